@@ -1,15 +1,16 @@
-// SKEIN_CHECK: programmer errors end the process, in release builds too. Operating errors are absl::Status.
+// SKEIN_CHECK: programmer errors end the process, in release builds too. Operating errors are
+// absl::Status.
 #pragma once
 
 #include <cstdio>
 #include <cstdlib>
 
-#define SKEIN_CHECK(condition)                                                                     \
-  do {                                                                                             \
-    if (!(condition)) [[unlikely]] {                                                               \
-      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition);           \
-      std::abort();                                                                                \
-    }                                                                                              \
+#define SKEIN_CHECK(condition)                                                           \
+  do {                                                                                   \
+    if (!(condition)) [[unlikely]] {                                                     \
+      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                      \
+    }                                                                                    \
   } while (false)
 
 // The same with a line of text that says what was violated.

@@ -1,0 +1,33 @@
+// Device: memory of one accelerator or of the host. Implementations: cpu, cuda.
+// Thread-safe. Pointers returned by Alloc belong to the caller until Free.
+#pragma once
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace skein::engine {
+
+enum class CopyKind { kHostToDevice, kDeviceToHost, kDeviceToDevice };
+
+struct MemoryUse {
+  size_t total_bytes = 0;
+  size_t free_bytes = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // At least `bytes`, aligned to 4096, contents zero. RESOURCE_EXHAUSTED names the bytes wanted and
+  // the bytes free.
+  virtual absl::StatusOr<void*> Alloc(size_t bytes) = 0;
+  virtual void Free(void* pointer, size_t bytes) = 0;
+  // Ordered with the device's other work; complete for the host after Synchronize.
+  virtual absl::Status Copy(void* to, const void* from, size_t bytes, CopyKind kind) = 0;
+  virtual absl::Status Synchronize() = 0;
+  virtual absl::StatusOr<MemoryUse> MemoryInfo() = 0;
+};
+
+}  // namespace skein::engine

@@ -1,0 +1,90 @@
+// Ops: the numerical steps of a transformer layer over a ragged batch of tokens.
+//
+// Implementations: reference (slow, f32, the oracle), cpu (oneDNN + our kernels), cuda (later). One
+// conformance suite (ops_conformance) runs on each against the reference.
+//
+// Conventions. A batch is T tokens of one or more sequences laid end to end. Activations are f32
+// or, as input of a product with bf16 / f16 weights, the weight's dtype; accumulation is f32.
+// Buffers are owned by the caller, must not overlap unless said so, and live on the
+// implementation's device. Methods are called from one thread (the engine's); an implementation may
+// use its own pool inside. Shapes are checked (SKEIN_CHECK): a wrong one is a programmer error.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "engine/base/tensor.h"
+#include "engine/kv/kv_spec.h"
+
+namespace skein::engine {
+
+// cos and sin of every rotary angle, after scaling (llama3, linear, yarn): row p, column i <
+// head_dim / 2. yarn's attention factor is already multiplied in.
+struct RopeTable {
+  const float* cos = nullptr;  // [max_positions, head_dim / 2]
+  const float* sin = nullptr;  // [max_positions, head_dim / 2]
+  int64_t max_positions = 0;
+  int head_dim = 0;
+};
+
+// One sequence's share of a ragged batch.
+struct SequenceSpan {
+  int64_t token_begin = 0;  // first row of this sequence in the batch
+  int64_t token_count = 0;  // rows of this sequence (1 in decode, a chunk in prefill)
+  int64_t position = 0;     // position of the first row = tokens already in KV
+  std::span<const int32_t>
+      block_table;  // block ids, ceil((position + token_count) / tokens per block) or more
+  KvLayout layout;
+};
+
+// One layer's blocks of the paged pool.
+struct KvLayerView {
+  void* base = nullptr;  // spec.num_blocks * spec.BlockBytes() bytes
+  const KvSpec* spec = nullptr;
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  // out[t, :] = table[ids[t], :].  table [vocab, hidden], out f32 [T, hidden]. ids in [0, vocab).
+  virtual void Embed(std::span<const int32_t> ids, ConstMatrix table, Matrix out) = 0;
+
+  // out[r, :] = x[r, :] / sqrt(mean(x[r, :]²) + eps) * weight.  x f32 [R, N], weight [1, N], out
+  // any dtype [R, N]. In place (out.data == x.data) is allowed for f32. QK-norm passes the heads as
+  // rows: [T * heads, head_dim].
+  virtual void RmsNorm(ConstMatrix x, ConstVector weight, float eps, Matrix out) = 0;
+
+  // out = x · wᵀ + bias.  x [M, K] in f32 or w's dtype, w [N, K], bias empty or [1, N] any dtype,
+  // out f32 or w's dtype [M, N].
+  virtual void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) = 0;
+
+  // Rotates x in place: pairs (i, i + head_dim / 2) of every head ("rotate half").  x f32 [T, heads
+  // * head_dim]; positions[t] in [0, table.max_positions).
+  virtual void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) = 0;
+
+  // Writes rows of k and v into their sequences' blocks, converting to the pool's dtype.
+  // k, v f32 [T, kv_heads * head_dim].
+  virtual void StoreKv(ConstMatrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
+                       const KvLayerView& kv) = 0;
+
+  // Causal attention of each sequence's rows over positions 0 … position + row (its own rows
+  // already stored). q f32 [T, heads * head_dim], heads a multiple of kv_heads; out f32 or bf16/f16
+  // [T, heads * head_dim]; lse f32 [T, heads] natural log-sum-exp of the scaled scores, or empty
+  // when not wanted.
+  virtual void PagedAttention(ConstMatrix q, std::span<const SequenceSpan> sequences,
+                              const KvLayerView& kv, float scale, Matrix out, Matrix lse) = 0;
+
+  // (out_a, lse_a) becomes the exact merge of two partial attentions over disjoint keys.
+  // out f32 [T, heads * head_dim], lse f32 [T, heads]; lse = -inf means "saw no key".
+  virtual void MergeAttention(Matrix out_a, Matrix lse_a, ConstMatrix out_b, ConstMatrix lse_b) = 0;
+
+  // out = silu(gate) * up.  gate, up [T, N] f32 (column views of one product allowed), out any
+  // dtype [T, N].
+  virtual void SwiGlu(ConstMatrix gate, ConstMatrix up, Matrix out) = 0;
+
+  // x += y.  f32 [T, N].
+  virtual void Add(Matrix x, ConstMatrix y) = 0;
+};
+
+}  // namespace skein::engine
