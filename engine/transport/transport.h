@@ -1,0 +1,168 @@
+// Transport: one-sided movement of bytes between registered memory of two processes (the KV
+// handoff).
+//
+// Life: Register -> Describe -> (the string travels over gRPC) -> Connect -> Post -> Poll ... ->
+// Disconnect -> Unregister.
+//
+// Threads. Every method may be called from any thread (one internal fair lock), except Poll: one
+// thread at a time, the *progress thread*. No method blocks on the network; Poll alone may sleep,
+// at most for its `wait`. The TARGET of a transfer must poll too: where the wire has no remote
+// writes (tcp), its Poll applies them. A process that has described a region therefore keeps a
+// progress thread in Poll(…, wait = e.g. 100 ms) for as long as peers may know the description; the
+// thread sleeps in the kernel while nothing arrives.
+//
+// Memory. A region's bytes belong to the caller, or to the transport if it allocated them (Register
+// with null), and live from Register to Unregister. The local bytes of a transfer may be reused
+// once its completion was polled, whatever its status. On any status but OK the remote bytes of a
+// put (the local bytes of a get) are undefined, and those of a put may still change until the
+// source has polled the completion and the target has since gone once through Poll(wait = 0), or
+// the source process is dead and the target has gone once through Poll. Nothing can revoke a
+// description: a target that reassigns blocks waits for the source's word (abort acknowledged) or
+// for its death.
+//
+// Visibility. OK for a put means that the target's CPU reads the new bytes, even if it learns of
+// the put over another channel: the commit message may be sent as soon as the completion was
+// polled.
+//
+// Bounds. Every transfer ends, by its timeout at the latest plus the time of one Poll. A peer found
+// dead or stalled is *broken*: its transfers end with UNAVAILABLE (or DEADLINE_EXCEEDED), Post to
+// it answers UNAVAILABLE, and the way back is Connect with the description of its new incarnation
+// (or with the old one, if the process only stalled).
+//
+// A description comes from a member of the cluster: damage, truncation and impossible numbers are
+// INVALID_ARGUMENT, but a member that forges a key can make its peers write to memory of its own
+// choosing in its own process only.
+#pragma once
+
+#include <chrono>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace skein::engine {
+
+// Ids are never reused within one transport's life. A RegionId is meaningful to the transport that
+// gave it and, through a description, to its peers.
+struct RegionId {
+  uint64_t value = 0;
+  auto operator<=>(const RegionId&) const = default;
+};
+struct PeerId {
+  uint64_t value = 0;
+  auto operator<=>(const PeerId&) const = default;
+};
+struct TransferId {
+  uint64_t value = 0;
+  auto operator<=>(const TransferId&) const = default;
+};
+
+struct Region {
+  RegionId id;
+  std::byte* base = nullptr;
+  size_t bytes = 0;
+};
+
+// A connected peer and the regions of the description it was connected with, in that description's
+// order.
+struct Peer {
+  PeerId id;
+  std::vector<RegionId> regions;
+};
+
+enum class TransferOp { kPut, kGet };
+
+// `bytes` bytes at `local_offset` of a local region <-> `remote_offset` of a region of the peer.
+struct TransferPiece {
+  RegionId local;
+  uint64_t local_offset = 0;
+  RegionId remote;
+  uint64_t remote_offset = 0;
+  uint64_t bytes = 0;
+};
+
+// The end of a transfer; exactly one for every TransferId that Post returned.
+//   OK                 all bytes moved (a put: visible to the target)
+//   CANCELLED          Cancel came first
+//   DEADLINE_EXCEEDED  the timeout of Post passed
+//   UNAVAILABLE        the peer is dead, was disconnected, or was found broken
+struct TransferCompletion {
+  TransferId id;
+  absl::Status status;
+  uint64_t bytes = 0;  // handed to the wire; all of them if OK
+};
+
+// What is known of a peer; counters only grow.
+struct PeerInfo {
+  std::string lanes;  // what carries the bytes, such as "posix+cma", "tcp", "loopback"; "" before
+                      // the first transfer
+  bool broken = false;
+  uint64_t put_bytes = 0;  // of transfers that ended OK
+  uint64_t get_bytes = 0;
+  double busy_seconds = 0;  // time during which at least one transfer of this peer was under way
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;  // bounded: breaks off what is under way, never waits for a peer
+
+  // Makes [base, base + bytes) usable in transfers. `base` null: the transport allocates `bytes`
+  // zeroed bytes of the kind that peers on this host reach fastest (shared memory); Unregister
+  // frees them. Registering a range twice gives two ids. INVALID_ARGUMENT for zero bytes or a range
+  // that wraps; RESOURCE_EXHAUSTED when memory or the region limit is used up.
+  virtual absl::StatusOr<Region> Register(void* base, size_t bytes) = 0;
+
+  // FAILED_PRECONDITION while a local transfer uses it; NOT_FOUND for an unknown id. The caller
+  // first makes sure that no peer still writes to it.
+  virtual absl::Status Unregister(RegionId region) = 0;
+
+  // An opaque, versioned, checksummed string with which peers Connect: this worker's address and
+  // incarnation, and the place, length and key of each region. NOT_FOUND for an unknown id;
+  // INVALID_ARGUMENT for more than 1024 regions.
+  virtual absl::StatusOr<std::string> Describe(std::span<const RegionId> regions) = 0;
+
+  // The peer of a description. A second description of the same worker and incarnation gives the
+  // same PeerId and adds its regions. Returns at once; reachability shows in the first transfer.
+  // INVALID_ARGUMENT for a malformed description or one of another kind of transport;
+  // RESOURCE_EXHAUSTED at the peer limit.
+  virtual absl::StatusOr<Peer> Connect(std::string_view description) = 0;
+
+  // Forgets a peer; its transfers end with UNAVAILABLE. Bounded, also if the peer is dead.
+  // NOT_FOUND for an unknown id.
+  virtual absl::Status Disconnect(PeerId peer) = 0;
+
+  // Queues a transfer of `pieces`, whose remote places must not overlap (puts; a get: local ones).
+  // Copies the list, merges neighbours that touch on both sides, moves nothing itself: Poll does.
+  // No pieces is a transfer that completes. INVALID_ARGUMENT names the first piece that leaves its
+  // local or remote region; NOT_FOUND an unknown peer or region; UNAVAILABLE a broken peer;
+  // RESOURCE_EXHAUSTED too many transfers or pieces queued (back off, Poll). On error nothing was
+  // queued. `timeout` counts from now.
+  virtual absl::StatusOr<TransferId> Post(PeerId peer, TransferOp op,
+                                          std::span<const TransferPiece> pieces,
+                                          std::chrono::nanoseconds timeout) = 0;
+
+  // Gives a transfer up: no further piece is issued and it ends CANCELLED (or as it had ended
+  // already). Pieces on the wire are awaited; if they do not finish within the timeout of Post the
+  // peer is broken. Unknown ids are ignored.
+  virtual void Cancel(TransferId transfer) = 0;
+
+  // Drives progress and appends at most `max` completions to `out`, in the order in which they
+  // ended; returns how many. Returns as soon as there is one; otherwise after `wait` (0: never
+  // sleeps) or a Wake.
+  virtual size_t Poll(size_t max, std::chrono::nanoseconds wait,
+                      std::vector<TransferCompletion>* out) = 0;
+
+  // Makes the Poll that sleeps now, or else the next one, return early.
+  virtual void Wake() = 0;
+
+  // NOT_FOUND for an unknown peer.
+  virtual absl::StatusOr<PeerInfo> Inspect(PeerId peer) = 0;
+};
+
+}  // namespace skein::engine
