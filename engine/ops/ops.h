@@ -56,7 +56,8 @@ class Ops {
   virtual void RmsNorm(ConstMatrix x, ConstVector weight, float eps, Matrix out) = 0;
 
   // out = x · wᵀ + bias.  x [M, K] in f32 or w's dtype, w [N, K], bias empty or [1, N] any dtype,
-  // out f32 or w's dtype [M, N].
+  // out f32 or w's dtype [M, N]. An f32 x is not rounded to w's dtype (exact to f32, slower); pass
+  // activations in w's dtype where speed matters.
   virtual void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) = 0;
 
   // Rotates x in place: pairs (i, i + head_dim / 2) of every head ("rotate half").  x f32 [T, heads

@@ -1,0 +1,25 @@
+// ReferenceOps: the oracle. Every method written as its definition reads, one thread, sums in f64,
+// inputs taken at their stored precision and outputs rounded once. Fast implementations are held
+// to it by engine/ops/ops_conformance_test.cc.
+#pragma once
+
+#include "engine/ops/ops.h"
+
+namespace skein::engine {
+
+class ReferenceOps final : public Ops {
+ public:
+  void Embed(std::span<const int32_t> ids, ConstMatrix table, Matrix out) override;
+  void RmsNorm(ConstMatrix x, ConstVector weight, float eps, Matrix out) override;
+  void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override;
+  void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) override;
+  void StoreKv(ConstMatrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
+               const KvLayerView& kv) override;
+  void PagedAttention(ConstMatrix q, std::span<const SequenceSpan> sequences, const KvLayerView& kv,
+                      float scale, Matrix out, Matrix lse) override;
+  void MergeAttention(Matrix out_a, Matrix lse_a, ConstMatrix out_b, ConstMatrix lse_b) override;
+  void SwiGlu(ConstMatrix gate, ConstMatrix up, Matrix out) override;
+  void Add(Matrix x, ConstMatrix y) override;
+};
+
+}  // namespace skein::engine
