@@ -3,7 +3,7 @@ load("//third_party/system:system_library.bzl", "system_library")
 def system_repositories():
     system_library(name = "absl", apt = "libabsl-dev", headers = ["absl/strings/string_view.h"], linkopts = [
         "-labsl_status", "-labsl_statusor", "-labsl_strings", "-labsl_str_format_internal", "-labsl_cord",
-        "-labsl_synchronization", "-labsl_time", "-labsl_hash", "-labsl_raw_hash_set", "-labsl_base",
+        "-labsl_synchronization", "-labsl_time", "-labsl_time_zone", "-labsl_civil_time", "-labsl_hash", "-labsl_raw_hash_set", "-labsl_base",
         "-labsl_random_distributions", "-labsl_raw_logging_internal", "-labsl_throw_delegate",
     ])
     system_library(name = "protobuf", apt = "libprotobuf-dev protobuf-compiler", pkg_config = "protobuf")

@@ -1,0 +1,83 @@
+#include "services/base/flags.h"
+
+#include <fstream>
+
+#include "gtest/gtest.h"
+
+namespace skein::services {
+namespace {
+
+struct Values {
+  std::string host = "127.0.0.1";
+  int64_t port = 8000;
+  double rate = 1.5;
+  bool drain = false;
+  std::vector<std::string> models;
+
+  absl::Status Parse(std::vector<const char*> arguments,
+                     std::map<std::string, std::string> environment = {}) {
+    FlagSet flags("A test.");
+    flags.String(&host, "host", "where to listen");
+    flags.Int(&port, "port", "port", 0, 65535);
+    flags.Double(&rate, "rate", "a rate", 0, 10);
+    flags.Bool(&drain, "drain", "drain");
+    flags.Strings(&models, "model", "models");
+    arguments.insert(arguments.begin(), "test");
+    absl::Status status =
+        flags.Parse(static_cast<int>(arguments.size()), arguments.data(), environment);
+    json = flags.EffectiveJson();
+    return status;
+  }
+  std::string json;
+};
+
+std::string WriteConfig(const std::string& text) {
+  const std::string path = ::testing::TempDir() + "/config.yaml";
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(Flags, CommandLineWinsOverEnvironmentWinsOverFile) {
+  const std::string path = WriteConfig("port: 1\nhost: file\nrate: 2.5\nmodel: [a, b]\n");
+  Values v;
+  ASSERT_TRUE(v.Parse({"--port=3", "--config", path.c_str(), "--drain"},
+                      {{"SKEIN_PORT", "2"}, {"SKEIN_HOST", "environment"}})
+                  .ok());
+  EXPECT_EQ(v.port, 3);
+  EXPECT_EQ(v.host, "environment");
+  EXPECT_EQ(v.rate, 2.5);
+  EXPECT_TRUE(v.drain);
+  EXPECT_EQ(v.models, (std::vector<std::string>{"a", "b"}));
+  EXPECT_NE(v.json.find("\"port\":3"), std::string::npos);
+}
+
+TEST(Flags, AllProblemsAreNamedAtOnce) {
+  const std::string path = WriteConfig("prot: 1\n");
+  Values v;
+  const absl::Status status =
+      v.Parse({"--port=x", "--nope=1", "--rate", "11", "--config", path.c_str(), "stray"},
+              {{"SKEIN_DRAIN", "maybe"}});
+  ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  const std::string text(status.message());
+  for (const char* part : {"--port: 'x' is not a whole number", "unknown flag '--nope'",
+                           "--rate: '11' must be between 0 and 10", "unknown key 'prot'",
+                           "unexpected argument 'stray'", "SKEIN_DRAIN: 'maybe'"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " not in:\n" << text;
+  }
+}
+
+TEST(Flags, HelpNamesEnvironmentTwins) {
+  Values v;
+  const absl::Status status = v.Parse({"--help"});
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_NE(std::string(status.message()).find("SKEIN_PORT"), std::string::npos);
+}
+
+TEST(Flags, RepeatedFlagCollects) {
+  Values v;
+  ASSERT_TRUE(v.Parse({"--model", "x", "--model=y"}, {{"SKEIN_MODEL", "z"}}).ok());
+  EXPECT_EQ(v.models, (std::vector<std::string>{"x", "y"}));
+}
+
+}  // namespace
+}  // namespace skein::services

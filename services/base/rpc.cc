@@ -1,0 +1,58 @@
+#include "services/base/rpc.h"
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "services/base/credentials.h"
+
+namespace skein::services {
+
+absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
+                                   const std::vector<grpc::Service*>& services) {
+  static const bool plugins = [] {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    return true;
+  }();
+  (void)plugins;
+  RpcServer result;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(address, ServerCredentials(), &result.port);
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  // Two processes must not share a port by accident.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  result.server = builder.BuildAndStart();
+  if (result.server == nullptr || result.port == 0) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", address));
+  }
+  return result;
+}
+
+std::shared_ptr<grpc::Channel> Channels::Get(const std::string& endpoint) {
+  std::lock_guard lock(mu_);
+  std::shared_ptr<grpc::Channel>& channel = channels_[endpoint];
+  if (channel == nullptr) {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    arguments.SetMaxSendMessageSize(kMaxMessageBytes);
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 5000);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    channel = grpc::CreateCustomChannel(endpoint, ClientCredentials(), arguments);
+  }
+  return channel;
+}
+
+void Channels::Forget(const std::string& endpoint) {
+  std::lock_guard lock(mu_);
+  channels_.erase(endpoint);
+}
+
+}  // namespace skein::services
