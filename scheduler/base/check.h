@@ -1,19 +1,20 @@
-// SKEIN_INVARIANT: violated invariants end the process, in release builds too. Operating errors are absl::Status.
+// SKEIN_INVARIANT: violated invariants end the process, in release builds too. Operating errors are
+// absl::Status.
 #pragma once
 
 #include <cstdio>
 #include <cstdlib>
 
-#define SKEIN_INVARIANT(condition)                                                                     \
-  do {                                                                                             \
-    if (!(condition)) [[unlikely]] {                                                               \
-      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition);           \
-      std::abort();                                                                                \
-    }                                                                                              \
+#define SKEIN_INVARIANT(condition)                                                       \
+  do {                                                                                   \
+    if (!(condition)) [[unlikely]] {                                                     \
+      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                      \
+    }                                                                                    \
   } while (false)
 
 // The same with a line of text that says what was violated.
-#define SKEIN_INVARIANT_MSG(condition, text)                                                           \
+#define SKEIN_INVARIANT_MSG(condition, text)                                                       \
   do {                                                                                             \
     if (!(condition)) [[unlikely]] {                                                               \
       std::fprintf(stderr, "%s:%d: check failed: %s: %s\n", __FILE__, __LINE__, #condition, text); \

@@ -1,0 +1,213 @@
+// The messages between the four roles, one to one with proto/ (services/codec converts). A call is
+// a Request and exactly one Reply; the caller's shell makes the reply itself when there is none
+// (UNAVAILABLE, DEADLINE_EXCEEDED; the callee may or may not have executed the call).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/request.h"
+#include "scheduler/base/time.h"
+#include "scheduler/kv/kv_shape.h"
+
+namespace skein::scheduler {
+
+// ---- orchestrator -> router, on the stream of Submit(spec) ----
+
+struct Planned {
+  Epoch epoch;
+  InstanceId prefill;
+};
+
+// The decode instance holds a reservation: attach to it with Generate(id, epoch).
+struct Placed {
+  Epoch epoch;
+  InstanceId decode;
+  std::string endpoint;
+};
+
+// The request is over; the last update of its stream.
+struct Failed {
+  absl::Status status;
+};
+
+using PlanUpdate = std::variant<Planned, Placed, Failed>;
+
+// ---- orchestrator -> prefill ----
+
+// Refused with UNAVAILABLE (draining), RESOURCE_EXHAUSTED (queue full), INVALID_ARGUMENT (can never
+// fit), FAILED_PRECONDITION (stale epoch).
+struct AssignRequest {
+  SpecPtr spec;
+  Epoch epoch;
+  PlanSequence sequence;
+};
+struct AssignReply {
+  absl::Status status;
+};
+
+// ---- prefill -> orchestrator ----
+
+// "The first chunk is about to start: where does the KV go?" RESOURCE_EXHAUSTED: no room yet, ask
+// again; NOT_FOUND, FAILED_PRECONDITION, CANCELLED: drop the request.
+struct BeginPrefillRequest {
+  InstanceId instance;
+  Incarnation incarnation;
+  RequestId id;
+  Epoch epoch;
+};
+struct BeginPrefillReply {
+  absl::Status status;
+  Placed placed;  // valid when OK
+};
+
+// ---- orchestrator -> decode ----
+
+// Idempotent for one (id, epoch). RESOURCE_EXHAUSTED: no blocks; UNAVAILABLE: draining;
+// INVALID_ARGUMENT: can never fit; FAILED_PRECONDITION: stale epoch.
+struct ReserveRequest {
+  SpecPtr spec;
+  Epoch epoch;
+};
+struct ReserveReply {
+  absl::Status status;
+  TimeUs lease_us = 0;
+};
+
+// ---- prefill -> decode ----
+
+// Idempotent for one (id, epoch). FAILED_PRECONDITION: stale epoch or a shape that differs, by
+// name; NOT_FOUND: no such reservation.
+struct GrantRequest {
+  RequestId id;
+  Epoch epoch;
+  InstanceId prefill;
+  Incarnation incarnation;  // of the prefill worker
+  KvShape shape;
+};
+struct GrantReply {
+  absl::Status status;
+  std::vector<BlockId> blocks;  // those of the prompt, in token order
+  std::string memory;           // the transport's description of the decode side's regions
+  TimeUs lease_us = 0;          // writes stop this long after the call was SENT
+};
+
+struct RenewRequest {
+  RequestId id;
+  Epoch epoch;
+};
+struct RenewReply {
+  absl::Status status;  // anything but OK, UNAVAILABLE, DEADLINE_EXCEEDED: stop writing
+  TimeUs lease_us = 0;
+};
+
+// Every put has completed; the writer touches the blocks no more. Idempotent.
+struct CommitRequest {
+  RequestId id;
+  Epoch epoch;
+  std::vector<int64_t> bytes_per_layer;
+  bool has_token = true;        // false when max_tokens is 0
+  int32_t token = 0;            // output token 0
+  std::string payload;          // the sampled token with its logprobs; no core looks inside
+  std::string prompt_logprobs;  // the chunks' payloads, concatenated
+};
+struct CommitReply {
+  absl::Status status;
+};
+
+// The writer has stopped and will not commit: the blocks are free at once. Idempotent, always
+// answered OK.
+struct AbortRequest {
+  RequestId id;
+  Epoch epoch;
+  absl::Status reason;  // what the stream ends with
+};
+
+// ---- orchestrator -> prefill, decode ----
+
+// Ends (id, every epoch <= epoch). Idempotent, safe in every state, always answered OK. Says
+// nothing about the writer: granted blocks are quarantined, not freed.
+struct CancelRequest {
+  RequestId id;
+  Epoch epoch;
+  std::string why;
+};
+
+// ---- worker -> orchestrator ----
+
+enum class Role { kPrefill, kDecode };
+
+struct WorkerIdentity {
+  Role role = Role::kPrefill;
+  std::string model;
+  std::string endpoint;  // host:port of the worker's gRPC server
+  Incarnation incarnation;
+  KvShape shape;
+  int64_t total_blocks = 0;
+  int64_t max_positions = 0;  // longest sequence, prompt and output; 0: no limit
+  std::string details;        // what status shows of it (serialised); no core looks inside
+};
+
+struct HeldRequest {
+  RequestId id;
+  Epoch epoch;
+};
+
+struct EndedRequest {
+  RequestId id;
+  Epoch epoch;
+  FinishReason reason = FinishReason::kError;
+  // Prefill: OK = committed; UNAVAILABLE before its BeginPrefill = handed back, to be planned anew.
+  absl::Status status;
+};
+
+struct WorkerLoad {
+  int64_t queued_requests = 0;  // not yet computing (decode: reserved, KV on its way)
+  int64_t queued_tokens = 0;    // prompt tokens still to compute, of all requests
+  int64_t running_requests = 0;
+  int64_t free_blocks = 0;
+  int64_t held_blocks = 0;  // quarantined ones included
+  int64_t cached_blocks = 0;
+  int64_t total_blocks = 0;
+  double tokens_per_second = 0;  // measured over recent steps; 0 = not measured yet
+  bool draining = false;
+  bool invariants_ok = true;
+};
+
+// INVALID_ARGUMENT: nonsense; FAILED_PRECONDITION: another shape than the model's pool, by name.
+struct RegisterRequest {
+  WorkerIdentity identity;
+};
+struct RegisterReply {
+  absl::Status status;
+  InstanceId instance;
+  TimeUs lease_us = 0;  // report at least every third of it
+};
+
+// NOT_FOUND: unknown instance or incarnation, register again.
+struct ReportRequest {
+  InstanceId instance;
+  Incarnation incarnation;
+  uint64_t serial = 0;  // grows; an older report than the last one heard is ignored
+  WorkerLoad load;
+  std::vector<HeldRequest> held;
+  std::vector<EndedRequest> ended;  // repeated until a report that carried them is answered OK
+};
+struct ReportReply {
+  absl::Status status;
+  std::vector<HeldRequest> cancel;  // held by the worker, unknown to the orchestrator
+};
+
+struct UnregisterRequest {
+  InstanceId instance;
+  Incarnation incarnation;
+};
+struct UnregisterReply {
+  absl::Status status;
+};
+
+}  // namespace skein::scheduler

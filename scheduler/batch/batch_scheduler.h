@@ -1,0 +1,84 @@
+// BatchScheduler: which tokens the next step runs. A step is one ragged batch within a token
+// budget; at most one is in flight.
+//
+// Decode tokens come first (the least recently stepped sequences first, when there are more than
+// fit), then chunks of prompts fill the rest in plan-sequence order; while a prompt waits, decode
+// tokens leave at least `min_chunk_tokens` of the budget to it, so neither kind starves.
+//
+// Invariants, by number:
+//   1. 0 <= computed <= known for every sequence; a decoding one has computed + 1 == known, or is
+//      waiting for its next token in the step in flight.
+//   2. A step holds a sequence at most once and never exceeds the limits.
+//   3. Prompts advance in plan-sequence order: none gets a chunk while an earlier one has tokens
+//      left outside the step.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+
+namespace skein::scheduler {
+
+struct BatchLimits {
+  int64_t max_batch_tokens = 512;
+  int64_t max_batch_sequences = 64;
+  int64_t max_chunk_tokens = 512;  // of one prompt in one step
+  int64_t min_chunk_tokens = 64;   // of the budget, kept for prompts while any waits
+};
+
+// Tokens [position, position + count) of a sequence; `sample` draws the token after the last.
+struct StepItem {
+  RequestId id;
+  int64_t position = 0;
+  int64_t count = 0;
+  bool sample = false;
+  bool operator==(const StepItem&) const = default;
+};
+
+class BatchScheduler {
+ public:
+  explicit BatchScheduler(const BatchLimits& limits) : limits_(limits) {}
+
+  // A sequence with `known` tokens (>= 1) of which `computed` have their KV. REQUIRES: id unknown.
+  void Add(RequestId id, PlanSequence order, int64_t known, int64_t computed);
+
+  // The next step, empty when there is nothing to run. REQUIRES: no step in flight. The step is in
+  // flight until Complete.
+  std::vector<StepItem> Plan();
+
+  // The step in flight ended: its tokens are computed. Sequences that drew a token become decoding
+  // with one more known token; the caller Removes those that ended.
+  void Complete();
+
+  // Forgets a sequence. REQUIRES: it is not in the step in flight. Unknown ids are ignored.
+  void Remove(RequestId id);
+
+  bool InFlight() const { return !in_flight_.empty(); }
+  bool InFlight(RequestId id) const;
+  int64_t Size() const { return static_cast<int64_t>(sequences_.size()); }
+  int64_t PendingPromptTokens() const;  // the step in flight included
+  absl::Status CheckInvariants() const;
+
+ private:
+  struct Sequence {
+    PlanSequence order;
+    int64_t known = 0;
+    int64_t computed = 0;
+    bool decoding = false;
+    uint64_t last_step = 0;
+  };
+
+  void PlanDecode(int64_t budget, std::vector<StepItem>* step) const;
+  void PlanPrompts(int64_t budget, std::vector<StepItem>* step) const;
+
+  BatchLimits limits_;
+  std::map<RequestId, Sequence> sequences_;
+  std::map<std::pair<PlanSequence, RequestId>, RequestId> prompts_;  // not decoding, in order
+  std::vector<StepItem> in_flight_;
+  uint64_t steps_ = 0;
+};
+
+}  // namespace skein::scheduler

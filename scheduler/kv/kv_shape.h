@@ -1,0 +1,38 @@
+// What the two ends of a handoff must agree on, and the arithmetic of blocks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace skein::scheduler {
+
+struct KvShape {
+  std::string model_hash;
+  std::string dtype;      // "bf16", "f16", "f32"
+  int32_t layout_tp = 1;  // ranks over which a sequence's heads are split
+  int32_t block_tokens = 16;
+  int32_t num_layers = 0;
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;
+  int64_t block_bytes = 0;  // of one block in one layer
+
+  bool operator==(const KvShape&) const = default;
+};
+
+// Blocks that `tokens` tokens take.
+inline int64_t BlocksOf(const KvShape& shape, int64_t tokens) {
+  return (tokens + shape.block_tokens - 1) / shape.block_tokens;
+}
+
+// Bytes that a handoff moves in each layer: every block that holds prompt tokens, whole, once.
+inline int64_t HandoffBytesPerLayer(const KvShape& shape, int64_t prompt_tokens) {
+  return BlocksOf(shape, prompt_tokens) * shape.block_bytes;
+}
+
+// FAILED_PRECONDITION naming the first field that differs and both values, such as
+// "dtype: prefill f32, decode bf16".
+absl::Status CheckSameShape(const KvShape& prefill, const KvShape& decode);
+
+}  // namespace skein::scheduler

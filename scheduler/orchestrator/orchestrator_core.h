@@ -1,0 +1,180 @@
+// OrchestratorCore: registry of instances, placement of requests. One thread owns it.
+//
+// Life of a request here: assigning (Assign under way) -> assigned (queued at a prefill instance)
+// -> waiting (BeginPrefill asked, no decode room yet; FIFO per model) -> reserving (Reserve under
+// way) -> placed -> gone. Epochs and plan sequences only grow; a request gets a new epoch with each
+// prefill instance it is tried on.
+//
+// A request whose epoch is below `first_epoch` was issued by a predecessor: it is left alone (its
+// stream goes on between router and workers), and counts through its instance's reported load.
+//
+// Invariants, by number (CheckInvariants names them):
+//   1. Every submitted request ends exactly once: Failed + EndSubmit, or EndSubmit.
+//   2. A request is on live instances only, or placed at a live decode instance.
+//   3. Waiting lists hold exactly the waiting requests, in the order of their first asking.
+//   4. Epochs and plan sequences only grow.
+//   5. All instances of a model have one KV shape.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/time.h"
+
+namespace skein::scheduler {
+
+// ---- events ----
+
+struct SubmitCalled {  // the router opened a stream of PlanUpdates
+  CallId call;
+  SpecPtr spec;
+};
+struct SubmitClosed {  // the router went away or cancelled: the request is cancelled everywhere
+  CallId call;
+};
+struct BeginPrefillCalled {
+  CallId call;
+  BeginPrefillRequest request;
+};
+struct RegisterCalled {
+  CallId call;
+  RegisterRequest request;
+};
+struct ReportCalled {
+  CallId call;
+  ReportRequest request;
+};
+struct UnregisterCalled {
+  CallId call;
+  UnregisterRequest request;
+};
+struct AssignReplied {
+  InstanceId instance;
+  RequestId id;
+  Epoch epoch;
+  AssignReply reply;
+};
+struct ReserveReplied {
+  InstanceId instance;
+  RequestId id;
+  Epoch epoch;
+  ReserveReply reply;
+};
+struct OrchestratorTick {};
+
+using OrchestratorEvent =
+    std::variant<SubmitCalled, SubmitClosed, BeginPrefillCalled, RegisterCalled, ReportCalled,
+                 UnregisterCalled, AssignReplied, ReserveReplied, OrchestratorTick>;
+
+// ---- effects ----
+
+struct SendPlanUpdate {
+  CallId call;
+  RequestId id;
+  PlanUpdate update;
+};
+struct EndSubmit {  // the stream ends OK; what went wrong was said by Failed
+  CallId call;
+  RequestId id;
+};
+struct AnswerBeginPrefill {
+  CallId call;
+  BeginPrefillReply reply;
+};
+struct AnswerRegister {
+  CallId call;
+  RegisterReply reply;
+};
+struct AnswerReport {
+  CallId call;
+  ReportReply reply;
+};
+struct AnswerUnregister {
+  CallId call;
+  UnregisterReply reply;
+};
+// Calls to the worker at `endpoint`, each answered by one ...Replied with the same instance, id and
+// epoch (CallCancel: none; what it misses is found again in reports).
+struct CallAssign {
+  InstanceId instance;
+  std::string endpoint;
+  AssignRequest request;
+  TimeUs timeout_us = 0;
+};
+struct CallReserve {
+  InstanceId instance;
+  std::string endpoint;
+  ReserveRequest request;
+  TimeUs timeout_us = 0;
+};
+struct CallCancel {
+  InstanceId instance;
+  std::string endpoint;
+  CancelRequest request;
+  TimeUs timeout_us = 0;
+};
+
+using OrchestratorEffect =
+    std::variant<SendPlanUpdate, EndSubmit, AnswerBeginPrefill, AnswerRegister, AnswerReport,
+                 AnswerUnregister, CallAssign, CallReserve, CallCancel>;
+
+struct OrchestratorConfig {
+  // Larger than any epoch or instance id a predecessor gave; the shell takes the wall clock in
+  // microseconds.
+  uint64_t first_epoch = 1;
+  int64_t max_requests = 4096;
+  TimeUs instance_lease_us = 3 * kSecondUs;
+  TimeUs rpc_timeout_us = kSecondUs;
+  TimeUs begin_wait_us = 5 * kSecondUs;          // BeginPrefill is answered within this
+  TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
+  double default_tokens_per_second = 1000;       // of an instance that has not measured yet
+};
+
+struct InstanceStatus {
+  InstanceId instance;
+  WorkerIdentity identity;
+  WorkerLoad load;
+  TimeUs silent_us = 0;         // since its last word
+  int64_t placed_requests = 0;  // that the orchestrator believes to be there
+  double queue_seconds = 0;     // prefill: estimated
+  double freeness = 0;          // decode
+};
+
+struct OrchestratorSnapshot {
+  std::vector<InstanceStatus> instances;  // by id
+  int64_t assigning = 0;
+  int64_t assigned = 0;
+  int64_t waiting = 0;  // for decode room
+  int64_t reserving = 0;
+  int64_t placed = 0;
+  TimeUs oldest_wait_us = 0;  // of those waiting
+  uint64_t submitted = 0;
+  uint64_t failed = 0;
+  uint64_t instances_lost = 0;
+  Epoch last_epoch;
+};
+
+class OrchestratorCore {
+ public:
+  explicit OrchestratorCore(const OrchestratorConfig& config);
+  ~OrchestratorCore();
+
+  // Total: any event in any state is safe.
+  std::vector<OrchestratorEffect> Handle(const OrchestratorEvent& event, TimeUs now);
+  // When the next OrchestratorTick is due, kNever if none is.
+  TimeUs NextDeadline() const;
+  absl::Status CheckInvariants() const;
+  OrchestratorSnapshot Snapshot(TimeUs now) const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace skein::scheduler

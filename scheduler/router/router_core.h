@@ -1,0 +1,197 @@
+// RouterCore: the life of every request as its client sees it. One thread owns it.
+//
+// Life: queued (admission) -> submitted -> placed (token stream open) -> ended. A request ends
+// exactly once, with Reject (nothing was done) or End.
+//
+// Invariants, by number (CheckInvariants names them):
+//   1. running <= max_streams, queued <= max_queued; nothing is queued while a stream is free.
+//   2. Delivered token indices are 0, 1, 2 …; a gap or a repetition ends the request with INTERNAL
+//      and is counted.
+//   3. Each request ends exactly once; nothing is delivered after.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/request.h"
+#include "scheduler/base/time.h"
+
+namespace skein::scheduler {
+
+// ---- events ----
+
+struct Arrived {  // a client's request; the shell numbers them, ids are never used twice
+  SpecPtr spec;
+};
+struct PlanUpdateReceived {
+  RequestId id;
+  PlanUpdate update;
+};
+struct SubmitStreamEnded {  // by itself, not by CloseSubmit; OK = the orchestrator ended it
+  RequestId id;
+  absl::Status status;
+};
+struct TokenReceived {
+  RequestId id;
+  Epoch epoch;
+  int64_t index = 0;
+  int32_t token = 0;
+  std::string payload;
+  std::string prompt_logprobs;
+};
+struct FinishedReceived {
+  RequestId id;
+  Epoch epoch;
+  FinishReason reason = FinishReason::kError;
+  absl::Status status;
+  int64_t output_tokens = 0;
+  int32_t stop_token = -1;
+  std::string prompt_logprobs;  // when max_tokens is 0
+};
+struct GenerateStreamEnded {  // by itself; after FinishedReceived it is ignored
+  RequestId id;
+  Epoch epoch;
+  absl::Status status;
+};
+struct ClientGone {
+  RequestId id;
+};
+struct StopMatched {  // the shell's detokeniser saw a stop string
+  RequestId id;
+};
+struct RouterTick {};
+
+using RouterEvent =
+    std::variant<Arrived, PlanUpdateReceived, SubmitStreamEnded, TokenReceived, FinishedReceived,
+                 GenerateStreamEnded, ClientGone, StopMatched, RouterTick>;
+
+// ---- effects ----
+
+struct Reject {  // RESOURCE_EXHAUSTED; before any work was done
+  RequestId id;
+  absl::Status status;
+  TimeUs retry_after_us = 0;
+};
+struct OpenSubmit {  // to the orchestrator
+  SpecPtr spec;
+  TimeUs timeout_us = 0;
+};
+struct CloseSubmit {
+  RequestId id;
+};
+struct OpenGenerate {  // to the decode instance at `endpoint`
+  RequestId id;
+  Epoch epoch;
+  InstanceId decode;
+  std::string endpoint;
+  TimeUs timeout_us = 0;
+};
+struct CloseGenerate {
+  RequestId id;
+  Epoch epoch;
+};
+struct DeliverToken {
+  RequestId id;
+  int64_t index = 0;
+  int32_t token = 0;
+  std::string payload;
+  std::string prompt_logprobs;  // with index 0 only
+};
+struct End {  // to the client (no client to tell after ClientGone); nothing follows
+  RequestId id;
+  FinishReason reason = FinishReason::kError;
+  absl::Status status;  // OK for stop and length
+  int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;    // drawn, a stop token included
+  int32_t stop_token = -1;      // the drawn stop token, if that was the reason
+  std::string prompt_logprobs;  // when max_tokens is 0
+};
+
+using RouterEffect =
+    std::variant<Reject, OpenSubmit, CloseSubmit, OpenGenerate, CloseGenerate, DeliverToken, End>;
+
+struct RouterConfig {
+  int64_t max_streams = 256;
+  int64_t max_queued = 256;
+  TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none; the cap if it does
+  TimeUs min_retry_after_us = kSecondUs;
+  TimeUs max_retry_after_us = 60 * kSecondUs;
+};
+
+struct RouterSnapshot {
+  int64_t queued = 0;     // not submitted yet
+  int64_t submitted = 0;  // no decode instance yet
+  int64_t streaming = 0;
+  TimeUs oldest_wait_us = 0;  // of those queued
+  uint64_t accepted = 0;
+  uint64_t rejected = 0;
+  uint64_t finished = 0;  // stop or length
+  uint64_t cancelled = 0;
+  uint64_t failed = 0;
+  uint64_t index_errors = 0;  // gaps and repetitions
+};
+
+class RouterCore {
+ public:
+  explicit RouterCore(const RouterConfig& config);
+
+  // Total: any event in any state is safe.
+  std::vector<RouterEffect> Handle(const RouterEvent& event, TimeUs now);
+  // When the next RouterTick is due, kNever if none is.
+  TimeUs NextDeadline() const;
+  absl::Status CheckInvariants() const;
+  RouterSnapshot Snapshot(TimeUs now) const;
+
+ private:
+  enum class State { kQueued, kSubmitted, kPlaced };
+
+  struct Request {
+    SpecPtr spec;
+    State state = State::kQueued;
+    bool submit_open = false;
+    Epoch epoch;
+    int64_t delivered = 0;
+    TimeUs arrived_us = 0;
+    TimeUs deadline_us = kNever;
+  };
+
+  void On(const Arrived& event);
+  void On(const PlanUpdateReceived& event);
+  void On(const SubmitStreamEnded& event);
+  void On(const TokenReceived& event);
+  void On(const FinishedReceived& event);
+  void On(const GenerateStreamEnded& event);
+  void On(const ClientGone& event);
+  void On(const StopMatched& event);
+  void On(const RouterTick& event);
+
+  void Apply(Request& request, const Planned& planned);
+  void Apply(Request& request, const Placed& placed);
+  void Apply(Request& request, const Failed& failed);
+  Request* Find(RequestId id);
+  Request* FindStream(RequestId id, Epoch epoch);  // placed under this epoch
+  void Submit(Request& request);
+  void Finish(RequestId id, FinishReason reason, absl::Status status);
+  void AdmitQueued();
+  TimeUs RetryAfter() const;
+
+  RouterConfig config_;
+  TimeUs now_ = 0;
+  std::vector<RouterEffect> effects_;  // of the Handle under way
+  std::map<RequestId, Request> requests_;
+  std::deque<RequestId> queue_;  // ids of queued requests, by arrival
+  std::set<std::pair<TimeUs, RequestId>> deadlines_;
+  std::deque<TimeUs> recent_ends_;  // of requests that had been submitted, for RetryAfter
+  RouterSnapshot counters_;
+};
+
+}  // namespace skein::scheduler

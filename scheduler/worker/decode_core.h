@@ -1,0 +1,162 @@
+// DecodeCore: every decision of a decode-worker. One thread owns it.
+//
+// Life of a request here: reserved (all its blocks held, lease running) -> granted (a prefill
+// instance writes) -> running (committed: in the batch) -> ended. Its router attaches at any of
+// these with Generate; tokens that came before are kept for it until the attach lease ends. After a
+// cancel in `granted` the blocks are quarantined until the writer says that it stopped, or lease +
+// grace are over.
+//
+// Invariants, by number (CheckInvariants names them):
+//   1. Blocks held in the pool are exactly those of the requests that have a table.
+//   2. Blocks granted to a writer are freed only after Commit, the writer's word, or lease + grace.
+//   3. A sequence in the step in flight keeps its blocks.
+//   4. Token indices on a stream are 0, 1, 2 … without gap; each stream ends exactly once.
+//   5. For each request the epoch only grows; every accepted (id, epoch) ends exactly once, in a
+//      report's `ended`.
+//   6. Each part's own: pool, batch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/time.h"
+#include "scheduler/batch/batch_scheduler.h"
+#include "scheduler/kv/block_pool.h"
+#include "scheduler/worker/membership_events.h"
+#include "scheduler/worker/step.h"
+
+namespace skein::scheduler {
+
+// ---- events ----
+
+struct ReserveCalled {
+  CallId call;
+  ReserveRequest request;
+};
+struct GrantCalled {
+  CallId call;
+  GrantRequest request;
+};
+struct RenewCalled {
+  CallId call;
+  RenewRequest request;
+};
+struct CommitCalled {
+  CallId call;
+  CommitRequest request;
+};
+struct AbortCalled {  // needs no answer from the core; the shell answers OK at once
+  AbortRequest request;
+};
+// The router opened a token stream; it ends with EndStream{call} or GenerateClosed{call}.
+struct GenerateCalled {
+  CallId call;
+  RequestId id;
+  Epoch epoch;
+};
+struct GenerateClosed {  // the router went away or cancelled
+  CallId call;
+};
+
+using DecodeEvent =
+    std::variant<ReserveCalled, GrantCalled, RenewCalled, CommitCalled, CancelCalled, AbortCalled,
+                 GenerateCalled, GenerateClosed, StepDone, RegisterReplied, ReportReplied,
+                 UnregisterReplied, Drain, Tick>;
+
+// ---- effects ----
+
+struct AnswerReserve {
+  CallId call;
+  ReserveReply reply;
+};
+struct AnswerGrant {  // `memory` is the config's
+  CallId call;
+  GrantReply reply;
+};
+struct AnswerRenew {
+  CallId call;
+  RenewReply reply;
+};
+struct AnswerCommit {
+  CallId call;
+  CommitReply reply;
+};
+struct EmitToken {  // TokenEvent on the stream `call`
+  CallId call;
+  RequestId id;
+  Epoch epoch;
+  int64_t index = 0;
+  int32_t token = 0;
+  std::string payload;
+  std::string prompt_logprobs;  // with index 0 only
+};
+struct EndStream {  // Finished on the stream `call`, then its end; nothing follows
+  CallId call;
+  RequestId id;
+  Epoch epoch;
+  FinishReason reason = FinishReason::kError;
+  absl::Status status;  // OK for stop and length
+  int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;    // drawn, the stop token included
+  int32_t stop_token = -1;      // the drawn stop token when reason is kStop
+  std::string prompt_logprobs;  // when max_tokens is 0: there is no token 0 to carry them
+};
+
+using DecodeEffect =
+    std::variant<AnswerReserve, AnswerGrant, AnswerRenew, AnswerCommit, EmitToken, EndStream,
+                 RunStep, CallRegister, CallReport, CallUnregister, Drained>;
+
+struct DecodeConfig {
+  MembershipConfig membership;
+  BatchLimits batch;
+  std::string memory;               // the transport's description of the KV regions, for grants
+  int64_t max_requests = 256;       // reserved and running at a time
+  int64_t max_sequence_tokens = 0;  // prompt + max_tokens; the engine's max_positions (0: no limit)
+  TimeUs lease_us = 3 * kSecondUs;  // of a reservation, and of each grant and renewal
+  TimeUs grace_us = 2 * kSecondUs;  // after the lease, before its blocks are used again
+  TimeUs attach_lease_us = 5 * kSecondUs;  // for the router to come with Generate
+};
+
+struct DecodeSnapshot {
+  bool registered = false;
+  bool draining = false;
+  bool engine_ok = true;
+  InstanceId instance;
+  WorkerLoad load;
+  BlockCounts blocks;
+  int64_t reserved = 0;  // no grant yet
+  int64_t granted = 0;   // KV on its way
+  int64_t running = 0;
+  int64_t quarantined = 0;    // cancelled, blocks not yet safe
+  int64_t unclaimed = 0;      // ended before a router attached
+  TimeUs oldest_wait_us = 0;  // of those reserved or granted
+  uint64_t steps = 0;
+  uint64_t output_tokens = 0;  // drawn here since the start
+  uint64_t finished = 0;       // with stop or length
+  uint64_t failed = 0;
+};
+
+class DecodeCore {
+ public:
+  explicit DecodeCore(const DecodeConfig& config);
+  ~DecodeCore();
+
+  // The shell starts by handling a Tick. Total: any event in any state is safe.
+  std::vector<DecodeEffect> Handle(const DecodeEvent& event, TimeUs now);
+  // When the next Tick is due, kNever if none is.
+  TimeUs NextDeadline() const;
+  absl::Status CheckInvariants() const;
+  DecodeSnapshot Snapshot(TimeUs now) const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,56 @@
+// What both WorkerCores say to their shell about the orchestrator: registration, reports, drain.
+#pragma once
+
+#include "scheduler/base/messages.h"
+#include "scheduler/base/time.h"
+
+namespace skein::scheduler {
+
+// ---- effects: calls to the orchestrator, each answered by one ...Replied event ----
+
+struct CallRegister {
+  RegisterRequest request;
+  TimeUs timeout_us = 0;
+};
+struct CallReport {
+  ReportRequest request;
+  TimeUs timeout_us = 0;
+};
+struct CallUnregister {
+  UnregisterRequest request;
+  TimeUs timeout_us = 0;
+};
+// Drained and unregistered: the process may leave. Comes once.
+struct Drained {};
+
+// ---- events ----
+
+struct RegisterReplied {
+  RegisterReply reply;
+};
+struct ReportReplied {
+  uint64_t serial = 0;  // of the report
+  ReportReply reply;
+};
+struct UnregisterReplied {
+  UnregisterReply reply;
+};
+// From the orchestrator; needs no answer from the core: the shell answers OK at once.
+struct CancelCalled {
+  CancelRequest request;
+};
+// SIGTERM: take nothing new, finish within `grace_us`, then end what is left with UNAVAILABLE.
+struct Drain {
+  TimeUs grace_us = 0;
+};
+struct Tick {};
+
+struct MembershipConfig {
+  WorkerIdentity identity;
+  TimeUs rpc_timeout_us = kSecondUs;
+  TimeUs register_retry_us = 500 * kMillisecondUs;
+  // Least time between two reports that are sent because requests ended.
+  TimeUs report_spacing_us = 2 * kMillisecondUs;
+};
+
+}  // namespace skein::scheduler

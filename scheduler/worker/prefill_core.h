@@ -1,0 +1,191 @@
+// PrefillCore: every decision of a prefill-worker. One thread owns it.
+//
+// Life of a request here: queued -> asking (blocks held, BeginPrefill under way) -> placed
+// (computing chunk after chunk; grant asked for at the same time; handoff running once granted) ->
+// committing -> gone. A request that was cancelled or failed is *ending*: it leaves when neither
+// the step in flight nor its handoff touches its blocks any more.
+//
+// Invariants, by number (CheckInvariants names them):
+//   1. Blocks held in the pool are exactly those of the requests that have a table.
+//   2. A request in the step in flight or with a handoff under way keeps its blocks.
+//   3. Requests ask BeginPrefill in plan-sequence order.
+//   4. Every accepted (id, epoch) ends exactly once, in a report's `ended`.
+//   5. Each part's own: pool, batch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/time.h"
+#include "scheduler/batch/batch_scheduler.h"
+#include "scheduler/kv/block_pool.h"
+#include "scheduler/worker/membership_events.h"
+#include "scheduler/worker/step.h"
+
+namespace skein::scheduler {
+
+// ---- events ----
+
+struct AssignCalled {
+  CallId call;
+  AssignRequest request;
+};
+struct BeginPrefillReplied {
+  RequestId id;
+  Epoch epoch;
+  BeginPrefillReply reply;
+};
+struct GrantReplied {
+  RequestId id;
+  Epoch epoch;
+  GrantReply reply;
+};
+struct RenewReplied {
+  RequestId id;
+  Epoch epoch;
+  RenewReply reply;
+};
+struct CommitReplied {
+  RequestId id;
+  Epoch epoch;
+  CommitReply reply;
+};
+// The handoff sender's three ends; exactly one for each StartHandoff.
+struct HandoffDone {  // every put of every prompt block of every layer completed
+  RequestId id;
+  Epoch epoch;
+  std::vector<int64_t> bytes_per_layer;
+};
+struct HandoffFailed {  // and no put is under way any more
+  RequestId id;
+  Epoch epoch;
+  absl::Status status;
+};
+struct HandoffStopped {  // answer to StopHandoff: no put is under way any more
+  RequestId id;
+  Epoch epoch;
+};
+
+using PrefillEvent =
+    std::variant<AssignCalled, CancelCalled, BeginPrefillReplied, GrantReplied, RenewReplied,
+                 CommitReplied, StepDone, HandoffDone, HandoffFailed, HandoffStopped,
+                 RegisterReplied, ReportReplied, UnregisterReplied, Drain, Tick>;
+
+// ---- effects ----
+
+struct AnswerAssign {
+  CallId call;
+  AssignReply reply;
+};
+struct CallBeginPrefill {  // to the orchestrator
+  BeginPrefillRequest request;
+  TimeUs timeout_us = 0;
+};
+// To the decode instance at `endpoint`, each answered by one ...Replied (CallAbort: none).
+struct CallGrant {
+  std::string endpoint;
+  GrantRequest request;
+  TimeUs timeout_us = 0;
+};
+struct CallRenew {
+  std::string endpoint;
+  RenewRequest request;
+  TimeUs timeout_us = 0;
+};
+struct CallCommit {
+  std::string endpoint;
+  CommitRequest request;
+  TimeUs timeout_us = 0;
+};
+struct CallAbort {
+  std::string endpoint;
+  AbortRequest request;
+  TimeUs timeout_us = 0;
+};
+// The sender may write the KV of `id` to the granted blocks: every block of the prompt whole, once,
+// as soon as the layer of the step that fills it is done (RunStep says which tokens a step brings;
+// steps before this effect count too). No put is posted after `post_until_us`, and none may take
+// longer than the decode side's grace.
+struct StartHandoff {
+  RequestId id;
+  Epoch epoch;
+  SpecPtr spec;
+  std::string endpoint;
+  BlockTable local_blocks;             // those of the prompt, in token order
+  std::vector<BlockId> remote_blocks;  // as many
+  std::string memory;                  // for Transport::Connect
+  TimeUs post_until_us = 0;
+};
+struct ExtendHandoff {  // the lease was renewed
+  RequestId id;
+  Epoch epoch;
+  TimeUs post_until_us = 0;
+};
+// Post nothing more and answer HandoffStopped when nothing is under way. If the sender's end
+// crosses this effect (HandoffDone or HandoffFailed already sent), that end counts and no
+// HandoffStopped is needed; the effect is then ignored.
+struct StopHandoff {
+  RequestId id;
+  Epoch epoch;
+};
+
+using PrefillEffect = std::variant<AnswerAssign, CallBeginPrefill, CallGrant, CallRenew, CallCommit,
+                                   CallAbort, RunStep, StartHandoff, ExtendHandoff, StopHandoff,
+                                   CallRegister, CallReport, CallUnregister, Drained>;
+
+struct PrefillConfig {
+  MembershipConfig membership;
+  BatchLimits batch;
+  int64_t max_requests = 256;       // accepted at a time
+  int64_t max_sequence_tokens = 0;  // prompt + max_tokens; the engine's max_positions (0: no limit)
+  int64_t begin_ahead = 4;          // requests that ask or wait for their first chunk at a time
+  TimeUs rpc_timeout_us = kSecondUs;
+  TimeUs begin_timeout_us = 10 * kSecondUs;      // the orchestrator answers before this
+  TimeUs retry_us = 50 * kMillisecondUs;         // between attempts
+  int attempts = 3;                              // of Grant and Commit; of BeginPrefill see below
+  TimeUs begin_give_up_us = 10 * kSecondUs;      // of UNAVAILABLE in a row
+  TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
+};
+
+struct PrefillSnapshot {
+  bool registered = false;
+  bool draining = false;
+  bool engine_ok = true;
+  InstanceId instance;
+  WorkerLoad load;
+  BlockCounts blocks;
+  int64_t queued = 0;  // not yet asking
+  int64_t asking = 0;
+  int64_t computing = 0;   // placed, prompt not yet computed
+  int64_t committing = 0;  // computed, KV not yet taken
+  int64_t ending = 0;
+  TimeUs oldest_wait_us = 0;  // of those queued or asking
+  uint64_t steps = 0;
+  uint64_t prompt_tokens = 0;  // computed since the start
+  uint64_t committed = 0;
+  uint64_t failed = 0;
+};
+
+class PrefillCore {
+ public:
+  explicit PrefillCore(const PrefillConfig& config);
+  ~PrefillCore();
+
+  // The shell starts by handling a Tick. Total: any event in any state is safe.
+  std::vector<PrefillEffect> Handle(const PrefillEvent& event, TimeUs now);
+  // When the next Tick is due, kNever if none is.
+  TimeUs NextDeadline() const;
+  absl::Status CheckInvariants() const;
+  PrefillSnapshot Snapshot(TimeUs now) const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace skein::scheduler
