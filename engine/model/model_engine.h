@@ -1,0 +1,41 @@
+// ModelEngine: a Hugging Face checkpoint run on a device through Ops.
+//
+// The residual stream and everything but the inputs of products is f32; logits are computed only
+// for rows that are sampled or asked for. All buffers are sized once, from the options. The weights
+// stay mapped where the checkpoint is, so `ops` must be able to read host memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/base/dtype.h"
+#include "engine/device/device.h"
+#include "engine/engine.h"
+#include "engine/ops/ops.h"
+
+namespace skein::engine {
+
+struct ModelEngineOptions {
+  std::string device_name = "cpu";  // EngineSpec::device
+  // KV pool: so many blocks, or when 0 as many as fit kv_bytes. One of them is required.
+  int64_t num_blocks = 0;
+  int64_t kv_bytes = 0;
+  int block_tokens = 16;
+  std::optional<DType> kv_dtype;  // absent: the weights' dtype
+  // Tokens of all sequences of one step together; Step refuses more (INVALID_ARGUMENT).
+  int max_batch_tokens = 2048;
+  // > 0 lowers EngineSpec::max_positions, which is otherwise the checkpoint's. In any case it is no
+  // more than the KV pool holds.
+  int max_positions = 0;
+};
+
+// NOT_FOUND, INVALID_ARGUMENT (checkpoint or options, field and value named) or RESOURCE_EXHAUSTED.
+absl::StatusOr<std::unique_ptr<Engine>> MakeModelEngine(const std::string& model_dir,
+                                                        std::unique_ptr<Ops> ops,
+                                                        std::unique_ptr<Device> device,
+                                                        const ModelEngineOptions& options);
+
+}  // namespace skein::engine

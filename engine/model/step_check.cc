@@ -1,0 +1,81 @@
+#include "engine/model/step_check.h"
+
+#include <algorithm>
+#include <string>
+
+#include "engine/sampling/sampler.h"
+
+namespace skein::engine {
+namespace {
+
+absl::Status Bad(const std::string& what) { return absl::InvalidArgumentError(what); }
+
+absl::Status CheckIds(std::span<const int32_t> ids, const char* field, int32_t low, int32_t end) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= low && ids[i] < end) continue;
+    return Bad(std::string(field) + "[" + std::to_string(i) + "] = " + std::to_string(ids[i]) +
+               ": must be from " + std::to_string(low) + " to " + std::to_string(end - 1));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPlace(const SequenceStep& sequence, const EngineSpec& spec) {
+  const auto count = static_cast<int64_t>(sequence.tokens.size());
+  if (count == 0) return Bad("tokens: empty");
+  if (sequence.position < 0 || sequence.position > spec.max_positions - count) {
+    return Bad("position = " + std::to_string(sequence.position) + ": with " +
+               std::to_string(count) +
+               " tokens beyond max_positions = " + std::to_string(spec.max_positions));
+  }
+  if (sequence.layout.tp != 1) {
+    return Bad("layout.tp = " + std::to_string(sequence.layout.tp) + ": this engine runs tp = 1");
+  }
+  const int64_t block_tokens = sequence.layout.TokensPerBlock(spec.kv);
+  const int64_t blocks = (sequence.position + count + block_tokens - 1) / block_tokens;
+  if (static_cast<int64_t>(sequence.block_table.size()) < blocks) {
+    return Bad("block_table: " + std::to_string(sequence.block_table.size()) + " blocks, " +
+               std::to_string(blocks) + " needed");
+  }
+  return CheckIds(sequence.block_table.first(blocks), "block_table", 0,
+                  static_cast<int32_t>(spec.kv.num_blocks));
+}
+
+absl::Status CheckSampling(const SequenceStep& sequence, int vocab_size) {
+  if (sequence.sample && sequence.sampling == nullptr) return Bad("sampling: required by sample");
+  if (sequence.sampling != nullptr) {
+    const absl::Status params = CheckSamplingParams(*sequence.sampling, vocab_size);
+    if (!params.ok()) return params;
+  }
+  if (!sequence.next_tokens.empty() && sequence.next_tokens.size() != sequence.tokens.size()) {
+    return Bad("next_tokens: " + std::to_string(sequence.next_tokens.size()) + " ids for " +
+               std::to_string(sequence.tokens.size()) + " tokens");
+  }
+  absl::Status ids = CheckIds(sequence.next_tokens, "next_tokens", -1, vocab_size);
+  if (ids.ok()) ids = CheckIds(sequence.prompt, "prompt", 0, vocab_size);
+  if (ids.ok()) ids = CheckIds(sequence.output, "output", 0, vocab_size);
+  return ids;
+}
+
+}  // namespace
+
+absl::Status CheckStep(std::span<const SequenceStep> sequences, const EngineSpec& spec,
+                       int64_t tokens_max) {
+  int64_t tokens = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    absl::Status status = CheckPlace(sequences[i], spec);
+    if (status.ok()) status = CheckIds(sequences[i].tokens, "tokens", 0, spec.vocab_size);
+    if (status.ok()) status = CheckSampling(sequences[i], spec.vocab_size);
+    if (!status.ok()) {
+      return Bad("sequences[" + std::to_string(i) + "]." + std::string(status.message()));
+    }
+    tokens += static_cast<int64_t>(sequences[i].tokens.size());
+  }
+  if (tokens == 0) return Bad("sequences: empty");
+  if (tokens > tokens_max) {
+    return Bad("sequences: " + std::to_string(tokens) + " tokens in one step, at most " +
+               std::to_string(tokens_max));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::engine

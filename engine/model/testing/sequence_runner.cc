@@ -1,0 +1,118 @@
+#include "engine/model/testing/sequence_runner.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "gtest/gtest.h"
+
+namespace skein::engine {
+namespace {
+
+// One run in progress. `tokens` is prompt and output so far; the first `done` are in KV.
+struct Progress {
+  GreedyRun* run;
+  std::vector<int32_t> tokens;
+  size_t done = 0;
+  std::vector<int32_t> blocks;
+
+  bool finished() const { return run->output.size() >= static_cast<size_t>(run->tokens_wanted); }
+  size_t NextCount() const {
+    const size_t left = tokens.size() - done;
+    return run->chunk_tokens > 0 ? std::min<size_t>(left, run->chunk_tokens) : left;
+  }
+};
+
+SequenceStep NextStep(Progress& progress, const EngineSpec& spec, const SamplingParams& greedy,
+                      int32_t* next_block) {
+  const size_t count = progress.NextCount();
+  const size_t end = progress.done + count;
+  while (progress.blocks.size() * spec.kv.block_tokens < end) {
+    progress.blocks.push_back((*next_block)++);
+  }
+  SequenceStep step;
+  step.tokens = std::span(progress.tokens).subspan(progress.done, count);
+  step.position = static_cast<int64_t>(progress.done);
+  step.block_table = progress.blocks;
+  step.sample = end == progress.tokens.size();
+  step.sampling = &greedy;
+  step.token_index = progress.run->output.size();
+  step.prompt = progress.run->prompt;
+  step.output = progress.run->output;
+  return step;
+}
+
+}  // namespace
+
+void RunTogether(Engine& engine, const std::vector<GreedyRun*>& runs) {
+  SamplingParams greedy;
+  greedy.temperature = 0.0f;
+  std::vector<Progress> all;
+  for (GreedyRun* run : runs) all.push_back({run, run->prompt, 0, {}});
+  int32_t next_block = 0;
+  for (int step = 0;; ++step) {
+    std::vector<Progress*> active;
+    std::vector<SequenceStep> steps;
+    bool left = false;
+    for (Progress& progress : all) {
+      if (progress.finished()) continue;
+      left = true;
+      if (step < progress.run->first_step) continue;
+      active.push_back(&progress);
+      steps.push_back(NextStep(progress, engine.Spec(), greedy, &next_block));
+    }
+    if (!left) return;
+    if (active.empty()) continue;
+    std::vector<SequenceResult> results;
+    const absl::Status status = engine.Step(steps, nullptr, &results);
+    ASSERT_TRUE(status.ok()) << status;
+    for (size_t i = 0; i < active.size(); ++i) {
+      Progress& progress = *active[i];
+      progress.done += steps[i].tokens.size();
+      if (!steps[i].sample) continue;
+      progress.tokens.push_back(results[i].sampled.token);
+      progress.run->output.push_back(results[i].sampled.token);
+    }
+  }
+}
+
+std::vector<float> LogitsAfter(Engine& engine, const std::vector<int32_t>& prompt) {
+  std::vector<int32_t> blocks(engine.Spec().kv.num_blocks);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  SequenceStep step;
+  step.tokens = prompt;
+  step.block_table = blocks;
+  step.want_logits = true;
+  std::vector<SequenceResult> results;
+  const absl::Status status = engine.Step({&step, 1}, nullptr, &results);
+  EXPECT_TRUE(status.ok()) << status;
+  return status.ok() ? results[0].logits : std::vector<float>();
+}
+
+double MeanNll(Engine& engine, const std::vector<int32_t>& ids, int chunk_tokens, bool reversed) {
+  std::vector<int32_t> blocks(engine.Spec().kv.num_blocks);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  if (reversed) std::reverse(blocks.begin(), blocks.end());
+  std::vector<int32_t> next(ids.begin() + 1, ids.end());
+  next.push_back(-1);
+  double sum = 0.0;
+  for (size_t begin = 0; begin < ids.size();) {
+    const size_t left = ids.size() - begin;
+    const size_t count = chunk_tokens > 0 ? std::min<size_t>(chunk_tokens, left) : left;
+    SequenceStep step;
+    step.tokens = std::span(ids).subspan(begin, count);
+    step.position = static_cast<int64_t>(begin);
+    step.block_table = blocks;
+    step.next_tokens = std::span(next).subspan(begin, count);
+    std::vector<SequenceResult> results;
+    const absl::Status status = engine.Step({&step, 1}, nullptr, &results);
+    EXPECT_TRUE(status.ok()) << status;
+    if (!status.ok()) return 0.0;
+    for (const SampledToken& token : results[0].prompt_logprobs) {
+      if (token.token >= 0) sum -= token.logprob;
+    }
+    begin += count;
+  }
+  return sum / static_cast<double>(ids.size() - 1);
+}
+
+}  // namespace skein::engine

@@ -1,0 +1,139 @@
+#include "engine/sampling/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/check.h"
+#include "engine/sampling/logprobs.h"
+#include "engine/sampling/philox.h"
+#include "engine/sampling/softmax.h"
+
+namespace skein::engine {
+namespace {
+
+constexpr float kGreedyBelow = 1e-5f;  // a temperature this low is greedy, as in vLLM
+constexpr size_t kFirstSorted = 128;   // top_p sorts this many, then four times as many, …
+
+// Most likely first; equal logits by smaller id.
+struct MoreLikely {
+  std::span<const float> logits;
+  bool operator()(int32_t a, int32_t b) const {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  }
+};
+
+}  // namespace
+
+Sampler::Sampler(int vocab_size) : editor_(vocab_size), edited_(vocab_size), weights_(vocab_size) {}
+
+absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits,
+                                             const SamplingParams& params, uint64_t token_index,
+                                             std::span<const int32_t> prompt,
+                                             std::span<const int32_t> output) {
+  SKEIN_CHECK(logits.size() == weights_.size());
+  if (!ScanLogits(logits).usable) return absl::InternalError("logits hold NaN or infinity");
+  std::span<const float> edited = logits;
+  if (LogitEditor::Edits(params, token_index)) {
+    std::copy(logits.begin(), logits.end(), edited_.begin());
+    editor_.Apply(params, token_index, prompt, output, edited_);
+    edited = edited_;
+  }
+  const absl::StatusOr<int32_t> token = Draw(edited, params, UniformDraw(params.seed, token_index));
+  if (!token.ok()) return token.status();
+  if (params.top_logprobs < 0) return SampledToken{*token, 0.0f, {}};
+  return LogprobsOf(logits, *token, params.top_logprobs);
+}
+
+absl::StatusOr<int32_t> Sampler::Draw(std::span<const float> logits, const SamplingParams& params,
+                                      double uniform) {
+  const LogitScan scan = ScanLogits(logits);
+  if (!scan.usable) {
+    return absl::InvalidArgumentError("logit_bias and min_tokens leave no token to draw");
+  }
+  if (params.temperature < kGreedyBelow || params.top_k == 1) {
+    return FirstIndexOf(logits, scan.max);
+  }
+  ExpWeights(logits, scan.max, params.temperature, weights_);
+  const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < logits.size();
+  if (!top_k && params.top_p >= 1.0f) return DrawFromAll(uniform, params.min_p);
+  candidates_.clear();
+  if (top_k) KeepTopK(logits, params.top_k);
+  if (params.top_p < 1.0f) KeepTopP(logits, params.top_p);
+  return DrawFromCandidates(uniform, params.min_p);
+}
+
+// One scan with a heap whose front is the least likely of the best so far.
+void Sampler::KeepTopK(std::span<const float> logits, int top_k) {
+  const MoreLikely more_likely{logits};
+  const auto count = static_cast<int32_t>(logits.size());
+  for (int32_t id = 0; id < top_k; ++id) candidates_.push_back(id);
+  std::make_heap(candidates_.begin(), candidates_.end(), more_likely);
+  for (int32_t id = top_k; id < count; ++id) {
+    if (!(logits[id] > logits[candidates_.front()])) continue;  // an equal one has a larger id
+    std::pop_heap(candidates_.begin(), candidates_.end(), more_likely);
+    candidates_.back() = id;
+    std::push_heap(candidates_.begin(), candidates_.end(), more_likely);
+  }
+  std::sort_heap(candidates_.begin(), candidates_.end(), more_likely);
+}
+
+void Sampler::KeepTopP(std::span<const float> logits, float top_p) {
+  double total = 0.0;
+  size_t sorted = candidates_.size();
+  if (candidates_.empty()) {
+    for (const float weight : weights_) total += weight;
+    // All tokens less likely than this together weigh less than 1 - top_p: none can be needed.
+    const double least = (1.0 - top_p) * total / static_cast<double>(weights_.size());
+    for (size_t id = 0; id < weights_.size(); ++id) {
+      if (weights_[id] >= least) candidates_.push_back(static_cast<int32_t>(id));
+    }
+  } else {
+    for (const int32_t id : candidates_) total += weights_[id];
+  }
+  double reached = 0.0;
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    if (i == sorted) {
+      sorted = std::min(candidates_.size(), std::max(kFirstSorted, sorted * 4));
+      std::partial_sort(candidates_.begin() + static_cast<std::ptrdiff_t>(i),
+                        candidates_.begin() + static_cast<std::ptrdiff_t>(sorted),
+                        candidates_.end(), MoreLikely{logits});
+    }
+    reached += weights_[candidates_[i]];
+    if (reached >= top_p * total) {
+      candidates_.resize(i + 1);
+      return;
+    }
+  }
+}
+
+int32_t Sampler::DrawFromAll(double uniform, float weight_min) const {
+  double total = 0.0;
+  for (const float weight : weights_) total += weight >= weight_min ? weight : 0.0f;
+  const double target = uniform * total;
+  double reached = 0.0;
+  int32_t last = 0;
+  for (size_t id = 0; id < weights_.size(); ++id) {
+    if (weights_[id] <= 0.0f || weights_[id] < weight_min) continue;
+    last = static_cast<int32_t>(id);
+    reached += weights_[id];
+    if (reached > target) break;
+  }
+  return last;
+}
+
+int32_t Sampler::DrawFromCandidates(double uniform, float weight_min) const {
+  double total = 0.0;
+  for (const int32_t id : candidates_) total += weights_[id] >= weight_min ? weights_[id] : 0.0f;
+  const double target = uniform * total;
+  double reached = 0.0;
+  int32_t last = candidates_.front();
+  for (const int32_t id : candidates_) {
+    if (weights_[id] <= 0.0f || weights_[id] < weight_min) break;  // most likely first
+    last = id;
+    reached += weights_[id];
+    if (reached > target) break;
+  }
+  return last;
+}
+
+}  // namespace skein::engine

@@ -1,0 +1,54 @@
+// Sampler: draws one token from a row of logits. Deterministic: the same logits, parameters, token
+// index and history give the same token in any process (the generator is philox.h, keyed by
+// params.seed, counted by the token's index; equal logits are ordered by smaller id).
+//
+// Order: penalties, logit_bias and min_tokens (logit_edits.h), then greedy choice when temperature
+// is 0 (below 1e-5), else temperature, top_k, top_p, min_p, draw. top_p keeps the fewest tokens
+// whose probability, renormalised after top_k, reaches top_p (Holtzman et al. 2020); min_p keeps
+// tokens at least min_p times as likely as the most likely.
+//
+// Owned and called by one thread; buffers are of the vocabulary's size and reused.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/sampling/logit_edits.h"
+#include "engine/sampling/sampling_params.h"
+
+namespace skein::engine {
+
+// OK when every parameter is in its range and every id in [0, vocab_size). INVALID_ARGUMENT names
+// the field and value.
+absl::Status CheckSamplingParams(const SamplingParams& params, int vocab_size);
+
+class Sampler {
+ public:
+  explicit Sampler(int vocab_size);
+
+  // logits [vocab_size], raw. REQUIRES: CheckSamplingParams is OK; ids of prompt and output are in
+  // the vocabulary. INTERNAL when the logits hold NaN or +inf; INVALID_ARGUMENT when the edits
+  // leave nothing to draw.
+  absl::StatusOr<SampledToken> Sample(std::span<const float> logits, const SamplingParams& params,
+                                      uint64_t token_index, std::span<const int32_t> prompt,
+                                      std::span<const int32_t> output);
+
+ private:
+  absl::StatusOr<int32_t> Draw(std::span<const float> logits, const SamplingParams& params,
+                               double uniform);
+  void KeepTopK(std::span<const float> logits, int top_k);
+  void KeepTopP(std::span<const float> logits, float top_p);
+  int32_t DrawFromAll(double uniform, float weight_min) const;
+  int32_t DrawFromCandidates(double uniform, float weight_min) const;
+
+  LogitEditor editor_;
+  std::vector<float> edited_;        // [vocab_size]
+  std::vector<float> weights_;       // [vocab_size] probabilities relative to the most likely
+  std::vector<int32_t> candidates_;  // what top_k and top_p left, most likely first
+};
+
+}  // namespace skein::engine
