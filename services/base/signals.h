@@ -1,0 +1,30 @@
+// SIGTERM and SIGINT as something to wait for.
+#pragma once
+
+#include <csignal>
+
+namespace skein::services {
+
+// First thing in main, before any thread: the signals are delivered to nobody but AwaitStopSignal.
+// SIGPIPE is ignored.
+inline void BlockStopSignals() {
+  std::signal(SIGPIPE, SIG_IGN);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+// Blocks until SIGTERM or SIGINT; returns which.
+inline int AwaitStopSignal() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  int signal = 0;
+  sigwait(&set, &signal);
+  return signal;
+}
+
+}  // namespace skein::services

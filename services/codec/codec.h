@@ -1,0 +1,75 @@
+// Converts between the wire (proto/) and the cores' messages (scheduler/base/messages.h). The only
+// place that knows both.
+//
+// FromProto functions are where a malformed message is refused: INVALID_ARGUMENT naming the field
+// and the value. What they return satisfies the cores' expectations (ids not zero, counts in range,
+// sampling parameters in their ranges).
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "proto/common.pb.h"
+#include "proto/decode_worker.pb.h"
+#include "proto/orchestrator.pb.h"
+#include "proto/prefill_worker.pb.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/request.h"
+#include "scheduler/orchestrator/orchestrator_core.h"
+
+namespace skein::services {
+
+// ---- requests ----
+
+v1::RequestId ToProto(scheduler::RequestId id);
+absl::StatusOr<scheduler::RequestId> FromProto(const v1::RequestId& id);
+
+// `spec.sampling` is a serialised v1::SamplingParams.
+v1::RequestSpec ToProto(const scheduler::RequestSpec& spec);
+absl::StatusOr<scheduler::SpecPtr> FromProto(const v1::RequestSpec& spec);
+// Ranges as OpenAI and vLLM have them; names the parameter.
+absl::Status CheckSampling(const v1::SamplingParams& sampling);
+
+v1::FinishReason ToProto(scheduler::FinishReason reason);
+scheduler::FinishReason FromProto(v1::FinishReason reason);
+
+// ---- orchestrator ----
+
+v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update);
+absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update);
+
+v1::RegisterRequest ToProto(const scheduler::RegisterRequest& request);
+absl::StatusOr<scheduler::RegisterRequest> FromProto(const v1::RegisterRequest& request);
+
+v1::ReportRequest ToProto(const scheduler::ReportRequest& request);
+absl::StatusOr<scheduler::ReportRequest> FromProto(const v1::ReportRequest& request);
+
+v1::BeginPrefillRequest ToProto(const scheduler::BeginPrefillRequest& request);
+absl::StatusOr<scheduler::BeginPrefillRequest> FromProto(const v1::BeginPrefillRequest& request);
+v1::BeginPrefillResponse ToProto(const scheduler::Placed& placed);
+absl::StatusOr<scheduler::Placed> FromProto(const v1::BeginPrefillResponse& response);
+
+v1::InstanceStatus ToProto(const scheduler::InstanceStatus& status);
+
+// ---- workers ----
+
+v1::AssignRequest ToProto(const scheduler::AssignRequest& request);
+absl::StatusOr<scheduler::AssignRequest> FromProto(const v1::AssignRequest& request);
+
+v1::ReserveRequest ToProto(const scheduler::ReserveRequest& request);
+absl::StatusOr<scheduler::ReserveRequest> FromProto(const v1::ReserveRequest& request);
+
+v1::GrantRequest ToProto(const scheduler::GrantRequest& request);
+absl::StatusOr<scheduler::GrantRequest> FromProto(const v1::GrantRequest& request);
+v1::GrantResponse ToProto(const scheduler::GrantReply& reply);
+absl::StatusOr<scheduler::GrantReply> FromProto(const v1::GrantResponse& response);
+
+v1::RenewRequest ToProto(const scheduler::RenewRequest& request);
+absl::StatusOr<scheduler::RenewRequest> FromProto(const v1::RenewRequest& request);
+
+// `payload` is a serialised v1::SampledToken, `prompt_logprobs` a serialised v1::SampledTokens.
+v1::CommitRequest ToProto(const scheduler::CommitRequest& request);
+absl::StatusOr<scheduler::CommitRequest> FromProto(const v1::CommitRequest& request);
+
+v1::CancelRequest ToProto(const scheduler::CancelRequest& request);
+absl::StatusOr<scheduler::CancelRequest> FromProto(const v1::CancelRequest& request);
+
+}  // namespace skein::services

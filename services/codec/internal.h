@@ -1,0 +1,18 @@
+// Helpers of the codec's own .cc files.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace skein::services {
+
+// No honest count or duration on the wire is larger; sums of these cannot overflow.
+inline constexpr int64_t kMaxCount = int64_t{1} << 31;
+inline constexpr int64_t kMaxDurationUs = int64_t{1} << 50;
+
+// INVALID_ARGUMENT "field: why".
+absl::Status Invalid(std::string_view field, std::string_view why);
+
+}  // namespace skein::services

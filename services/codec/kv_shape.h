@@ -1,0 +1,18 @@
+// KvShape on the wire: a KvSpec, a model hash, a layout and the bytes of a block.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/common.pb.h"
+#include "scheduler/kv/kv_shape.h"
+
+namespace skein::services {
+
+v1::KvSpec KvSpecOf(const scheduler::KvShape& shape);
+
+// INVALID_ARGUMENT for an unknown dtype, zero or absurd sizes.
+absl::StatusOr<scheduler::KvShape> KvShapeFrom(const v1::KvSpec& spec, const std::string& hash,
+                                               uint32_t layout_tp, uint64_t block_bytes);
+
+}  // namespace skein::services

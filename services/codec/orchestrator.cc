@@ -1,0 +1,246 @@
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_map.h"
+#include "services/base/version.h"
+#include "services/codec/codec.h"
+#include "services/codec/internal.h"
+#include "services/codec/kv_shape.h"
+
+namespace skein::services {
+namespace {
+
+v1::Load ToProto(const scheduler::WorkerLoad& load) {
+  v1::Load out;
+  out.mutable_blocks()->set_total(static_cast<uint64_t>(load.total_blocks));
+  out.mutable_blocks()->set_free(static_cast<uint64_t>(load.free_blocks));
+  out.mutable_blocks()->set_held(static_cast<uint64_t>(load.held_blocks));
+  out.mutable_blocks()->set_cached(static_cast<uint64_t>(load.cached_blocks));
+  out.set_running(static_cast<uint64_t>(load.running_requests));
+  out.set_waiting(static_cast<uint64_t>(load.queued_requests));
+  out.set_queued_tokens(static_cast<uint64_t>(load.queued_tokens));
+  out.set_tokens_per_second(load.tokens_per_second);
+  out.set_draining(load.draining);
+  out.set_invariants_ok(load.invariants_ok);
+  return out;
+}
+
+absl::StatusOr<scheduler::WorkerLoad> FromProto(const v1::Load& load) {
+  scheduler::WorkerLoad out;
+  const struct {
+    const char* field;
+    uint64_t value;
+    int64_t* out;
+  } counts[] = {{"load.blocks.total", load.blocks().total(), &out.total_blocks},
+                {"load.blocks.free", load.blocks().free(), &out.free_blocks},
+                {"load.blocks.held", load.blocks().held(), &out.held_blocks},
+                {"load.blocks.cached", load.blocks().cached(), &out.cached_blocks},
+                {"load.running", load.running(), &out.running_requests},
+                {"load.waiting", load.waiting(), &out.queued_requests},
+                {"load.queued_tokens", load.queued_tokens(), &out.queued_tokens}};
+  for (const auto& count : counts) {
+    if (count.value > uint64_t{kMaxDurationUs}) return Invalid(count.field, "is absurd");
+    *count.out = static_cast<int64_t>(count.value);
+  }
+  if (!(load.tokens_per_second() >= 0) || !std::isfinite(load.tokens_per_second())) {
+    return Invalid("load.tokens_per_second",
+                   absl::StrCat(load.tokens_per_second(), " is not a rate"));
+  }
+  out.tokens_per_second = load.tokens_per_second();
+  out.draining = load.draining();
+  out.invariants_ok = load.invariants_ok();
+  return out;
+}
+
+template <typename Repeated>
+absl::StatusOr<std::vector<scheduler::HeldRequest>> HeldFrom(const Repeated& held) {
+  std::vector<scheduler::HeldRequest> out;
+  for (const v1::HeldRequest& one : held) {
+    const absl::StatusOr<scheduler::RequestId> id = FromProto(one.id());
+    if (!id.ok()) return id.status();
+    out.push_back({*id, {one.epoch()}});
+  }
+  return out;
+}
+
+template <typename Repeated>
+void AddHeld(const std::vector<scheduler::HeldRequest>& held, Repeated* out) {
+  for (const scheduler::HeldRequest& one : held) {
+    v1::HeldRequest* added = out->Add();
+    *added->mutable_id() = ToProto(one.id);
+    added->set_epoch(one.epoch.value);
+  }
+}
+
+void Fill(const scheduler::WorkerIdentity& identity, v1::RegisterRequest* out) {
+  out->set_role(identity.role == scheduler::Role::kPrefill ? v1::ROLE_PREFILL : v1::ROLE_DECODE);
+  out->set_model(identity.model);
+  out->set_model_hash(identity.shape.model_hash);
+  out->set_endpoint(identity.endpoint);
+  out->set_incarnation(identity.incarnation.value);
+  *out->mutable_kv() = KvSpecOf(identity.shape);
+  out->mutable_kv()->set_num_blocks(static_cast<uint64_t>(identity.total_blocks));
+  out->mutable_layout()->set_tp(static_cast<uint32_t>(identity.shape.layout_tp));
+  out->set_block_bytes(static_cast<uint64_t>(identity.shape.block_bytes));
+  out->set_version(kVersion);
+}
+
+absl::StatusOr<scheduler::WorkerIdentity> IdentityFrom(const v1::RegisterRequest& request) {
+  scheduler::WorkerIdentity out;
+  if (request.role() != v1::ROLE_PREFILL && request.role() != v1::ROLE_DECODE) {
+    return Invalid("role", absl::StrCat(static_cast<int>(request.role()), " is not a role"));
+  }
+  out.role =
+      request.role() == v1::ROLE_PREFILL ? scheduler::Role::kPrefill : scheduler::Role::kDecode;
+  if (request.model().empty()) return Invalid("model", "is empty");
+  if (request.endpoint().empty()) return Invalid("endpoint", "is empty");
+  if (request.incarnation() == 0) return Invalid("incarnation", "is 0");
+  absl::StatusOr<scheduler::KvShape> shape =
+      KvShapeFrom(request.kv(), request.model_hash(), request.layout().tp(), request.block_bytes());
+  if (!shape.ok()) return shape.status();
+  if (request.kv().num_blocks() < 1 || request.kv().num_blocks() > uint64_t{kMaxCount}) {
+    return Invalid("kv.num_blocks", absl::StrCat(request.kv().num_blocks(), " is absurd"));
+  }
+  out.model = request.model();
+  out.endpoint = request.endpoint();
+  out.incarnation = {request.incarnation()};
+  out.shape = *std::move(shape);
+  out.total_blocks = static_cast<int64_t>(request.kv().num_blocks());
+  return out;
+}
+
+}  // namespace
+
+v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
+  v1::PlanUpdate out;
+  if (const auto* planned = std::get_if<scheduler::Planned>(&update)) {
+    out.set_epoch(planned->epoch.value);
+    out.mutable_planned()->set_prefill_instance(planned->prefill.value);
+  } else if (const auto* placed = std::get_if<scheduler::Placed>(&update)) {
+    out.set_epoch(placed->epoch.value);
+    out.mutable_placed()->set_decode_instance(placed->decode.value);
+    out.mutable_placed()->set_decode_endpoint(placed->endpoint);
+  } else {
+    ToProto(std::get<scheduler::Failed>(update).status, out.mutable_failed());
+  }
+  return out;
+}
+
+absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
+  switch (update.update_case()) {
+    case v1::PlanUpdate::kPlanned:
+      return scheduler::Planned{{update.epoch()}, {update.planned().prefill_instance()}};
+    case v1::PlanUpdate::kPlaced:
+      if (update.placed().decode_endpoint().empty()) {
+        return Invalid("placed.decode_endpoint", "is empty");
+      }
+      return scheduler::Placed{
+          {update.epoch()}, {update.placed().decode_instance()}, update.placed().decode_endpoint()};
+    case v1::PlanUpdate::kFailed:
+      return scheduler::Failed{FromProto(update.failed())};
+    default:
+      return Invalid("update", "is missing");
+  }
+}
+
+v1::RegisterRequest ToProto(const scheduler::RegisterRequest& request) {
+  v1::RegisterRequest out;
+  Fill(request.identity, &out);
+  *out.mutable_load() = ToProto(request.load);
+  AddHeld(request.held, out.mutable_held());
+  return out;
+}
+
+absl::StatusOr<scheduler::RegisterRequest> FromProto(const v1::RegisterRequest& request) {
+  scheduler::RegisterRequest out;
+  absl::StatusOr<scheduler::WorkerIdentity> identity = IdentityFrom(request);
+  if (!identity.ok()) return identity.status();
+  absl::StatusOr<scheduler::WorkerLoad> load = FromProto(request.load());
+  if (!load.ok()) return load.status();
+  absl::StatusOr<std::vector<scheduler::HeldRequest>> held = HeldFrom(request.held());
+  if (!held.ok()) return held.status();
+  out.identity = *std::move(identity);
+  out.load = *load;
+  out.held = *std::move(held);
+  return out;
+}
+
+v1::ReportRequest ToProto(const scheduler::ReportRequest& request) {
+  v1::ReportRequest out;
+  out.set_instance(request.instance.value);
+  out.set_incarnation(request.incarnation.value);
+  out.set_serial(request.serial);
+  *out.mutable_load() = ToProto(request.load);
+  AddHeld(request.held, out.mutable_held());
+  for (const scheduler::EndedRequest& ended : request.ended) {
+    v1::EndedRequest* added = out.add_ended();
+    *added->mutable_id() = ToProto(ended.id);
+    added->set_epoch(ended.epoch.value);
+    if (!ended.status.ok()) ToProto(ended.status, added->mutable_failure());
+  }
+  return out;
+}
+
+absl::StatusOr<scheduler::ReportRequest> FromProto(const v1::ReportRequest& request) {
+  if (request.instance() == 0) return Invalid("instance", "is 0");
+  if (request.incarnation() == 0) return Invalid("incarnation", "is 0");
+  scheduler::ReportRequest out;
+  absl::StatusOr<scheduler::WorkerLoad> load = FromProto(request.load());
+  if (!load.ok()) return load.status();
+  absl::StatusOr<std::vector<scheduler::HeldRequest>> held = HeldFrom(request.held());
+  if (!held.ok()) return held.status();
+  for (const v1::EndedRequest& one : request.ended()) {
+    const absl::StatusOr<scheduler::RequestId> id = FromProto(one.id());
+    if (!id.ok()) return id.status();
+    out.ended.push_back(
+        {*id, {one.epoch()}, one.has_failure() ? FromProto(one.failure()) : absl::OkStatus()});
+  }
+  out.instance = {request.instance()};
+  out.incarnation = {request.incarnation()};
+  out.serial = request.serial();
+  out.load = *load;
+  out.held = *std::move(held);
+  return out;
+}
+
+v1::BeginPrefillRequest ToProto(const scheduler::BeginPrefillRequest& request) {
+  v1::BeginPrefillRequest out;
+  *out.mutable_id() = ToProto(request.id);
+  out.set_epoch(request.epoch.value);
+  return out;
+}
+
+absl::StatusOr<scheduler::BeginPrefillRequest> FromProto(const v1::BeginPrefillRequest& request) {
+  const absl::StatusOr<scheduler::RequestId> id = FromProto(request.id());
+  if (!id.ok()) return id.status();
+  if (request.epoch() == 0) return Invalid("epoch", "is 0");
+  return scheduler::BeginPrefillRequest{*id, {request.epoch()}};
+}
+
+v1::BeginPrefillResponse ToProto(const scheduler::Placed& placed) {
+  v1::BeginPrefillResponse out;
+  out.set_epoch(placed.epoch.value);
+  out.set_decode_instance(placed.decode.value);
+  out.set_decode_endpoint(placed.endpoint);
+  return out;
+}
+
+absl::StatusOr<scheduler::Placed> FromProto(const v1::BeginPrefillResponse& response) {
+  if (response.decode_endpoint().empty()) return Invalid("decode_endpoint", "is empty");
+  return scheduler::Placed{
+      {response.epoch()}, {response.decode_instance()}, response.decode_endpoint()};
+}
+
+v1::InstanceStatus ToProto(const scheduler::InstanceStatus& status) {
+  v1::InstanceStatus out;
+  out.set_instance(status.instance.value);
+  Fill(status.identity, out.mutable_registration());
+  *out.mutable_load() = ToProto(status.load);
+  out.set_since_report_us(static_cast<uint64_t>(status.silent_us));
+  out.set_placed_requests(static_cast<uint64_t>(status.placed_requests));
+  out.set_queue_s(status.queue_seconds);
+  out.set_freeness(status.freeness);
+  return out;
+}
+
+}  // namespace skein::services

@@ -1,0 +1,142 @@
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_map.h"
+#include "services/codec/codec.h"
+#include "services/codec/internal.h"
+
+namespace skein::services {
+namespace {
+
+absl::Status Range(const char* name, double value, double min, double max) {
+  if (value >= min && value <= max) return absl::OkStatus();  // false for NaN
+  return absl::InvalidArgumentError(
+      absl::StrCat("sampling.", name, ": ", value, " is not between ", min, " and ", max));
+}
+
+absl::Status CheckTokens(const char* name, const google::protobuf::RepeatedField<int32_t>& ids) {
+  for (int i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, "[", i, "]: ", ids[i], " is not a token id"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSpec(const v1::RequestSpec& spec) {
+  if (spec.model().empty()) return Invalid("model", "is empty");
+  if (spec.prompt().empty()) return Invalid("prompt", "has no tokens");
+  if (absl::Status status = CheckTokens("prompt", spec.prompt()); !status.ok()) return status;
+  if (spec.max_tokens() < 1) return Invalid("max_tokens", "must be at least 1");
+  if (spec.max_tokens() > kMaxCount) return Invalid("max_tokens", "is absurd");
+  if (spec.min_tokens() > spec.max_tokens()) {
+    return Invalid("min_tokens",
+                   absl::StrCat(spec.min_tokens(), " is above max_tokens ", spec.max_tokens()));
+  }
+  if (absl::Status status = CheckTokens("stop_token_ids", spec.stop_token_ids()); !status.ok()) {
+    return status;
+  }
+  if (spec.deadline_us() > uint64_t{kMaxDurationUs}) return Invalid("deadline_us", "is absurd");
+  return CheckSampling(spec.sampling());
+}
+
+}  // namespace
+
+absl::Status Invalid(std::string_view field, std::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat(std::string(field), ": ", std::string(why)));
+}
+
+v1::RequestId ToProto(scheduler::RequestId id) {
+  v1::RequestId out;
+  out.set_router(id.router);
+  out.set_serial(id.serial);
+  return out;
+}
+
+absl::StatusOr<scheduler::RequestId> FromProto(const v1::RequestId& id) {
+  if (id.router() == 0) return Invalid("id.router", "is 0");
+  if (id.serial() == 0) return Invalid("id.serial", "is 0");
+  return scheduler::RequestId{id.router(), id.serial()};
+}
+
+absl::Status CheckSampling(const v1::SamplingParams& s) {
+  for (const absl::Status& status :
+       {Range("temperature", s.temperature(), 0, 100), Range("top_k", s.top_k(), 0, 1 << 30),
+        Range("top_p", s.top_p(), 1e-9, 1), Range("min_p", s.min_p(), 0, 1),
+        Range("repetition_penalty", s.repetition_penalty(), 1e-6, 1e6),
+        Range("presence_penalty", s.presence_penalty(), -2, 2),
+        Range("frequency_penalty", s.frequency_penalty(), -2, 2),
+        Range("top_logprobs", s.top_logprobs(), -1, 1024)}) {
+    if (!status.ok()) return status;
+  }
+  for (const v1::LogitBias& bias : s.logit_bias()) {
+    if (bias.token() < 0 || !std::isfinite(bias.bias())) {
+      return Invalid("sampling.logit_bias",
+                     absl::StrCat(bias.token(), ": ", bias.bias(), " is not a token and a number"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+v1::RequestSpec ToProto(const scheduler::RequestSpec& spec) {
+  v1::RequestSpec out;
+  *out.mutable_id() = ToProto(spec.id);
+  out.set_model(spec.model);
+  out.mutable_prompt()->Add(spec.prompt.begin(), spec.prompt.end());
+  out.set_max_tokens(static_cast<uint32_t>(spec.max_tokens));
+  out.set_min_tokens(static_cast<uint32_t>(spec.min_tokens));
+  out.mutable_stop_token_ids()->Add(spec.stop_token_ids.begin(), spec.stop_token_ids.end());
+  out.mutable_sampling()->ParseFromString(spec.sampling);
+  out.set_want_prompt_logprobs(spec.want_prompt_logprobs);
+  out.set_priority(spec.priority);
+  out.set_deadline_us(static_cast<uint64_t>(spec.deadline_us));
+  return out;
+}
+
+absl::StatusOr<scheduler::SpecPtr> FromProto(const v1::RequestSpec& spec) {
+  const absl::StatusOr<scheduler::RequestId> id = FromProto(spec.id());
+  if (!id.ok()) return id.status();
+  if (absl::Status status = CheckSpec(spec); !status.ok()) return status;
+  auto out = std::make_shared<scheduler::RequestSpec>();
+  out->id = *id;
+  out->model = spec.model();
+  out->prompt.assign(spec.prompt().begin(), spec.prompt().end());
+  out->max_tokens = spec.max_tokens();
+  out->min_tokens = spec.min_tokens();
+  out->sampling = spec.sampling().SerializeAsString();
+  out->stop_token_ids.assign(spec.stop_token_ids().begin(), spec.stop_token_ids().end());
+  out->want_prompt_logprobs = spec.want_prompt_logprobs();
+  out->priority = spec.priority();
+  out->deadline_us = static_cast<int64_t>(spec.deadline_us());
+  return out;
+}
+
+v1::FinishReason ToProto(scheduler::FinishReason reason) {
+  switch (reason) {
+    case scheduler::FinishReason::kStop:
+      return v1::FINISH_REASON_STOP;
+    case scheduler::FinishReason::kLength:
+      return v1::FINISH_REASON_LENGTH;
+    case scheduler::FinishReason::kCancelled:
+      return v1::FINISH_REASON_CANCELLED;
+    case scheduler::FinishReason::kError:
+      break;
+  }
+  return v1::FINISH_REASON_ERROR;
+}
+
+scheduler::FinishReason FromProto(v1::FinishReason reason) {
+  switch (reason) {
+    case v1::FINISH_REASON_STOP:
+      return scheduler::FinishReason::kStop;
+    case v1::FINISH_REASON_LENGTH:
+      return scheduler::FinishReason::kLength;
+    case v1::FINISH_REASON_CANCELLED:
+      return scheduler::FinishReason::kCancelled;
+    default:
+      return scheduler::FinishReason::kError;
+  }
+}
+
+}  // namespace skein::services

@@ -1,0 +1,175 @@
+#include "absl/strings/str_cat.h"
+#include "services/base/status_map.h"
+#include "services/codec/codec.h"
+#include "services/codec/internal.h"
+#include "services/codec/kv_shape.h"
+
+namespace skein::services {
+namespace {
+
+template <typename Message>
+absl::StatusOr<scheduler::Epoch> EpochOf(const Message& message) {
+  if (message.epoch() == 0) return Invalid("epoch", "is 0");
+  return scheduler::Epoch{message.epoch()};
+}
+
+// Fills id and epoch of a message that has both.
+template <typename Out, typename Message>
+absl::Status ReadIdAndEpoch(const Message& message, Out* out) {
+  const absl::StatusOr<scheduler::RequestId> id = FromProto(message.id());
+  if (!id.ok()) return id.status();
+  const absl::StatusOr<scheduler::Epoch> epoch = EpochOf(message);
+  if (!epoch.ok()) return epoch.status();
+  out->id = *id;
+  out->epoch = *epoch;
+  return absl::OkStatus();
+}
+
+template <typename Out, typename In>
+Out WithIdAndEpoch(const In& in) {
+  Out out;
+  *out.mutable_id() = ToProto(in.id);
+  out.set_epoch(in.epoch.value);
+  return out;
+}
+
+// Assign and Reserve: a spec under an epoch.
+template <typename Out, typename Message>
+absl::Status ReadSpecAndEpoch(const Message& message, Out* out) {
+  absl::StatusOr<scheduler::SpecPtr> spec = FromProto(message.spec());
+  if (!spec.ok()) return spec.status();
+  const absl::StatusOr<scheduler::Epoch> epoch = EpochOf(message);
+  if (!epoch.ok()) return epoch.status();
+  out->spec = *std::move(spec);
+  out->epoch = *epoch;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+v1::AssignRequest ToProto(const scheduler::AssignRequest& request) {
+  v1::AssignRequest out;
+  *out.mutable_spec() = ToProto(*request.spec);
+  out.set_epoch(request.epoch.value);
+  out.set_sequence(request.sequence.value);
+  return out;
+}
+
+absl::StatusOr<scheduler::AssignRequest> FromProto(const v1::AssignRequest& request) {
+  scheduler::AssignRequest out;
+  if (absl::Status status = ReadSpecAndEpoch(request, &out); !status.ok()) return status;
+  if (request.sequence() == 0) return Invalid("sequence", "is 0");
+  out.sequence = {request.sequence()};
+  return out;
+}
+
+v1::ReserveRequest ToProto(const scheduler::ReserveRequest& request) {
+  v1::ReserveRequest out;
+  *out.mutable_spec() = ToProto(*request.spec);
+  out.set_epoch(request.epoch.value);
+  return out;
+}
+
+absl::StatusOr<scheduler::ReserveRequest> FromProto(const v1::ReserveRequest& request) {
+  scheduler::ReserveRequest out;
+  if (absl::Status status = ReadSpecAndEpoch(request, &out); !status.ok()) return status;
+  return out;
+}
+
+v1::GrantRequest ToProto(const scheduler::GrantRequest& request) {
+  auto out = WithIdAndEpoch<v1::GrantRequest>(request);
+  out.set_model_hash(request.shape.model_hash);
+  *out.mutable_kv() = KvSpecOf(request.shape);
+  out.mutable_layout()->set_tp(static_cast<uint32_t>(request.shape.layout_tp));
+  out.set_block_bytes(static_cast<uint64_t>(request.shape.block_bytes));
+  return out;
+}
+
+absl::StatusOr<scheduler::GrantRequest> FromProto(const v1::GrantRequest& request) {
+  scheduler::GrantRequest out;
+  if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
+  absl::StatusOr<scheduler::KvShape> shape =
+      KvShapeFrom(request.kv(), request.model_hash(), request.layout().tp(), request.block_bytes());
+  if (!shape.ok()) return shape.status();
+  out.shape = *std::move(shape);
+  return out;
+}
+
+v1::GrantResponse ToProto(const scheduler::GrantReply& reply) {
+  v1::GrantResponse out;
+  for (const scheduler::BlockId block : reply.blocks) out.add_blocks(block.value);
+  out.set_memory(reply.memory);
+  out.set_lease_us(static_cast<uint64_t>(reply.lease_us));
+  return out;
+}
+
+absl::StatusOr<scheduler::GrantReply> FromProto(const v1::GrantResponse& response) {
+  scheduler::GrantReply out;
+  for (const int32_t block : response.blocks()) {
+    if (block < 0) return Invalid("blocks", absl::StrCat(block, " is not a block id"));
+    out.blocks.push_back({block});
+  }
+  if (response.lease_us() > uint64_t{kMaxDurationUs}) return Invalid("lease_us", "is absurd");
+  out.memory = response.memory();
+  out.lease_us = static_cast<int64_t>(response.lease_us());
+  return out;
+}
+
+v1::RenewRequest ToProto(const scheduler::RenewRequest& request) {
+  return WithIdAndEpoch<v1::RenewRequest>(request);
+}
+
+absl::StatusOr<scheduler::RenewRequest> FromProto(const v1::RenewRequest& request) {
+  scheduler::RenewRequest out;
+  if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
+  return out;
+}
+
+v1::CommitRequest ToProto(const scheduler::CommitRequest& request) {
+  auto out = WithIdAndEpoch<v1::CommitRequest>(request);
+  for (const int64_t bytes : request.bytes_per_layer) {
+    out.add_layer_bytes(static_cast<uint64_t>(bytes));
+  }
+  out.mutable_first()->ParseFromString(request.payload);
+  out.mutable_first()->set_token(request.token);
+  v1::SampledTokens logprobs;
+  logprobs.ParseFromString(request.prompt_logprobs);
+  out.mutable_prompt_logprobs()->Swap(logprobs.mutable_tokens());
+  return out;
+}
+
+absl::StatusOr<scheduler::CommitRequest> FromProto(const v1::CommitRequest& request) {
+  scheduler::CommitRequest out;
+  if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
+  if (!request.has_first()) return Invalid("first", "is missing");
+  if (request.first().token() < 0) {
+    return Invalid("first.token", absl::StrCat(request.first().token(), " is not a token id"));
+  }
+  for (const uint64_t bytes : request.layer_bytes()) {
+    if (bytes > uint64_t{kMaxDurationUs}) return Invalid("layer_bytes", "is absurd");
+    out.bytes_per_layer.push_back(static_cast<int64_t>(bytes));
+  }
+  out.token = request.first().token();
+  out.payload = request.first().SerializeAsString();
+  v1::SampledTokens logprobs;
+  *logprobs.mutable_tokens() = request.prompt_logprobs();
+  out.prompt_logprobs = logprobs.SerializeAsString();
+  return out;
+}
+
+v1::CancelRequest ToProto(const scheduler::CancelRequest& request) {
+  auto out = WithIdAndEpoch<v1::CancelRequest>(request);
+  if (!request.reason.ok()) ToProto(request.reason, out.mutable_reason());
+  out.set_writer_stopped(request.writer_stopped);
+  return out;
+}
+
+absl::StatusOr<scheduler::CancelRequest> FromProto(const v1::CancelRequest& request) {
+  scheduler::CancelRequest out;
+  if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
+  out.reason = request.has_reason() ? FromProto(request.reason()) : absl::CancelledError("");
+  out.writer_stopped = request.writer_stopped();
+  return out;
+}
+
+}  // namespace skein::services
