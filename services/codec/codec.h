@@ -36,6 +36,8 @@ scheduler::FinishReason FromProto(v1::FinishReason reason);
 v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update);
 absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update);
 
+// `identity.details` is a serialised v1::RegisterRequest with what only operators read: admin
+// endpoint, device, host, pid, version.
 v1::RegisterRequest ToProto(const scheduler::RegisterRequest& request);
 absl::StatusOr<scheduler::RegisterRequest> FromProto(const v1::RegisterRequest& request);
 
@@ -46,6 +48,9 @@ v1::BeginPrefillRequest ToProto(const scheduler::BeginPrefillRequest& request);
 absl::StatusOr<scheduler::BeginPrefillRequest> FromProto(const v1::BeginPrefillRequest& request);
 v1::BeginPrefillResponse ToProto(const scheduler::Placed& placed);
 absl::StatusOr<scheduler::Placed> FromProto(const v1::BeginPrefillResponse& response);
+
+v1::ReportResponse ToProto(const scheduler::ReportReply& reply);
+absl::StatusOr<scheduler::ReportReply> FromProto(const v1::ReportResponse& response);
 
 v1::InstanceStatus ToProto(const scheduler::InstanceStatus& status);
 
@@ -68,6 +73,9 @@ absl::StatusOr<scheduler::RenewRequest> FromProto(const v1::RenewRequest& reques
 // `payload` is a serialised v1::SampledToken, `prompt_logprobs` a serialised v1::SampledTokens.
 v1::CommitRequest ToProto(const scheduler::CommitRequest& request);
 absl::StatusOr<scheduler::CommitRequest> FromProto(const v1::CommitRequest& request);
+
+v1::AbortRequest ToProto(const scheduler::AbortRequest& request);
+absl::StatusOr<scheduler::AbortRequest> FromProto(const v1::AbortRequest& request);
 
 v1::CancelRequest ToProto(const scheduler::CancelRequest& request);
 absl::StatusOr<scheduler::CancelRequest> FromProto(const v1::CancelRequest& request);

@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_map.h"
-#include "services/base/version.h"
 #include "services/codec/codec.h"
 #include "services/codec/internal.h"
 #include "services/codec/kv_shape.h"
@@ -10,7 +9,7 @@
 namespace skein::services {
 namespace {
 
-v1::Load ToProto(const scheduler::WorkerLoad& load) {
+v1::Load LoadToProto(const scheduler::WorkerLoad& load) {
   v1::Load out;
   out.mutable_blocks()->set_total(static_cast<uint64_t>(load.total_blocks));
   out.mutable_blocks()->set_free(static_cast<uint64_t>(load.free_blocks));
@@ -25,7 +24,7 @@ v1::Load ToProto(const scheduler::WorkerLoad& load) {
   return out;
 }
 
-absl::StatusOr<scheduler::WorkerLoad> FromProto(const v1::Load& load) {
+absl::StatusOr<scheduler::WorkerLoad> LoadFrom(const v1::Load& load) {
   scheduler::WorkerLoad out;
   const struct {
     const char* field;
@@ -73,6 +72,7 @@ void AddHeld(const std::vector<scheduler::HeldRequest>& held, Repeated* out) {
 }
 
 void Fill(const scheduler::WorkerIdentity& identity, v1::RegisterRequest* out) {
+  out->ParseFromString(identity.details);
   out->set_role(identity.role == scheduler::Role::kPrefill ? v1::ROLE_PREFILL : v1::ROLE_DECODE);
   out->set_model(identity.model);
   out->set_model_hash(identity.shape.model_hash);
@@ -82,7 +82,17 @@ void Fill(const scheduler::WorkerIdentity& identity, v1::RegisterRequest* out) {
   out->mutable_kv()->set_num_blocks(static_cast<uint64_t>(identity.total_blocks));
   out->mutable_layout()->set_tp(static_cast<uint32_t>(identity.shape.layout_tp));
   out->set_block_bytes(static_cast<uint64_t>(identity.shape.block_bytes));
-  out->set_version(kVersion);
+  out->set_max_positions(static_cast<uint64_t>(identity.max_positions));
+}
+
+std::string DetailsOf(const v1::RegisterRequest& request) {
+  v1::RegisterRequest details;
+  details.set_admin_endpoint(request.admin_endpoint());
+  details.set_device(request.device());
+  details.set_version(request.version());
+  details.set_host(request.host());
+  details.set_pid(request.pid());
+  return details.SerializeAsString();
 }
 
 absl::StatusOr<scheduler::WorkerIdentity> IdentityFrom(const v1::RegisterRequest& request) {
@@ -101,7 +111,10 @@ absl::StatusOr<scheduler::WorkerIdentity> IdentityFrom(const v1::RegisterRequest
   if (request.kv().num_blocks() < 1 || request.kv().num_blocks() > uint64_t{kMaxCount}) {
     return Invalid("kv.num_blocks", absl::StrCat(request.kv().num_blocks(), " is absurd"));
   }
+  if (request.max_positions() > uint64_t{kMaxCount}) return Invalid("max_positions", "is absurd");
   out.model = request.model();
+  out.max_positions = static_cast<int64_t>(request.max_positions());
+  out.details = DetailsOf(request);
   out.endpoint = request.endpoint();
   out.incarnation = {request.incarnation()};
   out.shape = *std::move(shape);
@@ -146,8 +159,6 @@ absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
 v1::RegisterRequest ToProto(const scheduler::RegisterRequest& request) {
   v1::RegisterRequest out;
   Fill(request.identity, &out);
-  *out.mutable_load() = ToProto(request.load);
-  AddHeld(request.held, out.mutable_held());
   return out;
 }
 
@@ -155,13 +166,7 @@ absl::StatusOr<scheduler::RegisterRequest> FromProto(const v1::RegisterRequest& 
   scheduler::RegisterRequest out;
   absl::StatusOr<scheduler::WorkerIdentity> identity = IdentityFrom(request);
   if (!identity.ok()) return identity.status();
-  absl::StatusOr<scheduler::WorkerLoad> load = FromProto(request.load());
-  if (!load.ok()) return load.status();
-  absl::StatusOr<std::vector<scheduler::HeldRequest>> held = HeldFrom(request.held());
-  if (!held.ok()) return held.status();
   out.identity = *std::move(identity);
-  out.load = *load;
-  out.held = *std::move(held);
   return out;
 }
 
@@ -170,12 +175,13 @@ v1::ReportRequest ToProto(const scheduler::ReportRequest& request) {
   out.set_instance(request.instance.value);
   out.set_incarnation(request.incarnation.value);
   out.set_serial(request.serial);
-  *out.mutable_load() = ToProto(request.load);
+  *out.mutable_load() = LoadToProto(request.load);
   AddHeld(request.held, out.mutable_held());
   for (const scheduler::EndedRequest& ended : request.ended) {
     v1::EndedRequest* added = out.add_ended();
     *added->mutable_id() = ToProto(ended.id);
     added->set_epoch(ended.epoch.value);
+    added->set_reason(ToProto(ended.reason));
     if (!ended.status.ok()) ToProto(ended.status, added->mutable_failure());
   }
   return out;
@@ -185,15 +191,17 @@ absl::StatusOr<scheduler::ReportRequest> FromProto(const v1::ReportRequest& requ
   if (request.instance() == 0) return Invalid("instance", "is 0");
   if (request.incarnation() == 0) return Invalid("incarnation", "is 0");
   scheduler::ReportRequest out;
-  absl::StatusOr<scheduler::WorkerLoad> load = FromProto(request.load());
+  absl::StatusOr<scheduler::WorkerLoad> load = LoadFrom(request.load());
   if (!load.ok()) return load.status();
   absl::StatusOr<std::vector<scheduler::HeldRequest>> held = HeldFrom(request.held());
   if (!held.ok()) return held.status();
   for (const v1::EndedRequest& one : request.ended()) {
     const absl::StatusOr<scheduler::RequestId> id = FromProto(one.id());
     if (!id.ok()) return id.status();
-    out.ended.push_back(
-        {*id, {one.epoch()}, one.has_failure() ? FromProto(one.failure()) : absl::OkStatus()});
+    out.ended.push_back({*id,
+                         {one.epoch()},
+                         FromProto(one.reason()),
+                         one.has_failure() ? FromProto(one.failure()) : absl::OkStatus()});
   }
   out.instance = {request.instance()};
   out.incarnation = {request.incarnation()};
@@ -203,8 +211,22 @@ absl::StatusOr<scheduler::ReportRequest> FromProto(const v1::ReportRequest& requ
   return out;
 }
 
+v1::ReportResponse ToProto(const scheduler::ReportReply& reply) {
+  v1::ReportResponse out;
+  AddHeld(reply.cancel, out.mutable_cancel());
+  return out;
+}
+
+absl::StatusOr<scheduler::ReportReply> FromProto(const v1::ReportResponse& response) {
+  absl::StatusOr<std::vector<scheduler::HeldRequest>> cancel = HeldFrom(response.cancel());
+  if (!cancel.ok()) return cancel.status();
+  return scheduler::ReportReply{absl::OkStatus(), *std::move(cancel)};
+}
+
 v1::BeginPrefillRequest ToProto(const scheduler::BeginPrefillRequest& request) {
   v1::BeginPrefillRequest out;
+  out.set_instance(request.instance.value);
+  out.set_incarnation(request.incarnation.value);
   *out.mutable_id() = ToProto(request.id);
   out.set_epoch(request.epoch.value);
   return out;
@@ -213,8 +235,10 @@ v1::BeginPrefillRequest ToProto(const scheduler::BeginPrefillRequest& request) {
 absl::StatusOr<scheduler::BeginPrefillRequest> FromProto(const v1::BeginPrefillRequest& request) {
   const absl::StatusOr<scheduler::RequestId> id = FromProto(request.id());
   if (!id.ok()) return id.status();
+  if (request.instance() == 0) return Invalid("instance", "is 0");
   if (request.epoch() == 0) return Invalid("epoch", "is 0");
-  return scheduler::BeginPrefillRequest{*id, {request.epoch()}};
+  return scheduler::BeginPrefillRequest{
+      {request.instance()}, {request.incarnation()}, *id, {request.epoch()}};
 }
 
 v1::BeginPrefillResponse ToProto(const scheduler::Placed& placed) {
@@ -235,7 +259,7 @@ v1::InstanceStatus ToProto(const scheduler::InstanceStatus& status) {
   v1::InstanceStatus out;
   out.set_instance(status.instance.value);
   Fill(status.identity, out.mutable_registration());
-  *out.mutable_load() = ToProto(status.load);
+  *out.mutable_load() = LoadToProto(status.load);
   out.set_since_report_us(static_cast<uint64_t>(status.silent_us));
   out.set_placed_requests(static_cast<uint64_t>(status.placed_requests));
   out.set_queue_s(status.queue_seconds);

@@ -28,7 +28,6 @@ absl::Status CheckSpec(const v1::RequestSpec& spec) {
   if (spec.model().empty()) return Invalid("model", "is empty");
   if (spec.prompt().empty()) return Invalid("prompt", "has no tokens");
   if (absl::Status status = CheckTokens("prompt", spec.prompt()); !status.ok()) return status;
-  if (spec.max_tokens() < 1) return Invalid("max_tokens", "must be at least 1");
   if (spec.max_tokens() > kMaxCount) return Invalid("max_tokens", "is absurd");
   if (spec.min_tokens() > spec.max_tokens()) {
     return Invalid("min_tokens",

@@ -82,6 +82,8 @@ v1::GrantRequest ToProto(const scheduler::GrantRequest& request) {
   *out.mutable_kv() = KvSpecOf(request.shape);
   out.mutable_layout()->set_tp(static_cast<uint32_t>(request.shape.layout_tp));
   out.set_block_bytes(static_cast<uint64_t>(request.shape.block_bytes));
+  out.set_prefill_instance(request.prefill.value);
+  out.set_incarnation(request.incarnation.value);
   return out;
 }
 
@@ -92,6 +94,8 @@ absl::StatusOr<scheduler::GrantRequest> FromProto(const v1::GrantRequest& reques
       KvShapeFrom(request.kv(), request.model_hash(), request.layout().tp(), request.block_bytes());
   if (!shape.ok()) return shape.status();
   out.shape = *std::move(shape);
+  out.prefill = {request.prefill_instance()};
+  out.incarnation = {request.incarnation()};
   return out;
 }
 
@@ -130,8 +134,10 @@ v1::CommitRequest ToProto(const scheduler::CommitRequest& request) {
   for (const int64_t bytes : request.bytes_per_layer) {
     out.add_layer_bytes(static_cast<uint64_t>(bytes));
   }
-  out.mutable_first()->ParseFromString(request.payload);
-  out.mutable_first()->set_token(request.token);
+  if (request.has_token) {
+    out.mutable_first()->ParseFromString(request.payload);
+    out.mutable_first()->set_token(request.token);
+  }
   v1::SampledTokens logprobs;
   logprobs.ParseFromString(request.prompt_logprobs);
   out.mutable_prompt_logprobs()->Swap(logprobs.mutable_tokens());
@@ -141,7 +147,6 @@ v1::CommitRequest ToProto(const scheduler::CommitRequest& request) {
 absl::StatusOr<scheduler::CommitRequest> FromProto(const v1::CommitRequest& request) {
   scheduler::CommitRequest out;
   if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
-  if (!request.has_first()) return Invalid("first", "is missing");
   if (request.first().token() < 0) {
     return Invalid("first.token", absl::StrCat(request.first().token(), " is not a token id"));
   }
@@ -149,6 +154,7 @@ absl::StatusOr<scheduler::CommitRequest> FromProto(const v1::CommitRequest& requ
     if (bytes > uint64_t{kMaxDurationUs}) return Invalid("layer_bytes", "is absurd");
     out.bytes_per_layer.push_back(static_cast<int64_t>(bytes));
   }
+  out.has_token = request.has_first();
   out.token = request.first().token();
   out.payload = request.first().SerializeAsString();
   v1::SampledTokens logprobs;
@@ -157,18 +163,29 @@ absl::StatusOr<scheduler::CommitRequest> FromProto(const v1::CommitRequest& requ
   return out;
 }
 
+v1::AbortRequest ToProto(const scheduler::AbortRequest& request) {
+  auto out = WithIdAndEpoch<v1::AbortRequest>(request);
+  ToProto(request.reason, out.mutable_failure());
+  return out;
+}
+
+absl::StatusOr<scheduler::AbortRequest> FromProto(const v1::AbortRequest& request) {
+  scheduler::AbortRequest out;
+  if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
+  out.reason = FromProto(request.failure());
+  return out;
+}
+
 v1::CancelRequest ToProto(const scheduler::CancelRequest& request) {
   auto out = WithIdAndEpoch<v1::CancelRequest>(request);
-  if (!request.reason.ok()) ToProto(request.reason, out.mutable_reason());
-  out.set_writer_stopped(request.writer_stopped);
+  out.set_why(request.why);
   return out;
 }
 
 absl::StatusOr<scheduler::CancelRequest> FromProto(const v1::CancelRequest& request) {
   scheduler::CancelRequest out;
   if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
-  out.reason = request.has_reason() ? FromProto(request.reason()) : absl::CancelledError("");
-  out.writer_stopped = request.writer_stopped();
+  out.why = request.why();
   return out;
 }
 
