@@ -1,0 +1,47 @@
+// What a Tokenizer is made of. Private to tokenizer.cc and tokenizer_load.cc.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/tokenizer/added_tokens.h"
+#include "engine/tokenizer/bpe.h"
+#include "engine/tokenizer/config.h"
+#include "engine/tokenizer/decoder.h"
+#include "engine/tokenizer/normalizer.h"
+#include "engine/tokenizer/post_processor.h"
+#include "engine/tokenizer/pre_tokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace skein::engine {
+
+struct Tokenizer::Parts {
+  Parts(BpeModel model, Normalizer normalizer, PreTokenizer pre_tokenizer, TokenDecoder decoder)
+      : model(std::move(model)),
+        normalizer(std::move(normalizer)),
+        pre_tokenizer(std::move(pre_tokenizer)),
+        decoder(std::move(decoder)) {}
+
+  // Appends the ids of text in which no added token is to be found before it is normalised.
+  void EncodeBetween(std::string_view text, bool at_start, EncodeOptions options,
+                     BpeModel::Scratch* scratch, std::vector<int32_t>* ids) const;
+
+  void AddTokens(const std::vector<AddedToken>& tokens);
+  void SurroundAsConfigured();
+  void ForgetUnknownNames();
+
+  BpeModel model;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  TokenDecoder decoder;
+  Surroundings surroundings;
+  TokenizerConfig config;
+  AddedTokenFinder raw_tokens;         // looked for in the text as it comes
+  AddedTokenFinder normalized_tokens;  // and after it is normalised
+  std::unordered_map<std::string, int32_t> added_ids;
+  std::vector<std::string> bytes;  // by id
+  std::vector<bool> special;       // by id
+};
+
+}  // namespace skein::engine
