@@ -1,0 +1,53 @@
+#include "services/http/admin.h"
+
+#include <utility>
+
+#include "services/http/error.h"
+
+namespace skein::services::http {
+namespace {
+
+Response Text(std::string body) {
+  Response response;
+  response.content_type = "text/plain; charset=utf-8";
+  response.body = std::move(body);
+  return response;
+}
+
+Response Readiness(const std::function<absl::Status()>& ready) {
+  const absl::Status status = ready ? ready() : absl::OkStatus();
+  if (status.ok()) return Text("ok\n");
+  const std::string message(status.message().data(), status.message().size());
+  Response response = ErrorResponse(503, "Not ready: " + message, {}, "not_ready");
+  response.headers.push_back({"Retry-After", "1"});
+  return response;
+}
+
+}  // namespace
+
+void AddAdminPages(const AdminPages& pages, Routes* routes) {
+  routes->AddPage("/livez", [](const Request&) { return Text("ok\n"); });
+  for (const char* path : {"/readyz", "/health"}) {
+    routes->AddPage(path, [ready = pages.ready](const Request&) { return Readiness(ready); });
+  }
+  const std::string version = "{\"version\":" + JsonString(pages.version) +
+                              ",\"service\":" + JsonString(pages.service) + "}\n";
+  AddJsonPage(
+      "/version", [version] { return version; }, routes);
+  if (!pages.metrics) return;
+  routes->AddPage("/metrics", [metrics = pages.metrics](const Request&) {
+    Response response = Text(metrics());
+    response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    return response;
+  });
+}
+
+void AddJsonPage(std::string path, std::function<std::string()> json, Routes* routes) {
+  routes->AddPage(std::move(path), [json = std::move(json)](const Request&) {
+    Response response;
+    response.body = json();
+    return response;
+  });
+}
+
+}  // namespace skein::services::http

@@ -1,0 +1,31 @@
+// The pages every Skein process has: probes, version, metrics, debug.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "services/http/routes.h"
+
+namespace skein::services::http {
+
+struct AdminPages {
+  std::string service;  // "router", ...
+  std::string version;
+  // OK: ready for work. Otherwise the message says what is missing. Called on a server thread.
+  std::function<absl::Status()> ready;
+  // The Prometheus text format. Empty: no /metrics.
+  std::function<std::string()> metrics;
+};
+
+// GET /livez      200 as long as the process answers, also while it drains
+// GET /readyz     200, or 503 with the reason
+// GET /health     as /readyz
+// GET /version    {"version": ..., "service": ...}
+// GET /metrics
+void AddAdminPages(const AdminPages& pages, Routes* routes);
+
+// GET `path`: 200 and the JSON text that `json` makes.
+void AddJsonPage(std::string path, std::function<std::string()> json, Routes* routes);
+
+}  // namespace skein::services::http

@@ -1,0 +1,263 @@
+#include "services/http/connection.h"
+
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "services/http/error.h"
+#include "services/http/exchange.h"
+#include "services/http/server_core.h"
+
+namespace skein::services::http {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using tcp = asio::ip::tcp;
+
+namespace {
+
+constexpr size_t kReadBytes = 16 << 10;
+constexpr auto kLingerTimeout = std::chrono::seconds(2);
+
+}  // namespace
+
+Connection::Connection(tcp::socket socket, std::shared_ptr<ServerCore> core)
+    : core_(std::move(core)),
+      socket_(std::move(socket)),
+      timer_(socket_.get_executor()),
+      reader_(core_->options().header_bytes_max, core_->options().body_bytes_max) {}
+
+Connection::~Connection() { core_->Remove(this); }
+
+size_t Connection::buffer_bytes_max() const { return core_->options().buffer_bytes_max; }
+
+void Connection::Start() {
+  error_code ec;
+  socket_.set_option(tcp::no_delay(true), ec);
+  const auto peer = socket_.remote_endpoint(ec);
+  if (ec) return Close();
+  remote_ = peer.address().to_string();
+  Arm(core_->options().idle_timeout);
+  Read();
+}
+
+void Connection::BeginDrain() {
+  draining_ = true;
+  if (state_ == State::kReading && !reader_.started() && in_.empty()) Close();
+}
+
+void Connection::Close() {
+  if (closed_.exchange(true)) return;
+  error_code ignored;
+  socket_.shutdown(tcp::socket::shutdown_both, ignored);
+  socket_.close(ignored);
+  timer_.cancel();
+  core_->Remove(this);
+  if (auto exchange = exchange_.lock()) exchange->OnGone();
+  exchange_.reset();
+}
+
+// ---- reading ----
+
+void Connection::Read() {
+  const size_t in_max = core_->options().header_bytes_max + 2 * kReadBytes;
+  if (reading_ || eof_ || closed() || in_.size() >= in_max) return;
+  reading_ = true;
+  scratch_.resize(kReadBytes);
+  socket_.async_read_some(
+      asio::buffer(scratch_),
+      [self = shared_from_this()](error_code ec, size_t bytes) { self->OnRead(ec, bytes); });
+}
+
+void Connection::OnRead(error_code ec, size_t bytes) {
+  reading_ = false;
+  if (closed()) return;
+  if (ec) return OnReadEnd(ec);
+  if (state_ != State::kLingering) in_.append(scratch_, 0, bytes);
+  if (state_ == State::kReading) Parse();
+  Read();
+}
+
+// The client will send nothing more: it has gone, unless its answer is already on the way.
+void Connection::OnReadEnd(error_code ec) {
+  eof_ = true;
+  keep_alive_ = false;
+  if (ec != asio::error::eof) return Close();
+  if (state_ == State::kReading && reader_.started()) {
+    return Fail(ErrorResponse(400, "The request ended before it was complete.", {}, "bad_request"));
+  }
+  if (state_ != State::kAnswering || !answer_ended_) Close();
+}
+
+void Connection::Parse() {
+  const bool had_started = reader_.started();
+  size_t consumed = 0;
+  const RequestReader::State state = reader_.Feed(in_, &consumed);
+  in_.erase(0, consumed);
+  switch (state) {
+    case RequestReader::State::kMore:
+      if (!had_started && reader_.started()) Arm(core_->options().read_timeout);
+      return;
+    case RequestReader::State::kContinue:
+      Queue("HTTP/1.1 100 Continue\r\n\r\n");
+      if (!had_started) Arm(core_->options().read_timeout);
+      return Flush();
+    case RequestReader::State::kDone:
+      return Dispatch();
+    case RequestReader::State::kError:
+      return Fail(reader_.error());
+  }
+}
+
+void Connection::Dispatch() {
+  core_->CountRequest();
+  Disarm();
+  state_ = State::kAnswering;
+  answer_ended_ = false;
+  keep_alive_ = reader_.keep_alive();
+  chunked_ = !reader_.http10();
+  Request request = reader_.Take();
+  request.remote = remote_;
+  head_request_ = request.method == "HEAD";
+  auto exchange = std::make_shared<Exchange>(shared_from_this(), ++serial_, chunked_);
+  exchange_ = exchange;
+  core_->fn()(std::move(request), std::move(exchange));
+}
+
+void Connection::Fail(const Response& error) {
+  state_ = State::kAnswering;
+  keep_alive_ = head_request_ = false;
+  SendHead(++serial_, error, false);
+}
+
+// ---- answering ----
+
+void Connection::SendHead(uint64_t exchange, Response response, bool stream) {
+  if (exchange != serial_ || state_ != State::kAnswering || closed()) return;
+  if (stream && !chunked_) keep_alive_ = false;
+  if (draining_ || FindHeader(response.headers, "Connection") == "close") keep_alive_ = false;
+  std::erase_if(response.headers, [](const Header& h) { return h.name == "Connection"; });
+  const Framing framing = !stream    ? Framing::kLength
+                          : chunked_ ? Framing::kChunked
+                                     : Framing::kUntilClose;
+  Queue(SerializeHead(response, framing, keep_alive_));
+  if (!stream) {
+    if (!head_request_) Queue(response.body);
+    answer_ended_ = true;
+  }
+  Flush();
+}
+
+void Connection::SendPiece(uint64_t exchange, std::string piece) {
+  if (exchange != serial_ || closed()) return;
+  if (head_request_) {
+    unsent_.fetch_sub(piece.size());
+    return;
+  }
+  out_ += piece;
+  Flush();
+}
+
+void Connection::SendEnd(uint64_t exchange) {
+  if (exchange != serial_ || closed()) return;
+  if (chunked_ && !head_request_) Queue("0\r\n\r\n");
+  answer_ended_ = true;
+  Flush();
+}
+
+void Connection::AbortAnswer(uint64_t exchange) {
+  if (exchange == serial_) Close();
+}
+
+// Everything in out_ and sending_ is counted in unsent_; pieces were counted by their writer.
+void Connection::Queue(std::string_view bytes) {
+  unsent_.fetch_add(bytes.size());
+  out_ += bytes;
+}
+
+void Connection::Flush() {
+  if (writing_ || closed()) return;
+  if (sent_ == sending_.size()) {
+    sending_.clear();
+    sending_.swap(out_);
+    sent_ = 0;
+  }
+  if (sending_.empty()) {
+    if (state_ == State::kAnswering && answer_ended_) OnAnswered();
+    return;
+  }
+  writing_ = true;
+  if (state_ == State::kAnswering) Arm(core_->options().write_timeout);
+  socket_.async_write_some(
+      asio::buffer(sending_.data() + sent_, sending_.size() - sent_),
+      [self = shared_from_this()](error_code ec, size_t bytes) { self->OnSent(ec, bytes); });
+}
+
+void Connection::OnSent(error_code ec, size_t bytes) {
+  writing_ = false;
+  if (closed()) return;
+  if (ec) return Close();
+  sent_ += bytes;
+  if (state_ == State::kAnswering) Disarm();
+  unsent_.fetch_sub(bytes);
+  if (auto exchange = exchange_.lock()) exchange->OnSent();
+  Flush();
+}
+
+void Connection::OnAnswered() {
+  exchange_.reset();
+  Disarm();
+  if (!keep_alive_) return Linger();
+  state_ = State::kReading;
+  answer_ended_ = false;
+  if (draining_ && in_.empty()) return Close();
+  Arm(core_->options().idle_timeout);
+  // Not nested: a client that sends many requests ahead must not grow the stack.
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    if (self->closed() || self->state_ != State::kReading) return;
+    self->Parse();
+    self->Read();
+  });
+}
+
+// The answer is out; the client may still be sending. Closing now would reset the connection and
+// could take the answer with it, so what arrives is thrown away for a while.
+void Connection::Linger() {
+  state_ = State::kLingering;
+  if (eof_) return Close();
+  in_.clear();
+  error_code ignored;
+  socket_.shutdown(tcp::socket::shutdown_send, ignored);
+  Arm(kLingerTimeout);
+  Read();
+}
+
+// ---- deadlines: one timer, moved lazily ----
+
+void Connection::Arm(Clock::duration timeout) {
+  deadline_ = Clock::now() + timeout;
+  if (!timer_waits_ || timer_.expiry() > deadline_) WaitForDeadline();
+}
+
+void Connection::Disarm() { deadline_ = Clock::time_point::max(); }
+
+void Connection::WaitForDeadline() {
+  timer_.expires_at(deadline_);  // cancels an earlier wait
+  timer_waits_ = true;
+  timer_.async_wait([weak = weak_from_this()](error_code ec) {
+    auto self = weak.lock();
+    if (self == nullptr || ec == asio::error::operation_aborted || self->closed()) return;
+    self->timer_waits_ = false;
+    self->OnDeadline();
+  });
+}
+
+void Connection::OnDeadline() {
+  if (deadline_ == Clock::time_point::max()) return;
+  if (Clock::now() < deadline_) return WaitForDeadline();
+  if (state_ == State::kReading && reader_.started()) {
+    return Fail(ErrorResponse(408, "The request did not arrive in time.", {}, "request_timeout"));
+  }
+  Close();
+}
+
+}  // namespace skein::services::http

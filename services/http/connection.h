@@ -1,0 +1,91 @@
+// One client connection. Internal to services/http: see server.h for the behaviour.
+//
+// Everything but the constructor, unsent() and closed() runs on the connection's strand. The read
+// loop never stops while `in_` has room, whatever the connection is doing:
+//
+//   kReading ──request complete──▶ kAnswering ──answer sent──▶ kReading, or kLingering
+//      └──malformed, late──▶ kAnswering(error)                     (discards, so that the client
+//                                                                    can read the answer), then
+//                                                                    closed
+#pragma once
+
+#include <atomic>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "services/http/message.h"
+#include "services/http/request_reader.h"
+#include "services/http/server.h"
+
+namespace skein::services::http {
+
+class Exchange;
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  // The socket's executor is this connection's strand. The core outlives the connection.
+  Connection(boost::asio::ip::tcp::socket socket, std::shared_ptr<ServerCore> core);
+  ~Connection();
+
+  void Start();
+  void BeginDrain();  // close when idle, or after the present answer
+  void Close();
+
+  // Called by the Exchange, on the strand. Ignored unless `exchange` is the present one's serial.
+  // Pieces are framed already.
+  void SendHead(uint64_t exchange, Response response, bool stream);
+  void SendPiece(uint64_t exchange, std::string piece);
+  void SendEnd(uint64_t exchange);
+  void AbortAnswer(uint64_t exchange);
+
+  boost::asio::any_io_executor executor() { return socket_.get_executor(); }
+  std::atomic<size_t>& unsent() { return unsent_; }
+  size_t buffer_bytes_max() const;
+  bool closed() const { return closed_.load(std::memory_order_acquire); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class State { kReading, kAnswering, kLingering };
+
+  void Read();
+  void OnRead(boost::system::error_code ec, size_t bytes);
+  void OnReadEnd(boost::system::error_code ec);
+  void Parse();
+  void Dispatch();
+  void Fail(const Response& error);
+  void Queue(std::string_view bytes);
+  void Flush();
+  void OnSent(boost::system::error_code ec, size_t bytes);
+  void OnAnswered();
+  void Linger();
+  void Arm(Clock::duration timeout);
+  void Disarm();
+  void WaitForDeadline();
+  void OnDeadline();
+
+  const std::shared_ptr<ServerCore> core_;  // first: owns what the socket and the timer use
+  boost::asio::ip::tcp::socket socket_;
+  boost::asio::steady_timer timer_;
+  RequestReader reader_;
+  std::string in_;       // arrived, not consumed
+  std::string scratch_;  // target of the outstanding read
+  std::string out_;      // to send after sending_
+  std::string sending_;  // being sent, from sent_ on
+  size_t sent_ = 0;
+  std::string remote_;
+  std::weak_ptr<Exchange> exchange_;
+  uint64_t serial_ = 0;  // of the present exchange
+  State state_ = State::kReading;
+  Clock::time_point deadline_ = Clock::time_point::max();
+  bool reading_ = false, eof_ = false, writing_ = false, timer_waits_ = false;
+  bool keep_alive_ = true, chunked_ = false, answer_ended_ = false, draining_ = false,
+       head_request_ = false;
+  std::atomic<size_t> unsent_{0};
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace skein::services::http

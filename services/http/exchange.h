@@ -1,0 +1,54 @@
+// The Responder of one request on one connection. Internal to services/http.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "services/http/responder.h"
+
+namespace skein::services::http {
+
+class Connection;
+
+class Exchange : public Responder, public std::enable_shared_from_this<Exchange> {
+ public:
+  // `serial` names this exchange among those of its connection. `chunked`: the client speaks
+  // HTTP/1.1, so pieces are framed as chunks.
+  Exchange(std::shared_ptr<Connection> connection, uint64_t serial, bool chunked);
+  ~Exchange() override;
+
+  void Send(Response response) override;
+  void StartStream(Response head) override;
+  bool Write(std::string piece) override;
+  void Finish() override;
+  void Abort() override;
+  void Watch(std::function<void()> gone, std::function<void()> drained) override;
+
+  // By the connection, on its strand.
+  void OnGone();
+  void OnSent();
+
+ private:
+  enum class Phase { kOpen, kStreaming, kEnded };
+
+  // Ends the exchange once: true for the caller that does it.
+  bool End();
+  void ForgetCallbacks();
+  template <typename F>
+  void Post(F f);
+
+  const std::shared_ptr<Connection> connection_;
+  const uint64_t serial_;
+  const bool chunked_;
+  std::atomic<Phase> phase_{Phase::kOpen};
+  std::atomic<bool> full_{false};
+  std::mutex mutex_;
+  std::function<void()> gone_, drained_;  // guarded by mutex_
+  bool is_gone_ = false;                  // guarded by mutex_
+};
+
+}  // namespace skein::services::http

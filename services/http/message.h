@@ -1,0 +1,50 @@
+// An HTTP request and an HTTP answer as plain values; nothing here knows of sockets.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace skein::services::http {
+
+struct Header {
+  std::string name;
+  std::string value;
+};
+
+// The value of the first header of that name (ASCII case ignored), or "".
+std::string_view FindHeader(const std::vector<Header>& headers, std::string_view name);
+
+struct Request {
+  std::string method;  // as sent: "GET", "POST", ...
+  std::string path;    // percent-decoded, without the query
+  std::string query;   // as sent, without '?'
+  std::vector<Header> headers;
+  std::string body;
+  std::string remote;  // address of the peer
+
+  std::string_view Get(std::string_view name) const { return FindHeader(headers, name); }
+};
+
+struct Response {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::vector<Header> headers;  // further ones; a value with CR, LF or NUL is left out
+  std::string body;
+};
+
+// "Not Found" for 404.
+std::string_view Reason(int status);
+
+// How the body of an answer ends.
+enum class Framing { kLength, kChunked, kUntilClose };
+
+// The status line and the headers of `response`, up to and with the empty line.
+std::string SerializeHead(const Response& response, Framing framing, bool keep_alive);
+
+// Splits a request target (origin or absolute form, or "*") into path and query and decodes the
+// path. False: malformed.
+bool ParseTarget(std::string_view target, std::string* path, std::string* query);
+
+}  // namespace skein::services::http

@@ -1,0 +1,40 @@
+// Which function answers which method and path.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "services/http/message.h"
+#include "services/http/responder.h"
+
+namespace skein::services::http {
+
+// Called on a server thread; must not block. Answers through the responder, now or later.
+using RequestFn = std::function<void(Request, std::shared_ptr<Responder>)>;
+// The same for what can be answered at once.
+using PageFn = std::function<Response(const Request&)>;
+
+// A table of routes. Add everything before serving; Serve may then run in any number of threads.
+// No route for the path: 404. No route for the method: 405 with Allow. HEAD is served by GET.
+// OPTIONS answers 204 with Allow.
+class Routes {
+ public:
+  // `path` is matched whole; one that ends in '*' matches every path with that prefix, and more.
+  void Add(std::string method, std::string path, RequestFn fn);
+  void AddPage(std::string path, PageFn page);  // GET
+
+  void Serve(Request request, std::shared_ptr<Responder> responder) const;
+
+ private:
+  using Methods = std::map<std::string, RequestFn>;
+
+  const Methods* Find(const std::string& path) const;
+
+  std::map<std::string, Methods> exact_;
+  std::map<std::string, Methods> prefix_;
+};
+
+}  // namespace skein::services::http

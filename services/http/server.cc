@@ -1,0 +1,160 @@
+#include "services/http/server.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/strand.hpp>
+#include <utility>
+
+#include "services/http/connection.h"
+#include "services/http/error.h"
+#include "services/http/server_core.h"
+
+namespace skein::services::http {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using tcp = asio::ip::tcp;
+
+ServerCore::ServerCore(const ServerOptions& options, RequestFn fn)
+    : options_(options),
+      fn_(std::move(fn)),
+      work_(asio::make_work_guard(io_)),
+      acceptor_(asio::make_strand(io_)),
+      retry_(acceptor_.get_executor()) {}
+
+absl::Status ServerCore::Listen() {
+  error_code ec;
+  const std::string where = options_.host + ":" + std::to_string(options_.port);
+  const auto address =
+      asio::ip::make_address(options_.host == "localhost" ? "127.0.0.1" : options_.host, ec);
+  if (ec) return absl::InvalidArgumentError("host " + options_.host + ": " + ec.message());
+  const tcp::endpoint endpoint(address, options_.port);
+  acceptor_.open(endpoint.protocol(), ec);
+  if (!ec) acceptor_.set_option(asio::socket_base::reuse_address(true), ec);
+  if (!ec) acceptor_.bind(endpoint, ec);
+  if (!ec) acceptor_.listen(4096, ec);
+  if (!ec) port_ = acceptor_.local_endpoint(ec).port();
+  if (ec) return absl::UnavailableError("cannot listen on " + where + ": " + ec.message());
+  return absl::OkStatus();
+}
+
+void ServerCore::Run() {
+  asio::post(acceptor_.get_executor(), [self = shared_from_this()] { self->Accept(); });
+  for (int i = 0; i < std::max(1, options_.threads); ++i) {
+    threads_.emplace_back([this] { io_.run(); });
+  }
+}
+
+void ServerCore::Accept() {
+  if (!acceptor_.is_open()) return;
+  acceptor_.async_accept(asio::make_strand(io_),
+                         [self = shared_from_this()](error_code ec, tcp::socket socket) {
+                           self->OnAccept(ec, std::move(socket));
+                         });
+}
+
+void ServerCore::OnAccept(error_code ec, tcp::socket socket) {
+  if (!acceptor_.is_open()) return;
+  if (!ec) {
+    Admit(std::move(socket));
+    return Accept();
+  }
+  // Out of descriptors or memory: what is served goes on; new clients wait in the backlog.
+  retry_.expires_after(std::chrono::milliseconds(50));
+  retry_.async_wait([self = shared_from_this()](error_code) { self->Accept(); });
+}
+
+void ServerCore::Admit(tcp::socket socket) {
+  accepted_.fetch_add(1, std::memory_order_relaxed);
+  std::shared_ptr<Connection> connection;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!stopping_ && connections_.size() < options_.connections_max) {
+      connection = std::make_shared<Connection>(std::move(socket), shared_from_this());
+      connections_.insert(connection.get());
+    }
+  }
+  if (connection != nullptr) {
+    return asio::post(connection->executor(), [connection] { connection->Start(); });
+  }
+  refused_.fetch_add(1, std::memory_order_relaxed);
+  Response response = ErrorResponse(503, "Too many connections.", {}, "too_many_connections");
+  response.headers.push_back({"Retry-After", "1"});
+  const std::string text = SerializeHead(response, Framing::kLength, false) + response.body;
+  error_code ignored;
+  socket.non_blocking(true, ignored);
+  socket.write_some(asio::buffer(text), ignored);
+  socket.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+void ServerCore::Remove(Connection* connection) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  connections_.erase(connection);
+  if (connections_.empty()) emptied_.notify_all();
+}
+
+// A connection leaves the set in its destructor at the latest, so under the lock every pointer in
+// it is alive or waits for the lock to die.
+void ServerCore::ForEachConnection(void (Connection::*call)()) {
+  std::vector<std::shared_ptr<Connection>> held;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (Connection* connection : connections_) held.push_back(connection->weak_from_this().lock());
+  }
+  for (auto& connection : held) {
+    if (connection == nullptr) continue;
+    const auto executor = connection->executor();
+    asio::post(executor, [held = std::move(connection), call] { (held.get()->*call)(); });
+  }
+}
+
+bool ServerCore::WaitUntilEmpty(std::chrono::milliseconds grace) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return emptied_.wait_for(lock, grace, [this] { return connections_.empty(); });
+}
+
+void ServerCore::Stop(std::chrono::milliseconds grace) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (std::exchange(stopping_, true)) return;
+  }
+  asio::post(acceptor_.get_executor(), [self = shared_from_this()] {
+    error_code ignored;
+    self->acceptor_.close(ignored);
+    self->retry_.cancel();
+  });
+  ForEachConnection(&Connection::BeginDrain);
+  if (!WaitUntilEmpty(grace)) {
+    ForEachConnection(&Connection::Close);
+    WaitUntilEmpty(std::chrono::seconds(5));
+  }
+  work_.reset();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+ServerStats ServerCore::stats() const {
+  ServerStats stats;
+  stats.accepted = accepted_.load();
+  stats.refused = refused_.load();
+  stats.requests = requests_.load();
+  std::lock_guard<std::mutex> lock(mutex_);
+  stats.connections = connections_.size();
+  return stats;
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, RequestFn fn) {
+  auto core = std::make_shared<ServerCore>(options, std::move(fn));
+  absl::Status status = core->Listen();
+  if (!status.ok()) return status;
+  core->Run();
+  return std::unique_ptr<Server>(new Server(std::move(core)));
+}
+
+Server::Server(std::shared_ptr<ServerCore> core) : core_(std::move(core)) {}
+Server::~Server() { Stop(std::chrono::milliseconds(0)); }
+uint16_t Server::port() const { return core_->port(); }
+ServerStats Server::stats() const { return core_->stats(); }
+void Server::Stop(std::chrono::milliseconds grace) { core_->Stop(grace); }
+
+}  // namespace skein::services::http

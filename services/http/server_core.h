@@ -1,0 +1,62 @@
+// What the connections of one server share. Internal to services/http.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "services/http/server.h"
+
+namespace skein::services::http {
+
+class Connection;
+
+class ServerCore : public std::enable_shared_from_this<ServerCore> {
+ public:
+  ServerCore(const ServerOptions& options, RequestFn fn);
+
+  absl::Status Listen();
+  void Run();  // starts the threads
+  void Stop(std::chrono::milliseconds grace);
+
+  const ServerOptions& options() const { return options_; }
+  const RequestFn& fn() const { return fn_; }
+  uint16_t port() const { return port_; }
+  ServerStats stats() const;
+
+  void CountRequest() { requests_.fetch_add(1, std::memory_order_relaxed); }
+  void Remove(Connection* connection);  // by a connection that has closed; idempotent
+
+ private:
+  void Accept();
+  void OnAccept(boost::system::error_code ec, boost::asio::ip::tcp::socket socket);
+  void Admit(boost::asio::ip::tcp::socket socket);
+  void ForEachConnection(void (Connection::*call)());
+  bool WaitUntilEmpty(std::chrono::milliseconds grace);
+
+  const ServerOptions options_;
+  const RequestFn fn_;
+  boost::asio::io_context io_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  boost::asio::ip::tcp::acceptor acceptor_;  // used on its own strand
+  boost::asio::steady_timer retry_;
+  std::vector<std::thread> threads_;
+  uint16_t port_ = 0;
+  std::atomic<uint64_t> accepted_{0}, refused_{0}, requests_{0};
+
+  mutable std::mutex mutex_;
+  std::condition_variable emptied_;
+  std::unordered_set<Connection*> connections_;  // guarded by mutex_
+  bool stopping_ = false;                        // guarded by mutex_
+};
+
+}  // namespace skein::services::http

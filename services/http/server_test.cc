@@ -1,0 +1,336 @@
+#include "services/http/server.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "services/http/admin.h"
+#include "services/http/testing/raw_client.h"
+
+namespace skein::services::http {
+namespace {
+
+using testing::Fetch;
+using testing::MakeRequest;
+using testing::RawClient;
+
+constexpr auto kLong = std::chrono::seconds(30);
+
+// A server with an echo page, probes, and /hold, whose responders the test answers itself.
+class ServerTest : public ::testing::Test {
+ protected:
+  void StartServer(ServerOptions options = {}) {
+    routes_.Add("POST", "/echo", [](Request request, std::shared_ptr<Responder> responder) {
+      Response response;
+      response.body = request.body;
+      responder->Send(std::move(response));
+    });
+    routes_.Add("GET", "/hold", [this](Request, std::shared_ptr<Responder> responder) {
+      held_.set_value(std::move(responder));
+    });
+    routes_.Add("GET", "/forget", [](Request, std::shared_ptr<Responder>) {});
+    AddAdminPages({"test", "1.2.3", [] { return absl::UnavailableError("no model"); },
+                   [] { return std::string("x 1\n"); }},
+                  &routes_);
+    auto server = Server::Start(options, [this](Request request, auto responder) {
+      routes_.Serve(std::move(request), std::move(responder));
+    });
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = std::move(*server);
+  }
+
+  // The responder of the present /hold request.
+  std::shared_ptr<Responder> Held() {
+    auto future = held_.get_future();
+    EXPECT_EQ(future.wait_for(kLong), std::future_status::ready);
+    return future.get();
+  }
+  uint16_t port() { return server_->port(); }
+
+  Routes routes_;
+  std::promise<std::shared_ptr<Responder>> held_;
+  std::unique_ptr<Server> server_;  // last: its threads use the above
+};
+
+TEST_F(ServerTest, PagesKeepAliveAndHead) {
+  StartServer();
+  RawClient client(port());
+  client.Send(MakeRequest("POST", "/echo", "hello"));
+  Response response = client.ReadResponse();
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.body, "hello");
+  EXPECT_EQ(FindHeader(response.headers, "Connection"), "keep-alive");
+  client.Send(MakeRequest("HEAD", "/livez"));
+  response = client.ReadResponse(true);
+  EXPECT_EQ(FindHeader(response.headers, "Content-Length"), "3");
+  client.Send(MakeRequest("GET", "/readyz"));
+  response = client.ReadResponse();
+  EXPECT_EQ(response.status, 503);
+  EXPECT_NE(response.body.find("no model"), std::string::npos);
+  client.Send(MakeRequest("GET", "/metrics", {}, {{"Connection", "close"}}));
+  response = client.ReadResponse();
+  EXPECT_EQ(response.body, "x 1\n");
+  EXPECT_EQ(FindHeader(response.headers, "Connection"), "close");
+  EXPECT_TRUE(client.AtEnd());
+  EXPECT_EQ(Fetch(port(), "GET", "/nothing").status, 404);
+  EXPECT_EQ(Fetch(port(), "PUT", "/echo", "x").status, 405);
+}
+
+TEST_F(ServerTest, PipelinedRequestsAreAnsweredInOrder) {
+  StartServer();
+  RawClient client(port());
+  std::string all;
+  for (int i = 0; i < 500; ++i) all += MakeRequest("POST", "/echo", "body " + std::to_string(i));
+  std::thread sender([&] { client.Send(all); });
+  for (int i = 0; i < 500; ++i) {
+    ASSERT_EQ(client.ReadResponse().body, "body " + std::to_string(i));
+  }
+  sender.join();
+}
+
+TEST_F(ServerTest, RequestMayArriveByteByByteAndChunked) {
+  StartServer();
+  RawClient client(port());
+  const std::string text =
+      "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n3\r\nabc\r\n4;x=y\r\ndefg\r\n"
+      "0\r\n\r\n";
+  for (char c : text) ASSERT_TRUE(client.Send(std::string_view(&c, 1)));
+  EXPECT_EQ(client.ReadResponse().body, "abcdefg");
+}
+
+TEST_F(ServerTest, ExpectContinue) {
+  StartServer();
+  RawClient client(port());
+  client.Send(
+      "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_EQ(client.ReadHead().status, 100);
+  client.Send("ok");
+  EXPECT_EQ(client.ReadResponse().body, "ok");
+}
+
+TEST_F(ServerTest, LimitsAndMalformedRequestsAreRefused) {
+  ServerOptions options;
+  options.header_bytes_max = 1024;
+  options.body_bytes_max = 100;
+  StartServer(options);
+  const std::string get = "GET /livez HTTP/1.1\r\nHost: a\r\n";
+  const std::string post = "POST /echo HTTP/1.1\r\nHost: a\r\n";
+  const std::string big(200, 'x');
+  const std::vector<std::pair<std::string, int>> cases = {
+      {get + "X: " + std::string(2000, 'y') + "\r\n\r\n", 431},
+      {"GET /" + std::string(4000, 'y'), 431},
+      {post + "Content-Length: 101\r\n\r\n", 413},
+      {post + "Transfer-Encoding: chunked\r\n\r\nc8\r\n" + big + "\r\n0\r\n\r\n", 413},
+      {post + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400},
+      {post + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
+      {post + "Content-Length: -1\r\n\r\n", 400},
+      {post + "Content-Length: 99999999999999999999\r\n\r\n", 400},
+      {post + "Transfer-Encoding: gzip\r\nConnection: close\r\n\r\n", 501},
+      {post + "Expect: miracle\r\n\r\n", 417},
+      {get + "\r\n" + "nonsense\r\n\r\n", 200},  // the second one is refused after the first
+      {"GET /livez HTTP/1.1\r\n\r\n", 400},
+      {get + "Host: b\r\n\r\n", 400},
+      {get + "Bad Name: b\r\n\r\n", 400},
+      {"GET /livez HTTP/2.0\r\nHost: a\r\n\r\n", 400},
+      {"GET livez HTTP/1.1\r\nHost: a\r\n\r\n", 400},
+      {"GET /%0 HTTP/1.1\r\nHost: a\r\n\r\n", 400},
+      {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400},
+      {std::string("GET /\0 HTTP/1.1\r\n\r\n", 18), 400},
+  };
+  for (const auto& [text, status] : cases) {
+    RawClient client(port());
+    client.Send(text);
+    const Response response = client.ReadResponse();
+    EXPECT_EQ(response.status, status) << text.substr(0, 100);
+    if (status != 200) {
+      EXPECT_NE(response.body.find("{\"error\":{\"message\":"), std::string::npos);
+      EXPECT_EQ(FindHeader(response.headers, "Connection"), "close");
+    }
+  }
+  EXPECT_EQ(Fetch(port(), "GET", "/livez").status, 200);
+}
+
+TEST_F(ServerTest, TruncatedAndSlowRequests) {
+  ServerOptions options;
+  options.read_timeout = std::chrono::milliseconds(50);
+  options.idle_timeout = std::chrono::milliseconds(50);
+  StartServer(options);
+  RawClient cut(port());
+  cut.Send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc");
+  cut.HalfClose();
+  EXPECT_EQ(cut.ReadResponse().status, 400);
+  RawClient slow(port());
+  slow.Send("POST /echo HTTP/1.1\r\nHost");
+  EXPECT_EQ(slow.ReadResponse().status, 408);
+  RawClient idle(port());
+  EXPECT_TRUE(idle.AtEnd());
+}
+
+TEST_F(ServerTest, StreamsChunks) {
+  StartServer();
+  RawClient client(port());
+  client.Send(MakeRequest("GET", "/hold"));
+  auto responder = Held();
+  Response head;
+  head.content_type = "text/event-stream";
+  responder->StartStream(head);
+  EXPECT_EQ(client.ReadHead().content_type, "text/event-stream");
+  std::string chunk;
+  for (const char* piece : {"data: 1\n\n", "data: 2\n\n"}) {
+    EXPECT_TRUE(responder->Write(piece));
+    ASSERT_TRUE(client.ReadChunk(&chunk));
+    EXPECT_EQ(chunk, piece);
+  }
+  responder->Finish();
+  ASSERT_TRUE(client.ReadChunk(&chunk));
+  EXPECT_EQ(chunk, "");
+  client.Send(MakeRequest("POST", "/echo", "still here"));
+  EXPECT_EQ(client.ReadResponse().body, "still here");
+}
+
+TEST_F(ServerTest, Http10StreamEndsWithTheConnection) {
+  StartServer();
+  RawClient client(port());
+  client.Send("GET /hold HTTP/1.0\r\n\r\n");
+  auto responder = Held();
+  responder->StartStream({});
+  responder->Write("abc");
+  responder->Write("def");
+  responder->Finish();
+  EXPECT_EQ(client.ReadHead().status, 200);
+  EXPECT_EQ(client.ReadAll(), "abcdef");
+}
+
+enum class Leave { kClose, kReset, kHalfClose };
+
+class GoneTest : public ServerTest,
+                 public ::testing::WithParamInterface<std::tuple<Leave, bool>> {};
+
+TEST_P(GoneTest, ClientThatLeavesIsNoticed) {
+  StartServer();
+  const auto [leave, streaming] = GetParam();
+  RawClient client(port());
+  client.Send(MakeRequest("GET", "/hold"));
+  auto responder = Held();
+  std::promise<void> gone;
+  responder->Watch([&gone] { gone.set_value(); }, {});
+  if (streaming) {
+    responder->StartStream({});
+    responder->Write("x");
+    client.ReadHead();
+  }
+  if (leave == Leave::kClose) client.Close();
+  if (leave == Leave::kReset) client.Reset();
+  if (leave == Leave::kHalfClose) client.HalfClose();
+  EXPECT_EQ(gone.get_future().wait_for(kLong), std::future_status::ready);
+  responder->Write("into the void");
+  responder->Finish();
+  bool late = false;
+  responder->Watch([&late] { late = true; }, {});
+  EXPECT_TRUE(late);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoneTest,
+                         ::testing::Combine(::testing::Values(Leave::kClose, Leave::kReset,
+                                                              Leave::kHalfClose),
+                                            ::testing::Bool()));
+
+TEST_F(ServerTest, BackPressureAndDrained) {
+  ServerOptions options;
+  options.buffer_bytes_max = 64 << 10;
+  StartServer(options);
+  RawClient client(port());
+  client.Send(MakeRequest("GET", "/hold"));
+  auto responder = Held();
+  std::promise<void> drained;
+  std::once_flag once;
+  responder->Watch({}, [&] { std::call_once(once, [&] { drained.set_value(); }); });
+  responder->StartStream({});
+  size_t written = 0;
+  while (responder->Write(std::string(16 << 10, 'x'))) {
+    written += 16 << 10;
+    ASSERT_LT(written, 1u << 30);
+  }
+  written += 16 << 10;
+  std::thread finisher([&] {
+    EXPECT_EQ(drained.get_future().wait_for(kLong), std::future_status::ready);
+    responder->Finish();
+  });
+  EXPECT_EQ(client.ReadResponse().body.size(), written);
+  finisher.join();
+}
+
+TEST_F(ServerTest, ClientThatReadsNothingIsDropped) {
+  ServerOptions options;
+  options.write_timeout = std::chrono::milliseconds(50);
+  StartServer(options);
+  RawClient client(port());
+  client.Send(MakeRequest("GET", "/hold"));
+  auto responder = Held();
+  std::promise<void> gone;
+  responder->Watch([&gone] { gone.set_value(); }, {});
+  responder->StartStream({});
+  responder->Write(std::string(64 << 20, 'x'));  // more than the kernel buffers
+  EXPECT_EQ(gone.get_future().wait_for(kLong), std::future_status::ready);
+}
+
+TEST_F(ServerTest, UnansweredRequestGets500) {
+  StartServer();
+  EXPECT_EQ(Fetch(port(), "GET", "/forget").status, 500);
+}
+
+TEST_F(ServerTest, ConnectionsOverTheLimitGet503) {
+  ServerOptions options;
+  options.connections_max = 1;
+  StartServer(options);
+  RawClient first(port());
+  first.Send(MakeRequest("GET", "/livez"));
+  EXPECT_EQ(first.ReadResponse().status, 200);
+  RawClient second(port());
+  EXPECT_EQ(second.ReadResponse().status, 503);
+  EXPECT_EQ(server_->stats().refused, 1u);
+}
+
+TEST_F(ServerTest, StopLetsAnswersEnd) {
+  StartServer();
+  RawClient idle(port()), busy(port());
+  busy.Send(MakeRequest("GET", "/hold"));
+  auto responder = Held();
+  responder->StartStream({});
+  std::thread stopper([&] { server_->Stop(kLong); });
+  EXPECT_TRUE(idle.AtEnd());  // so the stop has begun
+  responder->Write("last words");
+  responder->Finish();
+  EXPECT_EQ(busy.ReadResponse().body, "last words");
+  busy.Close();
+  stopper.join();
+  EXPECT_FALSE(RawClient(port()).connected());
+}
+
+TEST_F(ServerTest, StopEndsWhatDoesNotEnd) {
+  StartServer();
+  RawClient client(port());
+  client.Send(MakeRequest("GET", "/hold"));
+  auto responder = Held();
+  std::promise<void> gone;
+  responder->Watch([&gone] { gone.set_value(); }, {});
+  server_->Stop(std::chrono::milliseconds(10));
+  EXPECT_EQ(gone.get_future().wait_for(kLong), std::future_status::ready);
+  EXPECT_TRUE(client.AtEnd());
+}
+
+TEST(ServerStartTest, PortInUseIsNamed) {
+  auto first = Server::Start({}, [](Request, auto) {});
+  ASSERT_TRUE(first.ok());
+  ServerOptions options;
+  options.port = (*first)->port();
+  const auto second = Server::Start(options, [](Request, auto) {});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(second.status().ToString().find(std::to_string(options.port)), std::string::npos);
+}
+
+}  // namespace
+}  // namespace skein::services::http
