@@ -6,15 +6,16 @@
 // tokens leave at least `min_chunk_tokens` of the budget to it, so neither kind starves.
 //
 // Invariants, by number:
-//   1. 0 <= computed <= known for every sequence; a decoding one has computed + 1 == known, or is
-//      waiting for its next token in the step in flight.
+//   1. 0 <= computed < known for every sequence; computed + 1 == known for a decoding one.
 //   2. A step holds a sequence at most once and never exceeds the limits.
-//   3. Prompts advance in plan-sequence order: none gets a chunk while an earlier one has tokens
-//      left outside the step.
+//   3. Prompts advance in plan-sequence order: none gets a chunk in a step in which an earlier one
+//      gets none.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -40,7 +41,7 @@ struct StepItem {
 
 class BatchScheduler {
  public:
-  explicit BatchScheduler(const BatchLimits& limits) : limits_(limits) {}
+  explicit BatchScheduler(const BatchLimits& limits);
 
   // A sequence with `known` tokens (>= 1) of which `computed` have their KV. REQUIRES: id unknown.
   void Add(RequestId id, PlanSequence order, int64_t known, int64_t computed);
@@ -68,17 +69,17 @@ class BatchScheduler {
     int64_t known = 0;
     int64_t computed = 0;
     bool decoding = false;
-    uint64_t last_step = 0;
+    uint64_t last_turn = 0;  // place in the order in which sequences were stepped
   };
 
-  void PlanDecode(int64_t budget, std::vector<StepItem>* step) const;
-  void PlanPrompts(int64_t budget, std::vector<StepItem>* step) const;
+  void PlanDecode(std::vector<StepItem>* step) const;
+  void PlanPrompts(std::vector<StepItem>* step) const;
 
   BatchLimits limits_;
   std::map<RequestId, Sequence> sequences_;
-  std::map<std::pair<PlanSequence, RequestId>, RequestId> prompts_;  // not decoding, in order
+  std::set<std::pair<PlanSequence, RequestId>> prompts_;  // those not decoding, in order
   std::vector<StepItem> in_flight_;
-  uint64_t steps_ = 0;
+  uint64_t turns_ = 0;
 };
 
 }  // namespace skein::scheduler

@@ -3,33 +3,24 @@
 #include "absl/strings/str_cat.h"
 
 namespace skein::scheduler {
-namespace {
 
-template <class T>
-absl::Status Differ(const char* field, const T& prefill, const T& decode) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(field, ": prefill ", prefill, ", decode ", decode));
-}
-
-}  // namespace
-
-absl::Status CheckSameShape(const KvShape& prefill, const KvShape& decode) {
-  if (prefill.model_hash != decode.model_hash)
-    return Differ("model_hash", prefill.model_hash, decode.model_hash);
-  if (prefill.dtype != decode.dtype) return Differ("dtype", prefill.dtype, decode.dtype);
-  if (prefill.layout_tp != decode.layout_tp)
-    return Differ("layout_tp", prefill.layout_tp, decode.layout_tp);
-  if (prefill.block_tokens != decode.block_tokens)
-    return Differ("block_tokens", prefill.block_tokens, decode.block_tokens);
-  if (prefill.num_layers != decode.num_layers)
-    return Differ("num_layers", prefill.num_layers, decode.num_layers);
-  if (prefill.kv_heads != decode.kv_heads)
-    return Differ("kv_heads", prefill.kv_heads, decode.kv_heads);
-  if (prefill.head_dim != decode.head_dim)
-    return Differ("head_dim", prefill.head_dim, decode.head_dim);
-  if (prefill.block_bytes != decode.block_bytes)
-    return Differ("block_bytes", prefill.block_bytes, decode.block_bytes);
-  return absl::OkStatus();
+absl::Status CheckSameShape(const KvShape& a, const KvShape& b, std::string_view a_name,
+                            std::string_view b_name) {
+  absl::Status status;
+  const auto compare = [&](const char* field, const auto& of_a, const auto& of_b) {
+    if (!status.ok() || of_a == of_b) return;
+    status = absl::FailedPreconditionError(absl::StrCat(field, ": ", std::string(a_name), " ", of_a,
+                                                        ", ", std::string(b_name), " ", of_b));
+  };
+  compare("model_hash", a.model_hash, b.model_hash);
+  compare("dtype", a.dtype, b.dtype);
+  compare("layout_tp", a.layout_tp, b.layout_tp);
+  compare("block_tokens", a.block_tokens, b.block_tokens);
+  compare("num_layers", a.num_layers, b.num_layers);
+  compare("kv_heads", a.kv_heads, b.kv_heads);
+  compare("head_dim", a.head_dim, b.head_dim);
+  compare("block_bytes", a.block_bytes, b.block_bytes);
+  return status;
 }
 
 }  // namespace skein::scheduler

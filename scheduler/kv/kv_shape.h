@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 
@@ -33,6 +34,7 @@ inline int64_t HandoffBytesPerLayer(const KvShape& shape, int64_t prompt_tokens)
 
 // FAILED_PRECONDITION naming the first field that differs and both values, such as
 // "dtype: prefill f32, decode bf16".
-absl::Status CheckSameShape(const KvShape& prefill, const KvShape& decode);
+absl::Status CheckSameShape(const KvShape& a, const KvShape& b, std::string_view a_name = "prefill",
+                            std::string_view b_name = "decode");
 
 }  // namespace skein::scheduler

@@ -1,0 +1,103 @@
+#include "scheduler/batch/batch_scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace skein::scheduler {
+namespace {
+
+RequestId Id(uint64_t serial) { return {1, serial}; }
+
+TEST(BatchSchedulerTest, AnEmptySchedulerPlansNothing) {
+  BatchScheduler batch({});
+  EXPECT_TRUE(batch.Plan().empty());
+  EXPECT_FALSE(batch.InFlight());
+}
+
+TEST(BatchSchedulerTest, APromptIsCutIntoChunksAndSamplesAfterTheLast) {
+  BatchScheduler batch({.max_batch_tokens = 4});
+  batch.Add(Id(1), {1}, 10, 0);
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(1), 0, 4, false}}));
+  batch.Complete();
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(1), 4, 4, false}}));
+  batch.Complete();
+  EXPECT_EQ(batch.PendingPromptTokens(), 2);
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(1), 8, 2, true}}));
+  batch.Complete();
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(1), 10, 1, true}}));  // decoding now
+}
+
+TEST(BatchSchedulerTest, Invariant3PromptsFillTheStepInPlanOrder) {
+  BatchScheduler batch({.max_batch_tokens = 8, .max_chunk_tokens = 6});
+  batch.Add(Id(1), {20}, 5, 0);
+  batch.Add(Id(2), {10}, 9, 0);
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(2), 0, 6, false}, {Id(1), 0, 2, false}}));
+}
+
+TEST(BatchSchedulerTest, DecodeComesFirstButLeavesRoomForPrompts) {
+  BatchScheduler batch({.max_batch_tokens = 4, .min_chunk_tokens = 2});
+  for (uint64_t i = 1; i <= 4; ++i) batch.Add(Id(i), {i}, 8, 7);
+  batch.Add(Id(9), {9}, 5, 0);
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{
+                              {Id(1), 7, 1, true}, {Id(2), 7, 1, true}, {Id(9), 0, 2, false}}));
+  batch.Complete();
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{
+                              {Id(3), 7, 1, true}, {Id(4), 7, 1, true}, {Id(9), 2, 2, false}}));
+}
+
+TEST(BatchSchedulerTest, NoDecodingSequenceStarvesWhenThereAreMoreThanFit) {
+  BatchScheduler batch({.max_batch_tokens = 64, .max_batch_sequences = 3});
+  std::map<RequestId, int> steps;
+  for (uint64_t i = 1; i <= 7; ++i) batch.Add(Id(i), {i}, 2, 1);
+  for (int step = 0; step < 70; ++step) {
+    for (const StepItem& item : batch.Plan()) ++steps[item.id];
+    batch.Complete();
+  }
+  for (const auto& [id, count] : steps) EXPECT_EQ(count, 30) << ToString(id);
+}
+
+TEST(BatchSchedulerTest, RemovalForgetsASequence) {
+  BatchScheduler batch({});
+  batch.Add(Id(1), {1}, 3, 0);
+  batch.Remove(Id(1));
+  batch.Remove(Id(1));
+  EXPECT_EQ(batch.Size(), 0);
+  EXPECT_TRUE(batch.Plan().empty());
+}
+
+TEST(BatchSchedulerDeathTest, ASequenceIsNotRemovedDuringItsStep) {
+  BatchScheduler batch({});
+  batch.Add(Id(1), {1}, 3, 0);
+  batch.Plan();
+  EXPECT_DEATH(batch.Remove(Id(1)), "during its step");
+}
+
+TEST(BatchSchedulerTest, InvariantsHoldOverARandomHistory) {
+  std::mt19937_64 random(3);
+  BatchScheduler batch({.max_batch_tokens = 20,
+                        .max_batch_sequences = 5,
+                        .max_chunk_tokens = 9,
+                        .min_chunk_tokens = 3});
+  uint64_t serial = 0;
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 2000; ++i) {
+    if (random() % 3 == 0 && ids.size() < 20) {
+      ids.push_back(Id(++serial));
+      const int64_t known = 2 + static_cast<int64_t>(random() % 40);
+      batch.Add(ids.back(), {random() % 1000}, known, random() % 2 == 0 ? 0 : known - 1);
+    }
+    EXPECT_EQ(batch.Plan().empty(), ids.empty());
+    ASSERT_TRUE(batch.CheckInvariants().ok()) << batch.CheckInvariants();
+    batch.Complete();
+    if (!ids.empty() && random() % 3 == 0) {
+      const size_t pick = random() % ids.size();
+      batch.Remove(ids[pick]);
+      ids.erase(ids.begin() + pick);
+    }
+    ASSERT_TRUE(batch.CheckInvariants().ok()) << batch.CheckInvariants();
+  }
+}
+
+}  // namespace
+}  // namespace skein::scheduler

@@ -1,0 +1,140 @@
+#include "scheduler/kv/block_pool.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/base/check.h"
+
+namespace skein::scheduler {
+
+BlockPool::BlockPool(int64_t total) {
+  SKEIN_INVARIANT_MSG(total >= 1 && total <= INT32_MAX, "a pool has 1 … 2^31 - 1 blocks");
+  states_.assign(total, State::kFree);
+  InsertRun(0, static_cast<int32_t>(total));
+  counts_.free = counts_.total = total;
+}
+
+absl::StatusOr<BlockTable> BlockPool::Allocate(int64_t count) {
+  SKEIN_INVARIANT_MSG(count >= 1, "an allocation has at least one block");
+  if (!CanAllocate(count)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("KV blocks: ", count, " wanted, ", counts_.free, " free"));
+  }
+  std::vector<BlockId> blocks;
+  blocks.reserve(count);
+  while (static_cast<int64_t>(blocks.size()) < count) {
+    const auto wanted = static_cast<int32_t>(count - blocks.size());
+    auto run = runs_by_length_.lower_bound({wanted, 0});
+    if (run == runs_by_length_.end()) {  // none is large enough: the lowest of the largest
+      run = runs_by_length_.lower_bound({runs_by_length_.rbegin()->first, 0});
+    }
+    const auto [length, start] = *run;
+    TakeFromRun(start, length, std::min(wanted, length), &blocks);
+  }
+  counts_.free -= count;
+  counts_.held += count;
+  return std::make_shared<const std::vector<BlockId>>(std::move(blocks));
+}
+
+void BlockPool::Free(std::span<const BlockId> blocks) {
+  for (BlockId block : blocks) {
+    SKEIN_INVARIANT_MSG(block.value >= 0 && block.value < counts_.total, "block out of range");
+    State& state = states_[block.value];
+    SKEIN_INVARIANT_MSG(state != State::kFree, "block freed twice");
+    if (state == State::kQuarantined) --counts_.quarantined;
+    state = State::kFree;
+    --counts_.held;
+    ++counts_.free;
+    ReturnToRuns(block);
+  }
+}
+
+void BlockPool::Quarantine(std::span<const BlockId> blocks) {
+  for (BlockId block : blocks) {
+    SKEIN_INVARIANT_MSG(block.value >= 0 && block.value < counts_.total, "block out of range");
+    State& state = states_[block.value];
+    SKEIN_INVARIANT_MSG(state == State::kHeld, "only held blocks are quarantined");
+    state = State::kQuarantined;
+    ++counts_.quarantined;
+  }
+}
+
+void BlockPool::TakeFromRun(int32_t start, int32_t length, int32_t count,
+                            std::vector<BlockId>* out) {
+  EraseRun(start, length);
+  for (int32_t i = 0; i < count; ++i) {
+    states_[start + i] = State::kHeld;
+    out->push_back(BlockId{start + i});
+  }
+  if (length > count) InsertRun(start + count, length - count);
+}
+
+void BlockPool::InsertRun(int32_t start, int32_t length) {
+  runs_.emplace(start, length);
+  runs_by_length_.emplace(length, start);
+}
+
+void BlockPool::EraseRun(int32_t start, int32_t length) {
+  runs_.erase(start);
+  runs_by_length_.erase({length, start});
+}
+
+void BlockPool::ReturnToRuns(BlockId block) {
+  int32_t start = block.value;
+  int32_t length = 1;
+  auto after = runs_.upper_bound(start);
+  if (after != runs_.begin()) {
+    const auto before = std::prev(after);
+    if (before->first + before->second == start) {
+      const auto [run_start, run_length] = *before;
+      EraseRun(run_start, run_length);
+      start = run_start;
+      length += run_length;
+    }
+  }
+  after = runs_.find(block.value + 1);
+  if (after != runs_.end()) {
+    const auto [run_start, run_length] = *after;
+    EraseRun(run_start, run_length);
+    length += run_length;
+  }
+  InsertRun(start, length);
+}
+
+absl::Status BlockPool::CheckInvariants() const {
+  BlockCounts counted;
+  for (State state : states_) {
+    ++counted.total;
+    counted.free += state == State::kFree;
+    counted.held += state != State::kFree;
+    counted.quarantined += state == State::kQuarantined;
+  }
+  if (!(counted == counts_) || counts_.free + counts_.held + counts_.cached != counts_.total) {
+    return absl::InternalError(absl::StrCat("BlockPool 1: counts: ", counts_.free, " free + ",
+                                            counts_.held, " held + ", counts_.cached, " cached of ",
+                                            counts_.total, ", states say ", counted.free,
+                                            " free + ", counted.held, " held"));
+  }
+  int64_t in_runs = 0;
+  int32_t end_of_last = -1;
+  for (const auto& [start, length] : runs_) {
+    if (start <= end_of_last || runs_by_length_.count({length, start}) != 1) {
+      return absl::InternalError(absl::StrCat("BlockPool 2: run at ", start));
+    }
+    for (int32_t i = start; i < start + length; ++i) {
+      if (states_[i] != State::kFree) {
+        return absl::InternalError(absl::StrCat("BlockPool 2: block ", i, " in a free run"));
+      }
+    }
+    end_of_last = start + length;
+    in_runs += length;
+  }
+  if (in_runs != counts_.free || runs_.size() != runs_by_length_.size()) {
+    return absl::InternalError(
+        absl::StrCat("BlockPool 2: ", in_runs, " blocks in runs, ", counts_.free, " free"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::scheduler

@@ -1,0 +1,89 @@
+#include "scheduler/kv/block_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace skein::scheduler {
+namespace {
+
+std::vector<int32_t> Values(const BlockTable& table) {
+  std::vector<int32_t> values;
+  for (BlockId block : *table) values.push_back(block.value);
+  return values;
+}
+
+TEST(BlockPoolTest, CountsAddUpInEveryState) {
+  BlockPool pool(10);
+  const BlockTable a = *pool.Allocate(4);
+  EXPECT_EQ(pool.Counts(), (BlockCounts{.free = 6, .held = 4, .total = 10}));
+  pool.Quarantine(*a);
+  EXPECT_EQ(pool.Counts(), (BlockCounts{.free = 6, .held = 4, .quarantined = 4, .total = 10}));
+  pool.Free(*a);
+  EXPECT_EQ(pool.Counts(), (BlockCounts{.free = 10, .total = 10}));
+  EXPECT_TRUE(pool.CheckInvariants().ok());
+}
+
+TEST(BlockPoolTest, RefusesMoreThanIsFreeAndTakesNothing) {
+  BlockPool pool(3);
+  const BlockTable a = *pool.Allocate(2);
+  EXPECT_EQ(pool.Allocate(2).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(pool.Counts().free, 1);
+}
+
+TEST(BlockPoolTest, PrefersTheSmallestRunThatIsLargeEnough) {
+  BlockPool pool(12);
+  const BlockTable a = *pool.Allocate(4);  // 0-3
+  const BlockTable b = *pool.Allocate(1);  // 4
+  const BlockTable c = *pool.Allocate(2);  // 5-6
+  const BlockTable d = *pool.Allocate(1);  // 7; 8-11 stay free
+  pool.Free(*a);
+  pool.Free(*c);
+  EXPECT_EQ(Values(*pool.Allocate(2)), (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(Values(*pool.Allocate(3)), (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(Values(b), (std::vector<int32_t>{4}));
+  EXPECT_EQ(Values(d), (std::vector<int32_t>{7}));
+}
+
+TEST(BlockPoolTest, FallsBackToTheLargestRuns) {
+  BlockPool pool(8);
+  const BlockTable a = *pool.Allocate(2);  // 0-1
+  const BlockTable b = *pool.Allocate(1);  // 2
+  const BlockTable c = *pool.Allocate(3);  // 3-5
+  const BlockTable d = *pool.Allocate(2);  // 6-7
+  pool.Free(*a);
+  pool.Free(*c);
+  EXPECT_EQ(Values(*pool.Allocate(4)), (std::vector<int32_t>{3, 4, 5, 0}));
+  EXPECT_TRUE(pool.CheckInvariants().ok());
+}
+
+TEST(BlockPoolDeathTest, Invariant3DoubleFreeEndsTheProcess) {
+  BlockPool pool(2);
+  const BlockTable a = *pool.Allocate(1);
+  pool.Free(*a);
+  EXPECT_DEATH(pool.Free(*a), "block freed twice");
+  EXPECT_DEATH(pool.Quarantine(*a), "only held blocks");
+}
+
+TEST(BlockPoolTest, Invariants1And2HoldOverARandomHistory) {
+  std::mt19937_64 random(7);
+  BlockPool pool(97);
+  std::vector<BlockTable> tables;
+  for (int i = 0; i < 3000; ++i) {
+    if (tables.empty() || random() % 2 == 0) {
+      absl::StatusOr<BlockTable> table = pool.Allocate(1 + random() % 20);
+      if (table.ok()) tables.push_back(*table);
+    } else {
+      const size_t pick = random() % tables.size();
+      if (random() % 3 == 0) pool.Quarantine(*tables[pick]);
+      pool.Free(*tables[pick]);
+      tables.erase(tables.begin() + pick);
+    }
+    ASSERT_TRUE(pool.CheckInvariants().ok()) << pool.CheckInvariants();
+  }
+  for (const BlockTable& table : tables) pool.Free(*table);
+  EXPECT_EQ(Values(*pool.Allocate(97)).front(), 0);  // one run again
+}
+
+}  // namespace
+}  // namespace skein::scheduler
