@@ -12,7 +12,7 @@ namespace skein::tests {
 
 struct TokenizerSource {
   std::string name;
-  std::string folder;    // under SKEIN_NPM or SKEIN_SHARED; "" in `missing` form
+  std::string folder;    // under SKEIN_NPM or SKEIN_SHARED
   const char* variable;  // which of the two
   bool is_byte_level;
 };
