@@ -49,6 +49,8 @@ absl::StatusOr<scheduler::BeginPrefillRequest> FromProto(const v1::BeginPrefillR
 v1::BeginPrefillResponse ToProto(const scheduler::Placed& placed);
 absl::StatusOr<scheduler::Placed> FromProto(const v1::BeginPrefillResponse& response);
 
+absl::StatusOr<scheduler::UnregisterRequest> FromProto(const v1::UnregisterRequest& request);
+
 v1::ReportResponse ToProto(const scheduler::ReportReply& reply);
 absl::StatusOr<scheduler::ReportReply> FromProto(const v1::ReportResponse& response);
 

@@ -211,6 +211,11 @@ absl::StatusOr<scheduler::ReportRequest> FromProto(const v1::ReportRequest& requ
   return out;
 }
 
+absl::StatusOr<scheduler::UnregisterRequest> FromProto(const v1::UnregisterRequest& request) {
+  if (request.instance() == 0) return Invalid("instance", "is 0");
+  return scheduler::UnregisterRequest{{request.instance()}, {request.incarnation()}};
+}
+
 v1::ReportResponse ToProto(const scheduler::ReportReply& reply) {
   v1::ReportResponse out;
   AddHeld(reply.cancel, out.mutable_cancel());

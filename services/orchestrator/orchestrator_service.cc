@@ -1,0 +1,150 @@
+#include "services/orchestrator/orchestrator_service.h"
+
+#include <map>
+#include <utility>
+
+#include "services/base/version.h"
+#include "services/codec/codec.h"
+
+namespace skein::services {
+namespace {
+
+const char kInboxFull[] = "the orchestrator's inbox is full";
+
+// Decodes `request` and passes it on with the call; finishes the call itself when either fails.
+template <typename Request, typename Response, typename PassOn>
+grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Request& request,
+                                Response* response, PassOn pass_on) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  auto decoded = FromProto(request);
+  if (!decoded.ok()) {
+    reactor->Finish(ToGrpc(decoded.status()));
+  } else if (!pass_on(*std::move(decoded), typename Calls<Response>::Call{reactor, response})) {
+    reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});
+  }
+  return reactor;
+}
+
+void FillStatus(const scheduler::OrchestratorSnapshot& snapshot, const absl::Status& invariants,
+                v1::StatusResponse* out) {
+  for (const scheduler::InstanceStatus& instance : snapshot.instances) {
+    *out->add_instances() = ToProto(instance);
+  }
+  out->set_epoch(snapshot.last_epoch.value);
+  out->set_assigning(static_cast<uint64_t>(snapshot.assigning));
+  out->set_assigned(static_cast<uint64_t>(snapshot.assigned));
+  out->set_waiting_for_decode(static_cast<uint64_t>(snapshot.waiting));
+  out->set_reserving(static_cast<uint64_t>(snapshot.reserving));
+  out->set_placed(static_cast<uint64_t>(snapshot.placed));
+  out->set_version(kVersion);
+  out->set_submitted(snapshot.submitted);
+  out->set_failed(snapshot.failed);
+  out->set_instances_lost(snapshot.instances_lost);
+  out->set_invariants(invariants.ok() ? "ok" : std::string(invariants.message()));
+}
+
+void FillModels(const scheduler::OrchestratorSnapshot& snapshot, v1::ListModelsResponse* out) {
+  std::map<std::string, v1::ModelStatus> models;
+  for (const scheduler::InstanceStatus& instance : snapshot.instances) {
+    if (instance.load.draining) continue;
+    v1::ModelStatus& model = models[instance.identity.model];
+    model.set_model(instance.identity.model);
+    model.set_model_hash(instance.identity.shape.model_hash);
+    const auto positions = static_cast<uint64_t>(instance.identity.max_positions);
+    if (model.max_positions() == 0 || positions < model.max_positions()) {
+      model.set_max_positions(positions);
+    }
+    if (instance.identity.role == scheduler::Role::kPrefill) {
+      model.set_prefill_instances(model.prefill_instances() + 1);
+    } else {
+      model.set_decode_instances(model.decode_instances() + 1);
+    }
+  }
+  for (auto& [name, model] : models) {
+    if (model.prefill_instances() > 0 && model.decode_instances() > 0) {
+      *out->add_models() = std::move(model);
+    }
+  }
+}
+
+}  // namespace
+
+OrchestratorService::OrchestratorService(OrchestratorShell* shell)
+    : shell_(shell), started_us_(MonotonicUs()) {}
+
+grpc::ServerWriteReactor<v1::PlanUpdate>* OrchestratorService::Submit(
+    grpc::CallbackServerContext* context, const v1::SubmitRequest* request) {
+  const uint64_t call = shell_->NextCall();
+  auto stream = OrchestratorShell::PlanStream::Make(
+      [shell = shell_, call] { shell->SubmitClosed(call); });
+  absl::StatusOr<scheduler::SpecPtr> spec = FromProto(request->spec());
+  if (!spec.ok()) {
+    stream->Close(ToGrpc(spec.status()));
+  } else if (!shell_->Submit(*std::move(spec), stream, call)) {
+    stream->Close({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});
+  }
+  return stream.get();
+}
+
+grpc::ServerUnaryReactor* OrchestratorService::Register(grpc::CallbackServerContext* context,
+                                                        const v1::RegisterRequest* request,
+                                                        v1::RegisterResponse* response) {
+  return Unary(context, *request, response, [this](auto decoded, auto call) {
+    return shell_->Register(std::move(decoded), call);
+  });
+}
+
+grpc::ServerUnaryReactor* OrchestratorService::Report(grpc::CallbackServerContext* context,
+                                                      const v1::ReportRequest* request,
+                                                      v1::ReportResponse* response) {
+  return Unary(context, *request, response, [this](auto decoded, auto call) {
+    return shell_->Report(std::move(decoded), call);
+  });
+}
+
+grpc::ServerUnaryReactor* OrchestratorService::Unregister(grpc::CallbackServerContext* context,
+                                                          const v1::UnregisterRequest* request,
+                                                          v1::UnregisterResponse* response) {
+  return Unary(context, *request, response, [this](auto decoded, auto call) {
+    return shell_->Unregister(std::move(decoded), call);
+  });
+}
+
+grpc::ServerUnaryReactor* OrchestratorService::BeginPrefill(grpc::CallbackServerContext* context,
+                                                            const v1::BeginPrefillRequest* request,
+                                                            v1::BeginPrefillResponse* response) {
+  return Unary(context, *request, response, [this](auto decoded, auto call) {
+    return shell_->BeginPrefill(std::move(decoded), call);
+  });
+}
+
+grpc::ServerUnaryReactor* OrchestratorService::Status(grpc::CallbackServerContext* context,
+                                                      const v1::StatusRequest* request,
+                                                      v1::StatusResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const bool posted = shell_->InspectLater(
+      [response, reactor, started_us = started_us_](const scheduler::OrchestratorSnapshot& snapshot,
+                                                    const absl::Status& invariants) {
+        FillStatus(snapshot, invariants, response);
+        response->set_uptime_us(static_cast<uint64_t>(MonotonicUs() - started_us));
+        reactor->Finish(grpc::Status::OK);
+      });
+  if (!posted) reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* OrchestratorService::ListModels(grpc::CallbackServerContext* context,
+                                                          const v1::ListModelsRequest* request,
+                                                          v1::ListModelsResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const bool posted =
+      shell_->InspectLater([response, reactor](const scheduler::OrchestratorSnapshot& snapshot,
+                                               const absl::Status&) {
+        FillModels(snapshot, response);
+        reactor->Finish(grpc::Status::OK);
+      });
+  if (!posted) reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});
+  return reactor;
+}
+
+}  // namespace skein::services

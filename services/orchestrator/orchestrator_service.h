@@ -1,0 +1,40 @@
+// The gRPC face of the orchestrator: checks each message (services/codec) and hands it to the shell.
+#pragma once
+
+#include "proto/orchestrator.grpc.pb.h"
+#include "services/orchestrator/orchestrator_shell.h"
+
+namespace skein::services {
+
+class OrchestratorService final : public v1::Orchestrator::CallbackService {
+ public:
+  // `shell` outlives the service.
+  explicit OrchestratorService(OrchestratorShell* shell);
+
+  grpc::ServerWriteReactor<v1::PlanUpdate>* Submit(grpc::CallbackServerContext* context,
+                                                   const v1::SubmitRequest* request) override;
+  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
+                                     const v1::RegisterRequest* request,
+                                     v1::RegisterResponse* response) override;
+  grpc::ServerUnaryReactor* Report(grpc::CallbackServerContext* context,
+                                   const v1::ReportRequest* request,
+                                   v1::ReportResponse* response) override;
+  grpc::ServerUnaryReactor* Unregister(grpc::CallbackServerContext* context,
+                                       const v1::UnregisterRequest* request,
+                                       v1::UnregisterResponse* response) override;
+  grpc::ServerUnaryReactor* BeginPrefill(grpc::CallbackServerContext* context,
+                                         const v1::BeginPrefillRequest* request,
+                                         v1::BeginPrefillResponse* response) override;
+  grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context,
+                                   const v1::StatusRequest* request,
+                                   v1::StatusResponse* response) override;
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const v1::ListModelsRequest* request,
+                                       v1::ListModelsResponse* response) override;
+
+ private:
+  OrchestratorShell* const shell_;
+  const int64_t started_us_;
+};
+
+}  // namespace skein::services

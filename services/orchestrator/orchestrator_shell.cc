@@ -1,0 +1,210 @@
+#include "services/orchestrator/orchestrator_shell.h"
+
+#include <utility>
+
+#include "proto/decode_worker.grpc.pb.h"
+#include "proto/prefill_worker.grpc.pb.h"
+#include "services/base/log.h"
+#include "services/codec/codec.h"
+
+namespace skein::services {
+
+using scheduler::CallId;
+
+OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config, size_t inbox)
+    : core_(config), loop_(inbox) {}
+
+OrchestratorShell::~OrchestratorShell() { Stop(); }
+
+void OrchestratorShell::Start() {
+  loop_.Start(
+      "orchestrator", [this] { return core_.NextDeadline(); },
+      [this] { Handle(scheduler::OrchestratorTick{}); });
+}
+
+void OrchestratorShell::Stop() {
+  loop_.Post([this] {
+    const grpc::Status gone(grpc::StatusCode::UNAVAILABLE, "the orchestrator is stopping");
+    begins_.AbortAll(gone);
+    registers_.AbortAll(gone);
+    reports_.AbortAll(gone);
+    unregisters_.AbortAll(gone);
+    for (auto& [call, stream] : plans_) stream->Close(gone);
+    plans_.clear();
+  });
+  loop_.Stop();
+}
+
+bool OrchestratorShell::Submit(scheduler::SpecPtr spec, std::shared_ptr<PlanStream> stream,
+                               uint64_t call) {
+  return loop_.TryPost([this, spec = std::move(spec), stream = std::move(stream), call] {
+    plans_[call] = stream;
+    Handle(scheduler::SubmitCalled{{call}, spec});
+  });
+}
+
+void OrchestratorShell::SubmitClosed(uint64_t call) {
+  loop_.Post([this, call] {
+    if (plans_.erase(call) == 1) Handle(scheduler::SubmitClosed{{call}});
+  });
+}
+
+bool OrchestratorShell::BeginPrefill(scheduler::BeginPrefillRequest request,
+                                     Calls<v1::BeginPrefillResponse>::Call call) {
+  return loop_.TryPost([this, request, call] {
+    const uint64_t id = NextCall();
+    begins_.Add(id, call);
+    Handle(scheduler::BeginPrefillCalled{{id}, request});
+  });
+}
+
+bool OrchestratorShell::Register(scheduler::RegisterRequest request,
+                                 Calls<v1::RegisterResponse>::Call call) {
+  return loop_.TryPost([this, request = std::move(request), call] {
+    const uint64_t id = NextCall();
+    registers_.Add(id, call);
+    LogInfo("register", {{"role", request.identity.role == scheduler::Role::kPrefill ? "prefill" : "decode"},
+                         {"model", request.identity.model},
+                         {"endpoint", request.identity.endpoint}});
+    Handle(scheduler::RegisterCalled{{id}, request});
+  });
+}
+
+bool OrchestratorShell::Report(scheduler::ReportRequest request,
+                               Calls<v1::ReportResponse>::Call call) {
+  return loop_.TryPost([this, request = std::move(request), call] {
+    const uint64_t id = NextCall();
+    reports_.Add(id, call);
+    Handle(scheduler::ReportCalled{{id}, request});
+  });
+}
+
+bool OrchestratorShell::Unregister(scheduler::UnregisterRequest request,
+                                   Calls<v1::UnregisterResponse>::Call call) {
+  return loop_.TryPost([this, request, call] {
+    const uint64_t id = NextCall();
+    unregisters_.Add(id, call);
+    LogInfo("unregister", {{"instance", request.instance.value}});
+    Handle(scheduler::UnregisterCalled{{id}, request});
+  });
+}
+
+bool OrchestratorShell::Inspect(
+    const std::function<void(const scheduler::OrchestratorSnapshot&, const absl::Status&)>& look) {
+  return loop_.RunAndWait(
+      [this, &look] { look(core_.Snapshot(MonotonicUs()), core_.CheckInvariants()); });
+}
+
+bool OrchestratorShell::InspectLater(
+    std::function<void(const scheduler::OrchestratorSnapshot&, const absl::Status&)> look) {
+  return loop_.TryPost([this, look = std::move(look)] {
+    look(core_.Snapshot(MonotonicUs()), core_.CheckInvariants());
+  });
+}
+
+void OrchestratorShell::Handle(const scheduler::OrchestratorEvent& event) {
+  for (scheduler::OrchestratorEffect& effect : core_.Handle(event, MonotonicUs())) {
+    std::visit([this](const auto& e) { On(e); }, effect);
+  }
+}
+
+void OrchestratorShell::On(const scheduler::SendPlanUpdate& effect) {
+  const auto it = plans_.find(effect.call.value);
+  if (it == plans_.end()) return;
+  if (const auto* failed = std::get_if<scheduler::Failed>(&effect.update)) {
+    LogWarning("request failed", {{"request_id", ToString(effect.id)},
+                                  {"why", std::string(failed->status.message())}});
+  }
+  it->second->Write(ToProto(effect.update));
+}
+
+void OrchestratorShell::On(const scheduler::EndSubmit& effect) {
+  const auto it = plans_.find(effect.call.value);
+  if (it == plans_.end()) return;
+  it->second->Close(grpc::Status::OK);
+  plans_.erase(it);
+}
+
+void OrchestratorShell::On(const scheduler::AnswerBeginPrefill& effect) {
+  begins_.Answer(effect.call.value, ToGrpc(effect.reply.status),
+                 [&](v1::BeginPrefillResponse* r) { *r = ToProto(effect.reply.placed); });
+}
+
+void OrchestratorShell::On(const scheduler::AnswerRegister& effect) {
+  if (!effect.reply.status.ok()) {
+    LogWarning("registration refused", {{"why", std::string(effect.reply.status.message())}});
+  }
+  registers_.Answer(effect.call.value, ToGrpc(effect.reply.status), [&](v1::RegisterResponse* r) {
+    r->set_instance(effect.reply.instance.value);
+    r->set_lease_us(static_cast<uint64_t>(effect.reply.lease_us));
+  });
+}
+
+void OrchestratorShell::On(const scheduler::AnswerReport& effect) {
+  reports_.Answer(effect.call.value, ToGrpc(effect.reply.status),
+                  [&](v1::ReportResponse* r) { *r = ToProto(effect.reply); });
+}
+
+void OrchestratorShell::On(const scheduler::AnswerUnregister& effect) {
+  unregisters_.Answer(effect.call.value, ToGrpc(effect.reply.status),
+                      [](v1::UnregisterResponse*) {});
+}
+
+void OrchestratorShell::On(const scheduler::CallAssign& effect) {
+  std::shared_ptr<v1::PrefillWorker::Stub> stub =
+      v1::PrefillWorker::NewStub(channels_.Get(effect.endpoint));
+  CallUnary<v1::AssignResponse>(
+      ToProto(effect.request), effect.timeout_us,
+      [stub](auto* context, auto* request, auto* response, auto done) {
+        stub->async()->Assign(context, request, response, std::move(done));
+      },
+      [this, instance = effect.instance, id = effect.request.spec->id,
+       epoch = effect.request.epoch](absl::Status status, const v1::AssignResponse&) {
+        loop_.Post([this, reply = scheduler::AssignReplied{instance, id, epoch, {status}}] {
+          Handle(reply);
+        });
+      });
+}
+
+void OrchestratorShell::On(const scheduler::CallReserve& effect) {
+  std::shared_ptr<v1::DecodeWorker::Stub> stub =
+      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
+  CallUnary<v1::ReserveResponse>(
+      ToProto(effect.request), effect.timeout_us,
+      [stub](auto* context, auto* request, auto* response, auto done) {
+        stub->async()->Reserve(context, request, response, std::move(done));
+      },
+      [this, instance = effect.instance, id = effect.request.spec->id,
+       epoch = effect.request.epoch](absl::Status status, const v1::ReserveResponse& response) {
+        const auto lease_us = static_cast<int64_t>(response.lease_us());
+        loop_.Post([this, reply = scheduler::ReserveReplied{
+                              instance, id, epoch, {status, lease_us}}] { Handle(reply); });
+      });
+}
+
+void OrchestratorShell::On(const scheduler::CallCancel& effect) {
+  // Both services have the method; which one listens there the endpoint knows, so the instance's role decides.
+  const v1::CancelRequest request = ToProto(effect.request);
+  const auto nothing = [](absl::Status, const v1::CancelResponse&) {};
+  if (effect.role == scheduler::Role::kPrefill) {
+    std::shared_ptr<v1::PrefillWorker::Stub> stub =
+        v1::PrefillWorker::NewStub(channels_.Get(effect.endpoint));
+    CallUnary<v1::CancelResponse>(
+        request, effect.timeout_us,
+        [stub](auto* c, auto* q, auto* r, auto done) {
+          stub->async()->Cancel(c, q, r, std::move(done));
+        },
+        nothing);
+  } else {
+    std::shared_ptr<v1::DecodeWorker::Stub> stub =
+        v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
+    CallUnary<v1::CancelResponse>(
+        request, effect.timeout_us,
+        [stub](auto* c, auto* q, auto* r, auto done) {
+          stub->async()->Cancel(c, q, r, std::move(done));
+        },
+        nothing);
+  }
+}
+
+}  // namespace skein::services

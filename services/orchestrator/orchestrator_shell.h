@@ -1,0 +1,76 @@
+// The shell of OrchestratorCore: owns the loop, turns RPCs into events and effects into answers and calls.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "proto/orchestrator.grpc.pb.h"
+#include "scheduler/orchestrator/orchestrator_core.h"
+#include "services/base/calls.h"
+#include "services/base/loop.h"
+#include "services/base/rpc.h"
+#include "services/base/stream_writer.h"
+
+namespace skein::services {
+
+class OrchestratorShell {
+ public:
+  using PlanStream = StreamWriter<v1::PlanUpdate>;
+
+  OrchestratorShell(const scheduler::OrchestratorConfig& config, size_t inbox);
+  ~OrchestratorShell();
+
+  void Start();
+  // Ends every call that waits with UNAVAILABLE and joins the loop.
+  void Stop();
+
+  // From gRPC threads. False: the inbox is full, or the shell has stopped.
+  [[nodiscard]] bool Submit(scheduler::SpecPtr spec, std::shared_ptr<PlanStream> stream,
+                            uint64_t call);
+  void SubmitClosed(uint64_t call);
+  [[nodiscard]] bool BeginPrefill(scheduler::BeginPrefillRequest request,
+                                  Calls<v1::BeginPrefillResponse>::Call call);
+  [[nodiscard]] bool Register(scheduler::RegisterRequest request,
+                              Calls<v1::RegisterResponse>::Call call);
+  [[nodiscard]] bool Report(scheduler::ReportRequest request,
+                            Calls<v1::ReportResponse>::Call call);
+  [[nodiscard]] bool Unregister(scheduler::UnregisterRequest request,
+                                Calls<v1::UnregisterResponse>::Call call);
+  uint64_t NextCall() { return next_call_.fetch_add(1); }
+
+  // Runs `look` on the loop. Not from the loop. False when the shell has stopped.
+  bool Inspect(const std::function<void(const scheduler::OrchestratorSnapshot&,
+                                        const absl::Status& invariants)>& look);
+  // The same without waiting, for gRPC threads.
+  [[nodiscard]] bool InspectLater(
+      std::function<void(const scheduler::OrchestratorSnapshot&, const absl::Status&)> look);
+
+ private:
+  void Handle(const scheduler::OrchestratorEvent& event);
+  void Execute(scheduler::OrchestratorEffect effect);
+  void On(const scheduler::SendPlanUpdate& effect);
+  void On(const scheduler::EndSubmit& effect);
+  void On(const scheduler::AnswerBeginPrefill& effect);
+  void On(const scheduler::AnswerRegister& effect);
+  void On(const scheduler::AnswerReport& effect);
+  void On(const scheduler::AnswerUnregister& effect);
+  void On(const scheduler::CallAssign& effect);
+  void On(const scheduler::CallReserve& effect);
+  void On(const scheduler::CallCancel& effect);
+
+  std::atomic<uint64_t> next_call_{1};
+  Channels channels_;
+  // Below: only on the loop.
+  scheduler::OrchestratorCore core_;
+  std::map<uint64_t, std::shared_ptr<PlanStream>> plans_;
+  Calls<v1::BeginPrefillResponse> begins_;
+  Calls<v1::RegisterResponse> registers_;
+  Calls<v1::ReportResponse> reports_;
+  Calls<v1::UnregisterResponse> unregisters_;
+  // Last: its thread uses all of the above.
+  Loop loop_;
+};
+
+}  // namespace skein::services
