@@ -75,8 +75,8 @@ OrchestratorService::OrchestratorService(OrchestratorShell* shell)
 grpc::ServerWriteReactor<v1::PlanUpdate>* OrchestratorService::Submit(
     grpc::CallbackServerContext* context, const v1::SubmitRequest* request) {
   const uint64_t call = shell_->NextCall();
-  auto stream = OrchestratorShell::PlanStream::Make(
-      [shell = shell_, call] { shell->SubmitClosed(call); });
+  auto stream =
+      OrchestratorShell::PlanStream::Make([shell = shell_, call] { shell->SubmitClosed(call); });
   absl::StatusOr<scheduler::SpecPtr> spec = FromProto(request->spec());
   if (!spec.ok()) {
     stream->Close(ToGrpc(spec.status()));
@@ -137,9 +137,8 @@ grpc::ServerUnaryReactor* OrchestratorService::ListModels(grpc::CallbackServerCo
                                                           const v1::ListModelsRequest* request,
                                                           v1::ListModelsResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const bool posted =
-      shell_->InspectLater([response, reactor](const scheduler::OrchestratorSnapshot& snapshot,
-                                               const absl::Status&) {
+  const bool posted = shell_->InspectLater(
+      [response, reactor](const scheduler::OrchestratorSnapshot& snapshot, const absl::Status&) {
         FillModels(snapshot, response);
         reactor->Finish(grpc::Status::OK);
       });

@@ -1,4 +1,5 @@
-// The gRPC face of the orchestrator: checks each message (services/codec) and hands it to the shell.
+// The gRPC face of the orchestrator: checks each message (services/codec) and hands it to the
+// shell.
 #pragma once
 
 #include "proto/orchestrator.grpc.pb.h"

@@ -63,9 +63,11 @@ bool OrchestratorShell::Register(scheduler::RegisterRequest request,
   return loop_.TryPost([this, request = std::move(request), call] {
     const uint64_t id = NextCall();
     registers_.Add(id, call);
-    LogInfo("register", {{"role", request.identity.role == scheduler::Role::kPrefill ? "prefill" : "decode"},
-                         {"model", request.identity.model},
-                         {"endpoint", request.identity.endpoint}});
+    registering_[id] = request.identity.role;
+    LogInfo("register",
+            {{"role", request.identity.role == scheduler::Role::kPrefill ? "prefill" : "decode"},
+             {"model", request.identity.model},
+             {"endpoint", request.identity.endpoint}});
     Handle(scheduler::RegisterCalled{{id}, request});
   });
 }
@@ -131,6 +133,8 @@ void OrchestratorShell::On(const scheduler::AnswerBeginPrefill& effect) {
 }
 
 void OrchestratorShell::On(const scheduler::AnswerRegister& effect) {
+  const auto role = registering_.extract(effect.call.value);
+  if (effect.reply.status.ok() && !role.empty()) roles_[effect.reply.instance] = role.mapped();
   if (!effect.reply.status.ok()) {
     LogWarning("registration refused", {{"why", std::string(effect.reply.status.message())}});
   }
@@ -183,10 +187,9 @@ void OrchestratorShell::On(const scheduler::CallReserve& effect) {
 }
 
 void OrchestratorShell::On(const scheduler::CallCancel& effect) {
-  // Both services have the method; which one listens there the endpoint knows, so the instance's role decides.
   const v1::CancelRequest request = ToProto(effect.request);
   const auto nothing = [](absl::Status, const v1::CancelResponse&) {};
-  if (effect.role == scheduler::Role::kPrefill) {
+  if (roles_[effect.instance] == scheduler::Role::kPrefill) {
     std::shared_ptr<v1::PrefillWorker::Stub> stub =
         v1::PrefillWorker::NewStub(channels_.Get(effect.endpoint));
     CallUnary<v1::CancelResponse>(

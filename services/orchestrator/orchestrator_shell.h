@@ -1,6 +1,8 @@
-// The shell of OrchestratorCore: owns the loop, turns RPCs into events and effects into answers and calls.
+// The shell of OrchestratorCore: owns the loop, turns RPCs into events and effects into answers and
+// calls.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -34,8 +36,7 @@ class OrchestratorShell {
                                   Calls<v1::BeginPrefillResponse>::Call call);
   [[nodiscard]] bool Register(scheduler::RegisterRequest request,
                               Calls<v1::RegisterResponse>::Call call);
-  [[nodiscard]] bool Report(scheduler::ReportRequest request,
-                            Calls<v1::ReportResponse>::Call call);
+  [[nodiscard]] bool Report(scheduler::ReportRequest request, Calls<v1::ReportResponse>::Call call);
   [[nodiscard]] bool Unregister(scheduler::UnregisterRequest request,
                                 Calls<v1::UnregisterResponse>::Call call);
   uint64_t NextCall() { return next_call_.fetch_add(1); }
@@ -49,7 +50,6 @@ class OrchestratorShell {
 
  private:
   void Handle(const scheduler::OrchestratorEvent& event);
-  void Execute(scheduler::OrchestratorEffect effect);
   void On(const scheduler::SendPlanUpdate& effect);
   void On(const scheduler::EndSubmit& effect);
   void On(const scheduler::AnswerBeginPrefill& effect);
@@ -65,6 +65,8 @@ class OrchestratorShell {
   // Below: only on the loop.
   scheduler::OrchestratorCore core_;
   std::map<uint64_t, std::shared_ptr<PlanStream>> plans_;
+  std::map<uint64_t, scheduler::Role> registering_;         // by call
+  std::map<scheduler::InstanceId, scheduler::Role> roles_;  // which service listens at an instance
   Calls<v1::BeginPrefillResponse> begins_;
   Calls<v1::RegisterResponse> registers_;
   Calls<v1::ReportResponse> reports_;

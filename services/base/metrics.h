@@ -1,0 +1,54 @@
+// Metrics of one process in the Prometheus text format, for GET /metrics. Thread-safe.
+//
+// Names are vLLM's where vLLM has the thing (so that stock dashboards work), skein_* otherwise; the
+// full list stands in docs/metrics.md.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "prometheus/counter.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
+
+namespace prometheus {
+class Registry;
+}
+
+namespace skein::services {
+
+class Metrics {
+ public:
+  using Labels = std::map<std::string, std::string>;
+
+  Metrics();
+  ~Metrics();
+
+  // The series of that name and those labels, made on first use; it lives as long as this object.
+  // One name has one type.
+  prometheus::Counter& Counter(const std::string& name, const std::string& help,
+                               const Labels& labels = {});
+  prometheus::Gauge& Gauge(const std::string& name, const std::string& help,
+                           const Labels& labels = {});
+  // The buckets of the first use of a name count.
+  prometheus::Histogram& Histogram(const std::string& name, const std::string& help,
+                                   const std::vector<double>& buckets, const Labels& labels = {});
+
+  // The text of all series.
+  std::string Render() const;
+
+  // Raises `counter` to `total`, for totals that a core counts itself. Never lowers it.
+  static void RaiseTo(prometheus::Counter* counter, double total);
+
+ private:
+  std::shared_ptr<prometheus::Registry> registry_;
+};
+
+// vLLM's buckets, in seconds.
+const std::vector<double>& TimeToFirstTokenBuckets();
+const std::vector<double>& InterTokenBuckets();
+const std::vector<double>& RequestLatencyBuckets();
+
+}  // namespace skein::services

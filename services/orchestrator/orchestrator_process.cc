@@ -1,0 +1,127 @@
+#include "services/orchestrator/orchestrator_process.h"
+
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/log.h"
+#include "services/base/metrics.h"
+#include "services/base/process.h"
+#include "services/base/signals.h"
+#include "services/base/version.h"
+#include "services/http/admin.h"
+#include "services/http/server.h"
+#include "services/orchestrator/orchestrator_service.h"
+
+namespace skein::services {
+namespace {
+
+scheduler::OrchestratorConfig ConfigFrom(const OrchestratorOptions& options) {
+  scheduler::OrchestratorConfig config;
+  // Wall-clock microseconds are above every epoch that an earlier orchestrator gave out.
+  config.first_epoch =
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
+                                std::chrono::system_clock::now().time_since_epoch())
+                                .count());
+  config.max_requests = options.max_requests;
+  config.instance_lease_us = static_cast<int64_t>(options.instance_lease_s * 1e6);
+  config.request_deadline_us = static_cast<int64_t>(options.request_deadline_s * 1e6);
+  return config;
+}
+
+void Refresh(const scheduler::OrchestratorSnapshot& snapshot, Metrics* metrics) {
+  const auto gauge = [metrics](const char* state, int64_t value) {
+    metrics
+        ->Gauge("skein_orchestrator_requests", "Requests that the orchestrator follows, by state.",
+                {{"state", state}})
+        .Set(static_cast<double>(value));
+  };
+  gauge("assigning", snapshot.assigning);
+  gauge("assigned", snapshot.assigned);
+  gauge("waiting", snapshot.waiting);
+  gauge("reserving", snapshot.reserving);
+  gauge("placed", snapshot.placed);
+  int64_t prefill = 0;
+  for (const scheduler::InstanceStatus& instance : snapshot.instances) {
+    prefill += instance.identity.role == scheduler::Role::kPrefill ? 1 : 0;
+  }
+  const auto instances = [metrics](const char* role, double value) {
+    metrics->Gauge("skein_instances", "Live instances, by role.", {{"role", role}}).Set(value);
+  };
+  instances("prefill", static_cast<double>(prefill));
+  instances("decode",
+            static_cast<double>(snapshot.instances.size()) - static_cast<double>(prefill));
+  Metrics::RaiseTo(&metrics->Counter("skein_requests_submitted_total", "Requests submitted."),
+                   static_cast<double>(snapshot.submitted));
+  Metrics::RaiseTo(&metrics->Counter("skein_requests_failed_total", "Requests that failed here."),
+                   static_cast<double>(snapshot.failed));
+  Metrics::RaiseTo(
+      &metrics->Counter("skein_instances_lost_total", "Instances whose lease ran out."),
+      static_cast<double>(snapshot.instances_lost));
+  metrics->Gauge("skein_epoch", "The last epoch given out.")
+      .Set(static_cast<double>(snapshot.last_epoch.value));
+}
+
+http::Routes AdminRoutes(OrchestratorShell* shell, Metrics* metrics) {
+  http::Routes routes;
+  http::AddAdminPages(
+      {.service = "orchestrator",
+       .version = kVersion,
+       .ready =
+           [shell] {
+             const bool answers =
+                 shell->Inspect([](const scheduler::OrchestratorSnapshot&, const absl::Status&) {});
+             return answers ? absl::OkStatus() : absl::UnavailableError("stopping");
+           },
+       .metrics =
+           [shell, metrics] {
+             shell->Inspect([metrics](const scheduler::OrchestratorSnapshot& snapshot,
+                                      const absl::Status&) { Refresh(snapshot, metrics); });
+             return metrics->Render();
+           }},
+      &routes);
+  http::AddJsonPage(
+      "/debug/invariants",
+      [shell] {
+        std::string json = R"({"ok":false,"violated":"stopping"})";
+        shell->Inspect([&json](const scheduler::OrchestratorSnapshot&, const absl::Status& status) {
+          json = status.ok() ? R"({"ok":true})"
+                             : absl::StrCat(R"({"ok":false,"violated":")",
+                                            std::string(status.message()), "\"}");
+        });
+        return json;
+      },
+      &routes);
+  return routes;
+}
+
+}  // namespace
+
+absl::Status RunOrchestrator(const OrchestratorOptions& options) {
+  OrchestratorShell shell(ConfigFrom(options), static_cast<size_t>(options.inbox));
+  OrchestratorService service(&shell);
+  Metrics metrics;
+  const http::Routes routes = AdminRoutes(&shell, &metrics);
+  shell.Start();
+  auto rpc = ServeRpc(absl::StrCat(options.host, ":", options.port), {&service});
+  if (!rpc.ok()) return rpc.status();
+  auto admin = http::Server::Start(
+      {.host = options.host, .port = static_cast<uint16_t>(options.admin_port), .threads = 1},
+      [&routes](http::Request request, std::shared_ptr<http::Responder> responder) {
+        routes.Serve(std::move(request), std::move(responder));
+      });
+  if (!admin.ok()) return admin.status();
+  for (const absl::Status& status : {WritePortFile(options.port_file, rpc->port),
+                                     WritePortFile(options.admin_port_file, (*admin)->port())}) {
+    if (!status.ok()) return status;
+  }
+  LogInfo("listening",
+          {{"grpc_port", rpc->port}, {"admin_port", static_cast<int>((*admin)->port())}});
+  AwaitStopSignal();
+  LogInfo("stopping");
+  shell.Stop();
+  rpc->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+  (*admin)->Stop(std::chrono::milliseconds(500));
+  return absl::OkStatus();
+}
+
+}  // namespace skein::services
