@@ -1,0 +1,212 @@
+#include "engine/transport/peer_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/check.h"
+
+namespace skein::engine {
+namespace {
+
+// Large enough that the cost of an operation vanishes, small enough that deadlines and other
+// threads get their turn.
+constexpr uint64_t kSliceBytes = 1 << 20;
+// Keeps a socket full; bounds what a cancelled transfer still has to wait for.
+constexpr uint32_t kOpsInFlightMax = 512;
+constexpr uint64_t kBytesInFlightMax = 8 << 20;
+
+}  // namespace
+
+PeerQueue::~PeerQueue() {
+  if (open_) wire_->Close(endpoint_);
+}
+
+absl::Status PeerQueue::AddRegions(const Description& description) {
+  if (!open_) {
+    auto endpoint = wire_->Open(description.worker_address);
+    if (!endpoint.ok()) return endpoint.status();
+    endpoint_ = *endpoint;
+    open_ = true;
+    broken_ = absl::OkStatus();
+    info_.lanes.clear();
+    regions_.clear();  // their keys went with the former endpoint
+  }
+  for (const DescribedRegion& region : description.regions) {
+    const auto known = regions_.find(RegionId{region.id});
+    if (known != regions_.end()) {
+      if (known->second.described == region) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("transport description: region ", region.id, " changed its place"));
+    }
+    if (regions_.size() >= kDescriptionRegionsMax) {
+      return absl::ResourceExhaustedError("too many regions at one peer");
+    }
+    auto key = wire_->Import(endpoint_, region);
+    if (!key.ok()) return key.status();
+    regions_[RegionId{region.id}] = {{region.address, region.bytes}, region, *key};
+  }
+  return absl::OkStatus();
+}
+
+const RegionExtent* PeerQueue::FindRegion(RegionId region) const {
+  const auto found = regions_.find(region);
+  return found == regions_.end() ? nullptr : &found->second.extent;
+}
+
+void PeerQueue::Push(std::unique_ptr<Transfer> transfer) {
+  SKEIN_CHECK(open_);
+  if (queue_.empty()) busy_since_ = TransportClock::now();
+  queue_.push_back(std::move(transfer));
+}
+
+void PeerQueue::Cancel(TransferId id) {
+  for (auto& transfer : queue_) {
+    if (transfer->id != id || transfer->given_up) continue;
+    transfer->given_up = true;
+    transfer->end = absl::CancelledError("transfer cancelled");
+  }
+}
+
+bool PeerQueue::in_flight() const {
+  return std::any_of(queue_.begin(), queue_.end(),
+                     [](const auto& transfer) { return transfer->ticket.in_flight > 0; });
+}
+
+bool PeerQueue::WindowFull() const {
+  uint32_t ops = 0;
+  uint64_t bytes = 0;
+  for (const auto& transfer : queue_) {
+    ops += transfer->ticket.in_flight;
+    bytes += transfer->ticket.bytes_in_flight;
+    if (transfer->next_chunk == 0 && transfer->next_offset == 0) break;  // nor has a later one
+  }
+  return ops >= kOpsInFlightMax || bytes >= kBytesInFlightMax;
+}
+
+void PeerQueue::StartNext(Transfer* transfer, uint64_t* budget) {
+  const Chunk& chunk = transfer->chunks[transfer->next_chunk];
+  const uint64_t offset = transfer->next_offset;
+  const uint64_t bytes = std::min(kSliceBytes, chunk.bytes - offset);
+  const WireOpKind kind = transfer->op == TransferOp::kPut ? WireOpKind::kPut : WireOpKind::kGet;
+  wire_->Start(endpoint_,
+               {kind, chunk.local_address + offset, chunk.remote_address + offset, bytes,
+                regions_.at(chunk.remote).key},
+               &transfer->ticket);
+  *budget -= std::min(*budget, bytes);
+  transfer->issued_bytes += bytes;
+  transfer->next_offset += bytes;
+  if (transfer->next_offset == chunk.bytes) {
+    ++transfer->next_chunk;
+    transfer->next_offset = 0;
+  }
+}
+
+bool PeerQueue::Issue(Transfer* transfer, uint64_t* budget) {
+  bool moved = false;
+  while (transfer->next_chunk < transfer->chunks.size() && *budget > 0 &&
+         transfer->ticket.error.ok()) {
+    // Operations that end at once leave the window as it was: look again only when one stayed.
+    if (transfer->ticket.in_flight > 0 || !moved) {
+      if (WindowFull()) return moved;
+    }
+    StartNext(transfer, budget);
+    moved = true;
+  }
+  const bool all_issued = transfer->next_chunk == transfer->chunks.size();
+  if (all_issued && transfer->op == TransferOp::kPut && !transfer->flush_started &&
+      transfer->ticket.error.ok()) {
+    transfer->flush_started = true;
+    wire_->Start(endpoint_, WireOp{}, &transfer->ticket);
+    moved = true;
+  }
+  return moved;
+}
+
+bool PeerQueue::Finished(const Transfer& transfer) const {
+  if (transfer.ticket.in_flight > 0) return false;
+  if (transfer.given_up) return true;
+  return transfer.next_chunk == transfer.chunks.size() &&
+         (transfer.op == TransferOp::kGet || transfer.flush_started);
+}
+
+// True if the endpoint had to be broken.
+bool PeerQueue::ExpireOrBreak(Transfer* transfer, TransportClock::time_point now) {
+  if (!transfer->ticket.error.ok() && !transfer->given_up) {
+    transfer->given_up = true;
+    transfer->end = transfer->ticket.error;
+  }
+  if (now < transfer->deadline) return false;
+  if (!transfer->given_up && !Finished(*transfer)) {
+    transfer->given_up = true;
+    transfer->end = absl::DeadlineExceededError("transfer timed out");
+  }
+  if (transfer->ticket.in_flight == 0) return false;
+  Break(absl::UnavailableError("peer stalled: operations outlived their transfer's timeout"));
+  return true;
+}
+
+void PeerQueue::Retire(Transfer* transfer) {
+  if (!transfer->given_up) {
+    (transfer->op == TransferOp::kPut ? info_.put_bytes : info_.get_bytes) +=
+        transfer->issued_bytes;
+    if (info_.lanes.empty()) info_.lanes = wire_->Lanes(endpoint_);
+  }
+}
+
+bool PeerQueue::Pump(TransportClock::time_point now, uint64_t* budget,
+                     std::vector<std::unique_ptr<Transfer>>* ended) {
+  if (!broken()) {
+    if (auto health = wire_->Health(endpoint_); !health.ok()) Break(health);
+  }
+  if (queue_.empty()) return false;
+  bool moved = false;
+  for (auto& transfer : queue_) {
+    if (ExpireOrBreak(transfer.get(), now)) moved = true;
+    if (!broken() && !transfer->given_up) moved |= Issue(transfer.get(), budget);
+  }
+  const size_t before = ended->size();
+  for (auto& transfer : queue_) {
+    if (!Finished(*transfer)) continue;
+    if (!transfer->ticket.error.ok() && !transfer->given_up) {
+      transfer->given_up = true;
+      transfer->end = transfer->ticket.error;
+    }
+    Retire(transfer.get());
+    ended->push_back(std::move(transfer));
+  }
+  std::erase(queue_, nullptr);
+  if (queue_.empty()) {
+    info_.busy_seconds +=
+        std::chrono::duration<double>(TransportClock::now() - busy_since_).count();
+  }
+  return moved || ended->size() > before;
+}
+
+void PeerQueue::Break(const absl::Status& reason) {
+  if (broken()) return;
+  broken_ = reason;
+  wire_->Close(endpoint_);
+  open_ = false;
+  for (auto& transfer : queue_) {
+    if (transfer->given_up) continue;
+    transfer->given_up = true;
+    transfer->end = reason;
+  }
+}
+
+TransportClock::time_point PeerQueue::NextDeadline() const {
+  auto next = TransportClock::time_point::max();
+  for (const auto& transfer : queue_) next = std::min(next, transfer->deadline);
+  return next;
+}
+
+PeerInfo PeerQueue::Info(TransportClock::time_point now) const {
+  PeerInfo info = info_;
+  info.broken = broken();
+  if (!queue_.empty())
+    info.busy_seconds += std::chrono::duration<double>(now - busy_since_).count();
+  return info;
+}
+
+}  // namespace skein::engine

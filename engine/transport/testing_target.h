@@ -1,0 +1,58 @@
+// For tests: the passive side of a transfer, in this process (loopback) or in another one (UCX),
+// with a progress thread and two regions: 0, 1 MiB that its transport allocated, and 1, 256 KiB of
+// its own memory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/transport/transport.h"
+
+namespace skein::engine {
+
+inline constexpr size_t kTargetRegionBytes[] = {1 << 20, 256 << 10};
+
+class TestingTarget {
+ public:
+  virtual ~TestingTarget() = default;  // the target is gone, cleanly or not
+  virtual std::string Describe() = 0;
+  virtual std::string Read(size_t region, size_t offset, size_t bytes) = 0;
+  virtual void Write(size_t region, size_t offset, const std::string& data) = 0;
+  // Abruptly; afterwards only the destructor may be called.
+  virtual void Kill() = 0;
+  // False where a target cannot stand still.
+  virtual bool Stop() = 0;
+  virtual void Continue() = 0;
+};
+
+class InProcessTarget : public TestingTarget {
+ public:
+  explicit InProcessTarget(std::unique_ptr<Transport> transport);
+  ~InProcessTarget() override;
+
+  std::string Describe() override;
+  std::string Read(size_t region, size_t offset, size_t bytes) override;
+  void Write(size_t region, size_t offset, const std::string& data) override;
+  void Kill() override;
+  bool Stop() override { return false; }
+  void Continue() override {}
+
+ private:
+  std::unique_ptr<Transport> transport_;
+  std::vector<std::byte> own_memory_;
+  std::vector<Region> regions_;
+  std::atomic<bool> ending_{false};
+  std::thread progress_;
+};
+
+// Runs the binary engine/transport/testing_peer with UCX_TLS = `tls`.
+std::unique_ptr<TestingTarget> SpawnProcessTarget(const std::string& tls);
+
+// The other end of SpawnProcessTarget: serves `target` on `fd` until end of file.
+void ServeTarget(TestingTarget* target, int fd);
+
+}  // namespace skein::engine

@@ -1,0 +1,82 @@
+// WireTransport: the whole of the Transport contract over any Wire: ids, bounds, order, deadlines,
+// cancelling, sleeping. Internal to this folder; see loopback_transport.h and ucx_transport.h for
+// the factories.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/transport/description.h"
+#include "engine/transport/fair_mutex.h"
+#include "engine/transport/peer_queue.h"
+#include "engine/transport/pieces.h"
+#include "engine/transport/transport.h"
+#include "engine/transport/wire.h"
+
+namespace skein::engine {
+
+class WireTransport : public Transport {
+ public:
+  WireTransport(WireKind kind, std::string worker_address, std::unique_ptr<Wire> wire);
+  ~WireTransport() override;
+
+  absl::StatusOr<Region> Register(void* base, size_t bytes) override;
+  absl::Status Unregister(RegionId region) override;
+  absl::StatusOr<std::string> Describe(std::span<const RegionId> regions) override;
+  absl::StatusOr<Peer> Connect(std::string_view description) override;
+  absl::Status Disconnect(PeerId peer) override;
+  absl::StatusOr<TransferId> Post(PeerId peer, TransferOp op, std::span<const TransferPiece> pieces,
+                                  std::chrono::nanoseconds timeout) override;
+  void Cancel(TransferId transfer) override;
+  size_t Poll(size_t max, std::chrono::nanoseconds wait,
+              std::vector<TransferCompletion>* out) override;
+  void Wake() override;
+  absl::StatusOr<PeerInfo> Inspect(PeerId peer) override;
+
+ private:
+  struct LocalRegion {
+    RegionExtent extent;
+    WireMapping mapping;
+    uint64_t chunks_in_use = 0;
+  };
+  enum class Round { kReturn, kAgain, kSleep };
+  struct PollState {
+    TransportClock::time_point until;
+    int rounds = 0;
+    int idle_rounds = 0;
+    int wire_fd = -1;
+    TransportClock::time_point sleep_until;
+  };
+
+  Round PollOnce(size_t max, PollState* state, std::vector<TransferCompletion>* out);
+  bool Pump();
+  void Collect(std::vector<std::unique_ptr<Transfer>> ended);
+  Round PrepareSleep(PollState* state);
+  void Sleep(const PollState& state);
+  PeerQueue* FindPeer(PeerId peer);
+  void Signal();
+
+  const WireKind kind_;
+  const uint64_t incarnation_;
+  const std::string worker_address_;
+  const int wake_fd_;
+  std::atomic<bool> woken_{false};
+
+  FairMutex mutex_;  // guards all below
+  std::unique_ptr<Wire> wire_;
+  uint64_t next_id_ = 1;
+  std::map<RegionId, LocalRegion> regions_;
+  std::map<std::pair<std::string, uint64_t>, PeerId> peer_ids_;  // by worker address, incarnation
+  std::map<PeerId, std::unique_ptr<PeerQueue>> peers_;
+  std::map<TransferId, PeerId> transfers_;  // under way
+  uint64_t chunks_queued_ = 0;
+  std::deque<TransferCompletion> completions_;
+  bool sleeping_ = false;
+};
+
+}  // namespace skein::engine
