@@ -1,0 +1,301 @@
+#include "engine/sampling/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "engine/sampling/logprobs.h"
+#include "engine/sampling/philox.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace skein::engine {
+namespace {
+
+using ::testing::HasSubstr;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+int32_t SampleOne(std::span<const float> logits, const SamplingParams& params, uint64_t index = 0,
+                  std::span<const int32_t> prompt = {}, std::span<const int32_t> output = {}) {
+  Sampler sampler(static_cast<int>(logits.size()));
+  const auto token = sampler.Sample(logits, params, index, prompt, output);
+  EXPECT_TRUE(token.ok()) << token.status();
+  return token.ok() ? token->token : -1;
+}
+
+SamplingParams Greedy() {
+  SamplingParams params;
+  params.temperature = 0.0f;
+  return params;
+}
+
+// Logits of a rugged, reproducible distribution.
+std::vector<float> Rugged(int size, uint64_t seed) {
+  std::vector<float> logits(size);
+  for (int i = 0; i < size; ++i) logits[i] = static_cast<float>(8.0 * UniformDraw(seed, i) - 4.0);
+  return logits;
+}
+
+// The kept probabilities by their definition: sort everything, cut, renormalise.
+std::vector<double> ExpectedDistribution(const std::vector<float>& logits,
+                                         const SamplingParams& params) {
+  std::vector<int> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
+  if (params.top_k > 0) order.resize(std::min<size_t>(order.size(), params.top_k));
+  std::vector<double> p(logits.size(), 0.0);
+  const auto normalise = [&] {
+    double total = 0.0;
+    for (const int id : order) total += p[id];
+    for (const int id : order) p[id] /= total;
+  };
+  for (const int id : order) p[id] = std::exp(double{logits[id]} / params.temperature);
+  normalise();
+  double reached = 0.0;
+  size_t kept = 0;
+  while (kept < order.size() && reached < params.top_p) reached += p[order[kept++]];
+  const double least = params.min_p * p[order[0]];
+  while (kept > 1 && p[order[kept - 1]] < least) --kept;
+  for (size_t i = kept; i < order.size(); ++i) p[order[i]] = 0.0;
+  order.resize(kept);
+  normalise();
+  return p;
+}
+
+// Pearson's statistic of 4,000 draws, bins expecting fewer than 5 merged; a draw of an impossible
+// token fails at once.
+void ExpectDrawsFollow(const std::vector<float>& logits, SamplingParams params) {
+  constexpr int kDraws = 4'000;
+  const std::vector<double> expected = ExpectedDistribution(logits, params);
+  std::vector<int> seen(logits.size(), 0);
+  Sampler sampler(static_cast<int>(logits.size()));
+  params.seed = 1234;
+  for (int i = 0; i < kDraws; ++i) {
+    const auto token = sampler.Sample(logits, params, static_cast<uint64_t>(i), {}, {});
+    ASSERT_TRUE(token.ok()) << token.status();
+    ASSERT_GT(expected[token->token], 0.0) << token->token;
+    ++seen[token->token];
+  }
+  double statistic = 0.0, rare_expected = 0.0, rare_seen = 0.0;
+  int bins = 0;
+  const auto add = [&](double want, double got) {
+    statistic += (got - want) * (got - want) / want;
+    ++bins;
+  };
+  for (size_t id = 0; id < seen.size(); ++id) {
+    const double want = expected[id] * kDraws;
+    if (want >= 5) {
+      add(want, seen[id]);
+    } else {
+      rare_expected += want;
+      rare_seen += seen[id];
+    }
+  }
+  if (rare_expected >= 5) add(rare_expected, rare_seen);
+  const double freedom = std::max(bins - 1, 1);
+  EXPECT_LT(statistic, freedom + 5 * std::sqrt(2 * freedom)) << bins << " bins";
+}
+
+TEST(SamplerTest, DrawsFollowTheDistribution) {
+  const std::vector<float> logits = Rugged(200, 1);
+  SamplingParams params;
+  ExpectDrawsFollow(logits, params);
+  params.temperature = 0.5f;
+  ExpectDrawsFollow(logits, params);
+  params.temperature = 2.0f;
+  ExpectDrawsFollow(logits, params);
+}
+
+TEST(SamplerTest, DrawsFollowTheTruncatedDistribution) {
+  const std::vector<float> logits = Rugged(200, 2);
+  SamplingParams params;
+  params.top_k = 17;
+  ExpectDrawsFollow(logits, params);
+  params.top_p = 0.6f;
+  ExpectDrawsFollow(logits, params);
+  params.top_k = 0;
+  ExpectDrawsFollow(logits, params);
+  params.top_p = 0.97f;  // more than the first sorted stretch
+  params.temperature = 1.5f;
+  ExpectDrawsFollow(logits, params);
+  params.min_p = 0.05f;
+  ExpectDrawsFollow(logits, params);
+  params.top_p = 1.0f;
+  ExpectDrawsFollow(logits, params);
+}
+
+TEST(SamplerTest, ADrawIsAFunctionOfSeedAndIndex) {
+  const std::vector<float> logits = Rugged(1000, 3);
+  SamplingParams params;
+  params.seed = 99;
+  Sampler used(1000);
+  std::vector<int32_t> all;
+  for (uint64_t i = 0; i < 50; ++i) all.push_back(used.Sample(logits, params, i, {}, {})->token);
+  for (uint64_t i = 50; i-- > 0;) EXPECT_EQ(SampleOne(logits, params, i), all[i]) << i;
+  params.seed = 100;
+  std::vector<int32_t> other;
+  for (uint64_t i = 0; i < 50; ++i) other.push_back(SampleOne(logits, params, i));
+  EXPECT_NE(all, other);
+}
+
+// Written down so that a change of the generator or of the order of candidates is seen: it would
+// change the text of requests that are resumed by another version.
+TEST(SamplerTest, GoldenDraws) {
+  const std::vector<float> logits = Rugged(1000, 3);
+  SamplingParams params;
+  params.seed = 42;
+  const auto draw = [&] {
+    std::vector<int32_t> tokens;
+    for (uint64_t i = 0; i < 6; ++i) tokens.push_back(SampleOne(logits, params, i));
+    return tokens;
+  };
+  EXPECT_EQ(draw(), (std::vector<int32_t>{456, 314, 655, 671, 839, 283}));
+  params.top_k = 50;
+  params.top_p = 0.9f;
+  EXPECT_EQ(draw(), (std::vector<int32_t>{929, 564, 283, 453, 63, 990}));
+}
+
+TEST(SamplerTest, GreedyTakesTheSmallestOfTies) {
+  const std::vector<float> logits = {1, 3, 2, 3, 3};
+  EXPECT_EQ(SampleOne(logits, Greedy()), 1);
+  SamplingParams one;
+  one.top_k = 1;
+  EXPECT_EQ(SampleOne(logits, one), 1);
+  SamplingParams tiny;
+  tiny.temperature = 1e-6f;
+  EXPECT_EQ(SampleOne(logits, tiny), 1);
+  SamplingParams nucleus;
+  nucleus.top_p = 1e-6f;
+  for (uint64_t i = 0; i < 20; ++i) EXPECT_EQ(SampleOne(logits, nucleus, i), 1);
+  SamplingParams two;
+  two.top_k = 2;
+  for (uint64_t i = 0; i < 20; ++i) EXPECT_THAT(SampleOne(logits, two, i), ::testing::AnyOf(1, 3));
+}
+
+TEST(SamplerTest, RepetitionPenaltyOncePerToken) {
+  SamplingParams params = Greedy();
+  params.repetition_penalty = 2.0f;
+  const std::vector<int32_t> prompt = {0, 0, 0}, output = {0};
+  EXPECT_EQ(SampleOne(std::vector<float>{4, 1.9f}, params, 0, prompt, output), 0);  // 4 / 2
+  EXPECT_EQ(SampleOne(std::vector<float>{4, 2.1f}, params, 0, prompt, output), 1);
+  EXPECT_EQ(SampleOne(std::vector<float>{-1, -1.9f}, params, 0, prompt, {}), 1);  // -1 · 2
+}
+
+TEST(SamplerTest, FrequencyAndPresenceCountTheOutputOnly) {
+  SamplingParams params = Greedy();
+  params.frequency_penalty = 0.5f;
+  const std::vector<int32_t> thrice = {0, 0, 0};
+  EXPECT_EQ(SampleOne(std::vector<float>{3, 1.6f}, params, 0, {}, thrice), 1);  // 3 - 1.5
+  EXPECT_EQ(SampleOne(std::vector<float>{3, 1.4f}, params, 0, {}, thrice), 0);
+  EXPECT_EQ(SampleOne(std::vector<float>{3, 1.6f}, params, 0, thrice, {}), 0);
+  params.frequency_penalty = 0.0f;
+  params.presence_penalty = 1.0f;
+  EXPECT_EQ(SampleOne(std::vector<float>{3, 2.1f}, params, 0, {}, thrice), 1);
+  EXPECT_EQ(SampleOne(std::vector<float>{3, 1.9f}, params, 0, {}, thrice), 0);
+}
+
+TEST(SamplerTest, PenaltiesLeaveNoTrace) {
+  SamplingParams params = Greedy();
+  params.repetition_penalty = 1.5f;
+  params.frequency_penalty = 1.0f;
+  Sampler sampler(3);
+  const std::vector<float> logits = {3, 2.5f, 0};
+  const std::vector<int32_t> history = {0, 0};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(sampler.Sample(logits, params, 0, history, history)->token, 1);
+    EXPECT_EQ(sampler.Sample(logits, Greedy(), 0, history, history)->token, 0);
+  }
+}
+
+TEST(SamplerTest, BiasAndMinTokens) {
+  SamplingParams params = Greedy();
+  params.logit_bias = {{2, 100.0f}, {0, -100.0f}};
+  const std::vector<float> logits = {5, 4, 3};
+  EXPECT_EQ(SampleOne(logits, params), 2);
+  params.suppressed_until_min_tokens = {2};
+  params.min_tokens = 4;
+  EXPECT_EQ(SampleOne(logits, params, 3), 1);
+  EXPECT_EQ(SampleOne(logits, params, 4), 2);
+}
+
+TEST(SamplerTest, NothingLeftToDraw) {
+  SamplingParams params;
+  params.suppressed_until_min_tokens = {0, 1};
+  params.min_tokens = 1;
+  const auto token = Sampler(2).Sample(std::vector<float>{1, 2}, params, 0, {}, {});
+  EXPECT_EQ(token.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(SamplerTest, UnusableLogitsAreAnError) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const float bad : {nan, kInfinity}) {
+    const std::vector<float> logits = {1, bad, 3};
+    for (const SamplingParams& params : {Greedy(), SamplingParams()}) {
+      const auto token = Sampler(3).Sample(logits, params, 0, {}, {});
+      EXPECT_EQ(token.status().code(), absl::StatusCode::kInternal);
+    }
+    EXPECT_FALSE(LogprobsOf(logits, 0, 0).ok());
+  }
+  const std::vector<float> masked = {-kInfinity, 1, -kInfinity};
+  EXPECT_EQ(SampleOne(masked, SamplingParams()), 1);
+}
+
+TEST(SamplerTest, LogprobsAreOfTheRawLogits) {
+  const std::vector<float> logits = {std::log(1.0f), std::log(4.0f), std::log(2.0f), std::log(2.0f),
+                                     std::log(1.0f)};
+  SamplingParams params = Greedy();
+  params.logit_bias = {{0, 100.0f}};
+  params.top_logprobs = 3;
+  const auto token = Sampler(5).Sample(logits, params, 0, {}, {});
+  ASSERT_TRUE(token.ok()) << token.status();
+  EXPECT_EQ(token->token, 0);
+  EXPECT_NEAR(token->logprob, std::log(0.1), 1e-6);
+  ASSERT_EQ(token->top.size(), 3u);
+  EXPECT_EQ(token->top[0].token, 1);
+  EXPECT_NEAR(token->top[0].logprob, std::log(0.4), 1e-6);
+  EXPECT_EQ(token->top[1].token, 2);  // a tie: the smaller id first
+  EXPECT_EQ(token->top[2].token, 3);
+  params.top_logprobs = 0;
+  EXPECT_TRUE(Sampler(5).Sample(logits, params, 0, {}, {})->top.empty());
+  EXPECT_EQ(LogprobsOf(logits, 2, 99)->top.size(), 5u);
+}
+
+TEST(SamplingParamsTest, RangesAreNamed) {
+  const auto message = [](auto edit) {
+    SamplingParams params;
+    edit(params);
+    return std::string(CheckSamplingParams(params, 10).message());
+  };
+  EXPECT_EQ(message([](SamplingParams&) {}), "");
+  EXPECT_THAT(message([](SamplingParams& p) { p.temperature = -1; }), HasSubstr("temperature"));
+  EXPECT_THAT(message([](SamplingParams& p) { p.temperature = NAN; }), HasSubstr("temperature"));
+  EXPECT_THAT(message([](SamplingParams& p) { p.temperature = kInfinity; }),
+              HasSubstr("temperature"));
+  EXPECT_THAT(message([](SamplingParams& p) { p.top_p = 0; }), HasSubstr("top_p"));
+  EXPECT_THAT(message([](SamplingParams& p) { p.top_p = NAN; }), HasSubstr("top_p"));
+  EXPECT_THAT(message([](SamplingParams& p) { p.top_k = -1; }), HasSubstr("top_k"));
+  EXPECT_THAT(message([](SamplingParams& p) { p.min_p = 1.5f; }), HasSubstr("min_p"));
+  EXPECT_THAT(message([](SamplingParams& p) { p.repetition_penalty = 0; }),
+              HasSubstr("repetition_penalty"));
+  EXPECT_THAT(message([](SamplingParams& p) { p.presence_penalty = 3; }),
+              HasSubstr("presence_penalty"));
+  EXPECT_THAT(message([](SamplingParams& p) { p.frequency_penalty = -3; }),
+              HasSubstr("frequency_penalty"));
+  EXPECT_THAT(message([](SamplingParams& p) {
+                p.logit_bias = {{10, 1}};
+              }),
+              HasSubstr("logit_bias"));
+  EXPECT_THAT(message([](SamplingParams& p) {
+                p.logit_bias = {{0, NAN}};
+              }),
+              HasSubstr("logit_bias"));
+  EXPECT_THAT(message([](SamplingParams& p) { p.suppressed_until_min_tokens = {-1}; }),
+              HasSubstr("suppressed_until_min_tokens"));
+  EXPECT_THAT(message([](SamplingParams& p) { p.min_tokens = -1; }), HasSubstr("min_tokens"));
+  EXPECT_THAT(message([](SamplingParams& p) { p.top_logprobs = -2; }), HasSubstr("top_logprobs"));
+}
+
+}  // namespace
+}  // namespace skein::engine
