@@ -1,0 +1,53 @@
+// PagedAttention cut into AttentionUnits and shared among threads.
+//
+// A unit is one KV head of one sequence and a tile of its rows. Where there are fewer units than
+// keep all threads busy (one long sequence in decode), keys are split as well: each part writes a
+// partial result, and parts are merged by their log-sum-exp.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/ops/cpu/kernels/kernels.h"
+#include "engine/ops/cpu/scratch.h"
+#include "engine/ops/ops.h"
+
+namespace skein::engine {
+
+// Parts of one tile that are to be merged: `parts` partial results one after the other.
+struct SplitTile {
+  AttentionUnit whole;             // where the merged result goes; its key range covers all parts
+  const float* partial = nullptr;  // [parts][tokens * group, head_dim]
+  const float* lse = nullptr;      // [parts][tokens * group]
+  int parts = 0;
+};
+
+class AttentionPlan {
+ public:
+  // Views stay the caller's. The plan is valid until the next Build.
+  void Build(const ConstMatrix& q, std::span<const SequenceSpan> sequences, const KvLayerView& kv,
+             float scale, const Matrix& out, const Matrix& lse, int threads);
+
+  std::span<const AttentionUnit> units() const { return units_; }
+  std::span<const SplitTile> split_tiles() const { return split_tiles_; }
+  // Units [first, second) are thread `index`'s of `threads`, of about equal cost.
+  std::pair<size_t, size_t> UnitsOf(int index) const;
+  // What the largest unit needs.
+  size_t ScratchBytes() const { return scratch_bytes_; }
+
+ private:
+  void AddTiles(const ConstMatrix& q, const SequenceSpan& sequence, const KvLayerView& kv,
+                float scale, const Matrix& out, const Matrix& lse);
+  void SplitLongTiles(int threads);
+  void ShareUnits(int threads);
+
+  std::vector<AttentionUnit> units_;
+  std::vector<SplitTile> split_tiles_;
+  std::vector<size_t> share_ends_;  // [threads]
+  Scratch partials_;
+  size_t scratch_bytes_ = 0;
+};
+
+}  // namespace skein::engine

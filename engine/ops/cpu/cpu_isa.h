@@ -1,0 +1,37 @@
+// Which instruction set CpuOps' kernels use; found by cpuid at run time, so one binary runs
+// everywhere.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace skein::engine {
+
+enum class CpuIsa : uint8_t {
+  kAuto,        // the best that the CPU has
+  kAvx512Bf16,  // AVX-512 F, BW, DQ, VL and BF16
+  kAvx2,        // AVX2, FMA, F16C
+  kPortable,    // the compiler's baseline
+};
+
+constexpr std::string_view NameOf(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kAvx512Bf16:
+      return "avx512bf16";
+    case CpuIsa::kAvx2:
+      return "avx2";
+    case CpuIsa::kPortable:
+      return "portable";
+    case CpuIsa::kAuto:
+      break;
+  }
+  return "auto";
+}
+
+// kAuto and kPortable always are.
+bool IsSupported(CpuIsa isa);
+
+// What kAuto means on this CPU.
+CpuIsa BestIsa();
+
+}  // namespace skein::engine

@@ -1,0 +1,235 @@
+#include "engine/ops/cpu/cpu_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/thread_pool.h"
+#include "engine/ops/cpu/attention_plan.h"
+#include "engine/ops/cpu/kernels/kernels.h"
+#include "engine/ops/cpu/matmul.h"
+#include "engine/ops/cpu/scratch.h"
+#include "engine/ops/kv_address.h"
+#include "engine/ops/ops_checks.h"
+
+namespace skein::engine {
+namespace {
+
+// Element-wise loops smaller than this stay on the caller's thread.
+constexpr int64_t kShareElementsMin = 16 << 10;
+
+const void* RowOf(const ConstMatrix& m, int64_t row) {
+  return static_cast<const std::byte*>(m.data) +
+         row * m.stride * static_cast<int64_t>(BytesOf(m.dtype));
+}
+
+void* RowOf(const Matrix& m, int64_t row) {
+  return static_cast<std::byte*>(m.data) + row * m.stride * static_cast<int64_t>(BytesOf(m.dtype));
+}
+
+const float* FloatRow(const ConstMatrix& m, int64_t row) {
+  return static_cast<const float*>(RowOf(m, row));
+}
+
+float* FloatRow(const Matrix& m, int64_t row) { return static_cast<float*>(RowOf(m, row)); }
+
+class CpuOps final : public Ops {
+ public:
+  CpuOps(int threads, CpuIsa isa)
+      : kernels_(KernelsFor(isa)),
+        pool_(threads),
+        mat_mul_(&kernels_, &pool_),
+        attention_scratch_(static_cast<size_t>(threads)) {}
+
+  void Embed(std::span<const int32_t> ids, ConstMatrix table, Matrix out) override {
+    CheckEmbed(ids, table, out);
+    ForRows(out.rows, out.cols, [&](int64_t t) {
+      kernels_.rows.convert(RowOf(table, ids[static_cast<size_t>(t)]), table.dtype, RowOf(out, t),
+                            DType::kF32, out.cols);
+    });
+  }
+
+  void RmsNorm(ConstMatrix x, ConstVector weight, float eps, Matrix out) override {
+    CheckRmsNorm(x, weight, out);
+    ForRows(x.rows, x.cols, [&](int64_t r) {
+      kernels_.rows.rms_norm(FloatRow(x, r), weight.data, weight.dtype, eps, RowOf(out, r),
+                             out.dtype, x.cols);
+    });
+  }
+
+  void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override {
+    CheckMatMul(x, w, bias, out);
+    mat_mul_.Run(x, w, bias, out);
+  }
+
+  void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) override {
+    CheckRope(x, positions, table);
+    const int64_t half = table.head_dim / 2;
+    ForRows(x.rows, x.cols, [&](int64_t t) {
+      const int64_t angle = positions[static_cast<size_t>(t)] * half;
+      for (int64_t head = 0; head < x.cols; head += table.head_dim) {
+        kernels_.rows.rope(FloatRow(x, t) + head, table.cos + angle, table.sin + angle, half);
+      }
+    });
+  }
+
+  void StoreKv(ConstMatrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
+               const KvLayerView& kv) override {
+    CheckStoreKv(k, v, sequences, kv);
+    for (const SequenceSpan& s : sequences) {
+      ForRows(s.token_count, 2 * k.cols, [&](int64_t row) { StoreToken(k, v, s, row, kv); });
+    }
+  }
+
+  void PagedAttention(ConstMatrix q, std::span<const SequenceSpan> sequences, const KvLayerView& kv,
+                      float scale, Matrix out, Matrix lse) override;
+  void MergeAttention(Matrix out_a, Matrix lse_a, ConstMatrix out_b, ConstMatrix lse_b) override;
+
+  void SwiGlu(ConstMatrix gate, ConstMatrix up, Matrix out) override {
+    CheckSwiGlu(gate, up, out);
+    ForRows(gate.rows, gate.cols, [&](int64_t t) {
+      kernels_.rows.swiglu(FloatRow(gate, t), FloatRow(up, t), RowOf(out, t), out.dtype, out.cols);
+    });
+  }
+
+  void Add(Matrix x, ConstMatrix y) override {
+    CheckAdd(x, y);
+    ForRows(x.rows, x.cols,
+            [&](int64_t t) { kernels_.rows.add(FloatRow(x, t), FloatRow(y, t), x.cols); });
+  }
+
+ private:
+  // Calls body(row) for all rows, on several threads when they are worth it.
+  template <typename Body>
+  void ForRows(int64_t rows, int64_t row_elements, const Body& body) {
+    const int64_t grain = 1 + kShareElementsMin / std::max<int64_t>(1, row_elements);
+    pool_.ParallelFor(rows, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) body(r);
+    });
+  }
+
+  void StoreToken(const ConstMatrix& k, const ConstMatrix& v, const SequenceSpan& s, int64_t row,
+                  const KvLayerView& kv) const {
+    const KvSpec& spec = *kv.spec;
+    const auto store = [&](const ConstMatrix& from, KvSide side, int head) {
+      const int64_t to = KvElementOf(s, spec, side, head, s.position + row);
+      kernels_.rows.convert(
+          FloatRow(from, s.token_begin + row) + int64_t{head} * spec.head_dim, DType::kF32,
+          static_cast<std::byte*>(kv.base) + to * static_cast<int64_t>(BytesOf(spec.dtype)),
+          spec.dtype, spec.head_dim);
+    };
+    for (int head = 0; head < s.layout.KvHeads(spec); ++head) {
+      store(k, KvSide::kKey, head);
+      store(v, KvSide::kValue, head);
+    }
+  }
+
+  void MergeSplitTile(const SplitTile& tile) const;
+
+  const Kernels kernels_;
+  ThreadPool pool_;
+  MatMulRunner mat_mul_;
+  AttentionPlan plan_;
+  std::vector<Scratch> attention_scratch_;
+};
+
+// How two partial softmaxes weigh in their merge.
+struct MergeShares {
+  float a = 0.0f;
+  float b = 0.0f;
+  float lse = 0.0f;
+};
+
+MergeShares SharesOf(float lse_a, float lse_b) {
+  const float largest = std::max(lse_a, lse_b);
+  const float a = std::exp(lse_a - largest);
+  const float b = std::exp(lse_b - largest);
+  return {a / (a + b), b / (a + b), largest + std::log(a + b)};
+}
+
+constexpr float kNoKey = -std::numeric_limits<float>::infinity();
+
+void CpuOps::PagedAttention(ConstMatrix q, std::span<const SequenceSpan> sequences,
+                            const KvLayerView& kv, float scale, Matrix out, Matrix lse) {
+  CheckPagedAttention(q, sequences, kv, out, lse);
+  plan_.Build(q, sequences, kv, scale, out, lse, pool_.threads());
+  const auto run = [&](int thread) {
+    const auto [begin, end] = plan_.UnitsOf(thread);
+    if (begin == end) return;
+    std::byte* scratch = attention_scratch_[static_cast<size_t>(thread)].Get(plan_.ScratchBytes());
+    for (size_t i = begin; i < end; ++i) kernels_.attend(plan_.units()[i], scratch);
+  };
+  if (plan_.units().size() == 1) {
+    for (int thread = 0; thread < pool_.threads(); ++thread) run(thread);
+  } else {
+    pool_.RunOnEach(run);
+  }
+  for (const SplitTile& tile : plan_.split_tiles()) MergeSplitTile(tile);
+}
+
+void CpuOps::MergeSplitTile(const SplitTile& tile) const {
+  const AttentionUnit& u = tile.whole;
+  const int64_t rows = int64_t{u.tokens} * u.group;
+  std::vector<float> merged(static_cast<size_t>(u.head_dim));
+  for (int64_t r = 0; r < rows; ++r) {
+    std::fill(merged.begin(), merged.end(), 0.0f);
+    float lse = kNoKey;
+    for (int64_t part = 0; part < tile.parts; ++part) {
+      const float part_lse = tile.lse[part * rows + r];
+      if (part_lse == kNoKey) continue;
+      const MergeShares shares = SharesOf(lse, part_lse);
+      kernels_.rows.mix(merged.data(), shares.a, tile.partial + (part * rows + r) * u.head_dim,
+                        shares.b, u.head_dim);
+      lse = shares.lse;
+    }
+    const int64_t t = r / u.group, g = r % u.group;
+    const int64_t element = t * u.out_stride + g * u.head_dim;
+    kernels_.rows.convert(
+        merged.data(), DType::kF32,
+        static_cast<std::byte*>(u.out) + element * static_cast<int64_t>(BytesOf(u.out_dtype)),
+        u.out_dtype, u.head_dim);
+    if (u.lse != nullptr) u.lse[t * u.lse_stride + g] = lse;
+  }
+}
+
+void CpuOps::MergeAttention(Matrix out_a, Matrix lse_a, ConstMatrix out_b, ConstMatrix lse_b) {
+  CheckMergeAttention(out_a, lse_a, out_b, lse_b);
+  const int64_t dim = out_a.cols / lse_a.cols;
+  ForRows(lse_a.rows, out_a.cols, [&](int64_t t) {
+    for (int64_t head = 0; head < lse_a.cols; ++head) {
+      float* to = FloatRow(out_a, t) + head * dim;
+      const float* from = FloatRow(out_b, t) + head * dim;
+      float* lse = FloatRow(lse_a, t) + head;
+      const float other = FloatRow(lse_b, t)[head];
+      if (other == kNoKey) continue;
+      if (*lse == kNoKey) {
+        std::copy(from, from + dim, to);
+        *lse = other;
+        continue;
+      }
+      const MergeShares shares = SharesOf(*lse, other);
+      kernels_.rows.mix(to, shares.a, from, shares.b, dim);
+      *lse = shares.lse;
+    }
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsOptions& options) {
+  if (options.threads < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("threads must be at least 1, not ", options.threads));
+  }
+  if (!IsSupported(options.isa)) {
+    const std::string_view name = NameOf(options.isa);
+    return absl::InvalidArgumentError(
+        absl::StrCat("this CPU has no ", absl::string_view(name.data(), name.size())));
+  }
+  const CpuIsa isa = options.isa == CpuIsa::kAuto ? BestIsa() : options.isa;
+  return std::unique_ptr<Ops>(std::make_unique<CpuOps>(options.threads, isa));
+}
+
+}  // namespace skein::engine

@@ -1,0 +1,22 @@
+// CpuOps: Ops on the host's cores. oneDNN for products with many rows; own kernels for the rest.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/ops/cpu/cpu_isa.h"
+#include "engine/ops/ops.h"
+
+namespace skein::engine {
+
+struct CpuOpsOptions {
+  int threads = 1;  // in all: the caller is one of them
+  // Of our own kernels. oneDNN chooses for itself among what the CPU has, but multiplies in bf16
+  // only under kAvx512Bf16.
+  CpuIsa isa = CpuIsa::kAuto;
+};
+
+// INVALID_ARGUMENT: threads < 1, or the CPU lacks the isa.
+absl::StatusOr<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsOptions& options);
+
+}  // namespace skein::engine

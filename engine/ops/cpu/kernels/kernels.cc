@@ -1,0 +1,23 @@
+#include "engine/ops/cpu/kernels/kernels.h"
+
+#include "engine/base/check.h"
+#include "engine/ops/cpu/kernels/kernel_parts.h"
+
+namespace skein::engine {
+
+Kernels KernelsFor(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kAvx512Bf16:
+      return {kAvx512Rows, true, StreamAvx512, AttendAvx512};
+    case CpuIsa::kAvx2:
+      return {kAvx2Rows, false, StreamAvx2, AttendAvx2};
+    case CpuIsa::kPortable:
+      return {kPortableRows, false, StreamPortable, AttendPortable};
+    case CpuIsa::kAuto:
+      break;
+  }
+  SKEIN_CHECK_MSG(false, "no kernels for this isa");
+  return {};
+}
+
+}  // namespace skein::engine

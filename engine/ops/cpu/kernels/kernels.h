@@ -1,0 +1,94 @@
+// The inner loops of CpuOps, compiled once for each ISA: what the rest of the folder calls, without
+// knowing which. A kernel runs on one thread, allocates nothing and checks nothing; sharing out
+// work and checking shapes is CpuOps' part.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/base/dtype.h"
+#include "engine/base/tensor.h"
+#include "engine/ops/cpu/cpu_isa.h"
+
+namespace skein::engine {
+
+// Element-wise work on rows of n elements. Buffers are contiguous.
+struct RowKernels {
+  void (*convert)(const void* from, DType from_dtype, void* to, DType to_dtype, int64_t n);
+  void (*rms_norm)(const float* x, const void* weight, DType weight_dtype, float eps, void* out,
+                   DType out_dtype, int64_t n);
+  // One head of 2 * half elements; cos and sin of its position, [half].
+  void (*rope)(float* head, const float* cos, const float* sin, int64_t half);
+  void (*swiglu)(const float* gate, const float* up, void* out, DType out_dtype, int64_t n);
+  void (*add)(float* x, const float* y, int64_t n);
+  // a = share_a * a + share_b * b.
+  void (*mix)(float* a, float share_a, const float* b, float share_b, int64_t n);
+};
+
+// out = x · wᵀ + bias for few rows of x: reads w once, in memory order.
+struct StreamProduct {
+  const void* x = nullptr;  // [rows, k]: bf16 when `bf16_pairs`, else f32
+  int64_t x_stride = 0;
+  bool bf16_pairs = false;  // multiply bf16 pairs as they are; REQUIRES has_bf16_pairs, w in bf16
+  int rows = 0;
+  ConstMatrix w;                // [n, k]
+  const float* bias = nullptr;  // [n] or null
+  Matrix out;                   // [rows, n]
+};
+
+// Attention of some query rows of one sequence over a range of its keys, for one KV head and the
+// `group` query heads that share it.
+struct AttentionUnit {
+  // Query row (t, g) is at q + t * q_stride + g * head_dim; `out` alike.
+  const float* q = nullptr;
+  int64_t q_stride = 0;
+  void* out = nullptr;
+  DType out_dtype = DType::kF32;
+  int64_t out_stride = 0;
+  float* lse = nullptr;  // of (t, g) at lse + t * lse_stride + g; null when not wanted
+  int64_t lse_stride = 0;
+
+  int tokens = 0;
+  int group = 0;
+  int head_dim = 0;
+  float scale = 1.0f;
+  int64_t position = 0;   // of token 0; token t sees keys 0 … position + t
+  int64_t key_begin = 0;  // the range of keys this unit looks at
+  int64_t key_end = 0;
+
+  // The key at position p is at keys + (table[p / block_tokens] * block_stride + p % block_tokens *
+  // head_dim) elements; values alike.
+  const void* keys = nullptr;
+  const void* values = nullptr;
+  DType kv_dtype = DType::kF32;
+  const int32_t* block_table = nullptr;
+  int64_t block_tokens = 0;
+  int64_t block_stride = 0;
+};
+
+struct Kernels {
+  RowKernels rows;
+  bool has_bf16_pairs = false;
+  // Columns [begin, end) of p.out.
+  void (*stream)(const StreamProduct& p, int64_t begin, int64_t end) = nullptr;
+  // `scratch`: AttentionScratchBytes(tokens * group, head_dim), aligned to 64. A row that sees no
+  // key of the range gets zeros and an lse of -inf.
+  void (*attend)(const AttentionUnit& unit, std::byte* scratch) = nullptr;
+};
+
+inline constexpr int kAttentionChunkKeys = 128;
+inline constexpr int kAttentionPadding = 32;  // of head_dim and keys: two registers of any ISA
+
+constexpr size_t AttentionScratchBytes(int64_t rows, int64_t head_dim) {
+  const int64_t dim = (head_dim + kAttentionPadding - 1) / kAttentionPadding * kAttentionPadding;
+  const int64_t keys = kAttentionChunkKeys;
+  // Queries and sums; scores and weights; packed keys and values; running max and total; zeros.
+  const int64_t floats =
+      2 * rows * dim + 2 * rows * keys + 2 * keys * dim + 2 * (rows + kAttentionPadding) + dim;
+  return static_cast<size_t>(floats) * sizeof(float) + 1024;
+}
+
+// REQUIRES: IsSupported(isa), and not kAuto.
+Kernels KernelsFor(CpuIsa isa);
+
+}  // namespace skein::engine

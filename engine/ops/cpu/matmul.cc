@@ -1,0 +1,177 @@
+#include "engine/ops/cpu/matmul.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace skein::engine {
+namespace {
+
+// Up to how many rows the streamed kernel beats oneDNN (bench/engine/ops_bench --mode=crossover).
+constexpr int64_t kStreamedRowsPairs = 32;
+constexpr int64_t kStreamedRowsF32 = 16;
+
+// Columns a thread takes are a multiple of this, and of a panel of widened weights.
+constexpr int64_t kColumnGrain = 64;
+constexpr int64_t kWidenedPanel = 128;
+// A product smaller than this (bytes of w) is not worth waking a thread for.
+constexpr int64_t kSharedBytesMin = 64 << 10;
+
+const void* At(const ConstMatrix& m, int64_t row) {
+  return static_cast<const std::byte*>(m.data) +
+         row * m.stride * static_cast<int64_t>(BytesOf(m.dtype));
+}
+
+void* ColumnOf(const Matrix& m, int64_t column) {
+  return static_cast<std::byte*>(m.data) + column * static_cast<int64_t>(BytesOf(m.dtype));
+}
+
+// Contiguous columns [begin, end) of one of `shares` shares, cut at multiples of kColumnGrain.
+struct ColumnShare {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t width() const { return end - begin; }
+};
+
+ColumnShare ShareOf(int64_t columns, int64_t share, int64_t shares) {
+  const int64_t grains = (columns + kColumnGrain - 1) / kColumnGrain;
+  return {std::min(columns, grains * share / shares * kColumnGrain),
+          std::min(columns, grains * (share + 1) / shares * kColumnGrain)};
+}
+
+// How many threads a product by w deserves.
+int64_t SharesFor(const ConstMatrix& w, int threads) {
+  const int64_t bytes = w.rows * w.cols * static_cast<int64_t>(BytesOf(w.dtype));
+  const int64_t grains = (w.rows + kColumnGrain - 1) / kColumnGrain;
+  return bytes < kSharedBytesMin ? 1 : std::min<int64_t>(grains, threads);
+}
+
+// Calls body(share index, columns) for every share, each on its own thread.
+template <typename Body>
+void ForEachShare(ThreadPool* pool, int64_t columns, int64_t shares, const Body& body) {
+  if (shares == 1) return body(size_t{0}, ColumnShare{0, columns});
+  pool->RunOnEach([&](int thread) {
+    if (thread < shares) body(static_cast<size_t>(thread), ShareOf(columns, thread, shares));
+  });
+}
+
+}  // namespace
+
+struct MatMulRunner::WidenedShare {
+  ColumnShare columns;
+  // Of a whole panel and of what is left at the end of the share; null when there is none.
+  std::shared_ptr<const OneDnnGemm::Product> whole, rest;
+  size_t scratch_bytes = 0;
+};
+
+MatMulRunner::MatMulRunner(const Kernels* kernels, ThreadPool* pool)
+    : kernels_(kernels), pool_(pool), thread_scratch_(static_cast<size_t>(pool->threads())) {}
+
+void MatMulRunner::Run(const ConstMatrix& x, const ConstMatrix& w, const ConstVector& bias,
+                       const Matrix& out) {
+  if (out.rows == 0 || out.cols == 0) return;
+  const float* bias_f32 = nullptr;
+  if (!bias.empty()) {
+    bias_f32 = bias_scratch_.GetArray<float>(bias.cols);
+    kernels_->rows.convert(bias.data, bias.dtype, const_cast<float*>(bias_f32), DType::kF32,
+                           bias.cols);
+  }
+  const bool pairs = kernels_->has_bf16_pairs && x.dtype == DType::kBF16;
+  if (x.rows <= (pairs ? kStreamedRowsPairs : kStreamedRowsF32)) {
+    RunStreamed(x, w, bias_f32, out);
+  } else if (x.cols > 0 && x.dtype == w.dtype && (pairs || x.dtype == DType::kF32)) {
+    RunGemm(x, w, bias_f32, out);
+  } else {
+    RunWidened(x, w, bias_f32, out);
+  }
+}
+
+void MatMulRunner::RunStreamed(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
+                               const Matrix& out) {
+  const bool pairs = kernels_->has_bf16_pairs && x.dtype == DType::kBF16;
+  const ConstMatrix rows = pairs ? x : InF32(x);
+  const StreamProduct product{rows.data, rows.stride, pairs, static_cast<int>(rows.rows),
+                              w,         bias,        out};
+  ForEachShare(pool_, w.rows, SharesFor(w, pool_->threads()), [&](size_t, ColumnShare columns) {
+    kernels_->stream(product, columns.begin, columns.end);
+  });
+}
+
+ConstMatrix MatMulRunner::InF32(const ConstMatrix& x) {
+  if (x.dtype == DType::kF32) return x;
+  float* to = x_scratch_.GetArray<float>(x.rows * x.cols);
+  pool_->ParallelFor(x.rows, std::max<int64_t>(1, (16 << 10) / std::max<int64_t>(1, x.cols)),
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t r = begin; r < end; ++r) {
+                         kernels_->rows.convert(At(x, r), x.dtype, to + r * x.cols, DType::kF32,
+                                                x.cols);
+                       }
+                     });
+  return {to, DType::kF32, x.rows, x.cols, x.cols};
+}
+
+void MatMulRunner::RunGemm(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
+                           const Matrix& out) {
+  const int64_t shares = SharesFor(w, pool_->threads());
+  std::vector<std::shared_ptr<const OneDnnGemm::Product>> products;
+  for (int64_t i = 0; i < shares; ++i) {
+    products.push_back(gemm_.Prepare({x.rows, ShareOf(w.rows, i, shares).width(), x.cols, x.stride,
+                                      w.stride, out.stride, x.dtype, out.dtype, bias != nullptr}));
+  }
+  ForEachShare(pool_, w.rows, shares, [&](size_t i, ColumnShare columns) {
+    const OneDnnGemm::Product& product = *products[i];
+    gemm_.Run(product, x.data, At(w, columns.begin),
+              bias == nullptr ? nullptr : bias + columns.begin, ColumnOf(out, columns.begin),
+              thread_scratch_[i].Get(OneDnnGemm::ScratchBytes(product)));
+  });
+}
+
+void MatMulRunner::RunWidened(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
+                              const Matrix& out) {
+  const ConstMatrix rows = InF32(x);
+  const int64_t shares = SharesFor(w, pool_->threads());
+  std::vector<WidenedShare> plans;
+  for (int64_t i = 0; i < shares; ++i) {
+    WidenedShare plan{ShareOf(w.rows, i, shares), nullptr, nullptr, 0};
+    const auto prepare = [&](int64_t columns) {
+      auto product = gemm_.Prepare({rows.rows, columns, rows.cols, rows.stride, rows.cols,
+                                    kWidenedPanel, DType::kF32, DType::kF32, bias != nullptr});
+      plan.scratch_bytes = std::max(plan.scratch_bytes, OneDnnGemm::ScratchBytes(*product));
+      return product;
+    };
+    if (plan.columns.width() >= kWidenedPanel) plan.whole = prepare(kWidenedPanel);
+    const int64_t rest = plan.columns.width() % kWidenedPanel;
+    if (rest > 0) plan.rest = prepare(rest);
+    plans.push_back(std::move(plan));
+  }
+  ForEachShare(pool_, w.rows, shares, [&](size_t i, ColumnShare) {
+    RunWidenedShare(rows, w, bias, out, plans[i], &thread_scratch_[i]);
+  });
+}
+
+void MatMulRunner::RunWidenedShare(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
+                                   const Matrix& out, const WidenedShare& plan,
+                                   Scratch* scratch) const {
+  // Widened weights, the panel's results, and oneDNN's own scratch.
+  float* weights = scratch->GetArray<float>(
+      kWidenedPanel * (x.cols + x.rows) + static_cast<int64_t>(plan.scratch_bytes / sizeof(float)));
+  float* results = weights + kWidenedPanel * x.cols;
+  void* gemm_scratch = results + kWidenedPanel * x.rows;
+  for (int64_t begin = plan.columns.begin; begin < plan.columns.end; begin += kWidenedPanel) {
+    const int64_t width = std::min(kWidenedPanel, plan.columns.end - begin);
+    for (int64_t c = 0; c < width; ++c) {
+      kernels_->rows.convert(At(w, begin + c), w.dtype, weights + c * w.cols, DType::kF32, w.cols);
+    }
+    gemm_.Run(width == kWidenedPanel ? *plan.whole : *plan.rest, x.data, weights,
+              bias == nullptr ? nullptr : bias + begin, results, gemm_scratch);
+    for (int64_t r = 0; r < x.rows; ++r) {
+      const int64_t element = r * out.stride + begin;
+      kernels_->rows.convert(
+          results + r * kWidenedPanel, DType::kF32,
+          static_cast<std::byte*>(out.data) + element * static_cast<int64_t>(BytesOf(out.dtype)),
+          out.dtype, width);
+    }
+  }
+}
+
+}  // namespace skein::engine

@@ -1,0 +1,47 @@
+// MatMul of CpuOps: picks the way a product is made and shares its columns among the pool.
+//
+//   few rows              streamed kernel: w read once, at memory speed
+//   bf16 · bf16, AVX-512  oneDNN in bf16
+//   f32 · f32             oneDNN in f32
+//   any other             x widened to f32, w widened a panel of columns at a time, oneDNN in f32
+#pragma once
+
+#include <vector>
+
+#include "engine/base/tensor.h"
+#include "engine/base/thread_pool.h"
+#include "engine/ops/cpu/kernels/kernels.h"
+#include "engine/ops/cpu/onednn_gemm.h"
+#include "engine/ops/cpu/scratch.h"
+
+namespace skein::engine {
+
+class MatMulRunner {
+ public:
+  // Both outlive this.
+  MatMulRunner(const Kernels* kernels, ThreadPool* pool);
+
+  // As Ops::MatMul; shapes are already checked.
+  void Run(const ConstMatrix& x, const ConstMatrix& w, const ConstVector& bias, const Matrix& out);
+
+ private:
+  // What one thread does of a widened product.
+  struct WidenedShare;
+
+  void RunStreamed(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
+                   const Matrix& out);
+  void RunGemm(const ConstMatrix& x, const ConstMatrix& w, const float* bias, const Matrix& out);
+  void RunWidened(const ConstMatrix& x, const ConstMatrix& w, const float* bias, const Matrix& out);
+  void RunWidenedShare(const ConstMatrix& x, const ConstMatrix& w, const float* bias,
+                       const Matrix& out, const WidenedShare& plan, Scratch* scratch) const;
+  // x itself, or its rows widened to f32 in x_scratch_.
+  ConstMatrix InF32(const ConstMatrix& x);
+
+  const Kernels* kernels_;
+  ThreadPool* pool_;
+  OneDnnGemm gemm_;
+  Scratch x_scratch_, bias_scratch_;
+  std::vector<Scratch> thread_scratch_;
+};
+
+}  // namespace skein::engine

@@ -1,0 +1,149 @@
+// Simd for CPUs with AVX-512 (F, BW, DQ, VL) and its bf16 dot product. Include only from files
+// compiled for them.
+//
+// What every simd_*.h defines, in an anonymous namespace, is a struct `Simd`:
+//   V            kLanes floats in a register
+//   kHasPairs    whether DotPairs exists: sums of products of bf16 pairs, accumulated in f32
+//   Load / LoadFirst, Store / StoreFirst   of float, BF16 and F16 (first n lanes; the rest reads 0)
+//   LoadPairs / LoadFirstPairs             2 * kLanes BF16 as raw bits (kHasPairs only)
+//   arithmetic, ReduceAdd, ReduceMax, Transpose (kLanes x kLanes), AddExponent (for exp)
+// The anonymous namespace is deliberate: every kernel template instantiated with it has internal
+// linkage, so the linker can never hand code compiled for this ISA to another caller.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "engine/base/dtype.h"
+
+#define SKEIN_INLINE inline __attribute__((always_inline))
+
+namespace skein::engine {
+namespace {
+
+struct Simd {
+  using V = __m512;
+  using Pairs = __m512bh;
+  static constexpr int kLanes = 16;
+  static constexpr bool kHasPairs = true;
+  static constexpr int kTileRows = 8;    // of a packed product: rows x 2 registers of sums
+  static constexpr int kStreamRows = 6;  // of a streamed product: rows x 4 weight rows of sums
+
+  static SKEIN_INLINE __mmask16 First(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
+
+  static SKEIN_INLINE V Zero() { return _mm512_setzero_ps(); }
+  static SKEIN_INLINE V Set(float x) { return _mm512_set1_ps(x); }
+  static SKEIN_INLINE V Load(const float* p) { return _mm512_loadu_ps(p); }
+  static SKEIN_INLINE V Load(const BF16* p) { return Widen(_mm256_loadu_si256(Cast(p))); }
+  static SKEIN_INLINE V Load(const F16* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(Cast(p))); }
+  static SKEIN_INLINE V LoadFirst(const float* p, int n) {
+    return _mm512_maskz_loadu_ps(First(n), p);
+  }
+  static SKEIN_INLINE V LoadFirst(const BF16* p, int n) {
+    return Widen(_mm256_maskz_loadu_epi16(First(n), p));
+  }
+  static SKEIN_INLINE V LoadFirst(const F16* p, int n) {
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(First(n), p));
+  }
+  static SKEIN_INLINE void Store(float* p, V x) { _mm512_storeu_ps(p, x); }
+  static SKEIN_INLINE void Store(BF16* p, V x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), Narrow(x));
+  }
+  static SKEIN_INLINE void Store(F16* p, V x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), ToHalf(x));
+  }
+  static SKEIN_INLINE void StoreFirst(float* p, V x, int n) {
+    _mm512_mask_storeu_ps(p, First(n), x);
+  }
+  static SKEIN_INLINE void StoreFirst(BF16* p, V x, int n) {
+    _mm256_mask_storeu_epi16(p, First(n), Narrow(x));
+  }
+  static SKEIN_INLINE void StoreFirst(F16* p, V x, int n) {
+    _mm256_mask_storeu_epi16(p, First(n), ToHalf(x));
+  }
+
+  static SKEIN_INLINE V Add(V a, V b) { return _mm512_add_ps(a, b); }
+  static SKEIN_INLINE V Sub(V a, V b) { return _mm512_sub_ps(a, b); }
+  static SKEIN_INLINE V Mul(V a, V b) { return _mm512_mul_ps(a, b); }
+  static SKEIN_INLINE V Div(V a, V b) { return _mm512_div_ps(a, b); }
+  static SKEIN_INLINE V Max(V a, V b) { return _mm512_max_ps(a, b); }
+  static SKEIN_INLINE V Min(V a, V b) { return _mm512_min_ps(a, b); }
+  static SKEIN_INLINE V Fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+  static SKEIN_INLINE float ReduceAdd(V x) { return _mm512_reduce_add_ps(x); }
+  static SKEIN_INLINE float ReduceMax(V x) { return _mm512_reduce_max_ps(x); }
+
+  // x where at >= limit, else 0.
+  static SKEIN_INLINE V ZeroBelow(V x, V at, V limit) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(at, limit, _CMP_GE_OQ), x);
+  }
+  // x * 2^n, where n is the integer in the low bits of `biased` = 1.5 * 2^23 + n.
+  static SKEIN_INLINE V AddExponent(V x, V biased) {
+    const __m512i shift = _mm512_slli_epi32(_mm512_castps_si512(biased), 23);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), shift));
+  }
+
+  static SKEIN_INLINE Pairs LoadPairs(const BF16* p) {
+    return reinterpret_cast<Pairs>(_mm512_loadu_si512(p));
+  }
+  static SKEIN_INLINE Pairs LoadFirstPairs(const BF16* p, int n) {  // n elements, not pairs
+    const auto mask = static_cast<__mmask32>((uint64_t{1} << n) - 1u);
+    return reinterpret_cast<Pairs>(_mm512_maskz_loadu_epi16(mask, p));
+  }
+  // One pair in every lane.
+  static SKEIN_INLINE Pairs SetPair(const BF16* p) {
+    int32_t bits;
+    __builtin_memcpy(&bits, p, sizeof bits);
+    return reinterpret_cast<Pairs>(_mm512_set1_epi32(bits));
+  }
+  static SKEIN_INLINE V DotPairs(V sum, Pairs a, Pairs b) { return _mm512_dpbf16_ps(sum, a, b); }
+  // Interleaves the first n of two rows: element i becomes the pair (even[i], odd[i]).
+  static SKEIN_INLINE void StoreInterleaved(BF16* p, const BF16* even, const BF16* odd, int n) {
+    const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(First(n), even));
+    const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(First(n), odd));
+    _mm512_storeu_si512(p, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+  }
+
+  static SKEIN_INLINE void Transpose(V (&r)[16]) {
+    V t[16];
+    for (int i = 0; i < 16; i += 2) {
+      t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+      t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+      for (int j = 0; j < 2; ++j) {
+        const __m512d a = _mm512_castps_pd(t[i + j]), b = _mm512_castps_pd(t[i + j + 2]);
+        r[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+        r[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+      }
+    }
+    for (int i = 0; i < 16; i += 8) {
+      for (int j = 0; j < 4; ++j) {
+        t[i + j] = _mm512_shuffle_f32x4(r[i + j], r[i + j + 4], 0x88);
+        t[i + j + 4] = _mm512_shuffle_f32x4(r[i + j], r[i + j + 4], 0xdd);
+      }
+    }
+    for (int j = 0; j < 8; ++j) {
+      r[j] = _mm512_shuffle_f32x4(t[j], t[j + 8], 0x88);
+      r[j + 8] = _mm512_shuffle_f32x4(t[j], t[j + 8], 0xdd);
+    }
+  }
+
+ private:
+  template <typename T>
+  static SKEIN_INLINE const __m256i* Cast(const T* p) {
+    return reinterpret_cast<const __m256i*>(p);
+  }
+  static SKEIN_INLINE V Widen(__m256i bits) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
+  static SKEIN_INLINE __m256i Narrow(V x) {
+    return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x));
+  }
+  static SKEIN_INLINE __m256i ToHalf(V x) {
+    return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+};
+
+}  // namespace
+}  // namespace skein::engine

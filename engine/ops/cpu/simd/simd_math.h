@@ -1,0 +1,40 @@
+// Functions of a whole register, written over the Simd of the file that includes this (include one
+// simd_*.h before). Internal linkage, as everything made of Simd.
+#pragma once
+
+namespace skein::engine {
+namespace {
+
+// e^x with a relative error below 2e-7 for x in [-87, 88]; 0 below -87.3 (-inf too), e^88 above 88.
+// Cephes expf: x = n ln 2 + r with ln 2 split in two, and its degree-5 polynomial for
+// (e^r - 1 - r) / r² on |r| ≤ ln 2 / 2.
+SKEIN_INLINE Simd::V Exp(Simd::V x) {
+  using S = Simd;
+  const S::V lowest = S::Set(-87.3f);
+  const S::V clamped = S::Max(S::Min(x, S::Set(88.0f)), lowest);
+  const S::V rounder = S::Set(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const S::V biased = S::Fma(clamped, S::Set(1.44269504088896341f), rounder);
+  const S::V n = S::Sub(biased, rounder);
+  S::V r = S::Fma(n, S::Set(-0.693359375f), clamped);
+  r = S::Fma(n, S::Set(2.12194440e-4f), r);
+  S::V p = S::Set(1.9875691500e-4f);
+  p = S::Fma(p, r, S::Set(1.3981999507e-3f));
+  p = S::Fma(p, r, S::Set(8.3334519073e-3f));
+  p = S::Fma(p, r, S::Set(4.1665795894e-2f));
+  p = S::Fma(p, r, S::Set(1.6666665459e-1f));
+  p = S::Fma(p, r, S::Set(5.0000001201e-1f));
+  p = S::Add(S::Fma(p, S::Mul(r, r), r), S::Set(1.0f));
+  return S::ZeroBelow(S::AddExponent(p, biased), x, lowest);
+}
+
+// Lane i is the sum of sums[i]'s lanes. Destroys `sums`.
+SKEIN_INLINE Simd::V ReduceEach(Simd::V (&sums)[Simd::kLanes]) {
+  Simd::Transpose(sums);
+  for (int width = Simd::kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) sums[i] = Simd::Add(sums[i], sums[i + width]);
+  }
+  return sums[0];
+}
+
+}  // namespace
+}  // namespace skein::engine

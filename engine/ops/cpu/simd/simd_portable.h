@@ -1,0 +1,87 @@
+// Simd (see simd_avx512.h for what it is) in the compiler's own vector types: any CPU.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/base/dtype.h"
+
+#define SKEIN_INLINE inline __attribute__((always_inline))
+
+namespace skein::engine {
+namespace {
+
+struct Simd {
+  typedef float V __attribute__((vector_size(16)));
+  typedef int32_t Bits __attribute__((vector_size(16)));
+  static constexpr int kLanes = 4;
+  static constexpr bool kHasPairs = false;
+  static constexpr int kTileRows = 4;
+  static constexpr int kStreamRows = 2;
+
+  static SKEIN_INLINE V Zero() { return V{}; }
+  static SKEIN_INLINE V Set(float x) { return V{x, x, x, x}; }
+  static SKEIN_INLINE V Load(const float* p) {
+    V x;
+    __builtin_memcpy(&x, p, sizeof x);
+    return x;
+  }
+  static SKEIN_INLINE V Load(const BF16* p) {
+    return V{ToFloat(p[0]), ToFloat(p[1]), ToFloat(p[2]), ToFloat(p[3])};
+  }
+  static SKEIN_INLINE V Load(const F16* p) {
+    return V{static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]),
+             static_cast<float>(p[3])};
+  }
+  template <typename T>
+  static SKEIN_INLINE V LoadFirst(const T* p, int n) {
+    T lanes[kLanes] = {};
+    __builtin_memcpy(lanes, p, static_cast<size_t>(n) * sizeof(T));
+    return Load(lanes);
+  }
+  static SKEIN_INLINE void Store(float* p, V x) { __builtin_memcpy(p, &x, sizeof x); }
+  static SKEIN_INLINE void Store(BF16* p, V x) {
+    for (int i = 0; i < kLanes; ++i) p[i] = ToBF16(x[i]);
+  }
+  static SKEIN_INLINE void Store(F16* p, V x) {
+    for (int i = 0; i < kLanes; ++i) p[i] = static_cast<F16>(x[i]);
+  }
+  template <typename T>
+  static SKEIN_INLINE void StoreFirst(T* p, V x, int n) {
+    T lanes[kLanes];
+    Store(lanes, x);
+    __builtin_memcpy(p, lanes, static_cast<size_t>(n) * sizeof(T));
+  }
+
+  static SKEIN_INLINE V Add(V a, V b) { return a + b; }
+  static SKEIN_INLINE V Sub(V a, V b) { return a - b; }
+  static SKEIN_INLINE V Mul(V a, V b) { return a * b; }
+  static SKEIN_INLINE V Div(V a, V b) { return a / b; }
+  static SKEIN_INLINE V Max(V a, V b) { return a > b ? a : b; }
+  static SKEIN_INLINE V Min(V a, V b) { return a < b ? a : b; }
+  static SKEIN_INLINE V Fma(V a, V b, V c) { return a * b + c; }
+  static SKEIN_INLINE float ReduceAdd(V x) { return (x[0] + x[2]) + (x[1] + x[3]); }
+  static SKEIN_INLINE float ReduceMax(V x) {
+    const float a = x[0] > x[1] ? x[0] : x[1];
+    const float b = x[2] > x[3] ? x[2] : x[3];
+    return a > b ? a : b;
+  }
+
+  static SKEIN_INLINE V ZeroBelow(V x, V at, V limit) { return at >= limit ? x : V{}; }
+  static SKEIN_INLINE V AddExponent(V x, V biased) {
+    return reinterpret_cast<V>(reinterpret_cast<Bits>(x) + (reinterpret_cast<Bits>(biased) << 23));
+  }
+
+  static SKEIN_INLINE void Transpose(V (&r)[4]) {
+    const V a = __builtin_shuffle(r[0], r[1], Bits{0, 4, 1, 5});
+    const V b = __builtin_shuffle(r[0], r[1], Bits{2, 6, 3, 7});
+    const V c = __builtin_shuffle(r[2], r[3], Bits{0, 4, 1, 5});
+    const V d = __builtin_shuffle(r[2], r[3], Bits{2, 6, 3, 7});
+    r[0] = __builtin_shuffle(a, c, Bits{0, 1, 4, 5});
+    r[1] = __builtin_shuffle(a, c, Bits{2, 3, 6, 7});
+    r[2] = __builtin_shuffle(b, d, Bits{0, 1, 4, 5});
+    r[3] = __builtin_shuffle(b, d, Bits{2, 3, 6, 7});
+  }
+};
+
+}  // namespace
+}  // namespace skein::engine
