@@ -79,11 +79,10 @@ class ProcessTarget : public TestingTarget {
     kill(pid_, SIGKILL);
     Reap();
   }
-  bool Stop() override {
+  void Stop() override {
     kill(pid_, SIGSTOP);
     int status = 0;
     SKEIN_CHECK(waitpid(pid_, &status, WUNTRACED) == pid_ && WIFSTOPPED(status));
-    return true;
   }
   void Continue() override {
     if (pid_ > 0) kill(pid_, SIGCONT);

@@ -24,8 +24,8 @@ class TestingTarget {
   virtual void Write(size_t region, size_t offset, const std::string& data) = 0;
   // Abruptly; afterwards only the destructor may be called.
   virtual void Kill() = 0;
-  // False where a target cannot stand still.
-  virtual bool Stop() = 0;
+  // Stands still until Continue; only in a process of its own.
+  virtual void Stop() = 0;
   virtual void Continue() = 0;
 };
 
@@ -38,7 +38,7 @@ class InProcessTarget : public TestingTarget {
   std::string Read(size_t region, size_t offset, size_t bytes) override;
   void Write(size_t region, size_t offset, const std::string& data) override;
   void Kill() override;
-  bool Stop() override { return false; }
+  void Stop() override {}
   void Continue() override {}
 
  private:

@@ -1,25 +1,33 @@
 // The Transport over UCX (libucp): shared memory within a host, TCP or RDMA between hosts.
 //
-// What is known of UCX 1.13 (Debian 12), measured or tried on this code:
-//  - Shared memory: a region that the transport allocated (Register with null) is System V or POSIX
-//  shared memory; the
-//    peer maps it and a put is one memcpy, without the target's CPU. A region on the caller's own
-//    memory is reached by emulation instead: 8 KiB messages that the target's Poll copies, at
-//    little more than half the speed. So KV pools are allocated by the transport. Their segments
-//    vanish with the last process that maps them, SIGKILL included.
-//  - Death of a peer: tcp reports a closed socket at once. Shared memory supports peer-failure
-//  handling only with
-//    UCX_{POSIX,SYSV}_ERROR_HANDLING=y, which this transport turns on; then a keepalive (every 200
-//    ms) sees that the process is gone. An operation that needs no target (a put into mapped
-//    memory) succeeds against a dead or stopped process until then: OK means that the bytes are in
-//    the region, not that somebody is left to read them. That word comes from the commit over gRPC.
-//  - A stopped (not dead) peer shows only in deadlines.
-//  - TransportName: UCX 1.13 has no query for lanes (ucp_ep_query's came with 1.14); Inspect parses
-//  ucp_ep_print_info.
-//  - Do not fork after creating one (UCX does not support it). Under TSan set
-//  UCX_MEM_MMAP_HOOK_MODE=none.
-//  - Each member needs the same view of the others: UCX_TLS (or UcxOptions::tls) should agree
-//  within a cluster.
+// How bytes travel. A region that the transport allocated (Register with null) is System V or POSIX
+// shared memory where UCX_TLS has shm: a peer on the host maps it, and a put is one memcpy without
+// the target's CPU. So KV pools are allocated by the transport. Everything else (tcp, a region on
+// the caller's own memory) goes by UCX active messages of at most 60 KiB, which the target's Poll
+// checks against its regions and applies; a put is OK when the target answered the flush that
+// follows it.
+//
+// What is known of UCX 1.13 (Debian 12), tried on this code or read in UCX's:
+//  - ucp_put and ucp_get are emulated over tcp, and the emulation ends the TARGET's process
+//  (ucs_fatal) when the source dies
+//    before an acknowledgement was sent (ucp/rma/rma_sw.c). They are therefore not used.
+//  - Death of a peer: tcp reports a closed socket at once. Shared memory has peer-failure handling
+//  only with
+//    UCX_{POSIX,SYSV}_ERROR_HANDLING=y, which this transport turns on; a keepalive (every 200 ms)
+//    then sees that the process is gone. A put into mapped memory succeeds against a dead or
+//    stopped process until then: OK means that the bytes are in the region, not that somebody is
+//    left to read them. That word comes from the commit over gRPC.
+//  - A peer that died before the first transfer to it shows over shared memory in that transfer's
+//  timeout only.
+//  - A stopped peer shows in timeouts only.
+//  - Mapped segments vanish with the last process that maps them, SIGKILL included.
+//  - ucp_ep_query knows no lanes before 1.14; Inspect reads ucp_ep_print_info. "mapped+sysv+posix":
+//  puts are memcpy.
+//  - Do not fork after creating one (UCX does not support it; fork and exec at once is fine). Under
+//  TSan set
+//    UCX_MEM_MMAP_HOOK_MODE=none.
+//  - All members need the same UCX_TLS (or UcxOptions::tls). UCX trusts worker addresses: a forged
+//  one may crash the reader.
 #pragma once
 
 #include <chrono>

@@ -2,23 +2,13 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
-#include "absl/status/statusor.h"
-#include "engine/transport/ucx_transport.h"
+#include "engine/transport/ucx_context.h"
 #include "engine/transport/wire.h"
 
 namespace skein::engine {
 
-struct UcxWireAndAddress {
-  std::unique_ptr<Wire> wire;
-  std::string worker_address;
-};
-
-absl::StatusOr<UcxWireAndAddress> MakeUcxWire(const UcxOptions& options);
-
-// The transports named by the text of ucp_ep_print_info, in order and once each, such as
-// "sysv+posix" or "tcp".
-std::string LanesOfEndpointInfo(const std::string& info);
+// Takes the worker and the context.
+std::unique_ptr<Wire> MakeUcxWire(const UcxContext& context);
 
 }  // namespace skein::engine
