@@ -71,6 +71,15 @@ std::string JsonString(std::string_view text) {
   return out;
 }
 
+bool IsUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t size = SequenceBytes(text);
+    if (size == 0) return false;
+    text.remove_prefix(size);
+  }
+  return true;
+}
+
 std::string_view ErrorType(int status) {
   if (status == 401) return "authentication_error";
   if (status == 403) return "permission_error";

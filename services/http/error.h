@@ -11,6 +11,8 @@ namespace skein::services::http {
 // `text` as a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD.
 std::string JsonString(std::string_view text);
 
+bool IsUtf8(std::string_view text);
+
 // "invalid_request_error", "rate_limit_error" (429) or "server_error" (5xx), ...
 std::string_view ErrorType(int status);
 

@@ -1,0 +1,88 @@
+// Answers of the OpenAI API as text: whole bodies and server-sent events. Field order and shapes
+// are OpenAI's; `stop_reason`, `token_ids` and `prompt_token_ids` are vLLM's additions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "services/openai/api_error.h"
+
+namespace skein::services::openai {
+
+enum class Kind { kCompletion, kChat };
+
+// What all pieces of one answer repeat.
+struct Head {
+  Kind kind = Kind::kCompletion;
+  std::string id;
+  int64_t created = 0;  // seconds since 1970
+  std::string model;
+  std::string fingerprint;
+  bool include_usage = false;  // stream: every event has "usage", null but in the last one
+};
+
+struct TopLogprob {
+  std::string bytes;  // of the token; not always UTF-8
+  float logprob = 0;
+};
+
+struct TokenLogprob {
+  std::string bytes;
+  std::optional<float> logprob;  // none for the first token of a prompt
+  std::vector<TopLogprob> top;   // most likely first
+  int64_t text_offset = 0;       // characters of the choice's text before the token
+};
+
+// Why a choice ended: by no token, a stop token's id or a stop string.
+using StopReason = std::variant<std::monostate, int32_t, std::string>;
+
+// One choice of an answer, or what one event adds to it.
+struct Choice {
+  int index = 0;
+  std::string text;
+  std::string finish_reason;  // "stop", "length"; "" while it goes on
+  StopReason stop_reason;
+  bool with_logprobs = false;
+  int top_logprobs = 0;  // how many were asked for
+  std::vector<TokenLogprob> logprobs;
+  bool with_token_ids = false;
+  std::vector<int32_t> token_ids;
+  const std::vector<int32_t>* prompt_token_ids = nullptr;  // set: written
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+};
+
+std::string WholeAnswer(const Head& head, const std::vector<Choice>& choices, const Usage& usage);
+
+// "data: {...}\n\n" each.
+std::string RoleEvent(const Head& head, int index);  // the first one of a chat's choice
+std::string ChoiceEvent(const Head& head, const Choice& choice);
+std::string UsageEvent(const Head& head, const Usage& usage);
+std::string ErrorEvent(const ApiError& error);
+inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
+
+struct ModelCard {
+  std::string id;
+  int64_t created = 0;
+  int64_t max_model_len = 0;
+};
+
+std::string ModelBody(const ModelCard& card);
+std::string ModelListBody(const std::vector<ModelCard>& cards);
+
+// `strings`: also the tokens' bytes as text (vLLM's token_strs); may be null.
+std::string TokenizeBody(const std::vector<int32_t>& tokens, int64_t max_model_len,
+                         const std::vector<std::string>* strings);
+std::string DetokenizeBody(std::string_view prompt);
+
+// A token as text: itself, or "bytes:\xe2\x80" when it is not UTF-8 on its own.
+std::string TokenText(std::string_view bytes);
+
+}  // namespace skein::services::openai

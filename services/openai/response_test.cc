@@ -1,0 +1,113 @@
+#include "services/openai/response.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "nlohmann/json.hpp"
+
+namespace skein::services::openai {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Head MakeHead(Kind kind) { return {kind, "id-1", 1700000000, "m", "fp", false}; }
+
+Json FromEvent(const std::string& event) {
+  EXPECT_EQ(event.substr(0, 6), "data: ");
+  EXPECT_EQ(event.substr(event.size() - 2), "\n\n");
+  return Json::parse(event.substr(6));
+}
+
+Choice WithLogprobs() {
+  Choice choice;
+  choice.text = "hé";
+  choice.finish_reason = "length";
+  choice.with_logprobs = true;
+  choice.top_logprobs = 2;
+  choice.logprobs.push_back({"h", -0.5f, {{"h", -0.5f}, {"\xC3", -1.5f}, {"x", -2.f}}, 0});
+  choice.logprobs.push_back(
+      {"\xC3\xA9", -std::numeric_limits<float>::infinity(), {{"a", -0.25f}}, 1});
+  return choice;
+}
+
+TEST(ResponseTest, WholeCompletion) {
+  const Json json = Json::parse(WholeAnswer(MakeHead(Kind::kCompletion), {WithLogprobs()}, {3, 2}));
+  EXPECT_EQ(json["object"], "text_completion");
+  EXPECT_EQ(json["usage"],
+            Json::parse(R"({"prompt_tokens":3,"completion_tokens":2,"total_tokens":5})"));
+  const Json& choice = json["choices"][0];
+  EXPECT_EQ(choice["text"], "hé");
+  EXPECT_EQ(choice["finish_reason"], "length");
+  EXPECT_TRUE(choice["stop_reason"].is_null());
+  EXPECT_EQ(choice["logprobs"], Json::parse(R"({"text_offset":[0,1],"token_logprobs":[-0.5,-9999],
+    "tokens":["h","é"],"top_logprobs":[{"h":-0.5,"bytes:\\xc3":-1.5},{"a":-0.25,"é":-9999}]})"));
+}
+
+TEST(ResponseTest, WholeChat) {
+  Choice choice = WithLogprobs();
+  choice.finish_reason = "stop";
+  choice.stop_reason = std::string("\n");
+  const Json json = Json::parse(WholeAnswer(MakeHead(Kind::kChat), {choice}, {3, 2}));
+  EXPECT_EQ(json["object"], "chat.completion");
+  const Json& out = json["choices"][0];
+  EXPECT_EQ(out["message"], Json::parse(R"({"role":"assistant","content":"hé","refusal":null})"));
+  EXPECT_EQ(out["stop_reason"], "\n");
+  EXPECT_TRUE(out["logprobs"]["refusal"].is_null());
+  EXPECT_EQ(out["logprobs"]["content"][0], Json::parse(R"({"token":"h","logprob":-0.5,"bytes":[104],
+    "top_logprobs":[{"token":"h","logprob":-0.5,"bytes":[104]},
+                    {"token":"bytes:\\xc3","logprob":-1.5,"bytes":[195]}]})"));
+}
+
+TEST(ResponseTest, StreamEvents) {
+  Head head = MakeHead(Kind::kChat);
+  Json json = FromEvent(RoleEvent(head, 1));
+  EXPECT_EQ(json["object"], "chat.completion.chunk");
+  EXPECT_EQ(
+      json["choices"][0].dump(),
+      R"({"index":1,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null})");
+  EXPECT_FALSE(json.contains("usage"));
+  head.include_usage = true;
+  Choice choice;
+  choice.text = "x";
+  json = FromEvent(ChoiceEvent(head, choice));
+  EXPECT_EQ(json["choices"][0]["delta"].dump(), R"({"content":"x"})");
+  EXPECT_TRUE(json["usage"].is_null());
+  choice.text.clear();
+  choice.finish_reason = "stop";
+  choice.stop_reason = 2;
+  json = FromEvent(ChoiceEvent(head, choice));
+  EXPECT_EQ(json["choices"][0]["delta"].dump(), "{}");
+  EXPECT_EQ(json["choices"][0]["stop_reason"], 2);
+  json = FromEvent(UsageEvent(head, {1, 2}));
+  EXPECT_TRUE(json["choices"].empty());
+  EXPECT_EQ(json["usage"]["total_tokens"], 3);
+  json = FromEvent(ErrorEvent({500, "boom", "", "internal"}));
+  EXPECT_EQ(json["error"]["message"], "boom");
+}
+
+TEST(ResponseTest, TokenIds) {
+  const std::vector<int32_t> prompt = {1, 9};
+  Choice choice;
+  choice.with_token_ids = true;
+  choice.token_ids = {4, 5};
+  choice.prompt_token_ids = &prompt;
+  Json json = Json::parse(WholeAnswer(MakeHead(Kind::kCompletion), {choice}, {}));
+  EXPECT_EQ(json["choices"][0]["token_ids"], Json({4, 5}));
+  EXPECT_EQ(json["choices"][0]["prompt_token_ids"], Json({1, 9}));
+  json = Json::parse(WholeAnswer(MakeHead(Kind::kChat), {choice}, {}));
+  EXPECT_EQ(json["prompt_token_ids"], Json({1, 9}));
+}
+
+TEST(ResponseTest, ModelsAndTokenize) {
+  const Json list = Json::parse(ModelListBody({{"a", 5, 512}, {"b", 5, 512}}));
+  EXPECT_EQ(list["object"], "list");
+  EXPECT_EQ(list["data"][1]["id"], "b");
+  EXPECT_EQ(list["data"][0]["owned_by"], "skein");
+  EXPECT_EQ(TokenizeBody({1, 2}, 512, nullptr),
+            R"({"count":2,"max_model_len":512,"tokens":[1,2],"token_strs":null})");
+  EXPECT_EQ(DetokenizeBody("a\"b"), R"({"prompt":"a\"b"})");
+}
+
+}  // namespace
+}  // namespace skein::services::openai

@@ -1,0 +1,66 @@
+#include "services/openai/stop_matcher.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace skein::services::openai {
+namespace {
+
+TEST(StopMatcherTest, HoldsBackWhatMayBecomeAStopString) {
+  StopMatcher matcher({"###", "END"});
+  EXPECT_EQ(matcher.Push("ab#"), "ab");
+  EXPECT_EQ(matcher.Push("#c"), "##c");
+  EXPECT_EQ(matcher.Push("xE"), "x");
+  EXPECT_EQ(matcher.Push("N"), "");
+  EXPECT_EQ(matcher.Push("Dyz"), "");
+  ASSERT_TRUE(matcher.matched());
+  EXPECT_EQ(matcher.match(), "END");
+  EXPECT_EQ(matcher.Push("more"), "");
+  EXPECT_EQ(matcher.Flush(), "");
+}
+
+TEST(StopMatcherTest, FlushGivesWhatWasHeld) {
+  StopMatcher matcher({"\n\n"});
+  EXPECT_EQ(matcher.Push("a\n"), "a");
+  EXPECT_EQ(matcher.Flush(), "\n");
+}
+
+TEST(StopMatcherTest, IncludeAndEarliest) {
+  StopMatcher matcher({"later", "b"}, true);
+  EXPECT_EQ(matcher.Push("ab later"), "ab");
+  EXPECT_EQ(matcher.match(), "b");
+}
+
+TEST(StopMatcherTest, UncheckedPiecesPass) {
+  StopMatcher matcher({"ab"});
+  EXPECT_EQ(matcher.PushUnchecked("xab"), "xab");
+  EXPECT_EQ(matcher.Push("a"), "");
+  EXPECT_EQ(matcher.PushUnchecked("b"), "ab");
+  EXPECT_FALSE(matcher.matched());
+}
+
+// However the text is cut, the output is the text before the first stop string.
+TEST(StopMatcherTest, CutAnywhereGivesTheSame) {
+  std::mt19937 random(7);
+  const std::vector<std::string> stops = {"aab", "bb", "abab"};
+  for (int round = 0; round < 2000; ++round) {
+    std::string text;
+    for (size_t size = random() % 20; text.size() < size;) text += "ab"[random() % 2];
+    size_t end = std::string::npos;
+    for (const std::string& stop : stops) end = std::min(end, text.find(stop));
+    StopMatcher matcher(stops);
+    std::string out;
+    for (size_t at = 0; at < text.size();) {
+      const size_t size = 1 + random() % 4;
+      out += matcher.Push(std::string_view(text).substr(at, size));
+      at += size;
+    }
+    out += matcher.Flush();
+    EXPECT_EQ(out, text.substr(0, end)) << text;
+    EXPECT_EQ(matcher.matched(), end != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace skein::services::openai
