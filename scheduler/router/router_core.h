@@ -158,6 +158,7 @@ class RouterCore {
     SpecPtr spec;
     State state = State::kQueued;
     bool submit_open = false;
+    bool stream_open = true;  // the token stream has not ended by itself (counts once placed)
     Epoch epoch;
     int64_t delivered = 0;
     TimeUs arrived_us = 0;
@@ -172,15 +173,17 @@ class RouterCore {
   void On(const GenerateStreamEnded& event);
   void On(const ClientGone& event);
   void On(const StopMatched& event);
-  void On(const RouterTick& event);
+  void On(const RouterTick& event) {}
 
   void Apply(Request& request, const Planned& planned);
   void Apply(Request& request, const Placed& placed);
   void Apply(Request& request, const Failed& failed);
   Request* Find(RequestId id);
   Request* FindStream(RequestId id, Epoch epoch);  // placed under this epoch
-  void Submit(Request& request);
-  void Finish(RequestId id, FinishReason reason, absl::Status status);
+  void FailIndex(Request& request, const std::string& what);
+  void Finish(Request& request, FinishReason reason, absl::Status status, int32_t stop_token = -1,
+              std::string prompt_logprobs = {});  // erases it
+  void ExpireDeadlines();
   void AdmitQueued();
   TimeUs RetryAfter() const;
 
@@ -188,6 +191,7 @@ class RouterCore {
   TimeUs now_ = 0;
   std::vector<RouterEffect> effects_;  // of the Handle under way
   std::map<RequestId, Request> requests_;
+  int64_t running_ = 0;          // requests that are not queued
   std::deque<RequestId> queue_;  // ids of queued requests, by arrival
   std::set<std::pair<TimeUs, RequestId>> deadlines_;
   std::deque<TimeUs> recent_ends_;  // of requests that had been submitted, for RetryAfter

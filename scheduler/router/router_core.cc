@@ -1,0 +1,247 @@
+#include "scheduler/router/router_core.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::scheduler {
+namespace {
+
+constexpr size_t kRecentEnds = 64;
+
+}  // namespace
+
+RouterCore::RouterCore(const RouterConfig& config) : config_(config) {}
+
+std::vector<RouterEffect> RouterCore::Handle(const RouterEvent& event, TimeUs now) {
+  now_ = std::max(now_, now);
+  effects_.clear();
+  std::visit([this](const auto& e) { On(e); }, event);
+  ExpireDeadlines();
+  AdmitQueued();
+  return std::move(effects_);
+}
+
+void RouterCore::On(const Arrived& event) {
+  const RequestId id = event.spec->id;
+  if (requests_.count(id) > 0) {
+    effects_.push_back(Reject{id, absl::AlreadyExistsError("the id was used before"), 0});
+    return;
+  }
+  if (running_ >= config_.max_streams &&
+      static_cast<int64_t>(queue_.size()) >= config_.max_queued) {
+    ++counters_.rejected;
+    effects_.push_back(
+        Reject{id, absl::ResourceExhaustedError("the request queue is full"), RetryAfter()});
+    return;
+  }
+  ++counters_.accepted;
+  Request request;
+  request.spec = event.spec;
+  request.arrived_us = now_;
+  const TimeUs budget = event.spec->deadline_us;
+  request.deadline_us = now_ + (budget > 0 ? std::min(budget, config_.request_deadline_us)
+                                           : config_.request_deadline_us);
+  deadlines_.emplace(request.deadline_us, id);
+  requests_.emplace(id, std::move(request));
+  queue_.push_back(id);
+}
+
+void RouterCore::AdmitQueued() {
+  while (running_ < config_.max_streams && !queue_.empty()) {
+    Request& request = requests_.at(queue_.front());
+    queue_.pop_front();
+    ++running_;
+    request.state = State::kSubmitted;
+    request.submit_open = true;
+    effects_.push_back(OpenSubmit{request.spec, request.deadline_us - now_});
+  }
+}
+
+void RouterCore::On(const PlanUpdateReceived& event) {
+  Request* request = Find(event.id);
+  if (request == nullptr || !request->submit_open) return;
+  std::visit([&](const auto& update) { Apply(*request, update); }, event.update);
+}
+
+void RouterCore::Apply(Request& request, const Planned& planned) {
+  if (request.state == State::kSubmitted) request.epoch = std::max(request.epoch, planned.epoch);
+}
+
+void RouterCore::Apply(Request& request, const Placed& placed) {
+  if (request.state != State::kSubmitted || placed.epoch < request.epoch) return;
+  request.state = State::kPlaced;
+  request.epoch = placed.epoch;
+  effects_.push_back(OpenGenerate{request.spec->id, placed.epoch, placed.decode, placed.endpoint,
+                                  request.deadline_us - now_});
+}
+
+void RouterCore::Apply(Request& request, const Failed& failed) {
+  request.submit_open = false;  // it was the stream's last word
+  Finish(request, FinishReason::kError,
+         failed.status.ok() ? absl::InternalError("failed without a reason") : failed.status);
+}
+
+// A stream that is placed goes on without the orchestrator.
+void RouterCore::On(const SubmitStreamEnded& event) {
+  Request* request = Find(event.id);
+  if (request == nullptr || !request->submit_open) return;
+  request->submit_open = false;
+  if (request->state == State::kPlaced) return;
+  Finish(*request, FinishReason::kError,
+         event.status.ok() ? absl::UnavailableError("the plan ended before a decode instance")
+                           : event.status);
+}
+
+void RouterCore::On(const TokenReceived& event) {
+  Request* request = FindStream(event.id, event.epoch);
+  if (request == nullptr) return;
+  if (event.index != request->delivered) {
+    return FailIndex(*request, absl::StrCat("token ", event.index, " came, ", request->delivered,
+                                            " was expected"));
+  }
+  ++request->delivered;
+  effects_.push_back(
+      DeliverToken{event.id, event.index, event.token, event.payload, event.prompt_logprobs});
+}
+
+void RouterCore::On(const FinishedReceived& event) {
+  Request* request = FindStream(event.id, event.epoch);
+  if (request == nullptr) return;
+  request->stream_open = false;
+  const int64_t emitted = event.output_tokens - (event.stop_token >= 0 ? 1 : 0);
+  const bool complete =
+      event.reason == FinishReason::kStop || event.reason == FinishReason::kLength;
+  if (complete && emitted != request->delivered) {
+    return FailIndex(*request,
+                     absl::StrCat(emitted, " tokens sent, ", request->delivered, " received"));
+  }
+  absl::Status status = event.status;
+  if (!complete && status.ok()) status = absl::InternalError("failed without a reason");
+  Finish(*request, event.reason, std::move(status), event.stop_token, event.prompt_logprobs);
+}
+
+void RouterCore::On(const GenerateStreamEnded& event) {
+  Request* request = FindStream(event.id, event.epoch);
+  if (request == nullptr) return;
+  request->stream_open = false;
+  Finish(*request, FinishReason::kError,
+         event.status.ok() ? absl::UnavailableError("the token stream ended early") : event.status);
+}
+
+void RouterCore::On(const ClientGone& event) {
+  if (Request* request = Find(event.id); request != nullptr) {
+    Finish(*request, FinishReason::kCancelled, absl::CancelledError("the client went away"));
+  }
+}
+
+void RouterCore::On(const StopMatched& event) {
+  Request* request = Find(event.id);
+  if (request == nullptr || request->state != State::kPlaced) return;
+  Finish(*request, FinishReason::kStop, absl::OkStatus());
+}
+
+void RouterCore::ExpireDeadlines() {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now_) {
+    Finish(requests_.at(deadlines_.begin()->second), FinishReason::kError,
+           absl::DeadlineExceededError("the request's deadline passed"));
+  }
+}
+
+void RouterCore::FailIndex(Request& request, const std::string& what) {
+  ++counters_.index_errors;
+  Finish(request, FinishReason::kError, absl::InternalError(what));
+}
+
+void RouterCore::Finish(Request& request, FinishReason reason, absl::Status status,
+                        int32_t stop_token, std::string prompt_logprobs) {
+  const RequestId id = request.spec->id;
+  if (request.state == State::kQueued) {
+    queue_.erase(std::find(queue_.begin(), queue_.end(), id));
+  } else {
+    --running_;
+    recent_ends_.push_back(now_);
+    if (recent_ends_.size() > kRecentEnds) recent_ends_.pop_front();
+  }
+  if (request.state == State::kPlaced && request.stream_open) {
+    effects_.push_back(CloseGenerate{id, request.epoch});
+  }
+  if (request.submit_open) effects_.push_back(CloseSubmit{id});
+  const bool complete = reason == FinishReason::kStop || reason == FinishReason::kLength;
+  const bool cancelled = reason == FinishReason::kCancelled;
+  ++(complete ? counters_.finished : cancelled ? counters_.cancelled : counters_.failed);
+  effects_.push_back(End{.id = id,
+                         .reason = reason,
+                         .status = std::move(status),
+                         .prompt_tokens = static_cast<int64_t>(request.spec->prompt.size()),
+                         .output_tokens = request.delivered + (stop_token >= 0 ? 1 : 0),
+                         .stop_token = stop_token,
+                         .prompt_logprobs = std::move(prompt_logprobs)});
+  deadlines_.erase({request.deadline_us, id});
+  requests_.erase(id);
+}
+
+RouterCore::Request* RouterCore::Find(RequestId id) {
+  const auto it = requests_.find(id);
+  return it == requests_.end() ? nullptr : &it->second;
+}
+
+RouterCore::Request* RouterCore::FindStream(RequestId id, Epoch epoch) {
+  Request* request = Find(id);
+  if (request == nullptr || request->state != State::kPlaced) return nullptr;
+  return request->epoch == epoch && request->stream_open ? request : nullptr;
+}
+
+// How long until a place in the queue is likely to be free: one more end at the recent rate.
+TimeUs RouterCore::RetryAfter() const {
+  TimeUs wait = config_.max_retry_after_us;
+  if (recent_ends_.size() >= 2) {
+    const TimeUs span = now_ - recent_ends_.front();
+    const auto ends = static_cast<int64_t>(recent_ends_.size());
+    wait = span / ends * (1 + static_cast<int64_t>(queue_.size()));
+  } else if (recent_ends_.empty()) {
+    wait = config_.min_retry_after_us;
+  }
+  return std::clamp(wait, config_.min_retry_after_us, config_.max_retry_after_us);
+}
+
+TimeUs RouterCore::NextDeadline() const {
+  return deadlines_.empty() ? kNever : deadlines_.begin()->first;
+}
+
+absl::Status RouterCore::CheckInvariants() const {
+  int64_t running = 0;
+  for (const auto& [id, request] : requests_) {
+    running += request.state != State::kQueued;
+    if (request.delivered > 0 && request.state != State::kPlaced) {
+      return absl::InternalError(absl::StrCat("RouterCore 2: ", ToString(id), " too early"));
+    }
+  }
+  const auto queued = static_cast<int64_t>(requests_.size()) - running;
+  if (running != running_ || running > config_.max_streams || queued > config_.max_queued ||
+      queued != static_cast<int64_t>(queue_.size()) ||
+      (queued > 0 && running < config_.max_streams)) {
+    return absl::InternalError(
+        absl::StrCat("RouterCore 1: ", running, " running, ", queued, " queued"));
+  }
+  if (deadlines_.size() != requests_.size()) {
+    return absl::InternalError(absl::StrCat("RouterCore 3: ", deadlines_.size(), " deadlines of ",
+                                            requests_.size(), " requests"));
+  }
+  return absl::OkStatus();
+}
+
+RouterSnapshot RouterCore::Snapshot(TimeUs now) const {
+  RouterSnapshot snapshot = counters_;
+  for (const auto& [id, request] : requests_) {
+    snapshot.queued += request.state == State::kQueued;
+    snapshot.submitted += request.state == State::kSubmitted;
+    snapshot.streaming += request.state == State::kPlaced;
+  }
+  if (!queue_.empty()) {
+    snapshot.oldest_wait_us = now - requests_.at(queue_.front()).arrived_us;
+  }
+  return snapshot;
+}
+
+}  // namespace skein::scheduler

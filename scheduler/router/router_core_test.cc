@@ -1,0 +1,177 @@
+#include "scheduler/router/router_core.h"
+
+#include <gtest/gtest.h>
+
+namespace skein::scheduler {
+namespace {
+
+SpecPtr Spec(uint64_t serial, TimeUs deadline_us = 0) {
+  auto spec = std::make_shared<RequestSpec>();
+  spec->id = {7, serial};
+  spec->model = "m";
+  spec->prompt = {1, 2, 3};
+  spec->max_tokens = 4;
+  spec->deadline_us = deadline_us;
+  return spec;
+}
+
+class RouterCoreTest : public ::testing::Test {
+ protected:
+  std::vector<RouterEffect> Do(const RouterEvent& event) {
+    std::vector<RouterEffect> effects = core_.Handle(event, now_);
+    EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
+    return effects;
+  }
+  // Brings a request to the state `placed`.
+  void Place(uint64_t serial) {
+    Do(Arrived{Spec(serial)});
+    Do(PlanUpdateReceived{{7, serial}, Planned{{5}, {1}}});
+    const auto effects = Do(PlanUpdateReceived{{7, serial}, Placed{{5}, {2}, "d:1"}});
+    ASSERT_EQ(effects.size(), 1u);
+    EXPECT_EQ(std::get<OpenGenerate>(effects[0]).endpoint, "d:1");
+  }
+  std::vector<RouterEffect> Token(uint64_t serial, int64_t index) {
+    return Do(TokenReceived{{7, serial}, {5}, index, 42, "payload", ""});
+  }
+  template <class T>
+  static std::vector<T> Of(const std::vector<RouterEffect>& effects) {
+    std::vector<T> found;
+    for (const RouterEffect& effect : effects) {
+      if (const T* one = std::get_if<T>(&effect)) found.push_back(*one);
+    }
+    return found;
+  }
+
+  TimeUs now_ = 0;
+  RouterCore core_{RouterConfig{.max_streams = 2, .max_queued = 1}};
+};
+
+TEST_F(RouterCoreTest, AStreamRunsFromArrivalToItsEnd) {
+  Place(1);
+  EXPECT_EQ(Of<DeliverToken>(Token(1, 0)).size(), 1u);
+  EXPECT_EQ(Of<DeliverToken>(Token(1, 1)).size(), 1u);
+  const auto effects = Do(FinishedReceived{{7, 1}, {5}, FinishReason::kStop, {}, 3, 99, ""});
+  ASSERT_EQ(effects.size(), 2u);  // the token stream has ended by itself
+  EXPECT_EQ(Of<CloseSubmit>(effects).size(), 1u);
+  const End end = Of<End>(effects)[0];
+  EXPECT_EQ(end.reason, FinishReason::kStop);
+  EXPECT_EQ(end.output_tokens, 3);
+  EXPECT_EQ(end.stop_token, 99);
+  EXPECT_EQ(end.prompt_tokens, 3);
+  EXPECT_EQ(core_.Snapshot(0).finished, 1u);
+}
+
+TEST_F(RouterCoreTest, Invariant1AdmissionIsBounded) {
+  Do(Arrived{Spec(1)});
+  Do(Arrived{Spec(2)});
+  EXPECT_TRUE(Do(Arrived{Spec(3)}).empty());  // queued
+  const auto rejected = Of<Reject>(Do(Arrived{Spec(4)}));
+  ASSERT_EQ(rejected.size(), 1u);
+  EXPECT_EQ(rejected[0].status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_GE(rejected[0].retry_after_us, kSecondUs);
+  const auto effects = Do(ClientGone{{7, 1}});  // makes room for the queued one
+  EXPECT_EQ(Of<OpenSubmit>(effects)[0].spec->id, (RequestId{7, 3}));
+}
+
+TEST_F(RouterCoreTest, RetryAfterFollowsTheFinishingRate) {
+  for (uint64_t serial = 1; serial <= 20; ++serial) {
+    now_ += 10 * kSecondUs;
+    Do(Arrived{Spec(serial)});
+    Do(ClientGone{{7, serial}});
+  }
+  Do(Arrived{Spec(101)});
+  Do(Arrived{Spec(102)});
+  Do(Arrived{Spec(103)});
+  const TimeUs retry = Of<Reject>(Do(Arrived{Spec(104)}))[0].retry_after_us;
+  EXPECT_GE(retry, 15 * kSecondUs);
+  EXPECT_LE(retry, 25 * kSecondUs);
+}
+
+TEST_F(RouterCoreTest, Invariant2AGapOrARepetitionEndsTheRequest) {
+  Place(1);
+  Token(1, 0);
+  auto effects = Token(1, 2);
+  EXPECT_TRUE(Of<DeliverToken>(effects).empty());
+  EXPECT_EQ(Of<End>(effects)[0].status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(Of<CloseGenerate>(effects).size(), 1u);
+  Place(2);
+  Token(2, 0);
+  EXPECT_EQ(Of<End>(Token(2, 0)).size(), 1u);
+  Place(3);
+  Token(3, 0);
+  effects = Do(FinishedReceived{{7, 3}, {5}, FinishReason::kLength, {}, 2, -1, ""});
+  EXPECT_EQ(Of<End>(effects)[0].status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(core_.Snapshot(0).index_errors, 3u);
+}
+
+TEST_F(RouterCoreTest, Invariant3ARequestEndsOnceWhateverFollows) {
+  Place(1);
+  EXPECT_EQ(Of<End>(Do(ClientGone{{7, 1}})).size(), 1u);
+  EXPECT_TRUE(Token(1, 0).empty());
+  EXPECT_TRUE(Do(ClientGone{{7, 1}}).empty());
+  EXPECT_TRUE(Do(StopMatched{{7, 1}}).empty());
+  EXPECT_TRUE(Do(FinishedReceived{{7, 1}, {5}, FinishReason::kCancelled, {}, 0, -1, ""}).empty());
+  EXPECT_TRUE(Do(GenerateStreamEnded{{7, 1}, {5}, absl::UnavailableError("x")}).empty());
+  EXPECT_TRUE(Do(PlanUpdateReceived{{7, 1}, Failed{absl::UnavailableError("x")}}).empty());
+  EXPECT_TRUE(Do(SubmitStreamEnded{{7, 1}, absl::OkStatus()}).empty());
+}
+
+TEST_F(RouterCoreTest, ClientGoneClosesBothStreams) {
+  Place(1);
+  const auto effects = Do(ClientGone{{7, 1}});
+  EXPECT_EQ(Of<CloseGenerate>(effects).size(), 1u);
+  EXPECT_EQ(Of<CloseSubmit>(effects).size(), 1u);
+}
+
+TEST_F(RouterCoreTest, AStopStringFinishesTheRequest) {
+  Place(1);
+  Token(1, 0);
+  const auto effects = Do(StopMatched{{7, 1}});
+  EXPECT_EQ(Of<End>(effects)[0].reason, FinishReason::kStop);
+  EXPECT_TRUE(Of<End>(effects)[0].status.ok());
+  EXPECT_EQ(Of<CloseGenerate>(effects).size(), 1u);
+}
+
+TEST_F(RouterCoreTest, APlacedStreamOutlivesTheOrchestrator) {
+  Place(1);
+  EXPECT_TRUE(Do(SubmitStreamEnded{{7, 1}, absl::UnavailableError("gone")}).empty());
+  EXPECT_EQ(Of<DeliverToken>(Token(1, 0)).size(), 1u);
+}
+
+TEST_F(RouterCoreTest, AnUnplacedRequestEndsWithTheOrchestrator) {
+  Do(Arrived{Spec(1)});
+  const auto effects = Do(SubmitStreamEnded{{7, 1}, absl::UnavailableError("gone")});
+  EXPECT_EQ(Of<End>(effects)[0].status.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(RouterCoreTest, FailedCarriesItsStatusToTheClient) {
+  Do(Arrived{Spec(1)});
+  const auto effects = Do(PlanUpdateReceived{{7, 1}, Failed{absl::NotFoundError("no model")}});
+  EXPECT_EQ(Of<End>(effects)[0].status, absl::NotFoundError("no model"));
+  EXPECT_TRUE(Of<CloseSubmit>(effects).empty());
+}
+
+TEST_F(RouterCoreTest, ADeadlineEndsAQueuedAndARunningRequest) {
+  Do(Arrived{Spec(1, 100)});
+  Do(Arrived{Spec(2, 300)});
+  Do(Arrived{Spec(3, 200)});  // queued
+  EXPECT_EQ(core_.NextDeadline(), 100);
+  now_ = 250;
+  const auto effects = Do(RouterTick{});
+  ASSERT_EQ(Of<End>(effects).size(), 2u);
+  for (const End& end : Of<End>(effects)) {
+    EXPECT_EQ(end.status.code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  EXPECT_EQ(core_.NextDeadline(), 300);
+}
+
+TEST_F(RouterCoreTest, AnOlderEpochIsIgnored) {
+  Do(Arrived{Spec(1)});
+  Do(PlanUpdateReceived{{7, 1}, Planned{{9}, {1}}});
+  EXPECT_TRUE(Do(PlanUpdateReceived{{7, 1}, Placed{{5}, {2}, "d:1"}}).empty());
+  EXPECT_EQ(Do(PlanUpdateReceived{{7, 1}, Placed{{9}, {2}, "d:1"}}).size(), 1u);
+  EXPECT_TRUE(Token(1, 0).empty());  // of epoch 5
+}
+
+}  // namespace
+}  // namespace skein::scheduler

@@ -1,0 +1,116 @@
+// What DecodeCore shows of itself: load, snapshot, deadlines, invariants.
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/worker/decode_impl.h"
+
+namespace skein::scheduler {
+
+// After the grace period of a drain only the step in flight is waited for: memory that is
+// quarantined goes away with the process.
+bool DecodeCore::Impl::Empty() const {
+  return sequences_.empty() || (now_ >= drain_end_us_ && !batch_.InFlight());
+}
+
+int64_t DecodeCore::Impl::LiveCount() const {
+  return std::count_if(sequences_.begin(), sequences_.end(),
+                       [](const auto& entry) { return entry.second.phase != Phase::kEnded; });
+}
+
+WorkerLoad DecodeCore::Impl::Load() const {
+  WorkerLoad load;
+  for (const auto& [id, sequence] : sequences_) {
+    load.queued_requests += sequence.phase == Phase::kReserved || sequence.phase == Phase::kGranted;
+    load.running_requests += sequence.phase == Phase::kRunning;
+  }
+  const BlockCounts blocks = pool_.Counts();
+  load.queued_tokens = batch_.PendingPromptTokens();
+  load.free_blocks = blocks.free;
+  load.held_blocks = blocks.held;
+  load.cached_blocks = blocks.cached;
+  load.total_blocks = blocks.total;
+  load.tokens_per_second = rate_.PerSecond();
+  load.draining = membership_.draining();
+  load.invariants_ok = CheckInvariants().ok();
+  return load;
+}
+
+std::vector<HeldRequest> DecodeCore::Impl::Held() const {
+  std::vector<HeldRequest> held;
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence.phase != Phase::kEnded) held.push_back({id, sequence.epoch});
+  }
+  return held;
+}
+
+TimeUs DecodeCore::Impl::NextDeadline() const {
+  TimeUs next = membership_.NextDeadline();
+  if (!sequences_.empty() && now_ < drain_end_us_) next = std::min(next, drain_end_us_);
+  for (const auto& [id, sequence] : sequences_) {
+    next = std::min({next, sequence.attach_end_us, sequence.quarantine_end_us});
+    if (sequence.phase == Phase::kReserved || sequence.phase == Phase::kGranted) {
+      next = std::min(next, sequence.lease_end_us);
+    }
+  }
+  return next;
+}
+
+DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
+  DecodeSnapshot snapshot{.registered = membership_.registered(),
+                          .draining = membership_.draining(),
+                          .engine_ok = engine_status_.ok(),
+                          .instance = membership_.instance(),
+                          .load = Load(),
+                          .blocks = pool_.Counts(),
+                          .steps = step_number_,
+                          .output_tokens = output_tokens_,
+                          .finished = finished_,
+                          .failed = failed_};
+  for (const auto& [id, sequence] : sequences_) {
+    snapshot.reserved += sequence.phase == Phase::kReserved;
+    snapshot.granted += sequence.phase == Phase::kGranted;
+    snapshot.running += sequence.phase == Phase::kRunning;
+    snapshot.quarantined += sequence.quarantined && sequence.blocks != nullptr;
+    snapshot.unclaimed += sequence.phase == Phase::kEnded && sequence.stream == Stream::kUnattached;
+    if (sequence.phase == Phase::kReserved || sequence.phase == Phase::kGranted) {
+      snapshot.oldest_wait_us = std::max(snapshot.oldest_wait_us, now - sequence.arrived_us);
+    }
+  }
+  return snapshot;
+}
+
+absl::Status DecodeCore::Impl::CheckInvariants() const {
+  if (absl::Status status = pool_.CheckInvariants(); !status.ok()) return status;
+  if (absl::Status status = batch_.CheckInvariants(); !status.ok()) return status;
+  const auto violated = [](int number, RequestId id, const char* what) {
+    return absl::InternalError(absl::StrCat("DecodeCore ", number, ": ", ToString(id), " ", what));
+  };
+  int64_t blocks = 0;
+  size_t attached = 0;
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence.blocks != nullptr) blocks += static_cast<int64_t>(sequence.blocks->size());
+    attached += sequence.stream == Stream::kAttached;
+    if (sequence.writer && sequence.blocks == nullptr) return violated(2, id, "has a writer");
+    if (sequence.blocks == nullptr && batch_.InFlight(id)) {
+      return violated(3, id, "runs without blocks");
+    }
+    if (sequence.stream == Stream::kAttached && !sequence.unsent.empty()) {
+      return violated(4, id, "keeps tokens from its stream");
+    }
+    if (sequence.phase != Phase::kEnded && sequence.blocks == nullptr) {
+      return violated(5, id, "lives without blocks");
+    }
+  }
+  if (blocks != pool_.Counts().held) {
+    return absl::InternalError(absl::StrCat("DecodeCore 1: ", blocks, " blocks in tables, ",
+                                            pool_.Counts().held, " held"));
+  }
+  if (attached != calls_.size()) {
+    return absl::InternalError(
+        absl::StrCat("DecodeCore 4: ", attached, " streams attached, ", calls_.size(), " calls"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::scheduler

@@ -1,0 +1,272 @@
+// Entry, streams, steps and the end of sequences. How KV comes in: decode_handoff.cc.
+#include "scheduler/worker/decode_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/worker/decode_impl.h"
+
+namespace skein::scheduler {
+
+DecodeCore::DecodeCore(const DecodeConfig& config) : impl_(std::make_unique<Impl>(config)) {}
+DecodeCore::~DecodeCore() = default;
+std::vector<DecodeEffect> DecodeCore::Handle(const DecodeEvent& event, TimeUs now) {
+  return impl_->Handle(event, now);
+}
+TimeUs DecodeCore::NextDeadline() const { return impl_->NextDeadline(); }
+absl::Status DecodeCore::CheckInvariants() const { return impl_->CheckInvariants(); }
+DecodeSnapshot DecodeCore::Snapshot(TimeUs now) const { return impl_->Snapshot(now); }
+
+DecodeCore::Impl::Impl(const DecodeConfig& config)
+    : config_(config),
+      shape_(config.membership.identity.shape),
+      pool_(config.membership.identity.total_blocks),
+      batch_(config.batch),
+      membership_(config.membership) {}
+
+std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, TimeUs now) {
+  now_ = std::max(now_, now);
+  effects_.clear();
+  std::visit([this](const auto& e) { On(e); }, event);
+  RunTimers();
+  StartStep();
+  Report();
+  return std::move(effects_);
+}
+
+DecodeCore::Impl::Sequence* DecodeCore::Impl::Find(RequestId id, Epoch epoch) {
+  const auto it = sequences_.find(id);
+  return it != sequences_.end() && it->second.epoch == epoch ? &it->second : nullptr;
+}
+
+void DecodeCore::Impl::On(const CancelCalled& event) {
+  CancelUpTo(event.request.id, event.request.epoch, event.request.why);
+}
+
+void DecodeCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string& why) {
+  const auto it = sequences_.find(id);
+  if (it != sequences_.end() && it->second.epoch <= epoch) {
+    End(it->second, FinishReason::kCancelled, absl::CancelledError(why));
+  }
+  tombstones_.Put(id, epoch, false);
+}
+
+void DecodeCore::Impl::On(const ReportReplied& event) {
+  membership_.OnReported(event.serial, event.reply, now_);
+  for (const HeldRequest& cancel : event.reply.cancel) {
+    CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
+  }
+}
+
+void DecodeCore::Impl::On(const Drain& event) {
+  if (membership_.draining()) return;
+  membership_.StartDrain();
+  drain_end_us_ = now_ + event.grace_us;
+}
+
+void DecodeCore::Impl::On(const GenerateCalled& event) {
+  Sequence* sequence = Find(event.id, event.epoch);
+  absl::Status status;
+  if (sequence == nullptr) {
+    status = WhyGone(event.id, event.epoch);
+  } else if (sequence->stream != Stream::kUnattached) {
+    status = absl::AlreadyExistsError("the request's token stream was taken already");
+  }
+  if (!status.ok()) {
+    effects_.push_back(EndStream{.call = event.call,
+                                 .id = event.id,
+                                 .epoch = event.epoch,
+                                 .reason = FinishReason::kError,
+                                 .status = std::move(status),
+                                 .prompt_logprobs = ""});
+    return;
+  }
+  sequence->stream = Stream::kAttached;
+  sequence->call = event.call;
+  sequence->attach_end_us = kNever;
+  calls_.emplace(event.call, event.id);
+  Flush(*sequence);
+}
+
+void DecodeCore::Impl::On(const GenerateClosed& event) {
+  const auto it = calls_.find(event.call);
+  if (it == calls_.end()) return;
+  Sequence& sequence = sequences_.at(it->second);
+  calls_.erase(it);
+  sequence.stream = Stream::kClosed;
+  End(sequence, FinishReason::kCancelled, absl::CancelledError("the router closed the stream"));
+}
+
+void DecodeCore::Impl::RunTimers() {
+  if (now_ >= drain_end_us_) EndAll(absl::UnavailableError("the decode instance is going away"));
+  std::vector<RequestId> ids;
+  for (const auto& [id, sequence] : sequences_) ids.push_back(id);
+  for (RequestId id : ids) RunTimers(sequences_.at(id));
+}
+
+void DecodeCore::Impl::RunTimers(Sequence& sequence) {
+  const RequestId id = sequence.spec->id;
+  if (now_ >= sequence.attach_end_us) {
+    sequence.attach_end_us = kNever;
+    sequence.stream = Stream::kClosed;
+    End(sequence, FinishReason::kError, absl::DeadlineExceededError("no router came for it"));
+  } else if (now_ >= sequence.lease_end_us &&
+             (sequence.phase == Phase::kReserved || sequence.phase == Phase::kGranted)) {
+    End(sequence, FinishReason::kError,
+        absl::UnavailableError("the prefill instance let its lease end"));
+  } else if (now_ >= sequence.quarantine_end_us) {
+    sequence.writer = false;
+    Release(sequence);
+  }
+  MaybeErase(id);
+}
+
+void DecodeCore::Impl::StartStep() {
+  if (batch_.InFlight() || !engine_status_.ok()) return;
+  std::vector<StepItem> items = batch_.Plan();
+  if (items.empty()) return;
+  step_.clear();
+  for (const StepItem& item : items) {
+    const Sequence& sequence = sequences_.at(item.id);
+    step_.push_back({.id = item.id,
+                     .epoch = sequence.epoch,
+                     .spec = sequence.spec,
+                     .position = item.position,
+                     .count = item.count,
+                     .blocks = sequence.blocks,
+                     .sample = item.sample,
+                     .token_index = static_cast<int64_t>(sequence.output->size()),
+                     .output = sequence.output});
+  }
+  step_started_us_ = now_;
+  effects_.push_back(RunStep{++step_number_, step_});
+}
+
+void DecodeCore::Impl::On(const StepDone& event) {
+  if (!batch_.InFlight() || event.step != step_number_) return;
+  const std::vector<StepSequence> ran = std::move(step_);
+  step_.clear();
+  batch_.Complete();
+  absl::Status status = event.status;
+  if (status.ok() && event.results.size() != ran.size()) {
+    status = absl::InternalError("the engine returned another number of results");
+  }
+  for (size_t i = 0; i < ran.size(); ++i) {
+    Sequence& sequence = sequences_.at(ran[i].id);
+    if (sequence.phase == Phase::kEnded) {
+      Release(sequence);
+    } else if (!status.ok()) {
+      End(sequence, FinishReason::kError, status);
+    } else {
+      ++output_tokens_;
+      TakeToken(sequence, event.results[i].token, event.results[i].payload);
+    }
+    MaybeErase(ran[i].id);
+  }
+  if (status.ok()) rate_.Add(static_cast<int64_t>(ran.size()), now_ - step_started_us_);
+  if (!status.ok() && status.code() != absl::StatusCode::kInvalidArgument) FailEngine(status);
+}
+
+void DecodeCore::Impl::TakeToken(Sequence& sequence, int32_t token, const std::string& payload) {
+  const RequestSpec& spec = *sequence.spec;
+  const auto index = static_cast<int64_t>(sequence.output->size());
+  sequence.output_tokens = index + 1;
+  const bool stops = std::find(spec.stop_token_ids.begin(), spec.stop_token_ids.end(), token) !=
+                     spec.stop_token_ids.end();
+  if (stops && index >= spec.min_tokens) {
+    sequence.stop_token = token;
+    return End(sequence, FinishReason::kStop, absl::OkStatus());
+  }
+  sequence.output->push_back(token);
+  sequence.unsent.push_back({index, token, payload});
+  Flush(sequence);
+  if (index + 1 >= spec.max_tokens) End(sequence, FinishReason::kLength, absl::OkStatus());
+}
+
+void DecodeCore::Impl::FailEngine(const absl::Status& status) {
+  engine_status_ = status;
+  EndAll(
+      absl::UnavailableError(absl::StrCat("the engine failed: ", std::string(status.message()))));
+  membership_.StartDrain();
+}
+
+void DecodeCore::Impl::Flush(Sequence& sequence) {
+  if (sequence.stream != Stream::kAttached) return;
+  while (!sequence.unsent.empty()) {
+    Token& token = sequence.unsent.front();
+    effects_.push_back(EmitToken{.call = sequence.call,
+                                 .id = sequence.spec->id,
+                                 .epoch = sequence.epoch,
+                                 .index = token.index,
+                                 .token = token.token,
+                                 .payload = std::move(token.payload),
+                                 .prompt_logprobs = std::exchange(sequence.prompt_logprobs, {})});
+    sequence.unsent.pop_front();
+  }
+  if (sequence.phase != Phase::kEnded) return;
+  effects_.push_back(EndStream{.call = sequence.call,
+                               .id = sequence.spec->id,
+                               .epoch = sequence.epoch,
+                               .reason = sequence.reason,
+                               .status = sequence.status,
+                               .prompt_tokens = static_cast<int64_t>(sequence.spec->prompt.size()),
+                               .output_tokens = sequence.output_tokens,
+                               .stop_token = sequence.stop_token,
+                               .prompt_logprobs = std::exchange(sequence.prompt_logprobs, {})});
+  sequence.stream = Stream::kClosed;
+  calls_.erase(sequence.call);
+}
+
+// The record stays until its blocks are safe and its router has heard the end; callers that keep
+// the reference call MaybeErase themselves (RunTimers does for all, after every event).
+void DecodeCore::Impl::End(Sequence& sequence, FinishReason reason, const absl::Status& status) {
+  if (sequence.phase == Phase::kEnded) return;
+  sequence.phase = Phase::kEnded;
+  sequence.reason = reason;
+  sequence.status = status;
+  const RequestId id = sequence.spec->id;
+  (status.ok() ? finished_ : failed_) += 1;
+  tombstones_.Put(id, sequence.epoch, sequence.committed);
+  membership_.Ended({id, sequence.epoch, reason, status});
+  Release(sequence);
+  Flush(sequence);
+}
+
+void DecodeCore::Impl::EndAll(const absl::Status& status) {
+  for (auto& [id, sequence] : sequences_) End(sequence, FinishReason::kError, status);
+}
+
+void DecodeCore::Impl::Release(Sequence& sequence) {
+  const RequestId id = sequence.spec->id;
+  if (sequence.blocks == nullptr || batch_.InFlight(id)) return;
+  if (sequence.writer) {
+    if (sequence.quarantined) return;
+    sequence.quarantined = true;
+    sequence.quarantine_end_us = sequence.lease_end_us + config_.grace_us;
+    pool_.Quarantine(*sequence.blocks);
+    return;
+  }
+  batch_.Remove(id);
+  pool_.Free(*sequence.blocks);
+  sequence.blocks = nullptr;
+  sequence.quarantine_end_us = kNever;
+  membership_.ReportSoon();
+}
+
+void DecodeCore::Impl::MaybeErase(RequestId id) {
+  const auto it = sequences_.find(id);
+  if (it == sequences_.end()) return;
+  const Sequence& sequence = it->second;
+  if (sequence.phase != Phase::kEnded || sequence.blocks != nullptr) return;
+  if (sequence.stream == Stream::kClosed) sequences_.erase(it);
+}
+
+void DecodeCore::Impl::Report() {
+  std::optional<MembershipEffect> due = membership_.Due(
+      now_, Empty(), [this] { return Load(); }, [this] { return Held(); });
+  if (!due.has_value()) return;
+  std::visit([this](auto& effect) { effects_.push_back(std::move(effect)); }, *due);
+}
+
+}  // namespace skein::scheduler

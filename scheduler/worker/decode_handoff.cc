@@ -1,0 +1,189 @@
+// How KV comes into a decode-worker: reservation, grant, lease, commit, abort.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/worker/decode_impl.h"
+
+namespace skein::scheduler {
+
+int64_t DecodeCore::Impl::BlocksFor(const RequestSpec& spec) const {
+  return BlocksOf(shape_, static_cast<int64_t>(spec.prompt.size()) + spec.max_tokens);
+}
+
+absl::Status DecodeCore::Impl::WhyGone(RequestId id, Epoch epoch) const {
+  const auto it = sequences_.find(id);
+  if (it != sequences_.end() && it->second.epoch > epoch) {
+    return absl::FailedPreconditionError("epoch: stale");
+  }
+  if (tombstones_.Covers(id, epoch)) return absl::CancelledError("the request has ended");
+  return absl::NotFoundError("no reservation for the request");
+}
+
+void DecodeCore::Impl::On(const ReserveCalled& event) {
+  effects_.push_back(AnswerReserve{event.call, Reserve(event.request)});
+}
+
+absl::Status DecodeCore::Impl::MayReserve(const ReserveRequest& request) const {
+  const RequestSpec& spec = *request.spec;
+  if (tombstones_.Covers(spec.id, request.epoch)) {
+    return absl::FailedPreconditionError("epoch: ended already");
+  }
+  if (!engine_status_.ok()) return absl::UnavailableError("the engine has failed");
+  if (membership_.draining()) return absl::UnavailableError("draining");
+  if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
+  const int64_t tokens = static_cast<int64_t>(spec.prompt.size()) + spec.max_tokens;
+  if (spec.max_tokens < 0 || BlocksFor(spec) > pool_.Counts().total ||
+      (config_.max_sequence_tokens > 0 && tokens > config_.max_sequence_tokens)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt + max_tokens: ", tokens, " can never fit this instance"));
+  }
+  if (LiveCount() >= config_.max_requests) {
+    return absl::ResourceExhaustedError("the decode instance has its most requests");
+  }
+  return absl::OkStatus();
+}
+
+ReserveReply DecodeCore::Impl::Reserve(const ReserveRequest& request) {
+  const RequestId id = request.spec->id;
+  if (const auto it = sequences_.find(id); it != sequences_.end()) {
+    Sequence& known = it->second;
+    if (known.epoch == request.epoch && known.phase != Phase::kEnded) {
+      return {absl::OkStatus(), config_.lease_us};  // said again
+    }
+    if (known.epoch >= request.epoch) return {absl::FailedPreconditionError("epoch: stale")};
+    End(known, FinishReason::kCancelled, absl::CancelledError("planned anew"));
+    if (known.blocks != nullptr) return {absl::UnavailableError("an older epoch is still here")};
+    sequences_.erase(it);
+  }
+  if (absl::Status status = MayReserve(request); !status.ok()) return {std::move(status)};
+  absl::StatusOr<BlockTable> blocks = pool_.Allocate(BlocksFor(*request.spec));
+  if (!blocks.ok()) return {blocks.status()};
+  Sequence sequence;
+  sequence.spec = request.spec;
+  sequence.epoch = request.epoch;
+  sequence.arrived_us = now_;
+  sequence.blocks = *std::move(blocks);
+  sequence.lease_end_us = now_ + config_.lease_us;
+  sequence.attach_end_us = now_ + config_.attach_lease_us;
+  sequences_.emplace(id, std::move(sequence));
+  return {absl::OkStatus(), config_.lease_us};
+}
+
+void DecodeCore::Impl::On(const GrantCalled& event) {
+  effects_.push_back(AnswerGrant{event.call, GrantWriting(event.request)});
+}
+
+GrantReply DecodeCore::Impl::GrantWriting(const GrantRequest& request) {
+  GrantReply reply;
+  reply.status = CheckSameShape(request.shape, shape_);
+  if (!reply.status.ok()) return reply;
+  Sequence* sequence = Find(request.id, request.epoch);
+  if (sequence == nullptr || sequence->phase == Phase::kEnded) {
+    reply.status = WhyGone(request.id, request.epoch);
+    return reply;
+  }
+  if (sequence->phase == Phase::kRunning) {
+    reply.status = absl::FailedPreconditionError("the request was committed already");
+    return reply;
+  }
+  sequence->phase = Phase::kGranted;
+  sequence->writer = true;
+  sequence->lease_end_us = now_ + config_.lease_us;
+  const auto prompt_tokens = static_cast<int64_t>(sequence->spec->prompt.size());
+  reply.blocks.assign(sequence->blocks->begin(),
+                      sequence->blocks->begin() + BlocksOf(shape_, prompt_tokens));
+  reply.memory = config_.memory;
+  reply.lease_us = config_.lease_us;
+  return reply;
+}
+
+void DecodeCore::Impl::On(const RenewCalled& event) {
+  effects_.push_back(AnswerRenew{event.call, {RenewLease(event.request), config_.lease_us}});
+}
+
+absl::Status DecodeCore::Impl::RenewLease(const RenewRequest& request) {
+  Sequence* sequence = Find(request.id, request.epoch);
+  if (sequence == nullptr || sequence->phase == Phase::kEnded) {
+    return tombstones_.Committed(request.id, request.epoch) ? absl::OkStatus()
+                                                            : WhyGone(request.id, request.epoch);
+  }
+  if (sequence->phase == Phase::kReserved) {
+    return absl::FailedPreconditionError("nothing was granted");
+  }
+  if (sequence->phase == Phase::kGranted) sequence->lease_end_us = now_ + config_.lease_us;
+  return absl::OkStatus();
+}
+
+void DecodeCore::Impl::On(const CommitCalled& event) {
+  effects_.push_back(AnswerCommit{event.call, {Commit(event.request)}});
+}
+
+absl::Status DecodeCore::Impl::Commit(const CommitRequest& request) {
+  if (tombstones_.Committed(request.id, request.epoch)) return absl::OkStatus();  // said again
+  Sequence* sequence = Find(request.id, request.epoch);
+  if (sequence == nullptr) return WhyGone(request.id, request.epoch);
+  if (sequence->committed) return absl::OkStatus();
+  sequence->writer = false;  // whatever becomes of it, nothing more is written
+  if (sequence->phase == Phase::kEnded) {
+    Release(*sequence);
+    return WhyGone(request.id, request.epoch);
+  }
+  if (sequence->phase == Phase::kReserved) {
+    return absl::FailedPreconditionError("nothing was granted");
+  }
+  const RequestSpec& spec = *sequence->spec;
+  absl::Status status = CheckBytes(*sequence, request.bytes_per_layer);
+  if (status.ok() && request.has_token != (spec.max_tokens > 0)) {
+    status = absl::InvalidArgumentError("first token: present exactly if max_tokens > 0");
+  }
+  if (!status.ok()) {
+    End(*sequence, FinishReason::kError, status);
+    return status;
+  }
+  sequence->committed = true;
+  sequence->phase = Phase::kRunning;
+  sequence->prompt_logprobs = request.prompt_logprobs;
+  membership_.ReportSoon();
+  if (!request.has_token) {
+    End(*sequence, FinishReason::kLength, absl::OkStatus());
+    return absl::OkStatus();
+  }
+  TakeToken(*sequence, request.token, request.payload);
+  if (sequence->phase == Phase::kRunning) {
+    const auto prompt_tokens = static_cast<int64_t>(spec.prompt.size());
+    batch_.Add(request.id, PlanSequence{request.epoch.value}, prompt_tokens + 1, prompt_tokens);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DecodeCore::Impl::CheckBytes(const Sequence& sequence,
+                                          const std::vector<int64_t>& bytes) const {
+  if (static_cast<int32_t>(bytes.size()) != shape_.num_layers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layers: ", bytes.size(), " written, ", shape_.num_layers, " expected"));
+  }
+  const int64_t expected =
+      HandoffBytesPerLayer(shape_, static_cast<int64_t>(sequence.spec->prompt.size()));
+  for (size_t layer = 0; layer < bytes.size(); ++layer) {
+    if (bytes[layer] == expected) continue;
+    return absl::InvalidArgumentError(absl::StrCat("bytes of layer ", layer, ": ", bytes[layer],
+                                                   " written, ", expected, " expected"));
+  }
+  return absl::OkStatus();
+}
+
+void DecodeCore::Impl::On(const AbortCalled& event) {
+  const AbortRequest& abort = event.request;
+  if (Sequence* sequence = Find(abort.id, abort.epoch); sequence != nullptr) {
+    sequence->writer = false;
+    const bool cancelled = abort.reason.code() == absl::StatusCode::kCancelled;
+    End(*sequence, cancelled ? FinishReason::kCancelled : FinishReason::kError,
+        abort.reason.ok() ? absl::InternalError("aborted") : abort.reason);
+    Release(*sequence);  // if it had ended before, in quarantine
+  } else {
+    tombstones_.Put(abort.id, abort.epoch, false);
+  }
+}
+
+}  // namespace skein::scheduler

@@ -1,0 +1,131 @@
+// The parts of DecodeCore. Included by its own files only.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scheduler/worker/decode_core.h"
+#include "scheduler/worker/membership.h"
+#include "scheduler/worker/rate_meter.h"
+#include "scheduler/worker/tombstones.h"
+
+namespace skein::scheduler {
+
+class DecodeCore::Impl {
+ public:
+  explicit Impl(const DecodeConfig& config);
+
+  std::vector<DecodeEffect> Handle(const DecodeEvent& event, TimeUs now);
+  TimeUs NextDeadline() const;
+  absl::Status CheckInvariants() const;
+  DecodeSnapshot Snapshot(TimeUs now) const;
+
+ private:
+  enum class Phase { kReserved, kGranted, kRunning, kEnded };
+  enum class Stream { kUnattached, kAttached, kClosed };
+
+  struct Token {
+    int64_t index = 0;
+    int32_t token = 0;
+    std::string payload;
+  };
+
+  struct Sequence {
+    SpecPtr spec;
+    Epoch epoch;
+    Phase phase = Phase::kReserved;
+    TimeUs arrived_us = 0;
+    bool committed = false;
+
+    BlockTable blocks;
+    bool writer = false;       // granted, and neither committed nor aborted
+    bool quarantined = false;  // ended while the writer may still write
+    TimeUs lease_end_us = 0;   // of the reservation, then of the grant
+    TimeUs quarantine_end_us = kNever;
+
+    Stream stream = Stream::kUnattached;
+    CallId call;  // when attached
+    TimeUs attach_end_us = kNever;
+    std::deque<Token> unsent;
+    std::string prompt_logprobs;  // until sent
+
+    std::shared_ptr<std::vector<int32_t>> output = std::make_shared<std::vector<int32_t>>();
+    FinishReason reason = FinishReason::kError;
+    absl::Status status;
+    int64_t output_tokens = 0;  // drawn, the stop token included
+    int32_t stop_token = -1;
+  };
+  using Sequences = std::map<RequestId, Sequence>;
+
+  void On(const ReserveCalled& event);
+  void On(const GrantCalled& event);
+  void On(const RenewCalled& event);
+  void On(const CommitCalled& event);
+  void On(const CancelCalled& event);
+  void On(const AbortCalled& event);
+  void On(const GenerateCalled& event);
+  void On(const GenerateClosed& event);
+  void On(const StepDone& event);
+  void On(const RegisterReplied& event) { membership_.OnRegistered(event.reply, now_); }
+  void On(const ReportReplied& event);
+  void On(const UnregisterReplied& event) { membership_.OnUnregistered(); }
+  void On(const Drain& event);
+  void On(const Tick& event) {}
+
+  ReserveReply Reserve(const ReserveRequest& request);
+  absl::Status MayReserve(const ReserveRequest& request) const;
+  GrantReply GrantWriting(const GrantRequest& request);
+  absl::Status RenewLease(const RenewRequest& request);
+  absl::Status Commit(const CommitRequest& request);
+  absl::Status CheckBytes(const Sequence& sequence, const std::vector<int64_t>& bytes) const;
+  // Why a message about (id, epoch) comes too late; FAILED_PRECONDITION, CANCELLED or NOT_FOUND.
+  absl::Status WhyGone(RequestId id, Epoch epoch) const;
+
+  Sequence* Find(RequestId id, Epoch epoch);
+  void CancelUpTo(RequestId id, Epoch epoch, const std::string& why);
+  int64_t BlocksFor(const RequestSpec& spec) const;
+
+  void RunTimers();
+  void RunTimers(Sequence& sequence);
+  void StartStep();
+  void Report();
+
+  void TakeToken(Sequence& sequence, int32_t token, const std::string& payload);
+  void FailEngine(const absl::Status& status);
+  void Flush(Sequence& sequence);  // what the attached stream has not got yet
+  void End(Sequence& sequence, FinishReason reason, const absl::Status& status);
+  void EndAll(const absl::Status& status);
+  void Release(Sequence& sequence);  // gives the blocks back, as far as that is safe
+  void MaybeErase(RequestId id);     // when it has neither blocks nor a stream to serve
+
+  bool Empty() const;
+  int64_t LiveCount() const;
+  WorkerLoad Load() const;
+  std::vector<HeldRequest> Held() const;
+
+  DecodeConfig config_;
+  KvShape shape_;
+  TimeUs now_ = 0;
+  std::vector<DecodeEffect> effects_;
+  BlockPool pool_;
+  BatchScheduler batch_;
+  Membership membership_;
+  RateMeter rate_;
+  Tombstones tombstones_;
+  Sequences sequences_;
+  std::map<CallId, RequestId> calls_;  // attached streams
+  std::vector<StepSequence> step_;     // in flight
+  uint64_t step_number_ = 0;
+  TimeUs step_started_us_ = 0;
+  TimeUs drain_end_us_ = kNever;
+  absl::Status engine_status_;
+  uint64_t output_tokens_ = 0;
+  uint64_t finished_ = 0;
+  uint64_t failed_ = 0;
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,83 @@
+// Membership: a worker's standing with the orchestrator. Registers, reports (every third of the
+// lease, and soon after something ended), repeats what ended until it was heard, leaves after a
+// drain. Part of both WorkerCores.
+//
+// At most one of its calls is under way at a time. Bounded: at most kMaxEnded ended requests are
+// remembered (the oldest go first; an orchestrator that was away for so long has failed them).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/time.h"
+#include "scheduler/worker/membership_events.h"
+
+namespace skein::scheduler {
+
+using MembershipEffect = std::variant<CallRegister, CallReport, CallUnregister, Drained>;
+
+class Membership {
+ public:
+  static constexpr size_t kMaxEnded = 65536;
+
+  explicit Membership(const MembershipConfig& config) : config_(config) {}
+
+  void OnRegistered(const RegisterReply& reply, TimeUs now);
+  void OnReported(uint64_t serial, const ReportReply& reply, TimeUs now);
+  void OnUnregistered();
+
+  // Something ended: it will be reported soon.
+  void Ended(EndedRequest ended);
+  // What was last reported is no longer true in a way that placement should hear soon.
+  void ReportSoon() { dirty_ = true; }
+  void StartDrain() { draining_ = dirty_ = true; }
+
+  // The call that is due now. `load` and `held` are asked for only if a report is due; `empty`:
+  // nothing is held any more, so that a draining worker may leave.
+  template <class Load, class Held>
+  std::optional<MembershipEffect> Due(TimeUs now, bool empty, Load load, Held held) {
+    if (calling_ || left_) return std::nullopt;
+    if (draining_ && empty && MayLeave()) return Leave();
+    if (!registered_) return now >= next_us_ ? Register() : std::nullopt;
+    if (!ReportDue(now)) return std::nullopt;
+    return Report(load(), held(), now);
+  }
+
+  // When Due may next have a call, if nothing else happens.
+  TimeUs NextDeadline() const;
+
+  bool registered() const { return registered_; }
+  bool draining() const { return draining_; }
+  InstanceId instance() const { return instance_; }
+  const WorkerIdentity& identity() const { return config_.identity; }
+
+ private:
+  bool MayLeave() const { return !registered_ || ended_.empty() || last_report_failed_; }
+  bool ReportDue(TimeUs now) const;
+  std::optional<MembershipEffect> Register();
+  std::optional<MembershipEffect> Report(WorkerLoad load, std::vector<HeldRequest> held,
+                                         TimeUs now);
+  std::optional<MembershipEffect> Leave();
+
+  MembershipConfig config_;
+  bool registered_ = false;
+  bool draining_ = false;
+  bool left_ = false;
+  bool calling_ = false;
+  bool dirty_ = false;
+  bool last_report_failed_ = false;
+  InstanceId instance_;
+  TimeUs lease_us_ = 0;
+  TimeUs next_us_ = 0;  // not registered: next attempt; registered: next report at the latest
+  TimeUs spacing_end_us_ = 0;  // no report before this
+  uint64_t serial_ = 0;
+  std::deque<EndedRequest> ended_;
+  size_t ended_in_flight_ = 0;  // the first so many were in the report under way
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,101 @@
+// What PrefillCore shows of itself: load, snapshot, deadlines, invariants.
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/worker/prefill_impl.h"
+
+namespace skein::scheduler {
+
+WorkerLoad PrefillCore::Impl::Load() const {
+  WorkerLoad load;
+  load.queued_tokens = batch_.PendingPromptTokens();
+  for (const auto& [id, request] : requests_) {
+    if (request.state == State::kQueued || request.state == State::kAsking) {
+      ++load.queued_requests;
+      load.queued_tokens += static_cast<int64_t>(request.spec->prompt.size());
+    } else if (request.state == State::kPlaced) {
+      ++load.running_requests;
+    }
+  }
+  const BlockCounts blocks = pool_.Counts();
+  load.free_blocks = blocks.free;
+  load.held_blocks = blocks.held;
+  load.cached_blocks = blocks.cached;
+  load.total_blocks = blocks.total;
+  load.tokens_per_second = rate_.PerSecond();
+  load.draining = membership_.draining();
+  load.invariants_ok = CheckInvariants().ok();
+  return load;
+}
+
+std::vector<HeldRequest> PrefillCore::Impl::Held() const {
+  std::vector<HeldRequest> held;
+  for (const auto& [id, request] : requests_) held.push_back({id, request.epoch});
+  return held;
+}
+
+TimeUs PrefillCore::Impl::NextDeadline() const {
+  TimeUs next = membership_.NextDeadline();
+  if (!requests_.empty() && now_ < drain_end_us_) next = std::min(next, drain_end_us_);
+  for (const auto& [id, request] : requests_) {
+    if (request.state == State::kEnding) continue;
+    next = std::min({next, request.deadline_us, request.ask_retry_us, request.grant.retry_us,
+                     request.grant.renew_us, request.commit.retry_us});
+    if (request.handoff.active) next = std::min(next, request.grant.post_until_us);
+  }
+  return next;
+}
+
+PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {
+  PrefillSnapshot snapshot{.registered = membership_.registered(),
+                           .draining = membership_.draining(),
+                           .engine_ok = engine_status_.ok(),
+                           .instance = membership_.instance(),
+                           .load = Load(),
+                           .blocks = pool_.Counts(),
+                           .steps = step_number_,
+                           .prompt_tokens = prompt_tokens_,
+                           .committed = committed_,
+                           .failed = failed_};
+  for (const auto& [id, request] : requests_) {
+    snapshot.queued += request.state == State::kQueued;
+    snapshot.asking += request.state == State::kAsking;
+    snapshot.computing += request.state == State::kPlaced && !request.computed;
+    snapshot.committing += request.state == State::kPlaced && request.computed;
+    snapshot.ending += request.state == State::kEnding;
+    if (request.state == State::kQueued || request.state == State::kAsking) {
+      snapshot.oldest_wait_us = std::max(snapshot.oldest_wait_us, now - request.arrived_us);
+    }
+  }
+  return snapshot;
+}
+
+absl::Status PrefillCore::Impl::CheckInvariants() const {
+  if (absl::Status status = pool_.CheckInvariants(); !status.ok()) return status;
+  if (absl::Status status = batch_.CheckInvariants(); !status.ok()) return status;
+  int64_t blocks = 0;
+  size_t queued = 0;
+  for (const auto& [id, request] : requests_) {
+    if (request.blocks != nullptr) blocks += static_cast<int64_t>(request.blocks->size());
+    queued += request.state == State::kQueued;
+    const bool touched = batch_.InFlight(id) || request.handoff.active;
+    if (touched && request.blocks == nullptr) {
+      return absl::InternalError(absl::StrCat("PrefillCore 2: ", ToString(id), " has no blocks"));
+    }
+    if (request.state == State::kEnding && !touched) {
+      return absl::InternalError(absl::StrCat("PrefillCore 4: ", ToString(id), " never leaves"));
+    }
+  }
+  if (blocks != pool_.Counts().held) {
+    return absl::InternalError(absl::StrCat("PrefillCore 1: ", blocks, " blocks in tables, ",
+                                            pool_.Counts().held, " held"));
+  }
+  if (queued != queue_.size()) {
+    return absl::InternalError(
+        absl::StrCat("PrefillCore 3: ", queue_.size(), " in the queue, ", queued, " queued"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::scheduler

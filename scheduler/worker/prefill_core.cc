@@ -1,0 +1,190 @@
+// Entry, admission, the end of requests. The way in between: prefill_flow.cc.
+#include "scheduler/worker/prefill_core.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/worker/prefill_impl.h"
+
+namespace skein::scheduler {
+
+PrefillCore::PrefillCore(const PrefillConfig& config) : impl_(std::make_unique<Impl>(config)) {}
+PrefillCore::~PrefillCore() = default;
+std::vector<PrefillEffect> PrefillCore::Handle(const PrefillEvent& event, TimeUs now) {
+  return impl_->Handle(event, now);
+}
+TimeUs PrefillCore::NextDeadline() const { return impl_->NextDeadline(); }
+absl::Status PrefillCore::CheckInvariants() const { return impl_->CheckInvariants(); }
+PrefillSnapshot PrefillCore::Snapshot(TimeUs now) const { return impl_->Snapshot(now); }
+
+PrefillCore::Impl::Impl(const PrefillConfig& config)
+    : config_(config),
+      shape_(config.membership.identity.shape),
+      pool_(config.membership.identity.total_blocks),
+      batch_(config.batch),
+      membership_(config.membership) {}
+
+std::vector<PrefillEffect> PrefillCore::Impl::Handle(const PrefillEvent& event, TimeUs now) {
+  now_ = std::max(now_, now);
+  effects_.clear();
+  std::visit([this](const auto& e) { On(e); }, event);
+  RunTimers();
+  AskForPlaces();
+  StartStep();
+  Report();
+  return std::move(effects_);
+}
+
+void PrefillCore::Impl::On(const AssignCalled& event) {
+  const AssignRequest& assign = event.request;
+  AssignReply reply{Accept(assign)};
+  const bool known = Find(assign.spec->id, assign.epoch) != nullptr;
+  if (reply.status.ok() && !known) {
+    Request request;
+    request.spec = assign.spec;
+    request.epoch = assign.epoch;
+    request.sequence = assign.sequence;
+    request.arrived_us = now_;
+    const TimeUs budget = assign.spec->deadline_us;
+    request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
+    requests_.emplace(assign.spec->id, std::move(request));
+    queue_.emplace(assign.sequence, assign.spec->id);
+  }
+  effects_.push_back(AnswerAssign{event.call, std::move(reply)});
+}
+
+absl::Status PrefillCore::Impl::Accept(const AssignRequest& request) const {
+  const RequestSpec& spec = *request.spec;
+  const auto known = requests_.find(spec.id);
+  if (known != requests_.end()) {
+    if (known->second.epoch == request.epoch) return absl::OkStatus();  // said again
+    if (known->second.epoch > request.epoch) return absl::FailedPreconditionError("epoch: stale");
+    return absl::UnavailableError("an older epoch of the request is still here");
+  }
+  if (tombstones_.Covers(spec.id, request.epoch)) {
+    return absl::FailedPreconditionError("epoch: ended already");
+  }
+  if (!engine_status_.ok()) return absl::UnavailableError("the engine has failed");
+  if (membership_.draining()) return absl::UnavailableError("draining");
+  if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
+  const auto prompt_tokens = static_cast<int64_t>(spec.prompt.size());
+  if (BlocksOf(shape_, prompt_tokens) > pool_.Counts().total) {
+    return absl::InvalidArgumentError(absl::StrCat("prompt: ", prompt_tokens, " tokens, room for ",
+                                                   pool_.Counts().total * shape_.block_tokens));
+  }
+  if (config_.max_sequence_tokens > 0 &&
+      prompt_tokens + spec.max_tokens > config_.max_sequence_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt + max_tokens: ", prompt_tokens + spec.max_tokens, " of at most ",
+                     config_.max_sequence_tokens));
+  }
+  if (static_cast<int64_t>(requests_.size()) >= config_.max_requests) {
+    return absl::ResourceExhaustedError("the prefill queue is full");
+  }
+  return absl::OkStatus();
+}
+
+PrefillCore::Impl::Request* PrefillCore::Impl::Find(RequestId id, Epoch epoch) {
+  const auto it = requests_.find(id);
+  return it != requests_.end() && it->second.epoch == epoch ? &it->second : nullptr;
+}
+
+PrefillCore::Impl::Request* PrefillCore::Impl::FindLive(RequestId id, Epoch epoch) {
+  Request* request = Find(id, epoch);
+  return request != nullptr && request->state != State::kEnding ? request : nullptr;
+}
+
+void PrefillCore::Impl::On(const CancelCalled& event) {
+  CancelUpTo(event.request.id, event.request.epoch, event.request.why);
+}
+
+void PrefillCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string& why) {
+  const auto it = requests_.find(id);
+  if (it != requests_.end() && it->second.epoch <= epoch) {
+    End(it->second, absl::CancelledError(why));
+  }
+  tombstones_.Put(id, epoch, false);
+}
+
+void PrefillCore::Impl::On(const ReportReplied& event) {
+  membership_.OnReported(event.serial, event.reply, now_);
+  for (const HeldRequest& cancel : event.reply.cancel) {
+    CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
+  }
+}
+
+void PrefillCore::Impl::On(const Drain& event) {
+  if (membership_.draining()) return;
+  membership_.StartDrain();
+  drain_end_us_ = now_ + event.grace_us;
+  while (!queue_.empty()) {  // handed back: the orchestrator plans them anew
+    End(requests_.at(queue_.begin()->second), absl::UnavailableError("handed back: draining"));
+  }
+}
+
+void PrefillCore::Impl::RunTimers() {
+  if (now_ >= drain_end_us_) EndAll(absl::UnavailableError("the prefill instance is going away"));
+  std::vector<RequestId> ids;
+  for (const auto& [id, request] : requests_) ids.push_back(id);
+  for (RequestId id : ids) RunTimers(requests_.at(id));
+}
+
+void PrefillCore::Impl::Finish(Request& request) {
+  ++committed_;
+  Erase(request, absl::OkStatus());
+}
+
+void PrefillCore::Impl::End(Request& request, const absl::Status& status) {
+  if (request.state == State::kEnding) return;
+  if (request.state == State::kQueued) queue_.erase({request.sequence, request.spec->id});
+  request.state = State::kEnding;
+  request.end_status = status;
+  ++failed_;
+  MaybeLeave(request);
+}
+
+void PrefillCore::Impl::EndAll(const absl::Status& status) {
+  std::vector<RequestId> ids;
+  for (const auto& [id, request] : requests_) ids.push_back(id);
+  for (RequestId id : ids) End(requests_.at(id), status);
+}
+
+// Blocks are given back only when neither the engine nor the handoff sender touches them any more;
+// until then the request stays, ending.
+void PrefillCore::Impl::MaybeLeave(Request& request) {
+  const RequestId id = request.spec->id;
+  if (request.state != State::kEnding) return;
+  if (request.handoff.active) {
+    if (!request.handoff.stopping) effects_.push_back(StopHandoff{id, request.epoch});
+    request.handoff.stopping = true;
+    return;
+  }
+  if (batch_.InFlight(id)) return;
+  if (!request.endpoint.empty()) {
+    effects_.push_back(CallAbort{
+        request.endpoint, {id, request.epoch, request.end_status}, config_.rpc_timeout_us});
+  }
+  Erase(request, absl::Status(request.end_status));
+}
+
+void PrefillCore::Impl::Erase(Request& request, const absl::Status& status) {
+  const RequestId id = request.spec->id;
+  batch_.Remove(id);
+  if (request.blocks != nullptr) pool_.Free(*request.blocks);
+  tombstones_.Put(id, request.epoch, status.ok());
+  const bool cancelled = status.code() == absl::StatusCode::kCancelled;
+  const FinishReason reason = status.ok() ? FinishReason::kStop
+                              : cancelled ? FinishReason::kCancelled
+                                          : FinishReason::kError;
+  membership_.Ended({id, request.epoch, reason, status});
+  requests_.erase(id);
+}
+
+void PrefillCore::Impl::Report() {
+  std::optional<MembershipEffect> due = membership_.Due(
+      now_, Empty(), [this] { return Load(); }, [this] { return Held(); });
+  if (!due.has_value()) return;
+  std::visit([this](auto& effect) { effects_.push_back(std::move(effect)); }, *due);
+}
+
+}  // namespace skein::scheduler
