@@ -1,0 +1,157 @@
+"""Trains fledgling, from a seed, on a CPU or a GPU; stops and resumes at any step with the same result.
+
+The learning rate is constant, so that a run may go on as long as there is time. A running average of the weights is what
+is evaluated and exported. `--anneal` starts from the newest checkpoint, lowers the rate to zero over that many tokens and
+writes `annealed.pt` beside it (Hu et al. 2024, MiniCPM, section 4: warm-up, stable, decay). The data of step n depends on
+the seed and n alone.
+"""
+
+import argparse
+import bisect
+import datetime
+import json
+import os
+import random
+import time
+
+import torch
+
+import fast_cpu
+import generator
+import model
+import optimizer
+import tokenizer
+
+SEED = 20260731
+# (tokens seen so far, longest document, tokens a step, stage of the generator)
+CURRICULUM = ((0, 96, 4096, 0), (1_250_000, 160, 4096, 0), (2_500_000, 320, 4096, 1), (5_000_000, 640, 8192, 1),
+              (10_000_000, 1100, 8192, 1), (15_000_000, 2200, 8192, 1))
+WARM_UP_STEPS = 100
+AVERAGE_DECAY = 0.985
+
+
+def default_folder():
+  return os.path.join(os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache'), 'skein', 'train')
+
+
+def make_tokenizer(folder, size):
+  """Trains it once on the generator's text; later starts read it."""
+  path = os.path.join(folder, 'tokenizer.json')
+  if not os.path.exists(path):
+    rng = random.Random(f'{SEED}:tokenizer')
+    documents = [generator.document(rng, rng.choice((100, 200, 400))) for _ in range(12000)]
+    counts = tokenizer.count_pieces(t for d in documents for t, _ in d if t not in generator.SPECIAL_TOKENS)
+    merges = tokenizer.train_merges(counts, size - 256 - len(generator.SPECIAL_TOKENS))
+    with open(path, 'w', encoding='utf-8') as f:
+      json.dump(tokenizer.Tokenizer(merges, generator.SPECIAL_TOKENS).to_json(), f, ensure_ascii=False, indent=1)
+  return tokenizer.load(path)
+
+
+def phase(tokens_seen):
+  return CURRICULUM[bisect.bisect([c[0] for c in CURRICULUM], tokens_seen) - 1]
+
+
+def batch(tok, step, tokens_seen, seed=SEED):
+  """Documents of one step: lengths spread evenly over their logarithm, cut at the phase's longest."""
+  _, longest, tokens_a_step, stage = phase(tokens_seen)
+  rng = random.Random(f'{seed}:{step}')
+  documents, total = [], 0
+  while total < tokens_a_step:
+    target = 48 * (longest / 48)**rng.random()**0.7
+    ids, weights = tok.encode_segments(generator.document(rng, target, stage))
+    ids, weights = ids[:longest], weights[:longest]
+    if sum(weights):
+      documents.append((ids, weights))
+      total += len(ids)
+  return documents, total
+
+
+class Run:
+  """The state of a training run: weights, optimizer, step and tokens seen."""
+
+  def __init__(self, config, folder, device):
+    self.config, self.folder, self.device = config, folder, device
+    self.weights = {k: v.to(device) for k, v in model.init_weights(config, SEED).items()}
+    self.optimizer = optimizer.Optimizer(self.weights, config)
+    self.averaged = {k: v.clone() for k, v in self.weights.items()}
+    self.step = self.tokens_seen = 0
+    self._fast = fast_cpu.FastCpu(config) if device.type == 'cpu' else None
+
+  def load(self, path):
+    saved = torch.load(path, map_location=self.device)
+    self.weights, self.averaged, self.optimizer.state = saved['weights'], saved['averaged'], saved['optimizer']
+    self.step, self.tokens_seen = saved['step'], saved['tokens_seen']
+
+  def save(self, name):
+    path = os.path.join(self.folder, name)
+    torch.save({'weights': self.weights, 'averaged': self.averaged, 'optimizer': self.optimizer.state, 'step': self.step,
+                'tokens_seen': self.tokens_seen, 'config': vars(self.config)}, path + '.new')
+    os.replace(path + '.new', path)
+
+  def train_step(self, documents, total, rate):
+    if self._fast:
+      loss, right, gradients = self._fast.loss_and_gradients(self.weights, documents)
+    else:
+      loss, right, gradients = model.loss_and_gradients(self.weights, self.config, documents, self.device)
+    self.optimizer.step(self.weights, gradients, rate, self._fast.pool.map if self._fast else map)
+    for name, average in self.averaged.items():
+      average.lerp_(self.weights[name], 1 - AVERAGE_DECAY)
+    self.step += 1
+    self.tokens_seen += total
+    return loss, right
+
+
+def now():
+  return datetime.datetime.utcnow().strftime('%H:%M:%S')
+
+
+def train(run, tok, options):
+  """Steps until the wanted tokens are seen; a line of log each 20 steps, a checkpoint each few minutes."""
+  start = run.tokens_seen
+  end = start + options.anneal if options.anneal else options.tokens
+  name = 'annealed.pt' if options.anneal else 'checkpoint.pt'
+  log = open(os.path.join(run.folder, 'anneal.log' if options.anneal else 'loss.log'), 'a', buffering=1)
+  losses, rights, saved_at, began, first = [], [], time.monotonic(), time.monotonic(), run.tokens_seen
+  while run.tokens_seen < end:
+    rate = min(1.0, (run.step + 1) / WARM_UP_STEPS)
+    if options.anneal:
+      rate = max(0.0, 1 - (run.tokens_seen - start) / options.anneal)
+    documents, total = batch(tok, run.step, run.tokens_seen)
+    loss, right = run.train_step(documents, total, rate)
+    losses.append(loss)
+    rights.append(right)
+    if run.step % 20 == 0:
+      speed = (run.tokens_seen - first) / (time.monotonic() - began)
+      log.write(f'{now()} step {run.step} tokens {run.tokens_seen} longest {phase(run.tokens_seen)[1]} '
+                f'loss {sum(losses) / len(losses):.4f} right {sum(rights) / len(rights):.4f} rate {rate:.3f} '
+                f'tokens/s {speed:.0f}\n')
+      losses, rights, began, first = [], [], time.monotonic(), run.tokens_seen
+    if time.monotonic() - saved_at > options.save_every_s:
+      run.save(name)
+      saved_at = time.monotonic()
+  run.save(name)
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument('--folder', default=default_folder(), help='checkpoints, logs and the tokenizer')
+  parser.add_argument('--tokens', type=int, default=100_000_000, help='stop after this many training tokens')
+  parser.add_argument('--anneal', type=int, default=0, help='lower the rate to zero over this many tokens')
+  parser.add_argument('--save-every-s', type=float, default=120)
+  parser.add_argument('--hidden', type=int, default=256)
+  parser.add_argument('--layers', type=int, default=4)
+  parser.add_argument('--intermediate', type=int, default=640)
+  options = parser.parse_args()
+  os.makedirs(options.folder, exist_ok=True)
+  torch.manual_seed(SEED)
+  config = model.Config(hidden=options.hidden, layers=options.layers, intermediate=options.intermediate)
+  tok = make_tokenizer(options.folder, config.vocab_size)
+  run = Run(config, options.folder, torch.device('cuda' if torch.cuda.is_available() else 'cpu'))
+  checkpoint = os.path.join(options.folder, 'checkpoint.pt')
+  if os.path.exists(checkpoint):
+    run.load(checkpoint)
+  train(run, tok, options)
+
+
+if __name__ == '__main__':
+  main()
