@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/transport/fault_transport.h"
 #include "engine/transport/loopback_transport.h"
 #include "engine/transport/testing_target.h"
 #include "engine/transport/ucx_transport.h"
@@ -37,6 +38,17 @@ World LoopbackWorld() {
           [=] { return std::make_unique<InProcessTarget>(MakeLoopbackTransport(fabric)); }};
 }
 
+// A decorator with no faults to inject must not be noticed.
+World FaultlessWorld() {
+  auto fabric = MakeLoopbackFabric();
+  return {"Faultless", "loopback",
+          [fabric] {
+            return std::make_unique<FaultTransport>(
+                MakeLoopbackTransport(fabric), [](uint64_t, PeerId) { return TransferFault{}; });
+          },
+          [fabric] { return std::make_unique<InProcessTarget>(MakeLoopbackTransport(fabric)); }};
+}
+
 World UcxWorld(const std::string& name, const std::string& lane, const std::string& tls) {
   return {name, lane,
           [=] {
@@ -49,6 +61,7 @@ World UcxWorld(const std::string& name, const std::string& lane, const std::stri
 
 World MakeWorld(const std::string& name) {
   if (name == "Loopback") return LoopbackWorld();
+  if (name == "Faultless") return FaultlessWorld();
   if (name == "UcxSharedMemory") return UcxWorld(name, "sysv", "self,shm");
   return UcxWorld(name, "tcp", "self,tcp");
 }
@@ -333,7 +346,7 @@ TEST_P(TransportConformance, RefusesDamagedAndForeignDescriptions) {
   std::string damaged = good;
   damaged[good.size() / 2] ^= 1;
   EXPECT_TRUE(absl::IsInvalidArgument(source_->Connect(damaged).status()));
-  const bool is_loopback = world_.name == "Loopback";
+  const bool is_loopback = world_.lane == "loopback";
   auto foreign = (is_loopback ? UcxWorld("", "", "self") : LoopbackWorld()).make_source();
   auto text = foreign->Describe({});
   ASSERT_TRUE(text.ok());
@@ -516,7 +529,7 @@ TEST_P(TransportOfProcesses, DestructionWithAStoppedPeerIsBounded) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TransportConformance,
-                         testing::Values("Loopback", "UcxSharedMemory", "UcxTcp"),
+                         testing::Values("Loopback", "Faultless", "UcxSharedMemory", "UcxTcp"),
                          [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(All, TransportOfProcesses, testing::Values("UcxSharedMemory", "UcxTcp"),

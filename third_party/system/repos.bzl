@@ -25,7 +25,7 @@ def system_repositories():
     system_library(name = "pcre2", apt = "libpcre2-dev", pkg_config = "libpcre2-8")
     system_library(name = "utf8proc", apt = "libutf8proc-dev", pkg_config = "libutf8proc")
     system_library(name = "absl_flags", apt = "libabsl-dev", headers = ["absl/flags/flag.h"], linkopts = [
-        "-labsl_flags", "-labsl_flags_parse", "-labsl_flags_usage", "-labsl_flags_internal",
+        "-labsl_flags_parse", "-labsl_flags_usage", "-labsl_flags_internal",
         "-labsl_flags_marshalling", "-labsl_flags_reflection", "-labsl_flags_config",
         "-labsl_flags_program_name", "-labsl_flags_private_handle_accessor", "-labsl_flags_commandlineflag",
         "-labsl_flags_commandlineflag_internal", "-labsl_flags_usage_internal",
