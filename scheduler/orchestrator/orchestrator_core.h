@@ -144,6 +144,7 @@ struct InstanceStatus {
   int64_t placed_requests = 0;  // that the orchestrator believes to be there
   double queue_seconds = 0;     // prefill: estimated
   double freeness = 0;          // decode
+  int64_t virtual_blocks = 0;   // decode: placed there since its last report
 };
 
 struct OrchestratorSnapshot {

@@ -1,0 +1,154 @@
+// Entry, submission and the end of requests. Placement: placing.cc; instances: membership.cc.
+#include "scheduler/orchestrator/orchestrator_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/orchestrator/orchestrator_impl.h"
+
+namespace skein::scheduler {
+
+OrchestratorCore::OrchestratorCore(const OrchestratorConfig& config)
+    : impl_(std::make_unique<Impl>(config)) {}
+OrchestratorCore::~OrchestratorCore() = default;
+std::vector<OrchestratorEffect> OrchestratorCore::Handle(const OrchestratorEvent& event,
+                                                         TimeUs now) {
+  return impl_->Handle(event, now);
+}
+TimeUs OrchestratorCore::NextDeadline() const { return impl_->NextDeadline(); }
+absl::Status OrchestratorCore::CheckInvariants() const { return impl_->CheckInvariants(); }
+OrchestratorSnapshot OrchestratorCore::Snapshot(TimeUs now) const { return impl_->Snapshot(now); }
+
+// Plan sequences continue above a predecessor's, too: workers order its requests with ours.
+OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
+    : config_(config),
+      registry_(std::max<uint64_t>(config.first_epoch, 1), config.instance_lease_us),
+      last_epoch_(std::max<uint64_t>(config.first_epoch, 1) - 1),
+      last_sequence_(last_epoch_) {}
+
+std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const OrchestratorEvent& event,
+                                                               TimeUs now) {
+  now_ = std::max(now_, now);
+  effects_.clear();
+  std::visit([this](const auto& e) { On(e); }, event);
+  RunTimers();
+  PlaceWaiting();
+  return std::move(effects_);
+}
+
+void OrchestratorCore::Impl::On(const SubmitCalled& event) {
+  const RequestId id = event.spec->id;
+  if (absl::Status status = MaySubmit(*event.spec); !status.ok()) {
+    effects_.push_back(SendPlanUpdate{event.call, id, Failed{std::move(status)}});
+    effects_.push_back(EndSubmit{event.call, id});
+    return;
+  }
+  ++submitted_;
+  Request& request = requests_[id];
+  request.spec = event.spec;
+  request.submit = event.call;
+  const TimeUs budget = event.spec->deadline_us;
+  request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
+  submits_.emplace(event.call, id);
+  Assign(request);
+}
+
+absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
+  if (requests_.count(spec.id) > 0) return absl::AlreadyExistsError("the request is known");
+  if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
+  if (spec.max_tokens < 0) return absl::InvalidArgumentError("max_tokens: negative");
+  if (!registry_.KnowsModel(spec.model)) {
+    return absl::NotFoundError(absl::StrCat("model ", spec.model, " is not served here"));
+  }
+  if (static_cast<int64_t>(requests_.size()) >= config_.max_requests) {
+    return absl::ResourceExhaustedError("the orchestrator has its most requests");
+  }
+  const auto decode = registry_.Pool(spec.model, Role::kDecode);
+  if (decode.empty()) {
+    return absl::UnavailableError(
+        absl::StrCat("model ", spec.model, " has no decode instance now"));
+  }
+  const int64_t tokens = static_cast<int64_t>(spec.prompt.size()) + spec.max_tokens;
+  const bool fits = std::any_of(decode.begin(), decode.end(), [&](const Instance* instance) {
+    const WorkerIdentity& identity = instance->identity;
+    return BlocksOf(identity.shape, tokens) <= identity.total_blocks &&
+           (identity.max_positions == 0 || tokens <= identity.max_positions);
+  });
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("prompt + max_tokens: ", tokens, " fit no decode instance"));
+}
+
+void OrchestratorCore::Impl::On(const SubmitClosed& event) {
+  const auto it = submits_.find(event.call);
+  if (it != submits_.end()) Cancel(requests_.at(it->second), "cancelled by its router");
+}
+
+OrchestratorCore::Impl::Request* OrchestratorCore::Impl::Find(RequestId id) {
+  const auto it = requests_.find(id);
+  return it == requests_.end() ? nullptr : &it->second;
+}
+
+OrchestratorCore::Impl::Request* OrchestratorCore::Impl::Find(RequestId id, Epoch epoch) {
+  Request* request = Find(id);
+  return request != nullptr && request->epoch == epoch ? request : nullptr;
+}
+
+void OrchestratorCore::Impl::RunTimers() {
+  for (InstanceId instance : registry_.Expired(now_)) Lose(instance, "was not heard of any more");
+  std::vector<RequestId> late;
+  for (auto& [id, request] : requests_) {
+    if (now_ >= request.deadline_us) {
+      late.push_back(id);
+    } else if (now_ >= request.begin_deadline_us) {
+      AnswerBegin(request, absl::ResourceExhaustedError("no decode instance has room yet"));
+    }
+  }
+  for (RequestId id : late) {
+    Fail(requests_.at(id), absl::DeadlineExceededError("the request's deadline passed"));
+  }
+}
+
+void OrchestratorCore::Impl::Fail(Request& request, const absl::Status& status) {
+  ++failed_;
+  effects_.push_back(SendPlanUpdate{request.submit, request.spec->id, Failed{status}});
+  effects_.push_back(EndSubmit{request.submit, request.spec->id});
+  Erase(request, absl::StrCat("failed: ", std::string(status.message())));
+}
+
+void OrchestratorCore::Impl::Cancel(Request& request, const std::string& why) {
+  Erase(request, why);
+}
+
+void OrchestratorCore::Impl::Finish(Request& request) {
+  TakeFromPrefill(request);  // it has committed, or the end would be another
+  effects_.push_back(EndSubmit{request.submit, request.spec->id});
+  Erase(request, "finished");
+}
+
+void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
+  const RequestId id = request.spec->id;
+  AnswerBegin(request, absl::NotFoundError("the request has ended"));
+  CancelAt(request.prefill, request, why);
+  CancelAt(request.decode, request, why);
+  TakeFromPrefill(request);
+  TakeFromDecode(request);
+  if (request.state == State::kWaiting) {
+    waiting_.at(request.spec->model).erase(request.waiting_number);
+  }
+  submits_.erase(request.submit);
+  requests_.erase(id);
+}
+
+void OrchestratorCore::Impl::CancelAt(InstanceId id, const Request& request,
+                                      const std::string& why) {
+  const Instance* instance = registry_.Find(id);
+  if (instance == nullptr) return;
+  effects_.push_back(CallCancel{id,
+                                instance->identity.endpoint,
+                                {request.spec->id, request.epoch, why},
+                                config_.rpc_timeout_us});
+}
+
+}  // namespace skein::scheduler

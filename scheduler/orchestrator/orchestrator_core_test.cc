@@ -1,0 +1,333 @@
+#include "scheduler/orchestrator/orchestrator_core.h"
+
+#include <gtest/gtest.h>
+
+namespace skein::scheduler {
+namespace {
+
+constexpr uint64_t kFirstEpoch = 1000;
+const KvShape kShape{.model_hash = "h",
+                     .dtype = "f32",
+                     .block_tokens = 4,
+                     .num_layers = 1,
+                     .kv_heads = 1,
+                     .head_dim = 4,
+                     .block_bytes = 128};
+
+SpecPtr Spec(uint64_t serial, int64_t prompt_tokens = 4, int64_t max_tokens = 4) {
+  auto spec = std::make_shared<RequestSpec>();
+  spec->id = {7, serial};
+  spec->model = "m";
+  spec->prompt.assign(prompt_tokens, 1);
+  spec->max_tokens = max_tokens;
+  return spec;
+}
+
+class OrchestratorCoreTest : public ::testing::Test {
+ protected:
+  using Effects = std::vector<OrchestratorEffect>;
+
+  Effects Do(const OrchestratorEvent& event) {
+    Effects effects = core_.Handle(event, now_);
+    EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
+    return effects;
+  }
+  template <class T>
+  static std::vector<T> Of(const Effects& effects) {
+    std::vector<T> found;
+    for (const OrchestratorEffect& effect : effects) {
+      if (const T* one = std::get_if<T>(&effect)) found.push_back(*one);
+    }
+    return found;
+  }
+  template <class T>
+  static std::vector<T> Updates(const Effects& effects) {
+    std::vector<T> found;
+    for (const SendPlanUpdate& update : Of<SendPlanUpdate>(effects)) {
+      if (const T* one = std::get_if<T>(&update.update)) found.push_back(*one);
+    }
+    return found;
+  }
+  CallId Call() { return CallId{++calls_}; }
+
+  RegisterReply Join(Role role, uint64_t incarnation, const KvShape& shape = kShape) {
+    WorkerIdentity identity{.role = role,
+                            .model = "m",
+                            .endpoint = "w:" + std::to_string(incarnation),
+                            .incarnation = {incarnation},
+                            .shape = shape,
+                            .total_blocks = 10,
+                            .max_positions = 0,
+                            .details = ""};
+    return Of<AnswerRegister>(Do(RegisterCalled{Call(), {identity}}))[0].reply;
+  }
+  Effects Report(InstanceId instance, uint64_t incarnation, std::vector<HeldRequest> held = {},
+                 std::vector<EndedRequest> ended = {}, int64_t free_blocks = 10) {
+    WorkerLoad load;
+    load.free_blocks = free_blocks;
+    load.total_blocks = 10;
+    return Do(ReportCalled{Call(),
+                           {.instance = instance,
+                            .incarnation = {incarnation},
+                            .serial = ++serial_,
+                            .load = load,
+                            .held = std::move(held),
+                            .ended = std::move(ended)}});
+  }
+  InstanceId Up(Role role, uint64_t incarnation) {
+    const InstanceId id = Join(role, incarnation).instance;
+    Report(id, incarnation);
+    return id;
+  }
+  CallAssign Submit(uint64_t serial, int64_t prompt_tokens = 4, int64_t max_tokens = 4) {
+    const Effects effects =
+        Do(SubmitCalled{{10000 + serial}, Spec(serial, prompt_tokens, max_tokens)});
+    EXPECT_EQ(Of<CallAssign>(effects).size(), 1u);
+    const CallAssign assign = Of<CallAssign>(effects)[0];
+    Do(AssignReplied{assign.instance, {7, serial}, assign.request.epoch, {}});
+    return assign;
+  }
+  Effects Begin(const CallAssign& assign) {
+    return Do(BeginPrefillCalled{
+        Call(), {assign.instance, {1}, assign.request.spec->id, assign.request.epoch}});
+  }
+  Effects Reserved(const CallReserve& reserve, absl::Status status = absl::OkStatus()) {
+    return Do(ReserveReplied{
+        reserve.instance, reserve.request.spec->id, reserve.request.epoch, {std::move(status)}});
+  }
+  // Submits a request and brings it to the state `placed`.
+  CallReserve Place(uint64_t serial) {
+    const CallReserve reserve = Of<CallReserve>(Begin(Submit(serial)))[0];
+    Reserved(reserve);
+    return reserve;
+  }
+
+  TimeUs now_ = 0;
+  uint64_t calls_ = 0;
+  uint64_t serial_ = 0;
+  OrchestratorCore core_{OrchestratorConfig{.first_epoch = kFirstEpoch}};
+};
+
+TEST_F(OrchestratorCoreTest, ARequestIsPlannedPlacedAndEnded) {
+  const InstanceId prefill = Up(Role::kPrefill, 1);
+  const InstanceId decode = Up(Role::kDecode, 2);
+  const CallAssign assign = Submit(1);
+  EXPECT_EQ(assign.instance, prefill);
+  EXPECT_GE(assign.request.epoch.value, kFirstEpoch);
+  const Effects begun = Begin(assign);
+  EXPECT_TRUE(Of<AnswerBeginPrefill>(begun).empty());
+  const CallReserve reserve = Of<CallReserve>(begun)[0];
+  EXPECT_EQ(reserve.instance, decode);
+  const Effects placed = Reserved(reserve);
+  EXPECT_EQ(Updates<Placed>(placed)[0].endpoint, "w:2");
+  EXPECT_EQ(Of<AnswerBeginPrefill>(placed)[0].reply.placed.decode, decode);
+  Report(prefill, 1, {}, {{{7, 1}, assign.request.epoch, FinishReason::kStop, {}}});
+  const Effects ended =
+      Report(decode, 2, {}, {{{7, 1}, assign.request.epoch, FinishReason::kLength, {}}});
+  EXPECT_EQ(Of<EndSubmit>(ended).size(), 1u);
+  EXPECT_TRUE(Of<CallCancel>(ended).empty());
+  EXPECT_EQ(core_.Snapshot(0).placed, 0);
+}
+
+TEST_F(OrchestratorCoreTest, UnknownModelsAndEmptyPoolsFailAtOnce) {
+  const Effects unknown = Do(SubmitCalled{Call(), Spec(1)});
+  EXPECT_EQ(Updates<Failed>(unknown)[0].status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Of<EndSubmit>(unknown).size(), 1u);
+  Up(Role::kPrefill, 1);
+  const Effects no_decode = Do(SubmitCalled{Call(), Spec(1)});
+  EXPECT_EQ(Updates<Failed>(no_decode)[0].status.code(), absl::StatusCode::kUnavailable);
+  Up(Role::kDecode, 2);
+  const Effects too_long = Do(SubmitCalled{Call(), Spec(1, 30, 30)});
+  EXPECT_EQ(Updates<Failed>(too_long)[0].status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(OrchestratorCoreTest, Invariant5AnotherModelHashIsRefusedByName) {
+  Up(Role::kPrefill, 1);
+  KvShape other = kShape;
+  other.model_hash = "x";
+  EXPECT_EQ(Join(Role::kDecode, 2, other).status,
+            absl::FailedPreconditionError("model m: model_hash: this worker x, its instances h"));
+}
+
+TEST_F(OrchestratorCoreTest, ARefusedAssignIsTriedElsewhereUnderANewEpoch) {
+  const InstanceId first = Up(Role::kPrefill, 1);
+  const InstanceId second = Up(Role::kPrefill, 3);
+  Up(Role::kDecode, 2);
+  const CallAssign one = Of<CallAssign>(Do(SubmitCalled{{99}, Spec(1)}))[0];
+  EXPECT_EQ(one.instance, first);
+  const Effects effects =
+      Do(AssignReplied{first, {7, 1}, one.request.epoch, {absl::ResourceExhaustedError("full")}});
+  const CallAssign two = Of<CallAssign>(effects)[0];
+  EXPECT_EQ(two.instance, second);
+  EXPECT_GT(two.request.epoch, one.request.epoch);
+  EXPECT_EQ(Of<CallCancel>(effects)[0].instance, first);
+  const Effects failed =
+      Do(AssignReplied{second, {7, 1}, two.request.epoch, {absl::UnavailableError("no")}});
+  EXPECT_EQ(Updates<Failed>(failed)[0].status.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(OrchestratorCoreTest, Invariant3WaitingForDecodeRoomIsFirstComeFirstServed) {
+  Up(Role::kPrefill, 1);
+  const InstanceId decode = Up(Role::kDecode, 2);
+  Report(decode, 2, {}, {}, 3);
+  const CallAssign large = Submit(1, 12, 8);  // 5 blocks
+  const CallAssign small = Submit(2, 4, 4);   // 2 blocks
+  EXPECT_TRUE(Of<CallReserve>(Begin(large)).empty());
+  EXPECT_TRUE(Of<CallReserve>(Begin(small)).empty());  // does not overtake
+  EXPECT_EQ(core_.Snapshot(now_).waiting, 2);
+  const Effects room = Report(decode, 2, {}, {}, 8);
+  ASSERT_EQ(Of<CallReserve>(room).size(), 2u);
+  EXPECT_EQ(Of<CallReserve>(room)[0].request.spec->id, (RequestId{7, 1}));
+}
+
+TEST_F(OrchestratorCoreTest, BeginPrefillIsAnsweredWithinItsWait) {
+  Up(Role::kPrefill, 1);
+  const InstanceId decode = Up(Role::kDecode, 2);
+  Report(decode, 2, {}, {}, 0);
+  const CallAssign assign = Submit(1);
+  Begin(assign);
+  std::vector<AnswerBeginPrefill> answers;
+  while (answers.empty() && now_ < 6 * kSecondUs) {
+    now_ += kSecondUs;
+    answers = Of<AnswerBeginPrefill>(Report(decode, 2, {}, {}, 0));
+    Report(assign.instance, 1, {{{7, 1}, assign.request.epoch}});
+  }
+  EXPECT_EQ(now_, 5 * kSecondUs);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].reply.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(core_.Snapshot(now_).waiting, 1);  // it keeps its place
+}
+
+TEST_F(OrchestratorCoreTest, AFullDecodeInstanceIsNotAskedAgainBeforeItsNextReport) {
+  Up(Role::kPrefill, 1);
+  const InstanceId decode = Up(Role::kDecode, 2);
+  const CallReserve reserve = Of<CallReserve>(Begin(Submit(1)))[0];
+  EXPECT_TRUE(Of<CallReserve>(Reserved(reserve, absl::ResourceExhaustedError("blocks"))).empty());
+  EXPECT_EQ(Of<CallReserve>(Report(decode, 2)).size(), 1u);
+}
+
+TEST_F(OrchestratorCoreTest, AReserveThatMayHaveBeenExecutedIsCancelledAndMadeElsewhere) {
+  Up(Role::kPrefill, 1);
+  const InstanceId first = Up(Role::kDecode, 2);
+  const InstanceId second = Up(Role::kDecode, 3);
+  const CallReserve reserve = Of<CallReserve>(Begin(Submit(1)))[0];
+  EXPECT_EQ(reserve.instance, first);
+  const Effects effects = Reserved(reserve, absl::DeadlineExceededError("late"));
+  EXPECT_EQ(Of<CallCancel>(effects)[0].instance, first);
+  EXPECT_EQ(Of<CallReserve>(effects)[0].instance, second);
+}
+
+TEST_F(OrchestratorCoreTest, ClosingSubmitCancelsEverywhere) {
+  Up(Role::kPrefill, 1);
+  Up(Role::kDecode, 2);
+  Place(1);
+  const Effects effects = Do(SubmitClosed{{10001}});
+  EXPECT_EQ(Of<CallCancel>(effects).size(), 2u);
+  EXPECT_TRUE(Of<SendPlanUpdate>(effects).empty());
+  EXPECT_TRUE(Do(SubmitClosed{{10001}}).empty());
+}
+
+TEST_F(OrchestratorCoreTest, ADeadDecodeInstanceFailsItsRequestsOnce) {
+  const InstanceId prefill = Up(Role::kPrefill, 1);
+  const InstanceId decode = Up(Role::kDecode, 2);
+  const CallReserve placed = Place(1);
+  now_ = 2 * kSecondUs;
+  Report(prefill, 1, {{{7, 1}, placed.request.epoch}});
+  now_ = 4 * kSecondUs;
+  const Effects effects = Do(OrchestratorTick{});
+  EXPECT_EQ(Updates<Failed>(effects)[0].status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Of<EndSubmit>(effects).size(), 1u);
+  ASSERT_EQ(Of<CallCancel>(effects).size(), 1u);
+  EXPECT_EQ(Of<CallCancel>(effects)[0].instance, prefill);
+  const auto late = Of<AnswerReport>(Report(decode, 2))[0].reply;
+  EXPECT_EQ(late.status.code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(OrchestratorCoreTest, ADeadPrefillInstanceFailsWhatIsNotPlacedYet) {
+  Up(Role::kPrefill, 1);
+  const InstanceId decode = Up(Role::kDecode, 2);
+  const CallReserve placed = Place(1);
+  Submit(2);
+  now_ = 2 * kSecondUs;
+  Report(decode, 2, {{{7, 1}, placed.request.epoch}});
+  now_ = 4 * kSecondUs;
+  const Effects effects = Do(OrchestratorTick{});
+  ASSERT_EQ(Of<EndSubmit>(effects).size(), 1u);
+  EXPECT_EQ(Of<EndSubmit>(effects)[0].id, (RequestId{7, 2}));
+  // The decode instance knows whether request 1 was committed: its lease decides.
+  const Effects lease_over = Report(
+      decode, 2, {},
+      {{{7, 1}, placed.request.epoch, FinishReason::kError, absl::UnavailableError("lease")}});
+  EXPECT_EQ(Updates<Failed>(lease_over)[0].status.message(), "lease");
+}
+
+TEST_F(OrchestratorCoreTest, ReportsAreReconciled) {
+  const InstanceId prefill = Up(Role::kPrefill, 1);
+  const InstanceId decode = Up(Role::kDecode, 2);
+  const CallReserve placed = Place(1);
+  // Unknown here, issued here: cancelled. Issued by a predecessor: left alone.
+  const Effects effects = Report(
+      decode, 2,
+      {{{7, 1}, placed.request.epoch}, {{7, 50}, {kFirstEpoch + 5}}, {{7, 51}, {kFirstEpoch - 5}}});
+  const ReportReply reply = Of<AnswerReport>(effects)[0].reply;
+  ASSERT_EQ(reply.cancel.size(), 1u);
+  EXPECT_EQ(reply.cancel[0].id, (RequestId{7, 50}));
+  // Not held, although it was known to be there a lease ago: failed.
+  now_ = 2 * kSecondUs;
+  EXPECT_TRUE(Updates<Failed>(Report(decode, 2)).empty());
+  Report(prefill, 1, {{{7, 1}, placed.request.epoch}});
+  now_ = 3 * kSecondUs;
+  EXPECT_EQ(Updates<Failed>(Report(decode, 2)).size(), 1u);
+}
+
+TEST_F(OrchestratorCoreTest, ADrainingInstanceGetsNothingNewAndHandsBackIsPlannedAnew) {
+  const InstanceId first = Up(Role::kPrefill, 1);
+  const InstanceId second = Up(Role::kPrefill, 3);
+  Up(Role::kDecode, 2);
+  const CallAssign assign = Submit(1);
+  EXPECT_EQ(assign.instance, first);
+  WorkerLoad load;
+  load.draining = true;
+  const Effects back = Do(ReportCalled{Call(),
+                                       {.instance = first,
+                                        .incarnation = {1},
+                                        .serial = ++serial_,
+                                        .load = load,
+                                        .held = {},
+                                        .ended = {{{7, 1},
+                                                   assign.request.epoch,
+                                                   FinishReason::kError,
+                                                   absl::UnavailableError("handed back")}}}});
+  EXPECT_EQ(Of<CallAssign>(back)[0].instance, second);
+  EXPECT_EQ(Submit(2).instance, second);
+}
+
+TEST_F(OrchestratorCoreTest, ANewProcessAtAnEndpointReplacesTheOldOne) {
+  Up(Role::kPrefill, 1);
+  Up(Role::kDecode, 2);
+  Place(1);
+  WorkerIdentity identity{.role = Role::kDecode,
+                          .model = "m",
+                          .endpoint = "w:2",
+                          .incarnation = {77},
+                          .shape = kShape,
+                          .total_blocks = 10,
+                          .max_positions = 0,
+                          .details = ""};
+  EXPECT_EQ(Updates<Failed>(Do(RegisterCalled{Call(), {identity}})).size(), 1u);
+}
+
+TEST_F(OrchestratorCoreTest, AStaleEpochIsRefused) {
+  Up(Role::kPrefill, 1);
+  Up(Role::kDecode, 2);
+  const CallAssign assign = Submit(1);
+  const Effects effects = Do(BeginPrefillCalled{
+      Call(), {assign.instance, {1}, {7, 1}, Epoch{assign.request.epoch.value - 1}}});
+  EXPECT_EQ(Of<AnswerBeginPrefill>(effects)[0].reply.status.code(),
+            absl::StatusCode::kFailedPrecondition);
+  const Effects unknown = Do(BeginPrefillCalled{Call(), {assign.instance, {1}, {7, 9}, {5}}});
+  EXPECT_EQ(Of<AnswerBeginPrefill>(unknown)[0].reply.status.code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace skein::scheduler

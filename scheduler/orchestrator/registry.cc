@@ -1,0 +1,121 @@
+#include "scheduler/orchestrator/registry.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::scheduler {
+namespace {
+
+absl::Status CheckIdentity(const WorkerIdentity& identity) {
+  const auto invalid = [](const char* field, const char* what) {
+    return absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
+  };
+  if (identity.model.empty()) return invalid("model", "empty");
+  if (identity.endpoint.empty()) return invalid("endpoint", "empty");
+  if (identity.incarnation.value == 0) return invalid("incarnation", "0");
+  if (identity.shape.block_tokens < 1) return invalid("block_tokens", "below 1");
+  if (identity.shape.num_layers < 1) return invalid("num_layers", "below 1");
+  if (identity.total_blocks < 1) return invalid("num_blocks", "below 1");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Registry::Registration> Registry::Register(const WorkerIdentity& identity,
+                                                          TimeUs now) {
+  if (absl::Status status = CheckIdentity(identity); !status.ok()) return status;
+  Registration registration;
+  for (auto& [id, instance] : instances_) {
+    const bool same_process = instance.identity.incarnation == identity.incarnation;
+    if (same_process && instance.identity.role == identity.role &&
+        instance.identity.model == identity.model &&
+        instance.identity.endpoint == identity.endpoint) {
+      instance.heard_us = now;
+      instance.lease_end_us = now + lease_us_;
+      registration.id = id;
+      return registration;
+    }
+    if (instance.identity.endpoint == identity.endpoint) registration.replaced.push_back(id);
+  }
+  if (absl::Status status = CheckShape(identity); !status.ok()) return status;
+  registration.id = InstanceId{next_id_++};
+  Instance instance;
+  instance.id = registration.id;
+  instance.identity = identity;
+  instance.load.total_blocks = identity.total_blocks;
+  instance.heard_us = now;
+  instance.lease_end_us = now + lease_us_;
+  instances_.emplace(registration.id, std::move(instance));
+  models_seen_.insert(identity.model);
+  return registration;
+}
+
+// Against those that stay: an instance that this one replaces at its endpoint does not count.
+absl::Status Registry::CheckShape(const WorkerIdentity& identity) const {
+  for (const auto& [id, instance] : instances_) {
+    if (instance.identity.model != identity.model) continue;
+    if (instance.identity.endpoint == identity.endpoint) continue;
+    const absl::Status same =
+        CheckSameShape(identity.shape, instance.identity.shape, "this worker", "its instances");
+    if (same.ok()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("model ", identity.model, ": ", std::string(same.message())));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Instance*> Registry::Report(const ReportRequest& report, TimeUs now, bool* fresh) {
+  Instance* instance = Find(report.instance);
+  if (instance == nullptr || instance->identity.incarnation != report.incarnation) {
+    return absl::NotFoundError("unknown instance: register again");
+  }
+  instance->heard_us = now;
+  instance->lease_end_us = now + lease_us_;
+  *fresh = report.serial > instance->last_serial;
+  if (!*fresh) return instance;
+  instance->last_serial = report.serial;
+  instance->reported = true;
+  instance->load = report.load;
+  instance->held.clear();
+  for (const HeldRequest& held : report.held) instance->held[held.id] = held.epoch;
+  return instance;
+}
+
+void Registry::Remove(InstanceId id) { instances_.erase(id); }
+
+Instance* Registry::Find(InstanceId id) {
+  const auto it = instances_.find(id);
+  return it == instances_.end() ? nullptr : &it->second;
+}
+
+const Instance* Registry::Find(InstanceId id) const {
+  const auto it = instances_.find(id);
+  return it == instances_.end() ? nullptr : &it->second;
+}
+
+std::vector<InstanceId> Registry::Expired(TimeUs now) const {
+  std::vector<InstanceId> expired;
+  for (const auto& [id, instance] : instances_) {
+    if (instance.lease_end_us <= now) expired.push_back(id);
+  }
+  return expired;
+}
+
+TimeUs Registry::NextExpiry() const {
+  TimeUs next = kNever;
+  for (const auto& [id, instance] : instances_) next = std::min(next, instance.lease_end_us);
+  return next;
+}
+
+std::vector<const Instance*> Registry::Pool(const std::string& model, Role role) const {
+  std::vector<const Instance*> pool;
+  for (const auto& [id, instance] : instances_) {
+    if (instance.identity.model == model && instance.identity.role == role) {
+      pool.push_back(&instance);
+    }
+  }
+  return pool;
+}
+
+}  // namespace skein::scheduler

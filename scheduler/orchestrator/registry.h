@@ -1,0 +1,71 @@
+// Registry: the instances that are alive as far as the orchestrator knows, what they last said, and
+// which requests it believes to be there. Part of OrchestratorCore.
+//
+// All instances of one model name have one KV shape (model hash included): the first one alive
+// fixes it, another one is refused by name.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/time.h"
+
+namespace skein::scheduler {
+
+struct Instance {
+  InstanceId id;
+  WorkerIdentity identity;
+  WorkerLoad load;
+  bool reported = false;  // placeable only after its first report
+  uint64_t last_serial = 0;
+  TimeUs heard_us = 0;
+  TimeUs lease_end_us = 0;
+  std::map<RequestId, Epoch> held;    // in its last report
+  std::map<RequestId, Epoch> placed;  // what the orchestrator believes to be there
+
+  bool Placeable() const { return reported && !load.draining && load.invariants_ok; }
+};
+
+class Registry {
+ public:
+  Registry(uint64_t first_id, TimeUs lease_us) : next_id_(first_id), lease_us_(lease_us) {}
+
+  struct Registration {
+    InstanceId id;
+    std::vector<InstanceId> replaced;  // dead for sure: same endpoint, another process
+  };
+  // The same process registering again keeps its id. The caller Removes the replaced ones.
+  absl::StatusOr<Registration> Register(const WorkerIdentity& identity, TimeUs now);
+
+  // NOT_FOUND unless this process is registered under this id. Renews the lease. False in `fresh`
+  // when the report is older than the last one heard, and was ignored.
+  absl::StatusOr<Instance*> Report(const ReportRequest& report, TimeUs now, bool* fresh);
+
+  void Remove(InstanceId id);
+  Instance* Find(InstanceId id);
+  const Instance* Find(InstanceId id) const;
+  std::vector<InstanceId> Expired(TimeUs now) const;
+  TimeUs NextExpiry() const;
+
+  // Those of the model's pool, by id.
+  std::vector<const Instance*> Pool(const std::string& model, Role role) const;
+  bool KnowsModel(const std::string& model) const { return models_seen_.count(model) > 0; }
+  const std::map<InstanceId, Instance>& instances() const { return instances_; }
+
+ private:
+  absl::Status CheckShape(const WorkerIdentity& identity) const;
+
+  uint64_t next_id_;
+  TimeUs lease_us_;
+  std::map<InstanceId, Instance> instances_;
+  std::set<std::string> models_seen_;
+};
+
+}  // namespace skein::scheduler

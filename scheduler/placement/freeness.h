@@ -1,0 +1,53 @@
+// Where a request is decoded: at the instance with the highest freeness, the ratio of available
+// slots to the active batch size, where blocks of requests whose KV is still being transferred
+// count as used ("virtual usage"). Tetris section 5.2, after Llumnix.
+//
+// A decode instance reserves all blocks of a request before its transfer starts, so its reported
+// free blocks exclude the virtual usage it knows of; `unreported` is the rest: placed there since
+// its last report. Requests on their way count as members of the batch, or a burst that finds the
+// blocks plentiful would all go to one instance.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "scheduler/base/ids.h"
+
+namespace skein::scheduler {
+
+struct DecodeCandidate {
+  InstanceId instance;
+  int64_t free_blocks = 0;        // as reported
+  int64_t unreported_blocks = 0;  // of requests placed there that the report did not know
+  int64_t active_requests = 0;    // running or on their way, as reported
+  int64_t unreported_requests = 0;
+
+  int64_t AvailableBlocks() const {
+    return free_blocks > unreported_blocks ? free_blocks - unreported_blocks : 0;
+  }
+};
+
+inline double Freeness(const DecodeCandidate& candidate) {
+  return static_cast<double>(candidate.AvailableBlocks()) /
+         static_cast<double>(candidate.active_requests + candidate.unreported_requests + 1);
+}
+
+// The freest candidate that has room for `blocks`; the smallest id of equals; none if none has.
+inline std::optional<InstanceId> PickDecode(const std::vector<DecodeCandidate>& candidates,
+                                            int64_t blocks) {
+  std::optional<InstanceId> best;
+  double best_freeness = 0;
+  for (const DecodeCandidate& candidate : candidates) {
+    if (candidate.AvailableBlocks() < blocks) continue;
+    const double freeness = Freeness(candidate);
+    if (!best.has_value() || freeness > best_freeness ||
+        (freeness == best_freeness && candidate.instance < *best)) {
+      best = candidate.instance;
+      best_freeness = freeness;
+    }
+  }
+  return best;
+}
+
+}  // namespace skein::scheduler

@@ -1,0 +1,50 @@
+#include <gtest/gtest.h>
+
+#include "scheduler/placement/freeness.h"
+#include "scheduler/placement/queue_time.h"
+
+namespace skein::scheduler {
+namespace {
+
+TEST(FreenessTest, IsAvailableBlocksOverTheBatch) {
+  EXPECT_DOUBLE_EQ(Freeness({{1}, 100, 0, 3, 0}), 25.0);
+  EXPECT_DOUBLE_EQ(Freeness({{1}, 100, 40, 3, 2}), 10.0);
+  EXPECT_DOUBLE_EQ(Freeness({{1}, 10, 40, 0, 1}), 0.0);
+}
+
+TEST(FreenessTest, PicksTheFreestThatHasRoom) {
+  EXPECT_EQ(PickDecode({{{1}, 100, 0, 9, 0}, {{2}, 50, 0, 1, 0}}, 10), InstanceId{2});
+  EXPECT_EQ(PickDecode({{{1}, 100, 0, 9, 0}, {{2}, 50, 0, 1, 0}}, 60), InstanceId{1});
+  EXPECT_EQ(PickDecode({{{2}, 50, 0, 0, 0}, {{1}, 50, 0, 0, 0}}, 1), InstanceId{1});
+  EXPECT_EQ(PickDecode({{{1}, 100, 95, 0, 0}}, 6), std::nullopt);
+  EXPECT_EQ(PickDecode({}, 1), std::nullopt);
+}
+
+TEST(FreenessTest, VirtualUsageSpreadsABurst) {
+  std::vector<DecodeCandidate> candidates = {{{1}, 1000, 0, 0, 0}, {{2}, 1000, 0, 0, 0}};
+  for (int i = 0; i < 10; ++i) {
+    const InstanceId pick = *PickDecode(candidates, 10);
+    for (DecodeCandidate& candidate : candidates) {
+      if (candidate.instance != pick) continue;
+      candidate.unreported_blocks += 10;
+      ++candidate.unreported_requests;
+    }
+  }
+  EXPECT_EQ(candidates[0].unreported_requests, 5);
+  EXPECT_EQ(candidates[1].unreported_requests, 5);
+}
+
+TEST(QueueTimeTest, CountsUnreportedTokensAndTheRate) {
+  EXPECT_DOUBLE_EQ(QueueSeconds({{1}, 300, 200, 100}), 5.0);
+}
+
+TEST(QueueTimeTest, PicksWhereThePromptIsDoneFirst) {
+  EXPECT_EQ(PickPrefill({{{1}, 500, 0, 100}, {{2}, 400, 0, 100}}, 10), InstanceId{2});
+  // A faster instance wins a long prompt although it has the longer queue.
+  EXPECT_EQ(PickPrefill({{{1}, 500, 0, 100}, {{2}, 3000, 0, 500}}, 1000), InstanceId{2});
+  EXPECT_EQ(PickPrefill({{{2}, 0, 0, 100}, {{1}, 0, 0, 100}}, 10), InstanceId{1});
+  EXPECT_EQ(PickPrefill({}, 10), std::nullopt);
+}
+
+}  // namespace
+}  // namespace skein::scheduler
