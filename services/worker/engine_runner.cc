@@ -1,0 +1,139 @@
+#include "services/worker/engine_runner.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "proto/common.pb.h"
+#include "services/worker/sampling_codec.h"
+
+namespace skein::services {
+namespace {
+
+constexpr size_t kSamplingCacheMax = 4096;
+
+// What one sequence of a step points into while it runs.
+struct Buffers {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> next_tokens;
+  std::vector<int32_t> blocks;
+  std::shared_ptr<const engine::SamplingParams> sampling;
+};
+
+Buffers BuffersOf(const scheduler::StepSequence& sequence) {
+  Buffers out;
+  const auto& prompt = sequence.spec->prompt;
+  const auto prompt_tokens = static_cast<int64_t>(prompt.size());
+  for (int64_t i = sequence.position; i < sequence.position + sequence.count; ++i) {
+    out.tokens.push_back(sequence.TokenAt(i));
+    if (sequence.spec->want_prompt_logprobs && sequence.position < prompt_tokens) {
+      out.next_tokens.push_back(i + 1 < prompt_tokens ? prompt[static_cast<size_t>(i + 1)] : -1);
+    }
+  }
+  out.blocks.reserve(sequence.blocks->size());
+  for (const scheduler::BlockId block : *sequence.blocks) out.blocks.push_back(block.value);
+  return out;
+}
+
+engine::SequenceStep StepOf(const scheduler::StepSequence& sequence, const Buffers& buffers) {
+  engine::SequenceStep step;
+  step.tokens = buffers.tokens;
+  step.position = sequence.position;
+  step.block_table = buffers.blocks;
+  step.sample = sequence.sample;
+  step.sampling = buffers.sampling.get();
+  step.token_index = static_cast<uint64_t>(sequence.token_index);
+  step.prompt = sequence.spec->prompt;
+  if (sequence.output != nullptr) step.output = *sequence.output;
+  step.next_tokens = buffers.next_tokens;
+  return step;
+}
+
+scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
+                               const engine::SequenceResult& result) {
+  scheduler::StepResult out;
+  if (sequence.sample) {
+    out.token = result.sampled.token;
+    out.payload = ToProto(result.sampled).SerializeAsString();
+  }
+  v1::SampledTokens logprobs;
+  for (const engine::SampledToken& token : result.prompt_logprobs) {
+    if (token.token >= 0) *logprobs.add_tokens() = ToProto(token);
+  }
+  out.prompt_logprobs = logprobs.SerializeAsString();
+  return out;
+}
+
+}  // namespace
+
+EngineRunner::EngineRunner(engine::Engine* engine, LayerDone layer_done, Done done)
+    : engine_(engine),
+      layer_done_(std::move(layer_done)),
+      done_(std::move(done)),
+      thread_([this] {
+        pthread_setname_np(pthread_self(), "engine");
+        Loop();
+      }) {}
+
+EngineRunner::~EngineRunner() {
+  {
+    std::lock_guard lock(mu_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void EngineRunner::Run(scheduler::RunStep step) {
+  {
+    std::lock_guard lock(mu_);
+    next_ = std::move(step);
+  }
+  wake_.notify_one();
+}
+
+void EngineRunner::Loop() {
+  for (;;) {
+    scheduler::RunStep step;
+    {
+      std::unique_lock lock(mu_);
+      wake_.wait(lock, [this] { return stopping_ || next_.has_value(); });
+      if (stopping_) return;
+      step = *std::exchange(next_, std::nullopt);
+    }
+    done_(Execute(step));
+  }
+}
+
+std::shared_ptr<const engine::SamplingParams> EngineRunner::SamplingOf(
+    const scheduler::RequestSpec& spec) {
+  if (sampling_.size() > kSamplingCacheMax) sampling_.clear();
+  auto& cached = sampling_[spec.id];
+  if (cached == nullptr) cached = std::make_shared<engine::SamplingParams>(SamplingFrom(spec));
+  return cached;
+}
+
+scheduler::StepDone EngineRunner::Execute(const scheduler::RunStep& step) {
+  std::vector<Buffers> buffers;
+  buffers.reserve(step.sequences.size());
+  std::vector<engine::SequenceStep> sequences;
+  for (const scheduler::StepSequence& sequence : step.sequences) {
+    buffers.push_back(BuffersOf(sequence));
+    buffers.back().sampling = SamplingOf(*sequence.spec);
+    sequences.push_back(StepOf(sequence, buffers.back()));
+  }
+  scheduler::StepDone done{.step = step.step};
+  done.status = engine_->Step(
+      sequences,
+      [&](int layer) {
+        if (layer_done_) layer_done_(step, layer);
+      },
+      &results_);
+  if (!done.status.ok()) return done;
+  for (size_t i = 0; i < step.sequences.size(); ++i) {
+    done.results.push_back(ResultOf(step.sequences[i], results_[i]));
+  }
+  return done;
+}
+
+}  // namespace skein::services

@@ -1,0 +1,70 @@
+// Flags of a prefill- or decode-worker.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "services/base/flags.h"
+
+namespace skein::services {
+
+struct WorkerOptions {
+  std::string model;
+  std::string served_name;
+  std::string orchestrator = "127.0.0.1:7100";
+  std::string device = "cpu";
+  std::string isa = "auto";
+  std::string host = "127.0.0.1";
+  std::string advertise;
+  int64_t port = 0;
+  std::string port_file;
+  int64_t admin_port = 0;
+  std::string admin_port_file;
+  int64_t threads = 1;
+  double kv_gib = 0.5;
+  int64_t block_tokens = 16;
+  std::string kv_dtype = "auto";
+  int64_t max_positions = 0;
+  int64_t max_batch_tokens = 512;
+  int64_t max_batch_sequences = 64;
+  int64_t max_chunk_tokens = 512;
+  int64_t max_requests = 256;
+  double drain_grace_s = 20;
+  double lease_s = 3;
+  double grace_s = 2;
+  int64_t inbox = 16384;
+
+  void Register(FlagSet* flags) {
+    flags->String(&model, "model", "Hugging Face folder of the model");
+    flags->String(&served_name, "served_name", "name that clients use; default: the folder's");
+    flags->String(&orchestrator, "orchestrator", "host:port of the orchestrator");
+    flags->String(&device, "device", "cpu");
+    flags->String(&isa, "isa", "CPU kernels: auto, avx512bf16, avx512, avx2 or portable");
+    flags->String(&host, "host", "address to listen on");
+    flags->String(&advertise, "advertise", "address that others reach this worker at; default: host");
+    flags->Int(&port, "port", "gRPC port; 0 takes a free one", 0, 65535);
+    flags->String(&port_file, "port_file", "file to write the bound gRPC port to");
+    flags->Int(&admin_port, "admin_port", "HTTP port of metrics and probes; 0 takes a free one", 0,
+               65535);
+    flags->String(&admin_port_file, "admin_port_file", "file to write the bound HTTP port to");
+    flags->Int(&threads, "threads", "threads of the engine", 1, 1024);
+    flags->Double(&kv_gib, "kv_gib", "memory of the KV blocks, GiB", 0.0001, 65536);
+    flags->Int(&block_tokens, "block_tokens", "tokens of a KV block", 1, 4096);
+    flags->String(&kv_dtype, "kv_dtype", "auto (the weights'), f32, bf16 or f16");
+    flags->Int(&max_positions, "max_positions", "longest sequence; 0: the model's", 0, 1 << 24);
+    flags->Int(&max_batch_tokens, "max_batch_tokens", "tokens of one step", 1, 1 << 20);
+    flags->Int(&max_batch_sequences, "max_batch_sequences", "sequences of one step", 1, 1 << 16);
+    flags->Int(&max_chunk_tokens, "max_chunk_tokens", "tokens of one prompt in one step", 1,
+               1 << 20);
+    flags->Int(&max_requests, "max_requests", "requests held at a time", 1, 1 << 20);
+    flags->Double(&drain_grace_s, "drain_grace_s",
+                  "after SIGTERM, how long requests may take to finish", 0, 3600);
+    flags->Double(&lease_s, "lease_s", "lease of a KV grant", 0.1, 3600);
+    flags->Double(&grace_s, "grace_s", "after a lease, how long until its blocks are used again",
+                  0.1, 3600);
+    flags->Int(&inbox, "inbox", "messages waiting for the core before new ones are refused", 1,
+               1 << 20);
+  }
+};
+
+}  // namespace skein::services
