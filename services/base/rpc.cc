@@ -55,4 +55,23 @@ void Channels::Forget(const std::string& endpoint) {
   channels_.erase(endpoint);
 }
 
+void CallTracker::Add(grpc::ClientContext* context) {
+  std::lock_guard lock(mu_);
+  contexts_.insert(context);
+  if (stopping_) context->TryCancel();
+}
+
+void CallTracker::Remove(grpc::ClientContext* context) {
+  std::lock_guard lock(mu_);
+  contexts_.erase(context);
+  if (contexts_.empty()) none_left_.notify_all();
+}
+
+void CallTracker::CancelAndWait() {
+  std::unique_lock lock(mu_);
+  stopping_ = true;
+  for (grpc::ClientContext* context : contexts_) context->TryCancel();
+  none_left_.wait(lock, [this] { return contexts_.empty(); });
+}
+
 }  // namespace skein::services

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,15 +43,29 @@ class Channels {
   std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;
 };
 
-// Calls a unary method; `done` runs exactly once on a gRPC thread.
-//   Call(stub.async(), &v1::PrefillWorker::Stub::async::Assign…) is spelt with a lambda at the call
-//   site: CallUnary<v1::AssignResponse>(request, deadline_us, [&](auto* c, auto* q, auto* r, auto
-//   f) {
+// The client calls under way of one owner, so that none of their callbacks outlives it. Thread-safe.
+class CallTracker {
+ public:
+  ~CallTracker() { CancelAndWait(); }
+
+  void Add(grpc::ClientContext* context);
+  void Remove(grpc::ClientContext* context);
+  // Cancels what is under way and whatever is added later, and waits until all callbacks have returned.
+  void CancelAndWait();
+
+ private:
+  std::mutex mu_;
+  std::condition_variable none_left_;
+  std::set<grpc::ClientContext*> contexts_;
+  bool stopping_ = false;
+};
+
+// Calls a unary method; `done` runs exactly once, on a gRPC thread. `start` makes the call with the pointers it is given:
+//   CallUnary<v1::AssignResponse>(&tracker, request, deadline_us, [stub](auto* c, auto* q, auto* r, auto f) {
 //     stub->async()->Assign(c, q, r, std::move(f)); }, done);
 template <typename Response, typename Request, typename Start>
-void CallUnary(Request request, int64_t deadline_us, Start start,
-               std::function<void(absl::Status, const Response&)> done,
-               const std::string& traceparent = {}) {
+void CallUnary(CallTracker* tracker, Request request, int64_t deadline_us, Start start,
+               std::function<void(absl::Status, const Response&)> done) {
   struct State {
     grpc::ClientContext context;
     Request request;
@@ -59,10 +75,11 @@ void CallUnary(Request request, int64_t deadline_us, Start start,
   state->request = std::move(request);
   state->context.set_deadline(std::chrono::system_clock::now() +
                               std::chrono::microseconds(deadline_us));
-  if (!traceparent.empty()) state->context.AddMetadata("traceparent", traceparent);
+  tracker->Add(&state->context);
   start(&state->context, &state->request, &state->response,
-        [state, done = std::move(done)](grpc::Status status) {
+        [tracker, state, done = std::move(done)](grpc::Status status) {
           done(FromGrpc(status), state->response);
+          tracker->Remove(&state->context);
         });
 }
 

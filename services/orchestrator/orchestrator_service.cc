@@ -4,26 +4,12 @@
 #include <utility>
 
 #include "services/base/version.h"
-#include "services/codec/codec.h"
+#include "services/codec/unary.h"
 
 namespace skein::services {
 namespace {
 
-const char kInboxFull[] = "the orchestrator's inbox is full";
-
-// Decodes `request` and passes it on with the call; finishes the call itself when either fails.
-template <typename Request, typename Response, typename PassOn>
-grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Request& request,
-                                Response* response, PassOn pass_on) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  auto decoded = FromProto(request);
-  if (!decoded.ok()) {
-    reactor->Finish(ToGrpc(decoded.status()));
-  } else if (!pass_on(*std::move(decoded), typename Calls<Response>::Call{reactor, response})) {
-    reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});
-  }
-  return reactor;
-}
+const char kInboxFull[] = "the inbox is full";
 
 void FillStatus(const scheduler::OrchestratorSnapshot& snapshot, const absl::Status& invariants,
                 v1::StatusResponse* out) {

@@ -62,6 +62,7 @@ class OrchestratorShell {
 
   std::atomic<uint64_t> next_call_{1};
   Channels channels_;
+  CallTracker calls_;
   // Below: only on the loop.
   scheduler::OrchestratorCore core_;
   std::map<uint64_t, std::shared_ptr<PlanStream>> plans_;

@@ -13,10 +13,13 @@ class Channel;
 
 namespace skein::services {
 
+class CallTracker;
+
 class MembershipCalls {
  public:
-  // `channel` leads to the orchestrator. The callbacks run on gRPC threads.
-  explicit MembershipCalls(std::shared_ptr<grpc::Channel> channel) : channel_(std::move(channel)) {}
+  // `calls` outlives this; `channel` leads to the orchestrator. The callbacks run on gRPC threads.
+  MembershipCalls(CallTracker* calls, std::shared_ptr<grpc::Channel> channel)
+      : calls_(calls), channel_(std::move(channel)) {}
 
   void Register(const scheduler::CallRegister& call,
                 std::function<void(scheduler::RegisterReplied)> done);
@@ -26,7 +29,8 @@ class MembershipCalls {
                   std::function<void(scheduler::UnregisterReplied)> done);
 
  private:
-  std::shared_ptr<grpc::Channel> channel_;
+  CallTracker* const calls_;
+  const std::shared_ptr<grpc::Channel> channel_;
 };
 
 }  // namespace skein::services

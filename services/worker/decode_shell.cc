@@ -1,0 +1,211 @@
+#include "services/worker/decode_shell.h"
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "services/base/log.h"
+#include "services/codec/codec.h"
+
+namespace skein::services {
+namespace {
+
+constexpr auto kPumpWait = std::chrono::milliseconds(100);
+
+void AddPromptLogprobs(const std::string& serialised, v1::GenerateUpdate* update) {
+  v1::SampledTokens logprobs;
+  logprobs.ParseFromString(serialised);
+  update->mutable_prompt_logprobs()->Swap(logprobs.mutable_tokens());
+}
+
+}  // namespace
+
+DecodeShell::DecodeShell(const scheduler::DecodeConfig& config, WorkerEngine* engine,
+                         const std::string& orchestrator, size_t inbox)
+    : engine_(engine),
+      membership_(&calls_, channels_.Get(orchestrator)),
+      core_(config),
+      loop_(inbox) {}
+
+DecodeShell::~DecodeShell() { Stop(); }
+
+void DecodeShell::Start(std::function<void()> drained) {
+  drained_ = std::move(drained);
+  runner_ = std::make_unique<EngineRunner>(
+      engine_->engine.get(), nullptr,
+      [this](scheduler::StepDone done) { Post(std::move(done)); });
+  // The target of puts: where the wire has no remote writes, polling applies them.
+  progress_ = std::make_unique<ProgressThread>(
+      [this] {
+        std::vector<engine::TransferCompletion> none;
+        engine_->transport->Poll(16, kPumpWait, &none);
+      },
+      [this] { engine_->transport->Wake(); });
+  loop_.Start(
+      "decode", [this] { return core_.NextDeadline(); }, [this] { Handle(scheduler::Tick{}); });
+  Post(scheduler::Tick{});
+}
+
+void DecodeShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
+
+void DecodeShell::Stop() {
+  runner_.reset();
+  progress_.reset();
+  loop_.Post([this] {
+    const grpc::Status gone(grpc::StatusCode::UNAVAILABLE, "the worker is stopping");
+    reserves_.AbortAll(gone);
+    grants_.AbortAll(gone);
+    renews_.AbortAll(gone);
+    commits_.AbortAll(gone);
+    for (auto& [call, stream] : streams_) stream->Close(gone);
+    streams_.clear();
+  });
+  loop_.Stop();
+  calls_.CancelAndWait();
+}
+
+bool DecodeShell::Reserve(scheduler::ReserveRequest request,
+                          Calls<v1::ReserveResponse>::Call call) {
+  return loop_.TryPost([this, request = std::move(request), call] {
+    const uint64_t id = NextCall();
+    reserves_.Add(id, call);
+    Handle(scheduler::ReserveCalled{{id}, request});
+  });
+}
+
+bool DecodeShell::Grant(scheduler::GrantRequest request, Calls<v1::GrantResponse>::Call call) {
+  return loop_.TryPost([this, request = std::move(request), call] {
+    const uint64_t id = NextCall();
+    grants_.Add(id, call);
+    Handle(scheduler::GrantCalled{{id}, request});
+  });
+}
+
+bool DecodeShell::Renew(scheduler::RenewRequest request, Calls<v1::RenewResponse>::Call call) {
+  return loop_.TryPost([this, request, call] {
+    const uint64_t id = NextCall();
+    renews_.Add(id, call);
+    Handle(scheduler::RenewCalled{{id}, request});
+  });
+}
+
+bool DecodeShell::Commit(scheduler::CommitRequest request, Calls<v1::CommitResponse>::Call call) {
+  return loop_.TryPost([this, request = std::move(request), call] {
+    const uint64_t id = NextCall();
+    commits_.Add(id, call);
+    Handle(scheduler::CommitCalled{{id}, request});
+  });
+}
+
+bool DecodeShell::Generate(scheduler::RequestId id, scheduler::Epoch epoch,
+                           std::shared_ptr<TokenStream> stream, uint64_t call) {
+  return loop_.TryPost([this, id, epoch, stream = std::move(stream), call] {
+    streams_[call] = stream;
+    Handle(scheduler::GenerateCalled{{call}, id, epoch});
+  });
+}
+
+void DecodeShell::GenerateClosed(uint64_t call) {
+  loop_.Post([this, call] {
+    if (streams_.erase(call) == 1) Handle(scheduler::GenerateClosed{{call}});
+  });
+}
+
+void DecodeShell::Cancel(const scheduler::CancelRequest& request) {
+  Post(scheduler::CancelCalled{request});
+}
+
+void DecodeShell::Abort(const scheduler::AbortRequest& request) {
+  Post(scheduler::AbortCalled{request});
+}
+
+bool DecodeShell::Inspect(
+    const std::function<void(const scheduler::DecodeSnapshot&, const absl::Status&)>& look) {
+  return loop_.RunAndWait(
+      [this, &look] { look(core_.Snapshot(MonotonicUs()), core_.CheckInvariants()); });
+}
+
+void DecodeShell::Post(scheduler::DecodeEvent event) {
+  loop_.Post([this, event = std::move(event)] { Handle(event); });
+}
+
+void DecodeShell::Handle(const scheduler::DecodeEvent& event) {
+  for (const scheduler::DecodeEffect& effect : core_.Handle(event, MonotonicUs())) {
+    std::visit([this](const auto& e) { On(e); }, effect);
+  }
+}
+
+void DecodeShell::On(const scheduler::AnswerReserve& effect) {
+  reserves_.Answer(effect.call.value, ToGrpc(effect.reply.status), [&](v1::ReserveResponse* r) {
+    r->set_lease_us(static_cast<uint64_t>(effect.reply.lease_us));
+  });
+}
+
+void DecodeShell::On(const scheduler::AnswerGrant& effect) {
+  grants_.Answer(effect.call.value, ToGrpc(effect.reply.status),
+                 [&](v1::GrantResponse* r) { *r = ToProto(effect.reply); });
+}
+
+void DecodeShell::On(const scheduler::AnswerRenew& effect) {
+  renews_.Answer(effect.call.value, ToGrpc(effect.reply.status), [&](v1::RenewResponse* r) {
+    r->set_lease_us(static_cast<uint64_t>(effect.reply.lease_us));
+  });
+}
+
+void DecodeShell::On(const scheduler::AnswerCommit& effect) {
+  commits_.Answer(effect.call.value, ToGrpc(effect.reply.status), [](v1::CommitResponse*) {});
+}
+
+void DecodeShell::On(const scheduler::EmitToken& effect) {
+  const auto it = streams_.find(effect.call.value);
+  if (it == streams_.end()) return;
+  v1::GenerateUpdate update;
+  v1::GenerateUpdate::Token* token = update.add_tokens();
+  token->set_index(static_cast<uint64_t>(effect.index));
+  token->mutable_sampled()->ParseFromString(effect.payload);
+  token->mutable_sampled()->set_token(effect.token);
+  if (!effect.prompt_logprobs.empty()) AddPromptLogprobs(effect.prompt_logprobs, &update);
+  it->second->Write(std::move(update));
+}
+
+void DecodeShell::On(const scheduler::EndStream& effect) {
+  const auto it = streams_.find(effect.call.value);
+  if (it == streams_.end()) return;
+  v1::GenerateUpdate update;
+  v1::GenerateUpdate::Finished* finished = update.mutable_finished();
+  finished->set_reason(ToProto(effect.reason));
+  if (!effect.status.ok()) ToProto(effect.status, finished->mutable_failure());
+  finished->set_output_tokens(static_cast<uint64_t>(effect.output_tokens));
+  finished->set_stop_token(effect.stop_token);
+  if (!effect.prompt_logprobs.empty()) AddPromptLogprobs(effect.prompt_logprobs, &update);
+  it->second->Write(std::move(update));
+  it->second->Close(grpc::Status::OK);
+  streams_.erase(it);
+}
+
+void DecodeShell::On(const scheduler::RunStep& effect) { runner_->Run(effect); }
+
+void DecodeShell::On(const scheduler::CallRegister& effect) {
+  membership_.Register(effect, [this](scheduler::RegisterReplied replied) {
+    if (!replied.reply.status.ok()) {
+      LogWarning("registration failed", {{"why", std::string(replied.reply.status.message())}});
+    } else {
+      LogInfo("registered", {{"instance", replied.reply.instance.value}});
+    }
+    Post(std::move(replied));
+  });
+}
+
+void DecodeShell::On(const scheduler::CallReport& effect) {
+  membership_.Report(effect,
+                     [this](scheduler::ReportReplied replied) { Post(std::move(replied)); });
+}
+
+void DecodeShell::On(const scheduler::CallUnregister& effect) {
+  membership_.Unregister(
+      effect, [this](scheduler::UnregisterReplied replied) { Post(std::move(replied)); });
+}
+
+void DecodeShell::On(const scheduler::Drained&) { drained_(); }
+
+}  // namespace skein::services

@@ -1,0 +1,89 @@
+// The shell of DecodeCore: loop, engine thread, transport progress, token streams.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "proto/decode_worker.grpc.pb.h"
+#include "scheduler/worker/decode_core.h"
+#include "services/base/calls.h"
+#include "services/base/loop.h"
+#include "services/base/rpc.h"
+#include "services/base/stream_writer.h"
+#include "services/worker/engine_runner.h"
+#include "services/worker/progress_thread.h"
+#include "services/worker/worker_engine.h"
+#include "services/worker/worker_rpc.h"
+
+namespace skein::services {
+
+class DecodeShell {
+ public:
+  using TokenStream = StreamWriter<v1::GenerateUpdate>;
+
+  // `engine` outlives the shell.
+  DecodeShell(const scheduler::DecodeConfig& config, WorkerEngine* engine,
+              const std::string& orchestrator, size_t inbox);
+  ~DecodeShell();
+
+  // `drained` is called on the loop when the core has drained.
+  void Start(std::function<void()> drained);
+  void Drain(int64_t grace_us);
+  void Stop();
+
+  // From gRPC threads. False: the inbox is full.
+  [[nodiscard]] bool Reserve(scheduler::ReserveRequest request,
+                             Calls<v1::ReserveResponse>::Call call);
+  [[nodiscard]] bool Grant(scheduler::GrantRequest request, Calls<v1::GrantResponse>::Call call);
+  [[nodiscard]] bool Renew(scheduler::RenewRequest request, Calls<v1::RenewResponse>::Call call);
+  [[nodiscard]] bool Commit(scheduler::CommitRequest request,
+                            Calls<v1::CommitResponse>::Call call);
+  [[nodiscard]] bool Generate(scheduler::RequestId id, scheduler::Epoch epoch,
+                              std::shared_ptr<TokenStream> stream, uint64_t call);
+  void GenerateClosed(uint64_t call);
+  void Cancel(const scheduler::CancelRequest& request);
+  void Abort(const scheduler::AbortRequest& request);
+  uint64_t NextCall() { return next_call_.fetch_add(1); }
+
+  // Runs `look` on the loop and waits. Not from the loop.
+  bool Inspect(const std::function<void(const scheduler::DecodeSnapshot&,
+                                        const absl::Status& invariants)>& look);
+
+ private:
+  void Handle(const scheduler::DecodeEvent& event);
+  void Post(scheduler::DecodeEvent event);
+  void On(const scheduler::AnswerReserve& effect);
+  void On(const scheduler::AnswerGrant& effect);
+  void On(const scheduler::AnswerRenew& effect);
+  void On(const scheduler::AnswerCommit& effect);
+  void On(const scheduler::EmitToken& effect);
+  void On(const scheduler::EndStream& effect);
+  void On(const scheduler::RunStep& effect);
+  void On(const scheduler::CallRegister& effect);
+  void On(const scheduler::CallReport& effect);
+  void On(const scheduler::CallUnregister& effect);
+  void On(const scheduler::Drained& effect);
+
+  WorkerEngine* const engine_;
+  Channels channels_;
+  CallTracker calls_;
+  MembershipCalls membership_;
+  std::function<void()> drained_;
+  std::atomic<uint64_t> next_call_{1};
+  // Only on the loop.
+  scheduler::DecodeCore core_;
+  std::map<uint64_t, std::shared_ptr<TokenStream>> streams_;
+  Calls<v1::ReserveResponse> reserves_;
+  Calls<v1::GrantResponse> grants_;
+  Calls<v1::RenewResponse> renews_;
+  Calls<v1::CommitResponse> commits_;
+  // Threads last, and gone first: they use all of the above.
+  Loop loop_;
+  std::unique_ptr<ProgressThread> progress_;
+  std::unique_ptr<EngineRunner> runner_;
+};
+
+}  // namespace skein::services

@@ -1,0 +1,261 @@
+#include "services/worker/prefill_shell.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "proto/decode_worker.grpc.pb.h"
+#include "proto/orchestrator.grpc.pb.h"
+#include "services/base/log.h"
+#include "services/codec/codec.h"
+
+namespace skein::services {
+namespace {
+
+constexpr auto kPumpWait = std::chrono::milliseconds(100);
+// A put that was posted within the lease ends before the decode side's grace (2 s by default) does.
+constexpr auto kPutTimeout = std::chrono::milliseconds(1500);
+
+engine::HandoffKey KeyOf(scheduler::RequestId id, scheduler::Epoch epoch) {
+  return {id.router, id.serial, epoch.value};
+}
+scheduler::RequestId IdOf(engine::HandoffKey key) { return {key.a, key.b}; }
+scheduler::Epoch EpochOf(engine::HandoffKey key) { return {key.c}; }
+
+std::chrono::steady_clock::time_point TimePoint(scheduler::TimeUs us) {
+  return std::chrono::steady_clock::time_point(std::chrono::microseconds(us));
+}
+
+std::vector<int32_t> Plain(const std::vector<scheduler::BlockId>& blocks, size_t count) {
+  std::vector<int32_t> out;
+  out.reserve(count);
+  for (size_t i = 0; i < count; ++i) out.push_back(blocks[i].value);
+  return out;
+}
+
+}  // namespace
+
+PrefillShell::PrefillShell(const scheduler::PrefillConfig& config, WorkerEngine* engine,
+                           const std::string& orchestrator, size_t inbox)
+    : engine_(engine),
+      block_tokens_(engine->engine->Spec().kv.block_tokens),
+      orchestrator_(channels_.Get(orchestrator)),
+      membership_(&calls_, orchestrator_),
+      sender_(engine->transport.get(), engine->engine->Spec().kv, engine->regions, kPutTimeout,
+              Ends()),
+      core_(config),
+      loop_(inbox) {}
+
+PrefillShell::~PrefillShell() { Stop(); }
+
+engine::HandoffEnds PrefillShell::Ends() {
+  return {.done =
+              [this](engine::HandoffKey key, std::vector<int64_t> bytes) {
+                Post(scheduler::HandoffDone{IdOf(key), EpochOf(key), std::move(bytes)});
+              },
+          .failed =
+              [this](engine::HandoffKey key, absl::Status status) {
+                LogWarning("handoff failed", {{"request_id", ToString(IdOf(key))},
+                                              {"why", std::string(status.message())}});
+                Post(scheduler::HandoffFailed{IdOf(key), EpochOf(key), std::move(status)});
+              },
+          .stopped =
+              [this](engine::HandoffKey key) {
+                Post(scheduler::HandoffStopped{IdOf(key), EpochOf(key)});
+              }};
+}
+
+void PrefillShell::Start(std::function<void()> drained) {
+  drained_ = std::move(drained);
+  runner_ = std::make_unique<EngineRunner>(
+      engine_->engine.get(),
+      [this](const scheduler::RunStep& step, int layer) { LayerDone(step, layer); },
+      [this](scheduler::StepDone done) { Post(std::move(done)); });
+  progress_ = std::make_unique<ProgressThread>([this] { sender_.Pump(kPumpWait); },
+                                               [this] { engine_->transport->Wake(); });
+  loop_.Start(
+      "prefill", [this] { return core_.NextDeadline(); }, [this] { Handle(scheduler::Tick{}); });
+  Post(scheduler::Tick{});
+}
+
+void PrefillShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
+
+void PrefillShell::Stop() {
+  runner_.reset();
+  progress_.reset();
+  loop_.Post([this] {
+    assigns_.AbortAll({grpc::StatusCode::UNAVAILABLE, "the worker is stopping"});
+  });
+  loop_.Stop();
+  calls_.CancelAndWait();
+}
+
+bool PrefillShell::Assign(scheduler::AssignRequest request, Calls<v1::AssignResponse>::Call call) {
+  return loop_.TryPost([this, request = std::move(request), call] {
+    const uint64_t id = next_call_++;
+    assigns_.Add(id, call);
+    Handle(scheduler::AssignCalled{{id}, request});
+  });
+}
+
+void PrefillShell::Cancel(const scheduler::CancelRequest& request) {
+  Post(scheduler::CancelCalled{request});
+}
+
+bool PrefillShell::Inspect(
+    const std::function<void(const scheduler::PrefillSnapshot&, const absl::Status&)>& look) {
+  return loop_.RunAndWait(
+      [this, &look] { look(core_.Snapshot(MonotonicUs()), core_.CheckInvariants()); });
+}
+
+void PrefillShell::Post(scheduler::PrefillEvent event) {
+  loop_.Post([this, event = std::move(event)] { Handle(event); });
+}
+
+void PrefillShell::Handle(const scheduler::PrefillEvent& event) {
+  for (const scheduler::PrefillEffect& effect : core_.Handle(event, MonotonicUs())) {
+    std::visit([this](const auto& e) { On(e); }, effect);
+  }
+}
+
+void PrefillShell::On(const scheduler::AnswerAssign& effect) {
+  assigns_.Answer(effect.call.value, ToGrpc(effect.reply.status), [](v1::AssignResponse*) {});
+}
+
+void PrefillShell::On(const scheduler::CallBeginPrefill& effect) {
+  std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(orchestrator_);
+  CallUnary<v1::BeginPrefillResponse>(&calls_, ToProto(effect.request), effect.timeout_us,
+      [stub](auto* c, auto* q, auto* r, auto f) {
+        stub->async()->BeginPrefill(c, q, r, std::move(f));
+      },
+      [this, id = effect.request.id, epoch = effect.request.epoch](
+          absl::Status status, const v1::BeginPrefillResponse& response) {
+        scheduler::BeginPrefillReply reply{std::move(status), {}};
+        if (reply.status.ok()) {
+          if (auto placed = FromProto(response); placed.ok()) {
+            reply.placed = *std::move(placed);
+          } else {
+            reply.status = placed.status();
+          }
+        }
+        Post(scheduler::BeginPrefillReplied{id, epoch, std::move(reply)});
+      });
+}
+
+void PrefillShell::On(const scheduler::CallGrant& effect) {
+  std::shared_ptr<v1::DecodeWorker::Stub> stub =
+      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
+  CallUnary<v1::GrantResponse>(&calls_, ToProto(effect.request), effect.timeout_us,
+      [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Grant(c, q, r, std::move(f)); },
+      [this, id = effect.request.id, epoch = effect.request.epoch](
+          absl::Status status, const v1::GrantResponse& response) {
+        scheduler::GrantReply reply;
+        reply.status = std::move(status);
+        if (reply.status.ok()) {
+          if (auto decoded = FromProto(response); decoded.ok()) {
+            reply = *std::move(decoded);
+          } else {
+            reply.status = decoded.status();
+          }
+        }
+        Post(scheduler::GrantReplied{id, epoch, std::move(reply)});
+      });
+}
+
+void PrefillShell::On(const scheduler::CallRenew& effect) {
+  std::shared_ptr<v1::DecodeWorker::Stub> stub =
+      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
+  CallUnary<v1::RenewResponse>(&calls_, ToProto(effect.request), effect.timeout_us,
+      [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Renew(c, q, r, std::move(f)); },
+      [this, id = effect.request.id, epoch = effect.request.epoch](
+          absl::Status status, const v1::RenewResponse& response) {
+        Post(scheduler::RenewReplied{
+            id, epoch, {std::move(status), static_cast<int64_t>(response.lease_us())}});
+      });
+}
+
+void PrefillShell::On(const scheduler::CallCommit& effect) {
+  std::shared_ptr<v1::DecodeWorker::Stub> stub =
+      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
+  CallUnary<v1::CommitResponse>(&calls_, ToProto(effect.request), effect.timeout_us,
+      [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Commit(c, q, r, std::move(f)); },
+      [this, id = effect.request.id, epoch = effect.request.epoch](absl::Status status,
+                                                                   const v1::CommitResponse&) {
+        Post(scheduler::CommitReplied{id, epoch, {std::move(status)}});
+      });
+}
+
+void PrefillShell::On(const scheduler::CallAbort& effect) {
+  std::shared_ptr<v1::DecodeWorker::Stub> stub =
+      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
+  CallUnary<v1::AbortResponse>(&calls_, ToProto(effect.request), effect.timeout_us,
+      [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Abort(c, q, r, std::move(f)); },
+      [](absl::Status, const v1::AbortResponse&) {});
+}
+
+void PrefillShell::OpenOnce(engine::HandoffKey key, const scheduler::BlockTable& blocks,
+                            int64_t prompt_tokens) {
+  if (!opened_.insert(key).second) return;
+  const auto count = static_cast<size_t>((prompt_tokens + block_tokens_ - 1) / block_tokens_);
+  sender_.Open(key, Plain(*blocks, count), prompt_tokens);
+}
+
+void PrefillShell::On(const scheduler::RunStep& effect) {
+  for (const scheduler::StepSequence& sequence : effect.sequences) {
+    OpenOnce(KeyOf(sequence.id, sequence.epoch), sequence.blocks,
+             static_cast<int64_t>(sequence.spec->prompt.size()));
+  }
+  runner_->Run(effect);
+}
+
+void PrefillShell::LayerDone(const scheduler::RunStep& step, int layer) {
+  for (const scheduler::StepSequence& sequence : step.sequences) {
+    sender_.Written(KeyOf(sequence.id, sequence.epoch), layer, sequence.position + sequence.count);
+  }
+}
+
+void PrefillShell::On(const scheduler::StartHandoff& effect) {
+  const engine::HandoffKey key = KeyOf(effect.id, effect.epoch);
+  OpenOnce(key, effect.local_blocks, static_cast<int64_t>(effect.spec->prompt.size()));
+  sender_.Grant(key, {.remote_blocks = Plain(effect.remote_blocks, effect.remote_blocks.size()),
+                      .memory = effect.memory,
+                      .post_until = TimePoint(effect.post_until_us)});
+}
+
+void PrefillShell::On(const scheduler::ExtendHandoff& effect) {
+  sender_.Extend(KeyOf(effect.id, effect.epoch), TimePoint(effect.post_until_us));
+}
+
+void PrefillShell::On(const scheduler::StopHandoff& effect) {
+  sender_.Stop(KeyOf(effect.id, effect.epoch));
+}
+
+void PrefillShell::On(const scheduler::CallRegister& effect) {
+  membership_.Register(effect, [this](scheduler::RegisterReplied replied) {
+    if (!replied.reply.status.ok()) {
+      LogWarning("registration failed", {{"why", std::string(replied.reply.status.message())}});
+    } else {
+      LogInfo("registered", {{"instance", replied.reply.instance.value}});
+    }
+    Post(std::move(replied));
+  });
+}
+
+void PrefillShell::On(const scheduler::CallReport& effect) {
+  // What has ended has no handoff under way; one that was never granted is forgotten here.
+  for (const scheduler::EndedRequest& ended : effect.request.ended) {
+    const engine::HandoffKey key = KeyOf(ended.id, ended.epoch);
+    if (opened_.erase(key) == 1) sender_.Discard(key);
+  }
+  membership_.Report(effect,
+                     [this](scheduler::ReportReplied replied) { Post(std::move(replied)); });
+}
+
+void PrefillShell::On(const scheduler::CallUnregister& effect) {
+  membership_.Unregister(
+      effect, [this](scheduler::UnregisterReplied replied) { Post(std::move(replied)); });
+}
+
+void PrefillShell::On(const scheduler::Drained&) { drained_(); }
+
+}  // namespace skein::services

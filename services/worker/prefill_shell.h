@@ -1,0 +1,85 @@
+// The shell of PrefillCore: loop, engine thread, handoff sender, calls to orchestrator and decode instances.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "engine/handoff/handoff_sender.h"
+#include "proto/prefill_worker.grpc.pb.h"
+#include "scheduler/worker/prefill_core.h"
+#include "services/base/calls.h"
+#include "services/base/loop.h"
+#include "services/base/rpc.h"
+#include "services/worker/engine_runner.h"
+#include "services/worker/progress_thread.h"
+#include "services/worker/worker_engine.h"
+#include "services/worker/worker_rpc.h"
+
+namespace skein::services {
+
+class PrefillShell {
+ public:
+  // `engine` outlives the shell.
+  PrefillShell(const scheduler::PrefillConfig& config, WorkerEngine* engine,
+               const std::string& orchestrator, size_t inbox);
+  ~PrefillShell();
+
+  // `drained` is called on the loop when the core has drained.
+  void Start(std::function<void()> drained);
+  void Drain(int64_t grace_us);
+  void Stop();
+
+  // From gRPC threads. False: the inbox is full.
+  [[nodiscard]] bool Assign(scheduler::AssignRequest request,
+                            Calls<v1::AssignResponse>::Call call);
+  void Cancel(const scheduler::CancelRequest& request);
+
+  // Runs `look` on the loop and waits. Not from the loop.
+  bool Inspect(const std::function<void(const scheduler::PrefillSnapshot&,
+                                        const absl::Status& invariants)>& look);
+  std::vector<engine::HandoffTotals> HandoffTotals() const { return sender_.Totals(); }
+
+ private:
+  void Handle(const scheduler::PrefillEvent& event);
+  void Post(scheduler::PrefillEvent event);
+  void On(const scheduler::AnswerAssign& effect);
+  void On(const scheduler::CallBeginPrefill& effect);
+  void On(const scheduler::CallGrant& effect);
+  void On(const scheduler::CallRenew& effect);
+  void On(const scheduler::CallCommit& effect);
+  void On(const scheduler::CallAbort& effect);
+  void On(const scheduler::RunStep& effect);
+  void On(const scheduler::StartHandoff& effect);
+  void On(const scheduler::ExtendHandoff& effect);
+  void On(const scheduler::StopHandoff& effect);
+  void On(const scheduler::CallRegister& effect);
+  void On(const scheduler::CallReport& effect);
+  void On(const scheduler::CallUnregister& effect);
+  void On(const scheduler::Drained& effect);
+  void OpenOnce(engine::HandoffKey key, const scheduler::BlockTable& blocks,
+                int64_t prompt_tokens);
+  void LayerDone(const scheduler::RunStep& step, int layer);
+  engine::HandoffEnds Ends();
+
+  WorkerEngine* const engine_;
+  const int block_tokens_;
+  Channels channels_;
+  CallTracker calls_;
+  std::shared_ptr<grpc::Channel> orchestrator_;
+  MembershipCalls membership_;
+  std::function<void()> drained_;
+  engine::HandoffSender sender_;
+  // Only on the loop.
+  scheduler::PrefillCore core_;
+  Calls<v1::AssignResponse> assigns_;
+  uint64_t next_call_ = 1;
+  std::set<engine::HandoffKey> opened_;
+  // Threads last, and gone first: they use all of the above.
+  Loop loop_;
+  std::unique_ptr<ProgressThread> progress_;
+  std::unique_ptr<EngineRunner> runner_;
+};
+
+}  // namespace skein::services

@@ -1,0 +1,82 @@
+#include "services/worker/worker_engine.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/device/cpu_device.h"
+#include "engine/model/model_engine.h"
+#include "engine/ops/cpu/cpu_ops.h"
+#include "engine/transport/registered_device.h"
+#include "engine/transport/ucx_transport.h"
+
+namespace skein::services {
+namespace {
+
+absl::StatusOr<std::optional<engine::DType>> KvDType(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  for (engine::DType dtype : {engine::DType::kF32, engine::DType::kBF16, engine::DType::kF16}) {
+    if (engine::NameOf(dtype) == name) return dtype;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("kv_dtype: '", name, "' is not auto, f32, bf16 or f16"));
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options) {
+  if (options.model.empty()) return absl::InvalidArgumentError("model: is not given");
+  if (options.device != "cpu") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device: '", options.device, "' is not one of this build's devices (cpu)"));
+  }
+  engine::ModelEngineOptions engine_options;
+  engine_options.kv_bytes = static_cast<int64_t>(options.kv_gib * (1 << 30));
+  engine_options.block_tokens = static_cast<int>(options.block_tokens);
+  engine_options.max_batch_tokens = static_cast<int>(options.max_batch_tokens);
+  engine_options.max_positions = static_cast<int>(options.max_positions);
+  const auto kv_dtype = KvDType(options.kv_dtype);
+  if (!kv_dtype.ok()) return kv_dtype.status();
+  engine_options.kv_dtype = *kv_dtype;
+
+  WorkerEngine out;
+  absl::StatusOr<std::unique_ptr<engine::Transport>> transport = engine::MakeUcxTransport({});
+  if (!transport.ok()) return transport.status();
+  out.transport = *std::move(transport);
+  auto device =
+      std::make_unique<engine::RegisteredDevice>(out.transport.get(), engine::MakeCpuDevice());
+  const engine::RegisteredDevice* memory = device.get();
+  auto ops = std::make_unique<engine::ReferenceOps>();
+  auto made = engine::MakeModelEngine(options.model, std::move(ops), std::move(device),
+                                      engine_options);
+  if (!made.ok()) return made.status();
+  out.engine = *std::move(made);
+  for (const engine::KvRegion& region : out.engine->KvRegions()) {
+    out.regions.push_back(memory->RegionAt(region.base));
+  }
+  absl::StatusOr<std::string> description = out.transport->Describe(out.regions);
+  if (!description.ok()) return description.status();
+  out.description = *std::move(description);
+  return out;
+}
+
+scheduler::KvShape ShapeOf(const engine::EngineSpec& spec) {
+  scheduler::KvShape shape;
+  shape.model_hash = spec.model_hash;
+  shape.dtype = std::string(engine::NameOf(spec.kv.dtype));
+  shape.layout_tp = 1;
+  shape.block_tokens = spec.kv.block_tokens;
+  shape.num_layers = spec.kv.num_layers;
+  shape.kv_heads = spec.kv.kv_heads;
+  shape.head_dim = spec.kv.head_dim;
+  shape.block_bytes = spec.kv.BlockBytes();
+  return shape;
+}
+
+std::string ServedName(const WorkerOptions& options) {
+  if (!options.served_name.empty()) return options.served_name;
+  const std::filesystem::path path(options.model);
+  return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
+}
+
+}  // namespace skein::services

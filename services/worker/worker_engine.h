@@ -1,0 +1,32 @@
+// The engine of a worker with what belongs to it: a transport, and KV blocks that the transport's peers can reach.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "engine/transport/transport.h"
+#include "scheduler/base/messages.h"
+#include "services/worker/worker_options.h"
+
+namespace skein::services {
+
+struct WorkerEngine {
+  // Destroyed from the last to the first: the engine's memory belongs to the transport.
+  std::unique_ptr<engine::Transport> transport;
+  std::unique_ptr<engine::Engine> engine;
+  std::vector<engine::RegionId> regions;  // one a layer
+  std::string description;                // of the regions, for grants
+};
+
+// Loads the model. INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED name the flag or field and the value.
+absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options);
+
+scheduler::KvShape ShapeOf(const engine::EngineSpec& spec);
+
+// The name under which clients know the model: --served_name, or the folder's name.
+std::string ServedName(const WorkerOptions& options);
+
+}  // namespace skein::services
