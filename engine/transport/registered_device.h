@@ -1,5 +1,5 @@
-// RegisteredDevice: a Device whose memory comes from a Transport, so that peers on this host reach it the fastest way
-// (Transport::Register with null). The host's memory only.
+// RegisteredDevice: a Device whose memory comes from a Transport, so that peers on this host reach
+// it the fastest way (Transport::Register with null). The host's memory only.
 #pragma once
 
 #include <map>

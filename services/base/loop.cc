@@ -16,7 +16,10 @@ int64_t MonotonicUs() {
 
 void Loop::Start(std::string name, std::function<int64_t()> next_deadline,
                  std::function<void()> tick) {
-  stopped_ = false;
+  {
+    std::lock_guard lock(mu_);
+    stopped_ = false;
+  }
   thread_ = std::thread([this, name = name.substr(0, 15), next_deadline = std::move(next_deadline),
                          tick = std::move(tick)] {
     pthread_setname_np(pthread_self(), name.c_str());

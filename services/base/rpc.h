@@ -43,14 +43,16 @@ class Channels {
   std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;
 };
 
-// The client calls under way of one owner, so that none of their callbacks outlives it. Thread-safe.
+// The client calls under way of one owner, so that none of their callbacks outlives it.
+// Thread-safe.
 class CallTracker {
  public:
   ~CallTracker() { CancelAndWait(); }
 
   void Add(grpc::ClientContext* context);
   void Remove(grpc::ClientContext* context);
-  // Cancels what is under way and whatever is added later, and waits until all callbacks have returned.
+  // Cancels what is under way and whatever is added later, and waits until all callbacks have
+  // returned.
   void CancelAndWait();
 
  private:
@@ -60,8 +62,10 @@ class CallTracker {
   bool stopping_ = false;
 };
 
-// Calls a unary method; `done` runs exactly once, on a gRPC thread. `start` makes the call with the pointers it is given:
-//   CallUnary<v1::AssignResponse>(&tracker, request, deadline_us, [stub](auto* c, auto* q, auto* r, auto f) {
+// Calls a unary method; `done` runs exactly once, on a gRPC thread. `start` makes the call with the
+// pointers it is given:
+//   CallUnary<v1::AssignResponse>(&tracker, request, deadline_us, [stub](auto* c, auto* q, auto* r,
+//   auto f) {
 //     stub->async()->Assign(c, q, r, std::move(f)); }, done);
 template <typename Response, typename Request, typename Start>
 void CallUnary(CallTracker* tracker, Request request, int64_t deadline_us, Start start,

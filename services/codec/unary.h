@@ -9,8 +9,9 @@
 
 namespace skein::services {
 
-// Decodes `request` and gives it with the call to `pass_on`, which returns false when the inbox is full.
-// A malformed request is answered INVALID_ARGUMENT, a full inbox RESOURCE_EXHAUSTED, both here and at once.
+// Decodes `request` and gives it with the call to `pass_on`, which returns false when the inbox is
+// full. A malformed request is answered INVALID_ARGUMENT, a full inbox RESOURCE_EXHAUSTED, both
+// here and at once.
 template <typename Request, typename Response, typename PassOn>
 grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Request& request,
                                 Response* response, PassOn pass_on) {
@@ -24,7 +25,8 @@ grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Requ
   return reactor;
 }
 
-// For messages that are always answered OK, by contract: the core hears of them, the caller need not wait.
+// For messages that are always answered OK, by contract: the core hears of them, the caller need
+// not wait.
 template <typename Request, typename PassOn>
 grpc::ServerUnaryReactor* Notice(grpc::CallbackServerContext* context, const Request& request,
                                  PassOn pass_on) {

@@ -158,7 +158,8 @@ void OrchestratorShell::On(const scheduler::AnswerUnregister& effect) {
 void OrchestratorShell::On(const scheduler::CallAssign& effect) {
   std::shared_ptr<v1::PrefillWorker::Stub> stub =
       v1::PrefillWorker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::AssignResponse>(&calls_, ToProto(effect.request), effect.timeout_us,
+  CallUnary<v1::AssignResponse>(
+      &calls_, ToProto(effect.request), effect.timeout_us,
       [stub](auto* context, auto* request, auto* response, auto done) {
         stub->async()->Assign(context, request, response, std::move(done));
       },
@@ -173,7 +174,8 @@ void OrchestratorShell::On(const scheduler::CallAssign& effect) {
 void OrchestratorShell::On(const scheduler::CallReserve& effect) {
   std::shared_ptr<v1::DecodeWorker::Stub> stub =
       v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::ReserveResponse>(&calls_, ToProto(effect.request), effect.timeout_us,
+  CallUnary<v1::ReserveResponse>(
+      &calls_, ToProto(effect.request), effect.timeout_us,
       [stub](auto* context, auto* request, auto* response, auto done) {
         stub->async()->Reserve(context, request, response, std::move(done));
       },
@@ -191,7 +193,8 @@ void OrchestratorShell::On(const scheduler::CallCancel& effect) {
   if (roles_[effect.instance] == scheduler::Role::kPrefill) {
     std::shared_ptr<v1::PrefillWorker::Stub> stub =
         v1::PrefillWorker::NewStub(channels_.Get(effect.endpoint));
-    CallUnary<v1::CancelResponse>(&calls_, request, effect.timeout_us,
+    CallUnary<v1::CancelResponse>(
+        &calls_, request, effect.timeout_us,
         [stub](auto* c, auto* q, auto* r, auto done) {
           stub->async()->Cancel(c, q, r, std::move(done));
         },
@@ -199,7 +202,8 @@ void OrchestratorShell::On(const scheduler::CallCancel& effect) {
   } else {
     std::shared_ptr<v1::DecodeWorker::Stub> stub =
         v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
-    CallUnary<v1::CancelResponse>(&calls_, request, effect.timeout_us,
+    CallUnary<v1::CancelResponse>(
+        &calls_, request, effect.timeout_us,
         [stub](auto* c, auto* q, auto* r, auto done) {
           stub->async()->Cancel(c, q, r, std::move(done));
         },

@@ -20,20 +20,16 @@ void AddPromptLogprobs(const std::string& serialised, v1::GenerateUpdate* update
 
 }  // namespace
 
-DecodeShell::DecodeShell(const scheduler::DecodeConfig& config, WorkerEngine* engine,
-                         const std::string& orchestrator, size_t inbox)
-    : engine_(engine),
-      membership_(&calls_, channels_.Get(orchestrator)),
-      core_(config),
-      loop_(inbox) {}
+DecodeShell::DecodeShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
+    : engine_(engine), membership_(&calls_, channels_.Get(orchestrator)), loop_(inbox) {}
 
 DecodeShell::~DecodeShell() { Stop(); }
 
-void DecodeShell::Start(std::function<void()> drained) {
+void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<void()> drained) {
+  core_.emplace(config);
   drained_ = std::move(drained);
   runner_ = std::make_unique<EngineRunner>(
-      engine_->engine.get(), nullptr,
-      [this](scheduler::StepDone done) { Post(std::move(done)); });
+      engine_->engine.get(), nullptr, [this](scheduler::StepDone done) { Post(std::move(done)); });
   // The target of puts: where the wire has no remote writes, polling applies them.
   progress_ = std::make_unique<ProgressThread>(
       [this] {
@@ -42,7 +38,7 @@ void DecodeShell::Start(std::function<void()> drained) {
       },
       [this] { engine_->transport->Wake(); });
   loop_.Start(
-      "decode", [this] { return core_.NextDeadline(); }, [this] { Handle(scheduler::Tick{}); });
+      "decode", [this] { return core_->NextDeadline(); }, [this] { Handle(scheduler::Tick{}); });
   Post(scheduler::Tick{});
 }
 
@@ -122,7 +118,7 @@ void DecodeShell::Abort(const scheduler::AbortRequest& request) {
 bool DecodeShell::Inspect(
     const std::function<void(const scheduler::DecodeSnapshot&, const absl::Status&)>& look) {
   return loop_.RunAndWait(
-      [this, &look] { look(core_.Snapshot(MonotonicUs()), core_.CheckInvariants()); });
+      [this, &look] { look(core_->Snapshot(MonotonicUs()), core_->CheckInvariants()); });
 }
 
 void DecodeShell::Post(scheduler::DecodeEvent event) {
@@ -130,7 +126,7 @@ void DecodeShell::Post(scheduler::DecodeEvent event) {
 }
 
 void DecodeShell::Handle(const scheduler::DecodeEvent& event) {
-  for (const scheduler::DecodeEffect& effect : core_.Handle(event, MonotonicUs())) {
+  for (const scheduler::DecodeEffect& effect : core_->Handle(event, MonotonicUs())) {
     std::visit([this](const auto& e) { On(e); }, effect);
   }
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "proto/decode_worker.grpc.pb.h"
@@ -25,12 +26,12 @@ class DecodeShell {
   using TokenStream = StreamWriter<v1::GenerateUpdate>;
 
   // `engine` outlives the shell.
-  DecodeShell(const scheduler::DecodeConfig& config, WorkerEngine* engine,
-              const std::string& orchestrator, size_t inbox);
+  DecodeShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox);
   ~DecodeShell();
 
-  // `drained` is called on the loop when the core has drained.
-  void Start(std::function<void()> drained);
+  // Until then every message is refused: the servers may listen first, so that the config can name
+  // their ports. `drained` is called on the loop when the core has drained.
+  void Start(const scheduler::DecodeConfig& config, std::function<void()> drained);
   void Drain(int64_t grace_us);
   void Stop();
 
@@ -39,8 +40,7 @@ class DecodeShell {
                              Calls<v1::ReserveResponse>::Call call);
   [[nodiscard]] bool Grant(scheduler::GrantRequest request, Calls<v1::GrantResponse>::Call call);
   [[nodiscard]] bool Renew(scheduler::RenewRequest request, Calls<v1::RenewResponse>::Call call);
-  [[nodiscard]] bool Commit(scheduler::CommitRequest request,
-                            Calls<v1::CommitResponse>::Call call);
+  [[nodiscard]] bool Commit(scheduler::CommitRequest request, Calls<v1::CommitResponse>::Call call);
   [[nodiscard]] bool Generate(scheduler::RequestId id, scheduler::Epoch epoch,
                               std::shared_ptr<TokenStream> stream, uint64_t call);
   void GenerateClosed(uint64_t call);
@@ -74,7 +74,7 @@ class DecodeShell {
   std::function<void()> drained_;
   std::atomic<uint64_t> next_call_{1};
   // Only on the loop.
-  scheduler::DecodeCore core_;
+  std::optional<scheduler::DecodeCore> core_;  // from Start on
   std::map<uint64_t, std::shared_ptr<TokenStream>> streams_;
   Calls<v1::ReserveResponse> reserves_;
   Calls<v1::GrantResponse> grants_;

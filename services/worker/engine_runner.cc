@@ -67,10 +67,7 @@ scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
 }  // namespace
 
 EngineRunner::EngineRunner(engine::Engine* engine, LayerDone layer_done, Done done)
-    : engine_(engine),
-      layer_done_(std::move(layer_done)),
-      done_(std::move(done)),
-      thread_([this] {
+    : engine_(engine), layer_done_(std::move(layer_done)), done_(std::move(done)), thread_([this] {
         pthread_setname_np(pthread_self(), "engine");
         Loop();
       }) {}

@@ -17,7 +17,8 @@ namespace skein::services {
 
 class EngineRunner {
  public:
-  // Called on the engine's thread when a layer's KV of the step's sequences is written; must not block. May be empty.
+  // Called on the engine's thread when a layer's KV of the step's sequences is written; must not
+  // block. May be empty.
   using LayerDone = std::function<void(const scheduler::RunStep& step, int layer)>;
   // Called on the engine's thread at the end of each step.
   using Done = std::function<void(scheduler::StepDone)>;

@@ -35,15 +35,13 @@ std::vector<int32_t> Plain(const std::vector<scheduler::BlockId>& blocks, size_t
 
 }  // namespace
 
-PrefillShell::PrefillShell(const scheduler::PrefillConfig& config, WorkerEngine* engine,
-                           const std::string& orchestrator, size_t inbox)
+PrefillShell::PrefillShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
     : engine_(engine),
       block_tokens_(engine->engine->Spec().kv.block_tokens),
       orchestrator_(channels_.Get(orchestrator)),
       membership_(&calls_, orchestrator_),
       sender_(engine->transport.get(), engine->engine->Spec().kv, engine->regions, kPutTimeout,
               Ends()),
-      core_(config),
       loop_(inbox) {}
 
 PrefillShell::~PrefillShell() { Stop(); }
@@ -65,7 +63,8 @@ engine::HandoffEnds PrefillShell::Ends() {
               }};
 }
 
-void PrefillShell::Start(std::function<void()> drained) {
+void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<void()> drained) {
+  core_.emplace(config);
   drained_ = std::move(drained);
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(),
@@ -74,7 +73,7 @@ void PrefillShell::Start(std::function<void()> drained) {
   progress_ = std::make_unique<ProgressThread>([this] { sender_.Pump(kPumpWait); },
                                                [this] { engine_->transport->Wake(); });
   loop_.Start(
-      "prefill", [this] { return core_.NextDeadline(); }, [this] { Handle(scheduler::Tick{}); });
+      "prefill", [this] { return core_->NextDeadline(); }, [this] { Handle(scheduler::Tick{}); });
   Post(scheduler::Tick{});
 }
 
@@ -105,7 +104,7 @@ void PrefillShell::Cancel(const scheduler::CancelRequest& request) {
 bool PrefillShell::Inspect(
     const std::function<void(const scheduler::PrefillSnapshot&, const absl::Status&)>& look) {
   return loop_.RunAndWait(
-      [this, &look] { look(core_.Snapshot(MonotonicUs()), core_.CheckInvariants()); });
+      [this, &look] { look(core_->Snapshot(MonotonicUs()), core_->CheckInvariants()); });
 }
 
 void PrefillShell::Post(scheduler::PrefillEvent event) {
@@ -113,7 +112,7 @@ void PrefillShell::Post(scheduler::PrefillEvent event) {
 }
 
 void PrefillShell::Handle(const scheduler::PrefillEvent& event) {
-  for (const scheduler::PrefillEffect& effect : core_.Handle(event, MonotonicUs())) {
+  for (const scheduler::PrefillEffect& effect : core_->Handle(event, MonotonicUs())) {
     std::visit([this](const auto& e) { On(e); }, effect);
   }
 }
@@ -124,7 +123,8 @@ void PrefillShell::On(const scheduler::AnswerAssign& effect) {
 
 void PrefillShell::On(const scheduler::CallBeginPrefill& effect) {
   std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(orchestrator_);
-  CallUnary<v1::BeginPrefillResponse>(&calls_, ToProto(effect.request), effect.timeout_us,
+  CallUnary<v1::BeginPrefillResponse>(
+      &calls_, ToProto(effect.request), effect.timeout_us,
       [stub](auto* c, auto* q, auto* r, auto f) {
         stub->async()->BeginPrefill(c, q, r, std::move(f));
       },
@@ -145,7 +145,8 @@ void PrefillShell::On(const scheduler::CallBeginPrefill& effect) {
 void PrefillShell::On(const scheduler::CallGrant& effect) {
   std::shared_ptr<v1::DecodeWorker::Stub> stub =
       v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::GrantResponse>(&calls_, ToProto(effect.request), effect.timeout_us,
+  CallUnary<v1::GrantResponse>(
+      &calls_, ToProto(effect.request), effect.timeout_us,
       [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Grant(c, q, r, std::move(f)); },
       [this, id = effect.request.id, epoch = effect.request.epoch](
           absl::Status status, const v1::GrantResponse& response) {
@@ -165,7 +166,8 @@ void PrefillShell::On(const scheduler::CallGrant& effect) {
 void PrefillShell::On(const scheduler::CallRenew& effect) {
   std::shared_ptr<v1::DecodeWorker::Stub> stub =
       v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::RenewResponse>(&calls_, ToProto(effect.request), effect.timeout_us,
+  CallUnary<v1::RenewResponse>(
+      &calls_, ToProto(effect.request), effect.timeout_us,
       [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Renew(c, q, r, std::move(f)); },
       [this, id = effect.request.id, epoch = effect.request.epoch](
           absl::Status status, const v1::RenewResponse& response) {
@@ -177,7 +179,8 @@ void PrefillShell::On(const scheduler::CallRenew& effect) {
 void PrefillShell::On(const scheduler::CallCommit& effect) {
   std::shared_ptr<v1::DecodeWorker::Stub> stub =
       v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::CommitResponse>(&calls_, ToProto(effect.request), effect.timeout_us,
+  CallUnary<v1::CommitResponse>(
+      &calls_, ToProto(effect.request), effect.timeout_us,
       [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Commit(c, q, r, std::move(f)); },
       [this, id = effect.request.id, epoch = effect.request.epoch](absl::Status status,
                                                                    const v1::CommitResponse&) {
@@ -188,7 +191,8 @@ void PrefillShell::On(const scheduler::CallCommit& effect) {
 void PrefillShell::On(const scheduler::CallAbort& effect) {
   std::shared_ptr<v1::DecodeWorker::Stub> stub =
       v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::AbortResponse>(&calls_, ToProto(effect.request), effect.timeout_us,
+  CallUnary<v1::AbortResponse>(
+      &calls_, ToProto(effect.request), effect.timeout_us,
       [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Abort(c, q, r, std::move(f)); },
       [](absl::Status, const v1::AbortResponse&) {});
 }

@@ -1,8 +1,10 @@
-// The shell of PrefillCore: loop, engine thread, handoff sender, calls to orchestrator and decode instances.
+// The shell of PrefillCore: loop, engine thread, handoff sender, calls to orchestrator and decode
+// instances.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -22,18 +24,17 @@ namespace skein::services {
 class PrefillShell {
  public:
   // `engine` outlives the shell.
-  PrefillShell(const scheduler::PrefillConfig& config, WorkerEngine* engine,
-               const std::string& orchestrator, size_t inbox);
+  PrefillShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox);
   ~PrefillShell();
 
-  // `drained` is called on the loop when the core has drained.
-  void Start(std::function<void()> drained);
+  // Until then every message is refused: the servers may listen first, so that the config can name
+  // their ports. `drained` is called on the loop when the core has drained.
+  void Start(const scheduler::PrefillConfig& config, std::function<void()> drained);
   void Drain(int64_t grace_us);
   void Stop();
 
   // From gRPC threads. False: the inbox is full.
-  [[nodiscard]] bool Assign(scheduler::AssignRequest request,
-                            Calls<v1::AssignResponse>::Call call);
+  [[nodiscard]] bool Assign(scheduler::AssignRequest request, Calls<v1::AssignResponse>::Call call);
   void Cancel(const scheduler::CancelRequest& request);
 
   // Runs `look` on the loop and waits. Not from the loop.
@@ -58,8 +59,7 @@ class PrefillShell {
   void On(const scheduler::CallReport& effect);
   void On(const scheduler::CallUnregister& effect);
   void On(const scheduler::Drained& effect);
-  void OpenOnce(engine::HandoffKey key, const scheduler::BlockTable& blocks,
-                int64_t prompt_tokens);
+  void OpenOnce(engine::HandoffKey key, const scheduler::BlockTable& blocks, int64_t prompt_tokens);
   void LayerDone(const scheduler::RunStep& step, int layer);
   engine::HandoffEnds Ends();
 
@@ -72,7 +72,7 @@ class PrefillShell {
   std::function<void()> drained_;
   engine::HandoffSender sender_;
   // Only on the loop.
-  scheduler::PrefillCore core_;
+  std::optional<scheduler::PrefillCore> core_;  // from Start on
   Calls<v1::AssignResponse> assigns_;
   uint64_t next_call_ = 1;
   std::set<engine::HandoffKey> opened_;

@@ -1,6 +1,7 @@
 #include "services/worker/worker_engine.h"
 
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,15 @@ absl::StatusOr<std::optional<engine::DType>> KvDType(const std::string& name) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("kv_dtype: '", name, "' is not auto, f32, bf16 or f16"));
+}
+
+absl::StatusOr<engine::CpuIsa> IsaOf(const std::string& name) {
+  for (engine::CpuIsa isa : {engine::CpuIsa::kAuto, engine::CpuIsa::kAvx512Bf16,
+                             engine::CpuIsa::kAvx2, engine::CpuIsa::kPortable}) {
+    if (engine::NameOf(isa) == name) return isa;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("isa: '", name, "' is not auto, avx512bf16, avx2 or portable"));
 }
 
 }  // namespace
@@ -46,9 +56,12 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options) {
   auto device =
       std::make_unique<engine::RegisteredDevice>(out.transport.get(), engine::MakeCpuDevice());
   const engine::RegisteredDevice* memory = device.get();
-  auto ops = std::make_unique<engine::ReferenceOps>();
-  auto made = engine::MakeModelEngine(options.model, std::move(ops), std::move(device),
-                                      engine_options);
+  const auto isa = IsaOf(options.isa);
+  if (!isa.ok()) return isa.status();
+  auto ops = engine::MakeCpuOps({.threads = static_cast<int>(options.threads), .isa = *isa});
+  if (!ops.ok()) return ops.status();
+  auto made =
+      engine::MakeModelEngine(options.model, *std::move(ops), std::move(device), engine_options);
   if (!made.ok()) return made.status();
   out.engine = *std::move(made);
   for (const engine::KvRegion& region : out.engine->KvRegions()) {

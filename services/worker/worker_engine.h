@@ -1,4 +1,5 @@
-// The engine of a worker with what belongs to it: a transport, and KV blocks that the transport's peers can reach.
+// The engine of a worker with what belongs to it: a transport, and KV blocks that the transport's
+// peers can reach.
 #pragma once
 
 #include <memory>
@@ -21,7 +22,8 @@ struct WorkerEngine {
   std::string description;                // of the regions, for grants
 };
 
-// Loads the model. INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED name the flag or field and the value.
+// Loads the model. INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED name the flag or field and the
+// value.
 absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options);
 
 scheduler::KvShape ShapeOf(const engine::EngineSpec& spec);

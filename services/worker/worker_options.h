@@ -39,9 +39,10 @@ struct WorkerOptions {
     flags->String(&served_name, "served_name", "name that clients use; default: the folder's");
     flags->String(&orchestrator, "orchestrator", "host:port of the orchestrator");
     flags->String(&device, "device", "cpu");
-    flags->String(&isa, "isa", "CPU kernels: auto, avx512bf16, avx512, avx2 or portable");
+    flags->String(&isa, "isa", "CPU kernels: auto, avx512bf16, avx2 or portable");
     flags->String(&host, "host", "address to listen on");
-    flags->String(&advertise, "advertise", "address that others reach this worker at; default: host");
+    flags->String(&advertise, "advertise",
+                  "address that others reach this worker at; default: host");
     flags->Int(&port, "port", "gRPC port; 0 takes a free one", 0, 65535);
     flags->String(&port_file, "port_file", "file to write the bound gRPC port to");
     flags->Int(&admin_port, "admin_port", "HTTP port of metrics and probes; 0 takes a free one", 0,

@@ -1,0 +1,79 @@
+#include <utility>
+
+#include "services/base/log.h"
+#include "services/worker/decode_service.h"
+#include "services/worker/worker_common.h"
+#include "services/worker/worker_process.h"
+
+namespace skein::services {
+namespace {
+
+scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngine& engine,
+                                 const WorkerServers& servers) {
+  const engine::EngineSpec& spec = engine.engine->Spec();
+  scheduler::DecodeConfig config;
+  config.membership.identity = IdentityOf(options, scheduler::Role::kDecode, spec, servers);
+  config.batch = BatchLimitsOf(options);
+  config.memory = engine.description;
+  config.max_requests = options.max_requests;
+  config.max_sequence_tokens = spec.max_positions;
+  config.lease_us = static_cast<int64_t>(options.lease_s * 1e6);
+  config.grace_us = static_cast<int64_t>(options.grace_s * 1e6);
+  return config;
+}
+
+void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
+  shell->Inspect([&](const scheduler::DecodeSnapshot& snapshot, const absl::Status& invariants) {
+    RefreshLoad(snapshot.load, model, metrics);
+    const Metrics::Labels labels = {{"model_name", model}};
+    Metrics::RaiseTo(
+        &metrics->Counter("vllm:generation_tokens_total", "Tokens drawn here.", labels),
+        static_cast<double>(snapshot.output_tokens));
+    Metrics::RaiseTo(&metrics->Counter("skein_engine_steps_total", "Steps run.", labels),
+                     static_cast<double>(snapshot.steps));
+    metrics->Gauge("skein_invariants_ok", "1 while every invariant of the core holds.")
+        .Set(invariants.ok() ? 1 : 0);
+  });
+}
+
+}  // namespace
+
+absl::Status RunDecodeWorker(const WorkerOptions& options) {
+  absl::StatusOr<WorkerEngine> engine = MakeWorkerEngine(options);
+  if (!engine.ok()) return engine.status();
+  const std::string model = ServedName(options);
+  LogEngine(engine->engine->Spec(), model);
+  DecodeShell shell(&*engine, options.orchestrator, static_cast<size_t>(options.inbox));
+  DecodeService service(&shell);
+  Metrics metrics;
+  const http::Routes routes = WorkerRoutes(
+      {.role = "decode",
+       .model = model,
+       .ready =
+           [&shell] {
+             absl::Status status = absl::UnavailableError("starting or stopping");
+             shell.Inspect([&](const scheduler::DecodeSnapshot& snapshot, const absl::Status&) {
+               status = ReadyOf(snapshot);
+             });
+             return status;
+           },
+       .invariants =
+           [&shell] {
+             absl::Status status = absl::UnavailableError("starting or stopping");
+             shell.Inspect([&](const scheduler::DecodeSnapshot&, const absl::Status& invariants) {
+               status = invariants;
+             });
+             return status;
+           },
+       .refresh = [&shell, model](Metrics* m) { Refresh(&shell, model, m); }},
+      &metrics);
+  absl::StatusOr<WorkerServers> servers = ListenAsWorker(options, &service, &routes);
+  if (!servers.ok()) return servers.status();
+  Latch drained;
+  shell.Start(ConfigOf(options, *engine, *servers), [&drained] { drained.Set(); });
+  return ServeUntilDrained(
+      options, &drained, [&shell](int64_t grace_us) { shell.Drain(grace_us); },
+      [&shell] { shell.Stop(); }, &*servers);
+}
+
+}  // namespace skein::services

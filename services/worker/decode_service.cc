@@ -1,0 +1,67 @@
+#include "services/worker/decode_service.h"
+
+#include <utility>
+
+#include "services/codec/unary.h"
+
+namespace skein::services {
+
+grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* context,
+                                                 const v1::ReserveRequest* request,
+                                                 v1::ReserveResponse* response) {
+  return Unary(context, *request, response, [this](auto decoded, auto call) {
+    return shell_->Reserve(std::move(decoded), call);
+  });
+}
+
+grpc::ServerUnaryReactor* DecodeService::Cancel(grpc::CallbackServerContext* context,
+                                                const v1::CancelRequest* request,
+                                                v1::CancelResponse*) {
+  return Notice(context, *request, [this](const auto& decoded) { shell_->Cancel(decoded); });
+}
+
+grpc::ServerUnaryReactor* DecodeService::Grant(grpc::CallbackServerContext* context,
+                                               const v1::GrantRequest* request,
+                                               v1::GrantResponse* response) {
+  return Unary(context, *request, response,
+               [this](auto decoded, auto call) { return shell_->Grant(std::move(decoded), call); });
+}
+
+grpc::ServerUnaryReactor* DecodeService::Renew(grpc::CallbackServerContext* context,
+                                               const v1::RenewRequest* request,
+                                               v1::RenewResponse* response) {
+  return Unary(context, *request, response,
+               [this](auto decoded, auto call) { return shell_->Renew(std::move(decoded), call); });
+}
+
+grpc::ServerUnaryReactor* DecodeService::Commit(grpc::CallbackServerContext* context,
+                                                const v1::CommitRequest* request,
+                                                v1::CommitResponse* response) {
+  return Unary(context, *request, response, [this](auto decoded, auto call) {
+    return shell_->Commit(std::move(decoded), call);
+  });
+}
+
+grpc::ServerUnaryReactor* DecodeService::Abort(grpc::CallbackServerContext* context,
+                                               const v1::AbortRequest* request,
+                                               v1::AbortResponse*) {
+  return Notice(context, *request, [this](const auto& decoded) { shell_->Abort(decoded); });
+}
+
+grpc::ServerWriteReactor<v1::GenerateUpdate>* DecodeService::Generate(
+    grpc::CallbackServerContext*, const v1::GenerateRequest* request) {
+  const uint64_t call = shell_->NextCall();
+  auto stream =
+      DecodeShell::TokenStream::Make([shell = shell_, call] { shell->GenerateClosed(call); });
+  const absl::StatusOr<scheduler::RequestId> id = FromProto(request->id());
+  if (!id.ok()) {
+    stream->Close(ToGrpc(id.status()));
+  } else if (request->epoch() == 0) {
+    stream->Close({grpc::StatusCode::INVALID_ARGUMENT, "epoch: is 0"});
+  } else if (!shell_->Generate(*id, {request->epoch()}, stream, call)) {
+    stream->Close({grpc::StatusCode::RESOURCE_EXHAUSTED, "the inbox is full"});
+  }
+  return stream.get();
+}
+
+}  // namespace skein::services

@@ -1,0 +1,39 @@
+// The gRPC face of a decode-worker.
+#pragma once
+
+#include "proto/decode_worker.grpc.pb.h"
+#include "services/worker/decode_shell.h"
+
+namespace skein::services {
+
+class DecodeService final : public v1::DecodeWorker::CallbackService {
+ public:
+  // `shell` outlives the service.
+  explicit DecodeService(DecodeShell* shell) : shell_(shell) {}
+
+  grpc::ServerUnaryReactor* Reserve(grpc::CallbackServerContext* context,
+                                    const v1::ReserveRequest* request,
+                                    v1::ReserveResponse* response) override;
+  grpc::ServerUnaryReactor* Cancel(grpc::CallbackServerContext* context,
+                                   const v1::CancelRequest* request,
+                                   v1::CancelResponse* response) override;
+  grpc::ServerUnaryReactor* Grant(grpc::CallbackServerContext* context,
+                                  const v1::GrantRequest* request,
+                                  v1::GrantResponse* response) override;
+  grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context,
+                                  const v1::RenewRequest* request,
+                                  v1::RenewResponse* response) override;
+  grpc::ServerUnaryReactor* Commit(grpc::CallbackServerContext* context,
+                                   const v1::CommitRequest* request,
+                                   v1::CommitResponse* response) override;
+  grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
+                                  const v1::AbortRequest* request,
+                                  v1::AbortResponse* response) override;
+  grpc::ServerWriteReactor<v1::GenerateUpdate>* Generate(
+      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+
+ private:
+  DecodeShell* const shell_;
+};
+
+}  // namespace skein::services

@@ -1,0 +1,25 @@
+// The gRPC face of a prefill-worker.
+#pragma once
+
+#include "proto/prefill_worker.grpc.pb.h"
+#include "services/worker/prefill_shell.h"
+
+namespace skein::services {
+
+class PrefillService final : public v1::PrefillWorker::CallbackService {
+ public:
+  // `shell` outlives the service.
+  explicit PrefillService(PrefillShell* shell) : shell_(shell) {}
+
+  grpc::ServerUnaryReactor* Assign(grpc::CallbackServerContext* context,
+                                   const v1::AssignRequest* request,
+                                   v1::AssignResponse* response) override;
+  grpc::ServerUnaryReactor* Cancel(grpc::CallbackServerContext* context,
+                                   const v1::CancelRequest* request,
+                                   v1::CancelResponse* response) override;
+
+ private:
+  PrefillShell* const shell_;
+};
+
+}  // namespace skein::services

@@ -1,0 +1,174 @@
+#include "services/worker/worker_common.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/orchestrator.pb.h"
+#include "services/base/log.h"
+#include "services/base/process.h"
+#include "services/base/signals.h"
+#include "services/base/version.h"
+#include "services/http/admin.h"
+#include "services/http/error.h"
+
+namespace skein::services {
+namespace {
+
+std::string AdvertisedHost(const WorkerOptions& options) {
+  return options.advertise.empty() ? options.host : options.advertise;
+}
+
+std::string Details(const WorkerOptions& options, int admin_port) {
+  v1::RegisterRequest details;
+  details.set_admin_endpoint(absl::StrCat(AdvertisedHost(options), ":", admin_port));
+  details.set_device(options.device);
+  details.set_version(kVersion);
+  char host[256] = {};
+  if (gethostname(host, sizeof host - 1) == 0) details.set_host(host);
+  details.set_pid(getpid());
+  return details.SerializeAsString();
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerServers> ListenAsWorker(const WorkerOptions& options, grpc::Service* service,
+                                             const http::Routes* routes) {
+  WorkerServers out;
+  auto rpc = ServeRpc(absl::StrCat(options.host, ":", options.port), {service});
+  if (!rpc.ok()) return rpc.status();
+  out.rpc = *std::move(rpc);
+  auto admin = http::Server::Start(
+      {.host = options.host, .port = static_cast<uint16_t>(options.admin_port), .threads = 1},
+      [routes](http::Request request, std::shared_ptr<http::Responder> responder) {
+        routes->Serve(std::move(request), std::move(responder));
+      });
+  if (!admin.ok()) return admin.status();
+  out.admin = *std::move(admin);
+  for (const absl::Status& status : {WritePortFile(options.port_file, out.rpc.port),
+                                     WritePortFile(options.admin_port_file, out.admin->port())}) {
+    if (!status.ok()) return status;
+  }
+  LogInfo("listening",
+          {{"grpc_port", out.rpc.port}, {"admin_port", static_cast<int>(out.admin->port())}});
+  return out;
+}
+
+scheduler::WorkerIdentity IdentityOf(const WorkerOptions& options, scheduler::Role role,
+                                     const engine::EngineSpec& spec, const WorkerServers& servers) {
+  scheduler::WorkerIdentity identity;
+  identity.role = role;
+  identity.model = ServedName(options);
+  identity.endpoint = absl::StrCat(AdvertisedHost(options), ":", servers.rpc.port);
+  identity.incarnation = {RandomIncarnation()};
+  identity.shape = ShapeOf(spec);
+  identity.total_blocks = spec.kv.num_blocks;
+  identity.max_positions = spec.max_positions;
+  identity.details = Details(options, servers.admin->port());
+  return identity;
+}
+
+scheduler::BatchLimits BatchLimitsOf(const WorkerOptions& options) {
+  scheduler::BatchLimits limits;
+  limits.max_batch_tokens = options.max_batch_tokens;
+  limits.max_batch_sequences = options.max_batch_sequences;
+  limits.max_chunk_tokens = std::min(options.max_chunk_tokens, options.max_batch_tokens);
+  limits.min_chunk_tokens = std::min<int64_t>(limits.min_chunk_tokens, limits.max_chunk_tokens);
+  return limits;
+}
+
+http::Routes WorkerRoutes(const WorkerPages& pages, Metrics* metrics) {
+  http::Routes routes;
+  http::AddAdminPages({.service = pages.role + "-worker",
+                       .version = kVersion,
+                       .ready = pages.ready,
+                       .metrics =
+                           [refresh = pages.refresh, metrics] {
+                             refresh(metrics);
+                             return metrics->Render();
+                           }},
+                      &routes);
+  http::AddJsonPage(
+      "/debug/invariants",
+      [invariants = pages.invariants]() -> std::string {
+        const absl::Status status = invariants();
+        if (status.ok()) return R"({"ok":true})";
+        return absl::StrCat(R"({"ok":false,"violated":)",
+                            http::JsonString(std::string(status.message())), "}");
+      },
+      &routes);
+  return routes;
+}
+
+void RefreshLoad(const scheduler::WorkerLoad& load, const std::string& model, Metrics* metrics) {
+  const Metrics::Labels labels = {{"model_name", model}};
+  const auto set = [&](const char* name, const char* help, double value) {
+    metrics->Gauge(name, help, labels).Set(value);
+  };
+  set("vllm:num_requests_running", "Requests in the batch.",
+      static_cast<double>(load.running_requests));
+  set("vllm:num_requests_waiting", "Requests waiting for the batch.",
+      static_cast<double>(load.queued_requests));
+  set("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.",
+      load.total_blocks == 0 ? 0
+                             : static_cast<double>(load.held_blocks + load.cached_blocks) /
+                                   static_cast<double>(load.total_blocks));
+  const auto blocks = [&](const char* state, int64_t count) {
+    metrics
+        ->Gauge("skein_kv_blocks", "KV blocks, by state.",
+                {{"model_name", model}, {"state", state}})
+        .Set(static_cast<double>(count));
+  };
+  blocks("free", load.free_blocks);
+  blocks("held", load.held_blocks);
+  blocks("cached", load.cached_blocks);
+  blocks("total", load.total_blocks);
+  set("skein_engine_tokens_per_second", "Tokens that recent steps computed a second.",
+      load.tokens_per_second);
+}
+
+absl::Status ServeUntilDrained(const WorkerOptions& options, Latch* drained,
+                               const std::function<void(int64_t)>& drain,
+                               const std::function<void()>& stop, WorkerServers* servers) {
+  AwaitStopSignal();
+  LogInfo("draining", {{"grace_s", options.drain_grace_s}});
+  drain(static_cast<int64_t>(options.drain_grace_s * 1e6));
+  // The core ends what is left when the grace is over; a little more for leases and the last words.
+  const bool in_time =
+      drained->WaitFor(options.drain_grace_s + options.lease_s + options.grace_s + 2);
+  if (!in_time) LogWarning("not drained in time");
+  stop();
+  servers->rpc.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  servers->admin->Stop(std::chrono::milliseconds(200));
+  return absl::OkStatus();
+}
+
+void LogEngine(const engine::EngineSpec& spec, const std::string& model) {
+  LogInfo("engine", {{"model", model},
+                     {"model_hash", spec.model_hash},
+                     {"device", spec.device},
+                     {"parameters", spec.num_parameters},
+                     {"max_positions", spec.max_positions},
+                     {"kv_dtype", engine::NameOf(spec.kv.dtype)},
+                     {"kv_blocks", spec.kv.num_blocks},
+                     {"block_tokens", spec.kv.block_tokens},
+                     {"kv_bytes_per_token", spec.kv.BytesPerToken()}});
+}
+
+void Latch::Set() {
+  {
+    std::lock_guard lock(mu_);
+    set_ = true;
+  }
+  changed_.notify_all();
+}
+
+bool Latch::WaitFor(double seconds) {
+  std::unique_lock lock(mu_);
+  return changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return set_; });
+}
+
+}  // namespace skein::services

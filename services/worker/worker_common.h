@@ -1,0 +1,79 @@
+// What the two worker processes share. Internal to services/worker.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "scheduler/batch/batch_scheduler.h"
+#include "scheduler/worker/membership_events.h"
+#include "services/base/metrics.h"
+#include "services/base/rpc.h"
+#include "services/http/server.h"
+#include "services/worker/worker_engine.h"
+#include "services/worker/worker_options.h"
+
+namespace skein::services {
+
+// The servers of one worker, listening.
+struct WorkerServers {
+  RpcServer rpc;
+  std::unique_ptr<http::Server> admin;
+};
+
+// Listens and writes the port files. `service` and `routes` outlive the servers.
+absl::StatusOr<WorkerServers> ListenAsWorker(const WorkerOptions& options, grpc::Service* service,
+                                             const http::Routes* routes);
+
+// Who this worker is, from options, engine and the bound ports.
+scheduler::WorkerIdentity IdentityOf(const WorkerOptions& options, scheduler::Role role,
+                                     const engine::EngineSpec& spec, const WorkerServers& servers);
+
+scheduler::BatchLimits BatchLimitsOf(const WorkerOptions& options);
+
+// What an admin page asks of a running worker.
+struct WorkerPages {
+  std::string role;
+  std::string model;
+  std::function<absl::Status()> ready;
+  std::function<absl::Status()> invariants;
+  std::function<void(Metrics*)> refresh;
+};
+http::Routes WorkerRoutes(const WorkerPages& pages, Metrics* metrics);
+
+// vLLM's gauges and our own, from a worker's load.
+void RefreshLoad(const scheduler::WorkerLoad& load, const std::string& model, Metrics* metrics);
+
+// Set once; waited for with a bound.
+class Latch {
+ public:
+  void Set();
+  // False: `seconds` passed first.
+  bool WaitFor(double seconds);
+
+ private:
+  std::mutex mu_;
+  std::condition_variable changed_;
+  bool set_ = false;
+};
+
+// Waits for SIGTERM or SIGINT, drains, stops. `drain` starts it, `stop` ends the shell.
+absl::Status ServeUntilDrained(const WorkerOptions& options, Latch* drained,
+                               const std::function<void(int64_t grace_us)>& drain,
+                               const std::function<void()>& stop, WorkerServers* servers);
+
+void LogEngine(const engine::EngineSpec& spec, const std::string& model);
+
+// OK when registered, not draining, engine well. For either core's snapshot.
+template <typename Snapshot>
+absl::Status ReadyOf(const Snapshot& snapshot) {
+  if (!snapshot.engine_ok) return absl::InternalError("the engine has failed");
+  if (snapshot.draining) return absl::UnavailableError("draining");
+  if (!snapshot.registered) return absl::UnavailableError("not registered with the orchestrator");
+  return absl::OkStatus();
+}
+
+}  // namespace skein::services
