@@ -1,0 +1,25 @@
+// skeinctl: the operator's command.
+#include <cstdio>
+#include <string>
+
+#include "services/skeinctl/status.h"
+
+namespace {
+
+constexpr char kUsage[] =
+    "skeinctl: the operator's command\n\n"
+    "  skeinctl status [--orchestrator HOST:PORT] [--format table|json]\n"
+    "      the instances, their load and blocks\n"
+    "  skeinctl COMMAND --help\n"
+    "      the flags of a command\n";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string command = argc > 1 ? argv[1] : "--help";
+  if (command == "status") return skein::services::StatusCommand(argc - 1, argv + 1);
+  const bool asked = command == "--help" || command == "-h" || command == "help";
+  if (!asked) std::fprintf(stderr, "skeinctl: unknown command '%s'\n\n", command.c_str());
+  std::fputs(kUsage, asked ? stdout : stderr);
+  return asked ? 0 : 2;
+}
