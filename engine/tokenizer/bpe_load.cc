@@ -106,16 +106,19 @@ absl::Status BpeModel::IndexVocab(bool byte_level) {
 absl::Status BpeModel::ReadMerges(const TokenizerJson& json, bool byte_level) {
   const size_t count = json.merges.size() / 2;
   merges_ = PairTable(count);
-  const auto find = [&](const std::string& token) {
-    if (!byte_level) return by_bytes_.Find(token);
-    const std::optional<std::string> bytes = ByteLevelBytes(token);
-    return bytes ? by_bytes_.Find(*bytes) : -1;
-  };
   for (size_t rank = 0; rank < count; ++rank) {
-    const std::string left(json.merges[2 * rank]), right(json.merges[2 * rank + 1]);
-    const int32_t left_id = find(left), right_id = find(right), merged_id = find(left + right);
+    std::string left(json.merges[2 * rank]), right(json.merges[2 * rank + 1]);
+    if (byte_level) {
+      std::optional<std::string> left_bytes = ByteLevelBytes(left);
+      std::optional<std::string> right_bytes = ByteLevelBytes(right);
+      if (!left_bytes || !right_bytes) continue;  // no text leads there
+      left = *std::move(left_bytes);
+      right = *std::move(right_bytes);
+    }
+    const int32_t left_id = Find(left), right_id = Find(right), merged_id = Find(left + right);
     if (left_id < 0 || right_id < 0 || merged_id < 0)
-      return absl::InvalidArgumentError("model.merges: " + Quote(left) + " + " + Quote(right) +
+      return absl::InvalidArgumentError("model.merges: " + Quote(json.merges[2 * rank]) + " + " +
+                                        Quote(json.merges[2 * rank + 1]) +
                                         " is not in the vocabulary");
     merges_.Put(left_id, right_id,
                 static_cast<uint64_t>(rank) << 32 | static_cast<uint32_t>(merged_id));

@@ -90,6 +90,8 @@ class Tokenizer {
   friend class StreamDecoder;
   struct Parts;
   explicit Tokenizer(std::unique_ptr<Parts> parts);
+  static absl::StatusOr<std::unique_ptr<Parts>> Assemble(std::string_view tokenizer_json,
+                                                         std::string_view tokenizer_config_json);
 
   std::unique_ptr<const Parts> parts_;
 };

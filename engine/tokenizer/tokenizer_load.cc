@@ -76,7 +76,7 @@ void Tokenizer::Parts::SurroundAsConfigured() {
   }
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(
+absl::StatusOr<std::unique_ptr<Tokenizer::Parts>> Tokenizer::Assemble(
     std::string_view tokenizer_json, std::string_view tokenizer_config_json) try {
   absl::StatusOr<TokenizerJson> parsed = ParseTokenizerJson(tokenizer_json);
   if (!parsed.ok()) return parsed.status();
@@ -108,11 +108,18 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(
   parts->AddTokens(*added);
   parts->ForgetUnknownNames();
   parts->SurroundAsConfigured();
-  return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(parts)));
+  return parts;
 } catch (const std::bad_alloc&) {
   return absl::ResourceExhaustedError("tokenizer.json: out of memory");
 } catch (const std::exception& e) {
   return absl::InvalidArgumentError(std::string("tokenizer.json: ") + e.what());
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(
+    std::string_view tokenizer_json, std::string_view tokenizer_config_json) {
+  auto parts = Assemble(tokenizer_json, tokenizer_config_json);
+  if (!parts.ok()) return parts.status();
+  return std::unique_ptr<Tokenizer>(new Tokenizer(*std::move(parts)));
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir) {
@@ -121,11 +128,13 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& mo
   if (!tokenizer_json.ok()) return tokenizer_json.status();
   const absl::StatusOr<std::string> config_json = ReadFile(dir / "tokenizer_config.json");
   if (!config_json.ok() && !absl::IsNotFound(config_json.status())) return config_json.status();
-  auto tokenizer = FromJson(*tokenizer_json, config_json.ok() ? *config_json : std::string());
-  if (!tokenizer.ok())
-    return absl::Status(tokenizer.status().code(),
-                        model_dir + ": " + std::string(tokenizer.status().message()));
-  return tokenizer;
+  auto parts = Assemble(*tokenizer_json, config_json.ok() ? *config_json : std::string());
+  if (!parts.ok())
+    return absl::Status(parts.status().code(),
+                        model_dir + ": " + std::string(parts.status().message()));
+  absl::StatusOr<std::string> chat_template = ReadFile(dir / "chat_template.jinja");
+  if (chat_template.ok()) (*parts)->config.chat_template = *std::move(chat_template);
+  return std::unique_ptr<Tokenizer>(new Tokenizer(*std::move(parts)));
 }
 
 }  // namespace skein::engine
