@@ -1,4 +1,5 @@
-// The golden continuation of ../shared/models/stories260K, through the whole engine.
+// The golden continuation of ../shared/models/stories260K, and the likelihood of a text, through
+// the whole engine on every Ops.
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -8,7 +9,10 @@
 #include "engine/device/cpu_device.h"
 #include "engine/model/model_engine.h"
 #include "engine/model/testing/sequence_runner.h"
+#include "engine/model/testing/slow_forward.h"
+#include "engine/ops/cpu/cpu_ops.h"
 #include "engine/ops/reference/reference_ops.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
@@ -17,7 +21,7 @@ namespace {
 
 constexpr int32_t kBos = 1;
 
-class StoriesTest : public ::testing::Test {
+class StoriesTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     const char* shared = std::getenv("SKEIN_SHARED");
@@ -28,10 +32,13 @@ class StoriesTest : public ::testing::Test {
     const nlohmann::json golden = nlohmann::json::parse(file);
     ids_ = golden.at("greedy_ids").get<std::vector<int32_t>>();
     logits_ = golden.at("logits_pos0").get<std::vector<double>>();
+    dir_ = dir;
+    std::unique_ptr<Ops> ops = std::make_unique<ReferenceOps>();
+    if (GetParam()) ops = *MakeCpuOps({.threads = 2, .isa = CpuIsa::kAuto});
     ModelEngineOptions options;
     options.num_blocks = 33 * 13;
     absl::StatusOr<std::unique_ptr<Engine>> engine =
-        MakeModelEngine(dir, std::make_unique<ReferenceOps>(), MakeCpuDevice(), options);
+        MakeModelEngine(dir, std::move(ops), MakeCpuDevice(), options);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
   }
@@ -47,40 +54,43 @@ class StoriesTest : public ::testing::Test {
     return {ids_.begin() + static_cast<std::ptrdiff_t>(count) - 1, ids_.end()};
   }
 
+  std::string dir_;
   std::vector<int32_t> ids_;
   std::vector<double> logits_;
   std::unique_ptr<Engine> engine_;
 };
 
-TEST_F(StoriesTest, LogitsOfTheFirstPosition) {
+TEST_P(StoriesTest, LogitsOfTheFirstPosition) {
   const std::vector<float> logits = LogitsAfter(*engine_, {kBos});
   ASSERT_EQ(logits.size(), logits_.size());
   for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], logits_[i], 1e-4) << i;
 }
 
-TEST_F(StoriesTest, GreedyFromOneToken) {
+TEST_P(StoriesTest, GreedyFromOneToken) {
   GreedyRun run{.prompt = Prompt(1), .tokens_wanted = 200};
   RunTogether(*engine_, {&run});
   EXPECT_EQ(run.output, Continuation(1));
 }
 
-TEST_F(StoriesTest, PrefilledWhole) {
-  GreedyRun run{.prompt = Prompt(120), .tokens_wanted = 81};
+TEST_P(StoriesTest, PrefilledWhole) {
+  GreedyRun run{.prompt = Prompt(150), .tokens_wanted = 51};
   RunTogether(*engine_, {&run});
-  EXPECT_EQ(run.output, Continuation(120));
+  EXPECT_EQ(run.output, Continuation(150));
 }
 
-TEST_F(StoriesTest, PrefilledInChunks) {
-  for (const int chunk_tokens : {7, 16, 50}) {
-    GreedyRun run{.prompt = Prompt(120), .tokens_wanted = 81, .chunk_tokens = chunk_tokens};
+TEST_P(StoriesTest, PrefilledInChunks) {
+  const std::vector<int> sizes =
+      GetParam() ? std::vector{1, 7, 16, 50} : std::vector{50};  // the reference is slow
+  for (const int chunk_tokens : sizes) {
+    GreedyRun run{.prompt = Prompt(150), .tokens_wanted = 51, .chunk_tokens = chunk_tokens};
     RunTogether(*engine_, {&run});
-    EXPECT_EQ(run.output, Continuation(120)) << chunk_tokens;
+    EXPECT_EQ(run.output, Continuation(150)) << chunk_tokens;
   }
 }
 
 // Beside the whole story, 31 pieces of it of all lengths and chunk sizes, joining at other steps,
 // so that prefill chunks and decode tokens mix.
-TEST_F(StoriesTest, InABatchOf32) {
+TEST_P(StoriesTest, InABatchOf32) {
   std::vector<GreedyRun> runs = {{.prompt = Prompt(1), .tokens_wanted = 200}};
   for (int i = 1; i < 32; ++i) {
     runs.push_back({.prompt = Prompt(static_cast<size_t>(i) * 3),
@@ -97,6 +107,35 @@ TEST_F(StoriesTest, InABatchOf32) {
     EXPECT_EQ(run.output, expected) << run.prompt.size();
   }
 }
+
+// A story of the kind that the model was trained on, but not one that it wrote.
+constexpr char kText[] =
+    "Once upon a time, there was a little bird named Kiko. Kiko lived in a big tree near a pond. "
+    "One day, Kiko saw a shiny stone under the water. \"I want that stone,\" said Kiko. He asked "
+    "his "
+    "friend, the frog, to help. The frog jumped into the pond and came back with the stone. Kiko "
+    "was "
+    "very happy. \"Thank you!\" he said. They played with the stone until the sun went down, and "
+    "then "
+    "they both went home to sleep.";
+constexpr double kTextNll = 1.2781068483692504;  // nats a token (perplexity 3.590), by SlowForward
+
+TEST_P(StoriesTest, PerplexityOfAText) {
+  const auto tokenizer = Tokenizer::Load(dir_);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const std::vector<int32_t> ids =
+      (*tokenizer)->Encode(kText, {.add_special_tokens = true, .parse_special = false});
+  ASSERT_EQ(ids.size(), size_t{188});
+  if (!GetParam()) {
+    EXPECT_NEAR(SlowNll(SlowForward(dir_, ids), ids), kTextNll, 1e-9);
+  }
+  for (const int chunk_tokens : {0, 1, 33}) {
+    EXPECT_NEAR(MeanNll(*engine_, ids, chunk_tokens), kTextNll, 1e-5 * kTextNll) << chunk_tokens;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StoriesTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "OnCpu" : "OnReference"; });
 
 }  // namespace
 }  // namespace skein::engine

@@ -88,31 +88,70 @@ std::vector<float> LogitsAfter(Engine& engine, const std::vector<int32_t>& promp
   return status.ok() ? results[0].logits : std::vector<float>();
 }
 
-double MeanNll(Engine& engine, const std::vector<int32_t>& ids, int chunk_tokens, bool reversed) {
-  std::vector<int32_t> blocks(engine.Spec().kv.num_blocks);
-  std::iota(blocks.begin(), blocks.end(), 0);
-  if (reversed) std::reverse(blocks.begin(), blocks.end());
-  std::vector<int32_t> next(ids.begin() + 1, ids.end());
-  next.push_back(-1);
-  double sum = 0.0;
-  for (size_t begin = 0; begin < ids.size();) {
-    const size_t left = ids.size() - begin;
-    const size_t count = chunk_tokens > 0 ? std::min<size_t>(chunk_tokens, left) : left;
-    SequenceStep step;
-    step.tokens = std::span(ids).subspan(begin, count);
-    step.position = static_cast<int64_t>(begin);
-    step.block_table = blocks;
-    step.next_tokens = std::span(next).subspan(begin, count);
-    std::vector<SequenceResult> results;
-    const absl::Status status = engine.Step({&step, 1}, nullptr, &results);
-    EXPECT_TRUE(status.ok()) << status;
-    if (!status.ok()) return 0.0;
-    for (const SampledToken& token : results[0].prompt_logprobs) {
-      if (token.token >= 0) sum -= token.logprob;
-    }
-    begin += count;
+namespace {
+
+struct Scoring {
+  NllRun* run;
+  std::vector<int32_t> next;  // next[i] = ids[i + 1], last -1
+  size_t done = 0;
+  std::vector<int32_t> blocks;
+};
+
+SequenceStep NextChunk(Scoring& scoring, const EngineSpec& spec, int32_t* blocks_left) {
+  const size_t left = scoring.next.size() - scoring.done;
+  const auto chunk = static_cast<size_t>(scoring.run->chunk_tokens);
+  const size_t count = chunk > 0 ? std::min(chunk, left) : left;
+  while (scoring.blocks.size() * spec.kv.block_tokens < scoring.done + count) {
+    scoring.blocks.push_back(--*blocks_left);
   }
-  return sum / static_cast<double>(ids.size() - 1);
+  SequenceStep step;
+  step.tokens = std::span(scoring.run->ids).subspan(scoring.done, count);
+  step.position = static_cast<int64_t>(scoring.done);
+  step.block_table = scoring.blocks;
+  step.next_tokens = std::span(scoring.next).subspan(scoring.done, count);
+  scoring.done += count;
+  return step;
+}
+
+}  // namespace
+
+void ScoreTogether(Engine& engine, const std::vector<NllRun*>& runs) {
+  std::vector<Scoring> all;
+  for (NllRun* run : runs) {
+    all.push_back({run, {run->ids.begin() + 1, run->ids.end()}, 0, {}});
+    all.back().next.push_back(-1);
+    run->nll = 0.0;
+  }
+  auto blocks_left = static_cast<int32_t>(engine.Spec().kv.num_blocks);
+  for (int step = 0;; ++step) {
+    std::vector<NllRun*> active;
+    std::vector<SequenceStep> steps;
+    bool left = false;
+    for (Scoring& scoring : all) {
+      if (scoring.done == scoring.next.size()) continue;
+      left = true;
+      if (step < scoring.run->first_step) continue;
+      active.push_back(scoring.run);
+      steps.push_back(NextChunk(scoring, engine.Spec(), &blocks_left));
+    }
+    if (!left) return;
+    if (steps.empty()) continue;
+    std::vector<SequenceResult> results;
+    const absl::Status status = engine.Step(steps, nullptr, &results);
+    ASSERT_TRUE(status.ok()) << status;
+    for (size_t i = 0; i < active.size(); ++i) {
+      for (const SampledToken& token : results[i].prompt_logprobs) {
+        if (token.token < 0) continue;
+        active[i]->nll -= token.logprob / static_cast<double>(active[i]->ids.size() - 1);
+      }
+    }
+  }
+}
+
+double MeanNll(Engine& engine, const std::vector<int32_t>& ids, int chunk_tokens) {
+  NllRun run{.ids = ids, .chunk_tokens = chunk_tokens};
+  ScoreTogether(engine, {&run});
+  return run.nll;
 }
 
 }  // namespace skein::engine

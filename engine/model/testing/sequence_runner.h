@@ -24,9 +24,19 @@ void RunTogether(Engine& engine, const std::vector<GreedyRun*>& runs);
 // Raw logits after the whole prompt.
 std::vector<float> LogitsAfter(Engine& engine, const std::vector<int32_t>& prompt);
 
-// Negative log-likelihood of ids[1 …] given what is before, mean in nats, teacher-forced in chunks
-// (0: whole). Blocks are dealt from the pool's end, downwards, when `reversed`.
-double MeanNll(Engine& engine, const std::vector<int32_t>& ids, int chunk_tokens,
-               bool reversed = false);
+// Teacher-forced scoring of one text.
+struct NllRun {
+  std::vector<int32_t> ids;
+  int chunk_tokens = 0;  // 0: whole
+  int first_step = 0;
+  double nll = 0.0;  // out: mean over ids[1 …] given what is before, nats
+};
+
+// Scores all texts in the same steps, one chunk of each a step. Blocks are dealt from the pool's
+// end downwards, so that tables are neither ascending nor contiguous.
+void ScoreTogether(Engine& engine, const std::vector<NllRun*>& runs);
+
+// Of one text alone.
+double MeanNll(Engine& engine, const std::vector<int32_t>& ids, int chunk_tokens);
 
 }  // namespace skein::engine
