@@ -64,4 +64,55 @@ nothing
 {{ text | trim | tojson }}
 {{ strftime_now('%Y-%m-%d') if strftime_now is defined else date_string }}
 """,
+    # Prints what Llama 3.1's does: a header with dates, the tools before the first question, one call a turn.
+    "llama31_layout": """{%- macro turn(role) -%}
+<|start_header_id|>{{ role }}<|end_header_id|>
+
+{{ caller() -}}
+{%- endmacro -%}
+{%- macro listed(functions) %}{% for f in functions %}{{ f | tojson(indent=4) ~ '\n\n' }}{% endfor %}{% endmacro -%}
+{%- set functions = custom_tools | default(tools) -%}
+{%- set has_functions = functions is defined and functions is not none -%}
+{%- set early = tools_in_user_message | default(true) -%}
+{%- set ns = namespace(system='', rest=messages, python=builtin_tools is defined) -%}
+{%- if messages and messages[0].role == 'system' -%}
+    {%- set ns.system = messages[0].content | trim -%}
+    {%- set ns.rest = messages[1:] -%}
+{%- endif -%}
+{{- bos_token -}}
+{%- call turn('system') -%}
+    {%- if ns.python or has_functions %}Environment: ipython
+{% endif -%}
+    {%- if ns.python %}Tools: {{ (builtin_tools | reject('eq', 'code_interpreter') | join(', ')) ~ '\n\n' }}{% endif -%}
+    {{- ['Cutting Knowledge Date: December 2023', 'Today Date: ' ~ date_string | d('26 Jul 2024')] | join('\n') ~ '\n\n' -}}
+    {%- if has_functions and not early %}{{ listed(functions) }}{% endif -%}
+    {{- ns.system -}}
+{%- endcall -%}
+<|eot_id|>
+{%- if has_functions and early and not ns.rest %}{{ raise_exception('Tools need a first user message.') }}{% endif -%}
+{%- for m in ns.rest -%}
+    {%- set end = '<|eot_id|>' -%}
+    {%- if m.tool_calls is defined -%}
+        {%- if m.tool_calls | count > 1 %}{{ raise_exception('Only one tool call at once.') }}{% endif -%}
+        {%- set f = m.tool_calls | map(attribute='function') | first -%}
+        {%- call turn('assistant') -%}
+            {%- if ns.python and f.name in builtin_tools -%}
+                <|python_tag|>{{ f.name }}.call({% for k, v in f.arguments.items() %}{{ '%s="%s"' % (k, v) }}{{ ', ' * (not loop.last) }}{% endfor %})
+            {%- else -%}
+                {{ '{"name": "' ~ f.name ~ '", "parameters": ' ~ f.arguments | tojson ~ '}' }}
+            {%- endif -%}
+        {%- endcall -%}
+        {%- if ns.python %}{% set end = '<|eom_id|>' %}{% endif -%}
+    {%- elif m.role in ('tool', 'ipython') -%}
+        {%- call turn('ipython') %}{{ m.content | tojson if m.content is iterable else m.content }}{% endcall -%}
+    {%- else -%}
+        {%- call turn(m.role) -%}
+            {{- listed(functions) if loop.first and early and has_functions -}}
+            {{- m.content | trim -}}
+        {%- endcall -%}
+    {%- endif -%}
+    {{- end -}}
+{%- endfor -%}
+{%- if add_generation_prompt %}{% call turn('assistant') %}{% endcall %}{% endif -%}
+""",
 }
