@@ -1,0 +1,153 @@
+#include "engine/emulated/emulated_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+
+namespace skein::engine {
+namespace {
+
+const EmulatedOptions kOptions{.kv = {.num_layers = 2,
+                                      .kv_heads = 2,
+                                      .head_dim = 8,
+                                      .block_tokens = 4,
+                                      .dtype = DType::kBF16,
+                                      .num_blocks = 8},
+                               .vocab_size = 100,
+                               .max_positions = 64};
+
+class EmulatedEngineTest : public ::testing::Test {
+ protected:
+  int32_t Step(std::span<const int32_t> tokens, int64_t position, std::vector<int32_t> blocks,
+               uint64_t index = 0) {
+    const SequenceStep step{.tokens = tokens,
+                            .position = position,
+                            .block_table = blocks,
+                            .layout = {},
+                            .sample = true,
+                            .sampling = &sampling_,
+                            .token_index = index,
+                            .prompt = {},
+                            .output = {},
+                            .next_tokens = {}};
+    std::vector<SequenceResult> results;
+    const absl::Status status = engine_->Step({&step, 1}, nullptr, &results);
+    EXPECT_TRUE(status.ok()) << status;
+    return results[0].sampled.token;
+  }
+
+  std::unique_ptr<EmulatedEngine> engine_ = *EmulatedEngine::Create(kOptions);
+  SamplingParams sampling_;
+  const std::vector<int32_t> prompt_ = {5, 6, 7, 8, 9, 10};
+};
+
+TEST_F(EmulatedEngineTest, DrawsTheContinuationInOneGoOrInChunksFromAnyBlocks) {
+  const std::vector<int32_t> expected = EmulatedContinuation(kOptions, prompt_, 4);
+  EXPECT_EQ(Step(prompt_, 0, {3, 1}), expected[0]);
+  const std::span<const int32_t> prompt = prompt_;
+  Step(prompt.first(3), 0, {0, 7, 5});
+  EXPECT_EQ(Step(prompt.subspan(3), 3, {0, 7, 5}), expected[0]);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Step({&expected[i], 1}, 6 + i, {0, 7, 5}, i + 1), expected[i + 1]);
+  }
+}
+
+TEST_F(EmulatedEngineTest, AnyWrongByteOfAnyBlockChangesTheOutput) {
+  const std::vector<int32_t> expected = EmulatedContinuation(kOptions, prompt_, 2);
+  int changed = 0;
+  int tried = 0;
+  for (size_t layer = 0; layer < 2; ++layer) {
+    for (int64_t byte = 0; byte < kOptions.kv.BlockBytes(); byte += 13) {
+      Step(prompt_, 0, {2, 4});
+      static_cast<uint8_t*>(
+          engine_->KvRegions()[layer].base)[2 * kOptions.kv.BlockBytes() + byte] ^= 1;
+      ++tried;
+      changed += Step({&expected[0], 1}, 6, {2, 4}, 1) != expected[1];
+    }
+  }
+  EXPECT_GE(changed, tried * 9 / 10);  // of 100 token ids one in a hundred may coincide
+}
+
+TEST_F(EmulatedEngineTest, AForeignBlockChangesTheOutput) {
+  const std::vector<int32_t> expected = EmulatedContinuation(kOptions, prompt_, 2);
+  Step(prompt_, 0, {2, 4});
+  EXPECT_NE(Step({&expected[0], 1}, 6, {4, 2}, 1), expected[1]);
+}
+
+TEST_F(EmulatedEngineTest, LayersAreDoneInOrderAndAlreadyWritten) {
+  std::vector<int32_t> blocks = {0, 1};
+  const SequenceStep step{.tokens = prompt_,
+                          .position = 0,
+                          .block_table = blocks,
+                          .layout = {},
+                          .sampling = nullptr,
+                          .prompt = {},
+                          .output = {},
+                          .next_tokens = {}};
+  std::vector<int> layers;
+  std::vector<SequenceResult> results;
+  ASSERT_TRUE(engine_
+                  ->Step(
+                      {&step, 1},
+                      [&](int layer) {
+                        layers.push_back(layer);
+                        uint64_t word = 0;
+                        std::memcpy(&word, engine_->KvRegions()[layer].base, sizeof(word));
+                        EXPECT_NE(word, 0u);
+                      },
+                      &results)
+                  .ok());
+  EXPECT_EQ(layers, (std::vector<int>{0, 1}));
+}
+
+TEST_F(EmulatedEngineTest, SuppressedIdsAreNotDrawnBeforeMinTokens) {
+  const std::vector<int32_t> expected = EmulatedContinuation(kOptions, prompt_, 1);
+  sampling_.min_tokens = 1;
+  sampling_.suppressed_until_min_tokens = {expected[0]};
+  EXPECT_EQ(Step(prompt_, 0, {0, 1}), (expected[0] + 1) % 100);
+}
+
+TEST_F(EmulatedEngineTest, BadInputIsRefusedByNameAndRunsNothing) {
+  const auto refused = [&](SequenceStep step, const char* field) {
+    std::vector<SequenceResult> results;
+    const absl::Status status = engine_->Step({&step, 1}, nullptr, &results);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(std::string(status.message()).find(field), std::string::npos) << status;
+  };
+  std::vector<int32_t> blocks = {0, 1};
+  SequenceStep good{.tokens = prompt_,
+                    .position = 0,
+                    .block_table = blocks,
+                    .layout = {},
+                    .sampling = nullptr,
+                    .prompt = {},
+                    .output = {},
+                    .next_tokens = {}};
+  SequenceStep bad = good;
+  bad.position = 60;
+  refused(bad, "position");
+  bad = good;
+  bad.position = 4;
+  refused(bad, "block_table");
+  bad = good;
+  std::vector<int32_t> foreign = {0, 8};
+  bad.block_table = foreign;
+  refused(bad, "block_table[1] = 8");
+  bad = good;
+  std::vector<int32_t> tokens = {100};
+  bad.tokens = tokens;
+  refused(bad, "tokens[0] = 100");
+  bad = good;
+  bad.sample = true;
+  refused(bad, "sampling");
+}
+
+TEST(EmulatedEngineCreateTest, NamesABadField) {
+  EmulatedOptions options = kOptions;
+  options.kv.head_dim = 3;
+  EXPECT_EQ(EmulatedEngine::Create(options).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace skein::engine
