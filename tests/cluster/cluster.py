@@ -1,0 +1,271 @@
+"""A real Skein cluster for tests: the four binaries as processes on loopback, ports taken free, everything bounded.
+
+    with Cluster(binaries_from_argv(), model=DIR) as cluster:
+        answer = cluster.post("/v1/completions", {...})
+
+Leaving the block stops every process with SIGTERM, router first, and fails if one of them did not end well by itself.
+Only Python's standard library is used.
+"""
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+NAMES = ("router", "orchestrator", "prefill_worker", "decode_worker", "skeinctl")
+START_S = 60
+STOP_S = 40
+
+
+def shared(*parts):
+    """A path of ../shared, or None where that is not."""
+    root = os.environ.get("SKEIN_SHARED", "")
+    path = os.path.join(root, *parts)
+    return path if root and os.path.exists(path) else None
+
+
+def binaries_from_argv(argv=None):
+    """Binaries by name, from the paths that the BUILD file gives as arguments."""
+    found = {}
+    for path in (argv or sys.argv)[1:]:
+        name = os.path.basename(path)
+        if name in NAMES:
+            found[name] = os.path.abspath(path)
+    missing = [n for n in NAMES if n not in found]
+    assert not missing, "no path of %s among the arguments" % missing
+    return found
+
+
+class HttpFailure(Exception):
+    def __init__(self, code, body, headers):
+        super().__init__("HTTP %d: %s" % (code, body[:500]))
+        self.code, self.body, self.headers = code, body, headers
+
+    def error(self):
+        return json.loads(self.body)["error"]
+
+
+class Process:
+    def __init__(self, name, command, folder):
+        self.name = name
+        self.log = os.path.join(folder, name + ".log")
+        self.admin_port_file = os.path.join(folder, name + ".admin")
+        with open(self.log, "ab") as log:
+            self.popen = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def tail(self, lines=15):
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            return "".join(log.readlines()[-lines:])
+
+    def admin(self):
+        return "http://127.0.0.1:%s" % open(self.admin_port_file, encoding="utf-8").read().strip()
+
+    def rss_kib(self):
+        for line in open("/proc/%d/status" % self.popen.pid, encoding="utf-8"):
+            if line.startswith("VmRSS"):
+                return int(line.split()[1])
+        return 0
+
+
+class Cluster:
+    def __init__(self, binaries, model, prefill=2, decode=2, worker_flags=(), prefill_flags=(), decode_flags=(),
+                 router_flags=(), orchestrator_flags=(), name=None):
+        self.binaries, self.model = binaries, os.path.abspath(model)
+        self.name = name or os.path.basename(self.model)
+        self.counts = {"prefill": prefill, "decode": decode}
+        self.flags = {"prefill": [*worker_flags, *prefill_flags], "decode": [*worker_flags, *decode_flags],
+                      "router": list(router_flags), "orchestrator": list(orchestrator_flags)}
+        self.folder = tempfile.mkdtemp(prefix="cluster-", dir=os.environ.get("TEST_TMPDIR"))
+        self.processes = {}
+
+    # ---- life ----
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.kill_all()
+            raise
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is not None:
+            self.dump()
+            self.kill_all()
+        else:
+            self.stop()
+
+    def start(self):
+        port = self.port_file("orchestrator")
+        self.run("orchestrator", "orchestrator", ["--port=0", "--port_file=" + port])
+        self.orchestrator = "127.0.0.1:" + self.await_file(port, "orchestrator")
+        for role in ("prefill", "decode"):
+            for i in range(self.counts[role]):
+                self.start_worker(role, i)
+        self.start_router()
+        self.await_ready()
+
+    def start_worker(self, role, index):
+        self.run("%s-%d" % (role, index), role + "_worker",
+                 ["--orchestrator=" + self.orchestrator, "--model=" + self.model, "--served_name=" + self.name,
+                  "--kv_gib=0.02", *self.flags[role]])
+
+    def start_router(self):
+        port = self.port_file("router")
+        self.run("router", "router", ["--orchestrator=" + self.orchestrator, "--port=0", "--port_file=" + port,
+                                      "--model=%s=%s" % (self.name, self.model)])
+        self.url = "http://127.0.0.1:" + self.await_file(port, "router")
+
+    def run(self, name, binary, arguments):
+        admin = os.path.join(self.folder, name + ".admin")
+        command = [self.binaries[binary], *arguments, *self.flags.get(name, [])]
+        if binary != "router":
+            command.append("--admin_port_file=" + admin)
+        self.processes[name] = Process(name, command, self.folder)
+
+    def port_file(self, name):
+        return os.path.join(self.folder, name + ".port")
+
+    def await_file(self, path, name):
+        self.until(lambda: os.path.exists(path) and os.path.getsize(path) > 0, name + " listens")
+        return open(path, encoding="utf-8").read().strip()
+
+    def until(self, condition, what, seconds=START_S):
+        """Waits for a condition; fails when the time is over or a process of ours has ended."""
+        end = time.monotonic() + seconds
+        while not condition():
+            for process in self.processes.values():
+                assert process.popen.poll() is None, "%s ended with %s:\n%s" % (
+                    process.name, process.popen.returncode, process.tail())
+            assert time.monotonic() < end, "not within %d s: %s" % (seconds, what)
+            time.sleep(0.02)
+
+    def await_ready(self):
+        def ready():
+            try:
+                return self.get("/readyz", raw=True) is not None
+            except (HttpFailure, OSError):
+                return False
+        self.until(ready, "/readyz is 200")
+
+    def stop(self):
+        order = ["router"] + [n for n in self.processes if "-" in n] + ["orchestrator"]
+        bad = []
+        for name in order:
+            process = self.processes.pop(name, None)
+            if process is None:
+                continue
+            process.popen.send_signal(signal.SIGTERM)
+            try:
+                code = process.popen.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.popen.kill()
+                code = "no end within %d s" % STOP_S
+            if code != 0:
+                bad.append("%s: %s\n%s" % (name, code, process.tail()))
+        assert not bad, "\n".join(bad)
+
+    def kill(self, name):
+        process = self.processes.pop(name)
+        process.popen.kill()
+        process.popen.wait()
+
+    def kill_all(self):
+        for name in list(self.processes):
+            self.kill(name)
+
+    def dump(self):
+        for process in self.processes.values():
+            print("--- %s\n%s" % (process.name, process.tail()), file=sys.stderr)
+
+    # ---- requests ----
+
+    def request(self, method, path, body=None, headers=None, base=None, timeout=60):
+        data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
+        request = urllib.request.Request((base or self.url) + path, data,
+                                         {"Content-Type": "application/json", **(headers or {})}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
+                return answer.read().decode()
+        except urllib.error.HTTPError as error:
+            raise HttpFailure(error.code, error.read().decode(errors="replace"), error.headers) from None
+
+    def get(self, path, raw=False, base=None):
+        text = self.request("GET", path, base=base)
+        return text if raw else json.loads(text)
+
+    def post(self, path, body, timeout=60):
+        return json.loads(self.request("POST", path, body, timeout=timeout))
+
+    def stream(self, path, body, timeout=60):
+        """Yields the parsed chunks of a streamed answer; ends after [DONE]. Closing it drops the connection."""
+        connection = http.client.HTTPConnection(self.url[len("http://"):], timeout=timeout)
+        try:
+            connection.request("POST", path, json.dumps(dict(body, stream=True)), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise HttpFailure(answer.status, answer.read().decode(errors="replace"), answer.headers)
+            for line in answer:
+                line = line.strip()
+                if line == b"data: [DONE]":
+                    return
+                if line.startswith(b"data: "):
+                    yield json.loads(line[6:])
+            raise AssertionError("the stream ended without [DONE]")
+        finally:
+            connection.close()
+
+    # ---- what must hold ----
+
+    def workers(self):
+        return [p for n, p in sorted(self.processes.items()) if "-" in n]
+
+    def status(self):
+        out = subprocess.run([self.binaries["skeinctl"], "status", "--orchestrator", self.orchestrator,
+                              "--format=json"], check=True, stdout=subprocess.PIPE, timeout=20).stdout
+        return json.loads(out)
+
+    def metric(self, process, name, labels=""):
+        """The value of one series, 0.0 if it is not there."""
+        for line in self.get("/metrics", raw=True, base=process.admin()).splitlines():
+            if line.startswith(name) and labels in line:
+                return float(line.rsplit(" ", 1)[1])
+        return 0.0
+
+    def held_blocks(self):
+        return sum(self.metric(p, "skein_kv_blocks", 'state="held"') for p in self.workers())
+
+    def assert_idle_and_whole(self, seconds=20):
+        """Every block is free again and every core's invariants hold."""
+        self.until(lambda: self.held_blocks() == 0, "all blocks are free", seconds)
+        for process in self.workers():
+            assert self.get("/debug/invariants", base=process.admin()) == {"ok": True}, process.name
+            counts = {s: self.metric(process, "skein_kv_blocks", 'state="%s"' % s)
+                      for s in ("free", "held", "cached", "total")}
+            assert counts["free"] + counts["held"] + counts["cached"] == counts["total"] > 0, counts
+        orchestrator = self.processes["orchestrator"]
+        assert self.get("/debug/invariants", base=orchestrator.admin()) == {"ok": True}
+
+
+def run_tests(*tests):
+    """Runs test functions, prints how many passed, failed, or were skipped (by returning "skip: why")."""
+    count = {"passed": 0, "failed": 0, "skipped": 0}
+    for test in tests:
+        start = time.monotonic()
+        try:
+            result = test()
+            outcome = "skipped" if isinstance(result, str) and result.startswith("skip") else "passed"
+            why = result if outcome == "skipped" else ""
+        except Exception as error:  # pylint: disable=broad-except
+            import traceback
+            traceback.print_exc()
+            outcome, why = "failed", repr(error)[:200]
+        count[outcome] += 1
+        print("%-8s %s (%.1f s) %s" % (outcome, test.__name__, time.monotonic() - start, why), flush=True)
+    print("CASES %(passed)d passed, %(failed)d failed, %(skipped)d skipped" % count)
+    return 1 if count["failed"] else 0
