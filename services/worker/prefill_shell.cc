@@ -16,6 +16,8 @@ constexpr auto kPumpWait = std::chrono::milliseconds(100);
 // A put that was posted within the lease ends before the decode side's grace (2 s by default) does.
 constexpr auto kPutTimeout = std::chrono::milliseconds(1500);
 
+constexpr int64_t kLogEveryUs = 1'000'000;
+
 engine::HandoffKey KeyOf(scheduler::RequestId id, scheduler::Epoch epoch) {
   return {id.router, id.serial, epoch.value};
 }
@@ -70,11 +72,41 @@ void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<v
       engine_->engine.get(),
       [this](const scheduler::RunStep& step, int layer) { LayerDone(step, layer); },
       [this](scheduler::StepDone done) { Post(std::move(done)); });
-  progress_ = std::make_unique<ProgressThread>([this] { sender_.Pump(kPumpWait); },
-                                               [this] { engine_->transport->Wake(); });
+  progress_ =
+      std::make_unique<ProgressThread>([this] { Pump(); }, [this] { engine_->transport->Wake(); });
   loop_.Start(
       "prefill", [this] { return core_->NextDeadline(); }, [this] { Handle(scheduler::Tick{}); });
   Post(scheduler::Tick{});
+}
+
+void PrefillShell::Pump() {
+  sender_.Pump(kPumpWait);
+  if (const int64_t now = MonotonicUs(); now >= next_log_us_) {
+    next_log_us_ = now + kLogEveryUs;
+    LogNewLanes();
+  }
+}
+
+// A transport that is slower than it should be must be seen, not guessed: say what carries the
+// bytes and how fast.
+void PrefillShell::LogNewLanes() {
+  std::vector<engine::HandoffTotals> totals = sender_.Totals();
+  for (size_t i = 0; i < totals.size(); ++i) {
+    const uint64_t before = i < logged_.size() ? logged_[i].bytes : 0;
+    // Once at the first handoff to a peer, then each time the bytes have grown eightfold.
+    if (totals[i].bytes == 0 || totals[i].bytes < 8 * before) {
+      if (i < logged_.size()) totals[i] = logged_[i];
+      continue;
+    }
+    const double seconds = totals[i].busy_seconds;
+    LogInfo(
+        "handoff transport",
+        {{"peer", static_cast<int64_t>(i)},
+         {"lanes", totals[i].lanes},
+         {"bytes", totals[i].bytes},
+         {"gb_per_s", seconds > 0 ? static_cast<double>(totals[i].bytes) / seconds * 1e-9 : 0}});
+  }
+  logged_ = std::move(totals);
 }
 
 void PrefillShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "engine/handoff/handoff_sender.h"
 #include "proto/prefill_worker.grpc.pb.h"
@@ -62,6 +63,8 @@ class PrefillShell {
   void OpenOnce(engine::HandoffKey key, const scheduler::BlockTable& blocks, int64_t prompt_tokens);
   void LayerDone(const scheduler::RunStep& step, int layer);
   engine::HandoffEnds Ends();
+  void Pump();
+  void LogNewLanes();
 
   WorkerEngine* const engine_;
   const int block_tokens_;
@@ -71,6 +74,9 @@ class PrefillShell {
   MembershipCalls membership_;
   std::function<void()> drained_;
   engine::HandoffSender sender_;
+  // Only on the progress thread: what the log said last of each peer's handoffs.
+  std::vector<engine::HandoffTotals> logged_;
+  int64_t next_log_us_ = 0;
   // Only on the loop.
   std::optional<scheduler::PrefillCore> core_;  // from Start on
   Calls<v1::AssignResponse> assigns_;

@@ -1,0 +1,177 @@
+#include "engine/handoff/handoff_sender.h"
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <random>
+
+#include "engine/transport/loopback_transport.h"
+#include "gtest/gtest.h"
+
+namespace skein::engine {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr KvSpec kSpec = {.num_layers = 3,
+                          .kv_heads = 2,
+                          .head_dim = 4,
+                          .block_tokens = 4,
+                          .dtype = DType::kF32,
+                          .num_blocks = 32};
+
+// One instance's KV pool behind a transport.
+struct Pool {
+  explicit Pool(std::unique_ptr<Transport> t) : transport(std::move(t)) {
+    for (int layer = 0; layer < kSpec.num_layers; ++layer) {
+      const auto region =
+          transport->Register(nullptr, static_cast<size_t>(kSpec.num_blocks * kSpec.BlockBytes()));
+      EXPECT_TRUE(region.ok()) << region.status();
+      regions.push_back(region->id);
+      bases.push_back(region->base);
+    }
+    description = *transport->Describe(regions);
+  }
+  std::byte* Block(int layer, int32_t block) { return bases[layer] + block * kSpec.BlockBytes(); }
+
+  std::unique_ptr<Transport> transport;
+  std::vector<RegionId> regions;
+  std::vector<std::byte*> bases;
+  std::string description;
+};
+
+class HandoffSenderTest : public ::testing::Test {
+ protected:
+  HandoffSenderTest()
+      : network_(MakeLoopbackFabric()),
+        source_(MakeLoopbackTransport(network_)),
+        target_(MakeLoopbackTransport(network_)),
+        sender_(source_.transport.get(), kSpec, source_.regions, milliseconds(500),
+                {.done = [this](HandoffKey, std::vector<int64_t> bytes) { done_ = bytes; },
+                 .failed = [this](HandoffKey, absl::Status status) { failed_ = status; },
+                 .stopped = [this](HandoffKey) { stopped_ = true; }}) {}
+
+  HandoffGrant GrantOf(std::vector<int32_t> blocks) {
+    return {.remote_blocks = std::move(blocks),
+            .memory = target_.description,
+            .post_until = std::chrono::steady_clock::now() + std::chrono::seconds(60)};
+  }
+  bool Ended() const { return done_.has_value() || failed_.has_value() || stopped_; }
+  void PumpUntilEnded() {
+    std::vector<TransferCompletion> none;
+    for (int i = 0; i < 100000 && !Ended(); ++i) {
+      sender_.Pump({});
+      target_.transport->Poll(16, {}, &none);
+    }
+    ASSERT_TRUE(Ended());
+  }
+  void Fill(const std::vector<int32_t>& blocks, int layer, uint64_t seed) {
+    std::mt19937_64 random(seed + static_cast<uint64_t>(layer));
+    for (const int32_t block : blocks) {
+      for (int64_t i = 0; i < kSpec.BlockBytes(); ++i) {
+        source_.Block(layer, block)[i] = static_cast<std::byte>(random());
+      }
+    }
+  }
+
+  std::shared_ptr<LoopbackFabric> network_;
+  Pool source_;
+  Pool target_;
+  std::optional<std::vector<int64_t>> done_;
+  std::optional<absl::Status> failed_;
+  bool stopped_ = false;
+  HandoffSender sender_;
+};
+
+constexpr HandoffKey kKey = {1, 2, 3};
+
+TEST_F(HandoffSenderTest, EveryBlockOfEveryLayerArrivesWhereItWasGranted) {
+  const std::vector<int32_t> local = {4, 9, 2, 30}, remote = {7, 8, 1, 0};
+  sender_.Open(kKey, local, 14);  // 3 full blocks and 2 tokens
+  for (int layer = 0; layer < kSpec.num_layers; ++layer) Fill(local, layer, 1);
+  // Chunks of 6 and 8 tokens; granted between the two.
+  for (int layer = 0; layer < kSpec.num_layers; ++layer) sender_.Written(kKey, layer, 6);
+  sender_.Grant(kKey, GrantOf(remote));
+  sender_.Pump({});
+  EXPECT_FALSE(Ended());
+  for (int layer = 0; layer < kSpec.num_layers; ++layer) sender_.Written(kKey, layer, 14);
+  PumpUntilEnded();
+  ASSERT_TRUE(done_.has_value());
+  EXPECT_EQ(*done_, std::vector<int64_t>(3, 4 * kSpec.BlockBytes()));
+  for (int layer = 0; layer < kSpec.num_layers; ++layer) {
+    for (size_t i = 0; i < local.size(); ++i) {
+      EXPECT_EQ(std::memcmp(source_.Block(layer, local[i]), target_.Block(layer, remote[i]),
+                            static_cast<size_t>(kSpec.BlockBytes())),
+                0);
+    }
+  }
+}
+
+TEST_F(HandoffSenderTest, ABlockIsNotPutBeforeItsLastTokenIsWritten) {
+  sender_.Open(kKey, {0, 1}, 8);
+  sender_.Grant(kKey, GrantOf({5, 6}));
+  Fill({0, 1}, 0, 1);
+  sender_.Written(kKey, 0, 7);  // block 1 lacks a token
+  std::vector<TransferCompletion> none;
+  for (int i = 0; i < 100; ++i) {
+    sender_.Pump({});
+    target_.transport->Poll(16, {}, &none);
+  }
+  EXPECT_EQ(target_.Block(0, 5)[0], source_.Block(0, 0)[0]);
+  EXPECT_EQ(target_.Block(0, 6)[0], std::byte{0});
+}
+
+TEST_F(HandoffSenderTest, StopEndsWithStoppedAndNothingAfter) {
+  sender_.Open(kKey, {0}, 4);
+  sender_.Grant(kKey, GrantOf({5}));
+  sender_.Stop(kKey);
+  PumpUntilEnded();
+  EXPECT_TRUE(stopped_);
+  sender_.Written(kKey, 0, 4);  // late words of the engine are ignored
+  sender_.Pump({});
+  EXPECT_FALSE(done_.has_value());
+}
+
+TEST_F(HandoffSenderTest, APastLeasePostsNothing) {
+  sender_.Open(kKey, {0}, 4);
+  HandoffGrant grant = GrantOf({5});
+  grant.post_until = std::chrono::steady_clock::now() - milliseconds(1);
+  sender_.Grant(kKey, std::move(grant));
+  Fill({0}, 0, 1);
+  sender_.Written(kKey, 0, 4);
+  PumpUntilEnded();
+  ASSERT_TRUE(failed_.has_value());
+  EXPECT_EQ(failed_->code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(target_.Block(0, 5)[0], std::byte{0});
+}
+
+TEST_F(HandoffSenderTest, AGrantThatDoesNotFitIsRefusedByName) {
+  sender_.Open(kKey, {0, 1}, 8);
+  sender_.Grant(kKey, GrantOf({5}));
+  PumpUntilEnded();
+  ASSERT_TRUE(failed_.has_value());
+  EXPECT_EQ(failed_->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(std::string(failed_->message()).find("blocks"), std::string::npos);
+}
+
+TEST_F(HandoffSenderTest, ABlockOutsideTheGrantedMemoryFailsInsteadOfWriting) {
+  sender_.Open(kKey, {0}, 4);
+  sender_.Grant(kKey, GrantOf({static_cast<int32_t>(kSpec.num_blocks)}));
+  sender_.Written(kKey, 0, 4);
+  PumpUntilEnded();
+  ASSERT_TRUE(failed_.has_value());
+  EXPECT_EQ(failed_->code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(HandoffSenderTest, ADeadPeerFailsTheHandoff) {
+  sender_.Open(kKey, {0}, 4);
+  sender_.Grant(kKey, GrantOf({5}));
+  target_.transport.reset();
+  for (int layer = 0; layer < kSpec.num_layers; ++layer) sender_.Written(kKey, layer, 4);
+  for (int i = 0; i < 100 && !Ended(); ++i) sender_.Pump(milliseconds(50));
+  ASSERT_TRUE(failed_.has_value());
+  EXPECT_EQ(failed_->code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace skein::engine
