@@ -47,6 +47,14 @@ std::string_view FindHeader(const std::vector<Header>& headers, std::string_view
   return {};
 }
 
+bool IsMediaType(std::string_view content_type, std::string_view type) {
+  content_type = content_type.substr(0, content_type.find(';'));
+  while (!content_type.empty() && (content_type.back() == ' ' || content_type.back() == '\t')) {
+    content_type.remove_suffix(1);
+  }
+  return SameIgnoringCase(content_type, type);
+}
+
 std::string_view Reason(int status) {
   switch (status) {
     case 100:

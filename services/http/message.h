@@ -16,6 +16,9 @@ struct Header {
 // The value of the first header of that name (ASCII case ignored), or "".
 std::string_view FindHeader(const std::vector<Header>& headers, std::string_view name);
 
+// Whether a Content-Type names `type` (lower case), whatever its parameters.
+bool IsMediaType(std::string_view content_type, std::string_view type);
+
 struct Request {
   std::string method;  // as sent: "GET", "POST", ...
   std::string path;    // percent-decoded, without the query

@@ -1,0 +1,229 @@
+#include "services/router/answer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/base/log.h"
+#include "services/base/status_map.h"
+#include "services/router/api_error_map.h"
+
+namespace skein::services {
+namespace {
+
+v1::SampledToken SampledOf(const std::string& payload) {
+  v1::SampledToken sampled;
+  sampled.ParseFromString(payload);
+  return sampled;
+}
+
+}  // namespace
+
+Answer::Answer(AnswerPlan plan, std::shared_ptr<http::Responder> responder, RouterShell* shell,
+               RouterMetrics* metrics)
+    : plan_(std::move(plan)), responder_(std::move(responder)), shell_(shell), metrics_(metrics) {
+  for (size_t i = 0; i < plan_.specs.size(); ++i) {
+    choices_.push_back({ChoiceText(*plan_.model->tokenizer, plan_.options, static_cast<int>(i),
+                                   !plan_.echo && PromptOf(i).at_text_start)});
+  }
+  open_ = choices_.size();
+}
+
+bool Answer::Launch(std::shared_ptr<Answer> answer) {
+  Loop* loop = &answer->shell_->loop();
+  if (!loop->TryPost([answer] { answer->Start(); })) return false;
+  const auto on_loop = [loop, weak = std::weak_ptr<Answer>(answer)](void (Answer::*call)()) {
+    return [loop, weak, call] {
+      loop->Post([weak, call] {
+        if (const auto self = weak.lock()) (self.get()->*call)();
+      });
+    };
+  };
+  // After the start, so that a client that has gone already cancels what was submitted.
+  answer->responder_->Watch(on_loop(&Answer::OnClientGone), on_loop(&Answer::OnDrained));
+  return true;
+}
+
+void Answer::Start() {
+  for (const PreparedPrompt& prompt : plan_.prompts) {
+    metrics_->Of(plan_.model->name)
+        .prompt_tokens.Increment(static_cast<double>(prompt.tokens.size()));
+  }
+  for (size_t i = 0; i < plan_.specs.size() && !closed_; ++i) {
+    shell_->Submit(plan_.specs[i], plan_.traceparent, shared_from_this());
+  }
+}
+
+size_t Answer::IndexOf(scheduler::RequestId id) const {
+  return static_cast<size_t>(id.serial - plan_.specs.front()->id.serial);
+}
+
+const PreparedPrompt& Answer::PromptOf(size_t index) const {
+  return plan_.prompts[index / static_cast<size_t>(plan_.options.n)];
+}
+
+void Answer::Begin(size_t index, const std::string& prompt_logprobs) {
+  ChoiceState& choice = choices_[index];
+  if (std::exchange(choice.begun, true)) return;
+  if (plan_.echo) {
+    v1::SampledTokens logprobs;
+    logprobs.ParseFromString(prompt_logprobs);
+    choice.text.Echo(PromptOf(index), logprobs);
+  }
+  if (!plan_.options.stream) return;
+  if (plan_.head.kind == openai::Kind::kChat) {
+    Emit(openai::RoleEvent(plan_.head, static_cast<int>(index)));
+  }
+}
+
+void Answer::Measure(ChoiceState* choice) {
+  const int64_t now = MonotonicUs();
+  RouterMetrics::Model& series = metrics_->Of(plan_.model->name);
+  if (choice->last_token_us == 0) {
+    series.ttft_s.Observe(static_cast<double>(now - plan_.arrived_us) * 1e-6);
+  } else {
+    series.inter_token_s.Observe(static_cast<double>(now - choice->last_token_us) * 1e-6);
+  }
+  if (first_token_us_ == 0) first_token_us_ = now;
+  choice->last_token_us = now;
+  series.generation_tokens.Increment();
+}
+
+void Answer::OnToken(const scheduler::DeliverToken& token) {
+  if (closed_) return;
+  const size_t index = IndexOf(token.id);
+  ChoiceState& choice = choices_[index];
+  Measure(&choice);
+  Begin(index, token.prompt_logprobs);
+  choice.text.Push(token.token, SampledOf(token.payload));
+  if (choice.text.stopped()) shell_->StopMatched(token.id);
+  if (plan_.options.stream && choice.text.has_text()) EmitText(index);
+}
+
+void Answer::OnEnd(const scheduler::End& end) {
+  if (closed_) return;
+  const size_t index = IndexOf(end.id);
+  ChoiceState& choice = choices_[index];
+  choice.ended = true;
+  choice.output_tokens = end.output_tokens;
+  --open_;
+  if (!end.status.ok()) return Fail(ErrorFrom(end.status), 0);
+  metrics_->CountEnd(plan_.model->name,
+                     end.reason == scheduler::FinishReason::kLength ? "length" : "stop");
+  Begin(index, end.prompt_logprobs);
+  const auto& eos = plan_.model->eos_ids;
+  choice.text.Finish(end.reason == scheduler::FinishReason::kLength, end.stop_token,
+                     std::count(eos.begin(), eos.end(), end.stop_token) > 0);
+  if (plan_.options.stream) EmitText(index);
+  if (open_ == 0) Complete();
+}
+
+void Answer::OnReject(const scheduler::Reject& reject) {
+  if (closed_) return;
+  choices_[IndexOf(reject.id)].ended = true;
+  --open_;
+  Fail(ErrorFrom(reject.status), reject.retry_after_us);
+}
+
+void Answer::EmitText(size_t index) {
+  openai::Choice piece = choices_[index].text.Take();
+  if (plan_.options.return_token_ids && !choices_[index].prompt_ids_sent) {
+    choices_[index].prompt_ids_sent = true;
+    piece.prompt_token_ids = &PromptOf(index).tokens;
+  }
+  Emit(openai::ChoiceEvent(plan_.head, piece));
+}
+
+void Answer::Emit(std::string event) {
+  if (!std::exchange(headed_, true)) {
+    http::Response head;
+    head.content_type = "text/event-stream; charset=utf-8";
+    head.headers = {{"Cache-Control", "no-cache"}, {"X-Request-Id", plan_.request_id}};
+    responder_->StartStream(std::move(head));
+  }
+  if (responder_->Write(std::move(event)) || paused_) return;
+  paused_ = true;
+  for (const auto& spec : plan_.specs) shell_->SetPaused(spec->id, true);
+}
+
+void Answer::OnDrained() {
+  if (!std::exchange(paused_, false) || closed_) return;
+  for (const auto& spec : plan_.specs) shell_->SetPaused(spec->id, false);
+}
+
+openai::Usage Answer::TotalUsage() const {
+  openai::Usage usage;
+  for (const PreparedPrompt& prompt : plan_.prompts) {
+    usage.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
+  }
+  for (const ChoiceState& choice : choices_) usage.completion_tokens += choice.output_tokens;
+  return usage;
+}
+
+void Answer::Complete() {
+  const openai::Usage usage = TotalUsage();
+  if (plan_.options.stream) {
+    if (plan_.head.include_usage) Emit(openai::UsageEvent(plan_.head, usage));
+    Emit(std::string(openai::kDoneEvent));
+    responder_->Finish();
+    return Close(200, "finished");
+  }
+  std::vector<openai::Choice> choices;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    choices.push_back(choices_[i].text.Take());
+    if (plan_.options.return_token_ids) choices.back().prompt_token_ids = &PromptOf(i).tokens;
+  }
+  http::Response response;
+  response.headers = {{"X-Request-Id", plan_.request_id}};
+  response.body = openai::WholeAnswer(plan_.head, choices, usage);
+  responder_->Send(std::move(response));
+  Close(200, "finished");
+}
+
+void Answer::Fail(const openai::ApiError& error, int64_t retry_after_us) {
+  CancelRest();
+  metrics_->CountEnd(plan_.model->name, "error");
+  if (headed_) {
+    responder_->Write(openai::ErrorEvent(error));
+    responder_->Finish();
+  } else {
+    http::Response response = ToResponse(error, retry_after_us);
+    response.headers.push_back({"X-Request-Id", plan_.request_id});
+    responder_->Send(std::move(response));
+  }
+  LogWarning("request failed", {{"request_id", plan_.request_id}, {"why", error.message}});
+  Close(error.status, "failed");
+}
+
+void Answer::OnClientGone() {
+  if (closed_) return;
+  CancelRest();
+  metrics_->CountEnd(plan_.model->name, "abort");
+  Close(499, "client gone");
+}
+
+void Answer::CancelRest() {
+  closed_ = true;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (!choices_[i].ended) shell_->Cancel(plan_.specs[i]->id);
+  }
+}
+
+void Answer::Close(int status, const char* outcome) {
+  closed_ = true;
+  const int64_t now = MonotonicUs();
+  const openai::Usage usage = TotalUsage();
+  metrics_->CountAnswer(plan_.path, status);
+  metrics_->Of(plan_.model->name).e2e_s.Observe(static_cast<double>(now - plan_.arrived_us) * 1e-6);
+  LogInfo("request", {{"request_id", plan_.request_id},
+                      {"path", plan_.path},
+                      {"model", plan_.model->name},
+                      {"status", status},
+                      {"outcome", outcome},
+                      {"choices", static_cast<int64_t>(choices_.size())},
+                      {"prompt_tokens", usage.prompt_tokens},
+                      {"output_tokens", usage.completion_tokens},
+                      {"ttft_us", first_token_us_ == 0 ? 0 : first_token_us_ - plan_.arrived_us},
+                      {"total_us", now - plan_.arrived_us}});
+}
+
+}  // namespace skein::services

@@ -1,0 +1,88 @@
+// The answer to one generation request: collects the tokens of its choices and writes them to the
+// client, whole or as server-sent events. Lives on the shell's loop.
+//
+// An error before the first event is an HTTP error; later it is an error event, after which the
+// stream ends without [DONE]. One failed choice fails the request and cancels its other choices.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "services/http/responder.h"
+#include "services/openai/request.h"
+#include "services/openai/response.h"
+#include "services/router/choice_text.h"
+#include "services/router/prompt.h"
+#include "services/router/router_metrics.h"
+#include "services/router/router_shell.h"
+
+namespace skein::services {
+
+// All that is known before the first token.
+struct AnswerPlan {
+  const ServedModel* model = nullptr;
+  openai::Head head;
+  openai::GenerationOptions options;
+  bool echo = false;
+  std::vector<PreparedPrompt> prompts;
+  std::vector<std::shared_ptr<scheduler::RequestSpec>> specs;  // n for each prompt; consecutive ids
+  std::string path;                                            // of the HTTP request
+  std::string request_id;                                      // the client's, or one made up
+  std::string traceparent;
+  int64_t arrived_us = 0;
+};
+
+class Answer : public RequestListener, public std::enable_shared_from_this<Answer> {
+ public:
+  // `shell` and `metrics` outlive the answer.
+  Answer(AnswerPlan plan, std::shared_ptr<http::Responder> responder, RouterShell* shell,
+         RouterMetrics* metrics);
+
+  // Watches the client and submits the choices on the loop. Any thread; false: the inbox is full,
+  // and nothing was answered.
+  static bool Launch(std::shared_ptr<Answer> answer);
+
+  void OnToken(const scheduler::DeliverToken& token) override;
+  void OnEnd(const scheduler::End& end) override;
+  void OnReject(const scheduler::Reject& reject) override;
+
+ private:
+  struct ChoiceState {
+    ChoiceText text;
+    bool begun = false;  // its prompt was echoed, its role sent
+    bool ended = false;
+    bool prompt_ids_sent = false;
+    int64_t last_token_us = 0;
+    int64_t output_tokens = 0;
+  };
+
+  void Start();
+  void OnClientGone();
+  void OnDrained();
+  size_t IndexOf(scheduler::RequestId id) const;
+  const PreparedPrompt& PromptOf(size_t index) const;
+  void Begin(size_t index, const std::string& prompt_logprobs);
+  void Measure(ChoiceState* choice);
+  void EmitText(size_t index);
+  void Emit(std::string event);
+  void Complete();
+  void Fail(const openai::ApiError& error, int64_t retry_after_us);
+  void CancelRest();
+  void Close(int status, const char* outcome);
+  openai::Usage TotalUsage() const;
+
+  AnswerPlan plan_;
+  const std::shared_ptr<http::Responder> responder_;
+  RouterShell* const shell_;
+  RouterMetrics* const metrics_;
+  std::vector<ChoiceState> choices_;
+  size_t open_ = 0;      // choices that have not ended
+  bool headed_ = false;  // the stream's HTTP head is out
+  bool closed_ = false;  // nothing more is written
+  bool paused_ = false;
+  int64_t first_token_us_ = 0;
+};
+
+}  // namespace skein::services

@@ -1,0 +1,241 @@
+#include "services/router/api.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/http/error.h"
+#include "services/openai/request.h"
+#include "services/router/api_error_map.h"
+#include "services/router/generation.h"
+#include "services/router/identity.h"
+
+namespace skein::services {
+namespace {
+
+using openai::ApiError;
+using openai::InvalidParam;
+using openai::Kind;
+using openai::MaybeError;
+
+std::chrono::sys_seconds Now() {
+  return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+}
+
+ApiError NoSuchModel(const std::string& name) {
+  return {404, absl::StrCat("The model '", name, "' does not exist."), "model", "model_not_found"};
+}
+
+http::Response JsonResponse(std::string body) {
+  http::Response response;
+  response.body = std::move(body);
+  return response;
+}
+
+}  // namespace
+
+RouterApi::RouterApi(const RouterApiOptions& options, const Models* models, RouterShell* shell,
+                     const ModelWatch* watch, RouterMetrics* metrics)
+    : options_(options), models_(models), shell_(shell), watch_(watch), metrics_(metrics) {
+  for (int i = 0; i < options.threads; ++i) {
+    loops_.push_back(
+        std::make_unique<Loop>(options.queue_max / static_cast<size_t>(options.threads) + 1));
+    loops_.back()->Start(
+        "tokenize", [] { return INT64_MAX; }, [] {});
+  }
+}
+
+RouterApi::~RouterApi() {
+  for (auto& loop : loops_) loop->Stop();
+}
+
+void RouterApi::AddRoutes(http::Routes* routes) {
+  AddPost("/v1/completions", &RouterApi::Complete, routes);
+  AddPost("/v1/chat/completions", &RouterApi::Chat, routes);
+  AddPost("/tokenize", &RouterApi::Tokenize, routes);
+  AddPost("/detokenize", &RouterApi::Detokenize, routes);
+  routes->AddPage("/v1/models", [this](const http::Request&) { return ListModels(); });
+  routes->AddPage("/v1/models/*", [this](const http::Request& r) { return ShowModel(r); });
+}
+
+void RouterApi::AddPost(const char* path, WorkFn work, http::Routes* routes) {
+  routes->Add("POST", path, [this, work](http::Request request, ResponderPtr responder) {
+    Dispatch(work, std::move(request), std::move(responder));
+  });
+}
+
+// On a server thread: refuses at once what needs no look inside.
+void RouterApi::Dispatch(WorkFn work, http::Request request, ResponderPtr responder) {
+  const int64_t arrived_us = MonotonicUs();
+  if (draining()) {
+    return Refuse(request, responder, {503, "This router is shutting down.", "", "draining"});
+  }
+  // A page of another site can make a browser post plain text without asking first, but not JSON.
+  if (!http::IsMediaType(request.Get("Content-Type"), "application/json") ||
+      !request.Get("Content-Encoding").empty()) {
+    return Refuse(
+        request, responder,
+        {415, "The request body must be plain JSON with 'Content-Type: application/json'.", "",
+         "unsupported_media_type"});
+  }
+  Loop& loop = *loops_[next_loop_.fetch_add(1) % loops_.size()];
+  auto held = std::make_shared<http::Request>(std::move(request));
+  const bool taken = loop.TryPost(
+      [this, work, held, responder, arrived_us] { (this->*work)(*held, responder, arrived_us); });
+  if (!taken) {
+    Refuse(*held, responder, {429, "Too many requests are waiting.", "", "rate_limit_exceeded"});
+  }
+}
+
+void RouterApi::Refuse(const http::Request& request, const ResponderPtr& responder,
+                       const ApiError& error) {
+  http::Response response = ToResponse(error);
+  response.headers.push_back({"X-Request-Id", RequestIdOf(request)});
+  metrics_->CountAnswer(request.path, error.status);
+  responder->Send(std::move(response));
+}
+
+MaybeError RouterApi::FindModel(const std::string& name, bool required,
+                                const ServedModel** model) const {
+  if (name.empty() && required) {
+    return InvalidParam("model", "Missing required parameter: 'model'.",
+                        "missing_required_parameter");
+  }
+  *model = name.empty() ? models_->Only() : models_->Find(name);
+  if (*model == nullptr) return NoSuchModel(name);
+  return std::nullopt;
+}
+
+void RouterApi::Complete(const http::Request& request, const ResponderPtr& responder,
+                         int64_t arrived_us) {
+  openai::CompletionRequest asked;
+  AnswerPlan plan;
+  std::vector<PreparedPrompt> prompts;
+  MaybeError error = openai::Parse(request.body, {options_.max_choices}, &asked);
+  if (!error) error = FindModel(asked.model, true, &plan.model);
+  for (size_t i = 0; !error && i < asked.prompts.size(); ++i) {
+    prompts.emplace_back();
+    error = PreparePrompt(*plan.model, asked.prompts[i], asked.add_special_tokens, &prompts.back());
+  }
+  plan.options = std::move(asked.options);
+  plan.echo = asked.echo;
+  if (!error) error = Plan(Kind::kCompletion, std::move(prompts), &plan);
+  if (error) return Refuse(request, responder, *error);
+  Launch(request, responder, arrived_us, std::move(plan));
+}
+
+void RouterApi::Chat(const http::Request& request, const ResponderPtr& responder,
+                     int64_t arrived_us) {
+  openai::ChatRequest asked;
+  AnswerPlan plan;
+  std::vector<PreparedPrompt> prompts(1);
+  MaybeError error = openai::Parse(request.body, {options_.max_choices}, &asked);
+  if (!error) error = FindModel(asked.model, true, &plan.model);
+  if (!error) error = PrepareChat(*plan.model, asked.input, Now(), &prompts[0]);
+  plan.options = std::move(asked.options);
+  if (!error) error = Plan(Kind::kChat, std::move(prompts), &plan);
+  if (error) return Refuse(request, responder, *error);
+  Launch(request, responder, arrived_us, std::move(plan));
+}
+
+MaybeError RouterApi::Plan(Kind kind, std::vector<PreparedPrompt> prompts, AnswerPlan* plan) const {
+  const openai::GenerationOptions& options = plan->options;
+  if (MaybeError error = CheckTokenIds(*plan->model, options)) return error;
+  const uint64_t seed =
+      options.seed.has_value() ? static_cast<uint64_t>(*options.seed) : RandomBits();
+  const LengthLimits limits{MaxPositions(*plan->model), options_.max_prompt_tokens};
+  for (const PreparedPrompt& prompt : prompts) {
+    int64_t max_tokens = 0;
+    MaybeError error = ResolveMaxTokens(kind, options, limits,
+                                        static_cast<int64_t>(prompt.tokens.size()), &max_tokens);
+    if (error) return error;
+    const bool score = plan->echo && options.top_logprobs >= 0;
+    for (int i = 0; i < options.n; ++i) {
+      plan->specs.push_back(
+          MakeSpec(*plan->model, options, prompt.tokens, max_tokens, seed, i, score));
+    }
+  }
+  plan->prompts = std::move(prompts);
+  plan->head.kind = kind;
+  plan->head.id = absl::StrCat(kind == Kind::kChat ? "chatcmpl-" : "cmpl-", RandomHex());
+  plan->head.created = Now().time_since_epoch().count();
+  plan->head.model = plan->model->name;
+  plan->head.fingerprint = "skein";
+  plan->head.include_usage = options.include_usage;
+  return std::nullopt;
+}
+
+void RouterApi::Launch(const http::Request& request, const ResponderPtr& responder,
+                       int64_t arrived_us, AnswerPlan plan) {
+  plan.path = request.path;
+  plan.request_id = RequestIdOf(request);
+  plan.traceparent = TraceparentOf(request);
+  plan.arrived_us = arrived_us;
+  scheduler::RequestId id = shell_->NextIds(plan.specs.size());
+  for (auto& spec : plan.specs) {
+    spec->id = id;
+    ++id.serial;
+  }
+  if (Answer::Launch(std::make_shared<Answer>(std::move(plan), responder, shell_, metrics_)))
+    return;
+  Refuse(request, responder, {429, "Too many requests are waiting.", "", "rate_limit_exceeded"});
+}
+
+void RouterApi::Tokenize(const http::Request& request, const ResponderPtr& responder, int64_t) {
+  openai::TokenizeRequest asked;
+  const ServedModel* model = nullptr;
+  PreparedPrompt prompt;
+  MaybeError error = openai::Parse(request.body, &asked);
+  if (!error) error = FindModel(asked.model, false, &model);
+  if (error) return Refuse(request, responder, *error);
+  if (const auto* text = std::get_if<std::string>(&asked.input)) {
+    prompt.tokens =
+        model->tokenizer->Encode(*text, {.add_special_tokens = asked.add_special_tokens});
+  } else {
+    auto& chat = std::get<openai::ChatInput>(asked.input);
+    chat.add_special_tokens = asked.add_special_tokens;
+    error = PrepareChat(*model, chat, Now(), &prompt);
+  }
+  if (error) return Refuse(request, responder, *error);
+  std::vector<std::string> strings;
+  for (const int32_t token : prompt.tokens) strings.push_back(model->tokenizer->TokenBytes(token));
+  metrics_->CountAnswer(request.path, 200);
+  responder->Send(JsonResponse(openai::TokenizeBody(prompt.tokens, MaxPositions(*model),
+                                                    asked.return_token_strs ? &strings : nullptr)));
+}
+
+void RouterApi::Detokenize(const http::Request& request, const ResponderPtr& responder, int64_t) {
+  openai::DetokenizeRequest asked;
+  const ServedModel* model = nullptr;
+  MaybeError error = openai::Parse(request.body, &asked);
+  if (!error) error = FindModel(asked.model, false, &model);
+  if (error) return Refuse(request, responder, *error);
+  metrics_->CountAnswer(request.path, 200);
+  responder->Send(
+      JsonResponse(openai::DetokenizeBody(model->tokenizer->Decode(asked.tokens, false))));
+}
+
+http::Response RouterApi::ListModels() const {
+  std::vector<openai::ModelCard> cards;
+  for (const auto& [name, model] : models_->all()) cards.push_back(CardOf(*model));
+  return JsonResponse(openai::ModelListBody(cards));
+}
+
+http::Response RouterApi::ShowModel(const http::Request& request) const {
+  const std::string name = request.path.substr(std::string_view("/v1/models/").size());
+  const ServedModel* model = models_->Find(name);
+  if (model == nullptr) return ToResponse(NoSuchModel(name));
+  return JsonResponse(openai::ModelBody(CardOf(*model)));
+}
+
+int64_t RouterApi::MaxPositions(const ServedModel& model) const {
+  const int64_t live = watch_ == nullptr ? 0 : watch_->MaxPositions(model.name);
+  return live > 0 ? std::min(live, model.max_positions) : model.max_positions;
+}
+
+openai::ModelCard RouterApi::CardOf(const ServedModel& model) const {
+  return {model.name, model.created, MaxPositions(model)};
+}
+
+}  // namespace skein::services

@@ -1,0 +1,76 @@
+// The OpenAI-compatible API over HTTP. Requests are parsed and tokenised on threads of its own, so
+// that neither connections nor the shell's loop wait for a long prompt.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/base/loop.h"
+#include "services/http/routes.h"
+#include "services/openai/response.h"
+#include "services/router/answer.h"
+#include "services/router/model.h"
+#include "services/router/model_watch.h"
+#include "services/router/router_metrics.h"
+#include "services/router/router_shell.h"
+
+namespace skein::services {
+
+struct RouterApiOptions {
+  int64_t max_prompt_tokens = 0;  // 0: what the model holds
+  int64_t max_choices = 128;
+  int threads = 2;
+  size_t queue_max = 256;  // requests waiting for a thread; more: 429
+};
+
+class RouterApi {
+ public:
+  // All outlive the API.
+  RouterApi(const RouterApiOptions& options, const Models* models, RouterShell* shell,
+            const ModelWatch* watch, RouterMetrics* metrics);
+  ~RouterApi();
+
+  void AddRoutes(http::Routes* routes);
+  // New requests get 503 from now on.
+  void BeginDrain() { draining_.store(true); }
+  bool draining() const { return draining_.load(); }
+
+ private:
+  using ResponderPtr = std::shared_ptr<http::Responder>;
+  using WorkFn = void (RouterApi::*)(const http::Request&, const ResponderPtr&, int64_t arrived_us);
+
+  void AddPost(const char* path, WorkFn work, http::Routes* routes);
+  void Dispatch(WorkFn work, http::Request request, ResponderPtr responder);
+  void Complete(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
+  void Chat(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
+  void Tokenize(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
+  void Detokenize(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
+  http::Response ListModels() const;
+  http::Response ShowModel(const http::Request& request) const;
+
+  openai::MaybeError FindModel(const std::string& name, bool required,
+                               const ServedModel** model) const;
+  openai::MaybeError Plan(openai::Kind kind, std::vector<PreparedPrompt> prompts,
+                          AnswerPlan* plan) const;
+  void Launch(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us,
+              AnswerPlan plan);
+  void Refuse(const http::Request& request, const ResponderPtr& responder,
+              const openai::ApiError& error);
+  int64_t MaxPositions(const ServedModel& model) const;
+  openai::ModelCard CardOf(const ServedModel& model) const;
+
+  const RouterApiOptions options_;
+  const Models* const models_;
+  RouterShell* const shell_;
+  const ModelWatch* const watch_;
+  RouterMetrics* const metrics_;
+  std::atomic<bool> draining_{false};
+  std::atomic<uint64_t> next_loop_{0};
+  std::vector<std::unique_ptr<Loop>> loops_;  // last: their threads use the above
+};
+
+}  // namespace skein::services

@@ -1,0 +1,49 @@
+#include "services/router/api_error_map.h"
+
+#include <algorithm>
+
+#include "services/base/status_map.h"
+#include "services/http/error.h"
+
+namespace skein::services {
+namespace {
+
+const char* CodeOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kResourceExhausted:
+      return "rate_limit_exceeded";
+    case absl::StatusCode::kUnavailable:
+      return "unavailable";
+    case absl::StatusCode::kDeadlineExceeded:
+      return "deadline_exceeded";
+    case absl::StatusCode::kNotFound:
+      return "model_not_found";
+    case absl::StatusCode::kInvalidArgument:
+      return "invalid_value";
+    default:
+      return "internal_error";
+  }
+}
+
+}  // namespace
+
+openai::ApiError ErrorFrom(const absl::Status& status) {
+  openai::ApiError error;
+  error.status = HttpCode(status.code());
+  error.message = std::string(status.message().data(), status.message().size());
+  if (error.message.empty()) error.message = "The request could not be served.";
+  error.code = CodeOf(status.code());
+  return error;
+}
+
+http::Response ToResponse(const openai::ApiError& error, int64_t retry_after_us) {
+  http::Response response =
+      http::ErrorResponse(error.status, error.message, error.param, error.code);
+  if (error.status == 429 || error.status == 503) {
+    const int64_t seconds = std::max<int64_t>(1, (retry_after_us + 999'999) / 1'000'000);
+    response.headers.push_back({"Retry-After", std::to_string(seconds)});
+  }
+  return response;
+}
+
+}  // namespace skein::services

@@ -1,0 +1,60 @@
+// The models a router serves: tokenizer, chat template, limits and defaults of each, read from the
+// model's Hugging Face folder at start. Immutable afterwards; any thread may read.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/chat_template/chat_template.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace skein::services {
+
+// What holds where a request does not say; generation_config.json's where it has them, as in vLLM.
+struct SamplingDefaults {
+  double temperature = 1;
+  double top_p = 1;
+  double min_p = 0;
+  double repetition_penalty = 1;
+  int64_t top_k = 0;  // 0: off
+};
+
+struct ServedModel {
+  std::string name;
+  std::unique_ptr<engine::Tokenizer> tokenizer;
+  std::optional<engine::ChatTemplate> chat_template;
+  std::vector<int32_t> eos_ids;  // of generation_config.json or config.json, and the tokenizer's
+  int64_t max_positions = 0;     // prompt and output together
+  int64_t vocab_size = 0;
+  SamplingDefaults defaults;
+  int64_t created = 0;  // seconds since 1970: when it was loaded
+};
+
+// Fills everything but name, tokenizer, template and created from the texts of config.json and
+// generation_config.json ("" when there is none). INVALID_ARGUMENT names file and field.
+absl::Status ReadModelConfig(std::string_view config_json, std::string_view generation_config_json,
+                             ServedModel* model);
+
+class Models {
+ public:
+  // `specs`: "NAME=DIR" or "DIR". Reports every problem at once.
+  static absl::StatusOr<Models> Load(const std::vector<std::string>& specs);
+
+  const ServedModel* Find(const std::string& name) const;
+  // The only one, nullptr when there are several.
+  const ServedModel* Only() const;
+  const std::map<std::string, std::unique_ptr<ServedModel>>& all() const { return models_; }
+
+  void Add(std::unique_ptr<ServedModel> model);
+
+ private:
+  std::map<std::string, std::unique_ptr<ServedModel>> models_;
+};
+
+}  // namespace skein::services

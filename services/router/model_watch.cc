@@ -1,0 +1,83 @@
+#include "services/router/model_watch.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/orchestrator.grpc.pb.h"
+
+namespace skein::services {
+namespace {
+
+constexpr auto kInterval = std::chrono::milliseconds(500);
+constexpr auto kTimeout = std::chrono::milliseconds(1000);
+
+}  // namespace
+
+ModelWatch::ModelWatch(Channels* channels, std::string orchestrator,
+                       std::vector<std::string> models)
+    : channels_(channels),
+      orchestrator_(std::move(orchestrator)),
+      models_(std::move(models)),
+      last_(absl::UnavailableError("the orchestrator was not asked yet")),
+      thread_([this] { Run(); }) {}
+
+ModelWatch::~ModelWatch() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  stop_.notify_all();
+  thread_.join();
+}
+
+void ModelWatch::Run() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!stopping_) {
+    lock.unlock();
+    Ask();
+    lock.lock();
+    stop_.wait_for(lock, kInterval, [this] { return stopping_; });
+  }
+}
+
+void ModelWatch::Ask() {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  v1::Orchestrator::Stub stub(channels_->Get(orchestrator_));
+  v1::ListModelsResponse response;
+  const grpc::Status status = stub.ListModels(&context, {}, &response);
+  std::map<std::string, Live> live;
+  for (const v1::ModelStatus& model : response.models()) {
+    live[model.model()] = {model.prefill_instances(), model.decode_instances(),
+                           static_cast<int64_t>(model.max_positions())};
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  last_ = FromGrpc(status);
+  if (status.ok()) live_ = std::move(live);
+}
+
+absl::Status ModelWatch::Ready() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!last_.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("orchestrator ", orchestrator_, ": ", last_.message()));
+  }
+  std::string missing;
+  for (const std::string& model : models_) {
+    const auto it = live_.find(model);
+    const Live live = it == live_.end() ? Live{} : it->second;
+    if (live.prefill > 0 && live.decode > 0) continue;
+    absl::StrAppend(&missing, missing.empty() ? "" : "; ", "model ", model, " has ", live.prefill,
+                    " prefill and ", live.decode, " decode instances");
+  }
+  return missing.empty() ? absl::OkStatus() : absl::UnavailableError(missing);
+}
+
+int64_t ModelWatch::MaxPositions(const std::string& model) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = live_.find(model);
+  return it == live_.end() ? 0 : it->second.max_positions;
+}
+
+}  // namespace skein::services

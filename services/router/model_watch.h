@@ -1,0 +1,51 @@
+// Which models the cluster can serve right now, asked of the orchestrator twice a second.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "services/base/rpc.h"
+
+namespace skein::services {
+
+class ModelWatch {
+ public:
+  // `channels` outlives the watch. `models`: what this router is configured to serve.
+  ModelWatch(Channels* channels, std::string orchestrator, std::vector<std::string> models);
+  ~ModelWatch();
+
+  // OK when the orchestrator answered lately and every model has a prefill and a decode instance;
+  // otherwise the message says what is missing. Any thread.
+  absl::Status Ready() const;
+  // The longest sequence of that model's instances; 0 when not known.
+  int64_t MaxPositions(const std::string& model) const;
+
+ private:
+  struct Live {
+    uint64_t prefill = 0;
+    uint64_t decode = 0;
+    int64_t max_positions = 0;
+  };
+
+  void Run();
+  void Ask();
+
+  Channels* const channels_;
+  const std::string orchestrator_;
+  const std::vector<std::string> models_;
+  mutable std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;             // guarded by mutex_
+  std::map<std::string, Live> live_;  // guarded by mutex_
+  absl::Status last_;                 // of the last answer; guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace skein::services

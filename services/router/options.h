@@ -1,0 +1,40 @@
+// Flags of the router.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "services/base/flags.h"
+
+namespace skein::services {
+
+struct RouterOptions {
+  std::string host = "127.0.0.1";
+  int64_t port = 8000;
+  std::string port_file;
+  int64_t admin_port = 0;
+  std::string admin_port_file;
+  std::string orchestrator = "127.0.0.1:7100";
+  std::vector<std::string> models;
+
+  int64_t max_body_bytes = 8 << 20;
+  int64_t max_header_bytes = 32 << 10;
+  int64_t max_connections = 8192;
+  int64_t max_prompt_tokens = 0;
+  int64_t max_choices = 128;
+  int64_t max_streams = 2048;
+  int64_t max_queued = 1024;
+  int64_t stream_buffer_bytes = 256 << 10;
+  double request_deadline_s = 600;
+  double idle_timeout_s = 75;
+  double read_timeout_s = 30;
+  double write_timeout_s = 30;
+  double drain_grace_s = 30;
+  int64_t http_threads = 2;
+  int64_t tokenize_threads = 2;
+
+  void Register(FlagSet* flags);
+};
+
+}  // namespace skein::services

@@ -1,0 +1,182 @@
+#include "services/router/router_process.h"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/log.h"
+#include "services/base/metrics.h"
+#include "services/base/process.h"
+#include "services/base/signals.h"
+#include "services/base/version.h"
+#include "services/http/admin.h"
+#include "services/http/error.h"
+#include "services/http/server.h"
+#include "services/router/api.h"
+
+namespace skein::services {
+namespace {
+
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+}
+
+RouterShellOptions ShellOptions(const RouterOptions& options) {
+  RouterShellOptions out;
+  out.core.max_streams = options.max_streams;
+  out.core.max_queued = options.max_queued;
+  out.core.request_deadline_us = static_cast<int64_t>(options.request_deadline_s * 1e6);
+  out.orchestrator = options.orchestrator;
+  out.incarnation = RandomIncarnation();
+  return out;
+}
+
+http::ServerOptions HttpOptions(const RouterOptions& options) {
+  http::ServerOptions out;
+  out.host = options.host;
+  out.port = static_cast<uint16_t>(options.port);
+  out.threads = static_cast<int>(options.http_threads);
+  out.header_bytes_max = static_cast<size_t>(options.max_header_bytes);
+  out.body_bytes_max = static_cast<size_t>(options.max_body_bytes);
+  out.connections_max = static_cast<size_t>(options.max_connections);
+  out.buffer_bytes_max = static_cast<size_t>(options.stream_buffer_bytes);
+  out.idle_timeout = Milliseconds(options.idle_timeout_s);
+  out.read_timeout = Milliseconds(options.read_timeout_s);
+  out.write_timeout = Milliseconds(options.write_timeout_s);
+  return out;
+}
+
+// A connection is a descriptor; the usual soft limit of 1024 would be the first to be reached.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+std::vector<std::string> Names(const Models& models) {
+  std::vector<std::string> names;
+  for (const auto& [name, model] : models.all()) names.push_back(name);
+  return names;
+}
+
+// Everything with a thread, in the order in which it is built; destroyed in reverse.
+class Router {
+ public:
+  Router(const RouterOptions& options, Models models)
+      : options_(options),
+        models_(std::move(models)),
+        router_metrics_(&metrics_),
+        shell_(ShellOptions(options)),
+        watch_(&shell_.channels(), options.orchestrator, Names(models_)),
+        api_({options.max_prompt_tokens, options.max_choices,
+              static_cast<int>(options.tokenize_threads)},
+             &models_, &shell_, &watch_, &router_metrics_) {
+    shell_.Start();
+    api_.AddRoutes(&routes_);
+    AddPages(&routes_);
+    AddPages(&admin_routes_);
+    http::AddJsonPage(
+        "/debug/invariants", [this] { return InvariantsJson(); }, &admin_routes_);
+  }
+
+  absl::Status Listen() {
+    http::ServerOptions admin;
+    admin.host = options_.host;
+    admin.port = static_cast<uint16_t>(options_.admin_port);
+    admin.threads = 1;
+    for (auto [server, http_options, routes] :
+         {std::tuple(&server_, HttpOptions(options_), &routes_),
+          std::tuple(&admin_, admin, &admin_routes_)}) {
+      auto started =
+          http::Server::Start(http_options, [routes](http::Request request, auto responder) {
+            routes->Serve(std::move(request), std::move(responder));
+          });
+      if (!started.ok()) return started.status();
+      *server = *std::move(started);
+    }
+    absl::Status status = WritePortFile(options_.port_file, server_->port());
+    if (status.ok()) status = WritePortFile(options_.admin_port_file, admin_->port());
+    LogInfo("listening", {{"port", static_cast<int>(server_->port())},
+                          {"admin_port", static_cast<int>(admin_->port())}});
+    return status;
+  }
+
+  // Probes are served until the last answer has ended.
+  void Drain() {
+    api_.BeginDrain();
+    const auto limit = std::chrono::steady_clock::now() + Milliseconds(options_.drain_grace_s);
+    while (Running() > 0 && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    LogInfo("drained", {{"cut_off", Running()}});
+    server_->Stop(std::chrono::milliseconds(500));
+    admin_->Stop(std::chrono::milliseconds(100));
+  }
+
+ private:
+  void AddPages(http::Routes* routes) {
+    http::AddAdminPages({.service = "router",
+                         .version = kVersion,
+                         .ready = [this] { return Ready(); },
+                         .metrics = [this] { return MetricsText(); }},
+                        routes);
+  }
+
+  absl::Status Ready() const {
+    return api_.draining() ? absl::UnavailableError("draining") : watch_.Ready();
+  }
+
+  std::string MetricsText() {
+    const size_t connections = server_ == nullptr ? 0 : server_->stats().connections;
+    shell_.Inspect([&](const scheduler::RouterSnapshot& snapshot, const absl::Status&) {
+      router_metrics_.Refresh(snapshot, connections);
+    });
+    return metrics_.Render();
+  }
+
+  std::string InvariantsJson() {
+    absl::Status status = absl::UnavailableError("stopping");
+    shell_.Inspect(
+        [&](const scheduler::RouterSnapshot&, const absl::Status& found) { status = found; });
+    if (status.ok()) return "{\"ok\":true}";
+    return absl::StrCat("{\"ok\":false,\"violated\":", http::JsonString(status.ToString()), "}");
+  }
+
+  int64_t Running() {
+    int64_t running = 0;
+    shell_.Inspect([&](const scheduler::RouterSnapshot& snapshot, const absl::Status&) {
+      running = snapshot.queued + snapshot.submitted + snapshot.streaming;
+    });
+    return running;
+  }
+
+  const RouterOptions options_;
+  const Models models_;
+  Metrics metrics_;
+  RouterMetrics router_metrics_;
+  RouterShell shell_;
+  ModelWatch watch_;
+  RouterApi api_;
+  http::Routes routes_, admin_routes_;
+  std::unique_ptr<http::Server> server_, admin_;
+};
+
+}  // namespace
+
+absl::Status RunRouter(const RouterOptions& options) {
+  RaiseDescriptorLimit();
+  auto models = Models::Load(options.models);
+  if (!models.ok()) return models.status();
+  Router router(options, *std::move(models));
+  if (absl::Status status = router.Listen(); !status.ok()) return status;
+  AwaitStopSignal();
+  LogInfo("stopping");
+  router.Drain();
+  return absl::OkStatus();
+}
+
+}  // namespace skein::services

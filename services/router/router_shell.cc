@@ -1,0 +1,259 @@
+#include "services/router/router_shell.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "services/codec/codec.h"
+
+namespace skein::services {
+namespace {
+
+using scheduler::Epoch;
+using scheduler::RequestId;
+
+// What a core calls a payload: empty when there is nothing in it but the token.
+std::string PayloadOf(const v1::SampledToken& sampled) {
+  const bool plain = sampled.logprob() == 0 && sampled.top().empty();
+  return plain ? std::string() : sampled.SerializeAsString();
+}
+
+std::string PromptLogprobsOf(const v1::GenerateUpdate& message) {
+  if (message.prompt_logprobs().empty()) return {};
+  v1::SampledTokens tokens;
+  *tokens.mutable_tokens() = message.prompt_logprobs();
+  return tokens.SerializeAsString();
+}
+
+}  // namespace
+
+RouterShell::RouterShell(const RouterShellOptions& options)
+    : incarnation_(options.incarnation),
+      orchestrator_(options.orchestrator),
+      core_(options.core),
+      loop_(options.inbox) {}
+
+RouterShell::~RouterShell() { Stop(); }
+
+void RouterShell::Start() {
+  loop_.Start(
+      "router", [this] { return core_.NextDeadline(); },
+      [this] { Handle(scheduler::RouterTick{}); });
+}
+
+void RouterShell::Stop() {
+  loop_.RunAndWait([this] { CloseAll(); });
+  // Cancelled calls end as soon as gRPC's threads come to them; nothing outside is waited for.
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (open_streams_.load() > 0 && std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  loop_.Stop();
+}
+
+void RouterShell::CloseAll() {
+  for (auto& [id, request] : requests_) {
+    if (request.plans != nullptr) request.plans->Close();
+    if (request.tokens != nullptr) request.tokens->Close();
+    request.listener.reset();
+  }
+  requests_.clear();
+}
+
+void RouterShell::Submit(scheduler::SpecPtr spec, std::string traceparent,
+                         std::shared_ptr<RequestListener> listener) {
+  Request& request = requests_[spec->id];
+  request.traceparent = std::move(traceparent);
+  request.listener = std::move(listener);
+  Handle(scheduler::Arrived{std::move(spec)});
+}
+
+void RouterShell::Cancel(RequestId id) {
+  const auto it = requests_.find(id);
+  if (it == requests_.end()) return;
+  it->second.listener.reset();
+  it->second.ended = true;
+  Handle(scheduler::ClientGone{id});
+  Forget(id);
+}
+
+void RouterShell::StopMatched(RequestId id) {
+  scheduler::RouterEvent event = scheduler::StopMatched{id};
+  if (!handling_) return Handle(std::move(event));
+  events_.push_front(std::move(event));  // before tokens that came in the same message
+}
+
+void RouterShell::SetPaused(RequestId id, bool paused) {
+  const auto it = requests_.find(id);
+  if (it == requests_.end()) return;
+  it->second.paused = paused;
+  if (it->second.tokens == nullptr) return;
+  paused ? it->second.tokens->Pause() : it->second.tokens->Resume();
+}
+
+bool RouterShell::Inspect(
+    const std::function<void(const scheduler::RouterSnapshot&, const absl::Status&)>& look) {
+  return loop_.RunAndWait(
+      [this, &look] { look(core_.Snapshot(MonotonicUs()), core_.CheckInvariants()); });
+}
+
+void RouterShell::Handle(scheduler::RouterEvent event) {
+  events_.push_back(std::move(event));
+  Drain();
+}
+
+// Effects may bring events (a stop string): they are handled when the effects before are executed.
+void RouterShell::Drain() {
+  if (std::exchange(handling_, true)) return;
+  while (!events_.empty()) {
+    const scheduler::RouterEvent next = std::move(events_.front());
+    events_.pop_front();
+    Execute(core_.Handle(next, MonotonicUs()));
+  }
+  handling_ = false;
+}
+
+void RouterShell::Execute(std::vector<scheduler::RouterEffect> effects) {
+  for (const scheduler::RouterEffect& effect : effects) {
+    std::visit([this](const auto& e) { On(e); }, effect);
+  }
+}
+
+void RouterShell::On(const scheduler::Reject& effect) {
+  const auto it = requests_.find(effect.id);
+  if (it == requests_.end()) return;
+  const std::shared_ptr<RequestListener> listener = std::move(it->second.listener);
+  it->second.ended = true;
+  Forget(effect.id);
+  if (listener != nullptr) listener->OnReject(effect);
+}
+
+void RouterShell::On(const scheduler::End& effect) {
+  const auto it = requests_.find(effect.id);
+  if (it == requests_.end()) return;
+  const std::shared_ptr<RequestListener> listener = std::move(it->second.listener);
+  it->second.ended = true;
+  Forget(effect.id);
+  if (listener != nullptr) listener->OnEnd(effect);
+}
+
+void RouterShell::On(const scheduler::DeliverToken& effect) {
+  const auto it = requests_.find(effect.id);
+  if (it == requests_.end() || it->second.listener == nullptr) return;
+  const std::shared_ptr<RequestListener> listener = it->second.listener;
+  listener->OnToken(effect);
+}
+
+void RouterShell::On(const scheduler::OpenSubmit& effect) {
+  const RequestId id = effect.spec->id;
+  Request& request = EntryOf(id);
+  auto message = std::make_shared<v1::SubmitRequest>();
+  *message->mutable_spec() = ToProto(*effect.spec);
+  auto stub = std::make_shared<v1::Orchestrator::Stub>(channels_.Get(orchestrator_));
+  request.plans = PlanStream::Open(
+      &loop_, effect.timeout_us, request.traceparent,
+      {.message = [this, id](const v1::PlanUpdate& update) { OnPlanUpdate(id, update); },
+       .ended =
+           [this, id](absl::Status status) {
+             Handle(scheduler::SubmitStreamEnded{id, std::move(status)});
+             if (const auto it = requests_.find(id); it != requests_.end())
+               it->second.plans.reset();
+             Forget(id);
+           },
+       // gRPC reads message and stub until the call is over.
+       .done = [done = CountStream(), message, stub] { done(); }},
+      [&](grpc::ClientContext* context, PlanStream* reactor) {
+        stub->async()->Submit(context, message.get(), reactor);
+      });
+}
+
+void RouterShell::On(const scheduler::OpenGenerate& effect) {
+  Request& request = EntryOf(effect.id);
+  auto message = std::make_shared<v1::GenerateRequest>();
+  *message->mutable_id() = ToProto(effect.id);
+  message->set_epoch(effect.epoch.value);
+  auto stub = std::make_shared<v1::DecodeWorker::Stub>(channels_.Get(effect.endpoint));
+  const auto id = effect.id;
+  const auto epoch = effect.epoch;
+  if (request.tokens != nullptr) request.tokens->Close();
+  request.tokens = TokenStream::Open(
+      &loop_, effect.timeout_us, request.traceparent,
+      {.message = [this, id,
+                   epoch](const v1::GenerateUpdate& m) { OnGenerateUpdate(id, epoch, m); },
+       .ended =
+           [this, id, epoch](absl::Status status) {
+             Handle(scheduler::GenerateStreamEnded{id, epoch, std::move(status)});
+             if (const auto it = requests_.find(id); it != requests_.end())
+               it->second.tokens.reset();
+             Forget(id);
+           },
+       .done = [done = CountStream(), message, stub] { done(); }},
+      [&](grpc::ClientContext* context, TokenStream* reactor) {
+        stub->async()->Generate(context, message.get(), reactor);
+      });
+  if (request.paused) request.tokens->Pause();
+}
+
+void RouterShell::On(const scheduler::CloseSubmit& effect) {
+  const auto it = requests_.find(effect.id);
+  if (it == requests_.end() || it->second.plans == nullptr) return;
+  it->second.plans->Close();
+  it->second.plans.reset();
+  Forget(effect.id);
+}
+
+void RouterShell::On(const scheduler::CloseGenerate& effect) {
+  const auto it = requests_.find(effect.id);
+  if (it == requests_.end() || it->second.tokens == nullptr) return;
+  it->second.tokens->Close();
+  it->second.tokens.reset();
+  Forget(effect.id);
+}
+
+void RouterShell::OnPlanUpdate(RequestId id, const v1::PlanUpdate& message) {
+  auto update = FromProto(message);
+  if (!update.ok()) update = scheduler::PlanUpdate(scheduler::Failed{update.status()});
+  Handle(scheduler::PlanUpdateReceived{id, *std::move(update)});
+}
+
+void RouterShell::OnGenerateUpdate(RequestId id, Epoch epoch, const v1::GenerateUpdate& message) {
+  std::string prompt_logprobs = PromptLogprobsOf(message);
+  for (const v1::GenerateUpdate::Token& token : message.tokens()) {
+    events_.push_back(scheduler::TokenReceived{id, epoch, static_cast<int64_t>(token.index()),
+                                               token.sampled().token(), PayloadOf(token.sampled()),
+                                               std::exchange(prompt_logprobs, {})});
+  }
+  if (message.has_finished()) {
+    const auto& finished = message.finished();
+    const bool failed = finished.has_failure();
+    events_.push_back(scheduler::FinishedReceived{
+        id, epoch, FromProto(finished.reason()),
+        failed ? FromProto(finished.failure()) : absl::OkStatus(),
+        static_cast<int64_t>(finished.output_tokens()),
+        finished.reason() == v1::FINISH_REASON_STOP ? finished.stop_token() : -1,
+        std::move(prompt_logprobs)});
+  }
+  Drain();
+}
+
+// For a request that was cancelled by an effect just before, the entry is only there to be closed.
+RouterShell::Request& RouterShell::EntryOf(RequestId id) {
+  const auto [it, fresh] = requests_.try_emplace(id);
+  if (fresh) it->second.ended = true;
+  return it->second;
+}
+
+// Streams outlive the request by as long as gRPC needs; the entry goes when nothing needs it.
+void RouterShell::Forget(RequestId id) {
+  const auto it = requests_.find(id);
+  if (it == requests_.end() || !it->second.ended) return;
+  if (it->second.plans == nullptr && it->second.tokens == nullptr) requests_.erase(it);
+}
+
+std::function<void()> RouterShell::CountStream() {
+  open_streams_.fetch_add(1);
+  return [this] { open_streams_.fetch_sub(1); };
+}
+
+}  // namespace skein::services

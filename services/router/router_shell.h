@@ -1,0 +1,115 @@
+// The shell of RouterCore: owns the loop, turns what listeners and gRPC streams bring into events,
+// and effects into streams and calls to listeners.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/decode_worker.grpc.pb.h"
+#include "proto/orchestrator.grpc.pb.h"
+#include "scheduler/router/router_core.h"
+#include "services/base/loop.h"
+#include "services/base/rpc.h"
+#include "services/router/read_stream.h"
+
+namespace skein::services {
+
+// What becomes of one request. Called on the loop: tokens in order, then one OnEnd, or one
+// OnReject alone.
+class RequestListener {
+ public:
+  virtual ~RequestListener() = default;
+  virtual void OnToken(const scheduler::DeliverToken& token) = 0;
+  virtual void OnEnd(const scheduler::End& end) = 0;
+  virtual void OnReject(const scheduler::Reject& reject) = 0;
+};
+
+struct RouterShellOptions {
+  scheduler::RouterConfig core;
+  std::string orchestrator;  // host:port
+  uint64_t incarnation = 1;  // random, not 0
+  size_t inbox = 16384;
+};
+
+class RouterShell {
+ public:
+  explicit RouterShell(const RouterShellOptions& options);
+  ~RouterShell();  // Stop
+
+  void Start();
+  // Cancels every stream, waits for gRPC to let go of them, and joins the loop.
+  void Stop();
+
+  Loop& loop() { return loop_; }
+  Channels& channels() { return channels_; }
+  // The first of `count` consecutive ids. Any thread.
+  scheduler::RequestId NextIds(size_t count) {
+    return {incarnation_, next_serial_.fetch_add(count)};
+  }
+
+  // ---- on the loop ----
+  void Submit(scheduler::SpecPtr spec, std::string traceparent,
+              std::shared_ptr<RequestListener> listener);
+  // The client has gone: the listener is forgotten at once. Unknown ids are fine.
+  void Cancel(scheduler::RequestId id);
+  // A stop string ends the request; the listener still gets OnEnd. Safe inside OnToken.
+  void StopMatched(scheduler::RequestId id);
+  // Stops, or goes on, reading the request's tokens.
+  void SetPaused(scheduler::RequestId id, bool paused);
+
+  // ---- any thread but the loop; false when the shell has stopped ----
+  bool Inspect(const std::function<void(const scheduler::RouterSnapshot&,
+                                        const absl::Status& invariants)>& look);
+
+ private:
+  using PlanStream = ReadStream<v1::PlanUpdate>;
+  using TokenStream = ReadStream<v1::GenerateUpdate>;
+
+  struct Request {
+    std::shared_ptr<RequestListener> listener;  // null: nobody to tell
+    std::string traceparent;
+    bool paused = false;
+    bool ended = false;
+    std::shared_ptr<PlanStream> plans;
+    std::shared_ptr<TokenStream> tokens;
+  };
+
+  void Handle(scheduler::RouterEvent event);
+  void Drain();
+  void Execute(std::vector<scheduler::RouterEffect> effects);
+  void On(const scheduler::Reject& effect);
+  void On(const scheduler::OpenSubmit& effect);
+  void On(const scheduler::CloseSubmit& effect);
+  void On(const scheduler::OpenGenerate& effect);
+  void On(const scheduler::CloseGenerate& effect);
+  void On(const scheduler::DeliverToken& effect);
+  void On(const scheduler::End& effect);
+  void OnPlanUpdate(scheduler::RequestId id, const v1::PlanUpdate& message);
+  void OnGenerateUpdate(scheduler::RequestId id, scheduler::Epoch epoch,
+                        const v1::GenerateUpdate& message);
+  Request& EntryOf(scheduler::RequestId id);
+  void Forget(scheduler::RequestId id);
+  std::function<void()> CountStream();
+  void CloseAll();
+
+  const uint64_t incarnation_;
+  const std::string orchestrator_;
+  std::atomic<uint64_t> next_serial_{1};
+  Channels channels_;
+  std::atomic<int64_t> open_streams_{0};  // that gRPC still has
+  // Below: only on the loop.
+  scheduler::RouterCore core_;
+  std::map<scheduler::RequestId, Request> requests_;
+  std::deque<scheduler::RouterEvent> events_;  // to handle; what effects bring comes first
+  bool handling_ = false;
+  // Last: its thread uses all of the above.
+  Loop loop_;
+};
+
+}  // namespace skein::services
