@@ -16,6 +16,18 @@ bool IsLater(const BpeModel::Scratch::Candidate& a, const BpeModel::Scratch::Can
 }  // namespace
 
 void BpeModel::Encode(std::string_view piece, Scratch* scratch, std::vector<int32_t>* ids) const {
+  if (!cuts_before_space_) return EncodeWord(piece, scratch, ids);
+  while (!piece.empty()) {
+    size_t end = 0;
+    while (piece.substr(end).starts_with(kSentencePieceSpace)) end += kSentencePieceSpace.size();
+    end = piece.find(kSentencePieceSpace, end);
+    EncodeWord(piece.substr(0, end), scratch, ids);
+    piece.remove_prefix(std::min(end, piece.size()));
+  }
+}
+
+void BpeModel::EncodeWord(std::string_view piece, Scratch* scratch,
+                          std::vector<int32_t>* ids) const {
   const int32_t entry = by_bytes_.Find(piece);
   if (entry >= 0) {
     if (ignore_merges_ || wholeness_[entry].load(std::memory_order_relaxed) == kWhole) {

@@ -20,6 +20,9 @@
 
 namespace skein::engine {
 
+// U+2581, which stands for a space in SentencePiece's vocabularies.
+inline constexpr std::string_view kSentencePieceSpace = "\xE2\x96\x81";
+
 class BpeModel {
  public:
   // The largest id accepted, so that a hostile file cannot ask for tables without bound.
@@ -66,12 +69,14 @@ class BpeModel {
   absl::Status ReadVocab(const TokenizerJson& json);
   absl::Status IndexVocab(bool byte_level);
   absl::Status ReadMerges(const TokenizerJson& json, bool byte_level);
+  void FindWhetherWordsCut();
   void FindByteIds();
 
   uint64_t MergeOf(int32_t left, int32_t right) const {
     const uint64_t* merge = merges_.Find(left, right);
     return merge ? *merge : kNoMerge;
   }
+  void EncodeWord(std::string_view word, Scratch* scratch, std::vector<int32_t>* ids) const;
   void Begin(std::string_view piece, std::vector<int32_t>* ids) const;
   void BeginWithBytes(std::string_view piece, std::vector<int32_t>* ids) const;
   void BeginWithChars(std::string_view piece, std::vector<int32_t>* ids) const;
@@ -84,6 +89,9 @@ class BpeModel {
   bool byte_fallback_ = false;
   bool fuse_unk_ = false;
   bool ignore_merges_ = false;
+  // No merge joins another character to a "▁" after it, so that a text without pre-tokenizer can be
+  // cut there all the same.
+  bool cuts_before_space_ = false;
   int32_t unk_id_ = -1;
   // Behind pointers: the table's views stay good when the model moves.
   std::unique_ptr<std::vector<std::string>> tokens_;

@@ -34,6 +34,7 @@ absl::StatusOr<BpeModel> BpeModel::Create(const TokenizerJson& json, bool byte_l
   if (status.ok()) status = model.ReadMerges(json, byte_level);
   if (!status.ok()) return status;
   model.FindByteIds();
+  model.FindWhetherWordsCut();
   const std::string unk = JsonReader(*section, "model").String("unk_token", "");
   if (!unk.empty()) {
     model.unk_id_ = model.by_bytes_.Find(unk);
@@ -124,6 +125,18 @@ absl::Status BpeModel::ReadMerges(const TokenizerJson& json, bool byte_level) {
                 static_cast<uint64_t>(rank) << 32 | static_cast<uint32_t>(merged_id));
   }
   return absl::OkStatus();
+}
+
+// A merge that joined a character to the "▁" after it would leave an entry with the two inside. "▁"
+// itself must be known, or a run of unknown characters could reach over it.
+void BpeModel::FindWhetherWordsCut() {
+  if (byte_level_ || ignore_merges_ || by_bytes_.Find(kSentencePieceSpace) < 0) return;
+  for (const std::string& token : *tokens_) {
+    const std::string_view rest = std::string_view(token).substr(
+        std::min(token.find_first_not_of(kSentencePieceSpace), token.size()));
+    if (rest.find(kSentencePieceSpace) != std::string_view::npos) return;
+  }
+  cuts_before_space_ = true;
 }
 
 void BpeModel::FindByteIds() {

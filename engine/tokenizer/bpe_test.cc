@@ -10,21 +10,31 @@
 namespace skein::engine {
 namespace {
 
-// A vocabulary of four letters and random merges, and the definition of BPE, step by step, on it.
+using Texts = std::vector<std::string>;
+
+const Texts kLetters = {"a", "b", "c", "d"};
+const Texts kLettersAndSpace = {"a", "b", std::string(kSentencePieceSpace)};
+
+// Random merges over an alphabet, and the definition of BPE, step by step, with them.
 struct RandomBpe {
-  explicit RandomBpe(std::mt19937_64* random) {
-    for (const char c : std::string("abcd")) tokens.emplace_back(1, c);
-    while (tokens.size() < 60) {
-      const std::string& left = tokens[(*random)() % tokens.size()];
-      const std::string& right = tokens[(*random)() % tokens.size()];
+  // words: "▁" is merged to nothing that stands before it, but to itself.
+  RandomBpe(const Texts& alphabet, bool words, std::mt19937_64* random)
+      : alphabet(alphabet), tokens(alphabet) {
+    while (merges.size() < 60) {
+      const std::string left = tokens[(*random)() % tokens.size()];
+      const std::string right = tokens[(*random)() % tokens.size()];
+      if (words && right.starts_with(kSentencePieceSpace) && !left.ends_with(kSentencePieceSpace))
+        continue;
+      if (words && right.starts_with(kSentencePieceSpace) && left.find_first_of("ab") != left.npos)
+        continue;
       const std::string merged = left + right;
-      if (merged.size() > 12 || !pairs.insert({left, right}).second) continue;
+      if (merged.size() > 16 || !pairs.insert({left, right}).second) continue;
       merges.push_back({left, right});
       if (std::find(tokens.begin(), tokens.end(), merged) == tokens.end()) tokens.push_back(merged);
     }
   }
 
-  BpeModel Model() const {
+  BpeModel Model(bool byte_level) const {
     TokenizerJson json;
     json.document = Json::parse(R"({"model": {"type": "BPE"}})");
     for (size_t id = 0; id < tokens.size(); ++id) {
@@ -35,12 +45,18 @@ struct RandomBpe {
       json.merges.Add(left);
       json.merges.Add(right);
     }
-    return *BpeModel::Create(json, /*byte_level=*/true);
+    return *BpeModel::Create(json, byte_level);
   }
 
-  std::vector<std::string> Encode(const std::string& text) const {
-    std::vector<std::string> parts;
-    for (const char c : text) parts.emplace_back(1, c);
+  Texts RandomSymbols(size_t count, std::mt19937_64* random) const {
+    Texts symbols;
+    const size_t distinct = 1 + (*random)() % alphabet.size();
+    while (symbols.size() < count)
+      symbols.push_back(alphabet[alphabet.size() - 1 - (*random)() % distinct]);
+    return symbols;
+  }
+
+  Texts Encode(Texts parts) const {
     while (true) {
       size_t best = merges.size(), at = 0;
       for (size_t i = 0; i + 1 < parts.size(); ++i) {
@@ -55,30 +71,40 @@ struct RandomBpe {
     }
   }
 
-  std::vector<std::string> tokens;
+  Texts alphabet;
+  Texts tokens;
   std::vector<std::pair<std::string, std::string>> merges;
   std::set<std::pair<std::string, std::string>> pairs;
 };
 
 // Lengths on both sides of the change from scanning to the heap.
-TEST(BpeTest, MergesAsTheDefinitionSays) {
-  std::mt19937_64 random(7);
-  for (int round = 0; round < 16; ++round) {
-    const RandomBpe oracle(&random);
-    const BpeModel model = oracle.Model();
-    BpeModel::Scratch scratch;
-    for (const size_t length : {1, 2, 3, 8, 47, 48, 49, 50, 120}) {
-      std::string text;
-      while (text.size() < length) text += static_cast<char>('a' + random() % (1 + round % 4));
-      for (int again = 0; again < 2; ++again) {  // the second time with what the first found out
-        std::vector<int32_t> ids;
-        model.Encode(text, &scratch, &ids);
-        std::vector<std::string> parts;
-        for (const int32_t id : ids) parts.push_back(model.tokens()[static_cast<size_t>(id)]);
-        ASSERT_EQ(parts, oracle.Encode(text));
-      }
+void CheckAgainstDefinition(const RandomBpe& oracle, bool byte_level, std::mt19937_64* random) {
+  const BpeModel model = oracle.Model(byte_level);
+  BpeModel::Scratch scratch;
+  for (const size_t length : {1, 2, 3, 8, 47, 48, 49, 50, 120}) {
+    const Texts symbols = oracle.RandomSymbols(length, random);
+    std::string text;
+    for (const std::string& symbol : symbols) text += symbol;
+    for (int again = 0; again < 2; ++again) {  // the second time with what the first found out
+      std::vector<int32_t> ids;
+      model.Encode(text, &scratch, &ids);
+      Texts parts;
+      for (const int32_t id : ids) parts.push_back(model.tokens()[static_cast<size_t>(id)]);
+      ASSERT_EQ(parts, oracle.Encode(symbols));
     }
   }
+}
+
+TEST(BpeTest, MergesAsTheDefinitionSays) {
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 16; ++round)
+    CheckAgainstDefinition(RandomBpe(kLetters, false, &random), true, &random);
+}
+
+TEST(BpeTest, CuttingAtSpacesChangesNothing) {
+  std::mt19937_64 random(8);
+  for (int round = 0; round < 32; ++round)
+    CheckAgainstDefinition(RandomBpe(kLettersAndSpace, round % 2, &random), false, &random);
 }
 
 }  // namespace

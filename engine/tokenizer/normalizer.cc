@@ -9,17 +9,14 @@
 namespace skein::engine {
 namespace {
 
-// Characters that every normalisation form keeps and that never combine with each other: most text
-// is made of them.
-bool IsStableInAnyForm(char32_t c) {
-  return c < 0x80 || (c >= 0x0410 && c <= 0x0418) || (c >= 0x041A && c <= 0x0438) ||
-         (c >= 0x043A && c <= 0x044F) || (c >= 0x3400 && c <= 0x9FFF);
-}
-
-bool IsStableInAnyForm(std::string_view text) {
-  for (size_t pos = 0; pos < text.size();)
-    if (!IsStableInAnyForm(NextChar(text, &pos))) return false;
-  return true;
+// Characters that the form keeps, that begin a combining sequence and never join the one before.
+// Most text is made of them.
+bool IsStable(char32_t c, int options) {
+  if (c < 0x80 || (c >= 0x3400 && c <= 0x9FFF)) return true;
+  if (options == UTF8PROC_COMPOSE && (c < 0x300 || (c >= 0x2010 && c <= 0x2027) ||
+                                      (c >= 0x3041 && c <= 0x3096) || (c >= 0x30A1 && c <= 0x30FA)))
+    return true;
+  return c >= 0x0410 && c <= 0x044F && c != 0x0419 && c != 0x0439;
 }
 
 int CombiningClass(utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; }
@@ -58,8 +55,7 @@ void SortMarks(std::vector<utf8proc_int32_t>* chars) {
 }
 
 // Unicode Standard Annex 15: decompose, order the marks, and perhaps compose.
-std::string ToForm(std::string text, int options) {
-  if (IsAscii(text) || IsStableInAnyForm(text)) return text;
+void AppendInForm(std::string_view text, int options, std::string* out) {
   std::vector<utf8proc_int32_t> chars =
       Decompose(text, UTF8PROC_DECOMPOSE | (options & UTF8PROC_COMPAT));
   SortMarks(&chars);
@@ -69,10 +65,30 @@ std::string ToForm(std::string text, int options) {
         static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
     if (count >= 0) chars.resize(static_cast<size_t>(count));
   }
+  for (const utf8proc_int32_t c : chars) AppendUtf8(static_cast<char32_t>(c), out);
+}
+
+// Only runs of characters that are not stable, each with the one before it, go the slow way.
+std::string ToForm(std::string text, int options) {
+  if (IsAscii(text)) return text;
   std::string out;
-  out.reserve(text.size());
-  for (const utf8proc_int32_t c : chars) AppendUtf8(static_cast<char32_t>(c), &out);
-  return out;
+  out.reserve(text.size() + text.size() / 8);
+  size_t done = 0;      // text[0, done) is in `out`
+  size_t previous = 0;  // where the last stable character begins
+  for (size_t pos = 0; pos < text.size();) {
+    const size_t begin = pos;
+    if (IsStable(NextChar(text, &pos), options)) {
+      previous = begin;
+      continue;
+    }
+    for (size_t next = pos; next < text.size(); pos = next)
+      if (IsStable(NextChar(text, &next), options)) break;
+    const size_t from = begin > done ? previous : begin;
+    out.append(text, done, from - done);
+    AppendInForm(std::string_view(text).substr(from, pos - from), options, &out);
+    done = pos;
+  }
+  return out.append(text, done);
 }
 
 std::string ToLower(std::string_view text) {

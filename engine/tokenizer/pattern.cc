@@ -10,7 +10,7 @@ namespace {
 
 // Steps of one match. The longest legitimate one walks a run of blanks as long as the text, forth
 // and back.
-constexpr uint32_t kMatchStepsMax = 50'000'000;
+constexpr uint32_t kMatchStepsMax = 10'000'000;
 constexpr uint32_t kBacktrackDepthMax = 100'000;
 constexpr uint32_t kHeapKibMax = 64 * 1024;
 constexpr size_t kExpressionBytesMax = 64 * 1024;

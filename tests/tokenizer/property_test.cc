@@ -44,12 +44,12 @@ class PropertyTest : public testing::TestWithParam<TokenizerSource> {
 
 TEST_P(PropertyTest, DecodeOfEncodeIsTheText) {
   for (int i = 0; i < 3000; ++i) {
-    std::string text = RandomText(&random_);
-    if (GetParam().name == "qwen3") text = Nfc(text);
+    const std::string text = RandomText(&random_);
+    const std::string expected = GetParam().name == "qwen3" ? Nfc(text) : text;
     for (const bool parse_special : {false, true}) {
       const auto ids =
           tokenizer_->Encode(text, {.add_special_tokens = false, .parse_special = parse_special});
-      ASSERT_EQ(tokenizer_->Decode(ids, false), text);
+      ASSERT_EQ(tokenizer_->Decode(ids, false), expected);
     }
   }
 }
@@ -110,12 +110,12 @@ TEST_P(PropertyTest, ManyThreadsShareOne) {
   EXPECT_EQ(wrong, std::vector<int>(4));
 }
 
-// Nothing here may be quadratic; 300,000² steps a text would take minutes.
+// Nothing here may be quadratic; 100,000² steps a text would take minutes.
 TEST_P(PropertyTest, LongMonotonousTextsEncode) {
   for (const char* unit : {"a", " ", "\n", " \t", "1", "!", "é", "e\u0301\u0316", "你", "\u0f73",
                            "\u180e", "\xF0\x9F\x99\x82", "'s", "<|", "aB", "Aa", "\u1100"}) {
     std::string text;
-    while (text.size() < 300'000) text += unit;
+    while (text.size() < 100'000) text += unit;
     const auto ids = tokenizer_->Encode(text, {.add_special_tokens = false});
     const std::string decoded = tokenizer_->Decode(ids, false);
     const bool normalises = GetParam().name == "qwen3";
