@@ -128,6 +128,7 @@ def main():
   tokenizer_path = os.path.join(options.train_folder, 'tokenizer.json')
   write_folder(options.out, saved['averaged'], model.Config(**saved['config']), tokenizer.load(tokenizer_path),
                tokenizer_path)
+  print(f"exported step {saved['step']}, {saved['tokens_seen']} tokens")
 
 
 if __name__ == '__main__':

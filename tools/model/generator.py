@@ -98,7 +98,7 @@ def copy_pair(rng, words_max=20):
 
 
 def sum_pair(rng):
-  a, b = rng.randint(0, 20), rng.randint(0, 20)
+  a, b = rng.randint(0, 10), rng.randint(0, 10)
   if rng.random() < 0.3:
     a, b = max(a, b), min(a, b)
     return rng.choice((f'What is {a} - {b}?', f'{a} - {b} =')), f'{a} - {b} = {a - b}'
@@ -163,7 +163,7 @@ def mixed_context(rng, tokens, stage):
   kinds = rng.sample(('facts', 'lookup', 'quote', 'facts2'), parts_count) if parts_count > 1 else None
   for i in range(parts_count):
     part = tokens / parts_count
-    kind = kinds[i] if kinds else rng.choices(('facts', 'lookup', 'quote'), (66, 26, 8))[0]
+    kind = kinds[i] if kinds else rng.choices(('facts', 'lookup', 'quote'), (64, 24, 12))[0]
     if kind == 'lookup':
       context = lookup_context(rng, max(2, int(part / 8)))
     elif kind == 'quote':
@@ -178,7 +178,7 @@ def mixed_context(rng, tokens, stage):
 
 def retrieval_document(rng, tokens, stage):
   """A context and many questions about it."""
-  asked_tokens = max(60, tokens * rng.uniform(0.3, 0.6))
+  asked_tokens = max(60, tokens * rng.uniform(0.4, 0.7))
   context, pairs = mixed_context(rng, max(24, tokens - asked_tokens), stage)
   pairs = pairs[:max(1, int(asked_tokens / 27))]
   return (_plain if rng.random() < 0.1 else _chat)(rng, context, pairs)
@@ -188,7 +188,7 @@ def skills_document(rng, tokens):
   """Copying, counting and sums in one chat."""
   pairs, left = [], tokens
   while left > 0:
-    pair = rng.choice((copy_pair, copy_pair, sum_pair, count_pair))(rng)
+    pair = rng.choice((copy_pair, copy_pair, sum_pair, sum_pair, count_pair))(rng)
     pairs.append(pair)
     left -= (len(pair[0]) + len(pair[1])) / 3.5 + 4
   return (_plain if rng.random() < 0.1 else _chat)(rng, None, pairs)
@@ -214,6 +214,6 @@ def document(rng, tokens, stage=1):
   kind = rng.random()
   if stage == 0 and kind < 0.4:
     return echo_document(rng, tokens)
-  if kind < 0.80:
+  if kind < 0.84:
     return retrieval_document(rng, tokens, stage)
-  return skills_document(rng, min(tokens, 300)) if kind < 0.93 else story_document(rng)
+  return skills_document(rng, min(tokens, 300)) if kind < 0.975 else story_document(rng)
