@@ -133,7 +133,7 @@ class TransportConformance : public testing::TestWithParam<const char*> {
   // it.
   void PollUntilBroken() {
     std::vector<TransferCompletion> none;
-    while (!source_->Inspect(peer_.id)->broken) source_->Poll(0, 10ms, &none);
+    while (!source_->Inspect(peer_.id)->broken) source_->Poll(0, 1s, &none);
   }
 
   World world_;

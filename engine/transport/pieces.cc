@@ -22,6 +22,23 @@ absl::Status CheckSide(size_t index, const char* side, RegionId id, uint64_t off
                                                  " of ", extent->bytes, " bytes"));
 }
 
+// Runs of pieces share a region: asks once per run.
+class LastExtent {
+ public:
+  explicit LastExtent(const FindExtent& find) : find_(find) {}
+
+  const RegionExtent* operator()(RegionId id) {
+    if (extent_ == nullptr || id != id_) extent_ = find_(id);
+    id_ = id;
+    return extent_;
+  }
+
+ private:
+  const FindExtent& find_;
+  RegionId id_;
+  const RegionExtent* extent_ = nullptr;
+};
+
 bool Continues(const Chunk& chunk, const Chunk& last) {
   return chunk.local == last.local && chunk.remote == last.remote &&
          chunk.local_address == last.local_address + last.bytes &&
@@ -33,14 +50,20 @@ bool Continues(const Chunk& chunk, const Chunk& last) {
 absl::StatusOr<std::vector<Chunk>> ToChunks(std::span<const TransferPiece> pieces,
                                             const FindExtent& local, const FindExtent& remote) {
   std::vector<Chunk> chunks;
+  LastExtent find_local(local);
+  LastExtent find_remote(remote);
   for (size_t i = 0; i < pieces.size(); ++i) {
     const TransferPiece& piece = pieces[i];
-    const RegionExtent* from = local(piece.local);
-    const RegionExtent* to = remote(piece.remote);
-    auto status = CheckSide(i, "local", piece.local, piece.local_offset, piece.bytes, from);
-    if (!status.ok()) return status;
-    status = CheckSide(i, "remote", piece.remote, piece.remote_offset, piece.bytes, to);
-    if (!status.ok()) return status;
+    const RegionExtent* from = find_local(piece.local);
+    const RegionExtent* to = find_remote(piece.remote);
+    if (auto status = CheckSide(i, "local", piece.local, piece.local_offset, piece.bytes, from);
+        !status.ok()) {
+      return status;
+    }
+    if (auto status = CheckSide(i, "remote", piece.remote, piece.remote_offset, piece.bytes, to);
+        !status.ok()) {
+      return status;
+    }
     if (piece.bytes == 0) continue;
     const Chunk chunk{piece.local, piece.remote,
                       reinterpret_cast<std::byte*>(from->address + piece.local_offset),

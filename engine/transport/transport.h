@@ -14,11 +14,11 @@
 // Memory. A region's bytes belong to the caller, or to the transport if it allocated them (Register
 // with null), and live from Register to Unregister. The local bytes of a transfer may be reused
 // once its completion was polled, whatever its status. On any status but OK the remote bytes of a
-// put (the local bytes of a get) are undefined, and those of a put may still change until the
-// source has polled the completion and the target has since gone once through Poll(wait = 0), or
-// the source process is dead and the target has gone once through Poll. Nothing can revoke a
-// description: a target that reassigns blocks waits for the source's word (abort acknowledged) or
-// for its death.
+// put (the local bytes of a get) are undefined, and those of a put may still change while what is
+// in the wire drains into the target's Poll. Nothing revokes a description: a target that reassigns
+// blocks first waits for the source's word (its transfer ended, or it never posts it now) or for
+// the source's death, then goes through Poll(wait = 0) once; a source keeps the timeout of Post
+// below the lease of its grant.
 //
 // Visibility. OK for a put means that the target's CPU reads the new bytes, even if it learns of
 // the put over another channel: the commit message may be sent as soon as the completion was

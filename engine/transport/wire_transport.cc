@@ -25,6 +25,8 @@ constexpr int kIdleRounds = 64;           // before sleeping while operations ar
 constexpr int kRoundsPerPoll = 16;        // of a Poll whose wait is over although there is work
 // While operations are under way the peer's progress may come without an event; look anyway.
 constexpr auto kNapInFlight = std::chrono::milliseconds(1);
+// The death of an idle peer comes without an event, too.
+constexpr auto kNapConnected = std::chrono::milliseconds(200);
 
 using Lock = std::lock_guard<FairMutex>;
 
@@ -253,6 +255,9 @@ WireTransport::Round WireTransport::PrepareSleep(PollState* state) {
   for (const auto& [id, peer] : peers_) {
     state->sleep_until = std::min(state->sleep_until, peer->NextDeadline());
     in_flight |= peer->in_flight();
+  }
+  if (!peers_.empty()) {
+    state->sleep_until = std::min(state->sleep_until, TransportClock::now() + kNapConnected);
   }
   if (in_flight) {
     if (++state->idle_rounds < kIdleRounds) return Round::kAgain;
