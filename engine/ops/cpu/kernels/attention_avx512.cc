@@ -2,10 +2,8 @@
 // Over that Simd:
 #include "engine/ops/cpu/simd/simd_math.h"
 // Over both:
-#include "engine/ops/cpu/kernels/kernel_parts.h"
-#include "engine/ops/cpu/kernels/packed_product.h"
-// Over all of them:
 #include "engine/ops/cpu/kernels/attention.h"
+#include "engine/ops/cpu/kernels/kernel_parts.h"
 
 namespace skein::engine {
 

@@ -81,15 +81,14 @@ SKEIN_INLINE void MultiplyPanel(int64_t rows, const typename Units::Element* a, 
   }
 }
 
-// c [rows, panels * kPanel]; a [rows, steps * kPerUnit]; panels one after the other, each of
-// `panel_steps` ≥ steps steps, of which the first `steps` are used.
+// c [rows, panels * kPanel]; a [rows, steps * kPerUnit]; panels one after the other.
 template <typename Units>
 void MultiplyPacked(int64_t rows, const typename Units::Element* a, int64_t a_stride,
-                    const typename Units::Element* b, int64_t panels, int64_t panel_steps,
-                    int64_t steps, float* c, int64_t c_stride, bool accumulate) {
+                    const typename Units::Element* b, int64_t panels, int64_t steps, float* c,
+                    int64_t c_stride, bool accumulate) {
   for (int64_t panel = 0; panel < panels; ++panel) {
     MultiplyPanel<Units, Simd::kTileRows>(rows, a, a_stride,
-                                          b + panel * panel_steps * kPanel * Units::kPerUnit, steps,
+                                          b + panel * steps * kPanel * Units::kPerUnit, steps,
                                           c + panel * kPanel, c_stride, accumulate);
   }
 }

@@ -57,6 +57,10 @@ struct Simd {
     top = _mm_max_ps(top, _mm_movehl_ps(top, top));
     return _mm_cvtss_f32(_mm_max_ss(top, _mm_movehdup_ps(top)));
   }
+  static SKEIN_INLINE void ReduceFour(V a, V b, V c, V d, float* out) {
+    const V sums = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1)));
+  }
 
   static SKEIN_INLINE V ZeroBelow(V x, V at, V limit) {
     return _mm256_and_ps(x, _mm256_cmp_ps(at, limit, _CMP_GE_OQ));

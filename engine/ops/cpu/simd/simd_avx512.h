@@ -6,7 +6,8 @@
 //   kHasPairs    whether DotPairs exists: sums of products of bf16 pairs, accumulated in f32
 //   Load / LoadFirst, Store / StoreFirst   of float, BF16 and F16 (first n lanes; the rest reads 0)
 //   LoadPairs / LoadFirstPairs             2 * kLanes BF16 as raw bits (kHasPairs only)
-//   arithmetic, ReduceAdd, ReduceMax, Transpose (kLanes x kLanes), AddExponent (for exp)
+//   arithmetic, ReduceAdd, ReduceMax, ReduceFour, Transpose (kLanes x kLanes), AddExponent (for
+//   exp)
 // The anonymous namespace is deliberate: every kernel template instantiated with it has internal
 // linkage, so the linker can never hand code compiled for this ISA to another caller.
 #pragma once
@@ -73,6 +74,18 @@ struct Simd {
   static SKEIN_INLINE float ReduceAdd(V x) { return _mm512_reduce_add_ps(x); }
   static SKEIN_INLINE float ReduceMax(V x) { return _mm512_reduce_max_ps(x); }
 
+  // The sums of four registers, into 4 floats.
+  static SKEIN_INLINE void ReduceFour(V a, V b, V c, V d, float* out) {
+    const V ab = Add(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    const V cd = Add(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+    const V low = _mm512_shuffle_ps(ab, cd, 0x44), high = _mm512_shuffle_ps(ab, cd, 0xee);
+    const V sums = Add(low, high);  // each quarter: a, b, c, d
+    const __m256 halves =
+        _mm256_add_ps(_mm512_castps512_ps256(sums), _mm512_extractf32x8_ps(sums, 1));
+    _mm_storeu_ps(out,
+                  _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1)));
+  }
+
   // x where at >= limit, else 0.
   static SKEIN_INLINE V ZeroBelow(V x, V at, V limit) {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(at, limit, _CMP_GE_OQ), x);
@@ -97,11 +110,18 @@ struct Simd {
     return reinterpret_cast<Pairs>(_mm512_set1_epi32(bits));
   }
   static SKEIN_INLINE V DotPairs(V sum, Pairs a, Pairs b) { return _mm512_dpbf16_ps(sum, a, b); }
-  // Interleaves the first n of two rows: element i becomes the pair (even[i], odd[i]).
+  // Interleaves the first n ≤ 2 * kLanes elements of two rows: pair i is (even[i], odd[i]).
   static SKEIN_INLINE void StoreInterleaved(BF16* p, const BF16* even, const BF16* odd, int n) {
-    const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(First(n), even));
-    const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(First(n), odd));
-    _mm512_storeu_si512(p, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    const auto mask = static_cast<__mmask32>((uint64_t{1} << n) - 1u);
+    const __m512i a = _mm512_maskz_loadu_epi16(mask, even);
+    const __m512i b = _mm512_maskz_loadu_epi16(mask, odd);
+    const __m512i low = _mm512_setr_epi32(0x200000, 0x210001, 0x220002, 0x230003, 0x240004,
+                                          0x250005, 0x260006, 0x270007, 0x280008, 0x290009,
+                                          0x2a000a, 0x2b000b, 0x2c000c, 0x2d000d, 0x2e000e,
+                                          0x2f000f);  // element i of a, then element i of b
+    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    _mm512_storeu_si512(p, _mm512_permutex2var_epi16(a, low, b));
+    _mm512_storeu_si512(p + 2 * kLanes, _mm512_permutex2var_epi16(a, high, b));
   }
 
   static SKEIN_INLINE void Transpose(V (&r)[16]) {

@@ -27,14 +27,5 @@ SKEIN_INLINE Simd::V Exp(Simd::V x) {
   return S::ZeroBelow(S::AddExponent(p, biased), x, lowest);
 }
 
-// Lane i is the sum of sums[i]'s lanes. Destroys `sums`.
-SKEIN_INLINE Simd::V ReduceEach(Simd::V (&sums)[Simd::kLanes]) {
-  Simd::Transpose(sums);
-  for (int width = Simd::kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) sums[i] = Simd::Add(sums[i], sums[i + width]);
-  }
-  return sums[0];
-}
-
 }  // namespace
 }  // namespace skein::engine

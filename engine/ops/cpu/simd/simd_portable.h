@@ -65,6 +65,11 @@ struct Simd {
     const float b = x[2] > x[3] ? x[2] : x[3];
     return a > b ? a : b;
   }
+  static SKEIN_INLINE void ReduceFour(V a, V b, V c, V d, float* out) {
+    V rows[4] = {a, b, c, d};
+    Transpose(rows);
+    Store(out, (rows[0] + rows[1]) + (rows[2] + rows[3]));
+  }
 
   static SKEIN_INLINE V ZeroBelow(V x, V at, V limit) { return at >= limit ? x : V{}; }
   static SKEIN_INLINE V AddExponent(V x, V biased) {

@@ -1,0 +1,132 @@
+// Attention of a unit with few rows (decode), over the Simd of the including file (include one
+// simd_*.h and simd_math.h before).
+//
+// Keys and values are used where they lie: gathering them would cost more than the few rows need.
+// Four keys meet up to two rows at a time, so the sums stay in registers.
+#pragma once
+
+#include "engine/ops/cpu/kernels/attention_rows.h"
+#include "engine/ops/cpu/kernels/dot.h"
+
+namespace skein::engine {
+namespace {
+
+constexpr int kFewRowsAtOnce = 2;
+constexpr int kKeysAtOnce = 4;
+
+// scores[r][j] = queries[r] · keys[j] for kRows rows and kKeysAtOnce keys.
+template <typename Dot, int kRows>
+SKEIN_INLINE void ScoreKeys(const typename Dot::X* queries, int64_t query_stride,
+                            const typename Dot::W* const* keys, int64_t dim, float* scores) {
+  Simd::V acc[kRows][kKeysAtOnce];
+  for (auto& row : acc) {
+    for (auto& sum : row) sum = Simd::Zero();
+  }
+  int64_t i = 0;
+  for (; i + Dot::kStep <= dim; i += Dot::kStep) {
+    typename Dot::Register key[kKeysAtOnce];
+    for (int j = 0; j < kKeysAtOnce; ++j) key[j] = Dot::Load(keys[j] + i);
+    for (int r = 0; r < kRows; ++r) {
+      const typename Dot::Register query = Dot::Load(queries + r * query_stride + i);
+      for (int j = 0; j < kKeysAtOnce; ++j) acc[r][j] = Dot::Sum(acc[r][j], query, key[j]);
+    }
+  }
+  if (i < dim) {
+    const int rest = static_cast<int>(dim - i);
+    for (int r = 0; r < kRows; ++r) {
+      const typename Dot::Register query = Dot::LoadFirst(queries + r * query_stride + i, rest);
+      for (int j = 0; j < kKeysAtOnce; ++j) {
+        acc[r][j] = Dot::Sum(acc[r][j], query, Dot::LoadFirst(keys[j] + i, rest));
+      }
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    Simd::ReduceFour(acc[r][0], acc[r][1], acc[r][2], acc[r][3], scores + r * kAttentionChunkKeys);
+  }
+}
+
+// sums[r] += Σ weights[r][j] * values[j] over `keys` values, for kRows rows and the kVectors
+// registers of dimensions from `first` on (of the last one, `last_lanes` lanes).
+template <typename Kv, int kRows, int kVectors>
+SKEIN_INLINE void AddValues(const float* weights, const Kv* const* values, int64_t keys,
+                            int64_t first, int last_lanes, float* sums, int64_t sum_stride) {
+  Simd::V acc[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      acc[r][v] = Simd::Load(sums + r * sum_stride + first + v * Simd::kLanes);
+    }
+  }
+  for (int64_t j = 0; j < keys; ++j) {
+    const Kv* value = values[j] + first;
+    for (int v = 0; v < kVectors; ++v) {
+      const Kv* from = value + v * Simd::kLanes;
+      const Simd::V lanes = v + 1 == kVectors && last_lanes < Simd::kLanes
+                                ? Simd::LoadFirst(from, last_lanes)
+                                : Simd::Load(from);
+      for (int r = 0; r < kRows; ++r) {
+        acc[r][v] = Simd::Fma(Simd::Set(weights[r * kAttentionChunkKeys + j]), lanes, acc[r][v]);
+      }
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      Simd::Store(sums + r * sum_stride + first + v * Simd::kLanes, acc[r][v]);
+    }
+  }
+}
+
+template <typename Kv, int kRows>
+SKEIN_INLINE void AddAllValues(const AttentionUnit& u, const float* weights,
+                               const Kv* const* values, int64_t keys, float* sums,
+                               int64_t sum_stride) {
+  constexpr int kWide = 4 * Simd::kLanes;
+  int64_t first = 0;
+  for (; first + kWide <= u.head_dim; first += kWide) {
+    AddValues<Kv, kRows, 4>(weights, values, keys, first, Simd::kLanes, sums, sum_stride);
+  }
+  for (; first < u.head_dim; first += Simd::kLanes) {
+    const int64_t left = u.head_dim - first;
+    AddValues<Kv, kRows, 1>(weights, values, keys, first,
+                            static_cast<int>(left < Simd::kLanes ? left : Simd::kLanes), sums,
+                            sum_stride);
+  }
+}
+
+template <typename Dot>
+void AttendFew(const AttentionUnit& u, std::byte* scratch) {
+  using Kv = typename Dot::W;
+  const auto b = CarveBuffers<typename Dot::X, float>(u, scratch);
+  StartRows(u, b);
+  ZeroRow(b.sums, b.rows * b.dim);
+  ChunkWalk<Kv> walk(u, b.zeros, Simd::kLanes > kKeysAtOnce ? Simd::kLanes : kKeysAtOnce);
+  for (; !walk.done(); walk.Step()) {
+    walk.FindNext();
+    const ChunkRows<Kv>& rows = walk.rows();
+    for (int64_t j = 0; j < walk.padded_keys(); j += kKeysAtOnce) {
+      walk.Prefetch(j, kKeysAtOnce);
+      int64_t r = 0;
+      for (; r + kFewRowsAtOnce <= b.rows; r += kFewRowsAtOnce) {
+        ScoreKeys<Dot, kFewRowsAtOnce>(b.queries + r * b.dim, b.dim, rows.keys + j, u.head_dim,
+                                       b.scores + r * kAttentionChunkKeys + j);
+      }
+      if (r < b.rows) {
+        ScoreKeys<Dot, 1>(b.queries + r * b.dim, b.dim, rows.keys + j, u.head_dim,
+                          b.scores + r * kAttentionChunkKeys + j);
+      }
+    }
+    SoftmaxChunk(u, b, walk.first_key(), walk.keys(), walk.padded_keys());
+    int64_t r = 0;
+    for (; r + kFewRowsAtOnce <= b.rows; r += kFewRowsAtOnce) {
+      AddAllValues<Kv, kFewRowsAtOnce>(u, b.weights + r * kAttentionChunkKeys, rows.values,
+                                       walk.keys(), b.sums + r * b.dim, b.dim);
+    }
+    if (r < b.rows) {
+      AddAllValues<Kv, 1>(u, b.weights + r * kAttentionChunkKeys, rows.values, walk.keys(),
+                          b.sums + r * b.dim, b.dim);
+    }
+  }
+  FinishRows(u, b);
+}
+
+}  // namespace
+}  // namespace skein::engine
