@@ -154,6 +154,7 @@ void PrefillCore::Impl::EndAll(const absl::Status& status) {
 void PrefillCore::Impl::MaybeLeave(Request& request) {
   const RequestId id = request.spec->id;
   if (request.state != State::kEnding) return;
+  if (!batch_.InFlight(id)) batch_.Remove(id);  // no further chunk while the handoff stops
   if (request.handoff.active) {
     if (!request.handoff.stopping) effects_.push_back(StopHandoff{id, request.epoch});
     request.handoff.stopping = true;

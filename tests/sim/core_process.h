@@ -1,0 +1,132 @@
+// A process around one core: hands it events with its local time, executes its effects, ticks it
+// when it asks, and checks its invariants after every event.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "scheduler/base/ids.h"
+#include "tests/sim/network.h"
+
+namespace skein::sim {
+
+// The first thing that was wrong ends the run.
+class Verdict {
+ public:
+  void Violated(std::string what) {
+    if (what_.empty()) what_ = std::move(what);
+  }
+  void Require(bool holds, const std::string& what) {
+    if (!holds) Violated(what);
+  }
+  bool ok() const { return what_.empty(); }
+  const std::string& what() const { return what_; }
+
+ private:
+  std::string what_;
+};
+
+// Calls that a core has not answered yet. Answering one twice is a violation.
+template <class Reply>
+class Unanswered {
+ public:
+  scheduler::CallId Add(scheduler::CallId call, std::function<void(Reply)> reply) {
+    calls_.emplace(call, std::move(reply));
+    return call;
+  }
+  void Answer(scheduler::CallId call, Reply reply, Verdict* verdict) {
+    const auto it = calls_.find(call);
+    if (it == calls_.end()) return verdict->Violated("a call was answered twice");
+    const std::function<void(Reply)> send = std::move(it->second);
+    calls_.erase(it);
+    send(std::move(reply));
+  }
+  size_t size() const { return calls_.size(); }
+  void clear() { calls_.clear(); }
+
+ private:
+  std::map<scheduler::CallId, std::function<void(Reply)>> calls_;
+};
+
+// What an event or effect is about, for the trace.
+template <class T>
+uint64_t About(const T& value) {
+  if constexpr (requires { value.id.serial; }) return value.id.serial;
+  if constexpr (requires { value.spec->id.serial; }) return value.spec->id.serial;
+  if constexpr (requires { value.request.id.serial; }) return value.request.id.serial;
+  if constexpr (requires { value.request.spec->id.serial; }) return value.request.spec->id.serial;
+  return 0;
+}
+
+// Derived has Execute(Effect alternative&) for every alternative.
+template <class Derived, class Core, class Event, class Effect, class TickEvent>
+class CoreProcess : public Process {
+ public:
+  CoreProcess(Network* network, std::string endpoint, TimeUs clock_offset_us, Verdict* verdict)
+      : Process(network, std::move(endpoint), clock_offset_us), verdict_(verdict) {}
+
+  const Core* core() const { return core_.get(); }
+
+ protected:
+  void Run(std::unique_ptr<Core> core) {
+    core_ = std::move(core);
+    armed_us_ = scheduler::kNever;
+    Dispatch(TickEvent{});
+  }
+
+  void Dispatch(const Event& event) {
+    Trace& trace = network_->trace();
+    const TimeUs now = network_->time().now();
+    std::visit([&]<class T>(const T& e) { trace.Note(now, endpoint(), TypeName<T>(), About(e)); },
+               event);
+    std::vector<Effect> effects = core_->Handle(event, LocalNow());
+    const absl::Status invariants = core_->CheckInvariants();
+    if (!invariants.ok()) {
+      verdict_->Violated(absl::StrCat(endpoint(), ": ", std::string(invariants.message())));
+    }
+    for (Effect& effect : effects) {
+      std::visit(
+          [&]<class T>(T& e) {
+            trace.Note(now, endpoint(), TypeName<T>(), About(e));
+            static_cast<Derived*>(this)->Execute(e);
+          },
+          effect);
+    }
+    if (alive()) Arm();
+  }
+
+  // Runs `event` later, if the process is still the same then.
+  void DispatchAfter(TimeUs delay, Event event) {
+    After(delay, [this, event = std::move(event)] { Dispatch(event); });
+  }
+
+  scheduler::CallId NextCall() { return {++last_call_}; }
+
+  Verdict* verdict_;
+  std::unique_ptr<Core> core_;
+
+ private:
+  void Arm() {
+    const TimeUs deadline = core_->NextDeadline();
+    if (deadline == scheduler::kNever || deadline >= armed_us_) return;
+    armed_us_ = deadline;
+    const TimeUs delay = deadline - LocalNow();
+    After(delay > 0 ? delay : 1, [this, deadline] {
+      if (armed_us_ != deadline) return;  // an earlier one was armed meanwhile
+      armed_us_ = scheduler::kNever;
+      Dispatch(TickEvent{});
+    });
+  }
+
+  TimeUs armed_us_ = scheduler::kNever;
+  uint64_t last_call_ = 0;
+};
+
+}  // namespace skein::sim

@@ -1,0 +1,100 @@
+#include "tests/sim/engine_thread.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/scenario.h"
+
+namespace skein::sim {
+namespace {
+
+// Owns what the spans of SequenceStep point to.
+struct Inputs {
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<std::vector<int32_t>> tables;
+  std::vector<engine::SamplingParams> sampling;
+  std::vector<engine::SequenceStep> steps;
+
+  explicit Inputs(const scheduler::RunStep& step) {
+    const size_t count = step.sequences.size();
+    tokens.resize(count);
+    tables.resize(count);
+    sampling.resize(count);
+    for (size_t i = 0; i < count; ++i) Add(step.sequences[i], i);
+  }
+  void Add(const scheduler::StepSequence& sequence, size_t i) {
+    for (int64_t place = 0; place < sequence.count; ++place) {
+      tokens[i].push_back(sequence.TokenAt(sequence.position + place));
+    }
+    for (scheduler::BlockId block : *sequence.blocks) tables[i].push_back(block.value);
+    sampling[i] = SamplingOf(*sequence.spec);
+    engine::SequenceStep one;
+    one.tokens = tokens[i];
+    one.position = sequence.position;
+    one.block_table = tables[i];
+    one.sample = sequence.sample;
+    one.sampling = &sampling[i];
+    one.token_index = static_cast<uint64_t>(sequence.token_index);
+    one.prompt = sequence.spec->prompt;
+    if (sequence.output != nullptr) one.output = *sequence.output;
+    steps.push_back(one);
+  }
+};
+
+scheduler::StepDone Compute(engine::EmulatedEngine& engine, const scheduler::RunStep& step) {
+  const Inputs inputs(step);
+  std::vector<engine::SequenceResult> results;
+  scheduler::StepDone done{.step = step.step, .status = {}, .results = {}};
+  done.status = engine.Step(inputs.steps, nullptr, &results);
+  for (size_t i = 0; done.status.ok() && i < results.size(); ++i) {
+    const scheduler::StepSequence& sequence = step.sequences[i];
+    scheduler::StepResult result;
+    result.token = results[i].sampled.token;
+    if (sequence.sample) result.payload = TokenPayload(result.token);
+    if (sequence.spec->want_prompt_logprobs && sequence.output == nullptr) {
+      result.prompt_logprobs = PromptPayload(sequence.position, sequence.count);
+    }
+    done.results.push_back(std::move(result));
+  }
+  return done;
+}
+
+}  // namespace
+
+std::string TokenPayload(int32_t token) { return absl::StrCat("t", token); }
+
+std::string PromptPayload(int64_t position, int64_t count) {
+  return std::string(static_cast<size_t>(count), static_cast<char>('a' + position % 26));
+}
+
+void EngineThread::Run(Network* network, Process* process,
+                       std::shared_ptr<engine::EmulatedEngine> engine,
+                       const scheduler::RunStep& step, LayerDone layer_done,
+                       std::function<void(scheduler::StepDone)> done) {
+  const TimeUs base = network->scenario().step_us * slowness;
+  const TimeUs takes = network->random().Between(base / 2, base + base / 2);
+  const int layers = engine->Spec().kv.num_layers;
+  busy = true;
+  if (network->scenario().compute_at_end) {
+    process->After(takes, [=, this] {
+      scheduler::StepDone result = Compute(*engine, step);
+      busy = false;
+      if (fails) result = {step.step, absl::InternalError("the device failed"), {}};
+      for (int layer = 0; layer < layers; ++layer) layer_done(step, layer);
+      done(std::move(result));
+    });
+    return;
+  }
+  const scheduler::StepDone result = Compute(*engine, step);
+  for (int layer = 0; layer < layers; ++layer) {
+    process->After(takes * (layer + 1) / layers, [=] { layer_done(step, layer); });
+  }
+  process->After(takes, [=, this] {
+    busy = false;
+    if (fails) return done({step.step, absl::InternalError("the device failed"), {}});
+    done(result);
+  });
+}
+
+}  // namespace skein::sim

@@ -1,0 +1,31 @@
+// The engine thread of a simulated worker: runs a step of the emulated engine in virtual time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/emulated/emulated_engine.h"
+#include "scheduler/worker/step.h"
+#include "tests/sim/network.h"
+
+namespace skein::sim {
+
+struct EngineThread {
+  int64_t slowness = 1;
+  bool fails = false;
+  bool busy = false;
+
+  // Layer l of the step's sequences is written.
+  using LayerDone = std::function<void(const scheduler::RunStep&, int layer)>;
+  void Run(Network* network, Process* process, std::shared_ptr<engine::EmulatedEngine> engine,
+           const scheduler::RunStep& step, LayerDone layer_done,
+           std::function<void(scheduler::StepDone)> done);
+};
+
+// The payloads that travel with a request in the simulation.
+std::string TokenPayload(int32_t token);
+std::string PromptPayload(int64_t position, int64_t count);
+
+}  // namespace skein::sim

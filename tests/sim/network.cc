@@ -1,0 +1,126 @@
+#include "tests/sim/network.h"
+
+#include <algorithm>
+
+namespace skein::sim {
+
+void Process::Start() {
+  ++generation_;
+  alive_ = true;
+  network_->trace().Note(network_->time().now(), endpoint_, "starts", generation_);
+  OnStart();
+}
+
+void Process::Crash() {
+  if (!alive_) return;
+  network_->trace().Note(network_->time().now(), endpoint_, "dies", generation_);
+  alive_ = false;
+  ++generation_;
+  OnCrash();
+  network_->BreakStreamsOf(this);
+}
+
+void Process::After(TimeUs delay, std::function<void()> action) {
+  const uint64_t generation = generation_;
+  network_->time().At(network_->time().now() + delay,
+                      [this, generation, action = std::move(action)] {
+                        if (alive_ && generation_ == generation) action();
+                      });
+}
+
+TimeUs Process::LocalNow() const { return network_->time().now() + clock_offset_us_; }
+
+void Stream::Accept(Process* server, std::function<void()> closed) {
+  server_ = server;
+  server_generation_ = server->generation();
+  server_closed_ = std::move(closed);
+  if (client_done_ || over_) TellServer();  // closed while the request was on its way
+}
+
+void Stream::Send(std::function<void()> deliver) {
+  if (over_) return;
+  if (network_->Happens(network_->scenario().break_chance)) return Break();
+  last_arrival_us_ = std::max(last_arrival_us_, network_->time().now() + network_->Delay());
+  network_->time().At(last_arrival_us_, [self = shared_from_this(), deliver = std::move(deliver)] {
+    if (self->client_done_ || self->client_->generation() != self->client_generation_) return;
+    deliver();
+  });
+}
+
+void Stream::End() {
+  if (over_) return;
+  over_ = server_done_ = true;
+  TellClient(absl::OkStatus());
+}
+
+void Stream::Close() {
+  if (client_done_) return;
+  client_done_ = true;
+  over_ = true;
+  TellServer();
+}
+
+void Stream::Break() {
+  if (over_) return;
+  over_ = true;
+  TellClient(absl::UnavailableError("connection lost"));
+  TellServer();
+}
+
+// After everything that was sent before.
+void Stream::TellClient(absl::Status status) {
+  last_arrival_us_ = std::max(last_arrival_us_, network_->time().now() + network_->Delay());
+  network_->time().At(last_arrival_us_, [self = shared_from_this(), status] {
+    if (self->client_done_ || self->client_->generation() != self->client_generation_) return;
+    self->client_done_ = true;
+    self->client_ended_(status);
+  });
+}
+
+void Stream::TellServer() {
+  if (server_ == nullptr || server_done_) return;
+  server_done_ = true;
+  network_->time().At(network_->time().now() + network_->Delay(), [self = shared_from_this()] {
+    if (self->server_->alive() && self->server_->generation() == self->server_generation_) {
+      self->server_closed_();
+    }
+  });
+}
+
+TimeUs Network::Delay() {
+  TimeUs delay = random_->Between(scenario_.delay_min_us, scenario_.delay_max_us);
+  if (Happens(scenario_.spike_chance)) delay += random_->Between(0, scenario_.spike_us);
+  return delay;
+}
+
+Process* Network::Find(const std::string& endpoint) {
+  const auto it = processes_.find(endpoint);
+  return it != processes_.end() && it->second->alive() ? it->second : nullptr;
+}
+
+std::shared_ptr<Stream> Network::Open(Process* client, const std::string& endpoint,
+                                      std::function<void(Process*, std::shared_ptr<Stream>)> accept,
+                                      std::function<void(absl::Status)> ended) {
+  auto stream = std::make_shared<Stream>(this, client, std::move(ended));
+  streams_.push_back(stream);
+  if (Happens(scenario_.loss_chance)) {
+    stream->Break();
+    return stream;
+  }
+  time_->At(time_->now() + Delay(), [this, stream, endpoint, accept = std::move(accept)] {
+    Process* server = Find(endpoint);
+    if (server == nullptr) return stream->Break();
+    accept(server, stream);
+  });
+  return stream;
+}
+
+void Network::BreakStreamsOf(const Process* process) {
+  std::erase_if(streams_, [](const auto& weak) { return weak.expired(); });
+  for (const auto& weak : std::vector<std::weak_ptr<Stream>>(streams_)) {
+    const std::shared_ptr<Stream> stream = weak.lock();
+    if (stream != nullptr && stream->Uses(process)) stream->Break();
+  }
+}
+
+}  // namespace skein::sim

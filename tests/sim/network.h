@@ -1,0 +1,168 @@
+// The virtual network: processes that die and return, calls with a deadline, streams.
+//
+// A call is delivered after a random delay, independent of other calls (so calls reorder); request
+// and reply may each be lost, and then the caller gets UNAVAILABLE or, at the call's deadline,
+// DEADLINE_EXCEEDED, whether or not the callee executed it. A stream's messages keep their order;
+// when it breaks both sides learn of it, each in its own time.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tests/sim/scenario.h"
+#include "tests/sim/virtual_time.h"
+
+namespace skein::sim {
+
+class Network;
+
+// A process at a fixed endpoint. `generation` grows at each start and each death.
+class Process {
+ public:
+  Process(Network* network, std::string endpoint, TimeUs clock_offset_us)
+      : network_(network), endpoint_(std::move(endpoint)), clock_offset_us_(clock_offset_us) {}
+  virtual ~Process() = default;
+
+  void Start();
+  void Crash();  // everything in it is gone
+  bool alive() const { return alive_; }
+  uint64_t generation() const { return generation_; }
+  const std::string& endpoint() const { return endpoint_; }
+
+  // Runs `action` after `delay` if this process is still the same then.
+  void After(TimeUs delay, std::function<void()> action);
+  TimeUs LocalNow() const;
+
+ protected:
+  virtual void OnStart() = 0;
+  virtual void OnCrash() = 0;
+
+  Network* network_;
+
+ private:
+  std::string endpoint_;
+  TimeUs clock_offset_us_;  // every process has its own origin of time
+  bool alive_ = false;
+  uint64_t generation_ = 0;
+};
+
+// One server stream. Both ends hold it; whoever is gone is not called any more.
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  Stream(Network* network, Process* client, std::function<void(absl::Status)> ended)
+      : network_(network),
+        client_(client),
+        client_generation_(client->generation()),
+        client_ended_(std::move(ended)) {}
+
+  // Server's side. `deliver` runs at the client, in order.
+  void Accept(Process* server, std::function<void()> closed);
+  void Send(std::function<void()> deliver);
+  void End();
+  // Client's side.
+  void Close();
+
+  void Break();  // the connection is lost
+  bool Uses(const Process* process) const { return client_ == process || server_ == process; }
+  bool over() const { return over_; }
+
+ private:
+  void TellClient(absl::Status status);
+  void TellServer();
+
+  Network* network_;
+  Process* client_;
+  uint64_t client_generation_;
+  std::function<void(absl::Status)> client_ended_;
+  Process* server_ = nullptr;
+  uint64_t server_generation_ = 0;
+  std::function<void()> server_closed_;
+  TimeUs last_arrival_us_ = 0;
+  bool over_ = false;         // nothing more is sent
+  bool client_done_ = false;  // closed, or told of the end
+  bool server_done_ = false;
+};
+
+class Network {
+ public:
+  Network(const Scenario& scenario, Random* random, VirtualTime* time, Trace* trace)
+      : scenario_(scenario), random_(random), time_(time), trace_(trace) {}
+
+  VirtualTime& time() { return *time_; }
+  Random& random() { return *random_; }
+  Trace& trace() { return *trace_; }
+  const Scenario& scenario() const { return scenario_; }
+  bool healed() const { return time_->now() >= scenario_.heals_us; }
+  bool Happens(double chance) { return !healed() && random_->Chance(chance); }
+  TimeUs Delay();
+
+  void Add(Process* process) { processes_[process->endpoint()] = process; }
+  Process* Find(const std::string& endpoint);  // null unless alive
+
+  // `execute` runs at the callee with a function that sends the reply; `done` runs at the caller,
+  // once. Reply has a `status`.
+  template <class Reply>
+  void Call(Process* caller, const std::string& endpoint, TimeUs timeout_us,
+            std::function<void(Process*, std::function<void(Reply)>)> execute,
+            std::function<void(Reply)> done);
+
+  // `accept` runs at the server and calls Stream::Accept. `ended` runs at the client, at most once.
+  std::shared_ptr<Stream> Open(Process* client, const std::string& endpoint,
+                               std::function<void(Process*, std::shared_ptr<Stream>)> accept,
+                               std::function<void(absl::Status)> ended);
+  void BreakStreamsOf(const Process* process);
+
+ private:
+  const Scenario& scenario_;
+  Random* random_;
+  VirtualTime* time_;
+  Trace* trace_;
+  std::map<std::string, Process*> processes_;
+  std::vector<std::weak_ptr<Stream>> streams_;
+};
+
+template <class Reply>
+void Network::Call(Process* caller, const std::string& endpoint, TimeUs timeout_us,
+                   std::function<void(Process*, std::function<void(Reply)>)> execute,
+                   std::function<void(Reply)> done) {
+  auto finished = std::make_shared<bool>(false);
+  const auto finish = [finished, done](Reply reply) {
+    if (*finished) return;
+    *finished = true;
+    done(std::move(reply));
+  };
+  const auto fail = [caller, finish](TimeUs after, absl::Status status) {
+    caller->After(after, [finish, status] {
+      Reply reply;
+      reply.status = status;
+      finish(std::move(reply));
+    });
+  };
+  fail(timeout_us, absl::DeadlineExceededError("no reply in time"));
+  if (Happens(scenario_.loss_chance)) {
+    if (random_->Chance(0.5)) fail(Delay(), absl::UnavailableError("connection lost"));
+    return;
+  }
+  const uint64_t generation = caller->generation();
+  time_->At(time_->now() + Delay(), [=, this] {
+    Process* callee = Find(endpoint);
+    if (callee == nullptr) {
+      if (caller->generation() != generation) return;
+      return fail(Delay(), absl::UnavailableError("connection refused"));
+    }
+    execute(callee, [=, this](Reply reply) {
+      if (caller->generation() != generation || !caller->alive()) return;
+      if (Happens(scenario_.loss_chance)) {
+        if (random_->Chance(0.5)) fail(Delay(), absl::UnavailableError("connection lost"));
+        return;
+      }
+      caller->After(Delay(), [=] { finish(reply); });
+    });
+  });
+}
+
+}  // namespace skein::sim

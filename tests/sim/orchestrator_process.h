@@ -1,0 +1,65 @@
+// The orchestrator of the simulation.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "scheduler/orchestrator/orchestrator_core.h"
+#include "tests/sim/core_process.h"
+
+namespace skein::sim {
+
+inline constexpr char kOrchestrator[] = "orch";
+
+class OrchestratorProcess
+    : public CoreProcess<OrchestratorProcess, scheduler::OrchestratorCore,
+                         scheduler::OrchestratorEvent, scheduler::OrchestratorEffect,
+                         scheduler::OrchestratorTick> {
+ public:
+  using CoreProcess::CoreProcess;
+
+  // Served to others. `deliver` runs at the router.
+  void Submit(scheduler::SpecPtr spec, std::shared_ptr<Stream> stream,
+              std::function<void(scheduler::PlanUpdate)> deliver);
+  void Serve(const scheduler::RegisterRequest& request,
+             std::function<void(scheduler::RegisterReply)> reply);
+  void Serve(const scheduler::ReportRequest& request,
+             std::function<void(scheduler::ReportReply)> reply);
+  void Serve(const scheduler::UnregisterRequest& request,
+             std::function<void(scheduler::UnregisterReply)> reply);
+  void Serve(const scheduler::BeginPrefillRequest& request,
+             std::function<void(scheduler::BeginPrefillReply)> reply);
+
+  void Execute(scheduler::SendPlanUpdate& effect);
+  void Execute(scheduler::EndSubmit& effect);
+  void Execute(scheduler::AnswerBeginPrefill& effect);
+  void Execute(scheduler::AnswerRegister& effect);
+  void Execute(scheduler::AnswerReport& effect);
+  void Execute(scheduler::AnswerUnregister& effect);
+  void Execute(scheduler::CallAssign& effect);
+  void Execute(scheduler::CallReserve& effect);
+  void Execute(scheduler::CallCancel& effect);
+
+  bool Quiet() const;  // nothing is unanswered, no stream is open
+
+ protected:
+  void OnStart() override;
+  void OnCrash() override;
+
+ private:
+  struct Submitted {
+    std::shared_ptr<Stream> stream;
+    std::function<void(scheduler::PlanUpdate)> deliver;
+  };
+
+  std::map<scheduler::CallId, Submitted> submits_;
+  Unanswered<scheduler::RegisterReply> registers_;
+  Unanswered<scheduler::ReportReply> reports_;
+  Unanswered<scheduler::UnregisterReply> unregisters_;
+  Unanswered<scheduler::BeginPrefillReply> begins_;
+  scheduler::Epoch last_epoch_;  // over all its generations
+};
+
+}  // namespace skein::sim

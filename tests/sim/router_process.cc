@@ -1,0 +1,151 @@
+#include "tests/sim/router_process.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/worker_process.h"
+
+namespace skein::sim {
+
+using namespace scheduler;  // NOLINT: the messages, all of them
+
+void RouterProcess::OnStart() {
+  RouterConfig config;
+  config.max_streams = 12;
+  config.max_queued = 8;
+  config.request_deadline_us = 10 * kSecondUs;
+  Run(std::make_unique<RouterCore>(config));
+}
+
+void RouterProcess::Arrive(const ClientPlan& plan) {
+  const RequestId id = plan.spec->id;
+  Client client;
+  client.plan = plan;
+  if (!plan.impossible && !plan.unknown_model) client.expected = ExpectedAnswer(*plan.spec);
+  clients_.emplace(id, std::move(client));
+  if (plan.leaves_us != kNever) {
+    After(plan.leaves_us - network_->time().now(), [this, id] { Dispatch(ClientGone{id}); });
+  }
+  Dispatch(Arrived{plan.spec});
+}
+
+bool RouterProcess::AllEnded() const {
+  for (const auto& [id, client] : clients_) {
+    if (client.ends == 0) return false;
+  }
+  return true;
+}
+
+void RouterProcess::Violated(const Client& client, const std::string& what) {
+  verdict_->Violated(absl::StrCat("request ", client.plan.spec->id.serial, ": ", what));
+}
+
+void RouterProcess::Ended(Client& client, absl::Status status) {
+  if (++client.ends > 1) Violated(client, "ended twice");
+  client.status = std::move(status);
+  CheckHonest(client, client.status);
+}
+
+// Why a request may end without an answer.
+void RouterProcess::CheckHonest(const Client& client, const absl::Status& status) {
+  const ClientPlan& plan = client.plan;
+  if (status.code() == absl::StatusCode::kInternal && !network_->scenario().break_chance &&
+      network_->scenario().faultless) {
+    Violated(client, absl::StrCat("internal: ", std::string(status.message())));
+  }
+  if (!network_->scenario().faultless || status.ok()) return;
+  const bool expected = status.code() == absl::StatusCode::kResourceExhausted ||
+                        (plan.leaves_us != kNever && absl::IsCancelled(status)) ||
+                        (plan.spec->deadline_us > 0 && absl::IsDeadlineExceeded(status)) ||
+                        (plan.impossible && absl::IsInvalidArgument(status)) ||
+                        (plan.unknown_model && absl::IsNotFound(status));
+  if (!expected) Violated(client, absl::StrCat("failed without a fault: ", status.ToString()));
+}
+
+void RouterProcess::Execute(Reject& effect) {
+  if (effect.retry_after_us < kSecondUs) Violated(clients_.at(effect.id), "retry at once");
+  Ended(clients_.at(effect.id), effect.status);
+}
+
+void RouterProcess::Execute(OpenSubmit& effect) {
+  const RequestId id = effect.spec->id;
+  clients_.at(id).submit = network_->Open(
+      this, kOrchestrator,
+      [this, spec = effect.spec, id](Process* callee, std::shared_ptr<Stream> stream) {
+        static_cast<OrchestratorProcess*>(callee)->Submit(
+            spec, stream, [this, id](PlanUpdate update) {
+              Dispatch(PlanUpdateReceived{id, std::move(update)});
+            });
+      },
+      [this, id](absl::Status status) {
+        Dispatch(SubmitStreamEnded{id, std::move(status)});
+      });
+}
+
+void RouterProcess::Execute(CloseSubmit& effect) { clients_.at(effect.id).submit->Close(); }
+
+void RouterProcess::Execute(OpenGenerate& effect) {
+  const RequestId id = effect.id;
+  const Epoch epoch = effect.epoch;
+  DecodeProcess::Listener listener{
+      [this](const EmitToken& token) {
+        Dispatch(TokenReceived{token.id, token.epoch, token.index, token.token, token.payload,
+                               token.prompt_logprobs});
+      },
+      [this](const EndStream& end) {
+        Dispatch(FinishedReceived{end.id, end.epoch, end.reason, end.status, end.output_tokens,
+                                  end.stop_token, end.prompt_logprobs});
+      }};
+  clients_.at(id).generate = network_->Open(
+      this, effect.endpoint,
+      [id, epoch, listener](Process* callee, std::shared_ptr<Stream> stream) {
+        static_cast<DecodeProcess*>(callee)->Generate(id, epoch, stream, listener);
+      },
+      [this, id, epoch](absl::Status status) {
+        Dispatch(GenerateStreamEnded{id, epoch, std::move(status)});
+      });
+}
+
+void RouterProcess::Execute(CloseGenerate& effect) { clients_.at(effect.id).generate->Close(); }
+
+void RouterProcess::Execute(DeliverToken& effect) {
+  Client& client = clients_.at(effect.id);
+  if (client.ends > 0) Violated(client, "a token after the end");
+  if (effect.index != static_cast<int64_t>(client.tokens.size())) {
+    Violated(client, absl::StrCat("token index ", effect.index));
+  }
+  client.tokens.push_back(effect.token);
+  client.prompt_logprobs += effect.prompt_logprobs;
+  const size_t place = client.tokens.size() - 1;
+  if (place >= client.expected.tokens.size() || client.expected.tokens[place] != effect.token) {
+    Violated(client, absl::StrCat("wrong token ", effect.token, " at ", effect.index));
+  }
+  if (effect.payload != TokenPayload(effect.token)) Violated(client, "another token's payload");
+  if (effect.index == client.plan.stops_after) {
+    After(0, [this, id = effect.id] { Dispatch(StopMatched{id}); });
+  }
+}
+
+void RouterProcess::Execute(End& effect) {
+  Client& client = clients_.at(effect.id);
+  Ended(client, effect.status);
+  if (effect.status.ok()) CheckAnswer(client, effect);
+}
+
+void RouterProcess::CheckAnswer(const Client& client, const End& end) {
+  ++finished_;
+  const RequestSpec& spec = *client.plan.spec;
+  const auto tokens = static_cast<int64_t>(client.tokens.size());
+  const bool cut = client.plan.stops_after >= 0 && tokens > client.plan.stops_after;
+  if (!cut && client.tokens != client.expected.tokens) Violated(client, "half an answer");
+  if (!cut && end.stop_token != client.expected.stop_token) Violated(client, "wrong stop token");
+  if (end.output_tokens != tokens + (end.stop_token >= 0 ? 1 : 0)) Violated(client, "wrong count");
+  const bool said = spec.want_prompt_logprobs &&
+                    (spec.max_tokens == 0 || !client.tokens.empty() || end.stop_token < 0);
+  const size_t logprobs = client.prompt_logprobs.size() + end.prompt_logprobs.size();
+  if (said && logprobs != spec.prompt.size()) {
+    Violated(client, absl::StrCat(logprobs, " logprobs of the prompt"));
+  }
+}
+
+}  // namespace skein::sim

@@ -1,0 +1,61 @@
+// The router of the simulation with its clients: compares every answer with the one computed from
+// the prompt alone.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "scheduler/router/router_core.h"
+#include "tests/sim/core_process.h"
+#include "tests/sim/scenario.h"
+
+namespace skein::sim {
+
+class RouterProcess
+    : public CoreProcess<RouterProcess, scheduler::RouterCore, scheduler::RouterEvent,
+                         scheduler::RouterEffect, scheduler::RouterTick> {
+ public:
+  using CoreProcess::CoreProcess;
+
+  void Arrive(const ClientPlan& plan);
+  bool AllEnded() const;
+  // What became of a request, once it ended.
+  absl::Status StatusOf(scheduler::RequestId id) const { return clients_.at(id).status; }
+  int64_t finished() const { return finished_; }
+
+  void Execute(scheduler::Reject& effect);
+  void Execute(scheduler::OpenSubmit& effect);
+  void Execute(scheduler::CloseSubmit& effect);
+  void Execute(scheduler::OpenGenerate& effect);
+  void Execute(scheduler::CloseGenerate& effect);
+  void Execute(scheduler::DeliverToken& effect);
+  void Execute(scheduler::End& effect);
+
+ protected:
+  void OnStart() override;
+  void OnCrash() override {}
+
+ private:
+  struct Client {
+    ClientPlan plan;
+    Expected expected;
+    std::vector<int32_t> tokens;
+    std::string prompt_logprobs;
+    int ends = 0;
+    absl::Status status;
+    std::shared_ptr<Stream> submit;
+    std::shared_ptr<Stream> generate;
+  };
+
+  void Ended(Client& client, absl::Status status);
+  void CheckAnswer(const Client& client, const scheduler::End& end);
+  void CheckHonest(const Client& client, const absl::Status& status);
+  void Violated(const Client& client, const std::string& what);
+
+  std::map<scheduler::RequestId, Client> clients_;
+  int64_t finished_ = 0;
+};
+
+}  // namespace skein::sim

@@ -1,0 +1,136 @@
+#include "tests/sim/scenario.h"
+
+#include <algorithm>
+
+namespace skein::sim {
+namespace {
+
+using scheduler::kMillisecondUs;
+
+constexpr int kVocab = 50;
+
+ClientPlan MakeClient(Random& random, uint64_t serial, TimeUs arrives_us) {
+  auto spec = std::make_shared<scheduler::RequestSpec>();
+  spec->id = {kRouter, serial};
+  spec->model = "m";
+  const int64_t prompt_tokens = random.Chance(0.2) ? random.Between(24, 60) : random.Between(1, 20);
+  for (int64_t i = 0; i < prompt_tokens; ++i) {
+    spec->prompt.push_back(static_cast<int32_t>(random.Between(0, kVocab - 1)));
+  }
+  spec->max_tokens = random.Chance(0.1) ? random.Between(0, 1) : random.Between(2, 30);
+  for (int64_t i = random.Between(0, 2); i > 0; --i) {
+    spec->stop_token_ids.push_back(static_cast<int32_t>(random.Between(0, kVocab - 1)));
+  }
+  if (random.Chance(0.3)) spec->min_tokens = random.Between(1, 10);
+  spec->want_prompt_logprobs = random.Chance(0.2);
+  return {.spec = spec, .arrives_us = arrives_us};
+}
+
+void MakeDifficult(Random& random, ClientPlan& client) {
+  auto spec = std::make_shared<scheduler::RequestSpec>(*client.spec);
+  if (random.Chance(0.1)) {
+    client.leaves_us = client.arrives_us + random.Between(0, 60) * kMillisecondUs;
+  } else if (random.Chance(0.1)) {
+    client.stops_after = random.Between(0, 10);
+  } else if (random.Chance(0.05)) {
+    spec->deadline_us = random.Between(1, 80) * kMillisecondUs;
+  } else if (random.Chance(0.03)) {
+    client.impossible = true;
+    spec->max_tokens = 1000;
+  } else if (random.Chance(0.03)) {
+    client.unknown_model = true;
+    spec->model = "unknown";
+  }
+  client.spec = spec;
+}
+
+void MakeWorkload(Random& random, Scenario& scenario) {
+  const int64_t clients = random.Between(6, 30);
+  const bool bursts = random.Chance(0.5);
+  TimeUs when = 100 * kMillisecondUs;
+  for (int64_t i = 1; i <= clients; ++i) {
+    if (!bursts || random.Chance(0.2)) when += random.Between(0, 60) * kMillisecondUs;
+    scenario.clients.push_back(MakeClient(random, static_cast<uint64_t>(i), when));
+    MakeDifficult(random, scenario.clients.back());
+  }
+  scenario.heals_us = std::max<TimeUs>(when + 200 * kMillisecondUs, 800 * kMillisecondUs);
+  for (uint64_t i = 1; i <= 3; ++i) {
+    scenario.probes.push_back(MakeClient(random, 1000 + i, 0));
+  }
+}
+
+void MakeFaults(Random& random, Scenario& scenario) {
+  if (random.Chance(0.4)) {
+    scenario.spike_chance = 0.05;
+    scenario.spike_us = random.Between(5, 150) * kMillisecondUs;
+  }
+  if (random.Chance(0.5)) scenario.loss_chance = random.Chance(0.5) ? 0.01 : 0.08;
+  if (random.Chance(0.3)) scenario.break_chance = 0.005;
+  if (random.Chance(0.3)) scenario.stall_chance = 0.02;
+  const int64_t faults = random.Between(0, 4);
+  for (int64_t i = 0; i < faults; ++i) {
+    Fault fault;
+    const int64_t kind = random.Between(0, 9);
+    fault.kind = kind < 4   ? FaultKind::kCrash
+                 : kind < 6 ? FaultKind::kSlow
+                 : kind < 8 ? FaultKind::kDrain
+                 : kind < 9 ? FaultKind::kEngineFailure
+                            : FaultKind::kOrchestratorCrash;
+    fault.worker = static_cast<int>(random.Between(0, kPrefillWorkers + kDecodeWorkers - 1));
+    fault.at_us = random.Between(50 * kMillisecondUs, scenario.heals_us);
+    fault.lasts_us = random.Between(1, 600) * kMillisecondUs;
+    fault.returns = random.Chance(0.8);
+    scenario.faults.push_back(fault);
+  }
+}
+
+}  // namespace
+
+Scenario MakeScenario(uint64_t seed) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 1);
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.faultless = seed % 5 == 0;
+  scenario.delay_max_us = random.Between(60, 3000);
+  scenario.compute_at_end = random.Chance(0.5);
+  scenario.step_us = random.Between(200, 3000);
+  MakeWorkload(random, scenario);
+  if (!scenario.faultless) MakeFaults(random, scenario);
+  return scenario;
+}
+
+engine::EmulatedOptions EngineOptions(scheduler::Role role) {
+  return {.kv = {.num_layers = 2,
+                 .kv_heads = 1,
+                 .head_dim = 4,
+                 .block_tokens = 4,
+                 .dtype = engine::DType::kF32,
+                 .num_blocks = role == scheduler::Role::kPrefill ? 28 : 40},
+          .vocab_size = kVocab,
+          .max_positions = 512};
+}
+
+engine::SamplingParams SamplingOf(const scheduler::RequestSpec& spec) {
+  engine::SamplingParams sampling;
+  sampling.temperature = 0;
+  sampling.min_tokens = static_cast<int>(spec.min_tokens);
+  if (spec.min_tokens > 0) sampling.suppressed_until_min_tokens = spec.stop_token_ids;
+  return sampling;
+}
+
+Expected ExpectedAnswer(const scheduler::RequestSpec& spec) {
+  Expected expected;
+  const std::vector<int32_t> drawn = engine::EmulatedContinuation(
+      EngineOptions(scheduler::Role::kDecode), spec.prompt, spec.max_tokens, SamplingOf(spec));
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    const bool stops = std::count(spec.stop_token_ids.begin(), spec.stop_token_ids.end(), drawn[i]);
+    if (stops && static_cast<int64_t>(i) >= spec.min_tokens) {
+      expected.stop_token = drawn[i];
+      break;
+    }
+    expected.tokens.push_back(drawn[i]);
+  }
+  return expected;
+}
+
+}  // namespace skein::sim

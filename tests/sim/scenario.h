@@ -1,0 +1,69 @@
+// What a seed decides: the workload, the world's temper, and when what breaks.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/emulated/emulated_engine.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/request.h"
+#include "tests/sim/virtual_time.h"
+
+namespace skein::sim {
+
+// One client: what it asks and how it behaves.
+struct ClientPlan {
+  scheduler::SpecPtr spec;
+  TimeUs arrives_us = 0;
+  TimeUs leaves_us = scheduler::kNever;  // disconnects then, if not served by then
+  int64_t stops_after = -1;              // a stop string is seen in this token
+  bool impossible = false;               // fits nowhere: INVALID_ARGUMENT
+  bool unknown_model = false;            // NOT_FOUND
+};
+
+enum class FaultKind { kCrash, kSlow, kDrain, kEngineFailure, kOrchestratorCrash };
+
+struct Fault {
+  FaultKind kind = FaultKind::kCrash;
+  int worker = 0;  // index among the workers
+  TimeUs at_us = 0;
+  TimeUs lasts_us = 0;  // crash: comes back after; slow: ends after
+  bool returns = true;
+};
+
+struct Scenario {
+  uint64_t seed = 0;
+  bool faultless = false;  // no fault at all: whatever can be served must be
+  // The network.
+  TimeUs delay_min_us = 50;
+  TimeUs delay_max_us = 400;
+  double spike_chance = 0;  // a message that takes up to spike_us
+  TimeUs spike_us = 0;
+  double loss_chance = 0;   // of a request or a reply
+  double break_chance = 0;  // of a stream, per message on it
+  double stall_chance = 0;  // of a put
+  // The engines.
+  bool compute_at_end = false;  // of a step's time; else at its start
+  TimeUs step_us = 1000;
+  TimeUs heals_us = 0;  // from then on nothing breaks
+  std::vector<Fault> faults;
+  std::vector<ClientPlan> clients;
+  std::vector<ClientPlan> probes;  // come after the healing; must be served
+};
+
+inline constexpr int kPrefillWorkers = 2;
+inline constexpr int kDecodeWorkers = 2;
+inline constexpr uint64_t kRouter = 77;  // the router's incarnation in request ids
+
+Scenario MakeScenario(uint64_t seed);
+engine::EmulatedOptions EngineOptions(scheduler::Role role);
+
+// The whole answer of a request, from its tokens alone.
+struct Expected {
+  std::vector<int32_t> tokens;  // emitted, without a stop token
+  int32_t stop_token = -1;
+};
+Expected ExpectedAnswer(const scheduler::RequestSpec& spec);
+engine::SamplingParams SamplingOf(const scheduler::RequestSpec& spec);
+
+}  // namespace skein::sim

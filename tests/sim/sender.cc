@@ -1,0 +1,144 @@
+#include "tests/sim/sender.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace skein::sim {
+namespace {
+
+using scheduler::kMillisecondUs;
+
+std::byte* BlockAt(const engine::EmulatedEngine& engine, int layer, scheduler::BlockId block) {
+  return static_cast<std::byte*>(engine.KvRegions()[layer].base) +
+         block.value * engine.Spec().kv.BlockBytes();
+}
+
+}  // namespace
+
+void Sender::Written(scheduler::RequestId id, scheduler::Epoch epoch, int layer,
+                     int64_t token_end) {
+  auto& written = written_[{id, epoch}];
+  written.resize(engine_->Spec().kv.num_layers);
+  written[layer] = token_end;
+  Pump({id, epoch});
+}
+
+void Sender::Start(const scheduler::StartHandoff& start) {
+  const Key key{start.id, start.epoch};
+  Handoff& handoff = handoffs_[key];
+  handoff.start = start;
+  handoff.next_block.assign(engine_->Spec().kv.num_layers, 0);
+  handoff.bytes.assign(engine_->Spec().kv.num_layers, 0);
+  Pump(key);
+}
+
+void Sender::Extend(const scheduler::ExtendHandoff& extend) {
+  const auto it = handoffs_.find({extend.id, extend.epoch});
+  if (it != handoffs_.end()) it->second.start.post_until_us = extend.post_until_us;
+}
+
+void Sender::Stop(const scheduler::StopHandoff& stop) {
+  const Key key{stop.id, stop.epoch};
+  const auto it = handoffs_.find(key);
+  if (it == handoffs_.end()) return;  // its end is on its way
+  it->second.stopping = true;
+  MaybeEnd(key);
+}
+
+bool Sender::HasNext(const Key& key, const Handoff& handoff, int layer) const {
+  const auto written = written_.find(key);
+  const size_t next = handoff.next_block[layer];
+  if (written == written_.end() || next >= handoff.start.local_blocks->size()) return false;
+  const auto prompt = static_cast<int64_t>(handoff.start.spec->prompt.size());
+  const int64_t filled_at = std::min<int64_t>(prompt, (next + 1) * engine_->Spec().kv.block_tokens);
+  return written->second[layer] >= filled_at;
+}
+
+void Sender::Pump(const Key& key) {
+  const auto it = handoffs_.find(key);
+  if (it == handoffs_.end()) return;
+  Handoff& handoff = it->second;
+  for (int layer = 0; layer < engine_->Spec().kv.num_layers; ++layer) {
+    while (!handoff.stopping && handoff.failure.ok() && HasNext(key, handoff, layer)) {
+      if (process_->LocalNow() > handoff.start.post_until_us) {
+        handoff.failure = absl::UnavailableError("the lease ended before a put");
+        break;
+      }
+      Post(key, handoff, layer, handoff.next_block[layer]++);
+    }
+  }
+  MaybeEnd(key);
+}
+
+// The bytes travel even if this process dies meanwhile, or not: a coin decides.
+void Sender::Post(const Key& key, Handoff& handoff, int layer, size_t index) {
+  const RemoteMemory memory = find_memory_(handoff.start.memory);
+  const scheduler::BlockId from = (*handoff.start.local_blocks)[index];
+  const scheduler::BlockId to = handoff.start.remote_blocks[index];
+  const Transfers::Owner owner{key.first, key.second};
+  const Transfers::Place source{process_->endpoint(), process_->generation(), from.value};
+  const Transfers::Place target{memory.process->endpoint(), memory.generation, to.value};
+  const bool stalls = network_->Happens(network_->scenario().stall_chance);
+  const TimeUs takes = stalls ? kPutTimeoutUs : network_->random().Between(20, 800);
+  const bool survives_death = network_->random().Chance(0.5);
+  ++handoff.under_way;
+  transfers_->Begin(source, owner);
+  transfers_->Begin(target, owner);
+  const uint64_t generation = process_->generation();
+  const auto copy = [=, process = process_, engine = engine_](int64_t begin, int64_t end) {
+    if (process->generation() != generation && !survives_death) return;
+    if (memory.process->generation() != memory.generation) return;
+    std::memcpy(BlockAt(*memory.engine, layer, to) + begin, BlockAt(*engine, layer, from) + begin,
+                end - begin);
+  };
+  const int64_t bytes = engine_->Spec().kv.BlockBytes();
+  VirtualTime& time = network_->time();
+  time.At(time.now() + takes / 2, [=] { copy(0, bytes / 2); });
+  // A process that starts anew has another Sender: the end is told to this one only.
+  time.At(time.now() + takes, [=, this, self = this, process = process_, transfers = transfers_] {
+    const bool arrives = memory.process->generation() == memory.generation;
+    if (!stalls) copy(bytes / 2, bytes);
+    transfers->End(source, owner);
+    transfers->End(target, owner);
+    if (process->generation() != generation) return;
+    self->Completed(key, layer,
+                    stalls     ? absl::DeadlineExceededError("a put stalled")
+                    : !arrives ? absl::UnavailableError("the decode instance is dead")
+                               : absl::OkStatus());
+  });
+}
+
+void Sender::Completed(const Key& key, int layer, absl::Status status) {
+  Handoff& handoff = handoffs_.at(key);
+  --handoff.under_way;
+  if (status.ok()) {
+    handoff.bytes[layer] += engine_->Spec().kv.BlockBytes();
+  } else if (handoff.failure.ok()) {
+    handoff.failure = std::move(status);
+  }
+  MaybeEnd(key);
+}
+
+void Sender::MaybeEnd(const Key& key) {
+  const auto it = handoffs_.find(key);
+  if (it == handoffs_.end() || it->second.under_way > 0) return;
+  Handoff& handoff = it->second;
+  const auto [id, epoch] = key;
+  const int64_t all =
+      static_cast<int64_t>(handoff.start.local_blocks->size()) * engine_->Spec().kv.BlockBytes();
+  const bool done = std::all_of(handoff.bytes.begin(), handoff.bytes.end(),
+                                [all](int64_t bytes) { return bytes == all; });
+  if (done) {
+    ended_(scheduler::HandoffDone{id, epoch, handoff.bytes});
+  } else if (!handoff.failure.ok()) {
+    ended_(scheduler::HandoffFailed{id, epoch, handoff.failure});
+  } else if (handoff.stopping) {
+    ended_(scheduler::HandoffStopped{id, epoch});
+  } else {
+    return;
+  }
+  handoffs_.erase(key);
+  written_.erase(key);
+}
+
+}  // namespace skein::sim

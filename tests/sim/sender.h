@@ -1,0 +1,78 @@
+// The handoff sender of a simulated prefill worker: puts blocks layer by layer into the decode
+// worker's memory, each at its own virtual time, in two halves (so that an interrupted put leaves
+// half a block). Keeps HandoffSender's promises: nothing is posted after `post_until`, every put
+// ends within kPutTimeoutUs, one end per handoff.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/emulated/emulated_engine.h"
+#include "scheduler/worker/prefill_core.h"
+#include "tests/sim/network.h"
+#include "tests/sim/transfers.h"
+
+namespace skein::sim {
+
+inline constexpr TimeUs kPutTimeoutUs = 60 * scheduler::kMillisecondUs;
+
+// A decode worker's memory, as its incarnation described it.
+struct RemoteMemory {
+  Process* process = nullptr;
+  uint64_t generation = 0;
+  std::shared_ptr<engine::EmulatedEngine> engine;
+};
+
+class Sender {
+ public:
+  using Ended = std::function<void(scheduler::PrefillEvent)>;
+  using FindMemory = std::function<RemoteMemory(const std::string& description)>;
+
+  Sender(Network* network, Process* process, std::shared_ptr<engine::EmulatedEngine> engine,
+         Transfers* transfers, FindMemory find_memory, Ended ended)
+      : network_(network),
+        process_(process),
+        engine_(std::move(engine)),
+        transfers_(transfers),
+        find_memory_(std::move(find_memory)),
+        ended_(std::move(ended)) {}
+
+  // Tokens up to `token_end` of `layer` are in the local blocks.
+  void Written(scheduler::RequestId id, scheduler::Epoch epoch, int layer, int64_t token_end);
+  void Start(const scheduler::StartHandoff& start);
+  void Extend(const scheduler::ExtendHandoff& extend);
+  void Stop(const scheduler::StopHandoff& stop);
+
+ private:
+  using Key = std::pair<scheduler::RequestId, scheduler::Epoch>;
+  struct Handoff {
+    scheduler::StartHandoff start;
+    std::vector<size_t> next_block;  // per layer
+    std::vector<int64_t> bytes;      // per layer, completed
+    int under_way = 0;
+    bool stopping = false;
+    absl::Status failure;
+  };
+
+  void Pump(const Key& key);
+  void Post(const Key& key, Handoff& handoff, int layer, size_t index);
+  void Completed(const Key& key, int layer, absl::Status status);
+  void MaybeEnd(const Key& key);
+  bool HasNext(const Key& key, const Handoff& handoff, int layer) const;
+
+  Network* network_;
+  Process* process_;
+  std::shared_ptr<engine::EmulatedEngine> engine_;
+  Transfers* transfers_;
+  FindMemory find_memory_;
+  Ended ended_;
+  std::map<Key, std::vector<int64_t>> written_;  // token_end per layer
+  std::map<Key, Handoff> handoffs_;
+};
+
+}  // namespace skein::sim

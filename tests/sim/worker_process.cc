@@ -1,0 +1,226 @@
+#include "tests/sim/worker_process.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::sim {
+
+using namespace scheduler;  // NOLINT: the messages, all of them
+
+MembershipConfig MembershipOf(Role role, const Process& process) {
+  const engine::EmulatedOptions options = EngineOptions(role);
+  MembershipConfig config;
+  config.identity.role = role;
+  config.identity.model = "m";
+  config.identity.endpoint = process.endpoint();
+  config.identity.incarnation = {process.generation() * 1000 + 1};
+  config.identity.shape = {.model_hash = "emulated",
+                           .dtype = "f32",
+                           .layout_tp = 1,
+                           .block_tokens = options.kv.block_tokens,
+                           .num_layers = options.kv.num_layers,
+                           .kv_heads = options.kv.kv_heads,
+                           .head_dim = options.kv.head_dim,
+                           .block_bytes = options.kv.BlockBytes()};
+  config.identity.total_blocks = options.kv.num_blocks;
+  config.identity.max_positions = options.max_positions;
+  config.rpc_timeout_us = 100 * kMillisecondUs;
+  config.register_retry_us = 50 * kMillisecondUs;
+  return config;
+}
+
+BatchLimits BatchOf(Role role) {
+  if (role == Role::kPrefill) {
+    return {.max_batch_tokens = 16, .max_batch_sequences = 4, .max_chunk_tokens = 12};
+  }
+  return {.max_batch_tokens = 16, .max_batch_sequences = 5};
+}
+
+void PrefillProcess::OnStart() {
+  StartEngine(Role::kPrefill);
+  sender_ = std::make_unique<Sender>(
+      network_, this, engine_, transfers_, find_memory_, [this](PrefillEvent event) {
+        DispatchAfter(network_->random().Between(0, 200), std::move(event));
+      });
+  PrefillConfig config;
+  config.membership = MembershipOf(Role::kPrefill, *this);
+  config.batch = BatchOf(Role::kPrefill);
+  config.max_requests = 16;
+  config.max_sequence_tokens = engine_->Spec().max_positions;
+  config.begin_ahead = 3;
+  config.rpc_timeout_us = 100 * kMillisecondUs;
+  config.begin_timeout_us = 600 * kMillisecondUs;
+  config.retry_us = 5 * kMillisecondUs;
+  config.begin_give_up_us = 1000 * kMillisecondUs;
+  config.request_deadline_us = 20 * kSecondUs;
+  Run(std::make_unique<PrefillCore>(config));
+}
+
+void PrefillProcess::OnCrash() { assigns_.clear(); }
+
+void PrefillProcess::Serve(const AssignRequest& request, std::function<void(AssignReply)> reply) {
+  Dispatch(AssignCalled{assigns_.Add(NextCall(), std::move(reply)), request});
+}
+void PrefillProcess::Serve(const CancelRequest& request) { Dispatch(CancelCalled{request}); }
+
+void PrefillProcess::Execute(AnswerAssign& effect) {
+  assigns_.Answer(effect.call, std::move(effect.reply), verdict_);
+}
+
+void PrefillProcess::Execute(CallBeginPrefill& effect) {
+  ToOrchestrator<BeginPrefillReply>(effect, [this, effect](BeginPrefillReply reply) {
+    Dispatch(BeginPrefillReplied{effect.request.id, effect.request.epoch, std::move(reply)});
+  });
+}
+
+// A call to a decode worker, with what to do with the reply.
+#define SKEIN_SIM_CALL_DECODE(Reply, Replied)                                         \
+  network_->Call<Reply>(                                                              \
+      this, effect.endpoint, effect.timeout_us,                                       \
+      [request = effect.request](Process* callee, std::function<void(Reply)> reply) { \
+        static_cast<DecodeProcess*>(callee)->Serve(request, std::move(reply));        \
+      },                                                                              \
+      [this, id = effect.request.id, epoch = effect.request.epoch](Reply reply) {     \
+        Dispatch(Replied{id, epoch, std::move(reply)});                               \
+      })
+
+void PrefillProcess::Execute(CallGrant& effect) { SKEIN_SIM_CALL_DECODE(GrantReply, GrantReplied); }
+void PrefillProcess::Execute(CallRenew& effect) { SKEIN_SIM_CALL_DECODE(RenewReply, RenewReplied); }
+void PrefillProcess::Execute(CallCommit& effect) {
+  SKEIN_SIM_CALL_DECODE(CommitReply, CommitReplied);
+}
+#undef SKEIN_SIM_CALL_DECODE
+
+void PrefillProcess::Execute(CallAbort& effect) {
+  network_->Call<Done>(
+      this, effect.endpoint, effect.timeout_us,
+      [request = effect.request](Process* callee, std::function<void(Done)> reply) {
+        static_cast<DecodeProcess*>(callee)->Serve(request);
+        reply({});
+      },
+      [](Done) {});
+}
+
+void PrefillProcess::Execute(RunStep& effect) {
+  verdict_->Require(!engine_thread_.busy, "two steps in flight");
+  for (const StepSequence& sequence : effect.sequences) {
+    for (BlockId block : *sequence.blocks) {
+      transfers_->CheckUse(PlaceOf(block), {sequence.id, sequence.epoch}, "computed for");
+    }
+  }
+  const uint64_t mine = generation();
+  engine_thread_.Run(
+      network_, this, engine_, effect,
+      [this, mine](const RunStep& step, int layer) {
+        if (generation() != mine) return;
+        for (const StepSequence& sequence : step.sequences) {
+          sender_->Written(sequence.id, sequence.epoch, layer, sequence.position + sequence.count);
+        }
+      },
+      [this](StepDone done) { Dispatch(std::move(done)); });
+}
+
+void DecodeProcess::OnStart() {
+  StartEngine(Role::kDecode);
+  DecodeConfig config;
+  config.membership = MembershipOf(Role::kDecode, *this);
+  config.batch = BatchOf(Role::kDecode);
+  config.memory = absl::StrCat(endpoint(), "#", generation());
+  config.max_requests = 12;
+  config.max_sequence_tokens = engine_->Spec().max_positions;
+  config.lease_us = 200 * kMillisecondUs;
+  config.grace_us = 100 * kMillisecondUs;
+  config.attach_lease_us = 300 * kMillisecondUs;
+  Run(std::make_unique<DecodeCore>(config));
+}
+
+void DecodeProcess::OnCrash() {
+  reserves_.clear();
+  grants_.clear();
+  renews_.clear();
+  commits_.clear();
+  granted_to_.clear();
+  streams_.clear();
+  epochs_.clear();
+}
+
+void DecodeProcess::Generate(RequestId id, Epoch epoch, std::shared_ptr<Stream> stream,
+                             Listener listener) {
+  const CallId call = NextCall();
+  streams_[call] = {stream, std::move(listener)};
+  stream->Accept(this, [this, call] {
+    streams_.erase(call);
+    Dispatch(GenerateClosed{call});
+  });
+  Dispatch(GenerateCalled{call, id, epoch});
+}
+
+void DecodeProcess::Serve(const ReserveRequest& request, std::function<void(ReserveReply)> reply) {
+  Dispatch(ReserveCalled{reserves_.Add(NextCall(), std::move(reply)), request});
+}
+void DecodeProcess::Serve(const GrantRequest& request, std::function<void(GrantReply)> reply) {
+  const CallId call = grants_.Add(NextCall(), std::move(reply));
+  granted_to_[call] = {request.id, request.epoch};
+  Dispatch(GrantCalled{call, request});
+}
+void DecodeProcess::Serve(const RenewRequest& request, std::function<void(RenewReply)> reply) {
+  Dispatch(RenewCalled{renews_.Add(NextCall(), std::move(reply)), request});
+}
+void DecodeProcess::Serve(const CommitRequest& request, std::function<void(CommitReply)> reply) {
+  Dispatch(CommitCalled{commits_.Add(NextCall(), std::move(reply)), request});
+}
+void DecodeProcess::Serve(const CancelRequest& request) { Dispatch(CancelCalled{request}); }
+void DecodeProcess::Serve(const AbortRequest& request) { Dispatch(AbortCalled{request}); }
+
+void DecodeProcess::Execute(AnswerReserve& effect) {
+  reserves_.Answer(effect.call, std::move(effect.reply), verdict_);
+}
+void DecodeProcess::Execute(AnswerGrant& effect) {
+  const Transfers::Owner owner = granted_to_.at(effect.call);
+  granted_to_.erase(effect.call);
+  if (effect.reply.status.ok()) {
+    Epoch& newest = epochs_[owner.id];
+    verdict_->Require(owner.epoch >= newest, "an epoch went back");
+    newest = owner.epoch;
+    for (BlockId block : effect.reply.blocks) {
+      transfers_->CheckUse(PlaceOf(block), owner, "granted to");
+    }
+  }
+  grants_.Answer(effect.call, std::move(effect.reply), verdict_);
+}
+void DecodeProcess::Execute(AnswerRenew& effect) {
+  renews_.Answer(effect.call, std::move(effect.reply), verdict_);
+}
+void DecodeProcess::Execute(AnswerCommit& effect) {
+  commits_.Answer(effect.call, std::move(effect.reply), verdict_);
+}
+
+void DecodeProcess::Execute(EmitToken& effect) {
+  const auto it = streams_.find(effect.call);
+  if (it == streams_.end()) return;  // closed by the router; the core hears of it next
+  it->second.stream->Send([listener = it->second.listener, effect] { listener.token(effect); });
+}
+
+void DecodeProcess::Execute(EndStream& effect) {
+  const auto it = streams_.find(effect.call);
+  if (it == streams_.end()) return;
+  const Attached attached = std::move(it->second);
+  streams_.erase(it);
+  attached.stream->Send([listener = attached.listener, effect] { listener.finished(effect); });
+  attached.stream->End();
+}
+
+void DecodeProcess::Execute(RunStep& effect) {
+  verdict_->Require(!engine_thread_.busy, "two steps in flight");
+  std::set<int32_t> used;
+  for (const StepSequence& sequence : effect.sequences) {
+    for (BlockId block : *sequence.blocks) {
+      verdict_->Require(used.insert(block.value).second, "two sequences share a block");
+      verdict_->Require(!transfers_->Under(PlaceOf(block)), "a step reads a block being written");
+    }
+  }
+  engine_thread_.Run(
+      network_, this, engine_, effect, [](const RunStep&, int) {},
+      [this](StepDone done) { Dispatch(std::move(done)); });
+}
+
+}  // namespace skein::sim

@@ -1,0 +1,177 @@
+// The two kinds of workers of the simulation: the real cores, an emulated engine whose steps take
+// virtual time, and real bytes between their KV regions.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/emulated/emulated_engine.h"
+#include "scheduler/worker/decode_core.h"
+#include "scheduler/worker/prefill_core.h"
+#include "tests/sim/core_process.h"
+#include "tests/sim/engine_thread.h"
+#include "tests/sim/orchestrator_process.h"
+#include "tests/sim/sender.h"
+#include "tests/sim/transfers.h"
+
+namespace skein::sim {
+
+struct Done {  // the reply of calls that answer nothing
+  absl::Status status;
+};
+
+scheduler::MembershipConfig MembershipOf(scheduler::Role role, const Process& process);
+scheduler::BatchLimits BatchOf(scheduler::Role role);
+
+// What both kinds have: an engine, a place in the cluster.
+template <class Derived, class Core, class Event, class Effect>
+class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler::Tick> {
+ public:
+  using Base = CoreProcess<Derived, Core, Event, Effect, scheduler::Tick>;
+  WorkerProcess(Network* network, std::string endpoint, TimeUs clock_offset_us, Verdict* verdict,
+                Transfers* transfers)
+      : Base(network, std::move(endpoint), clock_offset_us, verdict), transfers_(transfers) {}
+
+  void StartDrain(TimeUs grace_us) { this->Dispatch(scheduler::Drain{grace_us}); }
+  void SlowDown(int64_t factor) { engine_thread_.slowness = factor; }
+  void FailEngine(bool fails) { engine_thread_.fails = fails; }
+  bool drained() const { return drained_; }
+  std::shared_ptr<engine::EmulatedEngine> engine() const { return engine_; }
+
+  void Execute(scheduler::CallRegister& effect) {
+    ToOrchestrator<scheduler::RegisterReply>(effect, [this](scheduler::RegisterReply reply) {
+      this->Dispatch(scheduler::RegisterReplied{std::move(reply)});
+    });
+  }
+  void Execute(scheduler::CallReport& effect) {
+    const uint64_t serial = effect.request.serial;
+    ToOrchestrator<scheduler::ReportReply>(effect, [this, serial](scheduler::ReportReply reply) {
+      this->Dispatch(scheduler::ReportReplied{serial, std::move(reply)});
+    });
+  }
+  void Execute(scheduler::CallUnregister& effect) {
+    ToOrchestrator<scheduler::UnregisterReply>(effect, [this](scheduler::UnregisterReply reply) {
+      this->Dispatch(scheduler::UnregisterReplied{std::move(reply)});
+    });
+  }
+  void Execute(scheduler::Drained&) {
+    this->verdict_->Require(!drained_, "drained twice");
+    drained_ = true;
+    this->After(1, [this] { this->Crash(); });  // the process leaves
+  }
+
+ protected:
+  template <class Reply, class Effect2>
+  void ToOrchestrator(const Effect2& effect, std::function<void(Reply)> done) {
+    this->network_->template Call<Reply>(
+        this, kOrchestrator, effect.timeout_us,
+        [request = effect.request](Process* callee, std::function<void(Reply)> reply) {
+          static_cast<OrchestratorProcess*>(callee)->Serve(request, std::move(reply));
+        },
+        std::move(done));
+  }
+  void StartEngine(scheduler::Role role) {
+    engine_ = *engine::EmulatedEngine::Create(EngineOptions(role));
+    engine_thread_ = {};
+    drained_ = false;
+  }
+  Transfers::Place PlaceOf(scheduler::BlockId block) const {
+    return {this->endpoint(), this->generation(), block.value};
+  }
+
+  Transfers* transfers_;
+  std::shared_ptr<engine::EmulatedEngine> engine_;
+  EngineThread engine_thread_;
+  bool drained_ = false;
+};
+
+class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCore,
+                                            scheduler::PrefillEvent, scheduler::PrefillEffect> {
+ public:
+  using WorkerProcess::Execute;
+  using WorkerProcess::WorkerProcess;
+
+  void FindMemoryBy(Sender::FindMemory find) { find_memory_ = std::move(find); }
+
+  void Serve(const scheduler::AssignRequest& request,
+             std::function<void(scheduler::AssignReply)> reply);
+  void Serve(const scheduler::CancelRequest& request);
+
+  void Execute(scheduler::AnswerAssign& effect);
+  void Execute(scheduler::CallBeginPrefill& effect);
+  void Execute(scheduler::CallGrant& effect);
+  void Execute(scheduler::CallRenew& effect);
+  void Execute(scheduler::CallCommit& effect);
+  void Execute(scheduler::CallAbort& effect);
+  void Execute(scheduler::RunStep& effect);
+  void Execute(scheduler::StartHandoff& effect) { sender_->Start(effect); }
+  void Execute(scheduler::ExtendHandoff& effect) { sender_->Extend(effect); }
+  void Execute(scheduler::StopHandoff& effect) { sender_->Stop(effect); }
+
+ protected:
+  void OnStart() override;
+  void OnCrash() override;
+
+ private:
+  Sender::FindMemory find_memory_;
+  std::unique_ptr<Sender> sender_;
+  Unanswered<scheduler::AssignReply> assigns_;
+};
+
+class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
+                                           scheduler::DecodeEvent, scheduler::DecodeEffect> {
+ public:
+  using WorkerProcess::Execute;
+  using WorkerProcess::WorkerProcess;
+
+  // What the router's stream gets; runs at the router.
+  struct Listener {
+    std::function<void(const scheduler::EmitToken&)> token;
+    std::function<void(const scheduler::EndStream&)> finished;
+  };
+  void Generate(scheduler::RequestId id, scheduler::Epoch epoch, std::shared_ptr<Stream> stream,
+                Listener listener);
+  void Serve(const scheduler::ReserveRequest& request,
+             std::function<void(scheduler::ReserveReply)> reply);
+  void Serve(const scheduler::GrantRequest& request,
+             std::function<void(scheduler::GrantReply)> reply);
+  void Serve(const scheduler::RenewRequest& request,
+             std::function<void(scheduler::RenewReply)> reply);
+  void Serve(const scheduler::CommitRequest& request,
+             std::function<void(scheduler::CommitReply)> reply);
+  void Serve(const scheduler::CancelRequest& request);
+  void Serve(const scheduler::AbortRequest& request);
+
+  void Execute(scheduler::AnswerReserve& effect);
+  void Execute(scheduler::AnswerGrant& effect);
+  void Execute(scheduler::AnswerRenew& effect);
+  void Execute(scheduler::AnswerCommit& effect);
+  void Execute(scheduler::EmitToken& effect);
+  void Execute(scheduler::EndStream& effect);
+  void Execute(scheduler::RunStep& effect);
+
+ protected:
+  void OnStart() override;
+  void OnCrash() override;
+
+ private:
+  struct Attached {
+    std::shared_ptr<Stream> stream;
+    Listener listener;
+  };
+
+  Unanswered<scheduler::ReserveReply> reserves_;
+  Unanswered<scheduler::GrantReply> grants_;
+  Unanswered<scheduler::RenewReply> renews_;
+  Unanswered<scheduler::CommitReply> commits_;
+  std::map<scheduler::CallId, Transfers::Owner> granted_to_;
+  std::map<scheduler::CallId, Attached> streams_;
+  std::map<scheduler::RequestId, scheduler::Epoch> epochs_;  // the newest reserved
+};
+
+}  // namespace skein::sim

@@ -1,0 +1,198 @@
+#include "tests/sim/world.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::sim {
+
+using scheduler::kMillisecondUs;
+using scheduler::kSecondUs;
+
+namespace {
+
+constexpr uint64_t kMaxActions = 1'000'000;
+constexpr TimeUs kPatienceUs = 30 * kSecondUs;  // after the healing, for everything to end
+
+}  // namespace
+
+World::World(uint64_t seed, bool print_trace)
+    : scenario_(MakeScenario(seed)),
+      random_(seed),
+      trace_(print_trace),
+      network_(scenario_, &random_, &time_, &trace_),
+      transfers_(&verdict_) {
+  const auto offset = [this] { return random_.Between(0, 1000 * kSecondUs); };
+  router_ = std::make_unique<RouterProcess>(&network_, "router", offset(), &verdict_);
+  orchestrator_ =
+      std::make_unique<OrchestratorProcess>(&network_, kOrchestrator, offset(), &verdict_);
+  for (int i = 0; i < kPrefillWorkers; ++i) {
+    prefill_.push_back(std::make_unique<PrefillProcess>(&network_, absl::StrCat("prefill", i),
+                                                        offset(), &verdict_, &transfers_));
+    prefill_.back()->FindMemoryBy([this](const std::string& d) { return FindMemory(d); });
+  }
+  for (int i = 0; i < kDecodeWorkers; ++i) {
+    decode_.push_back(std::make_unique<DecodeProcess>(&network_, absl::StrCat("decode", i),
+                                                      offset(), &verdict_, &transfers_));
+  }
+  for (const auto& worker : prefill_) network_.Add(worker.get());
+  for (const auto& worker : decode_) network_.Add(worker.get());
+  network_.Add(router_.get());
+  network_.Add(orchestrator_.get());
+}
+
+RemoteMemory World::FindMemory(const std::string& description) {
+  const size_t hash = description.find('#');
+  const uint64_t generation = std::stoull(description.substr(hash + 1));
+  for (const auto& worker : decode_) {
+    if (worker->endpoint() != description.substr(0, hash)) continue;
+    return {worker.get(), generation, worker->engine()};
+  }
+  return {};
+}
+
+void World::ScheduleClients() {
+  for (const ClientPlan& client : scenario_.clients) {
+    time_.At(client.arrives_us, [this, &client] { router_->Arrive(client); });
+  }
+}
+
+void World::ScheduleFaults() {
+  for (const Fault& fault : scenario_.faults) {
+    time_.At(fault.at_us, [this, &fault] { Strike(fault); });
+  }
+}
+
+void World::Strike(const Fault& fault) {
+  if (fault.kind == FaultKind::kOrchestratorCrash) {
+    orchestrator_->Crash();
+    time_.At(time_.now() + fault.lasts_us, [this] {
+      if (!orchestrator_->alive()) orchestrator_->Start();
+    });
+  } else if (fault.worker < kPrefillWorkers) {
+    StrikeWorker(*prefill_[fault.worker], fault);
+  } else {
+    StrikeWorker(*decode_[fault.worker - kPrefillWorkers], fault);
+  }
+}
+
+template <class Worker>
+void World::StrikeWorker(Worker& worker, const Fault& fault) {
+  if (!worker.alive()) return;
+  switch (fault.kind) {
+    case FaultKind::kCrash:
+      worker.Crash();
+      break;
+    case FaultKind::kSlow:
+      worker.SlowDown(20);
+      time_.At(time_.now() + fault.lasts_us, [&worker] { worker.SlowDown(1); });
+      return;
+    case FaultKind::kDrain:
+      worker.StartDrain(fault.lasts_us);
+      break;
+    case FaultKind::kEngineFailure:
+      worker.FailEngine(true);
+      break;
+    case FaultKind::kOrchestratorCrash:
+      return;
+  }
+  if (fault.returns) Return(worker, fault.lasts_us);
+}
+
+// A process that has gone comes back under a new incarnation; one that still drains is waited for.
+template <class Worker>
+void World::Return(Worker& worker, TimeUs after) {
+  time_.At(time_.now() + after, [this, &worker] {
+    if (!worker.alive()) {
+      worker.Start();
+    } else if (worker.core()->Snapshot(worker.LocalNow()).draining) {
+      Return(worker, 20 * kMillisecondUs);
+    }
+  });
+}
+
+void World::Heal() {
+  const auto heal = [this](auto& worker) {
+    worker.SlowDown(1);
+    worker.FailEngine(false);
+    if (!worker.alive()) worker.Start();
+    if (worker.core()->Snapshot(worker.LocalNow()).draining) Return(worker, kMillisecondUs);
+  };
+  if (!orchestrator_->alive()) orchestrator_->Start();
+  for (const auto& worker : prefill_) heal(*worker);
+  for (const auto& worker : decode_) heal(*worker);
+}
+
+bool World::Served() const {
+  if (!router_->AllEnded() || !orchestrator_->Quiet() || transfers_.size() > 0) return false;
+  const auto empty = [](const auto& worker) {
+    if (!worker->alive()) return false;
+    const auto snapshot = worker->core()->Snapshot(worker->LocalNow());
+    return snapshot.blocks.free == snapshot.blocks.total && !snapshot.draining &&
+           snapshot.registered;
+  };
+  return std::all_of(prefill_.begin(), prefill_.end(), empty) &&
+         std::all_of(decode_.begin(), decode_.end(), empty);
+}
+
+void World::CheckRest() {
+  if (!verdict_.ok()) return;
+  verdict_.Require(router_->AllEnded(), "a request never ended");
+  verdict_.Require(orchestrator_->Quiet(), "the orchestrator keeps a request");
+  verdict_.Require(transfers_.size() == 0, "a transfer never ended");
+  const auto check = [this](const auto& worker) {
+    const auto snapshot = worker->core()->Snapshot(worker->LocalNow());
+    verdict_.Require(worker->alive() && snapshot.registered && !snapshot.draining,
+                     absl::StrCat(worker->endpoint(), " is not back"));
+    verdict_.Require(snapshot.blocks.free == snapshot.blocks.total,
+                     absl::StrCat(worker->endpoint(), " lost ", snapshot.blocks.held, " blocks"));
+  };
+  for (const auto& worker : prefill_) check(worker);
+  for (const auto& worker : decode_) check(worker);
+}
+
+void World::SendProbes() {
+  for (const ClientPlan& probe : scenario_.probes) router_->Arrive(probe);
+}
+
+Outcome World::Run() {
+  router_->Start();
+  orchestrator_->Start();
+  for (const auto& worker : prefill_) worker->Start();
+  for (const auto& worker : decode_) worker->Start();
+  ScheduleClients();
+  ScheduleFaults();
+  time_.At(scenario_.heals_us, [this] { Heal(); });
+
+  const auto run_until_served = [this](TimeUs from) {
+    TimeUs looked_us = 0;
+    while (verdict_.ok() && !time_.idle() && time_.now() < from + kPatienceUs) {
+      if (time_.now() > from && time_.now() >= looked_us + kMillisecondUs) {
+        looked_us = time_.now();
+        if (Served()) break;
+      }
+      time_.RunOne();
+      verdict_.Require(time_.actions() < kMaxActions, "a million actions and no end");
+    }
+    CheckRest();
+  };
+  run_until_served(scenario_.heals_us);
+  if (verdict_.ok()) {
+    // Reports of everybody have been heard by now.
+    const TimeUs probes_us = time_.now() + 400 * kMillisecondUs;
+    time_.At(probes_us, [this] { SendProbes(); });
+    run_until_served(probes_us);
+  }
+  for (const ClientPlan& probe : scenario_.probes) {
+    if (!verdict_.ok()) break;
+    const absl::Status status = router_->StatusOf(probe.spec->id);
+    verdict_.Require(status.ok(), absl::StrCat("healed, and still: ", status.ToString()));
+  }
+  return {.violation = verdict_.what(),
+          .trace_hash = trace_.hash(),
+          .actions = time_.actions(),
+          .requests = static_cast<int64_t>(scenario_.clients.size() + scenario_.probes.size()),
+          .finished = router_->finished()};
+}
+
+}  // namespace skein::sim

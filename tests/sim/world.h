@@ -1,0 +1,62 @@
+// One run of a scenario: 1 router, 1 orchestrator, 2 prefill and 2 decode workers.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/sim/network.h"
+#include "tests/sim/orchestrator_process.h"
+#include "tests/sim/router_process.h"
+#include "tests/sim/scenario.h"
+#include "tests/sim/transfers.h"
+#include "tests/sim/worker_process.h"
+
+namespace skein::sim {
+
+struct Outcome {
+  std::string violation;  // empty: none
+  uint64_t trace_hash = 0;
+  uint64_t actions = 0;
+  int64_t requests = 0;
+  int64_t finished = 0;  // with a whole, right answer
+};
+
+class World {
+ public:
+  World(uint64_t seed, bool print_trace);
+
+  // Safety while things break; then the world heals: everything admitted must have ended, all
+  // blocks be free everywhere, and new requests be served.
+  Outcome Run();
+
+ private:
+  void ScheduleClients();
+  void ScheduleFaults();
+  void Strike(const Fault& fault);
+  template <class Worker>
+  void StrikeWorker(Worker& worker, const Fault& fault);
+  template <class Worker>
+  void Return(Worker& worker, TimeUs after);
+  void Heal();
+  void SendProbes();
+  bool Served() const;  // all ended, nothing held anywhere
+  void CheckRest();
+  RemoteMemory FindMemory(const std::string& description);
+
+  Scenario scenario_;
+  Random random_;
+  VirtualTime time_;
+  Trace trace_;
+  Verdict verdict_;
+  Network network_;
+  Transfers transfers_;
+  std::unique_ptr<RouterProcess> router_;
+  std::unique_ptr<OrchestratorProcess> orchestrator_;
+  std::vector<std::unique_ptr<PrefillProcess>> prefill_;
+  std::vector<std::unique_ptr<DecodeProcess>> decode_;
+};
+
+}  // namespace skein::sim
