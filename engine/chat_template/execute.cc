@@ -295,7 +295,9 @@ void Interpreter::BindRest(const MacroDefinition& macro, const Arguments& argume
   }
   auto kwargs = std::make_shared<Dict>();
   Value caller = Value::Undefined("No caller defined");
-  for (const auto& [name, value] : arguments.named) {
+  for (const auto& argument : arguments.named) {
+    const std::string& name = argument.first;
+    const Value& value = argument.second;
     const bool known = std::any_of(macro.parameters.begin(), macro.parameters.end(),
                                    [&](const Parameter& p) { return p.name == name; });
     if (known) continue;

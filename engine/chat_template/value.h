@@ -14,6 +14,7 @@
 
 namespace skein::engine::chat_template {
 
+class Dict;
 class Runtime;
 class Value;
 struct Arguments;
@@ -28,27 +29,6 @@ struct Sequence {
   std::string_view label;  // of a view: "dict_items"
   std::vector<Value> items;
   int depth = 1;
-};
-
-// Keys are strings, numbers, booleans and none; in the order of insertion.
-class Dict {
- public:
-  using Entry = std::pair<Value, Value>;
-
-  const std::vector<Entry>& entries() const { return entries_; }
-  size_t size() const { return entries_.size(); }
-  int depth() const { return depth_; }
-
-  // nullptr when absent. Valid until the next Set.
-  const Value* Find(const Value& key) const;
-  const Value* Find(std::string_view key) const;
-  void Set(Value key, Value value);
-
- private:
-  std::vector<Entry> entries_;
-  // Of the string keys, which entries_ own; made when there are many.
-  std::unordered_map<std::string_view, size_t> index_;
-  int depth_ = 1;
 };
 
 // What has attributes or can be called: namespaces, loops, macros, methods, global functions.
@@ -134,6 +114,27 @@ class Value {
   std::variant<UndefinedType, NoneType, bool, Int, double, std::shared_ptr<const std::string>,
                std::shared_ptr<Sequence>, std::shared_ptr<Dict>, std::shared_ptr<Object>>
       data_;
+};
+
+// Keys are strings, numbers, booleans and none; in the order of insertion.
+class Dict {
+ public:
+  using Entry = std::pair<Value, Value>;
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  size_t size() const { return entries_.size(); }
+  int depth() const { return depth_; }
+
+  // nullptr when absent. Valid until the next Set.
+  const Value* Find(const Value& key) const;
+  const Value* Find(std::string_view key) const;
+  void Set(Value key, Value value);
+
+ private:
+  std::vector<Entry> entries_;
+  // Of the string keys, which entries_ own; made when there are many.
+  std::unordered_map<std::string_view, size_t> index_;
+  int depth_ = 1;
 };
 
 // What a call passes.
