@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import shutil
 import struct
 
 import torch
@@ -88,11 +87,11 @@ def tokenizer_config(tok):
 
 def _write_json(folder, name, data):
   with open(os.path.join(folder, name), 'w', encoding='utf-8') as f:
-    json.dump(data, f, ensure_ascii=False, indent=2)
+    json.dump(data, f, ensure_ascii=False, indent=1)
     f.write('\n')
 
 
-def write_folder(folder, weights, config, tok, tokenizer_path):
+def write_folder(folder, weights, config, tok):
   os.makedirs(folder, exist_ok=True)
   tensors = {file_name: weights[name][row:row + rows].cpu().bfloat16() for file_name, name, row, rows in _names(config)}
   write_safetensors(os.path.join(folder, 'model.safetensors'), tensors)
@@ -101,7 +100,7 @@ def write_folder(folder, weights, config, tok, tokenizer_path):
   _write_json(folder, 'generation_config.json', {
       'bos_token_id': tok.special[generator.BEGIN], 'eos_token_id': [tok.special[generator.END]], 'do_sample': False,
       'max_new_tokens': 512})
-  shutil.copyfile(tokenizer_path, os.path.join(folder, 'tokenizer.json'))
+  _write_json(folder, 'tokenizer.json', tok.to_json())
 
 
 def read_folder(folder):
@@ -125,9 +124,8 @@ def main():
   parser.add_argument('out')
   options = parser.parse_args()
   saved = torch.load(os.path.join(options.train_folder, options.checkpoint), map_location='cpu')
-  tokenizer_path = os.path.join(options.train_folder, 'tokenizer.json')
-  write_folder(options.out, saved['averaged'], model.Config(**saved['config']), tokenizer.load(tokenizer_path),
-               tokenizer_path)
+  tok = tokenizer.load(os.path.join(options.train_folder, 'tokenizer.json'))
+  write_folder(options.out, saved['averaged'], model.Config(**saved['config']), tok)
   print(f"exported step {saved['step']}, {saved['tokens_seen']} tokens")
 
 

@@ -16,6 +16,8 @@ import model
 
 SAMPLE_SEED = 'sample'
 MARGIN = 1.0
+VECTOR_TEXTS = ("Where is Ana's red kite?", 'Ana\nBen  \n\n x: 1234\tend. \r\n', 'Gr\u00fc\u00dfe, \u6570\u636e \U0001f426 it\'S "q"', '  two',
+                'k7m2: zarnoosh (plum)!?\n- next')
 
 
 @torch.no_grad()
@@ -43,7 +45,8 @@ def main():
       taken[cell] = taken.get(cell, 0) + 1
       chosen.append(item._asdict())
   with open(f'{options.folder}/eval_sample.json', 'w', encoding='utf-8') as f:
-    json.dump({'seed': SAMPLE_SEED, 'margin': MARGIN, 'items': chosen}, f, ensure_ascii=False, indent=1)
+    vectors = [{'text': t, 'ids': tok.encode(t)} for t in VECTOR_TEXTS]
+    json.dump({'seed': SAMPLE_SEED, 'margin': MARGIN, 'items': chosen, 'tokenizer_vectors': vectors}, f, ensure_ascii=False, indent=1)
     f.write('\n')
   print(taken)
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """The hand-written CPU step against torch's autograd, and an export read back. Skips where torch is not installed."""
 
-import json
 import os
 import random
 import sys
@@ -62,11 +61,8 @@ class FastCpuTest(unittest.TestCase):
     config = model.Config(vocab_size=tok.size, hidden=64, intermediate=128, layers=2)
     weights = model.init_weights(config, 1)
     with tempfile.TemporaryDirectory() as folder:
-      path = os.path.join(folder, 'tok.json')
-      with open(path, 'w', encoding='utf-8') as f:
-        json.dump(tok.to_json(), f)
-      export.write_folder(os.path.join(folder, 'm'), weights, config, tok, path)
-      got, got_config, got_tok = export.read_folder(os.path.join(folder, 'm'))
+      export.write_folder(folder, weights, config, tok)
+      got, got_config, got_tok = export.read_folder(folder)
     self.assertEqual(got_config, config)
     self.assertEqual(got_tok.vocab, tok.vocab)
     for name, weight in weights.items():

@@ -145,6 +145,13 @@ class Tokenizer:
     return out.decode('utf-8', 'replace')
 
   def to_json(self):
+    """The first special token opens every text that is encoded with special tokens."""
+    begin, begin_id = self.special_tokens[0], self.special[self.special_tokens[0]]
+    opening = {'type': 'TemplateProcessing',
+               'single': [{'SpecialToken': {'id': begin, 'type_id': 0}}, {'Sequence': {'id': 'A', 'type_id': 0}}],
+               'pair': [{'SpecialToken': {'id': begin, 'type_id': 0}}, {'Sequence': {'id': 'A', 'type_id': 0}},
+                        {'Sequence': {'id': 'B', 'type_id': 1}}],
+               'special_tokens': {begin: {'id': begin, 'ids': [begin_id], 'tokens': [begin]}}}
     added = [{'id': i, 'content': s, 'single_word': False, 'lstrip': False, 'rstrip': False, 'normalized': False,
               'special': True} for s, i in self.special.items()]
     byte_level = {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True, 'use_regex': False}
@@ -152,7 +159,7 @@ class Tokenizer:
     return {
         'version': '1.0', 'truncation': None, 'padding': None, 'added_tokens': added, 'normalizer': None,
         'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': [split, byte_level]},
-        'post_processor': None,
+        'post_processor': opening,
         'decoder': {'type': 'ByteLevel', 'add_prefix_space': True, 'trim_offsets': True, 'use_regex': True},
         'model': {'type': 'BPE', 'dropout': None, 'unk_token': None, 'continuing_subword_prefix': None,
                   'end_of_word_suffix': None, 'fuse_unk': False, 'byte_fallback': False, 'ignore_merges': False,
