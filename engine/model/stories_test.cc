@@ -93,7 +93,7 @@ TEST_P(StoriesTest, PrefilledInChunks) {
 TEST_P(StoriesTest, InABatchOf32) {
   std::vector<GreedyRun> runs = {{.prompt = Prompt(1), .tokens_wanted = 200}};
   for (int i = 1; i < 32; ++i) {
-    runs.push_back({.prompt = Prompt(static_cast<size_t>(i) * 3),
+    runs.push_back({.prompt = Prompt(static_cast<size_t>(i) + 1),
                     .tokens_wanted = 12,
                     .chunk_tokens = i % 3 == 0 ? 0 : 2 * i,
                     .first_step = i % 5 * 3});
