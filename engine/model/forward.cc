@@ -1,6 +1,9 @@
 #include "engine/model/forward.h"
 
 #include <cmath>
+#include <utility>
+
+#include "engine/base/check.h"
 
 namespace skein::engine {
 namespace {
@@ -14,41 +17,48 @@ void Apply(Ops& ops, ConstMatrix x, const Linear& linear, Matrix out) {
   ops.MatMul(x, linear.weight, linear.bias, out);
 }
 
-// residual += attention(norm(residual)); the layer's KV is written on the way.
-void AttentionPart(const Model& model, const Batch& batch, int layer,
-                   const std::function<void(int)>& layer_done, RunState& state) {
+// The layer's keys and values of every row, rotated, into the KV.
+void WriteKv(const Model& model, const Batch& batch, int layer, RunState& state) {
   const ModelConfig& config = *model.config;
   const LayerWeights& w = model.weights->layers[layer];
   Ops& ops = *model.ops;
   const int64_t tokens = batch.tokens();
-  const Matrix residual = FirstRows(state.residual, tokens);
   const Matrix normed = FirstRows(state.normed, tokens);
-  const Matrix query = FirstRows(state.query, tokens);
   const Matrix key = FirstRows(state.key, tokens);
   const Matrix value = FirstRows(state.value, tokens);
-  const Matrix attention = FirstRows(state.attention, tokens);
-  const Matrix projected = FirstRows(state.projected, tokens);
-  const KvLayerView kv{state.kv[layer], model.kv};
 
-  ops.RmsNorm(residual, w.attention_norm, config.rms_norm_eps, normed);
-  Apply(ops, normed, w.query, query);
+  ops.RmsNorm(FirstRows(state.residual, tokens), w.attention_norm, config.rms_norm_eps, normed);
   Apply(ops, normed, w.key, key);
   Apply(ops, normed, w.value, value);
   if (config.qk_norm) {
-    const Matrix query_heads = AsHeads(query, config.head_dim);
-    const Matrix key_heads = AsHeads(key, config.head_dim);
-    ops.RmsNorm(query_heads, w.query_norm, config.rms_norm_eps, query_heads);
-    ops.RmsNorm(key_heads, w.key_norm, config.rms_norm_eps, key_heads);
+    const Matrix heads = AsHeads(key, config.head_dim);
+    ops.RmsNorm(heads, w.key_norm, config.rms_norm_eps, heads);
+  }
+  ops.Rope(key, batch.positions, model.rope);
+  ops.StoreKv(key, value, batch.sequences, {state.kv[layer], model.kv});
+}
+
+// residual += attention(normed), normed as WriteKv left it.
+void AttentionPart(const Model& model, const Batch& batch, int layer, RunState& state) {
+  const ModelConfig& config = *model.config;
+  const LayerWeights& w = model.weights->layers[layer];
+  Ops& ops = *model.ops;
+  const int64_t tokens = batch.tokens();
+  const Matrix query = FirstRows(state.query, tokens);
+  const Matrix attention = FirstRows(state.attention, tokens);
+  const Matrix projected = FirstRows(state.projected, tokens);
+
+  Apply(ops, FirstRows(state.normed, tokens), w.query, query);
+  if (config.qk_norm) {
+    const Matrix heads = AsHeads(query, config.head_dim);
+    ops.RmsNorm(heads, w.query_norm, config.rms_norm_eps, heads);
   }
   ops.Rope(query, batch.positions, model.rope);
-  ops.Rope(key, batch.positions, model.rope);
-  ops.StoreKv(key, value, batch.sequences, kv);
-  if (layer_done) layer_done(layer);
-
   const float scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
-  ops.PagedAttention(query, batch.sequences, kv, scale, attention, /*lse=*/{});
+  ops.PagedAttention(query, batch.sequences, {state.kv[layer], model.kv}, scale, attention,
+                     /*lse=*/{});
   Apply(ops, attention, w.attention_out, projected);
-  ops.Add(residual, projected);
+  ops.Add(FirstRows(state.residual, tokens), projected);
 }
 
 // residual += down(silu(gate(x)) * up(x)), x = norm(residual).
@@ -78,25 +88,76 @@ void FeedForwardPart(const Model& model, const Batch& batch, int layer, RunState
   ops.Add(residual, projected);
 }
 
+// The span of `sequences` that holds `row`; spans before `from` are over.
+size_t SpanOf(const std::vector<SequenceSpan>& sequences, int64_t row, size_t from) {
+  while (row >= sequences[from].token_begin + sequences[from].token_count) ++from;
+  return from;
+}
+
+// The rows of `batch` that need logits, as a batch of their own: runs of neighbours in one sequence
+// stay one span.
+Batch LogitBatch(const Batch& batch) {
+  Batch selected;
+  size_t source = 0, last_source = batch.sequences.size();
+  for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
+    const int32_t row = batch.logit_rows[i];
+    source = SpanOf(batch.sequences, row, source);
+    if (source == last_source && row == batch.logit_rows[i - 1] + 1) {
+      ++selected.sequences.back().token_count;
+    } else {
+      SequenceSpan span = batch.sequences[source];
+      span.position += row - span.token_begin;
+      span.token_begin = static_cast<int64_t>(i);
+      span.token_count = 1;
+      selected.sequences.push_back(span);
+    }
+    last_source = source;
+    selected.ids.push_back(batch.ids[row]);
+    selected.positions.push_back(batch.positions[row]);
+  }
+  return selected;
+}
+
+// Moves the rows that need logits to the front of the residual stream and norms them for `layer`.
+void KeepLogitRows(const Model& model, const Batch& batch, int layer, RunState& state) {
+  const auto rows = static_cast<int64_t>(batch.logit_rows.size());
+  model.ops->Embed(batch.logit_rows, FirstRows(state.residual, batch.tokens()),
+                   FirstRows(state.projected, rows));  // gathers
+  std::swap(state.residual, state.projected);
+  model.ops->RmsNorm(FirstRows(state.residual, rows), model.weights->layers[layer].attention_norm,
+                     model.config->rms_norm_eps, FirstRows(state.normed, rows));
+}
+
 }  // namespace
 
 void RunLayers(const Model& model, const Batch& batch, const std::function<void(int)>& layer_done,
                RunState& state) {
   model.ops->Embed(batch.ids, model.weights->embedding, FirstRows(state.residual, batch.tokens()));
-  for (int layer = 0; layer < model.config->num_layers; ++layer) {
-    AttentionPart(model, batch, layer, layer_done, state);
+  const int last = model.config->num_layers - 1;
+  for (int layer = 0; layer < last; ++layer) {
+    WriteKv(model, batch, layer, state);
+    if (layer_done) layer_done(layer);
+    AttentionPart(model, batch, layer, state);
     FeedForwardPart(model, batch, layer, state);
   }
+  WriteKv(model, batch, last, state);
+  if (layer_done) layer_done(last);
+  if (batch.logit_rows.empty()) return;
+  const Batch selected = LogitBatch(batch);
+  if (selected.tokens() < batch.tokens()) KeepLogitRows(model, batch, last, state);
+  AttentionPart(model, selected, last, state);
+  FeedForwardPart(model, selected, last, state);
 }
 
-void ComputeLogits(const Model& model, std::span<const int32_t> rows, RunState& state) {
-  const auto count = static_cast<int64_t>(rows.size());
-  const Matrix last_residual = FirstRows(state.last_residual, count);
-  const Matrix last_normed = FirstRows(state.last_normed, count);
+void ComputeLogits(const Model& model, int64_t first, int64_t count, RunState& state) {
+  const Matrix& residual = state.residual;
+  SKEIN_CHECK(first >= 0 && first + count <= residual.rows);
+  const ConstMatrix rows = {static_cast<const float*>(residual.data) + first * residual.stride,
+                            DType::kF32, count, residual.cols, residual.stride};
+  const Matrix normed = FirstRows(state.last_normed, count);
   const ModelWeights& w = *model.weights;
-  model.ops->Embed(rows, state.residual, last_residual);  // gathers the rows
-  model.ops->RmsNorm(last_residual, w.final_norm, model.config->rms_norm_eps, last_normed);
-  model.ops->MatMul(last_normed, w.lm_head, {}, FirstRows(state.logits, count));
+  model.ops->RmsNorm(rows, w.final_norm, model.config->rms_norm_eps, normed);
+  model.ops->MatMul(normed, w.lm_head, {}, FirstRows(state.logits, count));
 }
 
 }  // namespace skein::engine

@@ -1,5 +1,5 @@
-// The forward pass of a ragged batch, from token ids to the residual stream, and from rows of it to
-// logits. Reads like the model's definition; every FLOP is in Ops.
+// The forward pass of a ragged batch, from token ids to the residual stream, and from it to logits.
+// Reads like the model's definition; every FLOP is in Ops.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,12 @@
 
 namespace skein::engine {
 
-// What a step runs: T tokens of all sequences end to end.
+// What a step runs: T tokens of all sequences end to end, R of which need logits.
 struct Batch {
   std::vector<int32_t> ids;             // [T]
   std::vector<int32_t> positions;       // [T]
   std::vector<SequenceSpan> sequences;  // cover the T rows in order
+  std::vector<int32_t> logit_rows;      // [R], ascending
 
   int64_t tokens() const { return static_cast<int64_t>(ids.size()); }
 };
@@ -33,13 +34,13 @@ struct Model {
   Ops* ops;
 };
 
-// Fills state.residual[0 … T) with the output of the last layer and writes the batch's KV; calls
-// layer_done(l) as soon as layer l's KV is written. T ≤ state.residual.rows.
+// Runs all layers: writes the batch's KV, calling layer_done(l) as soon as layer l's is written,
+// and leaves the output of the last layer, for the R rows of logit_rows only, in state.residual[0 …
+// R). (What no logits need of the last layer is not computed.) T ≤ state.residual.rows.
 void RunLayers(const Model& model, const Batch& batch, const std::function<void(int)>& layer_done,
                RunState& state);
 
-// state.logits[i, :] = logits of row rows[i] of the residual stream. rows.size() ≤
-// state.logits.rows.
-void ComputeLogits(const Model& model, std::span<const int32_t> rows, RunState& state);
+// state.logits[i, :] = logits of residual row first + i, i < count ≤ state.logits.rows.
+void ComputeLogits(const Model& model, int64_t first, int64_t count, RunState& state);
 
 }  // namespace skein::engine

@@ -82,9 +82,8 @@ class ModelEngine final : public Engine {
   Sampler sampler_;
   Model model_;
   std::vector<KvRegion> regions_;
-  Batch batch_;                      // of the current step
-  std::vector<int32_t> logit_rows_;  // rows of the batch whose logits are wanted
-  std::vector<LogitUse> logit_uses_;
+  Batch batch_;                       // of the current step
+  std::vector<LogitUse> logit_uses_;  // of each of batch_.logit_rows
 };
 
 bool WantsLogits(const SequenceStep& sequence, size_t token) {
@@ -97,7 +96,7 @@ void ModelEngine::FillBatch(std::span<const SequenceStep> sequences) {
   batch_.ids.clear();
   batch_.positions.clear();
   batch_.sequences.clear();
-  logit_rows_.clear();
+  batch_.logit_rows.clear();
   logit_uses_.clear();
   for (size_t s = 0; s < sequences.size(); ++s) {
     const SequenceStep& sequence = sequences[s];
@@ -106,7 +105,7 @@ void ModelEngine::FillBatch(std::span<const SequenceStep> sequences) {
         {batch_.tokens(), count, sequence.position, sequence.block_table, sequence.layout});
     for (size_t t = 0; t < sequence.tokens.size(); ++t) {
       if (WantsLogits(sequence, t)) {
-        logit_rows_.push_back(static_cast<int32_t>(batch_.tokens()));
+        batch_.logit_rows.push_back(static_cast<int32_t>(batch_.tokens()));
         logit_uses_.push_back({s, t});
       }
       batch_.ids.push_back(sequence.tokens[t]);
@@ -123,10 +122,9 @@ absl::Status ModelEngine::Finish(std::span<const SequenceStep> sequences,
     unwanted.token = -1;
     results[s].prompt_logprobs.assign(sequences[s].next_tokens.size(), unwanted);
   }
-  const std::span<const int32_t> rows(logit_rows_);
-  for (size_t begin = 0; begin < rows.size(); begin += kLogitRows) {
-    const size_t count = std::min<size_t>(kLogitRows, rows.size() - begin);
-    ComputeLogits(model_, rows.subspan(begin, count), state_);
+  for (size_t begin = 0; begin < logit_uses_.size(); begin += kLogitRows) {
+    const size_t count = std::min<size_t>(kLogitRows, logit_uses_.size() - begin);
+    ComputeLogits(model_, static_cast<int64_t>(begin), static_cast<int64_t>(count), state_);
     for (size_t i = 0; i < count; ++i) {
       const LogitUse& use = logit_uses_[begin + i];
       const float* row = static_cast<const float*>(state_.logits.data) +

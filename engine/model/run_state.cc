@@ -73,7 +73,6 @@ absl::StatusOr<RunState> AllocateRunState(const ModelConfig& config, DType activ
   state.projected = allocator.Rows(DType::kF32, tokens_max, hidden);
   state.gate_up = allocator.Rows(DType::kF32, tokens_max, int64_t{2} * config.intermediate_size);
   state.ffn = allocator.Rows(activation, tokens_max, config.intermediate_size);
-  state.last_residual = allocator.Rows(DType::kF32, logit_rows_max, hidden);
   state.last_normed = allocator.Rows(activation, logit_rows_max, hidden);
   state.logits = allocator.Rows(DType::kF32, logit_rows_max, config.vocab_size);
   for (int layer = 0; layer < kv.num_layers; ++layer) {

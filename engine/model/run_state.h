@@ -44,8 +44,7 @@ struct RunState {
   Matrix projected;       // f32 [T, H]   what a layer adds to the residual
   Matrix gate_up;         // f32 [T, 2 F] gate | up
   Matrix ffn;             // act [T, F]
-  Matrix last_residual;   // f32 [R, H]   rows that need logits
-  Matrix last_normed;     // act [R, H]
+  Matrix last_normed;     // act [R, H]   rows that need logits
   Matrix logits;          // f32 [R, V]
   std::vector<void*> kv;  // one per layer, kv_bytes_a_layer each
 
