@@ -164,8 +164,8 @@ void Answer::Complete() {
   if (plan_.options.stream) {
     if (plan_.head.include_usage) Emit(openai::UsageEvent(plan_.head, usage));
     Emit(std::string(openai::kDoneEvent));
-    responder_->Finish();
-    return Close(200, "finished");
+    Close(200, "finished");
+    return responder_->Finish();
   }
   std::vector<openai::Choice> choices;
   for (size_t i = 0; i < choices_.size(); ++i) {
@@ -175,23 +175,22 @@ void Answer::Complete() {
   http::Response response;
   response.headers = {{"X-Request-Id", plan_.request_id}};
   response.body = openai::WholeAnswer(plan_.head, choices, usage);
-  responder_->Send(std::move(response));
   Close(200, "finished");
+  responder_->Send(std::move(response));
 }
 
 void Answer::Fail(const openai::ApiError& error, int64_t retry_after_us) {
   CancelRest();
   metrics_->CountEnd(plan_.model->name, "error");
-  if (headed_) {
-    responder_->Write(openai::ErrorEvent(error));
-    responder_->Finish();
-  } else {
-    http::Response response = ToResponse(error, retry_after_us);
-    response.headers.push_back({"X-Request-Id", plan_.request_id});
-    responder_->Send(std::move(response));
-  }
   LogWarning("request failed", {{"request_id", plan_.request_id}, {"why", error.message}});
   Close(error.status, "failed");
+  if (headed_) {
+    responder_->Write(openai::ErrorEvent(error));
+    return responder_->Finish();
+  }
+  http::Response response = ToResponse(error, retry_after_us);
+  response.headers.push_back({"X-Request-Id", plan_.request_id});
+  responder_->Send(std::move(response));
 }
 
 void Answer::OnClientGone() {

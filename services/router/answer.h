@@ -70,6 +70,7 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   void Complete();
   void Fail(const openai::ApiError& error, int64_t retry_after_us);
   void CancelRest();
+  // Counts and logs; before the client is told, so that it finds itself counted.
   void Close(int status, const char* outcome);
   openai::Usage TotalUsage() const;
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "engine/checkpoint/generation_config.h"
 #include "nlohmann/json.hpp"
 
 namespace skein::services {
@@ -23,26 +24,37 @@ std::string ReadFile(const std::filesystem::path& path) {
   return file ? text.str() : std::string();
 }
 
-absl::StatusOr<Json> ParseConfig(std::string_view text, const char* file) {
-  Json json = text.empty() ? Json::object() : Json::parse(text, nullptr, false);
-  if (!json.is_object())
-    return absl::InvalidArgumentError(absl::StrCat(file, ": not a JSON object"));
-  return json;
-}
-
-void AddEos(const Json& json, std::vector<int32_t>* ids) {
-  const auto it = json.find("eos_token_id");
-  if (it == json.end()) return;
-  for (const Json& id : it->is_array() ? *it : Json::array({*it})) {
-    if (id.is_number_integer()) ids->push_back(id.get<int32_t>());
+// Only what the router needs: whether the model can be run is the workers' business.
+absl::Status ReadConfig(const std::string& text, ServedModel* model) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return absl::InvalidArgumentError("config.json: not a JSON object");
+  const auto count = [&json](const char* name) {
+    const auto it = json.find(name);
+    return it != json.end() && it->is_number_unsigned() ? it->get<int64_t>() : 0;
+  };
+  model->max_positions = count("max_position_embeddings");
+  model->vocab_size = count("vocab_size");
+  for (const char* name : {"max_position_embeddings", "vocab_size"}) {
+    if (count(name) > 0 && count(name) < INT32_MAX) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("config.json: ", name, " is not a number above 0"));
   }
+  const auto eos = json.find("eos_token_id");
+  if (eos == json.end()) return absl::OkStatus();
+  for (const Json& id : eos->is_array() ? *eos : Json::array({*eos})) {
+    if (id.is_number_integer()) model->eos_ids.push_back(id.get<int32_t>());
+  }
+  return absl::OkStatus();
 }
 
-double Number(const Json& json, const char* name, double min, double max, double fallback) {
-  const auto it = json.find(name);
-  if (it == json.end() || !it->is_number()) return fallback;
-  const double value = it->get<double>();
-  return value >= min && value <= max ? value : fallback;
+void Apply(const engine::GenerationConfig& generation, ServedModel* model) {
+  if (!generation.eos_ids.empty()) model->eos_ids = generation.eos_ids;
+  SamplingDefaults& defaults = model->defaults;
+  defaults.temperature = generation.temperature.value_or(defaults.temperature);
+  defaults.top_p = generation.top_p.value_or(defaults.top_p);
+  defaults.min_p = generation.min_p.value_or(defaults.min_p);
+  defaults.top_k = generation.top_k.value_or(defaults.top_k);
+  defaults.repetition_penalty = generation.repetition_penalty.value_or(defaults.repetition_penalty);
 }
 
 absl::StatusOr<std::unique_ptr<ServedModel>> LoadModel(const std::string& name,
@@ -52,9 +64,12 @@ absl::StatusOr<std::unique_ptr<ServedModel>> LoadModel(const std::string& name,
   auto tokenizer = engine::Tokenizer::Load(dir.string());
   if (!tokenizer.ok()) return tokenizer.status();
   model->tokenizer = *std::move(tokenizer);
-  absl::Status status = ReadModelConfig(ReadFile(dir / "config.json"),
-                                        ReadFile(dir / "generation_config.json"), model.get());
-  if (!status.ok()) return status;
+  if (absl::Status status = ReadConfig(ReadFile(dir / "config.json"), model.get()); !status.ok()) {
+    return status;
+  }
+  auto generation = engine::LoadGenerationConfig(dir.string(), static_cast<int>(model->vocab_size));
+  if (!generation.ok()) return generation.status();
+  Apply(*generation, model.get());
   if (auto eos = model->tokenizer->eos_id();
       eos.has_value() && std::count(model->eos_ids.begin(), model->eos_ids.end(), *eos) == 0) {
     model->eos_ids.push_back(*eos);
@@ -72,31 +87,6 @@ absl::StatusOr<std::unique_ptr<ServedModel>> LoadModel(const std::string& name,
 }
 
 }  // namespace
-
-absl::Status ReadModelConfig(std::string_view config_json, std::string_view generation_config_json,
-                             ServedModel* model) {
-  auto config = ParseConfig(config_json, "config.json");
-  auto generation = ParseConfig(generation_config_json, "generation_config.json");
-  for (const auto* json : {&config, &generation}) {
-    if (!json->ok()) return json->status();
-  }
-  model->max_positions =
-      static_cast<int64_t>(Number(*config, "max_position_embeddings", 1, 1e9, 0));
-  if (model->max_positions == 0) {
-    return absl::InvalidArgumentError("config.json: max_position_embeddings is missing");
-  }
-  model->vocab_size = static_cast<int64_t>(Number(*config, "vocab_size", 1, 1e9, 0));
-  AddEos(*generation, &model->eos_ids);
-  if (model->eos_ids.empty()) AddEos(*config, &model->eos_ids);
-  SamplingDefaults& defaults = model->defaults;
-  defaults.temperature = Number(*generation, "temperature", 0, 2, defaults.temperature);
-  defaults.top_p = Number(*generation, "top_p", 0, 1, defaults.top_p);
-  defaults.min_p = Number(*generation, "min_p", 0, 1, defaults.min_p);
-  defaults.repetition_penalty =
-      Number(*generation, "repetition_penalty", 1e-3, 100, defaults.repetition_penalty);
-  defaults.top_k = static_cast<int64_t>(Number(*generation, "top_k", 0, 1e9, 0));
-  return absl::OkStatus();
-}
 
 absl::StatusOr<Models> Models::Load(const std::vector<std::string>& specs) {
   Models models;

@@ -36,11 +36,6 @@ struct ServedModel {
   int64_t created = 0;  // seconds since 1970: when it was loaded
 };
 
-// Fills everything but name, tokenizer, template and created from the texts of config.json and
-// generation_config.json ("" when there is none). INVALID_ARGUMENT names file and field.
-absl::Status ReadModelConfig(std::string_view config_json, std::string_view generation_config_json,
-                             ServedModel* model);
-
 class Models {
  public:
   // `specs`: "NAME=DIR" or "DIR". Reports every problem at once.

@@ -1,0 +1,99 @@
+#include "services/router/generation.h"
+
+#include <gtest/gtest.h>
+
+#include "proto/common.pb.h"
+#include "services/router/identity.h"
+#include "services/router/prompt.h"
+#include "services/router/testing/byte_model.h"
+
+namespace skein::services {
+namespace {
+
+using openai::GenerationOptions;
+using openai::Kind;
+
+int64_t MaxTokens(Kind kind, std::optional<int64_t> asked, int64_t prompt, std::string* code) {
+  GenerationOptions options;
+  options.max_tokens = asked;
+  int64_t max_tokens = -1;
+  const auto error = ResolveMaxTokens(kind, options, {100, 80}, prompt, &max_tokens);
+  *code = error ? error->code : "";
+  return max_tokens;
+}
+
+TEST(ResolveMaxTokensTest, DefaultsAndLimits) {
+  std::string code;
+  EXPECT_EQ(MaxTokens(Kind::kCompletion, {}, 50, &code), 16);
+  EXPECT_EQ(MaxTokens(Kind::kChat, {}, 50, &code), 50);
+  EXPECT_EQ(MaxTokens(Kind::kCompletion, 20, 80, &code), 20);
+  EXPECT_EQ(MaxTokens(Kind::kCompletion, 0, 80, &code), 0);
+  EXPECT_EQ(code, "");
+  MaxTokens(Kind::kCompletion, 21, 80, &code);
+  EXPECT_EQ(code, "context_length_exceeded");
+  MaxTokens(Kind::kCompletion, 1, 81, &code);
+  EXPECT_EQ(code, "context_length_exceeded");
+  int64_t max_tokens = 0;
+  EXPECT_EQ(ResolveMaxTokens(Kind::kCompletion, {}, {100, 0}, 95, &max_tokens), std::nullopt);
+  EXPECT_EQ(max_tokens, 5);  // the default gives way
+  EXPECT_TRUE(ResolveMaxTokens(Kind::kChat, {}, {100, 0}, 100, &max_tokens).has_value());
+  GenerationOptions options;
+  options.max_tokens = 3;
+  options.min_tokens = 4;
+  EXPECT_EQ(ResolveMaxTokens(Kind::kChat, options, {100, 0}, 1, &max_tokens)->param, "min_tokens");
+}
+
+TEST(MakeSpecTest, DefaultsOfTheModelGiveWayToTheRequest) {
+  const auto model = testing::MakeByteModel("m", 100);
+  model->defaults.temperature = 0.6;
+  model->defaults.top_k = 20;
+  GenerationOptions options;
+  options.top_k = 0;
+  options.top_p = 0;
+  options.logit_bias = {{5, -1.f}};
+  const auto spec = MakeSpec(*model, options, {1, 2}, 9, 77, 0, true);
+  v1::SamplingParams sampling;
+  ASSERT_TRUE(sampling.ParseFromString(spec->sampling));
+  EXPECT_FLOAT_EQ(sampling.temperature(), 0.6f);
+  EXPECT_EQ(sampling.top_k(), 0);
+  EXPECT_GT(sampling.top_p(), 0);
+  EXPECT_EQ(sampling.seed(), 77u);
+  EXPECT_EQ(sampling.top_logprobs(), -1);
+  EXPECT_EQ(sampling.logit_bias(0).token(), 5);
+  EXPECT_TRUE(spec->want_prompt_logprobs);
+  EXPECT_EQ(spec->stop_token_ids, std::vector<int32_t>{testing::kEos});
+}
+
+TEST(ChoiceSeedTest, FirstChoiceKeepsTheSeed) {
+  EXPECT_EQ(ChoiceSeed(5, 0), 5u);
+  EXPECT_NE(ChoiceSeed(5, 1), ChoiceSeed(5, 2));
+  EXPECT_NE(ChoiceSeed(5, 1), ChoiceSeed(6, 1));
+}
+
+TEST(PreparePromptTest, NothingBecomesTheStartOfText) {
+  const auto model = testing::MakeByteModel("m", 100);
+  PreparedPrompt prompt;
+  ASSERT_FALSE(PreparePrompt(*model, std::string(), true, &prompt));
+  EXPECT_EQ(prompt.tokens, std::vector<int32_t>{testing::kBos});
+  EXPECT_TRUE(prompt.at_text_start);
+  PreparedPrompt text;
+  ASSERT_FALSE(PreparePrompt(*model, std::string("a"), true, &text));
+  EXPECT_FALSE(text.at_text_start);
+}
+
+TEST(IdentityTest, TraceparentMustBeWellFormed) {
+  const auto trace = [](std::string value) {
+    http::Request request;
+    request.headers = {{"Traceparent", std::move(value)}};
+    return TraceparentOf(request);
+  };
+  const std::string good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  EXPECT_EQ(trace(good), good);
+  EXPECT_EQ(trace(""), "");
+  EXPECT_EQ(trace(good + "0"), "");
+  EXPECT_EQ(trace("00-" + std::string(32, '0') + good.substr(35)), "");
+  EXPECT_EQ(trace("00-" + std::string(32, 'X') + good.substr(35)), "");
+}
+
+}  // namespace
+}  // namespace skein::services

@@ -1,0 +1,234 @@
+// What becomes of requests that do not end well, and of many at a time.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "services/router/testing/router_fixture.h"
+
+namespace skein::services::testing {
+namespace {
+
+Script Held(std::string text) {
+  Script script = Says(std::move(text));
+  script.hold = true;
+  return script;
+}
+
+Json Completion(bool stream = false) {
+  return {{"model", "m"}, {"prompt", "p"}, {"stream", stream}, {"max_tokens", 64}};
+}
+
+TEST_F(RouterTest, RefusalsNameWhatIsWrong) {
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  const auto error = [this](const std::string& path, const Json& body, int status) {
+    const http::Response response = Post(path, body);
+    EXPECT_EQ(response.status, status) << response.body;
+    return Json::parse(response.body)["error"];
+  };
+  Json e = error("/v1/completions", {{"model", "other"}, {"prompt", "p"}}, 404);
+  EXPECT_EQ(e["code"], "model_not_found");
+  EXPECT_EQ(e["param"], "model");
+  e = error("/v1/completions", {{"prompt", "p"}}, 400);
+  EXPECT_EQ(e["param"], "model");
+  e = error("/v1/completions", {{"model", "m"}, {"prompt", std::string(200, 'x')}}, 400);
+  EXPECT_EQ(e["code"], "context_length_exceeded");
+  EXPECT_EQ(e["param"], "prompt");
+  EXPECT_NE(e["message"].get<std::string>().find("200 tokens"), std::string::npos);
+  e = error("/v1/completions", {{"model", "m"}, {"prompt", {1, 258}}}, 400);
+  EXPECT_EQ(e["param"], "prompt");
+  e = error("/v1/completions", {{"model", "m"}, {"prompt", "p"}, {"logit_bias", {{"258", 1}}}},
+            400);
+  EXPECT_EQ(e["param"], "logit_bias");
+  e = error(
+      "/v1/chat/completions",
+      {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", "a"}}}}, {"max_tokens", 5000}},
+      400);
+  EXPECT_EQ(e["code"], "context_length_exceeded");
+  EXPECT_EQ(e["param"], "messages");
+  EXPECT_EQ(http::testing::Fetch(server_->port(), "POST", "/v1/completions", "{}",
+                                 {{"Content-Type", "text/plain"}})
+                .status,
+            415);
+  EXPECT_EQ(http::testing::Fetch(server_->port(), "GET", "/v1/completions").status, 405);
+  EXPECT_EQ(http::testing::Fetch(server_->port(), "GET", "/v1/models/zz").status, 404);
+  EXPECT_TRUE(cluster_->specs().empty());
+}
+
+TEST_F(RouterTest, FailureBeforeTheFirstTokenIsAnHttpError) {
+  StartRouter([](const v1::RequestSpec&) {
+    Script script;
+    script.plan = absl::UnavailableError("no decode instance");
+    return script;
+  });
+  for (const bool stream : {false, true}) {
+    const http::Response response = Post("/v1/completions", Completion(stream));
+    EXPECT_EQ(response.status, 503);
+    EXPECT_EQ(http::FindHeader(response.headers, "Retry-After"), "1");
+    EXPECT_EQ(Json::parse(response.body)["error"]["message"], "no decode instance");
+  }
+}
+
+TEST_F(RouterTest, FailureInMidStreamIsAnEventAndNoDone) {
+  StartRouter([](const v1::RequestSpec&) {
+    Script script = Says("ab");
+    script.failure = absl::UnavailableError("worker died");
+    return script;
+  });
+  const http::Response response = Post("/v1/completions", Completion(true));
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.body.find("[DONE]"), std::string::npos);
+  EXPECT_NE(response.body.find(R"({"error":{"message":"worker died","type":"server_error")"),
+            std::string::npos);
+  EXPECT_EQ(Post("/v1/completions", Completion(false)).status, 503);
+}
+
+TEST_F(RouterTest, OverloadIs429WithRetryAfterAndNoWork) {
+  scheduler::RouterConfig core;
+  core.max_streams = 1;
+  core.max_queued = 0;
+  StartRouter([](const v1::RequestSpec&) { return Held("a"); }, core);
+  RawClient first(server_->port());
+  first.Send(MakeRequest("POST", "/v1/completions", Completion(true).dump()));
+  EXPECT_EQ(first.ReadHead().status, 200);
+  const http::Response refused = Post("/v1/completions", Completion());
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_GE(std::stoi(std::string(http::FindHeader(refused.headers, "Retry-After"))), 1);
+  EXPECT_EQ(Json::parse(refused.body)["error"]["type"], "rate_limit_error");
+  EXPECT_EQ(cluster_->specs().size(), 1u);
+  first.Close();
+  EXPECT_TRUE(cluster_->AwaitCancelled(1, 1));
+}
+
+TEST_F(RouterTest, OneRejectedChoiceCancelsTheOthers) {
+  scheduler::RouterConfig core;
+  core.max_streams = 2;
+  core.max_queued = 0;
+  StartRouter([](const v1::RequestSpec&) { return Held("a"); }, core);
+  Json body = Completion();
+  body["n"] = 3;
+  EXPECT_EQ(Post("/v1/completions", body).status, 429);
+  // Everything is free again.
+  RawClient client(server_->port());
+  body["n"] = 2;
+  body["stream"] = true;
+  client.Send(MakeRequest("POST", "/v1/completions", body.dump()));
+  EXPECT_EQ(client.ReadHead().status, 200);
+}
+
+class LeavingTest : public RouterTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(LeavingTest, ClientThatLeavesCancelsEverything) {
+  const bool stream = GetParam();
+  StartRouter([](const v1::RequestSpec&) { return Held("abc"); });
+  RawClient client(server_->port());
+  Json body = Completion(stream);
+  body["n"] = 2;
+  client.Send(MakeRequest("POST", "/v1/completions", body.dump()));
+  if (stream) {
+    EXPECT_EQ(client.ReadHead().status, 200);
+  } else {
+    while (cluster_->open_generates() < 2) std::this_thread::yield();
+  }
+  client.Close();
+  EXPECT_TRUE(cluster_->AwaitCancelled(2, 2));
+}
+
+INSTANTIATE_TEST_SUITE_P(StreamOrNot, LeavingTest, ::testing::Bool());
+
+TEST_F(RouterTest, ReaderThatStallsLosesNothing) {
+  // Far more than the answer's buffer holds.
+  constexpr size_t kTokens = 4000;
+  http::ServerOptions options;
+  options.buffer_bytes_max = 4096;
+  max_positions_ = 100'000;
+  StartRouter(
+      [](const v1::RequestSpec&) {
+        Script script = Says(std::string(kTokens, 'x'));
+        for (v1::SampledToken& token : script.tokens) {
+          for (int i = 0; i < 20; ++i) {
+            token.add_top()->set_token('a' + i);
+            token.mutable_top(i)->set_logprob(-1.f - static_cast<float>(i));
+          }
+        }
+        return script;
+      },
+      {}, options);
+  RawClient client(server_->port());
+  Json body = Completion(true);
+  body["max_tokens"] = kTokens;
+  body["logprobs"] = 20;
+  client.Send(MakeRequest("POST", "/v1/completions", body.dump()));
+  EXPECT_EQ(client.ReadHead().status, 200);
+  EXPECT_EQ(Ask("/tokenize", {{"prompt", "a"}})["count"], 1);  // others are served meanwhile
+  std::string chunk;
+  size_t events = 0, bytes = 0;
+  do {
+    ASSERT_TRUE(client.ReadChunk(&chunk));
+    events += chunk.find("\"text\":\"x\"") != std::string::npos ? 1 : 0;
+    bytes += chunk.size();
+  } while (!chunk.empty());
+  EXPECT_EQ(events, kTokens);
+  EXPECT_GT(bytes, 1u << 20);
+}
+
+TEST_F(RouterTest, NamesTravel) {
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  const std::string trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  http::Response response =
+      Post("/v1/completions", Completion(), {{"X-Request-Id", "mine-1"}, {"traceparent", trace}});
+  EXPECT_EQ(http::FindHeader(response.headers, "X-Request-Id"), "mine-1");
+  EXPECT_EQ(cluster_->traceparent(), trace);
+  response = Post("/v1/completions", {{"model", 5}}, {{"X-Request-Id", "mine-2"}});
+  EXPECT_EQ(http::FindHeader(response.headers, "X-Request-Id"), "mine-2");
+  response = Post("/v1/completions", Completion(), {{"X-Request-Id", "a b"}});
+  EXPECT_EQ(http::FindHeader(response.headers, "X-Request-Id").substr(0, 4), "req-");
+}
+
+TEST_F(RouterTest, ManyStreamsAtATime) {
+  constexpr int kStreams = 300;
+  scheduler::RouterConfig core;
+  core.max_streams = kStreams;
+  StartRouter(
+      [](const v1::RequestSpec& spec) {
+        return Says("answer " + std::to_string(spec.prompt_size()));
+      },
+      core);
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < kStreams; ++i) {
+    clients.push_back(std::make_unique<RawClient>(server_->port()));
+    Json body = Completion(true);
+    body["prompt"] = std::string(static_cast<size_t>(1 + i % 100), 'p');
+    clients.back()->Send(MakeRequest("POST", "/v1/completions", body.dump()));
+  }
+  for (int i = 0; i < kStreams; ++i) {
+    std::string text;
+    for (const Json& event : Events(clients[static_cast<size_t>(i)]->ReadResponse().body)) {
+      text += event["choices"][0]["text"].get<std::string>();
+    }
+    EXPECT_EQ(text, "answer " + std::to_string(1 + i % 100));
+  }
+}
+
+TEST_F(RouterTest, DrainingRefusesNewRequests) {
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  api_->BeginDrain();
+  EXPECT_EQ(Post("/v1/completions", Completion()).status, 503);
+}
+
+TEST_F(RouterTest, MetricsCountWhatHappened) {
+  StartRouter([](const v1::RequestSpec&) { return Says("abc"); });
+  Ask("/v1/completions", Completion());
+  const std::string text = metrics_.Render();
+  for (const char* line :
+       {"vllm:prompt_tokens_total{model_name=\"m\"} 1",
+        "vllm:generation_tokens_total{model_name=\"m\"} 3",
+        "vllm:request_success_total{finished_reason=\"length\",model_name=\"m\"} 1",
+        "vllm:time_to_first_token_seconds_count{model_name=\"m\"} 1",
+        "vllm:inter_token_latency_seconds_count{model_name=\"m\"} 2",
+        "vllm:e2e_request_latency_seconds_count{model_name=\"m\"} 1"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
+  }
+}
+
+}  // namespace
+}  // namespace skein::services::testing

@@ -1,0 +1,220 @@
+// What clients are answered: text, shapes, logprobs, stop strings, choices.
+#include <gtest/gtest.h>
+
+#include "services/router/testing/router_fixture.h"
+
+namespace skein::services::testing {
+namespace {
+
+Script StopsWith(std::string text, int32_t stop_token) {
+  Script script = Says(std::move(text));
+  script.reason = v1::FINISH_REASON_STOP;
+  script.stop_token = stop_token;
+  return script;
+}
+
+TEST_F(RouterTest, CompletionIsAnsweredWhole) {
+  StartRouter([](const v1::RequestSpec&) { return Says("wörld"); });
+  const Json json =
+      Ask("/v1/completions", {{"model", "m"}, {"prompt", "héllo"}, {"max_tokens", 6}});
+  EXPECT_EQ(json["object"], "text_completion");
+  EXPECT_EQ(json["model"], "m");
+  EXPECT_EQ(json["id"].get<std::string>().substr(0, 5), "cmpl-");
+  EXPECT_EQ(json["choices"][0]["text"], "wörld");
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "length");
+  EXPECT_TRUE(json["choices"][0]["logprobs"].is_null());
+  EXPECT_EQ(json["usage"].dump(), R"({"prompt_tokens":6,"completion_tokens":6,"total_tokens":12})");
+  const v1::RequestSpec spec = cluster_->specs().at(0);
+  EXPECT_EQ(std::vector<int32_t>(spec.prompt().begin(), spec.prompt().end()), BytesOf("héllo"));
+  EXPECT_EQ(spec.max_tokens(), 6u);
+  EXPECT_EQ(spec.sampling().temperature(), 1.0f);
+  EXPECT_EQ(spec.stop_token_ids(0), kEos);
+}
+
+TEST_F(RouterTest, EventsNeverHoldHalfACharacter) {
+  StartRouter([](const v1::RequestSpec&) { return StopsWith("a€b", kEos); });
+  const auto events =
+      Stream("/v1/completions",
+             {{"model", "m"}, {"prompt", "p"}, {"stream_options", {{"include_usage", true}}}});
+  ASSERT_EQ(events.size(), 5u);
+  EXPECT_EQ(events[0]["choices"][0]["text"], "a");
+  EXPECT_EQ(events[1]["choices"][0]["text"], "€");
+  EXPECT_EQ(events[2]["choices"][0]["text"], "b");
+  EXPECT_TRUE(events[2]["choices"][0]["finish_reason"].is_null());
+  EXPECT_EQ(events[3]["choices"][0]["finish_reason"], "stop");
+  EXPECT_TRUE(events[3]["choices"][0]["stop_reason"].is_null());
+  EXPECT_TRUE(events[3]["usage"].is_null());
+  EXPECT_EQ(events[4]["usage"]["completion_tokens"], 6);
+}
+
+TEST_F(RouterTest, ChatRendersTheTemplate) {
+  StartRouter([](const v1::RequestSpec&) { return StopsWith("hi", kEos); });
+  const Json body = {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", "hey"}}}}};
+  const Json json = Ask("/v1/chat/completions", body);
+  EXPECT_EQ(json["object"], "chat.completion");
+  EXPECT_EQ(json["choices"][0]["message"]["role"], "assistant");
+  EXPECT_EQ(json["choices"][0]["message"]["content"], "hi");
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
+  const v1::RequestSpec spec = cluster_->specs().at(0);
+  EXPECT_EQ(std::vector<int32_t>(spec.prompt().begin(), spec.prompt().end()),
+            BytesOf("[user]hey[assistant]"));
+  EXPECT_EQ(spec.max_tokens(), 180u);  // what the context of 200 leaves
+  const auto events = Stream("/v1/chat/completions", body);
+  EXPECT_EQ(events[0]["choices"][0]["delta"].dump(), R"({"role":"assistant","content":""})");
+  EXPECT_EQ(events[1]["choices"][0]["delta"].dump(), R"({"content":"h"})");
+  EXPECT_EQ(events.back()["choices"][0]["delta"].dump(), "{}");
+  EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "stop");
+}
+
+TEST_F(RouterTest, FinalMessageIsContinued) {
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  Ask("/v1/chat/completions",
+      {{"model", "m"},
+       {"continue_final_message", true},
+       {"messages",
+        {{{"role", "user"}, {"content", "q"}}, {{"role", "assistant"}, {"content", "so "}}}}});
+  const v1::RequestSpec spec = cluster_->specs().at(0);
+  EXPECT_EQ(std::vector<int32_t>(spec.prompt().begin(), spec.prompt().end()),
+            BytesOf("[user]q[assistant]so"));
+}
+
+class StopStringTest : public RouterTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(StopStringTest, EndsTheTextAndTheRequest) {
+  const bool one_message = GetParam();
+  StartRouter([one_message](const v1::RequestSpec&) {
+    Script script = Says("one. two# three");
+    script.one_message = one_message;
+    script.hold = true;
+    return script;
+  });
+  const Json body = {
+      {"model", "m"}, {"prompt", "p"}, {"stop", {"two#", "zzz"}}, {"max_tokens", 50}};
+  const Json json = Ask("/v1/completions", body);
+  EXPECT_EQ(json["choices"][0]["text"], "one. ");
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(json["choices"][0]["stop_reason"], "two#");
+  EXPECT_EQ(json["usage"]["completion_tokens"], 9);  // those drawn until the match
+  EXPECT_TRUE(cluster_->AwaitCancelled(1, 1));
+  Json with = body;
+  with["include_stop_str_in_output"] = true;
+  std::string text;
+  for (const Json& event : Stream("/v1/completions", with)) {
+    text += event["choices"][0]["text"].get<std::string>();
+  }
+  EXPECT_EQ(text, "one. two#");
+}
+
+INSTANTIATE_TEST_SUITE_P(OneMessageOrMany, StopStringTest, ::testing::Bool());
+
+TEST_F(RouterTest, StopTokenIsReportedAndNotShown) {
+  StartRouter([](const v1::RequestSpec&) { return StopsWith("ab", 'c'); });
+  const Json json = Ask("/v1/completions", {{"model", "m"},
+                                            {"prompt", "p"},
+                                            {"stop_token_ids", {99}},
+                                            {"ignore_eos", true},
+                                            {"return_token_ids", true}});
+  EXPECT_EQ(json["choices"][0]["text"], "ab");
+  EXPECT_EQ(json["choices"][0]["stop_reason"], 99);
+  EXPECT_EQ(json["choices"][0]["token_ids"], Json({97, 98, 99}));
+  EXPECT_EQ(json["choices"][0]["prompt_token_ids"], Json::array({112}));
+  EXPECT_EQ(cluster_->specs()[0].stop_token_ids_size(), 1);
+}
+
+TEST_F(RouterTest, ChoicesOfAllPromptsAreInOrder) {
+  StartRouter([](const v1::RequestSpec& spec) {
+    return Says(std::string(1, static_cast<char>(spec.prompt(0))) + "!");
+  });
+  const Json json =
+      Ask("/v1/completions", {{"model", "m"}, {"prompt", {"x", "y"}}, {"n", 2}, {"seed", 5}});
+  ASSERT_EQ(json["choices"].size(), 4u);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(json["choices"][i]["index"], i);
+    EXPECT_EQ(json["choices"][i]["text"], i < 2 ? "x!" : "y!");
+  }
+  EXPECT_EQ(json["usage"].dump(), R"({"prompt_tokens":2,"completion_tokens":8,"total_tokens":10})");
+  const auto specs = cluster_->specs();
+  std::set<uint64_t> seeds;
+  for (const auto& spec : specs) seeds.insert(spec.sampling().seed());
+  EXPECT_EQ(seeds.size(), 2u);  // the same two for each prompt
+  EXPECT_EQ(seeds.count(5), 1u);
+}
+
+Script WithLogprobs(const v1::RequestSpec& spec) {
+  Script script;
+  if (spec.want_prompt_logprobs()) {
+    for (int i = 1; i < spec.prompt_size(); ++i) {
+      script.prompt_logprobs.push_back(Sampled(spec.prompt(i), -static_cast<float>(i)));
+    }
+  }
+  for (uint32_t i = 0; i < spec.max_tokens(); ++i) {
+    script.tokens.push_back(Sampled('A' + static_cast<int>(i), -0.25f));
+    auto* top = script.tokens.back().add_top();
+    top->set_token('z');
+    top->set_logprob(-0.125f);
+  }
+  return script;
+}
+
+TEST_F(RouterTest, LogprobsOfChat) {
+  StartRouter(WithLogprobs);
+  const Json json =
+      Ask("/v1/chat/completions", {{"model", "m"},
+                                   {"messages", {{{"role", "user"}, {"content", "hey"}}}},
+                                   {"max_tokens", 2},
+                                   {"logprobs", true},
+                                   {"top_logprobs", 1}});
+  const Json& content = json["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(content.size(), 2u);
+  EXPECT_EQ(content[1].dump(), R"({"token":"B","logprob":-0.25,"bytes":[66],)"
+                               R"("top_logprobs":[{"token":"z","logprob":-0.125,"bytes":[122]}]})");
+  EXPECT_EQ(cluster_->specs()[0].sampling().top_logprobs(), 1);
+}
+
+TEST_F(RouterTest, EchoScoresThePrompt) {
+  StartRouter(WithLogprobs);
+  for (const int max_tokens : {0, 1}) {
+    const Json json = Ask("/v1/completions", {{"model", "m"},
+                                              {"prompt", "abc"},
+                                              {"echo", true},
+                                              {"logprobs", 1},
+                                              {"max_tokens", max_tokens}});
+    const Json& choice = json["choices"][0];
+    EXPECT_EQ(choice["text"], max_tokens == 0 ? "abc" : "abcA");
+    const Json& logprobs = choice["logprobs"];
+    ASSERT_EQ(logprobs["tokens"].size(), 3u + static_cast<size_t>(max_tokens));
+    EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
+    EXPECT_EQ(logprobs["token_logprobs"][2], -2);
+    EXPECT_EQ(logprobs["text_offset"][2], 2);
+    EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
+    if (max_tokens == 1) {
+      EXPECT_EQ(logprobs["top_logprobs"][3].dump(), R"({"z":-0.125,"A":-0.25})");
+      EXPECT_EQ(logprobs["text_offset"][3], 3);
+    }
+  }
+}
+
+TEST_F(RouterTest, StreamedLogprobsConcatenateToTheWhole) {
+  StartRouter(WithLogprobs);
+  const Json body = {{"model", "m"}, {"prompt", "abc"}, {"logprobs", 0}, {"max_tokens", 9}};
+  const Json whole = Ask("/v1/completions", body)["choices"][0]["logprobs"];
+  Json joined;
+  for (const Json& event : Stream("/v1/completions", body)) {
+    for (const auto& [name, list] : event["choices"][0]["logprobs"].items()) {
+      for (const Json& item : list) joined[name].push_back(item);
+    }
+  }
+  EXPECT_EQ(joined.dump(), whole.dump());
+}
+
+TEST_F(RouterTest, TokenizeAndDetokenize) {
+  StartRouter([](const v1::RequestSpec&) { return Script(); });
+  EXPECT_EQ(Ask("/tokenize", {{"prompt", "ab"}})["tokens"], Json({97, 98}));
+  EXPECT_EQ(Ask("/tokenize",
+                {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", "a"}}}}})["count"],
+            18);
+  EXPECT_EQ(Ask("/detokenize", {{"tokens", {97, 98}}})["prompt"], "ab");
+}
+
+}  // namespace
+}  // namespace skein::services::testing

@@ -1,0 +1,22 @@
+// A model for tests whose tokens are bytes: token id = byte, <s> is 256, </s> is 257 (the end).
+// Its chat template is "[role]content" a message, then "[assistant]".
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "services/router/model.h"
+
+namespace skein::services::testing {
+
+inline constexpr int32_t kBos = 256;
+inline constexpr int32_t kEos = 257;
+
+std::unique_ptr<ServedModel> MakeByteModel(const std::string& name, int64_t max_positions);
+
+std::vector<int32_t> BytesOf(std::string_view text);
+
+}  // namespace skein::services::testing

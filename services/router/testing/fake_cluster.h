@@ -1,0 +1,77 @@
+// An orchestrator and a decode worker in one gRPC server: answers as its script says.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/decode_worker.grpc.pb.h"
+#include "proto/orchestrator.grpc.pb.h"
+#include "services/base/rpc.h"
+#include "services/base/stream_writer.h"
+
+namespace skein::services::testing {
+
+// What becomes of one request.
+struct Script {
+  absl::Status plan;  // not OK: the orchestrator's answer
+  std::vector<v1::SampledToken> tokens;
+  std::vector<v1::SampledToken> prompt_logprobs;
+  bool one_message = false;  // all tokens in one message, with the end
+  bool hold = false;         // after the tokens nothing comes
+  v1::FinishReason reason = v1::FINISH_REASON_LENGTH;
+  int32_t stop_token = 0;
+  absl::Status failure;  // with FINISH_REASON_ERROR
+};
+
+v1::SampledToken Sampled(int32_t token, float logprob = 0);
+// The bytes of `text`, one token each.
+Script Says(const std::string& text);
+
+class FakeCluster final : public v1::Orchestrator::CallbackService,
+                          public v1::DecodeWorker::CallbackService {
+ public:
+  using ScriptFn = std::function<Script(const v1::RequestSpec&)>;
+
+  FakeCluster(std::string model, ScriptFn script);
+  ~FakeCluster();
+
+  std::string endpoint() const { return "127.0.0.1:" + std::to_string(rpc_.port); }
+  std::vector<v1::RequestSpec> specs();  // submitted so far
+  std::string traceparent();             // of the last Submit
+  // Waits until that many Submit and Generate streams were cancelled by the router.
+  bool AwaitCancelled(int submits, int generates);
+  // Streams that were opened and not ended or cancelled yet.
+  int open_generates();
+
+  grpc::ServerWriteReactor<v1::PlanUpdate>* Submit(grpc::CallbackServerContext* context,
+                                                   const v1::SubmitRequest* request) override;
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const v1::ListModelsRequest* request,
+                                       v1::ListModelsResponse* response) override;
+  grpc::ServerWriteReactor<v1::GenerateUpdate>* Generate(
+      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+
+ private:
+  void Play(const Script& script, StreamWriter<v1::GenerateUpdate>* stream);
+
+  const std::string model_;
+  const ScriptFn script_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<v1::RequestSpec> specs_;
+  std::map<uint64_t, Script> scripts_;  // by serial
+  std::vector<std::shared_ptr<StreamWriter<v1::PlanUpdate>>> plans_;
+  std::vector<std::shared_ptr<StreamWriter<v1::GenerateUpdate>>> held_;
+  std::string traceparent_;
+  int cancelled_submits_ = 0, cancelled_generates_ = 0, open_generates_ = 0;
+  RpcServer rpc_;  // last: its threads use the above
+};
+
+}  // namespace skein::services::testing

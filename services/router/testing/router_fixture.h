@@ -1,0 +1,110 @@
+// A router in this process, over HTTP, in front of a FakeCluster that serves the byte model "m".
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "services/base/metrics.h"
+#include "services/http/admin.h"
+#include "services/http/server.h"
+#include "services/http/testing/raw_client.h"
+#include "services/router/api.h"
+#include "services/router/testing/byte_model.h"
+#include "services/router/testing/fake_cluster.h"
+
+namespace skein::services::testing {
+
+using Json = nlohmann::ordered_json;
+using http::testing::MakeRequest;
+using http::testing::RawClient;
+
+class RouterTest : public ::testing::Test {
+ protected:
+  void StartRouter(FakeCluster::ScriptFn script, scheduler::RouterConfig core = {},
+                   http::ServerOptions http_options = {}) {
+    cluster_ = std::make_unique<FakeCluster>("m", std::move(script));
+    models_.Add(MakeByteModel("m", max_positions_));
+    shell_ = std::make_unique<RouterShell>(RouterShellOptions{core, cluster_->endpoint(), 7});
+    shell_->Start();
+    watch_ = std::make_unique<ModelWatch>(&shell_->channels(), cluster_->endpoint(),
+                                          std::vector<std::string>{"m"});
+    api_ = std::make_unique<RouterApi>(RouterApiOptions{}, &models_, shell_.get(), watch_.get(),
+                                       &router_metrics_);
+    api_->AddRoutes(&routes_);
+    auto server = http::Server::Start(http_options, [this](http::Request request, auto responder) {
+      routes_.Serve(std::move(request), std::move(responder));
+    });
+    ASSERT_TRUE(server.ok());
+    server_ = *std::move(server);
+  }
+
+  void TearDown() override {
+    absl::Status invariants = absl::UnavailableError("not asked");
+    if (shell_ != nullptr) {
+      shell_->Inspect(
+          [&](const scheduler::RouterSnapshot&, const absl::Status& s) { invariants = s; });
+    }
+    EXPECT_TRUE(invariants.ok()) << invariants;
+    server_.reset();
+    api_.reset();
+    watch_.reset();
+    shell_.reset();
+    cluster_.reset();
+  }
+
+  http::Response Post(const std::string& path, const Json& body,
+                      const std::vector<http::Header>& headers = {}) {
+    return http::testing::Fetch(server_->port(), "POST", path, body.dump(), headers);
+  }
+
+  // The answer to a POST that must succeed.
+  Json Ask(const std::string& path, const Json& body) {
+    const http::Response response = Post(path, body);
+    EXPECT_EQ(response.status, 200) << response.body;
+    return Json::parse(response.body, nullptr, false);
+  }
+
+  // The events of a streamed answer, the last one "[DONE]" checked and left out.
+  static std::vector<Json> Events(const std::string& body) {
+    std::vector<Json> events;
+    size_t at = 0;
+    bool done = false;
+    for (size_t end; (end = body.find("\n\n", at)) != std::string::npos; at = end + 2) {
+      const std::string line = body.substr(at, end - at);
+      EXPECT_EQ(line.substr(0, 6), "data: ");
+      EXPECT_FALSE(done);
+      done = line == "data: [DONE]";
+      if (!done) events.push_back(Json::parse(line.substr(6)));
+    }
+    EXPECT_TRUE(done) << body;
+    EXPECT_EQ(at, body.size());
+    return events;
+  }
+
+  std::vector<Json> Stream(const std::string& path, Json body) {
+    body["stream"] = true;
+    const http::Response response = Post(path, body);
+    EXPECT_EQ(response.status, 200) << response.body;
+    EXPECT_EQ(http::FindHeader(response.headers, "Content-Type"),
+              "text/event-stream; charset=utf-8");
+    return Events(response.body);
+  }
+
+  int64_t max_positions_ = 200;  // before StartRouter
+  std::unique_ptr<FakeCluster> cluster_;
+  Models models_;
+  Metrics metrics_;
+  RouterMetrics router_metrics_{&metrics_};
+  std::unique_ptr<RouterShell> shell_;
+  std::unique_ptr<ModelWatch> watch_;
+  std::unique_ptr<RouterApi> api_;
+  http::Routes routes_;
+  std::unique_ptr<http::Server> server_;
+};
+
+}  // namespace skein::services::testing
