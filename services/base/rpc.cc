@@ -1,11 +1,43 @@
 #include "services/base/rpc.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "services/base/credentials.h"
 
 namespace skein::services {
+namespace {
+
+// gRPC answers a message that is no protobuf of its type with UNIMPLEMENTED (callback services) or
+// INTERNAL, without any text. It is the caller's fault, and said so here, once for every method.
+class UnparsableMessage : public grpc::experimental::Interceptor {
+ public:
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(
+            grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
+      const grpc::Status status = methods->GetSendStatus();
+      const bool unparsable = status.error_code() == grpc::StatusCode::INTERNAL ||
+                              status.error_code() == grpc::StatusCode::UNIMPLEMENTED;
+      if (unparsable && status.error_message().empty()) {
+        methods->ModifySendStatus(
+            {grpc::StatusCode::INVALID_ARGUMENT, "the message is not of this method's type"});
+      }
+    }
+    methods->Proceed();
+  }
+};
+
+class UnparsableMessageFactory : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo*) override {
+    return new UnparsableMessage();
+  }
+};
+
+}  // namespace
 
 absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
                                    const std::vector<grpc::Service*>& services) {
@@ -24,6 +56,9 @@ absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(std::make_unique<UnparsableMessageFactory>());
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
   for (grpc::Service* service : services) builder.RegisterService(service);
   result.server = builder.BuildAndStart();
   if (result.server == nullptr || result.port == 0) {

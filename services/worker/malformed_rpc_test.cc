@@ -1,0 +1,267 @@
+// Malformed gRPC messages against the real services: each is answered INVALID_ARGUMENT, and the
+// service goes on.
+#include <functional>
+#include <limits>
+#include <map>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "engine/emulated/emulated_engine.h"
+#include "engine/transport/loopback_transport.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "gtest/gtest.h"
+#include "services/base/credentials.h"
+#include "services/base/rpc.h"
+#include "services/codec/codec.h"
+#include "services/orchestrator/orchestrator_service.h"
+#include "services/worker/decode_service.h"
+#include "services/worker/prefill_service.h"
+
+namespace skein::services {
+namespace {
+
+WorkerEngine EmulatedWorker() {
+  engine::EmulatedOptions options;
+  options.kv = {.num_layers = 2,
+                .kv_heads = 1,
+                .head_dim = 8,
+                .block_tokens = 4,
+                .dtype = engine::DType::kF32,
+                .num_blocks = 64};
+  WorkerEngine out;
+  out.transport = engine::MakeLoopbackTransport(engine::MakeLoopbackFabric());
+  out.engine = *engine::EmulatedEngine::Create(options);
+  for (const engine::KvRegion& region : out.engine->KvRegions()) {
+    out.regions.push_back(
+        out.transport->Register(region.base, static_cast<size_t>(region.bytes))->id);
+  }
+  out.description = *out.transport->Describe(out.regions);
+  return out;
+}
+
+scheduler::WorkerIdentity Identity(scheduler::Role role, const WorkerEngine& engine) {
+  scheduler::WorkerIdentity identity;
+  identity.role = role;
+  identity.model = "m";
+  identity.endpoint = "127.0.0.1:1";
+  identity.incarnation = {7};
+  identity.shape = ShapeOf(engine.engine->Spec());
+  identity.total_blocks = engine.engine->Spec().kv.num_blocks;
+  return identity;
+}
+
+// All three services in one process, nobody else there.
+class MalformedRpc : public ::testing::Test {
+ protected:
+  MalformedRpc()
+      : orchestrator_({}, 1024),
+        orchestrator_service_(&orchestrator_),
+        prefill_engine_(EmulatedWorker()),
+        decode_engine_(EmulatedWorker()),
+        prefill_(&prefill_engine_, "127.0.0.1:1", 1024),
+        decode_(&decode_engine_, "127.0.0.1:1", 1024),
+        prefill_service_(&prefill_),
+        decode_service_(&decode_) {
+    auto server =
+        ServeRpc("127.0.0.1:0", {&orchestrator_service_, &prefill_service_, &decode_service_});
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    orchestrator_.Start();
+    scheduler::PrefillConfig prefill;
+    prefill.membership.identity = Identity(scheduler::Role::kPrefill, prefill_engine_);
+    prefill_.Start(prefill, [] {});
+    scheduler::DecodeConfig decode;
+    decode.membership.identity = Identity(scheduler::Role::kDecode, decode_engine_);
+    decode.memory = decode_engine_.description;
+    decode_.Start(decode, [] {});
+    channel_ = grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_.port), ClientCredentials());
+  }
+  ~MalformedRpc() override {
+    decode_.Stop();
+    prefill_.Stop();
+    orchestrator_.Stop();
+    server_.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  }
+
+  // Sends raw bytes to a method; the status of the answer (for a stream: of its end).
+  grpc::Status Send(const std::string& method, const std::string& bytes) {
+    grpc::GenericStub stub(channel_);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    grpc::Slice slice(bytes);
+    const grpc::ByteBuffer request(&slice, 1);
+    grpc::CompletionQueue queue;
+    auto call = stub.PrepareCall(&context, "/skein.v1." + method, &queue);
+    const auto await = [&queue] {
+      void* tag = nullptr;
+      bool ok = false;
+      queue.Next(&tag, &ok);
+      return ok;
+    };
+    call->StartCall(nullptr);
+    await();
+    call->WriteLast(request, {}, nullptr);
+    await();
+    grpc::ByteBuffer response;
+    for (bool more = true; more;) {
+      call->Read(&response, nullptr);
+      more = await();
+    }
+    grpc::Status status;
+    call->Finish(&status, nullptr);
+    await();
+    return status;
+  }
+
+  void ExpectRefused(const std::string& method, const std::string& bytes) {
+    const grpc::Status status = Send(method, bytes);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT)
+        << method << ": " << status.error_message();
+    EXPECT_FALSE(status.error_message().empty()) << method;
+    ++refused_;
+  }
+
+  OrchestratorShell orchestrator_;
+  OrchestratorService orchestrator_service_;
+  WorkerEngine prefill_engine_;
+  WorkerEngine decode_engine_;
+  PrefillShell prefill_;
+  DecodeShell decode_;
+  PrefillService prefill_service_;
+  DecodeService decode_service_;
+  RpcServer server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  int refused_ = 0;
+};
+
+const char* const kMethods[] = {
+    "Orchestrator/Submit",     "Orchestrator/Register",     "Orchestrator/Report",
+    "Orchestrator/Unregister", "Orchestrator/BeginPrefill", "PrefillWorker/Assign",
+    "PrefillWorker/Cancel",    "DecodeWorker/Reserve",      "DecodeWorker/Cancel",
+    "DecodeWorker/Grant",      "DecodeWorker/Renew",        "DecodeWorker/Commit",
+    "DecodeWorker/Abort",      "DecodeWorker/Generate"};
+
+v1::RequestSpec GoodSpec() {
+  v1::RequestSpec spec;
+  spec.mutable_id()->set_router(1);
+  spec.mutable_id()->set_serial(1);
+  spec.set_model("m");
+  spec.add_prompt(1);
+  spec.set_max_tokens(1);
+  spec.mutable_sampling()->set_top_p(1);
+  spec.mutable_sampling()->set_repetition_penalty(1);
+  return spec;
+}
+
+// A spec with one thing wrong.
+v1::RequestSpec SpoiledSpec(std::mt19937_64* random) {
+  v1::RequestSpec spec = GoodSpec();
+  switch ((*random)() % 8) {
+    case 0:
+      spec.clear_id();
+      break;
+    case 1:
+      spec.clear_model();
+      break;
+    case 2:
+      spec.clear_prompt();
+      break;
+    case 3:
+      spec.add_prompt(-1 - static_cast<int32_t>((*random)() % 1000000));
+      break;
+    case 4:
+      spec.set_max_tokens(0xf0000000u + static_cast<uint32_t>((*random)() % 1000));
+      break;
+    case 5:
+      spec.mutable_sampling()->set_temperature(-1.0f - static_cast<float>((*random)() % 100));
+      break;
+    case 6:
+      spec.mutable_sampling()->set_top_p(std::numeric_limits<float>::quiet_NaN());
+      break;
+    default:
+      spec.add_stop_token_ids(-5);
+  }
+  return spec;
+}
+
+TEST_F(MalformedRpc, FiveHundredMessagesAreRefusedAndTheServicesGoOn) {
+  std::mt19937_64 random(20);
+  // Bytes that are no protobuf at all: an unfinished varint, a length beyond the end, an illegal
+  // wire type.
+  for (const char* method : kMethods) {
+    for (const std::string& bytes :
+         {std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), std::string("\x0a\x7f\x01"),
+          std::string("\x0f"), std::string("\x07\x00", 2)}) {
+      ExpectRefused(method, bytes);
+    }
+  }
+  // Well-formed, but empty: every method needs something.
+  for (const char* method : kMethods) ExpectRefused(method, "");
+  while (refused_ < 500) {
+    v1::SubmitRequest submit;
+    *submit.mutable_spec() = SpoiledSpec(&random);
+    ExpectRefused("Orchestrator/Submit", submit.SerializeAsString());
+    v1::AssignRequest assign;
+    *assign.mutable_spec() = SpoiledSpec(&random);
+    assign.set_epoch(1);
+    assign.set_sequence(1);
+    ExpectRefused("PrefillWorker/Assign", assign.SerializeAsString());
+    v1::ReserveRequest reserve;
+    *reserve.mutable_spec() = SpoiledSpec(&random);
+    reserve.set_epoch(1);
+    ExpectRefused("DecodeWorker/Reserve", reserve.SerializeAsString());
+    v1::GrantRequest grant;
+    *grant.mutable_id() = GoodSpec().id();
+    grant.set_epoch(1);
+    grant.mutable_kv()->set_num_layers(static_cast<uint32_t>(random()));
+    ExpectRefused("DecodeWorker/Grant", grant.SerializeAsString());
+    v1::RegisterRequest registration;
+    registration.set_role(static_cast<v1::Role>(random() % 3));
+    registration.set_model("m");
+    registration.mutable_kv()->set_head_dim(static_cast<uint32_t>(random()));
+    ExpectRefused("Orchestrator/Register", registration.SerializeAsString());
+  }
+  // Still there, nothing held.
+  EXPECT_TRUE(orchestrator_.Inspect(
+      [](const scheduler::OrchestratorSnapshot& snapshot, const absl::Status& invariants) {
+        EXPECT_TRUE(invariants.ok()) << invariants;
+        EXPECT_EQ(snapshot.submitted, 0u);
+      }));
+  EXPECT_TRUE(decode_.Inspect(
+      [](const scheduler::DecodeSnapshot& snapshot, const absl::Status& invariants) {
+        EXPECT_TRUE(invariants.ok()) << invariants;
+        EXPECT_EQ(snapshot.blocks.free, snapshot.blocks.total);
+      }));
+}
+
+TEST_F(MalformedRpc, AMismatchedHandshakeIsRefusedByName) {
+  v1::ReserveRequest reserve;
+  *reserve.mutable_spec() = GoodSpec();
+  reserve.set_epoch(5);
+  ASSERT_TRUE(Send("DecodeWorker/Reserve", reserve.SerializeAsString()).ok());
+  scheduler::GrantRequest good;
+  good.id = {1, 1};
+  good.epoch = {5};
+  good.prefill = {3};
+  good.incarnation = {9};
+  good.shape = ShapeOf(decode_engine_.engine->Spec());
+  const std::map<std::string, std::function<void(scheduler::GrantRequest*)>> spoils = {
+      {"model_hash", [](auto* g) { g->shape.model_hash = "another"; }},
+      {"dtype", [](auto* g) { g->shape.dtype = "bf16"; }},
+      {"layout", [](auto* g) { g->shape.layout_tp = 2; }},
+      {"block_tokens", [](auto* g) { g->shape.block_tokens = 8; }},
+      {"num_layers", [](auto* g) { g->shape.num_layers = 3; }},
+      {"epoch", [](auto* g) { g->epoch = {4}; }},
+  };
+  for (const auto& [field, spoil] : spoils) {
+    scheduler::GrantRequest bad = good;
+    spoil(&bad);
+    const grpc::Status status = Send("DecodeWorker/Grant", ToProto(bad).SerializeAsString());
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << field;
+    EXPECT_NE(status.error_message().find(field), std::string::npos) << status.error_message();
+  }
+  EXPECT_TRUE(Send("DecodeWorker/Grant", ToProto(good).SerializeAsString()).ok());
+}
+
+}  // namespace
+}  // namespace skein::services
