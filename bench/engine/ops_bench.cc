@@ -295,6 +295,7 @@ void RunAttention(const Flags& flags) {
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
     for (const HeadShape s : {HeadShape{32, 4, 64}, HeadShape{16, 8, 128}, HeadShape{32, 32, 64},
                               HeadShape{12, 12, 64}}) {
+      BenchDecode(flags, ops.get(), s, dtype, 1, 256);
       BenchDecode(flags, ops.get(), s, dtype, 1, 32768);
       BenchDecode(flags, ops.get(), s, dtype, 16, 2048);
       BenchPrefill(flags, ops.get(), s, dtype, 0, 512);

@@ -7,9 +7,11 @@
 namespace skein::engine {
 namespace {
 
-// Up to how many rows the streamed kernel beats oneDNN (bench/engine/ops_bench --mode=crossover).
+// Up to how many rows the streamed kernel beats oneDNN (bench/engine/ops_bench --mode=crossover):
+// in bf16 pairs, in f32, and where oneDNN would need its operands widened first.
 constexpr int64_t kStreamedRowsPairs = 32;
-constexpr int64_t kStreamedRowsF32 = 16;
+constexpr int64_t kStreamedRowsF32 = 24;
+constexpr int64_t kStreamedRowsWidened = 64;
 
 // Columns a thread takes are a multiple of this, and of a panel of widened weights.
 constexpr int64_t kColumnGrain = 64;
@@ -77,9 +79,13 @@ void MatMulRunner::Run(const ConstMatrix& x, const ConstMatrix& w, const ConstVe
                            bias.cols);
   }
   const bool pairs = kernels_->has_bf16_pairs && x.dtype == DType::kBF16;
-  if (x.rows <= (pairs ? kStreamedRowsPairs : kStreamedRowsF32)) {
+  const bool as_they_are = x.dtype == w.dtype && (pairs || x.dtype == DType::kF32);
+  const int64_t streamed_rows = pairs         ? kStreamedRowsPairs
+                                : as_they_are ? kStreamedRowsF32
+                                              : kStreamedRowsWidened;
+  if (x.rows <= streamed_rows || x.cols == 0) {
     RunStreamed(x, w, bias_f32, out);
-  } else if (x.cols > 0 && x.dtype == w.dtype && (pairs || x.dtype == DType::kF32)) {
+  } else if (as_they_are) {
     RunGemm(x, w, bias_f32, out);
   } else {
     RunWidened(x, w, bias_f32, out);

@@ -69,7 +69,9 @@ SKEIN_INLINE float StreamOne(const typename Dot::X* x, const typename Dot::W* w,
   for (; i + kSums * Dot::kStep <= k; i += kSums * Dot::kStep) {
     for (int s = 0; s < kSums; ++s) {
       const int64_t at = i + s * Dot::kStep;
-      __builtin_prefetch(reinterpret_cast<const char*>(w + at) + kPrefetchBytes, 0, 2);
+      if (s * Dot::kStep * sizeof(*w) % 64 == 0) {  // once a line
+        __builtin_prefetch(reinterpret_cast<const char*>(w + at) + kPrefetchBytes, 0, 2);
+      }
       acc[s] = Dot::Sum(acc[s], Dot::Load(x + at), Dot::Load(w + at));
     }
   }
