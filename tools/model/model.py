@@ -70,7 +70,7 @@ def rope_tables(config, length, device=None):
 
 
 def rms_norm(x, weight, eps):
-  return (x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) * weight).to(x.dtype)
+  return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
 
 
 def rotate(x, cos, sin):
@@ -89,21 +89,23 @@ def attention(q, k, v):
   return scores.masked_fill(mask, float('-inf')).softmax(-1) @ v
 
 
-def forward(weights, config, ids, cache=None, position=0):
-  """ids: [batch][length] (padded at the end) -> hidden states [batch][length][hidden] after the last norm.
+def forward(weights, config, ids, cache=None, position=0, low=torch.float32):
+  """ids: [batch][length] (padded at the end) -> hidden states [batch][length][hidden] after the last norm, f32.
 
-  With `cache` (a list, one [k, v] per layer, filled here) ids are one further token at `position`.
+  Matrix products and attention run in `low`, the residual stream, norms and rotations in f32. With `cache` (a list, one
+  [k, v] per layer, filled here) ids are one further token at `position`.
   """
   c = config
+  times = lambda x, name: x.to(low) @ weights[name].to(low).t()
   batch, length = ids.shape
   cos, sin = rope_tables(c, position + length, ids.device)
   cos, sin = cos[position:], sin[position:]
   x = weights['embed'][ids]
   for i in range(c.layers):
     h = rms_norm(x, weights[f'{i}.norm1'], c.eps)
-    qkv = (h @ weights[f'{i}.qkv'].t()).view(batch, length, -1, c.head_dim).transpose(1, 2)
+    qkv = times(h, f'{i}.qkv').view(batch, length, -1, c.head_dim).transpose(1, 2)
     q, k, v = qkv.split((c.heads, c.kv_heads, c.kv_heads), 1)
-    q, k = rotate(q, cos.to(x.dtype), sin.to(x.dtype)), rotate(k, cos.to(x.dtype), sin.to(x.dtype))
+    q, k = rotate(q.float(), cos, sin).to(low), rotate(k.float(), cos, sin).to(low)
     if cache is not None:
       if position:
         k, v = torch.cat((cache[i][0], k), 2), torch.cat((cache[i][1], v), 2)
@@ -116,10 +118,10 @@ def forward(weights, config, ids, cache=None, position=0):
       a = (q @ k.transpose(2, 3) * c.head_dim**-0.5).softmax(-1) @ v
     else:
       a = attention(q, k, v)
-    x = x + a.transpose(1, 2).reshape(batch, length, -1) @ weights[f'{i}.o'].t()
+    x = x + times(a.transpose(1, 2).reshape(batch, length, -1), f'{i}.o')
     h = rms_norm(x, weights[f'{i}.norm2'], c.eps)
-    gate, up = (h @ weights[f'{i}.gate_up'].t()).chunk(2, -1)
-    x = x + (F.silu(gate) * up) @ weights[f'{i}.down'].t()
+    gate, up = times(h, f'{i}.gate_up').chunk(2, -1)
+    x = x + times(F.silu(gate) * up, f'{i}.down')
   return rms_norm(x, weights['norm'], c.eps)
 
 
@@ -134,9 +136,9 @@ def loss_and_gradients(weights, config, documents, device):
   ids, wanted = ids.to(device), wanted.to(device)
   leaves = {k: v.detach().requires_grad_(True) for k, v in weights.items()}
   low = torch.bfloat16 if device.type == 'cuda' else torch.float32
-  hidden = forward({k: v.to(low) for k, v in leaves.items()}, config, ids)[:, :-1]
+  hidden = forward(leaves, config, ids, low=low)[:, :-1]
   chosen = wanted[:, 1:] > 0
-  logits = (hidden[chosen] @ leaves['embed'].to(low).t()).float()
+  logits = (hidden[chosen].to(low) @ leaves['embed'].to(low).t()).float()
   targets, w = ids[:, 1:][chosen], wanted[:, 1:][chosen]
   losses = F.cross_entropy(logits, targets, reduction='none')
   loss = (losses * w).sum() / w.sum()

@@ -111,8 +111,9 @@ def train(run, tok, options):
   end = start + options.anneal if options.anneal else options.tokens
   name = 'annealed.pt' if options.anneal else 'checkpoint.pt'
   log = open(os.path.join(run.folder, 'anneal.log' if options.anneal else 'loss.log'), 'a', buffering=1)
-  losses, rights, saved_at, began, first = [], [], time.monotonic(), time.monotonic(), run.tokens_seen
-  while run.tokens_seen < end:
+  losses, rights, started, first = [], [], time.monotonic(), run.tokens_seen
+  saved_at = began = started
+  while run.tokens_seen < end and time.monotonic() - started < options.seconds:
     rate = min(1.0, (run.step + 1) / WARM_UP_STEPS)
     if options.anneal:
       rate = max(0.0, 1 - (run.tokens_seen - start) / options.anneal)
@@ -136,6 +137,7 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument('--folder', default=default_folder(), help='checkpoints, logs and the tokenizer')
   parser.add_argument('--tokens', type=int, default=100_000_000, help='stop after this many training tokens')
+  parser.add_argument('--seconds', type=float, default=float('inf'), help='stop after so long')
   parser.add_argument('--anneal', type=int, default=0, help='lower the rate to zero over this many tokens')
   parser.add_argument('--save-every-s', type=float, default=120)
   parser.add_argument('--hidden', type=int, default=256)
