@@ -1,0 +1,177 @@
+// Uses a Skein cluster through OpenAI's own JavaScript client: what works against OpenAI has to work here.
+//   node client.cjs BASE_URL MODEL      SKEIN_NPM: the folder with node_modules/openai
+// Prints one line a test; exit status 1 when one failed. BASE_URL ends in /v1.
+'use strict';
+const assert = require('node:assert/strict');
+const { createRequire } = require('node:module');
+const path = require('node:path');
+
+const load = createRequire(path.join(process.env.SKEIN_NPM, 'package.json'));
+const OpenAI = load('openai').OpenAI;
+const [baseURL, model] = process.argv.slice(2);
+const client = new OpenAI({ apiKey: 'none', baseURL, maxRetries: 0, timeout: 60_000 });
+const messages = [{ role: 'system', content: 'You are brief.' }, { role: 'user', content: 'Hello' }];
+const greedy = { model, temperature: 0, seed: 7 };
+
+async function collect(stream) {
+  const chunks = [];
+  for await (const chunk of stream) chunks.push(chunk);
+  return chunks;
+}
+
+const tests = {
+  async 'models: list and retrieve'() {
+    const page = await client.models.list();
+    assert.ok(page.data.some((m) => m.id === model && m.object === 'model' && m.owned_by && m.created > 0));
+    assert.equal((await client.models.retrieve(model)).id, model);
+  },
+
+  async 'completion: whole'() {
+    const answer = await client.completions.create({ ...greedy, prompt: 'Once upon', max_tokens: 12 });
+    assert.equal(answer.object, 'text_completion');
+    assert.match(answer.id, /^cmpl-/);
+    const [choice] = answer.choices;
+    assert.equal(typeof choice.text, 'string');
+    assert.ok(['stop', 'length'].includes(choice.finish_reason));
+    assert.ok(answer.usage.prompt_tokens > 0 && answer.usage.completion_tokens <= 12);
+    assert.equal(answer.usage.total_tokens, answer.usage.prompt_tokens + answer.usage.completion_tokens);
+  },
+
+  async 'completion: stream equals whole, usage last'() {
+    const body = { ...greedy, prompt: 'Once upon', max_tokens: 16 };
+    const whole = await client.completions.create(body);
+    const chunks = await collect(await client.completions.create({ ...body, stream: true, stream_options: { include_usage: true } }));
+    const last = chunks.pop();
+    assert.deepEqual(last.choices, []);
+    assert.deepEqual(last.usage, whole.usage);
+    assert.equal(chunks.map((c) => c.choices[0].text).join(''), whole.choices[0].text);
+    assert.equal(chunks.at(-1).choices[0].finish_reason, whole.choices[0].finish_reason);
+    assert.equal(new Set(chunks.map((c) => c.id)).size, 1);
+  },
+
+  async 'completion: several prompts, n, token prompts'() {
+    const answer = await client.completions.create({ model, prompt: ['One', 'Two'], n: 2, max_tokens: 4, seed: 1 });
+    assert.deepEqual(answer.choices.map((c) => c.index).sort(), [0, 1, 2, 3]);
+    const tokens = await client.completions.create({ ...greedy, prompt: [[5, 6, 7], [8]], max_tokens: 2 });
+    assert.equal(tokens.choices.length, 2);
+    assert.equal(tokens.usage.prompt_tokens, 4);
+  },
+
+  async 'completion: logprobs and echo'() {
+    const answer = await client.completions.create({ ...greedy, prompt: 'Once upon a time', max_tokens: 4, logprobs: 2, echo: true });
+    const { text, logprobs } = answer.choices[0];
+    assert.ok(text.startsWith('Once upon a time'));
+    const count = logprobs.tokens.length;
+    for (const list of ['token_logprobs', 'top_logprobs', 'text_offset']) assert.equal(logprobs[list].length, count);
+    assert.equal(logprobs.token_logprobs[0], null);
+    assert.ok(logprobs.token_logprobs.slice(1).every((l) => l <= 0));
+    assert.equal(count, answer.usage.prompt_tokens + Math.min(4, answer.usage.completion_tokens));
+  },
+
+  async 'completion: stop string'() {
+    const body = { ...greedy, prompt: 'Once upon', max_tokens: 24 };
+    const { text } = (await client.completions.create(body)).choices[0];
+    const at = Math.floor(text.length / 2);
+    const stop = text.slice(at, at + 3);
+    const cut = (await client.completions.create({ ...body, stop: [stop] })).choices[0];
+    assert.equal(cut.text, text.slice(0, text.indexOf(stop)));
+    assert.equal(cut.finish_reason, 'stop');
+  },
+
+  async 'chat: whole'() {
+    const answer = await client.chat.completions.create({ ...greedy, messages, max_completion_tokens: 16 });
+    assert.equal(answer.object, 'chat.completion');
+    assert.match(answer.id, /^chatcmpl-/);
+    assert.equal(answer.choices[0].message.role, 'assistant');
+    assert.equal(typeof answer.choices[0].message.content, 'string');
+    assert.ok(answer.usage.completion_tokens <= 16);
+  },
+
+  async 'chat: stream equals whole'() {
+    const body = { ...greedy, messages, max_tokens: 16 };
+    const whole = await client.chat.completions.create(body);
+    const chunks = await collect(await client.chat.completions.create({ ...body, stream: true }));
+    assert.equal(chunks[0].choices[0].delta.role, 'assistant');
+    const text = chunks.map((c) => c.choices[0].delta.content ?? '').join('');
+    assert.equal(text, whole.choices[0].message.content);
+    assert.equal(chunks.at(-1).choices[0].finish_reason, whole.choices[0].finish_reason);
+  },
+
+  async 'chat: the client\'s own stream helper'() {
+    const stream = client.chat.completions.stream({ ...greedy, messages, max_tokens: 8 });
+    let text = '';
+    stream.on('content', (delta) => { text += delta; });
+    const final = await stream.finalChatCompletion();
+    assert.equal(final.choices[0].message.content ?? '', text);
+  },
+
+  async 'chat: logprobs'() {
+    const answer = await client.chat.completions.create({ ...greedy, messages, max_tokens: 4, logprobs: true, top_logprobs: 3 });
+    const content = answer.choices[0].logprobs.content;
+    assert.ok(content.length > 0);
+    for (const entry of content) {
+      assert.ok(entry.logprob <= 0 && Array.isArray(entry.bytes) && entry.top_logprobs.length === 3);
+      assert.ok(entry.top_logprobs[0].logprob >= entry.top_logprobs[2].logprob);
+    }
+  },
+
+  async 'chat: n choices, text parts, seed repeats'() {
+    const parts = [{ role: 'user', content: [{ type: 'text', text: 'Hello' }] }];
+    const body = { model, messages: parts, max_tokens: 6, temperature: 1, seed: 42 };
+    const many = await client.chat.completions.create({ ...body, n: 3 });
+    assert.deepEqual(many.choices.map((c) => c.index), [0, 1, 2]);
+    // In bf16 a batch's composition may move a logit; alone, a seed draws the same again.
+    const [one, two] = [await client.chat.completions.create(body), await client.chat.completions.create(body)];
+    assert.equal(one.choices[0].message.content, two.choices[0].message.content);
+  },
+
+  async 'abort ends the stream'() {
+    const stream = await client.completions.create({ ...greedy, prompt: 'Once', max_tokens: 64, stream: true });
+    for await (const chunk of stream) {
+      assert.ok(chunk.id);
+      break;  // the client aborts the request
+    }
+    assert.ok((await client.models.list()).data.length > 0);
+  },
+
+  async 'errors are typed and name the parameter'() {
+    const fails = async (promise, type, expected) => {
+      const error = await promise.then(() => null, (e) => e);
+      assert.ok(error instanceof type, String(error));
+      for (const [key, value] of Object.entries(expected)) assert.equal(error[key], value, `${key} of ${error}`);
+    };
+    await fails(client.chat.completions.create({ model: 'none-such', messages }), OpenAI.NotFoundError, { status: 404, code: 'model_not_found', param: 'model' });
+    await fails(client.models.retrieve('none-such'), OpenAI.NotFoundError, { status: 404 });
+    await fails(client.chat.completions.create({ model, messages, temperature: 3 }), OpenAI.BadRequestError, { status: 400, param: 'temperature', type: 'invalid_request_error' });
+    await fails(client.chat.completions.create({ model, messages: [] }), OpenAI.BadRequestError, { param: 'messages' });
+    await fails(client.completions.create({ model, prompt: 'a', suffix: 'b' }), OpenAI.BadRequestError, { param: 'suffix' });
+    await fails(client.completions.create({ model, prompt: 'a', max_tokens: 10 ** 8 }), OpenAI.BadRequestError, { code: 'context_length_exceeded' });
+    await fails(client.chat.completions.create({ model, messages, stream: true, top_logprobs: 2 }), OpenAI.BadRequestError, { param: 'top_logprobs' });
+  },
+
+  async '32 streams at a time'() {
+    const body = { ...greedy, prompt: 'Once upon', max_tokens: 12 };
+    const expected = (await client.completions.create(body)).choices[0].text;
+    const texts = await Promise.all(Array.from({ length: 32 }, async () =>
+      (await collect(await client.completions.create({ ...body, stream: true }))).map((c) => c.choices[0].text).join('')));
+    assert.equal(texts.length, 32);
+    // The first words are far from a tie, whatever the batch.
+    for (const text of texts) assert.equal(text.slice(0, 4), expected.slice(0, 4));
+  },
+};
+
+(async () => {
+  const count = { passed: 0, failed: 0 };
+  for (const [name, test] of Object.entries(tests)) {
+    try {
+      await test();
+      count.passed += 1;
+      console.log(`passed   ${name}`);
+    } catch (error) {
+      count.failed += 1;
+      console.log(`failed   ${name}\n${error.stack}`);
+    }
+  }
+  console.log(`CASES ${count.passed} passed, ${count.failed} failed, 0 skipped`);
+  process.exitCode = count.failed ? 1 : 0;
+})();
