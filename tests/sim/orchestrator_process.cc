@@ -56,7 +56,20 @@ void OrchestratorProcess::Serve(const ReportRequest& request,
           request.load.total_blocks,
       "a report's blocks do not add up");
   verdict_->Require(request.load.invariants_ok, "a worker reports a violated invariant");
+  CheckDepartures(request);
   Dispatch(ReportCalled{reports_.Add(NextCall(), std::move(reply)), request});
+}
+
+// Without faults a client that went away has left every worker within 100 ms (and a report's
+// delay).
+void OrchestratorProcess::CheckDepartures(const ReportRequest& report) const {
+  if (!network_->scenario().faultless) return;
+  for (const HeldRequest& held : report.held) {
+    const auto gone = departures_->find(held.id);
+    if (gone == departures_->end()) continue;
+    verdict_->Require(network_->time().now() - gone->second < 100 * kMillisecondUs,
+                      "a client went away and its blocks did not");
+  }
 }
 void OrchestratorProcess::Serve(const UnregisterRequest& request,
                                 std::function<void(UnregisterReply)> reply) {

@@ -20,6 +20,9 @@ class OrchestratorProcess
  public:
   using CoreProcess::CoreProcess;
 
+  using Departures = std::map<scheduler::RequestId, TimeUs>;
+  void WatchDepartures(const Departures* departures) { departures_ = departures; }
+
   // Served to others. `deliver` runs at the router.
   void Submit(scheduler::SpecPtr spec, std::shared_ptr<Stream> stream,
               std::function<void(scheduler::PlanUpdate)> deliver);
@@ -59,6 +62,9 @@ class OrchestratorProcess
   Unanswered<scheduler::ReportReply> reports_;
   Unanswered<scheduler::UnregisterReply> unregisters_;
   Unanswered<scheduler::BeginPrefillReply> begins_;
+  void CheckDepartures(const scheduler::ReportRequest& report) const;
+
+  const Departures* departures_ = nullptr;
   scheduler::Epoch last_epoch_;  // over all its generations
 };
 

@@ -24,7 +24,10 @@ void RouterProcess::Arrive(const ClientPlan& plan) {
   if (!plan.impossible && !plan.unknown_model) client.expected = ExpectedAnswer(*plan.spec);
   clients_.emplace(id, std::move(client));
   if (plan.leaves_us != kNever) {
-    After(plan.leaves_us - network_->time().now(), [this, id] { Dispatch(ClientGone{id}); });
+    After(plan.leaves_us - network_->time().now(), [this, id] {
+      departures_[id] = network_->time().now();
+      Dispatch(ClientGone{id});
+    });
   }
   Dispatch(Arrived{plan.spec});
 }

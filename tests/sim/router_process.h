@@ -24,6 +24,8 @@ class RouterProcess
   // What became of a request, once it ended.
   absl::Status StatusOf(scheduler::RequestId id) const { return clients_.at(id).status; }
   int64_t finished() const { return finished_; }
+  // When clients went away.
+  const std::map<scheduler::RequestId, TimeUs>& departures() const { return departures_; }
 
   void Execute(scheduler::Reject& effect);
   void Execute(scheduler::OpenSubmit& effect);
@@ -55,6 +57,7 @@ class RouterProcess
   void Violated(const Client& client, const std::string& what);
 
   std::map<scheduler::RequestId, Client> clients_;
+  std::map<scheduler::RequestId, TimeUs> departures_;
   int64_t finished_ = 0;
 };
 

@@ -26,6 +26,7 @@ World::World(uint64_t seed, bool print_trace)
   router_ = std::make_unique<RouterProcess>(&network_, "router", offset(), &verdict_);
   orchestrator_ =
       std::make_unique<OrchestratorProcess>(&network_, kOrchestrator, offset(), &verdict_);
+  orchestrator_->WatchDepartures(&router_->departures());
   for (int i = 0; i < kPrefillWorkers; ++i) {
     prefill_.push_back(std::make_unique<PrefillProcess>(&network_, absl::StrCat("prefill", i),
                                                         offset(), &verdict_, &transfers_));

@@ -1,0 +1,35 @@
+#!/bin/bash
+# No target under scheduler/ may depend on anything but scheduler/ itself, absl and (tests) gtest: not
+# on gRPC, protobuf, UCX, CUDA, the engine or the services (design.md, section 2, rules 1 and 2). Nor
+# may a core see a clock, a thread, a lock, a file, the network, the environment or unordered iteration.
+set -uo pipefail
+root=$(dirname "$(realpath "$1")")   # of scheduler/BUILD in the source tree
+failures=0
+fail() { echo "$1"; failures=$((failures + 1)); }
+
+builds=$(find "$root" -name BUILD)
+sources=$(find "$root" -name '*.h' -o -name '*.cc')
+[ "$(wc -w <<<"$sources")" -ge 20 ] || fail "found too few sources under $root"
+
+# Every label named in a BUILD file: by induction this bounds the transitive closure.
+for build in $builds; do
+  grep -ohE '"(@|//)[^"]*"' "$build" | tr -d '"' | sort -u | while read -r label; do
+    case "$label" in
+      //scheduler/*|//visibility:public|@absl|@gtest_main) ;;
+      *) echo "$build: $label" ;;
+    esac
+  done
+done | grep . && fail "a target depends on another layer"
+
+for source in $sources; do
+  grep -HoE '^#include "[^"]*"' "$source" | grep -vE '"(scheduler|absl)/'
+done | grep . && fail "a file includes another layer"
+
+cores=$(grep -vE '_test\.cc$' <<<"$sources")
+forbidden='<(chrono|ctime|time\.h|thread|mutex|shared_mutex|condition_variable|atomic|future|fstream|iostream|filesystem|random|unordered_map|unordered_set|sys/[a-z]+\.h|unistd\.h)>'
+grep -nE "#include $forbidden" $cores && fail "a core includes what sans-io forbids"
+grep -nE '\b(getenv|clock_gettime|std::rand|absl::Now|flat_hash_(map|set)|node_hash_(map|set))\b' $cores \
+  && fail "a core calls what sans-io forbids"
+
+[ "$failures" -eq 0 ] || exit 1
+echo "ok: $(wc -w <<<"$builds") packages, $(wc -w <<<"$sources") files"

@@ -1,0 +1,304 @@
+#include "scheduler/worker/decode_core.h"
+
+#include <gtest/gtest.h>
+
+#include "scheduler/worker/core_testing.h"
+
+namespace skein::scheduler {
+namespace {
+
+using testing::Of;
+using testing::Spec;
+
+DecodeConfig Config() {
+  DecodeConfig config;
+  config.membership.identity = testing::Identity(Role::kDecode, 10);
+  config.membership.report_spacing_us = 0;
+  config.memory = "memory";
+  config.lease_us = 1000;
+  config.grace_us = 500;
+  config.attach_lease_us = 5000;
+  return config;
+}
+
+class DecodeCoreTest : public ::testing::Test {
+ protected:
+  using Effects = std::vector<DecodeEffect>;
+
+  DecodeCoreTest() {
+    Do(Tick{});
+    Do(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000}});
+  }
+  Effects Do(const DecodeEvent& event) {
+    Effects effects = core_.Handle(event, now_);
+    EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
+    for (const CallReport& report : Of<CallReport>(effects)) {
+      for (const EndedRequest& ended : report.request.ended) ended_[ended.id] = ended.status;
+      for (const DecodeEffect& more : Do(ReportReplied{report.request.serial, {}})) {
+        effects.push_back(more);
+      }
+    }
+    return effects;
+  }
+  CallId Call() { return {++calls_}; }
+  absl::Status Reserve(SpecPtr spec, uint64_t epoch = 5) {
+    return Of<AnswerReserve>(Do(ReserveCalled{Call(), {spec, {epoch}}}))[0].reply.status;
+  }
+  GrantReply Grant(uint64_t serial, uint64_t epoch = 5) {
+    GrantRequest request{.id = {7, serial},
+                         .epoch = {epoch},
+                         .prefill = {1},
+                         .incarnation = {2},
+                         .shape = Config().membership.identity.shape};
+    return Of<AnswerGrant>(Do(GrantCalled{Call(), request}))[0].reply;
+  }
+  absl::Status Renew(uint64_t serial) {
+    return Of<AnswerRenew>(Do(RenewCalled{Call(), {{7, serial}, {5}}}))[0].reply.status;
+  }
+  Effects Commit(uint64_t serial, std::vector<int64_t> bytes = {256, 256}, int32_t token = 40) {
+    return Do(CommitCalled{Call(),
+                           {.id = {7, serial},
+                            .epoch = {5},
+                            .bytes_per_layer = std::move(bytes),
+                            .has_token = true,
+                            .token = token,
+                            .payload = "zero",
+                            .prompt_logprobs = "prompt"}});
+  }
+  static absl::Status StatusOf(const Effects& commit) {
+    return Of<AnswerCommit>(commit)[0].reply.status;
+  }
+  Effects Generate(uint64_t serial, uint64_t call, uint64_t epoch = 5) {
+    return Do(GenerateCalled{{call}, {7, serial}, {epoch}});
+  }
+  Effects Step(int32_t token, size_t sequences = 1) {
+    return Do(StepDone{++step_, {}, std::vector<StepResult>(sequences, {token, "p", ""})});
+  }
+  int64_t Held() { return core_.Snapshot(now_).blocks.held; }
+
+  TimeUs now_ = 0;
+  uint64_t calls_ = 1000;
+  uint64_t step_ = 0;
+  std::map<RequestId, absl::Status> ended_;
+  DecodeCore core_{Config()};
+};
+
+TEST_F(DecodeCoreTest, ASequenceRunsFromReservationToItsEnd) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  EXPECT_EQ(Held(), 3);  // ceil((6 + 4) / 4)
+  EXPECT_TRUE(Generate(1, 50).empty());
+  const GrantReply grant = Grant(1);
+  EXPECT_EQ(grant.blocks, (std::vector<BlockId>{{0}, {1}}));  // those of the prompt
+  EXPECT_EQ(grant.memory, "memory");
+  Effects effects = Commit(1);
+  EXPECT_TRUE(StatusOf(effects).ok());
+  EmitToken zero = Of<EmitToken>(effects)[0];
+  EXPECT_EQ(zero.index, 0);
+  EXPECT_EQ(zero.payload, "zero");
+  EXPECT_EQ(zero.prompt_logprobs, "prompt");
+  const RunStep step = Of<RunStep>(effects)[0];
+  EXPECT_EQ(step.sequences[0].position, 6);
+  EXPECT_EQ(step.sequences[0].TokenAt(6), 40);
+  EXPECT_EQ(step.sequences[0].token_index, 1);
+  effects = Step(41);
+  EXPECT_EQ(Of<EmitToken>(effects)[0].index, 1);
+  EXPECT_EQ(Of<EmitToken>(effects)[0].prompt_logprobs, "");
+  EXPECT_EQ(Of<RunStep>(effects).size(), 1u);  // the engine never idles
+  Step(42);
+  effects = Step(43);
+  const EndStream end = Of<EndStream>(effects)[0];
+  EXPECT_EQ(end.reason, FinishReason::kLength);
+  EXPECT_EQ(end.output_tokens, 4);
+  EXPECT_EQ(Held(), 0);
+  EXPECT_TRUE(ended_.at({7, 1}).ok());
+}
+
+TEST_F(DecodeCoreTest, AStopTokenEndsTheStreamUnlessItComesTooEarly) {
+  auto spec = Spec(1);
+  spec->stop_token_ids = {99};
+  spec->min_tokens = 2;
+  ASSERT_TRUE(Reserve(spec).ok());
+  Grant(1);
+  Generate(1, 50);
+  EXPECT_EQ(Of<EmitToken>(Commit(1, {256, 256}, 99)).size(), 1u);  // index 0 < min_tokens
+  Step(7);
+  const Effects effects = Step(99);
+  EXPECT_TRUE(Of<EmitToken>(effects).empty());
+  const EndStream end = Of<EndStream>(effects)[0];
+  EXPECT_EQ(end.reason, FinishReason::kStop);
+  EXPECT_EQ(end.stop_token, 99);
+  EXPECT_EQ(end.output_tokens, 3);
+}
+
+TEST_F(DecodeCoreTest, ScoringAloneEndsAtTheCommit) {
+  ASSERT_TRUE(Reserve(Spec(1, 6, 0)).ok());
+  Grant(1);
+  Generate(1, 50);
+  const Effects effects = Do(CommitCalled{Call(),
+                                          {.id = {7, 1},
+                                           .epoch = {5},
+                                           .bytes_per_layer = {256, 256},
+                                           .has_token = false,
+                                           .payload = "",
+                                           .prompt_logprobs = "prompt"}});
+  EXPECT_TRUE(StatusOf(effects).ok());
+  const EndStream end = Of<EndStream>(effects)[0];
+  EXPECT_EQ(end.reason, FinishReason::kLength);
+  EXPECT_EQ(end.prompt_logprobs, "prompt");
+  EXPECT_EQ(Held(), 0);
+}
+
+TEST_F(DecodeCoreTest, TokensWaitForTheirRouterAndAreThenSentWithoutAGap) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Grant(1);
+  Commit(1);
+  Step(41);
+  Step(42);
+  Step(43);  // finished; nobody came yet
+  EXPECT_EQ(Held(), 0);
+  const Effects effects = Generate(1, 50);
+  ASSERT_EQ(Of<EmitToken>(effects).size(), 4u);
+  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(Of<EmitToken>(effects)[i].index, i);
+  EXPECT_EQ(Of<EndStream>(effects).size(), 1u);
+  EXPECT_EQ(Of<EndStream>(Generate(1, 51))[0].status.code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(DecodeCoreTest, AReservationWhoseRouterNeverComesEnds) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Grant(1);
+  Commit(1);
+  now_ = 5000;
+  Do(Tick{});
+  Step(41);
+  EXPECT_EQ(Held(), 0);
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(DecodeCoreTest, Invariant2ACancelledGrantIsQuarantinedUntilLeaseAndGrace) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Grant(1);
+  now_ = 400;
+  EXPECT_TRUE(Renew(1).ok());
+  Do(CancelCalled{{{7, 1}, {5}, "test"}});
+  EXPECT_EQ(Held(), 3);
+  EXPECT_EQ(core_.Snapshot(now_).blocks.quarantined, 3);
+  EXPECT_EQ(Renew(1).code(), absl::StatusCode::kCancelled);
+  now_ = 400 + 1000 + 499;
+  Do(Tick{});
+  EXPECT_EQ(Held(), 3);
+  ++now_;
+  EXPECT_EQ(core_.NextDeadline(), now_);
+  Do(Tick{});
+  EXPECT_EQ(Held(), 0);
+}
+
+TEST_F(DecodeCoreTest, Invariant2TheWritersWordFreesAtOnce) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Grant(1);
+  Do(CancelCalled{{{7, 1}, {5}, "test"}});
+  Do(AbortCalled{{{7, 1}, {5}, absl::CancelledError("stopped")}});
+  EXPECT_EQ(Held(), 0);
+  ASSERT_TRUE(Reserve(Spec(2)).ok());  // without a grant there is no writer
+  Do(CancelCalled{{{7, 2}, {5}, "test"}});
+  EXPECT_EQ(Held(), 0);
+}
+
+TEST_F(DecodeCoreTest, ALeaseThatEndsEndsTheRequestHonestly) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Generate(1, 50);
+  Grant(1);
+  now_ = 1000;
+  const EndStream end = Of<EndStream>(Do(Tick{}))[0];
+  EXPECT_EQ(end.status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(StatusOf(Commit(1)).code(), absl::StatusCode::kCancelled);  // too late,
+  EXPECT_EQ(Held(), 0);                                                 // but the writer is done
+}
+
+TEST_F(DecodeCoreTest, Invariant3ACancelDuringAStepTakesEffectAtItsEnd) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Grant(1);
+  Generate(1, 50);
+  Commit(1);
+  Do(GenerateClosed{{50}});
+  EXPECT_EQ(Held(), 3);
+  const Effects effects = Step(41);
+  EXPECT_TRUE(Of<EmitToken>(effects).empty());
+  EXPECT_EQ(Held(), 0);
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(DecodeCoreTest, EveryMismatchOfAGrantIsRefusedByName) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  GrantRequest request{.id = {7, 1},
+                       .epoch = {5},
+                       .prefill = {1},
+                       .incarnation = {2},
+                       .shape = Config().membership.identity.shape};
+  request.shape.dtype = "bf16";
+  EXPECT_EQ(Of<AnswerGrant>(Do(GrantCalled{Call(), request}))[0].reply.status,
+            absl::FailedPreconditionError("dtype: prefill bf16, decode f32"));
+}
+
+TEST_F(DecodeCoreTest, CommitChecksTheBytesOfEveryLayer) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Grant(1);
+  EXPECT_EQ(StatusOf(Commit(1, {256, 128})),
+            absl::InvalidArgumentError("bytes of layer 1: 128 written, 256 expected"));
+  EXPECT_EQ(Held(), 0);
+}
+
+TEST_F(DecodeCoreTest, RepeatedCallsAreUnderstood) {
+  EXPECT_TRUE(Reserve(Spec(1)).ok());
+  EXPECT_TRUE(Reserve(Spec(1)).ok());
+  EXPECT_EQ(Held(), 3);
+  EXPECT_EQ(Grant(1).blocks, Grant(1).blocks);
+  EXPECT_TRUE(StatusOf(Commit(1)).ok());
+  EXPECT_TRUE(StatusOf(Commit(1)).ok());
+  for (int32_t i = 0; i < 3; ++i) Step(50 + i);
+  EXPECT_TRUE(StatusOf(Commit(1)).ok());  // after its end, too
+}
+
+TEST_F(DecodeCoreTest, Invariant5AnOlderEpochIsRefused) {
+  ASSERT_TRUE(Reserve(Spec(1), 5).ok());
+  EXPECT_EQ(Reserve(Spec(1), 4).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Grant(1, 4).status.code(), absl::StatusCode::kFailedPrecondition);
+  Do(CancelCalled{{{7, 2}, {8}, "overtook its Reserve"}});
+  EXPECT_EQ(Reserve(Spec(2), 8).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Reserve(Spec(2), 9).ok());
+}
+
+TEST_F(DecodeCoreTest, RefusesWhatHasNoRoom) {
+  EXPECT_EQ(Reserve(Spec(1, 40, 4)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Reserve(Spec(2, 30, 4)).ok());
+  EXPECT_EQ(Reserve(Spec(3, 6, 4)).code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(DecodeCoreTest, AFailedEngineEndsEverythingAndLeaves) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Grant(1);
+  Generate(1, 50);
+  Commit(1);
+  const Effects effects = Do(StepDone{1, absl::InternalError("device"), {}});
+  EXPECT_FALSE(Of<EndStream>(effects)[0].status.ok());
+  EXPECT_EQ(Held(), 0);
+  EXPECT_EQ(Of<CallUnregister>(effects).size(), 1u);
+  EXPECT_EQ(Of<Drained>(Do(UnregisterReplied{})).size(), 1u);
+}
+
+TEST_F(DecodeCoreTest, ADrainLetsStreamsFinishUntilItsGraceEnds) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Grant(1);
+  Generate(1, 50);
+  Commit(1);
+  Do(Drain{2000});
+  EXPECT_EQ(Reserve(Spec(2)).code(), absl::StatusCode::kUnavailable);
+  now_ = 2000;
+  Effects effects = Do(Tick{});
+  EXPECT_EQ(Of<EndStream>(effects)[0].status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(Of<CallUnregister>(effects).empty());  // the step is still in flight
+  effects = Step(41);
+  EXPECT_EQ(Of<CallUnregister>(effects).size(), 1u);
+}
+
+}  // namespace
+}  // namespace skein::scheduler

@@ -1,0 +1,222 @@
+#include "scheduler/worker/prefill_core.h"
+
+#include <gtest/gtest.h>
+
+#include "scheduler/worker/core_testing.h"
+
+namespace skein::scheduler {
+namespace {
+
+using testing::Of;
+using testing::Spec;
+
+PrefillConfig Config() {
+  PrefillConfig config;
+  config.membership.identity = testing::Identity(Role::kPrefill, 10);
+  config.membership.report_spacing_us = 0;
+  config.batch = {.max_batch_tokens = 4};
+  config.begin_ahead = 2;
+  config.retry_us = 50;
+  config.begin_give_up_us = 1000;
+  return config;
+}
+
+class PrefillCoreTest : public ::testing::Test {
+ protected:
+  using Effects = std::vector<PrefillEffect>;
+
+  PrefillCoreTest() {
+    Do(Tick{});
+    Do(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}});
+  }
+  Effects Do(const PrefillEvent& event) {
+    Effects effects = core_.Handle(event, now_);
+    EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
+    for (const CallReport& report : Of<CallReport>(effects)) {
+      for (const EndedRequest& ended : report.request.ended) ended_[ended.id] = ended.status;
+      for (const PrefillEffect& more : Do(ReportReplied{report.request.serial, {}})) {
+        effects.push_back(more);
+      }
+    }
+    return effects;
+  }
+  Effects Assign(SpecPtr spec, uint64_t sequence = 0, uint64_t epoch = 5) {
+    return Do(AssignCalled{{++calls_}, {spec, {epoch}, {sequence == 0 ? calls_ : sequence}}});
+  }
+  static absl::Status StatusOf(const Effects& assign) {
+    return Of<AnswerAssign>(assign)[0].reply.status;
+  }
+  Effects Place(uint64_t serial) {
+    return Do(BeginPrefillReplied{{7, serial}, {5}, {{}, {{5}, {4}, "d:1"}}});
+  }
+  Effects Grant(uint64_t serial) {
+    return Do(GrantReplied{{7, serial}, {5}, {{}, {{8}, {9}}, "memory", 900}});
+  }
+  Effects Step(int32_t token = 40, size_t sequences = 1) {
+    return Do(StepDone{++step_, {}, std::vector<StepResult>(sequences, {token, "p", "l"})});
+  }
+  int64_t Held() { return core_.Snapshot(now_).blocks.held; }
+
+  TimeUs now_ = 0;
+  uint64_t calls_ = 0;
+  uint64_t step_ = 0;
+  std::map<RequestId, absl::Status> ended_;
+  PrefillCore core_{Config()};
+};
+
+TEST_F(PrefillCoreTest, APromptIsComputedHandedOverAndCommitted) {
+  Effects effects = Assign(Spec(1));
+  EXPECT_TRUE(StatusOf(effects).ok());
+  EXPECT_EQ(Of<CallBeginPrefill>(effects).size(), 1u);
+  EXPECT_EQ(Held(), 2);
+  effects = Place(1);
+  EXPECT_EQ(Of<CallGrant>(effects)[0].endpoint, "d:1");
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].count, 4);  // while the grant is asked for
+  now_ = 100;
+  effects = Grant(1);
+  const StartHandoff start = Of<StartHandoff>(effects)[0];
+  EXPECT_EQ(start.remote_blocks, (std::vector<BlockId>{{8}, {9}}));
+  EXPECT_EQ(start.post_until_us, 900);  // from the sending of the call, at 0
+  effects = Step();
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].position, 4);  // the engine never idles
+  EXPECT_TRUE(Of<RunStep>(effects)[0].sequences[0].sample);
+  EXPECT_TRUE(Of<CallCommit>(Step()).empty());
+  effects = Do(HandoffDone{{7, 1}, {5}, {256, 256}});
+  const CallCommit commit = Of<CallCommit>(effects)[0];
+  EXPECT_EQ(commit.request.token, 40);
+  EXPECT_EQ(commit.request.prompt_logprobs, "ll");
+  EXPECT_EQ(commit.request.bytes_per_layer, (std::vector<int64_t>{256, 256}));
+  EXPECT_EQ(Held(), 2);  // until the decode side has taken over
+  Do(CommitReplied{{7, 1}, {5}, {}});
+  EXPECT_EQ(Held(), 0);
+  EXPECT_TRUE(ended_.at({7, 1}).ok());
+}
+
+TEST_F(PrefillCoreTest, Invariant3RequestsAskInPlanOrderAndNoneOvertakes) {
+  Assign(Spec(1), 10);
+  Assign(Spec(2), 20);
+  EXPECT_TRUE(Of<CallBeginPrefill>(Assign(Spec(3), 40)).empty());  // begin_ahead is 2
+  EXPECT_TRUE(Of<CallBeginPrefill>(Assign(Spec(4), 30)).empty());
+  const Effects effects = Do(CancelCalled{{{7, 1}, {5}, "test"}});
+  ASSERT_EQ(Of<CallBeginPrefill>(effects).size(), 1u);
+  EXPECT_EQ(Of<CallBeginPrefill>(effects)[0].request.id, (RequestId{7, 4}));
+}
+
+TEST_F(PrefillCoreTest, ALargePromptThatWaitsForBlocksIsNotOvertaken) {
+  Assign(Spec(1, 24), 10);  // 6 of 10 blocks
+  EXPECT_TRUE(Of<CallBeginPrefill>(Assign(Spec(2, 24), 20)).empty());
+  EXPECT_TRUE(Of<CallBeginPrefill>(Assign(Spec(3, 4), 30)).empty());
+}
+
+TEST_F(PrefillCoreTest, AsksAgainWhenThereIsNoRoomAndGivesUpOnSilence) {
+  Assign(Spec(1));
+  Do(BeginPrefillReplied{{7, 1}, {5}, {absl::ResourceExhaustedError("no room"), {}}});
+  EXPECT_EQ(core_.NextDeadline(), 50);
+  for (int i = 0; i < 25; ++i) {
+    now_ += 50;
+    Do(Tick{});
+    Do(BeginPrefillReplied{{7, 1}, {5}, {absl::UnavailableError("gone"), {}}});
+  }
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Held(), 0);
+}
+
+TEST_F(PrefillCoreTest, Invariant2CancelDuringStepAndHandoffWaitsForBoth) {
+  Assign(Spec(1));
+  Place(1);
+  Grant(1);
+  Effects effects = Do(CancelCalled{{{7, 1}, {5}, "test"}});
+  EXPECT_EQ(Of<StopHandoff>(effects).size(), 1u);
+  EXPECT_EQ(Held(), 2);
+  effects = Step();
+  EXPECT_EQ(Held(), 2);
+  EXPECT_TRUE(Of<RunStep>(effects).empty());  // no further chunk
+  EXPECT_TRUE(Of<CallAbort>(effects).empty());
+  effects = Do(HandoffStopped{{7, 1}, {5}});
+  EXPECT_EQ(Of<CallAbort>(effects).size(), 1u);  // the writer's word
+  EXPECT_EQ(Held(), 0);
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(PrefillCoreTest, ACancelledRequestThatIsPlacedLateIsAborted) {
+  Assign(Spec(1));
+  Do(CancelCalled{{{7, 1}, {5}, "test"}});
+  EXPECT_EQ(Of<CallAbort>(Place(1))[0].endpoint, "d:1");
+}
+
+TEST_F(PrefillCoreTest, TheLeaseIsRenewedAndWritingStopsWhenItIsNot) {
+  Assign(Spec(1));
+  Place(1);
+  Grant(1);
+  now_ = 300;  // a third of the lease
+  EXPECT_EQ(Of<CallRenew>(Do(Tick{})).size(), 1u);
+  now_ = 350;
+  EXPECT_EQ(Of<ExtendHandoff>(Do(RenewReplied{{7, 1}, {5}, {{}, 900}}))[0].post_until_us, 1200);
+  now_ = 600;
+  EXPECT_EQ(Of<CallRenew>(Do(Tick{})).size(), 1u);
+  Do(RenewReplied{{7, 1}, {5}, {absl::UnavailableError("lost"), 0}});
+  now_ = 1200;
+  EXPECT_EQ(Of<StopHandoff>(Do(Tick{})).size(), 1u);
+}
+
+TEST_F(PrefillCoreTest, AGrantIsTriedAgainAndAMismatchIsNot) {
+  Assign(Spec(1));
+  Place(1);
+  Do(GrantReplied{{7, 1}, {5}, {absl::UnavailableError("lost"), {}, "", 0}});
+  now_ = 50;
+  EXPECT_EQ(Of<CallGrant>(Do(Tick{})).size(), 1u);
+  Do(GrantReplied{{7, 1}, {5}, {absl::FailedPreconditionError("dtype"), {}, "", 0}});
+  Step();
+  EXPECT_EQ(ended_.at({7, 1}), absl::FailedPreconditionError("dtype"));
+}
+
+TEST_F(PrefillCoreTest, AssignIsRefusedHonestly) {
+  EXPECT_EQ(StatusOf(Assign(Spec(1, 41))).code(), absl::StatusCode::kInvalidArgument);
+  Do(CancelCalled{{{7, 2}, {5}, "overtook its Assign"}});
+  EXPECT_EQ(StatusOf(Assign(Spec(2))).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(StatusOf(Assign(Spec(3))).ok());
+  EXPECT_TRUE(StatusOf(Assign(Spec(3))).ok());  // said again
+  EXPECT_EQ(core_.Snapshot(now_).asking, 1);
+}
+
+TEST_F(PrefillCoreTest, ADrainHandsBackWhatHasNotBegunAndLeavesWhenItsKvIsTaken) {
+  Assign(Spec(1), 10);
+  Place(1);
+  Grant(1);
+  Assign(Spec(2), 20);
+  Assign(Spec(3), 30);  // queued: begin_ahead is 2
+  Do(Drain{1'000'000});
+  now_ = 100;
+  Do(Tick{});
+  EXPECT_EQ(ended_.at({7, 3}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(StatusOf(Assign(Spec(4))).code(), absl::StatusCode::kUnavailable);
+  Do(CancelCalled{{{7, 2}, {5}, "test"}});
+  Step();
+  Step();
+  Do(HandoffDone{{7, 1}, {5}, {256, 256}});
+  EXPECT_TRUE(Of<CallUnregister>(Do(Tick{})).empty());
+  now_ = 200;
+  EXPECT_EQ(Of<CallUnregister>(Do(CommitReplied{{7, 1}, {5}, {}})).size(), 1u);
+  EXPECT_EQ(Of<Drained>(Do(UnregisterReplied{})).size(), 1u);
+}
+
+TEST_F(PrefillCoreTest, ScoringAloneCommitsWithoutAToken) {
+  Assign(Spec(1, 4, 0));
+  const Effects effects = Place(1);
+  EXPECT_FALSE(Of<RunStep>(effects)[0].sequences[0].sample);
+  Do(GrantReplied{{7, 1}, {5}, {{}, {{8}}, "memory", 900}});
+  Step();
+  EXPECT_FALSE(Of<CallCommit>(Do(HandoffDone{{7, 1}, {5}, {128, 128}}))[0].request.has_token);
+}
+
+TEST_F(PrefillCoreTest, AFailedEngineEndsEverythingAndLeaves) {
+  Assign(Spec(1));
+  Place(1);
+  Do(StepDone{1, absl::InternalError("device"), {}});
+  EXPECT_FALSE(ended_.at({7, 1}).ok());
+  EXPECT_EQ(Held(), 0);
+  EXPECT_FALSE(core_.Snapshot(now_).engine_ok);
+}
+
+}  // namespace
+}  // namespace skein::scheduler
