@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "engine/checkpoint/huge_mapping.h"
+
 namespace skein::engine {
 namespace {
 
@@ -31,11 +33,10 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
     close(fd);
     return MappedFile(nullptr, 0);
   }
-  void* data = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+  void* data = MapInHugePages(fd, size);
   const absl::Status mapped = data == MAP_FAILED ? SystemError(path, "mmap") : absl::OkStatus();
   close(fd);
   if (!mapped.ok()) return mapped;
-  madvise(data, size, MADV_WILLNEED);
   return MappedFile(static_cast<const uint8_t*>(data), size);
 }
 

@@ -1,6 +1,7 @@
-// A file mapped read-only. The bytes stay where they are until the object dies; movable, not
-// copyable. A file that another process truncates while mapped ends this process (SIGBUS), as with
-// every mapping: checkpoints are immutable while served.
+// A file mapped read-only, in huge pages where that can be (huge_mapping.h). The bytes stay where
+// they are until the object dies; movable, not copyable. A file that another process truncates
+// while mapped ends this process (SIGBUS), as with every mapping: checkpoints are immutable while
+// served.
 #pragma once
 
 #include <cstddef>
