@@ -1,8 +1,5 @@
-#include <utility>
-
-#include "services/base/log.h"
 #include "services/worker/decode_service.h"
-#include "services/worker/worker_common.h"
+#include "services/worker/run_worker.h"
 #include "services/worker/worker_process.h"
 
 namespace skein::services {
@@ -39,41 +36,7 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
 }  // namespace
 
 absl::Status RunDecodeWorker(const WorkerOptions& options) {
-  absl::StatusOr<WorkerEngine> engine = MakeWorkerEngine(options);
-  if (!engine.ok()) return engine.status();
-  const std::string model = ServedName(options);
-  LogEngine(engine->engine->Spec(), model);
-  DecodeShell shell(&*engine, options.orchestrator, static_cast<size_t>(options.inbox));
-  DecodeService service(&shell);
-  Metrics metrics;
-  const http::Routes routes = WorkerRoutes(
-      {.role = "decode",
-       .model = model,
-       .ready =
-           [&shell] {
-             absl::Status status = absl::UnavailableError("starting or stopping");
-             shell.Inspect([&](const scheduler::DecodeSnapshot& snapshot, const absl::Status&) {
-               status = ReadyOf(snapshot);
-             });
-             return status;
-           },
-       .invariants =
-           [&shell] {
-             absl::Status status = absl::UnavailableError("starting or stopping");
-             shell.Inspect([&](const scheduler::DecodeSnapshot&, const absl::Status& invariants) {
-               status = invariants;
-             });
-             return status;
-           },
-       .refresh = [&shell, model](Metrics* m) { Refresh(&shell, model, m); }},
-      &metrics);
-  absl::StatusOr<WorkerServers> servers = ListenAsWorker(options, &service, &routes);
-  if (!servers.ok()) return servers.status();
-  Latch drained;
-  shell.Start(ConfigOf(options, *engine, *servers), [&drained] { drained.Set(); });
-  return ServeUntilDrained(
-      options, &drained, [&shell](int64_t grace_us) { shell.Drain(grace_us); },
-      [&shell] { shell.Stop(); }, &*servers);
+  return RunWorker<DecodeShell, DecodeService>(options, "decode", ConfigOf, Refresh);
 }
 
 }  // namespace skein::services

@@ -1,17 +1,13 @@
-#include <chrono>
-#include <utility>
-
-#include "services/base/log.h"
-#include "services/base/signals.h"
 #include "services/worker/prefill_service.h"
-#include "services/worker/worker_common.h"
+#include "services/worker/run_worker.h"
 #include "services/worker/worker_process.h"
 
 namespace skein::services {
 namespace {
 
-scheduler::PrefillConfig ConfigOf(const WorkerOptions& options, const engine::EngineSpec& spec,
+scheduler::PrefillConfig ConfigOf(const WorkerOptions& options, const WorkerEngine& engine,
                                   const WorkerServers& servers) {
+  const engine::EngineSpec& spec = engine.engine->Spec();
   scheduler::PrefillConfig config;
   config.membership.identity = IdentityOf(options, scheduler::Role::kPrefill, spec, servers);
   config.batch = BatchLimitsOf(options);
@@ -50,42 +46,7 @@ void Refresh(PrefillShell* shell, const std::string& model, Metrics* metrics) {
 }  // namespace
 
 absl::Status RunPrefillWorker(const WorkerOptions& options) {
-  absl::StatusOr<WorkerEngine> engine = MakeWorkerEngine(options);
-  if (!engine.ok()) return engine.status();
-  const engine::EngineSpec& spec = engine->engine->Spec();
-  const std::string model = ServedName(options);
-  LogEngine(spec, model);
-  PrefillShell shell(&*engine, options.orchestrator, static_cast<size_t>(options.inbox));
-  PrefillService service(&shell);
-  Metrics metrics;
-  const http::Routes routes = WorkerRoutes(
-      {.role = "prefill",
-       .model = model,
-       .ready =
-           [&shell] {
-             absl::Status status = absl::UnavailableError("starting or stopping");
-             shell.Inspect([&](const scheduler::PrefillSnapshot& snapshot, const absl::Status&) {
-               status = ReadyOf(snapshot);
-             });
-             return status;
-           },
-       .invariants =
-           [&shell] {
-             absl::Status status = absl::UnavailableError("starting or stopping");
-             shell.Inspect([&](const scheduler::PrefillSnapshot&, const absl::Status& invariants) {
-               status = invariants;
-             });
-             return status;
-           },
-       .refresh = [&shell, model](Metrics* m) { Refresh(&shell, model, m); }},
-      &metrics);
-  absl::StatusOr<WorkerServers> servers = ListenAsWorker(options, &service, &routes);
-  if (!servers.ok()) return servers.status();
-  Latch drained;
-  shell.Start(ConfigOf(options, spec, *servers), [&drained] { drained.Set(); });
-  return ServeUntilDrained(
-      options, &drained, [&shell](int64_t grace_us) { shell.Drain(grace_us); },
-      [&shell] { shell.Stop(); }, &*servers);
+  return RunWorker<PrefillShell, PrefillService>(options, "prefill", ConfigOf, Refresh);
 }
 
 }  // namespace skein::services

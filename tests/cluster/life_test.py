@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Workers and the orchestrator leaving, dying and coming back while requests run: nothing hangs, nothing is lost silently,
+every request ends exactly once, every block is free afterwards."""
+import os
+import signal
+import sys
+import threading
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cluster import Cluster, HttpFailure, Process, binaries_from_argv, run_tests, shared  # noqa: E402
+
+PROMPT = "Once upon a time"
+
+
+class Stream(threading.Thread):
+    """One streamed completion; `text` on success, `error` when the cluster said honestly that it failed."""
+
+    def __init__(self, cluster, tokens=300, seed=0):
+        super().__init__()
+        self.cluster = cluster
+        self.body = {"model": cluster.name, "prompt": PROMPT, "max_tokens": tokens, "ignore_eos": True,
+                     "temperature": 0.7, "seed": seed}
+        self.started = threading.Event()
+        self.text, self.error, self.reason = "", None, None
+        self.start()
+
+    def run(self):
+        try:
+            for chunk in self.cluster.stream("/v1/completions", self.body):
+                if "error" in chunk:
+                    assert self.error is None, "two errors"
+                    self.error = chunk["error"]
+                    continue
+                for choice in chunk["choices"]:
+                    self.text += choice["text"]
+                    self.reason = choice["finish_reason"] or self.reason
+                self.started.set()
+        except HttpFailure as failure:
+            self.error = failure.error()
+        except (AssertionError, OSError) as problem:
+            # A stream that breaks off after an error event is honest; one without is not.
+            self.error = self.error or {"message": "broken: %r" % problem, "type": "broken"}
+        self.started.set()
+
+
+def model_or_skip():
+    return shared("models", "stories260K")
+
+
+def expected_texts(cluster, count, tokens=300):
+    streams = [Stream(cluster, tokens, seed) for seed in range(count)]
+    for stream in streams:
+        stream.join()
+        assert stream.error is None, stream.error
+    return [s.text for s in streams]
+
+
+def leave(cluster, name):
+    """SIGTERM; the exit code must be 0 and come in time."""
+    process = cluster.processes.pop(name)
+    process.popen.send_signal(signal.SIGTERM)
+    return process
+
+
+def finish(streams, expected):
+    for stream, text in zip(streams, expected):
+        stream.join()
+        assert stream.error is None, stream.error
+        assert stream.text == text
+
+
+def a_draining_decode_worker_finishes_what_it_runs():
+    if not model_or_skip():
+        return "skip: needs ../shared"
+    with Cluster(binaries_from_argv(), model_or_skip()) as cluster:
+        expected = expected_texts(cluster, 12)
+        streams = [Stream(cluster, 300, seed) for seed in range(12)]
+        for stream in streams:
+            stream.started.wait()
+        leaving = leave(cluster, "decode-0")
+        finish(streams, expected)
+        assert leaving.popen.wait(30) == 0, leaving.tail()
+        assert expected_texts(cluster, 2) == expected[:2]
+        cluster.assert_idle_and_whole()
+
+
+def a_draining_prefill_worker_leaves_when_its_kv_was_taken():
+    if not model_or_skip():
+        return "skip: needs ../shared"
+    with Cluster(binaries_from_argv(), model_or_skip(), prefill_flags=["--max_chunk_tokens=2"]) as cluster:
+        expected = expected_texts(cluster, 24, 20)
+        streams = [Stream(cluster, 20, seed) for seed in range(24)]
+        leaving = leave(cluster, "prefill-1")
+        finish(streams, expected)
+        assert leaving.popen.wait(30) == 0, leaving.tail()
+        assert expected_texts(cluster, 2, 20) == expected[:2]
+        cluster.assert_idle_and_whole()
+
+
+def dead(role):
+    """SIGKILL of one of two workers: its requests fail once and honestly, the others are right, and it can come back."""
+    with Cluster(binaries_from_argv(), model_or_skip()) as cluster:
+        expected = expected_texts(cluster, 16)
+        streams = [Stream(cluster, 300, seed) for seed in range(16)]
+        for stream in streams:
+            stream.started.wait()
+        cluster.kill(role + "-0")
+        failed = 0
+        for stream, text in zip(streams, expected):
+            stream.join()
+            if stream.error is not None:
+                failed += 1
+                assert stream.error["type"] == "server_error", stream.error
+                assert text.startswith(stream.text)
+            else:
+                assert stream.text == text
+        assert failed < 16, "the surviving worker's requests failed too"
+        cluster.until(lambda: len(cluster.status()["instances"]) == 3, "the dead instance is gone", 20)
+        assert expected_texts(cluster, 4) == expected[:4]
+        cluster.start_worker(role, 0)
+        cluster.until(lambda: len(cluster.status()["instances"]) == 4, "it is back", 20)
+        assert expected_texts(cluster, 4) == expected[:4]
+        cluster.assert_idle_and_whole()
+
+
+def a_killed_decode_worker_fails_only_its_own_requests():
+    return dead("decode") if model_or_skip() else "skip: needs ../shared"
+
+
+def a_killed_prefill_worker_does_not_stop_running_streams():
+    return dead("prefill") if model_or_skip() else "skip: needs ../shared"
+
+
+def running_streams_outlive_the_orchestrator():
+    if not model_or_skip():
+        return "skip: needs ../shared"
+    with Cluster(binaries_from_argv(), model_or_skip()) as cluster:
+        expected = expected_texts(cluster, 4)
+        streams = [Stream(cluster, 300, seed) for seed in range(4)]
+        for stream in streams:
+            stream.started.wait()
+        cluster.kill("orchestrator")
+        finish(streams, expected)
+        try:
+            cluster.post("/v1/completions", {"model": cluster.name, "prompt": PROMPT, "max_tokens": 1})
+            raise AssertionError("answered without an orchestrator")
+        except HttpFailure as failure:
+            assert failure.code in (503, 504), failure
+        admin = os.path.join(cluster.folder, "orchestrator.admin")
+        cluster.processes["orchestrator"] = Process(
+            "orchestrator", [cluster.binaries["orchestrator"], "--port=" + cluster.orchestrator.split(":")[1],
+                             "--admin_port_file=" + admin], cluster.folder)
+        cluster.until(lambda: os.path.exists(admin), "it listens again")
+        cluster.await_ready()
+        cluster.until(lambda: len(cluster.status()["instances"]) == 4, "all workers registered anew", 30)
+        assert expected_texts(cluster, 4) == expected
+        cluster.assert_idle_and_whole()
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests(a_draining_decode_worker_finishes_what_it_runs,
+                       a_draining_prefill_worker_leaves_when_its_kv_was_taken,
+                       a_killed_decode_worker_fails_only_its_own_requests,
+                       a_killed_prefill_worker_does_not_stop_running_streams,
+                       running_streams_outlive_the_orchestrator))
