@@ -1,0 +1,69 @@
+// Input: a byte that chooses the endpoint, then the body of a request. A body that is refused is
+// refused with 400 and an error object that is JSON; one that is accepted holds what was promised.
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "engine/base/check.h"
+#include "services/http/error.h"
+#include "services/openai/request.h"
+#include "services/openai/stop_matcher.h"
+
+namespace {
+
+using namespace skein::services;
+
+void CheckError(const openai::ApiError& error) {
+  SKEIN_CHECK(error.status == 400 && !error.message.empty());
+  const auto json = nlohmann::json::parse(
+      http::ErrorBody(error.status, error.message, error.param, error.code), nullptr, false);
+  SKEIN_CHECK(json.is_object() && json["error"]["message"].is_string());
+}
+
+void CheckOptions(const openai::GenerationOptions& options) {
+  SKEIN_CHECK(options.n >= 1 && options.n <= 8);
+  SKEIN_CHECK(options.top_logprobs >= -1 && options.top_logprobs <= openai::kTopLogprobsMax);
+  SKEIN_CHECK(!options.temperature || (*options.temperature >= 0 && *options.temperature <= 2));
+  SKEIN_CHECK(!options.max_tokens || *options.max_tokens >= 0);
+  SKEIN_CHECK(options.stop.size() <= openai::kStopStringsMax);
+  openai::StopMatcher matcher(options.stop);
+  matcher.Push("some text");
+  matcher.Flush();
+}
+
+template <typename Request>
+void CheckGeneration(std::string_view body) {
+  Request request;
+  if (const auto error = openai::Parse(body, {.choices_max = 8}, &request)) {
+    CheckError(*error);
+  } else {
+    CheckOptions(request.options);
+  }
+}
+
+template <typename Request>
+void CheckOther(std::string_view body) {
+  Request request;
+  if (const auto error = openai::Parse(body, &request)) CheckError(*error);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
+  switch (data[0] % 4) {
+    case 0:
+      CheckGeneration<openai::CompletionRequest>(body);
+      break;
+    case 1:
+      CheckGeneration<openai::ChatRequest>(body);
+      break;
+    case 2:
+      CheckOther<openai::TokenizeRequest>(body);
+      break;
+    default:
+      CheckOther<openai::DetokenizeRequest>(body);
+  }
+  return 0;
+}
