@@ -1,7 +1,7 @@
 // StreamProduct over the Simd of the including file (include one simd_*.h before).
 //
-// One row of x: w is read from first to last as one stream, prefetched a page ahead into L2, which
-// reaches the speed of a plain read (interleaving rows of w does not).
+// One row of x, w in f32 or bf16 pairs: w is read from first to last as one stream, prefetched a
+// page ahead into L2, which reaches the speed of a plain read (interleaving rows of w does not).
 // More rows: a tile is kStreamRows rows of x times kColumns rows of w, summed in registers along k;
 // all tiles of the same rows of w follow each other, so w comes from memory once and x from cache.
 // While a tile reads its rows of w it prefetches the next ones.
@@ -69,9 +69,7 @@ SKEIN_INLINE float StreamOne(const typename Dot::X* x, const typename Dot::W* w,
   for (; i + kSums * Dot::kStep <= k; i += kSums * Dot::kStep) {
     for (int s = 0; s < kSums; ++s) {
       const int64_t at = i + s * Dot::kStep;
-      if (s * Dot::kStep * sizeof(*w) % 64 == 0) {  // once a line
-        __builtin_prefetch(reinterpret_cast<const char*>(w + at) + kPrefetchBytes, 0, 2);
-      }
+      __builtin_prefetch(reinterpret_cast<const char*>(w + at) + kPrefetchBytes, 0, 2);
       acc[s] = Dot::Sum(acc[s], Dot::Load(x + at), Dot::Load(w + at));
     }
   }
@@ -151,7 +149,9 @@ SKEIN_INLINE void StreamColumns(const StreamProduct& p, int64_t column) {
 
 template <typename Dot>
 SKEIN_INLINE void StreamWith(const StreamProduct& p, int64_t begin, int64_t end) {
-  if (p.rows == 1) return StreamOneRow<Dot>(p, begin, end);
+  if constexpr (Dot::kOneStream) {
+    if (p.rows == 1) return StreamOneRow<Dot>(p, begin, end);
+  }
   int64_t column = begin;
   for (; column + kColumns <= end; column += kColumns) StreamColumns<Dot, kColumns>(p, column);
   for (; column < end; ++column) StreamColumns<Dot, 1>(p, column);
