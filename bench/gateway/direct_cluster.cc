@@ -1,0 +1,295 @@
+#include "bench/gateway/direct_cluster.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "proto/decode_worker.grpc.pb.h"
+#include "proto/orchestrator.grpc.pb.h"
+#include "proto/prefill_worker.grpc.pb.h"
+#include "services/base/rpc.h"
+#include "services/base/status_map.h"
+
+namespace skein::bench {
+namespace {
+
+constexpr int64_t kCallDeadlineUs = 30'000'000;
+constexpr uint64_t kInstanceLeaseUs = 3'000'000;  // the orchestrator's default
+constexpr uint64_t kRouter = 1;                   // the incarnation in every request's id
+
+// One worker as it registered, and its stubs.
+struct Worker {
+  v1::RegisterRequest registration;
+  std::shared_ptr<grpc::Channel> channel;
+  bool reported = false;
+};
+
+// One request from Assign to the last token. Keeps itself alive while gRPC may call it.
+class Stream final : public grpc::ClientReadReactor<v1::GenerateUpdate> {
+ public:
+  using Ended = std::function<void(Stream*, absl::Status)>;
+
+  Stream(v1::RequestSpec spec, Ended ended) : spec_(std::move(spec)), ended_(std::move(ended)) {}
+
+  const v1::RequestSpec& spec() const { return spec_; }
+  uint64_t epoch() const { return spec_.id().serial(); }
+  int64_t start_us() const { return start_us_; }
+  int64_t first_us() const { return first_us_; }
+
+  void Generate(v1::DecodeWorker::Stub* stub) {
+    context_.set_deadline(std::chrono::system_clock::now() +
+                          std::chrono::microseconds(kCallDeadlineUs));
+    *request_.mutable_id() = spec_.id();
+    request_.set_epoch(epoch());
+    stub->async()->Generate(&context_, &request_, this);
+    StartRead(&update_);
+    StartCall();
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    for (const v1::GenerateUpdate::Token& token : update_.tokens()) {
+      if (tokens_ == 0) first_us_ = NowUs();
+      in_order_ = in_order_ && token.index() == tokens_;
+      ++tokens_;
+    }
+    if (update_.has_finished()) reason_ = update_.finished().reason();
+    update_.Clear();
+    StartRead(&update_);
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    absl::Status result = services::FromGrpc(status);
+    const bool whole =
+        in_order_ && tokens_ == spec_.max_tokens() && reason_ == v1::FINISH_REASON_LENGTH;
+    if (result.ok() && !whole) result = absl::DataLossError("not all tokens came, in order");
+    Fail(std::move(result));
+  }
+
+  // Ends the stream before Generate was called, or after it. The first call counts.
+  void Fail(absl::Status status) {
+    if (const Ended ended = std::exchange(ended_, nullptr)) ended(this, std::move(status));
+  }
+
+ private:
+  const v1::RequestSpec spec_;
+  const int64_t start_us_ = NowUs();
+  Ended ended_;
+  grpc::ClientContext context_;
+  v1::GenerateRequest request_;
+  v1::GenerateUpdate update_;
+  int64_t first_us_ = 0;
+  uint64_t tokens_ = 0;
+  bool in_order_ = true;
+  v1::FinishReason reason_ = v1::FINISH_REASON_UNSPECIFIED;
+};
+
+class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackService {
+ public:
+  ~Cluster() override {
+    rpc_.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+    calls_.CancelAndWait();
+  }
+
+  absl::Status Listen() {
+    auto rpc = services::ServeRpc("127.0.0.1:0", {this});
+    if (rpc.ok()) rpc_ = *std::move(rpc);
+    return rpc.status();
+  }
+
+  int port() const override { return rpc_.port; }
+
+  absl::Status AwaitWorkers(double seconds) override {
+    std::unique_lock lock(mu_);
+    const bool there = changed_.wait_for(lock, std::chrono::duration<double>(seconds),
+                                         [this] { return prefill_.reported && decode_.reported; });
+    if (!there) return absl::DeadlineExceededError("the workers did not register");
+    prefill_stub_ = v1::PrefillWorker::NewStub(prefill_.channel);
+    decode_stub_ = v1::DecodeWorker::NewStub(decode_.channel);
+    return absl::OkStatus();
+  }
+
+  Samples Run(const DirectLoad& load, const Limit& limit) override {
+    std::unique_lock lock(mu_);
+    SKEIN_CHECK(streams_.empty());
+    load_ = &load;
+    limit_ = limit;
+    samples_ = Samples{};
+    started_ = 0;
+    start_us_ = NowUs();
+    lock.unlock();
+    for (int i = 0; i < load.concurrency; ++i) StartNext();
+    lock.lock();
+    SKEIN_CHECK(changed_.wait_for(lock, std::chrono::duration<double>(limit.seconds_max + 60),
+                                  [this] { return streams_.empty(); }));
+    samples_.seconds = std::min(static_cast<double>(NowUs() - start_us_) * 1e-6, limit.seconds_max);
+    return std::move(samples_);
+  }
+
+  // ---- what workers call ----
+
+  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
+                                     const v1::RegisterRequest* request,
+                                     v1::RegisterResponse* response) override {
+    std::lock_guard lock(mu_);
+    Worker& worker = request->role() == v1::ROLE_PREFILL ? prefill_ : decode_;
+    worker = {*request, channels_.Get(request->endpoint())};
+    response->set_instance(request->role());
+    response->set_lease_us(kInstanceLeaseUs);
+    return Finish(context, grpc::Status::OK);
+  }
+
+  grpc::ServerUnaryReactor* Report(grpc::CallbackServerContext* context,
+                                   const v1::ReportRequest* request, v1::ReportResponse*) override {
+    std::lock_guard lock(mu_);
+    Worker& worker = request->instance() == v1::ROLE_PREFILL ? prefill_ : decode_;
+    if (!std::exchange(worker.reported, true)) changed_.notify_all();
+    return Finish(context, grpc::Status::OK);
+  }
+
+  grpc::ServerUnaryReactor* Unregister(grpc::CallbackServerContext* context,
+                                       const v1::UnregisterRequest*,
+                                       v1::UnregisterResponse*) override {
+    return Finish(context, grpc::Status::OK);
+  }
+
+  grpc::ServerUnaryReactor* BeginPrefill(grpc::CallbackServerContext* context,
+                                         const v1::BeginPrefillRequest* request,
+                                         v1::BeginPrefillResponse* response) override {
+    const std::shared_ptr<Stream> stream = Find(request->id().serial());
+    if (stream == nullptr) return Finish(context, {grpc::StatusCode::NOT_FOUND, "no such request"});
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    v1::ReserveRequest reserve;
+    *reserve.mutable_spec() = stream->spec();
+    reserve.set_epoch(stream->epoch());
+    services::CallUnary<v1::ReserveResponse>(
+        &calls_, std::move(reserve), kCallDeadlineUs,
+        [this](auto* c, auto* q, auto* r, auto done) {
+          decode_stub_->async()->Reserve(c, q, r, std::move(done));
+        },
+        [this, reactor, response, stream](absl::Status status, const v1::ReserveResponse&) {
+          response->set_epoch(stream->epoch());
+          response->set_decode_instance(v1::ROLE_DECODE);
+          response->set_decode_endpoint(decode_.registration.endpoint());
+          reactor->Finish(services::ToGrpc(status));
+          if (!status.ok()) return stream->Fail(std::move(status));
+          stream->Generate(decode_stub_.get());
+        });
+    return reactor;
+  }
+
+ private:
+  static grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context,
+                                          const grpc::Status& status) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(status);
+    return reactor;
+  }
+
+  std::shared_ptr<Stream> Find(uint64_t serial) {
+    std::lock_guard lock(mu_);
+    const auto it = streams_.find(serial);
+    return it == streams_.end() ? nullptr : it->second;
+  }
+
+  // REQUIRES: mu_ held.
+  bool MayStart() const {
+    return started_ < limit_.streams_max &&
+           static_cast<double>(NowUs() - start_us_) * 1e-6 < limit_.seconds_max;
+  }
+
+  // REQUIRES: mu_ held.
+  v1::RequestSpec NextSpec() {
+    v1::RequestSpec spec;
+    spec.mutable_id()->set_router(kRouter);
+    spec.mutable_id()->set_serial(++last_serial_);
+    spec.set_model(prefill_.registration.model());
+    spec.mutable_prompt()->Add(load_->prompt.begin(), load_->prompt.end());
+    spec.set_max_tokens(static_cast<uint32_t>(load_->output_tokens));
+    spec.mutable_sampling()->set_top_p(1);
+    spec.mutable_sampling()->set_repetition_penalty(1);
+    spec.mutable_sampling()->set_top_logprobs(-1);
+    return spec;
+  }
+
+  void StartNext() {
+    std::shared_ptr<Stream> stream;
+    v1::AssignRequest assign;
+    {
+      std::lock_guard lock(mu_);
+      if (!MayStart()) return;
+      ++started_;
+      stream = std::make_shared<Stream>(
+          NextSpec(), [this](Stream* s, absl::Status status) { End(s, std::move(status)); });
+      streams_[last_serial_] = stream;
+      *assign.mutable_spec() = stream->spec();
+      assign.set_epoch(stream->epoch());
+      assign.set_sequence(last_serial_);
+    }
+    services::CallUnary<v1::AssignResponse>(
+        &calls_, std::move(assign), kCallDeadlineUs,
+        [this](auto* c, auto* q, auto* r, auto done) {
+          prefill_stub_->async()->Assign(c, q, r, std::move(done));
+        },
+        [stream](absl::Status status, const v1::AssignResponse&) {
+          if (!status.ok()) stream->Fail(std::move(status));
+        });
+  }
+
+  void End(Stream* stream, absl::Status status) {
+    const int64_t now = NowUs();
+    {
+      std::lock_guard lock(mu_);
+      if (status.ok()) {
+        samples_.streams.push_back(
+            {stream->first_us() - stream->start_us(), now - stream->start_us()});
+        samples_.in_time += MayStillCount(now) ? 1 : 0;
+      } else {
+        samples_.Fail("gRPC: " + status.ToString());
+      }
+    }
+    StartNext();
+    std::shared_ptr<Stream> last;  // destroyed after the lock
+    std::lock_guard lock(mu_);
+    const auto it = streams_.find(stream->epoch());
+    last = std::move(it->second);
+    streams_.erase(it);
+    if (streams_.empty()) changed_.notify_all();
+  }
+
+  bool MayStillCount(int64_t now) const {
+    return static_cast<double>(now - start_us_) * 1e-6 < limit_.seconds_max;
+  }
+
+  services::Channels channels_;
+  services::CallTracker calls_;
+  std::mutex mu_;
+  std::condition_variable changed_;
+  Worker prefill_, decode_;
+  std::unique_ptr<v1::PrefillWorker::Stub> prefill_stub_;
+  std::unique_ptr<v1::DecodeWorker::Stub> decode_stub_;
+  std::map<uint64_t, std::shared_ptr<Stream>> streams_;  // by serial
+  uint64_t last_serial_ = 0;
+  // The run under way.
+  const DirectLoad* load_ = nullptr;
+  Limit limit_;
+  Samples samples_;
+  int64_t started_ = 0;
+  int64_t start_us_ = 0;
+  services::RpcServer rpc_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DirectCluster>> DirectCluster::Start() {
+  auto cluster = std::make_unique<Cluster>();
+  if (absl::Status status = cluster->Listen(); !status.ok()) return status;
+  return cluster;
+}
+
+}  // namespace skein::bench
