@@ -13,6 +13,8 @@
 namespace skein::engine {
 namespace {
 
+constexpr char kSocketBufferBytes[] = "4M";
+
 // Whether a list such as UCX_TLS lets UCX use shared memory at all.
 bool MayUseSharedMemory(const UcxOptions& options) {
   const char* const environment = std::getenv("UCX_TLS");
@@ -28,6 +30,14 @@ absl::Status Configure(const UcxOptions& options, ucp_config_t* config) {
   std::vector<std::pair<const char*, std::string>> settings = {
       {"KEEPALIVE_INTERVAL", absl::StrCat(options.keepalive.count(), "ms")}};
   if (!options.tls.empty()) settings.emplace_back("TLS", options.tls);
+  // A socket's own growth starts small and lags behind bursts: whenever the other side loses its
+  // core for a moment, this one stalls. Large buffers from the start ride that out.
+  // (UCX knows its transports' own settings without their prefix here.)
+  for (const char* name : {"SNDBUF", "RCVBUF"}) {
+    if (std::getenv(absl::StrCat("UCX_TCP_", name).c_str()) == nullptr) {
+      settings.emplace_back(name, kSocketBufferBytes);
+    }
+  }
   // UCX_POSIX_ERROR_HANDLING and UCX_SYSV_ERROR_HANDLING: both share this name inside UCX.
   if (MayUseSharedMemory(options)) settings.emplace_back("MM_ERROR_HANDLING", "y");
   for (const auto& [name, value] : settings) {

@@ -22,7 +22,9 @@ constexpr size_t kTransfersMax = 4096;
 constexpr uint64_t kChunksMax = 4 << 20;
 constexpr uint64_t kPumpBytes = 4 << 20;  // new operations per peer and hold of the lock
 constexpr int kIdleRounds = 64;           // before sleeping while operations are under way
-constexpr int kRoundsPerPoll = 16;        // of a Poll whose wait is over although there is work
+// Of a Poll whose wait is over although there is work: enough to drain two full socket buffers by
+// single receives, which transport.h promises of one Poll.
+constexpr int kRoundsPerPoll = 512;
 // While operations are under way the peer's progress may come without an event; look anyway.
 constexpr auto kNapInFlight = std::chrono::milliseconds(1);
 // The death of an idle peer comes without an event, too.

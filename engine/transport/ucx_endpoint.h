@@ -1,0 +1,120 @@
+// The connections of a UcxWire and the messages on them. Internal to this folder.
+//
+// Why not ucp_put everywhere: over tcp, and for memory that a peer cannot map, UCX 1.13 emulates
+// it, and its emulation aborts the TARGET process when the source dies before an acknowledgement is
+// sent (rma_sw.c returns the send's error to a caller that calls ucs_fatal). So memory that can be
+// mapped is written by memcpy, and the rest by messages of our own, whose failures come back to us
+// and whose places the target checks against its regions.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/transport/wire.h"
+
+namespace skein::engine {
+
+enum Message : unsigned { kHello = 1, kPut, kFlush, kGet, kAnswer, kBye };
+
+// Every message's header; what a message does not use is zero.
+//   kHello   connection                                data: the source's worker address
+//   kPut     connection, mapping, address              data: the bytes
+//   kFlush   connection, id, count                     answered when `count` puts were applied
+//   kGet     connection, id, mapping, address, count   count: bytes
+//   kAnswer  connection, id, refused                   data: the bytes of a get
+//   kBye     connection
+struct Header {
+  uint64_t connection = 0;
+  uint64_t id = 0;
+  uint64_t mapping = 0;
+  uint64_t address = 0;
+  uint64_t count = 0;
+  uint64_t refused = 0;
+};
+
+// One tcp segment of UCX, so that it is not assembled first.
+inline constexpr size_t kMessageBytesMax = 60 << 10;
+
+struct Endpoint;
+
+// One send under way; UCX carries its address to OnSent, and reads the header and payload until
+// then.
+struct Operation {
+  Endpoint* endpoint = nullptr;
+  std::list<Operation>::iterator self;
+  WireTicket* ticket = nullptr;  // null: nobody waits
+  uint64_t bytes = 0;
+  Header header;
+  std::string payload;  // if the data is not somebody else's
+};
+
+struct Awaited {
+  WireTicket* ticket = nullptr;
+  std::byte* local = nullptr;  // a get's
+  uint64_t bytes = 0;
+  uint64_t puts_flushed = 0;  // a flush's
+};
+
+struct Imported {
+  ucp_rkey_h rkey = nullptr;
+  std::byte* mapped = nullptr;  // the region in this process, if it can be mapped
+  uint64_t address = 0;
+  uint64_t mapping = 0;
+};
+
+// A connection, at its source (which opened it) or at its target (where it carries the answers).
+struct Endpoint {
+  uint64_t connection = 0;
+  ucp_ep_h ep = nullptr;
+  absl::Status health;
+  std::list<Operation> operations;
+  std::list<Operation> spare;  // one node: most sends end at once and leave it unused
+  // At the source:
+  std::list<Imported> imports;
+  std::map<uint64_t, Awaited> awaited;  // by id
+  uint64_t puts_started = 0;
+  uint64_t puts_flushed = 0;
+  // At the target:
+  uint64_t puts_applied = 0;
+  bool refused = false;
+  std::vector<std::pair<uint64_t, uint64_t>> flushes;  // count, id
+};
+
+// Counts one operation in `ticket`, and no more; null: nobody waits.
+void Begin(WireTicket* ticket, uint64_t bytes);
+void Finish(WireTicket* ticket, uint64_t bytes, const absl::Status& status);
+
+// Payloads that UCX may read after this call are either the caller's until its ticket is done, or
+// copied (a hello's).
+void Send(Endpoint* endpoint, Message message, const Header& header, const void* data, size_t bytes,
+          WireTicket* ticket);
+
+// Opens and closes endpoints of one worker, which the caller owns and destroys before this.
+class UcxEndpoints {
+ public:
+  explicit UcxEndpoints(ucp_worker_h worker) : worker_(worker) {}
+
+  absl::StatusOr<std::unique_ptr<Endpoint>> Open(const std::string& worker_address);
+
+  // Forced and bounded: nothing is asked of the peer, and what was under way ends with an error.
+  // Transfers that ended OK were flushed, so nothing of theirs is lost.
+  void Close(std::unique_ptr<Endpoint> endpoint);
+
+ private:
+  const ucp_worker_h worker_;
+  // Endpoints that UCX did not close in time. UCX may still call back into them, so they live as
+  // long as the worker.
+  std::vector<std::unique_ptr<Endpoint>> abandoned_;
+};
+
+}  // namespace skein::engine

@@ -1,0 +1,48 @@
+// The memory of a UcxWire: regions of this process, and peers' regions mapped into it. Internal to
+// this folder.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include "absl/status/statusor.h"
+#include "engine/transport/ucx_endpoint.h"
+#include "engine/transport/wire.h"
+
+namespace skein::engine {
+
+class UcxMemory {
+ public:
+  // `context` outlives this.
+  explicit UcxMemory(ucp_context_h context) : context_(context) {}
+
+  // As Wire's. A region's key is its handle, then UCX's key if the wire allocated the memory.
+  absl::StatusOr<WireMapping> Map(void* base, size_t bytes);
+  void Unmap(uint64_t mapping);
+  void UnmapAll();
+
+  // Where a message may read or write `bytes`; null if that is not inside a region.
+  std::byte* Place(const Header& header, uint64_t bytes) const;
+
+ private:
+  struct Mapping {
+    ucp_mem_h memory = nullptr;  // null: the caller's memory
+    std::byte* base = nullptr;
+    uint64_t bytes = 0;
+  };
+
+  absl::StatusOr<WireMapping> Allocate(size_t bytes);
+
+  const ucp_context_h context_;
+  uint64_t next_handle_ = 1;
+  std::map<uint64_t, Mapping> mappings_;
+};
+
+// A peer's region as its key describes it, mapped into this process if that can be. The caller
+// destroys `rkey` with the endpoint. INVALID_ARGUMENT for what is no key.
+absl::StatusOr<Imported> ImportRegion(ucp_ep_h ep, const DescribedRegion& region);
+
+}  // namespace skein::engine
