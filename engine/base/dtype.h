@@ -31,7 +31,4 @@ constexpr BF16 ToBF16(float value) {
   return {static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
 
-// IEEE half, as the compiler has it.
-using F16 = _Float16;
-
 }  // namespace skein::engine

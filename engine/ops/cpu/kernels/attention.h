@@ -1,6 +1,7 @@
 // AttentionUnit over the Simd of the including file: picks the way for its rows and dtype.
 #pragma once
 
+#include "engine/base/f16.h"
 #include "engine/ops/cpu/kernels/attention_few.h"
 #include "engine/ops/cpu/kernels/attention_tile.h"
 

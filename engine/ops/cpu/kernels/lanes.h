@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "engine/base/dtype.h"
+#include "engine/base/f16.h"
 
 namespace skein::engine {
 namespace {

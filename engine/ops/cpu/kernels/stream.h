@@ -7,6 +7,7 @@
 // While a tile reads its rows of w it prefetches the next ones.
 #pragma once
 
+#include "engine/base/f16.h"
 #include "engine/ops/cpu/kernels/dot.h"
 #include "engine/ops/cpu/kernels/kernels.h"
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "engine/base/dtype.h"
+#include "engine/base/f16.h"
 
 #define SKEIN_INLINE inline __attribute__((always_inline))
 
