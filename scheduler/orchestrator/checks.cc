@@ -7,11 +7,7 @@
 namespace skein::scheduler {
 
 TimeUs OrchestratorCore::Impl::NextDeadline() const {
-  TimeUs next = registry_.NextExpiry();
-  for (const auto& [id, request] : requests_) {
-    next = std::min({next, request.deadline_us, request.begin_deadline_us});
-  }
-  return next;
+  return std::min(registry_.NextExpiry(), timers_us_);
 }
 
 OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
@@ -76,6 +72,9 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
       if (line == waiting_.end() || line->second.count(request.waiting_number) == 0) {
         return violated(3, id, "waits in no list");
       }
+    }
+    if (std::min(request.deadline_us, request.begin_deadline_us) < timers_us_) {
+      return violated(6, id, "is overslept");
     }
     if (request.epoch.value > last_epoch_) return violated(4, id, "has an epoch of the future");
   }

@@ -50,6 +50,7 @@ void OrchestratorCore::Impl::On(const SubmitCalled& event) {
   request.submit = event.call;
   const TimeUs budget = event.spec->deadline_us;
   request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
+  Arm(request.deadline_us);
   submits_.emplace(event.call, id);
   Assign(request);
 }
@@ -97,6 +98,7 @@ OrchestratorCore::Impl::Request* OrchestratorCore::Impl::Find(RequestId id, Epoc
 
 void OrchestratorCore::Impl::RunTimers() {
   for (InstanceId instance : registry_.Expired(now_)) Lose(instance, "was not heard of any more");
+  if (now_ < timers_us_) return;
   std::vector<RequestId> late;
   for (auto& [id, request] : requests_) {
     if (now_ >= request.deadline_us) {
@@ -107,6 +109,10 @@ void OrchestratorCore::Impl::RunTimers() {
   }
   for (RequestId id : late) {
     Fail(requests_.at(id), absl::DeadlineExceededError("the request's deadline passed"));
+  }
+  timers_us_ = kNever;
+  for (const auto& [id, request] : requests_) {
+    Arm(std::min(request.deadline_us, request.begin_deadline_us));
   }
 }
 

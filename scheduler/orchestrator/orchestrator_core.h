@@ -14,6 +14,7 @@
 //   3. Waiting lists hold exactly the waiting requests, in the order of their first asking.
 //   4. Epochs and plan sequences only grow.
 //   5. All instances of a model have one KV shape.
+//   6. The earliest timer that is remembered is not later than any request's.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // The parts of OrchestratorCore. Included by its own files only.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -84,6 +85,8 @@ class OrchestratorCore::Impl {
   void LoseDecode(Request& request, const std::string& why);
 
   void RunTimers();
+  // A timer of a request was set.
+  void Arm(TimeUs at) { timers_us_ = std::min(timers_us_, at); }
 
   // The ends of a request; each erases it.
   void Fail(Request& request, const absl::Status& status);
@@ -98,6 +101,7 @@ class OrchestratorCore::Impl {
   std::vector<OrchestratorEffect> effects_;
   Registry registry_;
   Requests requests_;
+  TimeUs timers_us_ = kNever;  // no request's timer is earlier
   std::map<CallId, RequestId> submits_;
   std::map<std::string, std::map<uint64_t, RequestId>> waiting_;  // model -> by waiting number
   uint64_t last_epoch_;

@@ -85,6 +85,7 @@ void OrchestratorCore::Impl::On(const BeginPrefillCalled& event) {
   AnswerBegin(*request, absl::AbortedError("asked again"));
   request->begin_call = event.call;
   request->begin_deadline_us = now_ + config_.begin_wait_us;
+  Arm(request->begin_deadline_us);
   request->assigned_us = std::min(request->assigned_us, now_);
   if (request->state == State::kPlaced) {
     AnswerBegin(*request, absl::OkStatus());

@@ -14,6 +14,7 @@ DecodeConfig Config() {
   DecodeConfig config;
   config.membership.identity = testing::Identity(Role::kDecode, 10);
   config.membership.report_spacing_us = 0;
+  config.membership.report_spacing_per_request_us = 0;
   config.memory = "memory";
   config.lease_us = 1000;
   config.grace_us = 500;

@@ -21,7 +21,8 @@ void Membership::OnReported(uint64_t serial, const ReportReply& reply, TimeUs no
   if (!calling_ || serial != serial_) return;
   calling_ = false;
   last_report_failed_ = !reply.status.ok();
-  spacing_end_us_ = now + config_.report_spacing_us;
+  spacing_end_us_ = now + config_.report_spacing_us +
+                    static_cast<TimeUs>(listed_) * config_.report_spacing_per_request_us;
   if (reply.status.ok()) {
     ended_.erase(ended_.begin(), ended_.begin() + std::min(ended_in_flight_, ended_.size()));
   } else if (reply.status.code() == absl::StatusCode::kNotFound) {
@@ -63,6 +64,7 @@ std::optional<MembershipEffect> Membership::Report(WorkerLoad load, std::vector<
   dirty_ = false;
   next_us_ = now + lease_us_ / 3;
   ended_in_flight_ = ended_.size();
+  listed_ = held.size() + ended_.size();
   load.draining = draining_;
   return CallReport{ReportRequest{.instance = instance_,
                                   .incarnation = config_.identity.incarnation,

@@ -78,6 +78,7 @@ class Membership {
   uint64_t serial_ = 0;
   std::deque<EndedRequest> ended_;
   size_t ended_in_flight_ = 0;  // the first so many were in the report under way
+  size_t listed_ = 0;           // requests in that report
 };
 
 }  // namespace skein::scheduler

@@ -51,6 +51,8 @@ struct MembershipConfig {
   TimeUs register_retry_us = 500 * kMillisecondUs;
   // Least time between two reports that are sent because requests ended.
   TimeUs report_spacing_us = 2 * kMillisecondUs;
+  // And so much more for each request that the last one listed: reports cost a bounded share.
+  TimeUs report_spacing_per_request_us = 20;
 };
 
 }  // namespace skein::scheduler

@@ -38,13 +38,14 @@ std::vector<HeldRequest> PrefillCore::Impl::Held() const {
 TimeUs PrefillCore::Impl::NextDeadline() const {
   TimeUs next = membership_.NextDeadline();
   if (!requests_.empty() && now_ < drain_end_us_) next = std::min(next, drain_end_us_);
-  for (const auto& [id, request] : requests_) {
-    if (request.state == State::kEnding) continue;
-    next = std::min({next, request.deadline_us, request.ask_retry_us, request.grant.retry_us,
-                     request.grant.renew_us, request.commit.retry_us});
-    if (request.handoff.active) next = std::min(next, request.grant.post_until_us);
-  }
-  return next;
+  return std::min(next, timers_us_);
+}
+
+TimeUs PrefillCore::Impl::EarliestTimer(const Request& request) {
+  if (request.state == State::kEnding) return kNever;
+  const TimeUs next = std::min({request.deadline_us, request.ask_retry_us, request.grant.retry_us,
+                                request.grant.renew_us, request.commit.retry_us});
+  return request.handoff.active ? std::min(next, request.grant.post_until_us) : next;
 }
 
 PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {
@@ -76,9 +77,15 @@ absl::Status PrefillCore::Impl::CheckInvariants() const {
   if (absl::Status status = batch_.CheckInvariants(); !status.ok()) return status;
   int64_t blocks = 0;
   size_t queued = 0;
+  size_t in_front = 0;
   for (const auto& [id, request] : requests_) {
     if (request.blocks != nullptr) blocks += static_cast<int64_t>(request.blocks->size());
     queued += request.state == State::kQueued;
+    in_front +=
+        request.state == State::kAsking || (request.state == State::kPlaced && !request.computed);
+    if (EarliestTimer(request) < timers_us_) {
+      return absl::InternalError(absl::StrCat("PrefillCore 6: ", ToString(id), " is overslept"));
+    }
     const bool touched = batch_.InFlight(id) || request.handoff.active;
     if (touched && request.blocks == nullptr) {
       return absl::InternalError(absl::StrCat("PrefillCore 2: ", ToString(id), " has no blocks"));
@@ -90,6 +97,10 @@ absl::Status PrefillCore::Impl::CheckInvariants() const {
   if (blocks != pool_.Counts().held) {
     return absl::InternalError(absl::StrCat("PrefillCore 1: ", blocks, " blocks in tables, ",
                                             pool_.Counts().held, " held"));
+  }
+  if (in_front != front_.size()) {
+    return absl::InternalError(
+        absl::StrCat("PrefillCore 6: ", front_.size(), " counted in front, ", in_front, " are"));
   }
   if (queued != queue_.size()) {
     return absl::InternalError(

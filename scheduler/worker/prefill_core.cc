@@ -47,6 +47,7 @@ void PrefillCore::Impl::On(const AssignCalled& event) {
     request.arrived_us = now_;
     const TimeUs budget = assign.spec->deadline_us;
     request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
+    Arm(request.deadline_us);
     requests_.emplace(assign.spec->id, std::move(request));
     queue_.emplace(assign.sequence, assign.spec->id);
   }
@@ -124,9 +125,12 @@ void PrefillCore::Impl::On(const Drain& event) {
 
 void PrefillCore::Impl::RunTimers() {
   if (now_ >= drain_end_us_) EndAll(absl::UnavailableError("the prefill instance is going away"));
+  if (now_ < timers_us_) return;
+  timers_us_ = kNever;
   std::vector<RequestId> ids;
   for (const auto& [id, request] : requests_) ids.push_back(id);
   for (RequestId id : ids) RunTimers(requests_.at(id));
+  for (const auto& [id, request] : requests_) Arm(EarliestTimer(request));
 }
 
 void PrefillCore::Impl::Finish(Request& request) {
@@ -137,6 +141,7 @@ void PrefillCore::Impl::Finish(Request& request) {
 void PrefillCore::Impl::End(Request& request, const absl::Status& status) {
   if (request.state == State::kEnding) return;
   if (request.state == State::kQueued) queue_.erase({request.sequence, request.spec->id});
+  LeaveFront(request);
   request.state = State::kEnding;
   request.end_status = status;
   ++failed_;

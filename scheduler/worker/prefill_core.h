@@ -11,6 +11,7 @@
 //   3. Requests ask BeginPrefill in plan-sequence order.
 //   4. Every accepted (id, epoch) ends exactly once, in a report's `ended`.
 //   5. Each part's own: pool, batch.
+//   6. What is remembered of all requests (who is in front, the earliest timer) agrees with them.
 #pragma once
 
 #include <cstdint>
@@ -143,7 +144,10 @@ struct PrefillConfig {
   BatchLimits batch;
   int64_t max_requests = 256;       // accepted at a time
   int64_t max_sequence_tokens = 0;  // prompt + max_tokens; the engine's max_positions (0: no limit)
-  int64_t begin_ahead = 4;          // requests that ask or wait for their first chunk at a time
+  // Requests that ask for a place or compute, at a time. More may, as long as they are what the
+  // step in flight and the next one have room for: short prompts must not wait for each other's
+  // answers.
+  int64_t begin_ahead = 4;
   TimeUs rpc_timeout_us = kSecondUs;
   TimeUs begin_timeout_us = 10 * kSecondUs;      // the orchestrator answers before this
   TimeUs retry_us = 50 * kMillisecondUs;         // between attempts

@@ -14,6 +14,7 @@ PrefillConfig Config() {
   PrefillConfig config;
   config.membership.identity = testing::Identity(Role::kPrefill, 10);
   config.membership.report_spacing_us = 0;
+  config.membership.report_spacing_per_request_us = 0;
   config.batch = {.max_batch_tokens = 4};
   config.begin_ahead = 2;
   config.retry_us = 50;
@@ -100,6 +101,33 @@ TEST_F(PrefillCoreTest, Invariant3RequestsAskInPlanOrderAndNoneOvertakes) {
   const Effects effects = Do(CancelCalled{{{7, 1}, {5}, "test"}});
   ASSERT_EQ(Of<CallBeginPrefill>(effects).size(), 1u);
   EXPECT_EQ(Of<CallBeginPrefill>(effects)[0].request.id, (RequestId{7, 4}));
+}
+
+TEST_F(PrefillCoreTest, ShortPromptsAskAsFarAheadAsTwoStepsHaveRoomFor) {
+  for (uint64_t i = 1; i <= 8; ++i) {  // of one token; a step has room for 4
+    EXPECT_EQ(Of<CallBeginPrefill>(Assign(Spec(i, 1))).size(), 1u) << i;
+  }
+  EXPECT_TRUE(Of<CallBeginPrefill>(Assign(Spec(9, 1))).empty());
+}
+
+TEST(PrefillReportTest, ReportsAreSpacedByWhatTheLastOneListed) {
+  PrefillConfig config = Config();
+  config.membership.report_spacing_us = 100;
+  config.membership.report_spacing_per_request_us = 50;
+  PrefillCore core(config);
+  core.Handle(Tick{}, 0);
+  core.Handle(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}}, 0);
+  core.Handle(ReportReplied{1, {}}, 0);
+  core.Handle(AssignCalled{{1}, {Spec(1), {5}, {1}}}, 0);
+  core.Handle(AssignCalled{{2}, {Spec(2), {5}, {2}}}, 0);
+  core.Handle(CancelCalled{{{7, 1}, {5}, "test"}}, 0);
+  EXPECT_EQ(core.NextDeadline(), 100);
+  const auto reports = Of<CallReport>(core.Handle(Tick{}, 100));
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_EQ(reports[0].request.held.size() + reports[0].request.ended.size(), 2u);
+  core.Handle(ReportReplied{2, {}}, 100);
+  core.Handle(CancelCalled{{{7, 2}, {5}, "test"}}, 100);
+  EXPECT_EQ(core.NextDeadline(), 100 + 100 + 2 * 50);
 }
 
 TEST_F(PrefillCoreTest, ALargePromptThatWaitsForBlocksIsNotOvertaken) {

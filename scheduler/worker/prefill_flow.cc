@@ -35,7 +35,7 @@ void PrefillCore::Impl::RunTimers(Request& request) {
 
 // In plan-sequence order, and none overtakes one that waits for blocks.
 void PrefillCore::Impl::AskForPlaces() {
-  while (!queue_.empty() && InFrontCount() < config_.begin_ahead) {
+  while (!queue_.empty() && MayAskMore()) {
     Request& request = requests_.at(queue_.begin()->second);
     absl::StatusOr<BlockTable> blocks =
         pool_.Allocate(BlocksOf(shape_, PromptTokens(request.spec)));
@@ -43,16 +43,21 @@ void PrefillCore::Impl::AskForPlaces() {
     request.blocks = *std::move(blocks);
     request.state = State::kAsking;
     queue_.erase(queue_.begin());
+    front_.insert(request.spec->id);
+    front_tokens_ += PromptTokens(request.spec);
     Ask(request);
   }
 }
 
-int64_t PrefillCore::Impl::InFrontCount() const {
-  return std::count_if(requests_.begin(), requests_.end(), [](const auto& entry) {
-    const Request& request = entry.second;
-    return request.state == State::kAsking ||
-           (request.state == State::kPlaced && !request.computed);
-  });
+bool PrefillCore::Impl::MayAskMore() const {
+  const auto count = static_cast<int64_t>(front_.size());
+  const BatchLimits& step = config_.batch;
+  return count < config_.begin_ahead ||
+         (count < 2 * step.max_batch_sequences && front_tokens_ < 2 * step.max_batch_tokens);
+}
+
+void PrefillCore::Impl::LeaveFront(const Request& request) {
+  if (front_.erase(request.spec->id) == 1) front_tokens_ -= PromptTokens(request.spec);
 }
 
 void PrefillCore::Impl::Ask(Request& request) {
@@ -94,6 +99,7 @@ void PrefillCore::Impl::On(const BeginPrefillReplied& event) {
     return End(*request, absl::UnavailableError("the orchestrator cannot be reached"));
   }
   request->ask_retry_us = now_ + config_.retry_us;
+  Arm(request->ask_retry_us);
 }
 
 void PrefillCore::Impl::AskForGrant(Request& request) {
@@ -120,6 +126,7 @@ void PrefillCore::Impl::On(const GrantReplied& event) {
   if (status.ok()) return StartWriting(*request, event.reply);
   if (!IsUnreachable(status) || grant.attempts >= config_.attempts) return End(*request, status);
   grant.retry_us = now_ + config_.retry_us;
+  Arm(grant.retry_us);
 }
 
 void PrefillCore::Impl::StartWriting(Request& request, const GrantReply& reply) {
@@ -134,6 +141,7 @@ void PrefillCore::Impl::StartWriting(Request& request, const GrantReply& reply) 
   }
   grant.granted = true;
   grant.renew_us = grant.sent_us + reply.lease_us / 3;
+  Arm(std::min(grant.renew_us, grant.post_until_us));
   request.handoff.active = true;
   effects_.push_back(StartHandoff{.id = request.spec->id,
                                   .epoch = request.epoch,
@@ -168,8 +176,9 @@ void PrefillCore::Impl::On(const RenewReplied& event) {
   } else if (IsUnreachable(event.reply.status)) {
     grant.renew_us = now_ + config_.retry_us;
   } else if (!request->commit.calling) {  // else the commit's answer says it better
-    End(*request, event.reply.status);
+    return End(*request, event.reply.status);
   }
+  Arm(grant.renew_us);
 }
 
 void PrefillCore::Impl::StartStep() {
@@ -224,6 +233,7 @@ void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
   absl::StrAppend(&request.prompt_logprobs, result.prompt_logprobs);
   if (ran.position + ran.count < PromptTokens(request.spec)) return;
   request.computed = true;
+  LeaveFront(request);
   request.token = result.token;
   request.payload = result.payload;
   batch_.Remove(ran.id);
@@ -285,6 +295,7 @@ void PrefillCore::Impl::On(const CommitReplied& event) {
   if (status.ok()) return Finish(*request);
   if (!IsUnreachable(status) || commit.attempts >= config_.attempts) return End(*request, status);
   commit.retry_us = now_ + config_.retry_us;
+  Arm(commit.retry_us);
 }
 
 }  // namespace skein::scheduler

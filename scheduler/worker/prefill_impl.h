@@ -1,6 +1,7 @@
 // The parts of PrefillCore. Included by its own files only.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -123,7 +124,12 @@ class PrefillCore::Impl {
   bool Empty() const { return requests_.empty(); }
   WorkerLoad Load() const;
   std::vector<HeldRequest> Held() const;
-  int64_t InFrontCount() const;  // asking, or placed and not yet computed
+  // In front: asking, or placed and not yet computed.
+  bool MayAskMore() const;
+  void LeaveFront(const Request& request);
+  // A timer of a request was set.
+  void Arm(TimeUs at) { timers_us_ = std::min(timers_us_, at); }
+  static TimeUs EarliestTimer(const Request& request);
 
   PrefillConfig config_;
   KvShape shape_;
@@ -136,7 +142,10 @@ class PrefillCore::Impl {
   Tombstones tombstones_;
   Requests requests_;
   std::set<std::pair<PlanSequence, RequestId>> queue_;  // exactly those queued
-  std::vector<StepSequence> step_;                      // in flight
+  std::set<RequestId> front_;
+  int64_t front_tokens_ = 0;        // of their prompts
+  TimeUs timers_us_ = kNever;       // no request's timer is earlier
+  std::vector<StepSequence> step_;  // in flight
   uint64_t step_number_ = 0;
   TimeUs step_started_us_ = 0;
   TimeUs drain_end_us_ = kNever;

@@ -73,7 +73,8 @@ class Router {
         shell_(ShellOptions(options)),
         watch_(&shell_.channels(), options.orchestrator, Names(models_)),
         api_({options.max_prompt_tokens, options.max_choices,
-              static_cast<int>(options.tokenize_threads)},
+              static_cast<int>(options.tokenize_threads),
+              static_cast<size_t>(options.max_streams + options.max_queued)},
              &models_, &shell_, &watch_, &router_metrics_) {
     shell_.Start();
     api_.AddRoutes(&routes_);
