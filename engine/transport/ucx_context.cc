@@ -31,7 +31,7 @@ absl::Status Configure(const UcxOptions& options, ucp_config_t* config) {
       {"KEEPALIVE_INTERVAL", absl::StrCat(options.keepalive.count(), "ms")}};
   if (!options.tls.empty()) settings.emplace_back("TLS", options.tls);
   // Large socket buffers from the start: on a busy machine they gave handoffs of scattered blocks a
-  // third more than the kernel's own growth (bench/transport/README.md). UCX's names of a
+  // quarter more than the kernel's own growth (bench/transport/README.md). UCX's names of a
   // transport's own settings have no prefix here.
   for (const char* name : {"SNDBUF", "RCVBUF"}) {
     if (std::getenv(absl::StrCat("UCX_TCP_", name).c_str()) == nullptr) {
