@@ -4,7 +4,8 @@
 #include "services/worker/worker_process.h"
 
 int main(int argc, char** argv) {
-  skein::services::FlagSet flags("Skein's prefill-worker: computes prompts and hands their KV over.");
+  skein::services::FlagSet flags(
+      "Skein's prefill-worker: computes prompts and hands their KV over.");
   skein::services::WorkerOptions options;
   options.Register(&flags);
   const int code = skein::services::StartProcess("prefill-worker", argc, argv, &flags);
