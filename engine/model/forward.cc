@@ -13,8 +13,17 @@ Matrix AsHeads(const Matrix& x, int head_dim) {
   return {x.data, x.dtype, x.rows * x.cols / head_dim, head_dim, head_dim};
 }
 
-void Apply(Ops& ops, ConstMatrix x, const Linear& linear, Matrix out) {
-  ops.MatMul(x, linear.weight, linear.bias, out);
+Matrix RowsOf(const Matrix& m, const RowRun& run) {
+  auto* data = static_cast<std::byte*>(m.data) +
+               run.begin * m.stride * static_cast<int64_t>(BytesOf(m.dtype));
+  return {data, m.dtype, run.count, m.cols, m.stride};
+}
+
+void Apply(const Model& model, const Batch& batch, const Matrix& x, const Linear& linear,
+           const Matrix& out) {
+  for (const RowRun& run : RunsOf(batch.sequences)) {
+    model.ops->MatMul(RowsOf(x, run), linear.weight, linear.bias, RowsOf(out, run));
+  }
 }
 
 // The layer's keys and values of every row, rotated, into the KV.
@@ -28,8 +37,8 @@ void WriteKv(const Model& model, const Batch& batch, int layer, RunState& state)
   const Matrix value = FirstRows(state.value, tokens);
 
   ops.RmsNorm(FirstRows(state.residual, tokens), w.attention_norm, config.rms_norm_eps, normed);
-  Apply(ops, normed, w.key, key);
-  Apply(ops, normed, w.value, value);
+  Apply(model, batch, normed, w.key, key);
+  Apply(model, batch, normed, w.value, value);
   if (config.qk_norm) {
     const Matrix heads = AsHeads(key, config.head_dim);
     ops.RmsNorm(heads, w.key_norm, config.rms_norm_eps, heads);
@@ -48,7 +57,7 @@ void AttentionPart(const Model& model, const Batch& batch, int layer, RunState& 
   const Matrix attention = FirstRows(state.attention, tokens);
   const Matrix projected = FirstRows(state.projected, tokens);
 
-  Apply(ops, FirstRows(state.normed, tokens), w.query, query);
+  Apply(model, batch, FirstRows(state.normed, tokens), w.query, query);
   if (config.qk_norm) {
     const Matrix heads = AsHeads(query, config.head_dim);
     ops.RmsNorm(heads, w.query_norm, config.rms_norm_eps, heads);
@@ -57,7 +66,7 @@ void AttentionPart(const Model& model, const Batch& batch, int layer, RunState& 
   const float scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   ops.PagedAttention(query, batch.sequences, {state.kv[layer], model.kv}, scale, attention,
                      /*lse=*/{});
-  Apply(ops, attention, w.attention_out, projected);
+  Apply(model, batch, attention, w.attention_out, projected);
   ops.Add(FirstRows(state.residual, tokens), projected);
 }
 
@@ -78,13 +87,13 @@ void FeedForwardPart(const Model& model, const Batch& batch, int layer, RunState
 
   ops.RmsNorm(residual, w.ffn_norm, config.rms_norm_eps, normed);
   if (!w.gate_up.empty()) {
-    ops.MatMul(normed, w.gate_up, {}, gate_up);
+    Apply(model, batch, normed, {w.gate_up, {}}, gate_up);
   } else {
-    Apply(ops, normed, w.gate, gate);
-    Apply(ops, normed, w.up, up);
+    Apply(model, batch, normed, w.gate, gate);
+    Apply(model, batch, normed, w.up, up);
   }
   ops.SwiGlu(gate, up, ffn);
-  Apply(ops, ffn, w.down, projected);
+  Apply(model, batch, ffn, w.down, projected);
   ops.Add(residual, projected);
 }
 
@@ -129,6 +138,19 @@ void KeepLogitRows(const Model& model, const Batch& batch, int layer, RunState& 
 }
 
 }  // namespace
+
+std::vector<RowRun> RunsOf(std::span<const SequenceSpan> sequences) {
+  std::vector<RowRun> runs;
+  for (const SequenceSpan& s : sequences) {
+    const bool fits = !runs.empty() && runs.back().count + s.token_count <= kFewRowsMax;
+    if (fits) {
+      runs.back().count += s.token_count;
+    } else {
+      runs.push_back({s.token_begin, s.token_count});
+    }
+  }
+  return runs;
+}
 
 void RunLayers(const Model& model, const Batch& batch, const std::function<void(int)>& layer_done,
                RunState& state) {

@@ -15,6 +15,18 @@
 
 namespace skein::engine {
 
+// Neighbouring rows that go through a product in one call.
+struct RowRun {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+// Cuts the rows of `sequences`, which cover them in order, so that who else is in the batch never
+// decides how a row's products are summed (see Ops: batch invariance). Sequences of at most
+// kFewRowsMax rows (decode, short chunks) share runs of at most kFewRowsMax; a longer chunk is a
+// run of its own.
+std::vector<RowRun> RunsOf(std::span<const SequenceSpan> sequences);
+
 // What a step runs: T tokens of all sequences end to end, R of which need logits.
 struct Batch {
   std::vector<int32_t> ids;             // [T]

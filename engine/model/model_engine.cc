@@ -19,7 +19,8 @@ namespace skein::engine {
 namespace {
 
 constexpr size_t kConfigBytesMax = 16 << 20;
-constexpr int64_t kLogitRows = 64;  // rows whose logits are computed at a time
+// Rows whose logits are computed at a time: of any sequences, so they must not matter to each other.
+constexpr int64_t kLogitRows = kFewRowsMax;
 
 // Why a row's logits are wanted.
 struct LogitUse {

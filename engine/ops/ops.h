@@ -8,6 +8,15 @@
 // Buffers are owned by the caller, must not overlap unless said so, and live on the
 // implementation's device. Methods are called from one thread (the engine's); an implementation may
 // use its own pool inside. Shapes are checked (SKEIN_CHECK): a wrong one is a programmer error.
+//
+// Batch invariance. What an operation writes for a row is the same bits whatever other rows are in
+// the call, wherever the row stands among them, and on any number of threads, as long as
+//   - MatMul:          the call has at most kFewRowsMax rows. A larger one is only sure to repeat
+//   for
+//                      the same rows and number of threads.
+//   - PagedAttention:  the span has the same token_count and position. Other spans never matter.
+//   - the others:      always.
+// This holds for one machine and build: another instruction set sums in another order.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +26,9 @@
 #include "engine/kv/kv_spec.h"
 
 namespace skein::engine {
+
+// Rows up to which MatMul is invariant.
+inline constexpr int64_t kFewRowsMax = 64;
 
 // cos and sin of every rotary angle, after scaling (llama3, linear, yarn): row p, column i <
 // head_dim / 2. yarn's attention factor is already multiplied in.

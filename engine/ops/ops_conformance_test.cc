@@ -3,10 +3,12 @@
 // generator. Tolerances are relative to the size of the sums involved, so they do not grow with the
 // values.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <ostream>
 #include <random>
 #include <string>
@@ -78,8 +80,22 @@ void ExpectSame(const Buffer& actual, const Buffer& expected, const std::string&
   ExpectNear(actual, expected, 0.0, 0.0, what);
 }
 
+// As ExpectSame, bit by bit, for rows [first, first + actual's rows) of `expected`.
+void ExpectSameBits(const Buffer& actual, const Buffer& expected, int64_t first,
+                    const std::string& what) {
+  const ConstMatrix shape = actual.const_view();
+  for (int64_t r = 0; r < shape.rows; ++r) {
+    for (int64_t c = 0; c < shape.cols; ++c) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(actual.at(r, c)),
+                std::bit_cast<uint32_t>(expected.at(first + r, c)))
+          << what << " row " << first + r << " col " << c;
+    }
+  }
+}
+
 struct Implementation {
   std::string name;
+  CpuIsa isa;
   std::function<std::unique_ptr<Ops>()> make;
 };
 
@@ -92,7 +108,7 @@ std::vector<Implementation> Implementations() {
   for (const CpuIsa isa : {CpuIsa::kPortable, CpuIsa::kAvx2, CpuIsa::kAvx512Bf16}) {
     if (!IsSupported(isa)) continue;
     for (const int threads : {1, 3}) {
-      all.push_back({"cpu_" + std::string(NameOf(isa)) + "_" + std::to_string(threads), [=] {
+      all.push_back({"cpu_" + std::string(NameOf(isa)) + "_" + std::to_string(threads), isa, [=] {
                        return std::move(MakeCpuOps({threads, isa})).value();
                      }});
     }
@@ -170,6 +186,33 @@ class MatMulConformance : public OpsConformance {
     ExpectNear(actual, expected, 3e-7 * static_cast<double>(c.k) + 1e-6, RoundingOf(out_dtype),
                "product");
   }
+
+  // The first and the last m of kFewRowsMax rows, for each of `ms`, against all of them by `other`.
+  void CheckInvariance(int64_t n, int64_t k, const std::vector<int64_t>& ms, Ops* other) {
+    for (const DType w_dtype : kDTypes) {
+      for (const DType x_dtype : {DType::kF32, w_dtype}) {
+        Buffer x(kFewRowsMax, k, x_dtype), w(n, k, w_dtype), bias(1, n, w_dtype);
+        x.Fill(&random_);
+        w.Fill(&random_);
+        bias.Fill(&random_);
+        Buffer expected(kFewRowsMax, n, DType::kF32);
+        other->MatMul(x.view(), w.view(), bias.view(), expected.view());
+        for (const int64_t m : ms) {
+          SCOPED_TRACE(testing::Message()
+                       << m << " rows, x " << NameOf(x_dtype) << " w " << NameOf(w_dtype));
+          for (const int64_t first : {int64_t{0}, kFewRowsMax - m}) {
+            ConstMatrix rows = x.view();
+            rows.rows = m;
+            rows.data = static_cast<const std::byte*>(rows.data) +
+                        first * rows.stride * static_cast<int64_t>(BytesOf(x_dtype));
+            Buffer actual(m, n, DType::kF32);
+            ops_->MatMul(rows, w.view(), bias.view(), actual.view());
+            ExpectSameBits(actual, expected, first, "product");
+          }
+        }
+      }
+    }
+  }
 };
 
 TEST_P(MatMulConformance, AllDTypes) {
@@ -216,6 +259,19 @@ TEST_P(MatMulConformance, NoRows) {
   Matrix no_rows = x.view(), no_out = out.view();
   no_rows.rows = no_out.rows = 0;
   ops_->MatMul(no_rows, w.view(), {}, no_out);
+}
+
+// Rows are the same bits in calls of any number of rows up to kFewRowsMax, anywhere in the call …
+TEST_P(MatMulConformance, FewRowsAreBatchInvariant) {
+  std::vector<int64_t> all(kFewRowsMax);
+  std::iota(all.begin(), all.end(), int64_t{1});
+  CheckInvariance(30, 131, all, ops_.get());
+}
+
+// … and on any number of threads.
+TEST_P(MatMulConformance, FewRowsAreThreadInvariant) {
+  const std::unique_ptr<Ops> two_threads = std::move(MakeCpuOps({2, GetParam().isa})).value();
+  CheckInvariance(515, 131, {1, 5, kFewRowsMax}, two_threads.get());
 }
 
 // A column slice of a wider weight is what a tensor-parallel rank sees.
@@ -332,6 +388,36 @@ class AttentionConformance : public OpsConformance {
     CheckStoreKv(c);
     CheckAttend(c, true);
     CheckAttend(c, false);
+  }
+
+  // Each sequence of `c` alone is the same bits as in the batch, on any number of threads.
+  void CheckInvariance(const AttentionCase& c) {
+    SCOPED_TRACE(testing::Message() << c.heads << "/" << c.kv_heads << " heads of " << c.head_dim
+                                    << ", kv " << NameOf(c.kv_dtype));
+    MakeBatch(c);
+    StoreHistory(c);
+    CheckStoreKv(c);
+    const int64_t cols = int64_t{c.heads} * c.head_dim;
+    const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+    Buffer q(tokens_, cols, DType::kF32);
+    q.Fill(&random_);
+    Buffer together(tokens_, cols, DType::kF32), together_lse(tokens_, c.heads, DType::kF32);
+    ops_->PagedAttention(q.view(), spans_, View(&pool_), scale, together.view(),
+                         together_lse.view());
+    const std::unique_ptr<Ops> other_threads = std::move(MakeCpuOps({2, GetParam().isa})).value();
+    for (SequenceSpan span : spans_) {
+      const int64_t first = span.token_begin;
+      span.token_begin = 0;
+      ConstMatrix rows = q.view();
+      rows.rows = span.token_count;
+      rows.data = static_cast<const float*>(rows.data) + first * rows.stride;
+      Buffer alone(span.token_count, cols, DType::kF32);
+      Buffer lse(span.token_count, c.heads, DType::kF32);
+      other_threads->PagedAttention(rows, {&span, 1}, View(&pool_), scale, alone.view(),
+                                    lse.view());
+      ExpectSameBits(alone, together, first, "attention");
+      ExpectSameBits(lse, together_lse, first, "lse");
+    }
   }
 
  private:
@@ -465,6 +551,16 @@ TEST_P(AttentionConformance, LongHistory) {
     Check({4, 2, 64, 16, kv, DType::kF32, 1, {{700, 1}}});
     Check({2, 2, 32, 16, kv, DType::kF32, 1, {{1030, 3}}});
     Check({8, 2, 16, 16, kv, DType::kBF16, 1, {{255, 70}, {127, 130}}});
+  }
+}
+
+// Decode at all lengths, short chunks and long ones.
+TEST_P(AttentionConformance, SequencesAreBatchInvariant) {
+  const std::vector<AttentionCase::Sequence> sequences = {{0, 1},   {130, 1}, {1023, 1}, {1024, 1},
+                                                          {600, 2}, {580, 8}, {40, 90}};
+  for (const DType kv : kDTypes) {
+    CheckInvariance({4, 2, 16, 16, kv, DType::kF32, 1, sequences});
+    CheckInvariance({8, 1, 8, 16, kv, DType::kF32, 1, sequences});
   }
 }
 

@@ -9,9 +9,8 @@ namespace {
 
 // Rows of a tile: enough that packing a key costs little beside using it.
 constexpr int kTileRows = 64;
-// A part of a split tile has at least this many keys, and threads get this many units each.
-constexpr int64_t kPartKeysMin = 256;
-constexpr int kUnitsPerThread = 3;
+// A part of a split tile has at least this many keys: its start and its merge cost little beside.
+constexpr int64_t kPartKeysMin = 512;
 
 int64_t RowsOf(const AttentionUnit& u) { return int64_t{u.tokens} * u.group; }
 
@@ -28,9 +27,10 @@ void AttentionPlan::Build(const ConstMatrix& q, std::span<const SequenceSpan> se
                           const KvLayerView& kv, float scale, const Matrix& out, const Matrix& lse,
                           int threads) {
   units_.clear();
+  parts_.clear();
   split_tiles_.clear();
   for (const SequenceSpan& sequence : sequences) AddTiles(q, sequence, kv, scale, out, lse);
-  if (threads > 1) SplitLongTiles(threads);
+  SplitLongTiles();
   ShareUnits(threads);
   scratch_bytes_ = 0;
   for (const AttentionUnit& u : units_) {
@@ -74,25 +74,24 @@ void AttentionPlan::AddTiles(const ConstMatrix& q, const SequenceSpan& sequence,
       u.block_tokens = sequence.layout.TokensPerBlock(spec);
       u.block_stride = spec.BlockBytes() / static_cast<int64_t>(BytesOf(spec.dtype));
       units_.push_back(u);
+      const bool alone = sequence.token_count <= tile_tokens;
+      parts_.push_back(alone ? static_cast<int>(std::max<int64_t>(1, u.key_end / kPartKeysMin))
+                             : 1);
     }
   }
 }
 
-void AttentionPlan::SplitLongTiles(int threads) {
-  const size_t wanted = static_cast<size_t>(kUnitsPerThread) * static_cast<size_t>(threads);
-  if (units_.empty() || units_.size() >= wanted) return;
-  const auto parts_most = static_cast<int64_t>((wanted + units_.size() - 1) / units_.size());
-  const auto parts_of = [&](const AttentionUnit& u) {
-    return std::min(parts_most, std::max<int64_t>(1, u.key_end / kPartKeysMin));
-  };
+void AttentionPlan::SplitLongTiles() {
   int64_t floats = 0;
-  for (const AttentionUnit& u : units_) {
-    if (parts_of(u) > 1) floats += parts_of(u) * RowsOf(u) * (u.head_dim + 1);
+  for (size_t i = 0; i < units_.size(); ++i) {
+    if (parts_[i] > 1) floats += parts_[i] * RowsOf(units_[i]) * (units_[i].head_dim + 1);
   }
+  if (floats == 0) return;
   float* partial = partials_.GetArray<float>(floats);
   std::vector<AttentionUnit> units;
-  for (const AttentionUnit& whole : units_) {
-    const int64_t parts = parts_of(whole), rows = RowsOf(whole);
+  for (size_t i = 0; i < units_.size(); ++i) {
+    const AttentionUnit& whole = units_[i];
+    const int64_t parts = parts_[i], rows = RowsOf(whole);
     if (parts == 1) {
       units.push_back(whole);
       continue;

@@ -1,8 +1,10 @@
 // PagedAttention cut into AttentionUnits and shared among threads.
 //
-// A unit is one KV head of one sequence and a tile of its rows. Where there are fewer units than
-// keep all threads busy (one long sequence in decode), keys are split as well: each part writes a
-// partial result, and parts are merged by their log-sum-exp.
+// A unit is one KV head of one sequence and a tile of its rows. Where one tile holds all rows of
+// the sequence (decode, a short chunk) and it has many keys, keys are split as well, so that one
+// long sequence keeps all threads busy: each part writes a partial result, and parts are merged by
+// their log-sum-exp. How a sequence is cut depends on its own span only, never on the batch or on
+// the number of threads, so its result does not either.
 #pragma once
 
 #include <cstdint>
@@ -40,10 +42,11 @@ class AttentionPlan {
  private:
   void AddTiles(const ConstMatrix& q, const SequenceSpan& sequence, const KvLayerView& kv,
                 float scale, const Matrix& out, const Matrix& lse);
-  void SplitLongTiles(int threads);
+  void SplitLongTiles();
   void ShareUnits(int threads);
 
   std::vector<AttentionUnit> units_;
+  std::vector<int> parts_;  // of each unit, before the split
   std::vector<SplitTile> split_tiles_;
   std::vector<size_t> share_ends_;  // [threads]
   Scratch partials_;

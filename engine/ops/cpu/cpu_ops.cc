@@ -19,6 +19,8 @@ namespace {
 
 // Element-wise loops smaller than this stay on the caller's thread.
 constexpr int64_t kShareElementsMin = 16 << 10;
+// As few split attention tiles are merged on one thread.
+constexpr int64_t kMergedTilesMin = 8;
 
 const void* RowOf(const ConstMatrix& m, int64_t row) {
   return static_cast<const std::byte*>(m.data) +
@@ -166,7 +168,13 @@ void CpuOps::PagedAttention(ConstMatrix q, std::span<const SequenceSpan> sequenc
   } else {
     pool_.RunOnEach(run);
   }
-  for (const SplitTile& tile : plan_.split_tiles()) MergeSplitTile(tile);
+  const std::span<const SplitTile> split = plan_.split_tiles();
+  pool_.ParallelFor(static_cast<int64_t>(split.size()), kMergedTilesMin,
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) {
+                        MergeSplitTile(split[static_cast<size_t>(i)]);
+                      }
+                    });
 }
 
 void CpuOps::MergeSplitTile(const SplitTile& tile) const {

@@ -4,14 +4,10 @@
 #include <memory>
 #include <utility>
 
+#include "engine/ops/ops.h"
+
 namespace skein::engine {
 namespace {
-
-// Up to how many rows the streamed kernel beats oneDNN (bench/engine/ops_bench --mode=crossover):
-// in bf16 pairs, in f32, and where oneDNN would need its operands widened first.
-constexpr int64_t kStreamedRowsPairs = 32;
-constexpr int64_t kStreamedRowsF32 = 24;
-constexpr int64_t kStreamedRowsWidened = 64;
 
 // Columns a thread takes are a multiple of this, and of a panel of widened weights.
 constexpr int64_t kColumnGrain = 64;
@@ -80,10 +76,7 @@ void MatMulRunner::Run(const ConstMatrix& x, const ConstMatrix& w, const ConstVe
   }
   const bool pairs = kernels_->has_bf16_pairs && x.dtype == DType::kBF16;
   const bool as_they_are = x.dtype == w.dtype && (pairs || x.dtype == DType::kF32);
-  const int64_t streamed_rows = pairs         ? kStreamedRowsPairs
-                                : as_they_are ? kStreamedRowsF32
-                                              : kStreamedRowsWidened;
-  if (x.rows <= streamed_rows || x.cols == 0) {
+  if (x.rows <= kFewRowsMax || x.cols == 0) {
     RunStreamed(x, w, bias_f32, out);
   } else if (as_they_are) {
     RunGemm(x, w, bias_f32, out);

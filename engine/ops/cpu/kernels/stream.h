@@ -5,6 +5,10 @@
 // More rows: a tile is kStreamRows rows of x times kColumns rows of w, summed in registers along k;
 // all tiles of the same rows of w follow each other, so w comes from memory once and x from cache.
 // While a tile reads its rows of w it prefetches the next ones.
+//
+// Every element of out is one sum of registers along k, then one reduction of its lanes, in an
+// order that depends on k and the column only: a row's result is the same bits in any batch.
+// `begin` must be a multiple of kColumns for that.
 #pragma once
 
 #include "engine/base/f16.h"
@@ -60,27 +64,27 @@ SKEIN_INLINE void StreamTile(const typename Dot::X* x, int64_t x_stride, const t
   }
 }
 
-// x · w for one row of each: several sums along k, and nothing but one stream of w.
+// The lanes of x · w for one row of each, summed in the order of StreamTile.
 template <typename Dot>
-SKEIN_INLINE float StreamOne(const typename Dot::X* x, const typename Dot::W* w, int64_t k) {
-  constexpr int kSums = 4;
-  Simd::V acc[kSums];
-  for (auto& sum : acc) sum = Simd::Zero();
+SKEIN_INLINE Simd::V StreamOne(const typename Dot::X* x, const typename Dot::W* w, int64_t k) {
+  constexpr int kSteps = 4;
+  Simd::V sum = Simd::Zero();
   int64_t i = 0;
-  for (; i + kSums * Dot::kStep <= k; i += kSums * Dot::kStep) {
-    for (int s = 0; s < kSums; ++s) {
+  for (; i + kSteps * Dot::kStep <= k; i += kSteps * Dot::kStep) {
+    for (int s = 0; s < kSteps; ++s) {
       const int64_t at = i + s * Dot::kStep;
       __builtin_prefetch(reinterpret_cast<const char*>(w + at) + kPrefetchBytes, 0, 2);
-      acc[s] = Dot::Sum(acc[s], Dot::Load(x + at), Dot::Load(w + at));
+      sum = Dot::Sum(sum, Dot::Load(x + at), Dot::Load(w + at));
     }
   }
-  for (; i < k; i += Dot::kStep) {
-    const int rest = static_cast<int>(k - i < Dot::kStep ? k - i : int64_t{Dot::kStep});
-    acc[0] = rest == Dot::kStep
-                 ? Dot::Sum(acc[0], Dot::Load(x + i), Dot::Load(w + i))
-                 : Dot::Sum(acc[0], Dot::LoadFirst(x + i, rest), Dot::LoadFirst(w + i, rest));
+  for (; i + Dot::kStep <= k; i += Dot::kStep) {
+    sum = Dot::Sum(sum, Dot::Load(x + i), Dot::Load(w + i));
   }
-  return Simd::ReduceAdd(Simd::Add(Simd::Add(acc[0], acc[1]), Simd::Add(acc[2], acc[3])));
+  if (i < k) {
+    const int rest = static_cast<int>(k - i);
+    sum = Dot::Sum(sum, Dot::LoadFirst(x + i, rest), Dot::LoadFirst(w + i, rest));
+  }
+  return sum;
 }
 
 // Adds the bias and writes `count` columns of a row of out.
@@ -118,13 +122,20 @@ template <typename Dot>
 SKEIN_INLINE void StreamOneRow(const StreamProduct& p, int64_t begin, int64_t end) {
   const auto* x = static_cast<const typename Dot::X*>(p.x);
   const auto* w = static_cast<const typename Dot::W*>(p.w.data);
-  for (int64_t column = begin; column < end; column += kColumns) {
-    const int count = static_cast<int>(end - column < kColumns ? end - column : int64_t{kColumns});
-    float sums[kColumns] = {};
-    for (int c = 0; c < count; ++c) {
-      sums[c] = StreamOne<Dot>(x, w + (column + c) * p.w.stride, p.w.cols);
-    }
-    WriteSums(p, 0, column, sums, count);
+  const auto lanes = [&](int64_t column) {
+    return StreamOne<Dot>(x, w + column * p.w.stride, p.w.cols);
+  };
+  int64_t column = begin;
+  for (; column + kColumns <= end; column += kColumns) {
+    const Simd::V first = lanes(column), second = lanes(column + 1);
+    const Simd::V third = lanes(column + 2), fourth = lanes(column + 3);
+    float sums[kColumns];
+    Simd::ReduceFour(first, second, third, fourth, sums);
+    WriteSums(p, 0, column, sums, kColumns);
+  }
+  for (; column < end; ++column) {
+    float sums[kColumns] = {Simd::ReduceAdd(lanes(column))};
+    WriteSums(p, 0, column, sums, 1);
   }
 }
 
