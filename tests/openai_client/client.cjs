@@ -118,11 +118,9 @@ const tests = {
   async 'chat: n choices, text parts, seed repeats'() {
     const parts = [{ role: 'user', content: [{ type: 'text', text: 'Hello' }] }];
     const body = { model, messages: parts, max_tokens: 6, temperature: 1, seed: 42 };
-    const many = await client.chat.completions.create({ ...body, n: 3 });
-    assert.deepEqual(many.choices.map((c) => c.index), [0, 1, 2]);
-    // In bf16 a batch's composition may move a logit; alone, a seed draws the same again.
-    const [one, two] = [await client.chat.completions.create(body), await client.chat.completions.create(body)];
-    assert.equal(one.choices[0].message.content, two.choices[0].message.content);
+    const [one, two] = [await client.chat.completions.create({ ...body, n: 3 }), await client.chat.completions.create({ ...body, n: 3 })];
+    assert.deepEqual(one.choices.map((c) => c.index), [0, 1, 2]);
+    assert.deepEqual(one.choices.map((c) => c.message.content), two.choices.map((c) => c.message.content));
   },
 
   async 'abort ends the stream'() {
@@ -155,8 +153,8 @@ const tests = {
     const texts = await Promise.all(Array.from({ length: 32 }, async () =>
       (await collect(await client.completions.create({ ...body, stream: true }))).map((c) => c.choices[0].text).join('')));
     assert.equal(texts.length, 32);
-    // The first words are far from a tie, whatever the batch.
-    for (const text of texts) assert.equal(text.slice(0, 4), expected.slice(0, 4));
+    // What a sequence draws does not depend on the batch it runs in (engine/ops/ops.h).
+    for (const text of texts) assert.equal(text, expected);
   },
 };
 

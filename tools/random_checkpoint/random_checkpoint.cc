@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/base/f16.h"
 #include "nlohmann/json.hpp"
 
 namespace skein::tools {
