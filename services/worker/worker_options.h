@@ -61,8 +61,10 @@ struct WorkerOptions {
     flags->Double(&drain_grace_s, "drain_grace_s",
                   "after SIGTERM, how long requests may take to finish", 0, 3600);
     flags->Double(&lease_s, "lease_s", "lease of a KV grant", 0.1, 3600);
-    flags->Double(&grace_s, "grace_s", "after a lease, how long until its blocks are used again",
-                  0.1, 3600);
+    // At least what a put may still take that was posted within the lease (prefill_shell.cc,
+    // kPutTimeout).
+    flags->Double(&grace_s, "grace_s", "after a lease, how long until its blocks are used again", 2,
+                  3600);
     flags->Int(&inbox, "inbox", "messages waiting for the core before new ones are refused", 1,
                1 << 20);
   }
