@@ -55,6 +55,8 @@ MESSAGES = {
     "two_calls": [system("s"), user("both"), assistant(None if False else "", tool_calls=[
         call("get_weather", {"city": "a", "nested": {"x": [1, 2.5, None, True]}}, 1),
         call("noop", {}, 2)]), tool("one", 1), tool("two", 2), assistant("done"), user("ok")],
+    "builtin_call": [user("news?"), assistant("", tool_calls=[call("brave_search", {"query": "\"x\" & y", "n": "2"})]),
+                     {"role": "ipython", "content": {"hits": ["a", 1]}}, assistant("Nothing new.")],
     "flat_call": [user("x"), assistant("", tool_calls=[{"name": "noop", "arguments": {"a": 1}}])],
     "content_none": [user("x"), assistant(None, tool_calls=[call("noop", {})]), tool("y")],
     "content_parts": [user([{"type": "text", "text": "look"}, {"type": "image"}])],
