@@ -1,0 +1,65 @@
+// Tetris's planner: chunkwise dynamic sequence parallelism for one prompt on one state of the
+// cluster. Tetris section 5.1, algorithms 1, 2 and 3 and equation 2.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "scheduler/plan/latency_model.h"
+#include "scheduler/plan/plan.h"
+
+namespace skein::scheduler {
+
+struct PlanOptions {
+  // A larger SP size is taken only if it shortens the time to first token by more than this
+  // fraction, in [0, 1). 0: the shortest time, whatever it costs others. It rises with load.
+  double improvement_rate = 0;
+  // A chunk shorter than this is not worth a step of its own. It does not bound the prompt.
+  int64_t min_chunk_tokens = 256;
+};
+
+// INVALID_ARGUMENT names the field that a planner could not take: a cluster without instances or
+// that the smallest SP size does not fit, queue times of another count, negative or not finite, a
+// prompt without tokens or above kMaxPromptTokens, an improvement rate outside [0, 1).
+inline constexpr int64_t kMaxPromptTokens = int64_t{1} << 40;
+absl::Status CheckPlanInput(const LatencyModel& model, const Cluster& cluster,
+                            absl::Span<const double> queue_s, int64_t prompt_tokens,
+                            const PlanOptions& options);
+
+// Keeps scratch memory, so that a plan allocates nothing once `plan` has grown. One thread at a
+// time. Equal input gives an equal plan, whatever was planned before. `model` must outlive it.
+//
+// REQUIRES for all of the below what CheckPlanInput checks (the process ends otherwise); queue_s[i]
+// is the time until instance i is free, in seconds. Time is bounded for any input: O(n log n) for n
+// instances plus at most kMaxExplored states of the search.
+class CdspPlanner {
+ public:
+  static constexpr int kMaxExplored = 20000;
+
+  CdspPlanner(const LatencyModel& model, const Cluster& cluster);
+  ~CdspPlanner();
+  CdspPlanner(CdspPlanner&&) noexcept;
+
+  // Algorithm 1. Never worse than PlanSingleChunk with the same options.
+  void Plan(absl::Span<const double> queue_s, int64_t prompt_tokens, const PlanOptions& options,
+            PrefillPlan* plan);
+  // Algorithm 2 alone: the whole prompt is one chunk.
+  void PlanSingleChunk(absl::Span<const double> queue_s, int64_t prompt_tokens,
+                       const PlanOptions& options, PrefillPlan* plan);
+
+  const LatencyModel& model() const;
+  const Cluster& cluster() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The same for one call.
+PrefillPlan PlanCdsp(const LatencyModel& model, const Cluster& cluster,
+                     absl::Span<const double> queue_s, int64_t prompt_tokens,
+                     const PlanOptions& options);
+
+}  // namespace skein::scheduler

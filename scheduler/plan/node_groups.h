@@ -1,0 +1,70 @@
+// Groups of instances on one state of the cluster, by the extension rules of Tetris section 5.1:
+// the instances of earlier chunks first, then the rest of their nodes, then whole nodes with the
+// shortest queues, then the node that has the missing instances free first. Part of CdspPlanner.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "scheduler/plan/plan.h"
+
+namespace skein::scheduler {
+
+// The `count` instances of a node that are free first.
+struct NodeShare {
+  int node = 0;
+  int count = 0;
+};
+
+// Shares of different nodes. A longer group of the same chain has the shorter one as its part.
+struct Group {
+  std::vector<NodeShare> shares;
+  int size = 0;
+  double ready_s = 0;  // when all its instances are free
+
+  void Clear();
+};
+
+// The instances by node and by queue time within it (equal ones by number). One per planner; its
+// memory is reused.
+class NodeGroups {
+ public:
+  explicit NodeGroups(const Cluster& cluster);
+
+  // Takes a new state. Pools are void until SetPool.
+  void Reset(absl::Span<const double> queue_s);
+
+  // Groups are taken from a pool: the whole cluster, or the shares of one group.
+  void SetPoolToCluster();
+  void SetPool(const Group& pool);
+
+  // Grows *group to `size` instances of the pool. REQUIRES the pool has as many and *group is empty
+  // or a part of the pool.
+  void Extend(int size, Group* group);
+
+  // The instances of a group, ascending.
+  void List(const Group& group, std::vector<int>* instances);
+
+ private:
+  int Begin(int node) const { return node * cluster_.node_size; }
+  int Capacity(int node) const;
+  double ReadyOf(const NodeShare& share) const {
+    return queue_s_[static_cast<size_t>(Begin(share.node) + share.count - 1)];
+  }
+  void SortNode(int node, absl::Span<const double> queue_s);
+  void SortPool();
+  void Add(NodeShare share, Group* group) const;
+  int Fill(int missing, Group* group);
+  const NodeShare* BestFor(int count) const;
+
+  Cluster cluster_;
+  std::vector<double> queue_s_;  // [instances], node by node, ascending within each
+  std::vector<int> order_;       // [instances], the instance of each queue_s_
+  std::vector<NodeShare> pool_;  // the largest shares first, of equals the soonest ready
+  std::vector<int> pool_count_;  // [nodes]
+  std::vector<uint8_t> used_;    // [nodes], of the group being extended
+  std::vector<uint8_t> listed_;  // [instances]
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,171 @@
+#include "services/codec/profile_json.h"
+
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "scheduler/plan/builtin_models.h"
+
+namespace skein::services {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using scheduler::ImprovementRateTable;
+using scheduler::LatencyModel;
+using scheduler::SpCoefficients;
+
+constexpr std::pair<const char*, double SpCoefficients::*> kCoefficients[] = {
+    {"a_s", &SpCoefficients::a_s},
+    {"b_s_per_token", &SpCoefficients::b_s_per_token},
+    {"c_s_per_token2", &SpCoefficients::c_s_per_token2},
+    {"d_s_per_token2", &SpCoefficients::d_s_per_token2}};
+
+template <typename... Text>
+absl::Status Wrong(const Text&... text) {
+  return absl::InvalidArgumentError(absl::StrCat("profile: ", text...));
+}
+
+std::string Shown(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80);
+}
+
+absl::StatusOr<double> Number(const Json& object, const char* key, const std::string& where) {
+  const auto it = object.find(key);
+  if (it == object.end()) return Wrong(where, ".", key, " is missing");
+  if (!it->is_number()) return Wrong(where, ".", key, " is ", Shown(*it), ", not a number");
+  return it->get<double>();
+}
+
+absl::StatusOr<SpCoefficients> ParseSize(const Json& json, const std::string& where) {
+  if (!json.is_object()) return Wrong(where, " is ", Shown(json), ", not an object");
+  SpCoefficients coefficients;
+  for (const auto& [key, member] : kCoefficients) {
+    const auto value = Number(json, key, where);
+    if (!value.ok()) return value.status();
+    coefficients.*member = *value;
+  }
+  for (const auto& [key, value] : json.items()) {
+    bool known = false;
+    for (const auto& [name, member] : kCoefficients) known = known || key == name;
+    if (!known) return Wrong(where, ".", key, " is not a coefficient");
+  }
+  return coefficients;
+}
+
+absl::StatusOr<LatencyModel> ParseSizes(const Json& json) {
+  if (!json.is_object()) return Wrong("sp is ", Shown(json), ", not an object");
+  std::map<int, SpCoefficients> sizes;
+  for (const auto& [key, value] : json.items()) {
+    int sp = 0;
+    if (!absl::SimpleAtoi(key, &sp)) return Wrong("sp: '", key, "' is not a size");
+    const auto coefficients = ParseSize(value, absl::StrCat("sp.", key));
+    if (!coefficients.ok()) return coefficients.status();
+    if (!sizes.emplace(sp, *coefficients).second) return Wrong("sp: ", sp, " stands there twice");
+  }
+  auto model = LatencyModel::Make(sizes);
+  if (!model.ok()) {
+    const absl::string_view why = model.status().message();
+    return Wrong(why);
+  }
+  return model;
+}
+
+absl::StatusOr<ImprovementRateTable> ParseRates(const Json& json) {
+  if (!json.is_array()) return Wrong("improvement_rates is ", Shown(json), ", not an array");
+  std::vector<ImprovementRateTable::Row> rows;
+  for (const Json& item : json) {
+    const std::string where = absl::StrCat("improvement_rates[", rows.size(), "]");
+    if (!item.is_object()) return Wrong(where, " is ", Shown(item), ", not an object");
+    const auto load = Number(item, "requests_per_s", where);
+    if (!load.ok()) return load.status();
+    const auto rate = Number(item, "improvement_rate", where);
+    if (!rate.ok()) return rate.status();
+    rows.push_back({*load, *rate});
+  }
+  return ImprovementRateTable::Make(std::move(rows));
+}
+
+absl::Status ParseMember(const std::string& key, const Json& value, Profile* profile,
+                         bool* has_sizes) {
+  const std::pair<const char*, std::string Profile::*> texts[] = {
+      {"model", &Profile::model}, {"device", &Profile::device}, {"date", &Profile::date}};
+  for (const auto& [name, member] : texts) {
+    if (key != name) continue;
+    if (!value.is_string()) return Wrong(key, " is ", Shown(value), ", not a string");
+    profile->*member = value.get<std::string>();
+    return absl::OkStatus();
+  }
+  if (key == "sp") {
+    auto latency = ParseSizes(value);
+    if (!latency.ok()) return latency.status();
+    profile->latency = *std::move(latency);
+    *has_sizes = true;
+    return absl::OkStatus();
+  }
+  if (key == "improvement_rates") {
+    auto rates = ParseRates(value);
+    if (!rates.ok()) return rates.status();
+    profile->improvement_rates = *std::move(rates);
+    return absl::OkStatus();
+  }
+  return Wrong("'", key, "' is not a key of a profile");
+}
+
+Profile Builtin() {
+  return {"LLaMA3-8B", "A100-SXM4-80GB", "2025", scheduler::Llama3_8bA100(), std::nullopt};
+}
+
+}  // namespace
+
+absl::StatusOr<Profile> ParseProfile(std::string_view text) {
+  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return Wrong("it is not valid JSON");
+  if (!json.is_object()) return Wrong("it is ", Shown(json), ", not an object");
+  Profile profile{"", "", "", scheduler::Llama3_8bA100(), std::nullopt};
+  bool has_sizes = false;
+  for (const auto& [key, value] : json.items()) {
+    if (absl::Status status = ParseMember(key, value, &profile, &has_sizes); !status.ok()) {
+      return status;
+    }
+  }
+  if (!has_sizes) return Wrong("sp is missing");
+  return profile;
+}
+
+std::string ProfileJson(const Profile& profile) {
+  Json json;
+  json["model"] = profile.model;
+  json["device"] = profile.device;
+  json["date"] = profile.date;
+  json["sp"] = Json::object();
+  for (const int sp : profile.latency.sp_sizes()) {
+    const SpCoefficients& from = profile.latency.CoefficientsAt(profile.latency.IndexOf(sp));
+    Json& to = json["sp"][std::to_string(sp)];
+    for (const auto& [key, member] : kCoefficients) to[key] = from.*member;
+  }
+  if (profile.improvement_rates.has_value()) {
+    Json& rates = json["improvement_rates"] = Json::array();
+    for (const auto& row : profile.improvement_rates->rows()) {
+      rates.push_back(
+          {{"requests_per_s", row.requests_per_s}, {"improvement_rate", row.improvement_rate}});
+    }
+  }
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+absl::StatusOr<Profile> LoadProfile(const std::string& name_or_path) {
+  if (name_or_path == "llama3-8b-a100") return Builtin();
+  std::ifstream in(name_or_path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in) {
+    return absl::NotFoundError(absl::StrCat("profile: '", name_or_path,
+                                            "' is neither built in (llama3-8b-a100) nor a file"));
+  }
+  return ParseProfile(text);
+}
+
+}  // namespace skein::services
