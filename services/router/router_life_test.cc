@@ -82,6 +82,16 @@ TEST_F(RouterTest, FailureInMidStreamIsAnEventAndNoDone) {
   EXPECT_EQ(Post("/v1/completions", Completion(false)).status, 503);
 }
 
+TEST_F(RouterTest, UnreachableClusterIs503WithoutItsAddress) {
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  Ask("/v1/completions", Completion());
+  const std::string port = cluster_->endpoint().substr(cluster_->endpoint().rfind(':') + 1);
+  cluster_.reset();
+  const http::Response response = Post("/v1/completions", Completion());
+  EXPECT_EQ(response.status, 503);
+  EXPECT_EQ(response.body.find(port), std::string::npos) << response.body;
+}
+
 TEST_F(RouterTest, OverloadIs429WithRetryAfterAndNoWork) {
   scheduler::RouterConfig core;
   core.max_streams = 1;
