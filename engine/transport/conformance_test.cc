@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/transport/description.h"
 #include "engine/transport/fault_transport.h"
 #include "engine/transport/loopback_transport.h"
 #include "engine/transport/testing_target.h"
@@ -212,6 +213,34 @@ TEST_P(TransportConformance, RandomScatterGatherMatchesAModel) {
   for (size_t r : {0u, 1u}) EXPECT_TRUE(target_->Read(r, 0, remote[r].size()) == remote[r]);
 }
 
+// Fragments of every size, of both regions in turn, more than any wire takes at once.
+TEST_P(TransportConformance, ScattersManyFragmentsInOneTransfer) {
+  FillSource(0, RandomBytes(kSourceBytes, &random_));
+  std::string remote[2];
+  for (size_t r : {0u, 1u}) remote[r].assign(kTargetRegionBytes[r], '\0');
+  std::vector<TransferPiece> pieces;
+  size_t local = 0;
+  size_t next[2] = {0, 0};
+  const size_t sizes[] = {1, 4096, 17, 4096, 60 << 10, 3, 64 << 10, 300};
+  for (size_t i = 0; i < 2000; ++i) {
+    const size_t r = random_() % 2;
+    const size_t bytes = i < std::size(sizes) ? sizes[i] : 1 + random_() % 400;
+    if (next[r] + bytes > kTargetRegionBytes[r] || local + bytes > kSourceBytes) continue;
+    pieces.push_back(Piece(r, local, next[r], bytes));
+    remote[r].replace(next[r], bytes, SourceBytes(local, bytes));
+    local += bytes + random_() % 2;
+    next[r] += bytes + random_() % 2;
+  }
+  std::shuffle(pieces.begin(), pieces.end(), random_);
+  const TransferId id = Posted(TransferOp::kPut, pieces);
+  auto end = Ended({id})[id];
+  ASSERT_TRUE(end.status.ok()) << end.status;
+  size_t bytes = 0;
+  for (const TransferPiece& piece : pieces) bytes += piece.bytes;
+  EXPECT_EQ(end.bytes, bytes);
+  for (size_t r : {0u, 1u}) EXPECT_TRUE(target_->Read(r, 0, remote[r].size()) == remote[r]);
+}
+
 TEST_P(TransportConformance, ManyTransfersEachEndOnceAndInOrder) {
   std::vector<TransferId> ids;
   for (size_t i = 0; i < 300; ++i) {
@@ -254,6 +283,30 @@ TEST_P(TransportConformance, RefusesPiecesOutsideTheirRegions) {
   refused(Piece(0, UINT64_MAX, 0, 2));
   refused(Piece(0, 0, 8, UINT64_MAX - 4));
   EXPECT_EQ(target_->Read(0, 0, 1), std::string(1, '\0'));
+}
+
+// The target checks for itself: a description that promises more than there is harms nobody.
+TEST_P(TransportConformance, TheTargetRefusesFragmentsOutsideItsRegions) {
+  auto forged = ParseDescription(target_->Describe());
+  ASSERT_TRUE(forged.ok()) << forged.status();
+  const size_t beyond = kTargetRegionBytes[1];
+  forged->regions[1].bytes += 64 << 10;
+  auto forger = world_.make_source();
+  auto region = forger->Register(nullptr, 64 << 10);
+  auto peer = forger->Connect(SerializeDescription(*forged));
+  ASSERT_TRUE(region.ok() && peer.ok());
+  for (const TransferOp op : {TransferOp::kPut, TransferOp::kGet}) {
+    const TransferPiece pieces[] = {{region->id, 0, peer->regions[1], 0, 100},
+                                    {region->id, 200, peer->regions[1], beyond - 50, 100},
+                                    {region->id, 400, peer->regions[1], 1000, 100}};
+    ASSERT_TRUE(forger->Post(peer->id, op, pieces, kLong).ok());
+    std::vector<TransferCompletion> out;
+    ASSERT_EQ(forger->Poll(1, kLong, &out), 1u);
+    EXPECT_TRUE(absl::IsUnavailable(out[0].status)) << out[0].status;
+  }
+  FillSource(0, "unharmed");
+  ASSERT_TRUE(Run(TransferOp::kPut, {Piece(1, 0, beyond - 8, 8)}).ok());
+  EXPECT_EQ(target_->Read(1, beyond - 8, 8), "unharmed");
 }
 
 TEST_P(TransportConformance, UnknownIdsAreNotFound) {
@@ -501,6 +554,30 @@ TEST_P(TransportOfProcesses, ACancelledTransferToAStoppedPeerEnds) {
   source_->Poll(0, 1ms, &none);
   source_->Cancel(id);
   EXPECT_TRUE(absl::IsCancelled(EndOf(id)));
+}
+
+// More scattered bytes than sockets hold, cancelled while the target stands still.
+TEST_P(TransportOfProcesses, CancelInTheMiddleOfAScatterEndsEachOnce) {
+  ASSERT_TRUE(Run(TransferOp::kPut, {Piece(1, 0, 0, 1000)}).ok());
+  target_->Stop();
+  std::vector<TransferPiece> pieces;
+  for (size_t i = 0; i < 64; ++i) pieces.push_back(Piece(1, i * 8192, (63 - i) * 4096, 4096));
+  std::vector<TransferId> ids;
+  for (int i = 0; i < 200; ++i) ids.push_back(Posted(TransferOp::kPut, pieces));
+  std::vector<TransferCompletion> none;
+  EXPECT_EQ(source_->Poll(0, 1ms, &none), 0u);
+  for (const TransferId id : ids) source_->Cancel(id);
+  target_->Continue();
+  size_t unsent = 0;
+  for (auto& [id, end] : Ended(ids)) {
+    EXPECT_TRUE(absl::IsCancelled(end.status)) << end.status;
+    if (end.bytes == 0) ++unsent;
+  }
+  EXPECT_GT(unsent, 0u);
+  EXPECT_FALSE(source_->Inspect(peer_.id)->broken);
+  FillSource(0, "after");
+  ASSERT_TRUE(Run(TransferOp::kPut, {Piece(1, 0, 0, 5)}).ok());
+  EXPECT_EQ(target_->Read(1, 0, 5), "after");
 }
 
 TEST_P(TransportOfProcesses, AStoppedPeerBlocksNoOther) {

@@ -50,20 +50,20 @@ class LoopbackFabric {
     return members_.contains(member);
   }
 
-  absl::Status Copy(uint64_t member, const WireOp& op) {
+  absl::Status Copy(uint64_t member, TransferOp op, const WirePiece& piece) {
     std::lock_guard lock(mutex_);
     const auto owner = members_.find(member);
     if (owner == members_.end()) return absl::UnavailableError("the peer is gone");
-    const auto found = owner->second.find(op.key);
+    const auto found = owner->second.find(piece.key);
     if (found == owner->second.end()) return absl::UnavailableError("the peer's region is gone");
     const Range& range = found->second;
-    if (op.remote < range.address || op.remote - range.address > range.bytes ||
-        op.bytes > range.bytes - (op.remote - range.address)) {
+    if (piece.remote < range.address || piece.remote - range.address > range.bytes ||
+        piece.bytes > range.bytes - (piece.remote - range.address)) {
       return absl::UnavailableError("outside the peer's region");
     }
-    auto* const remote = reinterpret_cast<std::byte*>(op.remote);
-    if (op.kind == WireOpKind::kPut) std::memcpy(remote, op.local, op.bytes);
-    if (op.kind == WireOpKind::kGet) std::memcpy(op.local, remote, op.bytes);
+    auto* const remote = reinterpret_cast<std::byte*>(piece.remote);
+    if (op == TransferOp::kPut) std::memcpy(remote, piece.local, piece.bytes);
+    if (op == TransferOp::kGet) std::memcpy(piece.local, remote, piece.bytes);
     return absl::OkStatus();
   }
 
@@ -121,12 +121,14 @@ class LoopbackWire : public Wire {
     return key;
   }
 
-  void Start(uint64_t endpoint, const WireOp& op, WireTicket* ticket) override {
-    if (op.kind == WireOpKind::kFlush) return;
-    if (auto status = fabric_->Copy(endpoints_.at(endpoint), op); !status.ok()) {
-      ticket->error = status;
+  void Start(uint64_t endpoint, TransferOp op, std::span<const WirePiece> pieces,
+             WireTicket* ticket) override {
+    for (const WirePiece& piece : pieces) {
+      if (!ticket->error.ok()) return;
+      ticket->error = fabric_->Copy(endpoints_.at(endpoint), op, piece);
     }
   }
+  void Flush(uint64_t, WireTicket*) override {}
 
   bool Progress() override { return false; }
   std::optional<int> Arm() override { return -1; }

@@ -9,9 +9,10 @@
 namespace skein::engine {
 namespace {
 
-// Large enough that the cost of an operation vanishes, small enough that deadlines and other
-// threads get their turn.
-constexpr uint64_t kSliceBytes = 1 << 20;
+// Started together: large enough that the cost of a call vanishes, small enough that deadlines and
+// other threads get their turn. The bytes are whole messages of UcxWire (16 of 60 KiB).
+constexpr uint64_t kBatchBytesMax = 960 << 10;
+constexpr size_t kBatchPiecesMax = 512;
 // Keeps a socket full; bounds what a cancelled transfer still has to wait for.
 constexpr uint32_t kOpsInFlightMax = 512;
 constexpr uint64_t kBytesInFlightMax = 8 << 20;
@@ -85,21 +86,26 @@ bool PeerQueue::WindowFull() const {
 }
 
 void PeerQueue::StartNext(Transfer* transfer, uint64_t* budget) {
-  const Chunk& chunk = transfer->chunks[transfer->next_chunk];
-  const uint64_t offset = transfer->next_offset;
-  const uint64_t bytes = std::min(kSliceBytes, chunk.bytes - offset);
-  const WireOpKind kind = transfer->op == TransferOp::kPut ? WireOpKind::kPut : WireOpKind::kGet;
-  wire_->Start(endpoint_,
-               {kind, chunk.local_address + offset, chunk.remote_address + offset, bytes,
-                regions_.at(chunk.remote).key},
-               &transfer->ticket);
+  batch_.clear();
+  uint64_t left = kBatchBytesMax;
+  while (transfer->next_chunk < transfer->chunks.size() && left > 0 &&
+         batch_.size() < kBatchPiecesMax) {
+    const Chunk& chunk = transfer->chunks[transfer->next_chunk];
+    const uint64_t offset = transfer->next_offset;
+    const uint64_t bytes = std::min(left, chunk.bytes - offset);
+    batch_.push_back({chunk.local_address + offset, chunk.remote_address + offset, bytes,
+                      regions_.at(chunk.remote).key});
+    left -= bytes;
+    transfer->next_offset += bytes;
+    if (transfer->next_offset == chunk.bytes) {
+      ++transfer->next_chunk;
+      transfer->next_offset = 0;
+    }
+  }
+  wire_->Start(endpoint_, transfer->op, batch_, &transfer->ticket);
+  const uint64_t bytes = kBatchBytesMax - left;
   *budget -= std::min(*budget, bytes);
   transfer->issued_bytes += bytes;
-  transfer->next_offset += bytes;
-  if (transfer->next_offset == chunk.bytes) {
-    ++transfer->next_chunk;
-    transfer->next_offset = 0;
-  }
 }
 
 bool PeerQueue::Issue(Transfer* transfer, uint64_t* budget) {
@@ -117,7 +123,7 @@ bool PeerQueue::Issue(Transfer* transfer, uint64_t* budget) {
   if (all_issued && transfer->op == TransferOp::kPut && !transfer->flush_started &&
       transfer->ticket.error.ok()) {
     transfer->flush_started = true;
-    wire_->Start(endpoint_, WireOp{}, &transfer->ticket);
+    wire_->Flush(endpoint_, &transfer->ticket);
     moved = true;
   }
   return moved;

@@ -84,6 +84,7 @@ class PeerQueue {
   uint64_t endpoint_ = 0;
   std::map<RegionId, RemoteRegion> regions_;
   std::deque<std::unique_ptr<Transfer>> queue_;
+  std::vector<WirePiece> batch_;  // StartNext's
   absl::Status broken_;
   PeerInfo info_;
   TransportClock::time_point busy_since_;

@@ -13,7 +13,11 @@
 namespace skein::engine {
 namespace {
 
-constexpr char kSocketBufferBytes[] = "4M";
+// Large socket buffers from the start: on a busy machine they gave handoffs of scattered blocks a
+// quarter more than the kernel's own growth (bench/transport/README.md). MAX_IOV lets a put of
+// kFragmentsMax fragments (ucx_endpoint.h) leave in one system call.
+constexpr std::pair<const char*, const char*> kTcpSettings[] = {
+    {"SNDBUF", "4M"}, {"RCVBUF", "4M"}, {"MAX_IOV", "16"}};
 
 // Whether a list such as UCX_TLS lets UCX use shared memory at all.
 bool MayUseSharedMemory(const UcxOptions& options) {
@@ -30,12 +34,10 @@ absl::Status Configure(const UcxOptions& options, ucp_config_t* config) {
   std::vector<std::pair<const char*, std::string>> settings = {
       {"KEEPALIVE_INTERVAL", absl::StrCat(options.keepalive.count(), "ms")}};
   if (!options.tls.empty()) settings.emplace_back("TLS", options.tls);
-  // Large socket buffers from the start: on a busy machine they gave handoffs of scattered blocks a
-  // quarter more than the kernel's own growth (bench/transport/README.md). UCX's names of a
-  // transport's own settings have no prefix here.
-  for (const char* name : {"SNDBUF", "RCVBUF"}) {
+  // UCX's names of a transport's own settings have no prefix here.
+  for (const auto& [name, value] : kTcpSettings) {
     if (std::getenv(absl::StrCat("UCX_TCP_", name).c_str()) == nullptr) {
-      settings.emplace_back(name, kSocketBufferBytes);
+      settings.emplace_back(name, value);
     }
   }
   // UCX_POSIX_ERROR_HANDLING and UCX_SYSV_ERROR_HANDLING: both share this name inside UCX.

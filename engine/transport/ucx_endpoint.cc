@@ -30,6 +30,39 @@ void OnEndpointError(void* argument, ucp_ep_h, ucs_status_t status) {
   static_cast<Endpoint*>(argument)->health = Lost(status);
 }
 
+Operation* SpareOperation(Endpoint* endpoint, uint64_t bytes, WireTicket* ticket) {
+  if (endpoint->spare.empty()) endpoint->spare.emplace_back();
+  const auto operation = endpoint->spare.begin();
+  operation->endpoint = endpoint;
+  operation->self = operation;
+  operation->ticket = ticket;
+  operation->bytes = bytes;
+  return &*operation;
+}
+
+// Sends the header and `count` items of `data`.
+void Launch(Operation* operation, Message message, size_t header_bytes, const void* data,
+            size_t count, ucp_datatype_t datatype) {
+  Endpoint* const endpoint = operation->endpoint;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
+                        UCP_OP_ATTR_FIELD_DATATYPE;
+  params.flags = UCP_AM_SEND_FLAG_EAGER;
+  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  params.datatype = datatype;
+  params.cb.send = OnSent;
+  params.user_data = operation;
+  const ucs_status_ptr_t request = ucp_am_send_nbx(endpoint->ep, message, &operation->put.header,
+                                                   header_bytes, data, count, &params);
+  if (UCS_PTR_IS_PTR(request)) {
+    Begin(operation->ticket, operation->bytes);
+    endpoint->operations.splice(endpoint->operations.end(), endpoint->spare, operation->self);
+  } else if (UCS_PTR_IS_ERR(request) && operation->ticket != nullptr) {
+    Fail(Lost(UCS_PTR_STATUS(request)), operation->ticket);
+  }
+}
+
 void Abandon(Endpoint* endpoint) {
   for (Operation& operation : endpoint->operations) {
     Finish(operation.ticket, operation.bytes, absl::UnavailableError("the peer does not answer"));
@@ -54,32 +87,20 @@ void Finish(WireTicket* ticket, uint64_t bytes, const absl::Status& status) {
 
 void Send(Endpoint* endpoint, Message message, const Header& header, const void* data, size_t bytes,
           WireTicket* ticket) {
-  if (endpoint->spare.empty()) endpoint->spare.emplace_back();
-  const auto operation = endpoint->spare.begin();
-  operation->endpoint = endpoint;
-  operation->self = operation;
-  operation->ticket = ticket;
-  operation->bytes = bytes;
-  operation->header = header;
+  Operation* const operation = SpareOperation(endpoint, bytes, ticket);
+  operation->put.header.base = header;
   if (message == kHello) {
     operation->payload.assign(static_cast<const char*>(data), bytes);
     data = operation->payload.data();
   }
-  ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-  params.flags = UCP_AM_SEND_FLAG_EAGER;
-  params.memory_type = UCS_MEMORY_TYPE_HOST;
-  params.cb.send = OnSent;
-  params.user_data = &*operation;
-  const ucs_status_ptr_t request = ucp_am_send_nbx(endpoint->ep, message, &operation->header,
-                                                   sizeof(Header), data, bytes, &params);
-  if (UCS_PTR_IS_PTR(request)) {
-    Begin(ticket, bytes);
-    endpoint->operations.splice(endpoint->operations.end(), endpoint->spare, operation);
-  } else if (UCS_PTR_IS_ERR(request) && ticket != nullptr) {
-    Fail(Lost(UCS_PTR_STATUS(request)), ticket);
-  }
+  Launch(operation, message, sizeof(Header), data, bytes, ucp_dt_make_contig(1));
+}
+
+void SendPut(Endpoint* endpoint, const PutMessage& put, WireTicket* ticket) {
+  Operation* const operation = SpareOperation(endpoint, put.bytes, ticket);
+  operation->put = put;
+  Launch(operation, kPut, put.header.Bytes(), operation->put.from.data(), put.header.base.count,
+         UCP_DATATYPE_IOV);
 }
 
 absl::StatusOr<std::unique_ptr<Endpoint>> UcxEndpoints::Open(const std::string& worker_address) {

@@ -9,6 +9,7 @@
 
 #include <ucp/api/ucp.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -28,11 +29,10 @@ enum Message : unsigned { kHello = 1, kPut, kFlush, kGet, kAnswer, kBye };
 
 // Every message's header; what a message does not use is zero.
 //   kHello   connection                                data: the source's worker address
-//   kPut     connection, mapping, address              data: the bytes
-//   kFlush   connection, id, count                     answered when `count` puts were applied
-//   kGet     connection, id, mapping, address, count   count: bytes
-//   kAnswer  connection, id, refused                   data: the bytes of a get
-//   kBye     connection
+//   kPut     connection, count                         the base of a PutHeader; count: its
+//   fragments kFlush   connection, id, count                     answered when `count` puts were
+//   applied kGet     connection, id, mapping, address, count   count: bytes kAnswer  connection,
+//   id, refused                   data: the bytes of a get kBye     connection
 struct Header {
   uint64_t connection = 0;
   uint64_t id = 0;
@@ -42,8 +42,41 @@ struct Header {
   uint64_t refused = 0;
 };
 
+// A put's data for one place of the target.
+struct Fragment {
+  uint64_t mapping = 0;
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+};
+
 // One tcp segment of UCX, so that it is not assembled first.
 inline constexpr size_t kMessageBytesMax = 60 << 10;
+// UCX writes a message in one system call, without a copy of its own, up to 16 parts (UCP_MAX_IOV).
+// The header is one.
+inline constexpr size_t kFragmentsMax = 15;
+
+// A put's header, sent as far as it is used. The data is the fragments' bytes, in their order.
+struct PutHeader {
+  Header base;
+  std::array<Fragment, kFragmentsMax> to;
+
+  size_t Bytes() const { return sizeof base + base.count * sizeof(Fragment); }
+};
+static_assert(sizeof(PutHeader) == sizeof(Header) + kFragmentsMax * sizeof(Fragment));
+
+struct PutMessage {
+  PutHeader header;
+  std::array<ucp_dt_iov_t, kFragmentsMax> from;
+  uint64_t bytes = 0;
+
+  void Add(const Fragment& fragment, std::byte* source) {
+    header.to[header.base.count] = fragment;
+    from[header.base.count] = {source, fragment.bytes};
+    ++header.base.count;
+    bytes += fragment.bytes;
+  }
+  bool full() const { return header.base.count == kFragmentsMax || bytes == kMessageBytesMax; }
+};
 
 struct Endpoint;
 
@@ -54,7 +87,7 @@ struct Operation {
   std::list<Operation>::iterator self;
   WireTicket* ticket = nullptr;  // null: nobody waits
   uint64_t bytes = 0;
-  Header header;
+  PutMessage put;       // what is not a put uses `put.header.base` only
   std::string payload;  // if the data is not somebody else's
 };
 
@@ -98,6 +131,7 @@ void Finish(WireTicket* ticket, uint64_t bytes, const absl::Status& status);
 // copied (a hello's).
 void Send(Endpoint* endpoint, Message message, const Header& header, const void* data, size_t bytes,
           WireTicket* ticket);
+void SendPut(Endpoint* endpoint, const PutMessage& put, WireTicket* ticket);
 
 // Opens and closes endpoints of one worker, which the caller owns and destroys before this.
 class UcxEndpoints {

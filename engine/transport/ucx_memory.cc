@@ -70,12 +70,27 @@ void UcxMemory::Unmap(uint64_t mapping) {
   mappings_.erase(found);
 }
 
-std::byte* UcxMemory::Place(const Header& header, uint64_t bytes) const {
-  const auto found = mappings_.find(header.mapping);
+std::byte* UcxMemory::Place(uint64_t mapping, uint64_t address, uint64_t bytes) const {
+  const auto found = mappings_.find(mapping);
   if (found == mappings_.end()) return nullptr;
-  const uint64_t offset = header.address - reinterpret_cast<uint64_t>(found->second.base);
+  const uint64_t offset = address - reinterpret_cast<uint64_t>(found->second.base);
   if (offset > found->second.bytes || bytes > found->second.bytes - offset) return nullptr;
   return found->second.base + offset;
+}
+
+bool UcxMemory::Scatter(std::span<const Fragment> fragments,
+                        std::span<const std::byte> data) const {
+  size_t left = data.size();
+  for (const auto& [mapping, address, bytes] : fragments) {
+    if (bytes > left || Place(mapping, address, bytes) == nullptr) return false;
+    left -= bytes;
+  }
+  if (left > 0) return false;
+  for (const auto& [mapping, address, bytes] : fragments) {
+    std::memcpy(Place(mapping, address, bytes), data.data(), bytes);
+    data = data.subspan(bytes);
+  }
+  return true;
 }
 
 absl::StatusOr<Imported> ImportRegion(ucp_ep_h ep, const DescribedRegion& region) {

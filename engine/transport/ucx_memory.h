@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 
 #include "absl/status/statusor.h"
 #include "engine/transport/ucx_endpoint.h"
@@ -25,7 +26,11 @@ class UcxMemory {
   void UnmapAll();
 
   // Where a message may read or write `bytes`; null if that is not inside a region.
-  std::byte* Place(const Header& header, uint64_t bytes) const;
+  std::byte* Place(uint64_t mapping, uint64_t address, uint64_t bytes) const;
+
+  // Writes a put's data to its fragments; false, and nothing is written, unless each lies inside a
+  // region and together they take up all of the data.
+  bool Scatter(std::span<const Fragment> fragments, std::span<const std::byte> data) const;
 
  private:
   struct Mapping {

@@ -1,6 +1,5 @@
 #include "engine/transport/ucx_target.h"
 
-#include <cstring>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -30,12 +29,11 @@ void UcxTarget::OnHello(const Header& header, const std::byte* data, size_t byte
   inbound_[header.connection] = *std::move(endpoint);
 }
 
-void UcxTarget::OnPut(const Header& header, const std::byte* data, size_t bytes) {
+void UcxTarget::OnPut(const Header& header, std::span<const Fragment> fragments,
+                      std::span<const std::byte> data) {
   Endpoint* const endpoint = Inbound(header);
   if (endpoint == nullptr) return;
-  std::byte* const place = memory_->Place(header, bytes);
-  if (place != nullptr) std::memcpy(place, data, bytes);
-  endpoint->refused |= place == nullptr;
+  if (!memory_->Scatter(fragments, data)) endpoint->refused = true;
   ++endpoint->puts_applied;
   if (!endpoint->flushes.empty()) AnswerFlushes(endpoint);
 }
@@ -62,7 +60,8 @@ void UcxTarget::OnGet(const Header& header, const std::byte*, size_t) {
   Endpoint* const endpoint = Inbound(header);
   if (endpoint == nullptr) return;
   const bool fits = header.count <= kMessageBytesMax;
-  const std::byte* const place = fits ? memory_->Place(header, header.count) : nullptr;
+  const std::byte* const place =
+      fits ? memory_->Place(header.mapping, header.address, header.count) : nullptr;
   Send(endpoint, kAnswer,
        {.connection = header.connection, .id = header.id, .refused = place == nullptr}, place,
        place == nullptr ? 0 : header.count, nullptr);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 
 #include "engine/transport/ucx_endpoint.h"
 #include "engine/transport/ucx_memory.h"
@@ -18,7 +19,8 @@ class UcxTarget {
   UcxTarget(UcxEndpoints* endpoints, UcxMemory* memory) : endpoints_(endpoints), memory_(memory) {}
 
   void OnHello(const Header& header, const std::byte* data, size_t bytes);
-  void OnPut(const Header& header, const std::byte* data, size_t bytes);
+  void OnPut(const Header& header, std::span<const Fragment> fragments,
+             std::span<const std::byte> data);
   void OnFlush(const Header& header, const std::byte* data, size_t bytes);
   void OnGet(const Header& header, const std::byte* data, size_t bytes);
   void OnBye(const Header& header, const std::byte* data, size_t bytes);

@@ -5,7 +5,7 @@
 // the target's CPU. So KV pools are allocated by the transport. Everything else (tcp, a region on
 // the caller's own memory) goes by UCX active messages of at most 60 KiB, which the target's Poll
 // checks against its regions and applies; a put is OK when the target answered the flush that
-// follows it.
+// follows it. Scattered pieces of a put share messages.
 //
 // What is known of UCX 1.13 (Debian 12), tried on this code or read in UCX's:
 //  - ucp_put and ucp_get are emulated over tcp, and the emulation ends the TARGET's process

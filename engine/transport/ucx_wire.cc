@@ -8,9 +8,11 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 
+#include "engine/transport/stream_copy.h"
 #include "engine/transport/ucx_endpoint.h"
 #include "engine/transport/ucx_memory.h"
 #include "engine/transport/ucx_target.h"
@@ -32,6 +34,20 @@ ucs_status_t OnMessage(void* receiver, const void* header, size_t header_bytes, 
   return UCS_OK;
 }
 
+ucs_status_t OnPutMessage(void* target, const void* header, size_t header_bytes, void* data,
+                          size_t bytes, const ucp_am_recv_param_t* param) {
+  PutHeader copy;
+  if (header_bytes < sizeof(Header) || header_bytes > sizeof copy ||
+      (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+    return UCS_OK;
+  }
+  std::memcpy(&copy, header, header_bytes);
+  if (copy.base.count > kFragmentsMax || header_bytes != copy.Bytes()) return UCS_OK;
+  static_cast<UcxTarget*>(target)->OnPut(copy.base, {copy.to.data(), copy.base.count},
+                                         {static_cast<const std::byte*>(data), bytes});
+  return UCS_OK;
+}
+
 void Subscribe(ucp_worker_h worker, Message message, ucp_am_recv_callback_t receive,
                void* receiver) {
   ucp_am_handler_param_t params{};
@@ -41,6 +57,18 @@ void Subscribe(ucp_worker_h worker, Message message, ucp_am_recv_callback_t rece
   params.cb = receive;
   params.arg = receiver;
   ucp_worker_set_am_recv_handler(worker, &params);
+}
+
+const Imported& ImportedOf(const WirePiece& piece) {
+  return *reinterpret_cast<const Imported*>(piece.key);
+}
+
+// Readers wait for StreamFence.
+void CopyMapped(TransferOp op, const WirePiece& piece) {
+  const Imported& place = ImportedOf(piece);
+  std::byte* const remote = place.mapped + (piece.remote - place.address);
+  if (op == TransferOp::kPut) StreamCopy(remote, piece.local, piece.bytes);
+  if (op == TransferOp::kGet) StreamCopy(piece.local, remote, piece.bytes);
 }
 
 uint64_t RandomId() {
@@ -60,7 +88,9 @@ class UcxWire : public Wire {
   void Unmap(uint64_t mapping) override { memory_.Unmap(mapping); }
   absl::StatusOr<uint64_t> Open(const std::string& worker_address) override;
   absl::StatusOr<uint64_t> Import(uint64_t endpoint, const DescribedRegion& region) override;
-  void Start(uint64_t endpoint, const WireOp& op, WireTicket* ticket) override;
+  void Start(uint64_t endpoint, TransferOp op, std::span<const WirePiece> pieces,
+             WireTicket* ticket) override;
+  void Flush(uint64_t endpoint, WireTicket* ticket) override;
   bool Progress() override;
   std::optional<int> Arm() override;
   absl::Status Health(uint64_t endpoint) override { return endpoints_.at(endpoint)->health; }
@@ -70,9 +100,9 @@ class UcxWire : public Wire {
   void OnAnswer(const Header& header, const std::byte* data, size_t bytes);
 
  private:
-  void StartFlush(Endpoint* endpoint, WireTicket* ticket);
-  void StartByMessages(Endpoint* endpoint, const WireOp& op, const Imported& place,
-                       WireTicket* ticket);
+  void AddToPut(Endpoint* endpoint, const WirePiece& piece, PutMessage* put, WireTicket* ticket);
+  void FinishPut(Endpoint* endpoint, PutMessage* put, WireTicket* ticket);
+  void StartGet(Endpoint* endpoint, const WirePiece& piece, WireTicket* ticket);
 
   const ucp_context_h context_;
   const ucp_worker_h worker_;
@@ -90,7 +120,7 @@ UcxWire::UcxWire(const UcxContext& context)
       memory_(context_),
       target_(&opener_, &memory_) {
   Subscribe(worker_, kHello, OnMessage<UcxTarget, &UcxTarget::OnHello>, &target_);
-  Subscribe(worker_, kPut, OnMessage<UcxTarget, &UcxTarget::OnPut>, &target_);
+  Subscribe(worker_, kPut, OnPutMessage, &target_);
   Subscribe(worker_, kFlush, OnMessage<UcxTarget, &UcxTarget::OnFlush>, &target_);
   Subscribe(worker_, kGet, OnMessage<UcxTarget, &UcxTarget::OnGet>, &target_);
   Subscribe(worker_, kBye, OnMessage<UcxTarget, &UcxTarget::OnBye>, &target_);
@@ -131,44 +161,66 @@ absl::StatusOr<uint64_t> UcxWire::Import(uint64_t endpoint, const DescribedRegio
   return reinterpret_cast<uint64_t>(&target.imports.back());
 }
 
-void UcxWire::Start(uint64_t endpoint, const WireOp& op, WireTicket* ticket) {
+void UcxWire::Start(uint64_t endpoint, TransferOp op, std::span<const WirePiece> pieces,
+                    WireTicket* ticket) {
   Endpoint* const target = endpoints_.at(endpoint).get();
-  if (op.kind == WireOpKind::kFlush) return StartFlush(target, ticket);
-  const Imported& place = *reinterpret_cast<const Imported*>(op.key);
-  if (place.mapped == nullptr) return StartByMessages(target, op, place, ticket);
-  std::byte* const remote = place.mapped + (op.remote - place.address);
-  if (op.kind == WireOpKind::kPut) std::memcpy(remote, op.local, op.bytes);
-  if (op.kind == WireOpKind::kGet) std::memcpy(op.local, remote, op.bytes);
-}
-
-void UcxWire::StartFlush(Endpoint* endpoint, WireTicket* ticket) {
-  if (endpoint->puts_started == endpoint->puts_flushed) return;
-  const uint64_t id = next_id_++;
-  endpoint->awaited[id] = {ticket, nullptr, 0, endpoint->puts_started};
-  Begin(ticket, 0);
-  Send(endpoint, kFlush,
-       {.connection = endpoint->connection, .id = id, .count = endpoint->puts_started}, nullptr, 0,
-       ticket);
-}
-
-void UcxWire::StartByMessages(Endpoint* endpoint, const WireOp& op, const Imported& place,
-                              WireTicket* ticket) {
-  for (uint64_t offset = 0; offset < op.bytes; offset += kMessageBytesMax) {
-    const uint64_t bytes = std::min<uint64_t>(kMessageBytesMax, op.bytes - offset);
-    Header header{.connection = endpoint->connection,
-                  .mapping = place.mapping,
-                  .address = op.remote + offset};
-    if (op.kind == WireOpKind::kPut) {
-      ++endpoint->puts_started;
-      Send(endpoint, kPut, header, op.local + offset, bytes, ticket);
+  PutMessage put;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const WirePiece& piece = pieces[i];
+    if (ImportedOf(piece).mapped != nullptr) {
+      if (i + 1 < pieces.size()) StreamAhead(pieces[i + 1].local);
+      CopyMapped(op, piece);
+    } else if (op == TransferOp::kPut) {
+      AddToPut(target, piece, &put, ticket);
     } else {
-      header.id = next_id_++;
-      header.count = bytes;
-      endpoint->awaited[header.id] = {ticket, op.local + offset, bytes, 0};
-      Begin(ticket, bytes);
-      Send(endpoint, kGet, header, nullptr, 0, ticket);
+      StartGet(target, piece, ticket);
     }
   }
+  StreamFence();
+  FinishPut(target, &put, ticket);
+}
+
+// Pieces share messages: on tcp a message costs a system call on each side and more.
+void UcxWire::AddToPut(Endpoint* endpoint, const WirePiece& piece, PutMessage* put,
+                       WireTicket* ticket) {
+  for (uint64_t offset = 0; offset < piece.bytes;) {
+    const uint64_t bytes = std::min<uint64_t>(kMessageBytesMax - put->bytes, piece.bytes - offset);
+    put->Add({ImportedOf(piece).mapping, piece.remote + offset, bytes}, piece.local + offset);
+    offset += bytes;
+    if (put->full()) FinishPut(endpoint, put, ticket);
+  }
+}
+
+void UcxWire::FinishPut(Endpoint* endpoint, PutMessage* put, WireTicket* ticket) {
+  if (put->bytes == 0) return;
+  put->header.base.connection = endpoint->connection;
+  ++endpoint->puts_started;
+  SendPut(endpoint, *put, ticket);
+  *put = {};
+}
+
+void UcxWire::StartGet(Endpoint* endpoint, const WirePiece& piece, WireTicket* ticket) {
+  for (uint64_t offset = 0; offset < piece.bytes; offset += kMessageBytesMax) {
+    const uint64_t bytes = std::min<uint64_t>(kMessageBytesMax, piece.bytes - offset);
+    const Header header{.connection = endpoint->connection,
+                        .id = next_id_++,
+                        .mapping = ImportedOf(piece).mapping,
+                        .address = piece.remote + offset,
+                        .count = bytes};
+    endpoint->awaited[header.id] = {ticket, piece.local + offset, bytes, 0};
+    Begin(ticket, bytes);
+    Send(endpoint, kGet, header, nullptr, 0, ticket);
+  }
+}
+
+void UcxWire::Flush(uint64_t endpoint, WireTicket* ticket) {
+  Endpoint* const target = endpoints_.at(endpoint).get();
+  if (target->puts_started == target->puts_flushed) return;
+  const uint64_t id = next_id_++;
+  target->awaited[id] = {ticket, nullptr, 0, target->puts_started};
+  Begin(ticket, 0);
+  Send(target, kFlush, {.connection = target->connection, .id = id, .count = target->puts_started},
+       nullptr, 0, ticket);
 }
 
 void UcxWire::OnAnswer(const Header& header, const std::byte* data, size_t bytes) {

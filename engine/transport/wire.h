@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/transport/description.h"
+#include "engine/transport/transport.h"
 
 namespace skein::engine {
 
@@ -26,12 +28,8 @@ struct WireMapping {
   std::string key;  // for the peers' Import
 };
 
-enum class WireOpKind { kPut, kGet, kFlush };
-
-// A flush ends when all puts started before it at this endpoint are visible to the target; it uses
-// no other field.
-struct WireOp {
-  WireOpKind kind = WireOpKind::kFlush;
+// A run of bytes on both sides.
+struct WirePiece {
   std::byte* local = nullptr;
   uint64_t remote = 0;
   uint64_t bytes = 0;
@@ -50,7 +48,12 @@ class Wire {
   virtual absl::StatusOr<uint64_t> Import(uint64_t endpoint, const DescribedRegion& region) = 0;
 
   // Done on return, or counted in the ticket until Progress finishes it. Errors go to the ticket.
-  virtual void Start(uint64_t endpoint, const WireOp& op, WireTicket* ticket) = 0;
+  // Pieces given together may travel together, which is what makes many small ones fast.
+  virtual void Start(uint64_t endpoint, TransferOp op, std::span<const WirePiece> pieces,
+                     WireTicket* ticket) = 0;
+
+  // As Start; ends when all puts started before it at this endpoint are visible to the target.
+  virtual void Flush(uint64_t endpoint, WireTicket* ticket) = 0;
 
   // True if anything moved.
   virtual bool Progress() = 0;
