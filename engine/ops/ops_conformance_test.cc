@@ -239,7 +239,7 @@ TEST_P(MatMulConformance, OddSizes) {
     for (const MatMulCase c :
          {MatMulCase{1, 1, 1}, MatMulCase{2, 5, 8}, MatMulCase{7, 3, 33}, MatMulCase{64, 1, 16},
           MatMulCase{65, 129, 31}, MatMulCase{80, 257, 64}, MatMulCase{33, 300, 96},
-          MatMulCase{3, 9, 0}, MatMulCase{90, 9, 0}}) {
+          MatMulCase{3, 9, 0}, MatMulCase{90, 9, 0}, MatMulCase{1, 7, 8200}}) {
       Check(c, dtype, dtype, DType::kF32, true);
     }
   }
@@ -272,6 +272,14 @@ TEST_P(MatMulConformance, FewRowsAreBatchInvariant) {
 TEST_P(MatMulConformance, FewRowsAreThreadInvariant) {
   const std::unique_ptr<Ops> two_threads = std::move(MakeCpuOps({2, GetParam().isa})).value();
   CheckInvariance(515, 131, {1, 5, kFewRowsMax}, two_threads.get());
+}
+
+// A lone row goes another way when it is long.
+TEST_P(MatMulConformance, LongRowsAreBatchInvariant) {
+  for (const int64_t k : {4097, 8193}) {
+    SCOPED_TRACE(k);
+    CheckInvariance(6, k, {1, 2}, ops_.get());
+  }
 }
 
 // A column slice of a wider weight is what a tensor-parallel rank sees.

@@ -16,8 +16,6 @@ struct Widened {
   using W = Weight;
   using Register = Simd::V;
   static constexpr int kStep = Simd::kLanes;
-  // Whether a lone row is best read as one stream; widening 16 bits gains more from sharing x.
-  static constexpr bool kOneStream = sizeof(Weight) == sizeof(float);
   template <typename T>
   static SKEIN_INLINE Register Load(const T* p) {
     return Simd::Load(p);
@@ -38,7 +36,6 @@ struct Paired {
   using W = BF16;
   using Register = typename S::Pairs;
   static constexpr int kStep = 2 * S::kLanes;
-  static constexpr bool kOneStream = true;
   static SKEIN_INLINE Register Load(const BF16* p) { return S::LoadPairs(p); }
   static SKEIN_INLINE Register LoadFirst(const BF16* p, int n) { return S::LoadFirstPairs(p, n); }
   static SKEIN_INLINE typename S::V Sum(typename S::V sum, Register x, Register w) {

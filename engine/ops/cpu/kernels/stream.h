@@ -1,10 +1,10 @@
 // StreamProduct over the Simd of the including file (include one simd_*.h before).
 //
-// One row of x, w in f32 or bf16 pairs: w is read from first to last as one stream, prefetched a
-// page ahead into L2, which reaches the speed of a plain read (interleaving rows of w does not).
-// More rows: a tile is kStreamRows rows of x times kColumns rows of w, summed in registers along k;
-// all tiles of the same rows of w follow each other, so w comes from memory once and x from cache.
-// While a tile reads its rows of w it prefetches the next ones.
+// A lone row of x that stays in L1: w is read from first to last as one stream, prefetched a page
+// ahead into L2, which reaches the speed of a plain read (interleaving rows of w does not).
+// Other rows: a tile is kStreamRows rows of x times kColumns rows of w, summed in registers along
+// k; all tiles of the same rows of w follow each other, so w comes from memory once and x from
+// cache. While a tile reads its rows of w it prefetches the next ones.
 //
 // Every element of out is one sum of registers along k, then one reduction of its lanes, in an
 // order that depends on k and the column only: a row's result is the same bits in any batch.
@@ -19,7 +19,13 @@ namespace skein::engine {
 namespace {
 
 constexpr int kColumns = 4;
-constexpr int64_t kPrefetchBytes = 4096;
+// How far ahead a lone row is prefetched, and how much by one prefetch: asking for every second
+// line leaves the other to the CPU's own prefetcher. Asking for all of them fills its queue of
+// misses, and weights that do not begin on a line (few files' do) are then read a tenth slower.
+constexpr int64_t kPrefetchAhead = 4096;
+constexpr int64_t kPrefetchEvery = 128;
+// A row of x this long is pushed out of L1 by the stream of w beside it.
+constexpr int64_t kLongRowBytes = 16 << 10;
 
 template <typename T>
 SKEIN_INLINE void StoreSums(T* out, const float (&sums)[kColumns], int n) {
@@ -68,12 +74,15 @@ SKEIN_INLINE void StreamTile(const typename Dot::X* x, int64_t x_stride, const t
 template <typename Dot>
 SKEIN_INLINE Simd::V StreamOne(const typename Dot::X* x, const typename Dot::W* w, int64_t k) {
   constexpr int kSteps = 4;
+  constexpr int64_t kStepBytes = Dot::kStep * sizeof(typename Dot::W);
   Simd::V sum = Simd::Zero();
   int64_t i = 0;
   for (; i + kSteps * Dot::kStep <= k; i += kSteps * Dot::kStep) {
     for (int s = 0; s < kSteps; ++s) {
       const int64_t at = i + s * Dot::kStep;
-      __builtin_prefetch(reinterpret_cast<const char*>(w + at) + kPrefetchBytes, 0, 2);
+      if (s * kStepBytes % kPrefetchEvery == 0) {
+        __builtin_prefetch(reinterpret_cast<const char*>(w + at) + kPrefetchAhead, 0, 2);
+      }
       sum = Dot::Sum(sum, Dot::Load(x + at), Dot::Load(w + at));
     }
   }
@@ -161,8 +170,10 @@ SKEIN_INLINE void StreamColumns(const StreamProduct& p, int64_t column) {
 
 template <typename Dot>
 SKEIN_INLINE void StreamWith(const StreamProduct& p, int64_t begin, int64_t end) {
-  if constexpr (Dot::kOneStream) {
-    if (p.rows == 1) return StreamOneRow<Dot>(p, begin, end);
+  // Where a step takes less of w, the latency of the one sum, not memory, would set the pace.
+  if constexpr (Dot::kStep * sizeof(typename Dot::W) >= 32) {
+    const bool long_row = p.w.cols * static_cast<int64_t>(sizeof(typename Dot::X)) >= kLongRowBytes;
+    if (p.rows == 1 && !long_row) return StreamOneRow<Dot>(p, begin, end);
   }
   int64_t column = begin;
   for (; column + kColumns <= end; column += kColumns) StreamColumns<Dot, kColumns>(p, column);
