@@ -18,25 +18,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kSweepBytes = size_t{1} << 30;  // 32 times this machine's last cache
-constexpr int kSweeps = 6;
 constexpr int kGemmPasses = 4;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-struct Unmap {
-  void operator()(uint8_t* data) const { munmap(data, kSweepBytes); }
-};
-
-std::unique_ptr<uint8_t, Unmap> SweepMemory() {
-  void* data =
-      mmap(nullptr, kSweepBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) std::abort();
-  madvise(data, kSweepBytes, MADV_HUGEPAGE);
-  std::memset(data, 1, kSweepBytes);
-  return std::unique_ptr<uint8_t, Unmap>(static_cast<uint8_t*>(data));
 }
 
 // Xor of all 64-byte words, eight streams of them in registers.
@@ -100,22 +85,28 @@ class Product {
 
 }  // namespace
 
-double SweepBytesPerSecond(int threads) {
-  const auto memory = SweepMemory();
-  const size_t share = kSweepBytes / static_cast<size_t>(threads) / 512 * 512;
-  double best = 0.0;
-  for (int sweep = 0; sweep < kSweeps; ++sweep) {
-    const Clock::time_point start = Clock::now();
-    std::vector<std::thread> others;
-    for (int t = 1; t < threads; ++t) {
-      others.emplace_back(ReadAll, memory.get() + static_cast<size_t>(t) * share, share);
-    }
-    ReadAll(memory.get(), share);
-    for (std::thread& other : others) other.join();
-    const double bytes = static_cast<double>(share) * threads;
-    best = std::max(best, bytes / SecondsSince(start));
+void Sweep::Unmap::operator()(uint8_t* data) const { munmap(data, kSweepBytesMax); }
+
+Sweep::Sweep() {
+  void* data =
+      mmap(nullptr, kSweepBytesMax, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) std::abort();
+  madvise(data, kSweepBytesMax, MADV_HUGEPAGE);
+  std::memset(data, 1, kSweepBytesMax);
+  memory_.reset(static_cast<uint8_t*>(data));
+}
+
+void Sweep::Read(size_t bytes, int threads) {
+  if (next_ + bytes > kSweepBytesMax) next_ = 0;
+  const size_t share = bytes / static_cast<size_t>(threads) / 512 * 512;
+  const uint8_t* begin = memory_.get() + next_;
+  std::vector<std::thread> others;
+  for (int t = 1; t < threads; ++t) {
+    others.emplace_back(ReadAll, begin + static_cast<size_t>(t) * share, share);
   }
-  return best;
+  ReadAll(begin, share);
+  for (std::thread& other : others) other.join();
+  next_ += bytes / 512 * 512;
 }
 
 double GemmSeconds(const std::vector<GemmShape>& shapes, int64_t rows, int threads) {

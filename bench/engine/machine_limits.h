@@ -1,14 +1,31 @@
 // What the machine can do, measured: the limits beside which the engine's figures stand.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace skein::bench {
 
-// Bytes a second of a read-only sweep over memory that no cache holds, each of `threads` reading
-// its own part. Best of a few sweeps.
-double SweepBytesPerSecond(int threads);
+// A read-only sweep over memory that no cache holds, in huge pages where the kernel gives them.
+class Sweep {
+ public:
+  Sweep();
+
+  // Reads the next `bytes`, at most kSweepBytesMax, on `threads`, each its own part; goes round and
+  // round the memory.
+  void Read(size_t bytes, int threads);
+
+ private:
+  struct Unmap {
+    void operator()(uint8_t* data) const;
+  };
+  std::unique_ptr<uint8_t, Unmap> memory_;
+  size_t next_ = 0;
+};
+
+inline constexpr size_t kSweepBytesMax = size_t{1} << 30;  // 32 times the last cache of a machine
 
 // One product of a layer: [rows, depth] · [columns, depth]ᵀ.
 struct GemmShape {

@@ -1,17 +1,21 @@
 // One measurement of a checkpoint on this machine, as one line of JSON. bench/engine/run calls this
 // and makes the table.
 //
-//   model_bench --measure=sweep|gemm|engine --model_dir=DIR --threads=N
+//   model_bench --measure=gemm|prefill|decode|breakdown --model_dir=DIR --threads=N
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
+#include <map>
+#include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "bench/engine/bench_timer.h"
 #include "bench/engine/machine_limits.h"
+#include "bench/engine/timed_ops.h"
 #include "engine/base/check.h"
 #include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/model_config.h"
@@ -20,20 +24,23 @@
 #include "engine/model/model_engine.h"
 #include "engine/ops/cpu/cpu_ops.h"
 
-ABSL_FLAG(std::string, measure, "engine", "sweep, gemm or engine");
+ABSL_FLAG(std::string, measure, "decode", "gemm, prefill, decode or breakdown");
 ABSL_FLAG(std::string, model_dir, "", "the checkpoint");
 ABSL_FLAG(int, threads, 1, "threads of the measurement");
 ABSL_FLAG(int, prompt_tokens, 512, "tokens of the prefill");
 ABSL_FLAG(int, decode_tokens, 48, "tokens decoded, after a prompt of 16");
-ABSL_FLAG(int, repeats, 3, "prefills and decodes; the best counts");
+ABSL_FLAG(int, repeats, 3, "prefills, the best counts; or times that decode_tokens are decoded");
+ABSL_FLAG(int, round_tokens, 4, "tokens decoded between two sweeps of as many bytes");
+ABSL_FLAG(bool, cpu_clock, false, "one thread's CPU time instead of wall time: a loaded machine");
 
 namespace skein::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+constexpr int kPromptTokens = 16;  // before a decode
 
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+Clock TheClock() {
+  const bool cpu = absl::GetFlag(FLAGS_cpu_clock) && absl::GetFlag(FLAGS_threads) == 1;
+  return cpu ? Clock::kThreadCpu : Clock::kWall;
 }
 
 engine::ModelConfig LoadConfig(const std::string& dir) {
@@ -42,10 +49,6 @@ engine::ModelConfig LoadConfig(const std::string& dir) {
   const auto config = engine::ParseModelConfig(*text);
   SKEIN_CHECK_MSG(config.ok(), config.status().ToString().c_str());
   return *config;
-}
-
-void MeasureSweep() {
-  std::printf("{\"sweep_bytes_per_s\": %.6g}\n", SweepBytesPerSecond(absl::GetFlag(FLAGS_threads)));
 }
 
 // The products of one layer with all rows; the rate of the whole prefill if it were only these.
@@ -97,9 +100,9 @@ class Runner {
     step.block_table = blocks_;
     step.sample = true;
     step.sampling = &greedy_;
-    const Clock::time_point start = Clock::now();
+    const double begin = SecondsNow(TheClock());
     const absl::Status status = engine_.Step({&step, 1}, nullptr, &results_);
-    const double seconds = SecondsSince(start);
+    const double seconds = SecondsNow(TheClock()) - begin;
     SKEIN_CHECK_MSG(status.ok(), status.ToString().c_str());
     *next = results_[0].sampled.token;
     return seconds;
@@ -118,45 +121,117 @@ std::vector<int32_t> Prompt(int count, int vocab) {
   return tokens;
 }
 
-void MeasureEngine() {
-  const std::string dir = absl::GetFlag(FLAGS_model_dir);
-  const int prompt_tokens = absl::GetFlag(FLAGS_prompt_tokens);
-  const int decode_tokens = absl::GetFlag(FLAGS_decode_tokens);
+std::unique_ptr<engine::Engine> LoadEngine(int tokens_max, std::vector<OpCall>* calls) {
   auto ops =
       engine::MakeCpuOps({.threads = absl::GetFlag(FLAGS_threads), .isa = engine::CpuIsa::kAuto});
   SKEIN_CHECK_MSG(ops.ok(), ops.status().ToString().c_str());
+  if (calls != nullptr) ops = MakeTimedOps(*std::move(ops), TheClock(), calls);
   engine::ModelEngineOptions options;
-  options.num_blocks = (std::max(prompt_tokens, decode_tokens + 16) + 31) / 16;
-  options.max_batch_tokens = prompt_tokens;
-  const auto made = engine::MakeModelEngine(dir, *std::move(ops), engine::MakeCpuDevice(), options);
+  options.num_blocks = (tokens_max + 31) / 16;
+  options.max_batch_tokens = tokens_max;
+  auto made = engine::MakeModelEngine(absl::GetFlag(FLAGS_model_dir), *std::move(ops),
+                                      engine::MakeCpuDevice(), options);
   SKEIN_CHECK_MSG(made.ok(), made.status().ToString().c_str());
-  engine::Engine& model = **made;
-  Runner runner(model);
-  const int vocab = model.Spec().vocab_size;
+  return *std::move(made);
+}
 
+void MeasurePrefill() {
+  const int tokens = absl::GetFlag(FLAGS_prompt_tokens);
+  const auto model = LoadEngine(tokens, nullptr);
+  Runner runner(*model);
+  const std::vector<int32_t> prompt = Prompt(tokens, model->Spec().vocab_size);
   int32_t next = 0;
-  double prefill_seconds = 1e9, decode_seconds = 1e9;
-  std::vector<int32_t> drawn;
-  for (int repeat = 0; repeat <= absl::GetFlag(FLAGS_repeats); ++repeat) {  // the first warms up
-    prefill_seconds =
-        std::min(prefill_seconds, runner.Step(Prompt(prompt_tokens, vocab), 0, &next));
-    runner.Step(Prompt(16, vocab), 0, &next);
-    drawn = {next};
-    double seconds = 0.0;
-    for (int i = 0; i < decode_tokens; ++i) {
-      seconds += runner.Step({next}, 16 + i, &next);
-      drawn.push_back(next);
-    }
-    decode_seconds = std::min(decode_seconds, seconds);
+  runner.Step(prompt, 0, &next);  // warms up
+  double best = 1e9;
+  for (int repeat = 0; repeat < absl::GetFlag(FLAGS_repeats); ++repeat) {
+    best = std::min(best, runner.Step(prompt, 0, &next));
   }
-  const bool tied = LoadConfig(dir).tied_embeddings;
+  std::printf("{\"prefill_tokens_per_s\": %.6g}\n", tokens / best);
+}
+
+// Decodes from a prompt again and again, calling after_step(seconds) after each step.
+template <typename AfterStep>
+std::vector<int32_t> Decode(Runner* runner, int vocab, const AfterStep& after_step) {
+  std::vector<int32_t> drawn;
+  for (int repeat = 0; repeat < absl::GetFlag(FLAGS_repeats); ++repeat) {
+    int32_t next = 0;
+    runner->Step(Prompt(kPromptTokens, vocab), 0, &next);
+    drawn = {next};
+    for (int i = 0; i < absl::GetFlag(FLAGS_decode_tokens); ++i) {
+      const double seconds = runner->Step({next}, kPromptTokens + i, &next);
+      drawn.push_back(next);
+      after_step(seconds);
+    }
+  }
+  return drawn;
+}
+
+// Rounds of a few steps, each followed by a sweep of as many bytes as they read: what decode
+// reaches of the memory's speed is the median over rounds, so a noisy neighbour hits both alike.
+void MeasureDecode() {
+  const std::string dir = absl::GetFlag(FLAGS_model_dir);
+  const int threads = absl::GetFlag(FLAGS_threads),
+            round_tokens = absl::GetFlag(FLAGS_round_tokens);
+  const auto model = LoadEngine(absl::GetFlag(FLAGS_decode_tokens) + kPromptTokens, nullptr);
+  const int64_t token_bytes = BytesReadPerToken(dir, LoadConfig(dir).tied_embeddings);
+  Runner runner(*model);
+  Sweep sweep;
+  std::vector<double> step_seconds, sweep_seconds, ratios;  // of a token's bytes
+  int tokens = 0;
+  double round_seconds = 0.0;
+  const auto drawn = Decode(&runner, model->Spec().vocab_size, [&](double seconds) {
+    round_seconds += seconds;
+    if (++tokens % round_tokens != 0) return;
+    const double begin = SecondsNow(TheClock());
+    for (int i = 0; i < round_tokens; ++i) sweep.Read(static_cast<size_t>(token_bytes), threads);
+    sweep_seconds.push_back((SecondsNow(TheClock()) - begin) / round_tokens);
+    step_seconds.push_back(round_seconds / round_tokens);
+    ratios.push_back(sweep_seconds.back() / step_seconds.back());
+    round_seconds = 0.0;
+  });
   std::printf(
-      "{\"parameters\": %lld, \"prefill_tokens_per_s\": %.6g, \"decode_tokens_per_s\": %.6g, "
+      "{\"decode_tokens_per_s\": %.6g, \"sweep_bytes_per_s\": %.6g, \"decode_of_sweep\": %.4g, "
       "\"bytes_per_token\": %lld, \"drawn\": [",
-      static_cast<long long>(model.Spec().num_parameters), prompt_tokens / prefill_seconds,
-      decode_tokens / decode_seconds, static_cast<long long>(BytesReadPerToken(dir, tied)));
+      1.0 / Median(step_seconds), static_cast<double>(token_bytes) / Median(sweep_seconds),
+      Median(ratios), static_cast<long long>(token_bytes));
   for (size_t i = 0; i < drawn.size(); ++i) std::printf(i == 0 ? "%d" : ", %d", drawn[i]);
   std::printf("]}\n");
+}
+
+// Where a decode step's time goes: each call's median over all steps, summed by name.
+void MeasureBreakdown() {
+  const int tokens = absl::GetFlag(FLAGS_decode_tokens);
+  std::vector<OpCall> calls;
+  const auto model = LoadEngine(tokens + kPromptTokens, &calls);
+  Runner runner(*model);
+  int32_t next = 0;
+  runner.Step(Prompt(kPromptTokens, model->Spec().vocab_size), 0, &next);
+  std::vector<double> outside;                    // of each step, what no call took
+  std::vector<std::vector<double>> call_seconds;  // of each call of a step, over all steps
+  for (int i = 0; i < tokens; ++i) {
+    calls.clear();
+    outside.push_back(runner.Step({next}, kPromptTokens + i, &next));
+    call_seconds.resize(calls.size());
+    for (size_t c = 0; c < calls.size(); ++c) {
+      call_seconds[c].push_back(calls[c].seconds);
+      outside.back() -= calls[c].seconds;
+    }
+  }
+  std::map<std::string, OpCall> by_name;
+  for (size_t c = 0; c < calls.size(); ++c) {
+    OpCall& sum = by_name[calls[c].name];
+    sum.bytes += calls[c].bytes;
+    sum.seconds += Median(call_seconds[c]);
+  }
+  by_name["outside ops"].seconds = Median(outside);
+  double step = 0.0;
+  for (const auto& [name, sum] : by_name) step += sum.seconds;
+  for (const auto& [name, sum] : by_name) {
+    std::printf("%-20s %8.1f us %5.1f %%", name.c_str(), 1e6 * sum.seconds,
+                100.0 * sum.seconds / step);
+    std::printf(sum.bytes > 0 ? "  %6.2f GB/s\n" : "\n", 1e-9 * sum.bytes / sum.seconds);
+  }
+  std::printf("%-20s %8.1f us\n", "step", 1e6 * step);
 }
 
 }  // namespace
@@ -165,14 +240,17 @@ void MeasureEngine() {
 int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
   const std::string measure = absl::GetFlag(FLAGS_measure);
-  if (measure == "sweep") {
-    skein::bench::MeasureSweep();
-  } else if (measure == "gemm") {
+  if (measure == "gemm") {
     skein::bench::MeasureGemm();
-  } else if (measure == "engine") {
-    skein::bench::MeasureEngine();
+  } else if (measure == "prefill") {
+    skein::bench::MeasurePrefill();
+  } else if (measure == "decode") {
+    skein::bench::MeasureDecode();
+  } else if (measure == "breakdown") {
+    skein::bench::MeasureBreakdown();
   } else {
-    std::fprintf(stderr, "--measure=%s: must be sweep, gemm or engine\n", measure.c_str());
+    std::fprintf(stderr, "--measure=%s: must be gemm, prefill, decode or breakdown\n",
+                 measure.c_str());
     return 2;
   }
   return 0;

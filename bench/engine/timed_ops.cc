@@ -1,0 +1,75 @@
+#include "bench/engine/timed_ops.h"
+
+#include <utility>
+
+namespace skein::bench {
+namespace {
+
+using engine::ConstMatrix;
+using engine::ConstVector;
+using engine::KvLayerView;
+using engine::Matrix;
+using engine::RopeTable;
+using engine::SequenceSpan;
+
+std::string NameOfProduct(const ConstMatrix& w) {
+  return "MatMul " + std::to_string(w.rows) + "x" + std::to_string(w.cols);
+}
+
+class TimedOps final : public engine::Ops {
+ public:
+  TimedOps(std::unique_ptr<engine::Ops> ops, Clock clock, std::vector<OpCall>* calls)
+      : ops_(std::move(ops)), clock_(clock), calls_(calls) {}
+
+  void Embed(std::span<const int32_t> ids, ConstMatrix table, Matrix out) override {
+    Time("Embed", 0, [&] { ops_->Embed(ids, table, out); });
+  }
+  void RmsNorm(ConstMatrix x, ConstVector weight, float eps, Matrix out) override {
+    Time("RmsNorm", 0, [&] { ops_->RmsNorm(x, weight, eps, out); });
+  }
+  void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override {
+    const auto bytes = static_cast<double>(w.rows * w.cols) * static_cast<double>(BytesOf(w.dtype));
+    Time(NameOfProduct(w), bytes, [&] { ops_->MatMul(x, w, bias, out); });
+  }
+  void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) override {
+    Time("Rope", 0, [&] { ops_->Rope(x, positions, table); });
+  }
+  void StoreKv(ConstMatrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
+               const KvLayerView& kv) override {
+    Time("StoreKv", 0, [&] { ops_->StoreKv(k, v, sequences, kv); });
+  }
+  void PagedAttention(ConstMatrix q, std::span<const SequenceSpan> sequences, const KvLayerView& kv,
+                      float scale, Matrix out, Matrix lse) override {
+    Time("PagedAttention", 0, [&] { ops_->PagedAttention(q, sequences, kv, scale, out, lse); });
+  }
+  void MergeAttention(Matrix out_a, Matrix lse_a, ConstMatrix out_b, ConstMatrix lse_b) override {
+    Time("MergeAttention", 0, [&] { ops_->MergeAttention(out_a, lse_a, out_b, lse_b); });
+  }
+  void SwiGlu(ConstMatrix gate, ConstMatrix up, Matrix out) override {
+    Time("SwiGlu", 0, [&] { ops_->SwiGlu(gate, up, out); });
+  }
+  void Add(Matrix x, ConstMatrix y) override {
+    Time("Add", 0, [&] { ops_->Add(x, y); });
+  }
+
+ private:
+  template <typename Call>
+  void Time(std::string name, double bytes, const Call& call) {
+    const double begin = SecondsNow(clock_);
+    call();
+    calls_->push_back({std::move(name), bytes, SecondsNow(clock_) - begin});
+  }
+
+  std::unique_ptr<engine::Ops> ops_;
+  Clock clock_;
+  std::vector<OpCall>* calls_;
+};
+
+}  // namespace
+
+std::unique_ptr<engine::Ops> MakeTimedOps(std::unique_ptr<engine::Ops> ops, Clock clock,
+                                          std::vector<OpCall>* calls) {
+  return std::make_unique<TimedOps>(std::move(ops), clock, calls);
+}
+
+}  // namespace skein::bench
