@@ -1,12 +1,16 @@
 #include "scheduler/plan/cdsp_planner.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/check.h"
+#include "scheduler/plan/chunk_ladder.h"
+#include "scheduler/plan/chunk_path.h"
 #include "scheduler/plan/chunk_search.h"
 #include "scheduler/plan/node_groups.h"
 
@@ -47,7 +51,7 @@ absl::Status CheckPlanInput(const LatencyModel& model, const Cluster& cluster,
 class CdspPlanner::Impl {
  public:
   Impl(const LatencyModel& model, const Cluster& cluster)
-      : model_(model), cluster_(cluster), groups_(cluster), search_(model) {
+      : model_(model), cluster_(cluster), groups_(cluster), search_(model), ladder_(model) {
     const auto& sizes = model.sp_sizes();
     const auto fits = [&](int sp) { return sp <= cluster_.instances; };
     sizes_ = static_cast<int>(std::count_if(sizes.begin(), sizes.end(), fits));
@@ -60,11 +64,19 @@ class CdspPlanner::Impl {
   const Cluster& cluster() const { return cluster_; }
 
  private:
-  void Grow(int index, Group* group) {
-    groups_.Extend(model_.sp_sizes()[static_cast<size_t>(index)], group);
-  }
+  using Times = std::array<double, kMaxSpSizes>;
+
+  struct Ending {
+    double ttft_s = 0;
+    int row = 0;
+  };
+
+  int Size(int index) const { return model_.sp_sizes()[static_cast<size_t>(index)]; }
   ChunkPath SingleChunk(int64_t prompt_tokens, double improvement_rate);
-  void Explore(int64_t prompt_tokens, const PlanOptions& options, ChunkPath* best);
+  void Explore(int largest, ChunkPath* best);
+  void ExploreWide(int64_t prompt_tokens, const PlanOptions& options, int largest, ChunkPath* best);
+  int StartNodes();
+  void FillTimes(int first, int largest, Times* times);
   void Write(const ChunkPath& path, PrefillPlan* plan);
 
   const LatencyModel& model_;
@@ -72,8 +84,11 @@ class CdspPlanner::Impl {
   int sizes_ = 0;  // how many of the model's SP sizes the cluster holds
   NodeGroups groups_;
   ChunkSearch search_;
-  Group group_;
-  Group single_;
+  ChunkLadder ladder_;
+  Group single_;  // of algorithm 2
+  Group group_;   // scratch
+  std::array<Times, kMaxSpSizes> times_;
+  std::array<int, kMaxSpSizes> start_nodes_;
 };
 
 void CdspPlanner::Impl::Plan(absl::Span<const double> queue_s, int64_t prompt_tokens,
@@ -81,23 +96,26 @@ void CdspPlanner::Impl::Plan(absl::Span<const double> queue_s, int64_t prompt_to
   const absl::Status input = CheckPlanInput(model_, cluster_, queue_s, prompt_tokens, options);
   SKEIN_INVARIANT_MSG(input.ok(), std::string(input.message()).c_str());
   groups_.Reset(queue_s);
-  groups_.SetPoolToCluster();
   ChunkPath path = SingleChunk(prompt_tokens, options.improvement_rate);
-  if (chunks) Explore(prompt_tokens, options, &path);
+  if (chunks) {
+    const int largest = path.chunk[0].size_index;
+    search_.Start(prompt_tokens, options, kMaxExplored);
+    Explore(largest, &path);
+    if (options.scope == PlanScope::kWide) ExploreWide(prompt_tokens, options, largest, &path);
+  }
   Write(path, plan);
 }
 
 // Algorithm 2 for a new request: groups of every size, each from an empty one.
 ChunkPath CdspPlanner::Impl::SingleChunk(int64_t prompt_tokens, double improvement_rate) {
+  groups_.UseCluster();
   ChunkPath best;
   best.chunks = 1;
   best.ttft_s = std::numeric_limits<double>::infinity();
   for (int index = 0; index < sizes_; ++index) {
-    if (index > 0 && !HoldsEnough(model_.sp_sizes()[static_cast<size_t>(index)], prompt_tokens)) {
-      break;
-    }
+    if (index > 0 && !HoldsEnough(Size(index), prompt_tokens)) break;
     group_.Clear();
-    Grow(index, &group_);
+    groups_.Extend(Size(index), &group_);
     const double ttft_s = group_.ready_s + model_.SecondsAt(index, 0, prompt_tokens);
     if (index > 0 && !(ttft_s < best.ttft_s * (1 - improvement_rate))) continue;
     best.ttft_s = ttft_s;
@@ -108,39 +126,91 @@ ChunkPath CdspPlanner::Impl::SingleChunk(int64_t prompt_tokens, double improveme
 }
 
 // Algorithm 1 within the instances of the single chunk, which bound the SP size.
-void CdspPlanner::Impl::Explore(int64_t prompt_tokens, const PlanOptions& options,
-                                ChunkPath* best) {
-  const int largest = best->chunk[0].size_index;
-  if (largest == 0) return;
-  groups_.SetPool(single_);
-  search_.Start(prompt_tokens, options, kMaxExplored, best);
-  double ready_s[ChunkSearch::kMaxSizes];
+void CdspPlanner::Impl::Explore(int largest, ChunkPath* best) {
+  groups_.UsePool(single_);
   for (int first = 0; first < largest; ++first) {
     group_.Clear();
-    for (int index = first; index <= largest; ++index) {
-      Grow(index, &group_);
-      ready_s[index] = group_.ready_s;
-    }
-    search_.From(first, largest, ready_s);
+    FillTimes(first, largest, &times_[0]);
+    search_.From(first, largest, times_[0].data(), best);
   }
 }
 
+// From every node that is the best one for some SP size, over the whole cluster, and on ever more
+// instances than the single chunk's for as long as that passes the improvement rate.
+void CdspPlanner::Impl::ExploreWide(int64_t prompt_tokens, const PlanOptions& options, int largest,
+                                    ChunkPath* best) {
+  const int nodes = StartNodes();
+  std::array<Ending, kMaxSpSizes> endings;  // by the size index of the last chunk
+  for (int row = 0; row < nodes; ++row) {
+    groups_.Start(start_nodes_[static_cast<size_t>(row)], Size(0), &group_);
+    Times& times = times_[static_cast<size_t>(row)];
+    FillTimes(0, sizes_ - 1, &times);
+    ladder_.Climb(times.data(), sizes_, prompt_tokens, options.min_chunk_tokens);
+    for (int index = 0; index < sizes_; ++index) {
+      Ending& ending = endings[static_cast<size_t>(index)];
+      if (row == 0 || ladder_.TtftAt(index) < ending.ttft_s) ending = {ladder_.TtftAt(index), row};
+    }
+  }
+  double best_s = best->ttft_s;
+  int chosen = -1;
+  for (int index = 0; nodes > 0 && index < sizes_; ++index) {
+    const double ttft_s = endings[static_cast<size_t>(index)].ttft_s;
+    if (!(ttft_s < best_s * (index > largest ? 1 - options.improvement_rate : 1))) continue;
+    best_s = ttft_s;
+    chosen = index;
+  }
+  if (chosen < 0) return;
+  const auto row = static_cast<size_t>(endings[static_cast<size_t>(chosen)].row);
+  ladder_.Climb(times_[row].data(), sizes_, prompt_tokens, options.min_chunk_tokens);
+  ladder_.WritePath(chosen, best);
+  best->start_node = start_nodes_[row];
+}
+
+// How many different ones there are.
+int CdspPlanner::Impl::StartNodes() {
+  groups_.UseCluster();
+  int nodes = 0;
+  for (int index = 0; index < sizes_; ++index) {
+    const int node = groups_.BestNode(Size(index));
+    if (node < 0) break;  // no node has as many
+    const auto end = start_nodes_.begin() + nodes;
+    if (std::find(start_nodes_.begin(), end, node) != end) continue;
+    *end = node;
+    ++nodes;
+  }
+  return nodes;
+}
+
+// When the groups that grow from group_ are free, by size index.
+void CdspPlanner::Impl::FillTimes(int first, int largest, Times* times) {
+  for (int index = first; index <= largest; ++index) {
+    groups_.Extend(Size(index), &group_);
+    (*times)[static_cast<size_t>(index)] = group_.ready_s;
+  }
+}
+
+// Grows the groups again in the way they were grown when the path was found.
 void CdspPlanner::Impl::Write(const ChunkPath& path, PrefillPlan* plan) {
+  int index = path.chunk[0].size_index;
+  group_.Clear();
+  if (path.start_node >= 0) {
+    groups_.UseCluster();
+    groups_.Start(path.start_node, Size(0), &group_);
+    index = 0;
+  } else if (path.chunks == 1) {
+    groups_.UseCluster();
+  } else {
+    groups_.UsePool(single_);
+  }
   plan->ttft_s = path.ttft_s;
   plan->chunks.resize(static_cast<size_t>(path.chunks));
-  if (path.chunks == 1) {  // the group of algorithm 2
-    groups_.List(single_, &plan->chunks[0].instances);
-  }
-  group_.Clear();
-  int index = path.chunk[0].size_index;
-  for (int i = 0; i < path.chunks; ++i) {
-    const PathChunk& from = path.chunk[static_cast<size_t>(i)];
-    ChunkPlan& to = plan->chunks[static_cast<size_t>(i)];
+  for (size_t i = 0; i < plan->chunks.size(); ++i) {
+    const PathChunk& from = path.chunk[i];
+    ChunkPlan& to = plan->chunks[i];
     to.tokens = from.tokens;
     to.start_s = from.start_s;
     to.end_s = from.end_s;
-    if (path.chunks == 1) break;
-    for (; index <= from.size_index; ++index) Grow(index, &group_);  // size by size, as explored
+    for (; index <= from.size_index; ++index) groups_.Extend(Size(index), &group_);
     groups_.List(group_, &to.instances);
   }
 }

@@ -12,12 +12,22 @@
 
 namespace skein::scheduler {
 
+// Which chunked plans are looked at.
+enum class PlanScope {
+  // Algorithm 1 as it stands: no chunk uses an instance that the single chunk would not use.
+  kPaper,
+  // Beyond the paper: then also plans that start on other nodes, and plans that end on more
+  // instances than the single chunk would wait for, if they pass the improvement rate.
+  kWide,
+};
+
 struct PlanOptions {
   // A larger SP size is taken only if it shortens the time to first token by more than this
   // fraction, in [0, 1). 0: the shortest time, whatever it costs others. It rises with load.
   double improvement_rate = 0;
   // A chunk shorter than this is not worth a step of its own. It does not bound the prompt.
   int64_t min_chunk_tokens = 256;
+  PlanScope scope = PlanScope::kPaper;
 };
 
 // INVALID_ARGUMENT names the field that a planner could not take: a cluster without instances or
@@ -42,7 +52,8 @@ class CdspPlanner {
   ~CdspPlanner();
   CdspPlanner(CdspPlanner&&) noexcept;
 
-  // Algorithm 1. Never worse than PlanSingleChunk with the same options.
+  // Algorithm 1. Never worse than PlanSingleChunk with the same options, nor is kWide ever worse
+  // than kPaper.
   void Plan(absl::Span<const double> queue_s, int64_t prompt_tokens, const PlanOptions& options,
             PrefillPlan* plan);
   // Algorithm 2 alone: the whole prompt is one chunk.

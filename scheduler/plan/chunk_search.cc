@@ -21,16 +21,16 @@ ChunkSearch::ChunkSearch(const LatencyModel& model) : model_(model) {
   }
 }
 
-void ChunkSearch::Start(int64_t prompt_tokens, const PlanOptions& options, int max_explored,
-                        ChunkPath* best) {
-  options_ = options;
-  explored_left_ = max_explored;
-  best_ = best;
+void ChunkSearch::Start(int64_t prompt_tokens, const PlanOptions& options, int max_explored) {
   prompt_tokens_ = prompt_tokens;
+  min_chunk_tokens_ = options.min_chunk_tokens;
+  improvement_rate_ = options.improvement_rate;
+  explored_left_ = max_explored;
 }
 
-void ChunkSearch::From(int first, int largest, const double* ready_s) {
+void ChunkSearch::From(int first, int largest, const double* ready_s, ChunkPath* best) {
   ready_s_ = ready_s;
+  best_ = best;
   const State start{0, 0, prompt_tokens_, 0};
   for (int next = first + 1; next <= largest; ++next) TryPair(start, first, next, largest);
 }
@@ -43,9 +43,8 @@ void ChunkSearch::TryPair(const State& state, int current, int next, int largest
   const int64_t tokens = model_.SolveChunkTokensAt(current, state.history, budget_s);
   const int64_t rest = state.rest - tokens;
   const auto& sizes = model_.sp_sizes();
-  if (tokens < options_.min_chunk_tokens ||
-      !HoldsEnough(sizes[static_cast<size_t>(current)], tokens) ||
-      rest < options_.min_chunk_tokens || !HoldsEnough(sizes[static_cast<size_t>(next)], rest)) {
+  if (tokens < min_chunk_tokens_ || !HoldsEnough(sizes[static_cast<size_t>(current)], tokens) ||
+      rest < min_chunk_tokens_ || !HoldsEnough(sizes[static_cast<size_t>(next)], rest)) {
     return;
   }
   const double end_s = start_s + model_.SecondsAt(current, state.history, tokens);
@@ -75,7 +74,7 @@ int ChunkSearch::SingleChunk(const State& state, int smallest, int largest) {
     const double start_s = std::max(state.now_s, ready_s_[index]);
     const double end_s = start_s + model_.SecondsAt(index, state.history, state.rest);
     const double ttft_s = end_s - state.now_s;
-    if (index > smallest && !(ttft_s < best_s * (1 - options_.improvement_rate))) continue;
+    if (index > smallest && !(ttft_s < best_s * (1 - improvement_rate_))) continue;
     best_s = ttft_s;
     last = {index, state.rest, start_s, end_s};
   }

@@ -10,41 +10,22 @@
 #include <cstdint>
 
 #include "scheduler/plan/cdsp_planner.h"
+#include "scheduler/plan/chunk_path.h"
 #include "scheduler/plan/latency_model.h"
 
 namespace skein::scheduler {
 
-// Ring attention deals a chunk in two shards an instance; each shard gets a token.
-inline bool HoldsEnough(int sp, int64_t tokens) { return tokens >= 2 * int64_t{sp}; }
-
-struct PathChunk {
-  int size_index = 0;  // into the model's SP sizes
-  int64_t tokens = 0;
-  double start_s = 0;
-  double end_s = 0;
-};
-
-struct ChunkPath {
-  static constexpr int kMaxChunks = 17;  // as many as there are SP sizes
-
-  double ttft_s = 0;
-  int chunks = 0;
-  std::array<PathChunk, kMaxChunks> chunk;
-};
-
 class ChunkSearch {
  public:
-  static constexpr int kMaxSizes = ChunkPath::kMaxChunks;
-
   explicit ChunkSearch(const LatencyModel& model);
 
-  // A new request. *best holds the single-chunk plan and is replaced by every shorter one that From
-  // finds, until `max_explored` states have been looked at.
-  void Start(int64_t prompt_tokens, const PlanOptions& options, int max_explored, ChunkPath* best);
+  // A new request, for which at most `max_explored` states will be looked at.
+  void Start(int64_t prompt_tokens, const PlanOptions& options, int max_explored);
 
-  // All plans whose first chunk has size index `first` and whose last one has at most `largest`;
-  // ready_s[i], first <= i <= largest, is when the group of size index i is free.
-  void From(int first, int largest, const double* ready_s);
+  // All that algorithm 1 looks at if the first chunk has size index `first` and no chunk is larger
+  // than `largest`. ready_s[i], first <= i <= largest, is when the group of size index i is free.
+  // *best is replaced by every plan with a shorter time to first token.
+  void From(int first, int largest, const double* ready_s, ChunkPath* best);
 
  private:
   struct State {
@@ -62,13 +43,14 @@ class ChunkSearch {
 
   const LatencyModel& model_;
   // [i][j]: the least of sizes i ... j, of a, b and min(c / 2, d).
-  std::array<std::array<SpCoefficients, kMaxSizes>, kMaxSizes> least_;
-  PlanOptions options_;
+  std::array<std::array<SpCoefficients, kMaxSpSizes>, kMaxSpSizes> least_;
+  int64_t min_chunk_tokens_ = 1;
+  double improvement_rate_ = 0;
   int64_t prompt_tokens_ = 0;
   int explored_left_ = 0;
   ChunkPath* best_ = nullptr;
   const double* ready_s_ = nullptr;
-  std::array<PathChunk, kMaxSizes> path_;
+  std::array<PathChunk, kMaxSpSizes> path_;
 };
 
 }  // namespace skein::scheduler

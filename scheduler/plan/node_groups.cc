@@ -17,10 +17,10 @@ NodeGroups::NodeGroups(const Cluster& cluster)
     : cluster_(cluster),
       queue_s_(static_cast<size_t>(cluster.instances)),
       order_(static_cast<size_t>(cluster.instances)),
-      pool_count_(static_cast<size_t>(cluster.nodes()), 0),
       used_(static_cast<size_t>(cluster.nodes()), 0),
       listed_(static_cast<size_t>(cluster.instances), 0) {
-  pool_.reserve(static_cast<size_t>(cluster.nodes()));
+  cluster_pool_.counts.resize(static_cast<size_t>(cluster.nodes()));
+  group_pool_.counts.resize(static_cast<size_t>(cluster.nodes()));
 }
 
 int NodeGroups::Capacity(int node) const {
@@ -28,7 +28,13 @@ int NodeGroups::Capacity(int node) const {
 }
 
 void NodeGroups::Reset(absl::Span<const double> queue_s) {
-  for (int node = 0; node < cluster_.nodes(); ++node) SortNode(node, queue_s);
+  cluster_pool_.shares.clear();
+  for (int node = 0; node < cluster_.nodes(); ++node) {
+    SortNode(node, queue_s);
+    cluster_pool_.shares.push_back({node, Capacity(node)});
+  }
+  SortPool(&cluster_pool_);
+  UseCluster();
 }
 
 // Small nodes by insertion, which is the fastest for eight; stable, so equal ones stay by number.
@@ -64,26 +70,34 @@ void NodeGroups::SortNode(int node, absl::Span<const double> queue_s) {
   }
 }
 
-void NodeGroups::SetPoolToCluster() {
-  pool_.clear();
-  for (int node = 0; node < cluster_.nodes(); ++node) pool_.push_back({node, Capacity(node)});
-  SortPool();
+void NodeGroups::UsePool(const Group& group) {
+  group_pool_.shares.assign(group.shares.begin(), group.shares.end());
+  SortPool(&group_pool_);
+  pool_ = &group_pool_;
 }
 
-void NodeGroups::SetPool(const Group& pool) {
-  pool_.assign(pool.shares.begin(), pool.shares.end());
-  SortPool();
+void NodeGroups::SortPool(Pool* pool) const {
+  std::fill(pool->counts.begin(), pool->counts.end(), 0);
+  for (const NodeShare& share : pool->shares) {
+    pool->counts[static_cast<size_t>(share.node)] = share.count;
+  }
+  std::sort(pool->shares.begin(), pool->shares.end(),
+            [this](const NodeShare& a, const NodeShare& b) {
+              if (a.count != b.count) return a.count > b.count;
+              const double at = ReadyOf(a);
+              const double bt = ReadyOf(b);
+              return at != bt ? at < bt : a.node < b.node;
+            });
 }
 
-void NodeGroups::SortPool() {
-  std::fill(pool_count_.begin(), pool_count_.end(), 0);
-  for (const NodeShare& share : pool_) pool_count_[static_cast<size_t>(share.node)] = share.count;
-  std::sort(pool_.begin(), pool_.end(), [this](const NodeShare& a, const NodeShare& b) {
-    if (a.count != b.count) return a.count > b.count;
-    const double at = ReadyOf(a);
-    const double bt = ReadyOf(b);
-    return at != bt ? at < bt : a.node < b.node;
-  });
+int NodeGroups::BestNode(int count) const {
+  const NodeShare* best = BestFor(count);
+  return best == nullptr ? -1 : best->node;
+}
+
+void NodeGroups::Start(int node, int count, Group* group) const {
+  group->Clear();
+  Add({node, count}, group);
 }
 
 void NodeGroups::Add(NodeShare share, Group* group) const {
@@ -95,7 +109,7 @@ void NodeGroups::Add(NodeShare share, Group* group) const {
 // The rest of the group's own nodes; returns what is still missing.
 int NodeGroups::Fill(int missing, Group* group) {
   for (NodeShare& share : group->shares) {
-    const int room = pool_count_[static_cast<size_t>(share.node)] - share.count;
+    const int room = pool_->counts[static_cast<size_t>(share.node)] - share.count;
     const int taken = std::min(room, missing);
     if (taken <= 0) continue;
     share.count += taken;
@@ -111,7 +125,7 @@ int NodeGroups::Fill(int missing, Group* group) {
 const NodeShare* NodeGroups::BestFor(int count) const {
   const NodeShare* best = nullptr;
   double best_s = 0;
-  for (const NodeShare& share : pool_) {
+  for (const NodeShare& share : pool_->shares) {
     if (share.count < count) break;  // so have all that follow
     if (used_[static_cast<size_t>(share.node)] != 0) continue;
     const double ready_s = ReadyOf({share.node, count});
@@ -127,9 +141,10 @@ void NodeGroups::Extend(int size, Group* group) {
   int missing = Fill(size - group->size, group);
   if (missing == 0) return;
   for (const NodeShare& share : group->shares) used_[static_cast<size_t>(share.node)] = 1;
-  for (auto next = pool_.cbegin(); missing > 0;) {
-    while (next != pool_.cend() && used_[static_cast<size_t>(next->node)] != 0) ++next;
-    SKEIN_INVARIANT_MSG(next != pool_.cend(), "the pool is smaller than the group asked for");
+  for (auto next = pool_->shares.cbegin(); missing > 0;) {
+    while (next != pool_->shares.cend() && used_[static_cast<size_t>(next->node)] != 0) ++next;
+    SKEIN_INVARIANT_MSG(next != pool_->shares.cend(),
+                        "the pool is smaller than the group asked for");
     const NodeShare* share = missing < next->count ? BestFor(missing) : &*next;
     const int taken = std::min(missing, share->count);
     Add({share->node, taken}, group);

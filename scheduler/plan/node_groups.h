@@ -31,13 +31,20 @@ struct Group {
 class NodeGroups {
  public:
   explicit NodeGroups(const Cluster& cluster);
+  NodeGroups(const NodeGroups&) = delete;  // pool_ points into it
+  NodeGroups& operator=(const NodeGroups&) = delete;
 
-  // Takes a new state. Pools are void until SetPool.
+  // Takes a new state; the pool is the whole cluster.
   void Reset(absl::Span<const double> queue_s);
 
-  // Groups are taken from a pool: the whole cluster, or the shares of one group.
-  void SetPoolToCluster();
-  void SetPool(const Group& pool);
+  // Groups are taken from a pool: the whole cluster, or a copy of one group.
+  void UseCluster() { pool_ = &cluster_pool_; }
+  void UsePool(const Group& group);
+
+  // The node of the pool whose `count` soonest instances are free first; -1 if none has as many.
+  int BestNode(int count) const;
+  // *group becomes the `count` soonest instances of a node of the pool that has as many.
+  void Start(int node, int count, Group* group) const;
 
   // Grows *group to `size` instances of the pool. REQUIRES the pool has as many and *group is empty
   // or a part of the pool.
@@ -47,13 +54,18 @@ class NodeGroups {
   void List(const Group& group, std::vector<int>* instances);
 
  private:
+  struct Pool {
+    std::vector<NodeShare> shares;  // the largest first, of equals the soonest ready
+    std::vector<int> counts;        // [nodes]
+  };
+
   int Begin(int node) const { return node * cluster_.node_size; }
   int Capacity(int node) const;
   double ReadyOf(const NodeShare& share) const {
     return queue_s_[static_cast<size_t>(Begin(share.node) + share.count - 1)];
   }
   void SortNode(int node, absl::Span<const double> queue_s);
-  void SortPool();
+  void SortPool(Pool* pool) const;
   void Add(NodeShare share, Group* group) const;
   int Fill(int missing, Group* group);
   const NodeShare* BestFor(int count) const;
@@ -61,8 +73,9 @@ class NodeGroups {
   Cluster cluster_;
   std::vector<double> queue_s_;  // [instances], node by node, ascending within each
   std::vector<int> order_;       // [instances], the instance of each queue_s_
-  std::vector<NodeShare> pool_;  // the largest shares first, of equals the soonest ready
-  std::vector<int> pool_count_;  // [nodes]
+  Pool cluster_pool_;
+  Pool group_pool_;
+  const Pool* pool_ = &cluster_pool_;
   std::vector<uint8_t> used_;    // [nodes], of the group being extended
   std::vector<uint8_t> listed_;  // [instances]
 };

@@ -1,0 +1,81 @@
+// Planning time at 8 ... 1,024 instances, 1,000 random states each.
+//   bazel run --config=opt //bench/planner:planning_time
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <numeric>
+#include <vector>
+
+#include "bench/planner/states.h"
+#include "scheduler/plan/cdsp_planner.h"
+
+namespace {
+
+using skein::bench::Draw;
+using skein::bench::ExtendedModel;
+using skein::bench::RandomState;
+namespace scheduler = skein::scheduler;
+
+constexpr int kStates = 1000;
+constexpr int kRounds = 9;
+
+// Of each state the median of the rounds, which other processes disturb less than a single one.
+std::vector<double> MicrosecondsOf(scheduler::CdspPlanner& planner,
+                                   const std::vector<RandomState>& states,
+                                   const scheduler::PlanOptions& options, double* chunks) {
+  std::vector<std::vector<double>> rounds(states.size());
+  scheduler::PrefillPlan plan;
+  for (int round = 0; round < kRounds; ++round) {
+    *chunks = 0;
+    for (size_t i = 0; i < states.size(); ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      planner.Plan(states[i].queue_s, states[i].prompt_tokens, options, &plan);
+      const std::chrono::duration<double, std::micro> took =
+          std::chrono::steady_clock::now() - start;
+      rounds[i].push_back(took.count());
+      *chunks += static_cast<double>(plan.chunks.size());
+    }
+  }
+  *chunks /= static_cast<double>(states.size());
+  std::vector<double> medians;
+  for (auto& of_state : rounds) {
+    std::nth_element(of_state.begin(), of_state.begin() + kRounds / 2, of_state.end());
+    medians.push_back(of_state[kRounds / 2]);
+  }
+  std::sort(medians.begin(), medians.end());
+  return medians;
+}
+
+void Measure(scheduler::PlanScope scope, int instances, int max_sp, double rate,
+             double max_queue_s) {
+  const scheduler::LatencyModel model = ExtendedModel(max_sp);
+  scheduler::CdspPlanner planner(model, {instances, 8});
+  std::mt19937_64 random(1);
+  std::vector<RandomState> states;
+  for (int i = 0; i < kStates; ++i) states.push_back(Draw(instances, max_queue_s, &random));
+  double chunks = 0;
+  const auto sorted =
+      MicrosecondsOf(planner, states, {.improvement_rate = rate, .scope = scope}, &chunks);
+  std::printf("| %s | %4d | %4d | %4.2f | %4.0f | %7.2f | %7.2f | %7.2f | %4.2f |\n",
+              scope == scheduler::PlanScope::kWide ? "wide" : "paper", instances, max_sp, rate,
+              max_queue_s, std::accumulate(sorted.begin(), sorted.end(), 0.0) / kStates,
+              sorted[kStates * 99 / 100], sorted.back(), chunks);
+}
+
+}  // namespace
+
+int main() {
+  std::printf(
+      "| scope | instances | max SP | improvement rate | max queue s | mean us | p99 us | max us | "
+      "chunks |\n");
+  std::printf("|---|---|---|---|---|---|---|---|---|\n");
+  for (const auto scope : {scheduler::PlanScope::kPaper, scheduler::PlanScope::kWide}) {
+    for (const double max_queue_s : {1.0, 4.0, 16.0}) {
+      for (const double rate : {0.0, 0.3}) {
+        for (const int instances : {8, 16, 32, 64, 128, 1024}) {
+          Measure(scope, instances, instances, rate, max_queue_s);
+        }
+      }
+    }
+  }
+}
