@@ -8,12 +8,10 @@
 namespace skein::engine {
 namespace {
 
-// Up to how many rows keys are used in place (bench/engine/ops_bench --mode=attention).
-constexpr int kFewRows = 3;
-
 template <typename S>
 void Attend(const AttentionUnit& u, std::byte* scratch) {
-  const bool few = u.tokens * u.group <= kFewRows;
+  // Up to so many rows, using keys in place beats packing them (ops_bench --mode=attention).
+  const bool few = u.tokens * u.group <= 2 * S::kFewRows;
   if constexpr (S::kHasPairs) {
     if (u.kv_dtype == DType::kBF16 && u.head_dim % 2 == 0) {
       return few ? AttendFew<Paired<S>>(u, scratch) : AttendTilePairs<S>(u, scratch);

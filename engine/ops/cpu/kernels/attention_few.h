@@ -2,8 +2,10 @@
 // simd_*.h and simd_math.h before).
 //
 // Keys and values are used where they lie: gathering them would cost more than the few rows need.
-// Four keys meet up to two rows at a time, so the sums stay in registers.
+// Four keys meet up to kFewRows rows at a time, so the sums stay in registers.
 #pragma once
+
+#include <type_traits>
 
 #include "engine/ops/cpu/kernels/attention_rows.h"
 #include "engine/ops/cpu/kernels/dot.h"
@@ -11,8 +13,8 @@
 namespace skein::engine {
 namespace {
 
-constexpr int kFewRowsAtOnce = 2;
 constexpr int kKeysAtOnce = 4;
+constexpr int kValuesAtOnce = 16;  // between two prefetches
 
 // scores[r][j] = queries[r] · keys[j] for kRows rows and kKeysAtOnce keys.
 template <typename Dot, int kRows>
@@ -76,19 +78,27 @@ SKEIN_INLINE void AddValues(const float* weights, const Kv* const* values, int64
 }
 
 template <typename Kv, int kRows>
-SKEIN_INLINE void AddAllValues(const AttentionUnit& u, const float* weights,
-                               const Kv* const* values, int64_t keys, float* sums,
-                               int64_t sum_stride) {
+SKEIN_INLINE void AddAllValues(int64_t head_dim, const float* weights, const Kv* const* values,
+                               int64_t keys, float* sums, int64_t sum_stride) {
   constexpr int kWide = 4 * Simd::kLanes;
   int64_t first = 0;
-  for (; first + kWide <= u.head_dim; first += kWide) {
+  for (; first + kWide <= head_dim; first += kWide) {
     AddValues<Kv, kRows, 4>(weights, values, keys, first, Simd::kLanes, sums, sum_stride);
   }
-  for (; first < u.head_dim; first += Simd::kLanes) {
-    const int64_t left = u.head_dim - first;
+  for (; first < head_dim; first += Simd::kLanes) {
+    const int64_t left = head_dim - first;
     AddValues<Kv, kRows, 1>(weights, values, keys, first,
                             static_cast<int>(left < Simd::kLanes ? left : Simd::kLanes), sums,
                             sum_stride);
+  }
+}
+
+// Calls body(first row, number of rows as a constant) over [0, rows), up to kMost rows at a time.
+template <int kMost, typename Body>
+SKEIN_INLINE void ForRowTiles(int64_t rows, int64_t first, const Body& body) {
+  for (; first + kMost <= rows; first += kMost) body(first, std::integral_constant<int, kMost>());
+  if constexpr (kMost > 1) {
+    if (first < rows) ForRowTiles<kMost - 1>(rows, first, body);
   }
 }
 
@@ -102,27 +112,22 @@ void AttendFew(const AttentionUnit& u, std::byte* scratch) {
   for (; !walk.done(); walk.Step()) {
     walk.FindNext();
     const ChunkRows<Kv>& rows = walk.rows();
+    const int64_t keys = walk.keys();
     for (int64_t j = 0; j < walk.padded_keys(); j += kKeysAtOnce) {
       walk.Prefetch(j, kKeysAtOnce);
-      int64_t r = 0;
-      for (; r + kFewRowsAtOnce <= b.rows; r += kFewRowsAtOnce) {
-        ScoreKeys<Dot, kFewRowsAtOnce>(b.queries + r * b.dim, b.dim, rows.keys + j, u.head_dim,
-                                       b.scores + r * kAttentionChunkKeys + j);
-      }
-      if (r < b.rows) {
-        ScoreKeys<Dot, 1>(b.queries + r * b.dim, b.dim, rows.keys + j, u.head_dim,
-                          b.scores + r * kAttentionChunkKeys + j);
-      }
+      ForRowTiles<Simd::kFewRows>(b.rows, 0, [&](int64_t r, auto count) {
+        ScoreKeys<Dot, count>(b.queries + r * b.dim, b.dim, rows.keys + j, u.head_dim,
+                              b.scores + r * kAttentionChunkKeys + j);
+      });
     }
-    SoftmaxChunk(u, b, walk.first_key(), walk.keys(), walk.padded_keys());
-    int64_t r = 0;
-    for (; r + kFewRowsAtOnce <= b.rows; r += kFewRowsAtOnce) {
-      AddAllValues<Kv, kFewRowsAtOnce>(u, b.weights + r * kAttentionChunkKeys, rows.values,
-                                       walk.keys(), b.sums + r * b.dim, b.dim);
-    }
-    if (r < b.rows) {
-      AddAllValues<Kv, 1>(u, b.weights + r * kAttentionChunkKeys, rows.values, walk.keys(),
-                          b.sums + r * b.dim, b.dim);
+    SoftmaxChunk(u, b, walk.first_key(), keys, walk.padded_keys());
+    for (int64_t j = 0; j < keys; j += kValuesAtOnce) {
+      walk.Prefetch(keys + j, kValuesAtOnce);
+      const int64_t left = keys - j < kValuesAtOnce ? keys - j : int64_t{kValuesAtOnce};
+      ForRowTiles<Simd::kFewRows>(b.rows, 0, [&](int64_t r, auto count) {
+        AddAllValues<Kv, count>(u.head_dim, b.weights + r * kAttentionChunkKeys + j,
+                                rows.values + j, left, b.sums + r * b.dim, b.dim);
+      });
     }
   }
   FinishRows(u, b);

@@ -101,15 +101,20 @@ void FindRows(const AttentionUnit& u, int64_t first_key, int64_t keys, int64_t p
   }
 }
 
-// The chunks of a unit one after the other, so that the next one's rows are known, and can be
-// prefetched, while one is worked on.
+// The chunks of a unit one after the other. A chunk's rows are used in this order: its keys, its
+// values, the next chunk's keys. So the rows used a little later are always known.
 template <typename Kv>
 class ChunkWalk {
  public:
   // `u` and `zeros` outlive this. Chunks are padded to a multiple of `multiple` keys.
   ChunkWalk(const AttentionUnit& u, const void* zeros, int64_t multiple)
-      : u_(u), zeros_(zeros), multiple_(multiple) {
-    if (!done()) Find(u_.key_begin, &rows_[0]);
+      : u_(u),
+        zeros_(zeros),
+        multiple_(multiple),
+        ahead_(kAheadBytes / (u.head_dim * static_cast<int64_t>(sizeof(Kv))) + 1) {
+    if (done()) return;
+    Find(u_.key_begin, &rows_[0]);
+    for (int64_t j = 0; j < ahead_ && j < keys(); ++j) PrefetchRow(rows_[0].keys[j]);
   }
   bool done() const { return u_.key_begin + done_keys_ >= u_.key_end; }
   bool at_first() const { return done_keys_ == 0; }
@@ -120,19 +125,19 @@ class ChunkWalk {
 
   // Call once for each chunk, before Prefetch.
   void FindNext() {
-    has_next_ = first_key() + kAttentionChunkKeys < u_.key_end;
-    if (has_next_) Find(first_key() + kAttentionChunkKeys, &rows_[1 - current_]);
+    next_keys_ = 0;
+    if (first_key() + kAttentionChunkKeys >= u_.key_end) return;
+    next_keys_ = KeysAt(first_key() + kAttentionChunkKeys);
+    Find(first_key() + kAttentionChunkKeys, &rows_[1 - current_]);
   }
-  // Asks for the rows of the next chunk at [first, first + count).
+  // Asks for the rows used a little after the `count` rows from `first` on: row j is key j of the
+  // chunk, row keys() + j its value j.
   SKEIN_INLINE void Prefetch(int64_t first, int64_t count) const {
-    if (!has_next_) return;
-    const int64_t padded = Padded(KeysAt(first_key() + kAttentionChunkKeys));
-    const ChunkRows<Kv>& next = rows_[1 - current_];
-    for (int64_t j = first; j < first + count && j < padded; ++j) {
-      for (int64_t i = 0; i < u_.head_dim; i += 64 / static_cast<int64_t>(sizeof(Kv))) {
-        __builtin_prefetch(next.keys[j] + i, 0, 2);
-        __builtin_prefetch(next.values[j] + i, 0, 2);
-      }
+    const int64_t values_at = keys(), next_at = 2 * values_at, end = next_at + next_keys_;
+    for (int64_t j = first + ahead_; j < first + ahead_ + count && j < end; ++j) {
+      PrefetchRow(j < values_at ? rows().keys[j]
+                  : j < next_at ? rows().values[j - values_at]
+                                : rows_[1 - current_].keys[j - next_at]);
     }
   }
   void Step() {
@@ -141,6 +146,14 @@ class ChunkWalk {
   }
 
  private:
+  // As much as memory delivers while one request is on its way, and some more.
+  static constexpr int64_t kAheadBytes = 8192;
+
+  SKEIN_INLINE void PrefetchRow(const Kv* row) const {
+    for (int64_t i = 0; i < u_.head_dim; i += 64 / static_cast<int64_t>(sizeof(Kv))) {
+      __builtin_prefetch(row + i, 0, 2);
+    }
+  }
   int64_t KeysAt(int64_t first) const {
     const int64_t left = u_.key_end - first;
     return left < kAttentionChunkKeys ? left : int64_t{kAttentionChunkKeys};
@@ -153,9 +166,10 @@ class ChunkWalk {
   const AttentionUnit& u_;
   const void* zeros_;
   const int64_t multiple_;
+  const int64_t ahead_;  // rows
   int64_t done_keys_ = 0;
+  int64_t next_keys_ = 0;
   int current_ = 0;
-  bool has_next_ = false;
   ChunkRows<Kv> rows_[2];
 };
 

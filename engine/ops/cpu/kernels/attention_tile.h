@@ -42,6 +42,7 @@ void PackChunk(const AttentionUnit& u, const ChunkWalk<Kv>& walk,
     const int64_t left = u.head_dim - first;
     const int count = static_cast<int>(left < 0 ? 0 : left < Simd::kLanes ? left : Simd::kLanes);
     for (int64_t j = 0; j < padded_keys; ++j) {
+      if (first == 0) walk.Prefetch(walk.keys() + j, 1);
       Simd::Store(panel + j * kPanel, count == Simd::kLanes
                                           ? Simd::Load(rows.values[j] + first)
                                           : Simd::LoadFirst(rows.values[j] + first, count));
@@ -64,6 +65,7 @@ void PackChunkPairs(const AttentionUnit& u, const ChunkWalk<BF16>& walk,
     BF16* panel = b.values + 2 * first * steps;
     const int count = u.head_dim - first < kPanel ? static_cast<int>(u.head_dim - first) : kPanel;
     for (int64_t s = 0; s < steps; ++s) {
+      if (first == 0) walk.Prefetch(walk.keys() + 2 * s, 2);
       S::StoreInterleaved(panel + 2 * s * kPanel, rows.values[2 * s] + first,
                           rows.values[2 * s + 1] + first, count);
     }

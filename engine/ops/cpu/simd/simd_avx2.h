@@ -19,6 +19,7 @@ struct Simd {
   static constexpr bool kHasPairs = false;
   static constexpr int kTileRows = 4;
   static constexpr int kStreamRows = 2;
+  static constexpr int kFewRows = 2;
 
   static SKEIN_INLINE __m256i First(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));

@@ -31,6 +31,7 @@ struct Simd {
   static constexpr bool kHasPairs = true;
   static constexpr int kTileRows = 8;    // of a packed product: rows x 2 registers of sums
   static constexpr int kStreamRows = 6;  // of a streamed product: rows x 4 weight rows of sums
+  static constexpr int kFewRows = 4;     // of decode attention: rows x 4 keys of sums
 
   static SKEIN_INLINE __mmask16 First(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
 

@@ -18,6 +18,7 @@ struct Simd {
   static constexpr bool kHasPairs = false;
   static constexpr int kTileRows = 4;
   static constexpr int kStreamRows = 2;
+  static constexpr int kFewRows = 2;
 
   static SKEIN_INLINE V Zero() { return V{}; }
   static SKEIN_INLINE V Set(float x) { return V{x, x, x, x}; }
