@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <string>
 
+#include "services/skeinctl/simulate.h"
 #include "services/skeinctl/status.h"
 
 namespace {
@@ -10,6 +11,8 @@ constexpr char kUsage[] =
     "skeinctl: the operator's command\n\n"
     "  skeinctl status [--orchestrator HOST:PORT] [--format table|json]\n"
     "      the instances, their load and blocks\n"
+    "  skeinctl simulate --trace short|medium|long|FILE --rate R[,R...] [--policies P[,P...]]\n"
+    "      what a cluster would do under a load, by planning policy\n"
     "  skeinctl COMMAND --help\n"
     "      the flags of a command\n";
 
@@ -18,6 +21,7 @@ constexpr char kUsage[] =
 int main(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "--help";
   if (command == "status") return skein::services::StatusCommand(argc - 1, argv + 1);
+  if (command == "simulate") return skein::services::SimulateCommand(argc - 1, argv + 1);
   const bool asked = command == "--help" || command == "-h" || command == "help";
   if (!asked) std::fprintf(stderr, "skeinctl: unknown command '%s'\n\n", command.c_str());
   std::fputs(kUsage, asked ? stdout : stderr);

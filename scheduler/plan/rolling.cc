@@ -1,0 +1,369 @@
+#include "scheduler/plan/rolling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/base/check.h"
+
+namespace skein::scheduler {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kLateChunkS = 1e-6;  // a chunk that is late ends "at any moment"
+constexpr double kMeanOver = 200;     // requests
+
+}  // namespace
+
+RollingPlanner::RollingPlanner(const LatencyModel& model, const Cluster& cluster,
+                               const RollingOptions& options)
+    : model_(model),
+      cluster_(cluster),
+      options_(options),
+      busy_(static_cast<size_t>(cluster.instances), 0),
+      end_s_(static_cast<size_t>(cluster.instances), 0),
+      free_s_(static_cast<size_t>(cluster.instances), 0),
+      node_order_(static_cast<size_t>(cluster.nodes())) {
+  for (const int size : model.sp_sizes()) {
+    if (size > cluster.instances) break;
+    ++sizes_;
+    largest_ = size;
+  }
+  SKEIN_INVARIANT(sizes_ > 0);
+  for (int i = 0; i < cluster.instances; ++i) {
+    node_order_[static_cast<size_t>(i / cluster.node_size)].push_back(i);
+  }
+}
+
+double RollingPlanner::ShortestSeconds(int64_t history, int64_t tokens) const {
+  double shortest_s = kInfinity;
+  for (int i = 0; i < sizes_; ++i) {
+    shortest_s = std::min(shortest_s, model_.SecondsAt(i, history, tokens));
+  }
+  return shortest_s;
+}
+
+double RollingPlanner::LeastWork(int64_t history, int64_t tokens) const {
+  if (tokens == 0) return 0;
+  double least_s = kInfinity;
+  for (int i = 0; i < sizes_; ++i) {
+    const double size = model_.sp_sizes()[static_cast<size_t>(i)];
+    least_s = std::min(least_s, size * model_.SecondsAt(i, history, tokens));
+  }
+  return least_s;
+}
+
+void RollingPlanner::Enqueue(int64_t request, Job* job) {
+  const int64_t rest = job->prompt_tokens - job->started_tokens;
+  job->rest_s = ShortestSeconds(job->started_tokens, rest);
+  by_latest_start_.emplace(job->deadline_s - job->rest_s, request);
+  by_rest_.emplace(job->rest_s, request);
+  waiting_work_s_ += LeastWork(job->started_tokens, rest);
+}
+
+void RollingPlanner::Dequeue(int64_t request, const Job& job) {
+  by_latest_start_.erase({job.deadline_s - job.rest_s, request});
+  by_rest_.erase({job.rest_s, request});
+  waiting_work_s_ -= LeastWork(job.started_tokens, job.prompt_tokens - job.started_tokens);
+  if (by_rest_.empty()) waiting_work_s_ = 0;  // no rounding is carried on
+}
+
+void RollingPlanner::OnArrival(int64_t request, int64_t prompt_tokens, double now_s) {
+  SKEIN_INVARIANT(prompt_tokens > 0);
+  const auto [it, is_new] = jobs_.try_emplace(request);
+  SKEIN_INVARIANT(is_new);
+  const double shortest_s = ShortestSeconds(0, prompt_tokens);
+  ++arrivals_;
+  mean_shortest_s_ += (shortest_s - mean_shortest_s_) / std::min(arrivals_, kMeanOver);
+  Job& job = it->second;
+  job.prompt_tokens = prompt_tokens;
+  job.deadline_s =
+      now_s + shortest_s + waiting_work_s_ / cluster_.instances + options_.slack * mean_shortest_s_;
+  Enqueue(request, &job);
+}
+
+bool RollingPlanner::OnChunkFinished(int64_t request, double now_s) {
+  const auto it = jobs_.find(request);
+  SKEIN_INVARIANT(it != jobs_.end() && it->second.running);
+  Job& job = it->second;
+  job.running = false;
+  for (const int instance : job.held) busy_[static_cast<size_t>(instance)] = 0;
+  if (job.cancelled || job.started_tokens == job.prompt_tokens) {
+    jobs_.erase(it);
+    return false;
+  }
+  job.deadline_s = std::min(job.deadline_s, now_s);  // who has begun goes on first
+  Enqueue(request, &job);
+  return true;
+}
+
+void RollingPlanner::OnCancelled(int64_t request) {
+  const auto it = jobs_.find(request);
+  if (it == jobs_.end()) return;
+  it->second.cancelled = true;
+  if (it->second.running) return;
+  Dequeue(request, it->second);
+  jobs_.erase(it);
+}
+
+double RollingPlanner::LatestStart(int64_t request) const {
+  const Job& job = jobs_.at(request);
+  return job.deadline_s - job.rest_s;
+}
+
+// Late ones by their latest start, then the others by their remaining time.
+std::vector<int64_t> RollingPlanner::NextRequests(double now_s) const {
+  std::vector<int64_t> requests;
+  const auto limit = static_cast<size_t>(options_.lookahead);
+  auto late = by_latest_start_.begin();
+  for (; late != by_latest_start_.end() && late->first < now_s && requests.size() < limit; ++late) {
+    requests.push_back(late->second);
+  }
+  for (auto it = by_rest_.begin(); it != by_rest_.end() && requests.size() < limit; ++it) {
+    const Job& job = jobs_.at(it->second);
+    if (job.deadline_s - job.rest_s >= now_s) requests.push_back(it->second);
+  }
+  return requests;
+}
+
+void RollingPlanner::Decide(double now_s, std::vector<Start>* starts) {
+  if (by_rest_.empty()) return;
+  LookAtInstances(now_s);
+  if (idle_ == 0) return;
+  int64_t behind = waiting();
+  for (const int64_t request : NextRequests(now_s)) {
+    --behind;
+    Job& job = jobs_.at(request);
+    const double price =
+        options_.price + options_.waiting_weight * static_cast<double>(behind) / cluster_.instances;
+    const Option option = Choose(job, price, now_s);
+    if (option.start_s <= now_s) {
+      Begin(request, &job, option, starts);
+    } else {
+      Hold(option, now_s);
+    }
+    if (idle_ == 0) break;
+  }
+}
+
+void RollingPlanner::LookAtInstances(double now_s) {
+  idle_ = 0;
+  for (size_t i = 0; i < busy_.size(); ++i) {
+    free_s_[i] = busy_[i] ? std::max(end_s_[i], now_s + kLateChunkS) : now_s;
+    idle_ += busy_[i] ? 0 : 1;
+  }
+  if (idle_ == 0) return;
+  for (int node = 0; node < cluster_.nodes(); ++node) SortNode(node);
+}
+
+void RollingPlanner::SortNode(int node) {
+  std::vector<int>& order = node_order_[static_cast<size_t>(node)];
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    const double free_a = free_s_[static_cast<size_t>(a)];
+    const double free_b = free_s_[static_cast<size_t>(b)];
+    return free_a != free_b ? free_a < free_b : a < b;
+  });
+}
+
+// The node that has `size` instances free first; of equals the one where the next instance is free
+// last, so that large groups stay whole elsewhere. If no node is as large: whole nodes in the order
+// in which they are free.
+int RollingPlanner::HomeFor(int size) const {
+  int best = 0;
+  double best_s = kInfinity;
+  double best_next_s = 0;
+  bool best_fits = false;
+  for (int node = 0; node < cluster_.nodes(); ++node) {
+    const std::vector<int>& order = node_order_[static_cast<size_t>(node)];
+    const bool fits = static_cast<int>(order.size()) >= size;
+    const size_t last = fits ? static_cast<size_t>(size) - 1 : order.size() - 1;
+    const double ready_s = free_s_[static_cast<size_t>(order[last])];
+    const double next_s =
+        last + 1 < order.size() ? free_s_[static_cast<size_t>(order[last + 1])] : kInfinity;
+    const bool sooner = ready_s != best_s ? ready_s < best_s : next_s > best_next_s;
+    if (fits == best_fits ? sooner : fits) {
+      best = node;
+      best_next_s = next_s;
+      best_s = ready_s;
+      best_fits = fits;
+    }
+  }
+  return best;
+}
+
+int RollingPlanner::ChainAt(int home, const Job& job) {
+  for (int i = 0; i < chains_used_; ++i) {
+    if (chains_[static_cast<size_t>(i)].home == home) return i;
+  }
+  if (chains_used_ == static_cast<int>(chains_.size())) chains_.emplace_back();
+  Chain& chain = chains_[static_cast<size_t>(chains_used_)];
+  chain.home = home;
+  chain.instances = home < 0 ? job.held : node_order_[static_cast<size_t>(home)];
+  ExtendChain(job, &chain);
+  FinishChain(&chain);
+  return chains_used_++;
+}
+
+// First the rest of the nodes that the chain has, then the nodes that are wholly free first.
+void RollingPlanner::ExtendChain(const Job& job, Chain* chain) const {
+  const auto enough = [&] { return static_cast<int>(chain->instances.size()) >= largest_; };
+  if (enough()) return;
+  std::vector<uint8_t> has(node_order_.size(), 0);
+  const auto node_of = [&](int i) { return static_cast<size_t>(i / cluster_.node_size); };
+  for (const int instance : chain->instances) has[node_of(instance)] = 1;
+  if (chain->home < 0) {
+    std::vector<int> rest;
+    for (size_t node = 0; node < has.size(); ++node) {
+      if (!has[node]) continue;
+      for (const int instance : node_order_[node]) {
+        if (!std::binary_search(job.held.begin(), job.held.end(), instance)) {
+          rest.push_back(instance);
+        }
+      }
+    }
+    std::stable_sort(rest.begin(), rest.end(), [&](int a, int b) {
+      return free_s_[static_cast<size_t>(a)] < free_s_[static_cast<size_t>(b)];
+    });
+    chain->instances.insert(chain->instances.end(), rest.begin(), rest.end());
+  }
+  while (!enough()) {
+    size_t best = has.size();
+    double best_s = kInfinity;
+    for (size_t node = 0; node < has.size(); ++node) {
+      const double ready_s = free_s_[static_cast<size_t>(node_order_[node].back())];
+      if (has[node] || ready_s >= best_s) continue;
+      best = node;
+      best_s = ready_s;
+    }
+    has[best] = 1;
+    chain->instances.insert(chain->instances.end(), node_order_[best].begin(),
+                            node_order_[best].end());
+  }
+}
+
+void RollingPlanner::FinishChain(Chain* chain) const {
+  chain->ready_s.clear();
+  chain->sum_s.clear();
+  double ready_s = 0;
+  double sum_s = 0;
+  for (const int instance : chain->instances) {
+    const double free_s = free_s_[static_cast<size_t>(instance)];
+    ready_s = std::max(ready_s, free_s);
+    sum_s += free_s;
+    chain->ready_s.push_back(ready_s);
+    chain->sum_s.push_back(sum_s);
+  }
+}
+
+RollingPlanner::Option RollingPlanner::Choose(const Job& job, double price, double now_s) {
+  chains_used_ = 0;
+  Option best;
+  best.cost = kInfinity;
+  const int64_t rest = job.prompt_tokens - job.started_tokens;
+  for (int i = 0; i < sizes_; ++i) {
+    const int size = model_.sp_sizes()[static_cast<size_t>(i)];
+    if (size < static_cast<int>(job.held.size())) continue;
+    const int chain_index = ChainAt(job.held.empty() ? HomeFor(size) : -1, job);
+    const Chain& chain = chains_[static_cast<size_t>(chain_index)];
+    const auto last = static_cast<size_t>(size) - 1;
+    const double start_s = chain.ready_s[last];
+    const double seconds = model_.SecondsAt(i, job.started_tokens, rest);
+    const double wasted_s = size * start_s - chain.sum_s[last];
+    const double cost = start_s + seconds - now_s + price * (size * seconds + wasted_s);
+    if (cost < best.cost) {
+      best = {cost, start_s, start_s + seconds, rest, size, chain_index};
+    }
+    TryPairs(job, i, chain_index, price, now_s, &best);
+  }
+  return best;
+}
+
+// A first chunk that ends when a larger group is free, which then runs the rest (algorithm 3).
+void RollingPlanner::TryPairs(const Job& job, int first_index, int chain_index, double price,
+                              double now_s, Option* best) const {
+  const Chain& chain = chains_[static_cast<size_t>(chain_index)];
+  const int64_t rest = job.prompt_tokens - job.started_tokens;
+  const int size = model_.sp_sizes()[static_cast<size_t>(first_index)];
+  const auto last = static_cast<size_t>(size) - 1;
+  const double start_s = chain.ready_s[last];
+  for (int j = first_index + 1; j < sizes_; ++j) {
+    const int next_size = model_.sp_sizes()[static_cast<size_t>(j)];
+    const auto next_last = static_cast<size_t>(next_size) - 1;
+    const double next_s = chain.ready_s[next_last];
+    if (next_s <= start_s) continue;
+    const int64_t tokens =
+        model_.SolveChunkTokensAt(first_index, job.started_tokens, next_s - start_s);
+    const int64_t least = std::max(options_.min_chunk_tokens, int64_t{2} * next_size);
+    if (tokens < least || rest - tokens < least) continue;
+    const double seconds = model_.SecondsAt(first_index, job.started_tokens, tokens);
+    const double next_seconds = model_.SecondsAt(j, job.started_tokens + tokens, rest - tokens);
+    const double wasted_s =
+        size * start_s - chain.sum_s[last] +
+        ((next_size - size) * next_s - (chain.sum_s[next_last] - chain.sum_s[last]));
+    const double cost = next_s + next_seconds - now_s +
+                        price * (size * seconds + next_size * next_seconds + wasted_s);
+    if (cost < best->cost) {
+      *best = {cost, start_s, start_s + seconds, tokens, size, chain_index};
+    }
+  }
+}
+
+void RollingPlanner::Begin(int64_t request, Job* job, const Option& option,
+                           std::vector<Start>* starts) {
+  Dequeue(request, *job);
+  const std::vector<int>& chain = chains_[static_cast<size_t>(option.chain)].instances;
+  job->held.assign(chain.begin(), chain.begin() + option.size);
+  std::sort(job->held.begin(), job->held.end());
+  for (const int instance : job->held) {
+    busy_[static_cast<size_t>(instance)] = 1;
+    end_s_[static_cast<size_t>(instance)] = option.end_s;
+    free_s_[static_cast<size_t>(instance)] = option.end_s;
+    SortNode(instance / cluster_.node_size);
+  }
+  idle_ -= option.size;
+  starts->push_back({request,
+                     job->started_tokens,
+                     job->started_tokens + option.tokens == job->prompt_tokens,
+                     {option.tokens, job->held, option.start_s, option.end_s}});
+  job->started_tokens += option.tokens;
+  job->running = true;
+}
+
+void RollingPlanner::Hold(const Option& option, double now_s) {
+  const std::vector<int>& chain = chains_[static_cast<size_t>(option.chain)].instances;
+  for (int i = 0; i < option.size; ++i) {
+    const auto instance = static_cast<size_t>(chain[static_cast<size_t>(i)]);
+    if (free_s_[instance] <= now_s) --idle_;
+    free_s_[instance] = option.end_s;
+    SortNode(static_cast<int>(instance) / cluster_.node_size);
+  }
+}
+
+absl::Status RollingPlanner::CheckInvariants() const {
+  std::vector<uint8_t> busy(busy_.size(), 0);
+  size_t waiting = 0;
+  for (const auto& [request, job] : jobs_) {
+    if (job.started_tokens > job.prompt_tokens) {
+      return absl::InternalError(absl::StrCat("3: request ", request));
+    }
+    const bool late = by_latest_start_.contains({job.deadline_s - job.rest_s, request});
+    const bool rest = by_rest_.contains({job.rest_s, request});
+    if (late == job.running || rest == job.running) {
+      return absl::InternalError(absl::StrCat("2: request ", request));
+    }
+    waiting += job.running ? 0 : 1;
+    for (const int instance : job.held) {
+      if (job.running && ++busy[static_cast<size_t>(instance)] > 1) {
+        return absl::InternalError(absl::StrCat("1: instance ", instance));
+      }
+    }
+  }
+  if (waiting != by_rest_.size() || waiting != by_latest_start_.size()) {
+    return absl::InternalError("2: an order has a request that does not wait");
+  }
+  if (busy != busy_) return absl::InternalError("1: busy without a chunk, or the reverse");
+  return absl::OkStatus();
+}
+
+}  // namespace skein::scheduler

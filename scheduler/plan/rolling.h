@@ -1,0 +1,167 @@
+// The rolling planner: beyond Tetris, which commits a whole plan when a request arrives. Here
+// nothing is promised: whenever a request arrives or a chunk ends, the chunks to start now are
+// chosen anew from all requests that wait. Chunk boundaries are safe points, so a plan is revised
+// as long as it has not started.
+//
+// - Order: least remaining time first, but a request whose latest start has passed goes before all
+//   that are not late, and late ones by their latest start. The latest start is where serving in
+//   order of arrival would have let the request begin, plus some slack, and the moment itself for
+//   one that has begun. Short requests overtake within that slack, and nobody starves: once a
+//   request is late, only those with an earlier latest start go before it, and no later arrival has
+//   one once it has waited that long.
+// - Size: of all legal plans of one or two chunks (Tetris algorithm 3 solves the first) the one
+//   with the least time to first token plus price x instance-seconds, those that its instances
+//   would spend waiting for each other included. The price of an instance-second is what it costs
+//   the others: those that wait behind are known; what it costs those still to come depends on the
+//   load and is found by simulation, as Tetris finds its improvement rate (rate_profiler.h). At no
+//   load the shortest time wins; under load requests run on few instances, where they are
+//   efficient.
+// - Of a plan only what can start now is started. What must wait keeps its instances from later
+//   requests in this decision, and is planned anew in the next.
+//
+// Sans-io: events in, chunks to start out. The caller runs each chunk on all of its instances at
+// once and reports its end, which may be earlier or later than planned.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/plan/latency_model.h"
+#include "scheduler/plan/plan.h"
+
+namespace skein::scheduler {
+
+struct RollingOptions {
+  // Seconds of a request's time that an instance-second is worth, in [0, 1): what it takes from
+  // requests still to come. It rises with load.
+  double price = 0.1;
+  // And what it takes from those that wait: this many times the time by which it would delay them
+  // if the whole cluster shared the delay (1 / instances each).
+  double waiting_weight = 4;
+  // Latest start: arrival + (instance-seconds that wait) / instances + slack x the mean shortest
+  // time of a request.
+  double slack = 2.5;
+  int64_t min_chunk_tokens = 512;
+  int lookahead = 24;  // requests looked at in one decision
+};
+
+class RollingPlanner {
+ public:
+  // A chunk to run now. Its times are absolute, as the caller's.
+  struct Start {
+    int64_t request = 0;
+    int64_t history_tokens = 0;
+    bool last = false;  // of the prompt
+    ChunkPlan chunk;
+  };
+
+  // `model` must outlive the planner. REQUIRES the smallest SP size fits the cluster.
+  RollingPlanner(const LatencyModel& model, const Cluster& cluster,
+                 const RollingOptions& options = {});
+
+  // Times are seconds from any origin and never decrease. REQUIRES `request` is not known,
+  // prompt_tokens > 0.
+  void OnArrival(int64_t request, int64_t prompt_tokens, double now_s);
+  // The chunk of `request` that Decide started has ended; false if it was the prompt's last one
+  // or the request was cancelled: it is forgotten. REQUIRES a chunk of it runs.
+  bool OnChunkFinished(int64_t request, double now_s);
+  // Forgets a request; a chunk that runs is still to be reported. Unknown ones are ignored.
+  void OnCancelled(int64_t request);
+
+  // In force from the next decision on.
+  void Tune(double price, double slack) {
+    options_.price = price;
+    options_.slack = slack;
+  }
+
+  // Appends the chunks to start now. To be called after every event, or after all of one moment.
+  void Decide(double now_s, std::vector<Start>* starts);
+
+  // Of `request`, known and not running: from here on it goes before all requests that are not
+  // late too. For tests of the bound.
+  double LatestStart(int64_t request) const;
+  int64_t waiting() const { return static_cast<int64_t>(by_rest_.size()); }
+
+  // An error names the invariant that does not hold:
+  //   1. an instance is busy exactly if one running chunk has it;
+  //   2. a request waits or runs, never both, and stands in both orders exactly if it waits;
+  //   3. tokens started never exceed the prompt's.
+  absl::Status CheckInvariants() const;
+
+ private:
+  struct Job {
+    int64_t prompt_tokens = 0;
+    int64_t started_tokens = 0;
+    double deadline_s = 0;
+    double rest_s = 0;  // shortest time of what is not started
+    bool running = false;
+    bool cancelled = false;
+    std::vector<int> held;  // instances of the chunks so far
+  };
+  using Order = std::set<std::pair<double, int64_t>>;  // (key, request)
+
+  // A way to run the first chunk of what is left of a job.
+  struct Option {
+    double cost = 0;
+    double start_s = 0;
+    double end_s = 0;
+    int64_t tokens = 0;
+    int size = 0;
+    int chain = -1;  // its instances are the first `size` of chains_[chain]
+  };
+  // Instances in the order in which groups take them; a group of s is the first s.
+  struct Chain {
+    int home = -1;  // node, or -1 for the chain of a job that holds instances
+    std::vector<int> instances;
+    std::vector<double> ready_s;  // [i]: when the first i + 1 are free
+    std::vector<double> sum_s;    // [i]: sum of when each of the first i + 1 is free
+  };
+
+  double ShortestSeconds(int64_t history, int64_t tokens) const;
+  double LeastWork(int64_t history, int64_t tokens) const;
+  void Enqueue(int64_t request, Job* job);
+  void Dequeue(int64_t request, const Job& job);
+  std::vector<int64_t> NextRequests(double now_s) const;
+  void LookAtInstances(double now_s);
+  void SortNode(int node);
+  int HomeFor(int size) const;
+  int ChainAt(int home, const Job& job);
+  void ExtendChain(const Job& job, Chain* chain) const;
+  void FinishChain(Chain* chain) const;
+  Option Choose(const Job& job, double price, double now_s);
+  void TryPairs(const Job& job, int first_index, int chain, double price, double now_s,
+                Option* best) const;
+  void Begin(int64_t request, Job* job, const Option& option, std::vector<Start>* starts);
+  void Hold(const Option& option, double now_s);
+
+  const LatencyModel& model_;
+  const Cluster cluster_;
+  RollingOptions options_;
+  int sizes_ = 0;    // SP sizes that fit the cluster
+  int largest_ = 0;  // the largest of them
+
+  std::map<int64_t, Job> jobs_;
+  Order by_latest_start_;
+  Order by_rest_;
+  double waiting_work_s_ = 0;  // instance-seconds
+
+  double arrivals_ = 0;
+  double mean_shortest_s_ = 0;  // of the last arrivals, decaying
+
+  std::vector<uint8_t> busy_;  // [instances]
+  std::vector<double> end_s_;  // [instances], planned end of the chunk that runs
+
+  // Of one decision:
+  std::vector<double> free_s_;                // [instances]
+  std::vector<std::vector<int>> node_order_;  // [nodes], instances by free_s_
+  std::vector<Chain> chains_;                 // of one request; memory is reused
+  int chains_used_ = 0;
+  int idle_ = 0;
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,245 @@
+#include "scheduler/plan/rolling.h"
+
+#include <algorithm>
+#include <queue>
+
+#include <gtest/gtest.h>
+#include "scheduler/plan/builtin_models.h"
+#include "scheduler/plan/rolling_table.h"
+#include "scheduler/simulator/prefill_run.h"
+#include "scheduler/simulator/random.h"
+
+namespace skein::scheduler {
+namespace {
+
+struct Ran {
+  std::vector<ChunkPlan> chunks;  // of one request, in order
+};
+
+std::vector<SimRequest> RandomRequests(Random* random, int count) {
+  std::vector<SimRequest> requests;
+  double now_s = 0;
+  for (int i = 0; i < count; ++i) {
+    if (random->Below(3) > 0) now_s += random->Exponential(random->Below(2) == 0 ? 0.05 : 0.8);
+    const int64_t scale = int64_t{1} << (3 + random->Below(15));
+    requests.push_back(
+        {now_s, 1 + static_cast<int64_t>(random->Below(static_cast<uint64_t>(scale))), 1});
+  }
+  return requests;
+}
+
+std::vector<Ran> RunAll(const std::vector<SimRequest>& requests, const Cluster& cluster,
+                        const RollingOptions& options) {
+  std::vector<Ran> ran(requests.size());
+  RollingPlanner planner(Llama3_8bA100(), cluster, options);
+  RunRolling(requests, &planner, nullptr, [&](size_t request, const ChunkPlan& chunk) {
+    ran[request].chunks.push_back(chunk);
+    EXPECT_TRUE(planner.CheckInvariants().ok()) << planner.CheckInvariants();
+  });
+  return ran;
+}
+
+// What must hold of every request by itself.
+void CheckRequest(const SimRequest& request, const Ran& ran) {
+  int64_t tokens = 0;
+  double free_s = request.arrival_s;
+  std::vector<int> before;
+  for (const ChunkPlan& chunk : ran.chunks) {
+    EXPECT_GT(chunk.tokens, 0);
+    EXPECT_GE(chunk.start_s, free_s);
+    const int sp = static_cast<int>(chunk.instances.size());
+    EXPECT_DOUBLE_EQ(chunk.end_s,
+                     chunk.start_s + Llama3_8bA100().Seconds(sp, tokens, chunk.tokens));
+    EXPECT_TRUE(std::is_sorted(chunk.instances.begin(), chunk.instances.end()));
+    EXPECT_TRUE(std::includes(chunk.instances.begin(), chunk.instances.end(), before.begin(),
+                              before.end()));
+    before = chunk.instances;
+    free_s = chunk.end_s;
+    tokens += chunk.tokens;
+  }
+  EXPECT_EQ(tokens, request.prompt_tokens);
+}
+
+// An instance runs one chunk at a time.
+void CheckInstances(const std::vector<Ran>& ran, int instances) {
+  std::vector<std::vector<std::pair<double, double>>> used(static_cast<size_t>(instances));
+  for (const Ran& request : ran) {
+    for (const ChunkPlan& chunk : request.chunks) {
+      for (const int i : chunk.instances) {
+        used[static_cast<size_t>(i)].emplace_back(chunk.start_s, chunk.end_s);
+      }
+    }
+  }
+  for (auto& spans : used) {
+    std::sort(spans.begin(), spans.end());
+    for (size_t i = 1; i < spans.size(); ++i) EXPECT_LE(spans[i - 1].second, spans[i].first);
+  }
+}
+
+TEST(Rolling, RunsEveryRequestLegally) {
+  const Cluster clusters[] = {{1, 1}, {16, 8}, {11, 4}, {6, 8}, {24, 6}, {40, 8}};
+  Random random(11);
+  for (int round = 0; round < 60; ++round) {
+    const Cluster& cluster = clusters[round % 6];
+    RollingOptions options;
+    options.price = static_cast<double>(random.Below(20)) / 20;
+    options.slack = static_cast<double>(random.Below(4));
+    options.lookahead = 1 + static_cast<int>(random.Below(24));
+    const std::vector<SimRequest> requests = RandomRequests(&random, 60);
+    const std::vector<Ran> ran = RunAll(requests, cluster, options);
+    for (size_t r = 0; r < requests.size(); ++r) CheckRequest(requests[r], ran[r]);
+    CheckInstances(ran, cluster.instances);
+  }
+}
+
+TEST(Rolling, EqualEventsGiveEqualStarts) {
+  Random random(3);
+  const std::vector<SimRequest> requests = RandomRequests(&random, 200);
+  const std::vector<Ran> once = RunAll(requests, {16, 8}, {});
+  const std::vector<Ran> again = RunAll(requests, {16, 8}, {});
+  for (size_t r = 0; r < requests.size(); ++r) EXPECT_EQ(once[r].chunks, again[r].chunks);
+}
+
+TEST(Rolling, TakesTheShortestTimeWhenAloneAndFree) {
+  const LatencyModel& model = Llama3_8bA100();
+  for (const int64_t tokens : {100, 4000, 20000, 60000, 250000}) {
+    RollingOptions options;
+    options.price = 0;
+    RollingPlanner planner(model, {16, 8}, options);
+    planner.OnArrival(1, tokens, 5);
+    std::vector<RollingPlanner::Start> starts;
+    planner.Decide(5, &starts);
+    ASSERT_EQ(starts.size(), 1u);
+    double shortest_s = model.SecondsAt(0, 0, tokens);
+    for (const int sp : model.sp_sizes())
+      shortest_s = std::min(shortest_s, model.Seconds(sp, 0, tokens));
+    EXPECT_DOUBLE_EQ(starts[0].chunk.end_s, 5 + shortest_s);
+    EXPECT_TRUE(starts[0].last);
+  }
+}
+
+// Tetris figure 3: an instance group that is smaller now grows when more are free.
+TEST(Rolling, FillsTheGapWithAFirstChunk) {
+  RollingOptions options;
+  options.price = 0;
+  RollingPlanner planner(Llama3_8bA100(), {16, 8}, options);
+  std::vector<RollingPlanner::Start> starts;
+  planner.OnArrival(1, 16 * 1024, 0);
+  planner.Decide(0, &starts);
+  ASSERT_EQ(starts.size(), 1u);
+  planner.OnArrival(2, 128 * 1024, 0);
+  planner.Decide(0, &starts);
+  ASSERT_EQ(starts.size(), 2u);
+  EXPECT_EQ(starts[1].chunk.instances.size(), 8u);
+  EXPECT_FALSE(starts[1].last);
+  EXPECT_LE(starts[1].chunk.end_s, starts[0].chunk.end_s);
+  planner.OnChunkFinished(2, starts[1].chunk.end_s);
+  planner.OnChunkFinished(1, starts[0].chunk.end_s);
+  planner.Decide(starts[0].chunk.end_s, &starts);
+  ASSERT_EQ(starts.size(), 3u);
+  EXPECT_EQ(starts[2].chunk.instances.size(), 16u);
+  EXPECT_EQ(starts[2].history_tokens, starts[1].chunk.tokens);
+}
+
+// The bound: of two that wait and are late, the one with the earlier latest start goes first, so
+// a long request among an endless stream of short ones starts about when it became late.
+TEST(Rolling, StarvesNobody) {
+  RollingPlanner planner(Llama3_8bA100(), {1, 1}, {});
+  std::priority_queue<std::pair<double, int64_t>, std::vector<std::pair<double, int64_t>>,
+                      std::greater<>>
+      ends;
+  std::vector<RollingPlanner::Start> starts;
+  double now_s = 0;
+  planner.OnArrival(0, 2000, now_s);  // runs when the long one arrives
+  planner.Decide(now_s, &starts);
+  planner.OnArrival(1, 100'000, now_s);
+  const double latest_s = planner.LatestStart(1);
+  int64_t next = 2;
+  double started_s = -1;
+  while (started_s < 0 && now_s < latest_s + 100) {
+    for (const auto& start : starts) {
+      ends.emplace(start.chunk.end_s, start.request);
+      if (start.request == 1) started_s = now_s;
+    }
+    starts.clear();
+    now_s = ends.top().first;
+    planner.OnChunkFinished(ends.top().second, now_s);
+    ends.pop();
+    for (int i = 0; i < 3; ++i) planner.OnArrival(next++, 2000, now_s);  // three for each served
+    planner.Decide(now_s, &starts);
+  }
+  ASSERT_GE(started_s, 0) << "never started";
+  EXPECT_LE(started_s, latest_s + 2.0);
+}
+
+TEST(Rolling, ForgetsTheCancelled) {
+  RollingPlanner planner(Llama3_8bA100(), {1, 1}, {});
+  std::vector<RollingPlanner::Start> starts;
+  planner.OnArrival(1, 1000, 0);
+  planner.OnArrival(2, 2000, 0);
+  planner.OnArrival(3, 3000, 0);
+  planner.Decide(0, &starts);
+  ASSERT_EQ(starts.size(), 1u);
+  EXPECT_EQ(starts[0].request, 1);
+  planner.OnCancelled(1);
+  planner.OnCancelled(2);
+  planner.OnCancelled(77);
+  ASSERT_TRUE(planner.CheckInvariants().ok());
+  planner.Decide(0, &starts);
+  EXPECT_EQ(starts.size(), 1u) << "its chunk still runs";
+  EXPECT_FALSE(planner.OnChunkFinished(1, 9));
+  planner.Decide(9, &starts);
+  ASSERT_EQ(starts.size(), 2u);
+  EXPECT_EQ(starts[1].request, 3);
+}
+
+// The shell may report an end later or earlier than planned.
+TEST(Rolling, TakesEndsAsTheyCome) {
+  Random random(5);
+  RollingPlanner planner(Llama3_8bA100(), {16, 8}, {});
+  std::vector<RollingPlanner::Start> starts;
+  std::vector<int64_t> running;
+  double now_s = 0;
+  int64_t next = 0;
+  for (int step = 0; step < 3000; ++step) {
+    now_s += random.Exponential(0.05);
+    if (random.Below(2) == 0 || running.empty()) {
+      planner.OnArrival(next++, 1 + static_cast<int64_t>(random.Below(60'000)), now_s);
+    } else {
+      const size_t at = random.Below(running.size());
+      planner.OnChunkFinished(running[at], now_s);
+      running.erase(running.begin() + static_cast<int64_t>(at));
+    }
+    starts.clear();
+    planner.Decide(now_s, &starts);
+    for (const auto& start : starts) {
+      EXPECT_DOUBLE_EQ(start.chunk.start_s, now_s);
+      running.push_back(start.request);
+    }
+    ASSERT_TRUE(planner.CheckInvariants().ok()) << planner.CheckInvariants();
+  }
+}
+
+TEST(RollingTable, PicksTheNearestLoad) {
+  const auto table = RollingTable::Make({{1, 0.1, 1}, {3, 0.2, 2}});
+  ASSERT_TRUE(table.ok());
+  EXPECT_EQ(table->At(0).price, 0.1);
+  EXPECT_EQ(table->At(2).price, 0.1);
+  EXPECT_EQ(table->At(2.1).slack, 2);
+  EXPECT_FALSE(RollingTable::Make({}).ok());
+  EXPECT_FALSE(RollingTable::Make({{1, 1, 1}}).ok());
+  EXPECT_FALSE(RollingTable::Make({{2, 0, 0}, {1, 0, 0}}).ok());
+  EXPECT_FALSE(RollingTable::Make({{1, 0, -1}}).ok());
+}
+
+TEST(RollingSelector, FollowsTheLoadEveryThirtySeconds) {
+  RollingSelector selector(*RollingTable::Make({{1, 0.1, 1}, {10, 0.5, 1}}));
+  EXPECT_EQ(selector.Setting(0).price, 0.1);
+  for (int i = 1; i <= 400; ++i) selector.OnArrival(i * kSecondUs / 10);
+  EXPECT_EQ(selector.Setting(40 * kSecondUs).price, 0.5);
+  EXPECT_EQ(selector.Setting(69 * kSecondUs).price, 0.5);
+  EXPECT_EQ(selector.Setting(110 * kSecondUs).price, 0.1);
+}
+
+}  // namespace
+}  // namespace skein::scheduler

@@ -1,0 +1,29 @@
+// Percentiles of a run.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace skein::scheduler {
+
+// Nearest rank: the least value that at least `fraction` of the values do not exceed; 0 of none.
+// The order of `values` changes. REQUIRES 0 <= fraction <= 1.
+double Percentile(std::vector<double>* values, double fraction);
+
+// Counts of positive times in bins of 1 % width, for runs with too many to keep.
+class TimeHistogram {
+ public:
+  void Add(double seconds, int64_t count);
+  // `steps` times of first_s, first_s + growth_s, ..., `count` of each. REQUIRES growth_s >= 0.
+  void AddRising(double first_s, double growth_s, int64_t steps, int64_t count);
+
+  // Within 0.5 %; 0 if nothing was added.
+  double Percentile(double fraction) const;
+  int64_t count() const { return count_; }
+
+ private:
+  std::vector<int64_t> bins_;
+  int64_t count_ = 0;
+};
+
+}  // namespace skein::scheduler

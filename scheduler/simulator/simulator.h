@@ -1,0 +1,71 @@
+// Simulates a cluster under a policy: the planners themselves over a prefill pool (prefill_run.h)
+// and a decode pool (decode_run.h). Prefill does not wait for decode.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "scheduler/plan/improvement_rate.h"
+#include "scheduler/plan/latency_model.h"
+#include "scheduler/plan/plan.h"
+#include "scheduler/plan/rolling_table.h"
+#include "scheduler/simulator/decode_run.h"
+#include "scheduler/simulator/prefill_run.h"
+#include "scheduler/simulator/workload.h"
+
+namespace skein::scheduler {
+
+struct Policy {
+  enum class Kind { kTetris, kSingle, kGreedy, kFixed, kRolling };
+
+  std::string name;
+  Kind kind = Kind::kTetris;
+  int sp = 0;  // of kFixed
+
+  // tetris, single (Tetris without chunks), greedy (LoongServe's, disaggregated), fixedN (N an SP
+  // size), rolling. INVALID_ARGUMENT names another one.
+  static absl::StatusOr<Policy> Parse(std::string_view name);
+};
+
+// Whether the policy can run there: INVALID_ARGUMENT names what is missing (an SP size).
+absl::Status CheckPolicy(const Policy& policy, const LatencyModel& model, const Cluster& cluster);
+
+struct Tuning {
+  ImprovementRateTable improvement_rates = ImprovementRateTable::Constant(0.25);
+  RollingTable rolling = RollingTable::Constant({});
+};
+
+// REQUIRES CheckWorkload, CheckPolicy and a cluster that the model's smallest SP size fits.
+PrefillRun RunPolicy(const Policy& policy, const std::vector<SimRequest>& requests,
+                     const LatencyModel& model, const Cluster& cluster, const Tuning& tuning,
+                     const ChunkObserver& observer = nullptr);
+
+struct SimulationResult {
+  std::vector<double> ttft_s;  // ascending
+  double ttft_p50_s = 0;
+  double ttft_p99_s = 0;
+  double ttft_mean_s = 0;
+  double queue_mean_s = 0;  // arrival to the start of the first chunk
+  double tbt_p50_s = 0;
+  double tbt_p99_s = 0;
+  double requests_per_s = 0;           // offered
+  double throughput_tokens_per_s = 0;  // prompt and output, from first arrival to last token
+  double utilisation = 0;              // of the prefill instances, until the last prefill ends
+  double idle_s = 0;                   // of a prefill instance in that time, the mean
+  double decode_utilisation = 0;
+  int64_t requests = 0;
+  int64_t chunks = 0;
+};
+
+// REQUIRES as RunPolicy, and CheckDecode.
+SimulationResult Simulate(const Policy& policy, const std::vector<SimRequest>& requests,
+                          const LatencyModel& model, const Cluster& cluster, const Tuning& tuning,
+                          const DecodeOptions& decode);
+
+// Times to first token, as the requests.
+std::vector<double> TtftSeconds(const std::vector<SimRequest>& requests, const PrefillRun& run);
+
+}  // namespace skein::scheduler

@@ -1,0 +1,120 @@
+#include "scheduler/simulator/simulator.h"
+
+#include <gtest/gtest.h>
+#include "scheduler/plan/builtin_models.h"
+#include "scheduler/plan/cdsp_planner.h"
+#include "scheduler/simulator/rate_profiler.h"
+
+namespace skein::scheduler {
+namespace {
+
+const char* const kAll[] = {"tetris", "single", "greedy", "fixed8", "fixed16", "rolling"};
+constexpr Cluster kCluster = {16, 8};
+
+std::vector<SimRequest> Load(const char* trace, double rate, int64_t requests, uint64_t seed) {
+  return GenerateWorkload(*LengthDistribution::OfPaper(trace), LengthDistribution::Outputs(),
+                          {rate, requests, 1, seed});
+}
+
+SimulationResult Simulated(const char* policy, const std::vector<SimRequest>& requests,
+                           const Tuning& tuning = {}) {
+  return Simulate(*Policy::Parse(policy), requests, Llama3_8bA100(), kCluster, tuning, {});
+}
+
+TEST(Policy, IsParsedOrNamed) {
+  EXPECT_EQ(Policy::Parse("fixed4")->sp, 4);
+  for (const char* name : {"", "fixed", "fixed0", "fixed-8", "fixedx", "Tetris", "roll"}) {
+    EXPECT_EQ(Policy::Parse(name).status().code(), absl::StatusCode::kInvalidArgument) << name;
+  }
+  const LatencyModel& model = Llama3_8bA100();
+  EXPECT_TRUE(CheckPolicy(*Policy::Parse("fixed16"), model, kCluster).ok());
+  EXPECT_FALSE(CheckPolicy(*Policy::Parse("fixed16"), model, {8, 8}).ok());
+  EXPECT_FALSE(CheckPolicy(*Policy::Parse("fixed3"), model, kCluster).ok());
+}
+
+// Nothing else arrives: what was predicted happens.
+TEST(Simulator, AgreesWithThePredictionOfALoneRequest) {
+  CdspPlanner planner(Llama3_8bA100(), kCluster);
+  const std::vector<double> idle(16, 0);
+  PrefillPlan plan;
+  for (const int64_t tokens : {1, 5000, 33'000, 128'000, 400'000}) {
+    planner.Plan(idle, tokens, {}, &plan);
+    Tuning tuning;
+    tuning.improvement_rates = ImprovementRateTable::Constant(0);
+    EXPECT_NEAR(Simulated("tetris", {{3, tokens, 1}}, tuning).ttft_p50_s, plan.ttft_s, 1e-6);
+  }
+}
+
+// The executor starts chunks when their instances are free, not when the plan says so: the two
+// agree also behind a queue.
+TEST(Simulator, AgreesWithThePredictionBehindAQueue) {
+  const std::vector<SimRequest> requests = Load("medium", 4, 300, 5);
+  CdspPlanner planner(Llama3_8bA100(), kCluster);
+  std::vector<double> predicted_s;
+  const PrefillRun run = RunCommitting(
+      requests, Llama3_8bA100(), kCluster,
+      [&](const SimRequest& request, absl::Span<const double> queue_s, PrefillPlan* plan) {
+        planner.Plan(queue_s, request.prompt_tokens, {}, plan);
+        predicted_s.push_back(plan->ttft_s);
+      });
+  const std::vector<double> ttft_s = TtftSeconds(requests, run);
+  for (size_t r = 0; r < requests.size(); ++r) EXPECT_NEAR(ttft_s[r], predicted_s[r], 1e-6);
+}
+
+TEST(Simulator, IsDeterministic) {
+  const std::vector<SimRequest> requests = Load("short", 4, 400, 8);
+  for (const char* policy : kAll) {
+    const SimulationResult once = Simulated(policy, requests);
+    const SimulationResult again = Simulated(policy, requests);
+    EXPECT_EQ(once.ttft_s, again.ttft_s) << policy;
+    EXPECT_EQ(once.tbt_p99_s, again.tbt_p99_s) << policy;
+  }
+}
+
+// Busy time is the chunks' time, each request is served once, and nobody is faster than light.
+TEST(Simulator, ConservesWork) {
+  const std::vector<SimRequest> requests = Load("long", 1.5, 300, 4);
+  for (const char* policy : kAll) {
+    double busy_s = 0;
+    std::vector<int64_t> tokens(requests.size(), 0);
+    const PrefillRun run = RunPolicy(*Policy::Parse(policy), requests, Llama3_8bA100(), kCluster,
+                                     {}, [&](size_t request, const ChunkPlan& chunk) {
+                                       tokens[request] += chunk.tokens;
+                                       busy_s += static_cast<double>(chunk.instances.size()) *
+                                                 (chunk.end_s - chunk.start_s);
+                                     });
+    EXPECT_NEAR(run.busy_instance_s, busy_s, 1e-6) << policy;
+    EXPECT_LE(busy_s, 16 * run.end_s) << policy;
+    for (size_t r = 0; r < requests.size(); ++r) {
+      EXPECT_EQ(tokens[r], requests[r].prompt_tokens) << policy;
+      double shortest_s = 1e9;
+      for (const int sp : Llama3_8bA100().sp_sizes()) {
+        shortest_s = std::min(shortest_s, Llama3_8bA100().Seconds(sp, 0, tokens[r]));
+      }
+      EXPECT_GE(run.outcomes[r].end_s - requests[r].arrival_s, shortest_s - 1e-6) << policy;
+    }
+  }
+}
+
+TEST(Simulator, ReportsWhatItMeans) {
+  const SimulationResult result = Simulated("fixed8", {{0, 32'000, 11}, {10, 32'000, 11}});
+  const double seconds = Llama3_8bA100().Seconds(8, 0, 32'000);
+  EXPECT_NEAR(result.ttft_p50_s, seconds, 1e-9);
+  EXPECT_NEAR(result.queue_mean_s, 0, 1e-9);
+  EXPECT_NEAR(result.utilisation, 2 * 8 * seconds / (16 * (10 + seconds)), 1e-9);
+  EXPECT_NEAR(result.idle_s, 10 + seconds - seconds, 1e-9);
+  EXPECT_GT(result.tbt_p50_s, 6e-3);
+  EXPECT_EQ(result.requests, 2);
+}
+
+TEST(Profiler, RaisesTheRateWithTheLoad) {
+  const auto workload = [](double load) { return Load("short", load, 500, 3); };
+  const Profile profile =
+      ProfileLoads({0.5, 7}, workload, Llama3_8bA100(), kCluster, /*tune_rolling=*/false);
+  EXPECT_EQ(profile.trials.size(), 2 * ImprovementRateCandidates().size());
+  EXPECT_LT(profile.tuning.improvement_rates.RateAt(0.5),
+            profile.tuning.improvement_rates.RateAt(7));
+}
+
+}  // namespace
+}  // namespace skein::scheduler

@@ -1,0 +1,110 @@
+#include "services/skeinctl/sim_inputs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "services/skeinctl/trace_file.h"
+
+namespace skein::services {
+namespace {
+
+constexpr int64_t kDefaultRequests = 2000;
+constexpr int64_t kTuningRequests = 3000;
+
+absl::Status Named(const char* flag, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat("--", flag, ": ", status.message()));
+}
+
+}  // namespace
+
+void SimFlags::Register(FlagSet* flags) {
+  flags->String(&profile, "profile", "latency profile: a built-in name or a file");
+  flags->Int(&instances, "instances", "prefill instances", 1, 1 << 16);
+  flags->Int(&node_size, "node-size", "prefill instances of a node", 1, 1 << 16);
+  flags->String(&trace, "trace", "short, medium, long (lengths of the paper) or a trace file");
+  flags->String(&rate, "rate",
+                "requests a second, or several with commas; a file without it is as recorded");
+  flags->Int(&requests, "requests", "how many; 0: all of a file, or 2000", 0, 100'000'000);
+  flags->Int(&burst, "burst", "requests that arrive together, of a trace of the paper", 1, 1 << 20);
+  flags->Int(&seed, "seed", "of arrivals and lengths", 0, int64_t{1} << 62);
+}
+
+absl::StatusOr<std::vector<double>> ParseRates(const std::string& text) {
+  std::vector<double> rates;
+  for (const absl::string_view part : absl::StrSplit(text, ',', absl::SkipEmpty())) {
+    double rate = 0;
+    if (!absl::SimpleAtod(part, &rate) || !std::isfinite(rate) || rate <= 0 || rate > 1e6) {
+      return absl::InvalidArgumentError(absl::StrCat("'", part, "' is no rate"));
+    }
+    rates.push_back(rate);
+  }
+  return rates;
+}
+
+absl::StatusOr<SimInputs> SimInputs::Load(const SimFlags& flags) {
+  absl::StatusOr<Profile> profile = LoadProfile(flags.profile);
+  if (!profile.ok()) return Named("profile", profile.status());
+  SimInputs inputs(*std::move(profile));
+  inputs.cluster_ = {static_cast<int>(flags.instances), static_cast<int>(flags.node_size)};
+  if (inputs.model().sp_sizes().front() > inputs.cluster_.instances) {
+    return absl::InvalidArgumentError("--instances: fewer than the profile's smallest SP size");
+  }
+  absl::StatusOr<std::vector<double>> rates = ParseRates(flags.rate);
+  if (!rates.ok()) return Named("rate", rates.status());
+  inputs.rates_ = *std::move(rates);
+
+  const auto lengths = scheduler::LengthDistribution::OfPaper(flags.trace);
+  if (lengths.ok()) {
+    inputs.lengths_ = *lengths;
+    if (inputs.rates_.empty()) return absl::InvalidArgumentError("--rate: missing");
+  } else {
+    auto recorded = LoadTrace(flags.trace);
+    if (!recorded.ok()) return Named("trace", recorded.status());
+    inputs.recorded_ = *std::move(recorded);
+    const auto count = static_cast<size_t>(flags.requests);
+    if (count > 0 && count < inputs.recorded_.size()) inputs.recorded_.resize(count);
+  }
+  inputs.arrivals_.requests = flags.requests > 0 ? flags.requests : kDefaultRequests;
+  inputs.arrivals_.burst = flags.burst;
+  inputs.arrivals_.seed = static_cast<uint64_t>(flags.seed);
+  return inputs;
+}
+
+absl::StatusOr<std::vector<scheduler::SimRequest>> SimInputs::Workload(
+    std::optional<double> rate) const {
+  if (lengths_.has_value()) {
+    scheduler::ArrivalOptions options = arrivals_;
+    options.requests_per_s = rate.value();
+    return GenerateWorkload(*lengths_, scheduler::LengthDistribution::Outputs(), options);
+  }
+  std::vector<scheduler::SimRequest> requests = recorded_;
+  if (rate.has_value()) {
+    const absl::Status scaled = scheduler::RescaleToRate(*rate, &requests);
+    if (!scaled.ok()) return Named("rate", scaled);
+  }
+  return requests;
+}
+
+scheduler::WorkloadOfLoad SimInputs::TuningWorkload() const {
+  return [this](double load) {
+    scheduler::ArrivalOptions options = arrivals_;
+    options.requests_per_s = load;
+    options.requests = kTuningRequests;
+    options.seed = ~arrivals_.seed;
+    if (!lengths_.has_value()) return ResampleWorkload(recorded_, options);
+    return GenerateWorkload(*lengths_, scheduler::LengthDistribution::Outputs(), options);
+  };
+}
+
+std::vector<double> SimInputs::TuningLoads(std::optional<double> rate) const {
+  const double load = rate.has_value() ? *rate : MeanRate(recorded_);
+  if (load <= 0) return {1};
+  if (lengths_.has_value() && arrivals_.burst == 1) return {load};
+  // The load of bursts and recordings goes up and down.
+  return {load / 2, load, load * 1.5, load * 2};
+}
+
+}  // namespace skein::services

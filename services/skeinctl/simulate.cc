@@ -1,0 +1,170 @@
+#include "services/skeinctl/simulate.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "services/skeinctl/sim_inputs.h"
+
+namespace skein::services {
+namespace {
+
+struct Flags {
+  SimFlags sim;
+  std::string policies = "tetris,rolling,single,greedy,fixed8,fixed16";
+  std::string improvement_rate = "auto";
+  scheduler::DecodeOptions decode;
+  int64_t decode_instances = 0;
+  std::string out;
+  std::string format = "table";
+};
+
+absl::Status ParseFlags(int argc, char** argv, Flags* flags) {
+  FlagSet set("skeinctl simulate: time to first token and between tokens of a cluster, by policy.");
+  flags->sim.Register(&set);
+  set.String(&flags->policies, "policies",
+             "with commas: tetris, rolling, single, greedy, fixedN (N an SP size)");
+  set.String(&flags->improvement_rate, "improvement-rate",
+             "of tetris and single: a number in [0, 1), or auto: the profile's table, or else "
+             "tuned by simulation for each rate");
+  set.Int(&flags->decode_instances, "decode-instances", "0: one for eight prefill instances", 0,
+          1 << 16);
+  set.Int(&flags->decode.blocks, "decode-blocks", "KV blocks of a decode instance", 1,
+          int64_t{1} << 40);
+  set.Int(&flags->decode.block_tokens, "block-tokens", "tokens of a KV block", 1, 1 << 20);
+  set.Double(&flags->decode.step_base_s, "decode-step-s", "a decode step takes this", 1e-9, 1e3);
+  set.Double(&flags->decode.step_per_sequence_s, "decode-sequence-s", "and this a sequence", 0,
+             1e3);
+  set.Double(&flags->decode.step_per_kv_token_s, "decode-kv-token-s", "and this a token of KV", 0,
+             1);
+  set.String(&flags->out, "out", "folder for results.csv and the figures; made if missing");
+  set.String(&flags->format, "format", "table or json");
+  if (absl::Status parsed = set.Parse(argc, argv, EnvironmentMap()); !parsed.ok()) return parsed;
+  if (flags->format != "table" && flags->format != "json") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--format: '", flags->format, "' is not table or json"));
+  }
+  if (flags->decode_instances == 0) {
+    flags->decode_instances = (flags->sim.instances + 7) / 8;
+  }
+  flags->decode.instances = static_cast<int>(flags->decode_instances);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<scheduler::Policy>> ParsePolicies(const Flags& flags,
+                                                             const SimInputs& inputs) {
+  std::vector<scheduler::Policy> policies;
+  for (const absl::string_view name : absl::StrSplit(flags.policies, ',')) {
+    auto policy = scheduler::Policy::Parse(std::string(name));
+    absl::Status status = policy.status();
+    if (status.ok()) status = CheckPolicy(*policy, inputs.model(), inputs.cluster());
+    if (!status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--policies: ", status.message()));
+    }
+    policies.push_back(*std::move(policy));
+  }
+  return policies;
+}
+
+absl::StatusOr<scheduler::Tuning> TuneFor(const Flags& flags, const SimInputs& inputs,
+                                          const std::vector<scheduler::Policy>& policies,
+                                          std::optional<double> rate) {
+  bool rolling = false;
+  bool rates = false;
+  for (const scheduler::Policy& policy : policies) {
+    using Kind = scheduler::Policy::Kind;
+    rolling |= policy.kind == Kind::kRolling;
+    rates |= policy.kind == Kind::kTetris || policy.kind == Kind::kSingle;
+  }
+  std::optional<scheduler::ImprovementRateTable> fixed = inputs.profile().improvement_rates;
+  if (flags.improvement_rate != "auto") {
+    double value = 0;
+    if (!absl::SimpleAtod(flags.improvement_rate, &value) || !(value >= 0 && value < 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--improvement-rate: '", flags.improvement_rate, "'"));
+    }
+    fixed = scheduler::ImprovementRateTable::Constant(value);
+  }
+  scheduler::Tuning tuning;
+  if (rolling || (rates && !fixed.has_value())) {
+    tuning = ProfileLoads(inputs.TuningLoads(rate), inputs.TuningWorkload(), inputs.model(),
+                          inputs.cluster(), rolling)
+                 .tuning;
+  }
+  if (fixed.has_value()) tuning.improvement_rates = *std::move(fixed);
+  return tuning;
+}
+
+absl::StatusOr<std::vector<SimulationRow>> Run(const Flags& flags, const SimInputs& inputs) {
+  const auto policies = ParsePolicies(flags, inputs);
+  if (!policies.ok()) return policies.status();
+  std::vector<std::optional<double>> rates(inputs.rates().begin(), inputs.rates().end());
+  if (rates.empty()) rates.push_back(std::nullopt);
+  std::vector<SimulationRow> rows;
+  for (const std::optional<double>& rate : rates) {
+    const auto requests = inputs.Workload(rate);
+    if (!requests.ok()) return requests.status();
+    absl::Status valid = CheckWorkload(*requests);
+    valid.Update(CheckDecode(flags.decode, *requests));
+    if (!valid.ok()) return valid;
+    const auto tuning = TuneFor(flags, inputs, *policies, rate);
+    if (!tuning.ok()) return tuning.status();
+    for (const scheduler::Policy& policy : *policies) {
+      rows.push_back(
+          {policy.name, rate.value_or(MeanRate(*requests)),
+           Simulate(policy, *requests, inputs.model(), inputs.cluster(), *tuning, flags.decode)});
+    }
+  }
+  return rows;
+}
+
+absl::Status WriteFile(const std::filesystem::path& path, const std::string& text) {
+  if (text.empty()) return absl::OkStatus();
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (file.fail()) return absl::UnavailableError(absl::StrCat("cannot write ", path.string()));
+  return absl::OkStatus();
+}
+
+absl::Status WriteOut(const std::string& folder, const std::vector<SimulationRow>& rows) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const std::filesystem::path out(folder);
+  absl::Status status = WriteFile(out / "results.csv", SimulationCsv(rows));
+  status.Update(WriteFile(out / "latency.svg", LatencyFigure(rows)));
+  status.Update(WriteFile(out / "distribution.svg", DistributionFigure(rows)));
+  status.Update(WriteFile(out / "chunking.svg", ChunkingFigure(rows)));
+  return status;
+}
+
+}  // namespace
+
+int SimulateCommand(int argc, char** argv) {
+  Flags flags;
+  const absl::Status parsed = ParseFlags(argc, argv, &flags);
+  if (absl::IsCancelled(parsed)) {
+    std::fputs(std::string(parsed.message()).c_str(), stdout);
+    return 0;
+  }
+  const auto fail = [](const absl::Status& status, int code) {
+    std::fprintf(stderr, "skeinctl: %s\n", std::string(status.message()).c_str());
+    return code;
+  };
+  if (!parsed.ok()) return fail(parsed, 2);
+  const auto inputs = SimInputs::Load(flags.sim);
+  if (!inputs.ok()) return fail(inputs.status(), 2);
+  const auto rows = Run(flags, *inputs);
+  if (!rows.ok()) return fail(rows.status(), 2);
+  std::fputs((flags.format == "json" ? SimulationJsonLines(*rows) : SimulationTable(*rows)).c_str(),
+             stdout);
+  if (flags.out.empty()) return 0;
+  const absl::Status written = WriteOut(flags.out, *rows);
+  return written.ok() ? 0 : fail(written, 1);
+}
+
+}  // namespace skein::services

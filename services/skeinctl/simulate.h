@@ -1,0 +1,32 @@
+// skeinctl simulate: what a cluster would do, before buying a GPU.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "scheduler/simulator/simulator.h"
+
+namespace skein::services {
+
+// argv[0] is "simulate". Exit code: 0; 1 when --out cannot be written; 2 for wrong flags or input,
+// with the field named on stderr.
+int SimulateCommand(int argc, char** argv);
+
+struct SimulationRow {
+  std::string policy;
+  double rate = 0;  // asked for, or as recorded
+  scheduler::SimulationResult result;
+};
+
+// Pure: a table for people, one JSON object a line for programs, CSV with a header.
+std::string SimulationTable(const std::vector<SimulationRow>& rows);
+std::string SimulationJsonLines(const std::vector<SimulationRow>& rows);
+std::string SimulationCsv(const std::vector<SimulationRow>& rows);
+
+// Figures in the manner of the paper's 8 (percentiles over rate), 9 (TTFT distribution at each
+// policy's last rate) and 13 (slowdown without chunks; empty unless tetris and single are there).
+std::string LatencyFigure(const std::vector<SimulationRow>& rows);
+std::string DistributionFigure(const std::vector<SimulationRow>& rows);
+std::string ChunkingFigure(const std::vector<SimulationRow>& rows);
+
+}  // namespace skein::services
