@@ -20,7 +20,9 @@ constexpr int kFile = 1, kEnvironment = 2, kCommandLine = 3;
 
 std::string EnvironmentName(std::string_view flag) {
   std::string name = "SKEIN_";
-  for (char c : flag) name += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (char c : flag) {
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
   return name;
 }
 
@@ -66,6 +68,11 @@ absl::Status ParseBool(std::string_view text, bool* out) {
 }  // namespace
 
 void FlagSet::Add(Flag flag) { flags_.push_back(std::move(flag)); }
+
+void FlagSet::Positional(std::string* target, std::string name) {
+  positional_ = target;
+  positional_name_ = std::move(name);
+}
 
 void FlagSet::String(std::string* target, std::string name, std::string help) {
   Add({.name = std::move(name),
@@ -164,6 +171,10 @@ void FlagSet::ApplyArguments(int argc, const char* const* argv,
   for (int i = 1; i < argc; ++i) {
     std::string_view argument = argv[i];
     if (argument == "-h") argument = "--help";
+    if (!argument.starts_with("--") && positional_ != nullptr && positional_->empty()) {
+      *positional_ = std::string(argument);
+      continue;
+    }
     if (!argument.starts_with("--")) {
       problems->push_back(absl::StrCat("unexpected argument '", std::string(argument), "'"));
       continue;
@@ -209,6 +220,9 @@ absl::Status FlagSet::Parse(int argc, const char* const* argv,
     }
   }
   if (!config_.empty()) ApplyFile(config_, &problems);
+  if (positional_ != nullptr && positional_->empty()) {
+    problems.push_back(absl::StrCat(positional_name_, " is missing"));
+  }
   if (problems.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrJoin(problems, "\n"));
 }

@@ -1,8 +1,8 @@
-// Flags of a Skein binary. Every flag `--name` has an environment twin `SKEIN_NAME` and may stand
-// in a YAML file given by `--config`; a flag on the command line wins over the environment, the
-// environment over the file. Unknown flags, unknown SKEIN_* variables' values that do not parse,
-// and unknown keys of the file are errors that name the key and the value. All problems are
-// reported at once, not one a run.
+// Flags of a Skein binary. Every flag `--name` has an environment twin `SKEIN_NAME` ('-' becomes
+// '_') and may stand in a YAML file given by `--config`; a flag on the command line wins over the
+// environment, the environment over the file. Unknown flags, unknown SKEIN_* variables' values that
+// do not parse, and unknown keys of the file are errors that name the key and the value. All
+// problems are reported at once, not one a run.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,9 @@ class FlagSet {
   void Int(int64_t* target, std::string name, std::string help, int64_t min, int64_t max);
   void Double(double* target, std::string name, std::string help, double min, double max);
   void Bool(bool* target, std::string name, std::string help);
+
+  // The one argument that is no flag; it must be given. *target is empty until Parse.
+  void Positional(std::string* target, std::string name);
 
   // Applies file, environment and command line. INVALID_ARGUMENT lists every problem, one a line.
   // Returns CANCELLED with the help text as message when --help was given.
@@ -59,6 +62,8 @@ class FlagSet {
   void ApplyArguments(int argc, const char* const* argv, std::vector<std::string>* problems);
 
   std::string about_;
+  std::string* positional_ = nullptr;
+  std::string positional_name_;
   std::string config_;
   bool help_ = false;
   std::vector<Flag> flags_;

@@ -79,5 +79,26 @@ TEST(Flags, RepeatedFlagCollects) {
   EXPECT_EQ(v.models, (std::vector<std::string>{"x", "y"}));
 }
 
+TEST(Flags, APositionalArgumentMustBeGivenOnce) {
+  const auto parse = [](std::vector<const char*> arguments, std::string* file) {
+    FlagSet flags("A test.");
+    int64_t node_size = 8;
+    flags.Positional(file, "FILE");
+    flags.Int(&node_size, "node-size", "instances of a node", 1, 64);
+    arguments.insert(arguments.begin(), "test");
+    return flags.Parse(static_cast<int>(arguments.size()), arguments.data(),
+                       {{"SKEIN_NODE_SIZE", "x"}});
+  };
+  std::string file;
+  EXPECT_EQ(parse({"--node-size", "4", "a.csv"}, &file).message(), "");
+  EXPECT_EQ(file, "a.csv");
+  file.clear();
+  const absl::Status none = parse({}, &file);
+  EXPECT_NE(none.message().find("FILE is missing"), absl::string_view::npos) << none;
+  EXPECT_NE(none.message().find("SKEIN_NODE_SIZE: 'x'"), absl::string_view::npos) << none;
+  EXPECT_NE(parse({"a", "b"}, &file).message().find("unexpected argument 'b'"),
+            absl::string_view::npos);
+}
+
 }  // namespace
 }  // namespace skein::services

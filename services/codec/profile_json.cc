@@ -1,7 +1,5 @@
 #include "services/codec/profile_json.h"
 
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <utility>
 
@@ -9,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "scheduler/plan/builtin_models.h"
+#include "services/base/read_file.h"
 
 namespace skein::services {
 namespace {
@@ -159,13 +158,12 @@ std::string ProfileJson(const Profile& profile) {
 
 absl::StatusOr<Profile> LoadProfile(const std::string& name_or_path) {
   if (name_or_path == "llama3-8b-a100") return Builtin();
-  std::ifstream in(name_or_path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) {
+  const auto text = ReadFile(name_or_path);
+  if (!text.ok()) {
     return absl::NotFoundError(absl::StrCat("profile: '", name_or_path,
                                             "' is neither built in (llama3-8b-a100) nor a file"));
   }
-  return ParseProfile(text);
+  return ParseProfile(*text);
 }
 
 }  // namespace skein::services

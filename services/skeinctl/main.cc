@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <string>
 
+#include "services/skeinctl/fit.h"
+#include "services/skeinctl/plan.h"
 #include "services/skeinctl/simulate.h"
 #include "services/skeinctl/status.h"
 
@@ -11,6 +13,11 @@ constexpr char kUsage[] =
     "skeinctl: the operator's command\n\n"
     "  skeinctl status [--orchestrator HOST:PORT] [--format table|json]\n"
     "      the instances, their load and blocks\n"
+    "  skeinctl plan --profile P --node-size 8 [--improvement-rate R] [--policy "
+    "tetris|single|rolling]\n"
+    "      how prompts would be prefilled; JSON lines from standard input to standard output\n"
+    "  skeinctl fit SAMPLES.csv\n"
+    "      a latency profile from measured samples\n"
     "  skeinctl simulate --trace short|medium|long|FILE --rate R[,R...] [--policies P[,P...]]\n"
     "      what a cluster would do under a load, by planning policy\n"
     "  skeinctl COMMAND --help\n"
@@ -20,6 +27,8 @@ constexpr char kUsage[] =
 
 int main(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "--help";
+  if (command == "plan") return skein::services::PlanCommand(argc - 1, argv + 1);
+  if (command == "fit") return skein::services::FitCommand(argc - 1, argv + 1);
   if (command == "status") return skein::services::StatusCommand(argc - 1, argv + 1);
   if (command == "simulate") return skein::services::SimulateCommand(argc - 1, argv + 1);
   const bool asked = command == "--help" || command == "-h" || command == "help";

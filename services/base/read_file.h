@@ -1,0 +1,25 @@
+// A whole file as text.
+#pragma once
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+namespace skein::services {
+
+// NOT_FOUND names a path that cannot be read, a folder for one.
+inline absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in.is_open() || (in.peek(), in.bad())) {  // a folder opens, but has nothing to read
+    return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
+  }
+  std::ostringstream text;
+  text << in.rdbuf();
+  return std::move(text).str();
+}
+
+}  // namespace skein::services

@@ -1,0 +1,98 @@
+#include "services/codec/profile_json.h"
+
+#include <fstream>
+
+#include "gtest/gtest.h"
+#include "scheduler/plan/builtin_models.h"
+
+namespace skein::services {
+namespace {
+
+std::string With(const std::string& member) { return "{" + member + "}"; }
+
+constexpr char kOne[] = R"({"a_s": 0.1, "b_s_per_token": 1e-5, "c_s_per_token2": 2e-9,
+                            "d_s_per_token2": 1e-9})";
+
+std::string Why(const std::string& json) {
+  return std::string(ParseProfile(json).status().message());
+}
+
+TEST(Profile, SurvivesItsJson) {
+  Profile profile{"m", "d", "2026-11-21", scheduler::Llama3_8bA100(), std::nullopt};
+  profile.improvement_rates = *scheduler::ImprovementRateTable::Make({{0.5, 0.05}, {1, 0.7}});
+  const auto parsed = ParseProfile(ProfileJson(profile));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->device, "d");
+  EXPECT_EQ(parsed->latency.sp_sizes(), profile.latency.sp_sizes());
+  EXPECT_EQ(parsed->latency.Seconds(8, 777, 12345), profile.latency.Seconds(8, 777, 12345));
+  EXPECT_EQ(parsed->improvement_rates->RateAt(1), 0.7);
+  EXPECT_EQ(ProfileJson(*parsed), ProfileJson(profile));
+}
+
+TEST(Profile, IsRefusedWithTheFieldAndTheValue) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"", "not valid JSON"},
+      {"{\"sp\": {\"1\": NaN}}", "not valid JSON"},
+      {"[]", "[], not an object"},
+      {"{}", "sp is missing"},
+      {With(R"("sp": {})"), "no SP size"},
+      {With(R"("sp": 3)"), "sp is 3"},
+      {With(std::string(R"("sp": {"3": )") + kOne + "}"), "sp 3: is not a power of two"},
+      {With(std::string(R"("sp": {"x": )") + kOne + "}"), "'x'"},
+      {With(std::string(R"("sp": {"1": )") + kOne + R"(, "01": )" + kOne + "}"), "twice"},
+      {With(R"("sp": {"1": {"a_s": 1}})"), "sp.1.b_s_per_token is missing"},
+      {With(R"("sp": {"1": {"a_s": "1"}})"), "sp.1.a_s is \"1\""},
+      {With(R"("sp": {"1": {"a_s": 0, "b_s_per_token": -1, "c_s_per_token2": 0,
+                "d_s_per_token2": 0}})"),
+       "b_s_per_token is -1"},
+      {With(R"("model": 5)"), "model is 5"},
+      {With(R"("speed": 5)"), "'speed'"},
+      {With(R"("improvement_rates": [{"requests_per_s": 1}])"),
+       "improvement_rates[0].improvement_rate is missing"},
+      {With(R"("improvement_rates": [{"requests_per_s": 1, "improvement_rate": 2}])"),
+       "improvement_rate is 2"},
+  };
+  for (const auto& [json, expected] : cases) {
+    EXPECT_NE(Why(json).find(expected), std::string::npos) << json << ": " << Why(json);
+  }
+}
+
+TEST(Profile, IsBuiltInOrAFile) {
+  EXPECT_TRUE(LoadProfile("llama3-8b-a100").ok());
+  EXPECT_EQ(LoadProfile("nowhere.json").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(LoadProfile(::testing::TempDir()).status().code(), absl::StatusCode::kNotFound);
+  const std::string path = ::testing::TempDir() + "/profile.json";
+  std::ofstream(path) << ProfileJson(*LoadProfile("llama3-8b-a100"));
+  const auto profile = LoadProfile(path);
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_EQ(profile->model, "LLaMA3-8B");
+}
+
+TEST(Samples, ColumnsStandInAnyOrder) {
+  const auto samples = ParseSamples(
+      "# measured\r\nseconds, sp ,device,chunk_tokens,history_tokens\r\n0.5,2,cpu,100,7\r\n\r\n"
+      "1e-3,1,cpu,1,0\n");
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  ASSERT_EQ(samples->size(), 2u);
+  EXPECT_EQ((*samples)[0].sp, 2);
+  EXPECT_EQ((*samples)[0].history_tokens, 7);
+  EXPECT_EQ((*samples)[0].chunk_tokens, 100);
+  EXPECT_EQ((*samples)[1].seconds, 1e-3);
+  EXPECT_EQ(ParseSamples("sp,chunk_tokens,seconds\n1,2,3")->front().history_tokens, 0);
+}
+
+TEST(Samples, AreRefusedWithLineAndColumn) {
+  const auto why = [](std::string_view csv) {
+    return std::string(ParseSamples(csv).status().message());
+  };
+  EXPECT_NE(why("").find("none"), std::string::npos);
+  EXPECT_NE(why("sp,seconds\n").find("line 1: the header has no column 'chunk_tokens'"),
+            std::string::npos);
+  EXPECT_NE(why("sp,chunk_tokens,seconds\n1,2,3\n1,x,3").find("line 3: chunk_tokens: 'x'"),
+            std::string::npos);
+  EXPECT_NE(why("sp,chunk_tokens,seconds\n1,2").find("seconds: ''"), std::string::npos);
+  EXPECT_NE(why("sp,chunk_tokens,seconds\n1.5,2,3").find("sp: '1.5'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace skein::services
