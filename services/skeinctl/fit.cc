@@ -16,15 +16,6 @@
 namespace skein::services {
 namespace {
 
-std::string Today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[16];
-  std::strftime(text, sizeof(text), "%Y-%m-%d", &utc);
-  return text;
-}
-
 struct Flags {
   std::string samples;
   std::string model = "unknown";
@@ -62,6 +53,15 @@ absl::Status Fit(const Flags& flags) {
 }
 
 }  // namespace
+
+std::string Today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[16];
+  std::strftime(text, sizeof(text), "%Y-%m-%d", &utc);
+  return text;
+}
 
 std::string ResidualTable(const scheduler::LatencyFit& fit) {
   std::string text = absl::StrFormat("%6s %14s %12s %12s %12s %9s\n", "sp", "history_tokens",

@@ -12,6 +12,8 @@ namespace skein::services {
 // wrong flags, samples or a fit that is refused.
 int FitCommand(int argc, char** argv);
 
+std::string Today();  // UTC, as 2026-11-21
+
 // Pure: a row a sample, and one an SP size with the mean and the largest error.
 std::string ResidualTable(const scheduler::LatencyFit& fit);
 

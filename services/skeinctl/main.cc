@@ -4,6 +4,7 @@
 
 #include "services/skeinctl/fit.h"
 #include "services/skeinctl/plan.h"
+#include "services/skeinctl/profile.h"
 #include "services/skeinctl/simulate.h"
 #include "services/skeinctl/status.h"
 
@@ -18,6 +19,8 @@ constexpr char kUsage[] =
     "      how prompts would be prefilled; JSON lines from standard input to standard output\n"
     "  skeinctl fit SAMPLES.csv\n"
     "      a latency profile from measured samples\n"
+    "  skeinctl profile [--orchestrator HOST:PORT] [--model NAME]\n"
+    "      the latency profile of a running cluster, measured\n"
     "  skeinctl simulate --trace short|medium|long|FILE --rate R[,R...] [--policies P[,P...]]\n"
     "      what a cluster would do under a load, by planning policy\n"
     "  skeinctl COMMAND --help\n"
@@ -29,6 +32,7 @@ int main(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "--help";
   if (command == "plan") return skein::services::PlanCommand(argc - 1, argv + 1);
   if (command == "fit") return skein::services::FitCommand(argc - 1, argv + 1);
+  if (command == "profile") return skein::services::ProfileCommand(argc - 1, argv + 1);
   if (command == "status") return skein::services::StatusCommand(argc - 1, argv + 1);
   if (command == "simulate") return skein::services::SimulateCommand(argc - 1, argv + 1);
   const bool asked = command == "--help" || command == "-h" || command == "help";

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <chrono>
 #include <utility>
 
 #include "proto/common.pb.h"
@@ -66,8 +67,12 @@ scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
 
 }  // namespace
 
-EngineRunner::EngineRunner(engine::Engine* engine, LayerDone layer_done, Done done)
-    : engine_(engine), layer_done_(std::move(layer_done)), done_(std::move(done)), thread_([this] {
+EngineRunner::EngineRunner(engine::Engine* engine, LayerDone layer_done, Done done, StepLog* log)
+    : engine_(engine),
+      layer_done_(std::move(layer_done)),
+      done_(std::move(done)),
+      log_(log),
+      thread_([this] {
         pthread_setname_np(pthread_self(), "engine");
         Loop();
       }) {}
@@ -120,6 +125,7 @@ scheduler::StepDone EngineRunner::Execute(const scheduler::RunStep& step) {
     sequences.push_back(StepOf(sequence, buffers.back()));
   }
   scheduler::StepDone done{.step = step.step};
+  const auto started = std::chrono::steady_clock::now();
   done.status = engine_->Step(
       sequences,
       [&](int layer) {
@@ -127,6 +133,10 @@ scheduler::StepDone EngineRunner::Execute(const scheduler::RunStep& step) {
       },
       &results_);
   if (!done.status.ok()) return done;
+  if (log_ != nullptr) {
+    log_->Add(step,
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
+  }
   for (size_t i = 0; i < step.sequences.size(); ++i) {
     done.results.push_back(ResultOf(step.sequences[i], results_[i]));
   }

@@ -12,6 +12,7 @@
 
 #include "engine/engine.h"
 #include "scheduler/worker/step.h"
+#include "services/worker/step_log.h"
 
 namespace skein::services {
 
@@ -23,8 +24,8 @@ class EngineRunner {
   // Called on the engine's thread at the end of each step.
   using Done = std::function<void(scheduler::StepDone)>;
 
-  // `engine` outlives the runner.
-  EngineRunner(engine::Engine* engine, LayerDone layer_done, Done done);
+  // `engine` and `log`, where there is one, outlive the runner.
+  EngineRunner(engine::Engine* engine, LayerDone layer_done, Done done, StepLog* log = nullptr);
   ~EngineRunner();  // waits for the step in flight
 
   // Hands a step over. REQUIRES: none is in flight.
@@ -38,6 +39,7 @@ class EngineRunner {
   engine::Engine* const engine_;
   const LayerDone layer_done_;
   const Done done_;
+  StepLog* const log_;
 
   std::mutex mu_;
   std::condition_variable wake_;

@@ -17,6 +17,9 @@ class PrefillService final : public v1::PrefillWorker::CallbackService {
   grpc::ServerUnaryReactor* Cancel(grpc::CallbackServerContext* context,
                                    const v1::CancelRequest* request,
                                    v1::CancelResponse* response) override;
+  grpc::ServerUnaryReactor* StepTimes(grpc::CallbackServerContext* context,
+                                      const v1::StepTimesRequest* request,
+                                      v1::StepTimesResponse* response) override;
 
  private:
   PrefillShell* const shell_;

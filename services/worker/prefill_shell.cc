@@ -71,7 +71,7 @@ void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<v
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(),
       [this](const scheduler::RunStep& step, int layer) { LayerDone(step, layer); },
-      [this](scheduler::StepDone done) { Post(std::move(done)); });
+      [this](scheduler::StepDone done) { Post(std::move(done)); }, &step_log_);
   progress_ =
       std::make_unique<ProgressThread>([this] { Pump(); }, [this] { engine_->transport->Wake(); });
   loop_.Start(

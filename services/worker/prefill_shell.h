@@ -42,6 +42,7 @@ class PrefillShell {
   bool Inspect(const std::function<void(const scheduler::PrefillSnapshot&,
                                         const absl::Status& invariants)>& look);
   std::vector<engine::HandoffTotals> HandoffTotals() const { return sender_.Totals(); }
+  std::vector<StepTime> StepTimes(uint64_t after) const { return step_log_.After(after); }
 
  private:
   void Handle(const scheduler::PrefillEvent& event);
@@ -77,6 +78,7 @@ class PrefillShell {
   // Only on the progress thread: what the log said last of each peer's handoffs.
   std::vector<engine::HandoffTotals> logged_;
   int64_t next_log_us_ = 0;
+  StepLog step_log_;
   // Only on the loop.
   std::optional<scheduler::PrefillCore> core_;  // from Start on
   Calls<v1::AssignResponse> assigns_;

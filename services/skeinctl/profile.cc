@@ -1,0 +1,155 @@
+#include "services/skeinctl/profile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <random>
+#include <tuple>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "services/base/flags.h"
+#include "services/codec/profile_json.h"
+#include "services/skeinctl/fit.h"
+#include "services/skeinctl/prefill_probe.h"
+
+namespace skein::services {
+namespace {
+
+struct Options {
+  std::string orchestrator = "127.0.0.1:7100";
+  std::string model;
+  std::string samples_out;
+  int64_t prompt_tokens_min = 16;
+  int64_t prompt_tokens_max = 0;
+  int64_t lengths = 24;
+  int64_t rounds = 5;
+};
+
+absl::Status Parse(Options* options, int argc, char** argv) {
+  FlagSet flags(
+      "skeinctl profile: the latency profile of a running cluster, on standard output; how far it\n"
+      "is from each sample, on standard error.");
+  flags.String(&options->orchestrator, "orchestrator", "host:port of the orchestrator");
+  flags.String(&options->model, "model", "the model to measure; needed when several are served");
+  flags.String(&options->samples_out, "samples-out",
+               "also write the samples there, as CSV for skeinctl fit");
+  flags.Int(&options->prompt_tokens_min, "prompt-tokens-min", "shortest prompt", 1, 1 << 30);
+  flags.Int(&options->prompt_tokens_max, "prompt-tokens-max",
+            "longest prompt; 0: what the model's context allows", 0, 1 << 30);
+  flags.Int(&options->lengths, "lengths", "how many different prompt lengths", 4, 10'000);
+  flags.Int(&options->rounds, "rounds", "how often each length is measured", 1, 1000);
+  return flags.Parse(argc, argv, EnvironmentMap());
+}
+
+absl::Status WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::trunc);
+  file << text;
+  file.close();
+  return file ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("cannot write ", path));
+}
+
+// Round 0 warms caches and is not counted.
+absl::StatusOr<std::vector<scheduler::LatencySample>> Measure(const Options& options,
+                                                              PrefillProbe* probe,
+                                                              std::vector<int64_t> lengths) {
+  std::minstd_rand order(1);
+  for (int64_t round = 0; round <= options.rounds; ++round) {
+    // In another order each round, so that a slow moment does not always meet the same length.
+    std::shuffle(lengths.begin(), lengths.end(), order);
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      std::fprintf(stderr, "\rround %d of %d, prompt %d of %d ", static_cast<int>(round),
+                   static_cast<int>(options.rounds), static_cast<int>(i + 1),
+                   static_cast<int>(lengths.size()));
+      if (const absl::Status run = probe->Run(lengths[i]); !run.ok()) return run;
+    }
+    if (round > 0) continue;
+    if (const auto warm = probe->Collect(); !warm.ok()) return warm.status();
+  }
+  std::fputs("\n", stderr);
+  return probe->Collect();
+}
+
+absl::Status Profiled(const Options& options) {
+  auto probe = PrefillProbe::Connect(options.orchestrator, options.model);
+  if (!probe.ok()) return probe.status();
+  const int64_t tokens_max = options.prompt_tokens_max > 0 ? std::min(options.prompt_tokens_max,
+                                                                      (*probe)->prompt_tokens_max())
+                                                           : (*probe)->prompt_tokens_max();
+  if (options.prompt_tokens_min >= tokens_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--prompt-tokens-min: ", options.prompt_tokens_min, " is not below ",
+                     tokens_max, ", the longest prompt"));
+  }
+  auto samples = Measure(
+      options, probe->get(),
+      PromptLengths(options.prompt_tokens_min, tokens_max, static_cast<int>(options.lengths)));
+  if (!samples.ok()) return samples.status();
+  const std::vector<scheduler::LatencySample> medians = Medians(*std::move(samples));
+  if (!options.samples_out.empty()) {
+    if (const auto s = WriteFile(options.samples_out, SamplesCsv(medians)); !s.ok()) return s;
+  }
+  const auto fit = scheduler::FitLatency(medians);
+  if (!fit.ok()) return fit.status();
+  std::fputs(ResidualTable(*fit).c_str(), stderr);
+  auto latency = scheduler::LatencyModel::Make(fit->sizes);
+  if (!latency.ok()) return latency.status();
+  const Profile profile{(*probe)->model(), (*probe)->device(), Today(), *std::move(latency),
+                        std::nullopt};
+  std::fputs(ProfileJson(profile).c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<int64_t> PromptLengths(int64_t tokens_min, int64_t tokens_max, int count) {
+  std::vector<int64_t> lengths;
+  const double ratio = static_cast<double>(tokens_max) / static_cast<double>(tokens_min);
+  for (int i = 0; i < count; ++i) {
+    lengths.push_back(std::llround(static_cast<double>(tokens_min) *
+                                   std::pow(ratio, static_cast<double>(i) / (count - 1))));
+  }
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  return lengths;
+}
+
+std::vector<scheduler::LatencySample> Medians(std::vector<scheduler::LatencySample> samples) {
+  std::map<std::tuple<int, int64_t, int64_t>, std::vector<double>> seconds;
+  for (const scheduler::LatencySample& s : samples) {
+    seconds[{s.sp, s.history_tokens, s.chunk_tokens}].push_back(s.seconds);
+  }
+  std::vector<scheduler::LatencySample> medians;
+  for (auto& [key, times] : seconds) {
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    medians.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), *middle});
+  }
+  return medians;
+}
+
+std::string SamplesCsv(const std::vector<scheduler::LatencySample>& samples) {
+  std::string text = "sp,history_tokens,chunk_tokens,seconds\n";
+  for (const scheduler::LatencySample& s : samples) {
+    absl::StrAppendFormat(&text, "%d,%d,%d,%.9g\n", s.sp, s.history_tokens, s.chunk_tokens,
+                          s.seconds);
+  }
+  return text;
+}
+
+int ProfileCommand(int argc, char** argv) {
+  Options options;
+  const absl::Status parsed = Parse(&options, argc, argv);
+  if (absl::IsCancelled(parsed)) {
+    std::fputs(std::string(parsed.message()).c_str(), stdout);
+    return 0;
+  }
+  const absl::Status done = parsed.ok() ? Profiled(options) : parsed;
+  if (done.ok()) return 0;
+  std::fprintf(stderr, "skeinctl profile: %s\n", std::string(done.message()).c_str());
+  return absl::StartsWith(done.message(), "--") || !parsed.ok() ? 2 : 1;
+}
+
+}  // namespace skein::services

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""skeinctl profile on a real cluster: every chunk that its prompts are cut into is measured, and nothing stays behind.
+
+Whether the times fit equation 1 is the machine's affair; the samples are written before they are fitted.
+"""
+import csv
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cluster import Cluster, binaries_from_argv, run_tests  # noqa: E402
+
+CHUNK = 64
+
+
+def profile(cluster, folder, *flags):
+    return subprocess.run([cluster.binaries["skeinctl"], "profile", "--orchestrator", cluster.orchestrator,
+                           "--samples-out", os.path.join(folder, "samples.csv"), *flags],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
+
+
+def chunks_of(length):
+    return {(at, min(CHUNK, length - at)) for at in range(0, length, CHUNK)}
+
+
+def every_chunk_is_measured():
+    with Cluster(binaries_from_argv(), "deploy/models/fledgling", decode=1,
+                 prefill_flags=["--max_chunk_tokens=%d" % CHUNK]) as cluster, tempfile.TemporaryDirectory() as folder:
+        done = profile(cluster, folder, "--prompt-tokens-min=20", "--prompt-tokens-max=160", "--lengths=4", "--rounds=2")
+        assert done.returncode == 0 or b"sp 1:" in done.stderr, done.stderr
+        with open(os.path.join(folder, "samples.csv"), encoding="utf-8") as f:
+            rows = list(csv.DictReader(f))
+        measured = {(int(r["history_tokens"]), int(r["chunk_tokens"])) for r in rows}
+        assert measured == set().union(*(chunks_of(n) for n in (20, 40, 80, 160))), measured
+        assert all(r["sp"] == "1" and float(r["seconds"]) > 0 for r in rows), rows
+        cluster.assert_idle_and_whole()
+
+
+def wrong_flags_are_named():
+    with Cluster(binaries_from_argv(), "deploy/models/fledgling", prefill=1, decode=1) as cluster, \
+            tempfile.TemporaryDirectory() as folder:
+        for flags, code, words in ((["--rounds=0"], 2, b"rounds"), (["--model=nobody"], 2, b"nobody"),
+                                   (["--prompt-tokens-min=999999"], 2, b"--prompt-tokens-min")):
+            done = profile(cluster, folder, *flags)
+            assert done.returncode == code and words in done.stderr, (flags, done)
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests(every_chunk_is_measured, wrong_flags_are_named))
