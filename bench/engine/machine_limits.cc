@@ -18,6 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr size_t kSweepBytes = size_t{1} << 30;  // 32 times this machine's last cache
 constexpr int kGemmPasses = 4;
 
 double SecondsSince(Clock::time_point start) {
@@ -50,6 +51,16 @@ volatile uint64_t g_sink = 0;  // keeps the sweep from being optimised away
 
 void ReadAll(const uint8_t* data, size_t bytes) {
   g_sink = __builtin_cpu_supports("avx512f") ? ReadAvx512(data, bytes) : ReadPortable(data, bytes);
+}
+
+void ReadPart(const uint8_t* data, size_t bytes, int threads) {
+  const size_t share = bytes / static_cast<size_t>(threads) / 64 * 64;
+  std::vector<std::thread> others;
+  for (int t = 1; t < threads; ++t) {
+    others.emplace_back(ReadAll, data + static_cast<size_t>(t) * share, share);
+  }
+  ReadAll(data, share);
+  for (std::thread& other : others) other.join();
 }
 
 // One weight matrix with its product compiled.
@@ -85,28 +96,25 @@ class Product {
 
 }  // namespace
 
-void Sweep::Unmap::operator()(uint8_t* data) const { munmap(data, kSweepBytesMax); }
+void Sweep::Unmap::operator()(uint8_t* data) const { munmap(data, kSweepBytes); }
 
 Sweep::Sweep() {
   void* data =
-      mmap(nullptr, kSweepBytesMax, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      mmap(nullptr, kSweepBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) std::abort();
-  madvise(data, kSweepBytesMax, MADV_HUGEPAGE);
-  std::memset(data, 1, kSweepBytesMax);
+  madvise(data, kSweepBytes, MADV_HUGEPAGE);
+  std::memset(data, 1, kSweepBytes);
   memory_.reset(static_cast<uint8_t*>(data));
 }
 
 void Sweep::Read(size_t bytes, int threads) {
-  if (next_ + bytes > kSweepBytesMax) next_ = 0;
-  const size_t share = bytes / static_cast<size_t>(threads) / 512 * 512;
-  const uint8_t* begin = memory_.get() + next_;
-  std::vector<std::thread> others;
-  for (int t = 1; t < threads; ++t) {
-    others.emplace_back(ReadAll, begin + static_cast<size_t>(t) * share, share);
+  for (bytes = bytes / 64 * 64; bytes > 0;) {
+    if (next_ == kSweepBytes) next_ = 0;
+    const size_t part = std::min(bytes, kSweepBytes - next_);
+    ReadPart(memory_.get() + next_, part, threads);
+    next_ += part;
+    bytes -= part;
   }
-  ReadAll(begin, share);
-  for (std::thread& other : others) other.join();
-  next_ += bytes / 512 * 512;
 }
 
 double GemmSeconds(const std::vector<GemmShape>& shapes, int64_t rows, int threads) {

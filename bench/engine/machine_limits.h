@@ -13,8 +13,7 @@ class Sweep {
  public:
   Sweep();
 
-  // Reads the next `bytes`, at most kSweepBytesMax, on `threads`, each its own part; goes round and
-  // round the memory.
+  // Reads the next `bytes` on `threads`, each its own part; goes round and round 1 GiB.
   void Read(size_t bytes, int threads);
 
  private:
@@ -24,8 +23,6 @@ class Sweep {
   std::unique_ptr<uint8_t, Unmap> memory_;
   size_t next_ = 0;
 };
-
-inline constexpr size_t kSweepBytesMax = size_t{1} << 30;  // 32 times the last cache of a machine
 
 // One product of a layer: [rows, depth] · [columns, depth]ᵀ.
 struct GemmShape {
