@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <initializer_list>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -19,15 +20,13 @@ namespace {
 constexpr std::pair<const char*, const char*> kTcpSettings[] = {
     {"SNDBUF", "4M"}, {"RCVBUF", "4M"}, {"MAX_IOV", "16"}};
 
-// Whether a list such as UCX_TLS lets UCX use shared memory at all.
-bool MayUseSharedMemory(const UcxOptions& options) {
+// Whether UCX_TLS lets UCX use one of `transports` at all. It warns of settings for nobody.
+bool MayUse(std::initializer_list<const char*> transports, const UcxOptions& options) {
   const char* const environment = std::getenv("UCX_TLS");
   const std::string tls =
       !options.tls.empty() ? options.tls : (environment == nullptr ? "all" : environment);
-  for (const char* name : {"all", "shm", "sm", "mm", "posix", "sysv", "^"}) {
-    if (tls.find(name) != std::string::npos) return true;
-  }
-  return false;
+  const auto named = [&](const char* name) { return tls.find(name) != std::string::npos; };
+  return named("all") || named("^") || std::any_of(transports.begin(), transports.end(), named);
 }
 
 absl::Status Configure(const UcxOptions& options, ucp_config_t* config) {
@@ -36,12 +35,14 @@ absl::Status Configure(const UcxOptions& options, ucp_config_t* config) {
   if (!options.tls.empty()) settings.emplace_back("TLS", options.tls);
   // UCX's names of a transport's own settings have no prefix here.
   for (const auto& [name, value] : kTcpSettings) {
-    if (std::getenv(absl::StrCat("UCX_TCP_", name).c_str()) == nullptr) {
+    if (MayUse({"tcp"}, options) &&
+        std::getenv(absl::StrCat("UCX_TCP_", name).c_str()) == nullptr) {
       settings.emplace_back(name, value);
     }
   }
   // UCX_POSIX_ERROR_HANDLING and UCX_SYSV_ERROR_HANDLING: both share this name inside UCX.
-  if (MayUseSharedMemory(options)) settings.emplace_back("MM_ERROR_HANDLING", "y");
+  if (MayUse({"shm", "sm", "mm", "posix", "sysv"}, options))
+    settings.emplace_back("MM_ERROR_HANDLING", "y");
   for (const auto& [name, value] : settings) {
     auto status = FromUcs(ucp_config_modify(config, name, value.c_str()), name);
     if (!status.ok()) return status;

@@ -26,7 +26,8 @@
 //  - Do not fork after creating one (UCX does not support it; fork and exec at once is fine). Under
 //  TSan set
 //    UCX_MEM_MMAP_HOOK_MODE=none.
-//  - UCX_TCP_SNDBUF and UCX_TCP_RCVBUF, if set, replace this transport's own 4 MiB.
+//  - UCX_TCP_SNDBUF and UCX_TCP_RCVBUF, if set, replace this transport's own 4 MiB, and
+//    UCX_TCP_MAX_IOV its 16 (with fewer, scattered puts are split and slower).
 //  - All members need the same UCX_TLS (or UcxOptions::tls). UCX trusts worker addresses: a forged
 //  one may crash the reader.
 #pragma once
