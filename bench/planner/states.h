@@ -43,4 +43,17 @@ inline RandomState Draw(int instances, double max_queue_s, std::mt19937_64* rand
   return state;
 }
 
+// The hardest states: twice as many instances are free so much later, at every size, that all
+// sequences of SP sizes make legal chunks.
+inline RandomState DrawStairs(int instances, std::mt19937_64* random) {
+  RandomState state = Draw(instances, 1, random);
+  const double step_s = 0.1 + 4 * state.queue_s[0];
+  for (int i = 0; i < instances; ++i) {
+    double& queue_s = state.queue_s[static_cast<size_t>(i)];
+    queue_s = step_s * std::log2(1 + i) + 0.001 * queue_s;
+  }
+  state.prompt_tokens = int64_t{1} << 20;
+  return state;
+}
+
 }  // namespace skein::bench
