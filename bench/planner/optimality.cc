@@ -1,5 +1,5 @@
 // How far CdspPlanner is from the best plan that an exhaustive search finds, on small clusters.
-//   bazel run --config=opt //bench/planner:optimality [-- STATES]
+//   bazel run --config=opt //bench/planner:optimality [-- STATES [MIN_CHUNK_TOKENS]]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -32,7 +32,10 @@ void Row(const char* name, std::vector<double> over) {
               100.0 * exact / static_cast<double>(over.size()));
 }
 
-void Measure(const Case& c, double max_queue_s, int count) {
+void Measure(const Case& c, double max_queue_s, int count, int64_t min_chunk_tokens) {
+  const scheduler::PlanOptions paper{.min_chunk_tokens = min_chunk_tokens};
+  scheduler::PlanOptions beyond = paper;
+  beyond.scope = scheduler::PlanScope::kWide;
   const scheduler::LatencyModel model = skein::bench::ExtendedModel(c.max_sp);
   scheduler::CdspPlanner planner(model, c.cluster);
   scheduler::PrefillPlan plan;
@@ -44,15 +47,15 @@ void Measure(const Case& c, double max_queue_s, int count) {
     const auto state = skein::bench::Draw(c.cluster.instances, max_queue_s, &random);
     const double best_s =
         scheduler::ExhaustiveTtft(model, c.cluster, state.queue_s, state.prompt_tokens, c.grid);
-    planner.Plan(state.queue_s, state.prompt_tokens, {}, &plan);
+    planner.Plan(state.queue_s, state.prompt_tokens, paper, &plan);
     tetris.push_back(plan.ttft_s / best_s - 1);
-    planner.Plan(state.queue_s, state.prompt_tokens, {.scope = scheduler::PlanScope::kWide}, &plan);
+    planner.Plan(state.queue_s, state.prompt_tokens, beyond, &plan);
     wide.push_back(plan.ttft_s / best_s - 1);
-    planner.PlanSingleChunk(state.queue_s, state.prompt_tokens, {}, &plan);
+    planner.PlanSingleChunk(state.queue_s, state.prompt_tokens, paper, &plan);
     single.push_back(plan.ttft_s / best_s - 1);
   }
   std::printf("| %d x %d | %.0f |", c.cluster.nodes(), c.cluster.node_size, max_queue_s);
-  Row("plan", tetris);
+  Row("paper", tetris);
   Row("wide", wide);
   Row("single", single);
   std::printf("\n");
@@ -62,11 +65,15 @@ void Measure(const Case& c, double max_queue_s, int count) {
 
 int main(int argc, char** argv) {
   const int count = argc > 1 ? std::atoi(argv[1]) : 500;
+  const int64_t min_chunk_tokens =
+      argc > 2 ? std::atoll(argv[2]) : scheduler::PlanOptions{}.min_chunk_tokens;
   std::printf(
       "| nodes x instances | max queue s | | mean %% | p99 %% | max %% | within 0.1 %% | | "
       "mean %% | p99 %% | max %% | within 0.1 %% |\n");
   for (const Case& c : {Case{{4, 4}, 4, 256}, Case{{4, 2}, 4, 256}, Case{{8, 4}, 8, 96},
                         Case{{8, 8}, 8, 96}, Case{{16, 8}, 16, 64}}) {
-    for (const double max_queue_s : {1.0, 4.0, 16.0}) Measure(c, max_queue_s, count);
+    for (const double max_queue_s : {1.0, 4.0, 16.0}) {
+      Measure(c, max_queue_s, count, min_chunk_tokens);
+    }
   }
 }
