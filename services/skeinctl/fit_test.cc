@@ -1,0 +1,49 @@
+#include "services/skeinctl/fit.h"
+
+#include <fstream>
+
+#include "gtest/gtest.h"
+#include "services/codec/profile_json.h"
+
+namespace skein::services {
+namespace {
+
+// Runs the command on a file of this text; what it wrote to standard output.
+std::string FitFile(const std::string& csv, int expected_exit) {
+  const std::string path = ::testing::TempDir() + "/samples.csv";
+  std::ofstream(path) << csv;
+  std::string arguments[] = {"fit", path, "--device=x"};
+  char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(), nullptr};
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(FitCommand(3, argv), expected_exit);
+  return ::testing::internal::GetCapturedStdout();
+}
+
+TEST(Fit, WritesAProfileThatLoads) {
+  const std::string json = FitFile(
+      "sp,history_tokens,chunk_tokens,seconds\n"
+      "1,0,10,1.1\n1,0,100,2\n1,0,1000,11\n1,0,2000,21\n",
+      0);
+  const auto profile = ParseProfile(json);
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_EQ(profile->device, "x");
+  EXPECT_NEAR(profile->latency.Seconds(1, 0, 500), 6, 1e-6);
+}
+
+TEST(Fit, RefusedSamplesExitWith2AndNoProfile) {
+  EXPECT_EQ(FitFile("sp,chunk_tokens,seconds\n1,10,nan\n", 2), "");
+  EXPECT_EQ(FitFile("sp,chunk_tokens,seconds\n1,10,1\n1,20,2\n", 2), "");
+  EXPECT_EQ(FitFile("sp,chunk_tokens,seconds\n1,10,5\n1,100,4\n1,1000,3\n", 2), "");
+}
+
+TEST(Fit, PrintsEveryResidual) {
+  scheduler::LatencyFit fit;
+  fit.residuals = {{{2, 0, 100, 2.0}, 2.1}, {{2, 50, 100, 4.0}, 3.8}};
+  const std::string table = ResidualTable(fit);
+  EXPECT_NE(table.find("+5.00%"), std::string::npos) << table;
+  EXPECT_NE(table.find("-5.00%"), std::string::npos) << table;
+  EXPECT_NE(table.find("sp 2: 2 samples, mean error 5.00%, largest 5.00%"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace skein::services
