@@ -23,6 +23,8 @@ RollingPlanner::RollingPlanner(const LatencyModel& model, const Cluster& cluster
       options_(options),
       busy_(static_cast<size_t>(cluster.instances), 0),
       end_s_(static_cast<size_t>(cluster.instances), 0),
+      kept_for_(static_cast<size_t>(cluster.instances), -1),
+      kept_until_s_(static_cast<size_t>(cluster.instances), 0),
       free_s_(static_cast<size_t>(cluster.instances), 0),
       node_order_(static_cast<size_t>(cluster.nodes())) {
   for (const int size : model.sp_sizes()) {
@@ -89,6 +91,7 @@ bool RollingPlanner::OnChunkFinished(int64_t request, double now_s) {
   Job& job = it->second;
   job.running = false;
   for (const int instance : job.held) busy_[static_cast<size_t>(instance)] = 0;
+  Unreserve(request);
   if (job.cancelled || job.started_tokens == job.prompt_tokens) {
     jobs_.erase(it);
     return false;
@@ -151,7 +154,8 @@ void RollingPlanner::LookAtInstances(double now_s) {
   idle_ = 0;
   for (size_t i = 0; i < busy_.size(); ++i) {
     free_s_[i] = busy_[i] ? std::max(end_s_[i], now_s + kLateChunkS) : now_s;
-    idle_ += busy_[i] ? 0 : 1;
+    if (kept_for_[i] >= 0) free_s_[i] = std::max(kept_until_s_[i], now_s + kLateChunkS);
+    idle_ += free_s_[i] <= now_s ? 1 : 0;
   }
   if (idle_ == 0) return;
   for (int node = 0; node < cluster_.nodes(); ++node) SortNode(node);
@@ -272,7 +276,7 @@ RollingPlanner::Option RollingPlanner::Choose(const Job& job, double price, doub
     const double wasted_s = size * start_s - chain.sum_s[last];
     const double cost = start_s + seconds - now_s + price * (size * seconds + wasted_s);
     if (cost < best.cost) {
-      best = {cost, start_s, start_s + seconds, rest, size, chain_index};
+      best = {cost, start_s, start_s + seconds, rest, size, chain_index, size, start_s + seconds};
     }
     TryPairs(job, i, chain_index, price, now_s, &best);
   }
@@ -304,7 +308,8 @@ void RollingPlanner::TryPairs(const Job& job, int first_index, int chain_index, 
     const double cost = next_s + next_seconds - now_s +
                         price * (size * seconds + next_size * next_seconds + wasted_s);
     if (cost < best->cost) {
-      *best = {cost, start_s, start_s + seconds, tokens, size, chain_index};
+      *best = {cost, start_s,     start_s + seconds, tokens,
+               size, chain_index, next_size,         next_s + next_seconds};
     }
   }
 }
@@ -318,10 +323,9 @@ void RollingPlanner::Begin(int64_t request, Job* job, const Option& option,
   for (const int instance : job->held) {
     busy_[static_cast<size_t>(instance)] = 1;
     end_s_[static_cast<size_t>(instance)] = option.end_s;
-    free_s_[static_cast<size_t>(instance)] = option.end_s;
-    SortNode(instance / cluster_.node_size);
   }
-  idle_ -= option.size;
+  if (option.plan_size > option.size) Reserve(request, option);
+  Hold(option, option.start_s);
   starts->push_back({request,
                      job->started_tokens,
                      job->started_tokens + option.tokens == job->prompt_tokens,
@@ -330,13 +334,31 @@ void RollingPlanner::Begin(int64_t request, Job* job, const Option& option,
   job->running = true;
 }
 
+// Its instances are free for later requests when its plan has ended.
 void RollingPlanner::Hold(const Option& option, double now_s) {
   const std::vector<int>& chain = chains_[static_cast<size_t>(option.chain)].instances;
-  for (int i = 0; i < option.size; ++i) {
+  for (int i = 0; i < option.plan_size; ++i) {
+    const int instance = chain[static_cast<size_t>(i)];
+    double& free_s = free_s_[static_cast<size_t>(instance)];
+    if (free_s <= now_s) --idle_;
+    free_s = option.plan_end_s;
+    SortNode(instance / cluster_.node_size);
+  }
+}
+
+void RollingPlanner::Reserve(int64_t request, const Option& option) {
+  const std::vector<int>& chain = chains_[static_cast<size_t>(option.chain)].instances;
+  for (int i = 0; i < option.plan_size; ++i) {
     const auto instance = static_cast<size_t>(chain[static_cast<size_t>(i)]);
-    if (free_s_[instance] <= now_s) --idle_;
-    free_s_[instance] = option.end_s;
-    SortNode(static_cast<int>(instance) / cluster_.node_size);
+    if (kept_for_[instance] >= 0) continue;  // who was first keeps it
+    kept_for_[instance] = request;
+    kept_until_s_[instance] = option.plan_end_s;
+  }
+}
+
+void RollingPlanner::Unreserve(int64_t request) {
+  for (int64_t& kept_for : kept_for_) {
+    if (kept_for == request) kept_for = -1;
   }
 }
 
@@ -361,6 +383,12 @@ absl::Status RollingPlanner::CheckInvariants() const {
   }
   if (waiting != by_rest_.size() || waiting != by_latest_start_.size()) {
     return absl::InternalError("2: an order has a request that does not wait");
+  }
+  for (const int64_t request : kept_for_) {
+    const auto it = jobs_.find(request);
+    if (request >= 0 && (it == jobs_.end() || !it->second.running)) {
+      return absl::InternalError(absl::StrCat("4: request ", request));
+    }
   }
   if (busy != busy_) return absl::InternalError("1: busy without a chunk, or the reverse");
   return absl::OkStatus();

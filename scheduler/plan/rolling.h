@@ -17,7 +17,9 @@
 //   load the shortest time wins; under load requests run on few instances, where they are
 //   efficient.
 // - Of a plan only what can start now is started. What must wait keeps its instances from later
-//   requests in this decision, and is planned anew in the next.
+//   requests in this decision, and is planned anew in the next. While a first chunk runs, the
+//   instances of the second are kept for it; when it ends, its request is planned anew before all
+//   that are not late.
 //
 // Sans-io: events in, chunks to start out. The caller runs each chunk on all of its instances at
 // once and reports its end, which may be earlier or later than planned.
@@ -90,7 +92,8 @@ class RollingPlanner {
   // An error names the invariant that does not hold:
   //   1. an instance is busy exactly if one running chunk has it;
   //   2. a request waits or runs, never both, and stands in both orders exactly if it waits;
-  //   3. tokens started never exceed the prompt's.
+  //   3. tokens started never exceed the prompt's;
+  //   4. instances are kept only for requests that run.
   absl::Status CheckInvariants() const;
 
  private:
@@ -112,7 +115,9 @@ class RollingPlanner {
     double end_s = 0;
     int64_t tokens = 0;
     int size = 0;
-    int chain = -1;  // its instances are the first `size` of chains_[chain]
+    int chain = -1;         // its instances are the first `size` of chains_[chain]
+    int plan_size = 0;      // with the instances of a second chunk
+    double plan_end_s = 0;  // of the last chunk
   };
   // Instances in the order in which groups take them; a group of s is the first s.
   struct Chain {
@@ -138,6 +143,8 @@ class RollingPlanner {
                 Option* best) const;
   void Begin(int64_t request, Job* job, const Option& option, std::vector<Start>* starts);
   void Hold(const Option& option, double now_s);
+  void Reserve(int64_t request, const Option& option);
+  void Unreserve(int64_t request);
 
   const LatencyModel& model_;
   const Cluster cluster_;
@@ -153,8 +160,10 @@ class RollingPlanner {
   double arrivals_ = 0;
   double mean_shortest_s_ = 0;  // of the last arrivals, decaying
 
-  std::vector<uint8_t> busy_;  // [instances]
-  std::vector<double> end_s_;  // [instances], planned end of the chunk that runs
+  std::vector<uint8_t> busy_;      // [instances]
+  std::vector<double> end_s_;      // [instances], planned end of the chunk that runs
+  std::vector<int64_t> kept_for_;  // [instances], the request whose next chunk will have it, or -1
+  std::vector<double> kept_until_s_;  // [instances], that chunk's planned end
 
   // Of one decision:
   std::vector<double> free_s_;                // [instances]

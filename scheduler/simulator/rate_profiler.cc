@@ -11,7 +11,7 @@ namespace skein::scheduler {
 namespace {
 
 constexpr double kPrices[] = {0, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.9};
-constexpr double kSlacks[] = {0, 0.75, 1.5, 2.5};
+constexpr double kSlacks[] = {0, 0.5, 1, 2};
 
 CandidateScore Score(const std::vector<SimRequest>& requests, const PrefillRun& run) {
   std::vector<double> ttft_s = TtftSeconds(requests, run);

@@ -107,6 +107,26 @@ TEST(Simulator, ReportsWhatItMeans) {
   EXPECT_EQ(result.requests, 2);
 }
 
+// The rolling planner, tuned on other requests, against all others on the same ones. The bounds
+// leave room for what 800 requests say of a 99th percentile: its value is that of the ninth
+// longest.
+TEST(Rolling, IsNotWorseThanAnyOther) {
+  const std::pair<const char*, double> loads[] = {
+      {"short", 0.5}, {"short", 4.3}, {"medium", 3}, {"long", 0.5}, {"long", 1.75}};
+  for (const auto& [trace, load] : loads) {
+    const auto workload = [trace = trace](double rate) { return Load(trace, rate, 800, 1); };
+    const Tuning tuning =
+        ProfileLoads({load}, workload, Llama3_8bA100(), kCluster, /*tune_rolling=*/true).tuning;
+    const std::vector<SimRequest> requests = Load(trace, load, 800, 2);
+    const SimulationResult rolling = Simulated("rolling", requests, tuning);
+    for (const char* policy : kAll) {
+      const SimulationResult other = Simulated(policy, requests, tuning);
+      EXPECT_LE(rolling.ttft_p50_s, 1.03 * other.ttft_p50_s) << policy << trace << load;
+      EXPECT_LE(rolling.ttft_p99_s, 1.05 * other.ttft_p99_s) << policy << trace << load;
+    }
+  }
+}
+
 TEST(Profiler, RaisesTheRateWithTheLoad) {
   const auto workload = [](double load) { return Load("short", load, 500, 3); };
   const Profile profile =

@@ -5,6 +5,7 @@
 #include "services/skeinctl/fit.h"
 #include "services/skeinctl/plan.h"
 #include "services/skeinctl/profile.h"
+#include "services/skeinctl/profile_rate.h"
 #include "services/skeinctl/simulate.h"
 #include "services/skeinctl/status.h"
 
@@ -23,20 +24,30 @@ constexpr char kUsage[] =
     "      the latency profile of a running cluster, measured\n"
     "  skeinctl simulate --trace short|medium|long|FILE --rate R[,R...] [--policies P[,P...]]\n"
     "      what a cluster would do under a load, by planning policy\n"
+    "  skeinctl profile-rate --trace short|medium|long|FILE --rate R[,R...] [--out FILE]\n"
+    "      the best improvement rate per load, saved with the profile\n"
     "  skeinctl COMMAND --help\n"
     "      the flags of a command\n";
+
+constexpr struct {
+  const char* name;
+  int (*run)(int, char**);
+} kCommands[] = {{"status", skein::services::StatusCommand},
+                 {"plan", skein::services::PlanCommand},
+                 {"fit", skein::services::FitCommand},
+                 {"profile", skein::services::ProfileCommand},
+                 {"profile-rate", skein::services::ProfileRateCommand},
+                 {"simulate", skein::services::SimulateCommand}};
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string command = argc > 1 ? argv[1] : "--help";
-  if (command == "plan") return skein::services::PlanCommand(argc - 1, argv + 1);
-  if (command == "fit") return skein::services::FitCommand(argc - 1, argv + 1);
-  if (command == "profile") return skein::services::ProfileCommand(argc - 1, argv + 1);
-  if (command == "status") return skein::services::StatusCommand(argc - 1, argv + 1);
-  if (command == "simulate") return skein::services::SimulateCommand(argc - 1, argv + 1);
-  const bool asked = command == "--help" || command == "-h" || command == "help";
-  if (!asked) std::fprintf(stderr, "skeinctl: unknown command '%s'\n\n", command.c_str());
+  const std::string name = argc > 1 ? argv[1] : "--help";
+  for (const auto& command : kCommands) {
+    if (name == command.name) return command.run(argc - 1, argv + 1);
+  }
+  const bool asked = name == "--help" || name == "-h" || name == "help";
+  if (!asked) std::fprintf(stderr, "skeinctl: unknown command '%s'\n\n", name.c_str());
   std::fputs(kUsage, asked ? stdout : stderr);
   return asked ? 0 : 2;
 }

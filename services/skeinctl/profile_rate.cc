@@ -1,0 +1,106 @@
+#include "services/skeinctl/profile_rate.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "services/skeinctl/sim_inputs.h"
+#include "services/skeinctl/svg_plot.h"
+
+namespace skein::services {
+namespace {
+
+using scheduler::CandidateScore;
+using scheduler::ImprovementRateTrial;
+
+// What the best rate of a load gave.
+const CandidateScore& BestAt(const scheduler::Profile& profile, double load) {
+  const double best = profile.tuning.improvement_rates.RateAt(load);
+  return std::find_if(profile.trials.begin(), profile.trials.end(),
+                      [&](const ImprovementRateTrial& trial) {
+                        return trial.requests_per_s == load && trial.improvement_rate == best;
+                      })
+      ->score;
+}
+
+Plot OverLoad(const scheduler::Profile& profile, const char* title, double CandidateScore::*field) {
+  Plot plot{title, "requests/s", "over the best rate's", false, {}};
+  for (const double rate : {0.05, 0.15, 0.35, 0.55, 0.75}) {
+    PlotSeries series{absl::StrFormat("%.2f", rate), {}};
+    for (const ImprovementRateTrial& trial : profile.trials) {
+      if (trial.improvement_rate != rate) continue;
+      series.points.emplace_back(
+          trial.requests_per_s,
+          trial.score.*field / (BestAt(profile, trial.requests_per_s).*field));
+    }
+    plot.series.push_back(std::move(series));
+  }
+  return plot;
+}
+
+int WriteOrFail(const std::string& path, const std::string& text) {
+  if (path.empty()) return 0;
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file.fail()) return 0;
+  std::fprintf(stderr, "skeinctl: cannot write %s\n", path.c_str());
+  return 1;
+}
+
+}  // namespace
+
+std::string ImprovementRateRows(const scheduler::Profile& profile) {
+  std::string text =
+      absl::StrFormat("%10s %16s %10s %10s\n", "REQUESTS/S", "IMPROVEMENT RATE", "TTFT P50", "P99");
+  for (const auto& row : profile.tuning.improvement_rates.rows()) {
+    const CandidateScore& score = BestAt(profile, row.requests_per_s);
+    absl::StrAppendFormat(&text, "%10.3f %16.2f %10.3f %10.3f\n", row.requests_per_s,
+                          row.improvement_rate, score.p50_s, score.p99_s);
+  }
+  return text;
+}
+
+std::string ImprovementRateFigure(const scheduler::Profile& profile) {
+  return PlotsSvg({OverLoad(profile, "TTFT P50 at fixed rates", &CandidateScore::p50_s),
+                   OverLoad(profile, "TTFT P99 at fixed rates", &CandidateScore::p99_s)},
+                  2);
+}
+
+int ProfileRateCommand(int argc, char** argv) {
+  SimFlags sim;
+  std::string out;
+  std::string figure;
+  FlagSet set("skeinctl profile-rate: the best improvement rate per load, by simulation.");
+  sim.Register(&set);
+  set.String(&out, "out", "file for the profile with the table");
+  set.String(&figure, "figure", "SVG file: TTFT at fixed improvement rates");
+  absl::Status status = set.Parse(argc, argv, EnvironmentMap());
+  if (absl::IsCancelled(status)) {
+    std::fputs(std::string(status.message()).c_str(), stdout);
+    return 0;
+  }
+  absl::StatusOr<SimInputs> inputs = status;
+  if (status.ok()) inputs = SimInputs::Load(sim);
+  if (inputs.ok() && inputs->rates().empty()) {
+    inputs = absl::InvalidArgumentError("--rate: missing");
+  }
+  if (!inputs.ok()) {
+    std::fprintf(stderr, "skeinctl: %s\n", std::string(inputs.status().message()).c_str());
+    return 2;
+  }
+  std::vector<double> loads = inputs->rates();
+  std::sort(loads.begin(), loads.end());
+  loads.erase(std::unique(loads.begin(), loads.end()), loads.end());
+  const scheduler::Profile tuned = ProfileLoads(loads, inputs->TuningWorkload(), inputs->model(),
+                                                inputs->cluster(), /*tune_rolling=*/false);
+  std::fputs(ImprovementRateRows(tuned).c_str(), stdout);
+  Profile profile = inputs->profile();
+  profile.improvement_rates = tuned.tuning.improvement_rates;
+  const int written = WriteOrFail(out, ProfileJson(profile));
+  return std::max(written, WriteOrFail(figure, ImprovementRateFigure(tuned)));
+}
+
+}  // namespace skein::services
