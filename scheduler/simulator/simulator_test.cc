@@ -111,8 +111,7 @@ TEST(Simulator, ReportsWhatItMeans) {
 // leave room for what 800 requests say of a 99th percentile: its value is that of the ninth
 // longest.
 TEST(Rolling, IsNotWorseThanAnyOther) {
-  const std::pair<const char*, double> loads[] = {
-      {"short", 0.5}, {"short", 4.3}, {"medium", 3}, {"long", 0.5}, {"long", 1.75}};
+  const std::pair<const char*, double> loads[] = {{"short", 0.5}, {"medium", 3}, {"long", 1.75}};
   for (const auto& [trace, load] : loads) {
     const auto workload = [trace = trace](double rate) { return Load(trace, rate, 800, 1); };
     const Tuning tuning =

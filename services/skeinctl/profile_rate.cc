@@ -82,8 +82,7 @@ int ProfileRateCommand(int argc, char** argv) {
     std::fputs(std::string(status.message()).c_str(), stdout);
     return 0;
   }
-  absl::StatusOr<SimInputs> inputs = status;
-  if (status.ok()) inputs = SimInputs::Load(sim);
+  absl::StatusOr<SimInputs> inputs = status.ok() ? SimInputs::Load(sim) : status;
   if (inputs.ok() && inputs->rates().empty()) {
     inputs = absl::InvalidArgumentError("--rate: missing");
   }

@@ -12,7 +12,7 @@ namespace skein::services {
 namespace {
 
 constexpr int64_t kDefaultRequests = 2000;
-constexpr int64_t kTuningRequests = 3000;
+constexpr int64_t kTuningRequests = 6000;
 
 absl::Status Named(const char* flag, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat("--", flag, ": ", status.message()));
