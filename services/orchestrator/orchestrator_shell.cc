@@ -23,16 +23,14 @@ void OrchestratorShell::Start() {
 }
 
 void OrchestratorShell::Stop() {
-  loop_.Post([this] {
-    const grpc::Status gone(grpc::StatusCode::UNAVAILABLE, "the orchestrator is stopping");
-    begins_.AbortAll(gone);
-    registers_.AbortAll(gone);
-    reports_.AbortAll(gone);
-    unregisters_.AbortAll(gone);
-    for (auto& [call, stream] : plans_) stream->Close(gone);
-    plans_.clear();
-  });
   loop_.Stop();
+  const grpc::Status gone(grpc::StatusCode::UNAVAILABLE, "the orchestrator is stopping");
+  begins_.AbortAll(gone);
+  registers_.AbortAll(gone);
+  reports_.AbortAll(gone);
+  unregisters_.AbortAll(gone);
+  for (auto& [call, stream] : plans_) stream->Close(gone);
+  plans_.clear();
   calls_.CancelAndWait();
 }
 

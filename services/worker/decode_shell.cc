@@ -45,18 +45,17 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
 void DecodeShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
 
 void DecodeShell::Stop() {
+  // The loop first: until it has ended it may hand a step to the runner.
+  loop_.Stop();
+  const grpc::Status gone(grpc::StatusCode::UNAVAILABLE, "the worker is stopping");
+  reserves_.AbortAll(gone);
+  grants_.AbortAll(gone);
+  renews_.AbortAll(gone);
+  commits_.AbortAll(gone);
+  for (auto& [call, stream] : streams_) stream->Close(gone);
+  streams_.clear();
   runner_.reset();
   progress_.reset();
-  loop_.Post([this] {
-    const grpc::Status gone(grpc::StatusCode::UNAVAILABLE, "the worker is stopping");
-    reserves_.AbortAll(gone);
-    grants_.AbortAll(gone);
-    renews_.AbortAll(gone);
-    commits_.AbortAll(gone);
-    for (auto& [call, stream] : streams_) stream->Close(gone);
-    streams_.clear();
-  });
-  loop_.Stop();
   calls_.CancelAndWait();
 }
 

@@ -112,12 +112,11 @@ void PrefillShell::LogNewLanes() {
 void PrefillShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
 
 void PrefillShell::Stop() {
+  // The loop first: until it has ended it may hand a step to the runner.
+  loop_.Stop();
+  assigns_.AbortAll({grpc::StatusCode::UNAVAILABLE, "the worker is stopping"});
   runner_.reset();
   progress_.reset();
-  loop_.Post([this] {
-    assigns_.AbortAll({grpc::StatusCode::UNAVAILABLE, "the worker is stopping"});
-  });
-  loop_.Stop();
   calls_.CancelAndWait();
 }
 

@@ -1,0 +1,91 @@
+// A shell that is stopped while it works, undrained: what main does when the grace is over and the
+// engine still runs.
+#include <thread>
+
+#include "engine/emulated/emulated_engine.h"
+#include "engine/transport/loopback_transport.h"
+#include "gtest/gtest.h"
+#include "services/worker/decode_shell.h"
+
+namespace skein::services {
+namespace {
+
+constexpr int64_t kOutputTokens = 4000;  // far more than are drawn before the stop
+
+WorkerEngine EmulatedWorker() {
+  engine::EmulatedOptions options;
+  options.kv = {.num_layers = 1,
+                .kv_heads = 1,
+                .head_dim = 8,
+                .block_tokens = 16,
+                .dtype = engine::DType::kF32,
+                .num_blocks = 256};
+  WorkerEngine out;
+  out.transport = engine::MakeLoopbackTransport(engine::MakeLoopbackFabric());
+  out.engine = *engine::EmulatedEngine::Create(options);
+  return out;
+}
+
+// Takes an answer that nobody reads.
+class Ignored : public grpc::ServerUnaryReactor {
+ public:
+  void OnDone() override {}
+};
+
+// Brings a request to where it draws tokens.
+class RunningRequest {
+ public:
+  RunningRequest(const WorkerEngine& engine, DecodeShell* shell) {
+    auto spec = std::make_shared<scheduler::RequestSpec>();
+    spec->id = {1, 1};
+    spec->model = "m";
+    spec->prompt = {5};
+    spec->max_tokens = kOutputTokens;
+    scheduler::GrantRequest grant;
+    grant.id = spec->id;
+    grant.epoch = {1};
+    grant.prefill = {1};
+    grant.incarnation = {1};
+    grant.shape = ShapeOf(engine.engine->Spec());
+    scheduler::CommitRequest commit;
+    commit.id = spec->id;
+    commit.epoch = {1};
+    commit.bytes_per_layer = {engine.engine->Spec().kv.BlockBytes()};
+    EXPECT_TRUE(shell->Reserve({spec, {1}}, {&calls_[0], &reserved_}));
+    EXPECT_TRUE(shell->Grant(grant, {&calls_[1], &granted_}));
+    EXPECT_TRUE(shell->Commit(commit, {&calls_[2], &committed_}));
+  }
+
+ private:
+  Ignored calls_[3];
+  v1::ReserveResponse reserved_;
+  v1::GrantResponse granted_;
+  v1::CommitResponse committed_;
+};
+
+TEST(StoppedShell, ADecodeShellEndsBetweenTwoStepsOfARunningRequest) {
+  for (int round = 0; round < 5; ++round) {
+    WorkerEngine engine = EmulatedWorker();
+    DecodeShell shell(&engine, "127.0.0.1:1", 64);
+    scheduler::DecodeConfig config;
+    config.membership.identity.shape = ShapeOf(engine.engine->Spec());
+    config.membership.identity.total_blocks = engine.engine->Spec().kv.num_blocks;
+    shell.Start(config, [] {});
+    const RunningRequest request(engine, &shell);
+    uint64_t steps = 0;
+    while (steps < 3) {
+      ASSERT_TRUE(
+          shell.Inspect([&](const scheduler::DecodeSnapshot& snapshot, const absl::Status&) {
+            ASSERT_EQ(snapshot.failed, 0u);
+            steps = snapshot.steps;
+          }));
+      ASSERT_FALSE(HasFailure());
+      std::this_thread::yield();
+    }
+    shell.Stop();
+    EXPECT_FALSE(shell.Inspect([](const scheduler::DecodeSnapshot&, const absl::Status&) {}));
+  }
+}
+
+}  // namespace
+}  // namespace skein::services
