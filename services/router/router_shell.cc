@@ -1,7 +1,5 @@
 #include "services/router/router_shell.h"
 
-#include <chrono>
-#include <thread>
 #include <utility>
 #include <variant>
 
@@ -50,21 +48,23 @@ RouterShell::~RouterShell() { Stop(); }
 
 void RouterShell::Start() {
   loop_.Start(
-      "router", [this] { return core_.NextDeadline(); },
+      "router", [this] { return stopping_ ? scheduler::kNever : core_.NextDeadline(); },
       [this] { Handle(scheduler::RouterTick{}); });
 }
 
 void RouterShell::Stop() {
   loop_.RunAndWait([this] { CloseAll(); });
-  // Cancelled calls end as soon as gRPC's threads come to them; nothing outside is waited for.
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  while (open_streams_.load() > 0 && std::chrono::steady_clock::now() < limit) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  {
+    // Cancelled calls end as soon as gRPC's threads come to them; nothing outside is waited for.
+    // Until then they use the loop.
+    std::unique_lock lock(streams_mu_);
+    streams_gone_.wait(lock, [this] { return open_streams_ == 0; });
   }
   loop_.Stop();
 }
 
 void RouterShell::CloseAll() {
+  stopping_ = true;
   for (auto& [id, request] : requests_) {
     if (request.plans != nullptr) request.plans->Close();
     if (request.tokens != nullptr) request.tokens->Close();
@@ -111,6 +111,7 @@ bool RouterShell::Inspect(
 }
 
 void RouterShell::Handle(scheduler::RouterEvent event) {
+  if (stopping_) return;  // nothing is opened that nobody would close
   events_.push_back(std::move(event));
   Drain();
 }
@@ -265,8 +266,12 @@ void RouterShell::Forget(RequestId id) {
 }
 
 std::function<void()> RouterShell::CountStream() {
-  open_streams_.fetch_add(1);
-  return [this] { open_streams_.fetch_sub(1); };
+  std::lock_guard lock(streams_mu_);
+  ++open_streams_;
+  return [this] {
+    std::lock_guard ended(streams_mu_);
+    if (--open_streams_ == 0) streams_gone_.notify_all();
+  };
 }
 
 }  // namespace skein::services

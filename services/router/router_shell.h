@@ -3,11 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -102,12 +104,15 @@ class RouterShell {
   const std::string orchestrator_;
   std::atomic<uint64_t> next_serial_{1};
   Channels channels_;
-  std::atomic<int64_t> open_streams_{0};  // that gRPC still has
+  std::mutex streams_mu_;
+  std::condition_variable streams_gone_;
+  int64_t open_streams_ = 0;  // that gRPC still has; guarded by streams_mu_
   // Below: only on the loop.
   scheduler::RouterCore core_;
   std::map<scheduler::RequestId, Request> requests_;
   std::deque<scheduler::RouterEvent> events_;  // to handle; what effects bring comes first
   bool handling_ = false;
+  bool stopping_ = false;
   // Last: its thread uses all of the above.
   Loop loop_;
 };
