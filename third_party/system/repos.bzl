@@ -8,7 +8,7 @@ def system_repositories():
     ])
     system_library(name = "protobuf", apt = "libprotobuf-dev protobuf-compiler", pkg_config = "protobuf")
     system_library(name = "grpc", apt = "libgrpc++-dev protobuf-compiler-grpc", pkg_config = "grpc++",
-                   linkopts = ["-lgrpc++", "-lgrpc", "-lgpr"], deps = ["@protobuf", "@absl"])
+                   linkopts = ["-lgrpc++", "-lgrpc", "-lgpr"], deps = ["@//third_party/system:tsan_grpc", "@protobuf", "@absl"])
     system_library(name = "grpc_reflection", apt = "libgrpc++-dev", pkg_config = "grpc++", linkopts = ["-lgrpc++_reflection"], deps = ["@grpc"])
     system_library(name = "ucx", apt = "libucx-dev", pkg_config = "ucx", headers = ["ucp/api/ucp.h"])
     system_library(name = "prometheus_cpp", apt = "prometheus-cpp-dev", pkg_config = "prometheus-cpp-pull", headers = ["prometheus/exposer.h"])
