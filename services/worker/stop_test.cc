@@ -5,6 +5,7 @@
 #include "engine/emulated/emulated_engine.h"
 #include "engine/transport/loopback_transport.h"
 #include "gtest/gtest.h"
+#include "proto/common.pb.h"
 #include "services/worker/decode_shell.h"
 
 namespace skein::services {
@@ -41,6 +42,10 @@ class RunningRequest {
     spec->model = "m";
     spec->prompt = {5};
     spec->max_tokens = kOutputTokens;
+    v1::SamplingParams sampling;
+    sampling.set_top_p(1);
+    sampling.set_repetition_penalty(1);
+    spec->sampling = sampling.SerializeAsString();
     scheduler::GrantRequest grant;
     grant.id = spec->id;
     grant.epoch = {1};
