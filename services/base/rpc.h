@@ -81,9 +81,13 @@ void CallUnary(CallTracker* tracker, Request request, int64_t deadline_us, Start
                               std::chrono::microseconds(deadline_us));
   tracker->Add(&state->context);
   start(&state->context, &state->request, &state->response,
-        [tracker, state, done = std::move(done)](grpc::Status status) {
+        [tracker, state, done = std::move(done)](grpc::Status status) mutable {
           done(FromGrpc(status), state->response);
-          tracker->Remove(&state->context);
+          // The context owns a share of the channel: were it the last, after the tracker's owner
+          // has gone, gRPC would wait for this thread on this thread.
+          grpc::ClientContext* const context = &state->context;
+          state.reset();
+          tracker->Remove(context);
         });
 }
 
