@@ -5,10 +5,13 @@
 // ThreadSanitizer sees gRPC's threads touch messages and callbacks as if at the same time as the
 // thread that made the call. Every crossing of the callback and completion queue APIs is a batch:
 // grpc_call_start_batch(tag), then either tag->functor_run() on one of gRPC's threads or an event
-// with that tag. These functions stand before libgrpc's in the order of symbol lookup, release the
-// tag there and acquire it here. Nothing is suppressed: what gRPC does not order is still reported.
+// with that tag. OnDone and OnCancel of a server come when a count in the call reaches 0, through
+// the executor's queue, which a gpr_mu guards; the last count may be taken in the library.
+// These functions stand before libgrpc's in the order of symbol lookup, release the tag there and
+// acquire it here. Nothing is suppressed: what gRPC does not order is still reported.
 #include <dlfcn.h>
 #include <grpc/grpc.h>
+#include <grpc/support/sync.h>
 #include <link.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -85,6 +88,13 @@ grpc_event Acquired(const grpc_event& event) {
   return event;
 }
 
+// ServerCallbackCall of gRPC 1.51 is a vtable and two atomic counts. Those who count in our code
+// have released them.
+void AcquireCounts(void* call) {
+  __tsan_acquire(static_cast<char*>(call) + sizeof(void*));
+  __tsan_acquire(static_cast<char*>(call) + sizeof(void*) + sizeof(int));
+}
+
 }  // namespace
 
 extern "C" {
@@ -114,6 +124,73 @@ grpc_event grpc_completion_queue_pluck(grpc_completion_queue* queue, void* tag,
   static auto* const next =
       Next<decltype(grpc_completion_queue_pluck)>("grpc_completion_queue_pluck");
   return Acquired(next(queue, tag, deadline, reserved));
+}
+
+void gpr_mu_lock(gpr_mu* mu) {
+  static auto* const next = Next<decltype(gpr_mu_lock)>("gpr_mu_lock");
+  next(mu);
+  __tsan_acquire(mu);
+}
+
+int gpr_mu_trylock(gpr_mu* mu) {
+  static auto* const next = Next<decltype(gpr_mu_trylock)>("gpr_mu_trylock");
+  const int locked = next(mu);
+  if (locked != 0) __tsan_acquire(mu);
+  return locked;
+}
+
+void gpr_mu_unlock(gpr_mu* mu) {
+  static auto* const next = Next<decltype(gpr_mu_unlock)>("gpr_mu_unlock");
+  __tsan_release(mu);
+  next(mu);
+}
+
+int gpr_cv_wait(gpr_cv* cv, gpr_mu* mu, gpr_timespec deadline) {
+  static auto* const next = Next<decltype(gpr_cv_wait)>("gpr_cv_wait");
+  __tsan_release(mu);
+  const int timed_out = next(cv, mu, deadline);
+  __tsan_acquire(mu);
+  return timed_out;
+}
+
+// absl::Mutex, as gRPC's headers use it in our code.
+void _ZN4absl7debian35Mutex4LockEv(void* mutex) {
+  static auto* const next = Next<void(void*)>("_ZN4absl7debian35Mutex4LockEv");
+  next(mutex);
+  __tsan_acquire(mutex);
+}
+
+void _ZN4absl7debian35Mutex6UnlockEv(void* mutex) {
+  static auto* const next = Next<void(void*)>("_ZN4absl7debian35Mutex6UnlockEv");
+  __tsan_release(mutex);
+  next(mutex);
+}
+
+// grpc_cq_end_op(queue, tag, error, done, done_arg, storage, internal): what the library itself
+// completes, such as a server's new call. `error` is passed by reference.
+void _Z14grpc_cq_end_opP21grpc_completion_queuePvN4absl7debian36StatusEPFvS1_P18grpc_cq_completionES1_S6_b(
+    void* queue, void* tag, void* error, void* done, void* done_arg, void* storage, bool internal) {
+  static auto* const next = Next<void(void*, void*, void*, void*, void*, void*, bool)>(
+      "_Z14grpc_cq_end_opP21grpc_completion_queuePvN4absl7debian36StatusEPFvS1_P18grpc_cq_"
+      "completionES1_S6_b");
+  __tsan_release(tag);
+  next(queue, tag, error, done, done_arg, storage, internal);
+}
+
+// grpc::internal::ServerCallbackCall::ScheduleOnDone(bool) and CallOnCancel(ServerReactor*).
+void _ZN4grpc8internal18ServerCallbackCall14ScheduleOnDoneEb(void* call, bool inline_ondone) {
+  static auto* const next =
+      Next<void(void*, bool)>("_ZN4grpc8internal18ServerCallbackCall14ScheduleOnDoneEb");
+  AcquireCounts(call);
+  next(call, inline_ondone);
+}
+
+void _ZN4grpc8internal18ServerCallbackCall12CallOnCancelEPNS0_13ServerReactorE(void* call,
+                                                                               void* reactor) {
+  static auto* const next = Next<void(void*, void*)>(
+      "_ZN4grpc8internal18ServerCallbackCall12CallOnCancelEPNS0_13ServerReactorE");
+  AcquireCounts(call);
+  next(call, reactor);
 }
 
 }  // extern "C"
