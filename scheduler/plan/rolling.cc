@@ -25,6 +25,7 @@ RollingPlanner::RollingPlanner(const LatencyModel& model, const Cluster& cluster
       end_s_(static_cast<size_t>(cluster.instances), 0),
       kept_for_(static_cast<size_t>(cluster.instances), -1),
       kept_until_s_(static_cast<size_t>(cluster.instances), 0),
+      committed_(model, cluster),
       free_s_(static_cast<size_t>(cluster.instances), 0),
       node_order_(static_cast<size_t>(cluster.nodes())) {
   for (const int size : model.sp_sizes()) {
@@ -83,6 +84,7 @@ void RollingPlanner::OnArrival(int64_t request, int64_t prompt_tokens, double no
   job.deadline_s =
       now_s + shortest_s + waiting_work_s_ / cluster_.instances + options_.slack * mean_shortest_s_;
   Enqueue(request, &job);
+  if (commits()) uncommitted_.push_back(request);
 }
 
 bool RollingPlanner::OnChunkFinished(int64_t request, double now_s) {
@@ -90,7 +92,10 @@ bool RollingPlanner::OnChunkFinished(int64_t request, double now_s) {
   SKEIN_INVARIANT(it != jobs_.end() && it->second.running);
   Job& job = it->second;
   job.running = false;
-  for (const int instance : job.held) busy_[static_cast<size_t>(instance)] = 0;
+  for (const int instance : job.held) {
+    busy_[static_cast<size_t>(instance)] = 0;
+    if (end_s_[static_cast<size_t>(instance)] != now_s) committed_.Drifted();
+  }
   Unreserve(request);
   if (job.cancelled || job.started_tokens == job.prompt_tokens) {
     jobs_.erase(it);
@@ -98,6 +103,7 @@ bool RollingPlanner::OnChunkFinished(int64_t request, double now_s) {
   }
   job.deadline_s = std::min(job.deadline_s, now_s);  // who has begun goes on first
   Enqueue(request, &job);
+  if (commits() && job.plan == 0) uncommitted_.push_back(request);
   return true;
 }
 
@@ -105,9 +111,25 @@ void RollingPlanner::OnCancelled(int64_t request) {
   const auto it = jobs_.find(request);
   if (it == jobs_.end()) return;
   it->second.cancelled = true;
+  committed_.Drop(it->second.plan);
+  std::erase(uncommitted_, request);
   if (it->second.running) return;
   Dequeue(request, it->second);
   jobs_.erase(it);
+}
+
+void RollingPlanner::Tune(double price, double slack, const CommitMode& commit) {
+  const bool committed = commits();
+  options_.price = price;
+  options_.slack = slack;
+  options_.commit = commit;
+  if (commits() == committed) return;
+  committed_.Clear();
+  uncommitted_.clear();
+  for (auto& [request, job] : jobs_) job.plan = 0;
+  if (!commits()) return;
+  std::fill(kept_for_.begin(), kept_for_.end(), -1);
+  for (const auto& [latest_start_s, request] : by_latest_start_) uncommitted_.push_back(request);
 }
 
 double RollingPlanner::LatestStart(int64_t request) const {
@@ -132,6 +154,7 @@ std::vector<int64_t> RollingPlanner::NextRequests(double now_s) const {
 
 void RollingPlanner::Decide(double now_s, std::vector<Start>* starts) {
   if (by_rest_.empty()) return;
+  if (commits()) return DecideCommitted(now_s, starts);
   LookAtInstances(now_s);
   if (idle_ == 0) return;
   int64_t behind = waiting();
@@ -147,6 +170,34 @@ void RollingPlanner::Decide(double now_s, std::vector<Start>* starts) {
       Hold(option, now_s);
     }
     if (idle_ == 0) break;
+  }
+}
+
+void RollingPlanner::DecideCommitted(double now_s, std::vector<Start>* starts) {
+  const CommitQueue::State state{now_s, busy_, end_s_};
+  for (const int64_t request : uncommitted_) {
+    Job& job = jobs_.at(request);
+    const int64_t rest = job.prompt_tokens - job.started_tokens;
+    job.plan =
+        committed_.Commit(options_.commit, {request, job.started_tokens, rest, job.held}, state);
+  }
+  uncommitted_.clear();
+  ready_.clear();
+  committed_.TakeReady(&busy_, &ready_);
+  for (CommitQueue::Ready& ready : ready_) {
+    Job& job = jobs_.at(ready.request);
+    Dequeue(ready.request, job);
+    ChunkPlan& chunk = ready.chunk;
+    const int sp = static_cast<int>(chunk.instances.size());
+    chunk.start_s = now_s;
+    chunk.end_s = now_s + model_.Seconds(sp, job.started_tokens, chunk.tokens);
+    job.held = chunk.instances;
+    for (const int i : job.held) end_s_[static_cast<size_t>(i)] = chunk.end_s;
+    const int64_t history = job.started_tokens;
+    job.started_tokens += chunk.tokens;
+    job.running = true;
+    starts->push_back(
+        {ready.request, history, job.started_tokens == job.prompt_tokens, std::move(chunk)});
   }
 }
 

@@ -21,6 +21,10 @@
 //   instances of the second are kept for it; when it ends, its request is planned anew before all
 //   that are not late.
 //
+// - Where no price and slack does better than plans that are committed on arrival, the planner does
+//   exactly that (CommitMode): what waits is planned once, in order of arrival, as a baseline
+//   would.
+//
 // Sans-io: events in, chunks to start out. The caller runs each chunk on all of its instances at
 // once and reports its end, which may be earlier or later than planned.
 #pragma once
@@ -33,6 +37,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "scheduler/plan/commit_queue.h"
 #include "scheduler/plan/latency_model.h"
 #include "scheduler/plan/plan.h"
 
@@ -50,6 +55,7 @@ struct RollingOptions {
   double slack = 2.5;
   int64_t min_chunk_tokens = 512;
   int lookahead = 24;  // requests looked at in one decision
+  CommitMode commit;   // other than kNone: price and slack have no effect
 };
 
 class RollingPlanner {
@@ -75,17 +81,15 @@ class RollingPlanner {
   // Forgets a request; a chunk that runs is still to be reported. Unknown ones are ignored.
   void OnCancelled(int64_t request);
 
-  // In force from the next decision on.
-  void Tune(double price, double slack) {
-    options_.price = price;
-    options_.slack = slack;
-  }
+  // In force from the next decision on. From a CommitMode to kNone or back, all that waits is
+  // planned anew; from one to another, only what arrives later is planned in the new way.
+  void Tune(double price, double slack, const CommitMode& commit = {});
 
   // Appends the chunks to start now. To be called after every event, or after all of one moment.
   void Decide(double now_s, std::vector<Start>* starts);
 
   // Of `request`, known and not running: from here on it goes before all requests that are not
-  // late too. For tests of the bound.
+  // late too, unless plans are committed. For tests of the bound.
   double LatestStart(int64_t request) const;
   int64_t waiting() const { return static_cast<int64_t>(by_rest_.size()); }
 
@@ -104,7 +108,8 @@ class RollingPlanner {
     double rest_s = 0;  // shortest time of what is not started
     bool running = false;
     bool cancelled = false;
-    std::vector<int> held;  // instances of the chunks so far
+    CommitQueue::Id plan = 0;  // committed, or 0
+    std::vector<int> held;     // instances of the chunks so far
   };
   using Order = std::set<std::pair<double, int64_t>>;  // (key, request)
 
@@ -131,6 +136,8 @@ class RollingPlanner {
   double LeastWork(int64_t history, int64_t tokens) const;
   void Enqueue(int64_t request, Job* job);
   void Dequeue(int64_t request, const Job& job);
+  bool commits() const { return options_.commit.kind != CommitMode::Kind::kNone; }
+  void DecideCommitted(double now_s, std::vector<Start>* starts);
   std::vector<int64_t> NextRequests(double now_s) const;
   void LookAtInstances(double now_s);
   void SortNode(int node);
@@ -164,6 +171,10 @@ class RollingPlanner {
   std::vector<double> end_s_;      // [instances], planned end of the chunk that runs
   std::vector<int64_t> kept_for_;  // [instances], the request whose next chunk will have it, or -1
   std::vector<double> kept_until_s_;  // [instances], that chunk's planned end
+
+  CommitQueue committed_;
+  std::vector<int64_t> uncommitted_;       // wait for their plan, in this order; only if commits()
+  std::vector<CommitQueue::Ready> ready_;  // of one decision; memory is reused
 
   // Of one decision:
   std::vector<double> free_s_;                // [instances]

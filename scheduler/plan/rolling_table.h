@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "scheduler/base/time.h"
+#include "scheduler/plan/commit_queue.h"
 #include "scheduler/plan/improvement_rate.h"
 
 namespace skein::scheduler {
@@ -15,6 +16,7 @@ struct RollingSetting {
   double requests_per_s = 0;
   double price = 0.1;
   double slack = 1.5;
+  CommitMode commit = {};
 };
 
 class RollingTable {

@@ -84,6 +84,7 @@ TEST(Rolling, RunsEveryRequestLegally) {
     RollingOptions options;
     options.price = static_cast<double>(random.Below(20)) / 20;
     options.slack = static_cast<double>(random.Below(4));
+    if (random.Below(3) == 0) options.commit = {CommitMode::Kind::kTetris, 0.25, 0};
     options.lookahead = 1 + static_cast<int>(random.Below(24));
     const std::vector<SimRequest> requests = RandomRequests(&random, 60);
     const std::vector<Ran> ran = RunAll(requests, cluster, options);
@@ -218,6 +219,41 @@ TEST(Rolling, TakesEndsAsTheyCome) {
     }
     ASSERT_TRUE(planner.CheckInvariants().ok()) << planner.CheckInvariants();
   }
+}
+
+// Modes may change at any moment: what has started stays, what waits is planned anew, and all is
+// served.
+TEST(Rolling, ChangesItsModeAtAnyMoment) {
+  using Kind = CommitMode::Kind;
+  const CommitMode modes[] = {
+      {}, {Kind::kTetris, 0.2, 0}, {Kind::kSingle, 0, 0}, {Kind::kFixed, 0, 8}};
+  Random random(21);
+  RollingPlanner planner(Llama3_8bA100(), {16, 8}, {});
+  std::vector<RollingPlanner::Start> starts;
+  std::vector<std::pair<double, int64_t>> running;
+  std::vector<int64_t> left;
+  double now_s = 0;
+  for (int step = 0; step < 4000 || !running.empty(); ++step) {
+    now_s += random.Exponential(0.1);
+    if (step < 3000 && random.Below(3) == 0) {
+      left.push_back(1 + static_cast<int64_t>(random.Below(60'000)));
+      planner.OnArrival(static_cast<int64_t>(left.size()) - 1, left.back(), now_s);
+    } else if (!running.empty()) {
+      const auto first = std::min_element(running.begin(), running.end());
+      planner.OnChunkFinished(first->second, now_s);
+      running.erase(first);
+    }
+    if (random.Below(20) == 0) planner.Tune(0.1, 1, modes[random.Below(4)]);
+    starts.clear();
+    planner.Decide(now_s, &starts);
+    for (const auto& start : starts) {
+      running.emplace_back(start.chunk.end_s, start.request);
+      left[static_cast<size_t>(start.request)] -= start.chunk.tokens;
+    }
+    ASSERT_TRUE(planner.CheckInvariants().ok()) << planner.CheckInvariants();
+  }
+  EXPECT_EQ(planner.waiting(), 0);
+  for (const int64_t tokens : left) EXPECT_EQ(tokens, 0);
 }
 
 TEST(RollingTable, PicksTheNearestLoad) {

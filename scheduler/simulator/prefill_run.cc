@@ -74,7 +74,7 @@ PrefillRun RunRolling(const std::vector<SimRequest>& requests, RollingPlanner* p
       if (selector == nullptr) continue;
       selector->OnArrival(ToMicroseconds(now_s));
       const RollingSetting& setting = selector->Setting(ToMicroseconds(now_s));
-      planner->Tune(setting.price, setting.slack);
+      planner->Tune(setting.price, setting.slack, setting.commit);
     }
     starts.clear();
     planner->Decide(now_s, &starts);

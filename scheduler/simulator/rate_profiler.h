@@ -27,8 +27,8 @@ struct ImprovementRateTrial {
 // The candidates: 0.05, 0.15 ... 0.75, the paper's range (section 7.1).
 std::vector<double> ImprovementRateCandidates();
 
-// A workload of this load; the same seed for all candidates.
-using WorkloadOfLoad = std::function<std::vector<SimRequest>(double requests_per_s)>;
+// A workload of this load, the same for all candidates; other requests for each round, from 0.
+using WorkloadOfLoad = std::function<std::vector<SimRequest>(double requests_per_s, int round)>;
 
 struct Profile {
   Tuning tuning;
@@ -36,9 +36,10 @@ struct Profile {
 };
 
 // For each load (ascending, positive): the improvement rate with the least mean TTFT; the rolling
-// setting with the least sum of log P50 and log P99 TTFT, where being worse in either than the best
-// of Tetris (as just tuned), greedy and fixed SP 8 and 16 counts ten times. `tune_rolling` false
-// leaves that table as it is by default.
+// setting, over three rounds, that is least behind the best P50 and the best P99 TTFT of Tetris and
+// single (as just tuned), greedy and fixed SP 8 and 16, and of those that are behind in neither the
+// one with the least P50 x P99. Doing exactly as one of these is a candidate too. `tune_rolling`
+// false leaves that table as it is by default.
 Profile ProfileLoads(const std::vector<double>& loads, const WorkloadOfLoad& workload,
                      const LatencyModel& model, const Cluster& cluster, bool tune_rolling);
 

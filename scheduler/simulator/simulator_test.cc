@@ -113,7 +113,9 @@ TEST(Simulator, ReportsWhatItMeans) {
 TEST(Rolling, IsNotWorseThanAnyOther) {
   const std::pair<const char*, double> loads[] = {{"short", 0.5}, {"medium", 3}, {"long", 1.75}};
   for (const auto& [trace, load] : loads) {
-    const auto workload = [trace = trace](double rate) { return Load(trace, rate, 800, 1); };
+    const auto workload = [trace = trace](double rate, int round) {
+      return Load(trace, rate, 800, 100 + static_cast<uint64_t>(round));
+    };
     const Tuning tuning =
         ProfileLoads({load}, workload, Llama3_8bA100(), kCluster, /*tune_rolling=*/true).tuning;
     const std::vector<SimRequest> requests = Load(trace, load, 800, 2);
@@ -126,8 +128,37 @@ TEST(Rolling, IsNotWorseThanAnyOther) {
   }
 }
 
+// In a baseline's mode the rolling planner is that baseline, to the bit.
+TEST(Rolling, DoesExactlyAsABaselineInItsMode) {
+  using Kind = CommitMode::Kind;
+  constexpr double kRate = 0.35;
+  const std::pair<const char*, CommitMode> modes[] = {{"tetris", {Kind::kTetris, kRate, 0}},
+                                                      {"single", {Kind::kSingle, kRate, 0}},
+                                                      {"greedy", {Kind::kSingle, 0, 0}},
+                                                      {"fixed8", {Kind::kFixed, 0, 8}},
+                                                      {"fixed16", {Kind::kFixed, 0, 16}}};
+  for (const double load : {0.3, 1.8, 4.0}) {
+    std::vector<SimRequest> requests = Load("long", load, 500, 6);
+    requests[7].arrival_s = requests[6].arrival_s;  // two at once
+    for (const auto& [policy, mode] : modes) {
+      Tuning tuning;
+      tuning.improvement_rates = ImprovementRateTable::Constant(kRate);
+      tuning.rolling = RollingTable::Constant({load, 0, 0, mode});
+      const PrefillRun baseline =
+          RunPolicy(*Policy::Parse(policy), requests, Llama3_8bA100(), kCluster, tuning);
+      const PrefillRun rolling =
+          RunPolicy(*Policy::Parse("rolling"), requests, Llama3_8bA100(), kCluster, tuning);
+      EXPECT_EQ(rolling.chunks, baseline.chunks) << policy;
+      for (size_t r = 0; r < requests.size(); ++r) {
+        ASSERT_EQ(rolling.outcomes[r].start_s, baseline.outcomes[r].start_s) << policy << r;
+        ASSERT_EQ(rolling.outcomes[r].end_s, baseline.outcomes[r].end_s) << policy << r;
+      }
+    }
+  }
+}
+
 TEST(Profiler, RaisesTheRateWithTheLoad) {
-  const auto workload = [](double load) { return Load("short", load, 500, 3); };
+  const auto workload = [](double load, int /*round*/) { return Load("short", load, 500, 3); };
   const Profile profile =
       ProfileLoads({0.5, 7}, workload, Llama3_8bA100(), kCluster, /*tune_rolling=*/false);
   EXPECT_EQ(profile.trials.size(), 2 * ImprovementRateCandidates().size());

@@ -89,11 +89,11 @@ absl::StatusOr<std::vector<scheduler::SimRequest>> SimInputs::Workload(
 }
 
 scheduler::WorkloadOfLoad SimInputs::TuningWorkload() const {
-  return [this](double load) {
+  return [this](double load, int round) {
     scheduler::ArrivalOptions options = arrivals_;
     options.requests_per_s = load;
     options.requests = kTuningRequests;
-    options.seed = ~arrivals_.seed;
+    options.seed = ~arrivals_.seed - (static_cast<uint64_t>(round) << 32);
     if (!lengths_.has_value()) return ResampleWorkload(recorded_, options);
     return GenerateWorkload(*lengths_, scheduler::LengthDistribution::Outputs(), options);
   };
