@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kPrices[] = {0, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.9};
 constexpr double kSlacks[] = {0, 0.5, 1, 2, 4};
-constexpr int kRounds = 3;
+constexpr int kRounds = 5;
 
 CandidateScore Score(const std::vector<SimRequest>& requests, const PrefillRun& run) {
   std::vector<double> ttft_s = TtftSeconds(requests, run);
@@ -58,31 +58,32 @@ double TuneImprovementRate(const Context& context, double load,
 
 // The same load several times, so that what is chosen is not one sample's luck.
 using Rounds = std::vector<Context>;
+using Scores = std::vector<CandidateScore>;  // [rounds]
 
-CandidateScore TryAll(const Rounds& rounds, const char* policy, const Tuning& tuning) {
-  CandidateScore mean;
-  for (const Context& context : rounds) {
-    const CandidateScore score = context.Try(policy, tuning);
-    const auto n = static_cast<double>(rounds.size());
-    mean.mean_s += score.mean_s / n;
-    mean.p50_s += score.p50_s / n;
-    mean.p99_s += score.p99_s / n;
-  }
-  return mean;
+Scores TryAll(const Rounds& rounds, const char* policy, const Tuning& tuning) {
+  Scores scores;
+  for (const Context& context : rounds) scores.push_back(context.Try(policy, tuning));
+  return scores;
 }
 
-// Less is better. First, by how much it is worse than the best P50 or the best P99 of all others,
-// the larger of the two; of those that are in neither, the least P50 x P99.
-std::pair<double, double> Rank(const CandidateScore& score, const CandidateScore& reference) {
-  const double p50 = score.p50_s / reference.p50_s;
-  const double p99 = score.p99_s / reference.p99_s;
-  return {std::max({1.0, p50, p99}), p50 * p99};
+// Less is better. First, by how much it is worse than the best P50 or the best P99 of all others in
+// the round where that is most; of those that are worse in none, the least P50 x P99.
+std::pair<double, double> Rank(const Scores& scores, const Scores& reference) {
+  double worst = 1;
+  double product = 1;
+  for (size_t r = 0; r < scores.size(); ++r) {
+    const double p50 = scores[r].p50_s / reference[r].p50_s;
+    const double p99 = scores[r].p99_s / reference[r].p99_s;
+    worst = std::max({worst, p50, p99});
+    product *= p50 * p99;
+  }
+  return {worst, product};
 }
 
 struct Baseline {
   const char* policy;
   CommitMode mode;
-  CandidateScore score;
+  Scores scores;
 };
 
 std::vector<Baseline> TryBaselines(const Rounds& rounds, double improvement_rate) {
@@ -95,7 +96,7 @@ std::vector<Baseline> TryBaselines(const Rounds& rounds, double improvement_rate
   Tuning tuning;
   tuning.improvement_rates = ImprovementRateTable::Constant(improvement_rate);
   for (Baseline& baseline : baselines) {
-    baseline.score = TryAll(rounds, baseline.policy, tuning);
+    baseline.scores = TryAll(rounds, baseline.policy, tuning);
   }
   return baselines;
 }
@@ -104,21 +105,23 @@ std::vector<Baseline> TryBaselines(const Rounds& rounds, double improvement_rate
 // and takes a rolling setting only if that ranks better.
 RollingSetting TuneRolling(const Rounds& rounds, double load, double improvement_rate) {
   const std::vector<Baseline> baselines = TryBaselines(rounds, improvement_rate);
-  CandidateScore reference = baselines.front().score;
+  Scores reference = baselines.front().scores;
   for (const Baseline& baseline : baselines) {
-    reference.p50_s = std::min(reference.p50_s, baseline.score.p50_s);
-    reference.p99_s = std::min(reference.p99_s, baseline.score.p99_s);
+    for (size_t r = 0; r < rounds.size(); ++r) {
+      reference[r].p50_s = std::min(reference[r].p50_s, baseline.scores[r].p50_s);
+      reference[r].p99_s = std::min(reference[r].p99_s, baseline.scores[r].p99_s);
+    }
   }
   RollingSetting best;
   std::pair<double, double> least(std::numeric_limits<double>::infinity(), 0);
-  const auto consider = [&](const RollingSetting& setting, const CandidateScore& score) {
-    const std::pair<double, double> rank = Rank(score, reference);
+  const auto consider = [&](const RollingSetting& setting, const Scores& scores) {
+    const std::pair<double, double> rank = Rank(scores, reference);
     if (rank >= least) return;
     least = rank;
     best = setting;
   };
   for (const Baseline& baseline : baselines) {
-    consider({load, 0, 0, baseline.mode}, baseline.score);
+    consider({load, 0, 0, baseline.mode}, baseline.scores);
   }
   for (const double price : kPrices) {
     for (const double slack : kSlacks) {

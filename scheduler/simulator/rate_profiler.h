@@ -36,7 +36,7 @@ struct Profile {
 };
 
 // For each load (ascending, positive): the improvement rate with the least mean TTFT; the rolling
-// setting, over three rounds, that is least behind the best P50 and the best P99 TTFT of Tetris and
+// setting that in the worst of five rounds is least behind the best P50 and P99 TTFT of Tetris and
 // single (as just tuned), greedy and fixed SP 8 and 16, and of those that are behind in neither the
 // one with the least P50 x P99. Doing exactly as one of these is a candidate too. `tune_rolling`
 // false leaves that table as it is by default.
