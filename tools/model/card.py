@@ -56,7 +56,7 @@ Seed {seed}, {tokens:.1f} M tokens in {steps} steps: Muon for the matrices, Adam
 weights{anneal}. Loss falls only on what the assistant says. Layer 0 starts with four heads that look 1 to 4 tokens back
 (`tools/model/model.py`). `tools/model/train` goes on from its checkpoint, on a CPU or a GPU; then
 `python3 tools/model/export.py deploy/models/fledgling`, `export_sample.py` and `card.py`.
-
+{note}
 Curriculum (a document's length is drawn evenly on a logarithmic scale up to the longest):
 
 | from token | longest document | tokens a step |
@@ -100,6 +100,7 @@ def main():
   parser.add_argument('--annealed', action='store_true')
   parser.add_argument('--table', required=True, help='output of bench/model/eval')
   parser.add_argument('--command', required=True, help='the command that made it')
+  parser.add_argument('--note', default='', help='what else there is to say of the training')
   options = parser.parse_args()
   weights, config, _ = export.read_folder(options.folder)
   rows = [r for r in read_log(os.path.join(options.train_folder, 'loss.log')) if r[1] <= options.tokens]
@@ -113,7 +114,7 @@ def main():
       command=options.command, table=table, seed=trainer.SEED, tokens=options.tokens / 1e6,
       steps=rows[-1][0], anneal=', the rate lowered to zero at the end' if options.annealed else '',
       curriculum='\n'.join(f'| {first / 1e6:g} M | {longest} | {a_step} |' for first, longest, a_step, _ in trainer.CURRICULUM),
-      curve=curve(rows))
+      curve=curve(rows), note=f'\n{options.note}\n' if options.note else '')
   with open(os.path.join(options.folder, 'README.md'), 'w', encoding='utf-8') as f:
     f.write(text)
 

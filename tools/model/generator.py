@@ -23,6 +23,12 @@ LEADS = ('', '', '', 'Read this. ', 'Here is what I know. ', 'Some notes: ', 'Pl
 ASKS = ('', '', '', '', 'Tell me: ', 'Question: ', 'I forgot. ', 'Please answer. ')
 
 
+# Of a world's statements, how many name the value before the key, by stage; a world draws one of these.
+VALUE_FIRST_SHARES = ((0.0,), (0.0, 0.0, 0.3), (0.0, 0.3, 0.6))
+# Of the documents, how many are skills (copying, counting, sums) and how many are stories, by stage.
+SKILLS_SHARES, STORY_SHARES = (0.135, 0.135, 0.09), (0.025, 0.025, 0.09)
+
+
 # Contexts
 
 
@@ -169,7 +175,7 @@ def mixed_context(rng, tokens, stage):
     elif kind == 'quote':
       context = quote_context(rng, max(2, int(part / 14)))
     else:
-      context = fact_context(rng, max(2, int(part / 11.5)), rng.choice((0, 0, 0.3)) if stage > 0 else 0.0)
+      context = fact_context(rng, max(2, int(part / 11.5)), rng.choice(VALUE_FIRST_SHARES[stage]))
     texts.append(context.text)
     pairs += context.pairs
   rng.shuffle(pairs)
@@ -210,10 +216,11 @@ def echo_document(rng, tokens):
 
 
 def document(rng, tokens, stage=1):
-  """One training document of about `tokens` tokens (stories have their own length)."""
+  """One training document of about `tokens` tokens (stories have their own length). stage: 0 begins, 1 widens, 2 ends with
+  more of what is learnt last."""
   kind = rng.random()
   if stage == 0 and kind < 0.4:
     return echo_document(rng, tokens)
-  if kind < 0.84:
+  if kind < 1 - SKILLS_SHARES[stage] - STORY_SHARES[stage]:
     return retrieval_document(rng, tokens, stage)
-  return skills_document(rng, min(tokens, 300)) if kind < 0.975 else story_document(rng)
+  return skills_document(rng, min(tokens, 300)) if kind < 1 - STORY_SHARES[stage] else story_document(rng)

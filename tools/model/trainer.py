@@ -51,9 +51,11 @@ def phase(tokens_seen):
   return CURRICULUM[bisect.bisect([c[0] for c in CURRICULUM], tokens_seen) - 1]
 
 
-def batch(tok, step, tokens_seen, seed=SEED):
-  """Documents of one step: lengths spread evenly over their logarithm, cut at the phase's longest."""
-  _, longest, tokens_a_step, stage = phase(tokens_seen)
+def batch(tok, step, tokens_seen, stage=None, seed=SEED):
+  """Documents of one step: lengths spread evenly over their logarithm, cut at the phase's longest. `stage` overrides the
+  phase's own."""
+  _, longest, tokens_a_step, of_phase = phase(tokens_seen)
+  stage = of_phase if stage is None else stage
   rng = random.Random(f'{seed}:{step}')
   documents, total = [], 0
   while total < tokens_a_step:
@@ -116,8 +118,8 @@ def train(run, tok, options):
   while run.tokens_seen < end and time.monotonic() - started < options.seconds:
     rate = min(1.0, (run.step + 1) / WARM_UP_STEPS)
     if options.anneal:
-      rate = max(0.0, 1 - (run.tokens_seen - start) / options.anneal)
-    documents, total = batch(tok, run.step, run.tokens_seen)
+      rate = options.rate * max(0.0, 1 - (run.tokens_seen - start) / options.anneal)
+    documents, total = batch(tok, run.step, run.tokens_seen, options.stage)
     loss, right = run.train_step(documents, total, rate)
     losses.append(loss)
     rights.append(right)
@@ -139,6 +141,9 @@ def main():
   parser.add_argument('--tokens', type=int, default=100_000_000, help='stop after this many training tokens')
   parser.add_argument('--seconds', type=float, default=float('inf'), help='stop after so long')
   parser.add_argument('--anneal', type=int, default=0, help='lower the rate to zero over this many tokens')
+  parser.add_argument('--start', default='checkpoint.pt', help='the state in the folder to go on from')
+  parser.add_argument('--rate', type=float, default=1.0, help='where --anneal begins, of the full learning rate')
+  parser.add_argument('--stage', type=int, choices=(0, 1, 2), help="the generator's stage, instead of the curriculum's")
   parser.add_argument('--save-every-s', type=float, default=120)
   parser.add_argument('--hidden', type=int, default=256)
   parser.add_argument('--layers', type=int, default=4)
@@ -149,7 +154,7 @@ def main():
   config = model.Config(hidden=options.hidden, layers=options.layers, intermediate=options.intermediate)
   tok = make_tokenizer(options.folder, config.vocab_size)
   run = Run(config, options.folder, torch.device('cuda' if torch.cuda.is_available() else 'cpu'))
-  checkpoint = os.path.join(options.folder, 'checkpoint.pt')
+  checkpoint = os.path.join(options.folder, options.start)
   if os.path.exists(checkpoint):
     run.load(checkpoint)
   train(run, tok, options)
