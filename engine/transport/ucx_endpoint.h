@@ -28,11 +28,13 @@ namespace skein::engine {
 enum Message : unsigned { kHello = 1, kPut, kFlush, kGet, kAnswer, kBye };
 
 // Every message's header; what a message does not use is zero.
-//   kHello   connection                                data: the source's worker address
-//   kPut     connection, count                         the base of a PutHeader; count: its
-//   fragments kFlush   connection, id, count                     answered when `count` puts were
-//   applied kGet     connection, id, mapping, address, count   count: bytes kAnswer  connection,
-//   id, refused                   data: the bytes of a get kBye     connection
+//
+// - kHello: connection. Data: the source's worker address.
+// - kPut: connection, count of fragments; the header is the base of a PutHeader.
+// - kFlush: connection, id, count. Answered when so many puts were applied.
+// - kGet: connection, id, mapping, address, count of bytes.
+// - kAnswer: connection, id, refused. Data: the bytes of a get.
+// - kBye: connection.
 struct Header {
   uint64_t connection = 0;
   uint64_t id = 0;

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "scheduler/plan/builtin_models.h"
-#include "services/base/read_file.h"
+#include "services/base/file.h"
 
 namespace skein::services {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/base/file.h"
 #include "services/base/flags.h"
-#include "services/base/read_file.h"
 #include "services/codec/profile_json.h"
 
 namespace skein::services {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <random>
 #include <tuple>
@@ -11,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/base/file.h"
 #include "services/base/flags.h"
 #include "services/codec/profile_json.h"
 #include "services/skeinctl/fit.h"
@@ -45,18 +45,12 @@ absl::Status Parse(Options* options, int argc, char** argv) {
   return flags.Parse(argc, argv, EnvironmentMap());
 }
 
-absl::Status WriteFile(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::trunc);
-  file << text;
-  file.close();
-  return file ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("cannot write ", path));
-}
-
 // Round 0 warms caches and is not counted.
 absl::StatusOr<std::vector<scheduler::LatencySample>> Measure(const Options& options,
                                                               PrefillProbe* probe,
                                                               std::vector<int64_t> lengths) {
   std::minstd_rand order(1);
+  std::vector<scheduler::LatencySample> samples;
   for (int64_t round = 0; round <= options.rounds; ++round) {
     // In another order each round, so that a slow moment does not always meet the same length.
     std::shuffle(lengths.begin(), lengths.end(), order);
@@ -65,20 +59,26 @@ absl::StatusOr<std::vector<scheduler::LatencySample>> Measure(const Options& opt
                    static_cast<int>(options.rounds), static_cast<int>(i + 1),
                    static_cast<int>(lengths.size()));
       if (const absl::Status run = probe->Run(lengths[i]); !run.ok()) return run;
+      // After each prompt: a worker remembers only its latest steps.
+      const auto chunks = probe->Collect();
+      if (!chunks.ok()) return chunks.status();
+      if (round > 0) samples.insert(samples.end(), chunks->begin(), chunks->end());
     }
-    if (round > 0) continue;
-    if (const auto warm = probe->Collect(); !warm.ok()) return warm.status();
   }
   std::fputs("\n", stderr);
-  return probe->Collect();
+  return samples;
 }
 
 absl::Status Profiled(const Options& options) {
   auto probe = PrefillProbe::Connect(options.orchestrator, options.model);
   if (!probe.ok()) return probe.status();
-  const int64_t tokens_max = options.prompt_tokens_max > 0 ? std::min(options.prompt_tokens_max,
-                                                                      (*probe)->prompt_tokens_max())
-                                                           : (*probe)->prompt_tokens_max();
+  const int64_t longest = (*probe)->prompt_tokens_max();
+  if (options.prompt_tokens_max > longest) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--prompt-tokens-max: ", options.prompt_tokens_max, " is above ", longest,
+                     ", the model's longest prompt"));
+  }
+  const int64_t tokens_max = options.prompt_tokens_max > 0 ? options.prompt_tokens_max : longest;
   if (options.prompt_tokens_min >= tokens_max) {
     return absl::InvalidArgumentError(
         absl::StrCat("--prompt-tokens-min: ", options.prompt_tokens_min, " is not below ",

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/base/file.h"
 #include "services/skeinctl/sim_inputs.h"
 #include "services/skeinctl/svg_plot.h"
 
@@ -38,16 +38,6 @@ Plot OverLoad(const scheduler::Profile& profile, const char* title, double Candi
     plot.series.push_back(std::move(series));
   }
   return plot;
-}
-
-int WriteOrFail(const std::string& path, const std::string& text) {
-  if (path.empty()) return 0;
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file.fail()) return 0;
-  std::fprintf(stderr, "skeinctl: cannot write %s\n", path.c_str());
-  return 1;
 }
 
 }  // namespace
@@ -98,8 +88,12 @@ int ProfileRateCommand(int argc, char** argv) {
   std::fputs(ImprovementRateRows(tuned).c_str(), stdout);
   Profile profile = inputs->profile();
   profile.improvement_rates = tuned.tuning.improvement_rates;
-  const int written = WriteOrFail(out, ProfileJson(profile));
-  return std::max(written, WriteOrFail(figure, ImprovementRateFigure(tuned)));
+  absl::Status written;
+  if (!out.empty()) written.Update(WriteFile(out, ProfileJson(profile)));
+  if (!figure.empty()) written.Update(WriteFile(figure, ImprovementRateFigure(tuned)));
+  if (written.ok()) return 0;
+  std::fprintf(stderr, "skeinctl: %s\n", std::string(written.message()).c_str());
+  return 1;
 }
 
 }  // namespace skein::services

@@ -2,12 +2,13 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "services/base/file.h"
 #include "services/skeinctl/sim_inputs.h"
 
 namespace skein::services {
@@ -122,23 +123,21 @@ absl::StatusOr<std::vector<SimulationRow>> Run(const Flags& flags, const SimInpu
   return rows;
 }
 
-absl::Status WriteFile(const std::filesystem::path& path, const std::string& text) {
-  if (text.empty()) return absl::OkStatus();
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (file.fail()) return absl::UnavailableError(absl::StrCat("cannot write ", path.string()));
-  return absl::OkStatus();
-}
-
 absl::Status WriteOut(const std::string& folder, const std::vector<SimulationRow>& rows) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  const std::filesystem::path out(folder);
-  absl::Status status = WriteFile(out / "results.csv", SimulationCsv(rows));
-  status.Update(WriteFile(out / "latency.svg", LatencyFigure(rows)));
-  status.Update(WriteFile(out / "distribution.svg", DistributionFigure(rows)));
-  status.Update(WriteFile(out / "chunking.svg", ChunkingFigure(rows)));
+  if (error) {
+    return absl::UnavailableError(absl::StrCat("--out: ", folder, ": ", error.message()));
+  }
+  const std::pair<const char*, std::string> files[] = {
+      {"results.csv", SimulationCsv(rows)},
+      {"latency.svg", LatencyFigure(rows)},
+      {"distribution.svg", DistributionFigure(rows)},
+      {"chunking.svg", ChunkingFigure(rows)}};
+  absl::Status status;
+  for (const auto& [name, text] : files) {
+    if (!text.empty()) status.Update(WriteFile(absl::StrCat(folder, "/", name), text));
+  }
   return status;
 }
 

@@ -42,7 +42,8 @@ def wrong_flags_are_named():
     with Cluster(binaries_from_argv(), "deploy/models/fledgling", prefill=1, decode=1) as cluster, \
             tempfile.TemporaryDirectory() as folder:
         for flags, code, words in ((["--rounds=0"], 2, b"rounds"), (["--model=nobody"], 2, b"nobody"),
-                                   (["--prompt-tokens-min=999999"], 2, b"--prompt-tokens-min")):
+                                   (["--prompt-tokens-min=999999"], 2, b"--prompt-tokens-min"),
+                                   (["--prompt-tokens-max=999999"], 2, b"--prompt-tokens-max")):
             done = profile(cluster, folder, *flags)
             assert done.returncode == code and words in done.stderr, (flags, done)
 

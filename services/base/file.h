@@ -1,4 +1,4 @@
-// A whole file as text.
+// Whole files as text.
 #pragma once
 
 #include <fstream>
@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
@@ -20,6 +21,15 @@ inline absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::ostringstream text;
   text << in.rdbuf();
   return std::move(text).str();
+}
+
+// Replaces the file. UNAVAILABLE names a path that cannot be written.
+inline absl::Status WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (file.fail()) return absl::UnavailableError(absl::StrCat("cannot write ", path));
+  return absl::OkStatus();
 }
 
 }  // namespace skein::services
