@@ -4,6 +4,7 @@
 // from any thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/comm/communicator.h"
 #include "engine/kv/kv_spec.h"
 #include "engine/sampling/sampling_params.h"
 
@@ -26,6 +28,41 @@ struct EngineSpec {
   KvSpec kv;
 };
 
+// Neighbouring tokens of a prompt.
+struct TokenSpan {
+  int64_t position = 0;
+  int64_t count = 0;
+  bool operator==(const TokenSpan&) const = default;
+};
+
+// What one rank does of a spanning step.
+struct RankShare {
+  int64_t history_tokens = 0;    // earlier tokens that it attends from, whole blocks
+  std::vector<TokenSpan> spans;  // tokens that it runs: ascending, each starts on a block boundary;
+                                 // all but the prompt's last block are full
+  bool operator==(const RankShare&) const = default;
+};
+
+// A chunk of one prompt that several instances run together (Tetris, section 4.1): ring attention
+// over tokens dealt in zigzag, and over the earlier chunks' KV dealt evenly. All ranks enter the
+// same step; the shares' histories are the prompt's tokens before it, their spans together its
+// tokens, each exactly once.
+//
+// Before layer l attends, this rank's blocks `receive[r]` of layer l are filled with what rank r
+// lists in its `send[this rank]`, block by block in order. What is sent stays as it was.
+struct SpanningStep {
+  Communicator* comm = nullptr;   // of the members; its rank and size are the step's. Null: alone.
+  Communicator* moves = nullptr;  // a second group of the same members, which moves KV while `comm`
+                                  // computes. Null on all ranks when nothing moves.
+  std::vector<RankShare> shares;  // by rank, the same on every rank
+  std::vector<int32_t> history_blocks;  // block ids of this rank's history, kept and received, in
+                                        // the prompt's order; all full
+  // By rank: block ids given to it and filled from it. Empty, or one entry a rank.
+  std::vector<std::vector<int32_t>> send;
+  std::vector<std::vector<int32_t>> receive;
+  std::chrono::steady_clock::time_point deadline;  // of the whole step
+};
+
 // What one sequence runs in this step. Spans are owned by the caller and must live until Step
 // returns.
 struct SequenceStep {
@@ -34,6 +71,11 @@ struct SequenceStep {
   int64_t position = 0;  // = tokens of this sequence already in KV
   std::span<const int32_t> block_table;  // covers position + tokens.size() tokens
   KvLayout layout;
+
+  // Set: `tokens` are this rank's tokens of a spanning step, its spans end to end (none is fine),
+  // `block_table` the blocks of those spans in order, `position` is not used. The only sequence of
+  // its step. `sample` only at the rank that runs the prompt's last token.
+  const SpanningStep* spanning = nullptr;
 
   // Draw a token after the last of `tokens` (false for all but a prompt's last chunk).
   bool sample = false;
@@ -69,8 +111,11 @@ class Engine {
   // engine). `layer_done(l)` is called from inside Step when layer l's KV of this batch is written
   // (in order, l = 0 … layers-1), so that a handoff can overlap with later layers; it must not
   // block. INVALID_ARGUMENT names the sequence and field (token id out of range, position beyond
-  // max_positions, short block table, block id out of range); nothing was run then. Other errors:
-  // the device failed, the engine is unusable.
+  // max_positions, short block table, block id out of range); nothing was run then. A spanning step
+  // ends with UNAVAILABLE or DEADLINE_EXCEEDED when a collective failed: what it wrote is undefined
+  // (blocks of `tokens` and `receive` only), its communicators are broken, the engine is as good as
+  // before. One that is refused breaks its communicators, too, so that no other rank waits. Other
+  // errors: the device failed, the engine is unusable.
   virtual absl::Status Step(std::span<const SequenceStep> sequences,
                             const std::function<void(int layer)>& layer_done,
                             std::vector<SequenceResult>* results) = 0;

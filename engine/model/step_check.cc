@@ -62,6 +62,10 @@ absl::Status CheckStep(std::span<const SequenceStep> sequences, const EngineSpec
                        int64_t tokens_max) {
   int64_t tokens = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
+    if (sequences[i].spanning != nullptr) {
+      return absl::UnimplementedError("sequences[" + std::to_string(i) +
+                                      "].spanning: not by this engine");
+    }
     absl::Status status = CheckPlace(sequences[i], spec);
     if (status.ok()) status = CheckIds(sequences[i].tokens, "tokens", 0, spec.vocab_size);
     if (status.ok()) status = CheckSampling(sequences[i], spec.vocab_size);
