@@ -5,11 +5,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/check.h"
+#include "engine/handoff/layout_map.h"
 
 namespace skein::engine {
 namespace {
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+// Ascending, and all of them blocks of the prompt.
+bool IsShare(std::span<const HandoffBlock> blocks, int64_t prompt_blocks) {
+  int64_t next = 0;
+  for (const HandoffBlock& block : blocks) {
+    if (block.global < next) return false;
+    next = block.global + 1;
+  }
+  return next <= prompt_blocks;
+}
 
 }  // namespace
 
@@ -26,15 +35,37 @@ HandoffSender::HandoffSender(Transport* transport, const KvSpec& spec,
 
 void HandoffSender::Open(HandoffKey key, std::vector<int32_t> local_blocks, int64_t prompt_tokens) {
   SKEIN_CHECK(static_cast<int64_t>(local_blocks.size()) ==
-              CeilDiv(prompt_tokens, spec_.block_tokens));
+              BlocksOfLayout(spec_, {1}, prompt_tokens));
+  std::vector<HandoffBlock> blocks;
+  blocks.reserve(local_blocks.size());
+  for (const int32_t local : local_blocks) {
+    blocks.push_back({local, static_cast<int64_t>(blocks.size())});
+  }
+  OpenShare(key, std::move(blocks), prompt_tokens);
+}
+
+void HandoffSender::OpenShare(HandoffKey key, std::vector<HandoffBlock> blocks,
+                              int64_t prompt_tokens, bool more) {
+  SKEIN_CHECK(IsShare(blocks, BlocksOfLayout(spec_, {1}, prompt_tokens)));
   std::lock_guard lock(mu_);
   Handoff& handoff = handoffs_[key];
   SKEIN_CHECK_MSG(!handoff.granted, "the key's last handoff has not ended");
-  handoff = {.local_blocks = std::move(local_blocks), .prompt_tokens = prompt_tokens};
-  const auto layers = static_cast<size_t>(spec_.num_layers);
-  handoff.written_blocks.assign(layers, 0);
-  handoff.posted_blocks.assign(layers, 0);
-  handoff.done_bytes.assign(layers, 0);
+  handoff = {.blocks = std::move(blocks), .more = more, .prompt_tokens = prompt_tokens};
+  handoff.layers.resize(static_cast<size_t>(spec_.num_layers));
+}
+
+void HandoffSender::Add(HandoffKey key, std::span<const HandoffBlock> blocks, bool more) {
+  {
+    std::lock_guard lock(mu_);
+    const auto it = handoffs_.find(key);
+    if (it == handoffs_.end()) return;
+    Handoff& handoff = it->second;
+    SKEIN_CHECK_MSG(handoff.more, "the share was complete");
+    handoff.blocks.insert(handoff.blocks.end(), blocks.begin(), blocks.end());
+    SKEIN_CHECK(IsShare(handoff.blocks, BlocksOfLayout(spec_, {1}, handoff.prompt_tokens)));
+    handoff.more = more;
+  }
+  transport_->Wake();
 }
 
 void HandoffSender::Written(HandoffKey key, int layer, int64_t token_end) {
@@ -42,15 +73,21 @@ void HandoffSender::Written(HandoffKey key, int layer, int64_t token_end) {
     std::lock_guard lock(mu_);
     const auto it = handoffs_.find(key);
     if (it == handoffs_.end()) return;
-    Handoff& handoff = it->second;
-    // The last block of the prompt may stay partly filled; every other one is put when it is full.
-    const int64_t blocks = token_end >= handoff.prompt_tokens
-                               ? static_cast<int64_t>(handoff.local_blocks.size())
-                               : token_end / spec_.block_tokens;
-    handoff.written_blocks[layer] = std::max(handoff.written_blocks[layer], blocks);
-    if (!handoff.granted) return;
+    int64_t& written = it->second.layers[static_cast<size_t>(layer)].written_tokens;
+    written = std::max(written, token_end);
+    if (!it->second.granted) return;
   }
   transport_->Wake();
+}
+
+// The last block of the prompt may stay partly filled; every other one is put when it is full.
+int64_t HandoffSender::WrittenBlocks(const Handoff& handoff, int layer) const {
+  const int64_t written = handoff.layers[static_cast<size_t>(layer)].written_tokens;
+  const auto end = std::partition_point(
+      handoff.blocks.begin(), handoff.blocks.end(), [&](const HandoffBlock& block) {
+        return std::min((block.global + 1) * spec_.block_tokens, handoff.prompt_tokens) <= written;
+      });
+  return end - handoff.blocks.begin();
 }
 
 void HandoffSender::Grant(HandoffKey key, HandoffGrant grant) {
@@ -61,26 +98,47 @@ void HandoffSender::Grant(HandoffKey key, HandoffGrant grant) {
     Handoff& handoff = it->second;
     handoff.granted = true;
     handoff.grant = std::move(grant);
-    Connect(&handoff);
+    if (absl::Status status = Connect(&handoff); !status.ok()) Fail(&handoff, std::move(status));
   }
   transport_->Wake();
 }
 
-void HandoffSender::Connect(Handoff* handoff) {
-  if (handoff->grant.remote_blocks.size() != handoff->local_blocks.size()) {
-    return Fail(handoff, absl::FailedPreconditionError(
-                             absl::StrCat("blocks: granted ", handoff->grant.remote_blocks.size(),
-                                          ", need ", handoff->local_blocks.size())));
+absl::Status HandoffSender::CheckGrant(const Handoff& handoff) const {
+  const HandoffGrant& grant = handoff.grant;
+  const KvLayout layout{static_cast<int>(grant.targets.size())};
+  if (grant.staging_slots > 0) {
+    if (layout.tp != 1)
+      return absl::FailedPreconditionError("layout: a staged grant of many ranks");
+    if (ends_.part == nullptr) return absl::FailedPreconditionError("staging: not taken here");
+    return absl::OkStatus();
   }
-  absl::StatusOr<Peer> peer = transport_->Connect(handoff->grant.memory);
-  if (!peer.ok()) return Fail(handoff, peer.status());
-  if (peer->regions.size() != local_regions_.size()) {
-    return Fail(handoff, absl::FailedPreconditionError(
-                             absl::StrCat("layers: granted memory has ", peer->regions.size(),
-                                          " regions, need ", local_regions_.size())));
+  if (absl::Status status = CheckLayout(spec_, layout); !status.ok()) return status;
+  const int64_t need = BlocksOfLayout(spec_, layout, handoff.prompt_tokens);
+  for (const HandoffTarget& target : grant.targets) {
+    if (static_cast<int64_t>(target.blocks.size()) == need) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("blocks: granted ", target.blocks.size(), ", need ", need));
   }
-  handoff->peer = *std::move(peer);
-  ++peers_[handoff->peer.id];
+  return absl::OkStatus();
+}
+
+absl::Status HandoffSender::Connect(Handoff* handoff) {
+  if (absl::Status status = CheckGrant(*handoff); !status.ok()) return status;
+  const int32_t slots = handoff->grant.staging_slots;
+  const size_t regions = slots > 0 ? 1 : local_regions_.size();
+  for (const HandoffTarget& target : handoff->grant.targets) {
+    absl::StatusOr<Peer> peer = transport_->Connect(target.memory);
+    if (!peer.ok()) return peer.status();
+    if (peer->regions.size() != regions) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "layers: granted memory has ", peer->regions.size(), " regions, need ", regions));
+    }
+    ++peers_[peer->id];
+    handoff->peers.push_back(*std::move(peer));
+  }
+  for (int32_t slot = slots - 1; slot >= 0; --slot) handoff->free_slots.push_back(slot);
+  for (Layer& layer : handoff->layers) layer.posted_blocks.assign(handoff->peers.size(), 0);
+  return absl::OkStatus();
 }
 
 void HandoffSender::Extend(HandoffKey key, std::chrono::steady_clock::time_point post_until) {
@@ -88,6 +146,29 @@ void HandoffSender::Extend(HandoffKey key, std::chrono::steady_clock::time_point
   const auto it = handoffs_.find(key);
   if (it == handoffs_.end()) return;
   it->second.grant.post_until = std::max(it->second.grant.post_until, post_until);
+}
+
+void HandoffSender::Taken(HandoffKey key, std::span<const int32_t> slots,
+                          const absl::Status& status) {
+  {
+    std::lock_guard lock(mu_);
+    const auto it = handoffs_.find(key);
+    if (it == handoffs_.end()) return;
+    Handoff& handoff = it->second;
+    if (!status.ok()) Fail(&handoff, status);
+    for (const int32_t slot : slots) {
+      const auto part =
+          std::find_if(handoff.untaken.begin(), handoff.untaken.end(),
+                       [slot](const StagedBlock& block) { return block.slot == slot; });
+      if (part == handoff.untaken.end()) continue;
+      if (status.ok()) {
+        handoff.layers[static_cast<size_t>(part->layer)].done_bytes += spec_.BlockBytes();
+      }
+      handoff.untaken.erase(part);
+      handoff.free_slots.push_back(slot);
+    }
+  }
+  transport_->Wake();
 }
 
 void HandoffSender::Stop(HandoffKey key) {
@@ -118,76 +199,138 @@ void HandoffSender::Fail(Handoff* handoff, absl::Status status) {
 void HandoffSender::PostReady(HandoffKey key, Handoff* handoff) {
   if (!handoff->granted || handoff->verdict != Verdict::kOpen) return;
   const bool over = std::chrono::steady_clock::now() >= handoff->grant.post_until;
+  const int ranks = static_cast<int>(handoff->peers.size());
   for (int layer = 0; layer < spec_.num_layers; ++layer) {
-    if (handoff->posted_blocks[layer] == handoff->written_blocks[layer]) continue;
-    if (over) {
-      return Fail(handoff, absl::DeadlineExceededError("the lease of the grant is over"));
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::vector<int64_t>& posted =
+          handoff->layers[static_cast<size_t>(layer)].posted_blocks;
+      if (posted[static_cast<size_t>(rank)] == WrittenBlocks(*handoff, layer)) continue;
+      if (over) {
+        return Fail(handoff, absl::DeadlineExceededError("the lease of the grant is over"));
+      }
+      if (handoff->grant.staging_slots > 0) {
+        PostStaged(key, handoff);
+        return;
+      }
+      if (!PostLayer(key, handoff, layer, rank)) return;
     }
-    if (!PostLayer(key, handoff, layer)) return;
   }
 }
 
-bool HandoffSender::PostLayer(HandoffKey key, Handoff* handoff, int layer) {
+bool HandoffSender::PostLayer(HandoffKey key, Handoff* handoff, int layer, int rank) {
   const int64_t block_bytes = spec_.BlockBytes();
-  const int64_t first = handoff->posted_blocks[layer];
-  const int64_t last = handoff->written_blocks[layer];
+  const KvLayout layout{static_cast<int>(handoff->peers.size())};
+  const std::vector<int32_t>& remote = handoff->grant.targets[static_cast<size_t>(rank)].blocks;
+  int64_t& posted =
+      handoff->layers[static_cast<size_t>(layer)].posted_blocks[static_cast<size_t>(rank)];
+  const int64_t last = WrittenBlocks(*handoff, layer);
   std::vector<TransferPiece> pieces;
-  pieces.reserve(static_cast<size_t>(last - first));
-  for (int64_t i = first; i < last; ++i) {
-    pieces.push_back(
-        {.local = local_regions_[layer],
-         .local_offset = static_cast<uint64_t>(handoff->local_blocks[i] * block_bytes),
-         .remote = handoff->peer.regions[layer],
-         .remote_offset = static_cast<uint64_t>(handoff->grant.remote_blocks[i] * block_bytes),
-         .bytes = static_cast<uint64_t>(block_bytes)});
+  for (int64_t i = posted; i < last; ++i) {
+    const HandoffBlock& block = handoff->blocks[static_cast<size_t>(i)];
+    const int64_t to = remote[static_cast<size_t>(TargetBlock(layout, block.global))] * block_bytes;
+    for (const LayoutPiece& piece : MapBlock(spec_, layout, rank, block.global)) {
+      pieces.push_back(
+          {.local = local_regions_[static_cast<size_t>(layer)],
+           .local_offset = static_cast<uint64_t>(block.local * block_bytes + piece.source_offset),
+           .remote = handoff->peers[static_cast<size_t>(rank)].regions[static_cast<size_t>(layer)],
+           .remote_offset = static_cast<uint64_t>(to + piece.target_offset),
+           .bytes = static_cast<uint64_t>(piece.bytes)});
+    }
   }
-  absl::StatusOr<TransferId> id =
-      transport_->Post(handoff->peer.id, TransferOp::kPut, pieces, put_timeout_);
+  if (!Post(handoff, rank, pieces,
+            {.key = key, .layer = layer, .bytes = (last - posted) * block_bytes / layout.tp})) {
+    return false;
+  }
+  posted = last;
+  return true;
+}
+
+// Layers in order, as many blocks as there are free slots.
+bool HandoffSender::PostStaged(HandoffKey key, Handoff* handoff) {
+  const auto block_bytes = static_cast<uint64_t>(spec_.BlockBytes());
+  std::vector<int64_t> last;
+  std::vector<TransferPiece> pieces;
+  Flight flight{.key = key};
+  size_t slots = handoff->free_slots.size();
+  for (int layer = 0; layer < spec_.num_layers; ++layer) {
+    const int64_t written = WrittenBlocks(*handoff, layer);
+    int64_t i = handoff->layers[static_cast<size_t>(layer)].posted_blocks[0];
+    for (; i < written && slots > 0; ++i) {
+      const HandoffBlock& block = handoff->blocks[static_cast<size_t>(i)];
+      const int32_t slot = handoff->free_slots[--slots];
+      flight.staged.push_back({slot, layer, block.global});
+      pieces.push_back({.local = local_regions_[static_cast<size_t>(layer)],
+                        .local_offset = static_cast<uint64_t>(block.local) * block_bytes,
+                        .remote = handoff->peers[0].regions[0],
+                        .remote_offset = static_cast<uint64_t>(slot) * block_bytes,
+                        .bytes = block_bytes});
+    }
+    last.push_back(i);
+  }
+  if (pieces.empty() || !Post(handoff, 0, pieces, std::move(flight))) return false;
+  handoff->free_slots.resize(slots);
+  for (size_t layer = 0; layer < last.size(); ++layer) {
+    handoff->layers[layer].posted_blocks[0] = last[layer];
+  }
+  return true;
+}
+
+bool HandoffSender::Post(Handoff* handoff, int rank, std::span<const TransferPiece> pieces,
+                         Flight flight) {
+  absl::StatusOr<TransferId> id = transport_->Post(handoff->peers[static_cast<size_t>(rank)].id,
+                                                   TransferOp::kPut, pieces, put_timeout_);
   if (absl::IsResourceExhausted(id.status())) return false;
   if (!id.ok()) {
     Fail(handoff, id.status());
     return false;
   }
-  flights_[*id] = {key, layer, (last - first) * block_bytes};
-  handoff->posted_blocks[layer] = last;
+  flights_[*id] = std::move(flight);
   ++handoff->in_flight;
   return true;
 }
 
-void HandoffSender::Complete(const TransferCompletion& completion) {
-  const auto flight = flights_.find(completion.id);
-  SKEIN_CHECK_MSG(flight != flights_.end(), "a completion of a transfer that was not posted");
-  const auto it = handoffs_.find(flight->second.key);
-  SKEIN_CHECK_MSG(it != handoffs_.end(), "a handoff went before its transfers");
-  Handoff& handoff = it->second;
+void HandoffSender::Complete(const TransferCompletion& completion, std::vector<Part>* parts) {
+  const auto it = flights_.find(completion.id);
+  SKEIN_CHECK_MSG(it != flights_.end(), "a completion of a transfer that was not posted");
+  Flight flight = std::move(it->second);
+  flights_.erase(it);
+  const auto found = handoffs_.find(flight.key);
+  SKEIN_CHECK_MSG(found != handoffs_.end(), "a handoff went before its transfers");
+  Handoff& handoff = found->second;
   --handoff.in_flight;
-  if (completion.status.ok()) {
-    handoff.done_bytes[flight->second.layer] += flight->second.bytes;
-  } else if (handoff.verdict == Verdict::kOpen) {
+  if (!completion.status.ok()) {
+    if (handoff.verdict != Verdict::kOpen) return;
     Fail(&handoff, completion.status);
     for (const auto& [id, other] : flights_) {
-      if (other.key == flight->second.key && id != completion.id) transport_->Cancel(id);
+      if (other.key == flight.key) transport_->Cancel(id);
     }
+  } else if (flight.staged.empty()) {
+    handoff.layers[static_cast<size_t>(flight.layer)].done_bytes += flight.bytes;
+  } else if (handoff.verdict == Verdict::kOpen) {
+    handoff.untaken.insert(handoff.untaken.end(), flight.staged.begin(), flight.staged.end());
+    parts->push_back({flight.key, std::move(flight.staged)});
   }
-  flights_.erase(flight);
 }
 
-bool HandoffSender::AllDone(const Handoff& handoff) const {
-  const int64_t want = static_cast<int64_t>(handoff.local_blocks.size()) * spec_.BlockBytes();
-  return std::all_of(handoff.done_bytes.begin(), handoff.done_bytes.end(),
-                     [want](int64_t bytes) { return bytes == want; });
+bool HandoffSender::Over(const Handoff& handoff) const {
+  if (!handoff.granted || handoff.in_flight > 0) return false;
+  if (handoff.verdict != Verdict::kOpen) return true;
+  const int64_t want = static_cast<int64_t>(handoff.blocks.size()) * spec_.BlockBytes();
+  return !handoff.more &&
+         std::all_of(handoff.layers.begin(), handoff.layers.end(),
+                     [want](const Layer& layer) { return layer.done_bytes == want; });
 }
 
 void HandoffSender::CollectEnds(std::vector<End>* ends) {
   for (auto it = handoffs_.begin(); it != handoffs_.end();) {
     Handoff& handoff = it->second;
-    const bool over =
-        handoff.in_flight == 0 && (handoff.verdict != Verdict::kOpen || AllDone(handoff));
-    if (!handoff.granted || !over) {
+    if (!Over(handoff)) {
       ++it;
       continue;
     }
-    ends->push_back({it->first, handoff.verdict, handoff.failure, std::move(handoff.done_bytes)});
+    std::vector<int64_t> bytes;
+    for (const Layer& layer : handoff.layers) bytes.push_back(layer.done_bytes);
+    ends->push_back({it->first, handoff.verdict, handoff.failure, std::move(bytes)});
     it = handoffs_.erase(it);
   }
 }
@@ -196,21 +339,21 @@ void HandoffSender::Pump(std::chrono::nanoseconds wait) {
   {
     std::lock_guard lock(mu_);
     for (auto& [key, handoff] : handoffs_) PostReady(key, &handoff);
-    // A handoff that failed or stopped without transfers under way ends now, not after the wait.
-    if (flights_.empty()) {
-      for (const auto& [key, handoff] : handoffs_) {
-        if (handoff.granted && handoff.verdict != Verdict::kOpen) wait = {};
-      }
+    // What is over without transfers under way ends now, not after the wait.
+    for (const auto& [key, handoff] : handoffs_) {
+      if (Over(handoff)) wait = {};
     }
   }
   std::vector<TransferCompletion> completions;
   transport_->Poll(64, wait, &completions);
   std::vector<End> ends;
+  std::vector<Part> parts;
   {
     std::lock_guard lock(mu_);
-    for (const TransferCompletion& completion : completions) Complete(completion);
+    for (const TransferCompletion& completion : completions) Complete(completion, &parts);
     CollectEnds(&ends);
   }
+  for (Part& part : parts) ends_.part(part.key, std::move(part.blocks));
   for (End& end : ends) {
     if (end.verdict == Verdict::kStopped) {
       ends_.stopped(end.key);

@@ -6,8 +6,19 @@
 // (in any order) -> one end: done, failed or stopped. A block is put whole and once, when its last
 // token of the prompt is written.
 //
+// Many to many. Several instances may each put a share of one prompt's blocks (OpenShare), and the
+// receiver may be a group of TP ranks with a memory and a block table each: a block then becomes
+// pieces for all of them (layout_map.h). Bytes are counted as they leave: a block is BlockBytes()
+// per layer, whatever the receiver's layout, so that all writers' bytes add up to the prompt's.
+//
+// Two ways of receiving. One-sided: puts go straight into the granted blocks. Staged (a receiver
+// that has no registered blocks, Tetris section 4.2's limited backends): puts go into the slots of
+// one staging buffer; each part that arrived is told to the caller (`part`), who tells the
+// receiver, which copies it out; Taken then frees the part's slots for the next.
+//
 // Threads. All methods may be called from any thread; Pump is called by one thread, the transport's
-// progress thread. Callbacks run on that thread, without locks held, exactly one per Open + Grant.
+// progress thread. Callbacks run on that thread, without locks held, exactly one end per Open +
+// Grant.
 //
 // Safety. Nothing is posted after `post_until`, and a put posted shortly before ends within
 // `put_timeout` after it: the receiving side frees the blocks no sooner than lease + grace, with
@@ -25,6 +36,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/handoff/staged_block.h"
 #include "engine/kv/kv_spec.h"
 #include "engine/transport/transport.h"
 
@@ -38,17 +50,34 @@ struct HandoffKey {
   auto operator<=>(const HandoffKey&) const = default;
 };
 
+// A block of a prompt: which local block holds it, and its index in the prompt (position /
+// block_tokens).
+struct HandoffBlock {
+  int32_t local = 0;
+  int64_t global = 0;
+};
+
+// One rank of the receiver.
+struct HandoffTarget {
+  std::vector<int32_t> blocks;  // of the whole prompt, in token order (BlocksOfLayout many)
+  std::string memory;           // Transport::Describe of that rank: one region a layer
+};
+
 // What the decode side granted.
 struct HandoffGrant {
-  std::vector<int32_t> remote_blocks;  // one per local block, in token order
-  std::string memory;                  // Transport::Describe of the decode side: one region a layer
+  std::vector<HandoffTarget> targets;  // by rank of the receiver's layout: as many as its tp
   std::chrono::steady_clock::time_point post_until;
+  // > 0: staged. There is one target then, without blocks: its memory is one region of so many
+  // slots of a block each.
+  int32_t staging_slots = 0;
 };
 
 struct HandoffEnds {
   std::function<void(HandoffKey, std::vector<int64_t> bytes_per_layer)> done;
   std::function<void(HandoffKey, absl::Status)> failed;
   std::function<void(HandoffKey)> stopped;
+  // Staged only, no end: these blocks lie in their slots. Answered with Taken.
+  std::function<void(HandoffKey, std::vector<StagedBlock>)> part = nullptr;
 };
 
 // What was moved so far to one peer, for logs and metrics.
@@ -64,11 +93,22 @@ class HandoffSender {
   HandoffSender(Transport* transport, const KvSpec& spec, std::vector<RegionId> local_regions,
                 std::chrono::nanoseconds put_timeout, HandoffEnds ends);
 
-  // A prompt of `prompt_tokens` tokens in `local_blocks` is about to be computed. Opening a key
-  // again replaces it. REQUIRES: the old one has ended.
+  // A prompt of `prompt_tokens` tokens in `local_blocks`, all of its blocks in order, is about to
+  // be computed. Opening a key again replaces it. REQUIRES: the old one has ended.
   void Open(HandoffKey key, std::vector<int32_t> local_blocks, int64_t prompt_tokens);
 
-  // Tokens up to `token_end` of `layer` are written. Unknown keys are ignored. Does not block.
+  // The same when only `blocks` of the prompt (ascending; none is fine) are computed here. `more`:
+  // Add will bring further ones; until the last of them the handoff is not done.
+  void OpenShare(HandoffKey key, std::vector<HandoffBlock> blocks, int64_t prompt_tokens,
+                 bool more = false);
+
+  // Further blocks of an open share, behind those it has and not computed yet. Unknown keys are
+  // ignored.
+  void Add(HandoffKey key, std::span<const HandoffBlock> blocks, bool more);
+
+  // This instance's blocks of `layer` are written up to `token_end`, a position in the prompt: of
+  // the tokens before it, none is still to be computed HERE. Unknown keys are ignored. Does not
+  // block.
   void Written(HandoffKey key, int layer, int64_t token_end);
 
   // The receiver is ready. From here on exactly one of `ends` is called for `key`. REQUIRES:
@@ -77,6 +117,10 @@ class HandoffSender {
 
   // The lease was renewed. Unknown keys are ignored.
   void Extend(HandoffKey key, std::chrono::steady_clock::time_point post_until);
+
+  // Staged: the receiver copied the blocks of these slots out (OK), or never will. Unknown keys are
+  // ignored.
+  void Taken(HandoffKey key, std::span<const int32_t> slots, const absl::Status& status);
 
   // Post nothing more; `stopped` is called when nothing is under way. A handoff whose end has been
   // decided already ignores it.
@@ -94,15 +138,21 @@ class HandoffSender {
  private:
   enum class Verdict { kOpen, kFailed, kStopped };
 
+  struct Layer {
+    int64_t written_tokens = 0;
+    std::vector<int64_t> posted_blocks;  // by rank: of `blocks`, handed to the transport
+    int64_t done_bytes = 0;
+  };
   struct Handoff {
-    std::vector<int32_t> local_blocks;
+    std::vector<HandoffBlock> blocks;
+    bool more = false;
     int64_t prompt_tokens = 0;
-    std::vector<int64_t> written_blocks;  // by layer: blocks complete in local memory
-    std::vector<int64_t> posted_blocks;   // by layer: handed to the transport
-    std::vector<int64_t> done_bytes;      // by layer
+    std::vector<Layer> layers;
     bool granted = false;
     HandoffGrant grant;
-    Peer peer;
+    std::vector<Peer> peers;           // by rank
+    std::vector<int32_t> free_slots;   // staged
+    std::vector<StagedBlock> untaken;  // staged: arrived, not copied out
     int in_flight = 0;
     Verdict verdict = Verdict::kOpen;
     absl::Status failure;
@@ -111,6 +161,7 @@ class HandoffSender {
     HandoffKey key;
     int layer = 0;
     int64_t bytes = 0;
+    std::vector<StagedBlock> staged;
   };
   struct End {
     HandoffKey key;
@@ -118,14 +169,22 @@ class HandoffSender {
     absl::Status failure;
     std::vector<int64_t> bytes;
   };
+  struct Part {
+    HandoffKey key;
+    std::vector<StagedBlock> blocks;
+  };
 
-  void Connect(Handoff* handoff);
+  int64_t WrittenBlocks(const Handoff& handoff, int layer) const;
+  absl::Status Connect(Handoff* handoff);
+  absl::Status CheckGrant(const Handoff& handoff) const;
   void Fail(Handoff* handoff, absl::Status status);
   void PostReady(HandoffKey key, Handoff* handoff);
-  // False when the transport is full for now.
-  bool PostLayer(HandoffKey key, Handoff* handoff, int layer);
-  void Complete(const TransferCompletion& completion);
-  bool AllDone(const Handoff& handoff) const;
+  // These: false when the transport is full for now, or the handoff failed.
+  bool PostLayer(HandoffKey key, Handoff* handoff, int layer, int rank);
+  bool PostStaged(HandoffKey key, Handoff* handoff);
+  bool Post(Handoff* handoff, int rank, std::span<const TransferPiece> pieces, Flight flight);
+  void Complete(const TransferCompletion& completion, std::vector<Part>* parts);
+  bool Over(const Handoff& handoff) const;
   void CollectEnds(std::vector<End>* ends);
 
   Transport* const transport_;

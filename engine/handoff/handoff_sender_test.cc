@@ -52,8 +52,7 @@ class HandoffSenderTest : public ::testing::Test {
                  .stopped = [this](HandoffKey) { stopped_ = true; }}) {}
 
   HandoffGrant GrantOf(std::vector<int32_t> blocks) {
-    return {.remote_blocks = std::move(blocks),
-            .memory = target_.description,
+    return {.targets = {{std::move(blocks), target_.description}},
             .post_until = std::chrono::steady_clock::now() + std::chrono::seconds(60)};
   }
   bool Ended() const { return done_.has_value() || failed_.has_value() || stopped_; }

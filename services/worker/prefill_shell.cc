@@ -252,9 +252,9 @@ void PrefillShell::LayerDone(const scheduler::RunStep& step, int layer) {
 void PrefillShell::On(const scheduler::StartHandoff& effect) {
   const engine::HandoffKey key = KeyOf(effect.id, effect.epoch);
   OpenOnce(key, effect.local_blocks, static_cast<int64_t>(effect.spec->prompt.size()));
-  sender_.Grant(key, {.remote_blocks = Plain(effect.remote_blocks, effect.remote_blocks.size()),
-                      .memory = effect.memory,
-                      .post_until = TimePoint(effect.post_until_us)});
+  sender_.Grant(
+      key, {.targets = {{Plain(effect.remote_blocks, effect.remote_blocks.size()), effect.memory}},
+            .post_until = TimePoint(effect.post_until_us)});
 }
 
 void PrefillShell::On(const scheduler::ExtendHandoff& effect) {

@@ -1,0 +1,38 @@
+#include "engine/handoff/layout_map.h"
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/check.h"
+
+namespace skein::engine {
+
+absl::Status CheckLayout(const KvSpec& spec, KvLayout target) {
+  if (target.tp >= 1 && spec.kv_heads % target.tp == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("layout: ", spec.kv_heads, " KV heads over ", target.tp, " ranks"));
+}
+
+int64_t BlocksOfLayout(const KvSpec& spec, KvLayout target, int64_t tokens) {
+  const int64_t block_tokens = target.TokensPerBlock(spec);
+  return (tokens + block_tokens - 1) / block_tokens;
+}
+
+std::vector<LayoutPiece> MapBlock(const KvSpec& spec, KvLayout target, int rank,
+                                  int64_t global_block) {
+  SKEIN_CHECK(rank >= 0 && rank < target.tp);
+  if (target.tp == 1) return {{0, 0, spec.BlockBytes()}};
+  const int64_t token_bytes = spec.head_dim * static_cast<int64_t>(BytesOf(spec.dtype));
+  const int64_t run = spec.block_tokens * token_bytes;
+  const int64_t target_run = target.TokensPerBlock(spec) * token_bytes;
+  const int64_t within = global_block % target.tp * run;
+  const int heads = target.KvHeads(spec);
+  std::vector<LayoutPiece> pieces;
+  for (int part = 0; part < 2; ++part) {
+    for (int head = 0; head < heads; ++head) {
+      pieces.push_back({(int64_t{part} * spec.kv_heads + rank * heads + head) * run,
+                        (int64_t{part} * heads + head) * target_run + within, run});
+    }
+  }
+  return pieces;
+}
+
+}  // namespace skein::engine

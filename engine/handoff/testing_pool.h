@@ -1,0 +1,90 @@
+// For tests: the KV pool of one instance behind a transport of either kind.
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/kv/kv_spec.h"
+#include "engine/transport/loopback_transport.h"
+#include "engine/transport/transport.h"
+#include "engine/transport/ucx_transport.h"
+#include "gtest/gtest.h"
+
+namespace skein::engine {
+
+enum class TransportKind { kLoopback, kUcx };
+
+inline std::string NameOf(TransportKind kind) {
+  return kind == TransportKind::kLoopback ? "Loopback" : "Ucx";
+}
+
+// Transports of one kind that reach one another.
+class TestingNetwork {
+ public:
+  explicit TestingNetwork(TransportKind kind) : kind_(kind) {}
+
+  std::unique_ptr<Transport> Make() {
+    if (kind_ == TransportKind::kLoopback) return MakeLoopbackTransport(fabric_);
+    auto transport = MakeUcxTransport({});
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    return *std::move(transport);
+  }
+
+ private:
+  const TransportKind kind_;
+  const std::shared_ptr<LoopbackFabric> fabric_ = MakeLoopbackFabric();
+};
+
+struct TestingPool {
+  TestingPool(std::unique_ptr<Transport> t, const KvSpec& kv) : spec(kv), transport(std::move(t)) {
+    for (int layer = 0; layer < spec.num_layers; ++layer) {
+      const auto region =
+          transport->Register(nullptr, static_cast<size_t>(spec.num_blocks * spec.BlockBytes()));
+      EXPECT_TRUE(region.ok()) << region.status();
+      regions.push_back(region->id);
+      kv_regions.push_back({region->base, static_cast<int64_t>(region->bytes)});
+    }
+    description = *transport->Describe(regions);
+  }
+
+  std::byte* Block(int layer, int32_t block) const {
+    return static_cast<std::byte*>(kv_regions[static_cast<size_t>(layer)].base) +
+           block * spec.BlockBytes();
+  }
+
+  KvSpec spec;
+  std::unique_ptr<Transport> transport;
+  std::vector<RegionId> regions;
+  std::vector<KvRegion> kv_regions;
+  std::string description;
+};
+
+// A prompt's KV in layout TP 1: [layer][block][byte].
+using PromptKv = std::vector<std::vector<std::vector<std::byte>>>;
+
+inline PromptKv RandomKv(const KvSpec& spec, int64_t blocks, std::mt19937_64* random) {
+  PromptKv kv(static_cast<size_t>(spec.num_layers));
+  for (auto& layer : kv) {
+    layer.resize(static_cast<size_t>(blocks));
+    for (auto& block : layer) {
+      block.resize(static_cast<size_t>(spec.BlockBytes()));
+      for (std::byte& byte : block) byte = static_cast<std::byte>((*random)());
+    }
+  }
+  return kv;
+}
+
+// `count` different numbers below `limit`, in random order.
+inline std::vector<int32_t> RandomBlocks(int64_t count, int64_t limit, std::mt19937_64* random) {
+  std::vector<int32_t> all(static_cast<size_t>(limit));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+  std::shuffle(all.begin(), all.end(), *random);
+  all.resize(static_cast<size_t>(count));
+  return all;
+}
+
+}  // namespace skein::engine
