@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -39,14 +40,53 @@ using PlanUpdate = std::variant<Planned, Placed, Failed>;
 
 // ---- orchestrator -> prefill ----
 
+// An instance that computes a part of a prompt.
+struct PlanMember {
+  InstanceId instance;
+  Incarnation incarnation;
+  std::string endpoint;
+  std::string comm_address;  // how its communicators are reached; no core looks inside
+};
+
+// A span of the prompt and the instances that compute it together. All members of the chunk before
+// it are among its members.
+struct PlanChunk {
+  int64_t tokens = 0;             // whole blocks, but in the prompt's last chunk
+  std::vector<uint32_t> members;  // indexes into AssignRequest::members; the order is the rank
+};
+
 // Refused with UNAVAILABLE (draining), RESOURCE_EXHAUSTED (queue full), INVALID_ARGUMENT (can never
-// fit), FAILED_PRECONDITION (stale epoch).
+// fit, or a plan that is none), FAILED_PRECONDITION (stale epoch).
+//
+// Without members the plan is plain: the instance computes the whole prompt alone. Otherwise it is
+// spanning: every member of any chunk is sent the plan. `chunks` are all chunks known so far, and
+// this call adds [from_chunk, size). When they do not sum to the prompt yet, later Assigns of the
+// same id and epoch, each with a larger sequence, bring the rest; members are then only appended.
 struct AssignRequest {
   SpecPtr spec;
   Epoch epoch;
   PlanSequence sequence;
+  std::vector<PlanMember> members = {};
+  std::vector<PlanChunk> chunks = {};
+  uint32_t from_chunk = 0;
+  // The sequence of the spanning Assign that was sent to this instance before this one; 0: none.
+  // An instance computes spanning chunks only up to the first hole in this chain.
+  PlanSequence after = {};
+  std::optional<Placed> placed = {};  // for who joins after the decode instance was chosen
 };
 struct AssignReply {
+  absl::Status status;
+};
+
+// The decode instance of a spanning plan is known: sent to all its members but the lead (rank 0 of
+// chunk 0), which hears it in the answer to BeginPrefill. Idempotent. NOT_FOUND,
+// FAILED_PRECONDITION: the instance does not hold this plan.
+struct StartRequest {
+  RequestId id;
+  Epoch epoch;
+  Placed placed;
+};
+struct StartReply {
   absl::Status status;
 };
 
@@ -99,35 +139,45 @@ struct GrantReply {
 struct RenewRequest {
   RequestId id;
   Epoch epoch;
+  InstanceId prefill = {};  // the writer; as in the Grant
 };
 struct RenewReply {
   absl::Status status;  // anything but OK, UNAVAILABLE, DEADLINE_EXCEEDED: stop writing
   TimeUs lease_us = 0;
 };
 
-// Every put has completed; the writer touches the blocks no more. Idempotent.
+// Every put of this writer has completed; it touches the blocks no more. Idempotent. The sequence
+// is admitted when the bytes of all its writers sum to the prompt's and the token is there.
 struct CommitRequest {
   RequestId id;
   Epoch epoch;
   std::vector<int64_t> bytes_per_layer;
-  bool has_token = true;        // false when max_tokens is 0
+  bool has_token = true;        // false when max_tokens is 0, or another writer has it
   int32_t token = 0;            // output token 0
   std::string payload;          // the sampled token with its logprobs; no core looks inside
   std::string prompt_logprobs;  // the chunks' payloads, concatenated
+  InstanceId prefill = {};      // the writer; as in the Grant
 };
 struct CommitReply {
   absl::Status status;
 };
 
-// The writer has stopped and will not commit: the blocks are free at once. Idempotent, always
-// answered OK.
+// The writer has stopped and will not commit: the blocks are free as soon as no other writer of
+// the request is left. Idempotent, always answered OK.
 struct AbortRequest {
   RequestId id;
   Epoch epoch;
-  absl::Status reason;  // what the stream ends with
+  absl::Status reason;      // what the stream ends with
+  InstanceId prefill = {};  // the writer; as in the Grant
 };
 
 // ---- orchestrator -> prefill, decode ----
+
+// A spanning Assign and the one sent to the same instance before it (AssignRequest::after).
+struct AssignLink {
+  PlanSequence sequence;
+  PlanSequence after;
+};
 
 // Ends (id, every epoch <= epoch). Idempotent, safe in every state, always answered OK. Says
 // nothing about the writer: granted blocks are quarantined, not freed.
@@ -135,6 +185,9 @@ struct CancelRequest {
   RequestId id;
   Epoch epoch;
   std::string why;
+  // The spanning Assigns of this request that were sent to this instance: it knows them now,
+  // whether they ever arrive or not.
+  std::vector<AssignLink> assigns = {};
 };
 
 // ---- worker -> orchestrator ----
@@ -148,20 +201,27 @@ struct WorkerIdentity {
   Incarnation incarnation;
   KvShape shape;
   int64_t total_blocks = 0;
-  int64_t max_positions = 0;  // longest sequence, prompt and output; 0: no limit
-  std::string details;        // what status shows of it (serialised); no core looks inside
+  int64_t max_positions = 0;      // longest sequence, prompt and output; 0: no limit
+  std::string details;            // what status shows of it (serialised); no core looks inside
+  std::string host = {};          // where it runs: instances of one host can be of one node
+  std::string comm_address = {};  // prefill: how communicators reach it; no core looks inside
 };
 
 struct HeldRequest {
   RequestId id;
   Epoch epoch;
+  // Of a spanning plan: chunks this instance has finished, and for how long the next has run.
+  uint32_t chunks_done = 0;
+  TimeUs chunk_running_us = -1;  // -1: none runs
 };
 
 struct EndedRequest {
   RequestId id;
   Epoch epoch;
   FinishReason reason = FinishReason::kError;
-  // Prefill: OK = committed; UNAVAILABLE before its BeginPrefill = handed back, to be planned anew.
+  // Prefill: OK = committed (of a spanning plan: this member's part); UNAVAILABLE before its
+  // BeginPrefill = handed back, to be planned anew. An error of a spanning plan's member: planned
+  // anew, within bounds.
   absl::Status status;
 };
 

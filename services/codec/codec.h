@@ -58,8 +58,13 @@ v1::InstanceStatus ToProto(const scheduler::InstanceStatus& status);
 
 // ---- workers ----
 
+// An Assign's members, chunks and links are in range; that they make a plan is for PrefillCore to
+// check.
 v1::AssignRequest ToProto(const scheduler::AssignRequest& request);
 absl::StatusOr<scheduler::AssignRequest> FromProto(const v1::AssignRequest& request);
+
+v1::StartRequest ToProto(const scheduler::StartRequest& request);
+absl::StatusOr<scheduler::StartRequest> FromProto(const v1::StartRequest& request);
 
 v1::ReserveRequest ToProto(const scheduler::ReserveRequest& request);
 absl::StatusOr<scheduler::ReserveRequest> FromProto(const v1::ReserveRequest& request);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <random>
+#include <vector>
 
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
@@ -62,7 +63,33 @@ v1::RegisterRequest GoodRegistration() {
   r.set_host("h");
   r.set_pid(12);
   r.set_version("1");
+  r.set_comm_address("c\0d");
   return r;
+}
+
+v1::AssignRequest GoodPlan() {
+  v1::AssignRequest assign;
+  *assign.mutable_spec() = GoodSpec();
+  assign.set_epoch(3);
+  assign.set_sequence(8);
+  for (uint64_t instance : {4, 6}) {
+    v1::PlanMember* member = assign.add_members();
+    member->set_instance(instance);
+    member->set_incarnation(100 + instance);
+    member->set_endpoint("h:" + std::to_string(instance));
+    member->set_comm_address("a" + std::to_string(instance));
+  }
+  for (const std::vector<uint32_t>& members : {std::vector<uint32_t>{1}, {1, 0}}) {
+    v1::PlanChunk* chunk = assign.add_chunks();
+    chunk->set_tokens(16 * members.size());
+    chunk->mutable_members()->Add(members.begin(), members.end());
+  }
+  assign.set_from_chunk(1);
+  assign.set_after(5);
+  assign.mutable_placed()->set_epoch(3);
+  assign.mutable_placed()->set_decode_instance(9);
+  assign.mutable_placed()->set_decode_endpoint("h:9");
+  return assign;
 }
 
 TEST(Codec, ARequestSurvivesBothWays) {
@@ -89,9 +116,100 @@ TEST(Codec, ACommitSurvivesBothWays) {
   commit.mutable_first()->set_logprob(-0.5f);
   commit.mutable_first()->add_top()->set_token(11);
   commit.add_prompt_logprobs()->set_token(5);
+  commit.set_prefill_instance(4);
   const auto decoded = FromProto(commit);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), commit));
+}
+
+TEST(Codec, APlanSurvivesBothWays) {
+  const auto decoded = FromProto(GoodPlan());
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ASSERT_EQ(decoded->chunks.size(), 2u);
+  EXPECT_EQ(decoded->chunks[1].members, (std::vector<uint32_t>{1, 0}));
+  EXPECT_EQ(decoded->placed->decode.value, 9u);
+  EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), GoodPlan()));
+}
+
+TEST(Codec, APlainAssignHasNoMembers) {
+  v1::AssignRequest plain;
+  *plain.mutable_spec() = GoodSpec();
+  plain.set_epoch(3);
+  plain.set_sequence(8);
+  const auto decoded = FromProto(plain);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(decoded->members.empty());
+  EXPECT_FALSE(decoded->placed.has_value());
+  EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), plain));
+}
+
+TEST(Codec, AMalformedPlanIsRefusedByName) {
+  const struct {
+    const char* named;
+    std::function<void(v1::AssignRequest*)> spoil;
+  } cases[] = {
+      {"sequence", [](auto* a) { a->set_sequence(0); }},
+      {"after", [](auto* a) { a->set_after(8); }},
+      {"from_chunk", [](auto* a) { a->set_from_chunk(3); }},
+      {"members.instance", [](auto* a) { a->mutable_members(0)->set_instance(0); }},
+      {"chunks", [](auto* a) { a->clear_chunks(); }},
+      {"chunks", [](auto* a) { a->clear_members(); }},
+      {"chunks.tokens", [](auto* a) { a->mutable_chunks(0)->set_tokens(0); }},
+      {"chunks.tokens", [](auto* a) { a->mutable_chunks(0)->set_tokens(~0ull); }},
+      {"chunks.members", [](auto* a) { a->mutable_chunks(0)->clear_members(); }},
+      {"chunks.members", [](auto* a) { a->mutable_chunks(0)->set_members(0, 2); }},
+      {"chunks.members", [](auto* a) { a->mutable_chunks(1)->add_members(0); }},
+      {"placed.decode_endpoint", [](auto* a) { a->mutable_placed()->clear_decode_endpoint(); }},
+  };
+  for (const auto& bad : cases) {
+    v1::AssignRequest plan = GoodPlan();
+    bad.spoil(&plan);
+    const auto decoded = FromProto(plan);
+    ASSERT_EQ(decoded.status().code(), absl::StatusCode::kInvalidArgument) << bad.named;
+    EXPECT_NE(std::string(decoded.status().message()).find(bad.named), std::string::npos)
+        << decoded.status();
+  }
+}
+
+TEST(Codec, StartAndCancelSurviveBothWays) {
+  v1::StartRequest start;
+  *start.mutable_id() = GoodSpec().id();
+  start.set_epoch(3);
+  *start.mutable_placed() = GoodPlan().placed();
+  ASSERT_TRUE(FromProto(start).ok());
+  EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*FromProto(start)), start));
+  start.clear_placed();
+  EXPECT_FALSE(FromProto(start).ok());
+
+  v1::CancelRequest cancel;
+  *cancel.mutable_id() = GoodSpec().id();
+  cancel.set_epoch(3);
+  cancel.set_why("w");
+  cancel.add_assigns()->set_sequence(7);
+  cancel.mutable_assigns(0)->set_after(5);
+  ASSERT_TRUE(FromProto(cancel).ok());
+  EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*FromProto(cancel)), cancel));
+  cancel.mutable_assigns(0)->set_after(7);
+  EXPECT_FALSE(FromProto(cancel).ok());
+}
+
+TEST(Codec, AWriterIsNamed) {
+  const scheduler::RequestId id{7, 9};
+  EXPECT_EQ(FromProto(ToProto(scheduler::RenewRequest{id, {3}, {4}}))->prefill.value, 4u);
+  EXPECT_EQ(FromProto(ToProto(scheduler::AbortRequest{id, {3}, absl::UnavailableError("x"), {4}}))
+                ->prefill.value,
+            4u);
+}
+
+TEST(Codec, AReportTellsTheChunks) {
+  scheduler::ReportRequest report{
+      .instance = {1}, .incarnation = {2}, .load = {}, .held = {}, .ended = {}};
+  report.held = {{{7, 9}, {3}, 2, 1500}, {{7, 10}, {4}}};
+  const auto decoded = FromProto(ToProto(report));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->held[0].chunks_done, 2u);
+  EXPECT_EQ(decoded->held[0].chunk_running_us, 1500);
+  EXPECT_EQ(decoded->held[1].chunk_running_us, -1);
 }
 
 TEST(Codec, EachPlanUpdateSurvivesBothWays) {
@@ -164,6 +282,7 @@ void FlipBytes(const Message& good, int rounds) {
 TEST(Codec, SpoiledMessagesAreAcceptedOrRefused) {
   FlipBytes(GoodSpec(), 2000);
   FlipBytes(GoodRegistration(), 2000);
+  FlipBytes(GoodPlan(), 2000);
 }
 
 }  // namespace

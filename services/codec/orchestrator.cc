@@ -57,7 +57,13 @@ absl::StatusOr<std::vector<scheduler::HeldRequest>> HeldFrom(const Repeated& hel
   for (const v1::HeldRequest& one : held) {
     const absl::StatusOr<scheduler::RequestId> id = FromProto(one.id());
     if (!id.ok()) return id.status();
-    out.push_back({*id, {one.epoch()}});
+    if (one.chunk_running_us() > uint64_t{kMaxDurationUs}) {
+      return Invalid("chunk_running_us", "is absurd");
+    }
+    out.push_back({*id,
+                   {one.epoch()},
+                   one.chunks_done(),
+                   one.has_chunk_running_us() ? static_cast<int64_t>(one.chunk_running_us()) : -1});
   }
   return out;
 }
@@ -68,6 +74,10 @@ void AddHeld(const std::vector<scheduler::HeldRequest>& held, Repeated* out) {
     v1::HeldRequest* added = out->Add();
     *added->mutable_id() = ToProto(one.id);
     added->set_epoch(one.epoch.value);
+    added->set_chunks_done(one.chunks_done);
+    if (one.chunk_running_us >= 0) {
+      added->set_chunk_running_us(static_cast<uint64_t>(one.chunk_running_us));
+    }
   }
 }
 
@@ -83,6 +93,8 @@ void Fill(const scheduler::WorkerIdentity& identity, v1::RegisterRequest* out) {
   out->mutable_layout()->set_tp(static_cast<uint32_t>(identity.shape.layout_tp));
   out->set_block_bytes(static_cast<uint64_t>(identity.shape.block_bytes));
   out->set_max_positions(static_cast<uint64_t>(identity.max_positions));
+  if (!identity.host.empty()) out->set_host(identity.host);
+  out->set_comm_address(identity.comm_address);
 }
 
 std::string DetailsOf(const v1::RegisterRequest& request) {
@@ -115,6 +127,8 @@ absl::StatusOr<scheduler::WorkerIdentity> IdentityFrom(const v1::RegisterRequest
   out.model = request.model();
   out.max_positions = static_cast<int64_t>(request.max_positions());
   out.details = DetailsOf(request);
+  out.host = request.host();
+  out.comm_address = request.comm_address();
   out.endpoint = request.endpoint();
   out.incarnation = {request.incarnation()};
   out.shape = *std::move(shape);

@@ -1,68 +1,11 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_map.h"
 #include "services/codec/codec.h"
+#include "services/codec/id_and_epoch.h"
 #include "services/codec/internal.h"
 #include "services/codec/kv_shape.h"
 
 namespace skein::services {
-namespace {
-
-template <typename Message>
-absl::StatusOr<scheduler::Epoch> EpochOf(const Message& message) {
-  if (message.epoch() == 0) return Invalid("epoch", "is 0");
-  return scheduler::Epoch{message.epoch()};
-}
-
-// Fills id and epoch of a message that has both.
-template <typename Out, typename Message>
-absl::Status ReadIdAndEpoch(const Message& message, Out* out) {
-  const absl::StatusOr<scheduler::RequestId> id = FromProto(message.id());
-  if (!id.ok()) return id.status();
-  const absl::StatusOr<scheduler::Epoch> epoch = EpochOf(message);
-  if (!epoch.ok()) return epoch.status();
-  out->id = *id;
-  out->epoch = *epoch;
-  return absl::OkStatus();
-}
-
-template <typename Out, typename In>
-Out WithIdAndEpoch(const In& in) {
-  Out out;
-  *out.mutable_id() = ToProto(in.id);
-  out.set_epoch(in.epoch.value);
-  return out;
-}
-
-// Assign and Reserve: a spec under an epoch.
-template <typename Out, typename Message>
-absl::Status ReadSpecAndEpoch(const Message& message, Out* out) {
-  absl::StatusOr<scheduler::SpecPtr> spec = FromProto(message.spec());
-  if (!spec.ok()) return spec.status();
-  const absl::StatusOr<scheduler::Epoch> epoch = EpochOf(message);
-  if (!epoch.ok()) return epoch.status();
-  out->spec = *std::move(spec);
-  out->epoch = *epoch;
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-v1::AssignRequest ToProto(const scheduler::AssignRequest& request) {
-  v1::AssignRequest out;
-  *out.mutable_spec() = ToProto(*request.spec);
-  out.set_epoch(request.epoch.value);
-  out.set_sequence(request.sequence.value);
-  return out;
-}
-
-absl::StatusOr<scheduler::AssignRequest> FromProto(const v1::AssignRequest& request) {
-  scheduler::AssignRequest out;
-  if (absl::Status status = ReadSpecAndEpoch(request, &out); !status.ok()) return status;
-  if (request.sequence() == 0) return Invalid("sequence", "is 0");
-  out.sequence = {request.sequence()};
-  return out;
-}
-
 v1::ReserveRequest ToProto(const scheduler::ReserveRequest& request) {
   v1::ReserveRequest out;
   *out.mutable_spec() = ToProto(*request.spec);
@@ -120,12 +63,15 @@ absl::StatusOr<scheduler::GrantReply> FromProto(const v1::GrantResponse& respons
 }
 
 v1::RenewRequest ToProto(const scheduler::RenewRequest& request) {
-  return WithIdAndEpoch<v1::RenewRequest>(request);
+  auto out = WithIdAndEpoch<v1::RenewRequest>(request);
+  out.set_prefill_instance(request.prefill.value);
+  return out;
 }
 
 absl::StatusOr<scheduler::RenewRequest> FromProto(const v1::RenewRequest& request) {
   scheduler::RenewRequest out;
   if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
+  out.prefill = {request.prefill_instance()};
   return out;
 }
 
@@ -141,6 +87,7 @@ v1::CommitRequest ToProto(const scheduler::CommitRequest& request) {
   v1::SampledTokens logprobs;
   logprobs.ParseFromString(request.prompt_logprobs);
   out.mutable_prompt_logprobs()->Swap(logprobs.mutable_tokens());
+  out.set_prefill_instance(request.prefill.value);
   return out;
 }
 
@@ -160,12 +107,14 @@ absl::StatusOr<scheduler::CommitRequest> FromProto(const v1::CommitRequest& requ
   v1::SampledTokens logprobs;
   *logprobs.mutable_tokens() = request.prompt_logprobs();
   out.prompt_logprobs = logprobs.SerializeAsString();
+  out.prefill = {request.prefill_instance()};
   return out;
 }
 
 v1::AbortRequest ToProto(const scheduler::AbortRequest& request) {
   auto out = WithIdAndEpoch<v1::AbortRequest>(request);
   ToProto(request.reason, out.mutable_failure());
+  out.set_prefill_instance(request.prefill.value);
   return out;
 }
 
@@ -173,19 +122,7 @@ absl::StatusOr<scheduler::AbortRequest> FromProto(const v1::AbortRequest& reques
   scheduler::AbortRequest out;
   if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
   out.reason = FromProto(request.failure());
-  return out;
-}
-
-v1::CancelRequest ToProto(const scheduler::CancelRequest& request) {
-  auto out = WithIdAndEpoch<v1::CancelRequest>(request);
-  out.set_why(request.why);
-  return out;
-}
-
-absl::StatusOr<scheduler::CancelRequest> FromProto(const v1::CancelRequest& request) {
-  scheduler::CancelRequest out;
-  if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
-  out.why = request.why();
+  out.prefill = {request.prefill_instance()};
   return out;
 }
 

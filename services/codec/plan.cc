@@ -1,0 +1,154 @@
+// What the orchestrator tells prefill instances: plans, their start and their end.
+#include "absl/strings/str_cat.h"
+#include "services/codec/codec.h"
+#include "services/codec/id_and_epoch.h"
+#include "services/codec/internal.h"
+
+namespace skein::services {
+namespace {
+
+// No honest plan is larger.
+constexpr int kMaxMembers = 4096;
+constexpr int kMaxChunks = 65536;
+
+absl::Status ReadMembers(const v1::AssignRequest& request, scheduler::AssignRequest* out) {
+  if (request.members_size() > kMaxMembers) {
+    return Invalid("members", absl::StrCat(request.members_size(), " are absurd"));
+  }
+  for (const v1::PlanMember& member : request.members()) {
+    if (member.instance() == 0) return Invalid("members.instance", "is 0");
+    out->members.push_back(
+        {{member.instance()}, {member.incarnation()}, member.endpoint(), member.comm_address()});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<scheduler::PlanChunk> ChunkFrom(const v1::PlanChunk& chunk, int members) {
+  if (chunk.tokens() == 0 || chunk.tokens() > uint64_t{kMaxCount}) {
+    return Invalid("chunks.tokens", absl::StrCat(chunk.tokens(), " is absurd"));
+  }
+  if (chunk.members().empty()) return Invalid("chunks.members", "is empty");
+  if (chunk.members_size() > members) return Invalid("chunks.members", "has too many");
+  for (const uint32_t member : chunk.members()) {
+    if (member >= static_cast<uint32_t>(members)) {
+      return Invalid("chunks.members", absl::StrCat(member, " is no index of a member"));
+    }
+  }
+  return scheduler::PlanChunk{static_cast<int64_t>(chunk.tokens()),
+                              {chunk.members().begin(), chunk.members().end()}};
+}
+
+absl::Status ReadChunks(const v1::AssignRequest& request, scheduler::AssignRequest* out) {
+  if (request.chunks_size() > kMaxChunks) {
+    return Invalid("chunks", absl::StrCat(request.chunks_size(), " are absurd"));
+  }
+  if (request.members().empty() != request.chunks().empty()) {
+    return Invalid("chunks", "need members, and members need chunks");
+  }
+  if (request.from_chunk() > static_cast<uint32_t>(request.chunks_size())) {
+    return Invalid("from_chunk", absl::StrCat(request.from_chunk(), " is past the last"));
+  }
+  for (const v1::PlanChunk& chunk : request.chunks()) {
+    absl::StatusOr<scheduler::PlanChunk> read = ChunkFrom(chunk, request.members_size());
+    if (!read.ok()) return read.status();
+    out->chunks.push_back(*std::move(read));
+  }
+  out->from_chunk = request.from_chunk();
+  return absl::OkStatus();
+}
+
+void Fill(const scheduler::Placed& placed, v1::DecodePlace* out) {
+  out->set_epoch(placed.epoch.value);
+  out->set_decode_instance(placed.decode.value);
+  out->set_decode_endpoint(placed.endpoint);
+}
+
+absl::StatusOr<scheduler::Placed> PlacedFrom(const v1::DecodePlace& place) {
+  if (place.decode_endpoint().empty()) return Invalid("placed.decode_endpoint", "is empty");
+  return scheduler::Placed{{place.epoch()}, {place.decode_instance()}, place.decode_endpoint()};
+}
+
+}  // namespace
+
+v1::AssignRequest ToProto(const scheduler::AssignRequest& request) {
+  v1::AssignRequest out;
+  *out.mutable_spec() = ToProto(*request.spec);
+  out.set_epoch(request.epoch.value);
+  out.set_sequence(request.sequence.value);
+  for (const scheduler::PlanMember& member : request.members) {
+    v1::PlanMember* added = out.add_members();
+    added->set_instance(member.instance.value);
+    added->set_incarnation(member.incarnation.value);
+    added->set_endpoint(member.endpoint);
+    added->set_comm_address(member.comm_address);
+  }
+  for (const scheduler::PlanChunk& chunk : request.chunks) {
+    v1::PlanChunk* added = out.add_chunks();
+    added->set_tokens(static_cast<uint64_t>(chunk.tokens));
+    added->mutable_members()->Add(chunk.members.begin(), chunk.members.end());
+  }
+  out.set_from_chunk(request.from_chunk);
+  out.set_after(request.after.value);
+  if (request.placed.has_value()) Fill(*request.placed, out.mutable_placed());
+  return out;
+}
+
+absl::StatusOr<scheduler::AssignRequest> FromProto(const v1::AssignRequest& request) {
+  scheduler::AssignRequest out;
+  if (absl::Status status = ReadSpecAndEpoch(request, &out); !status.ok()) return status;
+  if (request.sequence() == 0) return Invalid("sequence", "is 0");
+  out.sequence = {request.sequence()};
+  if (request.after() >= request.sequence()) {
+    return Invalid("after", absl::StrCat(request.after(), " is not below the sequence"));
+  }
+  out.after = {request.after()};
+  if (absl::Status status = ReadMembers(request, &out); !status.ok()) return status;
+  if (absl::Status status = ReadChunks(request, &out); !status.ok()) return status;
+  if (request.has_placed()) {
+    absl::StatusOr<scheduler::Placed> placed = PlacedFrom(request.placed());
+    if (!placed.ok()) return placed.status();
+    out.placed = *std::move(placed);
+  }
+  return out;
+}
+
+v1::StartRequest ToProto(const scheduler::StartRequest& request) {
+  auto out = WithIdAndEpoch<v1::StartRequest>(request);
+  Fill(request.placed, out.mutable_placed());
+  return out;
+}
+
+absl::StatusOr<scheduler::StartRequest> FromProto(const v1::StartRequest& request) {
+  scheduler::StartRequest out;
+  if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
+  absl::StatusOr<scheduler::Placed> placed = PlacedFrom(request.placed());
+  if (!placed.ok()) return placed.status();
+  out.placed = *std::move(placed);
+  return out;
+}
+
+v1::CancelRequest ToProto(const scheduler::CancelRequest& request) {
+  auto out = WithIdAndEpoch<v1::CancelRequest>(request);
+  out.set_why(request.why);
+  for (const scheduler::AssignLink& link : request.assigns) {
+    v1::AssignLink* added = out.add_assigns();
+    added->set_sequence(link.sequence.value);
+    added->set_after(link.after.value);
+  }
+  return out;
+}
+
+absl::StatusOr<scheduler::CancelRequest> FromProto(const v1::CancelRequest& request) {
+  scheduler::CancelRequest out;
+  if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
+  out.why = request.why();
+  for (const v1::AssignLink& link : request.assigns()) {
+    if (link.after() >= link.sequence()) {
+      return Invalid("assigns.after", absl::StrCat(link.after(), " is not below the sequence"));
+    }
+    out.assigns.push_back({{link.sequence()}, {link.after()}});
+  }
+  return out;
+}
+
+}  // namespace skein::services
