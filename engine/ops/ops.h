@@ -12,9 +12,9 @@
 // Batch invariance. What an operation writes for a row is the same bits whatever other rows are in
 // the call, wherever the row stands among them, and on any number of threads, as long as
 //   - MatMul:          the call has at most kFewRowsMax rows. A larger one is only sure to repeat
-//   for
-//                      the same rows and number of threads.
-//   - PagedAttention:  the span has the same token_count and position. Other spans never matter.
+//                      for the same rows and number of threads.
+//   - PagedAttention:  the span has the same token_count, position and keys. Other spans never
+//                      matter.
 //   - the others:      always.
 // This holds for one machine and build: another instruction set sums in another order.
 #pragma once
@@ -47,6 +47,9 @@ struct SequenceSpan {
   std::span<const int32_t>
       block_table;  // block ids, ceil((position + token_count) / tokens per block) or more
   KvLayout layout;
+  // PagedAttention only: at least 0 means that every row sees exactly the keys 0 … keys - 1 of the
+  // table, without a causal mask; `position` is then not used and the table covers `keys`.
+  int64_t keys = -1;
 };
 
 // One layer's blocks of the paged pool.
@@ -59,7 +62,8 @@ class Ops {
  public:
   virtual ~Ops() = default;
 
-  // out[t, :] = table[ids[t], :].  table [vocab, hidden], out f32 [T, hidden]. ids in [0, vocab).
+  // out[t, :] = table[ids[t], :].  table [vocab, hidden], out any dtype [T, hidden]. ids in [0,
+  // vocab). Also gathers rows of activations, and converts them.
   virtual void Embed(std::span<const int32_t> ids, ConstMatrix table, Matrix out) = 0;
 
   // out[r, :] = x[r, :] / sqrt(mean(x[r, :]²) + eps) * weight.  x f32 [R, N], weight [1, N], out
@@ -82,9 +86,10 @@ class Ops {
                        const KvLayerView& kv) = 0;
 
   // Causal attention of each sequence's rows over positions 0 … position + row (its own rows
-  // already stored). q f32 [T, heads * head_dim], heads a multiple of kv_heads; out f32 or bf16/f16
-  // [T, heads * head_dim]; lse f32 [T, heads] natural log-sum-exp of the scaled scores, or empty
-  // when not wanted.
+  // already stored), or over all `keys` of its span. q f32 [T, heads * head_dim], heads a multiple
+  // of kv_heads; out f32 or bf16/f16 [T, heads * head_dim]; lse f32 [T, heads] natural log-sum-exp
+  // of the scaled scores, or empty when not wanted. A row that sees no key gets zeros and -inf;
+  // rows of no span stay as they are.
   virtual void PagedAttention(ConstMatrix q, std::span<const SequenceSpan> sequences,
                               const KvLayerView& kv, float scale, Matrix out, Matrix lse) = 0;
 

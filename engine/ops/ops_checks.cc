@@ -17,6 +17,8 @@ void CheckSameShape(const ConstMatrix& a, const ConstMatrix& b) {
   SKEIN_CHECK(a.rows == b.rows && a.cols == b.cols);
 }
 
+int64_t KeysOf(const SequenceSpan& s) { return s.keys >= 0 ? s.keys : s.position + s.token_count; }
+
 // A block table must cover the sequence and name blocks of the pool only; the sequences must lie
 // inside the batch and agree on the width of a row's keys.
 void CheckSequences(std::span<const SequenceSpan> sequences, const KvLayerView& kv,
@@ -29,7 +31,7 @@ void CheckSequences(std::span<const SequenceSpan> sequences, const KvLayerView& 
     SKEIN_CHECK_MSG(s.layout.tp >= 1 && kv.spec->kv_heads % s.layout.tp == 0,
                     "kv_heads is not a multiple of the layout's tp");
     const int64_t per_block = s.layout.TokensPerBlock(*kv.spec);
-    const int64_t blocks = (s.position + s.token_count + per_block - 1) / per_block;
+    const int64_t blocks = (KeysOf(s) + per_block - 1) / per_block;
     SKEIN_CHECK_MSG(blocks <= static_cast<int64_t>(s.block_table.size()), "short block table");
     for (int64_t i = 0; i < blocks; ++i) {
       const int32_t block = s.block_table[static_cast<size_t>(i)];
@@ -43,7 +45,6 @@ void CheckSequences(std::span<const SequenceSpan> sequences, const KvLayerView& 
 void CheckEmbed(std::span<const int32_t> ids, const ConstMatrix& table, const Matrix& out) {
   CheckView(table);
   CheckView(out);
-  CheckF32(out);
   SKEIN_CHECK(out.rows == static_cast<int64_t>(ids.size()) && out.cols == table.cols);
   for (const int32_t id : ids) SKEIN_CHECK_MSG(id >= 0 && id < table.rows, "token id out of range");
 }
@@ -87,6 +88,7 @@ void CheckStoreKv(const ConstMatrix& k, const ConstMatrix& v,
   CheckSameShape(k, v);
   CheckSequences(sequences, kv, k.rows);
   for (const SequenceSpan& s : sequences) {
+    SKEIN_CHECK_MSG(s.keys < 0, "keys is for attention");
     SKEIN_CHECK(k.cols == int64_t{s.layout.KvHeads(*kv.spec)} * kv.spec->head_dim);
   }
 }

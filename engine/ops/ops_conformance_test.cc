@@ -129,10 +129,12 @@ TEST_P(OpsConformance, Embed) {
       Buffer table(11, hidden, dtype);
       table.Fill(&random_);
       const std::vector<int32_t> ids = {3, 10, 0, 3};
-      Buffer actual(4, hidden, DType::kF32), expected(4, hidden, DType::kF32);
-      ops_->Embed(ids, table.view(), actual.view());
-      reference_.Embed(ids, table.view(), expected.view());
-      ExpectSame(actual, expected, "embed " + std::to_string(hidden));
+      for (const DType out : kDTypes) {
+        Buffer actual(4, hidden, out), expected(4, hidden, out);
+        ops_->Embed(ids, table.view(), actual.view());
+        reference_.Embed(ids, table.view(), expected.view());
+        ExpectSame(actual, expected, "embed " + std::to_string(hidden));
+      }
     }
   }
 }
@@ -374,6 +376,7 @@ TEST_P(OpsConformance, MergeAttention) {
 struct AttentionCase {
   struct Sequence {
     int64_t position, tokens;
+    int64_t keys = -1;  // of the positions before the batch; its rows then store nothing
   };
   int heads, kv_heads, head_dim, block_tokens;
   DType kv_dtype = DType::kF32;
@@ -434,7 +437,7 @@ class AttentionConformance : public OpsConformance {
     const KvLayout layout{c.tp};
     const int64_t per_block = layout.TokensPerBlock(spec_);
     int64_t blocks = 0;
-    for (const auto& s : c.sequences) blocks += (s.position + s.tokens + per_block - 1) / per_block;
+    for (const auto& s : c.sequences) blocks += BlocksOf(s, per_block);
     spec_.num_blocks = blocks + 3;
     std::vector<int32_t> ids(static_cast<size_t>(spec_.num_blocks));
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
@@ -443,10 +446,10 @@ class AttentionConformance : public OpsConformance {
     spans_.clear();
     tokens_ = 0;
     for (const auto& s : c.sequences) {
-      const auto count = (s.position + s.tokens + per_block - 1) / per_block;
+      const int64_t count = BlocksOf(s, per_block);
       tables_.emplace_back(ids.end() - count, ids.end());
       ids.resize(ids.size() - static_cast<size_t>(count));
-      spans_.push_back({tokens_, s.tokens, s.position, {}, layout});
+      spans_.push_back({tokens_, s.tokens, s.position, {}, layout, s.keys});
       tokens_ += s.tokens;
     }
     for (size_t i = 0; i < spans_.size(); ++i) spans_[i].block_table = tables_[i];
@@ -457,6 +460,10 @@ class AttentionConformance : public OpsConformance {
     for (size_t i = 0; i < elements; ++i) {
       StoreElement(pool_.data(), c.kv_dtype, static_cast<int64_t>(i), std::nanf(""));
     }
+  }
+
+  static int64_t BlocksOf(const AttentionCase::Sequence& s, int64_t per_block) {
+    return (s.position + (s.keys >= 0 ? 0 : s.tokens) + per_block - 1) / per_block;
   }
 
   KvLayerView View(std::vector<std::byte>* pool) const { return {pool->data(), &spec_}; }
@@ -479,9 +486,13 @@ class AttentionConformance : public OpsConformance {
     Buffer k(tokens_, cols, DType::kF32), v(tokens_, cols, DType::kF32);
     k.Fill(&random_);
     v.Fill(&random_);
+    std::vector<SequenceSpan> stored;
+    for (const SequenceSpan& s : spans_) {
+      if (s.keys < 0) stored.push_back(s);
+    }
     std::vector<std::byte> expected = pool_;
-    ops_->StoreKv(k.view(), v.view(), spans_, View(&pool_));
-    reference_.StoreKv(k.view(), v.view(), spans_, View(&expected));
+    ops_->StoreKv(k.view(), v.view(), stored, View(&pool_));
+    reference_.StoreKv(k.view(), v.view(), stored, View(&expected));
     ASSERT_TRUE(pool_ == expected) << "StoreKv wrote other bytes";
   }
 
@@ -559,6 +570,24 @@ TEST_P(AttentionConformance, LongHistory) {
     Check({4, 2, 64, 16, kv, DType::kF32, 1, {{700, 1}}});
     Check({2, 2, 32, 16, kv, DType::kF32, 1, {{1030, 3}}});
     Check({8, 2, 16, 16, kv, DType::kBF16, 1, {{255, 70}, {127, 130}}});
+  }
+}
+
+// Rows that all see the same keys, fewer than stored, among causal ones: one row, a few, more than
+// a tile; no key, one, a whole block, beyond a split.
+TEST_P(AttentionConformance, AllRowsSeeTheSameKeys) {
+  const std::vector<AttentionCase::Sequence> mixed = {
+      {40, 3, 33}, {0, 19},     {50, 90, 50}, {20, 5, 0}, {20, 70, 0},
+      {33, 1},     {16, 7, 16}, {1, 65, 1},   {0, 4, 0},  {700, 1, 699}};
+  for (const int block_tokens : {1, 5, 16}) {
+    for (const DType kv : kDTypes) {
+      Check({4, 2, 24, block_tokens, kv, DType::kF32, 1, mixed});
+      Check({4, 4, 16, block_tokens, kv, kv, 2, mixed});
+    }
+  }
+  for (const DType kv : kDTypes) {
+    Check({4, 1, 64, 16, kv, DType::kF32, 1, {{1100, 8, 1090}, {1500, 200, 1499}}});
+    CheckInvariance({8, 2, 16, 16, kv, DType::kF32, 1, mixed});
   }
 }
 

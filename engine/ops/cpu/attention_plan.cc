@@ -63,8 +63,9 @@ void AttentionPlan::AddTiles(const ConstMatrix& q, const SequenceSpan& sequence,
       u.group = group;
       u.head_dim = spec.head_dim;
       u.scale = scale;
-      u.position = sequence.position + token;
-      u.key_end = u.position + u.tokens;
+      const bool sees_all = sequence.keys >= 0;
+      u.position = sees_all ? sequence.keys : sequence.position + token;
+      u.key_end = sees_all ? sequence.keys : u.position + u.tokens;
       u.keys = ElementAt(kv.base, spec.dtype,
                          KvElementOffset(spec, sequence.layout, 0, KvSide::kKey, head, 0));
       u.values = ElementAt(kv.base, spec.dtype,

@@ -49,7 +49,7 @@ class CpuOps final : public Ops {
     CheckEmbed(ids, table, out);
     ForRows(out.rows, out.cols, [&](int64_t t) {
       kernels_.rows.convert(RowOf(table, ids[static_cast<size_t>(t)]), table.dtype, RowOf(out, t),
-                            DType::kF32, out.cols);
+                            out.dtype, out.cols);
     });
   }
 

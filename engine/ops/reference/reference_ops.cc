@@ -93,8 +93,8 @@ void ReferenceOps::StoreKv(ConstMatrix k, ConstMatrix v, std::span<const Sequenc
 
 namespace {
 
-// One query row and head: softmax over keys 0 … last_position, two passes.
-void AttendOneHead(const ConstMatrix& q, int64_t t, int head, int kv_head, int64_t last_position,
+// One query row and head: softmax over keys 0 … seen - 1, two passes.
+void AttendOneHead(const ConstMatrix& q, int64_t t, int head, int kv_head, int64_t seen,
                    const SequenceSpan& s, const KvLayerView& kv, float scale, const Matrix& out,
                    const Matrix& lse) {
   const int dim = kv.spec->head_dim;
@@ -102,9 +102,9 @@ void AttendOneHead(const ConstMatrix& q, int64_t t, int head, int kv_head, int64
     return LoadElement(kv.base, kv.spec->dtype,
                        KvElementOf(s, *kv.spec, side, kv_head, position) + i);
   };
-  std::vector<double> scores(static_cast<size_t>(last_position + 1));
+  std::vector<double> scores(static_cast<size_t>(seen));
   double largest = -std::numeric_limits<double>::infinity();
-  for (int64_t p = 0; p <= last_position; ++p) {
+  for (int64_t p = 0; p < seen; ++p) {
     double dot = 0;
     for (int i = 0; i < dim; ++i) {
       dot += At(q, t, int64_t{head} * dim + i) * element(KvSide::kKey, p, i);
@@ -114,7 +114,7 @@ void AttendOneHead(const ConstMatrix& q, int64_t t, int head, int kv_head, int64
   }
   double total = 0;
   std::vector<double> sums(static_cast<size_t>(dim), 0.0);
-  for (int64_t p = 0; p <= last_position; ++p) {
+  for (int64_t p = 0; p < seen; ++p) {
     const double weight = std::exp(scores[static_cast<size_t>(p)] - largest);
     total += weight;
     for (int i = 0; i < dim; ++i) {
@@ -122,7 +122,7 @@ void AttendOneHead(const ConstMatrix& q, int64_t t, int head, int kv_head, int64
     }
   }
   for (int i = 0; i < dim; ++i) {
-    Put(out, t, int64_t{head} * dim + i, sums[static_cast<size_t>(i)] / total);
+    Put(out, t, int64_t{head} * dim + i, seen == 0 ? 0.0 : sums[static_cast<size_t>(i)] / total);
   }
   if (!lse.empty()) Put(lse, t, head, largest + std::log(total));
 }
@@ -137,8 +137,8 @@ void ReferenceOps::PagedAttention(ConstMatrix q, std::span<const SequenceSpan> s
     const int group = heads / s.layout.KvHeads(*kv.spec);
     for (int64_t row = 0; row < s.token_count; ++row) {
       for (int head = 0; head < heads; ++head) {
-        AttendOneHead(q, s.token_begin + row, head, head / group, s.position + row, s, kv, scale,
-                      out, lse);
+        const int64_t seen = s.keys >= 0 ? s.keys : s.position + row + 1;
+        AttendOneHead(q, s.token_begin + row, head, head / group, seen, s, kv, scale, out, lse);
       }
     }
   }

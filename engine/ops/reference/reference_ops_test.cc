@@ -56,6 +56,21 @@ TEST(ReferenceOps, AttentionIsCausalAndReturnsLse) {
   EXPECT_FLOAT_EQ(lse[2], std::log(5.0f));
 }
 
+TEST(ReferenceOps, AllRowsSeeTheKeysOfTheSpan) {
+  const KvSpec spec{1, 1, 1, 2, DType::kF32, 2};
+  // Block 0: keys, values of tokens 2 and 3; block 1: of tokens 0 and 1.
+  std::vector<float> pool = {std::log(2.0f), 99, 4, 99, 0, std::log(3.0f), 1, 2};
+  const std::vector<int32_t> table = {1, 0};
+  const std::vector<SequenceSpan> sequences = {{0, 1, 0, table, {}, 3}, {1, 1, 7, table, {}, 0}};
+  std::vector<float> q = {1, 1}, out = {5, 5}, lse = {5, 5};
+  ReferenceOps().PagedAttention(View(&q, 2), sequences, {pool.data(), &spec}, 1.0f, View(&out, 2),
+                                View(&lse, 2));
+  EXPECT_FLOAT_EQ(out[0], (1 + 3 * 2 + 2 * 4) / 6.0f);
+  EXPECT_FLOAT_EQ(lse[0], std::log(6.0f));
+  EXPECT_EQ(out[1], 0.0f);
+  EXPECT_EQ(lse[1], -std::numeric_limits<float>::infinity());
+}
+
 TEST(ReferenceOps, MergeIgnoresASideThatSawNothing) {
   const float none = -std::numeric_limits<float>::infinity();
   std::vector<float> a = {std::nanf("")}, lse_a = {none}, b = {7}, lse_b = {2};

@@ -52,7 +52,7 @@ struct AttentionUnit {
   int group = 0;
   int head_dim = 0;
   float scale = 1.0f;
-  int64_t position = 0;   // of token 0; token t sees keys 0 … position + t
+  int64_t position = 0;  // of token 0; token t sees keys 0 … position + t (of those in the range)
   int64_t key_begin = 0;  // the range of keys this unit looks at
   int64_t key_end = 0;
 
