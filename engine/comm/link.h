@@ -1,0 +1,46 @@
+// Link: what a LinkCommunicator needs of the wire: messages between the ranks of one group, in
+// order for each pair of ranks. Internal to this folder.
+//
+// Send and Receive only start a message; Wait moves everything started and returns when it has
+// moved, that is when the buffers are the caller's again. The n-th Send of rank a to rank b meets
+// the n-th Receive of b from a. All but Abort are called by one thread at a time.
+//
+// A link breaks once and for good: Wait reports why, to all ranks that wait or will.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "engine/comm/communicator.h"
+
+namespace skein::engine {
+
+// What both ends must agree on beside the number of bytes.
+using Signature = uint64_t;
+
+class Link {
+ public:
+  // Leaves the group: a rank that still needs something of this one sees UNAVAILABLE. Bounded.
+  virtual ~Link() = default;
+
+  virtual int Rank() const = 0;
+  virtual int Size() const = 0;
+
+  virtual void Send(int to, std::span<const std::byte> data, Signature signature) = 0;
+  virtual void Receive(int from, std::span<std::byte> data, Signature signature) = 0;
+
+  // OK, or why the link is broken: INTERNAL (sizes or signatures differ), DEADLINE_EXCEEDED (this
+  // deadline passed), UNAVAILABLE (another rank's word, or its death). After an error nobody
+  // touches the buffers any more.
+  virtual absl::Status Wait(CommDeadline deadline) = 0;
+
+  // OK, or why the link is broken.
+  virtual absl::Status Health() = 0;
+
+  // As Communicator's; INTERNAL stays INTERNAL, every other code becomes UNAVAILABLE.
+  virtual void Abort(const absl::Status& reason) = 0;
+};
+
+}  // namespace skein::engine
