@@ -8,7 +8,9 @@
 // so that a head's keys are contiguous. Bytes of a block are constant under tensor parallelism: a
 // rank of a group of p holds kv_heads / p heads of block_tokens * p tokens in the same bytes
 // (Flying Serving, KV cache adaptor), and the layout travels with the sequence (KvLayout), never
-// with the pool.
+// with the pool. A group of more ranks than heads cannot cut a head: each rank holds one, p /
+// kv_heads neighbours the same one (Shift Parallelism, algorithm 1), and a block has block_tokens *
+// kv_heads tokens of it: bytes stay constant, capacity grows no further.
 #pragma once
 
 #include <cstdint>
@@ -32,13 +34,22 @@ struct KvSpec {
   bool operator==(const KvSpec&) const = default;
 };
 
-// How a sequence's KV was written. tp = 1 until formations come.
+// How a sequence's KV was written: by a group of `tp` ranks, in whatever mode it ran (TP, SP or
+// both; engine/parallel/shard_layout.h says which heads a rank holds). 1: one instance alone.
+// REQUIRES: tp divides kv_heads or kv_heads divides tp (FitsHeads).
 struct KvLayout {
   int tp = 1;
 
-  int TokensPerBlock(const KvSpec& spec) const { return spec.block_tokens * tp; }
-  int KvHeads(const KvSpec& spec) const { return spec.kv_heads / tp; }
+  bool FitsHeads(const KvSpec& spec) const {
+    return tp >= 1 && (spec.kv_heads % tp == 0 || tp % spec.kv_heads == 0);
+  }
+  int TokensPerBlock(const KvSpec& spec) const { return spec.block_tokens * Cuts(spec); }
+  int KvHeads(const KvSpec& spec) const { return spec.kv_heads / Cuts(spec); }
   bool operator==(const KvLayout&) const = default;
+
+ private:
+  // Into how many parts the heads are cut.
+  int Cuts(const KvSpec& spec) const { return tp < spec.kv_heads ? tp : spec.kv_heads; }
 };
 
 // Memory of one layer's blocks, owned by the engine for its whole life.

@@ -4,26 +4,15 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/model/forward_parts.h"
 
 namespace skein::engine {
 namespace {
-
-// The rows of one head each: [T, heads * head_dim] as [T * heads, head_dim].
-Matrix AsHeads(const Matrix& x, int head_dim) {
-  return {x.data, x.dtype, x.rows * x.cols / head_dim, head_dim, head_dim};
-}
 
 Matrix RowsOf(const Matrix& m, const RowRun& run) {
   auto* data = static_cast<std::byte*>(m.data) +
                run.begin * m.stride * static_cast<int64_t>(BytesOf(m.dtype));
   return {data, m.dtype, run.count, m.cols, m.stride};
-}
-
-void Apply(const Model& model, const Batch& batch, const Matrix& x, const Linear& linear,
-           const Matrix& out) {
-  for (const RowRun& run : RunsOf(batch.sequences)) {
-    model.ops->MatMul(RowsOf(x, run), linear.weight, linear.bias, RowsOf(out, run));
-  }
 }
 
 // The layer's keys and values of every row, rotated, into the KV.
@@ -103,8 +92,29 @@ size_t SpanOf(const std::vector<SequenceSpan>& sequences, int64_t row, size_t fr
   return from;
 }
 
-// The rows of `batch` that need logits, as a batch of their own: runs of neighbours in one sequence
-// stay one span.
+// Moves the rows that need logits to the front of the residual stream and norms them for `layer`.
+void KeepLogitRows(const Model& model, const Batch& batch, int layer, RunState& state) {
+  const auto rows = static_cast<int64_t>(batch.logit_rows.size());
+  model.ops->Embed(batch.logit_rows, FirstRows(state.residual, batch.tokens()),
+                   FirstRows(state.projected, rows));  // gathers
+  std::swap(state.residual, state.projected);
+  model.ops->RmsNorm(FirstRows(state.residual, rows), model.weights->layers[layer].attention_norm,
+                     model.config->rms_norm_eps, FirstRows(state.normed, rows));
+}
+
+}  // namespace
+
+Matrix AsHeads(const Matrix& x, int head_dim) {
+  return {x.data, x.dtype, x.rows * x.cols / head_dim, head_dim, head_dim};
+}
+
+void Apply(const Model& model, const Batch& batch, const Matrix& x, const Linear& linear,
+           const Matrix& out) {
+  for (const RowRun& run : RunsOf(batch.sequences)) {
+    model.ops->MatMul(RowsOf(x, run), linear.weight, linear.bias, RowsOf(out, run));
+  }
+}
+
 Batch LogitBatch(const Batch& batch) {
   Batch selected;
   size_t source = 0, last_source = batch.sequences.size();
@@ -126,18 +136,6 @@ Batch LogitBatch(const Batch& batch) {
   }
   return selected;
 }
-
-// Moves the rows that need logits to the front of the residual stream and norms them for `layer`.
-void KeepLogitRows(const Model& model, const Batch& batch, int layer, RunState& state) {
-  const auto rows = static_cast<int64_t>(batch.logit_rows.size());
-  model.ops->Embed(batch.logit_rows, FirstRows(state.residual, batch.tokens()),
-                   FirstRows(state.projected, rows));  // gathers
-  std::swap(state.residual, state.projected);
-  model.ops->RmsNorm(FirstRows(state.residual, rows), model.weights->layers[layer].attention_norm,
-                     model.config->rms_norm_eps, FirstRows(state.normed, rows));
-}
-
-}  // namespace
 
 std::vector<RowRun> RunsOf(std::span<const SequenceSpan> sequences) {
   std::vector<RowRun> runs;

@@ -19,7 +19,7 @@ absl::Status CheckIds(std::span<const int32_t> ids, const char* field, int32_t l
   return absl::OkStatus();
 }
 
-absl::Status CheckPlace(const SequenceStep& sequence, const EngineSpec& spec) {
+absl::Status CheckPlace(const SequenceStep& sequence, const EngineSpec& spec, KvLayout layout) {
   const auto count = static_cast<int64_t>(sequence.tokens.size());
   if (count == 0) return Bad("tokens: empty");
   if (sequence.position < 0 || sequence.position > spec.max_positions - count) {
@@ -27,8 +27,9 @@ absl::Status CheckPlace(const SequenceStep& sequence, const EngineSpec& spec) {
                std::to_string(count) +
                " tokens beyond max_positions = " + std::to_string(spec.max_positions));
   }
-  if (sequence.layout.tp != 1) {
-    return Bad("layout.tp = " + std::to_string(sequence.layout.tp) + ": this engine runs tp = 1");
+  if (sequence.layout != layout) {
+    return Bad("layout.tp = " + std::to_string(sequence.layout.tp) +
+               ": this step runs tp = " + std::to_string(layout.tp));
   }
   const int64_t block_tokens = sequence.layout.TokensPerBlock(spec.kv);
   const int64_t blocks = (sequence.position + count + block_tokens - 1) / block_tokens;
@@ -59,14 +60,14 @@ absl::Status CheckSampling(const SequenceStep& sequence, int vocab_size) {
 }  // namespace
 
 absl::Status CheckStep(std::span<const SequenceStep> sequences, const EngineSpec& spec,
-                       int64_t tokens_max) {
+                       int64_t tokens_max, KvLayout layout) {
   int64_t tokens = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     if (sequences[i].spanning != nullptr) {
       return absl::UnimplementedError("sequences[" + std::to_string(i) +
                                       "].spanning: not by this engine");
     }
-    absl::Status status = CheckPlace(sequences[i], spec);
+    absl::Status status = CheckPlace(sequences[i], spec, layout);
     if (status.ok()) status = CheckIds(sequences[i].tokens, "tokens", 0, spec.vocab_size);
     if (status.ok()) status = CheckSampling(sequences[i], spec.vocab_size);
     if (!status.ok()) {

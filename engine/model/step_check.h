@@ -10,8 +10,8 @@
 namespace skein::engine {
 
 // INVALID_ARGUMENT names the sequence and field. `tokens_max` bounds the tokens of all sequences
-// together.
+// together; `layout` is what every sequence must be laid out in.
 absl::Status CheckStep(std::span<const SequenceStep> sequences, const EngineSpec& spec,
-                       int64_t tokens_max);
+                       int64_t tokens_max, KvLayout layout = {});
 
 }  // namespace skein::engine

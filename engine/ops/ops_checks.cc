@@ -28,8 +28,7 @@ void CheckSequences(std::span<const SequenceSpan> sequences, const KvLayerView& 
   for (const SequenceSpan& s : sequences) {
     SKEIN_CHECK(s.token_begin >= 0 && s.token_count >= 0 && s.position >= 0);
     SKEIN_CHECK(s.token_begin + s.token_count <= batch_tokens);
-    SKEIN_CHECK_MSG(s.layout.tp >= 1 && kv.spec->kv_heads % s.layout.tp == 0,
-                    "kv_heads is not a multiple of the layout's tp");
+    SKEIN_CHECK_MSG(s.layout.FitsHeads(*kv.spec), "the layout's tp does not fit kv_heads");
     const int64_t per_block = s.layout.TokensPerBlock(*kv.spec);
     const int64_t blocks = (KeysOf(s) + per_block - 1) / per_block;
     SKEIN_CHECK_MSG(blocks <= static_cast<int64_t>(s.block_table.size()), "short block table");

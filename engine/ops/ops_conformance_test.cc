@@ -470,7 +470,7 @@ class AttentionConformance : public OpsConformance {
 
   // Keys and values of the positions before the batch, by the oracle.
   void StoreHistory(const AttentionCase& c) {
-    const int64_t cols = int64_t{c.kv_heads / c.tp} * c.head_dim;
+    const int64_t cols = int64_t{KvLayout{c.tp}.KvHeads(spec_)} * c.head_dim;
     for (const SequenceSpan& s : spans_) {
       if (s.position == 0) continue;
       Buffer k(s.position, cols, DType::kF32), v(s.position, cols, DType::kF32);
@@ -482,7 +482,7 @@ class AttentionConformance : public OpsConformance {
   }
 
   void CheckStoreKv(const AttentionCase& c) {
-    const int64_t cols = int64_t{c.kv_heads / c.tp} * c.head_dim;
+    const int64_t cols = int64_t{KvLayout{c.tp}.KvHeads(spec_)} * c.head_dim;
     Buffer k(tokens_, cols, DType::kF32), v(tokens_, cols, DType::kF32);
     k.Fill(&random_);
     v.Fill(&random_);
@@ -558,9 +558,9 @@ TEST_P(AttentionConformance, OutputDTypes) {
   }
 }
 
-// A block of a group of p ranks holds 1/p of the heads and p times the tokens.
+// A block of a group of p ranks holds 1/p of the heads and p times the tokens; one head at least.
 TEST_P(AttentionConformance, Layouts) {
-  for (const int tp : {1, 2, 4}) {
+  for (const int tp : {1, 2, 4, 8}) {
     for (const DType kv : kDTypes) Check({8, 4, 32, 16, kv, DType::kF32, tp, kRagged});
   }
 }

@@ -1,0 +1,61 @@
+// A checkpoint on a device with everything that a step on it needs. Internal to engine/model: the
+// ways to run a model (alone, in a group) share one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/checkpoint/model_config.h"
+#include "engine/checkpoint/tensor_store.h"
+#include "engine/device/device.h"
+#include "engine/engine.h"
+#include "engine/model/forward.h"
+#include "engine/model/model_engine.h"
+#include "engine/model/rope_table.h"
+#include "engine/model/run_state.h"
+#include "engine/model/weights.h"
+#include "engine/ops/ops.h"
+
+namespace skein::engine {
+
+// Rows whose logits are computed at a time: of any sequences, so they must not matter to each
+// other.
+inline constexpr int64_t kLogitRows = kFewRowsMax;
+
+// Stays where LoadModel made it: `model` points into it. Used by one thread at a time.
+struct LoadedModel {
+  LoadedModel(const LoadedModel&) = delete;
+  LoadedModel& operator=(const LoadedModel&) = delete;
+  LoadedModel(std::unique_ptr<Ops> ops, std::unique_ptr<Device> device, TensorStore tensors,
+              ModelConfig config, ModelWeights weights, EngineSpec spec, RunState state,
+              int64_t tokens_max, int64_t positions);
+
+  std::unique_ptr<Ops> ops;
+  std::unique_ptr<Device> device;  // outlives `state`
+  TensorStore tensors;             // outlives `weights`
+  ModelConfig config;
+  ModelWeights weights;
+  EngineSpec spec;
+  int64_t tokens_max = 0;  // of a step
+  RopeAngles angles;
+  RunState state;
+  std::vector<KvRegion> regions;
+  Model model;
+};
+
+// `layouts_tp`: the largest KvLayout::tp that sequences will have; their positions reach as far as
+// the pool does in that layout (LoadedModel::angles), EngineSpec::max_positions being that of tp =
+// 1. Errors as MakeModelEngine.
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_dir,
+                                                       std::unique_ptr<Ops> ops,
+                                                       std::unique_ptr<Device> device,
+                                                       const ModelEngineOptions& options,
+                                                       int layouts_tp = 1);
+
+// The engine that runs `model` alone.
+std::unique_ptr<Engine> MakeModelEngine(std::shared_ptr<LoadedModel> model);
+
+}  // namespace skein::engine

@@ -1,0 +1,40 @@
+// From a step's sequences to the rows of a forward pass, and from logits to the step's results:
+// what every way to run a model does the same.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/base/tensor.h"
+#include "engine/engine.h"
+#include "engine/model/forward.h"
+#include "engine/sampling/sampler.h"
+
+namespace skein::engine {
+
+// Why a row's logits are wanted.
+struct LogitUse {
+  size_t sequence = 0;
+  size_t token = 0;  // index in the sequence's tokens
+};
+
+// The batch of `sequences` end to end; uses[i] belongs to batch.logit_rows[i]. Both are emptied
+// first.
+void FillBatch(std::span<const SequenceStep> sequences, Batch* batch, std::vector<LogitUse>* uses);
+
+// Logits f32 [count, vocabulary] of the rows uses[first … first + count), valid until the next
+// call.
+using LogitsOf = std::function<absl::StatusOr<ConstMatrix>(int64_t first, int64_t count)>;
+
+// Draws, scores and copies what `sequences` ask for, asking for at most kLogitRows rows at a time.
+// The first error ends it, with the sequence's index in its text.
+absl::Status UseLogits(std::span<const SequenceStep> sequences, std::span<const LogitUse> uses,
+                       const LogitsOf& logits_of, Sampler& sampler,
+                       std::vector<SequenceResult>& results);
+
+}  // namespace skein::engine
