@@ -1,136 +1,158 @@
 #include "engine/emulated/emulated_engine.h"
 
-#include <algorithm>
+#include <chrono>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/emulated/pace.h"
+#include "engine/emulated/spanning_run.h"
+#include "engine/emulated/tagged_memory.h"
+#include "engine/emulated/tags.h"
 #include "engine/model/step_check.h"
 
 namespace skein::engine {
 namespace {
 
-constexpr uint64_t kChainStart = 0x9e3779b97f4a7c15u;
-constexpr int kParts = 2;  // K, V
-
-// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): a bijection.
-uint64_t Mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-uint64_t NextLink(uint64_t link, int64_t position, int32_t token) {
-  return Mix(link ^ Mix(static_cast<uint64_t>(position) * 0x10001u +
-                        static_cast<uint64_t>(static_cast<uint32_t>(token)) + 1));
-}
-
-// The word stored at (layer, part, head, word) for a token with this link. The salt of the very
-// first place is 0, so that the link can be read back there.
-uint64_t Word(uint64_t link, int layer, int part, int head, int word) {
-  const uint64_t place =
-      ((static_cast<uint64_t>(layer) * kParts + part) * 4096 + head) * 4096 + word;
-  return place == 0 ? link : Mix(link + place * kChainStart);
-}
-
-uint64_t Fold(uint64_t digest, uint64_t word) { return Mix(digest + kChainStart) ^ word; }
-
-int32_t Draw(uint64_t digest, int vocab_size, const SamplingParams* sampling, uint64_t index) {
-  auto token = static_cast<int32_t>(digest % static_cast<uint64_t>(vocab_size));
-  if (sampling == nullptr || index >= static_cast<uint64_t>(std::max(0, sampling->min_tokens))) {
-    return token;
+absl::Status CheckOptions(const EmulatedOptions& options) {
+  const KvSpec& kv = options.kv;
+  const std::pair<const char*, int64_t> positives[] = {{"kv.num_layers", kv.num_layers},
+                                                       {"kv.kv_heads", kv.kv_heads},
+                                                       {"kv.head_dim", kv.head_dim},
+                                                       {"kv.block_tokens", kv.block_tokens},
+                                                       {"kv.num_blocks", kv.num_blocks},
+                                                       {"vocab_size", options.vocab_size},
+                                                       {"max_positions", options.max_positions}};
+  for (const auto& [field, value] : positives) {
+    if (value < 1) return absl::InvalidArgumentError(absl::StrCat(field, ": not positive"));
   }
-  const std::vector<int32_t>& suppressed = sampling->suppressed_until_min_tokens;
-  for (int tries = 0; tries < vocab_size; ++tries) {
-    if (std::find(suppressed.begin(), suppressed.end(), token) == suppressed.end()) break;
-    token = (token + 1) % vocab_size;
+  if (kv.head_dim * BytesOf(kv.dtype) % sizeof(uint64_t) != 0) {
+    return absl::InvalidArgumentError("kv.head_dim: a head's bytes are no multiple of 8");
   }
-  return token;
+  return absl::OkStatus();
+}
+
+bool BehindPrompt(const SequenceStep& sequence) {
+  return !sequence.prompt.empty() &&
+         sequence.position >= static_cast<int64_t>(sequence.prompt.size());
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<EmulatedEngine>> EmulatedEngine::Create(
     const EmulatedOptions& options) {
-  const KvSpec& kv = options.kv;
-  const auto invalid = [](const char* field) {
-    return absl::InvalidArgumentError(absl::StrCat(field, ": not positive"));
-  };
-  if (kv.num_layers < 1) return invalid("kv.num_layers");
-  if (kv.kv_heads < 1) return invalid("kv.kv_heads");
-  if (kv.head_dim < 1) return invalid("kv.head_dim");
-  if (kv.block_tokens < 1) return invalid("kv.block_tokens");
-  if (kv.num_blocks < 1) return invalid("kv.num_blocks");
-  if (options.vocab_size < 1) return invalid("vocab_size");
-  if (options.max_positions < 1) return invalid("max_positions");
-  if (kv.head_dim * BytesOf(kv.dtype) % sizeof(uint64_t) != 0) {
-    return absl::InvalidArgumentError("kv.head_dim: a head's bytes are no multiple of 8");
-  }
-  return std::unique_ptr<EmulatedEngine>(new EmulatedEngine(options));
+  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  std::unique_ptr<EmulatedEngine> engine(new EmulatedEngine(options));
+  if (absl::Status status = engine->Allocate(); !status.ok()) return status;
+  return engine;
 }
 
 EmulatedEngine::EmulatedEngine(const EmulatedOptions& options)
-    : words_per_head_(
-          static_cast<int>(options.kv.head_dim * BytesOf(options.kv.dtype) / sizeof(uint64_t))) {
+    : times_(options.times), device_(options.device) {
   spec_ = {.model_hash = "emulated",
            .device = "emulated",
            .vocab_size = options.vocab_size,
            .max_positions = options.max_positions,
            .num_parameters = 0,
            .kv = options.kv};
-  const int64_t bytes = options.kv.num_blocks * options.kv.BlockBytes();
-  for (int layer = 0; layer < options.kv.num_layers; ++layer) {
-    memory_.push_back(std::make_unique<uint64_t[]>(bytes / sizeof(uint64_t)));
-    regions_.push_back({memory_.back().get(), bytes});
-  }
 }
 
-uint64_t* EmulatedEngine::Words(int layer, std::span<const int32_t> block_table, int64_t position,
-                                int part, int head) const {
-  const KvSpec& kv = spec_.kv;
-  const int64_t block = block_table[position / kv.block_tokens];
-  const int64_t slot = position % kv.block_tokens;
-  const int64_t row = ((block * kParts + part) * kv.kv_heads + head) * kv.block_tokens + slot;
-  return memory_[layer].get() + row * words_per_head_;
+absl::Status EmulatedEngine::Allocate() {
+  const int64_t bytes = spec_.kv.num_blocks * spec_.kv.BlockBytes();
+  for (int layer = 0; layer < spec_.kv.num_layers; ++layer) {
+    if (device_ == nullptr) {
+      heap_.push_back(std::make_unique<uint64_t[]>(static_cast<size_t>(bytes) / sizeof(uint64_t)));
+      regions_.push_back({heap_.back().get(), bytes});
+      continue;
+    }
+    const absl::StatusOr<void*> base = device_->Alloc(static_cast<size_t>(bytes));
+    if (!base.ok()) return base.status();
+    regions_.push_back({*base, bytes});
+  }
+  return absl::OkStatus();
+}
+
+EmulatedEngine::~EmulatedEngine() {
+  if (device_ == nullptr) return;
+  for (const KvRegion& region : regions_) {
+    device_->Free(region.base, static_cast<size_t>(region.bytes));
+  }
 }
 
 uint64_t EmulatedEngine::LinkBefore(const SequenceStep& sequence) const {
   if (sequence.position == 0) return kChainStart;
-  return Words(0, sequence.block_table, sequence.position - 1, 0, 0)[0];
-}
-
-void EmulatedEngine::Write(const SequenceStep& sequence, int layer,
-                           std::span<const uint64_t> links) const {
-  for (size_t i = 0; i < links.size(); ++i) {
-    for (int part = 0; part < kParts; ++part) {
-      for (int head = 0; head < spec_.kv.kv_heads; ++head) {
-        uint64_t* words = Words(layer, sequence.block_table,
-                                sequence.position + static_cast<int64_t>(i), part, head);
-        for (int w = 0; w < words_per_head_; ++w) words[w] = Word(links[i], layer, part, head, w);
-      }
-    }
-  }
+  const int64_t before = sequence.position - 1;
+  const int32_t block = sequence.block_table[before / spec_.kv.block_tokens];
+  return TaggedMemory(&spec_.kv, regions_).Words(0, block, before % spec_.kv.block_tokens, 0, 0)[0];
 }
 
 uint64_t EmulatedEngine::Digest(const SequenceStep& sequence, int64_t tokens) const {
+  const TaggedMemory memory(&spec_.kv, regions_);
   uint64_t digest = 0;
   for (int64_t position = 0; position < tokens; ++position) {
-    for (int layer = 0; layer < spec_.kv.num_layers; ++layer) {
-      for (int part = 0; part < kParts; ++part) {
-        for (int head = 0; head < spec_.kv.kv_heads; ++head) {
-          const uint64_t* words = Words(layer, sequence.block_table, position, part, head);
-          for (int w = 0; w < words_per_head_; ++w) digest = Fold(digest, words[w]);
-        }
-      }
-    }
+    digest = memory.FoldFrom(digest, sequence.block_table[position / spec_.kv.block_tokens],
+                             position % spec_.kv.block_tokens);
   }
   return digest;
+}
+
+double EmulatedEngine::SecondsOf(std::span<const SequenceStep> sequences) const {
+  double seconds = 0;
+  bool decodes = false;
+  for (const SequenceStep& sequence : sequences) {
+    if (BehindPrompt(sequence)) {
+      decodes = true;
+      seconds += times_.decode_sequence_s;
+    } else if (times_.prefill_s != nullptr) {
+      seconds +=
+          times_.prefill_s(1, sequence.position, static_cast<int64_t>(sequence.tokens.size()));
+    }
+  }
+  return seconds + (decodes ? times_.decode_step_s : 0);
 }
 
 absl::Status EmulatedEngine::Step(std::span<const SequenceStep> sequences,
                                   const std::function<void(int layer)>& layer_done,
                                   std::vector<SequenceResult>* results) {
+  if (sequences.size() != 1 || sequences[0].spanning == nullptr) {
+    return StepPlain(sequences, layer_done, results);
+  }
+  results->assign(1, {});
+  SpanningRun run(spec_, regions_, times_, sequences[0]);
+  return run.Run(layer_done, &results->front());
+}
+
+void EmulatedEngine::Write(const SequenceStep& sequence, int layer,
+                           std::span<const uint64_t> links) const {
+  const TaggedMemory memory(&spec_.kv, regions_);
+  int64_t position = sequence.position;
+  for (const uint64_t link : links) {
+    memory.WriteToken(layer, sequence.block_table[position / spec_.kv.block_tokens],
+                      position % spec_.kv.block_tokens, link);
+    ++position;
+  }
+}
+
+SequenceResult EmulatedEngine::ResultOf(const SequenceStep& sequence) const {
+  SequenceResult result;
+  for (int32_t next : sequence.next_tokens) {
+    result.prompt_logprobs.push_back({.token = next, .top = {}});
+  }
+  if (!sequence.sample) return result;
+  const uint64_t digest =
+      Digest(sequence, sequence.position + static_cast<int64_t>(sequence.tokens.size()));
+  result.sampled.token =
+      DrawFrom(digest, spec_.vocab_size, sequence.sampling, sequence.token_index);
+  return result;
+}
+
+absl::Status EmulatedEngine::StepPlain(std::span<const SequenceStep> sequences,
+                                       const std::function<void(int layer)>& layer_done,
+                                       std::vector<SequenceResult>* results) {
+  const auto start = std::chrono::steady_clock::now();
   const int64_t tokens_max = std::numeric_limits<int64_t>::max();
   if (absl::Status status = CheckStep(sequences, spec_, tokens_max); !status.ok()) return status;
+  const double seconds = SecondsOf(sequences);
   std::vector<std::vector<uint64_t>> links(sequences.size());
   for (size_t i = 0; i < sequences.size(); ++i) {
     uint64_t link = LinkBefore(sequences[i]);
@@ -139,20 +161,15 @@ absl::Status EmulatedEngine::Step(std::span<const SequenceStep> sequences,
       links[i].push_back(link = NextLink(link, position++, token));
     }
   }
-  for (int layer = 0; layer < spec_.kv.num_layers; ++layer) {
+  results->clear();
+  const int layers = spec_.kv.num_layers;
+  for (int layer = 0; layer < layers; ++layer) {
     for (size_t i = 0; i < sequences.size(); ++i) Write(sequences[i], layer, links[i]);
+    if (layer + 1 == layers) {
+      for (const SequenceStep& sequence : sequences) results->push_back(ResultOf(sequence));
+    }
+    SleepUntil(PartOf(start, seconds, layer + 1, layers));
     if (layer_done) layer_done(layer);
-  }
-  results->assign(sequences.size(), {});
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    const SequenceStep& sequence = sequences[i];
-    SequenceResult& result = (*results)[i];
-    for (int32_t next : sequence.next_tokens)
-      result.prompt_logprobs.push_back({.token = next, .top = {}});
-    if (!sequence.sample) continue;
-    const uint64_t digest =
-        Digest(sequence, sequence.position + static_cast<int64_t>(sequence.tokens.size()));
-    result.sampled.token = Draw(digest, spec_.vocab_size, sequence.sampling, sequence.token_index);
   }
   return absl::OkStatus();
 }
@@ -160,27 +177,17 @@ absl::Status EmulatedEngine::Step(std::span<const SequenceStep> sequences,
 std::vector<int32_t> EmulatedContinuation(const EmulatedOptions& options,
                                           std::span<const int32_t> prompt, int64_t count,
                                           const SamplingParams& sampling) {
-  const KvSpec& kv = options.kv;
-  const auto words_per_head = static_cast<int>(kv.head_dim * BytesOf(kv.dtype) / sizeof(uint64_t));
   std::vector<int32_t> output;
   uint64_t link = kChainStart;
   uint64_t digest = 0;
   int64_t position = 0;
   const auto append = [&](int32_t token) {
     link = NextLink(link, position++, token);
-    for (int layer = 0; layer < kv.num_layers; ++layer) {
-      for (int part = 0; part < kParts; ++part) {
-        for (int head = 0; head < kv.kv_heads; ++head) {
-          for (int w = 0; w < words_per_head; ++w) {
-            digest = Fold(digest, Word(link, layer, part, head, w));
-          }
-        }
-      }
-    }
+    digest = FoldToken(options.kv, digest, link);
   };
   for (int32_t token : prompt) append(token);
   while (static_cast<int64_t>(output.size()) < count) {
-    output.push_back(Draw(digest, options.vocab_size, &sampling, output.size()));
+    output.push_back(DrawFrom(digest, options.vocab_size, &sampling, output.size()));
     append(output.back());
   }
   return output;

@@ -1,39 +1,65 @@
 // EmulatedEngine: an Engine without a model. Its KV blocks are real memory that holds content tags,
 // and each drawn token is a digest of ALL tags of the sequence, read through its block table: a
-// wrong, stale, early-freed, half-written or misplaced block changes the output.
+// wrong, stale, early-freed, half-written or misplaced block changes the output. With
+// EmulatedTimes a step also takes the time that a real device would.
 //
-// Tags. Every token has a link, a hash chain over (position, token) from the sequence's start, so
-// that equal prefixes have equal KV whoever wrote it. A token's place in a block (kv_spec.h: K and
-// V, every head) is filled with 64-bit words that mix the link with layer, part, head and word. The
-// link itself is not stored elsewhere: a step that continues a sequence recovers it from the KV of
-// the token before (layer 0, word 0 is an invertible mix), so wrong KV also poisons what is written
-// after it.
+// Tags (tags.h). Every token has a link, a hash chain over (position, token) from the sequence's
+// start, so that equal prefixes have equal KV whoever wrote it. A token's place in a block
+// (kv_spec.h: K and V, every head) is filled with 64-bit words that mix the link with layer, part,
+// head and word. The link itself is not stored elsewhere: a step that continues a sequence recovers
+// it from the KV of the token before (layer 0, word 0 is an invertible mix), so wrong KV also
+// poisons what is written after it.
 //
 // The drawn token is digest % vocab_size, where the digest folds every word of positions 0 … n-1 of
 // every layer in order. Sampling parameters do not matter, except that ids suppressed until
 // min_tokens are never drawn before it (the next id is taken).
+//
+// A spanning step (spanning_run.h) takes its links from SequenceStep::prompt, moves the blocks that
+// it is told to move through the communicator, and compares the tags of its history with what they
+// must be; if any rank finds one wrong, missing or there twice, what all ranks write and draw is
+// poisoned.
+//
+// Time. A step of L layers ends layer l when (l + 1) / L of its time has passed since its start (a
+// spanning one's: since all its ranks were there), asleep. What the tags themselves cost is within
+// that time as long as it is less.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/device/device.h"
 #include "engine/engine.h"
 
 namespace skein::engine {
+
+// How long steps take, seconds. A step takes the sum over its sequences: for tokens of the prompt
+// `prefill_s`, and once `decode_step_s`, if it has sequences behind their prompt, with
+// `decode_sequence_s` for each of those.
+struct EmulatedTimes {
+  // Of `tokens` tokens with `history` tokens before them on `members` instances. Null: none.
+  std::function<double(int members, int64_t history, int64_t tokens)> prefill_s;
+  double decode_step_s = 0;
+  double decode_sequence_s = 0;
+};
 
 struct EmulatedOptions {
   KvSpec kv;  // head_dim * bytes of dtype must be a multiple of 8
   int vocab_size = 1000;
   int max_positions = 4096;
+  EmulatedTimes times = {};
+  std::shared_ptr<Device> device = nullptr;  // holds the KV; null: the heap
 };
 
 class EmulatedEngine : public Engine {
  public:
-  // INVALID_ARGUMENT names the field.
+  // INVALID_ARGUMENT names the field; the device's error if it has no room.
   static absl::StatusOr<std::unique_ptr<EmulatedEngine>> Create(const EmulatedOptions& options);
+  ~EmulatedEngine() override;
 
   const EngineSpec& Spec() const override { return spec_; }
   std::span<const KvRegion> KvRegions() const override { return regions_; }
@@ -44,15 +70,20 @@ class EmulatedEngine : public Engine {
  private:
   explicit EmulatedEngine(const EmulatedOptions& options);
 
-  uint64_t* Words(int layer, std::span<const int32_t> block_table, int64_t position, int part,
-                  int head) const;
+  absl::Status Allocate();
   uint64_t LinkBefore(const SequenceStep& sequence) const;
-  void Write(const SequenceStep& sequence, int layer, std::span<const uint64_t> links) const;
   uint64_t Digest(const SequenceStep& sequence, int64_t tokens) const;
+  double SecondsOf(std::span<const SequenceStep> sequences) const;
+  void Write(const SequenceStep& sequence, int layer, std::span<const uint64_t> links) const;
+  SequenceResult ResultOf(const SequenceStep& sequence) const;
+  absl::Status StepPlain(std::span<const SequenceStep> sequences,
+                         const std::function<void(int layer)>& layer_done,
+                         std::vector<SequenceResult>* results);
 
   EngineSpec spec_;
-  int words_per_head_;
-  std::vector<std::unique_ptr<uint64_t[]>> memory_;  // one per layer
+  EmulatedTimes times_;
+  std::shared_ptr<Device> device_;
+  std::vector<std::unique_ptr<uint64_t[]>> heap_;  // one per layer, without a device
   std::vector<KvRegion> regions_;
 };
 

@@ -1,0 +1,310 @@
+#include "engine/emulated/spanning_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/emulated/pace.h"
+#include "engine/emulated/tags.h"
+
+namespace skein::engine {
+namespace {
+
+constexpr double kSliceSeconds = 0.1;
+constexpr uint64_t kPoison = 0xbadbadbadbadbad1u;
+
+absl::Status Invalid(const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("sequences[0].", what));
+}
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// A collective that did not succeed leaves the device as good as before.
+absl::Status OfCollective(const absl::Status& status) {
+  if (status.ok() || absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return status;
+  return absl::UnavailableError(status.message());
+}
+
+template <typename T>
+std::span<const std::byte> BytesOfVector(const std::vector<T>& values) {
+  return std::as_bytes(std::span<const T>(values));
+}
+
+}  // namespace
+
+SpanningRun::SpanningRun(const EngineSpec& spec, std::span<const KvRegion> regions,
+                         const EmulatedTimes& times, const SequenceStep& sequence)
+    : spec_(spec),
+      memory_(&spec.kv, regions),
+      sequence_(sequence),
+      step_(*sequence.spanning),
+      rank_(step_.comm == nullptr ? 0 : step_.comm->Rank()),
+      size_(step_.comm == nullptr ? 1 : step_.comm->Size()) {
+  for (const RankShare& share : step_.shares) {
+    history_tokens_ += share.history_tokens;
+    for (const TokenSpan& span : share.spans) tokens_ += span.count;
+  }
+  if (times.prefill_s != nullptr) seconds_ = times.prefill_s(size_, history_tokens_, tokens_);
+}
+
+absl::Status SpanningRun::Run(const std::function<void(int layer)>& layer_done,
+                              SequenceResult* result) {
+  absl::Status status = Check();
+  if (status.ok()) status = RunChecked(layer_done, result);
+  if (!status.ok()) {
+    for (Communicator* comm : {step_.comm, step_.moves}) {
+      if (comm != nullptr) comm->Abort(status);
+    }
+  }
+  return status;
+}
+
+absl::Status SpanningRun::RunChecked(const std::function<void(int layer)>& layer_done,
+                                     SequenceResult* result) {
+  links_ = LinksOf(sequence_.prompt.first(static_cast<size_t>(history_tokens_ + tokens_)));
+  absl::Status status = Meet();
+  start_ = std::chrono::steady_clock::now();
+  for (int layer = 0; status.ok() && !poisoned_ && layer < spec_.kv.num_layers; ++layer) {
+    status = Move(layer);
+  }
+  if (status.ok() && !poisoned_) status = CompareHistory();
+  if (!status.ok()) return status;
+  if (sequence_.sample) Draw(result);
+  for (int32_t next : sequence_.next_tokens) {
+    result->prompt_logprobs.push_back({.token = next, .top = {}});
+  }
+  for (int layer = 0; layer < spec_.kv.num_layers; ++layer) {
+    Write(layer);
+    if (status = Sleep(layer); !status.ok()) return status;
+    if (layer_done) layer_done(layer);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SpanningRun::Check() const {
+  absl::Status status = CheckShares();
+  if (status.ok()) status = CheckTokens();
+  return status;
+}
+
+absl::Status SpanningRun::CheckShares() const {
+  const int64_t block_tokens = spec_.kv.block_tokens;
+  if (static_cast<int>(step_.shares.size()) != size_) {
+    return Invalid(absl::StrCat("spanning.shares: ", step_.shares.size(), " for ", size_));
+  }
+  std::vector<TokenSpan> spans;
+  for (const RankShare& share : step_.shares) {
+    spans.insert(spans.end(), share.spans.begin(), share.spans.end());
+  }
+  std::sort(spans.begin(), spans.end(), [](const TokenSpan& a, const TokenSpan& b) {
+    return std::pair(a.position, a.count) < std::pair(b.position, b.count);
+  });
+  int64_t next = history_tokens_;
+  for (const TokenSpan& span : spans) {
+    if (span.position != next || span.count < 0 || next % block_tokens != 0) {
+      return Invalid(
+          absl::StrCat("spanning.shares: a span at ", span.position, ", expected at ", next));
+    }
+    next += span.count;
+  }
+  if (next > static_cast<int64_t>(sequence_.prompt.size()) || next > spec_.max_positions) {
+    return Invalid(absl::StrCat("spanning.shares: tokens up to ", next, " of a prompt of ",
+                                sequence_.prompt.size()));
+  }
+  const auto held = static_cast<int64_t>(step_.history_blocks.size());
+  if (held * block_tokens != step_.shares[static_cast<size_t>(rank_)].history_tokens) {
+    return Invalid(absl::StrCat("spanning.history_blocks: ", held));
+  }
+  if (step_.moves != nullptr && (step_.moves->Size() != size_ || step_.moves->Rank() != rank_)) {
+    return Invalid("spanning.moves: another group");
+  }
+  for (const auto* lists : {&step_.send, &step_.receive}) {
+    if (!lists->empty() && (static_cast<int>(lists->size()) != size_ || step_.moves == nullptr)) {
+      return Invalid(absl::StrCat("spanning.send, receive: ", lists->size(), " ranks"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SpanningRun::CheckTokens() const {
+  size_t next = 0;
+  int64_t blocks = 0;
+  for (const TokenSpan& span : step_.shares[static_cast<size_t>(rank_)].spans) {
+    blocks += CeilDiv(span.count, spec_.kv.block_tokens);
+    for (int64_t i = 0; i < span.count; ++i, ++next) {
+      if (next < sequence_.tokens.size() &&
+          sequence_.tokens[next] == sequence_.prompt[static_cast<size_t>(span.position + i)]) {
+        continue;
+      }
+      return Invalid(absl::StrCat("tokens[", next, "]: is not the prompt's"));
+    }
+  }
+  if (next != sequence_.tokens.size()) return Invalid("tokens: more than the spans");
+  if (static_cast<int64_t>(sequence_.block_table.size()) < blocks) {
+    return Invalid(absl::StrCat("block_table: ", sequence_.block_table.size(), " blocks, ", blocks,
+                                " needed"));
+  }
+  if (sequence_.sample && sequence_.sampling == nullptr) return Invalid("sampling: required");
+  std::vector<std::span<const int32_t>> lists = {sequence_.block_table, step_.history_blocks};
+  lists.insert(lists.end(), step_.send.begin(), step_.send.end());
+  lists.insert(lists.end(), step_.receive.begin(), step_.receive.end());
+  for (const std::span<const int32_t> list : lists) {
+    for (const int32_t block : list) {
+      if (block < 0 || block >= spec_.kv.num_blocks) {
+        return Invalid(absl::StrCat("block_table, spanning: block ", block));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// What all ranks must agree on.
+uint64_t SpanningRun::Signature() const {
+  uint64_t signature = links_.empty() ? kChainStart : links_.back();
+  for (const RankShare& share : step_.shares) {
+    signature = Fold(signature, static_cast<uint64_t>(share.history_tokens));
+    for (const TokenSpan& span : share.spans) {
+      signature = Fold(signature, static_cast<uint64_t>(span.position));
+      signature = Fold(signature, static_cast<uint64_t>(span.count));
+    }
+    signature = Fold(signature, share.spans.size());
+  }
+  return Fold(Fold(signature, step_.moves != nullptr), static_cast<uint64_t>(seconds_ * 1e9));
+}
+
+absl::Status SpanningRun::Gather(std::span<const std::byte> mine, std::vector<std::byte>* all) {
+  all->resize(mine.size() * static_cast<size_t>(size_));
+  return OfCollective(step_.comm->AllGather(mine, *all, step_.deadline));
+}
+
+absl::Status SpanningRun::Meet() {
+  if (step_.comm == nullptr) return absl::OkStatus();
+  const std::vector<uint64_t> mine = {Signature()};
+  std::vector<std::byte> all;
+  if (absl::Status status = Gather(BytesOfVector(mine), &all); !status.ok()) return status;
+  for (int rank = 0; rank < size_; ++rank) {
+    poisoned_ |= std::memcmp(&mine[0], all.data() + rank * sizeof(uint64_t), sizeof(uint64_t)) != 0;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SpanningRun::Move(int layer) {
+  if (step_.moves == nullptr) return absl::OkStatus();
+  const auto block_bytes = static_cast<size_t>(spec_.kv.BlockBytes());
+  const auto ranks = static_cast<size_t>(size_);
+  std::vector<std::vector<std::byte>> out(ranks), in(ranks);
+  std::vector<std::span<const std::byte>> send(ranks);
+  std::vector<std::span<std::byte>> receive(ranks);
+  for (size_t r = 0; r < ranks; ++r) {
+    if (!step_.send.empty()) {
+      for (const int32_t block : step_.send[r]) {
+        const std::byte* from = memory_.Block(layer, block);
+        out[r].insert(out[r].end(), from, from + block_bytes);
+      }
+    }
+    if (!step_.receive.empty()) in[r].resize(step_.receive[r].size() * block_bytes);
+    send[r] = out[r];
+    receive[r] = in[r];
+  }
+  const absl::Status status = step_.moves->AllToAll(send, receive, step_.deadline);
+  if (!status.ok()) return OfCollective(status);
+  for (size_t r = 0; r < step_.receive.size(); ++r) {
+    for (size_t i = 0; i < step_.receive[r].size(); ++i) {
+      std::memcpy(memory_.Block(layer, step_.receive[r][i]), in[r].data() + i * block_bytes,
+                  block_bytes);
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<int32_t> SpanningRun::KnownHistory() const {
+  const int64_t block_tokens = spec_.kv.block_tokens;
+  std::unordered_map<uint64_t, int32_t> starts;
+  for (int64_t at = 0; at < history_tokens_; at += block_tokens) {
+    starts.emplace(links_[static_cast<size_t>(at)], static_cast<int32_t>(at / block_tokens));
+  }
+  std::vector<int32_t> known;
+  for (const int32_t block : step_.history_blocks) {
+    const auto start = starts.find(*memory_.Words(0, block, 0, 0, 0));
+    if (start == starts.end()) return {};
+    if (!known.empty() && start->second <= known.back()) return {};
+    for (int64_t slot = 0; slot < block_tokens; ++slot) {
+      const int64_t position = start->second * block_tokens + slot;
+      if (!memory_.HoldsToken(block, slot, links_[static_cast<size_t>(position)])) return {};
+    }
+    known.push_back(start->second);
+  }
+  return known;
+}
+
+absl::Status SpanningRun::CompareHistory() {
+  size_t longest = 0;
+  for (const RankShare& share : step_.shares) {
+    longest = std::max(longest, static_cast<size_t>(share.history_tokens / spec_.kv.block_tokens));
+  }
+  if (longest == 0) return absl::OkStatus();
+  std::vector<int32_t> mine = KnownHistory();
+  mine.resize(longest, -1);
+  std::vector<int32_t> all = mine;
+  if (step_.comm != nullptr) {
+    std::vector<std::byte> bytes;
+    if (absl::Status status = Gather(BytesOfVector(mine), &bytes); !status.ok()) return status;
+    all.resize(bytes.size() / sizeof(int32_t));
+    std::memcpy(all.data(), bytes.data(), bytes.size());
+  }
+  std::vector<int> held(static_cast<size_t>(history_tokens_ / spec_.kv.block_tokens), 0);
+  for (const int32_t global : all) {
+    if (global >= 0) ++held[static_cast<size_t>(global)];
+  }
+  poisoned_ |= std::any_of(held.begin(), held.end(), [](int count) { return count != 1; });
+  return absl::OkStatus();
+}
+
+uint64_t SpanningRun::LinkAt(int64_t position) const {
+  const uint64_t link = links_[static_cast<size_t>(position)];
+  return poisoned_ ? Mix(link ^ kPoison) : link;
+}
+
+void SpanningRun::Write(int layer) const {
+  const int64_t block_tokens = spec_.kv.block_tokens;
+  size_t first_block = 0;
+  for (const TokenSpan& span : step_.shares[static_cast<size_t>(rank_)].spans) {
+    for (int64_t i = 0; i < span.count; ++i) {
+      const int32_t block =
+          sequence_.block_table[first_block + static_cast<size_t>(i / block_tokens)];
+      memory_.WriteToken(layer, block, i % block_tokens, LinkAt(span.position + i));
+    }
+    first_block += static_cast<size_t>(CeilDiv(span.count, block_tokens));
+  }
+}
+
+void SpanningRun::Draw(SequenceResult* result) const {
+  uint64_t digest = 0;
+  for (int64_t position = 0; position < history_tokens_ + tokens_; ++position) {
+    digest = FoldToken(spec_.kv, digest, LinkAt(position));
+  }
+  result->sampled.token =
+      DrawFrom(digest, spec_.vocab_size, sequence_.sampling, sequence_.token_index);
+}
+
+absl::Status SpanningRun::Sleep(int layer) {
+  const int layers = spec_.kv.num_layers;
+  const auto slices =
+      std::max<int64_t>(1, static_cast<int64_t>(std::ceil(seconds_ / layers / kSliceSeconds)));
+  for (int64_t slice = 1; slice <= slices; ++slice) {
+    const auto until = PartOf(start_, seconds_, layer * slices + slice, layers * slices);
+    SleepUntil(std::min(until, step_.deadline));
+    if (until > step_.deadline) return absl::DeadlineExceededError("the step's deadline");
+    const bool last = layer + 1 == layers && slice == slices;
+    if (seconds_ == 0 || last || step_.comm == nullptr) continue;
+    std::vector<std::byte> all;
+    const std::byte word{1};
+    if (absl::Status status = Gather({&word, 1}, &all); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::engine
