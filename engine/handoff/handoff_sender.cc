@@ -162,7 +162,7 @@ void HandoffSender::Taken(HandoffKey key, std::span<const int32_t> slots,
                        [slot](const StagedBlock& block) { return block.slot == slot; });
       if (part == handoff.untaken.end()) continue;
       if (status.ok()) {
-        handoff.layers[static_cast<size_t>(part->layer)].done_bytes += spec_.BlockBytes();
+        handoff.layers[static_cast<size_t>(part->layer)].done_blocks += 1;
       }
       handoff.untaken.erase(part);
       handoff.free_slots.push_back(slot);
@@ -227,7 +227,8 @@ bool HandoffSender::PostLayer(HandoffKey key, Handoff* handoff, int layer, int r
   std::vector<TransferPiece> pieces;
   for (int64_t i = posted; i < last; ++i) {
     const HandoffBlock& block = handoff->blocks[static_cast<size_t>(i)];
-    const int64_t to = remote[static_cast<size_t>(TargetBlock(layout, block.global))] * block_bytes;
+    const int64_t to =
+        remote[static_cast<size_t>(TargetBlock(spec_, layout, block.global))] * block_bytes;
     for (const LayoutPiece& piece : MapBlock(spec_, layout, rank, block.global)) {
       pieces.push_back(
           {.local = local_regions_[static_cast<size_t>(layer)],
@@ -237,8 +238,7 @@ bool HandoffSender::PostLayer(HandoffKey key, Handoff* handoff, int layer, int r
            .bytes = static_cast<uint64_t>(piece.bytes)});
     }
   }
-  if (!Post(handoff, rank, pieces,
-            {.key = key, .layer = layer, .bytes = (last - posted) * block_bytes / layout.tp})) {
+  if (!Post(handoff, rank, pieces, {.key = key, .layer = layer, .blocks = last - posted})) {
     return false;
   }
   posted = last;
@@ -305,7 +305,7 @@ void HandoffSender::Complete(const TransferCompletion& completion, std::vector<P
       if (other.key == flight.key) transport_->Cancel(id);
     }
   } else if (flight.staged.empty()) {
-    handoff.layers[static_cast<size_t>(flight.layer)].done_bytes += flight.bytes;
+    handoff.layers[static_cast<size_t>(flight.layer)].done_blocks += flight.blocks;
   } else if (handoff.verdict == Verdict::kOpen) {
     handoff.untaken.insert(handoff.untaken.end(), flight.staged.begin(), flight.staged.end());
     parts->push_back({flight.key, std::move(flight.staged)});
@@ -315,10 +315,20 @@ void HandoffSender::Complete(const TransferCompletion& completion, std::vector<P
 bool HandoffSender::Over(const Handoff& handoff) const {
   if (!handoff.granted || handoff.in_flight > 0) return false;
   if (handoff.verdict != Verdict::kOpen) return true;
-  const int64_t want = static_cast<int64_t>(handoff.blocks.size()) * spec_.BlockBytes();
+  const auto want = static_cast<int64_t>(handoff.blocks.size() * handoff.peers.size());
   return !handoff.more &&
          std::all_of(handoff.layers.begin(), handoff.layers.end(),
-                     [want](const Layer& layer) { return layer.done_bytes == want; });
+                     [want](const Layer& layer) { return layer.done_blocks == want; });
+}
+
+std::vector<int64_t> HandoffSender::BytesOf(const Handoff& handoff) const {
+  std::vector<int64_t> bytes;
+  for (const Layer& layer : handoff.layers) {
+    bytes.push_back(handoff.peers.empty() ? 0
+                                          : layer.done_blocks * spec_.BlockBytes() /
+                                                static_cast<int64_t>(handoff.peers.size()));
+  }
+  return bytes;
 }
 
 void HandoffSender::CollectEnds(std::vector<End>* ends) {
@@ -328,9 +338,7 @@ void HandoffSender::CollectEnds(std::vector<End>* ends) {
       ++it;
       continue;
     }
-    std::vector<int64_t> bytes;
-    for (const Layer& layer : handoff.layers) bytes.push_back(layer.done_bytes);
-    ends->push_back({it->first, handoff.verdict, handoff.failure, std::move(bytes)});
+    ends->push_back({it->first, handoff.verdict, handoff.failure, BytesOf(handoff)});
     it = handoffs_.erase(it);
   }
 }

@@ -8,8 +8,9 @@
 //
 // Many to many. Several instances may each put a share of one prompt's blocks (OpenShare), and the
 // receiver may be a group of TP ranks with a memory and a block table each: a block then becomes
-// pieces for all of them (layout_map.h). Bytes are counted as they leave: a block is BlockBytes()
-// per layer, whatever the receiver's layout, so that all writers' bytes add up to the prompt's.
+// pieces for all of them (layout_map.h). Bytes are counted as the source has them: a block is
+// BlockBytes() per layer, whatever the receiver's layout, so that all writers' add up to the
+// prompt's.
 //
 // Two ways of receiving. One-sided: puts go straight into the granted blocks. Staged (a receiver
 // that has no registered blocks, Tetris section 4.2's limited backends): puts go into the slots of
@@ -141,7 +142,7 @@ class HandoffSender {
   struct Layer {
     int64_t written_tokens = 0;
     std::vector<int64_t> posted_blocks;  // by rank: of `blocks`, handed to the transport
-    int64_t done_bytes = 0;
+    int64_t done_blocks = 0;             // at each rank
   };
   struct Handoff {
     std::vector<HandoffBlock> blocks;
@@ -160,7 +161,7 @@ class HandoffSender {
   struct Flight {
     HandoffKey key;
     int layer = 0;
-    int64_t bytes = 0;
+    int64_t blocks = 0;  // one-sided
     std::vector<StagedBlock> staged;
   };
   struct End {
@@ -185,6 +186,7 @@ class HandoffSender {
   bool Post(Handoff* handoff, int rank, std::span<const TransferPiece> pieces, Flight flight);
   void Complete(const TransferCompletion& completion, std::vector<Part>* parts);
   bool Over(const Handoff& handoff) const;
+  std::vector<int64_t> BytesOf(const Handoff& handoff) const;
   void CollectEnds(std::vector<End>* ends);
 
   Transport* const transport_;

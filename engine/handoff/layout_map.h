@@ -1,10 +1,11 @@
 // Where the bytes of one KV block go when its receiver keeps another layout. Pure arithmetic.
 //
 // The source writes blocks of layout TP 1: [2: K, V][kv_heads][block_tokens][head_dim]. A receiver
-// of p ranks (KvLayout{p}) keeps, at each rank, blocks of the same bytes with kv_heads / p heads of
-// block_tokens * p tokens: [2][kv_heads / p][block_tokens * p][head_dim]. Rank r holds heads
-// r * kv_heads / p and up. So source block g becomes, at every rank, 1 / p of its block g / p:
-// one run of bytes for each of K, V and each of the rank's heads; for p = 1 the whole block.
+// of p ranks (KvLayout{p}) keeps, at each rank, blocks of the same bytes with 1 / c of the heads
+// and c times the tokens (kv_spec.h; c = p, or kv_heads if that is less: then p / kv_heads
+// neighbours hold the same head): [2][kv_heads / c][block_tokens * c][head_dim]. So source block g
+// becomes, at every rank, 1 / c of its block g / c: one run of bytes for each of K, V and each of
+// the rank's heads; for p = 1 the whole block.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +32,10 @@ int64_t BlocksOfLayout(const KvSpec& spec, KvLayout target, int64_t tokens);
 
 // Index, in the block table of a rank of `target`, of the block that source block `global_block`
 // goes to.
-inline int64_t TargetBlock(KvLayout target, int64_t global_block) {
-  return global_block / target.tp;
-}
+int64_t TargetBlock(const KvSpec& spec, KvLayout target, int64_t global_block);
 
 // The pieces of source block `global_block` at `rank`, ascending on both sides; together
-// BlockBytes() / tp. REQUIRES: CheckLayout is OK, 0 <= rank < tp.
+// BlockBytes() / c. REQUIRES: CheckLayout is OK, 0 <= rank < tp.
 std::vector<LayoutPiece> MapBlock(const KvSpec& spec, KvLayout target, int rank,
                                   int64_t global_block);
 

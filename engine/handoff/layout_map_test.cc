@@ -16,7 +16,7 @@ constexpr KvSpec kSpec = {.num_layers = 1,
 
 TEST(LayoutMap, OneRankTakesTheBlockAsItIs) {
   EXPECT_EQ(MapBlock(kSpec, {1}, 0, 5), (std::vector<LayoutPiece>{{0, 0, kSpec.BlockBytes()}}));
-  EXPECT_EQ(TargetBlock({1}, 5), 5);
+  EXPECT_EQ(TargetBlock(kSpec, {1}, 5), 5);
 }
 
 TEST(LayoutMap, TwoRanksTakeTwoHeadsOfTwiceTheTokens) {
@@ -25,8 +25,8 @@ TEST(LayoutMap, TwoRanksTakeTwoHeadsOfTwiceTheTokens) {
             (std::vector<LayoutPiece>{{0, 0, 8}, {8, 16, 8}, {32, 32, 8}, {40, 48, 8}}));
   EXPECT_EQ(MapBlock(kSpec, {2}, 1, 5),
             (std::vector<LayoutPiece>{{16, 8, 8}, {24, 24, 8}, {48, 40, 8}, {56, 56, 8}}));
-  EXPECT_EQ(TargetBlock({2}, 4), 2);
-  EXPECT_EQ(TargetBlock({2}, 5), 2);
+  EXPECT_EQ(TargetBlock(kSpec, {2}, 4), 2);
+  EXPECT_EQ(TargetBlock(kSpec, {2}, 5), 2);
 }
 
 TEST(LayoutMap, BlocksOfALayout) {
@@ -34,11 +34,12 @@ TEST(LayoutMap, BlocksOfALayout) {
   EXPECT_EQ(BlocksOfLayout(kSpec, {2}, 9), 3);
   EXPECT_EQ(BlocksOfLayout(kSpec, {4}, 9), 2);
   EXPECT_EQ(BlocksOfLayout(kSpec, {4}, 8), 1);
+  EXPECT_EQ(BlocksOfLayout(kSpec, {8}, 9), 2);
 }
 
 TEST(LayoutMap, RanksThatDoNotDivideTheHeadsAreRefused) {
   EXPECT_TRUE(CheckLayout(kSpec, {4}).ok());
-  for (const int tp : {0, 3, 8}) {
+  for (const int tp : {0, 3, 6}) {
     const absl::Status status = CheckLayout(kSpec, {tp});
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_NE(std::string(status.message()).find("layout"), std::string::npos);
@@ -48,11 +49,12 @@ TEST(LayoutMap, RanksThatDoNotDivideTheHeadsAreRefused) {
 // Every element of every (part, head, token) of a prompt lands at the place where a rank of the
 // layout looks for it, and every byte is written exactly once.
 TEST(LayoutMap, EveryElementLandsWhereTheLayoutHasIt) {
-  for (const int tp : {1, 2, 4}) {
+  for (const int tp : {1, 2, 4, 8}) {
     const KvLayout layout{tp};
     const int heads = layout.KvHeads(kSpec);
     const int64_t source_blocks = 8, token_bytes = 4;
     for (int rank = 0; rank < tp; ++rank) {
+      const int first_head = tp == 8 ? rank / 2 : rank * heads;
       const int64_t target_blocks =
           BlocksOfLayout(kSpec, layout, source_blocks * kSpec.block_tokens);
       std::vector<int64_t> target(static_cast<size_t>(target_blocks * kSpec.BlockBytes()), -1);
@@ -60,7 +62,7 @@ TEST(LayoutMap, EveryElementLandsWhereTheLayoutHasIt) {
         for (const LayoutPiece& piece : MapBlock(kSpec, layout, rank, g)) {
           for (int64_t i = 0; i < piece.bytes; ++i) {
             int64_t& place = target[static_cast<size_t>(
-                TargetBlock(layout, g) * kSpec.BlockBytes() + piece.target_offset + i)];
+                TargetBlock(kSpec, layout, g) * kSpec.BlockBytes() + piece.target_offset + i)];
             EXPECT_EQ(place, -1);
             place = g * kSpec.BlockBytes() + piece.source_offset + i;
           }
@@ -72,11 +74,10 @@ TEST(LayoutMap, EveryElementLandsWhereTheLayoutHasIt) {
             const int64_t tokens = layout.TokensPerBlock(kSpec);
             const int64_t at = token / tokens * kSpec.BlockBytes() +
                                ((part * heads + head) * tokens + token % tokens) * token_bytes;
-            const int64_t from =
-                token / kSpec.block_tokens * kSpec.BlockBytes() +
-                ((part * kSpec.kv_heads + rank * heads + head) * kSpec.block_tokens +
-                 token % kSpec.block_tokens) *
-                    token_bytes;
+            const int64_t from = token / kSpec.block_tokens * kSpec.BlockBytes() +
+                                 ((part * kSpec.kv_heads + first_head + head) * kSpec.block_tokens +
+                                  token % kSpec.block_tokens) *
+                                     token_bytes;
             EXPECT_EQ(target[static_cast<size_t>(at)], from) << tp << rank << part << head << token;
           }
         }
