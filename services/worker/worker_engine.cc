@@ -10,6 +10,7 @@
 #include "engine/ops/cpu/cpu_ops.h"
 #include "engine/transport/registered_device.h"
 #include "engine/transport/ucx_transport.h"
+#include "services/worker/emulated_device.h"
 
 namespace skein::services {
 namespace {
@@ -32,13 +33,11 @@ absl::StatusOr<engine::CpuIsa> IsaOf(const std::string& name) {
       absl::StrCat("isa: '", name, "' is not auto, avx512bf16, avx2 or portable"));
 }
 
-}  // namespace
-
-absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options) {
+absl::StatusOr<std::unique_ptr<engine::Engine>> MakeCpuEngine(
+    const WorkerOptions& options, std::unique_ptr<engine::Device> device) {
   if (options.model.empty()) return absl::InvalidArgumentError("model: is not given");
-  if (options.device != "cpu") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("device: '", options.device, "' is not one of this build's devices (cpu)"));
+  if (!options.profile.empty()) {
+    return absl::InvalidArgumentError("profile: only an emulated device takes a profile's time");
   }
   engine::ModelEngineOptions engine_options;
   engine_options.kv_bytes = static_cast<int64_t>(options.kv_gib * (1 << 30));
@@ -48,7 +47,27 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options) {
   const auto kv_dtype = KvDType(options.kv_dtype);
   if (!kv_dtype.ok()) return kv_dtype.status();
   engine_options.kv_dtype = *kv_dtype;
+  const auto isa = IsaOf(options.isa);
+  if (!isa.ok()) return isa.status();
+  auto ops = engine::MakeCpuOps({.threads = static_cast<int>(options.threads), .isa = *isa});
+  if (!ops.ok()) return ops.status();
+  auto made =
+      engine::MakeModelEngine(options.model, *std::move(ops), std::move(device), engine_options);
+  if (!made.ok()) return made.status();
+  return *std::move(made);
+}
 
+absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEngine(const WorkerOptions& options,
+                                                           std::unique_ptr<engine::Device> device) {
+  if (options.device == "cpu") return MakeCpuEngine(options, std::move(device));
+  if (options.device == "emulated") return MakeEmulatedEngine(options, std::move(device));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "device: '", options.device, "' is not one of this build's devices (cpu, emulated)"));
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options) {
   WorkerEngine out;
   absl::StatusOr<std::unique_ptr<engine::Transport>> transport = engine::MakeUcxTransport({});
   if (!transport.ok()) return transport.status();
@@ -56,12 +75,7 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options) {
   auto device =
       std::make_unique<engine::RegisteredDevice>(out.transport.get(), engine::MakeCpuDevice());
   const engine::RegisteredDevice* memory = device.get();
-  const auto isa = IsaOf(options.isa);
-  if (!isa.ok()) return isa.status();
-  auto ops = engine::MakeCpuOps({.threads = static_cast<int>(options.threads), .isa = *isa});
-  if (!ops.ok()) return ops.status();
-  auto made =
-      engine::MakeModelEngine(options.model, *std::move(ops), std::move(device), engine_options);
+  auto made = MakeEngine(options, std::move(device));
   if (!made.ok()) return made.status();
   out.engine = *std::move(made);
   for (const engine::KvRegion& region : out.engine->KvRegions()) {

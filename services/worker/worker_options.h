@@ -13,6 +13,13 @@ struct WorkerOptions {
   std::string served_name;
   std::string orchestrator = "127.0.0.1:7100";
   std::string device = "cpu";
+  std::string profile;
+  int64_t emulated_vocab_size = 0;
+  int64_t emulated_layers = 1;
+  int64_t emulated_kv_heads = 1;
+  int64_t emulated_head_dim = 4;
+  int64_t emulated_decode_step_us = 0;
+  int64_t emulated_decode_sequence_us = 0;
   std::string isa = "auto";
   std::string host = "127.0.0.1";
   std::string advertise;
@@ -38,7 +45,8 @@ struct WorkerOptions {
     flags->String(&model, "model", "Hugging Face folder of the model");
     flags->String(&served_name, "served_name", "name that clients use; default: the folder's");
     flags->String(&orchestrator, "orchestrator", "host:port of the orchestrator");
-    flags->String(&device, "device", "cpu");
+    flags->String(&device, "device", "cpu or emulated");
+    RegisterEmulated(flags);
     flags->String(&isa, "isa", "CPU kernels: auto, avx512bf16, avx2 or portable");
     flags->String(&host, "host", "address to listen on");
     flags->String(&advertise, "advertise",
@@ -67,6 +75,23 @@ struct WorkerOptions {
                   3600);
     flags->Int(&inbox, "inbox", "messages waiting for the core before new ones are refused", 1,
                1 << 20);
+  }
+
+  // Of --device=emulated, which computes no model: what it is to look like, and how long its steps
+  // take.
+  void RegisterEmulated(FlagSet* flags) {
+    flags->String(&profile, "profile",
+                  "emulated: latency profile of prefill, llama3-8b-a100 or a file; none: no time");
+    flags->Int(&emulated_vocab_size, "emulated_vocab_size",
+               "emulated: token ids; 0: as in the model's config.json", 0, 1 << 24);
+    flags->Int(&emulated_layers, "emulated_layers", "emulated: layers of KV", 1, 1024);
+    flags->Int(&emulated_kv_heads, "emulated_kv_heads", "emulated: KV heads", 1, 1024);
+    flags->Int(&emulated_head_dim, "emulated_head_dim",
+               "emulated: numbers of 2 bytes a head, a multiple of 4", 4, 1024);
+    flags->Int(&emulated_decode_step_us, "emulated_decode_step_us",
+               "emulated: time of a decode step", 0, 60'000'000);
+    flags->Int(&emulated_decode_sequence_us, "emulated_decode_sequence_us",
+               "emulated: time that each sequence adds to a decode step", 0, 60'000'000);
   }
 };
 

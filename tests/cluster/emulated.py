@@ -1,0 +1,58 @@
+"""Emulated workers for tests and benches: their flags, a model folder for their router, and what they must answer.
+
+An emulated worker needs no weights. The router does need a tokenizer and the model's limits: emulated_model() makes a
+folder of any model's tokenizer with limits of our choosing. Clients send prompts as token ids (the completions API takes
+arrays of ids) and ask for `ignore_eos` and `return_token_ids`.
+"""
+import json
+import os
+
+MASK = (1 << 64) - 1
+CHAIN_START = 0x9E3779B97F4A7C15
+VOCAB = 2048
+
+
+def emulated_model(folder, tokenizer, max_positions=262144):
+    """A model folder `folder`/emulated with the tokenizer of the model in `tokenizer`."""
+    path = os.path.join(folder, "emulated")
+    os.makedirs(path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        os.symlink(os.path.realpath(os.path.join(tokenizer, name)), os.path.join(path, name))
+    with open(os.path.join(path, "config.json"), "w", encoding="utf-8") as f:
+        json.dump({"vocab_size": VOCAB, "max_position_embeddings": max_positions}, f)
+    return path
+
+
+def mix(x):
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & MASK
+    return x ^ (x >> 31)
+
+
+def continuation(prompt, count, vocab=VOCAB, layers=1, heads=1, words=1):
+    """What workers of this shape draw for `prompt`: engine/emulated/tags.h, written a second time.
+
+    words = head_dim * 2 bytes / 8.
+    """
+    places = [((layer * 2 + part) * 4096 + head) * 4096 + word for layer in range(layers) for part in range(2)
+              for head in range(heads) for word in range(words)]
+    salts = [place * CHAIN_START & MASK for place in places]
+    link, digest, output = CHAIN_START, 0, []
+    for position in range(len(prompt) + count):
+        if position >= len(prompt):
+            output.append(digest % vocab)
+        token = prompt[position] if position < len(prompt) else output[-1]
+        link = mix(link ^ mix(position * 0x10001 + token + 1 & MASK))
+        for place, salt in zip(places, salts):
+            word = link if place == 0 else mix(link + salt & MASK)
+            digest = mix(digest + CHAIN_START & MASK) ^ word
+    return output
+
+
+def complete(cluster, prompt, count, timeout=120):
+    """The answer's token ids."""
+    answer = cluster.post("/v1/completions", {
+        "model": cluster.name, "prompt": prompt, "max_tokens": count, "ignore_eos": True, "return_token_ids": True},
+                          timeout=timeout)
+    assert answer["usage"]["completion_tokens"] == count, answer["usage"]
+    return answer["choices"][0]["token_ids"]

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Emulated workers: the real binaries and messages, KV that carries tags. A lost, stale or misplaced block changes the answer."""
+import concurrent.futures
+import os
+import random
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cluster import Cluster, binaries_from_argv, run_tests  # noqa: E402
+from emulated import VOCAB, complete, continuation, emulated_model  # noqa: E402
+
+TOKENIZER = "deploy/models/fledgling"
+EMULATED = ["--device=emulated", "--kv_gib=0.01"]
+
+
+def prompts(count, longest, seed=1):
+    draw = random.Random(seed)
+    return [[draw.randrange(VOCAB) for _ in range(draw.randint(1, longest))] for _ in range(count)]
+
+
+def check(cluster, asked, tokens, **shape):
+    with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
+        answers = list(pool.map(lambda prompt: complete(cluster, prompt, tokens), asked))
+    for prompt, answer in zip(asked, answers):
+        assert answer == continuation(prompt, tokens, **shape), (len(prompt), answer)
+    cluster.assert_idle_and_whole()
+
+
+def answers_are_the_continuation():
+    with tempfile.TemporaryDirectory() as folder, \
+            Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), worker_flags=EMULATED) as cluster:
+        check(cluster, prompts(24, 1500), 12)
+
+
+def of_several_layers_and_heads_and_in_chunks():
+    flags = EMULATED + ["--emulated_layers=3", "--emulated_kv_heads=2", "--emulated_head_dim=8", "--block_tokens=5"]
+    with tempfile.TemporaryDirectory() as folder, \
+            Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), worker_flags=flags,
+                    prefill_flags=["--max_chunk_tokens=33"]) as cluster:
+        check(cluster, prompts(12, 300), 9, layers=3, heads=2, words=2)
+
+
+def sixteen_and_four_start_and_answer():
+    flags = EMULATED + ["--max_batch_tokens=262144", "--max_chunk_tokens=262144"]
+    with tempfile.TemporaryDirectory() as folder, \
+            Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), prefill=16, decode=4, worker_flags=flags,
+                    prefill_flags=["--profile=llama3-8b-a100"],
+                    decode_flags=["--emulated_decode_step_us=20000"]) as cluster:
+        check(cluster, prompts(32, 3000) + prompts(1, 1, seed=2) + [[7] * 40000], 3)
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests(answers_are_the_continuation, of_several_layers_and_heads_and_in_chunks,
+                       sixteen_and_four_start_and_answer))
