@@ -1,0 +1,116 @@
+#include "engine/model/group_engine.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "engine/model/group_weights.h"
+#include "engine/model/step_check.h"
+
+namespace skein::engine {
+namespace {
+
+absl::Status Bad(const std::string& field, int value, const std::string& range) {
+  return absl::InvalidArgumentError(field + " = " + std::to_string(value) + ": must be " + range);
+}
+
+// The communicator of one dimension is there, of its size, and this rank's place in it is right.
+absl::Status CheckGroup(const char* name, const Communicator* comm, int size, int rank) {
+  if (comm == nullptr) return absl::InvalidArgumentError(std::string(name) + ": missing");
+  if (comm->Size() != size) {
+    return Bad(std::string(name) + ".size", comm->Size(), std::to_string(size));
+  }
+  if (comm->Rank() != rank) {
+    return Bad(std::string(name) + ".rank", comm->Rank(), std::to_string(rank));
+  }
+  return absl::OkStatus();
+}
+
+// Nobody of the step's groups waits for a rank that has given up.
+void AbortAll(const GroupPart& part, const absl::Status& reason) {
+  for (Communicator* comm :
+       {part.all, part.mode.sp > 1 ? part.sp : nullptr, part.mode.tp > 1 ? part.tp : nullptr}) {
+    if (comm != nullptr) comm->Abort(reason);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GroupEngine>> GroupEngine::Make(const std::string& model_dir,
+                                                               std::unique_ptr<Ops> ops,
+                                                               std::unique_ptr<Device> device,
+                                                               const ModelEngineOptions& options,
+                                                               int ranks_max) {
+  if (ranks_max < 2 || ranks_max > 4096) return Bad("ranks_max", ranks_max, "from 2 to 4096");
+  absl::StatusOr<std::unique_ptr<LoadedModel>> loaded =
+      LoadModel(model_dir, std::move(ops), std::move(device), options, ranks_max);
+  if (!loaded.ok()) return loaded.status();
+  absl::StatusOr<GroupBuffers> buffers = AllocateGroupBuffers(**loaded, ranks_max);
+  if (!buffers.ok()) return buffers.status();
+  return std::unique_ptr<GroupEngine>(
+      new GroupEngine(*std::move(loaded), *std::move(buffers), ranks_max));
+}
+
+GroupEngine::GroupEngine(std::shared_ptr<LoadedModel> loaded, GroupBuffers buffers, int ranks_max)
+    : loaded_(std::move(loaded)),
+      alone_(MakeModelEngine(loaded_)),
+      buffers_(std::move(buffers)),
+      ranks_max_(ranks_max),
+      group_spec_(loaded_->spec),
+      sampler_(loaded_->config.vocab_size) {}
+
+int GroupEngine::MaxPositions(int ranks) const {
+  const KvSpec& kv = loaded_->spec.kv;
+  return static_cast<int>(std::min<int64_t>(loaded_->config.max_positions,
+                                            kv.num_blocks * KvLayout{ranks}.TokensPerBlock(kv)));
+}
+
+absl::StatusOr<ShardLayout> GroupEngine::CheckPart(const GroupPart& part,
+                                                   std::span<const SequenceStep> sequences) {
+  if (part.all == nullptr) return absl::InvalidArgumentError("all: missing");
+  const int ranks = part.all->Size();
+  if (ranks < 2 || ranks > ranks_max_) {
+    return Bad("all.size", ranks, "from 2 to " + std::to_string(ranks_max_));
+  }
+  absl::StatusOr<ShardLayout> layout =
+      MakeShardLayout(ShapeOf(loaded_->config), part.mode, part.all->Rank());
+  if (!layout.ok()) return layout;
+  absl::Status status = CheckGroup("all", part.all, part.mode.ranks(), layout->rank);
+  if (status.ok() && part.mode.sp > 1) {
+    status = CheckGroup("sp", part.sp, part.mode.sp, layout->sp_rank);
+  }
+  if (status.ok() && part.mode.tp > 1) {
+    status = CheckGroup("tp", part.tp, part.mode.tp, layout->tp_rank);
+  }
+  if (!status.ok()) return status;
+  group_spec_.max_positions = MaxPositions(ranks);
+  status = CheckStep(sequences, group_spec_, loaded_->tokens_max, KvLayout{ranks});
+  if (!status.ok()) return status;
+  return layout;
+}
+
+absl::Status GroupEngine::StepTogether(const GroupPart& part,
+                                       std::span<const SequenceStep> sequences,
+                                       const std::function<void(int layer)>& layer_done,
+                                       std::vector<SequenceResult>* results) {
+  const absl::StatusOr<ShardLayout> layout = CheckPart(part, sequences);
+  if (!layout.ok()) return layout.status();
+  FillBatch(sequences, &batch_, &logit_uses_);
+  GroupForward forward(loaded_.get(), &buffers_, part, *layout);
+  const absl::Status ran = forward.RunLayers(batch_, layer_done);
+  if (!ran.ok()) {
+    AbortAll(part, ran);
+    return ran;
+  }
+  absl::Status gathered;
+  const auto logits_of = [&](int64_t first, int64_t count) {
+    absl::StatusOr<ConstMatrix> logits = forward.Logits(first, count);
+    gathered = logits.status();
+    return logits;
+  };
+  const absl::Status used = UseLogits(sequences, logit_uses_, logits_of, sampler_, *results);
+  if (!gathered.ok()) AbortAll(part, gathered);
+  return used;
+}
+
+}  // namespace skein::engine

@@ -1,0 +1,45 @@
+#include "engine/model/testing/widen_checkpoint.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "engine/checkpoint/tensor_store.h"
+#include "engine/ops/element.h"
+#include "nlohmann/json.hpp"
+
+namespace skein::engine {
+
+void WidenCheckpoint(const std::string& from, const std::string& to) {
+  const absl::StatusOr<TensorStore> store = TensorStore::Open(from);
+  SKEIN_CHECK_MSG(store.ok(), from.c_str());
+  std::filesystem::create_directories(to);
+  std::filesystem::copy_file(from + "/config.json", to + "/config.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  nlohmann::json header;
+  std::vector<float> values;
+  for (const auto& [name, tensor] : store->tensors()) {
+    SKEIN_CHECK_MSG(tensor.dtype == "BF16", "only bf16 is widened");
+    const size_t begin = values.size() * sizeof(float);
+    const auto count = static_cast<int64_t>(tensor.bytes / BytesOf(DType::kBF16));
+    for (int64_t i = 0; i < count; ++i) {
+      values.push_back(LoadElement(tensor.data, DType::kBF16, i));
+    }
+    header[name] = {{"dtype", "F32"},
+                    {"shape", tensor.shape},
+                    {"data_offsets", {begin, values.size() * sizeof(float)}}};
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const uint64_t length = text.size();
+  std::ofstream file(to + "/model.safetensors", std::ios::binary | std::ios::trunc);
+  file.write(reinterpret_cast<const char*>(&length), sizeof(length));
+  file << text;
+  file.write(reinterpret_cast<const char*>(values.data()),
+             static_cast<std::streamsize>(values.size() * sizeof(float)));
+  SKEIN_CHECK_MSG(file.flush().good(), to.c_str());
+}
+
+}  // namespace skein::engine
