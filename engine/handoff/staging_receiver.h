@@ -1,0 +1,68 @@
+// StagingReceiver: the receiving side of staged handoffs (handoff_sender.h; Tetris section 4.2). It
+// has a few staging buffers instead of registered blocks: a writer that was granted one puts blocks
+// into its slots, says so, and the receiver copies them out into the KV blocks; then the slots may
+// be used again.
+//
+// Who is granted which buffer, and when, is decided elsewhere (scheduler/kv/backend_queue.h); here
+// bytes are moved. Immutable but for the bytes: Take may be called from several threads for
+// different buffers. The blocks that are copied to belong to the caller, who keeps them reserved
+// until Take has returned; unlike one-sided handoffs, no late put can reach them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/handoff/staged_block.h"
+#include "engine/kv/kv_spec.h"
+#include "engine/transport/transport.h"
+
+namespace skein::engine {
+
+class StagingReceiver {
+ public:
+  // Registers `buffers` buffers of `slots` blocks each. `transport` and the memory of `pool`, one
+  // region a layer, outlive this. INVALID_ARGUMENT for counts below 1; RESOURCE_EXHAUSTED.
+  static absl::StatusOr<std::unique_ptr<StagingReceiver>> Create(Transport* transport,
+                                                                 const KvSpec& spec,
+                                                                 std::span<const KvRegion> pool,
+                                                                 int buffers, int slots);
+  ~StagingReceiver();
+
+  int buffers() const { return static_cast<int>(buffers_.size()); }
+  int slots() const { return slots_; }
+  // What a writer connects with: HandoffTarget::memory of a staged grant.
+  const std::string& Description(int buffer) const {
+    return buffers_[static_cast<size_t>(buffer)].description;
+  }
+
+  // Copies `part`, which lies in `buffer`, into the prompt's blocks: global block g into
+  // `blocks[g]`. REQUIRES: the writer's puts of it have completed. INVALID_ARGUMENT names what lies
+  // outside the buffer, the layers or the prompt; nothing was copied then.
+  absl::Status Take(int buffer, std::span<const StagedBlock> part,
+                    std::span<const int32_t> blocks) const;
+
+ private:
+  struct Buffer {
+    Region region;
+    std::string description;
+  };
+
+  StagingReceiver(Transport* transport, const KvSpec& spec, std::span<const KvRegion> pool,
+                  int slots)
+      : transport_(transport), spec_(spec), pool_(pool.begin(), pool.end()), slots_(slots) {}
+
+  absl::Status Check(int buffer, const StagedBlock& staged, std::span<const int32_t> blocks) const;
+
+  Transport* const transport_;
+  const KvSpec spec_;
+  const std::vector<KvRegion> pool_;
+  const int slots_;
+  std::vector<Buffer> buffers_;
+};
+
+}  // namespace skein::engine
