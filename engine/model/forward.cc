@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "engine/model/forward_parts.h"
+#include "engine/model/layer_parts.h"
 
 namespace skein::engine {
 namespace {
@@ -15,91 +16,20 @@ Matrix RowsOf(const Matrix& m, const RowRun& run) {
   return {data, m.dtype, run.count, m.cols, m.stride};
 }
 
-// The layer's keys and values of every row, rotated, into the KV.
-void WriteKv(const Model& model, const Batch& batch, int layer, RunState& state) {
-  const ModelConfig& config = *model.config;
-  const LayerWeights& w = model.weights->layers[layer];
-  Ops& ops = *model.ops;
-  const int64_t tokens = batch.tokens();
-  const Matrix normed = FirstRows(state.normed, tokens);
-  const Matrix key = FirstRows(state.key, tokens);
-  const Matrix value = FirstRows(state.value, tokens);
-
-  ops.RmsNorm(FirstRows(state.residual, tokens), w.attention_norm, config.rms_norm_eps, normed);
-  Apply(model, batch, normed, w.key, key);
-  Apply(model, batch, normed, w.value, value);
-  if (config.qk_norm) {
-    const Matrix heads = AsHeads(key, config.head_dim);
-    ops.RmsNorm(heads, w.key_norm, config.rms_norm_eps, heads);
-  }
-  ops.Rope(key, batch.positions, model.rope);
-  ops.StoreKv(key, value, batch.sequences, {state.kv[layer], model.kv});
-}
-
-// residual += attention(normed), normed as WriteKv left it.
-void AttentionPart(const Model& model, const Batch& batch, int layer, RunState& state) {
-  const ModelConfig& config = *model.config;
-  const LayerWeights& w = model.weights->layers[layer];
-  Ops& ops = *model.ops;
-  const int64_t tokens = batch.tokens();
-  const Matrix query = FirstRows(state.query, tokens);
-  const Matrix attention = FirstRows(state.attention, tokens);
-  const Matrix projected = FirstRows(state.projected, tokens);
-
-  Apply(model, batch, FirstRows(state.normed, tokens), w.query, query);
-  if (config.qk_norm) {
-    const Matrix heads = AsHeads(query, config.head_dim);
-    ops.RmsNorm(heads, w.query_norm, config.rms_norm_eps, heads);
-  }
-  ops.Rope(query, batch.positions, model.rope);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
-  ops.PagedAttention(query, batch.sequences, {state.kv[layer], model.kv}, scale, attention,
-                     /*lse=*/{});
-  Apply(model, batch, attention, w.attention_out, projected);
-  ops.Add(FirstRows(state.residual, tokens), projected);
-}
-
-// residual += down(silu(gate(x)) * up(x)), x = norm(residual).
-void FeedForwardPart(const Model& model, const Batch& batch, int layer, RunState& state) {
-  const ModelConfig& config = *model.config;
-  const LayerWeights& w = model.weights->layers[layer];
-  Ops& ops = *model.ops;
-  const int64_t tokens = batch.tokens();
-  const int64_t inner = config.intermediate_size;
-  const Matrix residual = FirstRows(state.residual, tokens);
-  const Matrix normed = FirstRows(state.normed, tokens);
-  const Matrix gate_up = FirstRows(state.gate_up, tokens);
-  const Matrix gate = Columns(state.gate_up, tokens, 0, inner);
-  const Matrix up = Columns(state.gate_up, tokens, inner, inner);
-  const Matrix ffn = FirstRows(state.ffn, tokens);
-  const Matrix projected = FirstRows(state.projected, tokens);
-
-  ops.RmsNorm(residual, w.ffn_norm, config.rms_norm_eps, normed);
-  if (!w.gate_up.empty()) {
-    Apply(model, batch, normed, {w.gate_up, {}}, gate_up);
-  } else {
-    Apply(model, batch, normed, w.gate, gate);
-    Apply(model, batch, normed, w.up, up);
-  }
-  ops.SwiGlu(gate, up, ffn);
-  Apply(model, batch, ffn, w.down, projected);
-  ops.Add(residual, projected);
-}
-
 // The span of `sequences` that holds `row`; spans before `from` are over.
 size_t SpanOf(const std::vector<SequenceSpan>& sequences, int64_t row, size_t from) {
   while (row >= sequences[from].token_begin + sequences[from].token_count) ++from;
   return from;
 }
 
-// Moves the rows that need logits to the front of the residual stream and norms them for `layer`.
-void KeepLogitRows(const Model& model, const Batch& batch, int layer, RunState& state) {
-  const auto rows = static_cast<int64_t>(batch.logit_rows.size());
-  model.ops->Embed(batch.logit_rows, FirstRows(state.residual, batch.tokens()),
-                   FirstRows(state.projected, rows));  // gathers
-  std::swap(state.residual, state.projected);
-  model.ops->RmsNorm(FirstRows(state.residual, rows), model.weights->layers[layer].attention_norm,
-                     model.config->rms_norm_eps, FirstRows(state.normed, rows));
+// What follows a layer's KV.
+void FinishLayer(const Model& model, const Batch& batch, int layer, RunState& state) {
+  MakeQueries(model, batch, layer, state);
+  model.ops->PagedAttention(FirstRows(state.query, batch.tokens()), batch.sequences,
+                            {state.kv[layer], model.kv}, AttentionScale(model),
+                            FirstRows(state.attention, batch.tokens()), /*lse=*/{});
+  AddAttention(model, batch, layer, state);
+  AddFeedForward(model, batch, layer, state);
 }
 
 }  // namespace
@@ -137,6 +67,88 @@ Batch LogitBatch(const Batch& batch) {
   return selected;
 }
 
+void WriteKv(const Model& model, const Batch& batch, int layer, RunState& state) {
+  const ModelConfig& config = *model.config;
+  const LayerWeights& w = model.weights->layers[layer];
+  Ops& ops = *model.ops;
+  const int64_t tokens = batch.tokens();
+  const Matrix normed = FirstRows(state.normed, tokens);
+  const Matrix key = FirstRows(state.key, tokens);
+  const Matrix value = FirstRows(state.value, tokens);
+
+  ops.RmsNorm(FirstRows(state.residual, tokens), w.attention_norm, config.rms_norm_eps, normed);
+  Apply(model, batch, normed, w.key, key);
+  Apply(model, batch, normed, w.value, value);
+  if (config.qk_norm) {
+    const Matrix heads = AsHeads(key, config.head_dim);
+    ops.RmsNorm(heads, w.key_norm, config.rms_norm_eps, heads);
+  }
+  ops.Rope(key, batch.positions, model.rope);
+  ops.StoreKv(key, value, batch.sequences, {state.kv[layer], model.kv});
+}
+
+Batch KeepLogitRows(const Model& model, const Batch& batch, int layer, RunState& state) {
+  Batch selected = LogitBatch(batch);
+  const int64_t rows = selected.tokens();
+  if (rows == 0 || rows == batch.tokens()) return selected;
+  model.ops->Embed(batch.logit_rows, FirstRows(state.residual, batch.tokens()),
+                   FirstRows(state.projected, rows));  // gathers
+  std::swap(state.residual, state.projected);
+  model.ops->RmsNorm(FirstRows(state.residual, rows), model.weights->layers[layer].attention_norm,
+                     model.config->rms_norm_eps, FirstRows(state.normed, rows));
+  return selected;
+}
+
+void MakeQueries(const Model& model, const Batch& batch, int layer, RunState& state) {
+  const ModelConfig& config = *model.config;
+  const LayerWeights& w = model.weights->layers[layer];
+  const Matrix query = FirstRows(state.query, batch.tokens());
+  Apply(model, batch, FirstRows(state.normed, batch.tokens()), w.query, query);
+  if (config.qk_norm) {
+    const Matrix heads = AsHeads(query, config.head_dim);
+    model.ops->RmsNorm(heads, w.query_norm, config.rms_norm_eps, heads);
+  }
+  model.ops->Rope(query, batch.positions, model.rope);
+}
+
+float AttentionScale(const Model& model) {
+  return 1.0f / std::sqrt(static_cast<float>(model.config->head_dim));
+}
+
+void AddAttention(const Model& model, const Batch& batch, int layer, RunState& state) {
+  const int64_t tokens = batch.tokens();
+  const Matrix projected = FirstRows(state.projected, tokens);
+  Apply(model, batch, FirstRows(state.attention, tokens),
+        model.weights->layers[layer].attention_out, projected);
+  model.ops->Add(FirstRows(state.residual, tokens), projected);
+}
+
+void AddFeedForward(const Model& model, const Batch& batch, int layer, RunState& state) {
+  const ModelConfig& config = *model.config;
+  const LayerWeights& w = model.weights->layers[layer];
+  Ops& ops = *model.ops;
+  const int64_t tokens = batch.tokens();
+  const int64_t inner = config.intermediate_size;
+  const Matrix residual = FirstRows(state.residual, tokens);
+  const Matrix normed = FirstRows(state.normed, tokens);
+  const Matrix gate_up = FirstRows(state.gate_up, tokens);
+  const Matrix gate = Columns(state.gate_up, tokens, 0, inner);
+  const Matrix up = Columns(state.gate_up, tokens, inner, inner);
+  const Matrix ffn = FirstRows(state.ffn, tokens);
+  const Matrix projected = FirstRows(state.projected, tokens);
+
+  ops.RmsNorm(residual, w.ffn_norm, config.rms_norm_eps, normed);
+  if (!w.gate_up.empty()) {
+    Apply(model, batch, normed, {w.gate_up, {}}, gate_up);
+  } else {
+    Apply(model, batch, normed, w.gate, gate);
+    Apply(model, batch, normed, w.up, up);
+  }
+  ops.SwiGlu(gate, up, ffn);
+  Apply(model, batch, ffn, w.down, projected);
+  ops.Add(residual, projected);
+}
+
 std::vector<RowRun> RunsOf(std::span<const SequenceSpan> sequences) {
   std::vector<RowRun> runs;
   for (const SequenceSpan& s : sequences) {
@@ -157,16 +169,12 @@ void RunLayers(const Model& model, const Batch& batch, const std::function<void(
   for (int layer = 0; layer < last; ++layer) {
     WriteKv(model, batch, layer, state);
     if (layer_done) layer_done(layer);
-    AttentionPart(model, batch, layer, state);
-    FeedForwardPart(model, batch, layer, state);
+    FinishLayer(model, batch, layer, state);
   }
   WriteKv(model, batch, last, state);
   if (layer_done) layer_done(last);
   if (batch.logit_rows.empty()) return;
-  const Batch selected = LogitBatch(batch);
-  if (selected.tokens() < batch.tokens()) KeepLogitRows(model, batch, last, state);
-  AttentionPart(model, selected, last, state);
-  FeedForwardPart(model, selected, last, state);
+  FinishLayer(model, KeepLogitRows(model, batch, last, state), last, state);
 }
 
 void ComputeLogits(const Model& model, int64_t first, int64_t count, RunState& state) {

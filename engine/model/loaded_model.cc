@@ -1,6 +1,7 @@
 #include "engine/model/loaded_model.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "engine/checkpoint/mapped_file.h"
@@ -24,6 +25,9 @@ absl::Status CheckOptions(const ModelEngineOptions& options) {
   }
   if (options.num_blocks < 0) return bad("num_blocks", options.num_blocks, "at least 0");
   if (options.kv_bytes < 0) return bad("kv_bytes", options.kv_bytes, "at least 0");
+  if (options.ring_segment_bytes < 1) {
+    return bad("ring_segment_bytes", options.ring_segment_bytes, "at least 1");
+  }
   if (options.max_positions < 0) return bad("max_positions", options.max_positions, "at least 0");
   if (options.num_blocks == 0 && options.kv_bytes == 0) {
     return bad("num_blocks", 0, "above 0 when kv_bytes is 0");
@@ -57,7 +61,8 @@ absl::StatusOr<KvSpec> MakeKvSpec(const ModelConfig& config, DType weights,
 
 LoadedModel::LoadedModel(std::unique_ptr<Ops> ops_in, std::unique_ptr<Device> device_in,
                          TensorStore tensors_in, ModelConfig config_in, ModelWeights weights_in,
-                         EngineSpec spec_in, RunState state_in, int64_t tokens_max_in,
+                         EngineSpec spec_in, RunState state_in,
+                         std::unique_ptr<SpanningRunner> spanning_in, int64_t tokens_max_in,
                          int64_t positions)
     : ops(std::move(ops_in)),
       device(std::move(device_in)),
@@ -68,6 +73,7 @@ LoadedModel::LoadedModel(std::unique_ptr<Ops> ops_in, std::unique_ptr<Device> de
       tokens_max(tokens_max_in),
       angles(config.rope, config.head_dim, positions),
       state(std::move(state_in)),
+      spanning(std::move(spanning_in)),
       model{&config, &weights, &spec.kv, angles.table(), ops.get()} {
   for (void* base : state.kv) {
     regions.push_back({base, spec.kv.num_blocks * spec.kv.BlockBytes()});
@@ -107,10 +113,17 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
       AllocateRunState(*config, weights->activation, *kv, options.max_batch_tokens,
                        std::min<int64_t>(kLogitRows, options.max_batch_tokens), device.get());
   if (!state.ok()) return state.status();
+  const SpanningOptions spanning_options = {.tokens_max = options.max_batch_tokens,
+                                            .segment_bytes = options.ring_segment_bytes,
+                                            .identity = std::hash<std::string>()(spec.model_hash)};
+  absl::StatusOr<std::unique_ptr<SpanningRunner>> spanning =
+      SpanningRunner::Create(spanning_options, *config, weights->activation, *kv, device.get());
+  if (!spanning.ok()) return spanning.status();
   const int64_t rotated = positions(KvLayout{layouts_tp});
   return std::make_unique<LoadedModel>(std::move(ops), std::move(device), *std::move(tensors),
                                        *std::move(config), *std::move(weights), std::move(spec),
-                                       *std::move(state), options.max_batch_tokens, rotated);
+                                       *std::move(state), *std::move(spanning),
+                                       options.max_batch_tokens, rotated);
 }
 
 }  // namespace skein::engine

@@ -4,6 +4,8 @@
 
 #include "engine/model/forward.h"
 #include "engine/model/loaded_model.h"
+#include "engine/model/spanning_check.h"
+#include "engine/model/spanning_step.h"
 #include "engine/model/step_check.h"
 #include "engine/model/step_rows.h"
 #include "engine/sampling/sampler.h"
@@ -22,16 +24,34 @@ class ModelEngine final : public Engine {
   absl::Status Step(std::span<const SequenceStep> sequences,
                     const std::function<void(int layer)>& layer_done,
                     std::vector<SequenceResult>* results) override {
-    const absl::Status checked = CheckStep(sequences, loaded_->spec, loaded_->tokens_max);
-    if (!checked.ok()) return checked;
+    const bool spans = sequences.size() == 1 && sequences.front().spanning != nullptr;
+    const absl::Status checked =
+        spans ? CheckSpanning(sequences.front(), loaded_->spec, loaded_->tokens_max)
+              : CheckStep(sequences, loaded_->spec, loaded_->tokens_max);
+    if (!checked.ok()) {
+      AbortSpanning(sequences, checked);
+      return checked;
+    }
     FillBatch(sequences, &batch_, &logit_uses_);
-    RunLayers(loaded_->model, batch_, layer_done, loaded_->state);
+    if (spans) {
+      const absl::Status ran = RunSpanning(sequences.front(), layer_done);
+      if (!ran.ok()) return ran;
+    } else {
+      RunLayers(loaded_->model, batch_, layer_done, loaded_->state);
+    }
     return UseLogits(
         sequences, logit_uses_,
         [this](int64_t first, int64_t count) { return Logits(first, count); }, sampler_, *results);
   }
 
  private:
+  absl::Status RunSpanning(const SequenceStep& sequence,
+                           const std::function<void(int layer)>& layer_done) {
+    loaded_->spanning->Place(sequence, &batch_);
+    return loaded_->spanning->Run(loaded_->model, *sequence.spanning, batch_, layer_done,
+                                  loaded_->state);
+  }
+
   ConstMatrix Logits(int64_t first, int64_t count) {
     ComputeLogits(loaded_->model, first, count, loaded_->state);
     return FirstRows(loaded_->state.logits, count);

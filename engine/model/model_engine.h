@@ -27,6 +27,9 @@ struct ModelEngineOptions {
   std::optional<DType> kv_dtype;  // absent: the weights' dtype
   // Tokens of all sequences of one step together; Step refuses more (INVALID_ARGUMENT).
   int max_batch_tokens = 2048;
+  // Spanning steps pass KV round in pieces of about so many bytes; three are held. The same at all
+  // members of a step.
+  int64_t ring_segment_bytes = 4 << 20;
   // > 0 lowers EngineSpec::max_positions, which is otherwise the checkpoint's. In any case it is no
   // more than the KV pool holds.
   int max_positions = 0;

@@ -31,8 +31,12 @@ absl::Status CheckPlace(const SequenceStep& sequence, const EngineSpec& spec, Kv
     return Bad("layout.tp = " + std::to_string(sequence.layout.tp) +
                ": this step runs tp = " + std::to_string(layout.tp));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTable(const SequenceStep& sequence, const EngineSpec& spec, int64_t tokens) {
   const int64_t block_tokens = sequence.layout.TokensPerBlock(spec.kv);
-  const int64_t blocks = (sequence.position + count + block_tokens - 1) / block_tokens;
+  const int64_t blocks = (tokens + block_tokens - 1) / block_tokens;
   if (static_cast<int64_t>(sequence.block_table.size()) < blocks) {
     return Bad("block_table: " + std::to_string(sequence.block_table.size()) + " blocks, " +
                std::to_string(blocks) + " needed");
@@ -59,17 +63,23 @@ absl::Status CheckSampling(const SequenceStep& sequence, int vocab_size) {
 
 }  // namespace
 
+absl::Status CheckContents(const SequenceStep& sequence, const EngineSpec& spec, int64_t before) {
+  const auto count = static_cast<int64_t>(sequence.tokens.size());
+  absl::Status status = CheckTable(sequence, spec, before + count);
+  if (status.ok()) status = CheckIds(sequence.tokens, "tokens", 0, spec.vocab_size);
+  if (status.ok()) status = CheckSampling(sequence, spec.vocab_size);
+  return status;
+}
+
 absl::Status CheckStep(std::span<const SequenceStep> sequences, const EngineSpec& spec,
                        int64_t tokens_max, KvLayout layout) {
   int64_t tokens = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     if (sequences[i].spanning != nullptr) {
-      return absl::UnimplementedError("sequences[" + std::to_string(i) +
-                                      "].spanning: not by this engine");
+      return Bad("sequences[" + std::to_string(i) + "].spanning: not in such a step");
     }
     absl::Status status = CheckPlace(sequences[i], spec, layout);
-    if (status.ok()) status = CheckIds(sequences[i].tokens, "tokens", 0, spec.vocab_size);
-    if (status.ok()) status = CheckSampling(sequences[i], spec.vocab_size);
+    if (status.ok()) status = CheckContents(sequences[i], spec, sequences[i].position);
     if (!status.ok()) {
       return Bad("sequences[" + std::to_string(i) + "]." + std::string(status.message()));
     }

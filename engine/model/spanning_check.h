@@ -1,0 +1,21 @@
+// Checks the spanning part of a step's input as engine.h promises, before anything runs.
+#pragma once
+
+#include <span>
+
+#include "absl/status/status.h"
+#include "engine/engine.h"
+
+namespace skein::engine {
+
+// `sequence.spanning` is set, and it is alone in its step. INVALID_ARGUMENT names the field. What
+// only all ranks together can tell (that their shares are the same, that what one sends another
+// receives) is left to the step.
+absl::Status CheckSpanning(const SequenceStep& sequence, const EngineSpec& spec,
+                           int64_t tokens_max);
+
+// Breaks the communicators of all spanning sequences: they will not be run, and no other rank shall
+// wait for this one.
+void AbortSpanning(std::span<const SequenceStep> sequences, const absl::Status& reason);
+
+}  // namespace skein::engine

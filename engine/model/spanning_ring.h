@@ -1,0 +1,69 @@
+// The ring of one spanning step: on a thread of its own, passes every rank's KV blocks (history and
+// new) round, layer by layer and segment by segment, ahead of the attention that uses them.
+//
+// A segment of a layer takes N fills of buffers at each rank: fill 0 packs its own blocks, fill h
+// receives, while the fill before it is sent on, the blocks of the rank h places before it. Fill
+// numbers count through the whole step; buffer f % kBuffers holds fill f until its buffer is wanted
+// again, which waits until attention is done with it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/device/device.h"
+#include "engine/engine.h"
+#include "engine/model/spanning_layout.h"
+#include "engine/model/spanning_progress.h"
+
+namespace skein::engine {
+
+struct RingOptions {
+  Device* device = nullptr;
+  std::span<void* const> layers;  // bases of the pool
+  const KvSpec* kv = nullptr;
+  std::byte* buffers = nullptr;  // kBuffers * segment_blocks blocks, of the device
+  int64_t segment_blocks = 0;
+  uint64_t fingerprint = 0;  // of what all ranks must agree on; a difference is INVALID_ARGUMENT
+};
+
+class KvRing {
+ public:
+  // One being received, one being sent, one attended to.
+  static constexpr int kBuffers = 3;
+
+  // `list`: this rank's blocks, as SpanningLayout orders them. All outlive this. Reaches kFilled
+  // and kPassed; waits for kWritten, kMoved and kConsumed. REQUIRES: at least two ranks.
+  KvRing(const SpanningStep& step, const SpanningLayout& layout, std::span<const int32_t> list,
+         const RingOptions& options, SpanningProgress* progress);
+  ~KvRing();  // waits for the thread, which ends with the step or its failure
+
+  KvRing(const KvRing&) = delete;
+  KvRing& operator=(const KvRing&) = delete;
+
+  // Compute side. The fill in which the blocks of the rank `hop` places before arrive, and where.
+  int64_t FillOf(int layer, int64_t segment, int hop) const;
+  std::byte* BufferOf(int64_t fill) const;
+  int RankBefore(int hop) const;
+
+ private:
+  void Run();
+  absl::Status CheckAgreement();
+  absl::Status PassLayer(int layer);
+  absl::Status PassSegment(int layer, int64_t segment);
+  bool AwaitBuffer(int64_t fill);
+  size_t SegmentBytes(int rank, int64_t segment) const;
+
+  const SpanningStep& step_;
+  const SpanningLayout& layout_;
+  const std::span<const int32_t> list_;
+  const RingOptions options_;
+  SpanningProgress* const progress_;
+  const int rank_;
+  std::thread thread_;
+};
+
+}  // namespace skein::engine

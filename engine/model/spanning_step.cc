@@ -1,0 +1,217 @@
+#include "engine/model/spanning_step.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/model/layer_parts.h"
+#include "engine/model/spanning_moves.h"
+
+namespace skein::engine {
+namespace {
+
+Matrix RowsFrom(const Matrix& m, int64_t begin, int64_t rows) {
+  SKEIN_CHECK(m.dtype == DType::kF32 && begin + rows <= m.rows);
+  return {static_cast<float*>(m.data) + begin * m.stride, m.dtype, rows, m.cols, m.stride};
+}
+
+// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
+uint64_t Mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+uint64_t FingerprintOf(const SpanningStep& step, const KvSpec& kv, uint64_t identity) {
+  uint64_t hash = identity;
+  const auto add = [&](int64_t value) {
+    hash = Mix(hash + 0x9e3779b97f4a7c15u) ^ static_cast<uint64_t>(value);
+  };
+  for (const int64_t value : {int64_t{kv.num_layers}, int64_t{kv.kv_heads}, int64_t{kv.head_dim},
+                              int64_t{kv.block_tokens}, static_cast<int64_t>(kv.dtype),
+                              kv.num_blocks, int64_t{step.moves != nullptr}}) {
+    add(value);
+  }
+  for (const RankShare& share : step.shares) {
+    add(share.history_tokens);
+    add(static_cast<int64_t>(share.spans.size()));
+    for (const TokenSpan& span : share.spans) {
+      add(span.position);
+      add(span.count);
+    }
+  }
+  return Mix(hash);
+}
+
+}  // namespace
+
+SpanningRunner::SpanningRunner(const SpanningOptions& options, const KvSpec& kv, Device* device)
+    : options_(options), device_(device), segment_(kv) {
+  segment_.num_blocks = std::max<int64_t>(1, options.segment_bytes / kv.BlockBytes());
+  count_.resize(static_cast<size_t>(std::max(segment_.num_blocks, options.tokens_max)));
+  std::iota(count_.begin(), count_.end(), 0);
+}
+
+absl::StatusOr<std::unique_ptr<SpanningRunner>> SpanningRunner::Create(
+    const SpanningOptions& options, const ModelConfig& config, DType activation, const KvSpec& kv,
+    Device* device) {
+  std::unique_ptr<SpanningRunner> runner(new SpanningRunner(options, kv, device));
+  absl::Status status;
+  const auto allocate = [&](int64_t bytes) -> void* {
+    if (!status.ok()) return nullptr;
+    absl::StatusOr<DeviceBuffer> buffer =
+        DeviceBuffer::Allocate(device, static_cast<size_t>(bytes));
+    if (!buffer.ok()) {
+      status = buffer.status();
+      return nullptr;
+    }
+    runner->owned_.push_back(*std::move(buffer));
+    return runner->owned_.back().data();
+  };
+  const auto rows = [&](int64_t cols) -> Matrix {
+    return {allocate(options.tokens_max * cols * static_cast<int64_t>(sizeof(float))), DType::kF32,
+            options.tokens_max, cols, cols};
+  };
+  if (activation != DType::kF32) runner->merged_ = rows(config.QueryColumns());
+  runner->partial_ = rows(config.QueryColumns());
+  runner->merged_lse_ = rows(config.num_heads);
+  runner->partial_lse_ = rows(config.num_heads);
+  // A few blocks may be less than what the ranks' agreement takes.
+  const int64_t ring_bytes =
+      KvRing::kBuffers * runner->segment_.num_blocks * runner->segment_.BlockBytes();
+  runner->ring_ = static_cast<std::byte*>(allocate(std::max<int64_t>(ring_bytes, 64 << 10)));
+  if (!status.ok()) return status;
+  return runner;
+}
+
+void SpanningRunner::Place(const SequenceStep& sequence, Batch* batch) {
+  const SpanningStep& step = *sequence.spanning;
+  const size_t rank = step.comm == nullptr ? 0 : static_cast<size_t>(step.comm->Rank());
+  const RankShare& share = step.shares[rank];
+  list_ = step.history_blocks;
+  const auto tokens = static_cast<int64_t>(sequence.tokens.size());
+  const int64_t block_tokens = segment_.block_tokens;
+  const auto blocks = static_cast<size_t>((tokens + block_tokens - 1) / block_tokens);
+  list_.insert(list_.end(), sequence.block_table.begin(),
+               sequence.block_table.begin() + static_cast<std::ptrdiff_t>(blocks));
+  batch->sequences.assign(1, {0, tokens, share.history_tokens, list_, sequence.layout});
+  batch->positions.clear();
+  for (const TokenSpan& span : share.spans) {
+    for (int64_t i = 0; i < span.count; ++i) {
+      batch->positions.push_back(static_cast<int32_t>(span.position + i));
+    }
+  }
+}
+
+absl::Status SpanningRunner::Run(const Model& model, const SpanningStep& spanning,
+                                 const Batch& batch, const std::function<void(int)>& layer_done,
+                                 RunState& state) {
+  const SpanningLayout layout(spanning.shares, segment_.block_tokens, segment_.num_blocks);
+  SpanningProgress progress(spanning);
+  const bool alone = layout.ranks() == 1;
+  const bool moves = !alone && spanning.moves != nullptr;
+  if (!moves) progress.Reach(Milestone::kMoved, segment_.num_layers);
+  const RingOptions ring_options = {
+      .device = device_,
+      .layers = state.kv,
+      .kv = model.kv,
+      .buffers = ring_,
+      .segment_blocks = segment_.num_blocks,
+      .fingerprint = FingerprintOf(spanning, segment_, options_.identity)};
+  std::optional<KvRing> ring;
+  std::optional<KvMover> mover;
+  if (!alone) ring.emplace(spanning, layout, list_, ring_options, &progress);
+  if (moves) {
+    mover.emplace(spanning, device_, state.kv, model.kv, options_.segment_bytes, &staging_,
+                  &progress);
+  }
+  return RunSpanningLayers({model, layout, ring ? &*ring : nullptr, progress, state}, batch,
+                           layer_done);
+}
+
+absl::Status SpanningRunner::RunSpanningLayers(const Step& step, const Batch& batch,
+                                               const std::function<void(int)>& layer_done) {
+  const Model& model = step.model;
+  RunState& state = step.state;
+  const int last = model.config->num_layers - 1;
+  const bool runs = batch.tokens() > 0;
+  if (runs) {
+    model.ops->Embed(batch.ids, model.weights->embedding,
+                     FirstRows(state.residual, batch.tokens()));
+  }
+  Batch selected;
+  for (int layer = 0; layer <= last; ++layer) {
+    if (runs) WriteKv(model, batch, layer, state);
+    step.progress.Reach(Milestone::kWritten, layer + 1);
+    if (layer_done) layer_done(layer);
+    if (runs && layer == last) selected = KeepLogitRows(model, batch, layer, state);
+    const Batch& rows = layer == last ? selected : batch;
+    if (rows.tokens() > 0) MakeQueries(model, rows, layer, state);
+    const absl::Status attended = Attend(step, rows, layer);
+    if (!attended.ok()) return attended;
+    if (rows.tokens() == 0) continue;
+    AddAttention(model, rows, layer, state);
+    AddFeedForward(model, rows, layer, state);
+  }
+  return step.progress.status();
+}
+
+Matrix SpanningRunner::Merged(const Step& step) const {
+  return merged_.empty() ? step.state.attention : merged_;
+}
+
+// state.attention = attention of state.query. Takes all that arrives, also when no row wants it.
+absl::Status SpanningRunner::Attend(const Step& step, const Batch& rows, int layer) {
+  const int64_t tokens = rows.tokens();
+  if (!step.progress.Await(Milestone::kMoved, layer + 1)) return step.progress.status();
+  if (tokens > 0) AttendOwn(step, rows, layer);
+  if (step.ring == nullptr) return absl::OkStatus();
+  for (int64_t segment = 0; segment < step.layout.segments(); ++segment) {
+    for (int hop = 1; hop < step.layout.ranks(); ++hop) {
+      const int64_t fill = step.ring->FillOf(layer, segment, hop);
+      if (!step.progress.Await(Milestone::kFilled, fill + 1)) return step.progress.status();
+      if (tokens > 0) {
+        AttendArrived(step, rows, step.ring->RankBefore(hop), segment, step.ring->BufferOf(fill));
+      }
+      step.progress.Reach(Milestone::kConsumed, fill + 1);
+    }
+  }
+  if (tokens > 0 && !merged_.empty()) {  // converts
+    step.model.ops->Embed(std::span(count_).first(static_cast<size_t>(tokens)),
+                          FirstRows(merged_, tokens), FirstRows(step.state.attention, tokens));
+  }
+  return absl::OkStatus();
+}
+
+void SpanningRunner::AttendOwn(const Step& step, const Batch& rows, int layer) {
+  const int64_t tokens = rows.tokens();
+  const bool alone = step.ring == nullptr;
+  step.model.ops->PagedAttention(FirstRows(step.state.query, tokens), rows.sequences,
+                                 {step.state.kv[layer], step.model.kv}, AttentionScale(step.model),
+                                 FirstRows(alone ? step.state.attention : Merged(step), tokens),
+                                 alone ? Matrix{} : FirstRows(merged_lse_, tokens));
+}
+
+void SpanningRunner::AttendArrived(const Step& step, const Batch& rows, int rank, int64_t segment,
+                                   std::byte* buffer) {
+  const std::vector<VisibleRows> visible = step.layout.RowsThatSee(rank, segment, rows.positions);
+  if (visible.empty()) return;
+  std::vector<SequenceSpan> spans;
+  for (const VisibleRows& v : visible) {
+    spans.push_back(
+        {v.begin, v.count, 0, std::span(count_).first(segment_.num_blocks), KvLayout{}, v.keys});
+  }
+  const int64_t tokens = rows.tokens();
+  Ops& ops = *step.model.ops;
+  ops.PagedAttention(FirstRows(step.state.query, tokens), spans, {buffer, &segment_},
+                     AttentionScale(step.model), FirstRows(partial_, tokens),
+                     FirstRows(partial_lse_, tokens));
+  const int64_t first = visible.front().begin;
+  const int64_t count = tokens - first;
+  ops.MergeAttention(RowsFrom(Merged(step), first, count), RowsFrom(merged_lse_, first, count),
+                     RowsFrom(partial_, first, count), RowsFrom(partial_lse_, first, count));
+}
+
+}  // namespace skein::engine

@@ -1,0 +1,75 @@
+// Runs whole prompts in spanning steps over several engines, for tests: an engine a rank, a thread
+// a rank. Fails the current test when a step fails.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/comm/testing_ranks.h"
+#include "engine/engine.h"
+#include "engine/model/testing/prompt_dealer.h"
+
+namespace skein::engine {
+
+struct SpanningChunk {
+  int64_t blocks = 0;
+  std::vector<int> members;  // engines, by rank
+};
+
+struct SpanningPrompt {
+  std::vector<int32_t> ids;
+  std::vector<SpanningChunk> chunks;  // sum to the prompt's blocks
+  bool even = true;                   // else dealt at random
+  bool score = true;                  // logprobs of the prompt
+  uint32_t seed = 1;                  // of block ids and of random deals
+};
+
+// Where a block of the prompt was computed.
+struct BlockPlace {
+  int engine = 0;
+  int32_t block = 0;
+};
+
+struct SpanningOutcome {
+  std::vector<double> logprobs;  // [i]: of ids[i + 1] after ids[0 … i]
+  int32_t token = -1;            // greedy, after the whole prompt
+  std::vector<BlockPlace> places;
+  int64_t blocks_moved = 0;
+
+  double Nll() const;
+};
+
+class SpanningRanks {
+ public:
+  // `engines` stay the caller's.
+  SpanningRanks(std::vector<Engine*> engines, const FabricFactory& make_fabric);
+
+  // KV that nobody wrote is NaN. Checks what was moved byte by byte.
+  SpanningOutcome Run(const SpanningPrompt& prompt);
+
+ private:
+  struct RankStep;
+  using LocalBlocks = std::vector<std::map<int32_t, int32_t>>;  // by engine: prompt's block → local
+
+  void Prepare(const DealtPiece& piece, const SpanningPrompt& prompt, std::vector<RankStep>* steps);
+  void Collect(const SpanningPrompt& prompt, const std::vector<RankStep>& steps,
+               SpanningOutcome* outcome);
+  void CheckMoves(const DealtPiece& piece);
+  int32_t LocalOf(int engine, int32_t block);
+
+  std::vector<Engine*> engines_;
+  TestingRanks ranks_;
+  LocalBlocks local_;
+  std::vector<std::vector<int32_t>> free_;  // by engine
+};
+
+// The prompt in one plain step on one engine, into blocks 0, 1, …; token and logprobs as above.
+SpanningOutcome RunPlain(Engine& engine, const std::vector<int32_t>& ids, bool score = true);
+
+// Fills all KV with NaN.
+void SpoilKv(Engine& engine);
+
+}  // namespace skein::engine
