@@ -22,10 +22,10 @@ void BatchScheduler::Add(RequestId id, PlanSequence order, int64_t known, int64_
   if (!decoding) prompts_.emplace(order, id);
 }
 
-std::vector<StepItem> BatchScheduler::Plan() {
+std::vector<StepItem> BatchScheduler::Plan(PlanSequence before) {
   SKEIN_INVARIANT_MSG(in_flight_.empty(), "one step in flight at a time");
   PlanDecode(&in_flight_);
-  PlanPrompts(&in_flight_);
+  PlanPrompts(before, &in_flight_);
   for (const StepItem& item : in_flight_) sequences_.at(item.id).last_turn = ++turns_;
   return in_flight_;
 }
@@ -51,11 +51,11 @@ void BatchScheduler::PlanDecode(std::vector<StepItem>* step) const {
   }
 }
 
-void BatchScheduler::PlanPrompts(std::vector<StepItem>* step) const {
+void BatchScheduler::PlanPrompts(PlanSequence before, std::vector<StepItem>* step) const {
   int64_t tokens = limits_.max_batch_tokens - static_cast<int64_t>(step->size());
   int64_t places = limits_.max_batch_sequences - static_cast<int64_t>(step->size());
   for (const auto& [order, id] : prompts_) {
-    if (tokens == 0 || places == 0) break;
+    if (tokens == 0 || places == 0 || order >= before) break;
     const Sequence& sequence = sequences_.at(id);
     const int64_t left = sequence.known - sequence.computed;
     const int64_t count = std::min({left, tokens, limits_.max_chunk_tokens});

@@ -46,9 +46,9 @@ class BatchScheduler {
   // A sequence with `known` tokens (>= 1) of which `computed` have their KV. REQUIRES: id unknown.
   void Add(RequestId id, PlanSequence order, int64_t known, int64_t computed);
 
-  // The next step, empty when there is nothing to run. REQUIRES: no step in flight. The step is in
-  // flight until Complete.
-  std::vector<StepItem> Plan();
+  // The next step, empty when there is nothing to run; only prompts ordered before `before`.
+  // REQUIRES: no step in flight. The step is in flight until Complete.
+  std::vector<StepItem> Plan(PlanSequence before = {UINT64_MAX});
 
   // The step in flight ended: its tokens are computed. Sequences that drew a token become decoding
   // with one more known token; the caller Removes those that ended.
@@ -73,7 +73,7 @@ class BatchScheduler {
   };
 
   void PlanDecode(std::vector<StepItem>* step) const;
-  void PlanPrompts(std::vector<StepItem>* step) const;
+  void PlanPrompts(PlanSequence before, std::vector<StepItem>* step) const;
 
   BatchLimits limits_;
   std::map<RequestId, Sequence> sequences_;

@@ -10,7 +10,8 @@ namespace skein::scheduler {
 // After the grace period of a drain only the step in flight is waited for: memory that is
 // quarantined goes away with the process.
 bool DecodeCore::Impl::Empty() const {
-  return sequences_.empty() || (now_ >= drain_end_us_ && !batch_.InFlight());
+  return (sequences_.empty() && quarantines_.empty()) ||
+         (now_ >= drain_end_us_ && !batch_.InFlight());
 }
 
 int64_t DecodeCore::Impl::LiveCount() const {
@@ -46,11 +47,18 @@ std::vector<HeldRequest> DecodeCore::Impl::Held() const {
 
 TimeUs DecodeCore::Impl::NextDeadline() const {
   TimeUs next = membership_.NextDeadline();
-  if (!sequences_.empty() && now_ < drain_end_us_) next = std::min(next, drain_end_us_);
+  if (!Empty() && now_ < drain_end_us_) next = std::min(next, drain_end_us_);
   for (const auto& [id, sequence] : sequences_) {
-    next = std::min({next, sequence.attach_end_us, sequence.quarantine_end_us});
-    if (sequence.phase == Phase::kReserved || sequence.phase == Phase::kGranted) {
-      next = std::min(next, sequence.lease_end_us);
+    next = std::min(next, sequence.attach_end_us);
+    if (sequence.phase != Phase::kReserved && sequence.phase != Phase::kGranted) continue;
+    next = std::min(next, sequence.lease_end_us);
+    for (const auto& [instance, writer] : sequence.writers) {
+      if (writer.writing) next = std::min(next, writer.lease_end_us);
+    }
+  }
+  for (const auto& [key, quarantine] : quarantines_) {
+    for (const auto& [instance, writer] : quarantine.writers) {
+      next = std::min(next, writer.lease_end_us + config_.grace_us);
     }
   }
   return next;
@@ -67,11 +75,11 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
                           .output_tokens = output_tokens_,
                           .finished = finished_,
                           .failed = failed_};
+  snapshot.quarantined = static_cast<int64_t>(quarantines_.size());
   for (const auto& [id, sequence] : sequences_) {
     snapshot.reserved += sequence.phase == Phase::kReserved;
     snapshot.granted += sequence.phase == Phase::kGranted;
     snapshot.running += sequence.phase == Phase::kRunning;
-    snapshot.quarantined += sequence.quarantined && sequence.blocks != nullptr;
     snapshot.unclaimed += sequence.phase == Phase::kEnded && sequence.stream == Stream::kUnattached;
     if (sequence.phase == Phase::kReserved || sequence.phase == Phase::kGranted) {
       snapshot.oldest_wait_us = std::max(snapshot.oldest_wait_us, now - sequence.arrived_us);
@@ -91,7 +99,9 @@ absl::Status DecodeCore::Impl::CheckInvariants() const {
   for (const auto& [id, sequence] : sequences_) {
     if (sequence.blocks != nullptr) blocks += static_cast<int64_t>(sequence.blocks->size());
     attached += sequence.stream == Stream::kAttached;
-    if (sequence.writer && sequence.blocks == nullptr) return violated(2, id, "has a writer");
+    if (!sequence.writers.empty() && sequence.blocks == nullptr) {
+      return violated(2, id, "has a writer");
+    }
     if (sequence.blocks == nullptr && batch_.InFlight(id)) {
       return violated(3, id, "runs without blocks");
     }
@@ -102,6 +112,16 @@ absl::Status DecodeCore::Impl::CheckInvariants() const {
       return violated(5, id, "lives without blocks");
     }
   }
+  int64_t quarantined = 0;
+  for (const auto& [key, quarantine] : quarantines_) {
+    quarantined += static_cast<int64_t>(quarantine.blocks->size());
+    if (quarantine.writers.empty()) return violated(2, key.first, "is quarantined for nobody");
+  }
+  if (quarantined != pool_.Counts().quarantined) {
+    return absl::InternalError(absl::StrCat("DecodeCore 2: ", quarantined, " blocks quarantined, ",
+                                            pool_.Counts().quarantined, " in the pool"));
+  }
+  blocks += quarantined;
   if (blocks != pool_.Counts().held) {
     return absl::InternalError(absl::StrCat("DecodeCore 1: ", blocks, " blocks in tables, ",
                                             pool_.Counts().held, " held"));

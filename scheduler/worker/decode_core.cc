@@ -103,6 +103,37 @@ void DecodeCore::Impl::RunTimers() {
   std::vector<RequestId> ids;
   for (const auto& [id, sequence] : sequences_) ids.push_back(id);
   for (RequestId id : ids) RunTimers(sequences_.at(id));
+  EndQuarantines();
+}
+
+bool DecodeCore::Impl::IsWritten(const Sequence& sequence) {
+  return std::any_of(sequence.writers.begin(), sequence.writers.end(),
+                     [](const auto& entry) { return entry.second.writing; });
+}
+
+// One writer that went silent is enough: its part will never come.
+bool DecodeCore::Impl::LeaseOver(const Sequence& sequence) const {
+  if (sequence.phase != Phase::kReserved && sequence.phase != Phase::kGranted) return false;
+  return now_ >= sequence.lease_end_us ||
+         std::any_of(sequence.writers.begin(), sequence.writers.end(), [this](const auto& entry) {
+           return entry.second.writing && now_ >= entry.second.lease_end_us;
+         });
+}
+
+void DecodeCore::Impl::EndQuarantines() {
+  for (auto it = quarantines_.begin(); it != quarantines_.end();) {
+    Quarantine& quarantine = it->second;
+    std::erase_if(quarantine.writers, [this](const auto& entry) {
+      return now_ >= entry.second.lease_end_us + config_.grace_us;
+    });
+    if (!quarantine.writers.empty()) {
+      ++it;
+      continue;
+    }
+    pool_.Free(*quarantine.blocks);
+    it = quarantines_.erase(it);
+    membership_.ReportSoon();
+  }
 }
 
 void DecodeCore::Impl::RunTimers(Sequence& sequence) {
@@ -111,13 +142,9 @@ void DecodeCore::Impl::RunTimers(Sequence& sequence) {
     sequence.attach_end_us = kNever;
     sequence.stream = Stream::kClosed;
     End(sequence, FinishReason::kError, absl::DeadlineExceededError("no router came for it"));
-  } else if (now_ >= sequence.lease_end_us &&
-             (sequence.phase == Phase::kReserved || sequence.phase == Phase::kGranted)) {
+  } else if (LeaseOver(sequence)) {
     End(sequence, FinishReason::kError,
-        absl::UnavailableError("the prefill instance let its lease end"));
-  } else if (now_ >= sequence.quarantine_end_us) {
-    sequence.writer = false;
-    Release(sequence);
+        absl::UnavailableError("a prefill instance let its lease end"));
   }
   MaybeErase(id);
 }
@@ -240,17 +267,16 @@ void DecodeCore::Impl::EndAll(const absl::Status& status) {
 void DecodeCore::Impl::Release(Sequence& sequence) {
   const RequestId id = sequence.spec->id;
   if (sequence.blocks == nullptr || batch_.InFlight(id)) return;
-  if (sequence.writer) {
-    if (sequence.quarantined) return;
-    sequence.quarantined = true;
-    sequence.quarantine_end_us = sequence.lease_end_us + config_.grace_us;
-    pool_.Quarantine(*sequence.blocks);
-    return;
-  }
   batch_.Remove(id);
-  pool_.Free(*sequence.blocks);
+  if (IsWritten(sequence)) {
+    std::erase_if(sequence.writers, [](const auto& entry) { return !entry.second.writing; });
+    pool_.Quarantine(*sequence.blocks);
+    quarantines_[{id, sequence.epoch}] = {std::move(sequence.blocks), std::move(sequence.writers)};
+  } else {
+    pool_.Free(*sequence.blocks);
+  }
+  sequence.writers.clear();
   sequence.blocks = nullptr;
-  sequence.quarantine_end_us = kNever;
   membership_.ReportSoon();
 }
 

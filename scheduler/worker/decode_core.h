@@ -1,14 +1,19 @@
 // DecodeCore: every decision of a decode-worker. One thread owns it.
 //
-// Life of a request here: reserved (all its blocks held, lease running) -> granted (a prefill
-// instance writes) -> running (committed: in the batch) -> ended. Its router attaches at any of
-// these with Generate; tokens that came before are kept for it until the attach lease ends. After a
-// cancel in `granted` the blocks are quarantined until the writer says that it stopped, or lease +
-// grace are over.
+// Life of a request here: reserved (all its blocks held, lease running) -> granted (prefill
+// instances write) -> running (committed: in the batch) -> ended. Its router attaches at any of
+// these with Generate; tokens that came before are kept for it until the attach lease ends.
+//
+// Writers. Several prefill instances may write one prompt's blocks, each with a grant, a lease and
+// a commit of its own, in any order; one may come when others have committed already. The request
+// runs when the committed bytes sum to the prompt's in every layer and the first token is there. It
+// ends when one writer aborts or lets its lease end, or when for a lease nobody said anything. The
+// blocks of a request that ended are quarantined until each writer has said that it stopped, or its
+// lease + grace are over; a newer epoch of the request may be reserved meanwhile.
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. Blocks held in the pool are exactly those of the requests that have a table.
-//   2. Blocks granted to a writer are freed only after Commit, the writer's word, or lease + grace.
+//   2. Blocks granted to writers are freed only after each one's Commit, word, or lease + grace.
 //   3. A sequence in the step in flight keeps its blocks.
 //   4. Token indices on a stream are 0, 1, 2 … without gap; each stream ends exactly once.
 //   5. For each request the epoch only grows; every accepted (id, epoch) ends exactly once, in a

@@ -45,26 +45,31 @@ class DecodeCoreTest : public ::testing::Test {
   absl::Status Reserve(SpecPtr spec, uint64_t epoch = 5) {
     return Of<AnswerReserve>(Do(ReserveCalled{Call(), {spec, {epoch}}}))[0].reply.status;
   }
-  GrantReply Grant(uint64_t serial, uint64_t epoch = 5) {
+  GrantReply Grant(uint64_t serial, uint64_t epoch = 5, uint64_t writer = 1) {
     GrantRequest request{.id = {7, serial},
                          .epoch = {epoch},
-                         .prefill = {1},
+                         .prefill = {writer},
                          .incarnation = {2},
                          .shape = Config().membership.identity.shape};
     return Of<AnswerGrant>(Do(GrantCalled{Call(), request}))[0].reply;
   }
-  absl::Status Renew(uint64_t serial) {
-    return Of<AnswerRenew>(Do(RenewCalled{Call(), {{7, serial}, {5}}}))[0].reply.status;
+  absl::Status Renew(uint64_t serial, uint64_t writer = 1) {
+    return Of<AnswerRenew>(Do(RenewCalled{Call(), {{7, serial}, {5}, {writer}}}))[0].reply.status;
   }
-  Effects Commit(uint64_t serial, std::vector<int64_t> bytes = {256, 256}, int32_t token = 40) {
+  Effects Commit(uint64_t serial, std::vector<int64_t> bytes = {256, 256}, int32_t token = 40,
+                 uint64_t writer = 1) {
     return Do(CommitCalled{Call(),
                            {.id = {7, serial},
                             .epoch = {5},
                             .bytes_per_layer = std::move(bytes),
-                            .has_token = true,
+                            .has_token = token >= 0,
                             .token = token,
                             .payload = "zero",
-                            .prompt_logprobs = "prompt"}});
+                            .prompt_logprobs = "prompt",
+                            .prefill = {writer}}});
+  }
+  void Abort(uint64_t serial, absl::Status reason, uint64_t writer = 1, uint64_t epoch = 5) {
+    Do(AbortCalled{{{7, serial}, {epoch}, std::move(reason), {writer}}});
   }
   static absl::Status StatusOf(const Effects& commit) {
     return Of<AnswerCommit>(commit)[0].reply.status;
@@ -141,7 +146,8 @@ TEST_F(DecodeCoreTest, ScoringAloneEndsAtTheCommit) {
                                            .bytes_per_layer = {256, 256},
                                            .has_token = false,
                                            .payload = "",
-                                           .prompt_logprobs = "prompt"}});
+                                           .prompt_logprobs = "prompt",
+                                           .prefill = {1}}});
   EXPECT_TRUE(StatusOf(effects).ok());
   const EndStream end = Of<EndStream>(effects)[0];
   EXPECT_EQ(end.reason, FinishReason::kLength);
@@ -197,7 +203,7 @@ TEST_F(DecodeCoreTest, Invariant2TheWritersWordFreesAtOnce) {
   ASSERT_TRUE(Reserve(Spec(1)).ok());
   Grant(1);
   Do(CancelCalled{{{7, 1}, {5}, "test"}});
-  Do(AbortCalled{{{7, 1}, {5}, absl::CancelledError("stopped")}});
+  Abort(1, absl::CancelledError("stopped"));
   EXPECT_EQ(Held(), 0);
   ASSERT_TRUE(Reserve(Spec(2)).ok());  // without a grant there is no writer
   Do(CancelCalled{{{7, 2}, {5}, "test"}});
@@ -244,7 +250,7 @@ TEST_F(DecodeCoreTest, CommitChecksTheBytesOfEveryLayer) {
   ASSERT_TRUE(Reserve(Spec(1)).ok());
   Grant(1);
   EXPECT_EQ(StatusOf(Commit(1, {256, 128})),
-            absl::InvalidArgumentError("bytes of layer 1: 128 written, 256 expected"));
+            absl::InvalidArgumentError("bytes of layer 1: 128 written, 128 of 256 in all"));
   EXPECT_EQ(Held(), 0);
 }
 
@@ -299,6 +305,78 @@ TEST_F(DecodeCoreTest, ADrainLetsStreamsFinishUntilItsGraceEnds) {
   EXPECT_TRUE(Of<CallUnregister>(effects).empty());  // the step is still in flight
   effects = Step(41);
   EXPECT_EQ(Of<CallUnregister>(effects).size(), 1u);
+}
+
+TEST_F(DecodeCoreTest, SeveralWritersCommitTheirParts) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Generate(1, 50);
+  EXPECT_EQ(Grant(1, 5, 1).blocks.size(), 2u);
+  EXPECT_TRUE(Of<EmitToken>(Commit(1, {128, 128}, 40, 1)).empty());
+  EXPECT_EQ(Grant(1, 5, 2).blocks.size(), 2u);               // comes when the other has gone
+  EXPECT_TRUE(StatusOf(Commit(1, {128, 128}, 40, 1)).ok());  // said again: counted once
+  EXPECT_EQ(Grant(1, 5, 1).status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Renew(1, 1).ok());
+  EXPECT_EQ(Renew(1, 3).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(StatusOf(Commit(1, {128, 128}, -1, 3)).code(), absl::StatusCode::kFailedPrecondition);
+  const Effects effects = Commit(1, {128, 128}, -1, 2);
+  EXPECT_TRUE(StatusOf(effects).ok());
+  EXPECT_EQ(Of<EmitToken>(effects).size(), 1u);
+  EXPECT_EQ(Of<RunStep>(effects).size(), 1u);
+  EXPECT_TRUE(StatusOf(Commit(1, {128, 128}, -1, 2)).ok());
+}
+
+TEST_F(DecodeCoreTest, MoreBytesThanThePromptOrNoTokenEndTheRequest) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  ASSERT_TRUE(Reserve(Spec(2)).ok());
+  for (uint64_t serial : {1, 2}) {
+    Grant(serial, 5, 1);
+    Grant(serial, 5, 2);
+    EXPECT_TRUE(StatusOf(Commit(serial, {128, 128}, -1, 1)).ok());
+  }
+  EXPECT_EQ(StatusOf(Commit(1, {256, 256}, 40, 2)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(StatusOf(Commit(2, {128, 128}, -1, 2)),
+            absl::InvalidArgumentError("first token: no writer brought it"));
+  EXPECT_EQ(Held(), 0);
+}
+
+TEST_F(DecodeCoreTest, Invariant2BlocksAreFreeWhenTheLastWriterIsDone) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  for (uint64_t writer : {1, 2, 3, 4}) Grant(1, 5, writer);
+  Commit(1, {128, 128}, -1, 1);
+  Abort(1, absl::UnavailableError("broke"), 2);
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(core_.Snapshot(now_).blocks.quarantined, 3);
+  Commit(1, {128, 128}, -1, 3);  // too late, but its word
+  EXPECT_EQ(Held(), 3);
+  now_ = 700;
+  ASSERT_TRUE(Reserve(Spec(1), 6).ok());  // the next epoch does not wait for the fourth
+  EXPECT_EQ(Held(), 6);
+  EXPECT_EQ(Grant(1, 5, 2).status.code(), absl::StatusCode::kFailedPrecondition);
+  Abort(1, absl::UnavailableError("broke"), 2);
+  now_ = 1500;
+  Do(Tick{});
+  EXPECT_EQ(Held(), 3);
+}
+
+TEST_F(DecodeCoreTest, ASilentWriterEndsTheRequestAndALateOneIsWaitedForALease) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Grant(1, 5, 1);
+  Grant(1, 5, 2);
+  now_ = 900;
+  EXPECT_TRUE(Renew(1, 2).ok());
+  now_ = 1000;
+  Do(Tick{});
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(Reserve(Spec(2)).ok());
+  Grant(2, 5, 1);
+  now_ = 1500;
+  Commit(2, {128, 128}, 40, 1);
+  now_ = 2499;
+  Do(Tick{});
+  EXPECT_EQ(ended_.count({7, 2}), 0u);
+  now_ = 2500;
+  Do(Tick{});
+  EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace

@@ -87,9 +87,13 @@ GrantReply DecodeCore::Impl::GrantWriting(const GrantRequest& request) {
     reply.status = absl::FailedPreconditionError("the request was committed already");
     return reply;
   }
+  const auto [writer, added] = sequence->writers.try_emplace(request.prefill);
+  if (!writer->second.writing) {  // the Grant of before its Commit came once more
+    reply.status = absl::FailedPreconditionError("the writer has committed already");
+    return reply;
+  }
   sequence->phase = Phase::kGranted;
-  sequence->writer = true;
-  sequence->lease_end_us = now_ + config_.lease_us;
+  sequence->lease_end_us = writer->second.lease_end_us = now_ + config_.lease_us;
   const auto prompt_tokens = static_cast<int64_t>(sequence->spec->prompt.size());
   reply.blocks.assign(sequence->blocks->begin(),
                       sequence->blocks->begin() + BlocksOf(shape_, prompt_tokens));
@@ -108,10 +112,12 @@ absl::Status DecodeCore::Impl::RenewLease(const RenewRequest& request) {
     return tombstones_.Committed(request.id, request.epoch) ? absl::OkStatus()
                                                             : WhyGone(request.id, request.epoch);
   }
-  if (sequence->phase == Phase::kReserved) {
-    return absl::FailedPreconditionError("nothing was granted");
+  if (sequence->phase == Phase::kRunning) return absl::OkStatus();
+  const auto writer = sequence->writers.find(request.prefill);
+  if (writer == sequence->writers.end()) {
+    return absl::FailedPreconditionError("nothing was granted to this writer");
   }
-  if (sequence->phase == Phase::kGranted) sequence->lease_end_us = now_ + config_.lease_us;
+  sequence->lease_end_us = writer->second.lease_end_us = now_ + config_.lease_us;
   return absl::OkStatus();
 }
 
@@ -121,66 +127,104 @@ void DecodeCore::Impl::On(const CommitCalled& event) {
 
 absl::Status DecodeCore::Impl::Commit(const CommitRequest& request) {
   if (tombstones_.Committed(request.id, request.epoch)) return absl::OkStatus();  // said again
+  WriterStopped(request.id, request.epoch, request.prefill);
   Sequence* sequence = Find(request.id, request.epoch);
-  if (sequence == nullptr) return WhyGone(request.id, request.epoch);
+  if (sequence == nullptr || sequence->phase == Phase::kEnded) {
+    return sequence != nullptr && sequence->committed ? absl::OkStatus()
+                                                      : WhyGone(request.id, request.epoch);
+  }
   if (sequence->committed) return absl::OkStatus();
-  sequence->writer = false;  // whatever becomes of it, nothing more is written
-  if (sequence->phase == Phase::kEnded) {
-    Release(*sequence);
-    return WhyGone(request.id, request.epoch);
+  const auto writer = sequence->writers.find(request.prefill);
+  if (writer == sequence->writers.end()) {
+    return absl::FailedPreconditionError("nothing was granted to this writer");
   }
-  if (sequence->phase == Phase::kReserved) {
-    return absl::FailedPreconditionError("nothing was granted");
-  }
-  const RequestSpec& spec = *sequence->spec;
-  absl::Status status = CheckBytes(*sequence, request.bytes_per_layer);
-  if (status.ok() && request.has_token != (spec.max_tokens > 0)) {
-    status = absl::InvalidArgumentError("first token: present exactly if max_tokens > 0");
-  }
+  if (!writer->second.writing) return absl::OkStatus();  // said again, while others write
+  writer->second.writing = false;  // whatever becomes of it, it writes no more
+  sequence->lease_end_us = now_ + config_.lease_us;
+  absl::Status status = TakeCommit(*sequence, request);
   if (!status.ok()) {
     End(*sequence, FinishReason::kError, status);
     return status;
   }
-  sequence->committed = true;
-  sequence->phase = Phase::kRunning;
-  sequence->prompt_logprobs = request.prompt_logprobs;
-  membership_.ReportSoon();
-  if (!request.has_token) {
-    End(*sequence, FinishReason::kLength, absl::OkStatus());
-    return absl::OkStatus();
+  if (Whole(*sequence)) Run(*sequence);
+  return absl::OkStatus();
+}
+
+absl::Status DecodeCore::Impl::TakeCommit(Sequence& sequence, const CommitRequest& request) const {
+  if (absl::Status status = AddBytes(sequence, request.bytes_per_layer); !status.ok()) {
+    return status;
   }
-  TakeToken(*sequence, request.token, request.payload);
-  if (sequence->phase == Phase::kRunning) {
-    const auto prompt_tokens = static_cast<int64_t>(spec.prompt.size());
-    batch_.Add(request.id, PlanSequence{request.epoch.value}, prompt_tokens + 1, prompt_tokens);
+  if (!request.prompt_logprobs.empty()) sequence.prompt_logprobs = request.prompt_logprobs;
+  const bool wanted = sequence.spec->max_tokens > 0;
+  if (request.has_token && (sequence.has_token || !wanted)) {
+    return absl::InvalidArgumentError("first token: once, and only if max_tokens > 0");
+  }
+  if (request.has_token) {
+    sequence.has_token = true;
+    sequence.token = request.token;
+    sequence.payload = request.payload;
+  }
+  const bool all = sequence.bytes_written.front() ==
+                   HandoffBytesPerLayer(shape_, static_cast<int64_t>(sequence.spec->prompt.size()));
+  if (all && wanted && !sequence.has_token) {
+    return absl::InvalidArgumentError("first token: no writer brought it");
   }
   return absl::OkStatus();
 }
 
-absl::Status DecodeCore::Impl::CheckBytes(const Sequence& sequence,
-                                          const std::vector<int64_t>& bytes) const {
+absl::Status DecodeCore::Impl::AddBytes(Sequence& sequence,
+                                        const std::vector<int64_t>& bytes) const {
   if (static_cast<int32_t>(bytes.size()) != shape_.num_layers) {
     return absl::InvalidArgumentError(
         absl::StrCat("layers: ", bytes.size(), " written, ", shape_.num_layers, " expected"));
   }
   const int64_t expected =
       HandoffBytesPerLayer(shape_, static_cast<int64_t>(sequence.spec->prompt.size()));
+  sequence.bytes_written.resize(bytes.size());
   for (size_t layer = 0; layer < bytes.size(); ++layer) {
-    if (bytes[layer] == expected) continue;
+    int64_t& written = sequence.bytes_written[layer];
+    written += bytes[layer];
+    if (bytes[layer] == bytes[0] && bytes[layer] >= 0 && written <= expected) continue;
     return absl::InvalidArgumentError(absl::StrCat("bytes of layer ", layer, ": ", bytes[layer],
-                                                   " written, ", expected, " expected"));
+                                                   " written, ", written, " of ", expected,
+                                                   " in all"));
   }
   return absl::OkStatus();
 }
 
+bool DecodeCore::Impl::Whole(const Sequence& sequence) const {
+  return sequence.bytes_written.front() ==
+         HandoffBytesPerLayer(shape_, static_cast<int64_t>(sequence.spec->prompt.size()));
+}
+
+void DecodeCore::Impl::Run(Sequence& sequence) {
+  const RequestId id = sequence.spec->id;
+  sequence.committed = true;
+  sequence.phase = Phase::kRunning;
+  membership_.ReportSoon();
+  if (!sequence.has_token) {
+    return End(sequence, FinishReason::kLength, absl::OkStatus());
+  }
+  TakeToken(sequence, sequence.token, sequence.payload);
+  if (sequence.phase == Phase::kRunning) {
+    const auto prompt_tokens = static_cast<int64_t>(sequence.spec->prompt.size());
+    batch_.Add(id, PlanSequence{sequence.epoch.value}, prompt_tokens + 1, prompt_tokens);
+  }
+}
+
+void DecodeCore::Impl::WriterStopped(RequestId id, Epoch epoch, InstanceId writer) {
+  const auto it = quarantines_.find({id, epoch});
+  if (it != quarantines_.end()) it->second.writers.erase(writer);  // EndQuarantines does the rest
+}
+
 void DecodeCore::Impl::On(const AbortCalled& event) {
   const AbortRequest& abort = event.request;
+  WriterStopped(abort.id, abort.epoch, abort.prefill);
   if (Sequence* sequence = Find(abort.id, abort.epoch); sequence != nullptr) {
-    sequence->writer = false;
+    sequence->writers.erase(abort.prefill);
     const bool cancelled = abort.reason.code() == absl::StatusCode::kCancelled;
     End(*sequence, cancelled ? FinishReason::kCancelled : FinishReason::kError,
         abort.reason.ok() ? absl::InternalError("aborted") : abort.reason);
-    Release(*sequence);  // if it had ended before, in quarantine
   } else {
     tombstones_.Put(abort.id, abort.epoch, false);
   }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scheduler/worker/decode_core.h"
@@ -34,6 +35,19 @@ class DecodeCore::Impl {
     std::string payload;
   };
 
+  // A prefill instance that was granted the blocks.
+  struct Writer {
+    bool writing = true;  // neither committed nor aborted
+    TimeUs lease_end_us = 0;
+  };
+  using Writers = std::map<InstanceId, Writer>;
+
+  // Blocks of a sequence that ended while somebody may still write to them.
+  struct Quarantine {
+    BlockTable blocks;
+    Writers writers;  // all writing
+  };
+
   struct Sequence {
     SpecPtr spec;
     Epoch epoch;
@@ -42,10 +56,12 @@ class DecodeCore::Impl {
     bool committed = false;
 
     BlockTable blocks;
-    bool writer = false;       // granted, and neither committed nor aborted
-    bool quarantined = false;  // ended while the writer may still write
-    TimeUs lease_end_us = 0;   // of the reservation, then of the grant
-    TimeUs quarantine_end_us = kNever;
+    Writers writers;
+    TimeUs lease_end_us = 0;             // since the reservation, or any writer's last word
+    std::vector<int64_t> bytes_written;  // by layer, of the writers that committed
+    bool has_token = false;              // came with its writer's commit
+    int32_t token = 0;
+    std::string payload;
 
     Stream stream = Stream::kUnattached;
     CallId call;  // when attached
@@ -81,7 +97,12 @@ class DecodeCore::Impl {
   GrantReply GrantWriting(const GrantRequest& request);
   absl::Status RenewLease(const RenewRequest& request);
   absl::Status Commit(const CommitRequest& request);
-  absl::Status CheckBytes(const Sequence& sequence, const std::vector<int64_t>& bytes) const;
+  absl::Status TakeCommit(Sequence& sequence, const CommitRequest& request) const;
+  absl::Status AddBytes(Sequence& sequence, const std::vector<int64_t>& bytes) const;
+  bool Whole(const Sequence& sequence) const;  // all bytes and the token are here
+  void Run(Sequence& sequence);                // from then on it decodes
+  // The writer writes no more to blocks in quarantine.
+  void WriterStopped(RequestId id, Epoch epoch, InstanceId writer);
   // Why a message about (id, epoch) comes too late; FAILED_PRECONDITION, CANCELLED or NOT_FOUND.
   absl::Status WhyGone(RequestId id, Epoch epoch) const;
 
@@ -91,6 +112,9 @@ class DecodeCore::Impl {
 
   void RunTimers();
   void RunTimers(Sequence& sequence);
+  void EndQuarantines();
+  bool LeaseOver(const Sequence& sequence) const;
+  static bool IsWritten(const Sequence& sequence);  // somebody is still writing
   void StartStep();
   void Report();
 
@@ -117,6 +141,7 @@ class DecodeCore::Impl {
   RateMeter rate_;
   Tombstones tombstones_;
   Sequences sequences_;
+  std::map<std::pair<RequestId, Epoch>, Quarantine> quarantines_;
   std::map<CallId, RequestId> calls_;  // attached streams
   std::vector<StepSequence> step_;     // in flight
   uint64_t step_number_ = 0;

@@ -11,10 +11,15 @@ WorkerLoad PrefillCore::Impl::Load() const {
   WorkerLoad load;
   load.queued_tokens = batch_.PendingPromptTokens();
   for (const auto& [id, request] : requests_) {
-    if (request.state == State::kQueued || request.state == State::kAsking) {
-      ++load.queued_requests;
+    const bool waits = request.state == State::kQueued || request.state == State::kAsking;
+    load.queued_requests += waits;
+    if (request.spanning.has_value() && request.state != State::kEnding) {
+      const auto share = static_cast<int64_t>(request.spanning->share.size());
+      load.queued_tokens += (share - request.spanning->blocks_done) * shape_.block_tokens;
+    } else if (waits) {
       load.queued_tokens += static_cast<int64_t>(request.spec->prompt.size());
-    } else if (request.state == State::kPlaced) {
+    }
+    if (request.state == State::kPlaced) {
       ++load.running_requests;
     }
   }
@@ -31,7 +36,16 @@ WorkerLoad PrefillCore::Impl::Load() const {
 
 std::vector<HeldRequest> PrefillCore::Impl::Held() const {
   std::vector<HeldRequest> held;
-  for (const auto& [id, request] : requests_) held.push_back({id, request.epoch});
+  for (const auto& [id, request] : requests_) {
+    HeldRequest one{id, request.epoch};
+    if (request.spanning.has_value()) {
+      one.chunks_done = request.spanning->chunks_done;
+      const TimeUs since = request.spanning->chunk_since_us;
+      if (since != kNever) one.chunk_running_us = now_ - since;
+    }
+    held.push_back(one);
+  }
+  for (const auto& [id, assigns] : successors_) held.push_back({id, assigns.front().epoch});
   return held;
 }
 
@@ -44,7 +58,10 @@ TimeUs PrefillCore::Impl::NextDeadline() const {
 TimeUs PrefillCore::Impl::EarliestTimer(const Request& request) {
   if (request.state == State::kEnding) return kNever;
   const TimeUs next = std::min({request.deadline_us, request.ask_retry_us, request.grant.retry_us,
-                                request.grant.renew_us, request.commit.retry_us});
+                                request.grant.renew_us, request.commit.retry_us,
+                                request.spanning.has_value() && request.state == State::kQueued
+                                    ? request.spanning->join_until_us
+                                    : kNever});
   return request.handoff.active ? std::min(next, request.grant.post_until_us) : next;
 }
 
@@ -77,16 +94,22 @@ absl::Status PrefillCore::Impl::CheckInvariants() const {
   if (absl::Status status = batch_.CheckInvariants(); !status.ok()) return status;
   int64_t blocks = 0;
   size_t queued = 0;
-  size_t in_front = 0;
+  int64_t in_front = 0;
   for (const auto& [id, request] : requests_) {
     if (request.blocks != nullptr) blocks += static_cast<int64_t>(request.blocks->size());
     queued += request.state == State::kQueued;
-    in_front +=
-        request.state == State::kAsking || (request.state == State::kPlaced && !request.computed);
+    in_front += request.in_front;
+    const bool must =
+        !request.spanning.has_value() &&
+        (request.state == State::kAsking || (request.state == State::kPlaced && !request.computed));
+    const bool may = request.state == State::kAsking || request.state == State::kPlaced;
+    if ((must && !request.in_front) || (request.in_front && !may)) {
+      return absl::InternalError(absl::StrCat("PrefillCore 6: ", ToString(id), " in front"));
+    }
     if (EarliestTimer(request) < timers_us_) {
       return absl::InternalError(absl::StrCat("PrefillCore 6: ", ToString(id), " is overslept"));
     }
-    const bool touched = batch_.InFlight(id) || request.handoff.active;
+    const bool touched = InFlight(id) || request.handoff.active;
     if (touched && request.blocks == nullptr) {
       return absl::InternalError(absl::StrCat("PrefillCore 2: ", ToString(id), " has no blocks"));
     }
@@ -98,15 +121,15 @@ absl::Status PrefillCore::Impl::CheckInvariants() const {
     return absl::InternalError(absl::StrCat("PrefillCore 1: ", blocks, " blocks in tables, ",
                                             pool_.Counts().held, " held"));
   }
-  if (in_front != front_.size()) {
+  if (in_front != front_) {
     return absl::InternalError(
-        absl::StrCat("PrefillCore 6: ", front_.size(), " counted in front, ", in_front, " are"));
+        absl::StrCat("PrefillCore 6: ", front_, " counted in front, ", in_front, " are"));
   }
   if (queued != queue_.size()) {
     return absl::InternalError(
         absl::StrCat("PrefillCore 3: ", queue_.size(), " in the queue, ", queued, " queued"));
   }
-  return absl::OkStatus();
+  return CheckSpanning();
 }
 
 }  // namespace skein::scheduler

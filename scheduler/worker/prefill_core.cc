@@ -29,6 +29,7 @@ std::vector<PrefillEffect> PrefillCore::Impl::Handle(const PrefillEvent& event, 
   effects_.clear();
   std::visit([this](const auto& e) { On(e); }, event);
   RunTimers();
+  TakeSuccessors();
   AskForPlaces();
   StartStep();
   Report();
@@ -36,31 +37,84 @@ std::vector<PrefillEffect> PrefillCore::Impl::Handle(const PrefillEvent& event, 
 }
 
 void PrefillCore::Impl::On(const AssignCalled& event) {
-  const AssignRequest& assign = event.request;
-  AssignReply reply{Accept(assign)};
-  const bool known = Find(assign.spec->id, assign.epoch) != nullptr;
-  if (reply.status.ok() && !known) {
-    Request request;
-    request.spec = assign.spec;
-    request.epoch = assign.epoch;
-    request.sequence = assign.sequence;
-    request.arrived_us = now_;
-    const TimeUs budget = assign.spec->deadline_us;
-    request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
-    Arm(request.deadline_us);
-    requests_.emplace(assign.spec->id, std::move(request));
-    queue_.emplace(assign.sequence, assign.spec->id);
+  effects_.push_back(AnswerAssign{event.call, {Assign(event.request)}});
+}
+
+absl::Status PrefillCore::Impl::Assign(const AssignRequest& assign) {
+  const bool spans = !assign.members.empty();
+  if (spans) chain_.Know(assign.sequence, assign.after);  // refused or not, it came
+  const RequestId id = assign.spec->id;
+  if (Request* known = Find(id, assign.epoch); known != nullptr) {
+    return spans ? ExtendPlan(*known, assign) : absl::OkStatus();  // said again
   }
-  effects_.push_back(AnswerAssign{event.call, std::move(reply)});
+  if (absl::Status status = Accept(assign); !status.ok()) return status;
+  if (const auto older = requests_.find(id); older != requests_.end()) {
+    End(older->second, absl::CancelledError("planned anew"));
+    if (requests_.count(id) > 0) return AssignAfterOlder(assign);
+  }
+  Request request;
+  request.spec = assign.spec;
+  request.epoch = assign.epoch;
+  request.sequence = assign.sequence;
+  request.arrived_us = now_;
+  const TimeUs budget = assign.spec->deadline_us;
+  request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
+  if (spans) {
+    if (absl::Status status = AddSpanning(assign, &request); !status.ok()) return status;
+  }
+  Arm(EarliestTimer(request));
+  requests_.emplace(id, std::move(request));
+  queue_.emplace(assign.sequence, id);
+  return absl::OkStatus();
+}
+
+// The older epoch's blocks are still in use: this one is taken up when they are not.
+absl::Status PrefillCore::Impl::AssignAfterOlder(const AssignRequest& assign) {
+  const RequestId id = assign.spec->id;
+  if (const auto it = successors_.find(id); it != successors_.end()) {
+    const Epoch waiting = it->second.front().epoch;
+    if (waiting > assign.epoch) return absl::FailedPreconditionError("epoch: stale");
+    if (waiting < assign.epoch) EndSuccessors(id, waiting, absl::CancelledError("planned anew"));
+  }
+  successors_[id].push_back(assign);
+  return absl::OkStatus();
+}
+
+void PrefillCore::Impl::TakeSuccessors() {
+  for (auto it = successors_.begin(); it != successors_.end();) {
+    if (requests_.count(it->first) > 0) {
+      ++it;
+      continue;
+    }
+    const std::vector<AssignRequest> assigns = std::move(it->second);
+    it = successors_.erase(it);
+    for (const AssignRequest& assign : assigns) {
+      const absl::Status status = Assign(assign);
+      if (status.ok()) continue;
+      tombstones_.Put(assign.spec->id, assign.epoch, false);
+      ++failed_;
+      membership_.Ended({assign.spec->id, assign.epoch, FinishReason::kError, status});
+      break;
+    }
+  }
+}
+
+void PrefillCore::Impl::EndSuccessors(RequestId id, Epoch epoch, const absl::Status& status) {
+  const auto it = successors_.find(id);
+  if (it == successors_.end() || it->second.front().epoch > epoch) return;
+  const Epoch ended = it->second.front().epoch;
+  successors_.erase(it);
+  ++failed_;
+  const bool cancelled = status.code() == absl::StatusCode::kCancelled;
+  membership_.Ended(
+      {id, ended, cancelled ? FinishReason::kCancelled : FinishReason::kError, status});
 }
 
 absl::Status PrefillCore::Impl::Accept(const AssignRequest& request) const {
   const RequestSpec& spec = *request.spec;
   const auto known = requests_.find(spec.id);
-  if (known != requests_.end()) {
-    if (known->second.epoch == request.epoch) return absl::OkStatus();  // said again
-    if (known->second.epoch > request.epoch) return absl::FailedPreconditionError("epoch: stale");
-    return absl::UnavailableError("an older epoch of the request is still here");
+  if (known != requests_.end() && known->second.epoch > request.epoch) {
+    return absl::FailedPreconditionError("epoch: stale");
   }
   if (tombstones_.Covers(spec.id, request.epoch)) {
     return absl::FailedPreconditionError("epoch: ended already");
@@ -69,7 +123,7 @@ absl::Status PrefillCore::Impl::Accept(const AssignRequest& request) const {
   if (membership_.draining()) return absl::UnavailableError("draining");
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   const auto prompt_tokens = static_cast<int64_t>(spec.prompt.size());
-  if (BlocksOf(shape_, prompt_tokens) > pool_.Counts().total) {
+  if (request.members.empty() && BlocksOf(shape_, prompt_tokens) > pool_.Counts().total) {
     return absl::InvalidArgumentError(absl::StrCat("prompt: ", prompt_tokens, " tokens, room for ",
                                                    pool_.Counts().total * shape_.block_tokens));
   }
@@ -96,6 +150,7 @@ PrefillCore::Impl::Request* PrefillCore::Impl::FindLive(RequestId id, Epoch epoc
 }
 
 void PrefillCore::Impl::On(const CancelCalled& event) {
+  for (const AssignLink& link : event.request.assigns) chain_.Know(link.sequence, link.after);
   CancelUpTo(event.request.id, event.request.epoch, event.request.why);
 }
 
@@ -104,6 +159,7 @@ void PrefillCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string&
   if (it != requests_.end() && it->second.epoch <= epoch) {
     End(it->second, absl::CancelledError(why));
   }
+  EndSuccessors(id, epoch, absl::CancelledError(why));
   tombstones_.Put(id, epoch, false);
 }
 
@@ -120,6 +176,10 @@ void PrefillCore::Impl::On(const Drain& event) {
   drain_end_us_ = now_ + event.grace_us;
   while (!queue_.empty()) {  // handed back: the orchestrator plans them anew
     End(requests_.at(queue_.begin()->second), absl::UnavailableError("handed back: draining"));
+  }
+  while (!successors_.empty()) {
+    EndSuccessors(successors_.begin()->first, {UINT64_MAX},
+                  absl::UnavailableError("handed back: draining"));
   }
 }
 
@@ -140,7 +200,12 @@ void PrefillCore::Impl::Finish(Request& request) {
 
 void PrefillCore::Impl::End(Request& request, const absl::Status& status) {
   if (request.state == State::kEnding) return;
-  if (request.state == State::kQueued) queue_.erase({request.sequence, request.spec->id});
+  const RequestId id = request.spec->id;
+  if (request.state == State::kQueued) queue_.erase({request.sequence, id});
+  if (request.spanning.has_value()) {
+    for (PlanSequence sequence : request.spanning->assigns) spans_.erase(sequence);
+  }
+  if (piece_ == id) effects_.push_back(AbortStep{step_number_});
   LeaveFront(request);
   request.state = State::kEnding;
   request.end_status = status;
@@ -152,6 +217,7 @@ void PrefillCore::Impl::EndAll(const absl::Status& status) {
   std::vector<RequestId> ids;
   for (const auto& [id, request] : requests_) ids.push_back(id);
   for (RequestId id : ids) End(requests_.at(id), status);
+  while (!successors_.empty()) EndSuccessors(successors_.begin()->first, {UINT64_MAX}, status);
 }
 
 // Blocks are given back only when neither the engine nor the handoff sender touches them any more;
@@ -159,16 +225,18 @@ void PrefillCore::Impl::EndAll(const absl::Status& status) {
 void PrefillCore::Impl::MaybeLeave(Request& request) {
   const RequestId id = request.spec->id;
   if (request.state != State::kEnding) return;
-  if (!batch_.InFlight(id)) batch_.Remove(id);  // no further chunk while the handoff stops
+  if (!InFlight(id)) batch_.Remove(id);  // no further chunk while the handoff stops
   if (request.handoff.active) {
     if (!request.handoff.stopping) effects_.push_back(StopHandoff{id, request.epoch});
     request.handoff.stopping = true;
     return;
   }
-  if (batch_.InFlight(id)) return;
+  if (InFlight(id)) return;
   if (!request.endpoint.empty()) {
+    const InstanceId writer =
+        request.grant.writer == InstanceId{} ? membership_.instance() : request.grant.writer;
     effects_.push_back(CallAbort{
-        request.endpoint, {id, request.epoch, request.end_status}, config_.rpc_timeout_us});
+        request.endpoint, {id, request.epoch, request.end_status, writer}, config_.rpc_timeout_us});
   }
   Erase(request, absl::Status(request.end_status));
 }
@@ -177,6 +245,10 @@ void PrefillCore::Impl::Erase(Request& request, const absl::Status& status) {
   const RequestId id = request.spec->id;
   batch_.Remove(id);
   if (request.blocks != nullptr) pool_.Free(*request.blocks);
+  LeaveFront(request);
+  if (request.spanning.has_value()) {
+    for (PlanSequence sequence : request.spanning->assigns) spans_.erase(sequence);
+  }
   tombstones_.Put(id, request.epoch, status.ok());
   const bool cancelled = status.code() == absl::StatusCode::kCancelled;
   const FinishReason reason = status.ok() ? FinishReason::kStop

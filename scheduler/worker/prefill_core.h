@@ -5,6 +5,16 @@
 // committing -> gone. A request that was cancelled or failed is *ending*: it leaves when neither
 // the step in flight nor its handoff touches its blocks any more.
 //
+// A request of a spanning plan (AssignRequest with members) computes only its share of the prompt
+// here, piece by piece (scheduler/kv/deal.h), each piece in one step together with the other
+// members. It holds blocks for all it will compute and receive. The plan's lead asks BeginPrefill,
+// the others wait for Start. Spanning pieces run strictly in (sequence, chunk, piece) order over
+// all spanning plans assigned here, started or not, and only up to the first hole in the chain of
+// Assigns: so all instances run them in one global order and the first unfinished one can always
+// run. Plain prompts of a smaller sequence go before a piece, others only while no piece can run.
+// Blocks are given out in the same order. A plain prompt that waits for decode room gives its
+// blocks back to a spanning plan before it.
+//
 // Invariants, by number (CheckInvariants names them):
 //   1. Blocks held in the pool are exactly those of the requests that have a table.
 //   2. A request in the step in flight or with a handoff under way keeps its blocks.
@@ -12,6 +22,8 @@
 //   4. Every accepted (id, epoch) ends exactly once, in a report's `ended`.
 //   5. Each part's own: pool, batch.
 //   6. What is remembered of all requests (who is in front, the earliest timer) agrees with them.
+//   7. Every local block holds at most one block of one prompt; a spanning plan's next piece is one
+//      of those that were promised by its Assigns, in their order.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +47,10 @@ namespace skein::scheduler {
 struct AssignCalled {
   CallId call;
   AssignRequest request;
+};
+struct StartCalled {
+  CallId call;
+  StartRequest request;
 };
 struct BeginPrefillReplied {
   RequestId id;
@@ -73,8 +89,8 @@ struct HandoffStopped {  // answer to StopHandoff: no put is under way any more
 };
 
 using PrefillEvent =
-    std::variant<AssignCalled, CancelCalled, BeginPrefillReplied, GrantReplied, RenewReplied,
-                 CommitReplied, StepDone, HandoffDone, HandoffFailed, HandoffStopped,
+    std::variant<AssignCalled, StartCalled, CancelCalled, BeginPrefillReplied, GrantReplied,
+                 RenewReplied, CommitReplied, StepDone, HandoffDone, HandoffFailed, HandoffStopped,
                  RegisterReplied, ReportReplied, UnregisterReplied, Drain, Tick>;
 
 // ---- effects ----
@@ -82,6 +98,10 @@ using PrefillEvent =
 struct AnswerAssign {
   CallId call;
   AssignReply reply;
+};
+struct AnswerStart {
+  CallId call;
+  StartReply reply;
 };
 struct CallBeginPrefill {  // to the orchestrator
   BeginPrefillRequest request;
@@ -108,17 +128,36 @@ struct CallAbort {
   AbortRequest request;
   TimeUs timeout_us = 0;
 };
-// The sender may write the KV of `id` to the granted blocks: every block of the prompt whole, once,
-// as soon as the layer of the step that fills it is done (RunStep says which tokens a step brings;
-// steps before this effect count too). No put is posted after `post_until_us`, and none may take
-// longer than the decode side's grace.
-struct StartHandoff {
+// A block of a prompt and where this instance keeps it.
+struct PutBlock {
+  int32_t global = 0;  // position / block_tokens
+  BlockId local;
+  bool operator==(const PutBlock&) const = default;
+};
+// This instance is about to compute these blocks of `id`'s prompt (ascending, at least one) and
+// will put them, each whole and once, as soon as the layer of the step that fills it is done.
+// `more`: AddToHandoff brings further ones. Comes before the first RunStep with the sequence.
+struct OpenHandoff {
   RequestId id;
   Epoch epoch;
   SpecPtr spec;
+  std::vector<PutBlock> blocks;
+  bool more = false;
+};
+struct AddToHandoff {  // behind those it has
+  RequestId id;
+  Epoch epoch;
+  std::vector<PutBlock> blocks;  // may be none
+  bool more = false;
+};
+// The sender may write what it was opened with to the granted blocks (steps before this effect
+// count too). No put is posted after `post_until_us`, and none may take longer than the decode
+// side's grace.
+struct StartHandoff {
+  RequestId id;
+  Epoch epoch;
   std::string endpoint;
-  BlockTable local_blocks;             // those of the prompt, in token order
-  std::vector<BlockId> remote_blocks;  // as many
+  std::vector<BlockId> remote_blocks;  // those of the whole prompt, in token order
   std::string memory;                  // for Transport::Connect
   TimeUs post_until_us = 0;
 };
@@ -135,9 +174,10 @@ struct StopHandoff {
   Epoch epoch;
 };
 
-using PrefillEffect = std::variant<AnswerAssign, CallBeginPrefill, CallGrant, CallRenew, CallCommit,
-                                   CallAbort, RunStep, StartHandoff, ExtendHandoff, StopHandoff,
-                                   CallRegister, CallReport, CallUnregister, Drained>;
+using PrefillEffect =
+    std::variant<AnswerAssign, AnswerStart, CallBeginPrefill, CallGrant, CallRenew, CallCommit,
+                 CallAbort, RunStep, AbortStep, OpenHandoff, AddToHandoff, StartHandoff,
+                 ExtendHandoff, StopHandoff, CallRegister, CallReport, CallUnregister, Drained>;
 
 struct PrefillConfig {
   MembershipConfig membership;
@@ -154,6 +194,11 @@ struct PrefillConfig {
   int attempts = 3;                              // of Grant and Commit; of BeginPrefill see below
   TimeUs begin_give_up_us = 10 * kSecondUs;      // of UNAVAILABLE in a row
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
+  // A spanning step, the wait for the other members included. `batch.max_batch_tokens` is what one
+  // member computes in it: the same at all instances that share plans.
+  TimeUs spanning_step_us = 120 * kSecondUs;
+  // Who joins a running plan waits so long for blocks: two plans may wait for each other's.
+  TimeUs join_wait_us = 5 * kSecondUs;
 };
 
 struct PrefillSnapshot {

@@ -17,6 +17,13 @@ bool IsUnreachable(const absl::Status& status) {
 
 int64_t PromptTokens(const SpecPtr& spec) { return static_cast<int64_t>(spec->prompt.size()); }
 
+// What the decode side said against a member of a spanning plan: that the request has ended there
+// was another member's fault as likely as anyone's wish, and who wished it knows.
+absl::Status EndOf(bool spanning, const absl::Status& status) {
+  if (!spanning || status.code() != absl::StatusCode::kCancelled) return status;
+  return absl::UnavailableError(status.message());
+}
+
 }  // namespace
 
 void PrefillCore::Impl::RunTimers(Request& request) {
@@ -27,37 +34,69 @@ void PrefillCore::Impl::RunTimers(Request& request) {
   if (request.handoff.active && now_ >= request.grant.post_until_us) {
     return End(request, absl::UnavailableError("the decode side's lease was not renewed"));
   }
+  if (request.spanning.has_value() && request.state == State::kQueued &&
+      now_ >= request.spanning->join_until_us) {
+    return End(request, absl::UnavailableError("no blocks in time to join the plan"));
+  }
   if (now_ >= request.ask_retry_us) Ask(request);
   if (now_ >= request.grant.retry_us) AskForGrant(request);
   if (now_ >= request.grant.renew_us) Renew(request);
   if (now_ >= request.commit.retry_us) MaybeCommit(request);
 }
 
-// In plan-sequence order, and none overtakes one that waits for blocks.
+// In plan-sequence order, and none overtakes one that waits for blocks; but who is behind a hole in
+// the chain of Assigns waits alone.
 void PrefillCore::Impl::AskForPlaces() {
-  while (!queue_.empty() && MayAskMore()) {
-    Request& request = requests_.at(queue_.begin()->second);
-    absl::StatusOr<BlockTable> blocks =
-        pool_.Allocate(BlocksOf(shape_, PromptTokens(request.spec)));
-    if (!blocks.ok()) return;
-    request.blocks = *std::move(blocks);
-    request.state = State::kAsking;
-    queue_.erase(queue_.begin());
-    front_.insert(request.spec->id);
-    front_tokens_ += PromptTokens(request.spec);
-    Ask(request);
+  for (auto next = queue_.begin(); next != queue_.end();) {
+    Request& request = requests_.at(next->second);
+    if (request.spanning.has_value() && !chain_.Complete(request.sequence)) {
+      ++next;
+      continue;
+    }
+    if (TakesFront(request) && !MayAskMore()) return;
+    if (!TakeBlocks(request)) return;
+    next = queue_.erase(next);
+    Admit(request);
   }
 }
 
-bool PrefillCore::Impl::MayAskMore() const {
-  const auto count = static_cast<int64_t>(front_.size());
-  const BatchLimits& step = config_.batch;
-  return count < config_.begin_ahead ||
-         (count < 2 * step.max_batch_sequences && front_tokens_ < 2 * step.max_batch_tokens);
+bool PrefillCore::Impl::TakeBlocks(Request& request) {
+  const int64_t count = BlocksWanted(request);
+  if (count == 0) {  // of a short chunk a member may get nothing
+    request.blocks = std::make_shared<const std::vector<BlockId>>();
+    return true;
+  }
+  absl::StatusOr<BlockTable> blocks = pool_.Allocate(count);
+  if (!blocks.ok()) return false;
+  request.blocks = *std::move(blocks);
+  return true;
 }
 
-void PrefillCore::Impl::LeaveFront(const Request& request) {
-  if (front_.erase(request.spec->id) == 1) front_tokens_ -= PromptTokens(request.spec);
+void PrefillCore::Impl::Admit(Request& request) {
+  request.state = State::kAsking;
+  if (TakesFront(request)) {
+    request.in_front = true;
+    ++front_;
+    front_tokens_ += PromptTokens(request.spec);
+  }
+  if (!request.endpoint.empty()) {
+    BeginWork(request);
+  } else if (TakesFront(request)) {
+    Ask(request);
+  }  // else Start will tell
+}
+
+bool PrefillCore::Impl::MayAskMore() const {
+  const BatchLimits& step = config_.batch;
+  return front_ < config_.begin_ahead ||
+         (front_ < 2 * step.max_batch_sequences && front_tokens_ < 2 * step.max_batch_tokens);
+}
+
+void PrefillCore::Impl::LeaveFront(Request& request) {
+  if (!request.in_front) return;
+  request.in_front = false;
+  --front_;
+  front_tokens_ -= PromptTokens(request.spec);
 }
 
 void PrefillCore::Impl::Ask(Request& request) {
@@ -70,25 +109,39 @@ void PrefillCore::Impl::Ask(Request& request) {
                                       config_.begin_timeout_us});
 }
 
+// No decode room: blocks that a spanning plan before it waits for must not wait with it, for that
+// plan may hold the room.
+void PrefillCore::Impl::Yield(Request& request) {
+  if (request.spanning.has_value()) return;
+  const bool wanted = std::any_of(queue_.begin(), queue_.end(), [&](const auto& queued) {
+    return queued.first < request.sequence && requests_.at(queued.second).spanning.has_value() &&
+           chain_.Complete(queued.first);
+  });
+  if (!wanted) return;
+  pool_.Free(*request.blocks);
+  request.blocks = nullptr;
+  request.ask_retry_us = kNever;
+  request.state = State::kQueued;
+  LeaveFront(request);
+  queue_.emplace(request.sequence, request.spec->id);
+}
+
 void PrefillCore::Impl::On(const BeginPrefillReplied& event) {
   const absl::Status& status = event.reply.status;
   Request* request = FindLive(event.id, event.epoch);
   if (request == nullptr || request->state != State::kAsking) {
     // Cancelled meanwhile: the reservation would wait for its lease's end.
     if (status.ok() && (request == nullptr || request->endpoint.empty())) {
-      effects_.push_back(CallAbort{event.reply.placed.endpoint,
-                                   {event.id, event.epoch, absl::CancelledError("cancelled")},
-                                   config_.rpc_timeout_us});
+      effects_.push_back(CallAbort{
+          event.reply.placed.endpoint,
+          {event.id, event.epoch, absl::CancelledError("cancelled"), membership_.instance()},
+          config_.rpc_timeout_us});
     }
     return;
   }
+  if (!request->ask_calling) return;
   request->ask_calling = false;
-  if (status.ok()) {
-    request->state = State::kPlaced;
-    request->endpoint = event.reply.placed.endpoint;
-    batch_.Add(event.id, request->sequence, PromptTokens(request->spec), 0);
-    return AskForGrant(*request);
-  }
+  if (status.ok()) return Place(*request, event.reply.placed);
   const bool unreachable = IsUnreachable(status);
   if (!unreachable && status.code() != absl::StatusCode::kResourceExhausted) {
     return End(*request, status);
@@ -100,6 +153,39 @@ void PrefillCore::Impl::On(const BeginPrefillReplied& event) {
   }
   request->ask_retry_us = now_ + config_.retry_us;
   Arm(request->ask_retry_us);
+  if (!unreachable) Yield(*request);
+}
+
+void PrefillCore::Impl::On(const StartCalled& event) {
+  const StartRequest& start = event.request;
+  StartReply reply;
+  if (Request* request = FindLive(start.id, start.epoch); request != nullptr) {
+    Place(*request, start.placed);
+  } else if (const auto it = successors_.find(start.id);
+             it != successors_.end() && it->second.front().epoch == start.epoch) {
+    it->second.front().placed = start.placed;
+  } else if (!tombstones_.Committed(start.id, start.epoch)) {
+    reply.status = tombstones_.Covers(start.id, start.epoch)
+                       ? absl::FailedPreconditionError("epoch: ended already")
+                       : absl::NotFoundError("the plan was not assigned to this instance");
+  }
+  effects_.push_back(AnswerStart{event.call, std::move(reply)});
+}
+
+void PrefillCore::Impl::Place(Request& request, const Placed& placed) {
+  if (!request.endpoint.empty()) return;  // said again
+  request.endpoint = placed.endpoint;
+  request.ask_calling = false;
+  request.ask_retry_us = kNever;
+  if (request.state == State::kAsking) BeginWork(request);
+}
+
+void PrefillCore::Impl::BeginWork(Request& request) {
+  request.state = State::kPlaced;
+  if (!request.spanning.has_value()) {
+    batch_.Add(request.spec->id, request.sequence, PromptTokens(request.spec), 0);
+  }
+  OpenHandoffOf(request);
 }
 
 void PrefillCore::Impl::AskForGrant(Request& request) {
@@ -108,10 +194,13 @@ void PrefillCore::Impl::AskForGrant(Request& request) {
   grant.calling = true;
   grant.sent_us = now_;
   ++grant.attempts;
+  if (grant.writer == InstanceId{}) {
+    grant.writer = request.spanning.has_value() ? request.spanning->self : membership_.instance();
+  }
   effects_.push_back(CallGrant{request.endpoint,
                                {.id = request.spec->id,
                                 .epoch = request.epoch,
-                                .prefill = membership_.instance(),
+                                .prefill = grant.writer,
                                 .incarnation = membership_.identity().incarnation,
                                 .shape = shape_},
                                config_.rpc_timeout_us});
@@ -124,7 +213,9 @@ void PrefillCore::Impl::On(const GrantReplied& event) {
   grant.calling = false;
   const absl::Status& status = event.reply.status;
   if (status.ok()) return StartWriting(*request, event.reply);
-  if (!IsUnreachable(status) || grant.attempts >= config_.attempts) return End(*request, status);
+  if (!IsUnreachable(status) || grant.attempts >= config_.attempts) {
+    return End(*request, EndOf(request->spanning.has_value(), status));
+  }
   grant.retry_us = now_ + config_.retry_us;
   Arm(grant.retry_us);
 }
@@ -145,9 +236,7 @@ void PrefillCore::Impl::StartWriting(Request& request, const GrantReply& reply) 
   request.handoff.active = true;
   effects_.push_back(StartHandoff{.id = request.spec->id,
                                   .epoch = request.epoch,
-                                  .spec = request.spec,
                                   .endpoint = request.endpoint,
-                                  .local_blocks = request.blocks,
                                   .remote_blocks = reply.blocks,
                                   .memory = reply.memory,
                                   .post_until_us = grant.post_until_us});
@@ -159,7 +248,9 @@ void PrefillCore::Impl::Renew(Request& request) {
   grant.renewing = true;
   grant.renew_sent_us = now_;
   effects_.push_back(
-      CallRenew{request.endpoint, {request.spec->id, request.epoch}, config_.rpc_timeout_us});
+      CallRenew{request.endpoint,
+                {.id = request.spec->id, .epoch = request.epoch, .prefill = grant.writer},
+                config_.rpc_timeout_us});
 }
 
 void PrefillCore::Impl::On(const RenewReplied& event) {
@@ -176,75 +267,9 @@ void PrefillCore::Impl::On(const RenewReplied& event) {
   } else if (IsUnreachable(event.reply.status)) {
     grant.renew_us = now_ + config_.retry_us;
   } else if (!request->commit.calling) {  // else the commit's answer says it better
-    return End(*request, event.reply.status);
+    return End(*request, EndOf(request->spanning.has_value(), event.reply.status));
   }
   Arm(grant.renew_us);
-}
-
-void PrefillCore::Impl::StartStep() {
-  if (batch_.InFlight() || !engine_status_.ok()) return;
-  std::vector<StepItem> items = batch_.Plan();
-  if (items.empty()) return;
-  step_.clear();
-  for (const StepItem& item : items) {
-    const Request& request = requests_.at(item.id);
-    step_.push_back({.id = item.id,
-                     .epoch = request.epoch,
-                     .spec = request.spec,
-                     .position = item.position,
-                     .count = item.count,
-                     .blocks = request.blocks,
-                     .sample = item.sample && request.spec->max_tokens > 0,
-                     .output = nullptr});
-  }
-  step_started_us_ = now_;
-  effects_.push_back(RunStep{++step_number_, step_});
-}
-
-void PrefillCore::Impl::On(const StepDone& event) {
-  if (!batch_.InFlight() || event.step != step_number_) return;
-  const std::vector<StepSequence> ran = std::move(step_);
-  step_.clear();
-  batch_.Complete();
-  absl::Status status = event.status;
-  if (status.ok() && event.results.size() != ran.size()) {
-    status = absl::InternalError("the engine returned another number of results");
-  }
-  int64_t tokens = 0;
-  for (size_t i = 0; i < ran.size(); ++i) {
-    Request& request = requests_.at(ran[i].id);
-    tokens += ran[i].count;
-    if (request.state == State::kEnding) {
-      MaybeLeave(request);
-    } else if (!status.ok()) {
-      End(request, status);
-    } else {
-      TakeResult(request, ran[i], event.results[i]);
-    }
-  }
-  if (!status.ok() && status.code() != absl::StatusCode::kInvalidArgument) FailEngine(status);
-  if (!status.ok()) return;
-  prompt_tokens_ += tokens;
-  rate_.Add(tokens, now_ - step_started_us_);
-}
-
-void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
-                                   const StepResult& result) {
-  absl::StrAppend(&request.prompt_logprobs, result.prompt_logprobs);
-  if (ran.position + ran.count < PromptTokens(request.spec)) return;
-  request.computed = true;
-  LeaveFront(request);
-  request.token = result.token;
-  request.payload = result.payload;
-  batch_.Remove(ran.id);
-  MaybeCommit(request);
-}
-
-void PrefillCore::Impl::FailEngine(const absl::Status& status) {
-  engine_status_ = status;
-  EndAll(
-      absl::UnavailableError(absl::StrCat("the engine failed: ", std::string(status.message()))));
-  membership_.StartDrain();
 }
 
 void PrefillCore::Impl::On(const HandoffDone& event) {
@@ -271,7 +296,9 @@ void PrefillCore::Impl::On(const HandoffStopped& event) {
 
 void PrefillCore::Impl::MaybeCommit(Request& request) {
   Commit& commit = request.commit;
-  if (!request.computed || !request.handoff.done || commit.calling) return;
+  if (!request.computed || commit.calling) return;
+  if (request.spanning.has_value() && request.spanning->share.empty()) return Finish(request);
+  if (!request.handoff.done) return;
   commit.retry_us = kNever;
   commit.calling = true;
   ++commit.attempts;
@@ -279,10 +306,11 @@ void PrefillCore::Impl::MaybeCommit(Request& request) {
                                 {.id = request.spec->id,
                                  .epoch = request.epoch,
                                  .bytes_per_layer = request.handoff.bytes_per_layer,
-                                 .has_token = request.spec->max_tokens > 0,
+                                 .has_token = request.has_token,
                                  .token = request.token,
                                  .payload = request.payload,
-                                 .prompt_logprobs = request.prompt_logprobs},
+                                 .prompt_logprobs = request.prompt_logprobs,
+                                 .prefill = request.grant.writer},
                                 config_.rpc_timeout_us});
 }
 
@@ -293,7 +321,9 @@ void PrefillCore::Impl::On(const CommitReplied& event) {
   commit.calling = false;
   const absl::Status& status = event.reply.status;
   if (status.ok()) return Finish(*request);
-  if (!IsUnreachable(status) || commit.attempts >= config_.attempts) return End(*request, status);
+  if (!IsUnreachable(status) || commit.attempts >= config_.attempts) {
+    return End(*request, EndOf(request->spanning.has_value(), status));
+  }
   commit.retry_us = now_ + config_.retry_us;
   Arm(commit.retry_us);
 }

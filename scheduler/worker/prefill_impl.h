@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "scheduler/kv/deal.h"
+#include "scheduler/worker/assign_chain.h"
 #include "scheduler/worker/membership.h"
 #include "scheduler/worker/prefill_core.h"
 #include "scheduler/worker/rate_meter.h"
@@ -31,6 +34,7 @@ class PrefillCore::Impl {
   struct Grant {
     bool calling = false;
     bool granted = false;
+    InstanceId writer;  // this instance's name towards the decode side, whatever it is later
     int attempts = 0;
     TimeUs sent_us = 0;
     TimeUs retry_us = kNever;
@@ -41,6 +45,7 @@ class PrefillCore::Impl {
   };
 
   struct Handoff {
+    bool opened = false;
     bool active = false;  // StartHandoff sent, its end not yet heard
     bool stopping = false;
     bool done = false;
@@ -51,6 +56,30 @@ class PrefillCore::Impl {
     bool calling = false;
     int attempts = 0;
     TimeUs retry_us = kNever;
+  };
+
+  // What a request of a spanning plan has besides. Its local blocks are numbered in the order in
+  // which its pieces fill them: slot i is block i of Request::blocks.
+  struct Spanning {
+    Spanning(const DealSizes& sizes, InstanceId me) : self(me), dealer(sizes), ahead(sizes) {}
+
+    InstanceId self;  // as the plan names this instance
+    std::vector<PlanMember> members;
+    std::vector<PlanChunk> chunks;
+    std::vector<PlanSequence> assigns;  // heard
+    Dealer dealer;                      // behind `next`
+    Dealer ahead;                       // behind the last piece of all chunks
+    std::optional<Piece> next;          // the next one that this instance takes part in
+    std::vector<int32_t> slots;         // by global block; -1: has no copy of it
+    int64_t slots_used = 0;
+    std::vector<int32_t> share;  // global blocks that are computed here, ascending
+    size_t share_opened = 0;     // so many of them the handoff knows
+    int64_t blocks_done = 0;     // of the share
+    bool lead = false;
+    int front_chunks = 0;  // those of its first Assign: until then it is in front, if it leads
+    uint32_t chunks_done = 0;
+    TimeUs chunk_since_us = kNever;  // when this instance began the chunk that it is in
+    TimeUs join_until_us = kNever;
   };
 
   struct Request {
@@ -71,7 +100,10 @@ class PrefillCore::Impl {
     Handoff handoff;
     Commit commit;
 
-    bool computed = false;  // the whole prompt
+    std::optional<Spanning> spanning;
+    bool in_front = false;
+    bool computed = false;  // the whole prompt, or all of this instance's part
+    bool has_token = false;
     int32_t token = 0;
     std::string payload;
     std::string prompt_logprobs;
@@ -80,7 +112,15 @@ class PrefillCore::Impl {
   };
   using Requests = std::map<RequestId, Request>;
 
+  // Chunks [from, to) of a plan, to be computed at the place of the Assign that brought them.
+  struct Span {
+    RequestId id;
+    int from = 0;
+    int to = 0;
+  };
+
   void On(const AssignCalled& event);
+  void On(const StartCalled& event);
   void On(const CancelCalled& event);
   void On(const BeginPrefillReplied& event);
   void On(const GrantReplied& event);
@@ -96,6 +136,10 @@ class PrefillCore::Impl {
   void On(const Drain& event);
   void On(const Tick& event) {}
 
+  absl::Status Assign(const AssignRequest& assign);
+  absl::Status AssignAfterOlder(const AssignRequest& assign);
+  void TakeSuccessors();
+  void EndSuccessors(RequestId id, Epoch epoch, const absl::Status& status);
   absl::Status Accept(const AssignRequest& request) const;
   Request* Find(RequestId id, Epoch epoch);
   Request* FindLive(RequestId id, Epoch epoch);  // not ending
@@ -108,7 +152,12 @@ class PrefillCore::Impl {
   void StartStep();
   void Report();
 
+  void Admit(Request& request);
+  bool TakeBlocks(Request& request);
+  void Yield(Request& request);
   void Ask(Request& request);
+  void Place(Request& request, const Placed& placed);
+  void BeginWork(Request& request);
   void AskForGrant(Request& request);
   void StartWriting(Request& request, const GrantReply& reply);
   void Renew(Request& request);
@@ -121,12 +170,35 @@ class PrefillCore::Impl {
   void MaybeLeave(Request& request);  // erases it when nothing touches its blocks
   void Erase(Request& request, const absl::Status& status);
 
-  bool Empty() const { return requests_.empty(); }
+  // Spanning plans: prefill_span.cc.
+  absl::StatusOr<InstanceId> SelfIn(const AssignRequest& assign) const;
+  absl::Status AddSpanning(const AssignRequest& assign, Request* request);
+  absl::Status ExtendPlan(Request& request, const AssignRequest& assign);
+  absl::Status AddChunks(const AssignRequest& assign, Spanning* spanning) const;
+  absl::Status AddChunk(const AssignRequest& assign, size_t index, Spanning* spanning) const;
+  void GiveSlots(Spanning* spanning) const;
+  void FindNext(Spanning* spanning) const;
+  bool ExtendBlocks(Request& request);
+  int64_t BlocksWanted(const Request& request) const;
+  std::vector<PutBlock> NewPuts(Request& request) const;
+  void OpenHandoffOf(Request& request);
+  Request* EnterablePiece(PlanSequence* sequence);
+  void StartPiece(Request& request);
+  SpanningPart PartOf(const Request& request) const;
+  void PieceDone(const StepDone& event);
+  void TakePiece(Request& request, const StepSequence& ran, const StepResult& result);
+  absl::Status CheckSpanning() const;
+
+  bool InFlight(RequestId id) const { return batch_.InFlight(id) || piece_ == id; }
+  bool Empty() const { return requests_.empty() && successors_.empty(); }
   WorkerLoad Load() const;
   std::vector<HeldRequest> Held() const;
-  // In front: asking, or placed and not yet computed.
+  // In front: asking, or placed and not yet computed; members that do not lead never are.
   bool MayAskMore() const;
-  void LeaveFront(const Request& request);
+  static bool TakesFront(const Request& request) {
+    return !request.spanning.has_value() || request.spanning->lead;
+  }
+  void LeaveFront(Request& request);
   // A timer of a request was set.
   void Arm(TimeUs at) { timers_us_ = std::min(timers_us_, at); }
   static TimeUs EarliestTimer(const Request& request);
@@ -141,11 +213,16 @@ class PrefillCore::Impl {
   RateMeter rate_;
   Tombstones tombstones_;
   Requests requests_;
+  // Accepted Assigns of a newer epoch, until the older epoch of their request has left.
+  std::map<RequestId, std::vector<AssignRequest>> successors_;
   std::set<std::pair<PlanSequence, RequestId>> queue_;  // exactly those queued
-  std::set<RequestId> front_;
-  int64_t front_tokens_ = 0;        // of their prompts
-  TimeUs timers_us_ = kNever;       // no request's timer is earlier
-  std::vector<StepSequence> step_;  // in flight
+  int64_t front_ = 0;                                   // requests in front
+  int64_t front_tokens_ = 0;                            // of their prompts
+  AssignChain chain_;
+  std::map<PlanSequence, Span> spans_;  // of live requests, not yet computed here
+  std::optional<RequestId> piece_;      // whose piece is the step in flight
+  TimeUs timers_us_ = kNever;           // no request's timer is earlier
+  std::vector<StepSequence> step_;      // in flight
   uint64_t step_number_ = 0;
   TimeUs step_started_us_ = 0;
   TimeUs drain_end_us_ = kNever;

@@ -9,22 +9,51 @@
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/request.h"
+#include "scheduler/base/time.h"
 #include "scheduler/kv/block_pool.h"
+#include "scheduler/kv/deal.h"
 
 namespace skein::scheduler {
 
-// One sequence of a step: tokens [position, position + count) of prompt ++ output.
+// Tells the groups of processes apart that step together: the same number at all members.
+struct GroupKey {
+  uint64_t high = 0;
+  uint64_t low = 0;
+  auto operator<=>(const GroupKey&) const = default;
+};
+
+// A sequence's part of a step that several instances run together: a piece of its prompt, dealt to
+// the members by rank. Block ids are this instance's.
+struct SpanningPart {
+  Piece piece;
+  int rank = 0;
+  std::vector<std::string> comm_addresses;  // by rank
+  std::vector<BlockId> history;             // of piece.history[rank], in the same order
+  // By rank, empty when nothing moves: copied to / filled from that rank before each layer's
+  // attention, in the order of global blocks.
+  std::vector<std::vector<BlockId>> send;
+  std::vector<std::vector<BlockId>> receive;
+  std::vector<int64_t> history_tokens;  // by rank
+  int64_t token_end = 0;                // prompt tokens that are computed, somewhere, after it
+  TimeUs deadline_us = 0;               // of the whole step
+  GroupKey group;                       // of the chunk's members: the same for all its pieces
+  GroupKey moves_group;                 // a second one, for what moves
+};
+
+// One sequence of a step: tokens [position, position + count) of prompt ++ output; with `spanning`
+// the tokens of its spans (`count` in all, 0 is fine), alone in its step.
 struct StepSequence {
   RequestId id;
   Epoch epoch;
   SpecPtr spec;
   int64_t position = 0;
   int64_t count = 0;
-  BlockTable blocks;  // covers at least position + count tokens
+  BlockTable blocks;  // covers at least position + count tokens; spanning: those of its spans
   bool sample = false;
   int64_t token_index = 0;  // output index of the drawn token, when `sample`
   // Output tokens so far; read-only for the shell, and unchanged until StepDone is handled.
   std::shared_ptr<const std::vector<int32_t>> output;
+  std::shared_ptr<const SpanningPart> spanning;
 
   int32_t TokenAt(int64_t place) const {
     const auto prompt_tokens = static_cast<int64_t>(spec->prompt.size());
@@ -44,8 +73,15 @@ struct StepResult {
   std::string prompt_logprobs;  // of this chunk, serialised so that chunks can be concatenated
 };
 
+// Effect: break the groups of the spanning step, which then ends soon with UNAVAILABLE or
+// CANCELLED. A step that has ended meanwhile: nothing.
+struct AbortStep {
+  uint64_t step = 0;
+};
+
 // Event: results[i] belongs to sequences[i]; empty on error. INVALID_ARGUMENT: nothing was run, the
-// batch's requests end with it. Any other error: the engine is unusable; all requests end.
+// batch's requests end with it. UNAVAILABLE, DEADLINE_EXCEEDED and CANCELLED of a spanning step:
+// its group broke, its request ends. Any other error: the engine is unusable; all requests end.
 struct StepDone {
   uint64_t step = 0;
   absl::Status status;

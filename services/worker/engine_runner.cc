@@ -25,10 +25,20 @@ Buffers BuffersOf(const scheduler::StepSequence& sequence) {
   Buffers out;
   const auto& prompt = sequence.spec->prompt;
   const auto prompt_tokens = static_cast<int64_t>(prompt.size());
-  for (int64_t i = sequence.position; i < sequence.position + sequence.count; ++i) {
-    out.tokens.push_back(sequence.TokenAt(i));
-    if (sequence.spec->want_prompt_logprobs && sequence.position < prompt_tokens) {
-      out.next_tokens.push_back(i + 1 < prompt_tokens ? prompt[static_cast<size_t>(i + 1)] : -1);
+  const auto run = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      out.tokens.push_back(sequence.TokenAt(i));
+      if (sequence.spec->want_prompt_logprobs && begin < prompt_tokens) {
+        out.next_tokens.push_back(i + 1 < prompt_tokens ? prompt[static_cast<size_t>(i + 1)] : -1);
+      }
+    }
+  };
+  if (sequence.spanning == nullptr) {
+    run(sequence.position, sequence.position + sequence.count);
+  } else {
+    for (const scheduler::TokenSpan& span :
+         sequence.spanning->piece.spans[sequence.spanning->rank]) {
+      run(span.position, span.position + span.count);
     }
   }
   out.blocks.reserve(sequence.blocks->size());
@@ -67,11 +77,13 @@ scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
 
 }  // namespace
 
-EngineRunner::EngineRunner(engine::Engine* engine, LayerDone layer_done, Done done, StepLog* log)
+EngineRunner::EngineRunner(engine::Engine* engine, LayerDone layer_done, Done done, StepLog* log,
+                           SpanningGroups* groups)
     : engine_(engine),
       layer_done_(std::move(layer_done)),
       done_(std::move(done)),
       log_(log),
+      groups_(groups),
       thread_([this] {
         pthread_setname_np(pthread_self(), "engine");
         Loop();
@@ -115,6 +127,30 @@ std::shared_ptr<const engine::SamplingParams> EngineRunner::SamplingOf(
   return cached;
 }
 
+absl::Status EngineRunner::Step(const scheduler::RunStep& step,
+                                const std::vector<engine::SequenceStep>& sequences) {
+  return engine_->Step(
+      sequences,
+      [&](int layer) {
+        if (layer_done_) layer_done_(step, layer);
+      },
+      &results_);
+}
+
+absl::Status EngineRunner::StepTogether(const scheduler::RunStep& step,
+                                        engine::SequenceStep sequence) {
+  if (groups_ == nullptr) {
+    return absl::InvalidArgumentError("this worker steps with no others");
+  }
+  absl::StatusOr<engine::SpanningStep> spanning =
+      groups_->Enter(step.step, *step.sequences.front().spanning);
+  if (!spanning.ok()) return spanning.status();
+  sequence.spanning = &*spanning;
+  const absl::Status status = Step(step, {sequence});
+  groups_->Leave(status);
+  return status;
+}
+
 scheduler::StepDone EngineRunner::Execute(const scheduler::RunStep& step) {
   std::vector<Buffers> buffers;
   buffers.reserve(step.sequences.size());
@@ -126,12 +162,8 @@ scheduler::StepDone EngineRunner::Execute(const scheduler::RunStep& step) {
   }
   scheduler::StepDone done{.step = step.step};
   const auto started = std::chrono::steady_clock::now();
-  done.status = engine_->Step(
-      sequences,
-      [&](int layer) {
-        if (layer_done_) layer_done_(step, layer);
-      },
-      &results_);
+  const bool together = sequences.size() == 1 && step.sequences.front().spanning != nullptr;
+  done.status = together ? StepTogether(step, sequences.front()) : Step(step, sequences);
   if (!done.status.ok()) return done;
   if (log_ != nullptr) {
     log_->Add(step,

@@ -12,6 +12,7 @@
 
 #include "engine/engine.h"
 #include "scheduler/worker/step.h"
+#include "services/worker/spanning_groups.h"
 #include "services/worker/step_log.h"
 
 namespace skein::services {
@@ -24,8 +25,10 @@ class EngineRunner {
   // Called on the engine's thread at the end of each step.
   using Done = std::function<void(scheduler::StepDone)>;
 
-  // `engine` and `log`, where there is one, outlive the runner.
-  EngineRunner(engine::Engine* engine, LayerDone layer_done, Done done, StepLog* log = nullptr);
+  // `engine`, `log` and `groups`, where there are any, outlive the runner. Without groups spanning
+  // steps are INVALID_ARGUMENT.
+  EngineRunner(engine::Engine* engine, LayerDone layer_done, Done done, StepLog* log = nullptr,
+               SpanningGroups* groups = nullptr);
   ~EngineRunner();  // waits for the step in flight
 
   // Hands a step over. REQUIRES: none is in flight.
@@ -34,12 +37,16 @@ class EngineRunner {
  private:
   void Loop();
   scheduler::StepDone Execute(const scheduler::RunStep& step);
+  absl::Status Step(const scheduler::RunStep& step,
+                    const std::vector<engine::SequenceStep>& sequences);
+  absl::Status StepTogether(const scheduler::RunStep& step, engine::SequenceStep sequence);
   std::shared_ptr<const engine::SamplingParams> SamplingOf(const scheduler::RequestSpec& spec);
 
   engine::Engine* const engine_;
   const LayerDone layer_done_;
   const Done done_;
   StepLog* const log_;
+  SpanningGroups* const groups_;
 
   std::mutex mu_;
   std::condition_variable wake_;

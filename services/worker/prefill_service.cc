@@ -14,6 +14,13 @@ grpc::ServerUnaryReactor* PrefillService::Assign(grpc::CallbackServerContext* co
   });
 }
 
+grpc::ServerUnaryReactor* PrefillService::Start(grpc::CallbackServerContext* context,
+                                                const v1::StartRequest* request,
+                                                v1::StartResponse* response) {
+  return Unary(context, *request, response,
+               [this](const auto& decoded, auto call) { return shell_->Start(decoded, call); });
+}
+
 grpc::ServerUnaryReactor* PrefillService::Cancel(grpc::CallbackServerContext* context,
                                                  const v1::CancelRequest* request,
                                                  v1::CancelResponse*) {

@@ -14,6 +14,9 @@ class PrefillService final : public v1::PrefillWorker::CallbackService {
   grpc::ServerUnaryReactor* Assign(grpc::CallbackServerContext* context,
                                    const v1::AssignRequest* request,
                                    v1::AssignResponse* response) override;
+  grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext* context,
+                                  const v1::StartRequest* request,
+                                  v1::StartResponse* response) override;
   grpc::ServerUnaryReactor* Cancel(grpc::CallbackServerContext* context,
                                    const v1::CancelRequest* request,
                                    v1::CancelResponse* response) override;

@@ -28,10 +28,17 @@ std::chrono::steady_clock::time_point TimePoint(scheduler::TimeUs us) {
   return std::chrono::steady_clock::time_point(std::chrono::microseconds(us));
 }
 
-std::vector<int32_t> Plain(const std::vector<scheduler::BlockId>& blocks, size_t count) {
+std::vector<int32_t> Plain(const std::vector<scheduler::BlockId>& blocks) {
   std::vector<int32_t> out;
-  out.reserve(count);
-  for (size_t i = 0; i < count; ++i) out.push_back(blocks[i].value);
+  out.reserve(blocks.size());
+  for (scheduler::BlockId block : blocks) out.push_back(block.value);
+  return out;
+}
+
+std::vector<engine::HandoffBlock> Plain(const std::vector<scheduler::PutBlock>& blocks) {
+  std::vector<engine::HandoffBlock> out;
+  out.reserve(blocks.size());
+  for (const scheduler::PutBlock& block : blocks) out.push_back({block.local.value, block.global});
   return out;
 }
 
@@ -39,7 +46,7 @@ std::vector<int32_t> Plain(const std::vector<scheduler::BlockId>& blocks, size_t
 
 PrefillShell::PrefillShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
     : engine_(engine),
-      block_tokens_(engine->engine->Spec().kv.block_tokens),
+      groups_(engine->fabric.get()),
       orchestrator_(channels_.Get(orchestrator)),
       membership_(&calls_, orchestrator_),
       sender_(engine->transport.get(), engine->engine->Spec().kv, engine->regions, kPutTimeout,
@@ -71,7 +78,7 @@ void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<v
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(),
       [this](const scheduler::RunStep& step, int layer) { LayerDone(step, layer); },
-      [this](scheduler::StepDone done) { Post(std::move(done)); }, &step_log_);
+      [this](scheduler::StepDone done) { Post(std::move(done)); }, &step_log_, &groups_);
   progress_ =
       std::make_unique<ProgressThread>([this] { Pump(); }, [this] { engine_->transport->Wake(); });
   loop_.Start(
@@ -115,6 +122,8 @@ void PrefillShell::Stop() {
   // The loop first: until it has ended it may hand a step to the runner.
   loop_.Stop();
   assigns_.AbortAll({grpc::StatusCode::UNAVAILABLE, "the worker is stopping"});
+  starts_.AbortAll({grpc::StatusCode::UNAVAILABLE, "the worker is stopping"});
+  groups_.Stop();  // else the step in flight may wait for its members until its deadline
   runner_.reset();
   progress_.reset();
   calls_.CancelAndWait();
@@ -125,6 +134,15 @@ bool PrefillShell::Assign(scheduler::AssignRequest request, Calls<v1::AssignResp
     const uint64_t id = next_call_++;
     assigns_.Add(id, call);
     Handle(scheduler::AssignCalled{{id}, request});
+  });
+}
+
+bool PrefillShell::Start(const scheduler::StartRequest& request,
+                         Calls<v1::StartResponse>::Call call) {
+  return loop_.TryPost([this, request, call] {
+    const uint64_t id = next_call_++;
+    starts_.Add(id, call);
+    Handle(scheduler::StartCalled{{id}, request});
   });
 }
 
@@ -150,6 +168,10 @@ void PrefillShell::Handle(const scheduler::PrefillEvent& event) {
 
 void PrefillShell::On(const scheduler::AnswerAssign& effect) {
   assigns_.Answer(effect.call.value, ToGrpc(effect.reply.status), [](v1::AssignResponse*) {});
+}
+
+void PrefillShell::On(const scheduler::AnswerStart& effect) {
+  starts_.Answer(effect.call.value, ToGrpc(effect.reply.status), [](v1::StartResponse*) {});
 }
 
 void PrefillShell::On(const scheduler::CallBeginPrefill& effect) {
@@ -228,33 +250,36 @@ void PrefillShell::On(const scheduler::CallAbort& effect) {
       [](absl::Status, const v1::AbortResponse&) {});
 }
 
-void PrefillShell::OpenOnce(engine::HandoffKey key, const scheduler::BlockTable& blocks,
-                            int64_t prompt_tokens) {
-  if (!opened_.insert(key).second) return;
-  const auto count = static_cast<size_t>((prompt_tokens + block_tokens_ - 1) / block_tokens_);
-  sender_.Open(key, Plain(*blocks, count), prompt_tokens);
+void PrefillShell::On(const scheduler::OpenHandoff& effect) {
+  const engine::HandoffKey key = KeyOf(effect.id, effect.epoch);
+  opened_.insert(key);
+  sender_.OpenShare(key, Plain(effect.blocks), static_cast<int64_t>(effect.spec->prompt.size()),
+                    effect.more);
 }
 
-void PrefillShell::On(const scheduler::RunStep& effect) {
-  for (const scheduler::StepSequence& sequence : effect.sequences) {
-    OpenOnce(KeyOf(sequence.id, sequence.epoch), sequence.blocks,
-             static_cast<int64_t>(sequence.spec->prompt.size()));
-  }
-  runner_->Run(effect);
+void PrefillShell::On(const scheduler::AddToHandoff& effect) {
+  sender_.Add(KeyOf(effect.id, effect.epoch), Plain(effect.blocks), effect.more);
+}
+
+void PrefillShell::On(const scheduler::RunStep& effect) { runner_->Run(effect); }
+
+void PrefillShell::On(const scheduler::AbortStep& effect) {
+  groups_.Abort(effect.step, absl::CancelledError("the request was cancelled"));
 }
 
 void PrefillShell::LayerDone(const scheduler::RunStep& step, int layer) {
   for (const scheduler::StepSequence& sequence : step.sequences) {
-    sender_.Written(KeyOf(sequence.id, sequence.epoch), layer, sequence.position + sequence.count);
+    const int64_t end = sequence.spanning != nullptr ? sequence.spanning->token_end
+                                                     : sequence.position + sequence.count;
+    sender_.Written(KeyOf(sequence.id, sequence.epoch), layer, end);
   }
 }
 
 void PrefillShell::On(const scheduler::StartHandoff& effect) {
-  const engine::HandoffKey key = KeyOf(effect.id, effect.epoch);
-  OpenOnce(key, effect.local_blocks, static_cast<int64_t>(effect.spec->prompt.size()));
-  sender_.Grant(
-      key, {.targets = {{Plain(effect.remote_blocks, effect.remote_blocks.size()), effect.memory}},
-            .post_until = TimePoint(effect.post_until_us)});
+  engine::HandoffGrant grant;
+  grant.targets.push_back({.blocks = Plain(effect.remote_blocks), .memory = effect.memory});
+  grant.post_until = TimePoint(effect.post_until_us);
+  sender_.Grant(KeyOf(effect.id, effect.epoch), std::move(grant));
 }
 
 void PrefillShell::On(const scheduler::ExtendHandoff& effect) {

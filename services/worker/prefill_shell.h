@@ -17,6 +17,7 @@
 #include "services/base/rpc.h"
 #include "services/worker/engine_runner.h"
 #include "services/worker/progress_thread.h"
+#include "services/worker/spanning_groups.h"
 #include "services/worker/worker_engine.h"
 #include "services/worker/worker_rpc.h"
 
@@ -36,6 +37,8 @@ class PrefillShell {
 
   // From gRPC threads. False: the inbox is full.
   [[nodiscard]] bool Assign(scheduler::AssignRequest request, Calls<v1::AssignResponse>::Call call);
+  [[nodiscard]] bool Start(const scheduler::StartRequest& request,
+                           Calls<v1::StartResponse>::Call call);
   void Cancel(const scheduler::CancelRequest& request);
 
   // Runs `look` on the loop and waits. Not from the loop.
@@ -48,12 +51,16 @@ class PrefillShell {
   void Handle(const scheduler::PrefillEvent& event);
   void Post(scheduler::PrefillEvent event);
   void On(const scheduler::AnswerAssign& effect);
+  void On(const scheduler::AnswerStart& effect);
   void On(const scheduler::CallBeginPrefill& effect);
   void On(const scheduler::CallGrant& effect);
   void On(const scheduler::CallRenew& effect);
   void On(const scheduler::CallCommit& effect);
   void On(const scheduler::CallAbort& effect);
   void On(const scheduler::RunStep& effect);
+  void On(const scheduler::AbortStep& effect);
+  void On(const scheduler::OpenHandoff& effect);
+  void On(const scheduler::AddToHandoff& effect);
   void On(const scheduler::StartHandoff& effect);
   void On(const scheduler::ExtendHandoff& effect);
   void On(const scheduler::StopHandoff& effect);
@@ -61,14 +68,13 @@ class PrefillShell {
   void On(const scheduler::CallReport& effect);
   void On(const scheduler::CallUnregister& effect);
   void On(const scheduler::Drained& effect);
-  void OpenOnce(engine::HandoffKey key, const scheduler::BlockTable& blocks, int64_t prompt_tokens);
   void LayerDone(const scheduler::RunStep& step, int layer);
   engine::HandoffEnds Ends();
   void Pump();
   void LogNewLanes();
 
   WorkerEngine* const engine_;
-  const int block_tokens_;
+  SpanningGroups groups_;
   Channels channels_;
   CallTracker calls_;
   std::shared_ptr<grpc::Channel> orchestrator_;
@@ -82,6 +88,7 @@ class PrefillShell {
   // Only on the loop.
   std::optional<scheduler::PrefillCore> core_;  // from Start on
   Calls<v1::AssignResponse> assigns_;
+  Calls<v1::StartResponse> starts_;
   uint64_t next_call_ = 1;
   std::set<engine::HandoffKey> opened_;
   // Threads last, and gone first: they use all of the above.

@@ -55,6 +55,7 @@ class RunningRequest {
     scheduler::CommitRequest commit;
     commit.id = spec->id;
     commit.epoch = {1};
+    commit.prefill = grant.prefill;
     commit.bytes_per_layer = {engine.engine->Spec().kv.BlockBytes()};
     EXPECT_TRUE(shell->Reserve({spec, {1}}, {&calls_[0], &reserved_}));
     EXPECT_TRUE(shell->Grant(grant, {&calls_[1], &granted_}));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/comm/fabric.h"
 #include "engine/engine.h"
 #include "engine/transport/transport.h"
 #include "scheduler/base/messages.h"
@@ -17,6 +18,7 @@ namespace skein::services {
 struct WorkerEngine {
   // Destroyed from the last to the first: the engine's memory belongs to the transport.
   std::unique_ptr<engine::Transport> transport;
+  std::unique_ptr<engine::Fabric> fabric;  // prefill: to step together with other instances
   std::unique_ptr<engine::Engine> engine;
   std::vector<engine::RegionId> regions;  // one a layer
   std::string description;                // of the regions, for grants

@@ -15,11 +15,27 @@ std::byte* BlockAt(const engine::EmulatedEngine& engine, int layer, scheduler::B
 
 }  // namespace
 
+void Sender::Open(const scheduler::OpenHandoff& open) {
+  shares_[{open.id, open.epoch}] = {
+      .prompt_tokens = static_cast<int64_t>(open.spec->prompt.size()),
+      .blocks = open.blocks,
+      .more = open.more,
+      .written = std::vector<int64_t>(static_cast<size_t>(engine_->Spec().kv.num_layers))};
+}
+
+void Sender::Add(const scheduler::AddToHandoff& add) {
+  const auto it = shares_.find({add.id, add.epoch});
+  if (it == shares_.end()) return;
+  it->second.blocks.insert(it->second.blocks.end(), add.blocks.begin(), add.blocks.end());
+  it->second.more = add.more;
+  Pump({add.id, add.epoch});
+}
+
 void Sender::Written(scheduler::RequestId id, scheduler::Epoch epoch, int layer,
                      int64_t token_end) {
-  auto& written = written_[{id, epoch}];
-  written.resize(engine_->Spec().kv.num_layers);
-  written[layer] = token_end;
+  const auto it = shares_.find({id, epoch});
+  if (it == shares_.end()) return;
+  it->second.written[layer] = token_end;
   Pump({id, epoch});
 }
 
@@ -46,12 +62,11 @@ void Sender::Stop(const scheduler::StopHandoff& stop) {
 }
 
 bool Sender::HasNext(const Key& key, const Handoff& handoff, int layer) const {
-  const auto written = written_.find(key);
+  const Share& share = shares_.at(key);
   const size_t next = handoff.next_block[layer];
-  if (written == written_.end() || next >= handoff.start.local_blocks->size()) return false;
-  const auto prompt = static_cast<int64_t>(handoff.start.spec->prompt.size());
-  const int64_t filled_at = std::min<int64_t>(prompt, (next + 1) * engine_->Spec().kv.block_tokens);
-  return written->second[layer] >= filled_at;
+  if (next >= share.blocks.size()) return false;
+  const int64_t block_end = (share.blocks[next].global + 1) * engine_->Spec().kv.block_tokens;
+  return share.written[layer] >= std::min(share.prompt_tokens, block_end);
 }
 
 void Sender::Pump(const Key& key) {
@@ -73,8 +88,9 @@ void Sender::Pump(const Key& key) {
 // The bytes travel even if this process dies meanwhile, or not: a coin decides.
 void Sender::Post(const Key& key, Handoff& handoff, int layer, size_t index) {
   const RemoteMemory memory = find_memory_(handoff.start.memory);
-  const scheduler::BlockId from = (*handoff.start.local_blocks)[index];
-  const scheduler::BlockId to = handoff.start.remote_blocks[index];
+  const scheduler::PutBlock& block = shares_.at(key).blocks[index];
+  const scheduler::BlockId from = block.local;
+  const scheduler::BlockId to = handoff.start.remote_blocks[block.global];
   const Transfers::Owner owner{key.first, key.second};
   const Transfers::Place source{process_->endpoint(), process_->generation(), from.value};
   const Transfers::Place target{memory.process->endpoint(), memory.generation, to.value};
@@ -124,10 +140,10 @@ void Sender::MaybeEnd(const Key& key) {
   if (it == handoffs_.end() || it->second.under_way > 0) return;
   Handoff& handoff = it->second;
   const auto [id, epoch] = key;
-  const int64_t all =
-      static_cast<int64_t>(handoff.start.local_blocks->size()) * engine_->Spec().kv.BlockBytes();
-  const bool done = std::all_of(handoff.bytes.begin(), handoff.bytes.end(),
-                                [all](int64_t bytes) { return bytes == all; });
+  const Share& share = shares_.at(key);
+  const int64_t all = static_cast<int64_t>(share.blocks.size()) * engine_->Spec().kv.BlockBytes();
+  const bool done = !share.more && std::all_of(handoff.bytes.begin(), handoff.bytes.end(),
+                                               [all](int64_t bytes) { return bytes == all; });
   if (done) {
     ended_(scheduler::HandoffDone{id, epoch, handoff.bytes});
   } else if (!handoff.failure.ok()) {
@@ -138,7 +154,7 @@ void Sender::MaybeEnd(const Key& key) {
     return;
   }
   handoffs_.erase(key);
-  written_.erase(key);
+  shares_.erase(key);
 }
 
 }  // namespace skein::sim

@@ -42,7 +42,9 @@ class Sender {
         find_memory_(std::move(find_memory)),
         ended_(std::move(ended)) {}
 
-  // Tokens up to `token_end` of `layer` are in the local blocks.
+  void Open(const scheduler::OpenHandoff& open);
+  void Add(const scheduler::AddToHandoff& add);
+  // Of the tokens up to `token_end`, those of this worker's share are in `layer`'s local blocks.
   void Written(scheduler::RequestId id, scheduler::Epoch epoch, int layer, int64_t token_end);
   void Start(const scheduler::StartHandoff& start);
   void Extend(const scheduler::ExtendHandoff& extend);
@@ -50,6 +52,12 @@ class Sender {
 
  private:
   using Key = std::pair<scheduler::RequestId, scheduler::Epoch>;
+  struct Share {
+    int64_t prompt_tokens = 0;
+    std::vector<scheduler::PutBlock> blocks;
+    bool more = false;
+    std::vector<int64_t> written;  // token_end per layer
+  };
   struct Handoff {
     scheduler::StartHandoff start;
     std::vector<size_t> next_block;  // per layer
@@ -71,7 +79,7 @@ class Sender {
   Transfers* transfers_;
   FindMemory find_memory_;
   Ended ended_;
-  std::map<Key, std::vector<int64_t>> written_;  // token_end per layer
+  std::map<Key, Share> shares_;
   std::map<Key, Handoff> handoffs_;
 };
 

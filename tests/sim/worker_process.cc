@@ -55,16 +55,27 @@ void PrefillProcess::OnStart() {
   Run(std::make_unique<PrefillCore>(config));
 }
 
-void PrefillProcess::OnCrash() { assigns_.clear(); }
+void PrefillProcess::OnCrash() {
+  assigns_.clear();
+  starts_.clear();
+}
 
 void PrefillProcess::Serve(const AssignRequest& request, std::function<void(AssignReply)> reply) {
   Dispatch(AssignCalled{assigns_.Add(NextCall(), std::move(reply)), request});
+}
+void PrefillProcess::Serve(const StartRequest& request, std::function<void(StartReply)> reply) {
+  Dispatch(StartCalled{starts_.Add(NextCall(), std::move(reply)), request});
 }
 void PrefillProcess::Serve(const CancelRequest& request) { Dispatch(CancelCalled{request}); }
 
 void PrefillProcess::Execute(AnswerAssign& effect) {
   assigns_.Answer(effect.call, std::move(effect.reply), verdict_);
 }
+
+void PrefillProcess::Execute(AnswerStart& effect) {
+  starts_.Answer(effect.call, std::move(effect.reply), verdict_);
+}
+void PrefillProcess::Execute(AbortStep&) {}
 
 void PrefillProcess::Execute(CallBeginPrefill& effect) {
   ToOrchestrator<BeginPrefillReply>(effect, [this, effect](BeginPrefillReply reply) {

@@ -100,6 +100,8 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
 
   void Serve(const scheduler::AssignRequest& request,
              std::function<void(scheduler::AssignReply)> reply);
+  void Serve(const scheduler::StartRequest& request,
+             std::function<void(scheduler::StartReply)> reply);
   void Serve(const scheduler::CancelRequest& request);
 
   void Execute(scheduler::AnswerAssign& effect);
@@ -109,6 +111,10 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   void Execute(scheduler::CallCommit& effect);
   void Execute(scheduler::CallAbort& effect);
   void Execute(scheduler::RunStep& effect);
+  void Execute(scheduler::AnswerStart& effect);
+  void Execute(scheduler::AbortStep& effect);
+  void Execute(scheduler::OpenHandoff& effect) { sender_->Open(effect); }
+  void Execute(scheduler::AddToHandoff& effect) { sender_->Add(effect); }
   void Execute(scheduler::StartHandoff& effect) { sender_->Start(effect); }
   void Execute(scheduler::ExtendHandoff& effect) { sender_->Extend(effect); }
   void Execute(scheduler::StopHandoff& effect) { sender_->Stop(effect); }
@@ -121,6 +127,7 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   Sender::FindMemory find_memory_;
   std::unique_ptr<Sender> sender_;
   Unanswered<scheduler::AssignReply> assigns_;
+  Unanswered<scheduler::StartReply> starts_;
 };
 
 class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,

@@ -1,0 +1,365 @@
+// Plans that span instances: what an Assign promises, which piece is next, what a piece brings.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/base/check.h"
+#include "scheduler/worker/prefill_impl.h"
+
+namespace skein::scheduler {
+namespace {
+
+int64_t PromptTokens(const SpecPtr& spec) { return static_cast<int64_t>(spec->prompt.size()); }
+
+bool SameChunk(const PlanChunk& a, const PlanChunk& b) {
+  return a.tokens == b.tokens && a.members == b.members;
+}
+
+// The finaliser of SplitMix64.
+uint64_t Mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+GroupKey KeyOf(RequestId id, Epoch epoch, int chunk, bool moves) {
+  const auto which = static_cast<uint64_t>(chunk) * 2 + (moves ? 1 : 0);
+  const uint64_t of_request = Mix(id.router + Mix(id.serial));
+  return {Mix(of_request + epoch.value), Mix(Mix(epoch.value) + of_request + which)};
+}
+
+}  // namespace
+
+absl::StatusOr<InstanceId> PrefillCore::Impl::SelfIn(const AssignRequest& assign) const {
+  for (const PlanMember& member : assign.members) {
+    if (member.incarnation == membership_.identity().incarnation) return member.instance;
+  }
+  return absl::FailedPreconditionError("members: this instance is none of them");
+}
+
+absl::Status PrefillCore::Impl::AddSpanning(const AssignRequest& assign, Request* request) {
+  if (assign.spec->want_prompt_logprobs) {
+    return absl::InvalidArgumentError("prompt_logprobs: not of a plan that spans instances");
+  }
+  const absl::StatusOr<InstanceId> self = SelfIn(assign);
+  if (!self.ok()) return self.status();
+  const DealSizes sizes{.prompt_tokens = PromptTokens(assign.spec),
+                        .block_tokens = shape_.block_tokens,
+                        .rank_tokens_max = config_.batch.max_batch_tokens};
+  Spanning spanning(sizes, *self);
+  spanning.slots.assign(BlocksOf(shape_, sizes.prompt_tokens), -1);
+  if (absl::Status status = AddChunks(assign, &spanning); !status.ok()) return status;
+  if (spanning.slots_used > pool_.Counts().total) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunks: ", spanning.slots_used, " blocks here, of ", pool_.Counts().total));
+  }
+  const PlanChunk& first = assign.chunks.front();
+  spanning.lead = assign.members[first.members.front()].instance == *self;
+  spanning.front_chunks = static_cast<int>(assign.chunks.size());
+  if (assign.from_chunk > 0) spanning.join_until_us = now_ + config_.join_wait_us;
+  request->spanning = std::move(spanning);
+  if (assign.placed.has_value()) request->endpoint = assign.placed->endpoint;
+  spans_[assign.sequence] = {assign.spec->id, static_cast<int>(assign.from_chunk),
+                             static_cast<int>(assign.chunks.size())};
+  return absl::OkStatus();
+}
+
+absl::Status PrefillCore::Impl::ExtendPlan(Request& request, const AssignRequest& assign) {
+  if (request.state == State::kEnding) return absl::FailedPreconditionError("epoch: has ended");
+  if (!request.spanning.has_value()) {
+    return absl::InvalidArgumentError("members: the plan was plain");
+  }
+  Spanning& spanning = *request.spanning;
+  const auto& heard = spanning.assigns;
+  if (std::find(heard.begin(), heard.end(), assign.sequence) != heard.end()) {
+    if (assign.placed.has_value()) Place(request, *assign.placed);
+    return absl::OkStatus();  // said again
+  }
+  if (absl::Status status = AddChunks(assign, &spanning); !status.ok()) return status;
+  spans_[assign.sequence] = {assign.spec->id, static_cast<int>(assign.from_chunk),
+                             static_cast<int>(assign.chunks.size())};
+  if (request.state == State::kQueued) {
+    if (assign.sequence < request.sequence) {  // the first Assign came late
+      queue_.erase({request.sequence, assign.spec->id});
+      request.sequence = assign.sequence;
+      queue_.emplace(request.sequence, assign.spec->id);
+    }
+  } else if (!ExtendBlocks(request)) {
+    absl::Status status = absl::UnavailableError("no blocks for a later chunk");
+    End(request, status);
+    return status;
+  }
+  if (request.state == State::kPlaced) OpenHandoffOf(request);
+  if (assign.placed.has_value()) Place(request, *assign.placed);
+  return absl::OkStatus();
+}
+
+// All or nothing: a copy takes them first.
+absl::Status PrefillCore::Impl::AddChunks(const AssignRequest& assign, Spanning* spanning) const {
+  if (assign.from_chunk >= assign.chunks.size()) {
+    return absl::InvalidArgumentError("chunks: the Assign adds none");
+  }
+  Spanning copy = *spanning;
+  if (assign.members.size() > copy.members.size()) copy.members = assign.members;
+  for (size_t i = 0; i < assign.chunks.size(); ++i) {
+    if (absl::Status status = AddChunk(assign, i, &copy); !status.ok()) return status;
+  }
+  const std::vector<InstanceId>& last = copy.dealer.all_chunks().back().members;
+  if (std::find(last.begin(), last.end(), copy.self) == last.end()) {
+    return absl::InvalidArgumentError("chunks: this instance takes part in none");
+  }
+  copy.assigns.push_back(assign.sequence);
+  GiveSlots(&copy);
+  if (!copy.next.has_value()) FindNext(&copy);
+  *spanning = std::move(copy);
+  return absl::OkStatus();
+}
+
+absl::Status PrefillCore::Impl::AddChunk(const AssignRequest& assign, size_t index,
+                                         Spanning* spanning) const {
+  const PlanChunk& chunk = assign.chunks[index];
+  if (index < spanning->chunks.size()) {
+    if (SameChunk(chunk, spanning->chunks[index])) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("chunks: chunk ", index, " was another"));
+  }
+  DealtChunk dealt{.tokens = chunk.tokens, .members = {}};
+  for (uint32_t member : chunk.members) {
+    if (member >= assign.members.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("chunks: member ", member, " of chunk ", index,
+                                                     " of ", assign.members.size()));
+    }
+    dealt.members.push_back(assign.members[member].instance);
+  }
+  if (absl::Status status = spanning->dealer.AddChunk(dealt); !status.ok()) return status;
+  spanning->chunks.push_back(chunk);
+  return spanning->ahead.AddChunk(dealt);
+}
+
+// A slot for each block that this instance will compute or receive, in the order of the pieces.
+void PrefillCore::Impl::GiveSlots(Spanning* spanning) const {
+  const auto give = [spanning](int32_t block) {
+    int32_t& slot = spanning->slots[block];
+    SKEIN_INVARIANT_MSG(slot < 0, "a block comes here twice");
+    slot = static_cast<int32_t>(spanning->slots_used++);
+  };
+  while (const std::optional<Piece> piece = spanning->ahead.Next()) {
+    const int rank = piece->RankOf(spanning->self);
+    if (rank < 0) continue;
+    for (const Move& move : piece->moves) {
+      if (move.to == rank) std::for_each(move.blocks.begin(), move.blocks.end(), give);
+    }
+    for (int32_t block : BlocksOfSpans(piece->spans[rank], shape_.block_tokens)) {
+      give(block);
+      spanning->share.push_back(block);
+    }
+  }
+}
+
+void PrefillCore::Impl::FindNext(Spanning* spanning) const {
+  do {
+    spanning->next = spanning->dealer.Next();
+  } while (spanning->next.has_value() && spanning->next->RankOf(spanning->self) < 0);
+}
+
+// A plan without its last chunks holds blocks for the whole rest at once: if it asked for more
+// while it holds some, two such plans could wait for each other.
+int64_t PrefillCore::Impl::BlocksWanted(const Request& request) const {
+  if (!request.spanning.has_value()) return BlocksOf(shape_, PromptTokens(request.spec));
+  const Spanning& spanning = *request.spanning;
+  const int64_t rest = BlocksToFill(spanning.ahead, spanning.self);
+  return std::max(spanning.slots_used, std::min(spanning.slots_used + rest, pool_.Counts().total));
+}
+
+bool PrefillCore::Impl::ExtendBlocks(Request& request) {
+  const int64_t more = request.spanning->slots_used - static_cast<int64_t>(request.blocks->size());
+  if (more <= 0) return true;
+  const absl::StatusOr<BlockTable> added = pool_.Allocate(more);
+  if (!added.ok()) return false;
+  auto blocks = std::make_shared<std::vector<BlockId>>(*request.blocks);
+  blocks->insert(blocks->end(), (*added)->begin(), (*added)->end());
+  request.blocks = std::move(blocks);
+  return true;
+}
+
+std::vector<PutBlock> PrefillCore::Impl::NewPuts(Request& request) const {
+  std::vector<PutBlock> puts;
+  if (!request.spanning.has_value()) {
+    const int64_t count = BlocksOf(shape_, PromptTokens(request.spec));
+    for (int32_t i = 0; i < count; ++i) puts.push_back({i, (*request.blocks)[i]});
+    return puts;
+  }
+  Spanning& spanning = *request.spanning;
+  while (spanning.share_opened < spanning.share.size()) {
+    const int32_t block = spanning.share[spanning.share_opened++];
+    puts.push_back({block, (*request.blocks)[spanning.slots[block]]});
+  }
+  return puts;
+}
+
+// Tells the handoff which blocks are computed here, as far as that is known, and asks for the grant
+// when the first are.
+void PrefillCore::Impl::OpenHandoffOf(Request& request) {
+  const bool opened = request.handoff.opened;
+  const bool more = request.spanning.has_value() && !request.spanning->dealer.Whole();
+  std::vector<PutBlock> puts = NewPuts(request);
+  if (opened) {
+    effects_.push_back(AddToHandoff{request.spec->id, request.epoch, std::move(puts), more});
+  } else if (!puts.empty()) {
+    request.handoff.opened = true;
+    effects_.push_back(
+        OpenHandoff{request.spec->id, request.epoch, request.spec, std::move(puts), more});
+    AskForGrant(request);
+  }
+}
+
+// The next spanning piece of this instance, if it can run now; `sequence` is then its place.
+PrefillCore::Impl::Request* PrefillCore::Impl::EnterablePiece(PlanSequence* sequence) {
+  while (!spans_.empty()) {
+    const auto& [place, span] = *spans_.begin();
+    Request& request = requests_.at(span.id);
+    const std::optional<Piece>& next = request.spanning->next;
+    if (!next.has_value() || next->chunk >= span.to) {  // all of it was computed
+      spans_.erase(spans_.begin());
+      continue;
+    }
+    const bool enterable =
+        chain_.Complete(place) && next->chunk >= span.from && request.state == State::kPlaced;
+    if (!enterable) return nullptr;
+    *sequence = place;
+    return &request;
+  }
+  return nullptr;
+}
+
+void PrefillCore::Impl::StartPiece(Request& request) {
+  Spanning& spanning = *request.spanning;
+  auto part = std::make_shared<const SpanningPart>(PartOf(request));
+  const std::vector<TokenSpan>& spans = part->piece.spans[part->rank];
+  auto blocks = std::make_shared<std::vector<BlockId>>();
+  for (int32_t block : BlocksOfSpans(spans, shape_.block_tokens)) {
+    blocks->push_back((*request.blocks)[spanning.slots[block]]);
+  }
+  int64_t count = 0;
+  for (const TokenSpan& span : spans) count += span.count;
+  if (spanning.chunk_since_us == kNever) spanning.chunk_since_us = now_;
+  step_ = {{.id = request.spec->id,
+            .epoch = request.epoch,
+            .spec = request.spec,
+            .position = spans.empty() ? 0 : spans.front().position,
+            .count = count,
+            .blocks = std::move(blocks),
+            .sample = part->piece.sampler == part->rank && request.spec->max_tokens > 0,
+            .output = nullptr,
+            .spanning = std::move(part)}};
+  piece_ = request.spec->id;
+  step_started_us_ = now_;
+  effects_.push_back(RunStep{++step_number_, step_});
+}
+
+SpanningPart PrefillCore::Impl::PartOf(const Request& request) const {
+  const Spanning& spanning = *request.spanning;
+  const RequestId id = request.spec->id;
+  SpanningPart part{.piece = *spanning.next, .rank = spanning.next->RankOf(spanning.self)};
+  const Piece& piece = part.piece;
+  const auto local = [&](const std::vector<int32_t>& blocks, std::vector<BlockId>* out) {
+    for (int32_t block : blocks) out->push_back((*request.blocks)[spanning.slots[block]]);
+  };
+  for (uint32_t member : spanning.chunks[piece.chunk].members) {
+    part.comm_addresses.push_back(spanning.members[member].comm_address);
+  }
+  local(piece.history[part.rank], &part.history);
+  if (!piece.moves.empty()) {
+    part.send.resize(piece.members.size());
+    part.receive.resize(piece.members.size());
+  }
+  for (const Move& move : piece.moves) {
+    if (move.from == part.rank) local(move.blocks, &part.send[move.to]);
+    if (move.to == part.rank) local(move.blocks, &part.receive[move.from]);
+  }
+  for (size_t rank = 0; rank < piece.members.size(); ++rank) {
+    part.history_tokens.push_back(static_cast<int64_t>(piece.history[rank].size()) *
+                                  shape_.block_tokens);
+    for (const TokenSpan& span : piece.spans[rank]) {
+      part.token_end = std::max(part.token_end, span.position + span.count);
+    }
+  }
+  part.deadline_us = std::min(now_ + config_.spanning_step_us, request.deadline_us);
+  part.group = KeyOf(id, request.epoch, piece.chunk, false);
+  part.moves_group = KeyOf(id, request.epoch, piece.chunk, true);
+  return part;
+}
+
+void PrefillCore::Impl::PieceDone(const StepDone& event) {
+  const RequestId id = *std::exchange(piece_, std::nullopt);
+  const StepSequence ran = std::move(step_.front());
+  step_.clear();
+  absl::Status status = event.status;
+  if (status.ok() && event.results.size() != 1) {
+    status = absl::InternalError("the engine returned another number of results");
+  }
+  const bool broke = status.code() == absl::StatusCode::kUnavailable ||
+                     status.code() == absl::StatusCode::kDeadlineExceeded ||
+                     status.code() == absl::StatusCode::kCancelled;
+  const bool ours = !status.ok() && !broke && status.code() != absl::StatusCode::kInvalidArgument;
+  if (broke) {
+    status = absl::UnavailableError(
+        absl::StrCat("a step of several instances broke: ", std::string(status.message())));
+  }
+  Request& request = requests_.at(id);
+  if (request.state == State::kEnding) {
+    MaybeLeave(request);
+  } else if (!status.ok()) {
+    End(request, status);
+  } else {
+    prompt_tokens_ += ran.count;
+    TakePiece(request, ran, event.results.front());
+  }
+  if (ours) FailEngine(status);
+}
+
+void PrefillCore::Impl::TakePiece(Request& request, const StepSequence& ran,
+                                  const StepResult& result) {
+  Spanning& spanning = *request.spanning;
+  const Piece& piece = ran.spanning->piece;
+  spanning.blocks_done += static_cast<int64_t>(ran.blocks->size());
+  if (ran.sample) {
+    request.has_token = true;
+    request.token = result.token;
+    request.payload = result.payload;
+  }
+  if (piece.ends_chunk) {
+    spanning.chunks_done = static_cast<uint32_t>(piece.chunk + 1);
+    spanning.chunk_since_us = kNever;
+    membership_.ReportSoon();
+    if (piece.chunk + 1 >= spanning.front_chunks) LeaveFront(request);
+  }
+  FindNext(&spanning);
+  if (!piece.last) return;
+  request.computed = true;
+  LeaveFront(request);
+  MaybeCommit(request);
+}
+
+absl::Status PrefillCore::Impl::CheckSpanning() const {
+  for (const auto& [sequence, span] : spans_) {
+    const auto it = requests_.find(span.id);
+    if (it == requests_.end() || !it->second.spanning.has_value() ||
+        it->second.state == State::kEnding) {
+      return absl::InternalError(
+          absl::StrCat("PrefillCore 7: sequence ", sequence.value, " is nobody's"));
+    }
+  }
+  for (const auto& [id, request] : requests_) {
+    if (!request.spanning.has_value()) continue;
+    const Spanning& spanning = *request.spanning;
+    const bool held = request.state == State::kAsking || request.state == State::kPlaced;
+    if (held && spanning.slots_used > static_cast<int64_t>(request.blocks->size())) {
+      return absl::InternalError(absl::StrCat("PrefillCore 7: ", ToString(id), " has slots for ",
+                                              request.blocks->size(), " of ", spanning.slots_used,
+                                              " blocks"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::scheduler

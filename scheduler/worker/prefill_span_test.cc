@@ -1,0 +1,315 @@
+// Plans that span instances, as one of their members sees them.
+#include <gtest/gtest.h>
+
+#include "scheduler/worker/core_testing.h"
+#include "scheduler/worker/prefill_core.h"
+
+namespace skein::scheduler {
+namespace {
+
+using testing::Of;
+using testing::Spec;
+
+constexpr uint64_t kSelf = 3;  // among instances 1 … 4; instance i has incarnation i + 6
+
+struct Chunk {
+  int64_t tokens = 0;
+  std::vector<uint64_t> instances;
+};
+
+class PrefillSpanTest : public ::testing::Test {
+ protected:
+  using Effects = std::vector<PrefillEffect>;
+
+  PrefillSpanTest() {
+    Do(Tick{});
+    Do(RegisterReplied{{absl::OkStatus(), {kSelf}, 1'000'000'000}});
+  }
+  static PrefillConfig Config() {
+    PrefillConfig config;
+    config.membership.identity = testing::Identity(Role::kPrefill, 10);
+    config.membership.report_spacing_us = 0;
+    config.membership.report_spacing_per_request_us = 0;
+    config.batch = {.max_batch_tokens = 8};
+    config.begin_ahead = 2;
+    config.spanning_step_us = 700;
+    config.join_wait_us = 1000;
+    return config;
+  }
+  Effects Do(const PrefillEvent& event) {
+    Effects effects = core_.Handle(event, now_);
+    EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
+    for (const CallReport& report : Of<CallReport>(effects)) {
+      for (const EndedRequest& ended : report.request.ended) ended_[ended.id] = ended.status;
+      held_ = report.request.held;
+      for (const PrefillEffect& more : Do(ReportReplied{report.request.serial, {}})) {
+        effects.push_back(more);
+      }
+    }
+    return effects;
+  }
+  // The chunks of a plan from `from` on are new. Sequences form a chain in the order of sending.
+  static AssignRequest Plan(SpecPtr spec, const std::vector<Chunk>& chunks, uint64_t sequence,
+                            uint64_t after, uint32_t from = 0, uint64_t epoch = 5) {
+    AssignRequest assign{.spec = std::move(spec), .epoch = {epoch}, .sequence = {sequence}};
+    std::map<uint64_t, uint32_t> index;
+    for (const Chunk& chunk : chunks) {
+      PlanChunk out{.tokens = chunk.tokens};
+      for (uint64_t instance : chunk.instances) {
+        const auto [it, added] = index.emplace(instance, assign.members.size());
+        if (added) {
+          assign.members.push_back(
+              {{instance}, {instance + 6}, "w", "c" + ToString({0, instance})});
+        }
+        out.members.push_back(it->second);
+      }
+      assign.chunks.push_back(out);
+    }
+    assign.from_chunk = from;
+    assign.after = {after};
+    return assign;
+  }
+  Effects Assign(AssignRequest assign) { return Do(AssignCalled{{++calls_}, std::move(assign)}); }
+  static absl::Status StatusOf(const Effects& assign) {
+    return Of<AnswerAssign>(assign)[0].reply.status;
+  }
+  Effects Start(uint64_t serial, uint64_t epoch = 5) {
+    return Do(StartCalled{{++calls_}, {{7, serial}, {epoch}, {{epoch}, {4}, "d:1"}}});
+  }
+  Effects Placed(uint64_t serial) {
+    return Do(BeginPrefillReplied{{7, serial}, {5}, {{}, {{5}, {4}, "d:1"}}});
+  }
+  Effects Step(int32_t token = 40) { return Do(StepDone{++step_, {}, {{token, "p", ""}}}); }
+  Effects StepFails(absl::Status status) { return Do(StepDone{++step_, std::move(status), {}}); }
+  int64_t Held() { return core_.Snapshot(now_).blocks.held; }
+
+  TimeUs now_ = 0;
+  uint64_t calls_ = 0;
+  uint64_t step_ = 0;
+  std::map<RequestId, absl::Status> ended_;
+  std::vector<HeldRequest> held_;
+  PrefillCore core_{Config()};
+};
+
+TEST_F(PrefillSpanTest, TheLeadComputesItsShareAndCommitsIt) {
+  // Blocks 0 … 5: chunk 0 here alone, chunk 1 with instance 1. One of two history blocks moves.
+  Effects effects = Assign(Plan(Spec(1, 22), {{8, {3}}, {14, {3, 1}}}, 10, 0));
+  EXPECT_TRUE(StatusOf(effects).ok());
+  ASSERT_EQ(Of<CallBeginPrefill>(effects).size(), 1u);
+  EXPECT_EQ(Held(), 4);  // two and two of four
+  effects = Placed(1);
+  EXPECT_EQ(Of<CallGrant>(effects)[0].request.prefill, InstanceId{kSelf});
+  const OpenHandoff open = Of<OpenHandoff>(effects)[0];
+  ASSERT_EQ(open.blocks.size(), 4u);
+  EXPECT_EQ(open.blocks[2].global, 2);
+  EXPECT_EQ(open.blocks[3].global, 5);
+  EXPECT_FALSE(open.more);
+  StepSequence piece = Of<RunStep>(effects)[0].sequences[0];
+  EXPECT_EQ(piece.count, 8);
+  EXPECT_FALSE(piece.sample);
+  EXPECT_EQ(piece.spanning->comm_addresses.size(), 1u);
+  const GroupKey first_group = piece.spanning->group;
+
+  now_ = 50;
+  effects = Step();
+  EXPECT_EQ(held_[0].chunks_done, 1u);
+  piece = Of<RunStep>(effects)[0].sequences[0];
+  EXPECT_EQ(piece.spanning->piece.spans[0], (std::vector<TokenSpan>{{8, 4}, {20, 2}}));
+  EXPECT_EQ(piece.count, 6);
+  EXPECT_TRUE(piece.sample);
+  EXPECT_EQ(*piece.blocks, (std::vector<BlockId>{open.blocks[2].local, open.blocks[3].local}));
+  EXPECT_EQ(piece.spanning->history, (std::vector<BlockId>{open.blocks[0].local}));
+  EXPECT_EQ(piece.spanning->send[1], (std::vector<BlockId>{open.blocks[1].local}));
+  EXPECT_EQ(piece.spanning->history_tokens, (std::vector<int64_t>{4, 4}));
+  EXPECT_EQ(piece.spanning->token_end, 22);
+  EXPECT_EQ(piece.spanning->deadline_us, 750);
+  EXPECT_EQ(piece.spanning->comm_addresses, (std::vector<std::string>{"c0/3", "c0/1"}));
+  EXPECT_NE(piece.spanning->group, first_group);
+  EXPECT_NE(piece.spanning->group, piece.spanning->moves_group);
+
+  Step(41);
+  Do(GrantReplied{{7, 1}, {5}, {{}, std::vector<BlockId>(6), "memory", 900}});
+  effects = Do(HandoffDone{{7, 1}, {5}, {512, 512}});
+  const CallCommit commit = Of<CallCommit>(effects)[0];
+  EXPECT_TRUE(commit.request.has_token);
+  EXPECT_EQ(commit.request.token, 41);
+  EXPECT_EQ(commit.request.prefill, InstanceId{kSelf});
+  Do(CommitReplied{{7, 1}, {5}, {}});
+  EXPECT_TRUE(ended_.at({7, 1}).ok());
+  EXPECT_EQ(Held(), 0);
+  EXPECT_TRUE(Of<AnswerStart>(Start(1))[0].reply.status.ok());  // said late
+}
+
+TEST_F(PrefillSpanTest, AMemberThatJoinsReceivesItsHistoryFirst) {
+  EXPECT_EQ(Of<AnswerStart>(Start(1))[0].reply.status.code(), absl::StatusCode::kNotFound);
+  Effects effects = Assign(Plan(Spec(1, 22), {{8, {1}}, {14, {1, 3}}}, 10, 0));
+  EXPECT_TRUE(Of<CallBeginPrefill>(effects).empty());
+  EXPECT_EQ(Held(), 3);
+  effects = Start(1);
+  EXPECT_TRUE(Of<AnswerStart>(effects)[0].reply.status.ok());
+  const StepSequence piece = Of<RunStep>(effects)[0].sequences[0];
+  EXPECT_EQ(piece.spanning->rank, 1);
+  EXPECT_EQ(piece.spanning->receive[0].size(), 1u);
+  EXPECT_EQ(piece.spanning->history, piece.spanning->receive[0]);
+  EXPECT_FALSE(piece.sample);
+  EXPECT_EQ(Of<OpenHandoff>(effects)[0].blocks.size(), 2u);  // what it computes, no more
+  EXPECT_TRUE(Of<RunStep>(Start(1)).empty());                // said again
+  Do(GrantReplied{{7, 1}, {5}, {{}, std::vector<BlockId>(6), "memory", 900}});
+  Step();
+  EXPECT_FALSE(Of<CallCommit>(Do(HandoffDone{{7, 1}, {5}, {256, 256}}))[0].request.has_token);
+}
+
+TEST_F(PrefillSpanTest, AMemberWithoutTokensTakesPartAndWritesNothing) {
+  Assign(Plan(Spec(1, 8), {{8, {1, 2, 3}}}, 10, 0));
+  const Effects effects = Start(1);
+  EXPECT_TRUE(Of<CallGrant>(effects).empty() && Of<OpenHandoff>(effects).empty());
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].count, 0);
+  Step();
+  EXPECT_TRUE(ended_.at({7, 1}).ok());
+}
+
+TEST_F(PrefillSpanTest, Invariant7PiecesRunInPlanOrderStartedOrNot) {
+  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10, 0));
+  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20, 10));
+  EXPECT_TRUE(Of<RunStep>(Start(2)).empty());
+  EXPECT_EQ(Of<RunStep>(Start(1))[0].sequences[0].id, (RequestId{7, 1}));
+  EXPECT_EQ(Of<RunStep>(Step())[0].sequences[0].id, (RequestId{7, 2}));
+}
+
+TEST_F(PrefillSpanTest, Invariant7NothingRunsBeyondAHoleInTheChain) {
+  Assign(Plan(Spec(3, 8), {{8, {1, 3}}}, 30, 20));
+  EXPECT_EQ(Held(), 0);
+  EXPECT_TRUE(Of<RunStep>(Start(3)).empty());
+  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10, 0));
+  Do(CancelCalled{{{7, 1}, {5}, "test", {{{10}, {0}}}}});
+  EXPECT_EQ(Held(), 0);
+  // The Assign between never comes: its Cancel fills the hole.
+  EXPECT_EQ(Of<RunStep>(Do(CancelCalled{{{7, 2}, {5}, "test", {{{20}, {10}}}}})).size(), 1u);
+  EXPECT_EQ(Held(), 1);
+}
+
+TEST_F(PrefillSpanTest, PlainPromptsBeforeAPieceGoFirstOthersOnlyWhileItCannotRun) {
+  Assign(Plan(Spec(1, 24), {{24, {1, 3}}}, 20, 0));
+  Assign({Spec(2, 12), {5}, {30}});
+  Placed(2);
+  EXPECT_TRUE(Of<RunStep>(Start(1)).empty());  // a plain step is in flight
+  Effects effects = Step();                    // the piece goes first now
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].id, (RequestId{7, 1}));
+  Assign({Spec(3, 4), {5}, {10}});
+  Placed(3);
+  effects = Step();
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences.size(), 1u);
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].id, (RequestId{7, 3}));
+  EXPECT_EQ(Of<RunStep>(Step())[0].sequences[0].id, (RequestId{7, 1}));
+  EXPECT_EQ(Of<RunStep>(Step())[0].sequences[0].id, (RequestId{7, 2}));
+}
+
+TEST_F(PrefillSpanTest, ACancelBreaksTheStepAndABrokenStepEndsItsRequestAlone) {
+  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10, 0));
+  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20, 10));
+  Start(1);
+  Start(2);
+  Effects effects = Do(CancelCalled{{{7, 1}, {5}, "test"}});
+  EXPECT_EQ(Of<AbortStep>(effects)[0].step, 1u);
+  EXPECT_EQ(Held(), 2);
+  effects = StepFails(absl::CancelledError("aborted"));
+  EXPECT_EQ(Of<CallAbort>(effects)[0].request.prefill, InstanceId{kSelf});
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].id, (RequestId{7, 2}));
+  StepFails(absl::DeadlineExceededError("a member stalled"));
+  EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(core_.Snapshot(now_).engine_ok);
+  EXPECT_EQ(Held(), 0);
+}
+
+TEST_F(PrefillSpanTest, LaterChunksComeInAssignsOfTheirOwn) {
+  const auto spec = Spec(1, 20);
+  Assign(Plan(spec, {{8, {3}}}, 10, 0));
+  EXPECT_EQ(Held(), 5);  // the whole prompt: nobody else is known
+  Effects effects = Placed(1);
+  EXPECT_TRUE(Of<OpenHandoff>(effects)[0].more);
+  EXPECT_TRUE(Of<RunStep>(Step()).empty());
+  const Effects second = Assign(Plan(spec, {{8, {3}}, {12, {3, 1}}}, 20, 10, 1));
+  const AddToHandoff add = Of<AddToHandoff>(second)[0];
+  EXPECT_FALSE(add.more);
+  ASSERT_EQ(add.blocks.size(), 1u);
+  EXPECT_EQ(add.blocks[0].global, 2);
+  EXPECT_EQ(Of<RunStep>(second)[0].sequences[0].spanning->piece.chunk, 1);
+  EXPECT_TRUE(StatusOf(Assign(Plan(spec, {{8, {3}}, {12, {3, 1}}}, 20, 10, 1))).ok());
+  EXPECT_EQ(StatusOf(Assign(Plan(spec, {{12, {3}}, {8, {3, 1}}}, 30, 20, 1))).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(PrefillSpanTest, AssignsOfOnePlanMayChangePlacesOnTheWay) {
+  const auto spec = Spec(1, 20);
+  AssignRequest second = Plan(spec, {{8, {1, 3}}, {12, {1, 3}}}, 20, 10, 1);
+  second.placed = scheduler::Placed{{5}, {4}, "d:1"};
+  EXPECT_TRUE(Of<RunStep>(Assign(second)).empty());
+  const Effects effects = Assign(Plan(spec, {{8, {1, 3}}}, 10, 0));
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].spanning->piece.chunk, 0);
+  EXPECT_EQ(Of<RunStep>(Step())[0].sequences[0].spanning->piece.chunk, 1);
+}
+
+TEST_F(PrefillSpanTest, WhoJoinsARunningPlanDoesNotWaitForBlocksForEver) {
+  Assign({Spec(1, 40), {5}, {5}});  // all blocks
+  AssignRequest join = Plan(Spec(2, 20), {{8, {1}}, {12, {1, 3}}}, 20, 0, 1);
+  join.placed = scheduler::Placed{{5}, {4}, "d:1"};
+  EXPECT_TRUE(StatusOf(Assign(join)).ok());
+  now_ = 1000;
+  EXPECT_EQ(core_.NextDeadline(), 1000);
+  Do(Tick{});
+  EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(PrefillSpanTest, APlainPromptWithoutDecodeRoomYieldsItsBlocks) {
+  Assign({Spec(1, 40), {5}, {30}});  // all blocks
+  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20, 0));
+  EXPECT_TRUE(Of<RunStep>(Start(2)).empty());
+  const Effects effects =
+      Do(BeginPrefillReplied{{7, 1}, {5}, {absl::ResourceExhaustedError("no room"), {}}});
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].id, (RequestId{7, 2}));
+  EXPECT_EQ(Held(), 1);
+  EXPECT_EQ(core_.Snapshot(now_).queued, 1);
+}
+
+TEST_F(PrefillSpanTest, ANewerEpochWaitsForTheOlderToLeave) {
+  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10, 0));
+  Start(1);
+  Effects effects = Assign(Plan(Spec(1, 8), {{8, {2, 3}}}, 20, 10, 0, 6));
+  EXPECT_TRUE(StatusOf(effects).ok());
+  EXPECT_EQ(Of<AbortStep>(effects).size(), 1u);
+  now_ = 400'000'000;  // a report is due
+  Do(Tick{});
+  ASSERT_EQ(held_.size(), 2u);
+  EXPECT_EQ(held_.back().epoch, Epoch{6});
+  EXPECT_TRUE(Of<AnswerStart>(Start(1, 6))[0].reply.status.ok());
+  effects = StepFails(absl::CancelledError("aborted"));
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].epoch, Epoch{6});
+  Do(CancelCalled{{{7, 1}, {6}, "test"}});
+  StepFails(absl::CancelledError("aborted"));
+  EXPECT_EQ(Held(), 0);
+}
+
+TEST_F(PrefillSpanTest, BadPlansAreRefusedByName) {
+  const auto refused = [&](AssignRequest assign, const char* why) {
+    const absl::Status status = StatusOf(Assign(std::move(assign)));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(std::string(status.message()).find(why), std::string::npos) << status;
+  };
+  refused(Plan(Spec(1, 20), {{6, {3}}, {14, {3}}}, 1, 0), "within a block");
+  refused(Plan(Spec(1, 20), {{8, {3}}, {12, {1}}}, 2, 1), "leaves out instance 3");
+  refused(Plan(Spec(1, 20), {{20, {3}}}, 3, 2, 1), "adds none");
+  refused(Plan(Spec(1, 20), {{20, {1, 2}}, {20, {1, 2, 3}}}, 4, 3), "beyond");
+  refused(Plan(Spec(1, 44), {{44, {3}}}, 5, 4), "11 blocks here, of 10");
+  auto logprobs = Spec(1, 20);
+  logprobs->want_prompt_logprobs = true;
+  refused(Plan(logprobs, {{20, {3}}}, 6, 5), "prompt_logprobs");
+  EXPECT_EQ(StatusOf(Assign(Plan(Spec(1, 20), {{20, {1, 2}}}, 7, 6))).code(),
+            absl::StatusCode::kFailedPrecondition);
+  // What was refused is no hole.
+  Assign(Plan(Spec(2, 8), {{8, {3, 1}}}, 8, 7));
+  EXPECT_EQ(Of<RunStep>(Placed(2)).size(), 1u);
+}
+
+}  // namespace
+}  // namespace skein::scheduler

@@ -1,0 +1,110 @@
+#include "services/worker/spanning_groups.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::services {
+namespace {
+
+std::vector<int32_t> Plain(const std::vector<scheduler::BlockId>& blocks) {
+  std::vector<int32_t> out;
+  out.reserve(blocks.size());
+  for (scheduler::BlockId block : blocks) out.push_back(block.value);
+  return out;
+}
+
+engine::SpanningStep StepOf(const scheduler::SpanningPart& part) {
+  engine::SpanningStep step;
+  for (size_t rank = 0; rank < part.piece.spans.size(); ++rank) {
+    engine::RankShare share{.history_tokens = part.history_tokens[rank], .spans = {}};
+    for (const scheduler::TokenSpan& span : part.piece.spans[rank]) {
+      share.spans.push_back({span.position, span.count});
+    }
+    step.shares.push_back(std::move(share));
+  }
+  step.history_blocks = Plain(part.history);
+  for (const auto& blocks : part.send) step.send.push_back(Plain(blocks));
+  for (const auto& blocks : part.receive) step.receive.push_back(Plain(blocks));
+  step.deadline =
+      std::chrono::steady_clock::time_point(std::chrono::microseconds(part.deadline_us));
+  return step;
+}
+
+}  // namespace
+
+absl::StatusOr<engine::SpanningStep> SpanningGroups::Enter(uint64_t step,
+                                                           const scheduler::SpanningPart& part) {
+  engine::SpanningStep out = StepOf(part);
+  std::lock_guard lock(mu_);
+  // Groups first, even for a step that was aborted: by them the other members hear of it.
+  if (absl::Status status = EnterGroups(part); !status.ok()) return status;
+  if (stopped_ || step <= aborted_step_) {
+    AbortGroups(absl::CancelledError("the step was aborted before it began"));
+    return absl::CancelledError("the step was aborted before it began");
+  }
+  step_ = step;
+  out.comm = group_.get();
+  out.moves = moves_.get();
+  return out;
+}
+
+absl::Status SpanningGroups::EnterGroups(const scheduler::SpanningPart& part) {
+  moves_.reset();
+  if (key_ != part.group) {
+    group_.reset();
+    key_ = part.group;
+  }
+  if (part.comm_addresses.size() == 1) return absl::OkStatus();
+  if (group_ == nullptr) {
+    absl::StatusOr<std::unique_ptr<engine::Communicator>> group = Make(part.group, part);
+    if (!group.ok()) return group.status();
+    group_ = *std::move(group);
+  }
+  if (part.piece.moves.empty()) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<engine::Communicator>> moves = Make(part.moves_group, part);
+  if (!moves.ok()) return moves.status();
+  moves_ = *std::move(moves);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<engine::Communicator>> SpanningGroups::Make(
+    scheduler::GroupKey key, const scheduler::SpanningPart& part) {
+  if (fabric_ == nullptr) return absl::UnavailableError("this worker has no fabric");
+  auto group = fabric_->MakeGroup({key.high, key.low}, part.comm_addresses, part.rank);
+  if (group.ok()) return group;
+  return absl::UnavailableError(absl::StrCat("group: ", std::string(group.status().message())));
+}
+
+void SpanningGroups::Leave(const absl::Status& status) {
+  std::lock_guard lock(mu_);
+  step_ = 0;
+  moves_.reset();
+  if (status.ok()) return;
+  // The others may not know it yet: a failure of this instance alone must not leave them waiting.
+  AbortGroups(absl::UnavailableError("a member's step failed"));
+  group_.reset();
+  key_.reset();
+}
+
+void SpanningGroups::AbortGroups(const absl::Status& reason) {
+  if (group_ != nullptr) group_->Abort(reason);
+  if (moves_ != nullptr) moves_->Abort(reason);
+}
+
+void SpanningGroups::Abort(uint64_t step, const absl::Status& reason) {
+  std::lock_guard lock(mu_);
+  if (step > aborted_step_) aborted_step_ = step;
+  if (step_ == step) AbortGroups(reason);
+}
+
+void SpanningGroups::Stop() {
+  std::lock_guard lock(mu_);
+  stopped_ = true;
+  AbortGroups(absl::UnavailableError("an instance is stopping"));
+}
+
+}  // namespace skein::services
