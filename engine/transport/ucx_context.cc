@@ -20,7 +20,6 @@ namespace {
 constexpr std::pair<const char*, const char*> kTcpSettings[] = {
     {"SNDBUF", "4M"}, {"RCVBUF", "4M"}, {"MAX_IOV", "16"}};
 
-// Whether UCX_TLS lets UCX use one of `transports` at all. It warns of settings for nobody.
 bool MayUse(std::initializer_list<const char*> transports, const UcxOptions& options) {
   const char* const environment = std::getenv("UCX_TLS");
   const std::string tls =
@@ -29,20 +28,19 @@ bool MayUse(std::initializer_list<const char*> transports, const UcxOptions& opt
   return named("all") || named("^") || std::any_of(transports.begin(), transports.end(), named);
 }
 
-absl::Status Configure(const UcxOptions& options, ucp_config_t* config) {
-  std::vector<std::pair<const char*, std::string>> settings = {
-      {"KEEPALIVE_INTERVAL", absl::StrCat(options.keepalive.count(), "ms")}};
+absl::Status Configure(const UcxOptions& options, std::span<const UcxSetting> more,
+                       ucp_config_t* config) {
+  std::vector<UcxSetting> settings(more.begin(), more.end());
+  settings.emplace_back("KEEPALIVE_INTERVAL", absl::StrCat(options.keepalive.count(), "ms"));
   if (!options.tls.empty()) settings.emplace_back("TLS", options.tls);
   // UCX's names of a transport's own settings have no prefix here.
   for (const auto& [name, value] : kTcpSettings) {
-    if (MayUse({"tcp"}, options) &&
-        std::getenv(absl::StrCat("UCX_TCP_", name).c_str()) == nullptr) {
+    if (MayUseTcp(options) && std::getenv(absl::StrCat("UCX_TCP_", name).c_str()) == nullptr) {
       settings.emplace_back(name, value);
     }
   }
   // UCX_POSIX_ERROR_HANDLING and UCX_SYSV_ERROR_HANDLING: both share this name inside UCX.
-  if (MayUse({"shm", "sm", "mm", "posix", "sysv"}, options))
-    settings.emplace_back("MM_ERROR_HANDLING", "y");
+  if (MayUseSharedMemory(options)) settings.emplace_back("MM_ERROR_HANDLING", "y");
   for (const auto& [name, value] : settings) {
     auto status = FromUcs(ucp_config_modify(config, name, value.c_str()), name);
     if (!status.ok()) return status;
@@ -50,7 +48,8 @@ absl::Status Configure(const UcxOptions& options, ucp_config_t* config) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ucp_context_h> MakeContext(const UcxOptions& options) {
+absl::StatusOr<ucp_context_h> MakeContext(const UcxOptions& options,
+                                          std::span<const UcxSetting> more) {
   ucp_config_t* config = nullptr;
   auto status = FromUcs(ucp_config_read(nullptr, nullptr, &config), "ucp_config_read");
   if (!status.ok()) return status;
@@ -58,7 +57,7 @@ absl::StatusOr<ucp_context_h> MakeContext(const UcxOptions& options) {
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP;
   ucp_context_h context = nullptr;
-  status = Configure(options, config);
+  status = Configure(options, more, config);
   if (status.ok()) status = FromUcs(ucp_init(&params, config, &context), "ucp_init");
   ucp_config_release(config);
   if (!status.ok()) return status;
@@ -68,7 +67,7 @@ absl::StatusOr<ucp_context_h> MakeContext(const UcxOptions& options) {
 absl::StatusOr<ucp_worker_h> MakeWorker(ucp_context_h context) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // WireTransport's lock
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // the owner's lock
   ucp_worker_h worker = nullptr;
   auto status = FromUcs(ucp_worker_create(context, &params, &worker), "ucp_worker_create");
   if (!status.ok()) return status;
@@ -87,8 +86,15 @@ absl::StatusOr<std::string> AddressOf(ucp_worker_h worker) {
 
 }  // namespace
 
-absl::StatusOr<UcxContext> MakeUcxContext(const UcxOptions& options) {
-  auto context = MakeContext(options);
+bool MayUseSharedMemory(const UcxOptions& options) {
+  return MayUse({"shm", "sm", "mm", "posix", "sysv"}, options);
+}
+
+bool MayUseTcp(const UcxOptions& options) { return MayUse({"tcp"}, options); }
+
+absl::StatusOr<UcxContext> MakeUcxContext(const UcxOptions& options,
+                                          std::span<const UcxSetting> more) {
+  auto context = MakeContext(options, more);
   if (!context.ok()) return context.status();
   auto worker = MakeWorker(*context);
   if (!worker.ok()) {

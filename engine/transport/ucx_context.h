@@ -1,11 +1,14 @@
-// Starting UCX as the transport needs it, and reading what it says. Internal to this folder.
+// Starting UCX as the transport and the fabric of communicators need it, and reading what it says.
+// Internal to these two folders.
 #pragma once
 
+#include <span>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/transport/ucx_transport.h"
+#include "engine/transport/ucx_options.h"
 
 struct ucp_context;
 struct ucp_worker;
@@ -18,8 +21,18 @@ struct UcxContext {
   std::string worker_address;
 };
 
-// The caller destroys the worker, then the context.
-absl::StatusOr<UcxContext> MakeUcxContext(const UcxOptions& options);
+// A setting of UCX by its name inside it, without UCX_ or, for one of a transport's own, its
+// prefix.
+using UcxSetting = std::pair<const char*, std::string>;
+
+// Whether UCX_TLS (or `options`) lets UCX use shared memory, tcp, at all. UCX warns of settings for
+// nobody.
+bool MayUseSharedMemory(const UcxOptions& options);
+bool MayUseTcp(const UcxOptions& options);
+
+// `more` come on top of what both users need. The caller destroys the worker, then the context.
+absl::StatusOr<UcxContext> MakeUcxContext(const UcxOptions& options,
+                                          std::span<const UcxSetting> more = {});
 
 // `ucs_status` is a ucs_status_t; `what` names the call.
 absl::Status FromUcs(int ucs_status, const char* what);

@@ -32,19 +32,13 @@
 //  one may crash the reader.
 #pragma once
 
-#include <chrono>
 #include <memory>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/transport/transport.h"
+#include "engine/transport/ucx_options.h"
 
 namespace skein::engine {
-
-struct UcxOptions {
-  std::string tls;  // as UCX_TLS, such as "shm" or "self,shm,tcp"; "" leaves it to the environment
-  std::chrono::milliseconds keepalive{200};
-};
 
 // UNAVAILABLE or INVALID_ARGUMENT if UCX cannot start with these options.
 absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(const UcxOptions& options);

@@ -1,0 +1,49 @@
+// What came for groups that this process has not made yet, or has left. Internal to this folder.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/comm/wire_message.h"
+
+namespace skein::engine {
+
+// Bounded: a group whose messages do not fit any more, or that nobody made while many others came,
+// is forgotten, or known only as broken; its calls then end by an abort or their deadlines.
+class EarlyGroups {
+ public:
+  struct Message {
+    WireHeader header;
+    std::vector<std::byte> data;
+  };
+
+  void Keep(const WireHeader& header, std::span<const std::byte> data);
+
+  // All that was kept for a group that is made now.
+  std::vector<Message> Take(const GroupKey& key);
+
+  // The group has been left: what still comes for it is dropped.
+  void Close(const GroupKey& key);
+  bool Closed(const GroupKey& key) const { return closed_.contains(key); }
+
+ private:
+  struct Group {
+    std::vector<Message> messages;
+    size_t bytes = 0;
+  };
+
+  void Forget(const GroupKey& key);
+
+  std::map<GroupKey, Group> groups_;
+  std::deque<GroupKey> order_;  // of groups_, oldest first; may name some that are gone
+  size_t bytes_ = 0;
+  std::set<GroupKey> closed_;
+  std::deque<GroupKey> closed_order_;
+};
+
+}  // namespace skein::engine

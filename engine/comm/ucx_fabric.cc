@@ -1,0 +1,112 @@
+#include "engine/comm/ucx_fabric.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/comm/group_key.h"
+#include "engine/comm/link_communicator.h"
+#include "engine/comm/ucx_mesh.h"
+#include "engine/transport/ucx_context.h"
+
+namespace skein::engine {
+namespace {
+
+constexpr char kMagic[] = "SKNU";
+constexpr size_t kPrefixBytes = 4 + sizeof(uint64_t);
+
+uint64_t Checksum(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3u;
+  return hash;
+}
+
+// UCX trusts worker addresses; the checksum keeps torn ones from it.
+std::string Seal(const std::string& worker_address) {
+  const uint64_t sum = Checksum(worker_address);
+  return absl::StrCat(kMagic, std::string(reinterpret_cast<const char*>(&sum), sizeof sum),
+                      worker_address);
+}
+
+bool IsSealed(const std::string& address) {
+  if (address.size() <= kPrefixBytes || address.compare(0, 4, kMagic) != 0) return false;
+  return Seal(address.substr(kPrefixBytes)) == address;
+}
+
+class UcxLink : public Link {
+ public:
+  UcxLink(std::shared_ptr<UcxMesh> mesh, UcxGroup* group, int rank, int size)
+      : mesh_(std::move(mesh)), group_(group), rank_(rank), size_(size) {}
+  ~UcxLink() override { mesh_->RemoveGroup(group_); }
+
+  int Rank() const override { return rank_; }
+  int Size() const override { return size_; }
+  void Send(int to, std::span<const std::byte> data, Signature signature) override {
+    mesh_->Send(group_, to, data, signature);
+  }
+  void Receive(int from, std::span<std::byte> data, Signature signature) override {
+    mesh_->Receive(group_, from, data, signature);
+  }
+  absl::Status Wait(CommDeadline deadline) override { return mesh_->Wait(group_, deadline); }
+  absl::Status Health() override { return mesh_->Health(group_); }
+  void Abort(const absl::Status& reason) override { mesh_->Abort(group_, reason); }
+
+ private:
+  const std::shared_ptr<UcxMesh> mesh_;
+  UcxGroup* const group_;
+  const int rank_;
+  const int size_;
+};
+
+class UcxFabric : public Fabric {
+ public:
+  explicit UcxFabric(const UcxContext& context)
+      : address_(Seal(context.worker_address)), mesh_(std::make_shared<UcxMesh>(context)) {}
+
+  const std::string& Address() const override { return address_; }
+
+  absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(GroupId id,
+                                                          std::span<const std::string> addresses,
+                                                          int rank) override {
+    auto status = CheckMembers(addresses, rank, address_, IsSealed);
+    if (!status.ok()) return status;
+    std::vector<std::string> worker_addresses;
+    for (const auto& address : addresses) worker_addresses.push_back(address.substr(kPrefixBytes));
+    auto group = mesh_->AddGroup(KeyOf(id, addresses), worker_addresses, rank);
+    if (!group.ok()) return group.status();
+    return std::make_unique<LinkCommunicator>(
+        std::make_unique<UcxLink>(mesh_, *group, rank, static_cast<int>(addresses.size())));
+  }
+
+ private:
+  const std::string address_;
+  const std::shared_ptr<UcxMesh> mesh_;
+};
+
+// Room for a fragment in one segment of each transport, where the environment does not say
+// otherwise (fragments longer than a segment are slower, and right).
+std::vector<UcxSetting> Settings(const UcxOptions& options) {
+  std::vector<UcxSetting> settings;
+  const std::string bytes = absl::StrCat(kUcxSegmentBytes);
+  if (MayUseSharedMemory(options) && std::getenv("UCX_MM_SEG_SIZE") == nullptr &&
+      std::getenv("UCX_POSIX_SEG_SIZE") == nullptr && std::getenv("UCX_SYSV_SEG_SIZE") == nullptr) {
+    settings.emplace_back("MM_SEG_SIZE", bytes);
+  }
+  if (MayUseTcp(options) && std::getenv("UCX_TCP_TX_SEG_SIZE") == nullptr) {
+    settings.emplace_back("TX_SEG_SIZE", bytes);
+  }
+  return settings;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Fabric>> MakeUcxFabric(const UcxOptions& options) {
+  auto context = MakeUcxContext(options, Settings(options));
+  if (!context.ok()) return context.status();
+  return std::make_unique<UcxFabric>(*context);
+}
+
+}  // namespace skein::engine

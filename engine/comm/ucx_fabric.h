@@ -1,0 +1,31 @@
+// The Fabric of processes over UCX: shared memory within a host, tcp between hosts.
+//
+// How bytes travel. Active messages of at most 32 KiB, packed by UCX from the sender's buffer when
+// there is room for them and copied by the receiver into its own: two copies over shared memory.
+// UCX never holds a caller's buffer (its packing goes through us), so a call that fails returns
+// without waiting for a stopped peer. UCX's own rendezvous would save a copy; it is not used,
+// because a receive under way cannot be taken back when a peer dies.
+//
+// Threads. One worker for all groups under one lock; each waiting call moves everybody's messages.
+// Of the calls that sleep, one sleeps on the worker's event, the others on condition variables. A
+// thread of the fabric sends what is left over when no call waits (the word of an Abort).
+//
+// Death of a peer (see engine/transport/ucx_transport.h for what UCX 1.13 notices, and when): a
+// killed process is noticed at once over tcp, within two keepalives (0.4 s) over shared memory, and
+// a stopped one by the deadline only. An address that failed once is dead for the fabric's life.
+//
+// All members need the same UCX_TLS (or UcxOptions::tls). Do not fork after making one.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/comm/fabric.h"
+#include "engine/transport/ucx_options.h"
+
+namespace skein::engine {
+
+// UNAVAILABLE or INVALID_ARGUMENT if UCX cannot start with these options.
+absl::StatusOr<std::unique_ptr<Fabric>> MakeUcxFabric(const UcxOptions& options);
+
+}  // namespace skein::engine

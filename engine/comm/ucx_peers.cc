@@ -1,0 +1,160 @@
+#include "engine/comm/ucx_peers.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/comm/ucx_mesh.h"
+
+namespace skein::engine {
+namespace {
+
+constexpr auto kCloseMax = std::chrono::milliseconds(500);
+
+// UCX's generic datatype: header and data are packed when UCX has room, from where they are then.
+void* StartPack(void*, const void* operation, size_t) { return const_cast<void*>(operation); }
+
+size_t PackedSize(void* state) {
+  return sizeof(WireHeader) + static_cast<UcxOperation*>(state)->data.size();
+}
+
+size_t Pack(void* state, size_t offset, void* to, size_t bytes_max) {
+  const auto& operation = *static_cast<const UcxOperation*>(state);
+  auto* place = static_cast<std::byte*>(to);
+  size_t done = 0;
+  if (offset < sizeof(WireHeader)) {
+    done = std::min(sizeof(WireHeader) - offset, bytes_max);
+    std::memcpy(place, reinterpret_cast<const std::byte*>(&operation.header) + offset, done);
+    offset += done;
+  }
+  if (offset < sizeof(WireHeader)) return done;
+  const auto rest = operation.data.subspan(offset - sizeof(WireHeader));
+  const size_t bytes = std::min(rest.size(), bytes_max - done);
+  if (bytes > 0) std::memcpy(place + done, rest.data(), bytes);
+  return done + bytes;
+}
+
+void Finish(void*) {}
+
+ucs_status_ptr_t Start(ucp_ep_h ep, UcxOperation* operation, ucp_datatype_t datatype,
+                       ucp_send_nbx_callback_t on_sent) {
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
+                        UCP_OP_ATTR_FIELD_DATATYPE;
+  params.flags = UCP_AM_SEND_FLAG_EAGER;
+  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  params.datatype = datatype;
+  params.cb.send = on_sent;
+  params.user_data = operation;
+  return ucp_am_send_nbx(ep, kCommMessage, nullptr, 0, operation, 1, &params);
+}
+
+}  // namespace
+
+UcxPeers::UcxPeers(ucp_worker_h worker, std::function<void(const UcxOperation&)> on_sent,
+                   std::function<void()> on_death)
+    : worker_(worker), on_sent_(std::move(on_sent)), on_death_(std::move(on_death)) {
+  ucp_generic_dt_ops_t operations{};
+  operations.start_pack = StartPack;
+  operations.packed_size = PackedSize;
+  operations.pack = Pack;
+  operations.finish = Finish;
+  SKEIN_CHECK(ucp_dt_create_generic(&operations, this, &datatype_) == UCS_OK);
+}
+
+UcxPeers::~UcxPeers() { ucp_dt_destroy(datatype_); }
+
+UcxPeer* UcxPeers::Get(const std::string& worker_address) {
+  auto& peer = peers_[worker_address];
+  if (peer != nullptr) return peer.get();
+  peer = std::make_unique<UcxPeer>();
+  peer->owner = this;
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(worker_address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = OnError;
+  params.err_handler.arg = peer.get();
+  if (ucp_ep_create(worker_, &params, &peer->ep) != UCS_OK) {
+    peer->ep = nullptr;
+    peer->dead = true;
+  }
+  return peer.get();
+}
+
+bool UcxPeers::Send(UcxPeer* peer, UcxOperation operation) {
+  if (spare_.empty()) spare_.emplace_back();
+  const auto slot = spare_.begin();
+  *slot = std::move(operation);
+  if (!slot->owned.empty()) slot->data = slot->owned;
+  slot->peer = peer;
+  slot->self = slot;
+  if (peer->dead) return true;
+  const ucs_status_ptr_t request = Start(peer->ep, &*slot, datatype_, OnSent);
+  if (UCS_PTR_IS_ERR(request)) Lost(peer);
+  if (!UCS_PTR_IS_PTR(request)) return true;
+  peer->operations.splice(peer->operations.end(), spare_, slot);
+  ++under_way_;
+  return false;
+}
+
+void UcxPeers::OnSent(void* request, ucs_status_t status, void* user_data) {
+  auto* const operation = static_cast<UcxOperation*>(user_data);
+  UcxPeer* const peer = operation->peer;
+  UcxPeers* const self = peer->owner;
+  --self->under_way_;
+  if (status != UCS_OK) self->Lost(peer);
+  self->on_sent_(*operation);
+  operation->owned = {};
+  self->spare_.splice(self->spare_.end(), peer->operations, operation->self);
+  ucp_request_free(request);
+}
+
+void UcxPeers::OnError(void* argument, ucp_ep_h, ucs_status_t) {
+  auto* const peer = static_cast<UcxPeer*>(argument);
+  peer->owner->Lost(peer);
+}
+
+void UcxPeers::Lost(UcxPeer* peer) {
+  if (std::exchange(peer->dead, true)) return;
+  on_death_();
+}
+
+void UcxPeers::Disown(UcxGroup* group) {
+  for (auto& [address, peer] : peers_) {
+    for (UcxOperation& operation : peer->operations) {
+      if (operation.group != group) continue;
+      operation.owned.assign(operation.data.begin(), operation.data.end());
+      operation.data = operation.owned;
+      operation.group = nullptr;
+      operation.message = nullptr;
+    }
+  }
+}
+
+void UcxPeers::CloseAll() {
+  const auto until = std::chrono::steady_clock::now() + kCloseMax;
+  std::vector<ucs_status_ptr_t> closing;
+  for (auto& [address, peer] : peers_) {
+    if (peer->ep == nullptr) continue;
+    ucp_request_param_t params{};
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    const ucs_status_ptr_t request = ucp_ep_close_nbx(peer->ep, &params);
+    if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
+  }
+  const auto open = [](ucs_status_ptr_t request) {
+    return ucp_request_check_status(request) == UCS_INPROGRESS;
+  };
+  while ((under_way_ > 0 || std::any_of(closing.begin(), closing.end(), open)) &&
+         std::chrono::steady_clock::now() < until) {
+    ucp_worker_progress(worker_);
+  }
+  for (ucs_status_ptr_t request : closing) ucp_request_free(request);
+}
+
+}  // namespace skein::engine

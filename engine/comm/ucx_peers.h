@@ -1,0 +1,80 @@
+// The connections of a UCX fabric and what is being sent on them. Internal to this folder. All
+// calls under the fabric's lock.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <cstddef>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/comm/wire_group.h"
+
+namespace skein::engine {
+
+struct UcxPeer;
+struct UcxGroup;
+
+// One message under way. UCX carries its address and reads header and data through it, when it has
+// room for them.
+struct UcxOperation {
+  WireHeader header;
+  std::span<const std::byte> data;
+  std::vector<std::byte> owned;  // if the data is nobody else's
+  UcxPeer* peer = nullptr;
+  std::list<UcxOperation>::iterator self;
+  UcxGroup* group = nullptr;  // whose message it is part of; null: a control message
+  WireGroup::Outgoing* message = nullptr;
+  int to = 0;
+};
+
+struct UcxPeer {
+  class UcxPeers* owner = nullptr;
+  ucp_ep_h ep = nullptr;  // null if it could not be made
+  bool dead = false;
+  std::list<UcxOperation> operations;
+};
+
+class UcxPeers {
+ public:
+  // `on_sent` when an operation that Send left under way ends; `on_death` when a peer is lost. Both
+  // come from within Send, Close or the worker's progress. The caller owns the worker, and destroys
+  // it after CloseAll and before this.
+  UcxPeers(ucp_worker_h worker, std::function<void(const UcxOperation&)> on_sent,
+           std::function<void()> on_death);
+  ~UcxPeers();
+
+  // Connects at the first call for an address. A peer that cannot be reached is dead.
+  UcxPeer* Get(const std::string& worker_address);
+
+  // True: sent, nothing refers to the operation any more. False: under way (on_sent will tell).
+  bool Send(UcxPeer* peer, UcxOperation operation);
+
+  // Operations of `group` no longer refer to its buffers: what is left of them is copied.
+  void Disown(UcxGroup* group);
+
+  size_t under_way() const { return under_way_; }
+
+  // Forced and bounded.
+  void CloseAll();
+
+ private:
+  static void OnSent(void* request, ucs_status_t status, void* user_data);
+  static void OnError(void* argument, ucp_ep_h ep, ucs_status_t status);
+  void Lost(UcxPeer* peer);
+
+  const ucp_worker_h worker_;
+  const std::function<void(const UcxOperation&)> on_sent_;
+  const std::function<void()> on_death_;
+  ucp_datatype_t datatype_ = 0;
+  std::map<std::string, std::unique_ptr<UcxPeer>> peers_;
+  std::list<UcxOperation> spare_;  // most sends end at once and leave theirs unused
+  size_t under_way_ = 0;
+};
+
+}  // namespace skein::engine
