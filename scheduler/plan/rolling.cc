@@ -32,6 +32,7 @@ RollingPlanner::RollingPlanner(const LatencyModel& model, const Cluster& cluster
     if (size > cluster.instances) break;
     ++sizes_;
     largest_ = size;
+    if (size <= cluster.node_size) inner_ = sizes_;
   }
   SKEIN_INVARIANT(sizes_ > 0);
   for (int i = 0; i < cluster.instances; ++i) {
@@ -47,29 +48,16 @@ double RollingPlanner::ShortestSeconds(int64_t history, int64_t tokens) const {
   return shortest_s;
 }
 
-double RollingPlanner::LeastWork(int64_t history, int64_t tokens) const {
-  if (tokens == 0) return 0;
-  double least_s = kInfinity;
-  for (int i = 0; i < sizes_; ++i) {
-    const double size = model_.sp_sizes()[static_cast<size_t>(i)];
-    least_s = std::min(least_s, size * model_.SecondsAt(i, history, tokens));
-  }
-  return least_s;
-}
-
 void RollingPlanner::Enqueue(int64_t request, Job* job) {
   const int64_t rest = job->prompt_tokens - job->started_tokens;
   job->rest_s = ShortestSeconds(job->started_tokens, rest);
   by_latest_start_.emplace(job->deadline_s - job->rest_s, request);
   by_rest_.emplace(job->rest_s, request);
-  waiting_work_s_ += LeastWork(job->started_tokens, rest);
 }
 
 void RollingPlanner::Dequeue(int64_t request, const Job& job) {
   by_latest_start_.erase({job.deadline_s - job.rest_s, request});
   by_rest_.erase({job.rest_s, request});
-  waiting_work_s_ -= LeastWork(job.started_tokens, job.prompt_tokens - job.started_tokens);
-  if (by_rest_.empty()) waiting_work_s_ = 0;  // no rounding is carried on
 }
 
 void RollingPlanner::OnArrival(int64_t request, int64_t prompt_tokens, double now_s) {
@@ -81,8 +69,9 @@ void RollingPlanner::OnArrival(int64_t request, int64_t prompt_tokens, double no
   mean_shortest_s_ += (shortest_s - mean_shortest_s_) / std::min(arrivals_, kMeanOver);
   Job& job = it->second;
   job.prompt_tokens = prompt_tokens;
+  job.arrival_s = now_s;
   job.deadline_s =
-      now_s + shortest_s + waiting_work_s_ / cluster_.instances + options_.slack * mean_shortest_s_;
+      now_s + options_.tuning.stretch * shortest_s + options_.tuning.slack * mean_shortest_s_;
   Enqueue(request, &job);
   if (commits()) uncommitted_.push_back(request);
 }
@@ -118,11 +107,9 @@ void RollingPlanner::OnCancelled(int64_t request) {
   jobs_.erase(it);
 }
 
-void RollingPlanner::Tune(double price, double slack, const CommitMode& commit) {
+void RollingPlanner::Tune(const RollingTuning& tuning) {
   const bool committed = commits();
-  options_.price = price;
-  options_.slack = slack;
-  options_.commit = commit;
+  options_.tuning = tuning;
   if (commits() == committed) return;
   committed_.Clear();
   uncommitted_.clear();
@@ -161,9 +148,10 @@ void RollingPlanner::Decide(double now_s, std::vector<Start>* starts) {
   for (const int64_t request : NextRequests(now_s)) {
     --behind;
     Job& job = jobs_.at(request);
-    const double price =
-        options_.price + options_.waiting_weight * static_cast<double>(behind) / cluster_.instances;
-    const Option option = Choose(job, price, now_s);
+    const double price = options_.tuning.price + options_.tuning.waiting_weight *
+                                                     static_cast<double>(behind) /
+                                                     cluster_.instances;
+    const Option option = Choose({job, price, now_s});
     if (option.start_s <= now_s) {
       Begin(request, &job, option, starts);
     } else {
@@ -178,8 +166,8 @@ void RollingPlanner::DecideCommitted(double now_s, std::vector<Start>* starts) {
   for (const int64_t request : uncommitted_) {
     Job& job = jobs_.at(request);
     const int64_t rest = job.prompt_tokens - job.started_tokens;
-    job.plan =
-        committed_.Commit(options_.commit, {request, job.started_tokens, rest, job.held}, state);
+    job.plan = committed_.Commit(options_.tuning.commit,
+                                 {request, job.started_tokens, rest, job.held}, state);
   }
   uncommitted_.clear();
   ready_.clear();
@@ -311,58 +299,67 @@ void RollingPlanner::FinishChain(Chain* chain) const {
   }
 }
 
-RollingPlanner::Option RollingPlanner::Choose(const Job& job, double price, double now_s) {
+RollingPlanner::Option RollingPlanner::Choose(const Ask& ask) {
   chains_used_ = 0;
   Option best;
   best.cost = kInfinity;
-  const int64_t rest = job.prompt_tokens - job.started_tokens;
-  for (int i = 0; i < sizes_; ++i) {
-    const int size = model_.sp_sizes()[static_cast<size_t>(i)];
-    if (size < static_cast<int>(job.held.size())) continue;
-    const int chain_index = ChainAt(job.held.empty() ? HomeFor(size) : -1, job);
-    const Chain& chain = chains_[static_cast<size_t>(chain_index)];
-    const auto last = static_cast<size_t>(size) - 1;
-    const double start_s = chain.ready_s[last];
-    const double seconds = model_.SecondsAt(i, job.started_tokens, rest);
-    const double wasted_s = size * start_s - chain.sum_s[last];
-    const double cost = start_s + seconds - now_s + price * (size * seconds + wasted_s);
-    if (cost < best.cost) {
-      best = {cost, start_s, start_s + seconds, rest, size, chain_index, size, start_s + seconds};
-    }
-    TryPairs(job, i, chain_index, price, now_s, &best);
-  }
+  TryPlans(ask, 0, inner_, &best);
+  const bool calm =
+      best.chain >= 0 && best.plan_end_s <= ask.job.arrival_s + options_.tuning.calm_s;
+  if (!calm && inner_ < sizes_) TryPlans(ask, inner_, sizes_, &best);
   return best;
 }
 
-// A first chunk that ends when a larger group is free, which then runs the rest (algorithm 3).
-void RollingPlanner::TryPairs(const Job& job, int first_index, int chain_index, double price,
-                              double now_s, Option* best) const {
+// All plans whose largest SP size has its index in [from, to).
+void RollingPlanner::TryPlans(const Ask& ask, int from, int to, Option* best) {
+  for (int i = 0; i < to; ++i) {
+    const int size = model_.sp_sizes()[static_cast<size_t>(i)];
+    if (size < static_cast<int>(ask.job.held.size())) continue;
+    const int chain = ChainAt(ask.job.held.empty() ? HomeFor(size) : -1, ask.job);
+    if (i >= from) TrySingle(ask, i, chain, best);
+    for (int j = std::max(i + 1, from); j < to; ++j) TryPair(ask, i, j, chain, best);
+  }
+}
+
+void RollingPlanner::TrySingle(const Ask& ask, int index, int chain_index, Option* best) const {
   const Chain& chain = chains_[static_cast<size_t>(chain_index)];
-  const int64_t rest = job.prompt_tokens - job.started_tokens;
-  const int size = model_.sp_sizes()[static_cast<size_t>(first_index)];
+  const int64_t rest = ask.job.prompt_tokens - ask.job.started_tokens;
+  const int size = model_.sp_sizes()[static_cast<size_t>(index)];
   const auto last = static_cast<size_t>(size) - 1;
   const double start_s = chain.ready_s[last];
-  for (int j = first_index + 1; j < sizes_; ++j) {
-    const int next_size = model_.sp_sizes()[static_cast<size_t>(j)];
-    const auto next_last = static_cast<size_t>(next_size) - 1;
-    const double next_s = chain.ready_s[next_last];
-    if (next_s <= start_s) continue;
-    const int64_t tokens =
-        model_.SolveChunkTokensAt(first_index, job.started_tokens, next_s - start_s);
-    const int64_t least = std::max(options_.min_chunk_tokens, int64_t{2} * next_size);
-    if (tokens < least || rest - tokens < least) continue;
-    const double seconds = model_.SecondsAt(first_index, job.started_tokens, tokens);
-    const double next_seconds = model_.SecondsAt(j, job.started_tokens + tokens, rest - tokens);
-    const double wasted_s =
-        size * start_s - chain.sum_s[last] +
-        ((next_size - size) * next_s - (chain.sum_s[next_last] - chain.sum_s[last]));
-    const double cost = next_s + next_seconds - now_s +
-                        price * (size * seconds + next_size * next_seconds + wasted_s);
-    if (cost < best->cost) {
-      *best = {cost, start_s,     start_s + seconds, tokens,
-               size, chain_index, next_size,         next_s + next_seconds};
-    }
-  }
+  const double seconds = model_.SecondsAt(index, ask.job.started_tokens, rest);
+  const double wasted_s = size * start_s - chain.sum_s[last];
+  const double cost = start_s + seconds - ask.now_s + ask.price * (size * seconds + wasted_s);
+  if (cost >= best->cost) return;
+  *best = {cost, start_s, start_s + seconds, rest, size, chain_index, size, start_s + seconds};
+}
+
+// A first chunk that ends when a larger group is free, which then runs the rest (algorithm 3).
+void RollingPlanner::TryPair(const Ask& ask, int first, int second, int chain_index,
+                             Option* best) const {
+  const Chain& chain = chains_[static_cast<size_t>(chain_index)];
+  const int64_t started = ask.job.started_tokens;
+  const int64_t rest = ask.job.prompt_tokens - started;
+  const int size = model_.sp_sizes()[static_cast<size_t>(first)];
+  const int next_size = model_.sp_sizes()[static_cast<size_t>(second)];
+  const auto last = static_cast<size_t>(size) - 1;
+  const auto next_last = static_cast<size_t>(next_size) - 1;
+  const double start_s = chain.ready_s[last];
+  const double next_s = chain.ready_s[next_last];
+  if (next_s <= start_s) return;
+  const int64_t tokens = model_.SolveChunkTokensAt(first, started, next_s - start_s);
+  const int64_t least = std::max(options_.min_chunk_tokens, int64_t{2} * next_size);
+  if (tokens < least || rest - tokens < least) return;
+  const double seconds = model_.SecondsAt(first, started, tokens);
+  const double next_seconds = model_.SecondsAt(second, started + tokens, rest - tokens);
+  const double wasted_s =
+      size * start_s - chain.sum_s[last] +
+      ((next_size - size) * next_s - (chain.sum_s[next_last] - chain.sum_s[last]));
+  const double cost = next_s + next_seconds - ask.now_s +
+                      ask.price * (size * seconds + next_size * next_seconds + wasted_s);
+  if (cost >= best->cost) return;
+  *best = {cost, start_s,     start_s + seconds, tokens,
+           size, chain_index, next_size,         next_s + next_seconds};
 }
 
 void RollingPlanner::Begin(int64_t request, Job* job, const Option& option,

@@ -4,11 +4,13 @@
 // as long as it has not started.
 //
 // - Order: least remaining time first, but a request whose latest start has passed goes before all
-//   that are not late, and late ones by their latest start. The latest start is where serving in
-//   order of arrival would have let the request begin, plus some slack, and the moment itself for
-//   one that has begun. Short requests overtake within that slack, and nobody starves: once a
-//   request is late, only those with an earlier latest start go before it, and no later arrival has
-//   one once it has waited that long.
+//   that are not late, and late ones by their latest start. A request may wait for `slack` mean
+//   requests and, with `stretch`, in proportion to its own length; one that has begun is late from
+//   then on. Short requests overtake within that time only, however long the queue: if the latest
+//   start moved with the queue, long requests would be overtaken for as long as a queue lasts, and
+//   they are what the 99th percentile is made of. So nobody starves: once a request is late, only
+//   those with an earlier latest start go before it, and no later arrival has one once it has
+//   waited as long as a request ever may.
 // - Size: of all legal plans of one or two chunks (Tetris algorithm 3 solves the first) the one
 //   with the least time to first token plus price x instance-seconds, those that its instances
 //   would spend waiting for each other included. The price of an instance-second is what it costs
@@ -16,6 +18,9 @@
 //   load and is found by simulation, as Tetris finds its improvement rate (rate_profiler.h). At no
 //   load the shortest time wins; under load requests run on few instances, where they are
 //   efficient.
+// - Calm: who can be done within `calm_s` of its arrival on one node does not spread over more, so
+//   that a node is left for others; who cannot, be it for its length or because it had to wait, may
+//   take whatever is best.
 // - Of a plan only what can start now is started. What must wait keeps its instances from later
 //   requests in this decision, and is planned anew in the next. While a first chunk runs, the
 //   instances of the second are kept for it; when it ends, its request is planned anew before all
@@ -40,22 +45,14 @@
 #include "scheduler/plan/commit_queue.h"
 #include "scheduler/plan/latency_model.h"
 #include "scheduler/plan/plan.h"
+#include "scheduler/plan/rolling_tuning.h"
 
 namespace skein::scheduler {
 
 struct RollingOptions {
-  // Seconds of a request's time that an instance-second is worth, in [0, 1): what it takes from
-  // requests still to come. It rises with load.
-  double price = 0.1;
-  // And what it takes from those that wait: this many times the time by which it would delay them
-  // if the whole cluster shared the delay (1 / instances each).
-  double waiting_weight = 4;
-  // Latest start: arrival + (instance-seconds that wait) / instances + slack x the mean shortest
-  // time of a request.
-  double slack = 2.5;
+  RollingTuning tuning;
   int64_t min_chunk_tokens = 512;
   int lookahead = 24;  // requests looked at in one decision
-  CommitMode commit;   // other than kNone: price and slack have no effect
 };
 
 class RollingPlanner {
@@ -83,7 +80,7 @@ class RollingPlanner {
 
   // In force from the next decision on. From a CommitMode to kNone or back, all that waits is
   // planned anew; from one to another, only what arrives later is planned in the new way.
-  void Tune(double price, double slack, const CommitMode& commit = {});
+  void Tune(const RollingTuning& tuning);
 
   // Appends the chunks to start now. To be called after every event, or after all of one moment.
   void Decide(double now_s, std::vector<Start>* starts);
@@ -104,6 +101,7 @@ class RollingPlanner {
   struct Job {
     int64_t prompt_tokens = 0;
     int64_t started_tokens = 0;
+    double arrival_s = 0;
     double deadline_s = 0;
     double rest_s = 0;  // shortest time of what is not started
     bool running = false;
@@ -132,11 +130,17 @@ class RollingPlanner {
     std::vector<double> sum_s;    // [i]: sum of when each of the first i + 1 is free
   };
 
+  // What is asked of Choose: a way to run what is left of a job.
+  struct Ask {
+    const Job& job;
+    double price;
+    double now_s;
+  };
+
   double ShortestSeconds(int64_t history, int64_t tokens) const;
-  double LeastWork(int64_t history, int64_t tokens) const;
   void Enqueue(int64_t request, Job* job);
   void Dequeue(int64_t request, const Job& job);
-  bool commits() const { return options_.commit.kind != CommitMode::Kind::kNone; }
+  bool commits() const { return options_.tuning.commit.kind != CommitMode::Kind::kNone; }
   void DecideCommitted(double now_s, std::vector<Start>* starts);
   std::vector<int64_t> NextRequests(double now_s) const;
   void LookAtInstances(double now_s);
@@ -145,9 +149,10 @@ class RollingPlanner {
   int ChainAt(int home, const Job& job);
   void ExtendChain(const Job& job, Chain* chain) const;
   void FinishChain(Chain* chain) const;
-  Option Choose(const Job& job, double price, double now_s);
-  void TryPairs(const Job& job, int first_index, int chain, double price, double now_s,
-                Option* best) const;
+  Option Choose(const Ask& ask);
+  void TryPlans(const Ask& ask, int from, int to, Option* best);
+  void TrySingle(const Ask& ask, int index, int chain, Option* best) const;
+  void TryPair(const Ask& ask, int first, int second, int chain, Option* best) const;
   void Begin(int64_t request, Job* job, const Option& option, std::vector<Start>* starts);
   void Hold(const Option& option, double now_s);
   void Reserve(int64_t request, const Option& option);
@@ -157,12 +162,12 @@ class RollingPlanner {
   const Cluster cluster_;
   RollingOptions options_;
   int sizes_ = 0;    // SP sizes that fit the cluster
+  int inner_ = 0;    // those that fit a node
   int largest_ = 0;  // the largest of them
 
   std::map<int64_t, Job> jobs_;
   Order by_latest_start_;
   Order by_rest_;
-  double waiting_work_s_ = 0;  // instance-seconds
 
   double arrivals_ = 0;
   double mean_shortest_s_ = 0;  // of the last arrivals, decaying

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/check.h"
@@ -20,8 +21,15 @@ absl::StatusOr<RollingTable> RollingTable::Make(std::vector<RollingSetting> rows
         row.requests_per_s <= before) {
       return bad("requests_per_s");
     }
-    if (!(row.price >= 0 && row.price < 1)) return bad("price");
-    if (!(row.slack >= 0 && std::isfinite(row.slack))) return bad("slack");
+    const RollingTuning& tuning = row.tuning;
+    if (!(tuning.price >= 0 && tuning.price < 1)) return bad("price");
+    const std::pair<const char*, double> others[] = {{"slack", tuning.slack},
+                                                     {"stretch", tuning.stretch},
+                                                     {"waiting_weight", tuning.waiting_weight},
+                                                     {"calm_s", tuning.calm_s}};
+    for (const auto& [name, value] : others) {
+      if (!(value >= 0 && std::isfinite(value))) return bad(name);
+    }
     before = row.requests_per_s;
   }
   RollingTable table;
@@ -29,34 +37,36 @@ absl::StatusOr<RollingTable> RollingTable::Make(std::vector<RollingSetting> rows
   return table;
 }
 
-RollingTable RollingTable::Constant(const RollingSetting& setting) {
+RollingTable RollingTable::Constant(const RollingTuning& tuning) {
   RollingTable table;
-  table.rows_ = {setting};
+  table.rows_ = {{0, tuning}};
   return table;
 }
 
-const RollingSetting& RollingTable::At(double requests_per_s) const {
-  return *std::min_element(rows_.begin(), rows_.end(), [&](const auto& a, const auto& b) {
-    return std::abs(a.requests_per_s - requests_per_s) <
-           std::abs(b.requests_per_s - requests_per_s);
-  });
+const RollingTuning& RollingTable::At(double requests_per_s) const {
+  const auto nearest =
+      std::min_element(rows_.begin(), rows_.end(), [&](const auto& a, const auto& b) {
+        return std::abs(a.requests_per_s - requests_per_s) <
+               std::abs(b.requests_per_s - requests_per_s);
+      });
+  return nearest->tuning;
 }
 
 RollingSelector::RollingSelector(RollingTable table, TimeUs window_us, TimeUs period_us)
-    : table_(std::move(table)), window_(window_us), period_us_(period_us), setting_(table_.At(0)) {}
+    : table_(std::move(table)), window_(window_us), period_us_(period_us), tuning_(table_.At(0)) {}
 
 void RollingSelector::OnArrival(TimeUs now) { window_.OnArrival(now); }
 
-const RollingSetting& RollingSelector::Setting(TimeUs now) {
+const RollingTuning& RollingSelector::Current(TimeUs now) {
   if (!started_) {  // the first window must fill before it says anything
     started_ = true;
     next_pick_us_ = now + period_us_;
   }
   if (now >= next_pick_us_) {
-    setting_ = table_.At(window_.RequestsPerSecond(now));
+    tuning_ = table_.At(window_.RequestsPerSecond(now));
     next_pick_us_ = now + period_us_;
   }
-  return setting_;
+  return tuning_;
 }
 
 }  // namespace skein::scheduler

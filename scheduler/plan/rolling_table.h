@@ -7,41 +7,39 @@
 
 #include "absl/status/statusor.h"
 #include "scheduler/base/time.h"
-#include "scheduler/plan/commit_queue.h"
 #include "scheduler/plan/improvement_rate.h"
+#include "scheduler/plan/rolling_tuning.h"
 
 namespace skein::scheduler {
 
 struct RollingSetting {
   double requests_per_s = 0;
-  double price = 0.1;
-  double slack = 1.5;
-  CommitMode commit = {};
+  RollingTuning tuning;
 };
 
 class RollingTable {
  public:
   // INVALID_ARGUMENT names the row: none, loads that do not ascend or are negative or not finite, a
-  // price outside [0, 1), a slack that is negative or not finite.
+  // price outside [0, 1), another number that is negative or not finite.
   static absl::StatusOr<RollingTable> Make(std::vector<RollingSetting> rows);
-  static RollingTable Constant(const RollingSetting& setting);
+  static RollingTable Constant(const RollingTuning& tuning);
 
   // The row of the nearest load; the lower of equally near ones.
-  const RollingSetting& At(double requests_per_s) const;
+  const RollingTuning& At(double requests_per_s) const;
   const std::vector<RollingSetting>& rows() const { return rows_; }  // ascending loads, not empty
 
  private:
   std::vector<RollingSetting> rows_;
 };
 
-// The setting in force. It changes only when 30 s have passed.
+// The tuning in force. It changes only when 30 s have passed.
 class RollingSelector {
  public:
   explicit RollingSelector(RollingTable table, TimeUs window_us = 30 * kSecondUs,
                            TimeUs period_us = 30 * kSecondUs);
 
   void OnArrival(TimeUs now);
-  const RollingSetting& Setting(TimeUs now);
+  const RollingTuning& Current(TimeUs now);
 
  private:
   RollingTable table_;
@@ -49,7 +47,7 @@ class RollingSelector {
   TimeUs period_us_;
   TimeUs next_pick_us_ = 0;
   bool started_ = false;
-  RollingSetting setting_;
+  RollingTuning tuning_;
 };
 
 }  // namespace skein::scheduler

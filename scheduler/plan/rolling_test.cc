@@ -1,7 +1,7 @@
 #include "scheduler/plan/rolling.h"
 
 #include <algorithm>
-#include <queue>
+#include <cmath>
 
 #include <gtest/gtest.h>
 #include "scheduler/plan/builtin_models.h"
@@ -82,9 +82,12 @@ TEST(Rolling, RunsEveryRequestLegally) {
   for (int round = 0; round < 60; ++round) {
     const Cluster& cluster = clusters[round % 6];
     RollingOptions options;
-    options.price = static_cast<double>(random.Below(20)) / 20;
-    options.slack = static_cast<double>(random.Below(4));
-    if (random.Below(3) == 0) options.commit = {CommitMode::Kind::kTetris, 0.25, 0};
+    options.tuning.price = static_cast<double>(random.Below(20)) / 20;
+    options.tuning.slack = static_cast<double>(random.Below(4));
+    options.tuning.stretch = static_cast<double>(random.Below(7)) / 2;
+    options.tuning.waiting_weight = static_cast<double>(random.Below(20));
+    options.tuning.calm_s = static_cast<double>(random.Below(3));
+    if (random.Below(3) == 0) options.tuning.commit = {CommitMode::Kind::kTetris, 0.25, 0};
     options.lookahead = 1 + static_cast<int>(random.Below(24));
     const std::vector<SimRequest> requests = RandomRequests(&random, 60);
     const std::vector<Ran> ran = RunAll(requests, cluster, options);
@@ -105,7 +108,7 @@ TEST(Rolling, TakesTheShortestTimeWhenAloneAndFree) {
   const LatencyModel& model = Llama3_8bA100();
   for (const int64_t tokens : {100, 4000, 20000, 60000, 250000}) {
     RollingOptions options;
-    options.price = 0;
+    options.tuning.price = 0;
     RollingPlanner planner(model, {16, 8}, options);
     planner.OnArrival(1, tokens, 5);
     std::vector<RollingPlanner::Start> starts;
@@ -122,7 +125,7 @@ TEST(Rolling, TakesTheShortestTimeWhenAloneAndFree) {
 // Tetris figure 3: an instance group that is smaller now grows when more are free.
 TEST(Rolling, FillsTheGapWithAFirstChunk) {
   RollingOptions options;
-  options.price = 0;
+  options.tuning.price = 0;
   RollingPlanner planner(Llama3_8bA100(), {16, 8}, options);
   std::vector<RollingPlanner::Start> starts;
   planner.OnArrival(1, 16 * 1024, 0);
@@ -142,35 +145,73 @@ TEST(Rolling, FillsTheGapWithAFirstChunk) {
   EXPECT_EQ(starts[2].history_tokens, starts[1].chunk.tokens);
 }
 
-// The bound: of two that wait and are late, the one with the earlier latest start goes first, so
-// a long request among an endless stream of short ones starts about when it became late.
+// The bound: once a request is late, nobody who arrives later goes before it, so a long request in
+// an endless stream of short ones, three times what can be served, starts as soon as those are done
+// that arrived before it was late.
 TEST(Rolling, StarvesNobody) {
   RollingPlanner planner(Llama3_8bA100(), {1, 1}, {});
-  std::priority_queue<std::pair<double, int64_t>, std::vector<std::pair<double, int64_t>>,
-                      std::greater<>>
-      ends;
   std::vector<RollingPlanner::Start> starts;
+  std::vector<double> arrival_s = {0, 0};
   double now_s = 0;
   planner.OnArrival(0, 2000, now_s);  // runs when the long one arrives
   planner.Decide(now_s, &starts);
   planner.OnArrival(1, 100'000, now_s);
   const double latest_s = planner.LatestStart(1);
-  int64_t next = 2;
-  double started_s = -1;
-  while (started_s < 0 && now_s < latest_s + 100) {
-    for (const auto& start : starts) {
-      ends.emplace(start.chunk.end_s, start.request);
-      if (start.request == 1) started_s = now_s;
+  while (starts.at(0).request != 1) {
+    ASSERT_LE(arrival_s[static_cast<size_t>(starts[0].request)], latest_s);
+    ASSERT_LE(now_s, 3 * latest_s + 2.0);
+    now_s = starts[0].chunk.end_s;
+    planner.OnChunkFinished(starts[0].request, now_s);
+    for (int i = 0; i < 3; ++i) {
+      planner.OnArrival(static_cast<int64_t>(arrival_s.size()), 2000, now_s);
+      arrival_s.push_back(now_s);
     }
     starts.clear();
-    now_s = ends.top().first;
-    planner.OnChunkFinished(ends.top().second, now_s);
-    ends.pop();
-    for (int i = 0; i < 3; ++i) planner.OnArrival(next++, 2000, now_s);  // three for each served
     planner.Decide(now_s, &starts);
+    ASSERT_EQ(starts.size(), 1u);
   }
-  ASSERT_GE(started_s, 0) << "never started";
-  EXPECT_LE(started_s, latest_s + 2.0);
+  EXPECT_GE(now_s, latest_s) << "short ones first, within its slack";
+}
+
+// The bound depends on the request and on the mean one, never on who else waits.
+TEST(Rolling, LatestStartDoesNotMoveWithTheQueue) {
+  const LatencyModel& model = Llama3_8bA100();
+  const auto shortest_s = [&](int64_t tokens) {
+    double seconds = model.Seconds(1, 0, tokens);
+    for (const int sp : model.sp_sizes()) seconds = std::min(seconds, model.Seconds(sp, 0, tokens));
+    return seconds;
+  };
+  for (const double stretch : {0.5, 1.0, 3.0}) {
+    RollingOptions options;
+    options.tuning.stretch = stretch;
+    options.tuning.slack = 2;
+    RollingPlanner planner(model, {16, 8}, options);
+    for (int i = 0; i < 500; ++i) planner.OnArrival(i, 20'000, 7);  // a queue, and the mean
+    planner.OnArrival(1000, 100'000, 9);
+    const double mean_s = shortest_s(20'000) + (shortest_s(100'000) - shortest_s(20'000)) / 200;
+    EXPECT_NEAR(planner.LatestStart(1000), 9 + (stretch - 1) * shortest_s(100'000) + 2 * mean_s,
+                1e-9);
+  }
+}
+
+// A prompt stays on one node if that is soon enough, counted from its arrival.
+TEST(Rolling, SpreadsOverNodesOnlyWhoWouldBeLateOnOne) {
+  const LatencyModel& model = Llama3_8bA100();
+  const double on_a_node_s = model.Seconds(8, 0, 100'000);
+  const auto size_of = [&](double calm_s, double decided_s) {
+    RollingOptions options;
+    options.tuning.price = 0;
+    options.tuning.calm_s = calm_s;
+    RollingPlanner planner(model, {16, 8}, options);
+    std::vector<RollingPlanner::Start> starts;
+    planner.OnArrival(1, 100'000, 0);
+    planner.Decide(decided_s, &starts);
+    return starts.at(0).chunk.instances.size();
+  };
+  EXPECT_EQ(size_of(0, 0), 16u);
+  EXPECT_EQ(size_of(on_a_node_s + 0.01, 0), 8u);
+  EXPECT_EQ(size_of(on_a_node_s - 0.01, 0), 16u);
+  EXPECT_EQ(size_of(on_a_node_s + 0.01, 0.02), 16u) << "it has waited";
 }
 
 TEST(Rolling, ForgetsTheCancelled) {
@@ -243,7 +284,11 @@ TEST(Rolling, ChangesItsModeAtAnyMoment) {
       planner.OnChunkFinished(first->second, now_s);
       running.erase(first);
     }
-    if (random.Below(20) == 0) planner.Tune(0.1, 1, modes[random.Below(4)]);
+    if (random.Below(20) == 0) {
+      RollingTuning tuning;
+      tuning.commit = modes[random.Below(4)];
+      planner.Tune(tuning);
+    }
     starts.clear();
     planner.Decide(now_s, &starts);
     for (const auto& start : starts) {
@@ -257,24 +302,33 @@ TEST(Rolling, ChangesItsModeAtAnyMoment) {
 }
 
 TEST(RollingTable, PicksTheNearestLoad) {
-  const auto table = RollingTable::Make({{1, 0.1, 1}, {3, 0.2, 2}});
+  const auto table = RollingTable::Make({{1, {0.1, 1}}, {3, {0.2, 2}}});
   ASSERT_TRUE(table.ok());
   EXPECT_EQ(table->At(0).price, 0.1);
   EXPECT_EQ(table->At(2).price, 0.1);
   EXPECT_EQ(table->At(2.1).slack, 2);
   EXPECT_FALSE(RollingTable::Make({}).ok());
-  EXPECT_FALSE(RollingTable::Make({{1, 1, 1}}).ok());
-  EXPECT_FALSE(RollingTable::Make({{2, 0, 0}, {1, 0, 0}}).ok());
-  EXPECT_FALSE(RollingTable::Make({{1, 0, -1}}).ok());
+  EXPECT_FALSE(RollingTable::Make({{1, {1, 1}}}).ok());
+  EXPECT_FALSE(RollingTable::Make({{2, {0, 0}}, {1, {0, 0}}}).ok());
+  EXPECT_FALSE(RollingTable::Make({{1, {0, -1}}}).ok());
+  EXPECT_FALSE(RollingTable::Make({{1, {0, 1, -1}}}).ok());
+  EXPECT_FALSE(RollingTable::Make({{1, {0, 1, 1, -1}}}).ok());
+  EXPECT_FALSE(RollingTable::Make({{1, {0, 1, 1, 1, NAN}}}).ok());
+}
+
+// Without a table or with an empty row, the same planner.
+TEST(RollingTable, HasThePlannersOwnDefaults) {
+  EXPECT_EQ(RollingSetting().tuning, RollingOptions().tuning);
+  EXPECT_EQ(RollingTable::Constant({}).At(3), RollingOptions().tuning);
 }
 
 TEST(RollingSelector, FollowsTheLoadEveryThirtySeconds) {
-  RollingSelector selector(*RollingTable::Make({{1, 0.1, 1}, {10, 0.5, 1}}));
-  EXPECT_EQ(selector.Setting(0).price, 0.1);
+  RollingSelector selector(*RollingTable::Make({{1, {0.1, 1}}, {10, {0.5, 1}}}));
+  EXPECT_EQ(selector.Current(0).price, 0.1);
   for (int i = 1; i <= 400; ++i) selector.OnArrival(i * kSecondUs / 10);
-  EXPECT_EQ(selector.Setting(40 * kSecondUs).price, 0.5);
-  EXPECT_EQ(selector.Setting(69 * kSecondUs).price, 0.5);
-  EXPECT_EQ(selector.Setting(110 * kSecondUs).price, 0.1);
+  EXPECT_EQ(selector.Current(40 * kSecondUs).price, 0.5);
+  EXPECT_EQ(selector.Current(69 * kSecondUs).price, 0.5);
+  EXPECT_EQ(selector.Current(110 * kSecondUs).price, 0.1);
 }
 
 }  // namespace

@@ -73,8 +73,7 @@ PrefillRun RunRolling(const std::vector<SimRequest>& requests, RollingPlanner* p
       planner->OnArrival(static_cast<int64_t>(next), requests[next].prompt_tokens, now_s);
       if (selector == nullptr) continue;
       selector->OnArrival(ToMicroseconds(now_s));
-      const RollingSetting& setting = selector->Setting(ToMicroseconds(now_s));
-      planner->Tune(setting.price, setting.slack, setting.commit);
+      planner->Tune(selector->Current(ToMicroseconds(now_s)));
     }
     starts.clear();
     planner->Decide(now_s, &starts);

@@ -1,6 +1,8 @@
 #include "scheduler/simulator/rate_profiler.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -10,8 +12,6 @@
 namespace skein::scheduler {
 namespace {
 
-constexpr double kPrices[] = {0, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.9};
-constexpr double kSlacks[] = {0, 0.5, 1, 2, 4};
 constexpr int kRounds = 5;
 
 CandidateScore Score(const std::vector<SimRequest>& requests, const PrefillRun& run) {
@@ -66,18 +66,24 @@ Scores TryAll(const Rounds& rounds, const char* policy, const Tuning& tuning) {
   return scores;
 }
 
-// Less is better. First, by how much it is worse than the best P50 or the best P99 of all others in
-// the round where that is most; of those that are worse in none, the least P50 x P99.
-std::pair<double, double> Rank(const Scores& scores, const Scores& reference) {
-  double worst = 1;
-  double product = 1;
+// The upper end of the one-sided 95 % confidence interval of the mean (Student's t), at least 0.
+double UpperExcess(const std::vector<double>& logs) {
+  constexpr double kT[] = {0, 0, 6.314, 2.920, 2.353, 2.132};  // [rounds]
+  static_assert(std::size(kT) == kRounds + 1);
+  const auto count = static_cast<double>(logs.size());
+  const double mean = std::accumulate(logs.begin(), logs.end(), 0.0) / count;
+  double squares = 0;
+  for (const double log : logs) squares += (log - mean) * (log - mean);
+  const double error = logs.size() < 2 ? 0 : std::sqrt(squares / (count - 1) / count);
+  return std::max(0.0, mean + kT[logs.size()] * error);
+}
+
+std::vector<double> Logs(const Scores& scores, const Scores& over, double CandidateScore::*field) {
+  std::vector<double> logs;
   for (size_t r = 0; r < scores.size(); ++r) {
-    const double p50 = scores[r].p50_s / reference[r].p50_s;
-    const double p99 = scores[r].p99_s / reference[r].p99_s;
-    worst = std::max({worst, p50, p99});
-    product *= p50 * p99;
+    logs.push_back(std::log(scores[r].*field / (over[r].*field)));
   }
-  return {worst, product};
+  return logs;
 }
 
 struct Baseline {
@@ -85,6 +91,28 @@ struct Baseline {
   CommitMode mode;
   Scores scores;
 };
+
+// Less is better: by how much it may be worse than others, then the gain over Tetris.
+using Rank = std::pair<double, double>;
+
+// `baselines` begins with Tetris.
+Rank RankOf(const Scores& scores, const std::vector<Baseline>& baselines) {
+  double over_tetris = 0;
+  double over_all = 0;
+  double gain = 0;
+  for (const auto& [field, weight] :
+       {std::pair(&CandidateScore::p50_s, 1.0), std::pair(&CandidateScore::p99_s, 2.0)}) {
+    for (const Baseline& baseline : baselines) {
+      const std::vector<double> logs = Logs(scores, baseline.scores, field);
+      const double excess = UpperExcess(logs);
+      over_all = std::max(over_all, excess);
+      if (&baseline != &baselines.front()) continue;
+      over_tetris = std::max(over_tetris, excess);
+      gain += weight * std::accumulate(logs.begin(), logs.end(), 0.0);
+    }
+  }
+  return {over_tetris + over_all, gain};
+}
 
 std::vector<Baseline> TryBaselines(const Rounds& rounds, double improvement_rate) {
   using Kind = CommitMode::Kind;
@@ -101,34 +129,56 @@ std::vector<Baseline> TryBaselines(const Rounds& rounds, double improvement_rate
   return baselines;
 }
 
-// Starts from the best baseline's own mode, in which the rolling planner does exactly as it does,
-// and takes a rolling setting only if that ranks better.
-RollingSetting TuneRolling(const Rounds& rounds, double load, double improvement_rate) {
+struct Coordinate {
+  double RollingTuning::*field;
+  std::vector<double> values;
+};
+
+// Calm times are shares of the time that Tetris's 99th percentile takes.
+std::vector<Coordinate> Coordinates(const Scores& tetris) {
+  double p99_s = 0;
+  for (const CandidateScore& score : tetris) {
+    p99_s += score.p99_s / static_cast<double>(tetris.size());
+  }
+  std::vector<double> calm_s = {0};
+  for (const double share : {0.6, 0.8, 0.9, 0.95, 1.0, 1.1}) calm_s.push_back(share * p99_s);
+  return {{&RollingTuning::price, {0, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8}},
+          {&RollingTuning::calm_s, calm_s},
+          {&RollingTuning::waiting_weight, {1, 2, 4, 8, 16}},
+          {&RollingTuning::slack, {0, 1, 2, 4}},
+          {&RollingTuning::stretch, {1, 1.5, 2, 3}}};
+}
+
+// Starts from the modes of the baselines and takes an own setting only if that ranks better.
+RollingTuning TuneRolling(const Rounds& rounds, double improvement_rate) {
   const std::vector<Baseline> baselines = TryBaselines(rounds, improvement_rate);
-  Scores reference = baselines.front().scores;
-  for (const Baseline& baseline : baselines) {
-    for (size_t r = 0; r < rounds.size(); ++r) {
-      reference[r].p50_s = std::min(reference[r].p50_s, baseline.scores[r].p50_s);
-      reference[r].p99_s = std::min(reference[r].p99_s, baseline.scores[r].p99_s);
-    }
-  }
-  RollingSetting best;
-  std::pair<double, double> least(std::numeric_limits<double>::infinity(), 0);
-  const auto consider = [&](const RollingSetting& setting, const Scores& scores) {
-    const std::pair<double, double> rank = Rank(scores, reference);
-    if (rank >= least) return;
-    least = rank;
-    best = setting;
+  const auto rank_of = [&](const RollingTuning& tuning) {
+    Tuning with;
+    with.rolling = RollingTable::Constant(tuning);
+    return RankOf(TryAll(rounds, "rolling", with), baselines);
   };
-  for (const Baseline& baseline : baselines) {
-    consider({load, 0, 0, baseline.mode}, baseline.scores);
-  }
-  for (const double price : kPrices) {
-    for (const double slack : kSlacks) {
-      Tuning tuning;
-      tuning.rolling = RollingTable::Constant({load, price, slack});
-      consider({load, price, slack}, TryAll(rounds, "rolling", tuning));
+  RollingTuning best;
+  Rank least = rank_of(best);
+  const std::vector<Coordinate> coordinates = Coordinates(baselines.front().scores);
+  for (int pass = 0; pass < 2; ++pass) {
+    for (const Coordinate& coordinate : coordinates) {
+      const RollingTuning from = best;
+      for (const double value : coordinate.values) {
+        RollingTuning tuning = from;
+        tuning.*coordinate.field = value;
+        if (tuning == from) continue;
+        const Rank rank = rank_of(tuning);
+        if (rank >= least) continue;
+        least = rank;
+        best = tuning;
+      }
     }
+  }
+  for (const Baseline& baseline : baselines) {
+    const Rank rank = RankOf(baseline.scores, baselines);
+    if (rank >= least) continue;
+    least = rank;
+    best.commit = baseline.mode;
   }
   return best;
 }
@@ -151,7 +201,7 @@ Profile ProfileLoads(const std::vector<double>& loads, const WorkloadOfLoad& wor
     for (const auto& of_round : requests) rounds.push_back({of_round, model, cluster});
     rates.push_back({load, TuneImprovementRate(rounds.front(), load, &profile.trials)});
     if (!tune_rolling) continue;
-    settings.push_back(TuneRolling(rounds, load, rates.back().improvement_rate));
+    settings.push_back({load, TuneRolling(rounds, rates.back().improvement_rate)});
   }
   absl::StatusOr<ImprovementRateTable> table = ImprovementRateTable::Make(std::move(rates));
   SKEIN_INVARIANT(table.ok());

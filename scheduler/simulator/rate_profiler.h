@@ -35,10 +35,16 @@ struct Profile {
   std::vector<ImprovementRateTrial> trials;  // load by load
 };
 
-// For each load (ascending, positive): the improvement rate with the least mean TTFT; the rolling
-// setting that in the worst of five rounds is least behind the best P50 and P99 TTFT of Tetris and
-// single (as just tuned), greedy and fixed SP 8 and 16, and of those that are behind in neither the
-// one with the least P50 x P99. Doing exactly as one of these is a candidate too. `tune_rolling`
+// For each load (ascending, positive): the improvement rate with the least mean TTFT; and for the
+// rolling planner a setting of its own, or exactly what Tetris or single (as just tuned), greedy,
+// fixed SP 8 or 16 does. Five rounds of requests tell
+//  - by how much P50 or P99 may be above Tetris's, and above the best of all these: the upper end
+//    of a one-sided 95 % confidence interval over the rounds, 0 if it is below. The least sum
+//    wins: Tetris's own mode is never above Tetris, so nothing that may be wins against it unless
+//    it mends more of what is lost to another;
+//  - and of those where the sum is 0, the gain over Tetris: P50 x P99 x P99, geometric means. P99
+//    counts twice because it is the harder to lower.
+// Own settings are found by descent along one coordinate after the other, twice. `tune_rolling`
 // false leaves that table as it is by default.
 Profile ProfileLoads(const std::vector<double>& loads, const WorkloadOfLoad& workload,
                      const LatencyModel& model, const Cluster& cluster, bool tune_rolling);

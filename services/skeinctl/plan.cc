@@ -117,9 +117,12 @@ absl::Status ParseFlags(int argc, char** argv, Flags* flags) {
              "more instances are used only if that shortens the time to first token by more than "
              "this fraction, in [0, 1)",
              0, 1);
-  set.String(&flags->policy, "policy",
-             "tetris: chunks as in the paper; single: one chunk; rolling: the best plan that the "
-             "planner finds, also on other nodes and more instances than tetris looks at");
+  set.String(
+      &flags->policy, "policy",
+      "tetris: chunks as in the paper; single: one chunk; rolling: the wide search, also on "
+      "other nodes and more instances than tetris looks at. It is the best plan for this one "
+      "prompt: what the rolling planner of skeinctl simulate decides depends on who else "
+      "waits");
   absl::Status parsed = set.Parse(argc, argv, EnvironmentMap());
   if (!parsed.ok()) return parsed;
   if (flags->profile.empty()) return Wrong("--profile is missing");

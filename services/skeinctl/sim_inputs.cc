@@ -73,10 +73,11 @@ absl::StatusOr<SimInputs> SimInputs::Load(const SimFlags& flags) {
   return inputs;
 }
 
-absl::StatusOr<std::vector<scheduler::SimRequest>> SimInputs::Workload(
-    std::optional<double> rate) const {
+absl::StatusOr<std::vector<scheduler::SimRequest>> SimInputs::Workload(std::optional<double> rate,
+                                                                       int64_t offset) const {
   if (lengths_.has_value()) {
     scheduler::ArrivalOptions options = arrivals_;
+    options.seed += static_cast<uint64_t>(offset);
     options.requests_per_s = rate.value();
     return GenerateWorkload(*lengths_, scheduler::LengthDistribution::Outputs(), options);
   }

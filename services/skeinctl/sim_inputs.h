@@ -41,7 +41,9 @@ class SimInputs {
   const std::vector<double>& rates() const { return rates_; }
 
   // At `rate`, or as recorded if it is none.
-  absl::StatusOr<std::vector<scheduler::SimRequest>> Workload(std::optional<double> rate) const;
+  // `offset` is added to the seed.
+  absl::StatusOr<std::vector<scheduler::SimRequest>> Workload(std::optional<double> rate,
+                                                              int64_t offset = 0) const;
 
   // Poisson arrivals of the trace's lengths, with another seed than Workload: what a table is tuned
   // on is not what it is used on.

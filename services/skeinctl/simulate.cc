@@ -20,6 +20,7 @@ struct Flags {
   std::string improvement_rate = "auto";
   scheduler::DecodeOptions decode;
   int64_t decode_instances = 0;
+  int64_t seeds = 1;
   std::string out;
   std::string format = "table";
 };
@@ -42,12 +43,19 @@ absl::Status ParseFlags(int argc, char** argv, Flags* flags) {
              1e3);
   set.Double(&flags->decode.step_per_kv_token_s, "decode-kv-token-s", "and this a token of KV", 0,
              1);
+  set.Int(&flags->seeds, "seeds",
+          "simulate as often, with seeds --seed, --seed + 1 ...; what is tuned is tuned once, on "
+          "yet other requests. More than 1 needs --format json",
+          1, 1000);
   set.String(&flags->out, "out", "folder for results.csv and the figures; made if missing");
   set.String(&flags->format, "format", "table or json");
   if (absl::Status parsed = set.Parse(argc, argv, EnvironmentMap()); !parsed.ok()) return parsed;
   if (flags->format != "table" && flags->format != "json") {
     return absl::InvalidArgumentError(
         absl::StrCat("--format: '", flags->format, "' is not table or json"));
+  }
+  if (flags->seeds > 1 && (flags->format != "json" || !flags->out.empty())) {
+    return absl::InvalidArgumentError("--seeds: more than 1 needs --format json and no --out");
   }
   if (flags->decode_instances == 0) {
     flags->decode_instances = (flags->sim.instances + 7) / 8;
@@ -107,17 +115,25 @@ absl::StatusOr<std::vector<SimulationRow>> Run(const Flags& flags, const SimInpu
   if (rates.empty()) rates.push_back(std::nullopt);
   std::vector<SimulationRow> rows;
   for (const std::optional<double>& rate : rates) {
-    const auto requests = inputs.Workload(rate);
-    if (!requests.ok()) return requests.status();
-    absl::Status valid = CheckWorkload(*requests);
-    valid.Update(CheckDecode(flags.decode, *requests));
-    if (!valid.ok()) return valid;
+    std::vector<std::vector<scheduler::SimRequest>> workloads;  // [seeds]
+    for (int64_t offset = 0; offset < flags.seeds; ++offset) {
+      auto requests = inputs.Workload(rate, offset);
+      if (!requests.ok()) return requests.status();
+      absl::Status valid = CheckWorkload(*requests);
+      valid.Update(CheckDecode(flags.decode, *requests));
+      if (!valid.ok()) return valid;
+      workloads.push_back(*std::move(requests));
+    }
     const auto tuning = TuneFor(flags, inputs, *policies, rate);
     if (!tuning.ok()) return tuning.status();
-    for (const scheduler::Policy& policy : *policies) {
-      rows.push_back(
-          {policy.name, rate.value_or(MeanRate(*requests)),
-           Simulate(policy, *requests, inputs.model(), inputs.cluster(), *tuning, flags.decode)});
+    for (int64_t offset = 0; offset < flags.seeds; ++offset) {
+      const auto& requests = workloads[static_cast<size_t>(offset)];
+      for (const scheduler::Policy& policy : *policies) {
+        rows.push_back(
+            {policy.name, rate.value_or(MeanRate(requests)),
+             Simulate(policy, requests, inputs.model(), inputs.cluster(), *tuning, flags.decode),
+             flags.sim.seed + offset});
+      }
     }
   }
   return rows;

@@ -1,6 +1,7 @@
 // skeinctl simulate: what a cluster would do, before buying a GPU.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct SimulationRow {
   std::string policy;
   double rate = 0;  // asked for, or as recorded
   scheduler::SimulationResult result;
+  int64_t seed = 0;  // of the requests
 };
 
 // Pure: a table for people, one JSON object a line for programs, CSV with a header.

@@ -80,7 +80,8 @@ std::string SimulationTable(const std::vector<SimulationRow>& rows) {
 std::string SimulationJsonLines(const std::vector<SimulationRow>& rows) {
   std::string text;
   for (const SimulationRow& row : rows) {
-    absl::StrAppend(&text, "{\"policy\": \"", row.policy, "\", \"rate\": ", Number(row.rate));
+    absl::StrAppend(&text, "{\"policy\": \"", row.policy, "\", \"rate\": ", Number(row.rate),
+                    ", \"seed\": ", row.seed);
     for (const Column& column : kColumns) {
       absl::StrAppend(&text, ", \"", column.name, "\": ", Number(column.value(row.result)));
     }

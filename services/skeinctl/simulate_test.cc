@@ -35,7 +35,7 @@ TEST(Simulate, JsonHasTheFieldsThatScriptsRead) {
   const std::string lines = SimulationJsonLines(Rows());
   const auto json = nlohmann::json::parse(lines.substr(0, lines.find('\n')));
   for (const char* field : {"policy", "rate", "ttft_p50_s", "ttft_p99_s", "tbt_p50_s", "tbt_p99_s",
-                            "throughput_tokens_per_s", "utilisation"}) {
+                            "throughput_tokens_per_s", "utilisation", "seed"}) {
     EXPECT_TRUE(json.contains(field)) << field;
   }
   EXPECT_EQ(json["ttft_p50_s"], 0.2);
@@ -72,6 +72,7 @@ TEST(Simulate, NamesWrongInputAndExitsWith2) {
       {"--rate", "1", "--format", "xml"},
       {"--rate", "1", "--decode-blocks", "10"},
       {"--rate", "1", "--unknown", "1"},
+      {"--rate", "1", "--seeds", "2"},
   };
   for (const auto& arguments : cases) {
     EXPECT_EQ(Exit(SimulateCommand, arguments), 2)
