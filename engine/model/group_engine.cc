@@ -1,6 +1,8 @@
 #include "engine/model/group_engine.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -22,6 +24,46 @@ absl::Status CheckGroup(const char* name, const Communicator* comm, int size, in
   }
   if (comm->Rank() != rank) {
     return Bad(std::string(name) + ".rank", comm->Rank(), std::to_string(rank));
+  }
+  return absl::OkStatus();
+}
+
+// A number that two ranks share when they were given the same step of the same model. (SplitMix64's
+// finaliser over what decides the rows and what is wanted of them.)
+uint64_t DigestOf(GroupMode mode, std::span<const SequenceStep> sequences, const EngineSpec& spec) {
+  uint64_t hash = std::hash<std::string>()(spec.model_hash);
+  const auto add = [&](uint64_t value) {
+    hash = (hash ^ value) + 0x9e3779b97f4a7c15u;
+    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
+    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebu;
+    hash ^= hash >> 31;
+  };
+  const auto add_ids = [&](std::span<const int32_t> ids) {
+    add(ids.size());
+    for (const int32_t id : ids) add(static_cast<uint32_t>(id));
+  };
+  add(static_cast<uint64_t>(mode.sp));
+  for (const SequenceStep& sequence : sequences) {
+    add(static_cast<uint64_t>(sequence.position));
+    add_ids(sequence.tokens);
+    add_ids(sequence.next_tokens);
+    add((sequence.sample ? 1u : 0u) + (sequence.want_logits ? 2u : 0u));
+    if (sequence.sampling != nullptr) add(sequence.sampling->seed ^ sequence.token_index);
+  }
+  return hash;
+}
+
+// All ranks were given the same step: else what they add up is nothing.
+absl::Status AgreeOn(uint64_t digest, const GroupPart& part) {
+  std::vector<uint64_t> digests(static_cast<size_t>(part.all->Size()));
+  const absl::Status gathered =
+      part.all->AllGather(std::as_bytes(std::span(&digest, 1)),
+                          std::as_writable_bytes(std::span(digests)), part.deadline);
+  if (!gathered.ok()) return gathered;
+  for (size_t rank = 1; rank < digests.size(); ++rank) {
+    if (digests[rank] == digests[0]) continue;
+    return absl::FailedPreconditionError("rank " + std::to_string(rank) +
+                                         " was given another model, mode or step than rank 0");
   }
   return absl::OkStatus();
 }
@@ -96,6 +138,12 @@ absl::Status GroupEngine::StepTogether(const GroupPart& part,
   const absl::StatusOr<ShardLayout> layout = CheckPart(part, sequences);
   if (!layout.ok()) return layout.status();
   FillBatch(sequences, &batch_, &logit_uses_);
+  const absl::Status agreed = AgreeOn(DigestOf(part.mode, sequences, loaded_->spec), part);
+  if (absl::IsFailedPrecondition(agreed)) return agreed;  // so say all ranks
+  if (!agreed.ok()) {
+    AbortAll(part, agreed);
+    return agreed;
+  }
   GroupForward forward(loaded_.get(), &buffers_, part, *layout);
   const absl::Status ran = forward.RunLayers(batch_, layer_done);
   if (!ran.ok()) {

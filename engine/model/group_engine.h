@@ -48,7 +48,9 @@ class GroupEngine final : public Engine {
   // its KV.
   //
   // INVALID_ARGUMENT: as Engine::Step, or a mode that this model cannot run in; nothing was run or
-  // sent. UNAVAILABLE, DEADLINE_EXCEEDED: a collective failed. The step then counts as failed at
+  // sent. FAILED_PRECONDITION, at every rank: they were not given the same step of the same model
+  // (rows, what is wanted of them, seeds; penalties and such are taken on trust); nothing was run.
+  // UNAVAILABLE, DEADLINE_EXCEEDED: a collective failed. The step then counts as failed at
   // every rank, whatever the others saw; its communicators are broken (aborted, so that nobody
   // waits for the deadline) and the KV of its own tokens is undefined, but earlier KV is untouched
   // and the engine stays usable: the same step may run again, in other company.

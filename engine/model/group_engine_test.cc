@@ -358,6 +358,32 @@ TEST(GroupEngineTest, AFailedStepLeavesTheEngineUsable) {
   }
 }
 
+// Nothing is run when ranks disagree, and the communicators stay good.
+TEST(GroupEngineTest, RanksThatWereGivenOtherStepsFindOut) {
+  const Checkpoint checkpoint("{}");
+  const auto group = checkpoint.Group({{1, 2}});
+  ASSERT_NE(group, nullptr);
+  TestingRanks ranks([hub = std::make_shared<LocalHub>()] { return hub->MakeFabric(); }, 2);
+  const auto comms = ranks.GroupOfAll();
+  const std::vector<int32_t> table = ScatteredTable();
+  const std::vector<int32_t> ids[] = {Text(5, 1), Text(5, 2)};
+  for (const bool same : {false, true}) {
+    const auto ends = TestingRanks::Run(comms, [&](Communicator* comm) {
+      SequenceStep step;
+      step.tokens = ids[same ? 0 : comm->Rank()];
+      step.block_table = table;
+      step.layout = KvLayout{2};
+      std::vector<SequenceResult> results;
+      const GroupPart part{{1, 2}, comm, nullptr, comm, Later()};
+      return group->engine(comm->Rank()).StepTogether(part, {&step, 1}, nullptr, &results);
+    });
+    for (const absl::Status& end : ends) {
+      EXPECT_EQ(end.code(), same ? absl::StatusCode::kOk : absl::StatusCode::kFailedPrecondition);
+      EXPECT_THAT(std::string(end.message()), HasSubstr(same ? "" : "rank 1"));
+    }
+  }
+}
+
 TEST(GroupEngineTest, RefusesByFieldAndValue) {
   const Checkpoint checkpoint(R"({"num_attention_heads": 12, "num_key_value_heads": 6})");
   const auto group = checkpoint.Group({{2, 2}});

@@ -74,6 +74,14 @@ ExchangeSizes Sizes(int64_t row, const ShardLayout& layout, const std::vector<Sh
 
 }  // namespace
 
+std::vector<GroupMode> ModesOf(int ranks) {
+  std::vector<GroupMode> modes;
+  for (int sp = 1; sp <= ranks; ++sp) {
+    if (ranks % sp == 0) modes.push_back({sp, ranks / sp});
+  }
+  return modes;
+}
+
 ShardRange HeadsOf(const ShardShape& shape, int ranks, int rank) {
   return PartOf(shape.num_heads, ranks, rank);
 }

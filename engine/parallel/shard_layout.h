@@ -46,6 +46,9 @@ struct GroupMode {
   bool operator==(const GroupMode&) const = default;
 };
 
+// All modes of so many ranks, by sp.
+std::vector<GroupMode> ModesOf(int ranks);
+
 // [begin, begin + count)
 struct ShardRange {
   int64_t begin = 0;

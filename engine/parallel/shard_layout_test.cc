@@ -171,6 +171,12 @@ TEST(ShardLayoutTest, TheFiguresOfThePaper) {
   EXPECT_THAT(TpGroupOf({3, 2}, 4), ElementsAre(1, 4));
 }
 
+TEST(ShardLayoutTest, ModesOfAGroup) {
+  EXPECT_THAT(ModesOf(1), ElementsAre(GroupMode{1, 1}));
+  EXPECT_THAT(ModesOf(6),
+              ElementsAre(GroupMode{1, 6}, GroupMode{2, 3}, GroupMode{3, 2}, GroupMode{6, 1}));
+}
+
 TEST(ShardLayoutTest, TokensFillPlacesFromTheFront) {
   const auto counts = [](int64_t tokens, int sp) {
     std::vector<int64_t> result;

@@ -1,11 +1,11 @@
 #include "engine/model/testing/group_of_engines.h"
 
 #include <chrono>
+#include <numeric>
 #include <thread>
 #include <utility>
 
 #include "engine/device/cpu_device.h"
-#include "engine/model/group_weights.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "engine/ops/element.h"
 #include "engine/ops/kv_address.h"
@@ -22,14 +22,6 @@ std::unique_ptr<Ops> MakeOps(bool cpu_ops) {
 }
 
 }  // namespace
-
-std::vector<GroupMode> ModesOf(int ranks) {
-  std::vector<GroupMode> modes;
-  for (int sp = 1; sp <= ranks; ++sp) {
-    if (ranks % sp == 0) modes.push_back({sp, ranks / sp});
-  }
-  return modes;
-}
 
 GroupOfEngines::GroupOfEngines(const TestingGroupOptions& options)
     : options_(options), ranks_([this] { return hub_.MakeFabric(); }, options.ranks) {}
@@ -52,45 +44,20 @@ std::unique_ptr<GroupOfEngines> GroupOfEngines::Make(const std::string& model_di
 
 void GroupOfEngines::Regroup() {
   comms_.clear();
-  all_ = ranks_.GroupOfAll();
-  for (const GroupMode mode : options_.modes) {
-    ModeComms comms{mode, {}, {}};
-    comms.sp.resize(all_.size());
-    comms.tp.resize(all_.size());
-    for (int rank = 0; rank < options_.ranks; ++rank) {
-      const std::vector<int> sp_group = SpGroupOf(mode, rank), tp_group = TpGroupOf(mode, rank);
-      // A dimension that spans the group uses `all`.
-      if (mode.tp > 1 && mode.sp > 1 && sp_group[0] == rank) {
-        auto made = ranks_.Group(sp_group);
-        for (size_t i = 0; i < made.size(); ++i) {
-          comms.sp[static_cast<size_t>(sp_group[i])] = std::move(made[i]);
-        }
-      }
-      if (mode.tp > 1 && mode.sp > 1 && tp_group[0] == rank) {
-        auto made = ranks_.Group(tp_group);
-        for (size_t i = 0; i < made.size(); ++i) {
-          comms.tp[static_cast<size_t>(tp_group[i])] = std::move(made[i]);
-        }
-      }
-    }
-    comms_.push_back(std::move(comms));
+  std::vector<int> members(static_cast<size_t>(options_.ranks));
+  std::iota(members.begin(), members.end(), 0);
+  const std::vector<std::string> addresses = ranks_.Addresses(members);
+  const GroupId id{1, ++groups_};
+  for (const int rank : members) {
+    auto comms = GroupComms::Make(ranks_.fabric(rank), id, addresses, rank, options_.modes);
+    ASSERT_TRUE(comms.ok()) << comms.status();
+    comms_.push_back(*std::move(comms));
   }
 }
 
 void GroupOfEngines::BreakNextStep(int rank, bool abort) {
   breaking_rank_ = rank;
   breaks_by_abort_ = abort;
-}
-
-GroupPart GroupOfEngines::PartOf(const ModeComms& comms, int rank) {
-  const auto r = static_cast<size_t>(rank);
-  GroupPart part{comms.mode, all_[r].get(), comms.sp[r].get(), comms.tp[r].get(), Later()};
-  if (comms.mode.tp == 1) part.sp = part.all;
-  if (comms.mode.sp == 1) part.tp = part.all;
-  if (breaking_rank_ >= 0 && !breaks_by_abort_) {
-    part.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
-  }
-  return part;
 }
 
 std::vector<int32_t> GroupOfEngines::TableOf(int rank, std::span<const int32_t> table) const {
@@ -101,7 +68,7 @@ std::vector<int32_t> GroupOfEngines::TableOf(int rank, std::span<const int32_t> 
   return own;
 }
 
-absl::Status GroupOfEngines::StepOf(int rank, const ModeComms& comms,
+absl::Status GroupOfEngines::StepOf(int rank, GroupMode mode,
                                     std::span<const SequenceStep> sequences,
                                     const std::function<void(int layer)>& layer_done,
                                     std::vector<SequenceResult>* results) {
@@ -114,13 +81,14 @@ absl::Status GroupOfEngines::StepOf(int rank, const ModeComms& comms,
     steps[i].block_table = tables[i];
     steps[i].layout = KvLayout{options_.ranks};
   }
-  const GroupPart part = PartOf(comms, rank);
+  GroupComms& comms = comms_[static_cast<size_t>(rank)];
   if (rank == breaking_rank_) {
-    for (Communicator* comm : {part.all, part.sp, part.tp}) {
-      if (breaks_by_abort_ && comm != nullptr) comm->Abort(absl::UnavailableError("broken"));
-    }
+    if (breaks_by_abort_) comms.Abort(absl::UnavailableError("broken"));
     return absl::UnavailableError("did not come");
   }
+  const bool alone = breaking_rank_ >= 0 && !breaks_by_abort_;
+  const CommDeadline soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+  const GroupPart part = comms.Part(mode, alone ? soon : Later());
   return engine(rank).StepTogether(part, steps, rank == 0 ? layer_done : nullptr, results);
 }
 
@@ -130,14 +98,13 @@ absl::Status GroupOfEngines::Step(std::span<const SequenceStep> sequences,
   const auto ranks = static_cast<size_t>(options_.ranks);
   const auto drawn =
       static_cast<size_t>(UniformDraw(11, steps_++) * static_cast<double>(options_.modes.size()));
-  const ModeComms& comms = comms_[drawn];
-  modes_run_.push_back(comms.mode);
+  const GroupMode mode = options_.modes[drawn];
   std::vector<std::vector<SequenceResult>> by_rank(ranks);
   statuses_.assign(ranks, absl::OkStatus());
   std::vector<std::thread> threads;
   for (size_t r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
-      statuses_[r] = StepOf(static_cast<int>(r), comms, sequences, layer_done, &by_rank[r]);
+      statuses_[r] = StepOf(static_cast<int>(r), mode, sequences, layer_done, &by_rank[r]);
     });
   }
   for (std::thread& thread : threads) thread.join();

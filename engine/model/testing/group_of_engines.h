@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "engine/comm/local_fabric.h"
 #include "engine/comm/testing_ranks.h"
+#include "engine/model/group_comms.h"
 #include "engine/model/group_engine.h"
 
 namespace skein::engine {
@@ -52,17 +53,10 @@ class GroupOfEngines final : public Engine {
   std::vector<float> KvAt(int rank, std::span<const int32_t> table, int64_t tokens, int layer,
                           int local_head, bool values);
   const std::vector<absl::Status>& statuses() const { return statuses_; }  // of the last step
-  const std::vector<GroupMode>& modes_run() const { return modes_run_; }
 
  private:
-  struct ModeComms {
-    GroupMode mode;
-    std::vector<std::unique_ptr<Communicator>> sp, tp;  // by rank; empty when not used
-  };
-
   explicit GroupOfEngines(const TestingGroupOptions& options);
-  GroupPart PartOf(const ModeComms& comms, int rank);
-  absl::Status StepOf(int rank, const ModeComms& comms, std::span<const SequenceStep> sequences,
+  absl::Status StepOf(int rank, GroupMode mode, std::span<const SequenceStep> sequences,
                       const std::function<void(int layer)>& layer_done,
                       std::vector<SequenceResult>* results);
   std::vector<int32_t> TableOf(int rank, std::span<const int32_t> table) const;
@@ -73,10 +67,9 @@ class GroupOfEngines final : public Engine {
   TestingRanks ranks_;
   std::vector<std::unique_ptr<GroupEngine>> engines_;
   EngineSpec spec_;
-  std::vector<std::unique_ptr<Communicator>> all_;
-  std::vector<ModeComms> comms_;
+  std::vector<GroupComms> comms_;  // by rank
+  uint64_t groups_ = 0;
   std::vector<absl::Status> statuses_;
-  std::vector<GroupMode> modes_run_;
   uint64_t steps_ = 0;
   int breaking_rank_ = -1;
   bool breaks_by_abort_ = false;
@@ -85,8 +78,5 @@ class GroupOfEngines final : public Engine {
 // Keys (or values) of a head, [tokens, head_dim], in an engine's blocks of a layout.
 std::vector<float> KvOfHead(const Engine& engine, std::span<const int32_t> table, KvLayout layout,
                             int64_t tokens, int layer, int local_head, bool values);
-
-// All modes (sp, tp) of so many ranks.
-std::vector<GroupMode> ModesOf(int ranks);
 
 }  // namespace skein::engine

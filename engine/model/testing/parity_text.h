@@ -1,22 +1,34 @@
-// Real text for parity tests: the shipped model's held-out questions as token ids, and how they are
-// scored, in batches of prefill chunks and single tokens.
+// Real text for parity tests: the shipped model's held-out questions as token ids, and what is made
+// of them, in batches of prefill chunks and single tokens. Tests need //deploy/models/fledgling.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/model/model_engine.h"
 
 namespace skein::engine {
 
-// The first `count` ids of the text of `model_dir`/eval_sample.json.
-std::vector<int32_t> EvalText(const std::string& model_dir, size_t count);
+inline constexpr char kParityModelDir[] = "deploy/models/fledgling";
+inline constexpr size_t kParityTextTokens = 2173;
 
-// Teacher-forced NLL in nats a token of 2,169 tokens of `text` (≥ 2,173 ids): four sequences of
-// lengths that nothing divides, one whole, two in chunks, one token by token, in the same steps.
-// Fills `by_sequence` with each one's own.
-double ParityNll(Engine& engine, const std::vector<int32_t>& text,
-                 std::vector<double>* by_sequence);
+// The first `count` ids of the text of the model's eval_sample.json.
+std::vector<int32_t> EvalText(size_t count);
+
+// Room for what is below.
+ModelEngineOptions ParityPool();
+
+// Teacher-forced NLL in nats a token of 2,169 tokens of `text` (kParityTextTokens): four sequences
+// of lengths that nothing divides, one whole, two in chunks, one token by token, in the same steps.
+// The first number is of all tokens, then each sequence's own.
+std::vector<double> ParityScores(Engine& engine, const std::vector<int32_t>& text);
+
+// The largest relative difference of two.
+double LargestDifference(const std::vector<double>& actual, const std::vector<double>& expected);
+
+// What is greedily said after two prompts that run together.
+std::vector<int32_t> ParityGreedy(Engine& engine, const std::vector<int32_t>& text);
 
 }  // namespace skein::engine
