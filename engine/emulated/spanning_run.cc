@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/emulated/pace.h"
 #include "engine/emulated/tags.h"
+#include "engine/model/spanning_check.h"
 
 namespace skein::engine {
 namespace {
@@ -54,11 +57,7 @@ absl::Status SpanningRun::Run(const std::function<void(int layer)>& layer_done,
                               SequenceResult* result) {
   absl::Status status = Check();
   if (status.ok()) status = RunChecked(layer_done, result);
-  if (!status.ok()) {
-    for (Communicator* comm : {step_.comm, step_.moves}) {
-      if (comm != nullptr) comm->Abort(status);
-    }
-  }
+  if (!status.ok()) AbortSpanning({&sequence_, 1}, status);
   return status;
 }
 
@@ -85,77 +84,19 @@ absl::Status SpanningRun::RunChecked(const std::function<void(int layer)>& layer
 }
 
 absl::Status SpanningRun::Check() const {
-  absl::Status status = CheckShares();
-  if (status.ok()) status = CheckTokens();
-  return status;
-}
-
-absl::Status SpanningRun::CheckShares() const {
-  const int64_t block_tokens = spec_.kv.block_tokens;
-  if (static_cast<int>(step_.shares.size()) != size_) {
-    return Invalid(absl::StrCat("spanning.shares: ", step_.shares.size(), " for ", size_));
+  const int64_t tokens_max = std::numeric_limits<int64_t>::max();
+  if (absl::Status status = CheckSpanning(sequence_, spec_, tokens_max); !status.ok()) {
+    return Invalid(std::string(status.message()));
   }
-  std::vector<TokenSpan> spans;
-  for (const RankShare& share : step_.shares) {
-    spans.insert(spans.end(), share.spans.begin(), share.spans.end());
+  if (history_tokens_ + tokens_ > static_cast<int64_t>(sequence_.prompt.size())) {
+    return Invalid(absl::StrCat("prompt: ", sequence_.prompt.size(), " tokens"));
   }
-  std::sort(spans.begin(), spans.end(), [](const TokenSpan& a, const TokenSpan& b) {
-    return std::pair(a.position, a.count) < std::pair(b.position, b.count);
-  });
-  int64_t next = history_tokens_;
-  for (const TokenSpan& span : spans) {
-    if (span.position != next || span.count < 0 || next % block_tokens != 0) {
-      return Invalid(
-          absl::StrCat("spanning.shares: a span at ", span.position, ", expected at ", next));
-    }
-    next += span.count;
-  }
-  if (next > static_cast<int64_t>(sequence_.prompt.size()) || next > spec_.max_positions) {
-    return Invalid(absl::StrCat("spanning.shares: tokens up to ", next, " of a prompt of ",
-                                sequence_.prompt.size()));
-  }
-  const auto held = static_cast<int64_t>(step_.history_blocks.size());
-  if (held * block_tokens != step_.shares[static_cast<size_t>(rank_)].history_tokens) {
-    return Invalid(absl::StrCat("spanning.history_blocks: ", held));
-  }
-  if (step_.moves != nullptr && (step_.moves->Size() != size_ || step_.moves->Rank() != rank_)) {
-    return Invalid("spanning.moves: another group");
-  }
-  for (const auto* lists : {&step_.send, &step_.receive}) {
-    if (!lists->empty() && (static_cast<int>(lists->size()) != size_ || step_.moves == nullptr)) {
-      return Invalid(absl::StrCat("spanning.send, receive: ", lists->size(), " ranks"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SpanningRun::CheckTokens() const {
   size_t next = 0;
-  int64_t blocks = 0;
   for (const TokenSpan& span : step_.shares[static_cast<size_t>(rank_)].spans) {
-    blocks += CeilDiv(span.count, spec_.kv.block_tokens);
     for (int64_t i = 0; i < span.count; ++i, ++next) {
-      if (next < sequence_.tokens.size() &&
-          sequence_.tokens[next] == sequence_.prompt[static_cast<size_t>(span.position + i)]) {
-        continue;
-      }
+      const int32_t token = sequence_.prompt[static_cast<size_t>(span.position + i)];
+      if (sequence_.tokens[next] == token) continue;
       return Invalid(absl::StrCat("tokens[", next, "]: is not the prompt's"));
-    }
-  }
-  if (next != sequence_.tokens.size()) return Invalid("tokens: more than the spans");
-  if (static_cast<int64_t>(sequence_.block_table.size()) < blocks) {
-    return Invalid(absl::StrCat("block_table: ", sequence_.block_table.size(), " blocks, ", blocks,
-                                " needed"));
-  }
-  if (sequence_.sample && sequence_.sampling == nullptr) return Invalid("sampling: required");
-  std::vector<std::span<const int32_t>> lists = {sequence_.block_table, step_.history_blocks};
-  lists.insert(lists.end(), step_.send.begin(), step_.send.end());
-  lists.insert(lists.end(), step_.receive.begin(), step_.receive.end());
-  for (const std::span<const int32_t> list : lists) {
-    for (const int32_t block : list) {
-      if (block < 0 || block >= spec_.kv.num_blocks) {
-        return Invalid(absl::StrCat("block_table, spanning: block ", block));
-      }
     }
   }
   return absl::OkStatus();

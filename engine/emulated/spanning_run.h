@@ -33,8 +33,6 @@ class SpanningRun {
 
  private:
   absl::Status Check() const;
-  absl::Status CheckShares() const;
-  absl::Status CheckTokens() const;
   absl::Status RunChecked(const std::function<void(int layer)>& layer_done, SequenceResult* result);
   absl::Status Meet();
   absl::Status Move(int layer);

@@ -10,6 +10,7 @@ scheduler::PrefillConfig ConfigOf(const WorkerOptions& options, const WorkerEngi
   const engine::EngineSpec& spec = engine.engine->Spec();
   scheduler::PrefillConfig config;
   config.membership.identity = IdentityOf(options, scheduler::Role::kPrefill, spec, servers);
+  config.membership.identity.comm_address = engine.fabric->Address();
   config.batch = BatchLimitsOf(options);
   config.max_requests = options.max_requests;
   config.max_sequence_tokens = spec.max_positions;
@@ -46,7 +47,8 @@ void Refresh(PrefillShell* shell, const std::string& model, Metrics* metrics) {
 }  // namespace
 
 absl::Status RunPrefillWorker(const WorkerOptions& options) {
-  return RunWorker<PrefillShell, PrefillService>(options, "prefill", ConfigOf, Refresh);
+  return RunWorker<PrefillShell, PrefillService>(options, scheduler::Role::kPrefill, ConfigOf,
+                                                 Refresh);
 }
 
 }  // namespace skein::services

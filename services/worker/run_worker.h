@@ -36,9 +36,9 @@ WorkerPages PagesOf(const std::string& role, const std::string& model, Shell* sh
 // Loads the engine, listens, runs the core until a stop signal, drains. `config_of` makes the
 // core's config from engine and bound ports; `refresh` brings the metrics up to date.
 template <typename Shell, typename Service, typename ConfigOf, typename Refresh>
-absl::Status RunWorker(const WorkerOptions& options, const std::string& role, ConfigOf config_of,
+absl::Status RunWorker(const WorkerOptions& options, scheduler::Role role, ConfigOf config_of,
                        Refresh refresh) {
-  absl::StatusOr<WorkerEngine> engine = MakeWorkerEngine(options);
+  absl::StatusOr<WorkerEngine> engine = MakeWorkerEngine(options, role);
   if (!engine.ok()) return engine.status();
   const std::string model = ServedName(options);
   LogEngine(engine->engine->Spec(), model);
@@ -46,7 +46,7 @@ absl::Status RunWorker(const WorkerOptions& options, const std::string& role, Co
   Service service(&shell);
   Metrics metrics;
   const http::Routes routes =
-      WorkerRoutes(PagesOf(role, model, &shell,
+      WorkerRoutes(PagesOf(role == scheduler::Role::kPrefill ? "prefill" : "decode", model, &shell,
                            [&shell, &model, refresh](Metrics* m) { refresh(&shell, model, m); }),
                    &metrics);
   absl::StatusOr<WorkerServers> servers = ListenAsWorker(options, &service, &routes);

@@ -22,13 +22,17 @@ std::string AdvertisedHost(const WorkerOptions& options) {
   return options.advertise.empty() ? options.host : options.advertise;
 }
 
+std::string HostName() {
+  char host[256] = {};
+  return gethostname(host, sizeof host - 1) == 0 ? host : "";
+}
+
 std::string Details(const WorkerOptions& options, int admin_port) {
   v1::RegisterRequest details;
   details.set_admin_endpoint(absl::StrCat(AdvertisedHost(options), ":", admin_port));
   details.set_device(options.device);
   details.set_version(kVersion);
-  char host[256] = {};
-  if (gethostname(host, sizeof host - 1) == 0) details.set_host(host);
+  details.set_host(HostName());
   details.set_pid(getpid());
   return details.SerializeAsString();
 }
@@ -67,6 +71,7 @@ scheduler::WorkerIdentity IdentityOf(const WorkerOptions& options, scheduler::Ro
   identity.shape = ShapeOf(spec);
   identity.total_blocks = spec.kv.num_blocks;
   identity.max_positions = spec.max_positions;
+  identity.host = options.node.empty() ? HostName() : options.node;
   identity.details = Details(options, servers.admin->port());
   return identity;
 }

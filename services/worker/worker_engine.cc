@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/comm/ucx_fabric.h"
 #include "engine/device/cpu_device.h"
 #include "engine/model/model_engine.h"
 #include "engine/ops/cpu/cpu_ops.h"
@@ -67,11 +68,16 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEngine(const WorkerOptions& 
 
 }  // namespace
 
-absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options) {
+absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, scheduler::Role role) {
   WorkerEngine out;
   absl::StatusOr<std::unique_ptr<engine::Transport>> transport = engine::MakeUcxTransport({});
   if (!transport.ok()) return transport.status();
   out.transport = *std::move(transport);
+  if (role == scheduler::Role::kPrefill) {
+    absl::StatusOr<std::unique_ptr<engine::Fabric>> fabric = engine::MakeUcxFabric({});
+    if (!fabric.ok()) return fabric.status();
+    out.fabric = *std::move(fabric);
+  }
   auto device =
       std::make_unique<engine::RegisteredDevice>(out.transport.get(), engine::MakeCpuDevice());
   const engine::RegisteredDevice* memory = device.get();

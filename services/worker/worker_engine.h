@@ -26,7 +26,7 @@ struct WorkerEngine {
 
 // Loads the model. INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED name the flag or field and the
 // value.
-absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options);
+absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, scheduler::Role role);
 
 scheduler::KvShape ShapeOf(const engine::EngineSpec& spec);
 

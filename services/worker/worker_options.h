@@ -23,6 +23,7 @@ struct WorkerOptions {
   std::string isa = "auto";
   std::string host = "127.0.0.1";
   std::string advertise;
+  std::string node;
   int64_t port = 0;
   std::string port_file;
   int64_t admin_port = 0;
@@ -51,6 +52,9 @@ struct WorkerOptions {
     flags->String(&host, "host", "address to listen on");
     flags->String(&advertise, "advertise",
                   "address that others reach this worker at; default: host");
+    flags->String(
+        &node, "node",
+        "instances of one node are planned for as close together; default: the host's name");
     flags->Int(&port, "port", "gRPC port; 0 takes a free one", 0, 65535);
     flags->String(&port_file, "port_file", "file to write the bound gRPC port to");
     flags->Int(&admin_port, "admin_port", "HTTP port of metrics and probes; 0 takes a free one", 0,
