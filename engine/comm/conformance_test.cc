@@ -16,6 +16,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/f16.h"
+#include "engine/comm/fault_communicator.h"
 #include "engine/comm/local_fabric.h"
 #include "engine/comm/testing_ranks.h"
 #include "engine/comm/ucx_fabric.h"
@@ -26,9 +27,33 @@ namespace {
 using namespace std::chrono_literals;
 using Bytes = std::vector<std::byte>;
 
+// Its communicators pass through a decorator that has nothing to inject.
+class FaultlessFabric : public Fabric {
+ public:
+  explicit FaultlessFabric(std::unique_ptr<Fabric> inner) : inner_(std::move(inner)) {}
+
+  const std::string& Address() const override { return inner_->Address(); }
+  absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(GroupId id,
+                                                          std::span<const std::string> addresses,
+                                                          int rank) override {
+    auto made = inner_->MakeGroup(id, addresses, rank);
+    if (!made.ok()) return made.status();
+    return std::make_unique<FaultCommunicator>(*std::move(made),
+                                               [](uint64_t) { return CommFault{}; });
+  }
+
+ private:
+  const std::unique_ptr<Fabric> inner_;
+};
+
 FabricFactory MakeFactory(const std::string& name) {
   if (name == "Local") {
     return [hub = std::make_shared<LocalHub>()] { return hub->MakeFabric(); };
+  }
+  if (name == "Faultless") {
+    return [hub = std::make_shared<LocalHub>()] {
+      return std::make_unique<FaultlessFabric>(hub->MakeFabric());
+    };
   }
   return [tls = name == "UcxSharedMemory" ? "self,shm" : "self,tcp"] {
     auto fabric = MakeUcxFabric({.tls = tls});
@@ -556,7 +581,7 @@ TEST_P(CommConformance, LeavingAfterTheLastCallHarmsNobody) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, CommConformance,
-                         testing::Values("Local", "UcxSharedMemory", "UcxTcp"),
+                         testing::Values("Local", "Faultless", "UcxSharedMemory", "UcxTcp"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
