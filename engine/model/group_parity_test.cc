@@ -5,7 +5,9 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,9 +15,11 @@
 #include "engine/device/cpu_device.h"
 #include "engine/model/testing/group_of_engines.h"
 #include "engine/model/testing/parity_text.h"
+#include "engine/model/testing/sequence_runner.h"
 #include "engine/model/testing/widen_checkpoint.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 namespace skein::engine {
 namespace {
@@ -85,16 +89,53 @@ TEST_P(GroupParityTest, ModesThatChangeAtEveryStep) {
 INSTANTIATE_TEST_SUITE_P(All, GroupParityTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "F32" : "BF16"; });
 
-TEST(GroupGreedyTest, SaysTheSameTextInEveryMode) {
-  const std::vector<int32_t> text = EvalText(kParityTextTokens);
-  const std::vector<int32_t> expected = ParityGreedy(*Alone(kParityModelDir), text);
-  ASSERT_EQ(expected.size(), 32u);
+TEST(GroupGreedyTest, AnswersTheSameInEveryMode) {
+  const std::vector<int32_t> expected = ParityAnswers();
+  EXPECT_EQ(ParityGreedy(*Alone(kParityModelDir)), expected);
   for (const std::vector<GroupMode>& modes :
        {std::vector<GroupMode>{{1, 2}}, {{2, 1}}, {{1, 8}}, {{8, 1}}, {{2, 2}}, ModesOf(4)}) {
     const auto group = Group(kParityModelDir, modes);
     ASSERT_NE(group, nullptr);
-    EXPECT_EQ(ParityGreedy(*group, text), expected)
+    EXPECT_EQ(ParityGreedy(*group), expected)
         << "sp " << modes[0].sp << ", tp " << modes[0].tp << " of " << modes.size() << " modes";
+  }
+}
+
+// The story of ../shared/models/stories260K, from its beginning and from ten later words on: a
+// model that knows its text well, so that anything amiss shows.
+TEST(GroupStoriesTest, KnowsTheStoryInEveryMode) {
+  const char* shared = std::getenv("SKEIN_SHARED");
+  if (shared == nullptr || *shared == '\0') GTEST_SKIP() << "needs ../shared";
+  const std::string dir = std::string(shared) + "/models/stories260K";
+  std::ifstream file(dir + "/golden_greedy.json");
+  if (!file) GTEST_SKIP() << "needs ../shared";
+  std::vector<int32_t> story = {1};
+  for (const int32_t id :
+       nlohmann::json::parse(file).at("greedy_ids").get<std::vector<int32_t>>()) {
+    story.push_back(id);
+  }
+  const auto score = [&](Engine& engine) {
+    std::vector<NllRun> runs;
+    for (int i = 0; i < 11; ++i) {
+      runs.push_back({.ids = {story.begin() + i, story.end()}, .chunk_tokens = i == 0 ? 0 : 7 * i});
+    }
+    std::vector<NllRun*> together;
+    for (NllRun& run : runs) together.push_back(&run);
+    ScoreTogether(engine, together);
+    std::vector<double> scores;
+    for (const NllRun& run : runs) scores.push_back(run.nll);
+    return scores;
+  };
+  const std::vector<double> expected = score(*Alone(dir));
+  EXPECT_LT(expected[0], 1.0);
+  for (const std::vector<GroupMode>& modes :
+       {std::vector<GroupMode>{{1, 2}}, {{4, 1}}, {{1, 8}}, {{4, 2}}, ModesOf(8)}) {
+    const auto group = Group(dir, modes);
+    ASSERT_NE(group, nullptr);
+    const double largest = LargestDifference(score(*group), expected);
+    EXPECT_LE(largest, 1e-5) << "sp " << modes[0].sp << ", tp " << modes[0].tp;
+    std::printf("sp %d tp %d of %zu modes: a story's NLL %.6f, largest difference %.1e\n",
+                modes[0].sp, modes[0].tp, modes.size(), expected[0], largest);
   }
 }
 

@@ -125,7 +125,7 @@ class Server {
     words >> mode.sp >> mode.tp;
     RankEngine rank(engine_.get(), &*comms_, ranks_, mode, /*die_at=*/-1);
     std::ostringstream answer;
-    for (const int32_t id : ParityGreedy(rank, EvalText(kParityTextTokens))) answer << id << " ";
+    for (const int32_t id : ParityGreedy(rank)) answer << id << " ";
     return rank.status().ok() ? answer.str() : CodeOf(rank.status());
   }
 

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "engine/base/check.h"
+#include "engine/chat_template/chat_template.h"
 #include "engine/model/testing/sequence_runner.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
@@ -19,22 +21,49 @@ std::vector<int32_t> Piece(const std::vector<int32_t>& text, size_t begin, size_
                               text.begin() + static_cast<std::ptrdiff_t>(end));
 }
 
+// Questions that ParityGreedy asks: the first ones of at most so many tokens.
+constexpr size_t kQuestions = 3;
+constexpr size_t kQuestionTokensMax = 400;
+
+std::vector<EvalItem> Questions() {
+  std::vector<EvalItem> questions;
+  for (EvalItem& item : EvalItems()) {
+    if (item.prompt.size() > kQuestionTokensMax || questions.size() == kQuestions) continue;
+    questions.push_back(std::move(item));
+  }
+  SKEIN_CHECK(questions.size() == kQuestions);
+  return questions;
+}
+
 }  // namespace
 
-std::vector<int32_t> EvalText(size_t count) {
+std::vector<EvalItem> EvalItems() {
   std::ifstream file(std::string(kParityModelDir) + "/eval_sample.json");
   SKEIN_CHECK_MSG(file.good(), "the model must be in the test's data");
-  const nlohmann::json sample = nlohmann::json::parse(file);
+  const auto sample = nlohmann::ordered_json::parse(file);
   const auto tokenizer = Tokenizer::Load(kParityModelDir);
   SKEIN_CHECK(tokenizer.ok());
+  const auto chat = ChatTemplate::Parse(*(*tokenizer)->chat_template());
+  SKEIN_CHECK(chat.ok());
+  std::vector<EvalItem> items;
+  for (const auto& item : sample.at("items")) {
+    const auto text = chat->Render({{"messages", item.at("messages")},
+                                    {"add_generation_prompt", true},
+                                    {"bos_token", *(*tokenizer)->bos_token()}});
+    SKEIN_CHECK(text.ok());
+    items.push_back(
+        {(*tokenizer)->Encode(*text, {.add_special_tokens = false}),
+         (*tokenizer)
+             ->Encode(item.at("expected").get<std::string>(), {.add_special_tokens = false})});
+  }
+  return items;
+}
+
+std::vector<int32_t> EvalText(size_t count) {
   std::vector<int32_t> ids;
-  for (const nlohmann::json& item : sample.at("items")) {
-    for (const nlohmann::json& message : item.at("messages")) {
-      const std::string text = message.at("content");
-      const std::vector<int32_t> more = (*tokenizer)->Encode(text, {.add_special_tokens = false});
-      ids.insert(ids.end(), more.begin(), more.end());
-    }
-    if (ids.size() >= count) break;
+  for (const EvalItem& item : EvalItems()) {
+    ids.insert(ids.end(), item.prompt.begin(), item.prompt.end());
+    ids.insert(ids.end(), item.answer.begin(), item.answer.end());
   }
   SKEIN_CHECK_MSG(ids.size() >= count, "the sample has less text");
   ids.resize(count);
@@ -77,13 +106,27 @@ double LargestDifference(const std::vector<double>& actual, const std::vector<do
   return largest;
 }
 
-std::vector<int32_t> ParityGreedy(Engine& engine, const std::vector<int32_t>& text) {
-  GreedyRun first{.prompt = Piece(text, 0, 61), .tokens_wanted = 20};
-  GreedyRun second{
-      .prompt = Piece(text, 61, 390), .tokens_wanted = 12, .chunk_tokens = 47, .first_step = 2};
-  RunTogether(engine, {&first, &second});
-  first.output.insert(first.output.end(), second.output.begin(), second.output.end());
-  return first.output;
+std::vector<int32_t> ParityGreedy(Engine& engine) {
+  std::vector<GreedyRun> runs;
+  for (const EvalItem& item : Questions()) {
+    runs.push_back({.prompt = item.prompt, .tokens_wanted = static_cast<int>(item.answer.size())});
+  }
+  runs[1].chunk_tokens = 47;
+  runs[1].first_step = 1;
+  runs[2].chunk_tokens = 101;
+  runs[2].first_step = 2;
+  RunTogether(engine, {&runs[0], &runs[1], &runs[2]});
+  std::vector<int32_t> said;
+  for (const GreedyRun& run : runs) said.insert(said.end(), run.output.begin(), run.output.end());
+  return said;
+}
+
+std::vector<int32_t> ParityAnswers() {
+  std::vector<int32_t> answers;
+  for (const EvalItem& item : Questions()) {
+    answers.insert(answers.end(), item.answer.begin(), item.answer.end());
+  }
+  return answers;
 }
 
 }  // namespace skein::engine

@@ -1,5 +1,7 @@
-// Real text for parity tests: the shipped model's held-out questions as token ids, and what is made
-// of them, in batches of prefill chunks and single tokens. Tests need //deploy/models/fledgling.
+// Real text for parity tests: the shipped model's held-out questions and answers
+// (eval_sample.json), scored and answered in batches of prefill chunks and single tokens. Tests
+// need
+// //deploy/models/fledgling.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +16,15 @@ namespace skein::engine {
 inline constexpr char kParityModelDir[] = "deploy/models/fledgling";
 inline constexpr size_t kParityTextTokens = 2173;
 
-// The first `count` ids of the text of the model's eval_sample.json.
+// A question as the chat template puts it, and the answer, which the model gives with room in its
+// logits: rounding does not change it.
+struct EvalItem {
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> answer;
+};
+std::vector<EvalItem> EvalItems();
+
+// The first `count` ids of all questions and answers end to end.
 std::vector<int32_t> EvalText(size_t count);
 
 // Room for what is below.
@@ -28,7 +38,9 @@ std::vector<double> ParityScores(Engine& engine, const std::vector<int32_t>& tex
 // The largest relative difference of two.
 double LargestDifference(const std::vector<double>& actual, const std::vector<double>& expected);
 
-// What is greedily said after two prompts that run together.
-std::vector<int32_t> ParityGreedy(Engine& engine, const std::vector<int32_t>& text);
+// The greedy answers to three of the questions, asked together, end to end; and what they should
+// be.
+std::vector<int32_t> ParityGreedy(Engine& engine);
+std::vector<int32_t> ParityAnswers();
 
 }  // namespace skein::engine
