@@ -4,14 +4,15 @@
 #include <chrono>
 #include <cstring>
 #include <string>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 
 namespace skein::engine {
 namespace {
 
-constexpr int kSpins = 50;  // yields before a rank sleeps; ranks may outnumber cores
+// Looks before a rank sleeps, a few microseconds; ranks may outnumber cores, and a thread that
+// yields on a busy machine comes back after everybody's time slice.
+constexpr int kSpins = 1000;
 // Bounds the arithmetic of deadlines such as time_point::max().
 constexpr auto kSleepMax = std::chrono::minutes(1);
 
@@ -130,7 +131,6 @@ void LocalGroup::Sleep(int rank, CommDeadline deadline, Lock* lock) {
   const uint64_t seen = own.changes.load(std::memory_order_acquire);
   lock->unlock();
   for (int i = 0; i < kSpins && own.changes.load(std::memory_order_acquire) == seen; ++i) {
-    std::this_thread::yield();
   }
   lock->lock();
   const auto until = std::min(deadline, std::chrono::steady_clock::now() + kSleepMax);

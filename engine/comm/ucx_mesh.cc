@@ -21,8 +21,10 @@ constexpr size_t kUnderWayMax = 2;   // of a peer; more would only wait inside U
 constexpr int kFragmentsInARow = 8;  // then it is time to look for what came
 constexpr int kProgressInARow = 16;
 constexpr int kLooksMax = 16;  // of kProgressInARow, for the word of an abort
-// A call that waits spins for so many looks at the wire (0.2 µs each, and a yield), then sleeps.
-constexpr int kSpins = 100;
+// A call that waits spins for so many looks at the wire (some 10 µs in all), then sleeps. It does not
+// yield meanwhile: on a busy machine a thread that yields comes back after everybody's time slice,
+// one that sleeps is woken at once.
+constexpr int kSpins = 50;
 // Bounds the arithmetic of deadlines such as time_point::max().
 constexpr auto kSleepMax = std::chrono::seconds(10);
 // How long the end of a fabric waits for its last words to leave.
@@ -79,7 +81,7 @@ UcxMesh::Lock UcxMesh::Enter() {
 
 void UcxMesh::Breathe(Lock* lock) {
   lock->unlock();
-  std::this_thread::yield();
+  if (entering_.load(std::memory_order_relaxed) > 0) std::this_thread::yield();
   *lock = Enter();
 }
 
