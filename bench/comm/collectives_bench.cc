@@ -195,6 +195,7 @@ int Main(int ranks) {
 }  // namespace skein::engine
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   absl::ParseCommandLine(argc, argv);
   return skein::engine::Main(absl::GetFlag(FLAGS_ranks));
 }
