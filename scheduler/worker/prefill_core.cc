@@ -163,6 +163,11 @@ void PrefillCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string&
   tombstones_.Put(id, epoch, false);
 }
 
+void PrefillCore::Impl::On(const RegisterReplied& event) {
+  membership_.OnRegistered(event.reply, now_);
+  if (event.reply.status.ok()) EndOrphans();
+}
+
 void PrefillCore::Impl::On(const ReportReplied& event) {
   membership_.OnReported(event.serial, event.reply, now_);
   for (const HeldRequest& cancel : event.reply.cancel) {

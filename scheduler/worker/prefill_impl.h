@@ -130,7 +130,7 @@ class PrefillCore::Impl {
   void On(const HandoffDone& event);
   void On(const HandoffFailed& event);
   void On(const HandoffStopped& event);
-  void On(const RegisterReplied& event) { membership_.OnRegistered(event.reply, now_); }
+  void On(const RegisterReplied& event);
   void On(const ReportReplied& event);
   void On(const UnregisterReplied& event) { membership_.OnUnregistered(); }
   void On(const Drain& event);
@@ -171,6 +171,7 @@ class PrefillCore::Impl {
   void Erase(Request& request, const absl::Status& status);
 
   // Spanning plans: prefill_span.cc.
+  void EndOrphans();
   absl::StatusOr<InstanceId> SelfIn(const AssignRequest& assign) const;
   absl::Status AddSpanning(const AssignRequest& assign, Request* request);
   absl::Status ExtendPlan(Request& request, const AssignRequest& assign);

@@ -30,6 +30,24 @@ GroupKey KeyOf(RequestId id, Epoch epoch, int chunk, bool moves) {
 
 }  // namespace
 
+// A new registration: the orchestrator is another one, or had given this instance up. Plans that
+// name the old registration and wait for a word of their planner will not hear it.
+void PrefillCore::Impl::EndOrphans() {
+  const auto status = absl::UnavailableError("who planned it is gone");
+  std::vector<RequestId> orphans;
+  for (const auto& [id, request] : requests_) {
+    if (!request.spanning.has_value() || request.spanning->self == membership_.instance()) continue;
+    if (request.endpoint.empty() || !request.spanning->dealer.Whole()) orphans.push_back(id);
+  }
+  for (RequestId id : orphans) End(requests_.at(id), status);
+  orphans.clear();
+  for (const auto& [id, assigns] : successors_) {
+    const absl::StatusOr<InstanceId> self = SelfIn(assigns.front());
+    if (self.ok() && *self != membership_.instance()) orphans.push_back(id);
+  }
+  for (RequestId id : orphans) EndSuccessors(id, {UINT64_MAX}, status);
+}
+
 absl::StatusOr<InstanceId> PrefillCore::Impl::SelfIn(const AssignRequest& assign) const {
   for (const PlanMember& member : assign.members) {
     if (member.incarnation == membership_.identity().incarnation) return member.instance;

@@ -290,6 +290,23 @@ TEST_F(PrefillSpanTest, ANewerEpochWaitsForTheOlderToLeave) {
   EXPECT_EQ(Held(), 0);
 }
 
+TEST_F(PrefillSpanTest, PlansOfAnOrchestratorThatIsGoneAreNotWaitedFor) {
+  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10, 0));
+  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20, 10));
+  Start(1);
+  now_ = 400'000'000;
+  for (const CallReport& report : Of<CallReport>(core_.Handle(Tick{}, now_))) {
+    Do(ReportReplied{report.request.serial, {absl::NotFoundError("who?"), {}}});
+  }
+  Do(RegisterReplied{{absl::OkStatus(), {77}, 1'000'000'000}});
+  EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ended_.count({7, 1}), 0u);                             // needs nobody any more
+  AssignRequest fresh = Plan(Spec(3, 8), {{8, {1, 3}}}, 1000, 0);  // a chain of its own
+  EXPECT_TRUE(StatusOf(Assign(fresh)).ok());
+  Start(3);
+  EXPECT_EQ(Of<RunStep>(Step())[0].sequences[0].id, (RequestId{7, 3}));
+}
+
 TEST_F(PrefillSpanTest, BadPlansAreRefusedByName) {
   const auto refused = [&](AssignRequest assign, const char* why) {
     const absl::Status status = StatusOf(Assign(std::move(assign)));
