@@ -114,8 +114,9 @@ class Engine {
   // max_positions, short block table, block id out of range); nothing was run then. A spanning step
   // ends with UNAVAILABLE or DEADLINE_EXCEEDED when a collective failed: what it wrote is undefined
   // (blocks of `tokens` and `receive` only), its communicators are broken, the engine is as good as
-  // before. One that is refused breaks its communicators, too, so that no other rank waits. Other
-  // errors: the device failed, the engine is unusable.
+  // before. So it does with INVALID_ARGUMENT when the ranks disagree about the step. One that is
+  // refused breaks its communicators, too, so that no other rank waits. Other errors: the device
+  // failed, the engine is unusable.
   virtual absl::Status Step(std::span<const SequenceStep> sequences,
                             const std::function<void(int layer)>& layer_done,
                             std::vector<SequenceResult>* results) = 0;

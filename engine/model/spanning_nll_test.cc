@@ -51,7 +51,7 @@ struct World {
       owned.push_back(*std::move(engine));
       if (r < kRanksMax) engines.push_back(owned.back().get());
     }
-    ids = EvalText(kFledgling, kTokens);
+    ids = EvalText(kTokens);
     expected = RunPlain(*owned.back(), ids);
     ranks = std::make_unique<SpanningRanks>(engines, [this] { return hub.MakeFabric(); });
   }

@@ -3,14 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "engine/comm/testing_ranks.h"
 #include "engine/engine.h"
 #include "engine/model/testing/prompt_dealer.h"
+#include "engine/model/testing/spanning_member.h"
 
 namespace skein::engine {
 
@@ -45,31 +44,21 @@ struct SpanningOutcome {
 class SpanningRanks {
  public:
   // `engines` stay the caller's.
-  SpanningRanks(std::vector<Engine*> engines, const FabricFactory& make_fabric);
+  SpanningRanks(const std::vector<Engine*>& engines, const FabricFactory& make_fabric);
 
   // KV that nobody wrote is NaN. Checks what was moved byte by byte.
   SpanningOutcome Run(const SpanningPrompt& prompt);
 
  private:
-  struct RankStep;
-  using LocalBlocks = std::vector<std::map<int32_t, int32_t>>;  // by engine: prompt's block → local
-
-  void Prepare(const DealtPiece& piece, const SpanningPrompt& prompt, std::vector<RankStep>* steps);
-  void Collect(const SpanningPrompt& prompt, const std::vector<RankStep>& steps,
-               SpanningOutcome* outcome);
+  void RunPiece(const DealtPiece& piece);
   void CheckMoves(const DealtPiece& piece);
-  int32_t LocalOf(int engine, int32_t block);
+  SpanningOutcome Outcome(const SpanningPrompt& prompt) const;
 
-  std::vector<Engine*> engines_;
+  std::vector<SpanningMember> members_;
   TestingRanks ranks_;
-  LocalBlocks local_;
-  std::vector<std::vector<int32_t>> free_;  // by engine
 };
 
 // The prompt in one plain step on one engine, into blocks 0, 1, …; token and logprobs as above.
 SpanningOutcome RunPlain(Engine& engine, const std::vector<int32_t>& ids, bool score = true);
-
-// Fills all KV with NaN.
-void SpoilKv(Engine& engine);
 
 }  // namespace skein::engine

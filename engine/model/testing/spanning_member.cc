@@ -1,0 +1,124 @@
+#include "engine/model/testing/spanning_member.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "engine/base/check.h"
+
+namespace skein::engine {
+
+// All that a step points into.
+struct SpanningMember::Input {
+  SpanningStep spanning;
+  std::vector<int32_t> tokens, next_tokens, table;
+  std::vector<int64_t> positions;
+  std::vector<int32_t> blocks;  // of the prompt, as `table`
+  bool sample = false;
+};
+
+void SpoilKv(Engine& engine) {
+  for (const KvRegion& region : engine.KvRegions()) {
+    std::memset(region.base, 0xff, static_cast<size_t>(region.bytes));
+  }
+}
+
+void SpanningMember::Start(const std::vector<int32_t>& ids, bool score, uint32_t seed) {
+  SpoilKv(*engine_);
+  ids_ = ids;
+  score_ = score;
+  token_ = -1;
+  local_.clear();
+  computed_.clear();
+  logprobs_.clear();
+  free_.resize(static_cast<size_t>(engine_->Spec().kv.num_blocks));
+  std::iota(free_.begin(), free_.end(), 0);
+  std::mt19937 random(seed);
+  std::shuffle(free_.begin(), free_.end(), random);
+}
+
+int32_t SpanningMember::LocalOf(int32_t block) {
+  const auto [at, added] = local_.try_emplace(block, -1);
+  if (added) {
+    SKEIN_CHECK_MSG(!free_.empty(), "the pool is too small");
+    at->second = free_.back();
+    free_.pop_back();
+  }
+  return at->second;
+}
+
+absl::Status SpanningMember::Run(const DealtPiece& piece, size_t rank, Communicator* comm,
+                                 Communicator* moves, CommDeadline deadline,
+                                 const std::function<void(int)>& layer_done) {
+  Input input;
+  Fill(piece, rank, &input);
+  input.spanning.comm = comm;
+  input.spanning.moves = moves;
+  input.spanning.deadline = deadline;
+  SamplingParams greedy;
+  greedy.temperature = 0.0f;
+  SequenceStep step;
+  step.tokens = input.tokens;
+  step.block_table = input.table;
+  step.spanning = &input.spanning;
+  step.sample = input.sample;
+  step.sampling = &greedy;
+  step.next_tokens = input.next_tokens;
+  int layers = 0;
+  std::vector<SequenceResult> results;
+  const auto in_order = [&](int layer) {
+    SKEIN_CHECK(layer == layers++);
+    if (layer_done) layer_done(layer);
+  };
+  const absl::Status status = engine_->Step({&step, 1}, in_order, &results);
+  if (!status.ok()) return status;
+  SKEIN_CHECK(layers == engine_->Spec().kv.num_layers);
+  Collect(input, results);
+  return absl::OkStatus();
+}
+
+void SpanningMember::Fill(const DealtPiece& piece, size_t rank, Input* input) {
+  const auto size = static_cast<int64_t>(ids_.size());
+  const int64_t block_tokens = engine_->Spec().kv.block_tokens;
+  const size_t ranks = piece.members.size();
+  SpanningStep& spanning = input->spanning;
+  spanning.shares = piece.shares;
+  spanning.send.resize(ranks);
+  spanning.receive.resize(ranks);
+  for (size_t other = 0; other < ranks; ++other) {
+    for (const int32_t block : piece.moves[rank][other]) {
+      spanning.send[other].push_back(LocalOf(block));
+    }
+    for (const int32_t block : piece.moves[other][rank]) {
+      spanning.receive[other].push_back(LocalOf(block));
+    }
+  }
+  for (const int32_t block : piece.history[rank]) {
+    spanning.history_blocks.push_back(LocalOf(block));
+  }
+  for (const TokenSpan& span : piece.shares[rank].spans) {
+    for (int64_t p = span.position; p < span.position + span.count; ++p) {
+      input->positions.push_back(p);
+      input->tokens.push_back(ids_[static_cast<size_t>(p)]);
+      if (score_) {
+        input->next_tokens.push_back(p + 1 < size ? ids_[static_cast<size_t>(p + 1)] : -1);
+      }
+      if (p % block_tokens != 0) continue;
+      input->blocks.push_back(static_cast<int32_t>(p / block_tokens));
+      input->table.push_back(LocalOf(input->blocks.back()));
+    }
+    input->sample = span.position + span.count == size;
+  }
+}
+
+void SpanningMember::Collect(const Input& input, const std::vector<SequenceResult>& results) {
+  for (size_t i = 0; i < input.next_tokens.size(); ++i) {
+    if (input.next_tokens[i] < 0) continue;
+    logprobs_[input.positions[i]] = results[0].prompt_logprobs[i].logprob;
+  }
+  if (input.sample) token_ = results[0].sampled.token;
+  for (size_t b = 0; b < input.blocks.size(); ++b) computed_[input.blocks[b]] = input.table[b];
+}
+
+}  // namespace skein::engine
