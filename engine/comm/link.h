@@ -13,12 +13,32 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/comm/communicator.h"
 
 namespace skein::engine {
 
 // What both ends must agree on beside the number of bytes.
 using Signature = uint64_t;
+
+// Where the buffers of a link's communicator live, and who computes on them. What is started runs
+// in the order of the link's messages: a Send started later sends the result.
+class LinkMemory {
+ public:
+  virtual ~LinkMemory() = default;
+
+  // This many bytes of slices are summed at a time: one piece is summed while the next is on its
+  // way.
+  virtual int64_t PieceBytes() const = 0;
+
+  // At least `bytes`, kept until the next call. RESOURCE_EXHAUSTED.
+  virtual absl::StatusOr<std::byte*> Scratch(size_t bytes) = 0;
+
+  virtual void Copy(std::byte* to, std::span<const std::byte> from) = 0;
+
+  // As SumInOrder (reduce.h).
+  virtual void Sum(std::span<const void* const> sources, void* out, int64_t count, DType dtype) = 0;
+};
 
 class Link {
  public:
@@ -38,6 +58,9 @@ class Link {
 
   // OK, or why the link is broken.
   virtual absl::Status Health() = 0;
+
+  // Belongs to the link.
+  virtual LinkMemory* Memory() = 0;
 
   // As Communicator's; INTERNAL stays INTERNAL, every other code becomes UNAVAILABLE.
   virtual void Abort(const absl::Status& reason) = 0;

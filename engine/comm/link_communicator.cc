@@ -1,14 +1,12 @@
 #include "engine/comm/link_communicator.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/check.h"
-#include "engine/comm/reduce.h"
 
 namespace skein::engine {
 namespace {
@@ -24,9 +22,6 @@ enum Operation : uint64_t {
 
 // Buffers up to this go whole to everybody: one step, where slices need two.
 constexpr int64_t kWholeBytesMax = 16 << 10;
-// A slice is summed in pieces of this size: they stay in the cache, and while one is summed the
-// next is on its way.
-constexpr int64_t kPieceBytes = 128 << 10;
 // Shorter broadcasts leave the root once for every rank; longer ones in parts that the ranks then
 // exchange, so that the root is not the one wire that everybody waits for.
 constexpr size_t kBroadcastWholeMax = 64 << 10;
@@ -72,13 +67,16 @@ class SliceReducer {
       : link_(link),
         dtype_(dtype),
         bytes_(static_cast<int64_t>(BytesOf(dtype))),
+        piece_bytes_(link->Memory()->PieceBytes()),
         signature_(signature),
         data_(data),
         slices_(std::move(slices)),
         out_(out),
         scratch_(scratch) {}
 
-  static size_t ScratchBytes(int ranks) { return static_cast<size_t>(ranks * kPieceBytes); }
+  static size_t ScratchBytes(Link* link) {
+    return static_cast<size_t>(link->Size() * link->Memory()->PieceBytes());
+  }
 
   int64_t Pieces() const {
     int64_t longest = 0;
@@ -107,17 +105,19 @@ class SliceReducer {
     for (int r = 0; r < n; ++r) {
       sources_.push_back(r == rank ? data_ + range.begin * bytes_ : Place(r));
     }
-    SumInOrder(sources_, out_ + (range.begin - slices_[rank].begin) * bytes_, range.size(), dtype_);
+    link_->Memory()->Sum(sources_, out_ + (range.begin - slices_[rank].begin) * bytes_,
+                         range.size(), dtype_);
   }
 
  private:
-  int64_t PieceLength() const { return kPieceBytes / bytes_; }
+  int64_t PieceLength() const { return piece_bytes_ / bytes_; }
   size_t Bytes(Range range) const { return static_cast<size_t>(range.size() * bytes_); }
-  std::byte* Place(int rank) const { return scratch_ + rank * kPieceBytes; }
+  std::byte* Place(int rank) const { return scratch_ + rank * piece_bytes_; }
 
   Link* const link_;
   const DType dtype_;
   const int64_t bytes_;  // of an element
+  const int64_t piece_bytes_;
   const Signature signature_;
   const std::byte* const data_;
   const std::vector<Range> slices_;
@@ -125,10 +125,6 @@ class SliceReducer {
   std::byte* const scratch_;
   std::vector<const void*> sources_;
 };
-
-void CopyUnlessSame(std::byte* to, std::span<const std::byte> from) {
-  if (!from.empty() && to != from.data()) std::memcpy(to, from.data(), from.size());
-}
 
 }  // namespace
 
@@ -138,9 +134,8 @@ absl::Status LinkCommunicator::Enter() {
   return absl::UnavailableError(absl::StrCat("broken group: ", std::string(health.message())));
 }
 
-std::byte* LinkCommunicator::Scratch(size_t bytes) {
-  if (scratch_.size() < bytes) scratch_.resize(bytes);
-  return scratch_.data();
+void LinkCommunicator::CopyUnlessSame(std::byte* to, std::span<const std::byte> from) {
+  if (!from.empty() && to != from.data()) link_->Memory()->Copy(to, from);
 }
 
 absl::Status LinkCommunicator::ReduceWhole(void* data, int64_t count, DType dtype,
@@ -148,7 +143,9 @@ absl::Status LinkCommunicator::ReduceWhole(void* data, int64_t count, DType dtyp
   const size_t bytes = static_cast<size_t>(count) * BytesOf(dtype);
   const Signature signature = Sign(kAllReduce, count, dtype);
   auto* const own = static_cast<std::byte*>(data);
-  std::byte* const others = Scratch(bytes * Size());
+  const auto scratch = link_->Memory()->Scratch(bytes * Size());
+  if (!scratch.ok()) return scratch.status();
+  std::byte* const others = *scratch;
   for (int i = 1; i < Size(); ++i) {
     link_->Send(Peer(i), {own, bytes}, signature);
     link_->Receive(Peer(-i), {others + Peer(-i) * bytes, bytes}, signature);
@@ -157,8 +154,8 @@ absl::Status LinkCommunicator::ReduceWhole(void* data, int64_t count, DType dtyp
   if (!status.ok()) return status;
   std::vector<const void*> sources;
   for (int r = 0; r < Size(); ++r) sources.push_back(r == Rank() ? own : others + r * bytes);
-  SumInOrder(sources, data, count, dtype);
-  return absl::OkStatus();
+  link_->Memory()->Sum(sources, data, count, dtype);
+  return link_->Wait(deadline);
 }
 
 absl::Status LinkCommunicator::AllReduce(void* data, int64_t count, DType dtype,
@@ -172,9 +169,10 @@ absl::Status LinkCommunicator::AllReduce(void* data, int64_t count, DType dtype,
   const Signature signature = Sign(kAllReduce, count, dtype);
   std::vector<Range> slices;
   for (int r = 0; r < Size(); ++r) slices.push_back(Share(count, r, Size()));
+  const auto scratch = link_->Memory()->Scratch(SliceReducer::ScratchBytes(link_.get()));
+  if (!scratch.ok()) return scratch.status();
   SliceReducer reducer(link_.get(), dtype, signature, bytes, slices,
-                       bytes + slices[Rank()].begin * element,
-                       Scratch(SliceReducer::ScratchBytes(Size())));
+                       bytes + slices[Rank()].begin * element, *scratch);
   const auto span_of = [&](Range range) {
     return std::span(bytes + range.begin * element, static_cast<size_t>(range.size() * element));
   };
@@ -200,16 +198,17 @@ absl::Status LinkCommunicator::ReduceScatter(const void* send, void* receive, in
   if (auto status = Enter(); !status.ok()) return status;
   std::vector<Range> slices;
   for (int r = 0; r < Size(); ++r) slices.push_back({r * count, (r + 1) * count});
+  const auto scratch = link_->Memory()->Scratch(SliceReducer::ScratchBytes(link_.get()));
+  if (!scratch.ok()) return scratch.status();
   SliceReducer reducer(link_.get(), dtype, Sign(kReduceScatter, count, dtype),
                        static_cast<const std::byte*>(send), std::move(slices),
-                       static_cast<std::byte*>(receive),
-                       Scratch(SliceReducer::ScratchBytes(Size())));
+                       static_cast<std::byte*>(receive), *scratch);
   for (int64_t piece = 0; piece < reducer.Pieces(); ++piece) {
     reducer.Start(piece);
     if (auto status = link_->Wait(deadline); !status.ok()) return status;
     reducer.Sum(piece);
   }
-  return absl::OkStatus();
+  return link_->Wait(deadline);
 }
 
 absl::Status LinkCommunicator::AllGather(std::span<const std::byte> send,
@@ -260,7 +259,7 @@ absl::Status LinkCommunicator::SendRecv(std::span<const std::byte> send, int to,
   SKEIN_CHECK(to_self == from_self && (!to_self || send.size() == receive.size()));
   if (to_self) {
     CopyUnlessSame(receive.data(), send);
-    return absl::OkStatus();
+    return link_->Wait(deadline);
   }
   if (!send.empty()) link_->Send(to, send, Sign(kSendRecv, 0));
   if (!receive.empty()) link_->Receive(from, receive, Sign(kSendRecv, 0));

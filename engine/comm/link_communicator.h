@@ -7,7 +7,8 @@
 #pragma once
 
 #include <memory>
-#include <vector>
+#include <span>
+#include <utility>
 
 #include "engine/comm/communicator.h"
 #include "engine/comm/link.h"
@@ -39,10 +40,9 @@ class LinkCommunicator : public Communicator {
   absl::Status Enter();
   int Peer(int distance) const { return (Rank() + distance + Size()) % Size(); }
   absl::Status ReduceWhole(void* data, int64_t count, DType dtype, CommDeadline deadline);
-  std::byte* Scratch(size_t bytes);
+  void CopyUnlessSame(std::byte* to, std::span<const std::byte> from);
 
   const std::unique_ptr<Link> link_;
-  std::vector<std::byte> scratch_;
 };
 
 }  // namespace skein::engine

@@ -11,7 +11,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/comm/group_key.h"
-#include "engine/comm/link_communicator.h"
+#include "engine/comm/host_memory.h"
+#include "engine/comm/link_fabric.h"
 #include "engine/comm/local_group.h"
 
 namespace skein::engine {
@@ -51,6 +52,7 @@ class LocalLink : public Link {
   }
   absl::Status Wait(CommDeadline deadline) override { return group_->Wait(rank_, deadline); }
   absl::Status Health() override { return group_->Health(); }
+  LinkMemory* Memory() override { return &memory_; }
   void Abort(const absl::Status& reason) override { group_->Break(reason); }
 
  private:
@@ -58,18 +60,18 @@ class LocalLink : public Link {
   const GroupKey key_;
   const std::shared_ptr<LocalGroup> group_;
   const int rank_;
+  HostMemory memory_;
 };
 
-class LocalFabric : public Fabric {
+class LocalFabric : public LinkFabric {
  public:
   LocalFabric(std::shared_ptr<LocalHubState> hub, std::string address)
       : hub_(std::move(hub)), address_(std::move(address)) {}
   ~LocalFabric() override;
 
   const std::string& Address() const override { return address_; }
-  absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(GroupId id,
-                                                          std::span<const std::string> addresses,
-                                                          int rank) override;
+  absl::StatusOr<std::unique_ptr<Link>> MakeLink(GroupId id, std::span<const std::string> addresses,
+                                                 int rank) override;
 
  private:
   const std::shared_ptr<LocalHubState> hub_;
@@ -88,8 +90,9 @@ LocalFabric::~LocalFabric() {
   });
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> LocalFabric::MakeGroup(
-    GroupId id, std::span<const std::string> addresses, int rank) {
+absl::StatusOr<std::unique_ptr<Link>> LocalFabric::MakeLink(GroupId id,
+                                                            std::span<const std::string> addresses,
+                                                            int rank) {
   const std::string prefix = address_.substr(0, address_.rfind('/') + 1);
   auto status = CheckMembers(addresses, rank, address_, [&](const std::string& address) {
     return absl::StartsWith(address, prefix);
@@ -105,8 +108,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> LocalFabric::MakeGroup(
   if (!entry.group->Join(rank)) {
     return absl::AlreadyExistsError(absl::StrCat("group ", id.high, ":", id.low, " is in use"));
   }
-  return std::make_unique<LinkCommunicator>(
-      std::make_unique<LocalLink>(hub_, key, entry.group, rank));
+  return std::make_unique<LocalLink>(hub_, key, entry.group, rank);
 }
 
 }  // namespace

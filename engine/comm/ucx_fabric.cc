@@ -8,7 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/comm/group_key.h"
-#include "engine/comm/link_communicator.h"
+#include "engine/comm/host_memory.h"
+#include "engine/comm/ucx_link_fabric.h"
 #include "engine/comm/ucx_mesh.h"
 #include "engine/transport/ucx_context.h"
 
@@ -52,6 +53,7 @@ class UcxLink : public Link {
   }
   absl::Status Wait(CommDeadline deadline) override { return mesh_->Wait(group_, deadline); }
   absl::Status Health() override { return mesh_->Health(group_); }
+  LinkMemory* Memory() override { return &memory_; }
   void Abort(const absl::Status& reason) override { mesh_->Abort(group_, reason); }
 
  private:
@@ -59,26 +61,25 @@ class UcxLink : public Link {
   UcxGroup* const group_;
   const int rank_;
   const int size_;
+  HostMemory memory_;
 };
 
-class UcxFabric : public Fabric {
+class UcxFabric : public LinkFabric {
  public:
   explicit UcxFabric(const UcxContext& context)
       : address_(Seal(context.worker_address)), mesh_(std::make_shared<UcxMesh>(context)) {}
 
   const std::string& Address() const override { return address_; }
 
-  absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(GroupId id,
-                                                          std::span<const std::string> addresses,
-                                                          int rank) override {
+  absl::StatusOr<std::unique_ptr<Link>> MakeLink(GroupId id, std::span<const std::string> addresses,
+                                                 int rank) override {
     auto status = CheckMembers(addresses, rank, address_, IsSealed);
     if (!status.ok()) return status;
     std::vector<std::string> worker_addresses;
     for (const auto& address : addresses) worker_addresses.push_back(address.substr(kPrefixBytes));
     auto group = mesh_->AddGroup(KeyOf(id, addresses), worker_addresses, rank);
     if (!group.ok()) return group.status();
-    return std::make_unique<LinkCommunicator>(
-        std::make_unique<UcxLink>(mesh_, *group, rank, static_cast<int>(addresses.size())));
+    return std::make_unique<UcxLink>(mesh_, *group, rank, static_cast<int>(addresses.size()));
   }
 
  private:
@@ -103,10 +104,14 @@ std::vector<UcxSetting> Settings(const UcxOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Fabric>> MakeUcxFabric(const UcxOptions& options) {
+absl::StatusOr<std::unique_ptr<LinkFabric>> MakeUcxLinkFabric(const UcxOptions& options) {
   auto context = MakeUcxContext(options, Settings(options));
   if (!context.ok()) return context.status();
   return std::make_unique<UcxFabric>(*context);
+}
+
+absl::StatusOr<std::unique_ptr<Fabric>> MakeUcxFabric(const UcxOptions& options) {
+  return MakeUcxLinkFabric(options);
 }
 
 }  // namespace skein::engine

@@ -21,9 +21,9 @@ constexpr size_t kUnderWayMax = 2;   // of a peer; more would only wait inside U
 constexpr int kFragmentsInARow = 8;  // then it is time to look for what came
 constexpr int kProgressInARow = 16;
 constexpr int kLooksMax = 16;  // of kProgressInARow, for the word of an abort
-// A call that waits spins for so many looks at the wire (some 10 µs in all), then sleeps. It does not
-// yield meanwhile: on a busy machine a thread that yields comes back after everybody's time slice,
-// one that sleeps is woken at once.
+// A call that waits spins for so many looks at the wire (some 10 µs in all), then sleeps. It does
+// not yield meanwhile: on a busy machine a thread that yields comes back after everybody's time
+// slice, one that sleeps is woken at once.
 constexpr int kSpins = 50;
 // Bounds the arithmetic of deadlines such as time_point::max().
 constexpr auto kSleepMax = std::chrono::seconds(10);

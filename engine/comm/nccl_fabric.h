@@ -1,0 +1,28 @@
+// The Fabric of GPUs: the bytes go by NCCL, over a UCX fabric of the hosts that says who is there.
+// Only with --config=cuda.
+//
+// A message is an ncclSend and an ncclRecv; what belongs to one call is one NCCL group. Before it
+// is launched, both ends of each message have agreed on it over the hosts' link, so what NCCL
+// cannot tell (sizes that differ, a peer that never calls, stalls, died) is told there, and NCCL is
+// started only when it can finish. If it does not, ncclCommAbort ends its kernels. Sums are done by
+// a kernel of ours, in the order of ranks and in f32, as NCCL's own reductions promise neither.
+//
+// Buffers lie in the device's memory, and earlier work on them is complete (Device::Synchronize). A
+// call returns when its own work on the device is complete.
+//
+// NCCL's communicator of a group is set up behind MakeGroup, by a thread that ends with it; the
+// first call waits for that. Each rank needs a GPU of its own.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/comm/fabric.h"
+#include "engine/transport/ucx_options.h"
+
+namespace skein::engine {
+
+// `device` is CUDA's ordinal. UNAVAILABLE: no such device, or UCX cannot start.
+absl::StatusOr<std::unique_ptr<Fabric>> MakeNcclFabric(const UcxOptions& hosts, int device);
+
+}  // namespace skein::engine
