@@ -144,43 +144,71 @@ std::vector<Coordinate> Coordinates(const Scores& tetris) {
   for (const double share : {0.6, 0.8, 0.9, 0.95, 1.0, 1.1}) calm_s.push_back(share * p99_s);
   return {{&RollingTuning::price, {0, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8}},
           {&RollingTuning::calm_s, calm_s},
-          {&RollingTuning::waiting_weight, {1, 2, 4, 8, 16}},
-          {&RollingTuning::slack, {0, 1, 2, 4}},
+          {&RollingTuning::waiting_weight, {2, 4, 8, 16, 32, 64}},
+          {&RollingTuning::slack, {0, 1, 2, 4, 8}},
           {&RollingTuning::stretch, {1, 1.5, 2, 3}}};
 }
 
-// Starts from the modes of the baselines and takes an own setting only if that ranks better.
-RollingTuning TuneRolling(const Rounds& rounds, double improvement_rate) {
-  const std::vector<Baseline> baselines = TryBaselines(rounds, improvement_rate);
-  const auto rank_of = [&](const RollingTuning& tuning) {
+// The best setting so far.
+class Search {
+ public:
+  Search(const Rounds& rounds, const std::vector<Baseline>& baselines)
+      : rounds_(rounds), baselines_(baselines) {}
+
+  void Try(const RollingTuning& tuning) {
     Tuning with;
     with.rolling = RollingTable::Constant(tuning);
-    return RankOf(TryAll(rounds, "rolling", with), baselines);
-  };
-  RollingTuning best;
-  Rank least = rank_of(best);
+    const CandidateScore first = rounds_.front().Try("rolling", with);
+    if (!scores_.empty() && Hopeless(first)) return;
+    Scores scores = {first};
+    for (size_t r = 1; r < rounds_.size(); ++r) scores.push_back(rounds_[r].Try("rolling", with));
+    Offer(tuning, std::move(scores));
+  }
+  void Offer(const RollingTuning& tuning, Scores scores) {
+    const Rank rank = RankOf(scores, baselines_);
+    if (!scores_.empty() && rank >= rank_) return;
+    best_ = tuning;
+    rank_ = rank;
+    scores_ = std::move(scores);
+  }
+  const RollingTuning& best() const { return best_; }
+
+ private:
+  // The first round says enough of a setting that is clearly worse in both.
+  bool Hopeless(const CandidateScore& first) const {
+    constexpr double kClearly = 1.03;
+    return first.p50_s > kClearly * scores_.front().p50_s &&
+           first.p99_s > kClearly * scores_.front().p99_s;
+  }
+
+  const Rounds& rounds_;
+  const std::vector<Baseline>& baselines_;
+  RollingTuning best_;
+  Rank rank_;
+  Scores scores_;  // of best_
+};
+
+RollingTuning TuneRolling(const Rounds& rounds, double improvement_rate) {
+  const std::vector<Baseline> baselines = TryBaselines(rounds, improvement_rate);
   const std::vector<Coordinate> coordinates = Coordinates(baselines.front().scores);
+  Search search(rounds, baselines);
+  search.Try({});
   for (int pass = 0; pass < 2; ++pass) {
     for (const Coordinate& coordinate : coordinates) {
-      const RollingTuning from = best;
+      const RollingTuning from = search.best();
       for (const double value : coordinate.values) {
         RollingTuning tuning = from;
         tuning.*coordinate.field = value;
-        if (tuning == from) continue;
-        const Rank rank = rank_of(tuning);
-        if (rank >= least) continue;
-        least = rank;
-        best = tuning;
+        if (tuning != from) search.Try(tuning);
       }
     }
   }
   for (const Baseline& baseline : baselines) {
-    const Rank rank = RankOf(baseline.scores, baselines);
-    if (rank >= least) continue;
-    least = rank;
-    best.commit = baseline.mode;
+    RollingTuning tuning = search.best();
+    tuning.commit = baseline.mode;
+    search.Offer(tuning, baseline.scores);
   }
-  return best;
+  return search.best();
 }
 
 }  // namespace
