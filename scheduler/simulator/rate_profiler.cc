@@ -95,6 +95,15 @@ struct Baseline {
 // Less is better: by how much it may be worse than others, then the gain over Tetris.
 using Rank = std::pair<double, double>;
 
+// On average over the rounds, neither percentile is above.
+bool NotAbove(const Scores& scores, const Scores& tetris) {
+  for (const auto field : {&CandidateScore::p50_s, &CandidateScore::p99_s}) {
+    const std::vector<double> logs = Logs(scores, tetris, field);
+    if (std::accumulate(logs.begin(), logs.end(), 0.0) > 0) return false;
+  }
+  return true;
+}
+
 // `baselines` begins with Tetris.
 Rank RankOf(const Scores& scores, const std::vector<Baseline>& baselines) {
   double over_tetris = 0;
@@ -149,7 +158,7 @@ std::vector<Coordinate> Coordinates(const Scores& tetris) {
           {&RollingTuning::stretch, {1, 1.5, 2, 3}}};
 }
 
-// The best setting so far.
+// The best setting so far: to go on from, and of those that are not above Tetris, to take.
 class Search {
  public:
   Search(const Rounds& rounds, const std::vector<Baseline>& baselines)
@@ -166,12 +175,17 @@ class Search {
   }
   void Offer(const RollingTuning& tuning, Scores scores) {
     const Rank rank = RankOf(scores, baselines_);
+    if (rank < taken_rank_ && NotAbove(scores, baselines_.front().scores)) {
+      taken_ = tuning;
+      taken_rank_ = rank;
+    }
     if (!scores_.empty() && rank >= rank_) return;
     best_ = tuning;
     rank_ = rank;
     scores_ = std::move(scores);
   }
   const RollingTuning& best() const { return best_; }
+  const RollingTuning& taken() const { return taken_; }
 
  private:
   // The first round says enough of a setting that is clearly worse in both.
@@ -186,6 +200,8 @@ class Search {
   RollingTuning best_;
   Rank rank_;
   Scores scores_;  // of best_
+  RollingTuning taken_;
+  Rank taken_rank_ = {std::numeric_limits<double>::infinity(), 0};
 };
 
 RollingTuning TuneRolling(const Rounds& rounds, double improvement_rate) {
@@ -208,7 +224,7 @@ RollingTuning TuneRolling(const Rounds& rounds, double improvement_rate) {
     tuning.commit = baseline.mode;
     search.Offer(tuning, baseline.scores);
   }
-  return search.best();
+  return search.taken();
 }
 
 }  // namespace

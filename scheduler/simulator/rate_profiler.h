@@ -44,8 +44,9 @@ struct Profile {
 //    it mends more of what is lost to another;
 //  - and of those where the sum is 0, the gain over Tetris: P50 x P99 x P99, geometric means. P99
 //    counts twice because it is the harder to lower.
-// Own settings are found by descent along one coordinate after the other, twice. `tune_rolling`
-// false leaves that table as it is by default.
+// What is on average above Tetris in one of them is not taken at all. Own settings are found by
+// descent along one coordinate after the other, twice. `tune_rolling` false leaves that table as it
+// is by default.
 Profile ProfileLoads(const std::vector<double>& loads, const WorkloadOfLoad& workload,
                      const LatencyModel& model, const Cluster& cluster, bool tune_rolling);
 
