@@ -1,7 +1,6 @@
 #include "engine/model/group_forward.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <numeric>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "engine/base/check.h"
 #include "engine/model/forward_parts.h"
 #include "engine/model/group_weights.h"
+#include "engine/model/layer_parts.h"
 
 namespace skein::engine {
 namespace {
@@ -95,8 +95,7 @@ absl::StatusOr<GroupBuffers> AllocateGroupBuffers(const LoadedModel& loaded, int
 
 GroupForward::GroupForward(LoadedModel* loaded, GroupBuffers* buffers, const GroupPart& part,
                            const ShardLayout& layout)
-    : loaded_(loaded),
-      model_(loaded->model),
+    : model_(loaded->model),
       state_(loaded->state),
       buffers_(*buffers),
       part_(part),
@@ -210,9 +209,8 @@ absl::Status GroupForward::ExchangeToAttention() {
 absl::StatusOr<Matrix> GroupForward::Attend(int layer, const Batch& batch) {
   const Matrix attention =
       Compact(state_.attention, batch.tokens(), layout_.heads.count * shape_.head_dim);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
-  model_.ops->PagedAttention(query_, batch.sequences, {state_.kv[layer], model_.kv}, scale,
-                             attention, /*lse=*/{});
+  model_.ops->PagedAttention(query_, batch.sequences, {state_.kv[layer], model_.kv},
+                             AttentionScale(model_), attention, /*lse=*/{});
   return ExchangeFromAttention(attention);
 }
 

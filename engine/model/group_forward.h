@@ -6,11 +6,11 @@
 //   o, all-reduce (TP group)     <-- all-to-all (SP group) --
 //   gate up down, all-reduce (TP group)
 //
-// Engine/parallel/shard_layout.h says who has which tokens, heads and weights. The residual stream
-// of a token is the same bits on all ranks of its TP group. Logits: each of the P ranks multiplies
-// by its own slice of the vocabulary (lm_head is the largest matrix of a small model and a decode
-// step reads it whole) and all ranks gather all slices, so that all hold the same bits of every
-// logit and draw the same tokens without another message.
+// engine/parallel/shard_layout.h: who has which tokens, heads and weights. The residual stream of a
+// token is the same bits on all ranks of its TP group. Logits: each of the P ranks multiplies by
+// its own slice of the vocabulary (lm_head is the largest matrix of a small model and a decode step
+// reads it whole) and all ranks gather all slices, so that all hold the same bits of every logit
+// and draw the same tokens without another message.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@
 
 namespace skein::engine {
 
-// How a rank takes part in a step. Each communicator's ranks are in the order of the group's (
-// SpGroupOf, TpGroupOf); `sp` is not used where sp = 1, nor `tp` where tp = 1; either may be `all`.
+// How a rank takes part in a step. The ranks of `sp` and `tp` are in the order of SpGroupOf and
+// TpGroupOf. `sp` is not used where sp = 1, nor `tp` where tp = 1; either may be `all`.
 struct GroupPart {
   GroupMode mode;
   Communicator* all = nullptr;
@@ -90,7 +90,6 @@ class GroupForward {
   static Matrix Compact(const Matrix& buffer, int64_t rows, int64_t cols);
   void Copy(const ConstMatrix& from, const Matrix& to);
 
-  LoadedModel* loaded_;
   const Model& model_;
   RunState& state_;
   GroupBuffers& buffers_;
