@@ -25,6 +25,7 @@ struct RequestSpec {
   bool want_prompt_logprobs = false;
   int32_t priority = 0;
   TimeUs deadline_us = 0;  // budget from the arrival at whoever reads it; 0 = that one's default
+  std::vector<std::string> names;  // the request's, as its client sees it; for people
 };
 
 using SpecPtr = std::shared_ptr<const RequestSpec>;

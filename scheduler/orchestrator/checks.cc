@@ -10,12 +10,64 @@ TimeUs OrchestratorCore::Impl::NextDeadline() const {
   return std::min(registry_.NextExpiry(), timers_us_);
 }
 
+void OrchestratorCore::Impl::NoteTimes(Request& request) {
+  if (request.explanation.plans.empty()) return;
+  PlanExplanation& plan = request.explanation.plans.back();
+  const TimeUs decided_us = request.submitted_us + plan.decided_us;
+  const size_t chunks = std::min(plan.chunks.size(), request.chunks.size());
+  for (size_t k = 0; k < chunks; ++k) {
+    const Chunk& chunk = request.chunks[k];
+    const auto since = [&](TimeUs at) {
+      return at < 0 ? -1 : std::max<TimeUs>(0, at - decided_us);
+    };
+    plan.chunks[k].started_us = since(chunk.started_us);
+    plan.chunks[k].ended_us = since(chunk.ended_us);
+  }
+}
+
+Explanation OrchestratorCore::Impl::ExplanationOf(const Request& request, TimeUs now) const {
+  constexpr const char* kNames[] = {"waiting for its instances",  // kQueued, and so on
+                                    "being assigned",
+                                    "queued at its prefill instances",
+                                    "waiting for decode room",
+                                    "reserving decode blocks",
+                                    "placed",
+                                    "being planned anew"};
+  Request copy = request;
+  NoteTimes(copy);
+  copy.explanation.age_us = now - request.submitted_us;
+  copy.explanation.state = kNames[static_cast<size_t>(request.state)];
+  return copy.explanation;
+}
+
+std::vector<Explanation> OrchestratorCore::Impl::Explain(const std::string& name,
+                                                         TimeUs now) const {
+  constexpr size_t kMost = 16;
+  std::vector<Explanation> found;
+  for (const auto& [id, request] : requests_) {
+    if (found.size() == kMost) break;
+    if (request.explanation.Answers(name)) found.push_back(ExplanationOf(request, now));
+  }
+  finished_.Find(name, now, kMost, &found);
+  return found;
+}
+
 OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
   OrchestratorSnapshot snapshot{.instances = {},
                                 .submitted = submitted_,
                                 .failed = failed_,
                                 .instances_lost = instances_lost_,
+                                .spanning_plans = spanning_plans_,
+                                .replans = replans_,
                                 .last_epoch = Epoch{last_epoch_}};
+  std::map<InstanceId, double> queue_s;  // foreseen
+  for (const auto& [model, pool] : pools_) {
+    const PoolQueue queue = QueueOf(pool.planner, model, nullptr, now);
+    for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
+      if (queue.queue_s[slot] >= kAbsentQueueS) continue;
+      queue_s[pool.planner.layout().slots[slot]] = queue.queue_s[slot];
+    }
+  }
   for (const auto& [id, instance] : registry_.instances()) {
     InstanceStatus status{.instance = id,
                           .identity = instance.identity,
@@ -23,7 +75,9 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
                           .silent_us = now - instance.heard_us,
                           .placed_requests = static_cast<int64_t>(instance.placed.size())};
     if (instance.identity.role == Role::kPrefill) {
-      status.queue_seconds = QueueSeconds(PrefillCandidateOf(instance));
+      const auto foreseen = queue_s.find(id);
+      status.queue_seconds =
+          foreseen == queue_s.end() ? QueueSeconds(PrefillCandidateOf(instance)) : foreseen->second;
     } else {
       const DecodeCandidate candidate = DecodeCandidateOf(instance);
       status.freeness = Freeness(candidate);
@@ -32,6 +86,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
     snapshot.instances.push_back(std::move(status));
   }
   for (const auto& [id, request] : requests_) {
+    snapshot.planning += request.state == State::kQueued || request.state == State::kReplanning;
     snapshot.assigning += request.state == State::kAssigning;
     snapshot.assigned += request.state == State::kAssigned;
     snapshot.waiting += request.state == State::kWaiting;
@@ -44,39 +99,103 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
   return snapshot;
 }
 
+namespace {
+
+absl::Status Violated(int number, RequestId id, const char* what) {
+  return absl::InternalError(
+      absl::StrCat("OrchestratorCore ", number, ": ", ToString(id), " ", what));
+}
+
+}  // namespace
+
+absl::Status OrchestratorCore::Impl::CheckRequest(const Request& request) const {
+  const RequestId id = request.spec->id;
+  const auto submit = submits_.find(request.submit);
+  if (submit == submits_.end() || submit->second != id) return Violated(1, id, "has no stream");
+  std::vector<InstanceId> places;
+  for (const Member& member : request.members) {
+    if (member.here) places.push_back(member.instance);
+  }
+  if (request.decode != InstanceId{}) places.push_back(request.decode);
+  for (const InstanceId at : places) {
+    const Instance* instance = registry_.Find(at);
+    if (instance == nullptr) return Violated(2, id, "is on a dead instance");
+    const auto placed = instance->placed.find(id);
+    if (placed == instance->placed.end() || placed->second != request.epoch) {
+      return Violated(2, id, "is not known at its instance");
+    }
+  }
+  const bool decodes = request.state == State::kReserving || request.state == State::kPlaced;
+  if (decodes != (request.decode != InstanceId{})) return Violated(2, id, "has no decode place");
+  if (request.state == State::kWaiting) {
+    const auto line = waiting_.find(request.spec->model);
+    if (line == waiting_.end() || line->second.count(request.waiting_number) == 0) {
+      return Violated(3, id, "waits in no list");
+    }
+  }
+  if (request.epoch.value > last_epoch_) return Violated(4, id, "has an epoch of the future");
+  if (NextTimer(request) < timers_us_) return Violated(6, id, "is overslept");
+  return CheckPlan(request);
+}
+
+absl::Status OrchestratorCore::Impl::CheckPlan(const Request& request) const {
+  const RequestId id = request.spec->id;
+  const bool replanning = request.state == State::kReplanning;
+  if (replanning != (replanning_.count(id) > 0)) return Violated(7, id, "is replanning or not");
+  if (replanning && (request.leaving.empty() || request.left_epoch >= request.epoch)) {
+    return Violated(7, id, "waits for nobody");
+  }
+  const bool nowhere = replanning || request.state == State::kQueued;
+  if (nowhere != request.members.empty() || nowhere != request.chunks.empty()) {
+    return Violated(7, id, "is on an instance without a plan, or the reverse");
+  }
+  if (request.rolling_key != 0) {
+    const auto key = rolling_keys_.find(request.rolling_key);
+    if (key == rolling_keys_.end() || key->second != id) return Violated(8, id, "has another key");
+  }
+  if (nowhere) return absl::OkStatus();
+  int64_t tokens = 0;
+  size_t members = 1;
+  for (const Chunk& chunk : request.chunks) {
+    if (chunk.history != tokens || chunk.tokens < 1) return Violated(7, id, "has a hole");
+    if (chunk.members < members || chunk.members > request.members.size()) {
+      return Violated(7, id, "loses a member");
+    }
+    members = chunk.members;
+    tokens += chunk.tokens;
+  }
+  if (members != request.members.size()) return Violated(7, id, "has a member without a chunk");
+  if (tokens > PromptTokens(request)) return Violated(7, id, "has too many tokens");
+  const bool to_come = tokens < PromptTokens(request);
+  if (to_come && request.rolling_key == 0) return Violated(8, id, "is forgotten by the planner");
+  return absl::OkStatus();
+}
+
+absl::Status OrchestratorCore::Impl::CheckRolling() const {
+  for (const auto& [model, pool] : pools_) {
+    if (pool.planner.rolling() == nullptr) continue;
+    if (absl::Status status = pool.planner.rolling()->CheckInvariants(); !status.ok()) {
+      return absl::InternalError(
+          absl::StrCat("OrchestratorCore 8: rolling ", std::string(status.message())));
+    }
+  }
+  for (const auto& [key, id] : rolling_keys_) {
+    const auto request = requests_.find(id);
+    if (request == requests_.end() || request->second.rolling_key != key) {
+      return Violated(8, id, "is known to the planner alone");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status OrchestratorCore::Impl::CheckInvariants() const {
-  const auto violated = [](int number, RequestId id, const char* what) {
-    return absl::InternalError(
-        absl::StrCat("OrchestratorCore ", number, ": ", ToString(id), " ", what));
-  };
   size_t on_instances = 0;
   size_t waiting = 0;
   for (const auto& [id, request] : requests_) {
-    const auto submit = submits_.find(request.submit);
-    if (submit == submits_.end() || submit->second != id) return violated(1, id, "has no stream");
-    for (InstanceId at : {request.prefill, request.decode}) {
-      if (at == InstanceId{}) continue;
-      const Instance* instance = registry_.Find(at);
-      if (instance == nullptr) return violated(2, id, "is on a dead instance");
-      const auto placed = instance->placed.find(id);
-      if (placed == instance->placed.end() || placed->second != request.epoch) {
-        return violated(2, id, "is not known at its instance");
-      }
-      ++on_instances;
-    }
-    const bool decodes = request.state == State::kReserving || request.state == State::kPlaced;
-    if (decodes != (request.decode != InstanceId{})) return violated(2, id, "has no decode place");
-    if (request.state == State::kWaiting) {
-      ++waiting;
-      const auto line = waiting_.find(request.spec->model);
-      if (line == waiting_.end() || line->second.count(request.waiting_number) == 0) {
-        return violated(3, id, "waits in no list");
-      }
-    }
-    if (std::min(request.deadline_us, request.begin_deadline_us) < timers_us_) {
-      return violated(6, id, "is overslept");
-    }
-    if (request.epoch.value > last_epoch_) return violated(4, id, "has an epoch of the future");
+    if (absl::Status status = CheckRequest(request); !status.ok()) return status;
+    for (const Member& member : request.members) on_instances += member.here ? 1 : 0;
+    on_instances += request.decode != InstanceId{} ? 1 : 0;
+    waiting += request.state == State::kWaiting ? 1 : 0;
   }
   for (const auto& [model, line] : waiting_) waiting -= line.size();
   for (const auto& [id, instance] : registry_.instances()) on_instances -= instance.placed.size();
@@ -92,7 +211,7 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
       }
     }
   }
-  return absl::OkStatus();
+  return CheckRolling();
 }
 
 }  // namespace skein::scheduler

@@ -25,27 +25,75 @@ void OrchestratorCore::Impl::On(const ReportCalled& event) {
   absl::StatusOr<Instance*> instance = registry_.Report(event.request, now_, &fresh);
   ReportReply reply{instance.status(), {}};
   if (instance.ok() && fresh) {
-    for (const EndedRequest& ended : event.request.ended) TakeEnded(**instance, ended);
-    FailMissing((*instance)->id);
-    reply.cancel = UnknownOf(**instance);
+    const Instance& reporter = **instance;
+    for (const HeldRequest& held : event.request.held) {
+      Request* request = Find(held.id, held.epoch);
+      Member* member = request == nullptr ? nullptr : MemberAt(*request, reporter.id);
+      if (member != nullptr) TakeProgress(*request, *member, held);
+    }
+    for (const EndedRequest& ended : event.request.ended) TakeEnded(reporter, ended);
+    TakeLeavers(reporter);
+    LeaveDraining(reporter);
+    FailMissing(reporter.id);
+    reply.cancel = UnknownOf(reporter);
   }
   effects_.push_back(AnswerReport{event.call, std::move(reply)});
 }
 
 void OrchestratorCore::Impl::TakeEnded(const Instance& instance, const EndedRequest& ended) {
-  Request* request = Find(ended.id, ended.epoch);
+  Request* request = Find(ended.id);
   if (request == nullptr) return;
-  if (request->decode == instance.id) {
-    TakeFromDecode(*request);  // nothing to cancel there
-    if (ended.status.ok()) return Finish(*request);
-    return Fail(*request, ended.status);
+  if (request->state == State::kReplanning && request->left_epoch == ended.epoch) {
+    return HasLeft(*request, instance.id);
   }
-  if (request->prefill != instance.id) return;
-  const bool begun = request->state != State::kAssigning && request->state != State::kAssigned;
-  TakeFromPrefill(*request);
-  if (ended.status.ok()) return;  // committed: the decode instance has it
-  if (!begun && ended.status.code() == absl::StatusCode::kUnavailable) return Assign(*request);
-  Fail(*request, ended.status);
+  if (request->epoch != ended.epoch) return;
+  if (request->decode == instance.id) return TakeDecodeEnded(*request, ended);
+  if (Member* member = MemberAt(*request, instance.id)) TakePrefillEnded(*request, *member, ended);
+}
+
+void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedRequest& ended) {
+  if (ended.status.ok()) {
+    TakeFromDecode(request);  // nothing to cancel there
+    return Finish(request);
+  }
+  const bool incomplete = HasMembersHere(request) || request.unsure;
+  if (plans() && incomplete && MayReplan(request, ended.status)) {
+    return Replan(request, ended.status);
+  }
+  TakeFromDecode(request);
+  Fail(request, ended.status);
+}
+
+void OrchestratorCore::Impl::TakePrefillEnded(Request& request, Member& member,
+                                              const EndedRequest& ended) {
+  const InstanceId instance = member.instance;
+  const bool whole = PlannedTokens(request) == PromptTokens(request);
+  MemberDone(request, member);
+  if (ended.status.ok() && whole) return;  // committed: the decode instance has it
+  const bool begun = request.state != State::kAssigning && request.state != State::kAssigned;
+  const bool handed_back = !begun && absl::IsUnavailable(ended.status);
+  if (!plans()) return handed_back ? Plan(request) : Fail(request, ended.status);
+  if (handed_back) request.tried_prefill.insert(instance);
+  if (ended.status.ok()) {
+    return Replan(request, absl::InternalError("an instance ended before its plan"));
+  }
+  if (MayReplan(request, ended.status)) return Replan(request, ended.status);
+  Fail(request, ended.status);
+}
+
+// It takes no further chunk of a plan that is not whole yet.
+void OrchestratorCore::Impl::LeaveDraining(const Instance& instance) {
+  if (instance.Placeable()) return;
+  std::vector<RequestId> unfinished;
+  for (const auto& [id, epoch] : instance.placed) {
+    const Request& request = requests_.at(id);
+    if (request.rolling_key != 0 && PlannedTokens(request) < PromptTokens(request)) {
+      unfinished.push_back(id);
+    }
+  }
+  for (const RequestId id : unfinished) {
+    Replan(requests_.at(id), absl::UnavailableError("a prefill instance is leaving"));
+  }
 }
 
 // What it holds and this orchestrator does not know. A predecessor's requests (older epochs) are
@@ -70,11 +118,21 @@ void OrchestratorCore::Impl::FailMissing(InstanceId id) {
     const auto held = instance.held.find(request_id);
     if (held != instance.held.end() && held->second == epoch) continue;
     const Request& request = requests_.at(request_id);
-    const TimeUs since = request.decode == id ? request.placed_us : request.assigned_us;
+    TimeUs since = request.placed_us;
+    for (const Member& member : request.members) {
+      if (member.instance == id) since = member.accepted_us;
+    }
     if (since <= long_ago) missing.push_back(request_id);
   }
   for (RequestId request_id : missing) {
-    Fail(requests_.at(request_id), absl::UnavailableError("an instance lost the request"));
+    Request& request = requests_.at(request_id);
+    const absl::Status lost = absl::UnavailableError("an instance lost the request");
+    if (plans() && HasMembersHere(request)) {
+      request.tried_prefill.insert(id);
+      Replan(request, lost);
+    } else {
+      Fail(request, lost);
+    }
   }
 }
 
@@ -100,25 +158,47 @@ void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why) {
   const std::string what =
       absl::StrCat(role == Role::kPrefill ? "prefill" : "decode", " instance ", id.value, " ", why);
   registry_.Remove(id);
+  std::erase_if(pending_cancels_,
+                [id](const auto& entry) { return std::get<InstanceId>(entry.first) == id; });
   for (const auto& [request_id, epoch] : placed) {
     Request* request = Find(request_id, epoch);
     if (request == nullptr) continue;
-    role == Role::kPrefill ? LosePrefill(*request, what) : LoseDecode(*request, what);
+    role == Role::kPrefill ? LosePrefill(*request, id, what) : LoseDecode(*request, what);
+  }
+  const std::set<RequestId> replanning = replanning_;
+  for (const RequestId request_id : replanning) {
+    Request* request = Find(request_id);
+    if (request != nullptr && request->leaving.count(id) > 0) HasLeft(*request, id);
   }
 }
 
 // Once placed, only the decode instance knows whether the KV was committed: if it was, the stream
-// goes on; if not, its lease ends it, and it says so.
-void OrchestratorCore::Impl::LosePrefill(Request& request, const std::string& why) {
-  TakeFromPrefill(request);
-  if (request.state != State::kPlaced) Fail(request, absl::UnavailableError(why));
+// goes on; if not, its lease ends it, and it says so. But while other members have parts to commit
+// nothing can be complete.
+void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
+                                         const std::string& why) {
+  const bool whole = PlannedTokens(request) == PromptTokens(request);
+  if (Member* member = MemberAt(request, instance)) member->here = false;
+  const absl::Status lost = absl::UnavailableError(why);
+  const bool unsure = request.state == State::kPlaced && whole && !HasMembersHere(request);
+  if (unsure) {
+    request.unsure = true;
+    NoteChunksEnded(request);
+  } else if (plans()) {
+    Replan(request, lost);
+  } else {
+    Fail(request, lost);
+  }
 }
 
-// A reservation that was still under way is made elsewhere; a stream is over.
+// A reservation that was still under way is made elsewhere; a stream is over, unless none of its
+// tokens can have been drawn.
 void OrchestratorCore::Impl::LoseDecode(Request& request, const std::string& why) {
   if (request.state == State::kReserving) return BackToWaiting(request);
+  const absl::Status lost = absl::UnavailableError(why);
+  if (plans() && HasMembersHere(request)) return Replan(request, lost);
   TakeFromDecode(request);
-  Fail(request, absl::UnavailableError(why));
+  Fail(request, lost);
 }
 
 }  // namespace skein::scheduler

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/check.h"
 #include "scheduler/orchestrator/orchestrator_impl.h"
 
 namespace skein::scheduler {
@@ -19,13 +20,22 @@ std::vector<OrchestratorEffect> OrchestratorCore::Handle(const OrchestratorEvent
 TimeUs OrchestratorCore::NextDeadline() const { return impl_->NextDeadline(); }
 absl::Status OrchestratorCore::CheckInvariants() const { return impl_->CheckInvariants(); }
 OrchestratorSnapshot OrchestratorCore::Snapshot(TimeUs now) const { return impl_->Snapshot(now); }
+std::vector<Explanation> OrchestratorCore::Explain(const std::string& request, TimeUs now) const {
+  return impl_->Explain(request, now);
+}
 
 // Plan sequences continue above a predecessor's, too: workers order its requests with ours.
 OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
     : config_(config),
       registry_(std::max<uint64_t>(config.first_epoch, 1), config.instance_lease_us),
+      finished_(config.max_explanations),
       last_epoch_(std::max<uint64_t>(config.first_epoch, 1) - 1),
-      last_sequence_(last_epoch_) {}
+      last_sequence_(last_epoch_) {
+  if (plans()) {
+    const absl::Status valid = CheckPlanning(*config_.planning);
+    SKEIN_INVARIANT_MSG(valid.ok(), std::string(valid.message()).c_str());
+  }
+}
 
 std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const OrchestratorEvent& event,
                                                                TimeUs now) {
@@ -33,7 +43,10 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
   effects_.clear();
   std::visit([this](const auto& e) { On(e); }, event);
   RunTimers();
+  DecideRolling();
   PlaceWaiting();
+  for (const std::string& model : moved_) NoteStarts(model);
+  moved_.clear();
   return std::move(effects_);
 }
 
@@ -48,11 +61,18 @@ void OrchestratorCore::Impl::On(const SubmitCalled& event) {
   Request& request = requests_[id];
   request.spec = event.spec;
   request.submit = event.call;
+  request.submitted_us = now_;
+  request.explanation.id = id;
+  request.explanation.names = event.spec->names;
+  request.explanation.model = event.spec->model;
+  request.explanation.prompt_tokens = PromptTokens(request);
+  request.explanation.policy = plans() ? config_.planning->policy.name : "none";
   const TimeUs budget = event.spec->deadline_us;
   request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
   Arm(request.deadline_us);
   submits_.emplace(event.call, id);
-  Assign(request);
+  if (PoolPlanner* pool = PoolOf(event.spec->model)) pool->OnArrival(now_);
+  Plan(request);
 }
 
 absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
@@ -100,20 +120,47 @@ void OrchestratorCore::Impl::RunTimers() {
   for (InstanceId instance : registry_.Expired(now_)) Lose(instance, "was not heard of any more");
   if (now_ < timers_us_) return;
   std::vector<RequestId> late;
+  std::vector<RequestId> stuck;
   for (auto& [id, request] : requests_) {
     if (now_ >= request.deadline_us) {
       late.push_back(id);
-    } else if (now_ >= request.begin_deadline_us) {
-      AnswerBegin(request, absl::ResourceExhaustedError("no decode instance has room yet"));
+    } else if (now_ >= request.leave_by_us) {
+      stuck.push_back(id);
+    } else {
+      RunTimers(request);
     }
   }
   for (RequestId id : late) {
     Fail(requests_.at(id), absl::DeadlineExceededError("the request's deadline passed"));
   }
-  timers_us_ = kNever;
-  for (const auto& [id, request] : requests_) {
-    Arm(std::min(request.deadline_us, request.begin_deadline_us));
+  for (RequestId id : stuck) {
+    Request& request = requests_.at(id);
+    request.tried_prefill.insert(request.leaving.begin(), request.leaving.end());
+    request.leaving.clear();
+    HasLeft(request, InstanceId{});
   }
+  RetryCancels();
+  timers_us_ = kNever;
+  for (const auto& [id, request] : requests_) Arm(NextTimer(request));
+  for (const auto& [key, cancel] : pending_cancels_) Arm(cancel.retry_us);
+}
+
+void OrchestratorCore::Impl::RunTimers(Request& request) {
+  if (now_ >= request.begin_deadline_us) {
+    AnswerBegin(request, absl::ResourceExhaustedError("no decode instance has room yet"));
+  }
+  for (Member& member : request.members) {
+    if (member.here && now_ >= member.start_retry_us) CallStartOf(request, member);
+  }
+}
+
+TimeUs OrchestratorCore::Impl::NextTimer(const Request& request) const {
+  TimeUs next = std::min({request.deadline_us, request.begin_deadline_us, request.leave_by_us});
+  for (const Member& member : request.members) {
+    if (member.here) next = std::min(next, member.start_retry_us);
+  }
+  if (request.reserve_after_us > now_) next = std::min(next, request.reserve_after_us);
+  return next;
 }
 
 void OrchestratorCore::Impl::Fail(Request& request, const absl::Status& status) {
@@ -136,25 +183,22 @@ void OrchestratorCore::Impl::Finish(Request& request) {
 void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   const RequestId id = request.spec->id;
   AnswerBegin(request, absl::NotFoundError("the request has ended"));
-  CancelAt(request.prefill, request, why);
+  CancelAtMembers(request, why);
   CancelAt(request.decode, request, why);
+  LeaveRolling(request);
+  NoteTimes(request);
   TakeFromPrefill(request);
   TakeFromDecode(request);
   if (request.state == State::kWaiting) {
     waiting_.at(request.spec->model).erase(request.waiting_number);
   }
+  replanning_.erase(id);
+  moved_.insert(request.spec->model);
+  request.explanation.state = why;
+  request.explanation.ended_us = now_ - request.submitted_us;
+  finished_.Add(now_, std::move(request.explanation));
   submits_.erase(request.submit);
   requests_.erase(id);
-}
-
-void OrchestratorCore::Impl::CancelAt(InstanceId id, const Request& request,
-                                      const std::string& why) {
-  const Instance* instance = registry_.Find(id);
-  if (instance == nullptr) return;
-  effects_.push_back(CallCancel{id,
-                                instance->identity.endpoint,
-                                {request.spec->id, request.epoch, why},
-                                config_.rpc_timeout_us});
 }
 
 }  // namespace skein::scheduler

@@ -1,9 +1,20 @@
 // OrchestratorCore: registry of instances, placement of requests. One thread owns it.
 //
-// Life of a request here: assigning (Assign under way) -> assigned (queued at a prefill instance)
-// -> waiting (BeginPrefill asked, no decode room yet; FIFO per model) -> reserving (Reserve under
-// way) -> placed -> gone. Epochs and plan sequences only grow; a request gets a new epoch with each
-// prefill instance it is tried on.
+// Life of a request here: assigning (Assign under way) -> assigned (queued at its prefill
+// instances) -> waiting (BeginPrefill asked, no decode room yet; FIFO per model) -> reserving
+// (Reserve under way) -> placed -> gone. Epochs and plan sequences only grow; a request gets a new
+// epoch with each plan it is tried with.
+//
+// Without `planning` every plan is plain: one instance computes the whole prompt, the one with the
+// least queue time by the rate it reports. With it, plans may span instances (messages.h): the
+// planner of scheduler/plan decides from queue times that are foreseen with the latency model.
+// Under the policy `rolling` a request is queued here until the planner starts its first chunk;
+// each chunk is one more Assign.
+//
+// A plan that loses an instance, or that one refuses, is cancelled everywhere by epoch; the request
+// is replanning until the instances that had it say that it has ended there, and is then planned
+// anew, max_replans times at most. It is not planned anew when its KV may be complete, unless the
+// decode instance says that it is not.
 //
 // A request whose epoch is below `first_epoch` was issued by a predecessor: it is left alone (its
 // stream goes on between router and workers), and counts through its instance's reported load.
@@ -15,6 +26,9 @@
 //   4. Epochs and plan sequences only grow.
 //   5. All instances of a model have one KV shape.
 //   6. The earliest timer that is remembered is not later than any request's.
+//   7. A plan is whole: chunks on block boundaries with growing members, the lead among the first.
+//      A queued or replanning request is on no instance: no request has two live epochs.
+//   8. The rolling planner knows exactly the requests that are queued or have chunks to come.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +41,8 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
+#include "scheduler/orchestrator/explanation.h"
+#include "scheduler/orchestrator/pool_planner.h"
 
 namespace skein::scheduler {
 
@@ -60,6 +76,23 @@ struct AssignReplied {
   RequestId id;
   Epoch epoch;
   AssignReply reply;
+  PlanSequence sequence = {};  // of the Assign; ignored for plain plans
+};
+struct StartReplied {
+  InstanceId instance;
+  RequestId id;
+  Epoch epoch;
+  StartReply reply;
+};
+struct CancelReplied {  // to any CallCancel; OK: it was heard
+  InstanceId instance;
+  RequestId id;
+  Epoch epoch;
+  absl::Status status;
+};
+// Another table, for all models, from the next arrival on.
+struct ReplaceImprovementRates {
+  ImprovementRateTable table;
 };
 struct ReserveReplied {
   InstanceId instance;
@@ -71,7 +104,8 @@ struct OrchestratorTick {};
 
 using OrchestratorEvent =
     std::variant<SubmitCalled, SubmitClosed, BeginPrefillCalled, RegisterCalled, ReportCalled,
-                 UnregisterCalled, AssignReplied, ReserveReplied, OrchestratorTick>;
+                 UnregisterCalled, AssignReplied, StartReplied, ReserveReplied, CancelReplied,
+                 ReplaceImprovementRates, OrchestratorTick>;
 
 // ---- effects ----
 
@@ -101,11 +135,17 @@ struct AnswerUnregister {
   UnregisterReply reply;
 };
 // Calls to the worker at `endpoint`, each answered by one ...Replied with the same instance, id and
-// epoch (CallCancel: none; what it misses is found again in reports).
+// epoch (and sequence).
 struct CallAssign {
   InstanceId instance;
   std::string endpoint;
   AssignRequest request;
+  TimeUs timeout_us = 0;
+};
+struct CallStart {
+  InstanceId instance;
+  std::string endpoint;
+  StartRequest request;
   TimeUs timeout_us = 0;
 };
 struct CallReserve {
@@ -123,7 +163,7 @@ struct CallCancel {
 
 using OrchestratorEffect =
     std::variant<SendPlanUpdate, EndSubmit, AnswerBeginPrefill, AnswerRegister, AnswerReport,
-                 AnswerUnregister, CallAssign, CallReserve, CallCancel>;
+                 AnswerUnregister, CallAssign, CallStart, CallReserve, CallCancel>;
 
 struct OrchestratorConfig {
   // Larger than any epoch or instance id a predecessor gave; the shell takes the wall clock in
@@ -135,6 +175,11 @@ struct OrchestratorConfig {
   TimeUs begin_wait_us = 5 * kSecondUs;          // BeginPrefill is answered within this
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
   double default_tokens_per_second = 1000;       // of an instance that has not measured yet
+  // Null: every plan is plain. REQUIRES CheckPlanning.
+  std::shared_ptr<const PlanningConfig> planning = nullptr;
+  int max_replans = 6;                    // of one request
+  TimeUs retry_us = 50 * kMillisecondUs;  // between attempts of Start, Cancel
+  size_t max_explanations = 1000;         // of requests that have ended
 };
 
 struct InstanceStatus {
@@ -150,6 +195,7 @@ struct InstanceStatus {
 
 struct OrchestratorSnapshot {
   std::vector<InstanceStatus> instances;  // by id
+  int64_t planning = 0;                   // queued, or to be planned anew
   int64_t assigning = 0;
   int64_t assigned = 0;
   int64_t waiting = 0;  // for decode room
@@ -159,6 +205,8 @@ struct OrchestratorSnapshot {
   uint64_t submitted = 0;
   uint64_t failed = 0;
   uint64_t instances_lost = 0;
+  uint64_t spanning_plans = 0;  // first Assigns of plans on more than one instance
+  uint64_t replans = 0;
   Epoch last_epoch;
 };
 
@@ -173,6 +221,9 @@ class OrchestratorCore {
   TimeUs NextDeadline() const;
   absl::Status CheckInvariants() const;
   OrchestratorSnapshot Snapshot(TimeUs now) const;
+  // Of the requests, alive or ended lately, that `request` names (Explanation::Answers); those
+  // alive first, at most 16.
+  std::vector<Explanation> Explain(const std::string& request, TimeUs now) const;
 
  private:
   class Impl;

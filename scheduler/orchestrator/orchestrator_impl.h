@@ -1,4 +1,12 @@
 // The parts of OrchestratorCore. Included by its own files only.
+//   orchestrator_core.cc   submission, timers, the ends of a request
+//   membership.cc          instances come, report, go
+//   planning.cc            which instances compute a prompt: decisions, foreseen timelines
+//   rolling_plans.cc       the same under the policy rolling, chunk by chunk
+//   assigning.cc           a plan is told to its members
+//   replanning.cc          a plan is given up
+//   placing.cc             which instance decodes
+//   checks.cc              what the core shows of itself
 #pragma once
 
 #include <algorithm>
@@ -6,10 +14,12 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scheduler/orchestrator/orchestrator_core.h"
 #include "scheduler/orchestrator/registry.h"
+#include "scheduler/orchestrator/timeline.h"
 #include "scheduler/placement/freeness.h"
 #include "scheduler/placement/queue_time.h"
 
@@ -23,31 +33,97 @@ class OrchestratorCore::Impl {
   TimeUs NextDeadline() const;
   absl::Status CheckInvariants() const;
   OrchestratorSnapshot Snapshot(TimeUs now) const;
+  std::vector<Explanation> Explain(const std::string& request, TimeUs now) const;
 
  private:
-  enum class State { kAssigning, kAssigned, kWaiting, kReserving, kPlaced };
+  enum class State {
+    kQueued,     // rolling: the planner has not started it
+    kAssigning,  // a member has not answered its Assign
+    kAssigned,
+    kWaiting,  // for decode room
+    kReserving,
+    kPlaced,
+    kReplanning,  // its last plan is being cancelled
+  };
+
+  // An instance's part in the current plan of a request.
+  struct Member {
+    InstanceId instance;
+    bool here = true;  // it has not committed its part, nor was it lost
+    bool accepted = false;
+    TimeUs accepted_us = kNever;  // when it was known to have the plan
+    bool started = false;         // it knows the decode instance; of the lead: never asked
+    bool start_calling = false;
+    int start_calls = 0;
+    TimeUs start_retry_us = kNever;
+    uint32_t chunks_done = 0;
+    std::vector<AssignLink> links;  // the spanning Assigns sent to it
+  };
+
+  // Computed by the first `members` of the request's members.
+  struct Chunk {
+    int64_t history = 0;
+    int64_t tokens = 0;
+    size_t members = 0;
+    PlanSequence sequence;
+    TimeUs started_us = -1;
+    TimeUs ended_us = -1;
+  };
 
   struct Request {
     SpecPtr spec;
     CallId submit;
     State state = State::kAssigning;
     Epoch epoch;
+    TimeUs submitted_us = 0;
     TimeUs deadline_us = kNever;
 
-    InstanceId prefill;  // none once it has handed over (or is lost after placement)
-    std::set<InstanceId> tried_prefill;
-    TimeUs assigned_us = kNever;  // when the prefill instance was known to have it
+    std::vector<Member> members;  // the lead first; none without a plan
+    std::vector<Chunk> chunks;    // all but those that rolling has not started
+    bool spanning = false;
+    std::set<InstanceId> tried_prefill;  // not to be tried again
+    bool unsure = false;                 // its last members were lost when they may have committed
+
+    int64_t rolling_key = 0;       // the rolling planner knows it by this; 0: it does not
+    bool rolling_running = false;  // its last chunk has not ended
+
+    int replans = 0;
+    std::set<InstanceId> leaving;  // replanning: may still have it under `left_epoch`
+    Epoch left_epoch;
+    TimeUs leave_by_us = kNever;
 
     uint64_t waiting_number = 0;  // place in the waiting list, by first asking; 0 = never asked
     TimeUs waiting_since_us = 0;
     InstanceId decode;  // reserving or placed there
     std::set<InstanceId> tried_decode;
+    std::set<InstanceId> old_decodes;  // may have blocks of an older epoch in quarantine
+    TimeUs reserve_after_us = 0;
     TimeUs placed_us = kNever;
 
     std::optional<CallId> begin_call;  // BeginPrefill to be answered
     TimeUs begin_deadline_us = kNever;
+
+    Explanation explanation;
   };
   using Requests = std::map<RequestId, Request>;
+
+  // A Cancel that must be heard: later Assigns to the instance refer to those that it cancels.
+  struct PendingCancel {
+    CancelRequest request;
+    bool calling = true;
+    TimeUs retry_us = kNever;
+  };
+  using PendingKey = std::tuple<InstanceId, RequestId, Epoch>;
+
+  // What a pool can do now.
+  struct PoolQueue {
+    std::vector<double> queue_s;  // by slot; kAbsentQueueS where nothing may be planned
+    int usable = 0;
+  };
+  struct PlannedChunk {
+    int64_t tokens = 0;
+    std::vector<InstanceId> instances;
+  };
 
   void On(const SubmitCalled& event);
   void On(const SubmitClosed& event);
@@ -56,17 +132,66 @@ class OrchestratorCore::Impl {
   void On(const ReportCalled& event);
   void On(const UnregisterCalled& event);
   void On(const AssignReplied& event);
+  void On(const StartReplied& event);
   void On(const ReserveReplied& event);
+  void On(const CancelReplied& event);
+  void On(const ReplaceImprovementRates& event);
   void On(const OrchestratorTick& event) {}
 
   absl::Status MaySubmit(const RequestSpec& spec) const;
   Request* Find(RequestId id);
   Request* Find(RequestId id, Epoch epoch);
+  static Member* MemberAt(Request& request, InstanceId instance);  // that is here
+  static bool HasMembersHere(const Request& request);
+  static int64_t PromptTokens(const Request& request) {
+    return static_cast<int64_t>(request.spec->prompt.size());
+  }
+  static int64_t PlannedTokens(const Request& request);
+  bool plans() const { return config_.planning != nullptr; }
 
-  // Placement of prefill.
-  void Assign(Request& request);  // on the next instance, under a new epoch, or fails it
-  void TakeFromPrefill(Request& request);
+  // Decisions.
+  void Plan(Request& request);         // a new plan, or fails it
+  void AssignPlain(Request& request);  // without a planner
+  void PlanAlone(Request& request, PoolPlanner& pool, const PoolQueue& queue, const char* why);
+  void PlanCommitted(Request& request, PoolPlanner& pool, const PoolQueue& queue);
+  void FailUnplannable(Request& request);
+  PoolPlanner* PoolOf(const std::string& model);  // null: nothing to plan with
+  PoolQueue QueueOf(const PoolPlanner& pool, const std::string& model, const Request* request,
+                    TimeUs now) const;
+  std::vector<TimelineChunk> TimelineOf(const PoolPlanner& pool, const std::string& model) const;
+  void NoteStarts(const std::string& model);  // of chunks that nothing is in front of any more
   PrefillCandidate PrefillCandidateOf(const Instance& instance) const;
+  PlanExplanation& Explained(Request& request, const PoolPlanner* pool, const PoolQueue* queue);
+
+  // Rolling.
+  void Enrol(Request& request, PoolPlanner& pool, const PoolQueue& queue);
+  void DecideRolling();
+  void DecideRolling(const std::string& model, PoolPlanner& pool);
+  void StartChunk(Request& request, PoolPlanner& pool, const RollingPlanner::Start& start);
+  void LeaveRolling(Request& request);
+
+  // A plan and its members.
+  void SendPlan(Request& request, const std::vector<PlannedChunk>& chunks);  // under a new epoch
+  void AddChunk(Request& request, const PlannedChunk& chunk, PlanSequence sequence);
+  void SendAssigns(Request& request, size_t from_chunk, PlanSequence sequence);
+  void SendPlainAssign(Request& request, PlanSequence sequence);
+  void Accepted(Request& request, Member& member);
+  void StartMembers(Request& request);
+  void CallStartOf(Request& request, Member& member);
+  void TakeProgress(Request& request, Member& member, const HeldRequest& held);
+  void MemberDone(Request& request, Member& member);
+  void NoteChunksEnded(Request& request);
+  void TakeFromPrefill(Request& request);
+
+  // A plan is given up.
+  static bool MayReplan(const Request& request, const absl::Status& status);
+  void Replan(Request& request, const absl::Status& why);  // or fails it, after too many
+  void HasLeft(Request& request, InstanceId instance);
+  void TakeLeavers(const Instance& instance);
+  void CancelAt(InstanceId instance, const Request& request, const std::string& why,
+                std::vector<AssignLink> links = {});
+  void CancelAtMembers(const Request& request, const std::string& why);
+  void SendCancel(InstanceId instance, const CancelRequest& request);
 
   // Placement of decode.
   void PlaceWaiting();  // first come, first served within a model
@@ -75,16 +200,23 @@ class OrchestratorCore::Impl {
   void TakeFromDecode(Request& request);
   DecodeCandidate DecodeCandidateOf(const Instance& instance) const;
   void AnswerBegin(Request& request, absl::Status status);
+  Placed PlacedOf(const Request& request) const;
 
   // Instances come and go.
   void TakeEnded(const Instance& instance, const EndedRequest& ended);
+  void TakeDecodeEnded(Request& request, const EndedRequest& ended);
+  void TakePrefillEnded(Request& request, Member& member, const EndedRequest& ended);
   std::vector<HeldRequest> UnknownOf(const Instance& instance) const;
   void FailMissing(InstanceId instance);
+  void LeaveDraining(const Instance& instance);
   void Lose(InstanceId instance, const std::string& why);
-  void LosePrefill(Request& request, const std::string& why);
+  void LosePrefill(Request& request, InstanceId instance, const std::string& why);
   void LoseDecode(Request& request, const std::string& why);
 
   void RunTimers();
+  void RunTimers(Request& request);
+  void RetryCancels();
+  TimeUs NextTimer(const Request& request) const;
   // A timer of a request was set.
   void Arm(TimeUs at) { timers_us_ = std::min(timers_us_, at); }
 
@@ -94,7 +226,11 @@ class OrchestratorCore::Impl {
   void Finish(Request& request);
   void Erase(Request& request, const std::string& why);  // cancels wherever it may still be
 
-  void CancelAt(InstanceId instance, const Request& request, const std::string& why);
+  absl::Status CheckRequest(const Request& request) const;
+  absl::Status CheckPlan(const Request& request) const;
+  absl::Status CheckRolling() const;
+  static void NoteTimes(Request& request);  // of the chunks, in its explanation
+  Explanation ExplanationOf(const Request& request, TimeUs now) const;
 
   OrchestratorConfig config_;
   TimeUs now_ = 0;
@@ -104,12 +240,27 @@ class OrchestratorCore::Impl {
   TimeUs timers_us_ = kNever;  // no request's timer is earlier
   std::map<CallId, RequestId> submits_;
   std::map<std::string, std::map<uint64_t, RequestId>> waiting_;  // model -> by waiting number
+  std::set<RequestId> replanning_;
+  std::set<std::string> moved_;  // models of which a chunk may have begun in this Handle
+
+  struct Pool {
+    PoolPlanner planner;
+    uint64_t version = 0;  // of the registry, when the layout was made
+  };
+  std::map<std::string, Pool> pools_;  // by model; only with planning
+  std::map<int64_t, RequestId> rolling_keys_;
+  int64_t last_rolling_key_ = 0;
+  std::map<PendingKey, PendingCancel> pending_cancels_;
+  FinishedExplanations finished_;
+
   uint64_t last_epoch_;
   uint64_t last_sequence_ = 0;
   uint64_t last_waiting_ = 0;
   uint64_t submitted_ = 0;
   uint64_t failed_ = 0;
   uint64_t instances_lost_ = 0;
+  uint64_t spanning_plans_ = 0;
+  uint64_t replans_ = 0;
 };
 
 }  // namespace skein::scheduler

@@ -1,4 +1,4 @@
-// Which instance computes a prompt, and which one decodes it.
+// Which instance decodes a prompt.
 #include <algorithm>
 #include <utility>
 
@@ -7,103 +7,17 @@
 
 namespace skein::scheduler {
 
-PrefillCandidate OrchestratorCore::Impl::PrefillCandidateOf(const Instance& instance) const {
-  PrefillCandidate candidate{.instance = instance.id,
-                             .queued_tokens = instance.load.queued_tokens,
-                             .unreported_tokens = 0,
-                             .tokens_per_second = instance.load.tokens_per_second};
-  if (candidate.tokens_per_second <= 0) {
-    candidate.tokens_per_second = config_.default_tokens_per_second;
-  }
-  for (const auto& [id, epoch] : instance.placed) {
-    if (instance.held.count(id) > 0) continue;
-    candidate.unreported_tokens += static_cast<int64_t>(requests_.at(id).spec->prompt.size());
-  }
-  return candidate;
-}
-
-void OrchestratorCore::Impl::Assign(Request& request) {
-  TakeFromPrefill(request);
-  std::vector<PrefillCandidate> candidates;
-  for (const Instance* instance : registry_.Pool(request.spec->model, Role::kPrefill)) {
-    if (!instance->Placeable() || request.tried_prefill.count(instance->id) > 0) continue;
-    candidates.push_back(PrefillCandidateOf(*instance));
-  }
-  const auto prompt_tokens = static_cast<int64_t>(request.spec->prompt.size());
-  const std::optional<InstanceId> pick = PickPrefill(candidates, prompt_tokens);
-  if (!pick.has_value()) {
-    return Fail(request,
-                absl::UnavailableError(absl::StrCat("model ", request.spec->model,
-                                                    " has no prefill instance that takes it")));
-  }
-  Instance& instance = *registry_.Find(*pick);
-  request.epoch = Epoch{++last_epoch_};
-  request.state = State::kAssigning;
-  request.prefill = *pick;
-  request.tried_prefill.insert(*pick);
-  request.assigned_us = kNever;
-  instance.placed[request.spec->id] = request.epoch;
-  effects_.push_back(CallAssign{*pick,
-                                instance.identity.endpoint,
-                                {request.spec, request.epoch, PlanSequence{++last_sequence_}},
-                                config_.rpc_timeout_us});
-  effects_.push_back(
-      SendPlanUpdate{request.submit, request.spec->id, Planned{request.epoch, *pick}});
-}
-
-void OrchestratorCore::Impl::TakeFromPrefill(Request& request) {
-  if (Instance* instance = registry_.Find(request.prefill)) {
-    instance->placed.erase(request.spec->id);
-  }
-  request.prefill = InstanceId{};
-}
-
-void OrchestratorCore::Impl::On(const AssignReplied& event) {
-  Request* request = Find(event.id, event.epoch);
-  // BeginPrefill may have come first; then the answer no longer matters.
-  if (request == nullptr || request->state != State::kAssigning) return;
-  const absl::Status& status = event.reply.status;
-  if (status.ok()) {
-    request->state = State::kAssigned;
-    request->assigned_us = now_;
-    return;
-  }
-  if (status.code() == absl::StatusCode::kInvalidArgument) return Fail(*request, status);
-  CancelAt(request->prefill, *request, "assigned elsewhere");  // it may have been executed
-  Assign(*request);
-}
-
-void OrchestratorCore::Impl::On(const BeginPrefillCalled& event) {
-  Request* request = Find(event.request.id);
-  if (request == nullptr || request->epoch != event.request.epoch ||
-      request->prefill != event.request.instance) {
-    absl::Status status = request == nullptr ? absl::NotFoundError("unknown request")
-                                             : absl::FailedPreconditionError("epoch: stale");
-    effects_.push_back(AnswerBeginPrefill{event.call, {std::move(status), {}}});
-    return;
-  }
-  AnswerBegin(*request, absl::AbortedError("asked again"));
-  request->begin_call = event.call;
-  request->begin_deadline_us = now_ + config_.begin_wait_us;
-  Arm(request->begin_deadline_us);
-  request->assigned_us = std::min(request->assigned_us, now_);
-  if (request->state == State::kPlaced) {
-    AnswerBegin(*request, absl::OkStatus());
-  } else if (request->state != State::kReserving) {
-    BackToWaiting(*request);
-  }
-}
-
 void OrchestratorCore::Impl::AnswerBegin(Request& request, absl::Status status) {
   if (!request.begin_call.has_value()) return;
   BeginPrefillReply reply{std::move(status), {}};
-  if (reply.status.ok()) {
-    reply.placed = {request.epoch, request.decode,
-                    registry_.Find(request.decode)->identity.endpoint};
-  }
+  if (reply.status.ok()) reply.placed = PlacedOf(request);
   effects_.push_back(AnswerBeginPrefill{*request.begin_call, std::move(reply)});
   request.begin_call.reset();
   request.begin_deadline_us = kNever;
+}
+
+Placed OrchestratorCore::Impl::PlacedOf(const Request& request) const {
+  return {request.epoch, request.decode, registry_.Find(request.decode)->identity.endpoint};
 }
 
 // A request keeps the place of its first asking.
@@ -151,7 +65,9 @@ DecodeCandidate OrchestratorCore::Impl::DecodeCandidateOf(const Instance& instan
 // The first in line leaves it (true), or nobody does: a request that needs much room is not
 // overtaken by small ones.
 bool OrchestratorCore::Impl::TryReserve(Request& request) {
+  if (now_ < request.reserve_after_us) return false;
   std::vector<DecodeCandidate> candidates;
+  std::vector<DecodeCandidate> old_candidates;
   int64_t blocks = 0;
   for (const Instance* instance : registry_.Pool(request.spec->model, Role::kDecode)) {
     if (instance->load.draining || request.tried_decode.count(instance->id) > 0) continue;
@@ -159,9 +75,11 @@ bool OrchestratorCore::Impl::TryReserve(Request& request) {
         static_cast<int64_t>(request.spec->prompt.size()) + request.spec->max_tokens;
     blocks = BlocksOf(instance->identity.shape, tokens);  // one shape in a model's pool
     if (blocks > instance->identity.total_blocks) continue;
-    candidates.push_back(DecodeCandidateOf(*instance));
-    if (!instance->Placeable()) candidates.back().free_blocks = 0;  // soon, perhaps
+    auto& list = request.old_decodes.count(instance->id) > 0 ? old_candidates : candidates;
+    list.push_back(DecodeCandidateOf(*instance));
+    if (!instance->Placeable()) list.back().free_blocks = 0;  // soon, perhaps
   }
+  if (candidates.empty()) candidates = std::move(old_candidates);
   if (candidates.empty()) {
     Fail(request, absl::UnavailableError(absl::StrCat("model ", request.spec->model,
                                                       " has no decode instance that takes it")));
@@ -190,15 +108,21 @@ void OrchestratorCore::Impl::On(const ReserveReplied& event) {
   if (status.ok()) {
     request->state = State::kPlaced;
     request->placed_us = now_;
-    effects_.push_back(
-        SendPlanUpdate{request->submit, event.id,
-                       Placed{request->epoch, event.instance, instance.identity.endpoint}});
+    request->explanation.placed_us = now_ - request->submitted_us;
+    moved_.insert(request->spec->model);
+    effects_.push_back(SendPlanUpdate{request->submit, event.id, PlacedOf(*request)});
     AnswerBegin(*request, absl::OkStatus());
+    StartMembers(*request);
   } else if (status.code() == absl::StatusCode::kResourceExhausted) {
     instance.load.free_blocks = 0;  // until its next report
     BackToWaiting(*request);
   } else if (status.code() == absl::StatusCode::kInvalidArgument) {
     Fail(*request, status);
+  } else if (absl::IsUnavailable(status) && request->old_decodes.count(event.instance) > 0) {
+    request->reserve_after_us = now_ + config_.retry_us;  // the old epoch's blocks are on their way
+    Arm(request->reserve_after_us);
+    CancelAt(event.instance, *request, "placed later");
+    BackToWaiting(*request);
   } else {
     CancelAt(event.instance, *request, "placed elsewhere");  // it may have been executed
     request->tried_decode.insert(event.instance);

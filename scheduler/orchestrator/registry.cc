@@ -47,6 +47,7 @@ absl::StatusOr<Registry::Registration> Registry::Register(const WorkerIdentity& 
   instance.heard_us = now;
   instance.lease_end_us = now + lease_us_;
   instances_.emplace(registration.id, std::move(instance));
+  ++version_;
   models_seen_.insert(identity.model);
   return registration;
 }
@@ -76,13 +77,14 @@ absl::StatusOr<Instance*> Registry::Report(const ReportRequest& report, TimeUs n
   if (!*fresh) return instance;
   instance->last_serial = report.serial;
   instance->reported = true;
+  instance->avoid = false;
   instance->load = report.load;
   instance->held.clear();
   for (const HeldRequest& held : report.held) instance->held[held.id] = held.epoch;
   return instance;
 }
 
-void Registry::Remove(InstanceId id) { instances_.erase(id); }
+void Registry::Remove(InstanceId id) { version_ += instances_.erase(id); }
 
 Instance* Registry::Find(InstanceId id) {
   const auto it = instances_.find(id);

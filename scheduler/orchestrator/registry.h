@@ -29,6 +29,8 @@ struct Instance {
   TimeUs lease_end_us = 0;
   std::map<RequestId, Epoch> held;    // in its last report
   std::map<RequestId, Epoch> placed;  // what the orchestrator believes to be there
+  PlanSequence last_spanning;         // sequence of the last spanning Assign sent to it
+  bool avoid = false;                 // refused or did not answer an Assign since its last report
 
   bool Placeable() const { return reported && !load.draining && load.invariants_ok; }
 };
@@ -58,12 +60,14 @@ class Registry {
   std::vector<const Instance*> Pool(const std::string& model, Role role) const;
   bool KnowsModel(const std::string& model) const { return models_seen_.count(model) > 0; }
   const std::map<InstanceId, Instance>& instances() const { return instances_; }
+  uint64_t version() const { return version_; }  // another one when an instance came or went
 
  private:
   absl::Status CheckShape(const WorkerIdentity& identity) const;
 
   uint64_t next_id_;
   TimeUs lease_us_;
+  uint64_t version_ = 1;
   std::map<InstanceId, Instance> instances_;
   std::set<std::string> models_seen_;
 };

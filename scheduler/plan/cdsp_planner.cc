@@ -59,6 +59,7 @@ class CdspPlanner::Impl {
 
   void Plan(absl::Span<const double> queue_s, int64_t prompt_tokens, const PlanOptions& options,
             bool chunks, PrefillPlan* plan);
+  std::vector<SingleChunk> SingleChunks(absl::Span<const double> queue_s, int64_t prompt_tokens);
 
   const LatencyModel& model() const { return model_; }
   const Cluster& cluster() const { return cluster_; }
@@ -72,7 +73,7 @@ class CdspPlanner::Impl {
   };
 
   int Size(int index) const { return model_.sp_sizes()[static_cast<size_t>(index)]; }
-  ChunkPath SingleChunk(int64_t prompt_tokens, double improvement_rate);
+  ChunkPath BestSingle(int64_t prompt_tokens, double improvement_rate);
   void Explore(int largest, ChunkPath* best);
   void ExploreWide(int64_t prompt_tokens, const PlanOptions& options, int largest, ChunkPath* best);
   int StartNodes();
@@ -96,7 +97,7 @@ void CdspPlanner::Impl::Plan(absl::Span<const double> queue_s, int64_t prompt_to
   const absl::Status input = CheckPlanInput(model_, cluster_, queue_s, prompt_tokens, options);
   SKEIN_INVARIANT_MSG(input.ok(), std::string(input.message()).c_str());
   groups_.Reset(queue_s);
-  ChunkPath path = SingleChunk(prompt_tokens, options.improvement_rate);
+  ChunkPath path = BestSingle(prompt_tokens, options.improvement_rate);
   if (chunks) {
     const int largest = path.chunk[0].size_index;
     search_.Start(prompt_tokens, options, kMaxExplored);
@@ -107,7 +108,7 @@ void CdspPlanner::Impl::Plan(absl::Span<const double> queue_s, int64_t prompt_to
 }
 
 // Algorithm 2 for a new request: groups of every size, each from an empty one.
-ChunkPath CdspPlanner::Impl::SingleChunk(int64_t prompt_tokens, double improvement_rate) {
+ChunkPath CdspPlanner::Impl::BestSingle(int64_t prompt_tokens, double improvement_rate) {
   groups_.UseCluster();
   ChunkPath best;
   best.chunks = 1;
@@ -123,6 +124,23 @@ ChunkPath CdspPlanner::Impl::SingleChunk(int64_t prompt_tokens, double improveme
     std::swap(single_, group_);
   }
   return best;
+}
+
+std::vector<CdspPlanner::SingleChunk> CdspPlanner::Impl::SingleChunks(
+    absl::Span<const double> queue_s, int64_t prompt_tokens) {
+  const absl::Status input = CheckPlanInput(model_, cluster_, queue_s, prompt_tokens, {});
+  SKEIN_INVARIANT_MSG(input.ok(), std::string(input.message()).c_str());
+  groups_.Reset(queue_s);
+  groups_.UseCluster();
+  std::vector<SingleChunk> all;
+  for (int index = 0; index < sizes_; ++index) {
+    if (index > 0 && !HoldsEnough(Size(index), prompt_tokens)) break;
+    group_.Clear();
+    groups_.Extend(Size(index), &group_);
+    all.push_back(
+        {Size(index), group_.ready_s, group_.ready_s + model_.SecondsAt(index, 0, prompt_tokens)});
+  }
+  return all;
 }
 
 // Algorithm 1 within the instances of the single chunk, which bound the SP size.
@@ -228,6 +246,11 @@ void CdspPlanner::Plan(absl::Span<const double> queue_s, int64_t prompt_tokens,
 void CdspPlanner::PlanSingleChunk(absl::Span<const double> queue_s, int64_t prompt_tokens,
                                   const PlanOptions& options, PrefillPlan* plan) {
   impl_->Plan(queue_s, prompt_tokens, options, /*chunks=*/false, plan);
+}
+
+std::vector<CdspPlanner::SingleChunk> CdspPlanner::SingleChunks(absl::Span<const double> queue_s,
+                                                                int64_t prompt_tokens) {
+  return impl_->SingleChunks(queue_s, prompt_tokens);
 }
 
 const LatencyModel& CdspPlanner::model() const { return impl_->model(); }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -59,6 +60,15 @@ class CdspPlanner {
   // Algorithm 2 alone: the whole prompt is one chunk.
   void PlanSingleChunk(absl::Span<const double> queue_s, int64_t prompt_tokens,
                        const PlanOptions& options, PrefillPlan* plan);
+
+  // The whole prompt as one chunk on the best group of each SP size that fits the cluster, by size:
+  // what algorithm 2 chooses from.
+  struct SingleChunk {
+    int sp = 0;
+    double start_s = 0;
+    double ttft_s = 0;
+  };
+  std::vector<SingleChunk> SingleChunks(absl::Span<const double> queue_s, int64_t prompt_tokens);
 
   const LatencyModel& model() const;
   const Cluster& cluster() const;

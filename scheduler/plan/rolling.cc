@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/check.h"
@@ -13,6 +15,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLateChunkS = 1e-6;  // a chunk that is late ends "at any moment"
 constexpr double kMeanOver = 200;     // requests
+constexpr double kAbsentS = 1e12;     // never, but finite: costs stay comparable
 
 }  // namespace
 
@@ -22,22 +25,61 @@ RollingPlanner::RollingPlanner(const LatencyModel& model, const Cluster& cluster
       cluster_(cluster),
       options_(options),
       busy_(static_cast<size_t>(cluster.instances), 0),
+      absent_(static_cast<size_t>(cluster.instances), 0),
       end_s_(static_cast<size_t>(cluster.instances), 0),
       kept_for_(static_cast<size_t>(cluster.instances), -1),
       kept_until_s_(static_cast<size_t>(cluster.instances), 0),
-      committed_(model, cluster),
-      free_s_(static_cast<size_t>(cluster.instances), 0),
-      node_order_(static_cast<size_t>(cluster.nodes())) {
-  for (const int size : model.sp_sizes()) {
-    if (size > cluster.instances) break;
+      committed_(std::make_unique<CommitQueue>(model, cluster)),
+      free_s_(static_cast<size_t>(cluster.instances), 0) {
+  FitSizes();
+}
+
+void RollingPlanner::FitSizes() {
+  sizes_ = inner_ = largest_ = 0;
+  for (const int size : model_.sp_sizes()) {
+    if (size > cluster_.instances) break;
     ++sizes_;
     largest_ = size;
-    if (size <= cluster.node_size) inner_ = sizes_;
+    if (size <= cluster_.node_size) inner_ = sizes_;
   }
   SKEIN_INVARIANT(sizes_ > 0);
-  for (int i = 0; i < cluster.instances; ++i) {
-    node_order_[static_cast<size_t>(i / cluster.node_size)].push_back(i);
+  node_order_.assign(static_cast<size_t>(cluster_.nodes()), {});
+  for (int i = 0; i < cluster_.instances; ++i) {
+    node_order_[static_cast<size_t>(i / cluster_.node_size)].push_back(i);
   }
+}
+
+void RollingPlanner::Reshape(const Cluster& cluster, const std::vector<int>& index_of) {
+  std::vector<int64_t> waiting;
+  for (const auto& [rest_s, request] : by_rest_) waiting.push_back(request);
+  for (const int64_t request : waiting) Dequeue(request, jobs_.at(request));
+  const auto n = static_cast<size_t>(cluster.instances);
+  const auto move = [&](auto* values, auto none) {
+    std::remove_reference_t<decltype(*values)> moved(n, none);
+    for (size_t i = 0; i < index_of.size(); ++i) {
+      if (index_of[i] >= 0) moved[static_cast<size_t>(index_of[i])] = (*values)[i];
+    }
+    *values = std::move(moved);
+  };
+  move(&busy_, uint8_t{0});
+  move(&end_s_, 0.0);
+  move(&kept_for_, int64_t{-1});
+  move(&kept_until_s_, 0.0);
+  absent_.assign(n, 0);
+  free_s_.assign(n, 0);
+  cluster_ = cluster;
+  FitSizes();
+  committed_ = std::make_unique<CommitQueue>(model_, cluster_);
+  for (auto& [request, job] : jobs_) {
+    job.plan = 0;
+    for (int& instance : job.held) instance = index_of[static_cast<size_t>(instance)];
+    std::erase(job.held, -1);
+    std::sort(job.held.begin(), job.held.end());
+  }
+  for (const int64_t request : waiting) Enqueue(request, &jobs_.at(request));
+  uncommitted_.clear();
+  if (!commits()) return;
+  for (const auto& [latest_start_s, request] : by_latest_start_) uncommitted_.push_back(request);
 }
 
 double RollingPlanner::ShortestSeconds(int64_t history, int64_t tokens) const {
@@ -83,7 +125,7 @@ bool RollingPlanner::OnChunkFinished(int64_t request, double now_s) {
   job.running = false;
   for (const int instance : job.held) {
     busy_[static_cast<size_t>(instance)] = 0;
-    if (end_s_[static_cast<size_t>(instance)] != now_s) committed_.Drifted();
+    if (end_s_[static_cast<size_t>(instance)] != now_s) committed_->Drifted();
   }
   Unreserve(request);
   if (job.cancelled || job.started_tokens == job.prompt_tokens) {
@@ -100,7 +142,7 @@ void RollingPlanner::OnCancelled(int64_t request) {
   const auto it = jobs_.find(request);
   if (it == jobs_.end()) return;
   it->second.cancelled = true;
-  committed_.Drop(it->second.plan);
+  committed_->Drop(it->second.plan);
   std::erase(uncommitted_, request);
   if (it->second.running) return;
   Dequeue(request, it->second);
@@ -111,7 +153,7 @@ void RollingPlanner::Tune(const RollingTuning& tuning) {
   const bool committed = commits();
   options_.tuning = tuning;
   if (commits() == committed) return;
-  committed_.Clear();
+  committed_->Clear();
   uncommitted_.clear();
   for (auto& [request, job] : jobs_) job.plan = 0;
   if (!commits()) return;
@@ -166,12 +208,12 @@ void RollingPlanner::DecideCommitted(double now_s, std::vector<Start>* starts) {
   for (const int64_t request : uncommitted_) {
     Job& job = jobs_.at(request);
     const int64_t rest = job.prompt_tokens - job.started_tokens;
-    job.plan = committed_.Commit(options_.tuning.commit,
-                                 {request, job.started_tokens, rest, job.held}, state);
+    job.plan = committed_->Commit(options_.tuning.commit,
+                                  {request, job.started_tokens, rest, job.held}, state);
   }
   uncommitted_.clear();
   ready_.clear();
-  committed_.TakeReady(&busy_, &ready_);
+  committed_->TakeReady(&busy_, &ready_);
   for (CommitQueue::Ready& ready : ready_) {
     Job& job = jobs_.at(ready.request);
     Dequeue(ready.request, job);
@@ -194,6 +236,7 @@ void RollingPlanner::LookAtInstances(double now_s) {
   for (size_t i = 0; i < busy_.size(); ++i) {
     free_s_[i] = busy_[i] ? std::max(end_s_[i], now_s + kLateChunkS) : now_s;
     if (kept_for_[i] >= 0) free_s_[i] = std::max(kept_until_s_[i], now_s + kLateChunkS);
+    if (absent_[i]) free_s_[i] = kAbsentS;
     idle_ += free_s_[i] <= now_s ? 1 : 0;
   }
   if (idle_ == 0) return;
@@ -347,7 +390,8 @@ void RollingPlanner::TryPair(const Ask& ask, int first, int second, int chain_in
   const double start_s = chain.ready_s[last];
   const double next_s = chain.ready_s[next_last];
   if (next_s <= start_s) return;
-  const int64_t tokens = model_.SolveChunkTokensAt(first, started, next_s - start_s);
+  int64_t tokens = model_.SolveChunkTokensAt(first, started, next_s - start_s);
+  tokens -= tokens % options_.token_multiple;
   const int64_t least = std::max(options_.min_chunk_tokens, int64_t{2} * next_size);
   if (tokens < least || rest - tokens < least) return;
   const double seconds = model_.SecondsAt(first, started, tokens);

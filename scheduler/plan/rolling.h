@@ -36,6 +36,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -52,6 +53,9 @@ namespace skein::scheduler {
 struct RollingOptions {
   RollingTuning tuning;
   int64_t min_chunk_tokens = 512;
+  // A chunk that is not the prompt's last is a multiple of this (the tokens of a block), unless
+  // plans are committed.
+  int64_t token_multiple = 1;
   int lookahead = 24;  // requests looked at in one decision
 };
 
@@ -84,6 +88,14 @@ class RollingPlanner {
 
   // Appends the chunks to start now. To be called after every event, or after all of one moment.
   void Decide(double now_s, std::vector<Start>* starts);
+
+  // An instance that is absent gets nothing new: it is down for a while, or a number without an
+  // instance.
+  void SetAbsent(int instance, bool absent) { absent_[static_cast<size_t>(instance)] = absent; }
+  // The cluster is another one from now on; index_of[i] is what instance i is called in it, -1 if
+  // it is gone. None is absent. Jobs that held one that is gone should have been cancelled.
+  // REQUIRES the smallest SP size fits, and a value below cluster.instances of each instance.
+  void Reshape(const Cluster& cluster, const std::vector<int>& index_of);
 
   // Of `request`, known and not running: from here on it goes before all requests that are not
   // late too, unless plans are committed. For tests of the bound.
@@ -137,6 +149,7 @@ class RollingPlanner {
     double now_s;
   };
 
+  void FitSizes();
   double ShortestSeconds(int64_t history, int64_t tokens) const;
   void Enqueue(int64_t request, Job* job);
   void Dequeue(int64_t request, const Job& job);
@@ -159,7 +172,7 @@ class RollingPlanner {
   void Unreserve(int64_t request);
 
   const LatencyModel& model_;
-  const Cluster cluster_;
+  Cluster cluster_;
   RollingOptions options_;
   int sizes_ = 0;    // SP sizes that fit the cluster
   int inner_ = 0;    // those that fit a node
@@ -173,11 +186,12 @@ class RollingPlanner {
   double mean_shortest_s_ = 0;  // of the last arrivals, decaying
 
   std::vector<uint8_t> busy_;      // [instances]
+  std::vector<uint8_t> absent_;    // [instances]
   std::vector<double> end_s_;      // [instances], planned end of the chunk that runs
   std::vector<int64_t> kept_for_;  // [instances], the request whose next chunk will have it, or -1
   std::vector<double> kept_until_s_;  // [instances], that chunk's planned end
 
-  CommitQueue committed_;
+  std::unique_ptr<CommitQueue> committed_;
   std::vector<int64_t> uncommitted_;       // wait for their plan, in this order; only if commits()
   std::vector<CommitQueue::Ready> ready_;  // of one decision; memory is reused
 

@@ -66,6 +66,35 @@ void RouterCore::On(const PlanUpdateReceived& event) {
 
 void RouterCore::Apply(Request& request, const Planned& planned) {
   if (request.state == State::kSubmitted) request.epoch = std::max(request.epoch, planned.epoch);
+  if (request.state != State::kPlaced || planned.epoch <= request.epoch) return;
+  if (request.delivered > 0) {
+    return Finish(request, FinishReason::kError,
+                  absl::UnavailableError("the plan was lost after tokens were sent"));
+  }
+  if (request.stream_open) effects_.push_back(CloseGenerate{request.spec->id, request.epoch});
+  Keep(request);
+  request.state = State::kSubmitted;
+  request.stream_open = true;
+  request.epoch = planned.epoch;
+}
+
+// Its end, unless the orchestrator may still plan it anew.
+void RouterCore::Lose(Request& request, FinishReason reason, absl::Status status) {
+  request.stream_open = false;
+  const bool passing =
+      absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsAborted(status);
+  if (!passing || !request.submit_open || request.delivered > 0) {
+    return Finish(request, reason, std::move(status));
+  }
+  request.lost_reason = reason;
+  request.lost_status = std::move(status);
+  request.lost_until_us = now_ + config_.replan_wait_us;
+  lost_.emplace(request.lost_until_us, request.spec->id);
+}
+
+void RouterCore::Keep(Request& request) {
+  lost_.erase({request.lost_until_us, request.spec->id});
+  request.lost_until_us = kNever;
 }
 
 void RouterCore::Apply(Request& request, const Placed& placed) {
@@ -87,6 +116,9 @@ void RouterCore::On(const SubmitStreamEnded& event) {
   Request* request = Find(event.id);
   if (request == nullptr || !request->submit_open) return;
   request->submit_open = false;
+  if (request->lost_until_us != kNever) {
+    return Finish(*request, request->lost_reason, request->lost_status);
+  }
   if (request->state == State::kPlaced) return;
   Finish(*request, FinishReason::kError,
          event.status.ok() ? absl::UnavailableError("the plan ended before a decode instance")
@@ -118,15 +150,15 @@ void RouterCore::On(const FinishedReceived& event) {
   }
   absl::Status status = event.status;
   if (!complete && status.ok()) status = absl::InternalError("failed without a reason");
+  if (!complete) return Lose(*request, event.reason, std::move(status));
   Finish(*request, event.reason, std::move(status), event.stop_token, event.prompt_logprobs);
 }
 
 void RouterCore::On(const GenerateStreamEnded& event) {
   Request* request = FindStream(event.id, event.epoch);
   if (request == nullptr) return;
-  request->stream_open = false;
-  Finish(*request, FinishReason::kError,
-         event.status.ok() ? absl::UnavailableError("the token stream ended early") : event.status);
+  Lose(*request, FinishReason::kError,
+       event.status.ok() ? absl::UnavailableError("the token stream ended early") : event.status);
 }
 
 void RouterCore::On(const ClientGone& event) {
@@ -145,6 +177,10 @@ void RouterCore::ExpireDeadlines() {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now_) {
     Finish(requests_.at(deadlines_.begin()->second), FinishReason::kError,
            absl::DeadlineExceededError("the request's deadline passed"));
+  }
+  while (!lost_.empty() && lost_.begin()->first <= now_) {
+    Request& request = requests_.at(lost_.begin()->second);
+    Finish(request, request.lost_reason, request.lost_status);
   }
 }
 
@@ -178,6 +214,7 @@ void RouterCore::Finish(Request& request, FinishReason reason, absl::Status stat
                          .stop_token = stop_token,
                          .prompt_logprobs = std::move(prompt_logprobs)});
   deadlines_.erase({request.deadline_us, id});
+  lost_.erase({request.lost_until_us, id});
   requests_.erase(id);
 }
 
@@ -206,7 +243,8 @@ TimeUs RouterCore::RetryAfter() const {
 }
 
 TimeUs RouterCore::NextDeadline() const {
-  return deadlines_.empty() ? kNever : deadlines_.begin()->first;
+  const TimeUs deadline = deadlines_.empty() ? kNever : deadlines_.begin()->first;
+  return lost_.empty() ? deadline : std::min(deadline, lost_.begin()->first);
 }
 
 absl::Status RouterCore::CheckInvariants() const {
@@ -227,6 +265,12 @@ absl::Status RouterCore::CheckInvariants() const {
   if (deadlines_.size() != requests_.size()) {
     return absl::InternalError(absl::StrCat("RouterCore 3: ", deadlines_.size(), " deadlines of ",
                                             requests_.size(), " requests"));
+  }
+  for (const auto& [until_us, id] : lost_) {
+    const auto it = requests_.find(id);
+    if (it == requests_.end() || it->second.stream_open || it->second.lost_until_us != until_us) {
+      return absl::InternalError(absl::StrCat("RouterCore 3: ", ToString(id), " is not lost"));
+    }
   }
   return absl::OkStatus();
 }

@@ -1,7 +1,9 @@
 // RouterCore: the life of every request as its client sees it. One thread owns it.
 //
 // Life: queued (admission) -> submitted -> placed (token stream open) -> ended. A request ends
-// exactly once, with Reject (nothing was done) or End.
+// exactly once, with Reject (nothing was done) or End. As long as its client has nothing of it, the
+// orchestrator may plan it anew under a later epoch: from placed it goes back to submitted. A token
+// stream that fails before its first token waits for that word.
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. running <= max_streams, queued <= max_queued; nothing is queued while a stream is free.
@@ -123,6 +125,7 @@ struct RouterConfig {
   int64_t max_streams = 256;
   int64_t max_queued = 256;
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none; the cap if it does
+  TimeUs replan_wait_us = 5 * kSecondUs;         // for the orchestrator, when a stream failed early
   TimeUs min_retry_after_us = kSecondUs;
   TimeUs max_retry_after_us = 60 * kSecondUs;
 };
@@ -163,6 +166,11 @@ class RouterCore {
     int64_t delivered = 0;
     TimeUs arrived_us = 0;
     TimeUs deadline_us = kNever;
+    // The token stream failed before its first token: what the request ends with if it is not
+    // planned anew by then.
+    FinishReason lost_reason = FinishReason::kError;
+    absl::Status lost_status;
+    TimeUs lost_until_us = kNever;
   };
 
   void On(const Arrived& event);
@@ -178,6 +186,8 @@ class RouterCore {
   void Apply(Request& request, const Planned& planned);
   void Apply(Request& request, const Placed& placed);
   void Apply(Request& request, const Failed& failed);
+  void Lose(Request& request, FinishReason reason, absl::Status status);
+  void Keep(Request& request);  // it waits no more
   Request* Find(RequestId id);
   Request* FindStream(RequestId id, Epoch epoch);  // placed under this epoch
   void FailIndex(Request& request, const std::string& what);
@@ -194,6 +204,7 @@ class RouterCore {
   int64_t running_ = 0;          // requests that are not queued
   std::deque<RequestId> queue_;  // ids of queued requests, by arrival
   std::set<std::pair<TimeUs, RequestId>> deadlines_;
+  std::set<std::pair<TimeUs, RequestId>> lost_;  // by lost_until_us
   std::deque<TimeUs> recent_ends_;  // of requests that had been submitted, for RetryAfter
   RouterSnapshot counters_;
 };

@@ -165,6 +165,34 @@ TEST_F(RouterCoreTest, ADeadlineEndsAQueuedAndARunningRequest) {
   EXPECT_EQ(core_.NextDeadline(), 300);
 }
 
+TEST_F(RouterCoreTest, ARequestOfWhichTheClientHasNothingIsPlannedAnew) {
+  Place(1);
+  const auto moved = Do(PlanUpdateReceived{{7, 1}, Planned{{9}, {1}}});
+  EXPECT_EQ(Of<CloseGenerate>(moved)[0].epoch, Epoch{5});
+  EXPECT_TRUE(Do(GenerateStreamEnded{{7, 1}, {5}, absl::UnavailableError("late")}).empty());
+  const auto placed = Do(PlanUpdateReceived{{7, 1}, Placed{{9}, {3}, "d:2"}});
+  EXPECT_EQ(Of<OpenGenerate>(placed)[0].endpoint, "d:2");
+  EXPECT_EQ(Of<DeliverToken>(Do(TokenReceived{{7, 1}, {9}, 0, 5, "", ""})).size(), 1u);
+  // Not any more: it would hear its tokens twice.
+  const auto too_late = Do(PlanUpdateReceived{{7, 1}, Planned{{12}, {1}}});
+  EXPECT_EQ(Of<End>(too_late)[0].status.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(RouterCoreTest, AStreamThatFailsBeforeItsFirstTokenWaitsForTheOrchestrator) {
+  Place(1);
+  const absl::Status lost = absl::UnavailableError("a member was lost");
+  EXPECT_TRUE(Do(FinishedReceived{{7, 1}, {5}, FinishReason::kError, lost, 0, -1, ""}).empty());
+  EXPECT_TRUE(Do(PlanUpdateReceived{{7, 1}, Planned{{9}, {1}}}).empty());  // nothing to close
+  EXPECT_EQ(Of<OpenGenerate>(Do(PlanUpdateReceived{{7, 1}, Placed{{9}, {3}, "d:2"}})).size(), 1u);
+  // It hears nothing, or of the orchestrator's end: then it is over.
+  EXPECT_TRUE(Do(GenerateStreamEnded{{7, 1}, {9}, lost}).empty());
+  EXPECT_EQ(Of<End>(Do(SubmitStreamEnded{{7, 1}, absl::OkStatus()}))[0].status, lost);
+  Place(2);
+  EXPECT_TRUE(Do(GenerateStreamEnded{{7, 2}, {5}, lost}).empty());
+  now_ = core_.NextDeadline();
+  EXPECT_EQ(Of<End>(Do(RouterTick{}))[0].status, lost);
+}
+
 TEST_F(RouterCoreTest, AnOlderEpochIsIgnored) {
   Do(Arrived{Spec(1)});
   Do(PlanUpdateReceived{{7, 1}, Planned{{9}, {1}}});

@@ -2,36 +2,18 @@
 // and a decode pool (decode_run.h). Prefill does not wait for decode.
 #pragma once
 
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "scheduler/plan/improvement_rate.h"
 #include "scheduler/plan/latency_model.h"
 #include "scheduler/plan/plan.h"
+#include "scheduler/plan/policy.h"
 #include "scheduler/plan/rolling_table.h"
 #include "scheduler/simulator/decode_run.h"
 #include "scheduler/simulator/prefill_run.h"
 #include "scheduler/simulator/workload.h"
 
 namespace skein::scheduler {
-
-struct Policy {
-  enum class Kind { kTetris, kSingle, kGreedy, kFixed, kRolling };
-
-  std::string name;
-  Kind kind = Kind::kTetris;
-  int sp = 0;  // of kFixed
-
-  // tetris, single (Tetris without chunks), greedy (LoongServe's, disaggregated), fixedN (N an SP
-  // size), rolling. INVALID_ARGUMENT names another one.
-  static absl::StatusOr<Policy> Parse(std::string_view name);
-};
-
-// Whether the policy can run there: INVALID_ARGUMENT names what is missing (an SP size).
-absl::Status CheckPolicy(const Policy& policy, const LatencyModel& model, const Cluster& cluster);
 
 struct Tuning {
   ImprovementRateTable improvement_rates = ImprovementRateTable::Constant(0.25);

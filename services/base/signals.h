@@ -27,4 +27,24 @@ inline int AwaitStopSignal() {
   return signal;
 }
 
+// The same for SIGHUP, in processes that read something anew with it.
+inline void BlockReloadSignal() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGHUP);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+// Blocks until SIGTERM, SIGINT or SIGHUP; returns which.
+inline int AwaitStopOrReloadSignal() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGHUP);
+  int signal = 0;
+  sigwait(&set, &signal);
+  return signal;
+}
+
 }  // namespace skein::services

@@ -56,6 +56,8 @@ absl::StatusOr<scheduler::ReportReply> FromProto(const v1::ReportResponse& respo
 
 v1::InstanceStatus ToProto(const scheduler::InstanceStatus& status);
 
+v1::RequestExplanation ToProto(const scheduler::Explanation& explanation);
+
 // ---- workers ----
 
 // An Assign's members, chunks and links are in range; that they make a plan is for PrefillCore to

@@ -39,6 +39,7 @@ v1::RequestSpec GoodSpec() {
   spec.set_want_prompt_logprobs(true);
   spec.set_priority(-1);
   spec.set_deadline_us(1000000);
+  spec.add_names("cmpl-1");
   return spec;
 }
 
@@ -239,6 +240,11 @@ TEST(Codec, AMalformedRequestIsRefusedByName) {
       {"min_tokens", [](auto* s) { s->set_min_tokens(99); }},
       {"stop_token_ids[0]", [](auto* s) { s->set_stop_token_ids(0, -1); }},
       {"deadline_us", [](auto* s) { s->set_deadline_us(~0ull); }},
+      {"names", [](auto* s) { s->add_names(std::string(300, 'n')); }},
+      {"names",
+       [](auto* s) {
+         s->mutable_names()->Add("a"), s->add_names("b"), s->add_names("c"), s->add_names("d");
+       }},
       {"sampling.temperature", [](auto* s) { s->mutable_sampling()->set_temperature(-1); }},
       {"sampling.temperature", [](auto* s) { s->mutable_sampling()->set_temperature(NAN); }},
       {"sampling.top_p", [](auto* s) { s->mutable_sampling()->set_top_p(0); }},

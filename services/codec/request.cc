@@ -24,6 +24,16 @@ absl::Status CheckTokens(const char* name, const google::protobuf::RepeatedField
   return absl::OkStatus();
 }
 
+absl::Status CheckNames(const v1::RequestSpec& spec) {
+  constexpr int kMaxNames = 4;
+  constexpr size_t kMaxNameBytes = 256;
+  if (spec.names_size() > kMaxNames) return Invalid("names", "are too many");
+  for (const std::string& name : spec.names()) {
+    if (name.size() > kMaxNameBytes) return Invalid("names", "has a longer one than 256 bytes");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckSpec(const v1::RequestSpec& spec) {
   if (spec.model().empty()) return Invalid("model", "is empty");
   if (spec.prompt().empty()) return Invalid("prompt", "has no tokens");
@@ -37,6 +47,7 @@ absl::Status CheckSpec(const v1::RequestSpec& spec) {
     return status;
   }
   if (spec.deadline_us() > uint64_t{kMaxDurationUs}) return Invalid("deadline_us", "is absurd");
+  if (absl::Status status = CheckNames(spec); !status.ok()) return status;
   return CheckSampling(spec.sampling());
 }
 
@@ -90,6 +101,7 @@ v1::RequestSpec ToProto(const scheduler::RequestSpec& spec) {
   out.set_want_prompt_logprobs(spec.want_prompt_logprobs);
   out.set_priority(spec.priority);
   out.set_deadline_us(static_cast<uint64_t>(spec.deadline_us));
+  for (const std::string& name : spec.names) out.add_names(name);
   return out;
 }
 
@@ -108,6 +120,7 @@ absl::StatusOr<scheduler::SpecPtr> FromProto(const v1::RequestSpec& spec) {
   out->want_prompt_logprobs = spec.want_prompt_logprobs();
   out->priority = spec.priority();
   out->deadline_us = static_cast<int64_t>(spec.deadline_us());
+  out->names.assign(spec.names().begin(), spec.names().end());
   return out;
 }
 

@@ -18,6 +18,10 @@ struct OrchestratorOptions {
   double instance_lease_s = 3;
   double request_deadline_s = 600;
   int64_t inbox = 16384;
+  std::string profile;
+  std::string policy = "tetris";
+  int64_t node_size = 8;
+  std::string improvement_rate = "auto";
 
   void Register(FlagSet* flags) {
     flags->String(&host, "host", "address to listen on");
@@ -33,6 +37,18 @@ struct OrchestratorOptions {
                   "longest life of a request that names no deadline", 0.1, 86400);
     flags->Int(&inbox, "inbox", "messages waiting for the core before new ones are refused", 1,
                1 << 20);
+    flags->String(&profile, "profile",
+                  "latency profile of the prefill instances: a built-in name or a file; without it "
+                  "every prompt is computed by one instance. SIGHUP reads its improvement rates "
+                  "anew");
+    flags->String(&policy, "policy",
+                  "how prompts are planned with a profile: tetris, single, rolling, greedy or "
+                  "fixedN, as in skeinctl simulate");
+    flags->Int(&node_size, "node-size", "prefill instances of a node, of those on one host", 1,
+               1 << 16);
+    flags->String(&improvement_rate, "improvement-rate",
+                  "of tetris and single: auto (the profile's table by load, or 0.25), or a "
+                  "fraction in [0, 1)");
   }
 };
 

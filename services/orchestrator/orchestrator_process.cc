@@ -1,6 +1,8 @@
 #include "services/orchestrator/orchestrator_process.h"
 
 #include <chrono>
+#include <csignal>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "services/base/log.h"
@@ -11,6 +13,7 @@
 #include "services/http/admin.h"
 #include "services/http/server.h"
 #include "services/orchestrator/orchestrator_service.h"
+#include "services/orchestrator/planning_options.h"
 
 namespace skein::services {
 namespace {
@@ -35,6 +38,7 @@ void Refresh(const scheduler::OrchestratorSnapshot& snapshot, Metrics* metrics) 
                 {{"state", state}})
         .Set(static_cast<double>(value));
   };
+  gauge("planning", snapshot.planning);
   gauge("assigning", snapshot.assigning);
   gauge("assigned", snapshot.assigned);
   gauge("waiting", snapshot.waiting);
@@ -57,6 +61,11 @@ void Refresh(const scheduler::OrchestratorSnapshot& snapshot, Metrics* metrics) 
   Metrics::RaiseTo(
       &metrics->Counter("skein_instances_lost_total", "Instances whose lease ran out."),
       static_cast<double>(snapshot.instances_lost));
+  Metrics::RaiseTo(
+      &metrics->Counter("skein_spanning_plans_total", "Plans on more than one instance."),
+      static_cast<double>(snapshot.spanning_plans));
+  Metrics::RaiseTo(&metrics->Counter("skein_replans_total", "Plans that were given up."),
+                   static_cast<double>(snapshot.replans));
   metrics->Gauge("skein_epoch", "The last epoch given out.")
       .Set(static_cast<double>(snapshot.last_epoch.value));
 }
@@ -94,10 +103,25 @@ http::Routes AdminRoutes(OrchestratorShell* shell, Metrics* metrics) {
   return routes;
 }
 
+// The improvement rates are the only part of a profile that may change under a running cluster.
+void Reload(const OrchestratorOptions& options, OrchestratorShell* shell) {
+  const auto planning = LoadPlanning(options);
+  if (!planning.ok()) {
+    LogWarning("not reloaded", {{"why", std::string(planning.status().message())}});
+  } else if (*planning != nullptr) {
+    shell->ReplaceImprovementRates((*planning)->improvement_rates);
+    LogInfo("improvement rates reloaded", {{"profile", options.profile}});
+  }
+}
+
 }  // namespace
 
-absl::Status RunOrchestrator(const OrchestratorOptions& options) {
-  OrchestratorShell shell(ConfigFrom(options), static_cast<size_t>(options.inbox));
+absl::Status RunOrchestrator(const OrchestratorOptions& options,
+                             std::shared_ptr<const scheduler::PlanningConfig> planning) {
+  BlockReloadSignal();
+  scheduler::OrchestratorConfig config = ConfigFrom(options);
+  config.planning = std::move(planning);
+  OrchestratorShell shell(config, static_cast<size_t>(options.inbox));
   OrchestratorService service(&shell);
   Metrics metrics;
   const http::Routes routes = AdminRoutes(&shell, &metrics);
@@ -116,7 +140,7 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options) {
   }
   LogInfo("listening",
           {{"grpc_port", rpc->port}, {"admin_port", static_cast<int>((*admin)->port())}});
-  AwaitStopSignal();
+  while (AwaitStopOrReloadSignal() == SIGHUP) Reload(options, &shell);
   LogInfo("stopping");
   shell.Stop();
   rpc->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));

@@ -1,12 +1,17 @@
 // The orchestrator as a whole: gRPC server, admin pages, shell.
 #pragma once
 
+#include <memory>
+
 #include "absl/status/status.h"
+#include "scheduler/orchestrator/pool_planner.h"
 #include "services/orchestrator/options.h"
 
 namespace skein::services {
 
-// Runs until SIGTERM or SIGINT.
-absl::Status RunOrchestrator(const OrchestratorOptions& options);
+// Runs until SIGTERM or SIGINT. `planning` is LoadPlanning's; SIGHUP reads its improvement rates
+// anew.
+absl::Status RunOrchestrator(const OrchestratorOptions& options,
+                             std::shared_ptr<const scheduler::PlanningConfig> planning);
 
 }  // namespace skein::services

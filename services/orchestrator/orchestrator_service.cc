@@ -17,7 +17,7 @@ void FillStatus(const scheduler::OrchestratorSnapshot& snapshot, const absl::Sta
     *out->add_instances() = ToProto(instance);
   }
   out->set_epoch(snapshot.last_epoch.value);
-  out->set_assigning(static_cast<uint64_t>(snapshot.assigning));
+  out->set_assigning(static_cast<uint64_t>(snapshot.planning + snapshot.assigning));
   out->set_assigned(static_cast<uint64_t>(snapshot.assigned));
   out->set_waiting_for_decode(static_cast<uint64_t>(snapshot.waiting));
   out->set_reserving(static_cast<uint64_t>(snapshot.reserving));
@@ -127,6 +127,25 @@ grpc::ServerUnaryReactor* OrchestratorService::ListModels(grpc::CallbackServerCo
       [response, reactor](const scheduler::OrchestratorSnapshot& snapshot, const absl::Status&) {
         FillModels(snapshot, response);
         reactor->Finish(grpc::Status::OK);
+      });
+  if (!posted) reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* OrchestratorService::Explain(grpc::CallbackServerContext* context,
+                                                       const v1::ExplainRequest* request,
+                                                       v1::ExplainResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const bool posted = shell_->ExplainLater(
+      request->request(), [request = request->request(), response,
+                           reactor](const std::vector<scheduler::Explanation>& explanations) {
+        for (const scheduler::Explanation& one : explanations) {
+          *response->add_requests() = ToProto(one);
+        }
+        reactor->Finish(explanations.empty()
+                            ? grpc::Status(grpc::StatusCode::NOT_FOUND,
+                                           "request '" + request + "' is not known")
+                            : grpc::Status::OK);
       });
   if (!posted) reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});
   return reactor;

@@ -103,6 +103,18 @@ bool OrchestratorShell::InspectLater(
   });
 }
 
+bool OrchestratorShell::ExplainLater(
+    std::string request, std::function<void(const std::vector<scheduler::Explanation>&)> answer) {
+  return loop_.TryPost([this, request = std::move(request), answer = std::move(answer)] {
+    answer(core_.Explain(request, MonotonicUs()));
+  });
+}
+
+void OrchestratorShell::ReplaceImprovementRates(scheduler::ImprovementRateTable table) {
+  loop_.Post(
+      [this, table = std::move(table)] { Handle(scheduler::ReplaceImprovementRates{table}); });
+}
+
 void OrchestratorShell::Handle(const scheduler::OrchestratorEvent& event) {
   for (scheduler::OrchestratorEffect& effect : core_.Handle(event, MonotonicUs())) {
     std::visit([this](const auto& e) { On(e); }, effect);
@@ -161,9 +173,24 @@ void OrchestratorShell::On(const scheduler::CallAssign& effect) {
       [stub](auto* context, auto* request, auto* response, auto done) {
         stub->async()->Assign(context, request, response, std::move(done));
       },
-      [this, instance = effect.instance, id = effect.request.spec->id,
-       epoch = effect.request.epoch](absl::Status status, const v1::AssignResponse&) {
-        loop_.Post([this, reply = scheduler::AssignReplied{instance, id, epoch, {status}}] {
+      [this, instance = effect.instance, id = effect.request.spec->id, epoch = effect.request.epoch,
+       sequence = effect.request.sequence](absl::Status status, const v1::AssignResponse&) {
+        loop_.Post([this, reply = scheduler::AssignReplied{
+                              instance, id, epoch, {status}, sequence}] { Handle(reply); });
+      });
+}
+
+void OrchestratorShell::On(const scheduler::CallStart& effect) {
+  std::shared_ptr<v1::PrefillWorker::Stub> stub =
+      v1::PrefillWorker::NewStub(channels_.Get(effect.endpoint));
+  CallUnary<v1::StartResponse>(
+      &calls_, ToProto(effect.request), effect.timeout_us,
+      [stub](auto* context, auto* request, auto* response, auto done) {
+        stub->async()->Start(context, request, response, std::move(done));
+      },
+      [this, instance = effect.instance, id = effect.request.id, epoch = effect.request.epoch](
+          absl::Status status, const v1::StartResponse&) {
+        loop_.Post([this, reply = scheduler::StartReplied{instance, id, epoch, {status}}] {
           Handle(reply);
         });
       });
@@ -185,27 +212,27 @@ void OrchestratorShell::On(const scheduler::CallReserve& effect) {
       });
 }
 
+template <typename Worker>
+void OrchestratorShell::Cancel(const scheduler::CallCancel& effect) {
+  std::shared_ptr<typename Worker::Stub> stub = Worker::NewStub(channels_.Get(effect.endpoint));
+  CallUnary<v1::CancelResponse>(
+      &calls_, ToProto(effect.request), effect.timeout_us,
+      [stub](auto* c, auto* q, auto* r, auto done) {
+        stub->async()->Cancel(c, q, r, std::move(done));
+      },
+      [this, instance = effect.instance, id = effect.request.id, epoch = effect.request.epoch](
+          absl::Status status, const v1::CancelResponse&) {
+        loop_.Post([this, reply = scheduler::CancelReplied{instance, id, epoch, status}] {
+          Handle(reply);
+        });
+      });
+}
+
 void OrchestratorShell::On(const scheduler::CallCancel& effect) {
-  const v1::CancelRequest request = ToProto(effect.request);
-  const auto nothing = [](absl::Status, const v1::CancelResponse&) {};
   if (roles_[effect.instance] == scheduler::Role::kPrefill) {
-    std::shared_ptr<v1::PrefillWorker::Stub> stub =
-        v1::PrefillWorker::NewStub(channels_.Get(effect.endpoint));
-    CallUnary<v1::CancelResponse>(
-        &calls_, request, effect.timeout_us,
-        [stub](auto* c, auto* q, auto* r, auto done) {
-          stub->async()->Cancel(c, q, r, std::move(done));
-        },
-        nothing);
+    Cancel<v1::PrefillWorker>(effect);
   } else {
-    std::shared_ptr<v1::DecodeWorker::Stub> stub =
-        v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
-    CallUnary<v1::CancelResponse>(
-        &calls_, request, effect.timeout_us,
-        [stub](auto* c, auto* q, auto* r, auto done) {
-          stub->async()->Cancel(c, q, r, std::move(done));
-        },
-        nothing);
+    Cancel<v1::DecodeWorker>(effect);
   }
 }
 

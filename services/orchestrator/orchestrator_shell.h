@@ -7,6 +7,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "proto/orchestrator.grpc.pb.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
@@ -39,6 +41,8 @@ class OrchestratorShell {
   [[nodiscard]] bool Report(scheduler::ReportRequest request, Calls<v1::ReportResponse>::Call call);
   [[nodiscard]] bool Unregister(scheduler::UnregisterRequest request,
                                 Calls<v1::UnregisterResponse>::Call call);
+  // In force from the next arrival on.
+  void ReplaceImprovementRates(scheduler::ImprovementRateTable table);
   uint64_t NextCall() { return next_call_.fetch_add(1); }
 
   // Runs `look` on the loop. Not from the loop. False when the shell has stopped.
@@ -47,6 +51,9 @@ class OrchestratorShell {
   // The same without waiting, for gRPC threads.
   [[nodiscard]] bool InspectLater(
       std::function<void(const scheduler::OrchestratorSnapshot&, const absl::Status&)> look);
+  // `answer` runs on the loop.
+  [[nodiscard]] bool ExplainLater(
+      std::string request, std::function<void(const std::vector<scheduler::Explanation>&)> answer);
 
  private:
   void Handle(const scheduler::OrchestratorEvent& event);
@@ -57,8 +64,11 @@ class OrchestratorShell {
   void On(const scheduler::AnswerReport& effect);
   void On(const scheduler::AnswerUnregister& effect);
   void On(const scheduler::CallAssign& effect);
+  void On(const scheduler::CallStart& effect);
   void On(const scheduler::CallReserve& effect);
   void On(const scheduler::CallCancel& effect);
+  template <typename Worker>
+  void Cancel(const scheduler::CallCancel& effect);
 
   std::atomic<uint64_t> next_call_{1};
   Channels channels_;

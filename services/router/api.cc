@@ -175,6 +175,7 @@ void RouterApi::Launch(const http::Request& request, const ResponderPtr& respond
   scheduler::RequestId id = shell_->NextIds(plan.specs.size());
   for (auto& spec : plan.specs) {
     spec->id = id;
+    spec->names = {plan.head.id, plan.request_id};
     ++id.serial;
   }
   if (Answer::Launch(std::make_shared<Answer>(std::move(plan), responder, shell_, metrics_)))

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <string>
 
+#include "services/skeinctl/explain.h"
 #include "services/skeinctl/fit.h"
 #include "services/skeinctl/plan.h"
 #include "services/skeinctl/profile.h"
@@ -15,6 +16,8 @@ constexpr char kUsage[] =
     "skeinctl: the operator's command\n\n"
     "  skeinctl status [--orchestrator HOST:PORT] [--format table|json]\n"
     "      the instances, their load and blocks\n"
+    "  skeinctl explain REQUEST [--orchestrator HOST:PORT] [--format text|json]\n"
+    "      how a request was planned, what else there was, and why not\n"
     "  skeinctl plan --profile P --node-size 8 [--improvement-rate R] [--policy "
     "tetris|single|rolling]\n"
     "      how prompts would be prefilled; JSON lines from standard input to standard output\n"
@@ -33,6 +36,7 @@ constexpr struct {
   const char* name;
   int (*run)(int, char**);
 } kCommands[] = {{"status", skein::services::StatusCommand},
+                 {"explain", skein::services::ExplainCommand},
                  {"plan", skein::services::PlanCommand},
                  {"fit", skein::services::FitCommand},
                  {"profile", skein::services::ProfileCommand},

@@ -108,7 +108,10 @@ void OrchestratorProcess::Execute(AnswerUnregister& effect) {
 }
 
 void OrchestratorProcess::Execute(CallAssign& effect) {
-  verdict_->Require(effect.request.epoch > last_epoch_, "an epoch did not grow");
+  const bool spans = !effect.request.members.empty();  // then each member has the same epoch
+  verdict_->Require(
+      effect.request.epoch > last_epoch_ || (spans && effect.request.epoch == last_epoch_),
+      "an epoch did not grow");
   last_epoch_ = effect.request.epoch;
   network_->Call<AssignReply>(
       this, effect.endpoint, effect.timeout_us,
@@ -117,8 +120,12 @@ void OrchestratorProcess::Execute(CallAssign& effect) {
       },
       [this, effect](AssignReply reply) {
         Dispatch(AssignReplied{effect.instance, effect.request.spec->id, effect.request.epoch,
-                               std::move(reply)});
+                               std::move(reply), effect.request.sequence});
       });
+}
+
+void OrchestratorProcess::Execute(CallStart& effect) {
+  verdict_->Violated("a plan spans instances without a profile");
 }
 
 void OrchestratorProcess::Execute(CallReserve& effect) {
@@ -141,7 +148,10 @@ void OrchestratorProcess::Execute(CallCancel& effect) {
         if (auto* decode = dynamic_cast<DecodeProcess*>(callee)) decode->Serve(request);
         reply({});
       },
-      [](Done) {});
+      [this, effect](Done done) {
+        Dispatch(CancelReplied{effect.instance, effect.request.id, effect.request.epoch,
+                               std::move(done.status)});
+      });
 }
 
 }  // namespace skein::sim

@@ -42,6 +42,7 @@ class OrchestratorProcess
   void Execute(scheduler::AnswerReport& effect);
   void Execute(scheduler::AnswerUnregister& effect);
   void Execute(scheduler::CallAssign& effect);
+  void Execute(scheduler::CallStart& effect);
   void Execute(scheduler::CallReserve& effect);
   void Execute(scheduler::CallCancel& effect);
 

@@ -1,0 +1,237 @@
+// A plan is told to its members, started, and followed.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/orchestrator/orchestrator_impl.h"
+
+namespace skein::scheduler {
+
+OrchestratorCore::Impl::Member* OrchestratorCore::Impl::MemberAt(Request& request,
+                                                                 InstanceId instance) {
+  for (Member& member : request.members) {
+    if (member.instance == instance && member.here) return &member;
+  }
+  return nullptr;
+}
+
+bool OrchestratorCore::Impl::HasMembersHere(const Request& request) {
+  return std::any_of(request.members.begin(), request.members.end(),
+                     [](const Member& member) { return member.here; });
+}
+
+int64_t OrchestratorCore::Impl::PlannedTokens(const Request& request) {
+  return request.chunks.empty() ? 0 : request.chunks.back().history + request.chunks.back().tokens;
+}
+
+void OrchestratorCore::Impl::SendPlan(Request& request, const std::vector<PlannedChunk>& chunks) {
+  request.epoch = Epoch{++last_epoch_};
+  request.state = State::kAssigning;
+  request.unsure = false;
+  request.members.clear();
+  request.chunks.clear();
+  const PlanSequence sequence{++last_sequence_};
+  for (const PlannedChunk& chunk : chunks) AddChunk(request, chunk, sequence);
+  const bool whole = chunks.size() == 1 && chunks[0].tokens == PromptTokens(request);
+  request.spanning = !whole || request.members.size() > 1;
+  spanning_plans_ += request.members.size() > 1 ? 1 : 0;
+  PlanExplanation& explained = request.explanation.plans.back();
+  explained.epoch = request.epoch;
+  for (size_t k = explained.chunks.size(); k < chunks.size(); ++k) {
+    explained.chunks.push_back({chunks[k].tokens, chunks[k].instances});
+  }
+  request.spanning ? SendAssigns(request, 0, sequence) : SendPlainAssign(request, sequence);
+  effects_.push_back(SendPlanUpdate{request.submit, request.spec->id,
+                                    Planned{request.epoch, request.members[0].instance}});
+}
+
+// Members keep their places.
+void OrchestratorCore::Impl::AddChunk(Request& request, const PlannedChunk& chunk,
+                                      PlanSequence sequence) {
+  for (const InstanceId instance : chunk.instances) {
+    const bool known = std::any_of(request.members.begin(), request.members.end(),
+                                   [&](const Member& m) { return m.instance == instance; });
+    if (!known) request.members.push_back({.instance = instance, .links = {}});
+  }
+  request.chunks.push_back({.history = PlannedTokens(request),
+                            .tokens = chunk.tokens,
+                            .members = request.members.size(),
+                            .sequence = sequence});
+}
+
+void OrchestratorCore::Impl::SendPlainAssign(Request& request, PlanSequence sequence) {
+  const InstanceId to = request.members[0].instance;
+  Instance& instance = *registry_.Find(to);
+  instance.placed[request.spec->id] = request.epoch;
+  effects_.push_back(CallAssign{to,
+                                instance.identity.endpoint,
+                                {request.spec, request.epoch, sequence},
+                                config_.rpc_timeout_us});
+}
+
+void OrchestratorCore::Impl::SendAssigns(Request& request, size_t from_chunk,
+                                         PlanSequence sequence) {
+  AssignRequest assign{request.spec, request.epoch, sequence};
+  assign.from_chunk = static_cast<uint32_t>(from_chunk);
+  for (const Member& member : request.members) {
+    const WorkerIdentity& identity = registry_.Find(member.instance)->identity;
+    assign.members.push_back(
+        {member.instance, identity.incarnation, identity.endpoint, identity.comm_address});
+  }
+  for (const Chunk& chunk : request.chunks) {
+    PlanChunk& out = assign.chunks.emplace_back();
+    out.tokens = chunk.tokens;
+    for (uint32_t i = 0; i < chunk.members; ++i) out.members.push_back(i);
+  }
+  for (Member& member : request.members) {
+    Instance& instance = *registry_.Find(member.instance);
+    assign.after = std::exchange(instance.last_spanning, sequence);
+    assign.placed.reset();
+    if (request.state == State::kPlaced && member.links.empty()) {
+      assign.placed = PlacedOf(request);
+      member.started = true;
+    }
+    member.links.push_back({sequence, assign.after});
+    member.accepted = false;
+    instance.placed[request.spec->id] = request.epoch;
+    effects_.push_back(
+        CallAssign{member.instance, instance.identity.endpoint, assign, config_.rpc_timeout_us});
+  }
+}
+
+void OrchestratorCore::Impl::On(const AssignReplied& event) {
+  Request* request = Find(event.id);
+  if (request == nullptr) return;
+  const absl::Status& status = event.reply.status;
+  if (request->state == State::kReplanning && request->left_epoch == event.epoch) {
+    if (!status.ok()) HasLeft(*request, event.instance);  // a Cancel overtook it
+    return;
+  }
+  Member* member = request->epoch == event.epoch ? MemberAt(*request, event.instance) : nullptr;
+  // BeginPrefill, or a report, may have come first; then the answer no longer matters.
+  if (member == nullptr || member->accepted) return;
+  const bool latest = member->links.empty() || member->links.back().sequence == event.sequence;
+  if (!latest) return;
+  if (status.ok()) return Accepted(*request, *member);
+  if (status.code() == absl::StatusCode::kInvalidArgument) return Fail(*request, status);
+  if (!plans()) {
+    CancelAt(event.instance, *request, "assigned elsewhere");  // it may have been executed
+    TakeFromPrefill(*request);
+    return Plan(*request);
+  }
+  request->tried_prefill.insert(event.instance);
+  registry_.Find(event.instance)->avoid = true;
+  Replan(*request,
+         absl::UnavailableError(absl::StrCat("prefill instance ", event.instance.value,
+                                             " did not take it: ", std::string(status.message()))));
+}
+
+void OrchestratorCore::Impl::Accepted(Request& request, Member& member) {
+  member.accepted = true;
+  member.accepted_us = std::min(member.accepted_us, now_);
+  if (request.state != State::kAssigning) return;
+  const bool all = std::all_of(request.members.begin(), request.members.end(),
+                               [](const Member& m) { return m.accepted; });
+  if (!all) return;
+  request.state = State::kAssigned;
+  if (request.begin_call.has_value()) BackToWaiting(request);
+}
+
+void OrchestratorCore::Impl::On(const BeginPrefillCalled& event) {
+  Request* request = Find(event.request.id);
+  Member* lead = nullptr;
+  if (request != nullptr && request->epoch == event.request.epoch && !request->members.empty() &&
+      request->members[0].instance == event.request.instance) {
+    lead = MemberAt(*request, event.request.instance);
+  }
+  if (lead == nullptr) {
+    absl::Status status = request == nullptr ? absl::NotFoundError("unknown request")
+                                             : absl::FailedPreconditionError("epoch: stale");
+    effects_.push_back(AnswerBeginPrefill{event.call, {std::move(status), {}}});
+    return;
+  }
+  AnswerBegin(*request, absl::AbortedError("asked again"));
+  request->begin_call = event.call;
+  request->begin_deadline_us = now_ + config_.begin_wait_us;
+  Arm(request->begin_deadline_us);
+  if (!request->spanning || request->state == State::kAssigning) Accepted(*request, *lead);
+  if (request->state == State::kPlaced) {
+    AnswerBegin(*request, absl::OkStatus());
+  } else if (request->state == State::kAssigned) {
+    BackToWaiting(*request);
+  }
+}
+
+// The lead hears it in the answer to its BeginPrefill.
+void OrchestratorCore::Impl::StartMembers(Request& request) {
+  for (size_t i = 1; i < request.members.size(); ++i) {
+    Member& member = request.members[i];
+    if (member.here && !member.started) CallStartOf(request, member);
+  }
+}
+
+void OrchestratorCore::Impl::CallStartOf(Request& request, Member& member) {
+  member.start_retry_us = kNever;
+  member.start_calling = true;
+  ++member.start_calls;
+  effects_.push_back(CallStart{member.instance,
+                               registry_.Find(member.instance)->identity.endpoint,
+                               {request.spec->id, request.epoch, PlacedOf(request)},
+                               config_.rpc_timeout_us});
+}
+
+void OrchestratorCore::Impl::On(const StartReplied& event) {
+  Request* request = Find(event.id, event.epoch);
+  Member* member = request == nullptr ? nullptr : MemberAt(*request, event.instance);
+  if (member == nullptr || !member->start_calling) return;
+  member->start_calling = false;
+  const absl::Status& status = event.reply.status;
+  if (status.ok()) {
+    member->started = true;
+  } else if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
+    member->start_retry_us = now_ + config_.retry_us;
+    Arm(member->start_retry_us);
+  } else if (member->start_calls == 1) {
+    Replan(*request,
+           absl::UnavailableError(absl::StrCat("prefill instance ", event.instance.value,
+                                               " did not start: ", std::string(status.message()))));
+  } else {
+    member->started = true;  // an earlier call was heard, and it may have ended; reports will tell
+  }
+}
+
+void OrchestratorCore::Impl::TakeProgress(Request& request, Member& member,
+                                          const HeldRequest& held) {
+  if (held.chunks_done > member.chunks_done) {
+    member.chunks_done = held.chunks_done;
+    member.started = true;
+    NoteChunksEnded(request);
+  }
+  if (held.chunk_running_us < 0 || member.chunks_done >= request.chunks.size()) return;
+  member.started = true;
+  Chunk& chunk = request.chunks[member.chunks_done];
+  if (chunk.ended_us < 0) chunk.started_us = std::max<TimeUs>(0, now_ - held.chunk_running_us);
+}
+
+// It has committed its part.
+void OrchestratorCore::Impl::MemberDone(Request& request, Member& member) {
+  member.here = false;
+  if (Instance* instance = registry_.Find(member.instance)) {
+    instance->placed.erase(request.spec->id);
+  }
+  NoteChunksEnded(request);
+  if (!HasMembersHere(request) && PlannedTokens(request) == PromptTokens(request)) {
+    request.explanation.prefilled_us = now_ - request.submitted_us;
+  }
+}
+
+void OrchestratorCore::Impl::TakeFromPrefill(Request& request) {
+  for (Member& member : request.members) {
+    member.here = false;
+    if (Instance* instance = registry_.Find(member.instance)) {
+      instance->placed.erase(request.spec->id);
+    }
+  }
+}
+
+}  // namespace skein::scheduler

@@ -1,0 +1,223 @@
+// Which instances compute a prompt.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/orchestrator/orchestrator_impl.h"
+
+namespace skein::scheduler {
+
+PrefillCandidate OrchestratorCore::Impl::PrefillCandidateOf(const Instance& instance) const {
+  PrefillCandidate candidate{.instance = instance.id,
+                             .queued_tokens = instance.load.queued_tokens,
+                             .unreported_tokens = 0,
+                             .tokens_per_second = instance.load.tokens_per_second};
+  if (candidate.tokens_per_second <= 0) {
+    candidate.tokens_per_second = config_.default_tokens_per_second;
+  }
+  for (const auto& [id, epoch] : instance.placed) {
+    if (instance.held.count(id) > 0) continue;
+    candidate.unreported_tokens += static_cast<int64_t>(requests_.at(id).spec->prompt.size());
+  }
+  return candidate;
+}
+
+void OrchestratorCore::Impl::Plan(Request& request) {
+  const std::string& model = request.spec->model;
+  PoolPlanner* pool = PoolOf(model);
+  if (pool == nullptr) return AssignPlain(request);
+  const PoolQueue queue = QueueOf(*pool, model, &request, now_);
+  if (queue.usable == 0) return FailUnplannable(request);
+  if (request.spec->want_prompt_logprobs) {
+    return PlanAlone(request, *pool, queue, "alone: the logprobs of its prompt were asked for");
+  }
+  if (queue.usable == 1) return PlanAlone(request, *pool, queue, "alone: there is one instance");
+  if (pool->rolling() != nullptr) return Enrol(request, *pool, queue);
+  PlanCommitted(request, *pool, queue);
+}
+
+void OrchestratorCore::Impl::FailUnplannable(Request& request) {
+  Fail(request, absl::UnavailableError(absl::StrCat("model ", request.spec->model,
+                                                    " has no prefill instance that takes it")));
+}
+
+// Without a planner: by the rate that the instances report.
+void OrchestratorCore::Impl::AssignPlain(Request& request) {
+  std::vector<PrefillCandidate> candidates;
+  for (const Instance* instance : registry_.Pool(request.spec->model, Role::kPrefill)) {
+    if (!instance->Placeable() || request.tried_prefill.count(instance->id) > 0) continue;
+    candidates.push_back(PrefillCandidateOf(*instance));
+  }
+  const std::optional<InstanceId> pick = PickPrefill(candidates, PromptTokens(request));
+  if (!pick.has_value()) return FailUnplannable(request);
+  request.tried_prefill.insert(*pick);
+  PlanExplanation& explained = Explained(request, nullptr, nullptr);
+  explained.how = "alone: no latency profile; the instance where it would be done first";
+  for (const PrefillCandidate& one : candidates) {
+    explained.queue_s.emplace_back(one.instance, QueueSeconds(one));
+  }
+  SendPlan(request, {{PromptTokens(request), {*pick}}});
+}
+
+void OrchestratorCore::Impl::PlanAlone(Request& request, PoolPlanner& pool, const PoolQueue& queue,
+                                       const char* why) {
+  const auto soonest = std::min_element(queue.queue_s.begin(), queue.queue_s.end());
+  const auto slot = static_cast<size_t>(soonest - queue.queue_s.begin());
+  PlanExplanation& explained = Explained(request, &pool, &queue);
+  explained.how = why;
+  const double seconds = pool.config().latency.Seconds(1, 0, PromptTokens(request));
+  const InstanceId instance = pool.layout().slots[slot];
+  explained.ttft_s = *soonest + seconds;
+  explained.chunks = {{PromptTokens(request), {instance}, *soonest, explained.ttft_s}};
+  SendPlan(request, {{PromptTokens(request), {instance}}});
+}
+
+void OrchestratorCore::Impl::PlanCommitted(Request& request, PoolPlanner& pool,
+                                           const PoolQueue& queue) {
+  const int64_t tokens = PromptTokens(request);
+  const double rate = pool.ImprovementRate(now_);
+  const std::optional<PrefillPlan> plan = pool.Plan(queue.queue_s, tokens, rate);
+  if (!plan.has_value()) {
+    return PlanAlone(request, pool, queue, "alone: no group of the policy's size is alive");
+  }
+  PlanExplanation& explained = Explained(request, &pool, &queue);
+  explained.how = pool.config().policy.name;
+  explained.improvement_rate = rate;
+  explained.ttft_s = plan->ttft_s;
+  explained.alternatives = pool.Alternatives(queue.queue_s, tokens, rate, &*plan);
+  std::vector<PlannedChunk> chunks;
+  for (const ChunkPlan& chunk : plan->chunks) {
+    PlannedChunk& planned = chunks.emplace_back();
+    planned.tokens = chunk.tokens;
+    for (const int slot : chunk.instances) {
+      planned.instances.push_back(pool.layout().slots[static_cast<size_t>(slot)]);
+    }
+    explained.chunks.push_back({chunk.tokens, planned.instances, chunk.start_s, chunk.end_s});
+  }
+  SendPlan(request, chunks);
+}
+
+// The pool's layout is that of the registry afterwards.
+PoolPlanner* OrchestratorCore::Impl::PoolOf(const std::string& model) {
+  if (!plans()) return nullptr;
+  auto it = pools_.find(model);
+  if (it != pools_.end() && it->second.version == registry_.version()) {
+    return it->second.planner.layout().slots.empty() ? nullptr : &it->second.planner;
+  }
+  std::vector<std::pair<std::string, InstanceId>> by_host;
+  int64_t block_tokens = 1;
+  for (const Instance* instance : registry_.Pool(model, Role::kPrefill)) {
+    block_tokens = instance->identity.shape.block_tokens;
+    // Who has no such address cannot compute with others.
+    if (!instance->identity.comm_address.empty()) {
+      by_host.emplace_back(instance->identity.host, instance->id);
+    }
+  }
+  if (it == pools_.end()) {
+    if (by_host.empty()) return nullptr;
+    it = pools_.emplace(model, Pool{PoolPlanner(config_.planning, block_tokens)}).first;
+  }
+  it->second.version = registry_.version();
+  it->second.planner.SetLayout(LayOut(std::move(by_host), config_.planning->node_size));
+  return it->second.planner.layout().slots.empty() ? nullptr : &it->second.planner;
+}
+
+OrchestratorCore::Impl::PoolQueue OrchestratorCore::Impl::QueueOf(const PoolPlanner& pool,
+                                                                  const std::string& model,
+                                                                  const Request* request,
+                                                                  TimeUs now) const {
+  PoolQueue queue;
+  queue.queue_s.resize(pool.layout().slots.size());
+  std::vector<TimelineChunk> timeline = TimelineOf(pool, model);
+  Foresee(now, &timeline, &queue.queue_s);
+  for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
+    const InstanceId id = pool.layout().slots[slot];
+    const Instance* instance = registry_.Find(id);
+    const bool usable = instance != nullptr && instance->Placeable() && !instance->avoid &&
+                        (request == nullptr || request->tried_prefill.count(id) == 0);
+    if (!usable) queue.queue_s[slot] = kAbsentQueueS;
+    queue.usable += usable ? 1 : 0;
+  }
+  return queue;
+}
+
+std::vector<TimelineChunk> OrchestratorCore::Impl::TimelineOf(const PoolPlanner& pool,
+                                                              const std::string& model) const {
+  std::vector<TimelineChunk> timeline;
+  std::map<InstanceId, int> slot_of;
+  const std::vector<InstanceId>& slots = pool.layout().slots;
+  for (size_t slot = 0; slot < slots.size(); ++slot) slot_of[slots[slot]] = static_cast<int>(slot);
+  for (const auto& [id, request] : requests_) {
+    if (request.spec->model != model) continue;
+    for (size_t k = 0; k < request.chunks.size(); ++k) {
+      const Chunk& chunk = request.chunks[k];
+      if (chunk.ended_us >= 0) continue;
+      TimelineChunk& one = timeline.emplace_back();
+      one.sequence = chunk.sequence;
+      one.index = k;
+      one.plan = request.epoch;
+      for (size_t i = 0; i < chunk.members; ++i) {
+        const auto slot = slot_of.find(request.members[i].instance);
+        if (slot != slot_of.end()) one.slots.push_back(slot->second);
+      }
+      const auto sp = static_cast<int>(chunk.members);
+      one.seconds = config_.planning->latency.Seconds(sp, chunk.history, chunk.tokens);
+      if (chunk.started_us >= 0) one.running_since_us = chunk.started_us;
+    }
+  }
+  return timeline;
+}
+
+// A report tells when a chunk of a spanning plan began; of others it is taken to begin when it can.
+void OrchestratorCore::Impl::NoteStarts(const std::string& model) {
+  const auto pool = pools_.find(model);
+  if (pool == pools_.end()) return;
+  std::vector<TimelineChunk> timeline = TimelineOf(pool->second.planner, model);
+  std::vector<double> free_s(pool->second.planner.layout().slots.size());
+  Foresee(now_, &timeline, &free_s);
+  std::vector<uint8_t> taken(free_s.size(), 0);
+  std::map<Epoch, size_t> first_of;  // the plan's first chunk that has not ended
+  for (const TimelineChunk& chunk : timeline) first_of.try_emplace(chunk.plan, chunk.index);
+  std::set<Epoch> begin;
+  for (const TimelineChunk& chunk : timeline) {
+    bool free = first_of.at(chunk.plan) == chunk.index;
+    for (const int slot : chunk.slots) {
+      free = free && !taken[static_cast<size_t>(slot)];
+      taken[static_cast<size_t>(slot)] = 1;
+    }
+    if (free && chunk.running_since_us == kNever) begin.insert(chunk.plan);
+  }
+  if (begin.empty()) return;
+  for (auto& [id, request] : requests_) {
+    if (begin.count(request.epoch) == 0 || request.state != State::kPlaced) continue;
+    for (Chunk& chunk : request.chunks) {
+      if (chunk.ended_us >= 0) continue;
+      chunk.started_us = now_;
+      break;
+    }
+  }
+}
+
+PlanExplanation& OrchestratorCore::Impl::Explained(Request& request, const PoolPlanner* pool,
+                                                   const PoolQueue* queue) {
+  PlanExplanation& plan = request.explanation.plans.emplace_back();
+  plan.decided_us = now_ - request.submitted_us;
+  if (pool == nullptr) return plan;
+  for (size_t slot = 0; slot < queue->queue_s.size(); ++slot) {
+    const InstanceId instance = pool->layout().slots[slot];
+    if (queue->queue_s[slot] < kAbsentQueueS) {
+      plan.queue_s.emplace_back(instance, queue->queue_s[slot]);
+    }
+  }
+  return plan;
+}
+
+void OrchestratorCore::Impl::On(const ReplaceImprovementRates& event) {
+  for (auto& [model, pool] : pools_) pool.planner.ReplaceRates(event.table);
+  if (!plans()) return;
+  auto planning = std::make_shared<PlanningConfig>(*config_.planning);
+  planning->improvement_rates = event.table;
+  config_.planning = std::move(planning);  // for pools to come
+}
+
+}  // namespace skein::scheduler

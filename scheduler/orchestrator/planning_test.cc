@@ -1,0 +1,274 @@
+// OrchestratorCore with a latency profile: plans, their members, their start, their explanation.
+#include "scheduler/orchestrator/planning_testing.h"
+
+namespace skein::scheduler {
+namespace {
+
+TEST_F(PlanningTest, APlanOfTwoMembersRunsFromItsAssignsToItsEnd) {
+  const auto prefill = UpPrefill(2);
+  const InstanceId decode = Up(Role::kDecode, 2);
+  const Effects submitted = Submit(1, 2000);
+  const auto assigns = Of<CallAssign>(submitted);
+  ASSERT_EQ(assigns.size(), 2u);
+  EXPECT_EQ(Updates<Planned>(submitted)[0].prefill, prefill[0]);
+  for (size_t i = 0; i < 2; ++i) {
+    const AssignRequest& request = assigns[i].request;
+    EXPECT_EQ(assigns[i].instance, prefill[i]);
+    ASSERT_EQ(request.members.size(), 2u);
+    EXPECT_EQ(request.members[1].comm_address, "c102");
+    EXPECT_EQ(request.members[1].incarnation, Incarnation{102});
+    ASSERT_EQ(request.chunks.size(), 1u);
+    EXPECT_EQ(request.chunks[0].tokens, 2000);
+    EXPECT_EQ(request.chunks[0].members, (std::vector<uint32_t>{0, 1}));
+    EXPECT_EQ(request.epoch, assigns[0].request.epoch);
+    EXPECT_EQ(request.sequence, assigns[0].request.sequence);
+    EXPECT_EQ(request.after, PlanSequence{});
+  }
+  Answer(assigns[0]);
+  // Only the lead may ask; it is placed when every member has the plan.
+  const Effects other = Begin(assigns[1]);
+  EXPECT_EQ(Of<AnswerBeginPrefill>(other)[0].reply.status.code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Of<CallReserve>(Begin(assigns[0])).empty());
+  const auto reserves = Of<CallReserve>(Answer(assigns[1]));
+  ASSERT_EQ(reserves.size(), 1u);
+  const Effects placed = Answer(reserves[0]);
+  EXPECT_EQ(Of<AnswerBeginPrefill>(placed)[0].reply.placed.decode, decode);
+  const auto starts = Of<CallStart>(placed);
+  ASSERT_EQ(starts.size(), 1u);
+  EXPECT_EQ(starts[0].instance, prefill[1]);
+  EXPECT_EQ(starts[0].request.placed.endpoint, "w:2");
+  Answer(starts[0]);
+  Report(prefill[0], {Held(assigns[0], 1)}, {});
+  Report(prefill[1], {}, {Ended(assigns[1])});
+  Report(prefill[0], {}, {Ended(assigns[0])});
+  const Effects ended = Report(decode, {}, {Ended(assigns[0])});
+  EXPECT_EQ(Of<EndSubmit>(ended).size(), 1u);
+  EXPECT_TRUE(Of<CallCancel>(ended).empty());
+  EXPECT_EQ(core_->Snapshot(now_).spanning_plans, 1u);
+}
+
+TEST_F(PlanningTest, AShortPromptAndOneWithLogprobsArePlain) {
+  UpPrefill(2);
+  Up(Role::kDecode, 2);
+  const auto brief = Of<CallAssign>(Submit(1, 2));
+  ASSERT_EQ(brief.size(), 1u);
+  EXPECT_TRUE(brief[0].request.members.empty());
+  auto spec = Spec(2, 2000);
+  spec->want_prompt_logprobs = true;
+  const auto scored = Of<CallAssign>(Do(SubmitCalled{{10002}, spec}));
+  ASSERT_EQ(scored.size(), 1u);
+  EXPECT_TRUE(scored[0].request.members.empty());
+  EXPECT_NE(scored[0].instance, brief[0].instance);  // the other one's queue is shorter
+  EXPECT_NE(core_->Explain("cmpl-2", now_)[0].plans[0].how.find("logprobs"), std::string::npos);
+}
+
+TEST_F(PlanningTest, OneInstanceAndInstancesWithoutAddressPlanPlain) {
+  UpPrefill(1);
+  Up(Role::kDecode, 2);
+  EXPECT_TRUE(Of<CallAssign>(Submit(1, 2000))[0].request.members.empty());
+  Make("tetris");
+  for (uint64_t i = 50; i < 52; ++i) {
+    WorkerIdentity identity = Identity(Role::kPrefill, i);
+    identity.comm_address.clear();
+    const auto reply = Of<AnswerRegister>(Do(RegisterCalled{Call(), {identity}}))[0].reply;
+    incarnations_[reply.instance] = {i};
+    Report(reply.instance);
+  }
+  Up(Role::kDecode, 2);
+  const auto assigns = Of<CallAssign>(Submit(1, 2000));
+  ASSERT_EQ(assigns.size(), 1u);
+  EXPECT_TRUE(assigns[0].request.members.empty());
+}
+
+TEST_F(PlanningTest, EveryAssignNamesTheOneBefore) {
+  const auto prefill = UpPrefill(2);
+  Up(Role::kDecode, 2);
+  std::vector<PlanSequence> sequences;
+  for (uint64_t serial = 1; serial <= 3; ++serial) {
+    const auto assigns = Of<CallAssign>(Submit(serial, 4000));
+    for (const CallAssign& assign : assigns) {
+      if (assign.request.members.empty()) continue;
+      const PlanSequence before = sequences.empty() ? PlanSequence{} : sequences.back();
+      EXPECT_EQ(assign.request.after, before);
+    }
+    sequences.push_back(assigns[0].request.sequence);
+  }
+  EXPECT_LT(sequences[0], sequences[2]);
+}
+
+// The state is the foreseen queue times; the plan is that of skeinctl plan for it.
+TEST_F(PlanningTest, PlansAsSkeinctlPlanDoesForTheSameState) {
+  const LatencyModel latency = TestLatency();
+  for (const double rate : {0.0, 0.2}) {
+    Make("tetris", rate);
+    const auto prefill = UpPrefill(8);
+    const InstanceId decode = Up(Role::kDecode, 2);
+    CdspPlanner planner(latency, {8, 4});
+    for (uint64_t serial = 1; serial <= 40; ++serial) {
+      now_ += static_cast<TimeUs>(serial * 37 % 11) * 100 * kMillisecondUs;
+      for (const InstanceId id : prefill) Report(id);
+      Report(decode);
+      const auto tokens = static_cast<int64_t>(300 + serial * serial * 613 % 5000);
+      std::vector<double> queue_s;
+      for (const InstanceId id : prefill) queue_s.push_back(QueueSeconds(id));
+      PrefillPlan expected;
+      planner.Plan(queue_s, tokens, {.improvement_rate = rate}, &expected);
+      RoundToBlocks(kTestBlockTokens, &expected);
+      const auto assigns = Of<CallAssign>(Submit(serial, tokens));
+      const Explanation explained = core_->Explain("cmpl-" + std::to_string(serial), now_)[0];
+      const PlanExplanation& plan = explained.plans.at(0);
+      ASSERT_EQ(plan.chunks.size(), expected.chunks.size());
+      EXPECT_EQ(plan.ttft_s, expected.ttft_s);
+      for (size_t k = 0; k < plan.chunks.size(); ++k) {
+        EXPECT_EQ(plan.chunks[k].tokens, expected.chunks[k].tokens);
+        std::set<InstanceId> of_plan;
+        for (const int i : expected.chunks[k].instances) of_plan.insert(prefill.at(i));
+        const auto& of_core = plan.chunks[k].instances;
+        EXPECT_EQ(std::set<InstanceId>(of_core.begin(), of_core.end()), of_plan);
+      }
+      EXPECT_EQ(assigns.size(), expected.chunks.back().instances.size());
+    }
+    EXPECT_GT(core_->Snapshot(now_).spanning_plans, 10u);
+  }
+}
+
+TEST_F(PlanningTest, ChunksHaveGrowingMembersOnBlockBoundaries) {
+  const auto prefill = UpPrefill(4);
+  Up(Role::kDecode, 2);
+  auto spec = Spec(1, 1003);
+  spec->want_prompt_logprobs = true;  // keeps one instance busy, alone
+  Do(SubmitCalled{{10001}, spec});
+  const auto assigns = Of<CallAssign>(Submit(2, 4999));
+  ASSERT_EQ(assigns.size(), 4u);
+  const AssignRequest& request = assigns[0].request;
+  ASSERT_EQ(request.chunks.size(), 2u);  // two until the third is free, then four
+  EXPECT_EQ(request.chunks[0].tokens % kTestBlockTokens, 0);
+  EXPECT_EQ(request.chunks[0].tokens + request.chunks[1].tokens, 4999);
+  EXPECT_EQ(request.chunks[0].members, (std::vector<uint32_t>{0, 1}));
+  EXPECT_EQ(request.chunks[1].members, (std::vector<uint32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(request.members[3].instance == prefill[0] || request.members[2].instance == prefill[0],
+            true);
+}
+
+TEST_F(PlanningTest, QueueTimesAreCorrectedByReports) {
+  const auto prefill = UpPrefill(2);
+  Up(Role::kDecode, 2);
+  const auto assigns = Place(1, 2000);
+  EXPECT_NEAR(QueueSeconds(prefill[0]), 1.101, 1e-9);  // it can begin, so it runs
+  now_ += 500 * kMillisecondUs;
+  EXPECT_NEAR(QueueSeconds(prefill[0]), 0.601, 1e-9);
+  Report(prefill[0], {Held(assigns[0], 0, 400 * kMillisecondUs)});
+  EXPECT_NEAR(QueueSeconds(prefill[1]), 0.701, 1e-9);  // it began later than was thought
+  now_ += kSecondUs;
+  EXPECT_EQ(QueueSeconds(prefill[0]), 0);  // late: at any moment
+  Report(prefill[0], {Held(assigns[0], 1)});
+  Report(prefill[1], {Held(assigns[1], 1)});
+  const PlanExplanation plan = core_->Explain("7/1", now_)[0].plans[0];
+  EXPECT_EQ(plan.chunks[0].started_us, 100 * kMillisecondUs);
+  EXPECT_EQ(plan.chunks[0].ended_us, 1500 * kMillisecondUs);
+}
+
+TEST_F(PlanningTest, StartIsRepeatedUntilItIsAnswered) {
+  UpPrefill(2);
+  Up(Role::kDecode, 2);
+  const auto assigns = Of<CallAssign>(Submit(1, 2000));
+  for (const CallAssign& assign : assigns) Answer(assign);
+  CallStart start = Of<CallStart>(Answer(Of<CallReserve>(Begin(assigns[0]))[0]))[0];
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(Of<CallStart>(Answer(start, absl::UnavailableError("no way"))).empty());
+    now_ = core_->NextDeadline();
+    const auto again = Of<CallStart>(Do(OrchestratorTick{}));
+    ASSERT_EQ(again.size(), 1u);
+    start = again[0];
+  }
+  // An earlier call may have been heard; what became of it is for reports to tell.
+  EXPECT_TRUE(Answer(start, absl::NotFoundError("gone")).empty());
+  now_ += kSecondUs;
+  EXPECT_TRUE(Of<CallStart>(Do(OrchestratorTick{})).empty());
+}
+
+TEST_F(PlanningTest, UnequalNodesAndPoolsThatGrowWork) {
+  Up(Role::kPrefill, 11, "a");
+  Up(Role::kPrefill, 12, "b");
+  Up(Role::kPrefill, 13, "b");
+  Up(Role::kDecode, 2);
+  const auto two = Of<CallAssign>(Submit(1, 4000));
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_EQ(two[0].endpoint, "w:12");  // a node's, and not across nodes
+  Up(Role::kPrefill, 14, "a");
+  Up(Role::kPrefill, 15, "a");
+  Up(Role::kPrefill, 16, "a");
+  const auto four = Of<CallAssign>(Submit(2, 40000));
+  ASSERT_EQ(four.size(), 4u);
+  EXPECT_EQ(four[0].endpoint, "w:11");
+}
+
+TEST_F(PlanningTest, PoliciesPlanAsTheirNamesSay) {
+  for (const auto& [policy, rate, members] : std::vector<std::tuple<const char*, double, size_t>>{
+           {"greedy", 0.9, 4}, {"single", 0.8, 1}, {"single", 0.4, 4}, {"fixed2", 0, 2}}) {
+    Make(policy, rate);
+    UpPrefill(4);
+    Up(Role::kDecode, 2);
+    EXPECT_EQ(Of<CallAssign>(Submit(1, 4000)).size(), members) << policy << rate;
+  }
+  Make("fixed4");
+  UpPrefill(3);
+  Up(Role::kDecode, 2);
+  EXPECT_EQ(Of<CallAssign>(Submit(1, 4000)).size(), 1u);  // no group is whole
+}
+
+TEST_F(PlanningTest, ImprovementRatesAreReplacedWhileRunning) {
+  UpPrefill(4);
+  Up(Role::kDecode, 2);
+  EXPECT_EQ(Of<CallAssign>(Submit(1, 4000)).size(), 4u);
+  Do(SubmitClosed{{10001}});
+  Do(ReplaceImprovementRates{ImprovementRateTable::Constant(0.9)});
+  EXPECT_EQ(Of<CallAssign>(Submit(2, 4000)).size(), 1u);
+  EXPECT_EQ(core_->Explain("req-2", now_)[0].plans[0].improvement_rate, 0.9);
+}
+
+TEST_F(PlanningTest, AnExplanationNamesAlternativesAndOutlivesItsRequest) {
+  Make("single", 0.4);
+  const auto prefill = UpPrefill(2);
+  const InstanceId decode = Up(Role::kDecode, 2);
+  const auto assigns = Place(1, 2000);
+  const Explanation live = core_->Explain("cmpl-1", now_).at(0);
+  EXPECT_EQ(live.state, "placed");
+  EXPECT_EQ(live.policy, "single");
+  EXPECT_EQ(live.prompt_tokens, 2000);
+  const PlanExplanation& plan = live.plans.at(0);
+  EXPECT_EQ(plan.queue_s.size(), 2u);
+  ASSERT_EQ(plan.alternatives.size(), 2u);
+  EXPECT_EQ(plan.alternatives[0].why, "SP 2 is sooner by 45.0 %");
+  EXPECT_EQ(plan.alternatives[1].why, "chosen");
+  EXPECT_NEAR(plan.alternatives[0].ttft_s, 2.0, 1e-9);
+  now_ = kSecondUs;
+  for (size_t i = 0; i < 2; ++i) Report(prefill[i], {}, {Ended(assigns[i])});
+  now_ = 2 * kSecondUs;
+  Report(decode, {}, {Ended(assigns[0])});
+  now_ = 3 * kSecondUs;
+  for (const char* name : {"cmpl-1", "req-1", "7/1"}) {
+    const auto found = core_->Explain(name, now_);
+    ASSERT_EQ(found.size(), 1u) << name;
+    EXPECT_EQ(found[0].state, "finished");
+    EXPECT_EQ(found[0].prefilled_us, kSecondUs);
+    EXPECT_EQ(found[0].ended_us, 2 * kSecondUs);
+    EXPECT_EQ(found[0].age_us, 3 * kSecondUs);
+  }
+  EXPECT_TRUE(core_->Explain("cmpl-2", now_).empty());
+}
+
+TEST_F(PlanningTest, TheMemoryOfExplanationsIsBounded) {
+  UpPrefill(2);
+  Up(Role::kDecode, 2);
+  for (uint64_t serial = 1; serial <= 1100; ++serial) {
+    Submit(serial, 8);
+    Do(SubmitClosed{{10000 + serial}});
+  }
+  EXPECT_TRUE(core_->Explain("cmpl-100", now_).empty());
+  EXPECT_EQ(core_->Explain("cmpl-101", now_).size(), 1u);
+}
+
+}  // namespace
+}  // namespace skein::scheduler

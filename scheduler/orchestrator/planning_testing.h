@@ -1,0 +1,183 @@
+// A cluster of words for tests of OrchestratorCore with a latency profile.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scheduler/orchestrator/orchestrator_core.h"
+
+namespace skein::scheduler {
+
+inline constexpr int64_t kTestBlockTokens = 4;
+
+inline KvShape TestShape() {
+  return {.model_hash = "h",
+          .dtype = "f32",
+          .block_tokens = kTestBlockTokens,
+          .num_layers = 1,
+          .kv_heads = 1,
+          .head_dim = 4,
+          .block_bytes = 128};
+}
+
+// A millisecond a token on one instance, about 0.55 on two, 0.3 on four.
+inline LatencyModel TestLatency() {
+  return LatencyModel::Make(
+             {{1, {0, 1e-3, 0, 0}}, {2, {1e-3, 0.55e-3, 0, 0}}, {4, {2e-3, 0.3e-3, 0, 0}}})
+      .value();
+}
+
+class PlanningTest : public ::testing::Test {
+ protected:
+  using Effects = std::vector<OrchestratorEffect>;
+
+  explicit PlanningTest(const char* policy = "tetris", double improvement_rate = 0) {
+    Make(policy, improvement_rate);
+  }
+
+  void Make(const char* policy, double improvement_rate = 0) {
+    PlanningConfig planning{.latency = TestLatency(),
+                            .policy = *Policy::Parse(policy),
+                            .improvement_rates = ImprovementRateTable::Constant(improvement_rate),
+                            .node_size = 4};
+    core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{
+        .first_epoch = 1000, .planning = std::make_shared<PlanningConfig>(std::move(planning))});
+  }
+
+  Effects Do(const OrchestratorEvent& event) {
+    Effects effects = core_->Handle(event, now_);
+    EXPECT_TRUE(core_->CheckInvariants().ok()) << core_->CheckInvariants();
+    return effects;
+  }
+  template <class T>
+  static std::vector<T> Of(const Effects& effects) {
+    std::vector<T> found;
+    for (const OrchestratorEffect& effect : effects) {
+      if (const T* one = std::get_if<T>(&effect)) found.push_back(*one);
+    }
+    return found;
+  }
+  template <class T>
+  static std::vector<T> Updates(const Effects& effects) {
+    std::vector<T> found;
+    for (const SendPlanUpdate& update : Of<SendPlanUpdate>(effects)) {
+      if (const T* one = std::get_if<T>(&update.update)) found.push_back(*one);
+    }
+    return found;
+  }
+  CallId Call() { return CallId{++calls_}; }
+
+  static WorkerIdentity Identity(Role role, uint64_t incarnation, const std::string& host = "a") {
+    WorkerIdentity identity;
+    identity.role = role;
+    identity.model = "m";
+    identity.endpoint = "w:" + std::to_string(incarnation);
+    identity.incarnation = {incarnation};
+    identity.shape = TestShape();
+    identity.total_blocks = 100000;
+    identity.host = host;
+    if (role == Role::kPrefill) identity.comm_address = "c" + std::to_string(incarnation);
+    return identity;
+  }
+  InstanceId Up(Role role, uint64_t incarnation, const std::string& host = "a") {
+    const Effects effects = Do(RegisterCalled{Call(), {Identity(role, incarnation, host)}});
+    const InstanceId id = Of<AnswerRegister>(effects)[0].reply.instance;
+    incarnations_[id] = {incarnation};
+    Report(id);
+    return id;
+  }
+  std::vector<InstanceId> UpPrefill(int count) {
+    std::vector<InstanceId> ids;
+    for (int i = 0; i < count; ++i) ids.push_back(Up(Role::kPrefill, ++last_incarnation_));
+    return ids;
+  }
+  Effects Report(InstanceId instance, std::vector<HeldRequest> held = {},
+                 std::vector<EndedRequest> ended = {}, bool draining = false) {
+    WorkerLoad load;
+    load.free_blocks = load.total_blocks = 100000;
+    load.draining = draining;
+    return Do(ReportCalled{Call(),
+                           {.instance = instance,
+                            .incarnation = incarnations_[instance],
+                            .serial = ++serial_,
+                            .load = load,
+                            .held = std::move(held),
+                            .ended = std::move(ended)}});
+  }
+
+  static std::shared_ptr<RequestSpec> Spec(uint64_t serial, int64_t tokens) {
+    auto spec = std::make_shared<RequestSpec>();
+    spec->id = {7, serial};
+    spec->model = "m";
+    spec->prompt.assign(static_cast<size_t>(tokens), 1);
+    spec->max_tokens = 4;
+    spec->names = {"cmpl-" + std::to_string(serial), "req-" + std::to_string(serial)};
+    return spec;
+  }
+  Effects Submit(uint64_t serial, int64_t tokens) {
+    return Do(SubmitCalled{{10000 + serial}, Spec(serial, tokens)});
+  }
+  Effects Answer(const CallAssign& assign, absl::Status status = absl::OkStatus()) {
+    return Do(AssignReplied{assign.instance,
+                            assign.request.spec->id,
+                            assign.request.epoch,
+                            {std::move(status)},
+                            assign.request.sequence});
+  }
+  Effects Answer(const CallStart& start, absl::Status status = absl::OkStatus()) {
+    return Do(
+        StartReplied{start.instance, start.request.id, start.request.epoch, {std::move(status)}});
+  }
+  Effects Answer(const CallReserve& reserve, absl::Status status = absl::OkStatus()) {
+    return Do(ReserveReplied{
+        reserve.instance, reserve.request.spec->id, reserve.request.epoch, {std::move(status)}});
+  }
+  Effects Answer(const CallCancel& cancel, absl::Status status = absl::OkStatus()) {
+    return Do(
+        CancelReplied{cancel.instance, cancel.request.id, cancel.request.epoch, std::move(status)});
+  }
+  Effects Begin(const CallAssign& lead) {
+    return Do(BeginPrefillCalled{Call(),
+                                 {lead.instance, {1}, lead.request.spec->id, lead.request.epoch}});
+  }
+  // Submits a prompt and brings it to the state `placed`; every member is started.
+  std::vector<CallAssign> Place(uint64_t serial, int64_t tokens) {
+    return Placed(Of<CallAssign>(Submit(serial, tokens)));
+  }
+  std::vector<CallAssign> Placed(const std::vector<CallAssign>& assigns) {
+    for (const CallAssign& assign : assigns) Answer(assign);
+    const auto reserves = Of<CallReserve>(Begin(assigns.at(0)));
+    EXPECT_EQ(reserves.size(), 1u);
+    reserve_ = reserves.at(0);
+    for (const CallStart& start : Of<CallStart>(Answer(reserve_))) Answer(start);
+    return assigns;
+  }
+  HeldRequest Held(const CallAssign& assign, uint32_t chunks_done = 0, TimeUs running_us = -1) {
+    return {assign.request.spec->id, assign.request.epoch, chunks_done, running_us};
+  }
+  EndedRequest Ended(const CallAssign& assign, absl::Status status = absl::OkStatus()) {
+    return {assign.request.spec->id, assign.request.epoch,
+            status.ok() ? FinishReason::kStop : FinishReason::kError, std::move(status)};
+  }
+  double QueueSeconds(InstanceId instance) {
+    for (const InstanceStatus& status : core_->Snapshot(now_).instances) {
+      if (status.instance == instance) return status.queue_seconds;
+    }
+    return -1;
+  }
+
+  TimeUs now_ = 0;
+  uint64_t calls_ = 0;
+  uint64_t serial_ = 0;
+  uint64_t last_incarnation_ = 100;
+  CallReserve reserve_;  // of the last Place
+  std::map<InstanceId, Incarnation> incarnations_;
+  std::unique_ptr<OrchestratorCore> core_;
+};
+
+}  // namespace skein::scheduler

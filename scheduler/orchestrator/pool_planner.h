@@ -1,0 +1,80 @@
+// PoolPlanner: how the prompts of one model's pool are planned: the planners of scheduler/plan, the
+// improvement rate in force and the numbers that instances have there. Part of OrchestratorCore.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "scheduler/orchestrator/explanation.h"
+#include "scheduler/orchestrator/pool_layout.h"
+#include "scheduler/plan/cdsp_planner.h"
+#include "scheduler/plan/improvement_rate.h"
+#include "scheduler/plan/latency_model.h"
+#include "scheduler/plan/policy.h"
+#include "scheduler/plan/rolling.h"
+
+namespace skein::scheduler {
+
+struct PlanningConfig {
+  LatencyModel latency;
+  Policy policy = {};
+  // Heeded by tetris and single; the default is that of the simulator.
+  ImprovementRateTable improvement_rates = ImprovementRateTable::Constant(0.25);
+  int node_size = 8;
+  RollingOptions rolling = {};  // token_multiple is set by the core; commit stays kNone
+};
+
+// INVALID_ARGUMENT names the field: the profile has no SP size 1 (a plain plan needs it), or not
+// that of fixedN; a node size below 1.
+absl::Status CheckPlanning(const PlanningConfig& config);
+
+// Queue time of a slot that nothing may be planned on.
+inline constexpr double kAbsentQueueS = 1e9;
+
+// The chunks' boundaries on multiples of block_tokens, the nearest ones; a chunk of which nothing
+// is left goes to the one after it.
+void RoundToBlocks(int64_t block_tokens, PrefillPlan* plan);
+
+class PoolPlanner {
+ public:
+  PoolPlanner(std::shared_ptr<const PlanningConfig> config, int64_t block_tokens);
+
+  const PlanningConfig& config() const { return *config_; }
+  const PoolLayout& layout() const { return layout_; }
+  void SetLayout(PoolLayout layout);
+
+  // The improvement rate for a request that arrives now.
+  void OnArrival(TimeUs now) { rates_.OnArrival(now); }
+  double ImprovementRate(TimeUs now);
+  void ReplaceRates(const ImprovementRateTable& table) { rates_.Replace(table); }
+
+  // By every policy but rolling. Boundaries are rounded to blocks. Nullopt: the plan would need a
+  // slot that is absent. REQUIRES a slot that is not; queue_s by slot.
+  std::optional<PrefillPlan> Plan(absl::Span<const double> queue_s, int64_t prompt_tokens,
+                                  double improvement_rate);
+  // What else there was. `plan`: what was chosen, null with rolling.
+  std::vector<AlternativeExplanation> Alternatives(absl::Span<const double> queue_s,
+                                                   int64_t prompt_tokens, double improvement_rate,
+                                                   const PrefillPlan* plan);
+
+  // Null unless the policy is rolling and there ever was an instance. Its instances are the slots
+  // of layout(), but while that has none.
+  RollingPlanner* rolling() { return rolling_.get(); }
+  const RollingPlanner* rolling() const { return rolling_.get(); }
+
+ private:
+  std::shared_ptr<const PlanningConfig> config_;
+  const int64_t block_tokens_;
+  PoolLayout layout_;
+  ImprovementRateSelector rates_;
+  std::optional<CdspPlanner> planner_;
+  std::unique_ptr<RollingPlanner> rolling_;
+  std::vector<InstanceId> rolling_slots_;  // of its instances
+};
+
+}  // namespace skein::scheduler

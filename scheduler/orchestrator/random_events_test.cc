@@ -1,0 +1,257 @@
+// Any event in any state is safe: likely and unlikely events in any order, over every policy.
+// Checked: the core's invariants; every request ends exactly once; an epoch is assigned only when
+// the epochs before it were cancelled, refused or have ended everywhere; the chain of Assigns to an
+// instance has no hole.
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "scheduler/orchestrator/planning_testing.h"
+
+namespace skein::scheduler {
+namespace {
+
+class RandomEventsTest : public PlanningTest {
+ protected:
+  void Play(const char* policy, uint64_t seed, int events);
+
+ private:
+  uint64_t Draw(uint64_t below) { return random_() % below; }
+  bool Chance(int percent) { return Draw(100) < static_cast<uint64_t>(percent); }
+  template <class T>
+  std::optional<T> TakeOne(std::vector<T>* from) {
+    if (from->empty()) return std::nullopt;
+    const size_t i = Draw(from->size());
+    T one = (*from)[i];
+    if (!Chance(10)) from->erase(from->begin() + static_cast<std::ptrdiff_t>(i));  // else: again
+    return one;
+  }
+  absl::Status AnyStatus() {
+    switch (Draw(6)) {
+      case 0:
+        return absl::UnavailableError("u");
+      case 1:
+        return absl::DeadlineExceededError("d");
+      case 2:
+        return absl::ResourceExhaustedError("r");
+      case 3:
+        return absl::FailedPreconditionError("f");
+      case 4:
+        return absl::CancelledError("c");
+      default:
+        return absl::NotFoundError("n");
+    }
+  }
+  absl::Status MostlyOk() { return Chance(90) ? absl::OkStatus() : AnyStatus(); }
+
+  std::set<InstanceId> Alive() {
+    std::set<InstanceId> alive;
+    for (const InstanceStatus& one : core_->Snapshot(now_).instances) alive.insert(one.instance);
+    return alive;
+  }
+  void Step();
+  void Send(const OrchestratorEvent& event);
+  void Watch(const Effects& effects);
+  void Assigned(const CallAssign& call);
+  void AnyReport();
+  void Come();
+
+  std::mt19937_64 random_;
+  uint64_t submitted_ = 0;
+  std::vector<InstanceId> up_;
+  std::map<InstanceId, Role> roles_;
+  std::vector<CallAssign> assigns_, begun_;
+  std::vector<CallStart> starts_;
+  std::vector<CallReserve> reserves_;
+  std::vector<CallCancel> cancels_;
+  std::map<InstanceId, std::map<RequestId, HeldRequest>> held_;
+  // What is known to the test.
+  std::map<RequestId, int> ends_;
+  std::map<RequestId, std::map<InstanceId, Epoch>> live_;
+  std::map<InstanceId, PlanSequence> chain_;
+  std::set<RequestId> closed_;
+};
+
+void RandomEventsTest::Assigned(const CallAssign& call) {
+  const RequestId id = call.request.spec->id;
+  const std::set<InstanceId> alive = Alive();
+  for (const auto& [instance, epoch] : live_[id]) {
+    if (alive.count(instance) == 0) continue;
+    EXPECT_EQ(epoch, call.request.epoch) << "two live epochs of " << ToString(id);
+  }
+  live_[id][call.instance] = call.request.epoch;
+  if (call.request.members.empty()) return;
+  EXPECT_EQ(call.request.after, chain_[call.instance]);
+  EXPECT_GT(call.request.sequence, call.request.after);
+  chain_[call.instance] = call.request.sequence;
+}
+
+void RandomEventsTest::Watch(const Effects& effects) {
+  for (const OrchestratorEffect& effect : effects) {
+    if (const auto* cancel = std::get_if<CallCancel>(&effect)) {
+      cancels_.push_back(*cancel);
+      auto& at = live_[cancel->request.id];
+      const auto it = at.find(cancel->instance);
+      if (it != at.end() && it->second <= cancel->request.epoch) at.erase(it);
+    } else if (const auto* assign = std::get_if<CallAssign>(&effect)) {
+      Assigned(*assign);
+      assigns_.push_back(*assign);
+    } else if (const auto* start = std::get_if<CallStart>(&effect)) {
+      starts_.push_back(*start);
+    } else if (const auto* reserve = std::get_if<CallReserve>(&effect)) {
+      reserves_.push_back(*reserve);
+    } else if (const auto* end = std::get_if<EndSubmit>(&effect)) {
+      EXPECT_EQ(++ends_[end->id], 1) << ToString(end->id);
+      EXPECT_EQ(closed_.count(end->id), 0u);
+    }
+  }
+}
+
+void RandomEventsTest::Send(const OrchestratorEvent& event) { Watch(Do(event)); }
+
+void RandomEventsTest::Come() {
+  const Role role = Chance(70) ? Role::kPrefill : Role::kDecode;
+  const uint64_t incarnation = ++last_incarnation_;
+  const Effects effects =
+      Do(RegisterCalled{Call(), {Identity(role, incarnation, Chance(50) ? "a" : "b")}});
+  Watch(effects);
+  const InstanceId id = Of<AnswerRegister>(effects)[0].reply.instance;
+  incarnations_[id] = {incarnation};
+  roles_[id] = role;
+  up_.push_back(id);
+}
+
+void RandomEventsTest::AnyReport() {
+  const InstanceId id = up_[Draw(up_.size())];
+  std::vector<HeldRequest> held;
+  std::vector<EndedRequest> ended;
+  for (auto it = held_[id].begin(); it != held_[id].end();) {
+    HeldRequest& one = it->second;
+    if (Chance(20)) {
+      ended.push_back(
+          {one.id, one.epoch, FinishReason::kStop, Chance(80) ? absl::OkStatus() : AnyStatus()});
+      auto& at = live_[one.id];
+      if (at.count(id) > 0 && at[id] == one.epoch) at.erase(id);
+      it = held_[id].erase(it);
+      continue;
+    }
+    if (Chance(40)) ++one.chunks_done;
+    one.chunk_running_us = Chance(50) ? static_cast<TimeUs>(Draw(1000000)) : -1;
+    if (Chance(97)) held.push_back(one);
+    ++it;
+  }
+  if (Chance(5)) held.push_back({{7, 1 + Draw(submitted_ + 1)}, {1000 + Draw(500)}, 9, 9});
+  if (Chance(5)) {
+    ended.push_back(
+        {{7, 1 + Draw(submitted_ + 1)}, {1000 + Draw(500)}, FinishReason::kError, AnyStatus()});
+  }
+  WorkerLoad load;
+  load.free_blocks = Chance(80) ? 100000 : static_cast<int64_t>(Draw(2000));
+  load.total_blocks = 100000;
+  load.draining = Chance(5);
+  const uint64_t serial = Chance(95) ? ++serial_ : serial_ / 2;
+  Send(ReportCalled{Call(),
+                    {.instance = id,
+                     .incarnation = incarnations_[id],
+                     .serial = serial,
+                     .load = load,
+                     .held = held,
+                     .ended = ended}});
+}
+
+void RandomEventsTest::Step() {
+  now_ += Chance(95) ? static_cast<TimeUs>(Draw(50000)) : static_cast<TimeUs>(Draw(2 * kSecondUs));
+  const uint64_t kind = Draw(100);
+  if (kind < 12) {
+    const uint64_t serial = Chance(95) ? ++submitted_ : 1 + Draw(submitted_ + 1);
+    auto spec = Spec(serial, 1 + static_cast<int64_t>(Draw(Chance(50) ? 20000 : 300)));
+    const bool again = ends_.count(spec->id) > 0 || closed_.count(spec->id) > 0;
+    if (again || serial > submitted_) return;
+    spec->want_prompt_logprobs = Chance(10);
+    if (Chance(10)) spec->deadline_us = static_cast<TimeUs>(Draw(5 * kSecondUs));
+    if (serial == submitted_) Send(SubmitCalled{{10000 + serial}, spec});
+  } else if (kind < 15) {
+    const uint64_t serial = 1 + Draw(submitted_ + 1);
+    if (ends_.count({7, serial}) == 0 && serial <= submitted_) closed_.insert({7, serial});
+    Send(SubmitClosed{{10000 + serial}});
+  } else if (kind < 40) {
+    const auto assign = TakeOne(&assigns_);
+    if (!assign.has_value()) return;
+    const absl::Status status = MostlyOk();
+    if (status.ok()) {
+      held_[assign->instance][assign->request.spec->id] = Held(*assign);
+      begun_.push_back(*assign);
+    }
+    Watch(Answer(*assign, status));
+  } else if (kind < 52) {
+    const auto assign = TakeOne(&begun_);
+    if (assign.has_value()) Watch(Begin(*assign));
+  } else if (kind < 60) {
+    const auto start = TakeOne(&starts_);
+    if (start.has_value()) Watch(Answer(*start, MostlyOk()));
+  } else if (kind < 68) {
+    const auto reserve = TakeOne(&reserves_);
+    if (!reserve.has_value()) return;
+    const absl::Status status = MostlyOk();
+    if (status.ok()) {
+      held_[reserve->instance][reserve->request.spec->id] = {reserve->request.spec->id,
+                                                             reserve->request.epoch};
+    }
+    Watch(Answer(*reserve, status));
+  } else if (kind < 76) {
+    const auto cancel = TakeOne(&cancels_);
+    if (!cancel.has_value()) return;
+    held_[cancel->instance].erase(cancel->request.id);
+    Watch(Answer(*cancel, Chance(80) ? absl::OkStatus() : AnyStatus()));
+  } else if (kind < 95) {
+    if (!up_.empty()) AnyReport();
+  } else if (kind < 96) {
+    if (up_.size() < 14) Come();
+  } else if (kind < 97 && up_.size() > 3) {
+    const size_t i = Draw(up_.size());
+    Send(UnregisterCalled{Call(), {up_[i], incarnations_[up_[i]]}});
+    for (auto& [id, at] : live_) at.erase(up_[i]);
+    held_.erase(up_[i]);
+    up_.erase(up_.begin() + static_cast<std::ptrdiff_t>(i));
+  } else if (kind < 98) {
+    Send(ReplaceImprovementRates{
+        ImprovementRateTable::Constant(static_cast<double>(Draw(90)) / 100)});
+  } else {
+    Send(OrchestratorTick{});
+  }
+}
+
+void RandomEventsTest::Play(const char* policy, uint64_t seed, int events) {
+  SCOPED_TRACE(std::string(policy) + " " + std::to_string(seed));
+  Make(policy, 0.1);
+  random_.seed(seed);
+  for (int i = 0; i < 8; ++i) Come();
+  for (int i = 0; i < events && !HasFailure(); ++i) {
+    Step();
+  }
+  // In the end everyone is gone, and so every request ends.
+  now_ += 700 * kSecondUs;
+  Send(OrchestratorTick{});
+  for (uint64_t serial = 1; serial <= submitted_ && !HasFailure(); ++serial) {
+    const RequestId id{7, serial};
+    EXPECT_EQ(ends_[id] + static_cast<int>(closed_.count(id)), 1) << serial;
+  }
+  const OrchestratorSnapshot end = core_->Snapshot(now_);
+  EXPECT_EQ(end.planning + end.assigning + end.assigned + end.waiting + end.reserving + end.placed,
+            0);
+}
+
+class RandomEvents : public RandomEventsTest,
+                     public ::testing::WithParamInterface<std::tuple<const char*, uint64_t>> {};
+
+TEST_P(RandomEvents, AreSafe) { Play(std::get<0>(GetParam()), std::get<1>(GetParam()), 2000); }
+
+INSTANTIATE_TEST_SUITE_P(Policies, RandomEvents,
+                         ::testing::Combine(::testing::Values("tetris", "single", "rolling",
+                                                              "greedy", "fixed2"),
+                                            ::testing::Range(uint64_t{1}, uint64_t{13})));
+
+}  // namespace
+}  // namespace skein::scheduler

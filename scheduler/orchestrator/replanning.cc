@@ -1,0 +1,121 @@
+// A plan is given up: cancelled everywhere by epoch, and made anew when it has ended everywhere.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/orchestrator/orchestrator_impl.h"
+
+namespace skein::scheduler {
+
+// Of what ends at a member: is it worth another plan? What one member fails with reaches the others
+// by way of the decode instance, in any shape.
+bool OrchestratorCore::Impl::MayReplan(const Request& request, const absl::Status& status) {
+  if (request.spanning) return !absl::IsInvalidArgument(status);
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
+}
+
+void OrchestratorCore::Impl::Replan(Request& request, const absl::Status& why) {
+  const std::string text(why.message());
+  if (++request.replans > config_.max_replans) return Fail(request, why);
+  ++replans_;
+  NoteTimes(request);
+  request.explanation.plans.back().lost = text;
+  LeaveRolling(request);
+  AnswerBegin(request, absl::FailedPreconditionError("epoch: planned anew"));
+  if (request.state == State::kWaiting) {
+    waiting_.at(request.spec->model).erase(request.waiting_number);
+  }
+  request.leaving.clear();
+  for (const Member& member : request.members) {
+    // Who did not take it is not waited for, and not chosen again.
+    const bool may_have_it = member.here && request.tried_prefill.count(member.instance) == 0;
+    if (may_have_it && registry_.Find(member.instance) != nullptr) {
+      request.leaving.insert(member.instance);
+    }
+  }
+  CancelAtMembers(request, text);
+  CancelAt(request.decode, request, text);
+  if (request.decode != InstanceId{}) request.old_decodes.insert(request.decode);
+  TakeFromPrefill(request);
+  TakeFromDecode(request);
+  request.members.clear();
+  request.chunks.clear();
+  moved_.insert(request.spec->model);
+  request.state = State::kReplanning;
+  request.left_epoch = request.epoch;
+  request.epoch = Epoch{++last_epoch_};
+  request.leave_by_us = now_ + config_.instance_lease_us;
+  Arm(request.leave_by_us);
+  replanning_.insert(request.spec->id);
+  // At once, so that the router does not take the end of its token stream for that of the request.
+  effects_.push_back(
+      SendPlanUpdate{request.submit, request.spec->id, Planned{request.epoch, InstanceId{}}});
+  HasLeft(request, InstanceId{});
+}
+
+// Plans anew when nobody is left who may have the plan before.
+void OrchestratorCore::Impl::HasLeft(Request& request, InstanceId instance) {
+  request.leaving.erase(instance);
+  if (!request.leaving.empty()) return;
+  replanning_.erase(request.spec->id);
+  request.leave_by_us = kNever;
+  Plan(request);
+}
+
+// A fresh report says what the instance holds, and what has ended.
+void OrchestratorCore::Impl::TakeLeavers(const Instance& instance) {
+  std::vector<RequestId> left;
+  for (const RequestId id : replanning_) {
+    const Request& request = requests_.at(id);
+    const auto held = instance.held.find(id);
+    const bool holds = held != instance.held.end() && held->second <= request.left_epoch;
+    const auto cancel = pending_cancels_.find({instance.id, id, request.left_epoch});
+    if (request.leaving.count(instance.id) == 0 || holds) continue;
+    if (cancel == pending_cancels_.end()) left.push_back(id);
+  }
+  for (const RequestId id : left) HasLeft(requests_.at(id), instance.id);
+}
+
+void OrchestratorCore::Impl::CancelAtMembers(const Request& request, const std::string& why) {
+  for (const Member& member : request.members) {
+    if (member.here) CancelAt(member.instance, request, why, member.links);
+  }
+}
+
+void OrchestratorCore::Impl::CancelAt(InstanceId id, const Request& request, const std::string& why,
+                                      std::vector<AssignLink> links) {
+  if (registry_.Find(id) == nullptr) return;
+  CancelRequest cancel{request.spec->id, request.epoch, why, std::move(links)};
+  SendCancel(id, cancel);
+  if (cancel.assigns.empty()) return;  // what is not heard is found again in reports
+  const PendingKey key{id, cancel.id, cancel.epoch};
+  pending_cancels_[key].request = std::move(cancel);
+}
+
+void OrchestratorCore::Impl::SendCancel(InstanceId id, const CancelRequest& request) {
+  effects_.push_back(
+      CallCancel{id, registry_.Find(id)->identity.endpoint, request, config_.rpc_timeout_us});
+}
+
+void OrchestratorCore::Impl::On(const CancelReplied& event) {
+  const auto it = pending_cancels_.find({event.instance, event.id, event.epoch});
+  if (it == pending_cancels_.end()) return;
+  if (event.status.ok()) {
+    pending_cancels_.erase(it);
+    return;
+  }
+  it->second.calling = false;
+  it->second.retry_us = now_ + config_.retry_us;
+  Arm(it->second.retry_us);
+}
+
+void OrchestratorCore::Impl::RetryCancels() {
+  for (auto& [key, cancel] : pending_cancels_) {
+    if (now_ < cancel.retry_us) continue;
+    cancel.retry_us = kNever;
+    cancel.calling = true;
+    SendCancel(std::get<InstanceId>(key), cancel.request);
+  }
+}
+
+}  // namespace skein::scheduler

@@ -1,0 +1,246 @@
+// OrchestratorCore with a latency profile: plans that are refused, or lose an instance.
+#include "scheduler/orchestrator/planning_testing.h"
+
+namespace skein::scheduler {
+namespace {
+
+class ReplanningTest : public PlanningTest {
+ protected:
+  ReplanningTest() {
+    prefill_ = UpPrefill(4);
+    decode_ = Up(Role::kDecode, 2);
+  }
+  // All but `dead` report (and so live on), now_ grows by `us`.
+  Effects Pass(TimeUs us, InstanceId dead = {}) {
+    Effects all;
+    for (TimeUs end = now_ + us; now_ < end;) {
+      now_ = std::min(end, now_ + kSecondUs);
+      for (const auto& [id, incarnation] : incarnations_) {
+        if (id == dead) continue;
+        std::vector<HeldRequest> held;
+        for (const auto& [key, epoch] : held_) {
+          if (key.first == id) held.push_back({key.second, epoch});
+        }
+        const Effects effects = Report(id, held);
+        all.insert(all.end(), effects.begin(), effects.end());
+      }
+    }
+    return all;
+  }
+  void Hold(const std::vector<CallAssign>& assigns) {
+    for (const CallAssign& assign : assigns) {
+      held_[{assign.instance, assign.request.spec->id}] = assign.request.epoch;
+    }
+  }
+
+  std::vector<InstanceId> prefill_;
+  InstanceId decode_;
+  std::map<std::pair<InstanceId, RequestId>, Epoch> held_;
+};
+
+TEST_F(ReplanningTest, ARefusalCancelsAtTheOthersAndPlansWithoutTheRefuser) {
+  const auto assigns = Of<CallAssign>(Submit(1, 4000));
+  ASSERT_EQ(assigns.size(), 4u);
+  Answer(assigns[0]);
+  Answer(assigns[1]);
+  const Effects refused = Answer(assigns[2], absl::ResourceExhaustedError("queue full"));
+  const auto cancels = Of<CallCancel>(refused);
+  ASSERT_EQ(cancels.size(), 4u);  // at the refuser too: it may say so of a copy
+  for (const CallCancel& cancel : cancels) {
+    ASSERT_EQ(cancel.request.assigns.size(), 1u);
+    EXPECT_EQ(cancel.request.assigns[0].sequence, assigns[0].request.sequence);
+    EXPECT_EQ(cancel.request.epoch, assigns[0].request.epoch);
+  }
+  EXPECT_TRUE(Of<CallAssign>(refused).empty());  // not before it has ended at the others
+  EXPECT_EQ(Updates<Planned>(refused)[0].prefill, InstanceId{});
+  EXPECT_GT(Updates<Planned>(refused)[0].epoch, assigns[0].request.epoch);
+  const absl::Status cancelled = absl::CancelledError("refused");
+  Report(prefill_[0], {}, {Ended(assigns[0], cancelled)});
+  Report(prefill_[1], {}, {Ended(assigns[1], cancelled)});
+  // The Cancel overtook the Assign to the fourth.
+  const auto again =
+      Of<CallAssign>(Answer(assigns[3], absl::FailedPreconditionError("epoch: ended already")));
+  ASSERT_EQ(again.size(), 2u);
+  for (const CallAssign& assign : again) {
+    EXPECT_NE(assign.instance, prefill_[2]);
+    EXPECT_GT(assign.request.epoch, Updates<Planned>(refused)[0].epoch);
+    EXPECT_EQ(assign.request.after, assigns[0].request.sequence);
+  }
+  const Explanation explained = core_->Explain("cmpl-1", now_)[0];
+  ASSERT_EQ(explained.plans.size(), 2u);
+  EXPECT_NE(explained.plans[0].lost.find("queue full"), std::string::npos);
+}
+
+TEST_F(ReplanningTest, ACancelIsRepeatedUntilItIsHeardOrTheInstanceIsGone) {
+  const auto assigns = Place(1, 4000);
+  const auto cancels = Of<CallCancel>(Do(SubmitClosed{{10001}}));
+  ASSERT_EQ(cancels.size(), 5u);  // decode too
+  Answer(cancels[0]);
+  Answer(cancels[1], absl::UnavailableError("no way"));
+  Answer(cancels[2], absl::UnavailableError("no way"));
+  now_ = core_->NextDeadline();
+  const auto again = Of<CallCancel>(Do(OrchestratorTick{}));
+  ASSERT_EQ(again.size(), 2u);
+  EXPECT_EQ(again[0].request.assigns.size(), 1u);
+  Answer(again[0]);
+  Answer(again[1], absl::UnavailableError("no way"));
+  Do(UnregisterCalled{Call(), {again[1].instance, incarnations_[again[1].instance]}});
+  now_ += kSecondUs;
+  EXPECT_TRUE(Of<CallCancel>(Do(OrchestratorTick{})).empty());
+}
+
+TEST_F(ReplanningTest, ADeadMemberIsReplacedInEveryState) {
+  for (int state = 0; state < 4; ++state) {
+    SCOPED_TRACE(state);
+    const auto serial = static_cast<uint64_t>(state + 1);
+    held_.clear();
+    const auto assigns = Of<CallAssign>(Submit(serial, 4000));
+    ASSERT_EQ(assigns.size(), 4u);
+    if (state >= 1) {
+      for (const CallAssign& assign : assigns) Answer(assign);
+      Hold(assigns);
+    }
+    CallReserve reserve;
+    if (state >= 2) reserve = Of<CallReserve>(Begin(assigns[0])).at(0);
+    if (state >= 3) {
+      for (const CallStart& start : Of<CallStart>(Answer(reserve))) Answer(start);
+      held_[{decode_, {7, serial}}] = reserve.request.epoch;
+    }
+    const InstanceId dead = assigns[1].instance;
+    const Effects effects = Pass(4 * kSecondUs, dead);
+    EXPECT_TRUE(Updates<Failed>(effects).empty());
+    EXPECT_EQ(core_->Snapshot(now_).planning, 1);
+    bool decode_cancelled = false;
+    for (const CallCancel& cancel : Of<CallCancel>(effects)) {
+      EXPECT_NE(cancel.instance, dead);
+      decode_cancelled |= cancel.instance == decode_;
+    }
+    EXPECT_EQ(decode_cancelled, state >= 2);
+    EXPECT_TRUE(Of<CallAssign>(effects).empty());
+    Effects after;
+    for (const CallAssign& assign : assigns) {
+      if (assign.instance == dead) continue;
+      Do(CancelReplied{assign.instance, {7, serial}, assign.request.epoch, absl::OkStatus()});
+      after = Report(assign.instance, {}, {Ended(assign, absl::CancelledError("x"))});
+    }
+    const auto again = Of<CallAssign>(after);
+    ASSERT_EQ(again.size(), 2u);  // of three, two
+    EXPECT_GT(again[0].request.epoch, assigns[0].request.epoch);
+    Do(SubmitClosed{{10000 + serial}});
+    std::erase(prefill_, dead);
+    incarnations_.erase(dead);
+    prefill_.push_back(Up(Role::kPrefill, 200 + serial));
+    held_.clear();
+    Pass(2 * kSecondUs);
+  }
+}
+
+TEST_F(ReplanningTest, AMembersFailureReservesAnewUnderTheNewEpoch) {
+  const auto assigns = Place(1, 4000);
+  const Effects failed =
+      Report(prefill_[1], {}, {Ended(assigns[1], absl::UnavailableError("collective"))});
+  EXPECT_TRUE(Updates<Failed>(failed).empty());
+  EXPECT_EQ(Of<CallCancel>(failed).size(), 4u);  // three members and decode
+  // Others say so too; that changes nothing.
+  Report(prefill_[0], {}, {Ended(assigns[0], absl::UnavailableError("collective"))});
+  Report(prefill_[2], {}, {Ended(assigns[2], absl::CancelledError("by decode"))});
+  const auto again =
+      Of<CallAssign>(Report(prefill_[3], {}, {Ended(assigns[3], absl::CancelledError("c"))}));
+  ASSERT_EQ(again.size(), 4u);  // nobody is to blame
+  for (const CallAssign& assign : again) Answer(assign);
+  const auto reserve = Of<CallReserve>(Begin(again[0]));
+  ASSERT_EQ(reserve.size(), 1u);
+  // The blocks of the old epoch may be in quarantine for a while.
+  EXPECT_TRUE(
+      Of<CallReserve>(Answer(reserve[0], absl::UnavailableError("an older epoch"))).empty());
+  now_ = core_->NextDeadline();
+  const auto later = Of<CallReserve>(Do(OrchestratorTick{}));
+  ASSERT_EQ(later.size(), 1u);
+  const Effects placed = Answer(later[0]);
+  EXPECT_EQ(Updates<skein::scheduler::Placed>(placed)[0].epoch, again[0].request.epoch);
+  EXPECT_EQ(Of<CallStart>(placed).size(), 3u);
+}
+
+TEST_F(ReplanningTest, TheDecodeInstanceMayBeTheFirstToTell) {
+  const auto assigns = Place(1, 4000);
+  const EndedRequest aborted = {
+      {7, 1}, assigns[0].request.epoch, FinishReason::kError, absl::CancelledError("aborted")};
+  const Effects effects = Report(decode_, {}, {aborted});
+  EXPECT_TRUE(Updates<Failed>(effects).empty());
+  EXPECT_EQ(core_->Snapshot(now_).planning, 1);
+  EXPECT_EQ(core_->Snapshot(now_).replans, 1u);
+}
+
+TEST_F(ReplanningTest, ADeadDecodeInstanceIsReplacedBeforeTheKvIsThere) {
+  const InstanceId other = Up(Role::kDecode, 3);
+  const auto first = Place(1, 4000);
+  const auto second = Place(2, 4000);
+  ASSERT_EQ(reserve_.instance, other);
+  for (size_t i = 0; i < 4; ++i) Report(prefill_[i], {Held(second[i])}, {Ended(first[i])});
+  Hold(second);
+  now_ = 3 * kSecondUs - 1;
+  for (const InstanceId id : prefill_) Report(id, {Held(second[0])});
+  now_ += 1;
+  const Effects effects = Do(OrchestratorTick{});  // both decode instances are dead
+  const auto failed = Of<EndSubmit>(effects);
+  ASSERT_EQ(failed.size(), 1u);
+  EXPECT_EQ(failed[0].id, (RequestId{7, 1}));  // its tokens may have been sent
+  EXPECT_EQ(core_->Snapshot(now_).planning, 1);
+}
+
+TEST_F(ReplanningTest, WhenTheKvMayBeThereTheDecodeInstanceDecides) {
+  const auto assigns = Place(1, 4000);
+  for (size_t i = 0; i < 3; ++i) Report(prefill_[i], {}, {Ended(assigns[i])});
+  const Effects lost = Do(UnregisterCalled{Call(), {prefill_[3], incarnations_[prefill_[3]]}});
+  EXPECT_TRUE(Of<CallCancel>(lost).empty());
+  EXPECT_EQ(core_->Snapshot(now_).placed, 1);
+  const EndedRequest lease = {
+      {7, 1}, assigns[0].request.epoch, FinishReason::kError, absl::UnavailableError("lease")};
+  const Effects again = Report(decode_, {}, {lease});
+  EXPECT_TRUE(Updates<Failed>(again).empty());
+  EXPECT_EQ(Of<CallAssign>(again).size(), 2u);  // at once: nobody has it any more
+}
+
+TEST_F(ReplanningTest, AttemptsAreBounded) {
+  std::vector<CallAssign> assigns = Of<CallAssign>(Submit(1, 4000));
+  Effects effects;
+  int plans = 0;
+  for (; plans < 20 && !assigns.empty(); ++plans) {
+    for (const CallAssign& assign : assigns) {
+      effects = Report(assign.instance, {}, {Ended(assign, absl::InternalError("engine"))});
+      if (!Of<EndSubmit>(effects).empty()) break;
+    }
+    assigns = Of<CallAssign>(effects);
+  }
+  EXPECT_EQ(plans, 7);
+  ASSERT_EQ(Updates<Failed>(effects).size(), 1u);
+  EXPECT_EQ(Updates<Failed>(effects)[0].status, absl::InternalError("engine"));
+}
+
+TEST_F(ReplanningTest, AMemberThatNeverSaysThatItEndedIsNotWaitedForForever) {
+  const auto assigns = Place(1, 4000);
+  Hold(assigns);
+  Report(prefill_[0], {}, {Ended(assigns[0], absl::UnavailableError("collective"))});
+  held_.erase({prefill_[0], {7, 1}});
+  held_.erase({prefill_[1], {7, 1}});
+  held_.erase({prefill_[2], {7, 1}});
+  Do(CancelReplied{prefill_[1], {7, 1}, assigns[0].request.epoch, absl::OkStatus()});
+  Do(CancelReplied{prefill_[2], {7, 1}, assigns[0].request.epoch, absl::OkStatus()});
+  const auto again = Of<CallAssign>(Pass(4 * kSecondUs));  // the fourth still reports to hold it
+  ASSERT_EQ(again.size(), 2u);
+  for (const CallAssign& assign : again) EXPECT_NE(assign.instance, prefill_[3]);
+}
+
+TEST_F(ReplanningTest, APlainPromptIsReplannedToo) {
+  auto spec = Spec(1, 400);
+  spec->want_prompt_logprobs = true;
+  const auto assign = Of<CallAssign>(Do(SubmitCalled{{10001}, spec}))[0];
+  Answer(assign);
+  const auto again = Of<CallAssign>(
+      Do(UnregisterCalled{Call(), {assign.instance, incarnations_[assign.instance]}}));
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_NE(again[0].instance, assign.instance);
+}
+
+}  // namespace
+}  // namespace skein::scheduler

@@ -1,0 +1,29 @@
+// The policies by which prompts are planned, by the names that people type.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "scheduler/plan/latency_model.h"
+#include "scheduler/plan/plan.h"
+
+namespace skein::scheduler {
+
+struct Policy {
+  enum class Kind { kTetris, kSingle, kGreedy, kFixed, kRolling };
+
+  std::string name = "tetris";
+  Kind kind = Kind::kTetris;
+  int sp = 0;  // of kFixed
+
+  // tetris, single (Tetris without chunks), greedy (LoongServe's, disaggregated), fixedN (N an SP
+  // size), rolling. INVALID_ARGUMENT names another one.
+  static absl::StatusOr<Policy> Parse(std::string_view name);
+};
+
+// Whether the policy can run there: INVALID_ARGUMENT names what is missing (an SP size).
+absl::Status CheckPolicy(const Policy& policy, const LatencyModel& model, const Cluster& cluster);
+
+}  // namespace skein::scheduler

@@ -1,0 +1,62 @@
+#include "services/codec/codec.h"
+
+namespace skein::services {
+namespace {
+
+using scheduler::TimeUs;
+
+double Seconds(TimeUs us) { return static_cast<double>(us) * 1e-6; }
+
+v1::PlanExplanation PlanToProto(const scheduler::PlanExplanation& plan) {
+  v1::PlanExplanation out;
+  out.set_epoch(plan.epoch.value);
+  out.set_decided_s(Seconds(plan.decided_us));
+  out.set_how(plan.how);
+  out.set_improvement_rate(plan.improvement_rate);
+  out.set_ttft_s(plan.ttft_s);
+  for (const auto& [instance, queue_s] : plan.queue_s) {
+    v1::PlanExplanation::Queue* queue = out.add_queue();
+    queue->set_instance(instance.value);
+    queue->set_queue_s(queue_s);
+  }
+  for (const scheduler::ChunkExplanation& chunk : plan.chunks) {
+    v1::PlanExplanation::Chunk* added = out.add_chunks();
+    added->set_tokens(static_cast<uint64_t>(chunk.tokens));
+    for (const scheduler::InstanceId id : chunk.instances) added->add_instances(id.value);
+    added->set_foreseen_start_s(chunk.foreseen_start_s);
+    added->set_foreseen_end_s(chunk.foreseen_end_s);
+    if (chunk.started_us >= 0) added->set_start_s(Seconds(chunk.started_us));
+    if (chunk.ended_us >= 0) added->set_end_s(Seconds(chunk.ended_us));
+  }
+  for (const scheduler::AlternativeExplanation& one : plan.alternatives) {
+    v1::PlanExplanation::Alternative* added = out.add_alternatives();
+    added->set_sp(static_cast<uint32_t>(one.sp));
+    added->set_start_s(one.start_s);
+    added->set_ttft_s(one.ttft_s);
+    added->set_why(one.why);
+  }
+  out.set_lost(plan.lost);
+  return out;
+}
+
+}  // namespace
+
+v1::RequestExplanation ToProto(const scheduler::Explanation& explanation) {
+  v1::RequestExplanation out;
+  *out.mutable_id() = ToProto(explanation.id);
+  for (const std::string& name : explanation.names) out.add_names(name);
+  out.set_model(explanation.model);
+  out.set_prompt_tokens(static_cast<uint64_t>(explanation.prompt_tokens));
+  out.set_policy(explanation.policy);
+  out.set_state(explanation.state);
+  out.set_age_s(Seconds(explanation.age_us));
+  if (explanation.placed_us >= 0) out.set_placed_s(Seconds(explanation.placed_us));
+  if (explanation.prefilled_us >= 0) out.set_prefilled_s(Seconds(explanation.prefilled_us));
+  if (explanation.ended_us >= 0) out.set_ended_s(Seconds(explanation.ended_us));
+  for (const scheduler::PlanExplanation& plan : explanation.plans) {
+    *out.add_plans() = PlanToProto(plan);
+  }
+  return out;
+}
+
+}  // namespace skein::services

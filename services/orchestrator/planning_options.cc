@@ -1,0 +1,62 @@
+#include "services/orchestrator/planning_options.h"
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "services/codec/profile_json.h"
+
+namespace skein::services {
+namespace {
+
+absl::Status Named(const char* flag, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat("--", flag, ": ", std::string(status.message())));
+}
+
+absl::StatusOr<scheduler::ImprovementRateTable> RatesOf(const OrchestratorOptions& options,
+                                                        const Profile& profile) {
+  using scheduler::ImprovementRateTable;
+  constexpr double kWithoutTable = 0.25;  // as skeinctl simulate
+  if (options.improvement_rate == "auto") {
+    return profile.improvement_rates.value_or(ImprovementRateTable::Constant(kWithoutTable));
+  }
+  double rate = 0;
+  if (!absl::SimpleAtod(options.improvement_rate, &rate) || !(rate >= 0 && rate < 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("--improvement-rate: '",
+                                                   options.improvement_rate,
+                                                   "' is not auto or a fraction in [0, 1)"));
+  }
+  return ImprovementRateTable::Constant(rate);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const scheduler::PlanningConfig>> LoadPlanning(
+    const OrchestratorOptions& options) {
+  auto policy = scheduler::Policy::Parse(options.policy);
+  if (!policy.ok()) return Named("policy", policy.status());
+  if (options.profile.empty()) {
+    const OrchestratorOptions defaults;
+    if (options.policy != defaults.policy ||
+        options.improvement_rate != defaults.improvement_rate) {
+      return absl::InvalidArgumentError(
+          "--policy and --improvement-rate: they need a latency profile, --profile");
+    }
+    return std::shared_ptr<const scheduler::PlanningConfig>();
+  }
+  auto profile = LoadProfile(options.profile);
+  if (!profile.ok()) return Named("profile", profile.status());
+  auto rates = RatesOf(options, *profile);
+  if (!rates.ok()) return rates.status();
+  auto config = std::make_shared<scheduler::PlanningConfig>(
+      scheduler::PlanningConfig{.latency = std::move(profile->latency),
+                                .policy = *std::move(policy),
+                                .improvement_rates = *std::move(rates),
+                                .node_size = static_cast<int>(options.node_size)});
+  if (const absl::Status status = CheckPlanning(*config); !status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--", std::string(status.message())));
+  }
+  return std::shared_ptr<const scheduler::PlanningConfig>(std::move(config));
+}
+
+}  // namespace skein::services

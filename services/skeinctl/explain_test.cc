@@ -1,0 +1,68 @@
+#include "services/skeinctl/explain.h"
+
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace skein::services {
+namespace {
+
+v1::ExplainResponse Example() {
+  v1::ExplainResponse response;
+  v1::RequestExplanation* request = response.add_requests();
+  request->mutable_id()->set_router(7);
+  request->mutable_id()->set_serial(9);
+  request->add_names("cmpl-1");
+  request->set_model("m");
+  request->set_prompt_tokens(96);
+  request->set_policy("tetris");
+  request->set_state("placed");
+  request->set_placed_s(0.25);
+  v1::PlanExplanation* plan = request->add_plans();
+  plan->set_epoch(12);
+  plan->set_how("tetris");
+  plan->set_ttft_s(1.5);
+  plan->set_improvement_rate(0.3);
+  for (const uint64_t instances : {1, 2}) {
+    auto* chunk = plan->add_chunks();
+    chunk->set_tokens(48);
+    for (uint64_t i = 1; i <= instances; ++i) chunk->add_instances(i);
+    chunk->set_foreseen_end_s(0.75 * static_cast<double>(instances));
+  }
+  plan->mutable_chunks(0)->set_start_s(0.125);
+  auto* queue = plan->add_queue();
+  queue->set_instance(1);
+  queue->set_queue_s(0.5);
+  auto* one = plan->add_alternatives();
+  one->set_sp(2);
+  one->set_ttft_s(2);
+  one->set_why("chunks end sooner");
+  return response;
+}
+
+TEST(Explain, TextShowsThePlanAndItsAlternatives) {
+  const std::string text = ExplainText(Example());
+  for (const char* part :
+       {"request 7/9 cmpl-1: 96 prompt tokens", "placed after 0.250 s", "plan of epoch 12",
+        "first token foreseen after 1.500 s; improvement rate 0.300",
+        "foreseen 0.000 s to 0.750 s, was 0.125 s to now; instances 1\n",
+        "not begun; instances 1 2\n", "first token after 2.000 s: chunks end sooner",
+        "queue times: 1: 0.500 s\n"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+}
+
+TEST(Explain, JsonHasNullForWhatHasNotHappened) {
+  const auto json = nlohmann::json::parse(ExplainJson(Example()));
+  const auto& request = json["requests"][0];
+  EXPECT_EQ(request["id"], "7/9");
+  EXPECT_EQ(request["placed_s"], 0.25);
+  EXPECT_TRUE(request["ended_s"].is_null());
+  const auto& plan = request["plans"][0];
+  EXPECT_EQ(plan["chunks"][1]["instances"], nlohmann::json({1, 2}));
+  EXPECT_EQ(plan["chunks"][0]["start_s"], 0.125);
+  EXPECT_TRUE(plan["chunks"][0]["end_s"].is_null());
+  EXPECT_TRUE(plan["lost"].is_null());
+}
+
+}  // namespace
+}  // namespace skein::services
