@@ -1,8 +1,8 @@
 #include "scheduler/kv/backend_queue.h"
 
-#include <random>
+#include <gtest/gtest.h>
 
-#include "gtest/gtest.h"
+#include <random>
 
 namespace skein::scheduler {
 namespace {

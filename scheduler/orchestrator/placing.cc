@@ -121,8 +121,7 @@ void OrchestratorCore::Impl::On(const ReserveReplied& event) {
   } else if (absl::IsUnavailable(status) && request->old_decodes.count(event.instance) > 0) {
     request->reserve_after_us = now_ + config_.retry_us;  // the old epoch's blocks are on their way
     Arm(request->reserve_after_us);
-    CancelAt(event.instance, *request, "placed later");
-    BackToWaiting(*request);
+    BackToWaiting(*request);  // no Cancel: this epoch is asked for again
   } else {
     CancelAt(event.instance, *request, "placed elsewhere");  // it may have been executed
     request->tried_decode.insert(event.instance);

@@ -151,8 +151,9 @@ TEST_F(ReplanningTest, AMembersFailureReservesAnewUnderTheNewEpoch) {
   const auto reserve = Of<CallReserve>(Begin(again[0]));
   ASSERT_EQ(reserve.size(), 1u);
   // The blocks of the old epoch may be in quarantine for a while.
-  EXPECT_TRUE(
-      Of<CallReserve>(Answer(reserve[0], absl::UnavailableError("an older epoch"))).empty());
+  const Effects refused = Answer(reserve[0], absl::UnavailableError("an older epoch"));
+  EXPECT_TRUE(Of<CallReserve>(refused).empty());
+  EXPECT_TRUE(Of<CallCancel>(refused).empty());  // it would refuse this epoch from then on
   now_ = core_->NextDeadline();
   const auto later = Of<CallReserve>(Do(OrchestratorTick{}));
   ASSERT_EQ(later.size(), 1u);
