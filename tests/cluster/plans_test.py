@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""The orchestrator plans live requests: prompts computed by several emulated instances give the right answers, also when one of
+them dies, and skeinctl explain shows the plan.
+"""
+import concurrent.futures
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cluster import Cluster, binaries_from_argv, run_tests  # noqa: E402
+from emulated import VOCAB, complete, continuation, emulated_model  # noqa: E402
+
+TOKENIZER = "deploy/models/fledgling"
+WORKERS = ["--device=emulated", "--kv_gib=0.01", "--max_batch_tokens=262144", "--max_chunk_tokens=262144"]
+PROFILE = "--profile=llama3-8b-a100"
+
+
+def live(folder, *orchestrator_flags):
+    return Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), prefill=4, decode=2, worker_flags=WORKERS,
+                   prefill_flags=[PROFILE], orchestrator_flags=[PROFILE, *orchestrator_flags])
+
+
+def prompt_of(length, seed=1):
+    draw = random.Random(seed)
+    return [draw.randrange(VOCAB) for _ in range(length)]
+
+
+def spanning_plans(cluster):
+    return cluster.metric(cluster.processes["orchestrator"], "skein_spanning_plans_total")
+
+
+def explain(cluster, request, *flags):
+    return subprocess.run([cluster.binaries["skeinctl"], "explain", request, "--orchestrator", cluster.orchestrator, *flags],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=20, check=False)
+
+
+def answers(cluster, lengths):
+    prompts = [prompt_of(length, seed) for seed, length in enumerate(lengths)]
+    with concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:
+        for prompt, answer in zip(prompts, pool.map(lambda p: complete(cluster, p, 4), prompts)):
+            assert answer == continuation(prompt, 4), (len(prompt), answer)
+    cluster.assert_idle_and_whole()
+
+
+def many_instances_answer_as_one(policy):
+    with tempfile.TemporaryDirectory() as folder, \
+            live(folder, "--policy=" + policy, "--improvement-rate=0" if policy == "tetris" else "--node-size=2") as cluster:
+        answers(cluster, [9000, 20000, 5, 300, 16001, 4096, 7, 12345])
+        assert spanning_plans(cluster) > 0
+
+
+def with_tetris():
+    many_instances_answer_as_one("tetris")
+
+
+def with_rolling():
+    many_instances_answer_as_one("rolling")
+
+
+def a_plan_is_explained():
+    with tempfile.TemporaryDirectory() as folder, live(folder, "--policy=greedy") as cluster:
+        body = json.dumps({"model": cluster.name, "prompt": prompt_of(20000), "max_tokens": 2, "ignore_eos": True}).encode()
+        request = urllib.request.Request(cluster.url + "/v1/completions", body,
+                                         {"Content-Type": "application/json", "X-Request-Id": "mine-1"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            identity = json.loads(answer.read())["id"]
+        for name in ("mine-1", identity):
+            done = explain(cluster, name, "--format=json")
+            assert done.returncode == 0, done
+            (shown,) = json.loads(done.stdout)["requests"]
+            assert shown["policy"] == "greedy" and shown["prompt_tokens"] == 20000, shown
+            (plan,) = shown["plans"]
+            assert len(plan["chunks"]) == 1 and len(plan["chunks"][0]["instances"]) == 4, plan
+            assert plan["chunks"][0]["end_s"] >= plan["chunks"][0]["start_s"], plan
+            assert [a["sp"] for a in plan["alternatives"]] == [1, 2, 4], plan
+            assert shown["ended_s"] >= shown["prefilled_s"] >= shown["placed_s"], shown
+        text = explain(cluster, identity)
+        assert text.returncode == 0 and "as one chunk:" in text.stdout, text
+        unknown = explain(cluster, "cmpl-nobody")
+        assert unknown.returncode == 2 and "cmpl-nobody" in unknown.stderr, unknown
+
+
+def a_dead_member_is_a_later_first_token():
+    with tempfile.TemporaryDirectory() as folder, live(folder, "--policy=greedy") as cluster:
+        prompt = prompt_of(60000)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(complete, cluster, prompt, 4)
+            cluster.until(lambda: spanning_plans(cluster) > 0, "the prompt is planned")
+            time.sleep(0.5)  # somewhere in its first chunk, or before
+            cluster.kill("prefill-3")
+            assert answer.result() == continuation(prompt, 4)
+        replans = cluster.metric(cluster.processes["orchestrator"], "skein_replans_total")
+        assert replans > 0, replans
+        answers(cluster, [9000, 20000, 5])
+
+
+def wrong_flags_are_named():
+    orchestrator = binaries_from_argv()["orchestrator"]
+    for flags, words in ((["--policy=fastest"], "--policy"), (["--profile=nowhere"], "--profile"),
+                         ([PROFILE, "--policy=fixed3"], "--policy"), ([PROFILE, "--node-size=0"], "node-size")):
+        done = subprocess.run([orchestrator, "--port=0", *flags], stderr=subprocess.PIPE, universal_newlines=True, timeout=20,
+                              check=False)
+        assert done.returncode == 2 and words in done.stderr, (flags, done)
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests(with_tetris, with_rolling, a_plan_is_explained, a_dead_member_is_a_later_first_token,
+                       wrong_flags_are_named))
