@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "scheduler/plan/baselines.h"
+#include "scheduler/plan/random_plan.h"
 
 namespace skein::scheduler {
 namespace {
@@ -94,6 +95,9 @@ std::optional<PrefillPlan> PoolPlanner::Plan(absl::Span<const double> queue_s,
     case Kind::kGreedy:
     case Kind::kSingle:
       planner_->PlanSingleChunk(queue_s, prompt_tokens, options, &plan);
+      break;
+    case Kind::kRandom:
+      plan = PlanRandom(config_->latency, queue_s, prompt_tokens, ++random_plans_);
       break;
     default:
       planner_->Plan(queue_s, prompt_tokens, options, &plan);

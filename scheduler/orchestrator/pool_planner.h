@@ -73,6 +73,7 @@ class PoolPlanner {
   PoolLayout layout_;
   ImprovementRateSelector rates_;
   std::optional<CdspPlanner> planner_;
+  uint64_t random_plans_ = 0;  // made so far: their seeds
   std::unique_ptr<RollingPlanner> rolling_;
   std::vector<InstanceId> rolling_slots_;  // of its instances
 };

@@ -11,6 +11,7 @@ absl::StatusOr<Policy> Policy::Parse(std::string_view name) {
   if (text == "single") return Policy{text, Kind::kSingle, 0};
   if (text == "greedy") return Policy{text, Kind::kGreedy, 0};
   if (text == "rolling") return Policy{text, Kind::kRolling, 0};
+  if (text == "random") return Policy{text, Kind::kRandom, 0};
   int sp = 0;
   if (text.starts_with("fixed") && absl::SimpleAtoi(text.substr(5), &sp) && sp > 0) {
     return Policy{text, Kind::kFixed, sp};
@@ -20,6 +21,9 @@ absl::StatusOr<Policy> Policy::Parse(std::string_view name) {
 }
 
 absl::Status CheckPolicy(const Policy& policy, const LatencyModel& model, const Cluster& cluster) {
+  if (policy.kind == Policy::Kind::kRandom) {
+    return absl::InvalidArgumentError("'random' is for live clusters only");
+  }
   if (policy.kind != Policy::Kind::kFixed) return absl::OkStatus();
   if (!model.HasSp(policy.sp)) {
     return absl::InvalidArgumentError(

@@ -12,14 +12,15 @@
 namespace skein::scheduler {
 
 struct Policy {
-  enum class Kind { kTetris, kSingle, kGreedy, kFixed, kRolling };
+  enum class Kind { kTetris, kSingle, kGreedy, kFixed, kRolling, kRandom };
 
   std::string name = "tetris";
   Kind kind = Kind::kTetris;
   int sp = 0;  // of kFixed
 
   // tetris, single (Tetris without chunks), greedy (LoongServe's, disaggregated), fixedN (N an SP
-  // size), rolling. INVALID_ARGUMENT names another one.
+  // size), rolling, random (for finding out what breaks; not simulated). INVALID_ARGUMENT names
+  // another one.
   static absl::StatusOr<Policy> Parse(std::string_view name);
 };
 

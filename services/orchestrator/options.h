@@ -43,7 +43,7 @@ struct OrchestratorOptions {
                   "anew");
     flags->String(&policy, "policy",
                   "how prompts are planned with a profile: tetris, single, rolling, greedy or "
-                  "fixedN, as in skeinctl simulate");
+                  "fixedN, as in skeinctl simulate; random, to find out what breaks");
     flags->Int(&node_size, "node-size", "prefill instances of a node, of those on one host", 1,
                1 << 16);
     flags->String(&improvement_rate, "improvement-rate",

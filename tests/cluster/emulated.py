@@ -49,6 +49,20 @@ def continuation(prompt, count, vocab=VOCAB, layers=1, heads=1, words=1):
     return output
 
 
+def fast_profile(folder, speed):
+    """A profile in the manner of LLaMA3-8B on A100, so many times faster."""
+    path = os.path.join(folder, "fast.json")
+    coefficients = {1: (0.10, 9.0e-5, 1.6e-9, 1.2e-9)}
+    for sp in (2, 4, 8, 16):
+        a, *rest = coefficients[sp // 2]
+        coefficients[sp] = (a * 1.2, *(c / 1.9 for c in rest))
+    rows = ", ".join('"%d": {"a_s": %g, "b_s_per_token": %g, "c_s_per_token2": %g, "d_s_per_token2": %g}' %
+                     (sp, *(c / speed for c in values)) for sp, values in coefficients.items())
+    with open(path, "w", encoding="utf-8") as f:
+        f.write('{"sp": {%s}}' % rows)
+    return path
+
+
 def complete(cluster, prompt, count, timeout=120):
     """The answer's token ids."""
     answer = cluster.post("/v1/completions", {

@@ -8,7 +8,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster, binaries_from_argv, run_tests  # noqa: E402
-from emulated import VOCAB, complete, continuation, emulated_model  # noqa: E402
+from emulated import VOCAB, complete, continuation, emulated_model, fast_profile  # noqa: E402
 
 TOKENIZER = "deploy/models/fledgling"
 EMULATED = ["--device=emulated", "--kv_gib=0.01"]
@@ -50,6 +50,31 @@ def sixteen_and_four_start_and_answer():
         check(cluster, prompts(32, 3000) + prompts(1, 1, seed=2) + [[7] * 40000], 3)
 
 
+def spanning(policy):
+    """Prompts on growing sets of instances: blocks really move, and every rank checks what it got."""
+    with tempfile.TemporaryDirectory() as folder:
+        profile = fast_profile(folder, 50)
+        with Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), prefill=6, decode=2,
+                     worker_flags=EMULATED + ["--max_batch_tokens=4096"], prefill_flags=["--profile=" + profile],
+                     orchestrator_flags=["--policy=" + policy, "--profile=" + profile]) as cluster:
+            check(cluster, prompts(24, 6000), 4)
+            plans = cluster.metric(cluster.processes["orchestrator"], "skein_spanning_plans_total")
+            assert plans > 0, plans
+
+
+def spanning_plans_of_tetris():
+    spanning("tetris")
+
+
+def spanning_plans_that_roll():
+    spanning("rolling")
+
+
+def random_spanning_plans():
+    spanning("random")
+
+
 if __name__ == "__main__":
     sys.exit(run_tests(answers_are_the_continuation, of_several_layers_and_heads_and_in_chunks,
-                       sixteen_and_four_start_and_answer))
+                       sixteen_and_four_start_and_answer, spanning_plans_of_tetris, spanning_plans_that_roll,
+                       random_spanning_plans))
