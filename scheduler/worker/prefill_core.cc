@@ -210,7 +210,7 @@ void PrefillCore::Impl::End(Request& request, const absl::Status& status) {
   if (request.spanning.has_value()) {
     for (PlanSequence sequence : request.spanning->assigns) spans_.erase(sequence);
   }
-  if (piece_ == id) effects_.push_back(AbortStep{step_number_});
+  LeaveOthers(request);
   LeaveFront(request);
   request.state = State::kEnding;
   request.end_status = status;

@@ -176,7 +176,7 @@ struct StopHandoff {
 
 using PrefillEffect =
     std::variant<AnswerAssign, AnswerStart, CallBeginPrefill, CallGrant, CallRenew, CallCommit,
-                 CallAbort, RunStep, AbortStep, OpenHandoff, AddToHandoff, StartHandoff,
+                 CallAbort, RunStep, AbortStep, BreakGroup, OpenHandoff, AddToHandoff, StartHandoff,
                  ExtendHandoff, StopHandoff, CallRegister, CallReport, CallUnregister, Drained>;
 
 struct PrefillConfig {
@@ -194,9 +194,11 @@ struct PrefillConfig {
   int attempts = 3;                              // of Grant and Commit; of BeginPrefill see below
   TimeUs begin_give_up_us = 10 * kSecondUs;      // of UNAVAILABLE in a row
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
-  // A spanning step, the wait for the other members included. `batch.max_batch_tokens` is what one
-  // member computes in it: the same at all instances that share plans.
-  TimeUs spanning_step_us = 120 * kSecondUs;
+  // A spanning step, the wait for the other members included: who is free early waits for the one
+  // with the longest queue. That members die or give up is heard long before.
+  // `batch.max_batch_tokens` is what one member computes in it: the same at all instances that
+  // share plans.
+  TimeUs spanning_step_us = 600 * kSecondUs;
   // Who joins a running plan waits so long for blocks: two plans may wait for each other's.
   TimeUs join_wait_us = 5 * kSecondUs;
 };

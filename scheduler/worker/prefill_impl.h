@@ -186,6 +186,8 @@ class PrefillCore::Impl {
   Request* EnterablePiece(PlanSequence* sequence);
   void StartPiece(Request& request);
   SpanningPart PartOf(const Request& request) const;
+  static std::vector<std::string> CommAddresses(const Spanning& spanning, int chunk);
+  void LeaveOthers(const Request& request);
   void PieceDone(const StepDone& event);
   void TakePiece(Request& request, const StepSequence& ran, const StepResult& result);
   absl::Status CheckSpanning() const;

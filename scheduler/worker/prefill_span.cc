@@ -282,9 +282,7 @@ SpanningPart PrefillCore::Impl::PartOf(const Request& request) const {
   const auto local = [&](const std::vector<int32_t>& blocks, std::vector<BlockId>* out) {
     for (int32_t block : blocks) out->push_back((*request.blocks)[spanning.slots[block]]);
   };
-  for (uint32_t member : spanning.chunks[piece.chunk].members) {
-    part.comm_addresses.push_back(spanning.members[member].comm_address);
-  }
+  part.comm_addresses = CommAddresses(spanning, piece.chunk);
   local(piece.history[part.rank], &part.history);
   if (!piece.moves.empty()) {
     part.send.resize(piece.members.size());
@@ -305,6 +303,33 @@ SpanningPart PrefillCore::Impl::PartOf(const Request& request) const {
   part.group = KeyOf(id, request.epoch, piece.chunk, false);
   part.moves_group = KeyOf(id, request.epoch, piece.chunk, true);
   return part;
+}
+
+std::vector<std::string> PrefillCore::Impl::CommAddresses(const Spanning& spanning, int chunk) {
+  std::vector<std::string> addresses;
+  for (uint32_t member : spanning.chunks[chunk].members) {
+    addresses.push_back(spanning.members[member].comm_address);
+  }
+  return addresses;
+}
+
+// The request ends here. The others may be in its next piece already, or will come; who joins later
+// may wait in the group of a later chunk.
+void PrefillCore::Impl::LeaveOthers(const Request& request) {
+  const RequestId id = request.spec->id;
+  const bool in_flight = piece_ == id;
+  if (in_flight) effects_.push_back(AbortStep{step_number_});
+  if (!request.spanning.has_value() || !request.spanning->next.has_value()) return;
+  const Spanning& spanning = *request.spanning;
+  const std::vector<DealtChunk>& chunks = spanning.dealer.all_chunks();
+  for (int k = spanning.next->chunk + (in_flight ? 1 : 0); k < spanning.dealer.chunks(); ++k) {
+    const std::vector<InstanceId>& members = chunks[k].members;
+    if (members.size() == 1) continue;
+    const auto self = std::find(members.begin(), members.end(), spanning.self);
+    effects_.push_back(BreakGroup{KeyOf(id, request.epoch, k, false),
+                                  static_cast<int>(self - members.begin()),
+                                  CommAddresses(spanning, k)});
+  }
 }
 
 void PrefillCore::Impl::PieceDone(const StepDone& event) {

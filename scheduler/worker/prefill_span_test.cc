@@ -211,6 +211,7 @@ TEST_F(PrefillSpanTest, ACancelBreaksTheStepAndABrokenStepEndsItsRequestAlone) {
   Start(2);
   Effects effects = Do(CancelCalled{{{7, 1}, {5}, "test"}});
   EXPECT_EQ(Of<AbortStep>(effects)[0].step, 1u);
+  EXPECT_TRUE(Of<BreakGroup>(effects).empty());
   EXPECT_EQ(Held(), 2);
   effects = StepFails(absl::CancelledError("aborted"));
   EXPECT_EQ(Of<CallAbort>(effects)[0].request.prefill, InstanceId{kSelf});
@@ -219,6 +220,14 @@ TEST_F(PrefillSpanTest, ACancelBreaksTheStepAndABrokenStepEndsItsRequestAlone) {
   EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(core_.Snapshot(now_).engine_ok);
   EXPECT_EQ(Held(), 0);
+}
+
+TEST_F(PrefillSpanTest, OthersAreToldNotToWaitForAPieceThatIsNotEntered) {
+  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10, 0));
+  const Effects effects = Do(CancelCalled{{{7, 1}, {5}, "test"}});
+  ASSERT_EQ(Of<BreakGroup>(effects).size(), 1u);
+  EXPECT_EQ(Of<BreakGroup>(effects)[0].rank, 1);
+  EXPECT_EQ(Of<BreakGroup>(effects)[0].comm_addresses, (std::vector<std::string>{"c0/1", "c0/3"}));
 }
 
 TEST_F(PrefillSpanTest, LaterChunksComeInAssignsOfTheirOwn) {

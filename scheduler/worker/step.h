@@ -79,6 +79,14 @@ struct AbortStep {
   uint64_t step = 0;
 };
 
+// Effect: this instance will not enter that group's step: the members that wait for it in it need
+// not. No step of the group is in flight here.
+struct BreakGroup {
+  GroupKey group;
+  int rank = 0;
+  std::vector<std::string> comm_addresses;  // by rank
+};
+
 // Event: results[i] belongs to sequences[i]; empty on error. INVALID_ARGUMENT: nothing was run, the
 // batch's requests end with it. UNAVAILABLE, DEADLINE_EXCEEDED and CANCELLED of a spanning step:
 // its group broke, its request ends. Any other error: the engine is unusable; all requests end.

@@ -267,6 +267,10 @@ void PrefillShell::On(const scheduler::AbortStep& effect) {
   groups_.Abort(effect.step, absl::CancelledError("the request was cancelled"));
 }
 
+void PrefillShell::On(const scheduler::BreakGroup& effect) {
+  groups_.Break(effect, absl::UnavailableError("a member has given the plan up"));
+}
+
 void PrefillShell::LayerDone(const scheduler::RunStep& step, int layer) {
   for (const scheduler::StepSequence& sequence : step.sequences) {
     const int64_t end = sequence.spanning != nullptr ? sequence.spanning->token_end

@@ -59,6 +59,7 @@ class PrefillShell {
   void On(const scheduler::CallAbort& effect);
   void On(const scheduler::RunStep& effect);
   void On(const scheduler::AbortStep& effect);
+  void On(const scheduler::BreakGroup& effect);
   void On(const scheduler::OpenHandoff& effect);
   void On(const scheduler::AddToHandoff& effect);
   void On(const scheduler::StartHandoff& effect);

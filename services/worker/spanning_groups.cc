@@ -60,21 +60,23 @@ absl::Status SpanningGroups::EnterGroups(const scheduler::SpanningPart& part) {
   }
   if (part.comm_addresses.size() == 1) return absl::OkStatus();
   if (group_ == nullptr) {
-    absl::StatusOr<std::unique_ptr<engine::Communicator>> group = Make(part.group, part);
+    absl::StatusOr<std::unique_ptr<engine::Communicator>> group =
+        Make(part.group, part.comm_addresses, part.rank);
     if (!group.ok()) return group.status();
     group_ = *std::move(group);
   }
   if (part.piece.moves.empty()) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<engine::Communicator>> moves = Make(part.moves_group, part);
+  absl::StatusOr<std::unique_ptr<engine::Communicator>> moves =
+      Make(part.moves_group, part.comm_addresses, part.rank);
   if (!moves.ok()) return moves.status();
   moves_ = *std::move(moves);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<engine::Communicator>> SpanningGroups::Make(
-    scheduler::GroupKey key, const scheduler::SpanningPart& part) {
+    scheduler::GroupKey key, const std::vector<std::string>& addresses, int rank) {
   if (fabric_ == nullptr) return absl::UnavailableError("this worker has no fabric");
-  auto group = fabric_->MakeGroup({key.high, key.low}, part.comm_addresses, part.rank);
+  auto group = fabric_->MakeGroup({key.high, key.low}, addresses, rank);
   if (group.ok()) return group;
   return absl::UnavailableError(absl::StrCat("group: ", std::string(group.status().message())));
 }
@@ -99,6 +101,16 @@ void SpanningGroups::Abort(uint64_t step, const absl::Status& reason) {
   std::lock_guard lock(mu_);
   if (step > aborted_step_) aborted_step_ = step;
   if (step_ == step) AbortGroups(reason);
+}
+
+void SpanningGroups::Break(const scheduler::BreakGroup& effect, const absl::Status& reason) {
+  std::lock_guard lock(mu_);
+  if (key_ == effect.group && group_ != nullptr) {
+    group_->Abort(reason);  // it goes when another takes its place
+    return;
+  }
+  const auto group = Make(effect.group, effect.comm_addresses, effect.rank);
+  if (group.ok()) (*group)->Abort(reason);
 }
 
 void SpanningGroups::Stop() {

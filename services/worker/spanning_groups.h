@@ -9,6 +9,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/comm/fabric.h"
@@ -31,13 +33,15 @@ class SpanningGroups {
   // Any thread, never blocks. Breaks the groups of `step`, whether it is in them or has yet to
   // enter; the other members hear of it.
   void Abort(uint64_t step, const absl::Status& reason);
+  // Any thread, never blocks. Tells the other members of a group that this one does not come.
+  void Break(const scheduler::BreakGroup& effect, const absl::Status& reason);
   // Breaks whatever runs and whatever comes.
   void Stop();
 
  private:
   absl::Status EnterGroups(const scheduler::SpanningPart& part);
-  absl::StatusOr<std::unique_ptr<engine::Communicator>> Make(scheduler::GroupKey key,
-                                                             const scheduler::SpanningPart& part);
+  absl::StatusOr<std::unique_ptr<engine::Communicator>> Make(
+      scheduler::GroupKey key, const std::vector<std::string>& addresses, int rank);
   void AbortGroups(const absl::Status& reason);
 
   engine::Fabric* const fabric_;

@@ -77,6 +77,8 @@ void PrefillProcess::Execute(AnswerStart& effect) {
 }
 void PrefillProcess::Execute(AbortStep&) {}
 
+void PrefillProcess::Execute(BreakGroup& effect) {}
+
 void PrefillProcess::Execute(CallBeginPrefill& effect) {
   ToOrchestrator<BeginPrefillReply>(effect, [this, effect](BeginPrefillReply reply) {
     Dispatch(BeginPrefillReplied{effect.request.id, effect.request.epoch, std::move(reply)});

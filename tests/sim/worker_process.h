@@ -113,6 +113,7 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   void Execute(scheduler::RunStep& effect);
   void Execute(scheduler::AnswerStart& effect);
   void Execute(scheduler::AbortStep& effect);
+  void Execute(scheduler::BreakGroup& effect);
   void Execute(scheduler::OpenHandoff& effect) { sender_->Open(effect); }
   void Execute(scheduler::AddToHandoff& effect) { sender_->Add(effect); }
   void Execute(scheduler::StartHandoff& effect) { sender_->Start(effect); }

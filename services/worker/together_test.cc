@@ -1,0 +1,310 @@
+// Several workers' cores, engine threads and communicators (in-process) run spanning plans
+// together; the emulated engines' tags tell whether every block was where the cores said.
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <random>
+
+#include "engine/comm/local_fabric.h"
+#include "engine/emulated/emulated_engine.h"
+#include "gtest/gtest.h"
+#include "proto/common.pb.h"
+#include "scheduler/worker/prefill_core.h"
+#include "services/worker/engine_runner.h"
+#include "services/worker/spanning_groups.h"
+
+namespace skein::services {
+namespace {
+
+using scheduler::AssignRequest;
+using scheduler::PrefillEvent;
+
+constexpr int kBlockTokens = 4;
+
+engine::EmulatedOptions Options() {
+  return {.kv = {.num_layers = 2,
+                 .kv_heads = 1,
+                 .head_dim = 4,
+                 .block_tokens = kBlockTokens,
+                 .dtype = engine::DType::kF32,
+                 .num_blocks = 128},
+          .vocab_size = 1 << 20,
+          .max_positions = 1024};
+}
+
+// What all members have to say, handled by the test's thread.
+class Inbox {
+ public:
+  void Push(int member, PrefillEvent event) {
+    {
+      std::lock_guard lock(mu_);
+      events_.emplace_back(member, std::move(event));
+    }
+    some_.notify_one();
+  }
+  std::pair<int, PrefillEvent> Pop() {
+    std::unique_lock lock(mu_);
+    some_.wait(lock, [this] { return !events_.empty(); });
+    auto event = std::move(events_.front());
+    events_.pop_front();
+    return event;
+  }
+
+ private:
+  std::mutex mu_;
+  std::condition_variable some_;
+  std::deque<std::pair<int, PrefillEvent>> events_;
+};
+
+// A prefill worker without the network.
+class Member {
+ public:
+  Member(int index, engine::LocalHub* hub, Inbox* inbox)
+      : index_(index),
+        inbox_(inbox),
+        fabric_(hub->MakeFabric()),
+        engine_(*engine::EmulatedEngine::Create(Options())),
+        groups_(fabric_.get()),
+        core_(Config()),
+        runner_(std::make_unique<EngineRunner>(
+            engine_.get(), nullptr,
+            [this](scheduler::StepDone done) { inbox_->Push(index_, std::move(done)); }, nullptr,
+            &groups_)) {
+    Handle(scheduler::Tick{});
+    Handle(scheduler::RegisterReplied{{{}, Plan().instance, 1'000'000'000'000}});
+  }
+  ~Member() {
+    groups_.Stop();
+    runner_.reset();
+  }
+
+  scheduler::PlanMember Plan() const {
+    const auto id = static_cast<uint64_t>(index_ + 1);
+    return {{id}, {id}, "w", fabric_->Address()};
+  }
+
+  // Time stands still for the core; the deadline of its steps does not matter then.
+  void Handle(const PrefillEvent& event) {
+    for (const scheduler::PrefillEffect& effect : core_.Handle(event, now_us_)) {
+      if (const auto* run = std::get_if<scheduler::RunStep>(&effect)) {
+        ++steps;
+        runner_->Run(*run);
+      } else if (const auto* abort = std::get_if<scheduler::AbortStep>(&effect)) {
+        groups_.Abort(abort->step, absl::CancelledError("test"));
+      } else if (const auto* leave = std::get_if<scheduler::BreakGroup>(&effect)) {
+        groups_.Break(*leave, absl::UnavailableError("test"));
+      } else if (const auto* commit = std::get_if<scheduler::CallCommit>(&effect)) {
+        if (commit->request.has_token) drawn[commit->request.id] = commit->request.token;
+        Handle(scheduler::CommitReplied{commit->request.id, commit->request.epoch, {}});
+      } else if (const auto* grant = std::get_if<scheduler::CallGrant>(&effect)) {
+        inbox_->Push(index_, scheduler::HandoffDone{grant->request.id, grant->request.epoch, {}});
+        const auto& prompt = prompts.at(grant->request.id)->prompt;
+        scheduler::GrantReply reply;
+        reply.blocks.resize((prompt.size() + kBlockTokens - 1) / kBlockTokens);
+        reply.lease_us = 1'000'000'000;
+        Handle(scheduler::GrantReplied{grant->request.id, grant->request.epoch, reply});
+      } else if (const auto* stop = std::get_if<scheduler::StopHandoff>(&effect)) {
+        inbox_->Push(index_, scheduler::HandoffStopped{stop->id, stop->epoch});
+      } else if (const auto* report = std::get_if<scheduler::CallReport>(&effect)) {
+        for (const scheduler::EndedRequest& end : report->request.ended) ended[end.id] = end.status;
+        inbox_->Push(index_, scheduler::ReportReplied{report->request.serial, {}});
+      }
+    }
+    const absl::Status invariants = core_.CheckInvariants();
+    EXPECT_TRUE(invariants.ok()) << invariants;
+  }
+
+  std::map<scheduler::RequestId, scheduler::SpecPtr> prompts;
+  std::map<scheduler::RequestId, int32_t> drawn;
+  std::map<scheduler::RequestId, absl::Status> ended;
+  int steps = 0;
+
+ private:
+  scheduler::PrefillConfig Config() const {
+    scheduler::PrefillConfig config;
+    config.membership.identity.incarnation = {static_cast<uint64_t>(index_ + 1)};
+    config.membership.identity.shape.block_tokens = kBlockTokens;
+    config.membership.identity.total_blocks = Options().kv.num_blocks;
+    config.membership.report_spacing_us = 0;
+    config.membership.report_spacing_per_request_us = 0;
+    config.batch = {.max_batch_tokens = 12};
+    config.request_deadline_us = 1'000'000'000'000;
+    return config;
+  }
+
+  const int index_;
+  Inbox* const inbox_;
+  const std::unique_ptr<engine::Fabric> fabric_;
+  const std::unique_ptr<engine::EmulatedEngine> engine_;
+  SpanningGroups groups_;
+  scheduler::PrefillCore core_;
+  const int64_t now_us_ = std::chrono::duration_cast<std::chrono::microseconds>(
+                              std::chrono::steady_clock::now().time_since_epoch())
+                              .count();
+  std::unique_ptr<EngineRunner> runner_;
+};
+
+class TogetherTest : public ::testing::Test {
+ protected:
+  TogetherTest() {
+    for (int i = 0; i < 4; ++i) members_.push_back(std::make_unique<Member>(i, &hub_, &inbox_));
+    last_spanning_.resize(members_.size());
+  }
+
+  // A random prompt, assigned in random chunks to growing random sets, and started everywhere.
+  scheduler::RequestId Submit() {
+    auto spec = std::make_shared<scheduler::RequestSpec>();
+    spec->id = {1, ++serial_};
+    v1::SamplingParams sampling;
+    sampling.set_top_p(1);
+    sampling.set_repetition_penalty(1);
+    spec->sampling = sampling.SerializeAsString();
+    for (int64_t i = Between(1, 150); i > 0; --i) {
+      spec->prompt.push_back(static_cast<int32_t>(Between(0, 1000)));
+    }
+    spec->max_tokens = 1;
+    AssignRequest assign{.spec = spec, .epoch = {serial_}, .sequence = {serial_}};
+    std::vector<int> order(members_.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random_);
+    const std::vector<int> used = AddChunks(order, &assign);
+    for (int member : used) {
+      AssignRequest mine = assign;
+      mine.after = std::exchange(last_spanning_[member], assign.sequence);
+      members_[member]->prompts[spec->id] = spec;
+      members_[member]->Handle(scheduler::AssignCalled{{++calls_}, mine});
+    }
+    for (int member : used) {
+      members_[member]->Handle(
+          scheduler::StartCalled{{++calls_}, {spec->id, assign.epoch, {assign.epoch, {9}, "d"}}});
+    }
+    members_of_[spec->id] = used;
+    specs_[spec->id] = spec;
+    return spec->id;
+  }
+
+  std::vector<int> AddChunks(const std::vector<int>& order, AssignRequest* assign) {
+    auto left = static_cast<int64_t>(assign->spec->prompt.size());
+    while (left > 0) {
+      const auto had = static_cast<int64_t>(assign->members.size());
+      const int64_t size = Between(std::max<int64_t>(had, 1), static_cast<int64_t>(order.size()));
+      for (int64_t i = had; i < size; ++i) {
+        assign->members.push_back(members_[order[i]]->Plan());
+      }
+      scheduler::PlanChunk chunk{.tokens = std::min(left, kBlockTokens * Between(1, 20))};
+      for (uint32_t i = 0; i < size; ++i) chunk.members.push_back(i);
+      left -= chunk.tokens;
+      assign->chunks.push_back(chunk);
+    }
+    return {order.begin(), order.begin() + static_cast<int64_t>(assign->members.size())};
+  }
+
+  bool EndedAtAll(scheduler::RequestId id) const {
+    const auto& used = members_of_.at(id);
+    return std::all_of(used.begin(), used.end(),
+                       [&](int member) { return members_[member]->ended.count(id) > 0; });
+  }
+  void RunUntilEnded(scheduler::RequestId id) {
+    while (!EndedAtAll(id)) {
+      const auto [member, event] = inbox_.Pop();
+      members_[member]->Handle(event);
+    }
+  }
+  void ExpectRight(scheduler::RequestId id) {
+    const scheduler::RequestSpec& spec = *specs_.at(id);
+    std::vector<int32_t> drawn;
+    for (int member : members_of_.at(id)) {
+      EXPECT_TRUE(members_[member]->ended.at(id).ok()) << members_[member]->ended.at(id);
+      const auto it = members_[member]->drawn.find(id);
+      if (it != members_[member]->drawn.end()) drawn.push_back(it->second);
+    }
+    EXPECT_EQ(drawn, engine::EmulatedContinuation(Options(), spec.prompt, 1));
+  }
+  int64_t Between(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
+  }
+
+  engine::LocalHub hub_;
+  Inbox inbox_;
+  std::mt19937_64 random_{7};
+  std::vector<std::unique_ptr<Member>> members_;
+  std::vector<scheduler::PlanSequence> last_spanning_;
+  std::map<scheduler::RequestId, std::vector<int>> members_of_;
+  std::map<scheduler::RequestId, scheduler::SpecPtr> specs_;
+  uint64_t serial_ = 0;
+  uint64_t calls_ = 0;
+};
+
+TEST_F(TogetherTest, RandomPlansDrawWhatOneInstanceWould) {
+  std::vector<scheduler::RequestId> ids;
+  for (int i = 0; i < 12; ++i) ids.push_back(Submit());
+  for (scheduler::RequestId id : ids) RunUntilEnded(id);
+  for (scheduler::RequestId id : ids) ExpectRight(id);
+}
+
+TEST_F(TogetherTest, ACancelAtAnyMomentFreesAllMembers) {
+  std::vector<scheduler::RequestId> ids;
+  for (int i = 0; i < 24; ++i) {
+    ids.push_back(Submit());
+    const scheduler::RequestId victim = ids[Between(0, i)];
+    for (int64_t events = Between(0, 6); events > 0 && !EndedAtAll(ids.back()); --events) {
+      const auto [member, event] = inbox_.Pop();
+      members_[member]->Handle(event);
+    }
+    if (i % 2 == 0) continue;
+    for (int member : members_of_.at(victim)) {
+      members_[member]->Handle(scheduler::CancelCalled{{victim, {victim.serial}, "test"}});
+    }
+  }
+  for (scheduler::RequestId id : ids) RunUntilEnded(id);
+  for (scheduler::RequestId id : ids) {
+    bool all_ok = true;
+    for (int member : members_of_.at(id)) all_ok = all_ok && members_[member]->ended.at(id).ok();
+    if (all_ok) ExpectRight(id);
+  }
+}
+
+TEST_F(TogetherTest, AWorkerThatStopsIsNotWaitedFor) {
+  scheduler::RequestId id = Submit();
+  while (members_of_.at(id).size() < 3) {
+    RunUntilEnded(id);
+    id = Submit();
+  }
+  std::vector<int>& used = members_of_.at(id);
+  members_[used[1]].reset();
+  used.erase(used.begin() + 1);
+  while (!EndedAtAll(id)) {
+    const auto [member, event] = inbox_.Pop();
+    if (members_[member] != nullptr) members_[member]->Handle(event);
+  }
+  for (int member : used) {
+    EXPECT_EQ(members_[member]->ended.at(id).code(), absl::StatusCode::kUnavailable);
+  }
+}
+
+TEST_F(TogetherTest, OneMemberThatGivesUpEndsThePlanForAll) {
+  for (int round = 0; round < 8; ++round) {
+    const scheduler::RequestId id = Submit();
+    const std::vector<int>& used = members_of_.at(id);
+    const int quitter = used[Between(0, static_cast<int64_t>(used.size()) - 1)];
+    members_[quitter]->Handle(scheduler::CancelCalled{{id, {id.serial}, "test"}});
+    RunUntilEnded(id);  // nobody waits for its deadline
+  }
+}
+
+TEST(SpanningGroupsTest, WithoutAFabricAStepWithOthersIsUnavailable) {
+  SpanningGroups groups(nullptr);
+  scheduler::SpanningPart part;
+  part.comm_addresses = {"a", "b"};
+  EXPECT_EQ(groups.Enter(1, part).status().code(), absl::StatusCode::kUnavailable);
+  part.comm_addresses = {"a"};
+  const auto alone = groups.Enter(2, part);
+  ASSERT_TRUE(alone.ok());
+  EXPECT_EQ(alone->comm, nullptr);
+  groups.Leave(absl::OkStatus());
+  groups.Abort(3, absl::CancelledError("test"));
+  EXPECT_EQ(groups.Enter(3, part).status().code(), absl::StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace skein::services
