@@ -196,6 +196,7 @@ class OrchestratorCore::Impl {
   // Placement of decode.
   void PlaceWaiting();  // first come, first served within a model
   bool TryReserve(Request& request);
+  bool MustWaitForOlder(const Request& request) const;
   void BackToWaiting(Request& request);
   void TakeFromDecode(Request& request);
   DecodeCandidate DecodeCandidateOf(const Instance& instance) const;

@@ -40,11 +40,31 @@ void OrchestratorCore::Impl::TakeFromDecode(Request& request) {
 
 void OrchestratorCore::Impl::PlaceWaiting() {
   for (auto& [model, line] : waiting_) {
-    while (!line.empty()) {
-      if (!TryReserve(requests_.at(line.begin()->second))) break;
+    for (auto next = line.begin(); next != line.end();) {
+      Request& request = requests_.at((next++)->second);
+      if (!MustWaitForOlder(request) && !TryReserve(request)) break;
     }
   }
   std::erase_if(waiting_, [](const auto& entry) { return entry.second.empty(); });
+}
+
+// Instances run spanning plans in the order of their sequences, placed or not. If this one were
+// placed before an older one that shares an instance with it, it would hold decode room while it
+// waits for the older one's turn, and the older one might wait for that very room.
+bool OrchestratorCore::Impl::MustWaitForOlder(const Request& request) const {
+  if (!request.spanning) return false;
+  const auto shares = [&request](const Member& member) {
+    return std::any_of(request.members.begin(), request.members.end(),
+                       [&](const Member& mine) { return mine.instance == member.instance; });
+  };
+  return std::any_of(requests_.begin(), requests_.end(), [&](const auto& entry) {
+    const Request& other = entry.second;
+    const bool unplaced = other.state == State::kAssigning || other.state == State::kAssigned ||
+                          other.state == State::kWaiting || other.state == State::kReserving;
+    return unplaced && other.spanning && !other.chunks.empty() &&
+           other.chunks[0].sequence < request.chunks[0].sequence &&
+           std::any_of(other.members.begin(), other.members.end(), shares);
+  });
 }
 
 DecodeCandidate OrchestratorCore::Impl::DecodeCandidateOf(const Instance& instance) const {

@@ -15,6 +15,8 @@ void OrchestratorProcess::OnStart() {
   config.rpc_timeout_us = 100 * kMillisecondUs;
   config.begin_wait_us = 400 * kMillisecondUs;
   config.request_deadline_us = 20 * kSecondUs;
+  config.planning = network_->scenario().planning;
+  config.retry_us = 5 * kMillisecondUs;
   Run(std::make_unique<OrchestratorCore>(config));
 }
 
@@ -29,8 +31,8 @@ void OrchestratorProcess::OnCrash() {
 bool OrchestratorProcess::Quiet() const {
   const OrchestratorSnapshot snapshot = core()->Snapshot(LocalNow());
   return submits_.empty() && begins_.size() == 0 &&
-         snapshot.assigning + snapshot.assigned + snapshot.waiting + snapshot.reserving +
-                 snapshot.placed ==
+         snapshot.planning + snapshot.assigning + snapshot.assigned + snapshot.waiting +
+                 snapshot.reserving + snapshot.placed ==
              0;
 }
 
@@ -113,6 +115,7 @@ void OrchestratorProcess::Execute(CallAssign& effect) {
       effect.request.epoch > last_epoch_ || (spans && effect.request.epoch == last_epoch_),
       "an epoch did not grow");
   last_epoch_ = effect.request.epoch;
+  if (effect.request.members.size() > 1) spanning_.insert(effect.request.epoch);
   network_->Call<AssignReply>(
       this, effect.endpoint, effect.timeout_us,
       [request = effect.request](Process* callee, std::function<void(AssignReply)> reply) {
@@ -125,7 +128,15 @@ void OrchestratorProcess::Execute(CallAssign& effect) {
 }
 
 void OrchestratorProcess::Execute(CallStart& effect) {
-  verdict_->Violated("a plan spans instances without a profile");
+  network_->Call<StartReply>(
+      this, effect.endpoint, effect.timeout_us,
+      [request = effect.request](Process* callee, std::function<void(StartReply)> reply) {
+        static_cast<PrefillProcess*>(callee)->Serve(request, std::move(reply));
+      },
+      [this, effect](StartReply reply) {
+        Dispatch(StartReplied{effect.instance, effect.request.id, effect.request.epoch,
+                              std::move(reply)});
+      });
 }
 
 void OrchestratorProcess::Execute(CallReserve& effect) {

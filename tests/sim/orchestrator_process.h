@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "scheduler/orchestrator/orchestrator_core.h"
@@ -46,6 +47,8 @@ class OrchestratorProcess
   void Execute(scheduler::CallReserve& effect);
   void Execute(scheduler::CallCancel& effect);
 
+  // Plans on more than one instance, over all its generations.
+  int64_t spanning_plans() const { return static_cast<int64_t>(spanning_.size()); }
   bool Quiet() const;  // nothing is unanswered, no stream is open
 
  protected:
@@ -66,6 +69,7 @@ class OrchestratorProcess
   void CheckDepartures(const scheduler::ReportRequest& report) const;
 
   const Departures* departures_ = nullptr;
+  std::set<scheduler::Epoch> spanning_;
   scheduler::Epoch last_epoch_;  // over all its generations
 };
 

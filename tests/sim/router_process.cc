@@ -11,7 +11,7 @@ using namespace scheduler;  // NOLINT: the messages, all of them
 
 void RouterProcess::OnStart() {
   RouterConfig config;
-  config.max_streams = 12;
+  config.max_streams = network_->scenario().router_streams;
   config.max_queued = 8;
   config.request_deadline_us = 10 * kSecondUs;
   Run(std::make_unique<RouterCore>(config));
@@ -52,6 +52,11 @@ void RouterProcess::Ended(Client& client, absl::Status status) {
 // Why a request may end without an answer.
 void RouterProcess::CheckHonest(const Client& client, const absl::Status& status) {
   const ClientPlan& plan = client.plan;
+  // Every wait is far shorter than the deadline that requests get without asking for one.
+  if (plan.spec->deadline_us == 0 && absl::IsDeadlineExceeded(status) &&
+      status.message().find("request's deadline") != absl::string_view::npos) {
+    Violated(client, "stuck until its deadline");
+  }
   if (status.code() == absl::StatusCode::kInternal && !network_->scenario().break_chance &&
       network_->scenario().faultless) {
     Violated(client, absl::StrCat("internal: ", std::string(status.message())));

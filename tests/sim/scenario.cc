@@ -1,6 +1,10 @@
 #include "tests/sim/scenario.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
+
+#include "scheduler/plan/policy.h"
 
 namespace skein::sim {
 namespace {
@@ -9,11 +13,13 @@ using scheduler::kMillisecondUs;
 
 constexpr int kVocab = 50;
 
-ClientPlan MakeClient(Random& random, uint64_t serial, TimeUs arrives_us) {
+ClientPlan MakeClient(Random& random, uint64_t serial, TimeUs arrives_us,
+                      bool long_prompts = false) {
   auto spec = std::make_shared<scheduler::RequestSpec>();
   spec->id = {kRouter, serial};
   spec->model = "m";
-  const int64_t prompt_tokens = random.Chance(0.2) ? random.Between(24, 60) : random.Between(1, 20);
+  int64_t prompt_tokens = random.Chance(0.2) ? random.Between(24, 60) : random.Between(1, 20);
+  if (long_prompts && random.Chance(0.7)) prompt_tokens = random.Between(20, 100);
   for (int64_t i = 0; i < prompt_tokens; ++i) {
     spec->prompt.push_back(static_cast<int32_t>(random.Between(0, kVocab - 1)));
   }
@@ -76,7 +82,8 @@ void MakeFaults(Random& random, Scenario& scenario) {
                  : kind < 8 ? FaultKind::kDrain
                  : kind < 9 ? FaultKind::kEngineFailure
                             : FaultKind::kOrchestratorCrash;
-    fault.worker = static_cast<int>(random.Between(0, kPrefillWorkers + kDecodeWorkers - 1));
+    fault.worker =
+        static_cast<int>(random.Between(0, scenario.prefill_workers + kDecodeWorkers - 1));
     fault.at_us = random.Between(50 * kMillisecondUs, scenario.heals_us);
     fault.lasts_us = random.Between(1, 600) * kMillisecondUs;
     fault.returns = random.Chance(0.8);
@@ -84,7 +91,90 @@ void MakeFaults(Random& random, Scenario& scenario) {
   }
 }
 
+// Equation 1 with what more instances bring drawn at random, now and then nothing.
+scheduler::LatencyModel MakeLatency(Random& random, int instances) {
+  const auto real = [&random](double low, double high) {
+    return low + (high - low) * static_cast<double>(random.Between(0, 1000)) * 1e-3;
+  };
+  const double token_s = real(5e-5, 6e-4);
+  const double attention_s = token_s * real(0, 0.03);
+  std::map<int, scheduler::SpCoefficients> sizes;
+  double share = 1;
+  for (int sp = 1; sp <= instances; sp *= 2) {
+    sizes[sp] = {.a_s = real(0, 1e-3) * sp,
+                 .b_s_per_token = token_s * share,
+                 .c_s_per_token2 = attention_s * share,
+                 .d_s_per_token2 = attention_s * share * 0.5};
+    share *= real(0.45, 0.9);
+  }
+  return *scheduler::LatencyModel::Make(sizes);
+}
+
+std::shared_ptr<const scheduler::PlanningConfig> MakePlanning(Random& random, int instances) {
+  constexpr const char* kPolicies[] = {"random", "random",  "random", "tetris",
+                                       "single", "rolling", "greedy", "fixed2"};
+  const auto policy = scheduler::Policy::Parse(kPolicies[random.Between(0, 7)]);
+  auto planning = std::make_shared<scheduler::PlanningConfig>(
+      scheduler::PlanningConfig{.latency = MakeLatency(random, instances), .policy = *policy});
+  planning->improvement_rates =
+      scheduler::ImprovementRateTable::Constant(static_cast<double>(random.Between(0, 30)) * 0.01);
+  planning->node_size = static_cast<int>(random.Between(1, 8));
+  return planning;
+}
+
+void MakeSpanningWorkload(Random& random, Scenario& scenario) {
+  const int64_t clients = random.Between(15, 60);
+  TimeUs when = 100 * kMillisecondUs;
+  for (int64_t i = 1; i <= clients; ++i) {
+    if (random.Chance(0.7)) when += random.Between(0, 40) * kMillisecondUs;
+    ClientPlan client = MakeClient(random, static_cast<uint64_t>(i), when, true);
+    if (random.Chance(0.2)) {
+      client.leaves_us = when + random.Between(0, 150) * kMillisecondUs;
+    } else {
+      MakeDifficult(random, client);
+    }
+    scenario.clients.push_back(std::move(client));
+  }
+  scenario.heals_us = when + 200 * kMillisecondUs;
+  for (uint64_t i = 1; i <= 3; ++i) {
+    scenario.probes.push_back(MakeClient(random, 1000 + i, 0, true));
+  }
+}
+
+void MakeDeaths(Random& random, Scenario& scenario) {
+  const TimeUs every = random.Between(80, 500) * kMillisecondUs;
+  for (TimeUs at = 100 * kMillisecondUs; at < scenario.heals_us; at += every) {
+    const bool prefill = random.Chance(0.8);
+    scenario.faults.push_back(
+        {.kind = FaultKind::kCrash,
+         .worker = static_cast<int>(prefill ? random.Between(0, scenario.prefill_workers - 1)
+                                            : scenario.prefill_workers +
+                                                  random.Between(0, kDecodeWorkers - 1)),
+         .at_us = at + random.Between(0, every),
+         .lasts_us = random.Between(1, 400) * kMillisecondUs});
+  }
+}
+
 }  // namespace
+
+Scenario MakeSpanningScenario(uint64_t seed) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 7);
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.faultless = seed % 4 == 0;
+  scenario.delay_max_us = random.Between(60, 3000);
+  scenario.compute_at_end = random.Chance(0.5);
+  scenario.step_us = random.Between(200, 2000);
+  scenario.prefill_workers = static_cast<int>(random.Between(3, 6));
+  scenario.router_streams = 40;
+  scenario.planning = MakePlanning(random, scenario.prefill_workers);
+  MakeSpanningWorkload(random, scenario);
+  if (scenario.faultless) return scenario;
+  MakeFaults(random, scenario);
+  if (random.Chance(0.6)) MakeDeaths(random, scenario);
+  if (random.Chance(0.4)) scenario.group_break_chance = 0.02;
+  return scenario;
+}
 
 Scenario MakeScenario(uint64_t seed) {
   Random random(seed * 0x9e3779b97f4a7c15u + 1);

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "engine/emulated/emulated_engine.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/request.h"
+#include "scheduler/orchestrator/orchestrator_core.h"
 #include "tests/sim/virtual_time.h"
 
 namespace skein::sim {
@@ -39,23 +41,31 @@ struct Scenario {
   TimeUs delay_max_us = 400;
   double spike_chance = 0;  // a message that takes up to spike_us
   TimeUs spike_us = 0;
-  double loss_chance = 0;   // of a request or a reply
-  double break_chance = 0;  // of a stream, per message on it
-  double stall_chance = 0;  // of a put
+  double loss_chance = 0;         // of a request or a reply
+  double break_chance = 0;        // of a stream, per message on it
+  double stall_chance = 0;        // of a put
+  double group_break_chance = 0;  // of a step that several instances run
   // The engines.
   bool compute_at_end = false;  // of a step's time; else at its start
   TimeUs step_us = 1000;
   TimeUs heals_us = 0;  // from then on nothing breaks
+  int prefill_workers = 2;
+  int64_t router_streams = 12;
+  // Plans may span instances; null: every prompt is computed by one.
+  std::shared_ptr<const scheduler::PlanningConfig> planning;
   std::vector<Fault> faults;
   std::vector<ClientPlan> clients;
   std::vector<ClientPlan> probes;  // come after the healing; must be served
 };
 
-inline constexpr int kPrefillWorkers = 2;
 inline constexpr int kDecodeWorkers = 2;
 inline constexpr uint64_t kRouter = 77;  // the router's incarnation in request ids
 
 Scenario MakeScenario(uint64_t seed);
+// Three to six prefill workers under one of the orchestrator's policies and a latency model that
+// the seed chooses; longer prompts, more cancels, and where there are faults a worker that dies
+// every now and then.
+Scenario MakeSpanningScenario(uint64_t seed);
 engine::EmulatedOptions EngineOptions(scheduler::Role role);
 
 // The whole answer of a request, from its tokens alone.

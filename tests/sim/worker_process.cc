@@ -12,7 +12,9 @@ MembershipConfig MembershipOf(Role role, const Process& process) {
   config.identity.role = role;
   config.identity.model = "m";
   config.identity.endpoint = process.endpoint();
-  config.identity.incarnation = {process.generation() * 1000 + 1};
+  const auto index = static_cast<uint64_t>(process.endpoint().back() - '0');
+  config.identity.incarnation = {process.generation() * 1000 + index * 10 +
+                                 (role == Role::kPrefill ? 1 : 2)};
   config.identity.shape = {.model_hash = "emulated",
                            .dtype = "f32",
                            .layout_tp = 1,
@@ -23,6 +25,10 @@ MembershipConfig MembershipOf(Role role, const Process& process) {
                            .block_bytes = options.kv.BlockBytes()};
   config.identity.total_blocks = options.kv.num_blocks;
   config.identity.max_positions = options.max_positions;
+  config.identity.host = "h";
+  if (role == Role::kPrefill) {
+    config.identity.comm_address = absl::StrCat(process.endpoint(), "#", process.generation());
+  }
   config.rpc_timeout_us = 100 * kMillisecondUs;
   config.register_retry_us = 50 * kMillisecondUs;
   return config;
@@ -52,10 +58,13 @@ void PrefillProcess::OnStart() {
   config.retry_us = 5 * kMillisecondUs;
   config.begin_give_up_us = 1000 * kMillisecondUs;
   config.request_deadline_us = 20 * kSecondUs;
+  config.spanning_step_us = 3000 * kMillisecondUs;
+  config.join_wait_us = 1000 * kMillisecondUs;
   Run(std::make_unique<PrefillCore>(config));
 }
 
 void PrefillProcess::OnCrash() {
+  joint_steps_->Died(this);
   assigns_.clear();
   starts_.clear();
 }
@@ -75,9 +84,9 @@ void PrefillProcess::Execute(AnswerAssign& effect) {
 void PrefillProcess::Execute(AnswerStart& effect) {
   starts_.Answer(effect.call, std::move(effect.reply), verdict_);
 }
-void PrefillProcess::Execute(AbortStep&) {}
+void PrefillProcess::Execute(AbortStep& effect) { joint_steps_->Abort(this, effect.step); }
 
-void PrefillProcess::Execute(BreakGroup& effect) {}
+void PrefillProcess::Execute(BreakGroup& effect) { joint_steps_->Refuse(effect.group); }
 
 void PrefillProcess::Execute(CallBeginPrefill& effect) {
   ToOrchestrator<BeginPrefillReply>(effect, [this, effect](BeginPrefillReply reply) {
@@ -121,15 +130,33 @@ void PrefillProcess::Execute(RunStep& effect) {
     }
   }
   const uint64_t mine = generation();
-  engine_thread_.Run(
-      network_, this, engine_, effect,
-      [this, mine](const RunStep& step, int layer) {
-        if (generation() != mine) return;
-        for (const StepSequence& sequence : step.sequences) {
-          sender_->Written(sequence.id, sequence.epoch, layer, sequence.position + sequence.count);
-        }
-      },
-      [this](StepDone done) { Dispatch(std::move(done)); });
+  EngineThread::LayerDone layer_done = [this, mine](const RunStep& step, int layer) {
+    if (generation() != mine) return;
+    for (const StepSequence& sequence : step.sequences) {
+      const int64_t end = sequence.spanning != nullptr ? sequence.spanning->token_end
+                                                       : sequence.position + sequence.count;
+      sender_->Written(sequence.id, sequence.epoch, layer, end);
+    }
+  };
+  if (effect.sequences.front().spanning != nullptr) return StepTogether(effect, layer_done);
+  engine_thread_.Run(network_, this, engine_, effect, layer_done,
+                     [this](StepDone done) { Dispatch(std::move(done)); });
+}
+
+void PrefillProcess::StepTogether(const RunStep& step, EngineThread::LayerDone layer_done) {
+  verdict_->Require(step.sequences.size() == 1, "a spanning sequence is not alone in its step");
+  const StepSequence& sequence = step.sequences.front();
+  for (const auto& blocks : sequence.spanning->receive) {
+    for (BlockId block : blocks) {
+      transfers_->CheckUse(PlaceOf(block), {sequence.id, sequence.epoch}, "filled for");
+    }
+  }
+  joint_steps_->Enter({.process = this,
+                       .thread = &engine_thread_,
+                       .engine = engine_,
+                       .step = step,
+                       .layer_done = std::move(layer_done),
+                       .done = [this](StepDone done) { Dispatch(std::move(done)); }});
 }
 
 void DecodeProcess::OnStart() {

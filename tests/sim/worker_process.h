@@ -15,6 +15,7 @@
 #include "scheduler/worker/prefill_core.h"
 #include "tests/sim/core_process.h"
 #include "tests/sim/engine_thread.h"
+#include "tests/sim/joint_steps.h"
 #include "tests/sim/orchestrator_process.h"
 #include "tests/sim/sender.h"
 #include "tests/sim/transfers.h"
@@ -97,6 +98,7 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   using WorkerProcess::WorkerProcess;
 
   void FindMemoryBy(Sender::FindMemory find) { find_memory_ = std::move(find); }
+  void StepWithOthersBy(JointSteps* joint_steps) { joint_steps_ = joint_steps; }
 
   void Serve(const scheduler::AssignRequest& request,
              std::function<void(scheduler::AssignReply)> reply);
@@ -125,7 +127,10 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   void OnCrash() override;
 
  private:
+  void StepTogether(const scheduler::RunStep& step, EngineThread::LayerDone layer_done);
+
   Sender::FindMemory find_memory_;
+  JointSteps* joint_steps_ = nullptr;
   std::unique_ptr<Sender> sender_;
   Unanswered<scheduler::AssignReply> assigns_;
   Unanswered<scheduler::StartReply> starts_;

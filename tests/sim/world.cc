@@ -1,6 +1,7 @@
 #include "tests/sim/world.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -16,20 +17,22 @@ constexpr TimeUs kPatienceUs = 30 * kSecondUs;  // after the healing, for everyt
 
 }  // namespace
 
-World::World(uint64_t seed, bool print_trace)
-    : scenario_(MakeScenario(seed)),
-      random_(seed),
+World::World(Scenario scenario, bool print_trace)
+    : scenario_(std::move(scenario)),
+      random_(scenario_.seed),
       trace_(print_trace),
       network_(scenario_, &random_, &time_, &trace_),
-      transfers_(&verdict_) {
+      transfers_(&verdict_),
+      joint_steps_(&network_, &verdict_) {
   const auto offset = [this] { return random_.Between(0, 1000 * kSecondUs); };
   router_ = std::make_unique<RouterProcess>(&network_, "router", offset(), &verdict_);
   orchestrator_ =
       std::make_unique<OrchestratorProcess>(&network_, kOrchestrator, offset(), &verdict_);
   orchestrator_->WatchDepartures(&router_->departures());
-  for (int i = 0; i < kPrefillWorkers; ++i) {
+  for (int i = 0; i < scenario_.prefill_workers; ++i) {
     prefill_.push_back(std::make_unique<PrefillProcess>(&network_, absl::StrCat("prefill", i),
                                                         offset(), &verdict_, &transfers_));
+    prefill_.back()->StepWithOthersBy(&joint_steps_);
     prefill_.back()->FindMemoryBy([this](const std::string& d) { return FindMemory(d); });
   }
   for (int i = 0; i < kDecodeWorkers; ++i) {
@@ -70,10 +73,10 @@ void World::Strike(const Fault& fault) {
     time_.At(time_.now() + fault.lasts_us, [this] {
       if (!orchestrator_->alive()) orchestrator_->Start();
     });
-  } else if (fault.worker < kPrefillWorkers) {
+  } else if (fault.worker < scenario_.prefill_workers) {
     StrikeWorker(*prefill_[fault.worker], fault);
   } else {
-    StrikeWorker(*decode_[fault.worker - kPrefillWorkers], fault);
+    StrikeWorker(*decode_[fault.worker - scenario_.prefill_workers], fault);
   }
 }
 
@@ -193,7 +196,10 @@ Outcome World::Run() {
           .trace_hash = trace_.hash(),
           .actions = time_.actions(),
           .requests = static_cast<int64_t>(scenario_.clients.size() + scenario_.probes.size()),
-          .finished = router_->finished()};
+          .finished = router_->finished(),
+          .spanning_plans = orchestrator_->spanning_plans(),
+          .joint_steps = joint_steps_.run(),
+          .joint_steps_broken = joint_steps_.broken()};
 }
 
 }  // namespace skein::sim

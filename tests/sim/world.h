@@ -1,4 +1,4 @@
-// One run of a scenario: 1 router, 1 orchestrator, 2 prefill and 2 decode workers.
+// One run of a scenario: 1 router, 1 orchestrator, 2 prefill workers or more and 2 decode workers.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/joint_steps.h"
 #include "tests/sim/network.h"
 #include "tests/sim/orchestrator_process.h"
 #include "tests/sim/router_process.h"
@@ -22,11 +23,14 @@ struct Outcome {
   uint64_t actions = 0;
   int64_t requests = 0;
   int64_t finished = 0;  // with a whole, right answer
+  int64_t spanning_plans = 0;
+  int64_t joint_steps = 0;  // run to their end
+  int64_t joint_steps_broken = 0;
 };
 
 class World {
  public:
-  World(uint64_t seed, bool print_trace);
+  World(Scenario scenario, bool print_trace);
 
   // Safety while things break; then the world heals: everything admitted must have ended, all
   // blocks be free everywhere, and new requests be served.
@@ -53,6 +57,7 @@ class World {
   Verdict verdict_;
   Network network_;
   Transfers transfers_;
+  JointSteps joint_steps_;
   std::unique_ptr<RouterProcess> router_;
   std::unique_ptr<OrchestratorProcess> orchestrator_;
   std::vector<std::unique_ptr<PrefillProcess>> prefill_;

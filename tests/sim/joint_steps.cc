@@ -1,0 +1,259 @@
+#include "tests/sim/joint_steps.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/scenario.h"
+
+namespace skein::sim {
+
+using scheduler::BlockId;
+using scheduler::kMillisecondUs;
+using scheduler::Piece;
+using scheduler::SpanningPart;
+using scheduler::StepDone;
+using scheduler::StepSequence;
+
+namespace {
+
+const StepSequence& SequenceOf(const JointSteps::Entrant& entrant) {
+  return entrant.step.sequences.front();
+}
+const SpanningPart& PartOf(const JointSteps::Entrant& entrant) {
+  return *SequenceOf(entrant).spanning;
+}
+
+std::byte* BlockAt(const engine::EmulatedEngine& engine, int layer, int32_t block) {
+  return static_cast<std::byte*>(engine.KvRegions()[layer].base) +
+         block * engine.Spec().kv.BlockBytes();
+}
+
+// All layers of one block.
+void CopyBlock(const engine::EmulatedEngine& from, int32_t source, const engine::EmulatedEngine& to,
+               int32_t target) {
+  for (int layer = 0; layer < to.Spec().kv.num_layers; ++layer) {
+    std::memcpy(BlockAt(to, layer, target), BlockAt(from, layer, source),
+                to.Spec().kv.BlockBytes());
+  }
+}
+
+}  // namespace
+
+void JointSteps::Enter(Entrant entrant) {
+  const SpanningPart& part = PartOf(entrant);
+  const int rank = part.rank;
+  const Key key{part.group, part.piece.index};
+  std::shared_ptr<Meeting> meeting = meetings_[key];
+  if (meeting == nullptr) {
+    meeting = meetings_[key] = std::make_shared<Meeting>();
+    meeting->key = key;
+    meeting->size = part.piece.members.size();
+  }
+  if (meeting->entrants.count(rank) > 0) {
+    return verdict_->Violated("a rank enters a piece twice");
+  }
+  Process* process = entrant.process;
+  entrant.thread->busy = true;
+  const TimeUs patience = part.deadline_us - process->LocalNow();
+  meeting->entrants.emplace(rank, std::move(entrant));
+  process->After(std::max<TimeUs>(patience, 1), [this, meeting, rank] {
+    if (meeting->entrants.at(rank).over) return;
+    EndAfter(0, meeting, rank, absl::DeadlineExceededError("the members did not come in time"));
+    Break(meeting, "a member's deadline passed");
+  });
+  meeting->broken = meeting->broken || refused_.count(part.group) > 0;
+  if (meeting->broken) {
+    if (network_->random().Chance(0.6)) {
+      EndAfter(network_->random().Between(0, 5) * kMillisecondUs, meeting, rank,
+               absl::UnavailableError("the group is broken"));
+    }
+    return;
+  }
+  CheckSamePiece(*meeting);
+  if (meeting->entrants.size() == meeting->size) Begin(meeting);
+}
+
+void JointSteps::CheckSamePiece(const Meeting& meeting) {
+  const Entrant& first = meeting.entrants.begin()->second;
+  for (const auto& [rank, other] : meeting.entrants) {
+    if (!(PartOf(other).piece == PartOf(first).piece)) {
+      verdict_->Violated("members are in different pieces");
+    }
+    if (PartOf(other).comm_addresses[rank] !=
+        absl::StrCat(other.process->endpoint(), "#", other.process->generation())) {
+      verdict_->Violated("a member is not who the plan says");
+    }
+  }
+}
+
+void JointSteps::Begin(std::shared_ptr<Meeting> meeting) {
+  meeting->running = true;
+  int64_t slowness = 1;
+  for (const auto& [rank, entrant] : meeting->entrants) {
+    slowness = std::max(slowness, entrant.thread->slowness);
+  }
+  const Scenario& scenario = network_->scenario();
+  const TimeUs base = scenario.step_us * slowness;
+  const TimeUs takes = network_->random().Between(base / 2, base + base / 2);
+  VirtualTime& time = network_->time();
+  if (network_->Happens(scenario.group_break_chance)) {
+    time.At(time.now() + takes / 2, [this, meeting] { Break(meeting, "a connection broke"); });
+  }
+  auto tokens = std::make_shared<std::vector<int32_t>>();
+  if (!scenario.compute_at_end) *tokens = Compute(*meeting);
+  time.At(time.now() + takes, [this, meeting, tokens] {
+    if (meeting->broken) return;
+    if (tokens->empty()) *tokens = Compute(*meeting);
+    ++run_;
+    for (auto& [rank, entrant] : meeting->entrants) {
+      const StepSequence& sequence = SequenceOf(entrant);
+      StepDone done{.step = entrant.step.step, .status = {}, .results = {{}}};
+      done.results[0].token = (*tokens)[rank];
+      if (sequence.sample) done.results[0].payload = TokenPayload(done.results[0].token);
+      if (entrant.thread->fails) done = {done.step, absl::InternalError("the device failed"), {}};
+      const TimeUs lag = network_->random().Between(0, 300);
+      entrant.process->After(lag, [this, meeting, rank = rank, done] {
+        Entrant& mine = meeting->entrants.at(rank);
+        if (mine.over) return;
+        for (int layer = 0; layer < mine.engine->Spec().kv.num_layers; ++layer) {
+          mine.layer_done(mine.step, layer);
+        }
+        End(meeting, rank, done);
+      });
+    }
+  });
+}
+
+void JointSteps::End(const std::shared_ptr<Meeting>& meeting, int rank, StepDone done) {
+  Entrant& entrant = meeting->entrants.at(rank);
+  if (entrant.over) return;
+  entrant.over = true;
+  entrant.thread->busy = false;
+  const bool all_over = std::all_of(meeting->entrants.begin(), meeting->entrants.end(),
+                                    [](const auto& entry) { return entry.second.over; });
+  if (all_over && meeting->entrants.size() == meeting->size) meetings_.erase(meeting->key);
+  entrant.done(std::move(done));
+}
+
+void JointSteps::EndAfter(TimeUs delay, const std::shared_ptr<Meeting>& meeting, int rank,
+                          absl::Status status) {
+  Entrant& entrant = meeting->entrants.at(rank);
+  entrant.process->After(delay, [this, meeting, rank, status = std::move(status)] {
+    End(meeting, rank, {meeting->entrants.at(rank).step.step, status, {}});
+  });
+}
+
+// The others hear of it, or not: then they wait for their deadline or for somebody's cancel.
+void JointSteps::Break(const std::shared_ptr<Meeting>& meeting, const char* why) {
+  if (meeting->broken) return;
+  meeting->broken = true;
+  ++broken_;
+  for (const auto& [rank, entrant] : meeting->entrants) {
+    if (entrant.over || network_->Happens(0.2)) continue;
+    EndAfter(network_->random().Between(0, 20) * kMillisecondUs, meeting, rank,
+             absl::UnavailableError(why));
+  }
+}
+
+void JointSteps::Abort(const Process* process, uint64_t step) {
+  for (const auto& [key, meeting] : Meetings(meetings_)) {
+    for (const auto& [rank, entrant] : meeting->entrants) {
+      if (entrant.process != process || entrant.step.step != step || entrant.over) continue;
+      EndAfter(network_->random().Between(0, 500), meeting, rank, absl::CancelledError("aborted"));
+      Break(meeting, "a member aborted");
+    }
+  }
+}
+
+void JointSteps::Refuse(scheduler::GroupKey group) {
+  if (network_->Happens(0.3)) return;
+  refused_.insert(group);
+  for (const auto& [key, meeting] : Meetings(meetings_)) {
+    if (key.first == group) Break(meeting, "a member gave up");
+  }
+}
+
+void JointSteps::Died(const Process* process) {
+  for (const auto& [key, meeting] : Meetings(meetings_)) {
+    for (auto& [rank, entrant] : meeting->entrants) {
+      if (entrant.process != process || entrant.over) continue;
+      entrant.over = true;
+      Break(meeting, "a member died");
+    }
+  }
+}
+
+void JointSteps::Move(Meeting& meeting) {
+  const Piece& piece = PartOf(meeting.entrants.at(0)).piece;
+  for (const scheduler::Move& move : piece.moves) {
+    const Entrant& giver = meeting.entrants.at(move.from);
+    const Entrant& taker = meeting.entrants.at(move.to);
+    const std::vector<BlockId>& source = PartOf(giver).send[move.to];
+    const std::vector<BlockId>& target = PartOf(taker).receive[move.from];
+    if (source.size() != target.size() || source.size() != move.blocks.size()) {
+      return verdict_->Violated("giver and taker disagree on what moves");
+    }
+    for (size_t i = 0; i < source.size(); ++i) {
+      CopyBlock(*giver.engine, source[i].value, *taker.engine, target[i].value);
+    }
+  }
+}
+
+std::vector<int32_t> JointSteps::Compute(Meeting& meeting) {
+  Move(meeting);
+  const StepSequence& sequence = SequenceOf(meeting.entrants.at(0));
+  const Piece& piece = PartOf(meeting.entrants.at(0)).piece;
+  const int unit = meeting.entrants.at(0).engine->Spec().kv.block_tokens;
+  engine::EmulatedOptions options = EngineOptions(scheduler::Role::kPrefill);
+  const auto prompt_tokens = static_cast<int64_t>(sequence.spec->prompt.size());
+  options.kv.num_blocks = static_cast<int>((prompt_tokens + unit - 1) / unit);
+  const auto scratch = *engine::EmulatedEngine::Create(options);
+  std::set<int32_t> seen;
+  int64_t begin = prompt_tokens;
+  for (const auto& [rank, entrant] : meeting.entrants) {
+    const std::vector<int32_t>& history = piece.history[rank];
+    verdict_->Require(history.size() == PartOf(entrant).history.size(), "history blocks missing");
+    for (size_t i = 0; i < history.size(); ++i) {
+      verdict_->Require(seen.insert(history[i]).second, "history twice");
+      CopyBlock(*entrant.engine, PartOf(entrant).history[i].value, *scratch, history[i]);
+    }
+    for (const scheduler::TokenSpan& span : piece.spans[rank]) {
+      begin = std::min(begin, span.position);
+    }
+  }
+  verdict_->Require(static_cast<int64_t>(seen.size()) * unit == begin, "history incomplete");
+
+  const int64_t end = PartOf(meeting.entrants.at(0)).token_end;
+  const std::vector<int32_t> tokens(sequence.spec->prompt.begin() + begin,
+                                    sequence.spec->prompt.begin() + end);
+  std::vector<int32_t> table;
+  for (int i = 0; i < options.kv.num_blocks; ++i) table.push_back(i);
+  const engine::SamplingParams sampling = SamplingOf(*sequence.spec);
+  engine::SequenceStep step;
+  step.tokens = tokens;
+  step.position = begin;
+  step.block_table = table;
+  step.sample = piece.last && sequence.spec->max_tokens > 0;
+  step.sampling = &sampling;
+  step.prompt = sequence.spec->prompt;
+  std::vector<engine::SequenceResult> results;
+  const absl::Status status = scratch->Step({&step, 1}, nullptr, &results);
+  verdict_->Require(status.ok(), status.ToString());
+  std::vector<int32_t> drawn(meeting.entrants.size());
+  for (const auto& [rank, entrant] : meeting.entrants) {
+    const std::vector<int32_t> blocks = scheduler::BlocksOfSpans(piece.spans[rank], unit);
+    const std::vector<BlockId>& local = *SequenceOf(entrant).blocks;
+    verdict_->Require(blocks.size() == local.size(), "blocks of the spans missing");
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      CopyBlock(*scratch, blocks[i], *entrant.engine, local[i].value);
+    }
+    if (status.ok()) drawn[rank] = results[0].sampled.token;
+    const bool samples = rank == piece.sampler && sequence.spec->max_tokens > 0;
+    verdict_->Require(SequenceOf(entrant).sample == samples, "another rank samples");
+  }
+  return drawn;
+}
+
+}  // namespace skein::sim

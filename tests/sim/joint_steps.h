@@ -1,0 +1,78 @@
+// Steps that several simulated prefill workers run together: nobody's begins before all members are
+// in the same piece, and if one dies, gives up or is cancelled it ends for the others, too, each in
+// its own time or (the word of it was lost) at its deadline.
+//
+// What is computed comes from the members' own memories: blocks are moved as the parts say, history
+// is read from exactly those blocks that each member attends from, and an emulated engine computes
+// the piece's tags from them. So a lost, stale or misplaced block changes the answer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "engine/emulated/emulated_engine.h"
+#include "scheduler/worker/step.h"
+#include "tests/sim/core_process.h"
+#include "tests/sim/engine_thread.h"
+#include "tests/sim/network.h"
+
+namespace skein::sim {
+
+class JointSteps {
+ public:
+  JointSteps(Network* network, Verdict* verdict) : network_(network), verdict_(verdict) {}
+
+  struct Entrant {
+    Process* process = nullptr;
+    EngineThread* thread = nullptr;
+    std::shared_ptr<engine::EmulatedEngine> engine;
+    scheduler::RunStep step;  // its only sequence is spanning
+    EngineThread::LayerDone layer_done;
+    std::function<void(scheduler::StepDone)> done;
+    bool over = false;
+  };
+
+  void Enter(Entrant entrant);
+  // The process breaks its step, if it is in it.
+  void Abort(const Process* process, uint64_t step);
+  void Died(const Process* process);
+  // A member will not come to any further piece of the group; the word of it may be lost.
+  void Refuse(scheduler::GroupKey group);
+
+  int64_t run() const { return run_; }  // to their end
+  int64_t broken() const { return broken_; }
+
+ private:
+  using Key = std::pair<scheduler::GroupKey, int>;  // and the piece within its chunk
+  struct Meeting {
+    Key key;
+    size_t size = 0;
+    std::map<int, Entrant> entrants;  // by rank
+    bool broken = false;
+    bool running = false;
+  };
+  using Meetings = std::map<Key, std::shared_ptr<Meeting>>;
+
+  void Begin(std::shared_ptr<Meeting> meeting);
+  void End(const std::shared_ptr<Meeting>& meeting, int rank, scheduler::StepDone done);
+  void EndAfter(TimeUs delay, const std::shared_ptr<Meeting>& meeting, int rank,
+                absl::Status status);
+  void Break(const std::shared_ptr<Meeting>& meeting, const char* why);
+  void CheckSamePiece(const Meeting& meeting);
+  std::vector<int32_t> Compute(Meeting& meeting);  // token drawn at each rank
+  void Move(Meeting& meeting);
+
+  Network* network_;
+  Verdict* verdict_;
+  Meetings meetings_;
+  std::set<scheduler::GroupKey> refused_;
+  int64_t run_ = 0;
+  int64_t broken_ = 0;
+};
+
+}  // namespace skein::sim

@@ -1,0 +1,90 @@
+// The command line of a test over seeds. --seed=N runs one seed, --trace prints its log,
+// --first_seed=N moves all slices (a longer search: other seeds, same test), --plans=N runs seeds
+// until N plans spanned instances.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "gtest/gtest.h"
+#include "tests/sim/world.h"
+
+namespace skein::sim {
+
+struct SeedFlags {
+  std::optional<uint64_t> seed;
+  uint64_t first_seed = 1;
+  int64_t plans = 0;
+  bool trace = false;
+};
+inline SeedFlags seed_flags;
+
+using MakeWorld = Scenario (*)(uint64_t seed);
+
+inline void Print(uint64_t seed, const Outcome& outcome) {
+  std::printf(
+      "seed %llu: %s; %llu actions, %lld of %lld requests finished, %lld plans on several "
+      "instances, %lld steps together (%lld broken), trace %016llx\n",
+      static_cast<unsigned long long>(seed),
+      outcome.violation.empty() ? "ok" : outcome.violation.c_str(),
+      static_cast<unsigned long long>(outcome.actions), static_cast<long long>(outcome.finished),
+      static_cast<long long>(outcome.requests), static_cast<long long>(outcome.spanning_plans),
+      static_cast<long long>(outcome.joint_steps),
+      static_cast<long long>(outcome.joint_steps_broken),
+      static_cast<unsigned long long>(outcome.trace_hash));
+}
+
+inline int Replay(uint64_t seed, MakeWorld make) {
+  const Outcome outcome = World(make(seed), seed_flags.trace).Run();
+  Print(seed, outcome);
+  return outcome.violation.empty() ? 0 : 1;
+}
+
+// Prints every seed that fails, and what all of them did in the end.
+inline int RunPlans(int64_t plans, MakeWorld make) {
+  Outcome sum;
+  int failed = 0;
+  uint64_t seed = seed_flags.first_seed;
+  for (; sum.spanning_plans < plans; ++seed) {
+    const Outcome outcome = World(make(seed), false).Run();
+    if (!outcome.violation.empty()) {
+      ++failed;
+      Print(seed, outcome);
+    }
+    sum.actions += outcome.actions;
+    sum.requests += outcome.requests;
+    sum.finished += outcome.finished;
+    sum.spanning_plans += outcome.spanning_plans;
+    sum.joint_steps += outcome.joint_steps;
+    sum.joint_steps_broken += outcome.joint_steps_broken;
+  }
+  std::printf("%d of %llu seeds failed; in all:\n", failed,
+              static_cast<unsigned long long>(seed - seed_flags.first_seed));
+  Print(seed - 1, sum);
+  return failed == 0 ? 0 : 1;
+}
+
+inline int SeedMain(int argc, char** argv, MakeWorld make) {
+  testing::InitGoogleTest(&argc, argv);
+  const auto number = [](const char* arg, const char* name) -> std::optional<uint64_t> {
+    const size_t length = std::strlen(name);
+    if (std::strncmp(arg, name, length) != 0) return std::nullopt;
+    return std::strtoull(arg + length, nullptr, 10);
+  };
+  for (int i = 1; i < argc; ++i) {
+    if (const auto seed = number(argv[i], "--seed=")) seed_flags.seed = seed;
+    if (const auto first = number(argv[i], "--first_seed=")) seed_flags.first_seed = *first;
+    if (const auto plans = number(argv[i], "--plans=")) {
+      seed_flags.plans = static_cast<int64_t>(*plans);
+    }
+    if (std::strcmp(argv[i], "--trace") == 0) seed_flags.trace = true;
+  }
+  if (seed_flags.seed.has_value()) return Replay(*seed_flags.seed, make);
+  if (seed_flags.plans > 0) return RunPlans(seed_flags.plans, make);
+  return RUN_ALL_TESTS();
+}
+
+}  // namespace skein::sim
