@@ -1,10 +1,12 @@
 // Latency and bandwidth of collectives between processes, beside the memcpy of the same bytes by
 // the same processes at once. Prints a line per collective and size:
-//   OPERATION RANKS BYTES MICROSECONDS MEMCPY_MICROSECONDS
+//   OPERATION RANKS BYTES MICROSECONDS MEMCPY_MICROSECONDS CPU_MICROSECONDS MEMCPY_CPU_MICROSECONDS
+// CPU time is rank 0's; unlike the others it tells something on a machine that is not quiet.
 // BYTES is one rank's buffer: of AllReduce the data, of AllGather and ReduceScatter the whole, of
 // AllToAll all that a rank sends (itself included), of SendRecv and Broadcast the message.
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -89,14 +91,27 @@ std::vector<Operation> Operations() {
 // All ranks are here, and start together.
 void Barrier(Communicator* comm) { Check(comm->AllReduce(nullptr, 0, DType::kF32, Later())); }
 
-// Microseconds a call, from a common start until the last rank is done.
-double Measure(Communicator* comm, int calls, const std::function<void()>& call) {
+double CpuMicros() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) / 1e3;
+}
+
+struct Cost {
+  double us = 0;
+  double cpu_us = 0;
+};
+
+// Of one call, from a common start until the last rank is done.
+Cost Measure(Communicator* comm, int calls, const std::function<void()>& call) {
   call();
   Barrier(comm);
   const auto start = Clock::now();
+  const double cpu_start = CpuMicros();
   for (int i = 0; i < calls; ++i) call();
   Barrier(comm);
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count() / calls;
+  const double us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+  return {us / calls, (CpuMicros() - cpu_start) / calls};
 }
 
 void MeasureAll(Communicator* comm) {
@@ -104,11 +119,11 @@ void MeasureAll(Communicator* comm) {
   for (const Operation& operation : Operations()) {
     for (const int64_t bytes : kSizes) {
       const int calls = static_cast<int>(std::clamp<int64_t>((64 << 20) / bytes, 6, 2000));
-      const double us =
+      const Cost cost =
           Measure(comm, calls, [&] { Check(operation.run(comm, in.data(), out.data(), bytes)); });
-      // As many bytes as the rank sends and receives; Shared memory needs twice as many copies.
+      // As many bytes as the rank sends and receives, once for each copy of a wire with two.
       const auto copied = static_cast<size_t>(operation.traffic(comm->Size()) * bytes / 2);
-      const double copy_us = Measure(comm, calls, [&] {
+      const Cost copy = Measure(comm, calls, [&] {
         for (int half = 0; half < 2; ++half) {
           for (size_t at = 0; at < copied; at += kBytesMax) {
             std::memcpy(out.data(), in.data(), std::min<size_t>(kBytesMax, copied - at));
@@ -117,8 +132,8 @@ void MeasureAll(Communicator* comm) {
         }
       });
       if (comm->Rank() == 0) {
-        std::printf("%s %d %lld %.2f %.2f\n", operation.name, comm->Size(),
-                    static_cast<long long>(bytes), us, copy_us);
+        std::printf("%s %d %lld %.2f %.2f %.2f %.2f\n", operation.name, comm->Size(),
+                    static_cast<long long>(bytes), cost.us, copy.us, cost.cpu_us, copy.cpu_us);
       }
     }
   }

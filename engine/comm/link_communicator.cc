@@ -61,7 +61,8 @@ Range Piece(Range range, int64_t index, int64_t length) {
 class SliceReducer {
  public:
   // `slices` of the elements at `data`, by rank that sums them. `out` receives the sum of this
-  // rank's, and may be its own slice of `data`. `scratch` holds ScratchBytes.
+  // rank's, and may be its own slice of `data`. `scratch` holds ScratchBytes: room for two pieces,
+  // so that one may be summed while the next arrives.
   SliceReducer(Link* link, DType dtype, Signature signature, const std::byte* data,
                std::vector<Range> slices, std::byte* out, std::byte* scratch)
       : link_(link),
@@ -75,7 +76,7 @@ class SliceReducer {
         scratch_(scratch) {}
 
   static size_t ScratchBytes(Link* link) {
-    return static_cast<size_t>(link->Size() * link->Memory()->PieceBytes());
+    return static_cast<size_t>(2 * link->Size() * link->Memory()->PieceBytes());
   }
 
   int64_t Pieces() const {
@@ -94,7 +95,7 @@ class SliceReducer {
       const int to = (rank + i) % n, from = (rank - i + n) % n;
       const Range range = PieceOf(to, piece);
       link_->Send(to, {data_ + range.begin * bytes_, Bytes(range)}, signature_);
-      link_->Receive(from, {Place(from), Bytes(PieceOf(rank, piece))}, signature_);
+      link_->Receive(from, {Place(from, piece), Bytes(PieceOf(rank, piece))}, signature_);
     }
   }
 
@@ -103,7 +104,7 @@ class SliceReducer {
     const Range range = PieceOf(rank, piece);
     sources_.clear();
     for (int r = 0; r < n; ++r) {
-      sources_.push_back(r == rank ? data_ + range.begin * bytes_ : Place(r));
+      sources_.push_back(r == rank ? data_ + range.begin * bytes_ : Place(r, piece));
     }
     link_->Memory()->Sum(sources_, out_ + (range.begin - slices_[rank].begin) * bytes_,
                          range.size(), dtype_);
@@ -112,7 +113,9 @@ class SliceReducer {
  private:
   int64_t PieceLength() const { return piece_bytes_ / bytes_; }
   size_t Bytes(Range range) const { return static_cast<size_t>(range.size() * bytes_); }
-  std::byte* Place(int rank) const { return scratch_ + rank * piece_bytes_; }
+  std::byte* Place(int rank, int64_t piece) const {
+    return scratch_ + (piece % 2 * link_->Size() + rank) * piece_bytes_;
+  }
 
   Link* const link_;
   const DType dtype_;
@@ -176,18 +179,18 @@ absl::Status LinkCommunicator::AllReduce(void* data, int64_t count, DType dtype,
   const auto span_of = [&](Range range) {
     return std::span(bytes + range.begin * element, static_cast<size_t>(range.size() * element));
   };
-  // A summed piece goes out together with the next piece's parts.
+  // While a piece is summed the parts of the next are on their way.
   const int64_t pieces = reducer.Pieces();
   reducer.Start(0);
   for (int64_t piece = 0; piece < pieces; ++piece) {
     auto status = link_->Wait(deadline);
     if (!status.ok()) return status;
+    if (piece + 1 < pieces) reducer.Start(piece + 1);
     reducer.Sum(piece);
     for (int i = 1; i < Size(); ++i) {
       link_->Send(Peer(i), span_of(reducer.PieceOf(Rank(), piece)), signature);
       link_->Receive(Peer(-i), span_of(reducer.PieceOf(Peer(-i), piece)), signature);
     }
-    if (piece + 1 < pieces) reducer.Start(piece + 1);
   }
   return link_->Wait(deadline);
 }
@@ -203,9 +206,11 @@ absl::Status LinkCommunicator::ReduceScatter(const void* send, void* receive, in
   SliceReducer reducer(link_.get(), dtype, Sign(kReduceScatter, count, dtype),
                        static_cast<const std::byte*>(send), std::move(slices),
                        static_cast<std::byte*>(receive), *scratch);
-  for (int64_t piece = 0; piece < reducer.Pieces(); ++piece) {
-    reducer.Start(piece);
+  const int64_t pieces = reducer.Pieces();
+  reducer.Start(0);
+  for (int64_t piece = 0; piece < pieces; ++piece) {
     if (auto status = link_->Wait(deadline); !status.ok()) return status;
+    if (piece + 1 < pieces) reducer.Start(piece + 1);
     reducer.Sum(piece);
   }
   return link_->Wait(deadline);

@@ -1,6 +1,6 @@
 // The Fabric of processes over UCX: shared memory within a host, tcp between hosts.
 //
-// How bytes travel. Active messages of at most 32 KiB, packed by UCX from the sender's buffer when
+// How bytes travel. Active messages of at most 64 KiB, packed by UCX from the sender's buffer when
 // there is room for them and copied by the receiver into its own: two copies over shared memory.
 // UCX never holds a caller's buffer (its packing goes through us), so a call that fails returns
 // without waiting for a stopped peer. UCX's own rendezvous would save a copy; it is not used,

@@ -116,11 +116,13 @@ void UcxMesh::RemoveGroup(UcxGroup* group) {
 void UcxMesh::Send(UcxGroup* group, int to, std::span<const std::byte> data, Signature signature) {
   const Lock lock = Enter();
   group->wire.Send(to, data, signature);
+  Pump(group);
 }
 
 void UcxMesh::Receive(UcxGroup* group, int from, std::span<std::byte> data, Signature signature) {
   const Lock lock = Enter();
   group->wire.Receive(from, data, signature);
+  SendControls(group);
 }
 
 // Looks at the wire first, so that the word of an abort that has come is heard.

@@ -24,7 +24,7 @@ namespace skein::engine {
 
 inline constexpr unsigned kCommMessage = 1;  // the active message's number
 // What UCX is told to carry in one piece.
-inline constexpr size_t kUcxSegmentBytes = 32 << 10;
+inline constexpr size_t kUcxSegmentBytes = 64 << 10;
 
 // A group's end and the call that waits for it.
 struct UcxGroup {
