@@ -120,7 +120,9 @@ void OrchestratorCore::Impl::On(const AssignReplied& event) {
     return Plan(*request);
   }
   request->tried_prefill.insert(event.instance);
-  registry_.Find(event.instance)->avoid = true;
+  const bool for_all = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+                       absl::IsResourceExhausted(status);
+  if (for_all) registry_.Find(event.instance)->avoid = true;
   Replan(*request,
          absl::UnavailableError(absl::StrCat("prefill instance ", event.instance.value,
                                              " did not take it: ", std::string(status.message()))));

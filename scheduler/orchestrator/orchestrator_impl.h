@@ -157,7 +157,7 @@ class OrchestratorCore::Impl {
   void FailUnplannable(Request& request);
   PoolPlanner* PoolOf(const std::string& model);  // null: nothing to plan with
   PoolQueue QueueOf(const PoolPlanner& pool, const std::string& model, const Request* request,
-                    TimeUs now) const;
+                    TimeUs now, bool avoids = true) const;
   std::vector<TimelineChunk> TimelineOf(const PoolPlanner& pool, const std::string& model) const;
   void NoteStarts(const std::string& model);  // of chunks that nothing is in front of any more
   PrefillCandidate PrefillCandidateOf(const Instance& instance) const;

@@ -26,7 +26,8 @@ void OrchestratorCore::Impl::Plan(Request& request) {
   const std::string& model = request.spec->model;
   PoolPlanner* pool = PoolOf(model);
   if (pool == nullptr) return AssignPlain(request);
-  const PoolQueue queue = QueueOf(*pool, model, &request, now_);
+  PoolQueue queue = QueueOf(*pool, model, &request, now_);
+  if (queue.usable == 0) queue = QueueOf(*pool, model, &request, now_, /*avoids=*/false);
   if (queue.usable == 0) return FailUnplannable(request);
   if (request.spec->want_prompt_logprobs) {
     return PlanAlone(request, *pool, queue, "alone: the logprobs of its prompt were asked for");
@@ -125,7 +126,7 @@ PoolPlanner* OrchestratorCore::Impl::PoolOf(const std::string& model) {
 OrchestratorCore::Impl::PoolQueue OrchestratorCore::Impl::QueueOf(const PoolPlanner& pool,
                                                                   const std::string& model,
                                                                   const Request* request,
-                                                                  TimeUs now) const {
+                                                                  TimeUs now, bool avoids) const {
   PoolQueue queue;
   queue.queue_s.resize(pool.layout().slots.size());
   std::vector<TimelineChunk> timeline = TimelineOf(pool, model);
@@ -133,7 +134,8 @@ OrchestratorCore::Impl::PoolQueue OrchestratorCore::Impl::QueueOf(const PoolPlan
   for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
     const InstanceId id = pool.layout().slots[slot];
     const Instance* instance = registry_.Find(id);
-    const bool usable = instance != nullptr && instance->Placeable() && !instance->avoid &&
+    const bool usable = instance != nullptr && instance->Placeable() &&
+                        !(avoids && instance->avoid) &&
                         (request == nullptr || request->tried_prefill.count(id) == 0);
     if (!usable) queue.queue_s[slot] = kAbsentQueueS;
     queue.usable += usable ? 1 : 0;

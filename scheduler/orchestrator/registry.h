@@ -30,7 +30,7 @@ struct Instance {
   std::map<RequestId, Epoch> held;    // in its last report
   std::map<RequestId, Epoch> placed;  // what the orchestrator believes to be there
   PlanSequence last_spanning;         // sequence of the last spanning Assign sent to it
-  bool avoid = false;                 // refused or did not answer an Assign since its last report
+  bool avoid = false;                 // could not take an Assign since its last report
 
   bool Placeable() const { return reported && !load.draining && load.invariants_ok; }
 };

@@ -71,6 +71,24 @@ TEST_F(ReplanningTest, ARefusalCancelsAtTheOthersAndPlansWithoutTheRefuser) {
   EXPECT_NE(explained.plans[0].lost.find("queue full"), std::string::npos);
 }
 
+// Others are not planned on an instance that refused, until it reports again, unless there is no
+// other.
+TEST_F(ReplanningTest, WhoRefusedIsAvoidedForAWhile) {
+  const auto assigns = Of<CallAssign>(Submit(1, 4000));
+  Answer(assigns[2], absl::ResourceExhaustedError("queue full"));
+  EXPECT_EQ(Of<CallAssign>(Submit(2, 4000)).size(), 2u);
+  Report(prefill_[2]);
+  EXPECT_EQ(Of<CallAssign>(Submit(3, 40000)).size(), 4u);
+  for (const InstanceId id : prefill_) {
+    auto spec = Spec(10 + id.value, 4);
+    spec->want_prompt_logprobs = true;  // alone, on the instance that is free first
+    const auto alone = Of<CallAssign>(Do(SubmitCalled{{20000 + id.value}, spec}));
+    ASSERT_EQ(alone.size(), 1u);
+    Answer(alone[0], absl::ResourceExhaustedError("queue full"));
+  }
+  EXPECT_FALSE(Of<CallAssign>(Submit(4, 4000)).empty());
+}
+
 TEST_F(ReplanningTest, ACancelIsRepeatedUntilItIsHeardOrTheInstanceIsGone) {
   const auto assigns = Place(1, 4000);
   const auto cancels = Of<CallCancel>(Do(SubmitClosed{{10001}}));

@@ -1,9 +1,10 @@
 #include "scheduler/plan/random_plan.h"
 
+#include <gtest/gtest.h>
+
 #include <set>
 #include <vector>
 
-#include "gtest/gtest.h"
 #include "scheduler/plan/builtin_models.h"
 #include "scheduler/plan/plan_check.h"
 

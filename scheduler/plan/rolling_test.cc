@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <map>
 
 #include <gtest/gtest.h>
 #include "scheduler/plan/builtin_models.h"
@@ -299,6 +301,77 @@ TEST(Rolling, ChangesItsModeAtAnyMoment) {
   }
   EXPECT_EQ(planner.waiting(), 0);
   for (const int64_t tokens : left) EXPECT_EQ(tokens, 0);
+}
+
+// Instances come, go and are absent for a while, in between everything else.
+TEST(Rolling, TheClusterMayChangeAtAnyMoment) {
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    Random random(seed);
+    RollingOptions options;
+    options.token_multiple = 16;
+    Cluster cluster{8, 4};
+    RollingPlanner planner(Llama3_8bA100(), cluster, options);
+    std::vector<uint8_t> absent(8, 0);
+    std::map<int64_t, std::vector<int>> running;
+    std::vector<RollingPlanner::Start> starts;
+    int64_t arrived = 0;
+    int64_t chunks = 0;
+    double now_s = 0;
+    for (int step = 0; step < 600; ++step) {
+      now_s += random.Exponential(0.1);
+      const uint64_t kind = random.Below(10);
+      if (kind < 4) {
+        planner.OnArrival(arrived++, 1 + static_cast<int64_t>(random.Below(60000)), now_s);
+      } else if (kind < 7 && !running.empty()) {
+        auto it = running.begin();
+        std::advance(it, random.Below(running.size()));
+        const int64_t request = it->first;
+        running.erase(it);
+        planner.OnChunkFinished(request, now_s);
+      } else if (kind == 7) {
+        const auto instance = random.Below(absent.size());
+        absent[instance] = !absent[instance];
+        planner.SetAbsent(static_cast<int>(instance), absent[instance] != 0);
+      } else if (kind == 8) {
+        // The instances but one, behind a new one; or only a new one more.
+        const int gone = static_cast<int>(random.Below(static_cast<uint64_t>(cluster.instances)));
+        const bool shrinks = cluster.instances > 5 && random.Below(2) == 0;
+        std::vector<int> index_of(static_cast<size_t>(cluster.instances));
+        int next = shrinks ? 0 : 1;
+        for (int i = 0; i < cluster.instances; ++i) {
+          index_of[static_cast<size_t>(i)] = shrinks && i == gone ? -1 : next++;
+        }
+        for (auto it = running.begin(); it != running.end();) {
+          if (shrinks && std::count(it->second.begin(), it->second.end(), gone) > 0) {
+            planner.OnCancelled(it->first);
+            planner.OnChunkFinished(it->first, now_s);
+            it = running.erase(it);
+            continue;
+          }
+          for (int& i : it->second) i = index_of[static_cast<size_t>(i)];
+          ++it;
+        }
+        cluster.instances = next;
+        planner.Reshape(cluster, index_of);
+        absent.assign(static_cast<size_t>(next), 0);
+      }
+      starts.clear();
+      planner.Decide(now_s, &starts);
+      ASSERT_TRUE(planner.CheckInvariants().ok()) << planner.CheckInvariants();
+      for (const RollingPlanner::Start& start : starts) {
+        ++chunks;
+        EXPECT_TRUE(start.last || start.chunk.tokens % 16 == 0);
+        for (const int i : start.chunk.instances) {
+          ASSERT_LT(i, cluster.instances);
+          EXPECT_FALSE(absent[static_cast<size_t>(i)]);
+          for (const auto& [request, held] : running)
+            EXPECT_EQ(std::count(held.begin(), held.end(), i), 0);
+        }
+        running[start.request] = start.chunk.instances;
+      }
+    }
+    EXPECT_GT(chunks, 50);
+  }
 }
 
 TEST(RollingTable, PicksTheNearestLoad) {
