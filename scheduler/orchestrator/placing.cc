@@ -48,9 +48,10 @@ void OrchestratorCore::Impl::PlaceWaiting() {
   std::erase_if(waiting_, [](const auto& entry) { return entry.second.empty(); });
 }
 
-// Instances run spanning plans in the order of their sequences, placed or not. If this one were
-// placed before an older one that shares an instance with it, it would hold decode room while it
-// waits for the older one's turn, and the older one might wait for that very room.
+// Instances run spanning plans in the order of their sequences, placed or not, and give blocks out
+// in that order to plain ones, too. If this one were placed before an older one that shares an
+// instance with it, it would hold decode room while it waits for the older one's turn or blocks,
+// and the older one might wait for that very room.
 bool OrchestratorCore::Impl::MustWaitForOlder(const Request& request) const {
   if (!request.spanning) return false;
   const auto shares = [&request](const Member& member) {
@@ -61,7 +62,7 @@ bool OrchestratorCore::Impl::MustWaitForOlder(const Request& request) const {
     const Request& other = entry.second;
     const bool unplaced = other.state == State::kAssigning || other.state == State::kAssigned ||
                           other.state == State::kWaiting || other.state == State::kReserving;
-    return unplaced && other.spanning && !other.chunks.empty() &&
+    return unplaced && !other.chunks.empty() &&
            other.chunks[0].sequence < request.chunks[0].sequence &&
            std::any_of(other.members.begin(), other.members.end(), shares);
   });
