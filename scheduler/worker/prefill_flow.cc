@@ -54,7 +54,7 @@ void PrefillCore::Impl::AskForPlaces() {
       continue;
     }
     if (TakesFront(request) && !MayAskMore()) return;
-    if (!TakeBlocks(request)) return;
+    if (!TakeBlocks(request) && !TakeBlocksOfYounger(request)) return;
     next = queue_.erase(next);
     Admit(request);
   }
@@ -81,7 +81,7 @@ void PrefillCore::Impl::Admit(Request& request) {
   }
   if (!request.endpoint.empty()) {
     BeginWork(request);
-  } else if (TakesFront(request)) {
+  } else if (TakesFront(request) && !request.ask_calling) {
     Ask(request);
   }  // else Start will tell
 }
@@ -109,15 +109,23 @@ void PrefillCore::Impl::Ask(Request& request) {
                                       config_.begin_timeout_us});
 }
 
-// No decode room: blocks that a spanning plan before it waits for must not wait with it, for that
-// plan may hold the room.
-void PrefillCore::Impl::Yield(Request& request) {
-  if (request.spanning.has_value()) return;
-  const bool wanted = std::any_of(queue_.begin(), queue_.end(), [&](const auto& queued) {
-    return queued.first < request.sequence && requests_.at(queued.second).spanning.has_value() &&
-           chain_.Complete(queued.first);
-  });
-  if (!wanted) return;
+// An Assign may come after a younger spanning plan took the last blocks. That plan is placed only
+// after this request: as long as it is not, nothing is in its blocks.
+bool PrefillCore::Impl::TakeBlocksOfYounger(Request& request) {
+  for (;;) {
+    Request* youngest = nullptr;
+    for (auto& [id, other] : requests_) {
+      if (!other.spanning.has_value() || other.state != State::kAsking) continue;
+      if (other.sequence < request.sequence) continue;
+      if (youngest == nullptr || youngest->sequence < other.sequence) youngest = &other;
+    }
+    if (youngest == nullptr) return false;
+    BackToQueue(*youngest);
+    if (TakeBlocks(request)) return true;
+  }
+}
+
+void PrefillCore::Impl::BackToQueue(Request& request) {
   pool_.Free(*request.blocks);
   request.blocks = nullptr;
   request.ask_retry_us = kNever;
@@ -126,10 +134,21 @@ void PrefillCore::Impl::Yield(Request& request) {
   queue_.emplace(request.sequence, request.spec->id);
 }
 
+// No decode room: blocks that a spanning plan before it waits for must not wait with it, for that
+// plan may hold the room.
+void PrefillCore::Impl::Yield(Request& request) {
+  if (request.spanning.has_value()) return;
+  const bool wanted = std::any_of(queue_.begin(), queue_.end(), [&](const auto& queued) {
+    return queued.first < request.sequence && requests_.at(queued.second).spanning.has_value() &&
+           chain_.Complete(queued.first);
+  });
+  if (wanted) BackToQueue(request);
+}
+
 void PrefillCore::Impl::On(const BeginPrefillReplied& event) {
   const absl::Status& status = event.reply.status;
   Request* request = FindLive(event.id, event.epoch);
-  if (request == nullptr || request->state != State::kAsking) {
+  if (request == nullptr || !request->ask_calling) {
     // Cancelled meanwhile: the reservation would wait for its lease's end.
     if (status.ok() && (request == nullptr || request->endpoint.empty())) {
       effects_.push_back(CallAbort{
@@ -139,7 +158,6 @@ void PrefillCore::Impl::On(const BeginPrefillReplied& event) {
     }
     return;
   }
-  if (!request->ask_calling) return;
   request->ask_calling = false;
   if (status.ok()) return Place(*request, event.reply.placed);
   const bool unreachable = IsUnreachable(status);
@@ -151,6 +169,7 @@ void PrefillCore::Impl::On(const BeginPrefillReplied& event) {
   if (unreachable && now_ - since >= config_.begin_give_up_us) {
     return End(*request, absl::UnavailableError("the orchestrator cannot be reached"));
   }
+  if (request->state != State::kAsking) return;  // it asks again when it has blocks again
   request->ask_retry_us = now_ + config_.retry_us;
   Arm(request->ask_retry_us);
   if (!unreachable) Yield(*request);

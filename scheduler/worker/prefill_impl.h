@@ -154,6 +154,8 @@ class PrefillCore::Impl {
 
   void Admit(Request& request);
   bool TakeBlocks(Request& request);
+  bool TakeBlocksOfYounger(Request& request);
+  void BackToQueue(Request& request);
   void Yield(Request& request);
   void Ask(Request& request);
   void Place(Request& request, const Placed& placed);
