@@ -89,6 +89,21 @@ TEST_P(ProcessTest, AStoppedRankEndsTheCallByTheDeadline) {
   EXPECT_TRUE(end == "UNAVAILABLE" || end == "DEADLINE_EXCEEDED") << end;
 }
 
+// Over shared memory such a rank looks alive to UCX, whose retries to it must hold up nobody.
+TEST_P(ProcessTest, AKilledRankThatIsNotReapedEndsTheCallByTheDeadline) {
+  Start(4);
+  MakeGroup();
+  WorkOnAllWithoutEnd(1000);
+  ranks_[2]->Signal(SIGKILL);
+  const auto killed = std::move(ranks_[2]);
+  ranks_.erase(ranks_.begin() + 2);
+  for (const auto& rank : ranks_) {
+    const std::string end = rank->AwaitEnd();
+    EXPECT_TRUE(end == "UNAVAILABLE" || end == "DEADLINE_EXCEEDED") << end;
+  }
+  ExpectSurvivorsWork();
+}
+
 TEST_P(ProcessTest, AllButOneKilled) {
   Start(4);
   MakeGroup();

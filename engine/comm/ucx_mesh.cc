@@ -27,6 +27,10 @@ constexpr int kLooksMax = 16;  // of kProgressInARow, for the word of an abort
 constexpr int kSpins = 50;
 // Bounds the arithmetic of deadlines such as time_point::max().
 constexpr auto kSleepMax = std::chrono::seconds(10);
+// How long the fabric's own thread stands back: for those who want the lock, and where UCX neither
+// moves anything nor lets itself be armed (as long as it retries a keepalive to a peer that is gone
+// and whose process nobody has waited for yet).
+constexpr auto kStandBack = std::chrono::milliseconds(2);
 // How long the end of a fabric waits for its last words to leave.
 constexpr auto kLastWordsMax = std::chrono::milliseconds(200);
 
@@ -279,7 +283,10 @@ void UcxMesh::Kick() {
 }
 
 void UcxMesh::Sleep(UcxGroup* group, CommDeadline deadline, Lock* lock) {
-  if (!on_worker_) return SleepOnWorker(group, deadline, lock);
+  if (!on_worker_) {
+    SleepOnWorker(group, deadline, lock);
+    return;
+  }
   if (disarmed_) Kick();
   sleepers_.push_back(group);
   const uint64_t seen = group->changes;
@@ -288,8 +295,9 @@ void UcxMesh::Sleep(UcxGroup* group, CommDeadline deadline, Lock* lock) {
   std::erase(sleepers_, group);
 }
 
-void UcxMesh::SleepOnWorker(UcxGroup* group, CommDeadline deadline, Lock* lock) {
-  if (ucp_worker_arm(context_.worker) != UCS_OK) return;  // there is something to do
+// False, without having slept: there is something to do.
+bool UcxMesh::SleepOnWorker(UcxGroup* group, CommDeadline deadline, Lock* lock) {
+  if (ucp_worker_arm(context_.worker) != UCS_OK) return false;
   on_worker_ = true;
   on_worker_group_ = group;
   disarmed_ = false;
@@ -301,6 +309,7 @@ void UcxMesh::SleepOnWorker(UcxGroup* group, CommDeadline deadline, Lock* lock) 
   [[maybe_unused]] const ssize_t drained = read(kick_fd_, &kicks, sizeof kicks);
   on_worker_ = false;
   on_worker_group_ = nullptr;
+  return true;
 }
 
 // The end of a call: whoever sleeps must still be woken by what comes.
@@ -320,12 +329,13 @@ void UcxMesh::SendLeftovers() {
     if (calls_ > 0 || peers_.under_way() == 0) {
       leftovers_.wait(lock);
     } else if (Progress()) {
-      Breathe(&lock);
-    } else if (!on_worker_) {
-      SleepOnWorker(nullptr, Clock::now() + kSleepMax, &lock);
+      if (entering_.load(std::memory_order_relaxed) > 0) leftovers_.wait_for(lock, kStandBack);
+    } else if (on_worker_) {
+      leftovers_.wait_for(lock, kSleepMax);
+    } else if (SleepOnWorker(nullptr, Clock::now() + kSleepMax, &lock)) {
       if (!sleepers_.empty()) sleepers_.front()->changed.notify_one();
     } else {
-      leftovers_.wait_for(lock, kSleepMax);
+      leftovers_.wait_for(lock, kStandBack);
     }
   }
 }

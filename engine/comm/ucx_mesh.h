@@ -69,7 +69,7 @@ class UcxMesh {
   absl::Status Lacking(const UcxGroup& group) const;
   bool Settled(UcxGroup* group, CommDeadline deadline);
   void Sleep(UcxGroup* group, CommDeadline deadline, Lock* lock);
-  void SleepOnWorker(UcxGroup* group, CommDeadline deadline, Lock* lock);
+  bool SleepOnWorker(UcxGroup* group, CommDeadline deadline, Lock* lock);
   void Kick();
   void Leave();
   void SendLeftovers();
