@@ -103,7 +103,12 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
 
 void OrchestratorCore::Impl::On(const SubmitClosed& event) {
   const auto it = submits_.find(event.call);
-  if (it != submits_.end()) Cancel(requests_.at(it->second), "cancelled by its router");
+  if (it == submits_.end()) return;
+  Request& request = requests_.at(it->second);
+  // The router says the same when all is answered, often before the decode instance's report.
+  const bool answering = request.explanation.prefilled_us >= 0;
+  Cancel(request, answering ? "closed by its router, which had the tokens or lost its client"
+                            : "cancelled by its router");
 }
 
 OrchestratorCore::Impl::Request* OrchestratorCore::Impl::Find(RequestId id) {
