@@ -46,7 +46,7 @@ absl::StatusOr<engine::SpanningStep> SpanningGroups::Enter(uint64_t step,
     AbortGroups(absl::CancelledError("the step was aborted before it began"));
     return absl::CancelledError("the step was aborted before it began");
   }
-  step_ = step;
+  entered_step_ = step;
   out.comm = group_.get();
   out.moves = moves_.get();
   return out;
@@ -83,7 +83,6 @@ absl::StatusOr<std::unique_ptr<engine::Communicator>> SpanningGroups::Make(
 
 void SpanningGroups::Leave(const absl::Status& status) {
   std::lock_guard lock(mu_);
-  step_ = 0;
   moves_.reset();
   if (status.ok()) return;
   // The others may not know it yet: a failure of this instance alone must not leave them waiting.
@@ -100,7 +99,8 @@ void SpanningGroups::AbortGroups(const absl::Status& reason) {
 void SpanningGroups::Abort(uint64_t step, const absl::Status& reason) {
   std::lock_guard lock(mu_);
   if (step > aborted_step_) aborted_step_ = step;
-  if (step_ == step) AbortGroups(reason);
+  // Also when it has just left: the others may already wait in the group for the next piece.
+  if (step == entered_step_) AbortGroups(reason);
 }
 
 void SpanningGroups::Break(const scheduler::BreakGroup& effect, const absl::Status& reason) {

@@ -30,8 +30,8 @@ class SpanningGroups {
   // The step has ended; a group whose step failed is not used again.
   void Leave(const absl::Status& status);
 
-  // Any thread, never blocks. Breaks the groups of `step`, whether it is in them or has yet to
-  // enter; the other members hear of it.
+  // Any thread, never blocks. Breaks the groups of `step`, whether it is in them, has yet to enter
+  // or has just left them; the other members hear of it.
   void Abort(uint64_t step, const absl::Status& reason);
   // Any thread, never blocks. Tells the other members of a group that this one does not come.
   void Break(const scheduler::BreakGroup& effect, const absl::Status& reason);
@@ -46,7 +46,7 @@ class SpanningGroups {
 
   engine::Fabric* const fabric_;
   std::mutex mu_;
-  uint64_t step_ = 0;          // the one in the groups, 0: none
+  uint64_t entered_step_ = 0;  // the last one in the groups
   uint64_t aborted_step_ = 0;  // it and those before may not enter
   bool stopped_ = false;
   std::optional<scheduler::GroupKey> key_;  // of `group_`

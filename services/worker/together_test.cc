@@ -20,6 +20,7 @@ using scheduler::AssignRequest;
 using scheduler::PrefillEvent;
 
 constexpr int kBlockTokens = 4;
+constexpr int64_t kRankTokensMax = 12;  // in a step
 
 engine::EmulatedOptions Options() {
   return {.kv = {.num_layers = 2,
@@ -127,7 +128,7 @@ class Member {
     config.membership.identity.total_blocks = Options().kv.num_blocks;
     config.membership.report_spacing_us = 0;
     config.membership.report_spacing_per_request_us = 0;
-    config.batch = {.max_batch_tokens = 12};
+    config.batch = {.max_batch_tokens = kRankTokensMax};
     config.request_deadline_us = 1'000'000'000'000;
     return config;
   }
@@ -179,6 +180,7 @@ class TogetherTest : public ::testing::Test {
           scheduler::StartCalled{{++calls_}, {spec->id, assign.epoch, {assign.epoch, {9}, "d"}}});
     }
     members_of_[spec->id] = used;
+    chunks_ = assign.chunks.size();
     specs_[spec->id] = spec;
     return spec->id;
   }
@@ -231,6 +233,7 @@ class TogetherTest : public ::testing::Test {
   std::vector<scheduler::PlanSequence> last_spanning_;
   std::map<scheduler::RequestId, std::vector<int>> members_of_;
   std::map<scheduler::RequestId, scheduler::SpecPtr> specs_;
+  size_t chunks_ = 0;  // of the last plan
   uint64_t serial_ = 0;
   uint64_t calls_ = 0;
 };
@@ -266,7 +269,10 @@ TEST_F(TogetherTest, ACancelAtAnyMomentFreesAllMembers) {
 
 TEST_F(TogetherTest, AWorkerThatStopsIsNotWaitedFor) {
   scheduler::RequestId id = Submit();
-  while (members_of_.at(id).size() < 3) {
+  // Of one chunk, whose group all know, and more than one piece, so that nobody has begun the last
+  // one when the worker stops.
+  while (members_of_.at(id).size() < 3 || chunks_ != 1 ||
+         specs_.at(id)->prompt.size() <= members_.size() * kRankTokensMax) {
     RunUntilEnded(id);
     id = Submit();
   }
