@@ -196,7 +196,9 @@ class OrchestratorCore::Impl {
   // Placement of decode.
   void PlaceWaiting();  // first come, first served within a model
   bool TryReserve(Request& request);
-  bool MustWaitForOlder(const Request& request) const;
+  std::map<InstanceId, PlanSequence> OldestUnplaced() const;
+  static bool MustWaitForOlder(const Request& request,
+                               const std::map<InstanceId, PlanSequence>& oldest);
   void BackToWaiting(Request& request);
   void TakeFromDecode(Request& request);
   DecodeCandidate DecodeCandidateOf(const Instance& instance) const;

@@ -39,33 +39,43 @@ void OrchestratorCore::Impl::TakeFromDecode(Request& request) {
 }
 
 void OrchestratorCore::Impl::PlaceWaiting() {
+  if (waiting_.empty()) return;
+  const std::map<InstanceId, PlanSequence> oldest = OldestUnplaced();
   for (auto& [model, line] : waiting_) {
     for (auto next = line.begin(); next != line.end();) {
       Request& request = requests_.at((next++)->second);
-      if (!MustWaitForOlder(request) && !TryReserve(request)) break;
+      if (!MustWaitForOlder(request, oldest) && !TryReserve(request)) break;
     }
   }
   std::erase_if(waiting_, [](const auto& entry) { return entry.second.empty(); });
+}
+
+// By instance, the first of its plans that is not placed.
+std::map<InstanceId, PlanSequence> OrchestratorCore::Impl::OldestUnplaced() const {
+  std::map<InstanceId, PlanSequence> oldest;
+  for (const auto& [id, request] : requests_) {
+    const bool unplaced = request.state == State::kAssigning || request.state == State::kAssigned ||
+                          request.state == State::kWaiting || request.state == State::kReserving;
+    if (!unplaced || request.chunks.empty()) continue;
+    const PlanSequence sequence = request.chunks[0].sequence;
+    for (const Member& member : request.members) {
+      const auto [it, added] = oldest.try_emplace(member.instance, sequence);
+      if (!added) it->second = std::min(it->second, sequence);
+    }
+  }
+  return oldest;
 }
 
 // Instances run spanning plans in the order of their sequences, placed or not, and give blocks out
 // in that order to plain ones, too. If this one were placed before an older one that shares an
 // instance with it, it would hold decode room while it waits for the older one's turn or blocks,
 // and the older one might wait for that very room.
-bool OrchestratorCore::Impl::MustWaitForOlder(const Request& request) const {
-  if (!request.spanning) return false;
-  const auto shares = [&request](const Member& member) {
-    return std::any_of(request.members.begin(), request.members.end(),
-                       [&](const Member& mine) { return mine.instance == member.instance; });
-  };
-  return std::any_of(requests_.begin(), requests_.end(), [&](const auto& entry) {
-    const Request& other = entry.second;
-    const bool unplaced = other.state == State::kAssigning || other.state == State::kAssigned ||
-                          other.state == State::kWaiting || other.state == State::kReserving;
-    return unplaced && !other.chunks.empty() &&
-           other.chunks[0].sequence < request.chunks[0].sequence &&
-           std::any_of(other.members.begin(), other.members.end(), shares);
-  });
+bool OrchestratorCore::Impl::MustWaitForOlder(const Request& request,
+                                              const std::map<InstanceId, PlanSequence>& oldest) {
+  return request.spanning &&
+         std::any_of(request.members.begin(), request.members.end(), [&](const Member& member) {
+           return oldest.at(member.instance) < request.chunks[0].sequence;
+         });
 }
 
 DecodeCandidate OrchestratorCore::Impl::DecodeCandidateOf(const Instance& instance) const {
