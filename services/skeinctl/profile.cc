@@ -88,6 +88,11 @@ absl::Status Profiled(const Options& options) {
       options, probe->get(),
       PromptLengths(options.prompt_tokens_min, tokens_max, static_cast<int>(options.lengths)));
   if (!samples.ok()) return samples.status();
+  if (samples->empty()) {
+    return absl::FailedPreconditionError(
+        "no prompt ran alone on one instance: profile an idle cluster whose orchestrator has no "
+        "--profile, so that it plans each prompt on one");
+  }
   const std::vector<scheduler::LatencySample> medians = Medians(*std::move(samples));
   if (!options.samples_out.empty()) {
     if (const auto s = WriteFile(options.samples_out, SamplesCsv(medians)); !s.ok()) return s;

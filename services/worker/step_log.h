@@ -1,6 +1,7 @@
 // StepLog: how long an instance's latest steps took, for a latency profile. Only steps of one
-// prompt chunk alone are kept: what a step of several sequences costs is no sample of equation 1
-// (Tetris, section 5.1). Thread-safe.
+// prompt chunk alone, on this instance alone, are kept: what a step of several sequences costs is
+// no sample of equation 1 (Tetris, section 5.1), and what a step of several instances costs is none
+// of this instance's. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,7 @@ class StepLog {
   void Add(const scheduler::RunStep& step, double seconds) {
     if (step.sequences.size() != 1) return;
     const scheduler::StepSequence& only = step.sequences.front();
+    if (only.spanning != nullptr) return;
     if (only.position + only.count > static_cast<int64_t>(only.spec->prompt.size())) return;
     std::lock_guard lock(mu_);
     entries_.push_back({++last_serial_, only.position, only.count, seconds});

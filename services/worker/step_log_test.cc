@@ -31,6 +31,14 @@ TEST(StepLog, KeepsOnlyChunksThatRanAlone) {
   EXPECT_TRUE(log.After(2).empty());
 }
 
+TEST(StepLog, LeavesOutStepsOfSeveralInstances) {
+  StepLog log;
+  scheduler::RunStep step = Step(100, 0, 32);
+  step.sequences.front().spanning = std::make_shared<scheduler::SpanningPart>();
+  log.Add(step, 0.5);
+  EXPECT_TRUE(log.After(0).empty());
+}
+
 TEST(StepLog, ForgetsTheOldest) {
   StepLog log(2);
   for (int i = 1; i <= 5; ++i) log.Add(Step(10, 0, i), 1);
