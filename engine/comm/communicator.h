@@ -12,6 +12,9 @@
 // Reductions sum in f32 and round once, in an order that depends on the ranks' numbers alone: every
 // rank ends with the same bits.
 //
+// Errors. INTERNAL: the ranks' calls differ. RESOURCE_EXHAUSTED: no memory to sum in at this rank
+// (UNAVAILABLE at the others). The rest under Bounds; each of them breaks the communicator.
+//
 // Bounds. No call outlives its deadline by more than a moment. A rank that dies, stalls past the
 // deadline, or aborts ends the call on every rank (UNAVAILABLE, or DEADLINE_EXCEEDED where only the
 // own clock said so); the communicator is then broken: every later call is UNAVAILABLE at once, the

@@ -7,7 +7,6 @@
 namespace skein::engine {
 namespace {
 
-constexpr size_t kBytesMax = 64 << 20;
 constexpr size_t kGroupsMax = 4096;
 constexpr size_t kClosedMax = 1 << 16;
 
@@ -27,14 +26,15 @@ void EarlyGroups::Keep(const WireHeader& header, std::span<const std::byte> data
   const auto [found, added] = groups_.try_emplace(header.group);
   Group& group = found->second;
   if (added) order_.push_back(header.group);
+  if (group.broken) return;
   const bool ends = header.kind == WireKind::kAbort;
-  const bool fits = bytes_ + data.size() <= kBytesMax;
+  const bool fits = bytes_ + sizeof(Message) + data.size() <= bytes_max_;
   if (ends || !fits) {  // nothing else about this group matters any more
     bytes_ -= group.bytes;
-    group = {};
+    group = {.messages = {}, .bytes = 0, .broken = true};
   }
   group.messages.push_back(ends || fits ? Message{header, Copy(data)} : Overflow(header));
-  const size_t bytes = group.messages.back().data.size();
+  const size_t bytes = sizeof(Message) + group.messages.back().data.size();
   group.bytes += bytes;
   bytes_ += bytes;
   while (order_.size() > kGroupsMax) {

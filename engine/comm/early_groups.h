@@ -22,6 +22,8 @@ class EarlyGroups {
     std::vector<std::byte> data;
   };
 
+  explicit EarlyGroups(size_t bytes_max = 64 << 20) : bytes_max_(bytes_max) {}
+
   void Keep(const WireHeader& header, std::span<const std::byte> data);
 
   // All that was kept for a group that is made now.
@@ -34,13 +36,15 @@ class EarlyGroups {
  private:
   struct Group {
     std::vector<Message> messages;
-    size_t bytes = 0;
+    size_t bytes = 0;     // of the messages, themselves included
+    bool broken = false;  // the one message left says so
   };
 
   void Forget(const GroupKey& key);
 
+  const size_t bytes_max_;
   std::map<GroupKey, Group> groups_;
-  std::deque<GroupKey> order_;  // of groups_, oldest first; may name some that are gone
+  std::deque<GroupKey> order_;  // of groups_, oldest first
   size_t bytes_ = 0;
   std::set<GroupKey> closed_;
   std::deque<GroupKey> closed_order_;

@@ -137,6 +137,12 @@ absl::Status LinkCommunicator::Enter() {
   return absl::UnavailableError(absl::StrCat("broken group: ", std::string(health.message())));
 }
 
+absl::StatusOr<std::byte*> LinkCommunicator::Scratch(size_t bytes) {
+  auto scratch = link_->Memory()->Scratch(bytes);
+  if (!scratch.ok()) link_->Abort(scratch.status());
+  return scratch;
+}
+
 void LinkCommunicator::CopyUnlessSame(std::byte* to, std::span<const std::byte> from) {
   if (!from.empty() && to != from.data()) link_->Memory()->Copy(to, from);
 }
@@ -146,7 +152,7 @@ absl::Status LinkCommunicator::ReduceWhole(void* data, int64_t count, DType dtyp
   const size_t bytes = static_cast<size_t>(count) * BytesOf(dtype);
   const Signature signature = Sign(kAllReduce, count, dtype);
   auto* const own = static_cast<std::byte*>(data);
-  const auto scratch = link_->Memory()->Scratch(bytes * Size());
+  const auto scratch = Scratch(bytes * Size());
   if (!scratch.ok()) return scratch.status();
   std::byte* const others = *scratch;
   for (int i = 1; i < Size(); ++i) {
@@ -172,7 +178,7 @@ absl::Status LinkCommunicator::AllReduce(void* data, int64_t count, DType dtype,
   const Signature signature = Sign(kAllReduce, count, dtype);
   std::vector<Range> slices;
   for (int r = 0; r < Size(); ++r) slices.push_back(Share(count, r, Size()));
-  const auto scratch = link_->Memory()->Scratch(SliceReducer::ScratchBytes(link_.get()));
+  const auto scratch = Scratch(SliceReducer::ScratchBytes(link_.get()));
   if (!scratch.ok()) return scratch.status();
   SliceReducer reducer(link_.get(), dtype, signature, bytes, slices,
                        bytes + slices[Rank()].begin * element, *scratch);
@@ -201,7 +207,7 @@ absl::Status LinkCommunicator::ReduceScatter(const void* send, void* receive, in
   if (auto status = Enter(); !status.ok()) return status;
   std::vector<Range> slices;
   for (int r = 0; r < Size(); ++r) slices.push_back({r * count, (r + 1) * count});
-  const auto scratch = link_->Memory()->Scratch(SliceReducer::ScratchBytes(link_.get()));
+  const auto scratch = Scratch(SliceReducer::ScratchBytes(link_.get()));
   if (!scratch.ok()) return scratch.status();
   SliceReducer reducer(link_.get(), dtype, Sign(kReduceScatter, count, dtype),
                        static_cast<const std::byte*>(send), std::move(slices),

@@ -38,6 +38,8 @@ class LinkCommunicator : public Communicator {
  private:
   // OK, or UNAVAILABLE if the link broke before this call.
   absl::Status Enter();
+  // As LinkMemory's; without room the group is broken, so that nobody waits for this rank.
+  absl::StatusOr<std::byte*> Scratch(size_t bytes);
   int Peer(int distance) const { return (Rank() + distance + Size()) % Size(); }
   absl::Status ReduceWhole(void* data, int64_t count, DType dtype, CommDeadline deadline);
   void CopyUnlessSame(std::byte* to, std::span<const std::byte> from);
