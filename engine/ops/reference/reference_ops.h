@@ -1,6 +1,6 @@
 // ReferenceOps: the oracle. Every method written as its definition reads, one thread, sums in f64,
 // inputs taken at their stored precision and outputs rounded once. Fast implementations are held
-// to it by engine/ops/ops_conformance_test.cc.
+// to it by the suite in engine/ops/conformance.
 #pragma once
 
 #include "engine/ops/ops.h"

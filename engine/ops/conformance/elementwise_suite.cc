@@ -1,0 +1,111 @@
+// Embed, RmsNorm, Rope, SwiGlu, Add.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "engine/ops/conformance/ops_conformance.h"
+
+namespace skein::engine {
+namespace {
+
+using ElementwiseConformance = OpsConformance;
+
+TEST_P(ElementwiseConformance, Embed) {
+  for (const DType dtype : kDTypes) {
+    for (const int64_t hidden : {1, 15, 64, 777}) {
+      HostBuffer table(11, hidden, dtype);
+      table.Fill(&random_);
+      const std::vector<int32_t> ids = {3, 10, 0, 3};
+      for (const DType out : kDTypes) {
+        HostBuffer actual(4, hidden, out), expected(4, hidden, out);
+        ops_->Embed(ids, table.view(), actual.view());
+        reference_.Embed(ids, table.view(), expected.view());
+        ExpectSame(actual, expected, "embed " + std::to_string(hidden));
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseConformance, RmsNorm) {
+  for (const DType weight_dtype : kDTypes) {
+    for (const DType out_dtype : kDTypes) {
+      for (const int64_t n : {1, 7, 16, 80, 129, 2048}) {
+        HostBuffer x(37, n, DType::kF32), weight(1, n, weight_dtype);
+        x.Fill(&random_, 3.0f);
+        weight.Fill(&random_);
+        HostBuffer actual(37, n, out_dtype), expected(37, n, DType::kF32);
+        ops_->RmsNorm(x.view(), weight.view(), 1e-5f, actual.view());
+        reference_.RmsNorm(x.view(), weight.view(), 1e-5f, expected.view());
+        ExpectNear(actual, expected, 1e-7, 2e-6 + RoundingOf(out_dtype),
+                   "rms norm " + std::to_string(n));
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseConformance, RmsNormInPlace) {
+  HostBuffer x(5, 100, DType::kF32), weight(1, 100, DType::kF32);
+  x.Fill(&random_);
+  weight.Fill(&random_);
+  HostBuffer expected(5, 100, DType::kF32);
+  reference_.RmsNorm(x.view(), weight.view(), 1e-6f, expected.view());
+  ops_->RmsNorm(x.view(), weight.view(), 1e-6f, x.view());
+  ExpectNear(x, expected, 1e-7, 2e-6, "rms norm in place");
+}
+
+TEST_P(ElementwiseConformance, Rope) {
+  for (const int head_dim : {8, 16, 30, 64, 80, 128, 256}) {
+    constexpr int64_t kPositions = 40;
+    const int64_t half = head_dim / 2;
+    std::vector<float> cos, sin;
+    for (int64_t i = 0; i < kPositions * half; ++i) {
+      cos.push_back(std::cos(static_cast<float>(i)));
+      sin.push_back(std::sin(static_cast<float>(i)));
+    }
+    const RopeTable table{cos.data(), sin.data(), kPositions, head_dim};
+    const std::vector<int32_t> positions = {0, 39, 7, 7, 12};
+    HostBuffer actual(5, 3 * head_dim, DType::kF32);
+    actual.Fill(&random_);
+    HostBuffer expected = actual;
+    ops_->Rope(actual.view(), positions, table);
+    reference_.Rope(expected.view(), positions, table);
+    ExpectNear(actual, expected, 1e-6, 1e-6, "rope " + std::to_string(head_dim));
+  }
+}
+
+TEST_P(ElementwiseConformance, SwiGlu) {
+  for (const DType out_dtype : kDTypes) {
+    for (const int64_t n : {1, 15, 33, 5632}) {
+      HostBuffer both(9, 2 * n, DType::kF32);
+      both.Fill(&random_, 6.0f);
+      both.set(0, 0, -120.0f);
+      both.set(1, 0, 120.0f);
+      ConstMatrix gate = both.view(), up = both.view();
+      gate.cols = up.cols = n;
+      up.data = static_cast<const float*>(up.data) + n;
+      HostBuffer actual(9, n, out_dtype), expected(9, n, DType::kF32);
+      ops_->SwiGlu(gate, up, actual.view());
+      reference_.SwiGlu(gate, up, expected.view());
+      ExpectNear(actual, expected, 1e-7, 1e-6 + RoundingOf(out_dtype),
+                 "swiglu " + std::to_string(n));
+    }
+  }
+}
+
+TEST_P(ElementwiseConformance, Add) {
+  for (const int64_t n : {1, 17, 4096}) {
+    HostBuffer actual(13, n, DType::kF32), y(13, n, DType::kF32);
+    actual.Fill(&random_);
+    y.Fill(&random_);
+    HostBuffer expected = actual;
+    ops_->Add(actual.view(), y.view());
+    reference_.Add(expected.view(), y.view());
+    ExpectSame(actual, expected, "add " + std::to_string(n));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ElementwiseConformance, testing::ValuesIn(Implementations()),
+                         NameOfImplementation);
+
+}  // namespace
+}  // namespace skein::engine

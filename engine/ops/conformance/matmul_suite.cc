@@ -1,0 +1,150 @@
+// MatMul.
+#include <cstddef>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "engine/ops/conformance/ops_conformance.h"
+
+namespace skein::engine {
+namespace {
+
+struct MatMulCase {
+  int64_t m, n, k;
+};
+
+class MatMulConformance : public OpsConformance {
+ protected:
+  void Check(MatMulCase c, DType x_dtype, DType w_dtype, DType out_dtype, bool has_bias) {
+    SCOPED_TRACE(testing::Message()
+                 << c.m << "x" << c.n << "x" << c.k << " x " << NameOf(x_dtype) << " w "
+                 << NameOf(w_dtype) << " out " << NameOf(out_dtype) << (has_bias ? " bias" : ""));
+    HostBuffer x(c.m, c.k, x_dtype), w(c.n, c.k, w_dtype), bias(1, c.n, w_dtype);
+    x.Fill(&random_);
+    w.Fill(&random_);
+    bias.Fill(&random_);
+    HostBuffer actual(c.m, c.n, out_dtype), expected(c.m, c.n, DType::kF32);
+    const ConstVector no_bias;
+    ops_->MatMul(x.view(), w.view(), has_bias ? bias.const_view() : no_bias, actual.view());
+    reference_.MatMul(x.view(), w.view(), has_bias ? bias.const_view() : no_bias, expected.view());
+    // f32 sums of k products of size about 1: rounding grows with sqrt(k) of sqrt(k)-sized sums.
+    ExpectNear(actual, expected, 3e-7 * static_cast<double>(c.k) + 1e-6, RoundingOf(out_dtype),
+               "product");
+  }
+
+  // The first and the last m of kFewRowsMax rows, for each of `ms`, against all of them by `other`.
+  void CheckInvariance(int64_t n, int64_t k, const std::vector<int64_t>& ms, Ops* other) {
+    for (const DType w_dtype : kDTypes) {
+      for (const DType x_dtype : {DType::kF32, w_dtype}) {
+        HostBuffer x(kFewRowsMax, k, x_dtype), w(n, k, w_dtype), bias(1, n, w_dtype);
+        x.Fill(&random_);
+        w.Fill(&random_);
+        bias.Fill(&random_);
+        HostBuffer expected(kFewRowsMax, n, DType::kF32);
+        other->MatMul(x.view(), w.view(), bias.view(), expected.view());
+        for (const int64_t m : ms) {
+          SCOPED_TRACE(testing::Message()
+                       << m << " rows, x " << NameOf(x_dtype) << " w " << NameOf(w_dtype));
+          for (const int64_t first : {int64_t{0}, kFewRowsMax - m}) {
+            ConstMatrix rows = x.view();
+            rows.rows = m;
+            rows.data = static_cast<const std::byte*>(rows.data) +
+                        first * rows.stride * static_cast<int64_t>(BytesOf(x_dtype));
+            HostBuffer actual(m, n, DType::kF32);
+            ops_->MatMul(rows, w.view(), bias.view(), actual.view());
+            ExpectSameBits(actual, expected, first, "product");
+          }
+        }
+      }
+    }
+  }
+};
+
+TEST_P(MatMulConformance, AllDTypes) {
+  for (const DType w : kDTypes) {
+    for (const DType x : {DType::kF32, w}) {
+      for (const DType out : {DType::kF32, w}) {
+        for (const int64_t m : {1, 3, 70}) {
+          for (const bool bias : {false, true}) Check({m, 133, 100}, x, w, out, bias);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MatMulConformance, RowCountsAroundTheStreamedKernel) {
+  for (const DType dtype : kDTypes) {
+    for (const int64_t m : {1, 2, 4, 5, 6, 7, 8, 11, 13, 18, 24, 25, 31, 32, 33, 64, 65})
+      Check({m, 70, 97}, dtype, dtype, DType::kF32, false);
+  }
+}
+
+TEST_P(MatMulConformance, OddSizes) {
+  for (const DType dtype : kDTypes) {
+    for (const MatMulCase c :
+         {MatMulCase{1, 1, 1}, MatMulCase{2, 5, 8}, MatMulCase{7, 3, 33}, MatMulCase{64, 1, 16},
+          MatMulCase{65, 129, 31}, MatMulCase{80, 257, 64}, MatMulCase{33, 300, 96},
+          MatMulCase{3, 9, 0}, MatMulCase{90, 9, 0}, MatMulCase{1, 7, 8200}}) {
+      Check(c, dtype, dtype, DType::kF32, true);
+    }
+  }
+}
+
+TEST_P(MatMulConformance, LongRowsAreSharedAmongThreads) {
+  for (const DType dtype : kDTypes) {
+    Check({1, 515, 1024}, dtype, dtype, dtype, false);
+    Check({66, 515, 512}, dtype, dtype, dtype, true);
+  }
+}
+
+TEST_P(MatMulConformance, NoRows) {
+  HostBuffer w(8, 16, DType::kBF16);
+  w.Fill(&random_);
+  HostBuffer x(1, 16, DType::kBF16), out(1, 8, DType::kF32);
+  Matrix no_rows = x.view(), no_out = out.view();
+  no_rows.rows = no_out.rows = 0;
+  ops_->MatMul(no_rows, w.view(), {}, no_out);
+}
+
+// Rows are the same bits in calls of any number of rows up to kFewRowsMax, anywhere in the call …
+TEST_P(MatMulConformance, FewRowsAreBatchInvariant) {
+  std::vector<int64_t> all(kFewRowsMax);
+  std::iota(all.begin(), all.end(), int64_t{1});
+  CheckInvariance(30, 131, all, ops_.get());
+}
+
+// … and on any number of threads.
+TEST_P(MatMulConformance, FewRowsAreThreadInvariant) {
+  const std::unique_ptr<Ops> two_threads = GetParam().make_otherwise_divided();
+  CheckInvariance(515, 131, {1, 5, kFewRowsMax}, two_threads.get());
+}
+
+// A lone row goes another way when it is long.
+TEST_P(MatMulConformance, LongRowsAreBatchInvariant) {
+  for (const int64_t k : {4097, 8193}) {
+    SCOPED_TRACE(k);
+    CheckInvariance(6, k, {1, 2}, ops_.get());
+  }
+}
+
+// A column slice of a wider weight is what a tensor-parallel rank sees.
+TEST_P(MatMulConformance, WeightSlices) {
+  for (const int64_t m : {2, 60}) {
+    HostBuffer full(96, 128, DType::kBF16), x(m, 64, DType::kBF16);
+    full.Fill(&random_);
+    x.Fill(&random_);
+    ConstMatrix slice = full.view();
+    slice.data = static_cast<const BF16*>(slice.data) + 64;
+    slice.cols = 64;
+    HostBuffer actual(m, 96, DType::kF32), expected(m, 96, DType::kF32);
+    ops_->MatMul(x.view(), slice, {}, actual.view());
+    reference_.MatMul(x.view(), slice, {}, expected.view());
+    ExpectNear(actual, expected, 3e-5, 1e-6, "slice");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MatMulConformance, testing::ValuesIn(Implementations()),
+                         NameOfImplementation);
+
+}  // namespace
+}  // namespace skein::engine
