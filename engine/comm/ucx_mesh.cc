@@ -75,7 +75,9 @@ UcxMesh::~UcxMesh() {
   close(kick_fd_);
 }
 
-// Lets a thread that spins know that it should let others in.
+// Lets a thread that spins know that it should let others in. A lock that is handed on in the order
+// of asking (FairMutex) costs two busy groups a switch of threads at every turn
+// (bench/comm/README.md).
 UcxMesh::Lock UcxMesh::Enter() {
   entering_.fetch_add(1, std::memory_order_relaxed);
   Lock lock(mutex_);
