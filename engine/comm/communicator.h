@@ -3,10 +3,16 @@
 // Implementations: in-process (threads of one process), UCX (processes of one host over shared
 // memory, or of several over tcp), NCCL (GPUs). One conformance suite runs on each.
 //
-// A group is made by a Fabric (fabric.h). All ranks make the same calls in the same order; a call
-// returns on a rank when its own buffers may be used again. Calls are made by one thread at a time;
-// Abort may come from any thread. Two groups of the same ranks are independent: each may be driven
-// by a thread of its own, so that one moves data while the other's thread computes.
+// A group is made by a Fabric (fabric.h). All ranks make the same calls in the same order. Calls
+// are made by one thread at a time; Abort may come from any thread. Two groups of the same ranks
+// are independent: each may be driven by a thread of its own, so that one moves data while the
+// other's thread computes.
+//
+// OK speaks of the own rank: what it receives is there, whole, and all its buffers may be used
+// again. It does not say that another rank's call ended OK, nor that what this one sent has been
+// received: short messages may still be under way. Those arrive even if the sender destroys its
+// communicator at once, but may be lost with its process. AllReduce, AllGather, ReduceScatter and
+// AllToAll also meet, with no data, too: OK on one rank only after every rank has made the call.
 //
 // Buffers belong to the caller, live on the fabric's device and must not overlap unless said so.
 // Reductions sum in f32 and round once, in an order that depends on the ranks' numbers alone: every
@@ -16,10 +22,11 @@
 // (UNAVAILABLE at the others). The rest under Bounds; each of them breaks the communicator.
 //
 // Bounds. No call outlives its deadline by more than a moment. A rank that dies, stalls past the
-// deadline, or aborts ends the call on every rank (UNAVAILABLE, or DEADLINE_EXCEEDED where only the
-// own clock said so); the communicator is then broken: every later call is UNAVAILABLE at once, the
-// contents of the buffers are undefined, and the survivors make a new group. Ranks may outnumber
-// cores: a waiting call spins briefly, then sleeps.
+// deadline, or aborts ends the call on every rank that still needs something of it or of one that
+// failed (UNAVAILABLE, or DEADLINE_EXCEEDED where only the own clock said so). The communicator is
+// then broken on every rank, also where that call was OK: every later call is UNAVAILABLE at once,
+// the contents of the buffers are undefined, and the survivors make a new group. Ranks may
+// outnumber cores: a waiting call spins briefly, then sleeps.
 #pragma once
 
 #include <chrono>

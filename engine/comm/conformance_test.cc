@@ -297,11 +297,13 @@ absl::Status CallOnce(int kind, Communicator* comm, CommDeadline deadline) {
       return comm->ReduceScatter(data.data(), out.data(), count, DType::kF32, deadline);
     case 3:
       return comm->AllToAll(send, receive, deadline);
-    default:
+    case 4:
       return comm->SendRecv(bytes, (rank + 1) % n, receive[0], (rank + n - 1) % n, deadline);
+    default:  // too much for any rank to be sent it before it asks
+      return comm->Broadcast(into.first(count * 4), 0, deadline);
   }
 }
-constexpr int kKinds = 5;
+constexpr int kKinds = 6;
 
 // Every later call fails at once, however far its deadline.
 absl::Status CheckBroken(Communicator* comm) {
@@ -382,6 +384,42 @@ TEST_P(CommConformance, TwoGroupsOfTheSameRanksAreIndependent) {
     return CheckAllReduce(comm);
   }));
   mover.join();
+}
+
+TEST_P(CommConformance, CallsWithoutDataMeet) {
+  TestingRanks ranks(factory_, 4);
+  std::vector<std::atomic<int>> came(20);
+  const auto meet = [](int kind, Communicator* comm) {
+    const std::vector<std::span<const std::byte>> send(comm->Size());
+    const std::vector<std::span<std::byte>> receive(comm->Size());
+    if (kind == 0) return comm->AllReduce(nullptr, 0, DType::kF32, Later());
+    if (kind == 1) return comm->AllGather({}, {}, Later());
+    if (kind == 2) return comm->ReduceScatter(nullptr, nullptr, 0, DType::kF32, Later());
+    return comm->AllToAll(send, receive, Later());
+  };
+  ExpectOk(TestingRanks::Run(ranks.GroupOfAll(), [&](Communicator* comm) {
+    for (int i = 0; i < 20; ++i) {
+      ++came[i];
+      if (auto status = meet(i % 4, comm); !status.ok()) return status;
+      if (came[i] != comm->Size()) return Expect(false, "OK before all came");
+    }
+    return absl::OkStatus();
+  }));
+}
+
+// However short: where the call was OK, the next is not.
+TEST_P(CommConformance, AFailureElsewhereBreaksTheRankThatHadItsOk) {
+  TestingRanks ranks(factory_, 3);
+  const auto group = ranks.GroupOfAll();
+  TestingRanks::Run(group, [&](Communicator* comm) {
+    Bytes data(16);
+    if (comm->Rank() == 1) comm->Abort(absl::CancelledError("enough"));
+    return comm->Broadcast(data, 0, Later());
+  });
+  ExpectOk(TestingRanks::Run(group, [](Communicator* comm) {
+    const auto met = comm->AllReduce(nullptr, 0, DType::kF32, Later());
+    return Expect(absl::IsUnavailable(met), "not broken");
+  }));
 }
 
 TEST_P(CommConformance, AMemberMayComeLate) {
@@ -570,8 +608,10 @@ TEST_P(CommConformance, LeavingAfterTheLastCallHarmsNobody) {
     auto group = ranks.GroupOfAll();
     std::vector<std::thread> threads;
     for (auto& comm : group) {
-      threads.emplace_back([mine = std::move(comm)]() mutable {
-        const auto status = CallOnce(3, mine.get(), Later());
+      threads.emplace_back([round, mine = std::move(comm)]() mutable {
+        Bytes few(16);
+        const auto status = round % 2 == 0 ? CallOnce(3, mine.get(), Later())
+                                           : mine->Broadcast(few, round % 4, Later());
         EXPECT_TRUE(status.ok()) << status;
         mine.reset();
       });

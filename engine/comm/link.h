@@ -1,9 +1,10 @@
 // Link: what a LinkCommunicator needs of the wire: messages between the ranks of one group, in
 // order for each pair of ranks. Internal to this folder.
 //
-// Send and Receive only start a message; Wait moves everything started and returns when it has
-// moved, that is when the buffers are the caller's again. The n-th Send of rank a to rank b meets
-// the n-th Receive of b from a. All but Abort are called by one thread at a time.
+// Send and Receive only start a message; Wait returns when what is received has arrived and the
+// buffers are the caller's again (what is sent may then still be under way). The n-th Send of rank
+// a to rank b meets the n-th Receive of b from a, with no bytes, too. All but Abort are called by
+// one thread at a time.
 //
 // A link breaks once and for good: Wait reports why, to all ranks that wait or will.
 #pragma once
