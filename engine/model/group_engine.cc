@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <string>
 #include <utility>
 
+#include "engine/model/agreement.h"
 #include "engine/model/group_weights.h"
 #include "engine/model/step_check.h"
 
@@ -28,40 +28,27 @@ absl::Status CheckGroup(const char* name, const Communicator* comm, int size, in
   return absl::OkStatus();
 }
 
-// A number that two ranks share when they were given the same step of the same model. (SplitMix64's
-// finaliser over what decides the rows and what is wanted of them.)
+// Of what decides the rows and what is wanted of them, in one model and mode.
 uint64_t DigestOf(GroupMode mode, std::span<const SequenceStep> sequences, const EngineSpec& spec) {
-  uint64_t hash = std::hash<std::string>()(spec.model_hash);
-  const auto add = [&](uint64_t value) {
-    hash = (hash ^ value) + 0x9e3779b97f4a7c15u;
-    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
-    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebu;
-    hash ^= hash >> 31;
-  };
-  const auto add_ids = [&](std::span<const int32_t> ids) {
-    add(ids.size());
-    for (const int32_t id : ids) add(static_cast<uint32_t>(id));
-  };
-  add(static_cast<uint64_t>(mode.sp));
+  Digest digest(spec.model_hash);
+  digest.Add(static_cast<uint64_t>(mode.sp));
   for (const SequenceStep& sequence : sequences) {
-    add(static_cast<uint64_t>(sequence.position));
-    add_ids(sequence.tokens);
-    add_ids(sequence.next_tokens);
-    add((sequence.sample ? 1u : 0u) + (sequence.want_logits ? 2u : 0u));
-    if (sequence.sampling != nullptr) add(sequence.sampling->seed ^ sequence.token_index);
+    digest.Add(static_cast<uint64_t>(sequence.position));
+    digest.AddIds(sequence.tokens);
+    digest.AddIds(sequence.next_tokens);
+    digest.Add((sequence.sample ? 1u : 0u) + (sequence.want_logits ? 2u : 0u));
+    if (sequence.sampling != nullptr) digest.Add(sequence.sampling->seed ^ sequence.token_index);
   }
-  return hash;
+  return digest.value();
 }
 
-// All ranks were given the same step: else what they add up is nothing.
-absl::Status AgreeOn(uint64_t digest, const GroupPart& part) {
-  std::vector<uint64_t> digests(static_cast<size_t>(part.all->Size()));
-  const absl::Status gathered =
-      part.all->AllGather(std::as_bytes(std::span(&digest, 1)),
-                          std::as_writable_bytes(std::span(digests)), part.deadline);
-  if (!gathered.ok()) return gathered;
-  for (size_t rank = 1; rank < digests.size(); ++rank) {
-    if (digests[rank] == digests[0]) continue;
+// All ranks were given the same step: else what they add up is nothing. `scratch` as GatherValues'.
+absl::Status AgreeOn(uint64_t digest, const GroupPart& part, Device* device, void* scratch) {
+  const absl::StatusOr<std::vector<uint64_t>> digests =
+      GatherValues(part.all, device, {&digest, 1}, static_cast<std::byte*>(scratch), part.deadline);
+  if (!digests.ok()) return digests.status();
+  for (size_t rank = 1; rank < digests->size(); ++rank) {
+    if ((*digests)[rank] == digests->front()) continue;
     return absl::FailedPreconditionError("rank " + std::to_string(rank) +
                                          " was given another model, mode or step than rank 0");
   }
@@ -138,7 +125,8 @@ absl::Status GroupEngine::StepTogether(const GroupPart& part,
   const absl::StatusOr<ShardLayout> layout = CheckPart(part, sequences);
   if (!layout.ok()) return layout.status();
   FillBatch(sequences, &batch_, &logit_uses_);
-  const absl::Status agreed = AgreeOn(DigestOf(part.mode, sequences, loaded_->spec), part);
+  const absl::Status agreed = AgreeOn(DigestOf(part.mode, sequences, loaded_->spec), part,
+                                      loaded_->device.get(), buffers_.send.data);
   if (absl::IsFailedPrecondition(agreed)) return agreed;  // so say all ranks
   if (!agreed.ok()) {
     AbortAll(part, agreed);

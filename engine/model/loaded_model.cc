@@ -1,7 +1,6 @@
 #include "engine/model/loaded_model.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "engine/checkpoint/mapped_file.h"
@@ -115,7 +114,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
   if (!state.ok()) return state.status();
   const SpanningOptions spanning_options = {.tokens_max = options.max_batch_tokens,
                                             .segment_bytes = options.ring_segment_bytes,
-                                            .identity = std::hash<std::string>()(spec.model_hash)};
+                                            .model_hash = spec.model_hash};
   absl::StatusOr<std::unique_ptr<SpanningRunner>> spanning =
       SpanningRunner::Create(spanning_options, *config, weights->activation, *kv, device.get());
   if (!spanning.ok()) return spanning.status();

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/model/agreement.h"
 #include "engine/model/spanning_blocks.h"
 
 namespace skein::engine {

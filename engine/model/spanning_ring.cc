@@ -2,8 +2,10 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <string>
 
+#include "engine/model/agreement.h"
 #include "engine/model/spanning_blocks.h"
 
 namespace skein::engine {

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/model/agreement.h"
 #include "engine/model/layer_parts.h"
 #include "engine/model/spanning_moves.h"
 
@@ -17,18 +19,10 @@ Matrix RowsFrom(const Matrix& m, int64_t begin, int64_t rows) {
   return {static_cast<float*>(m.data) + begin * m.stride, m.dtype, rows, m.cols, m.stride};
 }
 
-// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
-uint64_t Mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-uint64_t FingerprintOf(const SpanningStep& step, const KvSpec& kv, uint64_t identity) {
-  uint64_t hash = identity;
-  const auto add = [&](int64_t value) {
-    hash = Mix(hash + 0x9e3779b97f4a7c15u) ^ static_cast<uint64_t>(value);
-  };
+// Of what all ranks must have been given alike.
+uint64_t FingerprintOf(const SpanningStep& step, const KvSpec& kv, std::string_view model_hash) {
+  Digest digest(model_hash);
+  const auto add = [&](int64_t value) { digest.Add(static_cast<uint64_t>(value)); };
   for (const int64_t value : {int64_t{kv.num_layers}, int64_t{kv.kv_heads}, int64_t{kv.head_dim},
                               int64_t{kv.block_tokens}, static_cast<int64_t>(kv.dtype),
                               kv.num_blocks, int64_t{step.moves != nullptr}}) {
@@ -42,7 +36,7 @@ uint64_t FingerprintOf(const SpanningStep& step, const KvSpec& kv, uint64_t iden
       add(span.count);
     }
   }
-  return Mix(hash);
+  return digest.value();
 }
 
 }  // namespace
@@ -119,7 +113,7 @@ absl::Status SpanningRunner::Run(const Model& model, const SpanningStep& spannin
       .kv = model.kv,
       .buffers = ring_,
       .segment_blocks = segment_.num_blocks,
-      .fingerprint = FingerprintOf(spanning, segment_, options_.identity)};
+      .fingerprint = FingerprintOf(spanning, segment_, options_.model_hash)};
   std::optional<KvRing> ring;
   std::optional<KvMover> mover;
   if (!alone) ring.emplace(spanning, layout, list_, ring_options, &progress);

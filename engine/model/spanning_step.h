@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,7 +29,7 @@ namespace skein::engine {
 struct SpanningOptions {
   int64_t tokens_max = 0;     // of one step
   int64_t segment_bytes = 0;  // of a ring buffer, about; the same on all ranks
-  uint64_t identity = 0;      // of the model; the same on all ranks
+  std::string model_hash;     // EngineSpec::model_hash; the same on all ranks
 };
 
 class SpanningRunner {
