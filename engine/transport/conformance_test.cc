@@ -529,12 +529,18 @@ class TransportOfProcesses : public TransportConformance {};
 TEST_P(TransportOfProcesses, AStoppedPeerEndsInTheDeadlineAndCanComeBack) {
   ASSERT_TRUE(Run(TransferOp::kPut, {Piece(1, 0, 0, 1000)}).ok());
   target_->Stop();
-  const TransferId late = Posted(TransferOp::kPut, {Piece(1, 0, 0, 256 << 10)}, 300ms);
-  const TransferId other = Posted(TransferOp::kPut, {Piece(1, 0, 0, 256 << 10)});
-  auto ends = Ended({late, other});
-  EXPECT_TRUE(absl::IsDeadlineExceeded(ends[late].status)) << ends[late].status;
-  EXPECT_TRUE(absl::IsUnavailable(ends[other].status)) << ends[other].status;
-  EXPECT_TRUE(source_->Inspect(peer_.id)->broken);
+  std::vector<TransferId> ids;
+  // One that was overdue before it reached the wire breaks nothing; then another is tried.
+  while (!source_->Inspect(peer_.id)->broken) {
+    ids.push_back(Posted(TransferOp::kPut, {Piece(1, 0, 0, 256 << 10)}, 300ms));
+    const TransferId other = Posted(TransferOp::kPut, {Piece(1, 0, 0, 256 << 10)});
+    std::vector<TransferCompletion> out;
+    while (out.empty()) source_->Poll(1, kLong, &out);
+    EXPECT_EQ(out[0].id, ids.back());
+    EXPECT_TRUE(absl::IsDeadlineExceeded(out[0].status)) << out[0].status;
+    ids.back() = other;
+  }
+  for (auto& [id, end] : Ended(ids)) EXPECT_TRUE(absl::IsUnavailable(end.status)) << end.status;
   target_->Continue();
   const PeerId before = peer_.id;
   peer_ = Connected(target_->Describe());
@@ -549,11 +555,15 @@ TEST_P(TransportOfProcesses, AStoppedPeerEndsInTheDeadlineAndCanComeBack) {
 TEST_P(TransportOfProcesses, ACancelledTransferToAStoppedPeerEnds) {
   ASSERT_TRUE(Run(TransferOp::kPut, {Piece(1, 0, 0, 1000)}).ok());
   target_->Stop();
+  const auto deadline = std::chrono::steady_clock::now() + 300ms;
   const TransferId id = Posted(TransferOp::kPut, {Piece(1, 0, 0, 256 << 10)}, 300ms);
   std::vector<TransferCompletion> none;
   source_->Poll(0, 1ms, &none);
   source_->Cancel(id);
-  EXPECT_TRUE(absl::IsCancelled(EndOf(id)));
+  const bool in_time = std::chrono::steady_clock::now() < deadline;
+  const auto status = EndOf(id);
+  EXPECT_TRUE(absl::IsCancelled(status) || (!in_time && absl::IsDeadlineExceeded(status)))
+      << status;
 }
 
 // More scattered bytes than sockets hold, cancelled while the target stands still.
