@@ -1,0 +1,72 @@
+#include "engine/comm/testing_conformance.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "engine/comm/fault_communicator.h"
+#include "engine/comm/local_fabric.h"
+#include "engine/comm/testing_checks.h"
+#include "engine/comm/ucx_fabric.h"
+
+namespace skein::engine {
+namespace {
+
+// Its communicators pass through a decorator that has nothing to inject.
+class FaultlessFabric : public Fabric {
+ public:
+  explicit FaultlessFabric(std::unique_ptr<Fabric> inner) : inner_(std::move(inner)) {}
+
+  const std::string& Address() const override { return inner_->Address(); }
+  absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(GroupId id,
+                                                          std::span<const std::string> addresses,
+                                                          int rank) override {
+    auto made = inner_->MakeGroup(id, addresses, rank);
+    if (!made.ok()) return made.status();
+    return std::make_unique<FaultCommunicator>(*std::move(made),
+                                               [](uint64_t) { return CommFault{}; });
+  }
+
+ private:
+  const std::unique_ptr<Fabric> inner_;
+};
+
+FabricFactory MakeFactory(const std::string& name) {
+  if (name == "Local") {
+    return [hub = std::make_shared<LocalHub>()] { return hub->MakeFabric(); };
+  }
+  if (name == "Faultless") {
+    return [hub = std::make_shared<LocalHub>()] {
+      return std::make_unique<FaultlessFabric>(hub->MakeFabric());
+    };
+  }
+  return [tls = name == "UcxSharedMemory" ? "self,shm" : "self,tcp"] {
+    auto fabric = MakeUcxFabric({.tls = tls});
+    SKEIN_CHECK_MSG(fabric.ok(), fabric.status().ToString().c_str());
+    return *std::move(fabric);
+  };
+}
+
+}  // namespace
+
+CommConformance::CommConformance() : factory_(MakeFactory(GetParam())) {}
+
+void CommConformance::ExpectSurvivorsWork(TestingRanks* ranks, int lost) {
+  std::vector<int> survivors;
+  for (int r = 0; r < ranks->Ranks(); ++r) {
+    if (r != lost) survivors.push_back(r);
+  }
+  const auto group = ranks->Group(survivors);
+  ExpectOk(TestingRanks::Run(group, CheckAllReduce));
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, CommConformance,
+                         testing::Values("Local", "Faultless", "UcxSharedMemory", "UcxTcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace skein::engine
