@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/comm/group_key.h"
 #include "engine/comm/host_memory.h"
+#include "engine/comm/process_watch.h"
 #include "engine/comm/ucx_link_fabric.h"
 #include "engine/comm/ucx_mesh.h"
 #include "engine/transport/ucx_context.h"
@@ -16,8 +18,9 @@
 namespace skein::engine {
 namespace {
 
-constexpr char kMagic[] = "SKNU";
-constexpr size_t kPrefixBytes = 4 + sizeof(uint64_t);
+constexpr char kMagic[] = "SKNV";
+constexpr size_t kMagicBytes = sizeof kMagic - 1;
+constexpr size_t kPrefixBytes = kMagicBytes + sizeof(uint64_t) + sizeof(uint32_t);
 
 uint64_t Checksum(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
@@ -25,16 +28,27 @@ uint64_t Checksum(const std::string& text) {
   return hash;
 }
 
-// UCX trusts worker addresses; the checksum keeps torn ones from it.
-std::string Seal(const std::string& worker_address) {
-  const uint64_t sum = Checksum(worker_address);
-  return absl::StrCat(kMagic, std::string(reinterpret_cast<const char*>(&sum), sizeof sum),
-                      worker_address);
+template <typename Number>
+std::string Raw(Number number) {
+  return std::string(reinterpret_cast<const char*>(&number), sizeof number);
 }
 
-bool IsSealed(const std::string& address) {
-  if (address.size() <= kPrefixBytes || address.compare(0, 4, kMagic) != 0) return false;
-  return Seal(address.substr(kPrefixBytes)) == address;
+// UCX trusts worker addresses; the checksum keeps torn ones from it.
+std::string Seal(const UcxAddress& address) {
+  const std::string body = absl::StrCat(Raw(static_cast<uint32_t>(address.process.size())),
+                                        address.process, address.worker);
+  return absl::StrCat(kMagic, Raw(Checksum(body)), body);
+}
+
+std::optional<UcxAddress> Open(const std::string& sealed) {
+  if (sealed.size() <= kPrefixBytes) return std::nullopt;
+  uint32_t process_bytes = 0;
+  std::memcpy(&process_bytes, &sealed[kPrefixBytes - sizeof process_bytes], sizeof process_bytes);
+  if (process_bytes > sealed.size() - kPrefixBytes) return std::nullopt;
+  UcxAddress address{sealed.substr(kPrefixBytes, process_bytes),
+                     sealed.substr(kPrefixBytes + process_bytes)};
+  if (Seal(address) != sealed) return std::nullopt;
+  return address;
 }
 
 class UcxLink : public Link {
@@ -67,17 +81,20 @@ class UcxLink : public Link {
 class UcxFabric : public LinkFabric {
  public:
   explicit UcxFabric(const UcxContext& context)
-      : address_(Seal(context.worker_address)), mesh_(std::make_shared<UcxMesh>(context)) {}
+      : address_(Seal({ThisProcess(), context.worker_address})),
+        mesh_(std::make_shared<UcxMesh>(context)) {}
 
   const std::string& Address() const override { return address_; }
 
   absl::StatusOr<std::unique_ptr<Link>> MakeLink(GroupId id, std::span<const std::string> addresses,
                                                  int rank) override {
-    auto status = CheckMembers(addresses, rank, address_, IsSealed);
+    auto status = CheckMembers(addresses, rank, address_, [](const std::string& address) {
+      return Open(address).has_value();
+    });
     if (!status.ok()) return status;
-    std::vector<std::string> worker_addresses;
-    for (const auto& address : addresses) worker_addresses.push_back(address.substr(kPrefixBytes));
-    auto group = mesh_->AddGroup(KeyOf(id, addresses), worker_addresses, rank);
+    std::vector<UcxAddress> opened;
+    for (const auto& address : addresses) opened.push_back(*Open(address));
+    auto group = mesh_->AddGroup(KeyOf(id, addresses), opened, rank);
     if (!group.ok()) return group.status();
     return std::make_unique<UcxLink>(mesh_, *group, rank, static_cast<int>(addresses.size()));
   }

@@ -10,9 +10,10 @@
 // Of the calls that sleep, one sleeps on the worker's event, the others on condition variables. A
 // thread of the fabric sends what is left over when no call waits (the word of an Abort).
 //
-// Death of a peer (see engine/transport/ucx_transport.h for what UCX 1.13 notices, and when): a
-// killed process is noticed at once over tcp, within two keepalives (0.4 s) over shared memory, and
-// a stopped one by the deadline only. An address that failed once is dead for the fabric's life.
+// Death of a peer. One of this host and pid namespace is noticed at once, reaped or not: its
+// process is watched. Otherwise UCX notices (engine/transport/ucx_transport.h): at once over tcp;
+// over shared memory within two keepalives (0.4 s) if the process is reaped. A stopped process is
+// noticed by the deadline only. An address that failed once is dead for the fabric's life.
 //
 // All members need the same UCX_TLS (or UcxOptions::tls). Do not fork after making one.
 #pragma once

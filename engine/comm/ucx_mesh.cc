@@ -29,7 +29,7 @@ constexpr int kSpins = 50;
 constexpr auto kSleepMax = std::chrono::seconds(10);
 // How long the fabric's own thread stands back: for those who want the lock, and where UCX neither
 // moves anything nor lets itself be armed (as long as it retries a keepalive to a peer that is gone
-// and whose process nobody has waited for yet).
+// and whose process, out of our sight, nobody has waited for yet).
 constexpr auto kStandBack = std::chrono::milliseconds(2);
 // How long the end of a fabric waits for its last words to leave.
 constexpr auto kLastWordsMax = std::chrono::milliseconds(200);
@@ -91,17 +91,16 @@ void UcxMesh::Breathe(Lock* lock) {
   *lock = Enter();
 }
 
-absl::StatusOr<UcxGroup*> UcxMesh::AddGroup(GroupKey key,
-                                            std::span<const std::string> worker_addresses,
+absl::StatusOr<UcxGroup*> UcxMesh::AddGroup(GroupKey key, std::span<const UcxAddress> addresses,
                                             int rank) {
   const Lock lock = Enter();
   if (groups_.contains(key) || early_.Closed(key)) {
     return absl::AlreadyExistsError("the id is or was in use by these members");
   }
-  const int size = static_cast<int>(worker_addresses.size());
+  const int size = static_cast<int>(addresses.size());
   std::unique_ptr<UcxGroup> group(new UcxGroup{WireGroup(key, rank, size, kFragmentBytesMax)});
   for (int r = 0; r < size; ++r) {
-    group->peers.push_back(r == rank ? nullptr : peers_.Get(worker_addresses[r]));
+    group->peers.push_back(r == rank ? nullptr : peers_.Get(addresses[r]));
   }
   for (const auto& [header, data] : early_.Take(key)) group->wire.Arrived(header, data);
   SendControls(group.get());
@@ -285,6 +284,7 @@ void UcxMesh::Kick() {
 }
 
 void UcxMesh::Sleep(UcxGroup* group, CommDeadline deadline, Lock* lock) {
+  if (peers_.LoseEnded()) return;
   if (!on_worker_) {
     SleepOnWorker(group, deadline, lock);
     return;
@@ -304,8 +304,8 @@ bool UcxMesh::SleepOnWorker(UcxGroup* group, CommDeadline deadline, Lock* lock) 
   on_worker_group_ = group;
   disarmed_ = false;
   lock->unlock();
-  pollfd fds[] = {{event_fd_, POLLIN, 0}, {kick_fd_, POLLIN, 0}};
-  poll(fds, 2, MillisUntil(deadline));
+  pollfd fds[] = {{event_fd_, POLLIN, 0}, {kick_fd_, POLLIN, 0}, {peers_.ended_fd(), POLLIN, 0}};
+  poll(fds, 3, MillisUntil(deadline));
   *lock = Enter();
   uint64_t kicks = 0;
   [[maybe_unused]] const ssize_t drained = read(kick_fd_, &kicks, sizeof kicks);
@@ -332,6 +332,8 @@ void UcxMesh::SendLeftovers() {
       leftovers_.wait(lock);
     } else if (Progress()) {
       if (entering_.load(std::memory_order_relaxed) > 0) leftovers_.wait_for(lock, kStandBack);
+    } else if (peers_.LoseEnded()) {
+      continue;
     } else if (on_worker_) {
       leftovers_.wait_for(lock, kSleepMax);
     } else if (SleepOnWorker(nullptr, Clock::now() + kSleepMax, &lock)) {

@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -40,9 +39,8 @@ class UcxMesh {
   explicit UcxMesh(const UcxContext& context);
   ~UcxMesh();
 
-  // Of the group's ranks, in the form of UcxContext::worker_address. ALREADY_EXISTS.
-  absl::StatusOr<UcxGroup*> AddGroup(GroupKey key, std::span<const std::string> worker_addresses,
-                                     int rank);
+  // `addresses` of the group's ranks. ALREADY_EXISTS.
+  absl::StatusOr<UcxGroup*> AddGroup(GroupKey key, std::span<const UcxAddress> addresses, int rank);
   void RemoveGroup(UcxGroup* group);
 
   void Send(UcxGroup* group, int to, std::span<const std::byte> data, Signature signature);

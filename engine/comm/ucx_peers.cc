@@ -67,19 +67,20 @@ UcxPeers::UcxPeers(ucp_worker_h worker, std::function<void(const UcxOperation&)>
 
 UcxPeers::~UcxPeers() { ucp_dt_destroy(datatype_); }
 
-UcxPeer* UcxPeers::Get(const std::string& worker_address) {
-  auto& peer = peers_[worker_address];
+UcxPeer* UcxPeers::Get(const UcxAddress& address) {
+  auto& peer = peers_[address.worker];
   if (peer != nullptr) return peer.get();
   peer = std::make_unique<UcxPeer>();
   peer->owner = this;
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(worker_address.data());
+  params.address = reinterpret_cast<const ucp_address_t*>(address.worker.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = OnError;
   params.err_handler.arg = peer.get();
-  if (ucp_ep_create(worker_, &params, &peer->ep) != UCS_OK) {
+  if (!processes_.Add(address.process, peer.get()) ||
+      ucp_ep_create(worker_, &params, &peer->ep) != UCS_OK) {
     peer->ep = nullptr;
     peer->dead = true;
   }
@@ -136,25 +137,37 @@ void UcxPeers::Disown(UcxGroup* group) {
   }
 }
 
+bool UcxPeers::LoseEnded() {
+  const std::vector<void*> ended = processes_.Ended();
+  for (void* peer : ended) {
+    Lost(static_cast<UcxPeer*>(peer));
+    Close(static_cast<UcxPeer*>(peer));
+  }
+  return !ended.empty();
+}
+
+// What is under way to it ends, where UCX might try for ever.
+void UcxPeers::Close(UcxPeer* peer) {
+  if (peer->ep == nullptr) return;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(peer->ep, nullptr), &params);
+  if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
+}
+
 void UcxPeers::CloseAll() {
   const auto until = std::chrono::steady_clock::now() + kCloseMax;
-  std::vector<ucs_status_ptr_t> closing;
-  for (auto& [address, peer] : peers_) {
-    if (peer->ep == nullptr) continue;
-    ucp_request_param_t params{};
-    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    const ucs_status_ptr_t request = ucp_ep_close_nbx(peer->ep, &params);
-    if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
-  }
+  for (auto& [address, peer] : peers_) Close(peer.get());
   const auto open = [](ucs_status_ptr_t request) {
     return ucp_request_check_status(request) == UCS_INPROGRESS;
   };
-  while ((under_way_ > 0 || std::any_of(closing.begin(), closing.end(), open)) &&
+  while ((under_way_ > 0 || std::any_of(closing_.begin(), closing_.end(), open)) &&
          std::chrono::steady_clock::now() < until) {
     ucp_worker_progress(worker_);
   }
-  for (ucs_status_ptr_t request : closing) ucp_request_free(request);
+  for (ucs_status_ptr_t request : closing_) ucp_request_free(request);
+  closing_.clear();
 }
 
 }  // namespace skein::engine

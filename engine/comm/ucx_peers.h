@@ -1,5 +1,5 @@
-// The connections of a UCX fabric and what is being sent on them. Internal to this folder. All
-// calls under the fabric's lock.
+// The connections of a UCX fabric, who is at their other ends, and what is being sent on them.
+// Internal to this folder. All calls under the fabric's lock.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/comm/process_watch.h"
 #include "engine/comm/wire_group.h"
 
 namespace skein::engine {
@@ -33,9 +34,15 @@ struct UcxOperation {
   int to = 0;
 };
 
+// A fabric's address, opened.
+struct UcxAddress {
+  std::string process;  // ThisProcess() there
+  std::string worker;   // as UcxContext::worker_address
+};
+
 struct UcxPeer {
   class UcxPeers* owner = nullptr;
-  ucp_ep_h ep = nullptr;  // null if it could not be made
+  ucp_ep_h ep = nullptr;  // null if it could not be made, or is closed
   bool dead = false;
   std::list<UcxOperation> operations;
 };
@@ -43,17 +50,23 @@ struct UcxPeer {
 class UcxPeers {
  public:
   // `on_sent` when an operation that Send left under way ends; `on_death` when a peer is lost. Both
-  // come from within Send, Close or the worker's progress. The caller owns the worker, and destroys
-  // it after CloseAll and before this.
+  // come from within Send, LoseEnded, CloseAll or the worker's progress. The caller owns the
+  // worker, and destroys it after CloseAll and before this.
   UcxPeers(ucp_worker_h worker, std::function<void(const UcxOperation&)> on_sent,
            std::function<void()> on_death);
   ~UcxPeers();
 
   // Connects at the first call for an address. A peer that cannot be reached is dead.
-  UcxPeer* Get(const std::string& worker_address);
+  UcxPeer* Get(const UcxAddress& address);
 
   // True: sent, nothing refers to the operation any more. False: under way (on_sent will tell).
   bool Send(UcxPeer* peer, UcxOperation operation);
+
+  // Peers whose processes have ended are dead from now on. True: there were some. To be called when
+  // all that came has been looked at: it may hold their last words.
+  bool LoseEnded();
+  // Readable when LoseEnded has something to do.
+  int ended_fd() const { return processes_.fd(); }
 
   // Operations of `group` no longer refer to its buffers: what is left of them is copied.
   void Disown(UcxGroup* group);
@@ -67,6 +80,7 @@ class UcxPeers {
   static void OnSent(void* request, ucs_status_t status, void* user_data);
   static void OnError(void* argument, ucp_ep_h ep, ucs_status_t status);
   void Lost(UcxPeer* peer);
+  void Close(UcxPeer* peer);
 
   const ucp_worker_h worker_;
   const std::function<void(const UcxOperation&)> on_sent_;
@@ -75,6 +89,8 @@ class UcxPeers {
   std::map<std::string, std::unique_ptr<UcxPeer>> peers_;
   std::list<UcxOperation> spare_;  // most sends end at once and leave theirs unused
   size_t under_way_ = 0;
+  ProcessWatch processes_;
+  std::vector<ucs_status_ptr_t> closing_;
 };
 
 }  // namespace skein::engine

@@ -1,0 +1,38 @@
+// Tells when processes of this host end, at once, whether anybody has waited for them or not.
+// Internal to this folder.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace skein::engine {
+
+// This process, in words by which others of its host and pid namespace find it. Empty if /proc
+// does not tell.
+std::string ThisProcess();
+
+// Not thread-safe.
+class ProcessWatch {
+ public:
+  ProcessWatch();
+  ~ProcessWatch();
+  ProcessWatch(const ProcessWatch&) = delete;
+
+  // Watches the process whose ThisProcess() is `process`; `token` names it in Ended. False: it has
+  // ended. One that is not visible from here, or this one, counts as alive for ever.
+  bool Add(const std::string& process, void* token);
+
+  // Those that ended since the last call.
+  std::vector<void*> Ended();
+
+  // Readable when Ended has something to tell.
+  int fd() const { return epoll_fd_; }
+
+ private:
+  const std::string own_;
+  const int epoll_fd_;
+  std::map<int, void*> tokens_;  // by the pidfd that is watched
+};
+
+}  // namespace skein::engine
