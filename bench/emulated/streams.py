@@ -30,6 +30,7 @@ class Outcome:
     ends: int = 0                   # finish reasons seen
     cancelled: bool = False
     error: str = ""
+    id: str = ""                    # of the response
 
     @property
     def whole(self):
@@ -78,6 +79,7 @@ async def read_answer(reader, outcome, due):
         if "error" in message:
             outcome.error = str(message["error"])
             continue
+        outcome.id = message.get("id", outcome.id)
         for choice in message["choices"]:
             if choice.get("token_ids") and outcome.ttft_s is None:
                 outcome.ttft_s = time.monotonic() - due

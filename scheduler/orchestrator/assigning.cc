@@ -207,12 +207,41 @@ void OrchestratorCore::Impl::TakeProgress(Request& request, Member& member,
   if (held.chunks_done > member.chunks_done) {
     member.chunks_done = held.chunks_done;
     member.started = true;
+    member.entered_us = -1;
     NoteChunksEnded(request);
   }
-  if (held.chunk_running_us < 0 || member.chunks_done >= request.chunks.size()) return;
+  if (held.chunk_running_us < 0) return;
   member.started = true;
-  Chunk& chunk = request.chunks[member.chunks_done];
-  if (chunk.ended_us < 0) chunk.started_us = std::max<TimeUs>(0, now_ - held.chunk_running_us);
+  member.entered_us = std::max<TimeUs>(0, now_ - held.chunk_running_us);
+  NoteEntered(request, member);
+}
+
+// Who joins later takes no part in the first chunks.
+size_t OrchestratorCore::Impl::ChunkOf(const Request& request, const Member& member) {
+  const auto rank = static_cast<size_t>(&member - request.members.data());
+  size_t chunk = member.chunks_done;
+  while (chunk < request.chunks.size() && request.chunks[chunk].members <= rank) ++chunk;
+  return chunk;
+}
+
+// A chunk begins when the last of its members has entered it: who is there early only waits.
+void OrchestratorCore::Impl::NoteEntered(Request& request, const Member& member) {
+  const size_t k = ChunkOf(request, member);
+  if (k >= request.chunks.size() || request.chunks[k].ended_us >= 0) return;
+  Chunk& chunk = request.chunks[k];
+  TimeUs last_us = -1;
+  bool all = true;
+  for (size_t i = 0; i < chunk.members; ++i) {
+    const Member& other = request.members[i];
+    const bool entered = other.entered_us >= 0 && ChunkOf(request, other) == k;
+    if (entered) last_us = std::max(last_us, other.entered_us);
+    all = all && entered;
+  }
+  if (all) {
+    chunk.started_us = last_us;
+  } else if (chunk.started_us >= 0) {
+    chunk.started_us = std::max(chunk.started_us, last_us);
+  }
 }
 
 // It has committed its part.

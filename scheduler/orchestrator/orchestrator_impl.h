@@ -57,6 +57,7 @@ class OrchestratorCore::Impl {
     int start_calls = 0;
     TimeUs start_retry_us = kNever;
     uint32_t chunks_done = 0;
+    TimeUs entered_us = -1;         // when it began to wait for, or to run, its next chunk
     std::vector<AssignLink> links;  // the spanning Assigns sent to it
   };
 
@@ -179,6 +180,8 @@ class OrchestratorCore::Impl {
   void StartMembers(Request& request);
   void CallStartOf(Request& request, Member& member);
   void TakeProgress(Request& request, Member& member, const HeldRequest& held);
+  static void NoteEntered(Request& request, const Member& member);
+  static size_t ChunkOf(const Request& request, const Member& member);  // its next one
   void MemberDone(Request& request, Member& member);
   void NoteChunksEnded(Request& request);
   void TakeFromPrefill(Request& request);

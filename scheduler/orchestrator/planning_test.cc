@@ -169,6 +169,55 @@ TEST_F(PlanningTest, QueueTimesAreCorrectedByReports) {
   EXPECT_EQ(plan.chunks[0].ended_us, 1500 * kMillisecondUs);
 }
 
+// One of two is free at once and waits in the step for the other, which is busy for two seconds.
+TEST_F(PlanningTest, AChunkBeginsWhenItsLastMemberIsThere) {
+  Make("fixed2");
+  const auto prefill = UpPrefill(2);
+  Up(Role::kDecode, 2);
+  auto plain = Spec(1, 2000);
+  plain->want_prompt_logprobs = true;
+  const auto alone = Placed(Of<CallAssign>(Do(SubmitCalled{{10001}, plain})));
+  ASSERT_EQ(alone.size(), 1u);
+  const auto both = Place(2, 2000);
+  ASSERT_EQ(both.size(), 2u);
+  const auto at = [&](InstanceId instance) {
+    return both[0].instance == instance ? both[0] : both[1];
+  };
+  const InstanceId busy = alone[0].instance;
+  const InstanceId idle = busy == prefill[0] ? prefill[1] : prefill[0];
+  now_ += kSecondUs;
+  Report(idle, {Held(at(idle), 0, kSecondUs)});
+  EXPECT_NEAR(QueueSeconds(busy), 1 + 1.101, 1e-9);
+  EXPECT_NEAR(QueueSeconds(idle), 1 + 1.101, 1e-9);
+  now_ += kSecondUs;
+  Report(busy, {Held(at(busy))}, {Ended(alone[0])});
+  now_ += 500 * kMillisecondUs;
+  Report(idle, {Held(at(idle), 0, 2500 * kMillisecondUs)});
+  EXPECT_NEAR(QueueSeconds(idle), 0.601, 1e-9);
+  Report(busy, {Held(at(busy), 0, 400 * kMillisecondUs)});
+  EXPECT_NEAR(QueueSeconds(idle), 0.701, 1e-9);
+}
+
+// A member that joins for the second chunk is in that one's step while the first one runs.
+TEST_F(PlanningTest, WhoJoinsSaysNothingOfTheChunksBefore) {
+  const auto prefill = UpPrefill(4);
+  Up(Role::kDecode, 2);
+  auto plain = Spec(1, 8000);
+  plain->want_prompt_logprobs = true;
+  Placed(Of<CallAssign>(Do(SubmitCalled{{10001}, plain})));
+  const auto assigns = Place(2, 60000);
+  ASSERT_EQ(assigns.size(), 4u);
+  const auto& chunks = assigns[0].request.chunks;
+  ASSERT_EQ(chunks.size(), 2u);
+  const size_t before = chunks[0].members.size();
+  ASSERT_LT(before, 4u);
+  const double end_s = QueueSeconds(assigns[0].instance);
+  now_ += kSecondUs;
+  Report(assigns[before].instance, {Held(assigns[before], 0, 100 * kMillisecondUs)});
+  EXPECT_NEAR(QueueSeconds(assigns[0].instance), end_s - 1, 1e-9);
+  EXPECT_EQ(core_->Explain("7/2", now_)[0].plans[0].chunks[0].started_us, 0);
+}
+
 TEST_F(PlanningTest, StartIsRepeatedUntilItIsAnswered) {
   UpPrefill(2);
   Up(Role::kDecode, 2);

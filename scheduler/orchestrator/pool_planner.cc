@@ -32,27 +32,26 @@ absl::Status CheckPlanning(const PlanningConfig& config) {
     return absl::InvalidArgumentError(absl::StrCat(
         "policy: '", config.policy.name, "': the profile has no SP size ", config.policy.sp));
   }
+  for (const RollingSetting& row : config.rolling.rows()) {
+    const CommitMode& commit = row.tuning.commit;
+    if (commit.kind == CommitMode::Kind::kFixed && !config.latency.HasSp(commit.sp)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("profile: rolling: it has no SP size ", commit.sp));
+    }
+  }
   return absl::OkStatus();
 }
 
-void RoundToBlocks(int64_t block_tokens, PrefillPlan* plan) {
-  int64_t prompt_tokens = 0;
-  for (const ChunkPlan& chunk : plan->chunks) prompt_tokens += chunk.tokens;
-  const int64_t last_boundary = (prompt_tokens - 1) / block_tokens * block_tokens;
-  int64_t planned = 0;
-  int64_t rounded = 0;
-  for (ChunkPlan& chunk : plan->chunks) {
-    planned += chunk.tokens;
-    int64_t boundary = (planned + block_tokens / 2) / block_tokens * block_tokens;
-    boundary = planned == prompt_tokens ? prompt_tokens : std::min(boundary, last_boundary);
-    chunk.tokens = boundary - rounded;
-    rounded = boundary;
-  }
-  std::erase_if(plan->chunks, [](const ChunkPlan& chunk) { return chunk.tokens == 0; });
-}
-
 PoolPlanner::PoolPlanner(std::shared_ptr<const PlanningConfig> config, int64_t block_tokens)
-    : config_(std::move(config)), block_tokens_(block_tokens), rates_(config_->improvement_rates) {}
+    : config_(std::move(config)),
+      block_tokens_(block_tokens),
+      rates_(config_->improvement_rates),
+      rolling_settings_(config_->rolling) {}
+
+void PoolPlanner::OnArrival(TimeUs now) {
+  rates_.OnArrival(now);
+  rolling_settings_.OnArrival(now);
+}
 
 void PoolPlanner::SetLayout(PoolLayout layout) {
   if (layout == layout_) return;
@@ -62,9 +61,9 @@ void PoolPlanner::SetLayout(PoolLayout layout) {
   planner_.emplace(config_->latency, layout_.cluster);
   if (config_->policy.kind != Kind::kRolling) return;
   if (rolling_ == nullptr) {
-    RollingOptions options = config_->rolling;
+    RollingOptions options;
+    options.tuning = config_->rolling.At(0);
     options.token_multiple = block_tokens_;
-    options.tuning.commit = {};
     rolling_ = std::make_unique<RollingPlanner>(config_->latency, layout_.cluster, options);
   } else {
     std::vector<int> index_of;

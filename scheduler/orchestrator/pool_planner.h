@@ -17,6 +17,8 @@
 #include "scheduler/plan/latency_model.h"
 #include "scheduler/plan/policy.h"
 #include "scheduler/plan/rolling.h"
+#include "scheduler/plan/rolling_table.h"
+#include "scheduler/plan/round.h"
 
 namespace skein::scheduler {
 
@@ -26,19 +28,15 @@ struct PlanningConfig {
   // Heeded by tetris and single; the default is that of the simulator.
   ImprovementRateTable improvement_rates = ImprovementRateTable::Constant(0.25);
   int node_size = 8;
-  RollingOptions rolling = {};  // token_multiple is set by the core; commit stays kNone
+  RollingTable rolling = RollingTable::Constant({});  // heeded by rolling
 };
 
 // INVALID_ARGUMENT names the field: the profile has no SP size 1 (a plain plan needs it), or not
-// that of fixedN; a node size below 1.
+// that of fixedN, as the policy or in the table of rolling; a node size below 1.
 absl::Status CheckPlanning(const PlanningConfig& config);
 
 // Queue time of a slot that nothing may be planned on.
 inline constexpr double kAbsentQueueS = 1e9;
-
-// The chunks' boundaries on multiples of block_tokens, the nearest ones; a chunk of which nothing
-// is left goes to the one after it.
-void RoundToBlocks(int64_t block_tokens, PrefillPlan* plan);
 
 class PoolPlanner {
  public:
@@ -48,8 +46,8 @@ class PoolPlanner {
   const PoolLayout& layout() const { return layout_; }
   void SetLayout(PoolLayout layout);
 
-  // The improvement rate for a request that arrives now.
-  void OnArrival(TimeUs now) { rates_.OnArrival(now); }
+  // A request arrived: the load is counted.
+  void OnArrival(TimeUs now);
   double ImprovementRate(TimeUs now);
   void ReplaceRates(const ImprovementRateTable& table) { rates_.Replace(table); }
 
@@ -65,6 +63,8 @@ class PoolPlanner {
   // Null unless the policy is rolling and there ever was an instance. Its instances are the slots
   // of layout(), but while that has none.
   RollingPlanner* rolling() { return rolling_.get(); }
+  // Has it plan from now on as the table says for the load.
+  void TuneRolling(TimeUs now) { rolling_->Tune(rolling_settings_.Current(now)); }
   const RollingPlanner* rolling() const { return rolling_.get(); }
 
  private:
@@ -72,6 +72,7 @@ class PoolPlanner {
   const int64_t block_tokens_;
   PoolLayout layout_;
   ImprovementRateSelector rates_;
+  RollingSelector rolling_settings_;
   std::optional<CdspPlanner> planner_;
   uint64_t random_plans_ = 0;  // made so far: their seeds
   std::unique_ptr<RollingPlanner> rolling_;

@@ -21,6 +21,7 @@ void OrchestratorCore::Impl::Enrol(Request& request, PoolPlanner& pool, const Po
   explained.alternatives =
       pool.Alternatives(queue.queue_s, PromptTokens(request), /*improvement_rate=*/0, nullptr);
   pool.rolling()->OnArrival(request.rolling_key, PromptTokens(request), Seconds(now_));
+  pool.TuneRolling(now_);
 }
 
 void OrchestratorCore::Impl::DecideRolling() {

@@ -142,5 +142,30 @@ TEST_F(RollingPlansTest, InstancesComeAndGoUnderIt) {
   EXPECT_EQ(core_->Snapshot(now_).planning, 1);
 }
 
+// As the simulator's planner: the table's row for the load that arrives, from the next pick on.
+TEST_F(RollingPlansTest, IsTunedByTheTableAsTheLoadGrows) {
+  RollingTuning fixed;
+  fixed.commit = {CommitMode::Kind::kFixed, 0, 2};
+  RollingTuning single;
+  single.commit = {CommitMode::Kind::kSingle, 0.9, 0};
+  Make("rolling", 0, *RollingTable::Make({{0.1, fixed}, {2, single}}));
+  incarnations_.clear();
+  UpPrefill(4);
+  decode_ = Up(Role::kDecode, 2);
+  const auto finish = [&](const std::vector<CallAssign>& assigns) {
+    for (const CallAssign& assign : assigns) Report(assign.instance, {}, {Ended(assign)});
+    Report(decode_, {}, {Ended(assigns[0])});
+  };
+  const auto calm = Place(1, 4000);
+  EXPECT_EQ(calm.size(), 2u);
+  finish(calm);
+  for (uint64_t serial = 2; serial < 70; ++serial) {
+    now_ += kSecondUs / 2;
+    const auto busy = Place(serial, 100);
+    EXPECT_EQ(busy.size(), serial < 61 ? 2u : 1u) << serial;
+    finish(busy);
+  }
+}
+
 }  // namespace
 }  // namespace skein::scheduler

@@ -4,12 +4,14 @@
 
 #include "scheduler/base/check.h"
 #include "scheduler/plan/baselines.h"
+#include "scheduler/plan/round.h"
 
 namespace skein::scheduler {
 
-CommitQueue::CommitQueue(const LatencyModel& model, const Cluster& cluster)
+CommitQueue::CommitQueue(const LatencyModel& model, const Cluster& cluster, int64_t token_multiple)
     : model_(model),
       cluster_(cluster),
+      token_multiple_(token_multiple),
       planner_(model, cluster),
       queues_(static_cast<size_t>(cluster.instances)),
       free_s_(queues_.size(), 0),
@@ -36,6 +38,7 @@ CommitQueue::Id CommitQueue::Commit(const CommitMode& mode, const Rest& rest, co
       default:
         planner_.Plan(queue_s_, rest.tokens, {mode.improvement_rate}, &plan_);
     }
+    RoundToBlocks(token_multiple_, &plan_);
     planned.chunks.assign(plan_.chunks.begin(), plan_.chunks.end());
   }
   Append(state.now_s, &planned);

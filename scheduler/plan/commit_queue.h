@@ -43,8 +43,9 @@ class CommitQueue {
     const std::vector<double>& end_s;
   };
 
-  // `model` must outlive it.
-  CommitQueue(const LatencyModel& model, const Cluster& cluster);
+  // `model` must outlive it. Boundaries between chunks are multiples of `token_multiple`, counted
+  // from a request's history.
+  CommitQueue(const LatencyModel& model, const Cluster& cluster, int64_t token_multiple = 1);
 
   // REQUIRES a mode other than kNone.
   Id Commit(const CommitMode& mode, const Rest& rest, const State& state);
@@ -73,6 +74,7 @@ class CommitQueue {
 
   const LatencyModel& model_;
   const Cluster cluster_;
+  const int64_t token_multiple_;
   CdspPlanner planner_;
   Id last_id_ = 0;
   std::map<Id, Planned> plans_;

@@ -29,7 +29,7 @@ RollingPlanner::RollingPlanner(const LatencyModel& model, const Cluster& cluster
       end_s_(static_cast<size_t>(cluster.instances), 0),
       kept_for_(static_cast<size_t>(cluster.instances), -1),
       kept_until_s_(static_cast<size_t>(cluster.instances), 0),
-      committed_(std::make_unique<CommitQueue>(model, cluster)),
+      committed_(std::make_unique<CommitQueue>(model, cluster, options.token_multiple)),
       free_s_(static_cast<size_t>(cluster.instances), 0) {
   FitSizes();
 }
@@ -66,19 +66,42 @@ void RollingPlanner::Reshape(const Cluster& cluster, const std::vector<int>& ind
   move(&kept_for_, int64_t{-1});
   move(&kept_until_s_, 0.0);
   absent_.assign(n, 0);
+  absent_count_ = 0;
   free_s_.assign(n, 0);
   cluster_ = cluster;
   FitSizes();
-  committed_ = std::make_unique<CommitQueue>(model_, cluster_);
+  committed_ = std::make_unique<CommitQueue>(model_, cluster_, options_.token_multiple);
   for (auto& [request, job] : jobs_) {
-    job.plan = 0;
     for (int& instance : job.held) instance = index_of[static_cast<size_t>(instance)];
     std::erase(job.held, -1);
     std::sort(job.held.begin(), job.held.end());
   }
   for (const int64_t request : waiting) Enqueue(request, &jobs_.at(request));
+  PlanAnew();
+}
+
+void RollingPlanner::SetAbsent(int instance, bool absent) {
+  uint8_t& now = absent_[static_cast<size_t>(instance)];
+  if ((now != 0) == absent) return;
+  const bool committed = commits();
+  now = absent ? 1 : 0;
+  absent_count_ += absent ? 1 : -1;
+  if (commits() != committed) PlanAnew();
+}
+
+bool RollingPlanner::commits() const {
+  const CommitMode& mode = options_.tuning.commit;
+  const bool fits = mode.kind != CommitMode::Kind::kFixed || mode.sp <= cluster_.instances;
+  return mode.kind != CommitMode::Kind::kNone && fits && absent_count_ == 0;
+}
+
+// Everything that waits.
+void RollingPlanner::PlanAnew() {
+  committed_->Clear();
   uncommitted_.clear();
+  for (auto& [request, job] : jobs_) job.plan = 0;
   if (!commits()) return;
+  std::fill(kept_for_.begin(), kept_for_.end(), -1);
   for (const auto& [latest_start_s, request] : by_latest_start_) uncommitted_.push_back(request);
 }
 
@@ -152,13 +175,7 @@ void RollingPlanner::OnCancelled(int64_t request) {
 void RollingPlanner::Tune(const RollingTuning& tuning) {
   const bool committed = commits();
   options_.tuning = tuning;
-  if (commits() == committed) return;
-  committed_->Clear();
-  uncommitted_.clear();
-  for (auto& [request, job] : jobs_) job.plan = 0;
-  if (!commits()) return;
-  std::fill(kept_for_.begin(), kept_for_.end(), -1);
-  for (const auto& [latest_start_s, request] : by_latest_start_) uncommitted_.push_back(request);
+  if (commits() != committed) PlanAnew();
 }
 
 double RollingPlanner::LatestStart(int64_t request) const {

@@ -28,7 +28,8 @@
 //
 // - Where no price and slack does better than plans that are committed on arrival, the planner does
 //   exactly that (CommitMode): what waits is planned once, in order of arrival, as a baseline
-//   would.
+//   would. Such plans are for a whole cluster: while an instance is absent, or the mode's group
+//   does not fit, what waits is planned as without the mode.
 //
 // Sans-io: events in, chunks to start out. The caller runs each chunk on all of its instances at
 // once and reports its end, which may be earlier or later than planned.
@@ -53,8 +54,7 @@ namespace skein::scheduler {
 struct RollingOptions {
   RollingTuning tuning;
   int64_t min_chunk_tokens = 512;
-  // A chunk that is not the prompt's last is a multiple of this (the tokens of a block), unless
-  // plans are committed.
+  // A chunk that is not the prompt's last is a multiple of this (the tokens of a block).
   int64_t token_multiple = 1;
   int lookahead = 24;  // requests looked at in one decision
 };
@@ -91,7 +91,7 @@ class RollingPlanner {
 
   // An instance that is absent gets nothing new: it is down for a while, or a number without an
   // instance.
-  void SetAbsent(int instance, bool absent) { absent_[static_cast<size_t>(instance)] = absent; }
+  void SetAbsent(int instance, bool absent);
   // The cluster is another one from now on; index_of[i] is what instance i is called in it, -1 if
   // it is gone. None is absent. Jobs that held one that is gone should have been cancelled.
   // REQUIRES the smallest SP size fits, and a value below cluster.instances of each instance.
@@ -153,7 +153,8 @@ class RollingPlanner {
   double ShortestSeconds(int64_t history, int64_t tokens) const;
   void Enqueue(int64_t request, Job* job);
   void Dequeue(int64_t request, const Job& job);
-  bool commits() const { return options_.tuning.commit.kind != CommitMode::Kind::kNone; }
+  bool commits() const;
+  void PlanAnew();
   void DecideCommitted(double now_s, std::vector<Start>* starts);
   std::vector<int64_t> NextRequests(double now_s) const;
   void LookAtInstances(double now_s);
@@ -185,8 +186,9 @@ class RollingPlanner {
   double arrivals_ = 0;
   double mean_shortest_s_ = 0;  // of the last arrivals, decaying
 
-  std::vector<uint8_t> busy_;      // [instances]
-  std::vector<uint8_t> absent_;    // [instances]
+  std::vector<uint8_t> busy_;    // [instances]
+  std::vector<uint8_t> absent_;  // [instances]
+  int absent_count_ = 0;
   std::vector<double> end_s_;      // [instances], planned end of the chunk that runs
   std::vector<int64_t> kept_for_;  // [instances], the request whose next chunk will have it, or -1
   std::vector<double> kept_until_s_;  // [instances], that chunk's planned end

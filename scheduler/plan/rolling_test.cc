@@ -305,10 +305,13 @@ TEST(Rolling, ChangesItsModeAtAnyMoment) {
 
 // Instances come, go and are absent for a while, in between everything else.
 TEST(Rolling, TheClusterMayChangeAtAnyMoment) {
-  for (uint64_t seed = 0; seed < 30; ++seed) {
+  using Kind = CommitMode::Kind;
+  const CommitMode modes[] = {{}, {Kind::kTetris, 0.2, 0}, {Kind::kFixed, 0, 8}};
+  for (uint64_t seed = 0; seed < 60; ++seed) {
     Random random(seed);
     RollingOptions options;
     options.token_multiple = 16;
+    options.tuning.commit = modes[seed % 3];
     Cluster cluster{8, 4};
     RollingPlanner planner(Llama3_8bA100(), cluster, options);
     std::vector<uint8_t> absent(8, 0);
@@ -372,6 +375,42 @@ TEST(Rolling, TheClusterMayChangeAtAnyMoment) {
     }
     EXPECT_GT(chunks, 50);
   }
+}
+
+// Plans that are committed are for a whole cluster: with an instance away, or too few for the
+// group, nobody waits for what may never come.
+TEST(Rolling, CommitsOnlyWhileAllInstancesAreThere) {
+  RollingOptions options;
+  options.token_multiple = 16;
+  options.tuning.commit = {CommitMode::Kind::kFixed, 0, 8};
+  RollingPlanner planner(Llama3_8bA100(), {8, 8}, options);
+  std::vector<RollingPlanner::Start> starts;
+  planner.OnArrival(1, 1000, 0);
+  planner.Decide(0, &starts);
+  ASSERT_EQ(starts.size(), 1u);
+  EXPECT_EQ(starts[0].chunk.instances.size(), 8u);
+  planner.OnArrival(2, 1000, 0);
+  planner.SetAbsent(3, true);
+  EXPECT_FALSE(planner.OnChunkFinished(1, 1));
+  starts.clear();
+  planner.Decide(1, &starts);
+  ASSERT_EQ(starts.size(), 1u);
+  EXPECT_LT(starts[0].chunk.instances.size(), 8u);
+  EXPECT_EQ(std::count(starts[0].chunk.instances.begin(), starts[0].chunk.instances.end(), 3), 0);
+  EXPECT_FALSE(planner.OnChunkFinished(2, 2));
+  planner.SetAbsent(3, false);
+  planner.OnArrival(3, 1000, 2);
+  starts.clear();
+  planner.Decide(2, &starts);
+  ASSERT_EQ(starts.size(), 1u);
+  EXPECT_EQ(starts[0].chunk.instances.size(), 8u);
+  EXPECT_FALSE(planner.OnChunkFinished(3, 3));
+  planner.Reshape({6, 8}, {0, 1, 2, -1, 3, 4, 5, -1});
+  planner.OnArrival(4, 1000, 3);
+  starts.clear();
+  planner.Decide(3, &starts);
+  ASSERT_EQ(starts.size(), 1u);
+  EXPECT_LT(starts[0].chunk.instances.size(), 8u);
 }
 
 TEST(RollingTable, PicksTheNearestLoad) {

@@ -67,8 +67,8 @@ std::vector<double> TtftSeconds(const std::vector<SimRequest>& requests, const P
 
 SimulationResult Simulate(const Policy& policy, const std::vector<SimRequest>& requests,
                           const LatencyModel& model, const Cluster& cluster, const Tuning& tuning,
-                          const DecodeOptions& decode) {
-  const PrefillRun prefill = RunPolicy(policy, requests, model, cluster, tuning);
+                          const DecodeOptions& decode, const ChunkObserver& observer) {
+  const PrefillRun prefill = RunPolicy(policy, requests, model, cluster, tuning, observer);
   const DecodeRun decoded = RunDecode(requests, prefill.outcomes, decode);
   SimulationResult result;
   result.ttft_s = TtftSeconds(requests, prefill);

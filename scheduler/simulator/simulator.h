@@ -45,7 +45,7 @@ struct SimulationResult {
 // REQUIRES as RunPolicy, and CheckDecode.
 SimulationResult Simulate(const Policy& policy, const std::vector<SimRequest>& requests,
                           const LatencyModel& model, const Cluster& cluster, const Tuning& tuning,
-                          const DecodeOptions& decode);
+                          const DecodeOptions& decode, const ChunkObserver& observer = nullptr);
 
 // Times to first token, as the requests.
 std::vector<double> TtftSeconds(const std::vector<SimRequest>& requests, const PrefillRun& run);

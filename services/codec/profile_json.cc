@@ -7,14 +7,20 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "scheduler/plan/builtin_models.h"
+#include "scheduler/plan/policy.h"
 #include "services/base/file.h"
 
 namespace skein::services {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using scheduler::CommitMode;
 using scheduler::ImprovementRateTable;
 using scheduler::LatencyModel;
+using scheduler::Policy;
+using scheduler::RollingSetting;
+using scheduler::RollingTable;
+using scheduler::RollingTuning;
 using scheduler::SpCoefficients;
 
 constexpr std::pair<const char*, double SpCoefficients::*> kCoefficients[] = {
@@ -88,6 +94,92 @@ absl::StatusOr<ImprovementRateTable> ParseRates(const Json& json) {
   return ImprovementRateTable::Make(std::move(rows));
 }
 
+constexpr std::pair<const char*, double RollingTuning::*> kTuning[] = {
+    {"price", &RollingTuning::price},
+    {"slack", &RollingTuning::slack},
+    {"stretch", &RollingTuning::stretch},
+    {"waiting_weight", &RollingTuning::waiting_weight},
+    {"calm_s", &RollingTuning::calm_s}};
+
+absl::StatusOr<CommitMode> ParseCommit(const Json& row, const std::string& where) {
+  CommitMode mode;
+  const auto it = row.find("commit");
+  if (it == row.end()) return mode;
+  const auto policy = Policy::Parse(it->is_string() ? it->get<std::string>() : "");
+  const Policy::Kind kind = policy.ok() ? policy->kind : Policy::Kind::kRandom;
+  if (kind == Policy::Kind::kFixed) {
+    return CommitMode{CommitMode::Kind::kFixed, 0, policy->sp};
+  }
+  if (kind == Policy::Kind::kTetris) mode.kind = CommitMode::Kind::kTetris;
+  if (kind == Policy::Kind::kSingle) mode.kind = CommitMode::Kind::kSingle;
+  if (mode.kind == CommitMode::Kind::kNone) {
+    return Wrong(where, ".commit is ", Shown(*it), ", not tetris, single or fixedN");
+  }
+  const auto rate = Number(row, "improvement_rate", where);
+  if (!rate.ok()) return rate.status();
+  if (!(*rate >= 0 && *rate < 1)) {
+    return Wrong(where, ".improvement_rate is ", *rate, ", not in [0, 1)");
+  }
+  mode.improvement_rate = *rate;
+  return mode;
+}
+
+absl::StatusOr<RollingSetting> ParseSetting(const Json& row, const std::string& where) {
+  if (!row.is_object()) return Wrong(where, " is ", Shown(row), ", not an object");
+  RollingSetting setting;
+  const auto load = Number(row, "requests_per_s", where);
+  if (!load.ok()) return load.status();
+  setting.requests_per_s = *load;
+  for (const auto& [key, member] : kTuning) {
+    const auto value = Number(row, key, where);
+    if (!value.ok()) return value.status();
+    setting.tuning.*member = *value;
+  }
+  const auto commit = ParseCommit(row, where);
+  if (!commit.ok()) return commit.status();
+  setting.tuning.commit = *commit;
+  const bool has_rate =
+      commit->kind == CommitMode::Kind::kTetris || commit->kind == CommitMode::Kind::kSingle;
+  for (const auto& [key, value] : row.items()) {
+    bool known = key == "requests_per_s" || key == "commit";
+    known = known || (has_rate && key == "improvement_rate");
+    for (const auto& [name, member] : kTuning) known = known || key == name;
+    if (!known) return Wrong(where, ".", key, " has no place there");
+  }
+  return setting;
+}
+
+absl::StatusOr<RollingTable> ParseRolling(const Json& json) {
+  if (!json.is_array()) return Wrong("rolling is ", Shown(json), ", not an array");
+  std::vector<RollingSetting> rows;
+  for (const Json& item : json) {
+    auto setting = ParseSetting(item, absl::StrCat("rolling[", rows.size(), "]"));
+    if (!setting.ok()) return setting.status();
+    rows.push_back(*std::move(setting));
+  }
+  auto table = RollingTable::Make(std::move(rows));
+  if (!table.ok()) return Wrong("rolling: ", std::string(table.status().message()));
+  return table;
+}
+
+Json RollingJson(const RollingTable& table) {
+  Json rows = Json::array();
+  for (const RollingSetting& row : table.rows()) {
+    Json& to = rows.emplace_back();
+    to["requests_per_s"] = row.requests_per_s;
+    for (const auto& [key, member] : kTuning) to[key] = row.tuning.*member;
+    const CommitMode& commit = row.tuning.commit;
+    if (commit.kind == CommitMode::Kind::kNone) continue;
+    if (commit.kind == CommitMode::Kind::kFixed) {
+      to["commit"] = absl::StrCat("fixed", commit.sp);
+      continue;
+    }
+    to["commit"] = commit.kind == CommitMode::Kind::kTetris ? "tetris" : "single";
+    to["improvement_rate"] = commit.improvement_rate;
+  }
+  return rows;
+}
+
 absl::Status ParseMember(const std::string& key, const Json& value, Profile* profile,
                          bool* has_sizes) {
   const std::pair<const char*, std::string Profile::*> texts[] = {
@@ -111,11 +203,18 @@ absl::Status ParseMember(const std::string& key, const Json& value, Profile* pro
     profile->improvement_rates = *std::move(rates);
     return absl::OkStatus();
   }
+  if (key == "rolling") {
+    auto rolling = ParseRolling(value);
+    if (!rolling.ok()) return rolling.status();
+    profile->rolling = *std::move(rolling);
+    return absl::OkStatus();
+  }
   return Wrong("'", key, "' is not a key of a profile");
 }
 
 Profile Builtin() {
-  return {"LLaMA3-8B", "A100-SXM4-80GB", "2025", scheduler::Llama3_8bA100(), std::nullopt};
+  return {"LLaMA3-8B",  "A100-SXM4-80GB", "2025", scheduler::Llama3_8bA100(),
+          std::nullopt, std::nullopt};
 }
 
 }  // namespace
@@ -124,7 +223,7 @@ absl::StatusOr<Profile> ParseProfile(std::string_view text) {
   const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return Wrong("it is not valid JSON");
   if (!json.is_object()) return Wrong("it is ", Shown(json), ", not an object");
-  Profile profile{"", "", "", scheduler::Llama3_8bA100(), std::nullopt};
+  Profile profile{"", "", "", scheduler::Llama3_8bA100(), std::nullopt, std::nullopt};
   bool has_sizes = false;
   for (const auto& [key, value] : json.items()) {
     if (absl::Status status = ParseMember(key, value, &profile, &has_sizes); !status.ok()) {
@@ -153,6 +252,7 @@ std::string ProfileJson(const Profile& profile) {
           {{"requests_per_s", row.requests_per_s}, {"improvement_rate", row.improvement_rate}});
     }
   }
+  if (profile.rolling.has_value()) json["rolling"] = RollingJson(*profile.rolling);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -4,9 +4,13 @@
 // A profile:
 //   {"model": "…", "device": "…", "date": "2026-11-21",
 //    "sp": {"1": {"a_s": …, "b_s_per_token": …, "c_s_per_token2": …, "d_s_per_token2": …}, …},
-//    "improvement_rates": [{"requests_per_s": 0.5, "improvement_rate": 0.05}, …]}
-// "improvement_rates" may be missing, and so may "model", "device" and "date"; any other key, and a
-// missing coefficient, is an error.
+//    "improvement_rates": [{"requests_per_s": 0.5, "improvement_rate": 0.05}, …],
+//    "rolling": [{"requests_per_s": 0.5, "price": …, "slack": …, "stretch": …,
+//                 "waiting_weight": …, "calm_s": …, "commit": "tetris", "improvement_rate": 0.05},
+//                …]}
+// "improvement_rates" and "rolling" may be missing, and so may "model", "device" and "date"; any
+// other key, and a missing number, is an error. Of a row of "rolling", "commit" (tetris, single or
+// fixedN) may be missing; "improvement_rate" stands only beside "commit": tetris or single.
 //
 // Samples: a header line with the columns sp, history_tokens, chunk_tokens and seconds in any order
 // (further columns are ignored), then one line a sample. Empty lines and lines that begin with #
@@ -22,6 +26,7 @@
 #include "scheduler/plan/fit.h"
 #include "scheduler/plan/improvement_rate.h"
 #include "scheduler/plan/latency_model.h"
+#include "scheduler/plan/rolling_table.h"
 
 namespace skein::services {
 
@@ -31,6 +36,7 @@ struct Profile {
   std::string date;
   scheduler::LatencyModel latency;
   std::optional<scheduler::ImprovementRateTable> improvement_rates;
+  std::optional<scheduler::RollingTable> rolling;
 };
 
 // All errors are INVALID_ARGUMENT and name the field, or the line, and the value.

@@ -18,7 +18,7 @@ std::string Why(const std::string& json) {
 }
 
 TEST(Profile, SurvivesItsJson) {
-  Profile profile{"m", "d", "2026-11-21", scheduler::Llama3_8bA100(), std::nullopt};
+  Profile profile{"m", "d", "2026-11-21", scheduler::Llama3_8bA100(), {}, {}};
   profile.improvement_rates = *scheduler::ImprovementRateTable::Make({{0.5, 0.05}, {1, 0.7}});
   const auto parsed = ParseProfile(ProfileJson(profile));
   ASSERT_TRUE(parsed.ok()) << parsed.status();
@@ -27,6 +27,24 @@ TEST(Profile, SurvivesItsJson) {
   EXPECT_EQ(parsed->latency.Seconds(8, 777, 12345), profile.latency.Seconds(8, 777, 12345));
   EXPECT_EQ(parsed->improvement_rates->RateAt(1), 0.7);
   EXPECT_EQ(ProfileJson(*parsed), ProfileJson(profile));
+}
+
+TEST(Profile, KeepsWhatRollingIsTunedTo) {
+  using Kind = scheduler::CommitMode::Kind;
+  Profile profile{"", "", "", scheduler::Llama3_8bA100(), {}, {}};
+  scheduler::RollingTuning tuning{.price = 0.3, .slack = 3, .waiting_weight = 16, .calm_s = 1.25};
+  std::vector<scheduler::RollingSetting> rows = {{1, tuning}};
+  for (const auto& commit :
+       {scheduler::CommitMode{Kind::kTetris, 0.25, 0}, scheduler::CommitMode{Kind::kSingle, 0, 0},
+        scheduler::CommitMode{Kind::kFixed, 0, 16}}) {
+    tuning.commit = commit;
+    rows.push_back({static_cast<double>(rows.size()) + 1, tuning});
+  }
+  profile.rolling = *scheduler::RollingTable::Make(rows);
+  const auto parsed = ParseProfile(ProfileJson(profile));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  ASSERT_EQ(parsed->rolling->rows().size(), rows.size());
+  for (const auto& row : rows) EXPECT_EQ(parsed->rolling->At(row.requests_per_s), row.tuning);
 }
 
 TEST(Profile, IsRefusedWithTheFieldAndTheValue) {
@@ -52,6 +70,19 @@ TEST(Profile, IsRefusedWithTheFieldAndTheValue) {
       {With(R"("improvement_rates": [{"requests_per_s": 1, "improvement_rate": 2}])"),
        "improvement_rate is 2"},
   };
+  const auto rolling = [](const std::string& more) {
+    return With(R"("rolling": [{"requests_per_s": 1, "price": 0.1, "slack": 2, "stretch": 1,
+                                "waiting_weight": 4, "calm_s": 0)" +
+                more + "}]");
+  };
+  EXPECT_EQ(Why(rolling("")), "profile: sp is missing");
+  EXPECT_NE(Why(rolling(R"(, "commit": "greedy2")")).find("\"greedy2\", not tetris"),
+            std::string::npos);
+  EXPECT_NE(Why(rolling(R"(, "commit": "tetris")")).find("improvement_rate is missing"),
+            std::string::npos);
+  EXPECT_NE(Why(rolling(R"(, "improvement_rate": 0.1)")).find("has no place"), std::string::npos);
+  EXPECT_NE(Why(With(R"("rolling": [{"requests_per_s": 1}])")).find("rolling[0].price is missing"),
+            std::string::npos);
   for (const auto& [json, expected] : cases) {
     EXPECT_NE(Why(json).find(expected), std::string::npos) << json << ": " << Why(json);
   }

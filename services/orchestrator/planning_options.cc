@@ -53,6 +53,7 @@ absl::StatusOr<std::shared_ptr<const scheduler::PlanningConfig>> LoadPlanning(
                                 .policy = *std::move(policy),
                                 .improvement_rates = *std::move(rates),
                                 .node_size = static_cast<int>(options.node_size)});
+  if (profile->rolling.has_value()) config->rolling = *std::move(profile->rolling);
   if (const absl::Status status = CheckPlanning(*config); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--", std::string(status.message())));
   }

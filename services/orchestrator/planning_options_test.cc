@@ -1,6 +1,9 @@
 #include "services/orchestrator/planning_options.h"
 
+#include <fstream>
+
 #include "gtest/gtest.h"
+#include "services/codec/profile_json.h"
 
 namespace skein::services {
 namespace {
@@ -28,6 +31,27 @@ TEST(PlanningOptions, AProfileAndAPolicyMakeAConfiguration) {
   EXPECT_EQ((*planning)->improvement_rates.RateAt(7), 0.1);
   options.improvement_rate = "auto";
   EXPECT_EQ((*LoadPlanning(options))->improvement_rates.RateAt(7), 0.25);
+}
+
+// What the simulator tuned the live planner is tuned with.
+TEST(PlanningOptions, RollingIsTunedAsTheProfileSays) {
+  Profile profile = *LoadProfile("llama3-8b-a100");
+  scheduler::RollingTuning calm{.price = 0.4};
+  scheduler::RollingTuning busy{.price = 0.7};
+  busy.commit = {scheduler::CommitMode::Kind::kTetris, 0.3, 0};
+  profile.rolling = *scheduler::RollingTable::Make({{1, calm}, {2, busy}});
+  OrchestratorOptions options;
+  options.policy = "rolling";
+  options.profile = ::testing::TempDir() + "/tuned.json";
+  std::ofstream(options.profile) << ProfileJson(profile);
+  const auto planning = LoadPlanning(options);
+  ASSERT_TRUE(planning.ok()) << planning.status();
+  EXPECT_EQ((*planning)->rolling.At(0), calm);
+  EXPECT_EQ((*planning)->rolling.At(9), busy);
+  busy.commit = {scheduler::CommitMode::Kind::kFixed, 0, 5};
+  profile.rolling = scheduler::RollingTable::Constant(busy);
+  std::ofstream(options.profile) << ProfileJson(profile);
+  EXPECT_EQ(Why(options), "--profile: rolling: it has no SP size 5");
 }
 
 TEST(PlanningOptions, AWrongValueIsNamedWithItsFlag) {

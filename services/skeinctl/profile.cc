@@ -102,8 +102,8 @@ absl::Status Profiled(const Options& options) {
   std::fputs(ResidualTable(*fit).c_str(), stderr);
   auto latency = scheduler::LatencyModel::Make(fit->sizes);
   if (!latency.ok()) return latency.status();
-  const Profile profile{(*probe)->model(), (*probe)->device(), Today(), *std::move(latency),
-                        std::nullopt};
+  const Profile profile{(*probe)->model(),   (*probe)->device(), Today(),
+                        *std::move(latency), std::nullopt,       std::nullopt};
   std::fputs(ProfileJson(profile).c_str(), stdout);
   return absl::OkStatus();
 }

@@ -63,8 +63,10 @@ int ProfileRateCommand(int argc, char** argv) {
   SimFlags sim;
   std::string out;
   std::string figure;
+  bool rolling = false;
   FlagSet set("skeinctl profile-rate: the best improvement rate per load, by simulation.");
   sim.Register(&set);
+  set.Bool(&rolling, "rolling", "also the best settings of the rolling planner; takes longer");
   set.String(&out, "out", "file for the profile with the table");
   set.String(&figure, "figure", "SVG file: TTFT at fixed improvement rates");
   absl::Status status = set.Parse(argc, argv, EnvironmentMap());
@@ -83,11 +85,12 @@ int ProfileRateCommand(int argc, char** argv) {
   std::vector<double> loads = inputs->rates();
   std::sort(loads.begin(), loads.end());
   loads.erase(std::unique(loads.begin(), loads.end()), loads.end());
-  const scheduler::Profile tuned = ProfileLoads(loads, inputs->TuningWorkload(), inputs->model(),
-                                                inputs->cluster(), /*tune_rolling=*/false);
+  const scheduler::Profile tuned =
+      ProfileLoads(loads, inputs->TuningWorkload(), inputs->model(), inputs->cluster(), rolling);
   std::fputs(ImprovementRateRows(tuned).c_str(), stdout);
   Profile profile = inputs->profile();
   profile.improvement_rates = tuned.tuning.improvement_rates;
+  if (rolling) profile.rolling = tuned.tuning.rolling;
   absl::Status written;
   if (!out.empty()) written.Update(WriteFile(out, ProfileJson(profile)));
   if (!figure.empty()) written.Update(WriteFile(figure, ImprovementRateFigure(tuned)));

@@ -22,6 +22,7 @@ struct Flags {
   int64_t decode_instances = 0;
   int64_t seeds = 1;
   std::string out;
+  std::string chunks;
   std::string format = "table";
 };
 
@@ -32,7 +33,7 @@ absl::Status ParseFlags(int argc, char** argv, Flags* flags) {
              "with commas: tetris, rolling, single, greedy, fixedN (N an SP size)");
   set.String(&flags->improvement_rate, "improvement-rate",
              "of tetris and single: a number in [0, 1), or auto: the profile's table, or else "
-             "tuned by simulation for each rate");
+             "tuned by simulation for each rate, as rolling is");
   set.Int(&flags->decode_instances, "decode-instances", "0: one for eight prefill instances", 0,
           1 << 16);
   set.Int(&flags->decode.blocks, "decode-blocks", "KV blocks of a decode instance", 1,
@@ -48,6 +49,7 @@ absl::Status ParseFlags(int argc, char** argv, Flags* flags) {
           "yet other requests. More than 1 needs --format json",
           1, 1000);
   set.String(&flags->out, "out", "folder for results.csv and the figures; made if missing");
+  set.String(&flags->chunks, "chunks", "CSV file for every chunk of every request and its times");
   set.String(&flags->format, "format", "table or json");
   if (absl::Status parsed = set.Parse(argc, argv, EnvironmentMap()); !parsed.ok()) return parsed;
   if (flags->format != "table" && flags->format != "json") {
@@ -99,12 +101,15 @@ absl::StatusOr<scheduler::Tuning> TuneFor(const Flags& flags, const SimInputs& i
     fixed = scheduler::ImprovementRateTable::Constant(value);
   }
   scheduler::Tuning tuning;
-  if (rolling || (rates && !fixed.has_value())) {
+  const std::optional<scheduler::RollingTable>& settings = inputs.profile().rolling;
+  const bool tune_rolling = rolling && !settings.has_value();
+  if (tune_rolling || (rates && !fixed.has_value())) {
     tuning = ProfileLoads(inputs.TuningLoads(rate), inputs.TuningWorkload(), inputs.model(),
-                          inputs.cluster(), rolling)
+                          inputs.cluster(), tune_rolling)
                  .tuning;
   }
   if (fixed.has_value()) tuning.improvement_rates = *std::move(fixed);
+  if (settings.has_value()) tuning.rolling = *settings;
   return tuning;
 }
 
@@ -130,9 +135,16 @@ absl::StatusOr<std::vector<SimulationRow>> Run(const Flags& flags, const SimInpu
       const auto& requests = workloads[static_cast<size_t>(offset)];
       for (const scheduler::Policy& policy : *policies) {
         rows.push_back(
-            {policy.name, rate.value_or(MeanRate(requests)),
-             Simulate(policy, requests, inputs.model(), inputs.cluster(), *tuning, flags.decode),
-             flags.sim.seed + offset});
+            {policy.name, rate.value_or(MeanRate(requests)), {}, flags.sim.seed + offset});
+        SimulationRow& row = rows.back();
+        scheduler::ChunkObserver observer;
+        if (!flags.chunks.empty()) {
+          observer = [&](size_t request, const scheduler::ChunkPlan& chunk) {
+            row.chunks.push_back({request, requests[request], chunk});
+          };
+        }
+        row.result = Simulate(policy, requests, inputs.model(), inputs.cluster(), *tuning,
+                              flags.decode, observer);
       }
     }
   }
@@ -177,6 +189,10 @@ int SimulateCommand(int argc, char** argv) {
   if (!rows.ok()) return fail(rows.status(), 2);
   std::fputs((flags.format == "json" ? SimulationJsonLines(*rows) : SimulationTable(*rows)).c_str(),
              stdout);
+  if (!flags.chunks.empty()) {
+    const absl::Status written = WriteFile(flags.chunks, ChunksCsv(*rows));
+    if (!written.ok()) return fail(written, 1);
+  }
   if (flags.out.empty()) return 0;
   const absl::Status written = WriteOut(flags.out, *rows);
   return written.ok() ? 0 : fail(written, 1);

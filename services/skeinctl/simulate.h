@@ -18,12 +18,21 @@ struct SimulationRow {
   double rate = 0;  // asked for, or as recorded
   scheduler::SimulationResult result;
   int64_t seed = 0;  // of the requests
+
+  struct Chunk {
+    size_t number = 0;  // of its request, from 0
+    scheduler::SimRequest request;
+    scheduler::ChunkPlan chunk;
+  };
+  std::vector<Chunk> chunks;  // in the order of the starts decided; only if asked for
 };
 
 // Pure: a table for people, one JSON object a line for programs, CSV with a header.
 std::string SimulationTable(const std::vector<SimulationRow>& rows);
 std::string SimulationJsonLines(const std::vector<SimulationRow>& rows);
 std::string SimulationCsv(const std::vector<SimulationRow>& rows);
+// A line a chunk; its instances are separated by spaces.
+std::string ChunksCsv(const std::vector<SimulationRow>& rows);
 
 // Figures in the manner of the paper's 8 (percentiles over rate), 9 (TTFT distribution at each
 // policy's last rate) and 13 (slowdown without chunks; empty unless tetris and single are there).

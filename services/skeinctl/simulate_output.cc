@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "services/skeinctl/simulate.h"
 #include "services/skeinctl/svg_plot.h"
 
@@ -100,6 +101,20 @@ std::string SimulationCsv(const std::vector<SimulationRow>& rows) {
       absl::StrAppend(&text, ",", Number(column.value(row.result)));
     }
     text += "\n";
+  }
+  return text;
+}
+
+std::string ChunksCsv(const std::vector<SimulationRow>& rows) {
+  std::string text =
+      "policy,rate,seed,request,arrival_s,prompt_tokens,chunk_tokens,start_s,end_s,instances\n";
+  for (const SimulationRow& row : rows) {
+    for (const auto& [number, request, chunk] : row.chunks) {
+      absl::StrAppend(&text, row.policy, ",", Number(row.rate), ",", row.seed, ",", number, ",");
+      absl::StrAppendFormat(&text, "%.6f,%d,%d,%.6f,%.6f,", request.arrival_s,
+                            request.prompt_tokens, chunk.tokens, chunk.start_s, chunk.end_s);
+      absl::StrAppend(&text, absl::StrJoin(chunk.instances, " "), "\n");
+    }
   }
   return text;
 }

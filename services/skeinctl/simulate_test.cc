@@ -1,5 +1,10 @@
 #include "services/skeinctl/simulate.h"
 
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <vector>
+
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "services/skeinctl/profile_rate.h"
@@ -93,6 +98,49 @@ TEST(Simulate, RunsAndWrites) {
     EXPECT_NE(file, nullptr) << name;
     if (file != nullptr) std::fclose(file);
   }
+}
+
+TEST(Simulate, WritesEveryChunk) {
+  const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/chunks.csv";
+  ASSERT_EQ(Exit(SimulateCommand,
+                 {"--rate", "3", "--requests", "40", "--policies", "fixed8", "--chunks", path}),
+            0);
+  std::ifstream file(path);
+  std::string line;
+  ASSERT_TRUE(std::getline(file, line));
+  EXPECT_EQ(line,
+            "policy,rate,seed,request,arrival_s,prompt_tokens,chunk_tokens,start_s,end_s,"
+            "instances");
+  int lines = 0;
+  while (std::getline(file, line)) {
+    EXPECT_EQ(line.rfind("fixed8,3,1," + std::to_string(lines++) + ",", 0), 0u) << line;
+    EXPECT_EQ(std::count(line.begin(), line.end(), ' '), 7) << line;
+  }
+  EXPECT_EQ(lines, 40);
+}
+
+// A table in the profile is taken as it is: nothing is tuned.
+TEST(Simulate, TakesRollingFromTheProfile) {
+  const std::string folder = std::getenv("TEST_TMPDIR");
+  Profile profile = *LoadProfile("llama3-8b-a100");
+  scheduler::RollingTuning tuning;
+  tuning.commit = {scheduler::CommitMode::Kind::kFixed, 0, 8};
+  profile.rolling = scheduler::RollingTable::Constant(tuning);
+  std::ofstream(folder + "/profile.json") << ProfileJson(profile);
+  const auto chunks_of = [&](const char* policy) {
+    const std::string path = folder + "/" + policy + ".csv";
+    EXPECT_EQ(Exit(SimulateCommand, {"--rate", "3", "--requests", "40", "--policies", policy,
+                                     "--profile", folder + "/profile.json", "--chunks", path}),
+              0);
+    std::ifstream file(path);
+    std::vector<std::string> lines;  // without the policy's name
+    for (std::string line; std::getline(file, line);) lines.push_back(line.substr(line.find(',')));
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  };
+  const auto rolling = chunks_of("rolling");
+  EXPECT_EQ(rolling.size(), 41u);
+  EXPECT_EQ(rolling, chunks_of("fixed8"));
 }
 
 TEST(ProfileRate, DrawsEveryFixedRate) {
