@@ -27,10 +27,14 @@ constexpr int kLooksMax = 16;  // of kProgressInARow, for the word of an abort
 constexpr int kSpins = 50;
 // Bounds the arithmetic of deadlines such as time_point::max().
 constexpr auto kSleepMax = std::chrono::seconds(10);
-// How long the fabric's own thread stands back: for those who want the lock, and where UCX neither
-// moves anything nor lets itself be armed (as long as it retries a keepalive to a peer that is gone
-// and whose process, out of our sight, nobody has waited for yet).
+// How long a thread stands back where UCX neither moves anything nor lets itself be armed: as long
+// as a peer's queue in shared memory is full, which a peer that computes does not look at, or a
+// keepalive is retried to one that is gone and whose process, out of our sight, nobody has waited
+// for yet. And the fabric's own thread for those who want the lock.
 constexpr auto kStandBack = std::chrono::milliseconds(2);
+// How often a process that has no call under way takes what came: a queue of shared memory is
+// short, and who finds it full can neither send nor sleep.
+constexpr auto kDrainEvery = std::chrono::milliseconds(100);
 // How long the end of a fabric waits for its last words to leave.
 constexpr auto kLastWordsMax = std::chrono::milliseconds(200);
 
@@ -149,14 +153,16 @@ void UcxMesh::Abort(UcxGroup* group, const absl::Status& reason) {
 absl::Status UcxMesh::Wait(UcxGroup* group, CommDeadline deadline) {
   Lock lock = Enter();
   ++calls_;
+  bool stuck = false;
   for (int idle = 0; !Settled(group, deadline);) {
     if (Progress()) {
       idle = 0;
+      stuck = false;
       if (entering_.load(std::memory_order_relaxed) > 0) Breathe(&lock);
     } else if (++idle < kSpins) {
       Breathe(&lock);
     } else {
-      Sleep(group, deadline, &lock);
+      stuck = !Sleep(group, deadline, stuck, &lock);
       idle = 0;
     }
   }
@@ -283,11 +289,14 @@ void UcxMesh::Kick() {
   [[maybe_unused]] const ssize_t written = write(kick_fd_, &one, sizeof one);
 }
 
-void UcxMesh::Sleep(UcxGroup* group, CommDeadline deadline, Lock* lock) {
-  if (peers_.LoseEnded()) return;
+// False when it did not sleep on the wire, for there is something to do. If it was so before, and
+// nothing moved since (`stuck`), then what is to be done is not for this process to do.
+bool UcxMesh::Sleep(UcxGroup* group, CommDeadline deadline, bool stuck, Lock* lock) {
+  if (peers_.LoseEnded()) return true;
   if (!on_worker_) {
-    SleepOnWorker(group, deadline, lock);
-    return;
+    if (SleepOnWorker(group, deadline, lock)) return true;
+    if (stuck) group->changed.wait_until(*lock, std::min(deadline, Clock::now() + kStandBack));
+    return false;
   }
   if (disarmed_) Kick();
   sleepers_.push_back(group);
@@ -295,6 +304,7 @@ void UcxMesh::Sleep(UcxGroup* group, CommDeadline deadline, Lock* lock) {
   group->changed.wait_until(*lock, std::min(deadline, Clock::now() + kSleepMax),
                             [&] { return group->changes != seen || !on_worker_; });
   std::erase(sleepers_, group);
+  return true;
 }
 
 // False, without having slept: there is something to do.
@@ -324,16 +334,18 @@ void UcxMesh::Leave() {
   if (calls_ == 0 && peers_.under_way() > 0) leftovers_.notify_one();
 }
 
-// The fabric's own thread.
+// The fabric's own thread. When no call waits it also takes what comes.
 void UcxMesh::SendLeftovers() {
   Lock lock = Enter();
   while (!stopping_) {
-    if (calls_ > 0 || peers_.under_way() == 0) {
-      leftovers_.wait(lock);
+    if (calls_ > 0) {
+      leftovers_.wait_for(lock, kDrainEvery);  // the call moves everybody's
     } else if (Progress()) {
       if (entering_.load(std::memory_order_relaxed) > 0) leftovers_.wait_for(lock, kStandBack);
     } else if (peers_.LoseEnded()) {
       continue;
+    } else if (peers_.under_way() == 0) {
+      leftovers_.wait_for(lock, kDrainEvery);
     } else if (on_worker_) {
       leftovers_.wait_for(lock, kSleepMax);
     } else if (SleepOnWorker(nullptr, Clock::now() + kSleepMax, &lock)) {

@@ -66,7 +66,7 @@ class UcxMesh {
   void Changed(UcxGroup* group);
   absl::Status Lacking(const UcxGroup& group) const;
   bool Settled(UcxGroup* group, CommDeadline deadline);
-  void Sleep(UcxGroup* group, CommDeadline deadline, Lock* lock);
+  bool Sleep(UcxGroup* group, CommDeadline deadline, bool stuck, Lock* lock);
   bool SleepOnWorker(UcxGroup* group, CommDeadline deadline, Lock* lock);
   void Kick();
   void Leave();
