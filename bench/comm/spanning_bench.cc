@@ -144,14 +144,15 @@ class Ranks {
     RunOne(0, step);
   }
 
-  // The bytes of one step's ring, and nothing else.
+  // The bytes of one step's ring, and nothing else. A step that wants no logits has none in its
+  // last layer.
   void RingAlone(int64_t history) {
     const auto& kv = engines_[0]->Spec().kv;
     const int64_t bytes = (history + chunk_) / size() / kBlockTokens * kv.BlockBytes();
     OnEach([&](size_t r) {
       std::vector<std::byte> out(static_cast<size_t>(bytes)), in(out.size());
       const int ranks = static_cast<int>(size()), rank = static_cast<int>(r);
-      for (int64_t hop = 0; hop < kv.num_layers * (size() - 1); ++hop) {
+      for (int64_t hop = 0; hop < (kv.num_layers - 1) * (size() - 1); ++hop) {
         SKEIN_CHECK(comm_[r]
                         ->SendRecv(out, (rank + 1) % ranks, in, (rank + ranks - 1) % ranks, Later())
                         .ok());

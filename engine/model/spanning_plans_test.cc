@@ -107,6 +107,7 @@ SpanningPrompt RandomPrompt(int block_tokens, std::mt19937* random) {
     std::shuffle(chosen.begin(), chosen.end(), *random);  // any order of ranks
     prompt.chunks.push_back({size, chosen});
   }
+  prompt.score = draw(0, 2) > 0;  // else only one row of the prompt needs logits
   return prompt;
 }
 
@@ -122,7 +123,7 @@ TEST_P(SpanningPlans, AreExact) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed * 1000 + static_cast<uint32_t>(GetParam().kv_heads));
     const SpanningPrompt prompt = RandomPrompt(GetParam().block_tokens, &random);
-    const SpanningOutcome expected = RunPlain(cluster.plain(), prompt.ids);
+    const SpanningOutcome expected = RunPlain(cluster.plain(), prompt.ids, prompt.score);
     const SpanningOutcome actual = cluster.ranks().Run(prompt);
     ASSERT_EQ(actual.logprobs.size(), expected.logprobs.size());
     for (size_t i = 0; i < actual.logprobs.size(); ++i) {

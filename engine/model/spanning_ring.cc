@@ -19,6 +19,7 @@ KvRing::KvRing(const SpanningStep& step, const SpanningLayout& layout,
       options_(options),
       progress_(progress),
       rank_(step.comm->Rank()),
+      attends_last_(static_cast<size_t>(layout.ranks())),
       thread_([this] {
         pthread_setname_np(pthread_self(), "kv-ring");
         Run();
@@ -45,13 +46,16 @@ void KvRing::Run() {
 }
 
 absl::Status KvRing::CheckAgreement() {
-  const absl::StatusOr<std::vector<uint64_t>> all = GatherValues(
-      step_.comm, options_.device, {&options_.fingerprint, 1}, options_.buffers, step_.deadline);
+  const uint64_t mine[] = {options_.fingerprint, options_.attends_last ? 1u : 0u};
+  const absl::StatusOr<std::vector<uint64_t>> all =
+      GatherValues(step_.comm, options_.device, mine, options_.buffers, step_.deadline);
   if (!all.ok()) return all.status();
-  for (size_t rank = 0; rank < all->size(); ++rank) {
-    if ((*all)[rank] == options_.fingerprint) continue;
-    return absl::InvalidArgumentError("spanning: rank " + std::to_string(rank) +
-                                      " has other shares, another model or another KV shape");
+  for (size_t rank = 0; rank < attends_last_.size(); ++rank) {
+    if ((*all)[2 * rank] != options_.fingerprint) {
+      return absl::InvalidArgumentError("spanning: rank " + std::to_string(rank) +
+                                        " has other shares, another model or another KV shape");
+    }
+    attends_last_[rank] = (*all)[2 * rank + 1] != 0;
   }
   return absl::OkStatus();
 }
@@ -61,7 +65,10 @@ absl::Status KvRing::PassLayer(int layer) {
       !progress_->Await(Milestone::kMoved, layer + 1)) {
     return progress_->status();
   }
-  for (int64_t segment = 0; segment < layout_.segments(); ++segment) {
+  const bool last = layer + 1 == options_.kv->num_layers;
+  const bool wanted =
+      !last || std::find(attends_last_.begin(), attends_last_.end(), true) != attends_last_.end();
+  for (int64_t segment = 0; wanted && segment < layout_.segments(); ++segment) {
     const absl::Status passed = PassSegment(layer, segment);
     if (!passed.ok()) return passed;
   }
@@ -75,14 +82,18 @@ absl::Status KvRing::PassSegment(int layer, int64_t segment) {
   const auto own = list_.subspan(
       static_cast<size_t>(std::min<int64_t>(segment * options_.segment_blocks, list_.size())),
       static_cast<size_t>(layout_.SegmentBlocksOf(rank_, segment)));
-  absl::Status status = PackBlocks(options_.device, {options_.layers[layer], options_.kv}, own,
-                                   BufferOf(FillOf(layer, segment, 0)));
+  absl::Status status;
+  if (Passes(layer, rank_, 1)) {
+    status = PackBlocks(options_.device, {options_.layers[layer], options_.kv}, own,
+                        BufferOf(FillOf(layer, segment, 0)));
+  }
   for (int hop = 1; status.ok() && hop < layout_.ranks(); ++hop) {
     const int64_t fill = FillOf(layer, segment, hop);
     if (!AwaitBuffer(fill)) return progress_->status();
-    status = step_.comm->SendRecv({BufferOf(fill - 1), SegmentBytes(RankBefore(hop - 1), segment)},
-                                  next, {BufferOf(fill), SegmentBytes(RankBefore(hop), segment)},
-                                  RankBefore(1), step_.deadline);
+    status = step_.comm->SendRecv(
+        {BufferOf(fill - 1), BytesOf(layer, segment, RankBefore(hop - 1), hop)}, next,
+        {BufferOf(fill), BytesOf(layer, segment, RankBefore(hop), hop)}, RankBefore(1),
+        step_.deadline);
     if (status.ok()) progress_->Reach(Milestone::kFilled, fill + 1);
   }
   return status;
@@ -97,7 +108,18 @@ bool KvRing::AwaitBuffer(int64_t fill) {
   return progress_->Await(Milestone::kConsumed, packed ? held : held + 1);
 }
 
-size_t KvRing::SegmentBytes(int rank, int64_t segment) const {
+// Whether the blocks of `rank` go `hop` places: somebody that many places on, or farther, attends.
+bool KvRing::Passes(int layer, int rank, int hop) const {
+  if (layer + 1 < options_.kv->num_layers) return true;
+  for (int place = hop; place < layout_.ranks(); ++place) {
+    if (attends_last_[static_cast<size_t>((rank + place) % layout_.ranks())]) return true;
+  }
+  return false;
+}
+
+// Of a segment of `rank`'s blocks on its way to the rank `hop` places on.
+size_t KvRing::BytesOf(int layer, int64_t segment, int rank, int hop) const {
+  if (!Passes(layer, rank, hop)) return 0;
   return static_cast<size_t>(layout_.SegmentBlocksOf(rank, segment) * options_.kv->BlockBytes());
 }
 

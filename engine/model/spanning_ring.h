@@ -5,6 +5,9 @@
 // receives, while the fill before it is sent on, the blocks of the rank h places before it. Fill
 // numbers count through the whole step; buffer f % kBuffers holds fill f until its buffer is wanted
 // again, which waits until attention is done with it.
+//
+// Every rank tells the others at the start whether it attends in the last layer. There blocks pass
+// only as far as to a rank that does, and nothing passes when none does.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +31,7 @@ struct RingOptions {
   std::byte* buffers = nullptr;  // kBuffers * segment_blocks blocks, of the device
   int64_t segment_blocks = 0;
   uint64_t fingerprint = 0;  // of what all ranks must agree on; a difference is INVALID_ARGUMENT
+  bool attends_last = true;  // this rank, in the last layer
 };
 
 class KvRing {
@@ -48,6 +52,8 @@ class KvRing {
   int64_t FillOf(int layer, int64_t segment, int hop) const;
   std::byte* BufferOf(int64_t fill) const;
   int RankBefore(int hop) const;
+  // Of the whole step.
+  int64_t fills() const { return FillOf(options_.kv->num_layers, 0, 0); }
 
  private:
   void Run();
@@ -55,7 +61,8 @@ class KvRing {
   absl::Status PassLayer(int layer);
   absl::Status PassSegment(int layer, int64_t segment);
   bool AwaitBuffer(int64_t fill);
-  size_t SegmentBytes(int rank, int64_t segment) const;
+  bool Passes(int layer, int rank, int hop) const;
+  size_t BytesOf(int layer, int64_t segment, int rank, int hop) const;
 
   const SpanningStep& step_;
   const SpanningLayout& layout_;
@@ -63,6 +70,7 @@ class KvRing {
   const RingOptions options_;
   SpanningProgress* const progress_;
   const int rank_;
+  std::vector<bool> attends_last_;  // by rank, as they said
   std::thread thread_;
 };
 

@@ -106,6 +106,7 @@ absl::Status SpanningRunner::Run(const Model& model, const SpanningStep& spannin
   SpanningProgress progress(spanning);
   const bool alone = layout.ranks() == 1;
   const bool moves = !alone && spanning.moves != nullptr;
+  if (alone) progress.Reach(Milestone::kPassed, segment_.num_layers);
   if (!moves) progress.Reach(Milestone::kMoved, segment_.num_layers);
   const RingOptions ring_options = {
       .device = device_,
@@ -113,7 +114,8 @@ absl::Status SpanningRunner::Run(const Model& model, const SpanningStep& spannin
       .kv = model.kv,
       .buffers = ring_,
       .segment_blocks = segment_.num_blocks,
-      .fingerprint = FingerprintOf(spanning, segment_, options_.model_hash)};
+      .fingerprint = FingerprintOf(spanning, segment_, options_.model_hash),
+      .attends_last = !batch.logit_rows.empty()};
   std::optional<KvRing> ring;
   std::optional<KvMover> mover;
   if (!alone) ring.emplace(spanning, layout, list_, ring_options, &progress);
@@ -142,13 +144,19 @@ absl::Status SpanningRunner::RunSpanningLayers(const Step& step, const Batch& ba
     if (layer_done) layer_done(layer);
     if (runs && layer == last) selected = KeepLogitRows(model, batch, layer, state);
     const Batch& rows = layer == last ? selected : batch;
-    if (rows.tokens() > 0) MakeQueries(model, rows, layer, state);
+    if (rows.tokens() == 0) {  // nor will a later layer have any
+      if (step.ring != nullptr) step.progress.Reach(Milestone::kConsumed, step.ring->fills());
+      continue;
+    }
+    MakeQueries(model, rows, layer, state);
     const absl::Status attended = Attend(step, rows, layer);
     if (!attended.ok()) return attended;
-    if (rows.tokens() == 0) continue;
     AddAttention(model, rows, layer, state);
     AddFeedForward(model, rows, layer, state);
   }
+  // What this rank passes on and gives away may be wanted longer than its own attention lasts.
+  step.progress.Await(Milestone::kPassed, last + 1);
+  step.progress.Await(Milestone::kMoved, last + 1);
   return step.progress.status();
 }
 
@@ -156,23 +164,21 @@ Matrix SpanningRunner::Merged(const Step& step) const {
   return merged_.empty() ? step.state.attention : merged_;
 }
 
-// state.attention = attention of state.query. Takes all that arrives, also when no row wants it.
+// state.attention = attention of state.query.
 absl::Status SpanningRunner::Attend(const Step& step, const Batch& rows, int layer) {
   const int64_t tokens = rows.tokens();
   if (!step.progress.Await(Milestone::kMoved, layer + 1)) return step.progress.status();
-  if (tokens > 0) AttendOwn(step, rows, layer);
+  AttendOwn(step, rows, layer);
   if (step.ring == nullptr) return absl::OkStatus();
   for (int64_t segment = 0; segment < step.layout.segments(); ++segment) {
     for (int hop = 1; hop < step.layout.ranks(); ++hop) {
       const int64_t fill = step.ring->FillOf(layer, segment, hop);
       if (!step.progress.Await(Milestone::kFilled, fill + 1)) return step.progress.status();
-      if (tokens > 0) {
-        AttendArrived(step, rows, step.ring->RankBefore(hop), segment, step.ring->BufferOf(fill));
-      }
+      AttendArrived(step, rows, step.ring->RankBefore(hop), segment, step.ring->BufferOf(fill));
       step.progress.Reach(Milestone::kConsumed, fill + 1);
     }
   }
-  if (tokens > 0 && !merged_.empty()) {  // converts
+  if (!merged_.empty()) {  // converts
     step.model.ops->Embed(std::span(count_).first(static_cast<size_t>(tokens)),
                           FirstRows(merged_, tokens), FirstRows(step.state.attention, tokens));
   }

@@ -4,8 +4,8 @@
 // A rank's own history and spans, put end to end, are in the prompt's order, so that attention over
 // them is one causal call over one block table. What other ranks hold arrives through KvRing and is
 // merged by log-sum-exp in the order (segment, distance in the ring), never in that of arrival:
-// results repeat bit by bit. The last layer attends only for rows that need logits, but every rank
-// serves the ring to its end.
+// results repeat bit by bit. The last layer attends only for rows that need logits; a rank without
+// rows still serves the ring to its end.
 #pragma once
 
 #include <cstdint>
