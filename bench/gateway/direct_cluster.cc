@@ -64,7 +64,7 @@ class Stream final : public grpc::ClientReadReactor<v1::GenerateUpdate> {
   }
 
   void OnDone(const grpc::Status& status) override {
-    absl::Status result = services::FromGrpc(status);
+    absl::Status result = services::FromGrpc(status, "decode-worker");
     const bool whole =
         in_order_ && tokens_ == spec_.max_tokens() && reason_ == v1::FINISH_REASON_LENGTH;
     if (result.ok() && !whole) result = absl::DataLossError("not all tokens came, in order");
@@ -168,7 +168,7 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
     *reserve.mutable_spec() = stream->spec();
     reserve.set_epoch(stream->epoch());
     services::CallUnary<v1::ReserveResponse>(
-        &calls_, std::move(reserve), kCallDeadlineUs,
+        "decode-worker", &calls_, std::move(reserve), kCallDeadlineUs,
         [this](auto* c, auto* q, auto* r, auto done) {
           decode_stub_->async()->Reserve(c, q, r, std::move(done));
         },
@@ -232,7 +232,7 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
       assign.set_sequence(last_serial_);
     }
     services::CallUnary<v1::AssignResponse>(
-        &calls_, std::move(assign), kCallDeadlineUs,
+        "prefill-worker", &calls_, std::move(assign), kCallDeadlineUs,
         [this](auto* c, auto* q, auto* r, auto done) {
           prefill_stub_->async()->Assign(c, q, r, std::move(done));
         },

@@ -6,6 +6,7 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "services/base/credentials.h"
+#include "services/base/log.h"
 
 namespace skein::services {
 namespace {
@@ -88,6 +89,13 @@ std::shared_ptr<grpc::Channel> Channels::Get(const std::string& endpoint) {
 void Channels::Forget(const std::string& endpoint) {
   std::lock_guard lock(mu_);
   channels_.erase(endpoint);
+}
+
+absl::Status EndOfCall(const grpc::Status& status, std::string_view peer) {
+  if (IsTransportFailure(status)) {
+    LogWarning("call failed", {{"peer", peer}, {"why", status.error_message()}});
+  }
+  return FromGrpc(status, peer);
 }
 
 void CallTracker::Add(grpc::ClientContext* context) {

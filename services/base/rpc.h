@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -62,14 +63,18 @@ class CallTracker {
   bool stopping_ = false;
 };
 
-// Calls a unary method; `done` runs exactly once, on a gRPC thread. `start` makes the call with the
-// pointers it is given:
-//   CallUnary<v1::AssignResponse>(&tracker, request, deadline_us, [stub](auto* c, auto* q, auto* r,
-//   auto f) {
-//     stub->async()->Assign(c, q, r, std::move(f)); }, done);
+// FromGrpc; a failure of the transport is logged in gRPC's own words.
+absl::Status EndOfCall(const grpc::Status& status, std::string_view peer);
+
+// Calls a unary method of `peer`, a role as FromGrpc takes it; `done` runs exactly once, on a gRPC
+// thread. `start` makes the call with the pointers it is given:
+//   CallUnary<v1::AssignResponse>("prefill-worker", &tracker, request, deadline_us,
+//                                 [stub](auto* c, auto* q, auto* r, auto f) {
+//                                   stub->async()->Assign(c, q, r, std::move(f));
+//                                 }, done);
 template <typename Response, typename Request, typename Start>
-void CallUnary(CallTracker* tracker, Request request, int64_t deadline_us, Start start,
-               std::function<void(absl::Status, const Response&)> done) {
+void CallUnary(const char* peer, CallTracker* tracker, Request request, int64_t deadline_us,
+               Start start, std::function<void(absl::Status, const Response&)> done) {
   struct State {
     grpc::ClientContext context;
     Request request;
@@ -81,8 +86,8 @@ void CallUnary(CallTracker* tracker, Request request, int64_t deadline_us, Start
                               std::chrono::microseconds(deadline_us));
   tracker->Add(&state->context);
   start(&state->context, &state->request, &state->response,
-        [tracker, state, done = std::move(done)](grpc::Status status) mutable {
-          done(FromGrpc(status), state->response);
+        [peer, tracker, state, done = std::move(done)](grpc::Status status) mutable {
+          done(EndOfCall(status, peer), state->response);
           // The context owns a share of the channel: were it the last, after the tracker's owner
           // has gone, gRPC would wait for this thread on this thread.
           grpc::ClientContext* const context = &state->context;

@@ -1,6 +1,7 @@
 #include "services/base/rpc.h"
 
 #include <atomic>
+#include <future>
 
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
@@ -27,6 +28,12 @@ class Fake final : public v1::Orchestrator::CallbackService {
     arrived = true;
     arrived.notify_all();
     return held;
+  }
+  grpc::ServerUnaryReactor* Explain(grpc::CallbackServerContext* context, const v1::ExplainRequest*,
+                                    v1::ExplainResponse*) override {
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpc(absl::UnavailableError("no room")));
+    return reactor;
   }
   grpc::ServerUnaryReactor* held = nullptr;
   std::atomic<bool> arrived{false};
@@ -86,7 +93,7 @@ TEST_F(RpcTest, AUnaryCallAnswersOnce) {
   CallTracker calls;
   std::atomic<uint64_t> epoch{0};
   CallUnary<v1::StatusResponse>(
-      &calls, v1::StatusRequest(), 20'000'000,
+      "orchestrator", &calls, v1::StatusRequest(), 20'000'000,
       [this](auto* c, auto* q, auto* r, auto f) { stub_->async()->Status(c, q, r, std::move(f)); },
       [&epoch](absl::Status status, const v1::StatusResponse& response) {
         EXPECT_TRUE(status.ok()) << status;
@@ -102,7 +109,7 @@ TEST_F(RpcTest, NoCallbackOutlivesItsTracker) {
   {
     CallTracker calls;
     CallUnary<v1::ListModelsResponse>(
-        &calls, v1::ListModelsRequest(), 60'000'000,
+        "orchestrator", &calls, v1::ListModelsRequest(), 60'000'000,
         [this](auto* c, auto* q, auto* r, auto f) {
           stub_->async()->ListModels(c, q, r, std::move(f));
         },
@@ -112,6 +119,26 @@ TEST_F(RpcTest, NoCallbackOutlivesItsTracker) {
     EXPECT_EQ(ended.code(), absl::StatusCode::kCancelled);
   }
   fake_.held->Finish(grpc::Status::OK);
+}
+
+// How a call of Explain ends: Fake refuses it.
+absl::Status Ended(v1::Orchestrator::Stub* stub) {
+  CallTracker calls;
+  std::promise<absl::Status> ended;
+  CallUnary<v1::ExplainResponse>(
+      "orchestrator", &calls, v1::ExplainRequest(), 20'000'000,
+      [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Explain(c, q, r, std::move(f)); },
+      [&ended](absl::Status status, const v1::ExplainResponse&) { ended.set_value(status); });
+  return ended.get_future().get();
+}
+
+TEST_F(RpcTest, APeersOwnWordArrivesAsItIs) {
+  EXPECT_EQ(Ended(stub_.get()), absl::UnavailableError("no room"));
+}
+
+TEST_F(RpcTest, APeerThatCannotBeReachedIsNamedWithoutItsAddress) {
+  const auto stub = v1::Orchestrator::NewStub(channels_.Get("127.0.0.1:1"));
+  EXPECT_EQ(Ended(stub.get()), absl::UnavailableError("the orchestrator cannot be reached"));
 }
 
 TEST_F(RpcTest, AnAddressThatIsTakenIsNamed) {

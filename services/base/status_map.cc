@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "grpcpp/support/status.h"
 #include "proto/common.pb.h"
 
@@ -16,16 +17,32 @@ absl::StatusCode CodeFrom(int code) {
   return static_cast<absl::StatusCode>(code);
 }
 
+bool GrpcGivesItToo(grpc::StatusCode code) {
+  return code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::DEADLINE_EXCEEDED;
+}
+
 }  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+  const auto code = static_cast<grpc::StatusCode>(status.code());
+  if (!GrpcGivesItToo(code)) return {code, std::string(status.message())};
+  v1::Failure details;  // google.rpc.Status on the wire
+  ToProto(status, &details);
+  return {code, std::string(status.message()), details.SerializeAsString()};
 }
 
-absl::Status FromGrpc(const grpc::Status& status) {
+bool IsTransportFailure(const grpc::Status& status) {
+  return GrpcGivesItToo(status.error_code()) && status.error_details().empty();
+}
+
+absl::Status FromGrpc(const grpc::Status& status, std::string_view peer) {
   if (status.ok()) return absl::OkStatus();
-  return {CodeFrom(status.error_code()), status.error_message()};
+  const absl::StatusCode code = CodeFrom(status.error_code());
+  if (!IsTransportFailure(status)) return {code, status.error_message()};
+  return {code, absl::StrCat("the ", absl::string_view(peer.data(), peer.size()),
+                             code == absl::StatusCode::kUnavailable ? " cannot be reached"
+                                                                    : " did not answer in time")};
 }
 
 void ToProto(const absl::Status& status, v1::Failure* failure) {

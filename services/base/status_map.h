@@ -16,8 +16,17 @@ class Failure;
 
 namespace skein::services {
 
+// What a server answers. UNAVAILABLE and DEADLINE_EXCEEDED, which gRPC also gives in its own name,
+// carry a google.rpc.Status as details, which is how the caller knows them for the server's word.
 grpc::Status ToGrpc(const absl::Status& status);
-absl::Status FromGrpc(const grpc::Status& status);
+
+// What a call to `peer` ("decode-worker") ended with. The peer's word stays as it is; for a failure
+// of the transport, about which gRPC's words name addresses that no client may see, it says only
+// "the decode-worker cannot be reached" or "… did not answer in time". Log `status` for the rest.
+absl::Status FromGrpc(const grpc::Status& status, std::string_view peer);
+
+// Whether gRPC gave this status in its own name: the peer was not reached or did not answer.
+bool IsTransportFailure(const grpc::Status& status);
 
 void ToProto(const absl::Status& status, v1::Failure* failure);
 // A failure whose code is OK or no known code becomes INTERNAL, never success.

@@ -24,7 +24,7 @@ void OrchestratorShell::Start() {
 
 void OrchestratorShell::Stop() {
   loop_.Stop();
-  const grpc::Status gone(grpc::StatusCode::UNAVAILABLE, "the orchestrator is stopping");
+  const grpc::Status gone = ToGrpc(absl::UnavailableError("the orchestrator is stopping"));
   begins_.AbortAll(gone);
   registers_.AbortAll(gone);
   reports_.AbortAll(gone);
@@ -169,7 +169,7 @@ void OrchestratorShell::On(const scheduler::CallAssign& effect) {
   std::shared_ptr<v1::PrefillWorker::Stub> stub =
       v1::PrefillWorker::NewStub(channels_.Get(effect.endpoint));
   CallUnary<v1::AssignResponse>(
-      &calls_, ToProto(effect.request), effect.timeout_us,
+      "prefill-worker", &calls_, ToProto(effect.request), effect.timeout_us,
       [stub](auto* context, auto* request, auto* response, auto done) {
         stub->async()->Assign(context, request, response, std::move(done));
       },
@@ -184,7 +184,7 @@ void OrchestratorShell::On(const scheduler::CallStart& effect) {
   std::shared_ptr<v1::PrefillWorker::Stub> stub =
       v1::PrefillWorker::NewStub(channels_.Get(effect.endpoint));
   CallUnary<v1::StartResponse>(
-      &calls_, ToProto(effect.request), effect.timeout_us,
+      "prefill-worker", &calls_, ToProto(effect.request), effect.timeout_us,
       [stub](auto* context, auto* request, auto* response, auto done) {
         stub->async()->Start(context, request, response, std::move(done));
       },
@@ -200,7 +200,7 @@ void OrchestratorShell::On(const scheduler::CallReserve& effect) {
   std::shared_ptr<v1::DecodeWorker::Stub> stub =
       v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
   CallUnary<v1::ReserveResponse>(
-      &calls_, ToProto(effect.request), effect.timeout_us,
+      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
       [stub](auto* context, auto* request, auto* response, auto done) {
         stub->async()->Reserve(context, request, response, std::move(done));
       },
@@ -216,7 +216,7 @@ template <typename Worker>
 void OrchestratorShell::Cancel(const scheduler::CallCancel& effect) {
   std::shared_ptr<typename Worker::Stub> stub = Worker::NewStub(channels_.Get(effect.endpoint));
   CallUnary<v1::CancelResponse>(
-      &calls_, ToProto(effect.request), effect.timeout_us,
+      "worker", &calls_, ToProto(effect.request), effect.timeout_us,
       [stub](auto* c, auto* q, auto* r, auto done) {
         stub->async()->Cancel(c, q, r, std::move(done));
       },

@@ -53,7 +53,7 @@ void ModelWatch::Ask() {
                            static_cast<int64_t>(model.max_positions())};
   }
   std::lock_guard<std::mutex> lock(mutex_);
-  last_ = FromGrpc(status);
+  last_ = FromGrpc(status, "orchestrator");
   if (status.ok()) live_ = std::move(live);
 }
 

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "grpcpp/grpcpp.h"
 #include "services/base/loop.h"
-#include "services/base/status_map.h"
+#include "services/base/rpc.h"
 
 namespace skein::services {
 
@@ -25,13 +25,13 @@ class ReadStream : public grpc::ClientReadReactor<Message> {
     std::function<void()> done;  // on a gRPC thread, once, the last thing that happens
   };
 
-  // `start` calls the stub's async method with context and reactor. Call on the loop. The stream
-  // keeps itself alive until gRPC is done with it.
+  // `start` calls the stub's async method of `peer`, a role as FromGrpc takes it, with context and
+  // reactor. Call on the loop. The stream keeps itself alive until gRPC is done with it.
   template <typename Start>
-  static std::shared_ptr<ReadStream> Open(Loop* loop, int64_t timeout_us,
+  static std::shared_ptr<ReadStream> Open(const char* peer, Loop* loop, int64_t timeout_us,
                                           const std::string& traceparent, Hooks hooks,
                                           Start start) {
-    std::shared_ptr<ReadStream> stream(new ReadStream(loop, std::move(hooks)));
+    std::shared_ptr<ReadStream> stream(new ReadStream(peer, loop, std::move(hooks)));
     stream->self_ = stream;
     stream->context_.set_deadline(std::chrono::system_clock::now() +
                                   std::chrono::microseconds(timeout_us));
@@ -56,7 +56,8 @@ class ReadStream : public grpc::ClientReadReactor<Message> {
   }
 
  private:
-  ReadStream(Loop* loop, Hooks hooks) : loop_(loop), hooks_(std::move(hooks)) {}
+  ReadStream(const char* peer, Loop* loop, Hooks hooks)
+      : peer_(peer), loop_(loop), hooks_(std::move(hooks)) {}
 
   void OnReadDone(bool ok) override {
     if (!ok) return this->RemoveHold();
@@ -65,7 +66,7 @@ class ReadStream : public grpc::ClientReadReactor<Message> {
 
   void OnDone(const grpc::Status& status) override {
     loop_->Post([self = self_, status] {
-      if (!std::exchange(self->closed_, true)) self->hooks_.ended(FromGrpc(status));
+      if (!std::exchange(self->closed_, true)) self->hooks_.ended(EndOfCall(status, self->peer_));
       self->hooks_.message = nullptr;  // they may own what owns this
       self->hooks_.ended = nullptr;
     });
@@ -93,6 +94,7 @@ class ReadStream : public grpc::ClientReadReactor<Message> {
     this->RemoveHold();
   }
 
+  const char* const peer_;
   Loop* const loop_;
   Hooks hooks_;
   grpc::ClientContext context_;

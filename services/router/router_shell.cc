@@ -3,8 +3,6 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
-#include "services/base/log.h"
 #include "services/codec/codec.h"
 
 namespace skein::services {
@@ -24,16 +22,6 @@ std::string PromptLogprobsOf(const v1::GenerateUpdate& message) {
   v1::SampledTokens tokens;
   *tokens.mutable_tokens() = message.prompt_logprobs();
   return tokens.SerializeAsString();
-}
-
-// A stream that broke, as the client may know it: gRPC's own words name addresses inside the
-// cluster. The log has them.
-absl::Status WithoutAddress(const absl::Status& status, RequestId id, const char* peer) {
-  if (status.code() != absl::StatusCode::kUnavailable) return status;
-  LogWarning(
-      "stream broken",
-      {{"request_id", ToString(id)}, {"peer", peer}, {"why", std::string(status.message())}});
-  return absl::UnavailableError(absl::StrCat("the ", peer, " cannot be reached"));
 }
 
 }  // namespace
@@ -165,11 +153,11 @@ void RouterShell::On(const scheduler::OpenSubmit& effect) {
   *message->mutable_spec() = ToProto(*effect.spec);
   auto stub = std::make_shared<v1::Orchestrator::Stub>(channels_.Get(orchestrator_));
   request.plans = PlanStream::Open(
-      &loop_, effect.timeout_us, request.traceparent,
+      "orchestrator", &loop_, effect.timeout_us, request.traceparent,
       {.message = [this, id](const v1::PlanUpdate& update) { OnPlanUpdate(id, update); },
        .ended =
            [this, id](absl::Status status) {
-             Handle(scheduler::SubmitStreamEnded{id, WithoutAddress(status, id, "orchestrator")});
+             Handle(scheduler::SubmitStreamEnded{id, std::move(status)});
              if (const auto it = requests_.find(id); it != requests_.end())
                it->second.plans.reset();
              Forget(id);
@@ -191,13 +179,12 @@ void RouterShell::On(const scheduler::OpenGenerate& effect) {
   const auto epoch = effect.epoch;
   if (request.tokens != nullptr) request.tokens->Close();
   request.tokens = TokenStream::Open(
-      &loop_, effect.timeout_us, request.traceparent,
+      "decode-worker", &loop_, effect.timeout_us, request.traceparent,
       {.message = [this, id,
                    epoch](const v1::GenerateUpdate& m) { OnGenerateUpdate(id, epoch, m); },
        .ended =
            [this, id, epoch](absl::Status status) {
-             Handle(scheduler::GenerateStreamEnded{id, epoch,
-                                                   WithoutAddress(status, id, "decode-worker")});
+             Handle(scheduler::GenerateStreamEnded{id, epoch, std::move(status)});
              if (const auto it = requests_.find(id); it != requests_.end())
                it->second.tokens.reset();
              Forget(id);

