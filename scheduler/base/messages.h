@@ -205,6 +205,9 @@ struct WorkerIdentity {
   std::string details;            // what status shows of it (serialised); no core looks inside
   std::string host = {};          // where it runs: instances of one host can be of one node
   std::string comm_address = {};  // prefill: how communicators reach it; no core looks inside
+  // Prefill: what it computes in one step, the same at all that share plans: a chunk of several
+  // instances is cut into pieces by it. PrefillCore fills it in.
+  int64_t max_batch_tokens = 0;
 };
 
 struct HeldRequest {
@@ -238,7 +241,8 @@ struct WorkerLoad {
   bool invariants_ok = true;
 };
 
-// INVALID_ARGUMENT: nonsense; FAILED_PRECONDITION: another shape than the model's pool, by name.
+// INVALID_ARGUMENT: nonsense; FAILED_PRECONDITION: another shape than the model's pool, or another
+// max_batch_tokens than its prefill instances, by name.
 struct RegisterRequest {
   WorkerIdentity identity;
 };

@@ -206,7 +206,10 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   }
   for (const auto& [a_id, a] : registry_.instances()) {
     for (const auto& [b_id, b] : registry_.instances()) {
-      if (a.identity.model == b.identity.model && !(a.identity.shape == b.identity.shape)) {
+      if (a.identity.model != b.identity.model) continue;
+      const bool prefill = a.identity.role == Role::kPrefill && b.identity.role == Role::kPrefill;
+      if (!(a.identity.shape == b.identity.shape) ||
+          (prefill && a.identity.max_batch_tokens != b.identity.max_batch_tokens)) {
         return absl::InternalError(absl::StrCat("OrchestratorCore 5: model ", a.identity.model));
       }
     }

@@ -24,7 +24,7 @@
 //   2. A request is on live instances only, or placed at a live decode instance.
 //   3. Waiting lists hold exactly the waiting requests, in the order of their first asking.
 //   4. Epochs and plan sequences only grow.
-//   5. All instances of a model have one KV shape.
+//   5. All instances of a model have one KV shape; its prefill instances one max_batch_tokens.
 //   6. The earliest timer that is remembered is not later than any request's.
 //   7. A plan is whole: chunks on block boundaries with growing members, the lead among the first.
 //      A queued or replanning request is on no instance: no request has two live epochs.

@@ -50,7 +50,8 @@ class OrchestratorCoreTest : public ::testing::Test {
   }
   CallId Call() { return CallId{++calls_}; }
 
-  RegisterReply Join(Role role, uint64_t incarnation, const KvShape& shape = kShape) {
+  RegisterReply Join(Role role, uint64_t incarnation, const KvShape& shape = kShape,
+                     int64_t max_batch_tokens = 8) {
     WorkerIdentity identity{.role = role,
                             .model = "m",
                             .endpoint = "w:" + std::to_string(incarnation),
@@ -58,7 +59,8 @@ class OrchestratorCoreTest : public ::testing::Test {
                             .shape = shape,
                             .total_blocks = 10,
                             .max_positions = 0,
-                            .details = ""};
+                            .details = "",
+                            .max_batch_tokens = max_batch_tokens};
     return Of<AnswerRegister>(Do(RegisterCalled{Call(), {identity}}))[0].reply;
   }
   Effects Report(InstanceId instance, uint64_t incarnation, std::vector<HeldRequest> held = {},
@@ -147,6 +149,15 @@ TEST_F(OrchestratorCoreTest, Invariant5AnotherModelHashIsRefusedByName) {
   other.model_hash = "x";
   EXPECT_EQ(Join(Role::kDecode, 2, other).status,
             absl::FailedPreconditionError("model m: model_hash: this worker x, its instances h"));
+}
+
+TEST_F(OrchestratorCoreTest, Invariant5PrefillInstancesThatCutChunksOtherwiseAreRefusedByName) {
+  Up(Role::kPrefill, 1);
+  EXPECT_EQ(Join(Role::kPrefill, 2, kShape, 16).status,
+            absl::FailedPreconditionError("model m: max_batch_tokens: this worker 16, its prefill "
+                                          "instances 8"));
+  EXPECT_TRUE(Join(Role::kDecode, 3, kShape, 16).status.ok());
+  EXPECT_TRUE(Join(Role::kPrefill, 4).status.ok());
 }
 
 TEST_F(OrchestratorCoreTest, ARefusedAssignIsTriedElsewhereUnderANewEpoch) {

@@ -20,6 +20,15 @@ absl::Status CheckIdentity(const WorkerIdentity& identity) {
   return absl::OkStatus();
 }
 
+// Prefill instances of one plan cut its chunks into pieces, each for itself: they must cut alike.
+absl::Status CheckSamePieces(const WorkerIdentity& a, const WorkerIdentity& b) {
+  const bool plan_together = a.role == Role::kPrefill && b.role == Role::kPrefill;
+  if (!plan_together || a.max_batch_tokens == b.max_batch_tokens) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("max_batch_tokens: this worker ",
+                                                    a.max_batch_tokens, ", its prefill instances ",
+                                                    b.max_batch_tokens));
+}
+
 }  // namespace
 
 absl::StatusOr<Registry::Registration> Registry::Register(const WorkerIdentity& identity,
@@ -57,8 +66,9 @@ absl::Status Registry::CheckShape(const WorkerIdentity& identity) const {
   for (const auto& [id, instance] : instances_) {
     if (instance.identity.model != identity.model) continue;
     if (instance.identity.endpoint == identity.endpoint) continue;
-    const absl::Status same =
+    absl::Status same =
         CheckSameShape(identity.shape, instance.identity.shape, "this worker", "its instances");
+    if (same.ok()) same = CheckSamePieces(identity, instance.identity);
     if (same.ok()) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("model ", identity.model, ": ", std::string(same.message())));

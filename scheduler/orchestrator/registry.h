@@ -2,7 +2,8 @@
 // which requests it believes to be there. Part of OrchestratorCore.
 //
 // All instances of one model name have one KV shape (model hash included): the first one alive
-// fixes it, another one is refused by name.
+// fixes it, another one is refused by name. Its prefill instances besides have one
+// max_batch_tokens.
 #pragma once
 
 #include <cstdint>

@@ -8,6 +8,16 @@
 
 namespace skein::scheduler {
 
+namespace {
+
+MembershipConfig MembershipOf(const PrefillConfig& config) {
+  MembershipConfig membership = config.membership;
+  membership.identity.max_batch_tokens = config.batch.max_batch_tokens;
+  return membership;
+}
+
+}  // namespace
+
 PrefillCore::PrefillCore(const PrefillConfig& config) : impl_(std::make_unique<Impl>(config)) {}
 PrefillCore::~PrefillCore() = default;
 std::vector<PrefillEffect> PrefillCore::Handle(const PrefillEvent& event, TimeUs now) {
@@ -22,7 +32,7 @@ PrefillCore::Impl::Impl(const PrefillConfig& config)
       shape_(config.membership.identity.shape),
       pool_(config.membership.identity.total_blocks),
       batch_(config.batch),
-      membership_(config.membership) {}
+      membership_(MembershipOf(config)) {}
 
 std::vector<PrefillEffect> PrefillCore::Impl::Handle(const PrefillEvent& event, TimeUs now) {
   now_ = std::max(now_, now);

@@ -196,8 +196,8 @@ struct PrefillConfig {
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
   // A spanning step, the wait for the other members included: who is free early waits for the one
   // with the longest queue. That members die or give up is heard long before.
-  // `batch.max_batch_tokens` is what one member computes in it: the same at all instances that
-  // share plans.
+  // `batch.max_batch_tokens` is what one member computes in it, the same at all instances that
+  // share plans: the orchestrator registers no others.
   TimeUs spanning_step_us = 600 * kSecondUs;
   // Who joins a running plan waits so long for blocks: two plans may wait for each other's.
   TimeUs join_wait_us = 5 * kSecondUs;

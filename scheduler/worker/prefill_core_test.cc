@@ -110,6 +110,13 @@ TEST_F(PrefillCoreTest, ShortPromptsAskAsFarAheadAsTwoStepsHaveRoomFor) {
   EXPECT_TRUE(Of<CallBeginPrefill>(Assign(Spec(9, 1))).empty());
 }
 
+TEST(PrefillReportTest, ItsRegistrationSaysHowItCutsChunks) {
+  PrefillCore core(Config());
+  const auto effects = core.Handle(Tick{}, 0);
+  EXPECT_EQ(Of<CallRegister>(effects)[0].request.identity.max_batch_tokens,
+            Config().batch.max_batch_tokens);
+}
+
 TEST(PrefillReportTest, ReportsAreSpacedByWhatTheLastOneListed) {
   PrefillConfig config = Config();
   config.membership.report_spacing_us = 100;

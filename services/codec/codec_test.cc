@@ -65,6 +65,7 @@ v1::RegisterRequest GoodRegistration() {
   r.set_pid(12);
   r.set_version("1");
   r.set_comm_address("c\0d");
+  r.set_max_batch_tokens(512);
   return r;
 }
 

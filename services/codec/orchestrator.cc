@@ -95,6 +95,7 @@ void Fill(const scheduler::WorkerIdentity& identity, v1::RegisterRequest* out) {
   out->set_max_positions(static_cast<uint64_t>(identity.max_positions));
   if (!identity.host.empty()) out->set_host(identity.host);
   out->set_comm_address(identity.comm_address);
+  out->set_max_batch_tokens(static_cast<uint64_t>(identity.max_batch_tokens));
 }
 
 std::string DetailsOf(const v1::RegisterRequest& request) {
@@ -124,8 +125,12 @@ absl::StatusOr<scheduler::WorkerIdentity> IdentityFrom(const v1::RegisterRequest
     return Invalid("kv.num_blocks", absl::StrCat(request.kv().num_blocks(), " is absurd"));
   }
   if (request.max_positions() > uint64_t{kMaxCount}) return Invalid("max_positions", "is absurd");
+  if (request.max_batch_tokens() > uint64_t{kMaxCount}) {
+    return Invalid("max_batch_tokens", "is absurd");
+  }
   out.model = request.model();
   out.max_positions = static_cast<int64_t>(request.max_positions());
+  out.max_batch_tokens = static_cast<int64_t>(request.max_batch_tokens());
   out.details = DetailsOf(request);
   out.host = request.host();
   out.comm_address = request.comm_address();

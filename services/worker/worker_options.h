@@ -65,7 +65,8 @@ struct WorkerOptions {
     flags->Int(&block_tokens, "block_tokens", "tokens of a KV block", 1, 4096);
     flags->String(&kv_dtype, "kv_dtype", "auto (the weights'), f32, bf16 or f16");
     flags->Int(&max_positions, "max_positions", "longest sequence; 0: the model's", 0, 1 << 24);
-    flags->Int(&max_batch_tokens, "max_batch_tokens", "tokens of one step", 1, 1 << 20);
+    flags->Int(&max_batch_tokens, "max_batch_tokens",
+               "tokens of one step; the same at all prefill-workers of a model", 1, 1 << 20);
     flags->Int(&max_batch_sequences, "max_batch_sequences", "sequences of one step", 1, 1 << 16);
     flags->Int(&max_chunk_tokens, "max_chunk_tokens", "tokens of one prompt in one step", 1,
                1 << 20);
