@@ -67,6 +67,7 @@ class CpuDevice final : public Device {
   absl::Status Synchronize() override { return absl::OkStatus(); }
 
   absl::StatusOr<MemoryUse> MemoryInfo() override { return ReadHostMemory({}); }
+  bool IsHost() const override { return true; }
 };
 
 }  // namespace

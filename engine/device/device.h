@@ -28,6 +28,8 @@ class Device {
   virtual absl::Status Copy(void* to, const void* from, size_t bytes, CopyKind kind) = 0;
   virtual absl::Status Synchronize() = 0;
   virtual absl::StatusOr<MemoryUse> MemoryInfo() = 0;
+  // Whether the host reads and writes the memory through the pointers; else only Copy does.
+  virtual bool IsHost() const = 0;
 };
 
 }  // namespace skein::engine

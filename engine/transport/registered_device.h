@@ -24,6 +24,7 @@ class RegisteredDevice : public Device {
   }
   absl::Status Synchronize() override { return host_->Synchronize(); }
   absl::StatusOr<MemoryUse> MemoryInfo() override { return host_->MemoryInfo(); }
+  bool IsHost() const override { return true; }
 
   // The region that begins at `pointer`. REQUIRES: Alloc returned it.
   RegionId RegionAt(const void* pointer) const;

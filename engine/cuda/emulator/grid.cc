@@ -103,6 +103,7 @@ class Runner {
   Thread* current_ = nullptr;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Thread> threads_;
+  std::vector<uint32_t> warps_;  // lanes that wait in a warp operation
   std::vector<int> turns_;
   BarrierState barriers_[kBarriers];
   SharedMemory shared_;
@@ -112,7 +113,15 @@ class Runner {
   int ended_ = 0;
 };
 
-thread_local Runner runner;
+// The OS thread's own, made when it is first asked for.
+Runner& ThisRunner() {
+  static constinit thread_local Runner* fast = nullptr;
+  if (fast == nullptr) {
+    static thread_local std::unique_ptr<Runner> owner = std::make_unique<Runner>();
+    fast = owner.get();
+  }
+  return *fast;
+}
 
 void Runner::Body(void* self) {
   auto* own = static_cast<Runner*>(self);
@@ -151,6 +160,7 @@ void Runner::Run(const GridShape& shape, const std::function<void()>& thread) {
 void Runner::StartThreads(const GridShape& shape, uint3 block) {
   const unsigned size = shape.block.x * shape.block.y * shape.block.z;
   threads_.assign(size, Thread{});
+  warps_.assign((size + kLanes - 1) / kLanes, 0);
   counters_.threads += size;
   ended_ = 0;
   for (unsigned i = 0; i < size; ++i) {
@@ -252,20 +262,23 @@ void Runner::Warp(WarpCall call, const Site& site) {
   if ((call.mask >> (own.index - first) & 1u) == 0) KernelFailure(site, "not in its own mask");
   own.call = &call;
   own.site = site;
+  uint32_t& waiting = warps_[static_cast<size_t>(own.index / kLanes)];
+  waiting |= 1u << (own.index - first);
+  if ((waiting & call.mask) != call.mask) return Wait(site);
   const void* in[kLanes] = {};
   void* out[kLanes] = {};
   for (int lane = 0; lane < kLanes; ++lane) {
     if ((call.mask >> lane & 1u) == 0) continue;
-    const auto i = static_cast<size_t>(first + lane);
-    const WarpCall* other = i < threads_.size() ? threads_[i].call : nullptr;
-    if (other == nullptr || other->mask != call.mask) return Wait(site);
-    if (other->combine != call.combine || threads_[i].site.line != site.line) {
-      KernelFailure(site, ("another lane waits in " + NameOf(threads_[i].site)).c_str());
+    const Thread& thread = threads_[static_cast<size_t>(first + lane)];
+    if (thread.call->mask != call.mask) return Wait(site);
+    if (thread.call->combine != call.combine || thread.site.line != site.line) {
+      KernelFailure(site, ("another lane waits in " + NameOf(thread.site)).c_str());
     }
-    in[lane] = other->in;
-    out[lane] = other->out;
+    in[lane] = thread.call->in;
+    out[lane] = thread.call->out;
   }
   call.combine(call.mask, in, out);
+  waiting &= ~call.mask;
   for (int lane = 0; lane < kLanes; ++lane) {
     if ((call.mask >> lane & 1u) == 0) continue;
     threads_[static_cast<size_t>(first + lane)].call = nullptr;
@@ -305,38 +318,40 @@ void Finish(const PendingCopy& copy) {
 
 }  // namespace
 
-void SetOrder(Order order) { runner.set_order(order); }
+void SetOrder(Order order) { ThisRunner().set_order(order); }
 
-const Counters& GridCounters() { return runner.counters(); }
+const Counters& GridCounters() { return ThisRunner().counters(); }
 
 void RunGrid(const GridShape& shape, const std::function<void()>& thread) {
-  runner.Run(shape, thread);
+  ThisRunner().Run(shape, thread);
 }
 
-const ThreadPlace& ThisThread() { return runner.current().place; }
+const ThreadPlace& ThisThread() { return ThisRunner().current().place; }
 
-int ThisLane() { return runner.current().index % kLanes; }
+int ThisLane() { return ThisRunner().current().index % kLanes; }
 
 void KernelFailure(const Site& site, const char* why) {
   std::fprintf(stderr, "kernel failure: %s: %s: %s\n", NameOf(site).c_str(),
-               NameOf(runner.current()).c_str(), why);
+               NameOf(ThisRunner().current()).c_str(), why);
   std::abort();
 }
 
 BarrierVotes Barrier(int id, int threads, bool vote, bool same_site, const Site& site) {
-  return runner.Join(id, threads, vote, same_site, site);
+  return ThisRunner().Join(id, threads, vote, same_site, site);
 }
 
-void ArriveAtBarrier(int id, int threads, const Site& site) { runner.Arrive(id, threads, site); }
+void ArriveAtBarrier(int id, int threads, const Site& site) {
+  ThisRunner().Arrive(id, threads, site);
+}
 
 void WarpOperation(uint32_t mask, const void* in, void* out, Combine combine, const Site& site) {
-  runner.Warp({mask, in, out, combine}, site);
+  ThisRunner().Warp({mask, in, out, combine}, site);
 }
 
-unsigned char* DynamicSharedMemory() { return runner.shared().dynamic(); }
+unsigned char* DynamicSharedMemory() { return ThisRunner().shared().dynamic(); }
 
 void* StaticSharedMemory(const void* key, size_t bytes, size_t alignment) {
-  void* array = runner.shared().Find(key, bytes, alignment);
+  void* array = ThisRunner().shared().Find(key, bytes, alignment);
   if (array == nullptr) {
     KernelFailure({"SKEIN_SHARED", __FILE__, __LINE__},
                   "more than 48 KiB of static or 227 KiB of all shared memory");
@@ -345,7 +360,7 @@ void* StaticSharedMemory(const void* key, size_t bytes, size_t alignment) {
 }
 
 void CheckShared(const void* p, size_t bytes, const Site& site) {
-  if (!runner.shared().Contains(p, bytes)) KernelFailure(site, "outside the shared arrays");
+  if (!ThisRunner().shared().Contains(p, bytes)) KernelFailure(site, "outside the shared arrays");
 }
 
 void AsyncCopy(void* to_shared, const void* from, int bytes, int source_bytes, const Site& site) {
@@ -356,16 +371,16 @@ void AsyncCopy(void* to_shared, const void* from, int bytes, int source_bytes, c
   if (source_bytes < 0 || source_bytes > bytes) KernelFailure(site, "source_bytes is out of range");
   CheckShared(to_shared, static_cast<size_t>(bytes), site);
   std::memset(to_shared, 0xff, static_cast<size_t>(bytes));
-  runner.current().open_copies.push_back({to_shared, from, bytes, source_bytes, site});
+  ThisRunner().current().open_copies.push_back({to_shared, from, bytes, source_bytes, site});
 }
 
 void CommitAsyncCopies() {
-  Thread& thread = runner.current();
+  Thread& thread = ThisRunner().current();
   thread.copy_groups.push_back(std::exchange(thread.open_copies, {}));
 }
 
 void WaitForAsyncCopies(int pending_groups) {
-  auto& groups = runner.current().copy_groups;
+  auto& groups = ThisRunner().current().copy_groups;
   while (groups.size() > static_cast<size_t>(pending_groups)) {
     for (const PendingCopy& copy : groups.front()) Finish(copy);
     groups.erase(groups.begin());

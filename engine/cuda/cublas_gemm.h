@@ -1,0 +1,20 @@
+// Dense products by cuBLASLt: bf16, f16 and f32 (without TF32), f32 accumulators. What cuBLASLt
+// does not take (an f32 x with 16-bit weights, no k) goes to our plain kernel.
+//
+// Which algorithm a shape gets is asked once and kept. Calls of up to kFewRowsMax rows all use the
+// one that was chosen for kFewRowsMax rows: every element of the output is then summed in the same
+// order however many rows there are, which is what ops.h promises.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/cuda/cuda_device.h"
+#include "engine/cuda/gemm.h"
+
+namespace skein::engine {
+
+// RESOURCE_EXHAUSTED when there is no room for the workspace.
+absl::StatusOr<std::unique_ptr<Gemm>> MakeCublasGemm(std::shared_ptr<CudaDevice> device);
+
+}  // namespace skein::engine

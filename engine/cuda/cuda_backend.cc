@@ -1,0 +1,42 @@
+#include "engine/cuda/cuda_backend.h"
+
+#include <utility>
+
+#include "engine/cuda/cublas_gemm.h"
+#include "engine/cuda/cuda_ops.h"
+
+namespace skein::engine {
+namespace {
+
+// A share in a GPU that others hold, too.
+class SharedDevice final : public Device {
+ public:
+  explicit SharedDevice(std::shared_ptr<CudaDevice> gpu) : gpu_(std::move(gpu)) {}
+  absl::StatusOr<void*> Alloc(size_t bytes) override { return gpu_->Alloc(bytes); }
+  void Free(void* pointer, size_t bytes) override { gpu_->Free(pointer, bytes); }
+  absl::Status Copy(void* to, const void* from, size_t bytes, CopyKind kind) override {
+    return gpu_->Copy(to, from, bytes, kind);
+  }
+  absl::Status Synchronize() override { return gpu_->Synchronize(); }
+  absl::StatusOr<MemoryUse> MemoryInfo() override { return gpu_->MemoryInfo(); }
+  bool IsHost() const override { return false; }
+
+ private:
+  const std::shared_ptr<CudaDevice> gpu_;
+};
+
+}  // namespace
+
+absl::StatusOr<CudaBackend> MakeCudaBackend(std::string_view name) {
+  absl::StatusOr<std::shared_ptr<CudaDevice>> gpu = OpenCudaDevice(name);
+  if (!gpu.ok()) return gpu.status();
+  absl::StatusOr<std::unique_ptr<Gemm>> gemm = MakeCublasGemm(*gpu);
+  if (!gemm.ok()) return gemm.status();
+  CudaBackend backend;
+  backend.gpu = *gpu;
+  backend.device = std::make_unique<SharedDevice>(*gpu);
+  backend.ops = MakeCudaOps(*gpu, (*gpu)->Stream(), *std::move(gemm));
+  return backend;
+}
+
+}  // namespace skein::engine

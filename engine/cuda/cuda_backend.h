@@ -1,0 +1,23 @@
+// The CUDA backend: a GPU's Device and the Ops on it. Built with --config=cuda only.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "engine/cuda/cuda_device.h"
+#include "engine/device/device.h"
+#include "engine/ops/ops.h"
+
+namespace skein::engine {
+
+struct CudaBackend {
+  std::shared_ptr<CudaDevice> gpu;
+  std::unique_ptr<Device> device;  // the same GPU, for who takes a Device of its own
+  std::unique_ptr<Ops> ops;
+};
+
+// `name` is "cuda:N". Errors as OpenCudaDevice, and RESOURCE_EXHAUSTED.
+absl::StatusOr<CudaBackend> MakeCudaBackend(std::string_view name);
+
+}  // namespace skein::engine

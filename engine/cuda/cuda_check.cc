@@ -1,0 +1,56 @@
+#include "engine/cuda/cuda_check.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::engine {
+namespace {
+
+// Errors after which every later call fails the same way.
+bool IsSticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+[[noreturn]] void End(cudaError_t error, const char* what) {
+  std::fprintf(stderr, "CUDA: %s: %s (%s): the process ends\n", what, cudaGetErrorString(error),
+               cudaGetErrorName(error));
+  std::abort();
+}
+
+}  // namespace
+
+absl::Status FromCuda(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  if (IsSticky(error)) End(error, what);
+  cudaGetLastError();  // forgets it: it is told here
+  const std::string text =
+      absl::StrCat(what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
+  return error == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(text)
+                                            : absl::InternalError(text);
+}
+
+void RequireCuda(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) End(error, what);
+}
+
+}  // namespace skein::engine

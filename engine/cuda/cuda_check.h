@@ -1,0 +1,19 @@
+// What a CUDA call's failure becomes. Internal to the CUDA backend; includes CUDA's headers.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "absl/status/status.h"
+
+namespace skein::engine {
+
+// OK, or RESOURCE_EXHAUSTED for memory, INTERNAL otherwise, with `what` and CUDA's words. An error
+// that leaves the context unusable (a sticky one: a bad address in a kernel, a launch that failed,
+// ECC, a GPU that fell off the bus) ends the process instead: nothing in it can be trusted, and
+// those who watch it treat it as a death.
+absl::Status FromCuda(cudaError_t error, const char* what);
+
+// Ends the process on any error.
+void RequireCuda(cudaError_t error, const char* what);
+
+}  // namespace skein::engine

@@ -1,0 +1,23 @@
+// CudaOps: Ops as kernels on one stream of a GPU. Calls return when their work is on the stream;
+// Device::Copy and Synchronize order themselves behind it. Matrices, RopeTable's angles and KV are
+// device memory; ids, positions and spans are the host's, as in ops.h, and go over in small tables
+// (device_tables.h).
+//
+// The same class runs on the GPU and, for tests, on the emulator: it is linked with the kernels of
+// one of them.
+#pragma once
+
+#include <memory>
+
+#include "engine/cuda/gemm.h"
+#include "engine/cuda/stream.h"
+#include "engine/device/device.h"
+#include "engine/ops/ops.h"
+
+namespace skein::engine {
+
+// `gemm` and `stream` work on `device`'s memory, in the order of its copies.
+std::unique_ptr<Ops> MakeCudaOps(std::shared_ptr<Device> device, CudaStream stream,
+                                 std::unique_ptr<Gemm> gemm);
+
+}  // namespace skein::engine

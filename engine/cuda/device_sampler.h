@@ -1,0 +1,74 @@
+// DeviceSampler: draws tokens from logits that are in device memory, so that only tokens cross to
+// the host. The same choice as engine/sampling/sampler.h makes from the same logits (see
+// kernels/sampling.h for the one exception). Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/base/tensor.h"
+#include "engine/cuda/device_tables.h"
+#include "engine/cuda/kernels/sampling.h"
+#include "engine/cuda/stream.h"
+#include "engine/device/device.h"
+#include "engine/sampling/sampling_params.h"
+
+namespace skein::engine {
+
+// One row's draw, or the logprob of a given token.
+struct SampleRequest {
+  int64_t row = 0;                  // of the logits
+  const SamplingParams* params;     // with a given token only its top_logprobs matter
+  int32_t given = -1;               // at least 0: this token, with its logprob
+  uint64_t token_index = 0;         // of the drawn token in the output
+  std::span<const int32_t> prompt;  // for penalties
+  std::span<const int32_t> output;
+};
+
+class DeviceSampler {
+ public:
+  // For up to `rows_max` requests a call. RESOURCE_EXHAUSTED.
+  static absl::StatusOr<std::unique_ptr<DeviceSampler>> Make(std::shared_ptr<Device> device,
+                                                             CudaStream stream, int vocab_size,
+                                                             int rows_max);
+  ~DeviceSampler();
+  DeviceSampler(const DeviceSampler&) = delete;
+  DeviceSampler& operator=(const DeviceSampler&) = delete;
+
+  // Whether the device can answer: not for more than kDeviceTopLogprobsMax alternatives.
+  static bool Takes(const SamplingParams& params) {
+    return params.top_logprobs <= kDeviceTopLogprobsMax;
+  }
+
+  // results[i] is of requests[i]. logits f32 [any, vocab_size]. Returns when the tokens are here.
+  // REQUIRES: Takes; parameters and ids in range, as for Sampler. The first error ends it, with the
+  // row named: INTERNAL when logits hold NaN or +inf; INVALID_ARGUMENT when edits leave nothing.
+  absl::Status Sample(ConstMatrix logits, std::span<const SampleRequest> requests,
+                      std::span<SampledToken> results);
+
+ private:
+  DeviceSampler(std::shared_ptr<Device> device, CudaStream stream, int vocab_size, int rows_max);
+
+  SampleRow RowOf(const SampleRequest& request);
+  void AddEdits(const SampleRequest& request);
+  LogitEdit& EditOf(int32_t id);
+
+  const std::shared_ptr<Device> device_;
+  const CudaStream stream_;
+  const int vocab_size_;
+  const int rows_max_;
+  void* scratch_ = nullptr;
+  SampleOut* device_outs_ = nullptr;
+  DeviceTables tables_;
+  std::vector<SampleRow> rows_;  // of the call, as edits_ and outs_
+  std::vector<LogitEdit> edits_;
+  std::vector<SampleOut> outs_;
+  std::vector<int32_t> edit_of_;  // [vocab_size] index + 1 in edits_ of the request; 0 between
+  size_t edits_begin_ = 0;
+};
+
+}  // namespace skein::engine

@@ -1,0 +1,23 @@
+// Gemm: the dense products of CudaOps. Implementations: cuBLASLt (cublas_gemm.h) and our plain
+// kernel, which takes every combination of dtypes that Ops::MatMul allows.
+#pragma once
+
+#include <memory>
+
+#include "engine/base/tensor.h"
+#include "engine/cuda/stream.h"
+
+namespace skein::engine {
+
+class Gemm {
+ public:
+  virtual ~Gemm() = default;
+
+  // Puts out = x · wᵀ + bias on the stream. Contract, dtypes and invariance are those of
+  // Ops::MatMul; buffers are device memory, and there is at least one row and one column.
+  virtual void Multiply(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) = 0;
+};
+
+std::unique_ptr<Gemm> MakePlainGemm(CudaStream stream);
+
+}  // namespace skein::engine

@@ -1,0 +1,27 @@
+// CudaOps on the first GPU.
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "engine/cuda/cuda_backend.h"
+#include "engine/ops/conformance/ops_conformance.h"
+#include "engine/ops/conformance/staged_ops.h"
+
+namespace skein::engine {
+namespace {
+
+std::unique_ptr<Ops> MakeOnGpu() {
+  absl::StatusOr<CudaBackend> backend = MakeCudaBackend("cuda:0");
+  if (!backend.ok()) {
+    std::fprintf(stderr, "%s\n", backend.status().ToString().c_str());
+    std::abort();
+  }
+  return MakeStagedOps(std::move(backend->device), std::move(backend->ops));
+}
+
+}  // namespace
+
+std::vector<Implementation> Implementations() { return {{"cuda", MakeOnGpu, MakeOnGpu}}; }
+
+}  // namespace skein::engine

@@ -1,0 +1,13 @@
+#include <utility>
+
+#include "engine/cuda/cuda_backend.h"
+#include "engine/cuda/testing_backend.h"
+
+namespace skein::engine {
+
+TestingBackend MakeTestingBackend() {
+  CudaBackend backend = MakeCudaBackend("cuda:0").value();
+  return {std::move(backend.ops), std::move(backend.device)};
+}
+
+}  // namespace skein::engine
