@@ -142,7 +142,7 @@ absl::Status GroupEngine::StepTogether(const GroupPart& part,
   const auto logits_of = [&](int64_t first, int64_t count) {
     absl::StatusOr<ConstMatrix> logits = forward.Logits(first, count);
     gathered = logits.status();
-    return logits;
+    return logits.ok() ? loaded_->OnHost(*logits) : logits;
   };
   const absl::Status used = UseLogits(sequences, logit_uses_, logits_of, sampler_, *results);
   if (!gathered.ok()) AbortAll(part, gathered);

@@ -5,6 +5,7 @@
 
 #include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/model_hash.h"
+#include "engine/model/device_weights.h"
 
 namespace skein::engine {
 namespace {
@@ -56,7 +57,39 @@ absl::StatusOr<KvSpec> MakeKvSpec(const ModelConfig& config, DType weights,
   return kv;
 }
 
+// Weights and angles to where the device reads them.
+absl::Status PlaceOnDevice(const LoadProgress& progress, LoadedModel* loaded) {
+  Device* device = loaded->device.get();
+  absl::StatusOr<DeviceWeights> uploaded = UploadWeights(loaded->weights, device, progress);
+  if (!uploaded.ok()) return uploaded.status();
+  loaded->weights = std::move(uploaded->weights);
+  loaded->placed = std::move(uploaded->owned);
+  RopeTable& rope = loaded->model.rope;
+  const size_t bytes =
+      static_cast<size_t>(rope.max_positions * (rope.head_dim / 2)) * sizeof(float);
+  for (const float** angles : {&rope.cos, &rope.sin}) {
+    absl::StatusOr<DeviceBuffer> buffer = DeviceBuffer::Allocate(device, bytes);
+    if (!buffer.ok()) return buffer.status();
+    const absl::Status copied =
+        device->Copy(buffer->data(), *angles, bytes, CopyKind::kHostToDevice);
+    if (!copied.ok()) return copied;
+    *angles = static_cast<const float*>(buffer->data());
+    loaded->placed.push_back(*std::move(buffer));
+  }
+  return device->Synchronize();
+}
+
 }  // namespace
+
+absl::StatusOr<ConstMatrix> LoadedModel::OnHost(const ConstMatrix& logits) {
+  if (device->IsHost() || logits.rows == 0) return logits;
+  host_logits_.resize(static_cast<size_t>((logits.rows - 1) * logits.stride + logits.cols));
+  absl::Status status = device->Copy(host_logits_.data(), logits.data,
+                                     host_logits_.size() * sizeof(float), CopyKind::kDeviceToHost);
+  if (status.ok()) status = device->Synchronize();
+  if (!status.ok()) return status;
+  return ConstMatrix{host_logits_.data(), DType::kF32, logits.rows, logits.cols, logits.stride};
+}
 
 LoadedModel::LoadedModel(std::unique_ptr<Ops> ops_in, std::unique_ptr<Device> device_in,
                          TensorStore tensors_in, ModelConfig config_in, ModelWeights weights_in,
@@ -119,10 +152,15 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
       SpanningRunner::Create(spanning_options, *config, weights->activation, *kv, device.get());
   if (!spanning.ok()) return spanning.status();
   const int64_t rotated = positions(KvLayout{layouts_tp});
-  return std::make_unique<LoadedModel>(std::move(ops), std::move(device), *std::move(tensors),
-                                       *std::move(config), *std::move(weights), std::move(spec),
-                                       *std::move(state), *std::move(spanning),
-                                       options.max_batch_tokens, rotated);
+  auto loaded = std::make_unique<LoadedModel>(
+      std::move(ops), std::move(device), *std::move(tensors), *std::move(config),
+      *std::move(weights), std::move(spec), *std::move(state), *std::move(spanning),
+      options.max_batch_tokens, rotated);
+  if (!loaded->device->IsHost()) {
+    const absl::Status placed = PlaceOnDevice(options.progress, loaded.get());
+    if (!placed.ok()) return placed;
+  }
+  return loaded;
 }
 
 }  // namespace skein::engine

@@ -37,6 +37,8 @@ struct LoadedModel {
   std::unique_ptr<Ops> ops;
   std::unique_ptr<Device> device;  // outlives `state`
   TensorStore tensors;             // outlives `weights`
+  // On a device that cannot read the host's memory: what `weights` and `model.rope` are views of.
+  std::vector<DeviceBuffer> placed;
   ModelConfig config;
   ModelWeights weights;
   EngineSpec spec;
@@ -46,6 +48,12 @@ struct LoadedModel {
   std::unique_ptr<SpanningRunner> spanning;  // runs steps that span instances
   std::vector<KvRegion> regions;
   Model model;
+
+  // `logits` of the device as the host can read them, until the next call. The device's errors.
+  absl::StatusOr<ConstMatrix> OnHost(const ConstMatrix& logits);
+
+ private:
+  std::vector<float> host_logits_;
 };
 
 // `layouts_tp`: the largest KvLayout::tp that sequences will have; their positions reach as far as

@@ -37,7 +37,9 @@ class ModelEngine final : public Engine {
       const absl::Status ran = RunSpanning(sequences.front(), layer_done);
       if (!ran.ok()) return ran;
     } else {
-      RunLayers(loaded_->model, batch_, layer_done, loaded_->state);
+      RunLayers(loaded_->model, batch_, layer_done ? DoneOnDevice(layer_done) : nullptr,
+                loaded_->state);
+      if (!device_status_.ok()) return device_status_;
     }
     return UseLogits(
         sequences, logit_uses_,
@@ -52,15 +54,26 @@ class ModelEngine final : public Engine {
                                   loaded_->state);
   }
 
-  ConstMatrix Logits(int64_t first, int64_t count) {
+  absl::StatusOr<ConstMatrix> Logits(int64_t first, int64_t count) {
     ComputeLogits(loaded_->model, first, count, loaded_->state);
-    return FirstRows(loaded_->state.logits, count);
+    return loaded_->OnHost(FirstRows(loaded_->state.logits, count));
+  }
+
+  // layer_done, once the device has done what was asked of it so far.
+  std::function<void(int)> DoneOnDevice(const std::function<void(int layer)>& layer_done) {
+    device_status_ = absl::OkStatus();
+    if (loaded_->device->IsHost()) return layer_done;
+    return [this, &layer_done](int layer) {
+      if (device_status_.ok()) device_status_ = loaded_->device->Synchronize();
+      if (device_status_.ok()) layer_done(layer);
+    };
   }
 
   std::shared_ptr<LoadedModel> loaded_;
   Sampler sampler_;
   Batch batch_;                       // of the current step
   std::vector<LogitUse> logit_uses_;  // of each of batch_.logit_rows
+  absl::Status device_status_;        // of the current step
 };
 
 }  // namespace

@@ -2,10 +2,11 @@
 //
 // The residual stream and everything but the inputs of products is f32; logits are computed only
 // for rows that are sampled or asked for. All buffers are sized once, from the options. The weights
-// stay mapped where the checkpoint is, so `ops` must be able to read host memory.
+// stay mapped where the checkpoint is when the device is the host; else they are copied to it.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,8 @@ struct ModelEngineOptions {
   // > 0 lowers EngineSpec::max_positions, which is otherwise the checkpoint's. In any case it is no
   // more than the KV pool holds.
   int max_positions = 0;
+  // Where the device cannot read the mapped checkpoint: bytes of weights copied so far, and of all.
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
 };
 
 // Batch invariance (on CpuOps): what a step computes for a sequence, logits and KV, is the same

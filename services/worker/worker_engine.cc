@@ -1,16 +1,19 @@
 #include "services/worker/worker_engine.h"
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/comm/ucx_fabric.h"
+#include "engine/cuda/cuda_engine.h"
 #include "engine/device/cpu_device.h"
 #include "engine/model/model_engine.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "engine/transport/registered_device.h"
 #include "engine/transport/ucx_transport.h"
+#include "services/base/log.h"
 #include "services/worker/emulated_device.h"
 
 namespace skein::services {
@@ -34,13 +37,14 @@ absl::StatusOr<engine::CpuIsa> IsaOf(const std::string& name) {
       absl::StrCat("isa: '", name, "' is not auto, avx512bf16, avx2 or portable"));
 }
 
-absl::StatusOr<std::unique_ptr<engine::Engine>> MakeCpuEngine(
-    const WorkerOptions& options, std::unique_ptr<engine::Device> device) {
+// Of --device=cpu and cuda:N.
+absl::StatusOr<engine::ModelEngineOptions> ModelOptionsOf(const WorkerOptions& options) {
   if (options.model.empty()) return absl::InvalidArgumentError("model: is not given");
   if (!options.profile.empty()) {
     return absl::InvalidArgumentError("profile: only an emulated device takes a profile's time");
   }
   engine::ModelEngineOptions engine_options;
+  engine_options.device_name = options.device;
   engine_options.kv_bytes = static_cast<int64_t>(options.kv_gib * (1 << 30));
   engine_options.block_tokens = static_cast<int>(options.block_tokens);
   engine_options.max_batch_tokens = static_cast<int>(options.max_batch_tokens);
@@ -48,22 +52,60 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeCpuEngine(
   const auto kv_dtype = KvDType(options.kv_dtype);
   if (!kv_dtype.ok()) return kv_dtype.status();
   engine_options.kv_dtype = *kv_dtype;
+  return engine_options;
+}
+
+absl::StatusOr<std::unique_ptr<engine::Engine>> MakeCpuEngine(
+    const WorkerOptions& options, std::unique_ptr<engine::Device> device) {
+  const auto engine_options = ModelOptionsOf(options);
+  if (!engine_options.ok()) return engine_options.status();
   const auto isa = IsaOf(options.isa);
   if (!isa.ok()) return isa.status();
   auto ops = engine::MakeCpuOps({.threads = static_cast<int>(options.threads), .isa = *isa});
   if (!ops.ok()) return ops.status();
   auto made =
-      engine::MakeModelEngine(options.model, *std::move(ops), std::move(device), engine_options);
+      engine::MakeModelEngine(options.model, *std::move(ops), std::move(device), *engine_options);
   if (!made.ok()) return made.status();
   return *std::move(made);
 }
+
+// Says every tenth of the weights.
+std::function<void(int64_t, int64_t)> LogProgress() {
+  return [tenth = int64_t{0}](int64_t done_bytes, int64_t total_bytes) mutable {
+    if (done_bytes * 10 < (tenth + 1) * total_bytes) return;
+    tenth = done_bytes * 10 / total_bytes;
+    LogInfo("loading weights", {{"done_bytes", done_bytes}, {"total_bytes", total_bytes}});
+  };
+}
+
+absl::StatusOr<std::unique_ptr<engine::Engine>> MakeGpuEngine(const WorkerOptions& options) {
+  auto engine_options = ModelOptionsOf(options);
+  if (!engine_options.ok()) return engine_options.status();
+  engine_options->progress = LogProgress();
+  return engine::MakeCudaEngine(options.model, *engine_options);
+}
+
+bool IsCuda(const WorkerOptions& options) { return options.device.starts_with("cuda"); }
 
 absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEngine(const WorkerOptions& options,
                                                            std::unique_ptr<engine::Device> device) {
   if (options.device == "cpu") return MakeCpuEngine(options, std::move(device));
   if (options.device == "emulated") return MakeEmulatedEngine(options, std::move(device));
-  return absl::InvalidArgumentError(absl::StrCat(
-      "device: '", options.device, "' is not one of this build's devices (cpu, emulated)"));
+  if (IsCuda(options)) return MakeGpuEngine(options);
+  return absl::InvalidArgumentError(
+      absl::StrCat("device: '", options.device, "' is not cpu, cuda:N or emulated"));
+}
+
+// The transport's id of a region of the engine's KV. On a GPU the region is the engine's own
+// memory, which only a transport that was built for CUDA takes.
+absl::StatusOr<engine::RegionId> RegionOf(const engine::KvRegion& region, bool on_gpu,
+                                          const engine::RegisteredDevice& memory,
+                                          engine::Transport* transport) {
+  if (!on_gpu) return memory.RegionAt(region.base);
+  const absl::StatusOr<engine::Region> registered =
+      transport->Register(region.base, static_cast<size_t>(region.bytes));
+  if (!registered.ok()) return registered.status();
+  return registered->id;
 }
 
 }  // namespace
@@ -85,7 +127,9 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
   if (!made.ok()) return made.status();
   out.engine = *std::move(made);
   for (const engine::KvRegion& region : out.engine->KvRegions()) {
-    out.regions.push_back(memory->RegionAt(region.base));
+    const auto id = RegionOf(region, IsCuda(options), *memory, out.transport.get());
+    if (!id.ok()) return id.status();
+    out.regions.push_back(*id);
   }
   absl::StatusOr<std::string> description = out.transport->Describe(out.regions);
   if (!description.ok()) return description.status();

@@ -46,7 +46,7 @@ struct WorkerOptions {
     flags->String(&model, "model", "Hugging Face folder of the model");
     flags->String(&served_name, "served_name", "name that clients use; default: the folder's");
     flags->String(&orchestrator, "orchestrator", "host:port of the orchestrator");
-    flags->String(&device, "device", "cpu or emulated");
+    flags->String(&device, "device", "cpu, cuda:N or emulated");
     RegisterEmulated(flags);
     flags->String(&isa, "isa", "CPU kernels: auto, avx512bf16, avx2 or portable");
     flags->String(&host, "host", "address to listen on");

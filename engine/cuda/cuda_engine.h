@@ -1,0 +1,19 @@
+// The engine of a checkpoint on a GPU, for who includes no CUDA: in a build without CUDA it says
+// so.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "engine/model/model_engine.h"
+
+namespace skein::engine {
+
+// `options.device_name` is "cuda:N". INVALID_ARGUMENT names the field `device` and the value: no
+// such device, or a build without CUDA. Otherwise errors as OpenCudaDevice and MakeModelEngine.
+absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const std::string& model_dir,
+                                                       const ModelEngineOptions& options);
+
+}  // namespace skein::engine

@@ -1,0 +1,22 @@
+#include <string>
+
+#include "engine/cuda/cuda_engine.h"
+#include "gtest/gtest.h"
+
+namespace skein::engine {
+namespace {
+
+TEST(NoCudaEngine, SaysThatTheBuildHasNoCuda) {
+  ModelEngineOptions options;
+  options.device_name = "cuda:0";
+  const absl::Status status = MakeCudaEngine("/nonexistent", options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(std::string(status.message()),
+            "device: 'cuda:0': this build has no CUDA (it takes --config=cuda)");
+  options.device_name = "cuda:one";
+  EXPECT_EQ(std::string(MakeCudaEngine("/nonexistent", options).status().message()),
+            "device: 'cuda:one' is not cuda:N with N from 0");
+}
+
+}  // namespace
+}  // namespace skein::engine
