@@ -90,6 +90,13 @@ __device__ __forceinline__ float Log2(float x) {
   return y;
 }
 
+// The same value, of which the compiler knows nothing: what is computed from it stays where it is
+// used, where the compiler would rather compute it once before a loop and keep it in registers.
+__device__ __forceinline__ int Opaque(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 // bar.sync id, threads: named barrier 1 … 15 of `threads` threads, a multiple of 32.
 __device__ __forceinline__ void BarrierSync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");

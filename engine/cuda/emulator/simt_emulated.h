@@ -68,6 +68,7 @@ void Store(void* p, V value, const char* file = __builtin_FILE(), int line = __b
 
 inline float Exp2(float x) { return std::exp2(x); }
 inline float Log2(float x) { return std::log2(x); }
+inline int Opaque(int value) { return value; }
 
 inline void BarrierSync(int id, int threads, const char* file = __builtin_FILE(),
                         int line = __builtin_LINE()) {

@@ -1,0 +1,8 @@
+// Attention for head_dim up to 64.
+#include "engine/cuda/attention/flash_kernel.h"
+
+namespace skein::engine {
+
+template void LaunchFlash<64>(DType, const FlashArguments&, const AttentionGrid&, CudaStream);
+
+}  // namespace skein::engine
