@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/cuda/cublas_gemm.h"
+#include "engine/cuda/cuda_check.h"
 #include "engine/cuda/cuda_ops.h"
 
 namespace skein::engine {
@@ -35,7 +36,9 @@ absl::StatusOr<CudaBackend> MakeCudaBackend(std::string_view name) {
   CudaBackend backend;
   backend.gpu = *gpu;
   backend.device = std::make_unique<SharedDevice>(*gpu);
-  backend.ops = MakeCudaOps(*gpu, (*gpu)->Stream(), *std::move(gemm));
+  backend.ops = MakeCudaOps(*gpu, (*gpu)->Stream(), *std::move(gemm), [id = (*gpu)->Info().id] {
+    RequireCuda(cudaSetDevice(id), "cudaSetDevice");
+  });
   return backend;
 }
 

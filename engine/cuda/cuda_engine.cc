@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/cuda/cuda_backend.h"
+#include "engine/cuda/device_sampler.h"
 
 namespace skein::engine {
 
@@ -10,7 +11,12 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const std::string& model_
                                                        const ModelEngineOptions& options) {
   absl::StatusOr<CudaBackend> backend = MakeCudaBackend(options.device_name);
   if (!backend.ok()) return backend.status();
-  return MakeModelEngine(model_dir, std::move(backend->ops), std::move(backend->device), options);
+  ModelEngineOptions with_sampler = options;
+  with_sampler.make_token_sampler = [gpu = backend->gpu](int vocab_size) {
+    return DeviceSampler::Make(gpu, gpu->Stream(), vocab_size, kFewRowsMax);
+  };
+  return MakeModelEngine(model_dir, std::move(backend->ops), std::move(backend->device),
+                         with_sampler);
 }
 
 }  // namespace skein::engine

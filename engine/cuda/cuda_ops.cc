@@ -1,6 +1,5 @@
 #include "engine/cuda/cuda_ops.h"
 
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -19,27 +18,35 @@ int64_t BlocksOf(const SequenceSpan& s, int64_t block_tokens) {
 
 class CudaOps final : public Ops {
  public:
-  CudaOps(std::shared_ptr<Device> device, CudaStream stream, std::unique_ptr<Gemm> gemm)
-      : stream_(stream), gemm_(std::move(gemm)), tables_(std::move(device)) {}
+  CudaOps(std::shared_ptr<Device> device, CudaStream stream, std::unique_ptr<Gemm> gemm,
+          std::function<void()> enter)
+      : stream_(stream),
+        gemm_(std::move(gemm)),
+        enter_(std::move(enter)),
+        tables_(std::move(device)) {}
 
   void Embed(std::span<const int32_t> ids, ConstMatrix table, Matrix out) override {
     CheckEmbed(ids, table, out);
+    enter_();
     if (!ids.empty()) EmbedKernel(OnDevice(ids), table, out, stream_);
   }
 
   void RmsNorm(ConstMatrix x, ConstVector weight, float eps, Matrix out) override {
     CheckRmsNorm(x, weight, out);
+    enter_();
     const Matrix as_is = {const_cast<void*>(x.data), x.dtype, x.rows, x.cols, x.stride};
     RmsNormKernel(as_is, /*y=*/{}, weight, eps, out, stream_);
   }
 
   void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override {
     CheckMatMul(x, w, bias, out);
+    enter_();
     if (out.rows > 0 && out.cols > 0) gemm_->Multiply(x, w, bias, out);
   }
 
   void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) override {
     CheckRope(x, positions, table);
+    enter_();
     if (positions.empty()) return;
     RopeKernel(x, OnDevice(positions), table.cos, table.sin, table.head_dim, stream_);
   }
@@ -47,27 +54,32 @@ class CudaOps final : public Ops {
   void StoreKv(ConstMatrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
                const KvLayerView& kv) override {
     CheckStoreKv(k, v, sequences, kv);
+    enter_();
     StoreKvKernel(k, v, OnDevice(sequences, *kv.spec), ViewOf(kv), nullptr, nullptr, stream_);
   }
 
   void PagedAttention(ConstMatrix q, std::span<const SequenceSpan> sequences, const KvLayerView& kv,
                       float scale, Matrix out, Matrix lse) override {
     CheckPagedAttention(q, sequences, kv, out, lse);
+    enter_();
     PlainAttentionKernel(q, OnDevice(sequences, *kv.spec), ViewOf(kv), scale, out, lse, stream_);
   }
 
   void MergeAttention(Matrix out_a, Matrix lse_a, ConstMatrix out_b, ConstMatrix lse_b) override {
     CheckMergeAttention(out_a, lse_a, out_b, lse_b);
+    enter_();
     MergeAttentionKernel(out_a, lse_a, out_b, lse_b, stream_);
   }
 
   void SwiGlu(ConstMatrix gate, ConstMatrix up, Matrix out) override {
     CheckSwiGlu(gate, up, out);
+    enter_();
     SwiGluKernel(gate, up, out, stream_);
   }
 
   void Add(Matrix x, ConstMatrix y) override {
     CheckAdd(x, y);
+    enter_();
     AddKernel(x, y, stream_);
   }
 
@@ -107,6 +119,7 @@ class CudaOps final : public Ops {
 
   const CudaStream stream_;
   const std::unique_ptr<Gemm> gemm_;
+  const std::function<void()> enter_;
   DeviceTables tables_;
   std::vector<DeviceSpan> spans_;  // of the call, as ids_ and bytes_
   std::vector<int32_t> ids_;
@@ -116,8 +129,8 @@ class CudaOps final : public Ops {
 }  // namespace
 
 std::unique_ptr<Ops> MakeCudaOps(std::shared_ptr<Device> device, CudaStream stream,
-                                 std::unique_ptr<Gemm> gemm) {
-  return std::make_unique<CudaOps>(std::move(device), stream, std::move(gemm));
+                                 std::unique_ptr<Gemm> gemm, std::function<void()> enter) {
+  return std::make_unique<CudaOps>(std::move(device), stream, std::move(gemm), std::move(enter));
 }
 
 }  // namespace skein::engine

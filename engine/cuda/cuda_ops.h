@@ -7,6 +7,7 @@
 // one of them.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "engine/cuda/gemm.h"
@@ -16,8 +17,10 @@
 
 namespace skein::engine {
 
-// `gemm` and `stream` work on `device`'s memory, in the order of its copies.
+// `gemm` and `stream` work on `device`'s memory, in the order of its copies. `enter` is called
+// first by every method: it makes the GPU the calling thread's own (CUDA's current device is a
+// thread's).
 std::unique_ptr<Ops> MakeCudaOps(std::shared_ptr<Device> device, CudaStream stream,
-                                 std::unique_ptr<Gemm> gemm);
+                                 std::unique_ptr<Gemm> gemm, std::function<void()> enter);
 
 }  // namespace skein::engine

@@ -18,24 +18,23 @@ SampledToken TokenOf(const SampleOut& out) {
   return token;
 }
 
-absl::Status ErrorOf(const SampleOut& out, size_t request) {
-  const std::string where = "row " + std::to_string(request) + ": ";
+absl::Status ErrorOf(const SampleOut& out) {
   switch (out.state) {
     case SampleState::kDrawn:
       break;
     case SampleState::kBadLogits:
-      return absl::InternalError(where + "logits hold NaN or infinity");
+      return absl::InternalError("logits hold NaN or infinity");
     case SampleState::kNothingLeft:
-      return absl::InvalidArgumentError(where + "logit_bias and min_tokens leave no token to draw");
+      return absl::InvalidArgumentError("logit_bias and min_tokens leave no token to draw");
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeviceSampler>> DeviceSampler::Make(std::shared_ptr<Device> device,
-                                                                   CudaStream stream,
-                                                                   int vocab_size, int rows_max) {
+absl::StatusOr<std::unique_ptr<TokenSampler>> DeviceSampler::Make(std::shared_ptr<Device> device,
+                                                                  CudaStream stream, int vocab_size,
+                                                                  int rows_max) {
   if (vocab_size > kDeviceVocabMax) {
     return absl::InvalidArgumentError("vocab_size = " + std::to_string(vocab_size) +
                                       ": at most 1048576 on a device");
@@ -121,9 +120,10 @@ SampleRow DeviceSampler::RowOf(const SampleRequest& request) {
 }
 
 absl::Status DeviceSampler::Sample(ConstMatrix logits, std::span<const SampleRequest> requests,
-                                   std::span<SampledToken> results) {
+                                   std::span<SampledToken> results, size_t* failed) {
   SKEIN_CHECK(logits.cols == vocab_size_ && results.size() == requests.size());
   SKEIN_CHECK(requests.size() <= static_cast<size_t>(rows_max_));
+  *failed = 0;
   if (requests.empty()) return absl::OkStatus();
   rows_.clear();
   edits_.clear();
@@ -146,7 +146,8 @@ absl::Status DeviceSampler::Sample(ConstMatrix logits, std::span<const SampleReq
   status = device_->Synchronize();
   if (!status.ok()) return status;
   for (size_t i = 0; i < outs_.size(); ++i) {
-    status = ErrorOf(outs_[i], i);
+    *failed = i;
+    status = ErrorOf(outs_[i]);
     if (!status.ok()) return status;
     results[i] = TokenOf(outs_[i]);
   }

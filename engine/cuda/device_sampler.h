@@ -16,39 +16,27 @@
 #include "engine/cuda/stream.h"
 #include "engine/device/device.h"
 #include "engine/sampling/sampling_params.h"
+#include "engine/sampling/token_sampler.h"
 
 namespace skein::engine {
 
-// One row's draw, or the logprob of a given token.
-struct SampleRequest {
-  int64_t row = 0;                  // of the logits
-  const SamplingParams* params;     // with a given token only its top_logprobs matter
-  int32_t given = -1;               // at least 0: this token, with its logprob
-  uint64_t token_index = 0;         // of the drawn token in the output
-  std::span<const int32_t> prompt;  // for penalties
-  std::span<const int32_t> output;
-};
-
-class DeviceSampler {
+class DeviceSampler final : public TokenSampler {
  public:
   // For up to `rows_max` requests a call. RESOURCE_EXHAUSTED.
-  static absl::StatusOr<std::unique_ptr<DeviceSampler>> Make(std::shared_ptr<Device> device,
-                                                             CudaStream stream, int vocab_size,
-                                                             int rows_max);
-  ~DeviceSampler();
+  static absl::StatusOr<std::unique_ptr<TokenSampler>> Make(std::shared_ptr<Device> device,
+                                                            CudaStream stream, int vocab_size,
+                                                            int rows_max);
+  ~DeviceSampler() override;
   DeviceSampler(const DeviceSampler&) = delete;
   DeviceSampler& operator=(const DeviceSampler&) = delete;
 
-  // Whether the device can answer: not for more than kDeviceTopLogprobsMax alternatives.
-  static bool Takes(const SamplingParams& params) {
+  int RequestsMax() const override { return rows_max_; }
+  // Not for more than kDeviceTopLogprobsMax alternatives.
+  bool Takes(const SamplingParams& params) const override {
     return params.top_logprobs <= kDeviceTopLogprobsMax;
   }
-
-  // results[i] is of requests[i]. logits f32 [any, vocab_size]. Returns when the tokens are here.
-  // REQUIRES: Takes; parameters and ids in range, as for Sampler. The first error ends it, with the
-  // row named: INTERNAL when logits hold NaN or +inf; INVALID_ARGUMENT when edits leave nothing.
   absl::Status Sample(ConstMatrix logits, std::span<const SampleRequest> requests,
-                      std::span<SampledToken> results);
+                      std::span<SampledToken> results, size_t* failed) override;
 
  private:
   DeviceSampler(std::shared_ptr<Device> device, CudaStream stream, int vocab_size, int rows_max);

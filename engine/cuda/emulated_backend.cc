@@ -54,7 +54,7 @@ class EmulatedCudaDevice final : public Device {
 std::unique_ptr<Device> MakeEmulatedCudaDevice() { return std::make_unique<EmulatedCudaDevice>(); }
 
 std::unique_ptr<Ops> MakeEmulatedCudaOps() {
-  return MakeCudaOps(MakeEmulatedCudaDevice(), nullptr, MakePlainGemm(nullptr));
+  return MakeCudaOps(MakeEmulatedCudaDevice(), nullptr, MakePlainGemm(nullptr), [] {});
 }
 
 }  // namespace skein::engine

@@ -63,8 +63,10 @@ class CudaModel : public testing::TestWithParam<Family> {
       total_ = total;
     };
     TestingBackend backend = MakeTestingBackend();
+    ModelEngineOptions with_sampler = options_;
+    with_sampler.make_token_sampler = backend.make_token_sampler;
     auto engine =
-        MakeModelEngine(dir_, std::move(backend.ops), std::move(backend.device), options_);
+        MakeModelEngine(dir_, std::move(backend.ops), std::move(backend.device), with_sampler);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
     auto reference =

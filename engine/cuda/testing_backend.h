@@ -6,12 +6,14 @@
 
 #include "engine/device/device.h"
 #include "engine/ops/ops.h"
+#include "engine/sampling/token_sampler.h"
 
 namespace skein::engine {
 
 struct TestingBackend {
   std::unique_ptr<Ops> ops;
   std::unique_ptr<Device> device;
+  MakeTokenSampler make_token_sampler;
 };
 
 TestingBackend MakeTestingBackend();

@@ -160,6 +160,11 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
     const absl::Status placed = PlaceOnDevice(options.progress, loaded.get());
     if (!placed.ok()) return placed;
   }
+  if (options.make_token_sampler) {
+    auto made = options.make_token_sampler(loaded->config.vocab_size);
+    if (!made.ok()) return made.status();
+    loaded->token_sampler = *std::move(made);
+  }
   return loaded;
 }
 

@@ -39,6 +39,7 @@ struct LoadedModel {
   TensorStore tensors;             // outlives `weights`
   // On a device that cannot read the host's memory: what `weights` and `model.rope` are views of.
   std::vector<DeviceBuffer> placed;
+  std::unique_ptr<TokenSampler> token_sampler;  // null: on the host
   ModelConfig config;
   ModelWeights weights;
   EngineSpec spec;

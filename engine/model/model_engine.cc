@@ -41,9 +41,19 @@ class ModelEngine final : public Engine {
                 loaded_->state);
       if (!device_status_.ok()) return device_status_;
     }
+    TokenSampler* on_device = loaded_->token_sampler.get();
+    if (on_device != nullptr && TakesAll(*on_device, sequences)) {
+      return SampleOnDevice(
+          sequences, logit_uses_,
+          [this](int64_t first, int64_t count) { return DeviceLogits(first, count); }, *on_device,
+          *results);
+    }
     return UseLogits(
         sequences, logit_uses_,
-        [this](int64_t first, int64_t count) { return Logits(first, count); }, sampler_, *results);
+        [this](int64_t first, int64_t count) {
+          return loaded_->OnHost(DeviceLogits(first, count));
+        },
+        sampler_, *results);
   }
 
  private:
@@ -54,9 +64,9 @@ class ModelEngine final : public Engine {
                                   loaded_->state);
   }
 
-  absl::StatusOr<ConstMatrix> Logits(int64_t first, int64_t count) {
+  ConstMatrix DeviceLogits(int64_t first, int64_t count) {
     ComputeLogits(loaded_->model, first, count, loaded_->state);
-    return loaded_->OnHost(FirstRows(loaded_->state.logits, count));
+    return FirstRows(loaded_->state.logits, count);
   }
 
   // layer_done, once the device has done what was asked of it so far.

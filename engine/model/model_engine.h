@@ -16,6 +16,7 @@
 #include "engine/device/device.h"
 #include "engine/engine.h"
 #include "engine/ops/ops.h"
+#include "engine/sampling/token_sampler.h"
 
 namespace skein::engine {
 
@@ -36,6 +37,8 @@ struct ModelEngineOptions {
   int max_positions = 0;
   // Where the device cannot read the mapped checkpoint: bytes of weights copied so far, and of all.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
+  // Makes what draws tokens on the device. Without it logits come to the host.
+  MakeTokenSampler make_token_sampler;
 };
 
 // Batch invariance (on CpuOps): what a step computes for a sequence, logits and KV, is the same

@@ -35,7 +35,111 @@ absl::Status Use(const SequenceStep& sequence, size_t token, std::span<const flo
   return absl::OkStatus();
 }
 
+void StartResults(std::span<const SequenceStep> sequences, std::vector<SequenceResult>& results) {
+  results.clear();
+  results.resize(sequences.size());
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    SampledToken unwanted;
+    unwanted.token = -1;
+    results[s].prompt_logprobs.assign(sequences[s].next_tokens.size(), unwanted);
+  }
+}
+
+absl::Status InSequence(size_t sequence, const absl::Status& status) {
+  return absl::Status(status.code(), "sequences[" + std::to_string(sequence) +
+                                         "]: " + std::string(status.message()));
+}
+
+// A step's requests to a TokenSampler, with where their answers go.
+class Requests {
+ public:
+  Requests(TokenSampler* sampler, std::vector<SequenceResult>* results)
+      : sampler_(sampler), results_(results) {}
+
+  // What the use wants of row `row` of `logits`.
+  absl::Status Add(const ConstMatrix& logits, int64_t row, const SequenceStep& sequence,
+                   const LogitUse& use) {
+    static const SamplingParams kNoAlternatives = {.top_logprobs = 0};
+    SequenceResult& result = (*results_)[use.sequence];
+    if (!sequence.next_tokens.empty() && sequence.next_tokens[use.token] >= 0) {
+      const bool asked = sequence.sampling != nullptr;
+      const absl::Status added = Put(logits,
+                                     {.row = row,
+                                      .params = asked ? sequence.sampling : &kNoAlternatives,
+                                      .given = sequence.next_tokens[use.token]},
+                                     use.sequence, &result.prompt_logprobs[use.token]);
+      if (!added.ok()) return added;
+    }
+    if (use.token + 1 != sequence.tokens.size() || !sequence.sample) return absl::OkStatus();
+    return Put(logits,
+               {.row = row,
+                .params = sequence.sampling,
+                .token_index = sequence.token_index,
+                .prompt = sequence.prompt,
+                .output = sequence.output},
+               use.sequence, &result.sampled);
+  }
+
+  absl::Status Flush(const ConstMatrix& logits) {
+    tokens_.resize(requests_.size());
+    size_t failed = 0;
+    const absl::Status sampled = sampler_->Sample(logits, requests_, tokens_, &failed);
+    if (!sampled.ok()) return InSequence(sequences_.empty() ? 0 : sequences_[failed], sampled);
+    for (size_t i = 0; i < tokens_.size(); ++i) *answers_[i] = std::move(tokens_[i]);
+    requests_.clear();
+    sequences_.clear();
+    answers_.clear();
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Put(const ConstMatrix& logits, const SampleRequest& request, size_t sequence,
+                   SampledToken* answer) {
+    requests_.push_back(request);
+    sequences_.push_back(sequence);
+    answers_.push_back(answer);
+    if (requests_.size() < static_cast<size_t>(sampler_->RequestsMax())) return absl::OkStatus();
+    return Flush(logits);
+  }
+
+  TokenSampler* const sampler_;
+  std::vector<SequenceResult>* const results_;
+  std::vector<SampleRequest> requests_;
+  std::vector<size_t> sequences_;
+  std::vector<SampledToken*> answers_;
+  std::vector<SampledToken> tokens_;
+};
+
 }  // namespace
+
+bool TakesAll(const TokenSampler& sampler, std::span<const SequenceStep> sequences) {
+  return std::all_of(sequences.begin(), sequences.end(), [&](const SequenceStep& sequence) {
+    return !sequence.want_logits &&
+           (sequence.sampling == nullptr || sampler.Takes(*sequence.sampling));
+  });
+}
+
+absl::Status SampleOnDevice(std::span<const SequenceStep> sequences, std::span<const LogitUse> uses,
+                            const LogitsOf& logits_of, TokenSampler& sampler,
+                            std::vector<SequenceResult>& results) {
+  StartResults(sequences, results);
+  Requests requests(&sampler, &results);
+  for (size_t begin = 0; begin < uses.size(); begin += kFewRowsMax) {
+    const size_t count = std::min<size_t>(kFewRowsMax, uses.size() - begin);
+    const absl::StatusOr<ConstMatrix> logits =
+        logits_of(static_cast<int64_t>(begin), static_cast<int64_t>(count));
+    if (!logits.ok()) return logits.status();
+    for (size_t i = 0; i < count; ++i) {
+      const LogitUse& use = uses[begin + i];
+      const absl::Status added =
+          requests.Add(*logits, static_cast<int64_t>(i), sequences[use.sequence], use);
+      if (!added.ok()) return added;
+    }
+    const absl::Status flushed = requests.Flush(*logits);
+    if (!flushed.ok()) return flushed;
+  }
+  return absl::OkStatus();
+}
 
 void FillBatch(std::span<const SequenceStep> sequences, Batch* batch, std::vector<LogitUse>* uses) {
   batch->ids.clear();
@@ -62,13 +166,7 @@ void FillBatch(std::span<const SequenceStep> sequences, Batch* batch, std::vecto
 absl::Status UseLogits(std::span<const SequenceStep> sequences, std::span<const LogitUse> uses,
                        const LogitsOf& logits_of, Sampler& sampler,
                        std::vector<SequenceResult>& results) {
-  results.clear();
-  results.resize(sequences.size());
-  for (size_t s = 0; s < sequences.size(); ++s) {
-    SampledToken unwanted;
-    unwanted.token = -1;
-    results[s].prompt_logprobs.assign(sequences[s].next_tokens.size(), unwanted);
-  }
+  StartResults(sequences, results);
   for (size_t begin = 0; begin < uses.size(); begin += kFewRowsMax) {
     const size_t count = std::min<size_t>(kFewRowsMax, uses.size() - begin);
     const absl::StatusOr<ConstMatrix> logits =
@@ -81,10 +179,7 @@ absl::Status UseLogits(std::span<const SequenceStep> sequences, std::span<const 
       const absl::Status used =
           Use(sequences[use.sequence], use.token, {row, static_cast<size_t>(logits->cols)}, sampler,
               results[use.sequence]);
-      if (!used.ok()) {
-        return absl::Status(used.code(), "sequences[" + std::to_string(use.sequence) +
-                                             "]: " + std::string(used.message()));
-      }
+      if (!used.ok()) return InSequence(use.sequence, used);
     }
   }
   return absl::OkStatus();

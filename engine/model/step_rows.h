@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "engine/model/forward.h"
 #include "engine/sampling/sampler.h"
+#include "engine/sampling/token_sampler.h"
 
 namespace skein::engine {
 
@@ -36,5 +37,13 @@ using LogitsOf = std::function<absl::StatusOr<ConstMatrix>(int64_t first, int64_
 absl::Status UseLogits(std::span<const SequenceStep> sequences, std::span<const LogitUse> uses,
                        const LogitsOf& logits_of, Sampler& sampler,
                        std::vector<SequenceResult>& results);
+
+// Whether `sampler` can answer all that `sequences` ask for: none wants raw logits.
+bool TakesAll(const TokenSampler& sampler, std::span<const SequenceStep> sequences);
+
+// As UseLogits, with logits that stay on the device. REQUIRES: TakesAll.
+absl::Status SampleOnDevice(std::span<const SequenceStep> sequences, std::span<const LogitUse> uses,
+                            const LogitsOf& logits_of, TokenSampler& sampler,
+                            std::vector<SequenceResult>& results);
 
 }  // namespace skein::engine
