@@ -32,9 +32,6 @@ constexpr auto kSleepMax = std::chrono::seconds(10);
 // keepalive is retried to one that is gone and whose process, out of our sight, nobody has waited
 // for yet. And the fabric's own thread for those who want the lock.
 constexpr auto kStandBack = std::chrono::milliseconds(2);
-// How often a process that has no call under way takes what came: a queue of shared memory is
-// short, and who finds it full can neither send nor sleep.
-constexpr auto kDrainEvery = std::chrono::milliseconds(100);
 // How long the end of a fabric waits for its last words to leave.
 constexpr auto kLastWordsMax = std::chrono::milliseconds(200);
 
@@ -163,7 +160,7 @@ absl::Status UcxMesh::Wait(UcxGroup* group, CommDeadline deadline) {
       Breathe(&lock);
     } else {
       stuck = !Sleep(group, deadline, stuck, &lock);
-      idle = 0;
+      idle = stuck ? kSpins - 1 : 0;
     }
   }
   --calls_;
@@ -334,18 +331,16 @@ void UcxMesh::Leave() {
   if (calls_ == 0 && peers_.under_way() > 0) leftovers_.notify_one();
 }
 
-// The fabric's own thread. When no call waits it also takes what comes.
+// The fabric's own thread.
 void UcxMesh::SendLeftovers() {
   Lock lock = Enter();
   while (!stopping_) {
-    if (calls_ > 0) {
-      leftovers_.wait_for(lock, kDrainEvery);  // the call moves everybody's
+    if (calls_ > 0 || peers_.under_way() == 0) {
+      leftovers_.wait(lock);
     } else if (Progress()) {
       if (entering_.load(std::memory_order_relaxed) > 0) leftovers_.wait_for(lock, kStandBack);
     } else if (peers_.LoseEnded()) {
       continue;
-    } else if (peers_.under_way() == 0) {
-      leftovers_.wait_for(lock, kDrainEvery);
     } else if (on_worker_) {
       leftovers_.wait_for(lock, kSleepMax);
     } else if (SleepOnWorker(nullptr, Clock::now() + kSleepMax, &lock)) {
