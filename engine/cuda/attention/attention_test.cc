@@ -12,7 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/cuda/attention/cuda_attention.h"
+#include "engine/cuda/device_tables.h"
 #include "engine/cuda/emulator/grid.h"
+#include "engine/device/cpu_device.h"
 #include "engine/ops/conformance/host_buffer.h"
 #include "engine/ops/reference/reference_ops.h"
 #include "gtest/gtest.h"
@@ -82,6 +85,14 @@ class Case {
   Result Run(const AttentionPolicy& policy, const DecodeGraphBounds* bounds = nullptr) {
     return RunSpans(device_spans_, policy, bounds);
   }
+  // As CudaOps calls it.
+  Result RunKept(CudaAttention* attention, DeviceTables* tables) {
+    Result result = Empty(batch_.out_dtype);
+    attention->Attend(
+        {q_.view(), BatchOf(device_spans_), Kv(), scale_, result.out.view(), result.lse.view()},
+        device_spans_, tables);
+    return result;
+  }
   Result RunAlone(size_t index, const AttentionPolicy& policy) {
     DeviceSpan span = device_spans_[index];
     span.first_row = 0;
@@ -150,6 +161,15 @@ class Case {
     }
   }
 
+  PagedBatch BatchOf(const std::vector<DeviceSpan>& spans) const {
+    const int32_t rows = spans.back().first_row + spans.back().token_count;
+    return {spans.data(), tables_.data(), static_cast<int32_t>(spans.size()), rows};
+  }
+  DeviceKv Kv() const {
+    return {pool_.get(), batch_.dtype, batch_.head_dim,
+            spec_.BlockBytes() / static_cast<int64_t>(BytesOf(batch_.dtype))};
+  }
+
   Result RunSpans(const std::vector<DeviceSpan>& spans, const AttentionPolicy& policy,
                   const DecodeGraphBounds* bounds) {
     AttentionPlan plan(policy);
@@ -158,13 +178,8 @@ class Case {
     std::vector<float> scratch(AttentionScratchBytes(partial_rows, batch_.head_dim) / 4,
                                std::nanf(""));
     Result result = Empty(batch_.out_dtype);
-    const int32_t rows = spans.back().first_row + spans.back().token_count;
-    const PagedBatch batch = {spans.data(), tables_.data(), static_cast<int32_t>(spans.size()),
-                              rows};
-    const DeviceKv kv = {pool_.get(), batch_.dtype, batch_.head_dim,
-                         spec_.BlockBytes() / static_cast<int64_t>(BytesOf(batch_.dtype))};
-    EXPECT_TRUE(FlashAttentionTakes(kv, scale_));
-    FlashAttention({q_.view(), batch, kv, scale_, result.out.view(),
+    EXPECT_TRUE(FlashAttentionTakes(Kv(), scale_));
+    FlashAttention({q_.view(), BatchOf(spans), Kv(), scale_, result.out.view(),
                     batch_.want_lse ? result.lse.view() : Matrix{}},
                    {bounds != nullptr ? bounds->grid : plan.grid(), plan.bytes().data(),
                     scratch.data(), partial_rows},
@@ -311,6 +326,28 @@ TEST_F(Attention, TheGridOfAGraphServesAnyLengths) {
     ExpectSame(graph.out, own.out, "attention");
     ExpectSame(graph.lse, own.lse, "lse");
     c.Check(policy);
+  }
+}
+
+// Several batches through one CudaAttention, f32 and odd head_dims among them: its plan and scratch
+// follow.
+TEST_F(Attention, CudaAttentionTakesAnyBatch) {
+  const std::shared_ptr<Device> device = MakeCpuDevice();
+  DeviceTables tables(device);
+  CudaAttention attention(device, nullptr, kSplitAll);
+  const Batch batches[] = {{DType::kBF16, 4, 2, 16, 16, {{70, 1}, {3, 5}}},
+                           {DType::kBF16, 4, 2, 32, 16, {{700, 1}, {3, 20}}},
+                           {DType::kBF16, 4, 2, 32, 16, {{70, 1}}},
+                           {DType::kF32, 4, 2, 16, 16, {{70, 1}, {3, 5}}},
+                           {DType::kF16, 4, 2, 9, 16, {{70, 1}, {3, 5}}}};
+  for (const Batch& batch : batches) {
+    Case c(batch, 1);
+    const Case::Result expected = c.Expected();
+    for (int layer = 0; layer < 2; ++layer) {
+      const Case::Result actual = c.RunKept(&attention, &tables);
+      ExpectNear(actual.out, expected.out, 4e-3, 4e-3, "attention");
+      ExpectNear(actual.lse, expected.lse, 1e-4, 1e-5, "lse");
+    }
   }
 }
 
