@@ -67,16 +67,20 @@ def short_item(seed, kind):
   return Item(kind, 0, 0, [{'role': 'user', 'content': pair[0]}], pair[1])
 
 
+def cells(lengths=LENGTHS):
+  """Kinds and lengths that are asked; length 0 for short kinds."""
+  long_ones = [(kind, n) for kind in NEEDS_CONTEXT for n in lengths if n <= (512 if kind == 'quote' else max(lengths))]
+  return long_ones + [(kind, 0) for kind in SHORT_KINDS]
+
+
+def item(tok, kind, length, i, seed=EVAL_SEED):
+  """The i-th item of a kind and length, depths taking turns."""
+  return context_item(tok, f'{seed}:{i}', kind, length, i % DEPTHS) if length else short_item(f'{seed}:{i}', kind)
+
+
 def items(tok, count, seed=EVAL_SEED, lengths=LENGTHS):
-  """`count` items of each kind and length, depths taking turns."""
-  out = []
-  for kind in NEEDS_CONTEXT:
-    longest = 512 if kind == 'quote' else max(lengths)
-    for length in (n for n in lengths if n <= longest):
-      out += [context_item(tok, f'{seed}:{i}', kind, length, i % DEPTHS) for i in range(count)]
-  for kind in SHORT_KINDS:
-    out += [short_item(f'{seed}:{i}', kind) for i in range(count)]
-  return out
+  """`count` items of each kind and length."""
+  return [item(tok, kind, length, i, seed) for kind, length in cells(lengths) for i in range(count)]
 
 
 def is_right(item, text, ended):

@@ -11,8 +11,8 @@ import torch
 
 import evaluation
 import export
+import fast_cpu
 import generator
-import model
 
 SAMPLE_SEED = 'sample'
 MARGIN = 1.0
@@ -21,12 +21,12 @@ VECTOR_TEXTS = ("Where is Ana's red kite?", 'Ana\nBen  \n\n x: 1234\tend. \r\n',
 
 
 @torch.no_grad()
-def margin(weights, config, tok, item):
+def margin(fast, weights, tok, item):
   """The least lead of the expected tokens over all others; negative if the answer is wrong."""
   prompt = evaluation.prompt_ids(tok, item.messages)
   answer = torch.tensor(tok.encode(item.expected) + [tok.special[generator.END]])
-  hidden = model.forward(weights, config, torch.tensor([prompt + answer.tolist()]))[0, len(prompt) - 1:-1]
-  logits = hidden @ weights['embed'].t()
+  hidden = fast.forward(weights, [prompt + answer.tolist()])[0][len(prompt) - 1:-1]
+  logits = hidden.float() @ weights['embed'].t()
   want = logits.gather(1, answer[:, None])
   others = logits.scatter(1, answer[:, None], float('-inf')).max(1, keepdim=True).values
   return (want - others).min().item()
@@ -38,12 +38,15 @@ def main():
   parser.add_argument('--count', type=int, default=5, help='items of each kind and length')
   options = parser.parse_args()
   weights, config, tok = export.read_folder(options.folder)
-  chosen, taken = [], {}
-  for item in evaluation.items(tok, 6 * options.count, SAMPLE_SEED):
-    cell = (item.kind, item.length)
-    if item.kind != 'story' and taken.get(cell, 0) < options.count and margin(weights, config, tok, item) > MARGIN:
-      taken[cell] = taken.get(cell, 0) + 1
-      chosen.append(item._asdict())
+  fast, chosen, taken = fast_cpu.FastCpu(config), [], {}
+  for cell in evaluation.cells():
+    for i in range(0 if cell[0] == 'story' else 6 * options.count):
+      item = evaluation.item(tok, *cell, i, SAMPLE_SEED)
+      if margin(fast, weights, tok, item) > MARGIN:
+        taken[cell] = taken.get(cell, 0) + 1
+        chosen.append(item._asdict())
+      if taken.get(cell, 0) == options.count:
+        break
   with open(f'{options.folder}/eval_sample.json', 'w', encoding='utf-8') as f:
     vectors = [{'text': t, 'ids': tok.encode(t)} for t in VECTOR_TEXTS]
     json.dump({'seed': SAMPLE_SEED, 'margin': MARGIN, 'items': chosen, 'tokenizer_vectors': vectors}, f, ensure_ascii=False, indent=1)

@@ -25,6 +25,9 @@ class Pools:
     self.objects = rng.sample(lex.OBJECTS, size(2, lex.OBJECTS))
     self.animals = rng.sample(lex.ANIMALS, size(3, lex.ANIMALS))
 
+  def place(self, rng):
+    return place(rng)
+
 
 def place(rng):
   if rng.random() < 0.7:
@@ -32,12 +35,34 @@ def place(rng):
   return rng.choice(lex.PREPOSITIONS_FURNITURE) + ' the ' + rng.choice(lex.FURNITURE)
 
 
+class HardPools(Pools):
+  """Barely more combinations of words than facts, so that most keys share all but one word with others; places share their
+  prepositions."""
+
+  def __init__(self, rng, facts_count, key_words):
+    side = lambda words: max(2, round((rng.uniform(1.5, 2.5) * facts_count)**(1 / words) * rng.uniform(0.8, 1.3)))
+    some = lambda words, count: rng.sample(words, min(len(words), count))
+    names_count = side(3) if key_words == 3 else max(side(2), facts_count // 4)
+    if rng.random() < 0.3:
+      stems = [lex.invented_word(rng) for _ in range(2 + names_count // 6)]
+      self.names = [(rng.choice(stems) + lex.invented_word(rng)).capitalize() for _ in range(names_count)]
+    else:
+      self.names = some(lex.NAMES, names_count)
+    self.adjectives, self.objects = some(lex.ADJECTIVES, side(key_words)), some(lex.OBJECTS, side(key_words))
+    self.animals = some(lex.ANIMALS, max(3, len(self.objects)))
+    self._prepositions = rng.sample(lex.PREPOSITIONS_PLACE, rng.randint(1, 3))
+    self._places = some(lex.PLACES + lex.FURNITURE, rng.choice((6, 12, 99)))
+
+  def place(self, rng):
+    return f'{rng.choice(self._prepositions)} the {rng.choice(self._places)}'
+
+
 def _pronouns(name):
   return lex.PRONOUN.get(name, ('they', 'their'))
 
 
 def where_is(rng, pools, value_first):
-  n, a, o, p = (rng.choice(pools.names), rng.choice(pools.adjectives), rng.choice(pools.objects), place(rng))
+  n, a, o, p = (rng.choice(pools.names), rng.choice(pools.adjectives), rng.choice(pools.objects), pools.place(rng))
   his = _pronouns(n)[1]
   if value_first:
     statement = rng.choice((f'{p.capitalize()} is {n}\'s {a} {o}.', f'{p.capitalize()} lies {n}\'s {a} {o}.',
@@ -126,7 +151,7 @@ def called(rng, pools, value_first):
 
 
 def meeting(rng, pools, value_first):
-  n, m, p, d = rng.choice(pools.names), rng.choice(pools.names), place(rng), rng.choice(lex.DAYS)
+  n, m, p, d = rng.choice(pools.names), rng.choice(pools.names), pools.place(rng), rng.choice(lex.DAYS)
   statement = rng.choice((f'{n} will meet {m} {p} on {d}.', f'{n} will visit {m} {p} on {d}.'))
   if value_first:
     statement = f'On {d} {n} will meet {m} {p}.'
@@ -146,6 +171,22 @@ def world(rng, facts_count, value_first_share=0.0):
   kinds = [rng.choice(KINDS)] if rng.random() < 0.3 else KINDS
   if rng.random() < 0.35:
     kinds = (where_is,)
+  return _draw(rng, pools, kinds, facts_count, value_first_share)
+
+
+# Kinds of one hard world, with the words of their keys, drawn with these weights.
+HARD_KINDS = (((where_is,), 3), ((gave,), 3), ((where_is, gave), 3), ((price,), 2), ((called,), 2), ((favourite,), 2),
+              ((meeting,), 2), (KINDS, 2))
+HARD_WEIGHTS = (8, 2, 2, 1, 1, 3, 1, 4)
+
+
+def hard_world(rng, facts_count, value_first_share=0.0):
+  """As world, of facts that are hard to tell apart."""
+  kinds, key_words = rng.choices(HARD_KINDS, HARD_WEIGHTS)[0]
+  return _draw(rng, HardPools(rng, facts_count, key_words), kinds, facts_count, value_first_share)
+
+
+def _draw(rng, pools, kinds, facts_count, value_first_share):
   facts, keys = [], set()
   for _ in range(3 * facts_count):
     if len(facts) == facts_count:

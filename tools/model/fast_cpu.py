@@ -97,6 +97,17 @@ class FastCpu:
     dx_low, gradients[f'{i}.norm1'] = self._norm_backward(dqkv @ low[f'{i}.qkv'], h1, weights[f'{i}.norm1'], scale1, dx)
     return dx_low
 
+  @torch.no_grad()
+  def forward(self, weights, documents):
+    """documents: lists of ids -> bf16 hidden states after the last norm, one tensor [length][hidden] a document."""
+    low = {k: v.bfloat16() for k, v in weights.items() if v.dim() == 2}
+    lengths = [len(ids) for ids in documents]
+    starts = torch.tensor([0] + lengths).cumsum(0).int()
+    x, add = weights['embed'][torch.tensor([t for ids in documents for t in ids])], None
+    for i in range(self._c.layers):
+      add, _ = self._layer(i, x, add, low, weights, starts)
+    return self._norm(x, add, weights['norm'])[0].split(lengths)
+
   def _head(self, y, low, ids, chosen, token_weights, gradients):
     """Loss of the chosen rows. Returns (weighted loss, right tokens, gradient of y)."""
     rows, targets, w = y[chosen], ids[chosen + 1].contiguous(), token_weights[chosen + 1].contiguous()

@@ -5,6 +5,7 @@ borders are always token borders, so encoding segment by segment equals encoding
 """
 
 import collections
+import re
 
 import facts
 import lexicon as lex
@@ -24,16 +25,19 @@ ASKS = ('', '', '', '', 'Tell me: ', 'Question: ', 'I forgot. ', 'Please answer.
 
 
 # Of a world's statements, how many name the value before the key, by stage; a world draws one of these.
-VALUE_FIRST_SHARES = ((0.0,), (0.0, 0.0, 0.3), (0.0, 0.3, 0.6))
+VALUE_FIRST_SHARES = ((0.0,), (0.0, 0.0, 0.3), (0.0, 0.3, 0.6), (0.0, 0.3, 0.6))
 # Of the documents, how many are skills (copying, counting, sums) and how many are stories, by stage.
-SKILLS_SHARES, STORY_SHARES = (0.135, 0.135, 0.09), (0.025, 0.025, 0.09)
+SKILLS_SHARES, STORY_SHARES = (0.135, 0.135, 0.09, 0.07), (0.025, 0.025, 0.09, 0.03)
+# From stage 3 on: of the contexts, how many are made of things hard to tell apart; of the documents that ask about a context,
+# how many recall its values without questions.
+HARD_STAGE, HARD_SHARE, RECALL_SHARE = 3, 0.6, 0.45
 
 
 # Contexts
 
 
-def fact_context(rng, count, value_first_share=0.0):
-  items = facts.world(rng, count, value_first_share)
+def fact_context(rng, count, value_first_share=0.0, world=facts.world):
+  items = world(rng, count, value_first_share)
   separator = rng.choice((' ', ' ', ' ', '\n', '\n- '))
   lines = []
   for item in items:
@@ -64,10 +68,35 @@ def lookup_context(rng, count):
   for _ in range(2 * count):
     if len(table) < count:
       table.setdefault(_key(rng, rng.choice(keys)), _value(rng, rng.choice(values)))
+  return _table_context(rng, table)
+
+
+def _table_context(rng, table):
   lines = [f'{k}: {v}' for k, v in table.items()]
   pairs = [(rng.choice((f'What is the value of {k}?', f'Look up {k}.', f'Find the line of {k}.', f'What is {k}?')), f'{k}: {v}')
            for k, v in table.items()]
   return Context(rng.choice(('', 'A list:\n', 'Here are some values.\n')) + '\n'.join(lines), pairs)
+
+
+def hard_lookup_context(rng, count):
+  """Lines of `key: value` whose keys are of one kind and share their parts."""
+  side = round((rng.uniform(1.5, 2.5) * count)**0.5) + 1
+  adjectives = rng.sample(lex.ADJECTIVES, min(len(lex.ADJECTIVES), side))
+  objects = rng.sample(lex.OBJECTS, min(len(lex.OBJECTS), side))
+  letters, digits = rng.sample('abcdefghjkmnpqrstuvwxyz', 6), rng.sample('0123456789', 5)
+  stems = [lex.invented_word(rng) for _ in range(2 + count // 8)]
+  first = rng.randint(1, 900)
+  draw = rng.choice((lambda: f'{rng.choice(adjectives)} {rng.choice(objects)}',
+                     lambda: f'{rng.choice(adjectives)} {rng.choice(objects)}',
+                     lambda: ''.join(rng.choice(letters) + rng.choice(digits) for _ in range(rng.choice((2, 2, 3)))),
+                     lambda: rng.choice(stems) + lex.invented_word(rng), lambda: lex.invented_word(rng),
+                     lambda: str(first + rng.randrange(2 * count))))
+  values = rng.choices(('number', 'word', 'pair', 'code', 'place'), (3, 2, 3, 3, 2), k=rng.choice((1, 1, 2)))
+  table = {}
+  for _ in range(2 * count):
+    if len(table) < count:
+      table.setdefault(draw(), _value(rng, rng.choice(values)))
+  return _table_context(rng, table)
 
 
 def random_line(rng, words_count):
@@ -170,12 +199,14 @@ def mixed_context(rng, tokens, stage):
   for i in range(parts_count):
     part = tokens / parts_count
     kind = kinds[i] if kinds else rng.choices(('facts', 'lookup', 'quote'), (64, 24, 12))[0]
+    hard = stage >= HARD_STAGE and rng.random() < HARD_SHARE
     if kind == 'lookup':
-      context = lookup_context(rng, max(2, int(part / 8)))
+      context = (hard_lookup_context if hard else lookup_context)(rng, max(2, int(part / 8)))
     elif kind == 'quote':
       context = quote_context(rng, max(2, int(part / 14)))
     else:
-      context = fact_context(rng, max(2, int(part / 11.5)), rng.choice(VALUE_FIRST_SHARES[stage]))
+      context = fact_context(rng, max(2, int(part / 11.5)), rng.choice(VALUE_FIRST_SHARES[stage]),
+                             facts.hard_world if hard else facts.world)
     texts.append(context.text)
     pairs += context.pairs
   rng.shuffle(pairs)
@@ -188,6 +219,27 @@ def retrieval_document(rng, tokens, stage):
   context, pairs = mixed_context(rng, max(24, tokens - asked_tokens), stage)
   pairs = pairs[:max(1, int(asked_tokens / 27))]
   return (_plain if rng.random() < 0.1 else _chat)(rng, context, pairs)
+
+
+_KEY = re.compile(r'(?:[^:"]+? (?:is called|is|works as|lives in|costs|said:)|\w+ gave .+ to|[^: ]+(?: [^: ]+)?:)(?= )')
+
+
+def recall_key(answer):
+  """The answer up to where its value begins; '' if the words before it do not tell which value is meant."""
+  key = _KEY.match(answer)
+  return key.group() if key else ''
+
+
+def recall_document(rng, tokens, stage):
+  """A context, then its answers in another order without questions; only the values are to be said. Of the tokens, more carry
+  loss than with questions."""
+  context, pairs = mixed_context(rng, max(24, tokens * rng.uniform(0.35, 0.7)), stage)
+  segments = [(BEGIN, 0), (context + '\n', 0)]
+  for _, answer in pairs:
+    key = recall_key(answer)
+    if key:
+      segments += [(key, 0), (answer[len(key):] + '\n', 1)]
+  return segments
 
 
 def skills_document(rng, tokens):
@@ -217,10 +269,12 @@ def echo_document(rng, tokens):
 
 def document(rng, tokens, stage=1):
   """One training document of about `tokens` tokens (stories have their own length). stage: 0 begins, 1 widens, 2 ends with
-  more of what is learnt last."""
+  more of what is learnt last, 3 tells alike things apart."""
   kind = rng.random()
   if stage == 0 and kind < 0.4:
     return echo_document(rng, tokens)
   if kind < 1 - SKILLS_SHARES[stage] - STORY_SHARES[stage]:
+    if stage >= HARD_STAGE and rng.random() < RECALL_SHARE:
+      return recall_document(rng, tokens, stage)
     return retrieval_document(rng, tokens, stage)
   return skills_document(rng, min(tokens, 300)) if kind < 1 - STORY_SHARES[stage] else story_document(rng)

@@ -6,12 +6,16 @@ import torch
 import torch.nn.functional as F
 
 
+# Tokens that the heads of layers 0 and 1 look back at first.
+FAR, NEAR, LOOK_BACK_GAIN = (5, 6, 7, 8, 9, 10, 11, 12), (1, 2, 3, 4), 11.0
+
+
 @dataclasses.dataclass(frozen=True)
 class Config:
   vocab_size: int = 2048
   hidden: int = 256
   intermediate: int = 640
-  layers: int = 4
+  layers: int = 5
   heads: int = 8
   kv_heads: int = 4
   head_dim: int = 32
@@ -24,24 +28,25 @@ class Config:
     return (self.heads + 2 * self.kv_heads) * self.head_dim
 
 
-def _look_back(config, weights, distances):
-  """Starts heads of layer 0 as "attend to the token so many places back", two query heads a KV head.
+def look_back(config, qkv, distances, direction, gain):
+  """Makes head n attend to the token distances[n] places back; two query heads share a KV head.
 
-  Column 0 of the embedding is a constant; query and key read it into the four fastest rotary pairs, the query turned
-  back by the distance. Induction (look up what followed the same words before) needs such heads and is slow to find
-  them by itself (Olsson et al. 2022, In-context Learning and Induction Heads).
+  `direction` is what the layer's normalised input has in common at all tokens: its product with any of them is near 1, times
+  `gain` a logit that leaves no doubt. Query and key read it into the four fastest rotary pairs, the query turned back by the
+  distance. Induction (look up what followed the same words before) needs such heads and is slow to find them by itself
+  (Olsson et al. 2022, In-context Learning and Induction Heads).
   """
-  half, pairs, gain = config.head_dim // 2, 4, 3.0
+  half, pairs = config.head_dim // 2, 4
   inverse = config.rope_theta**(-torch.arange(pairs) * 2 / config.head_dim)
   group = config.heads // config.kv_heads
-  weights['embed'][:, 0] = 4 * config.hidden**-0.5
   for n, distance in enumerate(distances):
     q, k = n * config.head_dim, (config.heads + n // group) * config.head_dim
-    for row in (q, k):
-      weights['0.qkv'][row:row + config.head_dim] *= 0.3
-    weights['0.qkv'][k:k + pairs, 0] = gain
-    weights['0.qkv'][q:q + pairs, 0] = gain * torch.cos(distance * inverse)
-    weights['0.qkv'][q + half:q + half + pairs, 0] = -gain * torch.sin(distance * inverse)
+    qkv[q:q + config.head_dim] *= 0.3
+    if n % group == 0:
+      qkv[k:k + config.head_dim] *= 0.3
+      qkv[k:k + pairs] += gain * direction
+    qkv[q:q + pairs] += gain * torch.cos(distance * inverse)[:, None] * direction
+    qkv[q + half:q + half + pairs] -= gain * torch.sin(distance * inverse)[:, None] * direction
 
 
 def init_weights(config, seed):
@@ -58,7 +63,11 @@ def init_weights(config, seed):
         f'{i}.gate_up': normal(2 * c.intermediate, c.hidden, c.hidden**-0.5),
         f'{i}.down': torch.zeros(c.hidden, c.intermediate),
     }
-  _look_back(config, weights, (1, 2, 3, 4))
+  common = torch.zeros(c.hidden)  # Column 0 of the embedding is a constant at first; a norm leaves it near 1 / common[0].
+  common[0] = 0.25
+  weights['embed'][:, 0] = 4 * c.hidden**-0.5
+  for layer, distances in ((0, FAR), (1, NEAR)):
+    look_back(c, weights[f'{layer}.qkv'], distances, common, LOOK_BACK_GAIN)
   return weights
 
 

@@ -1,8 +1,8 @@
 """Trains fledgling, from a seed, on a CPU or a GPU; stops and resumes at any step with the same result.
 
-The learning rate is constant, so that a run may go on as long as there is time. A running average of the weights is what
-is evaluated and exported. `--anneal` starts from the newest checkpoint, lowers the rate to zero over that many tokens and
-writes `annealed.pt` beside it (Hu et al. 2024, MiniCPM, section 4: warm-up, stable, decay). The data of step n depends on
+The learning rate is constant, so that a run may go on as long as there is time; `--decay` lowers it to zero over the last so
+many of `--tokens` (Hu et al. 2024, MiniCPM, section 4: warm-up, stable, decay). `--anneal` does that beside the run: it starts
+from the newest checkpoint and writes `annealed.pt`. A running average of the weights is what is evaluated and exported. The data of step n depends on
 the seed and n alone.
 """
 
@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import random
+import sys
 import time
 
 import torch
@@ -25,7 +26,7 @@ import tokenizer
 SEED = 20260731
 # (tokens seen so far, longest document, tokens a step, stage of the generator)
 CURRICULUM = ((0, 96, 4096, 0), (1_250_000, 160, 4096, 0), (2_500_000, 320, 4096, 1), (4_750_000, 640, 6144, 1),
-              (7_500_000, 1100, 6144, 1), (10_000_000, 2200, 8192, 1))
+              (7_500_000, 1100, 6144, 1), (10_000_000, 2200, 8192, 1), (42_800_000, 2200, 4096, 3))
 WARM_UP_STEPS = 100
 AVERAGE_DECAY = 0.985
 
@@ -51,6 +52,14 @@ def phase(tokens_seen):
   return CURRICULUM[bisect.bisect([c[0] for c in CURRICULUM], tokens_seen) - 1]
 
 
+def target_length(rng, longest, stage):
+  """Tokens of a document. The hard stage has mostly short ones: many answers a second."""
+  if stage < generator.HARD_STAGE:
+    return 48 * (longest / 48)**rng.random()**0.7
+  low, high = (160, 640) if rng.random() < 0.93 else (640, longest)
+  return low * (high / low)**rng.random()
+
+
 def batch(tok, step, tokens_seen, stage=None, seed=SEED):
   """Documents of one step: lengths spread evenly over their logarithm, cut at the phase's longest. `stage` overrides the
   phase's own."""
@@ -59,7 +68,7 @@ def batch(tok, step, tokens_seen, stage=None, seed=SEED):
   rng = random.Random(f'{seed}:{step}')
   documents, total = [], 0
   while total < tokens_a_step:
-    target = 48 * (longest / 48)**rng.random()**0.7
+    target = target_length(rng, longest, stage)
     ids, weights = tok.encode_segments(generator.document(rng, target, stage))
     ids, weights = ids[:longest], weights[:longest]
     if sum(weights):
@@ -71,23 +80,23 @@ def batch(tok, step, tokens_seen, stage=None, seed=SEED):
 class Run:
   """The state of a training run: weights, optimizer, step and tokens seen."""
 
-  def __init__(self, config, folder, device):
+  def __init__(self, config, folder, device, threads=2):
     self.config, self.folder, self.device = config, folder, device
     self.weights = {k: v.to(device) for k, v in model.init_weights(config, SEED).items()}
     self.optimizer = optimizer.Optimizer(self.weights, config)
     self.averaged = {k: v.clone() for k, v in self.weights.items()}
-    self.step = self.tokens_seen = 0
-    self._fast = fast_cpu.FastCpu(config) if device.type == 'cpu' else None
+    self.step = self.tokens_seen = self.warm_from = 0
+    self._fast = fast_cpu.FastCpu(config, threads) if device.type == 'cpu' else None
 
   def load(self, path):
     saved = torch.load(path, map_location=self.device)
     self.weights, self.averaged, self.optimizer.state = saved['weights'], saved['averaged'], saved['optimizer']
-    self.step, self.tokens_seen = saved['step'], saved['tokens_seen']
+    self.step, self.tokens_seen, self.warm_from = saved['step'], saved['tokens_seen'], saved.get('warm_from', 0)
 
   def save(self, name):
     path = os.path.join(self.folder, name)
     torch.save({'weights': self.weights, 'averaged': self.averaged, 'optimizer': self.optimizer.state, 'step': self.step,
-                'tokens_seen': self.tokens_seen, 'config': vars(self.config)}, path + '.new')
+                'tokens_seen': self.tokens_seen, 'warm_from': self.warm_from, 'config': vars(self.config)}, path + '.new')
     os.replace(path + '.new', path)
 
   def train_step(self, documents, total, rate):
@@ -108,7 +117,7 @@ def now():
 
 
 def train(run, tok, options):
-  """Steps until the wanted tokens are seen; a line of log each 20 steps, a checkpoint each few minutes."""
+  """Steps until the wanted tokens are seen; a line of log each 20 steps, a checkpoint each few minutes. Returns whether all were seen."""
   start = run.tokens_seen
   end = start + options.anneal if options.anneal else options.tokens
   name = 'annealed.pt' if options.anneal else 'checkpoint.pt'
@@ -116,7 +125,7 @@ def train(run, tok, options):
   losses, rights, started, first = [], [], time.monotonic(), run.tokens_seen
   saved_at = began = started
   while run.tokens_seen < end and time.monotonic() - started < options.seconds:
-    rate = min(1.0, (run.step + 1) / WARM_UP_STEPS)
+    rate = options.rate * min(1.0, (run.step - run.warm_from + 1) / WARM_UP_STEPS, (end - run.tokens_seen) / max(1, options.decay))
     if options.anneal:
       rate = options.rate * max(0.0, 1 - (run.tokens_seen - start) / options.anneal)
     documents, total = batch(tok, run.step, run.tokens_seen, options.stage)
@@ -133,6 +142,7 @@ def train(run, tok, options):
       run.save(name)
       saved_at = time.monotonic()
   run.save(name)
+  return run.tokens_seen >= end
 
 
 def main():
@@ -140,24 +150,31 @@ def main():
   parser.add_argument('--folder', default=default_folder(), help='checkpoints, logs and the tokenizer')
   parser.add_argument('--tokens', type=int, default=100_000_000, help='stop after this many training tokens')
   parser.add_argument('--seconds', type=float, default=float('inf'), help='stop after so long')
+  parser.add_argument('--decay', type=int, default=0, help='of --tokens, the last so many lower the rate to zero')
   parser.add_argument('--anneal', type=int, default=0, help='lower the rate to zero over this many tokens')
   parser.add_argument('--start', default='checkpoint.pt', help='the state in the folder to go on from')
-  parser.add_argument('--rate', type=float, default=1.0, help='where --anneal begins, of the full learning rate')
-  parser.add_argument('--stage', type=int, choices=(0, 1, 2), help="the generator's stage, instead of the curriculum's")
+  parser.add_argument('--rate', type=float, default=1.0, help='of the full learning rate')
+  parser.add_argument('--stage', type=int, choices=(0, 1, 2, 3), help="the generator's stage, instead of the curriculum's")
   parser.add_argument('--save-every-s', type=float, default=120)
-  parser.add_argument('--hidden', type=int, default=256)
-  parser.add_argument('--layers', type=int, default=4)
+  parser.add_argument('--threads', type=int, default=2, help='of the step on a CPU')
+  parser.add_argument('--hidden', type=int, default=256, help='shape of a new model; a checkpoint has its own')
+  parser.add_argument('--layers', type=int, default=5)
   parser.add_argument('--intermediate', type=int, default=640)
   options = parser.parse_args()
   os.makedirs(options.folder, exist_ok=True)
   torch.manual_seed(SEED)
-  config = model.Config(hidden=options.hidden, layers=options.layers, intermediate=options.intermediate)
-  tok = make_tokenizer(options.folder, config.vocab_size)
-  run = Run(config, options.folder, torch.device('cuda' if torch.cuda.is_available() else 'cpu'))
   checkpoint = os.path.join(options.folder, options.start)
+  shape = {'hidden': options.hidden, 'layers': options.layers, 'intermediate': options.intermediate}
+  if os.path.exists(checkpoint):
+    shape = torch.load(checkpoint, map_location='cpu')['config']
+  config = model.Config(**shape)
+  tok = make_tokenizer(options.folder, config.vocab_size)
+  run = Run(config, options.folder, torch.device('cuda' if torch.cuda.is_available() else 'cpu'),
+            options.threads)
   if os.path.exists(checkpoint):
     run.load(checkpoint)
-  train(run, tok, options)
+  if not train(run, tok, options):
+    sys.exit(f'stopped at {run.tokens_seen} tokens; the same command goes on')
 
 
 if __name__ == '__main__':
