@@ -30,6 +30,10 @@ struct RequestSpec {
 
 using SpecPtr = std::shared_ptr<const RequestSpec>;
 
+inline int64_t PromptTokens(const RequestSpec& spec) {
+  return static_cast<int64_t>(spec.prompt.size());
+}
+
 enum class FinishReason { kStop, kLength, kCancelled, kError };
 
 inline std::string_view ToString(FinishReason reason) {

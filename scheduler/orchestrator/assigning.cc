@@ -32,7 +32,7 @@ void OrchestratorCore::Impl::SendPlan(Request& request, const std::vector<Planne
   request.chunks.clear();
   const PlanSequence sequence{++last_sequence_};
   for (const PlannedChunk& chunk : chunks) AddChunk(request, chunk, sequence);
-  const bool whole = chunks.size() == 1 && chunks[0].tokens == PromptTokens(request);
+  const bool whole = chunks.size() == 1 && chunks[0].tokens == PromptTokens(*request.spec);
   request.spanning = !whole || request.members.size() > 1;
   spanning_plans_ += request.members.size() > 1 ? 1 : 0;
   PlanExplanation& explained = request.explanation.plans.back();
@@ -251,7 +251,7 @@ void OrchestratorCore::Impl::MemberDone(Request& request, Member& member) {
     instance->placed.erase(request.spec->id);
   }
   NoteChunksEnded(request);
-  if (!HasMembersHere(request) && PlannedTokens(request) == PromptTokens(request)) {
+  if (!HasMembersHere(request) && PlannedTokens(request) == PromptTokens(*request.spec)) {
     request.explanation.prefilled_us = now_ - request.submitted_us;
   }
 }

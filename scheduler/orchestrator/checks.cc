@@ -165,8 +165,8 @@ absl::Status OrchestratorCore::Impl::CheckPlan(const Request& request) const {
     tokens += chunk.tokens;
   }
   if (members != request.members.size()) return Violated(7, id, "has a member without a chunk");
-  if (tokens > PromptTokens(request)) return Violated(7, id, "has too many tokens");
-  const bool to_come = tokens < PromptTokens(request);
+  if (tokens > PromptTokens(*request.spec)) return Violated(7, id, "has too many tokens");
+  const bool to_come = tokens < PromptTokens(*request.spec);
   if (to_come && request.rolling_key == 0) return Violated(8, id, "is forgotten by the planner");
   return absl::OkStatus();
 }

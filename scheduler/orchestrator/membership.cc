@@ -67,7 +67,7 @@ void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedReques
 void OrchestratorCore::Impl::TakePrefillEnded(Request& request, Member& member,
                                               const EndedRequest& ended) {
   const InstanceId instance = member.instance;
-  const bool whole = PlannedTokens(request) == PromptTokens(request);
+  const bool whole = PlannedTokens(request) == PromptTokens(*request.spec);
   MemberDone(request, member);
   if (ended.status.ok() && whole) return;  // committed: the decode instance has it
   const bool begun = request.state != State::kAssigning && request.state != State::kAssigned;
@@ -87,7 +87,7 @@ void OrchestratorCore::Impl::LeaveDraining(const Instance& instance) {
   std::vector<RequestId> unfinished;
   for (const auto& [id, epoch] : instance.placed) {
     const Request& request = requests_.at(id);
-    if (request.rolling_key != 0 && PlannedTokens(request) < PromptTokens(request)) {
+    if (request.rolling_key != 0 && PlannedTokens(request) < PromptTokens(*request.spec)) {
       unfinished.push_back(id);
     }
   }
@@ -177,7 +177,7 @@ void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why) {
 // nothing can be complete.
 void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
                                          const std::string& why) {
-  const bool whole = PlannedTokens(request) == PromptTokens(request);
+  const bool whole = PlannedTokens(request) == PromptTokens(*request.spec);
   if (Member* member = MemberAt(request, instance)) member->here = false;
   const absl::Status lost = absl::UnavailableError(why);
   const bool unsure = request.state == State::kPlaced && whole && !HasMembersHere(request);

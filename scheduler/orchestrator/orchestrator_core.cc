@@ -65,7 +65,7 @@ void OrchestratorCore::Impl::On(const SubmitCalled& event) {
   request.explanation.id = id;
   request.explanation.names = event.spec->names;
   request.explanation.model = event.spec->model;
-  request.explanation.prompt_tokens = PromptTokens(request);
+  request.explanation.prompt_tokens = PromptTokens(*request.spec);
   request.explanation.policy = plans() ? config_.planning->policy.name : "none";
   const TimeUs budget = event.spec->deadline_us;
   request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
@@ -90,7 +90,7 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
     return absl::UnavailableError(
         absl::StrCat("model ", spec.model, " has no decode instance now"));
   }
-  const int64_t tokens = static_cast<int64_t>(spec.prompt.size()) + spec.max_tokens;
+  const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
   const bool fits = std::any_of(decode.begin(), decode.end(), [&](const Instance* instance) {
     const WorkerIdentity& identity = instance->identity;
     return BlocksOf(identity.shape, tokens) <= identity.total_blocks &&

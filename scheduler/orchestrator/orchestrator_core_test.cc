@@ -1,4 +1,4 @@
-#include "scheduler/orchestrator/orchestrator_core.h"
+#include "scheduler/orchestrator/core_testing.h"
 
 #include <gtest/gtest.h>
 
@@ -23,32 +23,11 @@ SpecPtr Spec(uint64_t serial, int64_t prompt_tokens = 4, int64_t max_tokens = 4)
   return spec;
 }
 
-class OrchestratorCoreTest : public ::testing::Test {
+class OrchestratorCoreTest : public OrchestratorTest {
  protected:
-  using Effects = std::vector<OrchestratorEffect>;
-
-  Effects Do(const OrchestratorEvent& event) {
-    Effects effects = core_.Handle(event, now_);
-    EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
-    return effects;
+  OrchestratorCoreTest() {
+    core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{.first_epoch = kFirstEpoch});
   }
-  template <class T>
-  static std::vector<T> Of(const Effects& effects) {
-    std::vector<T> found;
-    for (const OrchestratorEffect& effect : effects) {
-      if (const T* one = std::get_if<T>(&effect)) found.push_back(*one);
-    }
-    return found;
-  }
-  template <class T>
-  static std::vector<T> Updates(const Effects& effects) {
-    std::vector<T> found;
-    for (const SendPlanUpdate& update : Of<SendPlanUpdate>(effects)) {
-      if (const T* one = std::get_if<T>(&update.update)) found.push_back(*one);
-    }
-    return found;
-  }
-  CallId Call() { return CallId{++calls_}; }
 
   RegisterReply Join(Role role, uint64_t incarnation, const KvShape& shape = kShape,
                      int64_t max_batch_tokens = 8) {
@@ -103,11 +82,6 @@ class OrchestratorCoreTest : public ::testing::Test {
     Reserved(reserve);
     return reserve;
   }
-
-  TimeUs now_ = 0;
-  uint64_t calls_ = 0;
-  uint64_t serial_ = 0;
-  OrchestratorCore core_{OrchestratorConfig{.first_epoch = kFirstEpoch}};
 };
 
 TEST_F(OrchestratorCoreTest, ARequestIsPlannedPlacedAndEnded) {
@@ -128,7 +102,7 @@ TEST_F(OrchestratorCoreTest, ARequestIsPlannedPlacedAndEnded) {
       Report(decode, 2, {}, {{{7, 1}, assign.request.epoch, FinishReason::kLength, {}}});
   EXPECT_EQ(Of<EndSubmit>(ended).size(), 1u);
   EXPECT_TRUE(Of<CallCancel>(ended).empty());
-  EXPECT_EQ(core_.Snapshot(0).placed, 0);
+  EXPECT_EQ(core_->Snapshot(0).placed, 0);
 }
 
 TEST_F(OrchestratorCoreTest, UnknownModelsAndEmptyPoolsFailAtOnce) {
@@ -185,7 +159,7 @@ TEST_F(OrchestratorCoreTest, Invariant3WaitingForDecodeRoomIsFirstComeFirstServe
   const CallAssign small = Submit(2, 4, 4);   // 2 blocks
   EXPECT_TRUE(Of<CallReserve>(Begin(large)).empty());
   EXPECT_TRUE(Of<CallReserve>(Begin(small)).empty());  // does not overtake
-  EXPECT_EQ(core_.Snapshot(now_).waiting, 2);
+  EXPECT_EQ(core_->Snapshot(now_).waiting, 2);
   const Effects room = Report(decode, 2, {}, {}, 8);
   ASSERT_EQ(Of<CallReserve>(room).size(), 2u);
   EXPECT_EQ(Of<CallReserve>(room)[0].request.spec->id, (RequestId{7, 1}));
@@ -206,7 +180,7 @@ TEST_F(OrchestratorCoreTest, BeginPrefillIsAnsweredWithinItsWait) {
   EXPECT_EQ(now_, 5 * kSecondUs);
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_EQ(answers[0].reply.status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(core_.Snapshot(now_).waiting, 1);  // it keeps its place
+  EXPECT_EQ(core_->Snapshot(now_).waiting, 1);  // it keeps its place
 }
 
 TEST_F(OrchestratorCoreTest, AFullDecodeInstanceIsNotAskedAgainBeforeItsNextReport) {

@@ -144,9 +144,6 @@ class OrchestratorCore::Impl {
   Request* Find(RequestId id, Epoch epoch);
   static Member* MemberAt(Request& request, InstanceId instance);  // that is here
   static bool HasMembersHere(const Request& request);
-  static int64_t PromptTokens(const Request& request) {
-    return static_cast<int64_t>(request.spec->prompt.size());
-  }
   static int64_t PlannedTokens(const Request& request);
   bool plans() const { return config_.planning != nullptr; }
 

@@ -86,8 +86,8 @@ DecodeCandidate OrchestratorCore::Impl::DecodeCandidateOf(const Instance& instan
   for (const auto& [id, epoch] : instance.placed) {
     if (instance.held.count(id) > 0) continue;
     const RequestSpec& spec = *requests_.at(id).spec;
-    candidate.unreported_blocks += BlocksOf(
-        instance.identity.shape, static_cast<int64_t>(spec.prompt.size()) + spec.max_tokens);
+    candidate.unreported_blocks +=
+        BlocksOf(instance.identity.shape, PromptTokens(spec) + spec.max_tokens);
     ++candidate.unreported_requests;
   }
   return candidate;
@@ -102,8 +102,7 @@ bool OrchestratorCore::Impl::TryReserve(Request& request) {
   int64_t blocks = 0;
   for (const Instance* instance : registry_.Pool(request.spec->model, Role::kDecode)) {
     if (instance->load.draining || request.tried_decode.count(instance->id) > 0) continue;
-    const int64_t tokens =
-        static_cast<int64_t>(request.spec->prompt.size()) + request.spec->max_tokens;
+    const int64_t tokens = PromptTokens(*request.spec) + request.spec->max_tokens;
     blocks = BlocksOf(instance->identity.shape, tokens);  // one shape in a model's pool
     if (blocks > instance->identity.total_blocks) continue;
     auto& list = request.old_decodes.count(instance->id) > 0 ? old_candidates : candidates;

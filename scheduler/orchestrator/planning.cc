@@ -17,7 +17,7 @@ PrefillCandidate OrchestratorCore::Impl::PrefillCandidateOf(const Instance& inst
   }
   for (const auto& [id, epoch] : instance.placed) {
     if (instance.held.count(id) > 0) continue;
-    candidate.unreported_tokens += static_cast<int64_t>(requests_.at(id).spec->prompt.size());
+    candidate.unreported_tokens += PromptTokens(*requests_.at(id).spec);
   }
   return candidate;
 }
@@ -49,7 +49,7 @@ void OrchestratorCore::Impl::AssignPlain(Request& request) {
     if (!instance->Placeable() || request.tried_prefill.count(instance->id) > 0) continue;
     candidates.push_back(PrefillCandidateOf(*instance));
   }
-  const std::optional<InstanceId> pick = PickPrefill(candidates, PromptTokens(request));
+  const std::optional<InstanceId> pick = PickPrefill(candidates, PromptTokens(*request.spec));
   if (!pick.has_value()) return FailUnplannable(request);
   request.tried_prefill.insert(*pick);
   PlanExplanation& explained = Explained(request, nullptr, nullptr);
@@ -57,7 +57,7 @@ void OrchestratorCore::Impl::AssignPlain(Request& request) {
   for (const PrefillCandidate& one : candidates) {
     explained.queue_s.emplace_back(one.instance, QueueSeconds(one));
   }
-  SendPlan(request, {{PromptTokens(request), {*pick}}});
+  SendPlan(request, {{PromptTokens(*request.spec), {*pick}}});
 }
 
 void OrchestratorCore::Impl::PlanAlone(Request& request, PoolPlanner& pool, const PoolQueue& queue,
@@ -66,16 +66,16 @@ void OrchestratorCore::Impl::PlanAlone(Request& request, PoolPlanner& pool, cons
   const auto slot = static_cast<size_t>(soonest - queue.queue_s.begin());
   PlanExplanation& explained = Explained(request, &pool, &queue);
   explained.how = why;
-  const double seconds = pool.config().latency.Seconds(1, 0, PromptTokens(request));
+  const double seconds = pool.config().latency.Seconds(1, 0, PromptTokens(*request.spec));
   const InstanceId instance = pool.layout().slots[slot];
   explained.ttft_s = *soonest + seconds;
-  explained.chunks = {{PromptTokens(request), {instance}, *soonest, explained.ttft_s}};
-  SendPlan(request, {{PromptTokens(request), {instance}}});
+  explained.chunks = {{PromptTokens(*request.spec), {instance}, *soonest, explained.ttft_s}};
+  SendPlan(request, {{PromptTokens(*request.spec), {instance}}});
 }
 
 void OrchestratorCore::Impl::PlanCommitted(Request& request, PoolPlanner& pool,
                                            const PoolQueue& queue) {
-  const int64_t tokens = PromptTokens(request);
+  const int64_t tokens = PromptTokens(*request.spec);
   const double rate = pool.ImprovementRate(now_);
   const std::optional<PrefillPlan> plan = pool.Plan(queue.queue_s, tokens, rate);
   if (!plan.has_value()) {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "scheduler/orchestrator/orchestrator_core.h"
+#include "scheduler/orchestrator/core_testing.h"
 
 namespace skein::scheduler {
 
@@ -32,10 +32,8 @@ inline LatencyModel TestLatency() {
       .value();
 }
 
-class PlanningTest : public ::testing::Test {
+class PlanningTest : public OrchestratorTest {
  protected:
-  using Effects = std::vector<OrchestratorEffect>;
-
   explicit PlanningTest(const char* policy = "tetris", double improvement_rate = 0) {
     Make(policy, improvement_rate);
   }
@@ -50,29 +48,6 @@ class PlanningTest : public ::testing::Test {
     core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{
         .first_epoch = 1000, .planning = std::make_shared<PlanningConfig>(std::move(planning))});
   }
-
-  Effects Do(const OrchestratorEvent& event) {
-    Effects effects = core_->Handle(event, now_);
-    EXPECT_TRUE(core_->CheckInvariants().ok()) << core_->CheckInvariants();
-    return effects;
-  }
-  template <class T>
-  static std::vector<T> Of(const Effects& effects) {
-    std::vector<T> found;
-    for (const OrchestratorEffect& effect : effects) {
-      if (const T* one = std::get_if<T>(&effect)) found.push_back(*one);
-    }
-    return found;
-  }
-  template <class T>
-  static std::vector<T> Updates(const Effects& effects) {
-    std::vector<T> found;
-    for (const SendPlanUpdate& update : Of<SendPlanUpdate>(effects)) {
-      if (const T* one = std::get_if<T>(&update.update)) found.push_back(*one);
-    }
-    return found;
-  }
-  CallId Call() { return CallId{++calls_}; }
 
   static WorkerIdentity Identity(Role role, uint64_t incarnation, const std::string& host = "a") {
     WorkerIdentity identity;
@@ -173,13 +148,9 @@ class PlanningTest : public ::testing::Test {
     return -1;
   }
 
-  TimeUs now_ = 0;
-  uint64_t calls_ = 0;
-  uint64_t serial_ = 0;
   uint64_t last_incarnation_ = 100;
   CallReserve reserve_;  // of the last Place
   std::map<InstanceId, Incarnation> incarnations_;
-  std::unique_ptr<OrchestratorCore> core_;
 };
 
 }  // namespace skein::scheduler

@@ -18,9 +18,9 @@ void OrchestratorCore::Impl::Enrol(Request& request, PoolPlanner& pool, const Po
   rolling_keys_[request.rolling_key] = request.spec->id;
   PlanExplanation& explained = Explained(request, &pool, &queue);
   explained.how = "rolling: each chunk is decided when its instances are free";
-  explained.alternatives =
-      pool.Alternatives(queue.queue_s, PromptTokens(request), /*improvement_rate=*/0, nullptr);
-  pool.rolling()->OnArrival(request.rolling_key, PromptTokens(request), Seconds(now_));
+  explained.alternatives = pool.Alternatives(queue.queue_s, PromptTokens(*request.spec),
+                                             /*improvement_rate=*/0, nullptr);
+  pool.rolling()->OnArrival(request.rolling_key, PromptTokens(*request.spec), Seconds(now_));
   pool.TuneRolling(now_);
 }
 

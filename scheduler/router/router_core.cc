@@ -209,7 +209,7 @@ void RouterCore::Finish(Request& request, FinishReason reason, absl::Status stat
   effects_.push_back(End{.id = id,
                          .reason = reason,
                          .status = std::move(status),
-                         .prompt_tokens = static_cast<int64_t>(request.spec->prompt.size()),
+                         .prompt_tokens = PromptTokens(*request.spec),
                          .output_tokens = request.delivered + (stop_token >= 0 ? 1 : 0),
                          .stop_token = stop_token,
                          .prompt_logprobs = std::move(prompt_logprobs)});

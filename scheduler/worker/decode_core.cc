@@ -237,7 +237,7 @@ void DecodeCore::Impl::Flush(Sequence& sequence) {
                                .epoch = sequence.epoch,
                                .reason = sequence.reason,
                                .status = sequence.status,
-                               .prompt_tokens = static_cast<int64_t>(sequence.spec->prompt.size()),
+                               .prompt_tokens = PromptTokens(*sequence.spec),
                                .output_tokens = sequence.output_tokens,
                                .stop_token = sequence.stop_token,
                                .prompt_logprobs = std::exchange(sequence.prompt_logprobs, {})});

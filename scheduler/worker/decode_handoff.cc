@@ -8,7 +8,7 @@
 namespace skein::scheduler {
 
 int64_t DecodeCore::Impl::BlocksFor(const RequestSpec& spec) const {
-  return BlocksOf(shape_, static_cast<int64_t>(spec.prompt.size()) + spec.max_tokens);
+  return BlocksOf(shape_, PromptTokens(spec) + spec.max_tokens);
 }
 
 absl::Status DecodeCore::Impl::WhyGone(RequestId id, Epoch epoch) const {
@@ -32,7 +32,7 @@ absl::Status DecodeCore::Impl::MayReserve(const ReserveRequest& request) const {
   if (!engine_status_.ok()) return absl::UnavailableError("the engine has failed");
   if (membership_.draining()) return absl::UnavailableError("draining");
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
-  const int64_t tokens = static_cast<int64_t>(spec.prompt.size()) + spec.max_tokens;
+  const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
   if (spec.max_tokens < 0 || BlocksFor(spec) > pool_.Counts().total ||
       (config_.max_sequence_tokens > 0 && tokens > config_.max_sequence_tokens)) {
     return absl::InvalidArgumentError(
@@ -94,7 +94,7 @@ GrantReply DecodeCore::Impl::GrantWriting(const GrantRequest& request) {
   }
   sequence->phase = Phase::kGranted;
   sequence->lease_end_us = writer->second.lease_end_us = now_ + config_.lease_us;
-  const auto prompt_tokens = static_cast<int64_t>(sequence->spec->prompt.size());
+  const int64_t prompt_tokens = PromptTokens(*sequence->spec);
   reply.blocks.assign(sequence->blocks->begin(),
                       sequence->blocks->begin() + BlocksOf(shape_, prompt_tokens));
   reply.memory = config_.memory;
@@ -164,8 +164,8 @@ absl::Status DecodeCore::Impl::TakeCommit(Sequence& sequence, const CommitReques
     sequence.token = request.token;
     sequence.payload = request.payload;
   }
-  const bool all = sequence.bytes_written.front() ==
-                   HandoffBytesPerLayer(shape_, static_cast<int64_t>(sequence.spec->prompt.size()));
+  const bool all =
+      sequence.bytes_written.front() == HandoffBytesPerLayer(shape_, PromptTokens(*sequence.spec));
   if (all && wanted && !sequence.has_token) {
     return absl::InvalidArgumentError("first token: no writer brought it");
   }
@@ -178,8 +178,7 @@ absl::Status DecodeCore::Impl::AddBytes(Sequence& sequence,
     return absl::InvalidArgumentError(
         absl::StrCat("layers: ", bytes.size(), " written, ", shape_.num_layers, " expected"));
   }
-  const int64_t expected =
-      HandoffBytesPerLayer(shape_, static_cast<int64_t>(sequence.spec->prompt.size()));
+  const int64_t expected = HandoffBytesPerLayer(shape_, PromptTokens(*sequence.spec));
   sequence.bytes_written.resize(bytes.size());
   for (size_t layer = 0; layer < bytes.size(); ++layer) {
     int64_t& written = sequence.bytes_written[layer];
@@ -194,7 +193,7 @@ absl::Status DecodeCore::Impl::AddBytes(Sequence& sequence,
 
 bool DecodeCore::Impl::Whole(const Sequence& sequence) const {
   return sequence.bytes_written.front() ==
-         HandoffBytesPerLayer(shape_, static_cast<int64_t>(sequence.spec->prompt.size()));
+         HandoffBytesPerLayer(shape_, PromptTokens(*sequence.spec));
 }
 
 void DecodeCore::Impl::Run(Sequence& sequence) {
@@ -207,7 +206,7 @@ void DecodeCore::Impl::Run(Sequence& sequence) {
   }
   TakeToken(sequence, sequence.token, sequence.payload);
   if (sequence.phase == Phase::kRunning) {
-    const auto prompt_tokens = static_cast<int64_t>(sequence.spec->prompt.size());
+    const int64_t prompt_tokens = PromptTokens(*sequence.spec);
     batch_.Add(id, PlanSequence{sequence.epoch.value}, prompt_tokens + 1, prompt_tokens);
   }
 }

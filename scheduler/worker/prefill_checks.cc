@@ -17,7 +17,7 @@ WorkerLoad PrefillCore::Impl::Load() const {
       const auto share = static_cast<int64_t>(request.spanning->share.size());
       load.queued_tokens += (share - request.spanning->blocks_done) * shape_.block_tokens;
     } else if (waits) {
-      load.queued_tokens += static_cast<int64_t>(request.spec->prompt.size());
+      load.queued_tokens += PromptTokens(*request.spec);
     }
     if (request.state == State::kPlaced) {
       ++load.running_requests;

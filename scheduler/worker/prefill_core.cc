@@ -132,7 +132,7 @@ absl::Status PrefillCore::Impl::Accept(const AssignRequest& request) const {
   if (!engine_status_.ok()) return absl::UnavailableError("the engine has failed");
   if (membership_.draining()) return absl::UnavailableError("draining");
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
-  const auto prompt_tokens = static_cast<int64_t>(spec.prompt.size());
+  const int64_t prompt_tokens = PromptTokens(spec);
   if (request.members.empty() && BlocksOf(shape_, prompt_tokens) > pool_.Counts().total) {
     return absl::InvalidArgumentError(absl::StrCat("prompt: ", prompt_tokens, " tokens, room for ",
                                                    pool_.Counts().total * shape_.block_tokens));

@@ -15,8 +15,6 @@ bool IsUnreachable(const absl::Status& status) {
          status.code() == absl::StatusCode::kDeadlineExceeded;
 }
 
-int64_t PromptTokens(const SpecPtr& spec) { return static_cast<int64_t>(spec->prompt.size()); }
-
 // What the decode side said against a member of a spanning plan: that the request has ended there
 // was another member's fault as likely as anyone's wish, and who wished it knows.
 absl::Status EndOf(bool spanning, const absl::Status& status) {
@@ -77,7 +75,7 @@ void PrefillCore::Impl::Admit(Request& request) {
   if (TakesFront(request)) {
     request.in_front = true;
     ++front_;
-    front_tokens_ += PromptTokens(request.spec);
+    front_tokens_ += PromptTokens(*request.spec);
   }
   if (!request.endpoint.empty()) {
     BeginWork(request);
@@ -96,7 +94,7 @@ void PrefillCore::Impl::LeaveFront(Request& request) {
   if (!request.in_front) return;
   request.in_front = false;
   --front_;
-  front_tokens_ -= PromptTokens(request.spec);
+  front_tokens_ -= PromptTokens(*request.spec);
 }
 
 void PrefillCore::Impl::Ask(Request& request) {
@@ -202,7 +200,7 @@ void PrefillCore::Impl::Place(Request& request, const Placed& placed) {
 void PrefillCore::Impl::BeginWork(Request& request) {
   request.state = State::kPlaced;
   if (!request.spanning.has_value()) {
-    batch_.Add(request.spec->id, request.sequence, PromptTokens(request.spec), 0);
+    batch_.Add(request.spec->id, request.sequence, PromptTokens(*request.spec), 0);
   }
   OpenHandoffOf(request);
 }
@@ -242,7 +240,7 @@ void PrefillCore::Impl::On(const GrantReplied& event) {
 void PrefillCore::Impl::StartWriting(Request& request, const GrantReply& reply) {
   Grant& grant = request.grant;
   const auto blocks = static_cast<int64_t>(reply.blocks.size());
-  if (blocks != BlocksOf(shape_, PromptTokens(request.spec))) {
+  if (blocks != BlocksOf(shape_, PromptTokens(*request.spec))) {
     return End(request, absl::InternalError(absl::StrCat("granted blocks: ", blocks)));
   }
   grant.post_until_us = grant.sent_us + reply.lease_us;

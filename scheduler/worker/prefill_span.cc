@@ -9,8 +9,6 @@
 namespace skein::scheduler {
 namespace {
 
-int64_t PromptTokens(const SpecPtr& spec) { return static_cast<int64_t>(spec->prompt.size()); }
-
 bool SameChunk(const PlanChunk& a, const PlanChunk& b) {
   return a.tokens == b.tokens && a.members == b.members;
 }
@@ -61,7 +59,7 @@ absl::Status PrefillCore::Impl::AddSpanning(const AssignRequest& assign, Request
   }
   const absl::StatusOr<InstanceId> self = SelfIn(assign);
   if (!self.ok()) return self.status();
-  const DealSizes sizes{.prompt_tokens = PromptTokens(assign.spec),
+  const DealSizes sizes{.prompt_tokens = PromptTokens(*assign.spec),
                         .block_tokens = shape_.block_tokens,
                         .rank_tokens_max = config_.batch.max_batch_tokens};
   Spanning spanning(sizes, *self);
@@ -182,7 +180,7 @@ void PrefillCore::Impl::FindNext(Spanning* spanning) const {
 // A plan without its last chunks holds blocks for the whole rest at once: if it asked for more
 // while it holds some, two such plans could wait for each other.
 int64_t PrefillCore::Impl::BlocksWanted(const Request& request) const {
-  if (!request.spanning.has_value()) return BlocksOf(shape_, PromptTokens(request.spec));
+  if (!request.spanning.has_value()) return BlocksOf(shape_, PromptTokens(*request.spec));
   const Spanning& spanning = *request.spanning;
   const int64_t rest = BlocksToFill(spanning.ahead, spanning.self);
   return std::max(spanning.slots_used, std::min(spanning.slots_used + rest, pool_.Counts().total));
@@ -202,7 +200,7 @@ bool PrefillCore::Impl::ExtendBlocks(Request& request) {
 std::vector<PutBlock> PrefillCore::Impl::NewPuts(Request& request) const {
   std::vector<PutBlock> puts;
   if (!request.spanning.has_value()) {
-    const int64_t count = BlocksOf(shape_, PromptTokens(request.spec));
+    const int64_t count = BlocksOf(shape_, PromptTokens(*request.spec));
     for (int32_t i = 0; i < count; ++i) puts.push_back({i, (*request.blocks)[i]});
     return puts;
   }

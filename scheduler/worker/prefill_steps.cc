@@ -6,12 +6,6 @@
 #include "scheduler/worker/prefill_impl.h"
 
 namespace skein::scheduler {
-namespace {
-
-int64_t PromptTokens(const SpecPtr& spec) { return static_cast<int64_t>(spec->prompt.size()); }
-
-}  // namespace
-
 void PrefillCore::Impl::StartStep() {
   if (batch_.InFlight() || piece_.has_value() || !engine_status_.ok()) return;
   PlanSequence before{UINT64_MAX};
@@ -69,7 +63,7 @@ void PrefillCore::Impl::On(const StepDone& event) {
 void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
                                    const StepResult& result) {
   absl::StrAppend(&request.prompt_logprobs, result.prompt_logprobs);
-  if (ran.position + ran.count < PromptTokens(request.spec)) return;
+  if (ran.position + ran.count < PromptTokens(*request.spec)) return;
   request.computed = true;
   LeaveFront(request);
   request.has_token = ran.sample;

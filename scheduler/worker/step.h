@@ -56,7 +56,7 @@ struct StepSequence {
   std::shared_ptr<const SpanningPart> spanning;
 
   int32_t TokenAt(int64_t place) const {
-    const auto prompt_tokens = static_cast<int64_t>(spec->prompt.size());
+    const int64_t prompt_tokens = PromptTokens(*spec);
     return place < prompt_tokens ? spec->prompt[place] : (*output)[place - prompt_tokens];
   }
 };

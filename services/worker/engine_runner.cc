@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "proto/common.pb.h"
+#include "services/worker/block_ids.h"
 #include "services/worker/sampling_codec.h"
 
 namespace skein::services {
@@ -41,8 +42,7 @@ Buffers BuffersOf(const scheduler::StepSequence& sequence) {
       run(span.position, span.position + span.count);
     }
   }
-  out.blocks.reserve(sequence.blocks->size());
-  for (const scheduler::BlockId block : *sequence.blocks) out.blocks.push_back(block.value);
+  out.blocks = PlainIds(*sequence.blocks);
   return out;
 }
 

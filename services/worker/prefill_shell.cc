@@ -8,6 +8,7 @@
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/base/log.h"
 #include "services/codec/codec.h"
+#include "services/worker/block_ids.h"
 
 namespace skein::services {
 namespace {
@@ -28,14 +29,7 @@ std::chrono::steady_clock::time_point TimePoint(scheduler::TimeUs us) {
   return std::chrono::steady_clock::time_point(std::chrono::microseconds(us));
 }
 
-std::vector<int32_t> Plain(const std::vector<scheduler::BlockId>& blocks) {
-  std::vector<int32_t> out;
-  out.reserve(blocks.size());
-  for (scheduler::BlockId block : blocks) out.push_back(block.value);
-  return out;
-}
-
-std::vector<engine::HandoffBlock> Plain(const std::vector<scheduler::PutBlock>& blocks) {
+std::vector<engine::HandoffBlock> HandoffBlocks(const std::vector<scheduler::PutBlock>& blocks) {
   std::vector<engine::HandoffBlock> out;
   out.reserve(blocks.size());
   for (const scheduler::PutBlock& block : blocks) out.push_back({block.local.value, block.global});
@@ -254,12 +248,12 @@ void PrefillShell::On(const scheduler::CallAbort& effect) {
 void PrefillShell::On(const scheduler::OpenHandoff& effect) {
   const engine::HandoffKey key = KeyOf(effect.id, effect.epoch);
   opened_.insert(key);
-  sender_.OpenShare(key, Plain(effect.blocks), static_cast<int64_t>(effect.spec->prompt.size()),
+  sender_.OpenShare(key, HandoffBlocks(effect.blocks), scheduler::PromptTokens(*effect.spec),
                     effect.more);
 }
 
 void PrefillShell::On(const scheduler::AddToHandoff& effect) {
-  sender_.Add(KeyOf(effect.id, effect.epoch), Plain(effect.blocks), effect.more);
+  sender_.Add(KeyOf(effect.id, effect.epoch), HandoffBlocks(effect.blocks), effect.more);
 }
 
 void PrefillShell::On(const scheduler::RunStep& effect) { runner_->Run(effect); }
@@ -282,7 +276,7 @@ void PrefillShell::LayerDone(const scheduler::RunStep& step, int layer) {
 
 void PrefillShell::On(const scheduler::StartHandoff& effect) {
   engine::HandoffGrant grant;
-  grant.targets.push_back({.blocks = Plain(effect.remote_blocks), .memory = effect.memory});
+  grant.targets.push_back({.blocks = PlainIds(effect.remote_blocks), .memory = effect.memory});
   grant.post_until = TimePoint(effect.post_until_us);
   sender_.Grant(KeyOf(effect.id, effect.epoch), std::move(grant));
 }

@@ -6,16 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "services/worker/block_ids.h"
 
 namespace skein::services {
 namespace {
-
-std::vector<int32_t> Plain(const std::vector<scheduler::BlockId>& blocks) {
-  std::vector<int32_t> out;
-  out.reserve(blocks.size());
-  for (scheduler::BlockId block : blocks) out.push_back(block.value);
-  return out;
-}
 
 engine::SpanningStep StepOf(const scheduler::SpanningPart& part) {
   engine::SpanningStep step;
@@ -26,9 +20,9 @@ engine::SpanningStep StepOf(const scheduler::SpanningPart& part) {
     }
     step.shares.push_back(std::move(share));
   }
-  step.history_blocks = Plain(part.history);
-  for (const auto& blocks : part.send) step.send.push_back(Plain(blocks));
-  for (const auto& blocks : part.receive) step.receive.push_back(Plain(blocks));
+  step.history_blocks = PlainIds(part.history);
+  for (const auto& blocks : part.send) step.send.push_back(PlainIds(blocks));
+  for (const auto& blocks : part.receive) step.receive.push_back(PlainIds(blocks));
   step.deadline =
       std::chrono::steady_clock::time_point(std::chrono::microseconds(part.deadline_us));
   return step;

@@ -28,7 +28,7 @@ class StepLog {
     if (step.sequences.size() != 1) return;
     const scheduler::StepSequence& only = step.sequences.front();
     if (only.spanning != nullptr) return;
-    if (only.position + only.count > static_cast<int64_t>(only.spec->prompt.size())) return;
+    if (only.position + only.count > scheduler::PromptTokens(*only.spec)) return;
     std::lock_guard lock(mu_);
     entries_.push_back({++last_serial_, only.position, only.count, seconds});
     if (entries_.size() > entries_max_) entries_.pop_front();

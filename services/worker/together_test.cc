@@ -186,7 +186,7 @@ class TogetherTest : public ::testing::Test {
   }
 
   std::vector<int> AddChunks(const std::vector<int>& order, AssignRequest* assign) {
-    auto left = static_cast<int64_t>(assign->spec->prompt.size());
+    int64_t left = scheduler::PromptTokens(*assign->spec);
     while (left > 0) {
       const auto had = static_cast<int64_t>(assign->members.size());
       const int64_t size = Between(std::max<int64_t>(had, 1), static_cast<int64_t>(order.size()));

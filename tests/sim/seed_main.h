@@ -43,6 +43,35 @@ inline int Replay(uint64_t seed, MakeWorld make) {
   return outcome.violation.empty() ? 0 : 1;
 }
 
+inline void Add(const Outcome& one, Outcome* sum) {
+  sum->actions += one.actions;
+  sum->requests += one.requests;
+  sum->finished += one.finished;
+  sum->spanning_plans += one.spanning_plans;
+  sum->joint_steps += one.joint_steps;
+  sum->joint_steps_broken += one.joint_steps_broken;
+}
+
+// Runs the seeds of one slice: none fails, and a third of the requests or more is served.
+inline Outcome RunSlice(uint64_t slice, uint64_t seeds, MakeWorld make) {
+  const uint64_t first = seed_flags.first_seed + slice * seeds;
+  Outcome sum;
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+    const Outcome outcome = World(make(seed), seed_flags.trace).Run();
+    EXPECT_EQ(outcome.violation, "") << "replay with --seed=" << seed << " --trace";
+    Add(outcome, &sum);
+  }
+  EXPECT_GT(sum.finished * 3, sum.requests) << "too little is served for this to mean anything";
+  return sum;
+}
+
+inline void ExpectSameTrace(uint64_t seed, MakeWorld make) {
+  const auto hash_of = [&](uint64_t s) { return World(make(s), false).Run().trace_hash; };
+  const uint64_t hash = hash_of(seed);
+  EXPECT_EQ(hash_of(seed), hash) << "seed " << seed;
+  EXPECT_NE(hash_of(seed + 1), hash);
+}
+
 // Prints every seed that fails, and what all of them did in the end.
 inline int RunPlans(int64_t plans, MakeWorld make) {
   Outcome sum;
@@ -54,12 +83,7 @@ inline int RunPlans(int64_t plans, MakeWorld make) {
       ++failed;
       Print(seed, outcome);
     }
-    sum.actions += outcome.actions;
-    sum.requests += outcome.requests;
-    sum.finished += outcome.finished;
-    sum.spanning_plans += outcome.spanning_plans;
-    sum.joint_steps += outcome.joint_steps;
-    sum.joint_steps_broken += outcome.joint_steps_broken;
+    Add(outcome, &sum);
   }
   std::printf("%d of %llu seeds failed; in all:\n", failed,
               static_cast<unsigned long long>(seed - seed_flags.first_seed));

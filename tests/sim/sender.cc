@@ -17,7 +17,7 @@ std::byte* BlockAt(const engine::EmulatedEngine& engine, int layer, scheduler::B
 
 void Sender::Open(const scheduler::OpenHandoff& open) {
   shares_[{open.id, open.epoch}] = {
-      .prompt_tokens = static_cast<int64_t>(open.spec->prompt.size()),
+      .prompt_tokens = scheduler::PromptTokens(*open.spec),
       .blocks = open.blocks,
       .more = open.more,
       .written = std::vector<int64_t>(static_cast<size_t>(engine_->Spec().kv.num_layers))};

@@ -1,0 +1,49 @@
+// What all tests of OrchestratorCore share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "scheduler/orchestrator/orchestrator_core.h"
+
+namespace skein::scheduler {
+
+class OrchestratorTest : public ::testing::Test {
+ protected:
+  using Effects = std::vector<OrchestratorEffect>;
+
+  // Handles the event now; the invariants hold afterwards.
+  Effects Do(const OrchestratorEvent& event) {
+    Effects effects = core_->Handle(event, now_);
+    EXPECT_TRUE(core_->CheckInvariants().ok()) << core_->CheckInvariants();
+    return effects;
+  }
+  // The effects of one kind.
+  template <class T>
+  static std::vector<T> Of(const Effects& effects) {
+    std::vector<T> found;
+    for (const OrchestratorEffect& effect : effects) {
+      if (const T* one = std::get_if<T>(&effect)) found.push_back(*one);
+    }
+    return found;
+  }
+  template <class T>
+  static std::vector<T> Updates(const Effects& effects) {
+    std::vector<T> found;
+    for (const SendPlanUpdate& update : Of<SendPlanUpdate>(effects)) {
+      if (const T* one = std::get_if<T>(&update.update)) found.push_back(*one);
+    }
+    return found;
+  }
+  CallId Call() { return CallId{++calls_}; }
+
+  TimeUs now_ = 0;
+  uint64_t calls_ = 0;
+  uint64_t serial_ = 0;
+  std::unique_ptr<OrchestratorCore> core_;
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,18 @@
+// The scheduler's block ids in the engine's words.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "scheduler/base/ids.h"
+
+namespace skein::services {
+
+inline std::vector<int32_t> PlainIds(const std::vector<scheduler::BlockId>& blocks) {
+  std::vector<int32_t> ids;
+  ids.reserve(blocks.size());
+  for (const scheduler::BlockId block : blocks) ids.push_back(block.value);
+  return ids;
+}
+
+}  // namespace skein::services
