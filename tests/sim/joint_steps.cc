@@ -18,6 +18,9 @@ using scheduler::StepSequence;
 
 namespace {
 
+// Longer than the orchestrator takes to cancel a plan at members that one has left or refused.
+constexpr TimeUs kRingLastsUs = 1000 * kMillisecondUs;
+
 const StepSequence& SequenceOf(const JointSteps::Entrant& entrant) {
   return entrant.step.sequences.front();
 }
@@ -60,19 +63,67 @@ void JointSteps::Enter(Entrant entrant) {
   meeting->entrants.emplace(rank, std::move(entrant));
   process->After(std::max<TimeUs>(patience, 1), [this, meeting, rank] {
     if (meeting->entrants.at(rank).over) return;
+    CheckDeadline(*meeting, rank);
     EndAfter(0, meeting, rank, absl::DeadlineExceededError("the members did not come in time"));
     Break(meeting, "a member's deadline passed");
   });
   meeting->broken = meeting->broken || refused_.count(part.group) > 0;
   if (meeting->broken) {
-    if (network_->random().Chance(0.6)) {
+    if (!network_->Happens(network_->scenario().word_loss_chance)) {
       EndAfter(network_->random().Between(0, 5) * kMillisecondUs, meeting, rank,
                absl::UnavailableError("the group is broken"));
     }
     return;
   }
   CheckSamePiece(*meeting);
-  if (meeting->entrants.size() == meeting->size) Begin(meeting);
+  if (meeting->entrants.size() == meeting->size) return Begin(meeting);
+  if (!InRing(*meeting)) return;
+  VirtualTime& time = network_->time();
+  time.At(time.now() + kRingLastsUs, [this, meeting] {
+    verdict_->Require(!InRing(*meeting), "members of joint steps wait for one another in a ring");
+  });
+}
+
+// A request's own deadline, or its client, may end a step early; spanning_step_us may not.
+void JointSteps::CheckDeadline(const Meeting& meeting, int rank) {
+  if (!network_->scenario().faultless || !Waits(meeting)) return;
+  const Entrant& entrant = meeting.entrants.at(rank);
+  if (SequenceOf(entrant).spec->deadline_us > 0) return;
+  verdict_->Violated("without faults a joint step waits until its deadline");
+}
+
+std::vector<const JointSteps::Meeting*> JointSteps::WaitedFor(const Meeting& meeting) const {
+  std::vector<const Meeting*> others;
+  const std::vector<std::string>& addresses =
+      PartOf(meeting.entrants.begin()->second).comm_addresses;
+  for (size_t i = 0; i < meeting.size; ++i) {
+    const int rank = static_cast<int>(i);
+    if (meeting.entrants.count(rank) > 0) continue;
+    if (refusers_.count({meeting.key.first, rank}) > 0) continue;  // will never come
+    for (const auto& [key, other] : meetings_) {
+      const bool there =
+          std::any_of(other->entrants.begin(), other->entrants.end(), [&](const auto& entry) {
+            return !entry.second.over &&
+                   PartOf(entry.second).comm_addresses[entry.first] == addresses[i];
+          });
+      if (there && Waits(*other)) others.push_back(other.get());
+    }
+  }
+  return others;
+}
+
+bool JointSteps::InRing(const Meeting& meeting) const {
+  if (!Waits(meeting) || meeting.entrants.size() == meeting.size) return false;
+  std::set<const Meeting*> seen;
+  std::vector<const Meeting*> next = WaitedFor(meeting);
+  while (!next.empty()) {
+    const Meeting* other = next.back();
+    next.pop_back();
+    if (other == &meeting) return true;
+    if (!seen.insert(other).second) continue;
+    for (const Meeting* further : WaitedFor(*other)) next.push_back(further);
+  }
+  return false;
 }
 
 void JointSteps::CheckSamePiece(const Meeting& meeting) {
@@ -151,7 +202,7 @@ void JointSteps::Break(const std::shared_ptr<Meeting>& meeting, const char* why)
   meeting->broken = true;
   ++broken_;
   for (const auto& [rank, entrant] : meeting->entrants) {
-    if (entrant.over || network_->Happens(0.2)) continue;
+    if (entrant.over || network_->Happens(network_->scenario().word_loss_chance)) continue;
     EndAfter(network_->random().Between(0, 20) * kMillisecondUs, meeting, rank,
              absl::UnavailableError(why));
   }
@@ -167,8 +218,10 @@ void JointSteps::Abort(const Process* process, uint64_t step) {
   }
 }
 
-void JointSteps::Refuse(scheduler::GroupKey group) {
-  if (network_->Happens(0.3)) return;
+void JointSteps::Refuse(const scheduler::BreakGroup& refusal) {
+  const scheduler::GroupKey group = refusal.group;
+  refusers_.insert({group, refusal.rank});
+  if (network_->Happens(network_->scenario().word_loss_chance)) return;
   refused_.insert(group);
   for (const auto& [key, meeting] : Meetings(meetings_)) {
     if (key.first == group) Break(meeting, "a member gave up");
@@ -207,7 +260,7 @@ std::vector<int32_t> JointSteps::Compute(Meeting& meeting) {
   const Piece& piece = PartOf(meeting.entrants.at(0)).piece;
   const int unit = meeting.entrants.at(0).engine->Spec().kv.block_tokens;
   engine::EmulatedOptions options = EngineOptions(scheduler::Role::kPrefill);
-  const auto prompt_tokens = static_cast<int64_t>(sequence.spec->prompt.size());
+  const int64_t prompt_tokens = scheduler::PromptTokens(*sequence.spec);
   options.kv.num_blocks = static_cast<int>((prompt_tokens + unit - 1) / unit);
   const auto scratch = *engine::EmulatedEngine::Create(options);
   std::set<int32_t> seen;

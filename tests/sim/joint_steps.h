@@ -5,6 +5,10 @@
 // What is computed comes from the members' own memories: blocks are moved as the parts say, history
 // is read from exactly those blocks that each member attends from, and an emulated engine computes
 // the piece's tags from them. So a lost, stale or misplaced block changes the answer.
+//
+// Members that wait for one another in a ring break the order of pieces that PrefillCore promises;
+// the steps' deadlines would hide it. So a ring that lasts is a violation, and without faults a
+// step that its own deadline ends is one, too.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +46,7 @@ class JointSteps {
   void Abort(const Process* process, uint64_t step);
   void Died(const Process* process);
   // A member will not come to any further piece of the group; the word of it may be lost.
-  void Refuse(scheduler::GroupKey group);
+  void Refuse(const scheduler::BreakGroup& refusal);
 
   int64_t run() const { return run_; }  // to their end
   int64_t broken() const { return broken_; }
@@ -58,6 +62,11 @@ class JointSteps {
   };
   using Meetings = std::map<Key, std::shared_ptr<Meeting>>;
 
+  static bool Waits(const Meeting& meeting) { return !meeting.broken && !meeting.running; }
+  void CheckDeadline(const Meeting& meeting, int rank);
+  // Members of several pieces wait for one another: each is in its piece, none will move.
+  bool InRing(const Meeting& meeting) const;
+  std::vector<const Meeting*> WaitedFor(const Meeting& meeting) const;
   void Begin(std::shared_ptr<Meeting> meeting);
   void End(const std::shared_ptr<Meeting>& meeting, int rank, scheduler::StepDone done);
   void EndAfter(TimeUs delay, const std::shared_ptr<Meeting>& meeting, int rank,
@@ -70,7 +79,8 @@ class JointSteps {
   Network* network_;
   Verdict* verdict_;
   Meetings meetings_;
-  std::set<scheduler::GroupKey> refused_;
+  std::set<scheduler::GroupKey> refused_;                   // as far as the others heard
+  std::set<std::pair<scheduler::GroupKey, int>> refusers_;  // by rank, heard or not
   int64_t run_ = 0;
   int64_t broken_ = 0;
 };

@@ -171,6 +171,7 @@ Scenario MakeSpanningScenario(uint64_t seed) {
   MakeSpanningWorkload(random, scenario);
   if (scenario.faultless) return scenario;
   MakeFaults(random, scenario);
+  scenario.word_loss_chance = 0.25;
   if (random.Chance(0.6)) MakeDeaths(random, scenario);
   if (random.Chance(0.4)) scenario.group_break_chance = 0.02;
   return scenario;

@@ -45,6 +45,7 @@ struct Scenario {
   double break_chance = 0;        // of a stream, per message on it
   double stall_chance = 0;        // of a put
   double group_break_chance = 0;  // of a step that several instances run
+  double word_loss_chance = 0;    // of a member's word to the others that a group is broken
   // The engines.
   bool compute_at_end = false;  // of a step's time; else at its start
   TimeUs step_us = 1000;

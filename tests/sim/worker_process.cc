@@ -86,7 +86,7 @@ void PrefillProcess::Execute(AnswerStart& effect) {
 }
 void PrefillProcess::Execute(AbortStep& effect) { joint_steps_->Abort(this, effect.step); }
 
-void PrefillProcess::Execute(BreakGroup& effect) { joint_steps_->Refuse(effect.group); }
+void PrefillProcess::Execute(BreakGroup& effect) { joint_steps_->Refuse(effect); }
 
 void PrefillProcess::Execute(CallBeginPrefill& effect) {
   ToOrchestrator<BeginPrefillReply>(effect, [this, effect](BeginPrefillReply reply) {

@@ -1,0 +1,221 @@
+// Several PrefillCores and their plans: whatever the order in which Assigns, Starts and Cancels
+// reach them, no two wait for each other in their pieces (invariant 7). Messages are never lost
+// here, and nothing has a deadline that could hide a ring.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+
+#include "scheduler/worker/core_testing.h"
+#include "scheduler/worker/prefill_core.h"
+
+namespace skein::scheduler {
+namespace {
+
+constexpr Epoch kEpoch{5};
+
+class Members {
+ public:
+  explicit Members(uint64_t seed);
+
+  // Plans, cancels and deliveries at random; then all that is left.
+  void Run();
+
+ private:
+  struct Instance {
+    std::unique_ptr<PrefillCore> core;
+    PlanSequence last;
+    std::optional<RunStep> step;  // in flight
+  };
+  struct Plan {
+    SpecPtr spec;
+    AssignRequest assign;                        // with all chunks so far
+    std::vector<std::vector<AssignLink>> links;  // by member
+    int64_t planned_tokens = 0;
+    bool placed = false;
+    bool cancelled = false;
+    size_t computed = 0;  // by so many members
+  };
+
+  uint64_t Draw(uint64_t below) { return random_() % below; }
+  void Send(std::function<void()> message) { messages_.push_back(std::move(message)); }
+  void DeliverOne();
+  void AddPlan();
+  void AddChunk(Plan& plan);
+  void Cancel(Plan& plan);
+  void Place(Plan& plan);
+  void Start(size_t instance, Plan& plan);
+  void Do(size_t instance, const PrefillEvent& event);
+  void Enter(size_t instance, const RunStep& step);
+  void Done(size_t instance, uint64_t step, const absl::Status& status);
+
+  std::mt19937_64 random_;
+  std::vector<Instance> instances_;  // i has id i + 1
+  std::map<uint64_t, Plan> plans_;   // by serial
+  std::vector<std::function<void()>> messages_;
+  std::map<std::pair<GroupKey, int>, std::map<size_t, uint64_t>> meetings_;  // steps by instance
+  uint64_t sequence_ = 0;
+  uint64_t calls_ = 0;
+};
+
+Members::Members(uint64_t seed) : random_(seed), instances_(3 + seed % 4) {
+  for (size_t i = 0; i < instances_.size(); ++i) {
+    PrefillConfig config;
+    config.membership.identity = testing::Identity(Role::kPrefill, 10000);
+    config.membership.identity.incarnation = {i + 7};
+    config.batch = {.max_batch_tokens = 8};
+    config.begin_ahead = 1000;
+    instances_[i].core = std::make_unique<PrefillCore>(config);
+    Do(i, Tick{});
+    Do(i, RegisterReplied{{absl::OkStatus(), {i + 1}, 1'000'000'000}});
+  }
+}
+
+void Members::Run() {
+  for (int i = 0; i < 120; ++i) {
+    const uint64_t what = Draw(10);
+    if (what < 4) {
+      AddPlan();
+    } else if (!plans_.empty()) {
+      Plan& plan = plans_.at(1 + Draw(plans_.size()));
+      what < 9 ? AddChunk(plan) : Cancel(plan);
+    }
+    for (uint64_t k = Draw(12); k > 0; --k) DeliverOne();
+  }
+  for (auto& [serial, plan] : plans_) {
+    while (!plan.cancelled && plan.planned_tokens < PromptTokens(*plan.spec)) AddChunk(plan);
+  }
+  while (!messages_.empty() && !::testing::Test::HasFailure()) DeliverOne();
+  for (size_t i = 0; i < instances_.size(); ++i) {
+    EXPECT_FALSE(instances_[i].step.has_value()) << "instance " << i + 1 << " waits for ever";
+  }
+  for (const auto& [serial, plan] : plans_) {
+    if (plan.cancelled) continue;
+    EXPECT_EQ(plan.computed, plan.assign.members.size()) << "plan " << serial;
+  }
+}
+
+void Members::DeliverOne() {
+  if (messages_.empty()) return;
+  std::swap(messages_[Draw(messages_.size())], messages_.back());
+  const std::function<void()> message = std::move(messages_.back());
+  messages_.pop_back();
+  message();
+}
+
+void Members::AddPlan() {
+  const uint64_t serial = plans_.size() + 1;
+  Plan& plan = plans_[serial];
+  plan.spec = testing::Spec(serial, 1 + static_cast<int64_t>(Draw(60)));
+  plan.assign.spec = plan.spec;
+  plan.assign.epoch = kEpoch;
+  AddChunk(plan);
+}
+
+void Members::AddChunk(Plan& plan) {
+  const int64_t rest = PromptTokens(*plan.spec) - plan.planned_tokens;
+  if (rest == 0 || plan.cancelled) return;
+  std::vector<PlanMember>& members = plan.assign.members;
+  for (size_t i = 0; i < instances_.size(); ++i) {
+    const bool has = std::any_of(members.begin(), members.end(), [&](const PlanMember& member) {
+      return member.instance == InstanceId{i + 1};
+    });
+    if (!has && (Draw(3) == 0 || (members.empty() && i + 1 == instances_.size()))) {
+      members.push_back({{i + 1}, {i + 7}, "w", "c" + ToString({0, i + 1})});
+    }
+  }
+  plan.links.resize(members.size());
+  PlanChunk& chunk = plan.assign.chunks.emplace_back();
+  chunk.tokens =
+      Draw(2) == 0 ? rest : std::min<int64_t>(rest, 4 + 4 * static_cast<int64_t>(Draw(6)));
+  for (uint32_t i = 0; i < members.size(); ++i) chunk.members.push_back(i);
+  plan.planned_tokens += chunk.tokens;
+  plan.assign.from_chunk = static_cast<uint32_t>(plan.assign.chunks.size() - 1);
+  plan.assign.sequence = {++sequence_};
+  for (size_t i = 0; i < members.size(); ++i) {
+    const size_t to = members[i].instance.value - 1;
+    AssignRequest assign = plan.assign;
+    assign.after = std::exchange(instances_[to].last, assign.sequence);
+    const bool joins = plan.links[i].empty();
+    plan.links[i].push_back({assign.sequence, assign.after});
+    Send([this, to, assign] { Do(to, AssignCalled{{++calls_}, assign}); });
+    if (joins && plan.placed) Send([this, to, &plan] { Start(to, plan); });
+  }
+}
+
+void Members::Cancel(Plan& plan) {
+  plan.cancelled = true;
+  for (size_t i = 0; i < plan.assign.members.size(); ++i) {
+    const size_t to = plan.assign.members[i].instance.value - 1;
+    Send([this, to, &plan, links = plan.links[i]] {
+      Do(to, CancelCalled{{plan.spec->id, kEpoch, "test", links}});
+    });
+  }
+}
+
+void Members::Place(Plan& plan) {
+  if (std::exchange(plan.placed, true)) return;
+  for (const PlanMember& member : plan.assign.members) {
+    Send([this, to = member.instance.value - 1, &plan] { Start(to, plan); });
+  }
+}
+
+void Members::Start(size_t instance, Plan& plan) {
+  Do(instance, StartCalled{{++calls_}, {plan.spec->id, kEpoch, {kEpoch, {99}, "d:1"}}});
+}
+
+void Members::Do(size_t instance, const PrefillEvent& event) {
+  PrefillCore& core = *instances_[instance].core;
+  const std::vector<PrefillEffect> effects = core.Handle(event, 0);
+  ASSERT_TRUE(core.CheckInvariants().ok()) << core.CheckInvariants();
+  for (const CallBeginPrefill& call : testing::Of<CallBeginPrefill>(effects)) {
+    Place(plans_.at(call.request.id.serial));
+  }
+  for (const AnswerStart& answer : testing::Of<AnswerStart>(effects)) {
+    if (!absl::IsNotFound(answer.reply.status)) continue;  // else: before its Assign
+    const RequestId id = std::get<StartCalled>(event).request.id;
+    Send([this, instance, id] { Start(instance, plans_.at(id.serial)); });
+  }
+  for (const RunStep& step : testing::Of<RunStep>(effects)) Enter(instance, step);
+  for (const AbortStep& abort : testing::Of<AbortStep>(effects)) {
+    Send([this, instance, step = abort.step] {
+      Done(instance, step, absl::CancelledError("aborted"));
+    });
+  }
+}
+
+void Members::Enter(size_t instance, const RunStep& step) {
+  ASSERT_FALSE(instances_[instance].step.has_value());
+  instances_[instance].step = step;
+  const SpanningPart& part = *step.sequences[0].spanning;
+  auto& there = meetings_[{part.group, part.piece.index}];
+  there[instance] = step.step;
+  if (there.size() < part.piece.members.size()) return;
+  for (const auto& [member, number] : there) {
+    Send([this, member = member, number = number] { Done(member, number, absl::OkStatus()); });
+  }
+}
+
+void Members::Done(size_t instance, uint64_t number, const absl::Status& status) {
+  Instance& member = instances_[instance];
+  if (!member.step.has_value() || member.step->step != number) return;  // has ended meanwhile
+  const StepSequence ran = member.step->sequences[0];
+  member.step.reset();
+  const SpanningPart& part = *ran.spanning;
+  if (status.ok() && part.piece.last) ++plans_.at(ran.id.serial).computed;
+  if (!status.ok()) meetings_[{part.group, part.piece.index}].erase(instance);
+  StepDone done{number, status, {}};
+  if (status.ok()) done.results.push_back({1, "p", ""});
+  Do(instance, done);
+}
+
+TEST(PrefillOrderTest, Invariant7NobodyWaitsInARing) {
+  for (uint64_t seed = 1; seed <= 100 && !HasFailure(); ++seed) {
+    SCOPED_TRACE(seed);
+    Members(seed).Run();
+  }
+}
+
+}  // namespace
+}  // namespace skein::scheduler
