@@ -25,6 +25,7 @@ int64_t OrchestratorCore::Impl::PlannedTokens(const Request& request) {
 }
 
 void OrchestratorCore::Impl::SendPlan(Request& request, const std::vector<PlannedChunk>& chunks) {
+  ForgetPlan(request);
   request.epoch = Epoch{++last_epoch_};
   request.state = State::kAssigning;
   request.unsure = false;
@@ -32,6 +33,7 @@ void OrchestratorCore::Impl::SendPlan(Request& request, const std::vector<Planne
   request.chunks.clear();
   const PlanSequence sequence{++last_sequence_};
   for (const PlannedChunk& chunk : chunks) AddChunk(request, chunk, sequence);
+  for (const Member& member : request.members) unplaced_[member.instance].insert(sequence);
   const bool whole = chunks.size() == 1 && chunks[0].tokens == PromptTokens(*request.spec);
   request.spanning = !whole || request.members.size() > 1;
   spanning_plans_ += request.members.size() > 1 ? 1 : 0;
@@ -57,12 +59,13 @@ void OrchestratorCore::Impl::AddChunk(Request& request, const PlannedChunk& chun
                             .tokens = chunk.tokens,
                             .members = request.members.size(),
                             .sequence = sequence});
+  Foresee(request, request.chunks.size() - 1);
 }
 
 void OrchestratorCore::Impl::SendPlainAssign(Request& request, PlanSequence sequence) {
   const InstanceId to = request.members[0].instance;
   Instance& instance = *registry_.Find(to);
-  instance.placed[request.spec->id] = request.epoch;
+  instance.Place(request.spec, request.epoch);
   effects_.push_back(CallAssign{to,
                                 instance.identity.endpoint,
                                 {request.spec, request.epoch, sequence},
@@ -93,7 +96,7 @@ void OrchestratorCore::Impl::SendAssigns(Request& request, size_t from_chunk,
     }
     member.links.push_back({sequence, assign.after});
     member.accepted = false;
-    instance.placed[request.spec->id] = request.epoch;
+    instance.Place(request.spec, request.epoch);
     effects_.push_back(
         CallAssign{member.instance, instance.identity.endpoint, assign, config_.rpc_timeout_us});
   }
@@ -238,9 +241,9 @@ void OrchestratorCore::Impl::NoteEntered(Request& request, const Member& member)
     all = all && entered;
   }
   if (all) {
-    chunk.started_us = last_us;
+    NoteBegun(request, chunk, last_us);
   } else if (chunk.started_us >= 0) {
-    chunk.started_us = std::max(chunk.started_us, last_us);
+    NoteBegun(request, chunk, std::max(chunk.started_us, last_us));
   }
 }
 
@@ -248,7 +251,7 @@ void OrchestratorCore::Impl::NoteEntered(Request& request, const Member& member)
 void OrchestratorCore::Impl::MemberDone(Request& request, Member& member) {
   member.here = false;
   if (Instance* instance = registry_.Find(member.instance)) {
-    instance->placed.erase(request.spec->id);
+    instance->Take(request.spec->id);
   }
   NoteChunksEnded(request);
   if (!HasMembersHere(request) && PlannedTokens(request) == PromptTokens(*request.spec)) {
@@ -260,7 +263,7 @@ void OrchestratorCore::Impl::TakeFromPrefill(Request& request) {
   for (Member& member : request.members) {
     member.here = false;
     if (Instance* instance = registry_.Find(member.instance)) {
-      instance->placed.erase(request.spec->id);
+      instance->Take(request.spec->id);
     }
   }
 }

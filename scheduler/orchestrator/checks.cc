@@ -62,7 +62,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
                                 .last_epoch = Epoch{last_epoch_}};
   std::map<InstanceId, double> queue_s;  // foreseen
   for (const auto& [model, pool] : pools_) {
-    const PoolQueue queue = QueueOf(pool.planner, model, nullptr, now);
+    const PoolQueue queue = QueueOf(pool, nullptr, now);
     for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
       if (queue.queue_s[slot] >= kAbsentQueueS) continue;
       queue_s[pool.planner.layout().slots[slot]] = queue.queue_s[slot];
@@ -121,7 +121,7 @@ absl::Status OrchestratorCore::Impl::CheckRequest(const Request& request) const 
     const Instance* instance = registry_.Find(at);
     if (instance == nullptr) return Violated(2, id, "is on a dead instance");
     const auto placed = instance->placed.find(id);
-    if (placed == instance->placed.end() || placed->second != request.epoch) {
+    if (placed == instance->placed.end() || placed->second.epoch != request.epoch) {
       return Violated(2, id, "is not known at its instance");
     }
   }
@@ -214,6 +214,7 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
       }
     }
   }
+  if (absl::Status status = CheckForeseen(); !status.ok()) return status;
   return CheckRolling();
 }
 

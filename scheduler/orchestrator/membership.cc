@@ -85,7 +85,7 @@ void OrchestratorCore::Impl::TakePrefillEnded(Request& request, Member& member,
 void OrchestratorCore::Impl::LeaveDraining(const Instance& instance) {
   if (instance.Placeable()) return;
   std::vector<RequestId> unfinished;
-  for (const auto& [id, epoch] : instance.placed) {
+  for (const auto& [id, placement] : instance.placed) {
     const Request& request = requests_.at(id);
     if (request.rolling_key != 0 && PlannedTokens(request) < PromptTokens(*request.spec)) {
       unfinished.push_back(id);
@@ -103,7 +103,7 @@ std::vector<HeldRequest> OrchestratorCore::Impl::UnknownOf(const Instance& insta
   for (const auto& [id, epoch] : instance.held) {
     if (epoch.value < config_.first_epoch) continue;
     const auto it = instance.placed.find(id);
-    if (it == instance.placed.end() || it->second != epoch) unknown.push_back({id, epoch});
+    if (it == instance.placed.end() || it->second.epoch != epoch) unknown.push_back({id, epoch});
   }
   return unknown;
 }
@@ -114,9 +114,9 @@ void OrchestratorCore::Impl::FailMissing(InstanceId id) {
   const Instance& instance = *registry_.Find(id);
   const TimeUs long_ago = now_ - config_.instance_lease_us;
   std::vector<RequestId> missing;
-  for (const auto& [request_id, epoch] : instance.placed) {
+  for (const auto& [request_id, placement] : instance.placed) {
     const auto held = instance.held.find(request_id);
-    if (held != instance.held.end() && held->second == epoch) continue;
+    if (held != instance.held.end() && held->second == placement.epoch) continue;
     const Request& request = requests_.at(request_id);
     TimeUs since = request.placed_us;
     for (const Member& member : request.members) {
@@ -154,14 +154,14 @@ void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why) {
   if (instance == nullptr) return;
   ++instances_lost_;
   const Role role = instance->identity.role;
-  const std::map<RequestId, Epoch> placed = std::move(instance->placed);
+  const std::map<RequestId, Placement> placed = std::move(instance->placed);
   const std::string what =
       absl::StrCat(role == Role::kPrefill ? "prefill" : "decode", " instance ", id.value, " ", why);
   registry_.Remove(id);
   std::erase_if(pending_cancels_,
                 [id](const auto& entry) { return std::get<InstanceId>(entry.first) == id; });
-  for (const auto& [request_id, epoch] : placed) {
-    Request* request = Find(request_id, epoch);
+  for (const auto& [request_id, placement] : placed) {
+    Request* request = Find(request_id, placement.epoch);
     if (request == nullptr) continue;
     role == Role::kPrefill ? LosePrefill(*request, id, what) : LoseDecode(*request, what);
   }

@@ -71,7 +71,7 @@ void OrchestratorCore::Impl::On(const SubmitCalled& event) {
   request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
   Arm(request.deadline_us);
   submits_.emplace(event.call, id);
-  if (PoolPlanner* pool = PoolOf(event.spec->model)) pool->OnArrival(now_);
+  if (Pool* pool = PoolOf(event.spec->model)) pool->planner.OnArrival(now_);
   Plan(request);
 }
 
@@ -194,6 +194,7 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   NoteTimes(request);
   TakeFromPrefill(request);
   TakeFromDecode(request);
+  ForgetPlan(request);
   if (request.state == State::kWaiting) {
     waiting_.at(request.spec->model).erase(request.waiting_number);
   }

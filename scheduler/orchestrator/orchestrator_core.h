@@ -29,6 +29,8 @@
 //   7. A plan is whole: chunks on block boundaries with growing members, the lead among the first.
 //      A queued or replanning request is on no instance: no request has two live epochs.
 //   8. The rolling planner knows exactly the requests that are queued or have chunks to come.
+//   9. What is remembered of all requests, so that no decision looks at each of them, agrees with
+//      them: the timelines, the plans without decode room, each instance's unreported load.
 #pragma once
 
 #include <cstdint>

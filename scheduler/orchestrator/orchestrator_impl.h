@@ -1,7 +1,8 @@
 // The parts of OrchestratorCore. Included by its own files only.
 //   orchestrator_core.cc   submission, timers, the ends of a request
 //   membership.cc          instances come, report, go
-//   planning.cc            which instances compute a prompt: decisions, foreseen timelines
+//   planning.cc            which instances compute a prompt
+//   timelines.cc           what the instances are foreseen to do
 //   rolling_plans.cc       the same under the policy rolling, chunk by chunk
 //   assigning.cc           a plan is told to its members
 //   replanning.cc          a plan is given up
@@ -116,6 +117,14 @@ class OrchestratorCore::Impl {
   };
   using PendingKey = std::tuple<InstanceId, RequestId, Epoch>;
 
+  // The prefill instances of a model.
+  struct Pool {
+    PoolPlanner planner;
+    uint64_t version = 0;               // of the registry, when the layout was made
+    std::map<InstanceId, int> slot_of;  // of the layout
+    Timeline timeline = Timeline(0);    // of all chunks that have not ended, over the layout
+  };
+
   // What a pool can do now.
   struct PoolQueue {
     std::vector<double> queue_s;  // by slot; kAbsentQueueS where nothing may be planned
@@ -153,13 +162,23 @@ class OrchestratorCore::Impl {
   void PlanAlone(Request& request, PoolPlanner& pool, const PoolQueue& queue, const char* why);
   void PlanCommitted(Request& request, PoolPlanner& pool, const PoolQueue& queue);
   void FailUnplannable(Request& request);
-  PoolPlanner* PoolOf(const std::string& model);  // null: nothing to plan with
-  PoolQueue QueueOf(const PoolPlanner& pool, const std::string& model, const Request* request,
-                    TimeUs now, bool avoids = true) const;
-  std::vector<TimelineChunk> TimelineOf(const PoolPlanner& pool, const std::string& model) const;
-  void NoteStarts(const std::string& model);  // of chunks that nothing is in front of any more
+  Pool* PoolOf(const std::string& model);  // null: nothing to plan with
+  PoolQueue QueueOf(const Pool& pool, const Request* request, TimeUs now, bool avoids = true) const;
   PrefillCandidate PrefillCandidateOf(const Instance& instance) const;
   PlanExplanation& Explained(Request& request, const PoolPlanner* pool, const PoolQueue* queue);
+
+  // What is foreseen: timelines.cc.
+  Timeline* TimelineOf(const std::string& model);  // null: nobody plans with it
+  std::vector<TimelineChunk> ChunksToCome(const Pool& pool, const std::string& model) const;
+  TimelineChunk ForeseenChunk(const Pool& pool, const Request& request, size_t index) const;
+  void LayOutTimeline(Pool& pool, const std::string& model);  // anew
+  void Foresee(const Request& request, size_t chunk);
+  void NoteBegun(Request& request, Chunk& chunk, TimeUs since_us);
+  void NoteEnded(Request& request, Chunk& chunk);
+  void NoteStarts(const std::string& model);  // of chunks that nothing is in front of any more
+  void NotePlaced(const Request& request);    // or given up
+  void ForgetPlan(const Request& request);
+  absl::Status CheckForeseen() const;
 
   // Rolling.
   void Enrol(Request& request, PoolPlanner& pool, const PoolQueue& queue);
@@ -177,7 +196,7 @@ class OrchestratorCore::Impl {
   void StartMembers(Request& request);
   void CallStartOf(Request& request, Member& member);
   void TakeProgress(Request& request, Member& member, const HeldRequest& held);
-  static void NoteEntered(Request& request, const Member& member);
+  void NoteEntered(Request& request, const Member& member);
   static size_t ChunkOf(const Request& request, const Member& member);  // its next one
   void MemberDone(Request& request, Member& member);
   void NoteChunksEnded(Request& request);
@@ -196,9 +215,7 @@ class OrchestratorCore::Impl {
   // Placement of decode.
   void PlaceWaiting();  // first come, first served within a model
   bool TryReserve(Request& request);
-  std::map<InstanceId, PlanSequence> OldestUnplaced() const;
-  static bool MustWaitForOlder(const Request& request,
-                               const std::map<InstanceId, PlanSequence>& oldest);
+  bool MustWaitForOlder(const Request& request) const;
   void BackToWaiting(Request& request);
   void TakeFromDecode(Request& request);
   DecodeCandidate DecodeCandidateOf(const Instance& instance) const;
@@ -245,11 +262,8 @@ class OrchestratorCore::Impl {
   std::map<std::string, std::map<uint64_t, RequestId>> waiting_;  // model -> by waiting number
   std::set<RequestId> replanning_;
   std::set<std::string> moved_;  // models of which a chunk may have begun in this Handle
+  std::map<InstanceId, std::set<PlanSequence>> unplaced_;  // of the plans that no decode room has
 
-  struct Pool {
-    PoolPlanner planner;
-    uint64_t version = 0;  // of the registry, when the layout was made
-  };
   std::map<std::string, Pool> pools_;  // by model; only with planning
   std::map<int64_t, RequestId> rolling_keys_;
   int64_t last_rolling_key_ = 0;

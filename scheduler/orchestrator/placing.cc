@@ -33,64 +33,39 @@ void OrchestratorCore::Impl::BackToWaiting(Request& request) {
 
 void OrchestratorCore::Impl::TakeFromDecode(Request& request) {
   if (Instance* instance = registry_.Find(request.decode)) {
-    instance->placed.erase(request.spec->id);
+    instance->Take(request.spec->id);
   }
   request.decode = InstanceId{};
 }
 
 void OrchestratorCore::Impl::PlaceWaiting() {
   if (waiting_.empty()) return;
-  const std::map<InstanceId, PlanSequence> oldest = OldestUnplaced();
   for (auto& [model, line] : waiting_) {
     for (auto next = line.begin(); next != line.end();) {
       Request& request = requests_.at((next++)->second);
-      if (!MustWaitForOlder(request, oldest) && !TryReserve(request)) break;
+      if (!MustWaitForOlder(request) && !TryReserve(request)) break;
     }
   }
   std::erase_if(waiting_, [](const auto& entry) { return entry.second.empty(); });
-}
-
-// By instance, the first of its plans that is not placed.
-std::map<InstanceId, PlanSequence> OrchestratorCore::Impl::OldestUnplaced() const {
-  std::map<InstanceId, PlanSequence> oldest;
-  for (const auto& [id, request] : requests_) {
-    const bool unplaced = request.state == State::kAssigning || request.state == State::kAssigned ||
-                          request.state == State::kWaiting || request.state == State::kReserving;
-    if (!unplaced || request.chunks.empty()) continue;
-    const PlanSequence sequence = request.chunks[0].sequence;
-    for (const Member& member : request.members) {
-      const auto [it, added] = oldest.try_emplace(member.instance, sequence);
-      if (!added) it->second = std::min(it->second, sequence);
-    }
-  }
-  return oldest;
 }
 
 // Instances run spanning plans in the order of their sequences, placed or not, and give blocks out
 // in that order to plain ones, too. If this one were placed before an older one that shares an
 // instance with it, it would hold decode room while it waits for the older one's turn or blocks,
 // and the older one might wait for that very room.
-bool OrchestratorCore::Impl::MustWaitForOlder(const Request& request,
-                                              const std::map<InstanceId, PlanSequence>& oldest) {
+bool OrchestratorCore::Impl::MustWaitForOlder(const Request& request) const {
   return request.spanning &&
          std::any_of(request.members.begin(), request.members.end(), [&](const Member& member) {
-           return oldest.at(member.instance) < request.chunks[0].sequence;
+           return *unplaced_.at(member.instance).begin() < request.chunks[0].sequence;
          });
 }
 
 DecodeCandidate OrchestratorCore::Impl::DecodeCandidateOf(const Instance& instance) const {
-  DecodeCandidate candidate{
-      .instance = instance.id,
-      .free_blocks = instance.load.free_blocks,
-      .active_requests = instance.load.running_requests + instance.load.queued_requests};
-  for (const auto& [id, epoch] : instance.placed) {
-    if (instance.held.count(id) > 0) continue;
-    const RequestSpec& spec = *requests_.at(id).spec;
-    candidate.unreported_blocks +=
-        BlocksOf(instance.identity.shape, PromptTokens(spec) + spec.max_tokens);
-    ++candidate.unreported_requests;
-  }
-  return candidate;
+  return {.instance = instance.id,
+          .free_blocks = instance.load.free_blocks,
+          .unreported_blocks = instance.unreported.blocks,
+          .active_requests = instance.load.running_requests + instance.load.queued_requests,
+          .unreported_requests = instance.unreported.requests};
 }
 
 // The first in line leaves it (true), or nobody does: a request that needs much room is not
@@ -121,7 +96,7 @@ bool OrchestratorCore::Impl::TryReserve(Request& request) {
   waiting_.at(request.spec->model).erase(request.waiting_number);
   request.state = State::kReserving;
   request.decode = *pick;
-  instance.placed[request.spec->id] = request.epoch;
+  instance.Place(request.spec, request.epoch);
   effects_.push_back(CallReserve{
       *pick, instance.identity.endpoint, {request.spec, request.epoch}, config_.rpc_timeout_us});
   return true;
@@ -137,6 +112,7 @@ void OrchestratorCore::Impl::On(const ReserveReplied& event) {
   Instance& instance = *registry_.Find(event.instance);
   if (status.ok()) {
     request->state = State::kPlaced;
+    NotePlaced(*request);
     request->placed_us = now_;
     request->explanation.placed_us = now_ - request->submitted_us;
     moved_.insert(request->spec->model);

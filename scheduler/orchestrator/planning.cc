@@ -10,31 +10,29 @@ namespace skein::scheduler {
 PrefillCandidate OrchestratorCore::Impl::PrefillCandidateOf(const Instance& instance) const {
   PrefillCandidate candidate{.instance = instance.id,
                              .queued_tokens = instance.load.queued_tokens,
-                             .unreported_tokens = 0,
+                             .unreported_tokens = instance.unreported.prompt_tokens,
                              .tokens_per_second = instance.load.tokens_per_second};
   if (candidate.tokens_per_second <= 0) {
     candidate.tokens_per_second = config_.default_tokens_per_second;
-  }
-  for (const auto& [id, epoch] : instance.placed) {
-    if (instance.held.count(id) > 0) continue;
-    candidate.unreported_tokens += PromptTokens(*requests_.at(id).spec);
   }
   return candidate;
 }
 
 void OrchestratorCore::Impl::Plan(Request& request) {
-  const std::string& model = request.spec->model;
-  PoolPlanner* pool = PoolOf(model);
+  Pool* pool = PoolOf(request.spec->model);
   if (pool == nullptr) return AssignPlain(request);
-  PoolQueue queue = QueueOf(*pool, model, &request, now_);
-  if (queue.usable == 0) queue = QueueOf(*pool, model, &request, now_, /*avoids=*/false);
+  PoolQueue queue = QueueOf(*pool, &request, now_);
+  if (queue.usable == 0) queue = QueueOf(*pool, &request, now_, /*avoids=*/false);
   if (queue.usable == 0) return FailUnplannable(request);
   if (request.spec->want_prompt_logprobs) {
-    return PlanAlone(request, *pool, queue, "alone: the logprobs of its prompt were asked for");
+    return PlanAlone(request, pool->planner, queue,
+                     "alone: the logprobs of its prompt were asked for");
   }
-  if (queue.usable == 1) return PlanAlone(request, *pool, queue, "alone: there is one instance");
-  if (pool->rolling() != nullptr) return Enrol(request, *pool, queue);
-  PlanCommitted(request, *pool, queue);
+  if (queue.usable == 1) {
+    return PlanAlone(request, pool->planner, queue, "alone: there is one instance");
+  }
+  if (pool->planner.rolling() != nullptr) return Enrol(request, pool->planner, queue);
+  PlanCommitted(request, pool->planner, queue);
 }
 
 void OrchestratorCore::Impl::FailUnplannable(Request& request) {
@@ -99,105 +97,44 @@ void OrchestratorCore::Impl::PlanCommitted(Request& request, PoolPlanner& pool,
 }
 
 // The pool's layout is that of the registry afterwards.
-PoolPlanner* OrchestratorCore::Impl::PoolOf(const std::string& model) {
+OrchestratorCore::Impl::Pool* OrchestratorCore::Impl::PoolOf(const std::string& model) {
   if (!plans()) return nullptr;
   auto it = pools_.find(model);
-  if (it != pools_.end() && it->second.version == registry_.version()) {
-    return it->second.planner.layout().slots.empty() ? nullptr : &it->second.planner;
-  }
-  std::vector<std::pair<std::string, InstanceId>> by_host;
-  int64_t block_tokens = 1;
-  for (const Instance* instance : registry_.Pool(model, Role::kPrefill)) {
-    block_tokens = instance->identity.shape.block_tokens;
-    // Who has no such address cannot compute with others.
-    if (!instance->identity.comm_address.empty()) {
-      by_host.emplace_back(instance->identity.host, instance->id);
+  if (it == pools_.end() || it->second.version != registry_.version()) {
+    std::vector<std::pair<std::string, InstanceId>> by_host;
+    int64_t block_tokens = 1;
+    for (const Instance* instance : registry_.Pool(model, Role::kPrefill)) {
+      block_tokens = instance->identity.shape.block_tokens;
+      // Who has no such address cannot compute with others.
+      if (!instance->identity.comm_address.empty()) {
+        by_host.emplace_back(instance->identity.host, instance->id);
+      }
     }
+    if (it == pools_.end()) {
+      if (by_host.empty()) return nullptr;
+      it = pools_.emplace(model, Pool{PoolPlanner(config_.planning, block_tokens)}).first;
+    }
+    it->second.version = registry_.version();
+    it->second.planner.SetLayout(LayOut(std::move(by_host), config_.planning->node_size));
+    LayOutTimeline(it->second, model);
   }
-  if (it == pools_.end()) {
-    if (by_host.empty()) return nullptr;
-    it = pools_.emplace(model, Pool{PoolPlanner(config_.planning, block_tokens)}).first;
-  }
-  it->second.version = registry_.version();
-  it->second.planner.SetLayout(LayOut(std::move(by_host), config_.planning->node_size));
-  return it->second.planner.layout().slots.empty() ? nullptr : &it->second.planner;
+  return it->second.planner.layout().slots.empty() ? nullptr : &it->second;
 }
 
-OrchestratorCore::Impl::PoolQueue OrchestratorCore::Impl::QueueOf(const PoolPlanner& pool,
-                                                                  const std::string& model,
+OrchestratorCore::Impl::PoolQueue OrchestratorCore::Impl::QueueOf(const Pool& pool,
                                                                   const Request* request,
                                                                   TimeUs now, bool avoids) const {
   PoolQueue queue;
-  queue.queue_s.resize(pool.layout().slots.size());
-  std::vector<TimelineChunk> timeline = TimelineOf(pool, model);
-  Foresee(now, &timeline, &queue.queue_s);
-  for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
-    const InstanceId id = pool.layout().slots[slot];
-    const Instance* instance = registry_.Find(id);
+  const std::vector<InstanceId>& slots = pool.planner.layout().slots;
+  for (size_t slot = 0; slot < slots.size(); ++slot) {
+    const Instance* instance = registry_.Find(slots[slot]);
     const bool usable = instance != nullptr && instance->Placeable() &&
                         !(avoids && instance->avoid) &&
-                        (request == nullptr || request->tried_prefill.count(id) == 0);
-    if (!usable) queue.queue_s[slot] = kAbsentQueueS;
+                        (request == nullptr || request->tried_prefill.count(slots[slot]) == 0);
+    queue.queue_s.push_back(usable ? pool.timeline.QueueSeconds(slot, now) : kAbsentQueueS);
     queue.usable += usable ? 1 : 0;
   }
   return queue;
-}
-
-std::vector<TimelineChunk> OrchestratorCore::Impl::TimelineOf(const PoolPlanner& pool,
-                                                              const std::string& model) const {
-  std::vector<TimelineChunk> timeline;
-  std::map<InstanceId, int> slot_of;
-  const std::vector<InstanceId>& slots = pool.layout().slots;
-  for (size_t slot = 0; slot < slots.size(); ++slot) slot_of[slots[slot]] = static_cast<int>(slot);
-  for (const auto& [id, request] : requests_) {
-    if (request.spec->model != model) continue;
-    for (size_t k = 0; k < request.chunks.size(); ++k) {
-      const Chunk& chunk = request.chunks[k];
-      if (chunk.ended_us >= 0) continue;
-      TimelineChunk& one = timeline.emplace_back();
-      one.sequence = chunk.sequence;
-      one.index = k;
-      one.plan = request.epoch;
-      for (size_t i = 0; i < chunk.members; ++i) {
-        const auto slot = slot_of.find(request.members[i].instance);
-        if (slot != slot_of.end()) one.slots.push_back(slot->second);
-      }
-      const auto sp = static_cast<int>(chunk.members);
-      one.seconds = config_.planning->latency.Seconds(sp, chunk.history, chunk.tokens);
-      if (chunk.started_us >= 0) one.running_since_us = chunk.started_us;
-    }
-  }
-  return timeline;
-}
-
-// A report tells when a chunk of a spanning plan began; of others it is taken to begin when it can.
-void OrchestratorCore::Impl::NoteStarts(const std::string& model) {
-  const auto pool = pools_.find(model);
-  if (pool == pools_.end()) return;
-  std::vector<TimelineChunk> timeline = TimelineOf(pool->second.planner, model);
-  std::vector<double> free_s(pool->second.planner.layout().slots.size());
-  Foresee(now_, &timeline, &free_s);
-  std::vector<uint8_t> taken(free_s.size(), 0);
-  std::map<Epoch, size_t> first_of;  // the plan's first chunk that has not ended
-  for (const TimelineChunk& chunk : timeline) first_of.try_emplace(chunk.plan, chunk.index);
-  std::set<Epoch> begin;
-  for (const TimelineChunk& chunk : timeline) {
-    bool free = first_of.at(chunk.plan) == chunk.index;
-    for (const int slot : chunk.slots) {
-      free = free && !taken[static_cast<size_t>(slot)];
-      taken[static_cast<size_t>(slot)] = 1;
-    }
-    if (free && chunk.running_since_us == kNever) begin.insert(chunk.plan);
-  }
-  if (begin.empty()) return;
-  for (auto& [id, request] : requests_) {
-    if (begin.count(request.epoch) == 0 || request.state != State::kPlaced) continue;
-    for (Chunk& chunk : request.chunks) {
-      if (chunk.ended_us >= 0) continue;
-      chunk.started_us = now_;
-      break;
-    }
-  }
 }
 
 PlanExplanation& OrchestratorCore::Impl::Explained(Request& request, const PoolPlanner* pool,

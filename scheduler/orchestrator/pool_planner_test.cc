@@ -4,7 +4,6 @@
 
 #include <memory>
 
-#include "scheduler/orchestrator/timeline.h"
 #include "scheduler/plan/builtin_models.h"
 
 namespace skein::scheduler {
@@ -20,21 +19,6 @@ TEST(PoolLayout, AHostIsCutIntoNodesAndSmallNodesAreFilledUp) {
   EXPECT_EQ(layout.SlotOf({4}), -1);
   EXPECT_EQ(LayOut({}, 2).slots.size(), 0u);
   EXPECT_EQ(LayOut({{"a", {1}}, {"a", {2}}, {"a", {3}}}, 2).slots.size(), 3u);
-}
-
-TEST(Timeline, ChunksRunInSequenceOrderAndRunningOnesAreCorrected) {
-  std::vector<TimelineChunk> chunks(4);
-  chunks[0] = {.sequence = {2}, .index = 0, .plan = {20}, .slots = {0, 1}, .seconds = 1};
-  chunks[1] = {.sequence = {1}, .index = 1, .plan = {10}, .slots = {0, 1}, .seconds = 2};
-  chunks[2] = {.sequence = {1}, .index = 0, .plan = {10}, .slots = {0}, .seconds = 3};
-  chunks[2].running_since_us = 8 * kSecondUs;  // two seconds ago
-  chunks[3] = {.sequence = {3}, .index = 0, .plan = {30}, .slots = {2}, .seconds = 5};
-  chunks[3].running_since_us = 0;  // late
-  std::vector<double> free_s(4, 7.0);
-  Foresee(10 * kSecondUs, &chunks, &free_s);
-  EXPECT_EQ(free_s, (std::vector<double>{4, 4, 0, 0}));
-  EXPECT_EQ(chunks[1].start_s, 1);
-  EXPECT_EQ(chunks[1].end_s, 3);
 }
 
 TEST(RoundToBlocks, BoundariesMoveToTheNearestBlock) {

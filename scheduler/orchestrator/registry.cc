@@ -29,7 +29,38 @@ absl::Status CheckSamePieces(const WorkerIdentity& a, const WorkerIdentity& b) {
                                                     b.max_batch_tokens));
 }
 
+void Add(const Unreported& more, int64_t times, Unreported* sum) {
+  sum->requests += times * more.requests;
+  sum->blocks += times * more.blocks;
+  sum->prompt_tokens += times * more.prompt_tokens;
+}
+
 }  // namespace
+
+void Instance::Place(const SpecPtr& spec, Epoch epoch) {
+  const bool is_new = placed.insert_or_assign(spec->id, Placement{epoch, spec}).second;
+  if (is_new && held.count(spec->id) == 0) Add(Of(*spec), 1, &unreported);
+}
+
+void Instance::Take(RequestId request) {
+  const auto it = placed.find(request);
+  if (it == placed.end()) return;
+  if (held.count(request) == 0) Add(Of(*it->second.spec), -1, &unreported);
+  placed.erase(it);
+}
+
+Unreported Instance::Of(const RequestSpec& spec) const {
+  const int64_t tokens = PromptTokens(spec);
+  return {1, BlocksOf(identity.shape, tokens + spec.max_tokens), tokens};
+}
+
+Unreported Instance::CountUnreported() const {
+  Unreported sum;
+  for (const auto& [request, placement] : placed) {
+    if (held.count(request) == 0) Add(Of(*placement.spec), 1, &sum);
+  }
+  return sum;
+}
 
 absl::StatusOr<Registry::Registration> Registry::Register(const WorkerIdentity& identity,
                                                           TimeUs now) {
@@ -91,6 +122,7 @@ absl::StatusOr<Instance*> Registry::Report(const ReportRequest& report, TimeUs n
   instance->load = report.load;
   instance->held.clear();
   for (const HeldRequest& held : report.held) instance->held[held.id] = held.epoch;
+  instance->unreported = instance->CountUnreported();
   return instance;
 }
 

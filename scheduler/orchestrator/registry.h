@@ -20,6 +20,20 @@
 
 namespace skein::scheduler {
 
+// A request, as the orchestrator believes it to be at an instance.
+struct Placement {
+  Epoch epoch;
+  SpecPtr spec;
+};
+
+// Of the requests that are placed at an instance but were not in its last report.
+struct Unreported {
+  int64_t requests = 0;
+  int64_t blocks = 0;  // of prompt and output
+  int64_t prompt_tokens = 0;
+  bool operator==(const Unreported&) const = default;
+};
+
 struct Instance {
   InstanceId id;
   WorkerIdentity identity;
@@ -28,12 +42,19 @@ struct Instance {
   uint64_t last_serial = 0;
   TimeUs heard_us = 0;
   TimeUs lease_end_us = 0;
-  std::map<RequestId, Epoch> held;    // in its last report
-  std::map<RequestId, Epoch> placed;  // what the orchestrator believes to be there
-  PlanSequence last_spanning;         // sequence of the last spanning Assign sent to it
-  bool avoid = false;                 // could not take an Assign since its last report
+  std::map<RequestId, Epoch> held;        // in its last report
+  std::map<RequestId, Placement> placed;  // by Place and Take alone
+  Unreported unreported;
+  PlanSequence last_spanning;  // sequence of the last spanning Assign sent to it
+  bool avoid = false;          // could not take an Assign since its last report
 
   bool Placeable() const { return reported && !load.draining && load.invariants_ok; }
+  void Place(const SpecPtr& spec, Epoch epoch);
+  void Take(RequestId request);  // it is not there, or no longer
+  Unreported CountUnreported() const;
+
+ private:
+  Unreported Of(const RequestSpec& spec) const;
 };
 
 class Registry {

@@ -38,6 +38,7 @@ void OrchestratorCore::Impl::Replan(Request& request, const absl::Status& why) {
   if (request.decode != InstanceId{}) request.old_decodes.insert(request.decode);
   TakeFromPrefill(request);
   TakeFromDecode(request);
+  ForgetPlan(request);
   request.members.clear();
   request.chunks.clear();
   moved_.insert(request.spec->model);

@@ -98,9 +98,7 @@ void OrchestratorCore::Impl::NoteChunksEnded(Request& request) {
       const Member& member = request.members[i];
       if (member.here && member.chunks_done <= k) return;
     }
-    chunk.ended_us = now_;
-    if (chunk.started_us < 0) chunk.started_us = now_;
-    moved_.insert(request.spec->model);
+    NoteEnded(request, chunk);
     if (!request.rolling_running || k + 1 < request.chunks.size()) continue;
     request.rolling_running = false;
     RollingPlanner* rolling = pools_.at(request.spec->model).planner.rolling();

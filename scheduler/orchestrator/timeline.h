@@ -1,8 +1,20 @@
-// What the instances of a pool are foreseen to do: every chunk that is assigned and not finished,
+// What the instances of a pool are foreseen to do: every chunk that is assigned and has not ended,
 // with equation 1's time. From it come the queue times that the planner plans with.
+//
+// Chunks run in the order of their keys. One begins when the one before it of its plan has ended
+// and each of its instances has ended all that comes before; one that runs and is late ends at any
+// moment. So each end is the later of two times: a moment, of what runs already, and a span from
+// now, of what has not begun. Neither changes while nothing begins or ends, and a chunk that comes
+// last changes its own instances only: a queue time costs no look at the chunks, and the first one
+// after something began or ended costs one look at each.
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "scheduler/base/ids.h"
@@ -10,22 +22,64 @@
 
 namespace skein::scheduler {
 
-struct TimelineChunk {
-  PlanSequence sequence;  // chunks run in this order, those of one sequence by `index`
+// The order of chunks: by their Assign's sequence, those of one Assign by their place in the plan.
+struct ChunkKey {
+  PlanSequence sequence;
   size_t index = 0;
-  Epoch plan;              // a chunk begins when the one before it of the same plan has ended
-  std::vector<int> slots;  // of its instances
-  double seconds = 0;      // the latency model's
-  TimeUs running_since_us = kNever;  // kNever: it has not begun
-
-  // From now, filled in by Foresee.
-  double start_s = 0;
-  double end_s = 0;
+  auto operator<=>(const ChunkKey&) const = default;
 };
 
-// Sorts the chunks and foresees when each begins and ends; (*free_s)[slot] becomes the time, from
-// now, when all of the slot's chunks have ended. A running chunk that is late ends at any moment.
-// REQUIRES slots below free_s->size().
-void Foresee(TimeUs now, std::vector<TimelineChunk>* chunks, std::vector<double>* free_s);
+struct TimelineChunk {
+  ChunkKey key;
+  RequestId request;
+  Epoch plan;
+  std::vector<int> slots;            // of its instances
+  double seconds = 0;                // the latency model's
+  TimeUs running_since_us = kNever;  // kNever: it has not begun
+  bool operator==(const TimelineChunk&) const = default;
+};
+
+class Timeline {
+ public:
+  explicit Timeline(size_t slots) : queues_(slots), free_(slots) {}
+
+  // REQUIRES: behind all others, slots that exist.
+  void Add(TimelineChunk chunk);
+  void Begin(ChunkKey key, TimeUs since_us);  // a chunk that is unknown: nothing
+  void Remove(ChunkKey key);                  // it has ended; unknown: nothing
+  void Drop(Epoch plan);                      // all its chunks
+
+  // From `now` until all of the slot's chunks have ended.
+  double QueueSeconds(size_t slot, TimeUs now) const;
+
+  // The requests whose first chunk has not begun though nothing is in front of it.
+  std::vector<RequestId> Ready();
+
+  std::vector<TimelineChunk> Chunks() const;  // in order
+
+ private:
+  // max(at_s, now + after_s).
+  struct End {
+    double at_s = -std::numeric_limits<double>::infinity();
+    double after_s = 0;
+  };
+  struct Entry {
+    TimelineChunk chunk;
+    Entry* before = nullptr;  // in its plan
+    Entry* next = nullptr;
+    mutable End end;
+  };
+  static End Later(const End& a, const End& b);
+  void Foresee(const Entry& entry) const;
+  bool InFront(const Entry& entry) const;
+  void Erase(Entry* entry);
+
+  std::map<ChunkKey, Entry> entries_;
+  std::map<Epoch, Entry*> first_;           // of each plan
+  std::vector<std::set<ChunkKey>> queues_;  // by slot
+  std::set<ChunkKey> fronts_;               // all that may be ready
+  mutable std::vector<End> free_;           // by slot, when all its chunks have ended
+  mutable bool foreseen_ = true;            // free_ and the entries' ends hold
+};
 
 }  // namespace skein::scheduler
