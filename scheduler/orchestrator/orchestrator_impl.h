@@ -3,6 +3,7 @@
 //   membership.cc          instances come, report, go
 //   planning.cc            which instances compute a prompt
 //   timelines.cc           what the instances are foreseen to do
+//   capacity.cc            prompts that are larger than the memory of an instance
 //   rolling_plans.cc       the same under the policy rolling, chunk by chunk
 //   assigning.cc           a plan is told to its members
 //   replanning.cc          a plan is given up
@@ -162,6 +163,17 @@ class OrchestratorCore::Impl {
   void PlanAlone(Request& request, PoolPlanner& pool, const PoolQueue& queue, const char* why);
   void PlanCommitted(Request& request, PoolPlanner& pool, const PoolQueue& queue);
   void FailUnplannable(Request& request);
+
+  // The memory of instances: capacity.cc.
+  int64_t PromptBlocks(const Request& request, InstanceId instance) const;
+  bool HoldsAll(const Request& request, InstanceId instance) const;  // the prompt's KV, alone
+  bool EachHoldsAll(const Request& request, const PoolPlanner& pool, const PoolQueue& queue) const;
+  bool Fits(const Request& request, const std::vector<PlannedChunk>& chunks) const;
+  std::optional<ChunkPlan> ShareAmong(int sp, int64_t more, const Request& request,
+                                      const PoolPlanner& pool, const PoolQueue& queue) const;
+  void PlanToFit(Request& request, PoolPlanner& pool, const PoolQueue& queue);
+  void FailTooLarge(Request& request);
+
   Pool* PoolOf(const std::string& model);  // null: nothing to plan with
   PoolQueue QueueOf(const Pool& pool, const Request* request, TimeUs now, bool avoids = true) const;
   PrefillCandidate PrefillCandidateOf(const Instance& instance) const;

@@ -31,7 +31,12 @@ void OrchestratorCore::Impl::Plan(Request& request) {
   if (queue.usable == 1) {
     return PlanAlone(request, pool->planner, queue, "alone: there is one instance");
   }
-  if (pool->planner.rolling() != nullptr) return Enrol(request, pool->planner, queue);
+  if (pool->planner.rolling() != nullptr) {
+    if (!EachHoldsAll(request, pool->planner, queue)) {
+      return PlanToFit(request, pool->planner, queue);
+    }
+    return Enrol(request, pool->planner, queue);
+  }
   PlanCommitted(request, pool->planner, queue);
 }
 
@@ -43,12 +48,17 @@ void OrchestratorCore::Impl::FailUnplannable(Request& request) {
 // Without a planner: by the rate that the instances report.
 void OrchestratorCore::Impl::AssignPlain(Request& request) {
   std::vector<PrefillCandidate> candidates;
+  bool too_small = false;
   for (const Instance* instance : registry_.Pool(request.spec->model, Role::kPrefill)) {
     if (!instance->Placeable() || request.tried_prefill.count(instance->id) > 0) continue;
-    candidates.push_back(PrefillCandidateOf(*instance));
+    if (HoldsAll(request, instance->id)) {
+      candidates.push_back(PrefillCandidateOf(*instance));
+    } else {
+      too_small = true;
+    }
   }
   const std::optional<InstanceId> pick = PickPrefill(candidates, PromptTokens(*request.spec));
-  if (!pick.has_value()) return FailUnplannable(request);
+  if (!pick.has_value()) return too_small ? FailTooLarge(request) : FailUnplannable(request);
   request.tried_prefill.insert(*pick);
   PlanExplanation& explained = Explained(request, nullptr, nullptr);
   explained.how = "alone: no latency profile; the instance where it would be done first";
@@ -60,14 +70,22 @@ void OrchestratorCore::Impl::AssignPlain(Request& request) {
 
 void OrchestratorCore::Impl::PlanAlone(Request& request, PoolPlanner& pool, const PoolQueue& queue,
                                        const char* why) {
-  const auto soonest = std::min_element(queue.queue_s.begin(), queue.queue_s.end());
-  const auto slot = static_cast<size_t>(soonest - queue.queue_s.begin());
+  double soonest_s = kAbsentQueueS;
+  InstanceId instance;
+  for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
+    if (queue.queue_s[slot] >= soonest_s || !HoldsAll(request, pool.layout().slots[slot])) continue;
+    soonest_s = queue.queue_s[slot];
+    instance = pool.layout().slots[slot];
+  }
+  if (instance == InstanceId{}) {
+    return request.spec->want_prompt_logprobs ? FailTooLarge(request)
+                                              : PlanToFit(request, pool, queue);
+  }
   PlanExplanation& explained = Explained(request, &pool, &queue);
   explained.how = why;
   const double seconds = pool.config().latency.Seconds(1, 0, PromptTokens(*request.spec));
-  const InstanceId instance = pool.layout().slots[slot];
-  explained.ttft_s = *soonest + seconds;
-  explained.chunks = {{PromptTokens(*request.spec), {instance}, *soonest, explained.ttft_s}};
+  explained.ttft_s = soonest_s + seconds;
+  explained.chunks = {{PromptTokens(*request.spec), {instance}, soonest_s, explained.ttft_s}};
   SendPlan(request, {{PromptTokens(*request.spec), {instance}}});
 }
 
@@ -79,11 +97,6 @@ void OrchestratorCore::Impl::PlanCommitted(Request& request, PoolPlanner& pool,
   if (!plan.has_value()) {
     return PlanAlone(request, pool, queue, "alone: no group of the policy's size is alive");
   }
-  PlanExplanation& explained = Explained(request, &pool, &queue);
-  explained.how = pool.config().policy.name;
-  explained.improvement_rate = rate;
-  explained.ttft_s = plan->ttft_s;
-  explained.alternatives = pool.Alternatives(queue.queue_s, tokens, rate, &*plan);
   std::vector<PlannedChunk> chunks;
   for (const ChunkPlan& chunk : plan->chunks) {
     PlannedChunk& planned = chunks.emplace_back();
@@ -91,7 +104,16 @@ void OrchestratorCore::Impl::PlanCommitted(Request& request, PoolPlanner& pool,
     for (const int slot : chunk.instances) {
       planned.instances.push_back(pool.layout().slots[static_cast<size_t>(slot)]);
     }
-    explained.chunks.push_back({chunk.tokens, planned.instances, chunk.start_s, chunk.end_s});
+  }
+  if (!Fits(request, chunks)) return PlanToFit(request, pool, queue);
+  PlanExplanation& explained = Explained(request, &pool, &queue);
+  explained.how = pool.config().policy.name;
+  explained.improvement_rate = rate;
+  explained.ttft_s = plan->ttft_s;
+  explained.alternatives = pool.Alternatives(queue.queue_s, tokens, rate, &*plan);
+  for (size_t k = 0; k < chunks.size(); ++k) {
+    explained.chunks.push_back(
+        {chunks[k].tokens, chunks[k].instances, plan->chunks[k].start_s, plan->chunks[k].end_s});
   }
   SendPlan(request, chunks);
 }

@@ -49,14 +49,14 @@ class PlanningTest : public OrchestratorTest {
         .first_epoch = 1000, .planning = std::make_shared<PlanningConfig>(std::move(planning))});
   }
 
-  static WorkerIdentity Identity(Role role, uint64_t incarnation, const std::string& host = "a") {
+  WorkerIdentity Identity(Role role, uint64_t incarnation, const std::string& host = "a") {
     WorkerIdentity identity;
     identity.role = role;
     identity.model = "m";
     identity.endpoint = "w:" + std::to_string(incarnation);
     identity.incarnation = {incarnation};
     identity.shape = TestShape();
-    identity.total_blocks = 100000;
+    identity.total_blocks = total_blocks_;
     identity.host = host;
     if (role == Role::kPrefill) identity.comm_address = "c" + std::to_string(incarnation);
     return identity;
@@ -148,6 +148,7 @@ class PlanningTest : public OrchestratorTest {
     return -1;
   }
 
+  int64_t total_blocks_ = 100000;  // of instances that come
   uint64_t last_incarnation_ = 100;
   CallReserve reserve_;  // of the last Place
   std::map<InstanceId, Incarnation> incarnations_;

@@ -12,6 +12,7 @@ namespace {
 using scheduler::kMillisecondUs;
 
 constexpr int kVocab = 50;
+constexpr int64_t kLogprobsTokens = 64;  // with logprobs a prompt must fit one prefill worker
 
 ClientPlan MakeClient(Random& random, uint64_t serial, TimeUs arrives_us,
                       bool long_prompts = false) {
@@ -28,7 +29,7 @@ ClientPlan MakeClient(Random& random, uint64_t serial, TimeUs arrives_us,
     spec->stop_token_ids.push_back(static_cast<int32_t>(random.Between(0, kVocab - 1)));
   }
   if (random.Chance(0.3)) spec->min_tokens = random.Between(1, 10);
-  spec->want_prompt_logprobs = random.Chance(0.2);
+  spec->want_prompt_logprobs = random.Chance(0.2) && prompt_tokens <= kLogprobsTokens;
   return {.spec = spec, .arrives_us = arrives_us};
 }
 
@@ -166,6 +167,7 @@ Scenario MakeSpanningScenario(uint64_t seed) {
   scenario.compute_at_end = random.Chance(0.5);
   scenario.step_us = random.Between(200, 2000);
   scenario.prefill_workers = static_cast<int>(random.Between(3, 6));
+  scenario.prefill_blocks = static_cast<int>(random.Between(16, 28));
   scenario.router_streams = 40;
   scenario.planning = MakePlanning(random, scenario.prefill_workers);
   MakeSpanningWorkload(random, scenario);

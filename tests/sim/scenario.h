@@ -51,6 +51,7 @@ struct Scenario {
   TimeUs step_us = 1000;
   TimeUs heals_us = 0;  // from then on nothing breaks
   int prefill_workers = 2;
+  int prefill_blocks = 28;  // of each; a long prompt may need the memory of several
   int64_t router_streams = 12;
   // Plans may span instances; null: every prompt is computed by one.
   std::shared_ptr<const scheduler::PlanningConfig> planning;

@@ -49,6 +49,7 @@ void PrefillProcess::OnStart() {
       });
   PrefillConfig config;
   config.membership = MembershipOf(Role::kPrefill, *this);
+  config.membership.identity.total_blocks = engine_->Spec().kv.num_blocks;
   config.batch = BatchOf(Role::kPrefill);
   config.max_requests = 16;
   config.max_sequence_tokens = engine_->Spec().max_positions;

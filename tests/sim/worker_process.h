@@ -77,7 +77,11 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
         std::move(done));
   }
   void StartEngine(scheduler::Role role) {
-    engine_ = *engine::EmulatedEngine::Create(EngineOptions(role));
+    engine::EmulatedOptions options = EngineOptions(role);
+    if (role == scheduler::Role::kPrefill) {
+      options.kv.num_blocks = this->network_->scenario().prefill_blocks;
+    }
+    engine_ = *engine::EmulatedEngine::Create(options);
     engine_thread_ = {};
     drained_ = false;
   }
