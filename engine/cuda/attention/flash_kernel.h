@@ -248,8 +248,8 @@ __device__ __forceinline__ void AttendItem(const FlashArguments& a, const Attent
   LoadQueries<S>(a, HeadRows(span, a.heads, kv_head), item.row_begin, queries);
   __syncthreads();
 
-  const int first_row = warp % S::kWarpsRows * 16 * S::kRowTiles;
-  const int first_key = warp / S::kWarpsRows * S::kKeysAWarp;
+  const int first_row = S::kWarpsRows == 1 ? 0 : warp * 16 * S::kRowTiles;
+  const int first_key = S::kWarpsKeys == 1 ? 0 : warp * S::kKeysAWarp;
   Queries<S> own(first_row * S::kRowBytes);  // queries come first in shared memory
   RowState<S> state;
   float sums[S::kRowTiles][S::kDimTiles][4];
@@ -291,7 +291,6 @@ __device__ __forceinline__ void AttendItem(const FlashArguments& a, const Attent
     const bool seen = key + first_key < seen_by_any;
     uint32_t weights[S::kRowTiles][S::kKeyTiles / 2][4];
     int tile = next_tile(2 * i);
-    const int looked_up = thread < S::kKeys ? row_of(key + kAhead * S::kKeys + thread) : -1;
     if (seen) {
       if constexpr (!S::kQueriesInRegisters) own.offset = simt::Opaque(own.offset);
       float scores[S::kRowTiles][S::kKeyTiles][4];
@@ -305,8 +304,9 @@ __device__ __forceinline__ void AttendItem(const FlashArguments& a, const Attent
       SoftMax<S>(scores, a.scale_log2, &state, sums, weights);
     }
     tile = next_tile(2 * i + 1);
-    if (thread < S::kKeys) rows[(i + kAhead) % S::kSlots * S::kKeys + thread] = looked_up;
+    const int looked_up = thread < S::kKeys ? row_of(key + kAhead * S::kKeys + thread) : -1;
     if (seen) AddValues<S>(sums, weights, tile, first_key);
+    if (thread < S::kKeys) rows[(i + kAhead) % S::kSlots * S::kKeys + thread] = looked_up;
   }
   simt::CpAsyncWait<0>();
 

@@ -49,6 +49,7 @@ struct FlashShape {
   static constexpr bool kQueriesInRegisters = kKind == AttentionKind::kNarrow && kDim <= 128;
 
   static_assert(kRows == kAttentionRows[static_cast<int>(kKind)]);
+  static_assert(kWarpsRows == 1 || kWarpsKeys == 1);
   static_assert(kKeysAWarp % 16 == 0 && kThreads % kPieces == 0 && kThreads >= kKeys);
 };
 
@@ -87,8 +88,8 @@ template <typename S>
 __device__ __forceinline__ void StartTile(unsigned char* tile, const void* pool, const int* rows,
                                           int shift, int head_dim) {
   constexpr int kStep = S::kThreads / S::kPieces;
-  const int piece = static_cast<int>(threadIdx.x) % S::kPieces;
-  const int first = static_cast<int>(threadIdx.x) / S::kPieces;
+  const int thread = simt::Opaque(static_cast<int>(threadIdx.x));  // as with offsets, see above
+  const int piece = thread % S::kPieces, first = thread / S::kPieces;
   const auto* base = static_cast<const unsigned char*>(pool) + piece * 16;
   const bool inside = piece * 8 < head_dim;
 #pragma unroll
@@ -135,7 +136,7 @@ struct Queries<S, true> {
 template <typename S>
 __device__ __forceinline__ void Scores(float (&scores)[S::kRowTiles][S::kKeyTiles][4],
                                        const Queries<S>& queries, int keys, int first_key) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = simt::Opaque(static_cast<int>(threadIdx.x)) % 32;
   const int first = keys + Swizzle<S::kPieces>(first_key + lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
   for (int m = 0; m < S::kRowTiles; ++m) {
@@ -209,10 +210,10 @@ __device__ __forceinline__ void SoftMax(float (&scores)[S::kRowTiles][S::kKeyTil
                                         float (&sums)[S::kRowTiles][S::kDimTiles][4],
                                         uint32_t (&weights)[S::kRowTiles][S::kKeyTiles / 2][4]) {
   const float none = __uint_as_float(0xff800000u);
-  bool grown = false;
-  float shrink[S::kRowTiles][2];
 #pragma unroll
   for (int m = 0; m < S::kRowTiles; ++m) {
+    bool grown = false;
+    float shrink[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float before = state->largest[m][half];
@@ -225,8 +226,8 @@ __device__ __forceinline__ void SoftMax(float (&scores)[S::kRowTiles][S::kKeyTil
       grown |= now > before;
       // A row that saw no key yet has -inf; -inf - 0 stays what it is, where -inf - -inf is NaN.
       const float shift = now == none ? 0.0f : now * scale_log2;
-      shrink[m][half] = simt::Exp2(before * scale_log2 - shift);
-      float total = state->total[m][half] * shrink[m][half];
+      shrink[half] = simt::Exp2(before * scale_log2 - shift);
+      float total = state->total[m][half] * shrink[half];
 #pragma unroll
       for (int n = 0; n < S::kKeyTiles; ++n) {
 #pragma unroll
@@ -247,15 +248,13 @@ __device__ __forceinline__ void SoftMax(float (&scores)[S::kRowTiles][S::kKeyTil
             simt::Narrow2<typename S::T>(scores[m][n][2 * half], scores[m][n][2 * half + 1]);
       }
     }
-  }
-  // Most tiles do not raise any row's largest, and a factor of 1 changes nothing.
-  if (!__any_sync(simt::kAllLanes, grown)) return;
+    // Most tiles do not raise any row's largest, and a factor of 1 changes nothing.
+    if (__any_sync(simt::kAllLanes, grown)) {
 #pragma unroll
-  for (int m = 0; m < S::kRowTiles; ++m) {
+      for (int d = 0; d < S::kDimTiles; ++d) {
 #pragma unroll
-    for (int d = 0; d < S::kDimTiles; ++d) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[m][d][i] *= shrink[m][i / 2];
+        for (int i = 0; i < 4; ++i) sums[m][d][i] *= shrink[i / 2];
+      }
     }
   }
 }
@@ -266,7 +265,7 @@ template <typename S>
 __device__ __forceinline__ void AddValues(
     float (&sums)[S::kRowTiles][S::kDimTiles][4],
     const uint32_t (&weights)[S::kRowTiles][S::kKeyTiles / 2][4], int values, int first_key) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = simt::Opaque(static_cast<int>(threadIdx.x)) % 32;
   const int first = values + Swizzle<S::kPieces>(first_key + lane % 16, lane / 16);
 #pragma unroll
   for (int j = 0; j < S::kKeyTiles / 2; ++j) {
