@@ -112,7 +112,7 @@ void HandshakeWriter::Grant() {
   request.incarnation = {1};
   request.shape = services::ShapeOf({.model_hash = "emulated", .kv = shape_.kv});
   services::CallUnary<v1::GrantResponse>(
-      &calls_, services::ToProto(request), kDeadlineUs,
+      "decode-worker", &calls_, services::ToProto(request), kDeadlineUs,
       [this](auto* c, auto* q, auto* r, auto f) { decode_->async()->Grant(c, q, r, std::move(f)); },
       [this, sent = Clock::now()](const absl::Status& status, const v1::GrantResponse& response) {
         Check(status);
@@ -138,7 +138,7 @@ void HandshakeWriter::Commit() {
   request.bytes_per_layer = bytes_;
   request.has_token = false;  // none is wanted
   services::CallUnary<v1::CommitResponse>(
-      &calls_, services::ToProto(request), kDeadlineUs,
+      "decode-worker", &calls_, services::ToProto(request), kDeadlineUs,
       [this](auto* c, auto* q, auto* r, auto f) {
         decode_->async()->Commit(c, q, r, std::move(f));
       },
@@ -167,7 +167,7 @@ void HandshakeWriter::AskBackend() {
   request.set_request(job_.serial);
   request.set_writer(static_cast<uint64_t>(index_ + 1));
   services::CallUnary<AskResponse>(
-      &calls_, request, kDeadlineUs,
+      "receiver", &calls_, request, kDeadlineUs,
       [this](auto* c, auto* q, auto* r, auto f) { staging_->async()->Ask(c, q, r, std::move(f)); },
       [this](const absl::Status& status, const AskResponse& response) {
         Check(status);
@@ -192,7 +192,7 @@ void HandshakeWriter::Take(std::vector<engine::StagedBlock> part) {
     slots.push_back(staged.slot);
   }
   services::CallUnary<TakeResponse>(
-      &calls_, request, kDeadlineUs,
+      "receiver", &calls_, request, kDeadlineUs,
       [this](auto* c, auto* q, auto* r, auto f) { staging_->async()->Take(c, q, r, std::move(f)); },
       [this, slots = std::move(slots)](const absl::Status& status, const TakeResponse&) {
         Check(status);
@@ -205,7 +205,7 @@ void HandshakeWriter::Finish() {
   request.set_request(job_.serial);
   request.set_writer(static_cast<uint64_t>(index_ + 1));
   services::CallUnary<FinishResponse>(
-      &calls_, request, kDeadlineUs,
+      "receiver", &calls_, request, kDeadlineUs,
       [this](auto* c, auto* q, auto* r, auto f) {
         staging_->async()->Finish(c, q, r, std::move(f));
       },
