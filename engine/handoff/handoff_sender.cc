@@ -10,6 +10,11 @@
 namespace skein::engine {
 namespace {
 
+// Of the receiver, as far as counts of blocks go.
+int64_t RanksOf(const HandoffGrant& grant) {
+  return grant.staging_slots > 0 ? 1 : std::ssize(grant.targets);
+}
+
 // Ascending, and all of them blocks of the prompt.
 bool IsShare(std::span<const HandoffBlock> blocks, int64_t prompt_blocks) {
   int64_t next = 0;
@@ -107,8 +112,9 @@ absl::Status HandoffSender::CheckGrant(const Handoff& handoff) const {
   const HandoffGrant& grant = handoff.grant;
   const KvLayout layout{static_cast<int>(grant.targets.size())};
   if (grant.staging_slots > 0) {
-    if (layout.tp != 1)
-      return absl::FailedPreconditionError("layout: a staged grant of many ranks");
+    if (layout.tp > 1) return absl::FailedPreconditionError("layout: a staged grant of many ranks");
+    const bool comes = ends_.waits != nullptr && ends_.idle != nullptr;
+    if (layout.tp == 0 && !comes) return absl::FailedPreconditionError("staging: no buffer");
     if (ends_.part == nullptr) return absl::FailedPreconditionError("staging: not taken here");
     return absl::OkStatus();
   }
@@ -124,21 +130,48 @@ absl::Status HandoffSender::CheckGrant(const Handoff& handoff) const {
 
 absl::Status HandoffSender::Connect(Handoff* handoff) {
   if (absl::Status status = CheckGrant(*handoff); !status.ok()) return status;
-  const int32_t slots = handoff->grant.staging_slots;
-  const size_t regions = slots > 0 ? 1 : local_regions_.size();
-  for (const HandoffTarget& target : handoff->grant.targets) {
-    absl::StatusOr<Peer> peer = transport_->Connect(target.memory);
-    if (!peer.ok()) return peer.status();
-    if (peer->regions.size() != regions) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "layers: granted memory has ", peer->regions.size(), " regions, need ", regions));
-    }
-    ++peers_[peer->id];
-    handoff->peers.push_back(*std::move(peer));
+  const HandoffGrant& grant = handoff->grant;
+  for (Layer& layer : handoff->layers) {
+    layer.posted_blocks.assign(static_cast<size_t>(RanksOf(grant)), 0);
   }
-  for (int32_t slot = slots - 1; slot >= 0; --slot) handoff->free_slots.push_back(slot);
-  for (Layer& layer : handoff->layers) layer.posted_blocks.assign(handoff->peers.size(), 0);
+  const bool staged = grant.staging_slots > 0;
+  for (const HandoffTarget& target : grant.targets) {
+    absl::Status status = ConnectTo(target.memory, staged ? 1 : local_regions_.size(), handoff);
+    if (!status.ok()) return status;
+  }
   return absl::OkStatus();
+}
+
+absl::Status HandoffSender::ConnectTo(const std::string& memory, size_t regions, Handoff* handoff) {
+  absl::StatusOr<Peer> peer = transport_->Connect(memory);
+  if (!peer.ok()) return peer.status();
+  if (peer->regions.size() != regions) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "layers: granted memory has ", peer->regions.size(), " regions, need ", regions));
+  }
+  ++peers_[peer->id];
+  handoff->peers.push_back(*std::move(peer));
+  const int32_t slots = handoff->grant.staging_slots;
+  if (slots == 0) return absl::OkStatus();
+  handoff->has_buffer = true;
+  handoff->used = std::chrono::steady_clock::now();
+  for (int32_t slot = slots - 1; slot >= 0; --slot) handoff->free_slots.push_back(slot);
+  return absl::OkStatus();
+}
+
+void HandoffSender::UseBuffer(HandoffKey key, const std::string& memory) {
+  {
+    std::lock_guard lock(mu_);
+    const auto it = handoffs_.find(key);
+    if (it == handoffs_.end() || it->second.has_buffer) return;
+    Handoff& handoff = it->second;
+    handoff.waits = false;
+    handoff.peers.clear();
+    if (absl::Status status = ConnectTo(memory, 1, &handoff); !status.ok()) {
+      Fail(&handoff, std::move(status));
+    }
+  }
+  transport_->Wake();
 }
 
 void HandoffSender::Extend(HandoffKey key, std::chrono::steady_clock::time_point post_until) {
@@ -166,6 +199,7 @@ void HandoffSender::Taken(HandoffKey key, std::span<const int32_t> slots,
       }
       handoff.untaken.erase(part);
       handoff.free_slots.push_back(slot);
+      handoff.used = std::chrono::steady_clock::now();
     }
   }
   transport_->Wake();
@@ -196,10 +230,10 @@ void HandoffSender::Fail(Handoff* handoff, absl::Status status) {
   handoff->failure = std::move(status);
 }
 
-void HandoffSender::PostReady(HandoffKey key, Handoff* handoff) {
+void HandoffSender::PostReady(HandoffKey key, Handoff* handoff, News* news) {
   if (!handoff->granted || handoff->verdict != Verdict::kOpen) return;
   const bool over = std::chrono::steady_clock::now() >= handoff->grant.post_until;
-  const int ranks = static_cast<int>(handoff->peers.size());
+  const int ranks = static_cast<int>(RanksOf(handoff->grant));
   for (int layer = 0; layer < spec_.num_layers; ++layer) {
     for (int rank = 0; rank < ranks; ++rank) {
       const std::vector<int64_t>& posted =
@@ -209,7 +243,11 @@ void HandoffSender::PostReady(HandoffKey key, Handoff* handoff) {
         return Fail(handoff, absl::DeadlineExceededError("the lease of the grant is over"));
       }
       if (handoff->grant.staging_slots > 0) {
-        PostStaged(key, handoff);
+        if (handoff->has_buffer) {
+          PostStaged(key, handoff);
+        } else if (!std::exchange(handoff->waits, true)) {
+          news->waits.push_back(key);
+        }
         return;
       }
       if (!PostLayer(key, handoff, layer, rank)) return;
@@ -269,6 +307,7 @@ bool HandoffSender::PostStaged(HandoffKey key, Handoff* handoff) {
   }
   if (pieces.empty() || !Post(handoff, 0, pieces, std::move(flight))) return false;
   handoff->free_slots.resize(slots);
+  handoff->used = std::chrono::steady_clock::now();
   for (size_t layer = 0; layer < last.size(); ++layer) {
     handoff->layers[layer].posted_blocks[0] = last[layer];
   }
@@ -289,7 +328,7 @@ bool HandoffSender::Post(Handoff* handoff, int rank, std::span<const TransferPie
   return true;
 }
 
-void HandoffSender::Complete(const TransferCompletion& completion, std::vector<Part>* parts) {
+void HandoffSender::Complete(const TransferCompletion& completion, News* news) {
   const auto it = flights_.find(completion.id);
   SKEIN_CHECK_MSG(it != flights_.end(), "a completion of a transfer that was not posted");
   Flight flight = std::move(it->second);
@@ -308,14 +347,38 @@ void HandoffSender::Complete(const TransferCompletion& completion, std::vector<P
     handoff.layers[static_cast<size_t>(flight.layer)].done_blocks += flight.blocks;
   } else if (handoff.verdict == Verdict::kOpen) {
     handoff.untaken.insert(handoff.untaken.end(), flight.staged.begin(), flight.staged.end());
-    parts->push_back({flight.key, std::move(flight.staged)});
+    news->parts.push_back({flight.key, std::move(flight.staged)});
+  }
+}
+
+std::chrono::nanoseconds HandoffSender::UntilIdle(const Handoff& handoff) const {
+  constexpr auto kInUse = std::chrono::nanoseconds::max();
+  const auto idle_after = handoff.grant.idle_after;
+  if (!handoff.has_buffer || idle_after == kInUse || handoff.verdict != Verdict::kOpen ||
+      handoff.in_flight > 0 || !handoff.untaken.empty()) {
+    return kInUse;
+  }
+  for (int layer = 0; layer < spec_.num_layers; ++layer) {
+    const Layer& one = handoff.layers[static_cast<size_t>(layer)];
+    if (one.posted_blocks[0] < WrittenBlocks(handoff, layer)) return kInUse;
+  }
+  const std::chrono::nanoseconds unused = std::chrono::steady_clock::now() - handoff.used;
+  return std::max(std::chrono::nanoseconds(), idle_after - unused);
+}
+
+void HandoffSender::CollectIdle(News* news) {
+  for (auto& [key, handoff] : handoffs_) {
+    if (Over(handoff) || UntilIdle(handoff) > std::chrono::nanoseconds()) continue;
+    handoff.has_buffer = false;
+    handoff.free_slots.clear();
+    news->idle.push_back(key);
   }
 }
 
 bool HandoffSender::Over(const Handoff& handoff) const {
   if (!handoff.granted || handoff.in_flight > 0) return false;
   if (handoff.verdict != Verdict::kOpen) return true;
-  const auto want = static_cast<int64_t>(handoff.blocks.size() * handoff.peers.size());
+  const int64_t want = std::ssize(handoff.blocks) * RanksOf(handoff.grant);
   return !handoff.more &&
          std::all_of(handoff.layers.begin(), handoff.layers.end(),
                      [want](const Layer& layer) { return layer.done_blocks == want; });
@@ -324,45 +387,51 @@ bool HandoffSender::Over(const Handoff& handoff) const {
 std::vector<int64_t> HandoffSender::BytesOf(const Handoff& handoff) const {
   std::vector<int64_t> bytes;
   for (const Layer& layer : handoff.layers) {
-    bytes.push_back(handoff.peers.empty() ? 0
-                                          : layer.done_blocks * spec_.BlockBytes() /
-                                                static_cast<int64_t>(handoff.peers.size()));
+    const int64_t ranks = std::max<int64_t>(1, RanksOf(handoff.grant));
+    bytes.push_back(layer.done_blocks * spec_.BlockBytes() / ranks);
   }
   return bytes;
 }
 
-void HandoffSender::CollectEnds(std::vector<End>* ends) {
+void HandoffSender::CollectEnds(News* news) {
   for (auto it = handoffs_.begin(); it != handoffs_.end();) {
     Handoff& handoff = it->second;
     if (!Over(handoff)) {
       ++it;
       continue;
     }
-    ends->push_back({it->first, handoff.verdict, handoff.failure, BytesOf(handoff)});
+    news->ends.push_back({it->first, handoff.verdict, handoff.failure, BytesOf(handoff)});
     it = handoffs_.erase(it);
   }
 }
 
 void HandoffSender::Pump(std::chrono::nanoseconds wait) {
+  News news;
   {
     std::lock_guard lock(mu_);
-    for (auto& [key, handoff] : handoffs_) PostReady(key, &handoff);
+    for (auto& [key, handoff] : handoffs_) PostReady(key, &handoff, &news);
     // What is over without transfers under way ends now, not after the wait.
     for (const auto& [key, handoff] : handoffs_) {
-      if (Over(handoff)) wait = {};
+      wait = Over(handoff) ? std::chrono::nanoseconds() : std::min(wait, UntilIdle(handoff));
     }
+    if (!news.waits.empty()) wait = {};
   }
   std::vector<TransferCompletion> completions;
   transport_->Poll(64, wait, &completions);
-  std::vector<End> ends;
-  std::vector<Part> parts;
   {
     std::lock_guard lock(mu_);
-    for (const TransferCompletion& completion : completions) Complete(completion, &parts);
-    CollectEnds(&ends);
+    for (const TransferCompletion& completion : completions) Complete(completion, &news);
+    CollectIdle(&news);
+    CollectEnds(&news);
   }
-  for (Part& part : parts) ends_.part(part.key, std::move(part.blocks));
-  for (End& end : ends) {
+  Tell(&news);
+}
+
+void HandoffSender::Tell(News* news) const {
+  for (const HandoffKey key : news->waits) ends_.waits(key);
+  for (Part& part : news->parts) ends_.part(part.key, std::move(part.blocks));
+  for (const HandoffKey key : news->idle) ends_.idle(key);
+  for (End& end : news->ends) {
     if (end.verdict == Verdict::kStopped) {
       ends_.stopped(end.key);
     } else if (end.verdict == Verdict::kFailed) {

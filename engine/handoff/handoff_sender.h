@@ -15,7 +15,9 @@
 // Two ways of receiving. One-sided: puts go straight into the granted blocks. Staged (a receiver
 // that has no registered blocks, Tetris section 4.2's limited backends): puts go into the slots of
 // one staging buffer; each part that arrived is told to the caller (`part`), who tells the
-// receiver, which copies it out; Taken then frees the part's slots for the next.
+// receiver, which copies it out; Taken then frees the part's slots for the next. A grant without a
+// buffer says when it needs one (`waits`, answered with UseBuffer) and when it has had nothing to
+// put for a while (`idle`: the buffer is not touched any more).
 //
 // Threads. All methods may be called from any thread; Pump is called by one thread, the transport's
 // progress thread. Callbacks run on that thread, without locks held, exactly one end per Open +
@@ -68,9 +70,11 @@ struct HandoffTarget {
 struct HandoffGrant {
   std::vector<HandoffTarget> targets;  // by rank of the receiver's layout: as many as its tp
   std::chrono::steady_clock::time_point post_until;
-  // > 0: staged. There is one target then, without blocks: its memory is one region of so many
-  // slots of a block each.
+  // > 0: staged, to one region of so many slots of a block each. It comes with UseBuffer, or now:
+  // as the memory of one target without blocks.
   int32_t staging_slots = 0;
+  // Staged: when it has had nothing to put for so long, the buffer is given back.
+  std::chrono::nanoseconds idle_after = std::chrono::nanoseconds::max();
 };
 
 struct HandoffEnds {
@@ -79,6 +83,10 @@ struct HandoffEnds {
   std::function<void(HandoffKey)> stopped;
   // Staged only, no end: these blocks lie in their slots. Answered with Taken.
   std::function<void(HandoffKey, std::vector<StagedBlock>)> part = nullptr;
+  // Staged only, no ends. Something is to be put and there is no buffer: once until UseBuffer.
+  std::function<void(HandoffKey)> waits = nullptr;
+  // Nothing is under way and the buffer is not used any more: the next one is waited for.
+  std::function<void(HandoffKey)> idle = nullptr;
 };
 
 // What was moved so far to one peer, for logs and metrics.
@@ -119,6 +127,10 @@ class HandoffSender {
   // The lease was renewed. Unknown keys are ignored.
   void Extend(HandoffKey key, std::chrono::steady_clock::time_point post_until);
 
+  // Staged: `memory`, a description of one region, is the handoff's buffer. Unknown keys and
+  // handoffs that have one are ignored.
+  void UseBuffer(HandoffKey key, const std::string& memory);
+
   // Staged: the receiver copied the blocks of these slots out (OK), or never will. Unknown keys are
   // ignored.
   void Taken(HandoffKey key, std::span<const int32_t> slots, const absl::Status& status);
@@ -151,9 +163,12 @@ class HandoffSender {
     std::vector<Layer> layers;
     bool granted = false;
     HandoffGrant grant;
-    std::vector<Peer> peers;           // by rank
-    std::vector<int32_t> free_slots;   // staged
-    std::vector<StagedBlock> untaken;  // staged: arrived, not copied out
+    std::vector<Peer> peers;                     // by rank; staged: of the buffer
+    bool has_buffer = false;                     // staged
+    bool waits = false;                          // staged: said so
+    std::chrono::steady_clock::time_point used;  // staged: the buffer, last
+    std::vector<int32_t> free_slots;             // staged
+    std::vector<StagedBlock> untaken;            // staged: arrived, not copied out
     int in_flight = 0;
     Verdict verdict = Verdict::kOpen;
     absl::Status failure;
@@ -174,20 +189,31 @@ class HandoffSender {
     HandoffKey key;
     std::vector<StagedBlock> blocks;
   };
+  // What a Pump has to tell, when the lock is released.
+  struct News {
+    std::vector<HandoffKey> waits, idle;
+    std::vector<Part> parts;
+    std::vector<End> ends;
+  };
 
   int64_t WrittenBlocks(const Handoff& handoff, int layer) const;
   absl::Status Connect(Handoff* handoff);
+  absl::Status ConnectTo(const std::string& memory, size_t regions, Handoff* handoff);
   absl::Status CheckGrant(const Handoff& handoff) const;
   void Fail(Handoff* handoff, absl::Status status);
-  void PostReady(HandoffKey key, Handoff* handoff);
+  void PostReady(HandoffKey key, Handoff* handoff, News* news);
   // These: false when the transport is full for now, or the handoff failed.
   bool PostLayer(HandoffKey key, Handoff* handoff, int layer, int rank);
   bool PostStaged(HandoffKey key, Handoff* handoff);
   bool Post(Handoff* handoff, int rank, std::span<const TransferPiece> pieces, Flight flight);
-  void Complete(const TransferCompletion& completion, std::vector<Part>* parts);
+  void Complete(const TransferCompletion& completion, News* news);
+  // For how long the buffer has still to be unused to be given back; max: it is in use.
+  std::chrono::nanoseconds UntilIdle(const Handoff& handoff) const;
+  void CollectIdle(News* news);
+  void Tell(News* news) const;
   bool Over(const Handoff& handoff) const;
   std::vector<int64_t> BytesOf(const Handoff& handoff) const;
-  void CollectEnds(std::vector<End>* ends);
+  void CollectEnds(News* news);
 
   Transport* const transport_;
   const KvSpec spec_;

@@ -25,14 +25,15 @@ class StagingTest : public ::testing::TestWithParam<TransportKind> {
         target_(network_.Make(), kSpec),
         receiver_(
             *StagingReceiver::Create(target_.transport.get(), kSpec, target_.kv_regions, 2, 4)),
-        sender_(source_.transport.get(), kSpec, source_.regions, std::chrono::seconds(5),
-                {.done = [this](HandoffKey, std::vector<int64_t> bytes) { done_ = bytes; },
-                 .failed = [this](HandoffKey, absl::Status status) { failed_ = status; },
-                 .stopped = [this](HandoffKey) { stopped_ = true; },
-                 .part =
-                     [this](HandoffKey, std::vector<StagedBlock> part) {
-                       parts_.push_back(std::move(part));
-                     }}) {
+        sender_(
+            source_.transport.get(), kSpec, source_.regions, std::chrono::seconds(5),
+            {.done = [this](HandoffKey, std::vector<int64_t> bytes) { done_ = bytes; },
+             .failed = [this](HandoffKey, absl::Status status) { failed_ = status; },
+             .stopped = [this](HandoffKey) { stopped_ = true; },
+             .part = [this](HandoffKey,
+                            std::vector<StagedBlock> part) { parts_.push_back(std::move(part)); },
+             .waits = [this](HandoffKey) { ++waits_; },
+             .idle = [this](HandoffKey) { ++idle_; }}) {
     kv_ = RandomKv(kSpec, kBlocks, &random_);
     local_ = RandomBlocks(kBlocks, kSpec.num_blocks, &random_);
     remote_ = RandomBlocks(kBlocks, kSpec.num_blocks, &random_);
@@ -81,6 +82,7 @@ class StagingTest : public ::testing::TestWithParam<TransportKind> {
   std::optional<absl::Status> failed_;
   bool stopped_ = false;
   std::vector<std::vector<StagedBlock>> parts_;
+  int waits_ = 0, idle_ = 0;
   HandoffSender sender_;
 };
 
@@ -114,6 +116,51 @@ TEST_P(StagingTest, ASlotIsNotUsedAgainBeforeItWasTaken) {
   for (int i = 0; i < 100; ++i) sender_.Pump({});
   EXPECT_EQ(parts_.size(), 1u);
   EXPECT_FALSE(Ended());
+}
+
+// A layer at a time, each through another buffer than the one before.
+TEST_P(StagingTest, ABufferIsAskedForWhenItIsNeededAndGivenBackWhenItIsNot) {
+  HandoffGrant grant = GrantOf(0);
+  grant.targets.clear();
+  grant.idle_after = std::chrono::milliseconds(1);
+  sender_.Grant(kKey, std::move(grant));
+  for (int i = 0; i < 10; ++i) sender_.Pump({});
+  EXPECT_EQ(waits_, 0);  // nothing is written yet
+  size_t taken = 0;
+  for (int layer = 0; layer < kSpec.num_layers; ++layer) {
+    sender_.Written(kKey, layer, kBlocks * kSpec.block_tokens - 2);
+    PumpUntil([&] { return waits_ == layer + 1; });
+    EXPECT_EQ(taken, parts_.size());
+    const int buffer = layer % 2;
+    sender_.UseBuffer(kKey, receiver_->Description(buffer));
+    PumpUntil([&] {
+      for (; taken < parts_.size(); ++taken) {
+        const absl::Status status = receiver_->Take(buffer, parts_[taken], remote_);
+        sender_.Taken(kKey, SlotsOf(parts_[taken]), status);
+      }
+      return idle_ == layer + 1 || Ended();
+    });
+  }
+  ASSERT_TRUE(done_.has_value());
+  EXPECT_EQ(idle_, kSpec.num_layers - 1);  // the last layer's end is the handoff's
+  for (int layer = 0; layer < kSpec.num_layers; ++layer) {
+    for (size_t i = 0; i < remote_.size(); ++i) {
+      const auto& bytes = kv_[static_cast<size_t>(layer)][i];
+      EXPECT_EQ(std::memcmp(target_.Block(layer, remote_[i]), bytes.data(), bytes.size()), 0);
+    }
+  }
+}
+
+TEST_P(StagingTest, WhoWaitsForABufferCanBeStopped) {
+  HandoffGrant grant = GrantOf(0);
+  grant.targets.clear();
+  sender_.Grant(kKey, std::move(grant));
+  WriteAll();
+  PumpUntil([this] { return waits_ == 1; });
+  sender_.Stop(kKey);
+  PumpUntil([this] { return Ended(); });
+  EXPECT_TRUE(stopped_);
+  sender_.UseBuffer(kKey, receiver_->Description(0));  // too late
 }
 
 TEST_P(StagingTest, AStopAndARefusalEndIt) {

@@ -134,6 +134,9 @@ struct GrantReply {
   std::vector<BlockId> blocks;  // those of the prompt, in token order
   std::string memory;           // the transport's description of the decode side's regions
   TimeUs lease_us = 0;          // writes stop this long after the call was SENT
+  // > 0: nothing is written to the blocks, which are not told, but to a staging buffer with room
+  // for so many of them: the backend that AskBackend gives.
+  int32_t staging_slots = 0;
 };
 
 struct RenewRequest {
@@ -144,6 +147,55 @@ struct RenewRequest {
 struct RenewReply {
   absl::Status status;  // anything but OK, UNAVAILABLE, DEADLINE_EXCEEDED: stop writing
   TimeUs lease_us = 0;
+};
+
+// A writer numbers its wishes for a backend: `ask` grows with each, the call of one may be
+// repeated. Answered when it is the request's turn, or after a while RESOURCE_EXHAUSTED: ask again.
+// The backend is the writer's, under the lease of its Grant, until its ReleaseBackend, Commit or
+// Abort.
+struct AskBackendRequest {
+  RequestId id;
+  Epoch epoch;
+  InstanceId prefill;  // the writer; as in the Grant
+  uint64_t ask = 0;
+};
+struct AskBackendReply {
+  absl::Status status;
+  std::string memory;  // the transport's description of the buffer
+};
+
+// A block of a prompt in one layer, in a slot of a staging buffer.
+struct StagedBlock {
+  int32_t slot = 0;
+  int32_t layer = 0;
+  int32_t global = 0;  // position / block_tokens
+  bool operator==(const StagedBlock&) const = default;
+};
+
+// These blocks lie in the writer's backend. OK: they were copied out, their slots may be used
+// again. Parts are numbered from 1, one at a time; a part that was taken before is answered OK and
+// not looked at. UNAVAILABLE: it is being taken, ask again.
+struct TakePartRequest {
+  RequestId id;
+  Epoch epoch;
+  InstanceId prefill;
+  uint64_t part = 0;
+  std::vector<StagedBlock> blocks;
+};
+struct TakePartReply {
+  absl::Status status;
+};
+
+// Under `ask` and earlier wishes the writer puts nothing more. The request keeps the backend for
+// its next wish, or another of its writers. Idempotent, always answered OK.
+struct ReleaseBackendRequest {
+  RequestId id;
+  Epoch epoch;
+  InstanceId prefill;
+  uint64_t ask = 0;
+};
+struct ReleaseBackendReply {
+  absl::Status status;
 };
 
 // Every put of this writer has completed; it touches the blocks no more. Idempotent. The sequence

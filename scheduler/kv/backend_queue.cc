@@ -31,27 +31,34 @@ BackendQueue::Request* BackendQueue::FindRequest(const BackendRequest& request) 
   return place == order_.end() ? nullptr : &requests_.at(place->second).second;
 }
 
-void BackendQueue::Wish(const BackendRequest& request, InstanceId writer, TimeUs now) {
+void BackendQueue::Wish(const BackendRequest& request, InstanceId writer, TimeUs now,
+                        uint64_t ask) {
   const auto [place, is_new] = order_.try_emplace(request, next_place_);
   if (is_new) requests_[next_place_++].first = request;
   std::vector<Waiting>& waiting = requests_.at(place->second).second.waiting;
   const auto it = std::find_if(waiting.begin(), waiting.end(),
                                [writer](const Waiting& w) { return w.writer == writer; });
   if (it == waiting.end()) {
-    waiting.push_back({writer, now + times_.ask_lease_us});
+    waiting.push_back({writer, now + times_.ask_lease_us, ask});
   } else {
     it->forget_at = now + times_.ask_lease_us;
+    it->ask = std::max(it->ask, ask);
   }
 }
 
-std::optional<int> BackendQueue::Ask(const BackendRequest& request, InstanceId writer, TimeUs now) {
+std::optional<int> BackendQueue::Ask(const BackendRequest& request, InstanceId writer, TimeUs now,
+                                     uint64_t ask) {
   Expire(now);
-  const Request* known = FindRequest(request);
-  if (known != nullptr && known->ended) return std::nullopt;
-  if (Find(request, writer) == nullptr) Wish(request, writer, now);
+  if (const Request* known = FindRequest(request); known != nullptr) {
+    if (known->ended) return std::nullopt;
+    const auto finished = known->finished.find(writer);
+    if (finished != known->finished.end() && ask <= finished->second) return std::nullopt;
+  }
+  if (Find(request, writer) == nullptr) Wish(request, writer, now, ask);
   Assign(now);
   Backend* backend = Find(request, writer);
   if (backend == nullptr) return std::nullopt;
+  backend->ask = std::max(backend->ask, ask);
   backend->free_at = now + times_.lease_us + times_.grace_us;
   return static_cast<int>(backend - backends_.data());
 }
@@ -65,19 +72,26 @@ bool BackendQueue::Renew(const BackendRequest& request, InstanceId writer, TimeU
   return true;
 }
 
-void BackendQueue::Finished(const BackendRequest& request, InstanceId writer, TimeUs now) {
+void BackendQueue::Finished(const BackendRequest& request, InstanceId writer, TimeUs now,
+                            uint64_t ask) {
   Expire(now);
   if (Request* known = FindRequest(request); known != nullptr) {
-    std::erase_if(known->waiting, [writer](const Waiting& w) { return w.writer == writer; });
+    std::erase_if(known->waiting,
+                  [&](const Waiting& w) { return w.writer == writer && w.ask <= ask; });
+    if (ask != kEveryAsk) {
+      uint64_t& finished = known->finished[writer];
+      finished = std::max(finished, ask);
+    }
   }
-  if (Backend* backend = Find(request, writer); backend != nullptr) Release(backend, now);
+  Backend* backend = Find(request, writer);
+  if (backend != nullptr && backend->ask <= ask) Release(backend, now);
   Assign(now);
 }
 
 // The request keeps the backend, unless it has ended.
 void BackendQueue::Release(Backend* backend, TimeUs now) {
   backend->writer.reset();
-  backend->free_at = now + times_.lease_us + times_.grace_us;
+  backend->free_at = now + times_.hold_us;
   const Request* owner = FindRequest(*backend->owner);
   if (owner == nullptr || owner->ended) *backend = {};
 }
@@ -125,6 +139,7 @@ void BackendQueue::GiveTo(Backend* backend, const BackendRequest& owner, Request
   request->waiting.erase(request->waiting.begin());
   backend->owner = owner;
   backend->writer = first.writer;
+  backend->ask = first.ask;
   // Until it asks again, and hears of it, it does not write: no grace is needed. But it may have
   // been told already, in an answer that was lost.
   backend->free_at = now + times_.lease_us + times_.grace_us;
@@ -164,6 +179,13 @@ std::optional<BackendRequest> BackendQueue::OwnerOf(int backend) const {
 
 std::optional<InstanceId> BackendQueue::WriterOf(int backend) const {
   return backends_[static_cast<size_t>(backend)].writer;
+}
+
+std::optional<int> BackendQueue::BackendOf(const BackendRequest& request, InstanceId writer) const {
+  for (int i = 0; i < backends(); ++i) {
+    if (OwnerOf(i) == request && WriterOf(i) == writer) return i;
+  }
+  return std::nullopt;
 }
 
 int BackendQueue::free() const {

@@ -6,14 +6,19 @@
 //   - A backend that becomes free goes to the first request in that order that has a writer without
 //     one; it is the request's until its last chunk arrived, even while none of its writers is
 //     there. So no chunk of a request that has begun waits for another request: no starvation.
+//     Only if none is there for `hold_us` is it lent on (the request keeps its place): what the
+//     request still computes may wait for memory that the others cannot give back before they have
+//     handed over.
 //   - Within a request a backend serves one writer at a time, from its grant to its word that it is
 //     finished (its last block copied out, or given up), in the order of the writers' asking.
 //
 // A writer that is told "not yet" asks again within `ask_lease_us`, or its wish (not its request's
 // place) is forgotten. A backend is bound to leases: a writer that is silent for longer than
-// lease + grace is taken for dead; a request that has backends but no writer for that long loses
-// them. Nobody else uses a backend before its writer's word, or lease + grace: a late put cannot
-// fall into another's buffer.
+// lease + grace is taken for dead. Nobody else uses a backend before its writer's word, or lease +
+// grace: a late put cannot fall into another's buffer.
+//
+// Calls may come late and twice. A writer numbers its wishes: to finish one says nothing of a later
+// one, and one that was finished is not granted again.
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. A backend has a writer only if it has a request.
@@ -38,6 +43,7 @@ struct BackendTimes {
   TimeUs lease_us = 3 * kSecondUs;
   TimeUs grace_us = 2 * kSecondUs;
   TimeUs ask_lease_us = 2 * kSecondUs;
+  TimeUs hold_us = 5 * kSecondUs;
 };
 
 // One attempt of a request.
@@ -51,15 +57,20 @@ class BackendQueue {
  public:
   explicit BackendQueue(int backends, const BackendTimes& times = {});
 
+  static constexpr uint64_t kEveryAsk = UINT64_MAX;
+
   // The backend that `writer` uses from now on under a lease of lease_us; the same one if it has it
-  // already. Nothing: not yet, ask again.
-  std::optional<int> Ask(const BackendRequest& request, InstanceId writer, TimeUs now);
+  // already. Nothing: not yet, ask again (or wish `ask` is finished). `ask` grows from wish to
+  // wish.
+  std::optional<int> Ask(const BackendRequest& request, InstanceId writer, TimeUs now,
+                         uint64_t ask = 0);
 
   // A new lease. False: the writer has no backend (any more).
   bool Renew(const BackendRequest& request, InstanceId writer, TimeUs now);
 
-  // The writer's word: it puts nothing more.
-  void Finished(const BackendRequest& request, InstanceId writer, TimeUs now);
+  // The writer's word: under `ask` and earlier wishes it puts nothing more.
+  void Finished(const BackendRequest& request, InstanceId writer, TimeUs now,
+                uint64_t ask = kEveryAsk);
 
   // The request's last chunk arrived, or it was given up. Its backends are free as soon as their
   // writers said their word.
@@ -71,6 +82,8 @@ class BackendQueue {
   // Who has the backend; nothing: free.
   std::optional<BackendRequest> OwnerOf(int backend) const;
   std::optional<InstanceId> WriterOf(int backend) const;
+  // That the writer has.
+  std::optional<int> BackendOf(const BackendRequest& request, InstanceId writer) const;
   int backends() const { return static_cast<int>(backends_.size()); }
   int free() const;
   int64_t waiting() const;  // writers
@@ -81,21 +94,24 @@ class BackendQueue {
   struct Waiting {
     InstanceId writer;
     TimeUs forget_at = 0;
+    uint64_t ask = 0;
   };
   struct Request {
-    std::vector<Waiting> waiting;  // in the order of asking
+    std::vector<Waiting> waiting;             // in the order of asking
+    std::map<InstanceId, uint64_t> finished;  // wishes up to this one
     bool ended = false;
   };
   struct Backend {
     std::optional<BackendRequest> owner;
     std::optional<InstanceId> writer;
-    TimeUs free_at = kNever;  // lease + grace
+    uint64_t ask = 0;         // the writer's wish
+    TimeUs free_at = kNever;  // lease + grace; without a writer: the end of the hold
   };
 
   Backend* Find(const BackendRequest& request, InstanceId writer);
   bool HasBackend(const BackendRequest& request) const;
   Request* FindRequest(const BackendRequest& request);
-  void Wish(const BackendRequest& request, InstanceId writer, TimeUs now);
+  void Wish(const BackendRequest& request, InstanceId writer, TimeUs now, uint64_t ask);
   void Assign(TimeUs now);
   void GiveTo(Backend* backend, const BackendRequest& owner, Request* request, TimeUs now);
   void Expire(TimeUs now);

@@ -9,7 +9,8 @@ namespace {
 
 BackendRequest Request(uint64_t serial) { return {{1, serial}, {serial}}; }
 constexpr InstanceId kA{1}, kB{2}, kC{3};
-constexpr BackendTimes kTimes{.lease_us = 100, .grace_us = 50, .ask_lease_us = 1000};
+constexpr BackendTimes kTimes{
+    .lease_us = 100, .grace_us = 50, .ask_lease_us = 1000, .hold_us = 150};
 
 TEST(BackendQueue, GivesInTheOrderOfEachRequestsFirstAsking) {
   BackendQueue queue(1, kTimes);
@@ -96,6 +97,40 @@ TEST(BackendQueue, AWishThatIsNotRepeatedIsForgottenItsPlaceIsNot) {
   queue.Finished(Request(1), kA, 23);
   queue.End(Request(1), 23);
   EXPECT_EQ(queue.OwnerOf(0), Request(2));
+}
+
+TEST(BackendQueue, CallsThatComeLateOrTwiceTouchOnlyTheirOwnWish) {
+  BackendQueue queue(1, kTimes);
+  EXPECT_EQ(queue.Ask(Request(1), kA, 0, 1), 0);
+  EXPECT_EQ(queue.Ask(Request(1), kB, 0, 1), std::nullopt);
+  queue.Finished(Request(1), kA, 1, 1);
+  EXPECT_EQ(queue.WriterOf(0), kB);
+  EXPECT_EQ(queue.Ask(Request(1), kA, 2, 1), std::nullopt);  // the first call, once more
+  EXPECT_EQ(queue.waiting(), 0);
+  EXPECT_EQ(queue.Ask(Request(1), kA, 3, 2), std::nullopt);
+  EXPECT_EQ(queue.waiting(), 1);
+  queue.Finished(Request(1), kB, 4, 1);
+  EXPECT_EQ(queue.WriterOf(0), kA);
+  queue.Finished(Request(1), kA, 5, 1);  // of its first wish
+  EXPECT_EQ(queue.BackendOf(Request(1), kA), 0);
+  queue.Finished(Request(1), kA, 6, 2);
+  EXPECT_EQ(queue.BackendOf(Request(1), kA), std::nullopt);
+  EXPECT_TRUE(queue.CheckInvariants().ok());
+}
+
+TEST(BackendQueue, WhatIsHeldButNotUsedIsLentOnAndFirstInLineForItAgain) {
+  BackendQueue queue(1, {.lease_us = 1000, .grace_us = 0, .ask_lease_us = 1000, .hold_us = 20});
+  EXPECT_EQ(queue.Ask(Request(1), kA, 0, 1), 0);
+  EXPECT_EQ(queue.Ask(Request(2), kB, 1, 1), std::nullopt);
+  EXPECT_EQ(queue.Ask(Request(3), kC, 1, 1), std::nullopt);
+  queue.Finished(Request(1), kA, 2, 1);
+  EXPECT_EQ(queue.NextDeadline(), 22);
+  queue.Tick(22);
+  EXPECT_EQ(queue.OwnerOf(0), Request(2));
+  EXPECT_EQ(queue.Ask(Request(1), kA, 23, 2), std::nullopt);
+  queue.Finished(Request(2), kB, 24);
+  queue.End(Request(2), 24);
+  EXPECT_EQ(queue.OwnerOf(0), Request(1));
 }
 
 // Random requests with random writers, some of whom die: everything ends, in order.

@@ -61,6 +61,8 @@ TimeUs DecodeCore::Impl::NextDeadline() const {
       next = std::min(next, writer.lease_end_us + config_.grace_us);
     }
   }
+  for (const Asking& asking : asking_) next = std::min(next, asking.until_us);
+  if (backends_.has_value()) next = std::min(next, backends_->NextDeadline());
   return next;
 }
 
@@ -76,6 +78,11 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
                           .finished = finished_,
                           .failed = failed_};
   snapshot.quarantined = static_cast<int64_t>(quarantines_.size());
+  if (backends_.has_value()) {
+    snapshot.backends = backends_->backends();
+    snapshot.backends_held = backends_->backends() - backends_->free();
+    snapshot.backend_waiting = backends_->waiting();
+  }
   for (const auto& [id, sequence] : sequences_) {
     snapshot.reserved += sequence.phase == Phase::kReserved;
     snapshot.granted += sequence.phase == Phase::kGranted;
@@ -91,6 +98,9 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
 absl::Status DecodeCore::Impl::CheckInvariants() const {
   if (absl::Status status = pool_.CheckInvariants(); !status.ok()) return status;
   if (absl::Status status = batch_.CheckInvariants(); !status.ok()) return status;
+  if (backends_.has_value()) {
+    if (absl::Status status = backends_->CheckInvariants(); !status.ok()) return status;
+  }
   const auto violated = [](int number, RequestId id, const char* what) {
     return absl::InternalError(absl::StrCat("DecodeCore ", number, ": ", ToString(id), " ", what));
   };
@@ -115,7 +125,9 @@ absl::Status DecodeCore::Impl::CheckInvariants() const {
   int64_t quarantined = 0;
   for (const auto& [key, quarantine] : quarantines_) {
     quarantined += static_cast<int64_t>(quarantine.blocks->size());
-    if (quarantine.writers.empty()) return violated(2, key.first, "is quarantined for nobody");
+    if (quarantine.writers.empty() && !Copying(key.first, key.second)) {
+      return violated(2, key.first, "is quarantined for nobody");
+    }
   }
   if (quarantined != pool_.Counts().quarantined) {
     return absl::InternalError(absl::StrCat("DecodeCore 2: ", quarantined, " blocks quarantined, ",

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/check.h"
 #include "scheduler/worker/decode_impl.h"
 
 namespace skein::scheduler {
@@ -23,13 +24,24 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
       shape_(config.membership.identity.shape),
       pool_(config.membership.identity.total_blocks),
       batch_(config.batch),
-      membership_(config.membership) {}
+      membership_(config.membership) {
+  const StagingConfig& staging = config.staging;
+  if (staging.memory.empty()) return;
+  SKEIN_INVARIANT(staging.slots > 0);
+  // A wish lives as long as its writer.
+  backends_.emplace(static_cast<int>(staging.memory.size()),
+                    BackendTimes{.lease_us = config.lease_us,
+                                 .grace_us = config.grace_us,
+                                 .ask_lease_us = config.lease_us,
+                                 .hold_us = staging.hold_us});
+}
 
 std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, TimeUs now) {
   now_ = std::max(now_, now);
   effects_.clear();
   std::visit([this](const auto& e) { On(e); }, event);
   RunTimers();
+  AnswerAsks();
   StartStep();
   Report();
   return std::move(effects_);
@@ -104,9 +116,11 @@ void DecodeCore::Impl::RunTimers() {
   for (const auto& [id, sequence] : sequences_) ids.push_back(id);
   for (RequestId id : ids) RunTimers(sequences_.at(id));
   EndQuarantines();
+  if (backends_.has_value()) backends_->Tick(now_);
 }
 
-bool DecodeCore::Impl::IsWritten(const Sequence& sequence) {
+bool DecodeCore::Impl::IsWritten(const Sequence& sequence) const {
+  if (backends_.has_value()) return Copying(sequence.spec->id, sequence.epoch);
   return std::any_of(sequence.writers.begin(), sequence.writers.end(),
                      [](const auto& entry) { return entry.second.writing; });
 }
@@ -126,7 +140,8 @@ void DecodeCore::Impl::EndQuarantines() {
     std::erase_if(quarantine.writers, [this](const auto& entry) {
       return now_ >= entry.second.lease_end_us + config_.grace_us;
     });
-    if (!quarantine.writers.empty()) {
+    const auto& [id, epoch] = it->first;
+    if (!quarantine.writers.empty() || Copying(id, epoch)) {
       ++it;
       continue;
     }
@@ -256,6 +271,7 @@ void DecodeCore::Impl::End(Sequence& sequence, FinishReason reason, const absl::
   (status.ok() ? finished_ : failed_) += 1;
   tombstones_.Put(id, sequence.epoch, sequence.committed);
   membership_.Ended({id, sequence.epoch, reason, status});
+  if (backends_.has_value()) backends_->End({id, sequence.epoch}, now_);
   Release(sequence);
   Flush(sequence);
 }
@@ -269,7 +285,9 @@ void DecodeCore::Impl::Release(Sequence& sequence) {
   if (sequence.blocks == nullptr || batch_.InFlight(id)) return;
   batch_.Remove(id);
   if (IsWritten(sequence)) {
-    std::erase_if(sequence.writers, [](const auto& entry) { return !entry.second.writing; });
+    std::erase_if(sequence.writers, [this](const auto& entry) {
+      return !entry.second.writing || backends_.has_value();
+    });
     pool_.Quarantine(*sequence.blocks);
     quarantines_[{id, sequence.epoch}] = {std::move(sequence.blocks), std::move(sequence.writers)};
   } else {

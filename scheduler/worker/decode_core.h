@@ -11,14 +11,21 @@
 // blocks of a request that ended are quarantined until each writer has said that it stopped, or its
 // lease + grace are over; a newer epoch of the request may be reserved meanwhile.
 //
+// Two ways of receiving (design.md section 7). One-sided: a Grant tells the blocks, writers put
+// into them. Staging (config.staging): writers put into one of a few buffers and say so part by
+// part; what arrived is copied into the blocks here. Who may use which buffer: scheduler/kv/
+// backend_queue.h. Then a late put reaches no block, and those of a request that ended wait only
+// for copies under way.
+//
 // Invariants, by number (CheckInvariants names them):
 //   1. Blocks held in the pool are exactly those of the requests that have a table.
-//   2. Blocks granted to writers are freed only after each one's Commit, word, or lease + grace.
+//   2. Blocks granted to writers are freed only after each one's Commit, word, or lease + grace;
+//      staging: after each copy into them.
 //   3. A sequence in the step in flight keeps its blocks.
 //   4. Token indices on a stream are 0, 1, 2 … without gap; each stream ends exactly once.
 //   5. For each request the epoch only grows; every accepted (id, epoch) ends exactly once, in a
 //      report's `ended`.
-//   6. Each part's own: pool, batch.
+//   6. Each part's own: pool, batch, backend queue.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +63,22 @@ struct CommitCalled {
   CallId call;
   CommitRequest request;
 };
+struct AskBackendCalled {
+  CallId call;
+  AskBackendRequest request;
+};
+struct TakePartCalled {
+  CallId call;
+  TakePartRequest request;
+};
+struct ReleaseBackendCalled {
+  CallId call;
+  ReleaseBackendRequest request;
+};
+struct PartCopied {  // the end of a CopyPart
+  uint64_t copy = 0;
+  absl::Status status;
+};
 struct AbortCalled {  // needs no answer from the core; the shell answers OK at once
   AbortRequest request;
 };
@@ -70,7 +93,8 @@ struct GenerateClosed {  // the router went away or cancelled
 };
 
 using DecodeEvent =
-    std::variant<ReserveCalled, GrantCalled, RenewCalled, CommitCalled, CancelCalled, AbortCalled,
+    std::variant<ReserveCalled, GrantCalled, RenewCalled, AskBackendCalled, TakePartCalled,
+                 ReleaseBackendCalled, PartCopied, CommitCalled, CancelCalled, AbortCalled,
                  GenerateCalled, GenerateClosed, StepDone, RegisterReplied, ReportReplied,
                  UnregisterReplied, Drain, Tick>;
 
@@ -91,6 +115,28 @@ struct AnswerRenew {
 struct AnswerCommit {
   CallId call;
   CommitReply reply;
+};
+struct AnswerAskBackend {
+  CallId call;
+  AskBackendReply reply;
+};
+struct AnswerTakePart {
+  CallId call;
+  TakePartReply reply;
+};
+struct AnswerReleaseBackend {
+  CallId call;
+  ReleaseBackendReply reply;
+};
+// Copy what lies in the slots of `backend`'s buffer into `blocks`, those of the sequence by global
+// index; answered by one PartCopied.
+struct CopyPart {
+  uint64_t copy = 0;
+  RequestId id;
+  Epoch epoch;
+  int backend = 0;
+  std::vector<StagedBlock> part;
+  BlockTable blocks;
 };
 struct EmitToken {  // TokenEvent on the stream `call`
   CallId call;
@@ -114,8 +160,17 @@ struct EndStream {  // Finished on the stream `call`, then its end; nothing foll
 };
 
 using DecodeEffect =
-    std::variant<AnswerReserve, AnswerGrant, AnswerRenew, AnswerCommit, EmitToken, EndStream,
-                 RunStep, CallRegister, CallReport, CallUnregister, Drained>;
+    std::variant<AnswerReserve, AnswerGrant, AnswerRenew, AnswerAskBackend, AnswerTakePart,
+                 AnswerReleaseBackend, CopyPart, AnswerCommit, EmitToken, EndStream, RunStep,
+                 CallRegister, CallReport, CallUnregister, Drained>;
+
+struct StagingConfig {
+  std::vector<std::string> memory;  // of each backend's buffer, for its writer; none: one-sided
+  int32_t slots = 0;                // blocks of one layer that a buffer has room for
+  TimeUs ask_wait_us = 500 * kMillisecondUs;  // then an Ask is answered "not yet"
+  // A request may keep a backend without using it for so long.
+  TimeUs hold_us = kSecondUs;
+};
 
 struct DecodeConfig {
   MembershipConfig membership;
@@ -126,6 +181,7 @@ struct DecodeConfig {
   TimeUs lease_us = 3 * kSecondUs;  // of a reservation, and of each grant and renewal
   TimeUs grace_us = 2 * kSecondUs;  // after the lease, before its blocks are used again
   TimeUs attach_lease_us = 5 * kSecondUs;  // for the router to come with Generate
+  StagingConfig staging;
 };
 
 struct DecodeSnapshot {
@@ -138,9 +194,12 @@ struct DecodeSnapshot {
   int64_t reserved = 0;  // no grant yet
   int64_t granted = 0;   // KV on its way
   int64_t running = 0;
-  int64_t quarantined = 0;    // cancelled, blocks not yet safe
-  int64_t unclaimed = 0;      // ended before a router attached
-  TimeUs oldest_wait_us = 0;  // of those reserved or granted
+  int64_t quarantined = 0;      // cancelled, blocks not yet safe
+  int64_t unclaimed = 0;        // ended before a router attached
+  TimeUs oldest_wait_us = 0;    // of those reserved or granted
+  int64_t backends = 0;         // staging buffers; 0: one-sided
+  int64_t backends_held = 0;    // by requests
+  int64_t backend_waiting = 0;  // writers that wait for one
   uint64_t steps = 0;
   uint64_t output_tokens = 0;  // drawn here since the start
   uint64_t finished = 0;       // with stop or length

@@ -94,11 +94,15 @@ GrantReply DecodeCore::Impl::GrantWriting(const GrantRequest& request) {
   }
   sequence->phase = Phase::kGranted;
   sequence->lease_end_us = writer->second.lease_end_us = now_ + config_.lease_us;
+  reply.lease_us = config_.lease_us;
+  if (backends_.has_value()) {
+    reply.staging_slots = config_.staging.slots;
+    return reply;
+  }
   const int64_t prompt_tokens = PromptTokens(*sequence->spec);
   reply.blocks.assign(sequence->blocks->begin(),
                       sequence->blocks->begin() + BlocksOf(shape_, prompt_tokens));
   reply.memory = config_.memory;
-  reply.lease_us = config_.lease_us;
   return reply;
 }
 
@@ -118,6 +122,9 @@ absl::Status DecodeCore::Impl::RenewLease(const RenewRequest& request) {
     return absl::FailedPreconditionError("nothing was granted to this writer");
   }
   sequence->lease_end_us = writer->second.lease_end_us = now_ + config_.lease_us;
+  if (backends_.has_value()) {
+    backends_->Renew({request.id, request.epoch}, request.prefill, now_);
+  }
   return absl::OkStatus();
 }
 
@@ -126,8 +133,8 @@ void DecodeCore::Impl::On(const CommitCalled& event) {
 }
 
 absl::Status DecodeCore::Impl::Commit(const CommitRequest& request) {
-  if (tombstones_.Committed(request.id, request.epoch)) return absl::OkStatus();  // said again
   WriterStopped(request.id, request.epoch, request.prefill);
+  if (tombstones_.Committed(request.id, request.epoch)) return absl::OkStatus();  // said again
   Sequence* sequence = Find(request.id, request.epoch);
   if (sequence == nullptr || sequence->phase == Phase::kEnded) {
     return sequence != nullptr && sequence->committed ? absl::OkStatus()
@@ -141,7 +148,9 @@ absl::Status DecodeCore::Impl::Commit(const CommitRequest& request) {
   if (!writer->second.writing) return absl::OkStatus();  // said again, while others write
   writer->second.writing = false;  // whatever becomes of it, it writes no more
   sequence->lease_end_us = now_ + config_.lease_us;
-  absl::Status status = TakeCommit(*sequence, request);
+  absl::Status status = writer->second.part_under_way
+                            ? absl::InvalidArgumentError("commit: a part is still being taken")
+                            : TakeCommit(*sequence, request);
   if (!status.ok()) {
     End(*sequence, FinishReason::kError, status);
     return status;
@@ -200,6 +209,7 @@ void DecodeCore::Impl::Run(Sequence& sequence) {
   const RequestId id = sequence.spec->id;
   sequence.committed = true;
   sequence.phase = Phase::kRunning;
+  if (backends_.has_value()) backends_->End({id, sequence.epoch}, now_);
   membership_.ReportSoon();
   if (!sequence.has_token) {
     return End(sequence, FinishReason::kLength, absl::OkStatus());
@@ -214,6 +224,7 @@ void DecodeCore::Impl::Run(Sequence& sequence) {
 void DecodeCore::Impl::WriterStopped(RequestId id, Epoch epoch, InstanceId writer) {
   const auto it = quarantines_.find({id, epoch});
   if (it != quarantines_.end()) it->second.writers.erase(writer);  // EndQuarantines does the rest
+  if (backends_.has_value()) backends_->Finished({id, epoch}, writer, now_);
 }
 
 void DecodeCore::Impl::On(const AbortCalled& event) {

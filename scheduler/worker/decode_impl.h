@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/kv/backend_queue.h"
 #include "scheduler/worker/decode_core.h"
 #include "scheduler/worker/membership.h"
 #include "scheduler/worker/rate_meter.h"
@@ -39,13 +40,30 @@ class DecodeCore::Impl {
   struct Writer {
     bool writing = true;  // neither committed nor aborted
     TimeUs lease_end_us = 0;
+    uint64_t parts = 0;  // staging: taken, or being taken
+    bool part_under_way = false;
   };
   using Writers = std::map<InstanceId, Writer>;
 
   // Blocks of a sequence that ended while somebody may still write to them.
   struct Quarantine {
     BlockTable blocks;
-    Writers writers;  // all writing
+    Writers writers;  // all writing; staging: none
+  };
+
+  // A part on its way out of its buffer.
+  struct Copy {
+    CallId call;
+    RequestId id;
+    Epoch epoch;
+    InstanceId writer;
+  };
+
+  // A writer's call that waits for a backend.
+  struct Asking {
+    CallId call;
+    AskBackendRequest request;
+    TimeUs until_us = 0;
   };
 
   struct Sequence {
@@ -80,6 +98,10 @@ class DecodeCore::Impl {
   void On(const ReserveCalled& event);
   void On(const GrantCalled& event);
   void On(const RenewCalled& event);
+  void On(const AskBackendCalled& event);
+  void On(const TakePartCalled& event);
+  void On(const ReleaseBackendCalled& event);
+  void On(const PartCopied& event);
   void On(const CommitCalled& event);
   void On(const CancelCalled& event);
   void On(const AbortCalled& event);
@@ -101,10 +123,17 @@ class DecodeCore::Impl {
   absl::Status AddBytes(Sequence& sequence, const std::vector<int64_t>& bytes) const;
   bool Whole(const Sequence& sequence) const;  // all bytes and the token are here
   void Run(Sequence& sequence);                // from then on it decodes
-  // The writer writes no more to blocks in quarantine.
+  // The writer writes no more, neither to blocks in quarantine nor to its backend.
   void WriterStopped(RequestId id, Epoch epoch, InstanceId writer);
   // Why a message about (id, epoch) comes too late; FAILED_PRECONDITION, CANCELLED or NOT_FOUND.
   absl::Status WhyGone(RequestId id, Epoch epoch) const;
+
+  // Staging: decode_staging.cc.
+  absl::StatusOr<Writer*> FindWriter(RequestId id, Epoch epoch, InstanceId writer);
+  absl::Status MayTakePart(const TakePartRequest& request, const Sequence& sequence) const;
+  bool Copying(RequestId id, Epoch epoch) const;
+  void AnswerAsks();
+  std::optional<AskBackendReply> ReplyTo(const Asking& asking);
 
   Sequence* Find(RequestId id, Epoch epoch);
   void CancelUpTo(RequestId id, Epoch epoch, const std::string& why);
@@ -114,7 +143,7 @@ class DecodeCore::Impl {
   void RunTimers(Sequence& sequence);
   void EndQuarantines();
   bool LeaseOver(const Sequence& sequence) const;
-  static bool IsWritten(const Sequence& sequence);  // somebody is still writing
+  bool IsWritten(const Sequence& sequence) const;  // somebody still writes to its blocks
   void StartStep();
   void Report();
 
@@ -142,6 +171,10 @@ class DecodeCore::Impl {
   Tombstones tombstones_;
   Sequences sequences_;
   std::map<std::pair<RequestId, Epoch>, Quarantine> quarantines_;
+  std::optional<BackendQueue> backends_;  // staging
+  std::vector<Asking> asking_;            // in the order of their coming
+  std::map<uint64_t, Copy> copies_;       // under way
+  uint64_t next_copy_ = 1;
   std::map<CallId, RequestId> calls_;  // attached streams
   std::vector<StepSequence> step_;     // in flight
   uint64_t step_number_ = 0;

@@ -57,12 +57,16 @@ TimeUs PrefillCore::Impl::NextDeadline() const {
 
 TimeUs PrefillCore::Impl::EarliestTimer(const Request& request) {
   if (request.state == State::kEnding) return kNever;
-  const TimeUs next = std::min({request.deadline_us, request.ask_retry_us, request.grant.retry_us,
-                                request.grant.renew_us, request.commit.retry_us,
-                                request.spanning.has_value() && request.state == State::kQueued
-                                    ? request.spanning->join_until_us
-                                    : kNever});
-  return request.handoff.active ? std::min(next, request.grant.post_until_us) : next;
+  TimeUs next = std::min({request.deadline_us, request.ask_retry_us, request.grant.retry_us,
+                          request.grant.renew_us, request.commit.retry_us,
+                          request.spanning.has_value() && request.state == State::kQueued
+                              ? request.spanning->join_until_us
+                              : kNever});
+  if (!request.handoff.active) return next;
+  if (const std::optional<Staging>& staging = request.handoff.staging; staging.has_value()) {
+    next = std::min({next, staging->about_backend.retry_us, staging->about_part.retry_us});
+  }
+  return std::min(next, request.grant.post_until_us);
 }
 
 PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {

@@ -15,6 +15,11 @@
 // Blocks are given out in the same order. A plain prompt that waits for decode room gives its
 // blocks back to a spanning plan before it.
 //
+// A decode side that answers the Grant with staging slots is written to through a backend
+// (scheduler/kv/backend_queue.h), asked for when the handoff sender has something to put, given
+// back when it has had nothing for a while. The sender tells the parts that arrived; they are told
+// to the decode side one call at a time, and back to the sender when they were taken.
+//
 // Invariants, by number (CheckInvariants names them):
 //   1. Blocks held in the pool are exactly those of the requests that have a table.
 //   2. A request in the step in flight or with a handoff under way keeps its blocks.
@@ -72,6 +77,42 @@ struct CommitReplied {
   Epoch epoch;
   CommitReply reply;
 };
+struct AskBackendReplied {
+  RequestId id;
+  Epoch epoch;
+  uint64_t ask = 0;  // the call's
+  AskBackendReply reply;
+};
+struct TakePartReplied {
+  RequestId id;
+  Epoch epoch;
+  uint64_t part = 0;  // the call's
+  TakePartReply reply;
+};
+struct ReleaseBackendReplied {
+  RequestId id;
+  Epoch epoch;
+  uint64_t ask = 0;  // the call's
+  ReleaseBackendReply reply;
+};
+// The handoff sender's words about a staged handoff. It has something to put and no buffer: said
+// once until UseBackend.
+struct HandoffWaits {
+  RequestId id;
+  Epoch epoch;
+};
+// These blocks lie in their slots; none of a part is reused before PartTaken.
+struct HandoffPart {
+  RequestId id;
+  Epoch epoch;
+  std::vector<StagedBlock> blocks;
+};
+// It has had nothing to put for a while, nothing of it is under way, and it touches the buffer no
+// more before the next UseBackend.
+struct HandoffIdle {
+  RequestId id;
+  Epoch epoch;
+};
 // The handoff sender's three ends; exactly one for each StartHandoff.
 struct HandoffDone {  // every put of every prompt block of every layer completed
   RequestId id;
@@ -90,8 +131,10 @@ struct HandoffStopped {  // answer to StopHandoff: no put is under way any more
 
 using PrefillEvent =
     std::variant<AssignCalled, StartCalled, CancelCalled, BeginPrefillReplied, GrantReplied,
-                 RenewReplied, CommitReplied, StepDone, HandoffDone, HandoffFailed, HandoffStopped,
-                 RegisterReplied, ReportReplied, UnregisterReplied, Drain, Tick>;
+                 RenewReplied, AskBackendReplied, TakePartReplied, ReleaseBackendReplied,
+                 CommitReplied, StepDone, HandoffWaits, HandoffPart, HandoffIdle, HandoffDone,
+                 HandoffFailed, HandoffStopped, RegisterReplied, ReportReplied, UnregisterReplied,
+                 Drain, Tick>;
 
 // ---- effects ----
 
@@ -116,6 +159,21 @@ struct CallGrant {
 struct CallRenew {
   std::string endpoint;
   RenewRequest request;
+  TimeUs timeout_us = 0;
+};
+struct CallAskBackend {
+  std::string endpoint;
+  AskBackendRequest request;
+  TimeUs timeout_us = 0;
+};
+struct CallTakePart {
+  std::string endpoint;
+  TakePartRequest request;
+  TimeUs timeout_us = 0;
+};
+struct CallReleaseBackend {
+  std::string endpoint;
+  ReleaseBackendRequest request;
   TimeUs timeout_us = 0;
 };
 struct CallCommit {
@@ -160,6 +218,19 @@ struct StartHandoff {
   std::vector<BlockId> remote_blocks;  // those of the whole prompt, in token order
   std::string memory;                  // for Transport::Connect
   TimeUs post_until_us = 0;
+  // > 0: staged. Without remote blocks and memory: a buffer with so many slots comes with
+  // UseBackend.
+  int32_t staging_slots = 0;
+};
+struct UseBackend {  // until HandoffIdle or the handoff's end
+  RequestId id;
+  Epoch epoch;
+  std::string memory;
+};
+struct PartTaken {  // the slots of these blocks may be used again
+  RequestId id;
+  Epoch epoch;
+  std::vector<StagedBlock> blocks;
 };
 struct ExtendHandoff {  // the lease was renewed
   RequestId id;
@@ -175,8 +246,9 @@ struct StopHandoff {
 };
 
 using PrefillEffect =
-    std::variant<AnswerAssign, AnswerStart, CallBeginPrefill, CallGrant, CallRenew, CallCommit,
-                 CallAbort, RunStep, AbortStep, BreakGroup, OpenHandoff, AddToHandoff, StartHandoff,
+    std::variant<AnswerAssign, AnswerStart, CallBeginPrefill, CallGrant, CallRenew, CallAskBackend,
+                 CallTakePart, CallReleaseBackend, CallCommit, CallAbort, RunStep, AbortStep,
+                 BreakGroup, OpenHandoff, AddToHandoff, StartHandoff, UseBackend, PartTaken,
                  ExtendHandoff, StopHandoff, CallRegister, CallReport, CallUnregister, Drained>;
 
 struct PrefillConfig {
@@ -190,6 +262,7 @@ struct PrefillConfig {
   int64_t begin_ahead = 4;
   TimeUs rpc_timeout_us = kSecondUs;
   TimeUs begin_timeout_us = 10 * kSecondUs;      // the orchestrator answers before this
+  TimeUs ask_timeout_us = 2 * kSecondUs;         // the decode side answers AskBackend before this
   TimeUs retry_us = 50 * kMillisecondUs;         // between attempts
   int attempts = 3;                              // of Grant and Commit; of BeginPrefill see below
   TimeUs begin_give_up_us = 10 * kSecondUs;      // of UNAVAILABLE in a row

@@ -7,22 +7,16 @@
 #include "scheduler/worker/prefill_impl.h"
 
 namespace skein::scheduler {
-namespace {
 
-// The call may be made again: it did not get through, or nobody knows whether it did.
-bool IsUnreachable(const absl::Status& status) {
+bool PrefillCore::Impl::IsUnreachable(const absl::Status& status) {
   return status.code() == absl::StatusCode::kUnavailable ||
          status.code() == absl::StatusCode::kDeadlineExceeded;
 }
 
-// What the decode side said against a member of a spanning plan: that the request has ended there
-// was another member's fault as likely as anyone's wish, and who wished it knows.
-absl::Status EndOf(bool spanning, const absl::Status& status) {
+absl::Status PrefillCore::Impl::EndOf(bool spanning, const absl::Status& status) {
   if (!spanning || status.code() != absl::StatusCode::kCancelled) return status;
   return absl::UnavailableError(status.message());
 }
-
-}  // namespace
 
 void PrefillCore::Impl::RunTimers(Request& request) {
   if (request.state == State::kEnding) return;
@@ -40,6 +34,7 @@ void PrefillCore::Impl::RunTimers(Request& request) {
   if (now_ >= request.grant.retry_us) AskForGrant(request);
   if (now_ >= request.grant.renew_us) Renew(request);
   if (now_ >= request.commit.retry_us) MaybeCommit(request);
+  if (request.handoff.active && request.handoff.staging.has_value()) RunStagingTimers(request);
 }
 
 // In plan-sequence order, and none overtakes one that waits for blocks; but who is behind a hole in
@@ -240,7 +235,8 @@ void PrefillCore::Impl::On(const GrantReplied& event) {
 void PrefillCore::Impl::StartWriting(Request& request, const GrantReply& reply) {
   Grant& grant = request.grant;
   const auto blocks = static_cast<int64_t>(reply.blocks.size());
-  if (blocks != BlocksOf(shape_, PromptTokens(*request.spec))) {
+  const bool staged = reply.staging_slots > 0;
+  if (blocks != (staged ? 0 : BlocksOf(shape_, PromptTokens(*request.spec)))) {
     return End(request, absl::InternalError(absl::StrCat("granted blocks: ", blocks)));
   }
   grant.post_until_us = grant.sent_us + reply.lease_us;
@@ -251,12 +247,14 @@ void PrefillCore::Impl::StartWriting(Request& request, const GrantReply& reply) 
   grant.renew_us = grant.sent_us + reply.lease_us / 3;
   Arm(std::min(grant.renew_us, grant.post_until_us));
   request.handoff.active = true;
+  if (staged) request.handoff.staging.emplace();
   effects_.push_back(StartHandoff{.id = request.spec->id,
                                   .epoch = request.epoch,
                                   .endpoint = request.endpoint,
                                   .remote_blocks = reply.blocks,
                                   .memory = reply.memory,
-                                  .post_until_us = grant.post_until_us});
+                                  .post_until_us = grant.post_until_us,
+                                  .staging_slots = reply.staging_slots});
 }
 
 void PrefillCore::Impl::Renew(Request& request) {

@@ -44,7 +44,27 @@ class PrefillCore::Impl {
     TimeUs post_until_us = 0;  // this side's view of the lease's end
   };
 
+  // A call about a backend that is made again until it is answered, or the lease is over.
+  struct Call {
+    bool under_way = false;
+    TimeUs retry_us = kNever;
+  };
+
+  // Of a handoff through staging buffers.
+  struct Staging {
+    enum class Backend { kNone, kAsked, kHas, kReleased };
+    Backend backend = Backend::kNone;
+    bool waits = false;  // the sender has something to put
+    uint64_t ask = 0;    // the last wish
+    Call about_backend;  // AskBackend when asked, ReleaseBackend when released
+    uint64_t part = 0;   // the last one told
+    Call about_part;
+    std::vector<StagedBlock> telling;  // of the part that is told
+    std::vector<StagedBlock> arrived;  // behind it
+  };
+
   struct Handoff {
+    std::optional<Staging> staging;
     bool opened = false;
     bool active = false;  // StartHandoff sent, its end not yet heard
     bool stopping = false;
@@ -125,6 +145,12 @@ class PrefillCore::Impl {
   void On(const BeginPrefillReplied& event);
   void On(const GrantReplied& event);
   void On(const RenewReplied& event);
+  void On(const AskBackendReplied& event);
+  void On(const TakePartReplied& event);
+  void On(const ReleaseBackendReplied& event);
+  void On(const HandoffWaits& event);
+  void On(const HandoffPart& event);
+  void On(const HandoffIdle& event);
   void On(const CommitReplied& event);
   void On(const StepDone& event);
   void On(const HandoffDone& event);
@@ -141,6 +167,11 @@ class PrefillCore::Impl {
   void TakeSuccessors();
   void EndSuccessors(RequestId id, Epoch epoch, const absl::Status& status);
   absl::Status Accept(const AssignRequest& request) const;
+  // The call may be made again: it did not get through, or nobody knows whether it did.
+  static bool IsUnreachable(const absl::Status& status);
+  // What the decode side said against a member of a spanning plan: that the request has ended there
+  // was another member's fault as likely as anyone's wish, and who wished it knows.
+  static absl::Status EndOf(bool spanning, const absl::Status& status);
   Request* Find(RequestId id, Epoch epoch);
   Request* FindLive(RequestId id, Epoch epoch);  // not ending
   void CancelUpTo(RequestId id, Epoch epoch, const std::string& why);
@@ -163,6 +194,16 @@ class PrefillCore::Impl {
   void AskForGrant(Request& request);
   void StartWriting(Request& request, const GrantReply& reply);
   void Renew(Request& request);
+  // Staged handoffs: prefill_staging.cc.
+  Request* FindStaged(RequestId id, Epoch epoch);
+  void RunStagingTimers(Request& request);
+  void AskForBackend(Request& request);
+  void ReleaseBackend(Request& request);
+  void TellPart(Request& request);
+  // What a reply means for its call: true when it is done, false when it will be made again or the
+  // request has ended.
+  bool Settle(Request& request, Call& call, const absl::Status& status);
+
   void MaybeCommit(Request& request);
   void TakeResult(Request& request, const StepSequence& ran, const StepResult& result);
   void FailEngine(const absl::Status& status);

@@ -79,6 +79,16 @@ absl::StatusOr<scheduler::GrantReply> FromProto(const v1::GrantResponse& respons
 v1::RenewRequest ToProto(const scheduler::RenewRequest& request);
 absl::StatusOr<scheduler::RenewRequest> FromProto(const v1::RenewRequest& request);
 
+v1::AskBackendRequest ToProto(const scheduler::AskBackendRequest& request);
+absl::StatusOr<scheduler::AskBackendRequest> FromProto(const v1::AskBackendRequest& request);
+
+v1::TakePartRequest ToProto(const scheduler::TakePartRequest& request);
+absl::StatusOr<scheduler::TakePartRequest> FromProto(const v1::TakePartRequest& request);
+
+v1::ReleaseBackendRequest ToProto(const scheduler::ReleaseBackendRequest& request);
+absl::StatusOr<scheduler::ReleaseBackendRequest> FromProto(
+    const v1::ReleaseBackendRequest& request);
+
 // `payload` is a serialised v1::SampledToken, `prompt_logprobs` a serialised v1::SampledTokens.
 v1::CommitRequest ToProto(const scheduler::CommitRequest& request);
 absl::StatusOr<scheduler::CommitRequest> FromProto(const v1::CommitRequest& request);

@@ -195,6 +195,22 @@ TEST(Codec, StartAndCancelSurviveBothWays) {
   EXPECT_FALSE(FromProto(cancel).ok());
 }
 
+TEST(Codec, TheTalkAboutABackendSurvivesBothWays) {
+  const scheduler::RequestId id{7, 9};
+  const auto granted = FromProto(ToProto(scheduler::GrantReply{.lease_us = 5, .staging_slots = 3}));
+  EXPECT_EQ(granted->staging_slots, 3);
+  const auto ask = FromProto(ToProto(scheduler::AskBackendRequest{id, {3}, {4}, 2}));
+  EXPECT_EQ(ask->prefill.value, 4u);
+  EXPECT_EQ(ask->ask, 2u);
+  EXPECT_EQ(FromProto(ToProto(scheduler::ReleaseBackendRequest{id, {3}, {4}, 2}))->ask, 2u);
+  const std::vector<scheduler::StagedBlock> blocks = {{1, 0, 9}, {2, 1, 0}};
+  const auto part = FromProto(ToProto(scheduler::TakePartRequest{id, {3}, {4}, 6, blocks}));
+  EXPECT_EQ(part->part, 6u);
+  EXPECT_EQ(part->blocks, blocks);
+  EXPECT_FALSE(FromProto(ToProto(scheduler::AskBackendRequest{id, {3}, {4}, 0})).ok());
+  EXPECT_FALSE(FromProto(ToProto(scheduler::TakePartRequest{id, {3}, {4}, 0, blocks})).ok());
+}
+
 TEST(Codec, AWriterIsNamed) {
   const scheduler::RequestId id{7, 9};
   EXPECT_EQ(FromProto(ToProto(scheduler::RenewRequest{id, {3}, {4}}))->prefill.value, 4u);

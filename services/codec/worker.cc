@@ -6,6 +6,23 @@
 #include "services/codec/kv_shape.h"
 
 namespace skein::services {
+namespace {
+
+constexpr uint32_t kMaxSlots = 1 << 20;
+
+// Of AskBackend and ReleaseBackend.
+template <typename Out, typename Message>
+absl::StatusOr<Out> ReadAsk(const Message& message) {
+  Out out;
+  if (absl::Status status = ReadIdAndEpoch(message, &out); !status.ok()) return status;
+  if (message.ask() == 0) return Invalid("ask", "is 0");
+  out.prefill = {message.prefill_instance()};
+  out.ask = message.ask();
+  return out;
+}
+
+}  // namespace
+
 v1::ReserveRequest ToProto(const scheduler::ReserveRequest& request) {
   v1::ReserveRequest out;
   *out.mutable_spec() = ToProto(*request.spec);
@@ -47,6 +64,7 @@ v1::GrantResponse ToProto(const scheduler::GrantReply& reply) {
   for (const scheduler::BlockId block : reply.blocks) out.add_blocks(block.value);
   out.set_memory(reply.memory);
   out.set_lease_us(static_cast<uint64_t>(reply.lease_us));
+  out.set_staging_slots(static_cast<uint32_t>(reply.staging_slots));
   return out;
 }
 
@@ -57,8 +75,62 @@ absl::StatusOr<scheduler::GrantReply> FromProto(const v1::GrantResponse& respons
     out.blocks.push_back({block});
   }
   if (response.lease_us() > uint64_t{kMaxDurationUs}) return Invalid("lease_us", "is absurd");
+  if (response.staging_slots() > kMaxSlots) return Invalid("staging_slots", "is absurd");
   out.memory = response.memory();
   out.lease_us = static_cast<int64_t>(response.lease_us());
+  out.staging_slots = static_cast<int32_t>(response.staging_slots());
+  return out;
+}
+
+v1::AskBackendRequest ToProto(const scheduler::AskBackendRequest& request) {
+  auto out = WithIdAndEpoch<v1::AskBackendRequest>(request);
+  out.set_prefill_instance(request.prefill.value);
+  out.set_ask(request.ask);
+  return out;
+}
+
+absl::StatusOr<scheduler::AskBackendRequest> FromProto(const v1::AskBackendRequest& request) {
+  return ReadAsk<scheduler::AskBackendRequest>(request);
+}
+
+v1::ReleaseBackendRequest ToProto(const scheduler::ReleaseBackendRequest& request) {
+  auto out = WithIdAndEpoch<v1::ReleaseBackendRequest>(request);
+  out.set_prefill_instance(request.prefill.value);
+  out.set_ask(request.ask);
+  return out;
+}
+
+absl::StatusOr<scheduler::ReleaseBackendRequest> FromProto(
+    const v1::ReleaseBackendRequest& request) {
+  return ReadAsk<scheduler::ReleaseBackendRequest>(request);
+}
+
+v1::TakePartRequest ToProto(const scheduler::TakePartRequest& request) {
+  auto out = WithIdAndEpoch<v1::TakePartRequest>(request);
+  out.set_prefill_instance(request.prefill.value);
+  out.set_part(request.part);
+  for (const scheduler::StagedBlock& block : request.blocks) {
+    v1::StagedBlock* added = out.add_blocks();
+    added->set_slot(static_cast<uint32_t>(block.slot));
+    added->set_layer(static_cast<uint32_t>(block.layer));
+    added->set_block(static_cast<uint32_t>(block.global));
+  }
+  return out;
+}
+
+absl::StatusOr<scheduler::TakePartRequest> FromProto(const v1::TakePartRequest& request) {
+  scheduler::TakePartRequest out;
+  if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
+  if (request.part() == 0) return Invalid("part", "is 0");
+  for (const v1::StagedBlock& block : request.blocks()) {
+    if (block.slot() > kMaxSlots || block.layer() > kMaxSlots || block.block() > INT32_MAX) {
+      return Invalid("blocks", "has an absurd place");
+    }
+    out.blocks.push_back({static_cast<int32_t>(block.slot()), static_cast<int32_t>(block.layer()),
+                          static_cast<int32_t>(block.block())});
+  }
+  out.prefill = {request.prefill_instance()};
+  out.part = request.part();
   return out;
 }
 

@@ -12,6 +12,12 @@ scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngin
   config.membership.identity = IdentityOf(options, scheduler::Role::kDecode, spec, servers);
   config.batch = BatchLimitsOf(options);
   config.memory = engine.description;
+  if (engine.staging != nullptr) {
+    for (int i = 0; i < engine.staging->buffers(); ++i) {
+      config.staging.memory.push_back(engine.staging->Description(i));
+    }
+    config.staging.slots = engine.staging->slots();
+  }
   config.max_requests = options.max_requests;
   config.max_sequence_tokens = spec.max_positions;
   config.lease_us = static_cast<int64_t>(options.lease_s * 1e6);
@@ -28,6 +34,17 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
         static_cast<double>(snapshot.output_tokens));
     Metrics::RaiseTo(&metrics->Counter("skein_engine_steps_total", "Steps run.", labels),
                      static_cast<double>(snapshot.steps));
+    const auto backends = [&](const char* state, int64_t count) {
+      metrics
+          ->Gauge("skein_handoff_backends", "Staging buffers of --handoff=staging, by state.",
+                  {{"model_name", model}, {"state", state}})
+          .Set(static_cast<double>(count));
+    };
+    backends("held", snapshot.backends_held);
+    backends("free", snapshot.backends - snapshot.backends_held);
+    metrics
+        ->Gauge("skein_handoff_backend_waiting", "Writers that wait for a staging buffer.", labels)
+        .Set(static_cast<double>(snapshot.backend_waiting));
     metrics->Gauge("skein_invariants_ok", "1 while every invariant of the core holds.")
         .Set(invariants.ok() ? 1 : 0);
   });

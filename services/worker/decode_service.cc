@@ -34,6 +34,28 @@ grpc::ServerUnaryReactor* DecodeService::Renew(grpc::CallbackServerContext* cont
                [this](auto decoded, auto call) { return shell_->Renew(std::move(decoded), call); });
 }
 
+grpc::ServerUnaryReactor* DecodeService::AskBackend(grpc::CallbackServerContext* context,
+                                                    const v1::AskBackendRequest* request,
+                                                    v1::AskBackendResponse* response) {
+  return Unary(context, *request, response,
+               [this](auto decoded, auto call) { return shell_->AskBackend(decoded, call); });
+}
+
+grpc::ServerUnaryReactor* DecodeService::TakePart(grpc::CallbackServerContext* context,
+                                                  const v1::TakePartRequest* request,
+                                                  v1::TakePartResponse* response) {
+  return Unary(context, *request, response, [this](auto decoded, auto call) {
+    return shell_->TakePart(std::move(decoded), call);
+  });
+}
+
+grpc::ServerUnaryReactor* DecodeService::ReleaseBackend(grpc::CallbackServerContext* context,
+                                                        const v1::ReleaseBackendRequest* request,
+                                                        v1::ReleaseBackendResponse* response) {
+  return Unary(context, *request, response,
+               [this](auto decoded, auto call) { return shell_->ReleaseBackend(decoded, call); });
+}
+
 grpc::ServerUnaryReactor* DecodeService::Commit(grpc::CallbackServerContext* context,
                                                 const v1::CommitRequest* request,
                                                 v1::CommitResponse* response) {

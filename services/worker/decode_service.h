@@ -23,6 +23,15 @@ class DecodeService final : public v1::DecodeWorker::CallbackService {
   grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context,
                                   const v1::RenewRequest* request,
                                   v1::RenewResponse* response) override;
+  grpc::ServerUnaryReactor* AskBackend(grpc::CallbackServerContext* context,
+                                       const v1::AskBackendRequest* request,
+                                       v1::AskBackendResponse* response) override;
+  grpc::ServerUnaryReactor* TakePart(grpc::CallbackServerContext* context,
+                                     const v1::TakePartRequest* request,
+                                     v1::TakePartResponse* response) override;
+  grpc::ServerUnaryReactor* ReleaseBackend(grpc::CallbackServerContext* context,
+                                           const v1::ReleaseBackendRequest* request,
+                                           v1::ReleaseBackendResponse* response) override;
   grpc::ServerUnaryReactor* Commit(grpc::CallbackServerContext* context,
                                    const v1::CommitRequest* request,
                                    v1::CommitResponse* response) override;

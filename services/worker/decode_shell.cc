@@ -6,6 +6,7 @@
 
 #include "services/base/log.h"
 #include "services/codec/codec.h"
+#include "services/worker/block_ids.h"
 
 namespace skein::services {
 namespace {
@@ -21,7 +22,10 @@ void AddPromptLogprobs(const std::string& serialised, v1::GenerateUpdate* update
 }  // namespace
 
 DecodeShell::DecodeShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
-    : engine_(engine), membership_(&calls_, channels_.Get(orchestrator)), loop_(inbox) {}
+    : engine_(engine),
+      membership_(&calls_, channels_.Get(orchestrator)),
+      loop_(inbox),
+      copier_(inbox) {}
 
 DecodeShell::~DecodeShell() { Stop(); }
 
@@ -37,6 +41,8 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
         engine_->transport->Poll(16, kPumpWait, &none);
       },
       [this] { engine_->transport->Wake(); });
+  copier_.Start(
+      "copier", [] { return INT64_MAX; }, [] {});
   loop_.Start(
       "decode", [this] { return core_->NextDeadline(); }, [this] { Handle(scheduler::Tick{}); });
   Post(scheduler::Tick{});
@@ -47,10 +53,14 @@ void DecodeShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
 void DecodeShell::Stop() {
   // The loop first: until it has ended it may hand a step to the runner.
   loop_.Stop();
+  copier_.Stop();
   const grpc::Status gone = ToGrpc(absl::UnavailableError("the worker is stopping"));
   reserves_.AbortAll(gone);
   grants_.AbortAll(gone);
   renews_.AbortAll(gone);
+  asks_.AbortAll(gone);
+  parts_.AbortAll(gone);
+  releases_.AbortAll(gone);
   commits_.AbortAll(gone);
   for (auto& [call, stream] : streams_) stream->Close(gone);
   streams_.clear();
@@ -81,6 +91,33 @@ bool DecodeShell::Renew(scheduler::RenewRequest request, Calls<v1::RenewResponse
     const uint64_t id = NextCall();
     renews_.Add(id, call);
     Handle(scheduler::RenewCalled{{id}, request});
+  });
+}
+
+bool DecodeShell::AskBackend(const scheduler::AskBackendRequest& request,
+                             Calls<v1::AskBackendResponse>::Call call) {
+  return loop_.TryPost([this, request, call] {
+    const uint64_t id = NextCall();
+    asks_.Add(id, call);
+    Handle(scheduler::AskBackendCalled{{id}, request});
+  });
+}
+
+bool DecodeShell::TakePart(scheduler::TakePartRequest request,
+                           Calls<v1::TakePartResponse>::Call call) {
+  return loop_.TryPost([this, request = std::move(request), call] {
+    const uint64_t id = NextCall();
+    parts_.Add(id, call);
+    Handle(scheduler::TakePartCalled{{id}, request});
+  });
+}
+
+bool DecodeShell::ReleaseBackend(const scheduler::ReleaseBackendRequest& request,
+                                 Calls<v1::ReleaseBackendResponse>::Call call) {
+  return loop_.TryPost([this, request, call] {
+    const uint64_t id = NextCall();
+    releases_.Add(id, call);
+    Handle(scheduler::ReleaseBackendCalled{{id}, request});
   });
 }
 
@@ -144,6 +181,31 @@ void DecodeShell::On(const scheduler::AnswerGrant& effect) {
 void DecodeShell::On(const scheduler::AnswerRenew& effect) {
   renews_.Answer(effect.call.value, ToGrpc(effect.reply.status), [&](v1::RenewResponse* r) {
     r->set_lease_us(static_cast<uint64_t>(effect.reply.lease_us));
+  });
+}
+
+void DecodeShell::On(const scheduler::AnswerAskBackend& effect) {
+  asks_.Answer(effect.call.value, ToGrpc(effect.reply.status),
+               [&](v1::AskBackendResponse* r) { r->set_memory(effect.reply.memory); });
+}
+
+void DecodeShell::On(const scheduler::AnswerTakePart& effect) {
+  parts_.Answer(effect.call.value, ToGrpc(effect.reply.status), [](v1::TakePartResponse*) {});
+}
+
+void DecodeShell::On(const scheduler::AnswerReleaseBackend& effect) {
+  releases_.Answer(effect.call.value, ToGrpc(effect.reply.status),
+                   [](v1::ReleaseBackendResponse*) {});
+}
+
+void DecodeShell::On(const scheduler::CopyPart& effect) {
+  copier_.Post([this, effect] {
+    std::vector<engine::StagedBlock> part;
+    for (const scheduler::StagedBlock& block : effect.part) {
+      part.push_back({block.slot, block.layer, block.global});
+    }
+    Post(scheduler::PartCopied{
+        effect.copy, engine_->staging->Take(effect.backend, part, PlainIds(*effect.blocks))});
   });
 }
 

@@ -1,4 +1,4 @@
-// The shell of DecodeCore: loop, engine thread, transport progress, token streams.
+// The shell of DecodeCore: loop, engine thread, transport progress, staged parts, token streams.
 #pragma once
 
 #include <atomic>
@@ -40,6 +40,12 @@ class DecodeShell {
                              Calls<v1::ReserveResponse>::Call call);
   [[nodiscard]] bool Grant(scheduler::GrantRequest request, Calls<v1::GrantResponse>::Call call);
   [[nodiscard]] bool Renew(scheduler::RenewRequest request, Calls<v1::RenewResponse>::Call call);
+  [[nodiscard]] bool AskBackend(const scheduler::AskBackendRequest& request,
+                                Calls<v1::AskBackendResponse>::Call call);
+  [[nodiscard]] bool TakePart(scheduler::TakePartRequest request,
+                              Calls<v1::TakePartResponse>::Call call);
+  [[nodiscard]] bool ReleaseBackend(const scheduler::ReleaseBackendRequest& request,
+                                    Calls<v1::ReleaseBackendResponse>::Call call);
   [[nodiscard]] bool Commit(scheduler::CommitRequest request, Calls<v1::CommitResponse>::Call call);
   [[nodiscard]] bool Generate(scheduler::RequestId id, scheduler::Epoch epoch,
                               std::shared_ptr<TokenStream> stream, uint64_t call);
@@ -58,6 +64,10 @@ class DecodeShell {
   void On(const scheduler::AnswerReserve& effect);
   void On(const scheduler::AnswerGrant& effect);
   void On(const scheduler::AnswerRenew& effect);
+  void On(const scheduler::AnswerAskBackend& effect);
+  void On(const scheduler::AnswerTakePart& effect);
+  void On(const scheduler::AnswerReleaseBackend& effect);
+  void On(const scheduler::CopyPart& effect);
   void On(const scheduler::AnswerCommit& effect);
   void On(const scheduler::EmitToken& effect);
   void On(const scheduler::EndStream& effect);
@@ -79,9 +89,13 @@ class DecodeShell {
   Calls<v1::ReserveResponse> reserves_;
   Calls<v1::GrantResponse> grants_;
   Calls<v1::RenewResponse> renews_;
+  Calls<v1::AskBackendResponse> asks_;
+  Calls<v1::TakePartResponse> parts_;
+  Calls<v1::ReleaseBackendResponse> releases_;
   Calls<v1::CommitResponse> commits_;
   // Threads last, and gone first: they use all of the above.
   Loop loop_;
+  Loop copier_;  // copies staged parts into their blocks, one after the other
   std::unique_ptr<ProgressThread> progress_;
   std::unique_ptr<EngineRunner> runner_;
 };

@@ -135,11 +135,12 @@ class MalformedRpc : public ::testing::Test {
 };
 
 const char* const kMethods[] = {
-    "Orchestrator/Submit",     "Orchestrator/Register",     "Orchestrator/Report",
-    "Orchestrator/Unregister", "Orchestrator/BeginPrefill", "PrefillWorker/Assign",
-    "PrefillWorker/Cancel",    "DecodeWorker/Reserve",      "DecodeWorker/Cancel",
-    "DecodeWorker/Grant",      "DecodeWorker/Renew",        "DecodeWorker/Commit",
-    "DecodeWorker/Abort",      "DecodeWorker/Generate"};
+    "Orchestrator/Submit",     "Orchestrator/Register",      "Orchestrator/Report",
+    "Orchestrator/Unregister", "Orchestrator/BeginPrefill",  "PrefillWorker/Assign",
+    "PrefillWorker/Cancel",    "DecodeWorker/Reserve",       "DecodeWorker/Cancel",
+    "DecodeWorker/Grant",      "DecodeWorker/Renew",         "DecodeWorker/Commit",
+    "DecodeWorker/Abort",      "DecodeWorker/Generate",      "DecodeWorker/AskBackend",
+    "DecodeWorker/TakePart",   "DecodeWorker/ReleaseBackend"};
 
 v1::RequestSpec GoodSpec() {
   v1::RequestSpec spec;

@@ -55,6 +55,9 @@ class PrefillShell {
   void On(const scheduler::CallBeginPrefill& effect);
   void On(const scheduler::CallGrant& effect);
   void On(const scheduler::CallRenew& effect);
+  void On(const scheduler::CallAskBackend& effect);
+  void On(const scheduler::CallTakePart& effect);
+  void On(const scheduler::CallReleaseBackend& effect);
   void On(const scheduler::CallCommit& effect);
   void On(const scheduler::CallAbort& effect);
   void On(const scheduler::RunStep& effect);
@@ -63,6 +66,8 @@ class PrefillShell {
   void On(const scheduler::OpenHandoff& effect);
   void On(const scheduler::AddToHandoff& effect);
   void On(const scheduler::StartHandoff& effect);
+  void On(const scheduler::UseBackend& effect);
+  void On(const scheduler::PartTaken& effect);
   void On(const scheduler::ExtendHandoff& effect);
   void On(const scheduler::StopHandoff& effect);
   void On(const scheduler::CallRegister& effect);
@@ -70,7 +75,9 @@ class PrefillShell {
   void On(const scheduler::CallUnregister& effect);
   void On(const scheduler::Drained& effect);
   void LayerDone(const scheduler::RunStep& step, int layer);
+  // The handoff side: prefill_handoff.cc.
   engine::HandoffEnds Ends();
+  void ForgetHandoffsOf(const scheduler::ReportRequest& report);
   void Pump();
   void LogNewLanes();
 

@@ -1,5 +1,6 @@
 #include "services/worker/worker_engine.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -108,6 +109,31 @@ absl::StatusOr<engine::RegionId> RegionOf(const engine::KvRegion& region, bool o
   return registered->id;
 }
 
+// Null when handoffs are one-sided.
+absl::StatusOr<std::unique_ptr<engine::StagingReceiver>> MakeStaging(const WorkerOptions& options,
+                                                                     const WorkerEngine& worker) {
+  if (options.handoff == "one-sided") return nullptr;
+  if (options.handoff != "staging") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("handoff: '", options.handoff, "' is not one-sided or staging"));
+  }
+  if (IsCuda(options)) {  // parts are copied by the host
+    return absl::InvalidArgumentError(
+        absl::StrCat("handoff: staging needs KV in the host's memory, not ", options.device, "'s"));
+  }
+  const engine::KvSpec& kv = worker.engine->Spec().kv;
+  const int64_t slots =
+      std::clamp<int64_t>(options.handoff_staging_bytes / kv.BlockBytes(), 0, 1 << 20);
+  if (slots < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("handoff_staging_bytes: ", options.handoff_staging_bytes,
+                     " is less than a block's ", kv.BlockBytes()));
+  }
+  return engine::StagingReceiver::Create(worker.transport.get(), kv, worker.engine->KvRegions(),
+                                         static_cast<int>(options.handoff_backends),
+                                         static_cast<int>(slots));
+}
+
 }  // namespace
 
 absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, scheduler::Role role) {
@@ -134,6 +160,11 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
   absl::StatusOr<std::string> description = out.transport->Describe(out.regions);
   if (!description.ok()) return description.status();
   out.description = *std::move(description);
+  if (role == scheduler::Role::kDecode) {
+    auto staging = MakeStaging(options, out);
+    if (!staging.ok()) return staging.status();
+    out.staging = *std::move(staging);
+  }
   return out;
 }
 

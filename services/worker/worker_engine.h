@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "engine/comm/fabric.h"
 #include "engine/engine.h"
+#include "engine/handoff/staging_receiver.h"
 #include "engine/transport/transport.h"
 #include "scheduler/base/messages.h"
 #include "services/worker/worker_options.h"
@@ -20,8 +21,9 @@ struct WorkerEngine {
   std::unique_ptr<engine::Transport> transport;
   std::unique_ptr<engine::Fabric> fabric;  // prefill: to step together with other instances
   std::unique_ptr<engine::Engine> engine;
-  std::vector<engine::RegionId> regions;  // one a layer
-  std::string description;                // of the regions, for grants
+  std::vector<engine::RegionId> regions;             // one a layer
+  std::string description;                           // of the regions, for grants
+  std::unique_ptr<engine::StagingReceiver> staging;  // decode with --handoff=staging
 };
 
 // Loads the model. INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED name the flag or field and the

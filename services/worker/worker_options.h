@@ -40,6 +40,9 @@ struct WorkerOptions {
   double drain_grace_s = 20;
   double lease_s = 3;
   double grace_s = 2;
+  std::string handoff = "one-sided";
+  int64_t handoff_backends = 4;
+  int64_t handoff_staging_bytes = 8 << 20;
   int64_t inbox = 16384;
 
   void Register(FlagSet* flags) {
@@ -78,6 +81,12 @@ struct WorkerOptions {
     // kPutTimeout).
     flags->Double(&grace_s, "grace_s", "after a lease, how long until its blocks are used again", 2,
                   3600);
+    flags->String(&handoff, "handoff",
+                  "decode: one-sided (KV is put into its blocks) or staging (through a few buffers "
+                  "that writers take turns with)");
+    flags->Int(&handoff_backends, "handoff_backends", "staging: buffers", 1, 1024);
+    flags->Int(&handoff_staging_bytes, "handoff_staging_bytes", "staging: bytes of a buffer", 1,
+               int64_t{1} << 40);
     flags->Int(&inbox, "inbox", "messages waiting for the core before new ones are refused", 1,
                1 << 20);
   }

@@ -156,6 +156,13 @@ void MakeDeaths(Random& random, Scenario& scenario) {
   }
 }
 
+// Of its own randomness: what else a seed decides is the same in both modes.
+void MakeStaging(uint64_t seed, Scenario& scenario) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 13);
+  scenario.staging_backends = static_cast<int>(random.Between(1, 3));
+  scenario.staging_slots = static_cast<int32_t>(random.Between(1, 8));
+}
+
 }  // namespace
 
 Scenario MakeSpanningScenario(uint64_t seed) {
@@ -171,6 +178,7 @@ Scenario MakeSpanningScenario(uint64_t seed) {
   scenario.router_streams = 40;
   scenario.planning = MakePlanning(random, scenario.prefill_workers);
   MakeSpanningWorkload(random, scenario);
+  if (seed / 4 % 2 == 1) MakeStaging(seed, scenario);
   if (scenario.faultless) return scenario;
   MakeFaults(random, scenario);
   scenario.word_loss_chance = 0.25;
@@ -188,6 +196,7 @@ Scenario MakeScenario(uint64_t seed) {
   scenario.compute_at_end = random.Chance(0.5);
   scenario.step_us = random.Between(200, 3000);
   MakeWorkload(random, scenario);
+  if (seed / 5 % 2 == 1) MakeStaging(seed, scenario);
   if (!scenario.faultless) MakeFaults(random, scenario);
   return scenario;
 }

@@ -53,6 +53,9 @@ struct Scenario {
   int prefill_workers = 2;
   int prefill_blocks = 28;  // of each; a long prompt may need the memory of several
   int64_t router_streams = 12;
+  // Decode workers take KV through so many staging buffers; 0: one-sided.
+  int staging_backends = 0;
+  int32_t staging_slots = 0;
   // Plans may span instances; null: every prompt is computed by one.
   std::shared_ptr<const scheduler::PlanningConfig> planning;
   std::vector<Fault> faults;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace skein::sim {
 namespace {
@@ -48,6 +49,51 @@ void Sender::Start(const scheduler::StartHandoff& start) {
   Pump(key);
 }
 
+void Sender::Use(const scheduler::UseBackend& use) {
+  const Key key{use.id, use.epoch};
+  const auto it = handoffs_.find(key);
+  if (it == handoffs_.end() || it->second.has_buffer) return;
+  Handoff& handoff = it->second;
+  handoff.buffer = find_memory_(use.memory);
+  handoff.has_buffer = true;
+  handoff.waits = false;
+  handoff.free_slots.clear();
+  for (int32_t slot = 0; slot < handoff.start.staging_slots; ++slot) {
+    handoff.free_slots.push_back(slot);
+  }
+  Touch(key, handoff);
+  Pump(key);
+}
+
+void Sender::Taken(const scheduler::PartTaken& taken) {
+  const Key key{taken.id, taken.epoch};
+  const auto it = handoffs_.find(key);
+  if (it == handoffs_.end()) return;
+  Handoff& handoff = it->second;
+  for (const scheduler::StagedBlock& block : taken.blocks) {
+    handoff.bytes[block.layer] += engine_->Spec().kv.BlockBytes();
+    handoff.free_slots.push_back(block.slot);
+    --handoff.untaken;
+  }
+  Touch(key, handoff);
+  Pump(key);
+}
+
+void Sender::Touch(const Key& key, Handoff& handoff) {
+  const uint64_t uses = ++handoff.uses;
+  process_->After(kIdleUs, [this, key, uses] {
+    const auto it = handoffs_.find(key);
+    if (it == handoffs_.end()) return;
+    Handoff& handoff = it->second;
+    const bool idle = handoff.has_buffer && handoff.uses == uses && handoff.under_way == 0 &&
+                      handoff.untaken == 0 && !handoff.stopping && handoff.failure.ok() &&
+                      !HasAnything(key, handoff);
+    if (!idle) return;
+    handoff.has_buffer = false;
+    ended_(scheduler::HandoffIdle{key.first, key.second});
+  });
+}
+
 void Sender::Extend(const scheduler::ExtendHandoff& extend) {
   const auto it = handoffs_.find({extend.id, extend.epoch});
   if (it != handoffs_.end()) it->second.start.post_until_us = extend.post_until_us;
@@ -69,68 +115,102 @@ bool Sender::HasNext(const Key& key, const Handoff& handoff, int layer) const {
   return share.written[layer] >= std::min(share.prompt_tokens, block_end);
 }
 
+bool Sender::HasAnything(const Key& key, const Handoff& handoff) const {
+  for (int layer = 0; layer < engine_->Spec().kv.num_layers; ++layer) {
+    if (HasNext(key, handoff, layer)) return true;
+  }
+  return false;
+}
+
 void Sender::Pump(const Key& key) {
   const auto it = handoffs_.find(key);
   if (it == handoffs_.end()) return;
   Handoff& handoff = it->second;
+  const bool staged = handoff.start.staging_slots > 0;
   for (int layer = 0; layer < engine_->Spec().kv.num_layers; ++layer) {
     while (!handoff.stopping && handoff.failure.ok() && HasNext(key, handoff, layer)) {
       if (process_->LocalNow() > handoff.start.post_until_us) {
         handoff.failure = absl::UnavailableError("the lease ended before a put");
         break;
       }
-      Post(key, handoff, layer, handoff.next_block[layer]++);
+      if (staged && !handoff.has_buffer) {
+        if (!std::exchange(handoff.waits, true))
+          ended_(scheduler::HandoffWaits{key.first, key.second});
+        return;
+      }
+      if (staged && handoff.free_slots.empty()) return;
+      Post(key, handoff, NextPut(key, handoff, layer));
     }
   }
   MaybeEnd(key);
 }
 
+Sender::Put Sender::NextPut(const Key& key, Handoff& handoff, int layer) {
+  const scheduler::PutBlock& block = shares_.at(key).blocks[handoff.next_block[layer]++];
+  Put put{.layer = layer, .from = block.local};
+  if (handoff.start.staging_slots == 0) {
+    const scheduler::BlockId to = handoff.start.remote_blocks[block.global];
+    put.memory = find_memory_(handoff.start.memory);
+    put.place = to.value;
+    put.to = BlockAt(*put.memory.engine, layer, to);
+    return put;
+  }
+  const int32_t slot = handoff.free_slots.back();
+  handoff.free_slots.pop_back();
+  put.memory = handoff.buffer;
+  put.place = PlaceOfSlot(put.memory.backend, slot);
+  put.to = put.memory.buffer->data() + slot * engine_->Spec().kv.BlockBytes();
+  put.staged = {slot, layer, block.global};
+  return put;
+}
+
 // The bytes travel even if this process dies meanwhile, or not: a coin decides.
-void Sender::Post(const Key& key, Handoff& handoff, int layer, size_t index) {
-  const RemoteMemory memory = find_memory_(handoff.start.memory);
-  const scheduler::PutBlock& block = shares_.at(key).blocks[index];
-  const scheduler::BlockId from = block.local;
-  const scheduler::BlockId to = handoff.start.remote_blocks[block.global];
+void Sender::Post(const Key& key, Handoff& handoff, const Put& put) {
+  const RemoteMemory& memory = put.memory;
+  const bool staged = memory.buffer != nullptr;
   const Transfers::Owner owner{key.first, key.second};
-  const Transfers::Place source{process_->endpoint(), process_->generation(), from.value};
-  const Transfers::Place target{memory.process->endpoint(), memory.generation, to.value};
+  const Transfers::Owner writer{key.first, key.second, staged ? process_->endpoint() : ""};
+  const Transfers::Place source{process_->endpoint(), process_->generation(), put.from.value};
+  const Transfers::Place target{memory.process->endpoint(), memory.generation, put.place};
   const bool stalls = network_->Happens(network_->scenario().stall_chance);
   const TimeUs takes = stalls ? kPutTimeoutUs : network_->random().Between(20, 800);
   const bool survives_death = network_->random().Chance(0.5);
   ++handoff.under_way;
   transfers_->Begin(source, owner);
-  transfers_->Begin(target, owner);
+  transfers_->Begin(target, writer);
   const uint64_t generation = process_->generation();
   const auto copy = [=, process = process_, engine = engine_](int64_t begin, int64_t end) {
     if (process->generation() != generation && !survives_death) return;
-    if (memory.process->generation() != memory.generation) return;
-    std::memcpy(BlockAt(*memory.engine, layer, to) + begin, BlockAt(*engine, layer, from) + begin,
-                end - begin);
+    if (put.memory.process->generation() != put.memory.generation) return;
+    std::memcpy(put.to + begin, BlockAt(*engine, put.layer, put.from) + begin, end - begin);
   };
   const int64_t bytes = engine_->Spec().kv.BlockBytes();
   VirtualTime& time = network_->time();
   time.At(time.now() + takes / 2, [=] { copy(0, bytes / 2); });
   // A process that starts anew has another Sender: the end is told to this one only.
   time.At(time.now() + takes, [=, this, self = this, process = process_, transfers = transfers_] {
-    const bool arrives = memory.process->generation() == memory.generation;
+    const bool arrives = put.memory.process->generation() == put.memory.generation;
     if (!stalls) copy(bytes / 2, bytes);
     transfers->End(source, owner);
-    transfers->End(target, owner);
+    transfers->End(target, writer);
     if (process->generation() != generation) return;
-    self->Completed(key, layer,
+    self->Completed(key, put,
                     stalls     ? absl::DeadlineExceededError("a put stalled")
                     : !arrives ? absl::UnavailableError("the decode instance is dead")
                                : absl::OkStatus());
   });
 }
 
-void Sender::Completed(const Key& key, int layer, absl::Status status) {
+void Sender::Completed(const Key& key, const Put& put, absl::Status status) {
   Handoff& handoff = handoffs_.at(key);
   --handoff.under_way;
-  if (status.ok()) {
-    handoff.bytes[layer] += engine_->Spec().kv.BlockBytes();
-  } else if (handoff.failure.ok()) {
-    handoff.failure = std::move(status);
+  if (!status.ok()) {
+    if (handoff.failure.ok()) handoff.failure = std::move(status);
+  } else if (put.memory.buffer == nullptr) {
+    handoff.bytes[put.layer] += engine_->Spec().kv.BlockBytes();
+  } else if (!handoff.stopping && handoff.failure.ok()) {
+    ++handoff.untaken;
+    ended_(scheduler::HandoffPart{key.first, key.second, {put.staged}});
   }
   MaybeEnd(key);
 }

@@ -1,7 +1,8 @@
 // The handoff sender of a simulated prefill worker: puts blocks layer by layer into the decode
 // worker's memory, each at its own virtual time, in two halves (so that an interrupted put leaves
 // half a block). Keeps HandoffSender's promises: nothing is posted after `post_until`, every put
-// ends within kPutTimeoutUs, one end per handoff.
+// ends within kPutTimeoutUs, one end per handoff. Staged handoffs put into the slots of a buffer of
+// the decode worker, which is given back when there was nothing to put for kIdleUs.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,19 @@
 namespace skein::sim {
 
 inline constexpr TimeUs kPutTimeoutUs = 60 * scheduler::kMillisecondUs;
+inline constexpr TimeUs kIdleUs = 5 * scheduler::kMillisecondUs;
 
-// A decode worker's memory, as its incarnation described it.
+// A decode worker's memory, as its incarnation described it: its KV regions, or a staging buffer.
 struct RemoteMemory {
   Process* process = nullptr;
   uint64_t generation = 0;
   std::shared_ptr<engine::EmulatedEngine> engine;
+  int backend = -1;
+  std::shared_ptr<std::vector<std::byte>> buffer;
 };
+
+// The place of a buffer's slot among a process's blocks, for Transfers.
+inline int32_t PlaceOfSlot(int backend, int32_t slot) { return 1'000'000 * (backend + 1) + slot; }
 
 class Sender {
  public:
@@ -47,6 +54,8 @@ class Sender {
   // Of the tokens up to `token_end`, those of this worker's share are in `layer`'s local blocks.
   void Written(scheduler::RequestId id, scheduler::Epoch epoch, int layer, int64_t token_end);
   void Start(const scheduler::StartHandoff& start);
+  void Use(const scheduler::UseBackend& use);
+  void Taken(const scheduler::PartTaken& taken);
   void Extend(const scheduler::ExtendHandoff& extend);
   void Stop(const scheduler::StopHandoff& stop);
 
@@ -65,11 +74,30 @@ class Sender {
     int under_way = 0;
     bool stopping = false;
     absl::Status failure;
+    // Staged:
+    bool has_buffer = false;
+    bool waits = false;  // said so
+    RemoteMemory buffer;
+    std::vector<int32_t> free_slots;
+    int untaken = 0;    // arrived, not taken
+    uint64_t uses = 0;  // counts what happened to the buffer
+  };
+  // One put: bytes of a local block to a place of the remote process.
+  struct Put {
+    int layer = 0;
+    scheduler::BlockId from;
+    RemoteMemory memory;
+    int32_t place = 0;  // of the target, for Transfers
+    std::byte* to = nullptr;
+    scheduler::StagedBlock staged;
   };
 
   void Pump(const Key& key);
-  void Post(const Key& key, Handoff& handoff, int layer, size_t index);
-  void Completed(const Key& key, int layer, absl::Status status);
+  Put NextPut(const Key& key, Handoff& handoff, int layer);
+  void Post(const Key& key, Handoff& handoff, const Put& put);
+  void Completed(const Key& key, const Put& put, absl::Status status);
+  bool HasAnything(const Key& key, const Handoff& handoff) const;
+  void Touch(const Key& key, Handoff& handoff);  // the buffer is not idle
   void MaybeEnd(const Key& key);
   bool HasNext(const Key& key, const Handoff& handoff, int layer) const;
 

@@ -1,5 +1,5 @@
-// Which blocks remote writes or reads are under way to. A block that serves another request
-// meanwhile is a violation: "no free during a transfer".
+// Which blocks and slots of staging buffers remote writes or reads are under way to. A block that
+// serves another request meanwhile is a violation: "no free during a transfer".
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,7 @@ class Transfers {
   struct Owner {
     scheduler::RequestId id;
     scheduler::Epoch epoch;
+    std::string writer = "";  // of a slot of a staging buffer
     auto operator<=>(const Owner&) const = default;
   };
 

@@ -1,5 +1,7 @@
 #include "tests/sim/worker_process.h"
 
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 
 namespace skein::sim {
@@ -113,6 +115,36 @@ void PrefillProcess::Execute(CallCommit& effect) {
 }
 #undef SKEIN_SIM_CALL_DECODE
 
+// The same, of calls that are numbered.
+#define SKEIN_SIM_CALL_DECODE(Reply, Replied, number)                                   \
+  network_->Call<Reply>(                                                                \
+      this, effect.endpoint, effect.timeout_us,                                         \
+      [request = effect.request](Process* callee, std::function<void(Reply)> reply) {   \
+        static_cast<DecodeProcess*>(callee)->Serve(request, std::move(reply));          \
+      },                                                                                \
+      [this, request = effect.request](Reply reply) {                                   \
+        Dispatch(Replied{request.id, request.epoch, request.number, std::move(reply)}); \
+      })
+
+void PrefillProcess::Execute(CallAskBackend& effect) {
+  network_->Call<AskBackendReply>(
+      this, effect.endpoint, effect.timeout_us,
+      [request = effect.request, me = endpoint()](Process* callee,
+                                                  std::function<void(AskBackendReply)> reply) {
+        static_cast<DecodeProcess*>(callee)->Serve(request, me, std::move(reply));
+      },
+      [this, request = effect.request](AskBackendReply reply) {
+        Dispatch(AskBackendReplied{request.id, request.epoch, request.ask, std::move(reply)});
+      });
+}
+void PrefillProcess::Execute(CallTakePart& effect) {
+  SKEIN_SIM_CALL_DECODE(TakePartReply, TakePartReplied, part);
+}
+void PrefillProcess::Execute(CallReleaseBackend& effect) {
+  SKEIN_SIM_CALL_DECODE(ReleaseBackendReply, ReleaseBackendReplied, ask);
+}
+#undef SKEIN_SIM_CALL_DECODE
+
 void PrefillProcess::Execute(CallAbort& effect) {
   network_->Call<Done>(
       this, effect.endpoint, effect.timeout_us,
@@ -171,15 +203,33 @@ void DecodeProcess::OnStart() {
   config.lease_us = 200 * kMillisecondUs;
   config.grace_us = 100 * kMillisecondUs;
   config.attach_lease_us = 300 * kMillisecondUs;
+  StartStaging(&config.staging);
   Run(std::make_unique<DecodeCore>(config));
+}
+
+void DecodeProcess::StartStaging(StagingConfig* config) {
+  const Scenario& scenario = network_->scenario();
+  buffers_.clear();
+  for (int i = 0; i < scenario.staging_backends; ++i) {
+    buffers_.push_back(std::make_shared<std::vector<std::byte>>(scenario.staging_slots *
+                                                                engine_->Spec().kv.BlockBytes()));
+    config->memory.push_back(absl::StrCat(endpoint(), "#", generation(), "#", i));
+  }
+  config->slots = scenario.staging_slots;
+  config->ask_wait_us = 40 * kMillisecondUs;
+  config->hold_us = 30 * kMillisecondUs;
 }
 
 void DecodeProcess::OnCrash() {
   reserves_.clear();
   grants_.clear();
   renews_.clear();
+  asks_.clear();
+  parts_.clear();
+  releases_.clear();
   commits_.clear();
   granted_to_.clear();
+  asked_by_.clear();
   streams_.clear();
   epochs_.clear();
 }
@@ -206,6 +256,20 @@ void DecodeProcess::Serve(const GrantRequest& request, std::function<void(GrantR
 void DecodeProcess::Serve(const RenewRequest& request, std::function<void(RenewReply)> reply) {
   Dispatch(RenewCalled{renews_.Add(NextCall(), std::move(reply)), request});
 }
+void DecodeProcess::Serve(const AskBackendRequest& request, const std::string& writer,
+                          std::function<void(AskBackendReply)> reply) {
+  const CallId call = asks_.Add(NextCall(), std::move(reply));
+  asked_by_[call] = {request.id, request.epoch, writer};
+  Dispatch(AskBackendCalled{call, request});
+}
+void DecodeProcess::Serve(const TakePartRequest& request,
+                          std::function<void(TakePartReply)> reply) {
+  Dispatch(TakePartCalled{parts_.Add(NextCall(), std::move(reply)), request});
+}
+void DecodeProcess::Serve(const ReleaseBackendRequest& request,
+                          std::function<void(ReleaseBackendReply)> reply) {
+  Dispatch(ReleaseBackendCalled{releases_.Add(NextCall(), std::move(reply)), request});
+}
 void DecodeProcess::Serve(const CommitRequest& request, std::function<void(CommitReply)> reply) {
   Dispatch(CommitCalled{commits_.Add(NextCall(), std::move(reply)), request});
 }
@@ -231,6 +295,63 @@ void DecodeProcess::Execute(AnswerGrant& effect) {
 void DecodeProcess::Execute(AnswerRenew& effect) {
   renews_.Answer(effect.call, std::move(effect.reply), verdict_);
 }
+void DecodeProcess::Execute(AnswerAskBackend& effect) {
+  const Transfers::Owner writer = asked_by_.at(effect.call);
+  asked_by_.erase(effect.call);
+  if (effect.reply.status.ok()) {
+    const std::string& memory = effect.reply.memory;
+    const int backend = std::stoi(memory.substr(memory.rfind('#') + 1));
+    for (int32_t slot = 0; slot < network_->scenario().staging_slots; ++slot) {
+      transfers_->CheckUse(PlaceOf({PlaceOfSlot(backend, slot)}), writer, "lent to");
+    }
+  }
+  asks_.Answer(effect.call, std::move(effect.reply), verdict_);
+}
+void DecodeProcess::Execute(AnswerTakePart& effect) {
+  parts_.Answer(effect.call, std::move(effect.reply), verdict_);
+}
+void DecodeProcess::Execute(AnswerReleaseBackend& effect) {
+  releases_.Answer(effect.call, std::move(effect.reply), verdict_);
+}
+
+// Takes a while. The bytes are read at its beginning or at its end; nobody may put into the slots
+// meanwhile, nor the blocks serve another.
+void DecodeProcess::Execute(CopyPart& effect) {
+  const Transfers::Owner owner{effect.id, effect.epoch};
+  const bool at_end = network_->random().Chance(0.5);
+  const auto slots_are_still = [this, effect] {
+    for (const StagedBlock& block : effect.part) {
+      verdict_->Require(!transfers_->Under(PlaceOf({PlaceOfSlot(effect.backend, block.slot)})),
+                        "a slot is put into while it is copied out");
+    }
+  };
+  const auto copy = [engine = engine_, buffer = buffers_[effect.backend], effect] {
+    const int64_t bytes = engine->Spec().kv.BlockBytes();
+    for (const StagedBlock& block : effect.part) {
+      const BlockId to = (*effect.blocks)[block.global];
+      std::memcpy(static_cast<std::byte*>(engine->KvRegions()[block.layer].base) + to.value * bytes,
+                  buffer->data() + block.slot * bytes, bytes);
+    }
+  };
+  std::vector<Transfers::Place> places;
+  for (const StagedBlock& block : effect.part) {
+    places.push_back(PlaceOf((*effect.blocks)[block.global]));
+    transfers_->Begin(places.back(), owner);
+  }
+  slots_are_still();
+  if (!at_end) copy();
+  const uint64_t mine = generation();
+  VirtualTime& time = network_->time();
+  time.At(time.now() + network_->random().Between(10, 400), [=, this, number = effect.copy] {
+    for (const Transfers::Place& place : places) transfers_->End(place, owner);
+    if (generation() != mine || !alive()) return;
+    slots_are_still();
+    if (at_end) copy();
+    ++parts_copied_;
+    Dispatch(PartCopied{number, absl::OkStatus()});
+  });
+}
+
 void DecodeProcess::Execute(AnswerCommit& effect) {
   commits_.Answer(effect.call, std::move(effect.reply), verdict_);
 }

@@ -114,6 +114,9 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   void Execute(scheduler::CallBeginPrefill& effect);
   void Execute(scheduler::CallGrant& effect);
   void Execute(scheduler::CallRenew& effect);
+  void Execute(scheduler::CallAskBackend& effect);
+  void Execute(scheduler::CallTakePart& effect);
+  void Execute(scheduler::CallReleaseBackend& effect);
   void Execute(scheduler::CallCommit& effect);
   void Execute(scheduler::CallAbort& effect);
   void Execute(scheduler::RunStep& effect);
@@ -123,6 +126,8 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   void Execute(scheduler::OpenHandoff& effect) { sender_->Open(effect); }
   void Execute(scheduler::AddToHandoff& effect) { sender_->Add(effect); }
   void Execute(scheduler::StartHandoff& effect) { sender_->Start(effect); }
+  void Execute(scheduler::UseBackend& effect) { sender_->Use(effect); }
+  void Execute(scheduler::PartTaken& effect) { sender_->Taken(effect); }
   void Execute(scheduler::ExtendHandoff& effect) { sender_->Extend(effect); }
   void Execute(scheduler::StopHandoff& effect) { sender_->Stop(effect); }
 
@@ -159,6 +164,12 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
              std::function<void(scheduler::GrantReply)> reply);
   void Serve(const scheduler::RenewRequest& request,
              std::function<void(scheduler::RenewReply)> reply);
+  void Serve(const scheduler::AskBackendRequest& request, const std::string& writer,
+             std::function<void(scheduler::AskBackendReply)> reply);
+  void Serve(const scheduler::TakePartRequest& request,
+             std::function<void(scheduler::TakePartReply)> reply);
+  void Serve(const scheduler::ReleaseBackendRequest& request,
+             std::function<void(scheduler::ReleaseBackendReply)> reply);
   void Serve(const scheduler::CommitRequest& request,
              std::function<void(scheduler::CommitReply)> reply);
   void Serve(const scheduler::CancelRequest& request);
@@ -167,16 +178,25 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Execute(scheduler::AnswerReserve& effect);
   void Execute(scheduler::AnswerGrant& effect);
   void Execute(scheduler::AnswerRenew& effect);
+  void Execute(scheduler::AnswerAskBackend& effect);
+  void Execute(scheduler::AnswerTakePart& effect);
+  void Execute(scheduler::AnswerReleaseBackend& effect);
+  void Execute(scheduler::CopyPart& effect);
   void Execute(scheduler::AnswerCommit& effect);
   void Execute(scheduler::EmitToken& effect);
   void Execute(scheduler::EndStream& effect);
   void Execute(scheduler::RunStep& effect);
+
+  // Of this incarnation; none when handoffs are one-sided.
+  std::shared_ptr<std::vector<std::byte>> buffer(int backend) const { return buffers_[backend]; }
+  int64_t parts_copied() const { return parts_copied_; }  // of all incarnations
 
  protected:
   void OnStart() override;
   void OnCrash() override;
 
  private:
+  void StartStaging(scheduler::StagingConfig* config);
   struct Attached {
     std::shared_ptr<Stream> stream;
     Listener listener;
@@ -185,8 +205,14 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   Unanswered<scheduler::ReserveReply> reserves_;
   Unanswered<scheduler::GrantReply> grants_;
   Unanswered<scheduler::RenewReply> renews_;
+  Unanswered<scheduler::AskBackendReply> asks_;
+  Unanswered<scheduler::TakePartReply> parts_;
+  Unanswered<scheduler::ReleaseBackendReply> releases_;
   Unanswered<scheduler::CommitReply> commits_;
   std::map<scheduler::CallId, Transfers::Owner> granted_to_;
+  std::map<scheduler::CallId, Transfers::Owner> asked_by_;
+  std::vector<std::shared_ptr<std::vector<std::byte>>> buffers_;
+  int64_t parts_copied_ = 0;
   std::map<scheduler::CallId, Attached> streams_;
   std::map<scheduler::RequestId, scheduler::Epoch> epochs_;  // the newest reserved
 };

@@ -13,6 +13,12 @@ using scheduler::kSecondUs;
 namespace {
 
 constexpr uint64_t kMaxActions = 1'000'000;
+template <class Snapshot>
+int64_t BackendsHeld(const Snapshot& snapshot) {
+  if constexpr (requires { snapshot.backends_held; }) return snapshot.backends_held;
+  return 0;
+}
+
 constexpr TimeUs kPatienceUs = 30 * kSecondUs;  // after the healing, for everything to end
 
 }  // namespace
@@ -47,10 +53,15 @@ World::World(Scenario scenario, bool print_trace)
 
 RemoteMemory World::FindMemory(const std::string& description) {
   const size_t hash = description.find('#');
+  const size_t staged = description.find('#', hash + 1);
   const uint64_t generation = std::stoull(description.substr(hash + 1));
   for (const auto& worker : decode_) {
     if (worker->endpoint() != description.substr(0, hash)) continue;
-    return {worker.get(), generation, worker->engine()};
+    RemoteMemory memory{worker.get(), generation, worker->engine()};
+    if (staged == std::string::npos) return memory;
+    memory.backend = std::stoi(description.substr(staged + 1));
+    memory.buffer = worker->buffer(memory.backend);
+    return memory;
   }
   return {};
 }
@@ -132,6 +143,7 @@ bool World::Served() const {
   const auto empty = [](const auto& worker) {
     if (!worker->alive()) return false;
     const auto snapshot = worker->core()->Snapshot(worker->LocalNow());
+    if (BackendsHeld(snapshot) > 0) return false;
     return snapshot.blocks.free == snapshot.blocks.total && !snapshot.draining &&
            snapshot.registered;
   };
@@ -150,6 +162,8 @@ void World::CheckRest() {
                      absl::StrCat(worker->endpoint(), " is not back"));
     verdict_.Require(snapshot.blocks.free == snapshot.blocks.total,
                      absl::StrCat(worker->endpoint(), " lost ", snapshot.blocks.held, " blocks"));
+    verdict_.Require(BackendsHeld(snapshot) == 0,
+                     absl::StrCat(worker->endpoint(), " keeps a staging buffer"));
   };
   for (const auto& worker : prefill_) check(worker);
   for (const auto& worker : decode_) check(worker);
@@ -192,6 +206,8 @@ Outcome World::Run() {
     const absl::Status status = router_->StatusOf(probe.spec->id);
     verdict_.Require(status.ok(), absl::StrCat("healed, and still: ", status.ToString()));
   }
+  int64_t parts_copied = 0;
+  for (const auto& worker : decode_) parts_copied += worker->parts_copied();
   return {.violation = verdict_.what(),
           .trace_hash = trace_.hash(),
           .actions = time_.actions(),
@@ -199,7 +215,8 @@ Outcome World::Run() {
           .finished = router_->finished(),
           .spanning_plans = orchestrator_->spanning_plans(),
           .joint_steps = joint_steps_.run(),
-          .joint_steps_broken = joint_steps_.broken()};
+          .joint_steps_broken = joint_steps_.broken(),
+          .parts_copied = parts_copied};
 }
 
 }  // namespace skein::sim

@@ -26,6 +26,7 @@ struct Outcome {
   int64_t spanning_plans = 0;
   int64_t joint_steps = 0;  // run to their end
   int64_t joint_steps_broken = 0;
+  int64_t parts_copied = 0;  // of KV that came through staging buffers
 };
 
 class World {

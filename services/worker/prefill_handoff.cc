@@ -1,0 +1,255 @@
+// The handoff side of PrefillShell: its sender, and the calls to decode instances.
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "proto/decode_worker.grpc.pb.h"
+#include "services/base/log.h"
+#include "services/codec/codec.h"
+#include "services/worker/block_ids.h"
+#include "services/worker/prefill_shell.h"
+
+namespace skein::services {
+namespace {
+
+constexpr auto kPumpWait = std::chrono::milliseconds(100);
+// Without anything to put for so long, a staging buffer is given back: longer than a layer takes.
+constexpr auto kIdleAfter = std::chrono::milliseconds(200);
+
+constexpr int64_t kLogEveryUs = 1'000'000;
+
+engine::HandoffKey KeyOf(scheduler::RequestId id, scheduler::Epoch epoch) {
+  return {id.router, id.serial, epoch.value};
+}
+scheduler::RequestId IdOf(engine::HandoffKey key) { return {key.a, key.b}; }
+scheduler::Epoch EpochOf(engine::HandoffKey key) { return {key.c}; }
+
+std::chrono::steady_clock::time_point TimePoint(scheduler::TimeUs us) {
+  return std::chrono::steady_clock::time_point(std::chrono::microseconds(us));
+}
+
+std::vector<engine::HandoffBlock> HandoffBlocks(const std::vector<scheduler::PutBlock>& blocks) {
+  std::vector<engine::HandoffBlock> out;
+  out.reserve(blocks.size());
+  for (const scheduler::PutBlock& block : blocks) out.push_back({block.local.value, block.global});
+  return out;
+}
+
+}  // namespace
+
+engine::HandoffEnds PrefillShell::Ends() {
+  return {
+      .done =
+          [this](engine::HandoffKey key, std::vector<int64_t> bytes) {
+            Post(scheduler::HandoffDone{IdOf(key), EpochOf(key), std::move(bytes)});
+          },
+      .failed =
+          [this](engine::HandoffKey key, absl::Status status) {
+            LogWarning("handoff failed", {{"request_id", ToString(IdOf(key))},
+                                          {"why", std::string(status.message())}});
+            Post(scheduler::HandoffFailed{IdOf(key), EpochOf(key), std::move(status)});
+          },
+      .stopped =
+          [this](engine::HandoffKey key) {
+            Post(scheduler::HandoffStopped{IdOf(key), EpochOf(key)});
+          },
+      .part =
+          [this](engine::HandoffKey key, std::vector<engine::StagedBlock> part) {
+            scheduler::HandoffPart event{IdOf(key), EpochOf(key), {}};
+            for (const engine::StagedBlock& block : part) {
+              event.blocks.push_back({block.slot, block.layer, static_cast<int32_t>(block.global)});
+            }
+            Post(std::move(event));
+          },
+      .waits =
+          [this](engine::HandoffKey key) {
+            Post(scheduler::HandoffWaits{IdOf(key), EpochOf(key)});
+          },
+      .idle =
+          [this](engine::HandoffKey key) {
+            Post(scheduler::HandoffIdle{IdOf(key), EpochOf(key)});
+          }};
+}
+
+// What has ended has no handoff under way; one that was never granted is forgotten here.
+void PrefillShell::ForgetHandoffsOf(const scheduler::ReportRequest& report) {
+  for (const scheduler::EndedRequest& ended : report.ended) {
+    const engine::HandoffKey key = KeyOf(ended.id, ended.epoch);
+    if (opened_.erase(key) == 1) sender_.Discard(key);
+  }
+}
+
+void PrefillShell::Pump() {
+  sender_.Pump(kPumpWait);
+  if (const int64_t now = MonotonicUs(); now >= next_log_us_) {
+    next_log_us_ = now + kLogEveryUs;
+    LogNewLanes();
+  }
+}
+
+// A transport that is slower than it should be must be seen, not guessed: say what carries the
+// bytes and how fast.
+void PrefillShell::LogNewLanes() {
+  std::vector<engine::HandoffTotals> totals = sender_.Totals();
+  for (size_t i = 0; i < totals.size(); ++i) {
+    const uint64_t before = i < logged_.size() ? logged_[i].bytes : 0;
+    // Once at the first handoff to a peer, then each time the bytes have grown eightfold.
+    if (totals[i].bytes == 0 || totals[i].bytes < 8 * before) {
+      if (i < logged_.size()) totals[i] = logged_[i];
+      continue;
+    }
+    const double seconds = totals[i].busy_seconds;
+    LogInfo(
+        "handoff transport",
+        {{"peer", static_cast<int64_t>(i)},
+         {"lanes", totals[i].lanes},
+         {"bytes", totals[i].bytes},
+         {"gb_per_s", seconds > 0 ? static_cast<double>(totals[i].bytes) / seconds * 1e-9 : 0}});
+  }
+  logged_ = std::move(totals);
+}
+
+void PrefillShell::On(const scheduler::CallGrant& effect) {
+  std::shared_ptr<v1::DecodeWorker::Stub> stub =
+      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
+  CallUnary<v1::GrantResponse>(
+      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
+      [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Grant(c, q, r, std::move(f)); },
+      [this, id = effect.request.id, epoch = effect.request.epoch](
+          absl::Status status, const v1::GrantResponse& response) {
+        scheduler::GrantReply reply;
+        reply.status = std::move(status);
+        if (reply.status.ok()) {
+          if (auto decoded = FromProto(response); decoded.ok()) {
+            reply = *std::move(decoded);
+          } else {
+            reply.status = decoded.status();
+          }
+        }
+        Post(scheduler::GrantReplied{id, epoch, std::move(reply)});
+      });
+}
+
+void PrefillShell::On(const scheduler::CallRenew& effect) {
+  std::shared_ptr<v1::DecodeWorker::Stub> stub =
+      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
+  CallUnary<v1::RenewResponse>(
+      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
+      [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Renew(c, q, r, std::move(f)); },
+      [this, id = effect.request.id, epoch = effect.request.epoch](
+          absl::Status status, const v1::RenewResponse& response) {
+        Post(scheduler::RenewReplied{
+            id, epoch, {std::move(status), static_cast<int64_t>(response.lease_us())}});
+      });
+}
+
+void PrefillShell::On(const scheduler::CallAskBackend& effect) {
+  std::shared_ptr<v1::DecodeWorker::Stub> stub =
+      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
+  CallUnary<v1::AskBackendResponse>(
+      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
+      [stub](auto* c, auto* q, auto* r, auto f) {
+        stub->async()->AskBackend(c, q, r, std::move(f));
+      },
+      [this, asked = effect.request](absl::Status status, const v1::AskBackendResponse& response) {
+        Post(scheduler::AskBackendReplied{
+            asked.id, asked.epoch, asked.ask, {std::move(status), response.memory()}});
+      });
+}
+
+void PrefillShell::On(const scheduler::CallTakePart& effect) {
+  std::shared_ptr<v1::DecodeWorker::Stub> stub =
+      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
+  CallUnary<v1::TakePartResponse>(
+      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
+      [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->TakePart(c, q, r, std::move(f)); },
+      [this, id = effect.request.id, epoch = effect.request.epoch, part = effect.request.part](
+          absl::Status status, const v1::TakePartResponse&) {
+        Post(scheduler::TakePartReplied{id, epoch, part, {std::move(status)}});
+      });
+}
+
+void PrefillShell::On(const scheduler::CallReleaseBackend& effect) {
+  std::shared_ptr<v1::DecodeWorker::Stub> stub =
+      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
+  CallUnary<v1::ReleaseBackendResponse>(
+      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
+      [stub](auto* c, auto* q, auto* r, auto f) {
+        stub->async()->ReleaseBackend(c, q, r, std::move(f));
+      },
+      [this, asked = effect.request](absl::Status status, const v1::ReleaseBackendResponse&) {
+        Post(scheduler::ReleaseBackendReplied{
+            asked.id, asked.epoch, asked.ask, {std::move(status)}});
+      });
+}
+
+void PrefillShell::On(const scheduler::CallCommit& effect) {
+  std::shared_ptr<v1::DecodeWorker::Stub> stub =
+      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
+  CallUnary<v1::CommitResponse>(
+      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
+      [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Commit(c, q, r, std::move(f)); },
+      [this, id = effect.request.id, epoch = effect.request.epoch](absl::Status status,
+                                                                   const v1::CommitResponse&) {
+        Post(scheduler::CommitReplied{id, epoch, {std::move(status)}});
+      });
+}
+
+void PrefillShell::On(const scheduler::CallAbort& effect) {
+  std::shared_ptr<v1::DecodeWorker::Stub> stub =
+      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
+  CallUnary<v1::AbortResponse>(
+      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
+      [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Abort(c, q, r, std::move(f)); },
+      [](absl::Status, const v1::AbortResponse&) {});
+}
+
+void PrefillShell::On(const scheduler::OpenHandoff& effect) {
+  const engine::HandoffKey key = KeyOf(effect.id, effect.epoch);
+  opened_.insert(key);
+  sender_.OpenShare(key, HandoffBlocks(effect.blocks), scheduler::PromptTokens(*effect.spec),
+                    effect.more);
+}
+
+void PrefillShell::On(const scheduler::AddToHandoff& effect) {
+  sender_.Add(KeyOf(effect.id, effect.epoch), HandoffBlocks(effect.blocks), effect.more);
+}
+
+void PrefillShell::LayerDone(const scheduler::RunStep& step, int layer) {
+  for (const scheduler::StepSequence& sequence : step.sequences) {
+    const int64_t end = sequence.spanning != nullptr ? sequence.spanning->token_end
+                                                     : sequence.position + sequence.count;
+    sender_.Written(KeyOf(sequence.id, sequence.epoch), layer, end);
+  }
+}
+
+void PrefillShell::On(const scheduler::StartHandoff& effect) {
+  engine::HandoffGrant grant;
+  grant.post_until = TimePoint(effect.post_until_us);
+  grant.staging_slots = effect.staging_slots;
+  grant.idle_after = kIdleAfter;
+  if (effect.staging_slots == 0) {
+    grant.targets.push_back({.blocks = PlainIds(effect.remote_blocks), .memory = effect.memory});
+  }
+  sender_.Grant(KeyOf(effect.id, effect.epoch), std::move(grant));
+}
+
+void PrefillShell::On(const scheduler::UseBackend& effect) {
+  sender_.UseBuffer(KeyOf(effect.id, effect.epoch), effect.memory);
+}
+
+void PrefillShell::On(const scheduler::PartTaken& effect) {
+  std::vector<int32_t> slots;
+  for (const scheduler::StagedBlock& block : effect.blocks) slots.push_back(block.slot);
+  sender_.Taken(KeyOf(effect.id, effect.epoch), slots, absl::OkStatus());
+}
+
+void PrefillShell::On(const scheduler::ExtendHandoff& effect) {
+  sender_.Extend(KeyOf(effect.id, effect.epoch), TimePoint(effect.post_until_us));
+}
+
+void PrefillShell::On(const scheduler::StopHandoff& effect) {
+  sender_.Stop(KeyOf(effect.id, effect.epoch));
+}
+
+}  // namespace skein::services
