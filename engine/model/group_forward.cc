@@ -84,12 +84,10 @@ absl::StatusOr<GroupBuffers> AllocateGroupBuffers(const LoadedModel& loaded, int
   const int64_t rows = loaded.tokens_max + ranks_max;
   const int64_t query = int64_t{(config.num_heads + 1) / 2} * config.head_dim;
   const int64_t row = query + int64_t{2} * ((config.num_kv_heads + 1) / 2) * config.head_dim;
-  const DType activation = loaded.weights.activation;
-  buffers.send = allocate(activation, rows, row);
-  buffers.receive = allocate(activation, rows, row);
-  buffers.returned = allocate(activation, rows, query);
-  buffers.joined = allocate(activation, rows, query);
-  buffers.selected = allocate(DType::kF32, loaded.tokens_max, query);
+  buffers.send = allocate(DType::kF32, rows, row);
+  buffers.receive = allocate(DType::kF32, rows, row);
+  buffers.returned = allocate(loaded.weights.activation, rows, query);
+  buffers.joined = allocate(loaded.weights.activation, rows, query);
   buffers.logits = allocate(DType::kF32, loaded.state.logits.rows, config.vocab_size + ranks_max);
   if (!status.ok()) return status;
   return buffers;
@@ -202,17 +200,10 @@ absl::Status GroupForward::ExchangeToAttention() {
   if (!moved.ok()) return moved;
   const int64_t q = layout_.heads.count * shape_.head_dim;
   const int64_t kv = layout_.kv_heads.count * shape_.head_dim;
-  query_ = InF32(ColumnsOf(all, {0, q}), state_.query);
-  key_ = InF32(ColumnsOf(all, {q, kv}), state_.key);
-  value_ = InF32(ColumnsOf(all, {q + kv, kv}), state_.value);
+  query_ = ColumnsOf(all, {0, q});
+  key_ = ColumnsOf(all, {q, kv});
+  value_ = ColumnsOf(all, {q + kv, kv});
   return absl::OkStatus();
-}
-
-Matrix GroupForward::InF32(const Matrix& received, const Matrix& buffer) {
-  if (received.dtype == DType::kF32) return received;
-  const Matrix converted = Compact(buffer, received.rows, received.cols);
-  Copy(received, converted);
-  return converted;
 }
 
 absl::StatusOr<Matrix> GroupForward::Attend(int layer, const Batch& batch) {
@@ -294,7 +285,7 @@ Batch GroupForward::KeepLogitRows(const Batch& batch) {
   model_.ops->Embed(own_rows, FirstRows(state_.residual, before.count),
                     FirstRows(state_.projected, mine.count));
   std::swap(state_.residual, state_.projected);
-  const Matrix queries = Compact(buffers_.selected, selected.tokens(), query_.cols);
+  const Matrix queries = Compact(buffers_.send, selected.tokens(), query_.cols);
   model_.ops->Embed(batch.logit_rows, query_, queries);
   query_ = queries;
   return selected;

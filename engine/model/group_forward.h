@@ -6,8 +6,6 @@
 //   o, all-reduce (TP group)     <-- all-to-all (SP group) --
 //   gate up down, all-reduce (TP group)
 //
-// The all-to-alls carry activations in the model's own dtype; sums and the residual are f32.
-//
 // engine/parallel/shard_layout.h: who has which tokens, heads and weights. The residual stream of a
 // token is the same bits on all ranks of its TP group. Logits: each of the P ranks multiplies by
 // its own slice of the vocabulary (lm_head is the largest matrix of a small model and a decode step
@@ -43,11 +41,10 @@ struct GroupPart {
 // What a group step writes beside RunState. T and act as there, P ≤ ranks_max, N = T + ranks_max
 // rows at most, Q and W the widest row of one rank's heads (at P = 2).
 struct GroupBuffers {
-  Matrix send;      // act [N, W]  q k v of own tokens, by receiver
-  Matrix receive;   // act [N, W]  q k v of all tokens, this rank's heads
+  Matrix send;      // f32 [N, W]  q k v of own tokens, by receiver
+  Matrix receive;   // f32 [N, W]  q k v of all tokens, this rank's heads
   Matrix returned;  // act [N, Q]  heads' outputs of own tokens, by sender
   Matrix joined;    // act [N, Q]  the same by token: [own, sp * Q]
-  Matrix selected;  // f32 [T, Q]  q of the rows that need logits
   Matrix logits;    // f32 [R * P, ceil(V / P)]  slices, by rank
 
   std::vector<DeviceBuffer> owned;
@@ -75,8 +72,6 @@ class GroupForward {
   // Fills query_, key_ and value_: this rank's heads of all tokens.
   absl::Status ExchangeToAttention();
   void PackFor(int sp_rank, const Matrix& block);
-  // `received` itself when it is f32, else a copy in `buffer`.
-  Matrix InF32(const Matrix& received, const Matrix& buffer);
   // This rank's heads of the tokens of `batch`, then all heads of the TP slice of the own ones.
   absl::StatusOr<Matrix> Attend(int layer, const Batch& batch);
   absl::StatusOr<Matrix> ExchangeFromAttention(const Matrix& attention);
