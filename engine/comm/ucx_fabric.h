@@ -15,6 +15,10 @@
 // over shared memory within two keepalives (0.4 s) if the process is reaped. A stopped process is
 // noticed by the deadline only. An address that failed once is dead for the fabric's life.
 //
+// The limit of UCX's shared memory (1.13): a sender claims a place in the receiver's queue, then
+// writes it. If it is killed in between, that place is never filled and the receiver hears nothing
+// over shared memory any more: its groups end by their deadlines until its process starts anew.
+//
 // All members need the same UCX_TLS (or UcxOptions::tls). Do not fork after making one.
 #pragma once
 
