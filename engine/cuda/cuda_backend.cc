@@ -36,9 +36,10 @@ absl::StatusOr<CudaBackend> MakeCudaBackend(std::string_view name) {
   CudaBackend backend;
   backend.gpu = *gpu;
   backend.device = std::make_unique<SharedDevice>(*gpu);
-  backend.ops = MakeCudaOps(*gpu, (*gpu)->Stream(), *std::move(gemm), [id = (*gpu)->Info().id] {
-    RequireCuda(cudaSetDevice(id), "cudaSetDevice");
-  });
+  const CudaDeviceInfo& info = (*gpu)->Info();
+  backend.ops =
+      MakeCudaOps(*gpu, (*gpu)->Stream(), *std::move(gemm), {.blocks = 2 * info.multiprocessors},
+                  [id = info.id] { RequireCuda(cudaSetDevice(id), "cudaSetDevice"); });
   return backend;
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/cuda/attention/cuda_attention.h"
 #include "engine/cuda/device_tables.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/ops/ops_checks.h"
@@ -19,11 +20,12 @@ int64_t BlocksOf(const SequenceSpan& s, int64_t block_tokens) {
 class CudaOps final : public Ops {
  public:
   CudaOps(std::shared_ptr<Device> device, CudaStream stream, std::unique_ptr<Gemm> gemm,
-          std::function<void()> enter)
+          const AttentionPolicy& policy, std::function<void()> enter)
       : stream_(stream),
         gemm_(std::move(gemm)),
         enter_(std::move(enter)),
-        tables_(std::move(device)) {}
+        tables_(device),
+        attention_(std::move(device), stream, policy) {}
 
   void Embed(std::span<const int32_t> ids, ConstMatrix table, Matrix out) override {
     CheckEmbed(ids, table, out);
@@ -62,7 +64,8 @@ class CudaOps final : public Ops {
                       float scale, Matrix out, Matrix lse) override {
     CheckPagedAttention(q, sequences, kv, out, lse);
     enter_();
-    PlainAttentionKernel(q, OnDevice(sequences, *kv.spec), ViewOf(kv), scale, out, lse, stream_);
+    const PagedBatch batch = OnDevice(sequences, *kv.spec);
+    attention_.Attend({q, batch, ViewOf(kv), scale, out, lse}, spans_, &tables_);
   }
 
   void MergeAttention(Matrix out_a, Matrix lse_a, ConstMatrix out_b, ConstMatrix lse_b) override {
@@ -121,6 +124,7 @@ class CudaOps final : public Ops {
   const std::unique_ptr<Gemm> gemm_;
   const std::function<void()> enter_;
   DeviceTables tables_;
+  CudaAttention attention_;
   std::vector<DeviceSpan> spans_;  // of the call, as ids_ and bytes_
   std::vector<int32_t> ids_;
   std::vector<std::byte> bytes_;
@@ -129,8 +133,10 @@ class CudaOps final : public Ops {
 }  // namespace
 
 std::unique_ptr<Ops> MakeCudaOps(std::shared_ptr<Device> device, CudaStream stream,
-                                 std::unique_ptr<Gemm> gemm, std::function<void()> enter) {
-  return std::make_unique<CudaOps>(std::move(device), stream, std::move(gemm), std::move(enter));
+                                 std::unique_ptr<Gemm> gemm, const AttentionPolicy& policy,
+                                 std::function<void()> enter) {
+  return std::make_unique<CudaOps>(std::move(device), stream, std::move(gemm), policy,
+                                   std::move(enter));
 }
 
 }  // namespace skein::engine

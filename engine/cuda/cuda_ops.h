@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 
+#include "engine/cuda/attention/attention_plan.h"
 #include "engine/cuda/gemm.h"
 #include "engine/cuda/stream.h"
 #include "engine/device/device.h"
@@ -17,10 +18,11 @@
 
 namespace skein::engine {
 
-// `gemm` and `stream` work on `device`'s memory, in the order of its copies. `enter` is called
-// first by every method: it makes the GPU the calling thread's own (CUDA's current device is a
-// thread's).
+// `gemm` and `stream` work on `device`'s memory, in the order of its copies. `policy` is how
+// attention is cut for it (policy.blocks: two for each multiprocessor). `enter` is called first by
+// every method: it makes the GPU the calling thread's own (CUDA's current device is a thread's).
 std::unique_ptr<Ops> MakeCudaOps(std::shared_ptr<Device> device, CudaStream stream,
-                                 std::unique_ptr<Gemm> gemm, std::function<void()> enter);
+                                 std::unique_ptr<Gemm> gemm, const AttentionPolicy& policy,
+                                 std::function<void()> enter);
 
 }  // namespace skein::engine

@@ -54,7 +54,8 @@ class EmulatedCudaDevice final : public Device {
 std::unique_ptr<Device> MakeEmulatedCudaDevice() { return std::make_unique<EmulatedCudaDevice>(); }
 
 std::unique_ptr<Ops> MakeEmulatedCudaOps() {
-  return MakeCudaOps(MakeEmulatedCudaDevice(), nullptr, MakePlainGemm(nullptr), [] {});
+  return MakeCudaOps(MakeEmulatedCudaDevice(), nullptr, MakePlainGemm(nullptr), AttentionPolicy{},
+                     [] {});
 }
 
 }  // namespace skein::engine

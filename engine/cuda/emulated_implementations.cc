@@ -14,7 +14,8 @@ std::vector<Implementation> Implementations() {
       return MakeStagedOps(MakeEmulatedCudaDevice(), MakeEmulatedCudaOps());
     };
   };
-  return {{"cuda_emulated", make(simt::Order::kBackward), make(simt::Order::kForward)}};
+  return {{"cuda_emulated", make(simt::Order::kBackward), make(simt::Order::kForward),
+           /*attends_in_f16=*/true}};
 }
 
 }  // namespace skein::engine

@@ -22,6 +22,8 @@ std::unique_ptr<Ops> MakeOnGpu() {
 
 }  // namespace
 
-std::vector<Implementation> Implementations() { return {{"cuda", MakeOnGpu, MakeOnGpu}}; }
+std::vector<Implementation> Implementations() {
+  return {{"cuda", MakeOnGpu, MakeOnGpu, /*attends_in_f16=*/true}};
+}
 
 }  // namespace skein::engine

@@ -28,6 +28,9 @@ struct Implementation {
   // One that must give the same bits where ops.h says "on any number of threads": it divides its
   // work otherwise.
   std::function<std::unique_ptr<Ops>()> make_otherwise_divided;
+  // With f16 KV, attention rounds queries and weights to f16, as all may with bf16 KV (tensor cores
+  // multiply nothing wider). Otherwise it is held to f32.
+  bool attends_in_f16 = false;
 };
 
 // Defined by the backend that the test links.
