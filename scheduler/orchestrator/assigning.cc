@@ -255,8 +255,13 @@ void OrchestratorCore::Impl::MemberDone(Request& request, Member& member) {
   }
   NoteChunksEnded(request);
   if (!HasMembersHere(request) && PlannedTokens(request) == PromptTokens(*request.spec)) {
-    request.explanation.prefilled_us = now_ - request.submitted_us;
+    NotePrefilled(request);
   }
+}
+
+void OrchestratorCore::Impl::NotePrefilled(Request& request) {
+  TimeUs& prefilled_us = request.explanation.prefilled_us;
+  if (prefilled_us < 0) prefilled_us = now_ - request.submitted_us;
 }
 
 void OrchestratorCore::Impl::TakeFromPrefill(Request& request) {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,7 +54,7 @@ struct Explanation {
   std::string state;         // now, or how it ended
   TimeUs age_us = 0;         // since its submission
   TimeUs placed_us = -1;     // a decode instance was reserved
-  TimeUs prefilled_us = -1;  // all KV was taken
+  TimeUs prefilled_us = -1;  // all KV was taken; `ended_us` when a report told so after the end
   TimeUs ended_us = -1;
   std::vector<PlanExplanation> plans;  // the latest last
 
@@ -60,12 +62,24 @@ struct Explanation {
   bool Answers(const std::string& request) const;
 };
 
+// A request ended, and these instances had not reported yet that they are done with it.
+struct AwaitedReports {
+  Epoch epoch;
+  std::set<InstanceId> prefill;  // the members whose part may be committed; all others' are
+  InstanceId decode;
+  std::string state;  // how it ended if its KV was taken
+};
+
 // The latest requests that have ended.
 class FinishedExplanations {
  public:
   explicit FinishedExplanations(size_t max) : max_(max) {}
 
-  void Add(TimeUs now, Explanation explanation);
+  // `reports` names no prefill instance where no later report can say that its KV was taken.
+  void Add(TimeUs now, Explanation explanation, AwaitedReports reports);
+  // `instance` is done with a request that has ended. Once all KV is known to have been taken, the
+  // request was prefilled, and its state is the one told to Add.
+  void TakeEnded(RequestId id, Epoch epoch, InstanceId instance, bool committed);
   // Appends those that answer, the latest first, until `out` has `limit`.
   void Find(const std::string& request, TimeUs now, size_t limit,
             std::vector<Explanation>* out) const;
@@ -79,6 +93,12 @@ class FinishedExplanations {
 
   size_t max_;
   std::deque<Finished> finished_;
+  uint64_t dropped_ = 0;  // of all that were added
+  struct Awaited {
+    uint64_t number = 0;  // of all that were added
+    AwaitedReports reports;
+  };
+  std::map<RequestId, Awaited> awaited_;  // of those in finished_
 };
 
 }  // namespace skein::scheduler

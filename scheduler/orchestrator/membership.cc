@@ -42,7 +42,9 @@ void OrchestratorCore::Impl::On(const ReportCalled& event) {
 
 void OrchestratorCore::Impl::TakeEnded(const Instance& instance, const EndedRequest& ended) {
   Request* request = Find(ended.id);
-  if (request == nullptr) return;
+  if (request == nullptr) {
+    return finished_.TakeEnded(ended.id, ended.epoch, instance.id, ended.status.ok());
+  }
   if (request->state == State::kReplanning && request->left_epoch == ended.epoch) {
     return HasLeft(*request, instance.id);
   }
@@ -53,6 +55,7 @@ void OrchestratorCore::Impl::TakeEnded(const Instance& instance, const EndedRequ
 
 void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedRequest& ended) {
   if (ended.status.ok()) {
+    NotePrefilled(request);   // the instances that wrote the KV may report later
     TakeFromDecode(request);  // nothing to cancel there
     return Finish(request);
   }

@@ -105,10 +105,10 @@ void OrchestratorCore::Impl::On(const SubmitClosed& event) {
   const auto it = submits_.find(event.call);
   if (it == submits_.end()) return;
   Request& request = requests_.at(it->second);
-  // The router says the same when all is answered, often before the decode instance's report.
+  // The router says the same when all is answered, often before the instances' reports: those that
+  // come later correct the explanation.
   const bool answering = request.explanation.prefilled_us >= 0;
-  Cancel(request, answering ? "closed by its router, which had the tokens or lost its client"
-                            : "cancelled by its router");
+  Cancel(request, answering ? kClosedByRouter : kCancelledByRouter);
 }
 
 OrchestratorCore::Impl::Request* OrchestratorCore::Impl::Find(RequestId id) {
@@ -185,6 +185,20 @@ void OrchestratorCore::Impl::Finish(Request& request) {
   Erase(request, "finished");
 }
 
+AwaitedReports OrchestratorCore::Impl::AwaitedReportsOf(const Request& request,
+                                                        const std::string& why) {
+  AwaitedReports reports;
+  const bool whole = PlannedTokens(request) == PromptTokens(*request.spec);
+  if (request.state != State::kPlaced || !whole) return reports;
+  reports.epoch = request.epoch;
+  reports.decode = request.decode;
+  reports.state = why == kCancelledByRouter ? kClosedByRouter : why;
+  for (const Member& member : request.members) {
+    if (member.here) reports.prefill.insert(member.instance);
+  }
+  return reports;
+}
+
 void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   const RequestId id = request.spec->id;
   AnswerBegin(request, absl::NotFoundError("the request has ended"));
@@ -192,6 +206,7 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   CancelAt(request.decode, request, why);
   LeaveRolling(request);
   NoteTimes(request);
+  AwaitedReports reports = AwaitedReportsOf(request, why);
   TakeFromPrefill(request);
   TakeFromDecode(request);
   ForgetPlan(request);
@@ -202,7 +217,7 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   moved_.insert(request.spec->model);
   request.explanation.state = why;
   request.explanation.ended_us = now_ - request.submitted_us;
-  finished_.Add(now_, std::move(request.explanation));
+  finished_.Add(now_, std::move(request.explanation), std::move(reports));
   submits_.erase(request.submit);
   requests_.erase(id);
 }

@@ -38,6 +38,10 @@ class OrchestratorCore::Impl {
   std::vector<Explanation> Explain(const std::string& request, TimeUs now) const;
 
  private:
+  static constexpr char kCancelledByRouter[] = "cancelled by its router";
+  static constexpr char kClosedByRouter[] =
+      "closed by its router, which had the tokens or lost its client";
+
   enum class State {
     kQueued,     // rolling: the planner has not started it
     kAssigning,  // a member has not answered its Assign
@@ -155,6 +159,8 @@ class OrchestratorCore::Impl {
   static Member* MemberAt(Request& request, InstanceId instance);  // that is here
   static bool HasMembersHere(const Request& request);
   static int64_t PlannedTokens(const Request& request);
+  // Of a request that ends because of `why`: whose reports may still say that its KV was taken.
+  static AwaitedReports AwaitedReportsOf(const Request& request, const std::string& why);
   bool plans() const { return config_.planning != nullptr; }
 
   // Decisions.
@@ -211,6 +217,7 @@ class OrchestratorCore::Impl {
   void NoteEntered(Request& request, const Member& member);
   static size_t ChunkOf(const Request& request, const Member& member);  // its next one
   void MemberDone(Request& request, Member& member);
+  void NotePrefilled(Request& request);
   void NoteChunksEnded(Request& request);
   void TakeFromPrefill(Request& request);
 

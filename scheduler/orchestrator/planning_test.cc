@@ -308,6 +308,28 @@ TEST_F(PlanningTest, AnExplanationNamesAlternativesAndOutlivesItsRequest) {
   EXPECT_TRUE(core_->Explain("cmpl-2", now_).empty());
 }
 
+TEST_F(PlanningTest, ReportsThatComeAfterTheEndCorrectAnExplanation) {
+  Make("fixed2");
+  const auto prefill = UpPrefill(2);
+  Up(Role::kDecode, 2);
+  const std::vector<CallAssign> taken = Place(1, 2000);
+  const std::vector<CallAssign> cancelled = Place(2, 2000);
+  now_ = kSecondUs;
+  for (uint64_t submit : {10001, 10002}) Do(SubmitClosed{{submit}});
+  Report(prefill[0], {}, {Ended(taken[0]), Ended(cancelled[0])});
+  EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].prefilled_us, -1);
+  EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].state, "cancelled by its router");
+  now_ = 2 * kSecondUs;
+  Report(prefill[1], {}, {Ended(taken[1]), Ended(cancelled[1], absl::CancelledError(""))});
+  const Explanation whole = core_->Explain("cmpl-1", now_).at(0);
+  EXPECT_EQ(whole.prefilled_us, kSecondUs);
+  EXPECT_EQ(whole.ended_us, kSecondUs);
+  EXPECT_EQ(whole.state, "closed by its router, which had the tokens or lost its client");
+  const Explanation part = core_->Explain("cmpl-2", now_).at(0);
+  EXPECT_EQ(part.prefilled_us, -1);
+  EXPECT_EQ(part.state, "cancelled by its router");
+}
+
 TEST_F(PlanningTest, TheMemoryOfExplanationsIsBounded) {
   UpPrefill(2);
   Up(Role::kDecode, 2);

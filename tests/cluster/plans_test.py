@@ -70,6 +70,11 @@ def a_plan_is_explained():
                                          {"Content-Type": "application/json", "X-Request-Id": "mine-1"})
         with urllib.request.urlopen(request, timeout=60) as answer:
             identity = json.loads(answer.read())["id"]
+
+        def prefilled():  # what the instances report may come after the answer
+            (shown,) = json.loads(explain(cluster, identity, "--format=json").stdout)["requests"]
+            return shown["prefilled_s"] is not None
+        cluster.until(prefilled, "the explanation says that all KV was taken")
         for name in ("mine-1", identity):
             done = explain(cluster, name, "--format=json")
             assert done.returncode == 0, done
