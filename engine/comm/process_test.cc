@@ -1,7 +1,6 @@
 // Ranks as processes that are killed and stopped for real.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <algorithm>
 
 #include <memory>
 #include <string>
@@ -43,20 +42,6 @@ class ProcessTest : public testing::TestWithParam<const char*> {
     for (const auto& rank : ranks_) rank->AwaitFirstRound();
   }
 
-  // All do some rounds; then those in `leaving` are between two calls, and the others wait for them
-  // in the next. So nobody is killed while it writes into a peer's queue (ucx_fabric.h: the limit).
-  void WorkUntilMissing(const std::vector<size_t>& leaving) {
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      const bool leaves = std::find(leaving.begin(), leaving.end(), r) != leaving.end();
-      ranks_[r]->Work(leaves ? 3 : 0, kLongMs);
-    }
-    for (const size_t r : leaving) EXPECT_EQ(ranks_[r]->AwaitEnd(), "OK") << r;
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      const bool left = std::find(leaving.begin(), leaving.end(), r) != leaving.end();
-      if (!left) ranks_[r]->AwaitFirstRound();
-    }
-  }
-
   void ExpectSurvivorsWork() {
     MakeGroup();
     WorkOnAll(3, kLongMs);
@@ -77,7 +62,7 @@ TEST_P(ProcessTest, MoreRanksThanCores) {
 TEST_P(ProcessTest, AKilledRankEndsTheCallLongBeforeTheDeadline) {
   Start(4);
   MakeGroup();
-  WorkUntilMissing({2});
+  WorkOnAllWithoutEnd(kLongMs);
   ranks_[2]->Signal(SIGKILL);
   ranks_.erase(ranks_.begin() + 2);
   ExpectAllEnd("UNAVAILABLE");
@@ -108,7 +93,7 @@ TEST_P(ProcessTest, AStoppedRankEndsTheCallByTheDeadline) {
 TEST_P(ProcessTest, AKilledRankThatIsNotReapedEndsTheCallLongBeforeTheDeadline) {
   Start(4);
   MakeGroup();
-  WorkUntilMissing({2});
+  WorkOnAllWithoutEnd(kLongMs);
   ranks_[2]->Signal(SIGKILL);
   const auto killed = std::move(ranks_[2]);
   ranks_.erase(ranks_.begin() + 2);
@@ -119,10 +104,22 @@ TEST_P(ProcessTest, AKilledRankThatIsNotReapedEndsTheCallLongBeforeTheDeadline) 
 TEST_P(ProcessTest, AllButOneKilled) {
   Start(4);
   MakeGroup();
-  WorkUntilMissing({0, 1, 2});
+  WorkOnAllWithoutEnd(kLongMs);
   for (int r = 0; r < 3; ++r) ranks_[r]->Signal(SIGKILL);
   ranks_.erase(ranks_.begin(), ranks_.begin() + 3);
   ExpectAllEnd("UNAVAILABLE");
+  ExpectSurvivorsWork();
+}
+
+// The others have not made its group, and do not know it.
+TEST_P(ProcessTest, AStrangerIsKilledInItsFirstCall) {
+  Start(4);
+  std::vector<std::string> addresses;
+  for (const auto& rank : ranks_) addresses.push_back(rank->address());
+  EXPECT_EQ(ranks_[3]->Join(++id_, addresses, 3), "OK");
+  ranks_[3]->Work(0, kLongMs);
+  ranks_[3]->Signal(SIGKILL);
+  ranks_.pop_back();
   ExpectSurvivorsWork();
 }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <system_error>
 
@@ -51,7 +52,20 @@ Named Parse(const std::string& process) {
   return named;
 }
 
+// nullopt if it is not visible from here, whose Realm() is `realm`.
+std::optional<Named> ParseVisible(const std::string& process, const std::string& realm) {
+  Named named = Parse(process);
+  if (named.start.empty() || named.realm != realm) return std::nullopt;
+  return named;
+}
+
 }  // namespace
+
+std::optional<pid_t> VisibleProcess(const std::string& process) {
+  const auto named = ParseVisible(process, Realm());
+  if (!named.has_value()) return std::nullopt;
+  return std::atoi(named->pid.c_str());
+}
 
 std::string ThisProcess() {
   const std::string realm = Realm(), pid = std::to_string(getpid()), start = StartOf("self");
@@ -69,8 +83,9 @@ ProcessWatch::~ProcessWatch() {
 }
 
 bool ProcessWatch::Add(const std::string& process, void* token) {
-  const Named named = Parse(process);
-  if (process == own_ || named.start.empty() || named.realm != Parse(own_).realm) return true;
+  const auto visible = ParseVisible(process, Parse(own_).realm);
+  if (process == own_ || !visible.has_value()) return true;
+  const Named& named = *visible;
   // glibc 2.36 declares pidfd_open without C linkage.
   const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, std::atoi(named.pid.c_str()), 0));
   if (pidfd < 0) return errno != ESRCH;
@@ -83,6 +98,17 @@ bool ProcessWatch::Add(const std::string& process, void* token) {
     close(pidfd);
   }
   return same;
+}
+
+void ProcessWatch::Remove(void* token) {
+  for (auto it = tokens_.begin(); it != tokens_.end();) {
+    const auto next = std::next(it);
+    if (it->second == token) {
+      close(it->first);
+      tokens_.erase(it);
+    }
+    it = next;
+  }
 }
 
 std::vector<void*> ProcessWatch::Ended() {

@@ -2,7 +2,10 @@
 // Internal to this folder.
 #pragma once
 
+#include <sys/types.h>
+
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +14,10 @@ namespace skein::engine {
 // This process, in words by which others of its host and pid namespace find it. Empty if /proc
 // does not tell.
 std::string ThisProcess();
+
+// The number here of the process whose ThisProcess() is `process`; nullopt if it is not visible
+// from here. It may have ended, and another have its number.
+std::optional<pid_t> VisibleProcess(const std::string& process);
 
 // Not thread-safe.
 class ProcessWatch {
@@ -22,6 +29,9 @@ class ProcessWatch {
   // Watches the process whose ThisProcess() is `process`; `token` names it in Ended. False: it has
   // ended. One that is not visible from here, or this one, counts as alive for ever.
   bool Add(const std::string& process, void* token);
+
+  // Not any more.
+  void Remove(void* token);
 
   // Those that ended since the last call.
   std::vector<void*> Ended();

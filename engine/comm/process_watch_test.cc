@@ -69,6 +69,24 @@ TEST(ProcessWatchTest, TellsOfAProcessThatNobodyHasWaitedFor) {
   EXPECT_TRUE(watch.Ended().empty());
 }
 
+TEST(ProcessWatchTest, TellsNothingOfWhomItNoLongerWatches) {
+  const Child child;
+  ProcessWatch watch;
+  int token = 0;
+  EXPECT_TRUE(watch.Add(child.name(), &token));
+  watch.Remove(&token);
+  child.Kill();
+  child.Reap();
+  EXPECT_FALSE(Readable(watch, 0));
+  EXPECT_TRUE(watch.Ended().empty());
+}
+
+TEST(ProcessWatchTest, KnowsTheNumberOfWhomItSees) {
+  EXPECT_EQ(VisibleProcess(ThisProcess()), getpid());
+  EXPECT_EQ(VisibleProcess(""), std::nullopt);
+  EXPECT_EQ(VisibleProcess("another-host/pid:[1] 1 1"), std::nullopt);
+}
+
 TEST(ProcessWatchTest, KnowsWhoHasEnded) {
   const Child child;
   child.Kill();

@@ -20,7 +20,7 @@ namespace {
 
 constexpr char kMagic[] = "SKNV";
 constexpr size_t kMagicBytes = sizeof kMagic - 1;
-constexpr size_t kPrefixBytes = kMagicBytes + sizeof(uint64_t) + sizeof(uint32_t);
+constexpr size_t kPrefixBytes = kMagicBytes + sizeof(uint64_t) + 2 * sizeof(uint32_t);
 
 uint64_t Checksum(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
@@ -36,17 +36,19 @@ std::string Raw(Number number) {
 // UCX trusts worker addresses; the checksum keeps torn ones from it.
 std::string Seal(const UcxAddress& address) {
   const std::string body = absl::StrCat(Raw(static_cast<uint32_t>(address.process.size())),
-                                        address.process, address.worker);
+                                        Raw(static_cast<uint32_t>(address.host.size())),
+                                        address.process, address.host, address.worker);
   return absl::StrCat(kMagic, Raw(Checksum(body)), body);
 }
 
 std::optional<UcxAddress> Open(const std::string& sealed) {
   if (sealed.size() <= kPrefixBytes) return std::nullopt;
-  uint32_t process_bytes = 0;
-  std::memcpy(&process_bytes, &sealed[kPrefixBytes - sizeof process_bytes], sizeof process_bytes);
-  if (process_bytes > sealed.size() - kPrefixBytes) return std::nullopt;
-  UcxAddress address{sealed.substr(kPrefixBytes, process_bytes),
-                     sealed.substr(kPrefixBytes + process_bytes)};
+  uint32_t sizes[2];  // of process and host
+  std::memcpy(sizes, &sealed[kPrefixBytes - sizeof sizes], sizeof sizes);
+  const std::string rest = sealed.substr(kPrefixBytes);
+  if (uint64_t{sizes[0]} + sizes[1] > rest.size()) return std::nullopt;
+  UcxAddress address{rest.substr(0, sizes[0]), rest.substr(sizes[0], sizes[1]),
+                     rest.substr(sizes[0] + sizes[1])};
   if (Seal(address) != sealed) return std::nullopt;
   return address;
 }
@@ -80,9 +82,10 @@ class UcxLink : public Link {
 
 class UcxFabric : public LinkFabric {
  public:
-  explicit UcxFabric(const UcxContext& context)
-      : address_(Seal({ThisProcess(), context.worker_address})),
-        mesh_(std::make_shared<UcxMesh>(context)) {}
+  UcxFabric(const UcxContext& context, std::unique_ptr<HostWire> host)
+      : address_(
+            Seal({ThisProcess(), host == nullptr ? "" : host->name(), context.worker_address})),
+        mesh_(std::make_shared<UcxMesh>(context, std::move(host))) {}
 
   const std::string& Address() const override { return address_; }
 
@@ -124,7 +127,8 @@ std::vector<UcxSetting> Settings(const UcxOptions& options) {
 absl::StatusOr<std::unique_ptr<LinkFabric>> MakeUcxLinkFabric(const UcxOptions& options) {
   auto context = MakeUcxContext(options, Settings(options));
   if (!context.ok()) return context.status();
-  return std::make_unique<UcxFabric>(*context);
+  auto host = MayUseSharedMemory(options) ? HostWire::Make() : nullptr;
+  return std::make_unique<UcxFabric>(*context, std::move(host));
 }
 
 absl::StatusOr<std::unique_ptr<Fabric>> MakeUcxFabric(const UcxOptions& options) {

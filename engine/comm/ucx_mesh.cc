@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/check.h"
@@ -42,16 +44,17 @@ int MillisUntil(CommDeadline deadline) {
 
 }  // namespace
 
-UcxMesh::UcxMesh(const UcxContext& context)
+UcxMesh::UcxMesh(const UcxContext& context, std::unique_ptr<HostWire> host)
     : context_(context),
+      host_(std::move(host)),
       peers_(
-          context.worker, [this](const UcxOperation& operation) { OnSent(operation); },
+          context.worker, host_.get(), [this](const UcxOperation& operation) { OnSent(operation); },
           [this] { OnDeath(); }) {
   ucp_am_handler_param_t params{};
   params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
                       UCP_AM_HANDLER_PARAM_FIELD_ARG;
   params.id = kCommMessage;
-  params.cb = OnMessage;
+  params.cb = OnUcxMessage;
   params.arg = this;
   ucp_worker_set_am_recv_handler(context_.worker, &params);
   SKEIN_CHECK(ucp_worker_get_efd(context_.worker, &event_fd_) == UCS_OK);
@@ -69,7 +72,10 @@ UcxMesh::~UcxMesh() {
   }
   leftovers_thread_.join();
   const auto until = Clock::now() + kLastWordsMax;
-  while (peers_.under_way() > 0 && Clock::now() < until) ucp_worker_progress(context_.worker);
+  while (peers_.under_way() > 0 && Clock::now() < until) {
+    ucp_worker_progress(context_.worker);
+    MoveHost();
+  }
   peers_.CloseAll();
   ucp_worker_destroy(context_.worker);
   ucp_cleanup(context_.context);
@@ -228,25 +234,34 @@ void UcxMesh::SendControls(UcxGroup* group) {
 }
 
 bool UcxMesh::Progress() {
-  int moved = 0;
+  int moved = MoveHost();
   while (moved < kProgressInARow && ucp_worker_progress(context_.worker) != 0) ++moved;
   disarmed_ = true;
   for (UcxGroup* group : std::exchange(to_send_controls_, {})) SendControls(group);
   return moved > 0;
 }
 
-ucs_status_t UcxMesh::OnMessage(void* mesh, const void*, size_t header_bytes, void* data,
-                                size_t bytes, const ucp_am_recv_param_t* param) {
+int UcxMesh::MoveHost() {
+  if (host_ == nullptr) return 0;
+  const int sent = peers_.SendWaiting();
+  return sent + host_->Read(kProgressInARow,
+                            [this](std::span<const std::byte> message) { OnMessage(message); });
+}
+
+ucs_status_t UcxMesh::OnUcxMessage(void* mesh, const void*, size_t header_bytes, void* data,
+                                   size_t bytes, const ucp_am_recv_param_t* param) {
   // We send nothing by rendezvous; a message that is not ours is dropped.
-  if (header_bytes != 0 || bytes < sizeof(WireHeader) ||
-      (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
-    return UCS_OK;
+  if (header_bytes == 0 && (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
+    static_cast<UcxMesh*>(mesh)->OnMessage({static_cast<const std::byte*>(data), bytes});
   }
-  WireHeader header;
-  std::memcpy(&header, data, sizeof header);
-  static_cast<UcxMesh*>(mesh)->Arrived(
-      header, {static_cast<const std::byte*>(data) + sizeof header, bytes - sizeof header});
   return UCS_OK;
+}
+
+void UcxMesh::OnMessage(std::span<const std::byte> message) {
+  WireHeader header;
+  if (message.size() < sizeof header) return;
+  std::memcpy(&header, message.data(), sizeof header);
+  Arrived(header, message.subspan(sizeof header));
 }
 
 void UcxMesh::Arrived(const WireHeader& header, std::span<const std::byte> data) {
@@ -306,19 +321,31 @@ bool UcxMesh::Sleep(UcxGroup* group, CommDeadline deadline, bool stuck, Lock* lo
 
 // False, without having slept: there is something to do.
 bool UcxMesh::SleepOnWorker(UcxGroup* group, CommDeadline deadline, Lock* lock) {
-  if (ucp_worker_arm(context_.worker) != UCS_OK) return false;
+  if (!Arm()) return false;
   on_worker_ = true;
   on_worker_group_ = group;
   disarmed_ = false;
   lock->unlock();
-  pollfd fds[] = {{event_fd_, POLLIN, 0}, {kick_fd_, POLLIN, 0}, {peers_.ended_fd(), POLLIN, 0}};
-  poll(fds, 3, MillisUntil(deadline));
+  pollfd fds[] = {{event_fd_, POLLIN, 0},
+                  {kick_fd_, POLLIN, 0},
+                  {peers_.ended_fd(), POLLIN, 0},
+                  {host_ == nullptr ? -1 : host_->fd(), POLLIN, 0}};
+  poll(fds, std::size(fds), MillisUntil(deadline));
   *lock = Enter();
+  if (host_ != nullptr) host_->Wake();
   uint64_t kicks = 0;
   [[maybe_unused]] const ssize_t drained = read(kick_fd_, &kicks, sizeof kicks);
   on_worker_ = false;
   on_worker_group_ = nullptr;
   return true;
+}
+
+// False: there is something to do.
+bool UcxMesh::Arm() {
+  const bool quiet = host_ == nullptr || (host_->Sleep() && peers_.AwaitRoom());
+  if (quiet && ucp_worker_arm(context_.worker) == UCS_OK) return true;
+  if (host_ != nullptr) host_->Wake();
+  return false;
 }
 
 // The end of a call: whoever sleeps must still be woken by what comes.

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/comm/early_groups.h"
+#include "engine/comm/host_wire.h"
 #include "engine/comm/ucx_peers.h"
 #include "engine/comm/wire_group.h"
 #include "engine/transport/ucx_context.h"
@@ -36,7 +37,8 @@ struct UcxGroup {
 
 class UcxMesh {
  public:
-  explicit UcxMesh(const UcxContext& context);
+  // `host` null: nothing goes past UCX.
+  UcxMesh(const UcxContext& context, std::unique_ptr<HostWire> host);
   ~UcxMesh();
 
   // `addresses` of the group's ranks. ALREADY_EXISTS.
@@ -52,8 +54,9 @@ class UcxMesh {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  static ucs_status_t OnMessage(void* mesh, const void* header, size_t header_bytes, void* data,
-                                size_t bytes, const ucp_am_recv_param_t* param);
+  static ucs_status_t OnUcxMessage(void* mesh, const void* header, size_t header_bytes, void* data,
+                                   size_t bytes, const ucp_am_recv_param_t* param);
+  void OnMessage(std::span<const std::byte> message);
   void Arrived(const WireHeader& header, std::span<const std::byte> data);
   void OnSent(const UcxOperation& operation);
   void OnDeath();
@@ -61,6 +64,7 @@ class UcxMesh {
   Lock Enter();
   void Breathe(Lock* lock);
   bool Progress();
+  int MoveHost();
   void Pump(UcxGroup* group);
   void SendControls(UcxGroup* group);
   void Changed(UcxGroup* group);
@@ -68,16 +72,18 @@ class UcxMesh {
   bool Settled(UcxGroup* group, CommDeadline deadline);
   bool Sleep(UcxGroup* group, CommDeadline deadline, bool stuck, Lock* lock);
   bool SleepOnWorker(UcxGroup* group, CommDeadline deadline, Lock* lock);
+  bool Arm();
   void Kick();
   void Leave();
   void SendLeftovers();
 
   const UcxContext context_;
+  const std::unique_ptr<HostWire> host_;
   int event_fd_ = -1;  // the worker's
   int kick_fd_ = -1;   // ends the sleep on the worker
   std::atomic<int> entering_{0};
 
-  std::mutex mutex_;  // guards the worker and all below
+  std::mutex mutex_;  // guards the worker, the host's wire and all below
   UcxPeers peers_;
   std::map<GroupKey, std::unique_ptr<UcxGroup>> groups_;
   EarlyGroups early_;

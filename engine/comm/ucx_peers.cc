@@ -52,11 +52,15 @@ ucs_status_ptr_t Start(ucp_ep_h ep, UcxOperation* operation, ucp_datatype_t data
   return ucp_am_send_nbx(ep, kCommMessage, nullptr, 0, operation, 1, &params);
 }
 
+std::span<const std::byte> HeaderOf(const UcxOperation& operation) {
+  return std::as_bytes(std::span(&operation.header, 1));
+}
+
 }  // namespace
 
-UcxPeers::UcxPeers(ucp_worker_h worker, std::function<void(const UcxOperation&)> on_sent,
-                   std::function<void()> on_death)
-    : worker_(worker), on_sent_(std::move(on_sent)), on_death_(std::move(on_death)) {
+UcxPeers::UcxPeers(ucp_worker_h worker, HostWire* host,
+                   std::function<void(const UcxOperation&)> on_sent, std::function<void()> on_death)
+    : worker_(worker), host_(host), on_sent_(std::move(on_sent)), on_death_(std::move(on_death)) {
   ucp_generic_dt_ops_t operations{};
   operations.start_pack = StartPack;
   operations.packed_size = PackedSize;
@@ -72,19 +76,24 @@ UcxPeer* UcxPeers::Get(const UcxAddress& address) {
   if (peer != nullptr) return peer.get();
   peer = std::make_unique<UcxPeer>();
   peer->owner = this;
+  Connect(address, peer.get());
+  // Only now: what was opened is of the process that is alive.
+  peer->dead = !processes_.Add(address.process, peer.get()) ||
+               (peer->channel == nullptr && peer->ep == nullptr);
+  return peer.get();
+}
+
+void UcxPeers::Connect(const UcxAddress& address, UcxPeer* peer) {
+  if (host_ != nullptr) peer->channel = host_->Connect(address.host);
+  if (peer->channel != nullptr) return;
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(address.worker.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = OnError;
-  params.err_handler.arg = peer.get();
-  if (!processes_.Add(address.process, peer.get()) ||
-      ucp_ep_create(worker_, &params, &peer->ep) != UCS_OK) {
-    peer->ep = nullptr;
-    peer->dead = true;
-  }
-  return peer.get();
+  params.err_handler.arg = peer;
+  if (ucp_ep_create(worker_, &params, &peer->ep) != UCS_OK) peer->ep = nullptr;
 }
 
 bool UcxPeers::Send(UcxPeer* peer, UcxOperation operation) {
@@ -95,9 +104,15 @@ bool UcxPeers::Send(UcxPeer* peer, UcxOperation operation) {
   slot->peer = peer;
   slot->self = slot;
   if (peer->dead) return true;
-  const ucs_status_ptr_t request = Start(peer->ep, &*slot, datatype_, OnSent);
-  if (UCS_PTR_IS_ERR(request)) Lost(peer);
-  if (!UCS_PTR_IS_PTR(request)) return true;
+  if (peer->channel != nullptr) {
+    const bool first = peer->operations.empty();
+    if (first && peer->channel->Write(HeaderOf(*slot), slot->data)) return true;
+    if (first) waiting_.push_back(peer);
+  } else {
+    const ucs_status_ptr_t request = Start(peer->ep, &*slot, datatype_, OnSent);
+    if (UCS_PTR_IS_ERR(request)) Lost(peer);
+    if (!UCS_PTR_IS_PTR(request)) return true;
+  }
   peer->operations.splice(peer->operations.end(), spare_, slot);
   ++under_way_;
   return false;
@@ -105,14 +120,38 @@ bool UcxPeers::Send(UcxPeer* peer, UcxOperation operation) {
 
 void UcxPeers::OnSent(void* request, ucs_status_t status, void* user_data) {
   auto* const operation = static_cast<UcxOperation*>(user_data);
-  UcxPeer* const peer = operation->peer;
-  UcxPeers* const self = peer->owner;
-  --self->under_way_;
-  if (status != UCS_OK) self->Lost(peer);
-  self->on_sent_(*operation);
-  operation->owned = {};
-  self->spare_.splice(self->spare_.end(), peer->operations, operation->self);
+  UcxPeers* const self = operation->peer->owner;
+  if (status != UCS_OK) self->Lost(operation->peer);
+  self->Ended(operation);
   ucp_request_free(request);
+}
+
+void UcxPeers::Ended(UcxOperation* operation) {
+  --under_way_;
+  on_sent_(*operation);
+  operation->owned = {};
+  spare_.splice(spare_.end(), operation->peer->operations, operation->self);
+}
+
+int UcxPeers::SendWaiting() {
+  int sent = 0;
+  for (UcxPeer* const peer : waiting_) {
+    while (!peer->operations.empty()) {
+      UcxOperation& operation = peer->operations.front();
+      if (!peer->channel->Write(HeaderOf(operation), operation.data)) break;
+      Ended(&operation);
+      ++sent;
+    }
+  }
+  if (sent > 0) std::erase_if(waiting_, [](UcxPeer* peer) { return peer->operations.empty(); });
+  return sent;
+}
+
+bool UcxPeers::AwaitRoom() {
+  return std::all_of(waiting_.begin(), waiting_.end(), [](UcxPeer* peer) {
+    const UcxOperation& operation = peer->operations.front();
+    return peer->channel->AwaitRoom(HeaderOf(operation).size() + operation.data.size());
+  });
 }
 
 void UcxPeers::OnError(void* argument, ucp_ep_h, ucs_status_t) {
@@ -148,6 +187,11 @@ bool UcxPeers::LoseEnded() {
 
 // What is under way to it ends, where UCX might try for ever.
 void UcxPeers::Close(UcxPeer* peer) {
+  if (peer->channel != nullptr) {
+    std::erase(waiting_, peer);
+    while (!peer->operations.empty()) Ended(&peer->operations.front());
+    peer->channel.reset();
+  }
   if (peer->ep == nullptr) return;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/comm/host_wire.h"
 #include "engine/comm/process_watch.h"
 #include "engine/comm/wire_group.h"
 
@@ -21,8 +22,8 @@ namespace skein::engine {
 struct UcxPeer;
 struct UcxGroup;
 
-// One message under way. UCX carries its address and reads header and data through it, when it has
-// room for them.
+// One message under way. The wire reads header and data through it, when it has room for them; UCX
+// carries its address.
 struct UcxOperation {
   WireHeader header;
   std::span<const std::byte> data;
@@ -37,12 +38,14 @@ struct UcxOperation {
 // A fabric's address, opened.
 struct UcxAddress {
   std::string process;  // ThisProcess() there
+  std::string host;     // HostWire::name() there, if it has one
   std::string worker;   // as UcxContext::worker_address
 };
 
 struct UcxPeer {
   class UcxPeers* owner = nullptr;
-  ucp_ep_h ep = nullptr;  // null if it could not be made, or is closed
+  std::unique_ptr<HostChannel> channel;  // if it is of this host; else, and if it is not closed,
+  ucp_ep_h ep = nullptr;
   bool dead = false;
   std::list<UcxOperation> operations;
 };
@@ -50,9 +53,10 @@ struct UcxPeer {
 class UcxPeers {
  public:
   // `on_sent` when an operation that Send left under way ends; `on_death` when a peer is lost. Both
-  // come from within Send, LoseEnded, CloseAll or the worker's progress. The caller owns the
-  // worker, and destroys it after CloseAll and before this.
-  UcxPeers(ucp_worker_h worker, std::function<void(const UcxOperation&)> on_sent,
+  // come from within Send, SendWaiting, LoseEnded, CloseAll or the worker's progress. `host` (null:
+  // everything goes over UCX) outlives this. The caller owns the worker, and destroys it after
+  // CloseAll and before this.
+  UcxPeers(ucp_worker_h worker, HostWire* host, std::function<void(const UcxOperation&)> on_sent,
            std::function<void()> on_death);
   ~UcxPeers();
 
@@ -61,6 +65,11 @@ class UcxPeers {
 
   // True: sent, nothing refers to the operation any more. False: under way (on_sent will tell).
   bool Send(UcxPeer* peer, UcxOperation operation);
+
+  // Sends what waited for room in a ring of the host's; how many messages.
+  int SendWaiting();
+  // Before a sleep on HostWire::fd(). False: SendWaiting has something to do.
+  bool AwaitRoom();
 
   // Peers whose processes have ended are dead from now on. True: there were some. To be called when
   // all that came has been looked at: it may hold their last words.
@@ -79,16 +88,20 @@ class UcxPeers {
  private:
   static void OnSent(void* request, ucs_status_t status, void* user_data);
   static void OnError(void* argument, ucp_ep_h ep, ucs_status_t status);
+  void Connect(const UcxAddress& address, UcxPeer* peer);
+  void Ended(UcxOperation* operation);
   void Lost(UcxPeer* peer);
   void Close(UcxPeer* peer);
 
   const ucp_worker_h worker_;
+  HostWire* const host_;
   const std::function<void(const UcxOperation&)> on_sent_;
   const std::function<void()> on_death_;
   ucp_datatype_t datatype_ = 0;
   std::map<std::string, std::unique_ptr<UcxPeer>> peers_;
   std::list<UcxOperation> spare_;  // most sends end at once and leave theirs unused
   size_t under_way_ = 0;
+  std::vector<UcxPeer*> waiting_;  // for room in their rings
   ProcessWatch processes_;
   std::vector<ucs_status_ptr_t> closing_;
 };

@@ -1,0 +1,128 @@
+#include "engine/comm/ring.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace skein::engine {
+namespace {
+
+constexpr size_t kPageBytes = 64 << 10;  // of any machine, and its multiples
+constexpr size_t kFileBytes = kPageBytes + kRingBytes;
+constexpr size_t kMappedBytes = kFileBytes + kRingBytes;
+static_assert(sizeof(RingState) <= kPageBytes && kRingBytes % kPageBytes == 0);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+size_t RecordBytes(size_t bytes) { return (sizeof(uint64_t) + bytes + 63) / 64 * 64; }
+
+}  // namespace
+
+// The messages' bytes are mapped twice, end to end, so that none is in two parts.
+RingState* Ring::Map(int fd) {
+  void* const base = mmap(nullptr, kMappedBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) return nullptr;
+  auto* const place = static_cast<std::byte*>(base);
+  const auto map = [&](size_t at, size_t bytes, off_t offset) {
+    return mmap(place + at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, offset) !=
+           MAP_FAILED;
+  };
+  if (map(0, kFileBytes, 0) && map(kFileBytes, kRingBytes, kPageBytes)) {
+    return static_cast<RingState*>(base);
+  }
+  munmap(base, kMappedBytes);
+  return nullptr;
+}
+
+std::optional<Ring> Ring::Make() {
+  const int fd = memfd_create("skein-ring", MFD_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  RingState* const state = ftruncate(fd, kFileBytes) == 0 ? Map(fd) : nullptr;
+  if (state == nullptr) {
+    close(fd);
+    return std::nullopt;
+  }
+  return Ring(state, fd);
+}
+
+std::optional<Ring> Ring::Open(int fd) {
+  struct stat file {};
+  if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_size != kFileBytes) {
+    return std::nullopt;
+  }
+  RingState* const state = Map(fd);
+  if (state == nullptr) return std::nullopt;
+  return Ring(state, -1);
+}
+
+Ring::Ring(Ring&& other) noexcept
+    : state_(std::exchange(other.state_, nullptr)),
+      fd_(std::exchange(other.fd_, -1)),
+      written_(other.written_),
+      read_(other.read_),
+      front_bytes_(other.front_bytes_) {}
+
+Ring::~Ring() {
+  if (state_ != nullptr) munmap(state_, kMappedBytes);
+  if (fd_ >= 0) close(fd_);
+}
+
+std::byte* Ring::Place(uint64_t position) const {
+  return reinterpret_cast<std::byte*>(state_) + kPageBytes + position % kRingBytes;
+}
+
+bool Ring::Fits(size_t bytes) {
+  if (written_ + bytes - read_ <= kRingBytes) return true;
+  read_ = state_->read.load(std::memory_order_seq_cst);
+  return written_ + bytes - read_ <= kRingBytes;
+}
+
+bool Ring::Write(std::span<const std::byte> header, std::span<const std::byte> data) {
+  const uint64_t bytes = header.size() + data.size();
+  const size_t record = RecordBytes(bytes);
+  SKEIN_CHECK(record <= kRingBytes);
+  if (!Fits(record)) return false;
+  std::byte* place = Place(written_);
+  std::memcpy(place, &bytes, sizeof bytes);
+  place += sizeof bytes;
+  if (!header.empty()) std::memcpy(place, header.data(), header.size());
+  if (!data.empty()) std::memcpy(place + header.size(), data.data(), data.size());
+  written_ += record;
+  // In one order with the reader's going to sleep (Mailbox).
+  state_->written.store(written_, std::memory_order_seq_cst);
+  return true;
+}
+
+bool Ring::AwaitRoom(size_t bytes) {
+  state_->writer_waits.store(1, std::memory_order_seq_cst);
+  if (!Fits(RecordBytes(bytes))) return true;
+  state_->writer_waits.store(0, std::memory_order_relaxed);
+  return false;
+}
+
+std::optional<std::span<const std::byte>> Ring::Front() {
+  if (read_ == written_) written_ = state_->written.load(std::memory_order_seq_cst);
+  if (read_ == written_) return std::nullopt;
+  uint64_t bytes = 0;
+  std::memcpy(&bytes, Place(read_), sizeof bytes);
+  const uint64_t there = written_ - read_;
+  if (there > kRingBytes || bytes > there || RecordBytes(bytes) > there) return std::nullopt;
+  front_bytes_ = RecordBytes(bytes);
+  return std::span<const std::byte>(Place(read_) + sizeof bytes, bytes);
+}
+
+void Ring::Pop() {
+  read_ += front_bytes_;
+  state_->read.store(read_, std::memory_order_seq_cst);
+}
+
+bool Ring::HasWaiter() {
+  return state_->writer_waits.load(std::memory_order_seq_cst) != 0 &&
+         state_->writer_waits.exchange(0, std::memory_order_seq_cst) != 0;
+}
+
+}  // namespace skein::engine
