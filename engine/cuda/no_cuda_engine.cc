@@ -1,14 +1,26 @@
+#include "engine/cuda/cuda_copy_stream.h"
 #include "engine/cuda/cuda_device.h"
 #include "engine/cuda/cuda_engine.h"
 
 namespace skein::engine {
+namespace {
+
+absl::Status NoCuda(std::string_view device) {
+  const absl::StatusOr<int> id = ParseCudaDevice(device);
+  if (!id.ok()) return id.status();
+  return absl::InvalidArgumentError("device: '" + std::string(device) +
+                                    "': this build has no CUDA (it takes --config=cuda)");
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const std::string&,
                                                        const ModelEngineOptions& options) {
-  const absl::StatusOr<int> id = ParseCudaDevice(options.device_name);
-  if (!id.ok()) return id.status();
-  return absl::InvalidArgumentError("device: '" + options.device_name +
-                                    "': this build has no CUDA (it takes --config=cuda)");
+  return NoCuda(options.device_name);
+}
+
+absl::StatusOr<std::shared_ptr<CopyStream>> MakeCudaCopyStream(std::string_view name) {
+  return NoCuda(name);
 }
 
 }  // namespace skein::engine

@@ -1,5 +1,6 @@
 #include <string>
 
+#include "engine/cuda/cuda_copy_stream.h"
 #include "engine/cuda/cuda_engine.h"
 #include "gtest/gtest.h"
 
@@ -13,6 +14,7 @@ TEST(NoCudaEngine, SaysThatTheBuildHasNoCuda) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(std::string(status.message()),
             "device: 'cuda:0': this build has no CUDA (it takes --config=cuda)");
+  EXPECT_EQ(MakeCudaCopyStream("cuda:0").status(), status);
   options.device_name = "cuda:one";
   EXPECT_EQ(std::string(MakeCudaEngine("/nonexistent", options).status().message()),
             "device: 'cuda:one' is not cuda:N with N from 0");

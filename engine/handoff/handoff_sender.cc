@@ -447,7 +447,7 @@ std::vector<HandoffTotals> HandoffSender::Totals() const {
   std::vector<HandoffTotals> totals;
   for (const auto& [peer, count] : peers_) {
     const absl::StatusOr<PeerInfo> info = transport_->Inspect(peer);
-    if (info.ok()) totals.push_back({info->lanes, info->put_bytes, info->busy_seconds});
+    if (info.ok()) totals.push_back({info->lanes, info->path, info->put_bytes, info->busy_seconds});
   }
   return totals;
 }

@@ -92,6 +92,7 @@ struct HandoffEnds {
 // What was moved so far to one peer, for logs and metrics.
 struct HandoffTotals {
   std::string lanes;  // the transport's name for what carries the bytes
+  std::string path;   // and the way they take: PeerInfo::path
   uint64_t bytes = 0;
   double busy_seconds = 0;
 };

@@ -23,7 +23,7 @@ constexpr HandoffKey kKey = {1, 2, 3};
 
 struct Writer {
   Writer(TestingNetwork* network, std::mt19937_64* random)
-      : pool(network->Make(), kSpec),
+      : pool(network, kSpec),
         sender(pool.transport.get(), kSpec, pool.regions, milliseconds(5000),
                {.done = [this](HandoffKey, std::vector<int64_t> b) { bytes = std::move(b); },
                 .failed = [this](HandoffKey, absl::Status status) { failed = status; },
@@ -61,7 +61,7 @@ class Prompt {
       writers_.back()->sender.OpenShare(kKey, {}, tokens_, /*more=*/true);
     }
     for (int rank = 0; rank < tp; ++rank) {
-      targets_.push_back(std::make_unique<TestingPool>(network->Make(), kSpec));
+      targets_.push_back(std::make_unique<TestingPool>(network, kSpec));
       grant_.push_back(
           {RandomBlocks(BlocksOfLayout(kSpec, layout_, tokens_), kSpec.num_blocks, &random_),
            targets_.back()->description});
@@ -182,7 +182,7 @@ TEST_P(ManyToManyTest, AWriterWithoutBlocksIsDoneAtOnce) {
   TestingNetwork network(GetParam());
   std::mt19937_64 random(1);
   Writer writer(&network, &random);
-  TestingPool target(network.Make(), kSpec);
+  TestingPool target(&network, kSpec);
   writer.sender.OpenShare(kKey, {}, 8);
   writer.sender.Grant(kKey, {.targets = {{{3, 4}, target.description}},
                              .post_until = std::chrono::steady_clock::time_point::max()});
@@ -195,7 +195,7 @@ TEST_P(ManyToManyTest, RanksThatDoNotDivideTheHeadsAreRefused) {
   TestingNetwork network(GetParam());
   std::mt19937_64 random(1);
   Writer writer(&network, &random);
-  TestingPool target(network.Make(), kSpec);
+  TestingPool target(&network, kSpec);
   writer.sender.OpenShare(kKey, {{0, 1}}, 8);
   writer.sender.Grant(kKey, {.targets = std::vector<HandoffTarget>(3, {{3}, target.description}),
                              .post_until = std::chrono::steady_clock::time_point::max()});
@@ -205,7 +205,8 @@ TEST_P(ManyToManyTest, RanksThatDoNotDivideTheHeadsAreRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, ManyToManyTest,
-                         ::testing::Values(TransportKind::kLoopback, TransportKind::kUcx),
+                         ::testing::Values(TransportKind::kLoopback, TransportKind::kUcx,
+                                           TransportKind::kFar),
                          [](const auto& info) { return NameOf(info.param); });
 
 }  // namespace

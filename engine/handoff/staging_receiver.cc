@@ -9,13 +9,14 @@ namespace skein::engine {
 
 absl::StatusOr<std::unique_ptr<StagingReceiver>> StagingReceiver::Create(
     Transport* transport, const KvSpec& spec, std::span<const KvRegion> pool, int buffers,
-    int slots) {
+    int slots, std::shared_ptr<CopyStream> copies) {
   if (buffers < 1) return absl::InvalidArgumentError(absl::StrCat("buffers: ", buffers));
   if (slots < 1) return absl::InvalidArgumentError(absl::StrCat("slots: ", slots));
   if (static_cast<int>(pool.size()) != spec.num_layers) {
     return absl::InvalidArgumentError(absl::StrCat("pool: ", pool.size(), " layers"));
   }
-  std::unique_ptr<StagingReceiver> receiver(new StagingReceiver(transport, spec, pool, slots));
+  std::unique_ptr<StagingReceiver> receiver(
+      new StagingReceiver(transport, spec, pool, slots, std::move(copies)));
   for (int i = 0; i < buffers; ++i) {
     const auto bytes = static_cast<size_t>(slots * spec.BlockBytes());
     const absl::StatusOr<Region> region = transport->Register(nullptr, bytes);
@@ -54,13 +55,20 @@ absl::Status StagingReceiver::Take(int buffer, std::span<const StagedBlock> part
     if (absl::Status status = Check(buffer, staged, blocks); !status.ok()) return status;
   }
   const int64_t bytes = spec_.BlockBytes();
+  absl::Status status;
   for (const StagedBlock& staged : part) {
     const std::byte* from = buffers_[static_cast<size_t>(buffer)].region.base + staged.slot * bytes;
     std::byte* to = static_cast<std::byte*>(pool_[static_cast<size_t>(staged.layer)].base) +
                     blocks[static_cast<size_t>(staged.global)] * bytes;
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+    if (copies_ == nullptr) {
+      std::memcpy(to, from, static_cast<size_t>(bytes));
+    } else if (status.ok()) {
+      status = copies_->Copy(to, from, static_cast<size_t>(bytes));
+    }
   }
-  return absl::OkStatus();
+  if (copies_ == nullptr) return absl::OkStatus();
+  const absl::Status arrived = AwaitCopies(copies_.get());
+  return status.ok() ? arrived : status;
 }
 
 }  // namespace skein::engine

@@ -13,10 +13,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/device/copy_stream.h"
 #include "engine/handoff/staged_block.h"
 #include "engine/kv/kv_spec.h"
 #include "engine/transport/transport.h"
@@ -27,10 +29,10 @@ class StagingReceiver {
  public:
   // Registers `buffers` buffers of `slots` blocks each. `transport` and the memory of `pool`, one
   // region a layer, outlive this. INVALID_ARGUMENT for counts below 1; RESOURCE_EXHAUSTED.
-  static absl::StatusOr<std::unique_ptr<StagingReceiver>> Create(Transport* transport,
-                                                                 const KvSpec& spec,
-                                                                 std::span<const KvRegion> pool,
-                                                                 int buffers, int slots);
+  // With `copies` the pool is memory of the device behind it.
+  static absl::StatusOr<std::unique_ptr<StagingReceiver>> Create(
+      Transport* transport, const KvSpec& spec, std::span<const KvRegion> pool, int buffers,
+      int slots, std::shared_ptr<CopyStream> copies = nullptr);
   ~StagingReceiver();
 
   int buffers() const { return static_cast<int>(buffers_.size()); }
@@ -42,7 +44,8 @@ class StagingReceiver {
 
   // Copies `part`, which lies in `buffer`, into the prompt's blocks: global block g into
   // `blocks[g]`. REQUIRES: the writer's puts of it have completed. INVALID_ARGUMENT names what lies
-  // outside the buffer, the layers or the prompt; nothing was copied then.
+  // outside the buffer, the layers or the prompt; nothing was copied then. OK: the bytes are there,
+  // on a device, too; else, of a device, its error.
   absl::Status Take(int buffer, std::span<const StagedBlock> part,
                     std::span<const int32_t> blocks) const;
 
@@ -53,8 +56,12 @@ class StagingReceiver {
   };
 
   StagingReceiver(Transport* transport, const KvSpec& spec, std::span<const KvRegion> pool,
-                  int slots)
-      : transport_(transport), spec_(spec), pool_(pool.begin(), pool.end()), slots_(slots) {}
+                  int slots, std::shared_ptr<CopyStream> copies)
+      : transport_(transport),
+        spec_(spec),
+        pool_(pool.begin(), pool.end()),
+        slots_(slots),
+        copies_(std::move(copies)) {}
 
   absl::Status Check(int buffer, const StagedBlock& staged, std::span<const int32_t> blocks) const;
 
@@ -62,6 +69,7 @@ class StagingReceiver {
   const KvSpec spec_;
   const std::vector<KvRegion> pool_;
   const int slots_;
+  const std::shared_ptr<CopyStream> copies_;
   std::vector<Buffer> buffers_;
 };
 

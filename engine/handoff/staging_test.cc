@@ -21,10 +21,10 @@ class StagingTest : public ::testing::TestWithParam<TransportKind> {
  protected:
   StagingTest()
       : network_(GetParam()),
-        source_(network_.Make(), kSpec),
-        target_(network_.Make(), kSpec),
-        receiver_(
-            *StagingReceiver::Create(target_.transport.get(), kSpec, target_.kv_regions, 2, 4)),
+        source_(&network_, kSpec),
+        target_(&network_, kSpec),
+        receiver_(*StagingReceiver::Create(target_.transport.get(), kSpec, target_.kv_regions, 2, 4,
+                                           target_.copies)),
         sender_(
             source_.transport.get(), kSpec, source_.regions, std::chrono::seconds(5),
             {.done = [this](HandoffKey, std::vector<int64_t> bytes) { done_ = bytes; },
@@ -191,7 +191,8 @@ TEST_P(StagingTest, APartOutsideItsPlaceIsRefusedAndCopiesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, StagingTest,
-                         ::testing::Values(TransportKind::kLoopback, TransportKind::kUcx),
+                         ::testing::Values(TransportKind::kLoopback, TransportKind::kUcx,
+                                           TransportKind::kFar),
                          [](const auto& info) { return NameOf(info.param); });
 
 }  // namespace

@@ -1,4 +1,4 @@
-// For tests: the KV pool of one instance behind a transport of either kind.
+// For tests: the KV pool of one instance behind a transport of any kind.
 #pragma once
 
 #include <cstring>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/device/far_device.h"
 #include "engine/kv/kv_spec.h"
 #include "engine/transport/loopback_transport.h"
 #include "engine/transport/transport.h"
@@ -16,10 +17,12 @@
 
 namespace skein::engine {
 
-enum class TransportKind { kLoopback, kUcx };
+// kFar: UCX, and a pool in a device that it cannot reach (far_device.h).
+enum class TransportKind { kLoopback, kUcx, kFar };
 
 inline std::string NameOf(TransportKind kind) {
-  return kind == TransportKind::kLoopback ? "Loopback" : "Ucx";
+  if (kind == TransportKind::kLoopback) return "Loopback";
+  return kind == TransportKind::kUcx ? "Ucx" : "Far";
 }
 
 // Transports of one kind that reach one another.
@@ -27,9 +30,12 @@ class TestingNetwork {
  public:
   explicit TestingNetwork(TransportKind kind) : kind_(kind) {}
 
-  std::unique_ptr<Transport> Make() {
+  TransportKind kind() const { return kind_; }
+
+  // `device` is null unless kFar.
+  std::unique_ptr<Transport> Make(const std::shared_ptr<FarDevice>& device) {
     if (kind_ == TransportKind::kLoopback) return MakeLoopbackTransport(fabric_);
-    auto transport = MakeUcxTransport({});
+    auto transport = MakeUcxTransport({}, device ? MakeFarCopyStream(device) : nullptr);
     EXPECT_TRUE(transport.ok()) << transport.status();
     return *std::move(transport);
   }
@@ -40,10 +46,17 @@ class TestingNetwork {
 };
 
 struct TestingPool {
-  TestingPool(std::unique_ptr<Transport> t, const KvSpec& kv) : spec(kv), transport(std::move(t)) {
-    for (int layer = 0; layer < spec.num_layers; ++layer) {
+  TestingPool(TestingNetwork* network, const KvSpec& kv) : spec(kv) {
+    const auto layer_bytes = static_cast<size_t>(spec.num_blocks * spec.BlockBytes());
+    const auto layers = static_cast<size_t>(spec.num_layers);
+    if (network->kind() == TransportKind::kFar) {
+      device = std::make_shared<FarDevice>(layers * (layer_bytes + 4096));
+      copies = MakeFarCopyStream(device);
+    }
+    transport = network->Make(device);
+    for (size_t layer = 0; layer < layers; ++layer) {
       const auto region =
-          transport->Register(nullptr, static_cast<size_t>(spec.num_blocks * spec.BlockBytes()));
+          transport->Register(device ? device->Alloc(layer_bytes).value() : nullptr, layer_bytes);
       EXPECT_TRUE(region.ok()) << region.status();
       regions.push_back(region->id);
       kv_regions.push_back({region->base, static_cast<int64_t>(region->bytes)});
@@ -51,12 +64,16 @@ struct TestingPool {
     description = *transport->Describe(regions);
   }
 
+  // Where the test reads and writes it.
   std::byte* Block(int layer, int32_t block) const {
-    return static_cast<std::byte*>(kv_regions[static_cast<size_t>(layer)].base) +
-           block * spec.BlockBytes();
+    auto* const place = static_cast<std::byte*>(kv_regions[static_cast<size_t>(layer)].base) +
+                        block * spec.BlockBytes();
+    return device ? device->NearOf(place) : place;
   }
 
   KvSpec spec;
+  std::shared_ptr<FarDevice> device;   // kFar
+  std::shared_ptr<CopyStream> copies;  // kFar
   std::unique_ptr<Transport> transport;
   std::vector<RegionId> regions;
   std::vector<KvRegion> kv_regions;

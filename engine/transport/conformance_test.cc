@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/device/far_device.h"
 #include "engine/transport/description.h"
 #include "engine/transport/fault_transport.h"
 #include "engine/transport/loopback_transport.h"
@@ -29,20 +30,22 @@ constexpr size_t kSourceBytes = 1 << 20;
 struct World {
   std::string name;
   std::string lane;  // expected in PeerInfo::lanes
+  std::string path;  // and as PeerInfo::path
   std::function<std::unique_ptr<Transport>()> make_source;
   std::function<std::unique_ptr<TestingTarget>()> make_target;
+  std::shared_ptr<FarDevice> device = nullptr;  // where the source's memory lies
 };
 
 World LoopbackWorld() {
   auto fabric = MakeLoopbackFabric();
-  return {"Loopback", "loopback", [=] { return MakeLoopbackTransport(fabric); },
+  return {"Loopback", "loopback", "direct", [=] { return MakeLoopbackTransport(fabric); },
           [=] { return std::make_unique<InProcessTarget>(MakeLoopbackTransport(fabric)); }};
 }
 
 // A decorator with no faults to inject must not be noticed.
 World FaultlessWorld() {
   auto fabric = MakeLoopbackFabric();
-  return {"Faultless", "loopback",
+  return {"Faultless", "loopback", "direct",
           [fabric] {
             return std::make_unique<FaultTransport>(
                 MakeLoopbackTransport(fabric), [](uint64_t, PeerId) { return TransferFault{}; });
@@ -51,7 +54,7 @@ World FaultlessWorld() {
 }
 
 World UcxWorld(const std::string& name, const std::string& lane, const std::string& tls) {
-  return {name, lane,
+  return {name, lane, "direct",
           [=] {
             auto transport = MakeUcxTransport({.tls = tls});
             EXPECT_TRUE(transport.ok()) << transport.status();
@@ -60,7 +63,25 @@ World UcxWorld(const std::string& name, const std::string& lane, const std::stri
           [=] { return SpawnProcessTarget(tls); }};
 }
 
+// From one device into another, neither of which UCX can reach: through staging memory on both
+// sides.
+World FarWorld(const std::string& name, const std::string& lane, const std::string& tls) {
+  auto device = std::make_shared<FarDevice>(4 << 20);
+  return {name,
+          lane,
+          "host-staged",
+          [=] {
+            auto transport = MakeUcxTransport({.tls = tls}, MakeFarCopyStream(device));
+            EXPECT_TRUE(transport.ok()) << transport.status();
+            return *std::move(transport);
+          },
+          [=] { return SpawnProcessTarget(tls, /*far=*/true); },
+          device};
+}
+
 World MakeWorld(const std::string& name) {
+  if (name == "FarSharedMemory") return FarWorld(name, "sysv", "self,shm");
+  if (name == "FarTcp") return FarWorld(name, "tcp", "self,tcp");
   if (name == "Loopback") return LoopbackWorld();
   if (name == "Faultless") return FaultlessWorld();
   if (name == "UcxSharedMemory") return UcxWorld(name, "sysv", "self,shm");
@@ -76,13 +97,24 @@ std::string RandomBytes(size_t bytes, std::mt19937_64* random) {
 class TransportConformance : public testing::TestWithParam<const char*> {
  protected:
   TransportConformance() : world_(MakeWorld(GetParam())) {
-    source_ = world_.make_source();
-    auto region = source_->Register(nullptr, kSourceBytes);
-    EXPECT_TRUE(region.ok()) << region.status();
-    memory_ = *region;
-    std::memset(memory_.base, 0, memory_.bytes);
+    NewSource();
     target_ = world_.make_target();
     peer_ = Connected(target_->Describe());
+  }
+
+  void NewSource() {
+    source_ = world_.make_source();
+    void* const base = world_.device ? world_.device->Alloc(kSourceBytes).value() : nullptr;
+    auto region = source_->Register(base, kSourceBytes);
+    EXPECT_TRUE(region.ok()) << region.status();
+    memory_ = *region;
+    std::memset(Near(0), 0, memory_.bytes);
+  }
+
+  // Where the test reads and writes the source's memory.
+  std::byte* Near(size_t offset) const {
+    std::byte* const place = memory_.base + offset;
+    return world_.device ? world_.device->NearOf(place) : place;
   }
 
   Peer Connected(const std::string& description) {
@@ -124,10 +156,10 @@ class TransportConformance : public testing::TestWithParam<const char*> {
   }
 
   void FillSource(size_t offset, const std::string& data) {
-    std::memcpy(memory_.base + offset, data.data(), data.size());
+    std::memcpy(Near(offset), data.data(), data.size());
   }
   std::string SourceBytes(size_t offset, size_t bytes) const {
-    return std::string(reinterpret_cast<const char*>(memory_.base + offset), bytes);
+    return std::string(reinterpret_cast<const char*>(Near(offset)), bytes);
   }
 
   // Polls until the peer was found dead; a peer that never is hangs, and the test's own limit ends
@@ -462,6 +494,7 @@ TEST_P(TransportConformance, InspectCountsAndNamesTheLanes) {
   EXPECT_EQ(info->get_bytes, 77u);
   EXPECT_GT(info->busy_seconds, 0);
   EXPECT_NE(info->lanes.find(world_.lane), std::string::npos) << info->lanes;
+  EXPECT_EQ(info->path, world_.path);
 }
 
 TEST_P(TransportConformance, AKilledPeerIsFoundAndItsSuccessorIsServed) {
@@ -513,8 +546,8 @@ TEST_P(TransportConformance, ASourceThatVanishesHarmsNoTarget) {
     for (int i = 0; i < 5; ++i) Posted(TransferOp::kGet, {Piece(1, 0, 0, 256 << 10)});
     std::vector<TransferCompletion> out;
     for (int i = 0; i < round; ++i) source_->Poll(1, 1ms, &out);
-    source_ = world_.make_source();
-    memory_ = *source_->Register(nullptr, kSourceBytes);
+    if (world_.device) world_.device->Free(memory_.base, kSourceBytes);
+    NewSource();
     peer_ = Connected(target_->Describe());
     FillSource(0, "still here");
     auto status = Run(TransferOp::kPut, {Piece(1, 0, 0, 10)});
@@ -616,10 +649,12 @@ TEST_P(TransportOfProcesses, DestructionWithAStoppedPeerIsBounded) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TransportConformance,
-                         testing::Values("Loopback", "Faultless", "UcxSharedMemory", "UcxTcp"),
+                         testing::Values("Loopback", "Faultless", "UcxSharedMemory", "UcxTcp",
+                                         "FarSharedMemory", "FarTcp"),
                          [](const auto& info) { return std::string(info.param); });
 
-INSTANTIATE_TEST_SUITE_P(All, TransportOfProcesses, testing::Values("UcxSharedMemory", "UcxTcp"),
+INSTANTIATE_TEST_SUITE_P(All, TransportOfProcesses,
+                         testing::Values("UcxSharedMemory", "UcxTcp", "FarSharedMemory", "FarTcp"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -139,6 +139,7 @@ class LoopbackWire : public Wire {
   }
 
   std::string Lanes(uint64_t endpoint) override { return "loopback"; }
+  TransferPath Path(uint64_t endpoint) override { return TransferPath::kDirect; }
   void Close(uint64_t endpoint) override { endpoints_.erase(endpoint); }
 
  private:

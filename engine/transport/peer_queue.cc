@@ -31,6 +31,7 @@ absl::Status PeerQueue::AddRegions(const Description& description) {
     open_ = true;
     broken_ = absl::OkStatus();
     info_.lanes.clear();
+    info_.path.clear();
     regions_.clear();  // their keys went with the former endpoint
   }
   for (const DescribedRegion& region : description.regions) {
@@ -157,6 +158,8 @@ void PeerQueue::Retire(Transfer* transfer) {
     (transfer->op == TransferOp::kPut ? info_.put_bytes : info_.get_bytes) +=
         transfer->issued_bytes;
     if (info_.lanes.empty()) info_.lanes = wire_->Lanes(endpoint_);
+    const bool staged = wire_->Path(endpoint_) == TransferPath::kHostStaged;
+    info_.path = staged ? "host-staged" : "direct";
   }
 }
 

@@ -105,10 +105,15 @@ class ProcessTarget : public TestingTarget {
 
 }  // namespace
 
-InProcessTarget::InProcessTarget(std::unique_ptr<Transport> transport)
-    : transport_(std::move(transport)), own_memory_(kTargetRegionBytes[1]) {
+InProcessTarget::InProcessTarget(std::unique_ptr<Transport> transport,
+                                 std::shared_ptr<FarDevice> device)
+    : device_(std::move(device)),
+      transport_(std::move(transport)),
+      own_memory_(device_ == nullptr ? kTargetRegionBytes[1] : 0) {
   auto first = transport_->Register(nullptr, kTargetRegionBytes[0]);
-  auto second = transport_->Register(own_memory_.data(), own_memory_.size());
+  auto second = transport_->Register(
+      device_ == nullptr ? own_memory_.data() : device_->Alloc(kTargetRegionBytes[1]).value(),
+      kTargetRegionBytes[1]);
   SKEIN_CHECK(first.ok() && second.ok());
   std::memset(first->base, 0, first->bytes);
   regions_ = {*first, *second};
@@ -133,31 +138,37 @@ std::string InProcessTarget::Describe() {
   return *transport_->Describe(ids);
 }
 
+std::byte* InProcessTarget::Near(size_t region, size_t offset) const {
+  std::byte* const place = regions_[region].base + offset;
+  return device_ == nullptr ? place : device_->NearOf(place);
+}
+
 std::string InProcessTarget::Read(size_t region, size_t offset, size_t bytes) {
-  return std::string(reinterpret_cast<const char*>(regions_[region].base + offset), bytes);
+  return std::string(reinterpret_cast<const char*>(Near(region, offset)), bytes);
 }
 
 void InProcessTarget::Write(size_t region, size_t offset, const std::string& data) {
-  std::memcpy(regions_[region].base + offset, data.data(), data.size());
+  std::memcpy(Near(region, offset), data.data(), data.size());
 }
 
-std::unique_ptr<TestingTarget> SpawnProcessTarget(const std::string& tls) {
+std::unique_ptr<TestingTarget> SpawnProcessTarget(const std::string& tls, bool far) {
   int fds[2];
   SKEIN_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
   // dup2 onto the same number would keep close-on-exec, so the peer's end first moves out of the
   // way.
-  const int far = fcntl(fds[1], F_DUPFD_CLOEXEC, 64);
+  const int peers_end = fcntl(fds[1], F_DUPFD_CLOEXEC, 64);
   close(fds[1]);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, far, kPeerFd);
+  posix_spawn_file_actions_adddup2(&actions, peers_end, kPeerFd);
   char path[] = "engine/transport/testing_peer";
   std::string argument = tls;
-  char* const argv[] = {path, argument.data(), nullptr};
+  char device[] = "far";
+  char* const argv[] = {path, argument.data(), far ? device : nullptr, nullptr};
   pid_t pid = -1;
   const int error = posix_spawn(&pid, path, &actions, nullptr, argv, environ);
   posix_spawn_file_actions_destroy(&actions);
-  close(far);
+  close(peers_end);
   SKEIN_CHECK_MSG(error == 0, "engine/transport/testing_peer must be in the test's data");
   return std::make_unique<ProcessTarget>(pid, fds[0]);
 }

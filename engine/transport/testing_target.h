@@ -1,6 +1,6 @@
 // For tests: the passive side of a transfer, in this process (loopback) or in another one (UCX),
 // with a progress thread and two regions: 0, 1 MiB that its transport allocated, and 1, 256 KiB of
-// its own memory.
+// its own memory or of a device's.
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/device/far_device.h"
 #include "engine/transport/transport.h"
 
 namespace skein::engine {
@@ -31,7 +32,9 @@ class TestingTarget {
 
 class InProcessTarget : public TestingTarget {
  public:
-  explicit InProcessTarget(std::unique_ptr<Transport> transport);
+  // With `device`, region 1 lies there.
+  explicit InProcessTarget(std::unique_ptr<Transport> transport,
+                           std::shared_ptr<FarDevice> device = nullptr);
   ~InProcessTarget() override;
 
   std::string Describe() override;
@@ -42,6 +45,10 @@ class InProcessTarget : public TestingTarget {
   void Continue() override {}
 
  private:
+  // Where the test reads and writes a region.
+  std::byte* Near(size_t region, size_t offset) const;
+
+  const std::shared_ptr<FarDevice> device_;
   std::unique_ptr<Transport> transport_;
   std::vector<std::byte> own_memory_;
   std::vector<Region> regions_;
@@ -49,8 +56,9 @@ class InProcessTarget : public TestingTarget {
   std::thread progress_;
 };
 
-// Runs the binary engine/transport/testing_peer with UCX_TLS = `tls`.
-std::unique_ptr<TestingTarget> SpawnProcessTarget(const std::string& tls);
+// Runs the binary engine/transport/testing_peer with UCX_TLS = `tls`; `far`: region 1 lies in a
+// FarDevice.
+std::unique_ptr<TestingTarget> SpawnProcessTarget(const std::string& tls, bool far = false);
 
 // The other end of SpawnProcessTarget: serves `target` on `fd` until end of file.
 void ServeTarget(TestingTarget* target, int fd);

@@ -102,6 +102,8 @@ struct TransferCompletion {
 struct PeerInfo {
   std::string lanes;  // what carries the bytes, such as "posix+cma", "tcp", "loopback"; "" before
                       // the first transfer
+  std::string path;   // "direct": between the memories as the lanes do it; "host-staged": through
+                      // staging memory, for a device that they cannot reach; "" as above
   bool broken = false;
   uint64_t put_bytes = 0;  // of transfers that ended OK
   uint64_t get_bytes = 0;

@@ -120,6 +120,7 @@ struct Endpoint {
   uint64_t puts_started = 0;
   uint64_t puts_flushed = 0;
   // At the target:
+  uint64_t puts_received = 0;  // of those, the last ones may still be copied to a device
   uint64_t puts_applied = 0;
   bool refused = false;
   std::vector<std::pair<uint64_t, uint64_t>> flushes;  // count, id

@@ -5,11 +5,14 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/transport/ucx_context.h"
 
 namespace skein::engine {
 namespace {
+
+constexpr uint64_t kDeviceMapping = uint64_t{1} << 63;  // set in handles of a device's memory
 
 // Fewer faults at first touch; shared memory gives large pages only on request, if at all.
 void AdviseHugePages(void* base, size_t bytes) { madvise(base, bytes, MADV_HUGEPAGE); }
@@ -28,7 +31,8 @@ void UcxMemory::UnmapAll() {
 
 absl::StatusOr<WireMapping> UcxMemory::Map(void* base, size_t bytes) {
   if (base == nullptr) return Allocate(bytes);
-  const uint64_t handle = next_handle_++;
+  const bool device = inbox_ != nullptr && inbox_->IsDevice(base);
+  const uint64_t handle = next_handle_++ | (device ? kDeviceMapping : 0);
   mappings_[handle] = {nullptr, static_cast<std::byte*>(base), bytes};
   return WireMapping{handle, static_cast<std::byte*>(base), PackKey(handle, "")};
 }
@@ -66,6 +70,7 @@ absl::StatusOr<WireMapping> UcxMemory::Allocate(size_t bytes) {
 
 void UcxMemory::Unmap(uint64_t mapping) {
   const auto found = mappings_.find(mapping);
+  if (IsDeviceMapping(mapping)) inbox_->Drain();
   if (found->second.memory != nullptr) ucp_mem_unmap(context_, found->second.memory);
   mappings_.erase(found);
 }
@@ -78,20 +83,45 @@ std::byte* UcxMemory::Place(uint64_t mapping, uint64_t address, uint64_t bytes) 
   return found->second.base + offset;
 }
 
-bool UcxMemory::Scatter(std::span<const Fragment> fragments,
-                        std::span<const std::byte> data) const {
-  size_t left = data.size();
-  for (const auto& [mapping, address, bytes] : fragments) {
-    if (bytes > left || Place(mapping, address, bytes) == nullptr) return false;
-    left -= bytes;
+bool UcxMemory::FitsRegions(std::span<const Fragment> fragments, size_t bytes) const {
+  for (const Fragment& fragment : fragments) {
+    if (fragment.bytes > bytes) return false;
+    if (Place(fragment.mapping, fragment.address, fragment.bytes) == nullptr) return false;
+    bytes -= fragment.bytes;
   }
-  if (left > 0) return false;
+  return bytes == 0;
+}
+
+bool UcxMemory::Scatter(std::span<const Fragment> fragments, std::span<const std::byte> data,
+                        uint64_t* mark) const {
+  *mark = 0;
+  if (!FitsRegions(fragments, data.size())) return false;
+  std::vector<DeviceInbox::Place> far;  // fragments of a device since the last one of the host
+  size_t far_bytes = 0;
+  const auto send_far = [&] {
+    if (far.empty()) return true;
+    const absl::StatusOr<uint64_t> put = inbox_->Put(far, data.first(far_bytes));
+    if (put.ok()) *mark = *put;
+    data = data.subspan(far_bytes);
+    far_bytes = 0;
+    far.clear();
+    return put.ok();
+  };
   for (const auto& [mapping, address, bytes] : fragments) {
-    std::memcpy(Place(mapping, address, bytes), data.data(), bytes);
+    std::byte* const place = Place(mapping, address, bytes);
+    if (IsDeviceMapping(mapping)) {
+      far.push_back({place, bytes});
+      far_bytes += bytes;
+      continue;
+    }
+    if (!send_far()) return false;
+    std::memcpy(place, data.data(), bytes);
     data = data.subspan(bytes);
   }
-  return true;
+  return send_far();
 }
+
+bool IsDeviceMapping(uint64_t mapping) { return (mapping & kDeviceMapping) != 0; }
 
 absl::StatusOr<Imported> ImportRegion(ucp_ep_h ep, const DescribedRegion& region) {
   Imported imported;

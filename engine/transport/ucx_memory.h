@@ -10,6 +10,7 @@
 #include <span>
 
 #include "absl/status/statusor.h"
+#include "engine/transport/device_inbox.h"
 #include "engine/transport/ucx_endpoint.h"
 #include "engine/transport/wire.h"
 
@@ -17,10 +18,12 @@ namespace skein::engine {
 
 class UcxMemory {
  public:
-  // `context` outlives this.
-  explicit UcxMemory(ucp_context_h context) : context_(context) {}
+  // `context` and `inbox` outlive this; without an inbox all memory is the host's.
+  explicit UcxMemory(ucp_context_h context, DeviceInbox* inbox = nullptr)
+      : context_(context), inbox_(inbox) {}
 
-  // As Wire's. A region's key is its handle, then UCX's key if the wire allocated the memory.
+  // As Wire's. A region's key is its handle, then UCX's key if the wire allocated the memory. The
+  // handle says whether it is a device's.
   absl::StatusOr<WireMapping> Map(void* base, size_t bytes);
   void Unmap(uint64_t mapping);
   void UnmapAll();
@@ -29,8 +32,10 @@ class UcxMemory {
   std::byte* Place(uint64_t mapping, uint64_t address, uint64_t bytes) const;
 
   // Writes a put's data to its fragments; false, and nothing is written, unless each lies inside a
-  // region and together they take up all of the data.
-  bool Scatter(std::span<const Fragment> fragments, std::span<const std::byte> data) const;
+  // region and together they take up all of the data. What goes to a device arrives when the inbox
+  // has done *mark (else 0).
+  bool Scatter(std::span<const Fragment> fragments, std::span<const std::byte> data,
+               uint64_t* mark) const;
 
  private:
   struct Mapping {
@@ -40,11 +45,16 @@ class UcxMemory {
   };
 
   absl::StatusOr<WireMapping> Allocate(size_t bytes);
+  bool FitsRegions(std::span<const Fragment> fragments, size_t bytes) const;
 
   const ucp_context_h context_;
+  DeviceInbox* const inbox_;
   uint64_t next_handle_ = 1;
   std::map<uint64_t, Mapping> mappings_;
 };
+
+// Of a mapping: whether it is of a device's memory.
+bool IsDeviceMapping(uint64_t mapping);
 
 // A peer's region as its key describes it, mapped into this process if that can be. The caller
 // destroys `rkey` with the endpoint. INVALID_ARGUMENT for what is no key.

@@ -25,7 +25,10 @@ class ScatterTest : public testing::Test {
   }
 
   bool Scatter(const std::vector<Fragment>& fragments, const std::string& data) {
-    return memory_.Scatter(fragments, std::as_bytes(std::span(data)));
+    uint64_t mark = 1;
+    const bool done = memory_.Scatter(fragments, std::as_bytes(std::span(data)), &mark);
+    EXPECT_EQ(mark, 0u);
+    return done;
   }
 
   void ExpectRefused(const std::vector<Fragment>& fragments, const std::string& data) {

@@ -33,9 +33,70 @@ void UcxTarget::OnPut(const Header& header, std::span<const Fragment> fragments,
                       std::span<const std::byte> data) {
   Endpoint* const endpoint = Inbound(header);
   if (endpoint == nullptr) return;
-  if (!memory_->Scatter(fragments, data)) endpoint->refused = true;
+  uint64_t mark = 0;
+  if (!memory_->Scatter(fragments, data, &mark)) endpoint->refused = true;
+  // In the order of arrival: a flush counts puts.
+  const bool behind = endpoint->puts_applied < endpoint->puts_received;
+  ++endpoint->puts_received;
+  if (mark > 0 || behind) {
+    copying_.push_back({header.connection, mark});
+    return;
+  }
   ++endpoint->puts_applied;
   if (!endpoint->flushes.empty()) AnswerFlushes(endpoint);
+}
+
+bool UcxTarget::ProgressPuts() {
+  const bool any = !copying_.empty();
+  while (!copying_.empty() && (copying_.front().mark == 0 || inbox_->Done(copying_.front().mark))) {
+    Endpoint* const endpoint = Inbound({.connection = copying_.front().connection});
+    copying_.pop_front();
+    if (endpoint == nullptr) continue;
+    endpoint->refused |= inbox_->failed();
+    ++endpoint->puts_applied;
+    AnswerFlushes(endpoint);
+  }
+  return any;
+}
+
+bool UcxTarget::ProgressGets() {
+  bool moved = false;
+  for (auto it = gets_.begin(); it != gets_.end();) {
+    const auto get = it++;
+    moved |= Advance(&*get);
+    if (!get->answered || get->sent.in_flight > 0) continue;
+    if (get->fetched.slot != nullptr) inbox_->GiveBack(get->fetched.slot);
+    gets_.erase(get);
+  }
+  return moved;
+}
+
+// Until the answer is sent: waits for a slot, then for the copy.
+bool UcxTarget::Advance(DeviceGet* get) {
+  if (get->answered) return false;
+  if (get->fetched.slot == nullptr) {
+    const Header& header = get->header;
+    const std::byte* const from = memory_->Place(header.mapping, header.address, header.count);
+    const absl::StatusOr<DeviceInbox::Fetched> fetched =
+        from == nullptr ? absl::NotFoundError("unmapped since") : inbox_->Get(from, header.count);
+    if (!fetched.ok()) {
+      Answer(get->header, nullptr, nullptr);
+      get->answered = true;
+      return true;
+    }
+    get->fetched = *fetched;
+    return get->fetched.slot != nullptr;
+  }
+  if (!inbox_->Done(get->fetched.mark)) return true;
+  Answer(get->header, inbox_->failed() ? nullptr : get->fetched.slot, &get->sent);
+  get->answered = true;
+  return true;
+}
+
+bool UcxTarget::Progress() {
+  if (inbox_ == nullptr) return false;
+  const bool puts = ProgressPuts();
+  return ProgressGets() || puts;
 }
 
 void UcxTarget::OnFlush(const Header& header, const std::byte*, size_t) {
@@ -62,9 +123,20 @@ void UcxTarget::OnGet(const Header& header, const std::byte*, size_t) {
   const bool fits = header.count <= kMessageBytesMax;
   const std::byte* const place =
       fits ? memory_->Place(header.mapping, header.address, header.count) : nullptr;
+  if (place != nullptr && IsDeviceMapping(header.mapping)) {
+    gets_.push_back({.header = header});
+  } else {
+    Answer(header, place, nullptr);
+  }
+}
+
+// Null `data`: a refusal.
+void UcxTarget::Answer(const Header& header, const std::byte* data, WireTicket* ticket) {
+  Endpoint* const endpoint = Inbound(header);
+  if (endpoint == nullptr) return;
   Send(endpoint, kAnswer,
-       {.connection = header.connection, .id = header.id, .refused = place == nullptr}, place,
-       place == nullptr ? 0 : header.count, nullptr);
+       {.connection = header.connection, .id = header.id, .refused = data == nullptr}, data,
+       data == nullptr ? 0 : header.count, ticket);
 }
 
 void UcxTarget::OnBye(const Header& header, const std::byte*, size_t) {

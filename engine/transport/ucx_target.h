@@ -4,10 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <span>
 
+#include "engine/transport/device_inbox.h"
 #include "engine/transport/ucx_endpoint.h"
 #include "engine/transport/ucx_memory.h"
 
@@ -15,8 +18,9 @@ namespace skein::engine {
 
 class UcxTarget {
  public:
-  // Both outlive this.
-  UcxTarget(UcxEndpoints* endpoints, UcxMemory* memory) : endpoints_(endpoints), memory_(memory) {}
+  // All outlive this. `inbox` may be null.
+  UcxTarget(UcxEndpoints* endpoints, UcxMemory* memory, DeviceInbox* inbox)
+      : endpoints_(endpoints), memory_(memory), inbox_(inbox) {}
 
   void OnHello(const Header& header, const std::byte* data, size_t bytes);
   void OnPut(const Header& header, std::span<const Fragment> fragments,
@@ -25,16 +29,39 @@ class UcxTarget {
   void OnGet(const Header& header, const std::byte* data, size_t bytes);
   void OnBye(const Header& header, const std::byte* data, size_t bytes);
 
+  // Goes on with what waits for a device. True if anything changed or still runs.
+  bool Progress();
+
   // These not from within a message: UCX still uses the endpoint there.
   void CloseLost();
   void CloseAll();
 
  private:
+  // A put that is applied when the copies up to `mark` are done, and not before those ahead of it.
+  struct CopyingPut {
+    uint64_t connection = 0;
+    uint64_t mark = 0;
+  };
+  // The answer to a get of a device's memory.
+  struct DeviceGet {
+    Header header;
+    DeviceInbox::Fetched fetched;
+    bool answered = false;
+    WireTicket sent;
+  };
+
   Endpoint* Inbound(const Header& header);
+  bool ProgressPuts();
+  bool ProgressGets();
+  bool Advance(DeviceGet* get);
+  void Answer(const Header& header, const std::byte* data, WireTicket* ticket);
   void AnswerFlushes(Endpoint* endpoint);
 
   UcxEndpoints* const endpoints_;
   UcxMemory* const memory_;
+  DeviceInbox* const inbox_;
+  std::deque<CopyingPut> copying_;
+  std::list<DeviceGet> gets_;
   std::map<uint64_t, std::unique_ptr<Endpoint>> inbound_;  // by connection
 };
 

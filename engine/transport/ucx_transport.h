@@ -28,6 +28,7 @@
 //    UCX_MEM_MMAP_HOOK_MODE=none.
 //  - UCX_TCP_SNDBUF and UCX_TCP_RCVBUF, if set, replace this transport's own 4 MiB, and
 //    UCX_TCP_MAX_IOV its 16 (with fewer, scattered puts are split and slower).
+//  - Memory of a device: see MakeUcxTransport.
 //  - All members need the same UCX_TLS (or UcxOptions::tls). UCX trusts worker addresses: a forged
 //  one may crash the reader.
 #pragma once
@@ -35,12 +36,20 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "engine/device/copy_stream.h"
 #include "engine/transport/transport.h"
 #include "engine/transport/ucx_options.h"
 
 namespace skein::engine {
 
 // UNAVAILABLE or INVALID_ARGUMENT if UCX cannot start with these options.
-absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(const UcxOptions& options);
+//
+// With `copies`, Register also takes memory of the device behind it. UCX never sees that memory:
+// bytes go through page-locked slots of the host on the side that has the device, so this works
+// with any UCX, over any of its wires, and with several processes on one device. What is put must
+// have been computed when Post is called (the copy is not ordered with the device's own stream);
+// OK for a put means that the bytes have arrived in the device's memory.
+absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(
+    const UcxOptions& options, std::shared_ptr<CopyStream> copies = nullptr);
 
 }  // namespace skein::engine

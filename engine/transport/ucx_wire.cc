@@ -12,6 +12,8 @@
 #include <string>
 #include <utility>
 
+#include "engine/transport/device_inbox.h"
+#include "engine/transport/staged_wire.h"
 #include "engine/transport/stream_copy.h"
 #include "engine/transport/ucx_endpoint.h"
 #include "engine/transport/ucx_memory.h"
@@ -79,7 +81,7 @@ uint64_t RandomId() {
 // The source's part; the target's is UcxTarget.
 class UcxWire : public Wire {
  public:
-  explicit UcxWire(const UcxContext& context);
+  UcxWire(const UcxContext& context, std::shared_ptr<CopyStream> copies);
   ~UcxWire() override;
 
   absl::StatusOr<WireMapping> Map(void* base, size_t bytes) override {
@@ -95,6 +97,7 @@ class UcxWire : public Wire {
   std::optional<int> Arm() override;
   absl::Status Health(uint64_t endpoint) override { return endpoints_.at(endpoint)->health; }
   std::string Lanes(uint64_t endpoint) override;
+  TransferPath Path(uint64_t endpoint) override;
   void Close(uint64_t endpoint) override;
 
   void OnAnswer(const Header& header, const std::byte* data, size_t bytes);
@@ -107,18 +110,22 @@ class UcxWire : public Wire {
   const ucp_context_h context_;
   const ucp_worker_h worker_;
   UcxEndpoints opener_;
+  const std::unique_ptr<DeviceInbox> inbox_;  // null: all memory is the host's
   UcxMemory memory_;
   UcxTarget target_;
   uint64_t next_id_ = 1;                                     // of awaited answers
   std::map<uint64_t, std::unique_ptr<Endpoint>> endpoints_;  // opened here, by connection
 };
 
-UcxWire::UcxWire(const UcxContext& context)
+UcxWire::UcxWire(const UcxContext& context, std::shared_ptr<CopyStream> copies)
     : context_(context.context),
       worker_(context.worker),
       opener_(worker_),
-      memory_(context_),
-      target_(&opener_, &memory_) {
+      inbox_(copies == nullptr
+                 ? nullptr
+                 : std::make_unique<DeviceInbox>(std::move(copies), kMessageBytesMax)),
+      memory_(context_, inbox_.get()),
+      target_(&opener_, &memory_, inbox_.get()) {
   Subscribe(worker_, kHello, OnMessage<UcxTarget, &UcxTarget::OnHello>, &target_);
   Subscribe(worker_, kPut, OnPutMessage, &target_);
   Subscribe(worker_, kFlush, OnMessage<UcxTarget, &UcxTarget::OnFlush>, &target_);
@@ -242,7 +249,8 @@ void UcxWire::OnAnswer(const Header& header, const std::byte* data, size_t bytes
 }
 
 bool UcxWire::Progress() {
-  const bool moved = ucp_worker_progress(worker_) != 0;
+  bool moved = ucp_worker_progress(worker_) != 0;
+  moved |= target_.Progress();
   target_.CloseLost();
   return moved;
 }
@@ -269,6 +277,14 @@ std::string UcxWire::Lanes(uint64_t endpoint) {
   return mapped ? "mapped+" + lanes : lanes;
 }
 
+// A device's memory at the target: it stages.
+TransferPath UcxWire::Path(uint64_t endpoint) {
+  const std::list<Imported>& imports = endpoints_.at(endpoint)->imports;
+  const bool device = std::any_of(imports.begin(), imports.end(),
+                                  [](const Imported& i) { return IsDeviceMapping(i.mapping); });
+  return device ? TransferPath::kHostStaged : TransferPath::kDirect;
+}
+
 void UcxWire::Close(uint64_t endpoint) {
   auto target = std::move(endpoints_.extract(endpoint).mapped());
   if (target->health.ok()) {
@@ -279,8 +295,10 @@ void UcxWire::Close(uint64_t endpoint) {
 
 }  // namespace
 
-std::unique_ptr<Wire> MakeUcxWire(const UcxContext& context) {
-  return std::make_unique<UcxWire>(context);
+std::unique_ptr<Wire> MakeUcxWire(const UcxContext& context, std::shared_ptr<CopyStream> copies) {
+  auto wire = std::make_unique<UcxWire>(context, copies);
+  if (copies == nullptr) return wire;
+  return std::make_unique<StagedWire>(std::move(wire), std::move(copies));
 }
 
 }  // namespace skein::engine

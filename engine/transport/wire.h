@@ -36,6 +36,8 @@ struct WirePiece {
   uint64_t key = 0;  // from Import
 };
 
+enum class TransferPath { kDirect, kHostStaged };  // PeerInfo::path
+
 class Wire {
  public:
   virtual ~Wire() = default;
@@ -65,6 +67,7 @@ class Wire {
   // Not OK once the peer was found dead.
   virtual absl::Status Health(uint64_t endpoint) = 0;
   virtual std::string Lanes(uint64_t endpoint) = 0;
+  virtual TransferPath Path(uint64_t endpoint) = 0;
 
   // Breaks off: bounded, and afterwards no ticket counts an operation of this endpoint. Its keys
   // are gone too.

@@ -102,6 +102,7 @@ void PrefillShell::LogNewLanes() {
     LogInfo(
         "handoff transport",
         {{"peer", static_cast<int64_t>(i)},
+         {"path", totals[i].path},
          {"lanes", totals[i].lanes},
          {"bytes", totals[i].bytes},
          {"gb_per_s", seconds > 0 ? static_cast<double>(totals[i].bytes) / seconds * 1e-9 : 0}});

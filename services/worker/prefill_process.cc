@@ -1,3 +1,7 @@
+#include <map>
+#include <string>
+#include <vector>
+
 #include "services/worker/prefill_service.h"
 #include "services/worker/run_worker.h"
 #include "services/worker/worker_process.h"
@@ -17,6 +21,27 @@ scheduler::PrefillConfig ConfigOf(const WorkerOptions& options, const WorkerEngi
   return config;
 }
 
+void RefreshHandoffs(const std::vector<engine::HandoffTotals>& peers, Metrics* metrics) {
+  struct Sum {
+    double bytes = 0, seconds = 0;
+  };
+  std::map<std::string, Sum> by_path;
+  for (const engine::HandoffTotals& peer : peers) {
+    if (peer.path.empty()) continue;  // nothing moved yet
+    by_path[peer.path].bytes += static_cast<double>(peer.bytes);
+    by_path[peer.path].seconds += peer.busy_seconds;
+  }
+  for (const auto& [path, sum] : by_path) {
+    const Metrics::Labels labels = {{"path", path}};
+    Metrics::RaiseTo(
+        &metrics->Counter("skein_handoff_bytes_total", "KV bytes handed over.", labels), sum.bytes);
+    Metrics::RaiseTo(
+        &metrics->Counter("skein_handoff_busy_seconds_total",
+                          "Time during which at least one handoff moved bytes to a peer.", labels),
+        sum.seconds);
+  }
+}
+
 void Refresh(PrefillShell* shell, const std::string& model, Metrics* metrics) {
   shell->Inspect([&](const scheduler::PrefillSnapshot& snapshot, const absl::Status& invariants) {
     RefreshLoad(snapshot.load, model, metrics);
@@ -32,16 +57,7 @@ void Refresh(PrefillShell* shell, const std::string& model, Metrics* metrics) {
     metrics->Gauge("skein_invariants_ok", "1 while every invariant of the core holds.")
         .Set(invariants.ok() ? 1 : 0);
   });
-  double bytes = 0, seconds = 0;
-  for (const engine::HandoffTotals& totals : shell->HandoffTotals()) {
-    bytes += static_cast<double>(totals.bytes);
-    seconds += totals.busy_seconds;
-  }
-  Metrics::RaiseTo(&metrics->Counter("skein_handoff_bytes_total", "KV bytes handed over."), bytes);
-  Metrics::RaiseTo(
-      &metrics->Counter("skein_handoff_busy_seconds_total",
-                        "Time during which at least one handoff moved bytes to a peer."),
-      seconds);
+  RefreshHandoffs(shell->HandoffTotals(), metrics);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/comm/ucx_fabric.h"
+#include "engine/cuda/cuda_copy_stream.h"
 #include "engine/cuda/cuda_engine.h"
 #include "engine/device/cpu_device.h"
 #include "engine/model/model_engine.h"
@@ -98,7 +99,7 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEngine(const WorkerOptions& 
 }
 
 // The transport's id of a region of the engine's KV. On a GPU the region is the engine's own
-// memory, which only a transport that was built for CUDA takes.
+// memory, which the transport reaches through staging memory of the host.
 absl::StatusOr<engine::RegionId> RegionOf(const engine::KvRegion& region, bool on_gpu,
                                           const engine::RegisteredDevice& memory,
                                           engine::Transport* transport) {
@@ -117,10 +118,6 @@ absl::StatusOr<std::unique_ptr<engine::StagingReceiver>> MakeStaging(const Worke
     return absl::InvalidArgumentError(
         absl::StrCat("handoff: '", options.handoff, "' is not one-sided or staging"));
   }
-  if (IsCuda(options)) {  // parts are copied by the host
-    return absl::InvalidArgumentError(
-        absl::StrCat("handoff: staging needs KV in the host's memory, not ", options.device, "'s"));
-  }
   const engine::KvSpec& kv = worker.engine->Spec().kv;
   const int64_t slots =
       std::clamp<int64_t>(options.handoff_staging_bytes / kv.BlockBytes(), 0, 1 << 20);
@@ -131,14 +128,20 @@ absl::StatusOr<std::unique_ptr<engine::StagingReceiver>> MakeStaging(const Worke
   }
   return engine::StagingReceiver::Create(worker.transport.get(), kv, worker.engine->KvRegions(),
                                          static_cast<int>(options.handoff_backends),
-                                         static_cast<int>(slots));
+                                         static_cast<int>(slots), worker.copies);
 }
 
 }  // namespace
 
 absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, scheduler::Role role) {
   WorkerEngine out;
-  absl::StatusOr<std::unique_ptr<engine::Transport>> transport = engine::MakeUcxTransport({});
+  if (IsCuda(options)) {
+    auto copies = engine::MakeCudaCopyStream(options.device);
+    if (!copies.ok()) return copies.status();
+    out.copies = *std::move(copies);
+  }
+  absl::StatusOr<std::unique_ptr<engine::Transport>> transport =
+      engine::MakeUcxTransport({}, out.copies);
   if (!transport.ok()) return transport.status();
   out.transport = *std::move(transport);
   if (role == scheduler::Role::kPrefill) {

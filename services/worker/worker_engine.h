@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/comm/fabric.h"
+#include "engine/device/copy_stream.h"
 #include "engine/engine.h"
 #include "engine/handoff/staging_receiver.h"
 #include "engine/transport/transport.h"
@@ -18,6 +19,7 @@ namespace skein::services {
 
 struct WorkerEngine {
   // Destroyed from the last to the first: the engine's memory belongs to the transport.
+  std::shared_ptr<engine::CopyStream> copies;  // of a GPU; else null
   std::unique_ptr<engine::Transport> transport;
   std::unique_ptr<engine::Fabric> fabric;  // prefill: to step together with other instances
   std::unique_ptr<engine::Engine> engine;

@@ -77,7 +77,7 @@ class Receiver {
  public:
   Receiver(engine::TestingNetwork* network, std::vector<Request>* requests, uint64_t seed)
       : requests_(*requests),
-        pool_(network->Make(), kSpec),
+        pool_(network, kSpec),
         staging_(*engine::StagingReceiver::Create(pool_.transport.get(), kSpec, pool_.kv_regions,
                                                   kBackends, kSlots)),
         queue_(kBackends, {.lease_us = 600 * scheduler::kSecondUs,
@@ -207,7 +207,7 @@ class Sender {
         index_(index),
         receiver_(receiver),
         random_(seed * 100 + static_cast<uint64_t>(index)),
-        pool_(network->Make(), kSpec),
+        pool_(network, kSpec),
         sender_(pool_.transport.get(), kSpec, pool_.regions, std::chrono::seconds(60), Ends()) {
     std::vector<int32_t> free = engine::RandomBlocks(kSpec.num_blocks, kSpec.num_blocks, &random_);
     for (int r = 0; r < kRequests; ++r) {

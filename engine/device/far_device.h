@@ -1,0 +1,69 @@
+// FarDevice: for tests, a device as far from the host as a GPU can be.
+//
+// Its memory is not the host's: a pointer that Alloc gave faults (EFAULT in a system call) when
+// the host uses it. Its work is not done when it is asked for, but only when somebody waits:
+// Synchronize runs all that was queued, and of a CopyStream each look (Done) runs one copy. A wait
+// that is missing therefore shows every time, as old bytes, and an access behind the device's back
+// as a crash.
+//
+// Copies from the host's memory have read it when Device::Copy returns, as on CUDA; a CopyStream
+// reads when the copy runs. Free waits for queued work. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "engine/device/copy_stream.h"
+#include "engine/device/device.h"
+
+namespace skein::engine {
+
+class FarDevice : public Device {
+ public:
+  // `bytes` are all there are.
+  explicit FarDevice(size_t bytes);
+  ~FarDevice() override;
+
+  absl::StatusOr<void*> Alloc(size_t bytes) override;
+  void Free(void* pointer, size_t bytes) override;
+  absl::Status Copy(void* to, const void* from, size_t bytes, CopyKind kind) override;
+  absl::Status Synchronize() override;
+  absl::StatusOr<MemoryUse> MemoryInfo() override;
+  bool IsHost() const override { return false; }
+
+  bool Owns(const void* pointer) const;
+  // Where queued work finds the memory behind a pointer of the device; the host's stay as they are.
+  void* Near(const void* pointer) const;
+  template <typename T>
+  T* NearOf(T* pointer) const {
+    return static_cast<T*>(Near(pointer));
+  }
+
+  // Behind all that was queued.
+  void Queue(std::function<void()> work);
+
+ private:
+  void RunAll();
+
+  const size_t bytes_;
+  std::byte* far_ = nullptr;   // what Alloc gives out; nobody may touch it
+  std::byte* near_ = nullptr;  // the same memory
+  mutable std::mutex memory_mu_;
+  std::map<size_t, size_t> free_;  // offset -> bytes
+  std::mutex run_mu_;              // held while work runs
+  std::mutex queue_mu_;
+  std::deque<std::function<void()>> queue_;
+};
+
+// A copy stream of `device`'s memory, or, of null, one that knows no device.
+std::shared_ptr<CopyStream> MakeFarCopyStream(std::shared_ptr<FarDevice> device);
+
+// The same device, for who takes a Device of its own.
+std::unique_ptr<Device> ShareFarDevice(std::shared_ptr<FarDevice> device);
+
+}  // namespace skein::engine
