@@ -33,7 +33,7 @@ void OrchestratorCore::Impl::SendPlan(Request& request, const std::vector<Planne
   request.chunks.clear();
   const PlanSequence sequence{++last_sequence_};
   for (const PlannedChunk& chunk : chunks) AddChunk(request, chunk, sequence);
-  for (const Member& member : request.members) unplaced_[member.instance].insert(sequence);
+  NoteUnplaced(request);
   const bool whole = chunks.size() == 1 && chunks[0].tokens == PromptTokens(*request.spec);
   request.spanning = !whole || request.members.size() > 1;
   spanning_plans_ += request.members.size() > 1 ? 1 : 0;
@@ -133,7 +133,7 @@ void OrchestratorCore::Impl::On(const AssignReplied& event) {
 
 void OrchestratorCore::Impl::Accepted(Request& request, Member& member) {
   member.accepted = true;
-  member.accepted_us = std::min(member.accepted_us, now_);
+  member.accepted_us = std::min(member.accepted_us, registry_.listening().At(now_));
   if (request.state != State::kAssigning) return;
   const bool all = std::all_of(request.members.begin(), request.members.end(),
                                [](const Member& m) { return m.accepted; });

@@ -7,7 +7,7 @@
 namespace skein::scheduler {
 
 TimeUs OrchestratorCore::Impl::NextDeadline() const {
-  return std::min(registry_.NextExpiry(), timers_us_);
+  return std::min(registry_.NextTick(), timers_us_);
 }
 
 void OrchestratorCore::Impl::NoteTimes(Request& request) {

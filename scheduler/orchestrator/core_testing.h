@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "scheduler/base/time_testing.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 
 namespace skein::scheduler {
@@ -20,6 +21,16 @@ class OrchestratorTest : public ::testing::Test {
     Effects effects = core_->Handle(event, now_);
     EXPECT_TRUE(core_->CheckInvariants().ok()) << core_->CheckInvariants();
     return effects;
+  }
+  // Time passes until then; the core gets every tick that it asks for, in time.
+  Effects Until(TimeUs end) {
+    Effects all;
+    PassUntil(
+        end, &now_, [this] { return core_->NextDeadline(); },
+        [&] {
+          for (OrchestratorEffect& effect : Do(OrchestratorTick{})) all.push_back(effect);
+        });
+    return all;
   }
   // The effects of one kind.
   template <class T>

@@ -112,10 +112,10 @@ std::vector<HeldRequest> OrchestratorCore::Impl::UnknownOf(const Instance& insta
 }
 
 // What it should hold and does not, although it was known to hold it well before this report was
-// made (a report is never under way for as long as a lease).
+// made (a report is never under way for as long as a lease, unless it waits for this process).
 void OrchestratorCore::Impl::FailMissing(InstanceId id) {
   const Instance& instance = *registry_.Find(id);
-  const TimeUs long_ago = now_ - config_.instance_lease_us;
+  const TimeUs long_ago = registry_.listening().At(now_) - config_.instance_lease_us;
   std::vector<RequestId> missing;
   for (const auto& [request_id, placement] : instance.placed) {
     const auto held = instance.held.find(request_id);

@@ -121,28 +121,23 @@ OrchestratorCore::Impl::Request* OrchestratorCore::Impl::Find(RequestId id, Epoc
   return request != nullptr && request->epoch == epoch ? request : nullptr;
 }
 
+void OrchestratorCore::Impl::On(const OrchestratorTick&) {
+  for (InstanceId dead : registry_.Listened(now_)) Lose(dead, "was not heard of any more");
+  LeaveTheSilent();
+}
+
 void OrchestratorCore::Impl::RunTimers() {
-  for (InstanceId instance : registry_.Expired(now_)) Lose(instance, "was not heard of any more");
   if (now_ < timers_us_) return;
   std::vector<RequestId> late;
-  std::vector<RequestId> stuck;
   for (auto& [id, request] : requests_) {
     if (now_ >= request.deadline_us) {
       late.push_back(id);
-    } else if (now_ >= request.leave_by_us) {
-      stuck.push_back(id);
     } else {
       RunTimers(request);
     }
   }
   for (RequestId id : late) {
     Fail(requests_.at(id), absl::DeadlineExceededError("the request's deadline passed"));
-  }
-  for (RequestId id : stuck) {
-    Request& request = requests_.at(id);
-    request.tried_prefill.insert(request.leaving.begin(), request.leaving.end());
-    request.leaving.clear();
-    HasLeft(request, InstanceId{});
   }
   RetryCancels();
   timers_us_ = kNever;
@@ -160,7 +155,7 @@ void OrchestratorCore::Impl::RunTimers(Request& request) {
 }
 
 TimeUs OrchestratorCore::Impl::NextTimer(const Request& request) const {
-  TimeUs next = std::min({request.deadline_us, request.begin_deadline_us, request.leave_by_us});
+  TimeUs next = std::min(request.deadline_us, request.begin_deadline_us);
   for (const Member& member : request.members) {
     if (member.here) next = std::min(next, member.start_retry_us);
   }

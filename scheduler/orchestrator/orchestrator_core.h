@@ -102,6 +102,8 @@ struct ReserveReplied {
   Epoch epoch;
   ReserveReply reply;
 };
+// Everything that had come before was handled. Only now are instances dead that were silent for a
+// lease; it is due often while there are any (scheduler/base/listening_clock.h).
 struct OrchestratorTick {};
 
 using OrchestratorEvent =

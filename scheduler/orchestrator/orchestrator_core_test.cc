@@ -216,10 +216,9 @@ TEST_F(OrchestratorCoreTest, ADeadDecodeInstanceFailsItsRequestsOnce) {
   const InstanceId prefill = Up(Role::kPrefill, 1);
   const InstanceId decode = Up(Role::kDecode, 2);
   const CallReserve placed = Place(1);
-  now_ = 2 * kSecondUs;
+  Until(2 * kSecondUs);
   Report(prefill, 1, {{{7, 1}, placed.request.epoch}});
-  now_ = 4 * kSecondUs;
-  const Effects effects = Do(OrchestratorTick{});
+  const Effects effects = Until(4 * kSecondUs);
   EXPECT_EQ(Updates<Failed>(effects)[0].status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Of<EndSubmit>(effects).size(), 1u);
   ASSERT_EQ(Of<CallCancel>(effects).size(), 1u);
@@ -233,10 +232,9 @@ TEST_F(OrchestratorCoreTest, ADeadPrefillInstanceFailsWhatIsNotPlacedYet) {
   const InstanceId decode = Up(Role::kDecode, 2);
   const CallReserve placed = Place(1);
   Submit(2);
-  now_ = 2 * kSecondUs;
+  Until(2 * kSecondUs);
   Report(decode, 2, {{{7, 1}, placed.request.epoch}});
-  now_ = 4 * kSecondUs;
-  const Effects effects = Do(OrchestratorTick{});
+  const Effects effects = Until(4 * kSecondUs);
   ASSERT_EQ(Of<EndSubmit>(effects).size(), 1u);
   EXPECT_EQ(Of<EndSubmit>(effects)[0].id, (RequestId{7, 2}));
   // The decode instance knows whether request 1 was committed: its lease decides.
@@ -258,10 +256,10 @@ TEST_F(OrchestratorCoreTest, ReportsAreReconciled) {
   ASSERT_EQ(reply.cancel.size(), 1u);
   EXPECT_EQ(reply.cancel[0].id, (RequestId{7, 50}));
   // Not held, although it was known to be there a lease ago: failed.
-  now_ = 2 * kSecondUs;
+  Until(2 * kSecondUs);
   EXPECT_TRUE(Updates<Failed>(Report(decode, 2)).empty());
   Report(prefill, 1, {{{7, 1}, placed.request.epoch}});
-  now_ = 3 * kSecondUs;
+  Until(3 * kSecondUs);
   EXPECT_EQ(Updates<Failed>(Report(decode, 2)).size(), 1u);
 }
 

@@ -57,7 +57,7 @@ class OrchestratorCore::Impl {
     InstanceId instance;
     bool here = true;  // it has not committed its part, nor was it lost
     bool accepted = false;
-    TimeUs accepted_us = kNever;  // when it was known to have the plan
+    TimeUs accepted_us = kNever;  // when it was known to have the plan, by the listening clock
     bool started = false;         // it knows the decode instance; of the lead: never asked
     bool start_calling = false;
     int start_calls = 0;
@@ -97,7 +97,7 @@ class OrchestratorCore::Impl {
     int replans = 0;
     std::set<InstanceId> leaving;  // replanning: may still have it under `left_epoch`
     Epoch left_epoch;
-    TimeUs leave_by_us = kNever;
+    TimeUs leave_by_us = kNever;  // by the listening clock
 
     uint64_t waiting_number = 0;  // place in the waiting list, by first asking; 0 = never asked
     TimeUs waiting_since_us = 0;
@@ -105,7 +105,7 @@ class OrchestratorCore::Impl {
     std::set<InstanceId> tried_decode;
     std::set<InstanceId> old_decodes;  // may have blocks of an older epoch in quarantine
     TimeUs reserve_after_us = 0;
-    TimeUs placed_us = kNever;
+    TimeUs placed_us = kNever;  // by the listening clock
 
     std::optional<CallId> begin_call;  // BeginPrefill to be answered
     TimeUs begin_deadline_us = kNever;
@@ -151,7 +151,7 @@ class OrchestratorCore::Impl {
   void On(const ReserveReplied& event);
   void On(const CancelReplied& event);
   void On(const ReplaceImprovementRates& event);
-  void On(const OrchestratorTick& event) {}
+  void On(const OrchestratorTick& event);
 
   absl::Status MaySubmit(const RequestSpec& spec) const;
   Request* Find(RequestId id);
@@ -194,7 +194,8 @@ class OrchestratorCore::Impl {
   void NoteBegun(Request& request, Chunk& chunk, TimeUs since_us);
   void NoteEnded(Request& request, Chunk& chunk);
   void NoteStarts(const std::string& model);  // of chunks that nothing is in front of any more
-  void NotePlaced(const Request& request);    // or given up
+  void NoteUnplaced(const Request& request);
+  void NotePlaced(const Request& request);  // or given up
   void ForgetPlan(const Request& request);
   absl::Status CheckForeseen() const;
 
@@ -225,6 +226,7 @@ class OrchestratorCore::Impl {
   static bool MayReplan(const Request& request, const absl::Status& status);
   void Replan(Request& request, const absl::Status& why);  // or fails it, after too many
   void HasLeft(Request& request, InstanceId instance);
+  void LeaveTheSilent();
   void TakeLeavers(const Instance& instance);
   void CancelAt(InstanceId instance, const Request& request, const std::string& why,
                 std::vector<AssignLink> links = {});

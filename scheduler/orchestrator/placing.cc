@@ -113,7 +113,7 @@ void OrchestratorCore::Impl::On(const ReserveReplied& event) {
   if (status.ok()) {
     request->state = State::kPlaced;
     NotePlaced(*request);
-    request->placed_us = now_;
+    request->placed_us = registry_.listening().At(now_);
     request->explanation.placed_us = now_ - request->submitted_us;
     moved_.insert(request->spec->model);
     effects_.push_back(SendPlanUpdate{request->submit, event.id, PlacedOf(*request)});

@@ -51,6 +51,7 @@ class RandomEventsTest : public PlanningTest {
     for (const InstanceStatus& one : core_->Snapshot(now_).instances) alive.insert(one.instance);
     return alive;
   }
+  static CallId SubmitOf(uint64_t serial) { return {100000 + serial}; }
   void Step();
   void Send(const OrchestratorEvent& event);
   void Watch(const Effects& effects);
@@ -103,6 +104,7 @@ void RandomEventsTest::Watch(const Effects& effects) {
     } else if (const auto* reserve = std::get_if<CallReserve>(&effect)) {
       reserves_.push_back(*reserve);
     } else if (const auto* end = std::get_if<EndSubmit>(&effect)) {
+      if (end->call != SubmitOf(end->id.serial)) continue;  // refused: it is known
       EXPECT_EQ(++ends_[end->id], 1) << ToString(end->id);
       EXPECT_EQ(closed_.count(end->id), 0u);
     }
@@ -162,20 +164,26 @@ void RandomEventsTest::AnyReport() {
 }
 
 void RandomEventsTest::Step() {
-  now_ += Chance(95) ? static_cast<TimeUs>(Draw(50000)) : static_cast<TimeUs>(Draw(2 * kSecondUs));
+  const TimeUs passes = static_cast<TimeUs>(Draw(Chance(95) ? 50000 : 2 * kSecondUs));
+  if (Chance(70)) {
+    Watch(Until(now_ + passes));
+  } else {
+    now_ += passes;  // the process stands still
+  }
   const uint64_t kind = Draw(100);
   if (kind < 12) {
-    const uint64_t serial = Chance(95) ? ++submitted_ : 1 + Draw(submitted_ + 1);
+    const bool is_new = Chance(95);
+    const uint64_t serial = is_new ? ++submitted_ : 1 + Draw(submitted_ + 1);
     auto spec = Spec(serial, 1 + static_cast<int64_t>(Draw(Chance(50) ? 20000 : 300)));
     const bool again = ends_.count(spec->id) > 0 || closed_.count(spec->id) > 0;
     if (again || serial > submitted_) return;
     spec->want_prompt_logprobs = Chance(10);
     if (Chance(10)) spec->deadline_us = static_cast<TimeUs>(Draw(5 * kSecondUs));
-    if (serial == submitted_) Send(SubmitCalled{{10000 + serial}, spec});
+    Send(SubmitCalled{is_new ? SubmitOf(serial) : Call(), spec});
   } else if (kind < 15) {
     const uint64_t serial = 1 + Draw(submitted_ + 1);
     if (ends_.count({7, serial}) == 0 && serial <= submitted_) closed_.insert({7, serial});
-    Send(SubmitClosed{{10000 + serial}});
+    Send(SubmitClosed{SubmitOf(serial)});
   } else if (kind < 40) {
     const auto assign = TakeOne(&assigns_);
     if (!assign.has_value()) return;
@@ -232,8 +240,7 @@ void RandomEventsTest::Play(const char* policy, uint64_t seed, int events) {
     Step();
   }
   // In the end everyone is gone, and so every request ends.
-  now_ += 700 * kSecondUs;
-  Send(OrchestratorTick{});
+  Watch(Until(now_ + 700 * kSecondUs));
   for (uint64_t serial = 1; serial <= submitted_ && !HasFailure(); ++serial) {
     const RequestId id{7, serial};
     EXPECT_EQ(ends_[id] + static_cast<int>(closed_.count(id)), 1) << serial;

@@ -72,7 +72,7 @@ absl::StatusOr<Registry::Registration> Registry::Register(const WorkerIdentity& 
         instance.identity.model == identity.model &&
         instance.identity.endpoint == identity.endpoint) {
       instance.heard_us = now;
-      instance.lease_end_us = now + lease_us_;
+      instance.lease_end_us = listening_.At(now) + lease_us_;
       registration.id = id;
       return registration;
     }
@@ -85,7 +85,7 @@ absl::StatusOr<Registry::Registration> Registry::Register(const WorkerIdentity& 
   instance.identity = identity;
   instance.load.total_blocks = identity.total_blocks;
   instance.heard_us = now;
-  instance.lease_end_us = now + lease_us_;
+  instance.lease_end_us = listening_.At(now) + lease_us_;
   instances_.emplace(registration.id, std::move(instance));
   ++version_;
   models_seen_.insert(identity.model);
@@ -113,7 +113,7 @@ absl::StatusOr<Instance*> Registry::Report(const ReportRequest& report, TimeUs n
     return absl::NotFoundError("unknown instance: register again");
   }
   instance->heard_us = now;
-  instance->lease_end_us = now + lease_us_;
+  instance->lease_end_us = listening_.At(now) + lease_us_;
   *fresh = report.serial > instance->last_serial;
   if (!*fresh) return instance;
   instance->last_serial = report.serial;
@@ -138,18 +138,19 @@ const Instance* Registry::Find(InstanceId id) const {
   return it == instances_.end() ? nullptr : &it->second;
 }
 
-std::vector<InstanceId> Registry::Expired(TimeUs now) const {
-  std::vector<InstanceId> expired;
+std::vector<InstanceId> Registry::Listened(TimeUs now) {
+  listening_.Listened(now);
+  std::vector<InstanceId> dead;
   for (const auto& [id, instance] : instances_) {
-    if (instance.lease_end_us <= now) expired.push_back(id);
+    if (instance.lease_end_us <= listening_.elapsed()) dead.push_back(id);
   }
-  return expired;
+  return dead;
 }
 
-TimeUs Registry::NextExpiry() const {
-  TimeUs next = kNever;
-  for (const auto& [id, instance] : instances_) next = std::min(next, instance.lease_end_us);
-  return next;
+TimeUs Registry::NextTick() const {
+  TimeUs end = kNever;
+  for (const auto& [id, instance] : instances_) end = std::min(end, instance.lease_end_us);
+  return listening_.NextTick(end);
 }
 
 std::vector<const Instance*> Registry::Pool(const std::string& model, Role role) const {

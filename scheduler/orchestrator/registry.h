@@ -1,6 +1,9 @@
 // Registry: the instances that are alive as far as the orchestrator knows, what they last said, and
 // which requests it believes to be there. Part of OrchestratorCore.
 //
+// An instance that was silent for a lease, while the orchestrator listened (ListeningClock), is
+// dead.
+//
 // All instances of one model name have one KV shape (model hash included): the first one alive
 // fixes it, another one is refused by name. Its prefill instances besides have one
 // max_batch_tokens.
@@ -15,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "scheduler/base/ids.h"
+#include "scheduler/base/listening_clock.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
 
@@ -41,7 +45,7 @@ struct Instance {
   bool reported = false;  // placeable only after its first report
   uint64_t last_serial = 0;
   TimeUs heard_us = 0;
-  TimeUs lease_end_us = 0;
+  TimeUs lease_end_us = 0;                // by the listening clock
   std::map<RequestId, Epoch> held;        // in its last report
   std::map<RequestId, Placement> placed;  // by Place and Take alone
   Unreported unreported;
@@ -59,7 +63,8 @@ struct Instance {
 
 class Registry {
  public:
-  Registry(uint64_t first_id, TimeUs lease_us) : next_id_(first_id), lease_us_(lease_us) {}
+  Registry(uint64_t first_id, TimeUs lease_us)
+      : next_id_(first_id), lease_us_(lease_us), listening_(lease_us) {}
 
   struct Registration {
     InstanceId id;
@@ -75,8 +80,10 @@ class Registry {
   void Remove(InstanceId id);
   Instance* Find(InstanceId id);
   const Instance* Find(InstanceId id) const;
-  std::vector<InstanceId> Expired(TimeUs now) const;
-  TimeUs NextExpiry() const;
+  // At a tick; who is dead. The caller Removes them.
+  std::vector<InstanceId> Listened(TimeUs now);
+  const ListeningClock& listening() const { return listening_; }
+  TimeUs NextTick() const;  // when the next one is due
 
   // Those of the model's pool, by id.
   std::vector<const Instance*> Pool(const std::string& model, Role role) const;
@@ -89,6 +96,7 @@ class Registry {
 
   uint64_t next_id_;
   TimeUs lease_us_;
+  ListeningClock listening_;
   uint64_t version_ = 1;
   std::map<InstanceId, Instance> instances_;
   std::set<std::string> models_seen_;

@@ -45,8 +45,7 @@ void OrchestratorCore::Impl::Replan(Request& request, const absl::Status& why) {
   request.state = State::kReplanning;
   request.left_epoch = request.epoch;
   request.epoch = Epoch{++last_epoch_};
-  request.leave_by_us = now_ + config_.instance_lease_us;
-  Arm(request.leave_by_us);
+  request.leave_by_us = registry_.listening().At(now_) + config_.instance_lease_us;
   replanning_.insert(request.spec->id);
   // At once, so that the router does not take the end of its token stream for that of the request.
   effects_.push_back(
@@ -61,6 +60,18 @@ void OrchestratorCore::Impl::HasLeft(Request& request, InstanceId instance) {
   replanning_.erase(request.spec->id);
   request.leave_by_us = kNever;
   Plan(request);
+}
+
+// Who has not said for a lease that the plan has ended there is not waited for, nor chosen again.
+void OrchestratorCore::Impl::LeaveTheSilent() {
+  const std::set<RequestId> replanning = replanning_;
+  for (const RequestId id : replanning) {
+    Request& request = requests_.at(id);
+    if (registry_.listening().elapsed() < request.leave_by_us) continue;
+    request.tried_prefill.insert(request.leaving.begin(), request.leaving.end());
+    request.leaving.clear();
+    HasLeft(request, InstanceId{});
+  }
 }
 
 // A fresh report says what the instance holds, and what has ended.

@@ -13,16 +13,18 @@ class ReplanningTest : public PlanningTest {
   // All but `dead` report (and so live on), now_ grows by `us`.
   Effects Pass(TimeUs us, InstanceId dead = {}) {
     Effects all;
+    const auto add = [&all](const Effects& more) {
+      all.insert(all.end(), more.begin(), more.end());
+    };
     for (TimeUs end = now_ + us; now_ < end;) {
-      now_ = std::min(end, now_ + kSecondUs);
+      add(Until(std::min(end, now_ + kSecondUs)));
       for (const auto& [id, incarnation] : incarnations_) {
         if (id == dead) continue;
         std::vector<HeldRequest> held;
         for (const auto& [key, epoch] : held_) {
           if (key.first == id) held.push_back({key.second, epoch});
         }
-        const Effects effects = Report(id, held);
-        all.insert(all.end(), effects.begin(), effects.end());
+        add(Report(id, held));
       }
     }
     return all;
@@ -197,10 +199,9 @@ TEST_F(ReplanningTest, ADeadDecodeInstanceIsReplacedBeforeTheKvIsThere) {
   ASSERT_EQ(reserve_.instance, other);
   for (size_t i = 0; i < 4; ++i) Report(prefill_[i], {Held(second[i])}, {Ended(first[i])});
   Hold(second);
-  now_ = 3 * kSecondUs - 1;
+  Until(3 * kSecondUs - 1);
   for (const InstanceId id : prefill_) Report(id, {Held(second[0])});
-  now_ += 1;
-  const Effects effects = Do(OrchestratorTick{});  // both decode instances are dead
+  const Effects effects = Until(now_ + 1);  // both decode instances are dead
   const auto failed = Of<EndSubmit>(effects);
   ASSERT_EQ(failed.size(), 1u);
   EXPECT_EQ(failed[0].id, (RequestId{7, 1}));  // its tokens may have been sent

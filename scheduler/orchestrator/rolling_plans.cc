@@ -76,6 +76,7 @@ void OrchestratorCore::Impl::StartChunk(Request& request, PoolPlanner& pool,
   if (request.state == State::kQueued) return SendPlan(request, {chunk});
   const PlanSequence sequence{++last_sequence_};
   AddChunk(request, chunk, sequence);
+  if (request.state != State::kPlaced) NoteUnplaced(request);  // its new members, too
   SendAssigns(request, request.chunks.size() - 1, sequence);
 }
 

@@ -90,6 +90,12 @@ void OrchestratorCore::Impl::NoteStarts(const std::string& model) {
   }
 }
 
+void OrchestratorCore::Impl::NoteUnplaced(const Request& request) {
+  for (const Member& member : request.members) {
+    unplaced_[member.instance].insert(request.chunks[0].sequence);
+  }
+}
+
 void OrchestratorCore::Impl::NotePlaced(const Request& request) {
   for (const Member& member : request.members) {
     const auto plans = unplaced_.find(member.instance);

@@ -46,8 +46,14 @@ std::vector<HeldRequest> DecodeCore::Impl::Held() const {
 }
 
 TimeUs DecodeCore::Impl::NextDeadline() const {
-  TimeUs next = membership_.NextDeadline();
+  TimeUs next = std::min(membership_.NextDeadline(), listening_.NextTick(NextLeaseEnd()));
   if (!Empty() && now_ < drain_end_us_) next = std::min(next, drain_end_us_);
+  for (const Asking& asking : asking_) next = std::min(next, asking.until_us);
+  return next;
+}
+
+TimeUs DecodeCore::Impl::NextLeaseEnd() const {
+  TimeUs next = backends_.has_value() ? backends_->NextDeadline() : kNever;
   for (const auto& [id, sequence] : sequences_) {
     next = std::min(next, sequence.attach_end_us);
     if (sequence.phase != Phase::kReserved && sequence.phase != Phase::kGranted) continue;
@@ -61,8 +67,6 @@ TimeUs DecodeCore::Impl::NextDeadline() const {
       next = std::min(next, writer.lease_end_us + config_.grace_us);
     }
   }
-  for (const Asking& asking : asking_) next = std::min(next, asking.until_us);
-  if (backends_.has_value()) next = std::min(next, backends_->NextDeadline());
   return next;
 }
 

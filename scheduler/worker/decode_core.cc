@@ -22,6 +22,7 @@ DecodeSnapshot DecodeCore::Snapshot(TimeUs now) const { return impl_->Snapshot(n
 DecodeCore::Impl::Impl(const DecodeConfig& config)
     : config_(config),
       shape_(config.membership.identity.shape),
+      listening_(config.lease_us),
       pool_(config.membership.identity.total_blocks),
       batch_(config.batch),
       membership_(config.membership) {
@@ -116,7 +117,7 @@ void DecodeCore::Impl::RunTimers() {
   for (const auto& [id, sequence] : sequences_) ids.push_back(id);
   for (RequestId id : ids) RunTimers(sequences_.at(id));
   EndQuarantines();
-  if (backends_.has_value()) backends_->Tick(now_);
+  if (backends_.has_value()) backends_->Tick(listening_.elapsed());
 }
 
 bool DecodeCore::Impl::IsWritten(const Sequence& sequence) const {
@@ -128,9 +129,9 @@ bool DecodeCore::Impl::IsWritten(const Sequence& sequence) const {
 // One writer that went silent is enough: its part will never come.
 bool DecodeCore::Impl::LeaseOver(const Sequence& sequence) const {
   if (sequence.phase != Phase::kReserved && sequence.phase != Phase::kGranted) return false;
-  return now_ >= sequence.lease_end_us ||
+  return listening_.elapsed() >= sequence.lease_end_us ||
          std::any_of(sequence.writers.begin(), sequence.writers.end(), [this](const auto& entry) {
-           return entry.second.writing && now_ >= entry.second.lease_end_us;
+           return entry.second.writing && listening_.elapsed() >= entry.second.lease_end_us;
          });
 }
 
@@ -138,7 +139,7 @@ void DecodeCore::Impl::EndQuarantines() {
   for (auto it = quarantines_.begin(); it != quarantines_.end();) {
     Quarantine& quarantine = it->second;
     std::erase_if(quarantine.writers, [this](const auto& entry) {
-      return now_ >= entry.second.lease_end_us + config_.grace_us;
+      return listening_.elapsed() >= entry.second.lease_end_us + config_.grace_us;
     });
     const auto& [id, epoch] = it->first;
     if (!quarantine.writers.empty() || Copying(id, epoch)) {
@@ -153,7 +154,7 @@ void DecodeCore::Impl::EndQuarantines() {
 
 void DecodeCore::Impl::RunTimers(Sequence& sequence) {
   const RequestId id = sequence.spec->id;
-  if (now_ >= sequence.attach_end_us) {
+  if (listening_.elapsed() >= sequence.attach_end_us) {
     sequence.attach_end_us = kNever;
     sequence.stream = Stream::kClosed;
     End(sequence, FinishReason::kError, absl::DeadlineExceededError("no router came for it"));
@@ -271,7 +272,7 @@ void DecodeCore::Impl::End(Sequence& sequence, FinishReason reason, const absl::
   (status.ok() ? finished_ : failed_) += 1;
   tombstones_.Put(id, sequence.epoch, sequence.committed);
   membership_.Ended({id, sequence.epoch, reason, status});
-  if (backends_.has_value()) backends_->End({id, sequence.epoch}, now_);
+  if (backends_.has_value()) backends_->End({id, sequence.epoch}, Listening());
   Release(sequence);
   Flush(sequence);
 }

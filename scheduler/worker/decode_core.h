@@ -9,7 +9,9 @@
 // runs when the committed bytes sum to the prompt's in every layer and the first token is there. It
 // ends when one writer aborts or lets its lease end, or when for a lease nobody said anything. The
 // blocks of a request that ended are quarantined until each writer has said that it stopped, or its
-// lease + grace are over; a newer epoch of the request may be reserved meanwhile.
+// lease + grace are over; a newer epoch of the request may be reserved meanwhile. Leases measure
+// the silence of others while this process listens (scheduler/base/listening_clock.h): they are
+// never shorter than their time, and longer by what this process itself stood still.
 //
 // Two ways of receiving (design.md section 7). One-sided: a Grant tells the blocks, writers put
 // into them. Staging (config.staging): writers put into one of a few buffers and say so part by

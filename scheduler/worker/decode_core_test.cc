@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "scheduler/base/time_testing.h"
 #include "scheduler/worker/core_testing.h"
 
 namespace skein::scheduler {
@@ -40,6 +41,15 @@ class DecodeCoreTest : public ::testing::Test {
       }
     }
     return effects;
+  }
+  Effects Until(TimeUs end) {
+    Effects all;
+    PassUntil(
+        end, &now_, [this] { return core_.NextDeadline(); },
+        [&] {
+          for (const DecodeEffect& effect : Do(Tick{})) all.push_back(effect);
+        });
+    return all;
   }
   CallId Call() { return {++calls_}; }
   absl::Status Reserve(SpecPtr spec, uint64_t epoch = 5) {
@@ -174,8 +184,7 @@ TEST_F(DecodeCoreTest, AReservationWhoseRouterNeverComesEnds) {
   ASSERT_TRUE(Reserve(Spec(1)).ok());
   Grant(1);
   Commit(1);
-  now_ = 5000;
-  Do(Tick{});
+  Until(5000);
   Step(41);
   EXPECT_EQ(Held(), 0);
   EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kDeadlineExceeded);
@@ -184,18 +193,16 @@ TEST_F(DecodeCoreTest, AReservationWhoseRouterNeverComesEnds) {
 TEST_F(DecodeCoreTest, Invariant2ACancelledGrantIsQuarantinedUntilLeaseAndGrace) {
   ASSERT_TRUE(Reserve(Spec(1)).ok());
   Grant(1);
-  now_ = 400;
+  Until(400);
   EXPECT_TRUE(Renew(1).ok());
   Do(CancelCalled{{{7, 1}, {5}, "test"}});
   EXPECT_EQ(Held(), 3);
   EXPECT_EQ(core_.Snapshot(now_).blocks.quarantined, 3);
   EXPECT_EQ(Renew(1).code(), absl::StatusCode::kCancelled);
-  now_ = 400 + 1000 + 499;
-  Do(Tick{});
+  Until(400 + 1000 + 499);
   EXPECT_EQ(Held(), 3);
-  ++now_;
-  EXPECT_EQ(core_.NextDeadline(), now_);
-  Do(Tick{});
+  EXPECT_EQ(core_.NextDeadline(), now_ + 1);
+  Until(now_ + 1);
   EXPECT_EQ(Held(), 0);
 }
 
@@ -214,8 +221,7 @@ TEST_F(DecodeCoreTest, ALeaseThatEndsEndsTheRequestHonestly) {
   ASSERT_TRUE(Reserve(Spec(1)).ok());
   Generate(1, 50);
   Grant(1);
-  now_ = 1000;
-  const EndStream end = Of<EndStream>(Do(Tick{}))[0];
+  const EndStream end = Of<EndStream>(Until(1000))[0];
   EXPECT_EQ(end.status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(StatusOf(Commit(1)).code(), absl::StatusCode::kCancelled);  // too late,
   EXPECT_EQ(Held(), 0);                                                 // but the writer is done
@@ -299,8 +305,7 @@ TEST_F(DecodeCoreTest, ADrainLetsStreamsFinishUntilItsGraceEnds) {
   Commit(1);
   Do(Drain{2000});
   EXPECT_EQ(Reserve(Spec(2)).code(), absl::StatusCode::kUnavailable);
-  now_ = 2000;
-  Effects effects = Do(Tick{});
+  Effects effects = Until(2000);
   EXPECT_EQ(Of<EndStream>(effects)[0].status.code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(Of<CallUnregister>(effects).empty());  // the step is still in flight
   effects = Step(41);
@@ -348,13 +353,12 @@ TEST_F(DecodeCoreTest, Invariant2BlocksAreFreeWhenTheLastWriterIsDone) {
   EXPECT_EQ(core_.Snapshot(now_).blocks.quarantined, 3);
   Commit(1, {128, 128}, -1, 3);  // too late, but its word
   EXPECT_EQ(Held(), 3);
-  now_ = 700;
+  Until(700);
   ASSERT_TRUE(Reserve(Spec(1), 6).ok());  // the next epoch does not wait for the fourth
   EXPECT_EQ(Held(), 6);
   EXPECT_EQ(Grant(1, 5, 2).status.code(), absl::StatusCode::kFailedPrecondition);
   Abort(1, absl::UnavailableError("broke"), 2);
-  now_ = 1500;
-  Do(Tick{});
+  Until(1500);
   EXPECT_EQ(Held(), 3);
 }
 
@@ -362,21 +366,39 @@ TEST_F(DecodeCoreTest, ASilentWriterEndsTheRequestAndALateOneIsWaitedForALease) 
   ASSERT_TRUE(Reserve(Spec(1)).ok());
   Grant(1, 5, 1);
   Grant(1, 5, 2);
-  now_ = 900;
+  Until(900);
   EXPECT_TRUE(Renew(1, 2).ok());
-  now_ = 1000;
-  Do(Tick{});
+  Until(1000);
   EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kUnavailable);
   ASSERT_TRUE(Reserve(Spec(2)).ok());
   Grant(2, 5, 1);
-  now_ = 1500;
+  Until(1500);
   Commit(2, {128, 128}, 40, 1);
-  now_ = 2499;
-  Do(Tick{});
+  Until(2499);
   EXPECT_EQ(ended_.count({7, 2}), 0u);
-  now_ = 2500;
-  Do(Tick{});
+  Until(2500);
   EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kUnavailable);
+}
+
+// Whatever came meanwhile is heard before anything ends, however long the standstill was.
+TEST_F(DecodeCoreTest, AStalledProcessDoesNotTakeItsOwnSilenceForTheWriters) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Grant(1, 5, 1);
+  Grant(1, 5, 2);
+  for (int standstills = 0; standstills < 5; ++standstills) {
+    now_ += 50'000;
+    Do(Tick{});  // before the words of writers and router are read
+    EXPECT_TRUE(Renew(1, 1).ok());
+    EXPECT_TRUE(Renew(1, 2).ok());
+    Do(Tick{});
+  }
+  now_ += 50'000;
+  Commit(1, {128, 128}, 40, 1);
+  EXPECT_EQ(StatusOf(Commit(1, {128, 128}, -1, 2)), absl::OkStatus());
+  now_ += 50'000;
+  Do(Tick{});
+  EXPECT_EQ(ended_.count({7, 1}), 0u);
+  EXPECT_TRUE(Of<EndStream>(Generate(1, 50)).empty());
 }
 
 }  // namespace

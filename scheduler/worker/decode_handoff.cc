@@ -64,8 +64,8 @@ ReserveReply DecodeCore::Impl::Reserve(const ReserveRequest& request) {
   sequence.epoch = request.epoch;
   sequence.arrived_us = now_;
   sequence.blocks = *std::move(blocks);
-  sequence.lease_end_us = now_ + config_.lease_us;
-  sequence.attach_end_us = now_ + config_.attach_lease_us;
+  sequence.lease_end_us = Listening() + config_.lease_us;
+  sequence.attach_end_us = Listening() + config_.attach_lease_us;
   sequences_.emplace(id, std::move(sequence));
   return {absl::OkStatus(), config_.lease_us};
 }
@@ -93,7 +93,7 @@ GrantReply DecodeCore::Impl::GrantWriting(const GrantRequest& request) {
     return reply;
   }
   sequence->phase = Phase::kGranted;
-  sequence->lease_end_us = writer->second.lease_end_us = now_ + config_.lease_us;
+  sequence->lease_end_us = writer->second.lease_end_us = Listening() + config_.lease_us;
   reply.lease_us = config_.lease_us;
   if (backends_.has_value()) {
     reply.staging_slots = config_.staging.slots;
@@ -121,9 +121,9 @@ absl::Status DecodeCore::Impl::RenewLease(const RenewRequest& request) {
   if (writer == sequence->writers.end()) {
     return absl::FailedPreconditionError("nothing was granted to this writer");
   }
-  sequence->lease_end_us = writer->second.lease_end_us = now_ + config_.lease_us;
+  sequence->lease_end_us = writer->second.lease_end_us = Listening() + config_.lease_us;
   if (backends_.has_value()) {
-    backends_->Renew({request.id, request.epoch}, request.prefill, now_);
+    backends_->Renew({request.id, request.epoch}, request.prefill, Listening());
   }
   return absl::OkStatus();
 }
@@ -147,7 +147,7 @@ absl::Status DecodeCore::Impl::Commit(const CommitRequest& request) {
   }
   if (!writer->second.writing) return absl::OkStatus();  // said again, while others write
   writer->second.writing = false;  // whatever becomes of it, it writes no more
-  sequence->lease_end_us = now_ + config_.lease_us;
+  sequence->lease_end_us = Listening() + config_.lease_us;
   absl::Status status = writer->second.part_under_way
                             ? absl::InvalidArgumentError("commit: a part is still being taken")
                             : TakeCommit(*sequence, request);
@@ -209,7 +209,7 @@ void DecodeCore::Impl::Run(Sequence& sequence) {
   const RequestId id = sequence.spec->id;
   sequence.committed = true;
   sequence.phase = Phase::kRunning;
-  if (backends_.has_value()) backends_->End({id, sequence.epoch}, now_);
+  if (backends_.has_value()) backends_->End({id, sequence.epoch}, Listening());
   membership_.ReportSoon();
   if (!sequence.has_token) {
     return End(sequence, FinishReason::kLength, absl::OkStatus());
@@ -224,7 +224,7 @@ void DecodeCore::Impl::Run(Sequence& sequence) {
 void DecodeCore::Impl::WriterStopped(RequestId id, Epoch epoch, InstanceId writer) {
   const auto it = quarantines_.find({id, epoch});
   if (it != quarantines_.end()) it->second.writers.erase(writer);  // EndQuarantines does the rest
-  if (backends_.has_value()) backends_->Finished({id, epoch}, writer, now_);
+  if (backends_.has_value()) backends_->Finished({id, epoch}, writer, Listening());
 }
 
 void DecodeCore::Impl::On(const AbortCalled& event) {

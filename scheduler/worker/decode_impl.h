@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/base/listening_clock.h"
 #include "scheduler/kv/backend_queue.h"
 #include "scheduler/worker/decode_core.h"
 #include "scheduler/worker/membership.h"
@@ -38,9 +39,9 @@ class DecodeCore::Impl {
 
   // A prefill instance that was granted the blocks.
   struct Writer {
-    bool writing = true;  // neither committed nor aborted
-    TimeUs lease_end_us = 0;
-    uint64_t parts = 0;  // staging: taken, or being taken
+    bool writing = true;      // neither committed nor aborted
+    TimeUs lease_end_us = 0;  // by the listening clock
+    uint64_t parts = 0;       // staging: taken, or being taken
     bool part_under_way = false;
   };
   using Writers = std::map<InstanceId, Writer>;
@@ -75,15 +76,16 @@ class DecodeCore::Impl {
 
     BlockTable blocks;
     Writers writers;
-    TimeUs lease_end_us = 0;             // since the reservation, or any writer's last word
+    // By the listening clock; since the reservation, or any writer's last word.
+    TimeUs lease_end_us = 0;
     std::vector<int64_t> bytes_written;  // by layer, of the writers that committed
     bool has_token = false;              // came with its writer's commit
     int32_t token = 0;
     std::string payload;
 
     Stream stream = Stream::kUnattached;
-    CallId call;  // when attached
-    TimeUs attach_end_us = kNever;
+    CallId call;                    // when attached
+    TimeUs attach_end_us = kNever;  // by the listening clock
     std::deque<Token> unsent;
     std::string prompt_logprobs;  // until sent
 
@@ -112,7 +114,7 @@ class DecodeCore::Impl {
   void On(const ReportReplied& event);
   void On(const UnregisterReplied& event) { membership_.OnUnregistered(); }
   void On(const Drain& event);
-  void On(const Tick& event) {}
+  void On(const Tick& event) { listening_.Listened(now_); }
 
   ReserveReply Reserve(const ReserveRequest& request);
   absl::Status MayReserve(const ReserveRequest& request) const;
@@ -142,6 +144,8 @@ class DecodeCore::Impl {
   void RunTimers();
   void RunTimers(Sequence& sequence);
   void EndQuarantines();
+  TimeUs Listening() const { return listening_.At(now_); }
+  TimeUs NextLeaseEnd() const;  // by the listening clock
   bool LeaseOver(const Sequence& sequence) const;
   bool IsWritten(const Sequence& sequence) const;  // somebody still writes to its blocks
   void StartStep();
@@ -163,6 +167,7 @@ class DecodeCore::Impl {
   DecodeConfig config_;
   KvShape shape_;
   TimeUs now_ = 0;
+  ListeningClock listening_;  // to writers and routers; of `backends_`, too
   std::vector<DecodeEffect> effects_;
   BlockPool pool_;
   BatchScheduler batch_;

@@ -42,7 +42,7 @@ void DecodeCore::Impl::On(const AskBackendCalled& event) {
         AnswerAskBackend{older.call, {absl::ResourceExhaustedError("asked again"), ""}});
     return true;
   });
-  backends_->Ask({request.id, request.epoch}, request.prefill, now_, request.ask);
+  backends_->Ask({request.id, request.epoch}, request.prefill, Listening(), request.ask);
   asking_.push_back({event.call, request, now_ + config_.staging.ask_wait_us});
 }
 
@@ -72,7 +72,7 @@ std::optional<AskBackendReply> DecodeCore::Impl::ReplyTo(const Asking& asking) {
 void DecodeCore::Impl::On(const ReleaseBackendCalled& event) {
   const ReleaseBackendRequest& request = event.request;
   if (backends_.has_value()) {
-    backends_->Finished({request.id, request.epoch}, request.prefill, now_, request.ask);
+    backends_->Finished({request.id, request.epoch}, request.prefill, Listening(), request.ask);
   }
   effects_.push_back(AnswerReleaseBackend{event.call, {}});
 }

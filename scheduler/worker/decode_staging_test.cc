@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "scheduler/base/time_testing.h"
 #include "scheduler/worker/core_testing.h"
 #include "scheduler/worker/decode_core.h"
 
@@ -31,6 +32,15 @@ class DecodeStagingTest : public ::testing::Test {
     Effects effects = core_.Handle(event, now_);
     EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
     return effects;
+  }
+  Effects Until(TimeUs end) {
+    Effects all;
+    PassUntil(
+        end, &now_, [this] { return core_.NextDeadline(); },
+        [&] {
+          for (const DecodeEffect& effect : Do(Tick{})) all.push_back(effect);
+        });
+    return all;
   }
   CallId Call() { return {++calls_}; }
   // A request of two prompt blocks, granted to `writers`.
@@ -143,9 +153,8 @@ TEST_F(DecodeStagingTest, AnAskIsAnsweredNotYetAfterAWhile) {
   Begin(2, {1});
   ASSERT_TRUE(Has(1, 1));
   EXPECT_FALSE(Answered(Ask(2, 1)).has_value());
-  EXPECT_EQ(core_.NextDeadline(), 100);
-  now_ = 100;
-  EXPECT_EQ(Answered(Do(Tick{}))->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(Answered(Until(99)).has_value());
+  EXPECT_EQ(Answered(Until(100))->code(), absl::StatusCode::kResourceExhausted);
   EXPECT_FALSE(Answered(Ask(2, 1)).has_value());
   EXPECT_EQ(Answered(Ask(2, 1))->code(), absl::StatusCode::kResourceExhausted);  // of the older
   Do(CancelCalled{{{7, 2}, {5}, "test", {}}});
@@ -162,10 +171,9 @@ TEST_F(DecodeStagingTest, WhoHasNothingToPutLetsOthersGoFirst) {
   Release(1, 1, 1);           // the first release, once more
   EXPECT_EQ(Answered(Ask(1, 1, 2)), absl::OkStatus());
   Release(1, 1, 2);
-  now_ = 90;
-  Ask(2, 1);
-  now_ = 200;  // held for so long
-  EXPECT_EQ(Answered(Do(Tick{})), absl::OkStatus());
+  Until(199);
+  EXPECT_FALSE(Has(2, 1));
+  EXPECT_EQ(Answered(Until(200)), absl::OkStatus());  // held for so long
 }
 
 TEST_F(DecodeStagingTest, Invariant2ABlockWaitsForTheCopyIntoItAndForNothingElse) {
@@ -185,13 +193,15 @@ TEST_F(DecodeStagingTest, ADeadWriterLosesItsBackendAfterLeaseAndGrace) {
   Begin(1, {1});
   Begin(2, {1});
   ASSERT_TRUE(Has(1, 1));
-  for (now_ = 300; now_ < 1500; now_ += 300) {
+  for (const TimeUs at : {300, 600, 900, 1200}) {
+    Until(at);
     Renew(2, 1);
-    EXPECT_FALSE(Has(2, 1)) << now_;
+    EXPECT_FALSE(Has(2, 1)) << at;
   }
-  now_ = 1500;
   EXPECT_EQ(core_.Snapshot(now_).backends_held, 1);
-  EXPECT_EQ(Answered(Do(Tick{})), absl::OkStatus());
+  Until(1499);
+  EXPECT_FALSE(Has(2, 1));
+  EXPECT_EQ(Answered(Until(1500)), absl::OkStatus());
 }
 
 TEST_F(DecodeStagingTest, APartThatCannotBeIsRefusedByName) {

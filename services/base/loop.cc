@@ -27,11 +27,15 @@ void Loop::Start(std::string name, std::function<int64_t()> next_deadline,
   });
 }
 
-bool Loop::TryPost(Task task) {
+bool Loop::TryPost(Task task) { return TryPostTo(&inbox_, std::move(task)); }
+
+bool Loop::TryPostFirst(Task task) { return TryPostTo(&first_, std::move(task)); }
+
+bool Loop::TryPostTo(std::vector<Task>* inbox, Task task) {
   {
     std::lock_guard lock(mu_);
-    if (stopping_ || stopped_ || inbox_.size() >= capacity_) return false;
-    inbox_.push_back(std::move(task));
+    if (stopping_ || stopped_ || inbox->size() >= capacity_) return false;
+    inbox->push_back(std::move(task));
   }
   wake_.notify_one();
   return true;
@@ -72,12 +76,13 @@ void Loop::Stop() {
 }
 
 void Loop::Run(const std::function<int64_t()>& next_deadline, const std::function<void()>& tick) {
+  std::vector<Task> first;
   std::vector<Task> batch;
   for (;;) {
     const int64_t deadline_us = next_deadline();
     {
       std::unique_lock lock(mu_);
-      const auto awake = [this] { return stopping_ || !inbox_.empty(); };
+      const auto awake = [this] { return stopping_ || !first_.empty() || !inbox_.empty(); };
       if (deadline_us == INT64_MAX) {
         wake_.wait(lock, awake);
       } else {
@@ -85,14 +90,17 @@ void Loop::Run(const std::function<int64_t()>& next_deadline, const std::functio
             lock, std::chrono::steady_clock::time_point(std::chrono::microseconds(deadline_us)),
             awake);
       }
+      first.swap(first_);
       batch.swap(inbox_);
-      if (batch.empty() && stopping_) {
+      if (first.empty() && batch.empty() && stopping_) {
         stopped_ = true;
         return;
       }
     }
-    for (Task& task : batch) task();
-    batch.clear();
+    for (std::vector<Task>* tasks : {&first, &batch}) {
+      for (Task& task : *tasks) task();
+      tasks->clear();
+    }
     if (MonotonicUs() >= next_deadline()) tick();
   }
 }

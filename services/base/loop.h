@@ -1,9 +1,10 @@
 // Loop: the one thread that owns a core. Others reach the core only by posting tasks.
 //
-// The inbox is bounded for tasks from outside (TryPost); completions of work that the core itself
-// started (Post) are always taken, since the core bounds how much of it is in flight. After each
-// batch of tasks the loop asks `next_deadline` when it has to call `tick` next, so a core never
-// waits on a clock of its own.
+// The inbox is bounded for tasks from outside (TryPost); what others are alive by has room of its
+// own (TryPostFirst), so that no flood of requests keeps it out; completions of work that the core
+// itself started (Post) are always taken, since the core bounds how much of it is in flight. After
+// each batch of tasks the loop asks `next_deadline` when it has to call `tick` next, so a core
+// never waits on a clock of its own.
 #pragma once
 
 #include <condition_variable>
@@ -35,6 +36,9 @@ class Loop {
 
   // False at once when the inbox is full or the loop has stopped: answer RESOURCE_EXHAUSTED.
   [[nodiscard]] bool TryPost(Task task);
+  // The same with an inbox of its own, of the same capacity, that is emptied before the other: for
+  // words without which their sender is taken for dead.
+  [[nodiscard]] bool TryPostFirst(Task task);
   // Always taken, also while stopping; dropped only after Stop returned.
   void Post(Task task);
 
@@ -46,12 +50,14 @@ class Loop {
   void Stop();
 
  private:
+  bool TryPostTo(std::vector<Task>* inbox, Task task);
   void Run(const std::function<int64_t()>& next_deadline, const std::function<void()>& tick);
 
   const size_t capacity_;
   std::mutex mu_;
   std::condition_variable wake_;
   std::vector<Task> inbox_;
+  std::vector<Task> first_;
   bool stopping_ = false;
   bool stopped_ = true;
   std::thread thread_;

@@ -32,6 +32,29 @@ TEST(Loop, AFullInboxRefusesAtOnceAndCompletionsStillPass) {
   EXPECT_FALSE(loop.TryPost([] {}));
 }
 
+TEST(Loop, WhatOthersAreAliveByHasRoomOfItsOwnAndRunsFirst) {
+  Loop loop(1);
+  loop.Start("test", kNever, [] {});
+  std::mutex gate;
+  gate.lock();
+  std::atomic<bool> entered{false};
+  std::string order;
+  ASSERT_TRUE(loop.TryPost([&] {
+    entered = true;
+    entered.notify_all();
+    std::lock_guard lock(gate);
+  }));
+  entered.wait(false);
+  EXPECT_TRUE(loop.TryPost([&] { order += "request "; }));
+  EXPECT_FALSE(loop.TryPost([&] { order += "request "; }));
+  EXPECT_TRUE(loop.TryPostFirst([&] { order += "report "; }));
+  EXPECT_FALSE(loop.TryPostFirst([&] { order += "report "; }));
+  gate.unlock();
+  loop.Stop();
+  EXPECT_EQ(order, "report request ");
+  EXPECT_FALSE(loop.TryPostFirst([] {}));
+}
+
 TEST(Loop, TicksWhenTheDeadlineIsReached) {
   Loop loop(8);
   int64_t deadline = MonotonicUs();

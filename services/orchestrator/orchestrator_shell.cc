@@ -59,7 +59,7 @@ bool OrchestratorShell::BeginPrefill(scheduler::BeginPrefillRequest request,
 
 bool OrchestratorShell::Register(scheduler::RegisterRequest request,
                                  Calls<v1::RegisterResponse>::Call call) {
-  return loop_.TryPost([this, request = std::move(request), call] {
+  return loop_.TryPostFirst([this, request = std::move(request), call] {
     const uint64_t id = NextCall();
     registers_.Add(id, call);
     registering_[id] = request.identity.role;
@@ -73,7 +73,7 @@ bool OrchestratorShell::Register(scheduler::RegisterRequest request,
 
 bool OrchestratorShell::Report(scheduler::ReportRequest request,
                                Calls<v1::ReportResponse>::Call call) {
-  return loop_.TryPost([this, request = std::move(request), call] {
+  return loop_.TryPostFirst([this, request = std::move(request), call] {
     const uint64_t id = NextCall();
     reports_.Add(id, call);
     Handle(scheduler::ReportCalled{{id}, request});
@@ -82,7 +82,7 @@ bool OrchestratorShell::Report(scheduler::ReportRequest request,
 
 bool OrchestratorShell::Unregister(scheduler::UnregisterRequest request,
                                    Calls<v1::UnregisterResponse>::Call call) {
-  return loop_.TryPost([this, request, call] {
+  return loop_.TryPostFirst([this, request, call] {
     const uint64_t id = NextCall();
     unregisters_.Add(id, call);
     LogInfo("unregister", {{"instance", request.instance.value}});

@@ -87,7 +87,7 @@ bool DecodeShell::Grant(scheduler::GrantRequest request, Calls<v1::GrantResponse
 }
 
 bool DecodeShell::Renew(scheduler::RenewRequest request, Calls<v1::RenewResponse>::Call call) {
-  return loop_.TryPost([this, request, call] {
+  return loop_.TryPostFirst([this, request, call] {
     const uint64_t id = NextCall();
     renews_.Add(id, call);
     Handle(scheduler::RenewCalled{{id}, request});

@@ -1,6 +1,7 @@
 #include "tests/sim/network.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace skein::sim {
 
@@ -15,6 +16,7 @@ void Process::Crash() {
   if (!alive_) return;
   network_->trace().Note(network_->time().now(), endpoint_, "dies", generation_);
   alive_ = false;
+  stands_until_us_ = 0;
   ++generation_;
   OnCrash();
   network_->BreakStreamsOf(this);
@@ -24,8 +26,20 @@ void Process::After(TimeUs delay, std::function<void()> action) {
   const uint64_t generation = generation_;
   network_->time().At(network_->time().now() + delay,
                       [this, generation, action = std::move(action)] {
-                        if (alive_ && generation_ == generation) action();
+                        if (alive_ && generation_ == generation) WhenAwake(action);
                       });
+}
+
+void Process::WhenAwake(std::function<void()> action) {
+  const TimeUs now = network_->time().now();
+  if (now >= stands_until_us_) return action();
+  After(stands_until_us_ - now, std::move(action));
+}
+
+void Process::StandStill(TimeUs until) {
+  if (!alive_) return;
+  network_->trace().Note(network_->time().now(), endpoint_, "stands still", generation_);
+  stands_until_us_ = until;
 }
 
 TimeUs Process::LocalNow() const { return network_->time().now() + clock_offset_us_; }
@@ -42,8 +56,9 @@ void Stream::Send(std::function<void()> deliver) {
   if (network_->Happens(network_->scenario().break_chance)) return Break();
   last_arrival_us_ = std::max(last_arrival_us_, network_->time().now() + network_->Delay());
   network_->time().At(last_arrival_us_, [self = shared_from_this(), deliver = std::move(deliver)] {
-    if (self->client_done_ || self->client_->generation() != self->client_generation_) return;
-    deliver();
+    self->AtClient([self, deliver] {
+      if (!self->client_done_) deliver();
+    });
   });
 }
 
@@ -67,13 +82,17 @@ void Stream::Break() {
   TellServer();
 }
 
+void Stream::AtClient(std::function<void()> action) {
+  if (client_->generation() == client_generation_) client_->WhenAwake(std::move(action));
+}
+
 // After everything that was sent before.
 void Stream::TellClient(absl::Status status) {
   last_arrival_us_ = std::max(last_arrival_us_, network_->time().now() + network_->Delay());
   network_->time().At(last_arrival_us_, [self = shared_from_this(), status] {
-    if (self->client_done_ || self->client_->generation() != self->client_generation_) return;
-    self->client_done_ = true;
-    self->client_ended_(status);
+    self->AtClient([self, status] {
+      if (!std::exchange(self->client_done_, true)) self->client_ended_(status);
+    });
   });
 }
 
@@ -82,7 +101,7 @@ void Stream::TellServer() {
   server_done_ = true;
   network_->time().At(network_->time().now() + network_->Delay(), [self = shared_from_this()] {
     if (self->server_->alive() && self->server_->generation() == self->server_generation_) {
-      self->server_closed_();
+      self->server_->WhenAwake([self] { self->server_closed_(); });
     }
   });
 }
@@ -110,7 +129,8 @@ std::shared_ptr<Stream> Network::Open(Process* client, const std::string& endpoi
   time_->At(time_->now() + Delay(), [this, stream, endpoint, accept = std::move(accept)] {
     Process* server = Find(endpoint);
     if (server == nullptr) return stream->Break();
-    accept(server, stream);
+    stream->Reach(server);
+    server->WhenAwake([=] { accept(server, stream); });
   });
   return stream;
 }

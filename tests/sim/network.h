@@ -29,12 +29,15 @@ class Process {
 
   void Start();
   void Crash();  // everything in it is gone
+  // It does not run until then; what comes, and what it had to do, waits.
+  void StandStill(TimeUs until);
   bool alive() const { return alive_; }
   uint64_t generation() const { return generation_; }
   const std::string& endpoint() const { return endpoint_; }
 
-  // Runs `action` after `delay` if this process is still the same then.
+  // Runs `action` after `delay`, or when it runs again, if this process is still the same then.
   void After(TimeUs delay, std::function<void()> action);
+  void WhenAwake(std::function<void()> action);  // at once, if it does not stand still
   TimeUs LocalNow() const;
 
  protected:
@@ -48,6 +51,7 @@ class Process {
   TimeUs clock_offset_us_;  // every process has its own origin of time
   bool alive_ = false;
   uint64_t generation_ = 0;
+  TimeUs stands_until_us_ = 0;
 };
 
 // One server stream. Both ends hold it; whoever is gone is not called any more.
@@ -66,18 +70,23 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Client's side.
   void Close();
 
-  void Break();  // the connection is lost
-  bool Uses(const Process* process) const { return client_ == process || server_ == process; }
+  void Break();                                       // the connection is lost
+  void Reach(Process* server) { reached_ = server; }  // it will accept, if it lives on
+  bool Uses(const Process* process) const {
+    return client_ == process || server_ == process || reached_ == process;
+  }
   bool over() const { return over_; }
 
  private:
   void TellClient(absl::Status status);
   void TellServer();
+  void AtClient(std::function<void()> action);
 
   Network* network_;
   Process* client_;
   uint64_t client_generation_;
   std::function<void(absl::Status)> client_ended_;
+  Process* reached_ = nullptr;
   Process* server_ = nullptr;
   uint64_t server_generation_ = 0;
   std::function<void()> server_closed_;
@@ -154,14 +163,15 @@ void Network::Call(Process* caller, const std::string& endpoint, TimeUs timeout_
       if (caller->generation() != generation) return;
       return fail(Delay(), absl::UnavailableError("connection refused"));
     }
-    execute(callee, [=, this](Reply reply) {
+    const auto answer = [=, this](Reply reply) {
       if (caller->generation() != generation || !caller->alive()) return;
       if (Happens(scenario_.loss_chance)) {
         if (random_->Chance(0.5)) fail(Delay(), absl::UnavailableError("connection lost"));
         return;
       }
       caller->After(Delay(), [=] { finish(reply); });
-    });
+    };
+    callee->WhenAwake([=] { execute(callee, answer); });
   });
 }
 

@@ -156,6 +156,21 @@ void MakeDeaths(Random& random, Scenario& scenario) {
   }
 }
 
+// Of its own randomness, too. Up to three leases of an instance, one of a handoff and more.
+void MakeStandstills(uint64_t seed, Scenario& scenario) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 19);
+  if (random.Chance(0.5)) return;
+  for (int64_t i = random.Between(1, 4); i > 0; --i) {
+    const bool orchestrator = random.Chance(0.4);
+    const int workers = scenario.prefill_workers + kDecodeWorkers;
+    scenario.faults.push_back(
+        {.kind = FaultKind::kStandstill,
+         .worker = orchestrator ? -1 : static_cast<int>(random.Between(0, workers - 1)),
+         .at_us = random.Between(50 * kMillisecondUs, scenario.heals_us),
+         .lasts_us = random.Between(20, 900) * kMillisecondUs});
+  }
+}
+
 // Of its own randomness: what else a seed decides is the same in both modes.
 void MakeStaging(uint64_t seed, Scenario& scenario) {
   Random random(seed * 0x9e3779b97f4a7c15u + 13);
@@ -181,6 +196,7 @@ Scenario MakeSpanningScenario(uint64_t seed) {
   if (seed / 4 % 2 == 1) MakeStaging(seed, scenario);
   if (scenario.faultless) return scenario;
   MakeFaults(random, scenario);
+  MakeStandstills(seed, scenario);
   scenario.word_loss_chance = 0.25;
   if (random.Chance(0.6)) MakeDeaths(random, scenario);
   if (random.Chance(0.4)) scenario.group_break_chance = 0.02;
@@ -197,7 +213,9 @@ Scenario MakeScenario(uint64_t seed) {
   scenario.step_us = random.Between(200, 3000);
   MakeWorkload(random, scenario);
   if (seed / 5 % 2 == 1) MakeStaging(seed, scenario);
-  if (!scenario.faultless) MakeFaults(random, scenario);
+  if (scenario.faultless) return scenario;
+  MakeFaults(random, scenario);
+  MakeStandstills(seed, scenario);
   return scenario;
 }
 

@@ -23,13 +23,13 @@ struct ClientPlan {
   bool unknown_model = false;            // NOT_FOUND
 };
 
-enum class FaultKind { kCrash, kSlow, kDrain, kEngineFailure, kOrchestratorCrash };
+enum class FaultKind { kCrash, kSlow, kDrain, kEngineFailure, kOrchestratorCrash, kStandstill };
 
 struct Fault {
   FaultKind kind = FaultKind::kCrash;
-  int worker = 0;  // index among the workers
+  int worker = 0;  // index among the workers; of a standstill: -1 is the orchestrator
   TimeUs at_us = 0;
-  TimeUs lasts_us = 0;  // crash: comes back after; slow: ends after
+  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill: ends after
   bool returns = true;
 };
 

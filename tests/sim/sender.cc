@@ -194,10 +194,10 @@ void Sender::Post(const Key& key, Handoff& handoff, const Put& put) {
     transfers->End(source, owner);
     transfers->End(target, writer);
     if (process->generation() != generation) return;
-    self->Completed(key, put,
-                    stalls     ? absl::DeadlineExceededError("a put stalled")
-                    : !arrives ? absl::UnavailableError("the decode instance is dead")
-                               : absl::OkStatus());
+    const absl::Status status = stalls     ? absl::DeadlineExceededError("a put stalled")
+                                : !arrives ? absl::UnavailableError("the decode instance is dead")
+                                           : absl::OkStatus();
+    process->WhenAwake([=] { self->Completed(key, put, status); });
   });
 }
 

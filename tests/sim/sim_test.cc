@@ -25,6 +25,22 @@ TEST_P(SimTest, SameSeedSameTrace) {
   ExpectSameTrace(seed_flags.first_seed + GetParam() * kSeedsPerSlice, MakeScenario);
 }
 
+// Up to five leases of an instance at a time, and nothing else breaks.
+TEST_P(SimTest, AnOrchestratorThatStandsStillTakesNobodyForDead) {
+  Scenario scenario = MakeScenario(5 * (GetParam() + 1));
+  ASSERT_TRUE(scenario.faultless);
+  scenario.faultless = false;
+  for (TimeUs at = 150 * scheduler::kMillisecondUs; at < scenario.heals_us;) {
+    const TimeUs lasts = static_cast<TimeUs>(1 + GetParam() % 5) * 300 * scheduler::kMillisecondUs;
+    scenario.faults.push_back(
+        {.kind = FaultKind::kStandstill, .worker = -1, .at_us = at, .lasts_us = lasts});
+    at += lasts + 50 * scheduler::kMillisecondUs;
+  }
+  const Outcome outcome = World(scenario, seed_flags.trace).Run();
+  EXPECT_EQ(outcome.violation, "");
+  EXPECT_EQ(outcome.instances_lost, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Slices, SimTest, ::testing::Range<uint64_t>(0, kSlices));
 
 }  // namespace

@@ -79,7 +79,9 @@ void World::ScheduleFaults() {
 }
 
 void World::Strike(const Fault& fault) {
-  if (fault.kind == FaultKind::kOrchestratorCrash) {
+  if (fault.kind == FaultKind::kStandstill && fault.worker < 0) {
+    orchestrator_->StandStill(time_.now() + fault.lasts_us);
+  } else if (fault.kind == FaultKind::kOrchestratorCrash) {
     orchestrator_->Crash();
     time_.At(time_.now() + fault.lasts_us, [this] {
       if (!orchestrator_->alive()) orchestrator_->Start();
@@ -108,6 +110,9 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
     case FaultKind::kEngineFailure:
       worker.FailEngine(true);
       break;
+    case FaultKind::kStandstill:
+      worker.StandStill(time_.now() + fault.lasts_us);
+      return;
     case FaultKind::kOrchestratorCrash:
       return;
   }
@@ -216,7 +221,9 @@ Outcome World::Run() {
           .spanning_plans = orchestrator_->spanning_plans(),
           .joint_steps = joint_steps_.run(),
           .joint_steps_broken = joint_steps_.broken(),
-          .parts_copied = parts_copied};
+          .parts_copied = parts_copied,
+          .instances_lost = static_cast<int64_t>(
+              orchestrator_->core()->Snapshot(orchestrator_->LocalNow()).instances_lost)};
 }
 
 }  // namespace skein::sim
