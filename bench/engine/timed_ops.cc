@@ -10,6 +10,7 @@ using engine::ConstVector;
 using engine::KvLayerView;
 using engine::Matrix;
 using engine::RopeTable;
+using engine::Rotation;
 using engine::SequenceSpan;
 
 std::string NameOfProduct(const ConstMatrix& w) {
@@ -27,6 +28,9 @@ class TimedOps final : public engine::Ops {
   void RmsNorm(ConstMatrix x, ConstVector weight, float eps, Matrix out) override {
     Time("RmsNorm", 0, [&] { ops_->RmsNorm(x, weight, eps, out); });
   }
+  void AddRmsNorm(Matrix x, ConstMatrix y, ConstVector weight, float eps, Matrix out) override {
+    Time("AddRmsNorm", 0, [&] { ops_->AddRmsNorm(x, y, weight, eps, out); });
+  }
   void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override {
     const auto bytes = static_cast<double>(w.rows * w.cols) * static_cast<double>(BytesOf(w.dtype));
     Time(NameOfProduct(w), bytes, [&] { ops_->MatMul(x, w, bias, out); });
@@ -34,9 +38,9 @@ class TimedOps final : public engine::Ops {
   void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) override {
     Time("Rope", 0, [&] { ops_->Rope(x, positions, table); });
   }
-  void StoreKv(ConstMatrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
-               const KvLayerView& kv) override {
-    Time("StoreKv", 0, [&] { ops_->StoreKv(k, v, sequences, kv); });
+  void StoreKv(Matrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
+               const KvLayerView& kv, const Rotation& rotation) override {
+    Time("StoreKv", 0, [&] { ops_->StoreKv(k, v, sequences, kv, rotation); });
   }
   void PagedAttention(ConstMatrix q, std::span<const SequenceSpan> sequences, const KvLayerView& kv,
                       float scale, Matrix out, Matrix lse) override {

@@ -40,6 +40,12 @@ class CudaOps final : public Ops {
     RmsNormKernel(as_is, /*y=*/{}, weight, eps, out, stream_);
   }
 
+  void AddRmsNorm(Matrix x, ConstMatrix y, ConstVector weight, float eps, Matrix out) override {
+    CheckAddRmsNorm(x, y, weight, out);
+    enter_();
+    RmsNormKernel(x, y, weight, eps, out, stream_);
+  }
+
   void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override {
     CheckMatMul(x, w, bias, out);
     enter_();
@@ -53,11 +59,14 @@ class CudaOps final : public Ops {
     RopeKernel(x, OnDevice(positions), table.cos, table.sin, table.head_dim, stream_);
   }
 
-  void StoreKv(ConstMatrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
-               const KvLayerView& kv) override {
-    CheckStoreKv(k, v, sequences, kv);
+  void StoreKv(Matrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
+               const KvLayerView& kv, const Rotation& rotation) override {
+    CheckStoreKv(k, v, sequences, kv, rotation);
     enter_();
-    StoreKvKernel(k, v, OnDevice(sequences, *kv.spec), ViewOf(kv), nullptr, nullptr, stream_);
+    const PagedBatch batch = OnDevice(sequences, *kv.spec);
+    const int32_t* positions = rotation.positions.empty() ? nullptr : OnDevice(rotation.positions);
+    StoreKvKernel(k, v, batch, ViewOf(kv), positions, rotation.table.cos, rotation.table.sin,
+                  stream_);
   }
 
   void PagedAttention(ConstMatrix q, std::span<const SequenceSpan> sequences, const KvLayerView& kv,

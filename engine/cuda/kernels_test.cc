@@ -1,7 +1,5 @@
-// What kernels do beyond what Ops asks of them: the residual added within RmsNorm, keys rotated
-// within StoreKv, a row broadcast. Against ReferenceOps' steps one by one.
+// What kernels do beyond what Ops asks of them: rows behind the last span, a row broadcast.
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <random>
 #include <vector>
@@ -60,51 +58,38 @@ class Kernels : public testing::Test {
   ReferenceOps reference_;
 };
 
-TEST_F(Kernels, RmsNormAddsTheResidualFirst) {
-  for (const int64_t cols : {7, 64, 256, 300, 2048}) {
-    const auto count = static_cast<size_t>(5 * cols);
-    std::vector<float> x = Random(count), y = Random(count), weight = Random(cols), out(count);
-    float* device_x = OnDevice(x);
-    float* device_out = OnDevice(out);
-    RmsNormKernel(View(device_x, 5, cols), View(OnDevice(y), 5, cols),
-                  View(OnDevice(weight), 1, cols), 1e-5f, View(device_out, 5, cols),
-                  TestingStream());
-    reference_.Add(View(x.data(), 5, cols), View(y.data(), 5, cols));
-    reference_.RmsNorm(View(x.data(), 5, cols), View(weight.data(), 1, cols), 1e-5f,
-                       View(out.data(), 5, cols));
-    ExpectNear(OnHost(device_x, count), x);
-    ExpectNear(OnHost(device_out, count), out);
-  }
-}
+// As a graph's batch has them: more rows than its spans, and empty spans behind the last.
+TEST_F(Kernels, RowsBehindTheLastSpanGoNowhere) {
+  constexpr int kHeadDim = 8;
+  constexpr int64_t kCols = 2 * kHeadDim;
+  const KvSpec spec{1, 2, kHeadDim, 4, DType::kF32, 4};
+  const DeviceKv kv = {nullptr, DType::kF32, kHeadDim, spec.BlockBytes() / 4};
+  std::vector<float> k = Random(7 * kCols), v = Random(7 * kCols), q = Random(7 * kCols);
+  std::vector<float> pool(static_cast<size_t>(spec.num_blocks * spec.BlockBytes()) / 4, -7.0f);
+  std::vector<float> out(7 * kCols, 3.0f);
+  const std::vector<int32_t> tables = {2, 0, 3};  // two of the first sequence, one of the second
+  const std::vector<DeviceSpan> spans = {{0, 3, -1, 3, 0, 0, 4, 2, 0},
+                                         {3, 1, -1, 1, 3, 2, 4, 2, 0},
+                                         {0, 0, -1, 0, 4, 0, 4, 2, 0},
+                                         {0, 0, -1, 0, 4, 0, 4, 2, 0}};
+  DeviceKv on_device = kv;
+  float* device_pool = OnDevice(pool);
+  on_device.base = device_pool;
+  const PagedBatch batch = {OnDevice(spans), OnDevice(tables), 4, 7};
+  StoreKvKernel(View(OnDevice(k), 7, kCols), View(OnDevice(v), 7, kCols), batch, on_device, nullptr,
+                nullptr, nullptr, TestingStream());
+  float* device_out = OnDevice(out);
+  PlainAttentionKernel(View(OnDevice(q), 7, kCols), batch, on_device, 0.5f,
+                       View(device_out, 7, kCols), {}, TestingStream());
 
-TEST_F(Kernels, StoreKvRotatesKeys) {
-  for (const int head_dim : {6, 8, 64}) {
-    const KvSpec spec{1, 2, head_dim, 4, DType::kF32, 4};
-    const int64_t half = head_dim / 2, cols = 2 * head_dim;
-    std::vector<float> cos, sin;
-    for (int64_t i = 0; i < 12 * half; ++i) {
-      cos.push_back(std::cos(static_cast<float>(i)));
-      sin.push_back(std::sin(static_cast<float>(i)));
-    }
-    std::vector<float> k = Random(static_cast<size_t>(5 * cols));
-    std::vector<float> v = Random(static_cast<size_t>(5 * cols));
-    std::vector<float> pool(static_cast<size_t>(spec.num_blocks * spec.BlockBytes()) / 4, -7.0f);
-    const std::vector<int32_t> tables = {2, 0, 3};  // two of the first sequence, one of the second
-    const std::vector<DeviceSpan> spans = {{1, 3, -1, 3, 0, 0, 4, 2, 0},
-                                           {0, 1, -1, 1, 3, 2, 4, 2, 0}};
-    float* device_pool = OnDevice(pool);
-    StoreKvKernel(View(OnDevice(k), 5, cols), View(OnDevice(v), 5, cols),
-                  {OnDevice(spans), OnDevice(tables), 2, 4},
-                  {device_pool, DType::kF32, head_dim, spec.BlockBytes() / 4}, OnDevice(cos),
-                  OnDevice(sin), TestingStream());
-
-    const std::vector<int32_t> first = {2, 0}, second = {3}, positions = {1, 3, 4, 5, 0};
-    reference_.Rope(View(k.data(), 5, cols), positions, {cos.data(), sin.data(), 12, head_dim});
-    const std::vector<SequenceSpan> sequences = {{1, 3, 3, first, {}}, {0, 1, 1, second, {}}};
-    reference_.StoreKv(View(k.data(), 5, cols), View(v.data(), 5, cols), sequences,
-                       {pool.data(), &spec});
-    ExpectNear(OnHost(device_pool, pool.size()), pool);
-  }
+  const std::vector<int32_t> first = {2, 0}, second = {3};
+  const std::vector<SequenceSpan> sequences = {{0, 3, 3, first, {}}, {3, 1, 1, second, {}}};
+  const KvLayerView view = {pool.data(), &spec};
+  reference_.StoreKv(View(k.data(), 7, kCols), View(v.data(), 7, kCols), sequences, view, {});
+  reference_.PagedAttention(View(q.data(), 7, kCols), sequences, view, 0.5f,
+                            View(out.data(), 7, kCols), {});
+  ExpectNear(OnHost(device_pool, pool.size()), pool);
+  ExpectNear(OnHost(device_out, out.size()), out);
 }
 
 TEST_F(Kernels, BroadcastRow) {

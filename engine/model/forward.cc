@@ -28,8 +28,8 @@ void FinishLayer(const Model& model, const Batch& batch, int layer, RunState& st
   model.ops->PagedAttention(FirstRows(state.query, batch.tokens()), batch.sequences,
                             {state.kv[layer], model.kv}, AttentionScale(model),
                             FirstRows(state.attention, batch.tokens()), /*lse=*/{});
-  AddAttention(model, batch, layer, state);
-  AddFeedForward(model, batch, layer, state);
+  ProjectAttention(model, batch, layer, state);
+  FeedForward(model, batch, layer, state);
 }
 
 }  // namespace
@@ -76,15 +76,21 @@ void WriteKv(const Model& model, const Batch& batch, int layer, RunState& state)
   const Matrix key = FirstRows(state.key, tokens);
   const Matrix value = FirstRows(state.value, tokens);
 
-  ops.RmsNorm(FirstRows(state.residual, tokens), w.attention_norm, config.rms_norm_eps, normed);
+  const Matrix residual = FirstRows(state.residual, tokens);
+  if (layer == 0) {
+    ops.RmsNorm(residual, w.attention_norm, config.rms_norm_eps, normed);
+  } else {
+    ops.AddRmsNorm(residual, FirstRows(state.projected, tokens), w.attention_norm,
+                   config.rms_norm_eps, normed);
+  }
   Apply(model, batch, normed, w.key, key);
   Apply(model, batch, normed, w.value, value);
   if (config.qk_norm) {
     const Matrix heads = AsHeads(key, config.head_dim);
     ops.RmsNorm(heads, w.key_norm, config.rms_norm_eps, heads);
   }
-  ops.Rope(key, batch.positions, model.rope);
-  ops.StoreKv(key, value, batch.sequences, {state.kv[layer], model.kv});
+  ops.StoreKv(key, value, batch.sequences, {state.kv[layer], model.kv},
+              {batch.positions, model.rope});
 }
 
 Batch KeepLogitRows(const Model& model, const Batch& batch, int layer, RunState& state) {
@@ -115,15 +121,13 @@ float AttentionScale(const Model& model) {
   return 1.0f / std::sqrt(static_cast<float>(model.config->head_dim));
 }
 
-void AddAttention(const Model& model, const Batch& batch, int layer, RunState& state) {
+void ProjectAttention(const Model& model, const Batch& batch, int layer, RunState& state) {
   const int64_t tokens = batch.tokens();
-  const Matrix projected = FirstRows(state.projected, tokens);
   Apply(model, batch, FirstRows(state.attention, tokens),
-        model.weights->layers[layer].attention_out, projected);
-  model.ops->Add(FirstRows(state.residual, tokens), projected);
+        model.weights->layers[layer].attention_out, FirstRows(state.projected, tokens));
 }
 
-void AddFeedForward(const Model& model, const Batch& batch, int layer, RunState& state) {
+void FeedForward(const Model& model, const Batch& batch, int layer, RunState& state) {
   const ModelConfig& config = *model.config;
   const LayerWeights& w = model.weights->layers[layer];
   Ops& ops = *model.ops;
@@ -137,7 +141,7 @@ void AddFeedForward(const Model& model, const Batch& batch, int layer, RunState&
   const Matrix ffn = FirstRows(state.ffn, tokens);
   const Matrix projected = FirstRows(state.projected, tokens);
 
-  ops.RmsNorm(residual, w.ffn_norm, config.rms_norm_eps, normed);
+  ops.AddRmsNorm(residual, projected, w.ffn_norm, config.rms_norm_eps, normed);
   if (!w.gate_up.empty()) {
     Apply(model, batch, normed, {w.gate_up, {}}, gate_up);
   } else {
@@ -146,7 +150,11 @@ void AddFeedForward(const Model& model, const Batch& batch, int layer, RunState&
   }
   ops.SwiGlu(gate, up, ffn);
   Apply(model, batch, ffn, w.down, projected);
-  ops.Add(residual, projected);
+}
+
+void EndLayers(const Model& model, const Batch& batch, RunState& state) {
+  model.ops->Add(FirstRows(state.residual, batch.tokens()),
+                 FirstRows(state.projected, batch.tokens()));
 }
 
 std::vector<RowRun> RunsOf(std::span<const SequenceSpan> sequences) {
@@ -174,7 +182,9 @@ void RunLayers(const Model& model, const Batch& batch, const std::function<void(
   WriteKv(model, batch, last, state);
   if (layer_done) layer_done(last);
   if (batch.logit_rows.empty()) return;
-  FinishLayer(model, KeepLogitRows(model, batch, last, state), last, state);
+  const Batch selected = KeepLogitRows(model, batch, last, state);
+  FinishLayer(model, selected, last, state);
+  EndLayers(model, selected, state);
 }
 
 void ComputeLogits(const Model& model, int64_t first, int64_t count, RunState& state) {

@@ -117,7 +117,7 @@ absl::Status GroupForward::RunLayers(const Batch& batch,
     Project(w);
     const absl::Status exchanged = ExchangeToAttention();
     if (!exchanged.ok()) return exchanged;
-    model_.ops->StoreKv(key_, value_, batch.sequences, {state_.kv[layer], model_.kv});
+    model_.ops->StoreKv(key_, value_, batch.sequences, {state_.kv[layer], model_.kv}, {});
     if (layer_done) layer_done(layer);
     if (layer + 1 == layers) {
       if (batch.logit_rows.empty()) return absl::OkStatus();

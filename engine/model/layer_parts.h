@@ -7,8 +7,8 @@
 
 namespace skein::engine {
 
-// The layer's keys and values of every row, rotated, into the KV. Leaves the layer's normed input
-// in state.normed.
+// Begins a layer: residual += state.projected (but for the first layer), then the layer's keys and
+// values of every row, rotated, into the KV. Leaves the layer's normed input in state.normed.
 void WriteKv(const Model& model, const Batch& batch, int layer, RunState& state);
 
 // For the last layer, after WriteKv: the rows of `batch` that need logits, as a batch of their own
@@ -21,10 +21,14 @@ void MakeQueries(const Model& model, const Batch& batch, int layer, RunState& st
 // The factor of attention's scores.
 float AttentionScale(const Model& model);
 
-// residual += the projection of state.attention.
-void AddAttention(const Model& model, const Batch& batch, int layer, RunState& state);
+// state.projected = the projection of state.attention, which FeedForward adds to the residual.
+void ProjectAttention(const Model& model, const Batch& batch, int layer, RunState& state);
 
-// residual += down(silu(gate(x)) * up(x)), x = norm(residual).
-void AddFeedForward(const Model& model, const Batch& batch, int layer, RunState& state);
+// residual += state.projected; then state.projected = down(silu(gate(x)) * up(x)), x =
+// norm(residual), which the next layer's WriteKv adds, or EndLayers.
+void FeedForward(const Model& model, const Batch& batch, int layer, RunState& state);
+
+// residual += state.projected, behind the last layer.
+void EndLayers(const Model& model, const Batch& batch, RunState& state);
 
 }  // namespace skein::engine

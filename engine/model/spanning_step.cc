@@ -151,8 +151,9 @@ absl::Status SpanningRunner::RunSpanningLayers(const Step& step, const Batch& ba
     MakeQueries(model, rows, layer, state);
     const absl::Status attended = Attend(step, rows, layer);
     if (!attended.ok()) return attended;
-    AddAttention(model, rows, layer, state);
-    AddFeedForward(model, rows, layer, state);
+    ProjectAttention(model, rows, layer, state);
+    FeedForward(model, rows, layer, state);
+    if (layer == last) EndLayers(model, rows, state);
   }
   // What this rank passes on and gives away may be wanted longer than its own attention lasts.
   step.progress.Await(Milestone::kPassed, last + 1);

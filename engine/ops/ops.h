@@ -1,6 +1,6 @@
 // Ops: the numerical steps of a transformer layer over a ragged batch of tokens.
 //
-// Implementations: reference (slow, f32, the oracle), cpu (oneDNN + our kernels), cuda (later). One
+// Implementations: reference (slow, f32, the oracle), cpu (oneDNN + our kernels), cuda. One
 // conformance suite (ops_conformance) runs on each against the reference.
 //
 // Conventions. A batch is T tokens of one or more sequences laid end to end. Activations are f32
@@ -39,6 +39,12 @@ struct RopeTable {
   int head_dim = 0;
 };
 
+// Row t is rotated to positions[t] (StoreKv). No positions: nothing is rotated.
+struct Rotation {
+  std::span<const int32_t> positions;
+  RopeTable table;
+};
+
 // One sequence's share of a ragged batch.
 struct SequenceSpan {
   int64_t token_begin = 0;  // first row of this sequence in the batch
@@ -71,6 +77,10 @@ class Ops {
   // rows: [T * heads, head_dim].
   virtual void RmsNorm(ConstMatrix x, ConstVector weight, float eps, Matrix out) = 0;
 
+  // x += y, then out = RmsNorm(x): what ends a part of a layer, and the norm that begins the next.
+  // x, y f32 [R, N], the rest as for RmsNorm, but not in place.
+  virtual void AddRmsNorm(Matrix x, ConstMatrix y, ConstVector weight, float eps, Matrix out) = 0;
+
   // out = x · wᵀ + bias.  x [M, K] in f32 or w's dtype, w [N, K], bias empty or [1, N] any dtype,
   // out f32 or w's dtype [M, N]. An f32 x is not rounded to w's dtype (exact to f32, slower); pass
   // activations in w's dtype where speed matters.
@@ -80,10 +90,11 @@ class Ops {
   // * head_dim]; positions[t] in [0, table.max_positions).
   virtual void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) = 0;
 
-  // Writes rows of k and v into their sequences' blocks, converting to the pool's dtype.
-  // k, v f32 [T, kv_heads * head_dim].
-  virtual void StoreKv(ConstMatrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
-                       const KvLayerView& kv) = 0;
+  // Writes rows of k and v into their sequences' blocks, converting to the pool's dtype; keys are
+  // rotated first, as Rope does, where `rotation` has the T rows' positions. k, v f32 [T, kv_heads
+  // * head_dim]; what k holds after a rotation is not said. Rows of no span go nowhere.
+  virtual void StoreKv(Matrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
+                       const KvLayerView& kv, const Rotation& rotation) = 0;
 
   // Causal attention of each sequence's rows over positions 0 … position + row (its own rows
   // already stored), or over all `keys` of its span. q f32 [T, heads * head_dim], heads a multiple

@@ -57,6 +57,13 @@ void CheckRmsNorm(const ConstMatrix& x, const ConstVector& weight, const Matrix&
   SKEIN_CHECK_MSG(out.data != x.data || out.dtype == DType::kF32, "in place is for f32 only");
 }
 
+void CheckAddRmsNorm(const Matrix& x, const ConstMatrix& y, const ConstVector& weight,
+                     const Matrix& out) {
+  CheckAdd(x, y);
+  CheckRmsNorm(x, weight, out);
+  SKEIN_CHECK_MSG(out.rows == 0 || out.data != x.data, "not in place");
+}
+
 void CheckMatMul(const ConstMatrix& x, const ConstMatrix& w, const ConstVector& bias,
                  const Matrix& out) {
   CheckView(x);
@@ -68,7 +75,7 @@ void CheckMatMul(const ConstMatrix& x, const ConstMatrix& w, const ConstVector& 
   SKEIN_CHECK(bias.empty() || bias.cols == w.rows);
 }
 
-void CheckRope(const Matrix& x, std::span<const int32_t> positions, const RopeTable& table) {
+void CheckRope(const ConstMatrix& x, std::span<const int32_t> positions, const RopeTable& table) {
   CheckView(x);
   CheckF32(x);
   SKEIN_CHECK(table.head_dim > 0 && table.head_dim % 2 == 0 && x.cols % table.head_dim == 0);
@@ -79,7 +86,8 @@ void CheckRope(const Matrix& x, std::span<const int32_t> positions, const RopeTa
 }
 
 void CheckStoreKv(const ConstMatrix& k, const ConstMatrix& v,
-                  std::span<const SequenceSpan> sequences, const KvLayerView& kv) {
+                  std::span<const SequenceSpan> sequences, const KvLayerView& kv,
+                  const Rotation& rotation) {
   CheckView(k);
   CheckView(v);
   CheckF32(k);
@@ -90,6 +98,9 @@ void CheckStoreKv(const ConstMatrix& k, const ConstMatrix& v,
     SKEIN_CHECK_MSG(s.keys < 0, "keys is for attention");
     SKEIN_CHECK(k.cols == int64_t{s.layout.KvHeads(*kv.spec)} * kv.spec->head_dim);
   }
+  if (rotation.positions.empty()) return;
+  CheckRope(k, rotation.positions, rotation.table);
+  SKEIN_CHECK(rotation.table.head_dim == kv.spec->head_dim);
 }
 
 void CheckPagedAttention(const ConstMatrix& q, std::span<const SequenceSpan> sequences,

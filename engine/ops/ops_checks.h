@@ -11,11 +11,14 @@ namespace skein::engine {
 
 void CheckEmbed(std::span<const int32_t> ids, const ConstMatrix& table, const Matrix& out);
 void CheckRmsNorm(const ConstMatrix& x, const ConstVector& weight, const Matrix& out);
+void CheckAddRmsNorm(const Matrix& x, const ConstMatrix& y, const ConstVector& weight,
+                     const Matrix& out);
 void CheckMatMul(const ConstMatrix& x, const ConstMatrix& w, const ConstVector& bias,
                  const Matrix& out);
-void CheckRope(const Matrix& x, std::span<const int32_t> positions, const RopeTable& table);
+void CheckRope(const ConstMatrix& x, std::span<const int32_t> positions, const RopeTable& table);
 void CheckStoreKv(const ConstMatrix& k, const ConstMatrix& v,
-                  std::span<const SequenceSpan> sequences, const KvLayerView& kv);
+                  std::span<const SequenceSpan> sequences, const KvLayerView& kv,
+                  const Rotation& rotation);
 void CheckPagedAttention(const ConstMatrix& q, std::span<const SequenceSpan> sequences,
                          const KvLayerView& kv, const Matrix& out, const Matrix& lse);
 void CheckMergeAttention(const Matrix& out_a, const Matrix& lse_a, const ConstMatrix& out_b,

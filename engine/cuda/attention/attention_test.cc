@@ -157,7 +157,8 @@ class Case {
       k.Fill(&random_);
       v.Fill(&random_);
       const SequenceSpan all = {0, keys, 0, spans_[i].block_table, spans_[i].layout};
-      if (keys > 0) ReferenceOps().StoreKv(k.view(), v.view(), {&all, 1}, {pool_.get(), &spec_});
+      if (keys > 0)
+        ReferenceOps().StoreKv(k.view(), v.view(), {&all, 1}, {pool_.get(), &spec_}, {});
     }
   }
 

@@ -92,46 +92,38 @@ T __ldg(const T* p) {
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
-// One thread of a grid runs at a time, so a plain read and write is atomic.
+// One thread of a grid runs at a time, so a plain read and write is atomic: *p becomes f(*p).
+template <typename T, typename F>
+T EmulatedAtomic(T* p, F f) {
+  const T old = *p;
+  *p = static_cast<T>(f(old));
+  return old;
+}
 template <typename T>
 T atomicAdd(T* p, T value) {
-  const T old = *p;
-  *p = static_cast<T>(old + value);
-  return old;
+  return EmulatedAtomic(p, [=](T old) { return old + value; });
 }
 template <typename T>
 T atomicMax(T* p, T value) {
-  const T old = *p;
-  *p = std::max(old, value);
-  return old;
+  return EmulatedAtomic(p, [=](T old) { return std::max(old, value); });
 }
 template <typename T>
 T atomicMin(T* p, T value) {
-  const T old = *p;
-  *p = std::min(old, value);
-  return old;
+  return EmulatedAtomic(p, [=](T old) { return std::min(old, value); });
 }
 template <typename T>
 T atomicExch(T* p, T value) {
-  const T old = *p;
-  *p = value;
-  return old;
+  return EmulatedAtomic(p, [=](T) { return value; });
 }
 template <typename T>
 T atomicCAS(T* p, T compare, T value) {
-  const T old = *p;
-  if (old == compare) *p = value;
-  return old;
+  return EmulatedAtomic(p, [=](T old) { return old == compare ? value : old; });
 }
 template <typename T>
 T atomicOr(T* p, T value) {
-  const T old = *p;
-  *p = old | value;
-  return old;
+  return EmulatedAtomic(p, [=](T old) { return old | value; });
 }
 template <typename T>
 T atomicAnd(T* p, T value) {
-  const T old = *p;
-  *p = old & value;
-  return old;
+  return EmulatedAtomic(p, [=](T old) { return old & value; });
 }

@@ -27,10 +27,10 @@ void RmsNormKernel(Matrix x, ConstMatrix y, ConstVector weight, float eps, Matri
 void RopeKernel(Matrix x, const int32_t* positions, const float* cos, const float* sin,
                 int head_dim, CudaStream stream);
 
-// Where `cos` is not null, keys are rotated to the positions of their spans on the way (k itself
-// stays as it is).
+// Rows of a PagedBatch that are behind its last span go nowhere. Where `positions` [k.rows] is not
+// null, keys are rotated to them on the way (k itself stays as it is).
 void StoreKvKernel(ConstMatrix k, ConstMatrix v, const PagedBatch& batch, const DeviceKv& kv,
-                   const float* cos, const float* sin, CudaStream stream);
+                   const int32_t* positions, const float* cos, const float* sin, CudaStream stream);
 
 void SwiGluKernel(ConstMatrix gate, ConstMatrix up, Matrix out, CudaStream stream);
 

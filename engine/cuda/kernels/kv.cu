@@ -11,14 +11,16 @@ constexpr int kThreads = 128;
 // A block for each row of the batch: first its keys, then its values.
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kThreads)
-    StoreKv(ConstMatrix k, ConstMatrix v, PagedBatch batch, DeviceKv kv, const float* cos,
-            const float* sin) {
+    StoreKv(ConstMatrix k, ConstMatrix v, PagedBatch batch, DeviceKv kv, const int32_t* positions,
+            const float* cos, const float* sin) {
   const int row = static_cast<int>(blockIdx.x);
   const DeviceSpan span = batch.spans[SpanOfRow(batch, row)];
   const int64_t in_span = row - span.first_row;
+  if (in_span >= span.token_count) return;  // behind the last span
   const int64_t position = span.position + in_span;
   const int64_t t = span.token_begin + in_span;
   const int half = kv.head_dim / 2;
+  const int64_t turn = positions == nullptr ? 0 : positions[t];
   T* pool = static_cast<T*>(kv.base);
   for (int64_t col = threadIdx.x * kCount; col < k.cols; col += kThreads * kCount) {
     const int head = static_cast<int>(col / kv.head_dim);
@@ -26,9 +28,9 @@ __global__ void __launch_bounds__(kThreads)
     const float* key = RowOf<float>(k, t) + col;
     float values[kCount];
     LoadPack<kCount>(key, values);
-    if (cos != nullptr) {
+    if (positions != nullptr) {
       const bool low = i < half;
-      const int64_t angle = position * half + (low ? i : i - half);
+      const int64_t angle = turn * half + (low ? i : i - half);
       float other[kCount], c[kCount], s[kCount];
       LoadPack<kCount>(low ? key + half : key - half, other);
       LoadPack<kCount>(cos + angle, c);
@@ -71,9 +73,10 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void StoreKvKernel(ConstMatrix k, ConstMatrix v, const PagedBatch& batch, const DeviceKv& kv,
-                   const float* cos, const float* sin, CudaStream stream) {
+                   const int32_t* positions, const float* cos, const float* sin,
+                   CudaStream stream) {
   if (batch.rows == 0 || k.cols == 0) return;
-  const int per_half = cos != nullptr ? 2 : 1;  // a pack must not reach over halves
+  const int per_half = positions != nullptr ? 2 : 1;  // a pack must not reach over halves
   const bool aligned = RowsAreAligned(k, v) && kv.head_dim % (kPack * per_half) == 0 &&
                        reinterpret_cast<uintptr_t>(kv.base) % 16 == 0 &&
                        reinterpret_cast<uintptr_t>(cos) % 16 == 0 &&
@@ -81,8 +84,8 @@ void StoreKvKernel(ConstMatrix k, ConstMatrix v, const PagedBatch& batch, const 
   WithPack(aligned, [&](auto count) {
     WithElement(kv.dtype, [&](auto element) {
       simt::Launch(StoreKv<decltype(element), decltype(count)::value>,
-                   static_cast<unsigned>(batch.rows), kThreads, 0, stream, k, v, batch, kv, cos,
-                   sin);
+                   static_cast<unsigned>(batch.rows), kThreads, 0, stream, k, v, batch, kv,
+                   positions, cos, sin);
     });
   });
 }

@@ -24,7 +24,7 @@ struct PagedBatch {
   const DeviceSpan* spans;  // [count], device
   const int32_t* tables;    // block ids of all spans, device
   int32_t count;
-  int32_t rows;  // of all spans together
+  int32_t rows;  // of all spans together; graphs have more, which belong to none
 };
 
 struct DeviceKv {

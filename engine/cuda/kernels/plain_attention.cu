@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int row = static_cast<int>(warp / heads);
   const int head = static_cast<int>(warp % heads);
   const DeviceSpan span = batch.spans[SpanOfRow(batch, row)];
+  if (row - span.first_row >= span.token_count) return;  // behind the last span
   const int64_t t = span.token_begin + row - span.first_row;
   const int64_t seen = KeysSeen(span, row - span.first_row);
   const int kv_head = head / static_cast<int>(heads / span.kv_heads);

@@ -115,7 +115,7 @@ class AttentionConformance : public OpsConformance {
       k.Fill(&random_);
       v.Fill(&random_);
       const SequenceSpan history{0, s.position, 0, s.block_table, s.layout};
-      reference_.StoreKv(k.view(), v.view(), {&history, 1}, View(&pool_));
+      reference_.StoreKv(k.view(), v.view(), {&history, 1}, View(&pool_), {});
     }
   }
 
@@ -129,9 +129,38 @@ class AttentionConformance : public OpsConformance {
       if (s.keys < 0) stored.push_back(s);
     }
     std::vector<std::byte> expected = pool_;
-    ops_->StoreKv(k.view(), v.view(), stored, View(&pool_));
-    reference_.StoreKv(k.view(), v.view(), stored, View(&expected));
+    ops_->StoreKv(k.view(), v.view(), stored, View(&pool_), {});
+    reference_.StoreKv(k.view(), v.view(), stored, View(&expected), {});
     ASSERT_TRUE(pool_ == expected) << "StoreKv wrote other bytes";
+    if (c.head_dim % 2 == 0) CheckRotatedStoreKv(c, stored);
+  }
+
+  // Keys that are rotated to positions other than their places in the blocks.
+  void CheckRotatedStoreKv(const AttentionCase& c, const std::vector<SequenceSpan>& stored) {
+    constexpr int64_t kPositions = 50;
+    std::vector<float> cos, sin;
+    for (int64_t i = 0; i < kPositions * c.head_dim / 2; ++i) {
+      cos.push_back(std::cos(static_cast<float>(i)));
+      sin.push_back(std::sin(static_cast<float>(i)));
+    }
+    std::vector<int32_t> positions;
+    for (int64_t t = 0; t < tokens_; ++t) positions.push_back(static_cast<int32_t>(t * 7 % 50));
+    const Rotation rotation = {positions, {cos.data(), sin.data(), kPositions, c.head_dim}};
+    const int64_t cols = int64_t{KvLayout{c.tp}.KvHeads(spec_)} * c.head_dim;
+    HostBuffer k(tokens_, cols, DType::kF32), v(tokens_, cols, DType::kF32);
+    k.Fill(&random_);
+    v.Fill(&random_);
+    HostBuffer expected_k = k;
+    std::vector<std::byte> expected = pool_;
+    ops_->StoreKv(k.view(), v.view(), stored, View(&pool_), rotation);
+    reference_.StoreKv(expected_k.view(), v.view(), stored, View(&expected), rotation);
+    const auto elements = static_cast<int64_t>(pool_.size() / BytesOf(c.kv_dtype));
+    for (int64_t i = 0; i < elements; ++i) {
+      const float a = LoadElement(pool_.data(), c.kv_dtype, i);
+      const float e = LoadElement(expected.data(), c.kv_dtype, i);
+      if (std::isnan(a) && std::isnan(e)) continue;
+      ASSERT_NEAR(a, e, 1e-6 + 2 * RoundingOf(c.kv_dtype) * std::abs(e)) << "element " << i;
+    }
   }
 
   void CheckAttend(const AttentionCase& c, bool want_lse) {

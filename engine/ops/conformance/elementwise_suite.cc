@@ -1,4 +1,4 @@
-// Embed, RmsNorm, Rope, SwiGlu, Add.
+// Embed, RmsNorm, AddRmsNorm, Rope, SwiGlu, Add.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -51,6 +51,32 @@ TEST_P(ElementwiseConformance, RmsNormInPlace) {
   reference_.RmsNorm(x.view(), weight.view(), 1e-6f, expected.view());
   ops_->RmsNorm(x.view(), weight.view(), 1e-6f, x.view());
   ExpectNear(x, expected, 1e-7, 2e-6, "rms norm in place");
+}
+
+TEST_P(ElementwiseConformance, AddRmsNorm) {
+  for (const DType weight_dtype : kDTypes) {
+    for (const DType out_dtype : kDTypes) {
+      for (const int64_t n : {1, 7, 64, 300, 2048}) {
+        HostBuffer x(19, n, DType::kF32), y(19, n, DType::kF32), weight(1, n, weight_dtype);
+        x.Fill(&random_, 3.0f);
+        y.Fill(&random_);
+        weight.Fill(&random_);
+        HostBuffer actual(19, n, out_dtype), expected(19, n, DType::kF32), sum = x;
+        ops_->AddRmsNorm(x.view(), y.view(), weight.view(), 1e-5f, actual.view());
+        reference_.AddRmsNorm(sum.view(), y.view(), weight.view(), 1e-5f, expected.view());
+        ExpectSame(x, sum, "sum " + std::to_string(n));
+        ExpectNear(actual, expected, 1e-7, 2e-6 + RoundingOf(out_dtype),
+                   "norm of the sum " + std::to_string(n));
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseConformance, AddRmsNormOfNoRows) {
+  HostBuffer x(1, 8, DType::kF32), weight(1, 8, DType::kF32), out(1, 8, DType::kBF16);
+  Matrix no_rows = x.view(), no_out = out.view();
+  no_rows.rows = no_out.rows = 0;
+  ops_->AddRmsNorm(no_rows, no_rows, weight.view(), 1e-5f, no_out);
 }
 
 TEST_P(ElementwiseConformance, Rope) {

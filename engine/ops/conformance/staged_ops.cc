@@ -35,6 +35,13 @@ class Staging {
     return {Write(m.data, SizeOf(m)), m.dtype, m.rows, m.cols, m.stride};
   }
 
+  RopeTable Read(const RopeTable& table) {
+    const size_t bytes =
+        static_cast<size_t>(table.max_positions * (table.head_dim / 2)) * sizeof(float);
+    return {static_cast<const float*>(Read(table.cos, bytes)),
+            static_cast<const float*>(Read(table.sin, bytes)), table.max_positions, table.head_dim};
+  }
+
   // Brings back what was written.
   void Finish() {
     for (const Copy& copy : copies_) {
@@ -96,6 +103,13 @@ class StagedOps final : public Ops {
     staging.Finish();
   }
 
+  void AddRmsNorm(Matrix x, ConstMatrix y, ConstVector weight, float eps, Matrix out) override {
+    Staging staging(device_.get());
+    ops_->AddRmsNorm(staging.Write(x), staging.Read(y), staging.Read(weight), eps,
+                     staging.Write(out));
+    staging.Finish();
+  }
+
   void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override {
     Staging staging(device_.get());
     ops_->MatMul(staging.Read(x), staging.Read(w), bias.empty() ? bias : staging.Read(bias),
@@ -105,20 +119,17 @@ class StagedOps final : public Ops {
 
   void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) override {
     Staging staging(device_.get());
-    const size_t bytes =
-        static_cast<size_t>(table.max_positions * (table.head_dim / 2)) * sizeof(float);
-    RopeTable staged = table;
-    staged.cos = static_cast<const float*>(staging.Read(table.cos, bytes));
-    staged.sin = static_cast<const float*>(staging.Read(table.sin, bytes));
-    ops_->Rope(staging.Write(x), positions, staged);
+    ops_->Rope(staging.Write(x), positions, staging.Read(table));
     staging.Finish();
   }
 
-  void StoreKv(ConstMatrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
-               const KvLayerView& kv) override {
+  void StoreKv(Matrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
+               const KvLayerView& kv, const Rotation& rotation) override {
     Staging staging(device_.get());
     const KvLayerView staged = {staging.Write(kv.base, SizeOf(kv)), kv.spec};
-    ops_->StoreKv(staging.Read(k), staging.Read(v), sequences, staged);
+    Rotation turned = rotation;
+    if (!rotation.positions.empty()) turned.table = staging.Read(rotation.table);
+    ops_->StoreKv(staging.Write(k), staging.Read(v), sequences, staged, turned);
     staging.Finish();
   }
 

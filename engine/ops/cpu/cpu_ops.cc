@@ -61,6 +61,15 @@ class CpuOps final : public Ops {
     });
   }
 
+  void AddRmsNorm(Matrix x, ConstMatrix y, ConstVector weight, float eps, Matrix out) override {
+    CheckAddRmsNorm(x, y, weight, out);
+    ForRows(x.rows, x.cols, [&](int64_t r) {
+      kernels_.rows.add(FloatRow(x, r), FloatRow(y, r), x.cols);
+      kernels_.rows.rms_norm(FloatRow(x, r), weight.data, weight.dtype, eps, RowOf(out, r),
+                             out.dtype, x.cols);
+    });
+  }
+
   void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override {
     CheckMatMul(x, w, bias, out);
     mat_mul_.Run(x, w, bias, out);
@@ -68,21 +77,24 @@ class CpuOps final : public Ops {
 
   void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) override {
     CheckRope(x, positions, table);
-    const int64_t half = table.head_dim / 2;
-    ForRows(x.rows, x.cols, [&](int64_t t) {
-      const int64_t angle = positions[static_cast<size_t>(t)] * half;
-      for (int64_t head = 0; head < x.cols; head += table.head_dim) {
-        kernels_.rows.rope(FloatRow(x, t) + head, table.cos + angle, table.sin + angle, half);
-      }
-    });
+    ForRows(x.rows, x.cols, [&](int64_t t) { RotateRow(x, t, positions, table); });
   }
 
-  void StoreKv(ConstMatrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
-               const KvLayerView& kv) override {
-    CheckStoreKv(k, v, sequences, kv);
-    for (const SequenceSpan& s : sequences) {
-      ForRows(s.token_count, 2 * k.cols, [&](int64_t row) { StoreToken(k, v, s, row, kv); });
-    }
+  void StoreKv(Matrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
+               const KvLayerView& kv, const Rotation& rotation) override {
+    CheckStoreKv(k, v, sequences, kv, rotation);
+    stored_ends_.clear();
+    int64_t rows = 0;
+    for (const SequenceSpan& s : sequences) stored_ends_.push_back(rows += s.token_count);
+    ForRows(rows, 2 * k.cols, [&](int64_t r) {
+      const auto end = std::upper_bound(stored_ends_.begin(), stored_ends_.end(), r);
+      const SequenceSpan& s = sequences[static_cast<size_t>(end - stored_ends_.begin())];
+      const int64_t row = r - (*end - s.token_count);
+      if (!rotation.positions.empty()) {
+        RotateRow(k, s.token_begin + row, rotation.positions, rotation.table);
+      }
+      StoreToken(k, v, s, row, kv);
+    });
   }
 
   void PagedAttention(ConstMatrix q, std::span<const SequenceSpan> sequences, const KvLayerView& kv,
@@ -112,6 +124,15 @@ class CpuOps final : public Ops {
     });
   }
 
+  void RotateRow(const Matrix& x, int64_t t, std::span<const int32_t> positions,
+                 const RopeTable& table) const {
+    const int64_t half = table.head_dim / 2;
+    const int64_t angle = positions[static_cast<size_t>(t)] * half;
+    for (int64_t head = 0; head < x.cols; head += table.head_dim) {
+      kernels_.rows.rope(FloatRow(x, t) + head, table.cos + angle, table.sin + angle, half);
+    }
+  }
+
   void StoreToken(const ConstMatrix& k, const ConstMatrix& v, const SequenceSpan& s, int64_t row,
                   const KvLayerView& kv) const {
     const KvSpec& spec = *kv.spec;
@@ -134,6 +155,7 @@ class CpuOps final : public Ops {
   ThreadPool pool_;
   MatMulRunner mat_mul_;
   AttentionPlan plan_;
+  std::vector<int64_t> stored_ends_;  // of StoreKv's call: rows up to the end of each sequence
   std::vector<Scratch> attention_scratch_;
 };
 

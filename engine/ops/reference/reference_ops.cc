@@ -43,6 +43,12 @@ void ReferenceOps::RmsNorm(ConstMatrix x, ConstVector weight, float eps, Matrix 
   }
 }
 
+void ReferenceOps::AddRmsNorm(Matrix x, ConstMatrix y, ConstVector weight, float eps, Matrix out) {
+  CheckAddRmsNorm(x, y, weight, out);
+  Add(x, y);
+  RmsNorm(x, weight, eps, out);
+}
+
 void ReferenceOps::MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) {
   CheckMatMul(x, w, bias, out);
   for (int64_t m = 0; m < x.rows; ++m) {
@@ -71,9 +77,10 @@ void ReferenceOps::Rope(Matrix x, std::span<const int32_t> positions, const Rope
   }
 }
 
-void ReferenceOps::StoreKv(ConstMatrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
-                           const KvLayerView& kv) {
-  CheckStoreKv(k, v, sequences, kv);
+void ReferenceOps::StoreKv(Matrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
+                           const KvLayerView& kv, const Rotation& rotation) {
+  CheckStoreKv(k, v, sequences, kv, rotation);
+  if (!rotation.positions.empty()) Rope(k, rotation.positions, rotation.table);
   for (const SequenceSpan& s : sequences) {
     for (int64_t row = 0; row < s.token_count; ++row) {
       for (int64_t col = 0; col < k.cols; ++col) {

@@ -11,10 +11,11 @@ class ReferenceOps final : public Ops {
  public:
   void Embed(std::span<const int32_t> ids, ConstMatrix table, Matrix out) override;
   void RmsNorm(ConstMatrix x, ConstVector weight, float eps, Matrix out) override;
+  void AddRmsNorm(Matrix x, ConstMatrix y, ConstVector weight, float eps, Matrix out) override;
   void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override;
   void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) override;
-  void StoreKv(ConstMatrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
-               const KvLayerView& kv) override;
+  void StoreKv(Matrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
+               const KvLayerView& kv, const Rotation& rotation) override;
   void PagedAttention(ConstMatrix q, std::span<const SequenceSpan> sequences, const KvLayerView& kv,
                       float scale, Matrix out, Matrix lse) override;
   void MergeAttention(Matrix out_a, Matrix lse_a, ConstMatrix out_b, ConstMatrix lse_b) override;

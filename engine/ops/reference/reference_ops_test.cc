@@ -45,7 +45,7 @@ TEST(ReferenceOps, AttentionIsCausalAndReturnsLse) {
   const std::vector<SequenceSpan> sequences = {{0, 3, 0, table, {}}};
   std::vector<float> k = {0, std::log(3.0f), 0}, v = {1, 2, 4}, q = {1, 1, 1}, out(3), lse(3);
   ReferenceOps ops;
-  ops.StoreKv(View(&k, 3), View(&v, 3), sequences, kv);
+  ops.StoreKv(View(&k, 3), View(&v, 3), sequences, kv, {});
   EXPECT_EQ(pool[4], 0.0f);  // block 1 holds tokens 0 and 1: two keys, then two values
   EXPECT_EQ(pool[6], 1.0f);
   EXPECT_EQ(pool[2], 4.0f);  // block 0, value of token 2
