@@ -82,17 +82,18 @@ class CublasGemm final : public Gemm {
     device_->Free(workspace_, kWorkspaceBytes);
   }
 
-  void Multiply(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override {
+  void Multiply(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out,
+                CudaStream stream) override {
     const std::optional<cublasLtMatmulAlgo_t> algorithm =
         x.dtype == w.dtype && x.cols > 0 ? AlgorithmFor(x, w, !bias.empty(), out) : std::nullopt;
-    if (!algorithm) return PlainGemmKernel(x, w, bias, out, device_->Stream());
-    if (!bias.empty()) BroadcastRowKernel(bias, out, device_->Stream());
+    if (!algorithm) return PlainGemmKernel(x, w, bias, out, stream);
+    if (!bias.empty()) BroadcastRowKernel(bias, out, stream);
     const float one = 1.0f, kept = bias.empty() ? 0.0f : 1.0f;
     const Layout a(w.dtype, w.rows, w.cols, w.stride), b(x.dtype, x.rows, x.cols, x.stride);
     const Layout d(out.dtype, out.rows, out.cols, out.stride);
     Require(cublasLtMatmul(handle_, product_, &one, w.data, a.get(), x.data, b.get(), &kept,
                            out.data, d.get(), out.data, d.get(), &*algorithm, workspace_,
-                           kWorkspaceBytes, device_->Stream()),
+                           kWorkspaceBytes, stream),
             "cublasLtMatmul");
   }
 

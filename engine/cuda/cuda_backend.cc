@@ -4,7 +4,9 @@
 
 #include "engine/cuda/cublas_gemm.h"
 #include "engine/cuda/cuda_check.h"
+#include "engine/cuda/cuda_graph.h"
 #include "engine/cuda/cuda_ops.h"
+#include "engine/cuda/decode_graphs.h"
 
 namespace skein::engine {
 namespace {
@@ -37,9 +39,18 @@ absl::StatusOr<CudaBackend> MakeCudaBackend(std::string_view name) {
   backend.gpu = *gpu;
   backend.device = std::make_unique<SharedDevice>(*gpu);
   const CudaDeviceInfo& info = (*gpu)->Info();
-  backend.ops =
-      MakeCudaOps(*gpu, (*gpu)->Stream(), *std::move(gemm), {.blocks = 2 * info.multiprocessors},
-                  [id = info.id] { RequireCuda(cudaSetDevice(id), "cudaSetDevice"); });
+  auto ops = std::make_unique<CudaOps>(
+      *gpu, (*gpu)->Stream(), *std::move(gemm), AttentionPolicy{.blocks = 2 * info.multiprocessors},
+      [id = info.id] { RequireCuda(cudaSetDevice(id), "cudaSetDevice"); });
+  backend.make_decode_runner = [gpu = *gpu, ops = ops.get()](
+                                   const DecodeShape& shape,
+                                   std::function<void(const std::string&)> warn)
+      -> absl::StatusOr<std::unique_ptr<DecodeRunner>> {
+    absl::StatusOr<std::unique_ptr<GraphRecorder>> recorder = MakeCudaGraphRecorder(gpu);
+    if (!recorder.ok()) return recorder.status();
+    return DecodeGraphs::Make(gpu, ops, *std::move(recorder), shape, {}, std::move(warn));
+  };
+  backend.ops = std::move(ops);
   return backend;
 }
 

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "engine/cuda/cuda_device.h"
 #include "engine/device/device.h"
+#include "engine/ops/decode_runner.h"
 #include "engine/ops/ops.h"
 
 namespace skein::engine {
@@ -15,6 +16,7 @@ struct CudaBackend {
   std::shared_ptr<CudaDevice> gpu;
   std::unique_ptr<Device> device;  // the same GPU, for who takes a Device of its own
   std::unique_ptr<Ops> ops;
+  MakeDecodeRunner make_decode_runner;  // graphs of steps on `ops`, which outlives them
 };
 
 // `name` is "cuda:N". Errors as OpenCudaDevice, and RESOURCE_EXHAUSTED.

@@ -11,12 +11,13 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const std::string& model_
                                                        const ModelEngineOptions& options) {
   absl::StatusOr<CudaBackend> backend = MakeCudaBackend(options.device_name);
   if (!backend.ok()) return backend.status();
-  ModelEngineOptions with_sampler = options;
-  with_sampler.make_token_sampler = [gpu = backend->gpu](int vocab_size) {
+  ModelEngineOptions with_device = options;
+  with_device.make_token_sampler = [gpu = backend->gpu](int vocab_size) {
     return DeviceSampler::Make(gpu, gpu->Stream(), vocab_size, kFewRowsMax);
   };
+  with_device.make_decode_runner = backend->make_decode_runner;
   return MakeModelEngine(model_dir, std::move(backend->ops), std::move(backend->device),
-                         with_sampler);
+                         with_device);
 }
 
 }  // namespace skein::engine

@@ -1,6 +1,9 @@
 #include "engine/cuda/emulated_backend.h"
 
-#include "engine/cuda/cuda_ops.h"
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/cuda/emulator/recording.h"
 #include "engine/device/cpu_device.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -30,32 +33,74 @@ void Fence(const void* pointer, size_t bytes, bool closed) {
 class EmulatedCudaDevice final : public Device {
  public:
   absl::StatusOr<void*> Alloc(size_t bytes) override {
+    CheckNotRecording();
     absl::StatusOr<void*> pointer = host_->Alloc(bytes);
     if (pointer.ok()) Fence(*pointer, bytes, true);
     return pointer;
   }
   void Free(void* pointer, size_t bytes) override {
+    CheckNotRecording();
     if (pointer != nullptr) Fence(pointer, bytes, false);
     host_->Free(pointer, bytes);
   }
   absl::Status Copy(void* to, const void* from, size_t bytes, CopyKind kind) override {
+    CheckNotRecording();
     return host_->Copy(to, from, bytes, kind);
   }
-  absl::Status Synchronize() override { return absl::OkStatus(); }
+  absl::Status Synchronize() override {
+    CheckNotRecording();
+    return absl::OkStatus();
+  }
   absl::StatusOr<MemoryUse> MemoryInfo() override { return host_->MemoryInfo(); }
   bool IsHost() const override { return false; }
 
  private:
+  static void CheckNotRecording() {
+    SKEIN_CHECK_MSG(!simt::IsRecording(), "the device is used while work is recorded");
+  }
+
   const std::unique_ptr<Device> host_ = MakeCpuDevice();
+};
+
+class EmulatedGraph final : public RecordedGraph {
+ public:
+  explicit EmulatedGraph(std::unique_ptr<simt::Launches> launches)
+      : launches_(std::move(launches)) {}
+  absl::Status Launch() override {
+    for (const auto& launch : *launches_) launch();
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::unique_ptr<simt::Launches> launches_;
+};
+
+class EmulatedRecorder final : public GraphRecorder {
+ public:
+  absl::StatusOr<CudaStream> Begin() override {
+    launches_ = std::make_unique<simt::Launches>();
+    return simt::BeginRecording(launches_.get());
+  }
+  absl::StatusOr<std::unique_ptr<RecordedGraph>> End() override {
+    simt::EndRecording();
+    return std::make_unique<EmulatedGraph>(std::move(launches_));
+  }
+
+ private:
+  std::unique_ptr<simt::Launches> launches_;
 };
 
 }  // namespace
 
 std::unique_ptr<Device> MakeEmulatedCudaDevice() { return std::make_unique<EmulatedCudaDevice>(); }
 
-std::unique_ptr<Ops> MakeEmulatedCudaOps() {
-  return MakeCudaOps(MakeEmulatedCudaDevice(), nullptr, MakePlainGemm(nullptr), AttentionPolicy{},
-                     [] {});
+std::unique_ptr<GraphRecorder> MakeEmulatedGraphRecorder() {
+  return std::make_unique<EmulatedRecorder>();
+}
+
+std::unique_ptr<CudaOps> MakeEmulatedCudaOps() {
+  return std::make_unique<CudaOps>(MakeEmulatedCudaDevice(), nullptr, MakePlainGemm(),
+                                   AttentionPolicy{}, [] {});
 }
 
 }  // namespace skein::engine

@@ -5,12 +5,16 @@
 
 #include <memory>
 
+#include "engine/cuda/cuda_ops.h"
+#include "engine/cuda/graph_recorder.h"
 #include "engine/device/device.h"
-#include "engine/ops/ops.h"
 
 namespace skein::engine {
 
+// Ends the process when it is used while work is recorded, as a GPU would refuse.
 std::unique_ptr<Device> MakeEmulatedCudaDevice();
-std::unique_ptr<Ops> MakeEmulatedCudaOps();
+std::unique_ptr<CudaOps> MakeEmulatedCudaOps();
+// A graph is the list of its launches.
+std::unique_ptr<GraphRecorder> MakeEmulatedGraphRecorder();
 
 }  // namespace skein::engine

@@ -13,11 +13,13 @@ class Gemm {
  public:
   virtual ~Gemm() = default;
 
-  // Puts out = x · wᵀ + bias on the stream. Contract, dtypes and invariance are those of
-  // Ops::MatMul; buffers are device memory, and there is at least one row and one column.
-  virtual void Multiply(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) = 0;
+  // Puts out = x · wᵀ + bias on `stream`: the device's, or one that records. Contract, dtypes and
+  // invariance are those of Ops::MatMul; buffers are device memory, and there is at least one row
+  // and one column.
+  virtual void Multiply(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out,
+                        CudaStream stream) = 0;
 };
 
-std::unique_ptr<Gemm> MakePlainGemm(CudaStream stream);
+std::unique_ptr<Gemm> MakePlainGemm();
 
 }  // namespace skein::engine

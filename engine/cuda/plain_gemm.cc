@@ -6,20 +6,14 @@ namespace {
 
 class PlainGemm final : public Gemm {
  public:
-  explicit PlainGemm(CudaStream stream) : stream_(stream) {}
-
-  void Multiply(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override {
-    PlainGemmKernel(x, w, bias, out, stream_);
+  void Multiply(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out,
+                CudaStream stream) override {
+    PlainGemmKernel(x, w, bias, out, stream);
   }
-
- private:
-  const CudaStream stream_;
 };
 
 }  // namespace
 
-std::unique_ptr<Gemm> MakePlainGemm(CudaStream stream) {
-  return std::make_unique<PlainGemm>(stream);
-}
+std::unique_ptr<Gemm> MakePlainGemm() { return std::make_unique<PlainGemm>(); }
 
 }  // namespace skein::engine

@@ -1,5 +1,6 @@
 // Stream: work that a device does in order. A cudaStream_t, named without CUDA's headers; null is
-// the default stream, and the only one that the emulator has (it runs what it is given at once).
+// the default stream. On the emulator that one runs what it is given at once; others note it
+// (emulator/recording.h).
 #pragma once
 
 struct CUstream_st;

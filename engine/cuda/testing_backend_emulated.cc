@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "engine/cuda/device_sampler.h"
 #include "engine/cuda/emulated_backend.h"
 #include "engine/cuda/testing_backend.h"
@@ -5,9 +7,22 @@
 namespace skein::engine {
 
 TestingBackend MakeTestingBackend() {
-  return {MakeEmulatedCudaOps(), MakeEmulatedCudaDevice(), [](int vocab_size) {
-            return DeviceSampler::Make(MakeEmulatedCudaDevice(), nullptr, vocab_size, kFewRowsMax);
-          }};
+  auto ops = MakeEmulatedCudaOps();
+  TestingBackend backend;
+  backend.decode_graphs = [ops = ops.get()](const DecodeGraphsOptions& options, WrapRecorder wrap) {
+    return MakeDecodeRunner([=](const DecodeShape& shape, auto warn) {
+      auto recorder = MakeEmulatedGraphRecorder();
+      if (wrap) recorder = wrap(std::move(recorder));
+      return DecodeGraphs::Make(MakeEmulatedCudaDevice(), ops, std::move(recorder), shape, options,
+                                std::move(warn));
+    });
+  };
+  backend.ops = std::move(ops);
+  backend.device = MakeEmulatedCudaDevice();
+  backend.make_token_sampler = [](int vocab_size) {
+    return DeviceSampler::Make(MakeEmulatedCudaDevice(), nullptr, vocab_size, kFewRowsMax);
+  };
+  return backend;
 }
 
 }  // namespace skein::engine

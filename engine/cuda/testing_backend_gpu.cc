@@ -1,16 +1,30 @@
 #include <utility>
 
 #include "engine/cuda/cuda_backend.h"
+#include "engine/cuda/cuda_graph.h"
 #include "engine/cuda/device_sampler.h"
 #include "engine/cuda/testing_backend.h"
 
 namespace skein::engine {
 
 TestingBackend MakeTestingBackend() {
-  CudaBackend backend = MakeCudaBackend("cuda:0").value();
-  return {std::move(backend.ops), std::move(backend.device), [gpu = backend.gpu](int vocab_size) {
-            return DeviceSampler::Make(gpu, gpu->Stream(), vocab_size, kFewRowsMax);
-          }};
+  CudaBackend gpu = MakeCudaBackend("cuda:0").value();
+  TestingBackend backend;
+  auto* ops = static_cast<CudaOps*>(gpu.ops.get());
+  backend.decode_graphs = [gpu = gpu.gpu, ops](const DecodeGraphsOptions& options,
+                                               WrapRecorder wrap) {
+    return MakeDecodeRunner([=](const DecodeShape& shape, auto warn) {
+      auto recorder = MakeCudaGraphRecorder(gpu).value();
+      if (wrap) recorder = wrap(std::move(recorder));
+      return DecodeGraphs::Make(gpu, ops, std::move(recorder), shape, options, std::move(warn));
+    });
+  };
+  backend.ops = std::move(gpu.ops);
+  backend.device = std::move(gpu.device);
+  backend.make_token_sampler = [gpu = gpu.gpu](int vocab_size) {
+    return DeviceSampler::Make(gpu, gpu->Stream(), vocab_size, kFewRowsMax);
+  };
+  return backend;
 }
 
 }  // namespace skein::engine

@@ -1,7 +1,7 @@
 #include "engine/model/forward.h"
 
 #include <cmath>
-#include <utility>
+#include <numeric>
 
 #include "engine/base/check.h"
 #include "engine/model/forward_parts.h"
@@ -40,7 +40,7 @@ Matrix AsHeads(const Matrix& x, int head_dim) {
 
 void Apply(const Model& model, const Batch& batch, const Matrix& x, const Linear& linear,
            const Matrix& out) {
-  for (const RowRun& run : RunsOf(batch.sequences)) {
+  for (const RowRun& run : RunsOf(batch.sequences, batch.padding)) {
     model.ops->MatMul(RowsOf(x, run), linear.weight, linear.bias, RowsOf(out, run));
   }
 }
@@ -94,12 +94,15 @@ void WriteKv(const Model& model, const Batch& batch, int layer, RunState& state)
 }
 
 Batch KeepLogitRows(const Model& model, const Batch& batch, int layer, RunState& state) {
+  if (static_cast<int64_t>(batch.logit_rows.size()) + batch.padding == batch.tokens()) return batch;
   Batch selected = LogitBatch(batch);
   const int64_t rows = selected.tokens();
-  if (rows == 0 || rows == batch.tokens()) return selected;
+  if (rows == 0) return selected;
   model.ops->Embed(batch.logit_rows, FirstRows(state.residual, batch.tokens()),
                    FirstRows(state.projected, rows));  // gathers
-  std::swap(state.residual, state.projected);
+  std::vector<int32_t> all(static_cast<size_t>(rows));
+  std::iota(all.begin(), all.end(), 0);
+  model.ops->Embed(all, FirstRows(state.projected, rows), FirstRows(state.residual, rows));
   model.ops->RmsNorm(FirstRows(state.residual, rows), model.weights->layers[layer].attention_norm,
                      model.config->rms_norm_eps, FirstRows(state.normed, rows));
   return selected;
@@ -157,16 +160,20 @@ void EndLayers(const Model& model, const Batch& batch, RunState& state) {
                  FirstRows(state.projected, batch.tokens()));
 }
 
-std::vector<RowRun> RunsOf(std::span<const SequenceSpan> sequences) {
+std::vector<RowRun> RunsOf(std::span<const SequenceSpan> sequences, int64_t padding) {
   std::vector<RowRun> runs;
-  for (const SequenceSpan& s : sequences) {
-    const bool fits = !runs.empty() && runs.back().count + s.token_count <= kFewRowsMax;
+  int64_t end = 0;
+  const auto add = [&](int64_t begin, int64_t count) {
+    const bool fits = !runs.empty() && runs.back().count + count <= kFewRowsMax;
     if (fits) {
-      runs.back().count += s.token_count;
+      runs.back().count += count;
     } else {
-      runs.push_back({s.token_begin, s.token_count});
+      runs.push_back({begin, count});
     }
-  }
+    end = begin + count;
+  };
+  for (const SequenceSpan& s : sequences) add(s.token_begin, s.token_count);
+  for (int64_t i = 0; i < padding; ++i) add(end, 1);
   return runs;
 }
 

@@ -24,15 +24,16 @@ struct RowRun {
 // Cuts the rows of `sequences`, which cover them in order, so that who else is in the batch never
 // decides how a row's products are summed (see Ops: batch invariance). Sequences of at most
 // kFewRowsMax rows (decode, short chunks) share runs of at most kFewRowsMax; a longer chunk is a
-// run of its own.
-std::vector<RowRun> RunsOf(std::span<const SequenceSpan> sequences);
+// run of its own. `padding` rows behind the sequences fill up the last run, and make more.
+std::vector<RowRun> RunsOf(std::span<const SequenceSpan> sequences, int64_t padding = 0);
 
 // What a step runs: T tokens of all sequences end to end, R of which need logits.
 struct Batch {
   std::vector<int32_t> ids;             // [T]
   std::vector<int32_t> positions;       // [T]
-  std::vector<SequenceSpan> sequences;  // cover the T rows in order
+  std::vector<SequenceSpan> sequences;  // cover the T rows in order, but for padding
   std::vector<int32_t> logit_rows;      // [R], ascending
+  int64_t padding = 0;                  // of the T rows, the last: any token, of no sequence
 
   int64_t tokens() const { return static_cast<int64_t>(ids.size()); }
 };
@@ -46,9 +47,10 @@ struct Model {
   Ops* ops;
 };
 
-// Runs all layers: writes the batch's KV, calling layer_done(l) as soon as layer l's is written,
-// and leaves the output of the last layer, for the R rows of logit_rows only, in state.residual[0 …
-// R). (What no logits need of the last layer is not computed.) T ≤ state.residual.rows.
+// Runs all layers: writes the batch's
+// KV, calling layer_done(l) as soon as layer l's is written, and leaves the output of the last
+// layer, for the R rows of logit_rows only, in state.residual[0 … R). (What no logits need of the
+// last layer is not computed.) T ≤ state.residual.rows.
 void RunLayers(const Model& model, const Batch& batch, const std::function<void(int)>& layer_done,
                RunState& state);
 

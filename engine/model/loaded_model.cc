@@ -165,6 +165,15 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
     if (!made.ok()) return made.status();
     loaded->token_sampler = *std::move(made);
   }
+  if (options.make_decode_runner) {
+    const DecodeShape shape = {.kv = loaded->spec.kv,
+                               .query_heads = loaded->config.num_heads,
+                               .rows_max = options.max_batch_tokens,
+                               .positions_max = loaded->spec.max_positions};
+    auto made = options.make_decode_runner(shape, options.warn);
+    if (!made.ok()) return made.status();
+    loaded->decode_runner = *std::move(made);
+  }
   return loaded;
 }
 

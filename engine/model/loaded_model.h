@@ -40,6 +40,7 @@ struct LoadedModel {
   // On a device that cannot read the host's memory: what `weights` and `model.rope` are views of.
   std::vector<DeviceBuffer> placed;
   std::unique_ptr<TokenSampler> token_sampler;  // null: on the host
+  std::unique_ptr<DecodeRunner> decode_runner;  // null: decode steps run as all others
   ModelConfig config;
   ModelWeights weights;
   EngineSpec spec;

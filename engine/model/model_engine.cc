@@ -36,7 +36,7 @@ class ModelEngine final : public Engine {
     if (spans) {
       const absl::Status ran = RunSpanning(sequences.front(), layer_done);
       if (!ran.ok()) return ran;
-    } else {
+    } else if (layer_done || !RunDecode()) {
       RunLayers(loaded_->model, batch_, layer_done ? DoneOnDevice(layer_done) : nullptr,
                 loaded_->state);
       if (!device_status_.ok()) return device_status_;
@@ -62,6 +62,20 @@ class ModelEngine final : public Engine {
     loaded_->spanning->Place(sequence, &batch_);
     return loaded_->spanning->Run(loaded_->model, *sequence.spanning, batch_, layer_done,
                                   loaded_->state);
+  }
+
+  // Whether the step was one for the decode runner, which ran it.
+  bool RunDecode() {
+    DecodeRunner* runner = loaded_->decode_runner.get();
+    if (runner == nullptr || batch_.logit_rows.size() != batch_.ids.size()) return false;
+    const int64_t rows = runner->RowsFor(batch_.sequences);
+    if (rows == 0) return false;
+    batch_.padding = rows - batch_.tokens();
+    batch_.ids.resize(static_cast<size_t>(rows), 0);
+    batch_.positions.resize(static_cast<size_t>(rows), 0);
+    runner->Run(batch_.ids, batch_.positions, batch_.sequences,
+                [this] { RunLayers(loaded_->model, batch_, nullptr, loaded_->state); });
+    return true;
   }
 
   ConstMatrix DeviceLogits(int64_t first, int64_t count) {

@@ -15,6 +15,7 @@
 #include "engine/base/dtype.h"
 #include "engine/device/device.h"
 #include "engine/engine.h"
+#include "engine/ops/decode_runner.h"
 #include "engine/ops/ops.h"
 #include "engine/sampling/token_sampler.h"
 
@@ -39,6 +40,10 @@ struct ModelEngineOptions {
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
   // Makes what draws tokens on the device. Without it logits come to the host.
   MakeTokenSampler make_token_sampler;
+  // Makes what runs steps of one token a sequence. Without it they run as all others.
+  MakeDecodeRunner make_decode_runner;
+  // Told what goes on more slowly than it could, and why.
+  std::function<void(const std::string&)> warn = [](const std::string&) {};
 };
 
 // Batch invariance (on CpuOps): what a step computes for a sequence, logits and KV, is the same

@@ -146,6 +146,7 @@ void FillBatch(std::span<const SequenceStep> sequences, Batch* batch, std::vecto
   batch->positions.clear();
   batch->sequences.clear();
   batch->logit_rows.clear();
+  batch->padding = 0;
   uses->clear();
   for (size_t s = 0; s < sequences.size(); ++s) {
     const SequenceStep& sequence = sequences[s];

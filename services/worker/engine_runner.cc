@@ -129,12 +129,9 @@ std::shared_ptr<const engine::SamplingParams> EngineRunner::SamplingOf(
 
 absl::Status EngineRunner::Step(const scheduler::RunStep& step,
                                 const std::vector<engine::SequenceStep>& sequences) {
+  if (!layer_done_) return engine_->Step(sequences, nullptr, &results_);
   return engine_->Step(
-      sequences,
-      [&](int layer) {
-        if (layer_done_) layer_done_(step, layer);
-      },
-      &results_);
+      sequences, [&](int layer) { layer_done_(step, layer); }, &results_);
 }
 
 absl::Status EngineRunner::StepTogether(const scheduler::RunStep& step,

@@ -84,6 +84,7 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeGpuEngine(const WorkerOption
   auto engine_options = ModelOptionsOf(options);
   if (!engine_options.ok()) return engine_options.status();
   engine_options->progress = LogProgress();
+  engine_options->warn = [](const std::string& what) { LogWarning(what); };
   return engine::MakeCudaEngine(options.model, *engine_options);
 }
 

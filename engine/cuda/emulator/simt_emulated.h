@@ -8,6 +8,7 @@
 #include "engine/base/f16.h"
 #include "engine/cuda/emulator/cuda_names.h"
 #include "engine/cuda/emulator/grid.h"
+#include "engine/cuda/emulator/recording.h"
 #include "engine/cuda/emulator/warp.h"
 
 #define threadIdx (::skein::engine::simt::ThisThread().thread_index)
@@ -116,10 +117,12 @@ void CpAsyncWait() {
 }
 
 template <typename... Parameters, typename... Args>
-void Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, CudaStream,
-            Args&&... args) {
+void Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+            CudaStream stream, Args&&... args) {
   const std::tuple<std::decay_t<Parameters>...> all(static_cast<Parameters>(args)...);
-  RunGrid({grid, block, shared_bytes}, [&] { std::apply(kernel, all); });
+  RunOrRecord(stream, [=] {
+    RunGrid({grid, block, shared_bytes}, [&] { std::apply(kernel, all); });
+  });
 }
 
 }  // namespace skein::engine::simt

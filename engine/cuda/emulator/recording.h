@@ -1,0 +1,26 @@
+// Streams that note their launches: what stands for a captured CUDA graph on the emulator. Used by
+// one OS thread.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "engine/cuda/stream.h"
+
+namespace skein::engine::simt {
+
+// Launches in their order, with the arguments they were given.
+using Launches = std::vector<std::function<void()>>;
+
+// A stream whose launches go to the end of `launches`, until EndRecording. One at a time; ends the
+// process otherwise.
+CudaStream BeginRecording(Launches* launches);
+void EndRecording();
+// Between the two, on this OS thread.
+bool IsRecording();
+
+// Runs the launch, or notes it when `stream` is not null. Ends the process when that is not the
+// stream of this thread's recording.
+void RunOrRecord(CudaStream stream, std::function<void()> launch);
+
+}  // namespace skein::engine::simt
