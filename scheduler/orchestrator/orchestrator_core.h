@@ -92,9 +92,10 @@ struct CancelReplied {  // to any CallCancel; OK: it was heard
   Epoch epoch;
   absl::Status status;
 };
-// Another table, for all models, from the next arrival on.
-struct ReplaceImprovementRates {
-  ImprovementRateTable table;
+// Other tables, for all models, from the next plan on. Ignored when the latency model does not fit
+// them (CheckPlanning).
+struct ReplacePlanningTables {
+  PlanningTables tables;
 };
 struct ReserveReplied {
   InstanceId instance;
@@ -109,7 +110,7 @@ struct OrchestratorTick {};
 using OrchestratorEvent =
     std::variant<SubmitCalled, SubmitClosed, BeginPrefillCalled, RegisterCalled, ReportCalled,
                  UnregisterCalled, AssignReplied, StartReplied, ReserveReplied, CancelReplied,
-                 ReplaceImprovementRates, OrchestratorTick>;
+                 ReplacePlanningTables, OrchestratorTick>;
 
 // ---- effects ----
 

@@ -150,7 +150,7 @@ class OrchestratorCore::Impl {
   void On(const StartReplied& event);
   void On(const ReserveReplied& event);
   void On(const CancelReplied& event);
-  void On(const ReplaceImprovementRates& event);
+  void On(const ReplacePlanningTables& event);
   void On(const OrchestratorTick& event);
 
   absl::Status MaySubmit(const RequestSpec& spec) const;

@@ -173,11 +173,12 @@ PlanExplanation& OrchestratorCore::Impl::Explained(Request& request, const PoolP
   return plan;
 }
 
-void OrchestratorCore::Impl::On(const ReplaceImprovementRates& event) {
-  for (auto& [model, pool] : pools_) pool.planner.ReplaceRates(event.table);
+void OrchestratorCore::Impl::On(const ReplacePlanningTables& event) {
   if (!plans()) return;
   auto planning = std::make_shared<PlanningConfig>(*config_.planning);
-  planning->improvement_rates = event.table;
+  planning->tables = event.tables;
+  if (!CheckPlanning(*planning).ok()) return;
+  for (auto& [model, pool] : pools_) pool.planner.ReplaceTables(event.tables);
   config_.planning = std::move(planning);  // for pools to come
 }
 

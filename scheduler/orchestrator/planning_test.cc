@@ -272,7 +272,7 @@ TEST_F(PlanningTest, ImprovementRatesAreReplacedWhileRunning) {
   Up(Role::kDecode, 2);
   EXPECT_EQ(Of<CallAssign>(Submit(1, 4000)).size(), 4u);
   Do(SubmitClosed{{10001}});
-  Do(ReplaceImprovementRates{ImprovementRateTable::Constant(0.9)});
+  Do(ReplacePlanningTables{{ImprovementRateTable::Constant(0.9)}});
   EXPECT_EQ(Of<CallAssign>(Submit(2, 4000)).size(), 1u);
   EXPECT_EQ(core_->Explain("req-2", now_)[0].plans[0].improvement_rate, 0.9);
 }

@@ -40,11 +40,11 @@ class PlanningTest : public OrchestratorTest {
 
   void Make(const char* policy, double improvement_rate = 0,
             RollingTable rolling = RollingTable::Constant({})) {
-    PlanningConfig planning{.latency = TestLatency(),
-                            .policy = *Policy::Parse(policy),
-                            .improvement_rates = ImprovementRateTable::Constant(improvement_rate),
-                            .node_size = 4,
-                            .rolling = std::move(rolling)};
+    PlanningConfig planning{
+        .latency = TestLatency(),
+        .policy = *Policy::Parse(policy),
+        .tables = {ImprovementRateTable::Constant(improvement_rate), std::move(rolling)},
+        .node_size = 4};
     core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{
         .first_epoch = 1000, .planning = std::make_shared<PlanningConfig>(std::move(planning))});
   }

@@ -32,7 +32,7 @@ absl::Status CheckPlanning(const PlanningConfig& config) {
     return absl::InvalidArgumentError(absl::StrCat(
         "policy: '", config.policy.name, "': the profile has no SP size ", config.policy.sp));
   }
-  for (const RollingSetting& row : config.rolling.rows()) {
+  for (const RollingSetting& row : config.tables.rolling.rows()) {
     const CommitMode& commit = row.tuning.commit;
     if (commit.kind == CommitMode::Kind::kFixed && !config.latency.HasSp(commit.sp)) {
       return absl::InvalidArgumentError(
@@ -45,12 +45,17 @@ absl::Status CheckPlanning(const PlanningConfig& config) {
 PoolPlanner::PoolPlanner(std::shared_ptr<const PlanningConfig> config, int64_t block_tokens)
     : config_(std::move(config)),
       block_tokens_(block_tokens),
-      rates_(config_->improvement_rates),
-      rolling_settings_(config_->rolling) {}
+      rates_(config_->tables.improvement_rates),
+      rolling_settings_(config_->tables.rolling) {}
 
 void PoolPlanner::OnArrival(TimeUs now) {
   rates_.OnArrival(now);
   rolling_settings_.OnArrival(now);
+}
+
+void PoolPlanner::ReplaceTables(const PlanningTables& tables) {
+  rates_.Replace(tables.improvement_rates);
+  rolling_settings_.Replace(tables.rolling);
 }
 
 void PoolPlanner::SetLayout(PoolLayout layout) {
@@ -62,7 +67,7 @@ void PoolPlanner::SetLayout(PoolLayout layout) {
   if (config_->policy.kind != Kind::kRolling) return;
   if (rolling_ == nullptr) {
     RollingOptions options;
-    options.tuning = config_->rolling.At(0);
+    options.tuning = config_->tables.rolling.At(0);
     options.token_multiple = block_tokens_;
     rolling_ = std::make_unique<RollingPlanner>(config_->latency, layout_.cluster, options);
   } else {

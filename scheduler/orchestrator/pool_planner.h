@@ -22,13 +22,18 @@
 
 namespace skein::scheduler {
 
+// What may be replaced while plans are made with it.
+struct PlanningTables {
+  // Heeded by tetris and single; the default is that of the simulator.
+  ImprovementRateTable improvement_rates = ImprovementRateTable::Constant(0.25);
+  RollingTable rolling = RollingTable::Constant({});  // heeded by rolling
+};
+
 struct PlanningConfig {
   LatencyModel latency;
   Policy policy = {};
-  // Heeded by tetris and single; the default is that of the simulator.
-  ImprovementRateTable improvement_rates = ImprovementRateTable::Constant(0.25);
+  PlanningTables tables = {};
   int node_size = 8;
-  RollingTable rolling = RollingTable::Constant({});  // heeded by rolling
 };
 
 // INVALID_ARGUMENT names the field: the profile has no SP size 1 (a plain plan needs it), or not
@@ -49,7 +54,8 @@ class PoolPlanner {
   // A request arrived: the load is counted.
   void OnArrival(TimeUs now);
   double ImprovementRate(TimeUs now);
-  void ReplaceRates(const ImprovementRateTable& table) { rates_.Replace(table); }
+  // REQUIRES CheckPlanning of the config with these tables. In force from the next plan on.
+  void ReplaceTables(const PlanningTables& tables);
 
   // By every policy but rolling. Boundaries are rounded to blocks. Nullopt: the plan would need a
   // slot that is absent. REQUIRES a slot that is not; queue_s by slot.

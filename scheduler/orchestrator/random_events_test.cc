@@ -224,8 +224,12 @@ void RandomEventsTest::Step() {
     held_.erase(up_[i]);
     up_.erase(up_.begin() + static_cast<std::ptrdiff_t>(i));
   } else if (kind < 98) {
-    Send(ReplaceImprovementRates{
-        ImprovementRateTable::Constant(static_cast<double>(Draw(90)) / 100)});
+    RollingTuning tuning;
+    tuning.price = static_cast<double>(Draw(90)) / 100;
+    // SP 3 is not in the profile: such tables are not taken.
+    tuning.commit = {CommitMode::Kind::kFixed, 0, 1 + static_cast<int>(Draw(3))};
+    Send(ReplacePlanningTables{{ImprovementRateTable::Constant(static_cast<double>(Draw(90)) / 100),
+                                RollingTable::Constant(Chance(50) ? tuning : RollingTuning{})}});
   } else {
     Send(OrchestratorTick{});
   }

@@ -142,6 +142,22 @@ TEST_F(RollingPlansTest, InstancesComeAndGoUnderIt) {
   EXPECT_EQ(core_->Snapshot(now_).planning, 1);
 }
 
+TEST_F(RollingPlansTest, ItsTableIsReplacedWhileRunning) {
+  const auto members = [this](uint64_t serial) {
+    const size_t count = Of<CallAssign>(Submit(serial, 4000)).size();
+    Do(SubmitClosed{{10000 + serial}});
+    return count;
+  };
+  EXPECT_EQ(members(1), 4u);
+  RollingTuning tuning;
+  tuning.commit = {CommitMode::Kind::kFixed, 0, 3};  // the profile has no SP 3: not taken
+  Do(ReplacePlanningTables{{.rolling = RollingTable::Constant(tuning)}});
+  EXPECT_EQ(members(2), 4u);
+  tuning.commit = {CommitMode::Kind::kFixed, 0, 2};
+  Do(ReplacePlanningTables{{.rolling = RollingTable::Constant(tuning)}});
+  EXPECT_EQ(members(3), 2u);
+}
+
 // As the simulator's planner: the table's row for the load that arrives, from the next pick on.
 TEST_F(RollingPlansTest, IsTunedByTheTableAsTheLoadGrows) {
   RollingTuning fixed;

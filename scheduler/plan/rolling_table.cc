@@ -69,4 +69,13 @@ const RollingTuning& RollingSelector::Current(TimeUs now) {
   return tuning_;
 }
 
+void RollingSelector::Replace(RollingTable table) {
+  table_ = std::move(table);
+  if (started_) {
+    next_pick_us_ = 0;
+  } else {
+    tuning_ = table_.At(0);
+  }
+}
+
 }  // namespace skein::scheduler

@@ -32,7 +32,7 @@ class RollingTable {
   std::vector<RollingSetting> rows_;
 };
 
-// The tuning in force. It changes only when 30 s have passed.
+// The tuning in force. It changes only when 30 s have passed, or with Replace.
 class RollingSelector {
  public:
   explicit RollingSelector(RollingTable table, TimeUs window_us = 30 * kSecondUs,
@@ -40,6 +40,8 @@ class RollingSelector {
 
   void OnArrival(TimeUs now);
   const RollingTuning& Current(TimeUs now);
+  // In force from the next call on.
+  void Replace(RollingTable table);
 
  private:
   RollingTable table_;

@@ -263,7 +263,10 @@ absl::StatusOr<Profile> LoadProfile(const std::string& name_or_path) {
     return absl::NotFoundError(absl::StrCat("profile: '", name_or_path,
                                             "' is neither built in (llama3-8b-a100) nor a file"));
   }
-  return ParseProfile(*text);
+  auto profile = ParseProfile(*text);
+  if (profile.ok()) return profile;
+  const std::string why(profile.status().message());
+  return absl::Status(profile.status().code(), absl::StrCat("'", name_or_path, "': ", why));
 }
 
 }  // namespace skein::services

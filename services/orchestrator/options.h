@@ -37,10 +37,11 @@ struct OrchestratorOptions {
                   "longest life of a request that names no deadline", 0.1, 86400);
     flags->Int(&inbox, "inbox", "messages waiting for the core before new ones are refused", 1,
                1 << 20);
-    flags->String(&profile, "profile",
-                  "latency profile of the prefill instances: a built-in name or a file; without it "
-                  "every prompt is computed by one instance. SIGHUP reads its improvement rates "
-                  "anew");
+    flags->String(
+        &profile, "profile",
+        "latency profile of the prefill instances: a built-in name or a file; without it "
+        "every prompt is computed by one instance. SIGHUP reads its tables anew: improvement "
+        "rates and rolling");
     flags->String(&policy, "policy",
                   "how prompts are planned with a profile: tetris, single, rolling, greedy or "
                   "fixedN, as in skeinctl simulate; random, to find out what breaks");

@@ -103,15 +103,19 @@ http::Routes AdminRoutes(OrchestratorShell* shell, Metrics* metrics) {
   return routes;
 }
 
-// The improvement rates are the only part of a profile that may change under a running cluster.
-void Reload(const OrchestratorOptions& options, OrchestratorShell* shell) {
-  const auto planning = LoadPlanning(options);
-  if (!planning.ok()) {
-    LogWarning("not reloaded", {{"why", std::string(planning.status().message())}});
-  } else if (*planning != nullptr) {
-    shell->ReplaceImprovementRates((*planning)->improvement_rates);
-    LogInfo("improvement rates reloaded", {{"profile", options.profile}});
+// The tables are the only part of a profile that may change under a running cluster.
+void Reload(const OrchestratorOptions& options, const scheduler::PlanningConfig* running,
+            OrchestratorShell* shell) {
+  if (running == nullptr) return LogWarning("not reloaded", {{"why", "there is no --profile"}});
+  const auto tables = ReloadTables(options, *running);
+  if (!tables.ok()) {
+    return LogWarning("not reloaded", {{"why", std::string(tables.status().message())}});
   }
+  shell->ReplaceTables(*tables);
+  LogInfo("planning tables reloaded",
+          {{"profile", options.profile},
+           {"improvement_rates", static_cast<int64_t>(tables->improvement_rates.rows().size())},
+           {"rolling", static_cast<int64_t>(tables->rolling.rows().size())}});
 }
 
 }  // namespace
@@ -120,7 +124,7 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
                              std::shared_ptr<const scheduler::PlanningConfig> planning) {
   BlockReloadSignal();
   scheduler::OrchestratorConfig config = ConfigFrom(options);
-  config.planning = std::move(planning);
+  config.planning = planning;
   OrchestratorShell shell(config, static_cast<size_t>(options.inbox));
   OrchestratorService service(&shell);
   Metrics metrics;
@@ -140,7 +144,9 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   }
   LogInfo("listening",
           {{"grpc_port", rpc->port}, {"admin_port", static_cast<int>((*admin)->port())}});
-  while (AwaitStopOrReloadSignal() == SIGHUP) Reload(options, &shell);
+  while (AwaitStopOrReloadSignal() == SIGHUP) {
+    Reload(options, planning.get(), &shell);
+  }
   LogInfo("stopping");
   shell.Stop();
   rpc->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));

@@ -9,8 +9,7 @@
 
 namespace skein::services {
 
-// Runs until SIGTERM or SIGINT. `planning` is LoadPlanning's; SIGHUP reads its improvement rates
-// anew.
+// Runs until SIGTERM or SIGINT. `planning` is LoadPlanning's; SIGHUP reads its tables anew.
 absl::Status RunOrchestrator(const OrchestratorOptions& options,
                              std::shared_ptr<const scheduler::PlanningConfig> planning);
 

@@ -110,9 +110,9 @@ bool OrchestratorShell::ExplainLater(
   });
 }
 
-void OrchestratorShell::ReplaceImprovementRates(scheduler::ImprovementRateTable table) {
+void OrchestratorShell::ReplaceTables(scheduler::PlanningTables tables) {
   loop_.Post(
-      [this, table = std::move(table)] { Handle(scheduler::ReplaceImprovementRates{table}); });
+      [this, tables = std::move(tables)] { Handle(scheduler::ReplacePlanningTables{tables}); });
 }
 
 void OrchestratorShell::Handle(const scheduler::OrchestratorEvent& event) {

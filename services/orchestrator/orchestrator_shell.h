@@ -41,8 +41,8 @@ class OrchestratorShell {
   [[nodiscard]] bool Report(scheduler::ReportRequest request, Calls<v1::ReportResponse>::Call call);
   [[nodiscard]] bool Unregister(scheduler::UnregisterRequest request,
                                 Calls<v1::UnregisterResponse>::Call call);
-  // In force from the next arrival on.
-  void ReplaceImprovementRates(scheduler::ImprovementRateTable table);
+  // In force from the next plan on.
+  void ReplaceTables(scheduler::PlanningTables tables);
   uint64_t NextCall() { return next_call_.fetch_add(1); }
 
   // Runs `look` on the loop. Not from the loop. False when the shell has stopped.

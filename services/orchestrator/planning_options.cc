@@ -51,13 +51,28 @@ absl::StatusOr<std::shared_ptr<const scheduler::PlanningConfig>> LoadPlanning(
   auto config = std::make_shared<scheduler::PlanningConfig>(
       scheduler::PlanningConfig{.latency = std::move(profile->latency),
                                 .policy = *std::move(policy),
-                                .improvement_rates = *std::move(rates),
+                                .tables = {.improvement_rates = *std::move(rates)},
                                 .node_size = static_cast<int>(options.node_size)});
-  if (profile->rolling.has_value()) config->rolling = *std::move(profile->rolling);
+  if (profile->rolling.has_value()) config->tables.rolling = *std::move(profile->rolling);
   if (const absl::Status status = CheckPlanning(*config); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--", std::string(status.message())));
   }
   return std::shared_ptr<const scheduler::PlanningConfig>(std::move(config));
+}
+
+absl::StatusOr<scheduler::PlanningTables> ReloadTables(const OrchestratorOptions& options,
+                                                       const scheduler::PlanningConfig& running) {
+  const auto now = LoadPlanning(options);
+  if (!now.ok()) return now.status();
+  scheduler::PlanningConfig config = running;
+  config.tables = (*now)->tables;
+  if (const absl::Status status = CheckPlanning(config); !status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--profile: '", options.profile,
+                     "' as it was at the start does not fit its tables of now: ",
+                     std::string(status.message())));
+  }
+  return std::move(config.tables);
 }
 
 }  // namespace skein::services

@@ -13,4 +13,9 @@ namespace skein::services {
 absl::StatusOr<std::shared_ptr<const scheduler::PlanningConfig>> LoadPlanning(
     const OrchestratorOptions& options);
 
+// The tables of the profile as it is now, for a core that was made with `running`. The errors are
+// LoadPlanning's; so is one when a table needs what the profile of `running` had not.
+absl::StatusOr<scheduler::PlanningTables> ReloadTables(const OrchestratorOptions& options,
+                                                       const scheduler::PlanningConfig& running);
+
 }  // namespace skein::services

@@ -28,9 +28,9 @@ TEST(PlanningOptions, AProfileAndAPolicyMakeAConfiguration) {
   ASSERT_TRUE(planning.ok()) << planning.status();
   EXPECT_EQ((*planning)->policy.sp, 4);
   EXPECT_EQ((*planning)->node_size, 4);
-  EXPECT_EQ((*planning)->improvement_rates.RateAt(7), 0.1);
+  EXPECT_EQ((*planning)->tables.improvement_rates.RateAt(7), 0.1);
   options.improvement_rate = "auto";
-  EXPECT_EQ((*LoadPlanning(options))->improvement_rates.RateAt(7), 0.25);
+  EXPECT_EQ((*LoadPlanning(options))->tables.improvement_rates.RateAt(7), 0.25);
 }
 
 // What the simulator tuned the live planner is tuned with.
@@ -46,12 +46,48 @@ TEST(PlanningOptions, RollingIsTunedAsTheProfileSays) {
   std::ofstream(options.profile) << ProfileJson(profile);
   const auto planning = LoadPlanning(options);
   ASSERT_TRUE(planning.ok()) << planning.status();
-  EXPECT_EQ((*planning)->rolling.At(0), calm);
-  EXPECT_EQ((*planning)->rolling.At(9), busy);
+  EXPECT_EQ((*planning)->tables.rolling.At(0), calm);
+  EXPECT_EQ((*planning)->tables.rolling.At(9), busy);
   busy.commit = {scheduler::CommitMode::Kind::kFixed, 0, 5};
   profile.rolling = scheduler::RollingTable::Constant(busy);
   std::ofstream(options.profile) << ProfileJson(profile);
   EXPECT_EQ(Why(options), "--profile: rolling: it has no SP size 5");
+}
+
+// SIGHUP: both tables, or none of them and the file and the field that are wrong.
+TEST(PlanningOptions, BothTablesAreReadAnew) {
+  Profile profile = *LoadProfile("llama3-8b-a100");
+  OrchestratorOptions options;
+  options.policy = "rolling";
+  options.profile = ::testing::TempDir() + "/anew.json";
+  const auto write = [&](const std::string& text) { std::ofstream(options.profile) << text; };
+  write(ProfileJson(profile));
+  const auto running = LoadPlanning(options);
+  ASSERT_TRUE(running.ok()) << running.status();
+  profile.improvement_rates = scheduler::ImprovementRateTable::Constant(0.7);
+  scheduler::RollingTuning tuning{.price = 0.4};
+  profile.rolling = scheduler::RollingTable::Constant(tuning);
+  write(ProfileJson(profile));
+  const auto tables = ReloadTables(options, **running);
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  EXPECT_EQ(tables->improvement_rates.RateAt(1), 0.7);
+  EXPECT_EQ(tables->rolling.At(1), tuning);
+
+  const auto why = [&] { return std::string(ReloadTables(options, **running).status().message()); };
+  write(R"({"sp": {"1": {"a_s": 0.1, "b_s_per_token": 1e-5, "c_s_per_token2": 0,
+                         "d_s_per_token2": 0}}, "rolling": [{"requests_per_s": 1}]})");
+  EXPECT_NE(why().find(options.profile), std::string::npos) << why();
+  EXPECT_NE(why().find("rolling[0].price is missing"), std::string::npos) << why();
+  // Its own sizes have 32; those that the cluster was started with do not.
+  tuning.commit = {scheduler::CommitMode::Kind::kFixed, 0, 32};
+  write(R"({"sp": {"1": {"a_s": 0.1, "b_s_per_token": 1e-5, "c_s_per_token2": 0,
+                         "d_s_per_token2": 0},
+                   "32": {"a_s": 0.2, "b_s_per_token": 1e-6, "c_s_per_token2": 0,
+                          "d_s_per_token2": 0}},
+           "rolling": [{"requests_per_s": 1, "price": 0.1, "slack": 2, "stretch": 1,
+                        "waiting_weight": 1, "calm_s": 0, "commit": "fixed32"}]})");
+  EXPECT_NE(why().find("rolling: it has no SP size 32"), std::string::npos) << why();
+  EXPECT_NE(why().find(options.profile), std::string::npos) << why();
 }
 
 TEST(PlanningOptions, AWrongValueIsNamedWithItsFlag) {

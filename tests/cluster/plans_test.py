@@ -6,6 +6,7 @@ import concurrent.futures
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,8 +14,8 @@ import time
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import Cluster, binaries_from_argv, run_tests  # noqa: E402
-from emulated import VOCAB, complete, continuation, emulated_model  # noqa: E402
+from cluster import Cluster, Process, binaries_from_argv, run_tests  # noqa: E402
+from emulated import VOCAB, complete, continuation, emulated_model, fast_profile  # noqa: E402
 
 TOKENIZER = "deploy/models/fledgling"
 WORKERS = ["--device=emulated", "--kv_gib=0.01", "--max_batch_tokens=262144", "--max_chunk_tokens=262144"]
@@ -105,6 +106,38 @@ def a_dead_member_is_a_later_first_token():
         answers(cluster, [9000, 20000, 5])
 
 
+def sighup_reads_the_tables_anew():
+    with tempfile.TemporaryDirectory() as folder:
+        path = fast_profile(folder, 20)
+        with open(path, encoding="utf-8") as f:
+            sizes = json.load(f)["sp"]
+        orchestrator = Process("orchestrator", [binaries_from_argv()["orchestrator"], "--port=0", "--profile=" + path,
+                                                "--policy=rolling", "--admin_port_file=" + os.path.join(folder, "orch")], folder)
+
+        def reload(tables, *words):
+            with open(path, "w", encoding="utf-8") as f:
+                json.dump(dict(tables, sp=sizes), f)
+            before = len(orchestrator.text())
+            orchestrator.popen.send_signal(signal.SIGHUP)
+            await_(lambda: all(word in orchestrator.text()[before:] for word in words), words)
+
+        def await_(condition, what):
+            end = time.monotonic() + 60
+            while not condition():
+                assert orchestrator.popen.poll() is None and time.monotonic() < end, (what, orchestrator.tail())
+                time.sleep(0.02)
+
+        try:
+            await_(lambda: "listening" in orchestrator.text(), "it listens")
+            row = {"requests_per_s": 1, "price": 0.3, "slack": 2, "stretch": 1, "waiting_weight": 1, "calm_s": 0}
+            reload({"rolling": [row, dict(row, requests_per_s=2)]}, "planning tables reloaded", '"rolling":2')
+            reload({"rolling": [dict(row, price=3)]}, "not reloaded", path, "rolling")
+            reload({"improvement_rates": [{"requests_per_s": 1}]}, "not reloaded", path, "improvement_rates[0]")
+        finally:
+            orchestrator.popen.kill()
+            orchestrator.popen.wait()
+
+
 def wrong_flags_are_named():
     orchestrator = binaries_from_argv()["orchestrator"]
     for flags, words in ((["--policy=fastest"], "--policy"), (["--profile=nowhere"], "--profile"),
@@ -116,4 +149,4 @@ def wrong_flags_are_named():
 
 if __name__ == "__main__":
     run_tests(with_tetris, with_rolling, a_plan_is_explained, a_dead_member_is_a_later_first_token,
-              wrong_flags_are_named)
+              sighup_reads_the_tables_anew, wrong_flags_are_named)

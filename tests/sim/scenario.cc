@@ -117,7 +117,7 @@ std::shared_ptr<const scheduler::PlanningConfig> MakePlanning(Random& random, in
   const auto policy = scheduler::Policy::Parse(kPolicies[random.Between(0, 7)]);
   auto planning = std::make_shared<scheduler::PlanningConfig>(
       scheduler::PlanningConfig{.latency = MakeLatency(random, instances), .policy = *policy});
-  planning->improvement_rates =
+  planning->tables.improvement_rates =
       scheduler::ImprovementRateTable::Constant(static_cast<double>(random.Between(0, 30)) * 0.01);
   planning->node_size = static_cast<int>(random.Between(1, 8));
   return planning;
