@@ -4,7 +4,6 @@
 // medians, and shares are of the same run's.
 //
 //   bazel run --config=opt --config=cuda //bench/cuda:attention_bench [-- ROUNDS]
-#include <cublas_v2.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -17,6 +16,8 @@
 #include <random>
 #include <vector>
 
+#include "bench/cuda/gpu_limits.h"
+#include "bench/cuda/gpu_timer.h"
 #include "bench/engine/bench_timer.h"
 #include "engine/cuda/attention/attention.h"
 
@@ -27,20 +28,6 @@ using engine::DType;
 
 constexpr int kHeads = 32, kKvHeads = 8, kHeadDim = 128, kBlockTokens = 16;
 constexpr int kRoundsDefault = 30;
-constexpr int64_t kGemmSide = 8192;
-constexpr size_t kCopyBytes = size_t{1} << 30;
-
-void Require(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "attention_bench: %s: %s\n", what, cudaGetErrorString(error));
-  std::exit(1);
-}
-
-void Require(cublasStatus_t status, const char* what) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  std::fprintf(stderr, "attention_bench: %s: %s\n", what, cublasGetStatusString(status));
-  std::exit(1);
-}
 
 // Device memory until the process ends.
 void* Allocate(size_t bytes) {
@@ -116,47 +103,18 @@ class AttentionRun {
   engine::AttentionWork work_;
 };
 
-// The GPU's seconds for what `body` puts on the stream.
-class GpuTimer {
- public:
-  explicit GpuTimer(cudaStream_t stream) : stream_(stream) {
-    Require(cudaEventCreate(&begin_), "cudaEventCreate");
-    Require(cudaEventCreate(&end_), "cudaEventCreate");
-  }
-  double Seconds(const std::function<void()>& body) {
-    Require(cudaEventRecord(begin_, stream_), "cudaEventRecord");
-    body();
-    Require(cudaEventRecord(end_, stream_), "cudaEventRecord");
-    Require(cudaEventSynchronize(end_), "cudaEventSynchronize");
-    float ms = 0;
-    Require(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");
-    return ms * 1e-3;
-  }
-
- private:
-  const cudaStream_t stream_;
-  cudaEvent_t begin_, end_;
-};
-
 struct Case {
   const char* name;
   double amount;  // FLOPs, or bytes
   const char* unit;
-  int limit;  // index of the case that it is a share of, or -1
+  bool bytes;  // a share of the copy's rate, else of the product's
   std::function<void()> body;
 };
 
-void Report(const std::vector<Case>& cases, const std::vector<double>& seconds) {
-  const auto rate = [&](size_t i) { return cases[i].amount / seconds[i]; };
-  for (size_t i = 0; i < cases.size(); ++i) {
-    std::printf("%-28s %10.1f us %8.1f %s", cases[i].name, seconds[i] * 1e6, rate(i) * 1e-9,
-                cases[i].unit);
-    if (cases[i].limit >= 0) {
-      const auto limit = static_cast<size_t>(cases[i].limit);
-      std::printf("   %5.1f %% of %s", 100 * rate(i) / rate(limit), cases[limit].name);
-    }
-    std::printf("\n");
-  }
+void Report(const Case& c, double seconds, double limit) {
+  const double rate = c.amount / seconds;
+  std::printf("%-28s %10.1f us %8.1f %s   %5.1f %% of %s\n", c.name, seconds * 1e6, rate * 1e-9,
+              c.unit, 100 * rate / limit, c.bytes ? "the copy" : "cuBLAS");
 }
 
 int Main(int rounds) {
@@ -166,28 +124,11 @@ int Main(int rounds) {
               device.multiProcessorCount, rounds);
   cudaStream_t stream = nullptr;
   Require(cudaStreamCreate(&stream), "cudaStreamCreate");
-  cublasHandle_t cublas = nullptr;
-  Require(cublasCreate(&cublas), "cublasCreate");
-  Require(cublasSetStream(cublas, stream), "cublasSetStream");
-
-  const engine::BF16* a = RandomBF16(kGemmSide * kGemmSide);
-  const engine::BF16* b = RandomBF16(kGemmSide * kGemmSide);
-  void* c = Allocate(static_cast<size_t>(kGemmSide * kGemmSide) * 2);
-  const auto gemm = [&] {
-    const float one = 1, zero = 0;
-    const int side = kGemmSide;
-    Require(cublasGemmEx(cublas, CUBLAS_OP_T, CUBLAS_OP_N, side, side, side, &one, a, CUDA_R_16BF,
-                         side, b, CUDA_R_16BF, side, &zero, c, CUDA_R_16BF, side,
-                         CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-            "cublasGemmEx");
-  };
-  void* from = Allocate(kCopyBytes);
-  void* to = Allocate(kCopyBytes);
-  Require(cudaMemset(from, 1, kCopyBytes), "cudaMemset");
-  const auto copy = [&] {
-    Require(cudaMemcpyAsync(to, from, kCopyBytes, cudaMemcpyDeviceToDevice, stream),
-            "cudaMemcpyAsync");
-  };
+  const auto limits = MakeGpuLimits();
+  if (!limits.ok()) {
+    std::fprintf(stderr, "attention_bench: %s\n", limits.status().ToString().c_str());
+    return 1;
+  }
 
   constexpr int64_t kPrompt = 8192, kContext = 4096;
   constexpr int kBatch = 64;
@@ -198,23 +139,26 @@ int Main(int rounds) {
   const double prefill_flops = 4.0 * kHeadDim * kHeads * kPrompt * (kPrompt + 1) / 2;
   const double context_bytes = 2.0 * 2 * kHeadDim * kKvHeads * kContext;
   const std::vector<Case> cases = {
-      {"cuBLAS bf16 8192^3", 2.0 * kGemmSide * kGemmSide * kGemmSide, "GFLOP/s", -1, gemm},
-      {"device copy, read + write", 2.0 * kCopyBytes, "GB/s", -1, copy},
-      {"prefill 8k", prefill_flops, "GFLOP/s", 0, [&] { prefill.Launch(stream); }},
-      {"decode 64 x 4k", kBatch * context_bytes, "GB/s", 1, [&] { decode.Launch(stream); }},
-      {"decode 1 x 4k (in L2)", context_bytes, "GB/s", 1, [&] { single.Launch(stream); }},
+      {"prefill 8k", prefill_flops, "GFLOP/s", false, [&] { prefill.Launch(stream); }},
+      {"decode 64 x 4k", kBatch * context_bytes, "GB/s", true, [&] { decode.Launch(stream); }},
+      {"decode 1 x 4k (in L2)", context_bytes, "GB/s", true, [&] { single.Launch(stream); }},
   };
   GpuTimer timer(stream);
+  std::vector<double> copies, products;
   std::vector<std::vector<double>> seconds(cases.size());
   for (int round = 0; round <= rounds; ++round) {
+    const double copy = (*limits)->CopyBytesPerSecond(), product = (*limits)->GemmFlopsPerSecond();
+    if (round > 0) copies.push_back(copy), products.push_back(product);
     for (size_t i = 0; i < cases.size(); ++i) {
       const double taken = timer.Seconds(cases[i].body);
       if (round > 0) seconds[i].push_back(taken);  // the first warms up
     }
   }
-  std::vector<double> medians;
-  for (const auto& all : seconds) medians.push_back(Median(all));
-  Report(cases, medians);
+  std::printf("%-42s %8.1f GFLOP/s\n%-42s %8.1f GB/s\n", "cuBLAS bf16 8192^3",
+              Median(products) * 1e-9, "device copy, read + write", Median(copies) * 1e-9);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    Report(cases[i], Median(seconds[i]), Median(cases[i].bytes ? copies : products));
+  }
   return 0;
 }
 

@@ -210,6 +210,32 @@ json NamedConfig(const std::string& name) {
                  {"eos_token_id", 2},
                  {"torch_dtype", "bfloat16"}};
   if (name == "1.1b") return config;
+  if (name == "llama-3-8b") {
+    config.update({{"hidden_size", 4096},
+                   {"intermediate_size", 14336},
+                   {"num_hidden_layers", 32},
+                   {"num_key_value_heads", 8},
+                   {"vocab_size", 128256},
+                   {"max_position_embeddings", 40960},
+                   {"rope_theta", 500000.0}});
+    return config;
+  }
+  if (name == "qwen3-0.6b") {
+    config.update({{"architectures", {"Qwen3ForCausalLM"}},
+                   {"model_type", "qwen3"},
+                   {"hidden_size", 1024},
+                   {"intermediate_size", 3072},
+                   {"num_hidden_layers", 28},
+                   {"num_attention_heads", 16},
+                   {"num_key_value_heads", 8},
+                   {"head_dim", 128},
+                   {"vocab_size", 151936},
+                   {"max_position_embeddings", 40960},
+                   {"rms_norm_eps", 1e-6},
+                   {"rope_theta", 1000000.0},
+                   {"tie_word_embeddings", true}});
+    return config;
+  }
   if (name != "0.1b") return nullptr;
   config["hidden_size"] = 768;
   config["intermediate_size"] = 2048;

@@ -24,7 +24,8 @@ struct RandomCheckpointOptions {
 absl::Status WriteRandomCheckpoint(const std::string& dir, const nlohmann::json& config,
                                    const RandomCheckpointOptions& options);
 
-// Shapes for benchmarks: "1.1b" is TinyLlama's, "0.1b" a tenth of it. Null when unknown.
+// Shapes for benchmarks: "1.1b" is TinyLlama's, "0.1b" a tenth of it, "llama-3-8b" (for more
+// positions than its own 8192) and "qwen3-0.6b" are theirs. Null when unknown.
 nlohmann::json NamedConfig(const std::string& name);
 
 }  // namespace skein::tools
