@@ -14,9 +14,10 @@
 // communicator at once, but may be lost with its process. AllReduce, AllGather, ReduceScatter and
 // AllToAll also meet, with no data, too: OK on one rank only after every rank has made the call.
 //
-// Buffers belong to the caller, live on the fabric's device and must not overlap unless said so.
-// Reductions sum in f32 and round once, in an order that depends on the ranks' numbers alone: every
-// rank ends with the same bits.
+// Buffers belong to the caller, live on the fabric's device and must not overlap unless said so. On
+// a device whose work runs later a call is ordered with that work as its fabric says
+// (device_fabric.h). Reductions sum in f32 and round once, in an order that depends on the ranks'
+// numbers alone: every rank ends with the same bits.
 //
 // Errors. INTERNAL: the ranks' calls differ. RESOURCE_EXHAUSTED: no memory to sum in at this rank
 // (UNAVAILABLE at the others). The rest under Bounds; each of them breaks the communicator.

@@ -12,6 +12,7 @@
 #include "engine/comm/fault_communicator.h"
 #include "engine/comm/local_fabric.h"
 #include "engine/comm/testing_checks.h"
+#include "engine/comm/testing_far_fabric.h"
 #include "engine/comm/ucx_fabric.h"
 
 namespace skein::engine {
@@ -40,6 +41,12 @@ FabricFactory MakeFactory(const std::string& name) {
   if (name == "Local") {
     return [hub = std::make_shared<LocalHub>()] { return hub->MakeFabric(); };
   }
+  if (name == "FarStaged" || name == "FarOnDevice") {
+    const auto path = name == "FarStaged" ? DevicePath::kHostStaged : DevicePath::kOnDevice;
+    return [path, hub = std::make_shared<LocalHub>()] {
+      return MakeFarFabric(hub->MakeFabric(), path);
+    };
+  }
   if (name == "Faultless") {
     return [hub = std::make_shared<LocalHub>()] {
       return std::make_unique<FaultlessFabric>(hub->MakeFabric());
@@ -66,7 +73,8 @@ void CommConformance::ExpectSurvivorsWork(TestingRanks* ranks, int lost) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, CommConformance,
-                         testing::Values("Local", "Faultless", "UcxSharedMemory", "UcxTcp"),
+                         testing::Values("Local", "Faultless", "UcxSharedMemory", "UcxTcp",
+                                         "FarStaged", "FarOnDevice"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace skein::engine

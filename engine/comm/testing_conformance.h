@@ -8,7 +8,8 @@
 namespace skein::engine {
 
 // The parameter names a fabric: Local, Faultless (the same behind a FaultCommunicator that has
-// nothing to inject), UcxSharedMemory, UcxTcp.
+// nothing to inject), UcxSharedMemory, UcxTcp, FarStaged and FarOnDevice (in a device's memory,
+// testing_far_fabric.h).
 class CommConformance : public testing::TestWithParam<const char*> {
  protected:
   CommConformance();

@@ -7,8 +7,8 @@
 
 namespace skein::engine {
 
-absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const std::string& model_dir,
-                                                       const ModelEngineOptions& options) {
+absl::StatusOr<CudaEngine> MakeCudaEngine(const std::string& model_dir,
+                                          const ModelEngineOptions& options) {
   absl::StatusOr<CudaBackend> backend = MakeCudaBackend(options.device_name);
   if (!backend.ok()) return backend.status();
   ModelEngineOptions with_device = options;
@@ -16,8 +16,10 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const std::string& model_
     return DeviceSampler::Make(gpu, gpu->Stream(), vocab_size, kFewRowsMax);
   };
   with_device.make_decode_runner = backend->make_decode_runner;
-  return MakeModelEngine(model_dir, std::move(backend->ops), std::move(backend->device),
-                         with_device);
+  auto engine =
+      MakeModelEngine(model_dir, std::move(backend->ops), std::move(backend->device), with_device);
+  if (!engine.ok()) return engine.status();
+  return CudaEngine{*std::move(engine), std::move(backend->gpu)};
 }
 
 }  // namespace skein::engine

@@ -6,14 +6,20 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "engine/device/device.h"
 #include "engine/engine.h"
 #include "engine/model/model_engine.h"
 
 namespace skein::engine {
 
+struct CudaEngine {
+  std::unique_ptr<Engine> engine;
+  std::shared_ptr<Device> device;  // whose work the engine's is, for who has to wait for it
+};
+
 // `options.device_name` is "cuda:N". INVALID_ARGUMENT names the field `device` and the value: no
 // such device, or a build without CUDA. Otherwise errors as OpenCudaDevice and MakeModelEngine.
-absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const std::string& model_dir,
-                                                       const ModelEngineOptions& options);
+absl::StatusOr<CudaEngine> MakeCudaEngine(const std::string& model_dir,
+                                          const ModelEngineOptions& options);
 
 }  // namespace skein::engine

@@ -14,8 +14,7 @@ absl::Status NoCuda(std::string_view device) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const std::string&,
-                                                       const ModelEngineOptions& options) {
+absl::StatusOr<CudaEngine> MakeCudaEngine(const std::string&, const ModelEngineOptions& options) {
   return NoCuda(options.device_name);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -18,6 +19,17 @@ constexpr size_t kPageBytes = 4096;
 
 size_t RoundUp(size_t bytes) {
   return std::max(kPageBytes, (bytes + kPageBytes - 1) / kPageBytes * kPageBytes);
+}
+
+// All devices that there are.
+struct Registry {
+  std::mutex mu;
+  std::set<const FarDevice*> devices;
+};
+
+Registry& TheRegistry() {
+  static Registry registry;
+  return registry;
 }
 
 class FarCopyStream final : public CopyStream {
@@ -108,10 +120,18 @@ FarDevice::FarDevice(size_t bytes) : bytes_(RoundUp(bytes)) {
   near_ = static_cast<std::byte*>(near);
   far_ = static_cast<std::byte*>(far);
   free_[0] = bytes_;
+  Registry& registry = TheRegistry();
+  const std::lock_guard lock(registry.mu);
+  registry.devices.insert(this);
 }
 
 FarDevice::~FarDevice() {
   RunAll();
+  {
+    Registry& registry = TheRegistry();
+    const std::lock_guard lock(registry.mu);
+    registry.devices.erase(this);
+  }
   munmap(near_, bytes_);
   munmap(far_, bytes_);
 }
@@ -209,6 +229,15 @@ void FarDevice::RunAll() {
 
 std::shared_ptr<CopyStream> MakeFarCopyStream(std::shared_ptr<FarDevice> device) {
   return std::make_shared<FarCopyStream>(std::move(device));
+}
+
+void* NearOfAny(const void* pointer) {
+  Registry& registry = TheRegistry();
+  const std::lock_guard lock(registry.mu);
+  for (const FarDevice* device : registry.devices) {
+    if (device->Owns(pointer)) return device->Near(pointer);
+  }
+  return const_cast<void*>(pointer);
 }
 
 std::unique_ptr<Device> ShareFarDevice(std::shared_ptr<FarDevice> device) {

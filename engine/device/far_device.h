@@ -63,6 +63,9 @@ class FarDevice : public Device {
 // A copy stream of `device`'s memory, or, of null, one that knows no device.
 std::shared_ptr<CopyStream> MakeFarCopyStream(std::shared_ptr<FarDevice> device);
 
+// As Near, for memory of whichever device: where a test looks at it.
+void* NearOfAny(const void* pointer);
+
 // The same device, for who takes a Device of its own.
 std::unique_ptr<Device> ShareFarDevice(std::shared_ptr<FarDevice> device);
 

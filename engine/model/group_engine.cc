@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/model/agreement.h"
+#include "engine/model/device_done.h"
 #include "engine/model/group_weights.h"
 #include "engine/model/step_check.h"
 
@@ -133,7 +134,9 @@ absl::Status GroupEngine::StepTogether(const GroupPart& part,
     return agreed;
   }
   GroupForward forward(loaded_.get(), &buffers_, part, *layout);
-  const absl::Status ran = forward.RunLayers(batch_, layer_done);
+  DeviceDone done(loaded_->device.get());
+  absl::Status ran = forward.RunLayers(batch_, done.Behind(layer_done));
+  if (ran.ok()) ran = done.status();
   if (!ran.ok()) {
     AbortAll(part, ran);
     return ran;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "engine/model/device_done.h"
 #include "engine/model/forward.h"
 #include "engine/model/loaded_model.h"
 #include "engine/model/spanning_check.h"
@@ -33,14 +34,15 @@ class ModelEngine final : public Engine {
       return checked;
     }
     FillBatch(sequences, &batch_, &logit_uses_);
+    DeviceDone done(loaded_->device.get());
+    const std::function<void(int)> told = done.Behind(layer_done);
     if (spans) {
-      const absl::Status ran = RunSpanning(sequences.front(), layer_done);
+      const absl::Status ran = RunSpanning(sequences.front(), told);
       if (!ran.ok()) return ran;
     } else if (layer_done || !RunDecode()) {
-      RunLayers(loaded_->model, batch_, layer_done ? DoneOnDevice(layer_done) : nullptr,
-                loaded_->state);
-      if (!device_status_.ok()) return device_status_;
+      RunLayers(loaded_->model, batch_, told, loaded_->state);
     }
+    if (!done.status().ok()) return done.status();
     TokenSampler* on_device = loaded_->token_sampler.get();
     if (on_device != nullptr && TakesAll(*on_device, sequences)) {
       return SampleOnDevice(
@@ -83,21 +85,10 @@ class ModelEngine final : public Engine {
     return FirstRows(loaded_->state.logits, count);
   }
 
-  // layer_done, once the device has done what was asked of it so far.
-  std::function<void(int)> DoneOnDevice(const std::function<void(int layer)>& layer_done) {
-    device_status_ = absl::OkStatus();
-    if (loaded_->device->IsHost()) return layer_done;
-    return [this, &layer_done](int layer) {
-      if (device_status_.ok()) device_status_ = loaded_->device->Synchronize();
-      if (device_status_.ok()) layer_done(layer);
-    };
-  }
-
   std::shared_ptr<LoadedModel> loaded_;
   Sampler sampler_;
   Batch batch_;                       // of the current step
   std::vector<LogitUse> logit_uses_;  // of each of batch_.logit_rows
-  absl::Status device_status_;        // of the current step
 };
 
 }  // namespace

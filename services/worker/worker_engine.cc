@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/comm/device_fabric.h"
 #include "engine/comm/ucx_fabric.h"
 #include "engine/cuda/cuda_copy_stream.h"
 #include "engine/cuda/cuda_engine.h"
@@ -80,21 +81,27 @@ std::function<void(int64_t, int64_t)> LogProgress() {
   };
 }
 
-absl::StatusOr<std::unique_ptr<engine::Engine>> MakeGpuEngine(const WorkerOptions& options) {
+// `gpu` receives the device, for who has to wait for its work.
+absl::StatusOr<std::unique_ptr<engine::Engine>> MakeGpuEngine(
+    const WorkerOptions& options, std::shared_ptr<engine::Device>* gpu) {
   auto engine_options = ModelOptionsOf(options);
   if (!engine_options.ok()) return engine_options.status();
   engine_options->progress = LogProgress();
   engine_options->warn = [](const std::string& what) { LogWarning(what); };
-  return engine::MakeCudaEngine(options.model, *engine_options);
+  auto made = engine::MakeCudaEngine(options.model, *engine_options);
+  if (!made.ok()) return made.status();
+  *gpu = std::move(made->device);
+  return std::move(made->engine);
 }
 
 bool IsCuda(const WorkerOptions& options) { return options.device.starts_with("cuda"); }
 
 absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEngine(const WorkerOptions& options,
-                                                           std::unique_ptr<engine::Device> device) {
+                                                           std::unique_ptr<engine::Device> device,
+                                                           std::shared_ptr<engine::Device>* gpu) {
   if (options.device == "cpu") return MakeCpuEngine(options, std::move(device));
   if (options.device == "emulated") return MakeEmulatedEngine(options, std::move(device));
-  if (IsCuda(options)) return MakeGpuEngine(options);
+  if (IsCuda(options)) return MakeGpuEngine(options, gpu);
   return absl::InvalidArgumentError(
       absl::StrCat("device: '", options.device, "' is not cpu, cuda:N or emulated"));
 }
@@ -153,8 +160,13 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
   auto device =
       std::make_unique<engine::RegisteredDevice>(out.transport.get(), engine::MakeCpuDevice());
   const engine::RegisteredDevice* memory = device.get();
-  auto made = MakeEngine(options, std::move(device));
+  std::shared_ptr<engine::Device> gpu;
+  auto made = MakeEngine(options, std::move(device), &gpu);
   if (!made.ok()) return made.status();
+  if (gpu != nullptr && out.fabric != nullptr) {
+    out.fabric = engine::MakeDeviceFabric(std::move(out.fabric), std::move(gpu),
+                                          engine::DevicePath::kHostStaged);
+  }
   out.engine = *std::move(made);
   for (const engine::KvRegion& region : out.engine->KvRegions()) {
     const auto id = RegionOf(region, IsCuda(options), *memory, out.transport.get());

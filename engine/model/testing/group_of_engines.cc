@@ -5,7 +5,9 @@
 #include <thread>
 #include <utility>
 
+#include "engine/comm/device_fabric.h"
 #include "engine/device/cpu_device.h"
+#include "engine/model/testing/far_ops.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "engine/ops/element.h"
 #include "engine/ops/kv_address.h"
@@ -24,14 +26,28 @@ std::unique_ptr<Ops> MakeOps(bool cpu_ops) {
 }  // namespace
 
 GroupOfEngines::GroupOfEngines(const TestingGroupOptions& options)
-    : options_(options), ranks_([this] { return hub_.MakeFabric(); }, options.ranks) {}
+    : options_(options), ranks_([this] { return MakeFabric(); }, options.ranks) {}
+
+// Called rank by rank.
+std::unique_ptr<Fabric> GroupOfEngines::MakeFabric() {
+  if (options_.far_bytes == 0) return hub_.MakeFabric();
+  devices_.push_back(std::make_shared<FarDevice>(options_.far_bytes));
+  return MakeDeviceFabric(hub_.MakeFabric(), devices_.back(), DevicePath::kHostStaged);
+}
 
 std::unique_ptr<GroupOfEngines> GroupOfEngines::Make(const std::string& model_dir,
                                                      const TestingGroupOptions& options) {
   std::unique_ptr<GroupOfEngines> group(new GroupOfEngines(options));
   for (int rank = 0; rank < options.ranks; ++rank) {
-    auto engine = GroupEngine::Make(model_dir, MakeOps(options.cpu_ops), MakeCpuDevice(),
-                                    options.engine, options.ranks);
+    std::unique_ptr<Ops> ops = MakeOps(options.cpu_ops);
+    std::unique_ptr<Device> device = MakeCpuDevice();
+    if (options.far_bytes > 0) {
+      const std::shared_ptr<FarDevice>& far = group->devices_[static_cast<size_t>(rank)];
+      ops = MakeFarOps(far, std::move(ops));
+      device = ShareFarDevice(far);
+    }
+    auto engine = GroupEngine::Make(model_dir, std::move(ops), std::move(device), options.engine,
+                                    options.ranks);
     EXPECT_TRUE(engine.ok()) << engine.status();
     if (!engine.ok()) return nullptr;
     group->engines_.push_back(*std::move(engine));

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "engine/comm/local_fabric.h"
 #include "engine/comm/testing_ranks.h"
+#include "engine/device/far_device.h"
 #include "engine/model/group_comms.h"
 #include "engine/model/group_engine.h"
 
@@ -20,6 +21,7 @@ struct TestingGroupOptions {
   std::vector<GroupMode> modes;  // every step draws one of them; the ranks of all are `ranks`
   bool cpu_ops = true;
   ModelEngineOptions engine;
+  size_t far_bytes = 0;  // > 0: each rank on a FarDevice of so many bytes
 };
 
 class GroupOfEngines final : public Engine {
@@ -62,7 +64,10 @@ class GroupOfEngines final : public Engine {
   std::vector<int32_t> TableOf(int rank, std::span<const int32_t> table) const;
   void ExpectSame(const std::vector<std::vector<SequenceResult>>& by_rank) const;
 
+  std::unique_ptr<Fabric> MakeFabric();
+
   TestingGroupOptions options_;
+  std::vector<std::shared_ptr<FarDevice>> devices_;  // by rank, with far_bytes
   LocalHub hub_;
   TestingRanks ranks_;
   std::vector<std::unique_ptr<GroupEngine>> engines_;

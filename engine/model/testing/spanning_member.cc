@@ -6,6 +6,7 @@
 #include <random>
 
 #include "engine/base/check.h"
+#include "engine/device/far_device.h"
 
 namespace skein::engine {
 
@@ -20,7 +21,7 @@ struct SpanningMember::Input {
 
 void SpoilKv(Engine& engine) {
   for (const KvRegion& region : engine.KvRegions()) {
-    std::memset(region.base, 0xff, static_cast<size_t>(region.bytes));
+    std::memset(NearOfAny(region.base), 0xff, static_cast<size_t>(region.bytes));
   }
 }
 

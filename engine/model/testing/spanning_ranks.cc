@@ -5,6 +5,7 @@
 #include <numeric>
 #include <thread>
 
+#include "engine/device/far_device.h"
 #include "gtest/gtest.h"
 
 namespace skein::engine {
@@ -79,7 +80,7 @@ void SpanningRanks::CheckMoves(const DealtPiece& piece) {
   const auto bytes = static_cast<size_t>(spec.kv.BlockBytes());
   const auto at = [&](size_t rank, int32_t block, size_t layer) {
     SpanningMember& member = members_[static_cast<size_t>(piece.members[rank])];
-    return static_cast<const std::byte*>(member.engine().KvRegions()[layer].base) +
+    return static_cast<const std::byte*>(NearOfAny(member.engine().KvRegions()[layer].base)) +
            static_cast<size_t>(member.LocalOf(block)) * bytes;
   };
   const auto layers = static_cast<size_t>(spec.kv.num_layers);

@@ -1,0 +1,159 @@
+// A prompt is computed on a device whose work runs late and whose memory nobody else can touch
+// (engine/device/far_device.h), and handed over layer by layer while it runs, into the memory of
+// another such device: what arrives is what the host's engine computes, bit by bit. A block that
+// left before it was computed would arrive as it was before.
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/device/cpu_device.h"
+#include "engine/device/far_device.h"
+#include "engine/handoff/handoff_sender.h"
+#include "engine/handoff/testing_pool.h"
+#include "engine/model/model_engine.h"
+#include "engine/model/testing/far_ops.h"
+#include "engine/ops/cpu/cpu_ops.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tools/random_checkpoint/random_checkpoint.h"
+
+namespace skein {
+namespace {
+
+constexpr int kBlockTokens = 4;
+constexpr int64_t kTokens = 250;
+constexpr int64_t kBlocks = (kTokens + kBlockTokens - 1) / kBlockTokens;
+constexpr engine::HandoffKey kKey = {1, 2, 3};
+
+std::string MakeModel() {
+  const nlohmann::json config = {{"architectures", {"LlamaForCausalLM"}},
+                                 {"hidden_size", 32},
+                                 {"intermediate_size", 48},
+                                 {"num_hidden_layers", 6},
+                                 {"num_attention_heads", 4},
+                                 {"num_key_value_heads", 2},
+                                 {"vocab_size", 50},
+                                 {"max_position_embeddings", 512}};
+  const std::string dir = ::testing::TempDir() + "/far_handoff";
+  EXPECT_TRUE(tools::WriteRandomCheckpoint(dir, config, {.dtype = engine::DType::kBF16}).ok());
+  return dir;
+}
+
+std::unique_ptr<engine::Engine> MakeEngine(const std::string& dir,
+                                           std::shared_ptr<engine::FarDevice> device) {
+  engine::ModelEngineOptions options;
+  options.block_tokens = kBlockTokens;
+  options.num_blocks = 2 * kBlocks;
+  options.max_batch_tokens = kTokens;
+  std::unique_ptr<engine::Ops> ops = *engine::MakeCpuOps({.threads = 1});
+  if (device != nullptr) ops = engine::MakeFarOps(device, std::move(ops));
+  auto made = engine::MakeModelEngine(
+      dir, std::move(ops), device ? engine::ShareFarDevice(device) : engine::MakeCpuDevice(),
+      options);
+  EXPECT_TRUE(made.ok()) << made.status();
+  return *std::move(made);
+}
+
+class FarHandoff : public ::testing::Test {
+ protected:
+  // The prompt in `chunks` steps, into blocks 0, 2, 4, …
+  void Prefill(engine::Engine* engine, int chunks, const std::function<void(int, int64_t)>& done) {
+    std::vector<int32_t> ids(kTokens), table;
+    for (int64_t i = 0; i < kTokens; ++i)
+      ids[static_cast<size_t>(i)] = static_cast<int32_t>(i * i % 50);
+    for (int32_t b = 0; b < kBlocks; ++b) table.push_back(2 * b);
+    for (int c = 0; c < chunks; ++c) {
+      const int64_t first = kTokens * c / chunks, end = kTokens * (c + 1) / chunks;
+      engine::SequenceStep step;
+      step.tokens =
+          std::span(ids).subspan(static_cast<size_t>(first), static_cast<size_t>(end - first));
+      step.position = first;
+      step.block_table = table;
+      std::vector<engine::SequenceResult> results;
+      const absl::Status ran = engine->Step(
+          {&step, 1}, [&](int layer) { done(layer, end); }, &results);
+      ASSERT_TRUE(ran.ok()) << ran;
+    }
+  }
+
+  const std::string dir_ = MakeModel();
+};
+
+TEST_F(FarHandoff, LayersLeaveWhileLaterOnesCompute) {
+  const auto host = MakeEngine(dir_, nullptr);
+  const engine::KvSpec kv = host->Spec().kv;
+  const auto block_bytes = static_cast<size_t>(kv.BlockBytes());
+  for (const int chunks : {1, 3, 40}) {
+    SCOPED_TRACE(chunks);
+    Prefill(host.get(), chunks, [](int, int64_t) {});
+    // Source: the engine's own memory. Target: a pool of another device.
+    engine::TestingNetwork network(engine::TransportKind::kFar);
+    const auto device = std::make_shared<engine::FarDevice>(64 << 20);
+    const auto transport = network.Make(device);
+    const auto engine = MakeEngine(dir_, device);
+    std::vector<engine::RegionId> regions;
+    for (const engine::KvRegion& region : engine->KvRegions()) {
+      regions.push_back(transport->Register(region.base, static_cast<size_t>(region.bytes))->id);
+    }
+    engine::TestingPool target(&network, kv);
+    std::atomic<bool> ended{false};
+    std::optional<std::vector<int64_t>> bytes;
+    absl::Status failed;
+    engine::HandoffSender sender(transport.get(), kv, regions, std::chrono::seconds(20),
+                                 {.done =
+                                      [&](engine::HandoffKey, std::vector<int64_t> moved) {
+                                        bytes = std::move(moved);
+                                        ended = true;
+                                      },
+                                  .failed =
+                                      [&](engine::HandoffKey, absl::Status status) {
+                                        failed = std::move(status);
+                                        ended = true;
+                                      },
+                                  .stopped = [&](engine::HandoffKey) { ended = true; }});
+    std::vector<int32_t> local, remote;
+    for (int32_t b = 0; b < kBlocks; ++b) {
+      local.push_back(2 * b);
+      remote.push_back(static_cast<int32_t>(kBlocks) - 1 - b);
+    }
+    sender.Open(kKey, local, kTokens);
+    sender.Grant(kKey, {.targets = {{remote, target.description}},
+                        .post_until = std::chrono::steady_clock::now() + std::chrono::seconds(60)});
+    std::thread source_progress([&] {
+      while (!ended) sender.Pump(std::chrono::milliseconds(1));
+    });
+    std::thread target_progress([&] {
+      std::vector<engine::TransferCompletion> none;
+      while (!ended) target.transport->Poll(16, std::chrono::milliseconds(1), &none);
+    });
+    Prefill(engine.get(), chunks,
+            [&](int layer, int64_t end) { sender.Written(kKey, layer, end); });
+    source_progress.join();
+    target_progress.join();
+    ASSERT_TRUE(bytes.has_value()) << failed;
+    EXPECT_EQ(*bytes,
+              std::vector<int64_t>(static_cast<size_t>(kv.num_layers), kBlocks * kv.BlockBytes()));
+    for (int layer = 0; layer < kv.num_layers; ++layer) {
+      const auto* expected =
+          static_cast<const std::byte*>(host->KvRegions()[static_cast<size_t>(layer)].base);
+      for (size_t b = 0; b < local.size(); ++b) {
+        EXPECT_EQ(std::memcmp(target.Block(layer, remote[b]),
+                              expected + static_cast<size_t>(local[b]) * block_bytes, block_bytes),
+                  0)
+            << "layer " << layer << " block " << b;
+      }
+    }
+    const std::vector<engine::HandoffTotals> totals = sender.Totals();
+    ASSERT_EQ(totals.size(), 1u);
+    EXPECT_EQ(totals[0].path, "host-staged");
+    EXPECT_GT(totals[0].busy_seconds, 0);
+  }
+}
+
+}  // namespace
+}  // namespace skein
