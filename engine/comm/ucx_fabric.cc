@@ -1,8 +1,6 @@
 #include "engine/comm/ucx_fabric.h"
 
 #include <cstdlib>
-#include <cstring>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,48 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "engine/comm/group_key.h"
 #include "engine/comm/host_memory.h"
-#include "engine/comm/process_watch.h"
 #include "engine/comm/ucx_link_fabric.h"
 #include "engine/comm/ucx_mesh.h"
+#include "engine/host/process_watch.h"
+#include "engine/transport/ucx_address.h"
 #include "engine/transport/ucx_context.h"
 
 namespace skein::engine {
 namespace {
-
-constexpr char kMagic[] = "SKNV";
-constexpr size_t kMagicBytes = sizeof kMagic - 1;
-constexpr size_t kPrefixBytes = kMagicBytes + sizeof(uint64_t) + 2 * sizeof(uint32_t);
-
-uint64_t Checksum(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (const unsigned char c : text) hash = (hash ^ c) * 0x100000001b3u;
-  return hash;
-}
-
-template <typename Number>
-std::string Raw(Number number) {
-  return std::string(reinterpret_cast<const char*>(&number), sizeof number);
-}
-
-// UCX trusts worker addresses; the checksum keeps torn ones from it.
-std::string Seal(const UcxAddress& address) {
-  const std::string body = absl::StrCat(Raw(static_cast<uint32_t>(address.process.size())),
-                                        Raw(static_cast<uint32_t>(address.host.size())),
-                                        address.process, address.host, address.worker);
-  return absl::StrCat(kMagic, Raw(Checksum(body)), body);
-}
-
-std::optional<UcxAddress> Open(const std::string& sealed) {
-  if (sealed.size() <= kPrefixBytes) return std::nullopt;
-  uint32_t sizes[2];  // of process and host
-  std::memcpy(sizes, &sealed[kPrefixBytes - sizeof sizes], sizeof sizes);
-  const std::string rest = sealed.substr(kPrefixBytes);
-  if (uint64_t{sizes[0]} + sizes[1] > rest.size()) return std::nullopt;
-  UcxAddress address{rest.substr(0, sizes[0]), rest.substr(sizes[0], sizes[1]),
-                     rest.substr(sizes[0] + sizes[1])};
-  if (Seal(address) != sealed) return std::nullopt;
-  return address;
-}
 
 class UcxLink : public Link {
  public:
@@ -83,8 +47,8 @@ class UcxLink : public Link {
 class UcxFabric : public LinkFabric {
  public:
   UcxFabric(const UcxContext& context, std::unique_ptr<HostWire> host)
-      : address_(
-            Seal({ThisProcess(), host == nullptr ? "" : host->name(), context.worker_address})),
+      : address_(SealAddress(
+            {ThisProcess(), host == nullptr ? "" : host->name(), context.worker_address})),
         mesh_(std::make_shared<UcxMesh>(context, std::move(host))) {}
 
   const std::string& Address() const override { return address_; }
@@ -92,11 +56,11 @@ class UcxFabric : public LinkFabric {
   absl::StatusOr<std::unique_ptr<Link>> MakeLink(GroupId id, std::span<const std::string> addresses,
                                                  int rank) override {
     auto status = CheckMembers(addresses, rank, address_, [](const std::string& address) {
-      return Open(address).has_value();
+      return OpenAddress(address).has_value();
     });
     if (!status.ok()) return status;
     std::vector<UcxAddress> opened;
-    for (const auto& address : addresses) opened.push_back(*Open(address));
+    for (const auto& address : addresses) opened.push_back(*OpenAddress(address));
     auto group = mesh_->AddGroup(KeyOf(id, addresses), opened, rank);
     if (!group.ok()) return group.status();
     return std::make_unique<UcxLink>(mesh_, *group, rank, static_cast<int>(addresses.size()));

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/comm/ring.h"
 #include "engine/comm/ucx_fabric.h"
+#include "engine/host/ring.h"
 
 namespace skein::engine {
 namespace {

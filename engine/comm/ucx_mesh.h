@@ -15,9 +15,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/comm/early_groups.h"
-#include "engine/comm/host_wire.h"
 #include "engine/comm/ucx_peers.h"
 #include "engine/comm/wire_group.h"
+#include "engine/host/host_wire.h"
 #include "engine/transport/ucx_context.h"
 
 namespace skein::engine {

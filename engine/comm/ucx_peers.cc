@@ -1,6 +1,7 @@
 #include "engine/comm/ucx_peers.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -52,8 +53,8 @@ ucs_status_ptr_t Start(ucp_ep_h ep, UcxOperation* operation, ucp_datatype_t data
   return ucp_am_send_nbx(ep, kCommMessage, nullptr, 0, operation, 1, &params);
 }
 
-std::span<const std::byte> HeaderOf(const UcxOperation& operation) {
-  return std::as_bytes(std::span(&operation.header, 1));
+std::array<std::span<const std::byte>, 2> PartsOf(const UcxOperation& operation) {
+  return {std::as_bytes(std::span(&operation.header, 1)), operation.data};
 }
 
 }  // namespace
@@ -106,7 +107,7 @@ bool UcxPeers::Send(UcxPeer* peer, UcxOperation operation) {
   if (peer->dead) return true;
   if (peer->channel != nullptr) {
     const bool first = peer->operations.empty();
-    if (first && peer->channel->Write(HeaderOf(*slot), slot->data)) return true;
+    if (first && peer->channel->Write(PartsOf(*slot))) return true;
     if (first) waiting_.push_back(peer);
   } else {
     const ucs_status_ptr_t request = Start(peer->ep, &*slot, datatype_, OnSent);
@@ -138,7 +139,7 @@ int UcxPeers::SendWaiting() {
   for (UcxPeer* const peer : waiting_) {
     while (!peer->operations.empty()) {
       UcxOperation& operation = peer->operations.front();
-      if (!peer->channel->Write(HeaderOf(operation), operation.data)) break;
+      if (!peer->channel->Write(PartsOf(operation))) break;
       Ended(&operation);
       ++sent;
     }
@@ -150,7 +151,7 @@ int UcxPeers::SendWaiting() {
 bool UcxPeers::AwaitRoom() {
   return std::all_of(waiting_.begin(), waiting_.end(), [](UcxPeer* peer) {
     const UcxOperation& operation = peer->operations.front();
-    return peer->channel->AwaitRoom(HeaderOf(operation).size() + operation.data.size());
+    return peer->channel->AwaitRoom(sizeof operation.header + operation.data.size());
   });
 }
 

@@ -13,9 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/comm/host_wire.h"
-#include "engine/comm/process_watch.h"
 #include "engine/comm/wire_group.h"
+#include "engine/host/host_wire.h"
+#include "engine/host/process_watch.h"
+#include "engine/transport/ucx_address.h"
 
 namespace skein::engine {
 
@@ -33,13 +34,6 @@ struct UcxOperation {
   UcxGroup* group = nullptr;  // whose message it is part of; null: a control message
   WireGroup::Outgoing* message = nullptr;
   int to = 0;
-};
-
-// A fabric's address, opened.
-struct UcxAddress {
-  std::string process;  // ThisProcess() there
-  std::string host;     // HostWire::name() there, if it has one
-  std::string worker;   // as UcxContext::worker_address
 };
 
 struct UcxPeer {

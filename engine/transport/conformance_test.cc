@@ -80,11 +80,11 @@ World FarWorld(const std::string& name, const std::string& lane, const std::stri
 }
 
 World MakeWorld(const std::string& name) {
-  if (name == "FarSharedMemory") return FarWorld(name, "sysv", "self,shm");
+  if (name == "FarSharedMemory") return FarWorld(name, "ring", "self,shm");
   if (name == "FarTcp") return FarWorld(name, "tcp", "self,tcp");
   if (name == "Loopback") return LoopbackWorld();
   if (name == "Faultless") return FaultlessWorld();
-  if (name == "UcxSharedMemory") return UcxWorld(name, "sysv", "self,shm");
+  if (name == "UcxSharedMemory") return UcxWorld(name, "mapped+ring", "self,shm");
   return UcxWorld(name, "tcp", "self,tcp");
 }
 

@@ -100,7 +100,7 @@ struct TransferCompletion {
 
 // What is known of a peer; counters only grow.
 struct PeerInfo {
-  std::string lanes;  // what carries the bytes, such as "posix+cma", "tcp", "loopback"; "" before
+  std::string lanes;  // what carries the bytes, such as "mapped+ring", "tcp", "loopback"; "" before
                       // the first transfer
   std::string path;   // "direct": between the memories as the lanes do it; "host-staged": through
                       // staging memory, for a device that they cannot reach; "" as above

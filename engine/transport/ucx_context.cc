@@ -55,7 +55,7 @@ absl::StatusOr<ucp_context_h> MakeContext(const UcxOptions& options,
   if (!status.ok()) return status;
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_AM | UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   ucp_context_h context = nullptr;
   status = Configure(options, more, config);
   if (status.ok()) status = FromUcs(ucp_init(&params, config, &context), "ucp_init");

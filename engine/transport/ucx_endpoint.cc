@@ -1,8 +1,13 @@
 #include "engine/transport/ucx_endpoint.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <span>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/transport/ucx_address.h"
 #include "engine/transport/ucx_context.h"
 
 namespace skein::engine {
@@ -40,21 +45,49 @@ Operation* SpareOperation(Endpoint* endpoint, uint64_t bytes, WireTicket* ticket
   return &*operation;
 }
 
-// Sends the header and `count` items of `data`.
-void Launch(Operation* operation, Message message, size_t header_bytes, const void* data,
-            size_t count, ucp_datatype_t datatype) {
+// False: no room in the ring.
+bool Write(const Operation& operation) {
+  const Frame frame = {operation.message, static_cast<uint32_t>(operation.header_bytes)};
+  std::array<std::span<const std::byte>, 2 + kFragmentsMax> parts;
+  parts[0] = std::as_bytes(std::span(&frame, 1));
+  parts[1] = {reinterpret_cast<const std::byte*>(&operation.put.header), operation.header_bytes};
+  for (size_t i = 0; i < operation.parts; ++i) {
+    const auto& [data, bytes] = operation.put.from[i];
+    parts[2 + i] = {static_cast<const std::byte*>(data), bytes};
+  }
+  return operation.endpoint->channel->Write(std::span(parts).first(2 + operation.parts));
+}
+
+void LaunchInHost(Operation* operation) {
   Endpoint* const endpoint = operation->endpoint;
+  const bool first = endpoint->operations.empty();
+  if (first && Write(*operation)) return;
+  Begin(operation->ticket, operation->bytes);
+  endpoint->operations.splice(endpoint->operations.end(), endpoint->spare, operation->self);
+  if (first) endpoint->waiting->push_back(endpoint);
+}
+
+void Launch(Operation* operation) {
+  Endpoint* const endpoint = operation->endpoint;
+  if (endpoint->channel != nullptr) return LaunchInHost(operation);
+  if (endpoint->ep == nullptr) {
+    if (operation->ticket != nullptr) Fail(endpoint->health, operation->ticket);
+    return;
+  }
+  const bool is_put = operation->message == kPut;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                         UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
                         UCP_OP_ATTR_FIELD_DATATYPE;
   params.flags = UCP_AM_SEND_FLAG_EAGER;
   params.memory_type = UCS_MEMORY_TYPE_HOST;
-  params.datatype = datatype;
+  params.datatype = is_put ? ucp_datatype_t{UCP_DATATYPE_IOV} : ucp_dt_make_contig(1);
   params.cb.send = OnSent;
   params.user_data = operation;
-  const ucs_status_ptr_t request = ucp_am_send_nbx(endpoint->ep, message, &operation->put.header,
-                                                   header_bytes, data, count, &params);
+  const auto& from = operation->put.from;
+  const ucs_status_ptr_t request = ucp_am_send_nbx(
+      endpoint->ep, operation->message, &operation->put.header, operation->header_bytes,
+      is_put ? from.data() : from[0].buffer, is_put ? operation->parts : from[0].length, &params);
   if (UCS_PTR_IS_PTR(request)) {
     Begin(operation->ticket, operation->bytes);
     endpoint->operations.splice(endpoint->operations.end(), endpoint->spare, operation->self);
@@ -88,27 +121,47 @@ void Finish(WireTicket* ticket, uint64_t bytes, const absl::Status& status) {
 void Send(Endpoint* endpoint, Message message, const Header& header, const void* data, size_t bytes,
           WireTicket* ticket) {
   Operation* const operation = SpareOperation(endpoint, bytes, ticket);
+  operation->message = message;
   operation->put.header.base = header;
+  operation->header_bytes = sizeof(Header);
   if (message == kHello) {
     operation->payload.assign(static_cast<const char*>(data), bytes);
     data = operation->payload.data();
   }
-  Launch(operation, message, sizeof(Header), data, bytes, ucp_dt_make_contig(1));
+  operation->put.from[0] = {const_cast<void*>(data), bytes};
+  operation->parts = 1;
+  Launch(operation);
 }
 
 void SendPut(Endpoint* endpoint, const PutMessage& put, WireTicket* ticket) {
   Operation* const operation = SpareOperation(endpoint, put.bytes, ticket);
+  operation->message = kPut;
   operation->put = put;
-  Launch(operation, kPut, put.header.Bytes(), operation->put.from.data(), put.header.base.count,
-         UCP_DATATYPE_IOV);
+  operation->header_bytes = put.header.Bytes();
+  operation->parts = put.header.base.count;
+  Launch(operation);
 }
 
-absl::StatusOr<std::unique_ptr<Endpoint>> UcxEndpoints::Open(const std::string& worker_address) {
+absl::StatusOr<std::unique_ptr<Endpoint>> UcxEndpoints::Open(const std::string& sealed) {
+  const auto address = OpenAddress(sealed);
+  if (!address.has_value()) return absl::InvalidArgumentError("not the address of a UCX process");
   auto endpoint = std::make_unique<Endpoint>();
+  endpoint->process = address->process;
+  endpoint->waiting = &waiting_;
+  if (host_ != nullptr) {
+    endpoint->channel = host_->Connect(address->host);
+    // Only now: what was opened is of the process that is alive.
+    if (!processes_.Add(address->process, endpoint.get())) {
+      endpoint->health = absl::UnavailableError("the peer's process has ended");
+      endpoint->channel.reset();
+      return endpoint;
+    }
+    if (endpoint->channel != nullptr) return endpoint;
+  }
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(worker_address.data());
+  params.address = reinterpret_cast<const ucp_address_t*>(address->worker.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = OnEndpointError;
   params.err_handler.arg = endpoint.get();
@@ -117,11 +170,50 @@ absl::StatusOr<std::unique_ptr<Endpoint>> UcxEndpoints::Open(const std::string& 
   return endpoint;
 }
 
+bool UcxEndpoints::SendWaiting() {
+  bool sent = false;
+  for (Endpoint* const endpoint : waiting_) {
+    auto& operations = endpoint->operations;
+    while (!operations.empty() && Write(operations.front())) {
+      Finish(operations.front().ticket, operations.front().bytes, absl::OkStatus());
+      operations.pop_front();
+      sent = true;
+    }
+  }
+  if (sent) std::erase_if(waiting_, [](Endpoint* e) { return e->operations.empty(); });
+  return sent;
+}
+
+bool UcxEndpoints::AwaitRoom() {
+  return std::all_of(waiting_.begin(), waiting_.end(), [](Endpoint* endpoint) {
+    const Operation& next = endpoint->operations.front();
+    size_t bytes = sizeof(Frame) + next.header_bytes;
+    for (size_t i = 0; i < next.parts; ++i) bytes += next.put.from[i].length;
+    return endpoint->channel->AwaitRoom(bytes);
+  });
+}
+
+void UcxEndpoints::LoseEnded() {
+  for (void* const token : processes_.Ended()) {
+    static_cast<Endpoint*>(token)->health = absl::UnavailableError("the peer's process has ended");
+  }
+}
+
+void UcxEndpoints::CloseChannel(Endpoint* endpoint) {
+  std::erase(waiting_, endpoint);
+  Abandon(endpoint);
+  endpoint->operations.clear();
+  endpoint->channel.reset();
+}
+
 void UcxEndpoints::Close(std::unique_ptr<Endpoint> endpoint) {
+  processes_.Remove(endpoint.get());
+  if (endpoint->channel != nullptr) CloseChannel(endpoint.get());
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint->ep, &params);
+  const ucs_status_ptr_t request =
+      endpoint->ep == nullptr ? nullptr : ucp_ep_close_nbx(endpoint->ep, &params);
   const auto until = std::chrono::steady_clock::now() + kCloseMax;
   const auto closing = [&] {
     return UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS;
@@ -135,9 +227,6 @@ void UcxEndpoints::Close(std::unique_ptr<Endpoint> endpoint) {
     Finish(wait.ticket, wait.bytes, absl::UnavailableError("the connection was broken off"));
   }
   endpoint->awaited.clear();
-  for (const Imported& imported : endpoint->imports) {
-    if (imported.rkey != nullptr) ucp_rkey_destroy(imported.rkey);
-  }
   endpoint->imports.clear();
   if (!closed) {
     Abandon(endpoint.get());

@@ -1,10 +1,13 @@
 // The connections of a UcxWire and the messages on them. Internal to this folder.
 //
-// Why not ucp_put everywhere: over tcp, and for memory that a peer cannot map, UCX 1.13 emulates
-// it, and its emulation aborts the TARGET process when the source dies before an acknowledgement is
-// sent (rma_sw.c returns the send's error to a caller that calls ucs_fatal). So memory that can be
-// mapped is written by memcpy, and the rest by messages of our own, whose failures come back to us
-// and whose places the target checks against its regions.
+// Why not ucp_put: over tcp, and for memory that a peer cannot map, UCX 1.13 emulates it, and its
+// emulation aborts the TARGET process when the source dies before an acknowledgement is sent
+// (rma_sw.c returns the send's error to a caller that calls ucs_fatal). Nor UCX's remote keys: to
+// unpack one makes two workers shake hands, which aborts the target when the source dies meanwhile
+// (an assertion of ucp_request_send_state_ff). So memory that can be mapped is written by memcpy,
+// and the rest by messages of our own, whose failures come back to us and whose places the target
+// checks against its regions. Between processes that see one another they go through rings of their
+// own (engine/host/host_wire.h), else through UCX.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -21,6 +24,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/host/host_wire.h"
+#include "engine/host/process_watch.h"
+#include "engine/host/shared_region.h"
 #include "engine/transport/wire.h"
 
 namespace skein::engine {
@@ -82,14 +88,17 @@ struct PutMessage {
 
 struct Endpoint;
 
-// One send under way; UCX carries its address to OnSent, and reads the header and payload until
+// One send under way; UCX carries its address to OnSent. The header and payload are read until
 // then.
 struct Operation {
   Endpoint* endpoint = nullptr;
   std::list<Operation>::iterator self;
   WireTicket* ticket = nullptr;  // null: nobody waits
   uint64_t bytes = 0;
-  PutMessage put;       // what is not a put uses `put.header.base` only
+  Message message = kHello;
+  size_t header_bytes = 0;
+  size_t parts = 0;     // of put.from
+  PutMessage put;       // what is not a put uses `put.header.base` and one part
   std::string payload;  // if the data is not somebody else's
 };
 
@@ -101,7 +110,7 @@ struct Awaited {
 };
 
 struct Imported {
-  ucp_rkey_h rkey = nullptr;
+  std::unique_ptr<SharedRegion> shared;
   std::byte* mapped = nullptr;  // the region in this process, if it can be mapped
   uint64_t address = 0;
   uint64_t mapping = 0;
@@ -110,7 +119,10 @@ struct Imported {
 // A connection, at its source (which opened it) or at its target (where it carries the answers).
 struct Endpoint {
   uint64_t connection = 0;
-  ucp_ep_h ep = nullptr;
+  std::string process;                   // ThisProcess() there
+  std::unique_ptr<HostChannel> channel;  // if it is visible from here; else
+  ucp_ep_h ep = nullptr;                 // (neither: it had ended)
+  std::vector<Endpoint*>* waiting = nullptr;
   absl::Status health;
   std::list<Operation> operations;
   std::list<Operation> spare;  // one node: most sends end at once and leave it unused
@@ -130,7 +142,13 @@ struct Endpoint {
 void Begin(WireTicket* ticket, uint64_t bytes);
 void Finish(WireTicket* ticket, uint64_t bytes, const absl::Status& status);
 
-// Payloads that UCX may read after this call are either the caller's until its ticket is done, or
+// A message in a ring: this, the header, the data.
+struct Frame {
+  uint32_t message = 0;
+  uint32_t header_bytes = 0;
+};
+
+// Payloads that are read after this call are either the caller's until its ticket is done, or
 // copied (a hello's).
 void Send(Endpoint* endpoint, Message message, const Header& header, const void* data, size_t bytes,
           WireTicket* ticket);
@@ -139,16 +157,33 @@ void SendPut(Endpoint* endpoint, const PutMessage& put, WireTicket* ticket);
 // Opens and closes endpoints of one worker, which the caller owns and destroys before this.
 class UcxEndpoints {
  public:
-  explicit UcxEndpoints(ucp_worker_h worker) : worker_(worker) {}
+  // `host` (null: everything goes over UCX) outlives this.
+  UcxEndpoints(ucp_worker_h worker, HostWire* host) : worker_(worker), host_(host) {}
 
-  absl::StatusOr<std::unique_ptr<Endpoint>> Open(const std::string& worker_address);
+  // `address` as SealAddress gives it.
+  absl::StatusOr<std::unique_ptr<Endpoint>> Open(const std::string& address);
 
   // Forced and bounded: nothing is asked of the peer, and what was under way ends with an error.
   // Transfers that ended OK were flushed, so nothing of theirs is lost.
   void Close(std::unique_ptr<Endpoint> endpoint);
 
+  // Sends what waited for room in a ring. True: something.
+  bool SendWaiting();
+  // Before a sleep on HostWire::fd(). False: SendWaiting has something to do.
+  bool AwaitRoom();
+
+  // Endpoints to processes that have ended are not healthy from now on.
+  void LoseEnded();
+  // Readable when LoseEnded has something to do.
+  int ended_fd() const { return processes_.fd(); }
+
  private:
+  void CloseChannel(Endpoint* endpoint);
+
   const ucp_worker_h worker_;
+  HostWire* const host_;
+  ProcessWatch processes_;
+  std::vector<Endpoint*> waiting_;  // for room in their rings
   // Endpoints that UCX did not close in time. UCX may still call back into them, so they live as
   // long as the worker.
   std::vector<std::unique_ptr<Endpoint>> abandoned_;

@@ -5,9 +5,8 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
-
-#include "engine/transport/ucx_context.h"
 
 namespace skein::engine {
 namespace {
@@ -33,45 +32,33 @@ absl::StatusOr<WireMapping> UcxMemory::Map(void* base, size_t bytes) {
   if (base == nullptr) return Allocate(bytes);
   const bool device = inbox_ != nullptr && inbox_->IsDevice(base);
   const uint64_t handle = next_handle_++ | (device ? kDeviceMapping : 0);
-  mappings_[handle] = {nullptr, static_cast<std::byte*>(base), bytes};
+  mappings_[handle] = {.base = static_cast<std::byte*>(base), .bytes = bytes};
   return WireMapping{handle, static_cast<std::byte*>(base), PackKey(handle, "")};
 }
 
 absl::StatusOr<WireMapping> UcxMemory::Allocate(size_t bytes) {
-  ucp_mem_map_params_t params{};
-  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
-                      UCP_MEM_MAP_PARAM_FIELD_FLAGS;
-  params.length = bytes;
-  params.flags = UCP_MEM_MAP_ALLOCATE;
-  ucp_mem_h memory = nullptr;
-  auto status = FromUcs(ucp_mem_map(context_, &params, &memory), "ucp_mem_map");
-  if (!status.ok()) return status;
-  ucp_mem_attr_t attributes{};
-  attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS;
-  void* key = nullptr;
-  size_t key_bytes = 0;
-  status = FromUcs(ucp_mem_query(memory, &attributes), "ucp_mem_query");
-  if (status.ok()) {
-    status = FromUcs(ucp_rkey_pack(context_, memory, &key, &key_bytes), "ucp_rkey_pack");
+  Mapping mapping{.bytes = bytes, .own = !shared_};
+  if (shared_) {
+    mapping.shared = SharedRegion::Allocate(bytes);
+    if (mapping.shared != nullptr) mapping.base = mapping.shared->base();
+  } else {
+    void* const base =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base != MAP_FAILED) mapping.base = static_cast<std::byte*>(base);
   }
-  if (!status.ok()) {
-    ucp_mem_unmap(context_, memory);
-    return status;
-  }
-  auto* const base = static_cast<std::byte*>(attributes.address);
-  AdviseHugePages(base, bytes);
+  if (mapping.base == nullptr) return absl::ResourceExhaustedError("no memory for a region");
+  AdviseHugePages(mapping.base, bytes);
   const uint64_t handle = next_handle_++;
-  mappings_[handle] = {memory, base, bytes};
-  WireMapping mapping{handle, base,
-                      PackKey(handle, std::string_view(static_cast<const char*>(key), key_bytes))};
-  ucp_rkey_buffer_release(key);
-  return mapping;
+  WireMapping made{handle, mapping.base,
+                   PackKey(handle, shared_ ? mapping.shared->name() : std::string())};
+  mappings_.emplace(handle, std::move(mapping));
+  return made;
 }
 
 void UcxMemory::Unmap(uint64_t mapping) {
   const auto found = mappings_.find(mapping);
   if (IsDeviceMapping(mapping)) inbox_->Drain();
-  if (found->second.memory != nullptr) ucp_mem_unmap(context_, found->second.memory);
+  if (found->second.own) munmap(found->second.base, found->second.bytes);
   mappings_.erase(found);
 }
 
@@ -123,19 +110,19 @@ bool UcxMemory::Scatter(std::span<const Fragment> fragments, std::span<const std
 
 bool IsDeviceMapping(uint64_t mapping) { return (mapping & kDeviceMapping) != 0; }
 
-absl::StatusOr<Imported> ImportRegion(ucp_ep_h ep, const DescribedRegion& region) {
+absl::StatusOr<Imported> ImportRegion(const Endpoint& endpoint, const DescribedRegion& region) {
   Imported imported;
   if (region.key.size() < sizeof imported.mapping) {
     return absl::InvalidArgumentError("transport description: not a UCX key");
   }
   imported.address = region.address;
   std::memcpy(&imported.mapping, region.key.data(), sizeof imported.mapping);
-  const std::string rkey = region.key.substr(sizeof imported.mapping);
-  void* mapped = nullptr;
-  if (!rkey.empty() && ucp_ep_rkey_unpack(ep, rkey.data(), &imported.rkey) == UCS_OK &&
-      ucp_rkey_ptr(imported.rkey, region.address, &mapped) == UCS_OK) {
-    AdviseHugePages(mapped, region.bytes);
-    imported.mapped = static_cast<std::byte*>(mapped);
+  const std::string name = region.key.substr(sizeof imported.mapping);
+  if (endpoint.channel == nullptr || name.empty()) return imported;
+  imported.shared = SharedRegion::Map(endpoint.process, name, region.bytes);
+  if (imported.shared != nullptr) {
+    AdviseHugePages(imported.shared->base(), region.bytes);
+    imported.mapped = imported.shared->base();
   }
   return imported;
 }

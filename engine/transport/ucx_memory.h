@@ -2,11 +2,10 @@
 // this folder.
 #pragma once
 
-#include <ucp/api/ucp.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 
 #include "absl/status/statusor.h"
@@ -18,12 +17,14 @@ namespace skein::engine {
 
 class UcxMemory {
  public:
-  // `context` and `inbox` outlive this; without an inbox all memory is the host's.
-  explicit UcxMemory(ucp_context_h context, DeviceInbox* inbox = nullptr)
-      : context_(context), inbox_(inbox) {}
+  // `shared`: what it allocates can be mapped by processes that see this one. `inbox` outlives
+  // this; without one all memory is the host's.
+  explicit UcxMemory(bool shared, DeviceInbox* inbox = nullptr) : shared_(shared), inbox_(inbox) {}
+  ~UcxMemory() { UnmapAll(); }
+  UcxMemory(const UcxMemory&) = delete;
 
-  // As Wire's. A region's key is its handle, then UCX's key if the wire allocated the memory. The
-  // handle says whether it is a device's.
+  // As Wire's. A region's key is its handle, then its name if it can be mapped. The handle says
+  // whether it is a device's.
   absl::StatusOr<WireMapping> Map(void* base, size_t bytes);
   void Unmap(uint64_t mapping);
   void UnmapAll();
@@ -39,15 +40,16 @@ class UcxMemory {
 
  private:
   struct Mapping {
-    ucp_mem_h memory = nullptr;  // null: the caller's memory
     std::byte* base = nullptr;
     uint64_t bytes = 0;
+    bool own = false;  // mapped by this, and by it alone
+    std::unique_ptr<SharedRegion> shared;
   };
 
   absl::StatusOr<WireMapping> Allocate(size_t bytes);
   bool FitsRegions(std::span<const Fragment> fragments, size_t bytes) const;
 
-  const ucp_context_h context_;
+  const bool shared_;
   DeviceInbox* const inbox_;
   uint64_t next_handle_ = 1;
   std::map<uint64_t, Mapping> mappings_;
@@ -56,8 +58,8 @@ class UcxMemory {
 // Of a mapping: whether it is of a device's memory.
 bool IsDeviceMapping(uint64_t mapping);
 
-// A peer's region as its key describes it, mapped into this process if that can be. The caller
-// destroys `rkey` with the endpoint. INVALID_ARGUMENT for what is no key.
-absl::StatusOr<Imported> ImportRegion(ucp_ep_h ep, const DescribedRegion& region);
+// A peer's region as its key describes it, mapped into this process if that can be.
+// INVALID_ARGUMENT for what is no key.
+absl::StatusOr<Imported> ImportRegion(const Endpoint& endpoint, const DescribedRegion& region);
 
 }  // namespace skein::engine

@@ -9,10 +9,10 @@
 namespace skein::engine {
 namespace {
 
-// Two regions of the caller's memory; such need no UCX context.
+// Two regions of the caller's memory.
 class ScatterTest : public testing::Test {
  protected:
-  ScatterTest() : first_(100), second_(50), memory_(nullptr) {
+  ScatterTest() : first_(100), second_(50), memory_(false) {
     first_mapping_ = memory_.Map(first_.data(), first_.size())->handle;
     second_mapping_ = memory_.Map(second_.data(), second_.size())->handle;
   }

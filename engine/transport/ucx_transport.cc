@@ -1,8 +1,12 @@
 #include "engine/transport/ucx_transport.h"
 
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "engine/host/host_wire.h"
+#include "engine/host/process_watch.h"
+#include "engine/transport/ucx_address.h"
 #include "engine/transport/ucx_context.h"
 #include "engine/transport/ucx_wire.h"
 #include "engine/transport/wire_transport.h"
@@ -13,8 +17,11 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(const UcxOptions& op
                                                             std::shared_ptr<CopyStream> copies) {
   auto context = MakeUcxContext(options);
   if (!context.ok()) return context.status();
-  return std::make_unique<WireTransport>(WireKind::kUcx, context->worker_address,
-                                         MakeUcxWire(*context, std::move(copies)));
+  auto host = MayUseSharedMemory(options) ? HostWire::Make() : nullptr;
+  const std::string address =
+      SealAddress({ThisProcess(), host == nullptr ? "" : host->name(), context->worker_address});
+  return std::make_unique<WireTransport>(
+      WireKind::kUcx, address, MakeUcxWire(*context, std::move(host), address, std::move(copies)));
 }
 
 }  // namespace skein::engine

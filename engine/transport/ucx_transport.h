@@ -1,28 +1,36 @@
-// The Transport over UCX (libucp): shared memory within a host, TCP or RDMA between hosts.
+// The Transport over UCX (libucp) between hosts, and over shared memory of our own within one.
 //
-// How bytes travel. A region that the transport allocated (Register with null) is System V or POSIX
-// shared memory where UCX_TLS has shm: a peer on the host maps it, and a put is one memcpy without
-// the target's CPU. So KV pools are allocated by the transport. Everything else (tcp, a region on
-// the caller's own memory) goes by UCX active messages of at most 60 KiB, which the target's Poll
-// checks against its regions and applies; a put is OK when the target answered the flush that
-// follows it. Scattered pieces of a put share messages.
+// How bytes travel. Where UCX_TLS has shm, processes of one host and user that see one another in
+// /proc do without UCX: a region that the transport allocated (Register with null) is shared memory
+// (engine/host/shared_region.h) that such a peer maps, and a put is one memcpy without the target's
+// CPU. So KV pools are allocated by the transport. Everything else (another host, a region on the
+// caller's own memory) goes by messages of at most 60 KiB, through a ring for each connection
+// (engine/host/host_wire.h) or as UCX's active messages, which the target's Poll checks against its
+// regions and applies; a put is OK when the target answered the flush that follows it. Scattered
+// pieces of a put share messages.
+//
+// Death of a peer. One of this host is noticed at once, reaped or not: its process is watched. Over
+// tcp UCX reports a closed socket at once. A put into mapped memory succeeds against a dead or
+// stopped process until then: OK means that the bytes are in the region, not that somebody is left
+// to read them. That word comes from the commit over gRPC. A stopped peer shows in timeouts only. A
+// process that is killed, at any moment, takes nothing with it but what came and went through its
+// own rings and sockets (but for the limit of tcp below).
 //
 // What is known of UCX 1.13 (Debian 12), tried on this code or read in UCX's:
 //  - ucp_put and ucp_get are emulated over tcp, and the emulation ends the TARGET's process
 //  (ucs_fatal) when the source dies
 //    before an acknowledgement was sent (ucp/rma/rma_sw.c). They are therefore not used.
-//  - Death of a peer: tcp reports a closed socket at once. Shared memory has peer-failure handling
-//  only with
-//    UCX_{POSIX,SYSV}_ERROR_HANDLING=y, which this transport turns on; a keepalive (every 200 ms)
-//    then sees that the process is gone. A put into mapped memory succeeds against a dead or
-//    stopped process until then: OK means that the bytes are in the region, not that somebody is
-//    left to read them. That word comes from the commit over gRPC.
-//  - A peer that died before the first transfer to it shows over shared memory in that transfer's
-//  timeout only.
-//  - A stopped peer shows in timeouts only.
-//  - Mapped segments vanish with the last process that maps them, SIGKILL included.
-//  - ucp_ep_query knows no lanes before 1.14; Inspect reads ucp_ep_print_info. "mapped+sysv+posix":
-//  puts are memcpy.
+//  - Its shared memory has one queue for all senders to a receiver, in which a sender claims a
+//  place, then writes it: one that is killed in between stops the queue for good. So it is used
+//  only between processes of one host that do not see one another (other users, other pid
+//  namespaces), if UCX can reach them so; without shm in UCX_TLS they use tcp. It needs
+//    UCX_{POSIX,SYSV}_ERROR_HANDLING=y, which is turned on here; a keepalive (every 200 ms) then
+//    sees that a process is gone.
+//  - The limit of tcp: the first message between two processes makes them shake hands; a source
+//  that dies before it has the answer, some milliseconds later, ends the TARGET's process by an
+//  assertion (ucp_request_send_state_ff).
+//  - ucp_ep_query knows no lanes before 1.14; Inspect reads ucp_ep_print_info. "mapped+ring": not
+//  UCX, puts are memcpy.
 //  - Do not fork after creating one (UCX does not support it; fork and exec at once is fine). Under
 //  TSan set
 //    UCX_MEM_MMAP_HOOK_MODE=none.

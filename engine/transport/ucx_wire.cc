@@ -1,6 +1,8 @@
 #include "engine/transport/ucx_wire.h"
 
+#include <sys/epoll.h>
 #include <ucp/api/ucp.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -12,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "engine/transport/device_inbox.h"
 #include "engine/transport/staged_wire.h"
 #include "engine/transport/stream_copy.h"
@@ -22,44 +25,7 @@
 namespace skein::engine {
 namespace {
 
-// Hands a message to `receiver`'s method.
-template <typename Receiver, void (Receiver::*receive)(const Header&, const std::byte*, size_t)>
-ucs_status_t OnMessage(void* receiver, const void* header, size_t header_bytes, void* data,
-                       size_t bytes, const ucp_am_recv_param_t* param) {
-  // We send nothing by rendezvous; a message that is not ours is dropped.
-  if (header_bytes != sizeof(Header) || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
-    return UCS_OK;
-  }
-  Header copy;
-  std::memcpy(&copy, header, sizeof copy);
-  (static_cast<Receiver*>(receiver)->*receive)(copy, static_cast<const std::byte*>(data), bytes);
-  return UCS_OK;
-}
-
-ucs_status_t OnPutMessage(void* target, const void* header, size_t header_bytes, void* data,
-                          size_t bytes, const ucp_am_recv_param_t* param) {
-  PutHeader copy;
-  if (header_bytes < sizeof(Header) || header_bytes > sizeof copy ||
-      (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
-    return UCS_OK;
-  }
-  std::memcpy(&copy, header, header_bytes);
-  if (copy.base.count > kFragmentsMax || header_bytes != copy.Bytes()) return UCS_OK;
-  static_cast<UcxTarget*>(target)->OnPut(copy.base, {copy.to.data(), copy.base.count},
-                                         {static_cast<const std::byte*>(data), bytes});
-  return UCS_OK;
-}
-
-void Subscribe(ucp_worker_h worker, Message message, ucp_am_recv_callback_t receive,
-               void* receiver) {
-  ucp_am_handler_param_t params{};
-  params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                      UCP_AM_HANDLER_PARAM_FIELD_ARG;
-  params.id = message;
-  params.cb = receive;
-  params.arg = receiver;
-  ucp_worker_set_am_recv_handler(worker, &params);
-}
+constexpr int kReadsInARow = 16;
 
 const Imported& ImportedOf(const WirePiece& piece) {
   return *reinterpret_cast<const Imported*>(piece.key);
@@ -81,14 +47,15 @@ uint64_t RandomId() {
 // The source's part; the target's is UcxTarget.
 class UcxWire : public Wire {
  public:
-  UcxWire(const UcxContext& context, std::shared_ptr<CopyStream> copies);
+  UcxWire(const UcxContext& context, std::unique_ptr<HostWire> host, const std::string& address,
+          std::shared_ptr<CopyStream> copies);
   ~UcxWire() override;
 
   absl::StatusOr<WireMapping> Map(void* base, size_t bytes) override {
     return memory_.Map(base, bytes);
   }
   void Unmap(uint64_t mapping) override { memory_.Unmap(mapping); }
-  absl::StatusOr<uint64_t> Open(const std::string& worker_address) override;
+  absl::StatusOr<uint64_t> Open(const std::string& address) override;
   absl::StatusOr<uint64_t> Import(uint64_t endpoint, const DescribedRegion& region) override;
   void Start(uint64_t endpoint, TransferOp op, std::span<const WirePiece> pieces,
              WireTicket* ticket) override;
@@ -100,15 +67,29 @@ class UcxWire : public Wire {
   TransferPath Path(uint64_t endpoint) override;
   void Close(uint64_t endpoint) override;
 
-  void OnAnswer(const Header& header, const std::byte* data, size_t bytes);
-
  private:
+  template <Message message>
+  static ucs_status_t OnUcxMessage(void* wire, const void* header, size_t header_bytes, void* data,
+                                   size_t bytes, const ucp_am_recv_param_t* param);
+  template <Message message>
+  void Subscribe();
+  void OnHostMessage(std::span<const std::byte> framed);
+  void OnMessage(Message message, std::span<const std::byte> header,
+                 std::span<const std::byte> data);
+  void OnPut(std::span<const std::byte> header, std::span<const std::byte> data);
+  void OnAnswer(const Header& header, const std::byte* data, size_t bytes);
+  void Watch(int fd);
+
   void AddToPut(Endpoint* endpoint, const WirePiece& piece, PutMessage* put, WireTicket* ticket);
   void FinishPut(Endpoint* endpoint, PutMessage* put, WireTicket* ticket);
   void StartGet(Endpoint* endpoint, const WirePiece& piece, WireTicket* ticket);
 
   const ucp_context_h context_;
   const ucp_worker_h worker_;
+  const std::unique_ptr<HostWire> host_;
+  const std::string address_;
+  const int events_fd_;  // readable when any of the wire's is
+  bool asleep_ = false;  // since Arm
   UcxEndpoints opener_;
   const std::unique_ptr<DeviceInbox> inbox_;  // null: all memory is the host's
   UcxMemory memory_;
@@ -117,54 +98,126 @@ class UcxWire : public Wire {
   std::map<uint64_t, std::unique_ptr<Endpoint>> endpoints_;  // opened here, by connection
 };
 
-UcxWire::UcxWire(const UcxContext& context, std::shared_ptr<CopyStream> copies)
+UcxWire::UcxWire(const UcxContext& context, std::unique_ptr<HostWire> host,
+                 const std::string& address, std::shared_ptr<CopyStream> copies)
     : context_(context.context),
       worker_(context.worker),
-      opener_(worker_),
+      host_(std::move(host)),
+      address_(address),
+      events_fd_(epoll_create1(EPOLL_CLOEXEC)),
+      opener_(worker_, host_.get()),
       inbox_(copies == nullptr
                  ? nullptr
                  : std::make_unique<DeviceInbox>(std::move(copies), kMessageBytesMax)),
-      memory_(context_, inbox_.get()),
+      memory_(host_ != nullptr, inbox_.get()),
       target_(&opener_, &memory_, inbox_.get()) {
-  Subscribe(worker_, kHello, OnMessage<UcxTarget, &UcxTarget::OnHello>, &target_);
-  Subscribe(worker_, kPut, OnPutMessage, &target_);
-  Subscribe(worker_, kFlush, OnMessage<UcxTarget, &UcxTarget::OnFlush>, &target_);
-  Subscribe(worker_, kGet, OnMessage<UcxTarget, &UcxTarget::OnGet>, &target_);
-  Subscribe(worker_, kBye, OnMessage<UcxTarget, &UcxTarget::OnBye>, &target_);
-  Subscribe(worker_, kAnswer, OnMessage<UcxWire, &UcxWire::OnAnswer>, this);
+  SKEIN_CHECK(events_fd_ >= 0);
+  Subscribe<kHello>();
+  Subscribe<kPut>();
+  Subscribe<kFlush>();
+  Subscribe<kGet>();
+  Subscribe<kAnswer>();
+  Subscribe<kBye>();
+  int worker_fd = -1;
+  SKEIN_CHECK(ucp_worker_get_efd(worker_, &worker_fd) == UCS_OK);
+  Watch(worker_fd);
+  Watch(opener_.ended_fd());
+  if (host_ != nullptr) Watch(host_->fd());
 }
 
 UcxWire::~UcxWire() {
   while (!endpoints_.empty()) Close(endpoints_.begin()->first);
   target_.CloseAll();
-  memory_.UnmapAll();
   ucp_worker_destroy(worker_);
   ucp_cleanup(context_);
+  close(events_fd_);
 }
 
-absl::StatusOr<uint64_t> UcxWire::Open(const std::string& worker_address) {
-  auto endpoint = opener_.Open(worker_address);
+void UcxWire::Watch(int fd) {
+  epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
+  SKEIN_CHECK(epoll_ctl(events_fd_, EPOLL_CTL_ADD, fd, &event) == 0);
+}
+
+template <Message message>
+ucs_status_t UcxWire::OnUcxMessage(void* wire, const void* header, size_t header_bytes, void* data,
+                                   size_t bytes, const ucp_am_recv_param_t* param) {
+  // We send nothing by rendezvous; a message that is not ours is dropped.
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
+    static_cast<UcxWire*>(wire)->OnMessage(message,
+                                           {static_cast<const std::byte*>(header), header_bytes},
+                                           {static_cast<const std::byte*>(data), bytes});
+  }
+  return UCS_OK;
+}
+
+template <Message message>
+void UcxWire::Subscribe() {
+  ucp_am_handler_param_t params{};
+  params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  params.id = message;
+  params.cb = OnUcxMessage<message>;
+  params.arg = this;
+  ucp_worker_set_am_recv_handler(worker_, &params);
+}
+
+void UcxWire::OnHostMessage(std::span<const std::byte> framed) {
+  Frame frame;
+  if (framed.size() < sizeof frame) return;
+  std::memcpy(&frame, framed.data(), sizeof frame);
+  framed = framed.subspan(sizeof frame);
+  if (frame.header_bytes > framed.size()) return;
+  OnMessage(static_cast<Message>(frame.message), framed.first(frame.header_bytes),
+            framed.subspan(frame.header_bytes));
+}
+
+// What is not ours is dropped.
+void UcxWire::OnMessage(Message message, std::span<const std::byte> header,
+                        std::span<const std::byte> data) {
+  if (message == kPut) return OnPut(header, data);
+  Header copy;
+  if (header.size() != sizeof copy) return;
+  std::memcpy(&copy, header.data(), sizeof copy);
+  switch (message) {
+    case kHello:
+      return target_.OnHello(copy, data.data(), data.size());
+    case kFlush:
+      return target_.OnFlush(copy, data.data(), data.size());
+    case kGet:
+      return target_.OnGet(copy, data.data(), data.size());
+    case kBye:
+      return target_.OnBye(copy, data.data(), data.size());
+    case kAnswer:
+      return OnAnswer(copy, data.data(), data.size());
+    default:
+      return;
+  }
+}
+
+void UcxWire::OnPut(std::span<const std::byte> header, std::span<const std::byte> data) {
+  PutHeader copy;
+  if (header.size() < sizeof(Header) || header.size() > sizeof copy) return;
+  std::memcpy(&copy, header.data(), header.size());
+  if (copy.base.count > kFragmentsMax || header.size() != copy.Bytes()) return;
+  target_.OnPut(copy.base, {copy.to.data(), copy.base.count}, data);
+}
+
+absl::StatusOr<uint64_t> UcxWire::Open(const std::string& address) {
+  auto endpoint = opener_.Open(address);
   if (!endpoint.ok()) return endpoint.status();
   const uint64_t connection = RandomId();
   (*endpoint)->connection = connection;
-  ucp_address_t* own = nullptr;
-  size_t own_bytes = 0;
-  auto status = FromUcs(ucp_worker_get_address(worker_, &own, &own_bytes), "own address");
-  if (!status.ok()) {
-    opener_.Close(*std::move(endpoint));
-    return status;
-  }
-  Send(endpoint->get(), kHello, {.connection = connection}, own, own_bytes, nullptr);
-  ucp_worker_release_address(worker_, own);
+  Send(endpoint->get(), kHello, {.connection = connection}, address_.data(), address_.size(),
+       nullptr);
   endpoints_[connection] = *std::move(endpoint);
   return connection;
 }
 
 absl::StatusOr<uint64_t> UcxWire::Import(uint64_t endpoint, const DescribedRegion& region) {
   Endpoint& target = *endpoints_.at(endpoint);
-  auto imported = ImportRegion(target.ep, region);
+  auto imported = ImportRegion(target, region);
   if (!imported.ok()) return imported.status();
-  target.imports.push_back(*imported);
+  target.imports.push_back(*std::move(imported));
   return reinterpret_cast<uint64_t>(&target.imports.back());
 }
 
@@ -250,31 +303,48 @@ void UcxWire::OnAnswer(const Header& header, const std::byte* data, size_t bytes
 
 bool UcxWire::Progress() {
   bool moved = ucp_worker_progress(worker_) != 0;
+  if (host_ != nullptr) {
+    if (std::exchange(asleep_, false)) host_->Wake();
+    moved |= opener_.SendWaiting();
+    moved |= host_->Read(kReadsInARow, [this](std::span<const std::byte> message) {
+      OnHostMessage(message);
+    }) > 0;
+    if (!moved) opener_.LoseEnded();  // after their last words
+  }
   moved |= target_.Progress();
   target_.CloseLost();
   return moved;
 }
 
 std::optional<int> UcxWire::Arm() {
+  if (host_ != nullptr) {
+    if (!host_->Sleep()) return std::nullopt;
+    asleep_ = true;
+    if (!opener_.AwaitRoom()) return std::nullopt;
+  }
   if (ucp_worker_arm(worker_) != UCS_OK) return std::nullopt;
-  int fd = -1;
-  if (ucp_worker_get_efd(worker_, &fd) != UCS_OK) return -1;
-  return fd;
+  return events_fd_;
 }
 
-std::string UcxWire::Lanes(uint64_t endpoint) {
-  const Endpoint& target = *endpoints_.at(endpoint);
+// Empty if UCX cannot say.
+std::string LanesOf(ucp_ep_h ep) {
   char* text = nullptr;
   size_t bytes = 0;
   FILE* const stream = open_memstream(&text, &bytes);
   if (stream == nullptr) return "";
-  ucp_ep_print_info(target.ep, stream);
+  ucp_ep_print_info(ep, stream);
   std::fclose(stream);
   const std::string lanes = LanesOfEndpointInfo(std::string(text, bytes));
   std::free(text);
+  return lanes;
+}
+
+std::string UcxWire::Lanes(uint64_t endpoint) {
+  const Endpoint& target = *endpoints_.at(endpoint);
+  if (target.ep != nullptr) return LanesOf(target.ep);
   const bool mapped = std::any_of(target.imports.begin(), target.imports.end(),
                                   [](const Imported& i) { return i.mapped != nullptr; });
-  return mapped ? "mapped+" + lanes : lanes;
+  return mapped ? "mapped+ring" : "ring";
 }
 
 // A device's memory at the target: it stages.
@@ -295,8 +365,9 @@ void UcxWire::Close(uint64_t endpoint) {
 
 }  // namespace
 
-std::unique_ptr<Wire> MakeUcxWire(const UcxContext& context, std::shared_ptr<CopyStream> copies) {
-  auto wire = std::make_unique<UcxWire>(context, copies);
+std::unique_ptr<Wire> MakeUcxWire(const UcxContext& context, std::unique_ptr<HostWire> host,
+                                  const std::string& address, std::shared_ptr<CopyStream> copies) {
+  auto wire = std::make_unique<UcxWire>(context, std::move(host), address, copies);
   if (copies == nullptr) return wire;
   return std::make_unique<StagedWire>(std::move(wire), std::move(copies));
 }

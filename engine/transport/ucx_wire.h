@@ -2,14 +2,18 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "engine/device/copy_stream.h"
+#include "engine/host/host_wire.h"
 #include "engine/transport/ucx_context.h"
 #include "engine/transport/wire.h"
 
 namespace skein::engine {
 
-// Takes the worker and the context. `copies` is null, or reaches memory of a device.
-std::unique_ptr<Wire> MakeUcxWire(const UcxContext& context, std::shared_ptr<CopyStream> copies);
+// Takes the worker and the context. `host` null: everything goes over UCX. `address` is this
+// process's, as SealAddress gives it. `copies` is null, or reaches memory of a device.
+std::unique_ptr<Wire> MakeUcxWire(const UcxContext& context, std::unique_ptr<HostWire> host,
+                                  const std::string& address, std::shared_ptr<CopyStream> copies);
 
 }  // namespace skein::engine

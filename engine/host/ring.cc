@@ -1,4 +1,4 @@
-#include "engine/comm/ring.h"
+#include "engine/host/ring.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -81,16 +81,19 @@ bool Ring::Fits(size_t bytes) {
   return written_ + bytes - read_ <= kRingBytes;
 }
 
-bool Ring::Write(std::span<const std::byte> header, std::span<const std::byte> data) {
-  const uint64_t bytes = header.size() + data.size();
+bool Ring::Write(std::span<const std::span<const std::byte>> parts) {
+  uint64_t bytes = 0;
+  for (const auto& part : parts) bytes += part.size();
   const size_t record = RecordBytes(bytes);
   SKEIN_CHECK(record <= kRingBytes);
   if (!Fits(record)) return false;
   std::byte* place = Place(written_);
   std::memcpy(place, &bytes, sizeof bytes);
   place += sizeof bytes;
-  if (!header.empty()) std::memcpy(place, header.data(), header.size());
-  if (!data.empty()) std::memcpy(place + header.size(), data.data(), data.size());
+  for (const auto& part : parts) {
+    if (!part.empty()) std::memcpy(place, part.data(), part.size());
+    place += part.size();
+  }
   written_ += record;
   // In one order with the reader's going to sleep (Mailbox).
   state_->written.store(written_, std::memory_order_seq_cst);

@@ -1,5 +1,5 @@
 // Tells when processes of this host end, at once, whether anybody has waited for them or not.
-// Internal to this folder.
+// Internal to the engine.
 #pragma once
 
 #include <sys/types.h>

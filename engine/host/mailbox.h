@@ -1,5 +1,5 @@
 // How processes of one host tell one another that there is something to read, and wake who sleeps.
-// Internal to this folder.
+// Internal to the engine.
 //
 // A letter is one small write into a pipe: the kernel takes it whole or not at all. So here, too, a
 // process that is killed at any moment stops nobody but itself.

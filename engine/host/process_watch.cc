@@ -1,4 +1,4 @@
-#include "engine/comm/process_watch.h"
+#include "engine/host/process_watch.h"
 
 #include <sys/epoll.h>
 #include <sys/syscall.h>

@@ -1,4 +1,4 @@
-#include "engine/comm/host_wire.h"
+#include "engine/host/host_wire.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -22,6 +22,11 @@ namespace {
 
 std::span<const std::byte> Bytes(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+bool Write(HostChannel* channel, const std::string& header, const std::string& data) {
+  const std::span<const std::byte> parts[] = {Bytes(header), Bytes(data)};
+  return channel->Write(parts);
 }
 
 std::vector<std::string> ReadAll(HostWire* wire) {
@@ -87,7 +92,7 @@ TEST(HostWireTest, MessagesComeInOrderAndWholeAsOftenAsTheRingIsFull) {
   for (size_t i = 0; i < 200; ++i) {
     sent.push_back(std::string(i * 997 % 60000, static_cast<char>('a' + i % 26)));
     const std::string header = std::to_string(i);
-    while (!channel->Write(Bytes(header), Bytes(sent.back()))) {
+    while (!Write(channel.get(), header, sent.back())) {
       const auto some = ReadAll(to.get());
       ASSERT_FALSE(some.empty());
       came.insert(came.end(), some.begin(), some.end());
@@ -105,12 +110,12 @@ TEST(HostWireTest, WhoSleepsIsWokenByAMessage) {
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(to->Sleep());
     EXPECT_FALSE(Readable(*to, 0));
-    ASSERT_TRUE(channel->Write({}, Bytes("good morning")));
+    ASSERT_TRUE(Write(channel.get(), "", "good morning"));
     EXPECT_TRUE(Readable(*to, 60000));
     EXPECT_FALSE(to->Sleep());
     to->Wake();
     EXPECT_EQ(ReadAll(to.get()), std::vector<std::string>{"good morning"});
-    ASSERT_TRUE(channel->Write({}, Bytes("seen without being told")));
+    ASSERT_TRUE(Write(channel.get(), "", "seen without being told"));
     EXPECT_FALSE(Readable(*to, 0));
     EXPECT_EQ(ReadAll(to.get()), std::vector<std::string>{"seen without being told"});
   }
@@ -120,16 +125,16 @@ TEST(HostWireTest, WhoSleepsIsWokenWhenThereIsRoom) {
   const auto from = Make(), to = Make();
   const auto channel = from->Connect(to->name());
   const std::string data(60000, 'x');
-  ASSERT_TRUE(channel->Write({}, Bytes(data)));
+  ASSERT_TRUE(Write(channel.get(), "", data));
   EXPECT_FALSE(channel->AwaitRoom(data.size()));
-  while (channel->Write({}, Bytes(data))) {
+  while (Write(channel.get(), "", data)) {
   }
   ASSERT_TRUE(from->Sleep() && channel->AwaitRoom(data.size()));
   EXPECT_FALSE(Readable(*from, 0));
   ReadAll(to.get());
   EXPECT_TRUE(Readable(*from, 60000));
   from->Wake();
-  EXPECT_TRUE(channel->Write({}, Bytes(data)));
+  EXPECT_TRUE(Write(channel.get(), "", data));
 }
 
 // Each process that is killed is in the midst of its first words or of later ones.
@@ -145,7 +150,7 @@ TEST(HostWireTest, WhoIsKilledWhileItWritesStopsNobodyElse) {
         const auto to_parent = wire->Connect(name);
         if (i % 2 != 0) tell();
         for (size_t n = 0;; n = (n + 1009) % 60000) {
-          to_parent->Write({}, Bytes(std::string(n, 'k')));
+          Write(to_parent.get(), "", std::string(n, 'k'));
         }
       });
       for (int k = 0; k < i; ++k) {
@@ -154,11 +159,11 @@ TEST(HostWireTest, WhoIsKilledWhileItWritesStopsNobodyElse) {
         }
       }
     }
-    ASSERT_TRUE(channel->Write({}, Bytes("alive")));
+    ASSERT_TRUE(Write(channel.get(), "", "alive"));
     const auto came = ReadAll(to.get());
     EXPECT_EQ(std::count(came.begin(), came.end(), "alive"), 1);
     EXPECT_TRUE(to->Sleep());
-    ASSERT_TRUE(channel->Write({}, Bytes("alive")));
+    ASSERT_TRUE(Write(channel.get(), "", "alive"));
     EXPECT_TRUE(Readable(*to, 60000));
     to->Wake();
     ReadAll(to.get());
@@ -170,7 +175,7 @@ TEST(HostWireTest, ForgetsTheRingsOfWhoLeft) {
   int before = 0;
   for (int i = 0; i < 10; ++i) {
     const auto channel = from->Connect(to->name());
-    ASSERT_TRUE(channel->Write({}, Bytes("once")));
+    ASSERT_TRUE(Write(channel.get(), "", "once"));
     EXPECT_EQ(ReadAll(to.get()), std::vector<std::string>{"once"});
     if (i == 1) before = Rings();
     if (i > 1) {

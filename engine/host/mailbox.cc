@@ -1,4 +1,4 @@
-#include "engine/comm/mailbox.h"
+#include "engine/host/mailbox.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-// A queue of messages in shared memory, from one process to one other. Internal to this folder.
+// A queue of messages in shared memory, from one process to one other. Internal to the engine.
 //
 // Nobody but its writer ever writes into it, and a message is seen when it is whole: a writer that
 // is killed at any moment leaves what it had written, and stops nobody but itself.
@@ -43,8 +43,8 @@ class Ring {
   // By which others of this host may open it; -1 if it was opened here.
   int fd() const { return fd_; }
 
-  // The writer's. False: no room.
-  bool Write(std::span<const std::byte> header, std::span<const std::byte> data);
+  // The writer's: a message of these parts, end to end. False: no room.
+  bool Write(std::span<const std::span<const std::byte>> parts);
   // Before the writer sleeps until the reader's HasWaiter. False: there is room for `bytes`.
   bool AwaitRoom(size_t bytes);
 

@@ -1,4 +1,4 @@
-#include "engine/comm/host_wire.h"
+#include "engine/host/host_wire.h"
 
 #include <unistd.h>
 
@@ -28,9 +28,9 @@ std::optional<std::pair<pid_t, MailboxOf>> OpenName(const std::string& name) {
 
 HostChannel::~HostChannel() { ring_.state()->writer_left.store(1, std::memory_order_release); }
 
-bool HostChannel::Write(std::span<const std::byte> header, std::span<const std::byte> data) {
+bool HostChannel::Write(std::span<const std::span<const std::byte>> parts) {
   if (!told_) told_ = mailbox_.Post({getpid(), ring_.fd(), ring_.state()->token});
-  if (!told_ || !ring_.Write(header, data)) return false;
+  if (!told_ || !ring_.Write(parts)) return false;
   mailbox_.WakeOwner();
   return true;
 }

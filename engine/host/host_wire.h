@@ -1,5 +1,5 @@
 // Messages between the processes of one host and user, which find one another in /proc: each has a
-// mailbox, and a ring of its own to each of the others. Internal to this folder. Not thread-safe,
+// mailbox, and a ring of its own to each of the others. Internal to the engine. Not thread-safe,
 // but for the fd, which another thread may poll.
 #pragma once
 
@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/comm/mailbox.h"
-#include "engine/comm/process_watch.h"
-#include "engine/comm/ring.h"
+#include "engine/host/mailbox.h"
+#include "engine/host/process_watch.h"
+#include "engine/host/ring.h"
 
 namespace skein::engine {
 
@@ -23,8 +23,8 @@ class HostChannel {
       : ring_(std::move(ring)), mailbox_(std::move(mailbox)) {}
   ~HostChannel();
 
-  // False: no room now.
-  bool Write(std::span<const std::byte> header, std::span<const std::byte> data);
+  // A message of these parts, end to end, at most kRingBytes / 2. False: no room now.
+  bool Write(std::span<const std::span<const std::byte>> parts);
   // Before a sleep on HostWire::fd(), which ends when there is room. False: try at once.
   bool AwaitRoom(size_t bytes);
 
