@@ -115,8 +115,11 @@ class Engine {
   // ends with UNAVAILABLE or DEADLINE_EXCEEDED when a collective failed: what it wrote is undefined
   // (blocks of `tokens` and `receive` only), its communicators are broken, the engine is as good as
   // before. So it does with INVALID_ARGUMENT when the ranks disagree about the step. One that is
-  // refused breaks its communicators, too, so that no other rank waits. Other errors: the device
-  // failed, the engine is unusable.
+  // refused breaks its communicators, too, so that no other rank waits. At its end the ranks meet,
+  // on both communicators: a step is OK at one rank only after every rank has run all its layers,
+  // so an Abort or a failure before that, at any rank, fails it at all. Only what happens in that
+  // last meeting (an Abort, a death, a deadline) may fail it at some ranks while it is OK at
+  // others. Other errors: the device failed, the engine is unusable.
   virtual absl::Status Step(std::span<const SequenceStep> sequences,
                             const std::function<void(int layer)>& layer_done,
                             std::vector<SequenceResult>* results) = 0;

@@ -80,7 +80,7 @@ absl::Status SpanningRun::RunChecked(const std::function<void(int layer)>& layer
     if (status = Sleep(layer); !status.ok()) return status;
     if (layer_done) layer_done(layer);
   }
-  return absl::OkStatus();
+  return OfCollective(MeetAtEnd(step_));
 }
 
 absl::Status SpanningRun::Check() const {

@@ -4,9 +4,9 @@
 // begins; blocks move, layer by layer; each rank compares the tags of its history with the prompt's
 // and tells the others which blocks it holds; own spans are written; the rest of the time is slept,
 // in slices with a word to the other ranks between them, so that an abort or a dead rank ends the
-// step early. A finding (a wrong tag; a block of the history that no rank or more than one holds;
-// ranks that do not mean the same step) does not fail the step: it poisons, on every rank, what is
-// written and drawn.
+// step early; the ranks meet again. A finding (a wrong tag; a block of the history that no rank or
+// more than one holds; ranks that do not mean the same step) does not fail the step: it poisons, on
+// every rank, what is written and drawn.
 #pragma once
 
 #include <chrono>

@@ -157,4 +157,13 @@ void AbortSpanning(std::span<const SequenceStep> sequences, const absl::Status& 
   }
 }
 
+absl::Status MeetAtEnd(const SpanningStep& step) {
+  for (Communicator* const group : {step.comm, step.moves}) {
+    if (group == nullptr || step.comm == nullptr) continue;
+    const absl::Status met = group->AllGather({}, {}, step.deadline);
+    if (!met.ok()) return met;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace skein::engine

@@ -18,4 +18,8 @@ absl::Status CheckSpanning(const SequenceStep& sequence, const EngineSpec& spec,
 // wait for this one.
 void AbortSpanning(std::span<const SequenceStep> sequences, const absl::Status& reason);
 
+// The last thing that every rank does of a step, when no other thread uses its communicators: OK
+// only after every rank has come to it, on both. Errors are the communicators'.
+absl::Status MeetAtEnd(const SpanningStep& step);
+
 }  // namespace skein::engine

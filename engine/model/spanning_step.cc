@@ -9,6 +9,7 @@
 #include "engine/base/check.h"
 #include "engine/model/agreement.h"
 #include "engine/model/layer_parts.h"
+#include "engine/model/spanning_check.h"
 #include "engine/model/spanning_moves.h"
 
 namespace skein::engine {
@@ -123,8 +124,13 @@ absl::Status SpanningRunner::Run(const Model& model, const SpanningStep& spannin
     mover.emplace(spanning, device_, state.kv, model.kv, options_.segment_bytes, &staging_,
                   &progress);
   }
-  return RunSpanningLayers({model, layout, ring ? &*ring : nullptr, progress, state}, batch,
-                           layer_done);
+  absl::Status status = RunSpanningLayers({model, layout, ring ? &*ring : nullptr, progress, state},
+                                          batch, layer_done);
+  if (!status.ok()) return status;
+  // Ring and mover have made their last calls.
+  status = MeetAtEnd(spanning);
+  if (!status.ok()) progress.Fail(status);
+  return progress.status();
 }
 
 absl::Status SpanningRunner::RunSpanningLayers(const Step& step, const Batch& batch,

@@ -149,7 +149,7 @@ absl::StatusOr<std::unique_ptr<Endpoint>> UcxEndpoints::Open(const std::string& 
   endpoint->process = address->process;
   endpoint->waiting = &waiting_;
   if (host_ != nullptr) {
-    endpoint->channel = host_->Connect(address->host);
+    endpoint->channel = ChannelTo(sealed, address->host);
     // Only now: what was opened is of the process that is alive.
     if (!processes_.Add(address->process, endpoint.get())) {
       endpoint->health = absl::UnavailableError("the peer's process has ended");
@@ -168,6 +168,20 @@ absl::StatusOr<std::unique_ptr<Endpoint>> UcxEndpoints::Open(const std::string& 
   auto status = FromUcs(ucp_ep_create(worker_, &params, &endpoint->ep), "ucp_ep_create");
   if (!status.ok()) return status;
   return endpoint;
+}
+
+std::shared_ptr<HostChannel> UcxEndpoints::ChannelTo(const std::string& address,
+                                                     const std::string& host) {
+  std::erase_if(channels_, [](const auto& other) {
+    const auto& [others_address, channel] = other;
+    return channel.use_count() == 1 &&
+           !ProcessWatch().Add(OpenAddress(others_address)->process, nullptr);
+  });
+  const auto found = channels_.find(address);
+  if (found != channels_.end()) return found->second;
+  std::shared_ptr<HostChannel> channel = host_->Connect(host);
+  if (channel != nullptr) channels_[address] = channel;
+  return channel;
 }
 
 bool UcxEndpoints::SendWaiting() {

@@ -120,7 +120,7 @@ struct Imported {
 struct Endpoint {
   uint64_t connection = 0;
   std::string process;                   // ThisProcess() there
-  std::unique_ptr<HostChannel> channel;  // if it is visible from here; else
+  std::shared_ptr<HostChannel> channel;  // if it is visible from here; else
   ucp_ep_h ep = nullptr;                 // (neither: it had ended)
   std::vector<Endpoint*>* waiting = nullptr;
   absl::Status health;
@@ -178,11 +178,15 @@ class UcxEndpoints {
   int ended_fd() const { return processes_.fd(); }
 
  private:
+  std::shared_ptr<HostChannel> ChannelTo(const std::string& address, const std::string& host);
   void CloseChannel(Endpoint* endpoint);
 
   const ucp_worker_h worker_;
   HostWire* const host_;
   ProcessWatch processes_;
+  // By address. One for all connections to a process, one after another, too: what an earlier one
+  // sent comes before what a later one sends.
+  std::map<std::string, std::shared_ptr<HostChannel>> channels_;
   std::vector<Endpoint*> waiting_;  // for room in their rings
   // Endpoints that UCX did not close in time. UCX may still call back into them, so they live as
   // long as the worker.

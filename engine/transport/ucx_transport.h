@@ -4,10 +4,10 @@
 // /proc do without UCX: a region that the transport allocated (Register with null) is shared memory
 // (engine/host/shared_region.h) that such a peer maps, and a put is one memcpy without the target's
 // CPU. So KV pools are allocated by the transport. Everything else (another host, a region on the
-// caller's own memory) goes by messages of at most 60 KiB, through a ring for each connection
-// (engine/host/host_wire.h) or as UCX's active messages, which the target's Poll checks against its
-// regions and applies; a put is OK when the target answered the flush that follows it. Scattered
-// pieces of a put share messages.
+// caller's own memory) goes by messages of at most 60 KiB, through a ring for each pair of
+// processes (engine/host/host_wire.h) or as UCX's active messages, which the target's Poll checks
+// against its regions and applies; a put is OK when the target answered the flush that follows it.
+// Scattered pieces of a put share messages.
 //
 // Death of a peer. One of this host is noticed at once, reaped or not: its process is watched. Over
 // tcp UCX reports a closed socket at once. A put into mapped memory succeeds against a dead or
