@@ -1,5 +1,6 @@
-// The receiver of staged handoffs, for handshake_bench: scheduler/kv/backend_queue.h decides who
-// may use which buffer, engine/handoff/staging_receiver.h copies out.
+// The receiver of staged handoffs, for handshake_bench, with another number of buffers whenever a
+// prompt is opened (why: staging.proto). The parts are the product's: scheduler/kv/backend_queue.h
+// decides who may use which buffer, engine/handoff/staging_receiver.h copies out.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,7 @@
-"""Small expressions and statements, all rendered with CONTEXT."""
+"""Small expressions and statements, all rendered with CONTEXT.
+
+Long because it is a list, one case a line, that nobody reads from top to bottom: in several files a case would only be harder to
+find."""
 
 CONTEXT = {
     "s": "Hello, Wörld! 東京", "empty": "", "n": 7, "neg": -3, "f": 2.5, "big": 18446744073709551615,

@@ -55,6 +55,9 @@ class Process:
         self.name = name
         self.log = os.path.join(folder, name + ".log")
         self.admin_port_file = os.path.join(folder, name + ".admin")
+        for argument in command:  # the file of one that was killed must not speak for this one
+            if "port_file=" in argument and os.path.exists(argument.split("=", 1)[1]):
+                os.remove(argument.split("=", 1)[1])
         with open(self.log, "ab") as log:
             self.popen = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
@@ -66,7 +69,14 @@ class Process:
         return "".join(self.text().splitlines(keepends=True)[-lines:])
 
     def admin(self):
-        return "http://127.0.0.1:%s" % open(self.admin_port_file, encoding="utf-8").read().strip()
+        """The URL of its admin pages; waits until it listens."""
+        end = time.monotonic() + START_S
+        while not os.path.exists(self.admin_port_file):  # it comes whole, by a rename
+            assert self.popen.poll() is None, "%s ended with %s:\n%s" % (self.name, self.popen.returncode, self.tail())
+            assert time.monotonic() < end, self.name + " does not listen:\n" + self.tail()
+            time.sleep(0.02)
+        with open(self.admin_port_file, encoding="utf-8") as port:
+            return "http://127.0.0.1:" + port.read().strip()
 
     def rss_kib(self):
         for line in open("/proc/%d/status" % self.popen.pid, encoding="utf-8"):
@@ -234,7 +244,7 @@ class Cluster:
 
     def status(self):
         out = subprocess.run([self.binaries["skeinctl"], "status", "--orchestrator", self.orchestrator,
-                              "--format=json"], check=True, stdout=subprocess.PIPE, timeout=20).stdout
+                              "--format=json"], check=True, stdout=subprocess.PIPE, timeout=START_S).stdout
         return json.loads(out)
 
     def metric(self, process, name, labels=""):

@@ -38,7 +38,7 @@ def spanning_plans(cluster):
 
 def explain(cluster, request, *flags):
     return subprocess.run([cluster.binaries["skeinctl"], "explain", request, "--orchestrator", cluster.orchestrator, *flags],
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=20, check=False)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=120, check=False)
 
 
 def answers(cluster, lengths):
@@ -142,7 +142,7 @@ def wrong_flags_are_named():
     orchestrator = binaries_from_argv()["orchestrator"]
     for flags, words in ((["--policy=fastest"], "--policy"), (["--profile=nowhere"], "--profile"),
                          ([PROFILE, "--policy=fixed3"], "--policy"), ([PROFILE, "--node-size=0"], "node-size")):
-        done = subprocess.run([orchestrator, "--port=0", *flags], stderr=subprocess.PIPE, universal_newlines=True, timeout=20,
+        done = subprocess.run([orchestrator, "--port=0", *flags], stderr=subprocess.PIPE, universal_newlines=True, timeout=120,
                               check=False)
         assert done.returncode == 2 and words in done.stderr, (flags, done)
 

@@ -112,7 +112,7 @@ def wrong_flags_are_named():
                          (["--handoff=staging", "--handoff_staging_bytes=1"], "handoff_staging_bytes"),
                          (["--handoff_backends=0"], "handoff_backends")):
         done = subprocess.run([decode, *emulated, *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              universal_newlines=True, timeout=20, check=False)
+                              universal_newlines=True, timeout=120, check=False)
         assert done.returncode != 0 and words in done.stdout, (flags, done)
 
 

@@ -45,7 +45,7 @@ def start(binary, folder):
     process = subprocess.Popen([binary, "--model=m=" + write_model(os.path.join(folder, "m")), "--port=0", "--port_file=" + port_file,
                                 "--orchestrator=127.0.0.1:1", "--max_body_bytes=1000000"], stdout=log, stderr=log)
     limit = time.monotonic() + TIMEOUT_S
-    while not os.path.exists(port_file):
+    while not (os.path.exists(port_file) and os.path.getsize(port_file) > 0):
         assert process.poll() is None and time.monotonic() < limit, open(log.name).read()
         time.sleep(0.02)
     return process, int(open(port_file).read())
