@@ -46,7 +46,7 @@ class HandoffSenderTest : public ::testing::Test {
       : network_(MakeLoopbackFabric()),
         source_(MakeLoopbackTransport(network_)),
         target_(MakeLoopbackTransport(network_)),
-        sender_(source_.transport.get(), kSpec, source_.regions, milliseconds(500),
+        sender_(source_.transport.get(), kSpec, source_.regions, std::chrono::seconds(60),
                 {.done = [this](HandoffKey, std::vector<int64_t> bytes) { done_ = bytes; },
                  .failed = [this](HandoffKey, absl::Status status) { failed_ = status; },
                  .stopped = [this](HandoffKey) { stopped_ = true; }}) {}

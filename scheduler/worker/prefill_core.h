@@ -57,44 +57,27 @@ struct StartCalled {
   CallId call;
   StartRequest request;
 };
-struct BeginPrefillReplied {
+// Answers to calls.
+template <class Reply>
+struct Replied {
   RequestId id;
   Epoch epoch;
-  BeginPrefillReply reply;
+  Reply reply;
 };
-struct GrantReplied {
+using BeginPrefillReplied = Replied<BeginPrefillReply>;
+using GrantReplied = Replied<GrantReply>;
+using RenewReplied = Replied<RenewReply>;
+using CommitReplied = Replied<CommitReply>;
+template <class Reply>
+struct NumberedReplied {
   RequestId id;
   Epoch epoch;
-  GrantReply reply;
+  uint64_t number = 0;  // the call's `ask`, or `part`
+  Reply reply;
 };
-struct RenewReplied {
-  RequestId id;
-  Epoch epoch;
-  RenewReply reply;
-};
-struct CommitReplied {
-  RequestId id;
-  Epoch epoch;
-  CommitReply reply;
-};
-struct AskBackendReplied {
-  RequestId id;
-  Epoch epoch;
-  uint64_t ask = 0;  // the call's
-  AskBackendReply reply;
-};
-struct TakePartReplied {
-  RequestId id;
-  Epoch epoch;
-  uint64_t part = 0;  // the call's
-  TakePartReply reply;
-};
-struct ReleaseBackendReplied {
-  RequestId id;
-  Epoch epoch;
-  uint64_t ask = 0;  // the call's
-  ReleaseBackendReply reply;
-};
+using AskBackendReplied = NumberedReplied<AskBackendReply>;
+using TakePartReplied = NumberedReplied<TakePartReply>;
+using ReleaseBackendReplied = NumberedReplied<ReleaseBackendReply>;
 // The handoff sender's words about a staged handoff. It has something to put and no buffer: said
 // once until UseBackend.
 struct HandoffWaits {
@@ -151,41 +134,19 @@ struct CallBeginPrefill {  // to the orchestrator
   TimeUs timeout_us = 0;
 };
 // To the decode instance at `endpoint`, each answered by one ...Replied (CallAbort: none).
-struct CallGrant {
+template <class Request>
+struct DecodeCall {
   std::string endpoint;
-  GrantRequest request;
+  Request request;
   TimeUs timeout_us = 0;
 };
-struct CallRenew {
-  std::string endpoint;
-  RenewRequest request;
-  TimeUs timeout_us = 0;
-};
-struct CallAskBackend {
-  std::string endpoint;
-  AskBackendRequest request;
-  TimeUs timeout_us = 0;
-};
-struct CallTakePart {
-  std::string endpoint;
-  TakePartRequest request;
-  TimeUs timeout_us = 0;
-};
-struct CallReleaseBackend {
-  std::string endpoint;
-  ReleaseBackendRequest request;
-  TimeUs timeout_us = 0;
-};
-struct CallCommit {
-  std::string endpoint;
-  CommitRequest request;
-  TimeUs timeout_us = 0;
-};
-struct CallAbort {
-  std::string endpoint;
-  AbortRequest request;
-  TimeUs timeout_us = 0;
-};
+using CallGrant = DecodeCall<GrantRequest>;
+using CallRenew = DecodeCall<RenewRequest>;
+using CallAskBackend = DecodeCall<AskBackendRequest>;
+using CallTakePart = DecodeCall<TakePartRequest>;
+using CallReleaseBackend = DecodeCall<ReleaseBackendRequest>;
+using CallCommit = DecodeCall<CommitRequest>;
+using CallAbort = DecodeCall<AbortRequest>;
 // A block of a prompt and where this instance keeps it.
 struct PutBlock {
   int32_t global = 0;  // position / block_tokens

@@ -64,7 +64,7 @@ void PrefillCore::Impl::On(const AskBackendReplied& event) {
   if (request == nullptr) return;
   Staging& staging = *request->handoff.staging;
   const bool ours = staging.backend == Staging::Backend::kAsked &&
-                    staging.about_backend.under_way && staging.ask == event.ask;
+                    staging.about_backend.under_way && staging.ask == event.number;
   if (!ours || !Settle(*request, staging.about_backend, event.reply.status)) return;
   staging.backend = Staging::Backend::kHas;
   staging.waits = false;
@@ -98,7 +98,7 @@ void PrefillCore::Impl::On(const TakePartReplied& event) {
   Request* request = FindStaged(event.id, event.epoch);
   if (request == nullptr) return;
   Staging& staging = *request->handoff.staging;
-  const bool ours = staging.about_part.under_way && staging.part == event.part;
+  const bool ours = staging.about_part.under_way && staging.part == event.number;
   if (!ours || !Settle(*request, staging.about_part, event.reply.status)) return;
   effects_.push_back(PartTaken{event.id, event.epoch, std::move(staging.telling)});
   staging.telling = std::exchange(staging.arrived, {});
@@ -130,7 +130,7 @@ void PrefillCore::Impl::On(const ReleaseBackendReplied& event) {
   if (request == nullptr) return;
   Staging& staging = *request->handoff.staging;
   const bool ours = staging.backend == Staging::Backend::kReleased &&
-                    staging.about_backend.under_way && staging.ask == event.ask;
+                    staging.about_backend.under_way && staging.ask == event.number;
   if (!ours || !Settle(*request, staging.about_backend, event.reply.status)) return;
   staging.backend = Staging::Backend::kNone;
   if (!staging.waits) return;

@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -94,6 +95,26 @@ void CallUnary(const char* peer, CallTracker* tracker, Request request, int64_t 
           state.reset();
           tracker->Remove(context);
         });
+}
+
+// A unary method of a service's stub: &v1::DecodeWorker::StubInterface::async_interface::Renew.
+template <typename Service, typename Request, typename Response>
+using UnaryMethod = void (Service::StubInterface::async_interface::*)(
+    grpc::ClientContext*, const Request*, Response*, std::function<void(grpc::Status)>);
+
+// The same by the method, of the service at the other end of `channel`.
+template <typename Service, typename Request, typename Response>
+void CallUnary(const char* peer, const std::shared_ptr<grpc::Channel>& channel,
+               UnaryMethod<Service, Request, Response> method, CallTracker* tracker,
+               Request request, int64_t deadline_us,
+               std::type_identity_t<std::function<void(absl::Status, const Response&)>> done) {
+  std::shared_ptr<typename Service::Stub> stub = Service::NewStub(channel);
+  CallUnary<Response>(
+      peer, tracker, std::move(request), deadline_us,
+      [stub, method](auto* context, auto* request, auto* response, auto end) {
+        (stub->async()->*method)(context, request, response, std::move(end));
+      },
+      std::move(done));
 }
 
 }  // namespace skein::services

@@ -8,6 +8,12 @@
 #include "services/codec/codec.h"
 
 namespace skein::services {
+namespace {
+
+using DecodeWorkerMethods = v1::DecodeWorker::StubInterface::async_interface;
+using PrefillWorkerMethods = v1::PrefillWorker::StubInterface::async_interface;
+
+}  // namespace
 
 using scheduler::CallId;
 
@@ -166,13 +172,9 @@ void OrchestratorShell::On(const scheduler::AnswerUnregister& effect) {
 }
 
 void OrchestratorShell::On(const scheduler::CallAssign& effect) {
-  std::shared_ptr<v1::PrefillWorker::Stub> stub =
-      v1::PrefillWorker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::AssignResponse>(
-      "prefill-worker", &calls_, ToProto(effect.request), effect.timeout_us,
-      [stub](auto* context, auto* request, auto* response, auto done) {
-        stub->async()->Assign(context, request, response, std::move(done));
-      },
+  CallUnary<v1::PrefillWorker>(
+      "prefill-worker", channels_.Get(effect.endpoint), &PrefillWorkerMethods::Assign, &calls_,
+      ToProto(effect.request), effect.timeout_us,
       [this, instance = effect.instance, id = effect.request.spec->id, epoch = effect.request.epoch,
        sequence = effect.request.sequence](absl::Status status, const v1::AssignResponse&) {
         loop_.Post([this, reply = scheduler::AssignReplied{
@@ -181,13 +183,9 @@ void OrchestratorShell::On(const scheduler::CallAssign& effect) {
 }
 
 void OrchestratorShell::On(const scheduler::CallStart& effect) {
-  std::shared_ptr<v1::PrefillWorker::Stub> stub =
-      v1::PrefillWorker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::StartResponse>(
-      "prefill-worker", &calls_, ToProto(effect.request), effect.timeout_us,
-      [stub](auto* context, auto* request, auto* response, auto done) {
-        stub->async()->Start(context, request, response, std::move(done));
-      },
+  CallUnary<v1::PrefillWorker>(
+      "prefill-worker", channels_.Get(effect.endpoint), &PrefillWorkerMethods::Start, &calls_,
+      ToProto(effect.request), effect.timeout_us,
       [this, instance = effect.instance, id = effect.request.id, epoch = effect.request.epoch](
           absl::Status status, const v1::StartResponse&) {
         loop_.Post([this, reply = scheduler::StartReplied{instance, id, epoch, {status}}] {
@@ -197,13 +195,9 @@ void OrchestratorShell::On(const scheduler::CallStart& effect) {
 }
 
 void OrchestratorShell::On(const scheduler::CallReserve& effect) {
-  std::shared_ptr<v1::DecodeWorker::Stub> stub =
-      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::ReserveResponse>(
-      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
-      [stub](auto* context, auto* request, auto* response, auto done) {
-        stub->async()->Reserve(context, request, response, std::move(done));
-      },
+  CallUnary<v1::DecodeWorker>(
+      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::Reserve, &calls_,
+      ToProto(effect.request), effect.timeout_us,
       [this, instance = effect.instance, id = effect.request.spec->id,
        epoch = effect.request.epoch](absl::Status status, const v1::ReserveResponse& response) {
         const auto lease_us = static_cast<int64_t>(response.lease_us());
@@ -214,12 +208,9 @@ void OrchestratorShell::On(const scheduler::CallReserve& effect) {
 
 template <typename Worker>
 void OrchestratorShell::Cancel(const scheduler::CallCancel& effect) {
-  std::shared_ptr<typename Worker::Stub> stub = Worker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::CancelResponse>(
-      "worker", &calls_, ToProto(effect.request), effect.timeout_us,
-      [stub](auto* c, auto* q, auto* r, auto done) {
-        stub->async()->Cancel(c, q, r, std::move(done));
-      },
+  CallUnary<Worker>(
+      "worker", channels_.Get(effect.endpoint), &Worker::StubInterface::async_interface::Cancel,
+      &calls_, ToProto(effect.request), effect.timeout_us,
       [this, instance = effect.instance, id = effect.request.id, epoch = effect.request.epoch](
           absl::Status status, const v1::CancelResponse&) {
         loop_.Post([this, reply = scheduler::CancelReplied{instance, id, epoch, status}] {

@@ -12,6 +12,8 @@
 namespace skein::services {
 namespace {
 
+using DecodeWorkerMethods = v1::DecodeWorker::StubInterface::async_interface;
+
 constexpr auto kPumpWait = std::chrono::milliseconds(100);
 // Without anything to put for so long, a staging buffer is given back: longer than a layer takes.
 constexpr auto kIdleAfter = std::chrono::milliseconds(200);
@@ -33,6 +35,15 @@ std::vector<engine::HandoffBlock> HandoffBlocks(const std::vector<scheduler::Put
   out.reserve(blocks.size());
   for (const scheduler::PutBlock& block : blocks) out.push_back({block.local.value, block.global});
   return out;
+}
+
+scheduler::GrantReply GrantReplyOf(absl::Status status, const v1::GrantResponse& response) {
+  scheduler::GrantReply failed{std::move(status)};
+  if (!failed.status.ok()) return failed;
+  auto reply = FromProto(response);
+  if (reply.ok()) return *std::move(reply);
+  failed.status = reply.status();
+  return failed;
 }
 
 }  // namespace
@@ -111,32 +122,19 @@ void PrefillShell::LogNewLanes() {
 }
 
 void PrefillShell::On(const scheduler::CallGrant& effect) {
-  std::shared_ptr<v1::DecodeWorker::Stub> stub =
-      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::GrantResponse>(
-      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
-      [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Grant(c, q, r, std::move(f)); },
+  CallUnary<v1::DecodeWorker>(
+      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::Grant, &calls_,
+      ToProto(effect.request), effect.timeout_us,
       [this, id = effect.request.id, epoch = effect.request.epoch](
           absl::Status status, const v1::GrantResponse& response) {
-        scheduler::GrantReply reply;
-        reply.status = std::move(status);
-        if (reply.status.ok()) {
-          if (auto decoded = FromProto(response); decoded.ok()) {
-            reply = *std::move(decoded);
-          } else {
-            reply.status = decoded.status();
-          }
-        }
-        Post(scheduler::GrantReplied{id, epoch, std::move(reply)});
+        Post(scheduler::GrantReplied{id, epoch, GrantReplyOf(std::move(status), response)});
       });
 }
 
 void PrefillShell::On(const scheduler::CallRenew& effect) {
-  std::shared_ptr<v1::DecodeWorker::Stub> stub =
-      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::RenewResponse>(
-      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
-      [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Renew(c, q, r, std::move(f)); },
+  CallUnary<v1::DecodeWorker>(
+      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::Renew, &calls_,
+      ToProto(effect.request), effect.timeout_us,
       [this, id = effect.request.id, epoch = effect.request.epoch](
           absl::Status status, const v1::RenewResponse& response) {
         Post(scheduler::RenewReplied{
@@ -145,13 +143,9 @@ void PrefillShell::On(const scheduler::CallRenew& effect) {
 }
 
 void PrefillShell::On(const scheduler::CallAskBackend& effect) {
-  std::shared_ptr<v1::DecodeWorker::Stub> stub =
-      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::AskBackendResponse>(
-      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
-      [stub](auto* c, auto* q, auto* r, auto f) {
-        stub->async()->AskBackend(c, q, r, std::move(f));
-      },
+  CallUnary<v1::DecodeWorker>(
+      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::AskBackend, &calls_,
+      ToProto(effect.request), effect.timeout_us,
       [this, asked = effect.request](absl::Status status, const v1::AskBackendResponse& response) {
         Post(scheduler::AskBackendReplied{
             asked.id, asked.epoch, asked.ask, {std::move(status), response.memory()}});
@@ -159,11 +153,9 @@ void PrefillShell::On(const scheduler::CallAskBackend& effect) {
 }
 
 void PrefillShell::On(const scheduler::CallTakePart& effect) {
-  std::shared_ptr<v1::DecodeWorker::Stub> stub =
-      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::TakePartResponse>(
-      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
-      [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->TakePart(c, q, r, std::move(f)); },
+  CallUnary<v1::DecodeWorker>(
+      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::TakePart, &calls_,
+      ToProto(effect.request), effect.timeout_us,
       [this, id = effect.request.id, epoch = effect.request.epoch, part = effect.request.part](
           absl::Status status, const v1::TakePartResponse&) {
         Post(scheduler::TakePartReplied{id, epoch, part, {std::move(status)}});
@@ -171,13 +163,9 @@ void PrefillShell::On(const scheduler::CallTakePart& effect) {
 }
 
 void PrefillShell::On(const scheduler::CallReleaseBackend& effect) {
-  std::shared_ptr<v1::DecodeWorker::Stub> stub =
-      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::ReleaseBackendResponse>(
-      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
-      [stub](auto* c, auto* q, auto* r, auto f) {
-        stub->async()->ReleaseBackend(c, q, r, std::move(f));
-      },
+  CallUnary<v1::DecodeWorker>(
+      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::ReleaseBackend,
+      &calls_, ToProto(effect.request), effect.timeout_us,
       [this, asked = effect.request](absl::Status status, const v1::ReleaseBackendResponse&) {
         Post(scheduler::ReleaseBackendReplied{
             asked.id, asked.epoch, asked.ask, {std::move(status)}});
@@ -185,24 +173,19 @@ void PrefillShell::On(const scheduler::CallReleaseBackend& effect) {
 }
 
 void PrefillShell::On(const scheduler::CallCommit& effect) {
-  std::shared_ptr<v1::DecodeWorker::Stub> stub =
-      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::CommitResponse>(
-      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
-      [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Commit(c, q, r, std::move(f)); },
-      [this, id = effect.request.id, epoch = effect.request.epoch](absl::Status status,
-                                                                   const v1::CommitResponse&) {
-        Post(scheduler::CommitReplied{id, epoch, {std::move(status)}});
-      });
+  CallUnary<v1::DecodeWorker>("decode-worker", channels_.Get(effect.endpoint),
+                              &DecodeWorkerMethods::Commit, &calls_, ToProto(effect.request),
+                              effect.timeout_us,
+                              [this, id = effect.request.id, epoch = effect.request.epoch](
+                                  absl::Status status, const v1::CommitResponse&) {
+                                Post(scheduler::CommitReplied{id, epoch, {std::move(status)}});
+                              });
 }
 
 void PrefillShell::On(const scheduler::CallAbort& effect) {
-  std::shared_ptr<v1::DecodeWorker::Stub> stub =
-      v1::DecodeWorker::NewStub(channels_.Get(effect.endpoint));
-  CallUnary<v1::AbortResponse>(
-      "decode-worker", &calls_, ToProto(effect.request), effect.timeout_us,
-      [stub](auto* c, auto* q, auto* r, auto f) { stub->async()->Abort(c, q, r, std::move(f)); },
-      [](absl::Status, const v1::AbortResponse&) {});
+  CallUnary<v1::DecodeWorker>("decode-worker", channels_.Get(effect.endpoint),
+                              &DecodeWorkerMethods::Abort, &calls_, ToProto(effect.request),
+                              effect.timeout_us, [](absl::Status, const v1::AbortResponse&) {});
 }
 
 void PrefillShell::On(const scheduler::OpenHandoff& effect) {

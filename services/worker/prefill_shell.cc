@@ -10,6 +10,8 @@
 namespace skein::services {
 namespace {
 
+using OrchestratorMethods = v1::Orchestrator::StubInterface::async_interface;
+
 // A put that was posted within the lease ends before the decode side's grace (2 s by default) does.
 constexpr auto kPutTimeout = std::chrono::milliseconds(1500);
 
@@ -100,24 +102,20 @@ void PrefillShell::On(const scheduler::AnswerStart& effect) {
 }
 
 void PrefillShell::On(const scheduler::CallBeginPrefill& effect) {
-  std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(orchestrator_);
-  CallUnary<v1::BeginPrefillResponse>(
-      "orchestrator", &calls_, ToProto(effect.request), effect.timeout_us,
-      [stub](auto* c, auto* q, auto* r, auto f) {
-        stub->async()->BeginPrefill(c, q, r, std::move(f));
-      },
-      [this, id = effect.request.id, epoch = effect.request.epoch](
-          absl::Status status, const v1::BeginPrefillResponse& response) {
-        scheduler::BeginPrefillReply reply{std::move(status), {}};
-        if (reply.status.ok()) {
-          if (auto placed = FromProto(response); placed.ok()) {
-            reply.placed = *std::move(placed);
-          } else {
-            reply.status = placed.status();
-          }
-        }
-        Post(scheduler::BeginPrefillReplied{id, epoch, std::move(reply)});
-      });
+  CallUnary<v1::Orchestrator>("orchestrator", orchestrator_, &OrchestratorMethods::BeginPrefill,
+                              &calls_, ToProto(effect.request), effect.timeout_us,
+                              [this, id = effect.request.id, epoch = effect.request.epoch](
+                                  absl::Status status, const v1::BeginPrefillResponse& response) {
+                                scheduler::BeginPrefillReply reply{std::move(status), {}};
+                                if (reply.status.ok()) {
+                                  if (auto placed = FromProto(response); placed.ok()) {
+                                    reply.placed = *std::move(placed);
+                                  } else {
+                                    reply.status = placed.status();
+                                  }
+                                }
+                                Post(scheduler::BeginPrefillReplied{id, epoch, std::move(reply)});
+                              });
 }
 
 void PrefillShell::On(const scheduler::RunStep& effect) { runner_->Run(effect); }

@@ -88,12 +88,12 @@ class Trace {
   uint64_t hash_ = 0xcbf29ce484222325u;
 };
 
-// "AssignCalled" for skein::scheduler::AssignCalled.
+// "AssignCalled" for skein::scheduler::AssignCalled, "GrantReply" for Replied<GrantReply>.
 template <class T>
 constexpr std::string_view TypeName() {
   std::string_view name = __PRETTY_FUNCTION__;
   name = name.substr(name.find("T = ") + 4);
-  name = name.substr(0, name.find_first_of(";]"));
+  name = name.substr(0, name.find_first_of(";]>"));
   const size_t colon = name.rfind(':');
   return colon == std::string_view::npos ? name : name.substr(colon + 1);
 }
