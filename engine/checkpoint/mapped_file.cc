@@ -20,7 +20,7 @@ absl::Status SystemError(const std::string& path, const char* what) {
 
 }  // namespace
 
-absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
+absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path, MappedUse use) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return SystemError(path, "open");
   struct stat info;
@@ -33,7 +33,8 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
     close(fd);
     return MappedFile(nullptr, 0);
   }
-  void* data = MapInHugePages(fd, size);
+  void* data = use == MappedUse::kOnce ? mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0)
+                                       : MapInHugePages(fd, size);
   const absl::Status mapped = data == MAP_FAILED ? SystemError(path, "mmap") : absl::OkStatus();
   close(fd);
   if (!mapped.ok()) return mapped;

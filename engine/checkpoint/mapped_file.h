@@ -14,10 +14,16 @@
 
 namespace skein::engine {
 
+// What the bytes are for: to be read again and again where they are (large files are in memory when
+// Open returns, in huge pages where that can be), or once, to be copied elsewhere (nothing is read
+// before it is asked for).
+enum class MappedUse { kAgainAndAgain, kOnce };
+
 class MappedFile {
  public:
   // NOT_FOUND when there is no such file; other codes name the path and the system's reason.
-  static absl::StatusOr<MappedFile> Open(const std::string& path);
+  static absl::StatusOr<MappedFile> Open(const std::string& path,
+                                         MappedUse use = MappedUse::kAgainAndAgain);
 
   MappedFile(MappedFile&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}

@@ -24,8 +24,10 @@ std::vector<char> Pattern(size_t size) {
 void ExpectMapsAsWritten(const std::string& path, size_t size) {
   const std::vector<char> written = Pattern(size);
   std::ofstream(path, std::ios::binary).write(written.data(), static_cast<std::streamsize>(size));
-  for (int time = 0; time < 2; ++time) {  // cached by the writing, then by the first mapping
-    const auto file = MappedFile::Open(path);
+  // Cached by the writing, then by the first mapping.
+  for (const MappedUse use :
+       {MappedUse::kAgainAndAgain, MappedUse::kAgainAndAgain, MappedUse::kOnce}) {
+    const auto file = MappedFile::Open(path, use);
     ASSERT_TRUE(file.ok()) << file.status();
     ASSERT_EQ(file->bytes().size(), size);
     EXPECT_TRUE(std::equal(written.begin(), written.end(),

@@ -31,8 +31,8 @@ std::string Show(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
-absl::StatusOr<TensorStore> TensorStore::Open(const std::string& model_dir) {
-  TensorStore store;
+absl::StatusOr<TensorStore> TensorStore::Open(const std::string& model_dir, MappedUse use) {
+  TensorStore store(use);
   absl::Status status = store.AddFile(model_dir, kSingleName);
   if (absl::IsNotFound(status)) {
     const absl::StatusOr<std::string> index =
@@ -48,7 +48,7 @@ absl::StatusOr<TensorStore> TensorStore::Open(const std::string& model_dir) {
 }
 
 absl::Status TensorStore::AddFile(const std::string& model_dir, const std::string& file_name) {
-  absl::StatusOr<MappedFile> file = MappedFile::Open(model_dir + "/" + file_name);
+  absl::StatusOr<MappedFile> file = MappedFile::Open(model_dir + "/" + file_name, use_);
   if (!file.ok()) return file.status();
   absl::StatusOr<std::vector<FileTensor>> tensors = ParseSafetensors(file->bytes(), file_name);
   if (!tensors.ok()) return tensors.status();

@@ -22,7 +22,8 @@ class TensorStore {
   // NOT_FOUND when the folder has neither file, or names the missing shard. INVALID_ARGUMENT when a
   // header lies, the index names a path outside the folder, a tensor is missing from its shard, in
   // a shard but not in the index, or in two shards.
-  static absl::StatusOr<TensorStore> Open(const std::string& model_dir);
+  static absl::StatusOr<TensorStore> Open(const std::string& model_dir,
+                                          MappedUse use = MappedUse::kAgainAndAgain);
 
   // By name, in order of names.
   const std::map<std::string, FileTensor, std::less<>>& tensors() const { return tensors_; }
@@ -35,11 +36,13 @@ class TensorStore {
   absl::StatusOr<ConstMatrix> Matrix(std::string_view name, int64_t rows, int64_t cols) const;
 
  private:
+  explicit TensorStore(MappedUse use) : use_(use) {}
   absl::Status AddFile(const std::string& model_dir, const std::string& file_name);
   absl::Status AddShards(const std::string& model_dir, std::string_view index_text);
   absl::StatusOr<ConstMatrix> View(std::string_view name, const std::vector<int64_t>& shape) const;
   void AlignTensors();
 
+  MappedUse use_;
   std::vector<MappedFile> files_;
   std::vector<std::unique_ptr<uint64_t[]>> copies_;  // of tensors at odd addresses
   std::map<std::string, FileTensor, std::less<>> tensors_;

@@ -1,6 +1,7 @@
 #include "engine/cuda/cuda_device.h"
 
 #include <cuda_runtime_api.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
@@ -119,8 +120,8 @@ class OpenedDevice final : public CudaDevice {
     return attributes.type != cudaMemoryTypeUnregistered;
   }
 
-  // Through two pinned pieces: while one is on its way to the GPU, the other is filled (for a
-  // mapped file: read from disk). Returns when all is staged.
+  // Through two pinned pieces: while one is on its way to the GPU, the other is filled, and of a
+  // mapped file what follows is read from disk. Returns when all is staged.
   absl::Status CopyStaged(std::byte* to, const std::byte* from, size_t bytes) {
     const std::lock_guard lock(staging_mu_);
     for (size_t begin = 0, turn = 0; begin < bytes; begin += kPieceBytes, ++turn) {
@@ -128,6 +129,7 @@ class OpenedDevice final : public CudaDevice {
       absl::Status status = piece.Open();
       if (!status.ok()) return status;
       const size_t count = std::min(kPieceBytes, bytes - begin);
+      ReadAhead(from + begin + count, std::min(kPieceBytes, bytes - begin - count));
       std::memcpy(piece.memory.data(), from + begin, count);
       status = FromCuda(
           cudaMemcpyAsync(to + begin, piece.memory.data(), count, cudaMemcpyHostToDevice, stream_),
@@ -136,6 +138,14 @@ class OpenedDevice final : public CudaDevice {
       if (!status.ok()) return status;
     }
     return absl::OkStatus();
+  }
+
+  // Advice only: memory that is no file's, or is there already, stays as it is.
+  static void ReadAhead(const std::byte* from, size_t bytes) {
+    if (bytes == 0) return;
+    const auto begin = reinterpret_cast<uintptr_t>(from) / kPageBytes * kPageBytes;
+    const auto end = reinterpret_cast<uintptr_t>(from) + bytes;
+    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
   }
 
   struct Piece {

@@ -14,6 +14,8 @@ namespace skein::engine {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
+// As of a GPU of four multiprocessors: a grid for decode graphs has as many, idle or not.
+constexpr int kAttentionBlocks = 8;
 
 // What Alloc gives past `bytes` is not to be touched.
 void Fence(const void* pointer, size_t bytes, bool closed) {
@@ -100,7 +102,7 @@ std::unique_ptr<GraphRecorder> MakeEmulatedGraphRecorder() {
 
 std::unique_ptr<CudaOps> MakeEmulatedCudaOps() {
   return std::make_unique<CudaOps>(MakeEmulatedCudaDevice(), nullptr, MakePlainGemm(),
-                                   AttentionPolicy{}, [] {});
+                                   AttentionPolicy{.blocks = kAttentionBlocks}, [] {});
 }
 
 }  // namespace skein::engine

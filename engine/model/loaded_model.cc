@@ -124,7 +124,8 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
   if (!text.ok()) return text.status();
   absl::StatusOr<ModelConfig> config = ParseModelConfig(*text, options.max_positions);
   if (!config.ok()) return config.status();
-  absl::StatusOr<TensorStore> tensors = TensorStore::Open(model_dir);
+  absl::StatusOr<TensorStore> tensors =
+      TensorStore::Open(model_dir, device->IsHost() ? MappedUse::kAgainAndAgain : MappedUse::kOnce);
   if (!tensors.ok()) return tensors.status();
   absl::StatusOr<ModelWeights> weights = BindWeights(*config, *tensors);
   if (!weights.ok()) return weights.status();
