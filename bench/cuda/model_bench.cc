@@ -88,7 +88,7 @@ std::unique_ptr<engine::Engine> MakeEngine(const std::string& dir, const std::st
   options.block_tokens = kBlockTokens;
   options.max_batch_tokens = static_cast<int>(plan.chunk_tokens);
   options.warn = [](const std::string& what) { std::fprintf(stderr, "%s\n", what.c_str()); };
-  if (device != "cpu") return Require(engine::MakeCudaEngine(dir, options));
+  if (device != "cpu") return Require(engine::MakeCudaEngine(dir, options)).engine;
   return Require(engine::MakeModelEngine(dir, Require(engine::MakeCpuOps({.threads = 1})),
                                          engine::MakeCpuDevice(), options));
 }
