@@ -1,11 +1,8 @@
 #include "engine/comm/nccl_fabric.h"
 
-#include <cuda_runtime_api.h>
-
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "engine/comm/link_fabric.h"
 #include "engine/comm/nccl_link.h"
 #include "engine/comm/ucx_link_fabric.h"
@@ -35,12 +32,8 @@ class NcclFabric : public LinkFabric {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Fabric>> MakeNcclFabric(const UcxOptions& hosts, int device) {
-  int count = 0;
-  auto status = FromCuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  const absl::Status status = CheckCudaDevice(device);
   if (!status.ok()) return status;
-  if (device < 0 || device >= count) {
-    return absl::UnavailableError(absl::StrCat("no CUDA device ", device, " of ", count));
-  }
   auto fabric = MakeUcxLinkFabric(hosts);
   if (!fabric.ok()) return fabric.status();
   return std::make_unique<NcclFabric>(*std::move(fabric), device);

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/comm/cuda_sum.h"
 
 namespace skein::engine {
 namespace {
@@ -30,56 +29,9 @@ Signature WithSize(Signature signature, size_t bytes) {
 
 }  // namespace
 
-absl::Status FromCuda(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return absl::OkStatus();
-  const std::string text = absl::StrCat(what, ": ", cudaGetErrorString(error));
-  return error == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(text)
-                                            : absl::UnavailableError(text);
-}
-
 absl::Status FromNccl(ncclResult_t result, const char* what) {
   if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(what, ": ", ncclGetErrorString(result)));
-}
-
-absl::Status CudaMemory::Open() {
-  auto status = FromCuda(cudaSetDevice(device_), "cudaSetDevice");
-  if (!status.ok()) return status;
-  return FromCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-}
-
-CudaMemory::~CudaMemory() {
-  cudaSetDevice(device_);
-  if (scratch_ != nullptr) cudaFree(scratch_);
-  if (stream_ != nullptr) cudaStreamDestroy(stream_);
-}
-
-void CudaMemory::Keep(absl::Status status) {
-  if (error_.ok()) error_ = std::move(status);
-}
-
-absl::StatusOr<std::byte*> CudaMemory::Scratch(size_t bytes) {
-  if (bytes > scratch_bytes_) {
-    cudaSetDevice(device_);
-    if (scratch_ != nullptr) cudaFree(scratch_);
-    scratch_ = nullptr;
-    scratch_bytes_ = 0;
-    auto status = FromCuda(cudaMalloc(&scratch_, bytes), "cudaMalloc");
-    if (!status.ok()) return status;
-    scratch_bytes_ = bytes;
-  }
-  return static_cast<std::byte*>(scratch_);
-}
-
-void CudaMemory::Copy(std::byte* to, std::span<const std::byte> from) {
-  cudaSetDevice(device_);
-  Keep(FromCuda(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyDeviceToDevice, stream_),
-                "cudaMemcpyAsync"));
-}
-
-void CudaMemory::Sum(std::span<const void* const> sources, void* out, int64_t count, DType dtype) {
-  cudaSetDevice(device_);
-  Keep(FromCuda(CudaSumInOrder(sources, out, count, dtype, stream_), "sum"));
 }
 
 NcclLink::NcclLink(std::unique_ptr<Link> hosts, int device)
@@ -175,7 +127,7 @@ absl::Status NcclLink::Wait(CommDeadline deadline) {
 
 absl::Status NcclLink::Launch() {
   if (!memory_.error().ok()) return memory_.error();
-  auto status = FromCuda(cudaSetDevice(memory_.device()), "cudaSetDevice");
+  auto status = AsCommStatus(cudaSetDevice(memory_.device()), "cudaSetDevice");
   if (!status.ok() || messages_.empty()) return status;
   ncclGroupStart();
   for (const Message& message : messages_) {
@@ -195,7 +147,7 @@ absl::Status NcclLink::Launch() {
 absl::Status NcclLink::Finish(CommDeadline deadline) {
   for (int look = 0;; ++look) {
     const cudaError_t state = cudaStreamQuery(memory_.stream());
-    if (state != cudaErrorNotReady) return FromCuda(state, "collective");
+    if (state != cudaErrorNotReady) return AsCommStatus(state, "collective");
     ncclResult_t result = ncclSuccess;
     auto status = FromNccl(ncclCommGetAsyncError(comm_, &result), "ncclCommGetAsyncError");
     if (status.ok()) status = FromNccl(result, "NCCL");

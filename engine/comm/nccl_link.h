@@ -1,7 +1,6 @@
 // A Link whose messages go by NCCL once both hosts agreed on them. Internal to this folder.
 #pragma once
 
-#include <cuda_runtime_api.h>
 #include <nccl.h>
 
 #include <atomic>
@@ -9,41 +8,13 @@
 #include <thread>
 #include <vector>
 
+#include "engine/comm/cuda_memory.h"
 #include "engine/comm/link.h"
 
 namespace skein::engine {
 
 // OK, or UNAVAILABLE with the call's name.
-absl::Status FromCuda(cudaError_t error, const char* what);
 absl::Status FromNccl(ncclResult_t result, const char* what);
-
-// What runs on a stream of its own. An error is kept until the link's next Wait.
-class CudaMemory : public LinkMemory {
- public:
-  explicit CudaMemory(int device) : device_(device) {}
-  ~CudaMemory() override;
-
-  // Before anything else.
-  absl::Status Open();
-
-  int64_t PieceBytes() const override { return 32 << 20; }
-  absl::StatusOr<std::byte*> Scratch(size_t bytes) override;
-  void Copy(std::byte* to, std::span<const std::byte> from) override;
-  void Sum(std::span<const void* const> sources, void* out, int64_t count, DType dtype) override;
-
-  int device() const { return device_; }
-  cudaStream_t stream() const { return stream_; }
-  const absl::Status& error() const { return error_; }
-
- private:
-  void Keep(absl::Status status);
-
-  const int device_;
-  cudaStream_t stream_ = nullptr;
-  void* scratch_ = nullptr;
-  size_t scratch_bytes_ = 0;
-  absl::Status error_;
-};
 
 class NcclLink : public Link {
  public:

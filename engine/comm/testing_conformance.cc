@@ -41,6 +41,7 @@ FabricFactory MakeFactory(const std::string& name) {
   if (name == "Local") {
     return [hub = std::make_shared<LocalHub>()] { return hub->MakeFabric(); };
   }
+  if (name == "FarPeers") return MakeFarPeers;
   if (name == "FarStaged" || name == "FarOnDevice") {
     const auto path = name == "FarStaged" ? DevicePath::kHostStaged : DevicePath::kOnDevice;
     return [path, hub = std::make_shared<LocalHub>()] {
@@ -74,7 +75,7 @@ void CommConformance::ExpectSurvivorsWork(TestingRanks* ranks, int lost) {
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, CommConformance,
                          testing::Values("Local", "Faultless", "UcxSharedMemory", "UcxTcp",
-                                         "FarStaged", "FarOnDevice"),
+                                         "FarStaged", "FarOnDevice", "FarPeers"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace skein::engine

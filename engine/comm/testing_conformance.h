@@ -8,8 +8,8 @@
 namespace skein::engine {
 
 // The parameter names a fabric: Local, Faultless (the same behind a FaultCommunicator that has
-// nothing to inject), UcxSharedMemory, UcxTcp, FarStaged and FarOnDevice (in a device's memory,
-// testing_far_fabric.h).
+// nothing to inject), UcxSharedMemory, UcxTcp, FarStaged, FarOnDevice and FarPeers (in a device's
+// memory, testing_far_fabric.h).
 class CommConformance : public testing::TestWithParam<const char*> {
  protected:
   CommConformance();

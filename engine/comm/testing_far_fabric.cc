@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/comm/testing_far_peer.h"
 #include "engine/comm/testing_near_fabric.h"
 #include "engine/device/far_device.h"
 
@@ -123,11 +124,8 @@ class FarCommunicator final : public Communicator {
 
 class FarFabric final : public Fabric {
  public:
-  FarFabric(std::unique_ptr<Fabric> below, DevicePath path)
-      : device_(std::make_shared<FarDevice>(kFarBytes)) {
-    if (path == DevicePath::kOnDevice) below = MakeNearFabric(std::move(below), device_);
-    on_device_ = MakeDeviceFabric(std::move(below), device_, path);
-  }
+  FarFabric(std::unique_ptr<Fabric> below, std::shared_ptr<FarDevice> device, DevicePath path)
+      : device_(std::move(device)), on_device_(MakeDeviceFabric(std::move(below), device_, path)) {}
 
   const std::string& Address() const override { return on_device_->Address(); }
   absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(GroupId id,
@@ -140,13 +138,20 @@ class FarFabric final : public Fabric {
 
  private:
   const std::shared_ptr<FarDevice> device_;
-  std::unique_ptr<Fabric> on_device_;
+  const std::unique_ptr<Fabric> on_device_;
 };
 
 }  // namespace
 
 std::unique_ptr<Fabric> MakeFarFabric(std::unique_ptr<Fabric> hosts, DevicePath path) {
-  return std::make_unique<FarFabric>(std::move(hosts), path);
+  auto device = std::make_shared<FarDevice>(kFarBytes);
+  if (path == DevicePath::kOnDevice) hosts = MakeNearFabric(std::move(hosts), device);
+  return std::make_unique<FarFabric>(std::move(hosts), device, path);
+}
+
+std::unique_ptr<Fabric> MakeFarPeers() {
+  auto device = std::make_shared<FarDevice>(kFarBytes);
+  return std::make_unique<FarFabric>(MakeFarPeerFabric(device), device, DevicePath::kOnDevice);
 }
 
 }  // namespace skein::engine

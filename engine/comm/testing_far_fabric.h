@@ -13,4 +13,7 @@ namespace skein::engine {
 // A device of its own, over `hosts`.
 std::unique_ptr<Fabric> MakeFarFabric(std::unique_ptr<Fabric> hosts, DevicePath path);
 
+// The same over PeerLinks from device to device (peer_link.h), all in this process.
+std::unique_ptr<Fabric> MakeFarPeers();
+
 }  // namespace skein::engine

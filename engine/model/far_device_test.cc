@@ -206,6 +206,18 @@ TEST_P(FarModel, GroupsAreThoseOfTheHost) {
   }
 }
 
+TEST_P(FarModel, TooLittleMemoryIsAnErrorAtStart) {
+  const std::string dir = MakeModel(GetParam());
+  for (const size_t bytes : {size_t{8} << 10, size_t{100} << 10, size_t{400} << 10}) {
+    auto device = std::make_shared<FarDevice>(bytes);
+    auto engine = MakeModelEngine(dir, MakeFarOps(device, *MakeCpuOps({.threads = 1})),
+                                  ShareFarDevice(device), Options());
+    ASSERT_FALSE(engine.ok()) << bytes;
+    EXPECT_EQ(engine.status().code(), absl::StatusCode::kResourceExhausted) << engine.status();
+    EXPECT_EQ(device->MemoryInfo()->free_bytes, device->MemoryInfo()->total_bytes) << "leaked";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(DTypes, FarModel, ::testing::Values(DType::kF32, DType::kBF16),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 

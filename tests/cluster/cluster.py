@@ -183,9 +183,9 @@ class Cluster:
                 bad.append("%s: %s\n%s" % (name, code, process.tail()))
         assert not bad, "\n".join(bad)
 
-    def kill(self, name):
+    def kill(self, name, how=signal.SIGKILL):
         process = self.processes.pop(name)
-        process.popen.kill()
+        process.popen.send_signal(how)
         process.popen.wait()
         # ThreadSanitizer's findings show in the exit code of a process that ends by itself; this one does not.
         assert "WARNING: ThreadSanitizer" not in process.text(), process.text()

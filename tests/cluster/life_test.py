@@ -97,14 +97,14 @@ def a_draining_prefill_worker_leaves_when_its_kv_was_taken():
         cluster.assert_idle_and_whole()
 
 
-def dead(role):
-    """SIGKILL of one of two workers: its requests fail once and honestly, the others are right, and it can come back."""
+def dead(role, how=signal.SIGKILL):
+    """The end of one of two workers: its requests fail once and honestly, the others are right, and it can come back."""
     with Cluster(binaries_from_argv(), model_or_skip()) as cluster:
         expected = expected_texts(cluster, 16)
         streams = [Stream(cluster, 300, seed) for seed in range(16)]
         for stream in streams:
             stream.started.wait()
-        cluster.kill(role + "-0")
+        cluster.kill(role + "-0", how)
         failed = 0
         for stream, text in zip(streams, expected):
             stream.join()
@@ -127,8 +127,9 @@ def a_killed_decode_worker_fails_only_its_own_requests():
     return dead("decode") if model_or_skip() else "skip: needs ../shared"
 
 
-def a_killed_prefill_worker_does_not_stop_running_streams():
-    return dead("prefill") if model_or_skip() else "skip: needs ../shared"
+def a_prefill_worker_that_aborts_does_not_stop_running_streams():
+    """As one does whose GPU failed (engine/cuda/cuda_check.h)."""
+    return dead("prefill", signal.SIGABRT) if model_or_skip() else "skip: needs ../shared"
 
 
 def running_streams_outlive_the_orchestrator():
@@ -160,5 +161,5 @@ if __name__ == "__main__":
     run_tests(a_draining_decode_worker_finishes_what_it_runs,
               a_draining_prefill_worker_leaves_when_its_kv_was_taken,
               a_killed_decode_worker_fails_only_its_own_requests,
-              a_killed_prefill_worker_does_not_stop_running_streams,
+              a_prefill_worker_that_aborts_does_not_stop_running_streams,
               running_streams_outlive_the_orchestrator)
