@@ -1,4 +1,5 @@
-// What a CUDA call's failure becomes. Internal to the CUDA backend; includes CUDA's headers.
+// What a CUDA call's failure becomes. Internal to the CUDA backend and to the communicators of GPUs
+// (engine/comm); includes CUDA's headers.
 #pragma once
 
 #include <cuda_runtime_api.h>

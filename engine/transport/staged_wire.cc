@@ -31,14 +31,18 @@ absl::StatusOr<WireMapping> StagedWire::Map(void* base, size_t bytes) {
 
 void StagedWire::Unmap(uint64_t mapping) {
   device_regions_.erase(mapping);
+  last_ = {};
   inner_->Unmap(mapping);
 }
 
-bool StagedWire::IsDevice(const std::byte* pointer) const {
-  return std::any_of(device_regions_.begin(), device_regions_.end(), [&](const auto& entry) {
-    const DeviceRegion& region = entry.second;
-    return pointer >= region.base && pointer < region.base + region.bytes;
-  });
+bool StagedWire::IsDevice(const std::byte* pointer) {
+  if (last_.Holds(pointer)) return true;
+  for (const auto& [mapping, region] : device_regions_) {
+    if (!region.Holds(pointer)) continue;
+    last_ = region;
+    return true;
+  }
+  return false;
 }
 
 StagedWire::Lane& StagedWire::LaneOf(uint64_t endpoint) {

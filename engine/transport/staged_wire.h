@@ -69,7 +69,7 @@ class StagedWire : public Wire {
   };
 
   Lane& LaneOf(uint64_t endpoint);
-  bool IsDevice(const std::byte* pointer) const;
+  bool IsDevice(const std::byte* pointer);
   void Add(Lane* lane, Job job);
   bool Advance(uint64_t endpoint, Lane* lane, Job* job, bool puts_wait);
   bool Begin(uint64_t endpoint, Lane* lane, Job* job);
@@ -87,8 +87,10 @@ class StagedWire : public Wire {
   struct DeviceRegion {
     const std::byte* base = nullptr;
     size_t bytes = 0;
+    bool Holds(const std::byte* pointer) const { return pointer >= base && pointer < base + bytes; }
   };
   std::map<uint64_t, DeviceRegion> device_regions_;  // by mapping
+  DeviceRegion last_;                                // where the last piece was found
   std::map<uint64_t, Lane> lanes_;                   // by endpoint
   // Of closed endpoints, for the next ones. They are not freed: a medium that did not close a
   // connection in time may still read them.
