@@ -273,6 +273,8 @@ struct HeldRequest {
 struct EndedRequest {
   RequestId id;
   Epoch epoch;
+  // kCancelled, of decode: the router closed the token stream, or the orchestrator said Cancel;
+  // what a writer of KV aborts with, CANCELLED or not, is kError.
   FinishReason reason = FinishReason::kError;
   // Prefill: OK = committed (of a spanning plan: this member's part); UNAVAILABLE before its
   // BeginPrefill = handed back, to be planned anew. An error of a spanning plan's member: planned

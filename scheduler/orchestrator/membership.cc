@@ -64,6 +64,10 @@ void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedReques
     return Replan(request, ended.status);
   }
   TakeFromDecode(request);
+  if (ended.reason == FinishReason::kCancelled) {  // its router closed the token stream
+    effects_.push_back(EndSubmit{request.submit, request.spec->id});
+    return CloseByRouter(request);  // as the router itself will say of Submit
+  }
   Fail(request, ended.status);
 }
 

@@ -104,11 +104,7 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
 void OrchestratorCore::Impl::On(const SubmitClosed& event) {
   const auto it = submits_.find(event.call);
   if (it == submits_.end()) return;
-  Request& request = requests_.at(it->second);
-  // The router says the same when all is answered, often before the instances' reports: those that
-  // come later correct the explanation.
-  const bool answering = request.explanation.prefilled_us >= 0;
-  Cancel(request, answering ? kClosedByRouter : kCancelledByRouter);
+  CloseByRouter(requests_.at(it->second));
 }
 
 OrchestratorCore::Impl::Request* OrchestratorCore::Impl::Find(RequestId id) {
@@ -170,8 +166,11 @@ void OrchestratorCore::Impl::Fail(Request& request, const absl::Status& status) 
   Erase(request, absl::StrCat("failed: ", std::string(status.message())));
 }
 
-void OrchestratorCore::Impl::Cancel(Request& request, const std::string& why) {
-  Erase(request, why);
+// The router says the same when all is answered, often before the instances' reports: those that
+// come later correct the explanation.
+void OrchestratorCore::Impl::CloseByRouter(Request& request) {
+  const bool answering = request.explanation.prefilled_us >= 0;
+  Erase(request, answering ? kClosedByRouter : kCancelledByRouter);
 }
 
 void OrchestratorCore::Impl::Finish(Request& request) {

@@ -212,6 +212,42 @@ TEST_F(OrchestratorCoreTest, ClosingSubmitCancelsEverywhere) {
   EXPECT_TRUE(Do(SubmitClosed{{10001}}).empty());
 }
 
+TEST_F(OrchestratorCoreTest, ARoutersCloseThatDecodeTellsFirstIsNoFailure) {
+  const InstanceId prefill = Up(Role::kPrefill, 1);
+  const InstanceId decode = Up(Role::kDecode, 2);
+  const auto left = [](const CallReserve& placed) {
+    return EndedRequest{placed.request.spec->id, placed.request.epoch, FinishReason::kCancelled,
+                        absl::CancelledError("the router closed the stream")};
+  };
+  const CallReserve streaming = Place(1);
+  Report(prefill, 1, {}, {{{7, 1}, streaming.request.epoch, FinishReason::kStop, {}}});
+  const Effects one = Report(decode, 2, {}, {left(streaming)});
+  EXPECT_EQ(Of<EndSubmit>(one).size(), 1u);
+  EXPECT_TRUE(Of<SendPlanUpdate>(one).empty());
+  EXPECT_TRUE(Of<CallCancel>(one).empty());
+  EXPECT_TRUE(Do(SubmitClosed{{10001}}).empty());
+  EXPECT_EQ(core_->Explain("7/1", now_).at(0).state,
+            "closed by its router, which had the tokens or lost its client");
+
+  const CallReserve computing = Place(2);
+  const Effects two = Report(decode, 2, {}, {left(computing)});
+  EXPECT_EQ(Of<EndSubmit>(two).size(), 1u);
+  EXPECT_TRUE(Of<SendPlanUpdate>(two).empty());
+  ASSERT_EQ(Of<CallCancel>(two).size(), 1u);
+  EXPECT_EQ(Of<CallCancel>(two)[0].instance, prefill);
+  EXPECT_EQ(core_->Explain("7/2", now_).at(0).state, "cancelled by its router");
+  Report(prefill, 1, {}, {{{7, 2}, computing.request.epoch, FinishReason::kStop, {}}});
+  EXPECT_EQ(core_->Explain("7/2", now_).at(0).state,
+            "closed by its router, which had the tokens or lost its client");
+  EXPECT_EQ(core_->Snapshot(now_).failed, 0u);
+
+  const CallReserve aborted = Place(3);  // by its prefill instance
+  EndedRequest end = left(aborted);
+  end.reason = FinishReason::kError;
+  EXPECT_EQ(Updates<Failed>(Report(decode, 2, {}, {end})).size(), 1u);
+  EXPECT_EQ(core_->Snapshot(now_).failed, 1u);
+}
+
 TEST_F(OrchestratorCoreTest, ADeadDecodeInstanceFailsItsRequestsOnce) {
   const InstanceId prefill = Up(Role::kPrefill, 1);
   const InstanceId decode = Up(Role::kDecode, 2);

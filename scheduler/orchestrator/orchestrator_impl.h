@@ -263,7 +263,7 @@ class OrchestratorCore::Impl {
 
   // The ends of a request; each erases it.
   void Fail(Request& request, const absl::Status& status);
-  void Cancel(Request& request, const std::string& why);  // its router is gone
+  void CloseByRouter(Request& request);  // it wants no more of it, or is gone
   void Finish(Request& request);
   void Erase(Request& request, const std::string& why);  // cancels wherever it may still be
 

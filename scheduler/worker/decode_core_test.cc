@@ -35,7 +35,10 @@ class DecodeCoreTest : public ::testing::Test {
     Effects effects = core_.Handle(event, now_);
     EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
     for (const CallReport& report : Of<CallReport>(effects)) {
-      for (const EndedRequest& ended : report.request.ended) ended_[ended.id] = ended.status;
+      for (const EndedRequest& ended : report.request.ended) {
+        ended_[ended.id] = ended.status;
+        reasons_[ended.id] = ended.reason;
+      }
       for (const DecodeEffect& more : Do(ReportReplied{report.request.serial, {}})) {
         effects.push_back(more);
       }
@@ -96,6 +99,7 @@ class DecodeCoreTest : public ::testing::Test {
   uint64_t calls_ = 1000;
   uint64_t step_ = 0;
   std::map<RequestId, absl::Status> ended_;
+  std::map<RequestId, FinishReason> reasons_;
   DecodeCore core_{Config()};
 };
 
@@ -238,6 +242,20 @@ TEST_F(DecodeCoreTest, Invariant3ACancelDuringAStepTakesEffectAtItsEnd) {
   EXPECT_TRUE(Of<EmitToken>(effects).empty());
   EXPECT_EQ(Held(), 0);
   EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(DecodeCoreTest, ARoutersCloseIsToldApartFromAWritersAbort) {
+  for (uint64_t serial : {1, 2}) {
+    ASSERT_TRUE(Reserve(Spec(serial)).ok());
+    Generate(serial, 50 + serial);
+    Grant(serial);
+  }
+  Do(GenerateClosed{{51}});
+  Abort(2, absl::CancelledError("cancelled"));
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(reasons_.at({7, 1}), FinishReason::kCancelled);
+  EXPECT_EQ(reasons_.at({7, 2}), FinishReason::kError);
 }
 
 TEST_F(DecodeCoreTest, EveryMismatchOfAGrantIsRefusedByName) {

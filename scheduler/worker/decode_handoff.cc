@@ -232,8 +232,7 @@ void DecodeCore::Impl::On(const AbortCalled& event) {
   WriterStopped(abort.id, abort.epoch, abort.prefill);
   if (Sequence* sequence = Find(abort.id, abort.epoch); sequence != nullptr) {
     sequence->writers.erase(abort.prefill);
-    const bool cancelled = abort.reason.code() == absl::StatusCode::kCancelled;
-    End(*sequence, cancelled ? FinishReason::kCancelled : FinishReason::kError,
+    End(*sequence, FinishReason::kError,
         abort.reason.ok() ? absl::InternalError("aborted") : abort.reason);
   } else {
     tombstones_.Put(abort.id, abort.epoch, false);
