@@ -110,7 +110,8 @@ class Engine {
   // Runs all sequences in one forward pass; results[i] belongs to sequences[i] (resized by the
   // engine). `layer_done(l)` is called from inside Step when layer l's KV of this batch is written
   // (in order, l = 0 … layers-1), so that a handoff can overlap with later layers; it must not
-  // block. INVALID_ARGUMENT names the sequence and field (token id out of range, position beyond
+  // block. When Step returns, whatever it returns, the device is done with it: its blocks may go to
+  // others. INVALID_ARGUMENT names the sequence and field (token id out of range, position beyond
   // max_positions, short block table, block id out of range); nothing was run then. A spanning step
   // ends with UNAVAILABLE or DEADLINE_EXCEEDED when a collective failed: what it wrote is undefined
   // (blocks of `tokens` and `receive` only), its communicators are broken, the engine is as good as

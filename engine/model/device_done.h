@@ -1,5 +1,5 @@
-// layer_done on a device whose work comes later: told once the device has done what it was asked
-// for so far.
+// A step on a device whose work comes later: its layers are told, and it ends, once the device has
+// done what it was asked for so far.
 #pragma once
 
 #include <functional>
@@ -25,6 +25,13 @@ class DeviceDone {
 
   // Why layers were not told; OK if all were.
   const absl::Status& status() const { return status_; }
+
+  // `ended` when the device has done all of the step, also of one that failed; the device's error
+  // when that was OK.
+  absl::Status End(absl::Status ended) {
+    const absl::Status waited = device_->Synchronize();
+    return ended.ok() ? waited : ended;
+  }
 
  private:
   Device* const device_;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <utility>
@@ -125,6 +126,24 @@ TEST_P(FarModel, APlainStepIsThatOfTheHost) {
   EXPECT_EQ(actual.logprobs, expected.logprobs);
 }
 
+// Its blocks may go to somebody else, who copies into them beside the device's work.
+TEST_P(FarModel, AStepThatDrawsNothingHasEndedWhenItReturns) {
+  const std::string dir = MakeModel(GetParam());
+  Engines host(dir, false), far(dir, true);
+  const std::vector<int32_t> ids = Text(50, 4);
+  std::vector<int32_t> table(13);
+  std::iota(table.begin(), table.end(), 0);
+  SequenceStep step;
+  step.tokens = ids;
+  step.block_table = table;
+  std::vector<SequenceResult> results;
+  ASSERT_TRUE(host.all[0]->Step({&step, 1}, nullptr, &results).ok());
+  ASSERT_TRUE(far.all[0]->Step({&step, 1}, nullptr, &results).ok());
+  for (int layer = 0; layer < 3; ++layer) {
+    EXPECT_TRUE(LayerOf(*far.all[0], layer) == LayerOf(*host.all[0], layer)) << layer;
+  }
+}
+
 TEST_P(FarModel, SpanningStepsAreThoseOfTheHost) {
   const std::string dir = MakeModel(GetParam());
   LocalHub hub;
@@ -188,14 +207,20 @@ TEST_P(FarModel, GroupsAreThoseOfTheHost) {
   for (const int chunk : {0, 7, 1}) {
     EXPECT_EQ(MeanNll(*far, ids, chunk), MeanNll(*host, ids, chunk)) << chunk;
   }
-  // And layer_done comes late enough.
   std::vector<int32_t> table(40);
-  for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
+  std::iota(table.begin(), table.end(), 0);
   SequenceStep step;
   step.tokens = ids;
   step.block_table = table;
-  std::vector<std::string> told;
   std::vector<SequenceResult> results;
+  // A step that draws nothing has ended when it returns.
+  ASSERT_TRUE(host->Step({&step, 1}, nullptr, &results).ok());
+  ASSERT_TRUE(far->Step({&step, 1}, nullptr, &results).ok());
+  for (int layer = 0; layer < 3; ++layer) {
+    EXPECT_TRUE(LayerOf(far->engine(0), layer) == LayerOf(host->engine(0), layer)) << layer;
+  }
+  // And layer_done comes late enough.
+  std::vector<std::string> told;
   ASSERT_TRUE(far->Step(
                      {&step, 1}, [&](int layer) { told.push_back(LayerOf(far->engine(0), layer)); },
                      &results)

@@ -139,7 +139,7 @@ absl::Status GroupEngine::StepTogether(const GroupPart& part,
   if (ran.ok()) ran = done.status();
   if (!ran.ok()) {
     AbortAll(part, ran);
-    return ran;
+    return done.End(ran);
   }
   absl::Status gathered;
   const auto logits_of = [&](int64_t first, int64_t count) {
@@ -149,7 +149,7 @@ absl::Status GroupEngine::StepTogether(const GroupPart& part,
   };
   const absl::Status used = UseLogits(sequences, logit_uses_, logits_of, sampler_, *results);
   if (!gathered.ok()) AbortAll(part, gathered);
-  return used;
+  return done.End(used);
 }
 
 }  // namespace skein::engine

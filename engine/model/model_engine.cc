@@ -35,30 +35,36 @@ class ModelEngine final : public Engine {
     }
     FillBatch(sequences, &batch_, &logit_uses_);
     DeviceDone done(loaded_->device.get());
-    const std::function<void(int)> told = done.Behind(layer_done);
+    return done.End(Run(sequences, spans, layer_done, &done, *results));
+  }
+
+ private:
+  absl::Status Run(std::span<const SequenceStep> sequences, bool spans,
+                   const std::function<void(int layer)>& layer_done, DeviceDone* done,
+                   std::vector<SequenceResult>& results) {
+    const std::function<void(int)> told = done->Behind(layer_done);
     if (spans) {
       const absl::Status ran = RunSpanning(sequences.front(), told);
       if (!ran.ok()) return ran;
     } else if (layer_done || !RunDecode()) {
       RunLayers(loaded_->model, batch_, told, loaded_->state);
     }
-    if (!done.status().ok()) return done.status();
+    if (!done->status().ok()) return done->status();
     TokenSampler* on_device = loaded_->token_sampler.get();
     if (on_device != nullptr && TakesAll(*on_device, sequences)) {
       return SampleOnDevice(
           sequences, logit_uses_,
           [this](int64_t first, int64_t count) { return DeviceLogits(first, count); }, *on_device,
-          *results);
+          results);
     }
     return UseLogits(
         sequences, logit_uses_,
         [this](int64_t first, int64_t count) {
           return loaded_->OnHost(DeviceLogits(first, count));
         },
-        sampler_, *results);
+        sampler_, results);
   }
 
- private:
   absl::Status RunSpanning(const SequenceStep& sequence,
                            const std::function<void(int layer)>& layer_done) {
     loaded_->spanning->Place(sequence, &batch_);

@@ -32,7 +32,7 @@ void FillBatch(std::span<const SequenceStep> sequences, Batch* batch, std::vecto
 // call.
 using LogitsOf = std::function<absl::StatusOr<ConstMatrix>(int64_t first, int64_t count)>;
 
-// Draws, scores and copies what `sequences` ask for, asking for at most kLogitRows rows at a time.
+// Draws, scores and copies what `sequences` ask for, asking for at most kFewRowsMax rows at a time.
 // The first error ends it, with the sequence's index in its text.
 absl::Status UseLogits(std::span<const SequenceStep> sequences, std::span<const LogitUse> uses,
                        const LogitsOf& logits_of, Sampler& sampler,
