@@ -72,7 +72,7 @@ absl::Status TakeHeader(Cursor* cursor, Description* description) {
   if (!cursor->Take(&magic) || magic != kMagic) return Malformed("bad magic");
   if (!cursor->Take(&version) || version != kVersion) return Malformed("unknown version");
   if (!cursor->Take(&kind) || kind < 1 || kind > 2) return Malformed("unknown kind");
-  description->kind = static_cast<WireKind>(kind);
+  description->kind = static_cast<TransportKind>(kind);
   if (!cursor->Take(&description->incarnation)) return Malformed("no incarnation");
   if (!cursor->TakeBytes(kWorkerAddressBytesMax, &description->worker_address) ||
       description->worker_address.empty()) {

@@ -21,7 +21,7 @@
 
 namespace skein::engine {
 
-enum class WireKind : uint16_t { kLoopback = 1, kUcx = 2 };
+enum class TransportKind : uint16_t { kLoopback = 1, kUcx = 2 };
 
 struct DescribedRegion {
   uint64_t id = 0;
@@ -32,7 +32,7 @@ struct DescribedRegion {
 };
 
 struct Description {
-  WireKind kind = WireKind::kLoopback;
+  TransportKind kind = TransportKind::kLoopback;
   uint64_t incarnation = 0;
   std::string worker_address;
   std::vector<DescribedRegion> regions;

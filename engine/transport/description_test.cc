@@ -10,7 +10,7 @@ namespace {
 
 Description Sample() {
   Description d;
-  d.kind = WireKind::kUcx;
+  d.kind = TransportKind::kUcx;
   d.incarnation = 0x0123456789abcdefu;
   d.worker_address = std::string("worker\0address", 14);
   d.regions = {{1, 0x7f0000000000u, 1u << 20, "key-one"}, {9, 0x1000, 4096, ""}};

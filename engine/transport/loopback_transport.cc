@@ -162,7 +162,8 @@ std::shared_ptr<LoopbackFabric> MakeLoopbackFabric() { return std::make_shared<L
 std::unique_ptr<Transport> MakeLoopbackTransport(std::shared_ptr<LoopbackFabric> fabric) {
   auto wire = std::make_unique<LoopbackWire>(std::move(fabric));
   std::string address = absl::StrCat(wire->member());
-  return std::make_unique<WireTransport>(WireKind::kLoopback, std::move(address), std::move(wire));
+  return std::make_unique<WireTransport>(TransportKind::kLoopback, std::move(address),
+                                         std::move(wire));
 }
 
 }  // namespace skein::engine

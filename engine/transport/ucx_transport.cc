@@ -21,7 +21,8 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(const UcxOptions& op
   const std::string address =
       SealAddress({ThisProcess(), host == nullptr ? "" : host->name(), context->worker_address});
   return std::make_unique<WireTransport>(
-      WireKind::kUcx, address, MakeUcxWire(*context, std::move(host), address, std::move(copies)));
+      TransportKind::kUcx, address,
+      MakeUcxWire(*context, std::move(host), address, std::move(copies)));
 }
 
 }  // namespace skein::engine

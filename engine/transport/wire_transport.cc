@@ -50,7 +50,8 @@ absl::Status Unknown(const char* what, uint64_t id) {
 
 }  // namespace
 
-WireTransport::WireTransport(WireKind kind, std::string worker_address, std::unique_ptr<Wire> wire)
+WireTransport::WireTransport(TransportKind kind, std::string worker_address,
+                             std::unique_ptr<Wire> wire)
     : kind_(kind),
       incarnation_(RandomIncarnation()),
       worker_address_(std::move(worker_address)),

@@ -22,7 +22,7 @@ namespace skein::engine {
 
 class WireTransport : public Transport {
  public:
-  WireTransport(WireKind kind, std::string worker_address, std::unique_ptr<Wire> wire);
+  WireTransport(TransportKind kind, std::string worker_address, std::unique_ptr<Wire> wire);
   ~WireTransport() override;
 
   absl::StatusOr<Region> Register(void* base, size_t bytes) override;
@@ -61,7 +61,7 @@ class WireTransport : public Transport {
   PeerQueue* FindPeer(PeerId peer);
   void Signal();
 
-  const WireKind kind_;
+  const TransportKind kind_;
   const uint64_t incarnation_;
   const std::string worker_address_;
   const int wake_fd_;

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/thread_pool.h"
-#include "engine/ops/cpu/attention_plan.h"
+#include "engine/ops/cpu/attention_units.h"
 #include "engine/ops/cpu/kernels/kernels.h"
 #include "engine/ops/cpu/matmul.h"
 #include "engine/ops/cpu/scratch.h"
@@ -154,7 +154,7 @@ class CpuOps final : public Ops {
   const Kernels kernels_;
   ThreadPool pool_;
   MatMulRunner mat_mul_;
-  AttentionPlan plan_;
+  AttentionUnits units_;
   std::vector<int64_t> stored_ends_;  // of StoreKv's call: rows up to the end of each sequence
   std::vector<Scratch> attention_scratch_;
 };
@@ -178,19 +178,19 @@ constexpr float kNoKey = -std::numeric_limits<float>::infinity();
 void CpuOps::PagedAttention(ConstMatrix q, std::span<const SequenceSpan> sequences,
                             const KvLayerView& kv, float scale, Matrix out, Matrix lse) {
   CheckPagedAttention(q, sequences, kv, out, lse);
-  plan_.Build(q, sequences, kv, scale, out, lse, pool_.threads());
+  units_.Build(q, sequences, kv, scale, out, lse, pool_.threads());
   const auto run = [&](int thread) {
-    const auto [begin, end] = plan_.UnitsOf(thread);
+    const auto [begin, end] = units_.UnitsOf(thread);
     if (begin == end) return;
-    std::byte* scratch = attention_scratch_[static_cast<size_t>(thread)].Get(plan_.ScratchBytes());
-    for (size_t i = begin; i < end; ++i) kernels_.attend(plan_.units()[i], scratch);
+    std::byte* scratch = attention_scratch_[static_cast<size_t>(thread)].Get(units_.ScratchBytes());
+    for (size_t i = begin; i < end; ++i) kernels_.attend(units_.units()[i], scratch);
   };
-  if (plan_.units().size() == 1) {
+  if (units_.units().size() == 1) {
     for (int thread = 0; thread < pool_.threads(); ++thread) run(thread);
   } else {
     pool_.RunOnEach(run);
   }
-  const std::span<const SplitTile> split = plan_.split_tiles();
+  const std::span<const SplitTile> split = units_.split_tiles();
   pool_.ParallelFor(static_cast<int64_t>(split.size()), kMergedTilesMin,
                     [&](int64_t begin, int64_t end) {
                       for (int64_t i = begin; i < end; ++i) {

@@ -1,4 +1,4 @@
-#include "engine/ops/cpu/attention_plan.h"
+#include "engine/ops/cpu/attention_units.h"
 
 #include <algorithm>
 
@@ -23,9 +23,9 @@ void* ElementAt(void* data, DType dtype, int64_t index) {
 
 }  // namespace
 
-void AttentionPlan::Build(const ConstMatrix& q, std::span<const SequenceSpan> sequences,
-                          const KvLayerView& kv, float scale, const Matrix& out, const Matrix& lse,
-                          int threads) {
+void AttentionUnits::Build(const ConstMatrix& q, std::span<const SequenceSpan> sequences,
+                           const KvLayerView& kv, float scale, const Matrix& out, const Matrix& lse,
+                           int threads) {
   units_.clear();
   parts_.clear();
   split_tiles_.clear();
@@ -38,9 +38,9 @@ void AttentionPlan::Build(const ConstMatrix& q, std::span<const SequenceSpan> se
   }
 }
 
-void AttentionPlan::AddTiles(const ConstMatrix& q, const SequenceSpan& sequence,
-                             const KvLayerView& kv, float scale, const Matrix& out,
-                             const Matrix& lse) {
+void AttentionUnits::AddTiles(const ConstMatrix& q, const SequenceSpan& sequence,
+                              const KvLayerView& kv, float scale, const Matrix& out,
+                              const Matrix& lse) {
   const KvSpec& spec = *kv.spec;
   const int kv_heads = sequence.layout.KvHeads(spec);
   const int group = static_cast<int>(q.cols / spec.head_dim) / kv_heads;
@@ -82,7 +82,7 @@ void AttentionPlan::AddTiles(const ConstMatrix& q, const SequenceSpan& sequence,
   }
 }
 
-void AttentionPlan::SplitLongTiles() {
+void AttentionUnits::SplitLongTiles() {
   int64_t floats = 0;
   for (size_t i = 0; i < units_.size(); ++i) {
     if (parts_[i] > 1) floats += parts_[i] * RowsOf(units_[i]) * (units_[i].head_dim + 1);
@@ -115,7 +115,7 @@ void AttentionPlan::SplitLongTiles() {
   units_ = std::move(units);
 }
 
-void AttentionPlan::ShareUnits(int threads) {
+void AttentionUnits::ShareUnits(int threads) {
   int64_t total = 0;
   for (const AttentionUnit& u : units_) total += CostOf(u);
   share_ends_.assign(static_cast<size_t>(threads), units_.size());
@@ -132,7 +132,7 @@ void AttentionPlan::ShareUnits(int threads) {
   }
 }
 
-std::pair<size_t, size_t> AttentionPlan::UnitsOf(int index) const {
+std::pair<size_t, size_t> AttentionUnits::UnitsOf(int index) const {
   const auto i = static_cast<size_t>(index);
   return {i == 0 ? 0 : share_ends_[i - 1], share_ends_[i]};
 }

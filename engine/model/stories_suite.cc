@@ -1,17 +1,16 @@
 // The golden continuation of ../shared/models/stories260K, and the likelihood of a text, through
-// the whole engine on every Ops.
+// the whole engine on every backend (model_backends.h).
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "engine/device/cpu_device.h"
 #include "engine/model/model_engine.h"
+#include "engine/model/testing/model_backends.h"
 #include "engine/model/testing/sequence_runner.h"
 #include "engine/model/testing/slow_forward.h"
-#include "engine/ops/cpu/cpu_ops.h"
-#include "engine/ops/reference/reference_ops.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -21,7 +20,9 @@ namespace {
 
 constexpr int32_t kBos = 1;
 
-class StoriesTest : public ::testing::TestWithParam<bool> {
+using Pace = ModelBackend::Pace;
+
+class StoriesTest : public ::testing::TestWithParam<ModelBackend> {
  protected:
   void SetUp() override {
     const char* shared = std::getenv("SKEIN_SHARED");
@@ -33,12 +34,9 @@ class StoriesTest : public ::testing::TestWithParam<bool> {
     ids_ = golden.at("greedy_ids").get<std::vector<int32_t>>();
     logits_ = golden.at("logits_pos0").get<std::vector<double>>();
     dir_ = dir;
-    std::unique_ptr<Ops> ops = std::make_unique<ReferenceOps>();
-    if (GetParam()) ops = *MakeCpuOps({.threads = 2, .isa = CpuIsa::kAuto});
     ModelEngineOptions options;
     options.num_blocks = 33 * 13;
-    absl::StatusOr<std::unique_ptr<Engine>> engine =
-        MakeModelEngine(dir, std::move(ops), MakeCpuDevice(), options);
+    absl::StatusOr<std::unique_ptr<Engine>> engine = GetParam().make(dir, options);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
   }
@@ -50,8 +48,19 @@ class StoriesTest : public ::testing::TestWithParam<bool> {
                   ids_.begin() + static_cast<std::ptrdiff_t>(count) - 1);
     return prompt;
   }
-  std::vector<int32_t> Continuation(size_t count) const {
-    return {ids_.begin() + static_cast<std::ptrdiff_t>(count) - 1, ids_.end()};
+  // What follows, as far as there is time for: at most `wanted` ids.
+  std::vector<int32_t> Continuation(size_t count, size_t wanted) const {
+    if (GetParam().pace == Pace::kVerySlow) wanted = std::min<size_t>(wanted, 16);
+    const auto begin = ids_.begin() + static_cast<std::ptrdiff_t>(count) - 1;
+    return {begin, begin + static_cast<std::ptrdiff_t>(wanted)};
+  }
+  void ExpectContinues(size_t count, int chunk_tokens) const {
+    const std::vector<int32_t> expected = Continuation(count, 201 - count);
+    GreedyRun run{.prompt = Prompt(count),
+                  .tokens_wanted = static_cast<int>(expected.size()),
+                  .chunk_tokens = chunk_tokens};
+    RunTogether(*engine_, {&run});
+    EXPECT_EQ(run.output, expected) << count << " tokens in chunks of " << chunk_tokens;
   }
 
   std::string dir_;
@@ -66,26 +75,14 @@ TEST_P(StoriesTest, LogitsOfTheFirstPosition) {
   for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], logits_[i], 1e-4) << i;
 }
 
-TEST_P(StoriesTest, GreedyFromOneToken) {
-  GreedyRun run{.prompt = Prompt(1), .tokens_wanted = 200};
-  RunTogether(*engine_, {&run});
-  EXPECT_EQ(run.output, Continuation(1));
-}
+TEST_P(StoriesTest, GreedyFromOneToken) { ExpectContinues(1, 0); }
 
-TEST_P(StoriesTest, PrefilledWhole) {
-  GreedyRun run{.prompt = Prompt(150), .tokens_wanted = 51};
-  RunTogether(*engine_, {&run});
-  EXPECT_EQ(run.output, Continuation(150));
-}
+TEST_P(StoriesTest, PrefilledWhole) { ExpectContinues(150, 0); }
 
 TEST_P(StoriesTest, PrefilledInChunks) {
   const std::vector<int> sizes =
-      GetParam() ? std::vector{1, 7, 16, 50} : std::vector{50};  // the reference is slow
-  for (const int chunk_tokens : sizes) {
-    GreedyRun run{.prompt = Prompt(150), .tokens_wanted = 51, .chunk_tokens = chunk_tokens};
-    RunTogether(*engine_, {&run});
-    EXPECT_EQ(run.output, Continuation(150)) << chunk_tokens;
-  }
+      GetParam().pace == Pace::kFast ? std::vector{1, 7, 16, 50} : std::vector{50};
+  for (const int chunk_tokens : sizes) ExpectContinues(150, chunk_tokens);
 }
 
 // Beside the whole story, 31 pieces of it of all lengths and chunk sizes, joining at other steps,
@@ -98,14 +95,15 @@ TEST_P(StoriesTest, InABatchOf32) {
                     .chunk_tokens = i % 3 == 0 ? 0 : 2 * i,
                     .first_step = i % 5 * 3});
   }
+  std::vector<std::vector<int32_t>> expected;
   std::vector<GreedyRun*> together;
-  for (GreedyRun& run : runs) together.push_back(&run);
-  RunTogether(*engine_, together);
-  for (const GreedyRun& run : runs) {
-    std::vector<int32_t> expected = Continuation(run.prompt.size());
-    expected.resize(static_cast<size_t>(run.tokens_wanted));
-    EXPECT_EQ(run.output, expected) << run.prompt.size();
+  for (GreedyRun& run : runs) {
+    expected.push_back(Continuation(run.prompt.size(), static_cast<size_t>(run.tokens_wanted)));
+    run.tokens_wanted = static_cast<int>(expected.back().size());
+    together.push_back(&run);
   }
+  RunTogether(*engine_, together);
+  for (size_t i = 0; i < runs.size(); ++i) EXPECT_EQ(runs[i].output, expected[i]) << i;
 }
 
 // A story of the kind that the model was trained on, but not one that it wrote.
@@ -126,16 +124,18 @@ TEST_P(StoriesTest, PerplexityOfAText) {
   const std::vector<int32_t> ids =
       (*tokenizer)->Encode(kText, {.add_special_tokens = true, .parse_special = false});
   ASSERT_EQ(ids.size(), size_t{188});
-  if (!GetParam()) {
+  if (GetParam().name == "Reference") {
     EXPECT_NEAR(SlowNll(SlowForward(dir_, ids), ids), kTextNll, 1e-9);
   }
-  for (const int chunk_tokens : {0, 1, 33}) {
+  const std::vector<int> sizes =
+      GetParam().pace == Pace::kVerySlow ? std::vector{0, 67} : std::vector{0, 1, 33};
+  for (const int chunk_tokens : sizes) {
     EXPECT_NEAR(MeanNll(*engine_, ids, chunk_tokens), kTextNll, 1e-5 * kTextNll) << chunk_tokens;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, StoriesTest, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "OnCpu" : "OnReference"; });
+INSTANTIATE_TEST_SUITE_P(All, StoriesTest, ::testing::ValuesIn(ModelBackends()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace skein::engine

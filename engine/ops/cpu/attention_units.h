@@ -26,9 +26,9 @@ struct SplitTile {
   int parts = 0;
 };
 
-class AttentionPlan {
+class AttentionUnits {
  public:
-  // Views stay the caller's. The plan is valid until the next Build.
+  // Views stay the caller's. The units are valid until the next Build.
   void Build(const ConstMatrix& q, std::span<const SequenceSpan> sequences, const KvLayerView& kv,
              float scale, const Matrix& out, const Matrix& lse, int threads);
 
