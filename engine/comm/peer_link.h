@@ -13,21 +13,15 @@
 #include <vector>
 
 #include "engine/comm/link.h"
+#include "engine/device/peer_opener.h"
 
 namespace skein::engine {
-
-// A place in a process's device memory, for other processes of the node.
-struct PeerPlace {
-  uint64_t process = 0;  // of the node
-  uint64_t base = 0;     // of the allocation, in that process
-  uint64_t offset = 0;
-  std::byte handle[64] = {};  // of the allocation, for other processes
-};
 
 class PeerMemory : public LinkMemory {
  public:
   virtual absl::StatusOr<PeerPlace> Export(const std::byte* data) = 0;
-  // Where this process's Copy reads it. UNAVAILABLE when this device cannot.
+  // Where this process's Copy reads it, for as long as the memory lives. UNAVAILABLE when this
+  // device cannot.
   virtual absl::StatusOr<const std::byte*> Import(const PeerPlace& place) = 0;
   // Until all that was started is done; what failed since the last one.
   virtual absl::Status Finish() = 0;

@@ -9,6 +9,7 @@
 #include "engine/comm/peer_link_fabric.h"
 #include "engine/comm/reduce.h"
 #include "engine/comm/ucx_link_fabric.h"
+#include "engine/device/far_peer_opener.h"
 
 namespace skein::engine {
 namespace {
@@ -43,12 +44,10 @@ class FarPeerMemory final : public PeerMemory {
     work_.push_back([near, out, count, dtype] { SumInOrder(near, NearOfAny(out), count, dtype); });
   }
 
-  absl::StatusOr<PeerPlace> Export(const std::byte* data) override {
-    SKEIN_CHECK_MSG(device_->Owns(data), "a buffer that is not the device's");
-    return PeerPlace{.process = 1, .base = reinterpret_cast<uint64_t>(data)};
-  }
+  absl::StatusOr<PeerPlace> Export(const std::byte* data) override { return opener_->Export(data); }
   absl::StatusOr<const std::byte*> Import(const PeerPlace& place) override {
-    return reinterpret_cast<const std::byte*>(place.base) + place.offset;
+    opened_.push_back(opener_->Open(place).value());
+    return opened_.back().get();
   }
   absl::Status Finish() override {
     for (const auto& one : work_) one();
@@ -58,6 +57,8 @@ class FarPeerMemory final : public PeerMemory {
 
  private:
   const std::shared_ptr<FarDevice> device_;
+  const std::unique_ptr<PeerOpener> opener_ = MakeFarPeerOpener(device_);
+  std::vector<std::shared_ptr<std::byte>> opened_;
   std::vector<std::function<void()>> work_;
   void* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;

@@ -8,9 +8,14 @@
 
 #include "engine/cuda/cuda_check.h"
 #include "engine/cuda/cuda_device.h"
+#include "engine/cuda/kernels/copy_pieces.h"
 
 namespace skein::engine {
 namespace {
+
+// From this mean size on, pieces are copied one by one by the GPU's copy engines, beside its
+// multiprocessors; below it the calls would take longer than the bytes.
+constexpr size_t kPieceBytesOfEngines = 128 << 10;
 
 class CudaCopyStream final : public CopyStream {
  public:
@@ -51,6 +56,22 @@ class CudaCopyStream final : public CopyStream {
     if (!status.ok()) return status;
     return FromCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_),
                     "cudaMemcpyAsync");
+  }
+
+  absl::Status CopyPieces(std::span<const CopyPiece> pieces) override {
+    size_t bytes = 0;
+    for (const CopyPiece& piece : pieces) bytes += piece.bytes;
+    if (pieces.size() > 1 && bytes / pieces.size() < kPieceBytesOfEngines) {
+      const std::lock_guard lock(mu_);
+      const absl::Status status = Use();
+      if (status.ok()) LaunchCopyPieces(pieces, stream_);
+      return status;
+    }
+    for (const CopyPiece& piece : pieces) {
+      const absl::Status status = Copy(piece.to, piece.from, piece.bytes);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
   }
 
   absl::StatusOr<uint64_t> Mark() override {

@@ -1,6 +1,7 @@
 #include "engine/cuda/cuda_copy_stream.h"
 #include "engine/cuda/cuda_device.h"
 #include "engine/cuda/cuda_engine.h"
+#include "engine/cuda/cuda_peer_opener.h"
 
 namespace skein::engine {
 namespace {
@@ -19,6 +20,10 @@ absl::StatusOr<CudaEngine> MakeCudaEngine(const std::string&, const ModelEngineO
 }
 
 absl::StatusOr<std::shared_ptr<CopyStream>> MakeCudaCopyStream(std::string_view name) {
+  return NoCuda(name);
+}
+
+absl::StatusOr<std::shared_ptr<PeerOpener>> MakeCudaPeerOpener(std::string_view name) {
   return NoCuda(name);
 }
 

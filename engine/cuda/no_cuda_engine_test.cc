@@ -2,6 +2,7 @@
 
 #include "engine/cuda/cuda_copy_stream.h"
 #include "engine/cuda/cuda_engine.h"
+#include "engine/cuda/cuda_peer_opener.h"
 #include "gtest/gtest.h"
 
 namespace skein::engine {
@@ -15,6 +16,7 @@ TEST(NoCudaEngine, SaysThatTheBuildHasNoCuda) {
   EXPECT_EQ(std::string(status.message()),
             "device: 'cuda:0': this build has no CUDA (it takes --config=cuda)");
   EXPECT_EQ(MakeCudaCopyStream("cuda:0").status(), status);
+  EXPECT_EQ(MakeCudaPeerOpener("cuda:0").status(), status);
   options.device_name = "cuda:one";
   EXPECT_EQ(std::string(MakeCudaEngine("/nonexistent", options).status().message()),
             "device: 'cuda:one' is not cuda:N with N from 0");

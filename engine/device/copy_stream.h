@@ -8,13 +8,21 @@
 // Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace skein::engine {
+
+struct CopyPiece {
+  void* to = nullptr;
+  const void* from = nullptr;
+  size_t bytes = 0;
+};
 
 class CopyStream {
  public:
@@ -30,14 +38,27 @@ class CopyStream {
   // Queues a copy; either side may be the device's. Both stay as they are until it is done.
   virtual absl::Status Copy(void* to, const void* from, size_t bytes) = 0;
 
+  // The same for pieces that do not overlap and whose sides all lie in memory that the device
+  // itself reads and writes: its own, what a PeerOpener opened, or AllocHost's. Many small ones
+  // cost little more than one large. After an error some may have been queued.
+  virtual absl::Status CopyPieces(std::span<const CopyPiece> pieces) = 0;
+
   // Stands for all copies queued so far, by anybody; grows. 0 stands for none.
   virtual absl::StatusOr<uint64_t> Mark() = 0;
   // Whether they are done. Never waits.
   virtual absl::StatusOr<bool> Done(uint64_t mark) = 0;
 };
 
-// Waits until what was queued so far is done. Looks again and again: for copies that take less than
-// a sleep.
+// A device that does not end a copy in this time is taken for hung.
+inline constexpr std::chrono::seconds kCopyHungAfter{30};
+
+// Waits until Done(mark), or until the copies failed. Looks again and again: for copies that take
+// less than a sleep. If the device is hung the process ends with that cause on stderr, as at a
+// sticky error of CUDA: nobody could say when the memory is free again.
+absl::Status AwaitMark(CopyStream* copies, uint64_t mark,
+                       std::chrono::nanoseconds hung_after = kCopyHungAfter);
+
+// The same for what was queued so far.
 absl::Status AwaitCopies(CopyStream* copies);
 
 }  // namespace skein::engine

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -21,15 +20,10 @@ size_t RoundUp(size_t bytes) {
   return std::max(kPageBytes, (bytes + kPageBytes - 1) / kPageBytes * kPageBytes);
 }
 
-// All devices that there are.
-struct Registry {
-  std::mutex mu;
-  std::set<const FarDevice*> devices;
-};
-
-Registry& TheRegistry() {
-  static Registry registry;
-  return registry;
+int MakeFile(size_t bytes) {
+  const int fd = memfd_create("far-device", MFD_CLOEXEC);
+  SKEIN_CHECK(fd >= 0 && ftruncate(fd, static_cast<off_t>(bytes)) == 0);
+  return fd;
 }
 
 class FarCopyStream final : public CopyStream {
@@ -55,6 +49,11 @@ class FarCopyStream final : public CopyStream {
     return absl::OkStatus();
   }
 
+  absl::Status CopyPieces(std::span<const CopyPiece> pieces) override {
+    for (const CopyPiece& piece : pieces) (void)Copy(piece.to, piece.from, piece.bytes);
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<uint64_t> Mark() override {
     const std::lock_guard lock(mu_);
     return queued_;
@@ -68,26 +67,16 @@ class FarCopyStream final : public CopyStream {
   }
 
  private:
-  struct QueuedCopy {
-    void* to = nullptr;
-    const void* from = nullptr;
-    size_t bytes = 0;
-  };
-
-  void* Near(const void* pointer) const {
-    return device_ == nullptr ? const_cast<void*>(pointer) : device_->Near(pointer);
-  }
-
   void RunOne() {
-    const QueuedCopy copy = queue_.front();
+    const CopyPiece copy = queue_.front();
     queue_.pop_front();
-    std::memmove(Near(copy.to), Near(copy.from), copy.bytes);
+    std::memmove(NearOfAny(copy.to), NearOfAny(copy.from), copy.bytes);
     ++done_;
   }
 
   const std::shared_ptr<FarDevice> device_;
   std::mutex mu_;
-  std::deque<QueuedCopy> queue_;
+  std::deque<CopyPiece> queue_;
   uint64_t queued_ = 0;
   uint64_t done_ = 0;
 };
@@ -110,30 +99,17 @@ class SharedFarDevice final : public Device {
 
 }  // namespace
 
-FarDevice::FarDevice(size_t bytes) : bytes_(RoundUp(bytes)) {
-  const int fd = memfd_create("far-device", MFD_CLOEXEC);
-  SKEIN_CHECK(fd >= 0 && ftruncate(fd, static_cast<off_t>(bytes_)) == 0);
-  void* near = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  void* far = mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  close(fd);
-  SKEIN_CHECK(near != MAP_FAILED && far != MAP_FAILED);
-  near_ = static_cast<std::byte*>(near);
-  far_ = static_cast<std::byte*>(far);
+FarDevice::FarDevice(size_t bytes)
+    : bytes_(RoundUp(bytes)),
+      file_(MakeFile(bytes_)),
+      view_(std::make_unique<FarView>(file_, 0, bytes_)) {
   free_[0] = bytes_;
-  Registry& registry = TheRegistry();
-  const std::lock_guard lock(registry.mu);
-  registry.devices.insert(this);
 }
 
 FarDevice::~FarDevice() {
   RunAll();
-  {
-    Registry& registry = TheRegistry();
-    const std::lock_guard lock(registry.mu);
-    registry.devices.erase(this);
-  }
-  munmap(near_, bytes_);
-  munmap(far_, bytes_);
+  view_.reset();
+  close(file_);
 }
 
 absl::StatusOr<void*> FarDevice::Alloc(size_t bytes) {
@@ -144,8 +120,10 @@ absl::StatusOr<void*> FarDevice::Alloc(size_t bytes) {
     if (room < wanted) continue;
     free_.erase(it);
     if (room > wanted) free_[offset + wanted] = room - wanted;
-    std::memset(near_ + offset, 0, wanted);
-    return far_ + offset;
+    allocated_[offset] = wanted;
+    std::byte* const memory = view_->far() + offset;
+    std::memset(view_->Near(memory), 0, wanted);
+    return memory;
   }
   return absl::ResourceExhaustedError("far device: wanted " + std::to_string(bytes) +
                                       " bytes, of " + std::to_string(bytes_) +
@@ -157,7 +135,10 @@ void FarDevice::Free(void* pointer, size_t bytes) {
   SKEIN_CHECK(Owns(pointer));
   RunAll();
   const std::lock_guard lock(memory_mu_);
-  const auto offset = static_cast<size_t>(static_cast<std::byte*>(pointer) - far_);
+  const auto offset = static_cast<size_t>(static_cast<std::byte*>(pointer) - view_->far());
+  const auto allocated = allocated_.find(offset);
+  SKEIN_CHECK(allocated != allocated_.end() && allocated->second == RoundUp(bytes));
+  allocated_.erase(allocated);
   auto at = free_.emplace(offset, RoundUp(bytes)).first;
   if (const auto next = std::next(at);
       next != free_.end() && at->first + at->second == next->first) {
@@ -198,14 +179,15 @@ absl::StatusOr<MemoryUse> FarDevice::MemoryInfo() {
   return MemoryUse{bytes_, free};
 }
 
-bool FarDevice::Owns(const void* pointer) const {
-  const auto* p = static_cast<const std::byte*>(pointer);
-  return p >= far_ && p < far_ + bytes_;
-}
-
-void* FarDevice::Near(const void* pointer) const {
-  if (!Owns(pointer)) return const_cast<void*>(pointer);
-  return near_ + (static_cast<const std::byte*>(pointer) - far_);
+FarDevice::Allocation FarDevice::AllocationOf(const void* pointer) const {
+  SKEIN_CHECK(Owns(pointer));
+  const auto at = static_cast<size_t>(static_cast<const std::byte*>(pointer) - view_->far());
+  const std::lock_guard lock(memory_mu_);
+  auto next = allocated_.upper_bound(at);
+  SKEIN_CHECK_MSG(next != allocated_.begin(), "not allocated");
+  const auto& [offset, bytes] = *std::prev(next);
+  SKEIN_CHECK_MSG(at < offset + bytes, "not allocated");
+  return {offset, bytes};
 }
 
 void FarDevice::Queue(std::function<void()> work) {
@@ -229,15 +211,6 @@ void FarDevice::RunAll() {
 
 std::shared_ptr<CopyStream> MakeFarCopyStream(std::shared_ptr<FarDevice> device) {
   return std::make_shared<FarCopyStream>(std::move(device));
-}
-
-void* NearOfAny(const void* pointer) {
-  Registry& registry = TheRegistry();
-  const std::lock_guard lock(registry.mu);
-  for (const FarDevice* device : registry.devices) {
-    if (device->Owns(pointer)) return device->Near(pointer);
-  }
-  return const_cast<void*>(pointer);
 }
 
 std::unique_ptr<Device> ShareFarDevice(std::shared_ptr<FarDevice> device) {

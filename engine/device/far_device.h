@@ -6,6 +6,8 @@
 // that is missing therefore shows every time, as old bytes, and an access behind the device's back
 // as a crash.
 //
+// Other processes of the host can open its memory (far_peer_opener.h), as far from them.
+//
 // Copies from the host's memory have read it when Device::Copy returns, as on CUDA; a CopyStream
 // reads when the copy runs. Free waits for queued work. Thread-safe.
 #pragma once
@@ -20,6 +22,7 @@
 
 #include "engine/device/copy_stream.h"
 #include "engine/device/device.h"
+#include "engine/device/far_view.h"
 
 namespace skein::engine {
 
@@ -36,9 +39,11 @@ class FarDevice : public Device {
   absl::StatusOr<MemoryUse> MemoryInfo() override;
   bool IsHost() const override { return false; }
 
-  bool Owns(const void* pointer) const;
+  bool Owns(const void* pointer) const { return view_->Owns(pointer); }
   // Where queued work finds the memory behind a pointer of the device; the host's stay as they are.
-  void* Near(const void* pointer) const;
+  void* Near(const void* pointer) const {
+    return Owns(pointer) ? view_->Near(pointer) : const_cast<void*>(pointer);
+  }
   template <typename T>
   T* NearOf(T* pointer) const {
     return static_cast<T*>(Near(pointer));
@@ -47,24 +52,31 @@ class FarDevice : public Device {
   // Behind all that was queued.
   void Queue(std::function<void()> work);
 
+  const std::byte* Base() const { return view_->far(); }
+  // The file behind the memory, and the allocation in it that holds `pointer`. REQUIRES: one does.
+  int file() const { return file_; }
+  struct Allocation {
+    size_t offset = 0;
+    size_t bytes = 0;  // whole pages
+  };
+  Allocation AllocationOf(const void* pointer) const;
+
  private:
   void RunAll();
 
   const size_t bytes_;
-  std::byte* far_ = nullptr;   // what Alloc gives out; nobody may touch it
-  std::byte* near_ = nullptr;  // the same memory
+  const int file_;
+  std::unique_ptr<FarView> view_;
   mutable std::mutex memory_mu_;
-  std::map<size_t, size_t> free_;  // offset -> bytes
-  std::mutex run_mu_;              // held while work runs
+  std::map<size_t, size_t> free_;       // offset -> bytes
+  std::map<size_t, size_t> allocated_;  // the same
+  std::mutex run_mu_;                   // held while work runs
   std::mutex queue_mu_;
   std::deque<std::function<void()>> queue_;
 };
 
 // A copy stream of `device`'s memory, or, of null, one that knows no device.
 std::shared_ptr<CopyStream> MakeFarCopyStream(std::shared_ptr<FarDevice> device);
-
-// As Near, for memory of whichever device: where a test looks at it.
-void* NearOfAny(const void* pointer);
 
 // The same device, for who takes a Device of its own.
 std::unique_ptr<Device> ShareFarDevice(std::shared_ptr<FarDevice> device);

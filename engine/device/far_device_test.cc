@@ -2,10 +2,15 @@
 
 #include <errno.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <string>
+
+#include "engine/device/far_peer_opener.h"
 
 namespace skein::engine {
 namespace {
@@ -68,6 +73,69 @@ TEST(FarCopyStream, EachLookRunsOneCopy) {
   ASSERT_TRUE(AwaitCopies(copies.get()).ok());
   EXPECT_EQ(std::string(host, 4), "ghcd");
   copies->FreeHost(host, 8);
+}
+
+// Whether `check` holds in a child process, as which it sees the parent's memory from outside.
+bool HoldsInAnother(const std::function<bool()>& check) {
+  const pid_t pid = fork();
+  if (pid == 0) _exit(check() ? 0 : 1);
+  int status = 0;
+  return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST(FarPeerOpener, AnotherProcessReadsAndWritesWhatItOpened) {
+  auto device = std::make_shared<FarDevice>(kBytes);
+  auto* memory = static_cast<std::byte*>(device->Alloc(20000).value());
+  std::memcpy(device->Near(memory + 5000), "theirs", 6);
+  const auto opener = MakeFarPeerOpener(device);
+  const PeerPlace place = opener->Export(memory + 5000).value();
+  EXPECT_EQ(place.offset, 5000u);
+  EXPECT_TRUE(HoldsInAnother([&] {
+    auto own = std::make_shared<FarDevice>(kBytes);
+    const auto theirs = MakeFarPeerOpener(own)->Open(place);
+    if (!theirs.ok()) return false;
+    const auto copies = MakeFarCopyStream(own);
+    char seen[6];
+    const CopyPiece pieces[] = {{seen, theirs->get(), 6}, {theirs->get() + 6, "+ours", 5}};
+    return copies->CopyPieces(pieces).ok() && AwaitCopies(copies.get()).ok() &&
+           std::memcmp(seen, "theirs", 6) == 0;
+  }));
+  EXPECT_EQ(std::memcmp(device->Near(memory + 5000), "theirs+ours", 11), 0);
+}
+
+TEST(FarPeerOpener, WhatWasOpenedIsFarAndOpenUntilTheLastPointerGoes) {
+  auto device = std::make_shared<FarDevice>(kBytes);
+  auto* memory = static_cast<std::byte*>(device->Alloc(kBytes / 2).value());
+  const auto opener = MakeFarPeerOpener(device);
+  const PeerPlace first = opener->Export(memory).value();
+  const PeerPlace second = opener->Export(memory + 100).value();
+  EXPECT_TRUE(HoldsInAnother([&] {
+    auto a = opener->Open(first).value(), b = opener->Open(second).value();
+    if (b.get() != a.get() + 100 || FarAllocationsOpen() != 1) return false;
+    if (!HoldsInAnother([&] { return write(STDERR_FILENO, a.get(), 1) < 0 && errno == EFAULT; })) {
+      return false;
+    }
+    a.reset();
+    const bool still = FarAllocationsOpen() == 1 && NearOfAny(b.get()) != b.get();
+    b.reset();
+    return still && FarAllocationsOpen() == 0;
+  }));
+}
+
+TEST(FarPeerOpener, WhatIsNotThereIsUnavailable) {
+  auto device = std::make_shared<FarDevice>(kBytes);
+  const auto opener = MakeFarPeerOpener(device);
+  EXPECT_TRUE(absl::IsUnavailable(opener->Export(&device).status()));
+  PeerPlace place = opener->Export(device->Alloc(100).value()).value();
+  EXPECT_TRUE(HoldsInAnother([&] {
+    PeerPlace longer = place, gone = place, outside = place;
+    longer.allocation_bytes = 2 * kBytes;
+    gone.process = 999999999;
+    outside.offset = place.allocation_bytes;
+    return absl::IsUnavailable(opener->Open(longer).status()) &&
+           absl::IsUnavailable(opener->Open(gone).status()) &&
+           absl::IsUnavailable(opener->Open(outside).status());
+  }));
 }
 
 }  // namespace
