@@ -41,6 +41,11 @@ def binaries_from_argv(argv=None):
     return found
 
 
+def device_from_argv(argv=None):
+    """The workers' --device, if the BUILD file gives one."""
+    return [a for a in (argv or sys.argv)[1:] if a.startswith("--device=")]
+
+
 class HttpFailure(Exception):
     def __init__(self, code, body, headers):
         super().__init__("HTTP %d: %s" % (code, body[:500]))
@@ -126,7 +131,7 @@ class Cluster:
     def start_worker(self, role, index):
         self.run("%s-%d" % (role, index), role + "_worker",
                  ["--orchestrator=" + self.orchestrator, "--model=" + self.model, "--served_name=" + self.name,
-                  "--kv_gib=0.02", *self.flags[role]])
+                  "--kv_gib=0.02", *device_from_argv(), *self.flags[role]])
 
     def start_router(self):
         port = self.port_file("router")
