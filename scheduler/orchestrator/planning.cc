@@ -134,10 +134,11 @@ OrchestratorCore::Impl::Pool* OrchestratorCore::Impl::PoolOf(const std::string& 
     }
     if (it == pools_.end()) {
       if (by_host.empty()) return nullptr;
-      it = pools_.emplace(model, Pool{PoolPlanner(config_.planning, block_tokens)}).first;
+      it = pools_.emplace(model, Pool{PoolPlanner(config_.planning)}).first;
     }
     it->second.version = registry_.version();
-    it->second.planner.SetLayout(LayOut(std::move(by_host), config_.planning->node_size));
+    it->second.planner.SetLayout(LayOut(std::move(by_host), config_.planning->node_size),
+                                 block_tokens);
     LayOutTimeline(it->second, model);
   }
   return it->second.planner.layout().slots.empty() ? nullptr : &it->second;

@@ -253,6 +253,36 @@ TEST_F(PlanningTest, UnequalNodesAndPoolsThatGrowWork) {
   EXPECT_EQ(four[0].endpoint, "w:11");
 }
 
+// The orchestrator outlives its workers, who may come back with another block size.
+TEST_F(PlanningTest, ChunksEndOnTheBlocksOfTheInstancesThatAreThere) {
+  for (const char* policy : {"random", "rolling"}) {
+    Make(policy);
+    shape_ = TestShape();
+    std::vector<InstanceId> before = UpPrefill(4);
+    before.push_back(Up(Role::kDecode, 2));
+    Submit(1, 9000);
+    for (const InstanceId id : before) Do(UnregisterCalled{Call(), {id, incarnations_.at(id)}});
+    shape_.block_tokens = 96;
+    UpPrefill(2);
+    Up(Role::kDecode, 2);
+    Place(2, 8000);  // two of four are busy: what comes begins on the others
+    UpPrefill(2);
+    bool cut = false;
+    for (uint64_t serial = 3; serial < 30; ++serial) {
+      const auto assigns = Of<CallAssign>(Submit(serial, 40000 + 7 * static_cast<int64_t>(serial)));
+      if (assigns.empty()) continue;  // rolling: it waits
+      int64_t boundary = 0;
+      for (const PlanChunk& chunk : assigns[0].request.chunks) {
+        boundary += chunk.tokens;
+        if (boundary == 40000 + 7 * static_cast<int64_t>(serial)) continue;
+        EXPECT_EQ(boundary % 96, 0) << policy;
+        cut = true;
+      }
+    }
+    EXPECT_TRUE(cut) << policy;
+  }
+}
+
 TEST_F(PlanningTest, PoliciesPlanAsTheirNamesSay) {
   for (const auto& [policy, rate, members] : std::vector<std::tuple<const char*, double, size_t>>{
            {"greedy", 0.9, 4}, {"single", 0.8, 1}, {"single", 0.4, 4}, {"fixed2", 0, 2}}) {

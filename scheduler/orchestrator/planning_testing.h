@@ -55,7 +55,7 @@ class PlanningTest : public OrchestratorTest {
     identity.model = "m";
     identity.endpoint = "w:" + std::to_string(incarnation);
     identity.incarnation = {incarnation};
-    identity.shape = TestShape();
+    identity.shape = shape_;
     identity.total_blocks = total_blocks_;
     identity.host = host;
     if (role == Role::kPrefill) identity.comm_address = "c" + std::to_string(incarnation);
@@ -149,6 +149,7 @@ class PlanningTest : public OrchestratorTest {
   }
 
   int64_t total_blocks_ = 100000;  // of instances that come
+  KvShape shape_ = TestShape();    // of instances that come
   uint64_t last_incarnation_ = 100;
   CallReserve reserve_;  // of the last Place
   std::map<InstanceId, Incarnation> incarnations_;

@@ -42,9 +42,8 @@ absl::Status CheckPlanning(const PlanningConfig& config) {
   return absl::OkStatus();
 }
 
-PoolPlanner::PoolPlanner(std::shared_ptr<const PlanningConfig> config, int64_t block_tokens)
+PoolPlanner::PoolPlanner(std::shared_ptr<const PlanningConfig> config)
     : config_(std::move(config)),
-      block_tokens_(block_tokens),
       rates_(config_->tables.improvement_rates),
       rolling_settings_(config_->tables.rolling) {}
 
@@ -58,7 +57,8 @@ void PoolPlanner::ReplaceTables(const PlanningTables& tables) {
   rolling_settings_.Replace(tables.rolling);
 }
 
-void PoolPlanner::SetLayout(PoolLayout layout) {
+void PoolPlanner::SetLayout(PoolLayout layout, int64_t block_tokens) {
+  block_tokens_ = block_tokens;
   if (layout == layout_) return;
   layout_ = std::move(layout);
   planner_.reset();
@@ -75,7 +75,7 @@ void PoolPlanner::SetLayout(PoolLayout layout) {
     for (const InstanceId instance : rolling_slots_) {
       index_of.push_back(instance == InstanceId{} ? -1 : layout_.SlotOf(instance));
     }
-    rolling_->Reshape(layout_.cluster, index_of);
+    rolling_->Reshape(layout_.cluster, index_of, block_tokens_);
   }
   rolling_slots_ = layout_.slots;
 }

@@ -45,11 +45,12 @@ inline constexpr double kAbsentQueueS = 1e9;
 
 class PoolPlanner {
  public:
-  PoolPlanner(std::shared_ptr<const PlanningConfig> config, int64_t block_tokens);
+  explicit PoolPlanner(std::shared_ptr<const PlanningConfig> config);
 
   const PlanningConfig& config() const { return *config_; }
   const PoolLayout& layout() const { return layout_; }
-  void SetLayout(PoolLayout layout);
+  // `block_tokens`: of its instances, on whose blocks chunks end.
+  void SetLayout(PoolLayout layout, int64_t block_tokens);
 
   // A request arrived: the load is counted.
   void OnArrival(TimeUs now);
@@ -75,7 +76,7 @@ class PoolPlanner {
 
  private:
   std::shared_ptr<const PlanningConfig> config_;
-  const int64_t block_tokens_;
+  int64_t block_tokens_ = 1;
   PoolLayout layout_;
   ImprovementRateSelector rates_;
   RollingSelector rolling_settings_;

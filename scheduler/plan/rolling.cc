@@ -48,7 +48,8 @@ void RollingPlanner::FitSizes() {
   }
 }
 
-void RollingPlanner::Reshape(const Cluster& cluster, const std::vector<int>& index_of) {
+void RollingPlanner::Reshape(const Cluster& cluster, const std::vector<int>& index_of,
+                             int64_t token_multiple) {
   std::vector<int64_t> waiting;
   for (const auto& [rest_s, request] : by_rest_) waiting.push_back(request);
   for (const int64_t request : waiting) Dequeue(request, jobs_.at(request));
@@ -68,6 +69,7 @@ void RollingPlanner::Reshape(const Cluster& cluster, const std::vector<int>& ind
   absent_count_ = 0;
   free_s_.assign(n, 0);
   cluster_ = cluster;
+  options_.token_multiple = token_multiple;
   FitSizes();
   committed_ = std::make_unique<CommitQueue>(model_, cluster_, options_.token_multiple);
   for (auto& [request, job] : jobs_) {

@@ -92,10 +92,11 @@ class RollingPlanner {
   // An instance that is absent gets nothing new: it is down for a while, or a number without an
   // instance.
   void SetAbsent(int instance, bool absent);
-  // The cluster is another one from now on; index_of[i] is what instance i is called in it, -1 if
-  // it is gone. None is absent. Jobs that held one that is gone should have been cancelled.
+  // The cluster is another one from now on, with chunks that end on multiples of `token_multiple`;
+  // index_of[i] is what instance i is called in it, -1 if it is gone. None is absent. Jobs that
+  // held one that is gone should have been cancelled.
   // REQUIRES the smallest SP size fits, and a value below cluster.instances of each instance.
-  void Reshape(const Cluster& cluster, const std::vector<int>& index_of);
+  void Reshape(const Cluster& cluster, const std::vector<int>& index_of, int64_t token_multiple);
 
   // Of `request`, known and not running: from here on it goes before all requests that are not
   // late too, unless plans are committed. For tests of the bound.

@@ -355,7 +355,7 @@ TEST(Rolling, TheClusterMayChangeAtAnyMoment) {
           ++it;
         }
         cluster.instances = next;
-        planner.Reshape(cluster, index_of);
+        planner.Reshape(cluster, index_of, options.token_multiple);
         absent.assign(static_cast<size_t>(next), 0);
       }
       starts.clear();
@@ -405,7 +405,7 @@ TEST(Rolling, CommitsOnlyWhileAllInstancesAreThere) {
   ASSERT_EQ(starts.size(), 1u);
   EXPECT_EQ(starts[0].chunk.instances.size(), 8u);
   EXPECT_FALSE(planner.OnChunkFinished(3, 3));
-  planner.Reshape({6, 8}, {0, 1, 2, -1, 3, 4, 5, -1});
+  planner.Reshape({6, 8}, {0, 1, 2, -1, 3, 4, 5, -1}, options.token_multiple);
   planner.OnArrival(4, 1000, 3);
   starts.clear();
   planner.Decide(3, &starts);
