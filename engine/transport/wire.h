@@ -61,7 +61,7 @@ class Wire {
   virtual bool Progress() = 0;
 
   // Prepares to sleep: a descriptor that becomes readable at the next event (-1: there will be
-  // none), or nothing if events already wait.
+  // none), or nothing if events already wait, or something that can only be tried again.
   virtual std::optional<int> Arm() = 0;
 
   // Not OK once the peer was found dead.

@@ -21,11 +21,12 @@ constexpr size_t kPeersMax = 1024;
 constexpr size_t kTransfersMax = 4096;
 constexpr uint64_t kChunksMax = 4 << 20;
 constexpr uint64_t kPumpBytes = 4 << 20;  // new operations per peer and hold of the lock
-constexpr int kIdleRounds = 64;           // before sleeping while operations are under way
+constexpr int kIdleRounds = 64;           // before sleeping although there may be something to do
 // Of a Poll whose wait is over although there is work: enough to drain two full socket buffers by
 // single receives, which transport.h promises of one Poll.
 constexpr int kRoundsPerPoll = 512;
-// While operations are under way the peer's progress may come without an event; look anyway.
+// While operations are under way the peer's progress may come without an event; look anyway. So
+// with a wire that cannot be armed and does not move: it lacks what others may give back.
 constexpr auto kNapInFlight = std::chrono::milliseconds(1);
 // The death of an idle peer comes without an event, too.
 constexpr auto kNapConnected = std::chrono::milliseconds(200);
@@ -262,13 +263,13 @@ WireTransport::Round WireTransport::PrepareSleep(PollState* state) {
   if (!peers_.empty()) {
     state->sleep_until = std::min(state->sleep_until, TransportClock::now() + kNapConnected);
   }
-  if (in_flight) {
-    if (++state->idle_rounds < kIdleRounds) return Round::kAgain;
+  if (in_flight && ++state->idle_rounds < kIdleRounds) return Round::kAgain;
+  const std::optional<int> fd = wire_->Arm();
+  if (!fd.has_value() && ++state->idle_rounds < kIdleRounds) return Round::kAgain;
+  if (in_flight || !fd.has_value()) {
     state->sleep_until = std::min(state->sleep_until, TransportClock::now() + kNapInFlight);
   }
-  const std::optional<int> fd = wire_->Arm();
-  if (!fd.has_value()) return Round::kAgain;
-  state->wire_fd = *fd;
+  state->wire_fd = fd.value_or(-1);
   sleeping_ = true;
   return Round::kSleep;
 }
