@@ -107,7 +107,9 @@ absl::StatusOr<UcxGroup*> UcxMesh::AddGroup(GroupKey key, std::span<const UcxAdd
   const int size = static_cast<int>(addresses.size());
   std::unique_ptr<UcxGroup> group(new UcxGroup{WireGroup(key, rank, size, kFragmentBytesMax)});
   for (int r = 0; r < size; ++r) {
-    group->peers.push_back(r == rank ? nullptr : peers_.Get(addresses[r]));
+    const absl::StatusOr<UcxPeer*> peer = r == rank ? nullptr : peers_.Get(addresses[r]);
+    if (!peer.ok()) return peer.status();
+    group->peers.push_back(*peer);
   }
   for (const auto& [header, data] : early_.Take(key)) group->wire.Arrived(header, data);
   SendControls(group.get());

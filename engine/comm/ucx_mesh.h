@@ -41,7 +41,8 @@ class UcxMesh {
   UcxMesh(const UcxContext& context, std::unique_ptr<HostWire> host);
   ~UcxMesh();
 
-  // `addresses` of the group's ranks. ALREADY_EXISTS.
+  // `addresses` of the group's ranks. ALREADY_EXISTS; RESOURCE_EXHAUSTED: this process has no
+  // descriptors or memory left now.
   absl::StatusOr<UcxGroup*> AddGroup(GroupKey key, std::span<const UcxAddress> addresses, int rank);
   void RemoveGroup(UcxGroup* group);
 

@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "engine/comm/ucx_mesh.h"
+#include "engine/transport/ucx_context.h"
 
 namespace skein::engine {
 namespace {
@@ -72,21 +73,26 @@ UcxPeers::UcxPeers(ucp_worker_h worker, HostWire* host,
 
 UcxPeers::~UcxPeers() { ucp_dt_destroy(datatype_); }
 
-UcxPeer* UcxPeers::Get(const UcxAddress& address) {
-  auto& peer = peers_[address.worker];
-  if (peer != nullptr) return peer.get();
-  peer = std::make_unique<UcxPeer>();
-  peer->owner = this;
-  Connect(address, peer.get());
+absl::StatusOr<UcxPeer*> UcxPeers::Get(const UcxAddress& address) {
+  const auto known = peers_.find(address.worker);
+  if (known != peers_.end()) return known->second.get();
+  auto connected = std::make_unique<UcxPeer>();
+  connected->owner = this;
+  connected->process = address.process;
+  auto status = Connect(address, connected.get());
+  if (absl::IsResourceExhausted(status)) return status;
+  const auto& peer = peers_[address.worker] = std::move(connected);
   // Only now: what was opened is of the process that is alive.
-  peer->dead = !processes_.Add(address.process, peer.get()) ||
-               (peer->channel == nullptr && peer->ep == nullptr);
+  peer->dead = !processes_.Add(address.process, peer.get()) || !status.ok();
   return peer.get();
 }
 
-void UcxPeers::Connect(const UcxAddress& address, UcxPeer* peer) {
-  if (host_ != nullptr) peer->channel = host_->Connect(address.host);
-  if (peer->channel != nullptr) return;
+absl::Status UcxPeers::Connect(const UcxAddress& address, UcxPeer* peer) {
+  if (host_ != nullptr) {
+    auto channel = host_->Connect(address.host);
+    if (channel.ok()) peer->channel = *std::move(channel);
+    if (channel.ok() || absl::IsResourceExhausted(channel.status())) return channel.status();
+  }
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -94,7 +100,9 @@ void UcxPeers::Connect(const UcxAddress& address, UcxPeer* peer) {
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = OnError;
   params.err_handler.arg = peer;
-  if (ucp_ep_create(worker_, &params, &peer->ep) != UCS_OK) peer->ep = nullptr;
+  auto status = FromUcs(ucp_ep_create(worker_, &params, &peer->ep), "ucp_ep_create");
+  if (!status.ok()) peer->ep = nullptr;
+  return status;
 }
 
 bool UcxPeers::Send(UcxPeer* peer, UcxOperation operation) {
@@ -178,12 +186,13 @@ void UcxPeers::Disown(UcxGroup* group) {
 }
 
 bool UcxPeers::LoseEnded() {
-  const std::vector<void*> ended = processes_.Ended();
-  for (void* peer : ended) {
-    Lost(static_cast<UcxPeer*>(peer));
-    Close(static_cast<UcxPeer*>(peer));
-  }
-  return !ended.empty();
+  for (void* const token : processes_.Ended()) ended_.push_back(static_cast<UcxPeer*>(token));
+  return std::erase_if(ended_, [this](UcxPeer* peer) {
+           if (host_ != nullptr && host_->HasUnread(peer->process)) return false;
+           Lost(peer);
+           Close(peer);
+           return true;
+         }) > 0;
 }
 
 // What is under way to it ends, where UCX might try for ever.

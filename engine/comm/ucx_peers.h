@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "engine/comm/wire_group.h"
 #include "engine/host/host_wire.h"
 #include "engine/host/process_watch.h"
@@ -38,6 +39,7 @@ struct UcxOperation {
 
 struct UcxPeer {
   class UcxPeers* owner = nullptr;
+  std::string process;                   // ThisProcess() there
   std::unique_ptr<HostChannel> channel;  // if it is of this host; else, and if it is not closed,
   ucp_ep_h ep = nullptr;
   bool dead = false;
@@ -55,7 +57,8 @@ class UcxPeers {
   ~UcxPeers();
 
   // Connects at the first call for an address. A peer that cannot be reached is dead.
-  UcxPeer* Get(const UcxAddress& address);
+  // RESOURCE_EXHAUSTED: this process has no descriptors or memory left now.
+  absl::StatusOr<UcxPeer*> Get(const UcxAddress& address);
 
   // True: sent, nothing refers to the operation any more. False: under way (on_sent will tell).
   bool Send(UcxPeer* peer, UcxOperation operation);
@@ -65,8 +68,8 @@ class UcxPeers {
   // Before a sleep on HostWire::fd(). False: SendWaiting has something to do.
   bool AwaitRoom();
 
-  // Peers whose processes have ended are dead from now on. True: there were some. To be called when
-  // all that came has been looked at: it may hold their last words.
+  // Peers whose processes have ended, and whose last words were read, are dead from now on. True:
+  // there were some.
   bool LoseEnded();
   // Readable when LoseEnded has something to do.
   int ended_fd() const { return processes_.fd(); }
@@ -82,7 +85,7 @@ class UcxPeers {
  private:
   static void OnSent(void* request, ucs_status_t status, void* user_data);
   static void OnError(void* argument, ucp_ep_h ep, ucs_status_t status);
-  void Connect(const UcxAddress& address, UcxPeer* peer);
+  absl::Status Connect(const UcxAddress& address, UcxPeer* peer);
   void Ended(UcxOperation* operation);
   void Lost(UcxPeer* peer);
   void Close(UcxPeer* peer);
@@ -97,6 +100,7 @@ class UcxPeers {
   size_t under_way_ = 0;
   std::vector<UcxPeer*> waiting_;  // for room in their rings
   ProcessWatch processes_;
+  std::vector<UcxPeer*> ended_;  // their processes; last words are to be read
   std::vector<ucs_status_ptr_t> closing_;
 };
 

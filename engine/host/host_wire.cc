@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace skein::engine {
@@ -14,15 +17,13 @@ namespace {
 constexpr char kSeparator = '|';
 
 // What a name holds: the process, and its mailbox.
-std::optional<std::pair<pid_t, MailboxOf>> OpenName(const std::string& name) {
-  const size_t at = name.find(kSeparator);
-  if (at == std::string::npos) return std::nullopt;
-  const std::optional<pid_t> pid = VisibleProcess(name.substr(0, at));
-  if (!pid.has_value()) return std::nullopt;
-  auto mailbox = MailboxOf::Open(*pid, name.substr(at + 1));
-  if (!mailbox.has_value()) return std::nullopt;
-  return std::make_pair(*pid, *std::move(mailbox));
-}
+struct Name {
+  explicit Name(const std::string& name)
+      : process(name.substr(0, name.find(kSeparator))),
+        mailbox(name.substr(std::min(process.size() + 1, name.size()))) {}
+
+  const std::string process, mailbox;
+};
 
 }  // namespace
 
@@ -50,33 +51,48 @@ HostWire::HostWire(std::unique_ptr<Mailbox> mailbox)
 
 HostWire::~HostWire() = default;
 
-std::unique_ptr<HostChannel> HostWire::Connect(const std::string& name) {
-  auto other = OpenName(name);
-  auto ring = other.has_value() ? Ring::Make() : std::nullopt;
-  if (!ring.has_value()) return nullptr;
+absl::StatusOr<std::unique_ptr<HostChannel>> HostWire::Connect(const std::string& name) {
+  const Name to(name);
+  const std::optional<pid_t> pid = VisibleProcess(to.process);
+  if (!pid.has_value()) return absl::NotFoundError("not a process of this host");
+  auto mailbox = MailboxOf::Open(*pid, to.mailbox);
+  if (!mailbox.ok()) return mailbox.status();
+  auto ring = Ring::Make();
+  if (!ring.ok()) return ring.status();
   ring->state()->token = RandomToken();
   std::memcpy(ring->state()->name.data(), name_.data(), name_.size());
-  return std::make_unique<HostChannel>(*std::move(ring), std::move(other->second));
+  return std::make_unique<HostChannel>(*std::move(ring), *std::move(mailbox));
 }
 
 void HostWire::TakeLetters() {
-  for (const Letter& letter : mailbox_->Take()) Accept(letter);
+  std::vector<Letter> letters = std::exchange(postponed_, {});
+  const std::vector<Letter> came = mailbox_->Take();
+  letters.insert(letters.end(), came.begin(), came.end());
+  if (!letters.empty()) ForgetEnded();
+  for (const Letter& letter : letters) {
+    if (!Accept(letter)) postponed_.push_back(letter);
+  }
 }
 
-// A letter of one who has died meanwhile is for nobody.
-void HostWire::Accept(const Letter& letter) {
-  ForgetEnded();
-  const int fd = OpenOf(letter.pid, letter.fd);
-  if (fd < 0) return;
-  auto ring = Ring::Open(fd);
-  close(fd);
-  if (!ring.has_value() || ring->state()->token != letter.token) return;
-  auto& name = ring->state()->name;
-  name.back() = '\0';
-  auto inbound = std::make_unique<Inbound>(Inbound{*std::move(ring), name.data(), std::nullopt});
-  const std::string process = inbound->writer.substr(0, inbound->writer.find(kSeparator));
-  inbound->ended = !writers_.Add(process, inbound.get());
+// Opens all that the ring will need. False: for lack of descriptors or memory not now. A letter of
+// one who has died meanwhile is for nobody.
+bool HostWire::Accept(const Letter& letter) {
+  const absl::StatusOr<int> fd = OpenOf(letter.pid, letter.fd);
+  if (!fd.ok()) return !absl::IsResourceExhausted(fd.status());
+  auto ring = Ring::Open(*fd);
+  close(*fd);
+  if (!ring.ok()) return !absl::IsResourceExhausted(ring.status());
+  if (ring->state()->token != letter.token) return true;
+  std::array<char, kRingNameMax> text = ring->state()->name;
+  text.back() = '\0';
+  const Name name(text.data());
+  auto writer = MailboxOf::Open(letter.pid, name.mailbox);
+  if (absl::IsResourceExhausted(writer.status())) return false;
+  auto inbound =
+      std::make_unique<Inbound>(Inbound{*std::move(ring), name.process, std::move(writer)});
+  inbound->ended = !writers_.Add(name.process, inbound.get());
   inbound_.push_back(std::move(inbound));
+  return true;
 }
 
 // What they wrote is read first.
@@ -94,18 +110,20 @@ void HostWire::ForgetEnded() {
 void HostWire::WakeWriters() {
   for (const auto& inbound : inbound_) {
     if (!std::exchange(inbound->popped, false) || !inbound->ring.HasWaiter()) continue;
-    if (!inbound->mailbox.has_value()) {
-      auto writer = OpenName(inbound->writer);
-      if (!writer.has_value()) continue;  // gone
-      inbound->mailbox.emplace(std::move(writer->second));
-    }
-    inbound->mailbox->WakeOwner();
+    if (inbound->writer.ok()) inbound->writer->WakeOwner();
   }
 }
 
+bool HostWire::HasUnread(const std::string& process) const {
+  return std::any_of(inbound_.begin(), inbound_.end(), [&](const auto& inbound) {
+    return inbound->process == process && inbound->ring.Front().has_value();
+  });
+}
+
 bool HostWire::Sleep() {
+  ForgetEnded();
   mailbox_->Sleep();
-  const bool quiet = !mailbox_->HasLetters() &&
+  const bool quiet = !mailbox_->HasLetters() && postponed_.empty() &&
                      std::none_of(inbound_.begin(), inbound_.end(), [](const auto& inbound) {
                        return inbound->ring.Front().has_value();
                      });

@@ -5,11 +5,11 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "engine/host/mailbox.h"
 #include "engine/host/process_watch.h"
 #include "engine/host/ring.h"
@@ -43,14 +43,19 @@ class HostWire {
   // By which others connect to it.
   const std::string& name() const { return name_; }
 
-  // Null: not a process that is visible from here, or gone.
-  std::unique_ptr<HostChannel> Connect(const std::string& name);
+  // RESOURCE_EXHAUSTED: this process has no descriptors or memory left now. Another error: not a
+  // process that is visible from here, or gone.
+  absl::StatusOr<std::unique_ptr<HostChannel>> Connect(const std::string& name);
 
   // Gives the messages that came, some `max` at most, to `receive`; how many they were.
   template <typename Receive>
   int Read(int max, const Receive& receive);
 
-  // Before a sleep on fd(). False: there is something to read.
+  // Whether something that this process (ThisProcess() there) wrote has not been read.
+  bool HasUnread(const std::string& process) const;
+
+  // Before a sleep on fd(). False: there is something to read, or a ring that for lack of
+  // descriptors or memory could not be opened; Read tries again.
   bool Sleep();
   // After it.
   void Wake();
@@ -59,27 +64,29 @@ class HostWire {
  private:
   struct Inbound {
     Ring ring;
-    std::string writer;  // its name
-    std::optional<MailboxOf> mailbox;
+    std::string process;               // the writer
+    absl::StatusOr<MailboxOf> writer;  // its mailbox, if it lives
     bool ended = false;
     bool popped = false;
   };
 
   explicit HostWire(std::unique_ptr<Mailbox> mailbox);
   void TakeLetters();
-  void Accept(const Letter& letter);
+  bool Accept(const Letter& letter);
   void ForgetEnded();
   void WakeWriters();
 
   const std::unique_ptr<Mailbox> mailbox_;
   const std::string name_;
   ProcessWatch writers_;
+  std::vector<Letter> postponed_;  // for lack of descriptors or memory
+  // Who left is forgotten at the next letter and before the next sleep.
   std::vector<std::unique_ptr<Inbound>> inbound_;
 };
 
 template <typename Receive>
 int HostWire::Read(int max, const Receive& receive) {
-  if (mailbox_->HasLetters()) TakeLetters();
+  if (mailbox_->HasLetters() || !postponed_.empty()) TakeLetters();
   int count = 0;
   for (bool more = true; more && count < max;) {
     more = false;

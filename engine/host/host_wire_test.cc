@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/host/testing_descriptors.h"
 
 namespace skein::engine {
 namespace {
@@ -58,6 +59,12 @@ std::unique_ptr<HostWire> Make() {
   return wire;
 }
 
+std::unique_ptr<HostChannel> Connect(HostWire* from, const std::string& to) {
+  auto channel = from->Connect(to);
+  SKEIN_CHECK(channel.ok());
+  return *std::move(channel);
+}
+
 // A process that runs `body` until it is killed, and says so by the pipe when it has begun.
 class Child {
  public:
@@ -86,8 +93,7 @@ class Child {
 
 TEST(HostWireTest, MessagesComeInOrderAndWholeAsOftenAsTheRingIsFull) {
   const auto from = Make(), to = Make();
-  const auto channel = from->Connect(to->name());
-  ASSERT_NE(channel, nullptr);
+  const auto channel = Connect(from.get(), to->name());
   std::vector<std::string> sent, came;
   for (size_t i = 0; i < 200; ++i) {
     sent.push_back(std::string(i * 997 % 60000, static_cast<char>('a' + i % 26)));
@@ -106,7 +112,7 @@ TEST(HostWireTest, MessagesComeInOrderAndWholeAsOftenAsTheRingIsFull) {
 
 TEST(HostWireTest, WhoSleepsIsWokenByAMessage) {
   const auto from = Make(), to = Make();
-  const auto channel = from->Connect(to->name());
+  const auto channel = Connect(from.get(), to->name());
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(to->Sleep());
     EXPECT_FALSE(Readable(*to, 0));
@@ -123,7 +129,7 @@ TEST(HostWireTest, WhoSleepsIsWokenByAMessage) {
 
 TEST(HostWireTest, WhoSleepsIsWokenWhenThereIsRoom) {
   const auto from = Make(), to = Make();
-  const auto channel = from->Connect(to->name());
+  const auto channel = Connect(from.get(), to->name());
   const std::string data(60000, 'x');
   ASSERT_TRUE(Write(channel.get(), "", data));
   EXPECT_FALSE(channel->AwaitRoom(data.size()));
@@ -140,14 +146,14 @@ TEST(HostWireTest, WhoSleepsIsWokenWhenThereIsRoom) {
 // Each process that is killed is in the midst of its first words or of later ones.
 TEST(HostWireTest, WhoIsKilledWhileItWritesStopsNobodyElse) {
   const auto to = Make(), other = Make();
-  const auto channel = other->Connect(to->name());
+  const auto channel = Connect(other.get(), to->name());
   const std::string name = to->name();
   for (int i = 0; i < 100; ++i) {
     {
       const Child child([&](const auto& tell) {
         const auto wire = Make();
         if (i % 2 == 0) tell();
-        const auto to_parent = wire->Connect(name);
+        const auto to_parent = Connect(wire.get(), name);
         if (i % 2 != 0) tell();
         for (size_t n = 0;; n = (n + 1009) % 60000) {
           Write(to_parent.get(), "", std::string(n, 'k'));
@@ -170,11 +176,47 @@ TEST(HostWireTest, WhoIsKilledWhileItWritesStopsNobodyElse) {
   }
 }
 
-TEST(HostWireTest, ForgetsTheRingsOfWhoLeft) {
+TEST(HostWireTest, WhoHasNoDescriptorsLeftReadsWhenItHas) {
+  const auto from = Make(), to = Make();
+  const auto channel = Connect(from.get(), to->name());
+  {
+    const NoDescriptorsLeft none;
+    ASSERT_TRUE(Write(channel.get(), "", "patience"));
+    EXPECT_TRUE(ReadAll(to.get()).empty());
+    EXPECT_FALSE(to->Sleep());
+  }
+  EXPECT_EQ(ReadAll(to.get()), std::vector<std::string>{"patience"});
+  EXPECT_TRUE(to->Sleep());
+}
+
+TEST(HostWireTest, WhoHasNoDescriptorsLeftConnectsWhenItHas) {
+  const auto from = Make(), to = Make();
+  {
+    const NoDescriptorsLeft none;
+    EXPECT_TRUE(absl::IsResourceExhausted(from->Connect(to->name()).status()));
+  }
+  EXPECT_TRUE(from->Connect(to->name()).ok());
+}
+
+TEST(HostWireTest, WhoHasNoDescriptorsLeftWakesTheWriter) {
+  const auto from = Make(), to = Make();
+  const auto channel = Connect(from.get(), to->name());
+  const std::string data(60000, 'x');
+  ASSERT_TRUE(Write(channel.get(), "", data));
+  ReadAll(to.get());
+  while (Write(channel.get(), "", data)) {
+  }
+  ASSERT_TRUE(from->Sleep() && channel->AwaitRoom(data.size()));
+  const NoDescriptorsLeft none;
+  ReadAll(to.get());
+  EXPECT_TRUE(Readable(*from, 1000));
+}
+
+TEST(HostWireTest, ForgetsTheRingsOfWhoLeftAtTheNextLetter) {
   const auto to = Make(), from = Make();
   int before = 0;
   for (int i = 0; i < 10; ++i) {
-    const auto channel = from->Connect(to->name());
+    const auto channel = Connect(from.get(), to->name());
     ASSERT_TRUE(Write(channel.get(), "", "once"));
     EXPECT_EQ(ReadAll(to.get()), std::vector<std::string>{"once"});
     if (i == 1) before = Rings();
@@ -184,17 +226,45 @@ TEST(HostWireTest, ForgetsTheRingsOfWhoLeft) {
   }
 }
 
+// And not before it has read their last words.
+TEST(HostWireTest, ForgetsTheRingsOfWhoEndedBeforeASleep) {
+  const auto to = Make();
+  const int before = Rings();
+  std::string name;
+  {
+    const std::string to_name = to->name();
+    const Child child([&](const auto& tell) {
+      const auto wire = Make();
+      const auto channel = Connect(wire.get(), to_name);
+      SKEIN_CHECK(Write(channel.get(), "", ThisProcess()));
+      tell();
+      pause();
+    });
+    EXPECT_EQ(to->Read(0, [](auto) {}), 0);  // takes the letter
+  }
+  EXPECT_GT(Rings(), before);
+  EXPECT_FALSE(to->Sleep());
+  EXPECT_FALSE(to->HasUnread(ThisProcess()));
+  to->Read(1, [&](std::span<const std::byte> message) {
+    name.assign(reinterpret_cast<const char*>(message.data()), message.size());
+    EXPECT_TRUE(to->HasUnread(name));
+  });
+  EXPECT_FALSE(name.empty() || to->HasUnread(name));
+  EXPECT_TRUE(to->Sleep());
+  EXPECT_EQ(Rings(), before);
+}
+
 TEST(HostWireTest, ConnectsOnlyToWhomItSees) {
   const auto wire = Make();
-  EXPECT_EQ(wire->Connect(""), nullptr);
-  EXPECT_EQ(wire->Connect("no sense"), nullptr);
-  EXPECT_EQ(wire->Connect("another-host/pid:[1] 1 1|3 4 5"), nullptr);
-  EXPECT_EQ(wire->Connect(ThisProcess() + "|0 0 5"), nullptr);
+  EXPECT_FALSE(wire->Connect("").ok());
+  EXPECT_FALSE(wire->Connect("no sense").ok());
+  EXPECT_FALSE(wire->Connect("another-host/pid:[1] 1 1|3 4 5").ok());
+  EXPECT_FALSE(wire->Connect(ThisProcess() + "|0 0 5").ok());
   std::string gone = Make()->name();
-  EXPECT_EQ(wire->Connect(gone), nullptr);
+  EXPECT_FALSE(wire->Connect(gone).ok());
   const std::string mine = wire->name();
-  EXPECT_NE(wire->Connect(mine), nullptr);
-  EXPECT_EQ(wire->Connect(mine.substr(0, mine.size() - 1)), nullptr);  // another token
+  EXPECT_TRUE(wire->Connect(mine).ok());
+  EXPECT_FALSE(wire->Connect(mine.substr(0, mine.size() - 1)).ok());  // another token
 }
 
 }  // namespace

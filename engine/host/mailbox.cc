@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <random>
 #include <sstream>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace skein::engine {
@@ -20,24 +22,37 @@ MailboxCard* MapCard(int fd) {
   return base == MAP_FAILED ? nullptr : static_cast<MailboxCard*>(base);
 }
 
+absl::StatusOr<MailboxCard*> MapCardOf(int fd) {
+  struct stat file {};
+  if (fstat(fd, &file) != 0 || file.st_size != sizeof(MailboxCard)) {
+    return absl::NotFoundError("not a mailbox");
+  }
+  MailboxCard* const card = MapCard(fd);
+  if (card == nullptr) return absl::ErrnoToStatus(errno, "a mailbox cannot be mapped");
+  return card;
+}
+
 // Both ends are open everywhere, so that nobody is told by a signal that another has closed his.
 int MakePipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return -1;
-  const int both = OpenOf(getpid(), ends[0]);
+  const absl::StatusOr<int> both = OpenOf(getpid(), ends[0]);
   close(ends[0]);
   close(ends[1]);
-  return both;
+  return both.value_or(-1);
 }
 
 }  // namespace
 
-int OpenOf(pid_t pid, int fd) {
-  const std::string process = absl::StrCat("/proc/", pid);
+absl::StatusOr<int> OpenOf(pid_t pid, int fd) {
+  const std::string process = absl::StrCat("/proc/", pid), path = absl::StrCat(process, "/fd/", fd);
   // Of one user: then they can open one another's.
   struct stat owner {};
-  if (stat(process.c_str(), &owner) != 0 || owner.st_uid != geteuid()) return -1;
-  return open(absl::StrCat(process, "/fd/", fd).c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (stat(process.c_str(), &owner) != 0) return absl::ErrnoToStatus(errno, process);
+  if (owner.st_uid != geteuid()) return absl::PermissionDeniedError(process);
+  const int opened = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (opened < 0) return absl::ErrnoToStatus(errno, path);
+  return opened;
 }
 
 uint64_t RandomToken() {
@@ -84,23 +99,24 @@ void Mailbox::Sleep() { card_->sleeping.store(++sleeps_, std::memory_order_seq_c
 
 void Mailbox::Wake() { card_->sleeping.store(0, std::memory_order_seq_cst); }
 
-std::optional<MailboxOf> MailboxOf::Open(pid_t pid, const std::string& name) {
+absl::StatusOr<MailboxOf> MailboxOf::Open(pid_t pid, const std::string& name) {
   int pipe_number = -1, file_number = -1;
   uint64_t token = 0;
-  if (!(std::istringstream(name) >> pipe_number >> file_number >> token)) return std::nullopt;
-  const int file = OpenOf(pid, file_number);
-  if (file < 0) return std::nullopt;
-  struct stat known {};
-  const bool sized = fstat(file, &known) == 0 && known.st_size == sizeof(MailboxCard);
-  MailboxCard* const card = sized ? MapCard(file) : nullptr;
-  close(file);
-  if (card == nullptr) return std::nullopt;
-  const int pipe = card->token == token ? OpenOf(pid, pipe_number) : -1;
-  if (pipe < 0) {
-    munmap(card, sizeof(MailboxCard));
-    return std::nullopt;
+  if (!(std::istringstream(name) >> pipe_number >> file_number >> token)) {
+    return absl::InvalidArgumentError("not a mailbox's name");
   }
-  return MailboxOf(pipe, card);
+  const absl::StatusOr<int> file = OpenOf(pid, file_number);
+  if (!file.ok()) return file.status();
+  const absl::StatusOr<MailboxCard*> card = MapCardOf(*file);
+  close(*file);
+  if (!card.ok()) return card.status();
+  const absl::StatusOr<int> pipe =
+      (*card)->token == token ? OpenOf(pid, pipe_number) : absl::NotFoundError("another's mailbox");
+  if (!pipe.ok()) {
+    munmap(*card, sizeof(MailboxCard));
+    return pipe.status();
+  }
+  return MailboxOf(*pipe, *card);
 }
 
 MailboxOf::MailboxOf(MailboxOf&& other) noexcept

@@ -10,9 +10,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
+
+#include "absl/status/statusor.h"
 
 namespace skein::engine {
 
@@ -64,8 +65,8 @@ class Mailbox {
 // Another one's, or this fabric's own. Not thread-safe.
 class MailboxOf {
  public:
-  // `name` is Mailbox::name() in the process of that number. nullopt: it cannot be opened.
-  static std::optional<MailboxOf> Open(pid_t pid, const std::string& name);
+  // `name` is Mailbox::name() in the process of that number. Errors as OpenOf's.
+  static absl::StatusOr<MailboxOf> Open(pid_t pid, const std::string& name);
   MailboxOf(MailboxOf&& other) noexcept;
   ~MailboxOf();
 
@@ -80,8 +81,9 @@ class MailboxOf {
   MailboxCard* card_;
 };
 
-// Opens a descriptor of a process of this host and user; -1: it cannot be.
-int OpenOf(pid_t pid, int fd);
+// Opens a descriptor of a process of this host and user. RESOURCE_EXHAUSTED: this process has no
+// descriptors or memory left now; another error: it cannot be opened.
+absl::StatusOr<int> OpenOf(pid_t pid, int fd);
 
 // For tokens.
 uint64_t RandomToken();

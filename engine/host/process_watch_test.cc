@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/host/testing_descriptors.h"
 
 namespace skein::engine {
 namespace {
@@ -42,6 +43,10 @@ class Child {
 
   const std::string& name() const { return name_; }
   void Kill() const { kill(pid_, SIGKILL); }
+  void AwaitEnd() const {
+    siginfo_t info{};
+    SKEIN_CHECK(waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) == 0);
+  }
   void Reap() const { waitpid(pid_, nullptr, 0); }
 
  private:
@@ -87,17 +92,53 @@ TEST(ProcessWatchTest, KnowsTheNumberOfWhomItSees) {
   EXPECT_EQ(VisibleProcess("another-host/pid:[1] 1 1"), std::nullopt);
 }
 
+TEST(ProcessWatchTest, WhoHasNoDescriptorsLeftWatchesWhenItHas) {
+  const Child child, other;
+  ProcessWatch watch;
+  int token = 0, other_token = 0;
+  {
+    const NoDescriptorsLeft none;
+    EXPECT_TRUE(watch.Add(child.name(), &token));
+    EXPECT_TRUE(watch.Add(other.name(), &other_token));
+    EXPECT_TRUE(watch.Ended().empty());
+    watch.Remove(&other_token);
+  }
+  EXPECT_TRUE(watch.Ended().empty());
+  child.Kill();
+  other.Kill();
+  ASSERT_TRUE(Readable(watch, 60000));
+  EXPECT_EQ(watch.Ended(), std::vector<void*>{&token});
+}
+
+TEST(ProcessWatchTest, WhoHadNoDescriptorsLeftHearsOfAnEndMeanwhile) {
+  const Child child;
+  ProcessWatch watch;
+  int token = 0;
+  {
+    const NoDescriptorsLeft none;
+    EXPECT_TRUE(watch.Add(child.name(), &token));
+    child.Kill();
+    child.Reap();
+  }
+  EXPECT_EQ(watch.Ended(), std::vector<void*>{&token});
+}
+
 TEST(ProcessWatchTest, KnowsWhoHasEnded) {
   const Child child;
+  EXPECT_FALSE(HasEnded(child.name()));
   child.Kill();
+  child.AwaitEnd();
+  EXPECT_TRUE(HasEnded(child.name()));
   child.Reap();
   EXPECT_FALSE(ProcessWatch().Add(child.name(), nullptr));
+  EXPECT_TRUE(HasEnded(child.name()));
 }
 
 // A later process of the same number.
 TEST(ProcessWatchTest, AProcessThatStartedAtAnotherTimeIsAnother) {
   const Child child;
   EXPECT_FALSE(ProcessWatch().Add(child.name() + "0", nullptr));
+  EXPECT_TRUE(HasEnded(child.name() + "0"));
 }
 
 TEST(ProcessWatchTest, TakesWhomItCannotSeeForAlive) {
@@ -107,6 +148,8 @@ TEST(ProcessWatchTest, TakesWhomItCannotSeeForAlive) {
   EXPECT_TRUE(watch.Add("another-host/pid:[1] 1 1", nullptr));
   EXPECT_TRUE(watch.Add("no sense", nullptr));
   EXPECT_FALSE(Readable(watch, 0));
+  EXPECT_FALSE(HasEnded("another-host/pid:[1] 1 1"));
+  EXPECT_FALSE(HasEnded("no sense"));
 }
 
 }  // namespace

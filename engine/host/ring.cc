@@ -4,9 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "engine/base/check.h"
 
 namespace skein::engine {
@@ -23,9 +25,9 @@ size_t RecordBytes(size_t bytes) { return (sizeof(uint64_t) + bytes + 63) / 64 *
 }  // namespace
 
 // The messages' bytes are mapped twice, end to end, so that none is in two parts.
-RingState* Ring::Map(int fd) {
+absl::StatusOr<RingState*> Ring::Map(int fd) {
   void* const base = mmap(nullptr, kMappedBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (base == MAP_FAILED) return nullptr;
+  if (base == MAP_FAILED) return absl::ErrnoToStatus(errno, "a ring's place in memory");
   auto* const place = static_cast<std::byte*>(base);
   const auto map = [&](size_t at, size_t bytes, off_t offset) {
     return mmap(place + at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, offset) !=
@@ -34,29 +36,31 @@ RingState* Ring::Map(int fd) {
   if (map(0, kFileBytes, 0) && map(kFileBytes, kRingBytes, kPageBytes)) {
     return static_cast<RingState*>(base);
   }
+  const absl::Status status = absl::ErrnoToStatus(errno, "a ring cannot be mapped");
   munmap(base, kMappedBytes);
-  return nullptr;
+  return status;
 }
 
-std::optional<Ring> Ring::Make() {
+absl::StatusOr<Ring> Ring::Make() {
   const int fd = memfd_create("skein-ring", MFD_CLOEXEC);
-  if (fd < 0) return std::nullopt;
-  RingState* const state = ftruncate(fd, kFileBytes) == 0 ? Map(fd) : nullptr;
-  if (state == nullptr) {
+  if (fd < 0) return absl::ErrnoToStatus(errno, "a ring's memory");
+  const absl::StatusOr<RingState*> state =
+      ftruncate(fd, kFileBytes) == 0 ? Map(fd) : absl::ErrnoToStatus(errno, "a ring's memory");
+  if (!state.ok()) {
     close(fd);
-    return std::nullopt;
+    return state.status();
   }
-  return Ring(state, fd);
+  return Ring(*state, fd);
 }
 
-std::optional<Ring> Ring::Open(int fd) {
+absl::StatusOr<Ring> Ring::Open(int fd) {
   struct stat file {};
   if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_size != kFileBytes) {
-    return std::nullopt;
+    return absl::NotFoundError("not a ring");
   }
-  RingState* const state = Map(fd);
-  if (state == nullptr) return std::nullopt;
-  return Ring(state, -1);
+  const absl::StatusOr<RingState*> state = Map(fd);
+  if (!state.ok()) return state.status();
+  return Ring(*state, -1);
 }
 
 Ring::Ring(Ring&& other) noexcept

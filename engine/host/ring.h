@@ -12,6 +12,8 @@
 #include <span>
 #include <string>
 
+#include "absl/status/statusor.h"
+
 namespace skein::engine {
 
 // Of messages in one ring that nobody has read yet, with 8 bytes and padding to 64 for each.
@@ -31,10 +33,11 @@ struct RingState {
 // One process's mapping of a ring. Not thread-safe.
 class Ring {
  public:
-  // A new one, for its writer. nullopt: no memory.
-  static std::optional<Ring> Make();
-  // The one behind this descriptor, which stays the caller's. nullopt: it is none.
-  static std::optional<Ring> Open(int fd);
+  // A new one, for its writer. RESOURCE_EXHAUSTED.
+  static absl::StatusOr<Ring> Make();
+  // The one behind this descriptor, which stays the caller's. NOT_FOUND: it is none;
+  // RESOURCE_EXHAUSTED.
+  static absl::StatusOr<Ring> Open(int fd);
 
   Ring(Ring&& other) noexcept;
   ~Ring();
@@ -56,7 +59,7 @@ class Ring {
 
  private:
   Ring(RingState* state, int fd) : state_(state), fd_(fd) {}
-  static RingState* Map(int fd);
+  static absl::StatusOr<RingState*> Map(int fd);
   std::byte* Place(uint64_t position) const;
   bool Fits(size_t bytes);
 

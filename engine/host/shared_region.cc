@@ -43,13 +43,13 @@ std::unique_ptr<SharedRegion> SharedRegion::Map(const std::string& process, cons
   int number = -1;
   ino_t inode = 0;
   if (!pid.has_value() || !(std::istringstream(name) >> number >> inode)) return nullptr;
-  const int fd = OpenOf(*pid, number);
-  if (fd < 0) return nullptr;
+  const absl::StatusOr<int> fd = OpenOf(*pid, number);
+  if (!fd.ok()) return nullptr;
   struct stat file {};
-  const bool same = fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_ino == inode &&
+  const bool same = fstat(*fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_ino == inode &&
                     static_cast<size_t>(file.st_size) == bytes;
-  std::byte* const base = same ? MapFile(fd, bytes) : nullptr;
-  close(fd);
+  std::byte* const base = same ? MapFile(*fd, bytes) : nullptr;
+  close(*fd);
   if (base == nullptr) return nullptr;
   return std::unique_ptr<SharedRegion>(new SharedRegion(base, bytes, -1, ""));
 }

@@ -149,7 +149,9 @@ absl::StatusOr<std::unique_ptr<Endpoint>> UcxEndpoints::Open(const std::string& 
   endpoint->process = address->process;
   endpoint->waiting = &waiting_;
   if (host_ != nullptr) {
-    endpoint->channel = ChannelTo(sealed, address->host);
+    auto channel = ChannelTo(sealed, address->host);
+    if (absl::IsResourceExhausted(channel.status())) return channel.status();
+    if (channel.ok()) endpoint->channel = *std::move(channel);
     // Only now: what was opened is of the process that is alive.
     if (!processes_.Add(address->process, endpoint.get())) {
       endpoint->health = absl::UnavailableError("the peer's process has ended");
@@ -166,22 +168,22 @@ absl::StatusOr<std::unique_ptr<Endpoint>> UcxEndpoints::Open(const std::string& 
   params.err_handler.cb = OnEndpointError;
   params.err_handler.arg = endpoint.get();
   auto status = FromUcs(ucp_ep_create(worker_, &params, &endpoint->ep), "ucp_ep_create");
-  if (!status.ok()) return status;
-  return endpoint;
+  if (status.ok()) return endpoint;
+  processes_.Remove(endpoint.get());
+  return status;
 }
 
-std::shared_ptr<HostChannel> UcxEndpoints::ChannelTo(const std::string& address,
-                                                     const std::string& host) {
+absl::StatusOr<std::shared_ptr<HostChannel>> UcxEndpoints::ChannelTo(const std::string& address,
+                                                                     const std::string& host) {
   std::erase_if(channels_, [](const auto& other) {
     const auto& [others_address, channel] = other;
-    return channel.use_count() == 1 &&
-           !ProcessWatch().Add(OpenAddress(others_address)->process, nullptr);
+    return channel.use_count() == 1 && HasEnded(OpenAddress(others_address)->process);
   });
   const auto found = channels_.find(address);
   if (found != channels_.end()) return found->second;
-  std::shared_ptr<HostChannel> channel = host_->Connect(host);
-  if (channel != nullptr) channels_[address] = channel;
-  return channel;
+  auto channel = host_->Connect(host);
+  if (!channel.ok()) return channel.status();
+  return channels_[address] = *std::move(channel);
 }
 
 bool UcxEndpoints::SendWaiting() {
@@ -194,8 +196,14 @@ bool UcxEndpoints::SendWaiting() {
       sent = true;
     }
   }
-  if (sent) std::erase_if(waiting_, [](Endpoint* e) { return e->operations.empty(); });
-  return sent;
+  if (!sent) return false;
+  std::erase_if(waiting_, [](Endpoint* e) { return e->operations.empty(); });
+  std::erase_if(leaving_, [this](const auto& endpoint) {
+    if (!endpoint->operations.empty()) return false;
+    Forget(endpoint.get());
+    return true;
+  });
+  return true;
 }
 
 bool UcxEndpoints::AwaitRoom() {
@@ -208,21 +216,53 @@ bool UcxEndpoints::AwaitRoom() {
 }
 
 void UcxEndpoints::LoseEnded() {
-  for (void* const token : processes_.Ended()) {
-    static_cast<Endpoint*>(token)->health = absl::UnavailableError("the peer's process has ended");
-  }
+  for (void* const token : processes_.Ended()) ended_.push_back(static_cast<Endpoint*>(token));
+  if (ended_.empty()) return;
+  std::erase_if(ended_, [this](Endpoint* endpoint) {
+    if (host_->HasUnread(endpoint->process)) return false;
+    endpoint->health = absl::UnavailableError("the peer's process has ended");
+    return true;
+  });
+  std::erase_if(leaving_, [this](const auto& endpoint) {
+    if (endpoint->health.ok()) return false;
+    Forget(endpoint.get());
+    return true;
+  });
 }
 
-void UcxEndpoints::CloseChannel(Endpoint* endpoint) {
+// Nothing refers to it any more, but for UCX.
+void UcxEndpoints::Forget(Endpoint* endpoint) {
+  processes_.Remove(endpoint);
+  std::erase(ended_, endpoint);
   std::erase(waiting_, endpoint);
-  Abandon(endpoint);
-  endpoint->operations.clear();
-  endpoint->channel.reset();
 }
 
 void UcxEndpoints::Close(std::unique_ptr<Endpoint> endpoint) {
-  processes_.Remove(endpoint.get());
-  if (endpoint->channel != nullptr) CloseChannel(endpoint.get());
+  for (const auto& [id, wait] : endpoint->awaited) {
+    Finish(wait.ticket, wait.bytes, absl::UnavailableError("the connection was broken off"));
+  }
+  endpoint->awaited.clear();
+  endpoint->imports.clear();
+  if (endpoint->channel != nullptr) {
+    CloseInHost(std::move(endpoint));
+  } else {
+    CloseInUcx(std::move(endpoint));
+  }
+}
+
+// The target holds a connection until it hears kBye: it is not to be lost for lack of room.
+void UcxEndpoints::CloseInHost(std::unique_ptr<Endpoint> endpoint) {
+  Abandon(endpoint.get());
+  std::erase_if(endpoint->operations, [](const Operation& o) { return o.message != kBye; });
+  if (endpoint->operations.empty()) {
+    Forget(endpoint.get());
+  } else {
+    leaving_.push_back(std::move(endpoint));
+  }
+}
+
+void UcxEndpoints::CloseInUcx(std::unique_ptr<Endpoint> endpoint) {
+  Forget(endpoint.get());
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   params.flags = UCP_EP_CLOSE_FLAG_FORCE;
@@ -237,11 +277,6 @@ void UcxEndpoints::Close(std::unique_ptr<Endpoint> endpoint) {
   }
   const bool closed = !closing() && endpoint->operations.empty();
   if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
-  for (const auto& [id, wait] : endpoint->awaited) {
-    Finish(wait.ticket, wait.bytes, absl::UnavailableError("the connection was broken off"));
-  }
-  endpoint->awaited.clear();
-  endpoint->imports.clear();
   if (!closed) {
     Abandon(endpoint.get());
     abandoned_.push_back(std::move(endpoint));

@@ -160,11 +160,13 @@ class UcxEndpoints {
   // `host` (null: everything goes over UCX) outlives this.
   UcxEndpoints(ucp_worker_h worker, HostWire* host) : worker_(worker), host_(host) {}
 
-  // `address` as SealAddress gives it.
+  // `address` as SealAddress gives it. RESOURCE_EXHAUSTED: this process has no descriptors or
+  // memory left now.
   absl::StatusOr<std::unique_ptr<Endpoint>> Open(const std::string& address);
 
   // Forced and bounded: nothing is asked of the peer, and what was under way ends with an error.
-  // Transfers that ended OK were flushed, so nothing of theirs is lost.
+  // Transfers that ended OK were flushed, so nothing of theirs is lost. A kBye that waits for room
+  // in a ring is sent when there is some.
   void Close(std::unique_ptr<Endpoint> endpoint);
 
   // Sends what waited for room in a ring. True: something.
@@ -172,14 +174,18 @@ class UcxEndpoints {
   // Before a sleep on HostWire::fd(). False: SendWaiting has something to do.
   bool AwaitRoom();
 
-  // Endpoints to processes that have ended are not healthy from now on.
+  // Endpoints to processes that have ended, and whose last words were read, are not healthy from
+  // now on.
   void LoseEnded();
   // Readable when LoseEnded has something to do.
   int ended_fd() const { return processes_.fd(); }
 
  private:
-  std::shared_ptr<HostChannel> ChannelTo(const std::string& address, const std::string& host);
-  void CloseChannel(Endpoint* endpoint);
+  absl::StatusOr<std::shared_ptr<HostChannel>> ChannelTo(const std::string& address,
+                                                         const std::string& host);
+  void CloseInHost(std::unique_ptr<Endpoint> endpoint);
+  void CloseInUcx(std::unique_ptr<Endpoint> endpoint);
+  void Forget(Endpoint* endpoint);
 
   const ucp_worker_h worker_;
   HostWire* const host_;
@@ -187,7 +193,9 @@ class UcxEndpoints {
   // By address. One for all connections to a process, one after another, too: what an earlier one
   // sent comes before what a later one sends.
   std::map<std::string, std::shared_ptr<HostChannel>> channels_;
-  std::vector<Endpoint*> waiting_;  // for room in their rings
+  std::vector<Endpoint*> waiting_;                  // for room in their rings
+  std::vector<Endpoint*> ended_;                    // their processes; last words are to be read
+  std::vector<std::unique_ptr<Endpoint>> leaving_;  // closed, but for their kBye
   // Endpoints that UCX did not close in time. UCX may still call back into them, so they live as
   // long as the worker.
   std::vector<std::unique_ptr<Endpoint>> abandoned_;
