@@ -309,7 +309,7 @@ bool UcxWire::Progress() {
     moved |= host_->Read(kReadsInARow, [this](std::span<const std::byte> message) {
       OnHostMessage(message);
     }) > 0;
-    if (!moved) opener_.LoseEnded();  // after their last words
+    opener_.LoseEnded();
   }
   moved |= target_.Progress();
   target_.CloseLost();
