@@ -162,11 +162,11 @@ class Prompt {
   std::map<Writer*, bool> granted_;
 };
 
-class ManyToManyTest : public ::testing::TestWithParam<TransportKind> {};
+class ManyToManyTest : public ::testing::TestWithParam<PoolKind> {};
 
 TEST_P(ManyToManyTest, RandomPlansArriveInEveryLayout) {
   TestingNetwork network(GetParam());
-  const uint64_t seeds = GetParam() == TransportKind::kLoopback ? 60 : 6;
+  const uint64_t seeds = GetParam() == PoolKind::kLoopback ? 60 : 6;
   for (uint64_t seed = 0; seed < seeds; ++seed) {
     const int writers = 1 + static_cast<int>(seed % 5);
     const int tp = 1 << (seed % 4);
@@ -205,8 +205,8 @@ TEST_P(ManyToManyTest, RanksThatDoNotDivideTheHeadsAreRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, ManyToManyTest,
-                         ::testing::Values(TransportKind::kLoopback, TransportKind::kUcx,
-                                           TransportKind::kFar),
+                         ::testing::Values(PoolKind::kLoopback, PoolKind::kUcx, PoolKind::kFar,
+                                           PoolKind::kFarDirect),
                          [](const auto& info) { return NameOf(info.param); });
 
 }  // namespace

@@ -17,7 +17,7 @@ constexpr KvSpec kSpec = {.num_layers = 3,
 constexpr HandoffKey kKey = {1, 2, 3};
 constexpr int64_t kBlocks = 11;
 
-class StagingTest : public ::testing::TestWithParam<TransportKind> {
+class StagingTest : public ::testing::TestWithParam<PoolKind> {
  protected:
   StagingTest()
       : network_(GetParam()),
@@ -167,7 +167,7 @@ TEST_P(StagingTest, AStopAndARefusalEndIt) {
   sender_.Grant(kKey, GrantOf(0));
   WriteAll();
   PumpUntil([this] { return !parts_.empty(); });
-  if (GetParam() == TransportKind::kLoopback) {
+  if (GetParam() == PoolKind::kLoopback) {
     sender_.Stop(kKey);
     PumpUntil([this] { return Ended(); });
     EXPECT_TRUE(stopped_);
@@ -191,8 +191,8 @@ TEST_P(StagingTest, APartOutsideItsPlaceIsRefusedAndCopiesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, StagingTest,
-                         ::testing::Values(TransportKind::kLoopback, TransportKind::kUcx,
-                                           TransportKind::kFar),
+                         ::testing::Values(PoolKind::kLoopback, PoolKind::kUcx, PoolKind::kFar,
+                                           PoolKind::kFarDirect),
                          [](const auto& info) { return NameOf(info.param); });
 
 }  // namespace

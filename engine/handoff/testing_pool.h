@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/device/far_device.h"
+#include "engine/device/far_peer_opener.h"
 #include "engine/kv/kv_spec.h"
 #include "engine/transport/loopback_transport.h"
 #include "engine/transport/transport.h"
@@ -17,31 +18,37 @@
 
 namespace skein::engine {
 
-// kFar: UCX, and a pool in a device that it cannot reach (far_device.h).
-enum class TransportKind { kLoopback, kUcx, kFar };
+// kFar: UCX, and a pool in a device that it cannot reach (far_device.h). kFarDirect: the devices
+// reach one another.
+enum class PoolKind { kLoopback, kUcx, kFar, kFarDirect };
 
-inline std::string NameOf(TransportKind kind) {
-  if (kind == TransportKind::kLoopback) return "Loopback";
-  return kind == TransportKind::kUcx ? "Ucx" : "Far";
+inline std::string NameOf(PoolKind kind) {
+  if (kind == PoolKind::kLoopback) return "Loopback";
+  if (kind == PoolKind::kUcx) return "Ucx";
+  return kind == PoolKind::kFar ? "Far" : "FarDirect";
 }
+
+inline bool IsFar(PoolKind kind) { return kind == PoolKind::kFar || kind == PoolKind::kFarDirect; }
 
 // Transports of one kind that reach one another.
 class TestingNetwork {
  public:
-  explicit TestingNetwork(TransportKind kind) : kind_(kind) {}
+  explicit TestingNetwork(PoolKind kind) : kind_(kind) {}
 
-  TransportKind kind() const { return kind_; }
+  PoolKind kind() const { return kind_; }
 
-  // `device` is null unless kFar.
+  // `device` is null unless IsFar.
   std::unique_ptr<Transport> Make(const std::shared_ptr<FarDevice>& device) {
-    if (kind_ == TransportKind::kLoopback) return MakeLoopbackTransport(fabric_);
-    auto transport = MakeUcxTransport({}, device ? MakeFarCopyStream(device) : nullptr);
+    if (kind_ == PoolKind::kLoopback) return MakeLoopbackTransport(fabric_);
+    auto transport =
+        MakeUcxTransport({}, device ? MakeFarCopyStream(device) : nullptr,
+                         kind_ == PoolKind::kFarDirect ? MakeFarPeerOpener(device) : nullptr);
     EXPECT_TRUE(transport.ok()) << transport.status();
     return *std::move(transport);
   }
 
  private:
-  const TransportKind kind_;
+  const PoolKind kind_;
   const std::shared_ptr<LoopbackFabric> fabric_ = MakeLoopbackFabric();
 };
 
@@ -49,7 +56,7 @@ struct TestingPool {
   TestingPool(TestingNetwork* network, const KvSpec& kv) : spec(kv) {
     const auto layer_bytes = static_cast<size_t>(spec.num_blocks * spec.BlockBytes());
     const auto layers = static_cast<size_t>(spec.num_layers);
-    if (network->kind() == TransportKind::kFar) {
+    if (IsFar(network->kind())) {
       device = std::make_shared<FarDevice>(layers * (layer_bytes + 4096));
       copies = MakeFarCopyStream(device);
     }
@@ -72,8 +79,8 @@ struct TestingPool {
   }
 
   KvSpec spec;
-  std::shared_ptr<FarDevice> device;   // kFar
-  std::shared_ptr<CopyStream> copies;  // kFar
+  std::shared_ptr<FarDevice> device;   // IsFar
+  std::shared_ptr<CopyStream> copies;  // the same
   std::unique_ptr<Transport> transport;
   std::vector<RegionId> regions;
   std::vector<KvRegion> kv_regions;

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "engine/transport/description.h"
+#include "engine/transport/loopback_transport.h"
 #include "engine/transport/testing_conformance.h"
+#include "engine/transport/ucx_transport.h"
 
 namespace skein::engine {
 namespace {
@@ -103,7 +105,8 @@ TEST_P(TransportConformance, RefusesDamagedAndForeignDescriptions) {
   damaged[good.size() / 2] ^= 1;
   EXPECT_TRUE(absl::IsInvalidArgument(source_->Connect(damaged).status()));
   const bool is_loopback = world_.lane == "loopback";
-  auto foreign = MakeWorld(is_loopback ? "UcxTcp" : "Loopback").make_source();
+  auto foreign = is_loopback ? MakeUcxTransport({.tls = "self,tcp"}).value()
+                             : MakeLoopbackTransport(MakeLoopbackFabric());
   auto text = foreign->Describe({});
   ASSERT_TRUE(text.ok());
   EXPECT_TRUE(absl::IsInvalidArgument(source_->Connect(*text).status()));

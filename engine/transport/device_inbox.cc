@@ -1,8 +1,8 @@
 #include "engine/transport/device_inbox.h"
 
 #include <cstring>
-#include <thread>
 #include <utility>
+#include <vector>
 
 #include "engine/base/check.h"
 
@@ -32,11 +32,8 @@ void DeviceInbox::Reclaim() {
 }
 
 absl::StatusOr<std::byte*> DeviceInbox::SlotForPut() {
+  if (puts_.size() >= kSlotsOfPuts) (void)AwaitMark(copies_.get(), puts_.front().mark);
   Reclaim();
-  while (puts_.size() >= kSlotsOfPuts) {
-    std::this_thread::yield();
-    Reclaim();
-  }
   return slots_.Take();
 }
 
@@ -47,12 +44,13 @@ absl::StatusOr<uint64_t> DeviceInbox::Put(std::span<const Place> places,
   if (!slot.ok()) return slot.status();
   SKEIN_CHECK(*slot != nullptr);
   std::memcpy(*slot, data.data(), data.size());
-  absl::Status status;
+  std::vector<CopyPiece> pieces;
   const std::byte* from = *slot;
   for (const Place& place : places) {
-    if (status.ok()) status = copies_->Copy(place.to, from, place.bytes);
+    pieces.push_back({place.to, from, place.bytes});
     from += place.bytes;
   }
+  absl::Status status = copies_->CopyPieces(pieces);
   const absl::StatusOr<uint64_t> mark = copies_->Mark();
   if (status.ok()) status = mark.status();
   if (!status.ok()) {

@@ -31,19 +31,21 @@ constexpr size_t kPlace = (4 << 10) + 100;
 // testing_writer, whose first `puts` puts have ended and whose next has begun.
 class WriterProcess {
  public:
-  WriterProcess(const std::string& tls, size_t region, int puts, const std::string& description) {
+  WriterProcess(const std::string& tls, size_t region, int puts, bool far,
+                const std::string& description) {
     int fds[2];
     SKEIN_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0);
-    const int far = fcntl(fds[1], F_DUPFD_CLOEXEC, 64);
+    const int theirs = fcntl(fds[1], F_DUPFD_CLOEXEC, 64);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, far, 3);
+    posix_spawn_file_actions_adddup2(&actions, theirs, 3);
     char path[] = "engine/transport/testing_writer";
-    std::string words[] = {tls, std::to_string(region), std::to_string(puts)};
-    char* const argv[] = {path, words[0].data(), words[1].data(), words[2].data(), nullptr};
+    std::string words[] = {tls, std::to_string(region), std::to_string(puts), far ? "far" : "host"};
+    char* const argv[] = {
+        path, words[0].data(), words[1].data(), words[2].data(), words[3].data(), nullptr};
     SKEIN_CHECK(posix_spawn(&pid_, path, &actions, nullptr, argv, environ) == 0);
     posix_spawn_file_actions_destroy(&actions);
-    close(far);
+    close(theirs);
     close(fds[1]);
     SKEIN_CHECK(send(fds[0], description.data(), description.size(), 0) > 0);
     char begun = 0;
@@ -61,11 +63,17 @@ class WriterProcess {
 
 constexpr int kRounds = 20;
 
-class KilledSource : public testing::TestWithParam<const char*> {};
+struct Wires {
+  const char* name;
+  const char* tls;
+  TargetMemory memory;
+};
+
+class KilledSource : public testing::TestWithParam<Wires> {};
 
 TEST_P(KilledSource, LeavesItsTargetToOthers) {
-  const std::string tls = GetParam();
-  const auto target = SpawnProcessTarget(tls);
+  const std::string tls = GetParam().tls;
+  const auto target = SpawnProcessTarget(tls, GetParam().memory);
   const std::string description = target->Describe();
   const auto other = MakeUcxTransport({.tls = tls});
   ASSERT_TRUE(other.ok()) << other.status();
@@ -77,7 +85,7 @@ TEST_P(KilledSource, LeavesItsTargetToOthers) {
       {
         // Over tcp not in its first words (ucx_transport.h: what is known of UCX).
         const int puts = tls == "self,tcp" ? 1 : round % 2;
-        const WriterProcess writer(tls, region, puts, description);
+        const WriterProcess writer(tls, region, puts, IsShared(GetParam().memory), description);
         std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
       }
       const auto peer = (*other)->Connect(description);
@@ -96,10 +104,13 @@ TEST_P(KilledSource, LeavesItsTargetToOthers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Wires, KilledSource, testing::Values("self,shm", "self,tcp"),
-                         [](const auto& info) {
-                           return std::string(info.param) == "self,shm" ? "SharedMemory" : "Tcp";
-                         });
+// Straight: by copies of the source's device, from which the others, who have none, are as far as
+// ever.
+INSTANTIATE_TEST_SUITE_P(Wires, KilledSource,
+                         testing::Values(Wires{"SharedMemory", "self,shm", TargetMemory::kHost},
+                                         Wires{"Tcp", "self,tcp", TargetMemory::kHost},
+                                         Wires{"Direct", "self,shm", TargetMemory::kAllocation}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace skein::engine

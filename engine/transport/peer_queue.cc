@@ -157,9 +157,10 @@ void PeerQueue::Retire(Transfer* transfer) {
   if (!transfer->given_up) {
     (transfer->op == TransferOp::kPut ? info_.put_bytes : info_.get_bytes) +=
         transfer->issued_bytes;
-    if (info_.lanes.empty()) info_.lanes = wire_->Lanes(endpoint_);
     const bool staged = wire_->Path(endpoint_) == TransferPath::kHostStaged;
-    info_.path = staged ? "host-staged" : "direct";
+    const char* const path = staged ? "host-staged" : "direct";
+    if (info_.lanes.empty() || info_.path != path) info_.lanes = wire_->Lanes(endpoint_);
+    info_.path = path;
   }
 }
 

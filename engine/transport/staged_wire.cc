@@ -1,7 +1,6 @@
 #include "engine/transport/staged_wire.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 namespace skein::engine {
@@ -24,25 +23,14 @@ StagedWire::~StagedWire() {
 absl::StatusOr<WireMapping> StagedWire::Map(void* base, size_t bytes) {
   absl::StatusOr<WireMapping> mapping = inner_->Map(base, bytes);
   if (mapping.ok() && base != nullptr && copies_->IsDevice(base)) {
-    device_regions_[mapping->handle] = {static_cast<const std::byte*>(base), bytes};
+    device_regions_.Add(mapping->handle, base, bytes);
   }
   return mapping;
 }
 
 void StagedWire::Unmap(uint64_t mapping) {
-  device_regions_.erase(mapping);
-  last_ = {};
+  device_regions_.Remove(mapping);
   inner_->Unmap(mapping);
-}
-
-bool StagedWire::IsDevice(const std::byte* pointer) {
-  if (last_.Holds(pointer)) return true;
-  for (const auto& [mapping, region] : device_regions_) {
-    if (!region.Holds(pointer)) continue;
-    last_ = region;
-    return true;
-  }
-  return false;
 }
 
 StagedWire::Lane& StagedWire::LaneOf(uint64_t endpoint) {
@@ -69,7 +57,7 @@ void StagedWire::Start(uint64_t endpoint, TransferOp op, std::span<const WirePie
   std::vector<WirePiece> plain;
   Job job{.kind = kind, .ticket = ticket};
   for (WirePiece piece : pieces) {
-    if (!IsDevice(piece.local)) {
+    if (!device_regions_.Hold(piece.local)) {
       plain.push_back(piece);
       continue;
     }
@@ -180,14 +168,15 @@ bool StagedWire::LeaveWire(Job* job) {
 }
 
 bool StagedWire::Copy(Job* job) {
+  std::vector<CopyPiece> pieces;
   std::byte* at = job->slot;
-  absl::Status status;
   for (const WirePiece& piece : job->pieces) {
-    if (!status.ok()) break;
-    status = job->kind == Kind::kPut ? copies_->Copy(at, piece.local, piece.bytes)
-                                     : copies_->Copy(piece.local, at, piece.bytes);
+    const bool put = job->kind == Kind::kPut;
+    pieces.push_back(put ? CopyPiece{at, piece.local, piece.bytes}
+                         : CopyPiece{piece.local, at, piece.bytes});
     at += piece.bytes;
   }
+  absl::Status status = copies_->CopyPieces(pieces);
   const absl::StatusOr<uint64_t> mark = copies_->Mark();
   if (mark.ok()) job->mark = *mark;
   if (status.ok()) status = mark.status();
@@ -221,7 +210,7 @@ void StagedWire::Close(uint64_t endpoint) {
   if (lane == lanes_.end()) return;
   for (Job& job : lane->second.jobs) {
     const bool copies = job.stage == Stage::kCopiesOut || job.stage == Stage::kCopiesIn;
-    while (copies && !Copied(&job)) std::this_thread::yield();
+    if (copies) (void)AwaitMark(copies_.get(), job.mark);
     if (job.inner.error.ok()) {
       job.inner.error = absl::UnavailableError("the connection was broken off");
     }

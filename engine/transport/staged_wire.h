@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/device/copy_stream.h"
+#include "engine/transport/device_regions.h"
 #include "engine/transport/pinned_slots.h"
 #include "engine/transport/wire.h"
 
@@ -69,7 +70,6 @@ class StagedWire : public Wire {
   };
 
   Lane& LaneOf(uint64_t endpoint);
-  bool IsDevice(const std::byte* pointer);
   void Add(Lane* lane, Job job);
   bool Advance(uint64_t endpoint, Lane* lane, Job* job, bool puts_wait);
   bool Begin(uint64_t endpoint, Lane* lane, Job* job);
@@ -84,14 +84,8 @@ class StagedWire : public Wire {
 
   std::unique_ptr<Wire> inner_;
   const std::shared_ptr<CopyStream> copies_;
-  struct DeviceRegion {
-    const std::byte* base = nullptr;
-    size_t bytes = 0;
-    bool Holds(const std::byte* pointer) const { return pointer >= base && pointer < base + bytes; }
-  };
-  std::map<uint64_t, DeviceRegion> device_regions_;  // by mapping
-  DeviceRegion last_;                                // where the last piece was found
-  std::map<uint64_t, Lane> lanes_;                   // by endpoint
+  DeviceRegions device_regions_;
+  std::map<uint64_t, Lane> lanes_;  // by endpoint
   // Of closed endpoints, for the next ones. They are not freed: a medium that did not close a
   // connection in time may still read them.
   std::vector<std::unique_ptr<PinnedSlots>> spare_slots_;

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/far_device.h"
+#include "engine/device/device.h"
 #include "engine/transport/testing_target.h"
 #include "engine/transport/transport.h"
 
@@ -28,12 +28,10 @@ struct World {
   std::string path;  // and as PeerInfo::path
   std::function<std::unique_ptr<Transport>()> make_source;
   std::function<std::unique_ptr<TestingTarget>()> make_target;
-  std::shared_ptr<FarDevice> device = nullptr;  // where the source's memory lies
+  std::shared_ptr<Device> device = nullptr;  // where the source's memory lies
 };
 
-// Loopback, Faultless (the same behind a decorator with no faults to inject, which must not be
-// noticed), UcxSharedMemory, UcxTcp, FarSharedMemory and FarTcp (from one device into another,
-// neither of which UCX can reach: through staging memory on both sides).
+// Whoever links the suite has this, and instantiates it (testing_worlds.cc).
 World MakeWorld(const std::string& name);
 
 std::string RandomBytes(size_t bytes, std::mt19937_64* random);
@@ -46,8 +44,7 @@ class TransportConformance : public testing::TestWithParam<const char*> {
   // Another source, whose memory is zero.
   void NewSource();
 
-  // Where the test reads and writes the source's memory.
-  std::byte* Near(size_t offset) const;
+  // The test's way to the source's memory.
   void FillSource(size_t offset, const std::string& data);
   std::string SourceBytes(size_t offset, size_t bytes) const;
 

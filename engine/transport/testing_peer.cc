@@ -1,31 +1,31 @@
-// The process behind SpawnProcessTarget: testing_peer <UCX_TLS> [far], commands on descriptor 3.
-#include <signal.h>
-#include <sys/prctl.h>
-
-#include <cstdio>
+// The process behind SpawnProcessTarget, with a FarDevice.
 #include <memory>
-#include <utility>
 
-#include "engine/device/far_device.h"
+#include "engine/base/check.h"
+#include "engine/device/far_peer_opener.h"
 #include "engine/transport/testing_target.h"
 #include "engine/transport/ucx_transport.h"
 
+namespace skein::engine {
+namespace {
+
+PeerParts MakeParts(const std::string& tls, TargetMemory memory) {
+  std::shared_ptr<FarDevice> device;
+  std::shared_ptr<CopyStream> copies;
+  std::shared_ptr<PeerOpener> opener;
+  if (memory != TargetMemory::kHost) {
+    device = std::make_shared<FarDevice>(2 << 20);
+    copies = MakeFarCopyStream(device);
+  }
+  if (IsShared(memory)) opener = MakeFarPeerOpener(device);
+  auto transport = MakeUcxTransport({.tls = tls}, copies, opener);
+  SKEIN_CHECK_MSG(transport.ok(), transport.status().ToString().c_str());
+  return {*std::move(transport), device};
+}
+
+}  // namespace
+}  // namespace skein::engine
+
 int main(int argc, char** argv) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  skein::engine::UcxOptions options;
-  if (argc > 1) options.tls = argv[1];
-  std::shared_ptr<skein::engine::FarDevice> device;
-  std::shared_ptr<skein::engine::CopyStream> copies;
-  if (argc > 2) {
-    device = std::make_shared<skein::engine::FarDevice>(1 << 20);
-    copies = skein::engine::MakeFarCopyStream(device);
-  }
-  auto transport = skein::engine::MakeUcxTransport(options, copies);
-  if (!transport.ok()) {
-    std::fprintf(stderr, "%s\n", transport.status().ToString().c_str());
-    return 1;
-  }
-  skein::engine::InProcessTarget target(*std::move(transport), device);
-  skein::engine::ServeTarget(&target, 3);
-  return 0;
+  return skein::engine::RunTestingPeer(argc, argv, skein::engine::MakeParts);
 }

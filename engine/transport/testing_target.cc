@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -18,6 +20,8 @@ namespace skein::engine {
 namespace {
 
 constexpr int kPeerFd = 3;
+constexpr size_t kGapBytes = 4096 + 256;
+constexpr size_t kAllocationBytes = kTargetRegionBytes[0] + kTargetRegionBytes[1] + 2 * kGapBytes;
 
 struct Request {
   char what = 0;  // 'd'escribe, 'r'ead, 'w'rite
@@ -103,24 +107,59 @@ class ProcessTarget : public TestingTarget {
   const int fd_;
 };
 
+// The other end of SpawnProcessTarget: until end of file.
+void ServeTarget(TestingTarget* target, int fd) {
+  for (Request request; ReceiveAll(fd, &request, sizeof request);) {
+    std::string answer = "ok";
+    if (request.what == 'd') answer = target->Describe();
+    if (request.what == 'r') answer = target->Read(request.region, request.offset, request.bytes);
+    if (request.what == 'w') {
+      std::string data(request.bytes, '\0');
+      if (!ReceiveAll(fd, data.data(), data.size())) return;
+      target->Write(request.region, request.offset, data);
+    }
+    if (!SendString(fd, answer)) return;
+  }
+}
+
 }  // namespace
 
 InProcessTarget::InProcessTarget(std::unique_ptr<Transport> transport,
-                                 std::shared_ptr<FarDevice> device)
-    : device_(std::move(device)),
-      transport_(std::move(transport)),
-      own_memory_(device_ == nullptr ? kTargetRegionBytes[1] : 0) {
-  auto first = transport_->Register(nullptr, kTargetRegionBytes[0]);
-  auto second = transport_->Register(
-      device_ == nullptr ? own_memory_.data() : device_->Alloc(kTargetRegionBytes[1]).value(),
-      kTargetRegionBytes[1]);
-  SKEIN_CHECK(first.ok() && second.ok());
-  std::memset(first->base, 0, first->bytes);
-  regions_ = {*first, *second};
+                                 std::shared_ptr<Device> device, TargetMemory memory)
+    : device_(std::move(device)), memory_(memory), transport_(std::move(transport)) {
+  SKEIN_CHECK((device_ == nullptr) == (memory == TargetMemory::kHost));
+  for (const size_t region : {0u, 1u}) {
+    const auto registered = transport_->Register(Place(region), kTargetRegionBytes[region]);
+    SKEIN_CHECK(registered.ok());
+    regions_.push_back(*registered);
+  }
   progress_ = std::thread([this] {
     std::vector<TransferCompletion> none;
     while (!ending_) transport_->Poll(1, std::chrono::seconds(10), &none);
   });
+}
+
+bool InProcessTarget::IsOnDevice(size_t region) const {
+  if (memory_ == TargetMemory::kHostAndDevice) return region == 1;
+  if (memory_ == TargetMemory::kDeviceAndHost) return region == 0;
+  return memory_ == TargetMemory::kAllocation;
+}
+
+// Null: the transport allocates.
+std::byte* InProcessTarget::Place(size_t region) {
+  if (!IsOnDevice(region)) {
+    if (region == 0) return nullptr;
+    own_memory_.resize(kTargetRegionBytes[1]);
+    return own_memory_.data();
+  }
+  const bool together = memory_ == TargetMemory::kAllocation;
+  const size_t bytes = together ? kAllocationBytes : kTargetRegionBytes[region];
+  if (!together || allocation_ == nullptr) {
+    allocation_ = static_cast<std::byte*>(device_->Alloc(bytes).value());
+    SKEIN_CHECK(device_->Synchronize().ok());  // it is zero now
+  }
+  if (!together) return allocation_;
+  return allocation_ + kGapBytes + (region == 1 ? 0 : kTargetRegionBytes[1]);
 }
 
 InProcessTarget::~InProcessTarget() { Kill(); }
@@ -138,20 +177,30 @@ std::string InProcessTarget::Describe() {
   return *transport_->Describe(ids);
 }
 
-std::byte* InProcessTarget::Near(size_t region, size_t offset) const {
-  std::byte* const place = regions_[region].base + offset;
-  return device_ == nullptr ? place : device_->NearOf(place);
-}
-
 std::string InProcessTarget::Read(size_t region, size_t offset, size_t bytes) {
-  return std::string(reinterpret_cast<const char*>(Near(region, offset)), bytes);
+  const std::byte* const place = regions_[region].base + offset;
+  std::string data(bytes, '\0');
+  if (!IsOnDevice(region)) {
+    std::memcpy(data.data(), place, bytes);
+    return data;
+  }
+  SKEIN_CHECK(device_->Copy(data.data(), place, bytes, CopyKind::kDeviceToHost).ok());
+  SKEIN_CHECK(device_->Synchronize().ok());
+  return data;
 }
 
 void InProcessTarget::Write(size_t region, size_t offset, const std::string& data) {
-  std::memcpy(Near(region, offset), data.data(), data.size());
+  std::byte* const place = regions_[region].base + offset;
+  if (!IsOnDevice(region)) {
+    std::memcpy(place, data.data(), data.size());
+    return;
+  }
+  SKEIN_CHECK(device_->Copy(place, data.data(), data.size(), CopyKind::kHostToDevice).ok());
+  SKEIN_CHECK(device_->Synchronize().ok());
 }
 
-std::unique_ptr<TestingTarget> SpawnProcessTarget(const std::string& tls, bool far) {
+std::unique_ptr<TestingTarget> SpawnProcessTarget(const std::string& tls, TargetMemory memory,
+                                                  const std::string& peer) {
   int fds[2];
   SKEIN_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
   // dup2 onto the same number would keep close-on-exec, so the peer's end first moves out of the
@@ -161,30 +210,24 @@ std::unique_ptr<TestingTarget> SpawnProcessTarget(const std::string& tls, bool f
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, peers_end, kPeerFd);
-  char path[] = "engine/transport/testing_peer";
-  std::string argument = tls;
-  char device[] = "far";
-  char* const argv[] = {path, argument.data(), far ? device : nullptr, nullptr};
+  std::string words[] = {peer, tls, std::to_string(static_cast<int>(memory))};
+  char* const argv[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
   pid_t pid = -1;
-  const int error = posix_spawn(&pid, path, &actions, nullptr, argv, environ);
+  const int error = posix_spawn(&pid, peer.c_str(), &actions, nullptr, argv, environ);
   posix_spawn_file_actions_destroy(&actions);
   close(peers_end);
-  SKEIN_CHECK_MSG(error == 0, "engine/transport/testing_peer must be in the test's data");
+  SKEIN_CHECK_MSG(error == 0, (peer + " must be in the test's data").c_str());
   return std::make_unique<ProcessTarget>(pid, fds[0]);
 }
 
-void ServeTarget(TestingTarget* target, int fd) {
-  for (Request request; ReceiveAll(fd, &request, sizeof request);) {
-    std::string answer = "ok";
-    if (request.what == 'd') answer = target->Describe();
-    if (request.what == 'r') answer = target->Read(request.region, request.offset, request.bytes);
-    if (request.what == 'w') {
-      std::string data(request.bytes, '\0');
-      if (!ReceiveAll(fd, data.data(), data.size())) return;
-      target->Write(request.region, request.offset, data);
-    }
-    if (!SendString(fd, answer)) return;
-  }
+int RunTestingPeer(int argc, char** argv, const MakePeerParts& make) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  SKEIN_CHECK(argc == 3);
+  const auto memory = static_cast<TargetMemory>(std::atoi(argv[2]));
+  PeerParts parts = make(argv[1], memory);
+  InProcessTarget target(std::move(parts.transport), std::move(parts.device), memory);
+  ServeTarget(&target, kPeerFd);
+  return 0;
 }
 
 }  // namespace skein::engine

@@ -1,21 +1,29 @@
 // For tests: the passive side of a transfer, in this process (loopback) or in another one (UCX),
-// with a progress thread and two regions: 0, 1 MiB that its transport allocated, and 1, 256 KiB of
-// its own memory or of a device's.
+// with a progress thread and two regions of 1 MiB and 256 KiB.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "engine/device/far_device.h"
+#include "engine/device/device.h"
 #include "engine/transport/transport.h"
 
 namespace skein::engine {
 
 inline constexpr size_t kTargetRegionBytes[] = {1 << 20, 256 << 10};
+
+// Where the regions 0 and 1 lie.
+enum class TargetMemory {
+  kHost,           // what the transport allocated; memory of the caller
+  kHostAndDevice,  // what the transport allocated; a device
+  kAllocation,     // in the middle of one allocation of a device, 1 before 0
+  kDeviceAndHost,  // a device; memory of the caller
+};
 
 class TestingTarget {
  public:
@@ -32,9 +40,10 @@ class TestingTarget {
 
 class InProcessTarget : public TestingTarget {
  public:
-  // With `device`, region 1 lies there.
+  // `device` is null for kHost.
   explicit InProcessTarget(std::unique_ptr<Transport> transport,
-                           std::shared_ptr<FarDevice> device = nullptr);
+                           std::shared_ptr<Device> device = nullptr,
+                           TargetMemory memory = TargetMemory::kHost);
   ~InProcessTarget() override;
 
   std::string Describe() override;
@@ -45,22 +54,36 @@ class InProcessTarget : public TestingTarget {
   void Continue() override {}
 
  private:
-  // Where the test reads and writes a region.
-  std::byte* Near(size_t region, size_t offset) const;
+  bool IsOnDevice(size_t region) const;
+  std::byte* Place(size_t region);
 
-  const std::shared_ptr<FarDevice> device_;
+  const std::shared_ptr<Device> device_;
+  const TargetMemory memory_;
   std::unique_ptr<Transport> transport_;
   std::vector<std::byte> own_memory_;
+  std::byte* allocation_ = nullptr;  // the device's; it goes with it
   std::vector<Region> regions_;
   std::atomic<bool> ending_{false};
   std::thread progress_;
 };
 
-// Runs the binary engine/transport/testing_peer with UCX_TLS = `tls`; `far`: region 1 lies in a
-// FarDevice.
-std::unique_ptr<TestingTarget> SpawnProcessTarget(const std::string& tls, bool far = false);
+// Runs the binary `peer`, which calls RunTestingPeer, with UCX_TLS = `tls`.
+std::unique_ptr<TestingTarget> SpawnProcessTarget(
+    const std::string& tls, TargetMemory memory = TargetMemory::kHost,
+    const std::string& peer = "engine/transport/testing_peer");
 
-// The other end of SpawnProcessTarget: serves `target` on `fd` until end of file.
-void ServeTarget(TestingTarget* target, int fd);
+// The main function of such a binary, with the arguments that it got. `make` gives the transport,
+// and the device if the memory needs one.
+struct PeerParts {
+  std::unique_ptr<Transport> transport;
+  std::shared_ptr<Device> device;
+};
+using MakePeerParts = std::function<PeerParts(const std::string& tls, TargetMemory memory)>;
+int RunTestingPeer(int argc, char** argv, const MakePeerParts& make);
+
+// Whether peers of this node may open the device memory.
+constexpr bool IsShared(TargetMemory memory) {
+  return memory == TargetMemory::kAllocation || memory == TargetMemory::kDeviceAndHost;
+}
 
 }  // namespace skein::engine

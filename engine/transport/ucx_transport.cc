@@ -14,7 +14,8 @@
 namespace skein::engine {
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(const UcxOptions& options,
-                                                            std::shared_ptr<CopyStream> copies) {
+                                                            std::shared_ptr<CopyStream> copies,
+                                                            std::shared_ptr<PeerOpener> opener) {
   auto context = MakeUcxContext(options);
   if (!context.ok()) return context.status();
   auto host = MayUseSharedMemory(options) ? HostWire::Make() : nullptr;
@@ -22,7 +23,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(const UcxOptions& op
       SealAddress({ThisProcess(), host == nullptr ? "" : host->name(), context->worker_address});
   return std::make_unique<WireTransport>(
       TransportKind::kUcx, address,
-      MakeUcxWire(*context, std::move(host), address, std::move(copies)));
+      MakeUcxWire(*context, std::move(host), address, std::move(copies), std::move(opener)));
 }
 
 }  // namespace skein::engine

@@ -45,6 +45,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/device/copy_stream.h"
+#include "engine/device/peer_opener.h"
 #include "engine/transport/transport.h"
 #include "engine/transport/ucx_options.h"
 
@@ -53,11 +54,27 @@ namespace skein::engine {
 // UNAVAILABLE or INVALID_ARGUMENT if UCX cannot start with these options.
 //
 // With `copies`, Register also takes memory of the device behind it. UCX never sees that memory:
-// bytes go through page-locked slots of the host on the side that has the device, so this works
-// with any UCX, over any of its wires, and with several processes on one device. What is put must
-// have been computed when Post is called (the copy is not ordered with the device's own stream);
-// OK for a put means that the bytes have arrived in the device's memory.
+// bytes go through page-locked slots of the host on the side that has the device ("host-staged"),
+// so this works with any UCX, over any of its wires, and with several processes on one device. What
+// is put must have been computed when Post is called (the copy is not ordered with the device's own
+// stream); OK for a put means that the bytes have arrived in the device's memory.
+//
+// With `opener`, too, memory of a device is described so that others of this node open it, and
+// theirs is opened where that can be. Between such regions, and from and to the host's memory here,
+// bytes are copied by the device of the process that posts ("direct"; lanes: the opener's name),
+// also into a process that stands still, or on the same device. What cannot be opened is staged:
+// another node, another user, UCX_TLS without shm, a peer without an opener, GPUs without peer
+// access.
+//  - A transfer has ended when its copies have, also one that was given up: afterwards nothing
+//    changes the target's memory. So the rule for leases (transport.h: Memory) is the same, and a
+//    target need not even poll.
+//  - The memory stays open here until Disconnect, until the peer breaks (a dead one is found by its
+//    process), or as long as this lives. Its owner does not free it while a peer may know the
+//    description.
+//  - A device that fails to copy breaks the peer; one that is hung, or whose error is sticky, ends
+//    the process (engine/device/copy_stream.h, engine/cuda/cuda_check.h).
 absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(
-    const UcxOptions& options, std::shared_ptr<CopyStream> copies = nullptr);
+    const UcxOptions& options, std::shared_ptr<CopyStream> copies = nullptr,
+    std::shared_ptr<PeerOpener> opener = nullptr);
 
 }  // namespace skein::engine

@@ -16,6 +16,7 @@
 
 #include "engine/base/check.h"
 #include "engine/transport/device_inbox.h"
+#include "engine/transport/direct_wire.h"
 #include "engine/transport/staged_wire.h"
 #include "engine/transport/stream_copy.h"
 #include "engine/transport/ucx_endpoint.h"
@@ -366,10 +367,14 @@ void UcxWire::Close(uint64_t endpoint) {
 }  // namespace
 
 std::unique_ptr<Wire> MakeUcxWire(const UcxContext& context, std::unique_ptr<HostWire> host,
-                                  const std::string& address, std::shared_ptr<CopyStream> copies) {
+                                  const std::string& address, std::shared_ptr<CopyStream> copies,
+                                  std::shared_ptr<PeerOpener> opener) {
+  const bool sees_peers = host != nullptr;
   auto wire = std::make_unique<UcxWire>(context, std::move(host), address, copies);
   if (copies == nullptr) return wire;
-  return std::make_unique<StagedWire>(std::move(wire), std::move(copies));
+  auto staged = std::make_unique<StagedWire>(std::move(wire), copies);
+  if (opener == nullptr || !sees_peers) return staged;
+  return std::make_unique<DirectWire>(std::move(staged), std::move(copies), std::move(opener));
 }
 
 }  // namespace skein::engine

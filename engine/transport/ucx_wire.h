@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/device/copy_stream.h"
+#include "engine/device/peer_opener.h"
 #include "engine/host/host_wire.h"
 #include "engine/transport/ucx_context.h"
 #include "engine/transport/wire.h"
@@ -12,8 +13,10 @@
 namespace skein::engine {
 
 // Takes the worker and the context. `host` null: everything goes over UCX. `address` is this
-// process's, as SealAddress gives it. `copies` is null, or reaches memory of a device.
+// process's, as SealAddress gives it. `copies` is null, or reaches memory of a device, which
+// `opener`, if there is one, shares with others of the node.
 std::unique_ptr<Wire> MakeUcxWire(const UcxContext& context, std::unique_ptr<HostWire> host,
-                                  const std::string& address, std::shared_ptr<CopyStream> copies);
+                                  const std::string& address, std::shared_ptr<CopyStream> copies,
+                                  std::shared_ptr<PeerOpener> opener);
 
 }  // namespace skein::engine

@@ -1,7 +1,7 @@
 // A prompt is computed on a device whose work runs late and whose memory nobody else can touch
 // (engine/device/far_device.h), and handed over layer by layer while it runs, into the memory of
-// another such device: what arrives is what the host's engine computes, bit by bit. A block that
-// left before it was computed would arrive as it was before.
+// another such device, through the host's or straight: what arrives is what the host's engine
+// computes, bit by bit. A block that left before it was computed would arrive as it was before.
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -59,7 +59,7 @@ std::unique_ptr<engine::Engine> MakeEngine(const std::string& dir,
   return *std::move(made);
 }
 
-class FarHandoff : public ::testing::Test {
+class FarHandoff : public ::testing::TestWithParam<engine::PoolKind> {
  protected:
   // The prompt in `chunks` steps, into blocks 0, 2, 4, …
   void Prefill(engine::Engine* engine, int chunks, const std::function<void(int, int64_t)>& done) {
@@ -84,7 +84,7 @@ class FarHandoff : public ::testing::Test {
   const std::string dir_ = MakeModel();
 };
 
-TEST_F(FarHandoff, LayersLeaveWhileLaterOnesCompute) {
+TEST_P(FarHandoff, LayersLeaveWhileLaterOnesCompute) {
   const auto host = MakeEngine(dir_, nullptr);
   const engine::KvSpec kv = host->Spec().kv;
   const auto block_bytes = static_cast<size_t>(kv.BlockBytes());
@@ -92,7 +92,7 @@ TEST_F(FarHandoff, LayersLeaveWhileLaterOnesCompute) {
     SCOPED_TRACE(chunks);
     Prefill(host.get(), chunks, [](int, int64_t) {});
     // Source: the engine's own memory. Target: a pool of another device.
-    engine::TestingNetwork network(engine::TransportKind::kFar);
+    engine::TestingNetwork network(GetParam());
     const auto device = std::make_shared<engine::FarDevice>(64 << 20);
     const auto transport = network.Make(device);
     const auto engine = MakeEngine(dir_, device);
@@ -150,10 +150,15 @@ TEST_F(FarHandoff, LayersLeaveWhileLaterOnesCompute) {
     }
     const std::vector<engine::HandoffTotals> totals = sender.Totals();
     ASSERT_EQ(totals.size(), 1u);
-    EXPECT_EQ(totals[0].path, "host-staged");
+    EXPECT_EQ(totals[0].path,
+              GetParam() == engine::PoolKind::kFarDirect ? "direct" : "host-staged");
     EXPECT_GT(totals[0].busy_seconds, 0);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Paths, FarHandoff,
+                         ::testing::Values(engine::PoolKind::kFar, engine::PoolKind::kFarDirect),
+                         [](const auto& info) { return engine::NameOf(info.param); });
 
 }  // namespace
 }  // namespace skein

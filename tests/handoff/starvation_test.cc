@@ -20,8 +20,8 @@ namespace {
 
 using engine::HandoffBlock;
 using engine::HandoffKey;
+using engine::PoolKind;
 using engine::StagedBlock;
-using engine::TransportKind;
 using scheduler::BackendRequest;
 using scheduler::InstanceId;
 using std::chrono::steady_clock;
@@ -291,7 +291,7 @@ class Sender {
   std::map<int, Open> open_;
 };
 
-class StarvationTest : public ::testing::TestWithParam<TransportKind> {};
+class StarvationTest : public ::testing::TestWithParam<PoolKind> {};
 
 TEST_P(StarvationTest, SixteenRequestsOfEightSendersThroughTwoBackends) {
   for (uint64_t seed = 0; seed < 2; ++seed) {
@@ -316,7 +316,7 @@ TEST_P(StarvationTest, SixteenRequestsOfEightSendersThroughTwoBackends) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, StarvationTest,
-                         ::testing::Values(TransportKind::kLoopback, TransportKind::kUcx),
+                         ::testing::Values(PoolKind::kLoopback, PoolKind::kUcx),
                          [](const auto& info) { return NameOf(info.param); });
 
 }  // namespace

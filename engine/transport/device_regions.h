@@ -1,0 +1,42 @@
+// Which local memory lies in a device: the regions of a wire that do. Internal to this folder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+namespace skein::engine {
+
+class DeviceRegions {
+ public:
+  // By the wire's mapping.
+  void Add(uint64_t mapping, const void* base, size_t bytes) {
+    regions_[mapping] = {static_cast<const std::byte*>(base), bytes};
+  }
+  void Remove(uint64_t mapping) {
+    regions_.erase(mapping);
+    last_ = {};
+  }
+
+  // Looks first where the last one was found: that is where most are.
+  bool Hold(const std::byte* pointer) {
+    if (last_.Holds(pointer)) return true;
+    for (const auto& [mapping, region] : regions_) {
+      if (!region.Holds(pointer)) continue;
+      last_ = region;
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  struct Extent {
+    const std::byte* base = nullptr;
+    size_t bytes = 0;
+    bool Holds(const std::byte* pointer) const { return pointer >= base && pointer < base + bytes; }
+  };
+  std::map<uint64_t, Extent> regions_;
+  Extent last_;
+};
+
+}  // namespace skein::engine
