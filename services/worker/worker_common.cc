@@ -78,9 +78,9 @@ scheduler::WorkerIdentity IdentityOf(const WorkerOptions& options, scheduler::Ro
 
 scheduler::BatchLimits BatchLimitsOf(const WorkerOptions& options) {
   scheduler::BatchLimits limits;
-  limits.max_batch_tokens = options.max_batch_tokens;
-  limits.max_batch_sequences = options.max_batch_sequences;
-  limits.max_chunk_tokens = std::min(options.max_chunk_tokens, options.max_batch_tokens);
+  limits.max_batch_tokens = options.BatchTokens();
+  limits.max_batch_sequences = options.BatchSequences();
+  limits.max_chunk_tokens = options.ChunkTokens();
   limits.min_chunk_tokens = std::min<int64_t>(limits.min_chunk_tokens, limits.max_chunk_tokens);
   return limits;
 }

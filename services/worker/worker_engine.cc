@@ -50,7 +50,7 @@ absl::StatusOr<engine::ModelEngineOptions> ModelOptionsOf(const WorkerOptions& o
   engine_options.device_name = options.device;
   engine_options.kv_bytes = static_cast<int64_t>(options.kv_gib * (1 << 30));
   engine_options.block_tokens = static_cast<int>(options.block_tokens);
-  engine_options.max_batch_tokens = static_cast<int>(options.max_batch_tokens);
+  engine_options.max_batch_tokens = static_cast<int>(options.BatchTokens());
   engine_options.max_positions = static_cast<int>(options.max_positions);
   const auto kv_dtype = KvDType(options.kv_dtype);
   if (!kv_dtype.ok()) return kv_dtype.status();
@@ -94,14 +94,12 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeGpuEngine(
   return std::move(made->engine);
 }
 
-bool IsCuda(const WorkerOptions& options) { return options.device.starts_with("cuda"); }
-
 absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEngine(const WorkerOptions& options,
                                                            std::unique_ptr<engine::Device> device,
                                                            std::shared_ptr<engine::Device>* gpu) {
   if (options.device == "cpu") return MakeCpuEngine(options, std::move(device));
   if (options.device == "emulated") return MakeEmulatedEngine(options, std::move(device));
-  if (IsCuda(options)) return MakeGpuEngine(options, gpu);
+  if (options.IsCuda()) return MakeGpuEngine(options, gpu);
   return absl::InvalidArgumentError(
       absl::StrCat("device: '", options.device, "' is not cpu, cuda:N or emulated"));
 }
@@ -143,7 +141,7 @@ absl::StatusOr<std::unique_ptr<engine::StagingReceiver>> MakeStaging(const Worke
 
 absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, scheduler::Role role) {
   WorkerEngine out;
-  if (IsCuda(options)) {
+  if (options.IsCuda()) {
     auto copies = engine::MakeCudaCopyStream(options.device);
     if (!copies.ok()) return copies.status();
     out.copies = *std::move(copies);
@@ -169,7 +167,7 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
   }
   out.engine = *std::move(made);
   for (const engine::KvRegion& region : out.engine->KvRegions()) {
-    const auto id = RegionOf(region, IsCuda(options), *memory, out.transport.get());
+    const auto id = RegionOf(region, options.IsCuda(), *memory, out.transport.get());
     if (!id.ok()) return id.status();
     out.regions.push_back(*id);
   }

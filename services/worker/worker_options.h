@@ -1,6 +1,7 @@
 // Flags of a prefill- or decode-worker.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -33,9 +34,9 @@ struct WorkerOptions {
   int64_t block_tokens = 16;
   std::string kv_dtype = "auto";
   int64_t max_positions = 0;
-  int64_t max_batch_tokens = 512;
-  int64_t max_batch_sequences = 64;
-  int64_t max_chunk_tokens = 512;
+  int64_t max_batch_tokens = 0;
+  int64_t max_batch_sequences = 0;
+  int64_t max_chunk_tokens = 0;
   int64_t max_requests = 256;
   double drain_grace_s = 20;
   double lease_s = 3;
@@ -44,6 +45,14 @@ struct WorkerOptions {
   int64_t handoff_backends = 4;
   int64_t handoff_staging_bytes = 8 << 20;
   int64_t inbox = 16384;
+
+  bool IsCuda() const { return device.rfind("cuda", 0) == 0; }
+  // What 0 stands for is the device's: enough for its products to run at their full rate.
+  int64_t BatchTokens() const { return Given(max_batch_tokens, IsCuda() ? 8192 : 512); }
+  int64_t BatchSequences() const { return Given(max_batch_sequences, IsCuda() ? 256 : 64); }
+  int64_t ChunkTokens() const {
+    return std::min(Given(max_chunk_tokens, IsCuda() ? 8192 : 512), BatchTokens());
+  }
 
   void Register(FlagSet* flags) {
     flags->String(&model, "model", "Hugging Face folder of the model");
@@ -69,10 +78,13 @@ struct WorkerOptions {
     flags->String(&kv_dtype, "kv_dtype", "auto (the weights'), f32, bf16 or f16");
     flags->Int(&max_positions, "max_positions", "longest sequence; 0: the model's", 0, 1 << 24);
     flags->Int(&max_batch_tokens, "max_batch_tokens",
-               "tokens of one step; the same at all prefill-workers of a model", 1, 1 << 20);
-    flags->Int(&max_batch_sequences, "max_batch_sequences", "sequences of one step", 1, 1 << 16);
-    flags->Int(&max_chunk_tokens, "max_chunk_tokens", "tokens of one prompt in one step", 1,
-               1 << 20);
+               "tokens of one step; the same at all prefill-workers of a model; 0: 512, on a GPU "
+               "8192",
+               0, 1 << 20);
+    flags->Int(&max_batch_sequences, "max_batch_sequences",
+               "sequences of one step; 0: 64, on a GPU 256", 0, 1 << 16);
+    flags->Int(&max_chunk_tokens, "max_chunk_tokens",
+               "tokens of one prompt in one step; 0: 512, on a GPU 8192", 0, 1 << 20);
     flags->Int(&max_requests, "max_requests", "requests held at a time", 1, 1 << 20);
     flags->Double(&drain_grace_s, "drain_grace_s",
                   "after SIGTERM, how long requests may take to finish", 0, 3600);
@@ -107,6 +119,9 @@ struct WorkerOptions {
     flags->Int(&emulated_decode_sequence_us, "emulated_decode_sequence_us",
                "emulated: time that each sequence adds to a decode step", 0, 60'000'000);
   }
+
+ private:
+  static int64_t Given(int64_t flag, int64_t otherwise) { return flag > 0 ? flag : otherwise; }
 };
 
 }  // namespace skein::services
