@@ -1,5 +1,5 @@
-// The copy stream of the first GPU, and handoff transfers between two pools in its memory through
-// staging memory of the host.
+// The copy stream of the first GPU, and handoff transfers between two pools in its memory: through
+// staging memory of the host, and straight.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -11,6 +11,7 @@
 
 #include "engine/cuda/cuda_copy_stream.h"
 #include "engine/cuda/cuda_device.h"
+#include "engine/cuda/cuda_peer_opener.h"
 #include "engine/transport/ucx_transport.h"
 #include "gtest/gtest.h"
 
@@ -70,10 +71,64 @@ TEST_F(GpuTransport, CopiesAreDoneWhenTheStreamSaysSo) {
   copies_->FreeHost(host, kPoolBytes);
 }
 
+TEST_F(GpuTransport, PiecesOfAnySizeAreCopied) {
+  std::byte* const from = Pool();
+  std::byte* const to = Pool();
+  const std::vector<uint8_t> data = RandomBytes(kPoolBytes, 4);
+  Write(from, data);
+  std::vector<uint8_t> expected(kPoolBytes, 0);
+  std::mt19937_64 random(5);
+  for (const size_t mean : {size_t{100}, size_t{10000}, size_t{1} << 20}) {
+    std::vector<CopyPiece> pieces;
+    for (size_t at = 0; at < kPoolBytes - 3 * mean; at += 3 * mean) {
+      const size_t to_at = at + random() % mean, from_at = at + random() % mean;
+      const size_t bytes = 1 + random() % (2 * mean);
+      pieces.push_back({to + to_at, from + from_at, bytes});
+      std::copy_n(data.begin() + static_cast<std::ptrdiff_t>(from_at), bytes,
+                  expected.begin() + static_cast<std::ptrdiff_t>(to_at));
+    }
+    ASSERT_TRUE(copies_->CopyPieces(pieces).ok());
+    ASSERT_TRUE(AwaitCopies(copies_.get()).ok());
+    EXPECT_TRUE(Read(to) == expected) << mean;
+  }
+  device_->Free(from, kPoolBytes);
+  device_->Free(to, kPoolBytes);
+}
+
+TEST_F(GpuTransport, PiecesGoToAndFromPageLockedMemory) {
+  std::byte* const pool = Pool();
+  auto* const host = static_cast<std::byte*>(copies_->AllocHost(64 << 10).value());
+  const std::vector<uint8_t> data = RandomBytes(64 << 10, 6);
+  std::copy_n(reinterpret_cast<const std::byte*>(data.data()), data.size(), host);
+  std::vector<CopyPiece> there, back;
+  for (size_t at = 0; at < data.size(); at += 4096) {
+    there.push_back({pool + 3 * at, host + at, 4096});
+    back.push_back({host + (data.size() - 4096 - at), pool + 3 * at, 4096});
+  }
+  ASSERT_TRUE(copies_->CopyPieces(there).ok());
+  ASSERT_TRUE(copies_->CopyPieces(back).ok());
+  ASSERT_TRUE(AwaitCopies(copies_.get()).ok());
+  for (size_t at = 0; at < data.size(); at += 4096) {
+    const std::byte* const moved = host + (data.size() - 4096 - at);
+    EXPECT_TRUE(
+        std::equal(moved, moved + 4096, reinterpret_cast<const std::byte*>(data.data()) + at));
+  }
+  copies_->FreeHost(host, 64 << 10);
+  device_->Free(pool, kPoolBytes);
+}
+
+struct Way {
+  const char* tls;
+  bool direct;
+};
+
 TEST_F(GpuTransport, ScatteredBlocksGoFromPoolToPool) {
-  for (const char* tls : {"self,shm", "self,tcp"}) {
-    auto source = MakeUcxTransport({.tls = tls}, copies_).value();
-    auto target = MakeUcxTransport({.tls = tls}, MakeCudaCopyStream("cuda:0").value()).value();
+  for (const auto& [tls, direct] :
+       {Way{"self,shm", false}, Way{"self,tcp", false}, Way{"self,shm", true}}) {
+    const auto opener = direct ? MakeCudaPeerOpener("cuda:0").value() : nullptr;
+    auto source = MakeUcxTransport({.tls = tls}, copies_, opener).value();
+    auto target =
+        MakeUcxTransport({.tls = tls}, MakeCudaCopyStream("cuda:0").value(), opener).value();
     std::byte* const from = Pool();
     std::byte* const to = Pool();
     const std::vector<uint8_t> data = RandomBytes(kPoolBytes, 2);
@@ -102,8 +157,8 @@ TEST_F(GpuTransport, ScatteredBlocksGoFromPoolToPool) {
     ASSERT_TRUE(ended[0].status.ok()) << ended[0].status;
     EXPECT_TRUE(Read(to) == expected) << tls;
     const PeerInfo info = source->Inspect(peer.id).value();
-    EXPECT_EQ(info.path, "host-staged");
-    RecordProperty(std::string(tls) + " GB/s",
+    EXPECT_EQ(info.path, direct ? "direct" : "host-staged");
+    RecordProperty(info.lanes + " GB/s",
                    std::to_string(static_cast<double>(info.put_bytes) / info.busy_seconds * 1e-9));
     source.reset();
     target.reset();

@@ -247,6 +247,8 @@ TEST(Direct, WhatCannotBeOpenedIsStaged) {
   const auto target = SpawnProcessTarget(kTls, TargetMemory::kAllocation);
   Source source(/*sees_peers=*/false);
   ExpectStaged(&source, target.get(), 0);
+  const Peer peer = source.Connect(target.get());
+  EXPECT_EQ(source.transport->Inspect(peer.id)->lanes, "ring (not far-ipc: not of this node)");
 }
 
 TEST(Direct, APeerThatDoesNotShareIsStaged) {

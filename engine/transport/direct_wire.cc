@@ -48,19 +48,21 @@ absl::StatusOr<uint64_t> DirectWire::Import(uint64_t endpoint, const DescribedRe
   const absl::StatusOr<uint64_t> inner = inner_->Import(endpoint, region);
   if (!inner.ok()) return inner;
   Lane& lane = lanes_.at(endpoint);
-  lane.remotes.push_back({*inner, region.address, OpenRegion(lane, region)});
+  lane.remotes.push_back({*inner, region.address, OpenRegion(&lane, region)});
   return reinterpret_cast<uint64_t>(&lane.remotes.back());
 }
 
 // Null: it is for the inner wire.
-std::shared_ptr<std::byte> DirectWire::OpenRegion(const Lane& lane, const DescribedRegion& region) {
+std::shared_ptr<std::byte> DirectWire::OpenRegion(Lane* lane, const DescribedRegion& region) {
   std::string key = region.key;
   const std::optional<RegionExport> exported = TakeExport(&key);
-  if (!lane.near || !exported.has_value() || !IsSound(*exported, region.address, region.bytes)) {
+  if (!lane->near || !exported.has_value() || !IsSound(*exported, region.address, region.bytes)) {
     return nullptr;
   }
   absl::StatusOr<std::shared_ptr<std::byte>> opened = opener_->Open(exported->place);
-  return opened.ok() ? *std::move(opened) : nullptr;
+  if (opened.ok()) return *std::move(opened);
+  if (lane->refusal.empty()) lane->refusal = std::string(opened.status().message());
+  return nullptr;
 }
 
 void DirectWire::Start(uint64_t endpoint, TransferOp op, std::span<const WirePiece> pieces,
@@ -162,8 +164,11 @@ absl::Status DirectWire::Health(uint64_t endpoint) {
 
 std::string DirectWire::Lanes(uint64_t endpoint) {
   const Lane& lane = lanes_.at(endpoint);
-  if (!lane.direct) return inner_->Lanes(endpoint);
-  return lane.inner ? absl::StrCat(opener_->Name(), ",", inner_->Lanes(endpoint)) : opener_->Name();
+  if (lane.direct && !lane.inner) return opener_->Name();
+  const std::string inner = inner_->Lanes(endpoint);
+  if (lane.direct) return absl::StrCat(opener_->Name(), ",", inner);
+  if (lane.refusal.empty()) return inner;
+  return absl::StrCat(inner, " (not ", opener_->Name(), ": ", lane.refusal, ")");
 }
 
 TransferPath DirectWire::Path(uint64_t endpoint) {

@@ -46,6 +46,7 @@ class DirectWire : public Wire {
   std::optional<int> Arm() override { return inner_->Arm(); }
   // A device that failed to copy breaks the peer, too.
   absl::Status Health(uint64_t endpoint) override;
+  // Says, too, why it is not this one.
   std::string Lanes(uint64_t endpoint) override;
   TransferPath Path(uint64_t endpoint) override;
   // Waits for the copies that run: afterwards nobody here writes to the peer's memory.
@@ -71,10 +72,11 @@ class DirectWire : public Wire {
     std::deque<Job> jobs;
     bool direct = false;  // something went this way
     bool inner = false;   // and something the other
+    std::string refusal;  // why a region that is shared could not be opened
     absl::Status health;
   };
 
-  std::shared_ptr<std::byte> OpenRegion(const Lane& lane, const DescribedRegion& region);
+  std::shared_ptr<std::byte> OpenRegion(Lane* lane, const DescribedRegion& region);
   void StartCopies(Lane* lane, std::span<const CopyPiece> between_devices,
                    std::span<const CopyPiece> with_host, WireTicket* ticket);
   absl::StatusOr<uint64_t> Queue(std::span<const CopyPiece> between_devices,

@@ -20,9 +20,9 @@
 // the source's death, then goes through Poll(wait = 0) once; a source keeps the timeout of Post
 // below the lease of its grant.
 //
-// Visibility. OK for a put means that the target's CPU reads the new bytes, even if it learns of
-// the put over another channel: the commit message may be sent as soon as the completion was
-// polled.
+// Visibility. OK for a put means that the target's CPU (in memory of a device: that device's next
+// kernel) reads the new bytes, even if it learns of the put over another channel: the commit
+// message may be sent as soon as the completion was polled.
 //
 // Bounds. Every transfer ends, by its timeout at the latest plus the time of one Poll. A peer found
 // dead or stalled is *broken*: its transfers end with UNAVAILABLE (or DEADLINE_EXCEEDED), Post to
@@ -100,8 +100,8 @@ struct TransferCompletion {
 
 // What is known of a peer; counters only grow.
 struct PeerInfo {
-  std::string lanes;  // what carries the bytes, such as "mapped+ring", "tcp", "loopback"; "" before
-                      // the first transfer
+  std::string lanes;  // what carries the bytes, such as "mapped+ring", "tcp", "cuda-ipc",
+                      // "loopback", for people; "" before the first transfer
   std::string path;   // "direct": between the memories as the lanes do it; "host-staged": through
                       // staging memory, for a device that they cannot reach; "" as above
   bool broken = false;

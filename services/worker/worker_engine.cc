@@ -11,6 +11,7 @@
 #include "engine/comm/ucx_fabric.h"
 #include "engine/cuda/cuda_copy_stream.h"
 #include "engine/cuda/cuda_engine.h"
+#include "engine/cuda/cuda_peer_opener.h"
 #include "engine/device/cpu_device.h"
 #include "engine/model/model_engine.h"
 #include "engine/ops/cpu/cpu_ops.h"
@@ -104,8 +105,33 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEngine(const WorkerOptions& 
       absl::StrCat("device: '", options.device, "' is not cpu, cuda:N or emulated"));
 }
 
+// What lets handoffs go straight between GPUs of this node. Null: through the host's memory.
+absl::StatusOr<std::shared_ptr<engine::PeerOpener>> MakeOpener(const WorkerOptions& options) {
+  if (options.handoff_path != "auto" && options.handoff_path != "host") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("handoff_path: '", options.handoff_path, "' is not auto or host"));
+  }
+  if (!IsCuda(options) || options.handoff_path == "host") return nullptr;
+  absl::StatusOr<std::shared_ptr<engine::PeerOpener>> opener =
+      engine::MakeCudaPeerOpener(options.device);
+  if (opener.ok() || !absl::IsUnavailable(opener.status())) return opener;
+  LogWarning("handoffs go through the host's memory",
+             {{"reason", std::string(opener.status().message())}});
+  return nullptr;
+}
+
+void WarnIfNotShared(engine::PeerOpener* opener, const engine::Engine& engine) {
+  for (const engine::KvRegion& region : engine.KvRegions()) {
+    const absl::Status shared = opener->Export(region.base).status();
+    if (shared.ok()) continue;
+    LogWarning("handoffs to this worker go through the host's memory",
+               {{"reason", std::string(shared.message())}});
+    return;
+  }
+}
+
 // The transport's id of a region of the engine's KV. On a GPU the region is the engine's own
-// memory, which the transport reaches through staging memory of the host.
+// memory.
 absl::StatusOr<engine::RegionId> RegionOf(const engine::KvRegion& region, bool on_gpu,
                                           const engine::RegisteredDevice& memory,
                                           engine::Transport* transport) {
@@ -146,8 +172,10 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
     if (!copies.ok()) return copies.status();
     out.copies = *std::move(copies);
   }
+  const auto opener = MakeOpener(options);
+  if (!opener.ok()) return opener.status();
   absl::StatusOr<std::unique_ptr<engine::Transport>> transport =
-      engine::MakeUcxTransport({}, out.copies);
+      engine::MakeUcxTransport({}, out.copies, *opener);
   if (!transport.ok()) return transport.status();
   out.transport = *std::move(transport);
   if (role == scheduler::Role::kPrefill) {
@@ -166,6 +194,7 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
                                           engine::DevicePath::kHostStaged);
   }
   out.engine = *std::move(made);
+  if (*opener != nullptr) WarnIfNotShared(opener->get(), *out.engine);
   for (const engine::KvRegion& region : out.engine->KvRegions()) {
     const auto id = RegionOf(region, options.IsCuda(), *memory, out.transport.get());
     if (!id.ok()) return id.status();

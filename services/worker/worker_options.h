@@ -42,6 +42,7 @@ struct WorkerOptions {
   double lease_s = 3;
   double grace_s = 2;
   std::string handoff = "one-sided";
+  std::string handoff_path = "auto";
   int64_t handoff_backends = 4;
   int64_t handoff_staging_bytes = 8 << 20;
   int64_t inbox = 16384;
@@ -96,6 +97,9 @@ struct WorkerOptions {
     flags->String(&handoff, "handoff",
                   "decode: one-sided (KV is put into its blocks) or staging (through a few buffers "
                   "that writers take turns with)");
+    flags->String(&handoff_path, "handoff_path",
+                  "GPUs: auto (straight between the memories of GPUs of one node where that is "
+                  "possible, else through the host's) or host (always through the host's)");
     flags->Int(&handoff_backends, "handoff_backends", "staging: buffers", 1, 1024);
     flags->Int(&handoff_staging_bytes, "handoff_staging_bytes", "staging: bytes of a buffer", 1,
                int64_t{1} << 40);
