@@ -1,5 +1,6 @@
 #include "engine/cuda/emulator/grid.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -11,7 +12,9 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/cuda/emulator/async_copy.h"
 #include "engine/cuda/emulator/fiber.h"
+#include "engine/cuda/emulator/hopper_state.h"
 #include "engine/cuda/emulator/shared_memory.h"
 
 namespace skein::engine::simt {
@@ -23,14 +26,6 @@ constexpr int kThreadsMax = 1024;
 constexpr unsigned kGridSideMax = 65535;
 
 enum class State { kReady, kWaiting, kEnded };
-
-struct PendingCopy {
-  void* to;
-  const void* from;
-  int bytes;
-  int source_bytes;
-  Site site;
-};
 
 struct WarpCall {
   uint32_t mask;
@@ -45,8 +40,8 @@ struct Thread {
   State state = State::kReady;
   Site site{};               // where it waits
   WarpCall* call = nullptr;  // of the warp operation that it waits in
-  std::vector<PendingCopy> open_copies;
-  std::vector<std::vector<PendingCopy>> copy_groups;  // oldest first
+  const std::function<bool()>* until = nullptr;
+  CopyQueue copies;
 };
 
 struct BarrierState {
@@ -56,6 +51,13 @@ struct BarrierState {
   Site site{};
   std::vector<Thread*> waiting;
   BarrierVotes result;
+};
+
+// A warpgroup's threads that wait for the others of it.
+struct WarpgroupCall {
+  int arrived = 0;
+  Site site{};
+  void* in[kWarpgroupThreads] = {};
 };
 
 std::string NameOf(const Thread& thread) {
@@ -81,18 +83,22 @@ class Runner {
     return *current_;
   }
   SharedMemory& shared() { return shared_; }
+  HopperState& hopper() { return hopper_; }
   Counters& counters() { return counters_; }
   void set_order(Order order) { order_ = order; }
 
   BarrierVotes Join(int id, int threads, bool vote, bool same_site, const Site& site);
   void Arrive(int id, int threads, const Site& site);
   void Warp(WarpCall call, const Site& site);
+  int Warpgroup(void* in, GroupCombine combine, const Site& site);
+  void Until(const std::function<bool()>& ready, const Site& site);
 
  private:
   static void Body(void* runner);
   void RunBlock(const GridShape& shape, uint3 block);
   void StartThreads(const GridShape& shape, uint3 block);
   void MixTurns();
+  bool HasTurn(Thread* thread);
   void Wait(const Site& site);
   void Wake(Thread* thread) { thread->state = State::kReady; }
   BarrierState& Enter(int id, int threads, const Site& site);
@@ -104,9 +110,11 @@ class Runner {
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Thread> threads_;
   std::vector<uint32_t> warps_;  // lanes that wait in a warp operation
+  std::vector<WarpgroupCall> warpgroups_;
   std::vector<int> turns_;
   BarrierState barriers_[kBarriers];
   SharedMemory shared_;
+  HopperState hopper_;
   Counters counters_;
   Order order_ = Order::kBackward;
   std::mt19937 random_;
@@ -127,10 +135,7 @@ void Runner::Body(void* self) {
   auto* own = static_cast<Runner*>(self);
   (*own->body_)();
   Thread& thread = own->current();
-  thread.copy_groups.push_back(std::move(thread.open_copies));
-  for (const auto& group : thread.copy_groups) {
-    if (!group.empty()) KernelFailure(group.front().site, "ends without waiting for this copy");
-  }
+  RequireNoCopiesPending(thread.copies);
   thread.state = State::kEnded;
   ++own->ended_;
 }
@@ -161,6 +166,8 @@ void Runner::StartThreads(const GridShape& shape, uint3 block) {
   const unsigned size = shape.block.x * shape.block.y * shape.block.z;
   threads_.assign(size, Thread{});
   warps_.assign((size + kLanes - 1) / kLanes, 0);
+  warpgroups_.assign(size / kWarpgroupThreads, {});
+  ResetHopper(&hopper_, static_cast<int>(size), shape.shared_bytes);
   counters_.threads += size;
   ended_ = 0;
   for (unsigned i = 0; i < size; ++i) {
@@ -189,18 +196,26 @@ void Runner::RunBlock(const GridShape& shape, uint3 block) {
     bool any = false;
     MixTurns();
     for (const int i : turns_) {
-      if (threads_[i].state != State::kReady) continue;
+      if (!HasTurn(&threads_[i])) continue;
       any = true;
-      current_ = &threads_[i];
       fibers_[i]->Resume();
     }
     if (!any) ReportStuck();
   }
   current_ = threads_.data();
+  RequireNoProductsPending(hopper_);
   if (!shared_.MarginsIntact()) {
     KernelFailure({"shared memory", __FILE__, __LINE__}, "written past the end of an array");
   }
   current_ = nullptr;
+}
+
+// Makes a thread that can go on the current one.
+bool Runner::HasTurn(Thread* thread) {
+  if (thread->state == State::kEnded) return false;
+  current_ = thread;
+  if (thread->until != nullptr && (*thread->until)()) thread->state = State::kReady;
+  return thread->state == State::kReady;
 }
 
 void Runner::Wait(const Site& site) {
@@ -286,6 +301,35 @@ void Runner::Warp(WarpCall call, const Site& site) {
   }
 }
 
+int Runner::Warpgroup(void* in, GroupCombine combine, const Site& site) {
+  Thread& own = current();
+  const auto group = static_cast<size_t>(own.index / kWarpgroupThreads);
+  if (group >= warpgroups_.size()) KernelFailure(site, "not in a warpgroup of four warps");
+  WarpgroupCall& call = warpgroups_[group];
+  if (call.arrived == 0) call.site = site;
+  if (call.site.line != site.line || std::strcmp(call.site.what, site.what) != 0) {
+    KernelFailure(site, ("others of the warpgroup wait in " + NameOf(call.site)).c_str());
+  }
+  call.in[own.index % kWarpgroupThreads] = in;
+  if (++call.arrived < kWarpgroupThreads) {
+    Wait(site);
+  } else {
+    call.arrived = 0;
+    if (combine != nullptr) combine(call.in);
+    Thread* first = &threads_[group * kWarpgroupThreads];
+    std::for_each(first, first + kWarpgroupThreads, [&](Thread& thread) { Wake(&thread); });
+  }
+  return static_cast<int>(group);
+}
+
+void Runner::Until(const std::function<bool()>& ready, const Site& site) {
+  if (ready()) return;
+  Thread& own = current();
+  own.until = &ready;
+  Wait(site);
+  own.until = nullptr;
+}
+
 // Groups the threads by what they wait in, and names the first of each.
 void Runner::ReportStuck() {
   std::fprintf(stderr, "kernel failure: no thread can go on:\n");
@@ -309,13 +353,6 @@ void Runner::ReportStuck() {
   std::abort();
 }
 
-void Finish(const PendingCopy& copy) {
-  std::memset(copy.to, 0, static_cast<size_t>(copy.bytes));
-  if (copy.source_bytes > 0) {
-    std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.source_bytes));
-  }
-}
-
 }  // namespace
 
 void SetOrder(Order order) { ThisRunner().set_order(order); }
@@ -327,6 +364,12 @@ void RunGrid(const GridShape& shape, const std::function<void()>& thread) {
 }
 
 const ThreadPlace& ThisThread() { return ThisRunner().current().place; }
+
+int ThisThreadIndex() { return ThisRunner().current().index; }
+
+CopyQueue& ThisCopies() { return ThisRunner().current().copies; }
+
+HopperState& ThisHopper() { return ThisRunner().hopper(); }
 
 int ThisLane() { return ThisRunner().current().index % kLanes; }
 
@@ -348,6 +391,14 @@ void WarpOperation(uint32_t mask, const void* in, void* out, Combine combine, co
   ThisRunner().Warp({mask, in, out, combine}, site);
 }
 
+int WarpgroupOperation(void* in, GroupCombine combine, const Site& site) {
+  return ThisRunner().Warpgroup(in, combine, site);
+}
+
+void WaitUntil(const std::function<bool()>& ready, const Site& site) {
+  ThisRunner().Until(ready, site);
+}
+
 unsigned char* DynamicSharedMemory() { return ThisRunner().shared().dynamic(); }
 
 void* StaticSharedMemory(const void* key, size_t bytes, size_t alignment) {
@@ -361,30 +412,6 @@ void* StaticSharedMemory(const void* key, size_t bytes, size_t alignment) {
 
 void CheckShared(const void* p, size_t bytes, const Site& site) {
   if (!ThisRunner().shared().Contains(p, bytes)) KernelFailure(site, "outside the shared arrays");
-}
-
-void AsyncCopy(void* to_shared, const void* from, int bytes, int source_bytes, const Site& site) {
-  const auto misaligned = [&](const void* p) {
-    return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes) != 0;
-  };
-  if (misaligned(to_shared) || misaligned(from)) KernelFailure(site, "an address is not aligned");
-  if (source_bytes < 0 || source_bytes > bytes) KernelFailure(site, "source_bytes is out of range");
-  CheckShared(to_shared, static_cast<size_t>(bytes), site);
-  std::memset(to_shared, 0xff, static_cast<size_t>(bytes));
-  ThisRunner().current().open_copies.push_back({to_shared, from, bytes, source_bytes, site});
-}
-
-void CommitAsyncCopies() {
-  Thread& thread = ThisRunner().current();
-  thread.copy_groups.push_back(std::exchange(thread.open_copies, {}));
-}
-
-void WaitForAsyncCopies(int pending_groups) {
-  auto& groups = ThisRunner().current().copy_groups;
-  while (groups.size() > static_cast<size_t>(pending_groups)) {
-    for (const PendingCopy& copy : groups.front()) Finish(copy);
-    groups.erase(groups.begin());
-  }
 }
 
 }  // namespace skein::engine::simt

@@ -4,7 +4,8 @@
 //   - a barrier or warp operation that some of its threads never reach (they ended, or wait
 //     elsewhere), or that they reach at different places;
 //   - a cp.async that is never waited for, misaligned vector moves, too much shared memory or too
-//     many threads, writes past the end of shared memory.
+//     many threads, writes past the end of shared memory;
+//   - what hopper.h lists.
 // Shared memory holds 0xff (NaN in every float type) when a block starts, and so does the target of
 // a cp.async until it was waited for. A missing barrier between two threads shows up when the
 // later one is run first: run a kernel in more than one Order.
@@ -56,6 +57,7 @@ struct ThreadPlace {
   dim3 grid_size;
 };
 const ThreadPlace& ThisThread();
+int ThisThreadIndex();  // in the block
 int ThisLane();
 
 // A place in the kernel's source.
@@ -83,6 +85,15 @@ void ArriveAtBarrier(int id, int threads, const Site& site);
 using Combine = void (*)(uint32_t mask, const void* const (&in)[32], void* const (&out)[32]);
 // Waits until all lanes of `mask` called it at the same site.
 void WarpOperation(uint32_t mask, const void* in, void* out, Combine combine, const Site& site);
+
+// Called once when all 128 threads of a warpgroup are there, with what each of them has given.
+using GroupCombine = void (*)(void* const (&in)[128]);
+// Waits until all threads of the calling thread's warpgroup called it at the same site, and gives
+// the warpgroup's index in the block. `combine` may be null.
+int WarpgroupOperation(void* in, GroupCombine combine, const Site& site);
+
+// Waits until `ready`, which is asked at each of the thread's turns.
+void WaitUntil(const std::function<bool()>& ready, const Site& site);
 
 unsigned char* DynamicSharedMemory();
 // The block's array that belongs to `key`, made at first use.

@@ -8,6 +8,7 @@
 #include "engine/base/f16.h"
 #include "engine/cuda/emulator/cuda_names.h"
 #include "engine/cuda/emulator/grid.h"
+#include "engine/cuda/emulator/hopper.h"
 #include "engine/cuda/emulator/recording.h"
 #include "engine/cuda/emulator/warp.h"
 
@@ -65,6 +66,7 @@ void Store(void* p, V value, const char* file = __builtin_FILE(), int line = __b
     KernelFailure({"Store", file, line}, "the address is not aligned");
   }
   *static_cast<V*>(p) = value;
+  NoteSharedWrite(p, sizeof(V), {"Store", file, line});
 }
 
 inline float Exp2(float x) { return std::exp2(x); }
