@@ -9,7 +9,7 @@ load("//tools/build:cuda.bzl", "REQUIRES_CUDA", "cuda_library")
 # Hopper with its own instructions, and everything since Ampere.
 ARCHS = ["80", "90a"]
 
-def simt_library(name, srcs, hdrs = [], deps = [], emulated_deps = [], cuda_deps = [], **kwargs):
+def simt_library(name, srcs, hdrs = [], deps = [], emulated_deps = [], cuda_deps = [], archs = ARCHS, **kwargs):
     """Makes `name` (with --config=cuda) and `name`_emulated (anywhere) of the same .cu files.
 
     Both define the same functions, so a binary has one of them. `deps` are for both.
@@ -18,7 +18,7 @@ def simt_library(name, srcs, hdrs = [], deps = [], emulated_deps = [], cuda_deps
         name = name,
         srcs = srcs,
         hdrs = hdrs,
-        archs = ARCHS,
+        archs = archs,
         tags = ["cuda"],
         deps = deps + cuda_deps + ["//engine/cuda:simt"],
         **kwargs

@@ -200,6 +200,16 @@ __device__ __forceinline__ void CpAsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// Of the current device.
+inline int Multiprocessors() {
+  int device = 0, count = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
+    return 1;  // the launch will say what is wrong
+  }
+  return count;
+}
+
 // Ends the process: a launch that fails is a programmer error or a sticky one.
 inline void CheckLaunch(cudaError_t error, const void* kernel) {
   if (error == cudaSuccess) return;

@@ -83,6 +83,8 @@ bool FlashAttentionTakes(const DeviceKv& kv, float scale) {
          scale > 0.0f;
 }
 
+bool WgmmaTakes(int head_dim) { return head_dim > 32 && head_dim <= kWideHeadDimMax; }
+
 void FlashAttention(const AttentionCall& call, const AttentionWork& work, CudaStream stream) {
   const DeviceKv& kv = call.kv;
   SKEIN_CHECK(FlashAttentionTakes(kv, call.scale));
@@ -107,11 +109,20 @@ void FlashAttention(const AttentionCall& call, const AttentionWork& work, CudaSt
       static_cast<const unsigned char*>(work.plan),
       partial_out,
       partial_out == nullptr ? nullptr : partial_out + work.partial_rows * kv.head_dim};
+  AttentionGrid others = work.grid;
+  if (work.wide == WideKernel::kWgmma && WgmmaTakes(kv.head_dim)) {
+    int& wide = others.items[static_cast<int>(AttentionKind::kWide)];
+    if (wide > 0) {
+      const auto launch = kv.head_dim <= 64 ? LaunchWgmma<64> : LaunchWgmma<128>;
+      launch(kv.dtype, arguments, work.grid, stream);
+      wide = 0;
+    }
+  }
   const auto launch = kv.head_dim <= 32    ? LaunchFlash<32>
                       : kv.head_dim <= 64  ? LaunchFlash<64>
                       : kv.head_dim <= 128 ? LaunchFlash<128>
                                            : LaunchFlash<256>;
-  launch(kv.dtype, arguments, work.grid, stream);
+  launch(kv.dtype, arguments, others, stream);
   LaunchMerge(arguments, work.grid, stream);
 }
 

@@ -1,5 +1,6 @@
 // Paged attention on tensor cores, as hosts call it: FlashAttention-2 (Dao 2023, arXiv 2307.08691)
-// over block tables, with packed query groups and split keys (attention_plan.h). Results are those
+// over block tables, with packed query groups and split keys (attention_plan.h); on Hopper,
+// FlashAttention-3 for wide tiles. Results are those
 // of Ops::PagedAttention with queries and weights rounded to KV's dtype, sums in f32.
 //
 // A step makes one plan for all of its layers, and copies it to the device with the batch:
@@ -34,12 +35,21 @@ struct AttentionCall {
   Matrix lse;  // f32 [T, heads], or empty
 };
 
-// Device memory that belongs to a plan.
+// What computes wide tiles (AttentionKind::kWide).
+enum class WideKernel {
+  kMmaSync,  // the kernels of all other tiles, anywhere
+  kWgmma,    // Hopper's own (wgmma_kernel.h): compute capability 9.0 only, some head_dims
+};
+// Whether kWgmma has kernels for it; other head_dims go to kMmaSync.
+bool WgmmaTakes(int head_dim);
+
+// Device memory that belongs to a plan, and how to go about it.
 struct AttentionWork {
   AttentionGrid grid;
   const void* plan = nullptr;  // AttentionPlan::bytes
   void* scratch = nullptr;     // AttentionScratchBytes(partial_rows, head_dim), aligned to 16
   int64_t partial_rows = 0;    // that the scratch is for
+  WideKernel wide = WideKernel::kMmaSync;
 };
 
 // Whether FlashAttention takes it: bf16 or f16 KV aligned to 16 bytes, head_dim a multiple of 8 up

@@ -97,6 +97,15 @@ extern template void LaunchFlash<128>(DType, const FlashArguments&, const Attent
 extern template void LaunchFlash<256>(DType, const FlashArguments&, const AttentionGrid&,
                                       CudaStream);
 
+// Wide tiles alone, on Hopper; of a grid that has some.
+template <int kDim>
+void LaunchWgmma(DType dtype, const FlashArguments& arguments, const AttentionGrid& grid,
+                 CudaStream stream);
+extern template void LaunchWgmma<64>(DType, const FlashArguments&, const AttentionGrid&,
+                                     CudaStream);
+extern template void LaunchWgmma<128>(DType, const FlashArguments&, const AttentionGrid&,
+                                      CudaStream);
+
 void LaunchMerge(const FlashArguments& arguments, const AttentionGrid& grid, CudaStream stream);
 
 }  // namespace skein::engine

@@ -201,61 +201,81 @@ __device__ __forceinline__ float QuadSum(float value) {
   return value + __shfl_xor_sync(simt::kAllLanes, value, 2);
 }
 
-// Online softmax (Milakov, Gimelshein 2018, arXiv 1805.02867) in base 2: scores become weights
-// relative to the largest so far, packed as the left operand of the product with the values, and
-// what was summed before shrinks to the new largest. scale_log2 = scale · log2(e).
+// Online softmax (Milakov, Gimelshein 2018, arXiv 1805.02867) in base 2, of 16 rows: scores become
+// weights relative to the largest so far, and what was summed before is to shrink to the new
+// largest by `shrink`. Returns whether any of this lane's rows has a new one.
+// scale_log2 = scale · log2(e).
+template <int kKeyTiles>
+__device__ __forceinline__ bool Weigh(float (&scores)[kKeyTiles][4], float scale_log2,
+                                      float (&largest)[2], float (&totals)[2], float (&shrink)[2]) {
+  const float none = __uint_as_float(0xff800000u);
+  bool grown = false;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float before = largest[half];
+    float now = before;
+#pragma unroll
+    for (int n = 0; n < kKeyTiles; ++n) {
+      now = fmaxf(now, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
+    }
+    now = QuadMax(now);
+    grown |= now > before;
+    // A row that saw no key yet has -inf; -inf - 0 stays what it is, where -inf - -inf is NaN.
+    const float shift = now == none ? 0.0f : now * scale_log2;
+    shrink[half] = simt::Exp2(before * scale_log2 - shift);
+    float total = totals[half] * shrink[half];
+#pragma unroll
+    for (int n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+      for (int i = 2 * half; i < 2 * half + 2; ++i) {
+        const float weight = simt::Exp2(scores[n][i] * scale_log2 - shift);
+        total += weight;
+        scores[n][i] = weight;
+      }
+    }
+    totals[half] = total;
+    largest[half] = now;
+  }
+  return grown;
+}
+
+// Weights as the left operand of the product with the values.
+template <typename T, int kKeyTiles>
+__device__ __forceinline__ void Pack(const float (&weights)[kKeyTiles][4],
+                                     uint32_t (&packed)[kKeyTiles / 2][4]) {
+#pragma unroll
+  for (int n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      packed[n / 2][n % 2 * 2 + half] =
+          simt::Narrow2<T>(weights[n][2 * half], weights[n][2 * half + 1]);
+    }
+  }
+}
+
+// Most tiles do not raise any row's largest, and a factor of 1 changes nothing.
+template <int kDimTiles>
+__device__ __forceinline__ void Shrink(bool grown, const float (&shrink)[2],
+                                       float (&sums)[kDimTiles][4]) {
+  if (!__any_sync(simt::kAllLanes, grown)) return;
+#pragma unroll
+  for (int d = 0; d < kDimTiles; ++d) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[d][i] *= shrink[i / 2];
+  }
+}
+
 template <typename S>
 __device__ __forceinline__ void SoftMax(float (&scores)[S::kRowTiles][S::kKeyTiles][4],
                                         float scale_log2, RowState<S>* state,
                                         float (&sums)[S::kRowTiles][S::kDimTiles][4],
                                         uint32_t (&weights)[S::kRowTiles][S::kKeyTiles / 2][4]) {
-  const float none = __uint_as_float(0xff800000u);
 #pragma unroll
   for (int m = 0; m < S::kRowTiles; ++m) {
-    bool grown = false;
     float shrink[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float before = state->largest[m][half];
-      float now = before;
-#pragma unroll
-      for (int n = 0; n < S::kKeyTiles; ++n) {
-        now = fmaxf(now, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
-      }
-      now = QuadMax(now);
-      grown |= now > before;
-      // A row that saw no key yet has -inf; -inf - 0 stays what it is, where -inf - -inf is NaN.
-      const float shift = now == none ? 0.0f : now * scale_log2;
-      shrink[half] = simt::Exp2(before * scale_log2 - shift);
-      float total = state->total[m][half] * shrink[half];
-#pragma unroll
-      for (int n = 0; n < S::kKeyTiles; ++n) {
-#pragma unroll
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          const float weight = simt::Exp2(scores[m][n][i] * scale_log2 - shift);
-          total += weight;
-          scores[m][n][i] = weight;
-        }
-      }
-      state->total[m][half] = total;
-      state->largest[m][half] = now;
-    }
-#pragma unroll
-    for (int n = 0; n < S::kKeyTiles; ++n) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        weights[m][n / 2][n % 2 * 2 + half] =
-            simt::Narrow2<typename S::T>(scores[m][n][2 * half], scores[m][n][2 * half + 1]);
-      }
-    }
-    // Most tiles do not raise any row's largest, and a factor of 1 changes nothing.
-    if (__any_sync(simt::kAllLanes, grown)) {
-#pragma unroll
-      for (int d = 0; d < S::kDimTiles; ++d) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sums[m][d][i] *= shrink[i / 2];
-      }
-    }
+    const bool grown = Weigh(scores[m], scale_log2, state->largest[m], state->total[m], shrink);
+    Pack<typename S::T>(scores[m], weights[m]);
+    Shrink(grown, shrink, sums[m]);
   }
 }
 

@@ -42,31 +42,43 @@ struct Descriptor {
   }
 };
 
-// Ends the process where a thread has written without a fence.
-uint16_t ReadShared(uint32_t address, bool check, const Site& site) {
-  HopperState& state = ThisHopper();
-  const uint32_t offset = address - SharedAddressOf(DynamicSharedMemory(), site);
-  if (offset / 16 >= state.writes.size()) {
-    KernelFailure(site, "an operand is outside of dynamic shared memory");
+// Shared memory as products read it. `check`: ends the process where a thread has written without
+// a fence.
+class SharedReader {
+ public:
+  SharedReader(bool check, const Site& site)
+      : check_(check), site_(site), first_(SharedAddressOf(DynamicSharedMemory(), site)) {}
+  uint16_t At(uint32_t address) const {
+    const uint32_t offset = address - first_;
+    if (offset / 16 >= state_.writes.size()) {
+      KernelFailure(site_, "an operand is outside of dynamic shared memory");
+    }
+    const UnfencedWrite& write = state_.writes[offset / 16];
+    if (check_ && write.thread >= 0) {
+      KernelFailure(write.site, "a product reads this without FenceProxyAsync");
+    }
+    uint16_t bits;
+    std::memcpy(&bits, memory_ + offset, 2);
+    return bits;
   }
-  const UnfencedWrite& write = state.writes[offset / 16];
-  if (check && write.thread >= 0) {
-    KernelFailure(write.site, "a product reads this without FenceProxyAsync");
-  }
-  uint16_t bits;
-  std::memcpy(&bits, DynamicSharedMemory() + offset, 2);
-  return bits;
-}
+
+ private:
+  const HopperState& state_ = ThisHopper();
+  const unsigned char* const memory_ = DynamicSharedMemory();
+  const bool check_;
+  const Site& site_;
+  const uint32_t first_;
+};
 
 std::vector<uint16_t> ReadA(const WgmmaProduct& p, bool check) {
   std::vector<uint16_t> bits(kRows * kDepth);
   if (p.a[0] == nullptr) {
     const Descriptor descriptor(p.a_descriptor, p.site);
     if (descriptor.address % 128 > 96) KernelFailure(p.site, "A leaves its lines");
+    const SharedReader shared(check, p.site);
     for (int row = 0; row < kRows; ++row) {
       for (int k = 0; k < kDepth; ++k) {
-        bits[static_cast<size_t>(row * kDepth + k)] =
-            ReadShared(descriptor.Place(row, k, false), check, p.site);
+        bits[static_cast<size_t>(row * kDepth + k)] = shared.At(descriptor.Place(row, k, false));
       }
     }
     return bits;
@@ -88,10 +100,11 @@ std::vector<uint16_t> ReadB(const WgmmaProduct& p, bool check) {
   if (descriptor.address % 128 > (p.b_is_mn_major ? 0 : 96)) {
     KernelFailure(p.site, "B leaves its lines");
   }
+  const SharedReader shared(check, p.site);
   for (int k = 0; k < kDepth; ++k) {
     for (int col = 0; col < p.columns; ++col) {
       bits[static_cast<size_t>(k * p.columns + col)] =
-          ReadShared(descriptor.Place(col, k, p.b_is_mn_major), check, p.site);
+          shared.At(descriptor.Place(col, k, p.b_is_mn_major));
     }
   }
   return bits;
@@ -102,19 +115,22 @@ float Value(uint16_t bits, bool bf16) {
 }
 
 // values += A · B, summed in f64 and rounded once.
-void Multiply(const WgmmaProduct& p, bool bf16, std::vector<float>* values) {
-  const auto columns = static_cast<size_t>(p.columns);
-  std::vector<double> b(p.b_bits.size()), sums(columns);
-  for (size_t i = 0; i < b.size(); ++i) b[i] = Value(p.b_bits[i], bf16);
-  for (size_t row = 0; row < kRows; ++row) {
-    float* out = values->data() + row * columns;
-    std::copy_n(out, columns, sums.data());
-    for (size_t k = 0; k < kDepth; ++k) {
-      const double a = Value(p.a_bits[row * kDepth + k], bf16);
-      const double* line = b.data() + k * columns;
-      for (size_t col = 0; col < columns; ++col) sums[col] += a * line[col];
+template <int kColumns>
+void Multiply(const WgmmaProduct& p, bool bf16, float* values) {
+  double b[kDepth][kColumns];
+  for (int k = 0; k < kDepth; ++k) {
+    for (int col = 0; col < kColumns; ++col) {
+      b[k][col] = Value(p.b_bits[static_cast<size_t>(k * kColumns + col)], bf16);
     }
-    for (size_t col = 0; col < columns; ++col) out[col] = static_cast<float>(sums[col]);
+  }
+  for (int row = 0; row < kRows; ++row, values += kColumns) {
+    double sums[kColumns];
+    for (int col = 0; col < kColumns; ++col) sums[col] = values[col];
+    for (int k = 0; k < kDepth; ++k) {
+      const double a = Value(p.a_bits[static_cast<size_t>(row * kDepth + k)], bf16);
+      for (int col = 0; col < kColumns; ++col) sums[col] += a * b[k][col];
+    }
+    for (int col = 0; col < kColumns; ++col) values[col] = static_cast<float>(sums[col]);
   }
 }
 
@@ -162,6 +178,7 @@ struct IssueIn : WgmmaCall {
 void IssueAll(Group threads) {
   const auto& first = *static_cast<const IssueIn*>(threads[0]);
   WgmmaQueue& queue = ThisQueue();
+  if (first.columns != 64 && first.columns != 128) KernelFailure(first.site, "64 or 128 columns");
   if (!queue.fenced) KernelFailure(first.site, "no WgmmaFence since the last wait");
   WgmmaProduct product{
       first.site,          first.d, {}, first.a_descriptor, first.b_descriptor, first.columns,
@@ -178,7 +195,8 @@ void IssueAll(Group threads) {
   product.b_bits = ReadB(product, true);
   WgmmaSums& sums = SumsOf(&queue, threads, first.site);
   if (!first.accumulate) std::fill(sums.values.begin(), sums.values.end(), 0.0f);
-  Multiply(product, first.bf16, &sums.values);
+  const auto multiply = first.columns == 64 ? Multiply<64> : Multiply<128>;
+  multiply(product, first.bf16, sums.values.data());
   ++sums.products;
   queue.open.push_back(std::move(product));
 }
