@@ -111,7 +111,7 @@ absl::StatusOr<std::shared_ptr<engine::PeerOpener>> MakeOpener(const WorkerOptio
     return absl::InvalidArgumentError(
         absl::StrCat("handoff_path: '", options.handoff_path, "' is not auto or host"));
   }
-  if (!IsCuda(options) || options.handoff_path == "host") return nullptr;
+  if (!options.IsCuda() || options.handoff_path == "host") return nullptr;
   absl::StatusOr<std::shared_ptr<engine::PeerOpener>> opener =
       engine::MakeCudaPeerOpener(options.device);
   if (opener.ok() || !absl::IsUnavailable(opener.status())) return opener;
