@@ -221,8 +221,8 @@ class Cluster:
         text = self.request("GET", path, base=base)
         return text if raw else json.loads(text)
 
-    def post(self, path, body, timeout=60):
-        return json.loads(self.request("POST", path, body, timeout=timeout))
+    def post(self, path, body, timeout=60, headers=None):
+        return json.loads(self.request("POST", path, body, headers, timeout=timeout))
 
     def stream(self, path, body, timeout=60):
         """Yields the parsed chunks of a streamed answer; ends after [DONE]. Closing it drops the connection."""

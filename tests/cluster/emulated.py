@@ -63,10 +63,10 @@ def fast_profile(folder, speed):
     return path
 
 
-def complete(cluster, prompt, count, timeout=120):
-    """The answer's token ids."""
+def complete(cluster, prompt, count, timeout=120, name=None):
+    """The answer's token ids. `name`: by which skeinctl explain finds the request."""
     answer = cluster.post("/v1/completions", {
         "model": cluster.name, "prompt": prompt, "max_tokens": count, "ignore_eos": True, "return_token_ids": True},
-                          timeout=timeout)
+                          timeout=timeout, headers={"X-Request-Id": name} if name else None)
     assert answer["usage"]["completion_tokens"] == count, answer["usage"]
     return answer["choices"][0]["token_ids"]

@@ -94,11 +94,18 @@ def a_plan_is_explained():
 
 def a_dead_member_is_a_later_first_token():
     with tempfile.TemporaryDirectory() as folder, live(folder, "--policy=greedy") as cluster:
-        prompt = prompt_of(60000)
+        prompt = prompt_of(100000)  # on four instances for some seconds
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(complete, cluster, prompt, 4)
-            cluster.until(lambda: spanning_plans(cluster) > 0, "the prompt is planned")
-            time.sleep(0.5)  # somewhere in its first chunk, or before
+            answer = pool.submit(complete, cluster, prompt, 4, name="mine")
+
+            def begun():
+                shown = explain(cluster, "mine", "--format=json")
+                if shown.returncode != 0:
+                    return False  # it has not been submitted
+                ((plan,),) = [one["plans"] for one in json.loads(shown.stdout)["requests"]]
+                (chunk,) = plan["chunks"]
+                return len(chunk["instances"]) == 4 and chunk["start_s"] is not None
+            cluster.until(begun, "all members are in the prompt's chunk")
             cluster.kill("prefill-3")
             assert answer.result() == continuation(prompt, 4)
         replans = cluster.metric(cluster.processes["orchestrator"], "skein_replans_total")
