@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "services/base/log.h"
 #include "services/codec/codec.h"
 #include "services/worker/block_ids.h"
 
@@ -243,24 +242,15 @@ void DecodeShell::On(const scheduler::EndStream& effect) {
 void DecodeShell::On(const scheduler::RunStep& effect) { runner_->Run(effect); }
 
 void DecodeShell::On(const scheduler::CallRegister& effect) {
-  membership_.Register(effect, [this](scheduler::RegisterReplied replied) {
-    if (!replied.reply.status.ok()) {
-      LogWarning("registration failed", {{"why", std::string(replied.reply.status.message())}});
-    } else {
-      LogInfo("registered", {{"instance", replied.reply.instance.value}});
-    }
-    Post(std::move(replied));
-  });
+  membership_.Register(effect, [this](auto replied) { Post(std::move(replied)); });
 }
 
 void DecodeShell::On(const scheduler::CallReport& effect) {
-  membership_.Report(effect,
-                     [this](scheduler::ReportReplied replied) { Post(std::move(replied)); });
+  membership_.Report(effect, [this](auto replied) { Post(std::move(replied)); });
 }
 
 void DecodeShell::On(const scheduler::CallUnregister& effect) {
-  membership_.Unregister(
-      effect, [this](scheduler::UnregisterReplied replied) { Post(std::move(replied)); });
+  membership_.Unregister(effect, [this](auto replied) { Post(std::move(replied)); });
 }
 
 void DecodeShell::On(const scheduler::Drained&) { drained_(); }

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "proto/orchestrator.grpc.pb.h"
-#include "services/base/log.h"
 #include "services/codec/codec.h"
 
 namespace skein::services {
@@ -129,25 +128,16 @@ void PrefillShell::On(const scheduler::BreakGroup& effect) {
 }
 
 void PrefillShell::On(const scheduler::CallRegister& effect) {
-  membership_.Register(effect, [this](scheduler::RegisterReplied replied) {
-    if (!replied.reply.status.ok()) {
-      LogWarning("registration failed", {{"why", std::string(replied.reply.status.message())}});
-    } else {
-      LogInfo("registered", {{"instance", replied.reply.instance.value}});
-    }
-    Post(std::move(replied));
-  });
+  membership_.Register(effect, [this](auto replied) { Post(std::move(replied)); });
 }
 
 void PrefillShell::On(const scheduler::CallReport& effect) {
   ForgetHandoffsOf(effect.request);
-  membership_.Report(effect,
-                     [this](scheduler::ReportReplied replied) { Post(std::move(replied)); });
+  membership_.Report(effect, [this](auto replied) { Post(std::move(replied)); });
 }
 
 void PrefillShell::On(const scheduler::CallUnregister& effect) {
-  membership_.Unregister(
-      effect, [this](scheduler::UnregisterReplied replied) { Post(std::move(replied)); });
+  membership_.Unregister(effect, [this](auto replied) { Post(std::move(replied)); });
 }
 
 void PrefillShell::On(const scheduler::Drained&) { drained_(); }

@@ -1,8 +1,10 @@
 #include "services/worker/worker_rpc.h"
 
+#include <string>
 #include <utility>
 
 #include "proto/orchestrator.grpc.pb.h"
+#include "services/base/log.h"
 #include "services/base/rpc.h"
 #include "services/codec/codec.h"
 
@@ -10,6 +12,14 @@ namespace skein::services {
 namespace {
 
 using OrchestratorMethods = v1::Orchestrator::StubInterface::async_interface;
+
+void LogRegistration(const absl::Status& status, const v1::RegisterResponse& response) {
+  if (!status.ok()) {
+    LogWarning("registration failed", {{"why", std::string(status.message())}});
+  } else {
+    LogInfo("registered", {{"instance", response.instance()}});
+  }
+}
 
 }  // namespace
 
@@ -19,6 +29,7 @@ void MembershipCalls::Register(const scheduler::CallRegister& call,
       "orchestrator", channel_, &OrchestratorMethods::Register, calls_, ToProto(call.request),
       call.timeout_us,
       [done = std::move(done)](absl::Status status, const v1::RegisterResponse& response) {
+        LogRegistration(status, response);
         done({{std::move(status),
                {response.instance()},
                static_cast<int64_t>(response.lease_us())}});

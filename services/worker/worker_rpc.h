@@ -1,4 +1,4 @@
-// What both worker shells do with the orchestrator: register, report, unregister.
+// What both worker shells do with the orchestrator: register (which is logged), report, unregister.
 #pragma once
 
 #include <functional>
