@@ -134,10 +134,15 @@ class CudaCopyStream final : public CopyStream {
 absl::StatusOr<std::shared_ptr<CopyStream>> MakeCudaCopyStream(std::string_view name) {
   const absl::StatusOr<std::shared_ptr<CudaDevice>> device = OpenCudaDevice(name);
   if (!device.ok()) return device.status();
+  // First in line where kernels of the engine wait for multiprocessors, too: its own are short.
+  int least = 0, greatest = 0;
+  absl::Status status =
+      FromCuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriority");
+  if (!status.ok()) return status;
   cudaStream_t stream = nullptr;
-  const absl::Status made =
-      FromCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-  if (!made.ok()) return made;
+  status = FromCuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
+                    "cudaStreamCreate");
+  if (!status.ok()) return status;
   return std::make_shared<CudaCopyStream>(*device, stream);
 }
 

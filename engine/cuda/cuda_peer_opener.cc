@@ -73,6 +73,7 @@ class CudaPeerOpener final : public PeerOpener {
       : device_(std::move(device)), address_range_(address_range) {}
 
   std::string Name() const override { return "cuda-ipc"; }
+  uint64_t Process() const override { return ThisProcess(); }
   absl::StatusOr<PeerPlace> Export(const void* data) override;
   absl::StatusOr<std::shared_ptr<std::byte>> Open(const PeerPlace& place) override;
 
@@ -110,10 +111,17 @@ absl::StatusOr<PeerPlace> CudaPeerOpener::Export(const void* data) {
 // A process cannot open its own handles, and need not: but only memory of this GPU is within reach
 // of its kernels for certain.
 absl::StatusOr<std::byte*> CudaPeerOpener::OpenOwn(const PeerPlace& place) const {
+  absl::Status status = Unavailable(cudaSetDevice(Id()), "cudaSetDevice");
+  if (!status.ok()) return status;
+  CUdeviceptr begin = 0;
+  size_t bytes = 0;
+  if (address_range_(&begin, &bytes, place.allocation) != CUDA_SUCCESS ||
+      begin != place.allocation || bytes != place.allocation_bytes) {
+    return absl::UnavailableError("no allocation of this process");
+  }
   auto* const base = reinterpret_cast<std::byte*>(place.allocation);
   cudaPointerAttributes attributes{};
-  const absl::Status status =
-      Unavailable(cudaPointerGetAttributes(&attributes, base), "cudaPointerGetAttributes");
+  status = Unavailable(cudaPointerGetAttributes(&attributes, base), "cudaPointerGetAttributes");
   if (!status.ok()) return status;
   if (attributes.type != cudaMemoryTypeDevice || attributes.device != Id()) {
     return absl::UnavailableError("memory of another GPU of this process");

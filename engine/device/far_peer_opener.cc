@@ -67,6 +67,7 @@ class FarPeerOpener final : public PeerOpener {
   explicit FarPeerOpener(std::shared_ptr<FarDevice> device) : device_(std::move(device)) {}
 
   std::string Name() const override { return "far-ipc"; }
+  uint64_t Process() const override { return static_cast<uint64_t>(getpid()); }
 
   absl::StatusOr<PeerPlace> Export(const void* data) override {
     if (!device_->Owns(data)) return absl::UnavailableError("no memory of this device");
@@ -75,7 +76,7 @@ class FarPeerOpener final : public PeerOpener {
     if (fstat(device_->file(), &file) != 0) return absl::UnavailableError("fstat");
     const Handle handle{.inode = file.st_ino, .offset = allocation.offset, .file = device_->file()};
     const auto* const base = device_->Base() + allocation.offset;
-    PeerPlace place{.process = static_cast<uint64_t>(getpid()),
+    PeerPlace place{.process = Process(),
                     .allocation = reinterpret_cast<uint64_t>(base),
                     .allocation_bytes = allocation.bytes,
                     .offset = static_cast<uint64_t>(static_cast<const std::byte*>(data) - base)};
@@ -85,8 +86,9 @@ class FarPeerOpener final : public PeerOpener {
 
   absl::StatusOr<std::shared_ptr<std::byte>> Open(const PeerPlace& place) override {
     if (place.offset >= place.allocation_bytes) return absl::UnavailableError("not a place");
-    if (place.process == static_cast<uint64_t>(getpid())) {  // as CUDA: it cannot open its own
+    if (place.process == Process()) {  // as CUDA: it cannot open its own
       auto* const own = reinterpret_cast<std::byte*>(place.allocation) + place.offset;
+      if (NearOfAny(own) == own) return absl::UnavailableError("no memory of a device");
       return std::shared_ptr<std::byte>(own, [](std::byte*) {});
     }
     const Key key(place.process, place.allocation);

@@ -13,7 +13,7 @@
 namespace skein::engine {
 
 // A place in the device memory of a process, as others of its node open it: plain bytes that may
-// travel. Where they came from somebody not trusted, see Open.
+// travel.
 struct PeerPlace {
   uint64_t process = 0;           // one of the node; never again another
   uint64_t allocation = 0;        // where it begins in that process
@@ -29,6 +29,9 @@ class PeerOpener {
 
   // What carries the bytes then, such as "cuda-ipc".
   virtual std::string Name() const = 0;
+
+  // PeerPlace::process of what this process exports.
+  virtual uint64_t Process() const = 0;
 
   // UNAVAILABLE: no memory of this device, or none that others can open. The memory must stay
   // allocated until those who opened it have closed it, or this process ends.

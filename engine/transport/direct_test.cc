@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "engine/device/far_peer_opener.h"
+#include "engine/transport/description.h"
+#include "engine/transport/region_export.h"
 #include "engine/transport/testing_target.h"
 #include "engine/transport/ucx_transport.h"
 
@@ -69,6 +71,7 @@ class Blind : public PeerOpener {
  public:
   explicit Blind(std::unique_ptr<PeerOpener> below) : below_(std::move(below)) {}
   std::string Name() const override { return below_->Name(); }
+  uint64_t Process() const override { return below_->Process(); }
   absl::StatusOr<PeerPlace> Export(const void* data) override { return below_->Export(data); }
   absl::StatusOr<std::shared_ptr<std::byte>> Open(const PeerPlace&) override {
     return absl::UnavailableError("not of this node");
@@ -261,6 +264,23 @@ TEST(Direct, APeerOverTcpIsStaged) {
   const auto target = SpawnProcessTarget("self,tcp", TargetMemory::kAllocation);
   Source source(/*sees_peers=*/true, "self,tcp");
   ExpectStaged(&source, target.get(), 1);
+}
+
+// A description that names our own memory as the peer's.
+TEST(Direct, NobodyElseCanNameAPlaceInOurMemory) {
+  const auto target = SpawnProcessTarget(kTls, TargetMemory::kAllocation);
+  Source source;
+  auto forged = ParseDescription(target->Describe()).value();
+  DescribedRegion& region = forged.regions[1];
+  RegionExport exported = TakeExport(&region.key).value();
+  exported.place = MakeFarPeerOpener(source.device)->Export(source.memory.base).value();
+  AppendExport(exported, &region.key);
+  const Peer peer = source.transport->Connect(SerializeDescription(forged)).value();
+  std::string("theirs ours").copy(source.Near(1000), 11);
+  const std::vector<TransferPiece> pieces = {{source.memory.id, 1000, peer.regions[1], 0, 6}};
+  EXPECT_TRUE(source.Run(peer, TransferOp::kPut, pieces).ok());
+  EXPECT_EQ(target->Read(1, 0, 6), "theirs");
+  EXPECT_EQ(std::string(source.Near(0), 6), std::string(6, '\0'));
 }
 
 // A process without a device ignores what the description says of sharing.

@@ -10,10 +10,8 @@ namespace {
 
 // And without a connection of UCX: over tcp that may end its target when it is closed early
 // (ucx_transport.h), which copies that need nothing of the target would make likely.
-bool IsNear(const std::string& worker_address) {
-  const std::optional<UcxAddress> address = OpenAddress(worker_address);
-  return address.has_value() && !address->host.empty() &&
-         VisibleProcess(address->process).has_value();
+bool IsNear(const UcxAddress& address) {
+  return !address.host.empty() && VisibleProcess(address.process).has_value();
 }
 
 }  // namespace
@@ -40,7 +38,11 @@ void DirectWire::Unmap(uint64_t mapping) {
 
 absl::StatusOr<uint64_t> DirectWire::Open(const std::string& worker_address) {
   const absl::StatusOr<uint64_t> endpoint = inner_->Open(worker_address);
-  if (endpoint.ok()) lanes_[*endpoint].near = IsNear(worker_address);
+  if (!endpoint.ok()) return endpoint;
+  Lane& lane = lanes_[*endpoint];
+  const std::optional<UcxAddress> address = OpenAddress(worker_address);
+  lane.near = address.has_value() && IsNear(*address);
+  lane.own = address.has_value() && address->process == ThisProcess();
   return endpoint;
 }
 
@@ -59,6 +61,9 @@ std::shared_ptr<std::byte> DirectWire::OpenRegion(Lane* lane, const DescribedReg
   if (!lane->near || !exported.has_value() || !IsSound(*exported, region.address, region.bytes)) {
     return nullptr;
   }
+  // Another process that claims a place in our memory is not believed.
+  const bool own = exported->place.process == opener_->Process();
+  if (own != lane->own) return nullptr;
   absl::StatusOr<std::shared_ptr<std::byte>> opened = opener_->Open(exported->place);
   if (opened.ok()) return *std::move(opened);
   if (lane->refusal.empty()) lane->refusal = std::string(opened.status().message());

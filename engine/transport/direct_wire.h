@@ -68,6 +68,7 @@ class DirectWire : public Wire {
   // One endpoint's.
   struct Lane {
     bool near = false;  // the process is one of this host that we see
+    bool own = false;   // it is this one
     std::list<Remote> remotes;
     std::deque<Job> jobs;
     bool direct = false;  // something went this way

@@ -31,7 +31,7 @@
 //
 // A description comes from a member of the cluster: damage, truncation and impossible numbers are
 // INVALID_ARGUMENT, but a member that forges a key can make its peers write to memory of its own
-// choosing in its own process only.
+// choosing in its own process only, or, of memory of devices, in one that let it open that memory.
 #pragma once
 
 #include <chrono>

@@ -17,6 +17,6 @@ namespace skein::engine {
 // `opener`, if there is one, shares with others of the node.
 std::unique_ptr<Wire> MakeUcxWire(const UcxContext& context, std::unique_ptr<HostWire> host,
                                   const std::string& address, std::shared_ptr<CopyStream> copies,
-                                  std::shared_ptr<PeerOpener> opener);
+                                  std::shared_ptr<PeerOpener> opener = nullptr);
 
 }  // namespace skein::engine
