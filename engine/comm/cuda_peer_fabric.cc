@@ -59,21 +59,28 @@ absl::Status CudaPeerMemory::Finish() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Fabric>> MakeCudaPeerFabric(const UcxOptions& hosts, int device) {
+absl::StatusOr<std::unique_ptr<Fabric>> MakeCudaPeerFabric(std::shared_ptr<LinkFabric> hosts,
+                                                           int device) {
   const absl::Status status = CheckCudaDevice(device);
   if (!status.ok()) return status;
-  auto fabric = MakeUcxLinkFabric(hosts);
-  if (!fabric.ok()) return fabric.status();
   auto opener = MakeCudaPeerOpener(absl::StrCat("cuda:", device));
   if (!opener.ok()) return opener.status();
   return std::make_unique<PeerLinkFabric>(
-      *std::move(fabric),
+      std::move(hosts),
       [device, opener = *opener]() -> absl::StatusOr<std::unique_ptr<PeerMemory>> {
         auto memory = std::make_unique<CudaPeerMemory>(device, opener);
         const absl::Status opened = memory->Open();
         if (!opened.ok()) return opened;
         return memory;
       });
+}
+
+absl::StatusOr<std::unique_ptr<Fabric>> MakeCudaPeerFabric(const UcxOptions& hosts, int device) {
+  const absl::Status status = CheckCudaDevice(device);
+  if (!status.ok()) return status;
+  auto fabric = MakeUcxLinkFabric(hosts);
+  if (!fabric.ok()) return fabric.status();
+  return MakeCudaPeerFabric(std::shared_ptr<LinkFabric>(*std::move(fabric)), device);
 }
 
 }  // namespace skein::engine

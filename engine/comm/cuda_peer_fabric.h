@@ -7,8 +7,9 @@
 // call returns when its own work on the device is complete and its buffers are read by all.
 //
 // An allocation that another process has opened stays open there as long as the group lives; it
-// must not be freed before. Ranks on different nodes cannot open one another's memory: their first
-// call ends UNAVAILABLE.
+// should not be freed before (its memory then stays taken until the group's end). Ranks on
+// different nodes, and processes that may not, cannot open one another's memory: the first call
+// that needs it ends UNAVAILABLE at all ranks, with "ipc" and the rank in its message.
 #pragma once
 
 #include <memory>
@@ -19,7 +20,12 @@
 
 namespace skein::engine {
 
+class LinkFabric;
+
 // `device` is CUDA's ordinal. UNAVAILABLE: no such device, or UCX cannot start.
 absl::StatusOr<std::unique_ptr<Fabric>> MakeCudaPeerFabric(const UcxOptions& hosts, int device);
+// Over a fabric of the hosts that serves others, too; its address is this one's.
+absl::StatusOr<std::unique_ptr<Fabric>> MakeCudaPeerFabric(std::shared_ptr<LinkFabric> hosts,
+                                                           int device);
 
 }  // namespace skein::engine

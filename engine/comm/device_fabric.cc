@@ -180,9 +180,7 @@ class DeviceFabric final : public Fabric {
                                                           int rank) override {
     auto group = below_->MakeGroup(id, addresses, rank);
     if (!group.ok()) return group;
-    if (path_ == DevicePath::kOnDevice)
-      return std::make_unique<OnDevice>(*std::move(group), device_);
-    return std::make_unique<HostStaged>(*std::move(group), device_);
+    return MakeDeviceCommunicator(*std::move(group), device_, path_);
   }
 
  private:
@@ -192,6 +190,15 @@ class DeviceFabric final : public Fabric {
 };
 
 }  // namespace
+
+std::unique_ptr<Communicator> MakeDeviceCommunicator(std::unique_ptr<Communicator> below,
+                                                     std::shared_ptr<Device> device,
+                                                     DevicePath path) {
+  if (path == DevicePath::kOnDevice) {
+    return std::make_unique<OnDevice>(std::move(below), std::move(device));
+  }
+  return std::make_unique<HostStaged>(std::move(below), std::move(device));
+}
 
 std::unique_ptr<Fabric> MakeDeviceFabric(std::unique_ptr<Fabric> below,
                                          std::shared_ptr<Device> device, DevicePath path) {

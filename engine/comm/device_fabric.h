@@ -25,6 +25,11 @@ namespace skein::engine {
 
 enum class DevicePath { kHostStaged, kOnDevice };
 
+// Of one group.
+std::unique_ptr<Communicator> MakeDeviceCommunicator(std::unique_ptr<Communicator> below,
+                                                     std::shared_ptr<Device> device,
+                                                     DevicePath path);
+
 std::unique_ptr<Fabric> MakeDeviceFabric(std::unique_ptr<Fabric> below,
                                          std::shared_ptr<Device> device, DevicePath path);
 

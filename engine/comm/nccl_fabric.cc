@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/comm/link_fabric.h"
+#include "engine/comm/nccl_api.h"
 #include "engine/comm/nccl_link.h"
 #include "engine/comm/ucx_link_fabric.h"
 
@@ -12,8 +13,8 @@ namespace {
 
 class NcclFabric : public LinkFabric {
  public:
-  NcclFabric(std::unique_ptr<LinkFabric> hosts, int device)
-      : hosts_(std::move(hosts)), device_(device) {}
+  NcclFabric(std::shared_ptr<LinkFabric> hosts, const NcclApi* nccl, int device)
+      : hosts_(std::move(hosts)), nccl_(nccl), device_(device) {}
 
   const std::string& Address() const override { return hosts_->Address(); }
 
@@ -21,22 +22,41 @@ class NcclFabric : public LinkFabric {
                                                  int rank) override {
     auto hosts = hosts_->MakeLink(id, addresses, rank);
     if (!hosts.ok()) return hosts.status();
-    return std::make_unique<NcclLink>(*std::move(hosts), device_);
+    return std::make_unique<NcclLink>(*std::move(hosts), nccl_, device_);
   }
 
  private:
-  const std::unique_ptr<LinkFabric> hosts_;
+  const std::shared_ptr<LinkFabric> hosts_;
+  const NcclApi* const nccl_;
   const int device_;
 };
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<Fabric>> MakeNcclFabric(std::shared_ptr<LinkFabric> hosts,
+                                                       int device) {
+  const absl::Status status = CheckCudaDevice(device);
+  if (!status.ok()) return status;
+  const absl::StatusOr<const NcclApi*> nccl = LoadNccl();
+  if (!nccl.ok()) return nccl.status();
+  return std::make_unique<NcclFabric>(std::move(hosts), *nccl, device);
+}
 
 absl::StatusOr<std::unique_ptr<Fabric>> MakeNcclFabric(const UcxOptions& hosts, int device) {
   const absl::Status status = CheckCudaDevice(device);
   if (!status.ok()) return status;
   auto fabric = MakeUcxLinkFabric(hosts);
   if (!fabric.ok()) return fabric.status();
-  return std::make_unique<NcclFabric>(*std::move(fabric), device);
+  return MakeNcclFabric(std::shared_ptr<LinkFabric>(*std::move(fabric)), device);
+}
+
+absl::StatusOr<int> NcclVersion() {
+  const absl::StatusOr<const NcclApi*> nccl = LoadNccl();
+  if (!nccl.ok()) return nccl.status();
+  int version = 0;
+  const ncclResult_t result = (*nccl)->get_version(&version);
+  if (result == ncclSuccess) return version;
+  return absl::UnavailableError((*nccl)->get_error_string(result));
 }
 
 }  // namespace skein::engine

@@ -1,5 +1,5 @@
 // The Fabric of GPUs: the bytes go by NCCL, over a UCX fabric of the hosts that says who is there.
-// Only with --config=cuda.
+// Only with --config=cuda; NCCL's library is loaded when it is first asked for.
 //
 // A message is an ncclSend and an ncclRecv; what belongs to one call is one NCCL group. Before it
 // is launched, both ends of each message have agreed on it over the hosts' link, so what NCCL
@@ -11,7 +11,8 @@
 // call returns when its own work on the device is complete.
 //
 // NCCL's communicator of a group is set up behind MakeGroup, by a thread that ends with it; the
-// first call waits for that. Each rank needs a GPU of its own.
+// first call waits for that. A rank where it fails ends the first call UNAVAILABLE at all ranks,
+// with "nccl" and the rank in its message. Each rank needs a GPU of its own.
 #pragma once
 
 #include <memory>
@@ -22,7 +23,15 @@
 
 namespace skein::engine {
 
-// `device` is CUDA's ordinal. UNAVAILABLE: no such device, or UCX cannot start.
+class LinkFabric;
+
+// `device` is CUDA's ordinal. UNAVAILABLE: no such device, no NCCL, or UCX cannot start.
 absl::StatusOr<std::unique_ptr<Fabric>> MakeNcclFabric(const UcxOptions& hosts, int device);
+// Over a fabric of the hosts that serves others, too; its address is this one's.
+absl::StatusOr<std::unique_ptr<Fabric>> MakeNcclFabric(std::shared_ptr<LinkFabric> hosts,
+                                                       int device);
+
+// As ncclGetVersion says. UNAVAILABLE: there is no NCCL here.
+absl::StatusOr<int> NcclVersion();
 
 }  // namespace skein::engine

@@ -29,13 +29,14 @@ Signature WithSize(Signature signature, size_t bytes) {
 
 }  // namespace
 
-absl::Status FromNccl(ncclResult_t result, const char* what) {
+absl::Status NcclLink::FromNccl(ncclResult_t result, const char* what) const {
   if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(what, ": ", ncclGetErrorString(result)));
+  return absl::UnavailableError(
+      absl::StrCat("nccl: rank ", Rank(), " ", what, ": ", nccl_->get_error_string(result)));
 }
 
-NcclLink::NcclLink(std::unique_ptr<Link> hosts, int device)
-    : hosts_(std::move(hosts)), memory_(device) {
+NcclLink::NcclLink(std::unique_ptr<Link> hosts, const NcclApi* nccl, int device)
+    : hosts_(std::move(hosts)), nccl_(nccl), memory_(device) {
   setting_up_ = std::thread([this] {
     SetUp();
     set_up_.store(true, std::memory_order_release);
@@ -48,26 +49,34 @@ NcclLink::~NcclLink() {
   leaving_ = true;
   if (!set_up_) hosts_->Abort(absl::UnavailableError("a rank left before the group was set up"));
   setting_up_.join();
-  if (comm_ != nullptr) ncclCommAbort(comm_);
+  if (comm_ != nullptr) nccl_->comm_abort(comm_);
 }
 
 void NcclLink::SetUp() {
-  set_up_status_ = memory_.Open();
+  set_up_status_ = MakeComm();
+  if (!set_up_status_.ok()) hosts_->Abort(set_up_status_);
+}
+
+absl::Status NcclLink::MakeComm() {
+  absl::Status status = memory_.Open();
+  if (!status.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("nccl: rank ", Rank(), " ", std::string(status.message())));
+  }
   ncclUniqueId id{};
-  if (set_up_status_.ok()) set_up_status_ = ExchangeId(&id);
-  if (!set_up_status_.ok()) return hosts_->Abort(set_up_status_);
+  status = ExchangeId(&id);
+  if (!status.ok()) return status;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  set_up_status_ =
-      FromNccl(ncclCommInitRankConfig(&comm_, Size(), id, Rank(), &config), "ncclCommInitRank");
-  if (set_up_status_.ok()) set_up_status_ = AwaitNccl(Clock::now() + kSetUpMax);
-  if (!set_up_status_.ok()) hosts_->Abort(set_up_status_);
+  status = FromNccl(nccl_->comm_init_rank_config(&comm_, Size(), id, Rank(), &config),
+                    "ncclCommInitRank");
+  return status.ok() ? AwaitNccl(Clock::now() + kSetUpMax) : status;
 }
 
 absl::Status NcclLink::ExchangeId(ncclUniqueId* id) {
   const auto bytes = std::as_writable_bytes(std::span(id, 1));
   if (Rank() == 0) {
-    auto status = FromNccl(ncclGetUniqueId(id), "ncclGetUniqueId");
+    auto status = FromNccl(nccl_->get_unique_id(id), "ncclGetUniqueId");
     if (!status.ok()) return status;
     for (int to = 1; to < Size(); ++to) hosts_->Send(to, bytes, kIdMessage);
   } else {
@@ -80,7 +89,7 @@ absl::Status NcclLink::ExchangeId(ncclUniqueId* id) {
 absl::Status NcclLink::AwaitNccl(CommDeadline deadline) {
   for (int look = 0;; ++look) {
     ncclResult_t result = ncclSuccess;
-    auto status = FromNccl(ncclCommGetAsyncError(comm_, &result), "ncclCommGetAsyncError");
+    auto status = FromNccl(nccl_->comm_get_async_error(comm_, &result), "ncclCommGetAsyncError");
     if (!status.ok()) return status;
     if (result != ncclInProgress) return FromNccl(result, "NCCL");
     status = hosts_->Health();
@@ -129,17 +138,17 @@ absl::Status NcclLink::Launch() {
   if (!memory_.error().ok()) return memory_.error();
   auto status = AsCommStatus(cudaSetDevice(memory_.device()), "cudaSetDevice");
   if (!status.ok() || messages_.empty()) return status;
-  ncclGroupStart();
+  nccl_->group_start();
   for (const Message& message : messages_) {
     if (message.bytes == 0 || !status.ok()) continue;
-    status = message.outgoing ? FromNccl(ncclSend(message.data, message.bytes, ncclUint8,
-                                                  message.peer, comm_, memory_.stream()),
+    status = message.outgoing ? FromNccl(nccl_->send(message.data, message.bytes, ncclUint8,
+                                                     message.peer, comm_, memory_.stream()),
                                          "ncclSend")
-                              : FromNccl(ncclRecv(message.data, message.bytes, ncclUint8,
-                                                  message.peer, comm_, memory_.stream()),
+                              : FromNccl(nccl_->recv(message.data, message.bytes, ncclUint8,
+                                                     message.peer, comm_, memory_.stream()),
                                          "ncclRecv");
   }
-  const auto ended = FromNccl(ncclGroupEnd(), "ncclGroupEnd");
+  const auto ended = FromNccl(nccl_->group_end(), "ncclGroupEnd");
   return status.ok() ? ended : status;
 }
 
@@ -149,7 +158,7 @@ absl::Status NcclLink::Finish(CommDeadline deadline) {
     const cudaError_t state = cudaStreamQuery(memory_.stream());
     if (state != cudaErrorNotReady) return AsCommStatus(state, "collective");
     ncclResult_t result = ncclSuccess;
-    auto status = FromNccl(ncclCommGetAsyncError(comm_, &result), "ncclCommGetAsyncError");
+    auto status = FromNccl(nccl_->comm_get_async_error(comm_, &result), "ncclCommGetAsyncError");
     if (status.ok()) status = FromNccl(result, "NCCL");
     if (status.ok()) status = hosts_->Health();
     if (!status.ok()) return status;
@@ -165,7 +174,7 @@ absl::Status NcclLink::Fail(const absl::Status& status) {
   hosts_->Abort(status);
   messages_.clear();
   if (set_up_.load(std::memory_order_acquire) && comm_ != nullptr) {
-    ncclCommAbort(std::exchange(comm_, nullptr));
+    nccl_->comm_abort(std::exchange(comm_, nullptr));
     cudaSetDevice(memory_.device());
     cudaStreamSynchronize(memory_.stream());
   }

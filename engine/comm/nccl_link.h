@@ -10,16 +10,14 @@
 
 #include "engine/comm/cuda_memory.h"
 #include "engine/comm/link.h"
+#include "engine/comm/nccl_api.h"
 
 namespace skein::engine {
-
-// OK, or UNAVAILABLE with the call's name.
-absl::Status FromNccl(ncclResult_t result, const char* what);
 
 class NcclLink : public Link {
  public:
   // `hosts` is the same group's link between the hosts.
-  NcclLink(std::unique_ptr<Link> hosts, int device);
+  NcclLink(std::unique_ptr<Link> hosts, const NcclApi* nccl, int device);
   ~NcclLink() override;
 
   int Rank() const override { return hosts_->Rank(); }
@@ -40,7 +38,10 @@ class NcclLink : public Link {
     Signature signature = 0;
   };
 
+  // OK, or UNAVAILABLE with the call's name.
+  absl::Status FromNccl(ncclResult_t result, const char* what) const;
   void SetUp();
+  absl::Status MakeComm();
   absl::Status ExchangeId(ncclUniqueId* id);
   absl::Status AwaitSetUp(CommDeadline deadline);
   absl::Status Launch();
@@ -49,6 +50,7 @@ class NcclLink : public Link {
   absl::Status Fail(const absl::Status& status);
 
   const std::unique_ptr<Link> hosts_;
+  const NcclApi* const nccl_;
   CudaMemory memory_;
   std::vector<Message> messages_;
   ncclComm_t comm_ = nullptr;  // the setting-up thread's until set_up_

@@ -1,6 +1,9 @@
 #include "engine/comm/peer_link.h"
 
+#include <string>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace skein::engine {
 namespace {
@@ -9,6 +12,13 @@ constexpr Signature kTaken = 7;  // no operation of LinkCommunicator's
 
 Signature WithSize(Signature signature, size_t bytes) {
   return signature ^ (static_cast<Signature>(bytes) * 0x9e3779b97f4a7c15u);
+}
+
+// What this rank alone could not do, for those who hear of it.
+absl::Status OfRank(int rank, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat("ipc: rank ", rank, " ", std::string(status.message())));
 }
 
 }  // namespace
@@ -26,14 +36,16 @@ void PeerLink::Receive(int from, std::span<std::byte> data, Signature signature)
 }
 
 absl::Status PeerLink::Wait(CommDeadline deadline) {
-  absl::Status status = memory_->Finish();  // what is sent is there
+  absl::Status status = OfRank(Rank(), memory_->Finish());  // what is sent is there
   if (status.ok()) status = Tell(deadline);
   if (status.ok()) status = CopyIn();
   if (status.ok()) status = Acknowledge(deadline);
+  if (!status.ok()) {
+    (void)memory_->Finish();  // nobody here writes to the buffers any more
+    hosts_->Abort(status);
+    (void)hosts_->Wait(deadline);  // ends at once: nor reads what was to be told
+  }
   messages_.clear();
-  if (status.ok()) return status;
-  (void)memory_->Finish();  // nobody here writes to the buffers any more
-  hosts_->Abort(status);
   return status;
 }
 
@@ -42,7 +54,7 @@ absl::Status PeerLink::Tell(CommDeadline deadline) {
   for (Message& message : messages_) {
     if (message.outgoing && !message.data.empty()) {
       absl::StatusOr<PeerPlace> place = memory_->Export(message.data.data());
-      if (!place.ok()) return place.status();
+      if (!place.ok()) return OfRank(Rank(), place.status());
       message.place = *place;
     }
     const auto bytes = std::as_writable_bytes(std::span(&message.place, 1));
@@ -56,10 +68,15 @@ absl::Status PeerLink::CopyIn() {
   for (const Message& message : messages_) {
     if (message.outgoing || message.data.empty()) continue;
     const absl::StatusOr<const std::byte*> from = memory_->Import(message.place);
-    if (!from.ok()) return from.status();
+    if (!from.ok()) {
+      return OfRank(
+          Rank(), absl::Status(from.status().code(),
+                               absl::StrCat("cannot open rank ", message.peer,
+                                            "'s memory: ", std::string(from.status().message()))));
+    }
     memory_->Copy(message.data.data(), {*from, message.data.size()});
   }
-  return memory_->Finish();
+  return OfRank(Rank(), memory_->Finish());
 }
 
 absl::Status PeerLink::Acknowledge(CommDeadline deadline) {

@@ -16,7 +16,8 @@ class PeerLinkFabric : public LinkFabric {
   // A memory for each group: a stream and scratch of its own.
   using MakeMemory = std::function<absl::StatusOr<std::unique_ptr<PeerMemory>>()>;
 
-  PeerLinkFabric(std::unique_ptr<LinkFabric> hosts, MakeMemory make_memory)
+  // `hosts` may serve other fabrics, too: its address is this one's.
+  PeerLinkFabric(std::shared_ptr<LinkFabric> hosts, MakeMemory make_memory)
       : hosts_(std::move(hosts)), make_memory_(std::move(make_memory)) {}
 
   const std::string& Address() const override { return hosts_->Address(); }
@@ -31,7 +32,7 @@ class PeerLinkFabric : public LinkFabric {
   }
 
  private:
-  const std::unique_ptr<LinkFabric> hosts_;
+  const std::shared_ptr<LinkFabric> hosts_;
   const MakeMemory make_memory_;
 };
 

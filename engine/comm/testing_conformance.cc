@@ -13,6 +13,7 @@
 #include "engine/comm/local_fabric.h"
 #include "engine/comm/testing_checks.h"
 #include "engine/comm/testing_far_fabric.h"
+#include "engine/comm/testing_far_paths.h"
 #include "engine/comm/ucx_fabric.h"
 
 namespace skein::engine {
@@ -42,6 +43,13 @@ FabricFactory MakeFactory(const std::string& name) {
     return [hub = std::make_shared<LocalHub>()] { return hub->MakeFabric(); };
   }
   if (name == "FarPeers") return MakeFarPeers;
+  if (name == "FarPaths" || name == "FarPathsRefused") {
+    return [refused = name == "FarPathsRefused", rank = 0]() mutable {
+      FarPaths paths{.self = {.gpu = "GPU", .realm = "node"}};
+      if (refused && rank++ % 2 == 0) paths.fault = FarFault::kMayNotOpen;
+      return MakeBufferedFarPaths(paths);
+    };
+  }
   if (name == "FarStaged" || name == "FarOnDevice") {
     const auto path = name == "FarStaged" ? DevicePath::kHostStaged : DevicePath::kOnDevice;
     return [path, hub = std::make_shared<LocalHub>()] {
@@ -75,7 +83,8 @@ void CommConformance::ExpectSurvivorsWork(TestingRanks* ranks, int lost) {
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, CommConformance,
                          testing::Values("Local", "Faultless", "UcxSharedMemory", "UcxTcp",
-                                         "FarStaged", "FarOnDevice", "FarPeers"),
+                                         "FarStaged", "FarOnDevice", "FarPeers", "FarPaths",
+                                         "FarPathsRefused"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace skein::engine

@@ -9,7 +9,8 @@ namespace skein::engine {
 
 // The parameter names a fabric: Local, Faultless (the same behind a FaultCommunicator that has
 // nothing to inject), UcxSharedMemory, UcxTcp, FarStaged, FarOnDevice and FarPeers (in a device's
-// memory, testing_far_fabric.h).
+// memory, testing_far_fabric.h), FarPaths (a PathFabric's groups over FarPeers) and FarPathsRefused
+// (every other rank may not open the others' memory).
 class CommConformance : public testing::TestWithParam<const char*> {
  protected:
   CommConformance();

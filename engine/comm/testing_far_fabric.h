@@ -1,6 +1,5 @@
-// For tests: the communicators of DeviceFabric behind buffers of the host, so that the conformance
-// suite runs on them. Each call's buffers are taken to a FarDevice and back by copies that nobody
-// waits for but the communicator (going) and this (coming back).
+// For tests: the communicators of DeviceFabric on FarDevices, behind buffers of the host
+// (testing_device_buffers.h).
 #pragma once
 
 #include <memory>

@@ -17,7 +17,8 @@ namespace {
 // A stream of its own beside the device's: what is started runs at Finish.
 class FarPeerMemory final : public PeerMemory {
  public:
-  explicit FarPeerMemory(std::shared_ptr<FarDevice> device) : device_(std::move(device)) {}
+  FarPeerMemory(std::shared_ptr<FarDevice> device, MayOpen may_open)
+      : device_(std::move(device)), may_open_(std::move(may_open)) {}
   ~FarPeerMemory() override {
     if (scratch_ != nullptr) device_->Free(scratch_, scratch_bytes_);
   }
@@ -46,6 +47,8 @@ class FarPeerMemory final : public PeerMemory {
 
   absl::StatusOr<PeerPlace> Export(const std::byte* data) override { return opener_->Export(data); }
   absl::StatusOr<const std::byte*> Import(const PeerPlace& place) override {
+    const absl::Status may = may_open_ ? may_open_() : absl::OkStatus();
+    if (!may.ok()) return may;
     opened_.push_back(opener_->Open(place).value());
     return opened_.back().get();
   }
@@ -57,6 +60,7 @@ class FarPeerMemory final : public PeerMemory {
 
  private:
   const std::shared_ptr<FarDevice> device_;
+  const MayOpen may_open_;
   const std::unique_ptr<PeerOpener> opener_ = MakeFarPeerOpener(device_);
   std::vector<std::shared_ptr<std::byte>> opened_;
   std::vector<std::function<void()>> work_;
@@ -66,13 +70,19 @@ class FarPeerMemory final : public PeerMemory {
 
 }  // namespace
 
+std::unique_ptr<Fabric> MakeFarPeerFabric(std::shared_ptr<LinkFabric> hosts,
+                                          std::shared_ptr<FarDevice> device, MayOpen may_open) {
+  return std::make_unique<PeerLinkFabric>(
+      std::move(hosts), [device, may_open]() -> absl::StatusOr<std::unique_ptr<PeerMemory>> {
+        return std::make_unique<FarPeerMemory>(device, may_open);
+      });
+}
+
 std::unique_ptr<Fabric> MakeFarPeerFabric(std::shared_ptr<FarDevice> device) {
   auto hosts = MakeUcxLinkFabric({.tls = "self,shm"});
   SKEIN_CHECK_MSG(hosts.ok(), hosts.status().ToString().c_str());
-  return std::make_unique<PeerLinkFabric>(
-      *std::move(hosts), [device]() -> absl::StatusOr<std::unique_ptr<PeerMemory>> {
-        return std::make_unique<FarPeerMemory>(device);
-      });
+  return MakeFarPeerFabric(std::shared_ptr<LinkFabric>(*std::move(hosts)), std::move(device),
+                           nullptr);
 }
 
 }  // namespace skein::engine

@@ -55,7 +55,7 @@ class NearCommunicator final : public Communicator {
 
 class NearFabric final : public Fabric {
  public:
-  NearFabric(std::unique_ptr<Fabric> below, std::shared_ptr<FarDevice> device)
+  NearFabric(std::shared_ptr<Fabric> below, std::shared_ptr<FarDevice> device)
       : below_(std::move(below)), device_(std::move(device)) {}
 
   const std::string& Address() const override { return below_->Address(); }
@@ -68,13 +68,13 @@ class NearFabric final : public Fabric {
   }
 
  private:
-  const std::unique_ptr<Fabric> below_;
+  const std::shared_ptr<Fabric> below_;
   const std::shared_ptr<FarDevice> device_;
 };
 
 }  // namespace
 
-std::unique_ptr<Fabric> MakeNearFabric(std::unique_ptr<Fabric> hosts,
+std::unique_ptr<Fabric> MakeNearFabric(std::shared_ptr<Fabric> hosts,
                                        std::shared_ptr<FarDevice> device) {
   return std::make_unique<NearFabric>(std::move(hosts), std::move(device));
 }

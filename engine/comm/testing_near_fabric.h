@@ -9,7 +9,7 @@
 
 namespace skein::engine {
 
-std::unique_ptr<Fabric> MakeNearFabric(std::unique_ptr<Fabric> hosts,
+std::unique_ptr<Fabric> MakeNearFabric(std::shared_ptr<Fabric> hosts,
                                        std::shared_ptr<FarDevice> device);
 
 }  // namespace skein::engine

@@ -1,0 +1,13 @@
+#include "absl/strings/str_cat.h"
+#include "engine/comm/worker_fabric.h"
+
+namespace skein::engine {
+
+absl::StatusOr<std::unique_ptr<PathFabric>> MakeGpuFabric(const std::string& name,
+                                                          std::shared_ptr<Device>,
+                                                          const WorkerFabricOptions&) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("device: '", name, "': this build has no CUDA (it takes --config=cuda)"));
+}
+
+}  // namespace skein::engine
