@@ -95,6 +95,7 @@ void PrefillShell::Pump() {
   if (const int64_t now = MonotonicUs(); now >= next_log_us_) {
     next_log_us_ = now + kLogEveryUs;
     LogNewLanes();
+    comm_log_.Say(CommTotals());
   }
 }
 

@@ -42,6 +42,22 @@ void RefreshHandoffs(const std::vector<engine::HandoffTotals>& peers, Metrics* m
   }
 }
 
+void RefreshComm(const std::vector<engine::CommTotals>& ways, Metrics* metrics) {
+  for (const engine::CommTotals& way : ways) {
+    const Metrics::Labels labels = {{"path", std::string(engine::NameOf(way.path))},
+                                    {"ranks", std::to_string(way.ranks)}};
+    Metrics::RaiseTo(&metrics->Counter("skein_comm_bytes_total",
+                                       "Bytes exchanged with instances of a common step.", labels),
+                     static_cast<double>(way.bytes));
+    Metrics::RaiseTo(
+        &metrics->Counter("skein_comm_busy_seconds_total",
+                          "Time in the calls that exchanged them, waits included.", labels),
+        way.busy_seconds);
+    metrics->Gauge("skein_comm_best_gb_per_s", "The fastest call of at least 1 MiB so far.", labels)
+        .Set(way.best_gb_per_s);
+  }
+}
+
 void Refresh(PrefillShell* shell, const std::string& model, Metrics* metrics) {
   shell->Inspect([&](const scheduler::PrefillSnapshot& snapshot, const absl::Status& invariants) {
     RefreshLoad(snapshot.load, model, metrics);
@@ -58,6 +74,7 @@ void Refresh(PrefillShell* shell, const std::string& model, Metrics* metrics) {
         .Set(invariants.ok() ? 1 : 0);
   });
   RefreshHandoffs(shell->HandoffTotals(), metrics);
+  RefreshComm(shell->CommTotals(), metrics);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "services/base/calls.h"
 #include "services/base/loop.h"
 #include "services/base/rpc.h"
+#include "services/worker/comm_log.h"
 #include "services/worker/engine_runner.h"
 #include "services/worker/progress_thread.h"
 #include "services/worker/spanning_groups.h"
@@ -45,6 +46,10 @@ class PrefillShell {
   bool Inspect(const std::function<void(const scheduler::PrefillSnapshot&,
                                         const absl::Status& invariants)>& look);
   std::vector<engine::HandoffTotals> HandoffTotals() const { return sender_.Totals(); }
+  std::vector<engine::CommTotals> CommTotals() const {
+    return engine_->fabric == nullptr ? std::vector<engine::CommTotals>()
+                                      : engine_->fabric->Totals();
+  }
   std::vector<StepTime> StepTimes(uint64_t after) const { return step_log_.After(after); }
 
  private:
@@ -92,6 +97,7 @@ class PrefillShell {
   // Only on the progress thread: what the log said last of each peer's handoffs.
   std::vector<engine::HandoffTotals> logged_;
   int64_t next_log_us_ = 0;
+  CommLog comm_log_;
   StepLog step_log_;
   // Only on the loop.
   std::optional<scheduler::PrefillCore> core_;  // from Start on

@@ -7,8 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/comm/device_fabric.h"
-#include "engine/comm/ucx_fabric.h"
+#include "engine/comm/worker_fabric.h"
 #include "engine/cuda/cuda_copy_stream.h"
 #include "engine/cuda/cuda_engine.h"
 #include "engine/cuda/cuda_peer_opener.h"
@@ -105,6 +104,30 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEngine(const WorkerOptions& 
       absl::StrCat("device: '", options.device, "' is not cpu, cuda:N or emulated"));
 }
 
+// nullopt: the best that a group can take.
+absl::StatusOr<std::optional<engine::CommPath>> CommPathOf(const WorkerOptions& options) {
+  if (options.comm_path == "auto") return std::nullopt;
+  const std::optional<engine::CommPath> path = engine::CommPathOf(options.comm_path);
+  if (!path.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("comm_path: '", options.comm_path, "' is not auto, ipc, nccl or host"));
+  }
+  if (*path == engine::CommPath::kHost || options.IsCuda()) return path;
+  return absl::InvalidArgumentError(absl::StrCat("comm_path: '", options.comm_path,
+                                                 "' takes a GPU (device is ", options.device, ")"));
+}
+
+// `gpu` null: of buffers in the host's memory.
+absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
+    const WorkerOptions& options, std::shared_ptr<engine::Device> gpu) {
+  const auto path = CommPathOf(options);
+  if (!path.ok()) return path.status();
+  const engine::WorkerFabricOptions fabric_options = {
+      .path = *path, .warn = [](const std::string& what) { LogWarning(what); }};
+  if (gpu == nullptr) return engine::MakeHostFabric(fabric_options);
+  return engine::MakeGpuFabric(options.device, std::move(gpu), fabric_options);
+}
+
 // What lets handoffs go straight between GPUs of this node. Null: through the host's memory.
 absl::StatusOr<std::shared_ptr<engine::PeerOpener>> MakeOpener(const WorkerOptions& options) {
   if (options.handoff_path != "auto" && options.handoff_path != "host") {
@@ -174,26 +197,25 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
   }
   const auto opener = MakeOpener(options);
   if (!opener.ok()) return opener.status();
+  // Before the model is loaded: what is wrong with the flags.
+  const auto path = CommPathOf(options);
+  if (!path.ok()) return path.status();
   absl::StatusOr<std::unique_ptr<engine::Transport>> transport =
       engine::MakeUcxTransport({}, out.copies, *opener);
   if (!transport.ok()) return transport.status();
   out.transport = *std::move(transport);
-  if (role == scheduler::Role::kPrefill) {
-    absl::StatusOr<std::unique_ptr<engine::Fabric>> fabric = engine::MakeUcxFabric({});
-    if (!fabric.ok()) return fabric.status();
-    out.fabric = *std::move(fabric);
-  }
   auto device =
       std::make_unique<engine::RegisteredDevice>(out.transport.get(), engine::MakeCpuDevice());
   const engine::RegisteredDevice* memory = device.get();
   std::shared_ptr<engine::Device> gpu;
   auto made = MakeEngine(options, std::move(device), &gpu);
   if (!made.ok()) return made.status();
-  if (gpu != nullptr && out.fabric != nullptr) {
-    out.fabric = engine::MakeDeviceFabric(std::move(out.fabric), std::move(gpu),
-                                          engine::DevicePath::kHostStaged);
-  }
   out.engine = *std::move(made);
+  if (role == scheduler::Role::kPrefill) {
+    auto fabric = MakeFabric(options, std::move(gpu));
+    if (!fabric.ok()) return fabric.status();
+    out.fabric = *std::move(fabric);
+  }
   if (*opener != nullptr) WarnIfNotShared(opener->get(), *out.engine);
   for (const engine::KvRegion& region : out.engine->KvRegions()) {
     const auto id = RegionOf(region, options.IsCuda(), *memory, out.transport.get());

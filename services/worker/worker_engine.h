@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/comm/fabric.h"
+#include "engine/comm/path_fabric.h"
 #include "engine/device/copy_stream.h"
 #include "engine/engine.h"
 #include "engine/handoff/staging_receiver.h"
@@ -21,7 +21,7 @@ struct WorkerEngine {
   // Destroyed from the last to the first: the engine's memory belongs to the transport.
   std::shared_ptr<engine::CopyStream> copies;  // of a GPU; else null
   std::unique_ptr<engine::Transport> transport;
-  std::unique_ptr<engine::Fabric> fabric;  // prefill: to step together with other instances
+  std::unique_ptr<engine::PathFabric> fabric;  // prefill: to step together with others
   std::unique_ptr<engine::Engine> engine;
   std::vector<engine::RegionId> regions;             // one a layer
   std::string description;                           // of the regions, for grants

@@ -43,6 +43,7 @@ struct WorkerOptions {
   double grace_s = 2;
   std::string handoff = "one-sided";
   std::string handoff_path = "auto";
+  std::string comm_path = "auto";
   int64_t handoff_backends = 4;
   int64_t handoff_staging_bytes = 8 << 20;
   int64_t inbox = 16384;
@@ -100,6 +101,11 @@ struct WorkerOptions {
     flags->String(&handoff_path, "handoff_path",
                   "GPUs: auto (straight between the memories of GPUs of one node where that is "
                   "possible, else through the host's) or host (always through the host's)");
+    flags->String(
+        &comm_path, "comm_path",
+        "prefill on GPUs: how instances that step together exchange KV: ipc (between GPUs "
+        "of one node), nccl, host (through the hosts' memory), or auto (the first of them "
+        "that all can take); one that is named is taken or the step fails");
     flags->Int(&handoff_backends, "handoff_backends", "staging: buffers", 1, 1024);
     flags->Int(&handoff_staging_bytes, "handoff_staging_bytes", "staging: bytes of a buffer", 1,
                int64_t{1} << 40);

@@ -1,0 +1,26 @@
+// What the log says of the ways that communicators take: each way of groups of one size at its
+// first bytes, then each time its bytes have grown eightfold.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "engine/comm/comm_ledger.h"
+
+namespace skein::services {
+
+// One thread.
+class CommLog {
+ public:
+  // Of `totals`, those that are due.
+  std::vector<engine::CommTotals> Due(const std::vector<engine::CommTotals>& totals);
+
+  // Logs them.
+  void Say(const std::vector<engine::CommTotals>& totals);
+
+ private:
+  std::map<std::pair<int, engine::CommPath>, uint64_t> said_bytes_;
+};
+
+}  // namespace skein::services
