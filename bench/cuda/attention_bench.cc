@@ -1,9 +1,10 @@
 // The attention kernels alone on a GPU, at Llama-3-8B's shape (32 query heads, 8 KV heads, head_dim
-// 128, bf16 KV in blocks of 16, shuffled): prefill of 8k tokens beside cuBLAS's rate, and decode of
-// 64 sequences of 4k beside the rate of a device copy. All take turns in each round; figures are
-// medians, and shares are of the same run's.
+// 128, bf16 KV in blocks of 16, shuffled): prefill of 1k, 8k and 32k tokens beside cuBLAS's rate,
+// by mma.sync and, on Hopper, by wgmma; and decode of 64 sequences of 4k beside the rate of a
+// device copy. All take turns in each round; figures are medians, and shares are of the same run's.
 //
 //   bazel run --config=opt --config=cuda //bench/cuda:attention_bench [-- ROUNDS]
+//   bench/cuda/attention_peer.py [ROUNDS]      PyTorch's attention on the same shapes
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -11,9 +12,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <functional>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "bench/cuda/gpu_limits.h"
@@ -25,6 +28,7 @@ namespace skein::bench {
 namespace {
 
 using engine::DType;
+using engine::WideKernel;
 
 constexpr int kHeads = 32, kKvHeads = 8, kHeadDim = 128, kBlockTokens = 16;
 constexpr int kRoundsDefault = 30;
@@ -96,7 +100,11 @@ class AttentionRun {
              Allocate(engine::AttentionScratchBytes(plan.partial_rows(), kHeadDim) + 16),
              plan.partial_rows()};
   }
-  void Launch(cudaStream_t stream) const { engine::FlashAttention(call_, work_, stream); }
+  void Launch(cudaStream_t stream, WideKernel wide = WideKernel::kMmaSync) const {
+    engine::AttentionWork work = work_;
+    work.wide = wide;
+    engine::FlashAttention(call_, work, stream);
+  }
 
  private:
   engine::AttentionCall call_;
@@ -104,7 +112,7 @@ class AttentionRun {
 };
 
 struct Case {
-  const char* name;
+  std::string name;
   double amount;  // FLOPs, or bytes
   const char* unit;
   bool bytes;  // a share of the copy's rate, else of the product's
@@ -113,8 +121,8 @@ struct Case {
 
 void Report(const Case& c, double seconds, double limit) {
   const double rate = c.amount / seconds;
-  std::printf("%-28s %10.1f us %8.1f %s   %5.1f %% of %s\n", c.name, seconds * 1e6, rate * 1e-9,
-              c.unit, 100 * rate / limit, c.bytes ? "the copy" : "cuBLAS");
+  std::printf("%-28s %10.1f us %8.1f %s   %5.1f %% of %s\n", c.name.c_str(), seconds * 1e6,
+              rate * 1e-9, c.unit, 100 * rate / limit, c.bytes ? "the copy" : "cuBLAS");
 }
 
 int Main(int rounds) {
@@ -130,19 +138,30 @@ int Main(int rounds) {
     return 1;
   }
 
-  constexpr int64_t kPrompt = 8192, kContext = 4096;
+  constexpr int64_t kPrompts[] = {1024, 8192, 32768}, kContext = 4096;
   constexpr int kBatch = 64;
-  const AttentionRun prefill(1, kPrompt, 0, device.multiProcessorCount);
+  constexpr int kHopper = 9;
   const AttentionRun decode(kBatch, 1, kContext - 1, device.multiProcessorCount);
   const AttentionRun single(1, 1, kContext - 1, device.multiProcessorCount);
-  // Of a causal prompt half of the products count; of decode, the keys and values that are read.
-  const double prefill_flops = 4.0 * kHeadDim * kHeads * kPrompt * (kPrompt + 1) / 2;
+  std::vector<Case> cases;
+  std::deque<AttentionRun> prefills;
+  for (const int64_t prompt : kPrompts) {
+    const AttentionRun& run = prefills.emplace_back(1, prompt, 0, device.multiProcessorCount);
+    // Of a causal prompt half of the products count.
+    const double flops =
+        4.0 * kHeadDim * kHeads * static_cast<double>(prompt) * static_cast<double>(prompt + 1) / 2;
+    const std::string name = "prefill " + std::to_string(prompt);
+    cases.push_back({name, flops, "GFLOP/s", false, [&run, stream] { run.Launch(stream); }});
+    if (device.major != kHopper) continue;
+    cases.push_back({name + ", wgmma", flops, "GFLOP/s", false,
+                     [&run, stream] { run.Launch(stream, WideKernel::kWgmma); }});
+  }
+  // Of decode, the keys and values that are read.
   const double context_bytes = 2.0 * 2 * kHeadDim * kKvHeads * kContext;
-  const std::vector<Case> cases = {
-      {"prefill 8k", prefill_flops, "GFLOP/s", false, [&] { prefill.Launch(stream); }},
-      {"decode 64 x 4k", kBatch * context_bytes, "GB/s", true, [&] { decode.Launch(stream); }},
-      {"decode 1 x 4k (in L2)", context_bytes, "GB/s", true, [&] { single.Launch(stream); }},
-  };
+  cases.push_back(
+      {"decode 64 x 4k", kBatch * context_bytes, "GB/s", true, [&] { decode.Launch(stream); }});
+  cases.push_back(
+      {"decode 1 x 4k (in L2)", context_bytes, "GB/s", true, [&] { single.Launch(stream); }});
   GpuTimer timer(stream);
   std::vector<double> copies, products;
   std::vector<std::vector<double>> seconds(cases.size());

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "engine/cuda/attention/wide_choice.h"
 #include "engine/cuda/cublas_gemm.h"
 #include "engine/cuda/cuda_check.h"
 #include "engine/cuda/cuda_graph.h"
@@ -30,7 +31,8 @@ class SharedDevice final : public Device {
 
 }  // namespace
 
-absl::StatusOr<CudaBackend> MakeCudaBackend(std::string_view name) {
+absl::StatusOr<CudaBackend> MakeCudaBackend(std::string_view name,
+                                            const std::function<void(const std::string&)>& warn) {
   absl::StatusOr<std::shared_ptr<CudaDevice>> gpu = OpenCudaDevice(name);
   if (!gpu.ok()) return gpu.status();
   absl::StatusOr<std::unique_ptr<Gemm>> gemm = MakeCublasGemm(*gpu);
@@ -39,8 +41,16 @@ absl::StatusOr<CudaBackend> MakeCudaBackend(std::string_view name) {
   backend.gpu = *gpu;
   backend.device = std::make_unique<SharedDevice>(*gpu);
   const CudaDeviceInfo& info = (*gpu)->Info();
+  AttentionPolicy policy{.blocks = 2 * info.multiprocessors};
+  {
+    const CudaHint hint(
+        "that was in the check of Hopper's attention kernel; SKEIN_WGMMA=0 goes without it");
+    policy.wide =
+        ChooseWideKernel(gpu->get(), (*gpu)->Stream(),
+                         {std::string(name), info.capability, info.multiprocessors}, warn);
+  }
   auto ops = std::make_unique<CudaOps>(
-      *gpu, (*gpu)->Stream(), *std::move(gemm), AttentionPolicy{.blocks = 2 * info.multiprocessors},
+      *gpu, (*gpu)->Stream(), *std::move(gemm), policy,
       [id = info.id] { RequireCuda(cudaSetDevice(id), "cudaSetDevice"); });
   backend.make_decode_runner = [gpu = *gpu, ops = ops.get()](
                                    const DecodeShape& shape,

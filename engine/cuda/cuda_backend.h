@@ -1,7 +1,9 @@
 // The CUDA backend: a GPU's Device and the Ops on it. Built with --config=cuda only.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -19,7 +21,9 @@ struct CudaBackend {
   MakeDecodeRunner make_decode_runner;  // graphs of steps on `ops`, which outlives them
 };
 
-// `name` is "cuda:N". Errors as OpenCudaDevice, and RESOURCE_EXHAUSTED.
-absl::StatusOr<CudaBackend> MakeCudaBackend(std::string_view name);
+// `name` is "cuda:N". Errors as OpenCudaDevice, and RESOURCE_EXHAUSTED. On Hopper its own attention
+// kernel is checked first (attention/wide_choice.h); `warn` is told where it is not used, and why.
+absl::StatusOr<CudaBackend> MakeCudaBackend(std::string_view name,
+                                            const std::function<void(const std::string&)>& warn);
 
 }  // namespace skein::engine

@@ -31,13 +31,19 @@ bool IsSticky(cudaError_t error) {
   }
 }
 
+thread_local const char* hint_of_thread = nullptr;
+
 [[noreturn]] void End(cudaError_t error, const char* what) {
   std::fprintf(stderr, "CUDA: %s: %s (%s): the process ends\n", what, cudaGetErrorString(error),
                cudaGetErrorName(error));
+  if (hint_of_thread != nullptr) std::fprintf(stderr, "CUDA: %s\n", hint_of_thread);
   std::abort();
 }
 
 }  // namespace
+
+CudaHint::CudaHint(const char* hint) { hint_of_thread = hint; }
+CudaHint::~CudaHint() { hint_of_thread = nullptr; }
 
 absl::Status FromCuda(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return absl::OkStatus();

@@ -14,6 +14,15 @@ namespace skein::engine {
 // those who watch it treat it as a death.
 absl::Status FromCuda(cudaError_t error, const char* what);
 
+// While it lives, what ends the process on this thread says `hint`, too. One at a time.
+class CudaHint {
+ public:
+  explicit CudaHint(const char* hint);
+  ~CudaHint();
+  CudaHint(const CudaHint&) = delete;
+  CudaHint& operator=(const CudaHint&) = delete;
+};
+
 // Ends the process on any error.
 void RequireCuda(cudaError_t error, const char* what);
 

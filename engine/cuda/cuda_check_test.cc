@@ -34,6 +34,16 @@ TEST(FromCudaDeathTest, AStickyErrorEndsTheProcessWithItsCause) {
   ends(cudaErrorNvlinkUncorrectable, "cudaErrorNvlinkUncorrectable");
 }
 
+TEST(FromCudaDeathTest, AHintIsSaidWhileItLives) {
+  { const CudaHint over("of another time"); }
+  EXPECT_EXIT(
+      {
+        const CudaHint hint("SKEIN_WGMMA=0 goes without");
+        (void)FromCuda(cudaErrorIllegalInstruction, "cudaStreamSynchronize");
+      },
+      testing::KilledBySignal(SIGABRT), "the process ends\nCUDA: SKEIN_WGMMA=0 goes without");
+}
+
 TEST(FromCudaDeathTest, WhatMustNotFailEndsTheProcess) {
   EXPECT_EXIT(RequireCuda(cudaErrorInvalidValue, "cudaFree"), testing::KilledBySignal(SIGABRT),
               "CUDA: cudaFree: invalid argument");

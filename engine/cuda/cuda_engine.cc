@@ -9,7 +9,7 @@ namespace skein::engine {
 
 absl::StatusOr<CudaEngine> MakeCudaEngine(const std::string& model_dir,
                                           const ModelEngineOptions& options) {
-  absl::StatusOr<CudaBackend> backend = MakeCudaBackend(options.device_name);
+  absl::StatusOr<CudaBackend> backend = MakeCudaBackend(options.device_name, options.warn);
   if (!backend.ok()) return backend.status();
   ModelEngineOptions with_device = options;
   with_device.make_token_sampler = [gpu = backend->gpu](int vocab_size) {

@@ -100,9 +100,10 @@ std::unique_ptr<GraphRecorder> MakeEmulatedGraphRecorder() {
   return std::make_unique<EmulatedRecorder>();
 }
 
-std::unique_ptr<CudaOps> MakeEmulatedCudaOps() {
+std::unique_ptr<CudaOps> MakeEmulatedCudaOps(WideKernel wide) {
   return std::make_unique<CudaOps>(MakeEmulatedCudaDevice(), nullptr, MakePlainGemm(),
-                                   AttentionPolicy{.blocks = kAttentionBlocks}, [] {});
+                                   AttentionPolicy{.blocks = kAttentionBlocks, .wide = wide},
+                                   [] {});
 }
 
 }  // namespace skein::engine

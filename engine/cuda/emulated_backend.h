@@ -13,7 +13,7 @@ namespace skein::engine {
 
 // Ends the process when it is used while work is recorded, as a GPU would refuse.
 std::unique_ptr<Device> MakeEmulatedCudaDevice();
-std::unique_ptr<CudaOps> MakeEmulatedCudaOps();
+std::unique_ptr<CudaOps> MakeEmulatedCudaOps(WideKernel wide = WideKernel::kMmaSync);
 // A graph is the list of its launches.
 std::unique_ptr<GraphRecorder> MakeEmulatedGraphRecorder();
 

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "engine/cuda/cuda_backend.h"
@@ -12,7 +13,8 @@ namespace skein::engine {
 namespace {
 
 std::unique_ptr<Ops> MakeOnGpu() {
-  absl::StatusOr<CudaBackend> backend = MakeCudaBackend("cuda:0");
+  absl::StatusOr<CudaBackend> backend = MakeCudaBackend(
+      "cuda:0", [](const std::string& what) { std::fprintf(stderr, "%s\n", what.c_str()); });
   if (!backend.ok()) {
     std::fprintf(stderr, "%s\n", backend.status().ToString().c_str());
     std::abort();

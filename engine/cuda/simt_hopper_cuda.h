@@ -5,6 +5,10 @@
 
 namespace skein::engine::simt {
 
+// The value that all lanes have, in one of the warp's own registers, where wgmma wants descriptors:
+// of a value in the lanes' registers the compiler does not know that it is the same in all.
+__device__ __forceinline__ int Uniform(int value) { return __shfl_sync(kAllLanes, value, 0); }
+
 // wgmma.fence: orders what this warp did with registers before the products that follow, which
 // take them as sums or as A.
 __device__ __forceinline__ void WgmmaFence() {

@@ -1,3 +1,5 @@
+#include <cstdio>
+#include <string>
 #include <utility>
 
 #include "engine/cuda/cuda_backend.h"
@@ -8,7 +10,9 @@
 namespace skein::engine {
 
 TestingBackend MakeTestingBackend() {
-  CudaBackend gpu = MakeCudaBackend("cuda:0").value();
+  CudaBackend gpu = MakeCudaBackend("cuda:0", [](const std::string& what) {
+                      std::fprintf(stderr, "%s\n", what.c_str());
+                    }).value();
   TestingBackend backend;
   auto* ops = static_cast<CudaOps*>(gpu.ops.get());
   backend.decode_graphs = [gpu = gpu.gpu, ops](const DecodeGraphsOptions& options,

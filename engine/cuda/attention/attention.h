@@ -35,12 +35,7 @@ struct AttentionCall {
   Matrix lse;  // f32 [T, heads], or empty
 };
 
-// What computes wide tiles (AttentionKind::kWide).
-enum class WideKernel {
-  kMmaSync,  // the kernels of all other tiles, anywhere
-  kWgmma,    // Hopper's own (wgmma_kernel.h): compute capability 9.0 only, some head_dims
-};
-// Whether kWgmma has kernels for it; other head_dims go to kMmaSync.
+// Whether WideKernel::kWgmma is for it; wide tiles of other head_dims go to kMmaSync.
 bool WgmmaTakes(int head_dim);
 
 // Device memory that belongs to a plan, and how to go about it.

@@ -16,7 +16,7 @@
 #include "engine/ops/reference/reference_ops.h"
 #include "gtest/gtest.h"
 
-namespace skein::engine {
+namespace skein::engine::attention_testing {
 
 struct Sequence {
   int64_t position, tokens;
@@ -222,4 +222,4 @@ class Case {
   std::unique_ptr<std::byte, FreeAligned> pool_;
 };
 
-}  // namespace skein::engine
+}  // namespace skein::engine::attention_testing

@@ -30,6 +30,12 @@ inline constexpr int kAttentionTileKeys = 64;
 // kWide is for head_dim up to this; larger ones have kNarrow instead.
 inline constexpr int kWideHeadDimMax = 128;
 
+// What computes wide tiles.
+enum class WideKernel {
+  kMmaSync,  // as all other tiles are, on any GPU
+  kWgmma,    // Hopper's own (wgmma_kernel.h): compute capability 9.0 only
+};
+
 struct alignas(8) AttentionItem {
   int32_t span;
   int32_t row_begin;  // of the span's rows
@@ -68,6 +74,8 @@ struct AttentionPolicy {
   int decode_keys = 256;
   int prefill_keys = 512;
   int parts_max = 128;
+  // Not of the plan itself: who makes the plan passes it on with its work (attention.h).
+  WideKernel wide = WideKernel::kMmaSync;
 };
 
 // Blocks of the kernels' grids: x takes items in turn, y is the KV head. 0: not launched.

@@ -16,6 +16,11 @@
 namespace skein::engine {
 namespace {
 
+using attention_testing::Batch;
+using attention_testing::Case;
+using attention_testing::kSplitAll;
+using attention_testing::Sequence;
+
 class Attention : public testing::Test {
  protected:
   static void Check(const Batch& batch, const AttentionPolicy& policy = {}) {

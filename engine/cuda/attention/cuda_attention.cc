@@ -22,7 +22,7 @@ void CudaAttention::Attend(const AttentionCall& call, std::span<const DeviceSpan
   BuildPlan(spans, static_cast<int>(call.q.cols / call.kv.head_dim), call.kv.head_dim);
   const int64_t rows = plan_.partial_rows();
   void* scratch = Scratch(AttentionScratchBytes(rows, call.kv.head_dim));
-  FlashAttention(call, {plan_.grid(), tables->Get(plan_.bytes()), scratch, rows}, stream_);
+  FlashAttention(call, {plan_.grid(), tables->Get(plan_.bytes()), scratch, rows, wide_}, stream_);
 }
 
 void CudaAttention::BuildPlan(std::span<const DeviceSpan> spans, int heads, int head_dim) {

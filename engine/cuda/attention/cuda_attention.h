@@ -16,9 +16,9 @@ namespace skein::engine {
 class CudaAttention {
  public:
   // `stream` is the one that `device` copies in the order of. policy.blocks: two for each of the
-  // device's multiprocessors.
+  // device's multiprocessors; policy.wide: ChooseWideKernel (wide_choice.h).
   CudaAttention(std::shared_ptr<Device> device, CudaStream stream, const AttentionPolicy& policy)
-      : device_(std::move(device)), stream_(stream), plan_(policy) {}
+      : device_(std::move(device)), stream_(stream), wide_(policy.wide), plan_(policy) {}
   ~CudaAttention();
   CudaAttention(const CudaAttention&) = delete;
   CudaAttention& operator=(const CudaAttention&) = delete;
@@ -35,6 +35,7 @@ class CudaAttention {
 
   const std::shared_ptr<Device> device_;
   const CudaStream stream_;
+  const WideKernel wide_;
   AttentionPlan plan_;
   std::vector<DeviceSpan> planned_spans_;  // that plan_ is for
   int planned_heads_ = 0;

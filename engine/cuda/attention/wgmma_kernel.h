@@ -214,7 +214,7 @@ class Computer {
   using T = typename S::T;
 
   __device__ __forceinline__ Computer()
-      : group_(static_cast<int>(threadIdx.x) / simt::kWarpgroup - 1),
+      : group_(simt::Uniform(static_cast<int>(threadIdx.x) / simt::kWarpgroup - 1)),
         shared_(simt::SharedAddress(simt::DynamicShared())),
         queries_(simt::WgmmaDescriptor(shared_ + group_ * S::kQueryBytes, 16, S::kAtomBytes)) {
     if (group_ == 1) EndTurn();  // the other one is first
@@ -322,7 +322,8 @@ class Computer {
 
   // scores = queries · keysᵀ; on its way.
   __device__ __forceinline__ void IssueScores(float (&scores)[S::kKeyTiles][4]) const {
-    const uint64_t keys = simt::WgmmaDescriptor(shared_ + at_.TileBegin(), 16, S::kAtomBytes);
+    const uint64_t keys =
+        simt::WgmmaDescriptor(shared_ + simt::Uniform(at_.TileBegin()), 16, S::kAtomBytes);
 #pragma unroll
     for (int k = 0; k < S::kDim / 16; ++k) {
       simt::Wgmma<T, S::kKeys>(scores,
@@ -334,8 +335,8 @@ class Computer {
   // sums += weights · values; on its way.
   __device__ __forceinline__ void IssueValues(float (&sums)[S::kDimTiles][4],
                                               const uint32_t (&weights)[S::kKeyTiles / 2][4]) {
-    const uint64_t values =
-        simt::WgmmaDescriptor(shared_ + at_.TileBegin(), S::kPanelBytes, S::kAtomBytes);
+    const uint64_t values = simt::WgmmaDescriptor(shared_ + simt::Uniform(at_.TileBegin()),
+                                                  S::kPanelBytes, S::kAtomBytes);
 #pragma unroll
     for (int k = 0; k < S::kKeys / 16; ++k) {
       simt::Wgmma<T, S::kDim>(sums, weights[k], simt::Advance(values, 2 * k * S::kAtomBytes), true);

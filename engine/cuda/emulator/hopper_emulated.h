@@ -14,6 +14,13 @@ inline uint32_t SharedAddress(const void* shared, SKEIN_SIMT_HERE) {
   return SharedAddressOf(shared, {"SharedAddress", file, line});
 }
 
+inline int Uniform(int value, SKEIN_SIMT_HERE) {
+  if (__shfl_sync(kAllLanes, value, 0) != value) {
+    KernelFailure({"Uniform", file, line}, "lanes have different values");
+  }
+  return value;
+}
+
 inline void WgmmaFence(SKEIN_SIMT_HERE) { FenceWgmma({"WgmmaFence", file, line}); }
 inline void WgmmaCommit(SKEIN_SIMT_HERE) { CommitWgmma({"WgmmaCommit", file, line}); }
 template <int kPending>
