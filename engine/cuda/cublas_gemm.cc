@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "engine/cuda/kernels/kernels.h"
+#include "engine/cuda/rows_bucket.h"
 #include "engine/ops/ops.h"
 
 namespace skein::engine {
@@ -36,6 +37,8 @@ uint32_t AlignmentOf(const ConstMatrix& m) {
                     (static_cast<uintptr_t>(m.stride) * BytesOf(m.dtype)) | kAlignmentMax;
   return static_cast<uint32_t>(bits & ~(bits - 1));
 }
+
+using Algorithm = std::optional<cublasLtMatmulAlgo_t>;
 
 // What the choice of an algorithm depends on.
 struct Shape {
@@ -84,7 +87,7 @@ class CublasGemm final : public Gemm {
 
   void Multiply(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out,
                 CudaStream stream) override {
-    const std::optional<cublasLtMatmulAlgo_t> algorithm =
+    const Algorithm algorithm =
         x.dtype == w.dtype && x.cols > 0 ? AlgorithmFor(x, w, !bias.empty(), out) : std::nullopt;
     if (!algorithm) return PlainGemmKernel(x, w, bias, out, stream);
     if (!bias.empty()) BroadcastRowKernel(bias, out, stream);
@@ -98,27 +101,33 @@ class CublasGemm final : public Gemm {
   }
 
  private:
-  std::optional<cublasLtMatmulAlgo_t> AlgorithmFor(const ConstMatrix& x, const ConstMatrix& w,
-                                                   bool adds, const Matrix& out) {
-    const Shape shape = {x.rows <= kFewRowsMax ? kFewRowsMax : x.rows,
-                         w.rows,
-                         w.cols,
-                         x.stride,
-                         w.stride,
-                         out.stride,
-                         w.dtype,
-                         out.dtype,
-                         AlignmentOf(x),
-                         AlignmentOf(w),
-                         AlignmentOf(out),
-                         adds};
-    const auto known = algorithms_.find(shape);
-    if (known != algorithms_.end()) return known->second;
-    return algorithms_[shape] = Choose(shape);
+  // A bucket's, and what its last call used.
+  struct Choice {
+    Algorithm of_bucket;
+    int64_t rows = 0;  // of the last call
+    Algorithm of_rows;
+  };
+
+  Algorithm AlgorithmFor(const ConstMatrix& x, const ConstMatrix& w, bool adds, const Matrix& out) {
+    Shape shape = {RowsBucket(x.rows), w.rows,         w.cols,           x.stride,
+                   w.stride,           out.stride,     w.dtype,          out.dtype,
+                   AlignmentOf(x),     AlignmentOf(w), AlignmentOf(out), adds};
+    const auto [found, is_new] = choices_.try_emplace(shape);
+    Choice& choice = found->second;
+    if (is_new) choice = {Choose(shape), shape.m, {}};
+    if (is_new) choice.of_rows = choice.of_bucket;
+    // Few rows share the bucket's whatever their count.
+    const int64_t rows = x.rows <= kFewRowsMax ? shape.m : x.rows;
+    if (choice.rows != rows) {
+      shape.m = choice.rows = rows;
+      const bool takes = choice.of_bucket && Takes(shape, rows, *choice.of_bucket);
+      choice.of_rows = takes ? choice.of_bucket : Choose(shape);
+    }
+    return choice.of_rows;
   }
 
   // The fastest by cuBLASLt's reckoning that takes few rows as well as many; none when it has none.
-  std::optional<cublasLtMatmulAlgo_t> Choose(const Shape& s) {
+  Algorithm Choose(const Shape& s) {
     cublasLtMatmulPreference_t preference = nullptr;
     Require(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
@@ -140,20 +149,21 @@ class CublasGemm final : public Gemm {
     cublasLtMatmulPreferenceDestroy(preference);
     if (asked != CUBLAS_STATUS_SUCCESS) return std::nullopt;
     for (int i = 0; i < count; ++i) {
-      if (found[i].state == CUBLAS_STATUS_SUCCESS && (s.m > kFewRowsMax || TakesOne(s, found[i]))) {
+      if (found[i].state == CUBLAS_STATUS_SUCCESS &&
+          (s.m > kFewRowsMax || Takes(s, 1, found[i].algo))) {
         return found[i].algo;
       }
     }
     return std::nullopt;
   }
 
-  // An algorithm for kFewRowsMax rows runs a single one, too.
-  bool TakesOne(const Shape& s, const cublasLtMatmulHeuristicResult_t& found) {
-    const Layout a(s.dtype, s.n, s.k, s.w_stride), b(s.dtype, 1, s.k, s.x_stride);
-    const Layout d(s.out_dtype, 1, s.n, s.out_stride);
+  // An algorithm that was chosen for other rows runs these, too.
+  bool Takes(const Shape& s, int64_t rows, const cublasLtMatmulAlgo_t& algorithm) {
+    const Layout a(s.dtype, s.n, s.k, s.w_stride), b(s.dtype, rows, s.k, s.x_stride);
+    const Layout d(s.out_dtype, rows, s.n, s.out_stride);
     cublasLtMatmulHeuristicResult_t checked{};
     return cublasLtMatmulAlgoCheck(handle_, product_, a.get(), b.get(), d.get(), d.get(),
-                                   &found.algo, &checked) == CUBLAS_STATUS_SUCCESS &&
+                                   &algorithm, &checked) == CUBLAS_STATUS_SUCCESS &&
            checked.workspaceSize <= kWorkspaceBytes;
   }
 
@@ -161,7 +171,8 @@ class CublasGemm final : public Gemm {
   void* const workspace_;
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulDesc_t product_ = nullptr;
-  std::map<Shape, std::optional<cublasLtMatmulAlgo_t>> algorithms_;
+  // As many as there are products of the model times buckets.
+  std::map<Shape, Choice> choices_;
 };
 
 }  // namespace

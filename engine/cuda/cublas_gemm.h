@@ -1,9 +1,11 @@
 // Dense products by cuBLASLt: bf16, f16 and f32 (without TF32), f32 accumulators. What cuBLASLt
 // does not take (an f32 x with 16-bit weights, no k) goes to our plain kernel.
 //
-// Which algorithm a shape gets is asked once and kept. Calls of up to kFewRowsMax rows all use the
-// one that was chosen for kFewRowsMax rows: every element of the output is then summed in the same
-// order however many rows there are, which is what ops.h promises.
+// Which algorithm a shape gets is asked once for each bucket of row counts (rows_bucket.h) and
+// kept; of a count that is not the bucket's largest cuBLASLt is asked whether it takes that, too.
+// Calls of up to kFewRowsMax rows all use the one that was chosen for kFewRowsMax rows: every
+// element of the output is then summed in the same order however many rows there are, as far as one
+// algorithm does that. (16-bit products of few rows do not come here: few_rows/few_rows_gemm.h.)
 #pragma once
 
 #include <memory>

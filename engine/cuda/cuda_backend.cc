@@ -8,6 +8,7 @@
 #include "engine/cuda/cuda_graph.h"
 #include "engine/cuda/cuda_ops.h"
 #include "engine/cuda/decode_graphs.h"
+#include "engine/cuda/few_rows/few_rows_gemm.h"
 
 namespace skein::engine {
 namespace {
@@ -35,12 +36,14 @@ absl::StatusOr<CudaBackend> MakeCudaBackend(std::string_view name,
                                             const std::function<void(const std::string&)>& warn) {
   absl::StatusOr<std::shared_ptr<CudaDevice>> gpu = OpenCudaDevice(name);
   if (!gpu.ok()) return gpu.status();
+  const CudaDeviceInfo& info = (*gpu)->Info();
   absl::StatusOr<std::unique_ptr<Gemm>> gemm = MakeCublasGemm(*gpu);
+  if (!gemm.ok()) return gemm.status();
+  gemm = MakeFewRowsGemm(*gpu, {info.multiprocessors, info.block_shared_bytes}, *std::move(gemm));
   if (!gemm.ok()) return gemm.status();
   CudaBackend backend;
   backend.gpu = *gpu;
   backend.device = std::make_unique<SharedDevice>(*gpu);
-  const CudaDeviceInfo& info = (*gpu)->Info();
   AttentionPolicy policy{.blocks = 2 * info.multiprocessors};
   {
     const CudaHint hint(

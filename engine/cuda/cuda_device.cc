@@ -197,6 +197,7 @@ absl::StatusOr<CudaDeviceInfo> Look(int id) {
   info.name = properties.name;
   info.capability = properties.major * 10 + properties.minor;
   info.multiprocessors = properties.multiProcessorCount;
+  info.block_shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin);
   if (info.capability < kCapabilityMin) {
     return absl::InvalidArgumentError(
         absl::StrCat("device: 'cuda:", id, "' (", info.name, ") has compute capability ",

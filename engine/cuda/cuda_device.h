@@ -19,7 +19,8 @@ struct CudaDeviceInfo {
   std::string name;    // "NVIDIA H200"
   int capability = 0;  // 90 for 9.0
   int multiprocessors = 0;
-  MemoryUse memory;  // when it was opened
+  int block_shared_bytes = 0;  // that a block may ask for
+  MemoryUse memory;            // when it was opened
 };
 
 // One stream, not synchronised with others. Thread-safe as Device is; a thread that calls it has

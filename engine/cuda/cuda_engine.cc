@@ -4,6 +4,7 @@
 
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/device_sampler.h"
+#include "engine/cuda/few_rows/few_rows_plan.h"
 
 namespace skein::engine {
 
@@ -13,7 +14,7 @@ absl::StatusOr<CudaEngine> MakeCudaEngine(const std::string& model_dir,
   if (!backend.ok()) return backend.status();
   ModelEngineOptions with_device = options;
   with_device.make_token_sampler = [gpu = backend->gpu](int vocab_size) {
-    return DeviceSampler::Make(gpu, gpu->Stream(), vocab_size, kFewRowsMax);
+    return DeviceSampler::Make(gpu, gpu->Stream(), vocab_size, kFewRowsGemmMax);
   };
   with_device.make_decode_runner = backend->make_decode_runner;
   auto engine =

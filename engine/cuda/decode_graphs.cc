@@ -32,7 +32,7 @@ int64_t BlocksMax(const DecodeShape& shape) {
 int64_t PaddedRows(int64_t rows) {
   if (rows <= 2) return rows;
   if (rows <= 4) return 4;
-  return RoundUp(rows, rows <= kFewRowsMax ? 8 : 32);
+  return RoundUp(rows, rows <= 64 ? 8 : 32);
 }
 
 absl::StatusOr<std::unique_ptr<DecodeGraphs>> DecodeGraphs::Make(

@@ -264,7 +264,7 @@ TEST_P(DecodeGraphsTest, TakesOnlyDecodeSteps) {
 INSTANTIATE_TEST_SUITE_P(All, DecodeGraphsTest, testing::Values(DType::kF32, DType::kBF16),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
-// Of more rows than a product takes at once.
+// Of more rows than a product in f32 takes at once.
 class ManyRows : public DecodeGraphsTest {};
 
 TEST_P(ManyRows, SameLogits) {
@@ -286,7 +286,14 @@ TEST(PaddedRows, GrowsInSteps) {
 
 // The cut of a padded batch depends on its rows only.
 TEST(RunsOf, PaddingFillsTheLastRun) {
-  for (const int64_t rows : {1, 8, 64, 96, 256}) {
+  for (const auto& [rows, few_rows] : {std::pair<int64_t, int64_t>{1, 64},
+                                       {8, 64},
+                                       {64, 64},
+                                       {96, 64},
+                                       {256, 64},
+                                       {64, 256},
+                                       {256, 256},
+                                       {320, 256}}) {
     for (int64_t count = std::max<int64_t>(1, rows - 40); count <= rows; ++count) {
       std::vector<SequenceSpan> spans(static_cast<size_t>(count));
       for (int64_t i = 0; i < count; ++i) {
@@ -294,9 +301,9 @@ TEST(RunsOf, PaddingFillsTheLastRun) {
         spans[static_cast<size_t>(i)].token_count = 1;
       }
       int64_t begin = 0;
-      for (const RowRun& run : RunsOf(spans, rows - count)) {
+      for (const RowRun& run : RunsOf(spans, rows - count, few_rows)) {
         EXPECT_EQ(run.begin, begin);
-        EXPECT_EQ(run.count, std::min(kFewRowsMax, rows - begin));
+        EXPECT_EQ(run.count, std::min(few_rows, rows - begin));
         begin += run.count;
       }
       EXPECT_EQ(begin, rows);

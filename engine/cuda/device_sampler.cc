@@ -1,5 +1,6 @@
 #include "engine/cuda/device_sampler.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -41,8 +42,7 @@ absl::StatusOr<std::unique_ptr<TokenSampler>> DeviceSampler::Make(std::shared_pt
   }
   std::unique_ptr<DeviceSampler> sampler(
       new DeviceSampler(std::move(device), stream, vocab_size, rows_max));
-  const auto bytes = static_cast<size_t>(SampleScratchBytes(rows_max, vocab_size));
-  const absl::StatusOr<void*> scratch = sampler->device_->Alloc(bytes);
+  const absl::StatusOr<void*> scratch = sampler->device_->Alloc(sampler->ScratchBytes());
   if (!scratch.ok()) return scratch.status();
   sampler->scratch_ = *scratch;
   const absl::StatusOr<void*> outs = sampler->device_->Alloc(sizeof(SampleOut) * rows_max);
@@ -61,10 +61,12 @@ DeviceSampler::DeviceSampler(std::shared_ptr<Device> device, CudaStream stream, 
       edit_of_(static_cast<size_t>(vocab_size), 0) {}
 
 DeviceSampler::~DeviceSampler() {
-  if (scratch_ != nullptr) {
-    device_->Free(scratch_, static_cast<size_t>(SampleScratchBytes(rows_max_, vocab_size_)));
-  }
+  if (scratch_ != nullptr) device_->Free(scratch_, ScratchBytes());
   if (device_outs_ != nullptr) device_->Free(device_outs_, sizeof(SampleOut) * rows_max_);
+}
+
+size_t DeviceSampler::ScratchBytes() const {
+  return static_cast<size_t>(SampleScratchBytes(std::min(rows_max_, kRowsAtOnce), vocab_size_));
 }
 
 LogitEdit& DeviceSampler::EditOf(int32_t id) {
@@ -137,8 +139,11 @@ absl::Status DeviceSampler::Sample(ConstMatrix logits, std::span<const SampleReq
   if (!edits_.empty()) {
     edits = reinterpret_cast<const LogitEdit*>(tables_.Get(std::as_bytes(std::span(edits_))));
   }
-  SampleKernel(logits, rows, edits, static_cast<int>(rows_.size()), scratch_, device_outs_,
-               stream_);
+  const auto count = static_cast<int>(rows_.size());
+  for (int begin = 0; begin < count; begin += kRowsAtOnce) {
+    SampleKernel(logits, rows + begin, edits, std::min(kRowsAtOnce, count - begin), scratch_,
+                 device_outs_ + begin, stream_);
+  }
   outs_.resize(rows_.size());
   absl::Status status = device_->Copy(outs_.data(), device_outs_, sizeof(SampleOut) * outs_.size(),
                                       CopyKind::kDeviceToHost);

@@ -22,7 +22,9 @@ namespace skein::engine {
 
 class DeviceSampler final : public TokenSampler {
  public:
-  // For up to `rows_max` requests a call. RESOURCE_EXHAUSTED.
+  // For up to `rows_max` requests a call. Candidates and edited logits have room for
+  // kRowsAtOnce of them: more are drawn launch by launch. RESOURCE_EXHAUSTED.
+  static constexpr int kRowsAtOnce = 128;
   static absl::StatusOr<std::unique_ptr<TokenSampler>> Make(std::shared_ptr<Device> device,
                                                             CudaStream stream, int vocab_size,
                                                             int rows_max);
@@ -41,6 +43,7 @@ class DeviceSampler final : public TokenSampler {
  private:
   DeviceSampler(std::shared_ptr<Device> device, CudaStream stream, int vocab_size, int rows_max);
 
+  size_t ScratchBytes() const;
   SampleRow RowOf(const SampleRequest& request);
   void AddEdits(const SampleRequest& request);
   LogitEdit& EditOf(int32_t id);

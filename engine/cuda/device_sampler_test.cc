@@ -126,6 +126,13 @@ TEST_F(DeviceSamplerTest, TopK) {
   }
 }
 
+// More than scratch has room for at once, with and without edits.
+TEST_F(DeviceSamplerTest, ManyRowsOfOneCall) {
+  auto rows = Rows(2 * DeviceSampler::kRowsAtOnce + 5, 70, {.temperature = 1.5f, .top_k = 9});
+  for (size_t i = 0; i < rows.size(); i += 3) rows[i].params.logit_bias = {{7, 3.0f}, {9, -2.0f}};
+  ExpectSame(rows);
+}
+
 TEST_F(DeviceSamplerTest, TopP) {
   for (const float top_p : {0.01f, 0.5f, 0.9f, 0.999f}) {
     ExpectSame(Rows(4, 1300, {.temperature = 1.0f, .top_p = top_p}));

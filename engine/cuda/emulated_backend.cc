@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "engine/cuda/emulator/recording.h"
+#include "engine/cuda/few_rows/few_rows_gemm.h"
 #include "engine/device/cpu_device.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -14,8 +15,10 @@ namespace skein::engine {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-// As of a GPU of four multiprocessors: a grid for decode graphs has as many, idle or not.
+// As of a Hopper with four multiprocessors: a grid for decode graphs has two blocks for each, idle
+// or not.
 constexpr int kAttentionBlocks = 8;
+constexpr FewRowsPolicy kFewRows = {4, 227 << 10};
 
 // What Alloc gives past `bytes` is not to be touched.
 void Fence(const void* pointer, size_t bytes, bool closed) {
@@ -101,7 +104,9 @@ std::unique_ptr<GraphRecorder> MakeEmulatedGraphRecorder() {
 }
 
 std::unique_ptr<CudaOps> MakeEmulatedCudaOps(WideKernel wide) {
-  return std::make_unique<CudaOps>(MakeEmulatedCudaDevice(), nullptr, MakePlainGemm(),
+  auto gemm = MakeFewRowsGemm(MakeEmulatedCudaDevice(), kFewRows, MakePlainGemm());
+  SKEIN_CHECK(gemm.ok());
+  return std::make_unique<CudaOps>(MakeEmulatedCudaDevice(), nullptr, *std::move(gemm),
                                    AttentionPolicy{.blocks = kAttentionBlocks, .wide = wide},
                                    [] {});
 }

@@ -1,11 +1,13 @@
-// Gemm: the dense products of CudaOps. Implementations: cuBLASLt (cublas_gemm.h) and our plain
-// kernel, which takes every combination of dtypes that Ops::MatMul allows.
+// Gemm: the dense products of CudaOps. Implementations: cuBLASLt (cublas_gemm.h), our kernel for
+// few rows before another Gemm (few_rows/few_rows_gemm.h), and our plain kernel, which takes every
+// combination of dtypes that Ops::MatMul allows.
 #pragma once
 
 #include <memory>
 
 #include "engine/base/tensor.h"
 #include "engine/cuda/stream.h"
+#include "engine/ops/ops.h"
 
 namespace skein::engine {
 
@@ -18,6 +20,9 @@ class Gemm {
   // and one column.
   virtual void Multiply(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out,
                         CudaStream stream) = 0;
+
+  // As Ops::FewRowsMax.
+  virtual int64_t FewRowsMax(DType x, DType w) const { return kFewRowsMax; }
 };
 
 std::unique_ptr<Gemm> MakePlainGemm();

@@ -6,8 +6,8 @@
 // Usable as in CUDA: __global__, __device__, __forceinline__, __launch_bounds__, threadIdx,
 // blockIdx, blockDim, gridDim, dim3, float2 … uint4 and make_*, __syncthreads and its _or, _and,
 // _count forms, __syncwarp, __shfl*_sync, __ballot_sync, __any_sync, __all_sync, __reduce_*_sync,
-// atomicAdd, Max, Min, Exch, CAS, Or, And; __threadfence, __ldg, bit and rounding intrinsics,
-// `#pragma unroll`.
+// atomicAdd, Max, Min, Exch, CAS, Or, And; __threadfence, __ldg, __ldcg, bit and rounding
+// intrinsics, __grid_constant__, `#pragma unroll`.
 //
 // Not as in CUDA:
 //   SKEIN_SHARED(float, sums, [32]);     instead of __shared__ float sums[32];

@@ -40,7 +40,8 @@ Matrix AsHeads(const Matrix& x, int head_dim) {
 
 void Apply(const Model& model, const Batch& batch, const Matrix& x, const Linear& linear,
            const Matrix& out) {
-  for (const RowRun& run : RunsOf(batch.sequences, batch.padding)) {
+  const int64_t few_rows = model.ops->FewRowsMax(x.dtype, linear.weight.dtype);
+  for (const RowRun& run : RunsOf(batch.sequences, batch.padding, few_rows)) {
     model.ops->MatMul(RowsOf(x, run), linear.weight, linear.bias, RowsOf(out, run));
   }
 }
@@ -160,11 +161,12 @@ void EndLayers(const Model& model, const Batch& batch, RunState& state) {
                  FirstRows(state.projected, batch.tokens()));
 }
 
-std::vector<RowRun> RunsOf(std::span<const SequenceSpan> sequences, int64_t padding) {
+std::vector<RowRun> RunsOf(std::span<const SequenceSpan> sequences, int64_t padding,
+                           int64_t few_rows) {
   std::vector<RowRun> runs;
   int64_t end = 0;
   const auto add = [&](int64_t begin, int64_t count) {
-    const bool fits = !runs.empty() && runs.back().count + count <= kFewRowsMax;
+    const bool fits = !runs.empty() && runs.back().count + count <= few_rows;
     if (fits) {
       runs.back().count += count;
     } else {

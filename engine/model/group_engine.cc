@@ -147,7 +147,8 @@ absl::Status GroupEngine::StepTogether(const GroupPart& part,
     gathered = logits.status();
     return logits.ok() ? loaded_->OnHost(*logits) : logits;
   };
-  const absl::Status used = UseLogits(sequences, logit_uses_, logits_of, sampler_, *results);
+  const absl::Status used =
+      UseLogits(sequences, logit_uses_, logits_of, loaded_->state.logits.rows, sampler_, *results);
   if (!gathered.ok()) AbortAll(part, gathered);
   return done.End(used);
 }

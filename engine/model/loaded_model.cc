@@ -142,9 +142,12 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
   spec.max_positions = static_cast<int>(positions(KvLayout{}));
   spec.num_parameters = weights->num_parameters;
   spec.kv = *kv;
-  absl::StatusOr<RunState> state =
-      AllocateRunState(*config, weights->activation, *kv, options.max_batch_tokens,
-                       std::min<int64_t>(kLogitRows, options.max_batch_tokens), device.get());
+  // Rows whose logits are computed at a time: of any sequences, so they must not matter to each
+  // other.
+  const int64_t logit_rows = std::min<int64_t>(
+      ops->FewRowsMax(weights->activation, weights->lm_head.dtype), options.max_batch_tokens);
+  absl::StatusOr<RunState> state = AllocateRunState(
+      *config, weights->activation, *kv, options.max_batch_tokens, logit_rows, device.get());
   if (!state.ok()) return state.status();
   const SpanningOptions spanning_options = {.tokens_max = options.max_batch_tokens,
                                             .segment_bytes = options.ring_segment_bytes,

@@ -22,10 +22,6 @@
 
 namespace skein::engine {
 
-// Rows whose logits are computed at a time: of any sequences, so they must not matter to each
-// other.
-inline constexpr int64_t kLogitRows = kFewRowsMax;
-
 // Stays where LoadModel made it: `model` points into it. Used by one thread at a time.
 struct LoadedModel {
   LoadedModel(const LoadedModel&) = delete;

@@ -54,15 +54,15 @@ class ModelEngine final : public Engine {
     if (on_device != nullptr && TakesAll(*on_device, sequences)) {
       return SampleOnDevice(
           sequences, logit_uses_,
-          [this](int64_t first, int64_t count) { return DeviceLogits(first, count); }, *on_device,
-          results);
+          [this](int64_t first, int64_t count) { return DeviceLogits(first, count); },
+          loaded_->state.logits.rows, *on_device, results);
     }
     return UseLogits(
         sequences, logit_uses_,
         [this](int64_t first, int64_t count) {
           return loaded_->OnHost(DeviceLogits(first, count));
         },
-        sampler_, results);
+        loaded_->state.logits.rows, sampler_, results);
   }
 
   absl::Status RunSpanning(const SequenceStep& sequence,

@@ -46,12 +46,12 @@ struct ModelEngineOptions {
   std::function<void(const std::string&)> warn = [](const std::string&) {};
 };
 
-// Batch invariance (on CpuOps): what a step computes for a sequence, logits and KV, is the same
+// Batch invariance: what a step computes for a sequence, logits and KV, is the same
 // bits whatever other sequences are in the step and in whatever order. It does depend on how the
-// sequence itself is cut into steps: a chunk of more than kFewRowsMax tokens, a shorter one and a
-// single token sum their products or their attention in different orders. So a prompt prefilled
+// sequence itself is cut into steps: a chunk of more than Ops::FewRowsMax tokens, a shorter one and
+// a single token sum their products or their attention in different orders. So a prompt prefilled
 // whole and one continued from cached blocks differ by rounding, and so do its last logits with and
-// without next_tokens. Chunks of more than kFewRowsMax tokens also depend on the number of threads.
+// without next_tokens. Chunks of more than FewRowsMax tokens also depend on the number of threads.
 //
 // NOT_FOUND, INVALID_ARGUMENT (checkpoint or options, field and value named) or RESOURCE_EXHAUSTED.
 absl::StatusOr<std::unique_ptr<Engine>> MakeModelEngine(const std::string& model_dir,

@@ -120,12 +120,13 @@ bool TakesAll(const TokenSampler& sampler, std::span<const SequenceStep> sequenc
 }
 
 absl::Status SampleOnDevice(std::span<const SequenceStep> sequences, std::span<const LogitUse> uses,
-                            const LogitsOf& logits_of, TokenSampler& sampler,
+                            const LogitsOf& logits_of, int64_t rows_max, TokenSampler& sampler,
                             std::vector<SequenceResult>& results) {
   StartResults(sequences, results);
   Requests requests(&sampler, &results);
-  for (size_t begin = 0; begin < uses.size(); begin += kFewRowsMax) {
-    const size_t count = std::min<size_t>(kFewRowsMax, uses.size() - begin);
+  const auto at_once = static_cast<size_t>(rows_max);
+  for (size_t begin = 0; begin < uses.size(); begin += at_once) {
+    const size_t count = std::min(at_once, uses.size() - begin);
     const absl::StatusOr<ConstMatrix> logits =
         logits_of(static_cast<int64_t>(begin), static_cast<int64_t>(count));
     if (!logits.ok()) return logits.status();
@@ -165,11 +166,12 @@ void FillBatch(std::span<const SequenceStep> sequences, Batch* batch, std::vecto
 }
 
 absl::Status UseLogits(std::span<const SequenceStep> sequences, std::span<const LogitUse> uses,
-                       const LogitsOf& logits_of, Sampler& sampler,
+                       const LogitsOf& logits_of, int64_t rows_max, Sampler& sampler,
                        std::vector<SequenceResult>& results) {
   StartResults(sequences, results);
-  for (size_t begin = 0; begin < uses.size(); begin += kFewRowsMax) {
-    const size_t count = std::min<size_t>(kFewRowsMax, uses.size() - begin);
+  const auto at_once = static_cast<size_t>(rows_max);
+  for (size_t begin = 0; begin < uses.size(); begin += at_once) {
+    const size_t count = std::min(at_once, uses.size() - begin);
     const absl::StatusOr<ConstMatrix> logits =
         logits_of(static_cast<int64_t>(begin), static_cast<int64_t>(count));
     if (!logits.ok()) return logits.status();

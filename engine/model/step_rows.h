@@ -32,10 +32,10 @@ void FillBatch(std::span<const SequenceStep> sequences, Batch* batch, std::vecto
 // call.
 using LogitsOf = std::function<absl::StatusOr<ConstMatrix>(int64_t first, int64_t count)>;
 
-// Draws, scores and copies what `sequences` ask for, asking for at most kFewRowsMax rows at a time.
+// Draws, scores and copies what `sequences` ask for, asking for at most `rows_max` rows at a time.
 // The first error ends it, with the sequence's index in its text.
 absl::Status UseLogits(std::span<const SequenceStep> sequences, std::span<const LogitUse> uses,
-                       const LogitsOf& logits_of, Sampler& sampler,
+                       const LogitsOf& logits_of, int64_t rows_max, Sampler& sampler,
                        std::vector<SequenceResult>& results);
 
 // Whether `sampler` can answer all that `sequences` ask for: none wants raw logits.
@@ -43,7 +43,7 @@ bool TakesAll(const TokenSampler& sampler, std::span<const SequenceStep> sequenc
 
 // As UseLogits, with logits that stay on the device. REQUIRES: TakesAll.
 absl::Status SampleOnDevice(std::span<const SequenceStep> sequences, std::span<const LogitUse> uses,
-                            const LogitsOf& logits_of, TokenSampler& sampler,
+                            const LogitsOf& logits_of, int64_t rows_max, TokenSampler& sampler,
                             std::vector<SequenceResult>& results);
 
 }  // namespace skein::engine

@@ -11,7 +11,7 @@
 //
 // Batch invariance. What an operation writes for a row is the same bits whatever other rows are in
 // the call, wherever the row stands among them, and on any number of threads, as long as
-//   - MatMul:          the call has at most kFewRowsMax rows. A larger one is only sure to repeat
+//   - MatMul:          the call has at most FewRowsMax rows. A larger one is only sure to repeat
 //                      for the same rows and number of threads.
 //   - PagedAttention:  the span has the same token_count, position and keys. Other spans never
 //                      matter.
@@ -27,7 +27,7 @@
 
 namespace skein::engine {
 
-// Rows up to which MatMul is invariant.
+// Rows up to which every implementation's MatMul is invariant.
 inline constexpr int64_t kFewRowsMax = 64;
 
 // cos and sin of every rotary angle, after scaling (llama3, linear, yarn): row p, column i <
@@ -85,6 +85,9 @@ class Ops {
   // out f32 or w's dtype [M, N]. An f32 x is not rounded to w's dtype (exact to f32, slower); pass
   // activations in w's dtype where speed matters.
   virtual void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) = 0;
+
+  // Rows up to which MatMul of these dtypes is invariant, and best not cut: at least kFewRowsMax.
+  virtual int64_t FewRowsMax(DType x, DType w) const { return kFewRowsMax; }
 
   // Rotates x in place: pairs (i, i + head_dim / 2) of every head ("rotate half").  x f32 [T, heads
   // * head_dim]; positions[t] in [0, table.max_positions).

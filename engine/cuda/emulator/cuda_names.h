@@ -13,6 +13,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __align__(n) alignas(n)
 
 struct alignas(8) float2 {
@@ -87,6 +88,10 @@ inline double __dmul_rn(double a, double b) { return a * b; }
 
 template <typename T>
 T __ldg(const T* p) {
+  return *p;
+}
+template <typename T>
+T __ldcg(const T* p) {
   return *p;
 }
 inline void __threadfence() {}

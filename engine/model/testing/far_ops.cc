@@ -54,6 +54,8 @@ class FarOps final : public Ops {
     });
   }
 
+  int64_t FewRowsMax(DType x, DType w) const override { return ops_->FewRowsMax(x, w); }
+
   void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) override {
     device_->Queue([this, x = Near(x),
                     kept = std::vector<int32_t>(positions.begin(), positions.end()),

@@ -32,20 +32,23 @@ class MatMulConformance : public OpsConformance {
                "product");
   }
 
-  // The first and the last m of kFewRowsMax rows, for each of `ms`, against all of them by `other`.
+  // The first and the last m of FewRowsMax rows, for each of `ms` that is no more, against all of
+  // them by `other`.
   void CheckInvariance(int64_t n, int64_t k, const std::vector<int64_t>& ms, Ops* other) {
     for (const DType w_dtype : kDTypes) {
       for (const DType x_dtype : {DType::kF32, w_dtype}) {
-        HostBuffer x(kFewRowsMax, k, x_dtype), w(n, k, w_dtype), bias(1, n, w_dtype);
+        const int64_t most = ops_->FewRowsMax(x_dtype, w_dtype);
+        HostBuffer x(most, k, x_dtype), w(n, k, w_dtype), bias(1, n, w_dtype);
         x.Fill(&random_);
         w.Fill(&random_);
         bias.Fill(&random_);
-        HostBuffer expected(kFewRowsMax, n, DType::kF32);
+        HostBuffer expected(most, n, DType::kF32);
         other->MatMul(x.view(), w.view(), bias.view(), expected.view());
         for (const int64_t m : ms) {
+          if (m > most) continue;
           SCOPED_TRACE(testing::Message()
                        << m << " rows, x " << NameOf(x_dtype) << " w " << NameOf(w_dtype));
-          for (const int64_t first : {int64_t{0}, kFewRowsMax - m}) {
+          for (const int64_t first : {int64_t{0}, most - m}) {
             ConstMatrix rows = x.view();
             rows.rows = m;
             rows.data = static_cast<const std::byte*>(rows.data) +
@@ -106,24 +109,48 @@ TEST_P(MatMulConformance, NoRows) {
   ops_->MatMul(no_rows, w.view(), {}, no_out);
 }
 
-// Rows are the same bits in calls of any number of rows up to kFewRowsMax, anywhere in the call …
+// Rows are the same bits in calls of any number of rows up to FewRowsMax, anywhere in the call …
 TEST_P(MatMulConformance, FewRowsAreBatchInvariant) {
   std::vector<int64_t> all(kFewRowsMax);
   std::iota(all.begin(), all.end(), int64_t{1});
+  all.insert(all.end(), {65, 96, 127, 128, 129, 200, 255, 256});
   CheckInvariance(30, 131, all, ops_.get());
 }
 
 // … and on any number of threads.
 TEST_P(MatMulConformance, FewRowsAreThreadInvariant) {
   const std::unique_ptr<Ops> two_threads = GetParam().make_otherwise_divided();
-  CheckInvariance(515, 131, {1, 5, kFewRowsMax}, two_threads.get());
+  CheckInvariance(515, 131, {1, 5, kFewRowsMax, 2 * kFewRowsMax}, two_threads.get());
 }
 
-// A lone row goes another way when it is long.
+// A lone row goes another way when it is long, and long rows may be summed in parts.
 TEST_P(MatMulConformance, LongRowsAreBatchInvariant) {
   for (const int64_t k : {4097, 8193}) {
     SCOPED_TRACE(k);
     CheckInvariance(6, k, {1, 2}, ops_.get());
+  }
+  for (const int64_t k : {600, 1100}) {
+    SCOPED_TRACE(k);
+    CheckInvariance(40, k, {1, 8, 9, 17, 33, 64, 65, 129, 256}, ops_.get());
+  }
+}
+
+// Operands whose rows all begin where wide moves may, and an odd number of columns of them.
+TEST_P(MatMulConformance, AlignedRows) {
+  for (const DType dtype : kDTypes) {
+    for (const int64_t m : {1, 8, 12, 30, 64, 100, 256}) {
+      for (const int64_t k : {333, 1088}) {
+        SCOPED_TRACE(testing::Message() << m << "x" << k << " " << NameOf(dtype));
+        HostBuffer x(m, k, dtype, 16 - k % 8), w(45, k, dtype, 16 - k % 8);
+        x.Fill(&random_);
+        w.Fill(&random_);
+        HostBuffer actual(m, 45, dtype), expected(m, 45, DType::kF32);
+        ops_->MatMul(x.view(), w.view(), {}, actual.view());
+        reference_.MatMul(x.view(), w.view(), {}, expected.view());
+        ExpectNear(actual, expected, 3e-7 * static_cast<double>(k) + 1e-6, RoundingOf(dtype),
+                   "product");
+      }
+    }
   }
 }
 

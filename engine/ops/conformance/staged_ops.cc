@@ -117,6 +117,8 @@ class StagedOps final : public Ops {
     staging.Finish();
   }
 
+  int64_t FewRowsMax(DType x, DType w) const override { return ops_->FewRowsMax(x, w); }
+
   void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) override {
     Staging staging(device_.get());
     ops_->Rope(staging.Write(x), positions, staging.Read(table));

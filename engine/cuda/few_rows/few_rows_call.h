@@ -1,0 +1,38 @@
+// What the kernels of few rows are launched with. One launch takes the rows of one tile at most:
+// few_rows_gemm.cc cuts.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/base/dtype.h"
+#include "engine/cuda/few_rows/few_rows_plan.h"
+#include "engine/cuda/stream.h"
+
+namespace skein::engine {
+
+struct FewRowsArguments {
+  const void* x;     // [rows, k]
+  const void* w;     // [n, k] of the same dtype
+  const void* bias;  // [n] or null
+  void* out;         // [rows, n]
+  int64_t x_stride, w_stride, out_stride;
+  DType bias_dtype;
+  bool wide_out;   // f32; else of w's dtype
+  bool x_aligned;  // 16-byte moves do
+  bool w_aligned;
+  int rows, n, k;
+  FewRowsParts parts;
+  int items;
+  float* partial;  // where parts are left
+  int* counters;   // 0 before and behind
+};
+
+// On `stream`, with up to `blocks` blocks. T is BF16 or simt::Half; dtype says which.
+void LaunchFewRows(DType dtype, int shape, const FewRowsArguments& arguments, int blocks,
+                   CudaStream stream);
+
+// Of one dtype each, so that they compile beside one another.
+void LaunchFewRowsBf16(int shape, const FewRowsArguments& arguments, int blocks, CudaStream stream);
+void LaunchFewRowsF16(int shape, const FewRowsArguments& arguments, int blocks, CudaStream stream);
+
+}  // namespace skein::engine
