@@ -264,7 +264,7 @@ TEST_P(DecodeGraphsTest, TakesOnlyDecodeSteps) {
 INSTANTIATE_TEST_SUITE_P(All, DecodeGraphsTest, testing::Values(DType::kF32, DType::kBF16),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
-// Of more rows than a product in f32 takes at once.
+// In f32 of more rows than a product takes at once, and than logits have room for.
 class ManyRows : public DecodeGraphsTest {};
 
 TEST_P(ManyRows, SameLogits) {
@@ -274,7 +274,7 @@ TEST_P(ManyRows, SameLogits) {
   EXPECT_GT(graphs_->counts().launched, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(F32, ManyRows, testing::Values(DType::kF32),
+INSTANTIATE_TEST_SUITE_P(All, ManyRows, testing::Values(DType::kF32, DType::kBF16),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
 TEST(PaddedRows, GrowsInSteps) {

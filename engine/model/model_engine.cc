@@ -43,6 +43,7 @@ class ModelEngine final : public Engine {
                    const std::function<void(int layer)>& layer_done, DeviceDone* done,
                    std::vector<SequenceResult>& results) {
     const std::function<void(int)> told = done->Behind(layer_done);
+    logits_there_ = 0;
     if (spans) {
       const absl::Status ran = RunSpanning(sequences.front(), told);
       if (!ran.ok()) return ran;
@@ -72,7 +73,8 @@ class ModelEngine final : public Engine {
                                   loaded_->state);
   }
 
-  // Whether the step was one for the decode runner, which ran it.
+  // Whether the step was one for the decode runner, which ran it, up to the logits if there is room
+  // for all of them.
   bool RunDecode() {
     DecodeRunner* runner = loaded_->decode_runner.get();
     if (runner == nullptr || batch_.logit_rows.size() != batch_.ids.size()) return false;
@@ -81,12 +83,17 @@ class ModelEngine final : public Engine {
     batch_.padding = rows - batch_.tokens();
     batch_.ids.resize(static_cast<size_t>(rows), 0);
     batch_.positions.resize(static_cast<size_t>(rows), 0);
-    runner->Run(batch_.ids, batch_.positions, batch_.sequences,
-                [this] { RunLayers(loaded_->model, batch_, nullptr, loaded_->state); });
+    const bool to_logits = rows <= loaded_->state.logits.rows;
+    runner->Run(batch_.ids, batch_.positions, batch_.sequences, [this, rows, to_logits] {
+      RunLayers(loaded_->model, batch_, nullptr, loaded_->state);
+      if (to_logits) ComputeLogits(loaded_->model, 0, rows, loaded_->state);
+    });
+    if (to_logits) logits_there_ = rows;
     return true;
   }
 
   ConstMatrix DeviceLogits(int64_t first, int64_t count) {
+    if (first == 0 && count <= logits_there_) return FirstRows(loaded_->state.logits, count);
     ComputeLogits(loaded_->model, first, count, loaded_->state);
     return FirstRows(loaded_->state.logits, count);
   }
@@ -95,6 +102,7 @@ class ModelEngine final : public Engine {
   Sampler sampler_;
   Batch batch_;                       // of the current step
   std::vector<LogitUse> logit_uses_;  // of each of batch_.logit_rows
+  int64_t logits_there_ = 0;          // of the batch's first rows, in the state
 };
 
 }  // namespace
