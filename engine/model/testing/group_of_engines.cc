@@ -30,6 +30,10 @@ GroupOfEngines::GroupOfEngines(const TestingGroupOptions& options)
 
 // Called rank by rank.
 std::unique_ptr<Fabric> GroupOfEngines::MakeFabric() {
+  if (options_.make_rank) {
+    parts_.push_back(options_.make_rank(static_cast<int>(parts_.size())));
+    return std::move(parts_.back().fabric);
+  }
   if (options_.far_bytes == 0) return hub_.MakeFabric();
   devices_.push_back(std::make_shared<FarDevice>(options_.far_bytes));
   return MakeDeviceFabric(hub_.MakeFabric(), devices_.back(), DevicePath::kHostStaged);
@@ -45,6 +49,11 @@ std::unique_ptr<GroupOfEngines> GroupOfEngines::Make(const std::string& model_di
       const std::shared_ptr<FarDevice>& far = group->devices_[static_cast<size_t>(rank)];
       ops = MakeFarOps(far, std::move(ops));
       device = ShareFarDevice(far);
+    }
+    if (options.make_rank) {
+      TestingRankParts& parts = group->parts_[static_cast<size_t>(rank)];
+      ops = std::move(parts.ops);
+      device = std::move(parts.device);
     }
     auto engine = GroupEngine::Make(model_dir, std::move(ops), std::move(device), options.engine,
                                     options.ranks);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,8 +14,16 @@
 #include "engine/device/far_device.h"
 #include "engine/model/group_comms.h"
 #include "engine/model/group_engine.h"
+#include "engine/ops/ops.h"
 
 namespace skein::engine {
+
+// What a rank runs on.
+struct TestingRankParts {
+  std::unique_ptr<Ops> ops;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Fabric> fabric;
+};
 
 struct TestingGroupOptions {
   int ranks = 2;
@@ -22,6 +31,7 @@ struct TestingGroupOptions {
   bool cpu_ops = true;
   ModelEngineOptions engine;
   size_t far_bytes = 0;  // > 0: each rank on a FarDevice of so many bytes
+  std::function<TestingRankParts(int rank)> make_rank = nullptr;  // instead of all this
 };
 
 class GroupOfEngines final : public Engine {
@@ -68,6 +78,7 @@ class GroupOfEngines final : public Engine {
 
   TestingGroupOptions options_;
   std::vector<std::shared_ptr<FarDevice>> devices_;  // by rank, with far_bytes
+  std::vector<TestingRankParts> parts_;              // by rank, with make_rank
   LocalHub hub_;
   TestingRanks ranks_;
   std::vector<std::unique_ptr<GroupEngine>> engines_;

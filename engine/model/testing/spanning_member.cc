@@ -19,14 +19,33 @@ struct SpanningMember::Input {
   bool sample = false;
 };
 
-void SpoilKv(Engine& engine) {
+void SpoilKv(Engine& engine, Device* device) {
   for (const KvRegion& region : engine.KvRegions()) {
-    std::memset(NearOfAny(region.base), 0xff, static_cast<size_t>(region.bytes));
+    const std::string spoilt(static_cast<size_t>(region.bytes), '\xff');
+    if (device == nullptr) {
+      std::memcpy(NearOfAny(region.base), spoilt.data(), spoilt.size());
+    } else {
+      SKEIN_CHECK(
+          device->Copy(region.base, spoilt.data(), spoilt.size(), CopyKind::kHostToDevice).ok());
+    }
   }
 }
 
+std::string SpanningMember::ReadBlock(size_t layer, int32_t local) const {
+  std::string block(static_cast<size_t>(engine_->Spec().kv.BlockBytes()), '\0');
+  const auto* const at = static_cast<const std::byte*>(engine_->KvRegions()[layer].base) +
+                         static_cast<size_t>(local) * block.size();
+  if (device_ == nullptr) {
+    std::memcpy(block.data(), NearOfAny(at), block.size());
+  } else {
+    SKEIN_CHECK(device_->Copy(block.data(), at, block.size(), CopyKind::kDeviceToHost).ok());
+    SKEIN_CHECK(device_->Synchronize().ok());
+  }
+  return block;
+}
+
 void SpanningMember::Start(const std::vector<int32_t>& ids, bool score, uint32_t seed) {
-  SpoilKv(*engine_);
+  SpoilKv(*engine_, device_);
   ids_ = ids;
   score_ = score;
   token_ = -1;

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/comm/communicator.h"
+#include "engine/device/device.h"
 #include "engine/engine.h"
 #include "engine/model/testing/prompt_dealer.h"
 
@@ -16,8 +18,10 @@ namespace skein::engine {
 
 class SpanningMember {
  public:
-  // `engine` outlives this.
-  explicit SpanningMember(Engine* engine) : engine_(engine) {}
+  // `engine` outlives this; so does the `device` of its KV, null for memory that the host or
+  // NearOfAny reaches.
+  explicit SpanningMember(Engine* engine, Device* device = nullptr)
+      : engine_(engine), device_(device) {}
 
   // A new prompt: KV that nobody wrote is NaN, block ids are dealt at random.
   void Start(const std::vector<int32_t>& ids, bool score, uint32_t seed);
@@ -36,6 +40,8 @@ class SpanningMember {
   // Where its copy of a block of the prompt is, or will be.
   int32_t LocalOf(int32_t block);
   Engine& engine() const { return *engine_; }
+  // The bytes of a block of its pool.
+  std::string ReadBlock(size_t layer, int32_t local) const;
 
  private:
   struct Input;
@@ -43,6 +49,7 @@ class SpanningMember {
   void Collect(const Input& input, const std::vector<SequenceResult>& results);
 
   Engine* engine_;
+  Device* device_;
   std::vector<int32_t> ids_;
   bool score_ = true;
   std::vector<int32_t> free_;
@@ -51,7 +58,7 @@ class SpanningMember {
   int32_t token_ = -1;
 };
 
-// Fills all KV with NaN.
-void SpoilKv(Engine& engine);
+// Fills all KV with NaN. `device` as above.
+void SpoilKv(Engine& engine, Device* device = nullptr);
 
 }  // namespace skein::engine

@@ -1,11 +1,9 @@
 #include "engine/model/testing/spanning_ranks.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <thread>
 
-#include "engine/device/far_device.h"
 #include "gtest/gtest.h"
 
 namespace skein::engine {
@@ -15,9 +13,13 @@ double SpanningOutcome::Nll() const {
          static_cast<double>(logprobs.size());
 }
 
-SpanningRanks::SpanningRanks(const std::vector<Engine*>& engines, const FabricFactory& make_fabric)
-    : members_(engines.begin(), engines.end()),
-      ranks_(make_fabric, static_cast<int>(engines.size())) {}
+SpanningRanks::SpanningRanks(const std::vector<Engine*>& engines, const FabricFactory& make_fabric,
+                             const std::vector<Device*>& devices)
+    : ranks_(make_fabric, static_cast<int>(engines.size())) {
+  for (size_t m = 0; m < engines.size(); ++m) {
+    members_.emplace_back(engines[m], devices.empty() ? nullptr : devices[m]);
+  }
+}
 
 SpanningOutcome SpanningRanks::Run(const SpanningPrompt& prompt) {
   for (size_t m = 0; m < members_.size(); ++m) {
@@ -76,19 +78,16 @@ SpanningOutcome SpanningRanks::Outcome(const SpanningPrompt& prompt) const {
 }
 
 void SpanningRanks::CheckMoves(const DealtPiece& piece) {
-  const EngineSpec& spec = members_[0].engine().Spec();
-  const auto bytes = static_cast<size_t>(spec.kv.BlockBytes());
   const auto at = [&](size_t rank, int32_t block, size_t layer) {
     SpanningMember& member = members_[static_cast<size_t>(piece.members[rank])];
-    return static_cast<const std::byte*>(NearOfAny(member.engine().KvRegions()[layer].base)) +
-           static_cast<size_t>(member.LocalOf(block)) * bytes;
+    return member.ReadBlock(layer, member.LocalOf(block));
   };
-  const auto layers = static_cast<size_t>(spec.kv.num_layers);
+  const auto layers = static_cast<size_t>(members_[0].engine().Spec().kv.num_layers);
   for (size_t from = 0; from < piece.members.size(); ++from) {
     for (size_t to = 0; to < piece.members.size(); ++to) {
       for (const int32_t block : piece.moves[from][to]) {
         for (size_t layer = 0; layer < layers; ++layer) {
-          ASSERT_EQ(std::memcmp(at(from, block, layer), at(to, block, layer), bytes), 0)
+          ASSERT_TRUE(at(from, block, layer) == at(to, block, layer))
               << "block " << block << " layer " << layer << " moved from rank " << from << " to "
               << to;
         }
@@ -97,8 +96,9 @@ void SpanningRanks::CheckMoves(const DealtPiece& piece) {
   }
 }
 
-SpanningOutcome RunPlain(Engine& engine, const std::vector<int32_t>& ids, bool score) {
-  SpoilKv(engine);
+SpanningOutcome RunPlain(Engine& engine, const std::vector<int32_t>& ids, bool score,
+                         Device* device) {
+  SpoilKv(engine, device);
   std::vector<int32_t> table(static_cast<size_t>(engine.Spec().kv.num_blocks));
   std::iota(table.begin(), table.end(), 0);
   std::vector<int32_t> next;

@@ -43,8 +43,9 @@ struct SpanningOutcome {
 
 class SpanningRanks {
  public:
-  // `engines` stay the caller's.
-  SpanningRanks(const std::vector<Engine*>& engines, const FabricFactory& make_fabric);
+  // `engines` stay the caller's, and so do the devices of their KV (SpanningMember); none: as null.
+  SpanningRanks(const std::vector<Engine*>& engines, const FabricFactory& make_fabric,
+                const std::vector<Device*>& devices = {});
 
   // KV that nobody wrote is NaN. Checks what was moved byte by byte.
   SpanningOutcome Run(const SpanningPrompt& prompt);
@@ -59,6 +60,7 @@ class SpanningRanks {
 };
 
 // The prompt in one plain step on one engine, into blocks 0, 1, …; token and logprobs as above.
-SpanningOutcome RunPlain(Engine& engine, const std::vector<int32_t>& ids, bool score = true);
+SpanningOutcome RunPlain(Engine& engine, const std::vector<int32_t>& ids, bool score = true,
+                         Device* device = nullptr);
 
 }  // namespace skein::engine
