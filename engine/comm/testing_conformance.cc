@@ -1,76 +1,16 @@
 #include "engine/comm/testing_conformance.h"
 
-#include <gtest/gtest.h>
-
-#include <memory>
-#include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
-#include "engine/base/check.h"
-#include "engine/comm/fault_communicator.h"
-#include "engine/comm/local_fabric.h"
 #include "engine/comm/testing_checks.h"
-#include "engine/comm/testing_far_fabric.h"
-#include "engine/comm/testing_far_paths.h"
-#include "engine/comm/ucx_fabric.h"
 
 namespace skein::engine {
-namespace {
 
-// Its communicators pass through a decorator that has nothing to inject.
-class FaultlessFabric : public Fabric {
- public:
-  explicit FaultlessFabric(std::unique_ptr<Fabric> inner) : inner_(std::move(inner)) {}
+CommConformance::CommConformance() : factory_(ConformanceFactory(GetParam())) {}
 
-  const std::string& Address() const override { return inner_->Address(); }
-  absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(GroupId id,
-                                                          std::span<const std::string> addresses,
-                                                          int rank) override {
-    auto made = inner_->MakeGroup(id, addresses, rank);
-    if (!made.ok()) return made.status();
-    return std::make_unique<FaultCommunicator>(*std::move(made),
-                                               [](uint64_t) { return CommFault{}; });
-  }
-
- private:
-  const std::unique_ptr<Fabric> inner_;
-};
-
-FabricFactory MakeFactory(const std::string& name) {
-  if (name == "Local") {
-    return [hub = std::make_shared<LocalHub>()] { return hub->MakeFabric(); };
-  }
-  if (name == "FarPeers") return MakeFarPeers;
-  if (name == "FarPaths" || name == "FarPathsRefused") {
-    return [refused = name == "FarPathsRefused", rank = 0]() mutable {
-      FarPaths paths{.self = {.gpu = "GPU", .realm = "node"}};
-      if (refused && rank++ % 2 == 0) paths.fault = FarFault::kMayNotOpen;
-      return MakeBufferedFarPaths(paths);
-    };
-  }
-  if (name == "FarStaged" || name == "FarOnDevice") {
-    const auto path = name == "FarStaged" ? DevicePath::kHostStaged : DevicePath::kOnDevice;
-    return [path, hub = std::make_shared<LocalHub>()] {
-      return MakeFarFabric(hub->MakeFabric(), path);
-    };
-  }
-  if (name == "Faultless") {
-    return [hub = std::make_shared<LocalHub>()] {
-      return std::make_unique<FaultlessFabric>(hub->MakeFabric());
-    };
-  }
-  return [tls = name == "UcxSharedMemory" ? "self,shm" : "self,tcp"] {
-    auto fabric = MakeUcxFabric({.tls = tls});
-    SKEIN_CHECK_MSG(fabric.ok(), fabric.status().ToString().c_str());
-    return *std::move(fabric);
-  };
+void CommConformance::SetUp() {
+  if (const std::string why = WhyNotConformance(GetParam()); !why.empty()) GTEST_SKIP() << why;
 }
-
-}  // namespace
-
-CommConformance::CommConformance() : factory_(MakeFactory(GetParam())) {}
 
 void CommConformance::ExpectSurvivorsWork(TestingRanks* ranks, int lost) {
   std::vector<int> survivors;
@@ -81,10 +21,7 @@ void CommConformance::ExpectSurvivorsWork(TestingRanks* ranks, int lost) {
   ExpectOk(TestingRanks::Run(group, CheckAllReduce));
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, CommConformance,
-                         testing::Values("Local", "Faultless", "UcxSharedMemory", "UcxTcp",
-                                         "FarStaged", "FarOnDevice", "FarPeers", "FarPaths",
-                                         "FarPathsRefused"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Fabrics, CommConformance, testing::ValuesIn(ConformanceFabrics()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace skein::engine

@@ -3,17 +3,25 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "engine/comm/testing_ranks.h"
 
 namespace skein::engine {
 
-// The parameter names a fabric: Local, Faultless (the same behind a FaultCommunicator that has
-// nothing to inject), UcxSharedMemory, UcxTcp, FarStaged, FarOnDevice and FarPeers (in a device's
-// memory, testing_far_fabric.h), FarPaths (a PathFabric's groups over FarPeers) and FarPathsRefused
-// (every other rank may not open the others' memory).
-class CommConformance : public testing::TestWithParam<const char*> {
+// The suite's fabrics are those of the library it is linked with: :conformance_fabrics (anywhere)
+// or :gpu_conformance_fabrics.
+std::vector<std::string> ConformanceFabrics();
+FabricFactory ConformanceFactory(const std::string& name);
+// Why this machine has not what a fabric needs; "" if it has.
+std::string WhyNotConformance(const std::string& name);
+
+// The parameter names a fabric.
+class CommConformance : public testing::TestWithParam<std::string> {
  protected:
   CommConformance();
+  void SetUp() override;
 
   // The ranks but `lost` make a group, and it works.
   static void ExpectSurvivorsWork(TestingRanks* ranks, int lost);
