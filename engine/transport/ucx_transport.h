@@ -27,8 +27,9 @@
 //    UCX_{POSIX,SYSV}_ERROR_HANDLING=y, which is turned on here; a keepalive (every 200 ms) then
 //    sees that a process is gone.
 //  - The limit of tcp: the first message between two processes makes them shake hands; a source
-//  that dies before it has the answer, some milliseconds later, ends the TARGET's process by an
-//  assertion (ucp_request_send_state_ff).
+//  that dies, or closes the connection, before it has the answer, some milliseconds later, ends the
+//  TARGET's process by an assertion of ucp_request_send_state_ff, which UCX dropped later (its pull
+//  request 8175).
 //  - ucp_ep_query knows no lanes before 1.14; Inspect reads ucp_ep_print_info. "mapped+ring": not
 //  UCX, puts are memcpy.
 //  - Do not fork after creating one (UCX does not support it; fork and exec at once is fine). Under
