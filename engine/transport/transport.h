@@ -132,7 +132,7 @@ class Transport {
   // The peer of a description. A second description of the same worker and incarnation gives the
   // same PeerId and adds its regions. Returns at once; reachability shows in the first transfer.
   // INVALID_ARGUMENT for a malformed description or one of another kind of transport;
-  // RESOURCE_EXHAUSTED at the peer limit.
+  // RESOURCE_EXHAUSTED at the peer limit, or while this process has no descriptors or memory left.
   virtual absl::StatusOr<Peer> Connect(std::string_view description) = 0;
 
   // Forgets a peer; its transfers end with UNAVAILABLE. Bounded, also if the peer is dead.
