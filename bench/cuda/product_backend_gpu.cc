@@ -11,7 +11,7 @@ namespace skein::bench {
 namespace {
 
 template <typename T>
-T Require(absl::StatusOr<T> value) {
+T Opened(absl::StatusOr<T> value) {
   if (value.ok()) return *std::move(value);
   std::fprintf(stderr, "product_bench: %s\n", value.status().ToString().c_str());
   std::exit(1);
@@ -42,7 +42,7 @@ class Cublas {
 }  // namespace
 
 ProductBackend OpenProductBackend() {
-  const auto gpu = Require(engine::OpenCudaDevice("cuda:0"));
+  const auto gpu = Opened(engine::OpenCudaDevice("cuda:0"));
   std::printf("%s, %d multiprocessors\n", gpu->Info().name.c_str(), gpu->Info().multiprocessors);
   ProductBackend backend;
   backend.device = gpu;
@@ -62,7 +62,7 @@ ProductBackend OpenProductBackend() {
   backend.peer = [cublas](const auto& x, const auto& w, const auto& out) {
     cublas->Multiply(x, w, out);
   };
-  const std::shared_ptr<GpuLimits> limits = Require(MakeGpuLimits());
+  const std::shared_ptr<GpuLimits> limits = Opened(MakeGpuLimits());
   backend.copy_bytes_per_second = [limits] { return limits->CopyBytesPerSecond(); };
   return backend;
 }
