@@ -23,14 +23,21 @@ template <int kPending>
 __device__ __forceinline__ void WgmmaWait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
-// After a wait: the compiler may use `sums` from here on only.
+// After a wait: the compiler uses `sums` from here on only, and has kept `a` until here.
 template <int kTiles>
 __device__ __forceinline__ void Pin(float (&sums)[kTiles][4]) {
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
-    asm volatile(""
-                 : "+f"(sums[i][0]), "+f"(sums[i][1]), "+f"(sums[i][2]),
-                   "+f"(sums[i][3])::"memory");
+#pragma unroll
+    for (int j = 0; j < 4; ++j) asm volatile("" : "+f"(sums[i][j])::"memory");
+  }
+}
+template <int kFragments>
+__device__ __forceinline__ void Pin(uint32_t (&a)[kFragments][4]) {
+#pragma unroll
+  for (int i = 0; i < kFragments; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) asm volatile("" : "+r"(a[i][j])::"memory");
   }
 }
 

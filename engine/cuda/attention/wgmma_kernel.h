@@ -386,6 +386,7 @@ class Computer {
       const bool grown = Weigh(scores[0], scale_log2, state->largest[0], state->total[0], shrink);
       simt::WgmmaWait<0>();
       simt::Pin(sums[0]);
+      simt::Pin(weights);
       Release(at_);
       at_.Next();
       Shrink(grown, shrink, sums[0]);
@@ -396,6 +397,7 @@ class Computer {
     IssueValues(sums[0], weights);
     simt::WgmmaWait<0>();
     simt::Pin(sums[0]);
+    simt::Pin(weights);
     Release(at_);
     at_.Next();
   }

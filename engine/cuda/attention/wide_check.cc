@@ -76,7 +76,7 @@ class Trial {
         shape_(shape),
         tokens_(tokens),
         span_{0, kHistory, -1, tokens, 0, 0, kBlockTokens, kKvHeads, 0},
-        plan_(AttentionPolicy{1 << 20, 64, shape.split ? 256 : 1 << 20, 128}) {
+        plan_(AttentionPolicy{1 << 20, 64, 64, shape.split ? 3 : 1}) {
     plan_.Build({&span_, 1}, kHeads, shape.head_dim);
   }
 

@@ -22,9 +22,10 @@ WideKernel ChooseWideKernel(Device* device, CudaStream stream, const WideCandida
                             const std::function<void(const std::string&)>& warn) {
   if (candidate.capability != kHopper || IsTurnedOff()) return WideKernel::kMmaSync;
   const Deadline deadline(
-      candidate.check_max, absl::StrCat("CUDA: the check of Hopper's attention kernel on ", candidate.device,
-                              " has not ended in ", candidate.check_max.count(), " s: the kernel hangs (",
-                              kWgmmaVariable, "=0 goes without it): the process ends"));
+      candidate.check_max,
+      absl::StrCat("CUDA: the check of Hopper's attention kernel on ", candidate.device,
+                   " has not ended in ", candidate.check_max.count(), " s: the kernel hangs (",
+                   kWgmmaVariable, "=0 goes without it): the process ends"));
   const absl::Status status = CheckWgmmaAttention(device, stream, candidate.multiprocessors);
   if (status.ok()) return WideKernel::kWgmma;
   warn(absl::StrCat("attention on ", candidate.device,

@@ -25,8 +25,9 @@ struct WideCandidate {
 };
 
 // kWgmma for compute capability 9.0 where CheckWgmmaAttention agrees; where it does not, `warn` is
-// told once, and what differed. A check that takes longer than check_max ends the process with its cause:
-// nothing can stop a kernel that hangs. `stream` is the one that `device` copies in the order of.
+// told once, and what differed. A check that takes longer than check_max ends the process with its
+// cause: nothing can stop a kernel that hangs. `stream` is the one that `device` copies in the
+// order of.
 WideKernel ChooseWideKernel(Device* device, CudaStream stream, const WideCandidate& candidate,
                             const std::function<void(const std::string&)>& warn);
 

@@ -47,7 +47,8 @@ class FaultyDevice final : public Device {
 class WideChoice : public testing::Test {
  protected:
   WideKernel Choose(Device* device, int capability) {
-    return ChooseWideKernel(device, nullptr, {"cuda:0", capability, kMultiprocessors, std::chrono::hours(1)},
+    return ChooseWideKernel(device, nullptr,
+                            {"cuda:0", capability, kMultiprocessors, std::chrono::hours(1)},
                             [this](const std::string& what) { warnings_.push_back(what); });
   }
   std::vector<std::string> warnings_;

@@ -29,6 +29,8 @@ void WgmmaWait(SKEIN_SIMT_HERE) {
 }
 template <int kTiles>
 void Pin(float (&)[kTiles][4]) {}
+template <int kFragments>
+void Pin(uint32_t (&)[kFragments][4]) {}
 
 template <typename T, int kN>
 void Wgmma(float (&d)[kN / 8][4], uint64_t a, uint64_t b, bool accumulate, SKEIN_SIMT_HERE) {
