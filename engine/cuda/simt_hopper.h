@@ -6,11 +6,12 @@
 // (wgmma.mma_async) read shared memory through the async proxy: what threads wrote there, cp.async
 // included, they must fence (FenceProxyAsync) before the barrier that lets others multiply.
 //
-//   WgmmaFence();                                  // registers are ready
-//   Wgmma<T, kN, …>(sums, a, b, …);  …             // any number
-//   WgmmaCommit();                                 // they are a group
-//   WgmmaWait<0>();                                // sums are there; a, b and their memory are
-//   free Pin(sums);
+//   WgmmaFence();                       // registers are ready
+//   Wgmma<T, kN>(sums, a, b, …);  …     // any number
+//   WgmmaCommit();                      // they are a group
+//   WgmmaWait<0>();                     // sums are there; `a`, b and their memory are free
+//   Pin(sums);
+//   Pin(a);                             // where it is in registers
 #pragma once
 
 #include "engine/cuda/simt.h"
