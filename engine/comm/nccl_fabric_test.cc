@@ -61,6 +61,13 @@ TEST_F(NcclFabricTest, ARankThatNeverCallsEndsTheCallByTheDeadline) {
   }
 }
 
+// Without a GPU, too.
+TEST(NcclFabric, NcclIsLoadedWhereItIs) {
+  const absl::StatusOr<int> version = NcclVersion();
+  if (!version.ok()) GTEST_SKIP() << version.status();
+  EXPECT_GE(*version, 21400);
+}
+
 TEST(NcclFabric, RefusesADeviceThatIsNotThere) {
   EXPECT_TRUE(absl::IsUnavailable(MakeNcclFabric({.tls = "self,shm,tcp"}, 1000).status()));
 }

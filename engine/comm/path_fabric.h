@@ -44,7 +44,7 @@ struct CommDevice {
 
 struct PathFabricOptions {
   std::function<void(const std::string&)> warn;  // any thread; once for each size, way and reason
-  std::chrono::milliseconds trial_max{10'000};   // of a way, once all members are there
+  std::chrono::milliseconds trial_max{20'000};   // of a way, once all members are there
 };
 
 class PathFabric final : public Fabric {

@@ -32,7 +32,7 @@ struct Trial {
   std::function<absl::Status(CommDeadline)> meet;
   // Moves bytes between all ranks over the first way, looks at them, and meets on it.
   std::function<absl::Status(CommDeadline)> run;
-  std::chrono::milliseconds max{10'000};  // of `run`
+  std::chrono::milliseconds max{20'000};  // of `run`
   // The first way is given up for this reason. On the trial's thread, at most once, at each rank.
   std::function<void(const absl::Status&)> refused;
 };

@@ -20,6 +20,7 @@ KvMover::KvMover(const SpanningStep& step, Device* device, std::span<void* const
       kv_(kv),
       staging_(staging),
       progress_(progress),
+      piece_bytes_(piece_bytes),
       ranks_(step.moves->Size()),
       piece_blocks_(std::max<int64_t>(1, piece_bytes / (ranks_ * kv->BlockBytes()))),
       thread_([this] {
@@ -43,7 +44,8 @@ void KvMover::Run() {
 absl::Status KvMover::Prepare() {
   const int64_t pieces = 2 * ranks_ * piece_blocks_ * kv_->BlockBytes();
   const int64_t counts = int64_t{ranks_ + 1} * 2 * ranks_ * static_cast<int64_t>(sizeof(uint64_t));
-  const auto wanted = static_cast<size_t>(std::max(pieces, counts));
+  // Enough at once for other numbers of ranks: other processes may have what would grow open.
+  const auto wanted = static_cast<size_t>(std::max({pieces, counts, 2 * piece_bytes_}));
   if (staging_->bytes() >= wanted) return absl::OkStatus();
   absl::StatusOr<DeviceBuffer> grown = DeviceBuffer::Allocate(device_, wanted);
   if (!grown.ok()) return grown.status();

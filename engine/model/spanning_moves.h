@@ -45,6 +45,7 @@ class KvMover {
   const KvSpec* const kv_;
   DeviceBuffer* const staging_;
   SpanningProgress* const progress_;
+  const int64_t piece_bytes_;
   const int ranks_;
   const int64_t piece_blocks_;  // of one pair at a time
   int64_t rounds_ = 0;          // of a layer, the same on all ranks

@@ -8,9 +8,16 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import Cluster, binaries_from_argv, run_tests  # noqa: E402
+from cluster import Cluster, binaries_from_argv, device_from_argv, run_tests  # noqa: E402
 
 MODEL = "deploy/models/fledgling"
+
+
+def bytes_by_path(cluster):
+    """What instances of common steps exchanged, by the way it took, over all prefill-workers."""
+    workers = [p for p in cluster.workers() if p.name.startswith("prefill")]
+    return {path: sum(cluster.metric(p, "skein_comm_bytes_total", 'path="%s"' % path) for p in workers)
+            for path in ("ipc", "nccl", "host")}
 
 
 def right_answers(policy):
@@ -27,6 +34,9 @@ def right_answers(policy):
                 assert text == item["expected"] or item["kind"] == "story", (item, text)
         spanning = cluster.metric(cluster.processes["orchestrator"], "skein_spanning_plans_total")
         assert spanning > len(items) / 4, spanning
+        # Workers on one GPU open one another's memory; without GPUs there is the host's way only.
+        taken = {path for path, moved in bytes_by_path(cluster).items() if moved > 0}
+        assert taken == {"ipc" if device_from_argv() else "host"}, bytes_by_path(cluster)
         cluster.assert_idle_and_whole()
 
 

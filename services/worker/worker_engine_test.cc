@@ -1,0 +1,28 @@
+#include "services/worker/worker_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace skein::services {
+namespace {
+
+std::string RefusalOf(const std::string& device, const std::string& comm_path) {
+  WorkerOptions options;
+  options.device = device;
+  options.comm_path = comm_path;
+  const absl::Status status = MakeWorkerEngine(options, scheduler::Role::kPrefill).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  return std::string(status.message());
+}
+
+// Before a model is looked at: none is given here.
+TEST(MakeWorkerEngine, ABadCommPathIsNamed) {
+  EXPECT_EQ(RefusalOf("cpu", "fast"), "comm_path: 'fast' is not auto, ipc, nccl or host");
+  EXPECT_EQ(RefusalOf("cpu", "nccl"), "comm_path: 'nccl' takes a GPU (device is cpu)");
+  EXPECT_EQ(RefusalOf("emulated", "ipc"), "comm_path: 'ipc' takes a GPU (device is emulated)");
+  EXPECT_EQ(RefusalOf("cpu", "host"), "model: is not given");
+}
+
+}  // namespace
+}  // namespace skein::services
