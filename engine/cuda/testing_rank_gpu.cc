@@ -23,7 +23,9 @@ std::string WhyNotOn(const std::string& way, int ranks) {
 
 TestingRank MakeTestingRank(const std::string& way, int rank, LocalHub*) {
   const std::string name = absl::StrCat("cuda:", way == "nccl" ? rank : 0);
-  CudaBackend backend = MakeCudaBackend(name).value();
+  CudaBackend backend = MakeCudaBackend(name, [](const std::string& what) {
+                          std::fprintf(stderr, "%s\n", what.c_str());
+                        }).value();
   WorkerFabricOptions options;
   options.hosts.tls = "self,shm,tcp";
   options.path = CommPathOf(way);
