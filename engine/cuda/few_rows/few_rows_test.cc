@@ -62,13 +62,14 @@ class FewRows : public testing::Test {
                      scratch_.data(), nullptr);
   }
 
-  // Some rows of some calls against one call of all rows, which is against the reference.
+  // Calls of the first or the last rows against one of the largest of `counts`, which is against
+  // the reference.
   void Check(int64_t n, int64_t k, DType dtype, const std::vector<int64_t>& counts) {
     SCOPED_TRACE(testing::Message() << n << " x " << k << " " << NameOf(dtype));
-    constexpr int64_t kAll = kFewRowsGemmMax;
-    Operands o(kAll, n, k, dtype, true, true), shifted(kAll, n, k, dtype, false, false);
-    HostBuffer all(kAll, n, DType::kF32), expected(kAll, n, DType::kF32);
-    Run(o, 0, kAll, true, kHopper, &all);
+    const int64_t most = counts.back();
+    Operands o(most, n, k, dtype, true, true), shifted(most, n, k, dtype, false, false);
+    HostBuffer all(most, n, DType::kF32), expected(most, n, DType::kF32);
+    Run(o, 0, most, true, kHopper, &all);
     reference_.MatMul(o.x.view(), o.w.view(), o.bias.const_view(), expected.view());
     ExpectNear(all, expected, 3e-7 * static_cast<double>(k) + 1e-6, 6e-8, "product");
     const simt::Order orders[] = {simt::Order::kForward, simt::Order::kBackward,
@@ -76,13 +77,12 @@ class FewRows : public testing::Test {
     int turn = 0;
     for (const int64_t rows : counts) {
       SCOPED_TRACE(rows);
-      for (const int64_t first : {int64_t{0}, kAll - rows}) {
-        simt::SetOrder(orders[turn % 3]);
-        HostBuffer some(rows, n, DType::kF32);
-        Run(turn % 5 == 4 ? shifted : o, first, rows, true, turn % 2 == 0 ? kAda : kHopper, &some);
-        ExpectSameBits(some, all, first, "rows");
-        ++turn;
-      }
+      const int64_t first = turn % 4 < 2 ? 0 : most - rows;
+      simt::SetOrder(orders[turn % 3]);
+      HostBuffer some(rows, n, DType::kF32);
+      Run(turn % 5 == 4 ? shifted : o, first, rows, true, turn % 2 == 0 ? kAda : kHopper, &some);
+      ExpectSameBits(some, all, first, "rows");
+      ++turn;
     }
   }
 
@@ -90,8 +90,7 @@ class FewRows : public testing::Test {
   ReferenceOps reference_;
 };
 
-const std::vector<int64_t> kCounts = {1,  2,  7,  8,  9,   15,  16,  17,  24,  32,
-                                      33, 48, 64, 65, 100, 128, 129, 200, 255, 256};
+const std::vector<int64_t> kCounts = {1, 2, 7, 8, 9, 16, 17, 32, 33, 64, 65, 100, 129, 256};
 
 TEST_F(FewRows, OnePart) {
   for (const DType dtype : kHalves) Check(150, 131, dtype, kCounts);
@@ -106,13 +105,13 @@ TEST_F(FewRows, FourParts) {
 }
 
 TEST_F(FewRows, ManyTiles) {
-  Check(6200, 520, DType::kBF16, {3, 12, 64});
-  Check(12300, 72, DType::kF16, {5, 40});
+  Check(6200, 520, DType::kBF16, {3, 12});
+  Check(12300, 72, DType::kF16, {5, 9});
 }
 
 TEST_F(FewRows, AnyStridesDTypesAndBias) {
   for (const DType dtype : kHalves) {
-    for (const int64_t k : {1, 8, 63, 64, 65, 1032}) {
+    for (const int64_t k : {1, 63, 72, 1032}) {
       for (int kind = 0; kind < 8; ++kind) {
         const bool has_bias = (kind & 1) != 0, x_aligned = (kind & 2) != 0,
                    w_aligned = (kind & 4) != 0;
