@@ -1,6 +1,7 @@
 #include "services/base/flags.h"
 
 #include <unistd.h>
+#include <algorithm>
 
 #include <cctype>
 #include <charconv>
@@ -17,6 +18,12 @@ namespace skein::services {
 namespace {
 
 constexpr int kFile = 1, kEnvironment = 2, kCommandLine = 3;
+
+// '-' and '_' are one.
+bool SameName(std::string_view a, std::string_view b) {
+  const auto folded = [](char c) { return c == '-' ? '_' : c; };
+  return std::ranges::equal(a, b, {}, folded, folded);
+}
 
 std::string EnvironmentName(std::string_view flag) {
   std::string name = "SKEIN_";
@@ -122,7 +129,7 @@ void FlagSet::Bool(bool* target, std::string name, std::string help) {
 
 FlagSet::Flag* FlagSet::Find(std::string_view name) {
   for (Flag& flag : flags_) {
-    if (flag.name == name) return &flag;
+    if (SameName(flag.name, name)) return &flag;
   }
   return nullptr;
 }

@@ -1,8 +1,8 @@
 // Flags of a Skein binary. Every flag `--name` has an environment twin `SKEIN_NAME` ('-' becomes
 // '_') and may stand in a YAML file given by `--config`; a flag on the command line wins over the
-// environment, the environment over the file. Unknown flags, unknown SKEIN_* variables' values that
-// do not parse, and unknown keys of the file are errors that name the key and the value. All
-// problems are reported at once, not one a run.
+// environment, the environment over the file. In names '-' and '_' are one. Unknown flags, unknown
+// SKEIN_* variables' values that do not parse, and unknown keys of the file are errors that name
+// the key and the value. All problems are reported at once, not one a run.
 #pragma once
 
 #include <cstdint>

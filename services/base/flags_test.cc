@@ -51,6 +51,21 @@ TEST(Flags, CommandLineWinsOverEnvironmentWinsOverFile) {
   EXPECT_NE(v.json.find("\"port\":3"), std::string::npos);
 }
 
+TEST(Flags, HyphensAndUnderscoresAreOne) {
+  int64_t blocks = 0, bytes = 0, tokens = 0;
+  FlagSet flags("A test.");
+  flags.Int(&blocks, "max_blocks", "blocks", 0, 100);
+  flags.Int(&bytes, "max-bytes", "bytes", 0, 100);
+  flags.Int(&tokens, "max_tokens", "tokens", 0, 100);
+  const std::string path = WriteConfig("max-tokens: 3\n");
+  const char* const arguments[] = {"test", "--max-blocks=1", "--max_bytes",
+                                   "2",    "--config",       path.c_str()};
+  ASSERT_TRUE(flags.Parse(6, arguments, {}).ok());
+  EXPECT_EQ(blocks, 1);
+  EXPECT_EQ(bytes, 2);
+  EXPECT_EQ(tokens, 3);
+}
+
 TEST(Flags, AllProblemsAreNamedAtOnce) {
   const std::string path = WriteConfig("prot: 1\n");
   Values v;
