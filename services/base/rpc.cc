@@ -11,6 +11,10 @@
 namespace skein::services {
 namespace {
 
+// A peer that is silent for so long counts as dead, while it is connected to and afterwards. Much
+// less, and a live one on a busy machine cannot be reached.
+constexpr int kPatienceMs = 5000;
+
 // gRPC answers a message that is no protobuf of its type with UNIMPLEMENTED (callback services) or
 // INTERNAL, without any text. It is the caller's fault, and said so here, once for every method.
 class UnparsableMessage : public grpc::experimental::Interceptor {
@@ -76,10 +80,11 @@ std::shared_ptr<grpc::Channel> Channels::Get(const std::string& endpoint) {
     arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
     arguments.SetMaxSendMessageSize(kMaxMessageBytes);
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+    // In gRPC this is the time that a connection attempt has, the handshake included.
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kPatienceMs);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 5000);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPatienceMs);
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     channel = grpc::CreateCustomChannel(endpoint, ClientCredentials(), arguments);
   }
@@ -100,21 +105,26 @@ absl::Status EndOfCall(const grpc::Status& status, std::string_view peer) {
 
 void CallTracker::Add(grpc::ClientContext* context) {
   std::lock_guard lock(mu_);
-  contexts_.insert(context);
+  cancellable_.insert(context);
+  ++callbacks_;
   if (stopping_) context->TryCancel();
 }
 
-void CallTracker::Remove(grpc::ClientContext* context) {
+void CallTracker::Release(grpc::ClientContext* context) {
   std::lock_guard lock(mu_);
-  contexts_.erase(context);
-  if (contexts_.empty()) none_left_.notify_all();
+  cancellable_.erase(context);
+}
+
+void CallTracker::Leave() {
+  std::lock_guard lock(mu_);
+  if (--callbacks_ == 0) none_left_.notify_all();
 }
 
 void CallTracker::CancelAndWait() {
   std::unique_lock lock(mu_);
   stopping_ = true;
-  for (grpc::ClientContext* context : contexts_) context->TryCancel();
-  none_left_.wait(lock, [this] { return contexts_.empty(); });
+  for (grpc::ClientContext* context : cancellable_) context->TryCancel();
+  none_left_.wait(lock, [this] { return callbacks_ == 0; });
 }
 
 }  // namespace skein::services

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -52,15 +53,19 @@ class CallTracker {
   ~CallTracker() { CancelAndWait(); }
 
   void Add(grpc::ClientContext* context);
-  void Remove(grpc::ClientContext* context);
-  // Cancels what is under way and whatever is added later, and waits until all callbacks have
-  // returned.
+  // The call of `context` has ended: from here on it is not cancelled, so the context may go. Its
+  // callback is still waited for, until Leave.
+  void Release(grpc::ClientContext* context);
+  // The callback of a released call needs nothing of the owner any more.
+  void Leave();
+  // Cancels what is under way and whatever is added later, and waits until all callbacks have left.
   void CancelAndWait();
 
  private:
   std::mutex mu_;
   std::condition_variable none_left_;
-  std::set<grpc::ClientContext*> contexts_;
+  std::set<grpc::ClientContext*> cancellable_;
+  int64_t callbacks_ = 0;  // added and not left
   bool stopping_ = false;
 };
 
@@ -91,9 +96,9 @@ void CallUnary(const char* peer, CallTracker* tracker, Request request, int64_t 
           done(EndOfCall(status, peer), state->response);
           // The context owns a share of the channel: were it the last, after the tracker's owner
           // has gone, gRPC would wait for this thread on this thread.
-          grpc::ClientContext* const context = &state->context;
+          tracker->Release(&state->context);
           state.reset();
-          tracker->Remove(context);
+          tracker->Leave();
         });
 }
 

@@ -1,9 +1,18 @@
 #include "services/base/rpc.h"
 
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <future>
+#include <thread>
 
 #include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/support/client_interceptor.h"
 #include "gtest/gtest.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/base/credentials.h"
@@ -121,6 +130,103 @@ TEST_F(RpcTest, NoCallbackOutlivesItsTracker) {
   fake_.held->Finish(grpc::Status::OK);
 }
 
+// Counts the calls of Status that are cancelled.
+class CancelCounter final : public grpc::experimental::Interceptor {
+ public:
+  explicit CancelCounter(std::atomic<int>* cancelled) : cancelled_(cancelled) {}
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    using grpc::experimental::InterceptionHookPoints;
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_CANCEL)) {
+      ++*cancelled_;
+    } else {
+      methods->Proceed();
+    }
+  }
+
+ private:
+  std::atomic<int>* const cancelled_;
+};
+
+class CancelCounterFactory final : public grpc::experimental::ClientInterceptorFactoryInterface {
+ public:
+  explicit CancelCounterFactory(std::atomic<int>* cancelled) : cancelled_(cancelled) {}
+  grpc::experimental::Interceptor* CreateClientInterceptor(
+      grpc::experimental::ClientRpcInfo* info) override {
+    const bool is_status = std::string_view(info->method()).ends_with("/Status");
+    return is_status ? new CancelCounter(cancelled_) : nullptr;
+  }
+
+ private:
+  std::atomic<int>* const cancelled_;
+};
+
+// The end of a call's state, held open: the response goes first, the context last.
+struct EndOfState {
+  std::atomic<bool> begun{false}, released{false}, over{false};
+};
+struct WatchedResponse {
+  v1::StatusResponse message;
+  EndOfState* end = nullptr;
+
+  ~WatchedResponse() {
+    if (end == nullptr) return;
+    end->begun = true;
+    end->begun.notify_all();
+    end->released.wait(false);
+    end->over = true;
+  }
+};
+
+// A call's context goes on the thread of its callback, just when the owner stops.
+TEST_F(RpcTest, ACallThatHasEndedIsNotCancelledButWaitedFor) {
+  std::atomic<int> cancelled{0};
+  std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> factories;
+  factories.push_back(std::make_unique<CancelCounterFactory>(&cancelled));
+  const auto stub = v1::Orchestrator::NewStub(
+      server_.server->experimental().InProcessChannelWithInterceptors({}, std::move(factories)));
+  CallTracker calls;
+  EndOfState end;
+  std::promise<std::function<void()>> callback;
+  CallUnary<WatchedResponse>(
+      "orchestrator", &calls, v1::StatusRequest(), 60'000'000,
+      [&](auto* context, auto* request, WatchedResponse* response, auto f) {
+        response->end = &end;
+        stub->async()->Status(
+            context, request, &response->message,
+            [&callback, f = std::move(f)](grpc::Status status) mutable {
+              callback.set_value([status, f = std::move(f)]() mutable { f(status); });
+            });
+      },
+      [](absl::Status status, const WatchedResponse& response) {
+        EXPECT_TRUE(status.ok()) << status;
+        EXPECT_EQ(response.message.epoch(), 7u);
+      });
+  std::thread ending(callback.get_future().get());
+  end.begun.wait(false);
+  // While this call waits to be cancelled, CancelAndWait goes through all that are under way.
+  std::promise<void> held_ended;
+  CallUnary<v1::ListModelsResponse>(
+      "orchestrator", &calls, v1::ListModelsRequest(), 60'000'000,
+      [&](auto* c, auto* q, auto* r, auto f) { stub->async()->ListModels(c, q, r, std::move(f)); },
+      [&](absl::Status, const v1::ListModelsResponse&) { held_ended.set_value(); });
+  fake_.arrived.wait(false);
+  std::thread stopping([&] {
+    calls.CancelAndWait();
+    EXPECT_TRUE(end.over);
+  });
+  held_ended.get_future().wait();
+  grpc::ClientContext late;
+  calls.Add(&late);  // waits until CancelAndWait has been through
+  EXPECT_EQ(cancelled, 0);
+  calls.Release(&late);
+  calls.Leave();
+  end.released = true;
+  end.released.notify_all();
+  ending.join();
+  stopping.join();
+  fake_.held->Finish(grpc::Status::OK);
+}
+
 // How a call of Explain ends: Fake refuses it.
 absl::Status Ended(v1::Orchestrator::Stub* stub) {
   CallTracker calls;
@@ -139,6 +245,108 @@ TEST_F(RpcTest, APeersOwnWordArrivesAsItIs) {
 TEST_F(RpcTest, APeerThatCannotBeReachedIsNamedWithoutItsAddress) {
   const auto stub = v1::Orchestrator::NewStub(channels_.Get("127.0.0.1:1"));
   EXPECT_EQ(Ended(stub.get()), absl::UnavailableError("the orchestrator cannot be reached"));
+}
+
+sockaddr_in Loopback(int port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  return address;
+}
+
+// A socket that listens on a port of its own.
+struct Listener {
+  Listener() {
+    sockaddr_in address = Loopback(0);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(listen(fd, 16), 0);
+    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+    endpoint = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  }
+  ~Listener() { close(fd); }
+
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  std::string endpoint;
+};
+
+// A server's door on a busy machine: what comes is let in only after a while, one at a time.
+class SlowDoor {
+ public:
+  SlowDoor(int port, std::chrono::milliseconds after) : to_(port), after_(after) {
+    EXPECT_EQ(pipe(closing_.data()), 0);
+    thread_ = std::thread([this] {
+      while (Readable(listener_.fd, closing_[0])) LetIn(accept(listener_.fd, nullptr, nullptr));
+    });
+  }
+  ~SlowDoor() {
+    close(closing_[1]);
+    thread_.join();
+    close(closing_[0]);
+  }
+  const std::string& endpoint() const { return listener_.endpoint; }
+
+ private:
+  // False when the door closes first.
+  bool Readable(int one, int other) {
+    std::array<pollfd, 3> fds = {{{one, POLLIN, 0}, {other, POLLIN, 0}, {closing_[0], POLLIN, 0}}};
+    poll(fds.data(), fds.size(), -1);
+    return fds[2].revents == 0;
+  }
+  void LetIn(int client) {
+    std::this_thread::sleep_for(after_);
+    const int server = socket(AF_INET, SOCK_STREAM, 0);
+    const sockaddr_in address = Loopback(to_);
+    if (connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+      while (Readable(client, server) && Pass(client, server) && Pass(server, client)) {
+      }
+    }
+    close(client);
+    close(server);
+  }
+  // What has come, if any; false at the end.
+  static bool Pass(int from, int to) {
+    std::array<char, 4096> bytes;
+    const ssize_t count = recv(from, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (count < 0) return errno == EAGAIN;
+    return count > 0 && send(to, bytes.data(), static_cast<size_t>(count), MSG_NOSIGNAL) == count;
+  }
+
+  const int to_;
+  const std::chrono::milliseconds after_;
+  Listener listener_;
+  std::array<int, 2> closing_;
+  std::thread thread_;
+};
+
+TEST_F(RpcTest, APeerOnABusyMachineIsReached) {
+  SlowDoor door(server_.port, std::chrono::milliseconds(300));
+  const auto stub = v1::Orchestrator::NewStub(channels_.Get(door.endpoint()));
+  EXPECT_EQ(Ended(stub.get()), absl::UnavailableError("no room")) << "its own word";
+  channels_.Forget(door.endpoint());
+}
+
+// It is connected to and says nothing: not a call's deadline ends the wait.
+TEST_F(RpcTest, APeerThatIsMuteIsGivenUp) {
+  const Listener mute;
+  const auto stub = v1::Orchestrator::NewStub(channels_.Get(mute.endpoint));
+  EXPECT_EQ(Ended(stub.get()), absl::UnavailableError("the orchestrator cannot be reached"));
+}
+
+// One channel over a peer's death and return.
+TEST_F(RpcTest, APeerThatComesBackIsReachedAgain) {
+  EXPECT_EQ(Ended(stub_.get()), absl::UnavailableError("no room"));
+  const std::string address = "127.0.0.1:" + std::to_string(server_.port);
+  server_.server->Shutdown();
+  server_.server.reset();
+  const absl::Status gone = absl::UnavailableError("the orchestrator cannot be reached");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Ended(stub_.get()), gone);
+  auto served = ServeRpc(address, {&fake_});
+  ASSERT_TRUE(served.ok()) << served.status();
+  server_ = *std::move(served);
+  channel_->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  EXPECT_EQ(Ended(stub_.get()), absl::UnavailableError("no room"));
 }
 
 TEST_F(RpcTest, AnAddressThatIsTakenIsNamed) {
