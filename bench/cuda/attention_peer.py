@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
 """PyTorch's scaled-dot-product attention at the shapes of attention_bench, on the first GPU.
 
-  bench/cuda/attention_peer.py [ROUNDS]
+  bench/cuda/attention_peer.py [ROUNDS]      (default 30)
 
 Causal prefill of bf16 with 32 query heads over 8 KV heads of 128 dims, contiguous: by FlashAttention and by cuDNN where this
 PyTorch has them. They take turns in each round; figures are medians of device times.
 """
+import argparse
 import statistics
-import sys
 
-import torch
-from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
+PARSER = argparse.ArgumentParser(usage=argparse.SUPPRESS, description=__doc__,
+                                 formatter_class=argparse.RawDescriptionHelpFormatter)
+PARSER.add_argument("rounds", nargs="?", type=int, default=30)
+OPTIONS = PARSER.parse_args()  # before torch is needed, so that --help answers without it
+
+import torch  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 
 HEADS, KV_HEADS, HEAD_DIM = 32, 8, 128
 PROMPTS = (1024, 8192, 32768)
@@ -47,7 +52,7 @@ def cases():
 
 
 def main():
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 30
+    rounds = OPTIONS.rounds
     print("%s, PyTorch %s; medians of %d rounds" % (torch.cuda.get_device_name(0), torch.__version__, rounds))
     runs = list(cases())
     times = {name: [] for name, _, _ in runs}

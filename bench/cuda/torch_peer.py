@@ -14,8 +14,29 @@ import statistics
 import sys
 import time
 
-import torch
-import torch.nn.functional as F
+
+def numbers(text):
+    return [int(part) for part in text.split(",") if part]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(usage=argparse.SUPPRESS, description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", required=True)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--batches", type=numbers, default=[1, 8, 64, 256])
+    parser.add_argument("--prompts", type=numbers, default=[1024, 8192, 32768])
+    parser.add_argument("--context", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--eager", action="store_true", help="no graphs, no compile")
+    return parser.parse_args()
+
+
+OPTIONS = arguments()  # before torch is needed, so that --help answers without it
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
 
 
 class Shape:
@@ -220,21 +241,8 @@ def measure_prefill(model, tokens, options):
                       "tokens_per_s": tokens / best}), flush=True)
 
 
-def numbers(text):
-    return [int(part) for part in text.split(",") if part]
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", required=True)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--batches", type=numbers, default=[1, 8, 64, 256])
-    parser.add_argument("--prompts", type=numbers, default=[1024, 8192, 32768])
-    parser.add_argument("--context", type=int, default=1024)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--eager", action="store_true", help="no graphs, no compile")
-    options = parser.parse_args()
+    options = OPTIONS
     with open(options.config) as file:
         shape = Shape(json.load(file))
     positions = max([options.context + options.steps * (options.rounds + 1) + 8] + options.prompts)

@@ -7,6 +7,7 @@ import textwrap
 
 import export
 import trainer
+import trainer_options
 
 DEMONSTRATION = ("Ana's red kite is in the barn. Ben's red kite is under the bed. Ana's blue kite is at the lake. Mia put her "
                  "old drum behind the church. Ben's favourite food is cheese.\nWhere is Ana's red kite?")
@@ -110,7 +111,7 @@ def curve(rows, lines_max=24):
 def main():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument('folder')
-  parser.add_argument('--train-folder', default=trainer.default_folder())
+  parser.add_argument('--train-folder', default=trainer_options.default_folder())
   parser.add_argument('--tokens', type=int, required=True, help='tokens seen by the exported checkpoint')
   parser.add_argument('--annealed', action='store_true')
   parser.add_argument('--table', required=True, help='output of bench/model/eval')

@@ -10,7 +10,7 @@ import torch
 import generator
 import model
 import tokenizer
-import trainer
+import trainer_options
 
 CHAT_TEMPLATE = ("{{ bos_token }}{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + "
                  "'<|end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}")
@@ -119,7 +119,7 @@ def read_folder(folder):
 
 def main():
   parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument('--train-folder', default=trainer.default_folder())
+  parser.add_argument('--train-folder', default=trainer_options.default_folder())
   parser.add_argument('--checkpoint', default='checkpoint.pt', help='checkpoint.pt or annealed.pt')
   parser.add_argument('out')
   options = parser.parse_args()

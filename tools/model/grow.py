@@ -14,6 +14,7 @@ import generator
 import model
 import tokenizer
 import trainer
+import trainer_options
 
 
 def common_direction(embed, eps, tok):
@@ -53,7 +54,7 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument('checkpoint', help='a file that the trainer wrote')
   parser.add_argument('out', help='the new file')
-  parser.add_argument('--train-folder', default=trainer.default_folder(), help='where tokenizer.json lies')
+  parser.add_argument('--train-folder', default=trainer_options.default_folder(), help='where tokenizer.json lies')
   options = parser.parse_args()
   saved = torch.load(options.checkpoint, map_location='cpu')
   config = model.Config(**{**saved['config'], 'layers': saved['config']['layers'] + 1})

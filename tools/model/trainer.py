@@ -6,7 +6,6 @@ from the newest checkpoint and writes `annealed.pt`. A running average of the we
 the seed and n alone.
 """
 
-import argparse
 import bisect
 import datetime
 import json
@@ -22,6 +21,7 @@ import generator
 import model
 import optimizer
 import tokenizer
+import trainer_options
 
 SEED = 20260731
 # (tokens seen so far, longest document, tokens a step, stage of the generator)
@@ -29,10 +29,6 @@ CURRICULUM = ((0, 96, 4096, 0), (1_250_000, 160, 4096, 0), (2_500_000, 320, 4096
               (7_500_000, 1100, 6144, 1), (10_000_000, 2200, 8192, 1), (42_800_000, 2200, 4096, 3))
 WARM_UP_STEPS = 100
 AVERAGE_DECAY = 0.985
-
-
-def default_folder():
-  return os.path.join(os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache'), 'skein', 'train')
 
 
 def make_tokenizer(folder, size):
@@ -146,21 +142,7 @@ def train(run, tok, options):
 
 
 def main():
-  parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument('--folder', default=default_folder(), help='checkpoints, logs and the tokenizer')
-  parser.add_argument('--tokens', type=int, default=100_000_000, help='stop after this many training tokens')
-  parser.add_argument('--seconds', type=float, default=float('inf'), help='stop after so long')
-  parser.add_argument('--decay', type=int, default=0, help='of --tokens, the last so many lower the rate to zero')
-  parser.add_argument('--anneal', type=int, default=0, help='lower the rate to zero over this many tokens')
-  parser.add_argument('--start', default='checkpoint.pt', help='the state in the folder to go on from')
-  parser.add_argument('--rate', type=float, default=1.0, help='of the full learning rate')
-  parser.add_argument('--stage', type=int, choices=(0, 1, 2, 3), help="the generator's stage, instead of the curriculum's")
-  parser.add_argument('--save-every-s', type=float, default=120)
-  parser.add_argument('--threads', type=int, default=2, help='of the step on a CPU')
-  parser.add_argument('--hidden', type=int, default=256, help='shape of a new model; a checkpoint has its own')
-  parser.add_argument('--layers', type=int, default=5)
-  parser.add_argument('--intermediate', type=int, default=640)
-  options = parser.parse_args()
+  options = trainer_options.parse(__doc__)
   os.makedirs(options.folder, exist_ok=True)
   torch.manual_seed(SEED)
   checkpoint = os.path.join(options.folder, options.start)

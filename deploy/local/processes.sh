@@ -1,0 +1,30 @@
+# The processes of a local cluster. Sourced by deploy/local/up and deploy/local/down.
+#
+# up starts each process with SKEIN_UP="NAME RUN_DIR" in its environment and RUN_DIR as its working folder. By these down
+# finds them, whatever became of pid files, binaries, logs or the folder itself; a process without them is not ours.
+
+# Where the state of a cluster whose folder is $1 lies: skeinctl looks there.
+state_file() {
+  if [ -n "${SKEIN_RUN_DIR:-}" ]; then echo "$1/local.json"; else
+    echo "${XDG_STATE_HOME:-$HOME/.local/state}/skein/local.json"
+  fi
+}
+
+# The name of process $1 in the cluster of folder $2; nothing if it is not of that cluster or has ended.
+name_of() {
+  local value
+  value=$(grep -az '^SKEIN_UP=' "/proc/$1/environ" 2>/dev/null | tr -d '\0') || true
+  value=${value#SKEIN_UP=}
+  [ -n "$value" ] || return 0
+  if [ "${value#* }" = "$2" ] || [ "$(readlink "/proc/$1/cwd" 2>/dev/null)" = "$2" ]; then echo "${value%% *}"; fi
+}
+
+# "PID NAME" of each process of the cluster of folder $1.
+processes_of() {
+  local file pid name
+  while read -r file; do
+    pid=${file#/proc/} pid=${pid%/environ}
+    name=$(name_of "$pid" "$1")
+    [ -z "$name" ] || echo "$pid $name"
+  done < <(grep -alz '^SKEIN_UP=' /proc/[0-9]*/environ 2>/dev/null)
+}
