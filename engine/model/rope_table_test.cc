@@ -74,6 +74,28 @@ TEST(RopeTableTest, YarnByHand) {
   EXPECT_NEAR(AttentionFactor(rope), 0.1 * std::log(4.0) + 1.0, 1e-12);
 }
 
+// transformers' _compute_yarn_parameters: the two together, or neither of them. Worked by hand,
+// with m(x) = 0.1 x ln(factor) + 1.
+TEST(RopeTableTest, YarnsAttentionFactorTakesBothMscalesOrNeither) {
+  const auto factor = [](double factor, double mscale, double mscale_all_dim) {
+    RopeConfig rope;
+    rope.kind = RopeKind::kYarn;
+    rope.factor = factor;
+    rope.original_max_positions = 4096;
+    rope.mscale = mscale;
+    rope.mscale_all_dim = mscale_all_dim;
+    return AttentionFactor(rope);
+  };
+  constexpr double kOf40 = 1.3688879454113936;  // m(1)
+  EXPECT_NEAR(factor(40, 0, 0), kOf40, 1e-12);
+  EXPECT_NEAR(factor(40, 0.707, 0), kOf40, 1e-12);
+  EXPECT_NEAR(factor(40, 0, 0.5), kOf40, 1e-12);
+  EXPECT_NEAR(factor(40, 0.707, 1), 0.9210423553163399, 1e-12);
+  EXPECT_NEAR(factor(40, 0.707, 0.5), 1.064468903941252, 1e-12);
+  EXPECT_EQ(factor(1, 0, 0), 1);
+  EXPECT_EQ(factor(0.5, 0.707, 0), 1);
+}
+
 TEST(RopeTableTest, TableHoldsScaledAngles) {
   RopeConfig rope;
   rope.kind = RopeKind::kYarn;

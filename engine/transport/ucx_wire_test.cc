@@ -57,5 +57,44 @@ TEST(UcxWireTest, UnderTrafficADeadPeerIsLostToo) {
   EXPECT_FALSE(reader.wire->Health(*to_peer).ok());
 }
 
+// What a flush's answer says of puts is what the contract of wire.h says: those started before it.
+TEST(UcxWireTest, AFlushAcknowledgesNoPutThatWasStartedAfterIt) {
+  const AddressedWire target = Make(), writer = Make();
+  const auto endpoint = writer.wire->Open(target.address);
+  ASSERT_TRUE(endpoint.ok()) << endpoint.status();
+  std::array<std::byte, 128> memory{};
+  std::array<std::byte, 64> sent;
+  sent.fill(std::byte{7});
+  const auto mapping = target.wire->Map(memory.data(), memory.size());
+  ASSERT_TRUE(mapping.ok());
+  const auto address = reinterpret_cast<uint64_t>(memory.data());
+  const auto key = writer.wire->Import(*endpoint, {1, address, memory.size(), mapping->key});
+  ASSERT_TRUE(key.ok());
+  const auto put = [&](uint64_t offset, WireTicket* ticket) {
+    const WirePiece piece = {sent.data(), address + offset, sent.size(), *key};
+    writer.wire->Start(*endpoint, TransferOp::kPut, {&piece, 1}, ticket);
+  };
+  WireTicket first, second;
+  put(0, &first);
+  writer.wire->Flush(*endpoint, &first);
+  put(64, &second);
+  while (first.in_flight > 0) {
+    target.wire->Progress();
+    writer.wire->Progress();
+  }
+  EXPECT_EQ(memory[63], std::byte{7});
+  writer.wire->Flush(*endpoint, &second);
+  EXPECT_EQ(second.in_flight, 1u) << "the target has said nothing of the second put";
+  while (second.in_flight > 0) {
+    target.wire->Progress();
+    writer.wire->Progress();
+  }
+  EXPECT_EQ(memory[127], std::byte{7});
+  WireTicket nothing;
+  writer.wire->Flush(*endpoint, &nothing);
+  EXPECT_EQ(nothing.in_flight, 0u) << "all puts are acknowledged";
+  EXPECT_TRUE(first.error.ok() && second.error.ok() && nothing.error.ok());
+}
+
 }  // namespace
 }  // namespace skein::engine

@@ -128,6 +128,58 @@ TEST(CdspPlannerTest, EqualsThePaperWordForWord) {
   EXPECT_GT(chunked, 60);
 }
 
+// A measured profile may have any ratio of history to chunk, and sizes that cross over.
+TEST(CdspPlannerTest, EqualsThePaperWhateverTheProfile) {
+  States states(6);
+  const auto between = [&](double low, double high) { return low + states.Unit() * (high - low); };
+  const Cluster cluster = {8, 4};
+  int chunked = 0;
+  for (int profile = 0; profile < 60; ++profile) {
+    std::map<int, SpCoefficients> sizes;
+    for (const int sp : {1, 2, 4, 8}) {
+      const double d = between(0.5, 1.5) * 1e-9 / sp;
+      const double c = 2 * d * std::exp2(between(-3, 3));
+      sizes[sp] = {between(0, 0.1) * sp, between(0.5, 1.5) * 6e-5 / sp, c, d};
+    }
+    const LatencyModel model = *LatencyModel::Make(sizes);
+    for (int i = 0; i < 10; ++i) {
+      const State state = states.Draw(cluster);
+      const PrefillPlan plan =
+          PlanCdsp(model, cluster, state.queue_s, state.prompt_tokens, state.options);
+      const PrefillPlan paper =
+          ReferencePlan(model, cluster, state.queue_s, state.prompt_tokens, state.options);
+      EXPECT_NEAR(plan.ttft_s, paper.ttft_s, 1e-9 * paper.ttft_s) << profile << " " << i;
+      chunked += plan.chunks.size() > 1 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(chunked, 60);
+}
+
+// On no more instances than the single chunk's, kWide takes what is shortest.
+TEST(CdspPlannerTest, OnlyMoreInstancesNeedTheImprovementRate) {
+  const LatencyModel model = Extended(16);
+  States states(7);
+  int shorter = 0;
+  for (const Cluster& cluster : {Cluster{8, 4}, Cluster{16, 8}, Cluster{16, 4}}) {
+    for (int i = 0; i < 100; ++i) {
+      State state = states.Draw(cluster);
+      state.options.improvement_rate = 0.3;
+      const PrefillPlan single =
+          PlanSingleChunk(model, cluster, state.queue_s, state.prompt_tokens, state.options);
+      state.options.scope = PlanScope::kWide;
+      const PrefillPlan wide =
+          PlanCdsp(model, cluster, state.queue_s, state.prompt_tokens, state.options);
+      state.options.improvement_rate = 0;
+      const LatencyModel up_to = Extended(static_cast<int>(single.chunks[0].instances.size()));
+      const PrefillPlan best =
+          PlanCdsp(up_to, cluster, state.queue_s, state.prompt_tokens, state.options);
+      EXPECT_LE(wide.ttft_s, best.ttft_s * (1 + 1e-9)) << cluster.instances << " " << i;
+      shorter += wide.ttft_s < single.ttft_s ? 1 : 0;
+    }
+  }
+  EXPECT_GT(shorter, 30);
+}
+
 // bench/planner/README.md has the figures over more states.
 TEST(CdspPlannerTest, IsNearTheBestPlanThereIs) {
   const LatencyModel model = Extended(8);

@@ -147,6 +147,28 @@ TEST(Rolling, FillsTheGapWithAFirstChunk) {
   EXPECT_EQ(starts[2].history_tokens, starts[1].chunk.tokens);
 }
 
+// A shorter one that arrives meanwhile does not overtake a request between its chunks, however much
+// slack there is.
+TEST(Rolling, WhoHasBegunGoesOnFirst) {
+  RollingOptions options;
+  options.tuning.price = 0;
+  options.tuning.slack = 1000;
+  RollingPlanner planner(Llama3_8bA100(), {16, 8}, options);
+  std::vector<RollingPlanner::Start> starts;
+  planner.OnArrival(1, 16 * 1024, 0);
+  planner.OnArrival(2, 128 * 1024, 0);
+  planner.Decide(0, &starts);
+  ASSERT_EQ(starts.size(), 2u);
+  ASSERT_FALSE(starts[1].last);
+  planner.OnArrival(3, 1000, 0);
+  planner.OnChunkFinished(2, starts[1].chunk.end_s);
+  planner.OnChunkFinished(1, starts[0].chunk.end_s);
+  planner.Decide(starts[0].chunk.end_s, &starts);
+  ASSERT_GE(starts.size(), 3u);
+  EXPECT_EQ(starts[2].request, 2);
+  EXPECT_EQ(starts[2].chunk.instances.size(), 16u);
+}
+
 // The bound: once a request is late, nobody who arrives later goes before it, so a long request in
 // an endless stream of short ones, three times what can be served, starts as soon as those are done
 // that arrived before it was late.
@@ -375,6 +397,28 @@ TEST(Rolling, TheClusterMayChangeAtAnyMoment) {
     }
     EXPECT_GT(chunks, 50);
   }
+}
+
+// What was planned and is cancelled before it starts leaves nothing behind.
+TEST(Rolling, CommitsAsIfTheCancelledHadNeverCome) {
+  RollingOptions options;
+  options.tuning.commit = {CommitMode::Kind::kFixed, 0, 1};
+  RollingPlanner planner(Llama3_8bA100(), {2, 1}, options);
+  std::vector<RollingPlanner::Start> starts;
+  planner.OnArrival(1, 2000, 0);
+  planner.OnArrival(2, 3000, 0);
+  planner.OnArrival(3, 100'000, 0);  // to wait behind the first, which ends sooner
+  planner.Decide(0, &starts);
+  ASSERT_EQ(starts.size(), 2u);
+  planner.OnCancelled(3);
+  planner.OnArrival(4, 1000, 0);
+  planner.Decide(0, &starts);
+  ASSERT_EQ(starts.size(), 2u);
+  planner.OnChunkFinished(1, starts[0].chunk.end_s);
+  planner.Decide(starts[0].chunk.end_s, &starts);
+  ASSERT_EQ(starts.size(), 3u);
+  EXPECT_EQ(starts[2].request, 4);
+  EXPECT_EQ(starts[2].chunk.instances, starts[0].chunk.instances);
 }
 
 // Plans that are committed are for a whole cluster: with an instance away, or too few for the

@@ -52,6 +52,14 @@ TEST(Decode, JoinsAtAStepBoundary) {
   EXPECT_NEAR(run.tbt.Percentile(1), 0.7 + second_step_s, 0.02);
 }
 
+// What has ended weighs on nobody's steps.
+TEST(Decode, EqualRequestsOneAfterTheOtherTakeTheSameTime) {
+  const DecodeRun run = RunDecode({{0, 100, 4}, {0, 100, 4}}, {{1, 2}, {20, 21}}, Simple());
+  const double seconds = 3 * 1.1 + 0.303;
+  EXPECT_NEAR(run.end_s, 21 + seconds, 1e-9);
+  EXPECT_NEAR(run.busy_instance_s, 2 * seconds, 1e-9);
+}
+
 TEST(Decode, WaitsForRoom) {
   // 60 of 100 blocks each: the second is placed when the first has ended.
   const DecodeRun run = RunDecode({{0, 599, 1}, {0, 598, 2}}, {{0, 5}, {0, 1}}, Simple());

@@ -298,6 +298,18 @@ TEST_F(DecodeCoreTest, Invariant5AnOlderEpochIsRefused) {
   EXPECT_TRUE(Reserve(Spec(2), 9).ok());
 }
 
+TEST_F(DecodeCoreTest, Invariant5AnEpochThatEndedStaysSoAfterALateCancelOfAnOlderOne) {
+  ASSERT_TRUE(Reserve(Spec(1), 5).ok());
+  Grant(1);
+  Commit(1);
+  for (int32_t i = 0; i < 3; ++i) Step(50 + i);
+  EXPECT_EQ(Held(), 0);
+  Do(CancelCalled{{{7, 1}, {4}, "late"}});
+  EXPECT_TRUE(StatusOf(Commit(1)).ok()) << "said again: it ended well";
+  EXPECT_EQ(Reserve(Spec(1), 5).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Held(), 0);
+}
+
 TEST_F(DecodeCoreTest, RefusesWhatHasNoRoom) {
   EXPECT_EQ(Reserve(Spec(1, 40, 4)).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(Reserve(Spec(2, 30, 4)).ok());

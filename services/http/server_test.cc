@@ -191,18 +191,28 @@ TEST_F(ServerTest, StreamsChunks) {
   EXPECT_EQ(client.ReadResponse().body, "still here");
 }
 
-TEST_F(ServerTest, Http10StreamEndsWithTheConnection) {
+class Http10Test : public ServerTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(Http10Test, AStreamEndsWithTheConnection) {
   StartServer();
   RawClient client(port());
-  client.Send("GET /hold HTTP/1.0\r\n\r\n");
+  client.Send(std::string("GET /hold HTTP/1.0\r\n") + GetParam() + "\r\n");
   auto responder = Held();
   responder->StartStream({});
   responder->Write("abc");
   responder->Write("def");
   responder->Finish();
-  EXPECT_EQ(client.ReadHead().status, 200);
+  const Response head = client.ReadHead();
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(FindHeader(head.headers, "Connection"), "close");
   EXPECT_EQ(client.ReadAll(), "abcdef");
+  EXPECT_TRUE(client.AtEnd()) << "before any timeout";
 }
+
+// Nothing but the end of the connection says where the stream ends, whatever the client wants.
+INSTANTIATE_TEST_SUITE_P(WhatTheClientWants, Http10Test,
+                         ::testing::Values("", "Connection: close\r\n",
+                                           "Connection: keep-alive\r\n"));
 
 enum class Leave { kClose, kReset, kHalfClose };
 

@@ -107,6 +107,30 @@ TEST_P(StopStringTest, EndsTheTextAndTheRequest) {
 
 INSTANTIATE_TEST_SUITE_P(OneMessageOrMany, StopStringTest, ::testing::Bool());
 
+// What might have become a stop string is text when the answer ends there.
+TEST_F(RouterTest, TheBeginningOfAStopStringAtTheEndIsText) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"one tw", "one tw"},                  // of "two"
+      {"one\xE2", "one\xEF\xBF\xBD"},        // half a character becomes U+FFFD: of the second one
+      {"one tw\xE2", "one tw\xEF\xBF\xBD"},  // and ends what might have become the first
+  };
+  std::string says;
+  StartRouter([&says](const v1::RequestSpec&) { return Says(says); });
+  const Json body = {{"model", "m"}, {"prompt", "p"}, {"stop", {"two", "\xEF\xBF\xBDz"}}};
+  for (const auto& [bytes, text] : cases) {
+    says = bytes;
+    const Json choice = Ask("/v1/completions", body)["choices"][0];
+    EXPECT_EQ(choice["text"], text);
+    EXPECT_EQ(choice["finish_reason"], "length");
+    EXPECT_TRUE(choice["stop_reason"].is_null());
+    std::string streamed;
+    for (const Json& event : Stream("/v1/completions", body)) {
+      streamed += event["choices"][0]["text"].get<std::string>();
+    }
+    EXPECT_EQ(streamed, text);
+  }
+}
+
 TEST_F(RouterTest, StopTokenIsReportedAndNotShown) {
   StartRouter([](const v1::RequestSpec&) { return StopsWith("ab", 'c'); });
   const Json json = Ask("/v1/completions", {{"model", "m"},
