@@ -83,12 +83,13 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
     return absl::NotFoundError(absl::StrCat("model ", spec.model, " is not served here"));
   }
   if (static_cast<int64_t>(requests_.size()) >= config_.max_requests) {
-    return absl::ResourceExhaustedError("the orchestrator has its most requests");
+    return absl::ResourceExhaustedError(absl::StrCat("The cluster's request limit is reached (",
+                                                     config_.max_requests, "). Retry later."));
   }
   const auto decode = registry_.Pool(spec.model, Role::kDecode);
   if (decode.empty()) {
     return absl::UnavailableError(
-        absl::StrCat("model ", spec.model, " has no decode instance now"));
+        absl::StrCat("No decode instance of model '", spec.model, "' is available. Retry."));
   }
   const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
   const bool fits = std::any_of(decode.begin(), decode.end(), [&](const Instance* instance) {

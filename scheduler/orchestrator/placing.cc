@@ -86,8 +86,9 @@ bool OrchestratorCore::Impl::TryReserve(Request& request) {
   }
   if (candidates.empty()) candidates = std::move(old_candidates);
   if (candidates.empty()) {
-    Fail(request, absl::UnavailableError(absl::StrCat("model ", request.spec->model,
-                                                      " has no decode instance that takes it")));
+    Fail(request,
+         absl::UnavailableError(absl::StrCat("No decode instance of model '", request.spec->model,
+                                             "' is available. Retry.")));
     return true;
   }
   const std::optional<InstanceId> pick = PickDecode(candidates, blocks);

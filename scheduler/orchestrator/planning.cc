@@ -41,8 +41,9 @@ void OrchestratorCore::Impl::Plan(Request& request) {
 }
 
 void OrchestratorCore::Impl::FailUnplannable(Request& request) {
-  Fail(request, absl::UnavailableError(absl::StrCat("model ", request.spec->model,
-                                                    " has no prefill instance that takes it")));
+  Fail(request,
+       absl::UnavailableError(absl::StrCat("No prefill instance of model '", request.spec->model,
+                                           "' is available. Retry.")));
 }
 
 // Without a planner: by the rate that the instances report.

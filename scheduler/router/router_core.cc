@@ -32,7 +32,10 @@ void RouterCore::On(const Arrived& event) {
       static_cast<int64_t>(queue_.size()) >= config_.max_queued) {
     ++counters_.rejected;
     effects_.push_back(
-        Reject{id, absl::ResourceExhaustedError("the request queue is full"), RetryAfter()});
+        Reject{id,
+               absl::ResourceExhaustedError(absl::StrCat(
+                   "The request queue is full (", config_.max_queued, " waiting). Retry later.")),
+               RetryAfter()});
     return;
   }
   ++counters_.accepted;
@@ -212,7 +215,8 @@ void RouterCore::Finish(Request& request, FinishReason reason, absl::Status stat
                          .prompt_tokens = PromptTokens(*request.spec),
                          .output_tokens = request.delivered + (stop_token >= 0 ? 1 : 0),
                          .stop_token = stop_token,
-                         .prompt_logprobs = std::move(prompt_logprobs)});
+                         .prompt_logprobs = std::move(prompt_logprobs),
+                         .begun = request.epoch.value > 0});
   deadlines_.erase({request.deadline_us, id});
   lost_.erase({request.lost_until_us, id});
   requests_.erase(id);

@@ -116,6 +116,7 @@ struct End {  // to the client (no client to tell after ClientGone); nothing fol
   int64_t output_tokens = 0;    // drawn, a stop token included
   int32_t stop_token = -1;      // the drawn stop token, if that was the reason
   std::string prompt_logprobs;  // when max_tokens is 0
+  bool begun = false;           // it was planned: instances may have worked for it
 };
 
 using RouterEffect =

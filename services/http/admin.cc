@@ -27,9 +27,13 @@ Response Readiness(const std::function<absl::Status()>& ready) {
 
 void AddAdminPages(const AdminPages& pages, Routes* routes) {
   routes->AddPage("/livez", [](const Request&) { return Text("ok\n"); });
-  for (const char* path : {"/readyz", "/health"}) {
+  for (const char* path : {"/readyz", "/health", "/ping"}) {
     routes->AddPage(path, [ready = pages.ready](const Request&) { return Readiness(ready); });
   }
+  routes->Add("POST", "/ping",
+              [ready = pages.ready](Request, std::shared_ptr<Responder> responder) {
+                responder->Send(Readiness(ready));
+              });
   const std::string version = "{\"version\":" + JsonString(pages.version) +
                               ",\"service\":" + JsonString(pages.service) + "}\n";
   AddJsonPage(

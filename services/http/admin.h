@@ -21,6 +21,7 @@ struct AdminPages {
 // GET /livez      200 as long as the process answers, also while it drains
 // GET /readyz     200, or 503 with the reason
 // GET /health     as /readyz
+// GET /ping       as /readyz; POST too (SageMaker, vLLM)
 // GET /version    {"version": ..., "service": ...}
 // GET /metrics
 void AddAdminPages(const AdminPages& pages, Routes* routes);

@@ -1,10 +1,12 @@
 #include "services/http/connection.h"
 
 #include <boost/asio/post.hpp>
+#include <ctime>
 #include <utility>
 
 #include "services/http/error.h"
 #include "services/http/exchange.h"
+#include "services/http/request_id.h"
 #include "services/http/server_core.h"
 
 namespace skein::services::http {
@@ -45,14 +47,14 @@ void Connection::BeginDrain() {
   if (state_ == State::kReading && !reader_.started() && in_.empty()) Close();
 }
 
-void Connection::Close() {
+void Connection::Close(Gone why) {
   if (closed_.exchange(true)) return;
   error_code ignored;
   socket_.shutdown(tcp::socket::shutdown_both, ignored);
   socket_.close(ignored);
   timer_.cancel();
   core_->Remove(this);
-  if (auto exchange = exchange_.lock()) exchange->OnGone();
+  if (auto exchange = exchange_.lock()) exchange->OnGone(why);
   exchange_.reset();
 }
 
@@ -117,6 +119,8 @@ void Connection::Dispatch() {
   chunked_ = !reader_.http10();
   Request request = reader_.Take();
   request.remote = remote_;
+  request.id = RequestIdOf(request.headers);
+  asked_ = {request.method, request.path, request.query, request.headers, {}, remote_, request.id};
   head_request_ = request.method == "HEAD";
   auto exchange = std::make_shared<Exchange>(shared_from_this(), ++serial_, chunked_);
   exchange_ = exchange;
@@ -125,7 +129,11 @@ void Connection::Dispatch() {
 
 void Connection::Fail(const Response& error) {
   state_ = State::kAnswering;
-  keep_alive_ = head_request_ = false;
+  keep_alive_ = false;
+  asked_ = reader_.Seen();
+  asked_.remote = remote_;
+  asked_.id = RequestIdOf(asked_.headers);
+  head_request_ = asked_.method == "HEAD";
   SendHead(++serial_, error, false);
 }
 
@@ -136,10 +144,11 @@ void Connection::SendHead(uint64_t exchange, Response response, bool stream) {
   if (stream && !chunked_) keep_alive_ = false;
   if (draining_ || FindHeader(response.headers, "Connection") == "close") keep_alive_ = false;
   std::erase_if(response.headers, [](const Header& h) { return h.name == "Connection"; });
+  core_->Complete(asked_, &response);
   const Framing framing = !stream    ? Framing::kLength
                           : chunked_ ? Framing::kChunked
                                      : Framing::kUntilClose;
-  Queue(SerializeHead(response, framing, keep_alive_));
+  Queue(SerializeHead(response, framing, keep_alive_, std::time(nullptr)));
   if (!stream) {
     if (!head_request_) Queue(response.body);
     answer_ended_ = true;
@@ -257,7 +266,7 @@ void Connection::OnDeadline() {
   if (state_ == State::kReading && reader_.started()) {
     return Fail(ErrorResponse(408, "The request did not arrive in time.", {}, "request_timeout"));
   }
-  Close();
+  Close(state_ == State::kAnswering ? Gone::kStalled : Gone::kClient);
 }
 
 }  // namespace skein::services::http

@@ -19,6 +19,7 @@
 
 #include "services/http/message.h"
 #include "services/http/request_reader.h"
+#include "services/http/responder.h"
 #include "services/http/server.h"
 
 namespace skein::services::http {
@@ -33,7 +34,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void Start();
   void BeginDrain();  // close when idle, or after the present answer
-  void Close();
+  void Close(Gone why = Gone::kClient);
+  void Stop() { Close(Gone::kStopped); }
 
   // Called by the Exchange, on the strand. Ignored unless `exchange` is the present one's serial.
   // Pieces are framed already.
@@ -77,6 +79,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string sending_;  // being sent, from sent_ on
   size_t sent_ = 0;
   std::string remote_;
+  Request asked_;  // what the present answer answers, without its body
   std::weak_ptr<Exchange> exchange_;
   uint64_t serial_ = 0;  // of the present exchange
   State state_ = State::kReading;

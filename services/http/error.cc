@@ -99,6 +99,9 @@ Response ErrorResponse(int status, std::string_view message, std::string_view pa
   Response response;
   response.status = status;
   response.body = ErrorBody(status, message, param, code);
+  response.error = std::string(message);
+  response.error_param = std::string(param);
+  response.error_code = std::string(code);
   return response;
 }
 

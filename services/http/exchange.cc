@@ -48,7 +48,8 @@ bool Exchange::End() {
 }
 
 void Exchange::ForgetCallbacks() {
-  std::function<void()> gone, drained;  // destroyed outside the lock: they may own much
+  std::function<void(Gone)> gone;  // both are destroyed outside the lock: they may own much
+  std::function<void()> drained;
   std::lock_guard<std::mutex> lock(mutex_);
   gone.swap(gone_);
   drained.swap(drained_);
@@ -94,29 +95,32 @@ void Exchange::Abort() {
   Post([](Connection* connection, uint64_t serial) { connection->AbortAnswer(serial); });
 }
 
-void Exchange::Watch(std::function<void()> gone, std::function<void()> drained) {
+void Exchange::Watch(std::function<void(Gone)> gone, std::function<void()> drained) {
+  Gone why;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!is_gone_) {
+    if (!gone_why_.has_value()) {
       if (phase_.load() == Phase::kEnded) return;
       gone_ = std::move(gone);
       drained_ = std::move(drained);
       return;
     }
+    why = *gone_why_;
   }
-  if (gone) gone();
+  if (gone) gone(why);
 }
 
-void Exchange::OnGone() {
-  std::function<void()> gone, drained;
+void Exchange::OnGone(Gone why) {
+  std::function<void(Gone)> gone;
+  std::function<void()> drained;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    is_gone_ = true;
+    gone_why_ = why;
     gone.swap(gone_);
     drained.swap(drained_);
   }
   phase_.store(Phase::kEnded);
-  if (gone) gone();
+  if (gone) gone(why);
 }
 
 void Exchange::OnSent() {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "services/http/responder.h"
@@ -26,10 +27,10 @@ class Exchange : public Responder, public std::enable_shared_from_this<Exchange>
   bool Write(std::string piece) override;
   void Finish() override;
   void Abort() override;
-  void Watch(std::function<void()> gone, std::function<void()> drained) override;
+  void Watch(std::function<void(Gone)> gone, std::function<void()> drained) override;
 
   // By the connection, on its strand.
-  void OnGone();
+  void OnGone(Gone why);
   void OnSent();
 
  private:
@@ -47,8 +48,9 @@ class Exchange : public Responder, public std::enable_shared_from_this<Exchange>
   std::atomic<Phase> phase_{Phase::kOpen};
   std::atomic<bool> full_{false};
   std::mutex mutex_;
-  std::function<void()> gone_, drained_;  // guarded by mutex_
-  bool is_gone_ = false;                  // guarded by mutex_
+  std::function<void(Gone)> gone_;  // guarded by mutex_
+  std::function<void()> drained_;   // guarded by mutex_
+  std::optional<Gone> gone_why_;    // guarded by mutex_
 };
 
 }  // namespace skein::services::http

@@ -1,6 +1,8 @@
 #include "services/http/message.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <ctime>
 
 namespace skein::services::http {
 namespace {
@@ -110,18 +112,36 @@ std::string_view Reason(int status) {
   }
 }
 
-std::string SerializeHead(const Response& response, Framing framing, bool keep_alive) {
+std::string HttpDate(int64_t unix_seconds) {
+  constexpr const char* kDays[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  constexpr const char* kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  const time_t seconds = unix_seconds;
+  tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[48];  // not strftime: its names follow the locale
+  std::snprintf(text, sizeof(text), "%s, %02d %s %04d %02d:%02d:%02d GMT", kDays[parts.tm_wday],
+                parts.tm_mday, kMonths[parts.tm_mon], parts.tm_year + 1900, parts.tm_hour,
+                parts.tm_min, parts.tm_sec);
+  return text;
+}
+
+std::string SerializeHead(const Response& response, Framing framing, bool keep_alive,
+                          int64_t unix_seconds) {
   std::string head = "HTTP/1.1 " + std::to_string(response.status) + " ";
   head.append(Reason(response.status)).append("\r\n");
   const auto add = [&head](std::string_view name, std::string_view value) {
     head.append(name).append(": ").append(value).append("\r\n");
   };
   if (!response.content_type.empty()) add("Content-Type", response.content_type);
-  if (framing == Framing::kLength) add("Content-Length", std::to_string(response.body.size()));
+  if (framing == Framing::kLength && response.status != 204) {
+    add("Content-Length", std::to_string(response.body.size()));
+  }
   if (framing == Framing::kChunked) add("Transfer-Encoding", "chunked");
   for (const Header& header : response.headers) {
     if (SafeValue(header.name) && SafeValue(header.value)) add(header.name, header.value);
   }
+  add("Date", HttpDate(unix_seconds));
   add("Connection", keep_alive ? "keep-alive" : "close");
   head.append("\r\n");
   return head;

@@ -26,6 +26,7 @@ struct Request {
   std::vector<Header> headers;
   std::string body;
   std::string remote;  // address of the peer
+  std::string id;      // by which logs and the answer's X-Request-Id name it; made by the server
 
   std::string_view Get(std::string_view name) const { return FindHeader(headers, name); }
 };
@@ -35,6 +36,11 @@ struct Response {
   std::string content_type = "application/json";
   std::vector<Header> headers;  // further ones; a value with CR, LF or NUL is left out
   std::string body;
+
+  // Not sent: what the body of an error says, for logs and counts.
+  std::string error, error_param, error_code;
+  // Not sent: whoever made the answer has logged and counted it.
+  bool noted = false;
 };
 
 // "Not Found" for 404.
@@ -43,8 +49,13 @@ std::string_view Reason(int status);
 // How the body of an answer ends.
 enum class Framing { kLength, kChunked, kUntilClose };
 
-// The status line and the headers of `response`, up to and with the empty line.
-std::string SerializeHead(const Response& response, Framing framing, bool keep_alive);
+// The status line and the headers of `response`, up to and with the empty line. `unix_seconds` is
+// the time for its Date. 204 has no body and no Content-Length (RFC 9110 8.6).
+std::string SerializeHead(const Response& response, Framing framing, bool keep_alive,
+                          int64_t unix_seconds);
+
+// "Sun, 06 Nov 1994 08:49:37 GMT": IMF-fixdate of RFC 9110 5.6.7.
+std::string HttpDate(int64_t unix_seconds);
 
 // Splits a request target (origin or absolute form, or "*") into path and query and decodes the
 // path. False: malformed.

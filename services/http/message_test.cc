@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "services/http/cors.h"
 #include "services/http/error.h"
+#include "services/http/request_id.h"
 #include "services/http/routes.h"
 
 namespace skein::services::http {
@@ -40,7 +42,7 @@ TEST(ErrorTest, Body) {
 TEST(MessageTest, HeadersCannotBeInjected) {
   Response response;
   response.headers = {{"X-Request-Id", "a\r\nEvil: 1"}, {"X-Ok", "b"}};
-  const std::string head = SerializeHead(response, Framing::kLength, true);
+  const std::string head = SerializeHead(response, Framing::kLength, true, 784111777);
   EXPECT_EQ(head.find("Evil"), std::string::npos);
   EXPECT_NE(head.find("X-Ok: b\r\n"), std::string::npos);
 }
@@ -52,7 +54,7 @@ class Recorder : public Responder {
   bool Write(std::string) override { return true; }
   void Finish() override {}
   void Abort() override {}
-  void Watch(std::function<void()>, std::function<void()>) override {}
+  void Watch(std::function<void(Gone)>, std::function<void()>) override {}
   Response sent;
 };
 
@@ -86,6 +88,99 @@ TEST(RoutesTest, LongestPrefixMethodsAndAllow) {
   EXPECT_EQ(refused.status, 405);
   EXPECT_EQ(FindHeader(refused.headers, "allow"), "GET, HEAD, OPTIONS");
   EXPECT_EQ(Serve(routes, "OPTIONS", "/v1/models").status, 204);
+}
+
+TEST(MessageTest, NoContentHasNoLengthAndEveryHeadADate) {
+  EXPECT_EQ(HttpDate(784111777), "Sun, 06 Nov 1994 08:49:37 GMT");
+  Response response;
+  response.status = 204;
+  const std::string head = SerializeHead(response, Framing::kLength, true, 784111777);
+  EXPECT_EQ(head.find("Content-Length"), std::string::npos) << head;
+  EXPECT_NE(head.find("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"), std::string::npos) << head;
+}
+
+TEST(RequestIdTest, TheClientsNameIfItIsPlainElseOneMadeUp) {
+  const std::string long_name(129, 'x');
+  const std::vector<std::pair<std::vector<Header>, std::string>> cases = {
+      {{{"X-Request-Id", "a-1"}}, "a-1"},
+      {{{"x-correlation-id", "b-2"}}, "b-2"},
+      {{{"X-Correlation-ID", "b-2"}, {"X-Request-Id", "a-1"}}, "a-1"},
+      {{{"X-Correlation-ID", "b-2"}, {"X-Request-Id", "a b"}}, "b-2"},
+      {{{"X-Request-Id", long_name}}, ""},
+      {{{"X-Request-Id", "\xc3\xa9"}}, ""},
+      {{}, ""},
+  };
+  for (const auto& [headers, expected] : cases) {
+    const std::string id = RequestIdOf(headers);
+    if (!expected.empty()) {
+      EXPECT_EQ(id, expected);
+    } else {
+      EXPECT_EQ(id.substr(0, 4), "req-");
+      EXPECT_EQ(id.size(), 36u);
+    }
+  }
+  EXPECT_NE(RequestIdOf({}), RequestIdOf({}));
+}
+
+Request From(std::string origin, std::string method = "POST") {
+  Request request;
+  request.method = std::move(method);
+  request.headers = {{"Origin", std::move(origin)},
+                     {"Access-Control-Request-Method", "POST"},
+                     {"Access-Control-Request-Headers", "authorization,content-type"}};
+  return request;
+}
+
+TEST(CorsTest, AnyOriginIsAnsweredWithAStar) {
+  const Cors cors = Cors::Create({"*"}, "X-Request-Id").value();
+  Response response;
+  cors.AddHeaders(From("https://a.example"), &response);
+  EXPECT_EQ(FindHeader(response.headers, "Access-Control-Allow-Origin"), "*");
+  EXPECT_EQ(FindHeader(response.headers, "Access-Control-Expose-Headers"), "X-Request-Id");
+  EXPECT_EQ(FindHeader(response.headers, "Vary"), "");
+  Response plain;
+  cors.AddHeaders(Request(), &plain);
+  EXPECT_TRUE(plain.headers.empty());
+}
+
+TEST(CorsTest, NamedOriginsOnlyAndTheirPorts) {
+  const Cors cors = Cors::Create({"https://a.example", "http://localhost:*"}, "").value();
+  const auto allowed = [&cors](const char* origin) {
+    Response response;
+    cors.AddHeaders(From(origin), &response);
+    EXPECT_EQ(FindHeader(response.headers, "Vary"), "Origin");
+    return FindHeader(response.headers, "Access-Control-Allow-Origin") == origin;
+  };
+  for (const char* origin : {"https://a.example", "http://localhost", "http://localhost:3000"}) {
+    EXPECT_TRUE(allowed(origin)) << origin;
+  }
+  for (const char* origin : {"http://a.example", "https://a.example:8443", "https://a.example.evil",
+                             "https://xa.example", "http://localhost.evil",
+                             "http://localhost:80.evil", "http://localhost:", "null"}) {
+    EXPECT_FALSE(allowed(origin)) << origin;
+  }
+  EXPECT_EQ(cors.Preflight(From("http://evil"), "POST").status, 403);
+}
+
+TEST(CorsTest, PreflightAllowsTheHeadersThatAreAskedFor) {
+  const Cors cors = Cors::Create({"*"}, "").value();
+  const Request request = From("https://a.example", "OPTIONS");
+  ASSERT_TRUE(Cors::IsPreflight(request));
+  EXPECT_FALSE(Cors::IsPreflight(From("https://a.example", "GET")));
+  const Response response = cors.Preflight(request, "POST, OPTIONS");
+  EXPECT_EQ(response.status, 204);
+  EXPECT_EQ(FindHeader(response.headers, "Access-Control-Allow-Methods"), "POST, OPTIONS");
+  EXPECT_EQ(FindHeader(response.headers, "Access-Control-Allow-Headers"),
+            "authorization,content-type");
+  EXPECT_EQ(FindHeader(cors.Preflight(request, "").headers, "Access-Control-Allow-Methods"),
+            "POST");
+}
+
+TEST(CorsTest, WhatIsNoOriginIsNamed) {
+  for (const char* bad : {"a.example", "https://", "https://a.example/", "https://a,https://b"}) {
+    const auto cors = Cors::Create({bad}, "");
+    EXPECT_NE(cors.status().message().find(bad), std::string::npos) << bad;
+  }
 }
 
 }  // namespace

@@ -106,25 +106,32 @@ RequestReader::State RequestReader::Classify(std::string_view rest) {
                                                                        : State::kMore;
 }
 
+Request RequestReader::Seen() const {
+  const Message& message = parser_->http.get();
+  Request seen;
+  seen.method = std::string(View(message.method_string()));
+  for (const auto& field : message) {
+    seen.headers.push_back(
+        {std::string(View(field.name_string())), std::string(View(field.value()))});
+  }
+  const bool parsed = ParseTarget(View(message.target()), &seen.path, &seen.query);
+  if (!parsed) seen.path.clear();
+  return seen;
+}
+
 bool RequestReader::CheckHeader() {
   const Message& message = parser_->http.get();
   const auto fail = [this](int status, std::string_view text) {
     Fail(ErrorResponse(status, text, {}, "bad_request"));
     return false;
   };
-  request_.method = std::string(View(message.method_string()));
-  for (const auto& field : message) {
-    request_.headers.push_back(
-        {std::string(View(field.name_string())), std::string(View(field.value()))});
-  }
+  request_ = Seen();
   keep_alive_ = message.keep_alive();
   http10_ = message.version() == 10;
   if (message.version() != 10 && message.version() != 11) {
     return fail(400, "Only HTTP/1.1 and HTTP/1.0 are served.");
   }
-  if (!ParseTarget(View(message.target()), &request_.path, &request_.query)) {
-    return fail(400, "Malformed request target.");
-  }
+  if (request_.path.empty()) return fail(400, "Malformed request target.");
   const size_t hosts = message.count(beast_http::field::host);
   if (hosts > 1 || (hosts == 0 && !http10_)) return fail(400, "One Host header is required.");
   const std::string_view expect = request_.Get("Expect");

@@ -31,6 +31,8 @@ class RequestReader {
   bool keep_alive() const { return keep_alive_; }
   bool http10() const { return http10_; }
   const Response& error() const { return error_; }
+  // The request as far as it has come, without its body: what an error answers to.
+  Request Seen() const;
 
   // The finished request; the reader then waits for the next one.
   Request Take();

@@ -13,6 +13,13 @@
 
 namespace skein::services::http {
 
+// Why an answer could not be delivered to its end.
+enum class Gone {
+  kClient,   // the client closed, reset or half-closed its connection
+  kStalled,  // the client took no byte for `write_timeout`
+  kStopped,  // the server was stopped and the answer's grace was over
+};
+
 class Responder {
  public:
   virtual ~Responder() = default;
@@ -33,10 +40,11 @@ class Responder {
   virtual void Abort() = 0;
 
   // At most one call of `gone`, on a server thread, as soon as the client closes or resets its
-  // connection (or half-closes it) or stops reading before the answer's end; at once when that has
-  // happened already. `drained`: after Write returned false, each time when less than half of the
-  // bound is unsent. Both are forgotten when the answer has ended. May be empty. Call this once.
-  virtual void Watch(std::function<void()> gone, std::function<void()> drained) = 0;
+  // connection (or half-closes it) or stops reading before the answer's end, or the server stops;
+  // at once when that has happened already. `drained`: after Write returned false, each time when
+  // less than half of the bound is unsent. Both are forgotten when the answer has ended. May be
+  // empty. Call this once.
+  virtual void Watch(std::function<void(Gone)> gone, std::function<void()> drained) = 0;
 };
 
 }  // namespace skein::services::http

@@ -8,13 +8,21 @@ namespace skein::services::http {
 namespace {
 
 template <typename Methods>
-std::string Allow(const Methods& methods) {
+std::string AllowOf(const Methods& methods) {
   std::string allow;
   for (const auto& [method, fn] : methods) {
     allow += method + ", ";
     if (method == "GET") allow += "HEAD, ";
   }
   return allow + "OPTIONS";
+}
+
+// "GET", "GET or POST".
+template <typename Methods>
+std::string OneOf(const Methods& methods) {
+  std::string text;
+  for (const auto& [method, fn] : methods) text += (text.empty() ? "" : " or ") + method;
+  return text;
 }
 
 }  // namespace
@@ -34,20 +42,29 @@ void Routes::AddPage(std::string path, PageFn page) {
   });
 }
 
-const Routes::Methods* Routes::Find(const std::string& path) const {
-  if (auto it = exact_.find(path); it != exact_.end()) return &it->second;
-  const Methods* best = nullptr;
+Routes::Found Routes::Find(const std::string& path) const {
+  if (auto it = exact_.find(path); it != exact_.end()) return {it->first, &it->second};
+  Found best;
   for (const auto& [prefix, methods] : prefix_) {  // ordered: the longest match comes last
-    if (path.size() > prefix.size() && path.compare(0, prefix.size(), prefix) == 0) best = &methods;
+    if (path.size() > prefix.size() && path.compare(0, prefix.size(), prefix) == 0) {
+      best = {prefix + "*", &methods};
+    }
   }
   return best;
 }
 
+std::string Routes::Allow(const std::string& path) const {
+  const Found found = Find(path);
+  return found.methods == nullptr ? std::string() : AllowOf(*found.methods);
+}
+
+std::string Routes::PatternOf(const std::string& path) const { return Find(path).pattern; }
+
 void Routes::Serve(Request request, std::shared_ptr<Responder> responder) const {
-  const Methods* methods = Find(request.path);
+  const Methods* methods = Find(request.path).methods;
   if (methods == nullptr) {
     responder->Send(ErrorResponse(404,
-                                  "Unknown request URL: " + request.method + " " +
+                                  "Unknown request URL: " + request.method.substr(0, 32) + " " +
                                       request.path.substr(0, 256) +
                                       ". Please check the URL for typos.",
                                   {}, "unknown_url"));
@@ -62,11 +79,11 @@ void Routes::Serve(Request request, std::shared_ptr<Responder> responder) const 
     response.content_type.clear();
   } else {
     response = ErrorResponse(405,
-                             "Not allowed to " + request.method.substr(0, 32) + " on " +
-                                 request.path.substr(0, 256) + ".",
+                             "Method " + request.method.substr(0, 32) +
+                                 " is not allowed here; use " + OneOf(*methods) + ".",
                              {}, "method_not_allowed");
   }
-  response.headers.push_back({"Allow", Allow(*methods)});
+  response.headers.push_back({"Allow", AllowOf(*methods)});
   responder->Send(std::move(response));
 }
 

@@ -28,10 +28,19 @@ class Routes {
 
   void Serve(Request request, std::shared_ptr<Responder> responder) const;
 
+  // The value of Allow for `path`, "GET, HEAD, OPTIONS"; "" when there is no such route.
+  std::string Allow(const std::string& path) const;
+  // `path` as it was added, "/v1/models/*"; "" when there is no such route.
+  std::string PatternOf(const std::string& path) const;
+
  private:
   using Methods = std::map<std::string, RequestFn>;
 
-  const Methods* Find(const std::string& path) const;
+  struct Found {
+    std::string pattern;
+    const Methods* methods = nullptr;
+  };
+  Found Find(const std::string& path) const;
 
   std::map<std::string, Methods> exact_;
   std::map<std::string, Methods> prefix_;

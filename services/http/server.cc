@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
+#include <ctime>
 #include <utility>
 
 #include "services/http/connection.h"
 #include "services/http/error.h"
+#include "services/http/request_id.h"
 #include "services/http/server_core.h"
 
 namespace skein::services::http {
@@ -67,8 +69,10 @@ void ServerCore::OnAccept(error_code ec, tcp::socket socket) {
 void ServerCore::Admit(tcp::socket socket) {
   accepted_.fetch_add(1, std::memory_order_relaxed);
   std::shared_ptr<Connection> connection;
+  bool stopping = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    stopping = stopping_;
     if (!stopping_ && connections_.size() < options_.connections_max) {
       connection = std::make_shared<Connection>(std::move(socket), shared_from_this());
       connections_.insert(connection.get());
@@ -77,14 +81,38 @@ void ServerCore::Admit(tcp::socket socket) {
   if (connection != nullptr) {
     return asio::post(connection->executor(), [connection] { connection->Start(); });
   }
+  error_code ignored;
+  const auto peer = socket.remote_endpoint(ignored);
+  Refuse(std::move(socket), peer.address().to_string(), stopping);
+}
+
+// Nothing was read, so the answer is to no request in particular.
+void ServerCore::Refuse(tcp::socket socket, const std::string& remote, bool stopping) {
   refused_.fetch_add(1, std::memory_order_relaxed);
-  Response response = ErrorResponse(503, "Too many connections.", {}, "too_many_connections");
+  Response response =
+      stopping ? ErrorResponse(503, "This server is shutting down.", {}, "draining")
+               : ErrorResponse(429,
+                               "Too many connections: the limit is " +
+                                   std::to_string(options_.connections_max) + ". Retry later.",
+                               {}, "too_many_connections");
   response.headers.push_back({"Retry-After", "1"});
-  const std::string text = SerializeHead(response, Framing::kLength, false) + response.body;
+  Request request;
+  request.remote = remote;
+  request.id = RequestIdOf({});
+  Complete(request, &response);
+  const std::string text =
+      SerializeHead(response, Framing::kLength, false, std::time(nullptr)) + response.body;
   error_code ignored;
   socket.non_blocking(true, ignored);
   socket.write_some(asio::buffer(text), ignored);
   socket.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+void ServerCore::Complete(const Request& request, Response* response) const {
+  if (FindHeader(response->headers, "X-Request-Id").empty()) {
+    response->headers.push_back({"X-Request-Id", request.id});
+  }
+  if (options_.complete) options_.complete(request, response);
 }
 
 void ServerCore::Remove(Connection* connection) {
@@ -125,7 +153,7 @@ void ServerCore::Stop(std::chrono::milliseconds grace) {
   });
   ForEachConnection(&Connection::BeginDrain);
   if (!WaitUntilEmpty(grace)) {
-    ForEachConnection(&Connection::Close);
+    ForEachConnection(&Connection::Stop);
     WaitUntilEmpty(std::chrono::seconds(5));
   }
   work_.reset();

@@ -5,11 +5,13 @@
 // away is noticed while its answer is still being made (Responder::Watch). Malformed requests get
 // 400, 408, 413, 417, 431 or 501 as OpenAI error objects and the connection is closed. A client
 // that half-closes its side counts as gone once its request is complete, as with nginx and Go.
+// Every answer carries Date and X-Request-Id (request_id.h).
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -24,11 +26,16 @@ struct ServerOptions {
   int threads = 2;
   size_t header_bytes_max = 32 << 10;               // more: 431
   size_t body_bytes_max = 8 << 20;                  // more: 413
-  size_t connections_max = 8192;                    // more: 503 and closed
+  size_t connections_max = 8192;                    // more: 429 and closed
   size_t buffer_bytes_max = 256 << 10;              // unsent bytes of one streamed answer
   std::chrono::milliseconds idle_timeout{75'000};   // between requests: closed silently
   std::chrono::milliseconds read_timeout{30'000};   // first byte to last of a request: 408
   std::chrono::milliseconds write_timeout{30'000};  // without one byte taken: closed
+
+  // The last word on every answer before its head is sent, those to malformed requests and to
+  // connections over the limit included: may add headers, count and log. The request has no body,
+  // and of a malformed one what could be read. On server threads; must not block. May be empty.
+  std::function<void(const Request&, Response*)> complete;
 };
 
 // Counters since the start, and gauges.

@@ -33,6 +33,8 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   uint16_t port() const { return port_; }
   ServerStats stats() const;
 
+  // Adds what every answer carries to one that is about to be sent.
+  void Complete(const Request& request, Response* response) const;
   void CountRequest() { requests_.fetch_add(1, std::memory_order_relaxed); }
   void Remove(Connection* connection);  // by a connection that has closed; idempotent
 
@@ -40,6 +42,7 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   void Accept();
   void OnAccept(boost::system::error_code ec, boost::asio::ip::tcp::socket socket);
   void Admit(boost::asio::ip::tcp::socket socket);
+  void Refuse(boost::asio::ip::tcp::socket socket, const std::string& remote, bool stopping);
   void ForEachConnection(void (Connection::*call)());
   bool WaitUntilEmpty(std::chrono::milliseconds grace);
 

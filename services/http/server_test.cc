@@ -18,6 +18,12 @@ using testing::RawClient;
 
 constexpr auto kLong = std::chrono::seconds(30);
 
+Gone Why(std::promise<Gone>* gone) {
+  auto future = gone->get_future();
+  EXPECT_EQ(future.wait_for(kLong), std::future_status::ready);
+  return future.get();
+}
+
 // A server with an echo page, probes, and /hold, whose responders the test answers itself.
 class ServerTest : public ::testing::Test {
  protected:
@@ -214,6 +220,119 @@ INSTANTIATE_TEST_SUITE_P(WhatTheClientWants, Http10Test,
                          ::testing::Values("", "Connection: close\r\n",
                                            "Connection: keep-alive\r\n"));
 
+TEST_F(ServerTest, Http10KeepAliveKeepsTheConnectionOfWholeAnswers) {
+  StartServer();
+  RawClient client(port());
+  for (int i = 0; i < 2; ++i) {
+    client.Send("GET /livez HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    const Response response = client.ReadResponse();
+    EXPECT_EQ(response.body, "ok\n");
+    EXPECT_EQ(FindHeader(response.headers, "Connection"), "keep-alive");
+  }
+}
+
+TEST_F(ServerTest, HeadIsGetWithoutItsBody) {
+  StartServer();
+  RawClient client(port());
+  for (const char* path :
+       {"/livez", "/readyz", "/health", "/ping", "/version", "/metrics", "/no"}) {
+    client.Send(MakeRequest("GET", path));
+    const Response get = client.ReadResponse();
+    client.Send(MakeRequest("HEAD", path));
+    const Response head = client.ReadResponse(true);
+    EXPECT_EQ(head.status, get.status) << path;
+    EXPECT_EQ(head.content_type, get.content_type) << path;
+    if (get.status == 404) continue;  // its words name the method
+    EXPECT_EQ(FindHeader(head.headers, "Content-Length"), std::to_string(get.body.size())) << path;
+  }
+  client.Send(MakeRequest("HEAD", "/echo"));
+  EXPECT_EQ(client.ReadResponse(true).status, 405);
+  client.Send(MakeRequest("GET", "/livez"));  // no body came before it
+  EXPECT_EQ(client.ReadResponse().body, "ok\n");
+}
+
+TEST_F(ServerTest, OptionsAnswers204WithoutALength) {
+  StartServer();
+  RawClient client(port());
+  client.Send(MakeRequest("OPTIONS", "/echo"));
+  const Response response = client.ReadResponse();
+  EXPECT_EQ(response.status, 204);
+  EXPECT_EQ(FindHeader(response.headers, "Content-Length"), "");
+  EXPECT_EQ(FindHeader(response.headers, "Allow"), "POST, OPTIONS");
+}
+
+TEST_F(ServerTest, AMethodThatIsNotServedIsToldWhichIs) {
+  StartServer();
+  const Response response = Fetch(port(), "GET", "/echo");
+  EXPECT_EQ(response.status, 405);
+  EXPECT_EQ(FindHeader(response.headers, "Allow"), "POST, OPTIONS");
+  EXPECT_NE(response.body.find("Method GET is not allowed here; use POST."), std::string::npos)
+      << response.body;
+}
+
+TEST_F(ServerTest, EveryAnswerHasItsDateAndTheRequestsId) {
+  ServerOptions options;
+  options.body_bytes_max = 100;
+  StartServer(options);
+  const std::string named = "Host: a\r\nX-Request-Id: mine\r\n";
+  const std::vector<std::pair<std::string, int>> cases = {
+      {"GET /livez HTTP/1.1\r\n" + named + "\r\n", 200},
+      {"GET /no HTTP/1.1\r\n" + named + "\r\n", 404},
+      {"PUT /echo HTTP/1.1\r\n" + named + "\r\n", 405},
+      {"OPTIONS /echo HTTP/1.1\r\n" + named + "\r\n", 204},
+      {"GET /forget HTTP/1.1\r\n" + named + "\r\n", 500},
+      {"POST /echo HTTP/1.1\r\n" + named + "Content-Length: 101\r\n\r\n", 413},
+      {"GET /%0 HTTP/1.1\r\n" + named + "\r\n", 400},
+      {"GET /livez HTTP/1.1\r\nX-Request-Id: mine\r\n\r\n", 400},
+  };
+  for (const auto& [text, status] : cases) {
+    RawClient client(port());
+    client.Send(text);
+    const Response response = client.ReadResponse();
+    EXPECT_EQ(response.status, status) << text;
+    EXPECT_EQ(FindHeader(response.headers, "X-Request-Id"), "mine") << text;
+    EXPECT_EQ(FindHeader(response.headers, "Date").size(), 29u) << text;
+  }
+}
+
+TEST_F(ServerTest, TheLastWordSeesEveryAnswer) {
+  struct Seen {
+    std::string method, path, id;
+    int status;
+    std::string code;
+  };
+  std::mutex mutex;
+  std::vector<Seen> seen;
+  ServerOptions options;
+  options.header_bytes_max = 1024;
+  options.complete = [&](const Request& request, Response* response) {
+    response->headers.push_back({"X-Last", "word"});
+    std::lock_guard<std::mutex> lock(mutex);
+    seen.push_back(
+        {request.method, request.path, request.id, response->status, response->error_code});
+  };
+  StartServer(options);
+  for (const std::string& text :
+       {MakeRequest("GET", "/livez", {}, {{"X-Request-Id", "a"}}),
+        MakeRequest("GET", "/no", {}, {{"X-Request-Id", "b"}}),
+        MakeRequest("GET", "/livez", {}, {{"X-Request-Id", "c"}, {"X", std::string(2000, 'x')}}),
+        std::string("nonsense\r\n\r\n")}) {
+    RawClient client(port());
+    client.Send(text);
+    EXPECT_EQ(FindHeader(client.ReadResponse().headers, "X-Last"), "word");
+  }
+  std::lock_guard<std::mutex> lock(mutex);
+  ASSERT_EQ(seen.size(), 4u);
+  EXPECT_EQ(seen[0].id, "a");
+  EXPECT_EQ(seen[0].code, "");
+  EXPECT_EQ(seen[1].path, "/no");
+  EXPECT_EQ(seen[1].code, "unknown_url");
+  EXPECT_EQ(seen[2].status, 431);
+  EXPECT_EQ(seen[2].path, "/livez");
+  EXPECT_EQ(seen[3].status, 400);
+  EXPECT_EQ(seen[3].code, "bad_request");
+}
+
 enum class Leave { kClose, kReset, kHalfClose };
 
 class GoneTest : public ServerTest,
@@ -225,8 +344,8 @@ TEST_P(GoneTest, ClientThatLeavesIsNoticed) {
   RawClient client(port());
   client.Send(MakeRequest("GET", "/hold"));
   auto responder = Held();
-  std::promise<void> gone;
-  responder->Watch([&gone] { gone.set_value(); }, {});
+  std::promise<Gone> gone;
+  responder->Watch([&gone](Gone why) { gone.set_value(why); }, {});
   if (streaming) {
     responder->StartStream({});
     responder->Write("x");
@@ -235,11 +354,11 @@ TEST_P(GoneTest, ClientThatLeavesIsNoticed) {
   if (leave == Leave::kClose) client.Close();
   if (leave == Leave::kReset) client.Reset();
   if (leave == Leave::kHalfClose) client.HalfClose();
-  EXPECT_EQ(gone.get_future().wait_for(kLong), std::future_status::ready);
+  EXPECT_EQ(Why(&gone), Gone::kClient);
   responder->Write("into the void");
   responder->Finish();
   bool late = false;
-  responder->Watch([&late] { late = true; }, {});
+  responder->Watch([&late](Gone) { late = true; }, {});
   EXPECT_TRUE(late);
 }
 
@@ -280,11 +399,11 @@ TEST_F(ServerTest, ClientThatReadsNothingIsDropped) {
   RawClient client(port());
   client.Send(MakeRequest("GET", "/hold"));
   auto responder = Held();
-  std::promise<void> gone;
-  responder->Watch([&gone] { gone.set_value(); }, {});
+  std::promise<Gone> gone;
+  responder->Watch([&gone](Gone why) { gone.set_value(why); }, {});
   responder->StartStream({});
   responder->Write(std::string(64 << 20, 'x'));  // more than the kernel buffers
-  EXPECT_EQ(gone.get_future().wait_for(kLong), std::future_status::ready);
+  EXPECT_EQ(Why(&gone), Gone::kStalled);
 }
 
 TEST_F(ServerTest, UnansweredRequestGets500) {
@@ -292,7 +411,7 @@ TEST_F(ServerTest, UnansweredRequestGets500) {
   EXPECT_EQ(Fetch(port(), "GET", "/forget").status, 500);
 }
 
-TEST_F(ServerTest, ConnectionsOverTheLimitGet503) {
+TEST_F(ServerTest, ConnectionsOverTheLimitGet429) {
   ServerOptions options;
   options.connections_max = 1;
   StartServer(options);
@@ -300,7 +419,11 @@ TEST_F(ServerTest, ConnectionsOverTheLimitGet503) {
   first.Send(MakeRequest("GET", "/livez"));
   EXPECT_EQ(first.ReadResponse().status, 200);
   RawClient second(port());
-  EXPECT_EQ(second.ReadResponse().status, 503);
+  const Response refused = second.ReadResponse();
+  EXPECT_EQ(refused.status, 429);  // saturated
+  EXPECT_EQ(FindHeader(refused.headers, "Retry-After"), "1");
+  EXPECT_EQ(FindHeader(refused.headers, "X-Request-Id").substr(0, 4), "req-");
+  EXPECT_NE(refused.body.find("the limit is 1"), std::string::npos) << refused.body;
   EXPECT_EQ(server_->stats().refused, 1u);
 }
 
@@ -325,10 +448,10 @@ TEST_F(ServerTest, StopEndsWhatDoesNotEnd) {
   RawClient client(port());
   client.Send(MakeRequest("GET", "/hold"));
   auto responder = Held();
-  std::promise<void> gone;
-  responder->Watch([&gone] { gone.set_value(); }, {});
+  std::promise<Gone> gone;
+  responder->Watch([&gone](Gone why) { gone.set_value(why); }, {});
   server_->Stop(std::chrono::milliseconds(10));
-  EXPECT_EQ(gone.get_future().wait_for(kLong), std::future_status::ready);
+  EXPECT_EQ(Why(&gone), Gone::kStopped);
   EXPECT_TRUE(client.AtEnd());
 }
 

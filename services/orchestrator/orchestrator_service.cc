@@ -46,11 +46,7 @@ void FillModels(const scheduler::OrchestratorSnapshot& snapshot, v1::ListModelsR
       model.set_decode_instances(model.decode_instances() + 1);
     }
   }
-  for (auto& [name, model] : models) {
-    if (model.prefill_instances() > 0 && model.decode_instances() > 0) {
-      *out->add_models() = std::move(model);
-    }
-  }
+  for (auto& [name, model] : models) *out->add_models() = std::move(model);
 }
 
 }  // namespace

@@ -31,15 +31,15 @@ Answer::Answer(AnswerPlan plan, std::shared_ptr<http::Responder> responder, Rout
 bool Answer::Launch(std::shared_ptr<Answer> answer) {
   Loop* loop = &answer->shell_->loop();
   if (!loop->TryPost([answer] { answer->Start(); })) return false;
-  const auto on_loop = [loop, weak = std::weak_ptr<Answer>(answer)](void (Answer::*call)()) {
-    return [loop, weak, call] {
-      loop->Post([weak, call] {
-        if (const auto self = weak.lock()) (self.get()->*call)();
+  const auto on_loop = [loop, weak = std::weak_ptr<Answer>(answer)](auto call) {
+    return [loop, weak, call](auto... args) {
+      loop->Post([weak, call, args...] {
+        if (const auto self = weak.lock()) (self.get()->*call)(args...);
       });
     };
   };
   // After the start, so that a client that has gone already cancels what was submitted.
-  answer->responder_->Watch(on_loop(&Answer::OnClientGone), on_loop(&Answer::OnDrained));
+  answer->responder_->Watch(on_loop(&Answer::OnGone), on_loop(&Answer::OnDrained));
   return true;
 }
 
@@ -85,6 +85,7 @@ void Answer::Measure(ChoiceState* choice) {
   }
   if (first_token_us_ == 0) first_token_us_ = now;
   choice->last_token_us = now;
+  ++choice->output_tokens;
   series.generation_tokens.Increment();
 }
 
@@ -106,7 +107,7 @@ void Answer::OnEnd(const scheduler::End& end) {
   choice.ended = true;
   choice.output_tokens = end.output_tokens;
   --open_;
-  if (!end.status.ok()) return Fail(ErrorFrom(end.status), 0);
+  if (!end.status.ok()) return Fail(ErrorFrom(end.status), 0, end.begun);
   metrics_->CountEnd(plan_.model->name,
                      end.reason == scheduler::FinishReason::kLength ? "length" : "stop");
   Begin(index, end.prompt_logprobs);
@@ -121,7 +122,7 @@ void Answer::OnReject(const scheduler::Reject& reject) {
   if (closed_) return;
   choices_[IndexOf(reject.id)].ended = true;
   --open_;
-  Fail(ErrorFrom(reject.status), reject.retry_after_us);
+  Fail(ErrorFrom(reject.status), reject.retry_after_us, /*begun=*/first_token_us_ != 0);
 }
 
 void Answer::EmitText(size_t index) {
@@ -137,7 +138,8 @@ void Answer::Emit(std::string event) {
   if (!std::exchange(headed_, true)) {
     http::Response head;
     head.content_type = "text/event-stream; charset=utf-8";
-    head.headers = {{"Cache-Control", "no-cache"}, {"X-Request-Id", plan_.request_id}};
+    head.headers = {{"Cache-Control", "no-cache"}};
+    head.noted = true;
     responder_->StartStream(std::move(head));
   }
   if (responder_->Write(std::move(event)) || paused_) return;
@@ -173,31 +175,38 @@ void Answer::Complete() {
     if (plan_.options.return_token_ids) choices.back().prompt_token_ids = &PromptOf(i).tokens;
   }
   http::Response response;
-  response.headers = {{"X-Request-Id", plan_.request_id}};
+  response.noted = true;
   response.body = openai::WholeAnswer(plan_.head, choices, usage);
   Close(200, "finished");
   responder_->Send(std::move(response));
 }
 
-void Answer::Fail(const openai::ApiError& error, int64_t retry_after_us) {
+void Answer::Fail(const openai::ApiError& error, int64_t retry_after_us, bool begun) {
   CancelRest();
   metrics_->CountEnd(plan_.model->name, "error");
-  LogWarning("request failed", {{"request_id", plan_.request_id}, {"why", error.message}});
-  Close(error.status, "failed");
+  Close(error.status, begun ? "failed" : "refused", error);
   if (headed_) {
     responder_->Write(openai::ErrorEvent(error));
     return responder_->Finish();
   }
   http::Response response = ToResponse(error, retry_after_us);
-  response.headers.push_back({"X-Request-Id", plan_.request_id});
+  response.noted = true;
+  AddDroppedReason(begun, &response);
   responder_->Send(std::move(response));
 }
 
-void Answer::OnClientGone() {
+void Answer::OnGone(http::Gone why) {
   if (closed_) return;
   CancelRest();
   metrics_->CountEnd(plan_.model->name, "abort");
-  Close(499, "client gone");
+  switch (why) {
+    case http::Gone::kClient:
+      return Close(499, "client disconnected");
+    case http::Gone::kStalled:
+      return Close(499, "dropped: the client read nothing for --write-timeout-s");
+    case http::Gone::kStopped:
+      return Close(503, "cut off: the router stopped before the answer's end");
+  }
 }
 
 void Answer::CancelRest() {
@@ -207,22 +216,30 @@ void Answer::CancelRest() {
   }
 }
 
-void Answer::Close(int status, const char* outcome) {
+void Answer::Close(int status, std::string_view outcome, const openai::ApiError& error) {
   closed_ = true;
   const int64_t now = MonotonicUs();
   const openai::Usage usage = TotalUsage();
   metrics_->CountAnswer(plan_.path, status);
   metrics_->Of(plan_.model->name).e2e_s.Observe(static_cast<double>(now - plan_.arrived_us) * 1e-6);
-  LogInfo("request", {{"request_id", plan_.request_id},
-                      {"path", plan_.path},
-                      {"model", plan_.model->name},
-                      {"status", status},
-                      {"outcome", outcome},
-                      {"choices", static_cast<int64_t>(choices_.size())},
-                      {"prompt_tokens", usage.prompt_tokens},
-                      {"output_tokens", usage.completion_tokens},
-                      {"ttft_us", first_token_us_ == 0 ? 0 : first_token_us_ - plan_.arrived_us},
-                      {"total_us", now - plan_.arrived_us}});
+  Log(status == 500 || status == 503 ? Level::kWarning : Level::kInfo, "request",
+      {{"request_id", plan_.request_id},
+       {"id", plan_.head.id},
+       {"path", plan_.path},
+       {"model", plan_.model->name},
+       {"status", status},
+       {"outcome", outcome},
+       {"code", error.code},
+       {"param", error.param},
+       {"error", error.message},
+       {"choices", static_cast<int64_t>(choices_.size())},
+       {"prompt_tokens", usage.prompt_tokens},
+       {"output_tokens", usage.completion_tokens},
+       {"ttft_us", first_token_us_ == 0 ? 0 : first_token_us_ - plan_.arrived_us},
+       {"total_us", now - plan_.arrived_us},
+       {"session", plan_.hints.session},
+       {"tenant", plan_.hints.tenant},
+       {"priority", plan_.hints.priority}});
 }
 
 }  // namespace skein::services

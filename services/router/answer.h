@@ -8,12 +8,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "services/http/responder.h"
 #include "services/openai/request.h"
 #include "services/openai/response.h"
 #include "services/router/choice_text.h"
+#include "services/router/identity.h"
 #include "services/router/prompt.h"
 #include "services/router/router_metrics.h"
 #include "services/router/router_shell.h"
@@ -30,6 +32,7 @@ struct AnswerPlan {
   std::vector<std::shared_ptr<scheduler::RequestSpec>> specs;  // n for each prompt; consecutive ids
   std::string path;                                            // of the HTTP request
   std::string request_id;                                      // the client's, or one made up
+  ClientHints hints;
   std::string traceparent;
   int64_t arrived_us = 0;
 };
@@ -55,11 +58,11 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
     bool ended = false;
     bool prompt_ids_sent = false;
     int64_t last_token_us = 0;
-    int64_t output_tokens = 0;
+    int64_t output_tokens = 0;  // that have come so far; in the end all that were sampled
   };
 
   void Start();
-  void OnClientGone();
+  void OnGone(http::Gone why);
   void OnDrained();
   size_t IndexOf(scheduler::RequestId id) const;
   const PreparedPrompt& PromptOf(size_t index) const;
@@ -68,10 +71,11 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   void EmitText(size_t index);
   void Emit(std::string event);
   void Complete();
-  void Fail(const openai::ApiError& error, int64_t retry_after_us);
+  // `begun`: instances may have worked for it.
+  void Fail(const openai::ApiError& error, int64_t retry_after_us, bool begun);
   void CancelRest();
   // Counts and logs; before the client is told, so that it finds itself counted.
-  void Close(int status, const char* outcome);
+  void Close(int status, std::string_view outcome, const openai::ApiError& error = {});
   openai::Usage TotalUsage() const;
 
   AnswerPlan plan_;

@@ -4,8 +4,9 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "services/http/error.h"
+#include "services/base/random_bits.h"
 #include "services/openai/request.h"
 #include "services/router/api_error_map.h"
 #include "services/router/generation.h"
@@ -23,8 +24,17 @@ std::chrono::sys_seconds Now() {
   return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
 }
 
-ApiError NoSuchModel(const std::string& name) {
-  return {404, absl::StrCat("The model '", name, "' does not exist."), "model", "model_not_found"};
+const ApiError kSaturated = {429, "Too many requests are waiting. Retry later.", "",
+                             "rate_limit_exceeded"};
+
+bool IsPlainJson(const http::Request& request) {
+  const std::string_view coding = request.Get("Content-Encoding");
+  return http::IsMediaType(request.Get("Content-Type"), "application/json") &&
+         (coding.empty() || absl::EqualsIgnoreCase({coding.data(), coding.size()}, "identity"));
+}
+
+void Refuse(const std::shared_ptr<http::Responder>& responder, const ApiError& error) {
+  responder->Send(ToResponse(error));
 }
 
 http::Response JsonResponse(std::string body) {
@@ -69,13 +79,12 @@ void RouterApi::AddPost(const char* path, WorkFn work, http::Routes* routes) {
 void RouterApi::Dispatch(WorkFn work, http::Request request, ResponderPtr responder) {
   const int64_t arrived_us = MonotonicUs();
   if (draining()) {
-    return Refuse(request, responder, {503, "This router is shutting down.", "", "draining"});
+    return Refuse(responder, {503, "This router is shutting down. Retry.", "", "draining"});
   }
   // A page of another site can make a browser post plain text without asking first, but not JSON.
-  if (!http::IsMediaType(request.Get("Content-Type"), "application/json") ||
-      !request.Get("Content-Encoding").empty()) {
+  if (!IsPlainJson(request)) {
     return Refuse(
-        request, responder,
+        responder,
         {415, "The request body must be plain JSON with 'Content-Type: application/json'.", "",
          "unsupported_media_type"});
   }
@@ -83,17 +92,17 @@ void RouterApi::Dispatch(WorkFn work, http::Request request, ResponderPtr respon
   auto held = std::make_shared<http::Request>(std::move(request));
   const bool taken = loop.TryPost(
       [this, work, held, responder, arrived_us] { (this->*work)(*held, responder, arrived_us); });
-  if (!taken) {
-    Refuse(*held, responder, {429, "Too many requests are waiting.", "", "rate_limit_exceeded"});
-  }
+  if (!taken) Refuse(responder, kSaturated);
 }
 
-void RouterApi::Refuse(const http::Request& request, const ResponderPtr& responder,
-                       const ApiError& error) {
-  http::Response response = ToResponse(error);
-  response.headers.push_back({"X-Request-Id", RequestIdOf(request)});
-  metrics_->CountAnswer(request.path, error.status);
-  responder->Send(std::move(response));
+ApiError RouterApi::NoSuchModel(const std::string& name) const {
+  std::string names;
+  for (const auto& [known, model] : models_->all()) {
+    absl::StrAppend(&names, names.empty() ? "'" : ", '", known, "'");
+  }
+  return {404,
+          absl::StrCat("The model '", name, "' does not exist. This router serves ", names, "."),
+          "model", "model_not_found"};
 }
 
 MaybeError RouterApi::FindModel(const std::string& name, bool required,
@@ -121,7 +130,7 @@ void RouterApi::Complete(const http::Request& request, const ResponderPtr& respo
   plan.options = std::move(asked.options);
   plan.echo = asked.echo;
   if (!error) error = Plan(Kind::kCompletion, std::move(prompts), &plan);
-  if (error) return Refuse(request, responder, *error);
+  if (error) return Refuse(responder, *error);
   Launch(request, responder, arrived_us, std::move(plan));
 }
 
@@ -135,7 +144,7 @@ void RouterApi::Chat(const http::Request& request, const ResponderPtr& responder
   if (!error) error = PrepareChat(*plan.model, asked.input, Now(), &prompts[0]);
   plan.options = std::move(asked.options);
   if (!error) error = Plan(Kind::kChat, std::move(prompts), &plan);
-  if (error) return Refuse(request, responder, *error);
+  if (error) return Refuse(responder, *error);
   Launch(request, responder, arrived_us, std::move(plan));
 }
 
@@ -168,8 +177,9 @@ MaybeError RouterApi::Plan(Kind kind, std::vector<PreparedPrompt> prompts, Answe
 
 void RouterApi::Launch(const http::Request& request, const ResponderPtr& responder,
                        int64_t arrived_us, AnswerPlan plan) {
+  if (MaybeError error = ReadHints(request.headers, &plan.hints)) return Refuse(responder, *error);
   plan.path = request.path;
-  plan.request_id = RequestIdOf(request);
+  plan.request_id = request.id;
   plan.traceparent = TraceparentOf(request);
   plan.arrived_us = arrived_us;
   scheduler::RequestId id = shell_->NextIds(plan.specs.size());
@@ -180,7 +190,7 @@ void RouterApi::Launch(const http::Request& request, const ResponderPtr& respond
   }
   if (Answer::Launch(std::make_shared<Answer>(std::move(plan), responder, shell_, metrics_)))
     return;
-  Refuse(request, responder, {429, "Too many requests are waiting.", "", "rate_limit_exceeded"});
+  Refuse(responder, kSaturated);
 }
 
 void RouterApi::Tokenize(const http::Request& request, const ResponderPtr& responder, int64_t) {
@@ -189,7 +199,7 @@ void RouterApi::Tokenize(const http::Request& request, const ResponderPtr& respo
   PreparedPrompt prompt;
   MaybeError error = openai::Parse(request.body, &asked);
   if (!error) error = FindModel(asked.model, false, &model);
-  if (error) return Refuse(request, responder, *error);
+  if (error) return Refuse(responder, *error);
   if (const auto* text = std::get_if<std::string>(&asked.input)) {
     prompt.tokens =
         model->tokenizer->Encode(*text, {.add_special_tokens = asked.add_special_tokens});
@@ -198,10 +208,9 @@ void RouterApi::Tokenize(const http::Request& request, const ResponderPtr& respo
     chat.add_special_tokens = asked.add_special_tokens;
     error = PrepareChat(*model, chat, Now(), &prompt);
   }
-  if (error) return Refuse(request, responder, *error);
+  if (error) return Refuse(responder, *error);
   std::vector<std::string> strings;
   for (const int32_t token : prompt.tokens) strings.push_back(model->tokenizer->TokenBytes(token));
-  metrics_->CountAnswer(request.path, 200);
   responder->Send(JsonResponse(openai::TokenizeBody(prompt.tokens, MaxPositions(*model),
                                                     asked.return_token_strs ? &strings : nullptr)));
 }
@@ -211,15 +220,17 @@ void RouterApi::Detokenize(const http::Request& request, const ResponderPtr& res
   const ServedModel* model = nullptr;
   MaybeError error = openai::Parse(request.body, &asked);
   if (!error) error = FindModel(asked.model, false, &model);
-  if (error) return Refuse(request, responder, *error);
-  metrics_->CountAnswer(request.path, 200);
+  if (error) return Refuse(responder, *error);
   responder->Send(
       JsonResponse(openai::DetokenizeBody(model->tokenizer->Decode(asked.tokens, false))));
 }
 
 http::Response RouterApi::ListModels() const {
   std::vector<openai::ModelCard> cards;
-  for (const auto& [name, model] : models_->all()) cards.push_back(CardOf(*model));
+  for (const auto& [name, model] : models_->all()) {
+    if (watch_ == nullptr || watch_->Ready(name).ok()) cards.push_back(CardOf(*model));
+  }
+  if (cards.empty() && watch_ != nullptr) return ToResponse(ErrorFrom(watch_->Ready()));
   return JsonResponse(openai::ModelListBody(cards));
 }
 
@@ -227,7 +238,9 @@ http::Response RouterApi::ShowModel(const http::Request& request) const {
   const std::string name = request.path.substr(std::string_view("/v1/models/").size());
   const ServedModel* model = models_->Find(name);
   if (model == nullptr) return ToResponse(NoSuchModel(name));
-  return JsonResponse(openai::ModelBody(CardOf(*model)));
+  const absl::Status ready = watch_ == nullptr ? absl::OkStatus() : watch_->Ready(name);
+  return ready.ok() ? JsonResponse(openai::ModelBody(CardOf(*model)))
+                    : ToResponse(ErrorFrom(ready));
 }
 
 int64_t RouterApi::MaxPositions(const ServedModel& model) const {

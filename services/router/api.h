@@ -49,7 +49,7 @@ class RouterApi {
   void Chat(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
   void Tokenize(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
   void Detokenize(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
-  http::Response ListModels() const;
+  http::Response ListModels() const;  // those that can answer; 503 when none can
   http::Response ShowModel(const http::Request& request) const;
 
   openai::MaybeError FindModel(const std::string& name, bool required,
@@ -58,8 +58,7 @@ class RouterApi {
                           AnswerPlan* plan) const;
   void Launch(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us,
               AnswerPlan plan);
-  void Refuse(const http::Request& request, const ResponderPtr& responder,
-              const openai::ApiError& error);
+  openai::ApiError NoSuchModel(const std::string& name) const;
   int64_t MaxPositions(const ServedModel& model) const;
   openai::ModelCard CardOf(const ServedModel& model) const;
 

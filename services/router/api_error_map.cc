@@ -25,6 +25,14 @@ const char* CodeOf(absl::StatusCode code) {
   }
 }
 
+std::string_view DroppedWhy(std::string_view code, bool begun) {
+  if (code == "rate_limit_exceeded" || code == "too_many_connections") return "saturated";
+  if (code == "unavailable") return begun ? "instance-lost" : "no-endpoints";
+  if (code == "draining") return "shutting-down";
+  if (code == "deadline_exceeded") return "ttl-expired";
+  return {};
+}
+
 }  // namespace
 
 openai::ApiError ErrorFrom(const absl::Status& status) {
@@ -34,6 +42,15 @@ openai::ApiError ErrorFrom(const absl::Status& status) {
   if (error.message.empty()) error.message = "The request could not be served.";
   error.code = CodeOf(status.code());
   return error;
+}
+
+void AddDroppedReason(bool begun, http::Response* response) {
+  const std::string_view why = DroppedWhy(response->error_code, begun);
+  constexpr char kOurs[] = "X-Skein-Dropped-Reason";
+  if (why.empty() || !http::FindHeader(response->headers, kOurs).empty()) return;
+  const std::string reason = std::string(begun ? "evicted-" : "rejected-").append(why);
+  response->headers.push_back({kOurs, reason});
+  response->headers.push_back({"X-LLM-D-Request-Dropped-Reason", reason});
 }
 
 http::Response ToResponse(const openai::ApiError& error, int64_t retry_after_us) {

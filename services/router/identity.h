@@ -1,20 +1,27 @@
-// Names of requests and traces, and random bits for them.
+// What a request's headers say of it: its trace, its session, its priority.
 #pragma once
 
-#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "services/http/message.h"
+#include "services/openai/api_error.h"
 
 namespace skein::services {
 
-uint64_t RandomBits();
-std::string RandomHex();  // 32 hexadecimal digits
-
-// The client's X-Request-Id when it is 1 to 128 printable ASCII characters, else one made up.
-std::string RequestIdOf(const http::Request& request);
-
 // The client's traceparent when it is well-formed (W3C Trace Context, version 00), else "".
 std::string TraceparentOf(const http::Request& request);
+
+// One meaning each, under the names that clients and gateways of other servers use. Sessions and
+// tenants stand in the log. Priorities are checked and logged, and have no effect yet.
+struct ClientHints {
+  std::string session;
+  std::string tenant;
+  std::string priority;  // "x-dynamo-request-priority: 3", since the scales differ
+};
+
+// 400 names a priority header whose value is none. Of several headers of one meaning the first in
+// the table counts; names that are not plain (http::IsPlainName) are passed over.
+openai::MaybeError ReadHints(const std::vector<http::Header>& headers, ClientHints* hints);
 
 }  // namespace skein::services

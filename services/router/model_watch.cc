@@ -57,20 +57,39 @@ void ModelWatch::Ask() {
   if (status.ok()) live_ = std::move(live);
 }
 
+absl::Status ModelWatch::Reached() const {
+  if (last_.ok()) return last_;
+  return absl::UnavailableError(absl::StrCat("orchestrator ", orchestrator_, ": ", last_.message(),
+                                             ". Start it, or correct --orchestrator."));
+}
+
+std::string ModelWatch::MissingOf(const std::string& model) const {
+  const auto it = live_.find(model);
+  const Live live = it == live_.end() ? Live{} : it->second;
+  std::string missing;
+  if (live.prefill == 0) missing = "prefill-worker";
+  if (live.decode == 0)
+    absl::StrAppend(&missing, missing.empty() ? "" : " and a ", "decode-worker");
+  if (missing.empty()) return {};
+  return absl::StrCat("model '", model, "' has ", live.prefill, " prefill and ", live.decode,
+                      " decode instances. Start a ", missing, " for it.");
+}
+
 absl::Status ModelWatch::Ready() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!last_.ok()) {
-    return absl::UnavailableError(
-        absl::StrCat("orchestrator ", orchestrator_, ": ", last_.message()));
-  }
+  if (absl::Status status = Reached(); !status.ok()) return status;
   std::string missing;
   for (const std::string& model : models_) {
-    const auto it = live_.find(model);
-    const Live live = it == live_.end() ? Live{} : it->second;
-    if (live.prefill > 0 && live.decode > 0) continue;
-    absl::StrAppend(&missing, missing.empty() ? "" : "; ", "model ", model, " has ", live.prefill,
-                    " prefill and ", live.decode, " decode instances");
+    const std::string one = MissingOf(model);
+    if (!one.empty()) absl::StrAppend(&missing, missing.empty() ? "" : " ", one);
   }
+  return missing.empty() ? absl::OkStatus() : absl::UnavailableError(missing);
+}
+
+absl::Status ModelWatch::Ready(const std::string& model) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (absl::Status status = Reached(); !status.ok()) return status;
+  const std::string missing = MissingOf(model);
   return missing.empty() ? absl::OkStatus() : absl::UnavailableError(missing);
 }
 

@@ -22,8 +22,10 @@ class ModelWatch {
   ~ModelWatch();
 
   // OK when the orchestrator answered lately and every model has a prefill and a decode instance;
-  // otherwise the message says what is missing. Any thread.
+  // otherwise the message says what is missing and what to do. Any thread.
   absl::Status Ready() const;
+  // The same for one model.
+  absl::Status Ready(const std::string& model) const;
   // The longest sequence of that model's instances; 0 when not known.
   int64_t MaxPositions(const std::string& model) const;
 
@@ -36,6 +38,8 @@ class ModelWatch {
 
   void Run();
   void Ask();
+  absl::Status Reached() const;                           // holds mutex_
+  std::string MissingOf(const std::string& model) const;  // holds mutex_; "" when it is ready
 
   Channels* const channels_;
   const std::string orchestrator_;

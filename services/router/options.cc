@@ -12,6 +12,13 @@ void RouterOptions::Register(FlagSet* f) {
   f->String(&orchestrator, "orchestrator", "host:port of the orchestrator");
   f->Strings(&models, "model",
              "NAME=DIR or DIR (its name is the folder's): a model to serve; repeatable");
+  f->Strings(&allowed_origins, "allowed-origins",
+             "origin whose pages may use the API, 'scheme://host[:port]' or '*'; repeatable. "
+             "Default: '*' with --api-key-file, else this machine's own pages");
+  f->String(
+      &api_key_file, "api-key-file",
+      "file of API keys, one a line or 'sha256:HEX'; requests without one get 401. Read again "
+      "on SIGHUP");
   f->Int(&max_body_bytes, "max_body_bytes", "longest request body", 1024, 1 << 30);
   f->Int(&max_header_bytes, "max_header_bytes", "longest request header", 1024, 1 << 20);
   f->Int(&max_connections, "max_connections", "open client connections", 1, 1 << 20);

@@ -17,6 +17,8 @@ struct RouterOptions {
   std::string admin_port_file;
   std::string orchestrator = "127.0.0.1:7100";
   std::vector<std::string> models;
+  std::vector<std::string> allowed_origins;
+  std::string api_key_file;
 
   int64_t max_body_bytes = 8 << 20;
   int64_t max_header_bytes = 32 << 10;

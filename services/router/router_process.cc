@@ -16,6 +16,7 @@
 #include "services/http/error.h"
 #include "services/http/server.h"
 #include "services/router/api.h"
+#include "services/router/edge.h"
 
 namespace skein::services {
 namespace {
@@ -85,25 +86,28 @@ class Router {
   }
 
   absl::Status Listen() {
+    if (absl::Status status = ListenForClients(); !status.ok()) return status;
     http::ServerOptions admin;
     admin.host = options_.host;
     admin.port = static_cast<uint16_t>(options_.admin_port);
     admin.threads = 1;
-    for (auto [server, http_options, routes] :
-         {std::tuple(&server_, HttpOptions(options_), &routes_),
-          std::tuple(&admin_, admin, &admin_routes_)}) {
-      auto started =
-          http::Server::Start(http_options, [routes](http::Request request, auto responder) {
-            routes->Serve(std::move(request), std::move(responder));
-          });
-      if (!started.ok()) return started.status();
-      *server = *std::move(started);
-    }
+    auto started = http::Server::Start(admin, [this](http::Request request, auto responder) {
+      admin_routes_.Serve(std::move(request), std::move(responder));
+    });
+    if (!started.ok()) return started.status();
+    admin_ = *std::move(started);
     absl::Status status = WritePortFile(options_.port_file, server_->port());
     if (status.ok()) status = WritePortFile(options_.admin_port_file, admin_->port());
     LogInfo("listening", {{"port", static_cast<int>(server_->port())},
                           {"admin_port", static_cast<int>(admin_->port())}});
     return status;
+  }
+
+  // SIGHUP: the keys as they are in the file now; a bad file changes nothing.
+  void Reload() {
+    if (absl::Status status = edge_->ReadKeys(); !status.ok()) {
+      LogError("api keys are as before", {{"error", std::string(status.message())}});
+    }
   }
 
   // Probes are served until the last answer has ended.
@@ -119,6 +123,25 @@ class Router {
   }
 
  private:
+  absl::Status ListenForClients() {
+    auto edge =
+        Edge::Create({options_.allowed_origins, options_.api_key_file}, &routes_, &router_metrics_);
+    if (!edge.ok()) return edge.status();
+    edge_ = *std::move(edge);
+    http::ServerOptions http_options = HttpOptions(options_);
+    http_options.complete = [edge = edge_.get()](const http::Request& request,
+                                                 http::Response* response) {
+      edge->Complete(request, response);
+    };
+    auto started = http::Server::Start(http_options,
+                                       [edge = edge_.get()](http::Request request, auto responder) {
+                                         edge->Serve(std::move(request), std::move(responder));
+                                       });
+    if (!started.ok()) return started.status();
+    server_ = *std::move(started);
+    return absl::OkStatus();
+  }
+
   void AddPages(http::Routes* routes) {
     http::AddAdminPages({.service = "router",
                          .version = kVersion,
@@ -163,18 +186,20 @@ class Router {
   ModelWatch watch_;
   RouterApi api_;
   http::Routes routes_, admin_routes_;
+  std::unique_ptr<Edge> edge_;
   std::unique_ptr<http::Server> server_, admin_;
 };
 
 }  // namespace
 
 absl::Status RunRouter(const RouterOptions& options) {
+  BlockReloadSignal();
   RaiseDescriptorLimit();
   auto models = Models::Load(options.models);
   if (!models.ok()) return models.status();
   Router router(options, *std::move(models));
   if (absl::Status status = router.Listen(); !status.ok()) return status;
-  AwaitStopSignal();
+  while (AwaitStopOrReloadSignal() == SIGHUP) router.Reload();
   LogInfo("stopping");
   router.Drain();
   return absl::OkStatus();

@@ -49,6 +49,12 @@ std::string FakeCluster::traceparent() {
   return traceparent_;
 }
 
+void FakeCluster::SetInstances(uint32_t prefill, uint32_t decode) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  prefill_ = prefill;
+  decode_ = decode;
+}
+
 int FakeCluster::open_generates() {
   std::lock_guard<std::mutex> lock(mutex_);
   return open_generates_;
@@ -98,8 +104,11 @@ grpc::ServerUnaryReactor* FakeCluster::ListModels(grpc::CallbackServerContext* c
                                                   v1::ListModelsResponse* response) {
   v1::ModelStatus* model = response->add_models();
   model->set_model(model_);
-  model->set_prefill_instances(1);
-  model->set_decode_instances(1);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    model->set_prefill_instances(prefill_);
+    model->set_decode_instances(decode_);
+  }
   auto* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;

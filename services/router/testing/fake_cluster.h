@@ -45,6 +45,8 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   std::string endpoint() const { return "127.0.0.1:" + std::to_string(rpc_.port); }
   std::vector<v1::RequestSpec> specs();  // submitted so far
   std::string traceparent();             // of the last Submit
+  // What ListModels says from now on.
+  void SetInstances(uint32_t prefill, uint32_t decode);
   // Waits until that many Submit and Generate streams were cancelled by the router.
   bool AwaitCancelled(int submits, int generates);
   // Streams that were opened and not ended or cancelled yet.
@@ -70,6 +72,7 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   std::vector<std::shared_ptr<StreamWriter<v1::PlanUpdate>>> plans_;
   std::vector<std::shared_ptr<StreamWriter<v1::GenerateUpdate>>> held_;
   std::string traceparent_;
+  uint32_t prefill_ = 1, decode_ = 1;
   int cancelled_submits_ = 0, cancelled_generates_ = 0, open_generates_ = 0;
   RpcServer rpc_;  // last: its threads use the above
 };

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "services/http/server.h"
 #include "services/http/testing/raw_client.h"
 #include "services/router/api.h"
+#include "services/router/edge.h"
 #include "services/router/testing/byte_model.h"
 #include "services/router/testing/fake_cluster.h"
 
@@ -33,11 +36,24 @@ class RouterTest : public ::testing::Test {
     shell_->Start();
     watch_ = std::make_unique<ModelWatch>(&shell_->channels(), cluster_->endpoint(),
                                           std::vector<std::string>{"m"});
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!watch_->Ready().ok() && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     api_ = std::make_unique<RouterApi>(RouterApiOptions{}, &models_, shell_.get(), watch_.get(),
                                        &router_metrics_);
     api_->AddRoutes(&routes_);
+    http::AddAdminPages(
+        {"router", "0", [this] { return watch_->Ready(); }, [this] { return metrics_.Render(); }},
+        &routes_);
+    auto edge = Edge::Create(edge_options_, &routes_, &router_metrics_);
+    ASSERT_TRUE(edge.ok()) << edge.status();
+    edge_ = *std::move(edge);
+    http_options.complete = [this](const http::Request& request, http::Response* response) {
+      edge_->Complete(request, response);
+    };
     auto server = http::Server::Start(http_options, [this](http::Request request, auto responder) {
-      routes_.Serve(std::move(request), std::move(responder));
+      edge_->Serve(std::move(request), std::move(responder));
     });
     ASSERT_TRUE(server.ok());
     server_ = *std::move(server);
@@ -95,7 +111,9 @@ class RouterTest : public ::testing::Test {
     return Events(response.body);
   }
 
-  int64_t max_positions_ = 200;  // before StartRouter
+  // Before StartRouter.
+  int64_t max_positions_ = 200;
+  EdgeOptions edge_options_;
   std::unique_ptr<FakeCluster> cluster_;
   Models models_;
   Metrics metrics_;
@@ -104,6 +122,7 @@ class RouterTest : public ::testing::Test {
   std::unique_ptr<ModelWatch> watch_;
   std::unique_ptr<RouterApi> api_;
   http::Routes routes_;
+  std::unique_ptr<Edge> edge_;
   std::unique_ptr<http::Server> server_;
 };
 
