@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""deploy/local/up with programs that are built already: what it asks, what it leaves running, and what its end says."""
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(ROOT, "tests", "cluster"))
+from cluster import binaries_from_argv, run_tests, shared  # noqa: E402  pylint: disable=wrong-import-position
+
+FLEDGLING = os.path.join(ROOT, "deploy", "models", "fledgling")
+LIMIT_S = 300
+EXTRA = "<|extra|>"
+
+
+class Up:
+    """One run of up in a folder of its own; leaving the block runs down."""
+
+    def __init__(self, *arguments, prefill=1, decode=1, environment=()):
+        self.folder = tempfile.mkdtemp(prefix="up-", dir=os.environ.get("TEST_TMPDIR"))
+        self.run = os.path.join(self.folder, "run")
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.url = "http://127.0.0.1:%d" % s.getsockname()[1]
+        self.environment = dict(os.environ, SKEIN_RUN_DIR=self.run, HOME=self.folder, SKEIN_API_KEY="", **dict(environment))
+        programs = os.path.join(self.folder, "bin")
+        os.mkdir(programs)
+        for name, path in binaries_from_argv().items():
+            os.symlink(path, os.path.join(programs, name))
+        self.result = self.call("up", "--bin", programs, "--port", self.url.rsplit(":", 1)[1], "--prefill", str(prefill),
+                                "--decode", str(decode), *arguments)
+        print(self.result.stdout, flush=True)
+        self.code, self.last_line = self.result.returncode, self.result.stdout.splitlines()[-1]
+
+    def call(self, script, *arguments):
+        return subprocess.run([os.path.join(ROOT, "deploy", "local", script), *arguments], env=self.environment, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S)
+
+    def ready(self):
+        try:
+            return urllib.request.urlopen(self.url + "/readyz", timeout=5).status == 200
+        except OSError:
+            return False
+
+    def post(self, path, body):
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read())
+
+    def state(self):
+        with open(os.path.join(self.run, "local.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.call("down")
+
+
+def folder_with(changes):
+    """A copy of fledgling's folder in which some files are others: {name: text}, or None for one that is left out."""
+    folder = os.path.join(tempfile.mkdtemp(prefix="model-", dir=os.environ.get("TEST_TMPDIR")), "changed")
+    os.mkdir(folder)
+    for name in os.listdir(FLEDGLING):
+        if name not in changes and name != "BUILD":
+            shutil.copy(os.path.join(FLEDGLING, name), folder)
+    for name, text in changes.items():
+        if text is not None:
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
+    return folder
+
+
+def read(name):
+    with open(os.path.join(FLEDGLING, name), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def the_shipped_model_answers():
+    with Up(prefill=2, decode=2) as up:
+        assert up.code == 0 and up.last_line == "up: the cluster answers on " + up.url, up.result
+        assert "it does)" in up.result.stdout and "assistant> Ana's red kite is in the barn." in up.result.stdout
+        state = up.state()
+        assert state["url"] == up.url and state["run_dir"] == up.run, state
+        names = [p["name"] for p in state["processes"]]
+        assert names == ["orchestrator", "prefill-0", "prefill-1", "decode-0", "decode-1", "router"], names
+        assert len({p["admin"] for p in state["processes"]}) == 6, state
+        for process in state["processes"]:
+            assert process["role"] in ("orchestrator", "prefill", "decode", "router") and os.path.exists(process["log"])
+            assert os.path.basename(os.readlink("/proc/%d/exe" % process["pid"])).split("_")[0] == process["role"]
+            assert urllib.request.urlopen("http://%s/livez" % process["admin"], timeout=10).status == 200
+        shutil.rmtree(up.run)
+        done = up.call("down")
+        assert done.stdout.endswith("down: 6 processes stopped\n") and "killed" not in done.stdout, done
+        assert not any(os.path.exists("/proc/%d/cmdline" % p["pid"]) and
+                       b"skein" in open("/proc/%d/cmdline" % p["pid"], "rb").read() for p in state["processes"])
+
+
+def a_base_model_is_asked_through_completions():
+    config = read("tokenizer_config.json")
+    del config["chat_template"]
+    with Up("--model", folder_with({"tokenizer_config.json": json.dumps(config)})) as up:
+        assert up.code == 0 and up.last_line == "up: the cluster answers on " + up.url, up.result
+        assert "through /v1/completions" in up.result.stdout, up.result
+
+
+def a_tokenizer_may_have_more_ids_than_the_embedding():
+    """The ids that the embedding lacks cannot be asked; all else works, and a demonstration with them leaves the cluster up."""
+    tokenizer = read("tokenizer.json")
+    size = read("config.json")["vocab_size"]
+    tokenizer["added_tokens"].append({"id": size, "content": EXTRA, "single_word": False, "lstrip": False, "rstrip": False,
+                                      "normalized": False, "special": True})
+    demonstration = {"messages": [{"role": "user", "content": "Say %s." % EXTRA}]}
+    with Up("--model", folder_with({"tokenizer.json": json.dumps(tokenizer),
+                                    "demonstration.json": json.dumps(demonstration)})) as up:
+        assert up.code == 3 and up.last_line.startswith("up: the cluster is up on %s, but the question" % up.url), up.result
+        assert "ask: HTTP 400" in up.last_line and up.ready(), up.result
+        question = read("demonstration.json")
+        answer = up.post("/v1/chat/completions", {"model": "changed", "temperature": 0, "messages": question["messages"]})
+        assert answer["choices"][0]["message"]["content"] == question["expect"], answer
+
+
+def what_cannot_start_leaves_nothing():
+    with Up("--profile", "no-such-profile") as up:
+        assert up.code == 1 and "everything was stopped" in up.last_line and "no-such-profile" in up.result.stdout, up.result
+        assert up.call("down").stdout == "down: 0 processes stopped\n" and not up.ready()
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        with Up("--port", str(s.getsockname()[1])) as up:
+            assert up.code == 1 and "is in use" in up.last_line, up.result
+
+
+def models_of_others_answer():
+    model = shared("models", "stories260K")
+    if model is None:
+        return "skip: no SKEIN_SHARED"
+    with Up("--model", model) as up:
+        assert up.code == 0 and "through /v1/completions" in up.result.stdout, up.result
+    return None
+
+
+if __name__ == "__main__":
+    run_tests(the_shipped_model_answers, a_base_model_is_asked_through_completions,
+              a_tokenizer_may_have_more_ids_than_the_embedding, what_cannot_start_leaves_nothing, models_of_others_answer)
