@@ -30,6 +30,10 @@ double Percentile(std::vector<double>* values, double fraction) {
   return *nth;
 }
 
+double PercentileOfSorted(const std::vector<double>& sorted, double fraction) {
+  return sorted.empty() ? 0 : sorted[Rank(fraction, sorted.size()) - 1];
+}
+
 void TimeHistogram::Add(double seconds, int64_t count) {
   const size_t bin = BinOf(seconds);
   if (bin >= bins_.size()) bins_.resize(bin + 1, 0);

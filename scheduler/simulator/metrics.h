@@ -9,6 +9,8 @@ namespace skein::scheduler {
 // Nearest rank: the least value that at least `fraction` of the values do not exceed; 0 of none.
 // The order of `values` changes. REQUIRES 0 <= fraction <= 1.
 double Percentile(std::vector<double>* values, double fraction);
+// The same of values that are in ascending order already, and stay so.
+double PercentileOfSorted(const std::vector<double>& sorted, double fraction);
 
 // Counts of positive times in bins of 1 % width, for runs with too many to keep.
 class TimeHistogram {

@@ -81,8 +81,8 @@ SimulationResult Simulate(const Policy& policy, const std::vector<SimRequest>& r
   result.ttft_mean_s =
       Mean(std::accumulate(result.ttft_s.begin(), result.ttft_s.end(), 0.0), requests.size());
   std::sort(result.ttft_s.begin(), result.ttft_s.end());
-  result.ttft_p50_s = Percentile(&result.ttft_s, 0.5);
-  result.ttft_p99_s = Percentile(&result.ttft_s, 0.99);
+  result.ttft_p50_s = PercentileOfSorted(result.ttft_s, 0.5);
+  result.ttft_p99_s = PercentileOfSorted(result.ttft_s, 0.99);
   result.queue_mean_s = Mean(queue_s, requests.size());
   result.tbt_p50_s = decoded.tbt.Percentile(0.5);
   result.tbt_p99_s = decoded.tbt.Percentile(0.99);

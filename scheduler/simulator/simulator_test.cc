@@ -1,5 +1,6 @@
 #include "scheduler/simulator/simulator.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include <gtest/gtest.h>
@@ -107,6 +108,15 @@ TEST(Simulator, ReportsWhatItMeans) {
   EXPECT_NEAR(result.idle_s, 10 + seconds - seconds, 1e-9);
   EXPECT_GT(result.tbt_p50_s, 6e-3);
   EXPECT_EQ(result.requests, 2);
+}
+
+// What a distribution is drawn from: the percentiles read it and leave it in order.
+TEST(Simulator, GivesTheTimesToFirstTokenInOrder) {
+  const SimulationResult result = Simulated("tetris", Load("short", 4, 600, 1));
+  ASSERT_EQ(result.ttft_s.size(), 600u);
+  EXPECT_TRUE(std::is_sorted(result.ttft_s.begin(), result.ttft_s.end()));
+  EXPECT_EQ(result.ttft_p50_s, result.ttft_s[299]);
+  EXPECT_EQ(result.ttft_p99_s, result.ttft_s[593]);
 }
 
 // The rolling planner, tuned on other requests, against all others on the same ones. The bounds

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/base/file.h"
+#include "services/skeinctl/progress.h"
 #include "services/skeinctl/sim_inputs.h"
 #include "services/skeinctl/svg_plot.h"
 
@@ -26,9 +27,13 @@ const CandidateScore& BestAt(const scheduler::Profile& profile, double load) {
 }
 
 Plot OverLoad(const scheduler::Profile& profile, const char* title, double CandidateScore::*field) {
-  Plot plot{title, "requests/s", "over the best rate's", false, {}};
+  Plot plot{.title = title,
+            .x_label = "offered load, requests/s",
+            .y_label = "time to first token, over the best rate's",
+            .y_scale = Scale::kLinear,
+            .y_reference = 1};
   for (const double rate : {0.05, 0.15, 0.35, 0.55, 0.75}) {
-    PlotSeries series{absl::StrFormat("%.2f", rate), {}};
+    PlotSeries series{absl::StrFormat("rate %.2f", rate), {}};
     for (const ImprovementRateTrial& trial : profile.trials) {
       if (trial.improvement_rate != rate) continue;
       series.points.emplace_back(
@@ -40,23 +45,36 @@ Plot OverLoad(const scheduler::Profile& profile, const char* title, double Candi
   return plot;
 }
 
+scheduler::Profile Tuned(const std::vector<double>& loads, const SimInputs& inputs, bool rolling) {
+  Progress progress("profile-rate", static_cast<int64_t>(loads.size()));
+  return ProfileLoads(
+      loads,
+      [&, workload = inputs.TuningWorkload()](double load, int round) {
+        if (round == 0) progress.Step(absl::StrFormat("tuning for %.3g requests/s", load));
+        return workload(load, round);
+      },
+      inputs.model(), inputs.cluster(), rolling);
+}
+
 }  // namespace
 
 std::string ImprovementRateRows(const scheduler::Profile& profile) {
-  std::string text =
-      absl::StrFormat("%10s %16s %10s %10s\n", "REQUESTS/S", "IMPROVEMENT RATE", "TTFT P50", "P99");
+  std::string text = absl::StrFormat("%10s %16s %12s %12s\n", "REQUESTS/S", "IMPROVEMENT RATE",
+                                     "TTFT P50, s", "TTFT P99, s");
   for (const auto& row : profile.tuning.improvement_rates.rows()) {
     const CandidateScore& score = BestAt(profile, row.requests_per_s);
-    absl::StrAppendFormat(&text, "%10.3f %16.2f %10.3f %10.3f\n", row.requests_per_s,
+    absl::StrAppendFormat(&text, "%10.3f %16.2f %12.3f %12.3f\n", row.requests_per_s,
                           row.improvement_rate, score.p50_s, score.p99_s);
   }
   return text;
 }
 
 std::string ImprovementRateFigure(const scheduler::Profile& profile) {
-  return PlotsSvg({OverLoad(profile, "TTFT P50 at fixed rates", &CandidateScore::p50_s),
-                   OverLoad(profile, "TTFT P99 at fixed rates", &CandidateScore::p99_s)},
-                  2);
+  return FigureSvg({"How much is lost by a fixed improvement rate?",
+                    "1: the best rate for that load",
+                    {OverLoad(profile, "median (P50)", &CandidateScore::p50_s),
+                     OverLoad(profile, "99th percentile (P99)", &CandidateScore::p99_s)},
+                    2});
 }
 
 int ProfileRateCommand(int argc, char** argv) {
@@ -64,7 +82,10 @@ int ProfileRateCommand(int argc, char** argv) {
   std::string out;
   std::string figure;
   bool rolling = false;
-  FlagSet set("skeinctl profile-rate: the best improvement rate per load, by simulation.");
+  FlagSet set(
+      "skeinctl profile-rate: the best improvement rate per load, by simulation.\n\n"
+      "Example: a table for three loads, kept with the profile:\n"
+      "  skeinctl profile-rate --trace medium --rate 1,2,4 --out tuned.json");
   sim.Register(&set);
   set.Bool(&rolling, "rolling", "also the best settings of the rolling planner; takes longer");
   set.String(&out, "out", "file for the profile with the table");
@@ -76,7 +97,7 @@ int ProfileRateCommand(int argc, char** argv) {
   }
   absl::StatusOr<SimInputs> inputs = status.ok() ? SimInputs::Load(sim) : status;
   if (inputs.ok() && inputs->rates().empty()) {
-    inputs = absl::InvalidArgumentError("--rate: missing");
+    inputs = absl::InvalidArgumentError("--rate is required with a trace file");
   }
   if (!inputs.ok()) {
     std::fprintf(stderr, "skeinctl: %s\n", std::string(inputs.status().message()).c_str());
@@ -85,8 +106,7 @@ int ProfileRateCommand(int argc, char** argv) {
   std::vector<double> loads = inputs->rates();
   std::sort(loads.begin(), loads.end());
   loads.erase(std::unique(loads.begin(), loads.end()), loads.end());
-  const scheduler::Profile tuned =
-      ProfileLoads(loads, inputs->TuningWorkload(), inputs->model(), inputs->cluster(), rolling);
+  const scheduler::Profile tuned = Tuned(loads, *inputs, rolling);
   std::fputs(ImprovementRateRows(tuned).c_str(), stdout);
   Profile profile = inputs->profile();
   profile.improvement_rates = tuned.tuning.improvement_rates;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -25,8 +26,10 @@ void SimFlags::Register(FlagSet* flags) {
   flags->Int(&instances, "instances", "prefill instances", 1, 1 << 16);
   flags->Int(&node_size, "node-size", "prefill instances of a node", 1, 1 << 16);
   flags->String(&trace, "trace", "short, medium, long (lengths of the paper) or a trace file");
-  flags->String(&rate, "rate",
-                "requests a second, or several with commas; a file without it is as recorded");
+  flags->String(
+      &rate, "rate",
+      "requests a second, or several with commas; without it a file is taken as recorded, "
+      "and lengths of the paper at 25, 50 and 75 % of what the cluster could prefill");
   flags->Int(&requests, "requests", "how many; 0: all of a file, or 2000", 0, 100'000'000);
   flags->Int(&burst, "burst", "requests that arrive together, of a trace of the paper", 1, 1 << 20);
   flags->Int(&seed, "seed", "of arrivals and lengths", 0, int64_t{1} << 62);
@@ -40,6 +43,29 @@ absl::StatusOr<std::vector<double>> ParseRates(const std::string& text) {
       return absl::InvalidArgumentError(absl::StrCat("'", part, "' is no rate"));
     }
     rates.push_back(rate);
+  }
+  return rates;
+}
+
+std::vector<double> DefaultRates(const scheduler::LengthDistribution& lengths,
+                                 const scheduler::LatencyModel& model,
+                                 const scheduler::Cluster& cluster) {
+  constexpr int kSamples = 1000;
+  scheduler::Random random(1);
+  double instance_s = 0;  // of all samples
+  for (int i = 0; i < kSamples; ++i) {
+    const int64_t tokens = lengths.Sample(&random);
+    double least_s = std::numeric_limits<double>::infinity();
+    for (const int sp : model.sp_sizes()) {
+      if (sp <= cluster.instances) least_s = std::min(least_s, sp * model.Seconds(sp, 0, tokens));
+    }
+    instance_s += least_s;
+  }
+  const double most = cluster.instances * kSamples / instance_s;
+  std::vector<double> rates;
+  for (const double share : {0.25, 0.5, 0.75}) {
+    const double digit = std::pow(10, std::floor(std::log10(share * most)) - 1);
+    rates.push_back(std::round(share * most / digit) * digit);
   }
   return rates;
 }
@@ -59,7 +85,9 @@ absl::StatusOr<SimInputs> SimInputs::Load(const SimFlags& flags) {
   const auto lengths = scheduler::LengthDistribution::OfPaper(flags.trace);
   if (lengths.ok()) {
     inputs.lengths_ = *lengths;
-    if (inputs.rates_.empty()) return absl::InvalidArgumentError("--rate: missing");
+    if (inputs.rates_.empty()) {
+      inputs.rates_ = DefaultRates(*lengths, inputs.model(), inputs.cluster());
+    }
   } else {
     auto recorded = LoadTrace(flags.trace);
     if (!recorded.ok()) return Named("trace", recorded.status());

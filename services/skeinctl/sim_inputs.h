@@ -37,7 +37,7 @@ class SimInputs {
   const Profile& profile() const { return profile_; }
   const scheduler::LatencyModel& model() const { return profile_.latency; }
   const scheduler::Cluster& cluster() const { return cluster_; }
-  // Those asked for; none means a recorded trace as it is.
+  // Those asked for, or DefaultRates; none means a recorded trace as it is.
   const std::vector<double>& rates() const { return rates_; }
 
   // At `rate`, or as recorded if it is none.
@@ -61,6 +61,13 @@ class SimInputs {
   std::vector<scheduler::SimRequest> recorded_;  // if no lengths_
   scheduler::ArrivalOptions arrivals_;
 };
+
+// A quarter, a half and three quarters of what the cluster could prefill at most, two digits each:
+// its instances over the instance-seconds of a mean prompt at the SP size that costs the least.
+// REQUIRES a cluster that the model's smallest SP size fits.
+std::vector<double> DefaultRates(const scheduler::LengthDistribution& lengths,
+                                 const scheduler::LatencyModel& model,
+                                 const scheduler::Cluster& cluster);
 
 // "a,b" as numbers > 0, ascending order not needed. INVALID_ARGUMENT names the value.
 absl::StatusOr<std::vector<double>> ParseRates(const std::string& text);

@@ -7,8 +7,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "services/base/file.h"
+#include "services/skeinctl/progress.h"
 #include "services/skeinctl/sim_inputs.h"
 
 namespace skein::services {
@@ -27,7 +29,10 @@ struct Flags {
 };
 
 absl::Status ParseFlags(int argc, char** argv, Flags* flags) {
-  FlagSet set("skeinctl simulate: time to first token and between tokens of a cluster, by policy.");
+  FlagSet set(
+      "skeinctl simulate: time to first token and between tokens of a cluster, by policy.\n\n"
+      "Example: what 32 instances give on the paper's medium trace at three loads, with figures:\n"
+      "  skeinctl simulate --trace medium --instances 32 --rate 1,2,4 --out figures");
   flags->sim.Register(&set);
   set.String(&flags->policies, "policies",
              "with commas: tetris, rolling, single, greedy, fixedN (N an SP size)");
@@ -39,16 +44,20 @@ absl::Status ParseFlags(int argc, char** argv, Flags* flags) {
   set.Int(&flags->decode.blocks, "decode-blocks", "KV blocks of a decode instance", 1,
           int64_t{1} << 40);
   set.Int(&flags->decode.block_tokens, "block-tokens", "tokens of a KV block", 1, 1 << 20);
-  set.Double(&flags->decode.step_base_s, "decode-step-s", "a decode step takes this", 1e-9, 1e3);
-  set.Double(&flags->decode.step_per_sequence_s, "decode-sequence-s", "and this a sequence", 0,
+  set.Double(&flags->decode.step_base_s, "decode-step-s", "seconds that a decode step takes", 1e-9,
              1e3);
-  set.Double(&flags->decode.step_per_kv_token_s, "decode-kv-token-s", "and this a token of KV", 0,
-             1);
-  set.Int(&flags->seeds, "seeds",
-          "simulate as often, with seeds --seed, --seed + 1 ...; what is tuned is tuned once, on "
-          "yet other requests. More than 1 needs --format json",
-          1, 1000);
-  set.String(&flags->out, "out", "folder for results.csv and the figures; made if missing");
+  set.Double(&flags->decode.step_per_sequence_s, "decode-sequence-s",
+             "seconds that each sequence adds to a decode step", 0, 1e3);
+  set.Double(&flags->decode.step_per_kv_token_s, "decode-kv-token-s",
+             "seconds that each token of KV adds to a decode step", 0, 1);
+  set.Int(
+      &flags->seeds, "seeds",
+      "repetitions, with seeds --seed, --seed + 1, ...; tuning runs once, on other requests; more "
+      "than 1 needs --format json",
+      1, 1000);
+  set.String(&flags->out, "out",
+             "folder for results.csv and the figures ttft.svg, tbt.svg, distribution.svg and "
+             "chunking.svg; made if missing");
   set.String(&flags->chunks, "chunks", "CSV file for every chunk of every request and its times");
   set.String(&flags->format, "format", "table or json");
   if (absl::Status parsed = set.Parse(argc, argv, EnvironmentMap()); !parsed.ok()) return parsed;
@@ -119,7 +128,10 @@ absl::StatusOr<std::vector<SimulationRow>> Run(const Flags& flags, const SimInpu
   std::vector<std::optional<double>> rates(inputs.rates().begin(), inputs.rates().end());
   if (rates.empty()) rates.push_back(std::nullopt);
   std::vector<SimulationRow> rows;
+  const int64_t steps_of_rate = 1 + flags.seeds * static_cast<int64_t>(policies->size());
+  Progress progress("simulate", static_cast<int64_t>(rates.size()) * steps_of_rate);
   for (const std::optional<double>& rate : rates) {
+    const std::string at = rate.has_value() ? absl::StrFormat(" at %.3g requests/s", *rate) : "";
     std::vector<std::vector<scheduler::SimRequest>> workloads;  // [seeds]
     for (int64_t offset = 0; offset < flags.seeds; ++offset) {
       auto requests = inputs.Workload(rate, offset);
@@ -129,11 +141,13 @@ absl::StatusOr<std::vector<SimulationRow>> Run(const Flags& flags, const SimInpu
       if (!valid.ok()) return valid;
       workloads.push_back(*std::move(requests));
     }
+    progress.Step(absl::StrCat("tuning", at));
     const auto tuning = TuneFor(flags, inputs, *policies, rate);
     if (!tuning.ok()) return tuning.status();
     for (int64_t offset = 0; offset < flags.seeds; ++offset) {
       const auto& requests = workloads[static_cast<size_t>(offset)];
       for (const scheduler::Policy& policy : *policies) {
+        progress.Step(absl::StrCat(policy.name, at));
         rows.push_back(
             {policy.name, rate.value_or(MeanRate(requests)), {}, flags.sim.seed + offset});
         SimulationRow& row = rows.back();
@@ -151,7 +165,15 @@ absl::StatusOr<std::vector<SimulationRow>> Run(const Flags& flags, const SimInpu
   return rows;
 }
 
-absl::Status WriteOut(const std::string& folder, const std::vector<SimulationRow>& rows) {
+// What was simulated, for the reader of a figure.
+std::string SubtitleOf(const SimFlags& flags) {
+  return absl::StrFormat("simulated: %s, %d prefill instances, %d a node, trace %s",
+                         std::filesystem::path(flags.profile).filename().string(), flags.instances,
+                         flags.node_size, std::filesystem::path(flags.trace).filename().string());
+}
+
+absl::Status WriteOut(const std::string& folder, const std::string& subtitle,
+                      const std::vector<SimulationRow>& rows) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) {
@@ -159,9 +181,10 @@ absl::Status WriteOut(const std::string& folder, const std::vector<SimulationRow
   }
   const std::pair<const char*, std::string> files[] = {
       {"results.csv", SimulationCsv(rows)},
-      {"latency.svg", LatencyFigure(rows)},
-      {"distribution.svg", DistributionFigure(rows)},
-      {"chunking.svg", ChunkingFigure(rows)}};
+      {"ttft.svg", TtftFigure(rows, subtitle)},
+      {"tbt.svg", TbtFigure(rows, subtitle)},
+      {"distribution.svg", DistributionFigure(rows, subtitle)},
+      {"chunking.svg", ChunkingFigure(rows, subtitle)}};
   absl::Status status;
   for (const auto& [name, text] : files) {
     if (!text.empty()) status.Update(WriteFile(absl::StrCat(folder, "/", name), text));
@@ -194,7 +217,7 @@ int SimulateCommand(int argc, char** argv) {
     if (!written.ok()) return fail(written, 1);
   }
   if (flags.out.empty()) return 0;
-  const absl::Status written = WriteOut(flags.out, *rows);
+  const absl::Status written = WriteOut(flags.out, SubtitleOf(flags.sim), *rows);
   return written.ok() ? 0 : fail(written, 1);
 }
 

@@ -27,17 +27,21 @@ struct SimulationRow {
   std::vector<Chunk> chunks;  // in the order of the starts decided; only if asked for
 };
 
-// Pure: a table for people, one JSON object a line for programs, CSV with a header.
+// Pure: a table for people with units and a legend, one JSON object a line for programs, CSV with a
+// header.
 std::string SimulationTable(const std::vector<SimulationRow>& rows);
 std::string SimulationJsonLines(const std::vector<SimulationRow>& rows);
 std::string SimulationCsv(const std::vector<SimulationRow>& rows);
 // A line a chunk; its instances are separated by spaces.
 std::string ChunksCsv(const std::vector<SimulationRow>& rows);
 
-// Figures in the manner of the paper's 8 (percentiles over rate), 9 (TTFT distribution at each
-// policy's last rate) and 13 (slowdown without chunks; empty unless tetris and single are there).
-std::string LatencyFigure(const std::vector<SimulationRow>& rows);
-std::string DistributionFigure(const std::vector<SimulationRow>& rows);
-std::string ChunkingFigure(const std::vector<SimulationRow>& rows);
+// Figures, one a question, in the manner of the paper's 8 (percentiles over rate, here one figure
+// for the first token and one for the tokens after it), 9 (TTFT distribution at the highest rate)
+// and 13 (slowdown without chunks; empty unless tetris and single are there). `subtitle` says what
+// was simulated.
+std::string TtftFigure(const std::vector<SimulationRow>& rows, const std::string& subtitle);
+std::string TbtFigure(const std::vector<SimulationRow>& rows, const std::string& subtitle);
+std::string DistributionFigure(const std::vector<SimulationRow>& rows, const std::string& subtitle);
+std::string ChunkingFigure(const std::vector<SimulationRow>& rows, const std::string& subtitle);
 
 }  // namespace skein::services

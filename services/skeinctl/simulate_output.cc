@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -10,72 +11,111 @@
 namespace skein::services {
 namespace {
 
-using scheduler::SimulationResult;
+using R = scheduler::SimulationResult;
+
+// What a column's values are. Times are shown in the unit that fits; medians and 99th percentiles
+// of the same share theirs.
+enum class Kind { kTtft, kTbt, kTime, kShare, kTokensPerSecond, kCount };
 
 struct Column {
   const char* name;     // of JSON and CSV
   const char* heading;  // of the table; null: not there
-  const char* format;   // of the table
-  double (*value)(const SimulationResult&);
+  Kind kind;
+  double (*value)(const R&);
 };
 
-using R = SimulationResult;
 constexpr std::array<Column, 13> kColumns = {{
-    {"ttft_p50_s", "TTFT P50", "%.3f", [](const R& r) { return r.ttft_p50_s; }},
-    {"ttft_p99_s", "P99", "%.3f", [](const R& r) { return r.ttft_p99_s; }},
-    {"tbt_p50_s", "TBT P50", "%.4f", [](const R& r) { return r.tbt_p50_s; }},
-    {"tbt_p99_s", "P99", "%.4f", [](const R& r) { return r.tbt_p99_s; }},
-    {"throughput_tokens_per_s", "TOK/S", "%.0f",
+    {"ttft_p50_s", "TTFT P50", Kind::kTtft, [](const R& r) { return r.ttft_p50_s; }},
+    {"ttft_p99_s", "TTFT P99", Kind::kTtft, [](const R& r) { return r.ttft_p99_s; }},
+    {"tbt_p50_s", "TBT P50", Kind::kTbt, [](const R& r) { return r.tbt_p50_s; }},
+    {"tbt_p99_s", "TBT P99", Kind::kTbt, [](const R& r) { return r.tbt_p99_s; }},
+    {"throughput_tokens_per_s", "THROUGHPUT", Kind::kTokensPerSecond,
      [](const R& r) { return r.throughput_tokens_per_s; }},
-    {"utilisation", "BUSY", "%.3f", [](const R& r) { return r.utilisation; }},
-    {"queue_mean_s", "QUEUE", "%.3f", [](const R& r) { return r.queue_mean_s; }},
-    {"idle_s", "IDLE", "%.1f", [](const R& r) { return r.idle_s; }},
-    {"ttft_mean_s", nullptr, "%.3f", [](const R& r) { return r.ttft_mean_s; }},
-    {"decode_utilisation", nullptr, "%.3f", [](const R& r) { return r.decode_utilisation; }},
-    {"requests_per_s", nullptr, "%.3f", [](const R& r) { return r.requests_per_s; }},
-    {"requests", nullptr, "%.0f", [](const R& r) { return static_cast<double>(r.requests); }},
-    {"chunks", "CHUNKS", "%.0f", [](const R& r) { return static_cast<double>(r.chunks); }},
+    {"utilisation", "BUSY", Kind::kShare, [](const R& r) { return r.utilisation; }},
+    {"queue_mean_s", "QUEUE", Kind::kTime, [](const R& r) { return r.queue_mean_s; }},
+    {"idle_s", "IDLE", Kind::kTime, [](const R& r) { return r.idle_s; }},
+    {"ttft_mean_s", nullptr, Kind::kTime, [](const R& r) { return r.ttft_mean_s; }},
+    {"decode_utilisation", nullptr, Kind::kShare, [](const R& r) { return r.decode_utilisation; }},
+    {"requests_per_s", nullptr, Kind::kCount, [](const R& r) { return r.requests_per_s; }},
+    {"requests", nullptr, Kind::kCount, [](const R& r) { return static_cast<double>(r.requests); }},
+    {"chunks", "CHUNKS", Kind::kCount, [](const R& r) { return static_cast<double>(r.chunks); }},
 }};
+
+constexpr char kLegend[] =
+    "\n"
+    "RATE        requests offered a second\n"
+    "TTFT        from a request's arrival to its first token: median and 99th percentile\n"
+    "TBT         between two tokens of a request: median and 99th percentile\n"
+    "THROUGHPUT  prompt and output tokens a second, first arrival to last token\n"
+    "BUSY        share of the time, first arrival to last prefill, that prefill instances compute\n"
+    "QUEUE       mean wait of a request from its arrival to the start of its first chunk\n"
+    "IDLE        the part of that time in which a prefill instance computes nothing (mean)\n"
+    "CHUNKS      chunks that the prompts were computed in\n";
 
 std::string Number(double value) { return absl::StrFormat("%.9g", value); }
 
-std::string Cell(const Column& column, const SimulationResult& result) {
-  const auto format = absl::ParsedFormat<'f'>::New(column.format);
-  return absl::StrFormat(*format, column.value(result));
+double Largest(const std::vector<SimulationRow>& rows, double (*value)(const R&)) {
+  double largest = 0;
+  for (const SimulationRow& row : rows) largest = std::max(largest, value(row.result));
+  return largest;
 }
 
-// One series a policy, in the order in which they first appear.
-template <typename Y>
-std::vector<PlotSeries> OverRate(const std::vector<SimulationRow>& rows, const Y& y) {
-  std::vector<PlotSeries> series;
-  for (const SimulationRow& row : rows) {
-    auto it = std::find_if(series.begin(), series.end(),
-                           [&](const PlotSeries& s) { return s.name == row.policy; });
-    if (it == series.end()) it = series.insert(series.end(), {row.policy, {}});
-    it->points.emplace_back(row.rate, y(row.result));
+// The unit of a column's cells, and what a value is multiplied by to be in it.
+TimeUnit UnitOf(const Column& column, const std::vector<SimulationRow>& rows) {
+  switch (column.kind) {
+    case Kind::kTtft:
+      return FittingTimeUnit(Largest(rows, [](const R& r) { return r.ttft_p99_s; }));
+    case Kind::kTbt:
+      return FittingTimeUnit(Largest(rows, [](const R& r) { return r.tbt_p99_s; }));
+    case Kind::kTime:
+      return FittingTimeUnit(Largest(rows, column.value));
+    case Kind::kShare:
+      return {"%", 100};
+    case Kind::kTokensPerSecond:
+      return {"tokens/s", 1};
+    default:
+      return {"", 1};
   }
-  for (PlotSeries& s : series) std::sort(s.points.begin(), s.points.end());
-  return series;
 }
+
+// Three significant digits, no exponent.
+std::string Cell(double value) {
+  if (value <= 0) return "0";
+  const int digits = std::clamp(2 - static_cast<int>(std::floor(std::log10(value))), 0, 6);
+  return absl::StrFormat("%.*f", digits, value);
+}
+
+// µ is two bytes and one place.
+std::string Padded(const std::string& text, size_t width) {
+  const size_t places =
+      text.size() - static_cast<size_t>(std::count(text.begin(), text.end(), '\xc2'));
+  return std::string(width - std::min(width, places), ' ') + text;
+}
+
+constexpr size_t kCellWidth = 11;
 
 }  // namespace
 
 std::string SimulationTable(const std::vector<SimulationRow>& rows) {
   std::string text = absl::StrFormat("%-9s %8s", "POLICY", "RATE");
+  std::string units = absl::StrFormat("%-9s %8s", "", "1/s");
   for (const Column& column : kColumns) {
-    if (column.heading != nullptr) absl::StrAppendFormat(&text, " %9s", column.heading);
+    if (column.heading == nullptr) continue;
+    text += Padded(column.heading, kCellWidth);
+    units += Padded(UnitOf(column, rows).name, kCellWidth);
   }
-  text += "\n";
+  absl::StrAppend(&text, "\n", units, "\n");
   for (const SimulationRow& row : rows) {
-    absl::StrAppendFormat(&text, "%-9s %8.3f", row.policy, row.rate);
+    absl::StrAppendFormat(&text, "%-9s %8s", row.policy, Cell(row.rate));
     for (const Column& column : kColumns) {
-      if (column.heading != nullptr) {
-        absl::StrAppendFormat(&text, " %9s", Cell(column, row.result));
-      }
+      if (column.heading == nullptr) continue;
+      const double value = column.value(row.result) * UnitOf(column, rows).per_second;
+      text += Padded(column.kind == Kind::kCount ? absl::StrFormat("%.0f", value) : Cell(value),
+                     kCellWidth);
     }
     text += "\n";
   }
-  return text;
+  return text + kLegend;
 }
 
 std::string SimulationJsonLines(const std::vector<SimulationRow>& rows) {
@@ -117,59 +157,6 @@ std::string ChunksCsv(const std::vector<SimulationRow>& rows) {
     }
   }
   return text;
-}
-
-std::string LatencyFigure(const std::vector<SimulationRow>& rows) {
-  const auto plot = [&](const char* title, const char* label, double R::*field) {
-    return Plot{title, "requests/s", label, true,
-                OverRate(rows, [field](const R& result) { return result.*field; })};
-  };
-  return PlotsSvg(
-      {plot("TTFT P50", "seconds", &R::ttft_p50_s), plot("TTFT P99", "seconds", &R::ttft_p99_s),
-       plot("TBT P50", "seconds", &R::tbt_p50_s), plot("TBT P99", "seconds", &R::tbt_p99_s)},
-      2);
-}
-
-std::string DistributionFigure(const std::vector<SimulationRow>& rows) {
-  Plot plot{"", "TTFT, seconds", "share of requests", false, {}};
-  double rate = 0;
-  for (const SimulationRow& row : rows) rate = std::max(rate, row.rate);
-  plot.title = absl::StrFormat("TTFT at %.4g requests/s", rate);
-  double limit_s = 0;  // a policy that is overloaded there must not squeeze the others
-  for (const SimulationRow& row : rows) {
-    if (row.rate != rate) continue;
-    const double p99_s = row.result.ttft_p99_s;
-    limit_s = limit_s == 0 ? 4 * p99_s : std::min(limit_s, 4 * p99_s);
-  }
-  for (const SimulationRow& row : rows) {
-    if (row.rate != rate) continue;
-    PlotSeries series{row.policy, {}};
-    const std::vector<double>& ttft_s = row.result.ttft_s;
-    const size_t step = std::max<size_t>(1, ttft_s.size() / 400);
-    for (size_t i = 0; i < ttft_s.size() && ttft_s[i] <= limit_s; i += step) {
-      series.points.emplace_back(ttft_s[i],
-                                 static_cast<double>(i + 1) / static_cast<double>(ttft_s.size()));
-    }
-    plot.series.push_back(std::move(series));
-  }
-  return PlotsSvg({plot}, 1);
-}
-
-std::string ChunkingFigure(const std::vector<SimulationRow>& rows) {
-  Plot plot{"Slowdown without chunks", "requests/s", "single / tetris", false, {}};
-  PlotSeries p50{"P50 TTFT", {}};
-  PlotSeries p99{"P99 TTFT", {}};
-  for (const SimulationRow& single : rows) {
-    if (single.policy != "single") continue;
-    for (const SimulationRow& tetris : rows) {
-      if (tetris.policy != "tetris" || tetris.rate != single.rate) continue;
-      p50.points.emplace_back(single.rate, single.result.ttft_p50_s / tetris.result.ttft_p50_s);
-      p99.points.emplace_back(single.rate, single.result.ttft_p99_s / tetris.result.ttft_p99_s);
-    }
-  }
-  if (p50.points.empty()) return "";
-  plot.series = {std::move(p50), std::move(p99)};
-  return PlotsSvg({plot}, 1);
 }
 
 }  // namespace skein::services

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ std::vector<SimulationRow> Rows() {
       result.ttft_p50_s = 0.2;
       result.ttft_p99_s = 0.5 * rate;
       result.tbt_p50_s = 0.007;
+      result.tbt_p99_s = 0.009;
       result.requests = 3;
       rows.push_back({policy, rate, result});
     }
@@ -48,22 +50,89 @@ TEST(Simulate, JsonHasTheFieldsThatScriptsRead) {
 }
 
 TEST(Simulate, TableAndCsvHaveARowEach) {
-  for (const std::string& text : {SimulationTable(Rows()), SimulationCsv(Rows())}) {
-    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5) << text;
+  const std::string csv = SimulationCsv(Rows());
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 5) << csv;
+  const std::string table = SimulationTable(Rows());
+  size_t rows = 0;
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) {
+    rows += line.rfind("tetris ", 0) == 0 || line.rfind("single ", 0) == 0 ? 1 : 0;
+  }
+  EXPECT_EQ(rows, 4u) << table;
+}
+
+TEST(Simulate, TableHasUnitsThatFitAndALegend) {
+  const std::string table = SimulationTable(Rows());
+  std::istringstream lines(table);
+  std::string head, units, first;
+  std::getline(lines, head);
+  std::getline(lines, units);
+  std::getline(lines, first);
+  EXPECT_EQ(units.substr(0, 51), "               1/s          s          s         ms");
+  EXPECT_EQ(first.substr(0, 51), "tetris        1.00      0.200      0.500       7.00");
+  for (const char* heading : {"\nBUSY ", "\nQUEUE ", "\nIDLE ", "\nTTFT ", "\nTBT "}) {
+    EXPECT_NE(table.find(heading), std::string::npos) << heading;
   }
 }
 
 TEST(Simulate, DrawsTheFigures) {
-  for (const std::string& svg :
-       {LatencyFigure(Rows()), DistributionFigure(Rows()), ChunkingFigure(Rows())}) {
+  for (const std::string& svg : {TtftFigure(Rows(), "s"), TbtFigure(Rows(), "s"),
+                                 DistributionFigure(Rows(), "s"), ChunkingFigure(Rows(), "s")}) {
     EXPECT_NE(svg.find("<polyline"), std::string::npos);
+    EXPECT_NE(svg.find("?</title>"), std::string::npos);
   }
-  EXPECT_EQ(ChunkingFigure({}), "");
+  EXPECT_EQ(ChunkingFigure({}, ""), "");
+}
+
+// One rate gives curves of one point.
+TEST(Simulate, DrawsPointsForOneRate) {
+  std::vector<SimulationRow> rows = Rows();
+  rows.resize(2);
+  for (const std::string& svg :
+       {TtftFigure(rows, ""), TbtFigure(rows, ""), ChunkingFigure(rows, "")}) {
+    size_t points = 0;
+    for (size_t at = svg.find("\"point\""); at != std::string::npos;
+         at = svg.find("\"point\"", at + 1)) {
+      ++points;
+    }
+    // Two in the legend; two in each panel.
+    EXPECT_GE(points, 4u) << svg;
+  }
+}
+
+// A distribution never falls: neither do the shares, nor, from left to right, the times.
+TEST(Simulate, DistributionNeverFalls) {
+  scheduler::ArrivalOptions arrivals;
+  arrivals.requests_per_s = 3;
+  arrivals.requests = 600;
+  const auto requests = GenerateWorkload(*scheduler::LengthDistribution::OfPaper("short"),
+                                         scheduler::LengthDistribution::Outputs(), arrivals);
+  const Profile profile = *LoadProfile("llama3-8b-a100");
+  std::vector<SimulationRow> rows;
+  for (const char* policy : {"tetris", "greedy"}) {
+    rows.push_back({policy, 3,
+                    Simulate(*scheduler::Policy::Parse(policy), requests, profile.latency, {16, 8},
+                             {}, {.instances = 2})});
+  }
+  const std::string svg = DistributionFigure(rows, "");
+  size_t curves = 0;
+  for (size_t at = svg.find("points=\""); at != std::string::npos; at = svg.find("points=\"", at)) {
+    at += 8;
+    std::istringstream points(svg.substr(at, svg.find('"', at) - at));
+    double x = 0, y = 0, last_x = 0, last_y = 1e9;
+    size_t count = 0;
+    for (char comma; points >> x >> comma >> y; last_x = x, last_y = y, ++count) {
+      EXPECT_GE(x, last_x);
+      EXPECT_LE(y, last_y);  // pixels grow downwards
+    }
+    EXPECT_GE(count, 300u);
+    ++curves;
+  }
+  EXPECT_EQ(curves, 2u);
 }
 
 TEST(Simulate, NamesWrongInputAndExitsWith2) {
   const std::vector<std::vector<std::string>> cases = {
-      {},
       {"--rate", "-1"},
       {"--rate", "nan"},
       {"--rate", "1,x"},
@@ -84,7 +153,6 @@ TEST(Simulate, NamesWrongInputAndExitsWith2) {
         << (arguments.empty() ? "" : arguments[arguments.size() - 1]);
   }
   EXPECT_EQ(Exit(ProfileRateCommand, {"--rate", "0"}), 2);
-  EXPECT_EQ(Exit(ProfileRateCommand, {}), 2);
 }
 
 TEST(Simulate, RunsAndWrites) {
@@ -93,11 +161,27 @@ TEST(Simulate, RunsAndWrites) {
                  {"--rate", "1,2", "--requests", "50", "--policies", "tetris,single,greedy,fixed8",
                   "--improvement-rate", "0.2", "--out", folder}),
             0);
-  for (const char* name : {"results.csv", "latency.svg", "distribution.svg", "chunking.svg"}) {
+  for (const char* name :
+       {"results.csv", "ttft.svg", "tbt.svg", "distribution.svg", "chunking.svg"}) {
     FILE* file = std::fopen((folder + "/" + name).c_str(), "r");
     EXPECT_NE(file, nullptr) << name;
     if (file != nullptr) std::fclose(file);
   }
+}
+
+TEST(Simulate, HasRatesThatSuitTheCluster) {
+  const auto lengths = *scheduler::LengthDistribution::OfPaper("short");
+  const Profile profile = *LoadProfile("llama3-8b-a100");
+  const std::vector<double> rates = DefaultRates(lengths, profile.latency, {16, 8});
+  ASSERT_EQ(rates.size(), 3u);
+  EXPECT_NEAR(rates[1] / rates[0], 2, 0.1);
+  EXPECT_NEAR(rates[2] / rates[0], 3, 0.1);
+  // Twice the instances serve twice the load.
+  EXPECT_NEAR(DefaultRates(lengths, profile.latency, {32, 8})[0] / rates[0], 2, 0.1);
+  SimFlags flags;
+  EXPECT_EQ(SimInputs::Load(flags)->rates(), rates);
+  flags.rate = "7";
+  EXPECT_EQ(SimInputs::Load(flags)->rates(), std::vector<double>{7});
 }
 
 TEST(Simulate, WritesEveryChunk) {
