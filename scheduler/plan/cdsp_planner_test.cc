@@ -95,6 +95,33 @@ TEST(CdspPlannerTest, PlansAreLegalAndNeverWorseThanASingleChunk) {
   }
 }
 
+TEST(CdspPlannerTest, EveryChunkStartsAsSoonAsItsInstancesAreFreeAndIsLongEnough) {
+  const LatencyModel model = Extended(32);
+  States states(8);
+  int chunked = 0;
+  for (const Cluster& cluster : kClusters) {
+    for (int i = 0; i < 100; ++i) {
+      State state = states.Draw(cluster);
+      state.options.min_chunk_tokens = 1 + state.prompt_tokens / 5;
+      state.options.scope = i % 2 == 0 ? PlanScope::kPaper : PlanScope::kWide;
+      const PrefillPlan plan =
+          PlanCdsp(model, cluster, state.queue_s, state.prompt_tokens, state.options);
+      double free_s = 0;
+      for (const ChunkPlan& chunk : plan.chunks) {
+        for (const int instance : chunk.instances) {
+          free_s = std::max(free_s, state.queue_s[static_cast<size_t>(instance)]);
+        }
+        EXPECT_NEAR(chunk.start_s, free_s, 1e-9) << cluster.instances << " " << i;
+        free_s = chunk.end_s;
+        if (plan.chunks.size() == 1) continue;
+        ++chunked;
+        EXPECT_GE(chunk.tokens, state.options.min_chunk_tokens);
+      }
+    }
+  }
+  EXPECT_GT(chunked, 100);
+}
+
 TEST(CdspPlannerTest, EqualInputGivesEqualOutputWhateverWasPlannedBefore) {
   const LatencyModel model = Extended(64);
   const Cluster cluster{64, 8};
@@ -139,11 +166,13 @@ TEST(CdspPlannerTest, EqualsThePaperWhateverTheProfile) {
     for (const int sp : {1, 2, 4, 8}) {
       const double d = between(0.5, 1.5) * 1e-9 / sp;
       const double c = 2 * d * std::exp2(between(-3, 3));
-      sizes[sp] = {between(0, 0.1) * sp, between(0.5, 1.5) * 6e-5 / sp, c, d};
+      sizes[sp] = {between(0, 0.01) * sp, between(0.5, 1.5) * 1e-5 / sp, c, d};
     }
     const LatencyModel model = *LatencyModel::Make(sizes);
-    for (int i = 0; i < 10; ++i) {
-      const State state = states.Draw(cluster);
+    for (int i = 0; i < 20; ++i) {
+      State state = states.Draw(cluster);
+      state.prompt_tokens = static_cast<int64_t>(std::exp2(between(15, 20)));
+      state.options.improvement_rate = 0;
       const PrefillPlan plan =
           PlanCdsp(model, cluster, state.queue_s, state.prompt_tokens, state.options);
       const PrefillPlan paper =
@@ -287,6 +316,13 @@ TEST(BaselinesTest, FixedGroupsTakeTheShortestQueue) {
   EXPECT_EQ(plan.chunks[0].instances.front(), 8);
   EXPECT_EQ(plan.chunks[0].instances.back(), 15);
   EXPECT_DOUBLE_EQ(plan.ttft_s, 1.0 + model.Seconds(8, 0, 8192));
+
+  // Every group has its turn, the last one too; it is free when all of its instances are.
+  queue_s = {5, 5, 5, 5, 5, 5, 5, 5, 1, 2, 3, 2, 1, 0, 0, 0};
+  PlanFixedSp(model, {16, 8}, 8, queue_s, 8192, &plan);
+  ASSERT_TRUE(CheckPlan(model, {16, 8}, queue_s, 8192, plan).ok());
+  EXPECT_EQ(plan.chunks[0].instances.front(), 8);
+  EXPECT_EQ(plan.chunks[0].start_s, 3);
 }
 
 }  // namespace

@@ -44,6 +44,18 @@ TEST(SlidingWindowRateTest, CountsTheWindowOnly) {
   EXPECT_EQ(window.RequestsPerSecond(1000 * kSecondUs), 0);
 }
 
+TEST(SlidingWindowRateTest, TheWindowIsAsLongAsItsBuckets) {
+  SlidingWindowRate window(60 * kSecondUs);
+  for (int i = 0; i < 300; ++i) window.OnArrival(i * kSecondUs + kSecondUs / 2);
+  EXPECT_DOUBLE_EQ(window.RequestsPerSecond(300 * kSecondUs), 1);  // 59 s, 59 requests
+}
+
+TEST(SlidingWindowRateTest, ABurstAtTheBeginningCountsAsOfOneSecond) {
+  SlidingWindowRate window(60 * kSecondUs);
+  for (int i = 0; i < 10; ++i) window.OnArrival(5 * kSecondUs);
+  EXPECT_DOUBLE_EQ(window.RequestsPerSecond(5 * kSecondUs + 1), 10);
+}
+
 TEST(SlidingWindowRateTest, AShortHistoryIsNotDilutedByTheWindow) {
   SlidingWindowRate window(60 * kSecondUs);
   for (int i = 0; i < 40; ++i) window.OnArrival(1000 * kSecondUs + i * kSecondUs / 4);

@@ -49,6 +49,13 @@ TEST(LatencyModelTest, SolvesForTheLongestChunkThatFits) {
       }
     }
   }
+  // What just fits, fits: rounding does not lose the last token.
+  for (const int64_t history : {0, 777, 100'003}) {
+    for (int64_t tokens = 1; tokens < 1'000'000; tokens += 1 + tokens / 7) {
+      const double budget_s = model.Seconds(4, history, tokens);
+      EXPECT_EQ(model.SolveChunkTokens(4, history, budget_s), tokens) << history;
+    }
+  }
   const LatencyModel linear = *LatencyModel::Make({{1, {0, 0.25, 0, 0}}, {2, {0, 0, 0, 0.25}}});
   EXPECT_EQ(linear.SolveChunkTokens(1, 0, 1), 4);
   EXPECT_EQ(linear.SolveChunkTokens(2, 0, 1), 2);

@@ -169,6 +169,171 @@ TEST(Rolling, WhoHasBegunGoesOnFirst) {
   EXPECT_EQ(starts[2].chunk.instances.size(), 16u);
 }
 
+// While a first chunk runs, the instances of the second are kept: in the decision that starts it,
+// and in all that follow, also if some of them are free before their time.
+TEST(Rolling, KeepsTheInstancesOfASecondChunk) {
+  RollingOptions options;
+  options.tuning.price = 0;
+  RollingPlanner planner(Llama3_8bA100(), {16, 8}, options);
+  for (int i = 0; i < 16; ++i) planner.SetAbsent(i, i < 4 || i >= 8);
+  std::vector<RollingPlanner::Start> starts;
+  planner.OnArrival(1, 16 * 1024, 0);
+  planner.Decide(0, &starts);
+  ASSERT_EQ(starts.size(), 1u);
+  ASSERT_EQ(starts[0].chunk.instances, (std::vector<int>{4, 5, 6, 7}));
+  for (int i = 0; i < 16; ++i) planner.SetAbsent(i, false);
+  planner.OnArrival(2, 128 * 1024, 0);
+  planner.Decide(0, &starts);
+  ASSERT_EQ(starts.size(), 2u);
+  ASSERT_EQ(starts[1].chunk.instances, (std::vector<int>{8, 9, 10, 11, 12, 13, 14, 15}));
+  ASSERT_FALSE(starts[1].last);
+  planner.OnArrival(3, 128, 0);
+  planner.Decide(0, &starts);
+  EXPECT_EQ(starts.size(), 2u) << "0 ... 3 are idle and kept";
+  EXPECT_FALSE(planner.OnChunkFinished(1, 0.1));  // early
+  planner.Decide(0.1, &starts);
+  EXPECT_EQ(starts.size(), 2u) << "0 ... 7 are idle and kept";
+  EXPECT_TRUE(planner.OnChunkFinished(2, 0.2));
+  planner.Decide(0.2, &starts);
+  ASSERT_EQ(starts.size(), 3u);
+  EXPECT_EQ(starts[2].request, 2);
+}
+
+TEST(Rolling, InOneDecisionASecondChunksInstancesAreHeldToo) {
+  RollingOptions options;
+  options.tuning.price = 0;
+  options.tuning.waiting_weight = 0;
+  options.tuning.slack = 0;
+  options.tuning.stretch = 0;  // all are late: in the order of their latest start, the long first
+  RollingPlanner planner(Llama3_8bA100(), {16, 8}, options);
+  for (int i = 0; i < 16; ++i) planner.SetAbsent(i, i < 4 || i >= 8);
+  std::vector<RollingPlanner::Start> starts;
+  planner.OnArrival(1, 16 * 1024, 0);
+  planner.Decide(0, &starts);
+  ASSERT_EQ(starts.size(), 1u);
+  for (int i = 0; i < 16; ++i) planner.SetAbsent(i, false);
+  planner.OnArrival(2, 128 * 1024, 0);
+  planner.OnArrival(3, 128, 0);
+  planner.Decide(0, &starts);
+  ASSERT_EQ(starts.size(), 2u);
+  EXPECT_EQ(starts[1].request, 2);
+  EXPECT_FALSE(starts[1].last);
+}
+
+// Late or in time, at the border too: a request is looked at once.
+TEST(Rolling, LooksAtARequestOnce) {
+  for (const double decided_s : {0.0, 0.01, 0.1, 1.0}) {
+    RollingOptions options;
+    options.tuning.slack = 0;
+    options.tuning.stretch = 1;  // the latest start is the arrival
+    RollingPlanner planner(Llama3_8bA100(), {16, 8}, options);
+    std::vector<RollingPlanner::Start> starts;
+    planner.OnArrival(1, 3000, 0);
+    EXPECT_EQ(planner.LatestStart(1), 0);
+    planner.Decide(decided_s, &starts);
+    EXPECT_EQ(starts.size(), 1u) << decided_s;
+  }
+}
+
+// Large groups stay whole elsewhere.
+TEST(Rolling, OfEqualNodesTakesTheOneWhoseNextInstanceIsFreeLast) {
+  RollingOptions options;
+  options.tuning.price = 0.9;  // one instance each
+  options.tuning.slack = 0;
+  options.tuning.stretch = 0;
+  RollingPlanner planner(Llama3_8bA100(), {4, 2}, options);
+  std::vector<RollingPlanner::Start> starts;
+  const auto run_on = [&](int64_t request, int64_t tokens, int instance) {
+    for (int i = 0; i < 4; ++i) planner.SetAbsent(i, i != instance);
+    planner.OnArrival(request, tokens, 0);
+    planner.Decide(0, &starts);
+    ASSERT_EQ(starts.back().request, request);
+    ASSERT_EQ(starts.back().chunk.instances, std::vector<int>{instance});
+  };
+  run_on(1, 4000, 0);
+  run_on(2, 8000, 2);
+  for (int i = 0; i < 4; ++i) planner.SetAbsent(i, false);
+  planner.OnArrival(3, 100, 0);
+  planner.Decide(0, &starts);
+  ASSERT_EQ(starts.size(), 3u);
+  EXPECT_EQ(starts[2].chunk.instances, std::vector<int>{3});
+}
+
+// Of a node's instances that are free at different times, against every plan of one or two chunks
+// as the header describes them.
+TEST(Rolling, StartsTheCheapestPlanThereIs) {
+  const LatencyModel& model = Llama3_8bA100();
+  Random random(31);
+  int pairs = 0, waited = 0;
+  for (int round = 0; round < 400; ++round) {
+    RollingOptions options;
+    options.tuning.price = static_cast<double>(random.Below(10)) / 10;
+    options.tuning.waiting_weight = 0;
+    options.tuning.slack = options.tuning.stretch = 0;
+    options.min_chunk_tokens = 1 + static_cast<int64_t>(random.Below(600));
+    RollingPlanner planner(model, {8, 8}, options);
+    std::vector<RollingPlanner::Start> starts;
+    std::vector<double> free_s(8, 0);
+    for (int i = 0; i < 8; ++i) {  // each runs something of its own, or nothing
+      if (random.Below(4) == 0) continue;
+      for (int j = 0; j < 8; ++j) planner.SetAbsent(j, j != i);
+      planner.OnArrival(i, 1 + static_cast<int64_t>(random.Below(20'000)), 0);
+      starts.clear();
+      planner.Decide(0, &starts);
+      ASSERT_EQ(starts.size(), 1u);
+      free_s[static_cast<size_t>(i)] = starts[0].chunk.end_s;
+    }
+    for (int i = 0; i < 8; ++i) planner.SetAbsent(i, false);
+    const int64_t tokens = 1 + static_cast<int64_t>(random.Below(uint64_t{1} << random.Below(18)));
+    planner.OnArrival(100, tokens, 0);
+    starts.clear();
+    planner.Decide(0, &starts);
+
+    std::sort(free_s.begin(), free_s.end());
+    const auto wasted_s = [&](int from, int to, double start_s) {
+      double sum_s = 0;
+      for (int i = from; i < to; ++i) sum_s += start_s - free_s[static_cast<size_t>(i)];
+      return sum_s;
+    };
+    struct {
+      double cost = 1e9, start_s = 0;
+      int64_t tokens = 0;
+      int size = 0;
+    } best;
+    for (const int size : {1, 2, 4, 8}) {
+      const double start_s = free_s[static_cast<size_t>(size - 1)];
+      const double seconds = model.Seconds(size, 0, tokens);
+      const double cost =
+          start_s + seconds + options.tuning.price * (size * seconds + wasted_s(0, size, start_s));
+      if (cost < best.cost) best = {cost, start_s, tokens, size};
+      for (int next = 2 * size; next <= 8; next *= 2) {
+        const double next_s = free_s[static_cast<size_t>(next - 1)];
+        const int64_t first = model.SolveChunkTokens(size, 0, next_s - start_s);
+        const int64_t least = std::max<int64_t>(options.min_chunk_tokens, 2 * next);
+        if (first < least || tokens - first < least) continue;
+        const double first_s = model.Seconds(size, 0, first);
+        const double rest_s = model.Seconds(next, first, tokens - first);
+        const double both =
+            next_s + rest_s +
+            options.tuning.price * (size * first_s + next * rest_s + wasted_s(0, size, start_s) +
+                                    wasted_s(size, next, next_s));
+        if (both < best.cost) best = {both, start_s, first, size};
+      }
+    }
+    if (best.start_s > 0) {
+      EXPECT_TRUE(starts.empty()) << round;
+      ++waited;
+      continue;
+    }
+    ASSERT_EQ(starts.size(), 1u) << round;
+    EXPECT_EQ(starts[0].chunk.tokens, best.tokens) << round;
+    EXPECT_EQ(static_cast<int>(starts[0].chunk.instances.size()), best.size) << round;
+    pairs += starts[0].last ? 0 : 1;
+  }
+  EXPECT_GT(pairs, 10);
+  EXPECT_GT(waited, 10);
+}
+
 // The bound: once a request is late, nobody who arrives later goes before it, so a long request in
 // an endless stream of short ones, three times what can be served, starts as soon as those are done
 // that arrived before it was late.
@@ -421,6 +586,58 @@ TEST(Rolling, CommitsAsIfTheCancelledHadNeverCome) {
   EXPECT_EQ(starts[2].chunk.instances, starts[0].chunk.instances);
 }
 
+TEST(Rolling, WhatIsCancelledBeforeItIsCommittedIsNotCommitted) {
+  RollingOptions options;
+  options.tuning.commit = {CommitMode::Kind::kFixed, 0, 1};
+  RollingPlanner planner(Llama3_8bA100(), {2, 1}, options);
+  std::vector<RollingPlanner::Start> starts;
+  planner.OnArrival(1, 2000, 0);
+  planner.OnArrival(2, 1000, 0);
+  planner.OnCancelled(1);
+  planner.Decide(0, &starts);
+  ASSERT_EQ(starts.size(), 1u);
+  EXPECT_EQ(starts[0].request, 2);
+}
+
+// Chunks that end before their time: the next plan knows.
+TEST(Rolling, CommitsToWhatIsFreeEarlierThanPlanned) {
+  RollingOptions options;
+  options.tuning.commit = {CommitMode::Kind::kFixed, 0, 1};
+  RollingPlanner planner(Llama3_8bA100(), {2, 1}, options);
+  std::vector<RollingPlanner::Start> starts;
+  planner.OnArrival(1, 100'000, 0);
+  planner.OnArrival(2, 50'000, 0);
+  planner.Decide(0, &starts);
+  ASSERT_EQ(starts.size(), 2u);
+  EXPECT_FALSE(planner.OnChunkFinished(1, 0.5));
+  planner.OnArrival(3, 1000, 0.5);
+  planner.Decide(0.5, &starts);
+  ASSERT_EQ(starts.size(), 3u);
+  EXPECT_EQ(starts[2].chunk.instances, starts[0].chunk.instances);
+}
+
+// Between two modes with none in between, what was planned is forgotten.
+TEST(Rolling, CommitsAnewAfterAModeWithoutPlans) {
+  RollingOptions options;
+  options.tuning.commit = {CommitMode::Kind::kFixed, 0, 1};
+  RollingPlanner planner(Llama3_8bA100(), {2, 1}, options);
+  std::vector<RollingPlanner::Start> starts;
+  planner.OnArrival(1, 2000, 0);
+  planner.OnArrival(2, 3000, 0);
+  planner.OnArrival(3, 100'000, 0);  // behind the first
+  planner.Decide(0, &starts);
+  ASSERT_EQ(starts.size(), 2u);
+  planner.Tune({});
+  planner.OnCancelled(3);
+  planner.Tune(options.tuning);
+  planner.OnArrival(4, 1000, 0);
+  planner.Decide(0, &starts);
+  planner.OnChunkFinished(1, starts[0].chunk.end_s);
+  planner.Decide(starts[0].chunk.end_s, &starts);
+  ASSERT_EQ(starts.size(), 3u);
+  EXPECT_EQ(starts[2].request, 4);
+}
+
 // Plans that are committed are for a whole cluster: with an instance away, or too few for the
 // group, nobody waits for what may never come.
 TEST(Rolling, CommitsOnlyWhileAllInstancesAreThere) {
@@ -485,6 +702,14 @@ TEST(RollingSelector, FollowsTheLoadEveryThirtySeconds) {
   EXPECT_EQ(selector.Current(40 * kSecondUs).price, 0.5);
   EXPECT_EQ(selector.Current(69 * kSecondUs).price, 0.5);
   EXPECT_EQ(selector.Current(110 * kSecondUs).price, 0.1);
+}
+
+TEST(RollingSelector, AReplacedTableIsInForceAtOnce) {
+  RollingSelector selector(RollingTable::Constant({.price = 0.1}));
+  selector.Replace(RollingTable::Constant({.price = 0.2}));
+  EXPECT_EQ(selector.Current(0).price, 0.2);
+  selector.Replace(RollingTable::Constant({.price = 0.3}));
+  EXPECT_EQ(selector.Current(1).price, 0.3);
 }
 
 }  // namespace

@@ -108,6 +108,25 @@ TEST(Simulator, ReportsWhatItMeans) {
   EXPECT_NEAR(result.idle_s, 10 + seconds - seconds, 1e-9);
   EXPECT_GT(result.tbt_p50_s, 6e-3);
   EXPECT_EQ(result.requests, 2);
+  const DecodeOptions decode;
+  const double steps_s = 10 * (decode.step_base_s + decode.step_per_sequence_s) +
+                         decode.step_per_kv_token_s * (10 * 32'000 + 45);
+  const double span_s = 10 + seconds + steps_s;  // to the last token of all
+  EXPECT_NEAR(result.throughput_tokens_per_s, 2 * 32'011 / span_s, 1e-6);
+  EXPECT_NEAR(result.decode_utilisation, 2 * steps_s / (2 * span_s), 1e-9);
+  EXPECT_NEAR(result.requests_per_s, 0.1, 1e-9);
+}
+
+// The run ends with the prefill that ends last, whoever came last.
+TEST(Simulator, TheRunEndsWithTheLastToEnd) {
+  const std::vector<SimRequest> requests = {{0, 100'000, 1}, {0.1, 1000, 1}};
+  for (const char* policy : kAll) {
+    const PrefillRun run =
+        RunPolicy(*Policy::Parse(policy), requests, Llama3_8bA100(), kCluster, {});
+    EXPECT_EQ(run.end_s, std::max(run.outcomes[0].end_s, run.outcomes[1].end_s)) << policy;
+    if (policy != std::string_view("fixed8")) continue;
+    EXPECT_GT(run.outcomes[0].end_s, run.outcomes[1].end_s) << "on groups of their own";
+  }
 }
 
 // What a distribution is drawn from: the percentiles read it and leave it in order.
@@ -180,6 +199,15 @@ TEST(Profiler, RaisesTheRateWithTheLoad) {
   EXPECT_EQ(profile.trials.size(), 2 * ImprovementRateCandidates().size());
   EXPECT_LT(profile.tuning.improvement_rates.RateAt(0.5),
             profile.tuning.improvement_rates.RateAt(7));
+  for (const double load : {0.5, 7.0}) {
+    const auto best = std::min_element(profile.trials.begin(), profile.trials.end(),
+                                       [load](const auto& a, const auto& b) {
+                                         if (a.requests_per_s != b.requests_per_s)
+                                           return a.requests_per_s == load;
+                                         return a.score.mean_s < b.score.mean_s;
+                                       });
+    EXPECT_EQ(profile.tuning.improvement_rates.RateAt(load), best->improvement_rate);
+  }
 }
 
 }  // namespace

@@ -69,6 +69,18 @@ TEST(Workload, BurstsArriveTogether) {
   }
 }
 
+TEST(Workload, ResamplesAllOfTheSample) {
+  const std::vector<SimRequest> sample = {{0, 1, 9}, {0, 2, 8}, {0, 3, 7}, {0, 4, 6}};
+  const auto requests = ResampleWorkload(sample, {4, 4000, 1, 9});
+  std::vector<int> drawn(4, 0);
+  for (const SimRequest& request : requests) {
+    EXPECT_EQ(request.prompt_tokens + request.output_tokens, 10) << "lengths stay together";
+    ++drawn[static_cast<size_t>(request.prompt_tokens - 1)];
+  }
+  for (const int count : drawn) EXPECT_NEAR(count, 1000, 150);
+  EXPECT_NEAR(MeanRate(requests), 4, 0.3);
+}
+
 TEST(Workload, RescalesToARate) {
   std::vector<SimRequest> requests = {{5, 1, 1}, {6, 1, 1}, {9, 1, 1}};
   ASSERT_TRUE(RescaleToRate(1, &requests).ok());
