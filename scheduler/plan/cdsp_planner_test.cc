@@ -99,10 +99,13 @@ TEST(CdspPlannerTest, EveryChunkStartsAsSoonAsItsInstancesAreFreeAndIsLongEnough
   const LatencyModel model = Extended(32);
   States states(8);
   int chunked = 0;
-  for (const Cluster& cluster : kClusters) {
+  std::vector<Cluster> clusters(std::begin(kClusters), std::end(kClusters));
+  for (int i = 0; i < 10; ++i) clusters.push_back(i % 2 == 0 ? Cluster{40, 5} : Cluster{36, 6});
+  for (const Cluster& cluster : clusters) {
     for (int i = 0; i < 100; ++i) {
       State state = states.Draw(cluster);
-      state.options.min_chunk_tokens = 1 + state.prompt_tokens / 5;
+      state.prompt_tokens = static_cast<int64_t>(std::exp2(15 + 5 * states.Unit()));
+      state.options.min_chunk_tokens = 1 + state.prompt_tokens / 3;
       state.options.scope = i % 2 == 0 ? PlanScope::kPaper : PlanScope::kWide;
       const PrefillPlan plan =
           PlanCdsp(model, cluster, state.queue_s, state.prompt_tokens, state.options);

@@ -9,7 +9,6 @@ ChunkSearch::ChunkSearch(const LatencyModel& model) : model_(model) {
   const int sizes = static_cast<int>(model.sp_sizes().size());
   for (int i = 0; i < sizes; ++i) {
     SpCoefficients least = model.CoefficientsAt(i);
-    least.d_s_per_token2 = std::min(least.c_s_per_token2 / 2, least.d_s_per_token2);
     for (int j = i; j < sizes; ++j) {
       const SpCoefficients& k = model.CoefficientsAt(j);
       least.a_s = std::min(least.a_s, k.a_s);

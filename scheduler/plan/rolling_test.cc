@@ -220,18 +220,24 @@ TEST(Rolling, InOneDecisionASecondChunksInstancesAreHeldToo) {
   EXPECT_FALSE(starts[1].last);
 }
 
-// Late or in time, at the border too: a request is looked at once.
+// Late or in time, at the border too: a request is looked at once, so that one place of the
+// lookahead is left for the other.
 TEST(Rolling, LooksAtARequestOnce) {
-  for (const double decided_s : {0.0, 0.01, 0.1, 1.0}) {
+  for (const double decided_s : {0.0, 0.001, 0.1}) {
     RollingOptions options;
+    options.tuning.price = 0.9;  // few instances each
     options.tuning.slack = 0;
     options.tuning.stretch = 1;  // the latest start is the arrival
+    options.lookahead = 2;
     RollingPlanner planner(Llama3_8bA100(), {16, 8}, options);
     std::vector<RollingPlanner::Start> starts;
     planner.OnArrival(1, 3000, 0);
     EXPECT_EQ(planner.LatestStart(1), 0);
+    options.tuning.stretch = 10;
+    planner.Tune(options.tuning);
+    planner.OnArrival(2, 5000, 0);
     planner.Decide(decided_s, &starts);
-    EXPECT_EQ(starts.size(), 1u) << decided_s;
+    EXPECT_EQ(starts.size(), 2u) << decided_s;
   }
 }
 
@@ -262,29 +268,35 @@ TEST(Rolling, OfEqualNodesTakesTheOneWhoseNextInstanceIsFreeLast) {
 // Of a node's instances that are free at different times, against every plan of one or two chunks
 // as the header describes them.
 TEST(Rolling, StartsTheCheapestPlanThereIs) {
-  const LatencyModel& model = Llama3_8bA100();
+  // The second: a few tokens, seconds each, so that chunks of a few tokens are worth their while.
+  const LatencyModel models[] = {Llama3_8bA100(), *LatencyModel::Make({{1, {0.01, 1, 0, 0}},
+                                                                       {2, {0.02, 0.55, 0, 0}},
+                                                                       {4, {0.04, 0.3, 0, 0}},
+                                                                       {8, {0.08, 0.17, 0, 0}}})};
   Random random(31);
   int pairs = 0, waited = 0;
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < 800; ++round) {
+    const LatencyModel& model = models[round % 2];
+    const uint64_t longest = round % 2 == 0 ? 1 << 18 : 64;
     RollingOptions options;
     options.tuning.price = static_cast<double>(random.Below(10)) / 10;
     options.tuning.waiting_weight = 0;
     options.tuning.slack = options.tuning.stretch = 0;
-    options.min_chunk_tokens = 1 + static_cast<int64_t>(random.Below(600));
+    options.min_chunk_tokens = 1 + static_cast<int64_t>(random.Below(round % 2 == 0 ? 600 : 4));
     RollingPlanner planner(model, {8, 8}, options);
     std::vector<RollingPlanner::Start> starts;
     std::vector<double> free_s(8, 0);
     for (int i = 0; i < 8; ++i) {  // each runs something of its own, or nothing
       if (random.Below(4) == 0) continue;
       for (int j = 0; j < 8; ++j) planner.SetAbsent(j, j != i);
-      planner.OnArrival(i, 1 + static_cast<int64_t>(random.Below(20'000)), 0);
+      planner.OnArrival(i, 1 + static_cast<int64_t>(random.Below(longest / 8)), 0);
       starts.clear();
       planner.Decide(0, &starts);
       ASSERT_EQ(starts.size(), 1u);
       free_s[static_cast<size_t>(i)] = starts[0].chunk.end_s;
     }
     for (int i = 0; i < 8; ++i) planner.SetAbsent(i, false);
-    const int64_t tokens = 1 + static_cast<int64_t>(random.Below(uint64_t{1} << random.Below(18)));
+    const int64_t tokens = 1 + static_cast<int64_t>(random.Below(longest >> random.Below(6)));
     planner.OnArrival(100, tokens, 0);
     starts.clear();
     planner.Decide(0, &starts);
@@ -330,7 +342,7 @@ TEST(Rolling, StartsTheCheapestPlanThereIs) {
     EXPECT_EQ(static_cast<int>(starts[0].chunk.instances.size()), best.size) << round;
     pairs += starts[0].last ? 0 : 1;
   }
-  EXPECT_GT(pairs, 10);
+  EXPECT_GT(pairs, 20);
   EXPECT_GT(waited, 10);
 }
 

@@ -301,6 +301,7 @@ TEST_F(DecodeCoreTest, Invariant5AnOlderEpochIsRefused) {
 TEST_F(DecodeCoreTest, Invariant5AnEpochThatEndedStaysSoAfterALateCancelOfAnOlderOne) {
   ASSERT_TRUE(Reserve(Spec(1), 5).ok());
   Grant(1);
+  Generate(1, 50);
   Commit(1);
   for (int32_t i = 0; i < 3; ++i) Step(50 + i);
   EXPECT_EQ(Held(), 0);
