@@ -1,17 +1,21 @@
 #include "services/base/flags.h"
 
 #include <unistd.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "nlohmann/json.hpp"
+#include "services/base/closest_name.h"
+#include "services/base/version.h"
 #include "yaml-cpp/yaml.h"
 
 namespace skein::services {
@@ -19,10 +23,8 @@ namespace {
 
 constexpr int kFile = 1, kEnvironment = 2, kCommandLine = 3;
 
-// '-' and '_' are one.
-bool SameName(std::string_view a, std::string_view b) {
-  const auto folded = [](char c) { return c == '-' ? '_' : c; };
-  return std::ranges::equal(a, b, {}, folded, folded);
+std::string Hyphenated(std::string_view name) {
+  return absl::StrReplaceAll(absl::string_view(name.data(), name.size()), {{"_", "-"}});
 }
 
 std::string EnvironmentName(std::string_view flag) {
@@ -31,6 +33,31 @@ std::string EnvironmentName(std::string_view flag) {
     name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   }
   return name;
+}
+
+// A name ends with its unit: the word for its value follows from it.
+std::string ValueWord(std::string_view name, std::string_view otherwise) {
+  constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {"port", "PORT"},    {"-s", "SECONDS"}, {"-ms", "MILLISECONDS"}, {"-us", "MICROSECONDS"},
+      {"-bytes", "BYTES"}, {"-gib", "GIB"},   {"-file", "FILE"},       {"-dir", "DIR"}};
+  for (const auto& [end, word] : kWords) {
+    if (name.ends_with(end)) return std::string(word);
+  }
+  return std::string(otherwise);
+}
+
+// 2^30 is easier to take in than 1073741824.
+std::string ShortNumber(int64_t value) {
+  const auto bits = static_cast<uint64_t>(value);
+  if (value < int64_t{1} << 20 || (bits & (bits - 1)) != 0) return std::to_string(value);
+  return absl::StrCat("2^", __builtin_ctzll(bits));
+}
+
+// Of a JSON value: what one would type.
+std::string DefaultText(const std::string& json) {
+  if (json == "\"\"" || json == "[]") return "";
+  if (json.size() > 1 && json.front() == '"') return json.substr(1, json.size() - 2);
+  return json;
 }
 
 template <typename T>
@@ -74,182 +101,228 @@ absl::Status ParseBool(std::string_view text, bool* out) {
 
 }  // namespace
 
-void FlagSet::Add(Flag flag) { flags_.push_back(std::move(flag)); }
-
-void FlagSet::Positional(std::string* target, std::string name) {
-  positional_ = target;
-  positional_name_ = std::move(name);
+FlagSet::Detail& FlagSet::Detail::Value(std::string word) {
+  description().value = std::move(word);
+  return *this;
 }
 
-void FlagSet::String(std::string* target, std::string name, std::string help) {
-  Add({.name = std::move(name),
-       .help = std::move(help),
-       .set =
-           [target](std::string_view value) {
-             *target = std::string(value);
-             return absl::OkStatus();
-           },
-       .json = [target] { return nlohmann::json(*target).dump(); }});
+FlagSet::Detail& FlagSet::Detail::OneOf(std::vector<std::string> values) {
+  description().choices = std::move(values);
+  return *this;
 }
 
-void FlagSet::Strings(std::vector<std::string>* target, std::string name, std::string help) {
-  Add({.name = std::move(name),
-       .help = std::move(help),
-       .set =
+FlagSet::Detail& FlagSet::Detail::Required() {
+  description().required = true;
+  return *this;
+}
+
+FlagSet::Detail& FlagSet::Detail::Default(std::string words) {
+  description().default_text = std::move(words);
+  return *this;
+}
+
+FlagSet::Detail FlagSet::Add(FlagDescription description, Flag flag) {
+  description.name = Hyphenated(description.name);
+  description.group = group_;
+  description.environment = EnvironmentName(description.name);
+  description.default_text = DefaultText(flag.json());
+  if (description.value == "TEXT") description.value = ValueWord(description.name, "TEXT");
+  if (description.value == "NUMBER") description.value = ValueWord(description.name, "NUMBER");
+  description_.flags.push_back(std::move(description));
+  flags_.push_back(std::move(flag));
+  return Detail(this, flags_.size() - 1);
+}
+
+void FlagSet::Positional(std::string* target, std::string name, std::string help) {
+  positionals_.push_back(target);
+  description_.positionals.push_back({std::move(name), std::move(help)});
+}
+
+void FlagSet::OptionalPositional(std::string* target, std::string name, std::string help) {
+  Positional(target, std::move(name), std::move(help));
+  description_.positionals.back().required = false;
+}
+
+FlagSet::Detail FlagSet::String(std::string* target, std::string name, std::string help) {
+  return Add({.name = std::move(name), .value = "TEXT", .help = std::move(help)},
+             {.set =
+                  [target](std::string_view value) {
+                    *target = std::string(value);
+                    return absl::OkStatus();
+                  },
+              .json = [target] { return nlohmann::json(*target).dump(); }});
+}
+
+FlagSet::Detail FlagSet::Strings(std::vector<std::string>* target, std::string name,
+                                 std::string help) {
+  return Add(
+      {.name = std::move(name), .value = "TEXT", .help = std::move(help), .repeatable = true},
+      {.set =
            [target](std::string_view value) {
              target->emplace_back(value);
              return absl::OkStatus();
            },
        .json = [target] { return nlohmann::json(*target).dump(); },
-       .repeatable = true,
        .clear = [target] { target->clear(); }});
 }
 
-void FlagSet::Int(int64_t* target, std::string name, std::string help, int64_t min, int64_t max) {
-  Add({.name = std::move(name),
-       .help = std::move(help),
-       .set = [=](std::string_view value) { return ParseInt(value, min, max, target); },
-       .json = [target] { return std::to_string(*target); }});
+FlagSet::Detail FlagSet::Int(int64_t* target, std::string name, std::string help, int64_t min,
+                             int64_t max) {
+  return Add({.name = std::move(name),
+              .value = "NUMBER",
+              .help = std::move(help),
+              .limits = absl::StrCat(ShortNumber(min), " to ", ShortNumber(max))},
+             {.set = [=](std::string_view value) { return ParseInt(value, min, max, target); },
+              .json = [target] { return std::to_string(*target); }});
 }
 
-void FlagSet::Double(double* target, std::string name, std::string help, double min, double max) {
-  Add({.name = std::move(name),
-       .help = std::move(help),
-       .set = [=](std::string_view value) { return ParseDouble(value, min, max, target); },
-       .json = [target] { return nlohmann::json(*target).dump(); }});
+FlagSet::Detail FlagSet::Double(double* target, std::string name, std::string help, double min,
+                                double max) {
+  return Add({.name = std::move(name),
+              .value = "NUMBER",
+              .help = std::move(help),
+              .limits = absl::StrCat(min, " to ", max)},
+             {.set = [=](std::string_view value) { return ParseDouble(value, min, max, target); },
+              .json = [target] { return nlohmann::json(*target).dump(); }});
 }
 
-void FlagSet::Bool(bool* target, std::string name, std::string help) {
-  Add({.name = std::move(name),
-       .help = std::move(help),
-       .set = [target](std::string_view value) { return ParseBool(value, target); },
-       .json = [target] { return *target ? "true" : "false"; },
-       .is_bool = true});
+FlagSet::Detail FlagSet::Bool(bool* target, std::string name, std::string help) {
+  return Add({.name = std::move(name), .help = std::move(help)},
+             {.set = [target](std::string_view value) { return ParseBool(value, target); },
+              .json = [target] { return *target ? "true" : "false"; }});
 }
 
-FlagSet::Flag* FlagSet::Find(std::string_view name) {
-  for (Flag& flag : flags_) {
-    if (SameName(flag.name, name)) return &flag;
-  }
-  return nullptr;
+size_t FlagSet::Find(std::string_view name) const {
+  const std::string wanted = Hyphenated(name);
+  const auto& flags = description_.flags;
+  return static_cast<size_t>(std::find_if(flags.begin(), flags.end(),
+                                          [&](const auto& one) { return one.name == wanted; }) -
+                             flags.begin());
 }
 
-void FlagSet::Apply(Flag* flag, std::string_view value, int strength, std::string_view source,
+void FlagSet::Apply(size_t index, std::string_view value, int strength, std::string_view source,
                     std::vector<std::string>* problems) {
-  if (strength < flag->strength) return;
-  if (flag->repeatable && strength > flag->strength) flag->clear();
-  flag->strength = strength;
-  if (absl::Status status = flag->set(value); !status.ok()) {
-    problems->push_back(absl::StrCat(std::string(source), ": '", std::string(value), "' ",
-                                     std::string(status.message())));
+  Flag& flag = flags_[index];
+  if (strength < flag.strength) return;
+  if (flag.clear && strength > flag.strength) flag.clear();
+  flag.strength = strength;
+  const std::vector<std::string>& choices = description_.flags[index].choices;
+  const bool allowed =
+      choices.empty() || std::find(choices.begin(), choices.end(), value) != choices.end();
+  const absl::Status status =
+      allowed ? flag.set(value)
+              : absl::InvalidArgumentError("is not one of " + absl::StrJoin(choices, ", ") +
+                                           DidYouMean(value, choices));
+  if (status.ok()) return;
+  problems->push_back(absl::StrCat(std::string(source), ": '", std::string(value), "' ",
+                                   std::string(status.message())));
+}
+
+void FlagSet::ApplyArguments(const ParsedArguments& parsed, std::vector<std::string>* problems) {
+  *problems = parsed.problems;
+  for (size_t i = 0; i < flags_.size(); ++i) {
+    for (const std::string& value : parsed.flags[i]) {
+      Apply(i, value, kCommandLine, "--" + description_.flags[i].name, problems);
+    }
+  }
+  for (size_t i = 0; i < parsed.positionals.size(); ++i) *positionals_[i] = parsed.positionals[i];
+}
+
+void FlagSet::ApplyEnvironment(const std::map<std::string, std::string>& environment,
+                               std::vector<std::string>* problems) {
+  for (size_t i = 0; i < flags_.size(); ++i) {
+    const std::string& name = description_.flags[i].environment;
+    if (auto it = environment.find(name); it != environment.end()) {
+      Apply(i, it->second, kEnvironment, name, problems);
+    }
   }
 }
 
 void FlagSet::ApplyFile(const std::string& path, std::vector<std::string>* problems) {
+  const std::string file = "--config " + path + ": ";
+  std::vector<std::string> names;
+  for (const FlagDescription& flag : description_.flags) names.push_back(flag.name);
   try {
     const YAML::Node root = YAML::LoadFile(path);
-    if (!root.IsMap()) {
-      problems->push_back(absl::StrCat("--config ", path, ": is not a map of flags"));
-      return;
-    }
+    if (root.IsNull()) return;  // an empty file
+    if (!root.IsMap()) return problems->push_back(file + "is not a map of flags");
     for (const auto& entry : root) {
       const std::string key = entry.first.as<std::string>();
-      Flag* flag = Find(key);
-      if (flag == nullptr) {
-        problems->push_back(absl::StrCat("--config ", path, ": unknown key '", key, "'"));
-        continue;
-      }
-      const std::string source = absl::StrCat("--config ", path, ": ", key);
-      if (entry.second.IsSequence() && flag->repeatable) {
+      const size_t index = Find(key);
+      if (index == flags_.size()) {
+        problems->push_back(file + "unknown key '" + key + "'" + DidYouMean(key, names));
+      } else if (entry.second.IsSequence() && description_.flags[index].repeatable) {
         for (const auto& item : entry.second) {
-          Apply(flag, item.as<std::string>(), kFile, source, problems);
+          Apply(index, item.as<std::string>(), kFile, file + key, problems);
         }
+      } else if (!entry.second.IsScalar()) {
+        problems->push_back(file + key + ": is not a single value");
       } else {
-        Apply(flag, entry.second.as<std::string>(), kFile, source, problems);
+        Apply(index, entry.second.as<std::string>(), kFile, file + key, problems);
       }
     }
+  } catch (const YAML::BadFile&) {
+    problems->push_back(file + "cannot be read");
   } catch (const YAML::Exception& error) {
-    problems->push_back(absl::StrCat("--config ", path, ": ", error.what()));
+    problems->push_back(file + error.what());
   }
 }
 
-void FlagSet::ApplyArguments(int argc, const char* const* argv,
-                             std::vector<std::string>* problems) {
-  for (int i = 1; i < argc; ++i) {
-    std::string_view argument = argv[i];
-    if (argument == "-h") argument = "--help";
-    if (!argument.starts_with("--") && positional_ != nullptr && positional_->empty()) {
-      *positional_ = std::string(argument);
-      continue;
+void FlagSet::CheckRequired(std::vector<std::string>* problems) const {
+  for (size_t i = 0; i < positionals_.size(); ++i) {
+    const PositionalDescription& positional = description_.positionals[i];
+    if (positional.required && positionals_[i]->empty()) {
+      problems->push_back(positional.name + " is required");
     }
-    if (!argument.starts_with("--")) {
-      problems->push_back(absl::StrCat("unexpected argument '", std::string(argument), "'"));
-      continue;
-    }
-    std::string_view name = argument.substr(2);
-    std::string_view value;
-    const size_t equals = name.find('=');
-    const bool has_value = equals != std::string_view::npos;
-    if (has_value) {
-      value = name.substr(equals + 1);
-      name = name.substr(0, equals);
-    }
-    Flag* flag = Find(name);
-    if (flag == nullptr) {
-      problems->push_back(absl::StrCat("unknown flag '--", std::string(name), "'"));
-      if (!has_value && i + 1 < argc && std::strncmp(argv[i + 1], "--", 2) != 0) ++i;
-      continue;
-    }
-    if (!has_value && flag->is_bool) {
-      value = "true";
-    } else if (!has_value) {
-      if (i + 1 == argc) {
-        problems->push_back(absl::StrCat("--", std::string(name), ": needs a value"));
-        continue;
-      }
-      value = argv[++i];
-    }
-    Apply(flag, value, kCommandLine, absl::StrCat("--", std::string(name)), problems);
   }
+  for (size_t i = 0; i < flags_.size(); ++i) {
+    if (!description_.flags[i].required) continue;
+    const std::string value = flags_[i].json();
+    if (flags_[i].strength > 0 && value != "\"\"" && value != "[]") continue;
+    problems->push_back("--" + description_.flags[i].name + " is required");
+  }
+}
+
+void FlagSet::Complete() {
+  if (std::exchange(complete_, true)) return;
+  Group("General");
+  String(&config_, "config", "A YAML file of flags: `port: 8000`, without the dashes.")
+      .Value("FILE");
 }
 
 absl::Status FlagSet::Parse(int argc, const char* const* argv,
                             const std::map<std::string, std::string>& environment) {
-  Bool(&help_, "help", "print this text and exit");
-  String(&config_, "config", "a YAML file of flags");
+  Complete();
+  const ParsedArguments parsed = ParseArguments(description_, argc, argv);
+  if (parsed.help) return absl::CancelledError(Help());
+  if (parsed.version) return absl::CancelledError(VersionText(name()) + "\n");
   std::vector<std::string> problems;
-  ApplyArguments(argc, argv, &problems);
-  if (help_) return absl::CancelledError(Help());
-  for (Flag& flag : flags_) {
-    const std::string name = EnvironmentName(flag.name);
-    if (auto it = environment.find(name); it != environment.end()) {
-      Apply(&flag, it->second, kEnvironment, name, &problems);
-    }
-  }
+  ApplyArguments(parsed, &problems);
+  ApplyEnvironment(environment, &problems);
   if (!config_.empty()) ApplyFile(config_, &problems);
-  if (positional_ != nullptr && positional_->empty()) {
-    problems.push_back(absl::StrCat(positional_name_, " is missing"));
+  CheckRequired(&problems);
+  if (problems.empty()) {
+    for (const auto& check : checks_) {
+      if (const absl::Status s = check(); !s.ok()) problems.emplace_back(s.message());
+    }
   }
   if (problems.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrJoin(problems, "\n"));
 }
 
-std::string FlagSet::EffectiveJson() const {
-  std::string json = "{";
-  for (const Flag& flag : flags_) {
-    if (flag.name == "help") continue;
-    absl::StrAppend(&json, json.size() > 1 ? "," : "", "\"", flag.name, "\":", flag.json());
-  }
-  return json + "}";
+CommandDescription FlagSet::Describe() const {
+  FlagSet copy(*this);
+  copy.Complete();
+  return copy.description_;
 }
 
-std::string FlagSet::Help() const {
-  std::string text = about_ + "\n\n";
-  for (const Flag& flag : flags_) {
-    absl::StrAppend(&text, "  --", flag.name, " (", EnvironmentName(flag.name),
-                    ", default: ", flag.json(), ")\n      ", flag.help, "\n");
+std::string FlagSet::EffectiveJson() const {
+  std::string json = "{";
+  for (size_t i = 0; i < flags_.size(); ++i) {
+    absl::StrAppend(&json, i > 0 ? "," : "", "\"", description_.flags[i].name,
+                    "\":", flags_[i].json());
   }
-  return text;
+  return json + "}";
 }
 
 std::map<std::string, std::string> EnvironmentMap() {

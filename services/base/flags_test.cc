@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "gtest/gtest.h"
+#include "services/base/version.h"
 
 namespace skein::services {
 namespace {
@@ -70,13 +71,14 @@ TEST(Flags, AllProblemsAreNamedAtOnce) {
   const std::string path = WriteConfig("prot: 1\n");
   Values v;
   const absl::Status status =
-      v.Parse({"--port=x", "--nope=1", "--rate", "11", "--config", path.c_str(), "stray"},
+      v.Parse({"--port=x", "--nope=1", "--rate", "11", "--config", path.c_str(), "stray", "--host"},
               {{"SKEIN_DRAIN", "maybe"}});
   ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   const std::string text(status.message());
-  for (const char* part : {"--port: 'x' is not a whole number", "unknown flag '--nope'",
-                           "--rate: '11' must be between 0 and 10", "unknown key 'prot'",
-                           "unexpected argument 'stray'", "SKEIN_DRAIN: 'maybe'"}) {
+  for (const char* part :
+       {"--port: 'x' is not a whole number", "unknown flag '--nope'", "--host: needs a value",
+        "--rate: '11' must be between 0 and 10", "unknown key 'prot'; did you mean 'port'?",
+        "unexpected argument 'stray'", "SKEIN_DRAIN: 'maybe'"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " not in:\n" << text;
   }
 }
@@ -86,6 +88,73 @@ TEST(Flags, HelpNamesEnvironmentTwins) {
   const absl::Status status = v.Parse({"--help"});
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
   EXPECT_NE(std::string(status.message()).find("SKEIN_PORT"), std::string::npos);
+}
+
+TEST(Flags, HelpShowsDefaultsWhateverWasParsed) {
+  Values v;
+  const absl::Status status = v.Parse({"--drain", "--port=1", "--help"});
+  const std::string help(status.message());
+  EXPECT_NE(help.find("--port PORT\n      port [default 8000; 0 to 65535; SKEIN_PORT]"),
+            std::string::npos)
+      << help;
+  EXPECT_NE(help.find("drain [default false; SKEIN_DRAIN]"), std::string::npos) << help;
+  EXPECT_EQ(help.find("default true"), std::string::npos) << help;
+}
+
+TEST(Flags, VersionIsAnsweredWhateverElseIsThere) {
+  Values v;
+  const absl::Status status = v.Parse({"--nope", "--version"});
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(status.message().substr(0, 12), std::string("skein ") + kVersion + " ");
+}
+
+TEST(Flags, AValueMayBeEmptyNegativeOrAfterTheLastFlag) {
+  std::string node = "default";
+  double offset = 0;
+  std::string file;
+  FlagSet flags("A test.");
+  flags.String(&node, "node", "node");
+  flags.Double(&offset, "offset", "offset", -10, 10);
+  flags.Positional(&file, "FILE");
+  const char* const arguments[] = {"test", "--node=", "--offset", "-1.5", "--", "--odd_name"};
+  const absl::Status parsed = flags.Parse(6, arguments, {});
+  ASSERT_TRUE(parsed.ok()) << parsed;
+  EXPECT_EQ(node, "");
+  EXPECT_EQ(offset, -1.5);
+  EXPECT_EQ(file, "--odd_name");
+}
+
+TEST(Flags, RequiredFlagsChoicesAndWhatHoldsBetweenFlags) {
+  std::string model, format = "table";
+  int64_t low = 1, high = 2;
+  const auto parse = [&](std::vector<const char*> arguments) {
+    FlagSet flags("A test.");
+    flags.String(&model, "model", "a model").Required();
+    flags.String(&format, "format", "a format").OneOf({"table", "json"});
+    flags.Int(&low, "low", "low", 0, 9);
+    flags.Int(&high, "high", "high", 0, 9);
+    flags.Check([&]() -> absl::Status {
+      if (low < high) return absl::OkStatus();
+      return absl::InvalidArgumentError("--low: must be below --high");
+    });
+    arguments.insert(arguments.begin(), "test");
+    return std::string(
+        flags.Parse(static_cast<int>(arguments.size()), arguments.data(), {}).message());
+  };
+  EXPECT_EQ(parse({"--format", "jsn"}),
+            "--format: 'jsn' is not one of table, json; did you mean 'json'?\n--model is required");
+  EXPECT_EQ(parse({"--model="}), "--model is required");
+  EXPECT_EQ(parse({"--model", "m", "--low=3"}), "--low: must be below --high");
+  EXPECT_EQ(parse({"--model", "m", "--low=1", "--format=json"}), "");
+}
+
+TEST(Flags, AFileThatCannotBeReadOrHoldsMoreThanValuesIsNamed) {
+  Values v;
+  EXPECT_EQ(v.Parse({"--config=/nowhere.yaml"}).message(),
+            "--config /nowhere.yaml: cannot be read");
+  const std::string path = WriteConfig("host: {a: b}\n");
+  EXPECT_EQ(v.Parse({"--config", path.c_str()}).message(),
+            "--config " + path + ": host: is not a single value");
 }
 
 TEST(Flags, RepeatedFlagCollects) {
@@ -109,7 +178,7 @@ TEST(Flags, APositionalArgumentMustBeGivenOnce) {
   EXPECT_EQ(file, "a.csv");
   file.clear();
   const absl::Status none = parse({}, &file);
-  EXPECT_NE(none.message().find("FILE is missing"), absl::string_view::npos) << none;
+  EXPECT_NE(none.message().find("FILE is required"), absl::string_view::npos) << none;
   EXPECT_NE(none.message().find("SKEIN_NODE_SIZE: 'x'"), absl::string_view::npos) << none;
   EXPECT_NE(parse({"a", "b"}, &file).message().find("unexpected argument 'b'"),
             absl::string_view::npos);

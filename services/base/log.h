@@ -1,5 +1,7 @@
 // Logs are one JSON object a line on stderr: {"ts":…,"level":…,"role":…,"msg":…, fields…}.
-// Thread-safe.
+// Thread-safe. spdlog does the work (log.cc). A line is written by one write. If stderr is a pipe
+// or a socket that is full, the line is dropped, since a service does not wait for its log; when
+// there is room again, a line says how many were dropped.
 #pragma once
 
 #include <cstdint>
@@ -49,9 +51,5 @@ inline void LogWarning(std::string_view m, std::initializer_list<LogField> f = {
 inline void LogError(std::string_view m, std::initializer_list<LogField> f = {}) {
   Log(Level::kError, m, f);
 }
-
-// The line without its newline, for tests.
-std::string FormatLogLine(std::string_view timestamp, std::string_view role, Level level,
-                          std::string_view message, std::initializer_list<LogField> fields);
 
 }  // namespace skein::services

@@ -7,37 +7,37 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "services/base/command_line.h"
 #include "services/base/log.h"
 #include "services/base/signals.h"
 #include "services/base/version.h"
 
 namespace skein::services {
 
-int StartProcess(const std::string& role, int argc, char** argv, FlagSet* flags) {
+void RegisterLogLevel(std::string* level, FlagSet* flags) {
+  flags->Group("General");
+  flags->String(level, "log-level", "The least important lines that are logged.")
+      .Value("LEVEL")
+      .OneOf({"info", "warning", "error"});
+}
+
+int StartProcess(const std::string& role, const std::string& log_level, int argc, char** argv,
+                 FlagSet* flags) {
   BlockStopSignals();
-  const absl::Status status = flags->Parse(argc, argv, EnvironmentMap());
-  if (absl::IsCancelled(status)) {
-    std::printf("%s", std::string(status.message()).c_str());
-    return 0;
-  }
-  if (!status.ok()) {
-    std::fprintf(stderr, "%s: %s\n", role.c_str(), std::string(status.message()).c_str());
-    return 2;
-  }
-  InitLog(role, Level::kInfo);
-  LogInfo("start", {{"version", kVersion},
-                    {"pid", static_cast<int64_t>(getpid())},
-                    {"flags", Raw{flags->EffectiveJson()}}});
+  if (const auto code = ParseOrExit(argc, argv, flags)) return *code;
+  InitLog(role, log_level == "error"     ? Level::kError
+                : log_level == "warning" ? Level::kWarning
+                                         : Level::kInfo);
+  LogInfo("started", {{"version", kVersion},
+                      {"pid", static_cast<int64_t>(getpid())},
+                      {"flags", Raw{flags->EffectiveJson()}}});
   return -1;
 }
 
-int EndProcess(const absl::Status& status) {
-  if (!status.ok()) {
-    LogError("ended", {{"why", std::string(status.message())}});
-    return 1;
-  }
-  LogInfo("ended");
-  return 0;
+int EndProcess(const absl::Status& status, const FlagSet& flags) {
+  if (!status.ok()) return PrintErrors(flags.name(), status, kUsage);
+  LogInfo("stopped");
+  return kDone;
 }
 
 absl::Status WritePortFile(const std::string& path, int port) {
@@ -45,7 +45,7 @@ absl::Status WritePortFile(const std::string& path, int port) {
   const std::string draft = path + ".draft";
   std::ofstream(draft) << port << "\n";
   if (std::rename(draft.c_str(), path.c_str()) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("port_file: cannot write '", path, "'"));
+    return absl::InvalidArgumentError(absl::StrCat("--port-file: cannot write '", path, "'"));
   }
   return absl::OkStatus();
 }

@@ -9,13 +9,18 @@
 
 namespace skein::services {
 
-// Blocks the stop signals, parses flags (see flags.h), sets up logs and writes the effective
-// configuration to them. Returns -1 to go on; otherwise main returns it: 0 after --help, 2 when a
-// flag is wrong (printed to stderr).
-int StartProcess(const std::string& role, int argc, char** argv, FlagSet* flags);
+// --log-level, which every service has. *level holds the default.
+void RegisterLogLevel(std::string* level, FlagSet* flags);
 
-// Logs the status; the exit code of a process that ends with it (0 or 1).
-int EndProcess(const absl::Status& status);
+// Blocks the stop signals, parses flags (see flags.h), sets up logs (`log_level` is the target of
+// --log-level) and writes the effective configuration to them. Returns -1 to go on; otherwise main
+// returns it: the exit code after --help, --version or a wrong flag (see command_line.h).
+int StartProcess(const std::string& role, const std::string& log_level, int argc, char** argv,
+                 FlagSet* flags);
+
+// The exit code of a process that ends with this status: an error is one at start (see
+// command_line.h), since a service that has started ends by being stopped.
+int EndProcess(const absl::Status& status, const FlagSet& flags);
 
 // Writes "port\n" to `path` so that a reader never sees half of it. Nothing for an empty path.
 absl::Status WritePortFile(const std::string& path, int port);

@@ -4,11 +4,11 @@
 #include "services/worker/worker_process.h"
 
 int main(int argc, char** argv) {
-  skein::services::FlagSet flags(
-      "Skein's prefill-worker: computes prompts and hands their KV over.");
-  skein::services::WorkerOptions options;
-  options.Register(&flags);
-  const int code = skein::services::StartProcess("prefill-worker", argc, argv, &flags);
+  using namespace skein::services;
+  WorkerOptions options;
+  FlagSet flags;
+  options.RegisterPrefill(&flags);
+  const int code = StartProcess("prefill-worker", options.log_level, argc, argv, &flags);
   if (code >= 0) return code;
-  return skein::services::EndProcess(skein::services::RunPrefillWorker(options));
+  return EndProcess(RunPrefillWorker(options), flags);
 }

@@ -4,10 +4,11 @@
 #include "services/router/router_process.h"
 
 int main(int argc, char** argv) {
-  skein::services::FlagSet flags("Skein's router: the OpenAI-compatible front of a cluster.");
-  skein::services::RouterOptions options;
+  using namespace skein::services;
+  RouterOptions options;
+  FlagSet flags;
   options.Register(&flags);
-  const int code = skein::services::StartProcess("router", argc, argv, &flags);
+  const int code = StartProcess("router", options.log_level, argc, argv, &flags);
   if (code >= 0) return code;
-  return skein::services::EndProcess(skein::services::RunRouter(options));
+  return EndProcess(RunRouter(options), flags);
 }

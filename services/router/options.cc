@@ -1,45 +1,89 @@
 #include "services/router/options.h"
 
+#include "services/base/process.h"
+
 namespace skein::services {
+namespace {
+
+void RegisterAddresses(RouterOptions* options, FlagSet* f) {
+  f->Group("Addresses and models");
+  f->Strings(&options->models, "model",
+             "A model to serve: its Hugging Face folder, or NAME=FOLDER to serve it under another "
+             "name than the folder's.")
+      .Value("[NAME=]DIR")
+      .Required();
+  f->String(&options->orchestrator, "orchestrator", "Address of the orchestrator.")
+      .Value("HOST:PORT");
+  f->String(&options->host, "host", "Address to listen on.").Value("ADDRESS");
+  f->Int(&options->port, "port", "HTTP port of the API; 0 takes a free one.", 0, 65535);
+  f->String(&options->port_file, "port-file", "File to write the port to once it is open.");
+  f->Int(&options->admin_port, "admin-port",
+         "HTTP port of metrics, probes and debug pages; 0 takes a free one.", 0, 65535);
+  f->String(&options->admin_port_file, "admin-port-file",
+            "File to write the admin port to once it is open.");
+}
+
+void RegisterAccess(RouterOptions* options, FlagSet* f) {
+  f->Group("Access");
+  f->String(
+      &options->api_key_file, "api-key-file",
+      "File of API keys, one a line, each as it is or as sha256:HEX. A request without one of "
+      "them is answered 401. SIGHUP reads the file again.");
+  f->Strings(&options->allowed_origins, "allowed-origins",
+             "Web origin whose pages may use the API (CORS): scheme://host[:port], or * for all.")
+      .Value("ORIGIN")
+      .Default("* with --api-key-file, else this machine's own pages");
+}
+
+void RegisterLimits(RouterOptions* options, FlagSet* f) {
+  f->Group("Limits");
+  f->Int(&options->max_body_bytes, "max-body-bytes", "Longest body of a request.", 1024, 1 << 30);
+  f->Int(&options->max_header_bytes, "max-header-bytes", "Longest header of a request.", 1024,
+         1 << 20);
+  f->Int(&options->max_connections, "max-connections", "Most client connections at a time.", 1,
+         1 << 20);
+  f->Int(&options->max_prompt_tokens, "max-prompt-tokens",
+         "Longest prompt; 0 means as long as the model's context.", 0, 1 << 30);
+  f->Int(&options->max_choices, "max-choices",
+         "Most choices of one request: its prompts times its n.", 1, 4096);
+  f->Int(&options->max_streams, "max-streams", "Most choices that are generated at a time.", 1,
+         1 << 20);
+  f->Int(&options->max_queued, "max-queued",
+         "Most choices that wait their turn; a request beyond that is answered 429.", 0, 1 << 20);
+  f->Int(&options->stream_buffer_bytes, "stream-buffer-bytes",
+         "Bytes of one answer that a slow client may leave unread before its tokens are held back "
+         "at the decode-worker.",
+         4096, 1 << 30);
+}
+
+void RegisterTimes(RouterOptions* options, FlagSet* f) {
+  f->Group("Times");
+  f->Double(&options->request_deadline_s, "request-deadline-s",
+            "Longest time from a request to the end of its answer.", 0.1, 86400);
+  f->Double(&options->idle_timeout_s, "idle-timeout-s",
+            "A connection without a request is closed after this time.", 0.1, 86400);
+  f->Double(&options->read_timeout_s, "read-timeout-s",
+            "Longest time that a request may take to arrive.", 0.1, 86400);
+  f->Double(&options->write_timeout_s, "write-timeout-s",
+            "A client that reads nothing of its answer for this time is disconnected.", 0.1, 86400);
+  f->Double(&options->drain_grace_s, "drain-grace-s",
+            "Time that running answers have to end after SIGTERM.", 0, 86400);
+}
+
+}  // namespace
 
 void RouterOptions::Register(FlagSet* f) {
-  f->String(&host, "host", "address to listen on");
-  f->Int(&port, "port", "HTTP port; 0 takes a free one", 0, 65535);
-  f->String(&port_file, "port_file", "file to write the bound port to");
-  f->Int(&admin_port, "admin_port",
-         "HTTP port of metrics, probes and debug pages; 0 takes a free one", 0, 65535);
-  f->String(&admin_port_file, "admin_port_file", "file to write the bound admin port to");
-  f->String(&orchestrator, "orchestrator", "host:port of the orchestrator");
-  f->Strings(&models, "model",
-             "NAME=DIR or DIR (its name is the folder's): a model to serve; repeatable");
-  f->Strings(&allowed_origins, "allowed-origins",
-             "origin whose pages may use the API, 'scheme://host[:port]' or '*'; repeatable. "
-             "Default: '*' with --api-key-file, else this machine's own pages");
-  f->String(
-      &api_key_file, "api-key-file",
-      "file of API keys, one a line or 'sha256:HEX'; requests without one get 401. Read again "
-      "on SIGHUP");
-  f->Int(&max_body_bytes, "max_body_bytes", "longest request body", 1024, 1 << 30);
-  f->Int(&max_header_bytes, "max_header_bytes", "longest request header", 1024, 1 << 20);
-  f->Int(&max_connections, "max_connections", "open client connections", 1, 1 << 20);
-  f->Int(&max_prompt_tokens, "max_prompt_tokens", "longest prompt; 0: what the model holds", 0,
-         1 << 30);
-  f->Int(&max_choices, "max_choices", "prompts times n of one request", 1, 4096);
-  f->Int(&max_streams, "max_streams", "choices under way at a time", 1, 1 << 20);
-  f->Int(&max_queued, "max_queued", "choices that wait for a stream before 429 is answered", 0,
-         1 << 20);
-  f->Int(&stream_buffer_bytes, "stream_buffer_bytes",
-         "unsent bytes of one answer above which its tokens wait at the worker", 4096, 1 << 30);
-  f->Double(&request_deadline_s, "request_deadline_s", "longest life of a request", 0.1, 86400);
-  f->Double(&idle_timeout_s, "idle_timeout_s", "idle connections are closed after this", 0.1,
-            86400);
-  f->Double(&read_timeout_s, "read_timeout_s", "a request has to arrive within this", 0.1, 86400);
-  f->Double(&write_timeout_s, "write_timeout_s",
-            "a client that reads nothing for this long is dropped", 0.1, 86400);
-  f->Double(&drain_grace_s, "drain_grace_s", "running answers may take this long after SIGTERM", 0,
-            86400);
-  f->Int(&http_threads, "http_threads", "threads that serve connections", 1, 256);
-  f->Int(&tokenize_threads, "tokenize_threads", "threads that parse and tokenise requests", 1, 256);
+  f->Name("router");
+  f->About("Skein's router: serves the OpenAI API and passes requests to the cluster.");
+  RegisterAddresses(this, f);
+  RegisterAccess(this, f);
+  RegisterLimits(this, f);
+  RegisterTimes(this, f);
+  f->Group("Threads");
+  f->Int(&http_threads, "http-threads", "Threads that serve connections.", 1, 256);
+  f->Int(&tokenize_threads, "tokenize-threads", "Threads that parse and tokenize requests.", 1,
+         256);
+  RegisterLogLevel(&log_level, f);
 }
 
 }  // namespace skein::services

@@ -19,6 +19,7 @@ struct RouterOptions {
   std::vector<std::string> models;
   std::vector<std::string> allowed_origins;
   std::string api_key_file;
+  std::string log_level = "info";
 
   int64_t max_body_bytes = 8 << 20;
   int64_t max_header_bytes = 32 << 10;

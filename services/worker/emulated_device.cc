@@ -38,7 +38,8 @@ absl::Status ApplyModel(const WorkerOptions& options, engine::EmulatedOptions* o
   out->vocab_size = static_cast<int>(options.emulated_vocab_size);
   if (out->vocab_size == 0) out->vocab_size = CountOf(config, "vocab_size");
   if (out->vocab_size == 0) {
-    return absl::InvalidArgumentError("emulated_vocab_size: neither given nor in a --model");
+    return absl::InvalidArgumentError(
+        "--emulated-vocab-size is required, since no --model says it");
   }
   out->max_positions = static_cast<int>(options.max_positions);
   if (out->max_positions == 0) out->max_positions = CountOf(config, "max_position_embeddings");
@@ -56,7 +57,8 @@ absl::Status ApplyKv(const WorkerOptions& options, engine::KvSpec* kv) {
   kv->num_blocks = bytes / (kv->num_layers * kv->BlockBytes());
   if (kv->num_blocks > 0 && kv->num_blocks < INT32_MAX) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("kv_gib: ", options.kv_gib, " GiB are ", kv->num_blocks, " blocks"));
+      absl::StrCat("--kv-gib: ", options.kv_gib, " GiB are ", kv->num_blocks,
+                   " KV blocks, which is not between 1 and ", INT32_MAX));
 }
 
 }  // namespace
@@ -64,7 +66,7 @@ absl::Status ApplyKv(const WorkerOptions& options, engine::KvSpec* kv) {
 absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEmulatedEngine(
     const WorkerOptions& options, std::shared_ptr<engine::Device> device) {
   if (options.served_name.empty() && options.model.empty()) {
-    return absl::InvalidArgumentError("served_name: is not given, nor is --model");
+    return absl::InvalidArgumentError("--served-name is required, since there is no --model");
   }
   engine::EmulatedOptions out;
   absl::Status status = ApplyModel(options, &out);

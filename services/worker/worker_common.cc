@@ -80,7 +80,7 @@ scheduler::BatchLimits BatchLimitsOf(const WorkerOptions& options) {
   scheduler::BatchLimits limits;
   limits.max_batch_tokens = options.BatchTokens();
   limits.max_batch_sequences = options.BatchSequences();
-  limits.max_chunk_tokens = options.ChunkTokens();
+  limits.max_chunk_tokens = options.SliceTokens();
   limits.min_chunk_tokens = std::min<int64_t>(limits.min_chunk_tokens, limits.max_chunk_tokens);
   return limits;
 }

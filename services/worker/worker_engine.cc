@@ -28,7 +28,7 @@ absl::StatusOr<std::optional<engine::DType>> KvDType(const std::string& name) {
     if (engine::NameOf(dtype) == name) return dtype;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("kv_dtype: '", name, "' is not auto, f32, bf16 or f16"));
+      absl::StrCat("--kv-dtype: '", name, "' is not auto, f32, bf16 or f16"));
 }
 
 absl::StatusOr<engine::CpuIsa> IsaOf(const std::string& name) {
@@ -37,14 +37,14 @@ absl::StatusOr<engine::CpuIsa> IsaOf(const std::string& name) {
     if (engine::NameOf(isa) == name) return isa;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("isa: '", name, "' is not auto, avx512bf16, avx2 or portable"));
+      absl::StrCat("--isa: '", name, "' is not auto, avx512bf16, avx2 or portable"));
 }
 
 // Of --device=cpu and cuda:N.
 absl::StatusOr<engine::ModelEngineOptions> ModelOptionsOf(const WorkerOptions& options) {
-  if (options.model.empty()) return absl::InvalidArgumentError("model: is not given");
+  if (options.model.empty()) return absl::InvalidArgumentError("--model is required");
   if (!options.profile.empty()) {
-    return absl::InvalidArgumentError("profile: only an emulated device takes a profile's time");
+    return absl::InvalidArgumentError("--profile: is for --device emulated only");
   }
   engine::ModelEngineOptions engine_options;
   engine_options.device_name = options.device;
@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEngine(const WorkerOptions& 
   if (options.device == "emulated") return MakeEmulatedEngine(options, std::move(device));
   if (options.IsCuda()) return MakeGpuEngine(options, gpu);
   return absl::InvalidArgumentError(
-      absl::StrCat("device: '", options.device, "' is not cpu, cuda:N or emulated"));
+      absl::StrCat("--device: '", options.device, "' is not cpu, cuda:N or emulated"));
 }
 
 // nullopt: the best that a group can take.
@@ -110,11 +110,11 @@ absl::StatusOr<std::optional<engine::CommPath>> CommPathOf(const WorkerOptions& 
   const std::optional<engine::CommPath> path = engine::CommPathOf(options.comm_path);
   if (!path.has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("comm_path: '", options.comm_path, "' is not auto, ipc, nccl or host"));
+        absl::StrCat("--comm-path: '", options.comm_path, "' is not auto, ipc, nccl or host"));
   }
   if (*path == engine::CommPath::kHost || options.IsCuda()) return path;
-  return absl::InvalidArgumentError(absl::StrCat("comm_path: '", options.comm_path,
-                                                 "' takes a GPU (device is ", options.device, ")"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--comm-path: '", options.comm_path, "' needs a GPU, but --device is ", options.device));
 }
 
 // `gpu` null: of buffers in the host's memory.
@@ -132,7 +132,7 @@ absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
 absl::StatusOr<std::shared_ptr<engine::PeerOpener>> MakeOpener(const WorkerOptions& options) {
   if (options.handoff_path != "auto" && options.handoff_path != "host") {
     return absl::InvalidArgumentError(
-        absl::StrCat("handoff_path: '", options.handoff_path, "' is not auto or host"));
+        absl::StrCat("--handoff-path: '", options.handoff_path, "' is not auto or host"));
   }
   if (!options.IsCuda() || options.handoff_path == "host") return nullptr;
   absl::StatusOr<std::shared_ptr<engine::PeerOpener>> opener =
@@ -171,18 +171,18 @@ absl::StatusOr<std::unique_ptr<engine::StagingReceiver>> MakeStaging(const Worke
   if (options.handoff == "one-sided") return nullptr;
   if (options.handoff != "staging") {
     return absl::InvalidArgumentError(
-        absl::StrCat("handoff: '", options.handoff, "' is not one-sided or staging"));
+        absl::StrCat("--handoff: '", options.handoff, "' is not one-sided or staging"));
   }
   const engine::KvSpec& kv = worker.engine->Spec().kv;
   const int64_t slots =
       std::clamp<int64_t>(options.handoff_staging_bytes / kv.BlockBytes(), 0, 1 << 20);
   if (slots < 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("handoff_staging_bytes: ", options.handoff_staging_bytes,
-                     " is less than a block's ", kv.BlockBytes()));
+        absl::StrCat("--handoff-staging-bytes: ", options.handoff_staging_bytes,
+                     " is less than one KV block, which has ", kv.BlockBytes(), " bytes"));
   }
   return engine::StagingReceiver::Create(worker.transport.get(), kv, worker.engine->KvRegions(),
-                                         static_cast<int>(options.handoff_backends),
+                                         static_cast<int>(options.handoff_staging_buffers),
                                          static_cast<int>(slots), worker.copies);
 }
 

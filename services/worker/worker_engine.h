@@ -34,7 +34,7 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
 
 scheduler::KvShape ShapeOf(const engine::EngineSpec& spec);
 
-// The name under which clients know the model: --served_name, or the folder's name.
+// The name under which clients know the model: --served-name, or the folder's name.
 std::string ServedName(const WorkerOptions& options);
 
 }  // namespace skein::services

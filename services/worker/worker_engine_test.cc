@@ -18,10 +18,11 @@ std::string RefusalOf(const std::string& device, const std::string& comm_path) {
 
 // Before a model is looked at: none is given here.
 TEST(MakeWorkerEngine, ABadCommPathIsNamed) {
-  EXPECT_EQ(RefusalOf("cpu", "fast"), "comm_path: 'fast' is not auto, ipc, nccl or host");
-  EXPECT_EQ(RefusalOf("cpu", "nccl"), "comm_path: 'nccl' takes a GPU (device is cpu)");
-  EXPECT_EQ(RefusalOf("emulated", "ipc"), "comm_path: 'ipc' takes a GPU (device is emulated)");
-  EXPECT_EQ(RefusalOf("cpu", "host"), "model: is not given");
+  EXPECT_EQ(RefusalOf("cpu", "fast"), "--comm-path: 'fast' is not auto, ipc, nccl or host");
+  EXPECT_EQ(RefusalOf("cpu", "nccl"), "--comm-path: 'nccl' needs a GPU, but --device is cpu");
+  EXPECT_EQ(RefusalOf("emulated", "ipc"),
+            "--comm-path: 'ipc' needs a GPU, but --device is emulated");
+  EXPECT_EQ(RefusalOf("cpu", "host"), "--model is required");
 }
 
 }  // namespace

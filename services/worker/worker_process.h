@@ -6,7 +6,7 @@
 
 namespace skein::services {
 
-// Run until SIGTERM or SIGINT, drain, and end within --drain_grace_s and a few seconds.
+// Run until SIGTERM or SIGINT, drain, and end within --drain-grace-s and a few seconds.
 absl::Status RunPrefillWorker(const WorkerOptions& options);
 absl::Status RunDecodeWorker(const WorkerOptions& options);
 

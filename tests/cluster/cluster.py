@@ -120,7 +120,7 @@ class Cluster:
 
     def start(self):
         port = self.port_file("orchestrator")
-        self.run("orchestrator", "orchestrator", ["--port=0", "--port_file=" + port])
+        self.run("orchestrator", "orchestrator", ["--port=0", "--port-file=" + port])
         self.orchestrator = "127.0.0.1:" + self.await_file(port, "orchestrator")
         for role in ("prefill", "decode"):
             for i in range(self.counts[role]):
@@ -130,12 +130,12 @@ class Cluster:
 
     def start_worker(self, role, index):
         self.run("%s-%d" % (role, index), role + "_worker",
-                 ["--orchestrator=" + self.orchestrator, "--model=" + self.model, "--served_name=" + self.name,
-                  "--kv_gib=0.02", *device_from_argv(), *self.flags[role]])
+                 ["--orchestrator=" + self.orchestrator, "--model=" + self.model, "--served-name=" + self.name,
+                  "--kv-gib=0.02", *device_from_argv(), *self.flags[role]])
 
     def start_router(self):
         port = self.port_file("router")
-        self.run("router", "router", ["--orchestrator=" + self.orchestrator, "--port=0", "--port_file=" + port,
+        self.run("router", "router", ["--orchestrator=" + self.orchestrator, "--port=0", "--port-file=" + port,
                                       "--model=%s=%s" % (self.name, self.model)])
         self.url = "http://127.0.0.1:" + self.await_file(port, "router")
 
@@ -143,7 +143,7 @@ class Cluster:
         admin = os.path.join(self.folder, name + ".admin")
         command = [self.binaries[binary], *arguments, *self.flags.get(name, [])]
         if binary != "router":
-            command.append("--admin_port_file=" + admin)
+            command.append("--admin-port-file=" + admin)
         self.processes[name] = Process(name, command, self.folder)
 
     def port_file(self, name):

@@ -11,7 +11,7 @@ from cluster import Cluster, binaries_from_argv, run_tests  # noqa: E402
 from emulated import VOCAB, complete, continuation, emulated_model, fast_profile  # noqa: E402
 
 TOKENIZER = "deploy/models/fledgling"
-EMULATED = ["--device=emulated", "--kv_gib=0.01"]
+EMULATED = ["--device=emulated", "--kv-gib=0.01"]
 
 
 def prompts(count, longest, seed=1):
@@ -34,19 +34,19 @@ def answers_are_the_continuation():
 
 
 def of_several_layers_and_heads_and_in_chunks():
-    flags = EMULATED + ["--emulated_layers=3", "--emulated_kv_heads=2", "--emulated_head_dim=8", "--block_tokens=5"]
+    flags = EMULATED + ["--emulated-layers=3", "--emulated-kv-heads=2", "--emulated-head-dim=8", "--block-tokens=5"]
     with tempfile.TemporaryDirectory() as folder, \
             Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), worker_flags=flags,
-                    prefill_flags=["--max_chunk_tokens=33"]) as cluster:
+                    prefill_flags=["--max-slice-tokens=33"]) as cluster:
         check(cluster, prompts(12, 300), 9, layers=3, heads=2, words=2)
 
 
 def sixteen_and_four_start_and_answer():
-    flags = EMULATED + ["--max_batch_tokens=262144", "--max_chunk_tokens=262144"]
+    flags = EMULATED + ["--max-batch-tokens=262144"]
     with tempfile.TemporaryDirectory() as folder, \
             Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), prefill=16, decode=4, worker_flags=flags,
-                    prefill_flags=["--profile=llama3-8b-a100"],
-                    decode_flags=["--emulated_decode_step_us=20000"]) as cluster:
+                    prefill_flags=["--profile=llama3-8b-a100", "--max-slice-tokens=262144"],
+                    decode_flags=["--emulated-decode-step-us=20000"]) as cluster:
         check(cluster, prompts(32, 3000) + prompts(1, 1, seed=2) + [[7] * 40000], 3)
 
 
@@ -55,7 +55,7 @@ def spanning(policy):
     with tempfile.TemporaryDirectory() as folder:
         profile = fast_profile(folder, 50)
         with Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), prefill=6, decode=2,
-                     worker_flags=EMULATED + ["--max_batch_tokens=4096"], prefill_flags=["--profile=" + profile],
+                     worker_flags=EMULATED + ["--max-batch-tokens=4096"], prefill_flags=["--profile=" + profile],
                      orchestrator_flags=["--policy=" + policy, "--profile=" + profile]) as cluster:
             check(cluster, prompts(24, 6000), 4)
             plans = cluster.metric(cluster.processes["orchestrator"], "skein_spanning_plans_total")

@@ -24,7 +24,7 @@ def answers_are_right():
 
 
 def answers_are_right_in_chunks():
-    with Cluster(binaries_from_argv(), MODEL, prefill_flags=["--max_chunk_tokens=100"]) as cluster:
+    with Cluster(binaries_from_argv(), MODEL, prefill_flags=["--max-slice-tokens=100"]) as cluster:
         ask_the_sample(cluster)
 
 

@@ -54,7 +54,7 @@ def in_chunks_and_in_a_batch():
     model = shared("models", "stories260K")
     if not model:
         return "skip: needs ../shared"
-    with Cluster(binaries_from_argv(), model, prefill_flags=["--max_chunk_tokens=7"]) as cluster:
+    with Cluster(binaries_from_argv(), model, prefill_flags=["--max-slice-tokens=7"]) as cluster:
         check(cluster)
         batch_of_32(cluster)
 
@@ -63,7 +63,7 @@ def with_one_of_each_and_odd_blocks():
     model = shared("models", "stories260K")
     if not model:
         return "skip: needs ../shared"
-    with Cluster(binaries_from_argv(), model, prefill=1, decode=1, worker_flags=["--block_tokens=5"]) as cluster:
+    with Cluster(binaries_from_argv(), model, prefill=1, decode=1, worker_flags=["--block-tokens=5"]) as cluster:
         check(cluster)
 
 

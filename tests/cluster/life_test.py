@@ -87,7 +87,7 @@ def a_draining_decode_worker_finishes_what_it_runs():
 def a_draining_prefill_worker_leaves_when_its_kv_was_taken():
     if not model_or_skip():
         return "skip: needs ../shared"
-    with Cluster(binaries_from_argv(), model_or_skip(), prefill_flags=["--max_chunk_tokens=2"]) as cluster:
+    with Cluster(binaries_from_argv(), model_or_skip(), prefill_flags=["--max-slice-tokens=2"]) as cluster:
         expected = expected_texts(cluster, 24, 20)
         streams = [Stream(cluster, 20, seed) for seed in range(24)]
         leaving = leave(cluster, "prefill-1")
@@ -150,7 +150,7 @@ def running_streams_outlive_the_orchestrator():
         admin = os.path.join(cluster.folder, "orchestrator.admin")
         cluster.processes["orchestrator"] = Process(
             "orchestrator", [cluster.binaries["orchestrator"], "--port=" + cluster.orchestrator.split(":")[1],
-                             "--admin_port_file=" + admin], cluster.folder)
+                             "--admin-port-file=" + admin], cluster.folder)
         cluster.await_ready()
         cluster.until(lambda: len(cluster.status()["instances"]) == 4, "all workers registered anew", 30)
         assert expected_texts(cluster, 4) == expected

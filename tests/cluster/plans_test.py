@@ -18,13 +18,13 @@ from cluster import Cluster, Process, binaries_from_argv, run_tests  # noqa: E40
 from emulated import VOCAB, complete, continuation, emulated_model, fast_profile  # noqa: E402
 
 TOKENIZER = "deploy/models/fledgling"
-WORKERS = ["--device=emulated", "--kv_gib=0.01", "--max_batch_tokens=262144", "--max_chunk_tokens=262144"]
+WORKERS = ["--device=emulated", "--kv-gib=0.01", "--max-batch-tokens=262144"]
 PROFILE = "--profile=llama3-8b-a100"
 
 
 def live(folder, *orchestrator_flags):
     return Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), prefill=4, decode=2, worker_flags=WORKERS,
-                   prefill_flags=[PROFILE], orchestrator_flags=[PROFILE, *orchestrator_flags])
+                   prefill_flags=[PROFILE, "--max-slice-tokens=262144"], orchestrator_flags=[PROFILE, *orchestrator_flags])
 
 
 def prompt_of(length, seed=1):
@@ -119,7 +119,7 @@ def sighup_reads_the_tables_anew():
         with open(path, encoding="utf-8") as f:
             sizes = json.load(f)["sp"]
         orchestrator = Process("orchestrator", [binaries_from_argv()["orchestrator"], "--port=0", "--profile=" + path,
-                                                "--policy=rolling", "--admin_port_file=" + os.path.join(folder, "orch")], folder)
+                                                "--policy=rolling", "--admin-port-file=" + os.path.join(folder, "orch")], folder)
 
         def reload(tables, *words):
             with open(path, "w", encoding="utf-8") as f:

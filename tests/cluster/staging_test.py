@@ -17,7 +17,7 @@ from emulated import VOCAB, complete, continuation, emulated_model, fast_profile
 BOS = 1
 TOKENIZER = "deploy/models/fledgling"
 # A block of stories260K has some KiB in a layer: parts of a few blocks.
-STAGING = ["--handoff=staging", "--handoff_backends=2", "--handoff_staging_bytes=65536"]
+STAGING = ["--handoff=staging", "--handoff-staging-buffers=2", "--handoff-staging-bytes=65536"]
 
 
 def golden_ids_through_two_buffers():
@@ -31,7 +31,7 @@ def golden_ids_through_two_buffers():
                                                   "temperature": 0, "ignore_eos": True, "return_token_ids": True})
         assert answer["choices"][0]["token_ids"] == ids[cut:], cut
 
-    with Cluster(binaries_from_argv(), model, prefill_flags=["--max_chunk_tokens=16"], decode_flags=STAGING) as cluster:
+    with Cluster(binaries_from_argv(), model, prefill_flags=["--max-slice-tokens=16"], decode_flags=STAGING) as cluster:
         check(0)
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             list(pool.map(check, [i * 12 for i in range(16)]))
@@ -52,10 +52,10 @@ def idle_and_whole(cluster):
 def spanning(folder, *orchestrator_flags, speed=1):
     """Emulated instances whose prompts are computed, and written, by up to four."""
     profile = "--profile=" + fast_profile(folder, speed)
-    workers = ["--device=emulated", "--kv_gib=0.01", "--max_batch_tokens=262144", "--max_chunk_tokens=262144"]
+    workers = ["--device=emulated", "--kv-gib=0.01", "--max-batch-tokens=262144"]
     return Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), prefill=4, decode=2, worker_flags=workers,
-                   prefill_flags=[profile], orchestrator_flags=[profile, *orchestrator_flags],
-                   decode_flags=["--handoff=staging", "--handoff_backends=2", "--handoff_staging_bytes=4096"])
+                   prefill_flags=[profile, "--max-slice-tokens=262144"], orchestrator_flags=[profile, *orchestrator_flags],
+                   decode_flags=["--handoff=staging", "--handoff-staging-buffers=2", "--handoff-staging-bytes=4096"])
 
 
 def prompt_of(length, seed):
@@ -107,10 +107,10 @@ def a_writer_that_dies_frees_its_buffer():
 
 def wrong_flags_are_named():
     decode = binaries_from_argv()["decode_worker"]
-    emulated = ["--device=emulated", "--model=m", "--emulated_vocab_size=10", "--kv_gib=0.001"]
+    emulated = ["--device=emulated", "--model=m", "--emulated-vocab-size=10", "--kv-gib=0.001"]
     for flags, words in ((["--handoff=twosided"], "handoff"),
-                         (["--handoff=staging", "--handoff_staging_bytes=1"], "handoff_staging_bytes"),
-                         (["--handoff_backends=0"], "handoff_backends")):
+                         (["--handoff=staging", "--handoff-staging-bytes=1"], "--handoff-staging-bytes"),
+                         (["--handoff-staging-buffers=0"], "--handoff-staging-buffers")):
         done = subprocess.run([decode, *emulated, *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               universal_newlines=True, timeout=120, check=False)
         assert done.returncode != 0 and words in done.stdout, (flags, done)

@@ -42,8 +42,8 @@ def write_model(folder):
 def start(binary, folder):
     port_file = os.path.join(folder, "port")
     log = open(os.path.join(folder, "router.log"), "wb")
-    process = subprocess.Popen([binary, "--model=m=" + write_model(os.path.join(folder, "m")), "--port=0", "--port_file=" + port_file,
-                                "--orchestrator=127.0.0.1:1", "--max_body_bytes=1000000"], stdout=log, stderr=log)
+    process = subprocess.Popen([binary, "--model=m=" + write_model(os.path.join(folder, "m")), "--port=0", "--port-file=" + port_file,
+                                "--orchestrator=127.0.0.1:1", "--max-body-bytes=1000000"], stdout=log, stderr=log)
     limit = time.monotonic() + TIMEOUT_S
     while not (os.path.exists(port_file) and os.path.getsize(port_file) > 0):
         assert process.poll() is None and time.monotonic() < limit, open(log.name).read()

@@ -30,4 +30,6 @@ def system_repositories():
         "-labsl_flags_program_name", "-labsl_flags_private_handle_accessor", "-labsl_flags_commandlineflag",
         "-labsl_flags_commandlineflag_internal", "-labsl_flags_usage_internal",
     ], deps = ["@absl"])
+    system_library(name = "cli11", apt = "libcli11-dev", pkg_config = "CLI11", headers = ["CLI/CLI.hpp"], linkopts = ["-lm"])
+    system_library(name = "spdlog", apt = "libspdlog-dev", pkg_config = "spdlog")
     system_library(name = "yaml_cpp", apt = "libyaml-cpp-dev", pkg_config = "yaml-cpp")

@@ -1,0 +1,66 @@
+#include "services/orchestrator/options.h"
+
+#include "services/base/process.h"
+
+namespace skein::services {
+namespace {
+
+void RegisterAddresses(OrchestratorOptions* options, FlagSet* flags) {
+  flags->Group("Addresses");
+  flags->String(&options->host, "host", "Address to listen on.").Value("ADDRESS");
+  flags->Int(&options->port, "port", "gRPC port; 0 takes a free one.", 0, 65535);
+  flags->String(&options->port_file, "port-file",
+                "File to write the gRPC port to once it is open.");
+  flags->Int(&options->admin_port, "admin-port",
+             "HTTP port of metrics, probes and debug pages; 0 takes a free one.", 0, 65535);
+  flags->String(&options->admin_port_file, "admin-port-file",
+                "File to write the admin port to once it is open.");
+}
+
+void RegisterPlanning(OrchestratorOptions* options, FlagSet* flags) {
+  flags->Group("Planning of prefill");
+  flags
+      ->String(&options->profile, "profile",
+               "Latency profile of the prefill instances: a built-in name (llama3-8b-a100) or a "
+               "file that skeinctl profile or skeinctl fit wrote. Without it each prompt is "
+               "computed by one instance. SIGHUP reads the file's tables (improvement rates, "
+               "rolling) again.")
+      .Value("PROFILE");
+  flags
+      ->String(&options->policy, "policy",
+               "How prompts are planned with a profile: tetris, single, rolling, greedy, fixedN (N "
+               "an SP size), as in skeinctl simulate; or random (chaos tests only).")
+      .Value("POLICY");
+  flags->Int(&options->node_size, "node-size", "Prefill instances per node.", 1, 1 << 16);
+  flags
+      ->String(&options->improvement_rate, "improvement-rate",
+               "For tetris and single: more instances are used only if that shortens the time to "
+               "first token by more than this fraction, in [0, 1). auto takes the profile's table "
+               "by load, or 0.25 if it has none.")
+      .Value("FRACTION");
+}
+
+void RegisterLimits(OrchestratorOptions* options, FlagSet* flags) {
+  flags->Group("Limits and times");
+  flags->Int(&options->max_requests, "max-requests", "Most requests in the cluster at a time.", 1,
+             1 << 20);
+  flags->Double(&options->instance_lease_s, "instance-lease-s",
+                "An instance that sends nothing for this time is taken for dead.", 0.1, 3600);
+  flags->Double(&options->request_deadline_s, "request-deadline-s",
+                "Longest life of a request that does not bring a deadline.", 0.1, 86400);
+  flags->Int(&options->inbox, "inbox",
+             "Most messages that wait for the orchestrator's core; more are refused.", 1, 1 << 20);
+}
+
+}  // namespace
+
+void OrchestratorOptions::Register(FlagSet* flags) {
+  flags->Name("orchestrator");
+  flags->About("Skein's orchestrator: keeps the register of instances and plans requests.");
+  RegisterAddresses(this, flags);
+  RegisterPlanning(this, flags);
+  RegisterLimits(this, flags);
+  RegisterLogLevel(&log_level, flags);
+}
+
+}  // namespace skein::services
