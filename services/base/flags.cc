@@ -66,6 +66,15 @@ absl::Status InRange(T value, T min, T max) {
   return absl::InvalidArgumentError(absl::StrCat("must be between ", min, " and ", max));
 }
 
+// No choices: every value is right.
+absl::Status CheckChoice(std::string_view value, const std::vector<std::string>& choices) {
+  if (choices.empty() || std::find(choices.begin(), choices.end(), value) != choices.end()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError("is not one of " + absl::StrJoin(choices, ", ") +
+                                    DidYouMean(value, choices));
+}
+
 absl::Status ParseInt(std::string_view text, int64_t min, int64_t max, int64_t* out) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -133,13 +142,16 @@ FlagSet::Detail FlagSet::Add(FlagDescription description, Flag flag) {
   return Detail(this, flags_.size() - 1);
 }
 
-void FlagSet::Positional(std::string* target, std::string name, std::string help) {
+void FlagSet::Positional(std::string* target, std::string name, std::string help,
+                         std::vector<std::string> choices) {
   positionals_.push_back(target);
-  description_.positionals.push_back({std::move(name), std::move(help)});
+  description_.positionals.push_back(
+      {.name = std::move(name), .help = std::move(help), .choices = std::move(choices)});
 }
 
-void FlagSet::OptionalPositional(std::string* target, std::string name, std::string help) {
-  Positional(target, std::move(name), std::move(help));
+void FlagSet::OptionalPositional(std::string* target, std::string name, std::string help,
+                                 std::vector<std::string> choices) {
+  Positional(target, std::move(name), std::move(help), std::move(choices));
   description_.positionals.back().required = false;
 }
 
@@ -206,13 +218,8 @@ void FlagSet::Apply(size_t index, std::string_view value, int strength, std::str
   if (strength < flag.strength) return;
   if (flag.clear && strength > flag.strength) flag.clear();
   flag.strength = strength;
-  const std::vector<std::string>& choices = description_.flags[index].choices;
-  const bool allowed =
-      choices.empty() || std::find(choices.begin(), choices.end(), value) != choices.end();
-  const absl::Status status =
-      allowed ? flag.set(value)
-              : absl::InvalidArgumentError("is not one of " + absl::StrJoin(choices, ", ") +
-                                           DidYouMean(value, choices));
+  const absl::Status choice = CheckChoice(value, description_.flags[index].choices);
+  const absl::Status status = choice.ok() ? flag.set(value) : choice;
   if (status.ok()) return;
   problems->push_back(absl::StrCat(std::string(source), ": '", std::string(value), "' ",
                                    std::string(status.message())));
@@ -225,7 +232,18 @@ void FlagSet::ApplyArguments(const ParsedArguments& parsed, std::vector<std::str
       Apply(i, value, kCommandLine, "--" + description_.flags[i].name, problems);
     }
   }
-  for (size_t i = 0; i < parsed.positionals.size(); ++i) *positionals_[i] = parsed.positionals[i];
+  ApplyPositionals(parsed, problems);
+}
+
+void FlagSet::ApplyPositionals(const ParsedArguments& parsed, std::vector<std::string>* problems) {
+  for (size_t i = 0; i < parsed.positionals.size(); ++i) {
+    *positionals_[i] = parsed.positionals[i];
+    const PositionalDescription& positional = description_.positionals[i];
+    const absl::Status choice = CheckChoice(parsed.positionals[i], positional.choices);
+    if (choice.ok()) continue;
+    problems->push_back(
+        absl::StrCat(positional.name, ": '", parsed.positionals[i], "' ", choice.message()));
+  }
 }
 
 void FlagSet::ApplyEnvironment(const std::map<std::string, std::string>& environment,

@@ -60,9 +60,11 @@ class FlagSet {
   Detail Double(double* target, std::string name, std::string help, double min, double max);
   Detail Bool(bool* target, std::string name, std::string help);
 
-  // The next argument that is no flag. *target must be empty; one that is not required may stay so.
-  void Positional(std::string* target, std::string name, std::string help = "");
-  void OptionalPositional(std::string* target, std::string name, std::string help = "");
+  // The next argument that is no flag. *target must be empty; an optional one may stay so.
+  void Positional(std::string* target, std::string name, std::string help = "",
+                  std::vector<std::string> choices = {});
+  void OptionalPositional(std::string* target, std::string name, std::string help = "",
+                          std::vector<std::string> choices = {});
 
   // What holds between flags: run when each of them is right by itself.
   void Check(std::function<absl::Status()> check) { checks_.push_back(std::move(check)); }
@@ -92,6 +94,7 @@ class FlagSet {
   size_t Find(std::string_view name) const;  // flags_.size(): unknown
   void Apply(size_t index, std::string_view value, int strength, std::string_view source,
              std::vector<std::string>* problems);
+  void ApplyPositionals(const ParsedArguments& parsed, std::vector<std::string>* problems);
   void ApplyArguments(const ParsedArguments& parsed, std::vector<std::string>* problems);
   void ApplyEnvironment(const std::map<std::string, std::string>& environment,
                         std::vector<std::string>* problems);

@@ -7,7 +7,7 @@ namespace {
 
 void RegisterModel(WorkerOptions* options, FlagSet* flags) {
   flags->Group("Model and device");
-  flags->String(&options->model, "model", "Hugging Face folder of the model.").Value("DIR");
+  flags->String(&options->model, "model", "Hugging Face folder of the model; required unless the device is emulated.").Value("DIR");
   flags->String(&options->served_name, "served-name", "Name of the model in the cluster.")
       .Value("NAME")
       .Default("the folder's name");

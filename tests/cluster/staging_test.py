@@ -107,13 +107,13 @@ def a_writer_that_dies_frees_its_buffer():
 
 def wrong_flags_are_named():
     decode = binaries_from_argv()["decode_worker"]
-    emulated = ["--device=emulated", "--model=m", "--emulated-vocab-size=10", "--kv-gib=0.001"]
-    for flags, words in ((["--handoff=twosided"], "handoff"),
-                         (["--handoff=staging", "--handoff-staging-bytes=1"], "--handoff-staging-bytes"),
-                         (["--handoff-staging-buffers=0"], "--handoff-staging-buffers")):
+    emulated = ["--device=emulated", "--served-name=m", "--emulated-vocab-size=10", "--kv-gib=0.001"]
+    for flags, words in ((["--handoff=twosided"], "error: --handoff: 'twosided'"),
+                         (["--handoff=staging", "--handoff-staging-bytes=1"], "error: --handoff-staging-bytes: 1 is less"),
+                         (["--handoff-staging-buffers=0"], "error: --handoff-staging-buffers: '0'")):
         done = subprocess.run([decode, *emulated, *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               universal_newlines=True, timeout=120, check=False)
-        assert done.returncode != 0 and words in done.stdout, (flags, done)
+        assert done.returncode == 2 and words in done.stdout, (flags, done)
 
 
 if __name__ == "__main__":
