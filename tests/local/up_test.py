@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """deploy/local/up with programs that are built already: what it asks, what it leaves running, and what its end says."""
+import hashlib
 import json
 import os
 import shutil
@@ -23,13 +24,13 @@ EXTRA = "<|extra|>"
 class Up:
     """One run of up in a folder of its own; leaving the block runs down."""
 
-    def __init__(self, *arguments, prefill=1, decode=1, environment=()):
+    def __init__(self, *arguments, prefill=1, decode=1, key=""):
         self.folder = tempfile.mkdtemp(prefix="up-", dir=os.environ.get("TEST_TMPDIR"))
         self.run = os.path.join(self.folder, "run")
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.url = "http://127.0.0.1:%d" % s.getsockname()[1]
-        self.environment = dict(os.environ, SKEIN_RUN_DIR=self.run, HOME=self.folder, SKEIN_API_KEY="", **dict(environment))
+        self.environment = dict(os.environ, SKEIN_RUN_DIR=self.run, HOME=self.folder, SKEIN_API_KEY=key)
         programs = os.path.join(self.folder, "bin")
         os.mkdir(programs)
         for name, path in binaries_from_argv().items():
@@ -128,6 +129,27 @@ def a_tokenizer_may_have_more_ids_than_the_embedding():
         assert answer["choices"][0]["message"]["content"] == question["expect"], answer
 
 
+def keys_guard_the_api():
+    folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+    plain, hashed = os.path.join(folder, "plain"), os.path.join(folder, "hashed")
+    for path, line in ((plain, "a-key"), (hashed, "sha256:" + hashlib.sha256(b"a-key").hexdigest())):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("# keys\n%s\n" % line)
+        os.chmod(path, 0o600)
+    with Up("--api-key-file", plain) as up:
+        assert up.code == 0 and up.last_line == "up: the cluster answers on " + up.url and "it does)" in up.result.stdout
+        try:
+            up.post("/v1/completions", {"model": "fledgling", "prompt": "Once"})
+        except urllib.error.HTTPError as error:
+            assert error.code == 401, error.code
+        else:
+            raise AssertionError("an answer without a key")
+    with Up("--api-key-file", hashed) as up:
+        assert up.code == 0 and "no question was asked" in up.last_line and up.ready(), up.result
+    with Up("--api-key-file", hashed, key="a-key") as up:
+        assert up.code == 0 and "it does)" in up.result.stdout, up.result
+
+
 def what_cannot_start_leaves_nothing():
     with Up("--profile", "no-such-profile") as up:
         assert up.code == 1 and "everything was stopped" in up.last_line and "no-such-profile" in up.result.stdout, up.result
@@ -150,4 +172,5 @@ def models_of_others_answer():
 
 if __name__ == "__main__":
     run_tests(the_shipped_model_answers, a_base_model_is_asked_through_completions,
-              a_tokenizer_may_have_more_ids_than_the_embedding, what_cannot_start_leaves_nothing, models_of_others_answer)
+              a_tokenizer_may_have_more_ids_than_the_embedding, keys_guard_the_api, what_cannot_start_leaves_nothing,
+              models_of_others_answer)
