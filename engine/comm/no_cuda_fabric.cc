@@ -6,8 +6,9 @@ namespace skein::engine {
 absl::StatusOr<std::unique_ptr<PathFabric>> MakeGpuFabric(const std::string& name,
                                                           std::shared_ptr<Device>,
                                                           const WorkerFabricOptions&) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("device: '", name, "': this build has no CUDA (it takes --config=cuda)"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "device: '", name,
+      "': this binary was built without CUDA; rebuild it with bazel build --config=cuda"));
 }
 
 }  // namespace skein::engine

@@ -9,8 +9,9 @@ namespace {
 absl::Status NoCuda(std::string_view device) {
   const absl::StatusOr<int> id = ParseCudaDevice(device);
   if (!id.ok()) return id.status();
-  return absl::InvalidArgumentError("device: '" + std::string(device) +
-                                    "': this build has no CUDA (it takes --config=cuda)");
+  return absl::InvalidArgumentError(
+      "device: '" + std::string(device) +
+      "': this binary was built without CUDA; rebuild it with bazel build --config=cuda");
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ TEST(NoCudaEngine, SaysThatTheBuildHasNoCuda) {
   const absl::Status status = MakeCudaEngine("/nonexistent", options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(std::string(status.message()),
-            "device: 'cuda:0': this build has no CUDA (it takes --config=cuda)");
+            "device: 'cuda:0': this binary was built without CUDA; rebuild it with bazel build "
+            "--config=cuda");
   EXPECT_EQ(MakeCudaCopyStream("cuda:0").status(), status);
   EXPECT_EQ(MakeCudaPeerOpener("cuda:0").status(), status);
   options.device_name = "cuda:one";
