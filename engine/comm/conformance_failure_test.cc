@@ -11,7 +11,7 @@
 namespace skein::engine {
 namespace {
 
-CommDeadline Soon() { return std::chrono::steady_clock::now() + std::chrono::milliseconds(300); }
+CommDeadline Soon() { return std::chrono::steady_clock::now() + std::chrono::milliseconds(100); }
 
 // Not OK in any of the ways of a peer's failure.
 bool Ended(const absl::Status& status) {
@@ -34,9 +34,9 @@ TEST_P(CommConformance, AFailureElsewhereBreaksTheRankThatHadItsOk) {
 }
 
 TEST_P(CommConformance, AbortEndsEveryCallWithItsReason) {
+  TestingRanks ranks(factory_, 3);
   for (int kind = 0; kind < kKinds; ++kind) {
     SCOPED_TRACE(kind);
-    TestingRanks ranks(factory_, 3);
     const auto group = ranks.GroupOfAll();
     const auto ends = TestingRanks::Run(group, [&](Communicator* comm) {
       if (comm->Rank() == 1) {
@@ -82,9 +82,9 @@ TEST_P(CommConformance, AGroupAbortedBeforeItIsMadeIsBroken) {
 }
 
 TEST_P(CommConformance, ARankThatNeverCallsEndsTheCallByTheDeadline) {
+  TestingRanks ranks(factory_, 3);
   for (int kind = 0; kind < kKinds; ++kind) {
     SCOPED_TRACE(kind);
-    TestingRanks ranks(factory_, 3);
     const auto group = ranks.GroupOfAll();
     const auto ends = TestingRanks::Run(group, [&](Communicator* comm) {
       return comm->Rank() == 2 ? absl::UnavailableError("stalls") : CallOnce(kind, comm, Soon());
@@ -109,9 +109,9 @@ TEST_P(CommConformance, OneEarlyDeadlineEndsTheCallOnAll) {
 }
 
 TEST_P(CommConformance, ARankThatLeavesEndsTheCall) {
+  TestingRanks ranks(factory_, 3);
   for (int kind = 0; kind < kKinds; ++kind) {
     SCOPED_TRACE(kind);
-    TestingRanks ranks(factory_, 3);
     auto group = ranks.GroupOfAll();
     ExpectOk(TestingRanks::Run(group, CheckBroadcast));
     group.erase(group.begin());

@@ -30,7 +30,7 @@ TEST_P(CommConformance, SubsetsInAnyOrder) {
       EXPECT_EQ(group[r]->Rank(), static_cast<int>(r));
       EXPECT_EQ(group[r]->Size(), static_cast<int>(members.size()));
     }
-    ExpectOk(TestingRanks::Run(group, CheckEverything));
+    ExpectOk(TestingRanks::Run(group, CheckEveryKind));
   }
 }
 
@@ -41,7 +41,7 @@ TEST_P(CommConformance, ManyGroupsAtOnce) {
   for (int i = 0; i < 10; ++i) groups.push_back(ranks.Group(subsets[i % subsets.size()]));
   std::vector<std::thread> threads;
   for (const auto& group : groups) {
-    threads.emplace_back([&] { ExpectOk(TestingRanks::Run(group, CheckEverything)); });
+    threads.emplace_back([&] { ExpectOk(TestingRanks::Run(group, CheckEveryKind)); });
   }
   for (std::thread& thread : threads) thread.join();
 }
@@ -103,12 +103,12 @@ TEST_P(CommConformance, AMemberMayComeLate) {
   std::thread thread([&] {
     called = true;
     called.notify_all();
-    first = CheckEverything(early->get());
+    first = CheckEveryKind(early->get());
   });
   called.wait(false);
   auto late = ranks.fabric(1)->MakeGroup({1, 1}, addresses, 1);
   ASSERT_TRUE(late.ok()) << late.status();
-  EXPECT_TRUE(CheckEverything(late->get()).ok());
+  EXPECT_TRUE(CheckEveryKind(late->get()).ok());
   thread.join();
   EXPECT_TRUE(first.ok()) << first;
 }

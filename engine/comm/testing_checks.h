@@ -21,6 +21,9 @@ absl::Status CheckAllToAll(Communicator* comm);
 absl::Status CheckRing(Communicator* comm);
 absl::Status CheckBroadcast(Communicator* comm);
 absl::Status CheckEverything(Communicator* comm);
+// As CheckEverything, with less of it: messages that go at once and ones that are offered first.
+// For tests of which ranks meet, when it is not about what they carry.
+absl::Status CheckEveryKind(Communicator* comm);
 
 // One small call of each kind, for what goes wrong: no rank's is OK before every other has called.
 absl::Status CallOnce(int kind, Communicator* comm, CommDeadline deadline);

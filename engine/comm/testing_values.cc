@@ -51,10 +51,10 @@ Bytes MakeValues(int rank, int64_t count, DType dtype) {
   return values;
 }
 
-Bytes MakeSum(int ranks, int64_t count, DType dtype) {
+Bytes MakeSum(const std::vector<const Bytes*>& of_ranks, int64_t count, DType dtype) {
   std::vector<float> sums(count);
-  for (int r = 0; r < ranks; ++r) {
-    const Bytes values = MakeValues(r, count, dtype);
+  for (size_t r = 0; r < of_ranks.size(); ++r) {
+    const Bytes& values = *of_ranks[r];
     for (int64_t i = 0; i < count; ++i) {
       const float value = Get(&values[i * BytesOf(dtype)], dtype);
       sums[i] = r == 0 ? value : sums[i] + value;
@@ -79,7 +79,9 @@ const Bytes& ValuesOf(int rank, int64_t count, DType dtype) {
 }
 
 const Bytes& SumOf(int ranks, int64_t count, DType dtype) {
-  return Cached({1, ranks, count, dtype}, [=] { return MakeSum(ranks, count, dtype); });
+  std::vector<const Bytes*> of_ranks;
+  for (int r = 0; r < ranks; ++r) of_ranks.push_back(&ValuesOf(r, count, dtype));
+  return Cached({1, ranks, count, dtype}, [&] { return MakeSum(of_ranks, count, dtype); });
 }
 
 const Bytes& Text(int seed, size_t bytes) {

@@ -58,6 +58,14 @@ TEST_F(StreamDecoderTest, EachByteThatIsNoTextIsReplaced) {
   EXPECT_EQ(Deltas({2, 8, 1, 2, 3}), (Texts{"�", "b", "", "", "", "���"}));
 }
 
+TEST_F(StreamDecoderTest, WhatWasStrippedAtTheEndIsNotOfTheNextText) {
+  StreamDecoder stream(*tokenizer_);
+  EXPECT_EQ(stream.Push(8), "b");
+  EXPECT_EQ(stream.Push(7), "");
+  EXPECT_EQ(stream.Flush(), "");
+  EXPECT_EQ(stream.Push(8), "b");
+}
+
 TEST_F(StreamDecoderTest, AFlushedDecoderBeginsAnew) {
   StreamDecoder stream(*tokenizer_);
   EXPECT_EQ(stream.Push(6), "a");

@@ -628,6 +628,49 @@ TEST(Rolling, CommitsToWhatIsFreeEarlierThanPlanned) {
   EXPECT_EQ(starts[2].chunk.instances, starts[0].chunk.instances);
 }
 
+// The rest of a plan takes longer for the chunks that have run: who is planned after an early end
+// is not put behind it when another instance is free before.
+TEST(Rolling, ForeseesTheRestOfAPlanWithItsHistory) {
+  const LatencyModel model =
+      *LatencyModel::Make({{1, {0, 1e-3, 1e-6, 0.5e-6}}, {2, {0, 0.5e-3, 0.5e-6, 0.25e-6}}});
+  RollingOptions options;
+  options.tuning.commit = {CommitMode::Kind::kFixed, 0, 1};
+  RollingPlanner planner(model, {4, 2}, options);
+  std::vector<RollingPlanner::Start> starts;
+  const int64_t tokens[] = {100, 1000, 2606, 5000};  // until 0.1, 1.5, 6.0 and 17.5 s
+  for (int i = 0; i < 4; ++i) planner.OnArrival(i, tokens[i], 0);
+  planner.Decide(0, &starts);
+  ASSERT_EQ(starts.size(), 4u);
+  const double end_s[] = {starts[0].chunk.end_s, starts[1].chunk.end_s, starts[2].chunk.end_s};
+
+  RollingTuning tetris;
+  tetris.commit = {CommitMode::Kind::kTetris, 0, 0};
+  planner.Tune(tetris);
+  planner.OnChunkFinished(0, end_s[0]);
+  planner.OnArrival(4, 4000, end_s[0]);  // on 0 until 1 is free, then on both until 6.8 s
+  planner.Decide(end_s[0], &starts);
+  ASSERT_EQ(starts.size(), 5u);
+  ASSERT_FALSE(starts[4].last);
+  ASSERT_EQ(starts[4].chunk.instances, std::vector<int>{0});
+
+  planner.Tune(options.tuning);
+  planner.OnChunkFinished(3, 0.5);  // early
+  planner.OnArrival(5, 5000, 0.5);
+  planner.OnArrival(6, 100, 0.5);
+  planner.Decide(0.5, &starts);
+  ASSERT_EQ(starts.size(), 6u);
+  planner.OnChunkFinished(4, starts[4].chunk.end_s);
+  planner.OnChunkFinished(1, end_s[1]);
+  planner.Decide(end_s[1], &starts);
+  ASSERT_EQ(starts.size(), 7u);
+  EXPECT_NEAR(starts[6].chunk.end_s, 6.8, 0.01);
+  planner.OnChunkFinished(2, end_s[2]);
+  planner.Decide(end_s[2], &starts);
+  ASSERT_EQ(starts.size(), 8u);
+  EXPECT_EQ(starts[7].request, 6);
+  EXPECT_EQ(starts[7].chunk.instances, std::vector<int>{2});
+}
+
 // Between two modes with none in between, what was planned is forgotten.
 TEST(Rolling, CommitsAnewAfterAModeWithoutPlans) {
   RollingOptions options;

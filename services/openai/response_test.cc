@@ -72,6 +72,7 @@ TEST(ResponseTest, StreamEvents) {
   choice.text = "x";
   json = FromEvent(ChoiceEvent(head, choice));
   EXPECT_EQ(json["choices"][0]["delta"].dump(), R"({"content":"x"})");
+  ASSERT_TRUE(json.contains("usage"));
   EXPECT_TRUE(json["usage"].is_null());
   choice.text.clear();
   choice.finish_reason = "stop";
@@ -84,6 +85,14 @@ TEST(ResponseTest, StreamEvents) {
   EXPECT_EQ(json["usage"]["total_tokens"], 3);
   json = FromEvent(ErrorEvent({500, "boom", "", "internal"}));
   EXPECT_EQ(json["error"]["message"], "boom");
+}
+
+TEST(ResponseTest, NoLogprobIsAboveZero) {
+  Choice choice;
+  choice.with_logprobs = true;
+  choice.logprobs.push_back({"a", 1e-7f, {}, 0});  // rounding
+  const Json json = Json::parse(WholeAnswer(MakeHead(Kind::kCompletion), {choice}, {}));
+  EXPECT_EQ(json["choices"][0]["logprobs"]["token_logprobs"][0], 0.0);
 }
 
 TEST(ResponseTest, TokenIds) {

@@ -32,6 +32,14 @@ TEST(StopMatcherTest, IncludeAndEarliest) {
   EXPECT_EQ(matcher.match(), "b");
 }
 
+TEST(StopMatcherTest, OfTwoThatBeginTogetherTheFirstListedWins) {
+  StopMatcher longer({"abc", "ab"}), shorter({"ab", "abc"}, true);
+  EXPECT_EQ(longer.Push("xabc"), "x");
+  EXPECT_EQ(longer.match(), "abc");
+  EXPECT_EQ(shorter.Push("xabc"), "xab");
+  EXPECT_EQ(shorter.match(), "ab");
+}
+
 TEST(StopMatcherTest, UncheckedPiecesPass) {
   StopMatcher matcher({"ab"});
   EXPECT_EQ(matcher.PushUnchecked("xab"), "xab");

@@ -51,6 +51,9 @@ TEST(MakeSpecTest, DefaultsOfTheModelGiveWayToTheRequest) {
   options.top_k = 0;
   options.top_p = 0;
   options.logit_bias = {{5, -1.f}};
+  options.presence_penalty = 0.5;
+  options.frequency_penalty = 0.25;
+  options.min_tokens = 3;
   const auto spec = MakeSpec(*model, options, {1, 2}, 9, 77, 0, true);
   v1::SamplingParams sampling;
   ASSERT_TRUE(sampling.ParseFromString(spec->sampling));
@@ -60,6 +63,9 @@ TEST(MakeSpecTest, DefaultsOfTheModelGiveWayToTheRequest) {
   EXPECT_EQ(sampling.seed(), 77u);
   EXPECT_EQ(sampling.top_logprobs(), -1);
   EXPECT_EQ(sampling.logit_bias(0).token(), 5);
+  EXPECT_EQ(sampling.presence_penalty(), 0.5f);
+  EXPECT_EQ(sampling.frequency_penalty(), 0.25f);
+  EXPECT_EQ(spec->min_tokens, 3);
   EXPECT_TRUE(spec->want_prompt_logprobs);
   EXPECT_EQ(spec->stop_token_ids, std::vector<int32_t>{testing::kEos});
 }
@@ -79,6 +85,10 @@ TEST(PreparePromptTest, NothingBecomesTheStartOfText) {
   PreparedPrompt text;
   ASSERT_FALSE(PreparePrompt(*model, std::string("a"), true, &text));
   EXPECT_FALSE(text.at_text_start);
+  PreparedPrompt ids;
+  ASSERT_FALSE(PreparePrompt(*model, std::vector<int32_t>{testing::kBos, 'a'}, true, &ids));
+  EXPECT_FALSE(ids.at_text_start);
+  EXPECT_EQ(ids.text, "a") << "special tokens are no text";
 }
 
 TEST(IdentityTest, TraceparentMustBeWellFormed) {

@@ -107,6 +107,51 @@ TEST_P(StopStringTest, EndsTheTextAndTheRequest) {
 
 INSTANTIATE_TEST_SUITE_P(OneMessageOrMany, StopStringTest, ::testing::Bool());
 
+TEST_F(RouterTest, TheLastOfEqualMessagesIsContinued) {
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  Ask("/v1/chat/completions",
+      {{"model", "m"},
+       {"continue_final_message", true},
+       {"messages",
+        {{{"role", "user"}, {"content", "so"}}, {{"role", "assistant"}, {"content", "so"}}}}});
+  const v1::RequestSpec spec = cluster_->specs().at(0);
+  EXPECT_EQ(std::vector<int32_t>(spec.prompt().begin(), spec.prompt().end()),
+            BytesOf("[user]so[assistant]so"));
+}
+
+TEST_F(RouterTest, StopStringsAreLookedForAfterMinTokens) {
+  StartRouter([](const v1::RequestSpec&) { return Says("ababab"); });
+  const Json json =
+      Ask("/v1/completions", {{"model", "m"}, {"prompt", "p"}, {"stop", "ab"}, {"min_tokens", 2}});
+  EXPECT_EQ(json["choices"][0]["text"], "ab");
+  EXPECT_EQ(json["choices"][0]["stop_reason"], "ab");
+}
+
+// Half a character at the end becomes U+FFFD; that may be a stop string.
+TEST_F(RouterTest, AStopStringThatTheLastBytesCompleteIsAStop) {
+  StartRouter([](const v1::RequestSpec&) { return Says("one\xE2"); });
+  const Json json =
+      Ask("/v1/completions", {{"model", "m"}, {"prompt", "p"}, {"stop", "\xEF\xBF\xBD"}});
+  EXPECT_EQ(json["choices"][0]["text"], "one");
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(json["choices"][0]["stop_reason"], "\xEF\xBF\xBD");
+}
+
+TEST_F(RouterTest, TokenZeroIsAStopTokenLikeAnyOther) {
+  StartRouter([](const v1::RequestSpec&) { return StopsWith("ab", 0); });
+  const Json body = {
+      {"model", "m"}, {"prompt", "p"}, {"stop_token_ids", {0}}, {"return_token_ids", true}};
+  const Json choice = Ask("/v1/completions", body)["choices"][0];
+  EXPECT_EQ(choice["stop_reason"], 0);
+  EXPECT_EQ(choice["token_ids"], Json({97, 98, 0}));
+  // A stream tells the prompt's ids once.
+  int told = 0;
+  for (const Json& event : Stream("/v1/completions", body)) {
+    told += event["choices"][0].contains("prompt_token_ids") ? 1 : 0;
+  }
+  EXPECT_EQ(told, 1);
+}
+
 // What might have become a stop string is text when the answer ends there.
 TEST_F(RouterTest, TheBeginningOfAStopStringAtTheEndIsText) {
   const std::pair<std::string, std::string> cases[] = {
@@ -193,6 +238,43 @@ TEST_F(RouterTest, LogprobsOfChat) {
   EXPECT_EQ(content[1].dump(), R"({"token":"B","logprob":-0.25,"bytes":[66],)"
                                R"("top_logprobs":[{"token":"z","logprob":-0.125,"bytes":[122]}]})");
   EXPECT_EQ(cluster_->specs()[0].sampling().top_logprobs(), 1);
+}
+
+// Offsets are of the text that is there: a special token that is left out of it takes no place.
+TEST_F(RouterTest, OffsetsCountTheTextThatIsShown) {
+  StartRouter([](const v1::RequestSpec&) {
+    Script script;
+    for (const int32_t token : {int32_t{'a'}, kBos, int32_t{'b'}}) {
+      script.tokens.push_back(Sampled(token));
+    }
+    return script;
+  });
+  Json body = {{"model", "m"}, {"prompt", "p"}, {"logprobs", 0}};
+  Json choice = Ask("/v1/completions", body)["choices"][0];
+  EXPECT_EQ(choice["text"], "ab");
+  EXPECT_EQ(choice["logprobs"]["text_offset"], Json({0, 1, 1}));
+  body["skip_special_tokens"] = false;
+  choice = Ask("/v1/completions", body)["choices"][0];
+  EXPECT_EQ(choice["text"], "a<s>b");
+  EXPECT_EQ(choice["logprobs"]["text_offset"], Json({0, 1, 4}));
+}
+
+// A cluster may score the first token too, or leave it out: each score stays with its token.
+TEST_F(RouterTest, EchoTakesTheScoresOfAllTokensToo) {
+  StartRouter([](const v1::RequestSpec& spec) {
+    Script script;
+    for (int i = 0; i < spec.prompt_size(); ++i) {
+      script.prompt_logprobs.push_back(Sampled(spec.prompt(i), -static_cast<float>(i)));
+    }
+    return script;
+  });
+  const Json json =
+      Ask("/v1/completions",
+          {{"model", "m"}, {"prompt", "abc"}, {"echo", true}, {"logprobs", 1}, {"max_tokens", 0}});
+  const Json& logprobs = json["choices"][0]["logprobs"];
+  EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
+  EXPECT_EQ(logprobs["token_logprobs"][1], -1);
+  EXPECT_EQ(logprobs["token_logprobs"][2], -2);
 }
 
 TEST_F(RouterTest, EchoScoresThePrompt) {
