@@ -5,50 +5,25 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/orchestrator.grpc.pb.h"
-#include "services/base/flags.h"
 #include "services/base/rpc.h"
+#include "services/skeinctl/command.h"
 
 namespace skein::services {
-namespace {
-
-struct Flags {
-  std::string request;
-  std::string orchestrator = "127.0.0.1:7100";
-  std::string format = "text";
-};
-
-absl::Status ParseFlags(int argc, char** argv, Flags* flags) {
-  FlagSet set(
-      "skeinctl explain REQUEST: how a request was planned, what else there was, and why not. "
-      "REQUEST is\n"
-      "the id of a response (cmpl-..., chatcmpl-...), its X-Request-Id header (request_id in the "
-      "router's log),\n"
-      "or router/serial (request_id in the other logs). Known are requests that run and the latest "
-      "1,000 others.");
-  set.Positional(&flags->request, "REQUEST");
-  set.String(&flags->orchestrator, "orchestrator", "host:port of the orchestrator");
-  set.String(&flags->format, "format", "text or json");
-  absl::Status parsed = set.Parse(argc, argv, EnvironmentMap());
-  if (parsed.ok() && flags->format != "text" && flags->format != "json") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--format: '", flags->format, "' is not text or json"));
-  }
-  return parsed;
+void ExplainFlags::Register(FlagSet* set) {
+  set->About(
+      "Explain how a request was planned, what the alternatives were, and why they were not "
+      "taken.\n"
+      "\n"
+      "The orchestrator knows the requests that run and the latest 1,000 others.");
+  set->Positional(
+      &request, "REQUEST",
+      "The id of an answer (cmpl-..., chatcmpl-...), its X-Request-Id header (request_id "
+      "in the router's log), or ROUTER/SERIAL (request_id in the other logs).");
+  RegisterOrchestrator(&orchestrator, set);
+  set->String(&format, "format", "How to print it.").OneOf({"text", "json"}).Value("FORMAT");
 }
 
-}  // namespace
-
-int ExplainCommand(int argc, char** argv) {
-  Flags flags;
-  const absl::Status parsed = ParseFlags(argc, argv, &flags);
-  if (absl::IsCancelled(parsed)) {
-    std::fputs(std::string(parsed.message()).c_str(), stdout);
-    return 0;
-  }
-  if (!parsed.ok()) {
-    std::fprintf(stderr, "skeinctl: %s\n", std::string(parsed.message()).c_str());
-    return 2;
-  }
+int RunExplain(const ExplainFlags& flags) {
   Channels channels;
   const auto stub = v1::Orchestrator::NewStub(channels.Get(flags.orchestrator));
   grpc::ClientContext context;
@@ -58,13 +33,14 @@ int ExplainCommand(int argc, char** argv) {
   v1::ExplainResponse response;
   const grpc::Status status = stub->Explain(&context, request, &response);
   if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
-    std::fprintf(stderr, "skeinctl: %s\n", status.error_message().c_str());
-    return 2;
+    return PrintErrors("skeinctl explain", absl::NotFoundError(status.error_message()), kUsage);
   }
   if (!status.ok()) {
-    std::fprintf(stderr, "skeinctl: the orchestrator at %s does not answer: %s\n",
-                 flags.orchestrator.c_str(), status.error_message().c_str());
-    return 1;
+    return PrintErrors(
+        "skeinctl explain",
+        absl::UnavailableError(absl::StrCat("the orchestrator at ", flags.orchestrator,
+                                            " does not answer: ", status.error_message())),
+        kFailed);
   }
   std::fputs((flags.format == "json" ? ExplainJson(response) : ExplainText(response)).c_str(),
              stdout);

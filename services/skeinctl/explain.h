@@ -4,12 +4,20 @@
 #include <string>
 
 #include "proto/orchestrator.pb.h"
+#include "services/base/flags.h"
 
 namespace skein::services {
 
-// argv[0] is "explain". Exit code: 0; 1 when the orchestrator does not answer; 2 for wrong flags
-// and for a request that the orchestrator does not know.
-int ExplainCommand(int argc, char** argv);
+struct ExplainFlags {
+  std::string request;
+  std::string orchestrator = "127.0.0.1:7100";
+  std::string format = "text";
+
+  void Register(FlagSet* set);
+};
+
+// Exit code: 0; 1 when the orchestrator does not answer; 2 for a request that it does not know.
+int RunExplain(const ExplainFlags& flags);
 
 // Pure: text for people, and one JSON object for programs.
 std::string ExplainText(const v1::ExplainResponse& response);

@@ -10,33 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/base/file.h"
-#include "services/base/flags.h"
 #include "services/codec/profile_json.h"
+#include "services/skeinctl/command.h"
 
 namespace skein::services {
 namespace {
 
-struct Flags {
-  std::string samples;
-  std::string model = "unknown";
-  std::string device = "unknown";
-  std::string date = Today();
-};
-
-absl::Status ParseFlags(int argc, char** argv, Flags* flags) {
-  FlagSet set(
-      "skeinctl fit SAMPLES.csv: the latency profile that fits measured samples best, on standard\n"
-      "output; how far it is from each of them, on standard error. The file has a header line "
-      "with\n"
-      "the columns sp, history_tokens, chunk_tokens and seconds.");
-  set.Positional(&flags->samples, "SAMPLES.csv");
-  set.String(&flags->model, "model", "the model that was measured");
-  set.String(&flags->device, "device", "the device it ran on");
-  set.String(&flags->date, "date", "when it was measured");
-  return set.Parse(argc, argv, EnvironmentMap());
-}
-
-absl::Status Fit(const Flags& flags) {
+absl::Status Fit(const FitFlags& flags) {
   const auto text = ReadFile(flags.samples);
   if (!text.ok()) return text.status();
   const auto samples = ParseSamples(*text);
@@ -89,17 +69,22 @@ std::string ResidualTable(const scheduler::LatencyFit& fit) {
   return text;
 }
 
-int FitCommand(int argc, char** argv) {
-  Flags flags;
-  const absl::Status parsed = ParseFlags(argc, argv, &flags);
-  if (absl::IsCancelled(parsed)) {
-    std::fputs(std::string(parsed.message()).c_str(), stdout);
-    return 0;
-  }
-  const absl::Status done = parsed.ok() ? Fit(flags) : parsed;
-  if (done.ok()) return 0;
-  std::fprintf(stderr, "skeinctl: %s\n", std::string(done.message()).c_str());
-  return 2;
+void FitFlags::Register(FlagSet* set) {
+  set->About(
+      "Fit a latency profile to measured samples.\n"
+      "\n"
+      "Writes the profile to standard output and its error at each sample to standard error.");
+  set->Positional(&samples, "SAMPLES.csv",
+                  "A file with a header line and the columns sp, history_tokens, chunk_tokens and "
+                  "seconds.");
+  set->String(&model, "model", "The model that was measured.").Value("NAME");
+  set->String(&device, "device", "The device it ran on.").Value("NAME");
+  set->String(&date, "date", "When it was measured.").Value("DATE").Default("today");
+}
+
+int RunFit(const FitFlags& flags) {
+  const absl::Status done = Fit(flags);
+  return done.ok() ? kDone : PrintErrors("skeinctl fit", done, kUsage);
 }
 
 }  // namespace skein::services

@@ -4,15 +4,25 @@
 #include <string>
 
 #include "scheduler/plan/fit.h"
+#include "services/base/flags.h"
 
 namespace skein::services {
 
-// argv[0] is "fit". Reads a file of samples (services/codec/profile_json.h has the format), writes
-// the profile to standard output and every sample's residual to standard error. Exit code: 0; 2 for
-// wrong flags, samples or a fit that is refused.
-int FitCommand(int argc, char** argv);
-
 std::string Today();  // UTC, as 2026-11-21
+
+struct FitFlags {
+  std::string samples;
+  std::string model = "unknown";
+  std::string device = "unknown";
+  std::string date = Today();
+
+  void Register(FlagSet* set);
+};
+
+// Reads a file of samples (services/codec/profile_json.h has the format), writes
+// the profile to standard output and every sample's residual to standard error. Exit code: 0; 2 for
+// samples that cannot be read or fitted.
+int RunFit(const FitFlags& flags);
 
 // Pure: a row a sample, and one an SP size with the mean and the largest error.
 std::string ResidualTable(const scheduler::LatencyFit& fit);

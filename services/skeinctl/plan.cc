@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "services/base/flags.h"
 #include "services/codec/profile_json.h"
+#include "services/skeinctl/command.h"
 
 namespace skein::services {
 namespace {
@@ -98,42 +98,7 @@ std::string JsonOf(const scheduler::PrefillPlan& plan) {
   return json.dump();
 }
 
-struct Flags {
-  std::string profile;
-  int64_t node_size = 8;
-  double improvement_rate = 0;
-  std::string policy = "tetris";
-};
-
-absl::Status ParseFlags(int argc, char** argv, Flags* flags) {
-  FlagSet set(
-      "skeinctl plan: the plan of a prompt's prefill on a state of a cluster. Reads lines of\n"
-      "{\"prompt_tokens\": 131072, \"queue_s\": [0, 0.31, ...]} (a queue time an instance) and "
-      "writes\n"
-      "lines of {\"ttft_s\", \"chunks\": [{\"tokens\", \"instances\", \"start_s\", \"end_s\"}]}.");
-  set.String(&flags->profile, "profile", "llama3-8b-a100, or a file as skeinctl fit writes it");
-  set.Int(&flags->node_size, "node-size", "instances of a node", 1, 1 << 20);
-  set.Double(&flags->improvement_rate, "improvement-rate",
-             "more instances are used only if that shortens the time to first token by more than "
-             "this fraction, in [0, 1)",
-             0, 1);
-  set.String(
-      &flags->policy, "policy",
-      "tetris: chunks as in the paper; single: one chunk; rolling: the wide search, also on "
-      "other nodes and more instances than tetris looks at. It is the best plan for this one "
-      "prompt: what the rolling planner of skeinctl simulate decides depends on who else "
-      "waits");
-  absl::Status parsed = set.Parse(argc, argv, EnvironmentMap());
-  if (!parsed.ok()) return parsed;
-  if (flags->profile.empty()) return Wrong("--profile is missing");
-  if (flags->improvement_rate >= 1) return Wrong("--improvement-rate: 1 is not in [0, 1)");
-  return absl::OkStatus();
-}
-
-int Refused(const absl::Status& status) {
-  std::fprintf(stderr, "skeinctl: %s\n", std::string(status.message()).c_str());
-  return 2;
-}
+int Refused(const absl::Status& status) { return PrintErrors("skeinctl plan", status, kUsage); }
 
 }  // namespace
 
@@ -170,14 +135,39 @@ absl::StatusOr<std::string> PlanLines::Answer(std::string_view line) {
   return JsonOf(plan_);
 }
 
-int PlanCommand(int argc, char** argv) {
-  Flags flags;
-  const absl::Status parsed = ParseFlags(argc, argv, &flags);
-  if (absl::IsCancelled(parsed)) {
-    std::fputs(std::string(parsed.message()).c_str(), stdout);
-    return 0;
-  }
-  if (!parsed.ok()) return Refused(parsed);
+void PlanFlags::Register(FlagSet* set) {
+  set->About(
+      "Plan the prefill of prompts on a given state of a cluster.\n"
+      "\n"
+      "Reads one JSON object a line from standard input, with a queue time for each instance:\n"
+      "  {\"prompt_tokens\": 131072, \"queue_s\": [0, 0.31]}\n"
+      "and writes one a line:\n"
+      "  {\"ttft_s\": 1.2, \"chunks\": [{\"tokens\": 131072, \"instances\": [0, 1], \"start_s\": "
+      "0.31, "
+      "\"end_s\": 1.2}]}");
+  set->String(&profile, "profile",
+              "Latency profile: a built-in name (llama3-8b-a100) or a file that skeinctl fit or "
+              "skeinctl profile wrote.")
+      .Value("PROFILE")
+      .Required();
+  set->Int(&node_size, "node-size", "Instances per node.", 1, 1 << 20);
+  set->Double(&improvement_rate, "improvement-rate",
+              "More instances are used only if that shortens the time to first token by more than "
+              "this fraction, in [0, 1).",
+              0, 1);
+  set->String(&policy, "policy",
+              "tetris: several chunks, as in the paper; single: one chunk; rolling: the wide "
+              "search, which also looks at other nodes and at more instances. It plans this prompt "
+              "alone, while the rolling planner of a cluster also weighs the prompts that wait.")
+      .Value("POLICY")
+      .OneOf({"tetris", "single", "rolling"});
+  set->Check([this]() -> absl::Status {
+    if (improvement_rate < 1) return absl::OkStatus();
+    return Wrong("--improvement-rate: 1 is not in [0, 1)");
+  });
+}
+
+int RunPlan(const PlanFlags& flags) {
   const auto policy = ParsePlanPolicy(flags.policy);
   if (!policy.ok()) return Refused(policy.status());
   const auto profile = LoadProfile(flags.profile);

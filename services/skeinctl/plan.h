@@ -10,15 +10,26 @@
 #include "absl/status/statusor.h"
 #include "scheduler/plan/cdsp_planner.h"
 #include "scheduler/plan/latency_model.h"
+#include "services/base/flags.h"
 
 namespace skein::services {
 
-// argv[0] is "plan". Reads one JSON object a line from standard input,
+struct PlanFlags {
+  std::string profile;
+  int64_t node_size = 8;
+  double improvement_rate = 0;
+  std::string policy = "tetris";
+
+  void Register(FlagSet* set);
+};
+
+// Reads one JSON object a line from standard input,
 //   {"prompt_tokens": 131072, "queue_s": [0, 0.31, ...]}      (a queue time an instance)
 // and writes one a line,
 //   {"ttft_s": ..., "chunks": [{"tokens": ..., "instances": [...], "start_s": ..., "end_s": ...}]}
-// Exit code: 0; 2 for wrong flags, and at the first line that is wrong, which is named.
-int PlanCommand(int argc, char** argv);
+// Exit code: 0; 2 for a profile that cannot be read, and at the first line that is wrong, which is
+// named.
+int RunPlan(const PlanFlags& flags);
 
 enum class PlanPolicy {
   kTetris,   // algorithms 1 to 3

@@ -11,42 +11,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/base/file.h"
-#include "services/base/flags.h"
 #include "services/codec/profile_json.h"
+#include "services/skeinctl/command.h"
 #include "services/skeinctl/fit.h"
 #include "services/skeinctl/prefill_probe.h"
 
 namespace skein::services {
 namespace {
 
-struct Options {
-  std::string orchestrator = "127.0.0.1:7100";
-  std::string model;
-  std::string samples_out;
-  int64_t prompt_tokens_min = 16;
-  int64_t prompt_tokens_max = 0;
-  int64_t lengths = 24;
-  int64_t rounds = 5;
-};
-
-absl::Status Parse(Options* options, int argc, char** argv) {
-  FlagSet flags(
-      "skeinctl profile: the latency profile of a running cluster, on standard output; how far it\n"
-      "is from each sample, on standard error.");
-  flags.String(&options->orchestrator, "orchestrator", "host:port of the orchestrator");
-  flags.String(&options->model, "model", "the model to measure; needed when several are served");
-  flags.String(&options->samples_out, "samples-out",
-               "also write the samples there, as CSV for skeinctl fit");
-  flags.Int(&options->prompt_tokens_min, "prompt-tokens-min", "shortest prompt", 1, 1 << 30);
-  flags.Int(&options->prompt_tokens_max, "prompt-tokens-max",
-            "longest prompt; 0: what the model's context allows", 0, 1 << 30);
-  flags.Int(&options->lengths, "lengths", "how many different prompt lengths", 4, 10'000);
-  flags.Int(&options->rounds, "rounds", "how often each length is measured", 1, 1000);
-  return flags.Parse(argc, argv, EnvironmentMap());
-}
-
 // Round 0 warms caches and is not counted.
-absl::StatusOr<std::vector<scheduler::LatencySample>> Measure(const Options& options,
+absl::StatusOr<std::vector<scheduler::LatencySample>> Measure(const ProfileFlags& options,
                                                               PrefillProbe* probe,
                                                               std::vector<int64_t> lengths) {
   std::minstd_rand order(1);
@@ -69,7 +43,7 @@ absl::StatusOr<std::vector<scheduler::LatencySample>> Measure(const Options& opt
   return samples;
 }
 
-absl::Status Profiled(const Options& options) {
+absl::Status Profiled(const ProfileFlags& options) {
   auto probe = PrefillProbe::Connect(options.orchestrator, options.model);
   if (!probe.ok()) return probe.status();
   const int64_t longest = (*probe)->prompt_tokens_max();
@@ -144,17 +118,30 @@ std::string SamplesCsv(const std::vector<scheduler::LatencySample>& samples) {
   return text;
 }
 
-int ProfileCommand(int argc, char** argv) {
-  Options options;
-  const absl::Status parsed = Parse(&options, argc, argv);
-  if (absl::IsCancelled(parsed)) {
-    std::fputs(std::string(parsed.message()).c_str(), stdout);
-    return 0;
-  }
-  const absl::Status done = parsed.ok() ? Profiled(options) : parsed;
-  if (done.ok()) return 0;
-  std::fprintf(stderr, "skeinctl profile: %s\n", std::string(done.message()).c_str());
-  return absl::StartsWith(done.message(), "--") || !parsed.ok() ? 2 : 1;
+void ProfileFlags::Register(FlagSet* set) {
+  set->About(
+      "Measure the latency profile of a running cluster.\n"
+      "\n"
+      "Writes the profile to standard output and its error at each sample to standard error. The "
+      "cluster should be idle.");
+  RegisterOrchestrator(&orchestrator, set);
+  set->String(&model, "model", "The model to measure; needed if the cluster serves several.")
+      .Value("NAME");
+  set->String(&samples_out, "samples-out",
+              "CSV file to write the samples to as well, for skeinctl fit.")
+      .Value("FILE");
+  set->Int(&prompt_tokens_min, "prompt-tokens-min", "Shortest prompt.", 1, 1 << 30);
+  set->Int(&prompt_tokens_max, "prompt-tokens-max",
+           "Longest prompt; 0 means what the model's context allows.", 0, 1 << 30);
+  set->Int(&lengths, "lengths", "Number of different prompt lengths.", 4, 10'000);
+  set->Int(&rounds, "rounds", "Number of measurements of each length.", 1, 1000);
+}
+
+int RunProfile(const ProfileFlags& flags) {
+  const absl::Status done = Profiled(flags);
+  if (done.ok()) return kDone;
+  const bool wrong_flag = absl::StartsWith(done.message(), "--");
+  return PrintErrors("skeinctl profile", done, wrong_flag ? kUsage : kFailed);
 }
 
 }  // namespace skein::services

@@ -8,12 +8,25 @@
 #include <vector>
 
 #include "scheduler/plan/fit.h"
+#include "services/base/flags.h"
 
 namespace skein::services {
 
-// argv[0] is "profile". Exit code: 0; 1 when the cluster does not answer or the samples do not fit;
-// 2 for wrong flags.
-int ProfileCommand(int argc, char** argv);
+struct ProfileFlags {
+  std::string orchestrator = "127.0.0.1:7100";
+  std::string model;
+  std::string samples_out;
+  int64_t prompt_tokens_min = 16;
+  int64_t prompt_tokens_max = 0;
+  int64_t lengths = 24;
+  int64_t rounds = 5;
+
+  void Register(FlagSet* set);
+};
+
+// Exit code: 0; 1 when the cluster does not answer or the samples do not fit; 2 for flags that do
+// not suit the cluster.
+int RunProfile(const ProfileFlags& flags);
 
 // Pure. The prompt lengths that are sent: spread evenly over their logarithm, ascending, unique.
 std::vector<int64_t> PromptLengths(int64_t tokens_min, int64_t tokens_max, int count);

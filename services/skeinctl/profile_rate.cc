@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/base/file.h"
+#include "services/skeinctl/command.h"
 #include "services/skeinctl/progress.h"
-#include "services/skeinctl/sim_inputs.h"
 #include "services/skeinctl/svg_plot.h"
 
 namespace skein::services {
@@ -77,46 +77,38 @@ std::string ImprovementRateFigure(const scheduler::Profile& profile) {
                     2});
 }
 
-int ProfileRateCommand(int argc, char** argv) {
-  SimFlags sim;
-  std::string out;
-  std::string figure;
-  bool rolling = false;
-  FlagSet set(
-      "skeinctl profile-rate: the best improvement rate per load, by simulation.\n\n"
+void ProfileRateFlags::Register(FlagSet* set) {
+  set->About(
+      "Find the best improvement rate for each load, by simulation.\n"
+      "\n"
       "Example: a table for three loads, kept with the profile:\n"
       "  skeinctl profile-rate --trace medium --rate 1,2,4 --out tuned.json");
-  sim.Register(&set);
-  set.Bool(&rolling, "rolling", "also the best settings of the rolling planner; takes longer");
-  set.String(&out, "out", "file for the profile with the table");
-  set.String(&figure, "figure", "SVG file: TTFT at fixed improvement rates");
-  absl::Status status = set.Parse(argc, argv, EnvironmentMap());
-  if (absl::IsCancelled(status)) {
-    std::fputs(std::string(status.message()).c_str(), stdout);
-    return 0;
-  }
-  absl::StatusOr<SimInputs> inputs = status.ok() ? SimInputs::Load(sim) : status;
+  sim.Register(set);
+  set->Bool(&rolling, "rolling",
+            "Find the best settings of the rolling planner as well, which takes longer.");
+  set->String(&out, "out", "File to write the profile with the table to.").Value("FILE");
+  set->String(&figure, "figure", "SVG file to draw TTFT at fixed improvement rates in.")
+      .Value("FILE");
+}
+
+int RunProfileRate(const ProfileRateFlags& flags) {
+  absl::StatusOr<SimInputs> inputs = SimInputs::Load(flags.sim);
   if (inputs.ok() && inputs->rates().empty()) {
     inputs = absl::InvalidArgumentError("--rate is required with a trace file");
   }
-  if (!inputs.ok()) {
-    std::fprintf(stderr, "skeinctl: %s\n", std::string(inputs.status().message()).c_str());
-    return 2;
-  }
+  if (!inputs.ok()) return PrintErrors("skeinctl profile-rate", inputs.status(), kUsage);
   std::vector<double> loads = inputs->rates();
   std::sort(loads.begin(), loads.end());
   loads.erase(std::unique(loads.begin(), loads.end()), loads.end());
-  const scheduler::Profile tuned = Tuned(loads, *inputs, rolling);
+  const scheduler::Profile tuned = Tuned(loads, *inputs, flags.rolling);
   std::fputs(ImprovementRateRows(tuned).c_str(), stdout);
   Profile profile = inputs->profile();
   profile.improvement_rates = tuned.tuning.improvement_rates;
-  if (rolling) profile.rolling = tuned.tuning.rolling;
+  if (flags.rolling) profile.rolling = tuned.tuning.rolling;
   absl::Status written;
-  if (!out.empty()) written.Update(WriteFile(out, ProfileJson(profile)));
-  if (!figure.empty()) written.Update(WriteFile(figure, ImprovementRateFigure(tuned)));
-  if (written.ok()) return 0;
-  std::fprintf(stderr, "skeinctl: %s\n", std::string(written.message()).c_str());
-  return 1;
+  if (!flags.out.empty()) written.Update(WriteFile(flags.out, ProfileJson(profile)));
+  if (!flags.figure.empty()) written.Update(WriteFile(flags.figure, ImprovementRateFigure(tuned)));
+  return written.ok() ? kDone : PrintErrors("skeinctl profile-rate", written, kFailed);
 }
 
 }  // namespace skein::services

@@ -5,13 +5,23 @@
 #include <vector>
 
 #include "scheduler/simulator/rate_profiler.h"
+#include "services/skeinctl/sim_inputs.h"
 
 namespace skein::services {
 
-// argv[0] is "profile-rate". Prints the best improvement rate per load; --out FILE writes the
+struct ProfileRateFlags {
+  SimFlags sim;
+  std::string out;
+  std::string figure;
+  bool rolling = false;
+
+  void Register(FlagSet* set);
+};
+
+// Prints the best improvement rate per load; --out FILE writes the
 // profile with the table, for `--profile FILE` of other commands. Exit code: 0; 1 when a file
-// cannot be written; 2 for wrong flags or input, with the field named on stderr.
-int ProfileRateCommand(int argc, char** argv);
+// cannot be written; 2 for wrong input, with the flag named on stderr.
+int RunProfileRate(const ProfileRateFlags& flags);
 
 // Pure: a row a load, with the percentiles at the best rate.
 std::string ImprovementRateRows(const scheduler::Profile& profile);

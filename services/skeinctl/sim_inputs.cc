@@ -22,17 +22,27 @@ absl::Status Named(const char* flag, const absl::Status& status) {
 }  // namespace
 
 void SimFlags::Register(FlagSet* flags) {
-  flags->String(&profile, "profile", "latency profile: a built-in name or a file");
-  flags->Int(&instances, "instances", "prefill instances", 1, 1 << 16);
-  flags->Int(&node_size, "node-size", "prefill instances of a node", 1, 1 << 16);
-  flags->String(&trace, "trace", "short, medium, long (lengths of the paper) or a trace file");
-  flags->String(
-      &rate, "rate",
-      "requests a second, or several with commas; without it a file is taken as recorded, "
-      "and lengths of the paper at 25, 50 and 75 % of what the cluster could prefill");
-  flags->Int(&requests, "requests", "how many; 0: all of a file, or 2000", 0, 100'000'000);
-  flags->Int(&burst, "burst", "requests that arrive together, of a trace of the paper", 1, 1 << 20);
-  flags->Int(&seed, "seed", "of arrivals and lengths", 0, int64_t{1} << 62);
+  flags->Group("Cluster");
+  flags
+      ->String(&profile, "profile",
+               "Latency profile of the prefill instances: a built-in name or a file.")
+      .Value("PROFILE");
+  flags->Int(&instances, "instances", "Prefill instances.", 1, 1 << 16);
+  flags->Int(&node_size, "node-size", "Prefill instances per node.", 1, 1 << 16);
+  flags->Group("Load");
+  flags
+      ->String(&trace, "trace",
+               "short, medium or long (prompt lengths of the Tetris paper), or a trace file.")
+      .Value("TRACE");
+  flags->String(&rate, "rate", "Requests per second, or several rates with commas.")
+      .Default("a trace file as recorded; else 25, 50 and 75 % of what the cluster could prefill")
+      .Value("RATE[,RATE...]");
+  flags->Int(&requests, "requests", "Number of requests; 0 means all of a trace file, or 2000.", 0,
+             100'000'000);
+  flags->Int(&burst, "burst", "Requests that arrive together, for short, medium and long.", 1,
+             1 << 20);
+  flags->Int(&seed, "seed", "Seed of arrivals and lengths.", 0, int64_t{1} << 62);
+  flags->Group("Flags");
 }
 
 absl::StatusOr<std::vector<double>> ParseRates(const std::string& text) {
@@ -40,7 +50,8 @@ absl::StatusOr<std::vector<double>> ParseRates(const std::string& text) {
   for (const absl::string_view part : absl::StrSplit(text, ',', absl::SkipEmpty())) {
     double rate = 0;
     if (!absl::SimpleAtod(part, &rate) || !std::isfinite(rate) || rate <= 0 || rate > 1e6) {
-      return absl::InvalidArgumentError(absl::StrCat("'", part, "' is no rate"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "'", part, "' is not a rate in requests per second, above 0 and at most 1000000"));
     }
     rates.push_back(rate);
   }
@@ -76,7 +87,9 @@ absl::StatusOr<SimInputs> SimInputs::Load(const SimFlags& flags) {
   SimInputs inputs(*std::move(profile));
   inputs.cluster_ = {static_cast<int>(flags.instances), static_cast<int>(flags.node_size)};
   if (inputs.model().sp_sizes().front() > inputs.cluster_.instances) {
-    return absl::InvalidArgumentError("--instances: fewer than the profile's smallest SP size");
+    return absl::InvalidArgumentError(absl::StrCat("--instances: ", flags.instances,
+                                                   " is less than the profile's smallest SP size, ",
+                                                   inputs.model().sp_sizes().front()));
   }
   absl::StatusOr<std::vector<double>> rates = ParseRates(flags.rate);
   if (!rates.ok()) return Named("rate", rates.status());

@@ -10,72 +10,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "services/base/file.h"
+#include "services/skeinctl/command.h"
 #include "services/skeinctl/progress.h"
-#include "services/skeinctl/sim_inputs.h"
 
 namespace skein::services {
 namespace {
 
-struct Flags {
-  SimFlags sim;
-  std::string policies = "tetris,rolling,single,greedy,fixed8,fixed16";
-  std::string improvement_rate = "auto";
-  scheduler::DecodeOptions decode;
-  int64_t decode_instances = 0;
-  int64_t seeds = 1;
-  std::string out;
-  std::string chunks;
-  std::string format = "table";
-};
-
-absl::Status ParseFlags(int argc, char** argv, Flags* flags) {
-  FlagSet set(
-      "skeinctl simulate: time to first token and between tokens of a cluster, by policy.\n\n"
-      "Example: what 32 instances give on the paper's medium trace at three loads, with figures:\n"
-      "  skeinctl simulate --trace medium --instances 32 --rate 1,2,4 --out figures");
-  flags->sim.Register(&set);
-  set.String(&flags->policies, "policies",
-             "with commas: tetris, rolling, single, greedy, fixedN (N an SP size)");
-  set.String(&flags->improvement_rate, "improvement-rate",
-             "of tetris and single: a number in [0, 1), or auto: the profile's table, or else "
-             "tuned by simulation for each rate, as rolling is");
-  set.Int(&flags->decode_instances, "decode-instances", "0: one for eight prefill instances", 0,
-          1 << 16);
-  set.Int(&flags->decode.blocks, "decode-blocks", "KV blocks of a decode instance", 1,
-          int64_t{1} << 40);
-  set.Int(&flags->decode.block_tokens, "block-tokens", "tokens of a KV block", 1, 1 << 20);
-  set.Double(&flags->decode.step_base_s, "decode-step-s", "seconds that a decode step takes", 1e-9,
-             1e3);
-  set.Double(&flags->decode.step_per_sequence_s, "decode-sequence-s",
-             "seconds that each sequence adds to a decode step", 0, 1e3);
-  set.Double(&flags->decode.step_per_kv_token_s, "decode-kv-token-s",
-             "seconds that each token of KV adds to a decode step", 0, 1);
-  set.Int(
-      &flags->seeds, "seeds",
-      "repetitions, with seeds --seed, --seed + 1, ...; tuning runs once, on other requests; more "
-      "than 1 needs --format json",
-      1, 1000);
-  set.String(&flags->out, "out",
-             "folder for results.csv and the figures ttft.svg, tbt.svg, distribution.svg and "
-             "chunking.svg; made if missing");
-  set.String(&flags->chunks, "chunks", "CSV file for every chunk of every request and its times");
-  set.String(&flags->format, "format", "table or json");
-  if (absl::Status parsed = set.Parse(argc, argv, EnvironmentMap()); !parsed.ok()) return parsed;
-  if (flags->format != "table" && flags->format != "json") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--format: '", flags->format, "' is not table or json"));
-  }
-  if (flags->seeds > 1 && (flags->format != "json" || !flags->out.empty())) {
-    return absl::InvalidArgumentError("--seeds: more than 1 needs --format json and no --out");
-  }
-  if (flags->decode_instances == 0) {
-    flags->decode_instances = (flags->sim.instances + 7) / 8;
-  }
-  flags->decode.instances = static_cast<int>(flags->decode_instances);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<scheduler::Policy>> ParsePolicies(const Flags& flags,
+absl::StatusOr<std::vector<scheduler::Policy>> ParsePolicies(const SimulateFlags& flags,
                                                              const SimInputs& inputs) {
   std::vector<scheduler::Policy> policies;
   for (const absl::string_view name : absl::StrSplit(flags.policies, ',')) {
@@ -90,7 +31,7 @@ absl::StatusOr<std::vector<scheduler::Policy>> ParsePolicies(const Flags& flags,
   return policies;
 }
 
-absl::StatusOr<scheduler::Tuning> TuneFor(const Flags& flags, const SimInputs& inputs,
+absl::StatusOr<scheduler::Tuning> TuneFor(const SimulateFlags& flags, const SimInputs& inputs,
                                           const std::vector<scheduler::Policy>& policies,
                                           std::optional<double> rate) {
   bool rolling = false;
@@ -104,8 +45,9 @@ absl::StatusOr<scheduler::Tuning> TuneFor(const Flags& flags, const SimInputs& i
   if (flags.improvement_rate != "auto") {
     double value = 0;
     if (!absl::SimpleAtod(flags.improvement_rate, &value) || !(value >= 0 && value < 1)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--improvement-rate: '", flags.improvement_rate, "'"));
+      return absl::InvalidArgumentError(absl::StrCat("--improvement-rate: '",
+                                                     flags.improvement_rate,
+                                                     "' is not auto or a fraction in [0, 1)"));
     }
     fixed = scheduler::ImprovementRateTable::Constant(value);
   }
@@ -122,7 +64,8 @@ absl::StatusOr<scheduler::Tuning> TuneFor(const Flags& flags, const SimInputs& i
   return tuning;
 }
 
-absl::StatusOr<std::vector<SimulationRow>> Run(const Flags& flags, const SimInputs& inputs) {
+absl::StatusOr<std::vector<SimulationRow>> Run(const SimulateFlags& flags,
+                                               const SimInputs& inputs) {
   const auto policies = ParsePolicies(flags, inputs);
   if (!policies.ok()) return policies.status();
   std::vector<std::optional<double>> rates(inputs.rates().begin(), inputs.rates().end());
@@ -194,31 +137,72 @@ absl::Status WriteOut(const std::string& folder, const std::string& subtitle,
 
 }  // namespace
 
-int SimulateCommand(int argc, char** argv) {
-  Flags flags;
-  const absl::Status parsed = ParseFlags(argc, argv, &flags);
-  if (absl::IsCancelled(parsed)) {
-    std::fputs(std::string(parsed.message()).c_str(), stdout);
-    return 0;
-  }
-  const auto fail = [](const absl::Status& status, int code) {
-    std::fprintf(stderr, "skeinctl: %s\n", std::string(status.message()).c_str());
-    return code;
+void SimulateFlags::Register(FlagSet* set) {
+  set->About(
+      "Simulate a cluster under a load and compare planning policies.\n"
+      "\n"
+      "Example: what 32 instances give on the paper's medium trace at three loads, with figures:\n"
+      "  skeinctl simulate --trace medium --instances 32 --rate 1,2,4 --out figures");
+  sim.Register(set);
+  set->Group("Planning");
+  set->String(&policies, "policies",
+              "Policies to compare, with commas: tetris, rolling, single, greedy, fixedN (N an SP "
+              "size).")
+      .Value("POLICY[,POLICY...]");
+  set->String(&improvement_rate, "improvement-rate",
+              "For tetris and single: a fraction in [0, 1), or auto: the profile's table, or else "
+              "the best one for each rate, found by simulation as for rolling.")
+      .Value("FRACTION");
+  set->Group("Decode instances");
+  set->Int(&decode_instances, "decode-instances",
+           "Decode instances; 0 means one for eight prefill instances.", 0, 1 << 16);
+  set->Int(&decode.blocks, "decode-blocks", "KV blocks of a decode instance.", 1, int64_t{1} << 40);
+  set->Int(&decode.block_tokens, "block-tokens", "Tokens of a KV block.", 1, 1 << 20);
+  set->Double(&decode.step_base_s, "decode-step-s", "Time of a decode step.", 1e-9, 1e3);
+  set->Double(&decode.step_per_sequence_s, "decode-sequence-s",
+              "Time that each sequence adds to a decode step.", 0, 1e3);
+  set->Double(&decode.step_per_kv_token_s, "decode-kv-token-s",
+              "Time that each token of KV adds to a decode step.", 0, 1);
+  set->Group("Output");
+  set->Int(&seeds, "seeds",
+           "Number of repetitions, with seeds --seed, --seed+1, ... Tuning runs once, on separate "
+           "requests. More than 1 needs --format json.",
+           1, 1000);
+  set->String(&out, "out",
+              "Folder for results.csv and the figures ttft.svg, tbt.svg, distribution.svg and "
+              "chunking.svg; made if missing.")
+      .Value("DIR");
+  set->String(&chunks, "chunks", "CSV file for the times of every chunk of every request.")
+      .Value("FILE");
+  set->String(&format, "format", "How to print the results.")
+      .Value("FORMAT")
+      .OneOf({"table", "json"});
+  set->Check([this] {
+    if (seeds == 1 || (format == "json" && out.empty())) return absl::OkStatus();
+    return absl::InvalidArgumentError("--seeds: more than 1 needs --format json and no --out");
+  });
+}
+
+int RunSimulate(const SimulateFlags& given) {
+  SimulateFlags flags = given;
+  if (flags.decode_instances == 0) flags.decode_instances = (flags.sim.instances + 7) / 8;
+  flags.decode.instances = static_cast<int>(flags.decode_instances);
+  const auto fail = [](const absl::Status& status, ExitCode code) {
+    return PrintErrors("skeinctl simulate", status, code);
   };
-  if (!parsed.ok()) return fail(parsed, 2);
   const auto inputs = SimInputs::Load(flags.sim);
-  if (!inputs.ok()) return fail(inputs.status(), 2);
+  if (!inputs.ok()) return fail(inputs.status(), kUsage);
   const auto rows = Run(flags, *inputs);
-  if (!rows.ok()) return fail(rows.status(), 2);
+  if (!rows.ok()) return fail(rows.status(), kUsage);
   std::fputs((flags.format == "json" ? SimulationJsonLines(*rows) : SimulationTable(*rows)).c_str(),
              stdout);
   if (!flags.chunks.empty()) {
     const absl::Status written = WriteFile(flags.chunks, ChunksCsv(*rows));
-    if (!written.ok()) return fail(written, 1);
+    if (!written.ok()) return fail(written, kFailed);
   }
   if (flags.out.empty()) return 0;
   const absl::Status written = WriteOut(flags.out, SubtitleOf(flags.sim), *rows);
-  return written.ok() ? 0 : fail(written, 1);
+  return written.ok() ? kDone : fail(written, kFailed);
 }
 
 }  // namespace skein::services

@@ -6,12 +6,26 @@
 #include <vector>
 
 #include "scheduler/simulator/simulator.h"
+#include "services/skeinctl/sim_inputs.h"
 
 namespace skein::services {
 
-// argv[0] is "simulate". Exit code: 0; 1 when --out cannot be written; 2 for wrong flags or input,
-// with the field named on stderr.
-int SimulateCommand(int argc, char** argv);
+struct SimulateFlags {
+  SimFlags sim;
+  std::string policies = "tetris,rolling,single,greedy,fixed8,fixed16";
+  std::string improvement_rate = "auto";
+  scheduler::DecodeOptions decode;  // its instances follow from decode_instances
+  int64_t decode_instances = 0;
+  int64_t seeds = 1;
+  std::string out;
+  std::string chunks;
+  std::string format = "table";
+
+  void Register(FlagSet* set);
+};
+
+// Exit code: 0; 1 when --out cannot be written; 2 for wrong input, with the flag named on stderr.
+int RunSimulate(const SimulateFlags& flags);
 
 struct SimulationRow {
   std::string policy;

@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
 #include "proto/orchestrator.grpc.pb.h"
-#include "services/base/flags.h"
 #include "services/base/rpc.h"
+#include "services/skeinctl/command.h"
 
 namespace skein::services {
 namespace {
@@ -127,37 +127,28 @@ std::string StatusJson(const v1::StatusResponse& status) {
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-int StatusCommand(int argc, char** argv) {
-  std::string orchestrator = "127.0.0.1:7100";
-  std::string format = "table";
-  FlagSet flags("skeinctl status: the instances, their load and blocks.");
-  flags.String(&orchestrator, "orchestrator", "host:port of the orchestrator");
-  flags.String(&format, "format", "table or json");
-  absl::Status parsed = flags.Parse(argc, argv, EnvironmentMap());
-  if (absl::IsCancelled(parsed)) {
-    std::fputs(std::string(parsed.message()).c_str(), stdout);
-    return 0;
-  }
-  if (parsed.ok() && format != "table" && format != "json") {
-    parsed =
-        absl::InvalidArgumentError(absl::StrCat("--format: '", format, "' is not table or json"));
-  }
-  if (!parsed.ok()) {
-    std::fprintf(stderr, "skeinctl: %s\n", std::string(parsed.message()).c_str());
-    return 2;
-  }
+void StatusFlags::Register(FlagSet* set) {
+  set->About("Show the instances, their load and their KV blocks.");
+  RegisterOrchestrator(&orchestrator, set);
+  set->String(&format, "format", "How to print it.").OneOf({"table", "json"}).Value("FORMAT");
+}
+
+int RunStatus(const StatusFlags& flags) {
   Channels channels;
-  const auto stub = v1::Orchestrator::NewStub(channels.Get(orchestrator));
+  const auto stub = v1::Orchestrator::NewStub(channels.Get(flags.orchestrator));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
   v1::StatusResponse response;
   const grpc::Status status = stub->Status(&context, {}, &response);
   if (!status.ok()) {
-    std::fprintf(stderr, "skeinctl: the orchestrator at %s does not answer: %s\n",
-                 orchestrator.c_str(), status.error_message().c_str());
-    return 1;
+    return PrintErrors(
+        "skeinctl status",
+        absl::UnavailableError(absl::StrCat("the orchestrator at ", flags.orchestrator,
+                                            " does not answer: ", status.error_message())),
+        kFailed);
   }
-  std::fputs((format == "json" ? StatusJson(response) : StatusTable(response)).c_str(), stdout);
+  std::fputs((flags.format == "json" ? StatusJson(response) : StatusTable(response)).c_str(),
+             stdout);
   return 0;
 }
 

@@ -1,0 +1,59 @@
+// A command of skeinctl. Adding one is a struct of its flags, a function that runs, and one line in
+// commands.cc; help, completion, man pages and docs/flags.md follow from these.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "services/base/command_line.h"
+#include "services/base/flags.h"
+
+namespace skein::services {
+
+struct Command {
+  std::string name;  // as it is typed after "skeinctl"
+  // Calls `visit` with the command's flags, as they are before anything is parsed.
+  std::function<void(const std::function<void(const FlagSet&)>& visit)> describe;
+  // argv[0] is the command's name. Returns the exit code (see command_line.h).
+  std::function<int(int argc, const char* const* argv)> run;
+};
+
+// `Flags` holds the command's flags at their defaults; its Register(FlagSet*) says what the command
+// is about (FlagSet::About) and registers them. `run` is called when they are parsed and valid.
+template <typename Flags>
+Command MakeCommand(const std::string& name, int (*run)(const Flags&)) {
+  const auto prepared = [name](Flags* flags, FlagSet* set) {
+    set->Name("skeinctl " + name);
+    flags->Register(set);
+  };
+  return {.name = name,
+          .describe =
+              [prepared](const auto& visit) {
+                Flags flags;
+                FlagSet set;
+                prepared(&flags, &set);
+                visit(set);
+              },
+          .run =
+              [prepared, run](int argc, const char* const* argv) {
+                Flags flags;
+                FlagSet set;
+                prepared(&flags, &set);
+                if (const auto code = ParseOrExit(argc, argv, &set)) return *code;
+                return run(flags);
+              }};
+}
+
+// --orchestrator, which most commands have. *target holds the default.
+inline void RegisterOrchestrator(std::string* target, FlagSet* set) {
+  set->String(target, "orchestrator", "Address of the orchestrator.").Value("HOST:PORT");
+}
+
+// Every command, in the order in which help lists them.
+const std::vector<Command>& Commands();
+
+// Runs what the arguments of skeinctl ask for. Returns the exit code.
+int RunSkeinctl(int argc, const char* const* argv);
+
+}  // namespace skein::services

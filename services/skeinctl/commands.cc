@@ -1,0 +1,30 @@
+#include "services/skeinctl/command.h"
+
+// The table of commands. One line each.
+#include "services/skeinctl/explain.h"
+#include "services/skeinctl/fit.h"
+#include "services/skeinctl/plan.h"
+#include "services/skeinctl/profile.h"
+#include "services/skeinctl/profile_rate.h"
+#include "services/skeinctl/reference_commands.h"
+#include "services/skeinctl/simulate.h"
+#include "services/skeinctl/status.h"
+
+namespace skein::services {
+
+const std::vector<Command>& Commands() {
+  static const auto* commands = new std::vector<Command>{
+      MakeCommand<StatusFlags>("status", RunStatus),
+      MakeCommand<ExplainFlags>("explain", RunExplain),
+      MakeCommand<PlanFlags>("plan", RunPlan),
+      MakeCommand<FitFlags>("fit", RunFit),
+      MakeCommand<ProfileFlags>("profile", RunProfile),
+      MakeCommand<SimulateFlags>("simulate", RunSimulate),
+      MakeCommand<ProfileRateFlags>("profile-rate", RunProfileRate),
+      MakeCommand<CompletionFlags>("completion", RunCompletion),
+      MakeCommand<DocsFlags>("docs", RunDocs),
+  };
+  return *commands;
+}
+
+}  // namespace skein::services
