@@ -1,5 +1,7 @@
 #include "engine/checkpoint/generation_config.h"
 
+#include <algorithm>
+
 #include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/strict_json.h"
 #include "nlohmann/json.hpp"
@@ -17,19 +19,22 @@ absl::StatusOr<GenerationConfig> ParseGenerationConfig(std::string_view json_tex
   FieldReader fields(*json, "generation_config.json: ");
   GenerationConfig config;
   config.eos_ids = fields.Ids("eos_token_id", vocab_size);
-  const bool samples = fields.Bool("do_sample", false);
   const auto number = [&](const char* field, double low, double high) -> std::optional<float> {
     const double value = fields.Number(field, 0.0, low, high);
-    if (!samples || !fields.Has(field)) return std::nullopt;
-    return static_cast<float>(value);
+    return fields.Has(field) ? std::optional<float>(static_cast<float>(value)) : std::nullopt;
+  };
+  const auto count = [&](const char* field, int64_t low) -> std::optional<int64_t> {
+    const int64_t value = fields.Int(field, 0, low, int64_t{1} << 30);
+    return fields.Has(field) ? std::optional<int64_t>(value) : std::nullopt;
   };
   config.temperature = number("temperature", 0.0, 100.0);
   config.top_p = number("top_p", 1e-9, 1.0);
   config.min_p = number("min_p", 0.0, 1.0);
-  const int64_t top_k = fields.Int("top_k", 0, 0, int64_t{1} << 30);
-  if (samples && fields.Has("top_k")) config.top_k = static_cast<int>(top_k);
-  const double penalty = fields.Number("repetition_penalty", 1.0, 1e-6, 1e6);
-  if (fields.Has("repetition_penalty")) config.repetition_penalty = static_cast<float>(penalty);
+  config.repetition_penalty = number("repetition_penalty", 1e-6, 1e6);
+  if (const auto top_k = count("top_k", -1)) {
+    config.top_k = static_cast<int>(std::max<int64_t>(0, *top_k));
+  }
+  config.max_new_tokens = count("max_new_tokens", 1);
   if (!fields.status().ok()) return fields.status();
   return config;
 }

@@ -12,14 +12,16 @@
 
 namespace skein::engine {
 
-// Absent: the file does not say, or says do_sample = false (its sampling values are then unused).
+// Absent: the file does not say. `do_sample` is not looked at: as in vLLM, a value that stands in
+// the file holds, and who wants the most likely token asks for temperature 0.
 struct GenerationConfig {
   std::vector<int32_t> eos_ids;  // empty: use config.json's
   std::optional<float> temperature;
   std::optional<float> top_p;
   std::optional<float> min_p;
-  std::optional<int> top_k;
+  std::optional<int> top_k;  // 0: off, which the file may also write -1
   std::optional<float> repetition_penalty;
+  std::optional<int64_t> max_new_tokens;
 };
 
 // INVALID_ARGUMENT names field and value.

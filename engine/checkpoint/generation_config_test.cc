@@ -20,15 +20,20 @@ TEST(GenerationConfigTest, Qwen3) {
   EXPECT_EQ(config->top_p, 0.95f);
   EXPECT_FALSE(config->repetition_penalty.has_value());
   EXPECT_FALSE(config->min_p.has_value());
+  EXPECT_FALSE(config->max_new_tokens.has_value());
 }
 
-TEST(GenerationConfigTest, GreedyModelsSuggestNoSampling) {
-  const auto config =
-      ParseGenerationConfig(R"({"eos_token_id": 2, "temperature": 0.9, "top_k": 5})", 10);
+TEST(GenerationConfigTest, ValuesHoldWhateverDoSampleSays) {
+  const auto config = ParseGenerationConfig(
+      R"({"do_sample": false, "temperature": 0.9, "top_k": -1, "min_p": 0.05,
+          "repetition_penalty": 1.1, "max_new_tokens": 512})",
+      10);
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->eos_ids, (std::vector<int32_t>{2}));
-  EXPECT_FALSE(config->temperature.has_value());
-  EXPECT_FALSE(config->top_k.has_value());
+  EXPECT_EQ(config->temperature, 0.9f);
+  EXPECT_EQ(config->top_k, 0);  // off
+  EXPECT_EQ(config->min_p, 0.05f);
+  EXPECT_EQ(config->repetition_penalty, 1.1f);
+  EXPECT_EQ(config->max_new_tokens, 512);
 }
 
 TEST(GenerationConfigTest, RefusedByName) {

@@ -42,6 +42,17 @@ void Routes::AddPage(std::string path, PageFn page) {
   });
 }
 
+std::vector<std::pair<std::string, std::string>> Routes::All() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const auto& [path, methods] : exact_) {
+    for (const auto& [method, fn] : methods) all.emplace_back(method, path);
+  }
+  for (const auto& [prefix, methods] : prefix_) {
+    for (const auto& [method, fn] : methods) all.emplace_back(method, prefix + "*");
+  }
+  return all;
+}
+
 Routes::Found Routes::Find(const std::string& path) const {
   if (auto it = exact_.find(path); it != exact_.end()) return {it->first, &it->second};
   Found best;

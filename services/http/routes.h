@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/http/message.h"
@@ -25,6 +26,9 @@ class Routes {
   // `path` is matched whole; one that ends in '*' matches every path with that prefix, and more.
   void Add(std::string method, std::string path, RequestFn fn);
   void AddPage(std::string path, PageFn page);  // GET
+
+  // Method and path of every route; a path as it was added.
+  std::vector<std::pair<std::string, std::string>> All() const;
 
   void Serve(Request request, std::shared_ptr<Responder> responder) const;
 

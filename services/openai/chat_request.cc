@@ -7,8 +7,6 @@
 namespace skein::services::openai {
 namespace {
 
-constexpr int64_t kCountMax = 1 << 30;
-
 // Text parts joined by newlines, which is what templates that expect a string are made for.
 bool JoinParts(const Json& parts, const std::string& path, Fields* message, std::string* text) {
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -83,12 +81,13 @@ void ReadMessage(const Json& json, const std::string& path, Fields* fields, Json
   out["role"] = role;
   const Json* content = message.Find("content");
   if (content == nullptr) {
+    // An assistant that only calls tools says nothing; templates expect text.
     if (role != "assistant" || !message.Has("tool_calls")) {
       message.Fail(InvalidParam(path + ".content",
                                 "Missing required parameter: '" + path + ".content'.",
                                 "missing_required_parameter"));
     }
-    out["content"] = nullptr;
+    out["content"] = "";
   } else if (content->is_array()) {
     std::string text;
     if (JoinParts(*content, path + ".content", &message, &text)) out["content"] = std::move(text);
@@ -100,16 +99,10 @@ void ReadMessage(const Json& json, const std::string& path, Fields* fields, Json
   messages->push_back(std::move(out));
 }
 
-void ReadTools(Fields* fields, ChatInput* input) {
-  fields->RefuseIfSet("functions", "use 'tools'.");
-  fields->RefuseIfSet("function_call", "use 'tool_choice'.");
-  const Json* choice = fields->Find("tool_choice");
-  if (choice != nullptr && *choice != "none" && *choice != "auto") {
-    fields->Fail(Unsupported("tool_choice", "only 'none' and 'auto' are served."));
-  }
+// CheckBody lets tools pass only with a tool_choice of "none", which hides them from the model.
+void CheckTools(Fields* fields) {
   const Json* tools = fields->Find("tools");
   if (tools == nullptr) return;
-  if (!tools->is_array()) return fields->WrongType("tools", "an array");
   for (size_t i = 0; i < tools->size(); ++i) {
     const Json& tool = (*tools)[i];
     const std::string path = "tools[" + std::to_string(i) + "]";
@@ -119,18 +112,16 @@ void ReadTools(Fields* fields, ChatInput* input) {
           InvalidParam(path, "Invalid '" + path + "': expected a tool of type 'function'."));
     }
   }
-  const bool hidden = choice != nullptr && *choice == "none";
-  if (!tools->empty() && !hidden) input->tools = *tools;
 }
 
 void ReadLogprobs(Fields* fields, GenerationOptions* options) {
   bool logprobs = false;
   std::optional<int64_t> top;
   fields->Bool("logprobs", &logprobs);
-  fields->Int("top_logprobs", 0, kTopLogprobsMax, &top);
-  if (top.has_value() && !logprobs) {
+  fields->Int("top_logprobs", &top);
+  if (top.value_or(0) > 0 && !logprobs) {
     fields->Fail(
-        InvalidParam("top_logprobs", "'logprobs' must be true when 'top_logprobs' is given."));
+        InvalidParam("top_logprobs", "'logprobs' must be true when 'top_logprobs' is above 0."));
   }
   if (logprobs) options->top_logprobs = static_cast<int>(top.value_or(0));
 }
@@ -139,11 +130,6 @@ void ReadLogprobs(Fields* fields, GenerationOptions* options) {
 
 void ReadChatInput(Fields* fields, ChatInput* input) {
   const Json* messages = fields->Find("messages");
-  if (messages == nullptr) {
-    return fields->Fail(InvalidParam("messages", "Missing required parameter: 'messages'.",
-                                     "missing_required_parameter"));
-  }
-  if (!messages->is_array()) return fields->WrongType("messages", "an array of messages");
   if (messages->empty()) {
     return fields->Fail(
         InvalidParam("messages", "Invalid 'messages': it must not be empty.", "empty_array"));
@@ -151,7 +137,7 @@ void ReadChatInput(Fields* fields, ChatInput* input) {
   for (size_t i = 0; i < messages->size() && fields->ok(); ++i) {
     ReadMessage((*messages)[i], "messages[" + std::to_string(i) + "]", fields, &input->messages);
   }
-  ReadTools(fields, input);
+  CheckTools(fields);
   fields->Bool("add_generation_prompt", &input->add_generation_prompt);
   fields->Bool("continue_final_message", &input->continue_final_message);
   fields->Bool("add_special_tokens", &input->add_special_tokens);
@@ -163,29 +149,28 @@ void ReadChatInput(Fields* fields, ChatInput* input) {
     }
     input->add_generation_prompt = false;
   }
-  fields->RefuseIfSet("chat_template", "the model's own template is used.");
-  if (const Json* kwargs = fields->Find("chat_template_kwargs")) {
-    if (!kwargs->is_object()) return fields->WrongType("chat_template_kwargs", "an object");
-    input->template_kwargs = *kwargs;
+  if (const Json* kwargs = fields->Find("chat_template_kwargs")) input->template_kwargs = *kwargs;
+  for (const char* name : {"documents", "reasoning_effort"}) {
+    if (const Json* value = fields->Find(name)) input->template_kwargs[name] = *value;
   }
 }
 
 MaybeError Parse(std::string_view body, const ParseLimits& limits, ChatRequest* request) {
   Json json;
-  if (MaybeError error = ParseObject(body, &json)) return error;
+  MaybeError error = ParseBody(body, "/v1/chat/completions", limits.strict, &json, &request->notes);
+  if (error) return error;
   Fields fields(json);
   GenerationOptions& options = request->options;
   fields.String("model", &request->model);
   ReadChatInput(&fields, &request->input);
-  ReadOptions(limits, &fields, &options);
-  fields.Int("max_tokens", 1, kCountMax, &options.max_tokens);
-  fields.Int("max_completion_tokens", 1, kCountMax, &options.max_tokens);  // this one wins
+  ReadOptions(&fields, &options);
+  fields.Int("max_tokens", &options.max_tokens);
+  fields.Int("max_completion_tokens", &options.max_tokens);  // this one wins
   ReadLogprobs(&fields, &options);
-  fields.RefuseIfSet("audio");
-  fields.RefuseIfSet("web_search_options");
-  if (const Json* modalities = fields.Find("modalities");
-      modalities != nullptr && *modalities != Json::array({"text"})) {
-    fields.Fail(Unsupported("modalities", "only [\"text\"] is served."));
+  if (options.n > limits.choices_max) {
+    fields.Fail(InvalidParam("n", "Too many choices: 'n' is " + std::to_string(options.n) +
+                                      "; this server takes at most " +
+                                      std::to_string(limits.choices_max) + " (--max-choices)."));
   }
   return fields.error();
 }

@@ -6,12 +6,25 @@
 namespace skein::services::openai {
 namespace {
 
-constexpr int64_t kCountMax = 1 << 30;
 constexpr std::string_view kPromptTypes =
     "a string, an array of strings, an array of token ids or an array of arrays of token ids";
 
 ApiError EmptyPrompt() {
   return InvalidParam("prompt", "Invalid 'prompt': it must not be empty.", "empty_prompt");
+}
+
+// A list of token ids named `path`; false when it holds anything else.
+bool ReadTokens(const Json& json, const std::string& path, Fields* fields,
+                std::vector<int32_t>* out) {
+  for (const Json& item : json) {
+    int64_t token = -1;
+    if (!AsInt(item, &token) || token < 0 || token > INT32_MAX) {
+      fields->Fail(InvalidParam(path, "Invalid '" + path + "': expected an array of token ids."));
+      return false;
+    }
+    out->push_back(static_cast<int32_t>(token));
+  }
+  return true;
 }
 
 // One element of a prompt array that does not hold plain token ids.
@@ -33,10 +46,6 @@ bool ReadPromptItem(const Json& item, const std::string& path, Fields* fields, P
 
 void ReadPrompts(Fields* fields, std::vector<Prompt>* prompts) {
   const Json* json = fields->Find("prompt");
-  if (json == nullptr) {
-    return fields->Fail(InvalidParam("prompt", "Missing required parameter: 'prompt'.",
-                                     "missing_required_parameter"));
-  }
   if (json->is_string()) {
     prompts->push_back(json->get_ref<const std::string&>());
     return;
@@ -55,38 +64,59 @@ void ReadPrompts(Fields* fields, std::vector<Prompt>* prompts) {
   }
 }
 
+void ReadBestOf(Fields* fields, GenerationOptions* options) {
+  fields->Int("best_of", &options->best_of);
+  if (options->best_of < options->n) {
+    fields->Fail(InvalidParam("best_of", "Invalid 'best_of': " + std::to_string(options->best_of) +
+                                             " is less than n, " + std::to_string(options->n) +
+                                             "."));
+  }
+  if (options->best_of > options->n && options->stream) {
+    fields->Fail(InvalidParam(
+        "best_of",
+        "Invalid 'best_of': with 'stream' it must equal 'n', because the best choice is only "
+        "known at the end."));
+  }
+}
+
+void LimitChoices(size_t prompts, const GenerationOptions& options, int64_t choices_max,
+                  Fields* fields) {
+  const int64_t choices = static_cast<int64_t>(prompts) * options.best_of;
+  if (choices <= choices_max) return;
+  const char* param = options.best_of > options.n ? "best_of" : "n";
+  fields->Fail(InvalidParam(param, "Too many choices: prompts times '" + std::string(param) +
+                                       "' are " + std::to_string(choices) +
+                                       "; this server takes at most " +
+                                       std::to_string(choices_max) + " (--max-choices)."));
+}
+
 }  // namespace
 
 MaybeError Parse(std::string_view body, const ParseLimits& limits, CompletionRequest* request) {
   Json json;
-  if (MaybeError error = ParseObject(body, &json)) return error;
+  MaybeError error = ParseBody(body, "/v1/completions", limits.strict, &json, &request->notes);
+  if (error) return error;
   Fields fields(json);
   GenerationOptions& options = request->options;
   fields.String("model", &request->model);
   ReadPrompts(&fields, &request->prompts);
-  ReadOptions(limits, &fields, &options);
-  fields.Int("max_tokens", 0, kCountMax, &options.max_tokens);
-  std::optional<int64_t> logprobs, best_of;
-  fields.Int("logprobs", 0, kTopLogprobsMax, &logprobs);
+  ReadOptions(&fields, &options);
+  fields.Int("max_tokens", &options.max_tokens);
+  std::optional<int64_t> logprobs;
+  fields.Int("logprobs", &logprobs);
   options.top_logprobs = static_cast<int>(logprobs.value_or(-1));
   fields.Bool("echo", &request->echo);
   fields.Bool("add_special_tokens", &request->add_special_tokens);
-  fields.Int("best_of", 0, kCountMax, &best_of);
-  if (best_of.has_value() && *best_of != options.n) {
-    fields.Fail(Unsupported("best_of", "it must equal 'n'."));
-  }
-  fields.RefuseIfSet("suffix", "insertion is not served.");
-  const auto choices = static_cast<int64_t>(request->prompts.size()) * options.n;
-  if (choices > limits.choices_max) {
-    fields.Fail(InvalidParam("n", "Too many choices: prompts times 'n' may be " +
-                                      std::to_string(limits.choices_max) + " at the most."));
-  }
+  ReadBestOf(&fields, &options);
+  LimitChoices(request->prompts.size(), options, limits.choices_max, &fields);
   return fields.error();
 }
 
-MaybeError Parse(std::string_view body, TokenizeRequest* request) {
+MaybeError Parse(std::string_view body, const ParseLimits& limits, TokenizeRequest* request) {
   Json json;
-  if (MaybeError error = ParseObject(body, &json)) return error;
+  if (MaybeError error = ParseBody(body, "/tokenize", limits.strict, &json, &request->notes)) {
+    return error;
+  }
   Fields fields(json);
   fields.String("model", &request->model);
   fields.Bool("return_token_strs", &request->return_token_strs);
@@ -107,20 +137,14 @@ MaybeError Parse(std::string_view body, TokenizeRequest* request) {
   return fields.error();
 }
 
-MaybeError Parse(std::string_view body, DetokenizeRequest* request) {
+MaybeError Parse(std::string_view body, const ParseLimits& limits, DetokenizeRequest* request) {
   Json json;
-  if (MaybeError error = ParseObject(body, &json)) return error;
+  if (MaybeError error = ParseBody(body, "/detokenize", limits.strict, &json, &request->notes)) {
+    return error;
+  }
   Fields fields(json);
   fields.String("model", &request->model);
-  const Json* tokens = fields.Find("tokens");
-  if (tokens == nullptr) {
-    fields.Fail(InvalidParam("tokens", "Missing required parameter: 'tokens'.",
-                             "missing_required_parameter"));
-  } else if (!tokens->is_array()) {
-    fields.WrongType("tokens", "an array of token ids");
-  } else {
-    ReadTokens(*tokens, "tokens", &fields, &request->tokens);
-  }
+  request->tokens = TokensOf(*fields.Find("tokens"));
   return fields.error();
 }
 

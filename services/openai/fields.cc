@@ -1,6 +1,5 @@
 #include "services/openai/fields.h"
 
-#include <charconv>
 #include <cmath>
 #include <utility>
 
@@ -20,18 +19,15 @@ std::string_view TypeName(const Json& json) {
   return json.is_number() ? "an integer" : "null";
 }
 
-std::string Text(double value) {
-  char buffer[40];
-  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value);
-  return std::string(buffer, end.ptr);
-}
-
-ApiError OutOfRange(const std::string& path, const std::string& range, const std::string& value) {
-  return InvalidParam(
-      path, "Invalid value for '" + path + "': expected " + range + ", got " + value + ".");
-}
-
 }  // namespace
+
+ApiError WrongType(const std::string& name, std::string_view expected, const Json* value) {
+  std::string message = "Invalid type for '" + name + "': expected " + std::string(expected);
+  message.append(", but got ")
+      .append(value == nullptr ? "nothing" : TypeName(*value))
+      .append(" instead.");
+  return InvalidParam(name, std::move(message), "invalid_type");
+}
 
 bool AsInt(const Json& json, int64_t* out) {
   if (json.is_number_float()) {
@@ -64,43 +60,34 @@ void Fields::Fail(ApiError error) {
 }
 
 void Fields::WrongType(std::string_view name, std::string_view expected) {
-  const Json* value = Find(name);
-  const std::string path = Path(name);
-  std::string message = "Invalid type for '" + path + "': expected " + std::string(expected);
-  message.append(", but got ")
-      .append(value == nullptr ? "nothing" : TypeName(*value))
-      .append(" instead.");
-  Fail(InvalidParam(path, std::move(message), "invalid_type"));
+  Fail(openai::WrongType(Path(name), expected, Find(name)));
 }
 
-void Fields::Int(std::string_view name, int64_t min, int64_t max, std::optional<int64_t>* out) {
+void Fields::Int(std::string_view name, std::optional<int64_t>* out) {
   const Json* json = Find(name);
   if (json == nullptr || !ok()) return;
   int64_t value = 0;
-  if (!json->is_number()) return WrongType(name, "an integer");
-  const std::string range =
-      "an integer between " + std::to_string(min) + " and " + std::to_string(max);
-  if (!AsInt(*json, &value)) return Fail(OutOfRange(Path(name), range, json->dump()));
-  if (value < min || value > max) return Fail(OutOfRange(Path(name), range, std::to_string(value)));
+  if (!AsInt(*json, &value)) return WrongType(name, "an integer");
   *out = value;
 }
 
-void Fields::Int(std::string_view name, int64_t min, int64_t max, int64_t* out) {
+void Fields::Int(std::string_view name, int64_t* out) {
   std::optional<int64_t> value;
-  Int(name, min, max, &value);
-  if (value.has_value()) *out = *value;
+  Int(name, &value);
+  *out = value.value_or(*out);
 }
 
-void Fields::Number(std::string_view name, double min, double max, std::optional<double>* out) {
+void Fields::Number(std::string_view name, std::optional<double>* out) {
   const Json* json = Find(name);
   if (json == nullptr || !ok()) return;
   if (!json->is_number()) return WrongType(name, "a number");
-  const double value = json->get<double>();
-  if (!(value >= min && value <= max)) {
-    return Fail(
-        OutOfRange(Path(name), "a number between " + Text(min) + " and " + Text(max), Text(value)));
-  }
-  *out = value;
+  *out = json->get<double>();
+}
+
+void Fields::Number(std::string_view name, double* out) {
+  std::optional<double> value;
+  Number(name, &value);
+  *out = value.value_or(*out);
 }
 
 void Fields::Bool(std::string_view name, bool* out) {
@@ -115,15 +102,6 @@ void Fields::String(std::string_view name, std::string* out) {
   if (json == nullptr || !ok()) return;
   if (!json->is_string()) return WrongType(name, "a string");
   *out = json->get_ref<const std::string&>();
-}
-
-void Fields::RefuseIfSet(std::string_view name, const std::string& why) {
-  const Json* json = Find(name);
-  if (json == nullptr) return;
-  const bool harmless = (json->is_boolean() && !json->get<bool>()) ||
-                        ((json->is_array() || json->is_object()) && json->empty()) ||
-                        (json->is_string() && json->get_ref<const std::string&>().empty());
-  if (!harmless) Fail(Unsupported(Path(name), why));
 }
 
 }  // namespace skein::services::openai

@@ -1,5 +1,6 @@
-// Reads the members of a JSON object, with types and ranges checked. The first error is kept and
-// later reads do nothing, so a caller reads everything and asks once. Absent and null are the same.
+// Reads the members of a JSON object, with types checked; ranges are those of the API's description
+// (body_check.h). The first error is kept and later reads do nothing, so a caller reads everything
+// and asks once. Absent and null are the same.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +24,12 @@ class Fields {
   bool Has(std::string_view name) const { return Find(name) != nullptr; }
 
   // Each leaves *out alone when the member is absent. An integer may be written 3.0.
-  void Int(std::string_view name, int64_t min, int64_t max, std::optional<int64_t>* out);
-  void Int(std::string_view name, int64_t min, int64_t max, int64_t* out);
-  void Number(std::string_view name, double min, double max, std::optional<double>* out);
+  void Int(std::string_view name, std::optional<int64_t>* out);
+  void Int(std::string_view name, int64_t* out);
+  void Number(std::string_view name, std::optional<double>* out);
+  void Number(std::string_view name, double* out);
   void Bool(std::string_view name, bool* out);
   void String(std::string_view name, std::string* out);
-
-  // Refuses a member that is there and says something: not false, "", [] or {}.
-  void RefuseIfSet(std::string_view name, const std::string& why = {});
 
   void Fail(ApiError error);
   // "Invalid type for 'name': expected <expected>."
@@ -45,6 +44,10 @@ class Fields {
   const std::string path_;
   MaybeError error_;
 };
+
+// "Invalid type for 'name': expected <expected>, but got <the value's type> instead."
+ApiError WrongType(const std::string& name, std::string_view expected,
+                   const nlohmann::ordered_json* value);
 
 // Reads `json` as an integer in [INT64_MIN, INT64_MAX]. False: it is none.
 bool AsInt(const nlohmann::ordered_json& json, int64_t* out);

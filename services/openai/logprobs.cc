@@ -31,26 +31,32 @@ std::string Bytes(const std::string& bytes) {
   return out + "]";
 }
 
-std::string ChatEntry(const std::string& bytes, const std::optional<float>& logprob) {
-  return "{\"token\":" + JsonString(TokenText(bytes)) + ",\"logprob\":" + Number(logprob) +
+// `T`: TokenLogprob or TopLogprob.
+template <typename T>
+std::string NameOf(const Choice& choice, const T& token) {
+  return choice.tokens_as_ids ? "token_id:" + std::to_string(token.token) : TokenText(token.bytes);
+}
+
+std::string ChatEntry(const std::string& name, const std::string& bytes,
+                      const std::optional<float>& logprob) {
+  return "{\"token\":" + JsonString(name) + ",\"logprob\":" + Number(logprob) +
          ",\"bytes\":" + Bytes(bytes);
 }
 
-// The n most likely by their text, and the token itself, which may not be among them.
-std::string TopObject(const TokenLogprob& token, size_t n) {
+// The n most likely by their names, and the token itself, which may not be among them.
+std::string TopObject(const Choice& choice, const TokenLogprob& token, size_t n) {
   if (!token.logprob.has_value()) return "null";
   std::string out = "{";
   std::set<std::string> seen;
-  const auto add = [&](const std::string& bytes, float logprob) {
-    const std::string text = TokenText(bytes);
-    if (!seen.insert(text).second) return;
+  const auto add = [&](const std::string& name, float logprob) {
+    if (!seen.insert(name).second) return;
     if (out.size() > 1) out += ',';
-    out += JsonString(text) + ":" + Number(logprob);
+    out += JsonString(name) + ":" + Number(logprob);
   };
   for (size_t i = 0; i < std::min(n, token.top.size()); ++i) {
-    add(token.top[i].bytes, token.top[i].logprob);
+    add(NameOf(choice, token.top[i]), token.top[i].logprob);
   }
-  add(token.bytes, *token.logprob);
+  add(NameOf(choice, token), *token.logprob);
   return out + "}";
 }
 
@@ -71,12 +77,13 @@ std::string ChatLogprobs(const Choice& choice) {
   const auto n = static_cast<size_t>(std::max(0, choice.top_logprobs));
   return "{\"content\":" +
          List(choice.logprobs,
-              [n](const TokenLogprob& token) {
-                std::string out = ChatEntry(token.bytes, token.logprob);
+              [&](const TokenLogprob& token) {
+                std::string out = ChatEntry(NameOf(choice, token), token.bytes, token.logprob);
                 out += ",\"top_logprobs\":[";
                 for (size_t i = 0; i < std::min(n, token.top.size()); ++i) {
                   if (i > 0) out += ',';
-                  out += ChatEntry(token.top[i].bytes, token.top[i].logprob) + "}";
+                  const TopLogprob& top = token.top[i];
+                  out += ChatEntry(NameOf(choice, top), top.bytes, top.logprob) + "}";
                 }
                 return out + "]}";
               }) +
@@ -92,8 +99,9 @@ std::string CompletionLogprobs(const Choice& choice) {
          List(tokens, [](const Token& t) { return std::to_string(t.text_offset); }) +
          ",\"token_logprobs\":" + List(tokens, [](const Token& t) { return Number(t.logprob); }) +
          ",\"tokens\":" +
-         List(tokens, [](const Token& t) { return JsonString(TokenText(t.bytes)); }) +
-         ",\"top_logprobs\":" + List(tokens, [n](const Token& t) { return TopObject(t, n); }) + "}";
+         List(tokens, [&](const Token& t) { return JsonString(NameOf(choice, t)); }) +
+         ",\"top_logprobs\":" +
+         List(tokens, [&](const Token& t) { return TopObject(choice, t, n); }) + "}";
 }
 
 }  // namespace skein::services::openai

@@ -13,14 +13,18 @@ namespace skein::services::openai {
 // The body as an object.
 MaybeError ParseObject(std::string_view body, Json* json);
 
+// The body as an object that holds to the description of `path`.
+MaybeError ParseBody(std::string_view body, std::string_view path, bool strict, Json* json,
+                     BodyNotes* notes);
+
+// The rest reads bodies that ParseBody has checked.
+
 // Everything of GenerationOptions but max_tokens and top_logprobs.
-void ReadOptions(const ParseLimits& limits, Fields* fields, GenerationOptions* options);
+void ReadOptions(Fields* fields, GenerationOptions* options);
 
-// A list of token ids named `path`; false when it holds anything else (the error is in `fields`).
-bool ReadTokens(const Json& json, const std::string& path, Fields* fields,
-                std::vector<int32_t>* out);
+std::vector<int32_t> TokensOf(const Json& json);
 
-// messages, tools, tool_choice, chat_template_kwargs, ... of a chat.
+// messages, chat_template_kwargs, ... of a chat.
 void ReadChatInput(Fields* fields, ChatInput* input);
 
 }  // namespace skein::services::openai

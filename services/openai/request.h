@@ -1,10 +1,8 @@
 // Requests of the OpenAI API, with vLLM's extensions, as plain values.
 //
-// Parsing checks every type and every range and names the parameter at fault. Parameters that would
-// change the answer and are not served are refused by name; unknown ones are accepted and ignored,
-// as other OpenAI-compatible servers do, so that clients newer than this server work.
-// Where this differs from OpenAI: `stop` takes up to 16 strings, `logprobs` of /v1/completions up
-// to 20, and `n` up to ParseLimits::choices_max.
+// Parsing holds a body to the API's description (api_description.h) and names the parameter at
+// fault. Parameters that would change the answer and are not served are refused by name. Unknown
+// ones are noted, so that clients newer than this server work, or refused with ParseLimits::strict.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +15,29 @@
 
 #include "nlohmann/json.hpp"
 #include "services/openai/api_error.h"
+#include "services/openai/body_check.h"
 
 namespace skein::services::openai {
 
 using Json = nlohmann::ordered_json;
 
 struct ParseLimits {
-  int64_t choices_max = 128;  // prompts × n of one request
+  int64_t choices_max = 128;  // prompts × best_of (or n) of one request
+  bool strict = false;        // unknown parameters are errors
 };
 
 inline constexpr size_t kStopStringsMax = 16;
 inline constexpr size_t kStopStringBytesMax = 1024;
-inline constexpr int kTopLogprobsMax = 20;
 
 // What both endpoints have. Sampling values are absent where the model's default holds.
 struct GenerationOptions {
   std::optional<int64_t> max_tokens;
   int64_t min_tokens = 0;
   int64_t n = 1;
+  int64_t best_of = 1;  // choices that are sampled for each prompt; at least n
   bool stream = false;
   bool include_usage = false;
+  bool continuous_usage = false;  // every event has the usage up to then
 
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<int64_t> top_k;  // 0: off
@@ -52,6 +53,7 @@ struct GenerationOptions {
   bool ignore_eos = false;
   bool skip_special_tokens = true;
   bool return_token_ids = false;
+  bool tokens_as_ids = false;  // tokens in logprobs are written "token_id:17"
 };
 
 // Text, or token ids.
@@ -63,12 +65,12 @@ struct CompletionRequest {
   bool echo = false;
   bool add_special_tokens = true;
   GenerationOptions options;
+  BodyNotes notes;
 };
 
 // What a chat template is given.
 struct ChatInput {
-  Json messages = Json::array();  // content: text, or null; tool call arguments: objects
-  Json tools;                     // null when there are none
+  Json messages = Json::array();  // content: text; tool call arguments: objects
   Json template_kwargs = Json::object();
   bool add_generation_prompt = true;
   bool continue_final_message = false;
@@ -79,6 +81,7 @@ struct ChatRequest {
   std::string model;
   ChatInput input;
   GenerationOptions options;
+  BodyNotes notes;
 };
 
 struct TokenizeRequest {
@@ -86,16 +89,18 @@ struct TokenizeRequest {
   std::variant<std::string, ChatInput> input;
   bool add_special_tokens = true;
   bool return_token_strs = false;
+  BodyNotes notes;
 };
 
 struct DetokenizeRequest {
   std::string model;
   std::vector<int32_t> tokens;
+  BodyNotes notes;
 };
 
 MaybeError Parse(std::string_view body, const ParseLimits& limits, CompletionRequest* request);
 MaybeError Parse(std::string_view body, const ParseLimits& limits, ChatRequest* request);
-MaybeError Parse(std::string_view body, TokenizeRequest* request);
-MaybeError Parse(std::string_view body, DetokenizeRequest* request);
+MaybeError Parse(std::string_view body, const ParseLimits& limits, TokenizeRequest* request);
+MaybeError Parse(std::string_view body, const ParseLimits& limits, DetokenizeRequest* request);
 
 }  // namespace skein::services::openai

@@ -2,19 +2,28 @@
 
 #include <gtest/gtest.h>
 
+#include "nlohmann/json.hpp"
+
 namespace skein::services::openai {
 namespace {
 
+// With a model, if it has none.
+std::string WithModel(std::string_view body) {
+  Json json = Json::parse(body);
+  if (!json.contains("model")) json["model"] = "m";
+  return json.dump();
+}
+
 CompletionRequest ParsedCompletion(std::string_view body) {
   CompletionRequest request;
-  const MaybeError error = Parse(body, ParseLimits{}, &request);
+  const MaybeError error = Parse(WithModel(body), ParseLimits{}, &request);
   EXPECT_FALSE(error.has_value()) << error->message;
   return request;
 }
 
 ChatRequest ParsedChat(std::string_view body) {
   ChatRequest request;
-  const MaybeError error = Parse(body, ParseLimits{}, &request);
+  const MaybeError error = Parse(WithModel(body), ParseLimits{}, &request);
   EXPECT_FALSE(error.has_value()) << error->message;
   return request;
 }
@@ -30,6 +39,8 @@ TEST(CompletionRequestTest, Defaults) {
   EXPECT_EQ(request.options.n, 1);
   EXPECT_EQ(request.options.top_logprobs, -1);
   EXPECT_FALSE(request.options.stream);
+  EXPECT_EQ(request.notes.unknown, 1);
+  EXPECT_EQ(request.notes.warnings[0], "unknown parameter 'new_field'");
 }
 
 TEST(CompletionRequestTest, EveryFormOfPrompt) {
@@ -45,16 +56,19 @@ TEST(CompletionRequestTest, EveryFormOfPrompt) {
 TEST(CompletionRequestTest, AllOptions) {
   const GenerationOptions o =
       ParsedCompletion(R"({"prompt":"p","max_tokens":0,"n":3,"best_of":3,"stream":true,
-        "stream_options":{"include_usage":true},"temperature":0,"top_p":0.5,"top_k":-1,"min_p":0.1,
+        "stream_options":{"include_usage":true,"continuous_usage_stats":true},"temperature":0,"top_p":0.5,"top_k":-1,"min_p":0.1,
         "repetition_penalty":1.2,"presence_penalty":-2,"frequency_penalty":2,"seed":-5,
         "logit_bias":{"5":-100,"6":1.5},"logprobs":20,"stop":"\n","stop_token_ids":[7],
         "ignore_eos":true,"min_tokens":4,"skip_special_tokens":false,"suffix":null,
-        "include_stop_str_in_output":true,"return_token_ids":true,"user":"u"})")
+        "include_stop_str_in_output":true,"return_token_ids":true,"user":"u",
+        "return_tokens_as_token_ids":true})")
           .options;
   EXPECT_EQ(o.max_tokens, 0);
   EXPECT_EQ(o.n, 3);
   EXPECT_TRUE(o.stream && o.include_usage && o.ignore_eos && o.include_stop_str_in_output);
   EXPECT_TRUE(o.return_token_ids && !o.skip_special_tokens);
+  EXPECT_TRUE(o.continuous_usage && o.tokens_as_ids);
+  EXPECT_EQ(o.best_of, 3);
   EXPECT_EQ(o.temperature, 0.0);
   EXPECT_EQ(o.top_k, 0);
   EXPECT_EQ(o.seed, -5);
@@ -74,7 +88,8 @@ class RefusedCompletionTest : public ::testing::TestWithParam<Refused> {};
 
 TEST_P(RefusedCompletionTest, NamesTheParameter) {
   const std::string fields = GetParam().fields;
-  std::string body = "{\"model\":\"m\"," + fields + "}";
+  const char* model = fields.find("\"model\"") == std::string::npos ? "\"model\":\"m\"," : "";
+  std::string body = "{" + (model + fields) + "}";
   if (fields.find("\"prompt\"") == std::string::npos) body.insert(1, "\"prompt\":\"p\",");
   CompletionRequest request;
   const MaybeError error = Parse(body, ParseLimits{}, &request);
@@ -99,8 +114,11 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{R"("max_tokens":18446744073709551615)", "max_tokens"},
         Refused{R"("max_tokens":true)", "max_tokens"}, Refused{R"("n":0)", "n"},
         Refused{R"("n":1000000)", "n"}, Refused{R"("n":1e300)", "n"},
-        Refused{R"("prompt":["a","b"],"n":100)", "n"}, Refused{R"("best_of":2)", "best_of"},
-        Refused{R"("suffix":"x")", "suffix"}, Refused{R"("stream":1)", "stream"},
+        Refused{R"("prompt":["a","b"],"n":100)", "n"}, Refused{R"("n":2,"best_of":1)", "best_of"},
+        Refused{R"("stream":true,"best_of":2)", "best_of"},
+        Refused{R"("prompt":["a","b"],"best_of":65)", "best_of"},
+        Refused{R"("model":null)", "model"}, Refused{R"("suffix":"x")", "suffix"},
+        Refused{R"("stream":1)", "stream"},
         Refused{R"("stream_options":{"include_usage":true})", "stream_options"},
         Refused{R"("stream":true,"stream_options":{"include_usage":1})",
                 "stream_options.include_usage"},
@@ -119,7 +137,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{R"("min_p":2)", "min_p"},
         Refused{R"("repetition_penalty":0)", "repetition_penalty"},
         Refused{R"("top_k":-2)", "top_k"}, Refused{R"("echo":"yes")", "echo"},
-        Refused{R"("guided_json":{"a":1})", "guided_json"},
+        Refused{R"("guided_json":{"a":1})", "guided_json"}, Refused{R"("regex":"a*")", "regex"},
+        Refused{R"("ebnf":"root ::= x")", "ebnf"},
+        Refused{R"("max_new_tokens":5)", "max_new_tokens"},
         Refused{R"("response_format":{"type":"json_object"})", "response_format"}));
 
 TEST(ChatRequestTest, MessagesAreNormalised) {
@@ -128,8 +148,8 @@ TEST(ChatRequestTest, MessagesAreNormalised) {
     {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"name":"n"},
     {"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function",
       "function":{"name":"f","arguments":"{\"z\":1,\"a\":2}"}}]},
-    {"role":"tool","content":"r","tool_call_id":"1"}],
-    "tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto",
+    {"role":"tool","content":"r","tool_call_id":"1"}],"tool_choice":"auto",
+    "documents":[{"text":"d"}],
     "max_tokens":5,"max_completion_tokens":7,"logprobs":true,"top_logprobs":3,
     "chat_template_kwargs":{"enable_thinking":false},"reasoning_effort":"low"})");
   const Json& messages = request.input.messages;
@@ -137,25 +157,35 @@ TEST(ChatRequestTest, MessagesAreNormalised) {
   EXPECT_EQ(messages[1]["content"], "a\nb");
   EXPECT_EQ(messages[1]["name"], "n");
   EXPECT_EQ(messages[2]["tool_calls"][0]["function"]["arguments"].dump(), R"({"z":1,"a":2})");
-  EXPECT_TRUE(messages[2]["content"].is_null());
-  EXPECT_EQ(request.input.tools.size(), 1u);
+  EXPECT_EQ(messages[2]["content"], "");
+  EXPECT_EQ(request.input.template_kwargs.dump(),
+            R"({"enable_thinking":false,"documents":[{"text":"d"}],"reasoning_effort":"low"})");
   EXPECT_EQ(request.options.max_tokens, 7);
   EXPECT_EQ(request.options.top_logprobs, 3);
   EXPECT_TRUE(request.input.add_generation_prompt);
   EXPECT_FALSE(request.input.add_special_tokens);
 }
 
-TEST(ChatRequestTest, ToolsAreHiddenByNone) {
-  EXPECT_TRUE(ParsedChat(R"({"messages":[{"role":"user","content":"a"}],"tool_choice":"none",
-    "tools":[{"type":"function","function":{"name":"f"}}]})")
-                  .input.tools.is_null());
+TEST(ChatRequestTest, WhatAsksForNothingIsAccepted) {
+  const auto with = [](const std::string& members) {
+    return ParsedChat(R"({"messages":[{"role":"user","content":"a"}],)" + members + "}");
+  };
+  // Hidden from the model, so that no call has to be parsed.
+  with(R"("tool_choice":"none","tools":[{"type":"function","function":{"name":"f"}}])");
+  with(R"("tools":[],"functions":[],"response_format":{"type":"text"},"modalities":["text"])");
+  with(R"("length_penalty":1.0,"detokenize":true,"use_beam_search":false,"chat_template":null)");
+  EXPECT_EQ(with(R"("top_logprobs":0)").options.top_logprobs, -1);
+  EXPECT_EQ(
+      with(R"("store":true,"metadata":{"a":"b"},"service_tier":"auto","priority":3)").notes.unknown,
+      0);
 }
 
 class RefusedChatTest : public ::testing::TestWithParam<Refused> {};
 
 TEST_P(RefusedChatTest, NamesTheParameter) {
   const std::string fields = GetParam().fields;
-  std::string body = "{\"model\":\"m\"," + fields + "}";
+  const char* model = fields.find("\"model\"") == std::string::npos ? "\"model\":\"m\"," : "";
+  std::string body = "{" + (model + fields) + "}";
   if (fields.find("\"messages\"") == std::string::npos) {
     body.insert(1, R"("messages":[{"role":"user","content":"a"}],)");
   }
@@ -184,7 +214,9 @@ INSTANTIATE_TEST_SUITE_P(
             "messages[0].tool_calls[0].function.arguments"},
         Refused{R"("tool_choice":"required")", "tool_choice"},
         Refused{R"("tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice"},
-        Refused{R"("tools":[{"type":"custom"}])", "tools[0]"}, Refused{R"("tools":{})", "tools"},
+        Refused{R"("tools":[{"type":"function","function":{"name":"f"}}])", "tools"},
+        Refused{R"("tools":[{"type":"custom"}],"tool_choice":"none")", "tools[0]"},
+        Refused{R"("tools":{"a":1})", "tools"},
         Refused{R"("functions":[{"name":"f"}])", "functions"},
         Refused{R"("top_logprobs":2)", "top_logprobs"},
         Refused{R"("logprobs":true,"top_logprobs":21)", "top_logprobs"},
@@ -198,18 +230,19 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(TokenizeRequestTest, PromptAndMessages) {
   TokenizeRequest request;
-  ASSERT_FALSE(Parse(R"({"prompt":"a","add_special_tokens":false})", &request));
+  const ParseLimits limits;
+  ASSERT_FALSE(Parse(R"({"prompt":"a","add_special_tokens":false})", limits, &request));
   EXPECT_EQ(std::get<std::string>(request.input), "a");
   EXPECT_FALSE(request.add_special_tokens);
-  ASSERT_FALSE(Parse(R"({"messages":[{"role":"user","content":"a"}]})", &request));
+  ASSERT_FALSE(Parse(R"({"messages":[{"role":"user","content":"a"}]})", limits, &request));
   EXPECT_EQ(std::get<ChatInput>(request.input).messages.size(), 1u);
-  EXPECT_EQ(Parse("{}", &request)->param, "prompt");
-  EXPECT_EQ(Parse("[]", &request)->code, "invalid_type");
+  EXPECT_EQ(Parse("{}", limits, &request)->param, "prompt");
+  EXPECT_EQ(Parse("[]", limits, &request)->code, "invalid_type");
   DetokenizeRequest tokens;
-  ASSERT_FALSE(Parse(R"({"tokens":[1,2]})", &tokens));
+  ASSERT_FALSE(Parse(R"({"tokens":[1,2]})", limits, &tokens));
   EXPECT_EQ(tokens.tokens.size(), 2u);
-  EXPECT_EQ(Parse(R"({"tokens":["a"]})", &tokens)->param, "tokens");
-  EXPECT_EQ(Parse(R"({})", &tokens)->param, "tokens");
+  EXPECT_EQ(Parse(R"({"tokens":["a"]})", limits, &tokens)->param, "tokens");
+  EXPECT_EQ(Parse(R"({})", limits, &tokens)->param, "tokens");
 }
 
 }  // namespace

@@ -24,7 +24,10 @@ std::string TokenList(const std::vector<int32_t>& tokens) {
 std::string UsageJson(const Usage& usage) {
   return "{\"prompt_tokens\":" + std::to_string(usage.prompt_tokens) +
          Field("completion_tokens", std::to_string(usage.completion_tokens)) +
-         Field("total_tokens", std::to_string(usage.prompt_tokens + usage.completion_tokens)) + "}";
+         Field("total_tokens", std::to_string(usage.prompt_tokens + usage.completion_tokens)) +
+         Field("prompt_tokens_details",
+               "{\"cached_tokens\":" + std::to_string(usage.cached_tokens) + "}") +
+         Field("completion_tokens_details", "{\"reasoning_tokens\":0}") + "}";
 }
 
 std::string StopReasonJson(const StopReason& reason) {
@@ -47,11 +50,14 @@ std::string_view ChunkObject(Kind kind) {
   return kind == Kind::kChat ? "chat.completion.chunk" : "text_completion";
 }
 
-// Everything of a choice but what is called "text", "message" or "delta", which is `content`.
-std::string ChoiceJson(const Head& head, const Choice& choice, const std::string& content) {
+// Everything of a choice but what is called "text", "message" or "delta", which is `content`. A
+// piece of a stream that brings no token has no logprobs.
+std::string ChoiceJson(const Head& head, const Choice& choice, const std::string& content,
+                       bool piece) {
   const bool chat = head.kind == Kind::kChat;
   std::string out = "{\"index\":" + std::to_string(choice.index) + content;
-  out += Field("logprobs", chat ? ChatLogprobs(choice) : CompletionLogprobs(choice));
+  const std::string logprobs = chat ? ChatLogprobs(choice) : CompletionLogprobs(choice);
+  out += Field("logprobs", piece && choice.logprobs.empty() ? "null" : logprobs);
   const bool ended = !choice.finish_reason.empty();
   out += Field("finish_reason", ended ? JsonString(choice.finish_reason) : "null");
   if (ended) out += Field("stop_reason", StopReasonJson(choice.stop_reason));
@@ -65,12 +71,16 @@ std::string ChoiceJson(const Head& head, const Choice& choice, const std::string
 std::string Event(const std::string& json) { return "data: " + json + "\n\n"; }
 
 std::string ChunkEvent(const Head& head, const std::string& choice,
-                       const std::vector<int32_t>* prompt_token_ids) {
+                       const std::vector<int32_t>* prompt_token_ids, const Usage* usage) {
   std::string out = Begin(head, ChunkObject(head.kind)) + choice + "]";
   if (head.kind == Kind::kChat && prompt_token_ids != nullptr) {
     out += Field("prompt_token_ids", TokenList(*prompt_token_ids));
   }
-  if (head.include_usage) out += Field("usage", "null");
+  if (usage != nullptr) {
+    out += Field("usage", UsageJson(*usage));
+  } else if (head.include_usage) {
+    out += Field("usage", "null");
+  }
   return Event(out + "}");
 }
 
@@ -85,7 +95,8 @@ std::string WholeAnswer(const Head& head, const std::vector<Choice>& choices, co
     out += ChoiceJson(head, choice,
                       chat ? Field("message", "{\"role\":\"assistant\",\"content\":" + text +
                                                   ",\"refusal\":null}")
-                           : Field("text", text));
+                           : Field("text", text),
+                      /*piece=*/false);
   }
   out += "]" + Field("usage", UsageJson(usage));
   if (chat && !choices.empty() && choices.front().prompt_token_ids != nullptr) {
@@ -94,21 +105,24 @@ std::string WholeAnswer(const Head& head, const std::vector<Choice>& choices, co
   return out + "}";
 }
 
-std::string RoleEvent(const Head& head, int index) {
+std::string RoleEvent(const Head& head, int index, const Usage* usage) {
   Choice choice;
   choice.index = index;
   return ChunkEvent(
-      head, ChoiceJson(head, choice, Field("delta", "{\"role\":\"assistant\",\"content\":\"\"}")),
-      nullptr);
+      head,
+      ChoiceJson(head, choice, Field("delta", "{\"role\":\"assistant\",\"content\":\"\"}"),
+                 /*piece=*/true),
+      nullptr, usage);
 }
 
-std::string ChoiceEvent(const Head& head, const Choice& choice) {
+std::string ChoiceEvent(const Head& head, const Choice& choice, const Usage* usage) {
   const std::string text = JsonString(choice.text);
   std::string content = Field("text", text);
   if (head.kind == Kind::kChat) {
     content = Field("delta", choice.text.empty() ? "{}" : "{\"content\":" + text + "}");
   }
-  return ChunkEvent(head, ChoiceJson(head, choice, content), choice.prompt_token_ids);
+  return ChunkEvent(head, ChoiceJson(head, choice, content, /*piece=*/true),
+                    choice.prompt_token_ids, usage);
 }
 
 std::string UsageEvent(const Head& head, const Usage& usage) {

@@ -28,6 +28,7 @@ struct Head {
 struct TopLogprob {
   std::string bytes;  // of the token; not always UTF-8
   float logprob = 0;
+  int32_t token = 0;
 };
 
 struct TokenLogprob {
@@ -35,6 +36,7 @@ struct TokenLogprob {
   std::optional<float> logprob;  // none for the first token of a prompt
   std::vector<TopLogprob> top;   // most likely first
   int64_t text_offset = 0;       // characters of the choice's text before the token
+  int32_t token = 0;
 };
 
 // Why a choice ended: by no token, a stop token's id or a stop string.
@@ -47,7 +49,8 @@ struct Choice {
   std::string finish_reason;  // "stop", "length"; "" while it goes on
   StopReason stop_reason;
   bool with_logprobs = false;
-  int top_logprobs = 0;  // how many were asked for
+  int top_logprobs = 0;        // how many were asked for
+  bool tokens_as_ids = false;  // logprobs name tokens "token_id:17", not by their text
   std::vector<TokenLogprob> logprobs;
   bool with_token_ids = false;
   std::vector<int32_t> token_ids;
@@ -57,13 +60,16 @@ struct Choice {
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;  // of the prompt's: not computed, but found in a cache
 };
 
 std::string WholeAnswer(const Head& head, const std::vector<Choice>& choices, const Usage& usage);
 
-// "data: {...}\n\n" each.
-std::string RoleEvent(const Head& head, int index);  // the first one of a chat's choice
-std::string ChoiceEvent(const Head& head, const Choice& choice);
+// "data: {...}\n\n" each. `usage`: up to this event; null leaves it out or, with
+// head.include_usage, writes null.
+std::string RoleEvent(const Head& head, int index,  // the first one of a chat's choice
+                      const Usage* usage = nullptr);
+std::string ChoiceEvent(const Head& head, const Choice& choice, const Usage* usage = nullptr);
 std::string UsageEvent(const Head& head, const Usage& usage);
 std::string ErrorEvent(const ApiError& error);
 inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";

@@ -25,17 +25,19 @@ Choice WithLogprobs() {
   choice.finish_reason = "length";
   choice.with_logprobs = true;
   choice.top_logprobs = 2;
-  choice.logprobs.push_back({"h", -0.5f, {{"h", -0.5f}, {"\xC3", -1.5f}, {"x", -2.f}}, 0});
   choice.logprobs.push_back(
-      {"\xC3\xA9", -std::numeric_limits<float>::infinity(), {{"a", -0.25f}}, 1});
+      {"h", -0.5f, {{"h", -0.5f, 4}, {"\xC3", -1.5f, 5}, {"x", -2.f, 6}}, 0, 4});
+  choice.logprobs.push_back(
+      {"\xC3\xA9", -std::numeric_limits<float>::infinity(), {{"a", -0.25f, 7}}, 1, 8});
   return choice;
 }
 
 TEST(ResponseTest, WholeCompletion) {
   const Json json = Json::parse(WholeAnswer(MakeHead(Kind::kCompletion), {WithLogprobs()}, {3, 2}));
   EXPECT_EQ(json["object"], "text_completion");
-  EXPECT_EQ(json["usage"],
-            Json::parse(R"({"prompt_tokens":3,"completion_tokens":2,"total_tokens":5})"));
+  EXPECT_EQ(json["usage"], Json::parse(R"({"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,
+              "prompt_tokens_details":{"cached_tokens":0},
+              "completion_tokens_details":{"reasoning_tokens":0}})"));
   const Json& choice = json["choices"][0];
   EXPECT_EQ(choice["text"], "hé");
   EXPECT_EQ(choice["finish_reason"], "length");
@@ -59,6 +61,30 @@ TEST(ResponseTest, WholeChat) {
                     {"token":"bytes:\\xc3","logprob":-1.5,"bytes":[195]}]})"));
 }
 
+TEST(ResponseTest, TokensAsTheirIds) {
+  Choice choice = WithLogprobs();
+  choice.tokens_as_ids = true;
+  Json json = Json::parse(WholeAnswer(MakeHead(Kind::kCompletion), {choice}, {}));
+  EXPECT_EQ(json["choices"][0]["logprobs"]["tokens"], Json({"token_id:4", "token_id:8"}));
+  EXPECT_EQ(json["choices"][0]["logprobs"]["top_logprobs"][0].dump(),
+            R"({"token_id:4":-0.5,"token_id:5":-1.5})");
+  json = Json::parse(WholeAnswer(MakeHead(Kind::kChat), {choice}, {}));
+  EXPECT_EQ(json["choices"][0]["logprobs"]["content"][0]["token"], "token_id:4");
+  EXPECT_EQ(json["choices"][0]["logprobs"]["content"][0]["top_logprobs"][1]["token"], "token_id:5");
+}
+
+TEST(ResponseTest, EventWithoutTokensHasNoLogprobs) {
+  Choice choice;
+  choice.with_logprobs = true;
+  choice.finish_reason = "stop";
+  for (const Kind kind : {Kind::kChat, Kind::kCompletion}) {
+    const Json event = FromEvent(ChoiceEvent(MakeHead(kind), choice));
+    EXPECT_TRUE(event["choices"][0]["logprobs"].is_null());
+    const Json whole = Json::parse(WholeAnswer(MakeHead(kind), {choice}, {}));
+    EXPECT_TRUE(whole["choices"][0]["logprobs"].is_object());
+  }
+}
+
 TEST(ResponseTest, StreamEvents) {
   Head head = MakeHead(Kind::kChat);
   Json json = FromEvent(RoleEvent(head, 1));
@@ -74,6 +100,9 @@ TEST(ResponseTest, StreamEvents) {
   EXPECT_EQ(json["choices"][0]["delta"].dump(), R"({"content":"x"})");
   ASSERT_TRUE(json.contains("usage"));
   EXPECT_TRUE(json["usage"].is_null());
+  const Usage so_far = {1, 1};
+  EXPECT_EQ(FromEvent(ChoiceEvent(head, choice, &so_far))["usage"]["total_tokens"], 2);
+  EXPECT_EQ(FromEvent(RoleEvent(head, 0, &so_far))["usage"]["total_tokens"], 2);
   choice.text.clear();
   choice.finish_reason = "stop";
   choice.stop_reason = 2;

@@ -1,6 +1,7 @@
 #include "services/router/answer.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "services/base/log.h"
@@ -14,6 +15,12 @@ v1::SampledToken SampledOf(const std::string& payload) {
   v1::SampledToken sampled;
   sampled.ParseFromString(payload);
   return sampled;
+}
+
+std::vector<size_t> Iota(size_t n) {
+  std::vector<size_t> numbers(n);
+  std::iota(numbers.begin(), numbers.end(), size_t{0});
+  return numbers;
 }
 
 }  // namespace
@@ -58,7 +65,7 @@ size_t Answer::IndexOf(scheduler::RequestId id) const {
 }
 
 const PreparedPrompt& Answer::PromptOf(size_t index) const {
-  return plan_.prompts[index / static_cast<size_t>(plan_.options.n)];
+  return plan_.prompts[index / static_cast<size_t>(plan_.options.best_of)];
 }
 
 void Answer::Begin(size_t index, const std::string& prompt_logprobs) {
@@ -71,7 +78,7 @@ void Answer::Begin(size_t index, const std::string& prompt_logprobs) {
   }
   if (!plan_.options.stream) return;
   if (plan_.head.kind == openai::Kind::kChat) {
-    Emit(openai::RoleEvent(plan_.head, static_cast<int>(index)));
+    Emit(openai::RoleEvent(plan_.head, static_cast<int>(index), UsageNow()));
   }
 }
 
@@ -95,7 +102,10 @@ void Answer::OnToken(const scheduler::DeliverToken& token) {
   ChoiceState& choice = choices_[index];
   Measure(&choice);
   Begin(index, token.prompt_logprobs);
-  choice.text.Push(token.token, SampledOf(token.payload));
+  const v1::SampledToken sampled = SampledOf(token.payload);
+  ++choice.score.tokens;
+  choice.score.logprob_sum += sampled.logprob();
+  choice.text.Push(token.token, sampled);
   if (choice.text.stopped()) shell_->StopMatched(token.id);
   if (plan_.options.stream && choice.text.has_text()) EmitText(index);
 }
@@ -131,14 +141,15 @@ void Answer::EmitText(size_t index) {
     choices_[index].prompt_ids_sent = true;
     piece.prompt_token_ids = &PromptOf(index).tokens;
   }
-  Emit(openai::ChoiceEvent(plan_.head, piece));
+  Emit(openai::ChoiceEvent(plan_.head, piece, UsageNow()));
 }
 
 void Answer::Emit(std::string event) {
   if (!std::exchange(headed_, true)) {
     http::Response head;
     head.content_type = "text/event-stream; charset=utf-8";
-    head.headers = {{"Cache-Control", "no-cache"}};
+    head.headers = plan_.headers;
+    head.headers.push_back({"Cache-Control", "no-cache"});
     head.noted = true;
     responder_->StartStream(std::move(head));
   }
@@ -161,6 +172,32 @@ openai::Usage Answer::TotalUsage() const {
   return usage;
 }
 
+const openai::Usage* Answer::UsageNow() {
+  if (!plan_.options.continuous_usage) return nullptr;
+  usage_now_ = TotalUsage();
+  return &usage_now_;
+}
+
+// The best n of each prompt's choices, numbered anew.
+std::vector<openai::Choice> Answer::TakeChoices() {
+  const auto n = static_cast<size_t>(plan_.options.n);
+  const auto sampled = static_cast<size_t>(plan_.options.best_of);
+  std::vector<openai::Choice> out;
+  for (size_t first = 0; first < choices_.size(); first += sampled) {
+    std::vector<ChoiceScore> scores;
+    for (size_t i = 0; i < sampled; ++i) scores.push_back(choices_[first + i].score);
+    // With n of n the choices keep their order.
+    for (const size_t i : n < sampled ? BestOf(scores, n) : Iota(n)) {
+      out.push_back(choices_[first + i].text.Take());
+      out.back().index = static_cast<int>(out.size()) - 1;
+      if (plan_.options.return_token_ids) {
+        out.back().prompt_token_ids = &PromptOf(first + i).tokens;
+      }
+    }
+  }
+  return out;
+}
+
 void Answer::Complete() {
   const openai::Usage usage = TotalUsage();
   if (plan_.options.stream) {
@@ -169,14 +206,10 @@ void Answer::Complete() {
     Close(200, "finished");
     return responder_->Finish();
   }
-  std::vector<openai::Choice> choices;
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    choices.push_back(choices_[i].text.Take());
-    if (plan_.options.return_token_ids) choices.back().prompt_token_ids = &PromptOf(i).tokens;
-  }
   http::Response response;
   response.noted = true;
-  response.body = openai::WholeAnswer(plan_.head, choices, usage);
+  response.headers = plan_.headers;
+  response.body = openai::WholeAnswer(plan_.head, TakeChoices(), usage);
   Close(200, "finished");
   responder_->Send(std::move(response));
 }
@@ -190,6 +223,7 @@ void Answer::Fail(const openai::ApiError& error, int64_t retry_after_us, bool be
     return responder_->Finish();
   }
   http::Response response = ToResponse(error, retry_after_us);
+  response.headers.insert(response.headers.end(), plan_.headers.begin(), plan_.headers.end());
   response.noted = true;
   AddDroppedReason(begun, &response);
   responder_->Send(std::move(response));

@@ -14,6 +14,7 @@
 #include "services/http/responder.h"
 #include "services/openai/request.h"
 #include "services/openai/response.h"
+#include "services/router/best_of.h"
 #include "services/router/choice_text.h"
 #include "services/router/identity.h"
 #include "services/router/prompt.h"
@@ -29,9 +30,11 @@ struct AnswerPlan {
   openai::GenerationOptions options;
   bool echo = false;
   std::vector<PreparedPrompt> prompts;
-  std::vector<std::shared_ptr<scheduler::RequestSpec>> specs;  // n for each prompt; consecutive ids
-  std::string path;                                            // of the HTTP request
-  std::string request_id;                                      // the client's, or one made up
+  // options.best_of for each prompt; consecutive ids.
+  std::vector<std::shared_ptr<scheduler::RequestSpec>> specs;
+  std::vector<http::Header> headers;  // of the answer
+  std::string path;                   // of the HTTP request
+  std::string request_id;             // the client's, or one made up
   ClientHints hints;
   std::string traceparent;
   int64_t arrived_us = 0;
@@ -59,6 +62,7 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
     bool prompt_ids_sent = false;
     int64_t last_token_us = 0;
     int64_t output_tokens = 0;  // that have come so far; in the end all that were sampled
+    ChoiceScore score;
   };
 
   void Start();
@@ -69,6 +73,9 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   void Begin(size_t index, const std::string& prompt_logprobs);
   void Measure(ChoiceState* choice);
   void EmitText(size_t index);
+  std::vector<openai::Choice> TakeChoices();
+  // The usage that an event carries; null: none.
+  const openai::Usage* UsageNow();
   void Emit(std::string event);
   void Complete();
   // `begun`: instances may have worked for it.
@@ -83,6 +90,7 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   RouterShell* const shell_;
   RouterMetrics* const metrics_;
   std::vector<ChoiceState> choices_;
+  openai::Usage usage_now_;
   size_t open_ = 0;      // choices that have not ended
   bool headed_ = false;  // the stream's HTTP head is out
   bool closed_ = false;  // nothing more is written

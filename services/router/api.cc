@@ -2,15 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "services/base/random_bits.h"
-#include "services/openai/request.h"
+#include "services/openai/openapi.h"
 #include "services/router/api_error_map.h"
-#include "services/router/generation.h"
 #include "services/router/identity.h"
+#include "services/router/token_range.h"
 
 namespace skein::services {
 namespace {
@@ -33,8 +35,11 @@ bool IsPlainJson(const http::Request& request) {
          (coding.empty() || absl::EqualsIgnoreCase({coding.data(), coding.size()}, "identity"));
 }
 
-void Refuse(const std::shared_ptr<http::Responder>& responder, const ApiError& error) {
-  responder->Send(ToResponse(error));
+void Refuse(const std::shared_ptr<http::Responder>& responder, const ApiError& error,
+            std::vector<http::Header> headers = {}) {
+  http::Response response = ToResponse(error);
+  std::move(headers.begin(), headers.end(), std::back_inserter(response.headers));
+  responder->Send(std::move(response));
 }
 
 http::Response JsonResponse(std::string body) {
@@ -65,6 +70,8 @@ void RouterApi::AddRoutes(http::Routes* routes) {
   AddPost("/v1/chat/completions", &RouterApi::Chat, routes);
   AddPost("/tokenize", &RouterApi::Tokenize, routes);
   AddPost("/detokenize", &RouterApi::Detokenize, routes);
+  routes->AddPage("/openapi.json",
+                  [](const http::Request&) { return JsonResponse(openai::OpenApiJson()); });
   routes->AddPage("/v1/models", [this](const http::Request&) { return ListModels(); });
   routes->AddPage("/v1/models/*", [this](const http::Request& r) { return ShowModel(r); });
 }
@@ -116,12 +123,25 @@ MaybeError RouterApi::FindModel(const std::string& name, bool required,
   return std::nullopt;
 }
 
+openai::ParseLimits RouterApi::Limits() const { return {options_.max_choices, options_.strict}; }
+
+std::vector<http::Header> RouterApi::Note(const http::Request& request,
+                                          const openai::BodyNotes& notes) const {
+  if (notes.unknown == 0) return {};
+  metrics_->CountUnknownParameters(request.path, notes.unknown);
+  std::string text = absl::StrJoin(notes.warnings, "; ");
+  const auto rest = notes.unknown - static_cast<int64_t>(notes.warnings.size());
+  if (rest > 0) absl::StrAppend(&text, "; and ", rest, " more");
+  return {{"X-Skein-Warning", std::move(text)}};
+}
+
 void RouterApi::Complete(const http::Request& request, const ResponderPtr& responder,
                          int64_t arrived_us) {
   openai::CompletionRequest asked;
   AnswerPlan plan;
   std::vector<PreparedPrompt> prompts;
-  MaybeError error = openai::Parse(request.body, {options_.max_choices}, &asked);
+  MaybeError error = openai::Parse(request.body, Limits(), &asked);
+  plan.headers = Note(request, asked.notes);
   if (!error) error = FindModel(asked.model, true, &plan.model);
   for (size_t i = 0; !error && i < asked.prompts.size(); ++i) {
     prompts.emplace_back();
@@ -130,7 +150,7 @@ void RouterApi::Complete(const http::Request& request, const ResponderPtr& respo
   plan.options = std::move(asked.options);
   plan.echo = asked.echo;
   if (!error) error = Plan(Kind::kCompletion, std::move(prompts), &plan);
-  if (error) return Refuse(responder, *error);
+  if (error) return Refuse(responder, *error, std::move(plan.headers));
   Launch(request, responder, arrived_us, std::move(plan));
 }
 
@@ -139,28 +159,51 @@ void RouterApi::Chat(const http::Request& request, const ResponderPtr& responder
   openai::ChatRequest asked;
   AnswerPlan plan;
   std::vector<PreparedPrompt> prompts(1);
-  MaybeError error = openai::Parse(request.body, {options_.max_choices}, &asked);
+  MaybeError error = openai::Parse(request.body, Limits(), &asked);
+  plan.headers = Note(request, asked.notes);
   if (!error) error = FindModel(asked.model, true, &plan.model);
   if (!error) error = PrepareChat(*plan.model, asked.input, Now(), &prompts[0]);
   plan.options = std::move(asked.options);
   if (!error) error = Plan(Kind::kChat, std::move(prompts), &plan);
-  if (error) return Refuse(responder, *error);
+  if (error) return Refuse(responder, *error, std::move(plan.headers));
   Launch(request, responder, arrived_us, std::move(plan));
+}
+
+// What could never be admitted at once is the client's fault, not a matter of waiting.
+MaybeError RouterApi::CheckChoices(const AnswerPlan& plan, size_t prompts) const {
+  const int64_t choices = static_cast<int64_t>(prompts) * plan.options.best_of;
+  const int64_t room = options_.max_streams + options_.max_queued;
+  if (choices <= room) return std::nullopt;
+  return InvalidParam(
+      plan.options.best_of > plan.options.n ? "best_of" : "n",
+      absl::StrCat("This request has ", choices, " choices; this router takes at most ", room,
+                   " at a time (max_streams ", options_.max_streams, " + max_queued ",
+                   options_.max_queued, "). Send fewer prompts or choices in one request."));
+}
+
+LengthLimits RouterApi::LimitsOf(const ServedModel& model) const {
+  LengthLimits limits{MaxPositions(model), options_.max_prompt_tokens};
+  if (options_.default_max_tokens > 0) limits.default_max_tokens = options_.default_max_tokens;
+  limits.default_max_tokens = model.max_new_tokens.value_or(limits.default_max_tokens);
+  return limits;
 }
 
 MaybeError RouterApi::Plan(Kind kind, std::vector<PreparedPrompt> prompts, AnswerPlan* plan) const {
   const openai::GenerationOptions& options = plan->options;
   if (MaybeError error = CheckTokenIds(*plan->model, options)) return error;
-  const uint64_t seed =
-      options.seed.has_value() ? static_cast<uint64_t>(*options.seed) : RandomBits();
-  const LengthLimits limits{MaxPositions(*plan->model), options_.max_prompt_tokens};
+  if (MaybeError error = CheckChoices(*plan, prompts.size())) return error;
+  const LengthLimits limits = LimitsOf(*plan->model);
   for (const PreparedPrompt& prompt : prompts) {
     int64_t max_tokens = 0;
     MaybeError error = ResolveMaxTokens(kind, options, limits,
                                         static_cast<int64_t>(prompt.tokens.size()), &max_tokens);
     if (error) return error;
     const bool score = plan->echo && options.top_logprobs >= 0;
-    for (int i = 0; i < options.n; ++i) {
+    // A seed that is given holds for each prompt, so that a prompt's text does not depend on its
+    // place in the request. Without one, equal prompts have to differ.
+    const uint64_t seed =
+        options.seed.has_value() ? static_cast<uint64_t>(*options.seed) : RandomBits();
+    for (int i = 0; i < options.best_of; ++i) {
       plan->specs.push_back(
           MakeSpec(*plan->model, options, prompt.tokens, max_tokens, seed, i, score));
     }
@@ -197,9 +240,10 @@ void RouterApi::Tokenize(const http::Request& request, const ResponderPtr& respo
   openai::TokenizeRequest asked;
   const ServedModel* model = nullptr;
   PreparedPrompt prompt;
-  MaybeError error = openai::Parse(request.body, &asked);
+  MaybeError error = openai::Parse(request.body, Limits(), &asked);
+  std::vector<http::Header> headers = Note(request, asked.notes);
   if (!error) error = FindModel(asked.model, false, &model);
-  if (error) return Refuse(responder, *error);
+  if (error) return Refuse(responder, *error, std::move(headers));
   if (const auto* text = std::get_if<std::string>(&asked.input)) {
     prompt.tokens =
         model->tokenizer->Encode(*text, {.add_special_tokens = asked.add_special_tokens});
@@ -208,21 +252,31 @@ void RouterApi::Tokenize(const http::Request& request, const ResponderPtr& respo
     chat.add_special_tokens = asked.add_special_tokens;
     error = PrepareChat(*model, chat, Now(), &prompt);
   }
-  if (error) return Refuse(responder, *error);
+  if (error) return Refuse(responder, *error, std::move(headers));
   std::vector<std::string> strings;
   for (const int32_t token : prompt.tokens) strings.push_back(model->tokenizer->TokenBytes(token));
-  responder->Send(JsonResponse(openai::TokenizeBody(prompt.tokens, MaxPositions(*model),
-                                                    asked.return_token_strs ? &strings : nullptr)));
+  SendJson(responder, std::move(headers),
+           openai::TokenizeBody(prompt.tokens, MaxPositions(*model),
+                                asked.return_token_strs ? &strings : nullptr));
 }
 
 void RouterApi::Detokenize(const http::Request& request, const ResponderPtr& responder, int64_t) {
   openai::DetokenizeRequest asked;
   const ServedModel* model = nullptr;
-  MaybeError error = openai::Parse(request.body, &asked);
+  MaybeError error = openai::Parse(request.body, Limits(), &asked);
+  std::vector<http::Header> headers = Note(request, asked.notes);
   if (!error) error = FindModel(asked.model, false, &model);
-  if (error) return Refuse(responder, *error);
-  responder->Send(
-      JsonResponse(openai::DetokenizeBody(model->tokenizer->Decode(asked.tokens, false))));
+  if (!error) error = CheckTokenRange(*model, "tokens", asked.tokens);
+  if (error) return Refuse(responder, *error, std::move(headers));
+  SendJson(responder, std::move(headers),
+           openai::DetokenizeBody(model->tokenizer->Decode(asked.tokens, false)));
+}
+
+void RouterApi::SendJson(const ResponderPtr& responder, std::vector<http::Header> headers,
+                         std::string body) {
+  http::Response response = JsonResponse(std::move(body));
+  response.headers = std::move(headers);
+  responder->Send(std::move(response));
 }
 
 http::Response RouterApi::ListModels() const {

@@ -11,8 +11,10 @@
 
 #include "services/base/loop.h"
 #include "services/http/routes.h"
+#include "services/openai/request.h"
 #include "services/openai/response.h"
 #include "services/router/answer.h"
+#include "services/router/generation.h"
 #include "services/router/model.h"
 #include "services/router/model_watch.h"
 #include "services/router/router_metrics.h"
@@ -23,6 +25,10 @@ namespace skein::services {
 struct RouterApiOptions {
   int64_t max_prompt_tokens = 0;  // 0: what the model holds
   int64_t max_choices = 128;
+  int64_t max_streams = 2048;         // as the shell's
+  int64_t max_queued = 1024;          // as the shell's
+  int64_t default_max_tokens = 2048;  // of a chat, where neither client nor model says; 0: no bound
+  bool strict = false;                // unknown parameters are errors
   int threads = 2;
   size_t queue_max = 256;  // requests waiting for a thread; more: 429
 };
@@ -54,10 +60,18 @@ class RouterApi {
 
   openai::MaybeError FindModel(const std::string& name, bool required,
                                const ServedModel** model) const;
+  openai::ParseLimits Limits() const;
+  // Counts what a body has that this API does not know; the headers that tell the client so.
+  std::vector<http::Header> Note(const http::Request& request,
+                                 const openai::BodyNotes& notes) const;
+  openai::MaybeError CheckChoices(const AnswerPlan& plan, size_t prompts) const;
+  LengthLimits LimitsOf(const ServedModel& model) const;
   openai::MaybeError Plan(openai::Kind kind, std::vector<PreparedPrompt> prompts,
                           AnswerPlan* plan) const;
   void Launch(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us,
               AnswerPlan plan);
+  void SendJson(const ResponderPtr& responder, std::vector<http::Header> headers,
+                std::string body);
   openai::ApiError NoSuchModel(const std::string& name) const;
   int64_t MaxPositions(const ServedModel& model) const;
   openai::ModelCard CardOf(const ServedModel& model) const;

@@ -17,6 +17,7 @@ openai::Choice EmptyLike(const openai::Choice& choice) {
   next.index = choice.index;
   next.with_logprobs = choice.with_logprobs;
   next.top_logprobs = choice.top_logprobs;
+  next.tokens_as_ids = choice.tokens_as_ids;
   next.with_token_ids = choice.with_token_ids;
   return next;
 }
@@ -34,6 +35,7 @@ ChoiceText::ChoiceText(const engine::Tokenizer& tokenizer, const openai::Generat
   pending_.index = index;
   pending_.with_logprobs = options.top_logprobs >= 0;
   pending_.top_logprobs = options.top_logprobs;
+  pending_.tokens_as_ids = options.tokens_as_ids;
   pending_.with_token_ids = options.return_token_ids;
 }
 
@@ -41,12 +43,13 @@ void ChoiceText::AddLogprob(int32_t token, const v1::SampledToken* sampled) {
   openai::TokenLogprob entry;
   entry.bytes = tokenizer_.TokenBytes(token);
   entry.text_offset = text_offset_;
+  entry.token = token;
   if (!skip_special_ || !tokenizer_.IsSpecial(token)) text_offset_ += Characters(entry.bytes);
   if (!pending_.with_logprobs) return;
   if (sampled != nullptr) {
     entry.logprob = sampled->logprob();
     for (const v1::TokenLogprob& top : sampled->top()) {
-      entry.top.push_back({tokenizer_.TokenBytes(top.token()), top.logprob()});
+      entry.top.push_back({tokenizer_.TokenBytes(top.token()), top.logprob(), top.token()});
     }
   }
   pending_.logprobs.push_back(std::move(entry));

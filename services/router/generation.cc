@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/common.pb.h"
+#include "services/router/token_range.h"
 
 namespace skein::services {
 namespace {
@@ -46,7 +47,10 @@ std::string SamplingBytes(const ServedModel& model, const openai::GenerationOpti
     entry->set_bias(bias);
   }
   out.set_seed(seed);
-  out.set_top_logprobs(options.top_logprobs);
+  // The best are chosen by their logprobs, which are then needed whether or not the client sees
+  // them.
+  const bool score = options.best_of > options.n;
+  out.set_top_logprobs(score ? std::max(0, options.top_logprobs) : options.top_logprobs);
   return out.SerializeAsString();
 }
 
@@ -67,8 +71,8 @@ MaybeError ResolveMaxTokens(Kind kind, const openai::GenerationOptions& options,
   const int64_t needed = options.max_tokens.value_or(1);
   if (needed > limit - prompt_tokens) return TooLong(kind, limit, prompt_tokens, needed);
   const int64_t left = limit - prompt_tokens;
-  const int64_t fallback = kind == Kind::kChat ? left : std::min(left, kCompletionMaxTokens);
-  *max_tokens = options.max_tokens.value_or(fallback);
+  const int64_t most = kind == Kind::kChat ? limits.default_max_tokens : kCompletionMaxTokens;
+  *max_tokens = options.max_tokens.value_or(std::min(left, most));
   if (options.min_tokens > *max_tokens) {
     return InvalidParam("min_tokens", absl::StrCat("Invalid 'min_tokens': ", options.min_tokens,
                                                    " is above max_tokens, ", *max_tokens, "."));
@@ -77,17 +81,10 @@ MaybeError ResolveMaxTokens(Kind kind, const openai::GenerationOptions& options,
 }
 
 MaybeError CheckTokenIds(const ServedModel& model, const openai::GenerationOptions& options) {
-  const auto bad = [&model](const char* param, int32_t token) {
-    return InvalidParam(param, absl::StrCat("Invalid '", param, "': token id ", token,
-                                            " is not below ", model.vocab_size, "."));
-  };
-  for (const auto& [token, bias] : options.logit_bias) {
-    if (token >= model.vocab_size) return bad("logit_bias", token);
-  }
-  for (const int32_t token : options.stop_token_ids) {
-    if (token >= model.vocab_size) return bad("stop_token_ids", token);
-  }
-  return std::nullopt;
+  std::vector<int32_t> biased;
+  for (const auto& [token, bias] : options.logit_bias) biased.push_back(token);
+  if (MaybeError error = CheckTokenRange(model, "logit_bias", biased)) return error;
+  return CheckTokenRange(model, "stop_token_ids", options.stop_token_ids);
 }
 
 // SplitMix64 (Steele, Lea, Flood 2014), one step per index.

@@ -15,11 +15,13 @@ namespace skein::services {
 struct LengthLimits {
   int64_t max_positions = 0;      // of prompt and output together
   int64_t max_prompt_tokens = 0;  // 0: no further bound
+  // Of a chat's output where the client does not say; at most what is left of the context.
+  int64_t default_max_tokens = INT64_MAX;
 };
 
-// How many tokens may be drawn after a prompt of that many tokens: the client's max_tokens, else
-// 16 for completions and what is left of the context for chats. 400 context_length_exceeded names
-// the model's length when prompt and max_tokens do not fit.
+// How many tokens may be sampled after a prompt of that many tokens: the client's max_tokens, else
+// 16 for completions and the limits' default for chats, as far as the context goes. 400
+// context_length_exceeded names the model's length when prompt and max_tokens do not fit.
 openai::MaybeError ResolveMaxTokens(openai::Kind kind, const openai::GenerationOptions& options,
                                     const LengthLimits& limits, int64_t prompt_tokens,
                                     int64_t* max_tokens);
@@ -28,7 +30,8 @@ openai::MaybeError ResolveMaxTokens(openai::Kind kind, const openai::GenerationO
 openai::MaybeError CheckTokenIds(const ServedModel& model,
                                  const openai::GenerationOptions& options);
 
-// The seed of choice `index` of a request with `seed`: choice 0 draws as a request with n = 1 does.
+// The seed of choice `index` of a prompt with `seed`: choice 0 samples as a request with n = 1
+// does.
 uint64_t ChoiceSeed(uint64_t seed, int index);
 
 // The spec of choice `index` of one prompt; its id is the caller's.

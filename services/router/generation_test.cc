@@ -26,6 +26,11 @@ TEST(ResolveMaxTokensTest, DefaultsAndLimits) {
   std::string code;
   EXPECT_EQ(MaxTokens(Kind::kCompletion, {}, 50, &code), 16);
   EXPECT_EQ(MaxTokens(Kind::kChat, {}, 50, &code), 50);
+  int64_t by_default = 0;
+  EXPECT_FALSE(ResolveMaxTokens(Kind::kChat, {}, {100, 0, 30}, 50, &by_default));
+  EXPECT_EQ(by_default, 30);
+  EXPECT_FALSE(ResolveMaxTokens(Kind::kChat, {}, {100, 0, 70}, 50, &by_default));
+  EXPECT_EQ(by_default, 50);  // what is left
   EXPECT_EQ(MaxTokens(Kind::kCompletion, 20, 80, &code), 20);
   EXPECT_EQ(MaxTokens(Kind::kCompletion, 0, 80, &code), 0);
   EXPECT_EQ(code, "");
@@ -38,6 +43,9 @@ TEST(ResolveMaxTokensTest, DefaultsAndLimits) {
   EXPECT_EQ(max_tokens, 5);  // the default gives way
   EXPECT_TRUE(ResolveMaxTokens(Kind::kChat, {}, {100, 0}, 100, &max_tokens).has_value());
   GenerationOptions options;
+  options.max_tokens = 40;
+  EXPECT_FALSE(ResolveMaxTokens(Kind::kChat, options, {100, 0, 30}, 50, &by_default));
+  EXPECT_EQ(by_default, 40);  // the client's word counts
   options.max_tokens = 3;
   options.min_tokens = 4;
   EXPECT_EQ(ResolveMaxTokens(Kind::kChat, options, {100, 0}, 1, &max_tokens)->param, "min_tokens");
@@ -68,6 +76,36 @@ TEST(MakeSpecTest, DefaultsOfTheModelGiveWayToTheRequest) {
   EXPECT_EQ(spec->min_tokens, 3);
   EXPECT_TRUE(spec->want_prompt_logprobs);
   EXPECT_EQ(spec->stop_token_ids, std::vector<int32_t>{testing::kEos});
+}
+
+TEST(MakeSpecTest, BestOfNeedsLogprobs) {
+  const auto model = testing::MakeByteModel("m", 100);
+  const auto top_logprobs = [&](int64_t n, int64_t best_of, int asked) {
+    GenerationOptions options;
+    options.n = n;
+    options.best_of = best_of;
+    options.top_logprobs = asked;
+    v1::SamplingParams sampling;
+    EXPECT_TRUE(
+        sampling.ParseFromString(MakeSpec(*model, options, {1}, 9, 77, 0, false)->sampling));
+    return sampling.top_logprobs();
+  };
+  EXPECT_EQ(top_logprobs(2, 2, -1), -1);
+  EXPECT_EQ(top_logprobs(1, 2, -1), 0);
+  EXPECT_EQ(top_logprobs(1, 2, 3), 3);
+}
+
+TEST(CheckTokenIdsTest, NameTheVocabulary) {
+  const auto model = testing::MakeByteModel("m", 100);
+  GenerationOptions options;
+  options.stop_token_ids = {257};
+  EXPECT_FALSE(CheckTokenIds(*model, options));
+  options.stop_token_ids.push_back(258);
+  const auto error = CheckTokenIds(*model, options);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->param, "stop_token_ids");
+  EXPECT_EQ(error->message,
+            "Invalid 'stop_token_ids': token id 258 is out of range (vocabulary size 258).");
 }
 
 TEST(ChoiceSeedTest, FirstChoiceKeepsTheSeed) {

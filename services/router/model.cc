@@ -49,6 +49,7 @@ absl::Status ReadConfig(const std::string& text, ServedModel* model) {
 
 void Apply(const engine::GenerationConfig& generation, ServedModel* model) {
   if (!generation.eos_ids.empty()) model->eos_ids = generation.eos_ids;
+  model->max_new_tokens = generation.max_new_tokens;
   SamplingDefaults& defaults = model->defaults;
   defaults.temperature = generation.temperature.value_or(defaults.temperature);
   defaults.top_p = generation.top_p.value_or(defaults.top_p);

@@ -33,6 +33,8 @@ struct ServedModel {
   int64_t max_positions = 0;     // prompt and output together
   int64_t vocab_size = 0;
   SamplingDefaults defaults;
+  std::optional<int64_t>
+      max_new_tokens;   // generation_config.json's default length of a chat's answer
   int64_t created = 0;  // seconds since 1970: when it was loaded
 };
 

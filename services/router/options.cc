@@ -33,6 +33,8 @@ void RegisterAccess(RouterOptions* options, FlagSet* f) {
              "Web origin whose pages may use the API (CORS): scheme://host[:port], or * for all.")
       .Value("ORIGIN")
       .Default("* with --api-key-file, else this machine's own pages");
+  f->Bool(&options->strict_api, "strict-api",
+          "Refuse a request that has unknown parameters, instead of naming them in a header.");
 }
 
 void RegisterLimits(RouterOptions* options, FlagSet* f) {
@@ -46,6 +48,10 @@ void RegisterLimits(RouterOptions* options, FlagSet* f) {
          "Longest prompt; 0 means as long as the model's context.", 0, 1 << 30);
   f->Int(&options->max_choices, "max-choices",
          "Most choices of one request: its prompts times its n.", 1, 4096);
+  f->Int(&options->default_max_tokens, "default-max-tokens",
+         "Longest answer of a chat that gives no max_tokens, where the model's "
+         "generation_config.json has no max_new_tokens; 0 means the rest of the context.",
+         0, 1 << 30);
   f->Int(&options->max_streams, "max-streams", "Most choices that are generated at a time.", 1,
          1 << 20);
   f->Int(&options->max_queued, "max-queued",

@@ -26,6 +26,8 @@ struct RouterOptions {
   int64_t max_connections = 8192;
   int64_t max_prompt_tokens = 0;
   int64_t max_choices = 128;
+  int64_t default_max_tokens = 2048;
+  bool strict_api = false;
   int64_t max_streams = 2048;
   int64_t max_queued = 1024;
   int64_t stream_buffer_bytes = 256 << 10;

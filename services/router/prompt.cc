@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/router/token_range.h"
 
 namespace skein::services {
 namespace {
@@ -31,19 +32,10 @@ MaybeError StandInForNothing(const ServedModel& model, const char* param, Prepar
   return std::nullopt;
 }
 
-MaybeError CheckTokens(const ServedModel& model, const std::vector<int32_t>& tokens) {
-  for (const int32_t token : tokens) {
-    if (token < model.vocab_size) continue;
-    return InvalidParam("prompt", absl::StrCat("Invalid 'prompt': token id ", token,
-                                               " is not below ", model.vocab_size, "."));
-  }
-  return std::nullopt;
-}
-
 Json TemplateContext(const ServedModel& model, const openai::ChatInput& chat) {
   Json context = chat.template_kwargs;
   context["messages"] = chat.messages;
-  context["tools"] = chat.tools;
+  context["tools"] = nullptr;
   context["add_generation_prompt"] = chat.add_generation_prompt;
   const auto token = [](const std::optional<std::string>& text) {
     return text.has_value() ? Json(*text) : Json("");
@@ -78,7 +70,7 @@ MaybeError PreparePrompt(const ServedModel& model, const openai::Prompt& prompt,
     out->tokens = model.tokenizer->Encode(*text, {.add_special_tokens = add_special_tokens});
   } else {
     out->tokens = std::get<std::vector<int32_t>>(prompt);
-    if (MaybeError error = CheckTokens(model, out->tokens)) return error;
+    if (MaybeError error = CheckTokenRange(model, "prompt", out->tokens)) return error;
     out->text = model.tokenizer->Decode(out->tokens, true);
   }
   if (MaybeError error = StandInForNothing(model, "prompt", out)) return error;

@@ -111,18 +111,38 @@ TEST_F(RouterTest, OverloadIs429WithRetryAfterAndNoWork) {
 
 TEST_F(RouterTest, OneRejectedChoiceCancelsTheOthers) {
   scheduler::RouterConfig core;
-  core.max_streams = 2;
+  core.max_streams = 3;
   core.max_queued = 0;
   StartRouter([](const v1::RequestSpec&) { return Held("a"); }, core);
+  RawClient first(server_->port());
+  first.Send(MakeRequest("POST", "/v1/completions", Completion(true).dump()));
+  EXPECT_EQ(first.ReadHead().status, 200);
   Json body = Completion();
   body["n"] = 3;
   EXPECT_EQ(Post("/v1/completions", body).status, 429);
-  // Everything is free again.
+  // Two places are free again.
   RawClient client(server_->port());
   body["n"] = 2;
   body["stream"] = true;
   client.Send(MakeRequest("POST", "/v1/completions", body.dump()));
   EXPECT_EQ(client.ReadHead().status, 200);
+}
+
+TEST_F(RouterTest, MoreChoicesThanThereIsEverRoomForAreTheClientsFault) {
+  scheduler::RouterConfig core;
+  core.max_streams = 2;
+  core.max_queued = 1;
+  StartRouter([](const v1::RequestSpec&) { return Says("a"); }, core);
+  Json body = Completion();
+  body["n"] = 3;
+  EXPECT_EQ(Post("/v1/completions", body).status, 200);
+  body["n"] = 4;
+  const http::Response refused = Post("/v1/completions", body);
+  EXPECT_EQ(refused.status, 400);
+  const Json error = Json::parse(refused.body)["error"];
+  EXPECT_EQ(error["param"], "n");
+  EXPECT_NE(error["message"].get<std::string>().find("max_streams 2 + max_queued 1"),
+            std::string::npos);
 }
 
 class LeavingTest : public RouterTest, public ::testing::WithParamInterface<bool> {};

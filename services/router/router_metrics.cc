@@ -37,6 +37,13 @@ void RouterMetrics::CountAnswer(const std::string& path, int status) {
       .Increment();
 }
 
+void RouterMetrics::CountUnknownParameters(const std::string& path, int64_t count) {
+  metrics_
+      ->Counter("skein_router_unknown_parameters_total",
+                "Parameters of requests that the API does not have, by path.", {{"path", path}})
+      .Increment(static_cast<double>(count));
+}
+
 void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, size_t connections) {
   const auto gauge = [this](const char* name, const char* help, double value) {
     metrics_->Gauge(name, help).Set(value);

@@ -30,6 +30,9 @@ class RouterMetrics {
   // One HTTP request to the API was answered.
   void CountAnswer(const std::string& path, int status);
 
+  // A request to `path` had that many parameters that the API does not have.
+  void CountUnknownParameters(const std::string& path, int64_t count);
+
   void Refresh(const scheduler::RouterSnapshot& snapshot, size_t connections);
 
  private:

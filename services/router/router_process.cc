@@ -50,6 +50,19 @@ http::ServerOptions HttpOptions(const RouterOptions& options) {
   return out;
 }
 
+RouterApiOptions ApiOptions(const RouterOptions& options) {
+  RouterApiOptions out;
+  out.max_prompt_tokens = options.max_prompt_tokens;
+  out.max_choices = options.max_choices;
+  out.max_streams = options.max_streams;
+  out.max_queued = options.max_queued;
+  out.default_max_tokens = options.default_max_tokens;
+  out.strict = options.strict_api;
+  out.threads = static_cast<int>(options.tokenize_threads);
+  out.queue_max = static_cast<size_t>(options.max_streams + options.max_queued);
+  return out;
+}
+
 // A connection is a descriptor; the usual soft limit of 1024 would be the first to be reached.
 void RaiseDescriptorLimit() {
   rlimit limit{};
@@ -73,10 +86,7 @@ class Router {
         router_metrics_(&metrics_),
         shell_(ShellOptions(options)),
         watch_(&shell_.channels(), options.orchestrator, Names(models_)),
-        api_({options.max_prompt_tokens, options.max_choices,
-              static_cast<int>(options.tokenize_threads),
-              static_cast<size_t>(options.max_streams + options.max_queued)},
-             &models_, &shell_, &watch_, &router_metrics_) {
+        api_(ApiOptions(options), &models_, &shell_, &watch_, &router_metrics_) {
     shell_.Start();
     api_.AddRoutes(&routes_);
     AddPages(&routes_);

@@ -23,7 +23,9 @@ TEST_F(RouterTest, CompletionIsAnsweredWhole) {
   EXPECT_EQ(json["choices"][0]["text"], "wörld");
   EXPECT_EQ(json["choices"][0]["finish_reason"], "length");
   EXPECT_TRUE(json["choices"][0]["logprobs"].is_null());
-  EXPECT_EQ(json["usage"].dump(), R"({"prompt_tokens":6,"completion_tokens":6,"total_tokens":12})");
+  EXPECT_EQ(json["usage"].dump(), R"({"prompt_tokens":6,"completion_tokens":6,"total_tokens":12,)"
+                                  R"("prompt_tokens_details":{"cached_tokens":0},)"
+                                  R"("completion_tokens_details":{"reasoning_tokens":0}})");
   const v1::RequestSpec spec = cluster_->specs().at(0);
   EXPECT_EQ(std::vector<int32_t>(spec.prompt().begin(), spec.prompt().end()), BytesOf("héllo"));
   EXPECT_EQ(spec.max_tokens(), 6u);
@@ -201,12 +203,109 @@ TEST_F(RouterTest, ChoicesOfAllPromptsAreInOrder) {
     EXPECT_EQ(json["choices"][i]["index"], i);
     EXPECT_EQ(json["choices"][i]["text"], i < 2 ? "x!" : "y!");
   }
-  EXPECT_EQ(json["usage"].dump(), R"({"prompt_tokens":2,"completion_tokens":8,"total_tokens":10})");
+  EXPECT_EQ(json["usage"]["prompt_tokens"], 2);
+  EXPECT_EQ(json["usage"]["completion_tokens"], 8);
   const auto specs = cluster_->specs();
   std::set<uint64_t> seeds;
   for (const auto& spec : specs) seeds.insert(spec.sampling().seed());
   EXPECT_EQ(seeds.size(), 2u);  // the same two for each prompt
   EXPECT_EQ(seeds.count(5), 1u);
+}
+
+std::set<uint64_t> SeedsOf(const std::vector<v1::RequestSpec>& specs) {
+  std::set<uint64_t> seeds;
+  for (const auto& spec : specs) seeds.insert(spec.sampling().seed());
+  return seeds;
+}
+
+TEST_F(RouterTest, EachPromptHasASeedOfItsOwn) {
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  Ask("/v1/completions", {{"model", "m"}, {"prompt", {"p", "p", "p", "p"}}, {"n", 2}});
+  EXPECT_EQ(SeedsOf(cluster_->specs()).size(), 8u);
+}
+
+TEST_F(RouterTest, FirstOfSeveralChoicesHasTheSeedOfTheOnlyOne) {
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  for (const int n : {1, 3}) {
+    Ask("/v1/completions", {{"model", "m"}, {"prompt", "p"}, {"n", n}, {"seed", 9}});
+  }
+  const auto specs = cluster_->specs();
+  EXPECT_EQ(specs[0].sampling().seed(), 9u);
+  EXPECT_EQ(specs[1].sampling().seed(), 9u);
+  EXPECT_EQ(SeedsOf(specs).size(), 3u);
+}
+
+// The choices of prompt "x" say one letter each; the later, the likelier.
+Script Likelier(const v1::RequestSpec& spec) {
+  Script script;
+  const int serial = static_cast<int>(spec.id().serial());
+  const float logprob = spec.sampling().top_logprobs() >= 0 ? -8.f + static_cast<float>(serial) : 0;
+  script.tokens = {Sampled('a' + serial, logprob), Sampled('!', logprob)};
+  return script;
+}
+
+TEST_F(RouterTest, BestOfReturnsTheLikeliest) {
+  StartRouter(Likelier);
+  const Json json =
+      Ask("/v1/completions", {{"model", "m"}, {"prompt", {"x", "y"}}, {"n", 2}, {"best_of", 3}});
+  ASSERT_EQ(json["choices"].size(), 4u);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(json["choices"][i]["index"], i);
+  EXPECT_EQ(json["choices"][0]["text"], "d!");
+  EXPECT_EQ(json["choices"][1]["text"], "c!");
+  EXPECT_EQ(json["choices"][2]["text"], "g!");
+  EXPECT_EQ(json["choices"][3]["text"], "f!");
+  EXPECT_TRUE(json["choices"][0]["logprobs"].is_null());
+  EXPECT_EQ(json["usage"]["completion_tokens"], 12);  // of all six
+  EXPECT_EQ(json["usage"]["prompt_tokens"], 2);
+}
+
+TEST_F(RouterTest, UsageGrowsWithTheStream) {
+  StartRouter([](const v1::RequestSpec&) { return Says("abc"); });
+  const auto events =
+      Stream("/v1/completions",
+             {{"model", "m"},
+              {"prompt", "pq"},
+              {"stream_options", {{"include_usage", true}, {"continuous_usage_stats", true}}}});
+  ASSERT_EQ(events.size(), 5u);
+  for (size_t i = 0; i < events.size(); ++i) {
+    EXPECT_EQ(events[i]["usage"]["prompt_tokens"], 2);
+    EXPECT_EQ(events[i]["usage"]["completion_tokens"], std::min<size_t>(i + 1, 3));
+  }
+}
+
+TEST_F(RouterTest, ModelsLengthWinsOverTheRouters) {
+  api_options_.default_max_tokens = 50;
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  auto suggesting = MakeByteModel("s", max_positions_);
+  suggesting->max_new_tokens = 70;
+  models_.Add(std::move(suggesting));
+  Json body = {{"messages", {{{"role", "user"}, {"content", "a"}}}}};
+  const auto max_tokens = [&](const char* model, int asked) {
+    body["model"] = model;
+    if (asked > 0) body["max_tokens"] = asked;
+    Ask("/v1/chat/completions", body);
+    body.erase("max_tokens");
+    return cluster_->specs().back().max_tokens();
+  };
+  EXPECT_EQ(max_tokens("m", 0), 50u);
+  EXPECT_EQ(max_tokens("s", 0), 70u);
+  EXPECT_EQ(max_tokens("m", 60), 60u);
+  EXPECT_EQ(max_tokens("s", 80), 80u);
+}
+
+TEST_F(RouterTest, MessagesOfToolsReachTheTemplate) {
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  const Json call = {
+      {"id", "1"}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{}"}}}};
+  Ask("/v1/chat/completions",
+      {{"model", "m"},
+       {"messages",
+        {{{"role", "user"}, {"content", "q"}},
+         {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", Json::array({call})}},
+         {{"role", "tool"}, {"content", "r"}, {"tool_call_id", "1"}}}}});
+  const v1::RequestSpec spec = cluster_->specs().at(0);
+  EXPECT_EQ(std::vector<int32_t>(spec.prompt().begin(), spec.prompt().end()),
+            BytesOf("[user]q[assistant][tool]r[assistant]"));
 }
 
 Script WithLogprobs(const v1::RequestSpec& spec) {
@@ -320,6 +419,43 @@ TEST_F(RouterTest, TokenizeAndDetokenize) {
                 {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", "a"}}}}})["count"],
             18);
   EXPECT_EQ(Ask("/detokenize", {{"tokens", {97, 98}}})["prompt"], "ab");
+  const http::Response refused = Post("/detokenize", {{"tokens", {97, 258}}});
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(Json::parse(refused.body)["error"]["message"],
+            "Invalid 'tokens': token id 258 is out of range (vocabulary size 258).");
+}
+
+TEST_F(RouterTest, UnknownParametersAreNamedAndCounted) {
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  const Json body = {{"model", "m"}, {"prompt", "p"}, {"max_token", 3}};
+  Json streamed = body;
+  streamed["stream"] = true;
+  Json wrong = body;
+  wrong["temperature"] = 9;
+  for (const Json& sent : {body, streamed, wrong}) {
+    const http::Response answer = Post("/v1/completions", sent);
+    EXPECT_EQ(http::FindHeader(answer.headers, "X-Skein-Warning"),
+              "unknown parameter 'max_token' (did you mean 'max_tokens'?)");
+  }
+  const http::Response tokens = Post("/tokenize", {{"prompt", "a"}, {"zzz", 1}});
+  EXPECT_EQ(tokens.status, 200);
+  EXPECT_EQ(http::FindHeader(tokens.headers, "X-Skein-Warning"), "unknown parameter 'zzz'");
+  const std::string text = metrics_.Render();
+  EXPECT_NE(text.find("skein_router_unknown_parameters_total{path=\"/v1/completions\"} 3"),
+            std::string::npos)
+      << text;
+}
+
+TEST_F(RouterTest, StrictApiRefusesUnknownParameters) {
+  api_options_.strict = true;
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  const http::Response refused = Post(
+      "/v1/completions", {{"model", "m"}, {"prompt", "p"}, {"stream", true}, {"max_token", 3}});
+  EXPECT_EQ(refused.status, 400);
+  const Json error = Json::parse(refused.body)["error"];
+  EXPECT_EQ(error["param"], "max_token");
+  EXPECT_EQ(error["code"], "unknown_parameter");
+  EXPECT_TRUE(cluster_->specs().empty());
 }
 
 }  // namespace

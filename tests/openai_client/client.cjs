@@ -123,6 +123,64 @@ const tests = {
     assert.deepEqual(one.choices.map((c) => c.message.content), two.choices.map((c) => c.message.content));
   },
 
+  async 'completion: equal prompts without a seed differ'() {
+    const answer = await client.completions.create({ model, prompt: Array(4).fill('Once upon a time'), max_tokens: 24, temperature: 1.3 });
+    assert.ok(new Set(answer.choices.map((c) => c.text)).size > 1);
+  },
+
+  async 'completion: best_of returns one of the choices of n, and counts all'() {
+    const body = { model, prompt: 'Once upon a time', max_tokens: 8, temperature: 1, seed: 3, ignore_eos: true };
+    const all = await client.completions.create({ ...body, n: 4, logprobs: 0 });
+    const best = await client.completions.create({ ...body, n: 1, best_of: 4 });
+    const mean = (c) => c.logprobs.token_logprobs.reduce((a, b) => a + b, 0) / c.logprobs.token_logprobs.length;
+    const expected = all.choices.reduce((a, b) => (mean(b) > mean(a) ? b : a));
+    assert.equal(best.choices.length, 1);
+    assert.equal(best.choices[0].text, expected.text);
+    assert.equal(best.usage.completion_tokens, 32);
+  },
+
+  async 'chat: usage in every event, details, no logprobs with the end'() {
+    const body = { ...greedy, messages, max_tokens: 8, logprobs: true, stream: true };
+    const chunks = await collect(await client.chat.completions.create({ ...body, stream_options: { include_usage: true, continuous_usage_stats: true } }));
+    const counts = chunks.map((c) => c.usage.completion_tokens);
+    assert.deepEqual(counts, [...counts].sort((a, b) => a - b));
+    assert.deepEqual(chunks.at(-1).usage.prompt_tokens_details, { cached_tokens: 0 });
+    assert.deepEqual(chunks.at(-1).usage.completion_tokens_details, { reasoning_tokens: 0 });
+    const end = chunks.find((c) => c.choices[0]?.finish_reason);
+    assert.ok(end.choices[0].logprobs === null || end.choices[0].logprobs.content.length > 0);
+  },
+
+  async 'chat: results of tools are part of a conversation; tools are refused'() {
+    const call = { id: '1', type: 'function', function: { name: 'f', arguments: '{}' } };
+    const history = [...messages, { role: 'assistant', content: null, tool_calls: [call] }, { role: 'tool', tool_call_id: '1', content: 'r' }];
+    assert.ok((await client.chat.completions.create({ ...greedy, messages: history, max_tokens: 4 })).choices.length);
+    const tools = [{ type: 'function', function: { name: 'f', parameters: { type: 'object', properties: {} } } }];
+    for (const stream of [false, true]) {
+      const error = await client.chat.completions.create({ ...greedy, messages, tools, stream }).then(() => null, (e) => e);
+      assert.ok(error instanceof OpenAI.BadRequestError, String(error));
+      assert.equal(error.param, 'tools');
+      assert.equal(error.code, 'unsupported_parameter');
+    }
+    assert.ok(await client.chat.completions.create({ ...greedy, messages, tools, tool_choice: 'none', max_tokens: 4 }));
+  },
+
+  async 'unknown parameters are named in a header'() {
+    const { response } = await client.chat.completions.create({ ...greedy, messages, max_tokens: 2, max_token: 3 }).withResponse();
+    assert.equal(response.headers.get('x-skein-warning'), "unknown parameter 'max_token' (did you mean 'max_tokens'?)");
+    const known = await client.chat.completions.create({ ...greedy, messages, max_tokens: 2, store: true, metadata: { a: 'b' }, service_tier: 'auto', safety_identifier: 'u' }).withResponse();
+    assert.equal(known.response.headers.get('x-skein-warning'), null);
+  },
+
+  async 'chat: streamed choices of n equal the whole ones'() {
+    const body = { model, messages, max_tokens: 8, temperature: 1, seed: 11, n: 3 };
+    const whole = await client.chat.completions.create(body);
+    const texts = ['', '', ''];
+    for (const chunk of await collect(await client.chat.completions.create({ ...body, stream: true }))) {
+      for (const choice of chunk.choices) texts[choice.index] += choice.delta.content ?? '';
+    }
+    assert.deepEqual(texts, whole.choices.map((c) => c.message.content));
+  },
+
   async 'abort ends the stream'() {
     const stream = await client.completions.create({ ...greedy, prompt: 'Once', max_tokens: 64, stream: true });
     for await (const chunk of stream) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""OpenAI's own JavaScript client (npm's `openai`) against a real cluster: client.cjs, run on two prefill and two decode workers."""
+"""Clients of npm (`openai`, `ai`) against a real cluster of two prefill and two decode workers: client.cjs and ai_client.cjs."""
 import os
 import subprocess
 import sys
@@ -11,14 +11,20 @@ from cluster import Cluster, binaries_from_argv  # noqa: E402
 MODEL = os.path.join(HERE, "..", "..", "deploy", "models", "fledgling")
 
 
+CLIENTS = {"client.cjs": "openai", "ai_client.cjs": "ai"}  # and the package that each needs
+
+
 def main():
-    if not os.path.isdir(os.path.join(os.environ["SKEIN_NPM"], "node_modules", "openai")):
-        print("SKEIN_NPM=%s has no node_modules/openai: run tests/tools/fetch_npm" % os.environ["SKEIN_NPM"])
+    missing = [p for p in CLIENTS.values() if not os.path.isdir(os.path.join(os.environ["SKEIN_NPM"], "node_modules", p))]
+    if missing:
+        print("SKEIN_NPM=%s has no node_modules/%s: run tests/tools/fetch_npm" % (os.environ["SKEIN_NPM"], missing[0]))
         return 1
+    code = 0
     with Cluster(binaries_from_argv(), MODEL) as cluster:
-        code = subprocess.run(["node", os.path.join(HERE, "client.cjs"), cluster.url + "/v1", cluster.name], timeout=240,
-                              check=False).returncode
-        cluster.assert_idle_and_whole()
+        for client in CLIENTS:
+            code |= subprocess.run(["node", os.path.join(HERE, client), cluster.url + "/v1", cluster.name], timeout=240,
+                                   check=False).returncode
+            cluster.assert_idle_and_whole()
     return code
 
 

@@ -40,7 +40,9 @@ class RouterTest : public ::testing::Test {
     while (!watch_->Ready().ok() && std::chrono::steady_clock::now() < limit) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    api_ = std::make_unique<RouterApi>(RouterApiOptions{}, &models_, shell_.get(), watch_.get(),
+    api_options_.max_streams = core.max_streams;
+    api_options_.max_queued = core.max_queued;
+    api_ = std::make_unique<RouterApi>(api_options_, &models_, shell_.get(), watch_.get(),
                                        &router_metrics_);
     api_->AddRoutes(&routes_);
     http::AddAdminPages(
@@ -113,6 +115,7 @@ class RouterTest : public ::testing::Test {
 
   // Before StartRouter.
   int64_t max_positions_ = 200;
+  RouterApiOptions api_options_;
   EdgeOptions edge_options_;
   std::unique_ptr<FakeCluster> cluster_;
   Models models_;

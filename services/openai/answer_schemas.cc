@@ -1,0 +1,149 @@
+#include "services/openai/answer_schemas.h"
+
+#include "nlohmann/json.hpp"
+
+namespace skein::services::openai {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json Of(const char* type) { return {{"type", type}}; }
+Json Maybe(const char* type) { return {{"type", {type, "null"}}}; }
+Json Ref(const char* name) { return {{"$ref", std::string("#/components/schemas/") + name}}; }
+Json ListOf(Json items) { return {{"type", "array"}, {"items", std::move(items)}}; }
+Json OrNull(Json schema) { return {{"anyOf", {std::move(schema), Of("null")}}}; }
+
+// `optional`: members that an answer has only where they were asked for.
+Json Object(Json properties, const std::vector<std::string>& optional = {}) {
+  Json required = Json::array();
+  for (const auto& [name, schema] : properties.items()) {
+    if (std::find(optional.begin(), optional.end(), name) == optional.end()) {
+      required.push_back(name);
+    }
+  }
+  return {
+      {"type", "object"}, {"properties", std::move(properties)}, {"required", std::move(required)}};
+}
+
+Json StopReason() { return {{"type", {"integer", "string", "null"}}}; }
+Json TokenIds() { return ListOf(Of("integer")); }
+
+Json UsageSchema() {
+  return Object({{"prompt_tokens", Of("integer")},
+                 {"completion_tokens", Of("integer")},
+                 {"total_tokens", Of("integer")},
+                 {"prompt_tokens_details", Object({{"cached_tokens", Of("integer")}})},
+                 {"completion_tokens_details", Object({{"reasoning_tokens", Of("integer")}})}});
+}
+
+Json CompletionLogprobsSchema() {
+  return Object({{"text_offset", ListOf(Of("integer"))},
+                 {"token_logprobs", ListOf(Maybe("number"))},
+                 {"tokens", ListOf(Of("string"))},
+                 {"top_logprobs", ListOf(Maybe("object"))}});
+}
+
+Json ChatLogprobsSchema() {
+  const Json top = Object(
+      {{"token", Of("string")}, {"logprob", Of("number")}, {"bytes", ListOf(Of("integer"))}});
+  Json entry = top;
+  entry["properties"]["top_logprobs"] = ListOf(top);
+  entry["required"].push_back("top_logprobs");
+  return Object({{"content", ListOf(entry)}, {"refusal", Of("null")}});
+}
+
+// What a choice has beside its text; all but the last three are always there.
+Json ChoiceSchema(const char* content, Json schema, const char* logprobs) {
+  return Object({{"index", Of("integer")},
+                 {content, std::move(schema)},
+                 {"logprobs", OrNull(Ref(logprobs))},
+                 {"finish_reason", Maybe("string")},
+                 {"stop_reason", StopReason()},
+                 {"token_ids", TokenIds()},
+                 {"prompt_token_ids", TokenIds()}},
+                {"stop_reason", "token_ids", "prompt_token_ids"});
+}
+
+Json AnswerSchema(const char* choice, bool event) {
+  std::vector<std::string> optional = {"prompt_token_ids"};
+  if (event) optional.push_back("usage");
+  return Object({{"id", Of("string")},
+                 {"object", Of("string")},
+                 {"created", Of("integer")},
+                 {"model", Of("string")},
+                 {"system_fingerprint", Of("string")},
+                 {"choices", ListOf(Ref(choice))},
+                 {"usage", event ? OrNull(Ref("Usage")) : Ref("Usage")},
+                 {"prompt_token_ids", TokenIds()}},
+                optional);
+}
+
+Json ModelSchema() {
+  return Object({{"id", Of("string")},
+                 {"object", Of("string")},
+                 {"created", Of("integer")},
+                 {"owned_by", Of("string")},
+                 {"root", Of("string")},
+                 {"max_model_len", Of("integer")}});
+}
+
+Json ErrorSchema() {
+  return Object({{"error", Object({{"message", Of("string")},
+                                   {"type", Of("string")},
+                                   {"param", Maybe("string")},
+                                   {"code", Maybe("string")}})}});
+}
+
+}  // namespace
+
+Json AnswerSchemas() {
+  const Json message =
+      Object({{"role", Of("string")}, {"content", Of("string")}, {"refusal", Of("null")}});
+  const Json delta =
+      Object({{"role", Of("string")}, {"content", Of("string")}}, {"role", "content"});
+  return {{"Error", ErrorSchema()},
+          {"Usage", UsageSchema()},
+          {"CompletionLogprobs", CompletionLogprobsSchema()},
+          {"ChatLogprobs", ChatLogprobsSchema()},
+          {"CompletionChoice", ChoiceSchema("text", Of("string"), "CompletionLogprobs")},
+          {"ChatChoice", ChoiceSchema("message", message, "ChatLogprobs")},
+          {"ChatChunkChoice", ChoiceSchema("delta", delta, "ChatLogprobs")},
+          {"Completion", AnswerSchema("CompletionChoice", false)},
+          {"CompletionChunk", AnswerSchema("CompletionChoice", true)},
+          {"ChatCompletion", AnswerSchema("ChatChoice", false)},
+          {"ChatCompletionChunk", AnswerSchema("ChatChunkChoice", true)},
+          {"Tokens", Object({{"count", Of("integer")},
+                             {"max_model_len", Of("integer")},
+                             {"tokens", TokenIds()},
+                             {"token_strs", OrNull(ListOf(Of("string")))}})},
+          {"Prompt", Object({{"prompt", Of("string")}})},
+          {"Model", ModelSchema()},
+          {"Models", Object({{"object", Of("string")}, {"data", ListOf(Ref("Model"))}})}};
+}
+
+std::string_view SchemaName(Body body) {
+  switch (body) {
+    case Body::kCompletion:
+      return "Completion";
+    case Body::kChat:
+      return "ChatCompletion";
+    case Body::kTokens:
+      return "Tokens";
+    case Body::kPrompt:
+      return "Prompt";
+    case Body::kModel:
+      return "Model";
+    case Body::kModels:
+      return "Models";
+    case Body::kJson:
+    case Body::kText:
+      break;
+  }
+  return "";
+}
+
+std::string_view EventSchemaName(Body body) {
+  return body == Body::kChat ? "ChatCompletionChunk" : "CompletionChunk";
+}
+
+}  // namespace skein::services::openai

@@ -1,0 +1,385 @@
+// The paths of the API's description.
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "services/openai/api_description.h"
+
+namespace skein::services::openai {
+namespace {
+
+constexpr double kCountMax = 1 << 30;
+constexpr std::string_view kTextOnly = "only text is served.";
+constexpr std::string_view kNoTools =
+    "tool calls are not parsed from the model's output; leave it out, or set 'tool_choice' to "
+    "'none', which hides the tools from the model.";
+
+std::vector<Parameter> Joined(std::vector<std::vector<Parameter>> parts) {
+  std::vector<Parameter> all;
+  for (auto& part : parts) std::move(part.begin(), part.end(), std::back_inserter(all));
+  return all;
+}
+
+Parameter Refused(std::string_view name, std::string_view openai, std::string_view vllm,
+                  std::string_view why, std::string_view neutral = {},
+                  std::string_view example = {}) {
+  return {.name = name,
+          .support = Support::kRefused,
+          .openai = openai,
+          .vllm = vllm,
+          .meaning = why,
+          .neutral = neutral,
+          .example = example};
+}
+
+std::vector<Parameter> CompletionOwn() {
+  return {
+      {.name = "prompt",
+       .openai = "yes",
+       .vllm = "yes",
+       .meaning = "A string, an array of strings, an array of token ids, or an array of both; an "
+                  "empty string continues from the beginning of a text.",
+       .required = true,
+       .example = R"("Once upon a time")"},
+      {.name = "max_tokens",
+       .type = Type::kInt,
+       .low = 0,
+       .high = kCountMax,
+       .fallback = "16",
+       .openai = "from 0",
+       .vllm = "from 0",
+       .meaning = "Longest output; prompt and output together must fit the model's context. 0 only "
+                  "scores the prompt (`echo`, `logprobs`)."},
+      {.name = "logprobs",
+       .type = Type::kInt,
+       .low = 0,
+       .high = 20,
+       .fallback = "none",
+       .openai = "0 to 5",
+       .vllm = "0 to 20",
+       .meaning = "Adds logprobs of the output's tokens and of this many likeliest alternatives. "
+                  "They are the model's own, before temperature, penalties and bias."},
+      {.name = "echo",
+       .type = Type::kBool,
+       .fallback = "false",
+       .openai = "yes",
+       .vllm = "yes",
+       .meaning = "The text begins with the prompt, and logprobs with the prompt's."},
+      {.name = "best_of",
+       .type = Type::kInt,
+       .low = 1,
+       .high = 128,
+       .fallback = "`n`",
+       .openai = "up to 20",
+       .vllm = "formerly",
+       .meaning = "Samples this many choices for each prompt and returns the `n` with the highest "
+                  "logprob per token, the best first; one without any token comes last. Not with "
+                  "`stream`. Usage counts all."},
+      Refused("suffix", "yes", "refused", "insertion is not served."),
+  };
+}
+
+// What a chat is made of; /tokenize takes it, too.
+std::vector<Parameter> ChatInputParameters() {
+  return {
+      {.name = "messages",
+       .type = Type::kArray,
+       .openai = "yes",
+       .vllm = "yes",
+       .meaning = "The conversation, given to the model's chat template. Roles: system, developer "
+                  "(as system), user, assistant, tool. Content: a string, or text parts, which "
+                  "are joined by newlines. Null content is the empty string.",
+       .required = true,
+       .example = R"([{"role": "user", "content": "a"}])"},
+      {.name = "add_generation_prompt",
+       .type = Type::kBool,
+       .fallback = "true",
+       .vllm = "yes",
+       .meaning = "The template opens the assistant's message."},
+      {.name = "continue_final_message",
+       .type = Type::kBool,
+       .fallback = "false",
+       .vllm = "yes",
+       .meaning = "The output continues the last message."},
+      {.name = "chat_template_kwargs",
+       .type = Type::kObject,
+       .fallback = "none",
+       .vllm = "yes",
+       .meaning = "Further variables of the chat template, such as `enable_thinking`."},
+      {.name = "documents",
+       .type = Type::kArray,
+       .fallback = "none",
+       .vllm = "yes",
+       .meaning = "Given to the chat template; most templates do not use it."},
+      {.name = "reasoning_effort",
+       .type = Type::kString,
+       .fallback = "none",
+       .openai = "yes",
+       .vllm = "yes",
+       .meaning = "Given to the chat template; most templates do not use it."},
+      Refused("chat_template", "", "yes", "the model's own template is used."),
+      {.name = "tools",
+       .support = Support::kRefused,
+       .type = Type::kArray,
+       .openai = "yes",
+       .vllm = "with a parser",
+       .meaning = kNoTools,
+       .neutral = "[[]]",
+       .unless = R"({"tool_choice": "none"})",
+       .example = R"([{"type": "function", "function": {"name": "f"}}])"},
+      Refused("tool_choice", "yes", "with a parser", "only 'none' and 'auto' are served.",
+              R"(["none", "auto"])", R"("required")"),
+  };
+}
+
+std::vector<Parameter> ChatOwn() {
+  return {
+      {.name = "max_completion_tokens",
+       .type = Type::kInt,
+       .low = 1,
+       .high = kCountMax,
+       .fallback = "the model's max_new_tokens, else --default-max-tokens; at most the rest of "
+                   "the context",
+       .openai = "yes",
+       .vllm = "yes",
+       .meaning = "Longest output; prompt and output together must fit the model's context."},
+      {.name = "max_tokens",
+       .type = Type::kInt,
+       .low = 1,
+       .high = kCountMax,
+       .fallback = "none",
+       .openai = "deprecated",
+       .vllm = "deprecated",
+       .meaning = "The same; `max_completion_tokens` wins."},
+      {.name = "logprobs",
+       .type = Type::kBool,
+       .fallback = "false",
+       .openai = "yes",
+       .vllm = "yes",
+       .meaning = "Adds logprobs of the output's tokens. They are the model's own, before "
+                  "temperature, penalties and bias."},
+      {.name = "top_logprobs",
+       .type = Type::kInt,
+       .low = 0,
+       .high = 20,
+       .fallback = "0",
+       .openai = "0 to 20",
+       .vllm = "0 to 20",
+       .meaning = "Adds this many likeliest alternatives; above 0 only with `logprobs`.",
+       .needs = R"({"logprobs": true})"},
+      {.name = "parallel_tool_calls",
+       .support = Support::kIgnored,
+       .type = Type::kBool,
+       .openai = "yes",
+       .vllm = "yes",
+       .meaning = "There are no tool calls."},
+      {.name = "verbosity",
+       .support = Support::kIgnored,
+       .type = Type::kString,
+       .openai = "yes",
+       .meaning = "The models have no such control; ask for it in a message."},
+      Refused("functions", "deprecated", "", "use 'tools'."),
+      Refused("function_call", "deprecated", "", "use 'tool_choice'.", R"(["none", "auto"])"),
+      Refused("audio", "yes", "", kTextOnly),
+      Refused("modalities", "yes", "", kTextOnly, R"([["text"]])", R"(["audio"])"),
+      Refused("web_search_options", "yes", "", "the web is not searched.", {},
+              R"({"search_context_size": "low"})"),
+      Refused("moderation", "yes", "", "outputs are not moderated."),
+      Refused("media_io_kwargs", "", "yes", kTextOnly),
+      Refused("mm_processor_kwargs", "", "yes", kTextOnly),
+      Refused("echo", "", "yes", "use 'continue_final_message'.", {}, "true"),
+      Refused("best_of", "", "formerly", "use /v1/completions.", "[1]"),
+      Refused("include_reasoning", "", "yes", "reasoning is not told apart from other output.",
+              "[true]", "false"),
+      Refused("separate_reasoning", "", "", "reasoning is not told apart from other output.",
+              "[false]", "true"),
+      Refused("enable_thinking", "", "", "put it into 'chat_template_kwargs'.", "[]", "false"),
+      Refused("return_prompt_text", "", "yes", "use 'return_token_ids' and /detokenize.", {},
+              "true"),
+  };
+}
+
+Parameter AnyModel() {
+  return {.name = "model",
+          .type = Type::kString,
+          .fallback = "the only model",
+          .vllm = "yes",
+          .meaning = "Name of the model, as /v1/models lists it."};
+}
+
+// Either of the two is required, so neither row says so.
+std::vector<Parameter> TokenizeOwn() {
+  std::vector<Parameter> rows = {
+      AnyModel(),
+      {.name = "prompt",
+       .type = Type::kString,
+       .vllm = "yes",
+       .meaning = "The text; either this or `messages`."},
+      {.name = "return_token_strs",
+       .type = Type::kBool,
+       .fallback = "false",
+       .vllm = "yes",
+       .meaning = "Adds `token_strs`, the tokens as text."},
+      {.name = "add_special_tokens",
+       .type = Type::kBool,
+       .fallback = "true; false for messages",
+       .vllm = "yes",
+       .meaning = "The tokenizer adds its special tokens."},
+  };
+  return rows;
+}
+
+std::vector<Parameter> TokenizeChat() {
+  std::vector<Parameter> rows = ChatInputParameters();
+  for (Parameter& row : rows) {
+    row.openai = {};
+    row.required = false;
+  }
+  return rows;
+}
+
+std::vector<Parameter> DetokenizeOwn() {
+  return {
+      AnyModel(),
+      {.name = "tokens",
+       .type = Type::kTokenIds,
+       .vllm = "yes",
+       .meaning = "Ids of the model's vocabulary.",
+       .required = true,
+       .example = "[97]"},
+  };
+}
+
+Endpoint Get(std::string_view path, std::string_view summary, Body answer,
+             std::vector<std::string_view> errors = {}) {
+  return {.method = "GET",
+          .path = path,
+          .summary = summary,
+          .parameters = {},
+          .answer = answer,
+          .errors = std::move(errors)};
+}
+
+constexpr std::string_view kBodyErrors[] = {"invalid_json",
+                                            "invalid_type",
+                                            "invalid_value",
+                                            "missing_required_parameter",
+                                            "unsupported_parameter",
+                                            "unknown_parameter",
+                                            "unsupported_media_type",
+                                            "model_not_found",
+                                            "draining",
+                                            "rate_limit_exceeded"};
+
+std::vector<std::string_view> BodyErrors(std::vector<std::string_view> more = {}) {
+  more.insert(more.begin(), std::begin(kBodyErrors), std::end(kBodyErrors));
+  return more;
+}
+
+std::vector<Endpoint> MakeEndpoints() {
+  std::vector<Endpoint> all;
+  all.push_back({.method = "POST",
+                 .path = "/v1/completions",
+                 .summary = "Continues prompts.",
+                 .parameters = Joined({CompletionOwn(), SamplingParameters(), IgnoredParameters(),
+                                       RefusedParameters()}),
+                 .answer = Body::kCompletion,
+                 .errors = BodyErrors({"empty_prompt", "context_length_exceeded", "unavailable",
+                                       "deadline_exceeded", "internal_error"}),
+                 .streams = true});
+  all.push_back({.method = "POST",
+                 .path = "/v1/chat/completions",
+                 .summary = "Answers a conversation.",
+                 .parameters = Joined({ChatInputParameters(), ChatOwn(), SamplingParameters(),
+                                       IgnoredParameters(), RefusedParameters()}),
+                 .answer = Body::kChat,
+                 .errors = BodyErrors({"empty_array", "context_length_exceeded", "unavailable",
+                                       "deadline_exceeded", "internal_error"}),
+                 .streams = true});
+  all.push_back(Get("/v1/models", "Lists the models.", Body::kModels));
+  all.push_back(Get("/v1/models/*", "One model, by its name.", Body::kModel, {"model_not_found"}));
+  all.push_back({.method = "POST",
+                 .path = "/tokenize",
+                 .summary = "The tokens of a text, or of a conversation through the template.",
+                 .parameters = Joined({TokenizeOwn(), TokenizeChat()}),
+                 .answer = Body::kTokens,
+                 .errors = BodyErrors({"empty_array"})});
+  all.push_back({.method = "POST",
+                 .path = "/detokenize",
+                 .summary = "The text of tokens.",
+                 .parameters = DetokenizeOwn(),
+                 .answer = Body::kPrompt,
+                 .errors = BodyErrors()});
+  all.push_back(Get("/openapi.json", "This description, as OpenAPI 3.1.", Body::kJson));
+  all.push_back(Get("/livez", "200 as long as the process answers.", Body::kText));
+  all.push_back(Get("/readyz", "200 when a request can be served.", Body::kText, {"not_ready"}));
+  all.push_back(Get("/health", "The same as /readyz.", Body::kText, {"not_ready"}));
+  all.push_back(Get("/version", "The version of the router.", Body::kJson));
+  all.push_back(Get("/metrics", "Metrics in the text format of Prometheus.", Body::kText));
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Endpoint>& Endpoints() {
+  static const std::vector<Endpoint> all = MakeEndpoints();
+  return all;
+}
+
+const std::vector<ErrorCase>& ErrorCases() {
+  static const std::vector<ErrorCase> all = {
+      {400, "invalid_json", "The body is no JSON."},
+      {400, "invalid_type", "A parameter, or the body, is of another type."},
+      {400, "invalid_value", "A parameter is out of range, or parameters contradict one another."},
+      {400, "missing_required_parameter", "A required parameter is not there."},
+      {400, "unsupported_parameter", "A parameter that would change the answer is not served."},
+      {400, "unknown_parameter", "Only with --strict-api: no parameter has this name."},
+      {400, "empty_prompt", "A prompt without any token."},
+      {400, "empty_array", "`messages` is empty."},
+      {400, "context_length_exceeded", "Prompt and output together do not fit the model."},
+      {404, "model_not_found", "No model of this name is served here."},
+      {404, "unknown_url", "No such path."},
+      {405, "method_not_allowed", "The path has other methods, which `Allow` lists."},
+      {415, "unsupported_media_type", "The body is not `application/json`, or it is compressed."},
+      {429, "rate_limit_exceeded", "Too many requests wait; retry after `Retry-After` seconds."},
+      {500, "internal_error", "A fault of the server."},
+      {503, "unavailable", "No instance can serve the request now, or one was lost; retry."},
+      {503, "draining", "The router shuts down; another one serves."},
+      {503, "not_ready", "The message says what is missing."},
+      {504, "deadline_exceeded", "The request took longer than --request-deadline-s."},
+  };
+  return all;
+}
+
+const std::vector<HeaderField>& HeaderFields() {
+  static const std::vector<HeaderField> all = {
+      {"X-Request-Id", true,
+       "Names the request in answers, logs and `skeinctl explain`: 1 to 128 "
+       "printable characters. Without it one is made."},
+      {"traceparent", true, "W3C trace context; passed on to all calls within the cluster."},
+      {"X-Request-Id", false, "The request's name."},
+      {"X-Skein-Warning", false,
+       "Names parameters that this API does not know and that had no "
+       "effect, with the known one that looks most alike."},
+      {"Retry-After", false, "With 429 and 503: seconds to wait."},
+      {"Allow", false, "With 405: the methods of the path."},
+  };
+  return all;
+}
+
+const Endpoint* FindEndpoint(std::string_view method, std::string_view path) {
+  for (const Endpoint& endpoint : Endpoints()) {
+    if (endpoint.method == method && endpoint.path == path) return &endpoint;
+  }
+  return nullptr;
+}
+
+const Parameter* FindParameter(std::span<const Parameter> parameters, std::string_view name) {
+  const auto it = std::find_if(parameters.begin(), parameters.end(),
+                               [name](const Parameter& p) { return p.name == name; });
+  return it == parameters.end() ? nullptr : &*it;
+}
+
+}  // namespace skein::services::openai

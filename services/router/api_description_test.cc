@@ -1,0 +1,499 @@
+// Walks the API's description: every path, parameter and error of it, against a running router.
+#include "services/openai/api_description.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <set>
+
+#include "services/openai/answer_schemas.h"
+#include "services/openai/openapi.h"
+#include "services/router/testing/router_fixture.h"
+
+namespace skein::services::testing {
+namespace {
+
+using openai::Endpoint;
+using openai::Parameter;
+using openai::Support;
+using openai::Type;
+
+class ApiDescriptionTest : public RouterTest {
+ protected:
+  // With the pages that the router's process adds.
+  void Start(FakeCluster::ScriptFn script, absl::Status ready = absl::OkStatus()) {
+    StartRouter(std::move(script), core_);
+    http::AddAdminPages({.service = "router",
+                         .version = "1",
+                         .ready = [ready] { return ready; },
+                         .metrics = [] { return "x 1\n"; }},
+                        &routes_);
+  }
+
+  scheduler::RouterConfig core_;
+};
+
+// ---- parameters ----
+
+const Json kMessages = Json::array({{{"role", "user"}, {"content", "a"}}});
+
+// The least that a path accepts.
+Json LeastBody(const Endpoint& endpoint) {
+  Json body = {{"model", "m"}};
+  for (const Parameter& row : endpoint.parameters) {
+    if (row.required && row.name != "model") body[std::string(row.name)] = Json::parse(row.example);
+  }
+  if (endpoint.path == "/tokenize") body["prompt"] = "a";
+  return body;
+}
+
+Json With(Json body, const Parameter& row, const Json& value) {
+  if (!row.needs.empty()) body.update(Json::parse(row.needs));
+  const size_t dot = row.name.find('.');
+  if (dot == std::string_view::npos) {
+    body[std::string(row.name)] = value;
+  } else {
+    body[std::string(row.name.substr(0, dot))][std::string(row.name.substr(dot + 1))] = value;
+  }
+  return body;
+}
+
+Json Number(const Parameter& row, double value) {
+  if (row.type == Type::kInt) return static_cast<int64_t>(value);
+  return value;
+}
+
+std::vector<Json> ServedValues(const Parameter& row) {
+  if (!row.example.empty()) return {Json::parse(row.example)};
+  if (row.name == "model") return {"m"};
+  switch (row.type) {
+    case Type::kBool:
+      return {true, false};
+    case Type::kInt:
+    case Type::kNumber:
+      return {Number(row, row.low), Number(row, row.high)};
+    case Type::kInt64:
+      return {INT64_MIN, 0, INT64_MAX};
+    case Type::kString:
+      return {"x"};
+    case Type::kStrings:
+      return {"x", Json::array({"x", "y"})};
+    case Type::kTokenIds:
+      return {Json::array(), Json::array({0, 1})};
+    case Type::kObject:
+      return {Json::object()};
+    case Type::kArray:
+      return {Json::array()};
+    case Type::kAny:
+      break;
+  }
+  ADD_FAILURE() << row.name << " needs an example";
+  return {};
+}
+
+std::vector<Json> WrongValues(const Parameter& row) {
+  switch (row.type) {
+    case Type::kInt:
+      return {"x", 1.5, Number(row, row.low - 1), Number(row, row.high + 1)};
+    case Type::kInt64:
+      return {"x", 1.5, 1e30};
+    case Type::kNumber:
+      if (row.low == row.high) return {"x"};
+      return {"x", row.low - 1, row.high + 1};
+    case Type::kStrings:
+      return {5, Json::array({5})};
+    case Type::kTokenIds:
+      return {5, Json::array({-1}), Json::array({"x"})};
+    case Type::kBool:
+    case Type::kString:
+    case Type::kObject:
+    case Type::kArray:
+    case Type::kAny:
+      return {5};
+  }
+  return {};
+}
+
+class ParameterTest : public ApiDescriptionTest, public ::testing::WithParamInterface<std::string> {
+ protected:
+  void SetUp() override {
+    max_positions_ = 2'000'000'000;  // room for the longest output of the description
+    core_.max_streams = 256;
+    Start([](const v1::RequestSpec&) { return Says("x"); });
+    endpoint_ = openai::FindEndpoint("POST", GetParam());
+    ASSERT_NE(endpoint_, nullptr);
+  }
+
+  void ExpectServed(const Json& body) {
+    const http::Response answer = Post(GetParam(), body);
+    EXPECT_EQ(answer.status, 200) << body << "\n" << answer.body;
+    EXPECT_EQ(http::FindHeader(answer.headers, "X-Skein-Warning"), "") << body;
+  }
+
+  // Before a stream opens, whether or not one is asked for.
+  void ExpectRefused(Json body, std::string_view param, std::string_view code = {}) {
+    for (const bool stream : {false, true}) {
+      if (stream && !endpoint_->streams) continue;
+      if (stream) body["stream"] = true;
+      const http::Response answer = Post(GetParam(), body);
+      EXPECT_EQ(answer.status, 400) << body << "\n" << answer.body;
+      const Json error = Json::parse(answer.body, nullptr, false)["error"];
+      EXPECT_EQ(error["param"], param) << body << "\n" << answer.body;
+      if (!code.empty()) {
+        EXPECT_EQ(error["code"], code) << answer.body;
+      }
+      if (param == "stream") return;
+    }
+  }
+
+  std::vector<const Parameter*> Rows(bool refused) const {
+    std::vector<const Parameter*> rows;
+    for (const Parameter& row : endpoint_->parameters) {
+      if ((row.support == Support::kRefused) == refused) rows.push_back(&row);
+    }
+    return rows;
+  }
+
+  const Endpoint* endpoint_ = nullptr;
+};
+
+TEST_P(ParameterTest, HonouredAndIgnoredOnesAreAcceptedAtTheirLimits) {
+  const Json least = LeastBody(*endpoint_);
+  for (const Parameter* row : Rows(/*refused=*/false)) {
+    for (const Json& value : ServedValues(*row)) ExpectServed(With(least, *row, value));
+    if (!row->required) ExpectServed(With(least, *row, nullptr));
+  }
+}
+
+TEST_P(ParameterTest, HonouredAndIgnoredOnesAreRefusedBeyondTheirLimits) {
+  const Json least = LeastBody(*endpoint_);
+  for (const Parameter* row : Rows(/*refused=*/false)) {
+    for (const Json& value : WrongValues(*row)) ExpectRefused(With(least, *row, value), row->name);
+    if (row->required) {
+      ExpectRefused(With(least, *row, nullptr), row->name, "missing_required_parameter");
+    }
+  }
+  EXPECT_TRUE(cluster_->specs().empty());
+}
+
+TEST_P(ParameterTest, RefusedOnesAreRefusedByName) {
+  const Json least = LeastBody(*endpoint_);
+  for (const Parameter* row : Rows(/*refused=*/true)) {
+    const Json value = row->example.empty() ? Json(7) : Json::parse(row->example);
+    ExpectRefused(With(least, *row, value), row->name, "unsupported_parameter");
+  }
+  EXPECT_TRUE(cluster_->specs().empty());
+}
+
+TEST_P(ParameterTest, RefusedOnesMayAskForNothing) {
+  const Json least = LeastBody(*endpoint_);
+  for (const Parameter* row : Rows(/*refused=*/true)) {
+    const Json neutral = row->neutral.empty()
+                             ? Json::array({false, "", Json::array(), Json::object(), nullptr})
+                             : Json::parse(row->neutral);
+    for (const Json& value : neutral) ExpectServed(With(least, *row, value));
+    if (row->unless.empty()) continue;
+    Json body = With(least, *row, Json::parse(row->example));
+    body.update(Json::parse(row->unless));
+    ExpectServed(body);
+  }
+}
+
+TEST_P(ParameterTest, NoNameTwice) {
+  std::set<std::string_view> names;
+  for (const Parameter& row : endpoint_->parameters) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_FALSE(row.meaning.empty()) << row.name;
+  }
+}
+
+std::vector<std::string> PathsWithParameters() {
+  std::vector<std::string> paths;
+  for (const Endpoint& endpoint : openai::Endpoints()) {
+    if (!endpoint.parameters.empty()) paths.emplace_back(endpoint.path);
+  }
+  return paths;
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, ParameterTest, ::testing::ValuesIn(PathsWithParameters()),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '/', '_');
+                           return name;
+                         });
+
+// ---- paths ----
+
+TEST_F(ApiDescriptionTest, RoutesAreDescribedAndTheOtherWayRound) {
+  Start([](const v1::RequestSpec&) { return Says("x"); });
+  std::set<std::pair<std::string, std::string>> described, routes;
+  for (const Endpoint& e : openai::Endpoints()) described.emplace(e.method, e.path);
+  for (const auto& route : routes_.All()) routes.insert(route);
+  EXPECT_EQ(described, routes);
+}
+
+TEST_F(ApiDescriptionTest, PagesAnswer) {
+  Start([](const v1::RequestSpec&) { return Says("x"); });
+  for (const Endpoint& endpoint : openai::Endpoints()) {
+    if (endpoint.method != "GET") continue;
+    std::string path(endpoint.path);
+    if (path.back() == '*') path.replace(path.size() - 1, 1, "m");
+    const http::Response page = http::testing::Fetch(server_->port(), "GET", path);
+    EXPECT_EQ(page.status, 200) << path;
+    const bool json = endpoint.answer != openai::Body::kText;
+    EXPECT_EQ(http::FindHeader(page.headers, "Content-Type").substr(0, 10),
+              json ? "applicatio" : "text/plain")
+        << path;
+  }
+}
+
+// ---- answers ----
+
+// Whether `value` is of `schema`, and has no member that the schema does not have.
+void ExpectFits(const Json& value, Json schema, const Json& schemas, const std::string& where) {
+  if (schema.contains("$ref")) {
+    const std::string ref = schema["$ref"];
+    schema = schemas.at(ref.substr(ref.rfind('/') + 1));
+  }
+  if (schema.contains("anyOf")) {
+    if (!value.is_null()) ExpectFits(value, schema["anyOf"][0], schemas, where);
+    return;
+  }
+  if (!schema.contains("type")) return;
+  std::set<std::string> types;
+  for (const Json& type :
+       schema["type"].is_array() ? schema["type"] : Json::array({schema["type"]})) {
+    types.insert(type);
+  }
+  std::string type(value.type_name());
+  if (type == "number")
+    type = value.is_number_integer() && types.count("integer") ? "integer" : type;
+  EXPECT_TRUE(types.count(type)) << where << ": " << value << " is not " << schema["type"];
+  if (value.is_array() && schema.contains("items")) {
+    for (const Json& item : value) ExpectFits(item, schema["items"], schemas, where + "[]");
+  }
+  if (!value.is_object() || !schema.contains("properties")) return;
+  for (const auto& [name, member] : value.items()) {
+    ASSERT_TRUE(schema["properties"].contains(name)) << where << "." << name;
+    ExpectFits(member, schema["properties"][name], schemas, where + "." + name);
+  }
+  for (const Json& name : schema["required"]) {
+    EXPECT_TRUE(value.contains(name.get<std::string>())) << where << "." << name;
+  }
+}
+
+TEST_F(ApiDescriptionTest, AnswersFitTheirSchemas) {
+  Start([](const v1::RequestSpec&) {
+    Script script = Says("ab");
+    for (v1::SampledToken& token : script.tokens) {
+      token.set_logprob(-1);
+      token.add_top()->set_token('z');
+    }
+    return script;
+  });
+  const Json schemas = openai::AnswerSchemas();
+  const Json all = {{"return_token_ids", true}, {"n", 2}, {"max_tokens", 2}};
+  const std::map<std::string, Json> more = {
+      {"/v1/completions", {{"logprobs", 2}, {"echo", true}}},
+      {"/v1/chat/completions", {{"logprobs", true}, {"top_logprobs", 2}}},
+      {"/tokenize", {{"return_token_strs", true}}}};
+  for (const Endpoint& endpoint : openai::Endpoints()) {
+    if (endpoint.method != "POST") continue;
+    const std::string path(endpoint.path), schema(openai::SchemaName(endpoint.answer));
+    Json body = LeastBody(endpoint);
+    ExpectFits(Ask(path, body), schemas[schema], schemas, path);
+    if (more.count(path)) body.update(more.at(path));
+    if (endpoint.streams) body.update(all);
+    ExpectFits(Ask(path, body), schemas[schema], schemas, path);
+    if (!endpoint.streams) continue;
+    body["stream_options"] = {{"include_usage", true}, {"continuous_usage_stats", true}};
+    const std::string event_schema(openai::EventSchemaName(endpoint.answer));
+    for (const Json& event : Stream(path, body)) {
+      ExpectFits(event, schemas[event_schema], schemas, path + " event");
+    }
+  }
+  const auto get = [this](const char* path) {
+    return Json::parse(http::testing::Fetch(server_->port(), "GET", path).body);
+  };
+  ExpectFits(get("/v1/models"), schemas["Models"], schemas, "models");
+  ExpectFits(get("/v1/models/m"), schemas["Model"], schemas, "model");
+  ExpectFits(get("/v1/models/zz"), schemas["Error"], schemas, "error");
+}
+
+// ---- errors ----
+
+struct Provocation {
+  std::string method, path;
+  std::string body;
+  std::function<void(ApiDescriptionTest*)> prepare;
+};
+
+class ErrorTest : public ApiDescriptionTest,
+                  public ::testing::WithParamInterface<openai::ErrorCase> {
+ protected:
+  http::Response Completion(const Json& more) {
+    Json body = {{"model", "m"}, {"prompt", "p"}};
+    body.update(more);
+    return Post("/v1/completions", body);
+  }
+  http::Response Get(const char* path) {
+    return http::testing::Fetch(server_->port(), "GET", path);
+  }
+  http::Response Raw(const char* type, const char* body) {
+    return http::testing::Fetch(server_->port(), "POST", "/v1/completions", body,
+                                {{"Content-Type", type}});
+  }
+  // With a cluster that plans nothing, but says why.
+  http::Response Unplanned(absl::Status why) {
+    Start([why](const v1::RequestSpec&) {
+      Script script;
+      script.plan = why;
+      return script;
+    });
+    return Completion({});
+  }
+  void StartSimple() {
+    Start([](const v1::RequestSpec&) { return Says("x"); });
+  }
+  http::Response AskedAndRefused(const Json& more) {
+    StartSimple();
+    return Completion(more);
+  }
+
+  http::Response Saturated() {
+    core_.max_streams = 1;
+    core_.max_queued = 0;
+    Start([](const v1::RequestSpec&) {
+      Script script = Says("a");
+      script.hold = true;
+      return script;
+    });
+    held_ = std::make_unique<RawClient>(server_->port());
+    const Json body = {{"model", "m"}, {"prompt", "p"}, {"stream", true}};
+    held_->Send(MakeRequest("POST", "/v1/completions", body.dump()));
+    EXPECT_EQ(held_->ReadHead().status, 200);
+    return Completion({});
+  }
+
+  http::Response Provoke(const std::string& code);
+
+  std::unique_ptr<RawClient> held_;
+};
+
+http::Response ErrorTest::Provoke(const std::string& code) {
+  const std::map<std::string, std::function<http::Response()>> ways = {
+      {"invalid_json", [this] { return StartSimple(), Raw("application/json", "{"); }},
+      {"unsupported_media_type", [this] { return StartSimple(), Raw("text/plain", "{}"); }},
+      {"unknown_url", [this] { return StartSimple(), Get("/nowhere"); }},
+      {"method_not_allowed", [this] { return StartSimple(), Get("/v1/completions"); }},
+      {"invalid_type",
+       [this] {
+         return AskedAndRefused({{"n", "x"}});
+       }},
+      {"invalid_value",
+       [this] {
+         return AskedAndRefused({{"temperature", 9}});
+       }},
+      {"missing_required_parameter",
+       [this] {
+         return AskedAndRefused({{"prompt", nullptr}});
+       }},
+      {"unsupported_parameter",
+       [this] {
+         return AskedAndRefused({{"regex", "a*"}});
+       }},
+      {"unknown_parameter",
+       [this] {
+         return api_options_.strict = true, AskedAndRefused({{"max_token", 3}});
+       }},
+      {"empty_prompt",
+       [this] {
+         return AskedAndRefused({{"prompt", Json::array()}});
+       }},
+      {"empty_array",
+       [this] {
+         StartSimple();
+         return Post("/v1/chat/completions", {{"model", "m"}, {"messages", Json::array()}});
+       }},
+      {"context_length_exceeded",
+       [this] {
+         return AskedAndRefused({{"prompt", std::string(200, 'x')}});
+       }},
+      {"model_not_found",
+       [this] {
+         return AskedAndRefused({{"model", "other"}});
+       }},
+      {"rate_limit_exceeded", [this] { return Saturated(); }},
+      {"internal_error", [this] { return Unplanned(absl::InternalError("broken")); }},
+      {"unavailable", [this] { return Unplanned(absl::UnavailableError("none")); }},
+      {"deadline_exceeded", [this] { return Unplanned(absl::DeadlineExceededError("late")); }},
+      {"draining", [this] { return StartSimple(), api_->BeginDrain(), Completion({}); }},
+      {"not_ready",
+       [this] {
+         Start([](const v1::RequestSpec&) { return Says("x"); },
+               absl::UnavailableError("no instance"));
+         return Get("/readyz");
+       }},
+  };
+  const auto way = ways.find(code);
+  if (way != ways.end()) return way->second();
+  ADD_FAILURE() << "nothing here provokes " << code;
+  return {};
+}
+
+TEST_P(ErrorTest, IsAnsweredAsDescribed) {
+  const http::Response answer = Provoke(std::string(GetParam().code));
+  EXPECT_EQ(answer.status, GetParam().status) << answer.body;
+  const Json json = Json::parse(answer.body, nullptr, false);
+  ExpectFits(json, openai::AnswerSchemas()["Error"], openai::AnswerSchemas(), "error");
+  EXPECT_EQ(json["error"]["code"], GetParam().code) << answer.body;
+}
+
+INSTANTIATE_TEST_SUITE_P(Codes, ErrorTest, ::testing::ValuesIn(openai::ErrorCases()),
+                         [](const auto& info) { return std::string(info.param.code); });
+
+TEST(ApiDescriptionErrorsTest, PathsNameErrorsThatAreDescribed) {
+  std::set<std::string_view> known;
+  for (const openai::ErrorCase& error : openai::ErrorCases()) known.insert(error.code);
+  for (const Endpoint& endpoint : openai::Endpoints()) {
+    for (const std::string_view code : endpoint.errors) EXPECT_TRUE(known.count(code)) << code;
+  }
+}
+
+// ---- /openapi.json ----
+
+void ExpectRefsResolve(const Json& node, const Json& schemas) {
+  if (node.is_object() && node.contains("$ref")) {
+    const std::string ref = node["$ref"];
+    EXPECT_TRUE(schemas.contains(ref.substr(ref.rfind('/') + 1))) << ref;
+  }
+  if (!node.is_structured()) return;
+  for (const Json& child : node) ExpectRefsResolve(child, schemas);
+}
+
+TEST_F(ApiDescriptionTest, OpenApiHasEverything) {
+  Start([](const v1::RequestSpec&) { return Says("x"); });
+  const Json doc = Json::parse(http::testing::Fetch(server_->port(), "GET", "/openapi.json").body);
+  EXPECT_EQ(doc["openapi"], "3.1.0");
+  const Json& schemas = doc["components"]["schemas"];
+  ExpectRefsResolve(doc, schemas);
+  std::set<std::string> operations;
+  for (const auto& [path, item] : doc["paths"].items()) {
+    for (const auto& [method, operation] : item.items()) {
+      EXPECT_TRUE(operations.insert(operation["operationId"]).second) << operation["operationId"];
+    }
+  }
+  EXPECT_EQ(operations.size(), openai::Endpoints().size());
+  const Json& chat = schemas["post_v1_chat_completions_request"];
+  const auto& properties = chat["properties"];
+  EXPECT_EQ(properties["temperature"]["maximum"], 2);
+  EXPECT_TRUE(properties["stream_options"]["properties"].contains("include_usage"));
+  EXPECT_EQ(chat["required"], Json({"messages", "model"}));
+  const Json& refused = chat["x-skein-refused"];
+  EXPECT_NE(std::find(refused.begin(), refused.end(), "regex"), refused.end());
+  EXPECT_EQ(properties["response_format"]["enum"][0]["type"], "text");
+}
+
+}  // namespace
+}  // namespace skein::services::testing
