@@ -298,8 +298,10 @@ std::vector<Endpoint> MakeEndpoints() {
                  .errors = BodyErrors({"empty_array", "context_length_exceeded", "unavailable",
                                        "deadline_exceeded", "internal_error"}),
                  .streams = true});
-  all.push_back(Get("/v1/models", "Lists the models.", Body::kModels));
-  all.push_back(Get("/v1/models/*", "One model, by its name.", Body::kModel, {"model_not_found"}));
+  all.push_back(
+      Get("/v1/models", "Lists the models that can answer.", Body::kModels, {"unavailable"}));
+  all.push_back(Get("/v1/models/*", "One model, by its name.", Body::kModel,
+                    {"model_not_found", "unavailable"}));
   all.push_back({.method = "POST",
                  .path = "/tokenize",
                  .summary = "The tokens of a text, or of a conversation through the template.",
@@ -316,6 +318,13 @@ std::vector<Endpoint> MakeEndpoints() {
   all.push_back(Get("/livez", "200 as long as the process answers.", Body::kText));
   all.push_back(Get("/readyz", "200 when a request can be served.", Body::kText, {"not_ready"}));
   all.push_back(Get("/health", "The same as /readyz.", Body::kText, {"not_ready"}));
+  all.push_back(Get("/ping", "The same as /readyz.", Body::kText, {"not_ready"}));
+  all.push_back({.method = "POST",
+                 .path = "/ping",
+                 .summary = "The same as /readyz.",
+                 .parameters = {},
+                 .answer = Body::kText,
+                 .errors = {"not_ready"}});
   all.push_back(Get("/version", "The version of the router.", Body::kJson));
   all.push_back(Get("/metrics", "Metrics in the text format of Prometheus.", Body::kText));
   return all;
@@ -339,6 +348,11 @@ const std::vector<ErrorCase>& ErrorCases() {
       {400, "empty_prompt", "A prompt without any token."},
       {400, "empty_array", "`messages` is empty."},
       {400, "context_length_exceeded", "Prompt and output together do not fit the model."},
+      {401, "invalid_api_key",
+       "With --api-key-file: no `Authorization: Bearer KEY` whose key is in the file. Pages that "
+       "probes and metrics read need none."},
+      {403, "origin_not_allowed",
+       "A browser's preflight from a page that --allowed-origins does not list."},
       {404, "model_not_found", "No model of this name is served here."},
       {404, "unknown_url", "No such path."},
       {405, "method_not_allowed", "The path has other methods, which `Allow` lists."},
@@ -355,15 +369,28 @@ const std::vector<ErrorCase>& ErrorCases() {
 
 const std::vector<HeaderField>& HeaderFields() {
   static const std::vector<HeaderField> all = {
+      {"Authorization", true, "`Bearer KEY`, where the router has keys (--api-key-file)."},
       {"X-Request-Id", true,
-       "Names the request in answers, logs and `skeinctl explain`: 1 to 128 "
-       "printable characters. Without it one is made."},
+       "Names the request in answers, logs and `skeinctl explain`: 1 to 128 printable characters. "
+       "Without it one is made. `X-Correlation-ID` is the same."},
       {"traceparent", true, "W3C trace context; passed on to all calls within the cluster."},
-      {"X-Request-Id", false, "The request's name."},
+      {"x-session-id", true,
+       "Stands in the log, no more. `session-id`, `x-session-affinity`, `x-session-token`, "
+       "`x-dynamo-session-id`, `x-smg-routing-key` and `x-claude-code-session-id` are the same."},
+      {"x-llm-d-inference-fairness-id", true,
+       "A tenant's name; stands in the log, no more. `x-smg-tenant-id` is the same."},
+      {"x-dynamo-request-priority", true,
+       "Checked and logged, without effect. The same holds for "
+       "`x-dynamo-request-strict-priority`, `x-llm-d-inference-objective` and `x-smg-priority`."},
+      {"X-Request-Id", false, "The request's name, on every answer."},
       {"X-Skein-Warning", false,
-       "Names parameters that this API does not know and that had no "
-       "effect, with the known one that looks most alike."},
+       "Names parameters that this API does not know and that had no effect, with the known one "
+       "that looks most alike."},
       {"Retry-After", false, "With 429 and 503: seconds to wait."},
+      {"X-Skein-Dropped-Reason", false,
+       "With 429, 503 and 504: `rejected-...` when nothing was done yet, so that a retry is cheap; "
+       "`evicted-...` when the work of instances was thrown away. "
+       "`X-LLM-D-Request-Dropped-Reason` says the same."},
       {"Allow", false, "With 405: the methods of the path."},
   };
   return all;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <functional>
 #include <map>
 #include <set>
@@ -21,15 +22,7 @@ using openai::Type;
 
 class ApiDescriptionTest : public RouterTest {
  protected:
-  // With the pages that the router's process adds.
-  void Start(FakeCluster::ScriptFn script, absl::Status ready = absl::OkStatus()) {
-    StartRouter(std::move(script), core_);
-    http::AddAdminPages({.service = "router",
-                         .version = "1",
-                         .ready = [ready] { return ready; },
-                         .metrics = [] { return "x 1\n"; }},
-                        &routes_);
-  }
+  void Start(FakeCluster::ScriptFn script) { StartRouter(std::move(script), core_); }
 
   scheduler::RouterConfig core_;
 };
@@ -299,7 +292,7 @@ TEST_F(ApiDescriptionTest, AnswersFitTheirSchemas) {
       {"/v1/chat/completions", {{"logprobs", true}, {"top_logprobs", 2}}},
       {"/tokenize", {{"return_token_strs", true}}}};
   for (const Endpoint& endpoint : openai::Endpoints()) {
-    if (endpoint.method != "POST") continue;
+    if (endpoint.parameters.empty()) continue;
     const std::string path(endpoint.path), schema(openai::SchemaName(endpoint.answer));
     Json body = LeastBody(endpoint);
     ExpectFits(Ask(path, body), schemas[schema], schemas, path);
@@ -322,12 +315,6 @@ TEST_F(ApiDescriptionTest, AnswersFitTheirSchemas) {
 }
 
 // ---- errors ----
-
-struct Provocation {
-  std::string method, path;
-  std::string body;
-  std::function<void(ApiDescriptionTest*)> prepare;
-};
 
 class ErrorTest : public ApiDescriptionTest,
                   public ::testing::WithParamInterface<openai::ErrorCase> {
@@ -428,11 +415,25 @@ http::Response ErrorTest::Provoke(const std::string& code) {
       {"internal_error", [this] { return Unplanned(absl::InternalError("broken")); }},
       {"unavailable", [this] { return Unplanned(absl::UnavailableError("none")); }},
       {"deadline_exceeded", [this] { return Unplanned(absl::DeadlineExceededError("late")); }},
+      {"invalid_api_key",
+       [this] {
+         edge_options_.api_key_file = ::testing::TempDir() + "/keys";
+         std::ofstream(edge_options_.api_key_file) << "secret\n";
+         return AskedAndRefused({});
+       }},
+      {"origin_not_allowed",
+       [this] {
+         StartSimple();
+         return http::testing::Fetch(
+             server_->port(), "OPTIONS", "/v1/completions", {},
+             {{"Origin", "http://elsewhere.example"}, {"Access-Control-Request-Method", "POST"}});
+       }},
       {"draining", [this] { return StartSimple(), api_->BeginDrain(), Completion({}); }},
       {"not_ready",
        [this] {
-         Start([](const v1::RequestSpec&) { return Says("x"); },
-               absl::UnavailableError("no instance"));
+         StartSimple();
+         http::AddAdminPages({.ready = [] { return absl::UnavailableError("no instance"); }},
+                             &routes_);
          return Get("/readyz");
        }},
   };

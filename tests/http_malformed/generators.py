@@ -111,7 +111,7 @@ def bad_field(rng):
         body = {"model": "m", "prompt": "p"}
         if rng.random() < 0.4:
             name, value = rng.choice([("prompt", rng.choice([5, {}, [], [[]], ["a", 1], [1, "a"], [-1], [99999], [1.5], None, True])),
-                                      ("logprobs", rng.choice([-1, 21, True, "x"])), ("echo", "x"), ("suffix", "s"), ("best_of", 7)])
+                                      ("logprobs", rng.choice([-1, 21, True, "x"])), ("echo", "x"), ("suffix", "s"), ("best_of", 129)])
         path = "/v1/completions"
     else:
         body = {"model": "m", "messages": MESSAGES}
