@@ -1,5 +1,6 @@
-// Input: a byte that chooses the endpoint, then the body of a request. A body that is refused is
-// refused with 400 and an error object that is JSON; one that is accepted holds what was promised.
+// Input: a byte that chooses the endpoint and whether unknown parameters are errors, then the body
+// of a request. A body that is refused is refused with 400 and an error object that is JSON; one
+// that is accepted holds what was promised.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -21,8 +22,8 @@ void CheckError(const openai::ApiError& error) {
 }
 
 void CheckOptions(const openai::GenerationOptions& options) {
-  SKEIN_CHECK(options.n >= 1 && options.n <= 8);
-  SKEIN_CHECK(options.top_logprobs >= -1 && options.top_logprobs <= openai::kTopLogprobsMax);
+  SKEIN_CHECK(options.n >= 1 && options.n <= options.best_of && options.best_of <= 8);
+  SKEIN_CHECK(options.top_logprobs >= -1 && options.top_logprobs <= 20);
   SKEIN_CHECK(!options.temperature || (*options.temperature >= 0 && *options.temperature <= 2));
   SKEIN_CHECK(!options.max_tokens || *options.max_tokens >= 0);
   SKEIN_CHECK(options.stop.size() <= openai::kStopStringsMax);
@@ -31,20 +32,30 @@ void CheckOptions(const openai::GenerationOptions& options) {
   matcher.Flush();
 }
 
-template <typename Request>
-void CheckGeneration(std::string_view body) {
-  Request request;
-  if (const auto error = openai::Parse(body, {.choices_max = 8}, &request)) {
-    CheckError(*error);
-  } else {
-    CheckOptions(request.options);
+// They go into a header.
+void CheckNotes(const openai::BodyNotes& notes) {
+  SKEIN_CHECK(static_cast<int64_t>(notes.warnings.size()) <= notes.unknown);
+  for (const std::string& warning : notes.warnings) {
+    for (const char c : warning) SKEIN_CHECK(c >= 32 && c < 127);
   }
 }
 
 template <typename Request>
-void CheckOther(std::string_view body) {
+void CheckGeneration(std::string_view body, bool strict) {
   Request request;
-  if (const auto error = openai::Parse(body, &request)) CheckError(*error);
+  if (const auto error = openai::Parse(body, {.choices_max = 8, .strict = strict}, &request)) {
+    CheckError(*error);
+  } else {
+    CheckOptions(request.options);
+  }
+  CheckNotes(request.notes);
+}
+
+template <typename Request>
+void CheckOther(std::string_view body, bool strict) {
+  Request request;
+  if (const auto error = openai::Parse(body, {.strict = strict}, &request)) CheckError(*error);
+  CheckNotes(request.notes);
 }
 
 }  // namespace
@@ -52,18 +63,19 @@ void CheckOther(std::string_view body) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const bool strict = data[0] / 4 % 2 == 1;
   switch (data[0] % 4) {
     case 0:
-      CheckGeneration<openai::CompletionRequest>(body);
+      CheckGeneration<openai::CompletionRequest>(body, strict);
       break;
     case 1:
-      CheckGeneration<openai::ChatRequest>(body);
+      CheckGeneration<openai::ChatRequest>(body, strict);
       break;
     case 2:
-      CheckOther<openai::TokenizeRequest>(body);
+      CheckOther<openai::TokenizeRequest>(body, strict);
       break;
     default:
-      CheckOther<openai::DetokenizeRequest>(body);
+      CheckOther<openai::DetokenizeRequest>(body, strict);
   }
   return 0;
 }
