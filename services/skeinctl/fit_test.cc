@@ -4,6 +4,7 @@
 
 #include "gtest/gtest.h"
 #include "services/codec/profile_json.h"
+#include "services/skeinctl/command.h"
 
 namespace skein::services {
 namespace {
@@ -12,10 +13,9 @@ namespace {
 std::string FitFile(const std::string& csv, int expected_exit) {
   const std::string path = ::testing::TempDir() + "/samples.csv";
   std::ofstream(path) << csv;
-  std::string arguments[] = {"fit", path, "--device=x"};
-  char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(), nullptr};
+  const char* argv[] = {"fit", path.c_str(), "--device=x", nullptr};
   ::testing::internal::CaptureStdout();
-  EXPECT_EQ(FitCommand(3, argv), expected_exit);
+  EXPECT_EQ(MakeCommand("fit", RunFit).run(3, argv), expected_exit);
   return ::testing::internal::GetCapturedStdout();
 }
 

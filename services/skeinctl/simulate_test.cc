@@ -8,8 +8,10 @@
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "services/skeinctl/command.h"
 #include "services/skeinctl/profile_rate.h"
 #include "services/skeinctl/sim_inputs.h"
+#include "services/skeinctl/svg_plot.h"
 
 namespace skein::services {
 namespace {
@@ -31,11 +33,11 @@ std::vector<SimulationRow> Rows() {
   return rows;
 }
 
-int Exit(int (*command)(int, char**), std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), "command");
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  return command(static_cast<int>(argv.size()), argv.data());
+template <typename Flags>
+int Exit(int (*run)(const Flags&), const std::vector<std::string>& arguments) {
+  std::vector<const char*> argv = {"command"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  return MakeCommand("command", run).run(static_cast<int>(argv.size()), argv.data());
 }
 
 TEST(Simulate, JsonHasTheFieldsThatScriptsRead) {
@@ -82,6 +84,46 @@ TEST(Simulate, DrawsTheFigures) {
     EXPECT_NE(svg.find("?</title>"), std::string::npos);
   }
   EXPECT_EQ(ChunkingFigure({}, ""), "");
+}
+
+// The figures' numbers, worked by hand: of two rates, times in one unit.
+TEST(Simulate, FiguresDrawTheirNumbers) {
+  std::vector<SimulationRow> rows = Rows();
+  for (SimulationRow& row : rows) {
+    const double factor = row.policy == "single" ? 3 : 1;
+    row.result.ttft_s = {0.001 * factor, 0.002 * factor, 0.003 * factor, 0.004 * factor};
+    row.result.ttft_p50_s = 0.002 * factor * row.rate;
+    row.result.ttft_p99_s = 0.004 * factor * row.rate;
+  }
+  const auto over_rate = [](const char* title, double of_tetris_ms) {
+    return Plot{.title = title,
+                .x_label = "offered load, requests/s",
+                .y_label = "time to first token, ms",
+                .y_scale = Scale::kLogIfWide,
+                .series = {{"tetris", {{1, of_tetris_ms}, {2, 2 * of_tetris_ms}}},
+                           {"single", {{1, 3 * of_tetris_ms}, {2, 6 * of_tetris_ms}}}}};
+  };
+  EXPECT_EQ(TtftFigure(rows, "s"),
+            FigureSvg({"How long until the first token?",
+                       "s",
+                       {over_rate("median (P50)", 2), over_rate("99th percentile (P99)", 4)},
+                       2}));
+  rows[0].result.ttft_s = {1, 2};  // of the lower rate: not in the picture
+  const Plot spread{.x_label = "time to first token, ms",
+                    .y_label = "requests that have it by then, %",
+                    .x_scale = Scale::kLogIfWide,
+                    .series = {{"tetris", {{1, 25}, {2, 50}, {3, 75}, {4, 100}}},
+                               {"single", {{3, 25}, {6, 50}, {9, 75}, {12, 100}}}}};
+  EXPECT_EQ(DistributionFigure(rows, "s"),
+            FigureSvg({"How is the time to first token spread?", "s, 2 requests/s", {spread}, 1}));
+  const Plot ratio{
+      .x_label = "offered load, requests/s",
+      .y_label = "time to first token, single over tetris",
+      .y_scale = Scale::kLinear,
+      .y_reference = 1,
+      .series = {{"median (P50)", {{1, 3}, {2, 3}}}, {"99th percentile (P99)", {{1, 3}, {2, 3}}}}};
+  EXPECT_EQ(ChunkingFigure(rows, "s"),
+            FigureSvg({"How much slower is one chunk a prompt?", "s", {ratio}, 1}));
 }
 
 // One rate gives curves of one point.
@@ -149,15 +191,15 @@ TEST(Simulate, NamesWrongInputAndExitsWith2) {
       {"--rate", "1", "--seeds", "2"},
   };
   for (const auto& arguments : cases) {
-    EXPECT_EQ(Exit(SimulateCommand, arguments), 2)
+    EXPECT_EQ(Exit(RunSimulate, arguments), 2)
         << (arguments.empty() ? "" : arguments[arguments.size() - 1]);
   }
-  EXPECT_EQ(Exit(ProfileRateCommand, {"--rate", "0"}), 2);
+  EXPECT_EQ(Exit(RunProfileRate, {"--rate", "0"}), 2);
 }
 
 TEST(Simulate, RunsAndWrites) {
   const std::string folder = std::string(std::getenv("TEST_TMPDIR")) + "/out";
-  EXPECT_EQ(Exit(SimulateCommand,
+  EXPECT_EQ(Exit(RunSimulate,
                  {"--rate", "1,2", "--requests", "50", "--policies", "tetris,single,greedy,fixed8",
                   "--improvement-rate", "0.2", "--out", folder}),
             0);
@@ -186,7 +228,7 @@ TEST(Simulate, HasRatesThatSuitTheCluster) {
 
 TEST(Simulate, WritesEveryChunk) {
   const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/chunks.csv";
-  ASSERT_EQ(Exit(SimulateCommand,
+  ASSERT_EQ(Exit(RunSimulate,
                  {"--rate", "3", "--requests", "40", "--policies", "fixed8", "--chunks", path}),
             0);
   std::ifstream file(path);
@@ -213,8 +255,8 @@ TEST(Simulate, TakesRollingFromTheProfile) {
   std::ofstream(folder + "/profile.json") << ProfileJson(profile);
   const auto chunks_of = [&](const char* policy) {
     const std::string path = folder + "/" + policy + ".csv";
-    EXPECT_EQ(Exit(SimulateCommand, {"--rate", "3", "--requests", "40", "--policies", policy,
-                                     "--profile", folder + "/profile.json", "--chunks", path}),
+    EXPECT_EQ(Exit(RunSimulate, {"--rate", "3", "--requests", "40", "--policies", policy,
+                                 "--profile", folder + "/profile.json", "--chunks", path}),
               0);
     std::ifstream file(path);
     std::vector<std::string> lines;  // without the policy's name

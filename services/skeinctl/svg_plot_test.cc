@@ -61,6 +61,44 @@ TEST(SvgPlot, ShowsEqualCurvesBoth) {
   EXPECT_EQ(Count(crossing, "stroke-width=\"3.8\""), 0u) << crossing;
 }
 
+// A name has one colour, in the legend and in every panel, whatever else a panel shows.
+TEST(SvgPlot, ANameKeepsItsColour) {
+  const PlotSeries one = {"one", {{0, 1}, {1, 3}}}, two = {"two", {{0, 2}, {1, 0}}};
+  const std::string svg = FigureSvg({"", "", {Named("", {one, two}), Named("", {two})}, 2});
+  const auto stroke_of_line = [&svg](size_t nth) {
+    size_t at = 0;
+    for (size_t i = 0; i <= nth; ++i) at = svg.find("<polyline", at + 1);
+    at = svg.find("stroke=\"", at) + 8;
+    return svg.substr(at, svg.find('"', at) - at);
+  };
+  EXPECT_NE(stroke_of_line(0), stroke_of_line(1));
+  EXPECT_EQ(stroke_of_line(2), stroke_of_line(1));
+  const size_t line = svg.rfind("<line", svg.find(">two</text>"));
+  EXPECT_EQ(svg.substr(svg.find("stroke=\"", line) + 8, stroke_of_line(1).size()),
+            stroke_of_line(1));
+}
+
+// The reference line is inside the panel, also when all values are far from it.
+TEST(SvgPlot, TheReferenceIsInThePicture) {
+  Plot plot = Named("", {{"a", {{0, 4}, {1, 5}}}});
+  plot.y_scale = Scale::kLinear;
+  plot.y_reference = 1;
+  const std::string svg = FigureSvg({"", "", {plot}});
+  const size_t line = svg.rfind("<line", svg.find("stroke-dasharray=\"3 3\""));
+  const double y = std::stod(svg.substr(svg.find(" y1=\"", line) + 5));
+  const double height = std::stod(svg.substr(svg.find(" height=\"") + 9));
+  EXPECT_GT(y, 0);
+  EXPECT_LT(y, height - 40) << "above the axis' labels";
+}
+
+TEST(SvgPlot, AnAxisBeginsAtZeroUnlessThatWouldPressItsValuesTogether) {
+  Plot plot = Named("", {{"a", {{0, 2}, {1, 7}}}});
+  plot.y_scale = Scale::kLogIfWide;
+  EXPECT_EQ(Count(FigureSvg({"", "", {plot}}), "text-anchor=\"end\">0</text>"), 1u);
+  plot.series[0].points = {{0, 5}, {1, 7}};
+  EXPECT_EQ(Count(FigureSvg({"", "", {plot}}), "text-anchor=\"end\">0</text>"), 0u);
+}
+
 TEST(SvgPlot, SaysWhenAnAxisIsLogarithmic) {
   Plot wide = Named("", {{"a", {{0, 0.2}, {1, 40}}}});
   wide.y_scale = Scale::kLogIfWide;
