@@ -7,8 +7,9 @@
 
 namespace skein::services {
 
-// The name that differs from `name` by the fewest letters put in, left out, changed or swapped; empty if
-// none is close: more than 2 of them, or more than a third of the letters, are another name.
+// The name that differs from `name` by the fewest letters put in, left out, changed or swapped;
+// empty if none is close: more than 2 of them, or more than a third of the letters, are another
+// name.
 std::string ClosestName(std::string_view name, const std::vector<std::string>& names);
 
 // "; did you mean 'status'?", or nothing.

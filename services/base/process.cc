@@ -28,9 +28,9 @@ int StartProcess(const std::string& role, const std::string& log_level, int argc
   InitLog(role, log_level == "error"     ? Level::kError
                 : log_level == "warning" ? Level::kWarning
                                          : Level::kInfo);
-  LogInfo("started", {{"version", kVersion},
-                      {"pid", static_cast<int64_t>(getpid())},
-                      {"flags", Raw{flags->EffectiveJson()}}});
+  LogInfo("start", {{"version", kVersion},
+                    {"pid", static_cast<int64_t>(getpid())},
+                    {"flags", Raw{flags->EffectiveJson()}}});
   return -1;
 }
 
@@ -38,6 +38,11 @@ int EndProcess(const absl::Status& status, const FlagSet& flags) {
   if (!status.ok()) return PrintErrors(flags.name(), status, kUsage);
   LogInfo("stopped");
   return kDone;
+}
+
+absl::Status AboutFlag(const std::string& flag, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("--", flag, ": ", status.message()));
 }
 
 absl::Status WritePortFile(const std::string& path, int port) {

@@ -22,6 +22,9 @@ int StartProcess(const std::string& role, const std::string& log_level, int argc
 // command_line.h), since a service that has started ends by being stopped.
 int EndProcess(const absl::Status& status, const FlagSet& flags);
 
+// The same status, with the flag that it is about in front of its message.
+absl::Status AboutFlag(const std::string& flag, const absl::Status& status);
+
 // Writes "port\n" to `path` so that a reader never sees half of it. Nothing for an empty path.
 absl::Status WritePortFile(const std::string& path, int port);
 

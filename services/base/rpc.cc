@@ -1,5 +1,7 @@
 #include "services/base/rpc.h"
 
+#include <grpc/support/log.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,11 +44,19 @@ class UnparsableMessageFactory : public grpc::experimental::ServerInterceptorFac
   }
 };
 
+// gRPC's own complaints, which are errors by its default of GRPC_VERBOSITY, are lines of the log as
+// all others.
+void LogOfGrpc(gpr_log_func_args* line) {
+  LogWarning("gRPC", {{"detail", line->message},
+                      {"source", absl::StrCat(line->file, ":", line->line)}});
+}
+
 }  // namespace
 
 absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
                                    const std::vector<grpc::Service*>& services) {
   static const bool plugins = [] {
+    gpr_set_log_function(LogOfGrpc);
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     return true;
@@ -67,7 +77,9 @@ absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
   for (grpc::Service* service : services) builder.RegisterService(service);
   result.server = builder.BuildAndStart();
   if (result.server == nullptr || result.port == 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", address));
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", address,
+                     ": the port is in use, or the address is not one of this machine's"));
   }
   return result;
 }

@@ -6,12 +6,16 @@
 
 int main(int argc, char** argv) {
   using namespace skein::services;
+  namespace scheduler = skein::scheduler;
   OrchestratorOptions options;
   FlagSet flags;
   options.Register(&flags);
+  absl::StatusOr<std::shared_ptr<const scheduler::PlanningConfig>> planning;
+  flags.Check([&] {
+    planning = LoadPlanning(options);
+    return planning.status();
+  });
   const int code = StartProcess("orchestrator", options.log_level, argc, argv, &flags);
   if (code >= 0) return code;
-  const auto planning = LoadPlanning(options);
-  if (!planning.ok()) return EndProcess(planning.status(), flags);
   return EndProcess(RunOrchestrator(options, *planning), flags);
 }

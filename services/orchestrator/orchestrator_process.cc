@@ -106,10 +106,10 @@ http::Routes AdminRoutes(OrchestratorShell* shell, Metrics* metrics) {
 // The tables are the only part of a profile that may change under a running cluster.
 void Reload(const OrchestratorOptions& options, const scheduler::PlanningConfig* running,
             OrchestratorShell* shell) {
-  if (running == nullptr) return LogWarning("not reloaded", {{"why", "there is no --profile"}});
+  if (running == nullptr) return LogWarning("not reloaded", {{"reason", "there is no --profile"}});
   const auto tables = ReloadTables(options, *running);
   if (!tables.ok()) {
-    return LogWarning("not reloaded", {{"why", std::string(tables.status().message())}});
+    return LogWarning("not reloaded", {{"reason", std::string(tables.status().message())}});
   }
   shell->ReplaceTables(*tables);
   LogInfo("planning tables reloaded",
@@ -131,13 +131,13 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   const http::Routes routes = AdminRoutes(&shell, &metrics);
   shell.Start();
   auto rpc = ServeRpc(absl::StrCat(options.host, ":", options.port), {&service});
-  if (!rpc.ok()) return rpc.status();
+  if (!rpc.ok()) return AboutFlag("port", rpc.status());
   auto admin = http::Server::Start(
       {.host = options.host, .port = static_cast<uint16_t>(options.admin_port), .threads = 1},
       [&routes](http::Request request, std::shared_ptr<http::Responder> responder) {
         routes.Serve(std::move(request), std::move(responder));
       });
-  if (!admin.ok()) return admin.status();
+  if (!admin.ok()) return AboutFlag("admin-port", admin.status());
   for (const absl::Status& status : {WritePortFile(options.port_file, rpc->port),
                                      WritePortFile(options.admin_port_file, (*admin)->port())}) {
     if (!status.ok()) return status;

@@ -27,7 +27,9 @@ std::string ReadFile(const std::filesystem::path& path) {
 // Only what the router needs: whether the model can be run is the workers' business.
 absl::Status ReadConfig(const std::string& text, ServedModel* model) {
   const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return absl::InvalidArgumentError("config.json: not a JSON object");
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError("config.json is missing, or is not a JSON object");
+  }
   const auto count = [&json](const char* name) {
     const auto it = json.find(name);
     return it != json.end() && it->is_number_unsigned() ? it->get<int64_t>() : 0;
@@ -92,7 +94,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> LoadModel(const std::string& name,
 absl::StatusOr<Models> Models::Load(const std::vector<std::string>& specs) {
   Models models;
   std::string problems;
-  if (specs.empty()) problems = "--model: at least one is needed";
+  if (specs.empty()) problems = "--model is required";
   for (const std::string& spec : specs) {
     const size_t equals = spec.find('=');
     std::filesystem::path dir = equals == std::string::npos ? spec : spec.substr(equals + 1);
@@ -104,7 +106,7 @@ absl::StatusOr<Models> Models::Load(const std::vector<std::string>& specs) {
       models.Add(*std::move(model));
       continue;
     }
-    const std::string why = !model.ok()    ? model.status().ToString()
+    const std::string why = !model.ok()    ? std::string(model.status().message())
                             : name.empty() ? "the name is empty"
                                            : "the name is given twice";
     absl::StrAppend(&problems, problems.empty() ? "" : "\n", "--model ", spec, ": ", why);

@@ -104,7 +104,7 @@ class Router {
     auto started = http::Server::Start(admin, [this](http::Request request, auto responder) {
       admin_routes_.Serve(std::move(request), std::move(responder));
     });
-    if (!started.ok()) return started.status();
+    if (!started.ok()) return AboutFlag("admin-port", started.status());
     admin_ = *std::move(started);
     absl::Status status = WritePortFile(options_.port_file, server_->port());
     if (status.ok()) status = WritePortFile(options_.admin_port_file, admin_->port());
@@ -147,7 +147,7 @@ class Router {
                                        [edge = edge_.get()](http::Request request, auto responder) {
                                          edge->Serve(std::move(request), std::move(responder));
                                        });
-    if (!started.ok()) return started.status();
+    if (!started.ok()) return AboutFlag("port", started.status());
     server_ = *std::move(started);
     return absl::OkStatus();
   }

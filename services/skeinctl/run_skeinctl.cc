@@ -32,6 +32,13 @@ const Command* Find(std::string_view name) {
 }
 
 int Refuse(std::string_view name) {
+  if (name.starts_with('-')) {
+    return PrintErrors(
+        "skeinctl",
+        absl::InvalidArgumentError("flags stand behind a command, as in 'skeinctl status " +
+                                   std::string(name) + "'; run 'skeinctl --help' for the commands"),
+        kUsage);
+  }
   std::vector<std::string> names = {"help"};
   for (const Command& command : Commands()) names.push_back(command.name);
   PrintErrors("skeinctl",

@@ -43,14 +43,14 @@ absl::StatusOr<WorkerServers> ListenAsWorker(const WorkerOptions& options, grpc:
                                              const http::Routes* routes) {
   WorkerServers out;
   auto rpc = ServeRpc(absl::StrCat(options.host, ":", options.port), {service});
-  if (!rpc.ok()) return rpc.status();
+  if (!rpc.ok()) return AboutFlag("port", rpc.status());
   out.rpc = *std::move(rpc);
   auto admin = http::Server::Start(
       {.host = options.host, .port = static_cast<uint16_t>(options.admin_port), .threads = 1},
       [routes](http::Request request, std::shared_ptr<http::Responder> responder) {
         routes->Serve(std::move(request), std::move(responder));
       });
-  if (!admin.ok()) return admin.status();
+  if (!admin.ok()) return AboutFlag("admin-port", admin.status());
   out.admin = *std::move(admin);
   for (const absl::Status& status : {WritePortFile(options.port_file, out.rpc.port),
                                      WritePortFile(options.admin_port_file, out.admin->port())}) {
