@@ -61,6 +61,7 @@ void OrchestratorCore::Impl::On(const SubmitCalled& event) {
   Request& request = requests_[id];
   request.spec = event.spec;
   request.submit = event.call;
+  request.alone = event.alone;
   request.submitted_us = now_;
   request.explanation.id = id;
   request.explanation.names = event.spec->names;

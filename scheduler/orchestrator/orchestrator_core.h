@@ -53,6 +53,7 @@ namespace skein::scheduler {
 struct SubmitCalled {  // the router opened a stream of PlanUpdates
   CallId call;
   SpecPtr spec;
+  bool alone = false;  // on one prefill instance, whatever the policy
 };
 struct SubmitClosed {  // the router went away or cancelled: the request is cancelled everywhere
   CallId call;

@@ -80,6 +80,7 @@ class OrchestratorCore::Impl {
   struct Request {
     SpecPtr spec;
     CallId submit;
+    bool alone = false;  // asked for: one prefill instance, whatever the policy
     State state = State::kAssigning;
     Epoch epoch;
     TimeUs submitted_us = 0;

@@ -28,6 +28,9 @@ void OrchestratorCore::Impl::Plan(Request& request) {
     return PlanAlone(request, pool->planner, queue,
                      "alone: the logprobs of its prompt were asked for");
   }
+  if (request.alone) {
+    return PlanAlone(request, pool->planner, queue, "alone: it was asked for");
+  }
   if (queue.usable == 1) {
     return PlanAlone(request, pool->planner, queue, "alone: there is one instance");
   }

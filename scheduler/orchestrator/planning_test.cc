@@ -63,6 +63,19 @@ TEST_F(PlanningTest, AShortPromptAndOneWithLogprobsArePlain) {
   EXPECT_NE(core_->Explain("cmpl-2", now_)[0].plans[0].how.find("logprobs"), std::string::npos);
 }
 
+// A profile needs prompts that one instance computed, also of a cluster that would share them.
+TEST_F(PlanningTest, APromptIsPlannedAloneWhenItsSubmitterAsks) {
+  for (const char* policy : {"tetris", "fixed2", "rolling"}) {
+    Make(policy);
+    UpPrefill(4);
+    Up(Role::kDecode, 2);
+    const auto alone = Of<CallAssign>(Do(SubmitCalled{{10001}, Spec(1, 4000), /*alone=*/true}));
+    ASSERT_EQ(alone.size(), 1u) << policy;
+    EXPECT_TRUE(alone[0].request.members.empty()) << policy;
+    EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].plans[0].how, "alone: it was asked for");
+  }
+}
+
 TEST_F(PlanningTest, OneInstanceAndInstancesWithoutAddressPlanPlain) {
   UpPrefill(1);
   Up(Role::kDecode, 2);

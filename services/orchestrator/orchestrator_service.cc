@@ -62,7 +62,7 @@ grpc::ServerWriteReactor<v1::PlanUpdate>* OrchestratorService::Submit(
   absl::StatusOr<scheduler::SpecPtr> spec = FromProto(request->spec());
   if (!spec.ok()) {
     stream->Close(ToGrpc(spec.status()));
-  } else if (!shell_->Submit(*std::move(spec), stream, call)) {
+  } else if (!shell_->Submit(*std::move(spec), request->plan_alone(), stream, call)) {
     stream->Close({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});
   }
   return stream.get();

@@ -40,11 +40,11 @@ void OrchestratorShell::Stop() {
   calls_.CancelAndWait();
 }
 
-bool OrchestratorShell::Submit(scheduler::SpecPtr spec, std::shared_ptr<PlanStream> stream,
-                               uint64_t call) {
-  return loop_.TryPost([this, spec = std::move(spec), stream = std::move(stream), call] {
+bool OrchestratorShell::Submit(scheduler::SpecPtr spec, bool alone,
+                               std::shared_ptr<PlanStream> stream, uint64_t call) {
+  return loop_.TryPost([this, spec = std::move(spec), alone, stream = std::move(stream), call] {
     plans_[call] = stream;
-    Handle(scheduler::SubmitCalled{{call}, spec});
+    Handle(scheduler::SubmitCalled{{call}, spec, alone});
   });
 }
 

@@ -31,7 +31,7 @@ class OrchestratorShell {
   void Stop();
 
   // From gRPC threads. False: the inbox is full, or the shell has stopped.
-  [[nodiscard]] bool Submit(scheduler::SpecPtr spec, std::shared_ptr<PlanStream> stream,
+  [[nodiscard]] bool Submit(scheduler::SpecPtr spec, bool alone, std::shared_ptr<PlanStream> stream,
                             uint64_t call);
   void SubmitClosed(uint64_t call);
   [[nodiscard]] bool BeginPrefill(scheduler::BeginPrefillRequest request,

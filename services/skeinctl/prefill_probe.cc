@@ -88,6 +88,7 @@ absl::Status PrefillProbe::Run(int64_t prompt_tokens) {
   spec->mutable_sampling()->set_top_p(1);
   spec->mutable_sampling()->set_repetition_penalty(1);
   spec->mutable_sampling()->set_top_logprobs(-1);
+  request.set_plan_alone(true);
   grpc::ClientContext context;
   SetDeadline(&context, 600);
   const auto plans = orchestrator_->Submit(&context, request);

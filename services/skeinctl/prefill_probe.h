@@ -25,7 +25,7 @@ class PrefillProbe {
   static absl::StatusOr<std::unique_ptr<PrefillProbe>> Connect(const std::string& orchestrator,
                                                                const std::string& model);
 
-  // Serves one request of so many prompt tokens to its end.
+  // Serves one request of so many prompt tokens to its end. It is asked to run on one instance.
   absl::Status Run(int64_t prompt_tokens);
 
   // The chunks that were computed since the last call, of all prefill-workers of the model.

@@ -10,36 +10,36 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "services/base/file.h"
 #include "services/codec/profile_json.h"
 #include "services/skeinctl/command.h"
 #include "services/skeinctl/fit.h"
 #include "services/skeinctl/prefill_probe.h"
+#include "services/skeinctl/progress.h"
 
 namespace skein::services {
 namespace {
 
 // Round 0 warms caches and is not counted.
-absl::StatusOr<std::vector<scheduler::LatencySample>> Measure(const ProfileFlags& options,
-                                                              PrefillProbe* probe,
-                                                              std::vector<int64_t> lengths) {
+absl::StatusOr<ProfileSamples> Measure(const ProfileFlags& options, PrefillProbe* probe,
+                                       std::vector<int64_t> lengths) {
   std::minstd_rand order(1);
-  std::vector<scheduler::LatencySample> samples;
+  ProfileSamples samples;
+  Progress progress("profile", (options.rounds + 1) * static_cast<int64_t>(lengths.size()));
   for (int64_t round = 0; round <= options.rounds; ++round) {
     // In another order each round, so that a slow moment does not always meet the same length.
     std::shuffle(lengths.begin(), lengths.end(), order);
-    for (size_t i = 0; i < lengths.size(); ++i) {
-      std::fprintf(stderr, "\rround %d of %d, prompt %d of %d ", static_cast<int>(round),
-                   static_cast<int>(options.rounds), static_cast<int>(i + 1),
-                   static_cast<int>(lengths.size()));
-      if (const absl::Status run = probe->Run(lengths[i]); !run.ok()) return run;
+    for (const int64_t length : lengths) {
+      progress.Step(
+          absl::StrFormat("round %d of %d, a prompt of %d tokens", round, options.rounds, length));
+      if (const absl::Status run = probe->Run(length); !run.ok()) return run;
       // After each prompt: a worker remembers only its latest steps.
       const auto chunks = probe->Collect();
       if (!chunks.ok()) return chunks.status();
-      if (round > 0) samples.insert(samples.end(), chunks->begin(), chunks->end());
+      if (round > 0) samples.Add(length, *chunks);
     }
   }
-  std::fputs("\n", stderr);
   return samples;
 }
 
@@ -62,12 +62,13 @@ absl::Status Profiled(const ProfileFlags& options) {
       options, probe->get(),
       PromptLengths(options.prompt_tokens_min, tokens_max, static_cast<int>(options.lengths)));
   if (!samples.ok()) return samples.status();
-  if (samples->empty()) {
+  std::fputs(samples->Unused().c_str(), stderr);
+  if (samples->samples().empty()) {
     return absl::FailedPreconditionError(
-        "no prompt ran alone on one instance: profile an idle cluster whose orchestrator has no "
-        "--profile, so that it plans each prompt on one");
+        "no prompt ran alone on one instance; profile an idle cluster whose prefill instances each "
+        "hold the longest prompt");
   }
-  const std::vector<scheduler::LatencySample> medians = Medians(*std::move(samples));
+  const std::vector<scheduler::LatencySample> medians = Medians(samples->samples());
   if (!options.samples_out.empty()) {
     if (const auto s = WriteFile(options.samples_out, SamplesCsv(medians)); !s.ok()) return s;
   }
@@ -79,7 +80,10 @@ absl::Status Profiled(const ProfileFlags& options) {
   const Profile profile{(*probe)->model(),   (*probe)->device(), Today(),
                         *std::move(latency), std::nullopt,       std::nullopt};
   std::fputs(ProfileJson(profile).c_str(), stdout);
-  return absl::OkStatus();
+  if (samples->complete()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "the profile lacks lengths that were asked for (see above); profile an idle cluster, or ask "
+      "for fewer with --prompt-tokens-max");
 }
 
 }  // namespace
@@ -93,6 +97,52 @@ std::vector<int64_t> PromptLengths(int64_t tokens_min, int64_t tokens_max, int c
   }
   lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
   return lengths;
+}
+
+void ProfileSamples::Add(int64_t prompt_tokens,
+                         const std::vector<scheduler::LatencySample>& chunks) {
+  Tally& tally = lengths_[prompt_tokens];
+  int64_t tokens = 0;
+  for (const scheduler::LatencySample& chunk : chunks) tokens += chunk.chunk_tokens;
+  if (tokens != prompt_tokens) {
+    ++(tokens < prompt_tokens ? tally.shared : tally.disturbed);
+    return;
+  }
+  ++tally.used;
+  samples_.insert(samples_.end(), chunks.begin(), chunks.end());
+}
+
+std::string ProfileSamples::Unused() const {
+  const auto list = [this](auto count) {
+    std::vector<std::string> lengths;
+    for (const auto& [length, tally] : lengths_) {
+      const int n = count(tally);
+      if (n > 0) lengths.push_back(absl::StrFormat("%d (%d times)", length, n));
+    }
+    return lengths;
+  };
+  std::string text;
+  const auto add = [&](const char* why, const std::vector<std::string>& lengths) {
+    if (lengths.empty()) return;
+    absl::StrAppend(&text, "not used, ", why, ": prompts of ", absl::StrJoin(lengths, ", "),
+                    " tokens\n");
+  };
+  add("computed by two or more instances", list([](const Tally& t) { return t.shared; }));
+  add("other requests ran meanwhile", list([](const Tally& t) { return t.disturbed; }));
+  std::vector<std::string> missing;
+  for (const auto& [length, tally] : lengths_) {
+    if (tally.used == 0) missing.push_back(absl::StrCat(length));
+  }
+  if (!missing.empty()) {
+    absl::StrAppendFormat(&text, "not measured: %d of %d lengths: %s tokens\n", missing.size(),
+                          lengths_.size(), absl::StrJoin(missing, ", "));
+  }
+  return text;
+}
+
+bool ProfileSamples::complete() const {
+  return std::all_of(lengths_.begin(), lengths_.end(),
+                     [](const auto& entry) { return entry.second.used > 0; });
 }
 
 std::vector<scheduler::LatencySample> Medians(std::vector<scheduler::LatencySample> samples) {

@@ -18,6 +18,26 @@ TEST(Profile, MediansAreOfEachChunkApart) {
   EXPECT_EQ(medians[1].history_tokens, 8);
 }
 
+TEST(ProfileSamples, UsesWholePromptsAndNamesTheRest) {
+  ProfileSamples samples;
+  samples.Add(100, {{1, 0, 64, 0.1}, {1, 64, 36, 0.1}});
+  samples.Add(50, {{1, 0, 50, 0.1}});
+  EXPECT_TRUE(samples.complete());
+  EXPECT_EQ(samples.Unused(), "");
+  EXPECT_EQ(samples.samples().size(), 3u);
+  samples.Add(343, {});
+  samples.Add(343, {});
+  samples.Add(900, {{1, 0, 512, 0.5}});
+  samples.Add(50, {{1, 0, 50, 0.1}, {1, 0, 7, 0.1}});
+  EXPECT_EQ(samples.samples().size(), 3u);
+  EXPECT_FALSE(samples.complete());
+  EXPECT_EQ(samples.Unused(),
+            "not used, computed by two or more instances: prompts of 343 (2 times), 900 (1 times) "
+            "tokens\n"
+            "not used, other requests ran meanwhile: prompts of 50 (1 times) tokens\n"
+            "not measured: 2 of 4 lengths: 343, 900 tokens\n");
+}
+
 TEST(Profile, CsvIsWhatFitReads) {
   const auto read = ParseSamples(SamplesCsv({{1, 512, 64, 0.125}, {2, 0, 16, 3e-4}}));
   ASSERT_TRUE(read.ok()) << read.status();

@@ -4,6 +4,7 @@
 Whether the times fit equation 1 is the machine's affair; the samples are written before they are fitted.
 """
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster, binaries_from_argv, run_tests  # noqa: E402
 
 CHUNK = 64
+# Two instances are said to be faster, so that a policy would want them.
+TWO_SIZES = {"model": "fledgling", "device": "cpu", "date": "2026-01-01", "sp": {
+    str(sp): {"a_s": 1e-3, "b_s_per_token": 4e-5 / sp, "c_s_per_token2": 0, "d_s_per_token2": 0} for sp in (1, 2)}}
 
 
 def profile(cluster, folder, *flags):
@@ -38,6 +42,28 @@ def every_chunk_is_measured():
         cluster.assert_idle_and_whole()
 
 
+def a_planning_cluster_is_measured_on_one_instance():
+    """Its policy would share the longer prompts: they are planned alone, and no length goes missing unsaid."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "profile.json")
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(TWO_SIZES, f)
+        with Cluster(binaries_from_argv(), "deploy/models/fledgling", prefill=2, decode=1,
+                     orchestrator_flags=["--profile", path, "--policy", "fixed2"]) as cluster:
+            measure_alone(cluster, folder)
+
+
+def measure_alone(cluster, folder):
+    done = profile(cluster, folder, "--prompt-tokens-min=20", "--prompt-tokens-max=900", "--lengths=4", "--rounds=2")
+    assert done.returncode == 0 or b"sp 1:" in done.stderr, done.stderr
+    assert b"not measured" not in done.stderr, done.stderr
+    assert b"\r" not in done.stderr and b"profile: 12 of 12: round 2 of 2, a prompt of " in done.stderr, done.stderr
+    with open(os.path.join(folder, "samples.csv"), encoding="utf-8") as f:
+        ends = {int(r["history_tokens"]) + int(r["chunk_tokens"]) for r in csv.DictReader(f)}
+    assert {20, 71, 253, 900} <= ends, ends
+    cluster.assert_idle_and_whole()
+
+
 def wrong_flags_are_named():
     with Cluster(binaries_from_argv(), "deploy/models/fledgling", prefill=1, decode=1) as cluster, \
             tempfile.TemporaryDirectory() as folder:
@@ -49,4 +75,4 @@ def wrong_flags_are_named():
 
 
 if __name__ == "__main__":
-    run_tests(every_chunk_is_measured, wrong_flags_are_named)
+    run_tests(every_chunk_is_measured, a_planning_cluster_is_measured_on_one_instance, wrong_flags_are_named)
