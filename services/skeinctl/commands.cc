@@ -1,6 +1,7 @@
 #include "services/skeinctl/command.h"
 
 // The table of commands. One line each.
+#include "services/skeinctl/bench/bench.h"
 #include "services/skeinctl/explain.h"
 #include "services/skeinctl/fit.h"
 #include "services/skeinctl/plan.h"
@@ -21,6 +22,7 @@ const std::vector<Command>& Commands() {
       MakeCommand<ProfileFlags>("profile", RunProfile),
       MakeCommand<SimulateFlags>("simulate", RunSimulate),
       MakeCommand<ProfileRateFlags>("profile-rate", RunProfileRate),
+      MakeCommand<bench::BenchFlags>("bench", RunBench),
       MakeCommand<CompletionFlags>("completion", RunCompletion),
       MakeCommand<DocsFlags>("docs", RunDocs),
   };

@@ -75,17 +75,18 @@ constexpr CsvFormat kAzure = {"TIMESTAMP,ContextTokens,GeneratedTokens",
                               {"TIMESTAMP", "ContextTokens", "GeneratedTokens"},
                               ReadTimestamp};
 
-absl::StatusOr<SimRequest> ParseCsvLine(const CsvFormat& format, const std::string& line) {
+absl::StatusOr<TracedRequest> ParseCsvLine(const CsvFormat& format, const std::string& line) {
   const Fields values = absl::StrSplit(line, ',');
   if (values.size() != 3) {
     return absl::InvalidArgumentError(absl::StrCat(values.size(), " fields, not 3"));
   }
-  SimRequest request;
+  TracedRequest traced;
+  SimRequest& request = traced.request;
   absl::Status status = format.read_time(values[0], format.fields[0], &request.arrival_s);
   status.Update(ReadTokens(values[1], format.fields[1], 1, &request.prompt_tokens));
   status.Update(ReadTokens(values[2], format.fields[2], 0, &request.output_tokens));
   if (!status.ok()) return status;
-  return request;
+  return traced;
 }
 
 absl::Status ReadJsonTokens(const nlohmann::json& json, const char* field, int64_t least,
@@ -96,17 +97,33 @@ absl::Status ReadJsonTokens(const nlohmann::json& json, const char* field, int64
   return ReadTokens(it->is_number_integer() ? it->dump() : "no integer", field, least, tokens);
 }
 
-absl::StatusOr<SimRequest> ParseMooncakeLine(const std::string& line) {
+absl::Status ReadHashIds(const nlohmann::json& json, std::vector<int64_t>* ids) {
+  const auto it = json.find("hash_ids");
+  if (it == json.end()) return absl::OkStatus();
+  if (!it->is_array()) return absl::InvalidArgumentError("hash_ids: no list");
+  for (const nlohmann::json& id : *it) {
+    if (!id.is_number_integer() ||
+        (id.is_number_unsigned() && id.get<uint64_t>() > uint64_t{INT64_MAX})) {
+      return absl::InvalidArgumentError("hash_ids: not all are whole numbers");
+    }
+    ids->push_back(id.get<int64_t>());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TracedRequest> ParseMooncakeLine(const std::string& line) {
   const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::InvalidArgumentError("no JSON object");
   int64_t milliseconds = 0;
-  SimRequest request;
+  TracedRequest traced;
+  SimRequest& request = traced.request;
   absl::Status status = ReadJsonTokens(json, "timestamp", 0, &milliseconds);
   status.Update(ReadJsonTokens(json, "input_length", 1, &request.prompt_tokens));
   status.Update(ReadJsonTokens(json, "output_length", 0, &request.output_tokens));
+  status.Update(ReadHashIds(json, &traced.hash_ids));
   if (!status.ok()) return status;
   request.arrival_s = static_cast<double>(milliseconds) * 1e-3;
-  return request;
+  return traced;
 }
 
 std::string WithoutReturn(absl::string_view line) {
@@ -115,21 +132,30 @@ std::string WithoutReturn(absl::string_view line) {
 }
 
 // The first arrival becomes 0.
-void Order(std::vector<SimRequest>* requests) {
-  std::stable_sort(requests->begin(), requests->end(),
-                   [](const auto& a, const auto& b) { return a.arrival_s < b.arrival_s; });
-  const double first_s = requests->front().arrival_s;
-  for (SimRequest& request : *requests) {
+void Order(std::vector<TracedRequest>* requests) {
+  std::stable_sort(requests->begin(), requests->end(), [](const auto& a, const auto& b) {
+    return a.request.arrival_s < b.request.arrival_s;
+  });
+  const double first_s = requests->front().request.arrival_s;
+  for (auto& [request, hash_ids] : *requests) {
     request.arrival_s = std::round((request.arrival_s - first_s) * 1e6) * 1e-6;
   }
 }
 
+absl::StatusOr<std::vector<SimRequest>> WithoutBlocks(
+    const absl::StatusOr<std::vector<TracedRequest>>& traced) {
+  if (!traced.ok()) return traced.status();
+  std::vector<SimRequest> requests;
+  for (const TracedRequest& one : *traced) requests.push_back(one.request);
+  return requests;
+}
+
 }  // namespace
 
-absl::StatusOr<std::vector<SimRequest>> ParseTrace(std::string_view text) {
+absl::StatusOr<std::vector<TracedRequest>> ParseTraceWithBlocks(std::string_view text) {
   const CsvFormat* csv = nullptr;
   bool mooncake = false;
-  std::vector<SimRequest> requests;
+  std::vector<TracedRequest> requests;
   int64_t number = 0;
   for (const absl::string_view part :
        absl::StrSplit(absl::string_view(text.data(), text.size()), '\n')) {
@@ -143,26 +169,34 @@ absl::StatusOr<std::vector<SimRequest>> ParseTrace(std::string_view text) {
       if (csv != nullptr) continue;
       if (!mooncake) return absl::InvalidArgumentError("line 1: a trace of no known format");
     }
-    absl::StatusOr<SimRequest> request =
+    absl::StatusOr<TracedRequest> request =
         mooncake ? ParseMooncakeLine(line) : ParseCsvLine(*csv, line);
     if (!request.ok()) {
       return absl::InvalidArgumentError(
           absl::StrFormat("line %d: %s", number, request.status().message()));
     }
-    requests.push_back(*request);
+    requests.push_back(*std::move(request));
   }
   if (requests.empty()) return absl::InvalidArgumentError("a trace without requests");
   Order(&requests);
   return requests;
 }
 
-absl::StatusOr<std::vector<SimRequest>> LoadTrace(const std::string& path) {
+absl::StatusOr<std::vector<SimRequest>> ParseTrace(std::string_view text) {
+  return WithoutBlocks(ParseTraceWithBlocks(text));
+}
+
+absl::StatusOr<std::vector<TracedRequest>> LoadTraceWithBlocks(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) {
     return absl::NotFoundError(absl::StrCat("'", path, "' cannot be read"));
   }
-  return ParseTrace(text.str());
+  return ParseTraceWithBlocks(text.str());
+}
+
+absl::StatusOr<std::vector<SimRequest>> LoadTrace(const std::string& path) {
+  return WithoutBlocks(LoadTraceWithBlocks(path));
 }
 
 }  // namespace skein::services

@@ -29,6 +29,21 @@ TEST(TraceFile, ReadsAllThreeFormats) {
   EXPECT_EQ(*ParseTrace(kMooncake), (std::vector<SimRequest>{{0, 6758, 500}, {3.5, 7322, 490}}));
 }
 
+TEST(TraceFile, KeepsTheBlocksOfMooncakesTrace) {
+  const auto traced = ParseTraceWithBlocks(kMooncake);
+  ASSERT_TRUE(traced.ok()) << traced.status();
+  EXPECT_EQ((*traced)[0].hash_ids, (std::vector<int64_t>{0, 1}));
+  EXPECT_TRUE((*traced)[1].hash_ids.empty());
+  EXPECT_TRUE((*ParseTraceWithBlocks(kOwn))[0].hash_ids.empty());
+  for (const char* ids : {"5", "[1.5]", "[\"1\"]", "[18446744073709551615]", "[null]"}) {
+    const auto parsed = ParseTraceWithBlocks(
+        std::string(
+            "{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": ") +
+        ids + "}");
+    EXPECT_NE(std::string(parsed.status().message()).find("hash_ids"), std::string::npos) << ids;
+  }
+}
+
 TEST(TraceFile, OrdersTheArrivals) {
   EXPECT_EQ(*ParseTrace("arrival_s,prompt_tokens,output_tokens\n5,1,1\n\n2,2,2\n"),
             (std::vector<SimRequest>{{0, 2, 2}, {3, 1, 1}}));

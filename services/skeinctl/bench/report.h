@@ -1,0 +1,43 @@
+// What a load's statistics look like: a table for people, AIPerf's shape for programs. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "services/skeinctl/bench/record.h"
+#include "services/skeinctl/bench/statistics.h"
+
+namespace skein::services::bench {
+
+// What was run, for the report.
+struct RunDescription {
+  std::string url;
+  std::string model;
+  std::string endpoint;  // "completions" or "chat"
+  bool streaming = true;
+  std::string data;         // of people: "random 512 -> 128 tokens"
+  std::string load;         // of people: "Poisson, 4 requests/s" or "closed loop, 8 at a time"
+  double request_rate = 0;  // 0: none
+  std::string arrivals;     // "poisson", "constant", "trace"; empty with a closed loop
+  int64_t concurrency = 0;  // 0: no limit
+  int64_t requests = 0;
+  int64_t warmup_requests = 0;
+  uint64_t seed = 0;
+  std::vector<Objective> objectives;
+  bool cancelled = false;
+  int64_t started_unix_us = 0;  // of the measured phase
+  std::string version;          // of skeinctl
+};
+
+std::string Table(const RunDescription& run, const Statistics& statistics);
+
+// The shape of AIPerf's profile_export_aiperf.json, schema 1.1: a top-level entry a metric with
+// unit, avg and, of a distribution, min, max, std, count, sum and percentiles; error_summary;
+// start_time, end_time, was_cancelled; input_config as far as there is a counterpart. `send_delay`
+// is ours.
+std::string AiperfJson(const RunDescription& run, const Statistics& statistics);
+
+// A line a request, in the shape of AIPerf's profile_export.jsonl.
+std::string RecordLines(const RunDescription& run, const std::vector<RequestRecord>& records);
+
+}  // namespace skein::services::bench

@@ -1,0 +1,21 @@
+// When the requests of a load are sent. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace skein::services::bench {
+
+enum class Arrivals { kPoisson, kConstant };
+
+// An open loop: the moments at which `count` requests are sent, the first at 0, ascending. Poisson
+// gaps come from the seed: the same seed gives the same moments, at another rate only closer
+// together. REQUIRES requests_per_s > 0.
+std::vector<double> ArrivalTimes(Arrivals arrivals, double requests_per_s, int64_t count,
+                                 uint64_t seed);
+
+// A recorded schedule, `speedup` times as fast, the first at 0. REQUIRES ascending times,
+// speedup > 0.
+std::vector<double> RecordedTimes(std::vector<double> recorded_s, double speedup);
+
+}  // namespace skein::services::bench

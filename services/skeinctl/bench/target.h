@@ -1,0 +1,47 @@
+// The server under load, and how it is asked. Pure.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/skeinctl/bench/dataset.h"
+
+namespace skein::services::bench {
+
+struct Url {
+  std::string host;
+  std::string port = "80";
+  std::string path;  // before /v1, without a slash at its end
+};
+
+// "http://host:port", "host:port", with a path or "/v1" at the end. INVALID_ARGUMENT says what is
+// wrong; https is refused by name.
+absl::StatusOr<Url> ParseUrl(const std::string& text);
+
+enum class Endpoint { kCompletions, kChat };
+
+struct Target {
+  Url url;
+  Endpoint endpoint = Endpoint::kCompletions;
+  std::string model;
+  std::string api_key;  // empty: none
+  bool streaming = true;
+  bool ignore_eos = true;  // asks for answers of full length; OpenAI's own servers refuse the field
+};
+
+struct HttpCall {
+  std::string method = "GET";
+  std::string target;
+  std::vector<std::pair<std::string, std::string>> headers;
+  std::string body;
+};
+
+HttpCall CallFor(const Target& target, const LoadRequest& request);
+HttpCall ModelsCall(const Target& target);
+
+// The only model of an answer to ModelsCall. INVALID_ARGUMENT: there is none, or several.
+absl::StatusOr<std::string> OnlyModel(const std::string& body);
+
+}  // namespace skein::services::bench
