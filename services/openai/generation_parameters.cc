@@ -31,9 +31,6 @@ Parameter Refused(std::string_view name, std::string_view openai, std::string_vi
 
 constexpr std::string_view kNoGrammar = "the form of the output cannot be constrained.";
 constexpr std::string_view kNoSampler = "this sampler is not served.";
-constexpr std::string_view kNoTools =
-    "tool calls are not parsed from the model's output; leave it out, or set 'tool_choice' to "
-    "'none'.";
 constexpr std::string_view kNoBeams = "beam search is not served.";
 constexpr std::string_view kTextOnly = "only text is served.";
 
