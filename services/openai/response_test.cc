@@ -116,12 +116,23 @@ TEST(ResponseTest, StreamEvents) {
   EXPECT_EQ(json["error"]["message"], "boom");
 }
 
-TEST(ResponseTest, NoLogprobIsAboveZero) {
+// A JSON object with one key twice is read differently by every client.
+TEST(ResponseTest, ATokenAmongTheMostLikelyIsListedOnce) {
+  Choice choice;
+  choice.with_logprobs = true;
+  choice.top_logprobs = 1;
+  choice.logprobs.push_back({"h", -0.5f, {{"h", -0.5f}}, 0});
+  const std::string json = WholeAnswer(MakeHead(Kind::kCompletion), {choice}, {});
+  EXPECT_NE(json.find(R"("top_logprobs":[{"h":-0.5}])"), std::string::npos) << json;
+}
+
+TEST(ResponseTest, LogprobsAreWithinWhatClientsKnow) {
   Choice choice;
   choice.with_logprobs = true;
   choice.logprobs.push_back({"a", 1e-7f, {}, 0});  // rounding
+  choice.logprobs.push_back({"b", -20'000.f, {}, 1});
   const Json json = Json::parse(WholeAnswer(MakeHead(Kind::kCompletion), {choice}, {}));
-  EXPECT_EQ(json["choices"][0]["logprobs"]["token_logprobs"][0], 0.0);
+  EXPECT_EQ(json["choices"][0]["logprobs"]["token_logprobs"], Json({0.0, -9999.0}));
 }
 
 TEST(ResponseTest, TokenIds) {
