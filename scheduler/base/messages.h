@@ -36,7 +36,10 @@ struct Failed {
   absl::Status status;
 };
 
-using PlanUpdate = std::variant<Planned, Placed, Failed>;
+// The request is not refused: it waits for its plan. Not sent when the plan comes at once.
+struct Accepted {};
+
+using PlanUpdate = std::variant<Planned, Placed, Failed, Accepted>;
 
 // ---- orchestrator -> prefill ----
 

@@ -44,6 +44,7 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
   std::visit([this](const auto& e) { On(e); }, event);
   RunTimers();
   DecideRolling();
+  if (const auto* submit = std::get_if<SubmitCalled>(&event)) TellAccepted(*submit);
   PlaceWaiting();
   for (const std::string& model : moved_) NoteStarts(model);
   moved_.clear();
@@ -74,6 +75,13 @@ void OrchestratorCore::Impl::On(const SubmitCalled& event) {
   submits_.emplace(event.call, id);
   if (Pool* pool = PoolOf(event.spec->model)) pool->planner.OnArrival(now_);
   Plan(request);
+}
+
+// Whose plan has to wait.
+void OrchestratorCore::Impl::TellAccepted(const SubmitCalled& event) {
+  const Request* kept = Find(event.spec->id);
+  if (kept == nullptr || kept->submit != event.call || kept->state != State::kQueued) return;
+  effects_.push_back(SendPlanUpdate{event.call, event.spec->id, scheduler::Accepted{}});
 }
 
 absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {

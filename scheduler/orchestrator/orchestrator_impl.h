@@ -155,6 +155,7 @@ class OrchestratorCore::Impl {
   void On(const OrchestratorTick& event);
 
   absl::Status MaySubmit(const RequestSpec& spec) const;
+  void TellAccepted(const SubmitCalled& event);
   Request* Find(RequestId id);
   Request* Find(RequestId id, Epoch epoch);
   static Member* MemberAt(Request& request, InstanceId instance);  // that is here

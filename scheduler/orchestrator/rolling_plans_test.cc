@@ -31,8 +31,13 @@ TEST_F(RollingPlansTest, WhatDoesNotFitWaitsHereAndIsStartedWhenAChunkEnds) {
   std::vector<std::vector<CallAssign>> running;
   uint64_t serial = 0;
   while (core_->Snapshot(now_).planning == 0 && serial < 20) {
-    const auto assigns = Of<CallAssign>(Submit(++serial, 4000));
+    const Effects effects = Submit(++serial, 4000);
+    const auto assigns = Of<CallAssign>(effects);
     if (!assigns.empty()) running.push_back(assigns);
+    // Its router hears at once that it is not refused, with its plan or before.
+    ASSERT_EQ(Of<SendPlanUpdate>(effects).size(), 1u);
+    EXPECT_EQ(std::holds_alternative<Accepted>(Of<SendPlanUpdate>(effects)[0].update),
+              assigns.empty());
   }
   ASSERT_LE(serial, 5u);
   EXPECT_EQ(core_->Explain("7/" + std::to_string(serial), now_)[0].state,

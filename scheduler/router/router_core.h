@@ -187,6 +187,7 @@ class RouterCore {
   void Apply(Request& request, const Planned& planned);
   void Apply(Request& request, const Placed& placed);
   void Apply(Request& request, const Failed& failed);
+  void Apply(Request& request, const Accepted& accepted) {}
   void Lose(Request& request, FinishReason reason, absl::Status status);
   void Keep(Request& request);  // it waits no more
   Request* Find(RequestId id);

@@ -234,6 +234,7 @@ TEST(Codec, EachPlanUpdateSurvivesBothWays) {
   for (const scheduler::PlanUpdate& update :
        {scheduler::PlanUpdate(scheduler::Planned{{3}, {4}}),
         scheduler::PlanUpdate(scheduler::Placed{{3}, {4}, "h:1"}),
+        scheduler::PlanUpdate(scheduler::Accepted{}),
         scheduler::PlanUpdate(scheduler::Failed{absl::UnavailableError("x")})}) {
     const auto decoded = FromProto(ToProto(update));
     ASSERT_TRUE(decoded.ok());

@@ -152,6 +152,8 @@ v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
     out.set_epoch(placed->epoch.value);
     out.mutable_placed()->set_decode_instance(placed->decode.value);
     out.mutable_placed()->set_decode_endpoint(placed->endpoint);
+  } else if (std::holds_alternative<scheduler::Accepted>(update)) {
+    out.mutable_accepted();
   } else {
     ToProto(std::get<scheduler::Failed>(update).status, out.mutable_failed());
   }
@@ -168,6 +170,8 @@ absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
       }
       return scheduler::Placed{
           {update.epoch()}, {update.placed().decode_instance()}, update.placed().decode_endpoint()};
+    case v1::PlanUpdate::kAccepted:
+      return scheduler::Accepted{};
     case v1::PlanUpdate::kFailed:
       return scheduler::Failed{FromProto(update.failed())};
     default:

@@ -1,10 +1,10 @@
 #include "services/orchestrator/orchestrator_service.h"
 
-#include <map>
 #include <utility>
 
 #include "services/base/version.h"
 #include "services/codec/unary.h"
+#include "services/orchestrator/model_list.h"
 
 namespace skein::services {
 namespace {
@@ -27,26 +27,6 @@ void FillStatus(const scheduler::OrchestratorSnapshot& snapshot, const absl::Sta
   out->set_failed(snapshot.failed);
   out->set_instances_lost(snapshot.instances_lost);
   out->set_invariants(invariants.ok() ? "ok" : std::string(invariants.message()));
-}
-
-void FillModels(const scheduler::OrchestratorSnapshot& snapshot, v1::ListModelsResponse* out) {
-  std::map<std::string, v1::ModelStatus> models;
-  for (const scheduler::InstanceStatus& instance : snapshot.instances) {
-    if (instance.load.draining) continue;
-    v1::ModelStatus& model = models[instance.identity.model];
-    model.set_model(instance.identity.model);
-    model.set_model_hash(instance.identity.shape.model_hash);
-    const auto positions = static_cast<uint64_t>(instance.identity.max_positions);
-    if (model.max_positions() == 0 || positions < model.max_positions()) {
-      model.set_max_positions(positions);
-    }
-    if (instance.identity.role == scheduler::Role::kPrefill) {
-      model.set_prefill_instances(model.prefill_instances() + 1);
-    } else {
-      model.set_decode_instances(model.decode_instances() + 1);
-    }
-  }
-  for (auto& [name, model] : models) *out->add_models() = std::move(model);
 }
 
 }  // namespace

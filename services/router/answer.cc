@@ -32,7 +32,7 @@ Answer::Answer(AnswerPlan plan, std::shared_ptr<http::Responder> responder, Rout
     choices_.push_back({ChoiceText(*plan_.model->tokenizer, plan_.options, static_cast<int>(i),
                                    !plan_.echo && PromptOf(i).at_text_start)});
   }
-  open_ = choices_.size();
+  open_ = unaccepted_ = choices_.size();
 }
 
 bool Answer::Launch(std::shared_ptr<Answer> answer) {
@@ -96,9 +96,19 @@ void Answer::Measure(ChoiceState* choice) {
   series.generation_tokens.Increment();
 }
 
+void Answer::OnAccepted(scheduler::RequestId id) {
+  if (!closed_) Accept(IndexOf(id));
+}
+
+void Answer::Accept(size_t index) {
+  if (std::exchange(choices_[index].accepted, true)) return;
+  if (--unaccepted_ == 0 && !held_.empty()) Emit(std::exchange(held_, {}));
+}
+
 void Answer::OnToken(const scheduler::DeliverToken& token) {
   if (closed_) return;
   const size_t index = IndexOf(token.id);
+  Accept(index);
   ChoiceState& choice = choices_[index];
   Measure(&choice);
   Begin(index, token.prompt_logprobs);
@@ -118,6 +128,7 @@ void Answer::OnEnd(const scheduler::End& end) {
   choice.output_tokens = end.output_tokens;
   --open_;
   if (!end.status.ok()) return Fail(ErrorFrom(end.status), 0, end.begun);
+  Accept(index);
   metrics_->CountEnd(plan_.model->name,
                      end.reason == scheduler::FinishReason::kLength ? "length" : "stop");
   Begin(index, end.prompt_logprobs);
@@ -145,6 +156,10 @@ void Answer::EmitText(size_t index) {
 }
 
 void Answer::Emit(std::string event) {
+  if (unaccepted_ > 0) {
+    held_ += event;
+    return;
+  }
   if (!std::exchange(headed_, true)) {
     http::Response head;
     head.content_type = "text/event-stream; charset=utf-8";

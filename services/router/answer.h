@@ -1,8 +1,10 @@
 // The answer to one generation request: collects the tokens of its choices and writes them to the
 // client, whole or as server-sent events. Lives on the shell's loop.
 //
-// An error before the first event is an HTTP error; later it is an error event, after which the
-// stream ends without [DONE]. One failed choice fails the request and cancels its other choices.
+// A stream opens with its first event, but not before the cluster has accepted every choice, so
+// that what is refused is refused with its status. An error before that is an HTTP error; later it
+// is an error event, after which the stream ends without [DONE]. One failed choice fails the
+// request and cancels its other choices.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +52,7 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   // and nothing was answered.
   static bool Launch(std::shared_ptr<Answer> answer);
 
+  void OnAccepted(scheduler::RequestId id) override;
   void OnToken(const scheduler::DeliverToken& token) override;
   void OnEnd(const scheduler::End& end) override;
   void OnReject(const scheduler::Reject& reject) override;
@@ -57,7 +60,8 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
  private:
   struct ChoiceState {
     ChoiceText text;
-    bool begun = false;  // its prompt was echoed, its role sent
+    bool accepted = false;  // the cluster has taken it up
+    bool begun = false;     // its prompt was echoed, its role sent
     bool ended = false;
     bool prompt_ids_sent = false;
     int64_t last_token_us = 0;
@@ -76,6 +80,7 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   std::vector<openai::Choice> TakeChoices();
   // The usage that an event carries; null: none.
   const openai::Usage* UsageNow();
+  void Accept(size_t index);
   void Emit(std::string event);
   void Complete();
   // `begun`: instances may have worked for it.
@@ -91,9 +96,11 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   RouterMetrics* const metrics_;
   std::vector<ChoiceState> choices_;
   openai::Usage usage_now_;
-  size_t open_ = 0;      // choices that have not ended
-  bool headed_ = false;  // the stream's HTTP head is out
-  bool closed_ = false;  // nothing more is written
+  size_t open_ = 0;        // choices that have not ended
+  size_t unaccepted_ = 0;  // choices that may still be refused
+  std::string held_;       // events until the stream opens
+  bool headed_ = false;    // the stream's HTTP head is out
+  bool closed_ = false;    // nothing more is written
   bool paused_ = false;
   int64_t first_token_us_ = 0;
 };

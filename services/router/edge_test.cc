@@ -214,7 +214,9 @@ TEST_F(EdgeTest, WhyARequestWasDroppedAndWhetherWorkWasThrownAway) {
     script.failure = failure;
     return script;
   };
-  Start();
+  scheduler::RouterConfig core;
+  core.replan_wait_us = 1000;  // the fake orchestrator plans nothing anew
+  Start(core);
   struct Case {
     absl::Status plan, failure;
     int status;
@@ -225,6 +227,7 @@ TEST_F(EdgeTest, WhyARequestWasDroppedAndWhetherWorkWasThrownAway) {
            {absl::UnavailableError("none"), {}, 503, "rejected-no-endpoints"},
            {absl::DeadlineExceededError("late"), {}, 504, "rejected-ttl-expired"},
            {{}, absl::DeadlineExceededError("late"), 504, "evicted-ttl-expired"},
+           {{}, absl::UnavailableError("lost"), 503, "evicted-instance-lost"},
            {absl::InvalidArgumentError("large"), {}, 400, ""},
            {{}, absl::InternalError("bad"), 500, ""},
        }) {

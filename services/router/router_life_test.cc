@@ -82,6 +82,30 @@ TEST_F(RouterTest, FailureInMidStreamIsAnEventAndNoDone) {
   EXPECT_EQ(Post("/v1/completions", Completion(false)).status, 503);
 }
 
+// The first prompt's tokens are there before the second prompt is refused.
+TEST_F(RouterTest, AStreamOpensOnlyWhenNoChoiceCanBeRefusedAnyMore) {
+  const auto first_has_come = [this] {
+    return metrics_.Render().find("vllm:generation_tokens_total{model_name=\"m\"} 3") !=
+           std::string::npos;
+  };
+  StartRouter([&](const v1::RequestSpec& spec) {
+    if (spec.prompt(0) == 'a') return Held("abc");
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!first_has_come() && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_TRUE(first_has_come());
+    Script script = Says("d");
+    if (spec.prompt(0) == 'b') script.plan = absl::ResourceExhaustedError("full");
+    return script;
+  });
+  Json body = Completion(true);
+  body["prompt"] = {"a", "b"};
+  const http::Response refused = Post("/v1/completions", body);
+  EXPECT_EQ(refused.status, 429) << refused.body;
+  EXPECT_EQ(Json::parse(refused.body)["error"]["message"], "full");
+}
+
 TEST_F(RouterTest, UnreachableClusterIs503WithoutItsAddress) {
   StartRouter([](const v1::RequestSpec&) { return Says("x"); });
   Ask("/v1/completions", Completion());

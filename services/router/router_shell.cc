@@ -215,6 +215,11 @@ void RouterShell::On(const scheduler::CloseGenerate& effect) {
 void RouterShell::OnPlanUpdate(RequestId id, const v1::PlanUpdate& message) {
   auto update = FromProto(message);
   if (!update.ok()) update = scheduler::PlanUpdate(scheduler::Failed{update.status()});
+  const auto it = requests_.find(id);
+  if (it != requests_.end() && !std::holds_alternative<scheduler::Failed>(*update)) {
+    const std::shared_ptr<RequestListener> listener = it->second.listener;
+    if (listener != nullptr) listener->OnAccepted(id);
+  }
   Handle(scheduler::PlanUpdateReceived{id, *std::move(update)});
 }
 

@@ -22,11 +22,12 @@
 
 namespace skein::services {
 
-// What becomes of one request. Called on the loop: tokens in order, then one OnEnd, or one
-// OnReject alone.
+// What becomes of one request. Called on the loop: OnAccepted once or more when the cluster has
+// taken it up, tokens in order, then one OnEnd; or one OnReject alone.
 class RequestListener {
  public:
   virtual ~RequestListener() = default;
+  virtual void OnAccepted(scheduler::RequestId id) = 0;
   virtual void OnToken(const scheduler::DeliverToken& token) = 0;
   virtual void OnEnd(const scheduler::End& end) = 0;
   virtual void OnReject(const scheduler::Reject& reject) = 0;

@@ -1,0 +1,37 @@
+#include "services/orchestrator/model_list.h"
+
+#include <gtest/gtest.h>
+
+namespace skein::services {
+namespace {
+
+scheduler::InstanceStatus Instance(const std::string& model, scheduler::Role role,
+                                   int64_t max_positions, bool draining = false) {
+  scheduler::InstanceStatus instance;
+  instance.identity.model = model;
+  instance.identity.role = role;
+  instance.identity.max_positions = max_positions;
+  instance.load.draining = draining;
+  return instance;
+}
+
+TEST(ModelListTest, CountsWhatIsThereAlsoWhereARoleIsMissing) {
+  scheduler::OrchestratorSnapshot snapshot;
+  snapshot.instances = {Instance("half", scheduler::Role::kPrefill, 100),
+                        Instance("whole", scheduler::Role::kPrefill, 100),
+                        Instance("whole", scheduler::Role::kDecode, 80),
+                        Instance("whole", scheduler::Role::kDecode, 90),
+                        Instance("whole", scheduler::Role::kDecode, 70, /*draining=*/true)};
+  v1::ListModelsResponse out;
+  FillModels(snapshot, &out);
+  ASSERT_EQ(out.models_size(), 2);
+  EXPECT_EQ(out.models(0).model(), "half");
+  EXPECT_EQ(out.models(0).prefill_instances(), 1u);
+  EXPECT_EQ(out.models(0).decode_instances(), 0u);
+  EXPECT_EQ(out.models(1).prefill_instances(), 1u);
+  EXPECT_EQ(out.models(1).decode_instances(), 2u);
+  EXPECT_EQ(out.models(1).max_positions(), 80u);
+}
+
+}  // namespace
+}  // namespace skein::services
