@@ -146,6 +146,12 @@ void Answer::OnReject(const scheduler::Reject& reject) {
   Fail(ErrorFrom(reject.status), reject.retry_after_us, /*begun=*/first_token_us_ != 0);
 }
 
+void Answer::OnStop() {
+  if (closed_) return;
+  Fail({503, "This router stopped before the answer's end. Retry.", "", "draining"}, 0,
+       /*begun=*/true);
+}
+
 void Answer::EmitText(size_t index) {
   openai::Choice piece = choices_[index].text.Take();
   if (plan_.options.return_token_ids && !choices_[index].prompt_ids_sent) {

@@ -56,6 +56,7 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   void OnToken(const scheduler::DeliverToken& token) override;
   void OnEnd(const scheduler::End& end) override;
   void OnReject(const scheduler::Reject& reject) override;
+  void OnStop() override;
 
  private:
   struct ChoiceState {

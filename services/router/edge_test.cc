@@ -206,6 +206,30 @@ TEST_F(EdgeTest, AnAnswerThatTheStopCutsOffIsToldApart) {
   EXPECT_EQ(lines[0]["outcome"], "cut off: the router stopped before the answer's end");
 }
 
+// After the drain's grace: an honest end for those that still wait, streamed or not.
+TEST_F(EdgeTest, WhoStillWaitsWhenTheRouterStopsIsToldSo) {
+  script_ = [](const v1::RequestSpec&) {
+    Script script = Says("a");
+    script.hold = true;
+    return script;
+  };
+  Start();
+  RawClient whole(server_->port()), stream(server_->port());
+  whole.Send(MakeRequest("POST", "/v1/completions", Completion().dump()));
+  stream.Send(MakeRequest("POST", "/v1/completions", Completion(true).dump()));
+  EXPECT_EQ(stream.ReadHead().status, 200);
+  while (cluster_->open_generates() < 2) std::this_thread::yield();
+  shell_->TellStop();
+  const http::Response response = whole.ReadResponse();
+  EXPECT_EQ(response.status, 503);
+  EXPECT_EQ(HeaderOf(response, "X-Skein-Dropped-Reason"), "evicted-shutting-down");
+  EXPECT_EQ(Json::parse(response.body)["error"]["code"], "draining");
+  std::string chunk, text;
+  while (stream.ReadChunk(&chunk) && !chunk.empty()) text += chunk;
+  EXPECT_NE(text.find("\"code\":\"draining\""), std::string::npos) << text;
+  EXPECT_TRUE(cluster_->AwaitCancelled(2, 2));
+}
+
 TEST_F(EdgeTest, WhyARequestWasDroppedAndWhetherWorkWasThrownAway) {
   absl::Status plan, failure;
   script_ = [&](const v1::RequestSpec&) {

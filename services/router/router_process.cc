@@ -128,6 +128,7 @@ class Router {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     LogInfo("drained", {{"cut_off", Running()}});
+    shell_.TellStop();
     server_->Stop(std::chrono::milliseconds(500));
     admin_->Stop(std::chrono::milliseconds(100));
   }

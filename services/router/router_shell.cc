@@ -1,5 +1,6 @@
 #include "services/router/router_shell.h"
 
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -49,6 +50,16 @@ void RouterShell::Stop() {
     streams_gone_.wait(lock, [this] { return open_streams_ == 0; });
   }
   loop_.Stop();
+}
+
+void RouterShell::TellStop() {
+  loop_.RunAndWait([this] {
+    std::set<std::shared_ptr<RequestListener>> listeners;  // one may have several requests
+    for (const auto& [id, request] : requests_) listeners.insert(request.listener);
+    for (const auto& listener : listeners) {
+      if (listener != nullptr) listener->OnStop();
+    }
+  });
 }
 
 void RouterShell::CloseAll() {

@@ -31,6 +31,8 @@ class RequestListener {
   virtual void OnToken(const scheduler::DeliverToken& token) = 0;
   virtual void OnEnd(const scheduler::End& end) = 0;
   virtual void OnReject(const scheduler::Reject& reject) = 0;
+  // The router stops: nothing more will come.
+  virtual void OnStop() = 0;
 };
 
 struct RouterShellOptions {
@@ -46,6 +48,8 @@ class RouterShell {
   ~RouterShell();  // Stop
 
   void Start();
+  // Tells the listeners of all requests that nothing more will come. Not from the loop.
+  void TellStop();
   // Cancels every stream, waits for gRPC to let go of them, and joins the loop.
   void Stop();
 
