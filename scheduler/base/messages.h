@@ -22,6 +22,7 @@ namespace skein::scheduler {
 struct Planned {
   Epoch epoch;
   InstanceId prefill;
+  TimeUs decided_us = 0;  // from the submission to the decision
 };
 
 // The decode instance holds a reservation: attach to it with Generate(id, epoch).
@@ -201,6 +202,15 @@ struct ReleaseBackendReply {
   absl::Status status;
 };
 
+// How long a prompt took at its prefill instance, by that instance's clock. Of a spanning plan: as
+// its lead saw them, and the longest handoff.
+struct PrefillTimes {
+  TimeUs queue_us = 0;    // from its Assign to the start of the first step with it
+  TimeUs prefill_us = 0;  // from then to the end of the last step with it
+  TimeUs handoff_us = 0;  // from then until the last of its KV was written at the decode side
+  bool operator==(const PrefillTimes&) const = default;
+};
+
 // Every put of this writer has completed; it touches the blocks no more. Idempotent. The sequence
 // is admitted when the bytes of all its writers sum to the prompt's and the token is there.
 struct CommitRequest {
@@ -212,6 +222,7 @@ struct CommitRequest {
   std::string payload;          // the sampled token with its logprobs; no core looks inside
   std::string prompt_logprobs;  // the chunks' payloads, concatenated
   InstanceId prefill = {};      // the writer; as in the Grant
+  PrefillTimes times = {};      // at the writer
 };
 struct CommitReply {
   absl::Status status;

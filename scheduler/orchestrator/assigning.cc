@@ -43,8 +43,9 @@ void OrchestratorCore::Impl::SendPlan(Request& request, const std::vector<Planne
     explained.chunks.push_back({chunks[k].tokens, chunks[k].instances});
   }
   request.spanning ? SendAssigns(request, 0, sequence) : SendPlainAssign(request, sequence);
-  effects_.push_back(SendPlanUpdate{request.submit, request.spec->id,
-                                    Planned{request.epoch, request.members[0].instance}});
+  effects_.push_back(SendPlanUpdate{
+      request.submit, request.spec->id,
+      Planned{request.epoch, request.members[0].instance, now_ - request.submitted_us}});
 }
 
 // Members keep their places.

@@ -57,6 +57,7 @@ void RouterCore::AdmitQueued() {
     ++running_;
     request.state = State::kSubmitted;
     request.submit_open = true;
+    request.times.admission_us = now_ - request.arrived_us;
     effects_.push_back(OpenSubmit{request.spec, request.deadline_us - now_});
   }
 }
@@ -68,6 +69,7 @@ void RouterCore::On(const PlanUpdateReceived& event) {
 }
 
 void RouterCore::Apply(Request& request, const Planned& planned) {
+  if (planned.epoch >= request.epoch) request.times.plan_us = planned.decided_us;
   if (request.state == State::kSubmitted) request.epoch = std::max(request.epoch, planned.epoch);
   if (request.state != State::kPlaced || planned.epoch <= request.epoch) return;
   if (request.delivered > 0) {
@@ -136,6 +138,7 @@ void RouterCore::On(const TokenReceived& event) {
                                             " was expected"));
   }
   ++request->delivered;
+  if (event.times.has_value()) request->times.prefill = event.times;
   effects_.push_back(
       DeliverToken{event.id, event.index, event.token, event.payload, event.prompt_logprobs});
 }
@@ -154,6 +157,7 @@ void RouterCore::On(const FinishedReceived& event) {
   absl::Status status = event.status;
   if (!complete && status.ok()) status = absl::InternalError("failed without a reason");
   if (!complete) return Lose(*request, event.reason, std::move(status));
+  if (event.times.has_value()) request->times.prefill = event.times;
   Finish(*request, event.reason, std::move(status), event.stop_token, event.prompt_logprobs);
 }
 
@@ -216,7 +220,8 @@ void RouterCore::Finish(Request& request, FinishReason reason, absl::Status stat
                          .output_tokens = request.delivered + (stop_token >= 0 ? 1 : 0),
                          .stop_token = stop_token,
                          .prompt_logprobs = std::move(prompt_logprobs),
-                         .begun = request.epoch.value > 0});
+                         .begun = request.epoch.value > 0,
+                         .times = request.times});
   deadlines_.erase({request.deadline_us, id});
   lost_.erase({request.lost_until_us, id});
   requests_.erase(id);

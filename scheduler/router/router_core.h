@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -49,6 +50,7 @@ struct TokenReceived {
   int32_t token = 0;
   std::string payload;
   std::string prompt_logprobs;
+  std::optional<PrefillTimes> times = {};  // with index 0
 };
 struct FinishedReceived {
   RequestId id;
@@ -57,7 +59,8 @@ struct FinishedReceived {
   absl::Status status;
   int64_t output_tokens = 0;
   int32_t stop_token = -1;
-  std::string prompt_logprobs;  // when max_tokens is 0
+  std::string prompt_logprobs;             // when max_tokens is 0
+  std::optional<PrefillTimes> times = {};  // likewise
 };
 struct GenerateStreamEnded {  // by itself; after FinishedReceived it is ignored
   RequestId id;
@@ -108,6 +111,12 @@ struct DeliverToken {
   std::string payload;
   std::string prompt_logprobs;  // with index 0 only
 };
+// How long a request took before its first token, each by the clock of the process named.
+struct RequestTimes {
+  TimeUs admission_us = 0;              // router: from its arrival to its submission
+  TimeUs plan_us = 0;                   // orchestrator: from the submission to its (last) plan
+  std::optional<PrefillTimes> prefill;  // none: nothing came from its decode instance
+};
 struct End {  // to the client (no client to tell after ClientGone); nothing follows
   RequestId id;
   FinishReason reason = FinishReason::kError;
@@ -117,6 +126,7 @@ struct End {  // to the client (no client to tell after ClientGone); nothing fol
   int32_t stop_token = -1;      // the drawn stop token, if that was the reason
   std::string prompt_logprobs;  // when max_tokens is 0
   bool begun = false;           // it was planned: instances may have worked for it
+  RequestTimes times;
 };
 
 using RouterEffect =
@@ -166,6 +176,7 @@ class RouterCore {
     Epoch epoch;
     int64_t delivered = 0;
     TimeUs arrived_us = 0;
+    RequestTimes times;
     TimeUs deadline_us = kNever;
     // The token stream failed before its first token: what the request ends with if it is not
     // planned anew by then.

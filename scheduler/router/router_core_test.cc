@@ -61,6 +61,31 @@ TEST_F(RouterCoreTest, AStreamRunsFromArrivalToItsEnd) {
   EXPECT_EQ(core_.Snapshot(0).finished, 1u);
 }
 
+TEST_F(RouterCoreTest, AnEndTellsWhereTheTimeWent) {
+  Do(Arrived{Spec(1)});
+  Do(Arrived{Spec(2)});
+  Do(Arrived{Spec(3)});  // queued
+  now_ = 40;
+  Do(ClientGone{{7, 1}});
+  Do(PlanUpdateReceived{{7, 3}, Planned{{5}, {1}, 7}});
+  Do(PlanUpdateReceived{{7, 3}, Planned{{6}, {1}, 9}});  // planned anew
+  Do(PlanUpdateReceived{{7, 3}, Planned{{5}, {1}, 8}});  // late: older than what is known
+  Do(PlanUpdateReceived{{7, 3}, Placed{{6}, {2}, "d:1"}});
+  Do(TokenReceived{{7, 3}, {6}, 0, 42, "", "", PrefillTimes{1, 2, 3}});
+  Do(TokenReceived{{7, 3}, {6}, 1, 42, "", "", std::nullopt});
+  const End end = Of<End>(Do(StopMatched{{7, 3}}))[0];  // no word of the decode instance's
+  EXPECT_EQ(end.times.admission_us, 40);
+  EXPECT_EQ(end.times.plan_us, 9);
+  ASSERT_TRUE(end.times.prefill.has_value());
+  EXPECT_EQ(*end.times.prefill, (PrefillTimes{1, 2, 3}));
+}
+
+TEST_F(RouterCoreTest, ARequestThatWasNotPlacedHasNoPrefillTimes) {
+  Do(Arrived{Spec(1)});
+  const End end = Of<End>(Do(ClientGone{{7, 1}}))[0];
+  EXPECT_FALSE(end.times.prefill.has_value());
+}
+
 TEST_F(RouterCoreTest, Invariant1AdmissionIsBounded) {
   Do(Arrived{Spec(1)});
   Do(Arrived{Spec(2)});

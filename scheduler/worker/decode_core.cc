@@ -244,7 +244,8 @@ void DecodeCore::Impl::Flush(Sequence& sequence) {
                                  .index = token.index,
                                  .token = token.token,
                                  .payload = std::move(token.payload),
-                                 .prompt_logprobs = std::exchange(sequence.prompt_logprobs, {})});
+                                 .prompt_logprobs = std::exchange(sequence.prompt_logprobs, {}),
+                                 .times = std::exchange(sequence.times, std::nullopt)});
     sequence.unsent.pop_front();
   }
   if (sequence.phase != Phase::kEnded) return;
@@ -256,7 +257,8 @@ void DecodeCore::Impl::Flush(Sequence& sequence) {
                                .prompt_tokens = PromptTokens(*sequence.spec),
                                .output_tokens = sequence.output_tokens,
                                .stop_token = sequence.stop_token,
-                               .prompt_logprobs = std::exchange(sequence.prompt_logprobs, {})});
+                               .prompt_logprobs = std::exchange(sequence.prompt_logprobs, {}),
+                               .times = std::exchange(sequence.times, std::nullopt)});
   sequence.stream = Stream::kClosed;
   calls_.erase(sequence.call);
 }

@@ -32,6 +32,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -147,7 +148,8 @@ struct EmitToken {  // TokenEvent on the stream `call`
   int64_t index = 0;
   int32_t token = 0;
   std::string payload;
-  std::string prompt_logprobs;  // with index 0 only
+  std::string prompt_logprobs;             // with index 0 only
+  std::optional<PrefillTimes> times = {};  // with index 0 only
 };
 struct EndStream {  // Finished on the stream `call`, then its end; nothing follows
   CallId call;
@@ -159,6 +161,7 @@ struct EndStream {  // Finished on the stream `call`, then its end; nothing foll
   int64_t output_tokens = 0;    // drawn, the stop token included
   int32_t stop_token = -1;      // the drawn stop token when reason is kStop
   std::string prompt_logprobs;  // when max_tokens is 0: there is no token 0 to carry them
+  std::optional<PrefillTimes> times = {};  // likewise
 };
 
 using DecodeEffect =

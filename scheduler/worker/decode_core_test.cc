@@ -79,7 +79,8 @@ class DecodeCoreTest : public ::testing::Test {
                             .token = token,
                             .payload = "zero",
                             .prompt_logprobs = "prompt",
-                            .prefill = {writer}}});
+                            .prefill = {writer},
+                            .times = times_}});
   }
   void Abort(uint64_t serial, absl::Status reason, uint64_t writer = 1, uint64_t epoch = 5) {
     Do(AbortCalled{{{7, serial}, {epoch}, std::move(reason), {writer}}});
@@ -100,6 +101,7 @@ class DecodeCoreTest : public ::testing::Test {
   uint64_t step_ = 0;
   std::map<RequestId, absl::Status> ended_;
   std::map<RequestId, FinishReason> reasons_;
+  PrefillTimes times_;  // what the next Commit tells
   DecodeCore core_{Config()};
 };
 
@@ -341,6 +343,32 @@ TEST_F(DecodeCoreTest, ADrainLetsStreamsFinishUntilItsGraceEnds) {
   EXPECT_TRUE(Of<CallUnregister>(effects).empty());  // the step is still in flight
   effects = Step(41);
   EXPECT_EQ(Of<CallUnregister>(effects).size(), 1u);
+}
+
+TEST_F(DecodeCoreTest, TheTimesOfPrefillGoWithTheFirstTokenOnly) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Generate(1, 50);
+  Grant(1, 5, 1);
+  Grant(1, 5, 2);
+  times_ = {10, 200, 5};  // of the lead: it was there from the first chunk on
+  Commit(1, {128, 128}, -1, 1);
+  times_ = {150, 60, 9};
+  const EmitToken zero = Of<EmitToken>(Commit(1, {128, 128}, 40, 2))[0];
+  ASSERT_TRUE(zero.times.has_value());
+  EXPECT_EQ(*zero.times, (PrefillTimes{10, 200, 9}));
+  EXPECT_FALSE(Of<EmitToken>(Step(41))[0].times.has_value());
+}
+
+TEST_F(DecodeCoreTest, WithoutATokenTheTimesGoWithTheEnd) {
+  auto scored = std::make_shared<RequestSpec>(*Spec(1));
+  scored->max_tokens = 0;
+  ASSERT_TRUE(Reserve(scored).ok());
+  Generate(1, 50);
+  Grant(1);
+  times_ = {1, 2, 3};
+  const EndStream end = Of<EndStream>(Commit(1, {256, 256}, -1))[0];
+  ASSERT_TRUE(end.times.has_value());
+  EXPECT_EQ(*end.times, (PrefillTimes{1, 2, 3}));
 }
 
 TEST_F(DecodeCoreTest, SeveralWritersCommitTheirParts) {

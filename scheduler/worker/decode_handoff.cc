@@ -164,6 +164,7 @@ absl::Status DecodeCore::Impl::TakeCommit(Sequence& sequence, const CommitReques
     return status;
   }
   if (!request.prompt_logprobs.empty()) sequence.prompt_logprobs = request.prompt_logprobs;
+  AddTimes(sequence, request.times);
   const bool wanted = sequence.spec->max_tokens > 0;
   if (request.has_token && (sequence.has_token || !wanted)) {
     return absl::InvalidArgumentError("first token: once, and only if max_tokens > 0");
@@ -179,6 +180,14 @@ absl::Status DecodeCore::Impl::TakeCommit(Sequence& sequence, const CommitReques
     return absl::InvalidArgumentError("first token: no writer brought it");
   }
   return absl::OkStatus();
+}
+
+// The writer that computed for longest saw the whole prefill: a plan's lead is in all its chunks.
+void DecodeCore::Impl::AddTimes(Sequence& sequence, const PrefillTimes& times) {
+  if (!sequence.times.has_value()) sequence.times.emplace();
+  const TimeUs handoff_us = std::max(sequence.times->handoff_us, times.handoff_us);
+  if (times.prefill_us >= sequence.times->prefill_us) sequence.times = times;
+  sequence.times->handoff_us = handoff_us;
 }
 
 absl::Status DecodeCore::Impl::AddBytes(Sequence& sequence,

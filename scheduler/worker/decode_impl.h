@@ -87,7 +87,8 @@ class DecodeCore::Impl {
     CallId call;                    // when attached
     TimeUs attach_end_us = kNever;  // by the listening clock
     std::deque<Token> unsent;
-    std::string prompt_logprobs;  // until sent
+    std::string prompt_logprobs;        // until sent
+    std::optional<PrefillTimes> times;  // likewise
 
     std::shared_ptr<std::vector<int32_t>> output = std::make_shared<std::vector<int32_t>>();
     FinishReason reason = FinishReason::kError;
@@ -123,6 +124,7 @@ class DecodeCore::Impl {
   absl::Status Commit(const CommitRequest& request);
   absl::Status TakeCommit(Sequence& sequence, const CommitRequest& request) const;
   absl::Status AddBytes(Sequence& sequence, const std::vector<int64_t>& bytes) const;
+  static void AddTimes(Sequence& sequence, const PrefillTimes& times);
   bool Whole(const Sequence& sequence) const;  // all bytes and the token are here
   void Run(Sequence& sequence);                // from then on it decodes
   // The writer writes no more, neither to blocks in quarantine nor to its backend.

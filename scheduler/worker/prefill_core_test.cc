@@ -93,6 +93,25 @@ TEST_F(PrefillCoreTest, APromptIsComputedHandedOverAndCommitted) {
   EXPECT_TRUE(ended_.at({7, 1}).ok());
 }
 
+// Queue: until its first step, whoever it waits for; handoff: what of it the steps did not hide.
+TEST_F(PrefillCoreTest, ACommitTellsHowLongThePromptTook) {
+  Assign(Spec(1));
+  now_ = 30;
+  Place(1);  // its first step starts
+  now_ = 40;
+  Grant(1);
+  Step();
+  now_ = 75;
+  EXPECT_TRUE(Of<CallCommit>(Step()).empty());
+  now_ = 90;
+  const CallCommit commit = Of<CallCommit>(Do(HandoffDone{{7, 1}, {5}, {256, 256}}))[0];
+  EXPECT_EQ(commit.request.times, (PrefillTimes{30, 45, 15}));
+  now_ = 100;
+  Do(CommitReplied{{7, 1}, {5}, {absl::UnavailableError("lost")}});
+  now_ = 150;
+  EXPECT_EQ(Of<CallCommit>(Do(Tick{}))[0].request.times, (PrefillTimes{30, 45, 15}));
+}
+
 TEST_F(PrefillCoreTest, Invariant3RequestsAskInPlanOrderAndNoneOvertakes) {
   Assign(Spec(1), 10);
   Assign(Spec(2), 20);

@@ -314,6 +314,9 @@ void PrefillCore::Impl::MaybeCommit(Request& request) {
   if (!request.computed || commit.calling) return;
   if (request.spanning.has_value() && request.spanning->share.empty()) return Finish(request);
   if (!request.handoff.done) return;
+  if (commit.attempts == 0) {
+    request.times.handoff_us = now_ - request.started_us - request.times.prefill_us;
+  }
   commit.retry_us = kNever;
   commit.calling = true;
   ++commit.attempts;
@@ -325,7 +328,8 @@ void PrefillCore::Impl::MaybeCommit(Request& request) {
                                  .token = request.token,
                                  .payload = request.payload,
                                  .prompt_logprobs = request.prompt_logprobs,
-                                 .prefill = request.grant.writer},
+                                 .prefill = request.grant.writer,
+                                 .times = request.times},
                                 config_.rpc_timeout_us});
 }
 

@@ -108,6 +108,7 @@ class PrefillCore::Impl {
     PlanSequence sequence;
     State state = State::kQueued;
     TimeUs arrived_us = 0;
+    TimeUs started_us = kNever;  // the first step with it
     TimeUs deadline_us = kNever;
     BlockTable blocks;
 
@@ -127,6 +128,7 @@ class PrefillCore::Impl {
     int32_t token = 0;
     std::string payload;
     std::string prompt_logprobs;
+    PrefillTimes times;
 
     absl::Status end_status;  // when ending
   };
@@ -204,6 +206,8 @@ class PrefillCore::Impl {
   // request has ended.
   bool Settle(Request& request, Call& call, const absl::Status& status);
 
+  void Started(Request& request) const;  // a step with it
+  void Computed(Request& request);       // the last step with it has ended
   void MaybeCommit(Request& request);
   void TakeResult(Request& request, const StepSequence& ran, const StepResult& result);
   void FailEngine(const absl::Status& status);

@@ -248,6 +248,7 @@ PrefillCore::Impl::Request* PrefillCore::Impl::EnterablePiece(PlanSequence* sequ
 }
 
 void PrefillCore::Impl::StartPiece(Request& request) {
+  Started(request);
   Spanning& spanning = *request.spanning;
   auto part = std::make_shared<const SpanningPart>(PartOf(request));
   const std::vector<TokenSpan>& spans = part->piece.spans[part->rank];
@@ -375,10 +376,7 @@ void PrefillCore::Impl::TakePiece(Request& request, const StepSequence& ran,
     if (piece.chunk + 1 >= spanning.front_chunks) LeaveFront(request);
   }
   FindNext(&spanning);
-  if (!piece.last) return;
-  request.computed = true;
-  LeaveFront(request);
-  MaybeCommit(request);
+  if (piece.last) Computed(request);
 }
 
 absl::Status PrefillCore::Impl::CheckSpanning() const {

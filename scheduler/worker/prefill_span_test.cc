@@ -134,6 +134,7 @@ TEST_F(PrefillSpanTest, TheLeadComputesItsShareAndCommitsIt) {
   EXPECT_TRUE(commit.request.has_token);
   EXPECT_EQ(commit.request.token, 41);
   EXPECT_EQ(commit.request.prefill, InstanceId{kSelf});
+  EXPECT_EQ(commit.request.times, (PrefillTimes{0, 50, 0}));  // of both chunks
   Do(CommitReplied{{7, 1}, {5}, {}});
   EXPECT_TRUE(ended_.at({7, 1}).ok());
   EXPECT_EQ(Held(), 0);

@@ -6,6 +6,7 @@
 #include "scheduler/worker/prefill_impl.h"
 
 namespace skein::scheduler {
+
 void PrefillCore::Impl::StartStep() {
   if (batch_.InFlight() || piece_.has_value() || !engine_status_.ok()) return;
   PlanSequence before{UINT64_MAX};
@@ -17,7 +18,8 @@ void PrefillCore::Impl::StartStep() {
   }
   step_.clear();
   for (const StepItem& item : items) {
-    const Request& request = requests_.at(item.id);
+    Request& request = requests_.at(item.id);
+    Started(request);
     step_.push_back({.id = item.id,
                      .epoch = request.epoch,
                      .spec = request.spec,
@@ -64,12 +66,23 @@ void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
                                    const StepResult& result) {
   absl::StrAppend(&request.prompt_logprobs, result.prompt_logprobs);
   if (ran.position + ran.count < PromptTokens(*request.spec)) return;
-  request.computed = true;
-  LeaveFront(request);
   request.has_token = ran.sample;
   request.token = result.token;
   request.payload = result.payload;
   batch_.Remove(ran.id);
+  Computed(request);
+}
+
+void PrefillCore::Impl::Started(Request& request) const {
+  if (request.started_us != kNever) return;
+  request.started_us = now_;
+  request.times.queue_us = now_ - request.arrived_us;
+}
+
+void PrefillCore::Impl::Computed(Request& request) {
+  request.computed = true;
+  request.times.prefill_us = now_ - request.started_us;
+  LeaveFront(request);
   MaybeCommit(request);
 }
 

@@ -93,6 +93,9 @@ absl::StatusOr<scheduler::ReleaseBackendRequest> FromProto(
 v1::CommitRequest ToProto(const scheduler::CommitRequest& request);
 absl::StatusOr<scheduler::CommitRequest> FromProto(const v1::CommitRequest& request);
 
+v1::PrefillTimes ToProto(const scheduler::PrefillTimes& times);
+absl::StatusOr<scheduler::PrefillTimes> FromProto(const v1::PrefillTimes& times);
+
 v1::AbortRequest ToProto(const scheduler::AbortRequest& request);
 absl::StatusOr<scheduler::AbortRequest> FromProto(const v1::AbortRequest& request);
 

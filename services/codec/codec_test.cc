@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
 
@@ -119,9 +120,22 @@ TEST(Codec, ACommitSurvivesBothWays) {
   commit.mutable_first()->add_top()->set_token(11);
   commit.add_prompt_logprobs()->set_token(5);
   commit.set_prefill_instance(4);
+  commit.mutable_times()->set_queue_us(1);
+  commit.mutable_times()->set_prefill_us(2);
+  commit.mutable_times()->set_handoff_us(3);
   const auto decoded = FromProto(commit);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), commit));
+}
+
+TEST(Codec, ADurationThatNoClockMeasuresIsRefusedByName) {
+  v1::PrefillTimes times;
+  times.set_prefill_us(uint64_t{1} << 51);
+  EXPECT_TRUE(absl::StrContains(FromProto(times).status().message(), "times.prefill_us"));
+  v1::PlanUpdate update;
+  update.set_epoch(3);
+  update.mutable_planned()->set_decided_us(uint64_t{1} << 51);
+  EXPECT_TRUE(absl::StrContains(FromProto(update).status().message(), "planned.decided_us"));
 }
 
 TEST(Codec, APlanSurvivesBothWays) {
@@ -232,13 +246,14 @@ TEST(Codec, AReportTellsTheChunks) {
 
 TEST(Codec, EachPlanUpdateSurvivesBothWays) {
   for (const scheduler::PlanUpdate& update :
-       {scheduler::PlanUpdate(scheduler::Planned{{3}, {4}}),
+       {scheduler::PlanUpdate(scheduler::Planned{{3}, {4}, 1500}),
         scheduler::PlanUpdate(scheduler::Placed{{3}, {4}, "h:1"}),
         scheduler::PlanUpdate(scheduler::Accepted{}),
         scheduler::PlanUpdate(scheduler::Failed{absl::UnavailableError("x")})}) {
     const auto decoded = FromProto(ToProto(update));
     ASSERT_TRUE(decoded.ok());
     EXPECT_EQ(decoded->index(), update.index());
+    EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), ToProto(update)));
   }
 }
 

@@ -148,6 +148,7 @@ v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
   if (const auto* planned = std::get_if<scheduler::Planned>(&update)) {
     out.set_epoch(planned->epoch.value);
     out.mutable_planned()->set_prefill_instance(planned->prefill.value);
+    out.mutable_planned()->set_decided_us(static_cast<uint64_t>(planned->decided_us));
   } else if (const auto* placed = std::get_if<scheduler::Placed>(&update)) {
     out.set_epoch(placed->epoch.value);
     out.mutable_placed()->set_decode_instance(placed->decode.value);
@@ -163,7 +164,13 @@ v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
 absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
   switch (update.update_case()) {
     case v1::PlanUpdate::kPlanned:
-      return scheduler::Planned{{update.epoch()}, {update.planned().prefill_instance()}};
+      if (update.planned().decided_us() > uint64_t{kMaxDurationUs}) {
+        return Invalid("planned.decided_us",
+                       absl::StrCat(update.planned().decided_us(), " exceeds the limit of 2^50"));
+      }
+      return scheduler::Planned{{update.epoch()},
+                                {update.planned().prefill_instance()},
+                                static_cast<int64_t>(update.planned().decided_us())};
     case v1::PlanUpdate::kPlaced:
       if (update.placed().decode_endpoint().empty()) {
         return Invalid("placed.decode_endpoint", "is empty");

@@ -160,6 +160,7 @@ v1::CommitRequest ToProto(const scheduler::CommitRequest& request) {
   logprobs.ParseFromString(request.prompt_logprobs);
   out.mutable_prompt_logprobs()->Swap(logprobs.mutable_tokens());
   out.set_prefill_instance(request.prefill.value);
+  *out.mutable_times() = ToProto(request.times);
   return out;
 }
 
@@ -180,6 +181,35 @@ absl::StatusOr<scheduler::CommitRequest> FromProto(const v1::CommitRequest& requ
   *logprobs.mutable_tokens() = request.prompt_logprobs();
   out.prompt_logprobs = logprobs.SerializeAsString();
   out.prefill = {request.prefill_instance()};
+  const absl::StatusOr<scheduler::PrefillTimes> times = FromProto(request.times());
+  if (!times.ok()) return times.status();
+  out.times = *times;
+  return out;
+}
+
+v1::PrefillTimes ToProto(const scheduler::PrefillTimes& times) {
+  v1::PrefillTimes out;
+  out.set_queue_us(static_cast<uint64_t>(times.queue_us));
+  out.set_prefill_us(static_cast<uint64_t>(times.prefill_us));
+  out.set_handoff_us(static_cast<uint64_t>(times.handoff_us));
+  return out;
+}
+
+absl::StatusOr<scheduler::PrefillTimes> FromProto(const v1::PrefillTimes& times) {
+  scheduler::PrefillTimes out;
+  const struct {
+    const char* field;
+    uint64_t value;
+    int64_t* out;
+  } durations[] = {{"times.queue_us", times.queue_us(), &out.queue_us},
+                   {"times.prefill_us", times.prefill_us(), &out.prefill_us},
+                   {"times.handoff_us", times.handoff_us(), &out.handoff_us}};
+  for (const auto& duration : durations) {
+    if (duration.value > uint64_t{kMaxDurationUs}) {
+      return Invalid(duration.field, absl::StrCat(duration.value, " exceeds the limit of 2^50"));
+    }
+    *duration.out = static_cast<int64_t>(duration.value);
+  }
   return out;
 }
 

@@ -90,6 +90,7 @@ void Answer::Measure(ChoiceState* choice) {
   } else {
     series.inter_token_s.Observe(static_cast<double>(now - choice->last_token_us) * 1e-6);
   }
+  if (choice->first_token_us == 0) choice->first_token_us = now;
   if (first_token_us_ == 0) first_token_us_ = now;
   choice->last_token_us = now;
   ++choice->output_tokens;
@@ -103,6 +104,24 @@ void Answer::OnAccepted(scheduler::RequestId id) {
 void Answer::Accept(size_t index) {
   if (std::exchange(choices_[index].accepted, true)) return;
   if (--unaccepted_ == 0 && !held_.empty()) Emit(std::exchange(held_, {}));
+}
+
+RequestTimes Answer::TimesOf(const ChoiceState& choice,
+                             const scheduler::RequestTimes& before) const {
+  RequestTimes times;
+  times.plan_us = before.plan_us;
+  times.queue_us = before.admission_us + before.plan_us;
+  if (before.prefill.has_value()) {
+    times.queue_us += before.prefill->queue_us;
+    times.prefill_us = before.prefill->prefill_us;
+    times.handoff_us = before.prefill->handoff_us;
+  }
+  if (choice.first_token_us > 0) {
+    times.ttft_us = choice.first_token_us - plan_.arrived_us;
+    times.decode_us = choice.last_token_us - choice.first_token_us;
+  }
+  times.total_us = MonotonicUs() - plan_.arrived_us;
+  return times;
 }
 
 void Answer::OnToken(const scheduler::DeliverToken& token) {
@@ -126,6 +145,7 @@ void Answer::OnEnd(const scheduler::End& end) {
   ChoiceState& choice = choices_[index];
   choice.ended = true;
   choice.output_tokens = end.output_tokens;
+  choice.times = TimesOf(choice, end.times);
   --open_;
   if (!end.status.ok()) return Fail(ErrorFrom(end.status), 0, end.begun);
   Accept(index);

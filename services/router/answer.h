@@ -20,6 +20,7 @@
 #include "services/router/choice_text.h"
 #include "services/router/identity.h"
 #include "services/router/prompt.h"
+#include "services/router/request_times.h"
 #include "services/router/router_metrics.h"
 #include "services/router/router_shell.h"
 
@@ -65,9 +66,11 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
     bool begun = false;     // its prompt was echoed, its role sent
     bool ended = false;
     bool prompt_ids_sent = false;
+    int64_t first_token_us = 0;
     int64_t last_token_us = 0;
     int64_t output_tokens = 0;  // that have come so far; in the end all that were sampled
     ChoiceScore score;
+    RequestTimes times;         // once ended
   };
 
   void Start();
@@ -77,6 +80,7 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   const PreparedPrompt& PromptOf(size_t index) const;
   void Begin(size_t index, const std::string& prompt_logprobs);
   void Measure(ChoiceState* choice);
+  RequestTimes TimesOf(const ChoiceState& choice, const scheduler::RequestTimes& before) const;
   void EmitText(size_t index);
   std::vector<openai::Choice> TakeChoices();
   // The usage that an event carries; null: none.

@@ -1,5 +1,6 @@
 #include "services/router/router_shell.h"
 
+#include <optional>
 #include <set>
 #include <utility>
 #include <variant>
@@ -23,6 +24,13 @@ std::string PromptLogprobsOf(const v1::GenerateUpdate& message) {
   v1::SampledTokens tokens;
   *tokens.mutable_tokens() = message.prompt_logprobs();
   return tokens.SerializeAsString();
+}
+
+// A duration that no clock can have measured tells nothing: as if it had not come.
+std::optional<scheduler::PrefillTimes> TimesOf(const v1::GenerateUpdate& message) {
+  if (!message.has_times()) return std::nullopt;
+  const auto times = FromProto(message.times());
+  return times.ok() ? std::optional(*times) : std::nullopt;
 }
 
 }  // namespace
@@ -236,10 +244,11 @@ void RouterShell::OnPlanUpdate(RequestId id, const v1::PlanUpdate& message) {
 
 void RouterShell::OnGenerateUpdate(RequestId id, Epoch epoch, const v1::GenerateUpdate& message) {
   std::string prompt_logprobs = PromptLogprobsOf(message);
+  const std::optional<scheduler::PrefillTimes> times = TimesOf(message);
   for (const v1::GenerateUpdate::Token& token : message.tokens()) {
     events_.push_back(scheduler::TokenReceived{id, epoch, static_cast<int64_t>(token.index()),
                                                token.sampled().token(), PayloadOf(token.sampled()),
-                                               std::exchange(prompt_logprobs, {})});
+                                               std::exchange(prompt_logprobs, {}), times});
   }
   if (message.has_finished()) {
     const auto& finished = message.finished();
@@ -249,7 +258,7 @@ void RouterShell::OnGenerateUpdate(RequestId id, Epoch epoch, const v1::Generate
         failed ? FromProto(finished.failure()) : absl::OkStatus(),
         static_cast<int64_t>(finished.output_tokens()),
         finished.reason() == v1::FINISH_REASON_STOP ? finished.stop_token() : -1,
-        std::move(prompt_logprobs)});
+        std::move(prompt_logprobs), times});
   }
   Drain();
 }

@@ -221,6 +221,7 @@ void DecodeShell::On(const scheduler::EmitToken& effect) {
   token->mutable_sampled()->ParseFromString(effect.payload);
   token->mutable_sampled()->set_token(effect.token);
   if (!effect.prompt_logprobs.empty()) AddPromptLogprobs(effect.prompt_logprobs, &update);
+  if (effect.times.has_value()) *update.mutable_times() = ToProto(*effect.times);
   it->second->Write(std::move(update));
 }
 
@@ -234,6 +235,7 @@ void DecodeShell::On(const scheduler::EndStream& effect) {
   finished->set_output_tokens(static_cast<uint64_t>(effect.output_tokens));
   finished->set_stop_token(effect.stop_token);
   if (!effect.prompt_logprobs.empty()) AddPromptLogprobs(effect.prompt_logprobs, &update);
+  if (effect.times.has_value()) *update.mutable_times() = ToProto(*effect.times);
   it->second->Write(std::move(update));
   it->second->Close(grpc::Status::OK);
   streams_.erase(it);

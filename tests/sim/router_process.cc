@@ -98,11 +98,11 @@ void RouterProcess::Execute(OpenGenerate& effect) {
   DecodeProcess::Listener listener{
       [this](const EmitToken& token) {
         Dispatch(TokenReceived{token.id, token.epoch, token.index, token.token, token.payload,
-                               token.prompt_logprobs});
+                               token.prompt_logprobs, token.times});
       },
       [this](const EndStream& end) {
         Dispatch(FinishedReceived{end.id, end.epoch, end.reason, end.status, end.output_tokens,
-                                  end.stop_token, end.prompt_logprobs});
+                                  end.stop_token, end.prompt_logprobs, end.times});
       }};
   clients_.at(id).generate = network_->Open(
       this, effect.endpoint,
