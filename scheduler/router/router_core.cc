@@ -287,9 +287,15 @@ absl::Status RouterCore::CheckInvariants() const {
 RouterSnapshot RouterCore::Snapshot(TimeUs now) const {
   RouterSnapshot snapshot = counters_;
   for (const auto& [id, request] : requests_) {
-    snapshot.queued += request.state == State::kQueued;
-    snapshot.submitted += request.state == State::kSubmitted;
-    snapshot.streaming += request.state == State::kPlaced;
+    RouterSnapshot::OfModel& model = snapshot.models[request.spec->model];
+    model.queued += request.state == State::kQueued;
+    model.submitted += request.state == State::kSubmitted;
+    model.streaming += request.state == State::kPlaced;
+  }
+  for (const auto& [name, model] : snapshot.models) {
+    snapshot.queued += model.queued;
+    snapshot.submitted += model.submitted;
+    snapshot.streaming += model.streaming;
   }
   if (!queue_.empty()) {
     snapshot.oldest_wait_us = now - requests_.at(queue_.front()).arrived_us;

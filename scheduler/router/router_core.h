@@ -152,6 +152,10 @@ struct RouterSnapshot {
   uint64_t cancelled = 0;
   uint64_t failed = 0;
   uint64_t index_errors = 0;  // gaps and repetitions
+  struct OfModel {
+    int64_t queued = 0, submitted = 0, streaming = 0;
+  };
+  std::map<std::string, OfModel> models;  // of which there are requests now
 };
 
 class RouterCore {

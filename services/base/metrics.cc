@@ -1,9 +1,31 @@
 #include "services/base/metrics.h"
 
+#include <string_view>
+
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
 
 namespace skein::services {
+namespace {
+
+// Bounds of buckets as vLLM's client library writes them: le="1.0", where prometheus-cpp has
+// le="1". Queries that name a bound, as vLLM's boards do, compare the text.
+std::string WithDecimalBounds(const std::string& text) {
+  constexpr std::string_view kBound = "le=\"";
+  std::string out;
+  out.reserve(text.size() + text.size() / 16);
+  size_t from = 0;
+  for (size_t at; (at = text.find(kBound, from)) != std::string::npos;) {
+    const size_t end = text.find('"', at + kBound.size());
+    out.append(text, from, end - from);
+    const bool whole = text.find_first_not_of("0123456789", at + kBound.size()) == end;
+    if (whole) out += ".0";
+    from = end;
+  }
+  return out.append(text, from);
+}
+
+}  // namespace
 
 Metrics::Metrics()
     : registry_(
@@ -32,12 +54,16 @@ prometheus::Histogram& Metrics::Histogram(const std::string& name, const std::st
 }
 
 std::string Metrics::Render() const {
-  return prometheus::TextSerializer().Serialize(registry_->Collect());
+  return WithDecimalBounds(prometheus::TextSerializer().Serialize(registry_->Collect()));
 }
 
 void Metrics::RaiseTo(prometheus::Counter* counter, double total) {
   const double now = counter->Value();
   if (total > now) counter->Increment(total - now);
+}
+
+Metrics::Labels EngineLabels(const std::string& model) {
+  return {{"engine", "0"}, {"model_name", model}};
 }
 
 const std::vector<double>& TimeToFirstTokenBuckets() {
@@ -48,16 +74,39 @@ const std::vector<double>& TimeToFirstTokenBuckets() {
 }
 
 const std::vector<double>& InterTokenBuckets() {
-  static const std::vector<double> buckets = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1,
-                                              0.15,  0.2,    0.3,   0.4,  0.5,   0.75, 1.0,   2.5,
-                                              5.0,   7.5,    10.0,  20.0, 40.0,  80.0};
+  static const std::vector<double> buckets = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,
+                                              0.3,  0.4,   0.5,  0.75,  1.0, 2.5,  5.0,
+                                              7.5,  10.0,  20.0, 40.0,  80.0};
   return buckets;
 }
 
 const std::vector<double>& RequestLatencyBuckets() {
-  static const std::vector<double> buckets = {0.05, 0.1,  0.3,  0.5,   0.8,   1.0,   1.5,
-                                              2.0,  2.5,  5.0,  10.0,  15.0,  20.0,  30.0,
-                                              40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0};
+  static const std::vector<double> buckets = {0.3,  0.5,  0.8,  1.0,   1.5,   2.0,   2.5,
+                                              5.0,  10.0, 15.0, 20.0,  30.0,  40.0,  50.0,
+                                              60.0, 120., 240., 480.0, 960.0, 1920., 7680.};
+  return buckets;
+}
+
+const std::vector<double>& StepTokenBuckets() {
+  static const std::vector<double> buckets = {1,   8,    16,   32,   64,   128,  256,
+                                              512, 1024, 2048, 4096, 8192, 16384};
+  return buckets;
+}
+
+const std::vector<double>& ChoiceCountBuckets() {
+  static const std::vector<double> buckets = {1, 2, 5, 10, 20};
+  return buckets;
+}
+
+std::vector<double> TokenCountBuckets(int64_t max_positions) {
+  std::vector<double> buckets;
+  for (int64_t power = 1; power <= max_positions; power *= 10) {
+    for (const int64_t mantissa : {1, 2, 5}) {
+      if (mantissa * power <= max_positions) {
+        buckets.push_back(static_cast<double>(mantissa * power));
+      }
+    }
+  }
   return buckets;
 }
 

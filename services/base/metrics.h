@@ -4,6 +4,7 @@
 // full list stands in docs/metrics.md.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -46,9 +47,16 @@ class Metrics {
   std::shared_ptr<prometheus::Registry> registry_;
 };
 
-// vLLM's buckets, in seconds.
+// The labels of what vLLM measures for each engine. A process has one, "0" as vLLM names its first.
+Metrics::Labels EngineLabels(const std::string& model);
+
+// vLLM's buckets (vllm/v1/metrics/buckets.py). In seconds:
 const std::vector<double>& TimeToFirstTokenBuckets();
 const std::vector<double>& InterTokenBuckets();
 const std::vector<double>& RequestLatencyBuckets();
+// Counts:
+const std::vector<double>& StepTokenBuckets();
+const std::vector<double>& ChoiceCountBuckets();
+std::vector<double> TokenCountBuckets(int64_t max_positions);  // 1, 2, 5, 10 ... up to it
 
 }  // namespace skein::services

@@ -108,9 +108,11 @@ void Channels::Forget(const std::string& endpoint) {
   channels_.erase(endpoint);
 }
 
-absl::Status EndOfCall(const grpc::Status& status, std::string_view peer) {
+absl::Status EndOfCall(const grpc::Status& status, std::string_view peer,
+                       const grpc::ClientContext& context) {
   if (IsTransportFailure(status)) {
-    LogWarning("call failed", {{"peer", peer}, {"why", status.error_message()}});
+    LogWarning("call failed",
+               {{"peer", peer}, {"endpoint", context.peer()}, {"error", status.error_message()}});
   }
   return FromGrpc(status, peer);
 }

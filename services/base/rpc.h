@@ -69,8 +69,10 @@ class CallTracker {
   bool stopping_ = false;
 };
 
-// FromGrpc; a failure of the transport is logged in gRPC's own words.
-absl::Status EndOfCall(const grpc::Status& status, std::string_view peer);
+// FromGrpc; a failure of the transport is logged in gRPC's own words, with the peer's address as
+// `context` has it.
+absl::Status EndOfCall(const grpc::Status& status, std::string_view peer,
+                       const grpc::ClientContext& context);
 
 // Calls a unary method of `peer`, a role as FromGrpc takes it; `done` runs exactly once, on a gRPC
 // thread. `start` makes the call with the pointers it is given:
@@ -93,7 +95,7 @@ void CallUnary(const char* peer, CallTracker* tracker, Request request, int64_t 
   tracker->Add(&state->context);
   start(&state->context, &state->request, &state->response,
         [peer, tracker, state, done = std::move(done)](grpc::Status status) mutable {
-          done(EndOfCall(status, peer), state->response);
+          done(EndOfCall(status, peer, state->context), state->response);
           // The context owns a share of the channel: were it the last, after the tracker's owner
           // has gone, gRPC would wait for this thread on this thread.
           tracker->Release(&state->context);

@@ -12,7 +12,7 @@ struct OrchestratorOptions {
   std::string host = "127.0.0.1";
   int64_t port = 7100;
   std::string port_file;
-  int64_t admin_port = 0;
+  int64_t admin_port = 7101;
   std::string admin_port_file;
   int64_t max_requests = 4096;
   double instance_lease_s = 3;

@@ -8,6 +8,7 @@
 #include "services/base/log.h"
 #include "services/base/metrics.h"
 #include "services/base/process.h"
+#include "services/base/process_metrics.h"
 #include "services/base/signals.h"
 #include "services/base/version.h"
 #include "services/http/admin.h"
@@ -72,6 +73,7 @@ void Refresh(const scheduler::OrchestratorSnapshot& snapshot, Metrics* metrics) 
 
 http::Routes AdminRoutes(OrchestratorShell* shell, Metrics* metrics) {
   http::Routes routes;
+  auto process = std::make_shared<ProcessMetrics>("orchestrator", metrics);
   http::AddAdminPages(
       {.service = "orchestrator",
        .version = kVersion,
@@ -82,9 +84,10 @@ http::Routes AdminRoutes(OrchestratorShell* shell, Metrics* metrics) {
              return answers ? absl::OkStatus() : absl::UnavailableError("stopping");
            },
        .metrics =
-           [shell, metrics] {
+           [shell, metrics, process] {
              shell->Inspect([metrics](const scheduler::OrchestratorSnapshot& snapshot,
                                       const absl::Status&) { Refresh(snapshot, metrics); });
+             process->Refresh();
              return metrics->Render();
            }},
       &routes);

@@ -149,8 +149,13 @@ void Answer::OnEnd(const scheduler::End& end) {
   --open_;
   if (!end.status.ok()) return Fail(ErrorFrom(end.status), 0, end.begun);
   Accept(index);
-  metrics_->CountEnd(plan_.model->name,
-                     end.reason == scheduler::FinishReason::kLength ? "length" : "stop");
+  metrics_->CountFinished(
+      plan_.model->name,
+      {.reason = end.reason == scheduler::FinishReason::kLength ? "length" : "stop",
+       .times = choice.times,
+       .prompt_tokens = end.prompt_tokens,
+       .output_tokens = end.output_tokens,
+       .max_tokens = plan_.specs[index]->max_tokens});
   Begin(index, end.prompt_logprobs);
   const auto& eos = plan_.model->eos_ids;
   choice.text.Finish(end.reason == scheduler::FinishReason::kLength, end.stop_token,
@@ -239,7 +244,19 @@ std::vector<openai::Choice> Answer::TakeChoices() {
   return out;
 }
 
+void Answer::CountPrompts() {
+  const auto sampled = static_cast<size_t>(plan_.options.best_of);
+  for (size_t first = 0; first < choices_.size(); first += sampled) {
+    int64_t longest = 0;
+    for (size_t i = first; i < first + sampled; ++i) {
+      longest = std::max(longest, choices_[i].output_tokens);
+    }
+    metrics_->CountPrompt(plan_.model->name, plan_.options.n, longest);
+  }
+}
+
 void Answer::Complete() {
+  CountPrompts();
   const openai::Usage usage = TotalUsage();
   if (plan_.options.stream) {
     if (plan_.head.include_usage) Emit(openai::UsageEvent(plan_.head, usage));

@@ -87,6 +87,7 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   const openai::Usage* UsageNow();
   void Accept(size_t index);
   void Emit(std::string event);
+  void CountPrompts();
   void Complete();
   // `begun`: instances may have worked for it.
   void Fail(const openai::ApiError& error, int64_t retry_after_us, bool begun);

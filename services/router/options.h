@@ -13,7 +13,7 @@ struct RouterOptions {
   std::string host = "127.0.0.1";
   int64_t port = 8000;
   std::string port_file;
-  int64_t admin_port = 0;
+  int64_t admin_port = 8001;
   std::string admin_port_file;
   std::string orchestrator = "127.0.0.1:7100";
   std::vector<std::string> models;

@@ -66,7 +66,9 @@ class ReadStream : public grpc::ClientReadReactor<Message> {
 
   void OnDone(const grpc::Status& status) override {
     loop_->Post([self = self_, status] {
-      if (!std::exchange(self->closed_, true)) self->hooks_.ended(EndOfCall(status, self->peer_));
+      if (!std::exchange(self->closed_, true)) {
+        self->hooks_.ended(EndOfCall(status, self->peer_, self->context_));
+      }
       self->hooks_.message = nullptr;  // they may own what owns this
       self->hooks_.ended = nullptr;
     });

@@ -274,12 +274,22 @@ TEST_F(RouterTest, MetricsCountWhatHappened) {
   Ask("/v1/completions", Completion());
   const std::string text = metrics_.Render();
   for (const char* line :
-       {"vllm:prompt_tokens_total{model_name=\"m\"} 1",
-        "vllm:generation_tokens_total{model_name=\"m\"} 3",
-        "vllm:request_success_total{finished_reason=\"length\",model_name=\"m\"} 1",
-        "vllm:time_to_first_token_seconds_count{model_name=\"m\"} 1",
-        "vllm:inter_token_latency_seconds_count{model_name=\"m\"} 2",
-        "vllm:e2e_request_latency_seconds_count{model_name=\"m\"} 1"}) {
+       {"vllm:prompt_tokens_total{engine=\"0\",model_name=\"m\"} 1",
+        "vllm:generation_tokens_total{engine=\"0\",model_name=\"m\"} 3",
+        "vllm:request_success_total{engine=\"0\",finished_reason=\"length\",model_name=\"m\"} 1",
+        "vllm:request_success_total{engine=\"0\",finished_reason=\"abort\",model_name=\"m\"} 0",
+        "vllm:time_to_first_token_seconds_count{engine=\"0\",model_name=\"m\"} 1",
+        "vllm:inter_token_latency_seconds_count{engine=\"0\",model_name=\"m\"} 2",
+        "vllm:e2e_request_latency_seconds_count{engine=\"0\",model_name=\"m\"} 1",
+        "vllm:request_prompt_tokens_sum{engine=\"0\",model_name=\"m\"} 1",
+        "vllm:request_generation_tokens_sum{engine=\"0\",model_name=\"m\"} 3",
+        "vllm:request_max_num_generation_tokens_sum{engine=\"0\",model_name=\"m\"} 3",
+        "vllm:request_params_n_sum{engine=\"0\",model_name=\"m\"} 1",
+        // What FakeCluster's instances say that they measured.
+        "vllm:request_queue_time_seconds_count{engine=\"0\",model_name=\"m\"} 1",
+        "vllm:request_prefill_time_seconds_sum{engine=\"0\",model_name=\"m\"} 0.25\n",
+        "skein_request_handoff_time_seconds_sum{model_name=\"m\"} 0.125\n",
+        "skein_request_plan_time_seconds_sum{model_name=\"m\"} 0.5\n"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
   }
 }

@@ -1,33 +1,149 @@
 #include "services/router/router_metrics.h"
 
+#include <vector>
+
 namespace skein::services {
+namespace {
+
+double Seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
+
+// Makes the series of one model.
+class Maker {
+ public:
+  Maker(Metrics* metrics, const std::string& model)
+      : metrics_(metrics), engine_(EngineLabels(model)), model_({{"model_name", model}}) {}
+
+  prometheus::Histogram& Latency(const char* name, const char* help) const {
+    return metrics_->Histogram(name, help, RequestLatencyBuckets(), engine_);
+  }
+  prometheus::Histogram& Histogram(const char* name, const char* help,
+                                   const std::vector<double>& buckets) const {
+    return metrics_->Histogram(name, help, buckets, engine_);
+  }
+  prometheus::Histogram& Ours(const char* name, const char* help) const {
+    return metrics_->Histogram(name, help, RequestLatencyBuckets(), model_);
+  }
+  prometheus::Counter& Counter(const char* name, const char* help) const {
+    return metrics_->Counter(name, help, engine_);
+  }
+  prometheus::Gauge& Gauge(const char* name, const char* help) const {
+    return metrics_->Gauge(name, help, engine_);
+  }
+  prometheus::Gauge& Capacity() const {
+    Metrics::Labels labels = engine_;
+    labels["reason"] = "capacity";
+    return metrics_->Gauge("vllm:num_requests_waiting_by_reason", "Requests that wait, by reason.",
+                           labels);
+  }
+  prometheus::Gauge& OurGauge(const char* name, const char* help) const {
+    return metrics_->Gauge(name, help, model_);
+  }
+
+ private:
+  Metrics* const metrics_;
+  const Metrics::Labels engine_;  // of vLLM's names
+  const Metrics::Labels model_;   // of ours
+};
+
+prometheus::Counter& Ended(Metrics* metrics, const std::string& model, const std::string& reason) {
+  Metrics::Labels labels = EngineLabels(model);
+  labels["finished_reason"] = reason;
+  return metrics->Counter("vllm:request_success_total", "Choices that ended, by reason.", labels);
+}
+
+}  // namespace
+
+RouterMetrics::Model RouterMetrics::Make(const std::string& model, int64_t max_positions) {
+  const Maker make(metrics_, model);
+  const std::vector<double> lengths = TokenCountBuckets(max_positions);
+  for (const char* reason : {"stop", "length", "abort", "error"}) Ended(metrics_, model, reason);
+  return {
+      .ttft_s =
+          make.Histogram("vllm:time_to_first_token_seconds",
+                         "From a request's arrival to its first token.", TimeToFirstTokenBuckets()),
+      .inter_token_s = make.Histogram("vllm:inter_token_latency_seconds",
+                                      "Between two tokens of one choice.", InterTokenBuckets()),
+      .e2e_s =
+          make.Latency("vllm:e2e_request_latency_seconds", "From a request's arrival to its end."),
+      .queue_s = make.Latency("vllm:request_queue_time_seconds",
+                              "From a choice's admission to the first step with its prompt."),
+      .plan_s = make.Ours("skein_request_plan_time_seconds",
+                          "From a choice's submission to its plan; a part of its queue time."),
+      .prefill_s = make.Latency("vllm:request_prefill_time_seconds",
+                                "From the first step with a prompt to the end of its last."),
+      .handoff_s = make.Ours("skein_request_handoff_time_seconds",
+                             "From the end of prefill until all KV is at the decode instance."),
+      .decode_s = make.Latency("vllm:request_decode_time_seconds",
+                               "From a choice's first token to its last."),
+      .inference_s = make.Latency("vllm:request_inference_time_seconds",
+                                  "Prefill, handoff and decode of a choice."),
+      .time_per_output_token_s =
+          make.Histogram("vllm:request_time_per_output_token_seconds",
+                         "Mean time between the tokens of a choice.", InterTokenBuckets()),
+      .prompt_length = make.Histogram("vllm:request_prompt_tokens",
+                                      "Prompt tokens of a finished choice.", lengths),
+      .generation_length = make.Histogram("vllm:request_generation_tokens",
+                                          "Output tokens of a finished choice.", lengths),
+      .max_generation_length =
+          make.Histogram("vllm:request_max_num_generation_tokens",
+                         "Output tokens of the longest choice of a prompt.", lengths),
+      .params_n =
+          make.Histogram("vllm:request_params_n", "Choices of a prompt.", ChoiceCountBuckets()),
+      .params_max_tokens = make.Histogram("vllm:request_params_max_tokens",
+                                          "max_tokens of a finished choice.", lengths),
+      .prompt_tokens =
+          make.Counter("vllm:prompt_tokens_total", "Prompt tokens of admitted requests."),
+      .generation_tokens = make.Counter("vllm:generation_tokens_total", "Output tokens."),
+      .running =
+          make.Gauge("vllm:num_requests_running",
+                     "Requests that this process computes: workers count them, not routers."),
+      .waiting = make.Gauge("vllm:num_requests_waiting", "Requests that wait in this process."),
+      .waiting_capacity = make.Capacity(),
+      .queued = make.OurGauge("skein_router_queued", "Choices that wait for one of --max-streams."),
+      .submitted =
+          make.OurGauge("skein_router_submitted", "Choices that have no decode instance yet."),
+      .streaming = make.OurGauge("skein_router_streaming", "Choices with a token stream."),
+  };
+}
+
+void RouterMetrics::AddModel(const std::string& model, int64_t max_positions) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  models_.try_emplace(model, Make(model, max_positions));
+}
 
 RouterMetrics::Model& RouterMetrics::Of(const std::string& model) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (const auto it = models_.find(model); it != models_.end()) return it->second;
-  const Metrics::Labels labels = {{"model_name", model}};
-  return models_
-      .try_emplace(
-          model, Model{metrics_->Histogram("vllm:time_to_first_token_seconds",
-                                           "From a request's arrival to its first token.",
-                                           TimeToFirstTokenBuckets(), labels),
-                       metrics_->Histogram("vllm:inter_token_latency_seconds",
-                                           "Between two tokens of one choice.", InterTokenBuckets(),
-                                           labels),
-                       metrics_->Histogram("vllm:e2e_request_latency_seconds",
-                                           "From a request's arrival to its end.",
-                                           RequestLatencyBuckets(), labels),
-                       metrics_->Counter("vllm:prompt_tokens_total",
-                                         "Prompt tokens of admitted requests.", labels),
-                       metrics_->Counter("vllm:generation_tokens_total", "Tokens drawn.", labels)})
-      .first->second;
+  return models_.try_emplace(model, Make(model, int64_t{1} << 17)).first->second;
+}
+
+void RouterMetrics::CountFinished(const std::string& model, const FinishedChoice& choice) {
+  Ended(metrics_, model, std::string(choice.reason)).Increment();
+  Model& series = Of(model);
+  const RequestTimes& times = choice.times;
+  series.queue_s.Observe(Seconds(times.queue_us));
+  series.plan_s.Observe(Seconds(times.plan_us));
+  series.prefill_s.Observe(Seconds(times.prefill_us));
+  series.handoff_s.Observe(Seconds(times.handoff_us));
+  series.decode_s.Observe(Seconds(times.decode_us));
+  series.inference_s.Observe(Seconds(times.prefill_us + times.handoff_us + times.decode_us));
+  const int64_t gaps = choice.output_tokens - 1;
+  series.time_per_output_token_s.Observe(
+      gaps > 0 ? Seconds(times.decode_us) / static_cast<double>(gaps) : 0);
+  series.prompt_length.Observe(static_cast<double>(choice.prompt_tokens));
+  series.generation_length.Observe(static_cast<double>(choice.output_tokens));
+  series.params_max_tokens.Observe(static_cast<double>(choice.max_tokens));
+}
+
+void RouterMetrics::CountPrompt(const std::string& model, int64_t choices,
+                                int64_t output_tokens_max) {
+  Model& series = Of(model);
+  series.params_n.Observe(static_cast<double>(choices));
+  series.max_generation_length.Observe(static_cast<double>(output_tokens_max));
 }
 
 void RouterMetrics::CountEnd(const std::string& model, const std::string& reason) {
-  metrics_
-      ->Counter("vllm:request_success_total", "Choices that ended, by reason.",
-                {{"model_name", model}, {"finished_reason", reason}})
-      .Increment();
+  Ended(metrics_, model, reason).Increment();
 }
 
 void RouterMetrics::CountAnswer(const std::string& path, int status) {
@@ -45,15 +161,22 @@ void RouterMetrics::CountUnknownParameters(const std::string& path, int64_t coun
 }
 
 void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, size_t connections) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& [name, series] : models_) {
+      const auto found = snapshot.models.find(name);
+      const auto now =
+          found == snapshot.models.end() ? scheduler::RouterSnapshot::OfModel() : found->second;
+      series.waiting.Set(static_cast<double>(now.queued));
+      series.waiting_capacity.Set(static_cast<double>(now.queued));
+      series.queued.Set(static_cast<double>(now.queued));
+      series.submitted.Set(static_cast<double>(now.submitted));
+      series.streaming.Set(static_cast<double>(now.streaming));
+    }
+  }
   const auto gauge = [this](const char* name, const char* help, double value) {
     metrics_->Gauge(name, help).Set(value);
   };
-  gauge("vllm:num_requests_running", "Choices whose tokens are streaming.",
-        static_cast<double>(snapshot.streaming));
-  gauge("vllm:num_requests_waiting", "Choices queued here or on their way to a decode instance.",
-        static_cast<double>(snapshot.queued + snapshot.submitted));
-  gauge("skein_router_queued", "Choices queued in the router.",
-        static_cast<double>(snapshot.queued));
   gauge("skein_router_oldest_wait_seconds", "How long the oldest queued choice waits.",
         static_cast<double>(snapshot.oldest_wait_us) * 1e-6);
   gauge("skein_router_connections", "Open client connections.", static_cast<double>(connections));

@@ -1,31 +1,71 @@
 // What the router measures, under vLLM's names where vLLM has them. Any thread.
+//
+// The router owns what is counted once a request: tokens, latencies, lengths. The workers own what
+// is counted where it runs: num_requests_running, kv_cache_usage_perc, iteration_tokens_total.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "scheduler/router/router_core.h"
 #include "services/base/metrics.h"
+#include "services/router/request_times.h"
 
 namespace skein::services {
+
+// A choice that ended with "stop" or "length".
+struct FinishedChoice {
+  std::string_view reason;
+  RequestTimes times;
+  int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;
+  int64_t max_tokens = 0;  // that it might have had
+};
 
 class RouterMetrics {
  public:
   explicit RouterMetrics(Metrics* metrics) : metrics_(metrics) {}
+
+  // Shows every series of a model that is served, so that a rate sees the first increment. A model
+  // that was not added has the buckets of 2^17 positions.
+  void AddModel(const std::string& model, int64_t max_positions);
 
   // The series of one model. References stay valid as long as the metrics.
   struct Model {
     prometheus::Histogram& ttft_s;
     prometheus::Histogram& inter_token_s;
     prometheus::Histogram& e2e_s;
+    prometheus::Histogram& queue_s;
+    prometheus::Histogram& plan_s;
+    prometheus::Histogram& prefill_s;
+    prometheus::Histogram& handoff_s;
+    prometheus::Histogram& decode_s;
+    prometheus::Histogram& inference_s;
+    prometheus::Histogram& time_per_output_token_s;
+    prometheus::Histogram& prompt_length;
+    prometheus::Histogram& generation_length;
+    prometheus::Histogram& max_generation_length;
+    prometheus::Histogram& params_n;
+    prometheus::Histogram& params_max_tokens;
     prometheus::Counter& prompt_tokens;
     prometheus::Counter& generation_tokens;
+    prometheus::Gauge& running;
+    prometheus::Gauge& waiting;
+    prometheus::Gauge& waiting_capacity;
+    prometheus::Gauge& queued;
+    prometheus::Gauge& submitted;
+    prometheus::Gauge& streaming;
   };
   Model& Of(const std::string& model);
 
-  // One choice ended: "stop", "length", "abort" (the client left) or "error".
+  void CountFinished(const std::string& model, const FinishedChoice& choice);
+  // All choices of a prompt have ended: their number, and the tokens of the longest.
+  void CountPrompt(const std::string& model, int64_t choices, int64_t output_tokens_max);
+  // One choice ended otherwise: "abort" (the client left) or "error".
   void CountEnd(const std::string& model, const std::string& reason);
   // One HTTP request to the API was answered.
   void CountAnswer(const std::string& path, int status);
@@ -36,6 +76,8 @@ class RouterMetrics {
   void Refresh(const scheduler::RouterSnapshot& snapshot, size_t connections);
 
  private:
+  Model Make(const std::string& model, int64_t max_positions);
+
   Metrics* const metrics_;
   std::mutex mutex_;
   std::map<std::string, Model> models_;  // guarded by mutex_

@@ -10,6 +10,7 @@
 #include "services/base/log.h"
 #include "services/base/metrics.h"
 #include "services/base/process.h"
+#include "services/base/process_metrics.h"
 #include "services/base/signals.h"
 #include "services/base/version.h"
 #include "services/http/admin.h"
@@ -17,6 +18,7 @@
 #include "services/http/server.h"
 #include "services/router/api.h"
 #include "services/router/edge.h"
+#include "services/router/http_metrics.h"
 
 namespace skein::services {
 namespace {
@@ -84,9 +86,14 @@ class Router {
       : options_(options),
         models_(std::move(models)),
         router_metrics_(&metrics_),
+        http_metrics_(&metrics_),
+        process_metrics_("router", &metrics_),
         shell_(ShellOptions(options)),
         watch_(&shell_.channels(), options.orchestrator, Names(models_)),
         api_(ApiOptions(options), &models_, &shell_, &watch_, &router_metrics_) {
+    for (const auto& [name, model] : models_.all()) {
+      router_metrics_.AddModel(name, model->max_positions);
+    }
     shell_.Start();
     api_.AddRoutes(&routes_);
     AddPages(&routes_);
@@ -144,10 +151,10 @@ class Router {
                                                  http::Response* response) {
       edge->Complete(request, response);
     };
-    auto started = http::Server::Start(http_options,
-                                       [edge = edge_.get()](http::Request request, auto responder) {
-                                         edge->Serve(std::move(request), std::move(responder));
-                                       });
+    auto started = http::Server::Start(http_options, [this](http::Request request, auto responder) {
+      auto watched = http_metrics_.Watched(request, routes_.PatternOf(request.path), responder);
+      edge_->Serve(std::move(request), std::move(watched));
+    });
     if (!started.ok()) return AboutFlag("port", started.status());
     server_ = *std::move(started);
     return absl::OkStatus();
@@ -170,6 +177,7 @@ class Router {
     shell_.Inspect([&](const scheduler::RouterSnapshot& snapshot, const absl::Status&) {
       router_metrics_.Refresh(snapshot, connections);
     });
+    process_metrics_.Refresh();
     return metrics_.Render();
   }
 
@@ -193,6 +201,8 @@ class Router {
   const Models models_;
   Metrics metrics_;
   RouterMetrics router_metrics_;
+  HttpMetrics http_metrics_;
+  ProcessMetrics process_metrics_;
   RouterShell shell_;
   ModelWatch watch_;
   RouterApi api_;

@@ -1,5 +1,6 @@
 #include "services/worker/comm_log.h"
 
+#include <algorithm>
 #include <string>
 
 #include "services/base/log.h"
@@ -20,13 +21,13 @@ std::vector<engine::CommTotals> CommLog::Due(const std::vector<engine::CommTotal
 void CommLog::Say(const std::vector<engine::CommTotals>& totals) {
   for (const engine::CommTotals& one : Due(totals)) {
     const double seconds = one.busy_seconds;
-    LogInfo("communicator path",
-            {{"ranks", one.ranks},
-             {"path", std::string(engine::NameOf(one.path))},
-             {"why", one.why_not},
-             {"bytes", one.bytes},
-             {"gb_per_s", seconds > 0 ? static_cast<double>(one.bytes) / seconds * 1e-9 : 0},
-             {"best_gb_per_s", one.best_gb_per_s}});
+    const double mean = seconds > 0 ? static_cast<double>(one.bytes) / seconds * 1e-9 : 0;
+    LogInfo("communicator path", {{"ranks", one.ranks},
+                                  {"path", std::string(engine::NameOf(one.path))},
+                                  {"why", one.why_not.empty() ? "the first choice" : one.why_not},
+                                  {"bytes", one.bytes},
+                                  {"gb_per_s", mean},
+                                  {"best_gb_per_s", std::max(one.best_gb_per_s, mean)}});
   }
 }
 

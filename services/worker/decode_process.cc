@@ -27,10 +27,10 @@ scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngin
 
 void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
   shell->Inspect([&](const scheduler::DecodeSnapshot& snapshot, const absl::Status& invariants) {
-    RefreshLoad(snapshot.load, model, metrics);
+    RefreshLoad(snapshot.load, "deferred", model, metrics);  // until their KV is here
     const Metrics::Labels labels = {{"model_name", model}};
     Metrics::RaiseTo(
-        &metrics->Counter("vllm:generation_tokens_total", "Tokens drawn here.", labels),
+        &metrics->Counter("skein_output_tokens_computed_total", "Output tokens computed.", labels),
         static_cast<double>(snapshot.output_tokens));
     Metrics::RaiseTo(&metrics->Counter("skein_engine_steps_total", "Steps run.", labels),
                      static_cast<double>(snapshot.steps));
@@ -45,7 +45,7 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
     metrics
         ->Gauge("skein_handoff_backend_waiting", "Writers that wait for a staging buffer.", labels)
         .Set(static_cast<double>(snapshot.backend_waiting));
-    metrics->Gauge("skein_invariants_ok", "1 while every invariant of the core holds.")
+    metrics->Gauge("skein_invariants_ok", "1 while every invariant of the core holds.", labels)
         .Set(invariants.ok() ? 1 : 0);
   });
 }

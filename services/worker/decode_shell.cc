@@ -241,7 +241,10 @@ void DecodeShell::On(const scheduler::EndStream& effect) {
   streams_.erase(it);
 }
 
-void DecodeShell::On(const scheduler::RunStep& effect) { runner_->Run(effect); }
+void DecodeShell::On(const scheduler::RunStep& effect) {
+  if (step_tokens_ != nullptr) step_tokens_->Observe(static_cast<double>(TokensOf(effect)));
+  runner_->Run(effect);
+}
 
 void DecodeShell::On(const scheduler::CallRegister& effect) {
   membership_.Register(effect, [this](auto replied) { Post(std::move(replied)); });

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "prometheus/histogram.h"
 #include "proto/decode_worker.grpc.pb.h"
 #include "scheduler/worker/decode_core.h"
 #include "services/base/calls.h"
@@ -32,6 +33,8 @@ class DecodeShell {
   // Until then every message is refused: the servers may listen first, so that the config can name
   // their ports. `drained` is called on the loop when the core has drained.
   void Start(const scheduler::DecodeConfig& config, std::function<void()> drained);
+  // The tokens of each step are observed in it. Before Start; it outlives the shell.
+  void ObserveSteps(prometheus::Histogram* tokens) { step_tokens_ = tokens; }
   void Drain(int64_t grace_us);
   void Stop();
 
@@ -82,6 +85,7 @@ class DecodeShell {
   CallTracker calls_;
   MembershipCalls membership_;
   std::function<void()> drained_;
+  prometheus::Histogram* step_tokens_ = nullptr;
   std::atomic<uint64_t> next_call_{1};
   // Only on the loop.
   std::optional<scheduler::DecodeCore> core_;  // from Start on

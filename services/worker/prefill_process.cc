@@ -21,7 +21,8 @@ scheduler::PrefillConfig ConfigOf(const WorkerOptions& options, const WorkerEngi
   return config;
 }
 
-void RefreshHandoffs(const std::vector<engine::HandoffTotals>& peers, Metrics* metrics) {
+void RefreshHandoffs(const std::vector<engine::HandoffTotals>& peers, const std::string& model,
+                     Metrics* metrics) {
   struct Sum {
     double bytes = 0, seconds = 0;
   };
@@ -32,7 +33,7 @@ void RefreshHandoffs(const std::vector<engine::HandoffTotals>& peers, Metrics* m
     by_path[peer.path].seconds += peer.busy_seconds;
   }
   for (const auto& [path, sum] : by_path) {
-    const Metrics::Labels labels = {{"path", path}};
+    const Metrics::Labels labels = {{"model_name", model}, {"path", path}};
     Metrics::RaiseTo(
         &metrics->Counter("skein_handoff_bytes_total", "KV bytes handed over.", labels), sum.bytes);
     Metrics::RaiseTo(
@@ -42,9 +43,11 @@ void RefreshHandoffs(const std::vector<engine::HandoffTotals>& peers, Metrics* m
   }
 }
 
-void RefreshComm(const std::vector<engine::CommTotals>& ways, Metrics* metrics) {
+void RefreshComm(const std::vector<engine::CommTotals>& ways, const std::string& model,
+                 Metrics* metrics) {
   for (const engine::CommTotals& way : ways) {
-    const Metrics::Labels labels = {{"path", std::string(engine::NameOf(way.path))},
+    const Metrics::Labels labels = {{"model_name", model},
+                                    {"path", std::string(engine::NameOf(way.path))},
                                     {"ranks", std::to_string(way.ranks)}};
     Metrics::RaiseTo(&metrics->Counter("skein_comm_bytes_total",
                                        "Bytes exchanged with instances of a common step.", labels),
@@ -53,28 +56,30 @@ void RefreshComm(const std::vector<engine::CommTotals>& ways, Metrics* metrics) 
         &metrics->Counter("skein_comm_busy_seconds_total",
                           "Time in the calls that exchanged them, waits included.", labels),
         way.busy_seconds);
-    metrics->Gauge("skein_comm_best_gb_per_s", "The fastest call of at least 1 MiB so far.", labels)
-        .Set(way.best_gb_per_s);
+    metrics
+        ->Gauge("skein_comm_best_bytes_per_second",
+                "The fastest call of at least 1 MiB so far; 0: there was none.", labels)
+        .Set(way.best_gb_per_s * 1e9);
   }
 }
 
 void Refresh(PrefillShell* shell, const std::string& model, Metrics* metrics) {
   shell->Inspect([&](const scheduler::PrefillSnapshot& snapshot, const absl::Status& invariants) {
-    RefreshLoad(snapshot.load, model, metrics);
+    RefreshLoad(snapshot.load, "capacity", model, metrics);
     const Metrics::Labels labels = {{"model_name", model}};
     Metrics::RaiseTo(
-        &metrics->Counter("vllm:prompt_tokens_total", "Prompt tokens computed.", labels),
+        &metrics->Counter("skein_prompt_tokens_computed_total", "Prompt tokens computed.", labels),
         static_cast<double>(snapshot.prompt_tokens));
     Metrics::RaiseTo(&metrics->Counter("skein_engine_steps_total", "Steps run.", labels),
                      static_cast<double>(snapshot.steps));
     Metrics::RaiseTo(&metrics->Counter("skein_handoffs_committed_total",
                                        "Prompts whose KV was taken by a decode instance.", labels),
                      static_cast<double>(snapshot.committed));
-    metrics->Gauge("skein_invariants_ok", "1 while every invariant of the core holds.")
+    metrics->Gauge("skein_invariants_ok", "1 while every invariant of the core holds.", labels)
         .Set(invariants.ok() ? 1 : 0);
   });
-  RefreshHandoffs(shell->HandoffTotals(), metrics);
-  RefreshComm(shell->CommTotals(), metrics);
+  RefreshHandoffs(shell->HandoffTotals(), model, metrics);
+  RefreshComm(shell->CommTotals(), model, metrics);
 }
 
 }  // namespace

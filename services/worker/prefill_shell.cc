@@ -117,7 +117,10 @@ void PrefillShell::On(const scheduler::CallBeginPrefill& effect) {
                               });
 }
 
-void PrefillShell::On(const scheduler::RunStep& effect) { runner_->Run(effect); }
+void PrefillShell::On(const scheduler::RunStep& effect) {
+  if (step_tokens_ != nullptr) step_tokens_->Observe(static_cast<double>(TokensOf(effect)));
+  runner_->Run(effect);
+}
 
 void PrefillShell::On(const scheduler::AbortStep& effect) {
   groups_.Abort(effect.step, absl::CancelledError("the request was cancelled"));

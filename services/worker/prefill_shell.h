@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/handoff/handoff_sender.h"
+#include "prometheus/histogram.h"
 #include "proto/prefill_worker.grpc.pb.h"
 #include "scheduler/worker/prefill_core.h"
 #include "services/base/calls.h"
@@ -33,6 +34,8 @@ class PrefillShell {
   // Until then every message is refused: the servers may listen first, so that the config can name
   // their ports. `drained` is called on the loop when the core has drained.
   void Start(const scheduler::PrefillConfig& config, std::function<void()> drained);
+  // The tokens of each step are observed in it. Before Start; it outlives the shell.
+  void ObserveSteps(prometheus::Histogram* tokens) { step_tokens_ = tokens; }
   void Drain(int64_t grace_us);
   void Stop();
 
@@ -93,6 +96,7 @@ class PrefillShell {
   std::shared_ptr<grpc::Channel> orchestrator_;
   MembershipCalls membership_;
   std::function<void()> drained_;
+  prometheus::Histogram* step_tokens_ = nullptr;
   engine::HandoffSender sender_;
   // Only on the progress thread: what the log said last of each peer's handoffs.
   std::vector<engine::HandoffTotals> logged_;

@@ -51,6 +51,8 @@ absl::Status RunWorker(const WorkerOptions& options, scheduler::Role role, Confi
                    &metrics);
   absl::StatusOr<WorkerServers> servers = ListenAsWorker(options, &service, &routes);
   if (!servers.ok()) return servers.status();
+  prometheus::Histogram& step_tokens = StepTokens(engine->engine->Spec(), model, &metrics);
+  shell.ObserveSteps(&step_tokens);
   Latch drained;
   shell.Start(config_of(options, *engine, *servers), [&drained] { drained.Set(); });
   return ServeUntilDrained(

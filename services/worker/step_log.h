@@ -13,6 +13,13 @@
 
 namespace skein::services {
 
+// That this instance computes in the step.
+inline int64_t TokensOf(const scheduler::RunStep& step) {
+  int64_t tokens = 0;
+  for (const scheduler::StepSequence& sequence : step.sequences) tokens += sequence.count;
+  return tokens;
+}
+
 struct StepTime {
   uint64_t serial = 0;  // 1, 2, 3, … of this process
   int64_t history_tokens = 0;

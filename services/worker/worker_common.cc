@@ -10,6 +10,7 @@
 #include "proto/orchestrator.pb.h"
 #include "services/base/log.h"
 #include "services/base/process.h"
+#include "services/base/process_metrics.h"
 #include "services/base/signals.h"
 #include "services/base/version.h"
 #include "services/http/admin.h"
@@ -87,12 +88,14 @@ scheduler::BatchLimits BatchLimitsOf(const WorkerOptions& options) {
 
 http::Routes WorkerRoutes(const WorkerPages& pages, Metrics* metrics) {
   http::Routes routes;
+  auto process = std::make_shared<ProcessMetrics>(pages.role + "-worker", metrics);
   http::AddAdminPages({.service = pages.role + "-worker",
                        .version = kVersion,
                        .ready = pages.ready,
                        .metrics =
-                           [refresh = pages.refresh, metrics] {
+                           [refresh = pages.refresh, metrics, process] {
                              refresh(metrics);
+                             process->Refresh();
                              return metrics->Render();
                            }},
                       &routes);
@@ -108,8 +111,22 @@ http::Routes WorkerRoutes(const WorkerPages& pages, Metrics* metrics) {
   return routes;
 }
 
-void RefreshLoad(const scheduler::WorkerLoad& load, const std::string& model, Metrics* metrics) {
-  const Metrics::Labels labels = {{"model_name", model}};
+prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::string& model,
+                                  Metrics* metrics) {
+  Metrics::Labels cache = EngineLabels(model);
+  cache["block_size"] = std::to_string(spec.kv.block_tokens);
+  cache["cache_dtype"] = engine::NameOf(spec.kv.dtype);
+  cache["num_gpu_blocks"] = std::to_string(spec.kv.num_blocks);
+  metrics
+      ->Gauge("vllm:cache_config_info", "1; the labels tell how the KV cache is laid out.", cache)
+      .Set(1);
+  return metrics->Histogram("vllm:iteration_tokens_total", "Tokens of an engine step.",
+                            StepTokenBuckets(), EngineLabels(model));
+}
+
+void RefreshLoad(const scheduler::WorkerLoad& load, const std::string& waiting_reason,
+                 const std::string& model, Metrics* metrics) {
+  const Metrics::Labels labels = EngineLabels(model);
   const auto set = [&](const char* name, const char* help, double value) {
     metrics->Gauge(name, help, labels).Set(value);
   };
@@ -117,6 +134,10 @@ void RefreshLoad(const scheduler::WorkerLoad& load, const std::string& model, Me
       static_cast<double>(load.running_requests));
   set("vllm:num_requests_waiting", "Requests waiting for the batch.",
       static_cast<double>(load.queued_requests));
+  Metrics::Labels by_reason = labels;
+  by_reason["reason"] = waiting_reason;
+  metrics->Gauge("vllm:num_requests_waiting_by_reason", "Requests that wait, by reason.", by_reason)
+      .Set(static_cast<double>(load.queued_requests));
   set("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.",
       load.total_blocks == 0 ? 0
                              : static_cast<double>(load.held_blocks + load.cached_blocks) /
@@ -131,8 +152,10 @@ void RefreshLoad(const scheduler::WorkerLoad& load, const std::string& model, Me
   blocks("held", load.held_blocks);
   blocks("cached", load.cached_blocks);
   blocks("total", load.total_blocks);
-  set("skein_engine_tokens_per_second", "Tokens that recent steps computed a second.",
-      load.tokens_per_second);
+  metrics
+      ->Gauge("skein_engine_tokens_per_second", "Tokens that recent steps computed a second.",
+              {{"model_name", model}})
+      .Set(load.tokens_per_second);
 }
 
 absl::Status ServeUntilDrained(const WorkerOptions& options, Latch* drained,

@@ -44,8 +44,14 @@ struct WorkerPages {
 };
 http::Routes WorkerRoutes(const WorkerPages& pages, Metrics* metrics);
 
-// vLLM's gauges and our own, from a worker's load.
-void RefreshLoad(const scheduler::WorkerLoad& load, const std::string& model, Metrics* metrics);
+// vLLM's vllm:iteration_tokens_total, for the shell to observe; vllm:cache_config_info besides.
+prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::string& model,
+                                  Metrics* metrics);
+
+// vLLM's gauges and our own, from a worker's load. `waiting_reason`, in vLLM's words: "capacity",
+// or "deferred" for KV that is on its way.
+void RefreshLoad(const scheduler::WorkerLoad& load, const std::string& waiting_reason,
+                 const std::string& model, Metrics* metrics);
 
 // Set once; waited for with a bound.
 class Latch {

@@ -7,7 +7,10 @@ namespace {
 
 void RegisterModel(WorkerOptions* options, FlagSet* flags) {
   flags->Group("Model and device");
-  flags->String(&options->model, "model", "Hugging Face folder of the model; required unless the device is emulated.").Value("DIR");
+  flags
+      ->String(&options->model, "model",
+               "Hugging Face folder of the model; required unless the device is emulated.")
+      .Value("DIR");
   flags->String(&options->served_name, "served-name", "Name of the model in the cluster.")
       .Value("NAME")
       .Default("the folder's name");
@@ -106,6 +109,7 @@ void RegisterEmulated(WorkerOptions* options, FlagSet* flags) {
 }  // namespace
 
 void WorkerOptions::RegisterPrefill(FlagSet* flags) {
+  admin_port = 7201;
   flags->Name("prefill_worker");
   flags->About("Skein's prefill-worker: computes prompts and hands their KV to decode-workers.");
   RegisterModel(this, flags);
@@ -135,6 +139,7 @@ void WorkerOptions::RegisterPrefill(FlagSet* flags) {
 }
 
 void WorkerOptions::RegisterDecode(FlagSet* flags) {
+  admin_port = 7301;
   flags->Name("decode_worker");
   flags->About("Skein's decode-worker: takes over the KV of prompts and generates tokens.");
   RegisterModel(this, flags);

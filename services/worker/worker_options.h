@@ -27,7 +27,7 @@ struct WorkerOptions {
   std::string node;
   int64_t port = 0;
   std::string port_file;
-  int64_t admin_port = 0;
+  int64_t admin_port = 0;  // 7201 for prefill, 7301 for decode
   std::string admin_port_file;
   int64_t threads = 1;
   double kv_gib = 0.5;

@@ -141,9 +141,8 @@ class Cluster:
 
     def run(self, name, binary, arguments):
         admin = os.path.join(self.folder, name + ".admin")
-        command = [self.binaries[binary], *arguments, *self.flags.get(name, [])]
-        if binary != "router":
-            command.append("--admin-port-file=" + admin)
+        command = [self.binaries[binary], *arguments, "--admin-port=0", "--admin-port-file=" + admin,
+                   *self.flags.get(name, [])]
         self.processes[name] = Process(name, command, self.folder)
 
     def port_file(self, name):

@@ -150,7 +150,7 @@ def running_streams_outlive_the_orchestrator():
         admin = os.path.join(cluster.folder, "orchestrator.admin")
         cluster.processes["orchestrator"] = Process(
             "orchestrator", [cluster.binaries["orchestrator"], "--port=" + cluster.orchestrator.split(":")[1],
-                             "--admin-port-file=" + admin], cluster.folder)
+                             "--admin-port=0", "--admin-port-file=" + admin], cluster.folder)
         cluster.await_ready()
         cluster.until(lambda: len(cluster.status()["instances"]) == 4, "all workers registered anew", 30)
         assert expected_texts(cluster, 4) == expected

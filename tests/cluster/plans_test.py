@@ -119,7 +119,8 @@ def sighup_reads_the_tables_anew():
         with open(path, encoding="utf-8") as f:
             sizes = json.load(f)["sp"]
         orchestrator = Process("orchestrator", [binaries_from_argv()["orchestrator"], "--port=0", "--profile=" + path,
-                                                "--policy=rolling", "--admin-port-file=" + os.path.join(folder, "orch")], folder)
+                                                "--policy=rolling", "--admin-port=0",
+                                                "--admin-port-file=" + os.path.join(folder, "orch")], folder)
 
         def reload(tables, *words):
             with open(path, "w", encoding="utf-8") as f:

@@ -79,6 +79,7 @@ grpc::ServerWriteReactor<v1::PlanUpdate>* FakeCluster::Submit(grpc::CallbackServ
   update.set_epoch(request->spec().id().serial());
   if (script.plan.ok()) {
     update.mutable_planned()->set_prefill_instance(1);
+    update.mutable_planned()->set_decided_us(500'000);
     stream->Write(update);
     update.mutable_placed()->set_decode_instance(2);
     update.mutable_placed()->set_decode_endpoint(endpoint());
@@ -138,6 +139,9 @@ void FakeCluster::Play(const Script& script, StreamWriter<v1::GenerateUpdate>* s
   for (const v1::SampledToken& logprob : script.prompt_logprobs) {
     *update.add_prompt_logprobs() = logprob;
   }
+  update.mutable_times()->set_queue_us(1'000'000);
+  update.mutable_times()->set_prefill_us(250'000);
+  update.mutable_times()->set_handoff_us(125'000);
   uint64_t index = 0;
   for (const v1::SampledToken& token : script.tokens) {
     v1::GenerateUpdate::Token* out = update.add_tokens();
