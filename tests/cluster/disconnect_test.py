@@ -106,7 +106,7 @@ def a_disconnect_frees_its_blocks_at_once():
         # The decode instance cancelled it long before its 480 tokens: fewer steps than tokens were run.
         cluster.assert_idle_and_whole()
         decode = cluster.processes["decode-0"]
-        assert cluster.metric(decode, "vllm:generation_tokens_total") < 480
+        assert cluster.metric(decode, "skein_output_tokens_computed_total") < 480
 
 
 if __name__ == "__main__":
