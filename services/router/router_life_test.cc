@@ -85,7 +85,8 @@ TEST_F(RouterTest, FailureInMidStreamIsAnEventAndNoDone) {
 // The first prompt's tokens are there before the second prompt is refused.
 TEST_F(RouterTest, AStreamOpensOnlyWhenNoChoiceCanBeRefusedAnyMore) {
   const auto first_has_come = [this] {
-    return metrics_.Render().find("vllm:generation_tokens_total{model_name=\"m\"} 3") !=
+    return metrics_.Render().find(
+               "vllm:generation_tokens_total{engine=\"0\",model_name=\"m\"} 3") !=
            std::string::npos;
   };
   StartRouter([&](const v1::RequestSpec& spec) {
