@@ -256,6 +256,46 @@ struct CancelRequest {
   std::vector<AssignLink> assigns = {};
 };
 
+// ---- router -> orchestrator ----
+
+// How a request ended for its client.
+struct RouterEnd {
+  enum class How { kStopToken, kStopString, kMaxTokens, kClientGone, kFailed };
+  RequestId id;
+  How how = How::kFailed;
+  std::string why;  // of kFailed
+  int64_t output_tokens = 0;
+  TimeUs first_token_us = -1;  // from the submission; -1: there was none
+};
+
+// A router tells that it is there. `router` is its incarnation, the first half of its requests'
+// ids.
+struct RouterReport {
+  uint64_t router = 0;
+  std::string endpoint;
+  std::string details;   // what status shows of it (serialised); no core looks inside
+  int64_t requests = 0;  // that wait or run there
+  bool draining = false;
+  bool leaving = false;  // its last report
+  std::vector<RouterEnd> ended;
+};
+struct RouterReportReply {
+  std::optional<bool> drain;  // as in ReportReply
+};
+
+// ---- operator -> orchestrator ----
+
+// NOT_FOUND: unknown; FAILED_PRECONDITION: it is the last one that serves, and `force` is not set.
+struct DrainRequest {
+  InstanceId instance;  // 0: `router`
+  uint64_t router = 0;
+  bool undo = false;
+  bool force = false;
+};
+struct DrainReply {
+  absl::Status status;
+};
+
 // ---- worker -> orchestrator ----
 
 enum class Role { kPrefill, kDecode };
@@ -332,6 +372,9 @@ struct ReportRequest {
 struct ReportReply {
   absl::Status status;
   std::vector<HeldRequest> cancel;  // held by the worker, unknown to the orchestrator
+  // An operator's order: take nothing new and hand back what has not begun, or take requests again.
+  // Absent: there is none, the worker stays as it is.
+  std::optional<bool> drain = {};
 };
 
 struct UnregisterRequest {

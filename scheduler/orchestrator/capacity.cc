@@ -91,7 +91,7 @@ void OrchestratorCore::Impl::PlanToFit(Request& request, PoolPlanner& pool,
   }
   if (!best.has_value()) return FailTooLarge(request);
   PlanExplanation& explained = Explained(request, &pool, &queue);
-  explained.how = "in one chunk: it needs the memory of several instances";
+  explained.how = "one chunk: the prompt needs the memory of several instances";
   explained.ttft_s = best->end_s;
   PlannedChunk planned{.tokens = best->tokens, .instances = {}};
   for (const int slot : best->instances) {

@@ -7,7 +7,8 @@
 namespace skein::scheduler {
 
 TimeUs OrchestratorCore::Impl::NextDeadline() const {
-  return std::min(registry_.NextTick(), timers_us_);
+  const TimeUs routers_us = registry_.listening().NextTick(routers_.NextLeaseEnd());
+  return std::min({registry_.NextTick(), routers_us, timers_us_});
 }
 
 void OrchestratorCore::Impl::NoteTimes(Request& request) {
@@ -31,12 +32,14 @@ Explanation OrchestratorCore::Impl::ExplanationOf(const Request& request, TimeUs
                                     "queued at its prefill instances",
                                     "waiting for decode room",
                                     "reserving decode blocks",
-                                    "placed",
-                                    "being planned anew"};
+                                    "prefilling",
+                                    "being replanned"};
   Request copy = request;
   NoteTimes(copy);
   copy.explanation.age_us = now - request.submitted_us;
   copy.explanation.state = kNames[static_cast<size_t>(request.state)];
+  const bool decoding = request.state == State::kPlaced && request.explanation.prefilled_us >= 0;
+  if (decoding) copy.explanation.state = "decoding";
   return copy.explanation;
 }
 
@@ -52,14 +55,48 @@ std::vector<Explanation> OrchestratorCore::Impl::Explain(const std::string& name
   return found;
 }
 
+// Only what is shown is copied: there may be thousands.
+std::vector<Explanation> OrchestratorCore::Impl::List(RequestOrder order, size_t limit,
+                                                      TimeUs now) const {
+  struct Row {
+    TimeUs key_us = 0;  // the greatest come first
+    const Request* alive = nullptr;
+    const Explanation* ended = nullptr;
+    TimeUs submitted_us = 0;
+  };
+  const bool recent = order == RequestOrder::kRecent;
+  std::vector<Row> rows;
+  for (const auto& [id, request] : requests_) {
+    const TimeUs at_us = request.submitted_us;
+    rows.push_back({recent ? at_us : now - at_us, &request, nullptr, at_us});
+  }
+  finished_.ForEach([&](TimeUs submitted_us, const Explanation& one) {
+    rows.push_back({recent ? submitted_us : one.ended_us, nullptr, &one, submitted_us});
+  });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& a, const Row& b) { return a.key_us > b.key_us; });
+  std::vector<Explanation> list;
+  for (const Row& row : rows) {
+    if (list.size() == limit) break;
+    list.push_back(row.alive != nullptr ? ExplanationOf(*row.alive, now) : *row.ended);
+    list.back().age_us = now - row.submitted_us;
+    list.back().plans.clear();
+  }
+  return list;
+}
+
 OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
-  OrchestratorSnapshot snapshot{.instances = {},
-                                .submitted = submitted_,
-                                .failed = failed_,
-                                .instances_lost = instances_lost_,
-                                .spanning_plans = spanning_plans_,
-                                .replans = replans_,
-                                .last_epoch = Epoch{last_epoch_}};
+  OrchestratorSnapshot snapshot{
+      .instances = {},
+      .routers = {},
+      .gone = gone_.Latest(now),
+      .models = {registry_.models_seen().begin(), registry_.models_seen().end()},
+      .submitted = submitted_,
+      .failed = failed_,
+      .instances_lost = instances_lost_,
+      .spanning_plans = spanning_plans_,
+      .replans = replans_,
+      .last_epoch = Epoch{last_epoch_}};
   std::map<InstanceId, double> queue_s;  // foreseen
   for (const auto& [model, pool] : pools_) {
     const PoolQueue queue = QueueOf(pool, nullptr, now);
@@ -73,7 +110,11 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
                           .identity = instance.identity,
                           .load = instance.load,
                           .silent_us = now - instance.heard_us,
-                          .placed_requests = static_cast<int64_t>(instance.placed.size())};
+                          .placed_requests = static_cast<int64_t>(instance.placed.size()),
+                          .registered_us = now - instance.registered_us,
+                          .placeable = instance.Placeable(),
+                          .drained = instance.Drained()};
+    status.load.draining = instance.draining();
     if (instance.identity.role == Role::kPrefill) {
       const auto foreseen = queue_s.find(id);
       status.queue_seconds =
@@ -84,6 +125,10 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
       status.virtual_blocks = candidate.unreported_blocks;
     }
     snapshot.instances.push_back(std::move(status));
+  }
+  for (const auto& [id, router] : routers_.all()) {
+    snapshot.routers.push_back(
+        {router.report, now - router.heard_us, router.draining(), router.drained()});
   }
   for (const auto& [id, request] : requests_) {
     snapshot.planning += request.state == State::kQueued || request.state == State::kReplanning;

@@ -8,27 +8,85 @@ bool Explanation::Answers(const std::string& request) const {
   return std::find(names.begin(), names.end(), request) != names.end() || ToString(id) == request;
 }
 
+std::string CompletedBy(FinishReason reason) {
+  return reason == FinishReason::kLength ? "completed: max_tokens" : "completed: stop token";
+}
+
+std::string TextOf(const RouterEnd& end) {
+  switch (end.how) {
+    case RouterEnd::How::kStopToken:
+      return "completed: stop token";
+    case RouterEnd::How::kStopString:
+      return "completed: stop string";
+    case RouterEnd::How::kMaxTokens:
+      return "completed: max_tokens";
+    case RouterEnd::How::kClientGone:
+      return "client disconnected";
+    case RouterEnd::How::kFailed:
+      break;
+  }
+  return "failed: " + end.why;
+}
+
+namespace {
+
+// All KV was taken by then: no chunk of the last plan ended later.
+void NotePrefilled(TimeUs at_us, Explanation* explanation) {
+  if (explanation->prefilled_us < 0) explanation->prefilled_us = at_us;
+  if (explanation->plans.empty()) return;
+  PlanExplanation& plan = explanation->plans.back();
+  for (ChunkExplanation& chunk : plan.chunks) {
+    if (chunk.ended_us >= 0) continue;
+    chunk.ended_us =
+        std::max({TimeUs{0}, chunk.started_us, explanation->prefilled_us - plan.decided_us});
+  }
+}
+
+}  // namespace
+
+void TakeRouterEnd(const RouterEnd& end, Explanation* explanation) {
+  explanation->state = TextOf(end);
+  explanation->provisional = false;
+  explanation->output_tokens = end.output_tokens;
+  explanation->first_token_us = end.first_token_us;
+  const bool completed =
+      end.how != RouterEnd::How::kClientGone && end.how != RouterEnd::How::kFailed;
+  if (end.first_token_us >= 0) {
+    NotePrefilled(std::min(end.first_token_us, explanation->ended_us), explanation);
+  } else if (completed) {
+    NotePrefilled(explanation->ended_us, explanation);
+  }
+}
+
 void FinishedExplanations::Add(TimeUs now, Explanation explanation, AwaitedReports reports) {
   if (max_ == 0) return;
   if (finished_.size() >= max_) {
-    awaited_.erase(finished_.front().explanation.id);
+    const RequestId oldest = finished_.front().explanation.id;
+    awaited_.erase(oldest);
+    if (numbers_.at(oldest) == dropped_) numbers_.erase(oldest);
     finished_.pop_front();
     ++dropped_;
   }
-  if (!reports.prefill.empty()) {
-    awaited_[explanation.id] = {dropped_ + finished_.size(), std::move(reports)};
-  }
+  const uint64_t number = dropped_ + finished_.size();
+  numbers_[explanation.id] = number;
+  if (!reports.empty()) awaited_[explanation.id] = {number, std::move(reports)};
+  if (explanation.prefilled_us >= 0) NotePrefilled(explanation.prefilled_us, &explanation);
   finished_.push_back({now - explanation.ended_us, std::move(explanation)});
 }
 
-void FinishedExplanations::TakeEnded(RequestId id, Epoch epoch, InstanceId instance,
-                                     bool committed) {
-  const auto it = awaited_.find(id);
-  if (it == awaited_.end() || it->second.reports.epoch != epoch) return;
+void FinishedExplanations::TakeEnded(const EndedRequest& ended, InstanceId instance) {
+  const auto it = awaited_.find(ended.id);
+  if (it == awaited_.end() || it->second.reports.epoch != ended.epoch) return;
   AwaitedReports& reports = it->second.reports;
+  Explanation& explanation = At(it->second.number);
+  const bool committed = ended.status.ok();
   if (instance == reports.decode) {
-    // It has tokens of all KV only; that it was cancelled says nothing of the KV.
-    if (committed) reports.prefill.clear();
+    reports.decode = {};
+    if (committed) {  // it has tokens of all KV only; that it was cancelled says nothing of the KV
+      reports.prefill.clear();
+      if (explanation.provisional) explanation.state = CompletedBy(ended.reason);
+      explanation.provisional = false;
+    }
   } else if (reports.prefill.count(instance) == 0) {
     return;
   } else if (committed) {
@@ -37,11 +95,16 @@ void FinishedExplanations::TakeEnded(RequestId id, Epoch epoch, InstanceId insta
     awaited_.erase(it);
     return;
   }
-  if (!reports.prefill.empty()) return;
-  Explanation& explanation = finished_[it->second.number - dropped_].explanation;
-  explanation.prefilled_us = explanation.ended_us;
-  explanation.state = std::move(reports.state);
-  awaited_.erase(it);
+  if (reports.prefill.empty()) {
+    NotePrefilled(explanation.ended_us, &explanation);
+    if (explanation.provisional) explanation.state = kEndedByRouter;
+  }
+  if (reports.empty()) awaited_.erase(it);
+}
+
+void FinishedExplanations::TakeRouterEnd(const RouterEnd& end) {
+  const auto it = numbers_.find(end.id);
+  if (it != numbers_.end()) scheduler::TakeRouterEnd(end, &At(it->second));
 }
 
 void FinishedExplanations::Find(const std::string& request, TimeUs now, size_t limit,

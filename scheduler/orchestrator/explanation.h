@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
 
 namespace skein::scheduler {
@@ -18,8 +19,8 @@ namespace skein::scheduler {
 struct ChunkExplanation {
   int64_t tokens = 0;
   std::vector<InstanceId> instances;  // by rank
-  double foreseen_start_s = 0;
-  double foreseen_end_s = 0;
+  double estimated_start_s = 0;
+  double estimated_end_s = 0;
   TimeUs started_us = -1;  // as reported
   TimeUs ended_us = -1;
 };
@@ -37,7 +38,7 @@ struct PlanExplanation {
   TimeUs decided_us = 0;  // from the request's submission
   std::string how;        // the rule that decided
   double improvement_rate = 0;
-  double ttft_s = 0;                                   // foreseen
+  double ttft_s = 0;                                   // estimated
   std::vector<std::pair<InstanceId, double>> queue_s;  // of the pool
   std::vector<ChunkExplanation> chunks;
   std::vector<AlternativeExplanation> alternatives;
@@ -51,23 +52,37 @@ struct Explanation {
   std::string model;
   int64_t prompt_tokens = 0;
   std::string policy;
-  std::string state;         // now, or how it ended
-  TimeUs age_us = 0;         // since its submission
-  TimeUs placed_us = -1;     // a decode instance was reserved
-  TimeUs prefilled_us = -1;  // all KV was taken; `ended_us` when a report told so after the end
+  std::string state;      // now, or how it ended
+  TimeUs age_us = 0;      // since its submission
+  TimeUs placed_us = -1;  // a decode instance was reserved
+  // All KV was taken; what is told of it only after the end counts as the first token's time, or as
+  // the end's.
+  TimeUs prefilled_us = -1;
   TimeUs ended_us = -1;
+  TimeUs first_token_us = -1;          // at the router
+  int64_t output_tokens = -1;          // as the router counted them; -1: it has not said
+  bool provisional = false;            // `state` waits for who knows how it ended
   std::vector<PlanExplanation> plans;  // the latest last
 
   // `request` is one of its names, or its id as logs write it.
   bool Answers(const std::string& request) const;
 };
 
+// How a request ended whose router closed it: known at first is only whether its KV was taken.
+inline constexpr char kCancelledByRouter[] = "cancelled by its router";
+inline constexpr char kEndedByRouter[] = "ended by its router";
+std::string CompletedBy(FinishReason reason);  // as the decode instance says
+std::string TextOf(const RouterEnd& end);      // as the router says, who knows best
+
+// The router's word on a request that has ended.
+void TakeRouterEnd(const RouterEnd& end, Explanation* explanation);
+
 // A request ended, and these instances had not reported yet that they are done with it.
 struct AwaitedReports {
   Epoch epoch;
   std::set<InstanceId> prefill;  // the members whose part may be committed; all others' are
   InstanceId decode;
-  std::string state;  // how it ended if its KV was taken
+  bool empty() const { return prefill.empty() && decode == InstanceId{}; }
 };
 
 // The latest requests that have ended.
@@ -75,14 +90,23 @@ class FinishedExplanations {
  public:
   explicit FinishedExplanations(size_t max) : max_(max) {}
 
-  // `reports` names no prefill instance where no later report can say that its KV was taken.
+  // `reports` is empty where no later report can tell anything.
   void Add(TimeUs now, Explanation explanation, AwaitedReports reports);
-  // `instance` is done with a request that has ended. Once all KV is known to have been taken, the
-  // request was prefilled, and its state is the one told to Add.
-  void TakeEnded(RequestId id, Epoch epoch, InstanceId instance, bool committed);
+  // `instance` is done with a request that has ended: it may tell that all KV was taken, and how a
+  // request ended whose state is provisional.
+  void TakeEnded(const EndedRequest& ended, InstanceId instance);
+  // Of a request that is remembered; others are ignored.
+  void TakeRouterEnd(const RouterEnd& end);
   // Appends those that answer, the latest first, until `out` has `limit`.
   void Find(const std::string& request, TimeUs now, size_t limit,
             std::vector<Explanation>* out) const;
+  // Calls visit(submitted_us, explanation) for each, the latest end first.
+  template <class Visit>
+  void ForEach(Visit visit) const {
+    for (auto it = finished_.rbegin(); it != finished_.rend(); ++it) {
+      visit(it->submitted_us, it->explanation);
+    }
+  }
   size_t size() const { return finished_.size(); }
 
  private:
@@ -90,6 +114,7 @@ class FinishedExplanations {
     TimeUs submitted_us = 0;
     Explanation explanation;
   };
+  Explanation& At(uint64_t number) { return finished_[number - dropped_].explanation; }
 
   size_t max_;
   std::deque<Finished> finished_;
@@ -98,7 +123,8 @@ class FinishedExplanations {
     uint64_t number = 0;  // of all that were added
     AwaitedReports reports;
   };
-  std::map<RequestId, Awaited> awaited_;  // of those in finished_
+  std::map<RequestId, Awaited> awaited_;   // of those in finished_
+  std::map<RequestId, uint64_t> numbers_;  // the same, of all that were added
 };
 
 }  // namespace skein::scheduler

@@ -8,12 +8,17 @@
 namespace skein::scheduler {
 
 void OrchestratorCore::Impl::On(const RegisterCalled& event) {
-  absl::StatusOr<Registry::Registration> registered =
-      registry_.Register(event.request.identity, now_);
+  const WorkerIdentity& identity = event.request.identity;
+  const uint64_t version = registry_.version();
+  absl::StatusOr<Registry::Registration> registered = registry_.Register(identity, now_);
   RegisterReply reply;
   reply.status = registered.status();
   if (registered.ok()) {
-    for (InstanceId replaced : registered->replaced) Lose(replaced, "was replaced");
+    const bool came = registry_.version() != version;
+    for (InstanceId replaced : registered->replaced) {
+      Lose(replaced, "was replaced by another process at its address");
+    }
+    if (came) gone_.InstanceCame(identity.role, identity.model);
     reply.instance = registered->id;
     reply.lease_us = config_.instance_lease_us;
   }
@@ -24,6 +29,7 @@ void OrchestratorCore::Impl::On(const ReportCalled& event) {
   bool fresh = false;
   absl::StatusOr<Instance*> instance = registry_.Report(event.request, now_, &fresh);
   ReportReply reply{instance.status(), {}};
+  if (instance.ok()) reply.drain = (*instance)->drain_order;
   if (instance.ok() && fresh) {
     const Instance& reporter = **instance;
     for (const HeldRequest& held : event.request.held) {
@@ -43,7 +49,7 @@ void OrchestratorCore::Impl::On(const ReportCalled& event) {
 void OrchestratorCore::Impl::TakeEnded(const Instance& instance, const EndedRequest& ended) {
   Request* request = Find(ended.id);
   if (request == nullptr) {
-    return finished_.TakeEnded(ended.id, ended.epoch, instance.id, ended.status.ok());
+    return finished_.TakeEnded(ended, instance.id);
   }
   if (request->state == State::kReplanning && request->left_epoch == ended.epoch) {
     return HasLeft(*request, instance.id);
@@ -57,7 +63,7 @@ void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedReques
   if (ended.status.ok()) {
     NotePrefilled(request);   // the instances that wrote the KV may report later
     TakeFromDecode(request);  // nothing to cancel there
-    return Finish(request);
+    return Finish(request, ended.reason);
   }
   const bool incomplete = HasMembersHere(request) || request.unsure;
   if (plans() && incomplete && MayReplan(request, ended.status)) {
@@ -149,17 +155,53 @@ void OrchestratorCore::Impl::On(const UnregisterCalled& event) {
   if (instance == nullptr || instance->identity.incarnation != event.request.incarnation) {
     reply.status = absl::NotFoundError("unknown instance");
   } else {
-    Lose(instance->id, "has left");
-    --instances_lost_;
+    Lose(instance->id, "has left", /*left=*/true);
   }
   effects_.push_back(AnswerUnregister{event.call, std::move(reply)});
 }
 
+void OrchestratorCore::Impl::On(const RouterReported& event) {
+  const RouterReport& report = event.report;
+  const TimeUs listened_us = registry_.listening().At(now_);
+  if (routers_.Report(report, now_, listened_us)) gone_.RouterCame();
+  for (const RouterEnd& end : report.ended) {
+    if (end.id.router == report.router) TakeRouterEnd(end);
+  }
+  RouterReportReply reply{routers_.Find(report.router)->drain_order};
+  if (report.leaving) LoseRouter(report.router, "has left", /*left=*/true);
+  effects_.push_back(AnswerRouterReport{event.call, reply});
+}
+
+void OrchestratorCore::Impl::LoseRouter(uint64_t router, const std::string& why, bool left) {
+  gone_.Add({.endpoint = routers_.Find(router)->report.endpoint,
+             .at_us = now_,
+             .why = why,
+             .left = left});
+  routers_.Remove(router);
+}
+
+// The instance hears of it in the answer to its next report; from now on nothing is placed there.
+void OrchestratorCore::Impl::On(const DrainCalled& event) {
+  const DrainRequest& request = event.request;
+  DrainReply reply;
+  const bool instance = request.instance != InstanceId{};
+  reply.status = instance ? registry_.Drain(request) : routers_.Drain(request);
+  if (reply.status.ok() && instance) LeaveDraining(*registry_.Find(request.instance));
+  effects_.push_back(AnswerDrain{event.call, std::move(reply)});
+}
+
 // Requests move off the instance before it is forgotten; none is placed on it again.
-void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why) {
+void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why, bool left) {
   Instance* instance = registry_.Find(id);
   if (instance == nullptr) return;
-  ++instances_lost_;
+  if (!left) ++instances_lost_;
+  gone_.Add({.instance = id,
+             .role = instance->identity.role,
+             .model = instance->identity.model,
+             .endpoint = instance->identity.endpoint,
+             .at_us = now_,
+             .why = why,
+             .left = left});
   const Role role = instance->identity.role;
   const std::map<RequestId, Placement> placed = std::move(instance->placed);
   const std::string what =

@@ -23,11 +23,17 @@ OrchestratorSnapshot OrchestratorCore::Snapshot(TimeUs now) const { return impl_
 std::vector<Explanation> OrchestratorCore::Explain(const std::string& request, TimeUs now) const {
   return impl_->Explain(request, now);
 }
+std::vector<Explanation> OrchestratorCore::Requests(RequestOrder order, size_t limit,
+                                                    TimeUs now) const {
+  return impl_->List(order, limit, now);
+}
 
 // Plan sequences continue above a predecessor's, too: workers order its requests with ours.
 OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
     : config_(config),
       registry_(std::max<uint64_t>(config.first_epoch, 1), config.instance_lease_us),
+      routers_(config.instance_lease_us),
+      gone_(config.max_gone, config.gone_kept_us),
       finished_(config.max_explanations),
       last_epoch_(std::max<uint64_t>(config.first_epoch, 1) - 1),
       last_sequence_(last_epoch_) {
@@ -129,6 +135,9 @@ OrchestratorCore::Impl::Request* OrchestratorCore::Impl::Find(RequestId id, Epoc
 
 void OrchestratorCore::Impl::On(const OrchestratorTick&) {
   for (InstanceId dead : registry_.Listened(now_)) Lose(dead, "was not heard of any more");
+  for (const uint64_t silent : routers_.Silent(registry_.listening().elapsed())) {
+    LoseRouter(silent, "was not heard of any more", /*left=*/false);
+  }
   LeaveTheSilent();
 }
 
@@ -176,27 +185,33 @@ void OrchestratorCore::Impl::Fail(Request& request, const absl::Status& status) 
   Erase(request, absl::StrCat("failed: ", std::string(status.message())));
 }
 
-// The router says the same when all is answered, often before the instances' reports: those that
-// come later correct the explanation.
+// The router closes the stream when all is answered, too, often before the instances' reports: what
+// they and the router say later tells how the request ended.
 void OrchestratorCore::Impl::CloseByRouter(Request& request) {
   const bool answering = request.explanation.prefilled_us >= 0;
-  Erase(request, answering ? kClosedByRouter : kCancelledByRouter);
+  request.explanation.provisional = true;
+  Erase(request, answering ? kEndedByRouter : kCancelledByRouter);
 }
 
-void OrchestratorCore::Impl::Finish(Request& request) {
+void OrchestratorCore::Impl::Finish(Request& request, FinishReason reason) {
   TakeFromPrefill(request);  // it has committed, or the end would be another
   effects_.push_back(EndSubmit{request.submit, request.spec->id});
-  Erase(request, "finished");
+  Erase(request, CompletedBy(reason));
 }
 
-AwaitedReports OrchestratorCore::Impl::AwaitedReportsOf(const Request& request,
-                                                        const std::string& why) {
+// What a router says before it closes its stream waits for the close.
+void OrchestratorCore::Impl::TakeRouterEnd(const RouterEnd& end) {
+  Request* request = Find(end.id);
+  if (request == nullptr) return finished_.TakeRouterEnd(end);
+  request->router_end = end;
+}
+
+AwaitedReports OrchestratorCore::Impl::AwaitedReportsOf(const Request& request) {
   AwaitedReports reports;
   const bool whole = PlannedTokens(request) == PromptTokens(*request.spec);
   if (request.state != State::kPlaced || !whole) return reports;
   reports.epoch = request.epoch;
   reports.decode = request.decode;
-  reports.state = why == kCancelledByRouter ? kClosedByRouter : why;
   for (const Member& member : request.members) {
     if (member.here) reports.prefill.insert(member.instance);
   }
@@ -210,7 +225,7 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   CancelAt(request.decode, request, why);
   LeaveRolling(request);
   NoteTimes(request);
-  AwaitedReports reports = AwaitedReportsOf(request, why);
+  AwaitedReports reports = AwaitedReportsOf(request);
   TakeFromPrefill(request);
   TakeFromDecode(request);
   ForgetPlan(request);
@@ -221,6 +236,9 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   moved_.insert(request.spec->model);
   request.explanation.state = why;
   request.explanation.ended_us = now_ - request.submitted_us;
+  if (request.router_end.has_value()) {
+    scheduler::TakeRouterEnd(*request.router_end, &request.explanation);
+  }
   finished_.Add(now_, std::move(request.explanation), std::move(reports));
   submits_.erase(request.submit);
   requests_.erase(id);

@@ -44,6 +44,7 @@
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/explanation.h"
+#include "scheduler/orchestrator/gone_list.h"
 #include "scheduler/orchestrator/pool_planner.h"
 
 namespace skein::scheduler {
@@ -73,6 +74,14 @@ struct ReportCalled {
 struct UnregisterCalled {
   CallId call;
   UnregisterRequest request;
+};
+struct RouterReported {
+  CallId call;
+  RouterReport report;
+};
+struct DrainCalled {  // an operator's
+  CallId call;
+  DrainRequest request;
 };
 struct AssignReplied {
   InstanceId instance;
@@ -110,8 +119,8 @@ struct OrchestratorTick {};
 
 using OrchestratorEvent =
     std::variant<SubmitCalled, SubmitClosed, BeginPrefillCalled, RegisterCalled, ReportCalled,
-                 UnregisterCalled, AssignReplied, StartReplied, ReserveReplied, CancelReplied,
-                 ReplacePlanningTables, OrchestratorTick>;
+                 UnregisterCalled, RouterReported, DrainCalled, AssignReplied, StartReplied,
+                 ReserveReplied, CancelReplied, ReplacePlanningTables, OrchestratorTick>;
 
 // ---- effects ----
 
@@ -139,6 +148,14 @@ struct AnswerReport {
 struct AnswerUnregister {
   CallId call;
   UnregisterReply reply;
+};
+struct AnswerRouterReport {
+  CallId call;
+  RouterReportReply reply;
+};
+struct AnswerDrain {
+  CallId call;
+  DrainReply reply;
 };
 // Calls to the worker at `endpoint`, each answered by one ...Replied with the same instance, id and
 // epoch (and sequence).
@@ -169,7 +186,8 @@ struct CallCancel {
 
 using OrchestratorEffect =
     std::variant<SendPlanUpdate, EndSubmit, AnswerBeginPrefill, AnswerRegister, AnswerReport,
-                 AnswerUnregister, CallAssign, CallStart, CallReserve, CallCancel>;
+                 AnswerUnregister, AnswerRouterReport, AnswerDrain, CallAssign, CallStart,
+                 CallReserve, CallCancel>;
 
 struct OrchestratorConfig {
   // Larger than any epoch or instance id a predecessor gave; the shell takes the wall clock in
@@ -186,6 +204,8 @@ struct OrchestratorConfig {
   int max_replans = 6;                    // of one request
   TimeUs retry_us = 50 * kMillisecondUs;  // between attempts of Start, Cancel
   size_t max_explanations = 1000;         // of requests that have ended
+  size_t max_gone = 64;                   // instances and routers that were here
+  TimeUs gone_kept_us = 3600 * kSecondUs;
 };
 
 struct InstanceStatus {
@@ -197,10 +217,23 @@ struct InstanceStatus {
   double queue_seconds = 0;     // prefill: estimated
   double freeness = 0;          // decode
   int64_t virtual_blocks = 0;   // decode: placed there since its last report
+  TimeUs registered_us = 0;     // ago
+  bool placeable = false;
+  bool drained = false;  // it may be stopped
+};
+
+struct RouterStatus {
+  RouterReport report;  // its latest, without `ended`
+  TimeUs silent_us = 0;
+  bool draining = false;
+  bool drained = false;
 };
 
 struct OrchestratorSnapshot {
   std::vector<InstanceStatus> instances;  // by id
+  std::vector<RouterStatus> routers;      // by endpoint
+  std::vector<Gone> gone;                 // the latest first
+  std::vector<std::string> models;        // that ever had an instance
   int64_t planning = 0;                   // queued, or to be planned anew
   int64_t assigning = 0;
   int64_t assigned = 0;
@@ -216,6 +249,8 @@ struct OrchestratorSnapshot {
   Epoch last_epoch;
 };
 
+enum class RequestOrder { kRecent, kSlowest };
+
 class OrchestratorCore {
  public:
   explicit OrchestratorCore(const OrchestratorConfig& config);
@@ -230,6 +265,9 @@ class OrchestratorCore {
   // Of the requests, alive or ended lately, that `request` names (Explanation::Answers); those
   // alive first, at most 16.
   std::vector<Explanation> Explain(const std::string& request, TimeUs now) const;
+  // Requests that are alive or ended lately, without their plans: by submission, the latest first,
+  // or by the time to their end (or to now), the longest first.
+  std::vector<Explanation> Requests(RequestOrder order, size_t limit, TimeUs now) const;
 
  private:
   class Impl;

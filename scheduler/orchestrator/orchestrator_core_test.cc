@@ -226,8 +226,7 @@ TEST_F(OrchestratorCoreTest, ARoutersCloseThatDecodeTellsFirstIsNoFailure) {
   EXPECT_TRUE(Of<SendPlanUpdate>(one).empty());
   EXPECT_TRUE(Of<CallCancel>(one).empty());
   EXPECT_TRUE(Do(SubmitClosed{{10001}}).empty());
-  EXPECT_EQ(core_->Explain("7/1", now_).at(0).state,
-            "closed by its router, which had the tokens or lost its client");
+  EXPECT_EQ(core_->Explain("7/1", now_).at(0).state, "ended by its router");
 
   const CallReserve computing = Place(2);
   const Effects two = Report(decode, 2, {}, {left(computing)});
@@ -237,8 +236,7 @@ TEST_F(OrchestratorCoreTest, ARoutersCloseThatDecodeTellsFirstIsNoFailure) {
   EXPECT_EQ(Of<CallCancel>(two)[0].instance, prefill);
   EXPECT_EQ(core_->Explain("7/2", now_).at(0).state, "cancelled by its router");
   Report(prefill, 1, {}, {{{7, 2}, computing.request.epoch, FinishReason::kStop, {}}});
-  EXPECT_EQ(core_->Explain("7/2", now_).at(0).state,
-            "closed by its router, which had the tokens or lost its client");
+  EXPECT_EQ(core_->Explain("7/2", now_).at(0).state, "ended by its router");
   EXPECT_EQ(core_->Snapshot(now_).failed, 0u);
 
   const CallReserve aborted = Place(3);  // by its prefill instance

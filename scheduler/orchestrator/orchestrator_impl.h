@@ -21,6 +21,7 @@
 
 #include "scheduler/orchestrator/orchestrator_core.h"
 #include "scheduler/orchestrator/registry.h"
+#include "scheduler/orchestrator/routers.h"
 #include "scheduler/orchestrator/timeline.h"
 #include "scheduler/placement/freeness.h"
 #include "scheduler/placement/queue_time.h"
@@ -36,12 +37,9 @@ class OrchestratorCore::Impl {
   absl::Status CheckInvariants() const;
   OrchestratorSnapshot Snapshot(TimeUs now) const;
   std::vector<Explanation> Explain(const std::string& request, TimeUs now) const;
+  std::vector<Explanation> List(RequestOrder order, size_t limit, TimeUs now) const;
 
  private:
-  static constexpr char kCancelledByRouter[] = "cancelled by its router";
-  static constexpr char kClosedByRouter[] =
-      "closed by its router, which had the tokens or lost its client";
-
   enum class State {
     kQueued,     // rolling: the planner has not started it
     kAssigning,  // a member has not answered its Assign
@@ -112,8 +110,9 @@ class OrchestratorCore::Impl {
     TimeUs begin_deadline_us = kNever;
 
     Explanation explanation;
+    std::optional<RouterEnd> router_end;  // it came before the router's close
   };
-  using Requests = std::map<RequestId, Request>;
+  using RequestMap = std::map<RequestId, Request>;
 
   // A Cancel that must be heard: later Assigns to the instance refer to those that it cancels.
   struct PendingCancel {
@@ -147,6 +146,8 @@ class OrchestratorCore::Impl {
   void On(const RegisterCalled& event);
   void On(const ReportCalled& event);
   void On(const UnregisterCalled& event);
+  void On(const RouterReported& event);
+  void On(const DrainCalled& event);
   void On(const AssignReplied& event);
   void On(const StartReplied& event);
   void On(const ReserveReplied& event);
@@ -161,8 +162,8 @@ class OrchestratorCore::Impl {
   static Member* MemberAt(Request& request, InstanceId instance);  // that is here
   static bool HasMembersHere(const Request& request);
   static int64_t PlannedTokens(const Request& request);
-  // Of a request that ends because of `why`: whose reports may still say that its KV was taken.
-  static AwaitedReports AwaitedReportsOf(const Request& request, const std::string& why);
+  // Of a request that ends: whose reports may still tell that its KV was taken, and how it ended.
+  static AwaitedReports AwaitedReportsOf(const Request& request);
   bool plans() const { return config_.planning != nullptr; }
 
   // Decisions.
@@ -252,7 +253,8 @@ class OrchestratorCore::Impl {
   std::vector<HeldRequest> UnknownOf(const Instance& instance) const;
   void FailMissing(InstanceId instance);
   void LeaveDraining(const Instance& instance);
-  void Lose(InstanceId instance, const std::string& why);
+  void Lose(InstanceId instance, const std::string& why, bool left = false);
+  void LoseRouter(uint64_t router, const std::string& why, bool left);
   void LosePrefill(Request& request, InstanceId instance, const std::string& why);
   void LoseDecode(Request& request, const std::string& why);
 
@@ -266,8 +268,9 @@ class OrchestratorCore::Impl {
   // The ends of a request; each erases it.
   void Fail(Request& request, const absl::Status& status);
   void CloseByRouter(Request& request);  // it wants no more of it, or is gone
-  void Finish(Request& request);
+  void Finish(Request& request, FinishReason reason);
   void Erase(Request& request, const std::string& why);  // cancels wherever it may still be
+  void TakeRouterEnd(const RouterEnd& end);
 
   absl::Status CheckRequest(const Request& request) const;
   absl::Status CheckPlan(const Request& request) const;
@@ -279,7 +282,7 @@ class OrchestratorCore::Impl {
   TimeUs now_ = 0;
   std::vector<OrchestratorEffect> effects_;
   Registry registry_;
-  Requests requests_;
+  RequestMap requests_;
   TimeUs timers_us_ = kNever;  // no request's timer is earlier
   std::map<CallId, RequestId> submits_;
   std::map<std::string, std::map<uint64_t, RequestId>> waiting_;  // model -> by waiting number
@@ -291,6 +294,8 @@ class OrchestratorCore::Impl {
   std::map<int64_t, RequestId> rolling_keys_;
   int64_t last_rolling_key_ = 0;
   std::map<PendingKey, PendingCancel> pending_cancels_;
+  Routers routers_;
+  GoneList gone_;
   FinishedExplanations finished_;
 
   uint64_t last_epoch_;

@@ -76,7 +76,7 @@ bool OrchestratorCore::Impl::TryReserve(Request& request) {
   std::vector<DecodeCandidate> old_candidates;
   int64_t blocks = 0;
   for (const Instance* instance : registry_.Pool(request.spec->model, Role::kDecode)) {
-    if (instance->load.draining || request.tried_decode.count(instance->id) > 0) continue;
+    if (instance->draining() || request.tried_decode.count(instance->id) > 0) continue;
     const int64_t tokens = PromptTokens(*request.spec) + request.spec->max_tokens;
     blocks = BlocksOf(instance->identity.shape, tokens);  // one shape in a model's pool
     if (blocks > instance->identity.total_blocks) continue;

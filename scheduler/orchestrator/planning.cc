@@ -25,14 +25,13 @@ void OrchestratorCore::Impl::Plan(Request& request) {
   if (queue.usable == 0) queue = QueueOf(*pool, &request, now_, /*avoids=*/false);
   if (queue.usable == 0) return FailUnplannable(request);
   if (request.spec->want_prompt_logprobs) {
-    return PlanAlone(request, pool->planner, queue,
-                     "alone: the logprobs of its prompt were asked for");
+    return PlanAlone(request, pool->planner, queue, "one instance: prompt logprobs were requested");
   }
   if (request.alone) {
     return PlanAlone(request, pool->planner, queue, "alone: it was asked for");
   }
   if (queue.usable == 1) {
-    return PlanAlone(request, pool->planner, queue, "alone: there is one instance");
+    return PlanAlone(request, pool->planner, queue, "one instance: no other is available");
   }
   if (pool->planner.rolling() != nullptr) {
     if (!EachHoldsAll(request, pool->planner, queue)) {
@@ -65,7 +64,8 @@ void OrchestratorCore::Impl::AssignPlain(Request& request) {
   if (!pick.has_value()) return too_small ? FailTooLarge(request) : FailUnplannable(request);
   request.tried_prefill.insert(*pick);
   PlanExplanation& explained = Explained(request, nullptr, nullptr);
-  explained.how = "alone: no latency profile; the instance where it would be done first";
+  explained.how =
+      "one instance, the one with the earliest estimated end: there is no latency profile";
   for (const PrefillCandidate& one : candidates) {
     explained.queue_s.emplace_back(one.instance, QueueSeconds(one));
   }
@@ -99,7 +99,8 @@ void OrchestratorCore::Impl::PlanCommitted(Request& request, PoolPlanner& pool,
   const double rate = pool.ImprovementRate(now_);
   const std::optional<PrefillPlan> plan = pool.Plan(queue.queue_s, tokens, rate);
   if (!plan.has_value()) {
-    return PlanAlone(request, pool, queue, "alone: no group of the policy's size is alive");
+    return PlanAlone(request, pool, queue,
+                     "one instance: no group of the policy's size is available");
   }
   std::vector<PlannedChunk> chunks;
   for (const ChunkPlan& chunk : plan->chunks) {

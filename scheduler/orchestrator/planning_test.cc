@@ -326,13 +326,13 @@ TEST_F(PlanningTest, AnExplanationNamesAlternativesAndOutlivesItsRequest) {
   const InstanceId decode = Up(Role::kDecode, 2);
   const auto assigns = Place(1, 2000);
   const Explanation live = core_->Explain("cmpl-1", now_).at(0);
-  EXPECT_EQ(live.state, "placed");
+  EXPECT_EQ(live.state, "prefilling");
   EXPECT_EQ(live.policy, "single");
   EXPECT_EQ(live.prompt_tokens, 2000);
   const PlanExplanation& plan = live.plans.at(0);
   EXPECT_EQ(plan.queue_s.size(), 2u);
   ASSERT_EQ(plan.alternatives.size(), 2u);
-  EXPECT_EQ(plan.alternatives[0].why, "SP 2 is sooner by 45.0 %");
+  EXPECT_EQ(plan.alternatives[0].why, "SP 2 is 45.0 % faster");
   EXPECT_EQ(plan.alternatives[1].why, "chosen");
   EXPECT_NEAR(plan.alternatives[0].ttft_s, 2.0, 1e-9);
   now_ = kSecondUs;
@@ -343,7 +343,7 @@ TEST_F(PlanningTest, AnExplanationNamesAlternativesAndOutlivesItsRequest) {
   for (const char* name : {"cmpl-1", "req-1", "7/1"}) {
     const auto found = core_->Explain(name, now_);
     ASSERT_EQ(found.size(), 1u) << name;
-    EXPECT_EQ(found[0].state, "finished");
+    EXPECT_EQ(found[0].state, "completed: stop token");
     EXPECT_EQ(found[0].prefilled_us, kSecondUs);
     EXPECT_EQ(found[0].ended_us, 2 * kSecondUs);
     EXPECT_EQ(found[0].age_us, 3 * kSecondUs);
@@ -367,7 +367,7 @@ TEST_F(PlanningTest, ReportsThatComeAfterTheEndCorrectAnExplanation) {
   const Explanation whole = core_->Explain("cmpl-1", now_).at(0);
   EXPECT_EQ(whole.prefilled_us, kSecondUs);
   EXPECT_EQ(whole.ended_us, kSecondUs);
-  EXPECT_EQ(whole.state, "closed by its router, which had the tokens or lost its client");
+  EXPECT_EQ(whole.state, "ended by its router");
   const Explanation part = core_->Explain("cmpl-2", now_).at(0);
   EXPECT_EQ(part.prefilled_us, -1);
   EXPECT_EQ(part.state, "cancelled by its router");

@@ -125,13 +125,14 @@ std::vector<AlternativeExplanation> PoolPlanner::Alternatives(absl::Span<const d
     AlternativeExplanation& one = all.back();
     const double gain = best == nullptr ? 1 : 1 - one.ttft_s / best->ttft_s;
     if (gain <= 0) {
-      one.why = absl::StrCat("not sooner than SP ", best->sp);
+      one.why = absl::StrCat("not faster than SP ", best->sp);
     } else if (best != nullptr && gain <= improvement_rate) {
-      one.why = absl::StrCat("sooner than SP ", best->sp, " by ", Percent(gain),
-                             ", no more than the improvement rate ", Percent(improvement_rate));
+      one.why = absl::StrCat(Percent(gain), " faster than SP ", best->sp, "; ",
+                             Percent(improvement_rate), " is required");
     } else {
       one.why = "the best single chunk of its policy";
-      if (best != nullptr) best->why = absl::StrCat("SP ", one.sp, " is sooner by ", Percent(gain));
+      if (best != nullptr)
+        best->why = absl::StrCat("SP ", one.sp, " is ", Percent(gain), " faster");
       best = &one;
     }
   }
@@ -142,7 +143,7 @@ std::vector<AlternativeExplanation> PoolPlanner::Alternatives(absl::Span<const d
     if (config_->policy.kind == Kind::kFixed) {
       one.why = size ? "chosen: the policy's size" : "the policy has another size";
     } else if (&one == best) {
-      one.why = chunked ? absl::StrFormat("its instances in %d chunks end sooner, at %.6f s",
+      one.why = chunked ? absl::StrFormat("its instances end earlier in %d chunks: at %.6f s",
                                           plan->chunks.size(), plan->ttft_s)
                         : "chosen";
     }

@@ -93,9 +93,9 @@ TEST(PoolPlanner, AlternativesSayWhyNot) {
   const auto plan = pool.Plan(queue_s, 65536, 0.3);
   const auto all = pool.Alternatives(queue_s, 65536, 0.3, &*plan);
   ASSERT_EQ(all.size(), 4u);
-  EXPECT_EQ(all[0].why, "SP 2 is sooner by 49.4 %");
+  EXPECT_EQ(all[0].why, "SP 2 is 49.4 % faster");
   EXPECT_EQ(all[2].why, "chosen") << all[1].why;
-  EXPECT_EQ(all[3].why, "not sooner than SP 4");
+  EXPECT_EQ(all[3].why, "not faster than SP 4");
 }
 
 TEST(PlanningConfig, WhatIsMissingIsNamed) {

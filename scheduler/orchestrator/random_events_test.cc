@@ -1,7 +1,7 @@
 // Any event in any state is safe: likely and unlikely events in any order, over every policy.
 // Checked: the core's invariants; every request ends exactly once; an epoch is assigned only when
 // the epochs before it were cancelled, refused or have ended everywhere; the chain of Assigns to an
-// instance has no hole.
+// instance has no hole; nothing is placed at an instance that an operator drains.
 #include <map>
 #include <optional>
 #include <random>
@@ -58,6 +58,7 @@ class RandomEventsTest : public PlanningTest {
   void Assigned(const CallAssign& call);
   void AnyReport();
   void Come();
+  void Order();
 
   std::mt19937_64 random_;
   uint64_t submitted_ = 0;
@@ -73,6 +74,7 @@ class RandomEventsTest : public PlanningTest {
   std::map<RequestId, std::map<InstanceId, Epoch>> live_;
   std::map<InstanceId, PlanSequence> chain_;
   std::set<RequestId> closed_;
+  std::set<InstanceId> ordered_;  // to drain
 };
 
 void RandomEventsTest::Assigned(const CallAssign& call) {
@@ -98,10 +100,12 @@ void RandomEventsTest::Watch(const Effects& effects) {
       if (it != at.end() && it->second <= cancel->request.epoch) at.erase(it);
     } else if (const auto* assign = std::get_if<CallAssign>(&effect)) {
       Assigned(*assign);
+      EXPECT_EQ(ordered_.count(assign->instance), 0u);
       assigns_.push_back(*assign);
     } else if (const auto* start = std::get_if<CallStart>(&effect)) {
       starts_.push_back(*start);
     } else if (const auto* reserve = std::get_if<CallReserve>(&effect)) {
+      EXPECT_EQ(ordered_.count(reserve->instance), 0u);
       reserves_.push_back(*reserve);
     } else if (const auto* end = std::get_if<EndSubmit>(&effect)) {
       if (end->call != SubmitOf(end->id.serial)) continue;  // refused: it is known
@@ -123,6 +127,16 @@ void RandomEventsTest::Come() {
   incarnations_[id] = {incarnation};
   roles_[id] = role;
   up_.push_back(id);
+}
+
+void RandomEventsTest::Order() {
+  const InstanceId id = up_[Draw(up_.size())];
+  const bool undo = Chance(50);
+  const Effects effects = Do(DrainCalled{Call(), {.instance = id, .undo = undo, .force = true}});
+  if (Of<AnswerDrain>(effects).at(0).reply.status.ok()) {
+    undo ? static_cast<void>(ordered_.erase(id)) : static_cast<void>(ordered_.insert(id));
+  }
+  Watch(effects);
 }
 
 void RandomEventsTest::AnyReport() {
@@ -223,6 +237,8 @@ void RandomEventsTest::Step() {
     for (auto& [id, at] : live_) at.erase(up_[i]);
     held_.erase(up_[i]);
     up_.erase(up_.begin() + static_cast<std::ptrdiff_t>(i));
+  } else if (kind < 98 && Chance(30)) {
+    if (!up_.empty()) Order();
   } else if (kind < 98) {
     RollingTuning tuning;
     tuning.price = static_cast<double>(Draw(90)) / 100;

@@ -49,6 +49,11 @@ void Instance::Take(RequestId request) {
   placed.erase(it);
 }
 
+bool Instance::Drained() const {
+  return load.draining && placed.empty() && held.empty() && load.running_requests == 0 &&
+         load.queued_requests == 0 && load.held_blocks == 0;
+}
+
 Unreported Instance::Of(const RequestSpec& spec) const {
   const int64_t tokens = PromptTokens(spec);
   return {1, BlocksOf(identity.shape, tokens + spec.max_tokens), tokens};
@@ -84,7 +89,7 @@ absl::StatusOr<Registry::Registration> Registry::Register(const WorkerIdentity& 
   instance.id = registration.id;
   instance.identity = identity;
   instance.load.total_blocks = identity.total_blocks;
-  instance.heard_us = now;
+  instance.heard_us = instance.registered_us = now;
   instance.lease_end_us = listening_.At(now) + lease_us_;
   instances_.emplace(registration.id, std::move(instance));
   ++version_;
@@ -124,6 +129,26 @@ absl::StatusOr<Instance*> Registry::Report(const ReportRequest& report, TimeUs n
   for (const HeldRequest& held : report.held) instance->held[held.id] = held.epoch;
   instance->unreported = instance->CountUnreported();
   return instance;
+}
+
+absl::Status Registry::Drain(const DrainRequest& request) {
+  Instance* instance = Find(request.instance);
+  if (instance == nullptr) {
+    return absl::NotFoundError(absl::StrCat("instance ", request.instance.value, " is not known"));
+  }
+  const WorkerIdentity& identity = instance->identity;
+  const auto pool = Pool(identity.model, identity.role);
+  const bool another = std::any_of(pool.begin(), pool.end(), [&](const Instance* other) {
+    return other != instance && other->Placeable();
+  });
+  if (!request.undo && !request.force && instance->Placeable() && !another) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("instance ", request.instance.value, " is the last ",
+                     identity.role == Role::kPrefill ? "prefill" : "decode",
+                     " instance that serves model ", identity.model, ": its requests would fail"));
+  }
+  instance->drain_order = !request.undo;
+  return absl::OkStatus();
 }
 
 void Registry::Remove(InstanceId id) { version_ += instances_.erase(id); }

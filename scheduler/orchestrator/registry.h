@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -51,8 +52,13 @@ struct Instance {
   Unreported unreported;
   PlanSequence last_spanning;  // sequence of the last spanning Assign sent to it
   bool avoid = false;          // could not take an Assign since its last report
+  TimeUs registered_us = 0;
+  std::optional<bool> drain_order;  // an operator's
 
-  bool Placeable() const { return reported && !load.draining && load.invariants_ok; }
+  bool draining() const { return load.draining || drain_order == true; }
+  bool Placeable() const { return reported && !draining() && load.invariants_ok; }
+  // It says itself that it drains, and has nothing left: nothing is lost when it is stopped.
+  bool Drained() const;
   void Place(const SpecPtr& spec, Epoch epoch);
   void Take(RequestId request);  // it is not there, or no longer
   Unreported CountUnreported() const;
@@ -87,6 +93,10 @@ class Registry {
 
   // Those of the model's pool, by id.
   std::vector<const Instance*> Pool(const std::string& model, Role role) const;
+  // NOT_FOUND: there is no such instance. FAILED_PRECONDITION: it is the last one of its model and
+  // role that requests can be placed at.
+  absl::Status Drain(const DrainRequest& request);
+  const std::set<std::string>& models_seen() const { return models_seen_; }
   bool KnowsModel(const std::string& model) const { return models_seen_.count(model) > 0; }
   const std::map<InstanceId, Instance>& instances() const { return instances_; }
   uint64_t version() const { return version_; }  // another one when an instance came or went

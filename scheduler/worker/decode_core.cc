@@ -70,10 +70,11 @@ void DecodeCore::Impl::On(const ReportReplied& event) {
   for (const HeldRequest& cancel : event.reply.cancel) {
     CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
   }
+  if (event.reply.drain.has_value()) membership_.OrderDrain(*event.reply.drain);
 }
 
 void DecodeCore::Impl::On(const Drain& event) {
-  if (membership_.draining()) return;
+  if (membership_.leaving()) return;
   membership_.StartDrain();
   drain_end_us_ = now_ + event.grace_us;
 }

@@ -94,6 +94,8 @@ class DecodeCoreTest : public ::testing::Test {
   Effects Step(int32_t token, size_t sequences = 1) {
     return Do(StepDone{++step_, {}, std::vector<StepResult>(sequences, {token, "p", ""})});
   }
+  // What an orchestrator's answer to a report says of an operator's order.
+  void Order(std::optional<bool> drain) { Do(ReportReplied{0, {absl::OkStatus(), {}, drain}}); }
   int64_t Held() { return core_.Snapshot(now_).blocks.held; }
 
   TimeUs now_ = 0;
@@ -369,6 +371,22 @@ TEST_F(DecodeCoreTest, WithoutATokenTheTimesGoWithTheEnd) {
   const EndStream end = Of<EndStream>(Commit(1, {256, 256}, -1))[0];
   ASSERT_TRUE(end.times.has_value());
   EXPECT_EQ(*end.times, (PrefillTimes{1, 2, 3}));
+}
+
+TEST_F(DecodeCoreTest, AnOrderedDrainHasNoEndAndIsUndoneAStopLeavesAllTheSame) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Grant(1);
+  Generate(1, 50);
+  Commit(1);
+  Order(true);
+  EXPECT_EQ(Reserve(Spec(2)).code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(Of<EndStream>(Until(100 * kSecondUs)).empty()) << "the stream goes on";
+  Order(false);
+  EXPECT_TRUE(Reserve(Spec(2)).ok());
+  Order(true);
+  Do(Drain{2000});  // SIGTERM while an operator's order holds
+  Order(false);     // which does not keep it
+  EXPECT_EQ(Reserve(Spec(3)).code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(DecodeCoreTest, SeveralWritersCommitTheirParts) {

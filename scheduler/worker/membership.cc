@@ -49,6 +49,14 @@ void Membership::Ended(EndedRequest ended) {
   dirty_ = true;
 }
 
+bool Membership::OrderDrain(bool drain) {
+  if (ordered_ == drain) return false;
+  const bool before = draining();
+  ordered_ = drain;
+  dirty_ = true;
+  return draining() && !before;
+}
+
 bool Membership::ReportDue(TimeUs now) const {
   return now >= spacing_end_us_ && (dirty_ || now >= next_us_);
 }
@@ -65,7 +73,7 @@ std::optional<MembershipEffect> Membership::Report(WorkerLoad load, std::vector<
   next_us_ = now + lease_us_ / 3;
   ended_in_flight_ = ended_.size();
   listed_ = held.size() + ended_.size();
-  load.draining = draining_;
+  load.draining = draining();
   return CallReport{ReportRequest{.instance = instance_,
                                   .incarnation = config_.identity.incarnation,
                                   .serial = ++serial_,

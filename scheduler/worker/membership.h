@@ -2,6 +2,10 @@
 // lease, and soon after something ended), repeats what ended until it was heard, leaves after a
 // drain. Part of both WorkerCores.
 //
+// A worker drains for one of two reasons: its process is stopping (StartDrain; it leaves when it is
+// empty), or an operator ordered it (OrderDrain; it stays, empty, until it is stopped or the order
+// is undone). The order outlives the orchestrator that passed it on.
+//
 // At most one of its calls is under way at a time. Bounded: at most kMaxEnded ended requests are
 // remembered (the oldest go first; an orchestrator that was away for so long has failed them).
 #pragma once
@@ -35,14 +39,16 @@ class Membership {
   void Ended(EndedRequest ended);
   // What was last reported is no longer true in a way that placement should hear soon.
   void ReportSoon() { dirty_ = true; }
-  void StartDrain() { draining_ = dirty_ = true; }
+  void StartDrain() { leaving_ = dirty_ = true; }
+  // True: the worker did not drain, and does now.
+  bool OrderDrain(bool drain);
 
   // The call that is due now. `load` and `held` are asked for only if a report is due; `empty`:
   // nothing is held any more, so that a draining worker may leave.
   template <class Load, class Held>
   std::optional<MembershipEffect> Due(TimeUs now, bool empty, Load load, Held held) {
     if (calling_ || left_) return std::nullopt;
-    if (draining_ && empty && MayLeave()) return Leave();
+    if (leaving_ && empty && MayLeave()) return Leave();
     if (!registered_) return now >= next_us_ ? Register() : std::nullopt;
     if (!ReportDue(now)) return std::nullopt;
     return Report(load(), held(), now);
@@ -52,7 +58,8 @@ class Membership {
   TimeUs NextDeadline() const;
 
   bool registered() const { return registered_; }
-  bool draining() const { return draining_; }
+  bool draining() const { return leaving_ || ordered_; }
+  bool leaving() const { return leaving_; }
   InstanceId instance() const { return instance_; }
   const WorkerIdentity& identity() const { return config_.identity; }
 
@@ -66,7 +73,8 @@ class Membership {
 
   MembershipConfig config_;
   bool registered_ = false;
-  bool draining_ = false;
+  bool leaving_ = false;
+  bool ordered_ = false;  // by an operator, to drain
   bool left_ = false;
   bool calling_ = false;
   bool dirty_ = false;

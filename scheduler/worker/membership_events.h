@@ -39,7 +39,8 @@ struct UnregisterReplied {
 struct CancelCalled {
   CancelRequest request;
 };
-// SIGTERM: take nothing new, finish within `grace_us`, then end what is left with UNAVAILABLE.
+// SIGTERM: take nothing new, finish within `grace_us`, then end what is left with UNAVAILABLE, and
+// leave. (An operator's order to drain comes with ReportReplied; it has no end.)
 struct Drain {
   TimeUs grace_us = 0;
 };

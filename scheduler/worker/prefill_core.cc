@@ -183,13 +183,19 @@ void PrefillCore::Impl::On(const ReportReplied& event) {
   for (const HeldRequest& cancel : event.reply.cancel) {
     CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
   }
+  if (event.reply.drain.has_value() && membership_.OrderDrain(*event.reply.drain)) HandBack();
 }
 
 void PrefillCore::Impl::On(const Drain& event) {
-  if (membership_.draining()) return;
+  if (membership_.leaving()) return;
   membership_.StartDrain();
   drain_end_us_ = now_ + event.grace_us;
-  while (!queue_.empty()) {  // handed back: the orchestrator plans them anew
+  HandBack();
+}
+
+// The orchestrator plans anew what has not begun here.
+void PrefillCore::Impl::HandBack() {
+  while (!queue_.empty()) {
     End(requests_.at(queue_.begin()->second), absl::UnavailableError("handed back: draining"));
   }
   while (!successors_.empty()) {

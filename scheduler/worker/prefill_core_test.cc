@@ -56,6 +56,8 @@ class PrefillCoreTest : public ::testing::Test {
   Effects Step(int32_t token = 40, size_t sequences = 1) {
     return Do(StepDone{++step_, {}, std::vector<StepResult>(sequences, {token, "p", "l"})});
   }
+  // What an orchestrator's answer to a report says of an operator's order.
+  void Order(std::optional<bool> drain) { Do(ReportReplied{0, {absl::OkStatus(), {}, drain}}); }
   int64_t Held() { return core_.Snapshot(now_).blocks.held; }
 
   TimeUs now_ = 0;
@@ -252,6 +254,32 @@ TEST_F(PrefillCoreTest, ADrainHandsBackWhatHasNotBegunAndLeavesWhenItsKvIsTaken)
   now_ = 200;
   EXPECT_EQ(Of<CallUnregister>(Do(CommitReplied{{7, 1}, {5}, {}})).size(), 1u);
   EXPECT_EQ(Of<Drained>(Do(UnregisterReplied{})).size(), 1u);
+}
+
+TEST_F(PrefillCoreTest, AnOrderedDrainHandsBackAndStaysUntilItIsUndone) {
+  Assign(Spec(1), 10);
+  Place(1);
+  Grant(1);
+  Assign(Spec(2), 20);
+  Assign(Spec(3), 30);  // queued: begin_ahead is 2
+  now_ = 10;
+  Order(true);
+  now_ = 100;
+  Do(Tick{});
+  EXPECT_EQ(ended_.at({7, 3}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ended_.count({7, 1}), 0u) << "what has begun goes on";
+  EXPECT_EQ(StatusOf(Assign(Spec(4))).code(), absl::StatusCode::kUnavailable);
+  Do(CancelCalled{{{7, 1}, {5}, "test"}});
+  Do(CancelCalled{{{7, 2}, {5}, "test"}});
+  now_ = 200;
+  EXPECT_TRUE(Of<CallUnregister>(Do(Tick{})).empty()) << "it stays";
+  EXPECT_TRUE(core_.Snapshot(now_).draining);
+  Order(std::nullopt);
+  EXPECT_TRUE(core_.Snapshot(now_).draining)
+      << "an orchestrator that was told nothing undoes nothing";
+  Order(false);
+  EXPECT_FALSE(core_.Snapshot(now_).draining);
+  EXPECT_TRUE(StatusOf(Assign(Spec(5))).ok());
 }
 
 TEST_F(PrefillCoreTest, ScoringAloneCommitsWithoutAToken) {

@@ -164,6 +164,8 @@ class PrefillCore::Impl {
   void On(const Drain& event);
   void On(const Tick& event) {}
 
+  void HandBack();
+
   absl::Status Assign(const AssignRequest& assign);
   absl::Status AssignAfterOlder(const AssignRequest& assign);
   void TakeSuccessors();

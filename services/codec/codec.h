@@ -56,6 +56,15 @@ absl::StatusOr<scheduler::ReportReply> FromProto(const v1::ReportResponse& respo
 
 v1::InstanceStatus ToProto(const scheduler::InstanceStatus& status);
 
+// ---- routers and operators ----
+
+// `details` is a serialised v1::RouterReport with what only operators read.
+absl::StatusOr<scheduler::RouterReport> FromProto(const v1::RouterReport& report);
+v1::RouterReportResponse ToProto(const scheduler::RouterReportReply& reply);
+v1::RouterStatus ToProto(const scheduler::RouterStatus& status);
+v1::GoneStatus ToProto(const scheduler::Gone& gone, scheduler::TimeUs now);
+absl::StatusOr<scheduler::DrainRequest> FromProto(const v1::DrainRequest& request);
+
 v1::RequestExplanation ToProto(const scheduler::Explanation& explanation);
 
 // ---- workers ----

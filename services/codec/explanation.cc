@@ -23,8 +23,8 @@ v1::PlanExplanation PlanToProto(const scheduler::PlanExplanation& plan) {
     v1::PlanExplanation::Chunk* added = out.add_chunks();
     added->set_tokens(static_cast<uint64_t>(chunk.tokens));
     for (const scheduler::InstanceId id : chunk.instances) added->add_instances(id.value);
-    added->set_foreseen_start_s(chunk.foreseen_start_s);
-    added->set_foreseen_end_s(chunk.foreseen_end_s);
+    added->set_estimated_start_s(chunk.estimated_start_s);
+    added->set_estimated_end_s(chunk.estimated_end_s);
     if (chunk.started_us >= 0) added->set_start_s(Seconds(chunk.started_us));
     if (chunk.ended_us >= 0) added->set_end_s(Seconds(chunk.ended_us));
   }
@@ -53,6 +53,10 @@ v1::RequestExplanation ToProto(const scheduler::Explanation& explanation) {
   if (explanation.placed_us >= 0) out.set_placed_s(Seconds(explanation.placed_us));
   if (explanation.prefilled_us >= 0) out.set_prefilled_s(Seconds(explanation.prefilled_us));
   if (explanation.ended_us >= 0) out.set_ended_s(Seconds(explanation.ended_us));
+  if (explanation.first_token_us >= 0) out.set_first_token_s(Seconds(explanation.first_token_us));
+  if (explanation.output_tokens >= 0) {
+    out.set_output_tokens(static_cast<uint64_t>(explanation.output_tokens));
+  }
   for (const scheduler::PlanExplanation& plan : explanation.plans) {
     *out.add_plans() = PlanToProto(plan);
   }

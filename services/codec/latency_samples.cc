@@ -48,7 +48,8 @@ absl::StatusOr<LatencySample> ParseLine(int line, const std::vector<absl::string
     return place < cells.size() ? cells[place] : absl::string_view();
   };
   const auto wrong = [&](size_t column) {
-    return Wrong(line, kColumns[column], ": '", cell(column), "' is not a number of its kind");
+    return Wrong(line, kColumns[column], ": '", cell(column),
+                 column == 3 ? "' is not a number of seconds" : "' is not a whole number");
   };
   if (!absl::SimpleAtoi(cell(0), &sample.sp)) return wrong(0);
   if (places[1] >= 0 && !absl::SimpleAtoi(cell(1), &sample.history_tokens)) return wrong(1);

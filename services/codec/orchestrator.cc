@@ -249,13 +249,16 @@ absl::StatusOr<scheduler::UnregisterRequest> FromProto(const v1::UnregisterReque
 v1::ReportResponse ToProto(const scheduler::ReportReply& reply) {
   v1::ReportResponse out;
   AddHeld(reply.cancel, out.mutable_cancel());
+  if (reply.drain.has_value()) out.set_drain(*reply.drain);
   return out;
 }
 
 absl::StatusOr<scheduler::ReportReply> FromProto(const v1::ReportResponse& response) {
   absl::StatusOr<std::vector<scheduler::HeldRequest>> cancel = HeldFrom(response.cancel());
   if (!cancel.ok()) return cancel.status();
-  return scheduler::ReportReply{absl::OkStatus(), *std::move(cancel)};
+  scheduler::ReportReply reply{absl::OkStatus(), *std::move(cancel)};
+  if (response.has_drain()) reply.drain = response.drain();
+  return reply;
 }
 
 v1::BeginPrefillRequest ToProto(const scheduler::BeginPrefillRequest& request) {
@@ -299,6 +302,9 @@ v1::InstanceStatus ToProto(const scheduler::InstanceStatus& status) {
   out.set_placed_requests(static_cast<uint64_t>(status.placed_requests));
   out.set_queue_s(status.queue_seconds);
   out.set_freeness(status.freeness);
+  out.set_uptime_us(static_cast<uint64_t>(status.registered_us));
+  out.set_serving(status.placeable);
+  out.set_drained(status.drained);
   return out;
 }
 

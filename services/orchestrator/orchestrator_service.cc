@@ -10,12 +10,34 @@ namespace skein::services {
 namespace {
 
 const char kInboxFull[] = "the inbox is full";
+constexpr uint32_t kListedMax = 1000;
+
+void FillHealth(const scheduler::OrchestratorSnapshot& snapshot, v1::StatusResponse* out) {
+  for (const std::string& name : snapshot.models) {
+    v1::ModelHealth* model = out->add_models();
+    model->set_model(name);
+    for (const scheduler::InstanceStatus& instance : snapshot.instances) {
+      if (instance.identity.model != name || !instance.placeable) continue;
+      if (instance.identity.role == scheduler::Role::kPrefill) {
+        model->set_prefill_serving(model->prefill_serving() + 1);
+      } else {
+        model->set_decode_serving(model->decode_serving() + 1);
+      }
+    }
+  }
+}
 
 void FillStatus(const scheduler::OrchestratorSnapshot& snapshot, const absl::Status& invariants,
                 v1::StatusResponse* out) {
   for (const scheduler::InstanceStatus& instance : snapshot.instances) {
     *out->add_instances() = ToProto(instance);
   }
+  for (const scheduler::RouterStatus& router : snapshot.routers) {
+    *out->add_routers() = ToProto(router);
+  }
+  const int64_t now = MonotonicUs();
+  for (const scheduler::Gone& gone : snapshot.gone) *out->add_gone() = ToProto(gone, now);
+  FillHealth(snapshot, out);
   out->set_epoch(snapshot.last_epoch.value);
   out->set_assigning(static_cast<uint64_t>(snapshot.planning + snapshot.assigning));
   out->set_assigned(static_cast<uint64_t>(snapshot.assigned));
@@ -125,6 +147,42 @@ grpc::ServerUnaryReactor* OrchestratorService::Explain(grpc::CallbackServerConte
       });
   if (!posted) reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});
   return reactor;
+}
+
+grpc::ServerUnaryReactor* OrchestratorService::ReportRouter(grpc::CallbackServerContext* context,
+                                                            const v1::RouterReport* request,
+                                                            v1::RouterReportResponse* response) {
+  return Unary(context, *request, response, [this](auto decoded, auto call) {
+    return shell_->ReportRouter(std::move(decoded), call);
+  });
+}
+
+grpc::ServerUnaryReactor* OrchestratorService::ListRequests(grpc::CallbackServerContext* context,
+                                                            const v1::ListRequestsRequest* request,
+                                                            v1::ListRequestsResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (request->limit() < 1 || request->limit() > kListedMax) {
+    reactor->Finish({grpc::StatusCode::INVALID_ARGUMENT,
+                     "limit: " + std::to_string(request->limit()) + " is not between 1 and 1000"});
+    return reactor;
+  }
+  const auto order = request->order() == v1::ListRequestsRequest::ORDER_SLOWEST
+                         ? scheduler::RequestOrder::kSlowest
+                         : scheduler::RequestOrder::kRecent;
+  const bool posted = shell_->ListLater(
+      order, request->limit(), [response, reactor](const OrchestratorShell::Explanations& list) {
+        for (const scheduler::Explanation& one : list) *response->add_requests() = ToProto(one);
+        reactor->Finish(grpc::Status::OK);
+      });
+  if (!posted) reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* OrchestratorService::Drain(grpc::CallbackServerContext* context,
+                                                     const v1::DrainRequest* request,
+                                                     v1::DrainResponse* response) {
+  return Unary(context, *request, response,
+               [this](auto decoded, auto call) { return shell_->Drain(std::move(decoded), call); });
 }
 
 }  // namespace skein::services

@@ -35,6 +35,15 @@ class OrchestratorService final : public v1::Orchestrator::CallbackService {
   grpc::ServerUnaryReactor* Explain(grpc::CallbackServerContext* context,
                                     const v1::ExplainRequest* request,
                                     v1::ExplainResponse* response) override;
+  grpc::ServerUnaryReactor* ReportRouter(grpc::CallbackServerContext* context,
+                                         const v1::RouterReport* request,
+                                         v1::RouterReportResponse* response) override;
+  grpc::ServerUnaryReactor* ListRequests(grpc::CallbackServerContext* context,
+                                         const v1::ListRequestsRequest* request,
+                                         v1::ListRequestsResponse* response) override;
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
+                                  const v1::DrainRequest* request,
+                                  v1::DrainResponse* response) override;
 
  private:
   OrchestratorShell* const shell_;

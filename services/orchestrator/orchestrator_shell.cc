@@ -35,6 +35,8 @@ void OrchestratorShell::Stop() {
   registers_.AbortAll(gone);
   reports_.AbortAll(gone);
   unregisters_.AbortAll(gone);
+  router_reports_.AbortAll(gone);
+  drains_.AbortAll(gone);
   for (auto& [call, stream] : plans_) stream->Close(gone);
   plans_.clear();
   calls_.CancelAndWait();
@@ -96,6 +98,27 @@ bool OrchestratorShell::Unregister(scheduler::UnregisterRequest request,
   });
 }
 
+bool OrchestratorShell::ReportRouter(scheduler::RouterReport report,
+                                     Calls<v1::RouterReportResponse>::Call call) {
+  return loop_.TryPostFirst([this, report = std::move(report), call] {
+    const uint64_t id = NextCall();
+    router_reports_.Add(id, call);
+    Handle(scheduler::RouterReported{{id}, report});
+  });
+}
+
+bool OrchestratorShell::Drain(scheduler::DrainRequest request,
+                              Calls<v1::DrainResponse>::Call call) {
+  return loop_.TryPostFirst([this, request, call] {
+    const uint64_t id = NextCall();
+    drains_.Add(id, call);
+    LogInfo(request.undo ? "drain undone" : "drain ordered", {{"instance", request.instance.value},
+                                                              {"router", request.router},
+                                                              {"force", request.force}});
+    Handle(scheduler::DrainCalled{{id}, request});
+  });
+}
+
 bool OrchestratorShell::Inspect(
     const std::function<void(const scheduler::OrchestratorSnapshot&, const absl::Status&)>& look) {
   return loop_.RunAndWait(
@@ -109,8 +132,15 @@ bool OrchestratorShell::InspectLater(
   });
 }
 
-bool OrchestratorShell::ExplainLater(
-    std::string request, std::function<void(const std::vector<scheduler::Explanation>&)> answer) {
+bool OrchestratorShell::ListLater(scheduler::RequestOrder order, size_t limit,
+                                  std::function<void(const Explanations&)> answer) {
+  return loop_.TryPost([this, order, limit, answer = std::move(answer)] {
+    answer(core_.Requests(order, limit, MonotonicUs()));
+  });
+}
+
+bool OrchestratorShell::ExplainLater(std::string request,
+                                     std::function<void(const Explanations&)> answer) {
   return loop_.TryPost([this, request = std::move(request), answer = std::move(answer)] {
     answer(core_.Explain(request, MonotonicUs()));
   });
@@ -169,6 +199,18 @@ void OrchestratorShell::On(const scheduler::AnswerReport& effect) {
 void OrchestratorShell::On(const scheduler::AnswerUnregister& effect) {
   unregisters_.Answer(effect.call.value, ToGrpc(effect.reply.status),
                       [](v1::UnregisterResponse*) {});
+}
+
+void OrchestratorShell::On(const scheduler::AnswerRouterReport& effect) {
+  router_reports_.Answer(effect.call.value, grpc::Status::OK,
+                         [&](v1::RouterReportResponse* r) { *r = ToProto(effect.reply); });
+}
+
+void OrchestratorShell::On(const scheduler::AnswerDrain& effect) {
+  if (!effect.reply.status.ok()) {
+    LogWarning("drain refused", {{"why", std::string(effect.reply.status.message())}});
+  }
+  drains_.Answer(effect.call.value, ToGrpc(effect.reply.status), [](v1::DrainResponse*) {});
 }
 
 void OrchestratorShell::On(const scheduler::CallAssign& effect) {

@@ -41,6 +41,9 @@ class OrchestratorShell {
   [[nodiscard]] bool Report(scheduler::ReportRequest request, Calls<v1::ReportResponse>::Call call);
   [[nodiscard]] bool Unregister(scheduler::UnregisterRequest request,
                                 Calls<v1::UnregisterResponse>::Call call);
+  [[nodiscard]] bool ReportRouter(scheduler::RouterReport report,
+                                  Calls<v1::RouterReportResponse>::Call call);
+  [[nodiscard]] bool Drain(scheduler::DrainRequest request, Calls<v1::DrainResponse>::Call call);
   // In force from the next plan on.
   void ReplaceTables(scheduler::PlanningTables tables);
   uint64_t NextCall() { return next_call_.fetch_add(1); }
@@ -52,8 +55,11 @@ class OrchestratorShell {
   [[nodiscard]] bool InspectLater(
       std::function<void(const scheduler::OrchestratorSnapshot&, const absl::Status&)> look);
   // `answer` runs on the loop.
-  [[nodiscard]] bool ExplainLater(
-      std::string request, std::function<void(const std::vector<scheduler::Explanation>&)> answer);
+  using Explanations = std::vector<scheduler::Explanation>;
+  [[nodiscard]] bool ExplainLater(std::string request,
+                                  std::function<void(const Explanations&)> answer);
+  [[nodiscard]] bool ListLater(scheduler::RequestOrder order, size_t limit,
+                               std::function<void(const Explanations&)> answer);
 
  private:
   void Handle(const scheduler::OrchestratorEvent& event);
@@ -63,6 +69,8 @@ class OrchestratorShell {
   void On(const scheduler::AnswerRegister& effect);
   void On(const scheduler::AnswerReport& effect);
   void On(const scheduler::AnswerUnregister& effect);
+  void On(const scheduler::AnswerRouterReport& effect);
+  void On(const scheduler::AnswerDrain& effect);
   void On(const scheduler::CallAssign& effect);
   void On(const scheduler::CallStart& effect);
   void On(const scheduler::CallReserve& effect);
@@ -82,6 +90,8 @@ class OrchestratorShell {
   Calls<v1::RegisterResponse> registers_;
   Calls<v1::ReportResponse> reports_;
   Calls<v1::UnregisterResponse> unregisters_;
+  Calls<v1::RouterReportResponse> router_reports_;
+  Calls<v1::DrainResponse> drains_;
   // Last: its thread uses all of the above.
   Loop loop_;
 };

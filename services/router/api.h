@@ -43,7 +43,9 @@ class RouterApi {
   void AddRoutes(http::Routes* routes);
   // New requests get 503 from now on.
   void BeginDrain() { draining_.store(true); }
-  bool draining() const { return draining_.load(); }
+  // The same as long as an operator orders it.
+  void OrderDrain(bool drain) { drain_ordered_.store(drain); }
+  bool draining() const { return draining_.load() || drain_ordered_.load(); }
 
  private:
   using ResponderPtr = std::shared_ptr<http::Responder>;
@@ -82,6 +84,7 @@ class RouterApi {
   const ModelWatch* const watch_;
   RouterMetrics* const metrics_;
   std::atomic<bool> draining_{false};
+  std::atomic<bool> drain_ordered_{false};
   std::atomic<uint64_t> next_loop_{0};
   std::vector<std::unique_ptr<Loop>> loops_;  // last: their threads use the above
 };

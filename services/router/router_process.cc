@@ -1,8 +1,10 @@
 #include "services/router/router_process.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -19,6 +21,7 @@
 #include "services/router/api.h"
 #include "services/router/edge.h"
 #include "services/router/http_metrics.h"
+#include "services/router/orchestrator_reports.h"
 
 namespace skein::services {
 namespace {
@@ -27,8 +30,42 @@ std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
 }
 
-RouterShellOptions ShellOptions(const RouterOptions& options) {
+v1::RouterEnded::How HowOf(const EndOfRequest& ended) {
+  switch (ended.end.reason) {
+    case scheduler::FinishReason::kStop:
+      return ended.end.stop_token >= 0 ? v1::RouterEnded::HOW_STOP_TOKEN
+                                       : v1::RouterEnded::HOW_STOP_STRING;
+    case scheduler::FinishReason::kLength:
+      return v1::RouterEnded::HOW_MAX_TOKENS;
+    default:
+      return ended.client_gone ? v1::RouterEnded::HOW_CLIENT_GONE : v1::RouterEnded::HOW_FAILED;
+  }
+}
+
+v1::RouterEnded EndedOf(const EndOfRequest& ended) {
+  v1::RouterEnded out;
+  out.mutable_id()->set_router(ended.end.id.router);
+  out.mutable_id()->set_serial(ended.end.id.serial);
+  out.set_how(HowOf(ended));
+  if (out.how() == v1::RouterEnded::HOW_FAILED) {
+    out.set_why(std::string(ended.end.status.message()));
+  }
+  out.set_output_tokens(static_cast<uint64_t>(ended.end.output_tokens));
+  if (ended.first_token_us >= 0) {
+    out.set_first_token_us(static_cast<uint64_t>(ended.first_token_us));
+  }
+  return out;
+}
+
+std::string HostName() {
+  char host[256] = {};
+  return gethostname(host, sizeof host - 1) == 0 ? host : "";
+}
+
+RouterShellOptions ShellOptions(const RouterOptions& options,
+                                const std::shared_ptr<EndedRequests>& ended) {
   RouterShellOptions out;
+  out.on_end = [ended](const EndOfRequest& end) { ended->Add(EndedOf(end)); };
   out.core.max_streams = options.max_streams;
   out.core.max_queued = options.max_queued;
   out.core.request_deadline_us = static_cast<int64_t>(options.request_deadline_s * 1e6);
@@ -88,7 +125,7 @@ class Router {
         router_metrics_(&metrics_),
         http_metrics_(&metrics_),
         process_metrics_("router", &metrics_),
-        shell_(ShellOptions(options)),
+        shell_(ShellOptions(options, ended_)),
         watch_(&shell_.channels(), options.orchestrator, Names(models_)),
         api_(ApiOptions(options), &models_, &shell_, &watch_, &router_metrics_) {
     for (const auto& [name, model] : models_.all()) {
@@ -117,6 +154,7 @@ class Router {
     if (status.ok()) status = WritePortFile(options_.admin_port_file, admin_->port());
     LogInfo("listening", {{"port", static_cast<int>(server_->port())},
                           {"admin_port", static_cast<int>(admin_->port())}});
+    reports_.emplace(&shell_.channels(), options_.orchestrator, Self(), ended_);
     return status;
   }
 
@@ -136,6 +174,7 @@ class Router {
     }
     LogInfo("drained", {{"cut_off", Running()}});
     shell_.TellStop();
+    reports_.reset();
     server_->Stop(std::chrono::milliseconds(500));
     admin_->Stop(std::chrono::milliseconds(100));
   }
@@ -166,6 +205,28 @@ class Router {
                          .ready = [this] { return Ready(); },
                          .metrics = [this] { return MetricsText(); }},
                         routes);
+  }
+
+  // What operators see of this router, and order it.
+  OrchestratorReports::Self Self() {
+    v1::RouterReport identity;
+    identity.set_router(shell_.NextIds(0).router);
+    identity.set_endpoint(absl::StrCat(options_.host, ":", server_->port()));
+    identity.set_admin_endpoint(absl::StrCat(options_.host, ":", admin_->port()));
+    identity.set_host(HostName());
+    identity.set_pid(getpid());
+    identity.set_version(kVersion);
+    return {
+        .identity = std::move(identity),
+        .load =
+            [this](v1::RouterReport* report) {
+              shell_.Look([report](const scheduler::RouterSnapshot& snapshot) {
+                report->set_queued(static_cast<uint64_t>(snapshot.queued));
+                report->set_running(static_cast<uint64_t>(snapshot.submitted + snapshot.streaming));
+              });
+              report->set_draining(api_.draining());
+            },
+        .drain = [this](bool drain) { api_.OrderDrain(drain); }};
   }
 
   absl::Status Ready() const {
@@ -199,6 +260,7 @@ class Router {
 
   const RouterOptions options_;
   const Models models_;
+  const std::shared_ptr<EndedRequests> ended_ = std::make_shared<EndedRequests>();
   Metrics metrics_;
   RouterMetrics router_metrics_;
   HttpMetrics http_metrics_;
@@ -209,6 +271,7 @@ class Router {
   http::Routes routes_, admin_routes_;
   std::unique_ptr<Edge> edge_;
   std::unique_ptr<http::Server> server_, admin_;
+  std::optional<OrchestratorReports> reports_;  // last: its thread uses the above
 };
 
 }  // namespace

@@ -38,6 +38,7 @@ std::optional<scheduler::PrefillTimes> TimesOf(const v1::GenerateUpdate& message
 RouterShell::RouterShell(const RouterShellOptions& options)
     : incarnation_(options.incarnation),
       orchestrator_(options.orchestrator),
+      on_end_(options.on_end),
       core_(options.core),
       loop_(options.inbox) {}
 
@@ -93,6 +94,7 @@ void RouterShell::Cancel(RequestId id) {
   if (it == requests_.end()) return;
   it->second.listener.reset();
   it->second.ended = true;
+  it->second.client_gone = true;
   Handle(scheduler::ClientGone{id});
   Forget(id);
 }
@@ -115,6 +117,10 @@ bool RouterShell::Inspect(
     const std::function<void(const scheduler::RouterSnapshot&, const absl::Status&)>& look) {
   return loop_.RunAndWait(
       [this, &look] { look(core_.Snapshot(MonotonicUs()), core_.CheckInvariants()); });
+}
+
+bool RouterShell::Look(const std::function<void(const scheduler::RouterSnapshot&)>& look) {
+  return loop_.RunAndWait([this, &look] { look(core_.Snapshot(MonotonicUs())); });
 }
 
 void RouterShell::Handle(scheduler::RouterEvent event) {
@@ -154,13 +160,21 @@ void RouterShell::On(const scheduler::End& effect) {
   if (it == requests_.end()) return;
   const std::shared_ptr<RequestListener> listener = std::move(it->second.listener);
   it->second.ended = true;
+  NoteEnd(it->second, effect);
   Forget(effect.id);
   if (listener != nullptr) listener->OnEnd(effect);
+}
+
+void RouterShell::NoteEnd(const Request& request, const scheduler::End& end) const {
+  if (on_end_ == nullptr || request.submitted_us < 0) return;  // the orchestrator never knew it
+  const bool token = request.first_token_us >= 0;
+  on_end_({end, request.client_gone, token ? request.first_token_us - request.submitted_us : -1});
 }
 
 void RouterShell::On(const scheduler::DeliverToken& effect) {
   const auto it = requests_.find(effect.id);
   if (it == requests_.end() || it->second.listener == nullptr) return;
+  if (it->second.first_token_us < 0) it->second.first_token_us = MonotonicUs();
   const std::shared_ptr<RequestListener> listener = it->second.listener;
   listener->OnToken(effect);
 }
@@ -168,6 +182,7 @@ void RouterShell::On(const scheduler::DeliverToken& effect) {
 void RouterShell::On(const scheduler::OpenSubmit& effect) {
   const RequestId id = effect.spec->id;
   Request& request = EntryOf(id);
+  request.submitted_us = MonotonicUs();
   auto message = std::make_shared<v1::SubmitRequest>();
   *message->mutable_spec() = ToProto(*effect.spec);
   auto stub = std::make_shared<v1::Orchestrator::Stub>(channels_.Get(orchestrator_));

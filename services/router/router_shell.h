@@ -35,11 +35,19 @@ class RequestListener {
   virtual void OnStop() = 0;
 };
 
+// A request that was submitted to the orchestrator has ended for its client.
+struct EndOfRequest {
+  scheduler::End end;
+  bool client_gone = false;
+  int64_t first_token_us = -1;  // from the submission; -1: there was none
+};
+
 struct RouterShellOptions {
   scheduler::RouterConfig core;
   std::string orchestrator;  // host:port
   uint64_t incarnation = 1;  // random, not 0
   size_t inbox = 16384;
+  std::function<void(const EndOfRequest&)> on_end = nullptr;  // called on the loop
 };
 
 class RouterShell {
@@ -73,6 +81,8 @@ class RouterShell {
   // ---- any thread but the loop; false when the shell has stopped ----
   bool Inspect(const std::function<void(const scheduler::RouterSnapshot&,
                                         const absl::Status& invariants)>& look);
+  // The same without the invariants.
+  bool Look(const std::function<void(const scheduler::RouterSnapshot&)>& look);
 
  private:
   using PlanStream = ReadStream<v1::PlanUpdate>;
@@ -83,6 +93,9 @@ class RouterShell {
     std::string traceparent;
     bool paused = false;
     bool ended = false;
+    bool client_gone = false;
+    int64_t submitted_us = -1;
+    int64_t first_token_us = -1;
     std::shared_ptr<PlanStream> plans;
     std::shared_ptr<TokenStream> tokens;
   };
@@ -104,9 +117,11 @@ class RouterShell {
   void Forget(scheduler::RequestId id);
   std::function<void()> CountStream();
   void CloseAll();
+  void NoteEnd(const Request& request, const scheduler::End& end) const;
 
   const uint64_t incarnation_;
   const std::string orchestrator_;
+  const std::function<void(const EndOfRequest&)> on_end_;
   std::atomic<uint64_t> next_serial_{1};
   Channels channels_;
   std::mutex streams_mu_;

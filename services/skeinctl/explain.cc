@@ -1,50 +1,47 @@
 #include "services/skeinctl/explain.h"
 
-#include <chrono>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
-#include "proto/orchestrator.grpc.pb.h"
-#include "services/base/rpc.h"
-#include "services/skeinctl/command.h"
+#include "services/skeinctl/cluster_client.h"
 
 namespace skein::services {
+namespace {
+
+constexpr char kSuggestion[] = "skeinctl requests lists those that the orchestrator remembers.";
+
+}  // namespace
+
 void ExplainFlags::Register(FlagSet* set) {
-  set->About(
-      "Explain how a request was planned, what the alternatives were, and why they were not "
-      "taken.\n"
-      "\n"
-      "The orchestrator knows the requests that run and the latest 1,000 others.");
-  set->Positional(
+  set->About(absl::StrCat(
+      "Explain how a request was planned, what the alternatives were and why they were not taken, "
+      "and how it ended.\n\nThe orchestrator knows the requests that run and the latest 1,000 "
+      "others. ",
+      kSuggestion, " ", kExitCodesHelp));
+  set->OptionalPositional(
       &request, "REQUEST",
-      "The id of an answer (cmpl-..., chatcmpl-...), its X-Request-Id header (request_id "
-      "in the router's log), or ROUTER/SERIAL (request_id in the other logs).");
-  RegisterOrchestrator(&orchestrator, set);
-  set->String(&format, "format", "How to print it.").OneOf({"text", "json"}).Value("FORMAT");
+      "The id of an answer (cmpl-..., chatcmpl-...), its X-Request-Id header (request_id in the "
+      "router's log), or ROUTER/SERIAL (request_id in the other logs).");
+  RegisterCluster(&orchestrator, set);
+  RegisterFormat(&format, "text", set);
+  set->Check([this]() -> absl::Status {
+    if (!request.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("REQUEST is required. ", kSuggestion));
+  });
 }
 
 int RunExplain(const ExplainFlags& flags) {
-  Channels channels;
-  const auto stub = v1::Orchestrator::NewStub(channels.Get(flags.orchestrator));
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
-  v1::ExplainRequest request;
-  request.set_request(flags.request);
-  v1::ExplainResponse response;
-  const grpc::Status status = stub->Explain(&context, request, &response);
-  if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
-    return PrintErrors("skeinctl explain", absl::NotFoundError(status.error_message()), kUsage);
+  const auto orchestrator = FindOrchestrator(flags.orchestrator, EnvironmentMap());
+  if (!orchestrator.ok()) return EndWith("explain", orchestrator.status());
+  const auto response = ClusterClient(*orchestrator).Explain(flags.request);
+  if (absl::IsNotFound(response.status())) {
+    return EndWith("explain", absl::NotFoundError(absl::StrCat(
+                                  std::string(response.status().message()), ". ", kSuggestion)));
   }
-  if (!status.ok()) {
-    return PrintErrors(
-        "skeinctl explain",
-        absl::UnavailableError(absl::StrCat("the orchestrator at ", flags.orchestrator,
-                                            " does not answer: ", status.error_message())),
-        kFailed);
-  }
-  std::fputs((flags.format == "json" ? ExplainJson(response) : ExplainText(response)).c_str(),
-             stdout);
-  return 0;
+  if (!response.ok()) return EndWith("explain", response.status());
+  const bool json = flags.format == "json";
+  std::fputs((json ? ExplainJson(*response) : ExplainText(*response)).c_str(), stdout);
+  return kDone;
 }
 
 }  // namespace skein::services

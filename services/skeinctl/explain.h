@@ -1,4 +1,4 @@
-// skeinctl explain: how a request was planned, what else there was, and why not.
+// skeinctl explain: how a request was planned, what else there was, and why not; how it ended.
 #pragma once
 
 #include <string>
@@ -10,13 +10,12 @@ namespace skein::services {
 
 struct ExplainFlags {
   std::string request;
-  std::string orchestrator = "127.0.0.1:7100";
+  std::string orchestrator;
   std::string format = "text";
-
   void Register(FlagSet* set);
 };
 
-// Exit code: 0; 1 when the orchestrator does not answer; 2 for a request that it does not know.
+// Exit code: exit_codes.h; an unknown request is "not found".
 int RunExplain(const ExplainFlags& flags);
 
 // Pure: text for people, and one JSON object for programs.

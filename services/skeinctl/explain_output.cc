@@ -16,30 +16,41 @@ std::string IdOf(const v1::RequestId& id) { return absl::StrCat(id.router(), "/"
 
 std::string Time(double seconds) { return absl::StrFormat("%.3f s", seconds); }
 
-std::string ChunkText(const v1::PlanExplanation::Chunk& chunk) {
-  std::string actual = "not begun";
-  if (chunk.has_start_s()) {
-    actual = absl::StrCat("was ", Time(chunk.start_s()), " to ",
-                          chunk.has_end_s() ? Time(chunk.end_s()) : "now");
+// `over`: the plan is, because the request has ended or the plan was given up. No time of it goes
+// on.
+std::string ActualText(const v1::PlanExplanation::Chunk& chunk, bool over) {
+  if (!chunk.has_start_s()) {
+    if (chunk.has_end_s()) return absl::StrCat("ended by ", Time(chunk.end_s()));
+    return over ? "no start reported" : "not started";
   }
-  return absl::StrFormat("%9d tokens  SP %-4d foreseen %s to %s, %s; instances %s", chunk.tokens(),
-                         chunk.instances_size(), Time(chunk.foreseen_start_s()),
-                         Time(chunk.foreseen_end_s()), actual,
+  if (chunk.has_end_s()) return absl::StrCat(Time(chunk.start_s()), " to ", Time(chunk.end_s()));
+  return absl::StrCat("started ", Time(chunk.start_s()), over ? ", not finished" : ", running");
+}
+
+std::string ChunkText(const v1::PlanExplanation::Chunk& chunk, bool over) {
+  return absl::StrFormat("%9d tokens  SP %-4d estimated %s to %s; actual: %s; instances %s",
+                         chunk.tokens(), chunk.instances_size(), Time(chunk.estimated_start_s()),
+                         Time(chunk.estimated_end_s()), ActualText(chunk, over),
                          absl::StrJoin(chunk.instances(), " "));
 }
 
-std::string PlanText(const v1::PlanExplanation& plan) {
+std::string PlanText(const v1::PlanExplanation& plan, bool ended) {
   std::string text = absl::StrFormat("  plan of epoch %d, decided %s after submission: %s\n",
                                      plan.epoch(), Time(plan.decided_s()), plan.how());
-  absl::StrAppendFormat(&text, "    first token foreseen after %s; improvement rate %.3f\n",
+  absl::StrAppendFormat(&text,
+                        "    estimated time to first token %s; improvement rate %.3f; times below "
+                        "count from the decision\n",
                         Time(plan.ttft_s()), plan.improvement_rate());
-  for (const auto& chunk : plan.chunks()) absl::StrAppend(&text, "    ", ChunkText(chunk), "\n");
-  if (!plan.alternatives().empty()) absl::StrAppend(&text, "    as one chunk:\n");
+  const bool over = ended || !plan.lost().empty();
+  for (const auto& chunk : plan.chunks()) {
+    absl::StrAppend(&text, "    ", ChunkText(chunk, over), "\n");
+  }
+  if (!plan.alternatives().empty()) absl::StrAppend(&text, "    alternatives of one chunk:\n");
   for (const auto& one : plan.alternatives()) {
-    absl::StrAppendFormat(&text, "      SP %-4d from %s, first token after %s: %s\n", one.sp(),
+    absl::StrAppendFormat(&text, "      SP %-4d estimated %s to %s: %s\n", one.sp(),
                           Time(one.start_s()), Time(one.ttft_s()), one.why());
   }
-  if (!plan.queue().empty()) absl::StrAppend(&text, "    queue times:");
+  if (!plan.queue().empty()) absl::StrAppend(&text, "    estimated queue times by instance:");
   for (const auto& queue : plan.queue()) {
     absl::StrAppendFormat(&text, " %d: %s", queue.instance(), Time(queue.queue_s()));
   }
@@ -53,15 +64,27 @@ std::string RequestText(const v1::RequestExplanation& request) {
       absl::StrFormat("request %s%s%s: %d prompt tokens, model %s, policy %s\n", IdOf(request.id()),
                       request.names().empty() ? "" : " ", absl::StrJoin(request.names(), " "),
                       request.prompt_tokens(), request.model(), request.policy());
-  absl::StrAppendFormat(&text, "  submitted %s ago; ", Time(request.age_s()));
-  if (request.has_placed_s())
-    absl::StrAppend(&text, "placed after ", Time(request.placed_s()), "; ");
-  if (request.has_prefilled_s()) {
-    absl::StrAppend(&text, "KV handed over after ", Time(request.prefilled_s()), "; ");
+  absl::StrAppend(&text, "  ", request.state());
+  if (request.has_output_tokens()) {
+    absl::StrAppend(&text, ", ", request.output_tokens(), " output token",
+                    request.output_tokens() == 1 ? "" : "s");
   }
-  if (request.has_ended_s()) absl::StrAppend(&text, "ended after ", Time(request.ended_s()), ": ");
-  absl::StrAppend(&text, request.state(), "\n");
-  for (const auto& plan : request.plans()) absl::StrAppend(&text, PlanText(plan));
+  absl::StrAppend(&text, "\n  submitted ", Time(request.age_s()), " ago");
+  const struct {
+    const char* what;
+    bool known;
+    double seconds;
+  } times[] = {{"decode blocks reserved", request.has_placed_s(), request.placed_s()},
+               {"KV handed over", request.has_prefilled_s(), request.prefilled_s()},
+               {"first token", request.has_first_token_s(), request.first_token_s()},
+               {"ended", request.has_ended_s(), request.ended_s()}};
+  for (const auto& time : times) {
+    if (time.known) absl::StrAppend(&text, "; ", time.what, " after ", Time(time.seconds));
+  }
+  text += "\n";
+  for (const auto& plan : request.plans()) {
+    absl::StrAppend(&text, PlanText(plan, request.has_ended_s()));
+  }
   return text;
 }
 
@@ -69,8 +92,8 @@ Json ChunkJson(const v1::PlanExplanation::Chunk& chunk) {
   Json json;
   json["tokens"] = chunk.tokens();
   json["instances"] = std::vector<uint64_t>(chunk.instances().begin(), chunk.instances().end());
-  json["foreseen_start_s"] = chunk.foreseen_start_s();
-  json["foreseen_end_s"] = chunk.foreseen_end_s();
+  json["estimated_start_s"] = chunk.estimated_start_s();
+  json["estimated_end_s"] = chunk.estimated_end_s();
   json["start_s"] = chunk.has_start_s() ? Json(chunk.start_s()) : Json();
   json["end_s"] = chunk.has_end_s() ? Json(chunk.end_s()) : Json();
   return json;
@@ -112,6 +135,8 @@ Json RequestJson(const v1::RequestExplanation& request) {
   json["placed_s"] = request.has_placed_s() ? Json(request.placed_s()) : Json();
   json["prefilled_s"] = request.has_prefilled_s() ? Json(request.prefilled_s()) : Json();
   json["ended_s"] = request.has_ended_s() ? Json(request.ended_s()) : Json();
+  json["first_token_s"] = request.has_first_token_s() ? Json(request.first_token_s()) : Json();
+  json["output_tokens"] = request.has_output_tokens() ? Json(request.output_tokens()) : Json();
   json["plans"] = Json::array();
   for (const auto& plan : request.plans()) json["plans"].push_back(PlanJson(plan));
   return json;

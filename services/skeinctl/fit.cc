@@ -25,7 +25,9 @@ absl::Status Fit(const FitFlags& flags) {
   if (!fit.ok()) return absl::InvalidArgumentError(absl::StrCat("fit: ", fit.status().message()));
   const auto latency = scheduler::LatencyModel::Make(fit->sizes);
   if (!latency.ok()) return latency.status();
-  std::fputs(ResidualTable(*fit).c_str(), stderr);
+  const std::string residuals =
+      flags.format == "json" ? ResidualJsonLines(*fit) : ResidualTable(*fit);
+  std::fputs(residuals.c_str(), stderr);
   const std::string json =
       ProfileJson({flags.model, flags.device, flags.date, *latency, std::nullopt});
   std::fputs(json.c_str(), stdout);
@@ -69,6 +71,21 @@ std::string ResidualTable(const scheduler::LatencyFit& fit) {
   return text;
 }
 
+std::string ResidualJsonLines(const scheduler::LatencyFit& fit) {
+  std::string text;
+  for (const scheduler::SampleResidual& residual : fit.residuals) {
+    const scheduler::LatencySample& sample = residual.sample;
+    absl::StrAppendFormat(
+        &text,
+        R"({"sp": %d, "history_tokens": %d, "chunk_tokens": %d, "seconds": %.9g, )"
+        R"("fitted_s": %.9g, "relative_error": %.9g})"
+        "\n",
+        sample.sp, sample.history_tokens, sample.chunk_tokens, sample.seconds, residual.predicted_s,
+        residual.Relative());
+  }
+  return text;
+}
+
 void FitFlags::Register(FlagSet* set) {
   set->About(
       "Fit a latency profile to measured samples.\n"
@@ -80,6 +97,9 @@ void FitFlags::Register(FlagSet* set) {
   set->String(&model, "model", "The model that was measured.").Value("NAME");
   set->String(&device, "device", "The device it ran on.").Value("NAME");
   set->String(&date, "date", "When it was measured.").Value("DATE").Default("today");
+  set->String(&format, "format", "How to print the errors: as a table, or one JSON object a line.")
+      .OneOf({"table", "json"})
+      .Value("FORMAT");
 }
 
 int RunFit(const FitFlags& flags) {

@@ -15,6 +15,7 @@ struct FitFlags {
   std::string model = "unknown";
   std::string device = "unknown";
   std::string date = Today();
+  std::string format = "table";
 
   void Register(FlagSet* set);
 };
@@ -26,5 +27,6 @@ int RunFit(const FitFlags& flags);
 
 // Pure: a row a sample, and one an SP size with the mean and the largest error.
 std::string ResidualTable(const scheduler::LatencyFit& fit);
+std::string ResidualJsonLines(const scheduler::LatencyFit& fit);
 
 }  // namespace skein::services

@@ -36,10 +36,22 @@ TEST(Fit, RefusedSamplesExitWith2AndNoProfile) {
   EXPECT_EQ(FitFile("sp,chunk_tokens,seconds\n1,10,5\n1,100,4\n1,1000,3\n", 2), "");
 }
 
+TEST(Fit, AWrongCellIsNamedWithWhatItShouldBe) {
+  ::testing::internal::CaptureStderr();
+  FitFile("sp,chunk_tokens,seconds\nabc,10,1\n", 2);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "skeinctl fit: error: samples: line 2: sp: 'abc' is not a whole number\n");
+  ::testing::internal::CaptureStderr();
+  FitFile("sp,chunk_tokens,seconds\n1,10,x\n", 2);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "skeinctl fit: error: samples: line 2: seconds: 'x' is not a number of seconds\n");
+}
+
 TEST(Fit, PrintsEveryResidual) {
   scheduler::LatencyFit fit;
   fit.residuals = {{{2, 0, 100, 2.0}, 2.1}, {{2, 50, 100, 4.0}, 3.8}};
   const std::string table = ResidualTable(fit);
+  EXPECT_EQ(ResidualJsonLines(fit).find(R"({"sp": 2, "history_tokens": 0, )"), 0u);
   EXPECT_NE(table.find("+5.00%"), std::string::npos) << table;
   EXPECT_NE(table.find("-5.00%"), std::string::npos) << table;
   EXPECT_NE(table.find("sp 2: 2 samples, mean error 5.00%, largest 5.00%"), std::string::npos);

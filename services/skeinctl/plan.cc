@@ -60,9 +60,25 @@ absl::Status ParseQueue(const Json& json, std::vector<double>* queue_s) {
   return absl::OkStatus();
 }
 
+// "column 5: syntax error ...": the library's words without its codes.
+absl::Status WrongJson(const std::string& what) {
+  size_t start = what.find("column ");
+  if (start == std::string::npos) start = what.find("] ") + 2;
+  return Wrong("not valid JSON: ", what.substr(start));
+}
+
+absl::StatusOr<Json> ParseJson(std::string_view line) {
+  try {
+    return Json::parse(QuoteNotNumbers(line));
+  } catch (const Json::exception& error) {
+    return WrongJson(error.what());
+  }
+}
+
 absl::StatusOr<Request> ParseRequest(std::string_view line) {
-  const Json json = Json::parse(QuoteNotNumbers(line), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return Wrong("it is not valid JSON, or a number is out of range");
+  const absl::StatusOr<Json> parsed = ParseJson(line);
+  if (!parsed.ok()) return parsed.status();
+  const Json& json = *parsed;
   if (!json.is_object()) return Wrong("it is ", Shown(json), ", not an object");
   Request request;
   for (const char* name : {"prompt_tokens", "queue_s"}) {
@@ -161,11 +177,38 @@ void PlanFlags::Register(FlagSet* set) {
               "alone, while the rolling planner of a cluster also weighs the prompts that wait.")
       .Value("POLICY")
       .OneOf({"tetris", "single", "rolling"});
+  set->String(&format, "format",
+              "How to tell a wrong line. text: on standard error, and no later line is read; json: "
+              "{\"line\", \"error\"} in the place of its answer, and later lines are answered.")
+      .OneOf({"text", "json"})
+      .Value("FORMAT");
   set->Check([this]() -> absl::Status {
     if (improvement_rate < 1) return absl::OkStatus();
     return Wrong("--improvement-rate: 1 is not in [0, 1)");
   });
 }
+
+namespace {
+
+int AnswerAll(PlanLines* lines, bool json) {
+  int code = kDone;
+  std::string line;
+  for (int number = 1; std::getline(std::cin, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const auto answer = lines->Answer(line);
+    const std::string error(answer.status().message());
+    if (!answer.ok() && !json) return Refused(Wrong("line ", number, ": ", error));
+    if (!answer.ok()) code = kUsage;
+    const std::string out = answer.ok() ? *answer
+                                        : Json{{"line", number}, {"error", error}}.dump(
+                                              -1, ' ', false, Json::error_handler_t::replace);
+    std::printf("%s\n", out.c_str());
+    std::fflush(stdout);
+  }
+  return code;
+}
+
+}  // namespace
 
 int RunPlan(const PlanFlags& flags) {
   const auto policy = ParsePlanPolicy(flags.policy);
@@ -174,15 +217,7 @@ int RunPlan(const PlanFlags& flags) {
   if (!profile.ok()) return Refused(profile.status());
   PlanLines lines(profile->latency, static_cast<int>(flags.node_size), flags.improvement_rate,
                   *policy);
-  std::string line;
-  for (int number = 1; std::getline(std::cin, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const auto answer = lines.Answer(line);
-    if (!answer.ok()) return Refused(Wrong("line ", number, ": ", answer.status().message()));
-    std::printf("%s\n", answer->c_str());
-    std::fflush(stdout);
-  }
-  return 0;
+  return AnswerAll(&lines, flags.format == "json");
 }
 
 }  // namespace skein::services

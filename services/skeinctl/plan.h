@@ -20,6 +20,8 @@ struct PlanFlags {
   double improvement_rate = 0;
   std::string policy = "tetris";
 
+  std::string format = "text";
+
   void Register(FlagSet* set);
 };
 
@@ -27,8 +29,9 @@ struct PlanFlags {
 //   {"prompt_tokens": 131072, "queue_s": [0, 0.31, ...]}      (a queue time an instance)
 // and writes one a line,
 //   {"ttft_s": ..., "chunks": [{"tokens": ..., "instances": [...], "start_s": ..., "end_s": ...}]}
-// Exit code: 0; 2 for a profile that cannot be read, and at the first line that is wrong, which is
-// named.
+// Exit code: 0; 2 for a profile that cannot be read and for wrong lines. A wrong line is named by
+// its number and what is wrong in it: the first one ends the command; with --format json each is
+// answered in its place.
 int RunPlan(const PlanFlags& flags);
 
 enum class PlanPolicy {

@@ -1,5 +1,10 @@
 #include "services/skeinctl/plan.h"
 
+#include <algorithm>
+#include <iostream>
+#include <sstream>
+#include <tuple>
+
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "scheduler/plan/builtin_models.h"
@@ -52,7 +57,9 @@ std::string Why(std::string_view line) {
 
 TEST(Plan, BadInputIsRefusedWithTheFieldAndTheValue) {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "not valid JSON"},
+      {"", "not valid JSON: column 1: "},
+      {R"({"prompt_tokens": 5, "queue_s": [0)", "not valid JSON: column 35: "},
+      {R"({"prompt_tokens": 5, "queue_s": [1e999]})", "not valid JSON: number overflow"},
       {"[1]", "[1]"},
       {R"({"queue_s": [0]})", "prompt_tokens is missing"},
       {R"({"prompt_tokens": 5})", "queue_s is missing"},
@@ -73,6 +80,40 @@ TEST(Plan, BadInputIsRefusedWithTheFieldAndTheValue) {
   for (const auto& [line, expected] : cases) {
     EXPECT_NE(Why(line).find(expected), std::string::npos) << line << ": " << Why(line);
   }
+}
+
+// Runs the command on this input; its exit code, what it wrote to standard output and to error.
+std::tuple<int, std::string, std::string> RunPlan(const std::string& input,
+                                                  const std::string& format) {
+  std::istringstream in(input);
+  std::streambuf* const before = std::cin.rdbuf(in.rdbuf());
+  PlanFlags flags;
+  flags.profile = "llama3-8b-a100";
+  flags.format = format;
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const int code = RunPlan(flags);
+  std::cin.rdbuf(before);
+  return {code, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
+}
+
+TEST(Plan, AWrongLineIsNamedByItsNumber) {
+  const std::string right = R"({"prompt_tokens": 100, "queue_s": [0]})";
+  const std::string input = right + "\n\n{\"prompt_tokens\": x\n" + right + "\n";
+  const auto [code, out, error] = RunPlan(input, "text");
+  EXPECT_EQ(code, 2);
+  EXPECT_EQ(error.find("skeinctl plan: error: line 3: not valid JSON: column 19: "), 0u) << error;
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 1) << out;
+  const auto [json_code, json_out, json_error] = RunPlan(input, "json");
+  EXPECT_EQ(json_code, 2);
+  EXPECT_EQ(json_error, "");
+  std::istringstream lines(json_out);
+  std::string first, second, third;
+  std::getline(lines, first);
+  std::getline(lines, second);
+  std::getline(lines, third);
+  EXPECT_EQ(nlohmann::json::parse(second)["line"], 3);
+  EXPECT_EQ(first, third);
 }
 
 TEST(Plan, AProfileWithoutASizeForTheClusterIsRefused) {

@@ -21,7 +21,8 @@ std::string Help() {
   return text +
          "\n'skeinctl help COMMAND' and 'skeinctl COMMAND --help' print the arguments and flags of "
          "a\ncommand, 'skeinctl --version' the version.\n"
-         "Exit codes: 0 done, 1 failed or unwell, 2 called wrongly.\n";
+         "Exit codes: 0 done or healthy, 1 failed, 2 called wrongly, 3 degraded, 4 cannot serve,\n"
+         "5 not found, 6 not in time.\n";
 }
 
 const Command* Find(std::string_view name) {

@@ -1,155 +1,203 @@
 #include "services/skeinctl/status.h"
 
-#include <algorithm>
+#include <chrono>
 #include <cstdio>
-#include <vector>
+#include <optional>
+#include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "nlohmann/json.hpp"
-#include "proto/orchestrator.grpc.pb.h"
-#include "services/base/rpc.h"
-#include "services/skeinctl/command.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "services/skeinctl/cluster_client.h"
+#include "services/skeinctl/cluster_view.h"
+#include "services/skeinctl/screen.h"
 
 namespace skein::services {
 namespace {
 
-using Row = std::vector<std::string>;
+using Clock = std::chrono::steady_clock;
+using StatusOrError = absl::StatusOr<v1::StatusResponse>;
 
-const char* RoleName(v1::Role role) {
-  return role == v1::ROLE_PREFILL ? "prefill" : role == v1::ROLE_DECODE ? "decode" : "unknown";
+std::string Now() {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
 }
 
-const char* StateName(const v1::InstanceStatus& instance) {
-  if (!instance.load().invariants_ok()) return "broken";
-  return instance.load().draining() ? "draining" : "serving";
+SortBy ParseSort(const std::string& name) {  // one of --sort's values
+  return name == "load"     ? SortBy::kLoad
+         : name == "kv"     ? SortBy::kKv
+         : name == "tokens" ? SortBy::kTokens
+                            : SortBy::kRole;
 }
 
-Row RowOf(const v1::InstanceStatus& instance) {
-  const v1::Load& load = instance.load();
-  const v1::BlockCounts& blocks = load.blocks();
-  return {
-      absl::StrCat(instance.instance()),
-      RoleName(instance.registration().role()),
-      instance.registration().model(),
-      instance.registration().device(),
-      instance.registration().endpoint(),
-      StateName(instance),
-      absl::StrCat(load.running()),
-      absl::StrCat(load.waiting()),
-      absl::StrCat(load.queued_tokens()),
-      absl::StrFormat("%.0f", load.tokens_per_second()),
-      absl::StrCat(blocks.free(), "/", blocks.held(), "/", blocks.cached(), "/", blocks.total()),
-      absl::StrFormat("%.1f s", static_cast<double>(instance.since_report_us()) * 1e-6)};
+std::string Dump(const nlohmann::ordered_json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-std::string Aligned(const std::vector<Row>& rows) {
-  std::vector<size_t> widths(rows.front().size(), 0);
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+// The health's word in its colour, where it is first.
+std::string Colored(std::string text, Health::Level level) {
+  if (!MayColor()) return text;
+  const std::string word = NameOf(level);
+  const size_t at = text.find(word);
+  if (at == std::string::npos) return text;
+  const char* color = level == Health::Level::kHealthy    ? "\x1b[32m"
+                      : level == Health::Level::kDegraded ? "\x1b[33m"
+                                                          : "\x1b[31m";
+  return text.replace(at, word.size(), absl::StrCat(color, word, "\x1b[0m"));
+}
+
+// One period after the other: asks, shows, waits.
+class Watch {
+ public:
+  Watch(const char* command, const ViewFlags& flags, const std::string& orchestrator)
+      : command_(command),
+        flags_(flags),
+        sort_(ParseSort(flags.sort)),
+        client_(orchestrator),
+        names_(ProcessNames::Of(orchestrator, EnvironmentMap())) {}
+
+  // Once, as a whole; the exit code.
+  int Show() {
+    const StatusOrError status = client_.Status();
+    if (!status.ok()) return EndWith(command_, status.status());
+    const Health::Level level = HealthOf(*status).level;
+    const std::string text = flags_.format == "json"
+                                 ? Dump(StatusJson(*status, names_), 2)
+                                 : Colored(StatusTable(*status, names_, sort_), level);
+    std::fputs(text.c_str(), stdout);
+    return ExitCodeOf(level);
   }
-  std::string text;
-  for (const Row& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      absl::StrAppend(&line, row[i], std::string(widths[i] - row[i].size() + 2, ' '));
+
+  // Until a key or a signal ends it, or `count` times; the exit code of the last time.
+  int Run() {
+    CatchStopSignals();
+    std::optional<Screen> screen;
+    if (flags_.format == "table" && IsTerminal()) screen.emplace();
+    int code = kDone;
+    for (int64_t shown = 1; !StopSignalled(); ++shown) {
+      const StatusOrError status = client_.Status();
+      code = status.ok() ? ExitCodeOf(HealthOf(*status).level) : int{kFailed};
+      screen.has_value() ? screen->Draw(Page(status)) : PrintLine(status);
+      if (shown == flags_.count || !Wait(&screen)) break;
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    absl::StrAppend(&text, line, "\n");
+    return code;
   }
-  return text;
-}
 
-nlohmann::ordered_json JsonOf(const v1::InstanceStatus& instance) {
-  const v1::RegisterRequest& registration = instance.registration();
-  const v1::Load& load = instance.load();
-  nlohmann::ordered_json json;
-  json["instance"] = instance.instance();
-  json["role"] = RoleName(registration.role());
-  json["model"] = registration.model();
-  json["model_hash"] = registration.model_hash();
-  json["device"] = registration.device();
-  json["endpoint"] = registration.endpoint();
-  json["admin_endpoint"] = registration.admin_endpoint();
-  json["host"] = registration.host();
-  json["pid"] = registration.pid();
-  json["version"] = registration.version();
-  json["state"] = StateName(instance);
-  json["running"] = load.running();
-  json["waiting"] = load.waiting();
-  json["queued_tokens"] = load.queued_tokens();
-  json["tokens_per_second"] = load.tokens_per_second();
-  json["queue_s"] = instance.queue_s();
-  json["freeness"] = instance.freeness();
-  json["placed_requests"] = instance.placed_requests();
-  json["since_report_s"] = static_cast<double>(instance.since_report_us()) * 1e-6;
-  json["blocks"] = {{"free", load.blocks().free()},
-                    {"held", load.blocks().held()},
-                    {"cached", load.blocks().cached()},
-                    {"total", load.blocks().total()}};
-  return json;
+ private:
+  std::string Page(const StatusOrError& status) {
+    if (!status.ok()) {
+      return absl::StrCat(Now(), "  ", std::string(status.status().message()), "\n\nq: quit\n");
+    }
+    const std::string table = StatusTable(*status, names_, sort_, RatesOf(*status));
+    return Colored(absl::StrCat(table, "\n", Now(), "  every ", flags_.interval_s,
+                                " s; sort by r role, l load, k KV, t tokens/s; q quits"),
+                   HealthOf(*status).level);
+  }
+
+  void PrintLine(const StatusOrError& status) {
+    const std::string time = Now();
+    std::string line;
+    if (flags_.format == "json") {
+      nlohmann::ordered_json json = {{"time", time}};
+      status.ok() ? json.update(StatusJson(*status, names_))
+                  : json.update({{"error", std::string(status.status().message())}});
+      line = Dump(json, -1);
+    } else {
+      line = status.ok()
+                 ? StatusLine(*status, time)
+                 : absl::StrCat(time, " error: ", std::string(status.status().message()), "\n");
+    }
+    std::fputs(line.c_str(), stdout);
+    std::fflush(stdout);
+  }
+
+  Rates RatesOf(const v1::StatusResponse& status) {
+    const Clock::time_point now = Clock::now();
+    Rates rates;
+    if (last_.has_value() && status.submitted() >= last_->submitted()) {
+      const double seconds = std::chrono::duration<double>(now - last_at_).count();
+      rates.requests_per_s = static_cast<double>(status.submitted() - last_->submitted()) / seconds;
+      rates.failed_per_s = static_cast<double>(status.failed() - last_->failed()) / seconds;
+    }
+    last_ = status;
+    last_at_ = now;
+    return rates;
+  }
+
+  // False: the user has had enough.
+  bool Wait(std::optional<Screen>* screen) {
+    const auto time = std::chrono::milliseconds(static_cast<int64_t>(flags_.interval_s * 1e3));
+    if (!screen->has_value()) {
+      WaitUnlessStopped(time);
+      return true;
+    }
+    switch ((*screen)->AwaitKey(time)) {
+      case 'q':
+        return false;
+      case 'r':
+        sort_ = SortBy::kRole;
+        break;
+      case 'l':
+        sort_ = SortBy::kLoad;
+        break;
+      case 'k':
+        sort_ = SortBy::kKv;
+        break;
+      case 't':
+        sort_ = SortBy::kTokens;
+        break;
+    }
+    return true;
+  }
+
+  const char* const command_;
+  const ViewFlags flags_;
+  SortBy sort_;
+  ClusterClient client_;
+  const ProcessNames names_;
+  std::optional<v1::StatusResponse> last_;
+  Clock::time_point last_at_;
+};
+
+int Run(const char* command, const ViewFlags& flags, bool again) {
+  const auto orchestrator = FindOrchestrator(flags.orchestrator, EnvironmentMap());
+  if (!orchestrator.ok()) return EndWith(command, orchestrator.status());
+  Watch watch(command, flags, *orchestrator);
+  return again ? watch.Run() : watch.Show();
 }
 
 }  // namespace
 
-std::string StatusTable(const v1::StatusResponse& status) {
-  std::vector<Row> rows = {{"INSTANCE", "ROLE", "MODEL", "DEVICE", "ENDPOINT", "STATE", "RUN",
-                            "WAIT", "QUEUED", "TOK/S", "FREE/HELD/CACHED/TOTAL", "REPORTED"}};
-  for (const v1::InstanceStatus& instance : status.instances()) rows.push_back(RowOf(instance));
-  return absl::StrCat(
-      Aligned(rows),
-      absl::StrFormat(
-          "\n%d instances; requests: %d assigned, %d waiting for decode, %d placed; %d submitted, "
-          "%d failed; epoch %d; invariants %s\n",
-          status.instances_size(), status.assigning() + status.assigned(),
-          status.waiting_for_decode() + status.reserving(), status.placed(), status.submitted(),
-          status.failed(), status.epoch(), status.invariants()));
-}
-
-std::string StatusJson(const v1::StatusResponse& status) {
-  nlohmann::ordered_json json;
-  json["version"] = status.version();
-  json["uptime_s"] = static_cast<double>(status.uptime_us()) * 1e-6;
-  json["epoch"] = status.epoch();
-  json["invariants"] = status.invariants();
-  json["requests"] = {{"assigning", status.assigning()},
-                      {"assigned", status.assigned()},
-                      {"waiting_for_decode", status.waiting_for_decode()},
-                      {"reserving", status.reserving()},
-                      {"placed", status.placed()},
-                      {"submitted", status.submitted()},
-                      {"failed", status.failed()}};
-  json["instances_lost"] = status.instances_lost();
-  json["instances"] = nlohmann::ordered_json::array();
-  for (const v1::InstanceStatus& instance : status.instances()) {
-    json["instances"].push_back(JsonOf(instance));
-  }
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+void ViewFlags::Register(FlagSet* set) {
+  RegisterCluster(&orchestrator, set);
+  RegisterFormat(&format, "table", set);
+  set->String(&sort, "sort", "Order of the instances.")
+      .OneOf({"role", "load", "kv", "tokens"})
+      .Value("KEY");
+  set->Double(&interval_s, "interval-s", "Time between two looks.", 0.1, 3600);
+  set->Int(&count, "count", "End after so many looks; 0: go on until stopped.", 0, 1 << 30);
 }
 
 void StatusFlags::Register(FlagSet* set) {
-  set->About("Show the instances, their load and their KV blocks.");
-  RegisterOrchestrator(&orchestrator, set);
-  set->String(&format, "format", "How to print it.").OneOf({"table", "json"}).Value("FORMAT");
+  set->About(absl::StrCat(
+      "Show the health of a cluster, its routers and instances with their load, and what is "
+      "gone.\n\nThe exit code is the health. ",
+      kExitCodesHelp));
+  ViewFlags::Register(set);
+  set->Bool(&watch, "watch",
+            "Look again and again: on a terminal over the whole screen, else one line each time.");
 }
 
-int RunStatus(const StatusFlags& flags) {
-  Channels channels;
-  const auto stub = v1::Orchestrator::NewStub(channels.Get(flags.orchestrator));
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
-  v1::StatusResponse response;
-  const grpc::Status status = stub->Status(&context, {}, &response);
-  if (!status.ok()) {
-    return PrintErrors(
-        "skeinctl status",
-        absl::UnavailableError(absl::StrCat("the orchestrator at ", flags.orchestrator,
-                                            " does not answer: ", status.error_message())),
-        kFailed);
-  }
-  std::fputs((flags.format == "json" ? StatusJson(response) : StatusTable(response)).c_str(),
-             stdout);
-  return 0;
+void TopFlags::Register(FlagSet* set) {
+  set->About(absl::StrCat(
+      "Show the status over the whole screen, again and again.\n\nKeys: r, l, k, t sort by role, "
+      "load, KV, tokens/s; q quits. Where standard output is not a terminal, one line each time. ",
+      kExitCodesHelp));
+  ViewFlags::Register(set);
+  set->Bool(&once, "once", "Show the screen once, as plain text.");
 }
+
+int RunStatus(const StatusFlags& flags) { return Run("status", flags, flags.watch); }
+
+int RunTop(const TopFlags& flags) { return Run("top", flags, !flags.once); }
 
 }  // namespace skein::services

@@ -1,25 +1,36 @@
-// skeinctl status: what the orchestrator knows of its instances.
+// skeinctl status and skeinctl top: what the orchestrator knows of routers and instances.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
-#include "proto/orchestrator.pb.h"
 #include "services/base/flags.h"
 
 namespace skein::services {
 
-struct StatusFlags {
-  std::string orchestrator = "127.0.0.1:7100";
+// What both have.
+struct ViewFlags {
+  std::string orchestrator;
   std::string format = "table";
-
+  double interval_s = 2;
+  int64_t count = 0;
+  std::string sort = "role";
   void Register(FlagSet* set);
 };
 
-// Exit code: 0; 1 when the orchestrator does not answer.
-int RunStatus(const StatusFlags& flags);
+struct StatusFlags : ViewFlags {
+  bool watch = false;
+  void Register(FlagSet* set);
+};
 
-// Pure: a table for people, and one JSON object for programs.
-std::string StatusTable(const v1::StatusResponse& status);
-std::string StatusJson(const v1::StatusResponse& status);
+struct TopFlags : ViewFlags {
+  bool once = false;
+  void Register(FlagSet* set);
+};
+
+// The exit code is the cluster's health (exit_codes.h).
+int RunStatus(const StatusFlags& flags);
+// The same, on the whole screen, again and again.
+int RunTop(const TopFlags& flags);
 
 }  // namespace skein::services

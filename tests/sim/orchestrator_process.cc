@@ -82,6 +82,17 @@ void OrchestratorProcess::Serve(const BeginPrefillRequest& request,
   Dispatch(BeginPrefillCalled{begins_.Add(NextCall(), std::move(reply)), request});
 }
 
+void OrchestratorProcess::Drain(const DrainRequest& request) {
+  Dispatch(DrainCalled{NextCall(), request});
+}
+
+void OrchestratorProcess::Execute(AnswerDrain& effect) {
+  const absl::Status& status = effect.reply.status;
+  drains_ordered_ += status.ok() ? 1 : 0;
+  verdict_->Require(status.ok() || status.code() == absl::StatusCode::kFailedPrecondition,
+                    "an order to drain failed");
+}
+
 void OrchestratorProcess::Execute(SendPlanUpdate& effect) {
   const auto it = submits_.find(effect.call);
   if (it == submits_.end()) return;

@@ -36,17 +36,22 @@ class OrchestratorProcess
   void Serve(const scheduler::BeginPrefillRequest& request,
              std::function<void(scheduler::BeginPrefillReply)> reply);
 
+  void Drain(const scheduler::DrainRequest& request);
+
   void Execute(scheduler::SendPlanUpdate& effect);
   void Execute(scheduler::EndSubmit& effect);
   void Execute(scheduler::AnswerBeginPrefill& effect);
   void Execute(scheduler::AnswerRegister& effect);
   void Execute(scheduler::AnswerReport& effect);
   void Execute(scheduler::AnswerUnregister& effect);
+  void Execute(scheduler::AnswerRouterReport& effect) {}  // the router of the simulation has none
+  void Execute(scheduler::AnswerDrain& effect);
   void Execute(scheduler::CallAssign& effect);
   void Execute(scheduler::CallStart& effect);
   void Execute(scheduler::CallReserve& effect);
   void Execute(scheduler::CallCancel& effect);
 
+  int64_t drains_ordered() const { return drains_ordered_; }  // and not refused
   // Plans on more than one instance, over all its generations.
   int64_t spanning_plans() const { return static_cast<int64_t>(spanning_.size()); }
   bool Quiet() const;  // nothing is unanswered, no stream is open
@@ -70,6 +75,7 @@ class OrchestratorProcess
 
   const Departures* departures_ = nullptr;
   std::set<scheduler::Epoch> spanning_;
+  int64_t drains_ordered_ = 0;
   scheduler::Epoch last_epoch_;  // over all its generations
 };
 

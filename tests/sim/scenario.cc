@@ -219,6 +219,20 @@ Scenario MakeScenario(uint64_t seed) {
   return scenario;
 }
 
+void OrderDrains(Scenario* scenario) {
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 23);
+  const int workers = scenario->prefill_workers + kDecodeWorkers;
+  TimeUs at = 50 * kMillisecondUs;
+  while (at < scenario->heals_us) {
+    const TimeUs lasts = random.Between(20, 400) * kMillisecondUs;
+    scenario->faults.push_back({.kind = FaultKind::kOrderedDrain,
+                                .worker = static_cast<int>(random.Between(0, workers - 1)),
+                                .at_us = at,
+                                .lasts_us = lasts});
+    at += lasts + random.Between(0, 100) * kMillisecondUs;
+  }
+}
+
 engine::EmulatedOptions EngineOptions(scheduler::Role role) {
   return {.kv = {.num_layers = 2,
                  .kv_heads = 1,

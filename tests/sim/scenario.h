@@ -23,13 +23,22 @@ struct ClientPlan {
   bool unknown_model = false;            // NOT_FOUND
 };
 
-enum class FaultKind { kCrash, kSlow, kDrain, kEngineFailure, kOrchestratorCrash, kStandstill };
+// kOrderedDrain is no fault but an operator's order: it may fail no request.
+enum class FaultKind {
+  kCrash,
+  kSlow,
+  kDrain,
+  kEngineFailure,
+  kOrchestratorCrash,
+  kStandstill,
+  kOrderedDrain
+};
 
 struct Fault {
   FaultKind kind = FaultKind::kCrash;
   int worker = 0;  // index among the workers; of a standstill: -1 is the orchestrator
   TimeUs at_us = 0;
-  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill: ends after
+  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill, ordered drain: ends after
   bool returns = true;
 };
 
@@ -71,6 +80,8 @@ Scenario MakeScenario(uint64_t seed);
 // the seed chooses; longer prompts, more cancels, and where there are faults a worker that dies
 // every now and then.
 Scenario MakeSpanningScenario(uint64_t seed);
+// An operator drains one worker after the other, and undoes each order after a while.
+void OrderDrains(Scenario* scenario);
 engine::EmulatedOptions EngineOptions(scheduler::Role role);
 
 // The whole answer of a request, from its tokens alone.

@@ -41,6 +41,16 @@ TEST_P(SimTest, AnOrchestratorThatStandsStillTakesNobodyForDead) {
   EXPECT_EQ(outcome.instances_lost, 0);
 }
 
+// No request fails, each worker is emptied and serves again: CheckHonest and CheckRest see to it.
+TEST_P(SimTest, AnOperatorsDrainFailsNoRequest) {
+  Scenario scenario = MakeScenario(5 * (GetParam() + 1));
+  ASSERT_TRUE(scenario.faultless);
+  OrderDrains(&scenario);
+  const Outcome outcome = World(scenario, seed_flags.trace).Run();
+  EXPECT_EQ(outcome.violation, "");
+  EXPECT_GT(outcome.drains_ordered, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Slices, SimTest, ::testing::Range<uint64_t>(0, kSlices));
 
 }  // namespace

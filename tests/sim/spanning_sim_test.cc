@@ -27,6 +27,15 @@ TEST_P(SpanningSimTest, SameSeedSameTrace) {
   ExpectSameTrace(seed_flags.first_seed + GetParam() * kSeedsPerSlice, MakeSpanningScenario);
 }
 
+TEST_P(SpanningSimTest, AnOperatorsDrainFailsNoRequest) {
+  Scenario scenario = MakeSpanningScenario(4 * (GetParam() + 1));
+  ASSERT_TRUE(scenario.faultless);
+  OrderDrains(&scenario);
+  const Outcome outcome = World(scenario, seed_flags.trace).Run();
+  EXPECT_EQ(outcome.violation, "");
+  EXPECT_GT(outcome.drains_ordered, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Slices, SpanningSimTest, ::testing::Range<uint64_t>(0, kSlices));
 
 }  // namespace

@@ -113,10 +113,23 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
     case FaultKind::kStandstill:
       worker.StandStill(time_.now() + fault.lasts_us);
       return;
+    case FaultKind::kOrderedDrain:
+      Order(worker, /*undo=*/false);
+      time_.At(std::min(time_.now() + fault.lasts_us, scenario_.heals_us),
+               [this, &worker] { Order(worker, /*undo=*/true); });
+      return;
     case FaultKind::kOrchestratorCrash:
       return;
   }
   if (fault.returns) Return(worker, fault.lasts_us);
+}
+
+// What no request can do without is refused, which is fine.
+template <class Worker>
+void World::Order(Worker& worker, bool undo) {
+  const auto snapshot = worker.core()->Snapshot(worker.LocalNow());
+  if (!orchestrator_->alive() || !snapshot.registered) return;
+  orchestrator_->Drain({.instance = snapshot.instance, .undo = undo});
 }
 
 // A process that has gone comes back under a new incarnation; one that still drains is waited for.
@@ -222,6 +235,7 @@ Outcome World::Run() {
           .joint_steps = joint_steps_.run(),
           .joint_steps_broken = joint_steps_.broken(),
           .parts_copied = parts_copied,
+          .drains_ordered = orchestrator_->drains_ordered(),
           .instances_lost = static_cast<int64_t>(
               orchestrator_->core()->Snapshot(orchestrator_->LocalNow()).instances_lost)};
 }

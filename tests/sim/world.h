@@ -27,6 +27,7 @@ struct Outcome {
   int64_t joint_steps = 0;  // run to their end
   int64_t joint_steps_broken = 0;
   int64_t parts_copied = 0;    // of KV that came through staging buffers
+  int64_t drains_ordered = 0;  // by an operator, undone ones included
   int64_t instances_lost = 0;  // taken for dead by the last orchestrator
 };
 
@@ -44,6 +45,8 @@ class World {
   void Strike(const Fault& fault);
   template <class Worker>
   void StrikeWorker(Worker& worker, const Fault& fault);
+  template <class Worker>
+  void Order(Worker& worker, bool undo);
   template <class Worker>
   void Return(Worker& worker, TimeUs after);
   void Heal();

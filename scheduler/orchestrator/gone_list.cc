@@ -1,0 +1,40 @@
+#include "scheduler/orchestrator/gone_list.h"
+
+#include <utility>
+
+namespace skein::scheduler {
+
+void GoneList::Add(Gone gone) {
+  if (gone_.size() >= max_) gone_.pop_front();
+  gone_.push_back(std::move(gone));
+}
+
+template <class Matches>
+void GoneList::Replace(Matches matches) {
+  for (Gone& gone : gone_) {
+    if (gone.left || gone.replaced || !matches(gone)) continue;
+    gone.replaced = true;
+    return;
+  }
+}
+
+void GoneList::InstanceCame(Role role, const std::string& model) {
+  Replace([&](const Gone& gone) {
+    return gone.instance != InstanceId{} && gone.role == role && gone.model == model;
+  });
+}
+
+void GoneList::RouterCame() {
+  Replace([](const Gone& gone) { return gone.instance == InstanceId{}; });
+}
+
+std::vector<Gone> GoneList::Latest(TimeUs now) const {
+  std::vector<Gone> latest;
+  for (auto it = gone_.rbegin(); it != gone_.rend(); ++it) {
+    if (now - it->at_us > kept_us_) break;
+    latest.push_back(*it);
+  }
+  return latest;
+}
+
+}  // namespace skein::scheduler

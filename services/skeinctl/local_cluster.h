@@ -1,0 +1,43 @@
+// The cluster that deploy/local/up started on this machine: what its state file says.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace skein::services {
+
+struct LocalProcess {
+  std::string name;  // "prefill-0"
+  std::string role;
+  int64_t pid = 0;
+  std::string log;    // file
+  std::string admin;  // host:port
+};
+
+struct LocalCluster {
+  std::string orchestrator;  // host:port
+  std::string url;           // of the router
+  std::string run_dir;
+  std::vector<LocalProcess> processes;
+};
+
+using Environment = std::map<std::string, std::string>;
+
+// $SKEIN_RUN_DIR/local.json, else $XDG_STATE_HOME/skein/local.json, else
+// $HOME/.local/state/skein/local.json.
+std::string LocalClusterPath(const Environment& environment);
+
+// INVALID_ARGUMENT names the field that is missing or of a wrong type.
+absl::StatusOr<LocalCluster> ParseLocalCluster(const std::string& text);
+
+// NOT_FOUND: there is no such file. FAILED_PRECONDITION: it is wrong.
+absl::StatusOr<LocalCluster> ReadLocalCluster(const Environment& environment);
+// The same; FAILED_PRECONDITION also when its orchestrator does not run any more.
+absl::StatusOr<LocalCluster> FindLocalCluster(const Environment& environment);
+
+}  // namespace skein::services
