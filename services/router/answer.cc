@@ -312,6 +312,9 @@ void Answer::Close(int status, std::string_view outcome, const openai::ApiError&
   closed_ = true;
   const int64_t now = MonotonicUs();
   const openai::Usage usage = TotalUsage();
+  for (size_t i = 0; plan_.trace != nullptr && i < choices_.size(); ++i) {
+    plan_.trace->Record({plan_.arrived_us, plan_.specs[i], choices_[i].output_tokens});
+  }
   metrics_->CountAnswer(plan_.path, status);
   metrics_->Of(plan_.model->name).e2e_s.Observe(static_cast<double>(now - plan_.arrived_us) * 1e-6);
   Log(status == 500 || status == 503 ? Level::kWarning : Level::kInfo, "request",

@@ -23,6 +23,7 @@
 #include "services/router/request_times.h"
 #include "services/router/router_metrics.h"
 #include "services/router/router_shell.h"
+#include "services/router/trace_recorder.h"
 
 namespace skein::services {
 
@@ -41,6 +42,7 @@ struct AnswerPlan {
   ClientHints hints;
   std::string traceparent;
   int64_t arrived_us = 0;
+  TraceRecorder* trace = nullptr;  // outlives the answer; null: it is not recorded
 };
 
 class Answer : public RequestListener, public std::enable_shared_from_this<Answer> {

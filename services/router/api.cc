@@ -225,6 +225,7 @@ void RouterApi::Launch(const http::Request& request, const ResponderPtr& respond
   plan.request_id = request.id;
   plan.traceparent = TraceparentOf(request);
   plan.arrived_us = arrived_us;
+  plan.trace = options_.trace;
   scheduler::RequestId id = shell_->NextIds(plan.specs.size());
   for (auto& spec : plan.specs) {
     spec->id = id;

@@ -30,7 +30,8 @@ struct RouterApiOptions {
   int64_t default_max_tokens = 2048;  // of a chat, where neither client nor model says; 0: no bound
   bool strict = false;                // unknown parameters are errors
   int threads = 2;
-  size_t queue_max = 256;  // requests waiting for a thread; more: 429
+  size_t queue_max = 256;          // requests waiting for a thread; more: 429
+  TraceRecorder* trace = nullptr;  // outlives the API and its shell; null: nothing is recorded
 };
 
 class RouterApi {

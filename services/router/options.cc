@@ -21,6 +21,10 @@ void RegisterAddresses(RouterOptions* options, FlagSet* f) {
          "HTTP port of metrics, probes and debug pages; 0 takes a free one.", 0, 65535);
   f->String(&options->admin_port_file, "admin-port-file",
             "File to write the admin port to once it is open.");
+  f->String(&options->record_trace, "record-trace",
+            "File to record live traffic to as a Mooncake trace, for skeinctl bench and simulate: "
+            "arrivals, lengths and keyed hashes of 512-token blocks; no text and no token ids.")
+      .Value("FILE");
 }
 
 void RegisterAccess(RouterOptions* options, FlagSet* f) {

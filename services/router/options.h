@@ -15,6 +15,7 @@ struct RouterOptions {
   std::string port_file;
   int64_t admin_port = 8001;
   std::string admin_port_file;
+  std::string record_trace;
   std::string orchestrator = "127.0.0.1:7100";
   std::vector<std::string> models;
   std::vector<std::string> allowed_origins;

@@ -160,6 +160,16 @@ void RouterMetrics::CountUnknownParameters(const std::string& path, int64_t coun
       .Increment(static_cast<double>(count));
 }
 
+void RouterMetrics::RefreshTrace(uint64_t written, uint64_t dropped) {
+  for (const auto& [result, value] :
+       {std::pair("written", written), std::pair("dropped", dropped)}) {
+    Metrics::RaiseTo(&metrics_->Counter("skein_router_trace_choices_total",
+                                        "Choices for --record-trace, by what became of them.",
+                                        {{"result", result}}),
+                     static_cast<double>(value));
+  }
+}
+
 void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, size_t connections) {
   {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -73,6 +73,8 @@ class RouterMetrics {
   // A request to `path` had that many parameters that the API does not have.
   void CountUnknownParameters(const std::string& path, int64_t count);
 
+  // Choices recorded as a trace, and those dropped because the file was too slow.
+  void RefreshTrace(uint64_t written, uint64_t dropped);
   void Refresh(const scheduler::RouterSnapshot& snapshot, size_t connections);
 
  private:

@@ -89,7 +89,8 @@ http::ServerOptions HttpOptions(const RouterOptions& options) {
   return out;
 }
 
-RouterApiOptions ApiOptions(const RouterOptions& options) {
+// `trace` may be null.
+RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace) {
   RouterApiOptions out;
   out.max_prompt_tokens = options.max_prompt_tokens;
   out.max_choices = options.max_choices;
@@ -99,6 +100,7 @@ RouterApiOptions ApiOptions(const RouterOptions& options) {
   out.strict = options.strict_api;
   out.threads = static_cast<int>(options.tokenize_threads);
   out.queue_max = static_cast<size_t>(options.max_streams + options.max_queued);
+  out.trace = trace;
   return out;
 }
 
@@ -116,18 +118,31 @@ std::vector<std::string> Names(const Models& models) {
   return names;
 }
 
+// Null without --record-trace.
+absl::StatusOr<std::unique_ptr<TraceRecorder>> OpenTrace(const RouterOptions& options) {
+  if (options.record_trace.empty()) return nullptr;
+  auto trace = TraceRecorder::Open(options.record_trace, MonotonicUs());
+  if (!trace.ok()) {
+    return absl::UnavailableError(absl::StrCat("--record-trace: ", trace.status().message()));
+  }
+  LogInfo("recording a trace", {{"file", (*trace)->path()}});
+  return trace;
+}
+
 // Everything with a thread, in the order in which it is built; destroyed in reverse.
 class Router {
  public:
-  Router(const RouterOptions& options, Models models)
+  // `trace` may be null.
+  Router(const RouterOptions& options, Models models, std::unique_ptr<TraceRecorder> trace)
       : options_(options),
         models_(std::move(models)),
+        trace_(std::move(trace)),
         router_metrics_(&metrics_),
         http_metrics_(&metrics_),
         process_metrics_("router", &metrics_),
         shell_(ShellOptions(options, ended_)),
         watch_(&shell_.channels(), options.orchestrator, Names(models_)),
-        api_(ApiOptions(options), &models_, &shell_, &watch_, &router_metrics_) {
+        api_(ApiOptions(options, trace_.get()), &models_, &shell_, &watch_, &router_metrics_) {
     for (const auto& [name, model] : models_.all()) {
       router_metrics_.AddModel(name, model->max_positions);
     }
@@ -239,6 +254,7 @@ class Router {
       router_metrics_.Refresh(snapshot, connections);
     });
     process_metrics_.Refresh();
+    if (trace_ != nullptr) router_metrics_.RefreshTrace(trace_->written(), trace_->dropped());
     return metrics_.Render();
   }
 
@@ -261,6 +277,7 @@ class Router {
   const RouterOptions options_;
   const Models models_;
   const std::shared_ptr<EndedRequests> ended_ = std::make_shared<EndedRequests>();
+  const std::unique_ptr<TraceRecorder> trace_;  // null: nothing is recorded
   Metrics metrics_;
   RouterMetrics router_metrics_;
   HttpMetrics http_metrics_;
@@ -281,7 +298,9 @@ absl::Status RunRouter(const RouterOptions& options) {
   RaiseDescriptorLimit();
   auto models = Models::Load(options.models);
   if (!models.ok()) return models.status();
-  Router router(options, *std::move(models));
+  auto trace = OpenTrace(options);
+  if (!trace.ok()) return trace.status();
+  Router router(options, *std::move(models), *std::move(trace));
   if (absl::Status status = router.Listen(); !status.ok()) return status;
   while (AwaitStopOrReloadSignal() == SIGHUP) router.Reload();
   LogInfo("stopping");
