@@ -87,6 +87,56 @@ Json ModelSchema() {
                  {"max_model_len", Of("integer")}});
 }
 
+Json ResponseSchema() {
+  return Object({{"id", Of("string")},
+                 {"object", Of("string")},
+                 {"created_at", Of("integer")},
+                 {"status", Of("string")},
+                 {"background", Of("boolean")},
+                 {"error", Maybe("object")},
+                 {"incomplete_details", Maybe("object")},
+                 {"model", Of("string")},
+                 {"output", ListOf(Of("object"))},
+                 {"usage", Maybe("object")},
+                 {"instructions", Maybe("string")},
+                 {"max_output_tokens", Maybe("integer")},
+                 {"max_tool_calls", Of("null")},
+                 {"metadata", Of("object")},
+                 {"parallel_tool_calls", Of("boolean")},
+                 {"previous_response_id", Of("null")},
+                 {"reasoning", Of("object")},
+                 {"service_tier", Of("string")},
+                 {"store", Of("boolean")},
+                 {"temperature", Of("number")},
+                 {"text", Of("object")},
+                 {"tool_choice", Of("string")},
+                 {"tools", ListOf(Of("object"))},
+                 {"top_logprobs", Of("integer")},
+                 {"top_p", Of("number")},
+                 {"truncation", Of("string")},
+                 {"user", Maybe("string")}});
+}
+
+// Each event has what its type says.
+Json ResponseEventSchema() {
+  return Object({{"type", Of("string")},
+                 {"sequence_number", Of("integer")},
+                 {"response", Ref("Response")},
+                 {"output_index", Of("integer")},
+                 {"content_index", Of("integer")},
+                 {"item_id", Of("string")},
+                 {"item", Of("object")},
+                 {"part", Of("object")},
+                 {"delta", Of("string")},
+                 {"text", Of("string")},
+                 {"logprobs", ListOf(Of("object"))},
+                 {"code", Maybe("string")},
+                 {"message", Of("string")},
+                 {"param", Maybe("string")}},
+                {"response", "output_index", "content_index", "item_id", "item", "part", "delta",
+                 "text", "logprobs", "code", "message", "param"});
+}
+
 Json ErrorSchema() {
   return Object({{"error", Object({{"message", Of("string")},
                                    {"type", Of("string")},
@@ -112,6 +162,8 @@ Json AnswerSchemas() {
           {"CompletionChunk", AnswerSchema("CompletionChoice", true)},
           {"ChatCompletion", AnswerSchema("ChatChoice", false)},
           {"ChatCompletionChunk", AnswerSchema("ChatChunkChoice", true)},
+          {"Response", ResponseSchema()},
+          {"ResponseEvent", ResponseEventSchema()},
           {"Tokens", Object({{"count", Of("integer")},
                              {"max_model_len", Of("integer")},
                              {"tokens", TokenIds()},
@@ -127,6 +179,8 @@ std::string_view SchemaName(Body body) {
       return "Completion";
     case Body::kChat:
       return "ChatCompletion";
+    case Body::kResponse:
+      return "Response";
     case Body::kTokens:
       return "Tokens";
     case Body::kPrompt:
@@ -143,6 +197,7 @@ std::string_view SchemaName(Body body) {
 }
 
 std::string_view EventSchemaName(Body body) {
+  if (body == Body::kResponse) return "ResponseEvent";
   return body == Body::kChat ? "ChatCompletionChunk" : "CompletionChunk";
 }
 

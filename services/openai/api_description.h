@@ -58,7 +58,7 @@ struct ErrorCase {
 };
 
 // The form of an answer, by its name among the schemas of /openapi.json.
-enum class Body { kCompletion, kChat, kTokens, kPrompt, kModel, kModels, kJson, kText };
+enum class Body { kCompletion, kChat, kResponse, kTokens, kPrompt, kModel, kModels, kJson, kText };
 
 struct Endpoint {
   std::string_view method;

@@ -201,6 +201,79 @@ std::vector<Parameter> ChatOwn() {
   };
 }
 
+Parameter Ignored(std::string_view name, Type type, std::string_view why) {
+  return {
+      .name = name, .support = Support::kIgnored, .type = type, .openai = "yes", .meaning = why};
+}
+
+// Those of all generations that /v1/responses has, too.
+std::vector<Parameter> ResponseSampling() {
+  std::vector<Parameter> rows;
+  for (Parameter row : SamplingParameters()) {
+    if (row.name == "stream") row.meaning = "Answers with typed events as tokens come.";
+    for (const std::string_view name : {"model", "temperature", "top_p", "stream"}) {
+      if (row.name == name) rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
+std::vector<Parameter> ResponseOwn() {
+  constexpr std::string_view kNotKept =
+      "responses are not kept; send the whole conversation as 'input'.";
+  return {
+      {.name = "input",
+       .openai = "yes",
+       .vllm = "yes",
+       .meaning = "A string, or an array of messages: user, assistant, system, developer (as "
+                  "system); content a string, or input_text and output_text parts, which are "
+                  "joined by newlines. It is given to the model's chat template.",
+       .required = true,
+       .example = R"("a")"},
+      {.name = "instructions",
+       .type = Type::kString,
+       .fallback = "none",
+       .openai = "yes",
+       .vllm = "yes",
+       .meaning = "A system message before the input."},
+      {.name = "max_output_tokens",
+       .type = Type::kInt,
+       .low = 1,
+       .high = kCountMax,
+       .fallback = "as max_completion_tokens of a chat",
+       .openai = "yes",
+       .vllm = "yes",
+       .meaning = "Longest output. A text that it cuts has the status 'incomplete'."},
+      {.name = "text",
+       .type = Type::kObject,
+       .fallback = "none",
+       .openai = "yes",
+       .vllm = "yes",
+       .meaning = "Only the format 'text'."},
+      Refused("text.format", "yes", "yes", "only {\"type\": \"text\"} is served.",
+              R"([{"type": "text"}])", R"({"type": "json_object"})"),
+      Ignored("text.verbosity", Type::kString, "The models have no such control."),
+      Ignored("reasoning", Type::kObject, "The models have no such control."),
+      Ignored("parallel_tool_calls", Type::kBool, "There are no tool calls."),
+      Ignored("stream_options", Type::kObject, "Events are never padded."),
+      Refused("previous_response_id", "yes", "yes", kNotKept, {}, R"("resp_1")"),
+      Refused("conversation", "yes", "", kNotKept, {}, R"("conv_1")"),
+      Refused("background", "yes", "yes", kNotKept, {}, "true"),
+      Refused("prompt", "yes", "", "prompts are not kept; send 'instructions' and 'input'.", {},
+              R"({"id": "p"})"),
+      Refused("tools", "yes", "with a parser", "tool calls are not parsed.", "[[]]",
+              R"([{"type": "function", "name": "f"}])"),
+      Refused("tool_choice", "yes", "with a parser", "only 'none' and 'auto' are served.",
+              R"(["none", "auto"])", R"("required")"),
+      Refused("max_tool_calls", "yes", "yes", "tool calls are not parsed.", {}, "1"),
+      Refused("include", "yes", "yes", "nothing further can be included.", {},
+              R"(["message.output_text.logprobs"])"),
+      Refused("truncation", "yes", "yes", "shorten the input.", R"(["disabled"])", R"("auto")"),
+      Refused("top_logprobs", "yes", "yes", "use /v1/chat/completions.", "[0]", "2"),
+      Refused("context_management", "yes", "", "shorten the input."),
+  };
+}
+
 Parameter AnyModel() {
   return {.name = "model",
           .type = Type::kString,
@@ -295,6 +368,15 @@ std::vector<Endpoint> MakeEndpoints() {
                  .parameters = Joined({ChatInputParameters(), ChatOwn(), SamplingParameters(),
                                        IgnoredParameters(), RefusedParameters()}),
                  .answer = Body::kChat,
+                 .errors = BodyErrors({"empty_array", "context_length_exceeded", "unavailable",
+                                       "deadline_exceeded", "internal_error"}),
+                 .streams = true});
+  all.push_back({.method = "POST",
+                 .path = "/v1/responses",
+                 .summary = "Answers a conversation in the shape of OpenAI's Responses. `store` is "
+                            "always false.",
+                 .parameters = Joined({ResponseOwn(), ResponseSampling(), IgnoredParameters()}),
+                 .answer = Body::kResponse,
                  .errors = BodyErrors({"empty_array", "context_length_exceeded", "unavailable",
                                        "deadline_exceeded", "internal_error"}),
                  .streams = true});

@@ -77,6 +77,7 @@ void Answer::Begin(size_t index, const std::string& prompt_logprobs) {
     choice.text.Echo(PromptOf(index), logprobs);
   }
   if (!plan_.options.stream) return;
+  if (plan_.responses != nullptr) return Emit(plan_.responses->Begin());
   if (plan_.head.kind == openai::Kind::kChat) {
     Emit(openai::RoleEvent(plan_.head, static_cast<int>(index), UsageNow()));
   }
@@ -183,7 +184,8 @@ void Answer::EmitText(size_t index) {
     choices_[index].prompt_ids_sent = true;
     piece.prompt_token_ids = &PromptOf(index).tokens;
   }
-  Emit(openai::ChoiceEvent(plan_.head, piece, UsageNow()));
+  Emit(plan_.responses != nullptr ? plan_.responses->Piece(piece)
+                                  : openai::ChoiceEvent(plan_.head, piece, UsageNow()));
 }
 
 void Answer::Emit(std::string event) {
@@ -260,14 +262,17 @@ void Answer::Complete() {
   const openai::Usage usage = TotalUsage();
   if (plan_.options.stream) {
     if (plan_.head.include_usage) Emit(openai::UsageEvent(plan_.head, usage));
-    Emit(std::string(openai::kDoneEvent));
+    Emit(plan_.responses != nullptr ? plan_.responses->End(usage)
+                                    : std::string(openai::kDoneEvent));
     Close(200, "finished");
     return responder_->Finish();
   }
   http::Response response;
   response.noted = true;
   response.headers = plan_.headers;
-  response.body = openai::WholeAnswer(plan_.head, TakeChoices(), usage);
+  const std::vector<openai::Choice> choices = TakeChoices();
+  response.body = plan_.responses != nullptr ? plan_.responses->Whole(choices.front(), usage)
+                                             : openai::WholeAnswer(plan_.head, choices, usage);
   Close(200, "finished");
   responder_->Send(std::move(response));
 }
@@ -277,7 +282,8 @@ void Answer::Fail(const openai::ApiError& error, int64_t retry_after_us, bool be
   metrics_->CountEnd(plan_.model->name, "error");
   Close(error.status, begun ? "failed" : "refused", error);
   if (headed_) {
-    responder_->Write(openai::ErrorEvent(error));
+    responder_->Write(plan_.responses != nullptr ? plan_.responses->Failed(error, TotalUsage())
+                                                 : openai::ErrorEvent(error));
     return responder_->Finish();
   }
   http::Response response = ToResponse(error, retry_after_us);

@@ -16,6 +16,7 @@
 #include "services/http/responder.h"
 #include "services/openai/request.h"
 #include "services/openai/response.h"
+#include "services/openai/responses.h"
 #include "services/router/best_of.h"
 #include "services/router/choice_text.h"
 #include "services/router/identity.h"
@@ -33,6 +34,7 @@ struct AnswerPlan {
   openai::Head head;
   openai::GenerationOptions options;
   bool echo = false;
+  std::shared_ptr<openai::ResponsesWriter> responses;  // set: the answer is one of /v1/responses
   std::vector<PreparedPrompt> prompts;
   // options.best_of for each prompt; consecutive ids.
   std::vector<std::shared_ptr<scheduler::RequestSpec>> specs;

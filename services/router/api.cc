@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "services/base/random_bits.h"
 #include "services/openai/openapi.h"
+#include "services/openai/responses.h"
 #include "services/router/api_error_map.h"
 #include "services/router/identity.h"
 #include "services/router/token_range.h"
@@ -68,6 +69,7 @@ RouterApi::~RouterApi() {
 void RouterApi::AddRoutes(http::Routes* routes) {
   AddPost("/v1/completions", &RouterApi::Complete, routes);
   AddPost("/v1/chat/completions", &RouterApi::Chat, routes);
+  AddPost("/v1/responses", &RouterApi::Respond, routes);
   AddPost("/tokenize", &RouterApi::Tokenize, routes);
   AddPost("/detokenize", &RouterApi::Detokenize, routes);
   routes->AddPage("/openapi.json",
@@ -166,6 +168,25 @@ void RouterApi::Chat(const http::Request& request, const ResponderPtr& responder
   plan.options = std::move(asked.options);
   if (!error) error = Plan(Kind::kChat, std::move(prompts), &plan);
   if (error) return Refuse(responder, *error, std::move(plan.headers));
+  Launch(request, responder, arrived_us, std::move(plan));
+}
+
+void RouterApi::Respond(const http::Request& request, const ResponderPtr& responder,
+                        int64_t arrived_us) {
+  openai::ResponsesRequest asked;
+  AnswerPlan plan;
+  std::vector<PreparedPrompt> prompts(1);
+  MaybeError error = openai::Parse(request.body, Limits(), &asked);
+  plan.headers = Note(request, asked.chat.notes);
+  if (!error) error = FindModel(asked.chat.model, true, &plan.model);
+  if (!error) error = PrepareChat(*plan.model, asked.chat.input, Now(), &prompts[0]);
+  plan.options = std::move(asked.chat.options);
+  if (!error) error = Plan(Kind::kChat, std::move(prompts), &plan);
+  if (error && error->param == "messages") error->param = "input";  // what this client calls it
+  if (error) return Refuse(responder, *error, std::move(plan.headers));
+  plan.head.id = absl::StrCat("resp_", RandomHex());
+  plan.responses = std::make_shared<openai::ResponsesWriter>(
+      plan.head, absl::StrCat("msg_", RandomHex()), std::move(asked.settings));
   Launch(request, responder, arrived_us, std::move(plan));
 }
 

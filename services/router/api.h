@@ -56,6 +56,7 @@ class RouterApi {
   void Dispatch(WorkFn work, http::Request request, ResponderPtr responder);
   void Complete(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
   void Chat(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
+  void Respond(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
   void Tokenize(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
   void Detokenize(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
   http::Response ListModels() const;  // those that can answer; 503 when none can
@@ -73,8 +74,7 @@ class RouterApi {
                           AnswerPlan* plan) const;
   void Launch(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us,
               AnswerPlan plan);
-  void SendJson(const ResponderPtr& responder, std::vector<http::Header> headers,
-                std::string body);
+  void SendJson(const ResponderPtr& responder, std::vector<http::Header> headers, std::string body);
   openai::ApiError NoSuchModel(const std::string& name) const;
   int64_t MaxPositions(const ServedModel& model) const;
   openai::ModelCard CardOf(const ServedModel& model) const;

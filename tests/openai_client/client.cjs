@@ -26,6 +26,43 @@ const tests = {
     assert.equal((await client.models.retrieve(model)).id, model);
   },
 
+  async 'response: whole, with instructions and usage'() {
+    const response = await client.responses.create({ model, input: 'Hello', instructions: 'You are brief.', temperature: 0, max_output_tokens: 16 });
+    assert.match(response.id, /^resp_/);
+    assert.ok(['completed', 'incomplete'].includes(response.status));
+    assert.equal(typeof response.output_text, 'string');
+    assert.equal(response.output_text, response.output[0].content[0].text);
+    assert.equal(response.usage.total_tokens, response.usage.input_tokens + response.usage.output_tokens);
+    assert.equal(response.store, false);
+  },
+
+  async 'response: stream equals whole'() {
+    const body = { model, input: [{ role: 'user', content: 'Hello' }], temperature: 0, max_output_tokens: 16 };
+    const whole = await client.responses.create(body);
+    const events = await collect(await client.responses.create({ ...body, stream: true }));
+    events.forEach((event, i) => assert.equal(event.sequence_number, i));
+    assert.equal(events[0].type, 'response.created');
+    assert.match(events.at(-1).type, /^response\.(completed|incomplete)$/);
+    const deltas = events.filter((e) => e.type === 'response.output_text.delta');
+    assert.equal(deltas.map((e) => e.delta).join(''), whole.output_text);
+    assert.equal(events.find((e) => e.type === 'response.output_text.done').text, whole.output_text);
+  },
+
+  async 'response: the streaming helper gathers it'() {
+    let text = '';
+    const stream = client.responses.stream({ model, input: 'Hello', temperature: 0, max_output_tokens: 8 });
+    stream.on('response.output_text.delta', (event) => { text += event.delta; });
+    const final = await stream.finalResponse();
+    assert.equal(final.output[0].content[0].text, text);
+    assert.equal(final.output_text, text);
+  },
+
+  async 'response: what needs a store is refused by name'() {
+    const refused = await client.responses.create({ model, input: 'x', previous_response_id: 'resp_1' }).catch((e) => e);
+    assert.ok(refused instanceof OpenAI.BadRequestError);
+    assert.equal(refused.param, 'previous_response_id');
+  },
+
   async 'completion: whole'() {
     const answer = await client.completions.create({ ...greedy, prompt: 'Once upon', max_tokens: 12 });
     assert.equal(answer.object, 'text_completion');
