@@ -36,6 +36,17 @@ Json UsageSchema() {
                  {"completion_tokens_details", Object({{"reasoning_tokens", Of("integer")}})}});
 }
 
+Json MetricsSchema() {
+  return Object({{"time_to_first_token_ms", Maybe("number")},
+                 {"queue_time_ms", Of("number")},
+                 {"plan_time_ms", Of("number")},
+                 {"prefill_time_ms", Of("number")},
+                 {"handoff_time_ms", Of("number")},
+                 {"generation_time_ms", Of("number")},
+                 {"mean_itl_ms", Maybe("number")},
+                 {"total_time_ms", Of("number")}});
+}
+
 Json CompletionLogprobsSchema() {
   return Object({{"text_offset", ListOf(Of("integer"))},
                  {"token_logprobs", ListOf(Maybe("number"))},
@@ -65,7 +76,7 @@ Json ChoiceSchema(const char* content, Json schema, const char* logprobs) {
 }
 
 Json AnswerSchema(const char* choice, bool event) {
-  std::vector<std::string> optional = {"prompt_token_ids"};
+  std::vector<std::string> optional = {"prompt_token_ids", "metrics"};
   if (event) optional.push_back("usage");
   return Object({{"id", Of("string")},
                  {"object", Of("string")},
@@ -74,7 +85,8 @@ Json AnswerSchema(const char* choice, bool event) {
                  {"system_fingerprint", Of("string")},
                  {"choices", ListOf(Ref(choice))},
                  {"usage", event ? OrNull(Ref("Usage")) : Ref("Usage")},
-                 {"prompt_token_ids", TokenIds()}},
+                 {"prompt_token_ids", TokenIds()},
+                 {"metrics", Ref("Metrics")}},
                 optional);
 }
 
@@ -153,6 +165,7 @@ Json AnswerSchemas() {
       Object({{"role", Of("string")}, {"content", Of("string")}}, {"role", "content"});
   return {{"Error", ErrorSchema()},
           {"Usage", UsageSchema()},
+          {"Metrics", MetricsSchema()},
           {"CompletionLogprobs", CompletionLogprobsSchema()},
           {"ChatLogprobs", ChatLogprobsSchema()},
           {"CompletionChoice", ChoiceSchema("text", Of("string"), "CompletionLogprobs")},

@@ -200,6 +200,12 @@ std::vector<Parameter> SamplingParameters() {
        .fallback = "false",
        .vllm = "yes",
        .meaning = "Tokens in logprobs are written as `token_id:17`."},
+      {.name = "return_metrics",
+       .type = Type::kBool,
+       .fallback = "false",
+       .vllm = "a flag of the server",
+       .meaning = "Adds `metrics` to the answer, or to a stream's last event: where the time went, "
+                  "in milliseconds. With several choices: of the one that ended last."},
       {.name = "add_special_tokens",
        .type = Type::kBool,
        .fallback = "true; false for chat",

@@ -108,6 +108,7 @@ void ReadOptions(Fields* fields, GenerationOptions* options) {
   fields->Bool("ignore_eos", &options->ignore_eos);
   fields->Bool("skip_special_tokens", &options->skip_special_tokens);
   fields->Bool("return_token_ids", &options->return_token_ids);
+  fields->Bool("return_metrics", &options->return_metrics);
   fields->Bool("return_tokens_as_token_ids", &options->tokens_as_ids);
   if (const Json* ids = fields->Find("stop_token_ids")) options->stop_token_ids = TokensOf(*ids);
 }

@@ -1,5 +1,7 @@
 #include "services/openai/response.h"
 
+#include <cstdio>
+
 #include "services/http/error.h"
 #include "services/openai/logprobs.h"
 
@@ -28,6 +30,28 @@ std::string UsageJson(const Usage& usage) {
          Field("prompt_tokens_details",
                "{\"cached_tokens\":" + std::to_string(usage.cached_tokens) + "}") +
          Field("completion_tokens_details", "{\"reasoning_tokens\":0}") + "}";
+}
+
+std::string Milliseconds(int64_t us) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof(buffer), "%.3f", static_cast<double>(us) * 1e-3);
+  return buffer;
+}
+
+// ,"metrics":{...}
+std::string MetricsField(const Metrics* metrics) {
+  if (metrics == nullptr) return {};
+  const int64_t gaps = metrics->output_tokens - 1;
+  const bool has_first = metrics->ttft_us > 0;
+  std::string out = "{\"time_to_first_token_ms\":";
+  out += has_first ? Milliseconds(metrics->ttft_us) : "null";
+  out += Field("queue_time_ms", Milliseconds(metrics->queue_us));
+  out += Field("plan_time_ms", Milliseconds(metrics->plan_us));
+  out += Field("prefill_time_ms", Milliseconds(metrics->prefill_us));
+  out += Field("handoff_time_ms", Milliseconds(metrics->handoff_us));
+  out += Field("generation_time_ms", Milliseconds(metrics->decode_us));
+  out += Field("mean_itl_ms", gaps > 0 ? Milliseconds(metrics->decode_us / gaps) : "null");
+  return Field("metrics", out + Field("total_time_ms", Milliseconds(metrics->total_us)) + "}");
 }
 
 std::string StopReasonJson(const StopReason& reason) {
@@ -71,7 +95,8 @@ std::string ChoiceJson(const Head& head, const Choice& choice, const std::string
 std::string Event(const std::string& json) { return "data: " + json + "\n\n"; }
 
 std::string ChunkEvent(const Head& head, const std::string& choice,
-                       const std::vector<int32_t>* prompt_token_ids, const Usage* usage) {
+                       const std::vector<int32_t>* prompt_token_ids, const Usage* usage,
+                       const Metrics* metrics = nullptr) {
   std::string out = Begin(head, ChunkObject(head.kind)) + choice + "]";
   if (head.kind == Kind::kChat && prompt_token_ids != nullptr) {
     out += Field("prompt_token_ids", TokenList(*prompt_token_ids));
@@ -81,12 +106,14 @@ std::string ChunkEvent(const Head& head, const std::string& choice,
   } else if (head.include_usage) {
     out += Field("usage", "null");
   }
+  out += MetricsField(metrics);
   return Event(out + "}");
 }
 
 }  // namespace
 
-std::string WholeAnswer(const Head& head, const std::vector<Choice>& choices, const Usage& usage) {
+std::string WholeAnswer(const Head& head, const std::vector<Choice>& choices, const Usage& usage,
+                        const Metrics* metrics) {
   const bool chat = head.kind == Kind::kChat;
   std::string out = Begin(head, chat ? "chat.completion" : "text_completion");
   for (const Choice& choice : choices) {
@@ -98,7 +125,7 @@ std::string WholeAnswer(const Head& head, const std::vector<Choice>& choices, co
                            : Field("text", text),
                       /*piece=*/false);
   }
-  out += "]" + Field("usage", UsageJson(usage));
+  out += "]" + Field("usage", UsageJson(usage)) + MetricsField(metrics);
   if (chat && !choices.empty() && choices.front().prompt_token_ids != nullptr) {
     out += Field("prompt_token_ids", TokenList(*choices.front().prompt_token_ids));
   }
@@ -115,18 +142,20 @@ std::string RoleEvent(const Head& head, int index, const Usage* usage) {
       nullptr, usage);
 }
 
-std::string ChoiceEvent(const Head& head, const Choice& choice, const Usage* usage) {
+std::string ChoiceEvent(const Head& head, const Choice& choice, const Usage* usage,
+                        const Metrics* metrics) {
   const std::string text = JsonString(choice.text);
   std::string content = Field("text", text);
   if (head.kind == Kind::kChat) {
     content = Field("delta", choice.text.empty() ? "{}" : "{\"content\":" + text + "}");
   }
   return ChunkEvent(head, ChoiceJson(head, choice, content, /*piece=*/true),
-                    choice.prompt_token_ids, usage);
+                    choice.prompt_token_ids, usage, metrics);
 }
 
-std::string UsageEvent(const Head& head, const Usage& usage) {
-  return Event(Begin(head, ChunkObject(head.kind)) + "]" + Field("usage", UsageJson(usage)) + "}");
+std::string UsageEvent(const Head& head, const Usage& usage, const Metrics* metrics) {
+  return Event(Begin(head, ChunkObject(head.kind)) + "]" + Field("usage", UsageJson(usage)) +
+               MetricsField(metrics) + "}");
 }
 
 std::string ErrorEvent(const ApiError& error) {

@@ -63,14 +63,30 @@ struct Usage {
   int64_t cached_tokens = 0;  // of the prompt's: not computed, but found in a cache
 };
 
-std::string WholeAnswer(const Head& head, const std::vector<Choice>& choices, const Usage& usage);
+// Where an answer's time went. Microseconds; the answer has milliseconds, under the names that
+// vLLM's `metrics` has for them.
+struct Metrics {
+  int64_t queue_us = 0;    // waiting for its first step; includes plan_us
+  int64_t plan_us = 0;     // the orchestrator's planning
+  int64_t prefill_us = 0;  // from the first step to the end of the last
+  int64_t handoff_us = 0;  // from then until its KV was at the decode instance
+  int64_t ttft_us = 0;     // from the request's arrival to the first token; 0: no token came
+  int64_t decode_us = 0;   // from the first token to the last
+  int64_t total_us = 0;    // from the request's arrival to the end
+  int64_t output_tokens = 0;
+};
+
+// `metrics`: null leaves it out, here and below.
+std::string WholeAnswer(const Head& head, const std::vector<Choice>& choices, const Usage& usage,
+                        const Metrics* metrics = nullptr);
 
 // "data: {...}\n\n" each. `usage`: up to this event; null leaves it out or, with
 // head.include_usage, writes null.
 std::string RoleEvent(const Head& head, int index,  // the first one of a chat's choice
                       const Usage* usage = nullptr);
-std::string ChoiceEvent(const Head& head, const Choice& choice, const Usage* usage = nullptr);
-std::string UsageEvent(const Head& head, const Usage& usage);
+std::string ChoiceEvent(const Head& head, const Choice& choice, const Usage* usage = nullptr,
+                        const Metrics* metrics = nullptr);
+std::string UsageEvent(const Head& head, const Usage& usage, const Metrics* metrics = nullptr);
 std::string ErrorEvent(const ApiError& error);
 inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
 

@@ -85,6 +85,22 @@ TEST(ResponseTest, EventWithoutTokensHasNoLogprobs) {
   }
 }
 
+TEST(ResponseTest, MetricsInMilliseconds) {
+  const Head head = MakeHead(Kind::kChat);
+  const Metrics metrics = {1500, 500, 20'000, 3000, 30'000, 8000, 40'000, 5};
+  const Json whole = Json::parse(WholeAnswer(head, {}, {}, &metrics));
+  EXPECT_EQ(whole["metrics"].dump(),
+            R"({"time_to_first_token_ms":30.0,"queue_time_ms":1.5,"plan_time_ms":0.5,)"
+            R"("prefill_time_ms":20.0,"handoff_time_ms":3.0,"generation_time_ms":8.0,)"
+            R"("mean_itl_ms":2.0,"total_time_ms":40.0})");
+  EXPECT_EQ(FromEvent(UsageEvent(head, {}, &metrics))["metrics"], whole["metrics"]);
+  EXPECT_EQ(FromEvent(ChoiceEvent(head, {}, nullptr, &metrics))["metrics"], whole["metrics"]);
+  const Metrics no_token;
+  const Json none = Json::parse(WholeAnswer(head, {}, {}, &no_token))["metrics"];
+  EXPECT_TRUE(none["time_to_first_token_ms"].is_null() && none["mean_itl_ms"].is_null());
+  EXPECT_FALSE(Json::parse(WholeAnswer(head, {}, {})).contains("metrics"));
+}
+
 TEST(ResponseTest, StreamEvents) {
   Head head = MakeHead(Kind::kChat);
   Json json = FromEvent(RoleEvent(head, 1));

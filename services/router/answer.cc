@@ -17,6 +17,11 @@ v1::SampledToken SampledOf(const std::string& payload) {
   return sampled;
 }
 
+openai::Metrics MetricsOf(const RequestTimes& times, int64_t output_tokens) {
+  return {times.queue_us, times.plan_us,   times.prefill_us, times.handoff_us,
+          times.ttft_us,  times.decode_us, times.total_us,   output_tokens};
+}
+
 std::vector<size_t> Iota(size_t n) {
   std::vector<size_t> numbers(n);
   std::iota(numbers.begin(), numbers.end(), size_t{0});
@@ -147,6 +152,7 @@ void Answer::OnEnd(const scheduler::End& end) {
   choice.ended = true;
   choice.output_tokens = end.output_tokens;
   choice.times = TimesOf(choice, end.times);
+  last_metrics_ = MetricsOf(choice.times, end.output_tokens);
   --open_;
   if (!end.status.ok()) return Fail(ErrorFrom(end.status), 0, end.begun);
   Accept(index);
@@ -184,8 +190,9 @@ void Answer::EmitText(size_t index) {
     choices_[index].prompt_ids_sent = true;
     piece.prompt_token_ids = &PromptOf(index).tokens;
   }
-  Emit(plan_.responses != nullptr ? plan_.responses->Piece(piece)
-                                  : openai::ChoiceEvent(plan_.head, piece, UsageNow()));
+  if (plan_.responses != nullptr) return Emit(plan_.responses->Piece(piece));
+  const bool last = open_ == 0 && !plan_.head.include_usage;
+  Emit(openai::ChoiceEvent(plan_.head, piece, UsageNow(), last ? MetricsAtEnd() : nullptr));
 }
 
 void Answer::Emit(std::string event) {
@@ -218,6 +225,10 @@ openai::Usage Answer::TotalUsage() const {
   }
   for (const ChoiceState& choice : choices_) usage.completion_tokens += choice.output_tokens;
   return usage;
+}
+
+const openai::Metrics* Answer::MetricsAtEnd() const {
+  return plan_.options.return_metrics ? &last_metrics_ : nullptr;
 }
 
 const openai::Usage* Answer::UsageNow() {
@@ -261,7 +272,7 @@ void Answer::Complete() {
   CountPrompts();
   const openai::Usage usage = TotalUsage();
   if (plan_.options.stream) {
-    if (plan_.head.include_usage) Emit(openai::UsageEvent(plan_.head, usage));
+    if (plan_.head.include_usage) Emit(openai::UsageEvent(plan_.head, usage, MetricsAtEnd()));
     Emit(plan_.responses != nullptr ? plan_.responses->End(usage)
                                     : std::string(openai::kDoneEvent));
     Close(200, "finished");
@@ -271,8 +282,9 @@ void Answer::Complete() {
   response.noted = true;
   response.headers = plan_.headers;
   const std::vector<openai::Choice> choices = TakeChoices();
-  response.body = plan_.responses != nullptr ? plan_.responses->Whole(choices.front(), usage)
-                                             : openai::WholeAnswer(plan_.head, choices, usage);
+  response.body = plan_.responses != nullptr
+                      ? plan_.responses->Whole(choices.front(), usage)
+                      : openai::WholeAnswer(plan_.head, choices, usage, MetricsAtEnd());
   Close(200, "finished");
   responder_->Send(std::move(response));
 }

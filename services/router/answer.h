@@ -74,7 +74,7 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
     int64_t last_token_us = 0;
     int64_t output_tokens = 0;  // that have come so far; in the end all that were sampled
     ChoiceScore score;
-    RequestTimes times;         // once ended
+    RequestTimes times;  // once ended
   };
 
   void Start();
@@ -87,6 +87,8 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   RequestTimes TimesOf(const ChoiceState& choice, const scheduler::RequestTimes& before) const;
   void EmitText(size_t index);
   std::vector<openai::Choice> TakeChoices();
+  // The metrics that the end of the answer carries; null: none were asked for.
+  const openai::Metrics* MetricsAtEnd() const;
   // The usage that an event carries; null: none.
   const openai::Usage* UsageNow();
   void Accept(size_t index);
@@ -106,11 +108,12 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   RouterMetrics* const metrics_;
   std::vector<ChoiceState> choices_;
   openai::Usage usage_now_;
-  size_t open_ = 0;        // choices that have not ended
-  size_t unaccepted_ = 0;  // choices that may still be refused
-  std::string held_;       // events until the stream opens
-  bool headed_ = false;    // the stream's HTTP head is out
-  bool closed_ = false;    // nothing more is written
+  openai::Metrics last_metrics_;  // of the choice that ended last
+  size_t open_ = 0;               // choices that have not ended
+  size_t unaccepted_ = 0;         // choices that may still be refused
+  std::string held_;              // events until the stream opens
+  bool headed_ = false;           // the stream's HTTP head is out
+  bool closed_ = false;           // nothing more is written
   bool paused_ = false;
   int64_t first_token_us_ = 0;
 };

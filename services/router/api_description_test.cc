@@ -296,7 +296,7 @@ TEST_F(ApiDescriptionTest, AnswersFitTheirSchemas) {
     return script;
   });
   const Json schemas = openai::AnswerSchemas();
-  const Json all = {{"return_token_ids", true}, {"n", 2}, {"max_tokens", 2}};
+  const Json all = {{"return_token_ids", true}, {"return_metrics", true}, {"n", 2}, {"max_tokens", 2}};
   const std::map<std::string, Json> more = {
       {"/v1/completions", {{"logprobs", 2}, {"echo", true}}},
       {"/v1/chat/completions", {{"logprobs", true}, {"top_logprobs", 2}}},

@@ -273,6 +273,23 @@ TEST_F(RouterTest, UsageGrowsWithTheStream) {
   }
 }
 
+TEST_F(RouterTest, MetricsOnDemandStandAtTheEnd) {
+  StartRouter([](const v1::RequestSpec&) { return Says("abc"); });
+  Json body = {{"model", "m"}, {"prompt", "p"}, {"return_metrics", true}};
+  EXPECT_GT(Ask("/v1/completions", body)["metrics"]["total_time_ms"], 0);
+  auto events = Stream("/v1/completions", body);
+  EXPECT_GT(events.back()["metrics"]["time_to_first_token_ms"], 0);
+  events.pop_back();
+  for (const Json& event : events) EXPECT_FALSE(event.contains("metrics"));
+  body["stream_options"] = {{"include_usage", true}};
+  events = Stream("/v1/completions", body);
+  EXPECT_TRUE(events.back()["choices"].empty());
+  EXPECT_TRUE(events.back().contains("metrics"));
+  EXPECT_FALSE(events[events.size() - 2].contains("metrics"));
+  body["return_metrics"] = false;
+  EXPECT_FALSE(Ask("/v1/completions", body).contains("metrics"));
+}
+
 TEST_F(RouterTest, ModelsLengthWinsOverTheRouters) {
   api_options_.default_max_tokens = 50;
   StartRouter([](const v1::RequestSpec&) { return Says("x"); });
