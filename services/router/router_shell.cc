@@ -93,10 +93,8 @@ void RouterShell::Cancel(RequestId id) {
   const auto it = requests_.find(id);
   if (it == requests_.end()) return;
   it->second.listener.reset();
-  it->second.ended = true;
   it->second.client_gone = true;
-  Handle(scheduler::ClientGone{id});
-  Forget(id);
+  Handle(scheduler::ClientGone{id});  // its End, after the streams are closed, notes how it ended
 }
 
 void RouterShell::StopMatched(RequestId id) {

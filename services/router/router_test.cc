@@ -287,6 +287,7 @@ TEST_F(RouterTest, MetricsOnDemandStandAtTheEnd) {
   EXPECT_TRUE(events.back().contains("metrics"));
   EXPECT_FALSE(events[events.size() - 2].contains("metrics"));
   body["return_metrics"] = false;
+  body.erase("stream_options");
   EXPECT_FALSE(Ask("/v1/completions", body).contains("metrics"));
 }
 

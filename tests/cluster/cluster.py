@@ -61,7 +61,7 @@ class Process:
         self.log = os.path.join(folder, name + ".log")
         self.admin_port_file = os.path.join(folder, name + ".admin")
         for argument in command:  # the file of one that was killed must not speak for this one
-            if "port_file=" in argument and os.path.exists(argument.split("=", 1)[1]):
+            if "port-file=" in argument and os.path.exists(argument.split("=", 1)[1]):
                 os.remove(argument.split("=", 1)[1])
         with open(self.log, "ab") as log:
             self.popen = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)

@@ -41,7 +41,7 @@ def load(cluster, rounds):
             usage = cluster.post(path, {**body, **more})["usage"]
             prompt_tokens += usage["prompt_tokens"]
             output_tokens += usage["completion_tokens"]
-        for path, wrong in (("/v1/completions", {"model": cluster.name, "prompt": ""}), ("/nowhere", {})):
+        for path, wrong in (("/v1/completions", {"model": cluster.name, "prompt": []}), ("/nowhere", {})):
             try:
                 cluster.post(path, wrong)
             except HttpFailure as failure:
