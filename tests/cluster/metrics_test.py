@@ -28,14 +28,16 @@ ROLES = {"router": "Router", "orchestrator": "Orchestrator", "prefill": "Prefill
 
 
 def cluster_with_a_span():
-    return Cluster(binaries_from_argv(), MODEL, prefill=2, decode=1, orchestrator_flags=ORCHESTRATOR)
+    trace = os.path.join(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")), "trace.jsonl")
+    return Cluster(binaries_from_argv(), MODEL, prefill=2, decode=1, orchestrator_flags=ORCHESTRATOR,
+                   router_flags=["--record-trace=" + trace])
 
 
 def load(cluster, rounds):
     """Every kind of request; returns the tokens that answers say they cost."""
     prompt_tokens = output_tokens = 0
     for i in range(rounds):
-        body = {"model": cluster.name, "max_tokens": 4 + i, "temperature": 0}
+        body = {"model": cluster.name, "max_tokens": 4 + i, "temperature": 0, "max_token": 3}  # one name is unknown
         for path, more in (("/v1/completions", {"prompt": ["Once upon a time", "A kite"], "n": 2}),
                            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "What is red?"}]})):
             usage = cluster.post(path, {**body, **more})["usage"]
