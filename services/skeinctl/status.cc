@@ -88,9 +88,10 @@ class Watch {
       return absl::StrCat(Now(), "  ", std::string(status.status().message()), "\n\nq: quit\n");
     }
     const std::string table = StatusTable(*status, names_, sort_, RatesOf(*status));
-    return Colored(absl::StrCat(table, "\n", Now(), "  every ", flags_.interval_s,
-                                " s; sort by r role, l load, k KV, t tokens/s; q quits"),
-                   HealthOf(*status).level);
+    return Colored(
+        absl::StrCat(table, "\nq quits; sort by r role, l load, k KV, t tokens/s; every ",
+                     flags_.interval_s, " s; ", Now()),
+        HealthOf(*status).level);
   }
 
   void PrintLine(const StatusOrError& status) {
