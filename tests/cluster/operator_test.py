@@ -4,9 +4,12 @@ failed request, recent and slowest requests, how requests ended, logs, finding t
 """
 import json
 import os
+import pty
+import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -199,6 +202,38 @@ def requests_tell_how_they_ended():
         assert skeinctl(cluster, "requests", "--limit=0").returncode == USAGE
 
 
+def run_in_terminal(cluster, arguments, keys, until, **environment):
+    """The exit status and all that was shown on a terminal of its own; `keys` are pressed when `until` is there; none: ctrl-C."""
+    master, slave = pty.openpty()
+    before = termios.tcgetattr(slave)
+    shown = b""
+    with subprocess.Popen([cluster.binaries["skeinctl"], *arguments, "--orchestrator", cluster.orchestrator], stdin=slave, stdout=slave,
+                          stderr=slave, env=dict(os.environ, TERM="xterm", **environment)) as process:
+        while until not in shown:
+            shown += os.read(master, 65536)
+        os.write(master, keys) if keys else process.send_signal(signal.SIGINT)
+        while b"\x1b[?1049l" not in shown:
+            shown += os.read(master, 65536)
+        code = process.wait(60)
+    assert termios.tcgetattr(slave) == before, "the terminal is as it was"
+    os.close(slave)
+    os.close(master)
+    return code, shown
+
+
+def top_fills_a_terminal_and_leaves_it_as_it_was():
+    with up(prefill=1, decode=1) as cluster:
+        await_health_of = lambda: skeinctl(cluster, "status", "--orchestrator", cluster.orchestrator).returncode == HEALTHY  # noqa: E731
+        cluster.until(await_health_of, "it is healthy")
+        for verb in (["top"], ["status", "--watch"]):
+            code, shown = run_in_terminal(cluster, [*verb, "--interval-s=0.2"], b"lq", b"q quits", NO_COLOR="")
+            assert code == HEALTHY and shown.startswith(b"\x1b[?1049h") and b"\x1b[32mhealthy" in shown, shown
+        code, shown = run_in_terminal(cluster, ["top", "--interval-s=0.2"], b"q", b"q quits", NO_COLOR="1")
+        assert code == HEALTHY and b"\x1b[32m" not in shown and b"healthy" in shown, shown
+        code, shown = run_in_terminal(cluster, ["top", "--interval-s=60"], b"", b"q quits", NO_COLOR="1")
+        assert code == HEALTHY, "ctrl-C ends it at once and well"
+
+
 def logs_are_one():
     with up(prefill=1, decode=1) as cluster:
         write_state(cluster)
@@ -228,4 +263,4 @@ if __name__ == "__main__":
     tempfile.tempdir = os.environ.get("TEST_TMPDIR")
     run_tests(the_exit_status_is_the_health, the_cluster_is_found_or_the_error_says_what_to_give,
               a_drain_under_load_fails_no_request, a_drained_router_takes_nothing_new, requests_tell_how_they_ended,
-              logs_are_one)
+              top_fills_a_terminal_and_leaves_it_as_it_was, logs_are_one)
