@@ -1,6 +1,8 @@
 // What clients are answered: text, shapes, logprobs, stop strings, choices.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "services/router/testing/router_fixture.h"
 
 namespace skein::services::testing {
@@ -229,7 +231,10 @@ TEST_F(RouterTest, FirstOfSeveralChoicesHasTheSeedOfTheOnlyOne) {
   for (const int n : {1, 3}) {
     Ask("/v1/completions", {{"model", "m"}, {"prompt", "p"}, {"n", n}, {"seed", 9}});
   }
-  const auto specs = cluster_->specs();
+  auto specs = cluster_->specs();  // as they arrived; their serial numbers are as they were asked
+  std::sort(specs.begin(), specs.end(),
+            [](const auto& a, const auto& b) { return a.id().serial() < b.id().serial(); });
+  ASSERT_EQ(specs.size(), 4u);
   EXPECT_EQ(specs[0].sampling().seed(), 9u);
   EXPECT_EQ(specs[1].sampling().seed(), 9u);
   EXPECT_EQ(SeedsOf(specs).size(), 3u);
