@@ -35,10 +35,13 @@ class Up:
         os.mkdir(programs)
         for name, path in binaries_from_argv().items():
             os.symlink(path, os.path.join(programs, name))
-        self.result = self.call("up", "--bin", programs, "--port", self.url.rsplit(":", 1)[1], "--prefill", str(prefill),
-                                "--decode", str(decode), *arguments)
+        self.arguments = ["--bin", programs, "--port", self.url.rsplit(":", 1)[1], "--prefill", str(prefill), "--decode", str(decode)]
+        self.result = self.again(*arguments)
         print(self.result.stdout, flush=True)
         self.code, self.last_line = self.result.returncode, self.result.stdout.splitlines()[-1]
+
+    def again(self, *arguments):
+        return self.call("up", *self.arguments, *arguments)
 
     def call(self, script, *arguments):
         return subprocess.run([os.path.join(ROOT, "deploy", "local", script), *arguments], env=self.environment, text=True,
@@ -151,14 +154,41 @@ def keys_guard_the_api():
 
 
 def what_cannot_start_leaves_nothing():
-    with Up("--profile", "no-such-profile") as up:
-        assert up.code == 1 and "everything was stopped" in up.last_line and "no-such-profile" in up.result.stdout, up.result
+    config = read("config.json")
+    config["hidden_act"] = "no-such-function"
+    with Up("--model", folder_with({"config.json": json.dumps(config)})) as up:
+        assert up.code == 1 and "ended at start; everything was stopped" in up.last_line, up.result
+        assert "no-such-function" in up.result.stdout and up.result.stdout.count("\n--- ") == 1, up.result
         assert up.call("down").stdout == "down: 0 processes stopped\n" and not up.ready()
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        s.listen()
-        with Up("--port", str(s.getsockname()[1])) as up:
-            assert up.code == 1 and "is in use" in up.last_line, up.result
+
+
+def wrong_words_leave_the_running_cluster():
+    with Up() as up:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            s.listen()
+            for arguments, says in ((["--profile", "no-such-profile"], "--profile: "), (["--kv-gib", "0"], "--kv-gib: '0'"),
+                                    (["--profile", "llama3-8b-a100", "--policy", "no-such"], "--policy: "),
+                                    (["--port", str(s.getsockname()[1])], "--port: 127.0.0.1:%d is in use" % s.getsockname()[1]),
+                                    (["--model", "--kv-gib", "1"], "--model needs a value")):
+                again = up.again(*arguments)
+                last = again.stdout.splitlines()[-1]
+                assert again.returncode == 2 and last.startswith("up: " + says), again
+                assert up.ready(), arguments
+        again = up.again()  # the same port: the cluster gives it to its successor
+        assert again.returncode == 0 and up.ready(), again
+
+
+def its_last_lines_can_be_pasted():
+    with Up() as up:
+        lines = {line.split()[0]: line.split(None, 1)[1] for line in up.result.stdout.splitlines() if line.startswith("  ")
+                 and len(line.split()) > 1}
+        stranger = dict(os.environ, HOME=up.folder)  # a shell that knows nothing of SKEIN_RUN_DIR
+        stranger.pop("SKEIN_RUN_DIR", None)
+        for word, says in (("status", "fledgling"), ("stop", "down: 4 processes stopped")):
+            done = subprocess.run(["bash", "-c", lines[word]], cwd=ROOT, env=stranger, text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, timeout=LIMIT_S)
+            assert done.returncode == 0 and says in done.stdout, (word, done)
 
 
 def models_of_others_answer():
@@ -173,4 +203,4 @@ def models_of_others_answer():
 if __name__ == "__main__":
     run_tests(the_shipped_model_answers, a_base_model_is_asked_through_completions,
               a_tokenizer_may_have_more_ids_than_the_embedding, keys_guard_the_api, what_cannot_start_leaves_nothing,
-              models_of_others_answer)
+              wrong_words_leave_the_running_cluster, its_last_lines_can_be_pasted, models_of_others_answer)
