@@ -1,0 +1,44 @@
+"""The rendered manifests, for tests: which kustomizations there are, and what is in them."""
+import functools
+import glob
+import os
+import subprocess
+import sys
+
+import yaml
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+KUBERNETES = os.path.join(ROOT, "deploy", "kubernetes")
+
+
+def kustomizations():
+    """The folders that can be applied: all with a kustomization, but for components, which only change others."""
+    found = glob.glob(os.path.join(KUBERNETES, "**", "kustomization.yaml"), recursive=True)
+    folders = sorted(os.path.relpath(os.path.dirname(f), KUBERNETES) for f in found)
+    folders = [f for f in folders if not f.startswith(("components", "try"))]
+    assert "base" in folders and "overlays/demo" in folders, folders
+    return folders
+
+
+@functools.lru_cache(maxsize=None)
+def rendered(folder):
+    """The text that deploy/kubernetes/render prints."""
+    return subprocess.run([sys.executable, os.path.join(KUBERNETES, "render"), os.path.join(KUBERNETES, folder)],
+                          check=True, stdout=subprocess.PIPE, text=True, timeout=60).stdout
+
+
+def objects(folder):
+    return [d for d in yaml.safe_load_all(rendered(folder)) if d]
+
+
+def named(documents):
+    """{(kind, name): object}"""
+    out = {(d["kind"], d["metadata"]["name"]): d for d in documents}
+    assert len(out) == len(documents), "two objects of one kind have one name"
+    return out
+
+
+def workloads(documents):
+    """[(name, pod spec, pod labels, object)] of everything that makes pods."""
+    return [(d["metadata"]["name"], d["spec"]["template"]["spec"], d["spec"]["template"]["metadata"]["labels"], d)
+            for d in documents if d["kind"] in ("Deployment", "StatefulSet")]

@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""What the manifests of deploy/kubernetes say agrees with the programs, with one another and with the pages about them."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
+import yaml  # noqa: E402
+from cluster import run_tests  # noqa: E402  pylint: disable=wrong-import-position
+from manifests import KUBERNETES, ROOT, kustomizations, named, objects, rendered, workloads  # noqa: E402
+
+PAIRS = os.path.join(KUBERNETES, "policy_pairs")
+
+# Who talks to whom, from the calls in the code: services/*/ and engine/transport. Probes come from the node.
+MUST_TALK = {
+    "anyone router 8000/TCP",           # clients
+    "router orchestrator 7100/TCP",     # Submit, ListModels, ReportRouter
+    "prefill orchestrator 7100/TCP",    # Register, Report, BeginPrefill
+    "decode orchestrator 7100/TCP",     # Register, Report
+    "orchestrator prefill 7200/TCP",    # Assign, Start, Cancel
+    "orchestrator decode 7300/TCP",     # Reserve
+    "router decode 7300/TCP",           # Generate
+    "prefill decode 7300/TCP",          # Grant, Renew, Commit, Abort
+    "prefill decode 7310/TCP",          # KV
+    "prefill prefill 7211/TCP",         # steps of several instances
+    "prometheus router 8001/TCP",
+    "prometheus orchestrator 7101/TCP",
+    "prometheus prefill 7201/TCP",
+    "prometheus decode 7301/TCP",
+    *("%s dns 53/%s" % (role, p) for role in ("router", "prefill", "decode") for p in ("TCP", "UDP")),
+}
+
+
+def kubectl():
+    """A kubectl that knows what our kustomizations use (1.27 or later), or None."""
+    path = shutil.which("kubectl")
+    if path is None:
+        return None
+    answer = subprocess.run([path, "version", "--client", "-o", "json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                            text=True, timeout=60)
+    try:
+        minor = json.loads(answer.stdout)["clientVersion"]["minor"]
+    except (ValueError, KeyError):
+        return None
+    return path if int(re.match(r"\d+", minor)[0]) >= 27 else None
+
+
+def render_says_what_kubectl_says():
+    path = kubectl()
+    if path is None:
+        return "skip: there is no kubectl of 1.27 or later to compare deploy/kubernetes/render with"
+    with tempfile.TemporaryDirectory() as copy:
+        # Bazel's files are links, which kubectl does not follow.
+        shutil.copytree(KUBERNETES, os.path.join(copy, "k"))
+        for folder in kustomizations():
+            done = subprocess.run([path, "kustomize", os.path.join(copy, "k", folder)], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, timeout=60)
+            assert done.returncode == 0 and not done.stderr, "kubectl kustomize %s: %s" % (folder, done.stderr)
+            same(folder, named([d for d in yaml.safe_load_all(done.stdout) if d]), named(objects(folder)))
+    return None
+
+
+def same(folder, theirs, ours):
+    assert set(ours) == set(theirs), "%s: %s" % (folder, set(ours) ^ set(theirs))
+    for name, mine in ours.items():
+        assert mine == theirs[name], "%s: %s\n%s\n%s" % (folder, name, yaml.safe_dump(mine), yaml.safe_dump(theirs[name]))
+
+
+def the_policies_allow_who_must_talk_and_nobody_else():
+    for folder in ("base", "overlays/demo"):
+        done = subprocess.run([sys.executable, PAIRS], input=rendered(folder), check=True, stdout=subprocess.PIPE, text=True)
+        allowed = set(done.stdout.splitlines())
+        assert allowed == MUST_TALK, "%s: missing %s, too many %s" % (folder, MUST_TALK - allowed, allowed - MUST_TALK)
+
+
+def a_policy_less_or_more_is_seen():
+    documents = objects("base")
+    without = [d for d in documents if (d["kind"], d["metadata"]["name"]) != ("NetworkPolicy", "deny-by-default")]
+    router = [d for d in without if (d["kind"], d["metadata"]["name"]) != ("NetworkPolicy", "router")]
+
+    def pairs(docs):
+        text = yaml.safe_dump_all(docs)
+        return set(subprocess.run([sys.executable, PAIRS], input=text, check=True, stdout=subprocess.PIPE,
+                                  text=True).stdout.splitlines())
+    free = pairs([d for d in documents if d["kind"] != "NetworkPolicy"])
+    assert {"decode prefill 7210/TCP", "router anyone 443/TCP", "anyone orchestrator 7100/TCP"} <= free, free
+    assert "anyone router 8000/TCP" not in pairs([d for d in documents if d["metadata"]["name"] != "router" or
+                                                  d["kind"] != "NetworkPolicy"])
+    assert "router decode 7300/TCP" not in pairs(router)
+
+
+def listens(pod):
+    """{flag: port} that the container's program is told to listen on."""
+    arguments = dict(a[2:].split("=", 1) for a in pod["containers"][0].get("args", []) if a.startswith("--") and "=" in a)
+    return {flag: int(value) for flag, value in arguments.items() if flag == "port" or flag.endswith("-port")}
+
+
+def ports_are_those_of_the_programs():
+    for folder in kustomizations():
+        documents = objects(folder)
+        for name, pod, labels, _ in workloads(documents):
+            listed = {p["name"]: p["containerPort"] for p in pod["containers"][0]["ports"]}
+            told = listens(pod)
+            # A prefill-worker takes the port after --data-port as well.
+            if "data-port" in told and labels["app.kubernetes.io/component"] == "prefill":
+                told["data-port + 1"] = told["data-port"] + 1
+            assert set(listed.values()) == set(told.values()), "%s %s: %s, flags %s" % (folder, name, listed, told)
+            assert listed["admin"] == told["admin-port"], (folder, name)
+        for (kind, name), service in named(documents).items():
+            if kind != "Service":
+                continue
+            hit = [p for _, p, labels, _ in workloads(documents) if service["spec"]["selector"].items() <= labels.items()]
+            assert len(hit) == 1, "%s: Service %s selects %d workloads" % (folder, name, len(hit))
+            names = {p["name"]: p["containerPort"] for p in hit[0]["containers"][0]["ports"]}
+            for port in service["spec"]["ports"]:
+                assert names[port["targetPort"]] == port["port"], (folder, name, port)
+
+
+def orchestrators_address_is_its_service():
+    for folder in kustomizations():
+        documents = named(objects(folder))
+        for name, pod, _, _ in workloads(documents.values()):
+            for argument in pod["containers"][0].get("args", []):
+                if argument.startswith("--orchestrator="):
+                    service, port = argument.split("=")[1].split(":")
+                    ports = documents[("Service", service)]["spec"]["ports"]
+                    assert int(port) in [p["port"] for p in ports], (folder, name, argument)
+
+
+def seconds_of_pre_stop(pod):
+    """How long preStop may take: its flags --after-s and --timeout-s."""
+    hook = pod["containers"][0].get("lifecycle", {}).get("preStop")
+    if hook is None:
+        return 0
+    flags = dict(a[2:].split("=", 1) for a in hook["exec"]["command"] if a.startswith("--") and "=" in a)
+    return float(flags.get("after-s", 0)) + float(flags["timeout-s"])
+
+
+def flag_defaults():
+    """{program: {flag: default}} of docs/flags.md."""
+    out, program = {}, None
+    with open(os.path.join(ROOT, "docs", "flags.md"), encoding="utf-8") as page:
+        for line in page:
+            if line.startswith("## "):
+                program = out.setdefault(line[3:].strip(), {})
+            match = re.match(r"\| `--([a-z0-9-]+)[^`]*` \|(?:[^|]|\\\|)*\| (?:`([^`]*)`)?", line)
+            if match and program is not None:
+                program[match[1]] = match[2] or ""
+    assert out["router"]["port"] == "8000", out.get("router")
+    return out
+
+
+def value_of(pod, flag, default):
+    container = pod["containers"][0]
+    for entry in container.get("env", []):
+        if entry["name"] == "SKEIN_" + flag.upper().replace("-", "_"):
+            default = entry["value"]
+    for argument in container.get("args", []):
+        if argument.startswith("--%s=" % flag):
+            default = argument.split("=", 1)[1]
+    return default
+
+
+def pods_have_time_to_drain():
+    """terminationGracePeriodSeconds > preStop + --drain-grace-s + what the program takes after that."""
+    defaults = flag_defaults()
+    for folder in kustomizations():
+        for name, pod, _, _ in workloads(objects(folder)):
+            program = os.path.basename(pod["containers"][0]["command"][0]).replace("skein-", "").replace("-", "_")
+            drain = float(value_of(pod, "drain-grace-s", defaults.get(program, {}).get("drain-grace-s", 0)))
+            needed = seconds_of_pre_stop(pod) + drain + 8
+            assert pod["terminationGracePeriodSeconds"] > needed, "%s %s: %s, not above %s" % (
+                folder, name, pod["terminationGracePeriodSeconds"], needed)
+            if name != "orchestrator":
+                longest = float(defaults["router"]["request-deadline-s"])
+                assert seconds_of_pre_stop(pod) >= longest, "%s %s: preStop is shorter than a request may be" % (folder, name)
+
+
+def one_image_everywhere():
+    with open(os.path.join(ROOT, "services", "base", "version.h"), encoding="utf-8") as header:
+        version = re.search(r'kVersion\[\] = "([^"]+)"', header.read())[1]
+    for folder in kustomizations():
+        images = {c["image"] for _, pod, _, _ in workloads(objects(folder)) for c in pod["containers"]}
+        assert len(images) == 1, "%s: %s" % (folder, images)
+        (image,) = images
+        assert re.fullmatch(r"localhost/skein(-fledgling)?:%s-(cpu|cuda)" % re.escape(version), image), image
+
+
+def variables_are_defined_before_they_are_used():
+    for folder in kustomizations():
+        for name, pod, _, _ in workloads(objects(folder)):
+            known = set()
+            for entry in pod["containers"][0].get("env", []):
+                used = re.findall(r"\$\((\w+)\)", entry.get("value", ""))
+                assert set(used) <= known, "%s %s: %s uses %s" % (folder, name, entry["name"], used)
+                known.add(entry["name"])
+            assert pod["enableServiceLinks"] is False, "%s %s: Kubernetes' variables would be read as flags" % (folder, name)
+
+
+if __name__ == "__main__":
+    run_tests(render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
+              ports_are_those_of_the_programs, orchestrators_address_is_its_service, pods_have_time_to_drain,
+              one_image_everywhere, variables_are_defined_before_they_are_used)

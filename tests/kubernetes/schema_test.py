@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Every manifest holds the strict schemas of Kubernetes 1.36 and of the kinds that others define; faulty ones do not."""
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
+from cluster import run_tests  # noqa: E402  pylint: disable=wrong-import-position
+from manifests import ROOT, kustomizations, rendered  # noqa: E402
+
+FAULTS = {
+    "a misspelt field": ("apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: x}\nspec: {minAvailible: 1}\n",
+                         "minAvailible"),
+    "a removed version": ("apiVersion: policy/v1beta1\nkind: PodDisruptionBudget\nmetadata: {name: x}\nspec: {minAvailable: 1}\n",
+                          "there is no such kind"),
+    "a wrong type": ('apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {ports: [{port: "80"}]}\n', "must be integer"),
+    "a missing field": ("apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: x}\nspec: {replicas: 1}\n",
+                        "must have required property 'selector'"),
+    "a misspelt field of the Prometheus operator": (
+        "apiVersion: monitoring.coreos.com/v1\nkind: ServiceMonitor\nmetadata: {name: x}\n"
+        "spec: {selector: {}, endpoints: [{port: admin, intervall: 5s}]}\n", "intervall"),
+}
+
+
+def validate(texts):
+    """(exit status, output) of schema.mjs for {name: text}."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = []
+        for name, text in texts.items():
+            files.append(os.path.join(folder, name.replace("/", "_") + ".yaml"))
+            with open(files[-1], "w", encoding="utf-8") as file:
+                file.write(text)
+        environment = dict(os.environ, SKEIN_INTERFACES=os.path.join(ROOT, "third_party", "interfaces"))
+        done = subprocess.run(["node", os.path.join(HERE, "schema.mjs")] + files, env=environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=120)
+        return done.returncode, done.stdout
+
+
+def every_manifest_holds_its_schema():
+    status, output = validate({folder: rendered(folder) for folder in kustomizations()})
+    assert status == 0, output
+    print(output.splitlines()[-1])
+    assert output.startswith("Kubernetes 1.36"), output
+
+
+def faults_are_found():
+    _, output = validate({what: text for what, (text, _) in FAULTS.items()})
+    for what, (_, said) in FAULTS.items():
+        lines = [line for line in output.splitlines() if what + ".yaml" in line]
+        assert any(said in line for line in lines), "%s: %s" % (what, output)
+
+
+if __name__ == "__main__":
+    run_tests(every_manifest_holds_its_schema, faults_are_found)
