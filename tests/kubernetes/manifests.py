@@ -27,8 +27,14 @@ def rendered(folder):
                           check=True, stdout=subprocess.PIPE, text=True, timeout=60).stdout
 
 
+@functools.lru_cache(maxsize=None)
 def objects(folder):
-    return [d for d in yaml.safe_load_all(rendered(folder)) if d]
+    """Its objects; they are shared, so copy what you change."""
+    return [d for d in load_all(rendered(folder)) if d]
+
+
+def load_all(text):
+    return yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def named(documents):
@@ -39,6 +45,11 @@ def named(documents):
 
 
 def workloads(documents):
-    """[(name, pod spec, pod labels, object)] of everything that makes pods."""
-    return [(d["metadata"]["name"], d["spec"]["template"]["spec"], d["spec"]["template"]["metadata"]["labels"], d)
-            for d in documents if d["kind"] in ("Deployment", "StatefulSet")]
+    """[(name, pod spec, pod labels, pod template)] of everything that makes pods; a role of a DisaggregatedSet by its name."""
+    templates = []
+    for d in documents:
+        if d["kind"] in ("Deployment", "StatefulSet"):
+            templates.append((d["metadata"]["name"], d["spec"]["template"]))
+        if d["kind"] == "DisaggregatedSet":
+            templates += [(r["name"], r["spec"]["leaderWorkerTemplate"]["workerTemplate"]) for r in d["spec"]["roles"]]
+    return [(name, t["spec"], t["metadata"]["labels"], t) for name, t in templates]

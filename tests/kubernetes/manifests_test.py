@@ -13,7 +13,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
 import yaml  # noqa: E402
 from cluster import run_tests  # noqa: E402  pylint: disable=wrong-import-position
-from manifests import KUBERNETES, ROOT, kustomizations, named, objects, rendered, workloads  # noqa: E402
+from manifests import KUBERNETES, ROOT, kustomizations, load_all, named, objects, rendered, workloads  # noqa: E402
 
 PAIRS = os.path.join(KUBERNETES, "policy_pairs")
 
@@ -58,11 +58,12 @@ def render_says_what_kubectl_says():
     with tempfile.TemporaryDirectory() as copy:
         # Bazel's files are links, which kubectl does not follow.
         shutil.copytree(KUBERNETES, os.path.join(copy, "k"))
-        for folder in kustomizations():
+        # Together these use all that our kustomizations use; each takes kubectl a second or two.
+        for folder in ("overlays/gpu", "examples/observed", "examples/weights-hostpath", "examples/disaggregated-set"):
             done = subprocess.run([path, "kustomize", os.path.join(copy, "k", folder)], stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True, timeout=60)
             assert done.returncode == 0 and not done.stderr, "kubectl kustomize %s: %s" % (folder, done.stderr)
-            same(folder, named([d for d in yaml.safe_load_all(done.stdout) if d]), named(objects(folder)))
+            same(folder, named([d for d in load_all(done.stdout) if d]), named(objects(folder)))
     return None
 
 
@@ -72,11 +73,36 @@ def same(folder, theirs, ours):
         assert mine == theirs[name], "%s: %s\n%s\n%s" % (folder, name, yaml.safe_dump(mine), yaml.safe_dump(theirs[name]))
 
 
+def node_pods_pairs(count):
+    """MUST_TALK where a pod has `count` instances (components/node-pods)."""
+    ports = {"7200": ["%d" % (7220 + i) for i in range(count)], "7300": ["%d" % (7320 + i) for i in range(count)],
+             "7310": ["%d" % (7360 + i) for i in range(count)], "7211": ["%d" % (7261 + 2 * i) for i in range(count)],
+             "7201": ["7400"] + ["%d" % (7240 + i) for i in range(count)],
+             "7301": ["7400"] + ["%d" % (7340 + i) for i in range(count)]}
+    out = set()
+    for pair in MUST_TALK:
+        source, target, port = re.split(r"[ /]", pair)[:3]
+        out |= {"%s %s %s/%s" % (source, target, p, pair.rsplit("/", 1)[1]) for p in ports.get(port, [port])}
+    return out
+
+
+def policies_of(folder):
+    """What must be allowed there, None where no cluster is."""
+    documents = objects(folder)
+    if not any(d["kind"] == "NetworkPolicy" for d in documents):
+        return None
+    node = [p for name, p, _, _ in workloads(documents) if name == "prefill" and p["containers"][0]["command"] == ["/usr/bin/skein-node"]]
+    return node_pods_pairs(4) if node else MUST_TALK
+
+
 def the_policies_allow_who_must_talk_and_nobody_else():
-    for folder in ("base", "overlays/demo"):
+    for folder in kustomizations():
+        must = policies_of(folder)
+        if must is None:
+            continue
         done = subprocess.run([sys.executable, PAIRS], input=rendered(folder), check=True, stdout=subprocess.PIPE, text=True)
         allowed = set(done.stdout.splitlines())
-        assert allowed == MUST_TALK, "%s: missing %s, too many %s" % (folder, MUST_TALK - allowed, allowed - MUST_TALK)
+        assert allowed == must, "%s: missing %s, too many %s" % (folder, must - allowed, allowed - must)
 
 
 def a_policy_less_or_more_is_seen():
@@ -96,9 +122,21 @@ def a_policy_less_or_more_is_seen():
 
 
 def listens(pod):
-    """{flag: port} that the container's program is told to listen on."""
-    arguments = dict(a[2:].split("=", 1) for a in pod["containers"][0].get("args", []) if a.startswith("--") and "=" in a)
-    return {flag: int(value) for flag, value in arguments.items() if flag == "port" or flag.endswith("-port")}
+    """{"flag" or "flag-I": port} that the container's programs are told to listen on."""
+    arguments = pod["containers"][0].get("args", [])
+    own, child = (arguments[:arguments.index("--")], arguments[arguments.index("--") + 1:]) if "--" in arguments else (arguments, [])
+    out = {flag: int(value) for flag, value in flags_of(own) if flag == "port" or flag.endswith("-port")}
+    count = int(dict(flags_of(own)).get("instances", 0))
+    for flag, value in flags_of(child):
+        if flag == "port" or flag.endswith("-port"):
+            first, step = re.fullmatch(r"\{(\d+)\+(?:(\d+)\*)?i\}", value).groups()
+            out.update(("%s-%d" % (flag, i), int(first) + int(step or 1) * i) for i in range(count))
+    return out
+
+
+def flags_of(arguments):
+    """[(flag, value)] of --flag=value."""
+    return [tuple(a[2:].split("=", 1)) for a in arguments if a.startswith("--") and "=" in a]
 
 
 def ports_are_those_of_the_programs():
@@ -108,18 +146,31 @@ def ports_are_those_of_the_programs():
             listed = {p["name"]: p["containerPort"] for p in pod["containers"][0]["ports"]}
             told = listens(pod)
             # A prefill-worker takes the port after --data-port as well.
-            if "data-port" in told and labels["app.kubernetes.io/component"] == "prefill":
-                told["data-port + 1"] = told["data-port"] + 1
-            assert set(listed.values()) == set(told.values()), "%s %s: %s, flags %s" % (folder, name, listed, told)
+            if labels["app.kubernetes.io/component"] == "prefill":
+                told.update({flag + " + 1": port + 1 for flag, port in told.items() if flag.startswith("data-port")})
+            assert sorted(listed.values()) == sorted(told.values()), "%s %s: %s, flags %s" % (folder, name, listed, told)
             assert listed["admin"] == told["admin-port"], (folder, name)
+            annotations = documents_annotations(documents, name)
+            assert annotations["prometheus.io/port"] == str(listed["admin"]), (folder, name)
         for (kind, name), service in named(documents).items():
-            if kind != "Service":
-                continue
-            hit = [p for _, p, labels, _ in workloads(documents) if service["spec"]["selector"].items() <= labels.items()]
-            assert len(hit) == 1, "%s: Service %s selects %d workloads" % (folder, name, len(hit))
-            names = {p["name"]: p["containerPort"] for p in hit[0]["containers"][0]["ports"]}
-            for port in service["spec"]["ports"]:
-                assert names[port["targetPort"]] == port["port"], (folder, name, port)
+            if kind == "Service":
+                services_ports_are_the_pods(folder, name, service, workloads(documents))
+
+
+def documents_annotations(documents, workload):
+    (template,) = [template for n, _, _, template in workloads(documents) if n == workload]
+    return template["metadata"]["annotations"]
+
+
+def services_ports_are_the_pods(folder, name, service, pods):
+    hit = [p for _, p, labels, _ in pods if service["spec"]["selector"].items() <= labels.items()]
+    if name == "metrics":
+        assert len(hit) == len(pods), (folder, name)
+        return
+    assert len(hit) == 1, "%s: Service %s selects %d workloads" % (folder, name, len(hit))
+    names = {p["name"]: p["containerPort"] for p in hit[0]["containers"][0]["ports"]}
+    for port in service["spec"]["ports"]:
+        assert names[port["targetPort"]] == port["port"], (folder, name, port)
 
 
 def orchestrators_address_is_its_service():
@@ -156,6 +207,14 @@ def flag_defaults():
     return out
 
 
+def programs(pod):
+    """Names, as docs/flags.md has them, of what a pod runs: the supervisor first."""
+    container = pod["containers"][0]
+    paths = container["command"] + [a for a in container.get("args", []) if a.startswith("/usr/bin/")]
+    names = [os.path.basename(p) for p in paths]
+    return [n if n in ("skein-node", "skeinctl") else n.replace("skein-", "").replace("-", "_") for n in names]
+
+
 def value_of(pod, flag, default):
     container = pod["containers"][0]
     for entry in container.get("env", []):
@@ -172,8 +231,7 @@ def pods_have_time_to_drain():
     defaults = flag_defaults()
     for folder in kustomizations():
         for name, pod, _, _ in workloads(objects(folder)):
-            program = os.path.basename(pod["containers"][0]["command"][0]).replace("skein-", "").replace("-", "_")
-            drain = float(value_of(pod, "drain-grace-s", defaults.get(program, {}).get("drain-grace-s", 0)))
+            drain = float(value_of(pod, "drain-grace-s", defaults.get(programs(pod)[-1], {}).get("drain-grace-s", 0)))
             needed = seconds_of_pre_stop(pod) + drain + 8
             assert pod["terminationGracePeriodSeconds"] > needed, "%s %s: %s, not above %s" % (
                 folder, name, pod["terminationGracePeriodSeconds"], needed)
@@ -187,6 +245,8 @@ def one_image_everywhere():
         version = re.search(r'kVersion\[\] = "([^"]+)"', header.read())[1]
     for folder in kustomizations():
         images = {c["image"] for _, pod, _, _ in workloads(objects(folder)) for c in pod["containers"]}
+        if not images:
+            continue
         assert len(images) == 1, "%s: %s" % (folder, images)
         (image,) = images
         assert re.fullmatch(r"localhost/skein(-fledgling)?:%s-(cpu|cuda)" % re.escape(version), image), image
@@ -203,7 +263,45 @@ def variables_are_defined_before_they_are_used():
             assert pod["enableServiceLinks"] is False, "%s %s: Kubernetes' variables would be read as flags" % (folder, name)
 
 
+def what_is_generated_is_up_to_date():
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, os.path.join(KUBERNETES, "generate"), "--output", folder], check=True, stdout=subprocess.DEVNULL)
+        made = [os.path.join(d, f) for d, _, files in os.walk(folder) for f in files]
+        assert made
+        for path in made:
+            there = os.path.join(ROOT, os.path.relpath(path, folder))
+            with open(path, encoding="utf-8") as new, open(there, encoding="utf-8") as old:
+                assert new.read() == old.read(), "%s is not what deploy/kubernetes/generate makes" % os.path.relpath(path, folder)
+    component = os.path.join(KUBERNETES, "components", "node-pods", "kustomization.yaml")
+    made = subprocess.run([sys.executable, os.path.join(KUBERNETES, "node_pods"), "4"], check=True, stdout=subprocess.PIPE, text=True)
+    with open(component, encoding="utf-8") as file:
+        assert file.read() == made.stdout, "components/node-pods is not what deploy/kubernetes/node_pods 4 makes"
+
+
+def autoscalers_find_their_metrics():
+    """Names in the custom metrics API are made by prometheus_adapter.yaml of metrics that exist."""
+    with open(os.path.join(KUBERNETES, "prometheus_adapter.yaml"), encoding="utf-8") as file:
+        rules = yaml.safe_load(file)["rules"]
+    with open(os.path.join(ROOT, "docs", "metrics.md"), encoding="utf-8") as page:
+        metrics = re.findall(r"^\| `([a-z_:]+)` \|", page.read(), re.M)
+    served = set()
+    for rule in rules:
+        pattern = re.search(r'__name__=~"([^"]+)"', rule["seriesQuery"])[1]
+        for metric in metrics:
+            if re.fullmatch(pattern, metric):
+                served.add(re.sub(rule["name"]["matches"], rule["name"]["as"].replace("${1}", r"\1"), metric))
+    documents = named(objects("examples/observed"))
+    scalers = {name: d for (kind, name), d in documents.items() if kind == "HorizontalPodAutoscaler"}
+    assert set(scalers) == {"router", "prefill", "decode"}
+    for name, scaler in scalers.items():
+        target = scaler["spec"]["scaleTargetRef"]
+        assert "replicas" not in documents[(target["kind"], target["name"])]["spec"], "%s: apply would reset the autoscaler" % name
+        for metric in scaler["spec"]["metrics"]:
+            if metric["type"] == "Pods":
+                assert metric["pods"]["metric"]["name"] in served, (metric, served)
+
+
 if __name__ == "__main__":
-    run_tests(render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
+    run_tests(what_is_generated_is_up_to_date, autoscalers_find_their_metrics, render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
               ports_are_those_of_the_programs, orchestrators_address_is_its_service, pods_have_time_to_drain,
               one_image_everywhere, variables_are_defined_before_they_are_used)

@@ -9,7 +9,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
 from cluster import run_tests  # noqa: E402  pylint: disable=wrong-import-position
-from manifests import ROOT, kustomizations, rendered  # noqa: E402
+from manifests import ROOT, kustomizations, objects, rendered  # noqa: E402
 
 FAULTS = {
     "a misspelt field": ("apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: x}\nspec: {minAvailible: 1}\n",
@@ -22,6 +22,12 @@ FAULTS = {
     "a misspelt field of the Prometheus operator": (
         "apiVersion: monitoring.coreos.com/v1\nkind: ServiceMonitor\nmetadata: {name: x}\n"
         "spec: {selector: {}, endpoints: [{port: admin, intervall: 5s}]}\n", "intervall"),
+    "an InferencePool without the picker's port": (
+        "apiVersion: inference.networking.k8s.io/v1\nkind: InferencePool\nmetadata: {name: x}\n"
+        "spec: {selector: {matchLabels: {a: b}}, targetPorts: [{number: 8000}], endpointPickerRef: {name: p}}\n", "'port'"),
+    "a DisaggregatedSet of one role": (
+        "apiVersion: disaggregatedset.x-k8s.io/v1\nkind: DisaggregatedSet\nmetadata: {name: x}\n"
+        "spec: {roles: [{name: prefill}]}\n", "fewer than 2 items"),
 }
 
 
@@ -53,5 +59,13 @@ def faults_are_found():
         assert any(said in line for line in lines), "%s: %s" % (what, output)
 
 
+def disaggregated_sets_roles_agree():
+    """What the published type says in words: replicas of all roles or of none, no partition."""
+    (document,) = [d for d in objects("examples/disaggregated-set") if d["kind"] == "DisaggregatedSet"]
+    specs = [role["spec"] for role in document["spec"]["roles"]]
+    assert len({spec.get("replicas", 0) > 0 for spec in specs}) == 1, specs
+    assert not any("partition" in spec.get("rolloutStrategy", {}).get("rollingUpdateConfiguration", {}) for spec in specs)
+
+
 if __name__ == "__main__":
-    run_tests(every_manifest_holds_its_schema, faults_are_found)
+    run_tests(disaggregated_sets_roles_agree, every_manifest_holds_its_schema, faults_are_found)
