@@ -96,7 +96,9 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
       .instances_lost = instances_lost_,
       .spanning_plans = spanning_plans_,
       .replans = replans_,
+      .plans = finished_.totals(),
       .last_epoch = Epoch{last_epoch_}};
+  for (const std::string& model : snapshot.models) snapshot.plans.try_emplace(model);
   std::map<InstanceId, double> queue_s;  // foreseen
   for (const auto& [model, pool] : pools_) {
     const PoolQueue queue = QueueOf(pool, nullptr, now);

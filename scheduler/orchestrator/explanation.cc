@@ -1,6 +1,7 @@
 #include "scheduler/orchestrator/explanation.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace skein::scheduler {
 
@@ -58,6 +59,23 @@ void TakeRouterEnd(const RouterEnd& end, Explanation* explanation) {
   }
 }
 
+void PlanTotals::Count(const PlanExplanation& plan) {
+  if (plan.chunks.empty()) return;
+  ++plans_by_chunks[plan.chunks.size()];
+  for (const ChunkExplanation& chunk : plan.chunks) ++chunks_by_sp[chunk.instances.size()];
+  const ChunkExplanation& last = plan.chunks.back();
+  if (plan.ttft_s <= 0 || last.ended_us < 0) return;
+  const double ended_s = static_cast<double>(last.ended_us) * 1e-6;
+  estimated_s += plan.ttft_s;
+  actual_s += ended_s;
+  error_s += std::abs(ended_s - plan.ttft_s);
+}
+
+void FinishedExplanations::CountIfPrefilled(const Explanation& explanation) {
+  if (explanation.prefilled_us < 0 || explanation.plans.empty()) return;
+  totals_[explanation.model].Count(explanation.plans.back());
+}
+
 void FinishedExplanations::Add(TimeUs now, Explanation explanation, AwaitedReports reports) {
   if (max_ == 0) return;
   if (finished_.size() >= max_) {
@@ -71,6 +89,7 @@ void FinishedExplanations::Add(TimeUs now, Explanation explanation, AwaitedRepor
   numbers_[explanation.id] = number;
   if (!reports.empty()) awaited_[explanation.id] = {number, std::move(reports)};
   if (explanation.prefilled_us >= 0) NotePrefilled(explanation.prefilled_us, &explanation);
+  CountIfPrefilled(explanation);
   finished_.push_back({now - explanation.ended_us, std::move(explanation)});
 }
 
@@ -96,7 +115,9 @@ void FinishedExplanations::TakeEnded(const EndedRequest& ended, InstanceId insta
     return;
   }
   if (reports.prefill.empty()) {
+    const bool known = explanation.prefilled_us >= 0;
     NotePrefilled(explanation.ended_us, &explanation);
+    if (!known) CountIfPrefilled(explanation);
     if (explanation.provisional) explanation.state = kEndedByRouter;
   }
   if (reports.empty()) awaited_.erase(it);
@@ -104,7 +125,11 @@ void FinishedExplanations::TakeEnded(const EndedRequest& ended, InstanceId insta
 
 void FinishedExplanations::TakeRouterEnd(const RouterEnd& end) {
   const auto it = numbers_.find(end.id);
-  if (it != numbers_.end()) scheduler::TakeRouterEnd(end, &At(it->second));
+  if (it == numbers_.end()) return;
+  Explanation& explanation = At(it->second);
+  const bool known = explanation.prefilled_us >= 0;
+  scheduler::TakeRouterEnd(end, &explanation);
+  if (!known) CountIfPrefilled(explanation);
 }
 
 void FinishedExplanations::Find(const std::string& request, TimeUs now, size_t limit,

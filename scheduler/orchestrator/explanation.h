@@ -85,7 +85,20 @@ struct AwaitedReports {
   bool empty() const { return prefill.empty() && decode == InstanceId{}; }
 };
 
-// The latest requests that have ended.
+// What became of a model's plans: how prompts were cut, and how well their end was estimated. Counts
+// plans whose KV was all taken, when their request has ended.
+struct PlanTotals {
+  std::map<size_t, uint64_t> plans_by_chunks;  // by the number of their chunks
+  std::map<size_t, uint64_t> chunks_by_sp;     // by the number of their instances
+  // From the decision to the end of the last chunk, of plans that were made with a latency profile.
+  double estimated_s = 0;
+  double actual_s = 0;
+  double error_s = 0;  // the differences, without their signs
+
+  void Count(const PlanExplanation& plan);
+};
+
+// The latest requests that have ended, and totals of all.
 class FinishedExplanations {
  public:
   explicit FinishedExplanations(size_t max) : max_(max) {}
@@ -108,6 +121,7 @@ class FinishedExplanations {
     }
   }
   size_t size() const { return finished_.size(); }
+  const std::map<std::string, PlanTotals>& totals() const { return totals_; }  // by model
 
  private:
   struct Finished {
@@ -115,6 +129,8 @@ class FinishedExplanations {
     Explanation explanation;
   };
   Explanation& At(uint64_t number) { return finished_[number - dropped_].explanation; }
+  // Of one that was not known to be prefilled before.
+  void CountIfPrefilled(const Explanation& explanation);
 
   size_t max_;
   std::deque<Finished> finished_;
@@ -125,6 +141,7 @@ class FinishedExplanations {
   };
   std::map<RequestId, Awaited> awaited_;   // of those in finished_
   std::map<RequestId, uint64_t> numbers_;  // the same, of all that were added
+  std::map<std::string, PlanTotals> totals_;
 };
 
 }  // namespace skein::scheduler

@@ -34,6 +34,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <variant>
@@ -246,6 +247,7 @@ struct OrchestratorSnapshot {
   uint64_t instances_lost = 0;
   uint64_t spanning_plans = 0;  // first Assigns of plans on more than one instance
   uint64_t replans = 0;
+  std::map<std::string, PlanTotals> plans;  // by model; of those that ever had an instance
   Epoch last_epoch;
 };
 

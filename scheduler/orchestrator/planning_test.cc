@@ -48,6 +48,41 @@ TEST_F(PlanningTest, APlanOfTwoMembersRunsFromItsAssignsToItsEnd) {
   EXPECT_EQ(core_->Snapshot(now_).spanning_plans, 1u);
 }
 
+TEST_F(PlanningTest, PlansAreCountedOnceTheirPromptIsComputed) {
+  const auto prefill = UpPrefill(2);
+  const InstanceId decode = Up(Role::kDecode, 2);
+  EXPECT_TRUE(core_->Snapshot(now_).plans.at("m").plans_by_chunks.empty());
+  const auto counted = Place(1, 2000);
+  now_ += 2 * kSecondUs;
+  for (size_t i = 0; i < 2; ++i) Report(prefill[i], {}, {Ended(counted[i])});
+  Report(decode, {}, {Ended(counted[0])});
+  Place(2, 2000);
+  Do(SubmitClosed{{10002}});  // before anything was computed
+  const PlanTotals totals = core_->Snapshot(now_).plans.at("m");
+  EXPECT_EQ(totals.plans_by_chunks, (std::map<size_t, uint64_t>{{1, 1}}));
+  EXPECT_EQ(totals.chunks_by_sp, (std::map<size_t, uint64_t>{{2, 1}}));
+  EXPECT_NEAR(totals.estimated_s, 1e-3 + 2000 * 0.55e-3, 1e-9);
+  EXPECT_DOUBLE_EQ(totals.actual_s, 2);
+  EXPECT_DOUBLE_EQ(totals.error_s, totals.actual_s - totals.estimated_s);
+}
+
+TEST_F(PlanningTest, AWordOfTheRouterAfterTheEndCountsAPlanOnce) {
+  UpPrefill(2);
+  Up(Role::kDecode, 2);
+  const auto assigns = Place(1, 2000);
+  Do(SubmitClosed{{10001}});  // its router has all tokens, and no instance has reported yet
+  RouterEnd end;
+  end.id = assigns[0].request.spec->id;
+  end.how = RouterEnd::How::kMaxTokens;
+  end.first_token_us = kSecondUs;
+  for (int i = 0; i < 2; ++i) {
+    RouterReport report{.router = 7, .ended = {end}};
+    Do(RouterReported{Call(), report});
+    EXPECT_EQ(core_->Snapshot(now_).plans.at("m").plans_by_chunks,
+              (std::map<size_t, uint64_t>{{1, 1}}));
+  }
+}
+
 TEST_F(PlanningTest, AShortPromptAndOneWithLogprobsArePlain) {
   UpPrefill(2);
   Up(Role::kDecode, 2);

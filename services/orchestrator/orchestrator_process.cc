@@ -32,7 +32,29 @@ scheduler::OrchestratorConfig ConfigFrom(const OrchestratorOptions& options) {
   return config;
 }
 
-void Refresh(const scheduler::OrchestratorSnapshot& snapshot, Metrics* metrics) {
+void RefreshPlans(const std::string& model, const scheduler::PlanTotals& plans, Metrics* metrics) {
+  const auto total = [&](const char* name, const char* help, Metrics::Labels labels, double value) {
+    labels["model_name"] = model;
+    Metrics::RaiseTo(&metrics->Counter(name, help, labels), value);
+  };
+  for (const auto& [chunks, count] : plans.plans_by_chunks) {
+    total("skein_plans_total", "Plans whose prompt was computed, by the number of chunks.",
+          {{"chunks", std::to_string(chunks)}}, static_cast<double>(count));
+  }
+  for (const auto& [sp, count] : plans.chunks_by_sp) {
+    total("skein_plan_chunks_total", "Chunks of these plans, by the number of instances.",
+          {{"sp", std::to_string(sp)}}, static_cast<double>(count));
+  }
+  total("skein_plan_estimated_seconds_total", "Estimated time from a plan to its last chunk's end.",
+        {}, plans.estimated_s);
+  total("skein_plan_actual_seconds_total", "Actual time from a plan to its last chunk's end.", {},
+        plans.actual_s);
+  total("skein_plan_error_seconds_total", "Differences of the two, without their signs.", {},
+        plans.error_s);
+}
+
+void Refresh(const scheduler::OrchestratorSnapshot& snapshot, const absl::Status& invariants,
+             Metrics* metrics) {
   const auto gauge = [metrics](const char* state, int64_t value) {
     metrics
         ->Gauge("skein_orchestrator_requests", "Requests that the orchestrator follows, by state.",
@@ -67,6 +89,9 @@ void Refresh(const scheduler::OrchestratorSnapshot& snapshot, Metrics* metrics) 
       static_cast<double>(snapshot.spanning_plans));
   Metrics::RaiseTo(&metrics->Counter("skein_replans_total", "Plans that were given up."),
                    static_cast<double>(snapshot.replans));
+  for (const auto& [model, plans] : snapshot.plans) RefreshPlans(model, plans, metrics);
+  metrics->Gauge("skein_invariants_ok", "1 while every invariant of the core holds.")
+      .Set(invariants.ok() ? 1 : 0);
   metrics->Gauge("skein_epoch", "The last epoch given out.")
       .Set(static_cast<double>(snapshot.last_epoch.value));
 }
@@ -86,7 +111,9 @@ http::Routes AdminRoutes(OrchestratorShell* shell, Metrics* metrics) {
        .metrics =
            [shell, metrics, process] {
              shell->Inspect([metrics](const scheduler::OrchestratorSnapshot& snapshot,
-                                      const absl::Status&) { Refresh(snapshot, metrics); });
+                                      const absl::Status& invariants) {
+               Refresh(snapshot, invariants, metrics);
+             });
              process->Refresh();
              return metrics->Render();
            }},

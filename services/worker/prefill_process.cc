@@ -1,5 +1,6 @@
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/worker/prefill_service.h"
@@ -26,14 +27,16 @@ void RefreshHandoffs(const std::vector<engine::HandoffTotals>& peers, const std:
   struct Sum {
     double bytes = 0, seconds = 0;
   };
-  std::map<std::string, Sum> by_path;
+  std::map<std::pair<std::string, std::string>, Sum> by_way;
   for (const engine::HandoffTotals& peer : peers) {
     if (peer.path.empty()) continue;  // nothing moved yet
-    by_path[peer.path].bytes += static_cast<double>(peer.bytes);
-    by_path[peer.path].seconds += peer.busy_seconds;
+    Sum& sum = by_way[{peer.path, peer.lanes}];
+    sum.bytes += static_cast<double>(peer.bytes);
+    sum.seconds += peer.busy_seconds;
   }
-  for (const auto& [path, sum] : by_path) {
-    const Metrics::Labels labels = {{"model_name", model}, {"path", path}};
+  for (const auto& [way, sum] : by_way) {
+    const Metrics::Labels labels = {
+        {"model_name", model}, {"path", way.first}, {"transport", way.second}};
     Metrics::RaiseTo(
         &metrics->Counter("skein_handoff_bytes_total", "KV bytes handed over.", labels), sum.bytes);
     Metrics::RaiseTo(
