@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the processes of a real cluster serve on /metrics: vLLM's dashboards find what they ask for, docs/metrics.md says what is
-served and nothing else, and tokens are counted once.
+"""What the processes of a real cluster serve on /metrics: Skein's and vLLM's dashboards and Skein's alerts find what they ask for,
+docs/metrics.md says what is served and nothing else, and tokens are counted once.
 
 Needs Debian's `prometheus` (tools/install_deps test); what needs it is skipped without.
 """
@@ -9,18 +9,18 @@ import math
 import os
 import re
 import shutil
-import socket
+import signal
 import subprocess
 import sys
 import tempfile
-import urllib.parse
-import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster, HttpFailure, binaries_from_argv, run_tests  # noqa: E402
+from prometheus import RULES, Prometheus, shortened  # noqa: E402
 
 MODEL = "deploy/models/fledgling"
-BOARDS = "third_party/interfaces/vllm"
+OF_VLLM = "third_party/interfaces/vllm"
+OURS = "deploy/grafana/dashboards"
 DOCS = "docs/metrics.md"
 # Every prompt on two instances, so that they exchange something.
 ORCHESTRATOR = ["--profile=llama3-8b-a100", "--node-size=2", "--policy=fixed2"]
@@ -54,69 +54,6 @@ def load(cluster, rounds):
 # ---- dashboards ----
 
 
-class Prometheus:
-    """A Prometheus that scrapes every process of a cluster, as Skein's several jobs."""
-
-    def __init__(self, cluster):
-        self.folder = tempfile.mkdtemp(prefix="prometheus-", dir=os.environ.get("TEST_TMPDIR"))
-        jobs = {}
-        for name, process in cluster.processes.items():
-            jobs.setdefault(name.split("-")[0], []).append(process.admin()[len("http://"):])
-        self.targets = sum(len(targets) for targets in jobs.values())
-        config = {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"},
-                  "scrape_configs": [{"job_name": "skein-" + job, "static_configs": [{"targets": targets}]}
-                                     for job, targets in jobs.items()]}
-        path = os.path.join(self.folder, "prometheus.yml")
-        with open(path, "w", encoding="utf-8") as out:
-            json.dump(config, out)  # JSON is YAML
-        with socket.socket() as free:  # Prometheus cannot say which port it took
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.url = "http://127.0.0.1:%d" % port
-        with open(os.path.join(self.folder, "log"), "wb") as log:
-            self.popen = subprocess.Popen(
-                ["prometheus", "--config.file=" + path, "--storage.tsdb.path=" + os.path.join(self.folder, "data"),
-                 "--web.listen-address=127.0.0.1:%d" % port], stdout=log, stderr=log)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.popen.terminate()
-        self.popen.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def api(self, path, **arguments):
-        url = self.url + path + "?" + urllib.parse.urlencode(arguments, doseq=True)
-        with urllib.request.urlopen(url, timeout=30) as answer:
-            return json.load(answer)["data"]
-
-    def query(self, expression):
-        """The values of an instant query."""
-        data = self.api("/api/v1/query", query=expression)
-        if data["resultType"] == "scalar":
-            return [float(data["result"][1])]
-        return [float(one["value"][1]) for one in data["result"]]
-
-    def scrapes(self):
-        """Good scrapes of the target that has the fewest."""
-        counts = self.query("sum_over_time(up[10m])")
-        return min(counts) if len(counts) == self.targets else 0
-
-    def await_scrapes(self, cluster, count):
-        def enough():
-            try:
-                return self.scrapes() >= count
-            except OSError:  # it starts
-                assert self.popen.poll() is None, open(os.path.join(self.folder, "log"), encoding="utf-8").read()[-2000:]
-                return False
-        cluster.until(enough, "%d scrapes" % count)
-
-    def values(self, label, series):
-        arguments = {"match[]": series} if series else {}
-        return self.api("/api/v1/label/%s/values" % label, **arguments)
-
-
 def variables_of(board, prometheus):
     """What Grafana puts for a board's variables with everything selected."""
     found = {"__rate_interval": "1m", "__range": "1m"}
@@ -146,12 +83,17 @@ def panels_of(panels):
         yield from panels_of(panel.get("panels", []))
 
 
+def boards_in(*folders):
+    for folder in folders:
+        for name in sorted(n for n in os.listdir(folder) if n.endswith(".json")):
+            with open(os.path.join(folder, name), encoding="utf-8") as f:
+                yield json.load(f)
+
+
 def empty_series(prometheus):
     """(board, panel, series) of all that no process of the cluster fills; and how many there are in all."""
     empty, count = set(), 0
-    for name in sorted(n for n in os.listdir(BOARDS) if n.endswith(".json")):
-        with open(os.path.join(BOARDS, name), encoding="utf-8") as f:
-            board = json.load(f)
+    for board in boards_in(OF_VLLM, OURS):
         variables = variables_of(board, prometheus)
         for panel in panels_of(board["panels"]):
             assert panel["targets"], panel["title"]
@@ -181,20 +123,46 @@ def documented_as_empty():
     return found
 
 
-def each_panel_is_filled_or_said_to_be_empty():
+def empty_alerts(prometheus):
+    """Alerts whose expression finds nothing to compare with its threshold."""
+    rules = prometheus.alerting_rules()
+    assert len(rules) >= 10, rules
+    return [name for name, expression in rules if not prometheus.query(re.sub(r" (?:>|<|==) -?[\d.]+", "", expression))]
+
+
+def annotations_of_a_loss(cluster, prometheus):
+    """An instance is killed: what waits for that in dashboards and alerts is filled, and was empty before."""
+    waiting = [one["expr"] for one in next(boards_in(OURS))["annotations"]["list"] if "lost" in one["expr"]]
+    waiting += [expression for name, expression in prometheus.alerting_rules() if name in ("SkeinInstanceLost", "SkeinNoScrape")]
+    assert len(waiting) == 3, waiting
+    assert not any(prometheus.query(expression) for expression in waiting)
+    cluster.kill("prefill-1", signal.SIGKILL)
+    cluster.until(lambda: all(prometheus.query(expression) for expression in waiting), "the loss of prefill-1 is seen")
+    # An alert that fires is an annotation, too.
+    firing, = [one["expr"] for one in next(boards_in(OURS))["annotations"]["list"] if "ALERTS" in one["expr"]]
+    cluster.until(lambda: prometheus.query(firing), "an alert fires")
+
+
+def each_panel_and_alert_is_filled_or_said_to_be_empty():
     if not shutil.which("prometheus"):
         return "skip: needs Debian's prometheus"
+    with open(RULES, encoding="utf-8") as f:
+        rules = shortened(f.read(), factor=60, interval_s=0.5, at_least_s=60)  # all of the run is within each window
     with cluster_with_a_span() as cluster:
         load(cluster, 1)  # so that every series is there before it grows
-        with Prometheus(cluster) as prometheus:
+        with Prometheus(cluster, rules) as prometheus:
             prometheus.await_scrapes(cluster, 2)
             load(cluster, 3)
-            prometheus.await_scrapes(cluster, prometheus.scrapes() + 2)
+            prometheus.await_scrapes(cluster, prometheus.scrapes() + 3)  # and rules were evaluated since
             empty, count = empty_series(prometheus)
+            assert not empty_alerts(prometheus), empty_alerts(prometheus)
+            starts, = [one["expr"] for one in next(boards_in(OURS))["annotations"]["list"] if "start_time" in one["expr"]]
+            assert len(prometheus.query(starts)) == prometheus.targets
+            annotations_of_a_loss(cluster, prometheus)
     documented = documented_as_empty()
     assert empty == documented, "empty and not documented: %s\ndocumented and not empty: %s" % (
         sorted(empty - documented), sorted(documented - empty))
-    print("%d series of vLLM's boards, %d lines of empty ones" % (count, len(empty)))
+    print("%d series of the boards, %d lines of empty ones" % (count, len(empty)))
     return None
 
 
@@ -332,4 +300,4 @@ def admin_ports_are_fixed():
 
 
 if __name__ == "__main__":
-    run_tests(each_panel_is_filled_or_said_to_be_empty, what_is_served_is_what_the_page_says, admin_ports_are_fixed)
+    run_tests(each_panel_and_alert_is_filled_or_said_to_be_empty, what_is_served_is_what_the_page_says, admin_ports_are_fixed)

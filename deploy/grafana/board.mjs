@@ -1,0 +1,139 @@
+// What all of Skein's dashboards share: variables, annotations, and short ways to write a panel with Grafana's foundation SDK.
+// The packages lie in the folder that SKEIN_NPM names (tests/tools/fetch_npm).
+import { createRequire } from 'node:module';
+
+const require = createRequire(process.env.SKEIN_NPM + '/');
+const sdk = (part) => require('@grafana/grafana-foundation-sdk/' + part);
+const dashboard = sdk('dashboard');
+const common = sdk('common');
+const prometheus = sdk('prometheus');
+
+const DATA_SOURCE = { type: 'prometheus', uid: '${datasource}' };
+const WIDTH = 24;
+
+// Filters of PromQL, for the braces of a selector.
+export const MODEL = 'model_name=~"$model"';
+export const WHERE = 'node=~"$node", instance=~"$instance"';
+export const OF_WORKER = `${MODEL}, ${WHERE}`;
+export const RATE = '$__rate_interval';
+
+// PromQL of percentile `p` of a histogram.
+export const percentile = (p, histogram, filter, by = '') =>
+  `histogram_quantile(${p}, sum by (le${by && ', ' + by}) (rate(${histogram}_bucket{${filter}}[${RATE}])))`;
+export const mean = (histogram, filter, by = '') =>
+  `sum${by && ` by (${by})`} (rate(${histogram}_sum{${filter}}[${RATE}])) / ` +
+  `sum${by && ` by (${by})`} (rate(${histogram}_count{${filter}}[${RATE}]))`;
+export const rate = (counter, filter, by = '') => `sum${by && ` by (${by})`} (rate(${counter}{${filter}}[${RATE}]))`;
+// A process's series with the label `service` (router, orchestrator, prefill-worker, decode-worker); only those of `service`, if given.
+export const withService = (series, service) =>
+  `${series} * on (job, instance) group_left (service) skein_build_info${service ? `{service="${service}"}` : ''}`;
+
+// One query of a panel.
+export const query = (expr, legend) => ({ expr, legend });
+
+const COLORS = { green: 'green', yellow: 'yellow', red: 'red' };
+
+// Colours from `from` on: thresholds([0.8, 'yellow'], [0.9, 'red']).
+const stepsOf = (steps) => [{ value: null, color: COLORS.green }, ...steps.map(([value, color]) => ({ value, color }))];
+
+const targetsOf = (queries, instant, table) => queries.map(({ expr, legend }, i) => {
+  const target = new prometheus.DataqueryBuilder().refId(String.fromCharCode(65 + i)).expr(expr).legendFormat(legend);
+  if (instant) target.instant();
+  if (table) target.format(prometheus.PromQueryFormat.Table);
+  return target;
+});
+
+const describe = (builder, { title, about, unit, queries, steps = [], decimals, instant, table }) => {
+  builder.title(title).description(about).datasource(DATA_SOURCE).targets(targetsOf(queries, instant, table)).unit(unit)
+    .thresholds(new dashboard.ThresholdsConfigBuilder().mode('absolute').steps(stepsOf(steps)));
+  if (decimals !== undefined) builder.decimals(decimals);
+  return builder;
+};
+
+// Curves over time. `stack`: one upon the other. `max`: the axis ends there. Steps of colour show as lines.
+export function curves(options) {
+  const { stack = false, max, steps = [], width = 8, height = 7 } = options;
+  const { PanelBuilder } = sdk('timeseries');
+  const panel = describe(new PanelBuilder(), options).span(width).height(height).min(0).lineWidth(1.5).showPoints('never')
+    .fillOpacity(stack ? 60 : 8).spanNulls(60000)
+    .legend(new common.VizLegendOptionsBuilder().displayMode('table').placement('bottom').showLegend(true)
+      .calcs(['lastNotNull', 'max']))
+    .tooltip(new common.VizTooltipOptionsBuilder().mode('multi').sort('desc'));
+  if (stack) panel.stacking(new common.StackingConfigBuilder().mode('normal').group('A'));
+  if (max !== undefined) panel.max(max);
+  if (steps.length) panel.thresholdsStyle(new common.GraphThresholdsStyleConfigBuilder().mode('dashed'));
+  return panel;
+}
+
+// One number, with the curve behind it.
+export function number(options) {
+  const { width = 4, height = 4 } = options;
+  const { PanelBuilder } = sdk('stat');
+  return describe(new PanelBuilder(), options).span(width).height(height).graphMode('area')
+    .colorMode(options.steps ? 'value' : 'none').textMode('value_and_name').justifyMode('auto')
+    .reduceOptions(new common.ReduceDataOptionsBuilder().calcs(['lastNotNull']).fields('').values(false));
+}
+
+// A table with one row for each instance; each query is a column, headed by its legend.
+export function table(options) {
+  const { width = WIDTH, height = 8, queries } = options;
+  const { PanelBuilder } = sdk('table');
+  const panel = describe(new PanelBuilder(), { ...options, instant: true, table: true }).span(width).height(height)
+    .withTransformation({ id: 'joinByField', options: { byField: 'instance', mode: 'outer' } })
+    .withTransformation({
+      id: 'organize',
+      options: {
+        excludeByName: Object.fromEntries(queries.flatMap((_, i) => [['Time ' + (i + 1), true]]).concat([['Time', true]])),
+        renameByName: Object.fromEntries(queries.map(({ legend }, i) => ['Value #' + String.fromCharCode(65 + i), legend])),
+      },
+    });
+  queries.forEach(({ legend, unit }) => {
+    if (unit) panel.overrideByName(legend, [{ id: 'unit', value: unit }]);
+  });
+  return panel;
+}
+
+export const row = (title, ...panels) => ({ title, panels });
+
+const choice = (name, label, series, values = label) => new dashboard.QueryVariableBuilder(name).label(label)
+  .datasource(DATA_SOURCE).query(`label_values(${series})`).refresh(2).sort(1).multi(true).includeAll(true).allValue('.*')
+  .current({ selected: true, text: ['All'], value: ['$__all'] });
+
+// A number that the reader picks; `values` are boundaries of the histogram that it is compared with.
+export const bound = (name, label, values, now) => new dashboard.CustomVariableBuilder(name).label(label)
+  .values(values.join(',')).options(values.map((v) => ({ text: v, value: v, selected: v === now })))
+  .current({ selected: true, text: now, value: now }).multi(false).includeAll(false);
+
+const annotation = (name, color, expr, title, text, extra = {}) => ({
+  name, enable: true, iconColor: color, datasource: DATA_SOURCE, expr, step: '15s', titleFormat: title, textFormat: text, ...extra,
+});
+
+// `instances`: the series whose instances can be chosen.
+export function board({ uid, title, about, instances, instanceLabel, bounds = [], rows }) {
+  const built = new dashboard.DashboardBuilder(title).uid(uid).description(about).tags(['skein']).refresh('10s')
+    .time({ from: 'now-30m', to: 'now' }).tooltip(1).editable()
+    .link(new dashboard.DashboardLinkBuilder('Skein').type('dashboards').tags(['skein']).asDropdown(false).includeVars(true)
+      .keepTime(true))
+    .withVariable(new dashboard.DatasourceVariableBuilder('datasource').label('Prometheus').type('prometheus'))
+    .withVariable(choice('model', 'Model', 'vllm:cache_config_info, model_name'))
+    .withVariable(choice('node', 'Node', 'skein_build_info, node'))
+    .withVariable(choice('instance', instanceLabel, `${instances}{node=~"$node"}, instance`));
+  bounds.forEach((variable) => built.withVariable(variable));
+  rows.forEach(({ title: name, panels }) => {
+    built.withRow(new dashboard.RowBuilder(name));
+    panels.forEach((panel) => built.withPanel(panel));
+  });
+  const out = built.build();
+  out.annotations = {
+    list: [
+      annotation('Process starts', 'blue',
+        'process_start_time_seconds * on (job, instance) group_left (service, version) skein_build_info * 1000',
+        '{{service}} {{version}} starts', '{{instance}}', { useValueForTime: true }),
+      annotation('Instances lost', 'red', 'increase(skein_instances_lost_total[1m]) > 0', 'instance lost',
+        'the orchestrator lost an instance; skeinctl status names it'),
+      annotation('Alerts', 'orange', 'ALERTS{alertname=~"Skein.*", alertstate="firing"}', '{{alertname}} ({{severity}})',
+        '{{instance}} {{model_name}}'),
+    ],
+  };
+  return out;
+}
