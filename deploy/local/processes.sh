@@ -1,4 +1,4 @@
-# The processes of a local cluster. Sourced by deploy/local/up and deploy/local/down.
+# The processes of a local cluster. Sourced by deploy/local/up, deploy/local/down and deploy/local/restart.
 #
 # up starts each process with SKEIN_UP="NAME RUN_DIR" in its environment and RUN_DIR as its working folder. By these down
 # finds them, whatever became of pid files, binaries, logs or the folder itself; a process without them is not ours.
@@ -17,6 +17,15 @@ name_of() {
   value=${value#SKEIN_UP=}
   [ -n "$value" ] || return 0
   if [ "${value#* }" = "$2" ] || [ "$(readlink "/proc/$1/cwd" 2>/dev/null)" = "$2" ]; then echo "${value%% *}"; fi
+}
+
+# Starts process $2 of the cluster of folder $1 by its command, the words of $1/$2.command. Its log goes on.
+start_process() {
+  local command
+  eval "command=($(cat "$1/$2.command"))"
+  (cd "$1" && exec env -u SKEIN_API_KEY SKEIN_UP="$2 $1" setsid "${command[@]}") >>"$1/logs/$2.log" 2>&1 </dev/null &
+  echo $! >"$1/$2.pid"
+  disown
 }
 
 # "PID NAME" of each process of the cluster of folder $1.

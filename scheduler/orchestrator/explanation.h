@@ -85,8 +85,8 @@ struct AwaitedReports {
   bool empty() const { return prefill.empty() && decode == InstanceId{}; }
 };
 
-// What became of a model's plans: how prompts were cut, and how well their end was estimated. Counts
-// plans whose KV was all taken, when their request has ended.
+// What became of a model's plans: how prompts were cut, and how well their end was estimated.
+// Counts plans whose KV was all taken, when their request has ended.
 struct PlanTotals {
   std::map<size_t, uint64_t> plans_by_chunks;  // by the number of their chunks
   std::map<size_t, uint64_t> chunks_by_sp;     // by the number of their instances

@@ -3,11 +3,13 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
 
@@ -108,6 +110,42 @@ def the_shipped_model_answers():
                        b"skein" in open("/proc/%d/cmdline" % p["pid"], "rb").read() for p in state["processes"])
 
 
+def metrics_are_scraped():
+    """--observe: Prometheus scrapes every process, also one that was killed and started again; down stops all."""
+    if not shutil.which("prometheus-alertmanager"):
+        return "skip: needs tools/install_deps observe"
+    with Up("--observe") as up:
+        assert up.code == 0, up.result
+        prometheus, alertmanager = re.search(r"Prometheus (http://\S+), Alertmanager (http://\S+)", up.result.stdout).groups()
+
+        def scraped():
+            with urllib.request.urlopen(prometheus + "/api/v1/query?query=up", timeout=10) as answer:
+                return {one["metric"]["instance"]: (one["metric"]["job"], one["value"][1]) for one in json.load(answer)["data"]["result"]}
+
+        def await_all():
+            wanted = {p["admin"]: ("skein-" + p["role"], "1") for p in up.state()["processes"]}
+            end = time.monotonic() + 60
+            while not wanted.items() <= scraped().items():
+                assert time.monotonic() < end, (wanted, scraped())
+                time.sleep(0.2)
+        await_all()
+        with urllib.request.urlopen(prometheus + "/api/v1/rules?type=alert", timeout=10) as answer:
+            assert "SkeinInstanceLost" in answer.read().decode()
+        with urllib.request.urlopen(prometheus + "/api/v1/alertmanagers", timeout=10) as answer:
+            assert alertmanager in json.load(answer)["data"]["activeAlertmanagers"][0]["url"]
+        before = {p["name"]: p["admin"] for p in up.state()["processes"]}
+        for pid in [p["pid"] for p in up.state()["processes"] if p["name"] == "decode-0"]:
+            os.kill(pid, 9)
+        done = up.call("restart", "decode-0")
+        assert done.returncode == 0 and "decode-0 runs again" in done.stdout, done
+        assert up.state()["processes"][2]["admin"] != before["decode-0"], up.state()
+        await_all()
+        wrong = up.call("restart", "decode-7")
+        assert wrong.returncode == 1 and "'decode-7'" in wrong.stdout and "prefill-0" in wrong.stdout, wrong
+        assert up.call("down").stdout.endswith("down: 6 processes stopped\n")
+    return None
+
+
 def a_base_model_is_asked_through_completions():
     config = read("tokenizer_config.json")
     del config["chat_template"]
@@ -201,6 +239,6 @@ def models_of_others_answer():
 
 
 if __name__ == "__main__":
-    run_tests(the_shipped_model_answers, a_base_model_is_asked_through_completions,
+    run_tests(the_shipped_model_answers, metrics_are_scraped, a_base_model_is_asked_through_completions,
               a_tokenizer_may_have_more_ids_than_the_embedding, keys_guard_the_api, what_cannot_start_leaves_nothing,
               wrong_words_leave_the_running_cluster, its_last_lines_can_be_pasted, models_of_others_answer)
