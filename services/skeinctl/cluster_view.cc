@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/base/flag_parser.h"
 #include "services/skeinctl/table.h"
 
 namespace skein::services {
@@ -58,12 +59,21 @@ std::vector<const v1::InstanceStatus*> Sorted(const v1::StatusResponse& status, 
   return list;
 }
 
+// A table that has room, or what matters most of it. Ids are for those who know no names.
+std::string Fitted(const Rows& rows, std::vector<std::string> by_importance, size_t width) {
+  if (width == 0) return AlignedTable(rows);
+  const bool named =
+      std::none_of(rows.begin() + 1, rows.end(), [](const auto& row) { return row[1] == "-"; });
+  by_importance.insert(by_importance.begin(), rows.front()[named ? 1 : 0]);
+  return FittedTable(rows, by_importance, width);
+}
+
 std::string InstanceTable(const v1::StatusResponse& status, const ProcessNames& names,
-                          SortBy sort) {
+                          const TableStyle& style) {
   if (status.instances().empty()) return "no instances\n";
   Rows rows = {{"INSTANCE", "NAME", "ROLE", "MODEL", "DEVICE", "STATE", "RUN", "WAIT", "QUEUED TOK",
                 "TOK/S", "KV %", "UP", "REPORTED", "ENDPOINT"}};
-  for (const v1::InstanceStatus* one : Sorted(status, sort)) {
+  for (const v1::InstanceStatus* one : Sorted(status, style.sort)) {
     const v1::RegisterRequest& registration = one->registration();
     const v1::Load& load = one->load();
     rows.push_back(
@@ -74,10 +84,13 @@ std::string InstanceTable(const v1::StatusResponse& status, const ProcessNames& 
          absl::StrFormat("%.1f", 100 * KvShare(load.blocks())), Ago(one->uptime_us()),
          Ago(one->since_report_us()), registration.endpoint()});
   }
-  return AlignedTable(rows);
+  return Fitted(rows,
+                {"ROLE", "STATE", "RUN", "WAIT", "TOK/S", "KV %", "MODEL", "QUEUED TOK", "REPORTED",
+                 "UP", "ENDPOINT", "DEVICE"},
+                style.width);
 }
 
-std::string RouterTable(const v1::StatusResponse& status, const ProcessNames& names) {
+std::string RouterTable(const v1::StatusResponse& status, const ProcessNames& names, size_t width) {
   if (status.routers().empty()) return "no routers\n";
   Rows rows = {{"ROUTER", "NAME", "STATE", "RUN", "WAIT", "UP", "REPORTED", "ADMIN"}};
   for (const v1::RouterStatus& one : status.routers()) {
@@ -86,10 +99,10 @@ std::string RouterTable(const v1::StatusResponse& status, const ProcessNames& na
                     absl::StrCat(report.running()), absl::StrCat(report.queued()),
                     Ago(report.uptime_us()), Ago(one.since_report_us()), report.admin_endpoint()});
   }
-  return AlignedTable(rows);
+  return Fitted(rows, {"STATE", "RUN", "WAIT", "REPORTED", "UP", "ROUTER", "ADMIN"}, width);
 }
 
-std::string GoneTable(const v1::StatusResponse& status) {
+std::string GoneTable(const v1::StatusResponse& status, size_t width) {
   if (status.gone().empty()) return "";
   constexpr int kMost = 10;
   Rows rows = {{"GONE", "ROLE", "MODEL", "ENDPOINT", "AGO", "WHY", "REPLACED"}};
@@ -103,21 +116,29 @@ std::string GoneTable(const v1::StatusResponse& status) {
                     : one.replaced() ? "yes"
                                      : "no"});
   }
-  std::string text = "\n" + AlignedTable(rows);
+  const std::vector<std::string> order = {"ROLE", "AGO", "WHY", "REPLACED", "ENDPOINT", "GONE"};
+  std::string text = "\n" + (width == 0 ? AlignedTable(rows) : FittedTable(rows, order, width));
   if (status.gone_size() > kMost) {
     absl::StrAppend(&text, "and ", status.gone_size() - kMost, " more (--format json)\n");
   }
   return text;
 }
 
-std::string HealthText(const v1::StatusResponse& status) {
+// Lines of at most `width` characters, each with this margin.
+std::string Lines(const std::string& text, int margin, size_t width) {
+  if (width == 0) return std::string(static_cast<size_t>(margin), ' ') + text + "\n";
+  return Wrapped(text, margin, static_cast<int>(width));
+}
+
+std::string HealthText(const v1::StatusResponse& status, size_t width) {
   const Health health = HealthOf(status);
-  std::string text = NameOf(health.level);
-  for (const std::string& reason : health.reasons) absl::StrAppend(&text, "\n  ", reason);
+  std::string text = absl::StrCat(NameOf(health.level), "\n");
+  for (const std::string& reason : health.reasons) text += Lines(reason, 2, width);
   return text;
 }
 
-std::string RequestsText(const v1::StatusResponse& status, const Rates& rates) {
+std::string RequestsText(const v1::StatusResponse& status, const TableStyle& style) {
+  const Rates& rates = style.rates;
   std::string text = absl::StrFormat(
       "requests: %d planned or queued for prefill, %d waiting for decode, %d at a decode instance; "
       "%d submitted, %d failed",
@@ -127,7 +148,7 @@ std::string RequestsText(const v1::StatusResponse& status, const Rates& rates) {
     absl::StrAppendFormat(&text, "; %.1f requests/s, %.1f failed/s", rates.requests_per_s,
                           rates.failed_per_s);
   }
-  return text + "\n";
+  return Lines(text, 0, style.width);
 }
 
 Json InstanceJson(const v1::InstanceStatus& instance, const ProcessNames& names) {
@@ -227,12 +248,12 @@ const char* StateName(const v1::RouterStatus& router) {
   return router.drained() ? "drained" : router.draining() ? "draining" : "serving";
 }
 
-std::string StatusTable(const v1::StatusResponse& status, const ProcessNames& names, SortBy sort,
-                        const Rates& rates) {
+std::string StatusTable(const v1::StatusResponse& status, const ProcessNames& names,
+                        const TableStyle& style) {
   return absl::StrCat("skein ", status.version(), ", up ", Ago(status.uptime_us()), ": ",
-                      HealthText(status), "\n", RequestsText(status, rates), "\n",
-                      RouterTable(status, names), "\n", InstanceTable(status, names, sort),
-                      GoneTable(status));
+                      HealthText(status, style.width), RequestsText(status, style), "\n",
+                      RouterTable(status, names, style.width), "\n",
+                      InstanceTable(status, names, style), GoneTable(status, style.width));
 }
 
 Json StatusJson(const v1::StatusResponse& status, const ProcessNames& names) {

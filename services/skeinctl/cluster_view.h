@@ -35,8 +35,14 @@ struct Rates {
   double failed_per_s = -1;
 };
 
+struct TableStyle {
+  SortBy sort = SortBy::kRole;
+  Rates rates;
+  size_t width = 0;  // characters of a line; what matters least is left out. 0: no limit
+};
+
 std::string StatusTable(const v1::StatusResponse& status, const ProcessNames& names = {},
-                        SortBy sort = SortBy::kRole, const Rates& rates = {});
+                        const TableStyle& style = {});
 nlohmann::ordered_json StatusJson(const v1::StatusResponse& status, const ProcessNames& names = {});
 // One line: "2026-11-22T18:00:00Z healthy routers 1/1 prefill 2/2 decode 2/2 running 3 ...".
 std::string StatusLine(const v1::StatusResponse& status, const std::string& time);

@@ -25,9 +25,9 @@ bool Progress::IsDue() const {
 void Progress::Step(const std::string& text) {
   ++step_;
   if (!terminal_ && !IsDue()) return;
-  std::fprintf(out_, "%s%s: %lld of %lld: %s%s", terminal_ ? "\r" : "", what_.c_str(),
-               static_cast<long long>(step_), static_cast<long long>(total_), text.c_str(),
-               terminal_ ? "\033[K" : "\n");
+  std::fprintf(out_, "%s%s: %lld of %lld%s%s%s", terminal_ ? "\r" : "", what_.c_str(),
+               static_cast<long long>(step_), static_cast<long long>(total_),
+               text.empty() ? "" : ": ", text.c_str(), terminal_ ? "\033[K" : "\n");
   std::fflush(out_);
 }
 

@@ -17,7 +17,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // The next step begins: "WHAT: 3 of 28: TEXT".
+  // The next step begins: "WHAT: 3 of 28: TEXT", or "WHAT: 3 of 28" without a text.
   void Step(const std::string& text);
 
  private:

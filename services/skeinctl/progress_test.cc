@@ -32,6 +32,15 @@ TEST(Progress, IsAFewWholeLinesInAFile) {
   EXPECT_EQ(std::count(few.begin(), few.end(), '\n'), 4) << few;
 }
 
+TEST(Progress, AStepMayHaveNoText) {
+  FILE* file = std::tmpfile();
+  { Progress("requests ended", 2, file, false).Step(""); }
+  std::rewind(file);
+  char text[64] = {};
+  EXPECT_STREQ(std::fgets(text, sizeof text, file), "requests ended: 1 of 2\n");
+  std::fclose(file);
+}
+
 TEST(Progress, RewritesOneLineOfATerminal) {
   const std::string text = Written(true, 30);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 0) << text;

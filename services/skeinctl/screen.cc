@@ -27,6 +27,12 @@ void WriteAll(std::string_view text) {
   }
 }
 
+winsize TerminalSize() {
+  winsize size{};
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0;
+  return known ? size : winsize{.ws_row = 24, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0};
+}
+
 std::string_view Environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -87,10 +93,11 @@ Screen::~Screen() {
   if (raw_) tcsetattr(STDIN_FILENO, TCSANOW, &before_);
 }
 
+int Screen::columns() const { return TerminalSize().ws_col; }
+
 void Screen::Draw(const std::string& text) {
-  winsize size{};
-  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0;
-  WriteAll(Frame(text, known ? size.ws_row : 24, known ? size.ws_col : 80));
+  const winsize size = TerminalSize();
+  WriteAll(Frame(text, size.ws_row, size.ws_col));
 }
 
 char Screen::AwaitKey(std::chrono::milliseconds time) {

@@ -27,6 +27,8 @@ class Screen {
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
 
+  int columns() const;  // of the terminal as it is now
+
   // Shows as many lines of `text` as there is room for, each cut at the right edge.
   void Draw(const std::string& text);
   // A key, or 0 when `time` has passed or a stop signal came.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "services/base/flag_parser.h"
 #include "services/skeinctl/cluster_client.h"
 #include "services/skeinctl/cluster_view.h"
 #include "services/skeinctl/screen.h"
@@ -62,7 +63,7 @@ class Watch {
     const Health::Level level = HealthOf(*status).level;
     const std::string text = flags_.format == "json"
                                  ? Dump(StatusJson(*status, names_), 2)
-                                 : Colored(StatusTable(*status, names_, sort_), level);
+                                 : Colored(StatusTable(*status, names_, {.sort = sort_}), level);
     std::fputs(text.c_str(), stdout);
     return ExitCodeOf(level);
   }
@@ -76,21 +77,25 @@ class Watch {
     for (int64_t shown = 1; !StopSignalled(); ++shown) {
       const StatusOrError status = client_.Status();
       code = status.ok() ? ExitCodeOf(HealthOf(*status).level) : int{kFailed};
-      screen.has_value() ? screen->Draw(Page(status)) : PrintLine(status);
+      screen.has_value() ? screen->Draw(Page(status, screen->columns())) : PrintLine(status);
       if (shown == flags_.count || !Wait(&screen)) break;
     }
     return code;
   }
 
  private:
-  std::string Page(const StatusOrError& status) {
+  std::string Page(const StatusOrError& status, int columns) {
     if (!status.ok()) {
-      return absl::StrCat(Now(), "  ", std::string(status.status().message()), "\n\nq: quit\n");
+      return absl::StrCat(
+          Wrapped(absl::StrCat(Now(), "  ", std::string(status.status().message())), 0, columns),
+          "\nq: quit\n");
     }
-    const std::string table = StatusTable(*status, names_, sort_, RatesOf(*status));
+    const std::string table = StatusTable(
+        *status, names_,
+        {.sort = sort_, .rates = RatesOf(*status), .width = static_cast<size_t>(columns)});
     return Colored(
         absl::StrCat(table, "\nq quits; sort by r role, l load, k KV, t tokens/s; every ",
-                     flags_.interval_s, " s; ", Now()),
+                     flags_.interval_s, " s; ", Now().substr(11)),
         HealthOf(*status).level);
   }
 

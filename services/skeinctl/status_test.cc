@@ -1,5 +1,7 @@
 #include "services/skeinctl/cluster_view.h"
 
+#include <algorithm>
+
 #include "gtest/gtest.h"
 #include "services/skeinctl/screen.h"
 #include "services/skeinctl/table.h"
@@ -77,8 +79,36 @@ TEST(Status, WhatIsLostIsShownWithWhenAndWhy) {
 }
 
 TEST(Status, InstancesAreSorted) {
-  const std::string table = StatusTable(Example(), {}, SortBy::kLoad);
+  const std::string table = StatusTable(Example(), {}, {.sort = SortBy::kLoad});
   EXPECT_LT(table.find("127.0.0.1:2000"), table.find("127.0.0.1:1000")) << table;
+}
+
+size_t LongestLine(const std::string& text) {
+  size_t longest = 0;
+  for (size_t at = 0, end; at < text.size(); at = end + 1) {
+    end = std::min(text.find('\n', at), text.size());
+    longest = std::max(longest, end - at);
+  }
+  return longest;
+}
+
+TEST(Status, OnANarrowScreenStandsWhatMattersMost) {
+  v1::StatusResponse status = Example();
+  Lose(&status);
+  for (int i = 0; i < 2; ++i) {
+    status.mutable_instances(i)->set_instance(1795382367065960u + static_cast<uint64_t>(i));
+  }
+  const LocalCluster local{
+      .processes = {{"prefill-0", "prefill", 101, "", ""}, {"decode-0", "decode", 102, "", ""}}};
+  const std::string table = StatusTable(status, ProcessNames(local, "h"), {.width = 80});
+  EXPECT_LE(LongestLine(table), 80u) << table;
+  for (const char* part : {"NAME", "decode-0", "TOK/S", "KV %", "40.0", "12 s"}) {
+    EXPECT_TRUE(Has(table, part)) << part << "\n" << table;
+  }
+  EXPECT_FALSE(Has(table, "1795382367065960")) << table;
+  // Without names the ids tell instances apart.
+  EXPECT_TRUE(Has(StatusTable(status, {}, {.width = 80}), "1795382367065960"));
+  EXPECT_LE(LongestLine(StatusTable(status, {}, {.width = 60})), 60u);
 }
 
 TEST(Status, JsonIsOneObjectWithEverything) {
@@ -146,6 +176,13 @@ TEST(Table, DurationsHaveTwoUnits) {
   EXPECT_EQ(DurationText(59.9), "59 s");
   EXPECT_EQ(DurationText(61), "1 min 1 s");
   EXPECT_EQ(DurationText(90061), "1 d 1 h");
+}
+
+TEST(Table, TheMostImportantColumnsFit) {
+  const std::vector<std::vector<std::string>> rows = {{"A", "B", "C"}, {"aa", "bbbb", "c"}};
+  EXPECT_EQ(FittedTable(rows, {"C", "B"}, 7), "B     C\nbbbb  c\n");
+  EXPECT_EQ(FittedTable(rows, {"C", "B"}, 6), "C\nc\n");
+  EXPECT_EQ(FittedTable(rows, {}, 100), AlignedTable(rows));
 }
 
 TEST(Table, NumbersAreAlignedAtTheRight) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -9,20 +10,29 @@
 namespace skein::services {
 namespace {
 
+constexpr size_t kGap = 2;  // spaces between columns
+
 bool IsNumber(const std::string& cell) {
   return cell.find_first_not_of("0123456789.,+-%") == std::string::npos;
+}
+
+std::vector<size_t> ColumnWidths(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths(rows.front().size(), 0);
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  return widths;
 }
 
 }  // namespace
 
 std::string AlignedTable(const std::vector<std::vector<std::string>>& rows) {
   const size_t columns = rows.front().size();
-  std::vector<size_t> widths(columns, 0);
+  const std::vector<size_t> widths = ColumnWidths(rows);
   std::vector<bool> right(columns, rows.size() > 1);
-  for (size_t r = 0; r < rows.size(); ++r) {
+  for (size_t r = 1; r < rows.size(); ++r) {
     for (size_t i = 0; i < columns; ++i) {
-      widths[i] = std::max(widths[i], rows[r][i].size());
-      if (r > 0 && !IsNumber(rows[r][i])) right[i] = false;
+      if (!IsNumber(rows[r][i])) right[i] = false;
     }
   }
   std::string text;
@@ -30,12 +40,39 @@ std::string AlignedTable(const std::vector<std::vector<std::string>>& rows) {
     std::string line;
     for (size_t i = 0; i < columns; ++i) {
       const std::string padding(widths[i] - row[i].size(), ' ');
-      absl::StrAppend(&line, right[i] ? padding : "", row[i], right[i] ? "" : padding, "  ");
+      absl::StrAppend(&line, right[i] ? padding : "", row[i], right[i] ? "" : padding,
+                      std::string(kGap, ' '));
     }
     line.erase(line.find_last_not_of(' ') + 1);
     absl::StrAppend(&text, line, "\n");
   }
   return text;
+}
+
+std::string FittedTable(const std::vector<std::vector<std::string>>& rows,
+                        const std::vector<std::string>& by_importance, size_t width) {
+  const std::vector<size_t> widths = ColumnWidths(rows);
+  const auto rank = [&](size_t column) {
+    return std::find(by_importance.begin(), by_importance.end(), rows.front()[column]) -
+           by_importance.begin();
+  };
+  std::vector<size_t> columns(widths.size());
+  std::iota(columns.begin(), columns.end(), 0);
+  std::stable_sort(columns.begin(), columns.end(),
+                   [&](size_t a, size_t b) { return rank(a) < rank(b); });
+  size_t used = 0;
+  size_t count = 0;
+  while (count < columns.size() && used + widths[columns[count]] <= width) {
+    used += widths[columns[count++]] + kGap;
+  }
+  columns.resize(std::max<size_t>(count, 1));
+  std::sort(columns.begin(), columns.end());
+  std::vector<std::vector<std::string>> fitted;
+  for (const auto& row : rows) {
+    fitted.emplace_back();
+    for (const size_t column : columns) fitted.back().push_back(row[column]);
+  }
+  return AlignedTable(fitted);
 }
 
 std::string DurationText(double seconds) {

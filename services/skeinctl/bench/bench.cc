@@ -10,6 +10,7 @@
 #include "boost/asio/signal_set.hpp"
 #include "services/base/command_line.h"
 #include "services/base/file.h"
+#include "services/skeinctl/cluster_client.h"
 #include "services/skeinctl/progress.h"
 
 namespace skein::services {
@@ -36,8 +37,8 @@ class Phase {
       : progress_(name, std::max<int64_t>(1, static_cast<int64_t>(requests.size()))),
         signals_(*io, SIGINT),
         runner_(
-            io, client, target, requests, std::move(options),
-            [this] { progress_.Step("requests ended"); }, [this] { signals_.cancel(); }) {
+            io, client, target, requests, std::move(options), [this] { progress_.Step(""); },
+            [this] { signals_.cancel(); }) {
     signals_.async_wait([this](const boost::system::error_code& error, int) {
       if (!error) runner_.Cancel();
     });
@@ -67,7 +68,10 @@ absl::StatusOr<std::string> AskForModel(boost::asio::io_context* io, HttpClient*
   io->restart();
   io->run();
   if (failure.ok() && status != 200) {
-    failure = absl::UnavailableError(absl::StrCat("GET /v1/models was answered ", status));
+    const char* advice = status == 401 || status == 403
+                             ? " (--api-key or OPENAI_API_KEY is the key)"
+                             : " (--model names a model)";
+    failure = absl::UnavailableError(absl::StrCat("GET /v1/models was answered ", status, advice));
   }
   if (!failure.ok()) return failure;
   return OnlyModel(body);
@@ -92,8 +96,7 @@ int Measure(const BenchFlags& flags, BenchPlan* plan) {
   if (plan->target.model.empty()) {
     auto model = AskForModel(&io, &client, plan->target);
     if (!model.ok()) {
-      return Failed(absl::UnavailableError(absl::StrCat(flags.url, ": ", model.status().message(),
-                                                        " (--model names a model)")),
+      return Failed(absl::UnavailableError(absl::StrCat(flags.url, ": ", model.status().message())),
                     kFailed);
     }
     plan->target.model = plan->description.model = *std::move(model);
@@ -103,14 +106,15 @@ int Measure(const BenchFlags& flags, BenchPlan* plan) {
     options.due_s.clear();
     options.duration_s = 0;
     options.concurrency = std::max<int64_t>(1, options.concurrency);
-    Phase warmup(&io, &client, plan->target, plan->warmup, options, "warm-up");
+    Phase warmup(&io, &client, plan->target, plan->warmup, options, "warm-up, requests ended");
     warmup.Run();
     if (warmup.cancelled()) return kInterrupted;
   }
   plan->description.started_unix_us = UnixUs();
   std::vector<RequestRecord> records;
   {
-    Phase measured(&io, &client, plan->target, plan->requests, plan->options, "bench");
+    Phase measured(&io, &client, plan->target, plan->requests, plan->options,
+                   "bench, requests ended");
     records = measured.Run();
     plan->description.cancelled = measured.cancelled();
   }
@@ -125,7 +129,12 @@ int Measure(const BenchFlags& flags, BenchPlan* plan) {
 }  // namespace
 }  // namespace bench
 
-int RunBench(const bench::BenchFlags& flags) {
+int RunBench(const bench::BenchFlags& given) {
+  bench::BenchFlags flags = given;
+  if (flags.url.empty()) {
+    const auto cluster = FindLocalCluster(EnvironmentMap());
+    flags.url = cluster.ok() ? cluster->url : "http://127.0.0.1:8000";
+  }
   auto plan = bench::MakePlan(flags);
   if (!plan.ok()) return bench::Failed(plan.status(), kUsage);
   return bench::Measure(flags, &*plan);

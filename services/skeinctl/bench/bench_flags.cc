@@ -107,7 +107,8 @@ std::string LoadWords(const BenchFlags& flags, int64_t concurrency) {
   if (flags.rate > 0) {
     words = absl::StrFormat("open loop, %s arrivals, %g requests/s", flags.arrivals, flags.rate);
   } else if (IsOpenLoop(flags)) {
-    words = absl::StrFormat("open loop, recorded times, %g times as fast", flags.speedup);
+    words = "open loop, recorded times";
+    if (flags.speedup != 1) absl::StrAppendFormat(&words, ", %g times as fast", flags.speedup);
   } else {
     return absl::StrFormat("closed loop, %d at a time", concurrency);
   }
@@ -167,7 +168,9 @@ void BenchFlags::Register(FlagSet* set) {
 
 void BenchFlags::RegisterServer(FlagSet* set) {
   set->Group("Server");
-  set->String(&url, "url", "Address of the server; plain http only.").Value("http://HOST:PORT");
+  set->String(&url, "url", "Address of the server; plain http only.")
+      .Value("http://HOST:PORT")
+      .Default("the cluster that deploy/local/up started, else http://127.0.0.1:8000");
   set->String(&model, "model", "Model to ask; empty means the only one that the server lists.")
       .Value("NAME");
   set->String(&api_key, "api-key",

@@ -16,7 +16,7 @@
 namespace skein::services::bench {
 
 struct BenchFlags {
-  std::string url = "http://127.0.0.1:8000";
+  std::string url;  // empty: of the cluster on this machine
   std::string model;
   std::string api_key;
   std::string endpoint = "completions";

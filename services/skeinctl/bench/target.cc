@@ -87,14 +87,15 @@ absl::StatusOr<std::string> OnlyModel(const std::string& body) {
   const Json json = Json::parse(body, nullptr, false);
   const auto data = json.is_object() ? json.find("data") : json.end();
   if (!json.is_object() || data == json.end() || !data->is_array() || data->empty()) {
-    return absl::InvalidArgumentError("the server lists no model; name one");
+    return absl::InvalidArgumentError("the server lists no model (--model names one)");
   }
   if (data->size() > 1) {
-    return absl::InvalidArgumentError("the server lists several models; name one");
+    return absl::InvalidArgumentError("the server lists several models (--model names one)");
   }
   const Json& model = data->front();
   if (!model.is_object() || !model.contains("id") || !model["id"].is_string()) {
-    return absl::InvalidArgumentError("the server's list of models has no id; name the model");
+    return absl::InvalidArgumentError(
+        "the server's list of models has no id (--model names the model)");
   }
   return model["id"].get<std::string>();
 }
