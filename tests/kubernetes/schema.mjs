@@ -1,6 +1,7 @@
 // Holds Kubernetes objects against strict schemas: an unknown field, a wrong type, a missing field or a kind that Kubernetes
 // 1.36 does not have is an error.
 //   node schema.mjs FILE...      SKEIN_NPM: the folder of tests/tools/fetch_npm; exit status 1: something does not hold
+//   node schema.mjs --schema SCHEMA FILE...      holds the files against a JSON Schema instead
 // Where the schemas come from: Kubernetes' own kinds from the models of npm's @kubernetes/client-node, those of the Prometheus
 // operator from @kubernetes-models/prometheus-operator, the others from third_party/interfaces/*/*.schema.json.
 import fs from 'fs';
@@ -12,6 +13,17 @@ const npm = process.env.SKEIN_NPM;
 const load = createRequire(path.join(npm, 'package.json'));
 const Ajv = load('ajv').default ?? load('ajv');
 const YAML = load('yaml');
+
+if (process.argv[2] === '--schema') {
+  const validate = new Ajv({allErrors: true, strict: false}).compile(JSON.parse(fs.readFileSync(process.argv[3], 'utf8')));
+  let faults = 0;
+  for (const file of process.argv.slice(4)) {
+    if (validate(YAML.parse(fs.readFileSync(file, 'utf8')))) continue;
+    for (const e of validate.errors) console.log(`${file}: ${e.instancePath} ${e.message} ${JSON.stringify(e.params)}`);
+    faults += validate.errors.length;
+  }
+  process.exit(faults ? 1 : 0);
+}
 
 const list = (dir, end) => fs.readdirSync(dir).filter((f) => f.endsWith(end)).sort();
 const plain = {string: {type: 'string'}, boolean: {type: 'boolean'}, any: {}, object: {}, Date: {type: 'string'}};

@@ -5,10 +5,13 @@ import subprocess
 import sys
 import tempfile
 
+import yaml
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
 from cluster import run_tests  # noqa: E402  pylint: disable=wrong-import-position
+from helm_values import CHART, OVERLAYS, load, merged  # noqa: E402
 from manifests import ROOT, kustomizations, objects, rendered  # noqa: E402
 
 FAULTS = {
@@ -67,5 +70,27 @@ def disaggregated_sets_roles_agree():
     assert not any("partition" in spec.get("rolloutStrategy", {}).get("rollingUpdateConfiguration", {}) for spec in specs)
 
 
+WRONG_VALUES = {"replica": {"router": {"replica": 2}}, "must be integer": {"router": {"replicas": "two"}},
+                "pattern": {"model": "my-model"}, "must be string": {"image": {"tag": 1}}}
+
+
+def helms_values_hold_their_schema():
+    values = load("values.yaml")
+    right = {"values-%s" % name: merged(values, load("values-%s.yaml" % name)) if name else values for name in OVERLAYS}
+    wrong = {"wrong-%d" % i: merged(values, fault) for i, fault in enumerate(WRONG_VALUES.values())}
+    with tempfile.TemporaryDirectory() as folder:
+        files = []
+        for name, content in {**right, **wrong}.items():
+            files.append(os.path.join(folder, name + ".yaml"))
+            with open(files[-1], "w", encoding="utf-8") as file:
+                yaml.safe_dump(content, file)
+        done = subprocess.run(["node", os.path.join(HERE, "schema.mjs"), "--schema", os.path.join(CHART, "values.schema.json")] + files,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    assert done.returncode == 1 and "/values-" not in done.stdout, done.stdout
+    for i, said in enumerate(WRONG_VALUES):
+        lines = [line for line in done.stdout.splitlines() if "wrong-%d.yaml" % i in line]
+        assert any(said in line for line in lines), (said, done.stdout)
+
+
 if __name__ == "__main__":
-    run_tests(disaggregated_sets_roles_agree, every_manifest_holds_its_schema, faults_are_found)
+    run_tests(helms_values_hold_their_schema, disaggregated_sets_roles_agree, every_manifest_holds_its_schema, faults_are_found)

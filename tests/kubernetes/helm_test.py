@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""The Helm chart, rendered with Go's templates, equals the overlays; with helm itself where there is one."""
+import copy
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import yaml
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
+from cluster import run_tests  # noqa: E402  pylint: disable=wrong-import-position
+from helm_values import CHART, HELM, OVERLAYS, load, merged  # noqa: E402
+from manifests import ROOT, load_all, named, objects  # noqa: E402
+
+def go():
+    found = [shutil.which("go")] + sorted(glob.glob("/usr/lib/go-*/bin/go"))
+    return next((path for path in found if path), None)
+
+
+def comparable(documents):
+    """{(kind, name): object} without the namespace's own object; variables in any order."""
+    out = named([copy.deepcopy(d) for d in documents if d["kind"] != "Namespace"])
+    for document in out.values():
+        if document["kind"] in ("Deployment", "StatefulSet"):
+            for container in document["spec"]["template"]["spec"]["containers"]:
+                container["env"] = sorted(container.get("env", []), key=lambda e: e["name"])
+    return out
+
+
+def same(name, chart, overlay):
+    assert set(chart) == set(overlay), "values-%s: %s" % (name, set(chart) ^ set(overlay))
+    for key, document in overlay.items():
+        assert chart[key] == document, "values-%s: %s\n%s\n%s" % (name, key, yaml.safe_dump(chart[key]), yaml.safe_dump(document))
+
+
+def the_chart_is_up_to_date():
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, os.path.join(HELM, "generate"), "--output", folder], check=True, stdout=subprocess.DEVNULL)
+        made = {os.path.relpath(os.path.join(d, f), folder) for d, _, files in os.walk(folder) for f in files}
+        there = {os.path.relpath(os.path.join(d, f), ROOT) for d, _, files in os.walk(CHART) for f in files}
+        assert made == there, made ^ there
+        for path in made:
+            with open(os.path.join(folder, path), encoding="utf-8") as new, open(os.path.join(ROOT, path), encoding="utf-8") as old:
+                assert new.read() == old.read(), "%s is not what deploy/helm/generate makes" % path
+
+
+def the_chart_equals_the_overlays():
+    compiler = go()
+    if compiler is None:
+        return "skip: there is no Go to render the chart's templates with"
+    with tempfile.TemporaryDirectory() as folder:
+        program = os.path.join(folder, "helm_render")
+        environment = dict(os.environ, GO111MODULE="off", CGO_ENABLED="0", GOCACHE=os.path.join(folder, "cache"), HOME=folder)
+        subprocess.run([compiler, "build", "-o", program, os.path.join(HERE, "helm_render.go")], check=True, env=environment)
+        for name, overlay in OVERLAYS.items():
+            values = merged(load("values.yaml"), load("values-%s.yaml" % name) if name else {})
+            done = subprocess.run([program, CHART], input=json.dumps({"Values": values, "Release": {"Name": "s", "Namespace": "skein"}}),
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            assert done.returncode == 0, done.stderr
+            same(name, comparable([d for d in load_all(done.stdout) if d]), comparable(objects(overlay)))
+    return None
+
+
+def helm_says_the_same():
+    helm = shutil.which("helm")
+    if helm is None:
+        return "skip: there is no helm"
+    for name, overlay in OVERLAYS.items():
+        more = ["--values", os.path.join(CHART, "values-%s.yaml" % name)] if name else []
+        done = subprocess.run([helm, "template", "s", CHART, "--namespace", "skein"] + more, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 0, done.stderr
+        same(name, comparable([d for d in load_all(done.stdout) if d]), comparable(objects(overlay)))
+    return None
+
+
+if __name__ == "__main__":
+    run_tests(the_chart_is_up_to_date, the_chart_equals_the_overlays, helm_says_the_same)
