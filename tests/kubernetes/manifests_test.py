@@ -73,6 +73,12 @@ def same(folder, theirs, ours):
         assert mine == theirs[name], "%s: %s\n%s\n%s" % (folder, name, yaml.safe_dump(mine), yaml.safe_dump(theirs[name]))
 
 
+def the_page_has_the_pairs():
+    with open(os.path.join(ROOT, "docs", "kubernetes.md"), encoding="utf-8") as page:
+        rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(\d+/\w+)` \|", page.read(), re.M)
+    assert {" ".join(row) for row in rows} == MUST_TALK and len(rows) == len(MUST_TALK), {" ".join(r) for r in rows} ^ MUST_TALK
+
+
 def node_pods_pairs(count):
     """MUST_TALK where a pod has `count` instances (components/node-pods)."""
     ports = {"7200": ["%d" % (7220 + i) for i in range(count)], "7300": ["%d" % (7320 + i) for i in range(count)],
@@ -302,6 +308,6 @@ def autoscalers_find_their_metrics():
 
 
 if __name__ == "__main__":
-    run_tests(what_is_generated_is_up_to_date, autoscalers_find_their_metrics, render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
+    run_tests(what_is_generated_is_up_to_date, autoscalers_find_their_metrics, the_page_has_the_pairs, render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
               ports_are_those_of_the_programs, orchestrators_address_is_its_service, pods_have_time_to_drain,
               one_image_everywhere, variables_are_defined_before_they_are_used)
