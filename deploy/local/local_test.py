@@ -206,6 +206,13 @@ def a_broken_answer_is_a_failure():
     assert done.returncode == 1 and done.stderr.strip() == "ask: it broke", done
 
 
+def what_cannot_be_asked_is_said():
+    for arguments, code, says in ((["--url", "foo"], 2, "--url: 'foo' is not http://HOST:PORT"),
+                                  (["--api-key-file", "/no/such/file"], 1, "/no/such/file")):
+        done, asked = asked_of(arguments=arguments)
+        assert done.returncode == code and says in done.stderr and "Traceback" not in done.stderr and not asked, done
+
+
 def the_key_comes_from_the_file_or_the_environment():
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as file:
         file.write("# keys\nsha256:00\n  plain-key \nother\n")
@@ -228,4 +235,4 @@ if __name__ == "__main__":
     run_tests(down_stops_router_then_workers_then_orchestrator, help_and_wrong_words_stop_nothing, down_needs_no_file,
               down_finds_a_checkout_that_was_moved, down_spares_strangers, defaults_suit_the_machine,
               limits_of_cgroups_count, a_base_model_is_asked_through_completions, a_broken_answer_is_a_failure,
-              the_key_comes_from_the_file_or_the_environment)
+              what_cannot_be_asked_is_said, the_key_comes_from_the_file_or_the_environment)

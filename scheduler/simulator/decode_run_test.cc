@@ -43,6 +43,13 @@ TEST(Decode, OneRequestTakesItsSteps) {
   EXPECT_EQ(run.finished, 1);
 }
 
+TEST(Decode, GapsGrowWithTheKv) {
+  // 399 gaps from 1.1 + 0.1 s (100 tokens of KV) to 1.1 + 0.498 s.
+  const DecodeRun run = RunDecode({{0, 100, 400}}, {{1, 2}}, Simple());
+  EXPECT_NEAR(run.tbt.Percentile(0.5) / (1.1 + 0.299), 1, 0.006);
+  EXPECT_NEAR(run.tbt.Percentile(1) / (1.1 + 0.498), 1, 0.006);
+}
+
 TEST(Decode, JoinsAtAStepBoundary) {
   // The second is prefilled in the middle of the first one's first step (2 ... 3.2).
   const DecodeRun run = RunDecode({{0, 100, 3}, {0, 100, 2}}, {{1, 2}, {1, 2.5}}, Simple());

@@ -48,6 +48,21 @@ TEST(StopMatcherTest, UncheckedPiecesPass) {
   EXPECT_FALSE(matcher.matched());
 }
 
+// A stop string as long as those of chat templates, in every three pieces.
+TEST(StopMatcherTest, ALongStopStringIsHeldInWhole) {
+  const std::string text = "yes<|end_of_the_answer|>no";
+  for (size_t first = 0; first <= text.size(); ++first) {
+    for (size_t second = first; second <= text.size(); ++second) {
+      StopMatcher matcher({"<|end_of_the_answer|>", "<|end_of_the_question|>"});
+      std::string out = matcher.Push(text.substr(0, first));
+      out += matcher.Push(text.substr(first, second - first));
+      out += matcher.Push(text.substr(second));
+      EXPECT_EQ(out + matcher.Flush(), "yes") << first << " " << second;
+      EXPECT_TRUE(matcher.matched()) << first << " " << second;
+    }
+  }
+}
+
 // However the text is cut, the output is the text before the first stop string.
 TEST(StopMatcherTest, CutAnywhereGivesTheSame) {
   std::mt19937 random(7);

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "services/skeinctl/command.h"
@@ -49,6 +51,51 @@ TEST(Simulate, JsonHasTheFieldsThatScriptsRead) {
   }
   EXPECT_EQ(json["ttft_p50_s"], 0.2);
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 4);
+}
+
+// Every column has the number of its own field, and the table's headings stand for the same.
+TEST(Simulate, ColumnsHaveTheNumbersOfTheirNames) {
+  scheduler::SimulationResult result;
+  result.ttft_p50_s = 11;
+  result.ttft_p99_s = 12;
+  result.ttft_mean_s = 13;
+  result.queue_mean_s = 14;
+  result.tbt_p50_s = 15;
+  result.tbt_p99_s = 16;
+  result.requests_per_s = 17;
+  result.throughput_tokens_per_s = 18;
+  result.utilisation = 0.19;
+  result.idle_s = 20;
+  result.decode_utilisation = 0.21;
+  result.requests = 22;
+  result.chunks = 23;
+  const std::vector<SimulationRow> rows = {{"tetris", 3, result}};
+  const std::map<std::string, double> expected = {
+      {"rate", 3},           {"ttft_p50_s", 11},     {"ttft_p99_s", 12},
+      {"ttft_mean_s", 13},   {"queue_mean_s", 14},   {"tbt_p50_s", 15},
+      {"tbt_p99_s", 16},     {"requests_per_s", 17}, {"throughput_tokens_per_s", 18},
+      {"utilisation", 0.19}, {"idle_s", 20},         {"decode_utilisation", 0.21},
+      {"requests", 22},      {"chunks", 23}};
+  const auto json = nlohmann::json::parse(SimulationJsonLines(rows));
+  std::istringstream csv(SimulationCsv(rows));
+  std::string names, cells;
+  std::getline(csv, names);
+  std::getline(csv, cells);
+  const std::vector<std::string> name = absl::StrSplit(names, ',');
+  const std::vector<std::string> cell = absl::StrSplit(cells, ',');
+  ASSERT_EQ(name.size(), expected.size() + 1);
+  ASSERT_EQ(cell.size(), name.size());
+  for (size_t i = 1; i < name.size(); ++i) {  // the first is the policy
+    ASSERT_TRUE(expected.contains(name[i])) << name[i];
+    EXPECT_EQ(std::stod(cell[i]), expected.at(name[i])) << name[i];
+    EXPECT_EQ(json[name[i]], expected.at(name[i])) << name[i];
+  }
+  std::istringstream table(SimulationTable(rows));
+  std::string line;
+  for (int i = 0; i < 3; ++i) std::getline(table, line);
+  const std::vector<std::string> shown = absl::StrSplit(line, ' ', absl::SkipEmpty());
+  EXPECT_EQ(shown, (std::vector<std::string>{"tetris", "3.00", "11.0", "12.0", "15.0", "16.0",
+                                             "18.0", "19.0", "14.0", "20.0", "23"}));
 }
 
 TEST(Simulate, TableAndCsvHaveARowEach) {

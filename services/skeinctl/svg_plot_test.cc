@@ -56,6 +56,10 @@ TEST(SvgPlot, ShowsEqualCurvesBoth) {
   const std::vector<std::pair<double, double>> curve = {{0, 1}, {1, 2}, {2, 5}};
   const std::string equal = FigureSvg({"", "", {Named("", {{"a", curve}, {"b", curve}})}});
   EXPECT_EQ(Count(equal, "stroke-width=\"3.8\""), 1u) << equal;
+  // Of two that share most of their points each is seen, too.
+  const std::string parting =
+      FigureSvg({"", "", {Named("", {{"a", curve}, {"b", {{0, 1}, {1, 2}, {2, 0}}}})}});
+  EXPECT_EQ(Count(parting, "stroke-width=\"3.8\""), 1u) << parting;
   const std::string crossing = FigureSvg(
       {"", "", {Named("", {{"a", {{0, 0}, {1, 1}, {2, 2}}}, {"b", {{0, 2}, {1, 1}, {2, 0}}}})}});
   EXPECT_EQ(Count(crossing, "stroke-width=\"3.8\""), 0u) << crossing;

@@ -262,6 +262,11 @@ absl::StatusOr<BenchPlan> MakePlan(const BenchFlags& flags) {
       *std::move(url), flags.endpoint == "chat" ? Endpoint::kChat : Endpoint::kCompletions,
       flags.model,     !flags.api_key.empty() || key == nullptr ? flags.api_key : key,
       flags.streaming, flags.ignore_eos};
+  for (const Objective& objective : *objectives) {
+    if (flags.streaming || objective.metric == "request_latency") continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--goodput: '", objective.metric, "' is measured only with --streaming"));
+  }
   auto file = FromFile(flags);
   if (!file.ok()) return file.status();
   const int64_t count = flags.warmup_requests + CountFor(flags, file->size());

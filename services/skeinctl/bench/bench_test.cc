@@ -251,6 +251,12 @@ TEST(BenchFlags, AreCheckedBeforeAnythingIsSent) {
   EXPECT_EQ(wrong([](BenchFlags* f) { f->arrivals = "bursts"; }), 2);
   EXPECT_EQ(wrong([](BenchFlags* f) { f->format = "xml"; }), 2);
   EXPECT_EQ(wrong([](BenchFlags* f) { f->goodput = "ttft:1"; }), 2);
+  // What is not measured without a stream cannot be an objective.
+  for (const char* metric : {"time_to_first_token:1", "inter_token_latency:1",
+                             "request_latency:1 output_token_throughput_per_user:1"}) {
+    EXPECT_EQ(wrong([&](BenchFlags* f) { f->goodput = metric, f->streaming = false; }), 2)
+        << metric;
+  }
   EXPECT_EQ(wrong([](BenchFlags* f) { f->sharegpt = "/nonexistent"; }), 2);
   EXPECT_EQ(wrong([](BenchFlags* f) { f->trace = f->prompts = "x"; }), 2);
   EXPECT_EQ(wrong([](BenchFlags* f) { f->speedup = 2; }), 2);
