@@ -74,7 +74,7 @@ export function number(options) {
     .reduceOptions(new common.ReduceDataOptionsBuilder().calcs(['lastNotNull']).fields('').values(false));
 }
 
-// A table with one row for each instance; each query is a column, headed by its legend.
+// A table with one row for each instance; each query is a column, headed by its legend, or `hidden`.
 export function table(options) {
   const { width = WIDTH, height = 8, queries } = options;
   const { PanelBuilder } = sdk('table');
@@ -83,8 +83,9 @@ export function table(options) {
     .withTransformation({
       id: 'organize',
       options: {
-        excludeByName: Object.fromEntries(queries.flatMap((_, i) => [['Time ' + (i + 1), true]]).concat([['Time', true]])),
-        renameByName: Object.fromEntries(queries.map(({ legend }, i) => ['Value #' + String.fromCharCode(65 + i), legend])),
+        excludeByName: Object.fromEntries([['Time', true], ...queries.map((_, i) => ['Time ' + (i + 1), true]),
+          ...queries.flatMap(({ hidden }, i) => (hidden ? [[valueOf(i), true]] : []))]),
+        renameByName: Object.fromEntries(queries.map(({ legend }, i) => [valueOf(i), legend])),
       },
     });
   queries.forEach(({ legend, unit }) => {
@@ -92,6 +93,8 @@ export function table(options) {
   });
   return panel;
 }
+
+const valueOf = (i) => 'Value #' + String.fromCharCode(65 + i);
 
 export const row = (title, ...panels) => ({ title, panels });
 

@@ -5,9 +5,10 @@ const QUEUE = 'vllm:request_queue_time_seconds';
 const PREFILL = 'vllm:request_prefill_time_seconds';
 const HANDOFF = 'skein_request_handoff_time_seconds';
 const DECODE = 'vllm:request_decode_time_seconds';
-const times = (histogram) => [0.5, 0.95].map((p) => query(percentile(p, histogram, MODEL), `p${p * 100}`));
+const times = (histogram) => [query(mean(histogram, MODEL), 'mean'), query(percentile(0.95, histogram, MODEL), 'p95')];
 const waiting = (service) => `sum (${withService(`vllm:num_requests_waiting{${OF_WORKER}}`, service)})`;
-const blocks = (service) => `sum by (state) (${withService(`skein_kv_blocks{state!="total", ${OF_WORKER}}`, service)})`;
+const blocks = (service) => ['held', 'cached', 'free'].map((state) =>
+  query(`sum (${withService(`skein_kv_blocks{state="${state}", ${OF_WORKER}}`, service)})`, state));
 const BYTES = 'skein_handoff_bytes_total';
 const BUSY = 'skein_handoff_busy_seconds_total';
 
@@ -34,7 +35,7 @@ export default board({
       curves({ title: 'Prefill', about: 'From the first step with the prompt to the end of the last.', unit: 's', width: 6,
         queries: times(PREFILL) }),
       curves({ title: 'Handoff after prefill', about: 'From the end of prefill until all KV is at the decode instance. What moved ' +
-        'during prefill is not in it.', unit: 's', width: 6, steps: [[1, 'red']], queries: times(HANDOFF) }),
+        'during prefill is not in it. The smallest bucket of the percentile is 0.3 s.', unit: 's', width: 6, steps: [[1, 'red']], queries: times(HANDOFF) }),
       curves({ title: 'Decode', about: 'From the first token to the last.', unit: 's', width: 6, queries: times(DECODE) })),
     row('Handoff',
       curves({ title: 'KV handed over', about: 'Bytes a second by path and transport, idle time included.', unit: 'Bps',
@@ -46,9 +47,9 @@ export default board({
         queries: [query(`sum by (instance) (rate(skein_handoffs_committed_total{${OF_WORKER}}[${RATE}]))`, '{{instance}}')] })),
     row('KV cache',
       curves({ title: 'KV blocks of prefill', about: 'Blocks of all chosen prefill instances, by state.', unit: 'none', stack: true,
-        queries: [query(blocks('prefill-worker'), '{{state}}')] }),
+        queries: blocks('prefill-worker') }),
       curves({ title: 'KV blocks of decode', about: 'Blocks of all chosen decode instances, by state.', unit: 'none', stack: true,
-        queries: [query(blocks('decode-worker'), '{{state}}')] }),
+        queries: blocks('decode-worker') }),
       curves({ title: 'KV in use by instance', about: 'Share of KV blocks that are held or cached.', unit: 'percentunit', max: 1,
         steps: [[0.9, 'red']], queries: [query(withService(`vllm:kv_cache_usage_perc{${OF_WORKER}}`), '{{service}} {{instance}}')] })),
     row('Staging buffers (--handoff=staging)',

@@ -5,6 +5,7 @@ const NAME = '{{service}} {{instance}}';
 const each = (expr) => query(withService(expr), NAME);
 const STEP = 'vllm:iteration_tokens_total';
 const column = (expr, legend, unit) => ({ expr, legend, unit });
+const labels = (expr) => ({ expr, legend: 'labels', hidden: true });  // for its labels, not for its value
 
 export default board({
   uid: 'skein-instances',
@@ -15,7 +16,7 @@ export default board({
   rows: [
     row('Processes',
       table({ title: 'Processes', about: 'One row for each process that Prometheus scrapes.', unit: 'none', queries: [
-        column(`max by (instance, service, version, node) (skein_build_info{${WHERE}})`, 'Build'),
+        labels(`max by (instance, service, version, node) (skein_build_info{${WHERE}})`),
         column(`max by (instance) (up{${WHERE}} and on (job, instance) skein_build_info)`, 'Up'),
         column(`max by (instance) (time() - process_start_time_seconds{${WHERE}})`, 'Runs for', 's'),
         column(`max by (instance) (process_resident_memory_bytes{${WHERE}})`, 'Memory', 'bytes'),

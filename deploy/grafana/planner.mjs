@@ -1,5 +1,5 @@
 // How prompts are planned over prefill instances, and how well the planner foresees.
-import { board, curves, number, query, row, percentile, rate, MODEL, RATE, WHERE } from './board.mjs';
+import { board, curves, mean, number, query, row, percentile, rate, MODEL, RATE, WHERE } from './board.mjs';
 
 const OF_PLANS = `${MODEL}, ${WHERE}`;
 const PLANS = rate('skein_plans_total', OF_PLANS);
@@ -31,7 +31,7 @@ export default board({
         steps: [[1, 'red']], queries: [query(`sum (increase(skein_instances_lost_total{${WHERE}}[1h]))`, 'last hour')] })),
     row('Plans',
       curves({ title: 'Plans by chunks', about: 'Plans a second, by the number of their chunks.', unit: 'ops', stack: true,
-        queries: [query(rate('skein_plans_total', OF_PLANS, 'chunks'), '{{chunks}} chunks')] }),
+        queries: [query(rate('skein_plans_total', OF_PLANS, 'chunks'), 'chunks: {{chunks}}')] }),
       curves({ title: 'Chunks by SP size', about: 'Chunks a second, by the number of instances that compute them together.', unit: 'ops',
         stack: true, queries: [query(rate('skein_plan_chunks_total', OF_PLANS, 'sp'), 'SP {{sp}}')] }),
       curves({ title: 'Sequence-parallel plans and replans', about: 'Plans on several instances, and plans that were given up, per second.',
@@ -42,8 +42,8 @@ export default board({
         queries: [query(`${rate(ESTIMATED, OF_PLANS)} / ${PLANS}`, 'estimated'),
           query(`${rate(ACTUAL, OF_PLANS)} / ${PLANS}`, 'actual'),
           query(`${rate('skein_plan_error_seconds_total', OF_PLANS)} / ${PLANS}`, 'mean difference')] }),
-      curves({ title: 'Time to plan', about: 'From a choice’s submission to its plan; a part of its queue time.', unit: 's',
-        queries: [query(percentile(0.5, 'skein_request_plan_time_seconds', MODEL), 'p50'),
+      curves({ title: 'Time to plan', about: 'From a choice’s submission to its plan; a part of its queue time. The smallest bucket of the percentile is 0.3 s.', unit: 's',
+        queries: [query(mean('skein_request_plan_time_seconds', MODEL), 'mean'),
           query(percentile(0.99, 'skein_request_plan_time_seconds', MODEL), 'p99')] }),
       curves({ title: 'Requests by state', about: 'What the orchestrator follows. placed: prefill or decode runs.', unit: 'none', stack: true,
         queries: [query(`sum by (state) (skein_orchestrator_requests{${WHERE}})`, '{{state}}')] })),
