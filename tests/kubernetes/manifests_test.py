@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """What the manifests of deploy/kubernetes say agrees with the programs, with one another and with the pages about them."""
+import importlib.machinery
+import importlib.util
 import json
 import os
 import re
@@ -9,6 +11,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.dont_write_bytecode = True  # policy_pairs is loaded from where it is
 sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
 import yaml  # noqa: E402
@@ -79,16 +82,15 @@ def the_page_has_the_pairs():
     assert {" ".join(row) for row in rows} == MUST_TALK and len(rows) == len(MUST_TALK), {" ".join(r) for r in rows} ^ MUST_TALK
 
 
-def node_pods_pairs(count):
-    """MUST_TALK where a pod has `count` instances (components/node-pods)."""
-    ports = {"7200": ["%d" % (7220 + i) for i in range(count)], "7300": ["%d" % (7320 + i) for i in range(count)],
-             "7310": ["%d" % (7360 + i) for i in range(count)], "7211": ["%d" % (7261 + 2 * i) for i in range(count)],
-             "7201": ["7400"] + ["%d" % (7240 + i) for i in range(count)],
-             "7301": ["7400"] + ["%d" % (7340 + i) for i in range(count)]}
-    out = set()
+def node_pods_pairs(prefill, decode):
+    """MUST_TALK where prefill and decode are instances of the pods `node` (components/node-pods)."""
+    first = {"7200": (7220, prefill, 1), "7211": (7261, prefill, 2), "7300": (7320, decode, 1), "7310": (7360, decode, 1),
+             "7201": (7240, prefill, 1), "7301": (7340, decode, 1)}
+    out = {"prometheus node 7400/TCP"}
     for pair in MUST_TALK:
-        source, target, port = re.split(r"[ /]", pair)[:3]
-        out |= {"%s %s %s/%s" % (source, target, p, pair.rsplit("/", 1)[1]) for p in ports.get(port, [port])}
+        source, target, port, protocol = re.split(r"[ /]", pair.replace("prefill", "node").replace("decode", "node"))
+        start, count, step = first.get(port, (int(port), 1, 1))
+        out |= {"%s %s %d/%s" % (source, target, start + step * i, protocol) for i in range(count)}
     return out
 
 
@@ -97,8 +99,26 @@ def policies_of(folder):
     documents = objects(folder)
     if not any(d["kind"] == "NetworkPolicy" for d in documents):
         return None
-    node = [p for name, p, _, _ in workloads(documents) if name == "prefill" and p["containers"][0]["command"] == ["/usr/bin/skein-node"]]
-    return node_pods_pairs(4) if node else MUST_TALK
+    return node_pods_pairs(4, 4) if "node" in [name for name, _, _, _ in workloads(documents)] else MUST_TALK
+
+
+def load_pairs():
+    loader = importlib.machinery.SourceFileLoader("policy_pairs", PAIRS)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("policy_pairs", loader))
+    loader.exec_module(module)
+    return module
+
+
+def pairs(documents):
+    """The lines that policy_pairs prints."""
+    return {"%s %s %d/%s" % (source, target, port, protocol) for source, target, protocol, port in load_pairs().pairs(documents)}
+
+
+def the_program_prints_the_pairs():
+    done = subprocess.run([sys.executable, PAIRS], input=rendered("base"), check=True, stdout=subprocess.PIPE, text=True)
+    assert set(done.stdout.splitlines()) == MUST_TALK, done.stdout
+    done = subprocess.run([sys.executable, PAIRS, "--json"], input=rendered("base"), check=True, stdout=subprocess.PIPE, text=True)
+    assert len(json.loads(done.stdout)) == len(MUST_TALK)
 
 
 def the_policies_allow_who_must_talk_and_nobody_else():
@@ -106,8 +126,7 @@ def the_policies_allow_who_must_talk_and_nobody_else():
         must = policies_of(folder)
         if must is None:
             continue
-        done = subprocess.run([sys.executable, PAIRS], input=rendered(folder), check=True, stdout=subprocess.PIPE, text=True)
-        allowed = set(done.stdout.splitlines())
+        allowed = pairs(objects(folder))
         assert allowed == must, "%s: missing %s, too many %s" % (folder, must - allowed, allowed - must)
 
 
@@ -116,10 +135,6 @@ def a_policy_less_or_more_is_seen():
     without = [d for d in documents if (d["kind"], d["metadata"]["name"]) != ("NetworkPolicy", "deny-by-default")]
     router = [d for d in without if (d["kind"], d["metadata"]["name"]) != ("NetworkPolicy", "router")]
 
-    def pairs(docs):
-        text = yaml.safe_dump_all(docs)
-        return set(subprocess.run([sys.executable, PAIRS], input=text, check=True, stdout=subprocess.PIPE,
-                                  text=True).stdout.splitlines())
     free = pairs([d for d in documents if d["kind"] != "NetworkPolicy"])
     assert {"decode prefill 7210/TCP", "router anyone 443/TCP", "anyone orchestrator 7100/TCP"} <= free, free
     assert "anyone router 8000/TCP" not in pairs([d for d in documents if d["metadata"]["name"] != "router" or
@@ -128,15 +143,35 @@ def a_policy_less_or_more_is_seen():
 
 
 def listens(pod):
-    """{"flag" or "flag-I": port} that the container's programs are told to listen on."""
-    arguments = pod["containers"][0].get("args", [])
-    own, child = (arguments[:arguments.index("--")], arguments[arguments.index("--") + 1:]) if "--" in arguments else (arguments, [])
-    out = {flag: int(value) for flag, value in flags_of(own) if flag == "port" or flag.endswith("-port")}
-    count = int(dict(flags_of(own)).get("instances", 0))
-    for flag, value in flags_of(child):
-        if flag == "port" or flag.endswith("-port"):
-            first, step = re.fullmatch(r"\{(\d+)\+(?:(\d+)\*)?i\}", value).groups()
-            out.update(("%s-%d" % (flag, i), int(first) + int(step or 1) * i) for i in range(count))
+    """{name: port} that the container's programs are told to listen on; a prefill-worker takes the one after --data-port, too."""
+    container = pod["containers"][0]
+    commands = commands_of(container)
+    out = dict(ports_told(flags_of(commands[0])))
+    counts = [int(n) for n in dict(flags_of(commands[0])).get("instances", "").split(",") if n]
+    assert len(counts) == len(commands) - 1, (counts, commands)
+    for count, command in zip(counts, commands[1:]):
+        for j in range(count):
+            told = ports_told([(f, re.sub(r"\{(\d+)\+(?:(\d+)\*)?j\}", lambda m: str(int(m[1]) + int(m[2] or 1) * j), v))
+                               for f, v in flags_of(command)])
+            out.update(("%s of %s %d" % (flag, command[0], j), port) for flag, port in told)
+    for name, port in list(out.items()):
+        if name.startswith("data-port") and "skein-prefill-worker" in name + commands[0][0]:
+            out[name + " + 1"] = port + 1
+    return out
+
+
+def ports_told(flags):
+    return [(flag, int(value)) for flag, value in flags if flag == "port" or flag.endswith("-port")]
+
+
+def commands_of(container):
+    """[program and arguments] of a container: its own, and those behind each `--` of skein-node."""
+    out = [list(container["command"])]
+    for argument in container.get("args", []):
+        if argument == "--":
+            out.append([])
+        else:
+            out[-1].append(argument)
     return out
 
 
@@ -148,12 +183,9 @@ def flags_of(arguments):
 def ports_are_those_of_the_programs():
     for folder in kustomizations():
         documents = objects(folder)
-        for name, pod, labels, _ in workloads(documents):
+        for name, pod, _, _ in workloads(documents):
             listed = {p["name"]: p["containerPort"] for p in pod["containers"][0]["ports"]}
             told = listens(pod)
-            # A prefill-worker takes the port after --data-port as well.
-            if labels["app.kubernetes.io/component"] == "prefill":
-                told.update({flag + " + 1": port + 1 for flag, port in told.items() if flag.startswith("data-port")})
             assert sorted(listed.values()) == sorted(told.values()), "%s %s: %s, flags %s" % (folder, name, listed, told)
             assert listed["admin"] == told["admin-port"], (folder, name)
             annotations = documents_annotations(documents, name)
@@ -215,9 +247,7 @@ def flag_defaults():
 
 def programs(pod):
     """Names, as docs/flags.md has them, of what a pod runs: the supervisor first."""
-    container = pod["containers"][0]
-    paths = container["command"] + [a for a in container.get("args", []) if a.startswith("/usr/bin/")]
-    names = [os.path.basename(p) for p in paths]
+    names = [os.path.basename(command[0]) for command in commands_of(pod["containers"][0])]
     return [n if n in ("skein-node", "skeinctl") else n.replace("skein-", "").replace("-", "_") for n in names]
 
 
@@ -237,7 +267,8 @@ def pods_have_time_to_drain():
     defaults = flag_defaults()
     for folder in kustomizations():
         for name, pod, _, _ in workloads(objects(folder)):
-            drain = float(value_of(pod, "drain-grace-s", defaults.get(programs(pod)[-1], {}).get("drain-grace-s", 0)))
+            drain = max(float(value_of(pod, "drain-grace-s", defaults.get(program, {}).get("drain-grace-s", 0)))
+                        for program in programs(pod))
             needed = seconds_of_pre_stop(pod) + drain + 8
             assert pod["terminationGracePeriodSeconds"] > needed, "%s %s: %s, not above %s" % (
                 folder, name, pod["terminationGracePeriodSeconds"], needed)
@@ -279,9 +310,9 @@ def what_is_generated_is_up_to_date():
             with open(path, encoding="utf-8") as new, open(there, encoding="utf-8") as old:
                 assert new.read() == old.read(), "%s is not what deploy/kubernetes/generate makes" % os.path.relpath(path, folder)
     component = os.path.join(KUBERNETES, "components", "node-pods", "kustomization.yaml")
-    made = subprocess.run([sys.executable, os.path.join(KUBERNETES, "node_pods"), "4"], check=True, stdout=subprocess.PIPE, text=True)
+    made = subprocess.run([sys.executable, os.path.join(KUBERNETES, "node_pods"), "4", "4"], check=True, stdout=subprocess.PIPE, text=True)
     with open(component, encoding="utf-8") as file:
-        assert file.read() == made.stdout, "components/node-pods is not what deploy/kubernetes/node_pods 4 makes"
+        assert file.read() == made.stdout, "components/node-pods is not what deploy/kubernetes/node_pods 4 4 makes"
 
 
 def autoscalers_find_their_metrics():
@@ -308,6 +339,6 @@ def autoscalers_find_their_metrics():
 
 
 if __name__ == "__main__":
-    run_tests(what_is_generated_is_up_to_date, autoscalers_find_their_metrics, the_page_has_the_pairs, render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
+    run_tests(the_program_prints_the_pairs, what_is_generated_is_up_to_date, autoscalers_find_their_metrics, the_page_has_the_pairs, render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
               ports_are_those_of_the_programs, orchestrators_address_is_its_service, pods_have_time_to_drain,
               one_image_everywhere, variables_are_defined_before_they_are_used)
