@@ -1,0 +1,125 @@
+"""Steps in which something is broken."""
+import time
+
+from api import wait_until
+from kubernetes import condition
+from trial import Failed
+from workload import NAMESPACE
+
+MISSING_IMAGE = "localhost/skein:no-such-tag"
+
+
+class Faults:
+    def pod_kill(self):
+        with self.skein.load() as load:
+            victim = self.skein.pods("prefill")[0]
+            self._kill_process(victim)
+            router = self.skein.pods("router")[0]["metadata"]["name"]
+            began = time.monotonic()
+            self.api.delete("pods", NAMESPACE, router, grace_s=0)
+            self.say("deleted the pod %s without grace" % router)
+            self.skein.await_settled()
+            self.say("all ready again %.1f s later" % (time.monotonic() - began))
+        self.say(load.text())
+        self.say("first token after that: %.1f s" % self.skein.await_first_token(time.monotonic()))
+
+    def _kill_process(self, pod):
+        """kill -9 of the pod's first process, as the kernel does when memory is short; kubelet restarts the container."""
+        name = pod["metadata"]["name"]
+        before = restarts(pod)
+        machine = self.cluster.machines[pod["spec"]["nodeName"]]
+        container = pod["status"]["containerStatuses"][0]["containerID"].split("://")[1]
+        machine.sh("ctr", "--address", "/run/containerd/containerd.sock", "--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", container)
+
+        def amiss():
+            now = self.api.get("pods", NAMESPACE, name)
+            return None if restarts(now) > before and condition(now, "Ready") == "True" else "not restarted and ready"
+
+        self.say("kill -9 of %s: ready again after %.1f s" % (name, wait_until(amiss, name, 120)))
+
+    def node_drain(self):
+        node = "node2"
+        try:
+            with self.skein.load() as load:
+                began = time.monotonic()
+                self.cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=240s")
+                self.say("%s is drained after %.1f s" % (node, time.monotonic() - began))
+                left = [p["metadata"]["name"] for p in self.skein.pods() if p["spec"].get("nodeName") == node]
+                if left:
+                    raise Failed("still on %s: %s" % (node, ", ".join(left)))
+                self.skein.await_settled()
+                self.say("all pods ready on the other node after %.1f s" % (time.monotonic() - began))
+            self.say(load.text())
+        finally:
+            self.cluster.kubectl("uncordon", node)
+        if any(why.startswith("HTTP") for why in load.result["failures"]):
+            raise Failed("the API refused requests while a node was drained")
+
+    def bad_image(self):
+        name = "router"
+        with self.skein.load() as load:
+            self.cluster.kubectl("-n", NAMESPACE, "set", "image", "deployment/" + name, "skein=" + MISSING_IMAGE)
+            try:
+                seconds = wait_until(lambda: not self._waiting("ImagePullBackOff", "ErrImagePull") and "no pod says so", "a pull error", 120)
+                self.say("%s after %.1f s; the old pods go on" % (self._waiting("ImagePullBackOff", "ErrImagePull"), seconds))
+            finally:
+                self.cluster.kubectl("-n", NAMESPACE, "rollout", "undo", "deployment/" + name)
+            self.say("rolled back after %.1f s" % self.skein.await_settled([name]))
+        self._no_failure(load)
+
+    def _waiting(self, *reasons):
+        """"POD: REASON" of the first pod that waits for one of the reasons."""
+        for pod in self.skein.pods():
+            for status in pod["status"].get("containerStatuses", []):
+                reason = status["state"].get("waiting", {}).get("reason")
+                if reason in reasons:
+                    return "%s: %s" % (pod["metadata"]["name"], reason)
+        return ""
+
+    def missing_model(self):
+        with self.skein.load() as load:
+            before = self.api.get("statefulsets", NAMESPACE, "prefill")["spec"]["replicas"]
+            last = "prefill-%d" % (before - 1)
+            self.cluster.kubectl("-n", NAMESPACE, "set", "env", "statefulset/prefill", "SKEIN_MODEL=/models/none")
+            try:
+                wait_until(lambda: None if "/models/none" in self._reason(last) else self._reason(last), last + " says what it waits for", 120)
+                self.say("%s is not ready and says: %s" % (last, self._reason(last)))
+            finally:
+                self.cluster.kubectl("-n", NAMESPACE, "rollout", "undo", "statefulset/prefill")
+            # Kubernetes leaves a pod that never became ready as it is, even when the template is put right.
+            self.api.delete("pods", NAMESPACE, last)
+            self.say("mended: all ready after %.1f s" % self.skein.await_settled(["prefill"]))
+        self._no_failure(load)
+
+    def _reason(self, name):
+        pod = self.cluster.exists("pods", NAMESPACE, name)
+        if not pod or not pod["status"].get("podIP") or pod["metadata"].get("deletionTimestamp"):
+            return "no pod"
+        try:
+            return self.skein.status_of(pod).get("reason", "")
+        except (RuntimeError, ValueError) as error:
+            return str(error)
+
+    def quota(self):
+        """The quota allows as many pods as there are, so one more is refused."""
+        count = len(self.skein.pods())
+        replicas = self.api.get("statefulsets", NAMESPACE, "decode")["spec"]["replicas"]
+        self.api.create("resourcequotas", NAMESPACE, {"metadata": {"name": "try"}, "spec": {"hard": {"pods": str(count)}}})
+        try:
+            wait_until(lambda: not self.api.get("resourcequotas", NAMESPACE, "try").get("status", {}).get("used") and "not counted", "quota", 60)
+            self.cluster.kubectl("-n", NAMESPACE, "scale", "statefulset/decode", "--replicas=%d" % (replicas + 1))
+            wait_until(lambda: not self._refusals() and "no event says so", "the quota refuses a pod", 60)
+            self.say("the event says: " + self._refusals()[0][:200])
+            self.say("first token meanwhile: %.1f s" % self.skein.await_first_token(time.monotonic()))
+        finally:
+            self.api.delete("resourcequotas", NAMESPACE, "try")
+        self.say("without the quota the pod is ready after %.1f s" % self.skein.await_settled(["decode"]))
+        self.cluster.kubectl("-n", NAMESPACE, "scale", "statefulset/decode", "--replicas=%d" % replicas)
+        self.skein.await_settled(["decode"])
+
+    def _refusals(self):
+        return [m for m in self.skein.events("FailedCreate") if "exceeded quota" in m]
+
+
+def restarts(pod):
+    return sum(s["restartCount"] for s in pod["status"].get("containerStatuses", []))

@@ -1,0 +1,93 @@
+"""Load for the trial: clients that stream completions until standard input ends.
+
+  load.py URL MODEL CLIENTS     one JSON object a line for each request: what it asked, how it ended, seconds
+
+A request fails when it gets no answer, a status other than 200, an error in its stream, or a stream that ends without [DONE].
+Nothing is asked twice: a client that retries would hide what the trial looks for.
+"""
+import http.client
+import json
+import sys
+import threading
+import time
+import urllib.parse
+
+PROMPTS = ("Ana's red kite is in the barn. Where is Ana's red kite?", "Tell a short story about a cat and a market.",
+           "Ben's favourite food is cheese. What is Ben's favourite food?", "Mia put her old drum behind the church. " * 40)
+LENGTHS = (8, 24, 96)
+
+
+def ask(url, model, number, timeout_s=120):
+    """One request; returns what the line says."""
+    began, first, tokens = time.time(), None, 0
+    parts = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+    failure = "stream ended early"
+    try:
+        body = {"model": model, "prompt": PROMPTS[number % len(PROMPTS)], "max_tokens": LENGTHS[number % len(LENGTHS)], "stream": True,
+                "seed": number, "temperature": 0.7}
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            failure = "HTTP %d: %s" % (answer.status, message(answer.read().decode(errors="replace")))
+        else:
+            for line in answer:
+                if line.startswith(b"data: [DONE]"):
+                    failure = ""
+                    break
+                if line.startswith(b"data: "):
+                    event = json.loads(line[6:])
+                    if "error" in event:
+                        failure = "error in the stream: " + str(event["error"].get("message", ""))[:200]
+                        break
+                    first = first or time.time()
+                    tokens += 1
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        failure = "%s: %s" % ("stream broke" if first else "no answer", error or type(error).__name__)
+    finally:
+        connection.close()
+    return {"number": number, "began": began, "first_s": first and first - began, "seconds": time.time() - began, "tokens": tokens,
+            "failure": failure}
+
+
+def message(body):
+    try:
+        return json.loads(body)["error"]["message"][:200]
+    except (ValueError, KeyError, TypeError):
+        return body[:200]
+
+
+def summary(lines):
+    """Counts of a list of lines: requests, failed, the kinds of failures, the slowest first token."""
+    failures = {}
+    for line in lines:
+        if line["failure"]:
+            failures[line["failure"]] = failures.get(line["failure"], 0) + 1
+    firsts = [line["first_s"] for line in lines if line["first_s"] is not None]
+    return {"requests": len(lines), "failed": sum(failures.values()), "failures": failures, "first_token_max_s": max(firsts, default=0.0),
+            "tokens": sum(line["tokens"] for line in lines)}
+
+
+def main(url, model, clients):
+    over, lock, count = threading.Event(), threading.Lock(), [0]
+
+    def client():
+        while not over.is_set():
+            with lock:
+                count[0] += 1
+                number = count[0]
+            line = json.dumps(ask(url, model, number))
+            with lock:
+                print(line, flush=True)
+
+    threads = [threading.Thread(target=client) for _ in range(int(clients))]
+    for thread in threads:
+        thread.start()
+    sys.stdin.read()
+    over.set()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,138 @@
+"""What the steps do with Skein on the cluster: apply an overlay, wait for it, ask it, load it."""
+import json
+import os
+import subprocess
+import time
+
+import yaml
+
+import load
+from api import wait_until
+from kubernetes import condition
+from machine import sh
+from manifests import for_1_20
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+NAMESPACE = "skein"
+MODEL = "fledgling"
+SETS = ("deployments", "statefulsets")
+
+
+class Workload:
+    def __init__(self, cluster, say):
+        self.cluster, self.api, self.say = cluster, cluster.api, say
+        self.client, self.noted = cluster.machines["node1"], set()
+
+    def render(self, overlay):
+        """The documents of an overlay, a folder here such as overlays/demo, made fit for 1.20."""
+        text = sh(os.path.join(HERE, "..", "render"), os.path.join(HERE, "..", overlay))
+        documents, notes = for_1_20([d for d in yaml.safe_load_all(text) if d])
+        for note in notes:
+            if note not in self.noted:
+                self.say("for 1.20: " + note)
+        self.noted.update(notes)
+        return documents
+
+    def apply(self, documents):
+        folder = os.path.join(self.cluster.folder, "overlay")
+        os.makedirs(folder, exist_ok=True)
+        for name, content in (("objects.yaml", documents), ("kustomization.yaml", [{"resources": ["objects.yaml"]}])):
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                yaml.safe_dump_all(content, file)
+        return self.cluster.kubectl("apply", "-k", folder)
+
+    def url(self):
+        service = self.api.get("services", NAMESPACE, "router")
+        port = next(p["port"] for p in service["spec"]["ports"] if p["name"] == "http")
+        return "http://%s:%d" % (service["spec"]["clusterIP"], port)
+
+    def await_first_token(self, began, limit_s=300):
+        """Asks through the Service, with curl on a node, until a token comes; seconds since began."""
+        body = json.dumps({"model": MODEL, "prompt": "Once upon a time", "max_tokens": 4, "stream": True})
+        seen = {"why": ""}
+
+        def amiss():
+            url = self.url()
+            done = self.client.sh("curl", "-sN", "--connect-timeout", "2", "--max-time", "30", "-H", "Content-Type: application/json", "-d", body,
+                                  url + "/v1/completions", check=False)
+            if done.stdout.startswith("data: {") and '"error"' not in done.stdout:
+                return None
+            seen["why"] = done.stdout.strip()[:200] or "curl's exit status is %d" % done.returncode
+            return seen["why"]
+
+        wait_until(amiss, "the first token", limit_s)
+        return time.monotonic() - began
+
+    def amiss(self, names=None):
+        """What is not ready or not up to date among the Deployments and StatefulSets; '' if nothing."""
+        found = []
+        for kind in SETS:
+            for thing in self.api.list(kind, NAMESPACE):
+                name = thing["metadata"]["name"]
+                if (names is None or name in names) and not settled(thing):
+                    status = thing["status"]
+                    found.append("%s has %d of %d ready, %d up to date" % (name, status.get("readyReplicas", 0), thing["spec"]["replicas"],
+                                                                           status.get("updatedReplicas", 0)))
+        return "; ".join(found)
+
+    def await_settled(self, names=None, limit_s=300):
+        return wait_until(lambda: self.amiss(names), "pods are ready", limit_s)
+
+    def pods(self, component=""):
+        label = "app.kubernetes.io/name=skein" + (",app.kubernetes.io/component=" + component if component else "")
+        return self.api.list("pods", NAMESPACE, label)
+
+    def placement(self):
+        """Lines "POD on NODE, ready"."""
+        return "\n".join("%s on %s%s" % (p["metadata"]["name"], p["spec"].get("nodeName", "no node"),
+                                         "" if condition(p, "Ready") == "True" else ", not ready") for p in self.pods())
+
+    def status_of(self, pod):
+        """A pod's GET /status, asked from its node, as kubelet's probes are."""
+        admin = next(p["containerPort"] for p in pod["spec"]["containers"][0]["ports"] if p["name"] == "admin")
+        machine = self.cluster.machines[pod["spec"]["nodeName"]]
+        return json.loads(machine.sh("curl", "-s", "--max-time", "5", "http://%s:%d/status" % (pod["status"]["podIP"], admin)))
+
+    def load(self, clients=2):
+        return Load(self.client, self.url(), clients)
+
+    def events(self, reason):
+        return [e["message"] for e in self.api.list("events", NAMESPACE) if e.get("reason") == reason]
+
+
+def settled(thing):
+    spec, status = thing["spec"], thing["status"]
+    wanted = spec["replicas"]
+    if status.get("observedGeneration", 0) < thing["metadata"]["generation"]:
+        return False
+    if status.get("replicas", 0) != wanted or status.get("readyReplicas", 0) != wanted:
+        return False
+    if thing["spec"].get("serviceName") and status.get("updateRevision") != status.get("currentRevision"):
+        return False
+    return status.get("updatedReplicas", 0) == wanted
+
+
+class Load:
+    """Clients on node1 that ask through the router's Service all the while; with-block: they run inside of it."""
+
+    def __init__(self, machine, url, clients):
+        self.command = machine.inside("python3", os.path.join(HERE, "load.py"), url, MODEL, clients)
+        self.result, self.process = None, None
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        time.sleep(2)  # requests run when the step begins
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind:
+            self.process.kill()
+            self.process.wait()
+            return
+        output, _ = self.process.communicate()
+        self.result = load.summary([json.loads(line) for line in output.splitlines()])
+
+    def text(self):
+        return "%d requests, %d failed, slowest first token %.1f s%s" % (
+            self.result["requests"], self.result["failed"], self.result["first_token_max_s"],
+            "".join("\n  %d x %s" % (n, why) for why, n in self.result["failures"].items()))
