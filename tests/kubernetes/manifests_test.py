@@ -338,7 +338,30 @@ def autoscalers_find_their_metrics():
                 assert metric["pods"]["metric"]["name"] in served, (metric, served)
 
 
+def prometheus_takes_its_configuration():
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        return "skip: there is no promtool"
+    with open(os.path.join(KUBERNETES, "prometheus_scrape.yaml"), encoding="utf-8") as file:
+        configuration = yaml.safe_load(file)
+    job = configuration["scrape_configs"][0]
+    # Debian's Prometheus is built without discovery in Kubernetes; the schema of that is small and checked by eye.
+    assert job.pop("kubernetes_sd_configs") == [{"role": "pod", "namespaces": {"names": ["skein"]}}]
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
+        yaml.safe_dump(configuration, file)
+        file.flush()
+        done = subprocess.run([promtool, "check", "config", file.name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+    # Both ways of scraping give the labels that the rules and dashboards use.
+    relabels = job["relabel_configs"]
+    monitor = named(objects("examples/observed"))[("ServiceMonitor", "skein")]["spec"]
+    theirs = {r["targetLabel"] for r in monitor["endpoints"][0]["relabelings"]} | {"namespace", "pod"} | {
+        re.sub(r"\W", "_", label) for label in monitor["podTargetLabels"]}
+    assert {r["target_label"] for r in relabels if "target_label" in r} == theirs, theirs
+    return None
+
+
 if __name__ == "__main__":
-    run_tests(the_program_prints_the_pairs, what_is_generated_is_up_to_date, autoscalers_find_their_metrics, the_page_has_the_pairs, render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
+    run_tests(prometheus_takes_its_configuration, the_program_prints_the_pairs, what_is_generated_is_up_to_date, autoscalers_find_their_metrics, the_page_has_the_pairs, render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
               ports_are_those_of_the_programs, orchestrators_address_is_its_service, pods_have_time_to_drain,
               one_image_everywhere, variables_are_defined_before_they_are_used)
