@@ -1,9 +1,11 @@
 """Lays out the file trees of the images' layers. Called by deploy/images/build:
 
-    python3 root.py PROGRAMS OUT VARIANT VERSION REVISION EPOCH MODEL [CUDA_HOME]
+    python3 root.py programs OUT PROGRAMS VARIANT VERSION REVISION EPOCH [CUDA_HOME]
+    python3 root.py weights OUT MODEL [BELOW]
 
-PROGRAMS is a folder with programs under their installed names (skein-router …). OUT/libraries, OUT/programs and OUT/model
-become one layer each; OUT/sbom.spdx.json is also in the programs' layer. All names come sorted, and nothing depends on when
+PROGRAMS is a folder with programs under their installed names (skein-router …), MODEL a Hugging Face folder, which is put
+into the folder BELOW of the image. OUT/libraries, OUT/programs and OUT/weights become one layer each; OUT/sbom.spdx.json is
+also in the programs' layer. All names come sorted, and nothing depends on when
 or where it runs: the same programs and Debian packages give the same trees.
 """
 import json
@@ -98,17 +100,11 @@ def lay_out_programs(tree, folder):
     return copied
 
 
-def lay_out_model(tree, folder):
-    for name in sorted(os.listdir(folder)):
-        if name.endswith((".json", ".safetensors", ".model", ".jinja")) and not name.startswith(("demonstration", "eval_")):
-            tree.copy(os.path.join(folder, name), "/models/%s/%s" % (os.path.basename(folder), name))
-
-
-def main(programs, out, variant, version, revision, epoch, model, cuda_home=""):
-    found = closure([os.path.join(programs, name) for name in sorted(os.listdir(programs))], cuda_home)
+def programs(out, folder, variant, version, revision, epoch, cuda_home=""):
+    found = closure([os.path.join(folder, name) for name in sorted(os.listdir(folder))], cuda_home)
     files = lay_out_libraries(Tree(os.path.join(out, "libraries")), found)
     tree = Tree(os.path.join(out, "programs"))
-    files += lay_out_programs(tree, programs)
+    files += lay_out_programs(tree, folder)
     checkout = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     tree.copy(os.path.join(checkout, "LICENSE"), "/usr/share/doc/skein/copyright")
     bill = sbom.document("skein-%s-%s" % (version, variant), version, revision, int(epoch), found, files)
@@ -116,15 +112,21 @@ def main(programs, out, variant, version, revision, epoch, model, cuda_home=""):
     tree.text("/usr/share/doc/skein/sbom.spdx.json", text)
     with open(os.path.join(out, "sbom.spdx.json"), "w", encoding="utf-8") as file:
         file.write(text)
-    lay_out_model(Tree(os.path.join(out, "model")), model)
     if cuda_home:
         nvidia = [library for library in found if not library.package]
         print("images/build: NVIDIA's libraries in the image: %s" % ", ".join(
             "%s (%s)" % (library.soname, library.licence) for library in nvidia))
 
 
+def weights(out, model, below=""):
+    tree = Tree(os.path.join(out, "weights"))
+    for name in sorted(os.listdir(model)):
+        if name.endswith((".json", ".safetensors", ".model", ".jinja")) and not name.startswith(("demonstration", "eval_")):
+            tree.copy(os.path.join(model, name), "%s/%s/%s" % (below, os.path.basename(model), name))
+
+
 if __name__ == "__main__":
     try:
-        main(*sys.argv[1:])
+        {"programs": programs, "weights": weights}[sys.argv[1]](*sys.argv[2:])
     except Unfit as problem:
         sys.exit("images/build: %s" % problem)
