@@ -22,9 +22,15 @@ std::vector<std::string> Verbs(const Reference& reference) {
   return verbs;
 }
 
+// The name under which packages install a service: prefill_worker is skein-prefill-worker.
+std::string InstalledName(const CommandDescription& service) {
+  return "skein-" + absl::StrReplaceAll(service.name, {{"_", "-"}});
+}
+
 std::string ServiceNames(const Reference& reference) {
-  return absl::StrJoin(reference.services, " ",
-                       [](std::string* out, const auto& service) { out->append(service.name); });
+  return absl::StrJoin(reference.services, " ", [](std::string* out, const auto& service) {
+    absl::StrAppend(out, service.name, " ", InstalledName(service));
+  });
 }
 
 std::vector<CommandDescription> All(const Reference& reference) {
@@ -85,6 +91,10 @@ std::string BashScript(const Reference& reference) {
       "    current=''\n"
       "  elif [[ $previous == = ]]; then\n"
       "    previous=${COMP_WORDS[COMP_CWORD - 2]}\n"
+      "  fi\n"
+      "  if [[ $command == skein-* ]]; then\n"
+      "    command=${command#skein-}\n"
+      "    command=${command//-/_}\n"
       "  fi\n"
       "  if [[ $command == skeinctl ]]; then\n"
       "    if ((COMP_CWORD == 1)) || [[ ${COMP_WORDS[1]} == help ]]; then\n"
@@ -164,8 +174,8 @@ std::string ZshScript(const Reference& reference) {
   }
   absl::StrAppend(&text, "  esac\n}\n\ncase $service in\n  skeinctl) _skeinctl ;;\n");
   for (const CommandDescription& service : reference.services) {
-    absl::StrAppend(&text, "  ", service.name, ")\n    ", ZshArguments(service, "    "),
-                    "    ;;\n");
+    absl::StrAppend(&text, "  ", service.name, "|", InstalledName(service), ")\n    ",
+                    ZshArguments(service, "    "), "    ;;\n");
   }
   return text + "esac\n";
 }
@@ -218,6 +228,7 @@ std::string FishScript(const Reference& reference) {
   }
   for (const CommandDescription& service : reference.services) {
     text += FishFlags("complete -c " + service.name, service);
+    text += FishFlags("complete -c " + InstalledName(service), service);
   }
   return text;
 }

@@ -121,7 +121,9 @@ std::map<std::string, std::string> ManPages(const Reference& reference) {
   }
   for (const CommandDescription& service : reference.services) {
     const std::string page = "skein-" + PageName(service);
-    pages[page + ".8"] = Page(service, 8, page, kServiceExit, ".BR skeinctl (1)");
+    CommandDescription installed = service;  // packages install it under the name of its page
+    installed.name = page;
+    pages[page + ".8"] = Page(installed, 8, page, kServiceExit, ".BR skeinctl (1)");
   }
   return pages;
 }

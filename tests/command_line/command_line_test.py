@@ -206,6 +206,7 @@ def bash_completes():
         assert complete("skeinctl", "completion", "z") == ["zsh"]
         assert complete("/somewhere/router", "--max-b") == ["--max-body-bytes"]
         assert complete("decode_worker", "--handoff", "st") == ["staging"]
+        assert complete("/usr/bin/skein-decode-worker", "--handoff", "st") == ["staging"]
         assert complete("prefill_worker", "--lease") == []
         assert complete("router", "--port-file", "comp") == ["completion"]
         assert complete("router", "--port", "") == []
@@ -227,7 +228,8 @@ def fish_completes():
         assert complete("skeinctl sta") == ["status"], complete("skeinctl sta")
         assert complete("skeinctl status --orch") == ["--orchestrator"], complete("skeinctl status --orch")
         assert complete("skeinctl status --format j") == ["json"], complete("skeinctl status --format j")
-        assert complete("router --max-b") == ["--max-body-bytes"], complete("router --max-b")
+        for name in ("router", "skein-router"):
+            assert complete(name + " --max-b") == ["--max-body-bytes"], complete(name + " --max-b")
     return None
 
 
