@@ -12,8 +12,7 @@ PLUGINS = ("/usr/lib/x86_64-linux-gnu/ucx/libuct_cma.so.0",)  # loaded by UCX wh
 
 # NVIDIA CUDA Toolkit End User License Agreement, Attachment A, "redistributable software", as far as Skein links it.
 # NCCL is not part of the toolkit; its own licence (BSD 3-clause) allows it.
-CUDA_REDISTRIBUTABLE = ("libcudart.so", "libcublas.so", "libcublasLt.so", "libnvrtc.so", "libnvrtc-builtins.so",
-                        "libnvJitLink.so")
+CUDA_REDISTRIBUTABLE = ("libcudart.so", "libcublas.so", "libcublasLt.so", "libnvrtc.so", "libnvrtc-builtins.so")
 NCCL = "libnccl.so"
 DRIVER = ("libcuda.so", "libnvidia-ml.so")  # comes with the node's driver, never with an image
 
@@ -112,6 +111,14 @@ def closure(programs, cuda_home=""):
         found.append(Library(os.path.realpath(plugin), "ucx/" + os.path.basename(plugin), packages[plugin]))
     check_unchanged(sorted({one.package for one in found if one.package}))
     return found
+
+
+def cuda_version(cuda_home):
+    """The toolkit's, as its compiler says it: 13.0.88."""
+    found = re.search(r"\bV([0-9.]+)", _output(os.path.join(cuda_home, "bin", "nvcc"), "--version"))
+    if not found:
+        raise Unfit("%s/bin/nvcc --version says no version" % cuda_home)
+    return found.group(1)
 
 
 def debian_status(package):

@@ -8,6 +8,7 @@ into the folder BELOW of the image. OUT/libraries, OUT/programs and OUT/weights 
 also in the programs' layer. All names come sorted, and nothing depends on when
 or where it runs: the same programs and Debian packages give the same trees.
 """
+import glob
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ import subprocess
 import sys
 
 import sbom
-from libraries import Unfit, closure, debian_status
+from libraries import Unfit, closure, cuda_version, debian_status
 
 LIBRARY_FOLDER = "/usr/lib/x86_64-linux-gnu"
 LOADER = "ld-linux-x86-64.so.2"
@@ -28,6 +29,15 @@ TEXTS = {
     "/etc/os-release": 'PRETTY_NAME="Debian GNU/Linux 12, libraries only"\nNAME="Debian GNU/Linux"\nID=debian\nVERSION_ID="12"\n'
                        'VERSION_CODENAME=bookworm\n',
 }
+
+NOTICE = """These libraries are NVIDIA's, copied unchanged from its CUDA Toolkit %s:
+
+%s
+
+LicenseRef-NVIDIA-CUDA-EULA is the NVIDIA CUDA Toolkit End User License Agreement, https://docs.nvidia.com/cuda/eula/, whose
+attachment A names them as redistributable. NCCL's licence: https://github.com/NVIDIA/nccl/blob/master/LICENSE.txt
+The texts that the toolkit brought are in this folder.
+"""
 
 
 class Tree:
@@ -100,6 +110,15 @@ def lay_out_programs(tree, folder):
     return copied
 
 
+def licences_of(cuda_home):
+    """The licence texts that a toolkit brought, wherever its installer put them."""
+    found = []
+    for pattern in ("EULA.txt", "LICENSE*", "dist-info/nvidia_c*blas*/licenses/*", "dist-info/nvidia_cuda_runtime*/licenses/*",
+                    "dist-info/nvidia_cuda_nvrtc*/licenses/*", "dist-info/nvidia_nccl*/licenses/*"):
+        found += glob.glob(os.path.join(cuda_home, pattern))
+    return sorted(found)
+
+
 def programs(out, folder, variant, version, revision, epoch, cuda_home=""):
     found = closure([os.path.join(folder, name) for name in sorted(os.listdir(folder))], cuda_home)
     files = lay_out_libraries(Tree(os.path.join(out, "libraries")), found)
@@ -114,6 +133,10 @@ def programs(out, folder, variant, version, revision, epoch, cuda_home=""):
         file.write(text)
     if cuda_home:
         nvidia = [library for library in found if not library.package]
+        for path in licences_of(cuda_home):
+            tree.copy(path, "/usr/share/doc/nvidia/%s" % path[len(cuda_home):].strip("/").replace("/", "-"))
+        tree.text("/usr/share/doc/nvidia/NOTICE", NOTICE % (cuda_version(cuda_home), "\n".join(
+            "%s: %s" % (library.soname, library.licence) for library in nvidia)))
         print("images/build: NVIDIA's libraries in the image: %s" % ", ".join(
             "%s (%s)" % (library.soname, library.licence) for library in nvidia))
 

@@ -73,7 +73,7 @@ def document(name, version, revision, epoch, libraries, files):
     for library in libraries:
         if not library.package:
             packages.append(_package(library.soname, _version_of(library.source), "Organization: NVIDIA", licence=library.licence,
-                                     comment="Copied from NVIDIA's packages on the build machine."))
+                                     comment="Copied from the CUDA toolkit of the machine that built the image."))
             relations.append(("SPDXRef-Package-skein", "DEPENDS_ON", packages[-1]["SPDXID"]))
     listed = []
     for path, place, package in files:
