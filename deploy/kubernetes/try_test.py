@@ -104,8 +104,11 @@ def manifests_for_1_20_say_what_they_changed():
 
 
 def failures_are_counted_by_kind():
-    lines = [{"failure": "", "first_s": 0.5, "tokens": 8}, {"failure": "HTTP 503: no", "first_s": None, "tokens": 0}]
-    assert load.summary(lines * 2) == {"requests": 4, "failed": 2, "failures": {"HTTP 503: no": 2}, "first_token_max_s": 0.5, "tokens": 16}
+    good = {"failure": "", "first_s": 0.5, "tokens": 8, "seconds": 1.0}
+    bad = {"failure": "HTTP 503: no", "first_s": None, "tokens": 0, "seconds": 0.0}
+    lines = [dict(good, began=0.0), dict(bad, began=2.0), dict(bad, began=3.5), dict(good, began=3.0), dict(bad, began=9.0)]
+    assert load.summary(lines) == {"requests": 5, "failed": 3, "failures": {"HTTP 503: no": 3}, "first_token_max_s": 0.5, "tokens": 16,
+                                   "outage_s": 1.5}, load.summary(lines)
 
 
 def replicas_follow_the_documented_formula():

@@ -10,12 +10,15 @@ from api import ApiError, wait_until
 from controlplane import ControlPlane
 from machine import Machine, enter_network, sh
 from names import NameServer
-from node import Node, remove_cgroup
+from node import Node, cgroups_of, remove_cgroup
 from policy import Enforcer
 
 # kubelet sets these for the whole host.
 SYSCTLS = ("vm.overcommit_memory", "vm.panic_on_oom", "kernel.panic", "kernel.panic_on_oops", "kernel.keys.root_maxkeys",
            "kernel.keys.root_maxbytes")
+
+
+CGROUP = "/skein-try"
 
 
 class Cluster:
@@ -69,8 +72,8 @@ class Cluster:
             machine.stop()
         network.remove()
         until = time.monotonic() + 10
-        while os.path.exists(CGROUP) and time.monotonic() < until:
-            remove_cgroup("/skein-try")
+        while cgroups_of(CGROUP) and time.monotonic() < until:
+            remove_cgroup(CGROUP)
             time.sleep(0.1)
         try:
             with open(os.path.join(self.folder, "sysctls.json"), encoding="ascii") as file:
@@ -79,7 +82,7 @@ class Cluster:
         except FileNotFoundError:
             pass
         shutil.rmtree(self.folder, ignore_errors=True)
-        left = [path for path in (self.folder, CGROUP, *("/run/netns/" + network.namespace(n) for n in network.NODES))
+        left = [path for path in (self.folder, *cgroups_of(CGROUP), *("/run/netns/" + network.namespace(n) for n in network.NODES))
                 if os.path.exists(path)]
         return left
 
@@ -96,9 +99,6 @@ class Cluster:
             if error.status != 404:
                 raise
             return None
-
-
-CGROUP = "/sys/fs/cgroup/memory/skein-try" if os.path.isdir("/sys/fs/cgroup/memory") else "/sys/fs/cgroup/skein-try"
 
 
 def condition(thing, kind):

@@ -58,14 +58,26 @@ def message(body):
 
 
 def summary(lines):
-    """Counts of a list of lines: requests, failed, the kinds of failures, the slowest first token."""
+    """Counts of a list of lines: requests, failed, the kinds of failures, the slowest first token, the longest outage."""
     failures = {}
     for line in lines:
         if line["failure"]:
             failures[line["failure"]] = failures.get(line["failure"], 0) + 1
     firsts = [line["first_s"] for line in lines if line["first_s"] is not None]
     return {"requests": len(lines), "failed": sum(failures.values()), "failures": failures, "first_token_max_s": max(firsts, default=0.0),
-            "tokens": sum(line["tokens"] for line in lines)}
+            "tokens": sum(line["tokens"] for line in lines), "outage_s": outage_s(lines)}
+
+
+def outage_s(lines):
+    """The longest time in which requests ended and all of them had failed."""
+    longest, began = 0.0, None
+    for ended, failure in sorted((line["began"] + line["seconds"], line["failure"]) for line in lines):
+        if not failure:
+            began = None
+            continue
+        began = ended if began is None else began
+        longest = max(longest, ended - began)
+    return longest
 
 
 def main(url, model, clients):
@@ -76,9 +88,11 @@ def main(url, model, clients):
             with lock:
                 count[0] += 1
                 number = count[0]
-            line = json.dumps(ask(url, model, number))
+            line = ask(url, model, number)
             with lock:
-                print(line, flush=True)
+                print(json.dumps(line), flush=True)
+            if line["failure"]:
+                time.sleep(0.2)  # a refusal takes no time; without a pause it would drown the rest
 
     threads = [threading.Thread(target=client) for _ in range(int(clients))]
     for thread in threads:

@@ -32,8 +32,8 @@ def controllers():
     """The folders of the cgroup hierarchies: one in version 2, one for each controller in version 1."""
     if os.path.exists(CGROUPS + "/cgroup.controllers"):
         return [CGROUPS]
-    return [CGROUPS + "/" + c for c in sorted(os.listdir(CGROUPS)) if c != "unified"
-            and os.path.isdir(CGROUPS + "/" + c) and not os.path.islink(CGROUPS + "/" + c)]
+    return [CGROUPS + "/" + c for c in sorted(os.listdir(CGROUPS)) if os.path.isdir(CGROUPS + "/" + c)
+            and not os.path.islink(CGROUPS + "/" + c)]
 
 
 def make_cgroup(name):
@@ -45,6 +45,11 @@ def make_cgroup(name):
             for inherited in ("cpuset.cpus", "cpuset.mems"):
                 if controller.endswith("/cpuset"):
                     write(folder + "/" + inherited, open(above + "/" + inherited, encoding="ascii").read())
+
+
+def cgroups_of(name):
+    """The folders of a cgroup that exist, in all hierarchies."""
+    return [controller + name for controller in controllers() if os.path.isdir(controller + name)]
 
 
 def remove_cgroup(name):

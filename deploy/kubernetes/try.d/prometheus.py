@@ -1,12 +1,15 @@
 """A real Prometheus in the cluster, in the namespace that the policies let through, and questions to it."""
+import http.server
 import json
 import os
+import threading
 import urllib.parse
 import urllib.request
 
 from api import wait_until
 from images import PROMETHEUS
 from kubernetes import condition
+from network import CONTROL_IP
 
 MANIFEST = os.path.join(os.path.dirname(os.path.realpath(__file__)), "prometheus.yaml")
 
@@ -19,9 +22,28 @@ class Prometheus:
         if self.address:
             return 0.0
         with open(MANIFEST, encoding="utf-8") as file:
-            text = file.read().replace("IMAGE", PROMETHEUS)
+            text = file.read().replace("IMAGE", PROMETHEUS).replace("TARGETS", "%s:%d" % (CONTROL_IP, self._serve_targets()))
         self.cluster.kubectl("apply", "-f", "-", input=text)
         return wait_until(self._not_ready, "Prometheus", 120)
+
+    def _serve_targets(self):
+        """Prometheus asks here for what to scrape; returns the port."""
+        api = self.api
+
+        class Targets(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):  # pylint: disable=invalid-name  # http.server's name
+                body = json.dumps(targets_of(api.list("pods", "skein"))).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):  # pylint: disable=arguments-differ
+                pass
+
+        server = http.server.ThreadingHTTPServer((CONTROL_IP, 0), Targets)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return server.server_address[1]
 
     def _not_ready(self):
         for pod in self.api.list("pods", "monitoring", "app.kubernetes.io/name=prometheus"):
@@ -47,3 +69,14 @@ class Prometheus:
         """{pod: value} of an instant query by pod."""
         return {r["metric"].get("pod", ""): float(r["value"][1]) for r in self._get("query", query=expression)["result"]}
 
+
+
+def targets_of(pods):
+    """What prometheus.io's annotations say, as HTTP service discovery wants it."""
+    found = []
+    for pod in pods:
+        notes, ip = pod["metadata"].get("annotations", {}), pod["status"].get("podIP")
+        if ip and notes.get("prometheus.io/scrape") == "true" and pod["status"]["phase"] == "Running":
+            found.append({"targets": ["%s:%s" % (ip, notes["prometheus.io/port"])],
+                          "labels": {"namespace": pod["metadata"]["namespace"], "pod": pod["metadata"]["name"], "node": pod["spec"]["nodeName"]}})
+    return found

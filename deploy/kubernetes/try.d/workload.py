@@ -73,6 +73,11 @@ class Workload:
                     status = thing["status"]
                     found.append("%s has %d of %d ready, %d up to date" % (name, status.get("readyReplicas", 0), thing["spec"]["replicas"],
                                                                            status.get("updatedReplicas", 0)))
+                elif names is None or name in names:
+                    # The controller's count lags behind by a moment; the pods themselves tell.
+                    ready = [p for p in self.pods(name) if condition(p, "Ready") == "True" and "deletionTimestamp" not in p["metadata"]]
+                    if len(ready) != thing["spec"]["replicas"]:
+                        found.append("%s has %d of %d pods ready" % (name, len(ready), thing["spec"]["replicas"]))
         return "; ".join(found)
 
     def await_settled(self, names=None, limit_s=300):
@@ -133,6 +138,7 @@ class Load:
         self.result = load.summary([json.loads(line) for line in output.splitlines()])
 
     def text(self):
-        return "%d requests, %d failed, slowest first token %.1f s%s" % (
-            self.result["requests"], self.result["failed"], self.result["first_token_max_s"],
+        outage = ", without an answer for %.1f s" % self.result["outage_s"] if self.result["outage_s"] else ""
+        return "%d requests, %d failed%s, slowest first token %.1f s%s" % (
+            self.result["requests"], self.result["failed"], outage, self.result["first_token_max_s"],
             "".join("\n  %d x %s" % (n, why) for why, n in self.result["failures"].items()))
