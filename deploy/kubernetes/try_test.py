@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "..", "..", "tests", "cluster"), os.path.join(HERE, "try.d")]
+sys.path[:0] = [os.path.join(HERE, "try.d"), os.path.join(HERE, "..", "..", "tests", "cluster")]
 sys.dont_write_bytecode = True
 import arguments  # noqa: E402  pylint: disable=wrong-import-position
 import autoscaler  # noqa: E402  pylint: disable=wrong-import-position
@@ -16,6 +16,7 @@ import load  # noqa: E402  pylint: disable=wrong-import-position
 import manifests  # noqa: E402  pylint: disable=wrong-import-position
 import names  # noqa: E402  pylint: disable=wrong-import-position
 import policy  # noqa: E402  pylint: disable=wrong-import-position
+import prometheus  # noqa: E402  pylint: disable=wrong-import-position
 from cluster import run_tests  # noqa: E402  pylint: disable=wrong-import-position
 
 TRY = os.path.join(HERE, "try")
@@ -111,6 +112,15 @@ def failures_are_counted_by_kind():
                                    "outage_s": 1.5}, load.summary(lines)
 
 
+def only_annotated_pods_that_run_are_scraped():
+    told = pod("router", "10.244.1.2")
+    told["metadata"]["annotations"] = {"prometheus.io/scrape": "true", "prometheus.io/port": "8001"}
+    told["spec"]["nodeName"] = "node1"
+    ended = dict(told, status={"podIP": "10.244.1.3", "phase": "Succeeded"})
+    found = prometheus.targets_of([told, ended, pod("other", "10.244.1.9")])
+    assert found == [{"targets": ["10.244.1.2:8001"], "labels": {"namespace": "skein", "pod": "router", "node": "node1"}}], found
+
+
 def replicas_follow_the_documented_formula():
     assert autoscaler.replicas(2, 4.0, 2.0, 1, 10) == 4 and autoscaler.replicas(2, 2.1, 2.0, 1, 10) == 2
     assert autoscaler.replicas(4, 0.0, 2.0, 1, 10) == 1 and autoscaler.replicas(8, 9.0, 2.0, 1, 10) == 10
@@ -133,5 +143,6 @@ def the_whole_trial():
 if __name__ == "__main__":
     run_tests(help_names_every_step_and_bad_arguments_are_refused, steps_come_in_order_with_what_they_need,
               names_follow_services_and_endpoints, rules_deny_what_no_policy_allows, selectors_follow_the_api,
-              manifests_for_1_20_say_what_they_changed, failures_are_counted_by_kind, replicas_follow_the_documented_formula,
+              manifests_for_1_20_say_what_they_changed, failures_are_counted_by_kind,
+              only_annotated_pods_that_run_are_scraped, replicas_follow_the_documented_formula,
               the_whole_trial)

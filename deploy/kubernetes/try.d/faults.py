@@ -6,6 +6,7 @@ from kubernetes import condition
 from trial import Failed
 from workload import NAMESPACE
 
+OUTAGE_MAX_S = 10.0  # leases and probes tell of a lost pod within some seconds
 MISSING_IMAGE = "localhost/skein:no-such-tag"
 
 
@@ -23,6 +24,8 @@ class Faults:
             self.say("all ready again %.1f s later" % (time.monotonic() - began))
         self.say(load.text())
         self.say("first token after that: %.1f s" % self.skein.await_first_token(time.monotonic()))
+        if load.result["outage_s"] > OUTAGE_MAX_S:
+            raise Failed("no request was answered for %.1f s, though one of two of each role was left" % load.result["outage_s"])
 
     def _kill_process(self, pod):
         """kill -9 of the pod's first process, as the kernel does when memory is short; kubelet restarts the container."""
