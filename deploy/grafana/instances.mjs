@@ -15,7 +15,7 @@ export default board({
   instanceLabel: 'Process',
   rows: [
     row('Processes',
-      table({ title: 'Processes', about: 'One row for each process that Prometheus scrapes.', unit: 'none', queries: [
+      table({ height: 7, title: 'Processes', about: 'One row for each process that Prometheus scrapes.', unit: 'none', queries: [
         labels(`max by (instance, service, version, node) (skein_build_info{${WHERE}})`),
         column(`max by (instance) (up{${WHERE}} and on (job, instance) skein_build_info)`, 'Up'),
         column(`max by (instance) (time() - process_start_time_seconds{${WHERE}})`, 'Runs for', 's'),

@@ -42,7 +42,7 @@ export default board({
         queries: [query(`${rate(ESTIMATED, OF_PLANS)} / ${PLANS}`, 'estimated'),
           query(`${rate(ACTUAL, OF_PLANS)} / ${PLANS}`, 'actual'),
           query(`${rate('skein_plan_error_seconds_total', OF_PLANS)} / ${PLANS}`, 'mean difference')] }),
-      curves({ title: 'Time to plan', about: 'From a choice’s submission to its plan; a part of its queue time. The smallest bucket of the percentile is 0.3 s.', unit: 's',
+      curves({ title: 'Time to plan', about: 'From a choice’s submission to its plan; a part of its queue time.', unit: 's',
         queries: [query(mean('skein_request_plan_time_seconds', MODEL), 'mean'),
           query(percentile(0.99, 'skein_request_plan_time_seconds', MODEL), 'p99')] }),
       curves({ title: 'Requests by state', about: 'What the orchestrator follows. placed: prefill or decode runs.', unit: 'none', stack: true,

@@ -21,7 +21,7 @@ class Maker {
     return metrics_->Histogram(name, help, buckets, engine_);
   }
   prometheus::Histogram& Ours(const char* name, const char* help) const {
-    return metrics_->Histogram(name, help, RequestLatencyBuckets(), model_);
+    return metrics_->Histogram(name, help, TimeToFirstTokenBuckets(), model_);
   }
   prometheus::Counter& Counter(const char* name, const char* help) const {
     return metrics_->Counter(name, help, engine_);

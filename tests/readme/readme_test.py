@@ -159,9 +159,12 @@ def every_flag_exists():
     texts = [help_of([binaries[name]]) for name in NAMES]
     verbs = set(re.findall(r"^  ([a-z][a-z-]*)$", texts[NAMES.index("skeinctl")], re.M))
     texts += [help_of([binaries["skeinctl"], verb]) for verb in sorted(verbs)]
-    texts += [help_of([ROOT + "/deploy/local/" + name]) for name in ("up", "down", "ask")]
+    texts += [help_of([ROOT + "/deploy/local/" + name]) for name in ("up", "down", "ask", "restart")]
+    texts += [help_of([ROOT + "/deploy/grafana/provision"])]
     known = OTHERS_FLAGS.union(*(FLAG.findall(text.replace("_", "-")) for text in texts))
-    for page in ("README.md", "deploy/README.md", "docs/several_hosts.md", "docs/troubleshooting.md", "docs/glossary.md"):
+    runbooks = ["docs/runbooks/" + name for name in sorted(os.listdir(ROOT + "/docs/runbooks"))]
+    for page in ("README.md", "deploy/README.md", "docs/several_hosts.md", "docs/troubleshooting.md", "docs/glossary.md",
+                 "docs/alerts.md", "docs/dashboards.md", *runbooks):
         unknown = sorted(set(FLAG.findall(read(page))) - known)
         assert not unknown, "%s names flags that no program has: %s" % (page, unknown)
 
