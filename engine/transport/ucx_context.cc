@@ -33,7 +33,11 @@ absl::Status Configure(const UcxOptions& options, std::span<const UcxSetting> mo
   std::vector<UcxSetting> settings(more.begin(), more.end());
   settings.emplace_back("KEEPALIVE_INTERVAL", absl::StrCat(options.keepalive.count(), "ms"));
   if (!options.tls.empty()) settings.emplace_back("TLS", options.tls);
+  if (!options.net_device.empty()) settings.emplace_back("NET_DEVICES", options.net_device);
   // UCX's names of a transport's own settings have no prefix here.
+  if (MayUseTcp(options) && options.tcp_port != 0) {
+    settings.emplace_back("PORT_RANGE", absl::StrCat(options.tcp_port, "-", options.tcp_port));
+  }
   for (const auto& [name, value] : kTcpSettings) {
     if (MayUseTcp(options) && std::getenv(absl::StrCat("UCX_TCP_", name).c_str()) == nullptr) {
       settings.emplace_back(name, value);

@@ -9,6 +9,9 @@ namespace skein::engine {
 struct UcxOptions {
   std::string tls;  // as UCX_TLS, such as "shm" or "self,shm,tcp"; "" leaves it to the environment
   std::chrono::milliseconds keepalive{200};
+  // Over tcp: the port to listen on, at the address of each device; 0: any free one.
+  int tcp_port = 0;
+  std::string net_device;  // as UCX_NET_DEVICES, such as "eth0"; "" leaves it to the environment
 };
 
 }  // namespace skein::engine

@@ -73,6 +73,9 @@ TimeUs DecodeCore::Impl::NextLeaseEnd() const {
 DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
   DecodeSnapshot snapshot{.registered = membership_.registered(),
                           .draining = membership_.draining(),
+                          .stopping = membership_.leaving(),
+                          .drained = membership_.draining() && Empty() && membership_.drain_told(),
+                          .orchestrator = membership_.last_call(),
                           .engine_ok = engine_status_.ok(),
                           .instance = membership_.instance(),
                           .load = Load(),

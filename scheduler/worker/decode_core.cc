@@ -73,6 +73,8 @@ void DecodeCore::Impl::On(const ReportReplied& event) {
   if (event.reply.drain.has_value()) membership_.OrderDrain(*event.reply.drain);
 }
 
+void DecodeCore::Impl::On(const OrderDrain& event) { membership_.OrderDrain(event.drain); }
+
 void DecodeCore::Impl::On(const Drain& event) {
   if (membership_.leaving()) return;
   membership_.StartDrain();

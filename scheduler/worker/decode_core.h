@@ -99,7 +99,7 @@ using DecodeEvent =
     std::variant<ReserveCalled, GrantCalled, RenewCalled, AskBackendCalled, TakePartCalled,
                  ReleaseBackendCalled, PartCopied, CommitCalled, CancelCalled, AbortCalled,
                  GenerateCalled, GenerateClosed, StepDone, RegisterReplied, ReportReplied,
-                 UnregisterReplied, Drain, Tick>;
+                 UnregisterReplied, Drain, OrderDrain, Tick>;
 
 // ---- effects ----
 
@@ -192,6 +192,9 @@ struct DecodeConfig {
 struct DecodeSnapshot {
   bool registered = false;
   bool draining = false;
+  bool stopping = false;      // it drains because its process ends
+  bool drained = false;       // it drains, holds nothing, and the orchestrator knows all about it
+  absl::Status orchestrator;  // of the latest call to it
   bool engine_ok = true;
   InstanceId instance;
   WorkerLoad load;

@@ -115,6 +115,7 @@ class DecodeCore::Impl {
   void On(const ReportReplied& event);
   void On(const UnregisterReplied& event) { membership_.OnUnregistered(); }
   void On(const Drain& event);
+  void On(const OrderDrain& event);
   void On(const Tick& event) { listening_.Listened(now_); }
 
   ReserveReply Reserve(const ReserveRequest& request);

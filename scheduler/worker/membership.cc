@@ -7,11 +7,13 @@ namespace skein::scheduler {
 
 void Membership::OnRegistered(const RegisterReply& reply, TimeUs now) {
   calling_ = false;
+  last_call_ = reply.status;
   if (!reply.status.ok()) {
     next_us_ = now + config_.register_retry_us;
     return;
   }
   registered_ = true;
+  told_draining_ = false;
   instance_ = reply.instance;
   lease_us_ = std::max<TimeUs>(reply.lease_us, 3);
   next_us_ = spacing_end_us_ = now;  // the first report makes the instance placeable
@@ -20,11 +22,13 @@ void Membership::OnRegistered(const RegisterReply& reply, TimeUs now) {
 void Membership::OnReported(uint64_t serial, const ReportReply& reply, TimeUs now) {
   if (!calling_ || serial != serial_) return;
   calling_ = false;
+  last_call_ = reply.status;
   last_report_failed_ = !reply.status.ok();
   spacing_end_us_ = now + config_.report_spacing_us +
                     static_cast<TimeUs>(listed_) * config_.report_spacing_per_request_us;
   if (reply.status.ok()) {
     ended_.erase(ended_.begin(), ended_.begin() + std::min(ended_in_flight_, ended_.size()));
+    told_draining_ = draining_in_flight_;
   } else if (reply.status.code() == absl::StatusCode::kNotFound) {
     registered_ = false;
     next_us_ = now;
@@ -73,7 +77,7 @@ std::optional<MembershipEffect> Membership::Report(WorkerLoad load, std::vector<
   next_us_ = now + lease_us_ / 3;
   ended_in_flight_ = ended_.size();
   listed_ = held.size() + ended_.size();
-  load.draining = draining();
+  load.draining = draining_in_flight_ = draining();
   return CallReport{ReportRequest{.instance = instance_,
                                   .incarnation = config_.identity.incarnation,
                                   .serial = ++serial_,

@@ -3,8 +3,9 @@
 // drain. Part of both WorkerCores.
 //
 // A worker drains for one of two reasons: its process is stopping (StartDrain; it leaves when it is
-// empty), or an operator ordered it (OrderDrain; it stays, empty, until it is stopped or the order
-// is undone). The order outlives the orchestrator that passed it on.
+// empty), or an operator ordered it (it stays, empty, until it is stopped or the order is undone):
+// in the orchestrator's answer to a report, or at this worker itself. The order outlives the
+// orchestrator that passed it on.
 //
 // At most one of its calls is under way at a time. Bounded: at most kMaxEnded ended requests are
 // remembered (the oldest go first; an orchestrator that was away for so long has failed them).
@@ -16,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
@@ -60,6 +62,12 @@ class Membership {
   bool registered() const { return registered_; }
   bool draining() const { return leaving_ || ordered_; }
   bool leaving() const { return leaving_; }
+  // The orchestrator has heard of the drain and of all that ended, or cannot be told.
+  bool drain_told() const {
+    return !registered_ || last_report_failed_ || (told_draining_ && ended_.empty());
+  }
+  // Of the latest call to the orchestrator; UNKNOWN before the first.
+  const absl::Status& last_call() const { return last_call_; }
   InstanceId instance() const { return instance_; }
   const WorkerIdentity& identity() const { return config_.identity; }
 
@@ -74,11 +82,14 @@ class Membership {
   MembershipConfig config_;
   bool registered_ = false;
   bool leaving_ = false;
-  bool ordered_ = false;  // by an operator, to drain
+  bool ordered_ = false;             // by an operator, to drain
+  bool draining_in_flight_ = false;  // the report under way says that we drain
+  bool told_draining_ = false;       // and the latest that was heard said so
   bool left_ = false;
   bool calling_ = false;
   bool dirty_ = false;
   bool last_report_failed_ = false;
+  absl::Status last_call_ = absl::UnknownError("not called yet");
   InstanceId instance_;
   TimeUs lease_us_ = 0;
   TimeUs next_us_ = 0;  // not registered: next attempt; registered: next report at the latest

@@ -44,6 +44,11 @@ struct CancelCalled {
 struct Drain {
   TimeUs grace_us = 0;
 };
+// An operator's order that came to the worker itself (POST /drain, /resume): as one that comes with
+// ReportReplied.
+struct OrderDrain {
+  bool drain = true;
+};
 struct Tick {};
 
 struct MembershipConfig {

@@ -72,6 +72,9 @@ TimeUs PrefillCore::Impl::EarliestTimer(const Request& request) {
 PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {
   PrefillSnapshot snapshot{.registered = membership_.registered(),
                            .draining = membership_.draining(),
+                           .stopping = membership_.leaving(),
+                           .drained = membership_.draining() && Empty() && membership_.drain_told(),
+                           .orchestrator = membership_.last_call(),
                            .engine_ok = engine_status_.ok(),
                            .instance = membership_.instance(),
                            .load = Load(),
@@ -86,6 +89,7 @@ PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {
     snapshot.computing += request.state == State::kPlaced && !request.computed;
     snapshot.committing += request.state == State::kPlaced && request.computed;
     snapshot.ending += request.state == State::kEnding;
+    snapshot.handoffs += request.handoff.active;
     if (request.state == State::kQueued || request.state == State::kAsking) {
       snapshot.oldest_wait_us = std::max(snapshot.oldest_wait_us, now - request.arrived_us);
     }

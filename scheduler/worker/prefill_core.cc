@@ -186,6 +186,10 @@ void PrefillCore::Impl::On(const ReportReplied& event) {
   if (event.reply.drain.has_value() && membership_.OrderDrain(*event.reply.drain)) HandBack();
 }
 
+void PrefillCore::Impl::On(const OrderDrain& event) {
+  if (membership_.OrderDrain(event.drain)) HandBack();
+}
+
 void PrefillCore::Impl::On(const Drain& event) {
   if (membership_.leaving()) return;
   membership_.StartDrain();

@@ -117,7 +117,7 @@ using PrefillEvent =
                  RenewReplied, AskBackendReplied, TakePartReplied, ReleaseBackendReplied,
                  CommitReplied, StepDone, HandoffWaits, HandoffPart, HandoffIdle, HandoffDone,
                  HandoffFailed, HandoffStopped, RegisterReplied, ReportReplied, UnregisterReplied,
-                 Drain, Tick>;
+                 Drain, OrderDrain, Tick>;
 
 // ---- effects ----
 
@@ -240,6 +240,9 @@ struct PrefillConfig {
 struct PrefillSnapshot {
   bool registered = false;
   bool draining = false;
+  bool stopping = false;      // it drains because its process ends
+  bool drained = false;       // it drains, holds nothing, and the orchestrator knows all about it
+  absl::Status orchestrator;  // of the latest call to it
   bool engine_ok = true;
   InstanceId instance;
   WorkerLoad load;
@@ -249,6 +252,7 @@ struct PrefillSnapshot {
   int64_t computing = 0;   // placed, prompt not yet computed
   int64_t committing = 0;  // computed, KV not yet taken
   int64_t ending = 0;
+  int64_t handoffs = 0;       // KV on its way to a decode instance
   TimeUs oldest_wait_us = 0;  // of those queued or asking
   uint64_t steps = 0;
   uint64_t prompt_tokens = 0;  // computed since the start

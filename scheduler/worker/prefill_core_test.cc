@@ -282,6 +282,18 @@ TEST_F(PrefillCoreTest, AnOrderedDrainHandsBackAndStaysUntilItIsUndone) {
   EXPECT_TRUE(StatusOf(Assign(Spec(5))).ok());
 }
 
+TEST_F(PrefillCoreTest, AnOrderToTheInstanceItselfIsAsTheOrchestrators) {
+  Do(OrderDrain{true});
+  EXPECT_EQ(StatusOf(Assign(Spec(6))).code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(core_.Snapshot(now_).draining);
+  now_ = 300'000;
+  Do(Tick{});
+  EXPECT_TRUE(core_.Snapshot(now_).drained) << "it is empty, and the orchestrator has heard so";
+  Do(OrderDrain{false});
+  EXPECT_FALSE(core_.Snapshot(now_).drained);
+  EXPECT_TRUE(StatusOf(Assign(Spec(7))).ok());
+}
+
 TEST_F(PrefillCoreTest, ScoringAloneCommitsWithoutAToken) {
   Assign(Spec(1, 4, 0));
   const Effects effects = Place(1);

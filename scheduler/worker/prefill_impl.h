@@ -162,6 +162,7 @@ class PrefillCore::Impl {
   void On(const ReportReplied& event);
   void On(const UnregisterReplied& event) { membership_.OnUnregistered(); }
   void On(const Drain& event);
+  void On(const OrderDrain& event);
   void On(const Tick& event) {}
 
   void HandBack();

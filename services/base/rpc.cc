@@ -95,6 +95,8 @@ std::shared_ptr<grpc::Channel> Channels::Get(const std::string& endpoint) {
     // In gRPC this is the time that a connection attempt has, the handshake included.
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kPatienceMs);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+    // A pod that comes back has its name still, and another address.
+    arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 5000);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPatienceMs);
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);

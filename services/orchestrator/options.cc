@@ -11,10 +11,7 @@ void RegisterAddresses(OrchestratorOptions* options, FlagSet* flags) {
   flags->Int(&options->port, "port", "gRPC port; 0 takes a free one.", 0, 65535);
   flags->String(&options->port_file, "port-file",
                 "File to write the gRPC port to once it is open.");
-  flags->Int(&options->admin_port, "admin-port",
-             "HTTP port of metrics, probes and debug pages; 0 takes a free one.", 0, 65535);
-  flags->String(&options->admin_port_file, "admin-port-file",
-                "File to write the admin port to once it is open.");
+  options->admin.Register(flags);
 }
 
 void RegisterPlanning(OrchestratorOptions* options, FlagSet* flags) {

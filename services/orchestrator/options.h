@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "services/admin/admin_server.h"
 #include "services/base/flags.h"
 
 namespace skein::services {
@@ -12,8 +13,7 @@ struct OrchestratorOptions {
   std::string host = "127.0.0.1";
   int64_t port = 7100;
   std::string port_file;
-  int64_t admin_port = 7101;
-  std::string admin_port_file;
+  AdminOptions admin{.port = 7101};
   int64_t max_requests = 4096;
   double instance_lease_s = 3;
   double request_deadline_s = 600;

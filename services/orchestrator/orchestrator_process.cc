@@ -1,18 +1,19 @@
 #include "services/orchestrator/orchestrator_process.h"
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/admin/admin_server.h"
 #include "services/base/log.h"
 #include "services/base/metrics.h"
 #include "services/base/process.h"
 #include "services/base/process_metrics.h"
 #include "services/base/signals.h"
 #include "services/base/version.h"
-#include "services/http/admin.h"
-#include "services/http/server.h"
+#include "services/http/error.h"
 #include "services/orchestrator/orchestrator_service.h"
 #include "services/orchestrator/planning_options.h"
 
@@ -96,41 +97,81 @@ void Refresh(const scheduler::OrchestratorSnapshot& snapshot, const absl::Status
       .Set(static_cast<double>(snapshot.last_epoch.value));
 }
 
-http::Routes AdminRoutes(OrchestratorShell* shell, Metrics* metrics) {
-  http::Routes routes;
-  auto process = std::make_shared<ProcessMetrics>("orchestrator", metrics);
-  http::AddAdminPages(
-      {.service = "orchestrator",
-       .version = kVersion,
-       .ready =
-           [shell] {
-             const bool answers =
-                 shell->Inspect([](const scheduler::OrchestratorSnapshot&, const absl::Status&) {});
-             return answers ? absl::OkStatus() : absl::UnavailableError("stopping");
-           },
-       .metrics =
-           [shell, metrics, process] {
-             shell->Inspect([metrics](const scheduler::OrchestratorSnapshot& snapshot,
-                                      const absl::Status& invariants) {
-               Refresh(snapshot, invariants, metrics);
-             });
-             process->Refresh();
-             return metrics->Render();
-           }},
-      &routes);
-  http::AddJsonPage(
-      "/debug/invariants",
-      [shell] {
-        std::string json = R"({"ok":false,"violated":"stopping"})";
-        shell->Inspect([&json](const scheduler::OrchestratorSnapshot&, const absl::Status& status) {
-          json = status.ok() ? R"({"ok":true})"
-                             : absl::StrCat(R"({"ok":false,"violated":")",
-                                            std::string(status.message()), "\"}");
-        });
-        return json;
-      },
-      &routes);
-  return routes;
+// What the admin pages need.
+struct Pages {
+  explicit Pages(OrchestratorShell* orchestrator_shell) : shell(orchestrator_shell) {}
+
+  OrchestratorShell* const shell;
+  OrchestratorService service{shell};
+  Metrics metrics;
+  ProcessMetrics process{"orchestrator", &metrics};
+  std::atomic<int> port{0};  // 0: not open yet
+  std::atomic<bool> stopping{false};
+};
+
+ProcessStatus StatusOf(const OrchestratorOptions& options, const Pages& pages) {
+  ProcessStatus status{.role = "orchestrator", .started = pages.port.load() != 0};
+  if (status.started) status.endpoint = absl::StrCat(options.host, ":", pages.port.load());
+  const bool answers = pages.shell->Inspect(
+      [&status](const scheduler::OrchestratorSnapshot& snapshot, const absl::Status&) {
+        status.running = snapshot.placed;
+        status.waiting = snapshot.planning + snapshot.assigning + snapshot.assigned +
+                         snapshot.waiting + snapshot.reserving;
+      });
+  status.in_flight = status.running + status.waiting;
+  if (!answers || pages.stopping.load()) {
+    status.state = ProcessState::kStopping;
+    status.reason = "stopping";
+  } else if (pages.service.draining()) {
+    status.safe_to_delete = status.in_flight == 0;
+    status.state = status.safe_to_delete ? ProcessState::kDrained : ProcessState::kDraining;
+    status.reason =
+        status.safe_to_delete ? "drained: safe to delete" : "draining: " + WhatIsLeft(status);
+  } else if (status.started) {
+    status.state = ProcessState::kServing;
+  } else {
+    status.reason = "the port is not open yet";
+  }
+  return status;
+}
+
+std::string InvariantsJson(OrchestratorShell* shell) {
+  absl::Status found = absl::UnavailableError("stopping");
+  shell->Inspect([&found](const scheduler::OrchestratorSnapshot&, const absl::Status& status) {
+    found = status;
+  });
+  if (found.ok()) return R"({"ok":true})";
+  return absl::StrCat(R"({"ok":false,"violated":)", http::JsonString(std::string(found.message())),
+                      "}");
+}
+
+// Not kept over a restart: another orchestrator takes requests.
+absl::Status Order(const DrainOrder& order, Pages* pages) {
+  if (pages->stopping.load()) {
+    return order.drain ? absl::OkStatus()
+                       : absl::FailedPreconditionError("the process is stopping");
+  }
+  if (order.drain && !order.force) {
+    return absl::FailedPreconditionError("it is the last orchestrator: clients would get 503");
+  }
+  pages->service.OrderDrain(order.drain);
+  return absl::OkStatus();
+}
+
+AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
+  return {.service = "orchestrator",
+          .status = [&options, pages] { return StatusOf(options, *pages); },
+          .order = [pages](const DrainOrder& order) { return Order(order, pages); },
+          .metrics =
+              [pages] {
+                pages->shell->Inspect([pages](const scheduler::OrchestratorSnapshot& snapshot,
+                                              const absl::Status& invariants) {
+                  Refresh(snapshot, invariants, &pages->metrics);
+                });
+                pages->process.Refresh();
+                return pages->metrics.Render();
+              },
+          .invariants = [pages] { return InvariantsJson(pages->shell); }};
 }
 
 // The tables are the only part of a profile that may change under a running cluster.
@@ -156,28 +197,21 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   scheduler::OrchestratorConfig config = ConfigFrom(options);
   config.planning = planning;
   OrchestratorShell shell(config, static_cast<size_t>(options.inbox));
-  OrchestratorService service(&shell);
-  Metrics metrics;
-  const http::Routes routes = AdminRoutes(&shell, &metrics);
+  Pages pages(&shell);
   shell.Start();
-  auto rpc = ServeRpc(absl::StrCat(options.host, ":", options.port), {&service});
+  auto admin = AdminServer::Start(options.admin, options.host, HooksOf(options, &pages));
+  if (!admin.ok()) return admin.status();
+  auto rpc = ServeRpc(absl::StrCat(options.host, ":", options.port), {&pages.service});
   if (!rpc.ok()) return AboutFlag("port", rpc.status());
-  auto admin = http::Server::Start(
-      {.host = options.host, .port = static_cast<uint16_t>(options.admin_port), .threads = 1},
-      [&routes](http::Request request, std::shared_ptr<http::Responder> responder) {
-        routes.Serve(std::move(request), std::move(responder));
-      });
-  if (!admin.ok()) return AboutFlag("admin-port", admin.status());
-  for (const absl::Status& status : {WritePortFile(options.port_file, rpc->port),
-                                     WritePortFile(options.admin_port_file, (*admin)->port())}) {
-    if (!status.ok()) return status;
-  }
+  pages.port.store(rpc->port);
+  if (auto written = WritePortFile(options.port_file, rpc->port); !written.ok()) return written;
   LogInfo("listening",
           {{"grpc_port", rpc->port}, {"admin_port", static_cast<int>((*admin)->port())}});
   while (AwaitStopOrReloadSignal() == SIGHUP) {
     Reload(options, planning.get(), &shell);
   }
   LogInfo("stopping");
+  pages.stopping.store(true);
   shell.Stop();
   rpc->server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   (*admin)->Stop(std::chrono::milliseconds(500));

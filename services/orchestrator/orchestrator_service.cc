@@ -9,6 +9,7 @@
 namespace skein::services {
 namespace {
 
+const char kDraining[] = "the orchestrator drains and takes no new requests";
 const char kInboxFull[] = "the inbox is full";
 constexpr uint32_t kListedMax = 1000;
 
@@ -64,6 +65,8 @@ grpc::ServerWriteReactor<v1::PlanUpdate>* OrchestratorService::Submit(
   absl::StatusOr<scheduler::SpecPtr> spec = FromProto(request->spec());
   if (!spec.ok()) {
     stream->Close(ToGrpc(spec.status()));
+  } else if (draining()) {
+    stream->Close(ToGrpc(absl::UnavailableError(kDraining)));
   } else if (!shell_->Submit(*std::move(spec), request->plan_alone(), stream, call)) {
     stream->Close({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});
   }
@@ -121,6 +124,10 @@ grpc::ServerUnaryReactor* OrchestratorService::ListModels(grpc::CallbackServerCo
                                                           const v1::ListModelsRequest* request,
                                                           v1::ListModelsResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (draining()) {
+    reactor->Finish(ToGrpc(absl::UnavailableError(kDraining)));
+    return reactor;
+  }
   const bool posted = shell_->InspectLater(
       [response, reactor](const scheduler::OrchestratorSnapshot& snapshot, const absl::Status&) {
         FillModels(snapshot, response);

@@ -2,6 +2,8 @@
 // shell.
 #pragma once
 
+#include <atomic>
+
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/orchestrator/orchestrator_shell.h"
 
@@ -11,6 +13,10 @@ class OrchestratorService final : public v1::Orchestrator::CallbackService {
  public:
   // `shell` outlives the service.
   explicit OrchestratorService(OrchestratorShell* shell);
+
+  // While it drains, routers are told to send nothing new. Any thread.
+  void OrderDrain(bool drain) { draining_.store(drain); }
+  bool draining() const { return draining_.load(); }
 
   grpc::ServerWriteReactor<v1::PlanUpdate>* Submit(grpc::CallbackServerContext* context,
                                                    const v1::SubmitRequest* request) override;
@@ -48,6 +54,7 @@ class OrchestratorService final : public v1::Orchestrator::CallbackService {
  private:
   OrchestratorShell* const shell_;
   const int64_t started_us_;
+  std::atomic<bool> draining_{false};
 };
 
 }  // namespace skein::services

@@ -1,5 +1,6 @@
 #include "services/router/options.h"
 
+#include "services/admin/model_wait.h"
 #include "services/base/process.h"
 
 namespace skein::services {
@@ -12,15 +13,17 @@ void RegisterAddresses(RouterOptions* options, FlagSet* f) {
              "name than the folder's.")
       .Value("[NAME=]DIR")
       .Required();
+  RegisterModelWait(&options->wait_for_model_s, f);
   f->String(&options->orchestrator, "orchestrator", "Address of the orchestrator.")
       .Value("HOST:PORT");
   f->String(&options->host, "host", "Address to listen on.").Value("ADDRESS");
+  f->String(&options->advertise, "advertise",
+            "Address or DNS name at which operators reach this router.")
+      .Value("ADDRESS")
+      .Default("--host");
   f->Int(&options->port, "port", "HTTP port of the API; 0 takes a free one.", 0, 65535);
   f->String(&options->port_file, "port-file", "File to write the port to once it is open.");
-  f->Int(&options->admin_port, "admin-port",
-         "HTTP port of metrics, probes and debug pages; 0 takes a free one.", 0, 65535);
-  f->String(&options->admin_port_file, "admin-port-file",
-            "File to write the admin port to once it is open.");
+  options->admin.Register(f);
   f->String(&options->record_trace, "record-trace",
             "File to record live traffic to as a Mooncake trace, for skeinctl bench and simulate: "
             "arrivals, lengths and keyed hashes of 512-token blocks; no text and no token ids.")

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "services/admin/admin_server.h"
 #include "services/base/flags.h"
 
 namespace skein::services {
@@ -13,11 +14,12 @@ struct RouterOptions {
   std::string host = "127.0.0.1";
   int64_t port = 8000;
   std::string port_file;
-  int64_t admin_port = 8001;
-  std::string admin_port_file;
+  std::string advertise;
+  AdminOptions admin{.port = 8001};
   std::string record_trace;
   std::string orchestrator = "127.0.0.1:7100";
   std::vector<std::string> models;
+  double wait_for_model_s = 0;
   std::vector<std::string> allowed_origins;
   std::string api_key_file;
   std::string log_level = "info";

@@ -50,15 +50,58 @@ void OrchestratorReports::Run() {
     Report(/*leaving=*/false);
     lock.lock();
     ended_->changed_.wait_for(lock, kSpacing, [this] { return ended_->stopping_; });
-    ended_->changed_.wait_for(lock, kInterval - kSpacing,
-                              [this] { return ended_->stopping_ || !ended_->ended_.empty(); });
+    ended_->changed_.wait_for(lock, kInterval - kSpacing, [this] {
+      return ended_->stopping_ || !ended_->ended_.empty() ||
+             (order_.has_value() && orders_ != tried_);
+    });
   }
   lock.unlock();
   Report(/*leaving=*/true);
 }
 
+absl::Status OrchestratorReports::MayDrain() {
+  const absl::Status asked = CallDrain(/*undo=*/false, /*force=*/false);
+  return absl::IsFailedPrecondition(asked) ? asked : absl::OkStatus();
+}
+
+void OrchestratorReports::OrderDrain(bool drain) {
+  {
+    std::lock_guard lock(ended_->mutex_);
+    order_ = drain;
+    ++orders_;
+  }
+  ended_->changed_.notify_all();
+}
+
+absl::Status OrchestratorReports::CallDrain(bool undo, bool force) {
+  v1::DrainRequest request;
+  request.set_router(self_.identity.router());
+  request.set_undo(undo);
+  request.set_force(force);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  v1::DrainResponse response;
+  return FromGrpc(
+      v1::Orchestrator::Stub(channels_->Get(orchestrator_)).Drain(&context, request, &response),
+      "orchestrator");
+}
+
+// What is not heard is told again before the next report.
+void OrchestratorReports::Tell() {
+  std::optional<bool> order;
+  {
+    std::lock_guard lock(ended_->mutex_);
+    order = order_;
+    tried_ = orders_;
+  }
+  if (!order.has_value() || !CallDrain(!*order, /*force=*/true).ok()) return;
+  std::lock_guard lock(ended_->mutex_);
+  if (tried_ == orders_) order_.reset();
+}
+
 // What was not heard is told again.
 void OrchestratorReports::Report(bool leaving) {
+  if (!leaving) Tell();
   v1::RouterReport report = self_.identity;
   report.set_uptime_us(static_cast<uint64_t>(MonotonicUs() - started_us_));
   report.set_leaving(leaving);
@@ -73,7 +116,10 @@ void OrchestratorReports::Report(bool leaving) {
   v1::Orchestrator::Stub stub(channels_->Get(orchestrator_));
   v1::RouterReportResponse response;
   if (stub.ReportRouter(&context, report, &response).ok()) {
-    if (response.has_drain()) self_.drain(response.drain());
+    std::unique_lock lock(ended_->mutex_);
+    const bool obey = response.has_drain() && !order_.has_value();
+    lock.unlock();
+    if (obey) self_.drain(response.drain());
     return;
   }
   std::lock_guard lock(ended_->mutex_);

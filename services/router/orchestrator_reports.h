@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "proto/orchestrator.pb.h"
 #include "services/base/rpc.h"
 
@@ -43,15 +45,25 @@ class OrchestratorReports {
   // Says goodbye.
   ~OrchestratorReports();
 
+  // As MembershipCalls' in services/worker: whether this router may drain, and an order that came
+  // to it itself. Any thread.
+  absl::Status MayDrain();
+  void OrderDrain(bool drain);
+
  private:
   void Run();
   void Report(bool leaving);
+  absl::Status CallDrain(bool undo, bool force);
+  void Tell();
 
   Channels* const channels_;
   const std::string orchestrator_;
   const Self self_;
   const int64_t started_us_;
   const std::shared_ptr<EndedRequests> ended_;
+  std::optional<bool> order_;  // untold; guarded by ended_->mutex_
+  uint64_t orders_ = 0;        // counts them; guarded by ended_->mutex_
+  uint64_t tried_ = 0;         // the latest that Tell tried; guarded by ended_->mutex_
   std::thread thread_;
 };
 

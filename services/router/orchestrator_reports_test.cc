@@ -28,6 +28,24 @@ class Listener final : public v1::Orchestrator::CallbackService {
     changed_.notify_all();
     return reactor;
   }
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
+                                  const v1::DrainRequest* request, v1::DrainResponse*) override {
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    std::lock_guard lock(mutex_);
+    if (!request->force()) {
+      reactor->Finish({grpc::StatusCode::FAILED_PRECONDITION, "the last one"});
+    } else if (refuse_) {
+      reactor->Finish({grpc::StatusCode::UNAVAILABLE, "away"});
+    } else {
+      drain_ = request->router() == 7 && !request->undo();
+      reactor->Finish(grpc::Status::OK);
+    }
+    return reactor;
+  }
+  bool draining() {
+    std::lock_guard lock(mutex_);
+    return drain_ == true;
+  }
   void Refuse(bool refuse) {
     std::lock_guard lock(mutex_);
     refuse_ = refuse;
@@ -116,6 +134,22 @@ TEST_F(OrchestratorReportsTest, ReportsGoOnAndTheLastOneSaysGoodbye) {
   listener_.Await(listener_.Await(0, of_us) + 1, of_us);
   reports_.reset();
   listener_.Await(0, [](const v1::RouterReport& report) { return report.leaving(); });
+}
+
+// What the orchestrator orders does not count before it has heard of the order that came here.
+TEST_F(OrchestratorReportsTest, AnOrderThatCameHereIsToldUntilItIsHeard) {
+  listener_.Order(false);
+  listener_.Refuse(true);
+  Start();
+  EXPECT_TRUE(absl::IsFailedPrecondition(reports_->MayDrain()));
+  reports_->OrderDrain(true);
+  const auto any = [](const v1::RouterReport&) { return true; };
+  listener_.Await(listener_.size() + 1, any);
+  EXPECT_FALSE(listener_.draining());
+  listener_.Refuse(false);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return ordered_ == true; });
+  EXPECT_TRUE(listener_.draining());
 }
 
 TEST_F(OrchestratorReportsTest, WhatWasNotHeardIsToldAgain) {

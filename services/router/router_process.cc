@@ -3,12 +3,19 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "services/admin/admin_server.h"
+#include "services/admin/model_wait.h"
+#include "services/admin/slot.h"
+#include "services/admin/start_signals.h"
 #include "services/base/log.h"
 #include "services/base/metrics.h"
 #include "services/base/process.h"
@@ -132,14 +139,16 @@ absl::StatusOr<std::unique_ptr<TraceRecorder>> OpenTrace(const RouterOptions& op
 // Everything with a thread, in the order in which it is built; destroyed in reverse.
 class Router {
  public:
-  // `trace` may be null.
-  Router(const RouterOptions& options, Models models, std::unique_ptr<TraceRecorder> trace)
+  // `trace` may be null. `metrics` and `admin` outlive it.
+  Router(const RouterOptions& options, Models models, std::unique_ptr<TraceRecorder> trace,
+         Metrics* metrics, const AdminServer* admin)
       : options_(options),
+        metrics_(metrics),
+        admin_(admin),
         models_(std::move(models)),
         trace_(std::move(trace)),
-        router_metrics_(&metrics_),
-        http_metrics_(&metrics_),
-        process_metrics_("router", &metrics_),
+        router_metrics_(metrics),
+        http_metrics_(metrics),
         shell_(ShellOptions(options, ended_)),
         watch_(&shell_.channels(), options.orchestrator, Names(models_)),
         api_(ApiOptions(options, trace_.get()), &models_, &shell_, &watch_, &router_metrics_) {
@@ -149,24 +158,11 @@ class Router {
     shell_.Start();
     api_.AddRoutes(&routes_);
     AddPages(&routes_);
-    AddPages(&admin_routes_);
-    http::AddJsonPage(
-        "/debug/invariants", [this] { return InvariantsJson(); }, &admin_routes_);
   }
 
   absl::Status Listen() {
     if (absl::Status status = ListenForClients(); !status.ok()) return status;
-    http::ServerOptions admin;
-    admin.host = options_.host;
-    admin.port = static_cast<uint16_t>(options_.admin_port);
-    admin.threads = 1;
-    auto started = http::Server::Start(admin, [this](http::Request request, auto responder) {
-      admin_routes_.Serve(std::move(request), std::move(responder));
-    });
-    if (!started.ok()) return AboutFlag("admin-port", started.status());
-    admin_ = *std::move(started);
     absl::Status status = WritePortFile(options_.port_file, server_->port());
-    if (status.ok()) status = WritePortFile(options_.admin_port_file, admin_->port());
     LogInfo("listening", {{"port", static_cast<int>(server_->port())},
                           {"admin_port", static_cast<int>(admin_->port())}});
     reports_.emplace(&shell_.channels(), options_.orchestrator, Self(), ended_);
@@ -182,6 +178,7 @@ class Router {
 
   // Probes are served until the last answer has ended.
   void Drain() {
+    stopping_.store(true);
     api_.BeginDrain();
     const auto limit = std::chrono::steady_clock::now() + Milliseconds(options_.drain_grace_s);
     while (Running() > 0 && std::chrono::steady_clock::now() < limit) {
@@ -189,9 +186,68 @@ class Router {
     }
     LogInfo("drained", {{"cut_off", Running()}});
     shell_.TellStop();
-    reports_.reset();
+    {
+      std::lock_guard lock(reports_mutex_);
+      reports_.reset();
+    }
     server_->Stop(std::chrono::milliseconds(500));
-    admin_->Stop(std::chrono::milliseconds(100));
+  }
+
+  ProcessStatus Status() {
+    ProcessStatus status{.role = "router",
+                         .endpoint = Endpoint(server_->port()),
+                         .model = absl::StrJoin(Names(models_), ","),
+                         .started = true};
+    shell_.Look([&status](const scheduler::RouterSnapshot& snapshot) {
+      status.running = snapshot.submitted + snapshot.streaming;
+      status.waiting = snapshot.queued;
+    });
+    status.in_flight = status.running + status.waiting;
+    const absl::Status ready = watch_.Ready();
+    if (stopping_.load()) {
+      status.state = ProcessState::kStopping;
+      status.reason = "stopping: " + WhatIsLeft(status);
+    } else if (api_.draining()) {
+      status.safe_to_delete = status.in_flight == 0;
+      status.state = status.safe_to_delete ? ProcessState::kDrained : ProcessState::kDraining;
+      status.reason =
+          status.safe_to_delete ? "drained: safe to delete" : "draining: " + WhatIsLeft(status);
+    } else if (!ready.ok()) {
+      status.reason = absl::StrCat("waiting: ", std::string(ready.message()));
+    } else {
+      status.state = ProcessState::kServing;
+    }
+    return status;
+  }
+
+  absl::Status Order(const DrainOrder& order) {
+    std::lock_guard lock(reports_mutex_);
+    if (stopping_.load() || !reports_.has_value()) {
+      return order.drain ? absl::OkStatus()
+                         : absl::FailedPreconditionError("the process is stopping");
+    }
+    if (order.drain && !order.force) {
+      if (absl::Status may = reports_->MayDrain(); !may.ok()) return may;
+    }
+    api_.OrderDrain(order.drain);
+    reports_->OrderDrain(order.drain);
+    return absl::OkStatus();
+  }
+
+  // Brings the metrics up to date.
+  void RefreshMetrics() {
+    const size_t connections = server_ == nullptr ? 0 : server_->stats().connections;
+    shell_.Inspect([&](const scheduler::RouterSnapshot& snapshot, const absl::Status&) {
+      router_metrics_.Refresh(snapshot, connections);
+    });
+    if (trace_ != nullptr) router_metrics_.RefreshTrace(trace_->written(), trace_->dropped());
+  }
+
+  absl::Status Invariants() {
+    absl::Status found = absl::UnavailableError("stopping");
+    shell_.Inspect(
+        [&](const scheduler::RouterSnapshot&, const absl::Status& status) { found = status; });
+    return found;
   }
 
  private:
@@ -214,20 +270,29 @@ class Router {
     return absl::OkStatus();
   }
 
+  // Probes and metrics are on the API's port, too.
   void AddPages(http::Routes* routes) {
     http::AddAdminPages({.service = "router",
                          .version = kVersion,
                          .ready = [this] { return Ready(); },
-                         .metrics = [this] { return MetricsText(); }},
+                         .metrics =
+                             [this] {
+                               RefreshMetrics();
+                               return metrics_->Render();
+                             }},
                         routes);
+  }
+
+  std::string Endpoint(uint16_t port) const {
+    return absl::StrCat(options_.advertise.empty() ? options_.host : options_.advertise, ":", port);
   }
 
   // What operators see of this router, and order it.
   OrchestratorReports::Self Self() {
     v1::RouterReport identity;
     identity.set_router(shell_.NextIds(0).router);
-    identity.set_endpoint(absl::StrCat(options_.host, ":", server_->port()));
-    identity.set_admin_endpoint(absl::StrCat(options_.host, ":", admin_->port()));
+    identity.set_endpoint(Endpoint(server_->port()));
+    identity.set_admin_endpoint(Endpoint(admin_->port()));
     identity.set_host(HostName());
     identity.set_pid(getpid());
     identity.set_version(kVersion);
@@ -248,24 +313,6 @@ class Router {
     return api_.draining() ? absl::UnavailableError("draining") : watch_.Ready();
   }
 
-  std::string MetricsText() {
-    const size_t connections = server_ == nullptr ? 0 : server_->stats().connections;
-    shell_.Inspect([&](const scheduler::RouterSnapshot& snapshot, const absl::Status&) {
-      router_metrics_.Refresh(snapshot, connections);
-    });
-    process_metrics_.Refresh();
-    if (trace_ != nullptr) router_metrics_.RefreshTrace(trace_->written(), trace_->dropped());
-    return metrics_.Render();
-  }
-
-  std::string InvariantsJson() {
-    absl::Status status = absl::UnavailableError("stopping");
-    shell_.Inspect(
-        [&](const scheduler::RouterSnapshot&, const absl::Status& found) { status = found; });
-    if (status.ok()) return "{\"ok\":true}";
-    return absl::StrCat("{\"ok\":false,\"violated\":", http::JsonString(status.ToString()), "}");
-  }
-
   int64_t Running() {
     int64_t running = 0;
     shell_.Inspect([&](const scheduler::RouterSnapshot& snapshot, const absl::Status&) {
@@ -275,36 +322,124 @@ class Router {
   }
 
   const RouterOptions options_;
+  Metrics* const metrics_;
+  const AdminServer* const admin_;
+  std::atomic<bool> stopping_{false};
   const Models models_;
   const std::shared_ptr<EndedRequests> ended_ = std::make_shared<EndedRequests>();
   const std::unique_ptr<TraceRecorder> trace_;  // null: nothing is recorded
-  Metrics metrics_;
   RouterMetrics router_metrics_;
   HttpMetrics http_metrics_;
-  ProcessMetrics process_metrics_;
   RouterShell shell_;
   ModelWatch watch_;
   RouterApi api_;
-  http::Routes routes_, admin_routes_;
+  http::Routes routes_;
   std::unique_ptr<Edge> edge_;
-  std::unique_ptr<http::Server> server_, admin_;
+  std::unique_ptr<http::Server> server_;
+  std::mutex reports_mutex_;                    // guards the life of reports_
   std::optional<OrchestratorReports> reports_;  // last: its thread uses the above
 };
+
+// What the admin pages need, also before there is a router. Outlives the admin server.
+class Pages {
+ public:
+  void WaitFor(const std::string& what) {
+    std::lock_guard lock(mutex_);
+    reason_ = what;
+  }
+
+  AdminHooks Hooks() {
+    return {.service = "router",
+            .status = [this] { return Status(); },
+            .order = [this](const DrainOrder& order) { return Order(order); },
+            .metrics =
+                [this] {
+                  router.With([](Router& running) { running.RefreshMetrics(); });
+                  process_.Refresh();
+                  return metrics.Render();
+                },
+            .invariants = [this] { return InvariantsJson(); }};
+  }
+
+  // After `router` was put: what was ordered before.
+  void ObeyEarlyOrder() {
+    router.With([this](Router& running) {
+      if (drain_.load()) running.Order({.drain = true, .force = true}).IgnoreError();
+    });
+  }
+
+  Metrics metrics;
+  Slot<Router> router;  // while it listens
+
+ private:
+  ProcessStatus Status() {
+    ProcessStatus status{.role = "router", .state = ProcessState::kLoading};
+    status.safe_to_delete = true;
+    if (router.With([&status](Router& running) { status = running.Status(); })) return status;
+    std::lock_guard lock(mutex_);
+    if (!reason_.empty()) status.state = ProcessState::kWaiting;
+    status.reason =
+        reason_.empty() ? "loading the models' tokenizers" : "waiting for the model: " + reason_;
+    return status;
+  }
+
+  absl::Status Order(const DrainOrder& order) {
+    absl::Status obeyed;
+    if (router.With([&](Router& running) { obeyed = running.Order(order); })) return obeyed;
+    drain_.store(order.drain);
+    ObeyEarlyOrder();  // it has begun meanwhile
+    return obeyed;
+  }
+
+  std::string InvariantsJson() {
+    absl::Status status = absl::UnavailableError("starting or stopping");
+    router.With([&status](Router& running) { status = running.Invariants(); });
+    if (status.ok()) return "{\"ok\":true}";
+    return absl::StrCat("{\"ok\":false,\"violated\":", http::JsonString(status.ToString()), "}");
+  }
+
+  ProcessMetrics process_{"router", &metrics};
+  std::mutex mutex_;
+  std::string reason_;  // guarded by mutex_
+  std::atomic<bool> drain_{false};
+};
+
+// Waits for the models' folders, if the flags say so, and loads what a router needs of them. A stop
+// signal ends the process.
+absl::StatusOr<Models> LoadModels(const RouterOptions& options, Pages* pages) {
+  const EndOnStopSignal end_on_stop_signal;
+  for (const std::string& spec : options.models) {
+    const std::string folder = spec.substr(spec.find('=') + 1);  // all of it, if there is no '='
+    const absl::Status waited =
+        WaitForModel(folder, {.tokenizer = true, .weights = false}, options.wait_for_model_s,
+                     [pages](const std::string& what) { pages->WaitFor(what); });
+    if (!waited.ok()) return waited;
+  }
+  pages->WaitFor("");
+  return Models::Load(options.models);
+}
 
 }  // namespace
 
 absl::Status RunRouter(const RouterOptions& options) {
   BlockReloadSignal();
   RaiseDescriptorLimit();
-  auto models = Models::Load(options.models);
+  Pages pages;
+  auto admin = AdminServer::Start(options.admin, options.host, pages.Hooks());
+  if (!admin.ok()) return admin.status();
+  auto models = LoadModels(options, &pages);
   if (!models.ok()) return models.status();
   auto trace = OpenTrace(options);
   if (!trace.ok()) return trace.status();
-  Router router(options, *std::move(models), *std::move(trace));
+  Router router(options, *std::move(models), *std::move(trace), &pages.metrics, admin->get());
   if (absl::Status status = router.Listen(); !status.ok()) return status;
+  pages.router.Put(&router);
+  pages.ObeyEarlyOrder();
   while (AwaitStopOrReloadSignal() == SIGHUP) router.Reload();
   LogInfo("stopping");
   router.Drain();
+  pages.router.Take();
+  (*admin)->Stop(std::chrono::milliseconds(100));
   return absl::OkStatus();
 }
 

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "services/http/client.h"
 #include "services/skeinctl/cluster_client.h"
+#include "services/skeinctl/drain_process.h"
 #include "services/skeinctl/screen.h"
 
 namespace skein::services {
@@ -238,7 +241,7 @@ void DrainFlags::Register(FlagSet* set) {
       "Drain an instance or a router: it gets nothing new and finishes what it has; then it is "
       "safe to stop.\n\nThe order outlives a restart of the orchestrator. ",
       kExitCodesHelp));
-  set->Positional(
+  set->OptionalPositional(
       &target, "INSTANCE",
       "An id or endpoint as skeinctl status shows it, or a process's name (decode-1) in "
       "a cluster that deploy/local/up started.");
@@ -247,10 +250,37 @@ void DrainFlags::Register(FlagSet* set) {
   set->Bool(&force, "force", "Drain it even if nothing else serves in its place.");
   set->Bool(&wait, "wait", "Wait until it is done, and show the progress.");
   set->Double(&timeout_s, "timeout-s", "Longest wait.", 0.1, 86400);
+  set->Double(&after_s, "after-s",
+              "Time to wait first; a preStop hook waits until no load balancer sends anything new.",
+              0, 3600);
+  set->String(&admin, "admin",
+              "Admin port of the process itself, in place of INSTANCE: works without an "
+              "orchestrator, as in a preStop hook.")
+      .Value("HOST:PORT");
+  set->String(&admin_token_file, "admin-token-file",
+              "File of the token, for --admin on another host.")
+      .Value("FILE");
   RegisterFormat(&format, "text", set);
+  set->Check([this] {
+    if (target.empty() == admin.empty()) {
+      return absl::InvalidArgumentError(
+          target.empty() ? "INSTANCE or --admin is required"
+                         : absl::StrCat("'", target, "': give INSTANCE or --admin, not both"));
+    }
+    if (admin.empty()) return absl::OkStatus();
+    const absl::Status parsed = http::ParseAddress(admin).status();
+    return parsed.ok() ? parsed
+                       : absl::InvalidArgumentError(
+                             absl::StrCat("--admin: ", std::string(parsed.message())));
+  });
 }
 
 int RunDrain(const DrainFlags& flags) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(flags.after_s));
+  if (!flags.admin.empty()) {
+    const absl::Status done = DrainProcess(flags);
+    return done.ok() ? int{kDone} : EndWith("drain", done);
+  }
   const auto orchestrator = FindOrchestrator(flags.orchestrator, EnvironmentMap());
   if (!orchestrator.ok()) return EndWith("drain", orchestrator.status());
   const absl::Status done = Drainer(flags, *orchestrator).Run();

@@ -13,6 +13,9 @@ namespace skein::services {
 
 struct DrainFlags {
   std::string target;
+  std::string admin;
+  std::string admin_token_file;
+  double after_s = 0;
   std::string orchestrator;
   std::string format = "text";
   bool undo = false;

@@ -49,6 +49,11 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
 
 void DecodeShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
 
+void DecodeShell::OrderDrain(bool drain) {
+  Post(scheduler::OrderDrain{drain});
+  membership_.OrderDrain(drain);
+}
+
 void DecodeShell::Stop() {
   // The loop first: until it has ended it may hand a step to the runner.
   loop_.Stop();

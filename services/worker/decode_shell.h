@@ -36,6 +36,10 @@ class DecodeShell {
   // The tokens of each step are observed in it. Before Start; it outlives the shell.
   void ObserveSteps(prometheus::Histogram* tokens) { step_tokens_ = tokens; }
   void Drain(int64_t grace_us);
+  // An operator's order that came to this worker: it obeys at once, and tells the orchestrator.
+  void OrderDrain(bool drain);
+  // As MembershipCalls::MayDrain.
+  absl::Status MayDrain() { return membership_.MayDrain(); }
   void Stop();
 
   // From gRPC threads. False: the inbox is full.

@@ -43,6 +43,11 @@ void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<v
 
 void PrefillShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
 
+void PrefillShell::OrderDrain(bool drain) {
+  Post(scheduler::OrderDrain{drain});
+  membership_.OrderDrain(drain);
+}
+
 void PrefillShell::Stop() {
   // The loop first: until it has ended it may hand a step to the runner.
   loop_.Stop();

@@ -10,11 +10,10 @@
 #include "proto/orchestrator.pb.h"
 #include "services/base/log.h"
 #include "services/base/process.h"
-#include "services/base/process_metrics.h"
 #include "services/base/signals.h"
 #include "services/base/version.h"
-#include "services/http/admin.h"
 #include "services/http/error.h"
+#include "services/worker/run_worker.h"
 
 namespace skein::services {
 namespace {
@@ -41,25 +40,18 @@ std::string Details(const WorkerOptions& options, int admin_port) {
 }  // namespace
 
 absl::StatusOr<WorkerServers> ListenAsWorker(const WorkerOptions& options, grpc::Service* service,
-                                             const http::Routes* routes) {
-  WorkerServers out;
+                                             AdminServer* admin) {
   auto rpc = ServeRpc(absl::StrCat(options.host, ":", options.port), {service});
   if (!rpc.ok()) return AboutFlag("port", rpc.status());
-  out.rpc = *std::move(rpc);
-  auto admin = http::Server::Start(
-      {.host = options.host, .port = static_cast<uint16_t>(options.admin_port), .threads = 1},
-      [routes](http::Request request, std::shared_ptr<http::Responder> responder) {
-        routes->Serve(std::move(request), std::move(responder));
-      });
-  if (!admin.ok()) return AboutFlag("admin-port", admin.status());
-  out.admin = *std::move(admin);
-  for (const absl::Status& status : {WritePortFile(options.port_file, out.rpc.port),
-                                     WritePortFile(options.admin_port_file, out.admin->port())}) {
-    if (!status.ok()) return status;
-  }
+  WorkerServers out{*std::move(rpc), admin};
+  if (auto status = WritePortFile(options.port_file, out.rpc.port); !status.ok()) return status;
   LogInfo("listening",
-          {{"grpc_port", out.rpc.port}, {"admin_port", static_cast<int>(out.admin->port())}});
+          {{"grpc_port", out.rpc.port}, {"admin_port", static_cast<int>(admin->port())}});
   return out;
+}
+
+std::string EndpointOf(const WorkerOptions& options, const WorkerServers& servers) {
+  return absl::StrCat(AdvertisedHost(options), ":", servers.rpc.port);
 }
 
 scheduler::WorkerIdentity IdentityOf(const WorkerOptions& options, scheduler::Role role,
@@ -67,7 +59,7 @@ scheduler::WorkerIdentity IdentityOf(const WorkerOptions& options, scheduler::Ro
   scheduler::WorkerIdentity identity;
   identity.role = role;
   identity.model = ServedName(options);
-  identity.endpoint = absl::StrCat(AdvertisedHost(options), ":", servers.rpc.port);
+  identity.endpoint = EndpointOf(options, servers);
   identity.incarnation = {RandomIncarnation()};
   identity.shape = ShapeOf(spec);
   identity.total_blocks = spec.kv.num_blocks;
@@ -86,29 +78,10 @@ scheduler::BatchLimits BatchLimitsOf(const WorkerOptions& options) {
   return limits;
 }
 
-http::Routes WorkerRoutes(const WorkerPages& pages, Metrics* metrics) {
-  http::Routes routes;
-  auto process = std::make_shared<ProcessMetrics>(pages.role + "-worker", metrics);
-  http::AddAdminPages({.service = pages.role + "-worker",
-                       .version = kVersion,
-                       .ready = pages.ready,
-                       .metrics =
-                           [refresh = pages.refresh, metrics, process] {
-                             refresh(metrics);
-                             process->Refresh();
-                             return metrics->Render();
-                           }},
-                      &routes);
-  http::AddJsonPage(
-      "/debug/invariants",
-      [invariants = pages.invariants]() -> std::string {
-        const absl::Status status = invariants();
-        if (status.ok()) return R"({"ok":true})";
-        return absl::StrCat(R"({"ok":false,"violated":)",
-                            http::JsonString(std::string(status.message())), "}");
-      },
-      &routes);
-  return routes;
+std::string InvariantsJson(const absl::Status& invariants) {
+  if (invariants.ok()) return R"({"ok":true})";
+  return absl::StrCat(R"({"ok":false,"violated":)",
+                      http::JsonString(std::string(invariants.message())), "}");
 }
 
 prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::string& model,
@@ -172,6 +145,22 @@ absl::Status ServeUntilDrained(const WorkerOptions& options, Latch* drained,
   servers->rpc.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   servers->admin->Stop(std::chrono::milliseconds(200));
   return absl::OkStatus();
+}
+
+absl::StatusOr<WorkerEngine> LoadWorkerEngine(const WorkerOptions& options, scheduler::Role role,
+                                              WorkerStart* start) {
+  const EndOnStopSignal end_on_stop_signal;
+  const bool weights = options.device != "emulated";
+  if (!options.model.empty()) {
+    const absl::Status waited = WaitForModel(
+        options.model, {.tokenizer = weights, .weights = weights}, options.wait_for_model_s,
+        [start](const std::string& what) { start->WaitFor(what); });
+    if (!waited.ok()) return waited;
+  }
+  start->Load(0, 0);
+  return MakeWorkerEngine(options, role, [start](int64_t done_bytes, int64_t total_bytes) {
+    start->Load(done_bytes, total_bytes);
+  });
 }
 
 void LogEngine(const engine::EngineSpec& spec, const std::string& model) {

@@ -10,9 +10,9 @@
 #include "absl/status/statusor.h"
 #include "scheduler/batch/batch_scheduler.h"
 #include "scheduler/worker/membership_events.h"
+#include "services/admin/admin_server.h"
 #include "services/base/metrics.h"
 #include "services/base/rpc.h"
-#include "services/http/server.h"
 #include "services/worker/worker_engine.h"
 #include "services/worker/worker_options.h"
 
@@ -21,12 +21,12 @@ namespace skein::services {
 // The servers of one worker, listening.
 struct WorkerServers {
   RpcServer rpc;
-  std::unique_ptr<http::Server> admin;
+  AdminServer* admin = nullptr;  // not owned
 };
 
-// Listens and writes the port files. `service` and `routes` outlive the servers.
+// Listens for RPCs and writes the port's file. `service` and `admin` outlive the servers.
 absl::StatusOr<WorkerServers> ListenAsWorker(const WorkerOptions& options, grpc::Service* service,
-                                             const http::Routes* routes);
+                                             AdminServer* admin);
 
 // Who this worker is, from options, engine and the bound ports.
 scheduler::WorkerIdentity IdentityOf(const WorkerOptions& options, scheduler::Role role,
@@ -34,15 +34,11 @@ scheduler::WorkerIdentity IdentityOf(const WorkerOptions& options, scheduler::Ro
 
 scheduler::BatchLimits BatchLimitsOf(const WorkerOptions& options);
 
-// What an admin page asks of a running worker.
-struct WorkerPages {
-  std::string role;
-  std::string model;
-  std::function<absl::Status()> ready;
-  std::function<absl::Status()> invariants;
-  std::function<void(Metrics*)> refresh;
-};
-http::Routes WorkerRoutes(const WorkerPages& pages, Metrics* metrics);
+// host:port at which others reach the worker's RPCs.
+std::string EndpointOf(const WorkerOptions& options, const WorkerServers& servers);
+
+// JSON of /debug/invariants.
+std::string InvariantsJson(const absl::Status& invariants);
 
 // vLLM's vllm:iteration_tokens_total, for the shell to observe; vllm:cache_config_info besides.
 prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::string& model,
@@ -72,14 +68,5 @@ absl::Status ServeUntilDrained(const WorkerOptions& options, Latch* drained,
                                const std::function<void()>& stop, WorkerServers* servers);
 
 void LogEngine(const engine::EngineSpec& spec, const std::string& model);
-
-// OK when registered, not draining, engine well. For either core's snapshot.
-template <typename Snapshot>
-absl::Status ReadyOf(const Snapshot& snapshot) {
-  if (!snapshot.engine_ok) return absl::InternalError("the engine has failed");
-  if (snapshot.draining) return absl::UnavailableError("draining");
-  if (!snapshot.registered) return absl::UnavailableError("not registered with the orchestrator");
-  return absl::OkStatus();
-}
 
 }  // namespace skein::services

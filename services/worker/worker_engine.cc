@@ -17,6 +17,7 @@
 #include "engine/transport/registered_device.h"
 #include "engine/transport/ucx_transport.h"
 #include "services/base/log.h"
+#include "services/worker/data_plane.h"
 #include "services/worker/emulated_device.h"
 
 namespace skein::services {
@@ -72,9 +73,12 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeCpuEngine(
   return *std::move(made);
 }
 
-// Says every tenth of the weights.
-std::function<void(int64_t, int64_t)> LogProgress() {
-  return [tenth = int64_t{0}](int64_t done_bytes, int64_t total_bytes) mutable {
+using Progress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
+
+// Says every tenth of the weights; all to `progress`.
+Progress LogProgress(const Progress& progress) {
+  return [progress, tenth = int64_t{0}](int64_t done_bytes, int64_t total_bytes) mutable {
+    if (progress) progress(done_bytes, total_bytes);
     if (done_bytes * 10 < (tenth + 1) * total_bytes) return;
     tenth = done_bytes * 10 / total_bytes;
     LogInfo("loading weights", {{"done_bytes", done_bytes}, {"total_bytes", total_bytes}});
@@ -83,10 +87,10 @@ std::function<void(int64_t, int64_t)> LogProgress() {
 
 // `gpu` receives the device, for who has to wait for its work.
 absl::StatusOr<std::unique_ptr<engine::Engine>> MakeGpuEngine(
-    const WorkerOptions& options, std::shared_ptr<engine::Device>* gpu) {
+    const WorkerOptions& options, const Progress& progress, std::shared_ptr<engine::Device>* gpu) {
   auto engine_options = ModelOptionsOf(options);
   if (!engine_options.ok()) return engine_options.status();
-  engine_options->progress = LogProgress();
+  engine_options->progress = LogProgress(progress);
   engine_options->warn = [](const std::string& what) { LogWarning(what); };
   auto made = engine::MakeCudaEngine(options.model, *engine_options);
   if (!made.ok()) return made.status();
@@ -96,10 +100,11 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeGpuEngine(
 
 absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEngine(const WorkerOptions& options,
                                                            std::unique_ptr<engine::Device> device,
+                                                           const Progress& progress,
                                                            std::shared_ptr<engine::Device>* gpu) {
   if (options.device == "cpu") return MakeCpuEngine(options, std::move(device));
   if (options.device == "emulated") return MakeEmulatedEngine(options, std::move(device));
-  if (options.IsCuda()) return MakeGpuEngine(options, gpu);
+  if (options.IsCuda()) return MakeGpuEngine(options, progress, gpu);
   return absl::InvalidArgumentError(
       absl::StrCat("--device: '", options.device, "' is not cpu, cuda:N or emulated"));
 }
@@ -122,8 +127,10 @@ absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
     const WorkerOptions& options, std::shared_ptr<engine::Device> gpu) {
   const auto path = CommPathOf(options);
   if (!path.ok()) return path.status();
+  const auto hosts = DataPlaneOf(options, /*offset=*/1);
+  if (!hosts.ok()) return hosts.status();
   const engine::WorkerFabricOptions fabric_options = {
-      .path = *path, .warn = [](const std::string& what) { LogWarning(what); }};
+      .hosts = *hosts, .path = *path, .warn = [](const std::string& what) { LogWarning(what); }};
   if (gpu == nullptr) return engine::MakeHostFabric(fabric_options);
   return engine::MakeGpuFabric(options.device, std::move(gpu), fabric_options);
 }
@@ -188,7 +195,8 @@ absl::StatusOr<std::unique_ptr<engine::StagingReceiver>> MakeStaging(const Worke
 
 }  // namespace
 
-absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, scheduler::Role role) {
+absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, scheduler::Role role,
+                                              const Progress& progress) {
   WorkerEngine out;
   if (options.IsCuda()) {
     auto copies = engine::MakeCudaCopyStream(options.device);
@@ -200,20 +208,22 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
   // Before the model is loaded: what is wrong with the flags.
   const auto path = CommPathOf(options);
   if (!path.ok()) return path.status();
+  const auto hosts = DataPlaneOf(options, /*offset=*/0);
+  if (!hosts.ok()) return hosts.status();
   absl::StatusOr<std::unique_ptr<engine::Transport>> transport =
-      engine::MakeUcxTransport({}, out.copies, *opener);
-  if (!transport.ok()) return transport.status();
+      engine::MakeUcxTransport(*hosts, out.copies, *opener);
+  if (!transport.ok()) return AboutDataPort(options, 0, transport.status());
   out.transport = *std::move(transport);
   auto device =
       std::make_unique<engine::RegisteredDevice>(out.transport.get(), engine::MakeCpuDevice());
   const engine::RegisteredDevice* memory = device.get();
   std::shared_ptr<engine::Device> gpu;
-  auto made = MakeEngine(options, std::move(device), &gpu);
+  auto made = MakeEngine(options, std::move(device), progress, &gpu);
   if (!made.ok()) return made.status();
   out.engine = *std::move(made);
   if (role == scheduler::Role::kPrefill) {
     auto fabric = MakeFabric(options, std::move(gpu));
-    if (!fabric.ok()) return fabric.status();
+    if (!fabric.ok()) return AboutDataPort(options, 1, fabric.status());
     out.fabric = *std::move(fabric);
   }
   if (*opener != nullptr) WarnIfNotShared(opener->get(), *out.engine);

@@ -2,6 +2,8 @@
 // peers can reach.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,8 +31,10 @@ struct WorkerEngine {
 };
 
 // Loads the model. INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED name the flag or field and the
-// value.
-absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, scheduler::Role role);
+// value. `progress` gets how much of the weights was copied, where they are copied; may be empty.
+absl::StatusOr<WorkerEngine> MakeWorkerEngine(
+    const WorkerOptions& options, scheduler::Role role,
+    const std::function<void(int64_t done_bytes, int64_t total_bytes)>& progress = nullptr);
 
 scheduler::KvShape ShapeOf(const engine::EngineSpec& spec);
 

@@ -1,5 +1,6 @@
 #include "services/worker/worker_options.h"
 
+#include "services/admin/model_wait.h"
 #include "services/base/process.h"
 
 namespace skein::services {
@@ -11,6 +12,7 @@ void RegisterModel(WorkerOptions* options, FlagSet* flags) {
       ->String(&options->model, "model",
                "Hugging Face folder of the model; required unless the device is emulated.")
       .Value("DIR");
+  RegisterModelWait(&options->wait_for_model_s, flags);
   flags->String(&options->served_name, "served-name", "Name of the model in the cluster.")
       .Value("NAME")
       .Default("the folder's name");
@@ -29,7 +31,9 @@ void RegisterAddresses(WorkerOptions* options, FlagSet* flags) {
   flags->String(&options->orchestrator, "orchestrator", "Address of the orchestrator.")
       .Value("HOST:PORT");
   flags->String(&options->host, "host", "Address to listen on.").Value("ADDRESS");
-  flags->String(&options->advertise, "advertise", "Address at which others reach this worker.")
+  flags
+      ->String(&options->advertise, "advertise",
+               "Address or DNS name at which others reach this worker.")
       .Value("ADDRESS")
       .Default("--host");
   flags
@@ -40,10 +44,17 @@ void RegisterAddresses(WorkerOptions* options, FlagSet* flags) {
   flags->Int(&options->port, "port", "gRPC port; 0 takes a free one.", 0, 65535);
   flags->String(&options->port_file, "port-file",
                 "File to write the gRPC port to once it is open.");
-  flags->Int(&options->admin_port, "admin-port",
-             "HTTP port of metrics, probes and debug pages; 0 takes a free one.", 0, 65535);
-  flags->String(&options->admin_port_file, "admin-port-file",
-                "File to write the admin port to once it is open.");
+  flags->Int(
+      &options->data_port, "data-port",
+      "TCP port of the network of KV; a prefill-worker takes the next one, too. 0 takes free "
+      "ones.",
+      0, 65534);
+  flags
+      ->String(&options->data_host, "data-host",
+               "KV goes over the network device that has this address, and no other.")
+      .Value("ADDRESS")
+      .Default("all devices");
+  options->admin.Register(flags);
 }
 
 void RegisterKv(WorkerOptions* options, FlagSet* flags) {
@@ -109,7 +120,7 @@ void RegisterEmulated(WorkerOptions* options, FlagSet* flags) {
 }  // namespace
 
 void WorkerOptions::RegisterPrefill(FlagSet* flags) {
-  admin_port = 7201;
+  admin.port = 7201;
   flags->Name("prefill_worker");
   flags->About("Skein's prefill-worker: computes prompts and hands their KV to decode-workers.");
   RegisterModel(this, flags);
@@ -139,7 +150,7 @@ void WorkerOptions::RegisterPrefill(FlagSet* flags) {
 }
 
 void WorkerOptions::RegisterDecode(FlagSet* flags) {
-  admin_port = 7301;
+  admin.port = 7301;
   flags->Name("decode_worker");
   flags->About("Skein's decode-worker: takes over the KV of prompts and generates tokens.");
   RegisterModel(this, flags);

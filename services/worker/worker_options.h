@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <string>
 
+#include "services/admin/admin_server.h"
 #include "services/base/flags.h"
 
 namespace skein::services {
 
 struct WorkerOptions {
   std::string model;
+  double wait_for_model_s = 0;
   std::string served_name;
   std::string orchestrator = "127.0.0.1:7100";
   std::string device = "cpu";
@@ -27,8 +29,9 @@ struct WorkerOptions {
   std::string node;
   int64_t port = 0;
   std::string port_file;
-  int64_t admin_port = 0;  // 7201 for prefill, 7301 for decode
-  std::string admin_port_file;
+  int64_t data_port = 0;
+  std::string data_host;
+  AdminOptions admin;  // port 7201 for prefill, 7301 for decode
   int64_t threads = 1;
   double kv_gib = 0.5;
   int64_t block_tokens = 16;

@@ -1,5 +1,6 @@
 #include "services/worker/worker_rpc.h"
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,9 @@ namespace skein::services {
 namespace {
 
 using OrchestratorMethods = v1::Orchestrator::StubInterface::async_interface;
+
+constexpr int64_t kAskTimeoutUs = 1'000'000;
+constexpr auto kAskTimeout = std::chrono::microseconds(kAskTimeoutUs);
 
 void LogRegistration(const absl::Status& status, const v1::RegisterResponse& response) {
   if (!status.ok()) {
@@ -28,8 +32,12 @@ void MembershipCalls::Register(const scheduler::CallRegister& call,
   CallUnary<v1::Orchestrator>(
       "orchestrator", channel_, &OrchestratorMethods::Register, calls_, ToProto(call.request),
       call.timeout_us,
-      [done = std::move(done)](absl::Status status, const v1::RegisterResponse& response) {
+      [this, done = std::move(done)](absl::Status status, const v1::RegisterResponse& response) {
         LogRegistration(status, response);
+        if (status.ok()) {
+          std::lock_guard lock(mutex_);
+          instance_ = {response.instance()};
+        }
         done({{std::move(status),
                {response.instance()},
                static_cast<int64_t>(response.lease_us())}});
@@ -38,14 +46,19 @@ void MembershipCalls::Register(const scheduler::CallRegister& call,
 
 void MembershipCalls::Report(const scheduler::CallReport& call,
                              std::function<void(scheduler::ReportReplied)> done) {
+  {
+    std::lock_guard lock(mutex_);
+    last_serial_ = call.request.serial;
+  }
   CallUnary<v1::Orchestrator>("orchestrator", channel_, &OrchestratorMethods::Report, calls_,
                               ToProto(call.request), call.timeout_us,
-                              [done = std::move(done), serial = call.request.serial](
+                              [this, done = std::move(done), serial = call.request.serial](
                                   absl::Status status, const v1::ReportResponse& response) {
                                 scheduler::ReportReplied replied{serial, {std::move(status), {}}};
                                 if (replied.reply.status.ok()) {
                                   if (auto reply = FromProto(response); reply.ok()) {
                                     replied.reply = *std::move(reply);
+                                    TakeReply(serial, &replied.reply);
                                   } else {
                                     replied.reply.status = reply.status();
                                   }
@@ -65,6 +78,72 @@ void MembershipCalls::Unregister(const scheduler::CallUnregister& call,
       [done = std::move(done)](absl::Status status, const v1::UnregisterResponse&) {
         done({{std::move(status)}});
       });
+}
+
+absl::Status MembershipCalls::MayDrain() {
+  v1::DrainRequest request;
+  {
+    std::lock_guard lock(mutex_);
+    request.set_instance(instance_.value);
+  }
+  if (request.instance() == 0) return absl::OkStatus();
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kAskTimeout);
+  v1::DrainResponse response;
+  const grpc::Status asked =
+      v1::Orchestrator::NewStub(channel_)->Drain(&context, request, &response);
+  if (asked.error_code() != grpc::StatusCode::FAILED_PRECONDITION) return absl::OkStatus();
+  return absl::FailedPreconditionError(asked.error_message());
+}
+
+void MembershipCalls::OrderDrain(bool drain) {
+  {
+    std::lock_guard lock(mutex_);
+    order_ = drain;
+    ++orders_;
+  }
+  Tell();
+}
+
+void MembershipCalls::Tell() {
+  v1::DrainRequest request;
+  uint64_t order = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (!order_.has_value() || telling_ || instance_.value == 0) return;
+    telling_ = true;
+    order = orders_;
+    request.set_instance(instance_.value);
+    request.set_undo(!*order_);
+    request.set_force(true);
+  }
+  CallUnary<v1::Orchestrator>(
+      "orchestrator", channel_, &OrchestratorMethods::Drain, calls_, std::move(request),
+      kAskTimeoutUs,
+      [this, order](const absl::Status& status, const v1::DrainResponse&) { Told(status, order); });
+}
+
+// Otherwise the next report that is answered tries again.
+void MembershipCalls::Told(const absl::Status& status, uint64_t order) {
+  bool again = false;
+  {
+    std::lock_guard lock(mutex_);
+    telling_ = false;
+    if (status.ok() && order == orders_) {
+      order_.reset();
+      deaf_until_serial_ = last_serial_;
+    }
+    again = status.ok() && order_.has_value();
+  }
+  if (again) Tell();
+}
+
+void MembershipCalls::TakeReply(uint64_t serial, scheduler::ReportReply* reply) {
+  {
+    std::lock_guard lock(mutex_);
+    if (order_.has_value() || serial <= deaf_until_serial_) reply->drain.reset();
+  }
+  Tell();
 }
 
 }  // namespace skein::services

@@ -1,10 +1,15 @@
-// What both worker shells do with the orchestrator: register (which is logged), report, unregister.
+// What both worker shells do with the orchestrator: register (which is logged), report, unregister,
+// and tell it of an operator's order that came to the worker itself.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "scheduler/worker/membership_events.h"
 
 namespace grpc {
@@ -28,9 +33,27 @@ class MembershipCalls {
   void Unregister(const scheduler::CallUnregister& call,
                   std::function<void(scheduler::UnregisterReplied)> done);
 
+  // Whether the orchestrator lets this worker drain; waits for at most a second. It does if it
+  // cannot be asked. FAILED_PRECONDITION: no other serves in its place.
+  absl::Status MayDrain();
+  // Tells the orchestrator, as soon as it can be reached, to order the same; until then what it
+  // orders does not count. Any thread.
+  void OrderDrain(bool drain);
+
  private:
+  void Tell();
+  void Told(const absl::Status& status, uint64_t order);
+  void TakeReply(uint64_t serial, scheduler::ReportReply* reply);
+
   CallTracker* const calls_;
   const std::shared_ptr<grpc::Channel> channel_;
+  std::mutex mutex_;                // guards all below
+  scheduler::InstanceId instance_;  // 0: not registered yet
+  uint64_t last_serial_ = 0;        // of reports
+  std::optional<bool> order_;       // untold
+  uint64_t orders_ = 0;             // counts them
+  bool telling_ = false;
+  uint64_t deaf_until_serial_ = 0;  // answers to reports up to this one are older than our order
 };
 
 }  // namespace skein::services

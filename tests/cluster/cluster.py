@@ -126,7 +126,8 @@ class Cluster:
             for i in range(self.counts[role]):
                 self.start_worker(role, i)
         self.start_router()
-        self.await_ready()
+        if all(self.counts.values()):
+            self.await_ready()
 
     def start_worker(self, role, index):
         self.run("%s-%d" % (role, index), role + "_worker",

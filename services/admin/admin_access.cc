@@ -1,0 +1,86 @@
+#include "services/admin/admin_access.h"
+
+#include <cstddef>
+#include <string_view>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "services/base/file.h"
+#include "services/http/error.h"
+
+namespace skein::services {
+namespace {
+
+constexpr std::string_view kMapped = "::ffff:";  // an IPv4 address in IPv6
+
+bool IsLoopback(std::string_view address) {
+  if (address.rfind(kMapped, 0) == 0) address.remove_prefix(kMapped.size());
+  return address == "::1" || address.rfind("127.", 0) == 0;
+}
+
+// The token of "Bearer TOKEN"; "" if it is something else.
+std::string BearerOf(std::string_view authorization) {
+  constexpr std::string_view kBearer = "bearer ";
+  const std::string text(authorization);
+  if (absl::AsciiStrToLower(text.substr(0, kBearer.size())) != kBearer) return "";
+  return std::string(absl::StripAsciiWhitespace(text.substr(kBearer.size())));
+}
+
+// Takes the same time wherever they differ.
+bool Same(std::string_view a, std::string_view b) {
+  unsigned differ = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < a.size() && !b.empty(); ++i) {
+    differ |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i % b.size()]);
+  }
+  return differ == 0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadAdminToken(const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) return absl::InvalidArgumentError(text.status().message());
+  const std::string token(absl::StripAsciiWhitespace(*text));
+  if (token.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": holds no token"));
+  for (const char c : token) {
+    if (!absl::ascii_isgraph(static_cast<unsigned char>(c))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": a token is one word of printable ASCII characters"));
+    }
+  }
+  return token;
+}
+
+std::optional<http::Response> RefuseAdmin(const http::Request& request,
+                                          const std::string& token_file) {
+  if (!token_file.empty() && !request.Get("Authorization").empty()) {
+    const absl::StatusOr<std::string> token = ReadAdminToken(token_file);
+    if (!token.ok()) {
+      return http::ErrorResponse(503,
+                                 absl::StrCat("--admin-token-file: ", token.status().message()), {},
+                                 "no_admin_token");
+    }
+    if (Same(BearerOf(request.Get("Authorization")), *token)) return std::nullopt;
+    http::Response refusal = http::ErrorResponse(
+        401, "Authorization: it is not 'Bearer ' and the token of --admin-token-file.", {},
+        "wrong_admin_token");
+    refusal.headers.push_back({"WWW-Authenticate", "Bearer"});
+    return refusal;
+  }
+  const std::string how = token_file.empty()
+                              ? "start the process with --admin-token-file and send its token"
+                              : "send 'Authorization: Bearer TOKEN'";
+  // A page that is open in a browser on this host could send the request, too: browsers say so.
+  if (!request.Get("Origin").empty()) {
+    return http::ErrorResponse(403, absl::StrCat("A page in a browser may not do this; ", how, "."),
+                               {}, "not_loopback");
+  }
+  if (IsLoopback(request.remote)) return std::nullopt;
+  return http::ErrorResponse(
+      403,
+      absl::StrCat("From ", request.remote, " this is not allowed: ask on the host (or in the ",
+                   "pod) itself, by its loopback address, or ", how, "."),
+      {}, "not_loopback");
+}
+
+}  // namespace skein::services

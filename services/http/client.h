@@ -1,0 +1,33 @@
+// One HTTP request to an admin port, blocking, on a connection of its own.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/http/message.h"
+
+namespace skein::services::http {
+
+struct Address {
+  std::string host;
+  uint16_t port = 0;
+};
+
+// "HOST:PORT" or "[IPV6]:PORT". INVALID_ARGUMENT names the value.
+absl::StatusOr<Address> ParseAddress(const std::string& text);
+
+struct ClientRequest {
+  std::string method = "GET";
+  std::string target = "/";
+  std::vector<Header> headers;
+};
+
+// UNAVAILABLE: nothing listens there, or the answer is no HTTP; DEADLINE_EXCEEDED: no whole answer
+// within `timeout`. Both name the address. Answers are read up to 16 MiB.
+absl::StatusOr<Response> Ask(const Address& address, const ClientRequest& request,
+                             std::chrono::milliseconds timeout);
+
+}  // namespace skein::services::http
