@@ -1,3 +1,4 @@
+#include "services/node/node_options.h"
 #include "services/orchestrator/options.h"
 #include "services/router/options.h"
 #include "services/skeinctl/command.h"
@@ -21,7 +22,8 @@ Reference ProgramReference() {
   Reference reference;
   reference.services = {
       Described(&RouterOptions::Register), Described(&OrchestratorOptions::Register),
-      Described(&WorkerOptions::RegisterPrefill), Described(&WorkerOptions::RegisterDecode)};
+      Described(&WorkerOptions::RegisterPrefill), Described(&WorkerOptions::RegisterDecode),
+      Described(&NodeOptions::Register)};
   for (const Command& command : Commands()) {
     command.describe([&](const FlagSet& flags) { reference.commands.push_back(flags.Describe()); });
   }
