@@ -31,6 +31,7 @@ MUST_TALK = {
     "router decode 7300/TCP",           # Generate
     "prefill decode 7300/TCP",          # Grant, Renew, Commit, Abort
     "prefill decode 7310/TCP",          # KV
+    "decode prefill 7210/TCP",          # KV, when a prefill-worker started again at its address
     "prefill prefill 7211/TCP",         # steps of several instances
     "prometheus router 8001/TCP",
     "prometheus orchestrator 7101/TCP",
@@ -84,7 +85,7 @@ def the_page_has_the_pairs():
 
 def node_pods_pairs(prefill, decode):
     """MUST_TALK where prefill and decode are instances of the pods `node` (components/node-pods)."""
-    first = {"7200": (7220, prefill, 1), "7211": (7261, prefill, 2), "7300": (7320, decode, 1), "7310": (7360, decode, 1),
+    first = {"7200": (7220, prefill, 1), "7210": (7260, prefill, 2), "7211": (7261, prefill, 2), "7300": (7320, decode, 1), "7310": (7360, decode, 1),
              "7201": (7240, prefill, 1), "7301": (7340, decode, 1)}
     out = {"prometheus node 7400/TCP"}
     for pair in MUST_TALK:
@@ -136,7 +137,7 @@ def a_policy_less_or_more_is_seen():
     router = [d for d in without if (d["kind"], d["metadata"]["name"]) != ("NetworkPolicy", "router")]
 
     free = pairs([d for d in documents if d["kind"] != "NetworkPolicy"])
-    assert {"decode prefill 7210/TCP", "router anyone 443/TCP", "anyone orchestrator 7100/TCP"} <= free, free
+    assert {"decode prefill 7211/TCP", "router anyone 443/TCP", "anyone orchestrator 7100/TCP"} <= free, free
     assert "anyone router 8000/TCP" not in pairs([d for d in documents if d["metadata"]["name"] != "router" or
                                                   d["kind"] != "NetworkPolicy"])
     assert "router decode 7300/TCP" not in pairs(router)
