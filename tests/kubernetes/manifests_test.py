@@ -278,6 +278,27 @@ def pods_have_time_to_drain():
                 assert seconds_of_pre_stop(pod) >= longest, "%s %s: preStop is shorter than a request may be" % (folder, name)
 
 
+def every_flag_exists():
+    """On command lines, in variables and in preStop."""
+    flags = flag_defaults()
+    missing = set()
+    for folder in kustomizations():
+        for name, pod, _, _ in workloads(objects(folder)):
+            container = pod["containers"][0]
+            commands = dict(zip(programs(pod), commands_of(container)))
+            hook = container.get("lifecycle", {}).get("preStop")
+            if hook:
+                commands["skeinctl drain"] = hook["exec"]["command"][1:]
+                assert hook["exec"]["command"][:2] == ["/usr/bin/skeinctl", "drain"], hook
+            for program, command in commands.items():
+                used = {a.split("=")[0][2:] for a in command if a.startswith("--")}
+                missing |= {"%s %s: %s --%s" % (folder, name, program, f) for f in used - set(flags.get(program, {})) - {"help"}}
+            variables = {e["name"][6:].lower().replace("_", "-") for e in container.get("env", []) if e["name"].startswith("SKEIN_")}
+            known = {f for program in programs(pod) for f in flags.get(program, {})}
+            missing |= {"%s %s: variable of --%s" % (folder, name, f) for f in variables - known}
+    assert not missing, "\n".join(sorted(missing))
+
+
 def one_image_everywhere():
     with open(os.path.join(ROOT, "services", "base", "version.h"), encoding="utf-8") as header:
         version = re.search(r'kVersion\[\] = "([^"]+)"', header.read())[1]
@@ -362,7 +383,21 @@ def prometheus_takes_its_configuration():
     return None
 
 
+def probes_paths_exist():
+    """Among the pages that the admin ports serve."""
+    pages = set()
+    for source in (("services", "http", "admin.cc"), ("services", "admin", "admin_server.cc")):
+        with open(os.path.join(ROOT, *source), encoding="utf-8") as file:
+            pages |= set(re.findall(r'"(/[a-z]+)"', file.read()))
+    for folder in kustomizations():
+        for name, pod, _, _ in workloads(objects(folder)):
+            container = pod["containers"][0]
+            paths = {container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
+            assert paths <= pages, "%s %s: %s, there are %s" % (folder, name, paths, pages)
+            assert len(paths) == 3, "%s %s: two probes ask the same" % (folder, name)
+
+
 if __name__ == "__main__":
     run_tests(prometheus_takes_its_configuration, the_program_prints_the_pairs, what_is_generated_is_up_to_date, autoscalers_find_their_metrics, the_page_has_the_pairs, render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
-              ports_are_those_of_the_programs, orchestrators_address_is_its_service, pods_have_time_to_drain,
+              ports_are_those_of_the_programs, every_flag_exists, probes_paths_exist, orchestrators_address_is_its_service, pods_have_time_to_drain,
               one_image_everywhere, variables_are_defined_before_they_are_used)
