@@ -15,7 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 DEPLOY = os.path.dirname(HERE)
 sys.path.insert(0, os.path.join(HERE, "..", "..", "tests", "cluster"))
 sys.path.insert(0, os.path.join(DEPLOY, "images"))
-from cluster import NAMES, binaries_from_argv, run_tests  # noqa: E402  pylint: disable=wrong-import-position
+from cluster import binaries_from_argv, run_tests  # noqa: E402  pylint: disable=wrong-import-position
 import libraries  # noqa: E402  pylint: disable=wrong-import-position
 import sbom  # noqa: E402  pylint: disable=wrong-import-position
 
@@ -204,8 +204,9 @@ def both_install_and_serve_on_a_clean_debian():
         return "skip: takes minutes and a Debian mirror; SKEIN_TEST_PACKAGES=1 runs it"
     with tempfile.TemporaryDirectory() as folder:
         os.mkdir(os.path.join(folder, "bin"))
-        for name in NAMES:
-            os.symlink(BINARIES[name], os.path.join(folder, "bin", name))
+        node = [os.path.abspath(path) for path in sys.argv if os.path.basename(path) == "skein-node"]
+        for path in list(BINARIES.values()) + node:
+            os.symlink(path, os.path.join(folder, "bin", os.path.basename(path)))
         for kind in ("package", "images"):
             out = os.path.join(folder, kind)
             subprocess.run([os.path.join(DEPLOY, kind, "build"), "--bin", os.path.join(folder, "bin"), "--output-dir", out,
