@@ -383,6 +383,22 @@ def prometheus_takes_its_configuration():
     return None
 
 
+def programs_are_in_the_image():
+    """Under the names that deploy/local/programs.sh gives, which images and packages use; so are the images."""
+    script = '. "$0"; for p in "${deployed[@]}"; do installed_name "$p"; done'
+    installed = set(subprocess.run(["bash", "-c", script, os.path.join(ROOT, "deploy", "local", "programs.sh")], check=True,
+                                   stdout=subprocess.PIPE, text=True).stdout.split())
+    with open(os.path.join(ROOT, "deploy", "images", "build"), encoding="utf-8") as file:
+        images = set(re.findall(r"localhost/([a-z-]+):", file.read()))
+    for folder in kustomizations():
+        for name, pod, _, _ in workloads(objects(folder)):
+            container = pod["containers"][0]
+            started = [c[0] for c in commands_of(container)]
+            started += container.get("lifecycle", {}).get("preStop", {"exec": {"command": []}})["exec"]["command"][:1]
+            assert {os.path.basename(s) for s in started} <= installed, "%s %s: %s, installed %s" % (folder, name, started, installed)
+            assert re.fullmatch(r"localhost/(.+):.+", container["image"])[1] in images, (folder, name, container["image"])
+
+
 def probes_paths_exist():
     """Among the pages that the admin ports serve."""
     pages = set()
@@ -399,5 +415,5 @@ def probes_paths_exist():
 
 if __name__ == "__main__":
     run_tests(prometheus_takes_its_configuration, the_program_prints_the_pairs, what_is_generated_is_up_to_date, autoscalers_find_their_metrics, the_page_has_the_pairs, render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
-              ports_are_those_of_the_programs, every_flag_exists, probes_paths_exist, orchestrators_address_is_its_service, pods_have_time_to_drain,
+              ports_are_those_of_the_programs, every_flag_exists, probes_paths_exist, programs_are_in_the_image, orchestrators_address_is_its_service, pods_have_time_to_drain,
               one_image_everywhere, variables_are_defined_before_they_are_used)
