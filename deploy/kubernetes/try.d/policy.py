@@ -8,9 +8,10 @@ what is seen is independent of how deploy/kubernetes/policy_pairs computes what 
 import json
 import threading
 
-from network import NAMES_IP
+from network import NAMES_IP, SERVICES
 
 TABLE = "skein_try"
+SERVICE_PREFIX = ".".join(SERVICES.split(".")[:2]) + "."
 SETS = """table ip %s {
   set seen { type ipv4_addr . ipv4_addr . inet_proto . inet_service; size 65535; flags dynamic; }
   set refused { type ipv4_addr . ipv4_addr . inet_proto . inet_service; size 65535; flags dynamic; }
@@ -155,6 +156,8 @@ class Enforcer:
                 for element in thing.get("set", {}).get("elem", []):
                     element = element.get("elem", {}).get("val", element) if "elem" in element else element
                     source, target, protocol, port = element["concat"]
+                    if target.startswith(SERVICE_PREFIX):
+                        continue  # to a Service that leads nowhere yet: no pair of pods
                     found.add("%s %s %d/%s" % (self.owner(source), self.owner(target), port, {6: "TCP", 17: "UDP"}.get(protocol, str(protocol).upper())))
         return found
 

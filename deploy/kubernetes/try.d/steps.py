@@ -84,7 +84,7 @@ class Steps(Faults, Watching):
         if self.cluster.exists("namespaces", None, NAMESPACE):
             seconds = self._delete_namespace()
             self.say("what the steps before deployed is deleted after %.1f s" % seconds)
-        self._deploy("try.d/node-pods")
+        self._deploy("examples/node-pods")
         pod = self.skein.pods("node")[0]
         before = self.skein.status_of(pod)["instances"]
         if len(before) < 2 or not all(i["running"] for i in before):

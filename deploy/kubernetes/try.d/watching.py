@@ -89,7 +89,7 @@ class Watching:
         with self.skein.load(clients=12):
             seconds = wait_until(lambda: self._unscraped(prometheus), "every pod is scraped", 60)
             self.say("every pod is scraped after %.1f s" % seconds)
-            time.sleep(5)
+            time.sleep(11)  # two scrapes under load
             for scaler in scalers:
                 self._evaluate(prometheus, scaler)
 

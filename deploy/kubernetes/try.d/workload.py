@@ -99,7 +99,7 @@ class Workload:
         return json.loads(machine.sh("curl", "-s", "--max-time", "5", "http://%s:%d/status" % (pod["status"]["podIP"], admin)))
 
     def load(self, clients=2):
-        return Load(self.client, self.url(), clients)
+        return Load(self.client, self.url(), clients, self.say)
 
     def events(self, reason):
         return [e["message"] for e in self.api.list("events", NAMESPACE) if e.get("reason") == reason]
@@ -120,7 +120,8 @@ def settled(thing):
 class Load:
     """Clients on node1 that ask through the router's Service all the while; with-block: they run inside of it."""
 
-    def __init__(self, machine, url, clients):
+    def __init__(self, machine, url, clients, say):
+        self.say = say
         self.command = machine.inside("python3", os.path.join(HERE, "load.py"), url, MODEL, clients)
         self.result, self.process = None, None
 
@@ -130,12 +131,12 @@ class Load:
         return self
 
     def __exit__(self, kind, *_):
-        if kind:
-            self.process.kill()
-            self.process.wait()
-            return
+        if kind is KeyboardInterrupt:
+            return  # the machine is about to end, and it with it
         output, _ = self.process.communicate()
         self.result = load.summary([json.loads(line) for line in output.splitlines()])
+        if kind:
+            self.say("meanwhile: " + self.text())
 
     def text(self):
         outage = ", without an answer for %.1f s" % self.result["outage_s"] if self.result["outage_s"] else ""
