@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 
+from api import wait_until
 from machine import sh
 from network import NAMES_IP
 
@@ -51,8 +52,13 @@ class NameServer:
         self.machine.run("dnsmasq", "dnsmasq", "--keep-in-foreground", "--log-facility=-", "--no-resolv", "--no-hosts",
                          "--addn-hosts=" + self.file, "--listen-address=" + NAMES_IP, "--bind-interfaces", "--local=/cluster.local/",
                          "--local-ttl=1", "--user=root", "--pid-file=/run/dnsmasq.pid")
+        wait_until(self._not_started, "dnsmasq", 60)  # before it has its handlers SIGHUP would end it
         self.api.watch("services", self._services, stop)
         self.api.watch("endpoints", self._endpoints, stop)
+
+    def _not_started(self):
+        with open(self.machine.log("dnsmasq"), encoding="utf-8") as log:
+            return None if ": started" in log.read() else "it has not said that it started"
 
     def _services(self, things, _):
         with self.lock:
