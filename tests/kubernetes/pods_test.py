@@ -79,8 +79,7 @@ class Pod:
 
     def listening(self):
         """TCP ports on which this process and its children listen."""
-        pids = {self.process.pid}
-        pids |= {int(p) for p in subprocess.run(["pgrep", "-P", str(self.process.pid)], stdout=subprocess.PIPE, text=True).stdout.split()}
+        pids = {self.process.pid} | children_of(self.process.pid)
         lines = subprocess.run(["ss", "-Htlnp"], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
         return {int(line.split()[3].rsplit(":", 1)[1]) for line in lines
                 if pids & {int(pid) for pid in re.findall(r"pid=(\d+)", line)}}
@@ -94,6 +93,19 @@ class Pod:
             assert done.returncode == 0, "preStop of %s: %d %s\n%s" % (self.name, done.returncode, done.stdout, self.said())
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(timeout=30) == 0, self.said()
+
+
+def children_of(pid):
+    out = set()
+    for entry in os.listdir("/proc"):
+        try:
+            with open("/proc/%s/stat" % entry, encoding="ascii", errors="replace") as file:
+                parent = int(file.read().rsplit(")", 1)[1].split()[1])
+        except (OSError, IndexError):
+            continue  # no process, or one that has just ended
+        if parent == pid:
+            out.add(int(entry))
+    return out
 
 
 def ask(port):
