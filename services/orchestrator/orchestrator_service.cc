@@ -128,6 +128,7 @@ grpc::ServerUnaryReactor* OrchestratorService::ListModels(grpc::CallbackServerCo
     reactor->Finish(ToGrpc(absl::UnavailableError(kDraining)));
     return reactor;
   }
+  response->set_instance_lease_us(static_cast<uint64_t>(shell_->instance_lease_us()));
   const bool posted = shell_->InspectLater(
       [response, reactor](const scheduler::OrchestratorSnapshot& snapshot, const absl::Status&) {
         FillModels(snapshot, response);

@@ -18,7 +18,7 @@ using PrefillWorkerMethods = v1::PrefillWorker::StubInterface::async_interface;
 using scheduler::CallId;
 
 OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config, size_t inbox)
-    : core_(config), loop_(inbox) {}
+    : instance_lease_us_(config.instance_lease_us), core_(config), loop_(inbox) {}
 
 OrchestratorShell::~OrchestratorShell() { Stop(); }
 
@@ -71,8 +71,9 @@ bool OrchestratorShell::Register(scheduler::RegisterRequest request,
     const uint64_t id = NextCall();
     registers_.Add(id, call);
     registering_[id] = request.identity.role;
-    LogInfo("register",
-            {{"role", request.identity.role == scheduler::Role::kPrefill ? "prefill" : "decode"},
+    LogInfo("instance registers",
+            {{"instance_role",
+              request.identity.role == scheduler::Role::kPrefill ? "prefill" : "decode"},
              {"model", request.identity.model},
              {"endpoint", request.identity.endpoint}});
     Handle(scheduler::RegisterCalled{{id}, request});
@@ -93,7 +94,7 @@ bool OrchestratorShell::Unregister(scheduler::UnregisterRequest request,
   return loop_.TryPostFirst([this, request, call] {
     const uint64_t id = NextCall();
     unregisters_.Add(id, call);
-    LogInfo("unregister", {{"instance", request.instance.value}});
+    LogInfo("instance unregisters", {{"instance", request.instance.value}});
     Handle(scheduler::UnregisterCalled{{id}, request});
   });
 }
@@ -162,7 +163,7 @@ void OrchestratorShell::On(const scheduler::SendPlanUpdate& effect) {
   if (it == plans_.end()) return;
   if (const auto* failed = std::get_if<scheduler::Failed>(&effect.update)) {
     LogWarning("request failed", {{"request_id", ToString(effect.id)},
-                                  {"why", std::string(failed->status.message())}});
+                                  {"reason", std::string(failed->status.message())}});
   }
   it->second->Write(ToProto(effect.update));
 }
@@ -183,7 +184,7 @@ void OrchestratorShell::On(const scheduler::AnswerRegister& effect) {
   const auto role = registering_.extract(effect.call.value);
   if (effect.reply.status.ok() && !role.empty()) roles_[effect.reply.instance] = role.mapped();
   if (!effect.reply.status.ok()) {
-    LogWarning("registration refused", {{"why", std::string(effect.reply.status.message())}});
+    LogWarning("registration refused", {{"reason", std::string(effect.reply.status.message())}});
   }
   registers_.Answer(effect.call.value, ToGrpc(effect.reply.status), [&](v1::RegisterResponse* r) {
     r->set_instance(effect.reply.instance.value);
@@ -208,7 +209,7 @@ void OrchestratorShell::On(const scheduler::AnswerRouterReport& effect) {
 
 void OrchestratorShell::On(const scheduler::AnswerDrain& effect) {
   if (!effect.reply.status.ok()) {
-    LogWarning("drain refused", {{"why", std::string(effect.reply.status.message())}});
+    LogWarning("drain refused", {{"reason", std::string(effect.reply.status.message())}});
   }
   drains_.Answer(effect.call.value, ToGrpc(effect.reply.status), [](v1::DrainResponse*) {});
 }

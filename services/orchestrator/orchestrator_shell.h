@@ -44,6 +44,7 @@ class OrchestratorShell {
   [[nodiscard]] bool ReportRouter(scheduler::RouterReport report,
                                   Calls<v1::RouterReportResponse>::Call call);
   [[nodiscard]] bool Drain(scheduler::DrainRequest request, Calls<v1::DrainResponse>::Call call);
+  int64_t instance_lease_us() const { return instance_lease_us_; }
   // In force from the next plan on.
   void ReplaceTables(scheduler::PlanningTables tables);
   uint64_t NextCall() { return next_call_.fetch_add(1); }
@@ -82,6 +83,7 @@ class OrchestratorShell {
   Channels channels_;
   CallTracker calls_;
   // Below: only on the loop.
+  const int64_t instance_lease_us_;
   scheduler::OrchestratorCore core_;
   std::map<uint64_t, std::shared_ptr<PlanStream>> plans_;
   std::map<uint64_t, scheduler::Role> registering_;         // by call

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "services/base/log.h"
+#include "services/base/log_limit.h"
 #include "services/base/status_map.h"
 #include "services/router/api_error_map.h"
 
@@ -35,9 +35,9 @@ Answer::Answer(AnswerPlan plan, std::shared_ptr<http::Responder> responder, Rout
     : plan_(std::move(plan)), responder_(std::move(responder)), shell_(shell), metrics_(metrics) {
   for (size_t i = 0; i < plan_.specs.size(); ++i) {
     choices_.push_back({ChoiceText(*plan_.model->tokenizer, plan_.options, static_cast<int>(i),
-                                   !plan_.echo && PromptOf(i).at_text_start)});
+                                   PromptOf(i).at_text_start)});
   }
-  open_ = unaccepted_ = choices_.size();
+  open_ = uncounted_ = unaccepted_ = choices_.size();
 }
 
 bool Answer::Launch(std::shared_ptr<Answer> answer) {
@@ -156,6 +156,7 @@ void Answer::OnEnd(const scheduler::End& end) {
   --open_;
   if (!end.status.ok()) return Fail(ErrorFrom(end.status), 0, end.begun);
   Accept(index);
+  --uncounted_;
   metrics_->CountFinished(
       plan_.model->name,
       {.reason = end.reason == scheduler::FinishReason::kLength ? "length" : "stop",
@@ -291,7 +292,7 @@ void Answer::Complete() {
 
 void Answer::Fail(const openai::ApiError& error, int64_t retry_after_us, bool begun) {
   CancelRest();
-  metrics_->CountEnd(plan_.model->name, "error");
+  metrics_->CountEnds(plan_.model->name, "error", uncounted_);
   Close(error.status, begun ? "failed" : "refused", error);
   if (headed_) {
     responder_->Write(plan_.responses != nullptr ? plan_.responses->Failed(error, TotalUsage())
@@ -308,7 +309,7 @@ void Answer::Fail(const openai::ApiError& error, int64_t retry_after_us, bool be
 void Answer::OnGone(http::Gone why) {
   if (closed_) return;
   CancelRest();
-  metrics_->CountEnd(plan_.model->name, "abort");
+  metrics_->CountEnds(plan_.model->name, "abort", uncounted_);
   switch (why) {
     case http::Gone::kClient:
       return Close(499, "client disconnected");
@@ -335,24 +336,28 @@ void Answer::Close(int status, std::string_view outcome, const openai::ApiError&
   }
   metrics_->CountAnswer(plan_.path, status);
   metrics_->Of(plan_.model->name).e2e_s.Observe(static_cast<double>(now - plan_.arrived_us) * 1e-6);
-  Log(status == 500 || status == 503 ? Level::kWarning : Level::kInfo, "request",
-      {{"request_id", plan_.request_id},
-       {"id", plan_.head.id},
-       {"path", plan_.path},
-       {"model", plan_.model->name},
-       {"status", status},
-       {"outcome", outcome},
-       {"code", error.code},
-       {"param", error.param},
-       {"error", error.message},
-       {"choices", static_cast<int64_t>(choices_.size())},
-       {"prompt_tokens", usage.prompt_tokens},
-       {"output_tokens", usage.completion_tokens},
-       {"ttft_us", first_token_us_ == 0 ? 0 : first_token_us_ - plan_.arrived_us},
-       {"total_us", now - plan_.arrived_us},
-       {"session", plan_.hints.session},
-       {"tenant", plan_.hints.tenant},
-       {"priority", plan_.hints.priority}});
+  const Level level = status == 500 || status == 503 ? Level::kWarning : Level::kInfo;
+  const std::initializer_list<LogField> fields = {
+      {"request_id", plan_.request_id},
+      {"id", plan_.head.id},
+      {"path", plan_.path},
+      {"model", plan_.model->name},
+      {"status", status},
+      {"outcome", outcome},
+      {"code", error.code},
+      {"param", error.param},
+      {"error", error.message},
+      {"choices", static_cast<int64_t>(choices_.size())},
+      {"prompt_tokens", usage.prompt_tokens},
+      {"output_tokens", usage.completion_tokens},
+      {"ttft_us", first_token_us_ == 0 ? 0 : first_token_us_ - plan_.arrived_us},
+      {"total_us", now - plan_.arrived_us},
+      {"session", plan_.hints.session},
+      {"tenant", plan_.hints.tenant},
+      {"priority", plan_.hints.priority}};
+  if (outcome == "refused")
+    return LogLimited(RefusalKind(status, error.code), level, "request", fields);
+  Log(level, "request", fields);
 }
 
 }  // namespace skein::services

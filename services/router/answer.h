@@ -110,6 +110,7 @@ class Answer : public RequestListener, public std::enable_shared_from_this<Answe
   openai::Usage usage_now_;
   openai::Metrics last_metrics_;  // of the choice that ended last
   size_t open_ = 0;               // choices that have not ended
+  size_t uncounted_ = 0;          // choices whose end is not in the metrics yet
   size_t unaccepted_ = 0;         // choices that may still be refused
   std::string held_;              // events until the stream opens
   bool headed_ = false;           // the stream's HTTP head is out

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "services/base/status_map.h"
 #include "services/http/error.h"
 
@@ -61,6 +62,10 @@ http::Response ToResponse(const openai::ApiError& error, int64_t retry_after_us)
     response.headers.push_back({"Retry-After", std::to_string(seconds)});
   }
   return response;
+}
+
+std::string RefusalKind(int status, std::string_view code) {
+  return absl::StrCat("refused, ", status, code.empty() ? "" : " ", std::string(code));
 }
 
 }  // namespace skein::services

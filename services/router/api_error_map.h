@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "services/http/message.h"
@@ -23,5 +25,8 @@ http::Response ToResponse(const openai::ApiError& error, int64_t retry_after_us 
 //   shutting-down   the router drains
 //   ttl-expired     its deadline passed
 void AddDroppedReason(bool begun, http::Response* response);
+
+// What LogLimited counts a refusal's line as.
+std::string RefusalKind(int status, std::string_view code);
 
 }  // namespace skein::services

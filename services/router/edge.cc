@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "services/base/log.h"
+#include "services/base/log_limit.h"
 #include "services/http/error.h"
 #include "services/router/api_error_map.h"
 #include "services/router/identity.h"
@@ -30,18 +30,19 @@ http::Response NoKey(const http::Request& request) {
 void LogRefusal(const http::Request& request, const http::Response& response) {
   ClientHints hints;
   ReadHints(request.headers, &hints);
-  Log(response.status >= 500 ? Level::kWarning : Level::kInfo, "request",
-      {{"request_id", request.id},
-       {"method", std::string_view(request.method).substr(0, 32)},
-       {"path", std::string_view(request.path).substr(0, 256)},
-       {"status", response.status},
-       {"outcome", "refused"},
-       {"code", response.error_code},
-       {"param", response.error_param},
-       {"error", response.error},
-       {"session", hints.session},
-       {"tenant", hints.tenant},
-       {"remote", request.remote}});
+  LogLimited(RefusalKind(response.status, response.error_code),
+             response.status >= 500 ? Level::kWarning : Level::kInfo, "request",
+             {{"request_id", request.id},
+              {"method", std::string_view(request.method).substr(0, 32)},
+              {"path", std::string_view(request.path).substr(0, 256)},
+              {"status", response.status},
+              {"outcome", "refused"},
+              {"code", response.error_code},
+              {"param", response.error_param},
+              {"error", response.error},
+              {"session", hints.session},
+              {"tenant", hints.tenant},
+              {"remote", request.remote}});
 }
 
 }  // namespace
@@ -90,6 +91,7 @@ void Edge::Serve(http::Request request, std::shared_ptr<http::Responder> respond
 }
 
 void Edge::Complete(const http::Request& request, http::Response* response) const {
+  LogLeftOut();
   cors_.AddHeaders(request, response);
   AddDroppedReason(/*begun=*/false, response);
   if (response->noted) return;

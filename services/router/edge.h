@@ -38,7 +38,8 @@ class Edge {
   // Refuses with 401 who has no key, answers preflights, and leaves all else to the routes.
   void Serve(http::Request request, std::shared_ptr<http::Responder> responder) const;
   // As ServerOptions::complete: adds cross-origin headers and, to 429, 503 and 504, why the request
-  // was dropped. Counts the answer and logs a refusal, unless the answer is noted.
+  // was dropped. Counts the answer and logs a refusal, unless the answer is noted. A flood of
+  // refusals is counted whole and logged in part (services/base/log_limit.h).
   void Complete(const http::Request& request, http::Response* response) const;
   // Reads the key file anew; on failure the keys stay as they were.
   absl::Status ReadKeys() { return keys_.Read(); }

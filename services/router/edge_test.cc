@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <map>
 
 #include "services/base/file.h"
+#include "services/base/log_limit.h"
 #include "services/router/testing/router_fixture.h"
 
 namespace skein::services::testing {
@@ -108,6 +111,53 @@ TEST_F(EdgeTest, WhatTheServerRefusesIsLoggedAndCountedToo) {
   const std::string text = metrics_.Render();
   for (const char* line : {R"(skein_router_answers_total{path="/v1/completions",status="413"} 1)",
                            R"(skein_router_answers_total{path="/v1/models",status="431"} 1)"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
+}
+
+// A flood of bad requests is counted whole, and does not fill the disk.
+TEST_F(EdgeTest, AFloodOfRefusalsHasFewLinesAndSaysHowManyWereLeftOut) {
+  constexpr int kFlood = 300;
+  edge_options_.api_key_file = std::string(std::getenv("TEST_TMPDIR")) + "/flood_keys";
+  ASSERT_TRUE(WriteFile(edge_options_.api_key_file, "sk-right\n").ok());
+  // No instances: each that has a key is refused as well, by another part of the router.
+  script_ = [](const v1::RequestSpec&) {
+    Script script;
+    script.plan = absl::ResourceExhaustedError("full");
+    return script;
+  };
+  Start();
+  ::testing::internal::CaptureStderr();
+  const auto before = std::chrono::steady_clock::now();
+  for (int i = 0; i < kFlood; ++i) {
+    EXPECT_EQ(Get("/v1/models").status, 401);
+    EXPECT_EQ(Post("/v1/completions", Completion(), {{"Authorization", "Bearer sk-right"}}).status,
+              429);
+  }
+  const int64_t seconds = 2 + std::chrono::duration_cast<std::chrono::seconds>(
+                                  std::chrono::steady_clock::now() - before)
+                                  .count();
+  LogLeftOut(/*at_end=*/true);
+  std::map<int, int64_t> lines, left_out;
+  std::istringstream log(::testing::internal::GetCapturedStderr());
+  for (std::string line; std::getline(log, line);) {
+    const Json json = Json::parse(line, nullptr, false);
+    if (json.value("msg", "") == "request") ++lines[json["status"].get<int>()];
+    if (!json.contains("kind")) continue;
+    for (const int status : {401, 429}) {
+      const bool it =
+          json["kind"].get<std::string>().find(std::to_string(status)) != std::string::npos;
+      if (it) left_out[status] += json["lines"].get<int64_t>();
+    }
+  }
+  for (const int status : {401, 429}) {
+    EXPECT_LE(lines[status], seconds * kLimitedLinesPerSecond) << status;
+    EXPECT_EQ(lines[status] + left_out[status], kFlood) << status;
+  }
+  const std::string text = metrics_.Render();
+  for (const char* line :
+       {R"(skein_router_answers_total{path="/v1/models",status="401"} 300)",
+        R"(skein_router_answers_total{path="/v1/completions",status="429"} 300)"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
   }
 }
@@ -396,7 +446,8 @@ TEST(EdgeOptionsTest, ABadOriginAndABadKeyFileAreRefused) {
   EXPECT_NE(bad.status().message().find("--allowed-origins: 'a.example'"), std::string::npos);
   const auto missing = Edge::Create({.allowed_origins = {}, .api_key_file = "/no/such/file"},
                                     &routes, &router_metrics);
-  EXPECT_NE(missing.status().message().find("--api-key-file /no/such/file"), std::string::npos);
+  EXPECT_NE(missing.status().message().find("--api-key-file: '/no/such/file': cannot be read"),
+            std::string::npos);
 }
 
 TEST_F(EdgeTest, WithAKeyFileOnlyItsKeysAreServed) {

@@ -42,6 +42,7 @@ void ModelWatch::Run() {
 }
 
 void ModelWatch::Ask() {
+  const auto asked = std::chrono::steady_clock::now();
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kTimeout);
   v1::Orchestrator::Stub stub(channels_->Get(orchestrator_));
@@ -54,11 +55,13 @@ void ModelWatch::Ask() {
   }
   std::lock_guard<std::mutex> lock(mutex_);
   last_ = FromGrpc(status, "orchestrator");
-  if (status.ok()) live_ = std::move(live);
+  if (!status.ok()) return;
+  live_ = std::move(live);
+  good_until_ = asked + std::chrono::microseconds(response.instance_lease_us());
 }
 
 absl::Status ModelWatch::Reached() const {
-  if (last_.ok()) return last_;
+  if (last_.ok() || std::chrono::steady_clock::now() < good_until_) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("orchestrator ", orchestrator_, ": ", last_.message(),
                                              ". Start it, or correct --orchestrator."));
 }

@@ -1,6 +1,7 @@
 // Which models the cluster can serve right now, asked of the orchestrator twice a second.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -21,8 +22,10 @@ class ModelWatch {
   ModelWatch(Channels* channels, std::string orchestrator, std::vector<std::string> models);
   ~ModelWatch();
 
-  // OK when the orchestrator answered lately and every model has a prefill and a decode instance;
-  // otherwise the message says what is missing and what to do. Any thread.
+  // OK when every model has a prefill and a decode instance, as the orchestrator said at most a
+  // lease of instances ago: by itself an answer that does not come, or comes late, says no more
+  // than a report of an instance that does not come. Otherwise the message says what is missing
+  // and what to do. Any thread.
   absl::Status Ready() const;
   // The same for one model.
   absl::Status Ready(const std::string& model) const;
@@ -46,9 +49,10 @@ class ModelWatch {
   const std::vector<std::string> models_;
   mutable std::mutex mutex_;
   std::condition_variable stop_;
-  bool stopping_ = false;             // guarded by mutex_
-  std::map<std::string, Live> live_;  // guarded by mutex_
-  absl::Status last_;                 // of the last answer; guarded by mutex_
+  bool stopping_ = false;                             // guarded by mutex_
+  std::chrono::steady_clock::time_point good_until_;  // of live_; guarded by mutex_
+  std::map<std::string, Live> live_;                  // guarded by mutex_
+  absl::Status last_;  // how the orchestrator was asked last; guarded by mutex_
   std::thread thread_;
 };
 

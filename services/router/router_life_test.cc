@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "services/router/testing/router_fixture.h"
 
 namespace skein::services::testing {
@@ -268,6 +269,45 @@ TEST_F(RouterTest, DrainingRefusesNewRequests) {
   StartRouter([](const v1::RequestSpec&) { return Says("x"); });
   api_->BeginDrain();
   EXPECT_EQ(Post("/v1/completions", Completion()).status, 503);
+}
+
+// As vLLM counts: the choices of a request, however it ends.
+TEST_F(RouterTest, EndsAreCountedByChoice) {
+  StartRouter([](const v1::RequestSpec& spec) {
+    if (spec.prompt_size() == 2) return Held("a");  // nothing ends before the client leaves
+    Script script = Says("a");
+    if (spec.prompt_size() == 3) {
+      script.reason = v1::FINISH_REASON_ERROR;
+      script.failure = absl::InternalError("broken");
+    }
+    return script;
+  });
+  const auto ask = [](const char* prompt, int n) {
+    Json body = Completion(true);
+    body["prompt"] = prompt;
+    body["n"] = n;
+    return body;
+  };
+  {
+    RawClient client(server_->port());
+    client.Send(MakeRequest("POST", "/v1/completions", ask("pp", 3).dump()));
+    EXPECT_EQ(client.ReadHead().status, 200);
+    while (cluster_->open_generates() < 3) std::this_thread::yield();
+  }
+  EXPECT_TRUE(cluster_->AwaitCancelled(3, 3));
+  Post("/v1/completions", ask("ppp", 4));
+  Post("/v1/completions", ask("p", 2));
+  const auto count = [](const std::string& text, const char* reason) {
+    const std::string series =
+        absl::StrCat("vllm:request_success_total{engine=\"0\",finished_reason=\"", reason,
+                     "\",model_name=\"m\"} ");
+    const size_t at = text.find(series);
+    return at == std::string::npos ? -1 : std::stoi(text.substr(at + series.size()));
+  };
+  const std::string text = metrics_.Render();
+  EXPECT_EQ(count(text, "abort"), 3) << text;
+  EXPECT_EQ(count(text, "error"), 4) << text;
+  EXPECT_EQ(count(text, "length"), 2) << text;
 }
 
 TEST_F(RouterTest, MetricsCountWhatHappened) {

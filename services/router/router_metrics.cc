@@ -142,8 +142,8 @@ void RouterMetrics::CountPrompt(const std::string& model, int64_t choices,
   series.max_generation_length.Observe(static_cast<double>(output_tokens_max));
 }
 
-void RouterMetrics::CountEnd(const std::string& model, const std::string& reason) {
-  Ended(metrics_, model, reason).Increment();
+void RouterMetrics::CountEnds(const std::string& model, const std::string& reason, size_t choices) {
+  Ended(metrics_, model, reason).Increment(static_cast<double>(choices));
 }
 
 void RouterMetrics::CountAnswer(const std::string& path, int status) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -65,8 +66,8 @@ class RouterMetrics {
   void CountFinished(const std::string& model, const FinishedChoice& choice);
   // All choices of a prompt have ended: their number, and the tokens of the longest.
   void CountPrompt(const std::string& model, int64_t choices, int64_t output_tokens_max);
-  // One choice ended otherwise: "abort" (the client left) or "error".
-  void CountEnd(const std::string& model, const std::string& reason);
+  // So many choices ended otherwise: "abort" (the client left) or "error".
+  void CountEnds(const std::string& model, const std::string& reason, size_t choices);
   // One HTTP request to the API was answered.
   void CountAnswer(const std::string& path, int status);
 

@@ -17,6 +17,7 @@
 #include "services/admin/slot.h"
 #include "services/admin/start_signals.h"
 #include "services/base/log.h"
+#include "services/base/log_limit.h"
 #include "services/base/metrics.h"
 #include "services/base/process.h"
 #include "services/base/process_metrics.h"
@@ -132,7 +133,7 @@ absl::StatusOr<std::unique_ptr<TraceRecorder>> OpenTrace(const RouterOptions& op
   if (!trace.ok()) {
     return absl::UnavailableError(absl::StrCat("--record-trace: ", trace.status().message()));
   }
-  LogInfo("recording a trace", {{"file", (*trace)->path()}});
+  LogInfo("requests are recorded", {{"file", (*trace)->path()}});
   return trace;
 }
 
@@ -172,7 +173,8 @@ class Router {
   // SIGHUP: the keys as they are in the file now; a bad file changes nothing.
   void Reload() {
     if (absl::Status status = edge_->ReadKeys(); !status.ok()) {
-      LogError("api keys are as before", {{"error", std::string(status.message())}});
+      LogError("API keys not reloaded; those read before stay",
+               {{"reason", std::string(status.message())}});
     }
   }
 
@@ -184,7 +186,8 @@ class Router {
     while (Running() > 0 && std::chrono::steady_clock::now() < limit) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
-    LogInfo("drained", {{"cut_off", Running()}});
+    LogInfo("drained", {{"requests_cut_off", Running()}});
+    LogLeftOut(/*at_end=*/true);
     shell_.TellStop();
     {
       std::lock_guard lock(reports_mutex_);
@@ -265,7 +268,7 @@ class Router {
       auto watched = http_metrics_.Watched(request, routes_.PatternOf(request.path), responder);
       edge_->Serve(std::move(request), std::move(watched));
     });
-    if (!started.ok()) return AboutFlag("port", started.status());
+    if (!started.ok()) return AboutListening("port", started.status());
     server_ = *std::move(started);
     return absl::OkStatus();
   }

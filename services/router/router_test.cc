@@ -1,4 +1,5 @@
-// What clients are answered: text, shapes, logprobs, stop strings, choices.
+// What clients are answered: text, shapes, stop strings, choices. Logprobs and echo:
+// logprobs_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -329,110 +330,6 @@ TEST_F(RouterTest, MessagesOfToolsReachTheTemplate) {
   const v1::RequestSpec spec = cluster_->specs().at(0);
   EXPECT_EQ(std::vector<int32_t>(spec.prompt().begin(), spec.prompt().end()),
             BytesOf("[user]q[assistant][tool]r[assistant]"));
-}
-
-Script WithLogprobs(const v1::RequestSpec& spec) {
-  Script script;
-  if (spec.want_prompt_logprobs()) {
-    for (int i = 1; i < spec.prompt_size(); ++i) {
-      script.prompt_logprobs.push_back(Sampled(spec.prompt(i), -static_cast<float>(i)));
-    }
-  }
-  for (uint32_t i = 0; i < spec.max_tokens(); ++i) {
-    script.tokens.push_back(Sampled('A' + static_cast<int>(i), -0.25f));
-    auto* top = script.tokens.back().add_top();
-    top->set_token('z');
-    top->set_logprob(-0.125f);
-  }
-  return script;
-}
-
-TEST_F(RouterTest, LogprobsOfChat) {
-  StartRouter(WithLogprobs);
-  const Json json =
-      Ask("/v1/chat/completions", {{"model", "m"},
-                                   {"messages", {{{"role", "user"}, {"content", "hey"}}}},
-                                   {"max_tokens", 2},
-                                   {"logprobs", true},
-                                   {"top_logprobs", 1}});
-  const Json& content = json["choices"][0]["logprobs"]["content"];
-  ASSERT_EQ(content.size(), 2u);
-  EXPECT_EQ(content[1].dump(), R"({"token":"B","logprob":-0.25,"bytes":[66],)"
-                               R"("top_logprobs":[{"token":"z","logprob":-0.125,"bytes":[122]}]})");
-  EXPECT_EQ(cluster_->specs()[0].sampling().top_logprobs(), 1);
-}
-
-// Offsets are of the text that is there: a special token that is left out of it takes no place.
-TEST_F(RouterTest, OffsetsCountTheTextThatIsShown) {
-  StartRouter([](const v1::RequestSpec&) {
-    Script script;
-    for (const int32_t token : {int32_t{'a'}, kBos, int32_t{'b'}}) {
-      script.tokens.push_back(Sampled(token));
-    }
-    return script;
-  });
-  Json body = {{"model", "m"}, {"prompt", "p"}, {"logprobs", 0}};
-  Json choice = Ask("/v1/completions", body)["choices"][0];
-  EXPECT_EQ(choice["text"], "ab");
-  EXPECT_EQ(choice["logprobs"]["text_offset"], Json({0, 1, 1}));
-  body["skip_special_tokens"] = false;
-  choice = Ask("/v1/completions", body)["choices"][0];
-  EXPECT_EQ(choice["text"], "a<s>b");
-  EXPECT_EQ(choice["logprobs"]["text_offset"], Json({0, 1, 4}));
-}
-
-// A cluster may score the first token too, or leave it out: each score stays with its token.
-TEST_F(RouterTest, EchoTakesTheScoresOfAllTokensToo) {
-  StartRouter([](const v1::RequestSpec& spec) {
-    Script script;
-    for (int i = 0; i < spec.prompt_size(); ++i) {
-      script.prompt_logprobs.push_back(Sampled(spec.prompt(i), -static_cast<float>(i)));
-    }
-    return script;
-  });
-  const Json json =
-      Ask("/v1/completions",
-          {{"model", "m"}, {"prompt", "abc"}, {"echo", true}, {"logprobs", 1}, {"max_tokens", 0}});
-  const Json& logprobs = json["choices"][0]["logprobs"];
-  EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
-  EXPECT_EQ(logprobs["token_logprobs"][1], -1);
-  EXPECT_EQ(logprobs["token_logprobs"][2], -2);
-}
-
-TEST_F(RouterTest, EchoScoresThePrompt) {
-  StartRouter(WithLogprobs);
-  for (const int max_tokens : {0, 1}) {
-    const Json json = Ask("/v1/completions", {{"model", "m"},
-                                              {"prompt", "abc"},
-                                              {"echo", true},
-                                              {"logprobs", 1},
-                                              {"max_tokens", max_tokens}});
-    const Json& choice = json["choices"][0];
-    EXPECT_EQ(choice["text"], max_tokens == 0 ? "abc" : "abcA");
-    const Json& logprobs = choice["logprobs"];
-    ASSERT_EQ(logprobs["tokens"].size(), 3u + static_cast<size_t>(max_tokens));
-    EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
-    EXPECT_EQ(logprobs["token_logprobs"][2], -2);
-    EXPECT_EQ(logprobs["text_offset"][2], 2);
-    EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
-    if (max_tokens == 1) {
-      EXPECT_EQ(logprobs["top_logprobs"][3].dump(), R"({"z":-0.125,"A":-0.25})");
-      EXPECT_EQ(logprobs["text_offset"][3], 3);
-    }
-  }
-}
-
-TEST_F(RouterTest, StreamedLogprobsConcatenateToTheWhole) {
-  StartRouter(WithLogprobs);
-  const Json body = {{"model", "m"}, {"prompt", "abc"}, {"logprobs", 0}, {"max_tokens", 9}};
-  const Json whole = Ask("/v1/completions", body)["choices"][0]["logprobs"];
-  Json joined;
-  for (const Json& event : Stream("/v1/completions", body)) {
-    for (const auto& [name, list] : event["choices"][0]["logprobs"].items()) {
-      for (const Json& item : list) joined[name].push_back(item);
-    }
-  }
-  EXPECT_EQ(joined.dump(), whole.dump());
 }
 
 TEST_F(RouterTest, TokenizeAndDetokenize) {

@@ -158,6 +158,7 @@ void PrefillProcess::Execute(CallAbort& effect) {
 void PrefillProcess::Execute(RunStep& effect) {
   verdict_->Require(!engine_thread_.busy, "two steps in flight");
   for (const StepSequence& sequence : effect.sequences) {
+    CheckNotEnded(sequence.id, sequence.epoch, "computes");
     for (BlockId block : *sequence.blocks) {
       transfers_->CheckUse(PlaceOf(block), {sequence.id, sequence.epoch}, "computed for");
     }
@@ -375,6 +376,7 @@ void DecodeProcess::Execute(RunStep& effect) {
   verdict_->Require(!engine_thread_.busy, "two steps in flight");
   std::set<int32_t> used;
   for (const StepSequence& sequence : effect.sequences) {
+    CheckNotEnded(sequence.id, sequence.epoch, "computes");
     for (BlockId block : *sequence.blocks) {
       verdict_->Require(used.insert(block.value).second, "two sequences share a block");
       verdict_->Require(!transfers_->Under(PlaceOf(block)), "a step reads a block being written");

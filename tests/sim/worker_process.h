@@ -8,8 +8,10 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/emulated/emulated_engine.h"
 #include "scheduler/worker/decode_core.h"
 #include "scheduler/worker/prefill_core.h"
@@ -50,6 +52,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     });
   }
   void Execute(scheduler::CallReport& effect) {
+    CheckEnded(effect.request);
     const uint64_t serial = effect.request.serial;
     ToOrchestrator<scheduler::ReportReply>(effect, [this, serial](scheduler::ReportReply reply) {
       this->Dispatch(scheduler::ReportReplied{serial, std::move(reply)});
@@ -83,7 +86,23 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     }
     engine_ = *engine::EmulatedEngine::Create(options);
     engine_thread_ = {};
+    ended_.clear();
     drained_ = false;
+  }
+  // What was reported as ended has ended for good: whoever planned it has planned it anew, so an
+  // old message that comes late must not bring it back.
+  void CheckNotEnded(scheduler::RequestId id, scheduler::Epoch epoch, const char* how) {
+    if (!ended_.contains({id, epoch})) return;
+    this->verdict_->Violated(
+        absl::StrCat(this->endpoint(), " ", how, " an epoch that it reported as ended"));
+  }
+  void CheckEnded(const scheduler::ReportRequest& report) {
+    for (const scheduler::HeldRequest& held : report.held) {
+      CheckNotEnded(held.id, held.epoch, "holds");
+    }
+    for (const scheduler::EndedRequest& ended : report.ended) {
+      ended_.insert({ended.id, ended.epoch});
+    }
   }
   Transfers::Place PlaceOf(scheduler::BlockId block) const {
     return {this->endpoint(), this->generation(), block.value};
@@ -92,6 +111,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   Transfers* transfers_;
   std::shared_ptr<engine::EmulatedEngine> engine_;
   EngineThread engine_thread_;
+  std::set<std::pair<scheduler::RequestId, scheduler::Epoch>> ended_;  // reported, by this process
   bool drained_ = false;
 };
 

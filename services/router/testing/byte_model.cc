@@ -58,6 +58,35 @@ std::unique_ptr<ServedModel> MakeByteModel(const std::string& name, int64_t max_
   return model;
 }
 
+std::unique_ptr<ServedModel> MakeSpaceModel(const std::string& name, int64_t max_positions) {
+  const Json space = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}};
+  const Json back = {{"type", "Replace"}, {"pattern", {{"String", "▁"}}}, {"content", " "}};
+  const Json prepend = {{"type", "Prepend"}, {"prepend", "▁"}};
+  const Json strip = {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}};
+  const Json vocab = {{"<unk>", 0}, {"<s>", kSpaceBos}, {"</s>", 2},     {"▁", 3},
+                      {"a", 4},     {"b", 5},           {"▁a", kSpaceA}, {"▁b", kSpaceB}};
+  const std::string tokenizer =
+      Json{{"added_tokens", {AddedToken(kSpaceBos, "<s>"), AddedToken(2, "</s>")}},
+           {"normalizer", {{"type", "Sequence"}, {"normalizers", Json::array({prepend, space})}}},
+           {"pre_tokenizer", nullptr},
+           {"post_processor", nullptr},
+           {"decoder",
+            {{"type", "Sequence"},
+             {"decoders", Json::array({back, Json{{"type", "Fuse"}}, strip})}}},
+           {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"▁ a", "▁ b"}}}}}
+          .dump();
+  auto model = std::make_unique<ServedModel>();
+  model->name = name;
+  model->tokenizer =
+      engine::Tokenizer::FromJson(
+          tokenizer, R"({"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": true})")
+          .value();
+  model->eos_ids = {2};
+  model->max_positions = max_positions;
+  model->vocab_size = 8;
+  return model;
+}
+
 std::vector<int32_t> BytesOf(std::string_view text) {
   std::vector<int32_t> tokens;
   for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));

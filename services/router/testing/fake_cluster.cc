@@ -55,6 +55,17 @@ void FakeCluster::SetInstances(uint32_t prefill, uint32_t decode) {
   decode_ = decode;
 }
 
+void FakeCluster::SetListModels(absl::Status failure, int64_t instance_lease_us) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  list_failure_ = std::move(failure);
+  instance_lease_us_ = instance_lease_us;
+}
+
+int FakeCluster::list_models_calls() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return list_calls_;
+}
+
 int FakeCluster::open_generates() {
   std::lock_guard<std::mutex> lock(mutex_);
   return open_generates_;
@@ -105,13 +116,17 @@ grpc::ServerUnaryReactor* FakeCluster::ListModels(grpc::CallbackServerContext* c
                                                   v1::ListModelsResponse* response) {
   v1::ModelStatus* model = response->add_models();
   model->set_model(model_);
+  absl::Status status;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     model->set_prefill_instances(prefill_);
     model->set_decode_instances(decode_);
+    response->set_instance_lease_us(static_cast<uint64_t>(instance_lease_us_));
+    ++list_calls_;
+    status = list_failure_;
   }
   auto* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
+  reactor->Finish(ToGrpc(status));
   return reactor;
 }
 

@@ -47,6 +47,9 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   std::string traceparent();             // of the last Submit
   // What ListModels says from now on.
   void SetInstances(uint32_t prefill, uint32_t decode);
+  // ListModels fails with this from now on, if it is not OK; the lease that it says otherwise.
+  void SetListModels(absl::Status failure, int64_t instance_lease_us);
+  int list_models_calls();
   // Waits until that many Submit and Generate streams were cancelled by the router.
   bool AwaitCancelled(int submits, int generates);
   // Streams that were opened and not ended or cancelled yet.
@@ -73,6 +76,9 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   std::vector<std::shared_ptr<StreamWriter<v1::GenerateUpdate>>> held_;
   std::string traceparent_;
   uint32_t prefill_ = 1, decode_ = 1;
+  absl::Status list_failure_;
+  int64_t instance_lease_us_ = 0;
+  int list_calls_ = 0;
   int cancelled_submits_ = 0, cancelled_generates_ = 0, open_generates_ = 0;
   RpcServer rpc_;  // last: its threads use the above
 };

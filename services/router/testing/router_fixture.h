@@ -31,7 +31,7 @@ class RouterTest : public ::testing::Test {
   void StartRouter(FakeCluster::ScriptFn script, scheduler::RouterConfig core = {},
                    http::ServerOptions http_options = {}) {
     cluster_ = std::make_unique<FakeCluster>("m", std::move(script));
-    models_.Add(MakeByteModel("m", max_positions_));
+    models_.Add(model_ != nullptr ? std::move(model_) : MakeByteModel("m", max_positions_));
     shell_ = std::make_unique<RouterShell>(RouterShellOptions{core, cluster_->endpoint(), 7});
     shell_->Start();
     watch_ = std::make_unique<ModelWatch>(&shell_->channels(), cluster_->endpoint(),
@@ -115,6 +115,7 @@ class RouterTest : public ::testing::Test {
 
   // Before StartRouter.
   int64_t max_positions_ = 200;
+  std::unique_ptr<ServedModel> model_;  // named "m"; null: the byte model
   RouterApiOptions api_options_;
   EdgeOptions edge_options_;
   std::unique_ptr<FakeCluster> cluster_;
