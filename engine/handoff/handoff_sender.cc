@@ -149,7 +149,7 @@ absl::Status HandoffSender::ConnectTo(const std::string& memory, size_t regions,
     return absl::FailedPreconditionError(absl::StrCat(
         "layers: granted memory has ", peer->regions.size(), " regions, need ", regions));
   }
-  ++peers_[peer->id];
+  peers_[peer->id] = handoff->grant.peer;
   handoff->peers.push_back(*std::move(peer));
   const int32_t slots = handoff->grant.staging_slots;
   if (slots == 0) return absl::OkStatus();
@@ -351,9 +351,10 @@ void HandoffSender::Tell(News* news) const {
 std::vector<HandoffTotals> HandoffSender::Totals() const {
   std::lock_guard lock(mu_);
   std::vector<HandoffTotals> totals;
-  for (const auto& [peer, count] : peers_) {
+  for (const auto& [peer, name] : peers_) {
     const absl::StatusOr<PeerInfo> info = transport_->Inspect(peer);
-    if (info.ok()) totals.push_back({info->lanes, info->path, info->put_bytes, info->busy_seconds});
+    if (!info.ok()) continue;
+    totals.push_back({name, info->lanes, info->path, info->put_bytes, info->busy_seconds});
   }
   return totals;
 }

@@ -75,6 +75,7 @@ struct HandoffGrant {
   int32_t staging_slots = 0;
   // Staged: when it has had nothing to put for so long, the buffer is given back.
   std::chrono::nanoseconds idle_after = std::chrono::nanoseconds::max();
+  std::string peer;  // the receiver's name, for HandoffTotals
 };
 
 struct HandoffEnds {
@@ -91,8 +92,9 @@ struct HandoffEnds {
 
 // What was moved so far to one peer, for logs and metrics.
 struct HandoffTotals {
-  std::string lanes;  // the transport's name for what carries the bytes
-  std::string path;   // and the way they take: PeerInfo::path
+  std::string peer;       // HandoffGrant::peer of the last grant
+  std::string transport;  // what carries the bytes: PeerInfo::lanes
+  std::string path;       // and the way they take: PeerInfo::path
   uint64_t bytes = 0;
   double busy_seconds = 0;
 };
@@ -225,7 +227,7 @@ class HandoffSender {
   mutable std::mutex mu_;
   std::map<HandoffKey, Handoff> handoffs_;
   std::map<TransferId, Flight> flights_;
-  std::map<PeerId, int> peers_;  // seen, for Totals
+  std::map<PeerId, std::string> peers_;  // their names, for Totals
 };
 
 }  // namespace skein::engine

@@ -48,7 +48,8 @@ absl::StatusOr<KvSpec> MakeKvSpec(const ModelConfig& config, DType weights,
   kv.num_blocks = options.num_blocks > 0 ? options.num_blocks : options.kv_bytes / bytes_a_block;
   if (kv.num_blocks == 0) {
     return absl::InvalidArgumentError("kv_bytes = " + std::to_string(options.kv_bytes) +
-                                      ": one block takes " + std::to_string(bytes_a_block));
+                                      ": one block takes " + std::to_string(bytes_a_block) +
+                                      " bytes");
   }
   if (kv.num_blocks > INT32_MAX || kv.num_blocks > (int64_t{1} << 48) / bytes_a_block) {
     return absl::InvalidArgumentError("num_blocks = " + std::to_string(kv.num_blocks) +

@@ -80,7 +80,7 @@ class AdminServer::Pages {
                                        [this](http::Request request, ResponderPtr responder) {
                                          routes_.Serve(std::move(request), std::move(responder));
                                        });
-    if (!started.ok()) return AboutFlag("admin-port", started.status());
+    if (!started.ok()) return AboutListening("admin-port", started.status());
     server_ = *std::move(started);
     return WritePortFile(options.port_file, server_->port());
   }

@@ -27,8 +27,7 @@ std::string Hyphenated(std::string_view name) {
   return absl::StrReplaceAll(absl::string_view(name.data(), name.size()), {{"_", "-"}});
 }
 
-std::string EnvironmentName(std::string_view flag) {
-  std::string name = "SKEIN_";
+std::string EnvironmentName(std::string name, std::string_view flag) {
   for (char c : flag) {
     name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   }
@@ -130,10 +129,15 @@ FlagSet::Detail& FlagSet::Detail::Default(std::string words) {
   return *this;
 }
 
+FlagSet::Detail& FlagSet::Detail::Environment(std::string variable) {
+  description().environment = std::move(variable);
+  return *this;
+}
+
 FlagSet::Detail FlagSet::Add(FlagDescription description, Flag flag) {
   description.name = Hyphenated(description.name);
   description.group = group_;
-  description.environment = EnvironmentName(description.name);
+  description.environment = EnvironmentName(prefix_, description.name);
   description.default_text = DefaultText(flag.json());
   if (description.value == "TEXT") description.value = ValueWord(description.name, "TEXT");
   if (description.value == "NUMBER") description.value = ValueWord(description.name, "NUMBER");
@@ -257,7 +261,7 @@ void FlagSet::ApplyEnvironment(const std::map<std::string, std::string>& environ
 }
 
 void FlagSet::ApplyFile(const std::string& path, std::vector<std::string>* problems) {
-  const std::string file = "--config " + path + ": ";
+  const std::string file = "--config: '" + path + "': ";
   std::vector<std::string> names;
   for (const FlagDescription& flag : description_.flags) names.push_back(flag.name);
   try {
@@ -326,6 +330,25 @@ absl::Status FlagSet::Parse(int argc, const char* const* argv,
   }
   if (problems.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrJoin(problems, "\n"));
+}
+
+std::vector<FlagSet::Mistyped> FlagSet::MistypedVariables(
+    const std::map<std::string, std::string>& environment) const {
+  // Without the prefix, which they have in common: how far apart two names may be depends on their
+  // lengths.
+  std::vector<std::string> names;
+  for (const FlagDescription& flag : description_.flags) {
+    if (!flag.environment.starts_with(prefix_)) continue;
+    names.push_back(flag.environment.substr(prefix_.size()));
+  }
+  std::vector<Mistyped> mistyped;
+  for (const auto& [variable, value] : environment) {
+    if (!variable.starts_with(prefix_)) continue;
+    const std::string name = variable.substr(prefix_.size());
+    const std::string closest = ClosestName(name, names);
+    if (!closest.empty() && closest != name) mistyped.push_back({variable, prefix_ + closest});
+  }
+  return mistyped;
 }
 
 CommandDescription FlagSet::Describe() const {

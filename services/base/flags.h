@@ -1,8 +1,9 @@
 // Flags of a Skein program. Every flag `--name` has an environment twin `SKEIN_NAME` ('-' becomes
-// '_') and may stand in a YAML file given by `--config`; a flag on the command line wins over the
-// environment, the environment over the file. Names are written with '-'; '_' is understood as the
-// same. Unknown flags, values of SKEIN_* variables that do not parse, and unknown keys of the file
-// are errors that name the key and the value. All problems are reported at once, not one a run.
+// '_'; of skeinctl's commands `SKEINCTL_NAME`) and may stand in a YAML file given by `--config`; a
+// flag on the command line wins over the environment, the environment over the file. Names are
+// written with '-'; '_' is understood as the same. Unknown flags, values of SKEIN_* variables that
+// do not parse, and unknown keys of the file are errors that name the key and the value. All
+// problems are reported at once, not one a run.
 //
 // CLI11 parses the command line and prints the help (flag_parser.h). What a FlagSet registers is
 // the one description of which help, man pages, completion and docs/flags.md are made.
@@ -37,6 +38,8 @@ class FlagSet {
     Detail& Required();
     // What the help says in place of the default, as "the host's name".
     Detail& Default(std::string words);
+    // The name of its environment twin, if it does not follow from the flag's.
+    Detail& Environment(std::string variable);
 
    private:
     friend class FlagSet;
@@ -48,6 +51,8 @@ class FlagSet {
 
   // As it is typed: "router", "skeinctl status".
   void Name(std::string name) { description_.name = std::move(name); }
+  // Of the environment twins of flags that are registered from here on: "SKEIN_" unless set.
+  void EnvironmentPrefix(std::string prefix) { prefix_ = std::move(prefix); }
   void About(std::string about) { description_.about = std::move(about); }
   // The heading in the help for the flags that are registered from here on.
   void Group(std::string heading) { group_ = std::move(heading); }
@@ -73,6 +78,14 @@ class FlagSet {
   // Returns CANCELLED with the text to print as message after --help and --version.
   absl::Status Parse(int argc, const char* const* argv,
                      const std::map<std::string, std::string>& environment);
+
+  // The variables that begin as environment twins do and are none, but nearly. Each with the twin
+  // that may have been meant. After Parse. Names that are not close to any may belong to others.
+  struct Mistyped {
+    std::string variable, closest;
+  };
+  std::vector<Mistyped> MistypedVariables(
+      const std::map<std::string, std::string>& environment) const;
 
   // The values in force as one JSON object, for the log at start.
   std::string EffectiveJson() const;
@@ -106,6 +119,7 @@ class FlagSet {
   std::vector<std::string*> positionals_;
   std::vector<std::function<absl::Status()>> checks_;
   std::string group_ = "Flags";
+  std::string prefix_ = "SKEIN_";
   std::string config_;
   bool complete_ = false;
 };

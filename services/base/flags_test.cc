@@ -151,16 +151,41 @@ TEST(Flags, RequiredFlagsChoicesAndWhatHoldsBetweenFlags) {
 TEST(Flags, AFileThatCannotBeReadOrHoldsMoreThanValuesIsNamed) {
   Values v;
   EXPECT_EQ(v.Parse({"--config=/nowhere.yaml"}).message(),
-            "--config /nowhere.yaml: cannot be read");
+            "--config: '/nowhere.yaml': cannot be read");
   const std::string path = WriteConfig("host: {a: b}\n");
   EXPECT_EQ(v.Parse({"--config", path.c_str()}).message(),
-            "--config " + path + ": host: is not a single value");
+            "--config: '" + path + "': host: is not a single value");
 }
 
 TEST(Flags, RepeatedFlagCollects) {
   Values v;
   ASSERT_TRUE(v.Parse({"--model", "x", "--model=y"}, {{"SKEIN_MODEL", "z"}}).ok());
   EXPECT_EQ(v.models, (std::vector<std::string>{"x", "y"}));
+}
+
+TEST(Flags, AVariableThatIsNearlyATwinIsFound) {
+  int64_t bytes = 0, tokens = 0;
+  std::string key;
+  FlagSet flags("A test.");
+  flags.Int(&bytes, "max-body-bytes", "bytes", 0, 100);
+  flags.EnvironmentPrefix("TESTCTL_");
+  flags.Int(&tokens, "max-tokens", "tokens", 0, 100);
+  flags.String(&key, "key", "a key").Environment("SKEIN_KEY");
+  const std::map<std::string, std::string> environment = {
+      {"SKEIN_MAX_BODY_BYTE", "1"}, {"SKEIN_RUN_DIR", "/x"},      {"SKEIN_KEY", "k"},
+      {"TESTCTL_MAX_TOKEN", "2"},   {"TESTCTL_MAX_TOKENS", "3"},  {"TESTCTL_SHARED", "/y"},
+      {"TESTCTL_CONFGI", "z"},      {"TESTCTL_MAX_TOKENSS", "4"}, {"HOME", "/z"}};
+  const char* const argv[] = {"test"};
+  ASSERT_TRUE(flags.Parse(1, argv, environment).ok());
+  EXPECT_EQ(tokens, 3);
+  EXPECT_EQ(key, "k");
+  std::string found;
+  for (const auto& one : flags.MistypedVariables(environment)) {
+    found += one.variable + ">" + one.closest + " ";
+  }
+  EXPECT_EQ(found,
+            "TESTCTL_CONFGI>TESTCTL_CONFIG TESTCTL_MAX_TOKEN>TESTCTL_MAX_TOKENS "
+            "TESTCTL_MAX_TOKENSS>TESTCTL_MAX_TOKENS ");
 }
 
 TEST(Flags, APositionalArgumentMustBeGivenOnce) {

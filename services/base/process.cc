@@ -31,6 +31,10 @@ int StartProcess(const std::string& role, const std::string& log_level, int argc
   LogInfo("start", {{"version", kVersion},
                     {"pid", static_cast<int64_t>(getpid())},
                     {"flags", Raw{flags->EffectiveJson()}}});
+  for (const auto& one : flags->MistypedVariables(EnvironmentMap())) {
+    LogWarning("an environment variable is ignored: no flag has its name",
+               {{"variable", one.variable}, {"closest", one.closest}});
+  }
   return -1;
 }
 
@@ -43,6 +47,10 @@ int EndProcess(const absl::Status& status, const FlagSet& flags) {
 absl::Status AboutFlag(const std::string& flag, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat("--", flag, ": ", status.message()));
+}
+
+absl::Status AboutListening(const std::string& port_flag, const absl::Status& status) {
+  return AboutFlag(absl::IsInvalidArgument(status) ? "host" : port_flag, status);
 }
 
 absl::Status WritePortFile(const std::string& path, int port) {

@@ -47,8 +47,8 @@ class UnparsableMessageFactory : public grpc::experimental::ServerInterceptorFac
 // gRPC's own complaints, which are errors by its default of GRPC_VERBOSITY, are lines of the log as
 // all others.
 void LogOfGrpc(gpr_log_func_args* line) {
-  LogWarning("gRPC", {{"detail", line->message},
-                      {"source", absl::StrCat(line->file, ":", line->line)}});
+  LogWarning("gRPC reports an error",
+             {{"reason", line->message}, {"source", absl::StrCat(line->file, ":", line->line)}});
 }
 
 }  // namespace
@@ -114,7 +114,7 @@ absl::Status EndOfCall(const grpc::Status& status, std::string_view peer,
                        const grpc::ClientContext& context) {
   if (IsTransportFailure(status)) {
     LogWarning("call failed",
-               {{"peer", peer}, {"endpoint", context.peer()}, {"error", status.error_message()}});
+               {{"peer", peer}, {"endpoint", context.peer()}, {"reason", status.error_message()}});
   }
   return FromGrpc(status, peer);
 }

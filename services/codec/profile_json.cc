@@ -31,7 +31,7 @@ constexpr std::pair<const char*, double SpCoefficients::*> kCoefficients[] = {
 
 template <typename... Text>
 absl::Status Wrong(const Text&... text) {
-  return absl::InvalidArgumentError(absl::StrCat("profile: ", text...));
+  return absl::InvalidArgumentError(absl::StrCat(text...));
 }
 
 std::string Shown(const Json& json) {
@@ -260,8 +260,8 @@ absl::StatusOr<Profile> LoadProfile(const std::string& name_or_path) {
   if (name_or_path == "llama3-8b-a100") return Builtin();
   const auto text = ReadFile(name_or_path);
   if (!text.ok()) {
-    return absl::NotFoundError(absl::StrCat("profile: '", name_or_path,
-                                            "' is neither built in (llama3-8b-a100) nor a file"));
+    return absl::NotFoundError(
+        absl::StrCat("'", name_or_path, "' is neither built in (llama3-8b-a100) nor a file"));
   }
   auto profile = ParseProfile(*text);
   if (profile.ok()) return profile;

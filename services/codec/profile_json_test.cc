@@ -75,7 +75,7 @@ TEST(Profile, IsRefusedWithTheFieldAndTheValue) {
                                 "waiting_weight": 4, "calm_s": 0)" +
                 more + "}]");
   };
-  EXPECT_EQ(Why(rolling("")), "profile: sp is missing");
+  EXPECT_EQ(Why(rolling("")), "sp is missing");
   EXPECT_NE(Why(rolling(R"(, "commit": "greedy2")")).find("\"greedy2\", not tetris"),
             std::string::npos);
   EXPECT_NE(Why(rolling(R"(, "commit": "tetris")")).find("improvement_rate is missing"),

@@ -29,7 +29,8 @@ absl::Status ServerCore::Listen() {
   const std::string where = options_.host + ":" + std::to_string(options_.port);
   const auto address =
       asio::ip::make_address(options_.host == "localhost" ? "127.0.0.1" : options_.host, ec);
-  if (ec) return absl::InvalidArgumentError("host " + options_.host + ": " + ec.message());
+  if (ec)
+    return absl::InvalidArgumentError("'" + options_.host + "' is not an IP address or localhost");
   const tcp::endpoint endpoint(address, options_.port);
   acceptor_.open(endpoint.protocol(), ec);
   if (!ec) acceptor_.set_option(asio::socket_base::reuse_address(true), ec);

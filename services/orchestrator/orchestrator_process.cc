@@ -177,16 +177,20 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
 // The tables are the only part of a profile that may change under a running cluster.
 void Reload(const OrchestratorOptions& options, const scheduler::PlanningConfig* running,
             OrchestratorShell* shell) {
-  if (running == nullptr) return LogWarning("not reloaded", {{"reason", "there is no --profile"}});
+  if (running == nullptr) {
+    return LogWarning("planning tables not reloaded",
+                      {{"reason", "--profile is not given, so there is no file to read"}});
+  }
   const auto tables = ReloadTables(options, *running);
   if (!tables.ok()) {
-    return LogWarning("not reloaded", {{"reason", std::string(tables.status().message())}});
+    return LogWarning("planning tables not reloaded",
+                      {{"reason", std::string(tables.status().message())}});
   }
   shell->ReplaceTables(*tables);
   LogInfo("planning tables reloaded",
           {{"profile", options.profile},
-           {"improvement_rates", static_cast<int64_t>(tables->improvement_rates.rows().size())},
-           {"rolling", static_cast<int64_t>(tables->rolling.rows().size())}});
+           {"improvement_rate_rows", static_cast<int64_t>(tables->improvement_rates.rows().size())},
+           {"rolling_rows", static_cast<int64_t>(tables->rolling.rows().size())}});
 }
 
 }  // namespace
@@ -202,7 +206,7 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   auto admin = AdminServer::Start(options.admin, options.host, HooksOf(options, &pages));
   if (!admin.ok()) return admin.status();
   auto rpc = ServeRpc(absl::StrCat(options.host, ":", options.port), {&pages.service});
-  if (!rpc.ok()) return AboutFlag("port", rpc.status());
+  if (!rpc.ok()) return AboutListening("port", rpc.status());
   pages.port.store(rpc->port);
   if (auto written = WritePortFile(options.port_file, rpc->port); !written.ok()) return written;
   LogInfo("listening",

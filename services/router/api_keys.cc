@@ -93,17 +93,17 @@ absl::Status ApiKeyFile::Read() {
   if (path_.empty()) return absl::OkStatus();
   const auto failed = [this](const absl::Status& status) {
     return absl::Status(status.code(),
-                        absl::StrCat("--api-key-file ", path_, ": ", status.message()));
+                        absl::StrCat("--api-key-file: '", path_, "': ", status.message()));
   };
   const auto text = ReadFile(path_);
-  if (!text.ok()) return failed(text.status());
+  if (!text.ok()) return failed(absl::NotFoundError("cannot be read"));
   auto keys = ApiKeys::Parse(*text);
   if (!keys.ok()) return failed(keys.status());
   struct stat file {};
   if (::stat(path_.c_str(), &file) == 0 && (file.st_mode & (S_IRGRP | S_IROTH)) != 0) {
-    LogWarning("api key file can be read by others", {{"path", path_}, {"advice", "chmod 600"}});
+    LogWarning("the API key file can be read by others: chmod 600 it", {{"file", path_}});
   }
-  LogInfo("api keys", {{"path", path_}, {"keys", static_cast<int64_t>(keys->size())}});
+  LogInfo("API keys read", {{"file", path_}, {"keys", static_cast<int64_t>(keys->size())}});
   std::lock_guard<std::mutex> lock(mutex_);
   keys_ = std::make_shared<const ApiKeys>(*std::move(keys));
   return absl::OkStatus();

@@ -109,7 +109,7 @@ absl::StatusOr<Models> Models::Load(const std::vector<std::string>& specs) {
     const std::string why = !model.ok()    ? std::string(model.status().message())
                             : name.empty() ? "the name is empty"
                                            : "the name is given twice";
-    absl::StrAppend(&problems, problems.empty() ? "" : "\n", "--model ", spec, ": ", why);
+    absl::StrAppend(&problems, problems.empty() ? "" : "\n", "--model: '", spec, "': ", why);
   }
   if (!problems.empty()) return absl::InvalidArgumentError(problems);
   return models;

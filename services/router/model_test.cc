@@ -22,7 +22,7 @@ TEST(ModelsTest, EveryProblemIsReported) {
   const auto models = Models::Load({"/nowhere", std::string("=") + kFledgling});
   ASSERT_FALSE(models.ok());
   const std::string message(models.status().message());
-  EXPECT_NE(message.find("--model /nowhere"), std::string::npos) << message;
+  EXPECT_NE(message.find("--model: '/nowhere': "), std::string::npos) << message;
   EXPECT_NE(message.find("the name is empty"), std::string::npos) << message;
 }
 

@@ -121,7 +121,7 @@ void TraceRecorder::Write(const std::vector<Choice>& choices) {
     written_.fetch_add(choices.size());
     return;
   }
-  LogWarning("trace not written", {{"file", path_}, {"why", std::strerror(errno)}});
+  LogWarning("requests not recorded", {{"file", path_}, {"reason", std::strerror(errno)}});
   std::clearerr(file_);
   dropped_.fetch_add(choices.size());
 }

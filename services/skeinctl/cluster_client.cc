@@ -12,21 +12,6 @@ constexpr auto kTimeout = std::chrono::seconds(5);
 
 }  // namespace
 
-int ExitCodeOf(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kOk:
-      return kDone;
-    case absl::StatusCode::kInvalidArgument:
-      return kUsage;
-    case absl::StatusCode::kNotFound:
-      return kNotFound;
-    case absl::StatusCode::kDeadlineExceeded:
-      return kNotInTime;
-    default:
-      return kFailed;
-  }
-}
-
 absl::StatusOr<std::string> FindOrchestrator(const std::string& flag,
                                              const Environment& environment) {
   if (!flag.empty()) return flag;
@@ -88,6 +73,7 @@ absl::Status ClusterClient::Drain(const v1::DrainRequest& request) {
 void RegisterCluster(std::string* target, FlagSet* set) {
   set->String(target, "orchestrator", "Address of the orchestrator.")
       .Value("HOST:PORT")
+      .Environment("SKEIN_ORCHESTRATOR")  // as of the services
       .Default("the cluster that deploy/local/up started on this machine");
 }
 

@@ -2,6 +2,7 @@
 // commands.cc; help, completion, man pages and docs/flags.md follow from these.
 #pragma once
 
+#include <cstdio>
 #include <functional>
 #include <string>
 #include <vector>
@@ -25,6 +26,9 @@ template <typename Flags>
 Command MakeCommand(const std::string& name, int (*run)(const Flags&)) {
   const auto prepared = [name](Flags* flags, FlagSet* set) {
     set->Name("skeinctl " + name);
+    // Services and commands give one name several meanings (--model, --policy), and may run in one
+    // environment, as in a pod.
+    set->EnvironmentPrefix("SKEINCTL_");
     flags->Register(set);
   };
   return {.name = name,
@@ -41,13 +45,12 @@ Command MakeCommand(const std::string& name, int (*run)(const Flags&)) {
                 FlagSet set;
                 prepared(&flags, &set);
                 if (const auto code = ParseOrExit(argc, argv, &set)) return *code;
+                for (const auto& one : set.MistypedVariables(EnvironmentMap())) {
+                  std::fprintf(stderr, "%s: warning: %s: no flag has this name; did you mean %s?\n",
+                               set.name().c_str(), one.variable.c_str(), one.closest.c_str());
+                }
                 return run(flags);
               }};
-}
-
-// --orchestrator, which most commands have. *target holds the default.
-inline void RegisterOrchestrator(std::string* target, FlagSet* set) {
-  set->String(target, "orchestrator", "Address of the orchestrator.").Value("HOST:PORT");
 }
 
 // Every command, in the order in which help lists them.

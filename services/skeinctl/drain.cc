@@ -240,7 +240,7 @@ void DrainFlags::Register(FlagSet* set) {
   set->About(absl::StrCat(
       "Drain an instance or a router: it gets nothing new and finishes what it has; then it is "
       "safe to stop.\n\nThe order outlives a restart of the orchestrator. ",
-      kExitCodesHelp));
+      ExitCodesHelp()));
   set->OptionalPositional(
       &target, "INSTANCE",
       "An id or endpoint as skeinctl status shows it, or a process's name (decode-1) in "

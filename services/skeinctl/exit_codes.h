@@ -1,5 +1,8 @@
-// Exit codes of skeinctl beside kDone, kFailed and kUsage, the same for every command.
+// Exit codes of skeinctl, the same for every command: the one description of them, of which help,
+// man pages and docs/flags.md are made.
 #pragma once
+
+#include <string>
 
 #include "absl/status/status.h"
 #include "services/base/command_line.h"
@@ -13,10 +16,24 @@ enum : int {
   kNotInTime = 6,    // drain --wait: not drained by the deadline
 };
 
-// For help texts.
-inline constexpr char kExitCodesHelp[] =
-    "Exit codes: 0 done or healthy, 1 failed, 2 called wrongly, 3 degraded, 4 cannot serve, 5 not "
-    "found, 6 not in time.";
+struct ExitCodeMeaning {
+  int code;
+  const char* brief;
+  const char* meaning;  // a sentence without its full stop
+};
+
+inline constexpr ExitCodeMeaning kExitCodes[] = {
+    {kDone, "done or healthy", "what was asked is done; the cluster is healthy"},
+    {kFailed, "failed", "the cluster does not answer, or refused, or what was asked failed"},
+    {kUsage, "called wrongly", "called wrongly; nothing was done"},
+    {kDegraded, "degraded", "the cluster serves, but something is lost or broken"},
+    {kCannotServe, "cannot serve", "a model, or every client, is without service"},
+    {kNotFound, "not found", "there is no such request, instance or process"},
+    {kNotInTime, "not in time", "a drain was not over by its deadline"},
+};
+
+// A sentence for help texts: "Exit codes: 0 done or healthy, 1 failed, ..."
+std::string ExitCodesHelp();
 
 // INVALID_ARGUMENT is usage, NOT_FOUND not found, DEADLINE_EXCEEDED not in time, the rest failed.
 int ExitCodeOf(const absl::Status& status);

@@ -17,7 +17,7 @@ void ExplainFlags::Register(FlagSet* set) {
       "Explain how a request was planned, what the alternatives were and why they were not taken, "
       "and how it ended.\n\nThe orchestrator knows the requests that run and the latest 1,000 "
       "others. ",
-      kSuggestion, " ", kExitCodesHelp));
+      kSuggestion, " ", ExitCodesHelp()));
   set->OptionalPositional(
       &request, "REQUEST",
       "The id of an answer (cmpl-..., chatcmpl-...), its X-Request-Id header (request_id in the "

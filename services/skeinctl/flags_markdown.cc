@@ -2,6 +2,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "services/skeinctl/exit_codes.h"
 #include "services/skeinctl/reference.h"
 
 namespace skein::services {
@@ -16,14 +17,16 @@ in the code, then run `bazel run //services/skeinctl -- docs flags > docs/flags.
 - A flag is `--name VALUE` or `--name=VALUE`. Names are written with `-`; `_` is understood as the same. A flag without a
   value in its heading is `--name`, `--name=true` or `--name=false`.
 - Every flag has a twin in the environment: `SKEIN_` and its name in capitals, with `_` for `-` (`--max-body-bytes` is
-  `SKEIN_MAX_BODY_BYTES`). Every flag may stand in a YAML file that `--config FILE` names (`max-body-bytes: 1048576`; a
-  repeatable one takes a list). The command line wins over the environment, the environment over the file. Unknown flags
-  and unknown keys of the file are errors.
+  `SKEIN_MAX_BODY_BYTES`). Of skeinctl's commands it begins with `SKEINCTL_`, since names as `--model` mean another thing
+  there; only `SKEIN_ORCHESTRATOR` and `SKEIN_API_KEY` are theirs too. Every flag may stand in a YAML file that
+  `--config FILE` names (`max-body-bytes: 1048576`; a repeatable one takes a list). The command line wins over the
+  environment, the environment over the file. Unknown flags and unknown keys of the file are errors; a variable whose name
+  is nearly that of a flag's twin is a warning at start.
 - Units end a name: `-s` seconds, `-us` microseconds, `-bytes`, `-gib`, `-tokens`.
 - Every program answers `--help` and `--version`.
 - A program that is called wrongly or cannot start says why in plain text on standard error, one line for each problem
-  (`router: error: --port: 'x' is not a whole number`), and exits with 2. `skeinctl` exits with 1 when it was called
-  rightly and failed. A service that has started logs one JSON object a line on standard error.
+  (`router: error: --port: 'x' is not a whole number`), and exits with 2. A service that has started logs one JSON
+  object a line on standard error, and exits with 0 after SIGTERM or SIGINT.
 - `skeinctl completion bash|zsh|fish` prints a script that completes all of this, `skeinctl docs man DIR` writes man pages.
 )";
 
@@ -64,10 +67,18 @@ std::string Section(const CommandDescription& command) {
   return text;
 }
 
+std::string ExitCodes() {
+  std::string text = "\n## Exit codes of skeinctl\n\n| code | meaning |\n|---|---|\n";
+  for (const ExitCodeMeaning& one : kExitCodes) {
+    absl::StrAppend(&text, "| ", one.code, " | ", one.meaning, " |\n");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string FlagsMarkdown(const Reference& reference) {
-  std::string text = kIntroduction;
+  std::string text = kIntroduction + ExitCodes();
   text +=
       "\n## Every program\n\n| General | values | default | what it does |\n|---|---|---|---|\n";
   for (const FlagDescription& flag : reference.services.front().flags) {

@@ -99,7 +99,7 @@ void LogsFlags::Register(FlagSet* set) {
   set->About(absl::StrCat(
       "Print the logs of the cluster that deploy/local/up started on this machine, merged by "
       "time.\n\n",
-      kExitCodesHelp));
+      ExitCodesHelp()));
   set->OptionalPositional(
       &process, "PROCESS",
       "Only this process: a name (prefill-0), or an id or endpoint as skeinctl status shows it.");

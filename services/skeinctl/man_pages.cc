@@ -3,6 +3,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "services/base/version.h"
+#include "services/skeinctl/exit_codes.h"
 #include "services/skeinctl/reference.h"
 
 namespace skein::services {
@@ -73,29 +74,34 @@ std::string Options(const CommandDescription& command) {
                       ".TP\n\\fB\\-\\-version\\fR\nPrint the version and exit.\n");
 }
 
-constexpr char kCommonEnd[] =
-    ".SH ENVIRONMENT\n"
-    "Every flag has a twin in the environment: SKEIN_ and its name in capitals, with \\(lq_\\(rq "
-    "for "
-    "\\(lq\\-\\(rq.\n"
-    "A flag on the command line wins over the environment, and the environment over the file of "
-    "\\fB\\-\\-config\\fR.\n";
+// `prefix`: of the variables.
+std::string Environment(absl::string_view prefix) {
+  return absl::StrCat(".SH ENVIRONMENT\nEvery flag has a twin in the environment: ", prefix,
+                      " and its name in capitals, with \\(lq_\\(rq for \\(lq\\-\\(rq.\n"
+                      "A flag on the command line wins over the environment, and the environment "
+                      "over the file of \\fB\\-\\-config\\fR.\n");
+}
 
 std::string Page(const CommandDescription& command, int section, const std::string& page,
                  const std::string& exit_status, const std::string& see_also) {
   return absl::StrCat(Heading(page, section), ".SH NAME\n", Roff(page), " \\- ",
                       Roff(command.Summary()), "\n", Synopsis(command), Description(command),
-                      Options(command), kCommonEnd, ".SH EXIT STATUS\n", exit_status,
-                      ".SH SEE ALSO\n", see_also, "\n");
+                      Options(command), Environment(section == 8 ? "SKEIN_" : "SKEINCTL_"),
+                      ".SH EXIT STATUS\n", exit_status, ".SH SEE ALSO\n", see_also, "\n");
 }
 
 constexpr char kServiceExit[] =
     "0 after SIGTERM or SIGINT; 2 if it could not start, with each reason as a line of plain text "
     "on standard error.\n"
     "Afterwards standard error is the log: one JSON object a line.\n";
-constexpr char kCommandExit[] =
-    "0 done; 1 failed, or what was looked at is unwell; 2 called wrongly.\n"
-    "Errors are lines on standard error.\n";
+
+std::string CommandExit() {
+  std::string text;
+  for (const ExitCodeMeaning& one : kExitCodes) {
+    absl::StrAppend(&text, ".TP\n", one.code, "\n", Roff(one.meaning), ".\n");
+  }
+  return text + ".PP\nErrors are lines on standard error.\n";
+}
 
 std::string Overview(const Reference& reference) {
   std::string text = absl::StrCat(
@@ -106,7 +112,7 @@ std::string Overview(const Reference& reference) {
     absl::StrAppend(&text, ".TP\n.BR ", Roff(PageName(command)), " (1)\n", Roff(command.Summary()),
                     "\n");
   }
-  return absl::StrCat(text, ".SH EXIT STATUS\n", kCommandExit, ".SH SEE ALSO\n",
+  return absl::StrCat(text, ".SH EXIT STATUS\n", CommandExit(), ".SH SEE ALSO\n",
                       ".BR skein\\-router (8)\n");
 }
 
@@ -117,7 +123,7 @@ std::map<std::string, std::string> ManPages(const Reference& reference) {
   pages["skeinctl.1"] = Overview(reference);
   for (const CommandDescription& command : reference.commands) {
     const std::string page = PageName(command);
-    pages[page + ".1"] = Page(command, 1, page, kCommandExit, ".BR skeinctl (1)");
+    pages[page + ".1"] = Page(command, 1, page, CommandExit(), ".BR skeinctl (1)");
   }
   for (const CommandDescription& service : reference.services) {
     const std::string page = "skein-" + PageName(service);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "services/base/process.h"
 #include "services/codec/profile_json.h"
 #include "services/skeinctl/command.h"
 
@@ -214,7 +215,7 @@ int RunPlan(const PlanFlags& flags) {
   const auto policy = ParsePlanPolicy(flags.policy);
   if (!policy.ok()) return Refused(policy.status());
   const auto profile = LoadProfile(flags.profile);
-  if (!profile.ok()) return Refused(profile.status());
+  if (!profile.ok()) return Refused(AboutFlag("profile", profile.status()));
   PlanLines lines(profile->latency, static_cast<int>(flags.node_size), flags.improvement_rate,
                   *policy);
   return AnswerAll(&lines, flags.format == "json");

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "services/base/file.h"
 #include "services/codec/profile_json.h"
+#include "services/skeinctl/cluster_client.h"
 #include "services/skeinctl/command.h"
 #include "services/skeinctl/fit.h"
 #include "services/skeinctl/prefill_probe.h"
@@ -43,8 +44,8 @@ absl::StatusOr<ProfileSamples> Measure(const ProfileFlags& options, PrefillProbe
   return samples;
 }
 
-absl::Status Profiled(const ProfileFlags& options) {
-  auto probe = PrefillProbe::Connect(options.orchestrator, options.model);
+absl::Status Profiled(const std::string& orchestrator, const ProfileFlags& options) {
+  auto probe = PrefillProbe::Connect(orchestrator, options.model);
   if (!probe.ok()) return probe.status();
   const int64_t longest = (*probe)->prompt_tokens_max();
   if (options.prompt_tokens_max > longest) {
@@ -174,7 +175,7 @@ void ProfileFlags::Register(FlagSet* set) {
       "\n"
       "Writes the profile to standard output and its error at each sample to standard error. The "
       "cluster should be idle.");
-  RegisterOrchestrator(&orchestrator, set);
+  RegisterCluster(&orchestrator, set);
   set->String(&model, "model", "The model to measure; needed if the cluster serves several.")
       .Value("NAME");
   set->String(&samples_out, "samples-out",
@@ -188,7 +189,9 @@ void ProfileFlags::Register(FlagSet* set) {
 }
 
 int RunProfile(const ProfileFlags& flags) {
-  const absl::Status done = Profiled(flags);
+  const auto orchestrator = FindOrchestrator(flags.orchestrator, EnvironmentMap());
+  if (!orchestrator.ok()) return EndWith("profile", orchestrator.status());
+  const absl::Status done = Profiled(*orchestrator, flags);
   if (done.ok()) return kDone;
   const bool wrong_flag = absl::StartsWith(done.message(), "--");
   return PrintErrors("skeinctl profile", done, wrong_flag ? kUsage : kFailed);

@@ -15,7 +15,7 @@
 namespace skein::services {
 
 struct ProfileFlags {
-  std::string orchestrator = "127.0.0.1:7100";
+  std::string orchestrator;  // empty: as FindOrchestrator
   std::string model;
   std::string samples_out;
   int64_t prompt_tokens_min = 16;

@@ -1,6 +1,7 @@
 #include "services/skeinctl/reference.h"
 
 #include "gtest/gtest.h"
+#include "services/skeinctl/exit_codes.h"
 
 namespace skein::services {
 namespace {
@@ -39,6 +40,20 @@ TEST(Reference, TheTableOfFlagsEscapesItsColumns) {
   const std::string text = FlagsMarkdown(Sample());
   ExpectHas(text, "| `--port PORT` |  | `8000` | Port \\| [0]. |\n");
   ExpectHas(text, "| `--format FORMAT` | `table`, `json` |  | How. |\n");
+}
+
+TEST(Reference, EveryExitCodeStandsInHelpManPagesAndTheTableOfFlags) {
+  const auto pages = ManPages(Sample());
+  for (const ExitCodeMeaning& one : kExitCodes) {
+    const std::string code = std::to_string(one.code);
+    ExpectHas(ExitCodesHelp(), " " + code + " " + one.brief);
+    ExpectHas(FlagsMarkdown(Sample()), "| " + code + " | " + one.meaning + " |\n");
+    for (const char* page : {"skeinctl.1", "skeinctl-status.1"}) {
+      ExpectHas(pages.at(page), ".TP\n" + code + "\n" + one.meaning + ".\n");
+    }
+  }
+  // A service has its own.
+  EXPECT_EQ(pages.at("skein-router.8").find(kExitCodes[3].meaning), std::string::npos);
 }
 
 TEST(Reference, CompletionKnowsShells) {

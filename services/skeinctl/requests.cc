@@ -71,7 +71,7 @@ void RequestsFlags::Register(FlagSet* set) {
       "List recent requests, or the slowest, with lengths, times and how they ended.\n\nThe "
       "orchestrator knows the requests that run and the latest 1,000 others. Times count from the "
       "submission; skeinctl explain shows one request in full. ",
-      kExitCodesHelp));
+      ExitCodesHelp()));
   RegisterCluster(&orchestrator, set);
   set->Bool(&recent, "recent", "The latest submission first; so it is without --slowest.");
   set->Bool(&slowest, "slowest", "The longest total time first.");

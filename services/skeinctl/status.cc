@@ -187,7 +187,7 @@ void StatusFlags::Register(FlagSet* set) {
   set->About(absl::StrCat(
       "Show the health of a cluster, its routers and instances with their load, and what is "
       "gone.\n\nThe exit code is the health. ",
-      kExitCodesHelp));
+      ExitCodesHelp()));
   ViewFlags::Register(set);
   set->Bool(&watch, "watch",
             "Look again and again: on a terminal over the whole screen, else one line each time.");
@@ -197,7 +197,7 @@ void TopFlags::Register(FlagSet* set) {
   set->About(absl::StrCat(
       "Show the status over the whole screen, again and again.\n\nKeys: r, l, k, t sort by role, "
       "load, KV, tokens/s; q quits. Where standard output is not a terminal, one line each time. ",
-      kExitCodesHelp));
+      ExitCodesHelp()));
   ViewFlags::Register(set);
   set->Bool(&once, "once", "Show the screen once, as plain text.");
 }

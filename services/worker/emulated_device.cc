@@ -7,6 +7,7 @@
 #include "engine/emulated/emulated_engine.h"
 #include "nlohmann/json.hpp"
 #include "services/base/file.h"
+#include "services/base/process.h"
 #include "services/codec/profile_json.h"
 
 namespace skein::services {
@@ -74,7 +75,7 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEmulatedEngine(
   if (!status.ok()) return status;
   if (!options.profile.empty()) {
     auto profile = LoadProfile(options.profile);
-    if (!profile.ok()) return profile.status();
+    if (!profile.ok()) return AboutFlag("profile", profile.status());
     out.times.prefill_s = [latency = std::move(profile->latency)](int members, int64_t history,
                                                                   int64_t tokens) {
       return latency.Seconds(LargestSizeWithin(latency, members), history, tokens);

@@ -57,7 +57,7 @@ engine::HandoffEnds PrefillShell::Ends() {
       .failed =
           [this](engine::HandoffKey key, absl::Status status) {
             LogWarning("handoff failed", {{"request_id", ToString(IdOf(key))},
-                                          {"why", std::string(status.message())}});
+                                          {"reason", std::string(status.message())}});
             Post(scheduler::HandoffFailed{IdOf(key), EpochOf(key), std::move(status)});
           },
       .stopped =
@@ -94,14 +94,14 @@ void PrefillShell::Pump() {
   sender_.Pump(kPumpWait);
   if (const int64_t now = MonotonicUs(); now >= next_log_us_) {
     next_log_us_ = now + kLogEveryUs;
-    LogNewLanes();
+    LogTransports();
     comm_log_.Say(CommTotals());
   }
 }
 
 // A transport that is slower than it should be must be seen, not guessed: say what carries the
 // bytes and how fast.
-void PrefillShell::LogNewLanes() {
+void PrefillShell::LogTransports() {
   std::vector<engine::HandoffTotals> totals = sender_.Totals();
   for (size_t i = 0; i < totals.size(); ++i) {
     const uint64_t before = i < logged_.size() ? logged_[i].bytes : 0;
@@ -113,9 +113,9 @@ void PrefillShell::LogNewLanes() {
     const double seconds = totals[i].busy_seconds;
     LogInfo(
         "handoff transport",
-        {{"peer", static_cast<int64_t>(i)},
+        {{"endpoint", totals[i].peer},
+         {"transport", totals[i].transport},
          {"path", totals[i].path},
-         {"lanes", totals[i].lanes},
          {"bytes", totals[i].bytes},
          {"gb_per_s", seconds > 0 ? static_cast<double>(totals[i].bytes) / seconds * 1e-9 : 0}});
   }
@@ -213,6 +213,7 @@ void PrefillShell::On(const scheduler::StartHandoff& effect) {
   grant.post_until = TimePoint(effect.post_until_us);
   grant.staging_slots = effect.staging_slots;
   grant.idle_after = kIdleAfter;
+  grant.peer = effect.endpoint;
   if (effect.staging_slots == 0) {
     grant.targets.push_back({.blocks = PlainIds(effect.remote_blocks), .memory = effect.memory});
   }

@@ -91,7 +91,7 @@ class PrefillShell {
   engine::HandoffEnds Ends();
   void ForgetHandoffsOf(const scheduler::ReportRequest& report);
   void Pump();
-  void LogNewLanes();
+  void LogTransports();
 
   WorkerEngine* const engine_;
   SpanningGroups groups_;

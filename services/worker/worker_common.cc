@@ -42,7 +42,7 @@ std::string Details(const WorkerOptions& options, int admin_port) {
 absl::StatusOr<WorkerServers> ListenAsWorker(const WorkerOptions& options, grpc::Service* service,
                                              AdminServer* admin) {
   auto rpc = ServeRpc(absl::StrCat(options.host, ":", options.port), {service});
-  if (!rpc.ok()) return AboutFlag("port", rpc.status());
+  if (!rpc.ok()) return AboutListening("port", rpc.status());
   WorkerServers out{*std::move(rpc), admin};
   if (auto status = WritePortFile(options.port_file, out.rpc.port); !status.ok()) return status;
   LogInfo("listening",
@@ -140,7 +140,7 @@ absl::Status ServeUntilDrained(const WorkerOptions& options, Latch* drained,
   // The core ends what is left when the grace is over; a little more for leases and the last words.
   const bool in_time =
       drained->WaitFor(options.drain_grace_s + options.lease_s + options.grace_s + 2);
-  if (!in_time) LogWarning("not drained in time");
+  if (!in_time) LogWarning("requests were still running at the end of the drain's grace");
   stop();
   servers->rpc.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   servers->admin->Stop(std::chrono::milliseconds(200));
@@ -164,15 +164,15 @@ absl::StatusOr<WorkerEngine> LoadWorkerEngine(const WorkerOptions& options, sche
 }
 
 void LogEngine(const engine::EngineSpec& spec, const std::string& model) {
-  LogInfo("engine", {{"model", model},
-                     {"model_hash", spec.model_hash},
-                     {"device", spec.device},
-                     {"parameters", spec.num_parameters},
-                     {"max_positions", spec.max_positions},
-                     {"kv_dtype", engine::NameOf(spec.kv.dtype)},
-                     {"kv_blocks", spec.kv.num_blocks},
-                     {"block_tokens", spec.kv.block_tokens},
-                     {"kv_bytes_per_token", spec.kv.BytesPerToken()}});
+  LogInfo("engine ready", {{"model", model},
+                           {"model_hash", spec.model_hash},
+                           {"device", spec.device},
+                           {"parameters", spec.num_parameters},
+                           {"max_positions", spec.max_positions},
+                           {"kv_dtype", engine::NameOf(spec.kv.dtype)},
+                           {"kv_blocks", spec.kv.num_blocks},
+                           {"block_tokens", spec.kv.block_tokens},
+                           {"kv_bytes_per_token", spec.kv.BytesPerToken()}});
 }
 
 void Latch::Set() {

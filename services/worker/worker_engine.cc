@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/comm/worker_fabric.h"
 #include "engine/cuda/cuda_copy_stream.h"
@@ -73,6 +74,38 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeCpuEngine(
   return *std::move(made);
 }
 
+// An error of the engine under the name of the flag that the user gave, in place of the engine's
+// own name for it.
+absl::Status NameTheFlag(const WorkerOptions& options, const absl::Status& status) {
+  const std::string message(status.message());
+  const auto about = [&status](const auto&... text) {
+    return absl::Status(status.code(), absl::StrCat(text...));
+  };
+  if (status.ok() || absl::StartsWith(message, "--")) return status;
+  if (absl::StartsWith(message, "device: ")) return about("--", message);
+  if (absl::StartsWith(message, "comm_path: ")) return about("--comm-path", message.substr(9));
+  if (absl::StartsWith(message, "kv_bytes = ")) {
+    return about("--kv-gib: ", options.kv_gib, " GiB hold no block of KV",
+                 message.substr(message.find(':')));
+  }
+  return status;
+}
+
+// The same of what loads the model: all else is about the model's files.
+absl::Status AboutModel(const WorkerOptions& options, const absl::Status& failed) {
+  const absl::Status status = NameTheFlag(options, failed);
+  const std::string message(status.message());
+  const auto about = [&status](const auto&... text) {
+    return absl::Status(status.code(), absl::StrCat(text...));
+  };
+  if (absl::StartsWith(message, "--") || options.model.empty()) return status;
+  if (absl::IsResourceExhausted(status)) {
+    return about("--kv-gib: ", options.kv_gib,
+                 " GiB and what the model needs beside them do not fit in memory: ", message);
+  }
+  return about("--model: '", options.model, "': ", message);
+}
+
 using Progress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
 
 // Says every tenth of the weights; all to `progress`.
@@ -102,11 +135,13 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEngine(const WorkerOptions& 
                                                            std::unique_ptr<engine::Device> device,
                                                            const Progress& progress,
                                                            std::shared_ptr<engine::Device>* gpu) {
-  if (options.device == "cpu") return MakeCpuEngine(options, std::move(device));
-  if (options.device == "emulated") return MakeEmulatedEngine(options, std::move(device));
-  if (options.IsCuda()) return MakeGpuEngine(options, progress, gpu);
-  return absl::InvalidArgumentError(
+  absl::StatusOr<std::unique_ptr<engine::Engine>> made = absl::InvalidArgumentError(
       absl::StrCat("--device: '", options.device, "' is not cpu, cuda:N or emulated"));
+  if (options.device == "cpu") made = MakeCpuEngine(options, std::move(device));
+  if (options.device == "emulated") made = MakeEmulatedEngine(options, std::move(device));
+  if (options.IsCuda()) made = MakeGpuEngine(options, progress, gpu);
+  if (!made.ok()) return AboutModel(options, made.status());
+  return made;
 }
 
 // nullopt: the best that a group can take.
@@ -200,11 +235,11 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
   WorkerEngine out;
   if (options.IsCuda()) {
     auto copies = engine::MakeCudaCopyStream(options.device);
-    if (!copies.ok()) return copies.status();
+    if (!copies.ok()) return NameTheFlag(options, copies.status());
     out.copies = *std::move(copies);
   }
   const auto opener = MakeOpener(options);
-  if (!opener.ok()) return opener.status();
+  if (!opener.ok()) return NameTheFlag(options, opener.status());
   // Before the model is loaded: what is wrong with the flags.
   const auto path = CommPathOf(options);
   if (!path.ok()) return path.status();
@@ -223,7 +258,7 @@ absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, sche
   out.engine = *std::move(made);
   if (role == scheduler::Role::kPrefill) {
     auto fabric = MakeFabric(options, std::move(gpu));
-    if (!fabric.ok()) return AboutDataPort(options, 1, fabric.status());
+    if (!fabric.ok()) return AboutDataPort(options, 1, NameTheFlag(options, fabric.status()));
     out.fabric = *std::move(fabric);
   }
   if (*opener != nullptr) WarnIfNotShared(opener->get(), *out.engine);

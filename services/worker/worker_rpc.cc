@@ -19,7 +19,7 @@ constexpr auto kAskTimeout = std::chrono::microseconds(kAskTimeoutUs);
 
 void LogRegistration(const absl::Status& status, const v1::RegisterResponse& response) {
   if (!status.ok()) {
-    LogWarning("registration failed", {{"why", std::string(status.message())}});
+    LogWarning("registration failed", {{"reason", std::string(status.message())}});
   } else {
     LogInfo("registered", {{"instance", response.instance()}});
   }

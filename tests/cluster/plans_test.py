@@ -138,9 +138,9 @@ def sighup_reads_the_tables_anew():
         try:
             await_(lambda: "listening" in orchestrator.text(), "it listens")
             row = {"requests_per_s": 1, "price": 0.3, "slack": 2, "stretch": 1, "waiting_weight": 1, "calm_s": 0}
-            reload({"rolling": [row, dict(row, requests_per_s=2)]}, "planning tables reloaded", '"rolling":2')
-            reload({"rolling": [dict(row, price=3)]}, "not reloaded", path, "rolling")
-            reload({"improvement_rates": [{"requests_per_s": 1}]}, "not reloaded", path, "improvement_rates[0]")
+            reload({"rolling": [row, dict(row, requests_per_s=2)]}, "planning tables reloaded", '"rolling_rows":2')
+            reload({"rolling": [dict(row, price=3)]}, "planning tables not reloaded", path, "rolling")
+            reload({"improvement_rates": [{"requests_per_s": 1}]}, "planning tables not reloaded", path, "improvement_rates[0]")
         finally:
             orchestrator.popen.kill()
             orchestrator.popen.wait()

@@ -53,7 +53,7 @@ def help_and_version_are_answered_everywhere():
 def help_does_not_depend_on_what_else_is_said():
     for typed, call in every_call():
         plain = run(*call, "--help").stdout
-        assert run(*call, "--config=/nowhere", "--help", SKEIN_PORT="1", SKEIN_FORMAT="json").stdout == plain, typed
+        assert run(*call, "--config=/nowhere", "--help", SKEIN_PORT="1", SKEINCTL_FORMAT="json").stdout == plain, typed
         assert "\n      Print this text and exit.\n" in plain, (typed, plain)  # and no default that was just parsed
 
 
@@ -110,14 +110,72 @@ def wrong_files_are_refused_in_one_shape():
         for name in SERVICES:
             model = [flag.replace("MODEL", folder) for flag in MODEL[name]]
             assert_refused(name, run(name, *model, "--config=" + config),
-                           "--config %s: unknown key 'prot'; did you mean 'port'?" % config)
-            assert_refused(name, run(name, *model, "--config=/nowhere.yaml"), "--config /nowhere.yaml: cannot be read")
+                           "--config: '%s': unknown key 'prot'; did you mean 'port'?" % config)
+            assert_refused(name, run(name, *model, "--config=/nowhere.yaml"), "--config: '/nowhere.yaml': cannot be read")
             if name != "orchestrator":  # a folder without a model
                 done = run(name, *model, "--port=0")
                 assert_refused(name, done, "")
                 assert folder in done.stderr.splitlines()[-1], done.stderr
     assert_refused("orchestrator", run("orchestrator", "--port=0", "--profile=/nowhere"), "--profile: ")
     assert_refused("orchestrator", run("orchestrator", "--port=0", "--policy=fastest"), "--policy: 'fastest' is not")
+
+
+def what_the_engine_refuses_names_the_flag():
+    fledgling = "deploy/models/fledgling"
+    for name in ("prefill_worker", "decode_worker"):
+        def refused(problem, *flags, worker=name):
+            assert_refused(worker, run(worker, *flags, "--port=0", "--admin-port=0"), problem)
+        refused("--device: 'cuda:x' is not cuda:N with N from 0", "--device=cuda:x", "--model=" + fledgling)
+        refused("--device: 'gpu' is not cpu, cuda:N or emulated", "--device=gpu", "--model=" + fledgling)
+        refused("--model: '/nowhere': /nowhere/config.json: ", "--model=/nowhere")
+        refused("--kv-gib: 0.0001 GiB hold no block of KV: one block takes ", "--model=" + fledgling, "--kv-gib=0.0001",
+                "--block-tokens=4096")
+        refused("--kv-gib: 60000 GiB and what the model needs beside them do not fit in memory: ", "--model=" + fledgling,
+                "--kv-gib=60000")
+    emulated = ["--device=emulated", "--served-name=m", "--emulated-vocab-size=10", "--port=0", "--admin-port=0"]
+    assert_refused("prefill_worker", run("prefill_worker", *emulated, "--profile=/nowhere"),
+                   "--profile: '/nowhere' is neither built in (llama3-8b-a100) nor a file")
+    assert_refused("router", run("router", "--model=m=" + fledgling, "--port=0", "--admin-port=0", "--host=nohost"),
+                   "--host: 'nohost' is not an IP address or localhost")
+    assert_refused("router", run("router", "--model=m=/nowhere"), "--model: 'm=/nowhere': ")
+    assert_refused("router", run("router", "--model=m=" + fledgling, "--port=0", "--admin-port=0", "--api-key-file=/nowhere"),
+                   "--api-key-file: '/nowhere': cannot be read")
+
+
+def profiles_are_refused_in_one_shape():
+    with tempfile.TemporaryDirectory() as folder:
+        profile = os.path.join(folder, "profile.json")
+        with open(profile, "w", encoding="utf-8") as f:
+            f.write('{"sp": {"1": 3}}')
+        for program, call in (("orchestrator", ("orchestrator", "--port=0")), ("skeinctl plan", ("skeinctl", "plan")),
+                              ("skeinctl simulate", ("skeinctl", "simulate"))):
+            assert_refused(program, run(*call, "--profile=/nowhere"), "--profile: '/nowhere' is neither built in")
+            assert_refused(program, run(*call, "--profile=" + profile), "--profile: '%s': sp.1 is 3, not an object" % profile)
+
+
+def a_mistyped_variable_is_a_warning_that_names_the_closest():
+    done = run("router", "--model=m=/nowhere", SKEIN_MAX_BODY_BYTE="1", SKEIN_RUN_DIR="/x", SKEIN_SHARED="/y", SKEIN_NPM="/z")
+    warnings = [json.loads(line) for line in done.stderr.splitlines() if '"level":"warning"' in line]
+    assert [(w["variable"], w["closest"]) for w in warnings] == [("SKEIN_MAX_BODY_BYTE", "SKEIN_MAX_BODY_BYTES")], done.stderr
+    done = run("skeinctl", "status", "--orchestrator=127.0.0.1:1", SKEINCTL_FROMAT="json", SKEIN_FORMAT="json")
+    assert "skeinctl status: warning: SKEINCTL_FROMAT: no flag has this name; did you mean SKEINCTL_FORMAT?\n" in done.stderr, done
+    assert "SKEIN_FORMAT" not in done.stderr, done
+
+
+def commands_and_services_do_not_share_variables():
+    # A pod's environment says what its service does; commands that run in it have a --model and a --policy of their own.
+    done = run("skeinctl", "plan", "--profile=llama3-8b-a100", "--help", SKEIN_POLICY="x")
+    assert "SKEINCTL_POLICY" in done.stdout and "SKEIN_POLICY" not in done.stdout, done.stdout
+    done = run("skeinctl", "simulate", "--profile=llama3-8b-a100", "--policy=nothing", SKEIN_RATE="x")
+    assert "SKEIN_RATE" not in done.stderr, done
+    for variable in ("SKEIN_ORCHESTRATOR", "SKEIN_API_KEY"):
+        assert variable in run("skeinctl", "bench" if "KEY" in variable else "status", "--help").stdout, variable
+    with tempfile.TemporaryDirectory() as folder:
+        for command in ("status", "profile"):
+            done = run("skeinctl", command, SKEIN_RUN_DIR=folder)
+            assert_refused("skeinctl " + command, done, "no cluster is known. Give --orchestrator HOST:PORT, set SKEIN_ORCHESTRATOR,")
+            done = run("skeinctl", command, SKEIN_ORCHESTRATOR="127.0.0.1:1")
+            assert done.returncode == 1, done
 
 
 def a_port_in_use_is_refused_in_one_shape():
@@ -268,6 +326,8 @@ zpty -d z
 if __name__ == "__main__":
     run_tests(help_and_version_are_answered_everywhere, help_does_not_depend_on_what_else_is_said,
               a_worker_lists_the_flags_of_its_role, wrong_flags_are_refused_in_one_shape, missing_flags_have_one_wording,
-              wrong_files_are_refused_in_one_shape, a_port_in_use_is_refused_in_one_shape,
+              wrong_files_are_refused_in_one_shape, what_the_engine_refuses_names_the_flag,
+              profiles_are_refused_in_one_shape, a_mistyped_variable_is_a_warning_that_names_the_closest,
+              commands_and_services_do_not_share_variables, a_port_in_use_is_refused_in_one_shape,
               an_unknown_command_is_one_short_error, the_page_of_flags_is_what_the_programs_say, every_help_is_a_sentence,
               man_pages_are_valid_roff, bash_completes, fish_completes, zsh_completes)

@@ -123,7 +123,8 @@ TEST_P(FarHandoff, LayersLeaveWhileLaterOnesCompute) {
     }
     sender.Open(kKey, local, kTokens);
     sender.Grant(kKey, {.targets = {{remote, target.description}},
-                        .post_until = std::chrono::steady_clock::now() + std::chrono::seconds(60)});
+                        .post_until = std::chrono::steady_clock::now() + std::chrono::seconds(60),
+                        .peer = "decode.example:7202"});
     std::thread source_progress([&] {
       while (!ended) sender.Pump(std::chrono::milliseconds(1));
     });
@@ -152,6 +153,7 @@ TEST_P(FarHandoff, LayersLeaveWhileLaterOnesCompute) {
     ASSERT_EQ(totals.size(), 1u);
     EXPECT_EQ(totals[0].path,
               GetParam() == engine::PoolKind::kFarDirect ? "direct" : "host-staged");
+    EXPECT_EQ(totals[0].peer, "decode.example:7202");
     EXPECT_GT(totals[0].busy_seconds, 0);
   }
 }

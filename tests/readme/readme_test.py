@@ -3,6 +3,7 @@
 
 tests/readme/run does the same from nothing, in a fresh clone. A command that no rule here knows how to run fails the test.
 """
+import json
 import os
 import re
 import signal
@@ -148,8 +149,11 @@ def several_hosts_work_as_the_page_says():
                         hosts.environment)
         assert len(hosts.processes) == 4, hosts.logs()
         hosts.await_log("handoff transport")  # written with the worker's next look at what went by
-        transports = [line for line in hosts.logs().splitlines() if "handoff transport" in line]
-        assert transports and all("tcp" in line for line in transports), hosts.logs()
+        lines = [json.loads(line) for line in hosts.logs().splitlines() if line.startswith("{")]
+        transports = [line for line in lines if line["msg"] == "handoff transport"]
+        assert transports and all("tcp" in line["transport"] for line in transports), hosts.logs()
+        workers = {line["endpoint"] for line in lines if line["msg"] == "instance registers" and line["instance_role"] == "decode"}
+        assert {line["endpoint"] for line in transports} <= workers, (transports, workers)
     finally:
         hosts.stop()
 

@@ -175,7 +175,8 @@ void BenchFlags::RegisterServer(FlagSet* set) {
       .Value("NAME");
   set->String(&api_key, "api-key",
               "Bearer token; empty means that of OPENAI_API_KEY, if it is set.")
-      .Value("KEY");
+      .Value("KEY")
+      .Environment("SKEIN_API_KEY");  // as of deploy/local/ask
   set->String(&endpoint, "endpoint",
               "API to ask: completions with prompts as token ids, or chat with prompts as words.")
       .Value("ENDPOINT")
