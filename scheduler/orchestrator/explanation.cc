@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace skein::scheduler {
 
@@ -43,9 +44,26 @@ void NotePrefilled(TimeUs at_us, Explanation* explanation) {
   }
 }
 
+// Reports come late, and each by a way of its own: what must have been before the first token, or
+// after it, is not shown the other way round.
+void PutInOrder(Explanation* explanation) {
+  const TimeUs first_us = explanation->first_token_us;
+  if (first_us < 0) return;
+  if (explanation->ended_us >= 0) explanation->ended_us = std::max(explanation->ended_us, first_us);
+  explanation->prefilled_us = std::min(explanation->prefilled_us, first_us);
+  explanation->placed_us = std::min(explanation->placed_us, first_us);
+  if (explanation->plans.empty()) return;
+  PlanExplanation& plan = explanation->plans.back();
+  const TimeUs limit_us = std::max<TimeUs>(0, first_us - plan.decided_us);
+  for (ChunkExplanation& chunk : plan.chunks) {
+    chunk.ended_us = std::min(chunk.ended_us, limit_us);
+    chunk.started_us = std::min(chunk.started_us, limit_us);
+  }
+}
+
 }  // namespace
 
-void TakeRouterEnd(const RouterEnd& end, Explanation* explanation) {
+bool TakeRouterEnd(const RouterEnd& end, Explanation* explanation) {
   explanation->state = TextOf(end);
   explanation->provisional = false;
   explanation->output_tokens = end.output_tokens;
@@ -57,6 +75,8 @@ void TakeRouterEnd(const RouterEnd& end, Explanation* explanation) {
   } else if (completed) {
     NotePrefilled(explanation->ended_us, explanation);
   }
+  PutInOrder(explanation);
+  return end.how == RouterEnd::How::kFailed && !std::exchange(explanation->failed, true);
 }
 
 void PlanTotals::Count(const PlanExplanation& plan) {
@@ -123,13 +143,14 @@ void FinishedExplanations::TakeEnded(const EndedRequest& ended, InstanceId insta
   if (reports.empty()) awaited_.erase(it);
 }
 
-void FinishedExplanations::TakeRouterEnd(const RouterEnd& end) {
+bool FinishedExplanations::TakeRouterEnd(const RouterEnd& end) {
   const auto it = numbers_.find(end.id);
-  if (it == numbers_.end()) return;
+  if (it == numbers_.end()) return false;
   Explanation& explanation = At(it->second);
   const bool known = explanation.prefilled_us >= 0;
-  scheduler::TakeRouterEnd(end, &explanation);
+  const bool failed = scheduler::TakeRouterEnd(end, &explanation);
   if (!known) CountIfPrefilled(explanation);
+  return failed;
 }
 
 void FinishedExplanations::Find(const std::string& request, TimeUs now, size_t limit,

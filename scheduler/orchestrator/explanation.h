@@ -62,6 +62,7 @@ struct Explanation {
   TimeUs first_token_us = -1;          // at the router
   int64_t output_tokens = -1;          // as the router counted them; -1: it has not said
   bool provisional = false;            // `state` waits for who knows how it ended
+  bool failed = false;                 // it ended by a failure, here, at a worker or at its router
   std::vector<PlanExplanation> plans;  // the latest last
 
   // `request` is one of its names, or its id as logs write it.
@@ -74,8 +75,9 @@ inline constexpr char kEndedByRouter[] = "ended by its router";
 std::string CompletedBy(FinishReason reason);  // as the decode instance says
 std::string TextOf(const RouterEnd& end);      // as the router says, who knows best
 
-// The router's word on a request that has ended.
-void TakeRouterEnd(const RouterEnd& end, Explanation* explanation);
+// The router's word on a request that has ended. Returns whether it failed, which nobody had said
+// before.
+bool TakeRouterEnd(const RouterEnd& end, Explanation* explanation);
 
 // A request ended, and these instances had not reported yet that they are done with it.
 struct AwaitedReports {
@@ -108,8 +110,8 @@ class FinishedExplanations {
   // `instance` is done with a request that has ended: it may tell that all KV was taken, and how a
   // request ended whose state is provisional.
   void TakeEnded(const EndedRequest& ended, InstanceId instance);
-  // Of a request that is remembered; others are ignored.
-  void TakeRouterEnd(const RouterEnd& end);
+  // Of a request that is remembered; others are ignored. Returns the same.
+  bool TakeRouterEnd(const RouterEnd& end);
   // Appends those that answer, the latest first, until `out` has `limit`.
   void Find(const std::string& request, TimeUs now, size_t limit,
             std::vector<Explanation>* out) const;

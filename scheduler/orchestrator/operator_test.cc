@@ -110,7 +110,7 @@ TEST_F(OperatorTest, WhatIsLostIsShownUntilAnotherComes) {
   EXPECT_EQ(gone[2].why, "has left");
   const auto entry = gone[0].instance == lost ? gone[0] : gone[1];
   EXPECT_EQ(entry.instance, lost);
-  EXPECT_EQ(entry.why, "was not heard of any more");
+  EXPECT_EQ(entry.why, "lease expired");
   EXPECT_FALSE(entry.left || entry.replaced);
   EXPECT_EQ(core_->Snapshot(now_).instances_lost, 2u);
   Up(Role::kDecode, 4);
@@ -177,6 +177,55 @@ TEST_F(OperatorTest, TheRouterSaysHowARequestEnded) {
   }
   RouterSays(8, {{{7, 1}, RouterEnd::How::kFailed, "of another router", 0, -1}});
   EXPECT_EQ(Explained(1).state, "completed: stop token");
+}
+
+// The reports of a short request: the worker's come after the router's close, whose time counts
+// from a moment of the router's own.
+TEST_F(OperatorTest, TheTimesOfARequestAreInOrder) {
+  Make("single");
+  UpPrefill(1);
+  Up(Role::kDecode, 2);
+  const CallAssign assign = Place(1, 8).at(0);
+  now_ = 5 * kMillisecondUs;
+  Report(assign.instance, {}, {Ended(assign)});  // its prefill, done before any report began it
+  Do(SubmitClosed{{10001}});
+  RouterSays(7, {{{7, 1}, RouterEnd::How::kMaxTokens, "", 1, 4 * kMillisecondUs}});
+  Explanation shown = Explained(1);
+  EXPECT_EQ(shown.first_token_us, 4 * kMillisecondUs);
+  EXPECT_EQ(shown.prefilled_us, 4 * kMillisecondUs) << "it was told after the first token";
+  EXPECT_EQ(shown.ended_us, 5 * kMillisecondUs);
+  EXPECT_EQ(shown.plans.at(0).chunks.at(0).started_us, -1) << "nobody has seen its start";
+  EXPECT_EQ(shown.plans.at(0).chunks.at(0).ended_us, 4 * kMillisecondUs);
+  Place(2, 8);
+  now_ += 5 * kMillisecondUs;
+  Do(SubmitClosed{{10002}});
+  RouterSays(7, {{{7, 2}, RouterEnd::How::kMaxTokens, "", 1, 7 * kMillisecondUs}});
+  shown = Explained(2);
+  EXPECT_EQ(shown.ended_us, 7 * kMillisecondUs) << "not before its first token";
+}
+
+// A request that fails at a worker is heard of from its router only.
+TEST_F(OperatorTest, FailuresThatRoutersTellAreCountedOnce) {
+  Make("single");
+  UpPrefill(1);
+  Up(Role::kDecode, 2);
+  const auto failed = [this] { return core_->Snapshot(now_).failed; };
+  const auto lost = [](uint64_t serial) {
+    return RouterEnd{{7, serial}, RouterEnd::How::kFailed, "the instance was lost", 3, 1000};
+  };
+  Place(1, 8);
+  Do(SubmitClosed{{10001}});
+  EXPECT_EQ(failed(), 0u);
+  RouterSays(7, {lost(1)});
+  EXPECT_EQ(failed(), 1u);
+  RouterSays(7, {lost(1)});  // repeated until it was heard
+  EXPECT_EQ(failed(), 1u);
+  Place(2, 8);
+  RouterSays(7, {lost(2)});
+  Do(SubmitClosed{{10002}});
+  EXPECT_EQ(failed(), 2u);
+  RouterSays(7, {{{7, 2}, RouterEnd::How::kStopToken, "", 3, 1000}});
+  EXPECT_EQ(failed(), 2u);
 }
 
 TEST_F(OperatorTest, TheDecodeInstanceSaysHowARequestEndedWhoseRouterClosedFirst) {

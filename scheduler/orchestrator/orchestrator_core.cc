@@ -134,9 +134,9 @@ OrchestratorCore::Impl::Request* OrchestratorCore::Impl::Find(RequestId id, Epoc
 }
 
 void OrchestratorCore::Impl::On(const OrchestratorTick&) {
-  for (InstanceId dead : registry_.Listened(now_)) Lose(dead, "was not heard of any more");
+  for (InstanceId dead : registry_.Listened(now_)) Lose(dead, "lease expired");
   for (const uint64_t silent : routers_.Silent(registry_.listening().elapsed())) {
-    LoseRouter(silent, "was not heard of any more", /*left=*/false);
+    LoseRouter(silent, "lease expired", /*left=*/false);
   }
   LeaveTheSilent();
 }
@@ -180,6 +180,7 @@ TimeUs OrchestratorCore::Impl::NextTimer(const Request& request) const {
 
 void OrchestratorCore::Impl::Fail(Request& request, const absl::Status& status) {
   ++failed_;
+  request.explanation.failed = true;
   effects_.push_back(SendPlanUpdate{request.submit, request.spec->id, Failed{status}});
   effects_.push_back(EndSubmit{request.submit, request.spec->id});
   Erase(request, absl::StrCat("failed: ", std::string(status.message())));
@@ -202,8 +203,11 @@ void OrchestratorCore::Impl::Finish(Request& request, FinishReason reason) {
 // What a router says before it closes its stream waits for the close.
 void OrchestratorCore::Impl::TakeRouterEnd(const RouterEnd& end) {
   Request* request = Find(end.id);
-  if (request == nullptr) return finished_.TakeRouterEnd(end);
-  request->router_end = end;
+  if (request != nullptr) {
+    request->router_end = end;
+  } else if (finished_.TakeRouterEnd(end)) {
+    ++failed_;
+  }
 }
 
 AwaitedReports OrchestratorCore::Impl::AwaitedReportsOf(const Request& request) {
@@ -236,8 +240,9 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   moved_.insert(request.spec->model);
   request.explanation.state = why;
   request.explanation.ended_us = now_ - request.submitted_us;
-  if (request.router_end.has_value()) {
-    scheduler::TakeRouterEnd(*request.router_end, &request.explanation);
+  if (request.router_end.has_value() &&
+      scheduler::TakeRouterEnd(*request.router_end, &request.explanation)) {
+    ++failed_;
   }
   finished_.Add(now_, std::move(request.explanation), std::move(reports));
   submits_.erase(request.submit);

@@ -69,7 +69,6 @@ void OrchestratorCore::Impl::NoteBegun(Request& request, Chunk& chunk, TimeUs si
 
 void OrchestratorCore::Impl::NoteEnded(Request& request, Chunk& chunk) {
   chunk.ended_us = now_;
-  if (chunk.started_us < 0) chunk.started_us = now_;
   const auto index = static_cast<size_t>(&chunk - request.chunks.data());
   if (Timeline* timeline = TimelineOf(request.spec->model)) {
     timeline->Remove({chunk.sequence, index});

@@ -105,6 +105,7 @@ void RouterCore::Keep(Request& request) {
 void RouterCore::Apply(Request& request, const Placed& placed) {
   if (request.state != State::kSubmitted || placed.epoch < request.epoch) return;
   request.state = State::kPlaced;
+  request.begun = true;
   request.epoch = placed.epoch;
   effects_.push_back(OpenGenerate{request.spec->id, placed.epoch, placed.decode, placed.endpoint,
                                   request.deadline_us - now_});
@@ -220,7 +221,7 @@ void RouterCore::Finish(Request& request, FinishReason reason, absl::Status stat
                          .output_tokens = request.delivered + (stop_token >= 0 ? 1 : 0),
                          .stop_token = stop_token,
                          .prompt_logprobs = std::move(prompt_logprobs),
-                         .begun = request.epoch.value > 0,
+                         .begun = request.begun,
                          .times = request.times});
   deadlines_.erase({request.deadline_us, id});
   lost_.erase({request.lost_until_us, id});

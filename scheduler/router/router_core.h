@@ -125,7 +125,7 @@ struct End {  // to the client (no client to tell after ClientGone); nothing fol
   int64_t output_tokens = 0;    // drawn, a stop token included
   int32_t stop_token = -1;      // the drawn stop token, if that was the reason
   std::string prompt_logprobs;  // when max_tokens is 0
-  bool begun = false;           // it was planned: instances may have worked for it
+  bool begun = false;           // it was placed: instances may have worked for it
   RequestTimes times;
 };
 
@@ -178,6 +178,7 @@ class RouterCore {
     bool submit_open = false;
     bool stream_open = true;  // the token stream has not ended by itself (counts once placed)
     Epoch epoch;
+    bool begun = false;  // it has been placed, under any epoch
     int64_t delivered = 0;
     TimeUs arrived_us = 0;
     RequestTimes times;

@@ -61,6 +61,19 @@ TEST_F(RouterCoreTest, AStreamRunsFromArrivalToItsEnd) {
   EXPECT_EQ(core_.Snapshot(0).finished, 1u);
 }
 
+// Prompts are computed when a decode instance has room: a plan alone is no work.
+TEST_F(RouterCoreTest, AnEndTellsWhetherWorkWasThrownAway) {
+  Do(Arrived{Spec(1)});
+  Do(PlanUpdateReceived{{7, 1}, Planned{{5}, {1}}});
+  auto ends = Of<End>(Do(PlanUpdateReceived{{7, 1}, Failed{absl::UnavailableError("none")}}));
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_FALSE(ends[0].begun);
+  Place(2);
+  ends = Of<End>(Do(PlanUpdateReceived{{7, 2}, Failed{absl::UnavailableError("lost")}}));
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_TRUE(ends[0].begun);
+}
+
 TEST_F(RouterCoreTest, AnEndTellsWhereTheTimeWent) {
   Do(Arrived{Spec(1)});
   Do(Arrived{Spec(2)});

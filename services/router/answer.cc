@@ -150,6 +150,7 @@ void Answer::OnEnd(const scheduler::End& end) {
   const size_t index = IndexOf(end.id);
   ChoiceState& choice = choices_[index];
   choice.ended = true;
+  if (end.status.ok() && end.stop_token >= 0) Measure(&choice);  // a token that has no text
   choice.output_tokens = end.output_tokens;
   choice.times = TimesOf(choice, end.times);
   last_metrics_ = MetricsOf(choice.times, end.output_tokens);
@@ -331,7 +332,8 @@ void Answer::Close(int status, std::string_view outcome, const openai::ApiError&
   closed_ = true;
   const int64_t now = MonotonicUs();
   const openai::Usage usage = TotalUsage();
-  for (size_t i = 0; plan_.trace != nullptr && i < choices_.size(); ++i) {
+  const bool recorded = plan_.trace != nullptr && outcome != "refused";
+  for (size_t i = 0; recorded && i < choices_.size(); ++i) {
     plan_.trace->Record({plan_.arrived_us, plan_.specs[i], choices_[i].output_tokens});
   }
   metrics_->CountAnswer(plan_.path, status);

@@ -30,10 +30,16 @@ std::chrono::sys_seconds Now() {
 const ApiError kSaturated = {429, "Too many requests are waiting. Retry later.", "",
                              "rate_limit_exceeded"};
 
-bool IsPlainJson(const http::Request& request) {
+// What keeps the body from being read as JSON; "" when nothing does.
+std::string WhyNotPlainJson(const http::Request& request) {
   const std::string_view coding = request.Get("Content-Encoding");
-  return http::IsMediaType(request.Get("Content-Type"), "application/json") &&
-         (coding.empty() || absl::EqualsIgnoreCase({coding.data(), coding.size()}, "identity"));
+  const absl::string_view given(coding.data(), std::min<size_t>(coding.size(), 64));
+  if (!given.empty() && !absl::EqualsIgnoreCase(given, "identity")) {
+    return absl::StrCat("The request body is compressed ('Content-Encoding: ", given,
+                        "'). Send it as it is.");
+  }
+  if (http::IsMediaType(request.Get("Content-Type"), "application/json")) return {};
+  return "The request body must be plain JSON with 'Content-Type: application/json'.";
 }
 
 void Refuse(const std::shared_ptr<http::Responder>& responder, const ApiError& error,
@@ -91,11 +97,8 @@ void RouterApi::Dispatch(WorkFn work, http::Request request, ResponderPtr respon
     return Refuse(responder, {503, "This router is shutting down. Retry.", "", "draining"});
   }
   // A page of another site can make a browser post plain text without asking first, but not JSON.
-  if (!IsPlainJson(request)) {
-    return Refuse(
-        responder,
-        {415, "The request body must be plain JSON with 'Content-Type: application/json'.", "",
-         "unsupported_media_type"});
+  if (std::string why = WhyNotPlainJson(request); !why.empty()) {
+    return Refuse(responder, {415, std::move(why), "", "unsupported_media_type"});
   }
   Loop& loop = *loops_[next_loop_.fetch_add(1) % loops_.size()];
   auto held = std::make_shared<http::Request>(std::move(request));
@@ -131,6 +134,7 @@ std::vector<http::Header> RouterApi::Note(const http::Request& request,
                                           const openai::BodyNotes& notes) const {
   if (notes.unknown == 0) return {};
   metrics_->CountUnknownParameters(request.path, notes.unknown);
+  if (notes.warnings.empty()) return {};  // with --strict-api the error says it
   std::string text = absl::StrJoin(notes.warnings, "; ");
   const auto rest = notes.unknown - static_cast<int64_t>(notes.warnings.size());
   if (rest > 0) absl::StrAppend(&text, "; and ", rest, " more");
@@ -218,6 +222,10 @@ MaybeError RouterApi::Plan(Kind kind, std::vector<PreparedPrompt> prompts, Answe
     int64_t max_tokens = 0;
     MaybeError error = ResolveMaxTokens(kind, options, limits,
                                         static_cast<int64_t>(prompt.tokens.size()), &max_tokens);
+    if (!error) {
+      error = CheckTokenRange(plan->model->vocab_size, kind == Kind::kChat ? "messages" : "prompt",
+                              prompt.tokens);
+    }
     if (error) return error;
     const bool score = plan->echo && options.top_logprobs >= 0;
     // A seed that is given holds for each prompt, so that a prompt's text does not depend on its
@@ -288,7 +296,7 @@ void RouterApi::Detokenize(const http::Request& request, const ResponderPtr& res
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
   std::vector<http::Header> headers = Note(request, asked.notes);
   if (!error) error = FindModel(asked.model, false, &model);
-  if (!error) error = CheckTokenRange(*model, "tokens", asked.tokens);
+  if (!error) error = CheckTokenRange(model->known_tokens(), "tokens", asked.tokens);
   if (error) return Refuse(responder, *error, std::move(headers));
   SendJson(responder, std::move(headers),
            openai::DetokenizeBody(model->tokenizer->Decode(asked.tokens, false)));

@@ -83,8 +83,8 @@ MaybeError ResolveMaxTokens(Kind kind, const openai::GenerationOptions& options,
 MaybeError CheckTokenIds(const ServedModel& model, const openai::GenerationOptions& options) {
   std::vector<int32_t> biased;
   for (const auto& [token, bias] : options.logit_bias) biased.push_back(token);
-  if (MaybeError error = CheckTokenRange(model, "logit_bias", biased)) return error;
-  return CheckTokenRange(model, "stop_token_ids", options.stop_token_ids);
+  if (MaybeError error = CheckTokenRange(model.vocab_size, "logit_bias", biased)) return error;
+  return CheckTokenRange(model.vocab_size, "stop_token_ids", options.stop_token_ids);
 }
 
 // SplitMix64 (Steele, Lea, Flood 2014), one step per index.

@@ -77,7 +77,6 @@ absl::StatusOr<std::unique_ptr<ServedModel>> LoadModel(const std::string& name,
       eos.has_value() && std::count(model->eos_ids.begin(), model->eos_ids.end(), *eos) == 0) {
     model->eos_ids.push_back(*eos);
   }
-  model->vocab_size = std::max<int64_t>(model->vocab_size, model->tokenizer->vocab_size());
   if (const auto& source = model->tokenizer->chat_template(); source.has_value()) {
     auto parsed = engine::ChatTemplate::Parse(*source);
     if (!parsed.ok()) return parsed.status();

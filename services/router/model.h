@@ -2,6 +2,7 @@
 // model's Hugging Face folder at start. Immutable afterwards; any thread may read.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -31,11 +32,14 @@ struct ServedModel {
   std::optional<engine::ChatTemplate> chat_template;
   std::vector<int32_t> eos_ids;  // of generation_config.json or config.json, and the tokenizer's
   int64_t max_positions = 0;     // prompt and output together
-  int64_t vocab_size = 0;
+  int64_t vocab_size = 0;        // tokens that can be computed: rows of the embedding
   SamplingDefaults defaults;
   std::optional<int64_t>
       max_new_tokens;   // generation_config.json's default length of a chat's answer
   int64_t created = 0;  // seconds since 1970: when it was loaded
+
+  // Tokens that have a text, or can be computed: a tokenizer may have more than the embedding.
+  int64_t known_tokens() const { return std::max<int64_t>(vocab_size, tokenizer->vocab_size()); }
 };
 
 class Models {

@@ -70,7 +70,8 @@ MaybeError PreparePrompt(const ServedModel& model, const openai::Prompt& prompt,
     out->tokens = model.tokenizer->Encode(*text, {.add_special_tokens = add_special_tokens});
   } else {
     out->tokens = std::get<std::vector<int32_t>>(prompt);
-    if (MaybeError error = CheckTokenRange(model, "prompt", out->tokens)) return error;
+    if (MaybeError error = CheckTokenRange(model.known_tokens(), "prompt", out->tokens))
+      return error;
     out->text = model.tokenizer->Decode(out->tokens, true);
   }
   if (MaybeError error = StandInForNothing(model, "prompt", out)) return error;

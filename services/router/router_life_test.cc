@@ -310,6 +310,28 @@ TEST_F(RouterTest, EndsAreCountedByChoice) {
   EXPECT_EQ(count(text, "length"), 2) << text;
 }
 
+// The token that ends an answer was generated as the others were, as usage says.
+TEST_F(RouterTest, StopTokensAreCountedOnceAndEverywhere) {
+  StartRouter([](const v1::RequestSpec& spec) {
+    Script script = Says(spec.prompt_size() == 1 ? "abc" : "");
+    script.reason = v1::FINISH_REASON_STOP;
+    script.stop_token = kEos;
+    return script;
+  });
+  EXPECT_EQ(Ask("/v1/completions", Completion())["usage"]["completion_tokens"], 4);
+  Json at_once = Completion();
+  at_once["prompt"] = "pp";
+  EXPECT_EQ(Ask("/v1/completions", at_once)["usage"]["completion_tokens"], 1);
+  const std::string text = metrics_.Render();
+  for (const char* line :
+       {"vllm:generation_tokens_total{engine=\"0\",model_name=\"m\"} 5",
+        "vllm:request_generation_tokens_sum{engine=\"0\",model_name=\"m\"} 5",
+        "vllm:time_to_first_token_seconds_count{engine=\"0\",model_name=\"m\"} 2",
+        "vllm:inter_token_latency_seconds_count{engine=\"0\",model_name=\"m\"} 3"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
+  }
+}
+
 TEST_F(RouterTest, MetricsCountWhatHappened) {
   StartRouter([](const v1::RequestSpec&) { return Says("abc"); });
   Ask("/v1/completions", Completion());

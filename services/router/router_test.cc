@@ -332,6 +332,30 @@ TEST_F(RouterTest, MessagesOfToolsReachTheTemplate) {
             BytesOf("[user]q[assistant][tool]r[assistant]"));
 }
 
+// A tokenizer may have more tokens than the model can compute.
+TEST_F(RouterTest, TokensBeyondTheEmbeddingAreRefusedByTheirParameter) {
+  model_ = MakeByteModel("m", max_positions_);
+  model_->vocab_size = 200;
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  const auto refused = [this](const char* path, const Json& body, const char* param) {
+    const http::Response response = Post(path, body);
+    EXPECT_EQ(response.status, 400) << response.body;
+    const Json error = Json::parse(response.body)["error"];
+    EXPECT_EQ(error["param"], param);
+    EXPECT_EQ(error["message"], std::string("Invalid '") + param +
+                                    "': token id 226 is out of range (vocabulary size 200).");
+  };
+  refused("/v1/completions", {{"model", "m"}, {"prompt", "€"}}, "prompt");
+  refused("/v1/completions", {{"model", "m"}, {"prompt", {65, 226}}}, "prompt");
+  refused("/v1/completions", {{"model", "m"}, {"prompt", "a"}, {"logit_bias", {{"226", 1}}}},
+          "logit_bias");
+  refused("/v1/chat/completions",
+          {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", "€"}}}}}, "messages");
+  EXPECT_TRUE(cluster_->specs().empty());
+  EXPECT_EQ(Ask("/tokenize", {{"prompt", "€"}})["tokens"], Json({226, 130, 172}));
+  EXPECT_EQ(Ask("/detokenize", {{"tokens", {226, 130, 172}}})["prompt"], "€");
+}
+
 TEST_F(RouterTest, TokenizeAndDetokenize) {
   StartRouter([](const v1::RequestSpec&) { return Script(); });
   EXPECT_EQ(Ask("/tokenize", {{"prompt", "ab"}})["tokens"], Json({97, 98}));
@@ -372,6 +396,7 @@ TEST_F(RouterTest, StrictApiRefusesUnknownParameters) {
   const http::Response refused = Post(
       "/v1/completions", {{"model", "m"}, {"prompt", "p"}, {"stream", true}, {"max_token", 3}});
   EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(http::FindHeader(refused.headers, "X-Skein-Warning"), "");
   const Json error = Json::parse(refused.body)["error"];
   EXPECT_EQ(error["param"], "max_token");
   EXPECT_EQ(error["code"], "unknown_parameter");

@@ -4,13 +4,13 @@
 
 namespace skein::services {
 
-openai::MaybeError CheckTokenRange(const ServedModel& model, const std::string& param,
+openai::MaybeError CheckTokenRange(int64_t vocab_size, const std::string& param,
                                    const std::vector<int32_t>& tokens) {
   for (const int32_t token : tokens) {
-    if (token >= 0 && token < model.vocab_size) continue;
+    if (token >= 0 && token < vocab_size) continue;
     return openai::InvalidParam(
         param, absl::StrCat("Invalid '", param, "': token id ", token,
-                            " is out of range (vocabulary size ", model.vocab_size, ")."));
+                            " is out of range (vocabulary size ", vocab_size, ")."));
   }
   return std::nullopt;
 }

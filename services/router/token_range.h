@@ -6,12 +6,11 @@
 #include <vector>
 
 #include "services/openai/api_error.h"
-#include "services/router/model.h"
 
 namespace skein::services {
 
-// 400 that names `param` and the first token outside of the vocabulary.
-openai::MaybeError CheckTokenRange(const ServedModel& model, const std::string& param,
+// 400 that names `param` and the first token that is not below `vocab_size`.
+openai::MaybeError CheckTokenRange(int64_t vocab_size, const std::string& param,
                                    const std::vector<int32_t>& tokens);
 
 }  // namespace skein::services

@@ -17,6 +17,7 @@ absl::StatusOr<std::string> FindOrchestrator(const std::string& flag,
   if (!flag.empty()) return flag;
   const auto cluster = FindLocalCluster(environment);
   if (cluster.ok()) return cluster->orchestrator;
+  if (absl::IsUnavailable(cluster.status())) return cluster.status();  // it is known, and dead
   return absl::InvalidArgumentError(
       absl::StrCat("no cluster is known. Give --orchestrator HOST:PORT, set SKEIN_ORCHESTRATOR, or "
                    "start a cluster with deploy/local/up. (",

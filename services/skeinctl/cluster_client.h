@@ -15,8 +15,8 @@
 
 namespace skein::services {
 
-// `flag` if it is given, else the cluster that deploy/local/up started. INVALID_ARGUMENT says what
-// to give.
+// `flag` if it is given, else the cluster that deploy/local/up started. UNAVAILABLE: it started one
+// whose orchestrator is gone. INVALID_ARGUMENT: there is none, and what to give.
 absl::StatusOr<std::string> FindOrchestrator(const std::string& flag,
                                              const Environment& environment);
 

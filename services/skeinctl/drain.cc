@@ -42,16 +42,19 @@ class ProgressLine {
   std::string last_;
 };
 
-std::string JsonOf(const DrainTarget& target, const DrainProgress& progress, double waited_s) {
+std::string JsonOf(const DrainTarget& target, const DrainProgress& progress, bool undone,
+                   double waited_s) {
   nlohmann::ordered_json json;
   json["instance"] =
       target.instance == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(target.instance);
   json["label"] = target.label;
+  // An undone order may not have reached it: it serves as soon as it hears.
   json["state"] = !progress.present   ? "gone"
+                  : undone            ? "serving"
                   : progress.drained  ? "drained"
                   : progress.draining ? "draining"
                                       : "serving";
-  json["safe_to_stop"] = progress.drained;
+  json["safe_to_stop"] = progress.drained && !undone;
   json["running"] = progress.running;
   json["waiting"] = progress.waiting;
   json["held_blocks"] = progress.held_blocks;
@@ -96,7 +99,7 @@ class Drainer {
     if (!status.ok()) return status.status();
     const DrainProgress progress = ProgressOf(*status, target_);
     if (!text()) {
-      std::fputs(JsonOf(target_, progress, 0).c_str(), stdout);
+      std::fputs(JsonOf(target_, progress, flags_.undo, 0).c_str(), stdout);
     } else if (flags_.undo) {
       std::printf("%s gets requests again\n", target_.label.c_str());
     } else {
@@ -129,7 +132,7 @@ class Drainer {
         WaitUnlessStopped(kLook);
       } while (!StopSignalled() && waited_s() < flags_.timeout_s);
     }
-    if (!text()) std::fputs(JsonOf(target_, progress, waited_s()).c_str(), stdout);
+    if (!text()) std::fputs(JsonOf(target_, progress, flags_.undo, waited_s()).c_str(), stdout);
     return EndOf(progress);
   }
 

@@ -11,7 +11,7 @@ namespace skein::services {
 
 enum : int {
   kDegraded = 3,     // status: the cluster serves, but something is lost or broken
-  kCannotServe = 4,  // status: a model, or every client, is without service
+  kCannotServe = 4,  // status: no orchestrator, or a model, or every client, without service
   kNotFound = 5,     // there is no such request, instance or process
   kNotInTime = 6,    // drain --wait: not drained by the deadline
 };
@@ -27,7 +27,8 @@ inline constexpr ExitCodeMeaning kExitCodes[] = {
     {kFailed, "failed", "the cluster does not answer, or refused, or what was asked failed"},
     {kUsage, "called wrongly", "called wrongly; nothing was done"},
     {kDegraded, "degraded", "the cluster serves, but something is lost or broken"},
-    {kCannotServe, "cannot serve", "a model, or every client, is without service"},
+    {kCannotServe, "cannot serve",
+     "a model, or every client, is without service; status: the orchestrator does not answer"},
     {kNotFound, "not found", "there is no such request, instance or process"},
     {kNotInTime, "not in time", "a drain was not over by its deadline"},
 };

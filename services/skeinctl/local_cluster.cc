@@ -80,9 +80,9 @@ absl::StatusOr<LocalCluster> FindLocalCluster(const Environment& environment) {
   if (!cluster.ok()) return cluster.status();
   for (const LocalProcess& process : cluster->processes) {
     if (process.role != "orchestrator" || IsRunning(process.pid)) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("the cluster of ", LocalClusterPath(environment),
-                     " is not running any more: its orchestrator, pid ", process.pid, ", is gone"));
+    return absl::UnavailableError(absl::StrCat("the cluster of ", LocalClusterPath(environment),
+                                               " is not running any more: its orchestrator, pid ",
+                                               process.pid, ", is gone"));
   }
   return cluster;
 }

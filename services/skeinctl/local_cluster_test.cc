@@ -70,6 +70,7 @@ TEST_F(FindOrchestratorTest, WithoutOneTheErrorSaysWhatToGive) {
 TEST_F(FindOrchestratorTest, AClusterThatHasEndedIsNotTakenForOne) {
   Write(int64_t{1} << 30);  // no process has this id
   const absl::Status ended = FindOrchestrator("", environment_).status();
+  EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable) << "known, and dead";
   EXPECT_NE(ended.message().find("is not running any more"), absl::string_view::npos) << ended;
 }
 

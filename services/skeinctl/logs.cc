@@ -65,7 +65,7 @@ std::set<std::string> NamesOf(const LocalCluster& cluster, const std::string& re
 absl::Status Print(const LogsFlags& flags, LogLevel level) {
   const auto cluster = ReadLocalCluster(EnvironmentMap());  // of a dead one, too
   if (!cluster.ok()) {
-    return absl::FailedPreconditionError(
+    return absl::InvalidArgumentError(
         absl::StrCat("logs are read of the cluster that deploy/local/up started on this machine: ",
                      std::string(cluster.status().message())));
   }
@@ -79,16 +79,21 @@ absl::Status Print(const LogsFlags& flags, LogLevel level) {
     width = std::max(width, process.name.size());
   }
   CatchStopSignals();
+  int64_t printed = 0;
   for (LogMerge merge(std::move(readers)); !StopSignalled();) {
     const auto line = merge.Next();
     if (line.has_value()) {
       if (!filter.Passes(*line)) continue;
+      ++printed;
       const std::string text = flags.format == "json" ? JsonOf(*line) : TextOf(*line, width);
       if (std::printf("%s\n", text.c_str()) < 0) break;  // who read it has gone
       continue;
     }
     if (std::fflush(stdout) != 0 || !flags.follow) break;
     WaitUnlessStopped(kLook);
+  }
+  if (printed == 0 && !flags.request.empty() && !flags.follow) {
+    return absl::NotFoundError(absl::StrCat("no line of a request '", flags.request, "'"));
   }
   return absl::OkStatus();
 }

@@ -186,6 +186,9 @@ void ProfileFlags::Register(FlagSet* set) {
            "Longest prompt; 0 means what the model's context allows.", 0, 1 << 30);
   set->Int(&lengths, "lengths", "Number of different prompt lengths.", 4, 10'000);
   set->Int(&rounds, "rounds", "Number of measurements of each length.", 1, 1000);
+  set->String(&format, "format", "How to print the profile; there is one way.")
+      .OneOf({"json"})
+      .Value("FORMAT");
 }
 
 int RunProfile(const ProfileFlags& flags) {

@@ -22,6 +22,7 @@ struct ProfileFlags {
   int64_t prompt_tokens_max = 0;
   int64_t lengths = 24;
   int64_t rounds = 5;
+  std::string format = "json";
 
   void Register(FlagSet* set);
 };

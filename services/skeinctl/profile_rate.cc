@@ -89,6 +89,9 @@ void ProfileRateFlags::Register(FlagSet* set) {
   set->String(&out, "out", "File to write the profile with the table to.").Value("FILE");
   set->String(&figure, "figure", "SVG file to draw TTFT at fixed improvement rates in.")
       .Value("FILE");
+  set->String(&format, "format", "What to print: the best rates, or the profile with the table.")
+      .OneOf({"table", "json"})
+      .Value("FORMAT");
 }
 
 int RunProfileRate(const ProfileRateFlags& flags) {
@@ -101,10 +104,11 @@ int RunProfileRate(const ProfileRateFlags& flags) {
   std::sort(loads.begin(), loads.end());
   loads.erase(std::unique(loads.begin(), loads.end()), loads.end());
   const scheduler::Profile tuned = Tuned(loads, *inputs, flags.rolling);
-  std::fputs(ImprovementRateRows(tuned).c_str(), stdout);
   Profile profile = inputs->profile();
   profile.improvement_rates = tuned.tuning.improvement_rates;
   if (flags.rolling) profile.rolling = tuned.tuning.rolling;
+  const bool json = flags.format == "json";
+  std::fputs((json ? ProfileJson(profile) : ImprovementRateRows(tuned)).c_str(), stdout);
   absl::Status written;
   if (!flags.out.empty()) written.Update(WriteFile(flags.out, ProfileJson(profile)));
   if (!flags.figure.empty()) written.Update(WriteFile(flags.figure, ImprovementRateFigure(tuned)));

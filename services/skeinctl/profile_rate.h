@@ -13,6 +13,7 @@ struct ProfileRateFlags {
   SimFlags sim;
   std::string out;
   std::string figure;
+  std::string format = "table";
   bool rolling = false;
 
   void Register(FlagSet* set);

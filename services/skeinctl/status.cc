@@ -46,6 +46,16 @@ std::string Colored(std::string text, Health::Level level) {
   return text.replace(at, word.size(), absl::StrCat(color, word, "\x1b[0m"));
 }
 
+// The exit code is the cluster's health: without its orchestrator it can plan nothing.
+int CodeOfError(const absl::Status& error) {
+  return absl::IsUnavailable(error) ? int{kCannotServe} : ExitCodeOf(error);
+}
+
+int EndUnwell(const char* command, const absl::Status& error) {
+  EndWith(command, error);
+  return CodeOfError(error);
+}
+
 // One period after the other: asks, shows, waits.
 class Watch {
  public:
@@ -59,7 +69,7 @@ class Watch {
   // Once, as a whole; the exit code.
   int Show() {
     const StatusOrError status = client_.Status();
-    if (!status.ok()) return EndWith(command_, status.status());
+    if (!status.ok()) return EndUnwell(command_, status.status());
     const Health::Level level = HealthOf(*status).level;
     const std::string text = flags_.format == "json"
                                  ? Dump(StatusJson(*status, names_), 2)
@@ -76,7 +86,7 @@ class Watch {
     int code = kDone;
     for (int64_t shown = 1; !StopSignalled(); ++shown) {
       const StatusOrError status = client_.Status();
-      code = status.ok() ? ExitCodeOf(HealthOf(*status).level) : int{kFailed};
+      code = status.ok() ? ExitCodeOf(HealthOf(*status).level) : CodeOfError(status.status());
       screen.has_value() ? screen->Draw(Page(status, screen->columns())) : PrintLine(status);
       if (shown == flags_.count || !Wait(&screen)) break;
     }
@@ -166,7 +176,7 @@ class Watch {
 
 int Run(const char* command, const ViewFlags& flags, bool again) {
   const auto orchestrator = FindOrchestrator(flags.orchestrator, EnvironmentMap());
-  if (!orchestrator.ok()) return EndWith(command, orchestrator.status());
+  if (!orchestrator.ok()) return EndUnwell(command, orchestrator.status());
   Watch watch(command, flags, *orchestrator);
   return again ? watch.Run() : watch.Show();
 }

@@ -48,7 +48,7 @@ v1::GoneStatus* Lose(v1::StatusResponse* status) {
   gone->set_model("m");
   gone->set_endpoint("127.0.0.1:9000");
   gone->set_gone_us(12'000'000);
-  gone->set_why("was not heard of any more");
+  gone->set_why("lease expired");
   return gone;
 }
 
@@ -121,7 +121,7 @@ TEST(Status, JsonIsOneObjectWithEverything) {
   EXPECT_EQ(json["instances"][0]["blocks"]["held"], 3);
   EXPECT_EQ(json["instances"][0]["kv_share"], 0.4);
   EXPECT_EQ(json["routers"][0]["router"], "127.0.0.1:8000");
-  EXPECT_EQ(json["gone"][0]["why"], "was not heard of any more");
+  EXPECT_EQ(json["gone"][0]["why"], "lease expired");
 }
 
 TEST(Status, ALineSumsUp) {

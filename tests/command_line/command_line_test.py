@@ -175,7 +175,21 @@ def commands_and_services_do_not_share_variables():
             done = run("skeinctl", command, SKEIN_RUN_DIR=folder)
             assert_refused("skeinctl " + command, done, "no cluster is known. Give --orchestrator HOST:PORT, set SKEIN_ORCHESTRATOR,")
             done = run("skeinctl", command, SKEIN_ORCHESTRATOR="127.0.0.1:1")
-            assert done.returncode == 1, done
+            assert done.returncode == (4 if command == "status" else 1), done
+
+
+def a_dead_orchestrator_is_a_cluster_that_cannot_serve():
+    with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "local.json"), "w", encoding="utf-8") as f:
+        json.dump({"orchestrator": "127.0.0.1:1", "processes": [{"name": "orchestrator", "role": "orchestrator", "pid": 2 ** 30}]}, f)
+        f.flush()
+        for command, code in (("status", 4), ("requests", 1)):
+            done = run("skeinctl", command, SKEIN_RUN_DIR=folder)
+            assert done.returncode == code and "its orchestrator, pid 1073741824, is gone" in done.stderr, done
+        done = run("skeinctl", "status", "--watch", "--count=1", SKEIN_RUN_DIR=folder)
+        assert done.returncode == 4, done
+        done = run("skeinctl", "logs", "--request=nothing", SKEIN_RUN_DIR=folder)
+        assert done.returncode == 5 and "no line of a request 'nothing'" in done.stderr, done
+        assert run("skeinctl", "logs", SKEIN_RUN_DIR=folder + "/none").returncode == 2
 
 
 def a_port_in_use_is_refused_in_one_shape():
@@ -328,6 +342,6 @@ if __name__ == "__main__":
               a_worker_lists_the_flags_of_its_role, wrong_flags_are_refused_in_one_shape, missing_flags_have_one_wording,
               wrong_files_are_refused_in_one_shape, what_the_engine_refuses_names_the_flag,
               profiles_are_refused_in_one_shape, a_mistyped_variable_is_a_warning_that_names_the_closest,
-              commands_and_services_do_not_share_variables, a_port_in_use_is_refused_in_one_shape,
+              commands_and_services_do_not_share_variables, a_dead_orchestrator_is_a_cluster_that_cannot_serve, a_port_in_use_is_refused_in_one_shape,
               an_unknown_command_is_one_short_error, the_page_of_flags_is_what_the_programs_say, every_help_is_a_sentence,
               man_pages_are_valid_roff, bash_completes, fish_completes, zsh_completes)
