@@ -351,6 +351,16 @@ std::vector<std::string_view> BodyErrors(std::vector<std::string_view> more = {}
   return more;
 }
 
+// What a request may be answered before its path is looked at.
+void AddErrorsOfTheServer(Endpoint* endpoint) {
+  for (const std::string_view code : {"bad_request", "too_many_connections", "header_too_large"}) {
+    endpoint->errors.push_back(code);
+  }
+  if (!endpoint->parameters.empty()) endpoint->errors.push_back("request_too_large");
+  const bool needs_key = !endpoint->parameters.empty() || endpoint->path.starts_with("/v1/");
+  if (needs_key) endpoint->errors.push_back("invalid_api_key");
+}
+
 std::vector<Endpoint> MakeEndpoints() {
   std::vector<Endpoint> all;
   all.push_back({.method = "POST",
@@ -409,6 +419,7 @@ std::vector<Endpoint> MakeEndpoints() {
                  .errors = {"not_ready"}});
   all.push_back(Get("/version", "The version of the router.", Body::kJson));
   all.push_back(Get("/metrics", "Metrics in the text format of Prometheus.", Body::kText));
+  for (Endpoint& endpoint : all) AddErrorsOfTheServer(&endpoint);
   return all;
 }
 

@@ -7,6 +7,7 @@ namespace skein::services::openai {
 
 const std::vector<ErrorCase>& ErrorCases() {
   static const std::vector<ErrorCase> all = {
+      {400, "bad_request", "The HTTP request is malformed, or of another version of HTTP."},
       {400, "invalid_json", "The body is no JSON."},
       {400, "invalid_type", "A parameter, or the body, is of another type."},
       {400, "invalid_value", "A parameter is out of range, or parameters contradict one another."},
@@ -24,8 +25,12 @@ const std::vector<ErrorCase>& ErrorCases() {
       {404, "model_not_found", "No model of this name is served here."},
       {404, "unknown_url", "No such path."},
       {405, "method_not_allowed", "The path has other methods, which `Allow` lists."},
+      {413, "request_too_large", "The body is longer than --max-body-bytes."},
       {415, "unsupported_media_type", "The body is not `application/json`, or it is compressed."},
       {429, "rate_limit_exceeded", "Too many requests wait; retry after `Retry-After` seconds."},
+      {429, "too_many_connections",
+       "--max-connections are open; retry after `Retry-After` seconds."},
+      {431, "header_too_large", "The header fields are longer than --max-header-bytes."},
       {500, "internal_error", "A fault of the server."},
       {503, "unavailable", "No instance can serve the request now, or one was lost; retry."},
       {503, "draining", "The router shuts down; another one serves."},

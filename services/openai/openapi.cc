@@ -1,5 +1,6 @@
 #include "services/openai/openapi.h"
 
+#include <algorithm>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -158,6 +159,10 @@ Json Operation(const Endpoint& endpoint, const std::string& request_schema) {
     operation["requestBody"] = {{"required", true},
                                 {"content", Content("application/json", Ref(request_schema))}};
   }
+  const auto& errors = endpoint.errors;
+  if (std::find(errors.begin(), errors.end(), "invalid_api_key") != errors.end()) {
+    operation["security"] = Json::array({Json::object(), Json{{"api_key", Json::array()}}});
+  }
   operation["responses"] = Responses(endpoint);
   return operation;
 }
@@ -166,6 +171,9 @@ Json Operation(const Endpoint& endpoint, const std::string& request_schema) {
 
 std::string OpenApiJson() {
   Json paths, schemas = AnswerSchemas();
+  const Json api_key = {{"type", "http"},
+                        {"scheme", "bearer"},
+                        {"description", "Where the router has keys (--api-key-file)."}};
   for (const Endpoint& endpoint : Endpoints()) {
     std::string path(endpoint.path), method;
     if (path.back() == '*') path.replace(path.size() - 1, 1, "{rest}");
@@ -177,7 +185,7 @@ std::string OpenApiJson() {
   return Json{{"openapi", "3.1.0"},
               {"info", {{"title", "Skein"}, {"version", kVersion}}},
               {"paths", paths},
-              {"components", {{"schemas", schemas}}}}
+              {"components", {{"schemas", schemas}, {"securitySchemes", {{"api_key", api_key}}}}}}
              .dump(1) +
          "\n";
 }

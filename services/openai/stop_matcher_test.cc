@@ -20,6 +20,20 @@ TEST(StopMatcherTest, HoldsBackWhatMayBecomeAStopString) {
   EXPECT_EQ(matcher.Flush(), "");
 }
 
+// However long it is: nothing of a stop string is text, if it comes letter by letter.
+TEST(StopMatcherTest, ALongStopStringIsHeldWhole) {
+  const std::string stop = "<|end of the assistant's turn|>";
+  StopMatcher matcher({"#", stop});
+  std::string text = matcher.Push("Yes.");
+  for (const char letter : stop) text += matcher.Push(std::string(1, letter));
+  EXPECT_EQ(text, "Yes.");
+  EXPECT_EQ(matcher.match(), stop);
+  StopMatcher other({stop});
+  text.clear();
+  for (const char letter : stop.substr(0, 20) + "!") text += other.Push(std::string(1, letter));
+  EXPECT_EQ(text, stop.substr(0, 20) + "!") << "it was another text";
+}
+
 TEST(StopMatcherTest, FlushGivesWhatWasHeld) {
   StopMatcher matcher({"\n\n"});
   EXPECT_EQ(matcher.Push("a\n"), "a");

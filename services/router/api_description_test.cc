@@ -22,9 +22,10 @@ using openai::Type;
 
 class ApiDescriptionTest : public RouterTest {
  protected:
-  void Start(FakeCluster::ScriptFn script) { StartRouter(std::move(script), core_); }
+  void Start(FakeCluster::ScriptFn script) { StartRouter(std::move(script), core_, http_options_); }
 
   scheduler::RouterConfig core_;
+  http::ServerOptions http_options_;
 };
 
 // ---- parameters ----
@@ -296,7 +297,8 @@ TEST_F(ApiDescriptionTest, AnswersFitTheirSchemas) {
     return script;
   });
   const Json schemas = openai::AnswerSchemas();
-  const Json all = {{"return_token_ids", true}, {"return_metrics", true}, {"n", 2}, {"max_tokens", 2}};
+  const Json all = {
+      {"return_token_ids", true}, {"return_metrics", true}, {"n", 2}, {"max_tokens", 2}};
   const std::map<std::string, Json> more = {
       {"/v1/completions", {{"logprobs", 2}, {"echo", true}}},
       {"/v1/chat/completions", {{"logprobs", true}, {"top_logprobs", 2}}},
@@ -425,6 +427,34 @@ http::Response ErrorTest::Provoke(const std::string& code) {
        [this] {
          return AskedAndRefused({{"model", "other"}});
        }},
+      {"bad_request",
+       [this] {
+         StartSimple();
+         RawClient client(server_->port());
+         client.Send("GET /livez HTTP/3.0\r\n\r\n");
+         return client.ReadResponse();
+       }},
+      {"request_too_large",
+       [this] {
+         http_options_.body_bytes_max = 10;
+         return AskedAndRefused(Json::object());
+       }},
+      {"header_too_large",
+       [this] {
+         http_options_.header_bytes_max = 1024;
+         StartSimple();
+         return http::testing::Fetch(server_->port(), "GET", "/v1/models", {},
+                                     {{"X", std::string(2000, 'x')}});
+       }},
+      {"too_many_connections",
+       [this] {
+         http_options_.connections_max = 1;
+         StartSimple();
+         held_ = std::make_unique<RawClient>(server_->port());
+         held_->Send(MakeRequest("GET", "/livez"));
+         EXPECT_EQ(held_->ReadResponse().status, 200);
+         return RawClient(server_->port()).ReadResponse();
+       }},
       {"rate_limit_exceeded", [this] { return Saturated(); }},
       {"internal_error", [this] { return Unplanned(absl::InternalError("broken")); }},
       {"unavailable", [this] { return Unplanned(absl::UnavailableError("none")); }},
@@ -506,6 +536,13 @@ TEST_F(ApiDescriptionTest, OpenApiHasEverything) {
   EXPECT_EQ(properties["temperature"]["maximum"], 2);
   EXPECT_TRUE(properties["stream_options"]["properties"].contains("include_usage"));
   EXPECT_EQ(chat["required"], Json({"messages", "model"}));
+  const Json& completions = doc["paths"]["/v1/completions"]["post"];
+  for (const char* status : {"401", "413", "431"}) {
+    EXPECT_TRUE(completions["responses"].contains(status)) << status;
+  }
+  EXPECT_EQ(completions["security"].dump(), R"([{},{"api_key":[]}])");
+  EXPECT_EQ(doc["components"]["securitySchemes"]["api_key"]["scheme"], "bearer");
+  EXPECT_FALSE(doc["paths"]["/readyz"]["get"].contains("security"));
   const Json& refused = chat["x-skein-refused"];
   EXPECT_NE(std::find(refused.begin(), refused.end(), "regex"), refused.end());
   EXPECT_EQ(properties["response_format"]["enum"][0]["type"], "text");
