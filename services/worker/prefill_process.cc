@@ -30,7 +30,7 @@ void RefreshHandoffs(const std::vector<engine::HandoffTotals>& peers, const std:
   std::map<std::pair<std::string, std::string>, Sum> by_way;
   for (const engine::HandoffTotals& peer : peers) {
     if (peer.path.empty()) continue;  // nothing moved yet
-    Sum& sum = by_way[{peer.path, peer.lanes}];
+    Sum& sum = by_way[{peer.path, peer.transport}];
     sum.bytes += static_cast<double>(peer.bytes);
     sum.seconds += peer.busy_seconds;
   }

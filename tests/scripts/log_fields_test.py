@@ -9,14 +9,15 @@ sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
 from cluster import run_tests  # noqa: E402  pylint: disable=wrong-import-position
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-CALL = re.compile(r"\bLog(?:Debug|Info|Warning|Error)?\(")
+CALL = re.compile(r"\bLog(?:Debug|Info|Warning|Error|Limited)?(\()|<LogField> \w+ = (\{)")
 
 
 def arguments(text, start):
-    """What stands between the parentheses that open before `start`. Literals have none that do not match."""
+    """What stands between the parentheses or braces that open before `start`. Literals have none that do not match."""
     depth, end = 1, start
+    opens, closes = {"(": "()", "{": "{}"}[text[start - 1]]
     while depth > 0:
-        depth += {"(": 1, ")": -1}.get(text[end], 0)
+        depth += {opens: 1, closes: -1}.get(text[end], 0)
         end += 1
     return text[start:end - 1]
 
