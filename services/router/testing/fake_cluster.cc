@@ -88,10 +88,12 @@ grpc::ServerWriteReactor<v1::PlanUpdate>* FakeCluster::Submit(grpc::CallbackServ
   const Script script = script_(request->spec());
   v1::PlanUpdate update;
   update.set_epoch(request->spec().id().serial());
-  // As the real one does: a plan comes first, and may fail for want of a decode instance.
-  update.mutable_planned()->set_prefill_instance(1);
-  update.mutable_planned()->set_decided_us(500'000);
-  stream->Write(update);
+  // As the real one does: a plan may fail later for want of a decode instance.
+  if (script.plan.ok() || absl::IsUnavailable(script.plan)) {
+    update.mutable_planned()->set_prefill_instance(1);
+    update.mutable_planned()->set_decided_us(500'000);
+    stream->Write(update);
+  }
   if (script.plan.ok()) {
     update.mutable_placed()->set_decode_instance(2);
     update.mutable_placed()->set_decode_endpoint(endpoint());
