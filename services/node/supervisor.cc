@@ -86,7 +86,7 @@ void Supervisor::StartDue() {
     const absl::Status started = child.Start(now_us);
     if (!started.ok()) {
       LogError("not started",
-               {{"index", static_cast<int64_t>(i)}, {"why", std::string(started.message())}});
+               {{"index", static_cast<int64_t>(i)}, {"reason", std::string(started.message())}});
       child.Ended(127 << 8, now_us);
     } else {
       LogInfo("started", {{"index", static_cast<int64_t>(i)},

@@ -55,6 +55,8 @@ void ModelWatch::Ask() {
   }
   std::lock_guard<std::mutex> lock(mutex_);
   last_ = FromGrpc(status, "orchestrator");
+  if (IsTransportFailure(status)) return;
+  good_until_ = {};  // it has answered: that it serves nothing now, as when it drains
   if (!status.ok()) return;
   live_ = std::move(live);
   good_until_ = asked + std::chrono::microseconds(response.instance_lease_us());

@@ -33,11 +33,15 @@ TEST_F(ModelWatchTest, AMissedAnswerWithinTheLeaseLeavesTheModelReady) {
   cluster_.SetListModels(absl::OkStatus(), kHourUs);
   const ModelWatch watch(&channels_, cluster_.endpoint(), {"m"});
   ASSERT_TRUE(Await([&] { return watch.Ready().ok(); }));
-  cluster_.SetListModels(absl::UnavailableError("busy"), kHourUs);
+  cluster_.SetListModels(absl::UnavailableError(""), kHourUs);  // as of a call that broke
   AwaitCalls(2);  // so that the watch has heard of one failure at least
   EXPECT_TRUE(watch.Ready().ok()) << watch.Ready();
   EXPECT_TRUE(watch.Ready("m").ok());
-  // An answer counts at once.
+  // An answer counts at once, also one that says no.
+  cluster_.SetListModels(absl::FailedPreconditionError("draining"), kHourUs);
+  EXPECT_TRUE(Await([&] { return !watch.Ready().ok(); }));
+  cluster_.SetListModels(absl::OkStatus(), kHourUs);
+  ASSERT_TRUE(Await([&] { return watch.Ready().ok(); }));
   cluster_.SetInstances(1, 0);
   cluster_.SetListModels(absl::OkStatus(), kHourUs);
   EXPECT_TRUE(Await([&] { return !watch.Ready().ok(); }));

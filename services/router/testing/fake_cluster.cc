@@ -129,7 +129,8 @@ grpc::ServerUnaryReactor* FakeCluster::ListModels(grpc::CallbackServerContext* c
     status = list_failure_;
   }
   auto* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(status));
+  const bool broke = absl::IsUnavailable(status) && status.message().empty();
+  reactor->Finish(broke ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "") : ToGrpc(status));
   return reactor;
 }
 

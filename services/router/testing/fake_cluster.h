@@ -48,6 +48,7 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   // What ListModels says from now on.
   void SetInstances(uint32_t prefill, uint32_t decode);
   // ListModels fails with this from now on, if it is not OK; the lease that it says otherwise.
+  // UNAVAILABLE without a message: as if nobody had answered.
   void SetListModels(absl::Status failure, int64_t instance_lease_us);
   int list_models_calls();
   // Waits until that many Submit and Generate streams were cancelled by the router.
