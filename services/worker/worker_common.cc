@@ -111,6 +111,14 @@ void RefreshLoad(const scheduler::WorkerLoad& load, const std::string& waiting_r
   by_reason["reason"] = waiting_reason;
   metrics->Gauge("vllm:num_requests_waiting_by_reason", "Requests that wait, by reason.", by_reason)
       .Set(static_cast<double>(load.queued_requests));
+  // Endpoint pickers want it of each worker; there are no adapters.
+  metrics
+      ->Gauge("vllm:lora_requests_info",
+              "LoRA adapters in use, by labels; the time of this answer.",
+              {{"max_lora", "0"}, {"running_lora_adapters", ""}, {"waiting_lora_adapters", ""}})
+      .Set(static_cast<double>(std::chrono::duration_cast<std::chrono::seconds>(
+                                   std::chrono::system_clock::now().time_since_epoch())
+                                   .count()));
   set("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.",
       load.total_blocks == 0 ? 0
                              : static_cast<double>(load.held_blocks + load.cached_blocks) /

@@ -56,7 +56,9 @@ def restart_orchestrator(cluster):
     cluster.processes["orchestrator"] = Process(
         "orchestrator", [cluster.binaries["orchestrator"], "--port=" + cluster.orchestrator.split(":")[1], "--admin-port=0",
                          "--admin-port-file=" + admin], cluster.folder)
-    cluster.until(lambda: len(cluster.get("/status", base=cluster.processes["orchestrator"].admin())) > 0, "it is back")
+    cluster.until(lambda: status(cluster, "orchestrator")["state"] == "serving", "it is back")
+    cluster.until(lambda: sum(i["state"] in ("serving", "drained") for i in cluster.status()["instances"]) == len(cluster.workers()),
+                  "it has heard of every worker")
 
 
 def drained_and_the_others_agree():
