@@ -1,15 +1,15 @@
-// Walks the API's description: every path, parameter and error of it, against a running router.
+// Walks the API's description: every path and parameter of it, against a running router. Errors:
+// api_errors_test.cc.
 #include "services/openai/api_description.h"
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <functional>
 #include <map>
 #include <set>
 
 #include "services/openai/answer_schemas.h"
 #include "services/openai/openapi.h"
+#include "services/router/testing/fits_schema.h"
 #include "services/router/testing/router_fixture.h"
 
 namespace skein::services::testing {
@@ -22,10 +22,9 @@ using openai::Type;
 
 class ApiDescriptionTest : public RouterTest {
  protected:
-  void Start(FakeCluster::ScriptFn script) { StartRouter(std::move(script), core_, http_options_); }
+  void Start(FakeCluster::ScriptFn script) { StartRouter(std::move(script), core_); }
 
   scheduler::RouterConfig core_;
-  http::ServerOptions http_options_;
 };
 
 // ---- parameters ----
@@ -244,39 +243,6 @@ TEST_F(ApiDescriptionTest, PagesAnswer) {
 
 // ---- answers ----
 
-// Whether `value` is of `schema`, and has no member that the schema does not have.
-void ExpectFits(const Json& value, Json schema, const Json& schemas, const std::string& where) {
-  if (schema.contains("$ref")) {
-    const std::string ref = schema["$ref"];
-    schema = schemas.at(ref.substr(ref.rfind('/') + 1));
-  }
-  if (schema.contains("anyOf")) {
-    if (!value.is_null()) ExpectFits(value, schema["anyOf"][0], schemas, where);
-    return;
-  }
-  if (!schema.contains("type")) return;
-  std::set<std::string> types;
-  for (const Json& type :
-       schema["type"].is_array() ? schema["type"] : Json::array({schema["type"]})) {
-    types.insert(type);
-  }
-  std::string type(value.type_name());
-  if (type == "number")
-    type = value.is_number_integer() && types.count("integer") ? "integer" : type;
-  EXPECT_TRUE(types.count(type)) << where << ": " << value << " is not " << schema["type"];
-  if (value.is_array() && schema.contains("items")) {
-    for (const Json& item : value) ExpectFits(item, schema["items"], schemas, where + "[]");
-  }
-  if (!value.is_object() || !schema.contains("properties")) return;
-  for (const auto& [name, member] : value.items()) {
-    ASSERT_TRUE(schema["properties"].contains(name)) << where << "." << name;
-    ExpectFits(member, schema["properties"][name], schemas, where + "." + name);
-  }
-  for (const Json& name : schema["required"]) {
-    EXPECT_TRUE(value.contains(name.get<std::string>())) << where << "." << name;
-  }
-}
-
 // The data of events that have names, without [DONE].
 std::vector<Json> TypedEvents(const std::string& body) {
   std::vector<Json> events;
@@ -328,183 +294,6 @@ TEST_F(ApiDescriptionTest, AnswersFitTheirSchemas) {
   ExpectFits(get("/v1/models"), schemas["Models"], schemas, "models");
   ExpectFits(get("/v1/models/m"), schemas["Model"], schemas, "model");
   ExpectFits(get("/v1/models/zz"), schemas["Error"], schemas, "error");
-}
-
-// ---- errors ----
-
-class ErrorTest : public ApiDescriptionTest,
-                  public ::testing::WithParamInterface<openai::ErrorCase> {
- protected:
-  http::Response Completion(const Json& more) {
-    Json body = {{"model", "m"}, {"prompt", "p"}};
-    body.update(more);
-    return Post("/v1/completions", body);
-  }
-  http::Response Get(const char* path) {
-    return http::testing::Fetch(server_->port(), "GET", path);
-  }
-  http::Response Raw(const char* type, const char* body) {
-    return http::testing::Fetch(server_->port(), "POST", "/v1/completions", body,
-                                {{"Content-Type", type}});
-  }
-  // With a cluster that plans nothing, but says why.
-  http::Response Unplanned(absl::Status why) {
-    Start([why](const v1::RequestSpec&) {
-      Script script;
-      script.plan = why;
-      return script;
-    });
-    return Completion(Json::object());
-  }
-  void StartSimple() {
-    Start([](const v1::RequestSpec&) { return Says("x"); });
-  }
-  http::Response AskedAndRefused(const Json& more) {
-    StartSimple();
-    return Completion(more);
-  }
-
-  http::Response Saturated() {
-    core_.max_streams = 1;
-    core_.max_queued = 0;
-    Start([](const v1::RequestSpec&) {
-      Script script = Says("a");
-      script.hold = true;
-      return script;
-    });
-    held_ = std::make_unique<RawClient>(server_->port());
-    const Json body = {{"model", "m"}, {"prompt", "p"}, {"stream", true}};
-    held_->Send(MakeRequest("POST", "/v1/completions", body.dump()));
-    EXPECT_EQ(held_->ReadHead().status, 200);
-    return Completion(Json::object());
-  }
-
-  http::Response Provoke(const std::string& code);
-
-  std::unique_ptr<RawClient> held_;
-};
-
-http::Response ErrorTest::Provoke(const std::string& code) {
-  const std::map<std::string, std::function<http::Response()>> ways = {
-      {"invalid_json", [this] { return StartSimple(), Raw("application/json", "{"); }},
-      {"unsupported_media_type", [this] { return StartSimple(), Raw("text/plain", "{}"); }},
-      {"unknown_url", [this] { return StartSimple(), Get("/nowhere"); }},
-      {"method_not_allowed", [this] { return StartSimple(), Get("/v1/completions"); }},
-      {"invalid_type",
-       [this] {
-         return AskedAndRefused({{"n", "x"}});
-       }},
-      {"invalid_value",
-       [this] {
-         return AskedAndRefused({{"temperature", 9}});
-       }},
-      {"missing_required_parameter",
-       [this] {
-         return AskedAndRefused({{"prompt", nullptr}});
-       }},
-      {"unsupported_parameter",
-       [this] {
-         return AskedAndRefused({{"regex", "a*"}});
-       }},
-      {"unknown_parameter",
-       [this] {
-         return api_options_.strict = true, AskedAndRefused({{"max_token", 3}});
-       }},
-      {"empty_prompt",
-       [this] {
-         return AskedAndRefused({{"prompt", Json::array()}});
-       }},
-      {"empty_array",
-       [this] {
-         StartSimple();
-         return Post("/v1/chat/completions", {{"model", "m"}, {"messages", Json::array()}});
-       }},
-      {"context_length_exceeded",
-       [this] {
-         return AskedAndRefused({{"prompt", std::string(200, 'x')}});
-       }},
-      {"model_not_found",
-       [this] {
-         return AskedAndRefused({{"model", "other"}});
-       }},
-      {"bad_request",
-       [this] {
-         StartSimple();
-         RawClient client(server_->port());
-         client.Send("GET /livez HTTP/3.0\r\n\r\n");
-         return client.ReadResponse();
-       }},
-      {"request_too_large",
-       [this] {
-         http_options_.body_bytes_max = 10;
-         return AskedAndRefused(Json::object());
-       }},
-      {"header_too_large",
-       [this] {
-         http_options_.header_bytes_max = 1024;
-         StartSimple();
-         return http::testing::Fetch(server_->port(), "GET", "/v1/models", {},
-                                     {{"X", std::string(2000, 'x')}});
-       }},
-      {"too_many_connections",
-       [this] {
-         http_options_.connections_max = 1;
-         StartSimple();
-         held_ = std::make_unique<RawClient>(server_->port());
-         held_->Send(MakeRequest("GET", "/livez"));
-         EXPECT_EQ(held_->ReadResponse().status, 200);
-         return RawClient(server_->port()).ReadResponse();
-       }},
-      {"rate_limit_exceeded", [this] { return Saturated(); }},
-      {"internal_error", [this] { return Unplanned(absl::InternalError("broken")); }},
-      {"unavailable", [this] { return Unplanned(absl::UnavailableError("none")); }},
-      {"deadline_exceeded", [this] { return Unplanned(absl::DeadlineExceededError("late")); }},
-      {"invalid_api_key",
-       [this] {
-         edge_options_.api_key_file = ::testing::TempDir() + "/keys";
-         std::ofstream(edge_options_.api_key_file) << "secret\n";
-         return AskedAndRefused(Json::object());
-       }},
-      {"origin_not_allowed",
-       [this] {
-         StartSimple();
-         return http::testing::Fetch(
-             server_->port(), "OPTIONS", "/v1/completions", {},
-             {{"Origin", "http://elsewhere.example"}, {"Access-Control-Request-Method", "POST"}});
-       }},
-      {"draining",
-       [this] { return StartSimple(), api_->BeginDrain(), Completion(Json::object()); }},
-      {"not_ready",
-       [this] {
-         StartSimple();
-         http::AddAdminPages({.ready = [] { return absl::UnavailableError("no instance"); }},
-                             &routes_);
-         return Get("/readyz");
-       }},
-  };
-  const auto way = ways.find(code);
-  if (way != ways.end()) return way->second();
-  ADD_FAILURE() << "nothing here provokes " << code;
-  return {};
-}
-
-TEST_P(ErrorTest, IsAnsweredAsDescribed) {
-  const http::Response answer = Provoke(std::string(GetParam().code));
-  EXPECT_EQ(answer.status, GetParam().status) << answer.body;
-  const Json json = Json::parse(answer.body, nullptr, false);
-  ExpectFits(json, openai::AnswerSchemas()["Error"], openai::AnswerSchemas(), "error");
-  EXPECT_EQ(json["error"]["code"], GetParam().code) << answer.body;
-}
-
-INSTANTIATE_TEST_SUITE_P(Codes, ErrorTest, ::testing::ValuesIn(openai::ErrorCases()),
-                         [](const auto& info) { return std::string(info.param.code); });
-
-TEST(ApiDescriptionErrorsTest, PathsNameErrorsThatAreDescribed) {
-  std::set<std::string_view> known;
-  for (const openai::ErrorCase& error : openai::ErrorCases()) known.insert(error.code);
-  for (const Endpoint& endpoint : openai::Endpoints()) {
-    for (const std::string_view code : endpoint.errors) EXPECT_TRUE(known.count(code)) << code;
-  }
 }
 
 // ---- /openapi.json ----
