@@ -96,7 +96,8 @@ def units_are_confined():
     for unit in services():
         have = dict(settings_of(unit))
         for key, value in (("User", "skein"), ("NoNewPrivileges", "yes"), ("ProtectSystem", "strict"), ("ProtectHome", "yes"),
-                           ("CapabilityBoundingSet", ""), ("Restart", "on-failure"), ("SystemCallFilter", "@system-service")):
+                           ("CapabilityBoundingSet", ""), ("Restart", "on-failure"), ("RestartPreventExitStatus", "2"),
+                           ("SystemCallFilter", "@system-service")):
             assert have.get(key) == value, "%s: %s is %r, not %r" % (unit, key, have.get(key), value)
 
 
