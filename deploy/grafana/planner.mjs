@@ -27,7 +27,7 @@ export default board({
       number({ title: 'Replans', about: 'Plans that were given up and made anew in the last hour: an instance was lost or refused.',
         unit: 'none', decimals: 0, steps: [[1, 'yellow']],
         queries: [query(`sum (increase(skein_replans_total{${WHERE}}[1h]))`, 'last hour')] }),
-      number({ title: 'Instances lost', about: 'Instances that the orchestrator lost in the last hour.', unit: 'none', decimals: 0,
+      number({ title: 'Instances lost', about: 'Instances that the orchestrator lost in the last hour, of both roles.', unit: 'none', decimals: 0,
         steps: [[1, 'red']], queries: [query(`sum (increase(skein_instances_lost_total{${WHERE}}[1h]))`, 'last hour')] })),
     row('Plans',
       curves({ title: 'Plans by chunks', about: 'Plans a second, by the number of their chunks.', unit: 'ops', stack: true,

@@ -93,12 +93,17 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
       .models = {registry_.models_seen().begin(), registry_.models_seen().end()},
       .submitted = submitted_,
       .failed = failed_,
-      .instances_lost = instances_lost_,
+      .lost = lost_,
       .spanning_plans = spanning_plans_,
       .replans = replans_,
       .plans = finished_.totals(),
       .last_epoch = Epoch{last_epoch_}};
-  for (const std::string& model : snapshot.models) snapshot.plans.try_emplace(model);
+  for (const auto& [of, count] : snapshot.lost) snapshot.instances_lost += count;
+  for (const std::string& model : snapshot.models) {
+    snapshot.plans.try_emplace(model);
+    snapshot.lost.try_emplace({model, Role::kPrefill});
+    snapshot.lost.try_emplace({model, Role::kDecode});
+  }
   std::map<InstanceId, double> queue_s;  // foreseen
   for (const auto& [model, pool] : pools_) {
     const PoolQueue queue = QueueOf(pool, nullptr, now);

@@ -194,7 +194,7 @@ void OrchestratorCore::Impl::On(const DrainCalled& event) {
 void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why, bool left) {
   Instance* instance = registry_.Find(id);
   if (instance == nullptr) return;
-  if (!left) ++instances_lost_;
+  if (!left) ++lost_[{instance->identity.model, instance->identity.role}];
   gone_.Add({.instance = id,
              .role = instance->identity.role,
              .model = instance->identity.model,

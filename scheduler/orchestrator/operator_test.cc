@@ -113,6 +113,8 @@ TEST_F(OperatorTest, WhatIsLostIsShownUntilAnotherComes) {
   EXPECT_EQ(entry.why, "was lost: its lease expired");
   EXPECT_FALSE(entry.left || entry.replaced);
   EXPECT_EQ(core_->Snapshot(now_).instances_lost, 2u);
+  const auto by_role = core_->Snapshot(now_).lost;
+  EXPECT_EQ(by_role.at({"m", Role::kPrefill}) + by_role.at({"m", Role::kDecode}), 2u);
   Up(Role::kDecode, 4);
   for (const Gone& one : core_->Snapshot(now_).gone) {
     EXPECT_EQ(one.replaced, one.instance == lost);

@@ -37,6 +37,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -245,6 +246,7 @@ struct OrchestratorSnapshot {
   uint64_t submitted = 0;
   uint64_t failed = 0;
   uint64_t instances_lost = 0;
+  std::map<std::pair<std::string, Role>, uint64_t> lost;  // the same by model and role
   uint64_t spanning_plans = 0;  // first Assigns of plans on more than one instance
   uint64_t replans = 0;
   std::map<std::string, PlanTotals> plans;  // by model; of those that ever had an instance

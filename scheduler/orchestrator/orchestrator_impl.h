@@ -303,7 +303,7 @@ class OrchestratorCore::Impl {
   uint64_t last_waiting_ = 0;
   uint64_t submitted_ = 0;
   uint64_t failed_ = 0;
-  uint64_t instances_lost_ = 0;
+  std::map<std::pair<std::string, Role>, uint64_t> lost_;  // instances, by model and role
   uint64_t spanning_plans_ = 0;
   uint64_t replans_ = 0;
 };

@@ -82,9 +82,13 @@ void Refresh(const scheduler::OrchestratorSnapshot& snapshot, const absl::Status
                    static_cast<double>(snapshot.submitted));
   Metrics::RaiseTo(&metrics->Counter("skein_requests_failed_total", "Requests that failed here."),
                    static_cast<double>(snapshot.failed));
-  Metrics::RaiseTo(
-      &metrics->Counter("skein_instances_lost_total", "Instances whose lease ran out."),
-      static_cast<double>(snapshot.instances_lost));
+  for (const auto& [of, count] : snapshot.lost) {
+    const char* role = of.second == scheduler::Role::kPrefill ? "prefill" : "decode";
+    Metrics::RaiseTo(
+        &metrics->Counter("skein_instances_lost_total", "Instances whose lease ran out.",
+                          {{"model_name", of.first}, {"role", role}}),
+        static_cast<double>(count));
+  }
   Metrics::RaiseTo(
       &metrics->Counter("skein_spanning_plans_total", "Plans on more than one instance."),
       static_cast<double>(snapshot.spanning_plans));
