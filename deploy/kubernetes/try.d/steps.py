@@ -103,7 +103,8 @@ class Steps(Faults, Watching):
 
         def amiss():
             now = self.skein.status_of(pod)["instances"]
-            again = now[1]["running"] and now[1]["restarts"] > before[1]["restarts"] and now[1]["status"]["state"] == "serving"
+            state = (now[1]["status"] or {}).get("state")  # none until it answers
+            again = now[1]["running"] and now[1]["restarts"] > before[1]["restarts"] and state == "serving"
             return None if again else "instance 1: %s" % now[1]
 
         wait_until(amiss, "the killed process is started again", 60)

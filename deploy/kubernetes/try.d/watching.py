@@ -48,16 +48,19 @@ class Watching:
         self._stranger()
 
     def _common_plans(self):
-        """Long prompts on two prefill-workers together, so that these connect to one another."""
+        """Every prompt on two prefill-workers of two nodes, so that these connect to one another.
+
+        Nodes of one instance each: groups of a fixed size take neighbours, and larger nodes have empty places between them.
+        """
         setting = ("-n", NAMESPACE, "set", "env", "statefulset/orchestrator")
-        self.cluster.kubectl(*setting, "SKEIN_PROFILE=llama3-8b-a100", "SKEIN_POLICY=fixed2")
+        self.cluster.kubectl(*setting, "SKEIN_PROFILE=llama3-8b-a100", "SKEIN_POLICY=fixed2", "SKEIN_NODE_SIZE=1")
         try:
             self.skein.await_settled()
             with self.skein.load() as load:
                 time.sleep(10)
             self.say("with every prompt on two prefill-workers: " + load.text())
         finally:
-            self.cluster.kubectl(*setting, "SKEIN_PROFILE-", "SKEIN_POLICY-")
+            self.cluster.kubectl(*setting, "SKEIN_PROFILE-", "SKEIN_POLICY-", "SKEIN_NODE_SIZE-")
             self.skein.await_settled()
 
     def _stranger(self):
