@@ -81,4 +81,6 @@ def chosen(names):
     wanted = set(names)
     if wanted & set(NEEDS_HA):
         wanted.add("ha")
+    if "policies" in wanted:
+        wanted.add("pod-kill")  # only then do decode-workers connect to prefill-workers
     return [name for name in STEPS if name in wanted]
