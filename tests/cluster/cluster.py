@@ -251,7 +251,8 @@ class Cluster:
         done = subprocess.run([self.binaries["skeinctl"], "status", "--orchestrator", self.orchestrator,
                                "--format=json"], check=False, stdout=subprocess.PIPE, timeout=START_S)
         assert done.returncode in (0, 3, 4), done  # healthy, degraded, cannot serve
-        return json.loads(done.stdout)
+        # Nothing is known while the orchestrator does not answer.
+        return json.loads(done.stdout) if done.stdout else {"instances": [], "routers": []}
 
     def metric(self, process, name, labels=""):
         """The value of one series, 0.0 if it is not there."""
