@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import Cluster, HttpFailure, Process, binaries_from_argv, run_tests  # noqa: E402
+from cluster import Cluster, HttpFailure, Process, binaries_from_argv, free_ports, run_tests  # noqa: E402
 
 MODEL = "deploy/models/fledgling"
 DOCS = "docs/admin.md"
@@ -211,20 +210,6 @@ def listening(pids):
                 if fields[3] == "0A" and fields[9] in inodes:
                     ports.add((fields[1].split(":")[0], int(fields[1].split(":")[1], 16)))
     return ports
-
-
-def free_ports(count):
-    """So many neighbours that nobody has now, below the range that the kernel takes itself."""
-    for first in range(10000 + os.getpid() % 1000 * 20, 32000, count):
-        try:
-            for port in range(first, first + count):
-                for address in ("127.0.0.1", "0.0.0.0"):
-                    with socket.socket() as one:
-                        one.bind((address, port))
-        except OSError:
-            continue
-        return first
-    raise AssertionError("no free ports")
 
 
 def every_port_is_named_by_a_flag():

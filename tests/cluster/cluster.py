@@ -9,7 +9,9 @@ Only Python's standard library is used.
 import http.client
 import json
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -274,6 +276,29 @@ class Cluster:
             assert counts["free"] + counts["held"] + counts["cached"] == counts["total"] > 0, counts
         orchestrator = self.processes["orchestrator"]
         assert self.get("/debug/invariants", base=orchestrator.admin()) == {"ok": True}
+
+
+RESERVED = []  # sockets that keep other tests off the ports of this one, until it ends
+
+
+def free_ports(count):
+    """The first of so many neighbours (up to 20) that nobody has now, for flags that must name a port. They lie below the range
+    that the kernel takes itself, and a name in the network namespace keeps other tests from taking the same."""
+    blocks = list(range(10000, 32000, 20))
+    random.SystemRandom().shuffle(blocks)
+    for first in blocks:
+        name = socket.socket(socket.AF_UNIX)
+        try:
+            name.bind("\0skein-test-ports-%d" % first)
+            for port in range(first, first + count):
+                with socket.socket() as one:
+                    one.bind(("0.0.0.0", port))
+        except OSError:
+            name.close()
+            continue
+        RESERVED.append(name)
+        return first
+    raise AssertionError("no free ports")
 
 
 def run_tests(*tests):

@@ -3,29 +3,16 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import Cluster, HttpFailure, Process, binaries_from_argv, run_tests  # noqa: E402
+from cluster import Cluster, HttpFailure, Process, binaries_from_argv, free_ports, run_tests  # noqa: E402
 
 MODEL = "deploy/models/fledgling"
 NODE = next(os.path.abspath(a) for a in sys.argv[1:] if os.path.basename(a) == "skein-node")
-
-
-def free_ports(count):
-    for first in range(11000 + os.getpid() % 1000 * 20, 32000, count):
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as one:
-                    one.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return first
-    raise AssertionError("no free ports")
 
 
 class Node:
