@@ -14,8 +14,9 @@ all_built && { echo "kubernetes: built before, in $cache/bin"; exit 0; }
 # Only this call reads the list of sources, so the machine's own lists stay as they are.
 lists=$cache/apt
 mkdir -p "$lists/lists/partial" "$lists/src"
-printf 'deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s bookworm main\n' \
-  "${SKEIN_DEBIAN_MIRROR:-http://deb.debian.org/debian}" >"$lists/sources.list"
+mirror=${SKEIN_DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 'Codename: bookworm' | sed -n 1p)}
+[ -n "$mirror" ] || { echo "kubernetes: this machine's apt knows no mirror of bookworm; set SKEIN_DEBIAN_MIRROR" >&2; exit 1; }
+printf 'deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s bookworm main\n' "$mirror" >"$lists/sources.list"
 own=(-o "Dir::Etc::sourcelist=$lists/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$lists/lists"
   -o APT::Sandbox::User=root)
 cd "$lists/src"
