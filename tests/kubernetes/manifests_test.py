@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What the manifests of deploy/kubernetes say agrees with the programs, with one another and with the pages about them."""
+import copy
 import importlib.machinery
 import importlib.util
 import json
@@ -37,7 +38,8 @@ MUST_TALK = {
     "prometheus orchestrator 7101/TCP",
     "prometheus prefill 7201/TCP",
     "prometheus decode 7301/TCP",
-    *("%s dns 53/%s" % (role, p) for role in ("router", "prefill", "decode") for p in ("TCP", "UDP")),
+    *("%s %s 53/%s" % (role, names, p) for role in ("router", "prefill", "decode") for names in ("dns", "169.254.20.10/32")
+      for p in ("TCP", "UDP")),
 }
 
 
@@ -79,7 +81,7 @@ def same(folder, theirs, ours):
 
 def the_page_has_the_pairs():
     with open(os.path.join(ROOT, "docs", "kubernetes.md"), encoding="utf-8") as page:
-        rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(\d+/\w+)` \|", page.read(), re.M)
+        rows = re.findall(r"^\| `(\w+)` \| `([\w./]+)` \| `(\d+/\w+)` \|", page.read(), re.M)
     assert {" ".join(row) for row in rows} == MUST_TALK and len(rows) == len(MUST_TALK), {" ".join(r) for r in rows} ^ MUST_TALK
 
 
@@ -89,7 +91,7 @@ def node_pods_pairs(prefill, decode):
              "7201": (7240, prefill, 1), "7301": (7340, decode, 1)}
     out = {"prometheus node 7400/TCP"}
     for pair in MUST_TALK:
-        source, target, port, protocol = re.split(r"[ /]", pair.replace("prefill", "node").replace("decode", "node"))
+        source, target, port, protocol = re.match(r"(\S+) (\S+) (\d+)/(\w+)$", pair.replace("prefill", "node").replace("decode", "node")).groups()
         start, count, step = first.get(port, (int(port), 1, 1))
         out |= {"%s %s %d/%s" % (source, target, start + step * i, protocol) for i in range(count)}
     return out
@@ -112,7 +114,8 @@ def load_pairs():
 
 def pairs(documents):
     """The lines that policy_pairs prints."""
-    return {"%s %s %d/%s" % (source, target, port, protocol) for source, target, protocol, port in load_pairs().pairs(documents)}
+    module = load_pairs()
+    return {"%s %s %s" % (source, target, module.printed(protocol, port)) for source, target, protocol, port in module.pairs(documents)}
 
 
 def the_program_prints_the_pairs():
@@ -131,13 +134,68 @@ def the_policies_allow_who_must_talk_and_nobody_else():
         assert allowed == must, "%s: missing %s, too many %s" % (folder, must - allowed, allowed - must)
 
 
+def namespace_of(name):
+    return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
+
+
+ANYWHERE = {"ipBlock": {"cidr": "0.0.0.0/0"}}
+# A change of base's policies: {what: (policy, direction, its rule that is added, or how the first one is changed, pairs that are more, pairs that are less)}
+OPENED = {
+    "prefill goes to any address": ("prefill", "egress", {"to": [ANYWHERE]}, {"prefill 0.0.0.0/0 *"}),
+    "any address comes to decode": ("decode", "ingress", {"from": [ANYWHERE]},
+                                    {"0.0.0.0/0 decode %d/TCP" % port for port in (7300, 7301, 7310)}),
+    "an address block without a part of it": (
+        "decode", "ingress", {"from": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}}], "ports": [{"port": "admin"}]},
+        {"10.0.0.0/8-10.1.0.0/16 decode 7301/TCP"}),
+    "another namespace comes to the orchestrator": ("orchestrator", "ingress", {"from": [namespace_of("foo")]},
+                                                    {"foo/* orchestrator 7100/TCP", "foo/* orchestrator 7101/TCP"}),
+    "every namespace, ours as well, comes to the orchestrator's admin port": (
+        "orchestrator", "ingress", {"from": [{"namespaceSelector": {}}], "ports": [{"port": "admin"}]}, {"*/* orchestrator 7101/TCP"}),
+    "a router goes to anyone's port 80": ("router", "egress", {"ports": [{"port": 80}]}, {"router anyone 80/TCP"}),
+    "a router goes to a range of ports": ("router", "egress", {"to": [namespace_of("foo")], "ports": [{"port": 8000, "endPort": 8080}]},
+                                          {"router foo/* 8000-8080/TCP"}),
+    "anyone comes to every port of a router": ("router", "ingress", {}, {"anyone router 8001/TCP"}),
+    "a router goes to other pods of its own namespace by the namespace's name": (
+        "router", "egress", {"to": [namespace_of("skein")], "ports": [{"port": 7101}]}, {"router skein/* 7101/TCP"}),
+}
+WORKERS_AND_ROUTER = ("router", "prefill", "decode")
+DNS = {"%s dns 53/%s" % (role, p) for role in WORKERS_AND_ROUTER for p in ("TCP", "UDP")}
+NODE_DNS = {"%s 169.254.20.10/32 53/%s" % (role, p) for role in WORKERS_AND_ROUTER for p in ("TCP", "UDP")}
+PROMETHEUS = {pair for pair in MUST_TALK if pair.startswith("prometheus ")}
+
+
+def changed(name, change):
+    """The objects of base, a NetworkPolicy of which `change` was told."""
+    documents = copy.deepcopy(objects("base"))
+    change(named(documents)[("NetworkPolicy", name)]["spec"])
+    return documents
+
+
 def a_policy_less_or_more_is_seen():
+    for what, (name, direction, rule, more) in OPENED.items():
+        found = pairs(changed(name, lambda spec, d=direction, r=rule: spec[d].append(r)))
+        gone = {p for p in MUST_TALK - found if p.replace("prometheus", "anyone") not in more}
+        assert found - MUST_TALK == more and not gone, "%s: more %s, less %s" % (what, found - MUST_TALK, gone)
+
+    def differs(name, change, more, less):
+        found = pairs(changed(name, change))
+        assert found - MUST_TALK == more and MUST_TALK - found == less, (name, found ^ MUST_TALK)
+
+    differs("metrics", lambda s: s["ingress"][0]["from"][0].pop("podSelector"),
+            {p.replace("prometheus", "monitoring/*") for p in PROMETHEUS}, PROMETHEUS)
+    differs("names", lambda s: s["egress"][0]["to"][0].pop("podSelector"), {p.replace("dns", "kube-system/*") for p in DNS}, DNS)
+    differs("names", lambda s: s["egress"][0].pop("ports"),
+            {"%s %s *" % (role, to) for role in WORKERS_AND_ROUTER for to in ("dns", "169.254.20.10/32")}, DNS | NODE_DNS)
+    differs("names", lambda s: s["egress"][0]["to"].pop(1), set(), NODE_DNS)
+
+
+def without_policies_all_is_open():
     documents = objects("base")
     without = [d for d in documents if (d["kind"], d["metadata"]["name"]) != ("NetworkPolicy", "deny-by-default")]
     router = [d for d in without if (d["kind"], d["metadata"]["name"]) != ("NetworkPolicy", "router")]
 
     free = pairs([d for d in documents if d["kind"] != "NetworkPolicy"])
-    assert {"decode prefill 7211/TCP", "router anyone 443/TCP", "anyone orchestrator 7100/TCP"} <= free, free
+    assert {"decode prefill 7211/TCP", "router anyone *", "anyone orchestrator 7100/TCP"} <= free, free
     assert "anyone router 8000/TCP" not in pairs([d for d in documents if d["metadata"]["name"] != "router" or
                                                   d["kind"] != "NetworkPolicy"])
     assert "router decode 7300/TCP" not in pairs(router)
@@ -415,5 +473,5 @@ def probes_paths_exist():
 
 if __name__ == "__main__":
     run_tests(prometheus_takes_its_configuration, the_program_prints_the_pairs, what_is_generated_is_up_to_date, autoscalers_find_their_metrics, the_page_has_the_pairs, render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
-              ports_are_those_of_the_programs, every_flag_exists, probes_paths_exist, programs_are_in_the_image, orchestrators_address_is_its_service, pods_have_time_to_drain,
+              without_policies_all_is_open,               ports_are_those_of_the_programs, every_flag_exists, probes_paths_exist, programs_are_in_the_image, orchestrators_address_is_its_service, pods_have_time_to_drain,
               one_image_everywhere, variables_are_defined_before_they_are_used)
