@@ -105,11 +105,11 @@ def manifests_for_1_20_say_what_they_changed():
 
 
 def failures_are_counted_by_kind():
-    good = {"failure": "", "first_s": 0.5, "tokens": 8, "seconds": 1.0}
-    bad = {"failure": "HTTP 503: no", "first_s": None, "tokens": 0, "seconds": 0.0}
-    lines = [dict(good, began=0.0), dict(bad, began=2.0), dict(bad, began=3.5), dict(good, began=3.0), dict(bad, began=9.0)]
+    good = {"failure": "", "first_s": 0.5, "tokens": 8, "seconds": 1.0, "long": False}
+    bad = {"failure": "HTTP 503: no", "first_s": None, "tokens": 0, "seconds": 0.0, "long": False}
+    lines = [dict(good, began=0.0, long=True), dict(bad, began=2.0), dict(bad, began=3.5, long=True), dict(good, began=3.0), dict(bad, began=9.0)]
     assert load.summary(lines) == {"requests": 5, "failed": 3, "failures": {"HTTP 503: no": 3}, "first_token_max_s": 0.5, "tokens": 16,
-                                   "outage_s": 1.5}, load.summary(lines)
+                                   "outage_s": 1.5, "long": 2, "long_failed": 1, "long_max_s": 1.0}, load.summary(lines)
 
 
 def only_annotated_pods_that_run_are_scraped():

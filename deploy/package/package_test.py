@@ -92,6 +92,15 @@ def stopping_waits_longer_than_the_drain():
         assert drain is None or stop_s >= float(drain.group(1)) + 8, (unit, stop_s, drain.group(1))
 
 
+def the_router_stops_first_and_the_orchestrator_last():
+    """systemd stops in the opposite order of starting: what a unit is After ends after it."""
+    order = {unit: dict(settings_of(unit)) for unit in services()}
+    for unit, settings in order.items():
+        assert unit == "skein-orchestrator.service" or "skein-orchestrator.service" in settings["After"].split(), unit
+        if unit.endswith("@.service"):
+            assert "skein-router.service" in settings.get("Before", "").split(), "%s may end before the router's streams do" % unit
+
+
 def units_are_confined():
     for unit in services():
         have = dict(settings_of(unit))
@@ -217,7 +226,8 @@ def both_install_and_serve_on_a_clean_debian():
 
 
 if __name__ == "__main__":
-    run_tests(each_role_has_a_unit_that_starts_it, wanted_units_exist, stopping_waits_longer_than_the_drain, units_are_confined,
+    run_tests(each_role_has_a_unit_that_starts_it, wanted_units_exist, stopping_waits_longer_than_the_drain,
+              the_router_stops_first_and_the_orchestrator_last, units_are_confined,
               systemd_knows_every_word_of_the_units, the_programs_take_the_settings,
               the_bill_of_materials_is_whole_and_the_same_twice, only_redistributable_libraries_of_cuda_are_taken,
               wrong_words_are_refused, cuda_is_skipped_where_it_is_not, both_install_and_serve_on_a_clean_debian)

@@ -60,11 +60,38 @@ def the_chart_equals_the_overlays():
         subprocess.run([compiler, "build", "-o", program, os.path.join(HERE, "helm_render.go")], check=True, env=environment)
         for name, overlay in OVERLAYS.items():
             values = merged(load("values.yaml"), load("values-%s.yaml" % name) if name else {})
-            done = subprocess.run([program, CHART], input=json.dumps({"Values": values, "Release": {"Name": "s", "Namespace": "skein"}}),
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            assert done.returncode == 0, done.stderr
-            same(name, comparable([d for d in load_all(done.stdout) if d]), comparable(objects(overlay)))
+            same(name, comparable(chart_of(program, values)), comparable(objects(overlay)))
+        node_pods_are_scaled_by_hand(program)
+        roles_may_have_images_of_their_own(program)
     return None
+
+
+def chart_of(program, values):
+    done = subprocess.run([program, CHART], input=json.dumps({"Values": values, "Release": {"Name": "s", "Namespace": "skein"}}),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
+    return [d for d in load_all(done.stdout) if d]
+
+
+def node_pods_are_scaled_by_hand(program):
+    """Autoscaling beside node pods: the routers' only, and the number of node pods stays as it was said."""
+    wanted = {"autoscaling": {"enabled": True}, "node": {"replicas": 4}}
+    chart = named(chart_of(program, merged(merged(load("values.yaml"), load("values-gpu.yaml")), wanted)))
+    assert {name for kind, name in chart if kind == "HorizontalPodAutoscaler"} == {"router"}, sorted(chart)
+    assert chart[("StatefulSet", "node")]["spec"]["replicas"] == 4, chart[("StatefulSet", "node")]["spec"]
+    assert "replicas" not in chart[("Deployment", "router")]["spec"]
+
+
+def roles_may_have_images_of_their_own(program):
+    """And a registry that asks for a secret."""
+    wanted = {"image": {"repository": "registry/skein"}, "imagePullSecrets": [{"name": "key"}], "decode": {"image": "registry/other:1"}}
+    chart = named(chart_of(program, merged(load("values.yaml"), wanted)))
+    for (kind, name), document in chart.items():
+        if kind in ("Deployment", "StatefulSet"):
+            pod = document["spec"]["template"]["spec"]
+            image = pod["containers"][0]["image"]
+            assert image == "registry/other:1" if name == "decode" else image.startswith("registry/skein:"), (name, image)
+            assert pod["imagePullSecrets"] == [{"name": "key"}], (name, pod)
 
 
 def helm_says_the_same():

@@ -100,9 +100,12 @@ def node_pods_pairs(prefill, decode):
 def policies_of(folder):
     """What must be allowed there, None where no cluster is."""
     documents = objects(folder)
-    if not any(d["kind"] == "NetworkPolicy" for d in documents):
+    if not workloads(documents):
         return None
-    return node_pods_pairs(4, 4) if "node" in [name for name, _, _, _ in workloads(documents)] else MUST_TALK
+    if "node" not in [name for name, _, _, _ in workloads(documents)]:
+        return MUST_TALK
+    # NCCL, where there are GPUs: it listens where the kernel lets it.
+    return node_pods_pairs(4, 4) | ({"node node 50000-60999/TCP"} if folder == "overlays/gpu" else set())
 
 
 def load_pairs():
@@ -132,6 +135,26 @@ def the_policies_allow_who_must_talk_and_nobody_else():
             continue
         allowed = pairs(objects(folder))
         assert allowed == must, "%s: missing %s, too many %s" % (folder, must - allowed, allowed - must)
+
+
+PICKER = '''
+kind: Deployment
+metadata: {name: skein-epp}
+spec:
+  template:
+    metadata: {labels: {app.kubernetes.io/name: skein-epp, app.kubernetes.io/component: picker}}
+    spec: {containers: [{name: epp, ports: [{containerPort: 9002}, {containerPort: 9003}, {containerPort: 9090}]}]}
+'''
+
+
+def an_endpoint_picker_may_work():
+    """examples/gateway opens what a picker in Skein's namespace needs, and nothing else."""
+    alone = pairs(objects("base") + [yaml.safe_load(PICKER)])
+    assert alone == MUST_TALK, "denied by default: %s" % (alone - MUST_TALK)
+    more = pairs(objects("base") + objects("examples/gateway") + [yaml.safe_load(PICKER)]) - MUST_TALK
+    names = {"picker %s 53/%s" % (to, p) for to in ("dns", "169.254.20.10/32") for p in ("TCP", "UDP")}
+    assert more == names | {"gateway/* picker 9002/TCP", "prometheus picker 9090/TCP", "picker router 8000/TCP",
+                            "picker anyone 443/TCP", "picker anyone 6443/TCP"}, more
 
 
 def namespace_of(name):
@@ -336,6 +359,36 @@ def pods_have_time_to_drain():
                 assert seconds_of_pre_stop(pod) >= longest, "%s %s: preStop is shorter than a request may be" % (folder, name)
 
 
+def starts_have_time():
+    """The startup probe's limit is above --wait-for-model-s and half an hour to load; skein-node has no model to wait for."""
+    defaults = flag_defaults()
+    for folder in kustomizations():
+        for name, pod, _, _ in workloads(objects(folder)):
+            probe = pod["containers"][0]["startupProbe"]
+            limit_s = probe["periodSeconds"] * probe["failureThreshold"]
+            if "skein-node" in programs(pod) or name == "orchestrator":
+                continue
+            wait_s = float(value_of(pod, "wait-for-model-s", defaults[programs(pod)[0]]["wait-for-model-s"]))
+            assert limit_s >= wait_s + 1800, "%s %s: %s s, to wait %s s and to load" % (folder, name, limit_s, wait_s)
+
+
+GIB = {"Mi": 1 / 1024, "Gi": 1}
+
+
+def kv_fits_into_memory():
+    """Limits are above --kv-gib and 200 MiB for each worker of a pod whose KV is not on a GPU."""
+    for folder in kustomizations():
+        for name, pod, _, _ in workloads(objects(folder)):
+            container = pod["containers"][0]
+            counts = [int(n) for n in dict(flags_of(commands_of(container)[0])).get("instances", "1").split(",")]
+            kv_gib = value_of(pod, "kv-gib", None)
+            if kv_gib is None or "nvidia.com/gpu" in container["resources"]["limits"]:
+                continue
+            number, unit = re.fullmatch(r"(\d+)(Mi|Gi)", container["resources"]["limits"]["memory"]).groups()
+            needed_gib = sum(counts) * (float(kv_gib) + 0.2)
+            assert int(number) * GIB[unit] >= needed_gib, "%s %s: %s%s, needed %.2f GiB" % (folder, name, number, unit, needed_gib)
+
+
 def every_flag_exists():
     """On command lines, in variables and in preStop."""
     flags = flag_defaults()
@@ -357,16 +410,19 @@ def every_flag_exists():
     assert not missing, "\n".join(sorted(missing))
 
 
-def one_image_everywhere():
+def images_are_those_that_are_built():
+    """One version everywhere, one variant but for pods with GPUs."""
     with open(os.path.join(ROOT, "services", "base", "version.h"), encoding="utf-8") as header:
         version = re.search(r'kVersion\[\] = "([^"]+)"', header.read())[1]
     for folder in kustomizations():
-        images = {c["image"] for _, pod, _, _ in workloads(objects(folder)) for c in pod["containers"]}
-        if not images:
-            continue
-        assert len(images) == 1, "%s: %s" % (folder, images)
-        (image,) = images
-        assert re.fullmatch(r"localhost/skein(-fledgling)?:%s-(cpu|cuda)" % re.escape(version), image), image
+        plain = set()
+        for name, pod, _, _ in workloads(objects(folder)):
+            (container,) = pod["containers"]
+            gpus = "nvidia.com/gpu" in container["resources"]["limits"]
+            assert re.fullmatch(r"localhost/skein(-fledgling)?:%s-%s" % (re.escape(version), "cuda" if gpus else "cpu"), container["image"]), (
+                folder, name, container["image"])
+            plain |= set() if gpus else {container["image"]}
+        assert len(plain) <= 1, "%s: %s" % (folder, plain)
 
 
 def variables_are_defined_before_they_are_used():
@@ -435,6 +491,10 @@ def prometheus_takes_its_configuration():
     # Both ways of scraping give the labels that the rules and dashboards use.
     relabels = job["relabel_configs"]
     monitor = named(objects("examples/observed"))[("ServiceMonitor", "skein")]["spec"]
+    expected = {e["port"]: r["replacement"] for e in monitor["endpoints"] for r in e["relabelings"] if r["targetLabel"] == "expected_kv_path"}
+    assert expected == {"admin": "tcp", **{"admin-%d" % i: "node" for i in range(8)}}, expected
+    assert [(r.get("regex"), r["replacement"]) for r in relabels if r.get("target_label") == "expected_kv_path"] == [
+        (None, "tcp"), (r"admin-\d+", "node")], relabels
     theirs = {r["targetLabel"] for r in monitor["endpoints"][0]["relabelings"]} | {"namespace", "pod"} | {
         re.sub(r"\W", "_", label) for label in monitor["podTargetLabels"]}
     assert {r["target_label"] for r in relabels if "target_label" in r} == theirs, theirs
@@ -473,5 +533,5 @@ def probes_paths_exist():
 
 if __name__ == "__main__":
     run_tests(prometheus_takes_its_configuration, the_program_prints_the_pairs, what_is_generated_is_up_to_date, autoscalers_find_their_metrics, the_page_has_the_pairs, render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
-              without_policies_all_is_open,               ports_are_those_of_the_programs, every_flag_exists, probes_paths_exist, programs_are_in_the_image, orchestrators_address_is_its_service, pods_have_time_to_drain,
-              one_image_everywhere, variables_are_defined_before_they_are_used)
+              without_policies_all_is_open, an_endpoint_picker_may_work,               ports_are_those_of_the_programs, every_flag_exists, probes_paths_exist, programs_are_in_the_image, orchestrators_address_is_its_service, pods_have_time_to_drain,
+              images_are_those_that_are_built, starts_have_time, kv_fits_into_memory, variables_are_defined_before_they_are_used)

@@ -3,7 +3,8 @@
 //   node schema.mjs FILE...      SKEIN_NPM: the folder of tests/tools/fetch_npm; exit status 1: something does not hold
 //   node schema.mjs --schema SCHEMA FILE...      holds the files against a JSON Schema instead
 // Where the schemas come from: Kubernetes' own kinds from the models of npm's @kubernetes/client-node, those of the Prometheus
-// operator from @kubernetes-models/prometheus-operator, the others from third_party/interfaces/*/*.schema.json.
+// operator from @kubernetes-models/prometheus-operator, the others from third_party/interfaces/*/*.schema.json. SKEIN_CRDS is a folder
+// of CustomResourceDefinitions as their projects publish them: kinds that it has must hold these, too.
 import fs from 'fs';
 import path from 'path';
 import {createRequire} from 'module';
@@ -109,6 +110,37 @@ function interfaceSchemas(definitions) {
   return kinds;
 }
 
+// An openAPIV3Schema as a JSON Schema that refuses what it does not name.
+function strictly(schema) {
+  const out = {...schema};
+  if (out['x-kubernetes-int-or-string']) return {type: ['integer', 'string']};
+  for (const key of Object.keys(out)) if (key.startsWith('x-kubernetes-') || key === 'format') delete out[key];
+  for (const key of ['items', 'additionalProperties']) if (out[key] instanceof Object) out[key] = strictly(out[key]);
+  for (const key of ['allOf', 'anyOf', 'oneOf']) if (out[key]) out[key] = out[key].map(strictly);
+  if (!out.properties) return out;
+  out.properties = Object.fromEntries(Object.entries(out.properties).map(([name, inner]) => [name, strictly(inner)]));
+  if (!schema['x-kubernetes-preserve-unknown-fields']) out.additionalProperties ??= false;
+  return out;
+}
+
+function publishedSchemas(definitions) {
+  const kinds = {};
+  const dir = process.env.SKEIN_CRDS;
+  for (const file of dir ? list(dir, '.yaml') : []) {
+    for (const document of YAML.parseAllDocuments(fs.readFileSync(path.join(dir, file), 'utf8'))) {
+      const crd = document.toJS();
+      if (crd?.kind !== 'CustomResourceDefinition') continue;
+      for (const version of crd.spec.versions) {
+        const name = `Published.${crd.spec.group}.${version.name}.${crd.spec.names.kind}`;
+        definitions[name] = strictly(version.schema.openAPIV3Schema);
+        definitions[name].properties.metadata = {$ref: '#/definitions/V1ObjectMeta'};
+        kinds[`${crd.spec.group}/${version.name}/${crd.spec.names.kind}`] = name;
+      }
+    }
+  }
+  return kinds;
+}
+
 const capital = (text) => text && text[0].toUpperCase() + text.slice(1);
 
 function definitionOf(object, definitions, kinds) {
@@ -125,6 +157,7 @@ const definitions = {};
 const release = await kubernetesSchemas(definitions);
 prometheusSchemas(definitions);
 const kinds = interfaceSchemas(definitions);
+const published = publishedSchemas(definitions);
 const ajv = new Ajv({allErrors: true, strict: false});
 ajv.addSchema({definitions}, 'all');
 
@@ -148,10 +181,15 @@ for (const file of process.argv.slice(2)) {
       complain(`${what}: there is no such kind`);
       continue;
     }
-    const validate = ajv.getSchema('all#/definitions/' + name);
-    if (validate(object)) good += 1;
-    else for (const e of validate.errors) complain(`${what}: ${e.instancePath} ${e.message} ${JSON.stringify(e.params)}`);
+    const faults = [];
+    for (const one of [name, published[`${object.apiVersion}/${object.kind}`]]) {
+      const validate = one && ajv.getSchema('all#/definitions/' + one);
+      if (validate && !validate(object)) faults.push(...validate.errors);
+    }
+    if (!faults.length) good += 1;
+    for (const e of faults) complain(`${what}: ${e.instancePath} ${e.message} ${JSON.stringify(e.params)}`);
   }
 }
-console.log(`Kubernetes ${release}, ${Object.keys(definitions).length} schemas: ${good} objects hold, ${bad} faults`);
+console.log(`Kubernetes ${release}, ${Object.keys(definitions).length} schemas, ${Object.keys(published).length} of them published ` +
+    `definitions: ${good} objects hold, ${bad} faults`);
 process.exit(bad ? 1 : 0);

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Every manifest holds the strict schemas of Kubernetes 1.36 and of the kinds that others define; faulty ones do not."""
+import glob
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -34,17 +36,22 @@ FAULTS = {
 }
 
 
-def validate(texts):
-    """(exit status, output) of schema.mjs for {name: text}."""
+# Where the published CustomResourceDefinitions of the kinds in third_party/interfaces are, if they are: they are not in this repository.
+PUBLISHED = os.environ.get("SKEIN_CRDS") or os.path.join(os.environ.get("SKEIN_SHARED", ""), "interfaces")
+
+
+def validate(texts, published=""):
+    """(exit status, output) of schema.mjs for {name: text}, with the published definitions of a folder, too."""
     with tempfile.TemporaryDirectory() as folder:
         files = []
         for name, text in texts.items():
             files.append(os.path.join(folder, name.replace("/", "_") + ".yaml"))
             with open(files[-1], "w", encoding="utf-8") as file:
                 file.write(text)
-        environment = dict(os.environ, SKEIN_INTERFACES=os.path.join(ROOT, "third_party", "interfaces"))
+        environment = dict(os.environ, SKEIN_INTERFACES=os.path.join(ROOT, "third_party", "interfaces"),
+                           SKEIN_CRDS=published)
         done = subprocess.run(["node", os.path.join(HERE, "schema.mjs")] + files, env=environment, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=120)
+                              stderr=subprocess.STDOUT, text=True, timeout=240)
         return done.returncode, done.stdout
 
 
@@ -60,6 +67,20 @@ def faults_are_found():
     for what, (_, said) in FAULTS.items():
         lines = [line for line in output.splitlines() if what + ".yaml" in line]
         assert any(said in line for line in lines), "%s: %s" % (what, output)
+
+
+def examples_hold_the_published_definitions():
+    """Also what this repository's reduced schemas leave out, and what they took down wrongly."""
+    if not glob.glob(os.path.join(PUBLISHED, "*.yaml")):
+        return "skip: no CustomResourceDefinitions in SKEIN_CRDS"
+    texts = {folder: rendered(folder) for folder in ("examples/gateway", "examples/disaggregated-set")}
+    for folder in list(texts):
+        texts["unknown field/" + folder] = re.sub(r"^( +)(endpointPickerRef|roles):", r"\1colour: red\n\1\2:", texts[folder], flags=re.M)
+    _, output = validate(texts, PUBLISHED)  # once: it takes a while to read them
+    faults = [line for line in output.splitlines() if "/tmp" in line or ".yaml:" in line]
+    assert len(faults) == 4 and all("unknown field" in line and "colour" in line for line in faults), "two schemas refuse each: " + output
+    assert " 0 of them published" not in output, output
+    return None
 
 
 def disaggregated_sets_roles_agree():
@@ -93,4 +114,5 @@ def helms_values_hold_their_schema():
 
 
 if __name__ == "__main__":
-    run_tests(helms_values_hold_their_schema, disaggregated_sets_roles_agree, every_manifest_holds_its_schema, faults_are_found)
+    run_tests(helms_values_hold_their_schema, disaggregated_sets_roles_agree, every_manifest_holds_its_schema, faults_are_found,
+              examples_hold_the_published_definitions)

@@ -13,6 +13,7 @@ STEPS = {
     "roll-decode": "rolling update of the decode-workers under load; streams that end are counted",
     "pod-kill": "a prefill-worker is killed and a router's pod deleted; the time until all is ready again",
     "node-drain": "kubectl drain of a node under load; budgets hold; the pods come back on the other node",
+    "node-lost": "the node with the orchestrator is gone without a word; nothing answers until its pods are deleted by force; then it comes back",
     "bad-image": "an update to an image that does not exist; the old pods go on serving",
     "missing-model": "a worker whose model is not there says what it waits for",
     "quota": "a quota stops a scale-out; the event says so; it goes on when the quota is gone",

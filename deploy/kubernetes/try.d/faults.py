@@ -1,6 +1,7 @@
 """Steps in which something is broken."""
 import time
 
+import network
 from api import wait_until
 from kubernetes import condition
 from trial import Failed
@@ -64,6 +65,35 @@ class Faults:
         finally:
             self.cluster.kubectl("uncordon", node)
         return load
+
+    def node_lost(self):
+        """What docs/kubernetes.md tells to do about it, by its command. 1.20 knows no out-of-service taint."""
+        lost = next(n for n in self.cluster.nodes if n.name == self.skein.pods("orchestrator")[0]["spec"]["nodeName"])
+        left = next(n for n in self.cluster.nodes if n is not lost)
+        began = time.monotonic()
+        network.cut(lost.name)
+        self.say("%s is lost" % lost.name)
+        try:
+            wait_until(lambda: condition(self.api.get("nodes", None, lost.name), "Ready") == "True" and "it is Ready", "the node is told lost", 120)
+            self.say("Kubernetes says so after %.1f s" % (time.monotonic() - began))
+            gone = [p["metadata"]["name"] for p in self.skein.pods() if p["spec"].get("nodeName") == lost.name]
+            forced = time.monotonic()
+            self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", "--force", "--grace-period=0", *gone)
+            client = self.skein.client
+            self.skein.client = left.machine
+            try:
+                self.say("first token %.1f s after %s were deleted by force" % (self.skein.await_first_token(forced), ", ".join(sorted(gone))))
+            finally:
+                self.skein.client = client
+            self.skein.await_settled()
+            self.say("all pods ready on %s after %.1f s" % (left.name, time.monotonic() - forced))
+        finally:
+            network.mend(lost.name)
+        wait_until(lambda: condition(self.api.get("nodes", None, lost.name), "Ready") != "True" and "not Ready", "the node is back", 120)
+        self.skein.await_settled()
+        with self.skein.load() as load:
+            time.sleep(5)
+        self._no_failure(load)
 
     def bad_image(self):
         name = "router"

@@ -59,6 +59,15 @@ def _join(node):
         sh("nsenter", "--net=/run/netns/" + name, "sysctl", "-qw", setting)
 
 
+def cut(node):
+    """Nothing gets in or out of the node, as when its cable is pulled; what runs there runs on and does not know."""
+    sh("ip", "-n", CONTROL, "link", "set", node, "down")
+
+
+def mend(node):
+    sh("ip", "-n", CONTROL, "link", "set", node, "up")
+
+
 def remove():
     for name in (*map(namespace, NODES), CONTROL):
         if os.path.exists("/run/netns/" + name):

@@ -118,7 +118,7 @@ def settled(thing):
 
 
 class Load:
-    """Clients on node1 that ask through the router's Service all the while; with-block: they run inside of it."""
+    """Clients on node1 that ask through the router's Service all the while, and one with long streams; with-block: they run inside of it."""
 
     def __init__(self, machine, url, clients, say):
         self.say = say
@@ -140,6 +140,7 @@ class Load:
 
     def text(self):
         outage = ", without an answer for %.1f s" % self.result["outage_s"] if self.result["outage_s"] else ""
-        return "%d requests, %d failed%s, slowest first token %.1f s%s" % (
-            self.result["requests"], self.result["failed"], outage, self.result["first_token_max_s"],
+        return "%d requests, %d failed%s, slowest first token %.1f s; %d of them long streams, %d failed, the longest took %.1f s%s" % (
+            self.result["requests"], self.result["failed"], outage, self.result["first_token_max_s"], self.result["long"],
+            self.result["long_failed"], self.result["long_max_s"],
             "".join("\n  %d x %s" % (n, why) for why, n in self.result["failures"].items()))
