@@ -27,7 +27,8 @@ scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngin
 
 void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
   shell->Inspect([&](const scheduler::DecodeSnapshot& snapshot, const absl::Status& invariants) {
-    RefreshLoad(snapshot.load, "deferred", model, metrics);  // until their KV is here
+    // Until their KV is here.
+    RefreshLoad(snapshot.load, {.deferred = snapshot.load.queued_requests}, model, metrics);
     const Metrics::Labels labels = {{"model_name", model}};
     Metrics::RaiseTo(
         &metrics->Counter("skein_output_tokens_computed_total", "Output tokens computed.", labels),

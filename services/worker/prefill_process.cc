@@ -68,7 +68,8 @@ void RefreshComm(const std::vector<engine::CommTotals>& ways, const std::string&
 
 void Refresh(PrefillShell* shell, const std::string& model, Metrics* metrics) {
   shell->Inspect([&](const scheduler::PrefillSnapshot& snapshot, const absl::Status& invariants) {
-    RefreshLoad(snapshot.load, "capacity", model, metrics);
+    RefreshLoad(snapshot.load, {.capacity = snapshot.queued, .deferred = snapshot.asking}, model,
+                metrics);
     const Metrics::Labels labels = {{"model_name", model}};
     Metrics::RaiseTo(
         &metrics->Counter("skein_prompt_tokens_computed_total", "Prompt tokens computed.", labels),

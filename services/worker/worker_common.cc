@@ -97,7 +97,7 @@ prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::str
                             StepTokenBuckets(), EngineLabels(model));
 }
 
-void RefreshLoad(const scheduler::WorkerLoad& load, const std::string& waiting_reason,
+void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
                  const std::string& model, Metrics* metrics) {
   const Metrics::Labels labels = EngineLabels(model);
   const auto set = [&](const char* name, const char* help, double value) {
@@ -107,10 +107,14 @@ void RefreshLoad(const scheduler::WorkerLoad& load, const std::string& waiting_r
       static_cast<double>(load.running_requests));
   set("vllm:num_requests_waiting", "Requests waiting for the batch.",
       static_cast<double>(load.queued_requests));
-  Metrics::Labels by_reason = labels;
-  by_reason["reason"] = waiting_reason;
-  metrics->Gauge("vllm:num_requests_waiting_by_reason", "Requests that wait, by reason.", by_reason)
-      .Set(static_cast<double>(load.queued_requests));
+  for (const auto& [reason, count] : {std::pair("capacity", waiting.capacity),
+                                      std::pair("deferred", waiting.deferred)}) {
+    Metrics::Labels by_reason = labels;
+    by_reason["reason"] = reason;
+    metrics
+        ->Gauge("vllm:num_requests_waiting_by_reason", "Requests that wait, by reason.", by_reason)
+        .Set(static_cast<double>(count));
+  }
   // Endpoint pickers want it of each worker; there are no adapters.
   metrics
       ->Gauge("vllm:lora_requests_info",

@@ -44,9 +44,14 @@ std::string InvariantsJson(const absl::Status& invariants);
 prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::string& model,
                                   Metrics* metrics);
 
-// vLLM's gauges and our own, from a worker's load. `waiting_reason`, in vLLM's words: "capacity",
-// or "deferred" for KV that is on its way.
-void RefreshLoad(const scheduler::WorkerLoad& load, const std::string& waiting_reason,
+// Requests that wait, by the reason in vLLM's words: for computation of this instance, or for
+// something else (another instance's room, KV that is on its way).
+struct WaitingRequests {
+  int64_t capacity = 0, deferred = 0;
+};
+
+// vLLM's gauges and our own, from a worker's load; `waiting` are its queued requests.
+void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
                  const std::string& model, Metrics* metrics);
 
 // Set once; waited for with a bound.

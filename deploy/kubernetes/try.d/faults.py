@@ -89,7 +89,10 @@ class Faults:
             self.say("all pods ready on %s after %.1f s" % (left.name, time.monotonic() - forced))
         finally:
             network.mend(lost.name)
+        found = time.monotonic()
         wait_until(lambda: condition(self.api.get("nodes", None, lost.name), "Ready") != "True" and "not Ready", "the node is back", 120)
+        wait_until(lambda: lost.ctr("tasks", "ls", "-q").strip(), "what still ran there has ended", 300)
+        self.say("%s is back; what still ran there has ended after %.1f s" % (lost.name, time.monotonic() - found))
         self.skein.await_settled()
         with self.skein.load() as load:
             time.sleep(5)
