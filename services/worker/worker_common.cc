@@ -125,7 +125,7 @@ void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
                                    .count()));
   set("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.",
       load.total_blocks == 0 ? 0
-                             : static_cast<double>(load.held_blocks + load.cached_blocks) /
+                             : static_cast<double>(load.held_blocks) /
                                    static_cast<double>(load.total_blocks));
   const auto blocks = [&](const char* state, int64_t count) {
     metrics
