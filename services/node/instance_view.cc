@@ -276,6 +276,7 @@ std::string InstanceView::MetricsText() {
                                        "Starts of the instance after its first.", labels),
                      static_cast<double>(std::max<int64_t>(instance.process.starts - 1, 0)));
   }
+  process_.Refresh();
   return metrics_.Render();
 }
 

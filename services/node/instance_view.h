@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "services/admin/admin_server.h"
 #include "services/base/metrics.h"
+#include "services/base/process_metrics.h"
 #include "services/http/client.h"
 #include "services/node/node_options.h"
 
@@ -80,6 +81,7 @@ class InstanceView {
   std::condition_variable stop_;
   bool stop_asking_ = false;
   Metrics metrics_;
+  ProcessMetrics process_{"skein-node", &metrics_};
   std::thread thread_;
 };
 
