@@ -451,6 +451,18 @@ def what_is_generated_is_up_to_date():
         assert file.read() == made.stdout, "components/node-pods is not what deploy/kubernetes/node_pods 4 4 makes"
 
 
+def runbooks_have_addresses():
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, os.path.join(KUBERNETES, "generate"), "--output", folder, "--runbook-base", "https://git.example.com/skein/"],
+                       check=True, stdout=subprocess.DEVNULL)
+        with open(os.path.join(folder, "deploy", "kubernetes", "components", "monitoring", "rules.yaml"), encoding="utf-8") as file:
+            rules = [rule for group in yaml.safe_load(file)["spec"]["groups"] for rule in group["rules"] if "alert" in rule]
+    assert {rule["annotations"]["runbook_url"] for rule in rules} == {
+        "https://git.example.com/skein/docs/runbooks/%s.md" % rule["alert"] for rule in rules}
+    refused = subprocess.run([sys.executable, os.path.join(KUBERNETES, "generate"), "--runbook-url", "x"], check=False, stderr=subprocess.PIPE, text=True)
+    assert refused.returncode == 2 and "--runbook-url" in refused.stderr and len(refused.stderr.splitlines()) == 1, refused
+
+
 def autoscalers_find_their_metrics():
     """Names in the custom metrics API are made by prometheus_adapter.yaml of metrics that exist."""
     with open(os.path.join(KUBERNETES, "prometheus_adapter.yaml"), encoding="utf-8") as file:
@@ -532,6 +544,6 @@ def probes_paths_exist():
 
 
 if __name__ == "__main__":
-    run_tests(prometheus_takes_its_configuration, the_program_prints_the_pairs, what_is_generated_is_up_to_date, autoscalers_find_their_metrics, the_page_has_the_pairs, render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
-              without_policies_all_is_open, an_endpoint_picker_may_work,               ports_are_those_of_the_programs, every_flag_exists, probes_paths_exist, programs_are_in_the_image, orchestrators_address_is_its_service, pods_have_time_to_drain,
+    run_tests(prometheus_takes_its_configuration, the_program_prints_the_pairs, what_is_generated_is_up_to_date, runbooks_have_addresses, autoscalers_find_their_metrics, the_page_has_the_pairs, render_says_what_kubectl_says, the_policies_allow_who_must_talk_and_nobody_else, a_policy_less_or_more_is_seen,
+              without_policies_all_is_open, an_endpoint_picker_may_work, ports_are_those_of_the_programs, every_flag_exists, probes_paths_exist, programs_are_in_the_image, orchestrators_address_is_its_service, pods_have_time_to_drain,
               images_are_those_that_are_built, starts_have_time, kv_fits_into_memory, variables_are_defined_before_they_are_used)
