@@ -10,23 +10,31 @@ const prometheus = sdk('prometheus');
 
 const DATA_SOURCE = { type: 'prometheus', uid: '${datasource}' };
 const WIDTH = 24;
+const JOBS = '.*skein.*';  // scrape jobs of Skein
 
 // Filters of PromQL, for the braces of a selector.
-export const MODEL = 'model_name=~"$model"';
-export const WHERE = 'node=~"$node", instance=~"$instance"';
-export const OF_WORKER = `${MODEL}, ${WHERE}`;
+export const DEPLOYMENT = 'namespace=~"$namespace", job=~"$job"';
+export const MODEL = `${DEPLOYMENT}, model_name=~"$model"`;
+export const WHERE = `${DEPLOYMENT}, node=~"$node", instance=~"$instance"`;
+export const OF_WORKER = `${WHERE}, model_name=~"$model"`;
+export const RECORDED = 'namespace=~"$namespace", model_name=~"$model"';  // rules sum over jobs
 export const RATE = '$__rate_interval';
 
-// PromQL of percentile `p` of a histogram.
-export const percentile = (p, histogram, filter, by = '') =>
-  `histogram_quantile(${p}, sum by (le${by && ', ' + by}) (rate(${histogram}_bucket{${filter}}[${RATE}])))`;
-export const mean = (histogram, filter, by = '') =>
-  `sum${by && ` by (${by})`} (rate(${histogram}_sum{${filter}}[${RATE}])) / ` +
-  `sum${by && ` by (${by})`} (rate(${histogram}_count{${filter}}[${RATE}]))`;
+// What tells processes apart, and its legend: on Kubernetes everybody knows the pod, and a pod can have several processes.
+export const PROCESS = 'namespace, pod, instance';
+export const NAME = '{{pod}} {{instance}}';
+
 export const rate = (counter, filter, by = '') => `sum${by && ` by (${by})`} (rate(${counter}{${filter}}[${RATE}]))`;
+// Nothing, rather than NaN, while there is nothing to divide by.
+export const ratio = (part, whole) => `${part} / (${whole} > 0)`;
+// PromQL of percentile `p` of a histogram; nothing while it gets no values.
+export const percentile = (p, histogram, filter, by = '') =>
+  `histogram_quantile(${p}, sum by (le${by && ', ' + by}) (rate(${histogram}_bucket{${filter}}[${RATE}]))) >= 0`;
+export const mean = (histogram, filter, by = '') =>
+  ratio(rate(histogram + '_sum', filter, by), rate(histogram + '_count', filter, by));
 // A process's series with the label `service` (router, orchestrator, prefill-worker, decode-worker); only those of `service`, if given.
 export const withService = (series, service) =>
-  `${series} * on (job, instance) group_left (service) skein_build_info${service ? `{service="${service}"}` : ''}`;
+  `${series} * on (namespace, job, instance) group_left (service) skein_build_info${service ? `{service="${service}"}` : ''}`;
 
 // One query of a panel.
 export const query = (expr, legend) => ({ expr, legend });
@@ -65,13 +73,18 @@ export function curves(options) {
   return panel;
 }
 
-// One number, with the curve behind it.
+// One number, with the curve behind it. `beside`: legend and unit of a query that is shown beside it, without colours.
 export function number(options) {
-  const { width = 4, height = 4 } = options;
+  const { width = 4, height = 4, beside } = options;
   const { PanelBuilder } = sdk('stat');
-  return describe(new PanelBuilder(), options).span(width).height(height).graphMode('area')
-    .colorMode(options.steps ? 'value' : 'none').textMode('value_and_name').justifyMode('auto')
+  const panel = describe(new PanelBuilder(), options).span(width).height(height).graphMode('area')
+    .colorMode(options.steps ? 'value' : 'none').textMode('value_and_name').justifyMode('auto').noValue('–')
     .reduceOptions(new common.ReduceDataOptionsBuilder().calcs(['lastNotNull']).fields('').values(false));
+  if (beside) {
+    panel.overrideByName(beside.legend, [{ id: 'unit', value: beside.unit },
+      { id: 'color', value: { mode: 'fixed', fixedColor: 'text' } }]);
+  }
+  return panel;
 }
 
 // A table with one row for each instance; each query is a column, headed by its legend, or `hidden`.
@@ -98,8 +111,8 @@ const valueOf = (i) => 'Value #' + String.fromCharCode(65 + i);
 
 export const row = (title, ...panels) => ({ title, panels });
 
-const choice = (name, label, series, values = label) => new dashboard.QueryVariableBuilder(name).label(label)
-  .datasource(DATA_SOURCE).query(`label_values(${series})`).refresh(2).sort(1).multi(true).includeAll(true).allValue('.*')
+const choice = (name, label, series, all = '.*') => new dashboard.QueryVariableBuilder(name).label(label)
+  .datasource(DATA_SOURCE).query(`label_values(${series})`).refresh(2).sort(1).multi(true).includeAll(true).allValue(all)
   .current({ selected: true, text: ['All'], value: ['$__all'] });
 
 // A number that the reader picks; `values` are boundaries of the histogram that it is compared with.
@@ -118,9 +131,11 @@ export function board({ uid, title, about, instances, instanceLabel, bounds = []
     .link(new dashboard.DashboardLinkBuilder('Skein').type('dashboards').tags(['skein']).asDropdown(false).includeVars(true)
       .keepTime(true))
     .withVariable(new dashboard.DatasourceVariableBuilder('datasource').label('Prometheus').type('prometheus'))
-    .withVariable(choice('model', 'Model', 'vllm:cache_config_info, model_name'))
-    .withVariable(choice('node', 'Node', 'skein_build_info, node'))
-    .withVariable(choice('instance', instanceLabel, `${instances}{node=~"$node"}, instance`));
+    .withVariable(choice('namespace', 'Namespace', `up{job=~"${JOBS}"}, namespace`))
+    .withVariable(choice('job', 'Job', `up{job=~"${JOBS}", namespace=~"$namespace"}, job`, JOBS))
+    .withVariable(choice('model', 'Model', `vllm:cache_config_info{${DEPLOYMENT}}, model_name`))
+    .withVariable(choice('node', 'Node', `skein_build_info{${DEPLOYMENT}}, node`))
+    .withVariable(choice('instance', instanceLabel, `${instances}{${DEPLOYMENT}, node=~"$node"}, instance`));
   bounds.forEach((variable) => built.withVariable(variable));
   rows.forEach(({ title: name, panels }) => {
     built.withRow(new dashboard.RowBuilder(name));
@@ -130,12 +145,12 @@ export function board({ uid, title, about, instances, instanceLabel, bounds = []
   out.annotations = {
     list: [
       annotation('Process starts', 'blue',
-        'process_start_time_seconds * on (job, instance) group_left (service, version) skein_build_info * 1000',
-        '{{service}} {{version}} starts', '{{instance}}', { useValueForTime: true }),
+        'process_start_time_seconds * on (namespace, job, instance) group_left (service, version) skein_build_info * 1000',
+        '{{service}} {{version}} starts', NAME, { useValueForTime: true }),
       annotation('Instances lost', 'red', 'increase(skein_instances_lost_total[1m]) > 0', '{{role}} instance lost',
         '{{model_name}}; skeinctl status names it'),
       annotation('Alerts', 'orange', 'ALERTS{alertname=~"Skein.*", alertstate="firing"}', '{{alertname}} ({{severity}})',
-        '{{instance}} {{model_name}}'),
+        '{{namespace}} {{pod}} {{instance}} {{model_name}}'),
     ],
   };
   return out;

@@ -1,5 +1,7 @@
 // Where a request's time goes between the router, prefill, the handoff of its KV, and decode.
-import { board, curves, mean, query, row, percentile, rate, withService, MODEL, OF_WORKER, RATE } from './board.mjs';
+import {
+  board, curves, mean, query, ratio, row, percentile, rate, withService, DEPLOYMENT, MODEL, NAME, OF_WORKER, PROCESS,
+} from './board.mjs';
 
 const QUEUE = 'vllm:request_queue_time_seconds';
 const PREFILL = 'vllm:request_prefill_time_seconds';
@@ -29,7 +31,7 @@ export default board({
         queries: [query(`sum (skein_router_queued{${MODEL}})`, 'router'),
           query(waiting('prefill-worker'), 'prefill'),
           query(waiting('decode-worker'), 'decode, for KV'),
-          query('sum (skein_orchestrator_requests{state="waiting"})', 'orchestrator, for decode room')] })),
+          query(`sum (skein_orchestrator_requests{state="waiting", ${DEPLOYMENT}})`, 'orchestrator, for decode room')] })),
     row('Times',
       curves({ title: 'Queue', about: 'From admission to the first step with the prompt.', unit: 's', width: 6, queries: times(QUEUE) }),
       curves({ title: 'Prefill', about: 'From the first step with the prompt to the end of the last.', unit: 's', width: 6,
@@ -41,21 +43,21 @@ export default board({
       curves({ title: 'KV handed over', about: 'Bytes a second by path and transport, idle time included.', unit: 'Bps',
         stack: true, queries: [query(rate(BYTES, OF_WORKER, 'path, transport'), '{{path}} {{transport}}')] }),
       curves({ title: 'Speed while moving', about: 'Bytes by the seconds in which a handoff moved bytes: what a path can do.',
-        unit: 'Bps', queries: [query(`${rate(BYTES, OF_WORKER, 'path, transport')} / ${rate(BUSY, OF_WORKER, 'path, transport')}`,
+        unit: 'Bps', queries: [query(ratio(rate(BYTES, OF_WORKER, 'path, transport'), rate(BUSY, OF_WORKER, 'path, transport')),
           '{{path}} {{transport}}')] }),
       curves({ title: 'Prompts handed over', about: 'Prompts whose KV a decode instance has taken, per second.', unit: 'ops',
-        queries: [query(`sum by (instance) (rate(skein_handoffs_committed_total{${OF_WORKER}}[${RATE}]))`, '{{instance}}')] })),
+        queries: [query(rate('skein_handoffs_committed_total', OF_WORKER, PROCESS), NAME)] })),
     row('KV cache',
       curves({ title: 'KV blocks of prefill', about: 'Blocks of all chosen prefill instances, by state.', unit: 'none', stack: true,
         queries: blocks('prefill-worker') }),
       curves({ title: 'KV blocks of decode', about: 'Blocks of all chosen decode instances, by state.', unit: 'none', stack: true,
         queries: blocks('decode-worker') }),
-      curves({ title: 'KV in use by instance', about: 'Share of KV blocks that are held or cached.', unit: 'percentunit', max: 1,
-        steps: [[0.9, 'red']], queries: [query(withService(`vllm:kv_cache_usage_perc{${OF_WORKER}}`), '{{service}} {{instance}}')] })),
+      curves({ title: 'KV in use by instance', about: 'Share of KV blocks that requests hold.', unit: 'percentunit', max: 1,
+        steps: [[0.9, 'red']], queries: [query(withService(`vllm:kv_cache_usage_perc{${OF_WORKER}}`), `{{service}} ${NAME}`)] })),
     row('Staging buffers (--handoff=staging)',
       curves({ title: 'Buffers by state', about: 'Staging buffers of decode instances; none without --handoff=staging.', unit: 'none',
         stack: true, width: 12, queries: [query(`sum by (state) (skein_handoff_backends{${OF_WORKER}})`, '{{state}}')] }),
       curves({ title: 'Writers that wait for one', about: 'Prefill instances with KV to hand over and no buffer to write to.',
-        unit: 'none', width: 12, queries: [query(`sum by (instance) (skein_handoff_backend_waiting{${OF_WORKER}})`, '{{instance}}')] })),
+        unit: 'none', width: 12, queries: [query(`sum by (${PROCESS}) (skein_handoff_backend_waiting{${OF_WORKER}})`, NAME)] })),
   ],
 });

@@ -3,6 +3,7 @@
 import http.server
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -36,7 +37,7 @@ def each_panel_says_what_it_shows():
     for name, board in boards().items():
         uids.add(board["uid"])
         variables = [v["name"] for v in board["templating"]["list"]]
-        assert {"datasource", "model", "node", "instance"} <= set(variables), (name, variables)
+        assert {"datasource", "namespace", "job", "model", "node", "instance"} <= set(variables), (name, variables)
         panels = [p for p in board["panels"] if p["type"] != "row"]
         assert len({p["title"] for p in panels}) == len(panels), name
         for panel in panels:
@@ -45,6 +46,33 @@ def each_panel_says_what_it_shows():
             place = panel["gridPos"]
             assert place["x"] + place["w"] <= 24, (name, panel["title"], place)
     assert len(uids) == len(boards()) >= 4, uids
+
+
+def queries():
+    """(board, panel, query) of all panels."""
+    for name, board in boards().items():
+        for panel in (p for p in board["panels"] if p["type"] != "row"):
+            for target in panel["targets"]:
+                yield name, panel["title"], target
+
+
+def each_query_asks_the_chosen_deployment():
+    """Two deployments that one Prometheus scrapes are never added up, and a legend names the pod where it names a process."""
+    for name, title, target in queries():
+        for selector in re.findall(r"(?:vllm:|skein_|skein:|process_|up\b)[\w:]*(\{[^}]*\})?", target["expr"]):
+            joined = selector == "" or selector.startswith("{service=")  # the right side of a join on namespace, job, instance
+            assert joined or 'namespace=~"$namespace"' in selector, (name, title, target["expr"])
+        assert " on (job" not in target["expr"], (name, title)
+        assert "{{instance}}" not in target["legendFormat"] or "{{pod}} {{instance}}" in target["legendFormat"], (name, title)
+
+
+def gauges_have_no_rate():
+    with open(os.path.join(HERE, "..", "..", "docs", "metrics.md"), encoding="utf-8") as page:
+        kinds = dict(re.findall(r"^\| `([\w:]+)` \| (counter|gauge) \|", page.read(), re.M))
+    for name, title, target in queries():
+        for function, metric in re.findall(r"(\w+) ?\(([a-z]+[_:]\w+)\{", target["expr"]):
+            expected = {"rate": "counter", "increase": "counter", "deriv": "gauge", "delta": "gauge", "changes": "gauge"}.get(function)
+            assert metric not in kinds or expected in (None, kinds[metric]), (name, title, function, metric)
 
 
 class Grafana(http.server.BaseHTTPRequestHandler):
@@ -108,5 +136,6 @@ def provision_writes_files():
 
 
 if __name__ == "__main__":
-    run_tests(the_boards_are_what_their_source_gives, each_panel_says_what_it_shows, provision_speaks_to_grafana,
+    run_tests(the_boards_are_what_their_source_gives, each_panel_says_what_it_shows, each_query_asks_the_chosen_deployment,
+              gauges_have_no_rate, provision_speaks_to_grafana,
               provision_writes_files)

@@ -1,7 +1,9 @@
 // What users get: latency, errors, goodput, throughput.
-import { board, bound, curves, number, query, row, percentile, rate, MODEL, RATE, WHERE } from './board.mjs';
+import {
+  board, bound, curves, number, query, ratio, row, percentile, rate, DEPLOYMENT, MODEL, OF_WORKER, RATE, RECORDED, WHERE,
+} from './board.mjs';
 
-const OF_ROUTER = `${MODEL}, ${WHERE}`;
+const OF_ROUTER = OF_WORKER;  // routers have the same labels
 const TTFT = 'vllm:time_to_first_token_seconds';
 const TPOT = 'vllm:request_time_per_output_token_seconds';
 const GAP = 'vllm:inter_token_latency_seconds';
@@ -9,14 +11,22 @@ const ENDED = 'vllm:request_success_total';
 
 // The share of a histogram's values that are within a bound of the reader's. Prometheus 3 writes 1 as 1.0.
 const within = (histogram, variable) =>
-  `sum (rate(${histogram}_bucket{le=~"$${variable}(\\\\.0)?", ${OF_ROUTER}}[${RATE}])) / ` +
-  `sum (rate(${histogram}_count{${OF_ROUTER}}[${RATE}]))`;
-const errors = `sum (rate(${ENDED}{finished_reason="error", ${OF_ROUTER}}[${RATE}])) / ` +
-  `sum (rate(${ENDED}{finished_reason!="abort", ${OF_ROUTER}}[${RATE}]))`;
+  ratio(rate(histogram + '_bucket', `le=~"$${variable}(\\\\.0)?", ${OF_ROUTER}`), rate(histogram + '_count', OF_ROUTER));
+const errors = ratio(rate(ENDED, `finished_reason="error", ${OF_ROUTER}`), rate(ENDED, `finished_reason!="abort", ${OF_ROUTER}`));
+const ANSWERS = 'skein_router_answers_total';
+const refused = ratio(rate(ANSWERS, `status="429", ${WHERE}`),
+  rate(ANSWERS, `path=~"/v1/(chat/completions|completions|responses)|other", ${WHERE}`));
 const completed = rate(ENDED, `finished_reason=~"stop|length", ${OF_ROUTER}`);
 const named = (share, slo) => `label_replace(${share}, "slo", "${slo}", "", "")`;
 const goodput = `${completed} * min (${named(within(TTFT, 'slo_ttft'), 'ttft')} or ${named(within(TPOT, 'slo_tpot'), 'tpot')})`;
 const good = (histogram, variable, name) => query(within(histogram, variable), `${name} ≤ $${variable} s`);
+// A percentile beside its share of the bound that the reader chose, which gives the colour.
+const P95 = { legend: 'p95', unit: 's' };
+const againstSlo = (histogram, variable) => ({
+  unit: 'percentunit', beside: P95, steps: [[0.5, 'yellow'], [1, 'red']], width: 5,
+  queries: [query(percentile(0.95, histogram, OF_ROUTER), P95.legend),
+    query(`(${percentile(0.95, histogram, OF_ROUTER)}) / $${variable}`, 'of the SLO')],
+});
 const three = (histogram) => [0.5, 0.95, 0.99].map((p) => query(percentile(p, histogram, OF_ROUTER), `p${p * 100}`));
 
 export default board({
@@ -31,18 +41,19 @@ export default board({
   ],
   rows: [
     row('Now',
-      number({ title: 'Requests / s', about: 'Choices that ended with an answer, per second.', unit: 'reqps',
+      number({ title: 'Requests / s', about: 'Choices that ended with an answer, per second.', unit: 'reqps', width: 3,
         queries: [query(completed, 'completed')] }),
-      number({ title: 'TTFT p95', about: '95 of 100 first tokens came within this time of the request.', unit: 's',
-        queries: [query(percentile(0.95, TTFT, OF_ROUTER), 'p95')], steps: [[1, 'yellow'], [2.5, 'red']] }),
-      number({ title: 'Time per output token p95', about: 'Mean time between the tokens of a choice; 95 of 100 choices are within.',
-        unit: 's', queries: [query(percentile(0.95, TPOT, OF_ROUTER), 'p95')], steps: [[0.05, 'yellow'], [0.1, 'red']] }),
-      number({ title: 'Errors', about: 'Share of choices that ended with an error; those whose client left are not counted.',
-        unit: 'percentunit', queries: [query(errors, 'failed')], steps: [[0.001, 'yellow'], [0.01, 'red']] }),
-      number({ title: 'Output tokens / s', about: 'Tokens that clients were sent.', unit: 'none', decimals: 0,
+      number({ title: 'TTFT p95', about: '95 of 100 first tokens came within this time of the request; and how much of the SLO ' +
+        'chosen above that is.', ...againstSlo(TTFT, 'slo_ttft') }),
+      number({ title: 'Time per output token p95', about: 'Mean time between the tokens of a choice; 95 of 100 choices are within; ' +
+        'and how much of the SLO chosen above that is.', ...againstSlo(TPOT, 'slo_tpot') }),
+      number({ title: 'Errors and refusals', about: 'Share of choices that ended with an error of ours, and of requests that were ' +
+        'refused because of load (429). Clients’ mistakes and clients that left are neither.', unit: 'percentunit', width: 5,
+        queries: [query(errors, 'failed'), query(refused, 'refused')], steps: [[0.001, 'yellow'], [0.01, 'red']] }),
+      number({ title: 'Output tokens / s', about: 'Tokens that clients were sent.', unit: 'none', decimals: 0, width: 3,
         queries: [query(rate('vllm:generation_tokens_total', OF_ROUTER), 'tokens/s')] }),
-      number({ title: 'Instances', about: 'Live instances, as the orchestrator knows them.', unit: 'none',
-        queries: [query('sum by (role) (skein_instances)', '{{role}}')] })),
+      number({ title: 'Instances', about: 'Live instances, as the orchestrator knows them.', unit: 'none', width: 3,
+        queries: [query(`sum by (role) (skein_instances{${DEPLOYMENT}})`, '{{role}}')] })),
     row('Latency',
       curves({ title: 'Time to first token', about: 'From a request’s arrival at the router to the first token of each choice.',
         unit: 's', queries: three(TTFT) }),
@@ -59,12 +70,13 @@ export default board({
         queries: [query(completed, 'completed'), query(goodput, 'within both SLOs, at most')] }),
       curves({ title: 'Burn of the error budgets', about: 'How many times faster than the SLOs of the alerts allow (docs/alerts.md) ' +
         'the budget is used up, over one hour; at 1 it lasts just as long as it should.', unit: 'none', steps: [[14.4, 'red']],
-        queries: [query(`skein:slo_burn:rate1h{${MODEL}}`, '{{slo}} {{model_name}}')] })),
+        queries: [query(`skein:slo_burn:rate1h{${RECORDED}}`, '{{slo}} {{model_name}} {{namespace}}')] })),
     row('Traffic',
-      curves({ title: 'Choices by how they ended', about: 'stop and length: completed; abort: the client left; error: failed.',
+      curves({ title: 'Choices by how they ended', about: 'stop and length: completed; abort: the client left; error: failed, by ' +
+        'our doing; clients’ mistakes are not counted.',
         unit: 'reqps', stack: true, queries: [query(rate(ENDED, OF_ROUTER, 'finished_reason'), '{{finished_reason}}')] }),
       curves({ title: 'Answers by status', about: 'HTTP answers of the API. 429: refused before work was done; 499: the client left.',
-        unit: 'reqps', stack: true, queries: [query(rate('skein_router_answers_total', WHERE, 'status'), '{{status}}')] }),
+        unit: 'reqps', stack: true, queries: [query(rate(ANSWERS, WHERE, 'status'), '{{status}}')] }),
       curves({ title: 'Tokens / s', about: 'Prompt tokens that were admitted, and output tokens that were sent.', unit: 'none',
         queries: [query(rate('vllm:prompt_tokens_total', OF_ROUTER), 'prompt'),
           query(rate('vllm:generation_tokens_total', OF_ROUTER), 'output')] })),

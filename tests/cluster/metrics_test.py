@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import Cluster, HttpFailure, binaries_from_argv, run_tests  # noqa: E402
+from cluster import Cluster, HttpFailure, Process, binaries_from_argv, free_ports, run_tests  # noqa: E402
 from prometheus import RULES, Prometheus, shortened  # noqa: E402
 
 MODEL = "deploy/models/fledgling"
@@ -24,13 +24,32 @@ OURS = "deploy/grafana/dashboards"
 DOCS = "docs/metrics.md"
 # Every prompt on two instances, so that they exchange something.
 ORCHESTRATOR = ["--profile=llama3-8b-a100", "--node-size=2", "--policy=fixed2"]
-ROLES = {"router": "Router", "orchestrator": "Orchestrator", "prefill": "Prefill-worker", "decode": "Decode-worker"}
+ROLES = {"router": "Router", "orchestrator": "Orchestrator", "prefill": "Prefill-worker", "decode": "Decode-worker", "node": "skein-node"}
+PLACES = 8  # choices at a time
+NODE = next(os.path.abspath(a) for a in sys.argv[1:] if os.path.basename(a) == "skein-node")
 
 
-def cluster_with_a_span():
-    trace = os.path.join(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")), "trace.jsonl")
-    return Cluster(binaries_from_argv(), MODEL, prefill=2, decode=1, orchestrator_flags=ORCHESTRATOR,
-                   router_flags=["--record-trace=" + trace])
+class ClusterWithASpan(Cluster):
+    """Every prompt is computed by two instances; and one more decode-worker runs under skein-node."""
+
+    def __init__(self):
+        trace = os.path.join(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")), "trace.jsonl")
+        super().__init__(binaries_from_argv(), MODEL, prefill=2, decode=1, orchestrator_flags=ORCHESTRATOR,
+                         router_flags=["--record-trace=" + trace, "--max-streams=%d" % PLACES, "--max-queued=0"])
+
+    def start_router(self):
+        admin = os.path.join(self.folder, "node.admin")
+        self.processes["node"] = Process("node", [
+            NODE, "--instances=1", "--admin-port=0", "--admin-port-file=" + admin, "--restart-delay-s=0.1", "--",
+            self.binaries["decode_worker"], "--orchestrator=" + self.orchestrator, "--model=" + self.model,
+            "--served-name=" + self.name, "--kv-gib=0.02", "--admin-port=%d" % free_ports(1)], self.folder)
+        super().start_router()
+
+    def stop(self):
+        node = self.processes.pop("node")
+        node.popen.send_signal(signal.SIGTERM)
+        assert node.popen.wait(40) == 0, node.tail()
+        super().stop()
 
 
 def load(cluster, rounds):
@@ -49,6 +68,22 @@ def load(cluster, rounds):
             except HttpFailure as failure:
                 assert failure.code in (400, 404), failure
     return prompt_tokens, output_tokens
+
+
+def ask_too_much(cluster):
+    """While every place of the router is taken, a request is refused because of load."""
+    body = {"model": cluster.name, "prompt": "A kite", "max_tokens": 2000, "ignore_eos": True}
+    chunks = cluster.stream("/v1/completions", dict(body, n=PLACES))
+    next(chunks)
+    try:
+        cluster.post("/v1/completions", body)
+    except HttpFailure as failure:
+        assert failure.code == 429, failure
+    else:
+        raise AssertionError("it was answered")
+    finally:
+        chunks.close()
+    cluster.until(lambda: cluster.metric(cluster.processes["router"], "skein_router_streaming") == 0, "all places are free")
 
 
 # ---- dashboards ----
@@ -137,17 +172,38 @@ def empty_alerts(prometheus):
     """Alerts whose expression finds nothing to compare with its threshold."""
     rules = prometheus.alerting_rules()
     assert len(rules) >= 10, rules
-    return [name for name, expression in rules if not prometheus.query(re.sub(r" (?:>|<|==) -?[\d.]+", "", expression))]
+    return [name for name, expression in rules if not prometheus.query(re.sub(r" (?:>=|>|<|==) -?[\d.]+", "", expression))]
+
+
+def not_numbers(prometheus):
+    """(board, panel, legend) of ours that show NaN. Before anybody asks anything there is nothing to divide by."""
+    found = []
+    for board in boards_in(OURS):
+        variables = variables_of(board, prometheus)
+        for panel in panels_of(board["panels"]):
+            found += [(board["title"], panel["title"], target["legendFormat"]) for target in panel["targets"]
+                      if any(math.isnan(value) for value in prometheus.query(with_variables(target["expr"], variables)))]
+    return found
+
+
+def column_up(prometheus):
+    """The values of the column Up of the board Instances."""
+    board, = [board for board in boards_in(OURS) if board["uid"] == "skein-instances"]
+    target, = [target for panel in panels_of(board["panels"]) for target in panel["targets"] if target["legendFormat"] == "Up"]
+    return prometheus.query(with_variables(target["expr"], variables_of(board, prometheus)))
 
 
 def annotations_of_a_loss(cluster, prometheus):
     """An instance is killed: what waits for that in dashboards and alerts is filled, and was empty before."""
     waiting = [one["expr"] for one in next(boards_in(OURS))["annotations"]["list"] if "lost" in one["expr"]]
     waiting += [expression for name, expression in prometheus.alerting_rules() if name in ("SkeinInstanceLost", "SkeinNoScrape")]
+    waiting = [expression for expression in waiting if "absent" not in expression]
     assert len(waiting) == 3, waiting
     assert not any(prometheus.query(expression) for expression in waiting)
+    assert column_up(prometheus) == [1] * prometheus.targets
     cluster.kill("prefill-1", signal.SIGKILL)
     cluster.until(lambda: all(prometheus.query(expression) for expression in waiting), "the loss of prefill-1 is seen")
+    assert sorted(column_up(prometheus)) == [0] + [1] * (prometheus.targets - 1)
     # An alert that fires is an annotation, too.
     firing, = [one["expr"] for one in next(boards_in(OURS))["annotations"]["list"] if "ALERTS" in one["expr"]]
     cluster.until(lambda: prometheus.query(firing), "an alert fires")
@@ -158,10 +214,12 @@ def each_panel_and_alert_is_filled_or_said_to_be_empty():
         return "skip: needs Debian's prometheus"
     with open(RULES, encoding="utf-8") as f:
         rules = shortened(f.read(), factor=60, interval_s=0.5, at_least_s=60)  # all of the run is within each window
-    with cluster_with_a_span() as cluster:
+    with ClusterWithASpan() as cluster:
         load(cluster, 1)  # so that every series is there before it grows
+        ask_too_much(cluster)
         with Prometheus(cluster, rules) as prometheus:
-            prometheus.await_scrapes(cluster, 2)
+            prometheus.await_scrapes(cluster, 3)
+            assert not not_numbers(prometheus), not_numbers(prometheus)
             load_until_seen(cluster, prometheus)
             prometheus.await_scrapes(cluster, prometheus.scrapes() + 3)  # and rules were evaluated since
             empty, count = empty_series(prometheus)
@@ -283,7 +341,7 @@ def check_with_promtool(page_of):
 
 
 def what_is_served_is_what_the_page_says():
-    with cluster_with_a_span() as cluster:
+    with ClusterWithASpan() as cluster:
         prompt_tokens, output_tokens = load(cluster, 2)
         cluster.assert_idle_and_whole()
         page_of = pages(cluster)

@@ -31,7 +31,8 @@ def shortened(rules, factor, interval_s, at_least_s):
 
 
 class Prometheus:
-    """Started with the block, stopped at its end. Processes are scraped as Skein's several jobs, on the node `node-1`."""
+    """Started with the block, stopped at its end. Processes are scraped as Skein's several jobs, each as a pod of the
+    namespace `skein`, on the node `node-1`."""
 
     def __init__(self, cluster, rules=None, alertmanager=None, scrape_ms=500):
         self.folder = tempfile.mkdtemp(prefix="prometheus-", dir=os.environ.get("TEST_TMPDIR"))
@@ -60,7 +61,8 @@ class Prometheus:
 
     def set_targets(self, cluster):
         """What it scrapes from now on: the cluster's processes."""
-        targets = [{"targets": [process.admin()[len("http://"):]], "labels": {"job": "skein-" + name.split("-")[0], "node": "node-1"}}
+        targets = [{"targets": [process.admin()[len("http://"):]], "labels": {
+            "job": "skein-" + name.split("-")[0], "namespace": "skein", "pod": name, "node": "node-1"}}
                    for name, process in cluster.processes.items()]
         self.targets = len(targets)
         self.write("targets.json", json.dumps(targets))
