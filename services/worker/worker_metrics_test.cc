@@ -7,8 +7,8 @@ namespace {
 // vLLM counts the blocks that requests hold; a cached one is free for whoever needs it.
 TEST(RefreshLoad, KvInUseIsTheShareOfHeldBlocks) {
   Metrics metrics;
-  RefreshLoad({.free_blocks = 5, .held_blocks = 3, .cached_blocks = 2, .total_blocks = 10},
-              "capacity", "m", &metrics);
+  RefreshLoad({.free_blocks = 5, .held_blocks = 3, .cached_blocks = 2, .total_blocks = 10}, {}, "m",
+              &metrics);
   const std::string text = metrics.Render();
   EXPECT_NE(text.find("vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"m\"} 0.3\n"),
             std::string::npos)
@@ -17,7 +17,7 @@ TEST(RefreshLoad, KvInUseIsTheShareOfHeldBlocks) {
 
 TEST(RefreshLoad, NoBlocksAreNotInUse) {
   Metrics metrics;
-  RefreshLoad({}, "capacity", "m", &metrics);
+  RefreshLoad({}, {}, "m", &metrics);
   EXPECT_NE(metrics.Render().find("vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"m\"} 0\n"),
             std::string::npos);
 }
