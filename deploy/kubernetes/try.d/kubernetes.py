@@ -54,6 +54,8 @@ class Cluster:
         for node in self.nodes:
             node.start(archives)
         wait_until(self._nodes_missing, "the nodes are ready", 180)
+        # With its first rules kube-proxy forgets connections to UDP Services; answers of the name server would look like new ones.
+        wait_until(lambda: ", ".join(node.name for node in self.nodes if not node.has_services()), "kube-proxy has its first rules", 60)
         say("%d nodes are ready" % len(self.nodes))
 
     def _nodes_missing(self):

@@ -85,6 +85,10 @@ class Node:
                          "--hostname-override=" + self.name, "--proxy-mode=iptables", "--cluster-cidr=" + PODS,
                          "--conntrack-max-per-core=0")
 
+    def has_services(self):
+        """kube-proxy has written its rules once."""
+        return self.machine.sh("curl", "-sf", "--max-time", "2", "http://127.0.0.1:10256/healthz", check=False).returncode == 0
+
     def _kubelet(self):
         return {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
                 "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": False},

@@ -1,4 +1,5 @@
 """A real Prometheus in the cluster, in the namespace that the policies let through, and questions to it."""
+import http.client
 import http.server
 import json
 import os
@@ -6,7 +7,7 @@ import threading
 import urllib.parse
 import urllib.request
 
-from api import wait_until
+from api import ApiError, wait_until
 from images import PROMETHEUS
 from kubernetes import condition
 from network import CONTROL_IP
@@ -32,11 +33,18 @@ class Prometheus:
 
         class Targets(http.server.BaseHTTPRequestHandler):
             def do_GET(self):  # pylint: disable=invalid-name  # http.server's name
-                body = json.dumps(targets_of(api.list("pods", "skein"))).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.end_headers()
-                self.wfile.write(body)
+                try:
+                    body = json.dumps(targets_of(api.list("pods", "skein"))).encode()
+                    status = 200
+                except (OSError, ApiError, http.client.HTTPException) as error:  # the cluster is being taken down
+                    body, status = str(error).encode(), 503
+                try:
+                    self.send_response(status)
+                    self.send_header("Content-Type", "application/json")
+                    self.end_headers()
+                    self.wfile.write(body)
+                except OSError:
+                    pass  # Prometheus has given up waiting
 
             def log_message(self, *_):  # pylint: disable=arguments-differ
                 pass

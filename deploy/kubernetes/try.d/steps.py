@@ -93,6 +93,9 @@ class Steps(Faults, Watching):
         self._kill_instance(pod, before)
 
     def _delete_namespace(self):
+        """Its pods first: while there are any, Kubernetes looks at a namespace again only after half of their grace period, five minutes."""
+        self.cluster.kubectl("-n", NAMESPACE, "delete", "deployments,statefulsets", "--all", "--wait=false")
+        wait_until(lambda: len(self.skein.pods()) and "%d pods" % len(self.skein.pods()), "the pods have ended", 300)
         self.cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
         return wait_until(lambda: self.cluster.exists("namespaces", None, NAMESPACE) and "still there", "the namespace is deleted", 300)
 

@@ -75,8 +75,9 @@ class Watching:
             reached = []
             for pod in self.skein.pods():
                 for port in pod["spec"]["containers"][0]["ports"]:
-                    done = self.cluster.kubectl("exec", "stranger", "--", "/bin/busybox", "timeout", "2", "/bin/nc", "-z", pod["status"]["podIP"],
-                                                str(port["containerPort"]), check=False)
+                    # Once connected, it ends with the program's exit status.
+                    done = self.cluster.kubectl("exec", "stranger", "--", "/bin/busybox", "nc", "-w", "2", pod["status"]["podIP"],
+                                                str(port["containerPort"]), "-e", "/bin/busybox", "true", check=False)
                     if done.returncode == 0:
                         reached.append("%s %s" % (pod["metadata"]["name"], port["name"]))
             self.say("a pod of another namespace reaches: " + ", ".join(reached))
