@@ -41,6 +41,9 @@ absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update);
 v1::RegisterRequest ToProto(const scheduler::RegisterRequest& request);
 absl::StatusOr<scheduler::RegisterRequest> FromProto(const v1::RegisterRequest& request);
 
+v1::RegisterResponse ToProto(const scheduler::RegisterReply& reply);
+absl::StatusOr<scheduler::RegisterReply> FromProto(const v1::RegisterResponse& response);
+
 v1::ReportRequest ToProto(const scheduler::ReportRequest& request);
 absl::StatusOr<scheduler::ReportRequest> FromProto(const v1::ReportRequest& request);
 
@@ -79,6 +82,8 @@ absl::StatusOr<scheduler::StartRequest> FromProto(const v1::StartRequest& reques
 
 v1::ReserveRequest ToProto(const scheduler::ReserveRequest& request);
 absl::StatusOr<scheduler::ReserveRequest> FromProto(const v1::ReserveRequest& request);
+v1::ReserveResponse ToProto(const scheduler::ReserveReply& reply);
+absl::StatusOr<scheduler::ReserveReply> FromProto(const v1::ReserveResponse& response);
 
 v1::GrantRequest ToProto(const scheduler::GrantRequest& request);
 absl::StatusOr<scheduler::GrantRequest> FromProto(const v1::GrantRequest& request);
@@ -87,6 +92,8 @@ absl::StatusOr<scheduler::GrantReply> FromProto(const v1::GrantResponse& respons
 
 v1::RenewRequest ToProto(const scheduler::RenewRequest& request);
 absl::StatusOr<scheduler::RenewRequest> FromProto(const v1::RenewRequest& request);
+v1::RenewResponse ToProto(const scheduler::RenewReply& reply);
+absl::StatusOr<scheduler::RenewReply> FromProto(const v1::RenewResponse& response);
 
 v1::AskBackendRequest ToProto(const scheduler::AskBackendRequest& request);
 absl::StatusOr<scheduler::AskBackendRequest> FromProto(const v1::AskBackendRequest& request);

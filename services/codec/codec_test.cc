@@ -6,8 +6,11 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
+#include "services/codec/answer.h"
+#include "services/codec/durations.h"
 
 namespace skein::services {
 namespace {
@@ -136,6 +139,59 @@ TEST(Codec, ADurationThatNoClockMeasuresIsRefusedByName) {
   update.set_epoch(3);
   update.mutable_planned()->set_decided_us(uint64_t{1} << 51);
   EXPECT_TRUE(absl::StrContains(FromProto(update).status().message(), "planned.decided_us"));
+}
+
+TEST(Codec, ALeaseOfNothingOrOfMoreThanADayIsRefusedByFieldAndValue) {
+  const auto refused = [](const auto& make, uint64_t lease_us) {
+    const absl::Status status = FromProto(make(lease_us)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << lease_us;
+    EXPECT_TRUE(absl::StartsWith(status.message(), absl::StrCat("lease_us: ", lease_us, " us ")))
+        << status;
+  };
+  const auto check = [&](const auto& make) {
+    const auto good = FromProto(make(3'000'000));
+    ASSERT_TRUE(good.ok()) << good.status();
+    EXPECT_EQ(good->lease_us, 3'000'000);
+    EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*good), make(3'000'000)));
+    EXPECT_TRUE(FromProto(make(uint64_t{kLeaseMaxUs})).ok());
+    for (const uint64_t bad : {uint64_t{0}, uint64_t{kLeaseMaxUs} + 1, uint64_t{1} << 63, ~uint64_t{0}}) {
+      refused(make, bad);
+    }
+  };
+  check([](uint64_t lease_us) {
+    v1::RegisterResponse response;
+    response.set_instance(4);
+    response.set_lease_us(lease_us);
+    return response;
+  });
+  check([](uint64_t lease_us) {
+    v1::ReserveResponse response;
+    response.set_lease_us(lease_us);
+    return response;
+  });
+  check([](uint64_t lease_us) {
+    v1::GrantResponse response;
+    response.set_memory("m");
+    response.set_lease_us(lease_us);
+    return response;
+  });
+  check([](uint64_t lease_us) {
+    v1::RenewResponse response;
+    response.set_lease_us(lease_us);
+    return response;
+  });
+}
+
+// The client is not to blame for it: INVALID_ARGUMENT would tell the client that it is.
+TEST(Codec, AMalformedAnswerIsThePeersFault) {
+  v1::RenewResponse renewed;
+  EXPECT_EQ(
+      AnswerOf("decode-worker", absl::OkStatus(), renewed).status,
+      absl::InternalError("the decode-worker's answer is malformed: lease_us: 0 us is no lease"));
+  EXPECT_EQ(AnswerOf("decode-worker", absl::NotFoundError("x"), renewed).status,
+            absl::NotFoundError("x"));
+  renewed.set_lease_us(5);
+  EXPECT_EQ(AnswerOf("decode-worker", absl::OkStatus(), renewed).lease_us, 5);
 }
 
 TEST(Codec, APlanSurvivesBothWays) {

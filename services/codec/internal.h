@@ -8,9 +8,10 @@
 
 namespace skein::services {
 
-// No honest count or duration on the wire is larger; sums of these cannot overflow.
+// No honest count on the wire is larger, nor a total of bytes or tokens; sums of these cannot
+// overflow. Durations: durations.h.
 inline constexpr int64_t kMaxCount = int64_t{1} << 31;
-inline constexpr int64_t kMaxDurationUs = int64_t{1} << 50;
+inline constexpr int64_t kMaxTotal = int64_t{1} << 50;
 
 // INVALID_ARGUMENT "field: why".
 absl::Status Invalid(std::string_view field, std::string_view why);

@@ -57,8 +57,8 @@ absl::StatusOr<scheduler::KvShape> KvShapeFrom(const v1::KvSpec& spec, const std
     if (!value.ok()) return value.status();
     *size.out = *value;
   }
-  if (block_bytes < 1 || block_bytes > uint64_t{kMaxDurationUs}) {
-    return Invalid("block_bytes", absl::StrCat(block_bytes, " is absurd"));
+  if (block_bytes < 1 || block_bytes > uint64_t{kMaxTotal}) {
+    return Invalid("block_bytes", absl::StrCat(block_bytes, " is not between 1 and 2^50"));
   }
   shape.block_bytes = static_cast<int64_t>(block_bytes);
   return shape;

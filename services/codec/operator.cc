@@ -1,6 +1,7 @@
 // What routers report and operators ask.
 #include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
+#include "services/codec/durations.h"
 #include "services/codec/internal.h"
 
 namespace skein::services {
@@ -33,12 +34,10 @@ absl::StatusOr<scheduler::RouterEnd> EndFrom(const v1::RouterEnded& ended) {
   if (ended.output_tokens() > uint64_t{kMaxCount}) {
     return Invalid("ended.output_tokens", absl::StrCat(ended.output_tokens(), " is absurd"));
   }
-  if (ended.first_token_us() > uint64_t{kMaxDurationUs}) {
-    return Invalid("ended.first_token_us", absl::StrCat(ended.first_token_us(), " is absurd"));
-  }
-  return scheduler::RouterEnd{
-      *id, *how, ended.why(), static_cast<int64_t>(ended.output_tokens()),
-      ended.has_first_token_us() ? static_cast<int64_t>(ended.first_token_us()) : -1};
+  const auto first_token_us = DurationFrom("ended.first_token_us", ended.first_token_us());
+  if (!first_token_us.ok()) return first_token_us.status();
+  return scheduler::RouterEnd{*id, *how, ended.why(), static_cast<int64_t>(ended.output_tokens()),
+                              ended.has_first_token_us() ? *first_token_us : -1};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_map.h"
 #include "services/codec/codec.h"
+#include "services/codec/durations.h"
 #include "services/codec/internal.h"
 #include "services/codec/kv_shape.h"
 
@@ -38,7 +39,9 @@ absl::StatusOr<scheduler::WorkerLoad> LoadFrom(const v1::Load& load) {
                 {"load.waiting", load.waiting(), &out.queued_requests},
                 {"load.queued_tokens", load.queued_tokens(), &out.queued_tokens}};
   for (const auto& count : counts) {
-    if (count.value > uint64_t{kMaxDurationUs}) return Invalid(count.field, "is absurd");
+    if (count.value > uint64_t{kMaxTotal}) {
+      return Invalid(count.field, absl::StrCat(count.value, " exceeds the limit of 2^50"));
+    }
     *count.out = static_cast<int64_t>(count.value);
   }
   if (!(load.tokens_per_second() >= 0) || !std::isfinite(load.tokens_per_second())) {
@@ -57,13 +60,10 @@ absl::StatusOr<std::vector<scheduler::HeldRequest>> HeldFrom(const Repeated& hel
   for (const v1::HeldRequest& one : held) {
     const absl::StatusOr<scheduler::RequestId> id = FromProto(one.id());
     if (!id.ok()) return id.status();
-    if (one.chunk_running_us() > uint64_t{kMaxDurationUs}) {
-      return Invalid("chunk_running_us", "is absurd");
-    }
-    out.push_back({*id,
-                   {one.epoch()},
-                   one.chunks_done(),
-                   one.has_chunk_running_us() ? static_cast<int64_t>(one.chunk_running_us()) : -1});
+    const auto running_us = DurationFrom("chunk_running_us", one.chunk_running_us());
+    if (!running_us.ok()) return running_us.status();
+    out.push_back(
+        {*id, {one.epoch()}, one.chunks_done(), one.has_chunk_running_us() ? *running_us : -1});
   }
   return out;
 }
@@ -163,14 +163,12 @@ v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
 
 absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
   switch (update.update_case()) {
-    case v1::PlanUpdate::kPlanned:
-      if (update.planned().decided_us() > uint64_t{kMaxDurationUs}) {
-        return Invalid("planned.decided_us",
-                       absl::StrCat(update.planned().decided_us(), " exceeds the limit of 2^50"));
-      }
-      return scheduler::Planned{{update.epoch()},
-                                {update.planned().prefill_instance()},
-                                static_cast<int64_t>(update.planned().decided_us())};
+    case v1::PlanUpdate::kPlanned: {
+      const auto decided_us = DurationFrom("planned.decided_us", update.planned().decided_us());
+      if (!decided_us.ok()) return decided_us.status();
+      return scheduler::Planned{
+          {update.epoch()}, {update.planned().prefill_instance()}, *decided_us};
+    }
     case v1::PlanUpdate::kPlaced:
       if (update.placed().decode_endpoint().empty()) {
         return Invalid("placed.decode_endpoint", "is empty");
@@ -198,6 +196,20 @@ absl::StatusOr<scheduler::RegisterRequest> FromProto(const v1::RegisterRequest& 
   if (!identity.ok()) return identity.status();
   out.identity = *std::move(identity);
   return out;
+}
+
+v1::RegisterResponse ToProto(const scheduler::RegisterReply& reply) {
+  v1::RegisterResponse out;
+  out.set_instance(reply.instance.value);
+  out.set_lease_us(static_cast<uint64_t>(reply.lease_us));
+  return out;
+}
+
+absl::StatusOr<scheduler::RegisterReply> FromProto(const v1::RegisterResponse& response) {
+  if (response.instance() == 0) return Invalid("instance", "is 0");
+  const absl::StatusOr<int64_t> lease_us = LeaseFrom("lease_us", response.lease_us());
+  if (!lease_us.ok()) return lease_us.status();
+  return scheduler::RegisterReply{absl::OkStatus(), {response.instance()}, *lease_us};
 }
 
 v1::ReportRequest ToProto(const scheduler::ReportRequest& request) {

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_map.h"
 #include "services/codec/codec.h"
+#include "services/codec/durations.h"
 #include "services/codec/internal.h"
 
 namespace skein::services {
@@ -46,7 +47,9 @@ absl::Status CheckSpec(const v1::RequestSpec& spec) {
   if (absl::Status status = CheckTokens("stop_token_ids", spec.stop_token_ids()); !status.ok()) {
     return status;
   }
-  if (spec.deadline_us() > uint64_t{kMaxDurationUs}) return Invalid("deadline_us", "is absurd");
+  if (const auto deadline_us = DurationFrom("deadline_us", spec.deadline_us()); !deadline_us.ok()) {
+    return deadline_us.status();
+  }
   if (absl::Status status = CheckNames(spec); !status.ok()) return status;
   return CheckSampling(spec.sampling());
 }

@@ -1,6 +1,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_map.h"
 #include "services/codec/codec.h"
+#include "services/codec/durations.h"
 #include "services/codec/id_and_epoch.h"
 #include "services/codec/internal.h"
 #include "services/codec/kv_shape.h"
@@ -34,6 +35,18 @@ absl::StatusOr<scheduler::ReserveRequest> FromProto(const v1::ReserveRequest& re
   scheduler::ReserveRequest out;
   if (absl::Status status = ReadSpecAndEpoch(request, &out); !status.ok()) return status;
   return out;
+}
+
+v1::ReserveResponse ToProto(const scheduler::ReserveReply& reply) {
+  v1::ReserveResponse out;
+  out.set_lease_us(static_cast<uint64_t>(reply.lease_us));
+  return out;
+}
+
+absl::StatusOr<scheduler::ReserveReply> FromProto(const v1::ReserveResponse& response) {
+  const absl::StatusOr<int64_t> lease_us = LeaseFrom("lease_us", response.lease_us());
+  if (!lease_us.ok()) return lease_us.status();
+  return scheduler::ReserveReply{absl::OkStatus(), *lease_us};
 }
 
 v1::GrantRequest ToProto(const scheduler::GrantRequest& request) {
@@ -74,10 +87,14 @@ absl::StatusOr<scheduler::GrantReply> FromProto(const v1::GrantResponse& respons
     if (block < 0) return Invalid("blocks", absl::StrCat(block, " is not a block id"));
     out.blocks.push_back({block});
   }
-  if (response.lease_us() > uint64_t{kMaxDurationUs}) return Invalid("lease_us", "is absurd");
-  if (response.staging_slots() > kMaxSlots) return Invalid("staging_slots", "is absurd");
+  const absl::StatusOr<int64_t> lease_us = LeaseFrom("lease_us", response.lease_us());
+  if (!lease_us.ok()) return lease_us.status();
+  if (response.staging_slots() > kMaxSlots) {
+    return Invalid("staging_slots",
+                   absl::StrCat(response.staging_slots(), " exceeds the limit of ", kMaxSlots));
+  }
   out.memory = response.memory();
-  out.lease_us = static_cast<int64_t>(response.lease_us());
+  out.lease_us = *lease_us;
   out.staging_slots = static_cast<int32_t>(response.staging_slots());
   return out;
 }
@@ -147,6 +164,18 @@ absl::StatusOr<scheduler::RenewRequest> FromProto(const v1::RenewRequest& reques
   return out;
 }
 
+v1::RenewResponse ToProto(const scheduler::RenewReply& reply) {
+  v1::RenewResponse out;
+  out.set_lease_us(static_cast<uint64_t>(reply.lease_us));
+  return out;
+}
+
+absl::StatusOr<scheduler::RenewReply> FromProto(const v1::RenewResponse& response) {
+  const absl::StatusOr<int64_t> lease_us = LeaseFrom("lease_us", response.lease_us());
+  if (!lease_us.ok()) return lease_us.status();
+  return scheduler::RenewReply{absl::OkStatus(), *lease_us};
+}
+
 v1::CommitRequest ToProto(const scheduler::CommitRequest& request) {
   auto out = WithIdAndEpoch<v1::CommitRequest>(request);
   for (const int64_t bytes : request.bytes_per_layer) {
@@ -171,7 +200,9 @@ absl::StatusOr<scheduler::CommitRequest> FromProto(const v1::CommitRequest& requ
     return Invalid("first.token", absl::StrCat(request.first().token(), " is not a token id"));
   }
   for (const uint64_t bytes : request.layer_bytes()) {
-    if (bytes > uint64_t{kMaxDurationUs}) return Invalid("layer_bytes", "is absurd");
+    if (bytes > uint64_t{kMaxTotal}) {
+      return Invalid("layer_bytes", absl::StrCat(bytes, " exceeds the limit of 2^50"));
+    }
     out.bytes_per_layer.push_back(static_cast<int64_t>(bytes));
   }
   out.has_token = request.has_first();
@@ -205,10 +236,9 @@ absl::StatusOr<scheduler::PrefillTimes> FromProto(const v1::PrefillTimes& times)
                    {"times.prefill_us", times.prefill_us(), &out.prefill_us},
                    {"times.handoff_us", times.handoff_us(), &out.handoff_us}};
   for (const auto& duration : durations) {
-    if (duration.value > uint64_t{kMaxDurationUs}) {
-      return Invalid(duration.field, absl::StrCat(duration.value, " exceeds the limit of 2^50"));
-    }
-    *duration.out = static_cast<int64_t>(duration.value);
+    const absl::StatusOr<int64_t> value = DurationFrom(duration.field, duration.value);
+    if (!value.ok()) return value.status();
+    *duration.out = *value;
   }
   return out;
 }

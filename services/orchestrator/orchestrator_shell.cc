@@ -5,6 +5,7 @@
 #include "proto/decode_worker.grpc.pb.h"
 #include "proto/prefill_worker.grpc.pb.h"
 #include "services/base/log.h"
+#include "services/codec/answer.h"
 #include "services/codec/codec.h"
 
 namespace skein::services {
@@ -186,10 +187,8 @@ void OrchestratorShell::On(const scheduler::AnswerRegister& effect) {
   if (!effect.reply.status.ok()) {
     LogWarning("registration refused", {{"reason", std::string(effect.reply.status.message())}});
   }
-  registers_.Answer(effect.call.value, ToGrpc(effect.reply.status), [&](v1::RegisterResponse* r) {
-    r->set_instance(effect.reply.instance.value);
-    r->set_lease_us(static_cast<uint64_t>(effect.reply.lease_us));
-  });
+  registers_.Answer(effect.call.value, ToGrpc(effect.reply.status),
+                    [&](v1::RegisterResponse* r) { *r = ToProto(effect.reply); });
 }
 
 void OrchestratorShell::On(const scheduler::AnswerReport& effect) {
@@ -243,9 +242,10 @@ void OrchestratorShell::On(const scheduler::CallReserve& effect) {
       ToProto(effect.request), effect.timeout_us,
       [this, instance = effect.instance, id = effect.request.spec->id,
        epoch = effect.request.epoch](absl::Status status, const v1::ReserveResponse& response) {
-        const auto lease_us = static_cast<int64_t>(response.lease_us());
         loop_.Post([this, reply = scheduler::ReserveReplied{
-                              instance, id, epoch, {status, lease_us}}] { Handle(reply); });
+                              instance, id, epoch, AnswerOf("decode-worker", status, response)}] {
+          Handle(reply);
+        });
       });
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/orchestrator.grpc.pb.h"
+#include "services/codec/durations.h"
 
 namespace skein::services {
 namespace {
@@ -59,7 +60,9 @@ void ModelWatch::Ask() {
   good_until_ = {};  // it has answered: that it serves nothing now, as when it drains
   if (!status.ok()) return;
   live_ = std::move(live);
-  good_until_ = asked + std::chrono::microseconds(response.instance_lease_us());
+  const absl::StatusOr<int64_t> lease_us =
+      LeaseFrom("instance_lease_us", response.instance_lease_us());
+  good_until_ = asked + std::chrono::microseconds(lease_us.value_or(0));
 }
 
 absl::Status ModelWatch::Reached() const {

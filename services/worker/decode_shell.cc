@@ -172,9 +172,8 @@ void DecodeShell::Handle(const scheduler::DecodeEvent& event) {
 }
 
 void DecodeShell::On(const scheduler::AnswerReserve& effect) {
-  reserves_.Answer(effect.call.value, ToGrpc(effect.reply.status), [&](v1::ReserveResponse* r) {
-    r->set_lease_us(static_cast<uint64_t>(effect.reply.lease_us));
-  });
+  reserves_.Answer(effect.call.value, ToGrpc(effect.reply.status),
+                   [&](v1::ReserveResponse* r) { *r = ToProto(effect.reply); });
 }
 
 void DecodeShell::On(const scheduler::AnswerGrant& effect) {
@@ -183,9 +182,8 @@ void DecodeShell::On(const scheduler::AnswerGrant& effect) {
 }
 
 void DecodeShell::On(const scheduler::AnswerRenew& effect) {
-  renews_.Answer(effect.call.value, ToGrpc(effect.reply.status), [&](v1::RenewResponse* r) {
-    r->set_lease_us(static_cast<uint64_t>(effect.reply.lease_us));
-  });
+  renews_.Answer(effect.call.value, ToGrpc(effect.reply.status),
+                 [&](v1::RenewResponse* r) { *r = ToProto(effect.reply); });
 }
 
 void DecodeShell::On(const scheduler::AnswerAskBackend& effect) {

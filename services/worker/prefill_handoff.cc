@@ -5,6 +5,7 @@
 
 #include "proto/decode_worker.grpc.pb.h"
 #include "services/base/log.h"
+#include "services/codec/answer.h"
 #include "services/codec/codec.h"
 #include "services/worker/block_ids.h"
 #include "services/worker/prefill_shell.h"
@@ -35,15 +36,6 @@ std::vector<engine::HandoffBlock> HandoffBlocks(const std::vector<scheduler::Put
   out.reserve(blocks.size());
   for (const scheduler::PutBlock& block : blocks) out.push_back({block.local.value, block.global});
   return out;
-}
-
-scheduler::GrantReply GrantReplyOf(absl::Status status, const v1::GrantResponse& response) {
-  scheduler::GrantReply failed{std::move(status)};
-  if (!failed.status.ok()) return failed;
-  auto reply = FromProto(response);
-  if (reply.ok()) return *std::move(reply);
-  failed.status = reply.status();
-  return failed;
 }
 
 }  // namespace
@@ -128,7 +120,8 @@ void PrefillShell::On(const scheduler::CallGrant& effect) {
       ToProto(effect.request), effect.timeout_us,
       [this, id = effect.request.id, epoch = effect.request.epoch](
           absl::Status status, const v1::GrantResponse& response) {
-        Post(scheduler::GrantReplied{id, epoch, GrantReplyOf(std::move(status), response)});
+        Post(scheduler::GrantReplied{id, epoch,
+                                     AnswerOf("decode-worker", std::move(status), response)});
       });
 }
 
@@ -138,8 +131,8 @@ void PrefillShell::On(const scheduler::CallRenew& effect) {
       ToProto(effect.request), effect.timeout_us,
       [this, id = effect.request.id, epoch = effect.request.epoch](
           absl::Status status, const v1::RenewResponse& response) {
-        Post(scheduler::RenewReplied{
-            id, epoch, {std::move(status), static_cast<int64_t>(response.lease_us())}});
+        Post(scheduler::RenewReplied{id, epoch,
+                                     AnswerOf("decode-worker", std::move(status), response)});
       });
 }
 

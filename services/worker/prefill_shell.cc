@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "proto/orchestrator.grpc.pb.h"
+#include "services/codec/answer.h"
 #include "services/codec/codec.h"
 
 namespace skein::services {
@@ -115,7 +116,7 @@ void PrefillShell::On(const scheduler::CallBeginPrefill& effect) {
                                   if (auto placed = FromProto(response); placed.ok()) {
                                     reply.placed = *std::move(placed);
                                   } else {
-                                    reply.status = placed.status();
+                                    reply.status = MalformedAnswer("orchestrator", placed.status());
                                   }
                                 }
                                 Post(scheduler::BeginPrefillReplied{id, epoch, std::move(reply)});

@@ -7,6 +7,7 @@
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/base/log.h"
 #include "services/base/rpc.h"
+#include "services/codec/answer.h"
 #include "services/codec/codec.h"
 
 namespace skein::services {
@@ -17,11 +18,11 @@ using OrchestratorMethods = v1::Orchestrator::StubInterface::async_interface;
 constexpr int64_t kAskTimeoutUs = 1'000'000;
 constexpr auto kAskTimeout = std::chrono::microseconds(kAskTimeoutUs);
 
-void LogRegistration(const absl::Status& status, const v1::RegisterResponse& response) {
-  if (!status.ok()) {
-    LogWarning("registration failed", {{"reason", std::string(status.message())}});
+void LogRegistration(const scheduler::RegisterReply& reply) {
+  if (!reply.status.ok()) {
+    LogWarning("registration failed", {{"reason", std::string(reply.status.message())}});
   } else {
-    LogInfo("registered", {{"instance", response.instance()}});
+    LogInfo("registered", {{"instance", reply.instance.value}});
   }
 }
 
@@ -33,14 +34,13 @@ void MembershipCalls::Register(const scheduler::CallRegister& call,
       "orchestrator", channel_, &OrchestratorMethods::Register, calls_, ToProto(call.request),
       call.timeout_us,
       [this, done = std::move(done)](absl::Status status, const v1::RegisterResponse& response) {
-        LogRegistration(status, response);
-        if (status.ok()) {
+        scheduler::RegisterReply reply = AnswerOf("orchestrator", std::move(status), response);
+        LogRegistration(reply);
+        if (reply.status.ok()) {
           std::lock_guard lock(mutex_);
-          instance_ = {response.instance()};
+          instance_ = reply.instance;
         }
-        done({{std::move(status),
-               {response.instance()},
-               static_cast<int64_t>(response.lease_us())}});
+        done({std::move(reply)});
       });
 }
 
@@ -54,15 +54,9 @@ void MembershipCalls::Report(const scheduler::CallReport& call,
                               ToProto(call.request), call.timeout_us,
                               [this, done = std::move(done), serial = call.request.serial](
                                   absl::Status status, const v1::ReportResponse& response) {
-                                scheduler::ReportReplied replied{serial, {std::move(status), {}}};
-                                if (replied.reply.status.ok()) {
-                                  if (auto reply = FromProto(response); reply.ok()) {
-                                    replied.reply = *std::move(reply);
-                                    TakeReply(serial, &replied.reply);
-                                  } else {
-                                    replied.reply.status = reply.status();
-                                  }
-                                }
+                                scheduler::ReportReplied replied{
+                                    serial, AnswerOf("orchestrator", std::move(status), response)};
+                                if (replied.reply.status.ok()) TakeReply(serial, &replied.reply);
                                 done(std::move(replied));
                               });
 }

@@ -1,0 +1,34 @@
+// What a call to a peer came to: its status, or its answer as the cores' type.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "services/codec/codec.h"
+
+namespace skein::services {
+
+// The status for an answer that FromProto refused: INTERNAL, since not this process's caller but
+// the peer made the mistake. "the orchestrator's answer is malformed: lease_us: 0 us is no lease".
+inline absl::Status MalformedAnswer(std::string_view peer, const absl::Status& refused) {
+  return absl::InternalError(
+      absl::StrCat("the ", std::string(peer), "'s answer is malformed: ", refused.message()));
+}
+
+// Decodes the answer of a call that ended with `status`. The result's own status tells whether the
+// rest of it has a meaning.
+template <typename Response>
+auto AnswerOf(std::string_view peer, absl::Status status, const Response& response) {
+  typename decltype(FromProto(response))::value_type failed;
+  failed.status = std::move(status);
+  if (!failed.status.ok()) return failed;
+  auto decoded = FromProto(response);
+  if (decoded.ok()) return *std::move(decoded);
+  failed.status = MalformedAnswer(peer, decoded.status());
+  return failed;
+}
+
+}  // namespace skein::services
