@@ -1,5 +1,11 @@
 #include "services/worker/worker_options.h"
 
+#include <arpa/inet.h>
+
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "services/admin/model_wait.h"
 #include "services/base/process.h"
 
@@ -33,7 +39,8 @@ void RegisterAddresses(WorkerOptions* options, FlagSet* flags) {
   flags->String(&options->host, "host", "Address to listen on.").Value("ADDRESS");
   flags
       ->String(&options->advertise, "advertise",
-               "Address or DNS name at which others reach this worker.")
+               "Address or DNS name at which others reach this worker; required where --host is "
+               "every address, as 0.0.0.0 is.")
       .Value("ADDRESS")
       .Default("--host");
   flags
@@ -106,6 +113,32 @@ void CheckModel(const WorkerOptions* options, FlagSet* flags) {
   });
 }
 
+// Whether a server with this --host listens on all addresses of the machine: to others it is no
+// address at all.
+bool IsEveryAddress(absl::string_view host) {
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  const std::string text(host);
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_pton(AF_INET, text.c_str(), &v4) == 1) return v4.s_addr == INADDR_ANY;
+  if (inet_pton(AF_INET6, text.c_str(), &v6) == 1) return IN6_IS_ADDR_UNSPECIFIED(&v6);
+  return text.empty();
+}
+
+// Workers that all advertise 0.0.0.0 are one endpoint to the orchestrator, and take each other's
+// place for ever.
+void CheckAdvertised(const WorkerOptions* options, FlagSet* flags) {
+  flags->Check([options] {
+    const bool given = !options->advertise.empty();
+    const std::string& advertised = given ? options->advertise : options->host;
+    if (!IsEveryAddress(advertised)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        given ? "--advertise" : "--host", ": '", advertised,
+        "' is every address of this machine, so others cannot connect to it; give with "
+        "--advertise the one at which they reach this worker"));
+  });
+}
+
 // Of --device=emulated, which computes no model.
 void RegisterEmulated(WorkerOptions* options, FlagSet* flags) {
   flags->Group("Emulated device (--device emulated)");
@@ -147,6 +180,7 @@ void WorkerOptions::RegisterPrefill(FlagSet* flags) {
       .Value("PROFILE");
   RegisterLogLevel(&log_level, flags);
   CheckModel(this, flags);
+  CheckAdvertised(this, flags);
 }
 
 void WorkerOptions::RegisterDecode(FlagSet* flags) {
@@ -183,6 +217,7 @@ void WorkerOptions::RegisterDecode(FlagSet* flags) {
              "Time that each sequence adds to a decode step.", 0, 60'000'000);
   RegisterLogLevel(&log_level, flags);
   CheckModel(this, flags);
+  CheckAdvertised(this, flags);
 }
 
 }  // namespace skein::services
