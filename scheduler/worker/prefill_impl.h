@@ -92,6 +92,7 @@ class PrefillCore::Impl {
     std::optional<Piece> next;          // the next one that this instance takes part in
     std::vector<int32_t> slots;         // by global block; -1: has no copy of it
     int64_t slots_used = 0;
+    int64_t later_blocks = 0;    // that chunks still unknown may bring (BlocksToFill of `ahead`)
     std::vector<int32_t> share;  // global blocks that are computed here, ascending
     size_t share_opened = 0;     // so many of them the handoff knows
     int64_t blocks_done = 0;     // of the share

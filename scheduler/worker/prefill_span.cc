@@ -126,6 +126,7 @@ absl::Status PrefillCore::Impl::AddChunks(const AssignRequest& assign, Spanning*
   }
   copy.assigns.push_back(assign.sequence);
   GiveSlots(&copy);
+  copy.later_blocks = BlocksToFill(copy.ahead, copy.self);
   if (!copy.next.has_value()) FindNext(&copy);
   *spanning = std::move(copy);
   return absl::OkStatus();
@@ -178,12 +179,13 @@ void PrefillCore::Impl::FindNext(Spanning* spanning) const {
 }
 
 // A plan without its last chunks holds blocks for the whole rest at once: if it asked for more
-// while it holds some, two such plans could wait for each other.
+// while it holds some, two such plans could wait for each other. Asked at every event while the
+// plan is first in the queue, so it only adds up what AddChunks has computed.
 int64_t PrefillCore::Impl::BlocksWanted(const Request& request) const {
   if (!request.spanning.has_value()) return BlocksOf(shape_, PromptTokens(*request.spec));
   const Spanning& spanning = *request.spanning;
-  const int64_t rest = BlocksToFill(spanning.ahead, spanning.self);
-  return std::max(spanning.slots_used, std::min(spanning.slots_used + rest, pool_.Counts().total));
+  return std::max(spanning.slots_used,
+                  std::min(spanning.slots_used + spanning.later_blocks, pool_.Counts().total));
 }
 
 bool PrefillCore::Impl::ExtendBlocks(Request& request) {
