@@ -4,13 +4,17 @@
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 
+#include <chrono>
 #include <cmath>
+#include <csignal>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "services/base/stderr_writer.h"
+#include "services/base/log_thread.h"
 
 namespace skein::services {
 namespace {
@@ -50,56 +54,91 @@ constexpr spdlog::level::level_enum LevelOf(Level level) {
   return spdlog::level::err;
 }
 
-class StderrSink : public spdlog::sinks::base_sink<std::mutex> {
+constexpr const char* kPattern = R"({"ts":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l","role":"%n",%v})";
+
+std::unique_ptr<spdlog::formatter> NewFormatter() {
+  return std::make_unique<spdlog::pattern_formatter>(kPattern, spdlog::pattern_time_type::utc,
+                                                     "\n");
+}
+
+std::string& Role() {
+  static auto* const role = new std::string("skein");
+  return *role;
+}
+
+std::string LostLine(int64_t lines) {
+  const std::string members =
+      absl::StrCat(R"("msg":"log lines were lost, since nobody read them","lines":)", lines);
+  spdlog::memory_buf_t line;
+  NewFormatter()->format({Role(), spdlog::level::warn, members}, line);
+  return {line.data(), line.size()};
+}
+
+// How long the end of a process waits for whoever reads its log.
+constexpr std::chrono::milliseconds kPatienceAtExit{1000};
+constexpr std::chrono::milliseconds kPatienceInSignal{200};
+
+LogThread& Thread() {
+  static LogThread* const thread = [] {
+    std::atexit([] { FlushLog(); });
+    return new LogThread(LostLine);
+  }();
+  return *thread;
+}
+
+class ThreadSink : public spdlog::sinks::base_sink<std::mutex> {
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
-    if (dropped_ > 0 && WriteLine(DroppedLines(message))) dropped_ = 0;
-    if (dropped_ > 0 || !WriteLine(message)) ++dropped_;
-  }
-  void flush_() override {}
-
- private:
-  spdlog::details::log_msg DroppedLines(const spdlog::details::log_msg& next) {
-    told_ = absl::StrCat(R"("msg":"log lines were dropped, since nobody read them","lines":)",
-                         dropped_);
-    spdlog::details::log_msg message = next;
-    message.level = spdlog::level::warn;
-    message.payload = told_;
-    return message;
-  }
-  bool WriteLine(const spdlog::details::log_msg& message) {
     spdlog::memory_buf_t line;
     formatter_->format(message, line);
-    return writer_.Write({line.data(), line.size()});
+    Thread().Push({line.data(), line.size()});
   }
-
-  StderrWriter writer_;
-  std::string told_;
-  int64_t dropped_ = 0;
+  void flush_() override {}
 };
 
 spdlog::logger* NewLogger(const std::string& role, Level lowest) {
-  auto* logger = new spdlog::logger(role, std::make_shared<StderrSink>());
+  auto* logger = new spdlog::logger(role, std::make_shared<ThreadSink>());
   logger->set_level(LevelOf(lowest));
-  logger->set_formatter(std::make_unique<spdlog::pattern_formatter>(
-      R"({"ts":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l","role":"%n",%v})",
-      spdlog::pattern_time_type::utc, "\n"));
+  logger->set_formatter(NewFormatter());
   return logger;
 }
 
 // Never destroyed: threads may log while the process ends.
 spdlog::logger*& Logger() {
-  static spdlog::logger* logger = NewLogger("skein", Level::kInfo);
+  static spdlog::logger* logger = NewLogger(Role(), Level::kInfo);
   return logger;
+}
+
+constexpr int kFatalSignals[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+struct sigaction actions_before[NSIG];
+
+// The signal does what it did before, once this handler has returned.
+void FlushAndDie(int signal) {
+  Thread().Flush(kPatienceInSignal);
+  sigaction(signal, &actions_before[signal], nullptr);
+  raise(signal);
 }
 
 }  // namespace
 
 void InitLog(std::string role, Level lowest) {
+  FlushLog();
+  Role() = std::move(role);
   spdlog::logger*& logger = Logger();
   delete logger;
-  logger = NewLogger(role, lowest);
+  logger = NewLogger(Role(), lowest);
 }
+
+void FlushLog() { Thread().Flush(kPatienceAtExit); }
+
+void FlushLogOnFatalSignals() {
+  Thread();  // not first in a handler
+  struct sigaction action {};
+  action.sa_handler = FlushAndDie;
+  for (const int signal : kFatalSignals) sigaction(signal, &action, &actions_before[signal]);
+}
+
+int64_t LostLogLines() { return Thread().lost(); }
 
 void Log(Level level, std::string_view message, std::initializer_list<LogField> fields) {
   spdlog::logger* logger = Logger();

@@ -1,7 +1,7 @@
 // Logs are one JSON object a line on stderr: {"ts":…,"level":…,"role":…,"msg":…, fields…}.
-// Thread-safe. spdlog does the work (log.cc). A line is written by one write. If stderr is a pipe
-// or a socket that is full, the line is dropped, since a service does not wait for its log; when
-// there is room again, a line says how many were dropped.
+// Thread-safe. spdlog makes the lines (log.cc), a thread of the log writes them, one by one. Who
+// logs never waits for whoever reads the log, be it a pipe, a terminal or a disk: when 4 MiB of
+// lines wait, further ones are lost, and a line says how many (log_thread.h).
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,17 @@ struct LogField {
 void InitLog(std::string role, Level lowest);
 
 void Log(Level level, std::string_view message, std::initializer_list<LogField> fields = {});
+
+// Waits until all lines so far are written; for whoever does not read them, at most a second. Runs
+// at exit by itself; before _exit it is the caller's.
+void FlushLog();
+
+// From here on SIGABRT, SIGSEGV, SIGBUS, SIGFPE and SIGILL wait for the lines so far, at most 0.2
+// s, and then do what they did before. For main, before threads start.
+void FlushLogOnFatalSignals();
+
+// Lines of this process that were lost.
+int64_t LostLogLines();
 
 inline void LogInfo(std::string_view m, std::initializer_list<LogField> f = {}) {
   Log(Level::kInfo, m, f);

@@ -1,47 +1,73 @@
 #include "services/base/log.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <termios.h>
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
+#include <csignal>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "services/base/log_thread.h"
 
 namespace skein::services {
 namespace {
 
-// Stderr is a pipe while it lives; the log begins anew in it.
+// Stderr is `write_end` while it lives, and what comes there is read from `read_end`; the log
+// begins anew in it. Owns both.
 class CapturedLog {
  public:
-  CapturedLog() : stderr_(dup(STDERR_FILENO)) {
-    EXPECT_EQ(pipe(pipe_), 0);
-    dup2(pipe_[1], STDERR_FILENO);
-    fcntl(pipe_[0], F_SETFL, O_NONBLOCK);
+  CapturedLog() : CapturedLog(NewPipe()) {}
+  explicit CapturedLog(std::array<int, 2> ends) : ends_(ends), stderr_(dup(STDERR_FILENO)) {
+    FlushLog();
+    dup2(ends_[1], STDERR_FILENO);
+    fcntl(ends_[0], F_SETFL, O_NONBLOCK);
     InitLog("router", Level::kInfo);
   }
   ~CapturedLog() {
+    FlushLog();
     dup2(stderr_, STDERR_FILENO);
-    for (const int one : {pipe_[0], pipe_[1], stderr_}) close(one);
+    for (const int one : {ends_[0], ends_[1], stderr_}) close(one);
     InitLog("skein", Level::kInfo);
   }
 
-  // What the pipe holds now.
+  // All lines so far; they fit into what stderr is.
   std::string Read() {
+    FlushLog();
+    return ReadNow();
+  }
+
+  // Waits until there is something.
+  std::string ReadSome() {
+    pollfd some{ends_[0], POLLIN, 0};
+    poll(&some, 1, -1);
+    return ReadNow();
+  }
+
+ private:
+  static std::array<int, 2> NewPipe() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(pipe(ends.data()), 0);
+    return ends;
+  }
+  std::string ReadNow() {
     std::string text;
     char buffer[4096];
-    for (ssize_t n = 0; (n = read(pipe_[0], buffer, sizeof buffer)) > 0;) {
+    for (ssize_t n = 0; (n = read(ends_[0], buffer, sizeof buffer)) > 0;) {
       text.append(buffer, static_cast<size_t>(n));
     }
     return text;
   }
 
- private:
+  const std::array<int, 2> ends_;
   const int stderr_;
-  int pipe_[2] = {};
 };
 
 std::vector<nlohmann::json> Lines(const std::string& text) {
@@ -85,23 +111,86 @@ TEST(Log, LinesBelowTheLowestLevelAreNotWritten) {
   ASSERT_EQ(Lines(log.Read()).size(), 1U);
 }
 
-// With a pipe that nobody reads, this test would not end if the log waited.
-TEST(Log, AFullPipeLosesLinesAndTheNextOneThatFitsSaysHowMany) {
-  CapturedLog log;
-  const std::string filler(50'000, 'x');
-  for (int i = 0; i < 10; ++i) LogInfo("big", {{"i", i}, {"filler", filler}});
-  std::string text = log.Read();
-  LogInfo("after");
-  text += log.Read();
-  int64_t big = 0, told = 0, after = 0;
-  for (const nlohmann::json& line : Lines(text)) {
-    if (line["msg"] == "big") ++big;
-    if (line["msg"] == "after") ++after;
-    if (line.contains("lines")) told += line["lines"].get<int64_t>();
+// What a flood of lines came to, once somebody reads.
+struct Flood {
+  int64_t written = 0;
+  int64_t told = 0;  // as lost
+};
+
+Flood ReadFlood(int64_t lines, CapturedLog* log) {
+  Flood flood;
+  std::string text;
+  while (flood.written + flood.told < lines) {
+    text += log->ReadSome();
+    const size_t end = text.rfind('\n') + 1;
+    for (const nlohmann::json& line : Lines(text.substr(0, end))) {
+      if (line["msg"] == "big") ++flood.written;
+      if (line.contains("lines")) flood.told += line["lines"].get<int64_t>();
+    }
+    text.erase(0, end);
   }
-  EXPECT_GT(told, 0);
-  EXPECT_EQ(big + told, 10);
-  EXPECT_EQ(after, 1);
+  return flood;
+}
+
+// This test, and the next, would not end if the log waited.
+TEST(Log, AFullPipeStopsNobodyAndALineTellsHowManyWereLost) {
+  CapturedLog log;
+  const int64_t lost_before = LostLogLines();
+  const std::string filler(50'000, 'x');
+  const int64_t lines = 2 * static_cast<int64_t>(LogThread::kBytesMax / filler.size());
+  for (int64_t i = 0; i < lines; ++i) LogInfo("big", {{"i", i}, {"filler", filler}});
+  const Flood flood = ReadFlood(lines, &log);
+  EXPECT_GT(flood.written, lines / 3);
+  EXPECT_GT(flood.told, 0);
+  EXPECT_EQ(flood.written + flood.told, lines);
+  EXPECT_EQ(LostLogLines() - lost_before, flood.told);
+  LogInfo("after");
+  EXPECT_EQ(Lines(log.Read()).at(0)["msg"], "after");
+}
+
+// A terminal, unlike a pipe, cannot be opened again without waiting.
+TEST(Log, AStoppedTerminalStopsNobodyAndLosesNothingThatFits) {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_GE(terminal, 0);
+  ASSERT_EQ(grantpt(terminal), 0);
+  ASSERT_EQ(unlockpt(terminal), 0);
+  const int screen = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+  ASSERT_GE(screen, 0);
+  termios raw{};
+  tcgetattr(screen, &raw);
+  cfmakeraw(&raw);
+  tcsetattr(screen, TCSANOW, &raw);
+  CapturedLog log({terminal, screen});
+  ASSERT_EQ(tcflow(screen, TCOOFF), 0);
+  constexpr int kLines = 100;
+  for (int i = 0; i < kLines; ++i) LogInfo("big", {{"filler", std::string(1000, 'x')}});
+  ASSERT_EQ(tcflow(screen, TCOON), 0);
+  const Flood flood = ReadFlood(kLines, &log);
+  EXPECT_EQ(flood.written, kLines);
+}
+
+class LogDeathTest : public ::testing::Test {
+ protected:
+  LogDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_F(LogDeathTest, LinesBeforeAnAbortAreWritten) {
+  const auto die = [] {
+    FlushLogOnFatalSignals();
+    for (int i = 0; i < 100; ++i) LogInfo("a line");
+    LogInfo("last words");
+    std::abort();
+  };
+  EXPECT_EXIT(die(), ::testing::KilledBySignal(SIGABRT), "last words");
+}
+
+TEST_F(LogDeathTest, LinesBeforeTheExitAreWritten) {
+  const auto leave = [] {
+    for (int i = 0; i < 100; ++i) LogInfo("a line");
+    LogInfo("last words");
+    std::exit(3);
+  };
+  EXPECT_EXIT(leave(), ::testing::ExitedWithCode(3), "last words");
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ int StartProcess(const std::string& role, const std::string& log_level, int argc
   InitLog(role, log_level == "error"     ? Level::kError
                 : log_level == "warning" ? Level::kWarning
                                          : Level::kInfo);
+  FlushLogOnFatalSignals();
   LogInfo("start", {{"version", kVersion},
                     {"pid", static_cast<int64_t>(getpid())},
                     {"flags", Raw{flags->EffectiveJson()}}});
@@ -39,7 +40,10 @@ int StartProcess(const std::string& role, const std::string& log_level, int argc
 }
 
 int EndProcess(const absl::Status& status, const FlagSet& flags) {
-  if (!status.ok()) return PrintErrors(flags.name(), status, kUsage);
+  if (!status.ok()) {
+    FlushLog();  // what led to it comes first
+    return PrintErrors(flags.name(), status, kUsage);
+  }
   LogInfo("stopped");
   return kDone;
 }

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "services/base/log.h"
 #include "services/base/version.h"
 
 namespace skein::services {
@@ -57,7 +58,9 @@ ProcessMetrics::ProcessMetrics(const std::string& service, Metrics* metrics)
       resident_bytes_(metrics->Gauge("process_resident_memory_bytes", "Resident memory.")),
       virtual_bytes_(metrics->Gauge("process_virtual_memory_bytes", "Virtual memory.")),
       open_fds_(metrics->Gauge("process_open_fds", "Open file descriptors.")),
-      max_fds_(metrics->Gauge("process_max_fds", "The limit of open file descriptors.")) {
+      max_fds_(metrics->Gauge("process_max_fds", "The limit of open file descriptors.")),
+      lost_log_lines_(metrics->Counter("skein_log_lines_lost_total",
+                                       "Log lines lost, since standard error was not read.")) {
   metrics->Gauge("process_start_time_seconds", "When the process started, in seconds since 1970.")
       .Set(StartTime());
   metrics
@@ -80,6 +83,7 @@ void ProcessMetrics::Refresh() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   max_fds_.Set(static_cast<double>(limit.rlim_cur));
+  Metrics::RaiseTo(&lost_log_lines_, static_cast<double>(LostLogLines()));
 }
 
 }  // namespace skein::services

@@ -22,6 +22,7 @@ class ProcessMetrics {
   prometheus::Gauge& virtual_bytes_;
   prometheus::Gauge& open_fds_;
   prometheus::Gauge& max_fds_;
+  prometheus::Counter& lost_log_lines_;
 };
 
 }  // namespace skein::services

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "services/base/file.h"
+#include "services/base/log.h"
 #include "services/base/log_limit.h"
 #include "services/router/testing/router_fixture.h"
 
@@ -33,10 +34,16 @@ class EdgeTest : public RouterTest {
     return {{"model", "m"}, {"prompt", "p"}, {"stream", stream}, {"max_tokens", 64}};
   }
 
+  // What was logged since CaptureStderr.
+  static std::string CapturedLog() {
+    FlushLog();
+    return ::testing::internal::GetCapturedStderr();
+  }
+
   // The log's lines "request" since the last call.
   std::vector<Json> RequestLines() {
     std::vector<Json> lines;
-    std::istringstream log(::testing::internal::GetCapturedStderr());
+    std::istringstream log(CapturedLog());
     for (std::string line; std::getline(log, line);) {
       const Json json = Json::parse(line, nullptr, false);
       if (!json.is_discarded() && json.value("msg", "") == "request") lines.push_back(json);
@@ -139,7 +146,7 @@ TEST_F(EdgeTest, AFloodOfRefusalsHasFewLinesAndSaysHowManyWereLeftOut) {
                                   .count();
   LogLeftOut(/*at_end=*/true);
   std::map<int, int64_t> lines, left_out;
-  std::istringstream log(::testing::internal::GetCapturedStderr());
+  std::istringstream log(CapturedLog());
   for (std::string line; std::getline(log, line);) {
     const Json json = Json::parse(line, nullptr, false);
     if (json.value("msg", "") == "request") ++lines[json["status"].get<int>()];
@@ -483,7 +490,7 @@ TEST_F(EdgeTest, WithAKeyFileOnlyItsKeysAreServed) {
   ASSERT_TRUE(edge_->ReadKeys().ok());
   EXPECT_EQ(Get("/v1/models", right).status, 401);
   EXPECT_EQ(Get("/v1/models", wrong).status, 200);
-  const std::string log = ::testing::internal::GetCapturedStderr();
+  const std::string log = CapturedLog();
   EXPECT_EQ(log.find("sk-"), std::string::npos) << log;
 }
 

@@ -1,0 +1,55 @@
+// The thread that writes log lines to standard error, so that no other thread waits for whoever
+// reads them. Internal to services/base (log.cc).
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+
+namespace skein::services {
+
+// Lines wait in a queue of at most kBytesMax bytes. When it is full, lines are lost and counted,
+// until half of it is free again; a line in their place then tells how many they were. Never
+// destroyed: threads may log while the process ends. All methods: any thread.
+class LogThread {
+ public:
+  static constexpr size_t kBytesMax = 4 << 20;
+
+  // `lost_line(n)` makes the line that tells that n lines were lost; it is called with the queue's
+  // lock held.
+  explicit LogThread(std::function<std::string(int64_t lines)> lost_line);
+  LogThread(const LogThread&) = delete;
+  LogThread& operator=(const LogThread&) = delete;
+
+  // Takes a line with its newline. Never waits.
+  void Push(std::string line);
+
+  // Waits until all that was taken is written. False: `patience` passed first. May be called in the
+  // handler of a signal, which never runs on the log's own thread: signals are blocked there.
+  bool Flush(std::chrono::milliseconds patience) const;
+
+  // Lines lost since the process started.
+  int64_t lost() const { return lost_total_.load(std::memory_order_relaxed); }
+
+ private:
+  void Start();
+  [[noreturn]] void Run();
+  void Append(std::string line);
+  void TellLost();
+
+  const std::function<std::string(int64_t)> lost_line_;
+  std::mutex mu_;
+  std::condition_variable wake_;
+  std::deque<std::string> queue_;
+  size_t queued_bytes_ = 0;            // with the line that is being written
+  int64_t lost_ = 0;                   // and not told yet
+  std::atomic<int64_t> unwritten_{0};  // lines queued or being written
+  std::atomic<int64_t> lost_total_{0};
+};
+
+}  // namespace skein::services
