@@ -1,6 +1,7 @@
 #include "services/base/rpc.h"
 
 #include <grpc/support/log.h>
+#include <grpcpp/resource_quota.h>
 
 #include <utility>
 
@@ -13,8 +14,9 @@
 namespace skein::services {
 namespace {
 
-// A peer that is silent for so long counts as dead, while it is connected to and afterwards. Much
-// less, and a live one on a busy machine cannot be reached.
+// A peer that is silent for so long is asked for a sign of life, and counts as dead when it is for
+// so long again, while it is connected to and afterwards. Much less, and a live one on a busy
+// machine cannot be reached.
 constexpr int kPatienceMs = 5000;
 
 // gRPC answers a message that is no protobuf of its type with UNIMPLEMENTED (callback services) or
@@ -54,7 +56,8 @@ void LogOfGrpc(gpr_log_func_args* line) {
 }  // namespace
 
 absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
-                                   const std::vector<grpc::Service*>& services) {
+                                   const std::vector<grpc::Service*>& services,
+                                   int message_bytes_max) {
   static const bool plugins = [] {
     gpr_set_log_function(LogOfGrpc);
     grpc::EnableDefaultHealthCheckService(true);
@@ -65,8 +68,13 @@ absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
   RpcServer result;
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address, ServerCredentials(), &result.port);
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  builder.SetMaxReceiveMessageSize(message_bytes_max);
+  builder.SetMaxSendMessageSize(kLogprobsMessageBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kConnectionStreamsMax);
+  builder.SetResourceQuota(grpc::ResourceQuota("skein").Resize(kServerMemoryBytes));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPatienceMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPatienceMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // Two processes must not share a port by accident.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
@@ -85,19 +93,22 @@ absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
 }
 
 std::shared_ptr<grpc::Channel> Channels::Get(const std::string& endpoint) {
+  const Clock::time_point now = now_();
   std::lock_guard lock(mu_);
-  std::shared_ptr<grpc::Channel>& channel = channels_[endpoint];
+  DropIdle(now);
+  auto& [channel, used] = channels_[endpoint];
+  used = now;
   if (channel == nullptr) {
     grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    arguments.SetMaxSendMessageSize(kMaxMessageBytes);
+    arguments.SetMaxReceiveMessageSize(kLogprobsMessageBytesMax);
+    arguments.SetMaxSendMessageSize(kLogprobsMessageBytesMax);
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
     // In gRPC this is the time that a connection attempt has, the handshake included.
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kPatienceMs);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
     // A pod that comes back has its name still, and another address.
     arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 5000);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPatienceMs);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPatienceMs);
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     channel = grpc::CreateCustomChannel(endpoint, ClientCredentials(), arguments);
@@ -105,9 +116,16 @@ std::shared_ptr<grpc::Channel> Channels::Get(const std::string& endpoint) {
   return channel;
 }
 
-void Channels::Forget(const std::string& endpoint) {
+size_t Channels::size() const {
   std::lock_guard lock(mu_);
-  channels_.erase(endpoint);
+  return channels_.size();
+}
+
+// REQUIRES: mu_ held. All are looked at twice in kIdle.
+void Channels::DropIdle(Clock::time_point now) {
+  if (now < next_drop_) return;
+  next_drop_ = now + kIdle / 2;
+  std::erase_if(channels_, [now](const auto& entry) { return now - entry.second.used >= kIdle; });
 }
 
 absl::Status EndOfCall(const grpc::Status& status, std::string_view peer,

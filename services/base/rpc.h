@@ -1,5 +1,7 @@
-// gRPC servers and channels as every Skein service makes them: health and reflection on, sizes
-// bounded, a deadline on every unary call, keepalive so that a dead peer is noticed.
+// gRPC servers and channels as every Skein service makes them: health and reflection on, sizes,
+// memory and streams bounded, a deadline on every unary call. Either side pings the other after 5 s
+// of silence and closes a connection that stays silent for 5 s more: a host that vanished is
+// noticed within 10 s, and its streams end.
 #pragma once
 
 #include <chrono>
@@ -13,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,7 +25,16 @@
 
 namespace skein::services {
 
-inline constexpr int kMaxMessageBytes = 64 << 20;
+// The largest message that a server takes, if it does not say otherwise: some 5 million tokens.
+inline constexpr int kMessageBytesMax = 16 << 20;
+// Where the log-probabilities of a prompt come along: 20 each for some 200,000 tokens.
+inline constexpr int kLogprobsMessageBytesMax = 64 << 20;
+// Calls of one connection at a time; further ones wait at the client. Far above the requests that a
+// router or an instance may have (--max-streams, --max-requests), so only a flood meets it.
+inline constexpr int kConnectionStreamsMax = 1 << 16;
+// What gRPC may hold for a server's connections and calls; beyond it calls are refused
+// (RESOURCE_EXHAUSTED).
+inline constexpr size_t kServerMemoryBytes = size_t{1} << 30;
 
 struct RpcServer {
   std::unique_ptr<grpc::Server> server;
@@ -30,20 +42,37 @@ struct RpcServer {
 };
 
 // Serves `services` (not owned; they outlive the server) on address "host:port". UNAVAILABLE names
-// an address that is taken.
+// an address that is taken. Larger messages than `message_bytes_max` are refused
+// (RESOURCE_EXHAUSTED).
 absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
-                                   const std::vector<grpc::Service*>& services);
+                                   const std::vector<grpc::Service*>& services,
+                                   int message_bytes_max = kMessageBytesMax);
 
-// One channel an endpoint, made on first use. Thread-safe.
+// One channel an endpoint, made on first use. One that was not asked for in a minute is let go by
+// the next Get: its endpoint may be gone for good, and a channel tries for ever to connect again.
+// Calls in flight keep theirs. Thread-safe.
 class Channels {
  public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kIdle{60};
+
+  explicit Channels(std::function<Clock::time_point()> now = Clock::now) : now_(std::move(now)) {}
+
   std::shared_ptr<grpc::Channel> Get(const std::string& endpoint);
-  // Forgets a dead endpoint's channel; calls in flight keep theirs.
-  void Forget(const std::string& endpoint);
+  size_t size() const;
 
  private:
-  std::mutex mu_;
-  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;
+  struct Entry {
+    std::shared_ptr<grpc::Channel> channel;
+    Clock::time_point used;
+  };
+
+  void DropIdle(Clock::time_point now);
+
+  const std::function<Clock::time_point()> now_;
+  mutable std::mutex mu_;
+  std::map<std::string, Entry> channels_;
+  Clock::time_point next_drop_;
 };
 
 // The client calls under way of one owner, so that none of their callbacks outlives it.

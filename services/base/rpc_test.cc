@@ -5,10 +5,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <map>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "grpcpp/generic/generic_stub.h"
@@ -322,9 +326,9 @@ class SlowDoor {
 
 TEST_F(RpcTest, APeerOnABusyMachineIsReached) {
   SlowDoor door(server_.port, std::chrono::milliseconds(300));
-  const auto stub = v1::Orchestrator::NewStub(channels_.Get(door.endpoint()));
+  Channels channels;  // gone before the door is
+  const auto stub = v1::Orchestrator::NewStub(channels.Get(door.endpoint()));
   EXPECT_EQ(Ended(stub.get()), absl::UnavailableError("no room")) << "its own word";
-  channels_.Forget(door.endpoint());
 }
 
 // It is connected to and says nothing: not a call's deadline ends the wait.
@@ -347,6 +351,94 @@ TEST_F(RpcTest, APeerThatComesBackIsReachedAgain) {
   server_ = *std::move(served);
   channel_->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(20));
   EXPECT_EQ(Ended(stub_.get()), absl::UnavailableError("no room"));
+}
+
+// Speaks HTTP/2 as far as a server needs it to take a connection.
+class RawClient {
+ public:
+  explicit RawClient(int port) {
+    const sockaddr_in address = Loopback(port);
+    EXPECT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    Send(std::string("\0\0\0\4\0\0\0\0\0", 9));  // SETTINGS, none
+  }
+  ~RawClient() { close(fd_); }
+
+  // The payload of the next frame of this type; none at the connection's end.
+  std::optional<std::string> Frame(uint8_t type) {
+    for (;;) {
+      const std::string head = Read(9);
+      if (head.size() < 9) return std::nullopt;
+      const size_t bytes = Big(head, 0) >> 8;
+      std::string payload = Read(bytes);
+      if (static_cast<uint8_t>(head[3]) == type) return payload;
+    }
+  }
+
+  // The four bytes from `at` on.
+  static uint32_t Big(const std::string& bytes, size_t at) {
+    uint32_t value = 0;
+    for (size_t i = 0; i < 4; ++i) value = value << 8 | static_cast<uint8_t>(bytes[at + i]);
+    return value;
+  }
+
+ private:
+  void Send(const std::string& bytes) {
+    EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
+  }
+  std::string Read(size_t bytes) {
+    std::string text(bytes, '\0');
+    const ssize_t count = bytes == 0 ? 0 : recv(fd_, text.data(), bytes, MSG_WAITALL);
+    text.resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
+    return text;
+  }
+
+  const int fd_ = socket(AF_INET, SOCK_STREAM, 0);
+};
+
+constexpr uint8_t kSettingsFrame = 4, kPingFrame = 6;
+
+// A host that vanished neither answers nor closes: as this client, from here on. The test ends when
+// the server has closed the connection.
+TEST_F(RpcTest, AClientThatVanishedIsAskedAndDropped) {
+  RawClient client(server_.port);
+  EXPECT_TRUE(client.Frame(kPingFrame).has_value());
+  while (client.Frame(kPingFrame).has_value()) {
+  }
+}
+
+TEST_F(RpcTest, AConnectionHasABoundedNumberOfCalls) {
+  constexpr uint16_t kMaxConcurrentStreams = 3;
+  const std::optional<std::string> settings = RawClient(server_.port).Frame(kSettingsFrame);
+  ASSERT_TRUE(settings.has_value());
+  std::map<uint16_t, uint32_t> values;
+  for (size_t i = 0; i + 6 <= settings->size(); i += 6) {
+    const uint32_t head = RawClient::Big(*settings, i);
+    values[static_cast<uint16_t>(head >> 16)] = RawClient::Big(*settings, i + 2);
+  }
+  EXPECT_EQ(values[kMaxConcurrentStreams], static_cast<uint32_t>(kConnectionStreamsMax));
+}
+
+TEST_F(RpcTest, AMessageThatIsTooLargeIsRefused) {
+  v1::ExplainRequest request;
+  request.mutable_request()->assign(kMessageBytesMax + 1, 'x');
+  grpc::ClientContext context;
+  v1::ExplainResponse response;
+  EXPECT_EQ(stub_->Explain(&context, request, &response).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST(Channels, OneThatNobodyAsksForIsLetGo) {
+  Channels::Clock::time_point now{};
+  Channels channels([&now] { return now; });
+  const auto kept = channels.Get("127.0.0.1:1");
+  for (int port = 2; port < 50; ++port) channels.Get("127.0.0.1:" + std::to_string(port));
+  EXPECT_EQ(channels.size(), 49u);
+  now += Channels::kIdle / 2;
+  EXPECT_EQ(channels.Get("127.0.0.1:1"), kept);
+  now += Channels::kIdle / 2;
+  EXPECT_EQ(channels.Get("127.0.0.1:1"), kept);
+  EXPECT_EQ(channels.size(), 1u);
 }
 
 TEST_F(RpcTest, AnAddressThatIsTakenIsNamed) {

@@ -8,6 +8,9 @@ namespace skein::services {
 
 class DecodeService final : public v1::DecodeWorker::CallbackService {
  public:
+  // Commit brings the log-probabilities of a prompt.
+  static constexpr int kMessageBytesMax = kLogprobsMessageBytesMax;
+
   // `shell` outlives the service.
   explicit DecodeService(DecodeShell* shell) : shell_(shell) {}
 

@@ -8,6 +8,8 @@ namespace skein::services {
 
 class PrefillService final : public v1::PrefillWorker::CallbackService {
  public:
+  static constexpr int kMessageBytesMax = services::kMessageBytesMax;
+
   // `shell` outlives the service.
   explicit PrefillService(PrefillShell* shell) : shell_(shell) {}
 

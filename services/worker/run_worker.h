@@ -104,7 +104,8 @@ absl::Status RunWorker(const WorkerOptions& options, scheduler::Role role, Confi
   LogEngine(engine->engine->Spec(), model);
   Shell shell(&*engine, options.orchestrator, static_cast<size_t>(options.inbox));
   Service service(&shell);
-  absl::StatusOr<WorkerServers> servers = ListenAsWorker(options, &service, admin->get());
+  absl::StatusOr<WorkerServers> servers =
+      ListenAsWorker(options, &service, Service::kMessageBytesMax, admin->get());
   if (!servers.ok()) return servers.status();
   pages.start.Listen(EndpointOf(options, *servers));
   shell.ObserveSteps(&StepTokens(engine->engine->Spec(), model, &pages.metrics));

@@ -40,8 +40,8 @@ std::string Details(const WorkerOptions& options, int admin_port) {
 }  // namespace
 
 absl::StatusOr<WorkerServers> ListenAsWorker(const WorkerOptions& options, grpc::Service* service,
-                                             AdminServer* admin) {
-  auto rpc = ServeRpc(absl::StrCat(options.host, ":", options.port), {service});
+                                             int message_bytes_max, AdminServer* admin) {
+  auto rpc = ServeRpc(absl::StrCat(options.host, ":", options.port), {service}, message_bytes_max);
   if (!rpc.ok()) return AboutListening("port", rpc.status());
   WorkerServers out{*std::move(rpc), admin};
   if (auto status = WritePortFile(options.port_file, out.rpc.port); !status.ok()) return status;

@@ -24,9 +24,10 @@ struct WorkerServers {
   AdminServer* admin = nullptr;  // not owned
 };
 
-// Listens for RPCs and writes the port's file. `service` and `admin` outlive the servers.
+// Listens for RPCs of at most `message_bytes_max` and writes the port's file. `service` and `admin`
+// outlive the servers.
 absl::StatusOr<WorkerServers> ListenAsWorker(const WorkerOptions& options, grpc::Service* service,
-                                             AdminServer* admin);
+                                             int message_bytes_max, AdminServer* admin);
 
 // Who this worker is, from options, engine and the bound ports.
 scheduler::WorkerIdentity IdentityOf(const WorkerOptions& options, scheduler::Role role,
