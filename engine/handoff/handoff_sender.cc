@@ -29,12 +29,14 @@ bool IsShare(std::span<const HandoffBlock> blocks, int64_t prompt_blocks) {
 
 HandoffSender::HandoffSender(Transport* transport, const KvSpec& spec,
                              std::vector<RegionId> local_regions,
-                             std::chrono::nanoseconds put_timeout, HandoffEnds ends)
+                             std::chrono::nanoseconds put_timeout, HandoffEnds ends,
+                             size_t peers_max)
     : transport_(transport),
       spec_(spec),
       local_regions_(std::move(local_regions)),
       put_timeout_(put_timeout),
-      ends_(std::move(ends)) {
+      ends_(std::move(ends)),
+      peers_(transport, peers_max) {
   SKEIN_CHECK(static_cast<int>(local_regions_.size()) == spec_.num_layers);
 }
 
@@ -143,14 +145,14 @@ absl::Status HandoffSender::Connect(Handoff* handoff) {
 }
 
 absl::Status HandoffSender::ConnectTo(const std::string& memory, size_t regions, Handoff* handoff) {
-  absl::StatusOr<Peer> peer = transport_->Connect(memory);
+  absl::StatusOr<Peer> peer = peers_.Acquire(memory, handoff->grant.peer);
   if (!peer.ok()) return peer.status();
-  if (peer->regions.size() != regions) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "layers: granted memory has ", peer->regions.size(), " regions, need ", regions));
-  }
-  peers_[peer->id] = handoff->grant.peer;
+  const size_t granted = peer->regions.size();
   handoff->peers.push_back(*std::move(peer));
+  if (granted != regions) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("layers: granted memory has ", granted, " regions, need ", regions));
+  }
   const int32_t slots = handoff->grant.staging_slots;
   if (slots == 0) return absl::OkStatus();
   handoff->has_buffer = true;
@@ -307,6 +309,7 @@ void HandoffSender::CollectEnds(News* news) {
       continue;
     }
     news->ends.push_back({it->first, handoff.verdict, handoff.failure, BytesOf(handoff)});
+    ReleasePeers(&handoff);
     it = handoffs_.erase(it);
   }
 }
@@ -348,15 +351,19 @@ void HandoffSender::Tell(News* news) const {
   }
 }
 
+void HandoffSender::ReleasePeers(Handoff* handoff) {
+  for (const Peer& peer : handoff->peers) peers_.Release(peer.id);
+  handoff->peers.clear();
+}
+
+void HandoffSender::DropGonePeers() {
+  std::lock_guard lock(mu_);
+  peers_.DropBroken();
+}
+
 std::vector<HandoffTotals> HandoffSender::Totals() const {
   std::lock_guard lock(mu_);
-  std::vector<HandoffTotals> totals;
-  for (const auto& [peer, name] : peers_) {
-    const absl::StatusOr<PeerInfo> info = transport_->Inspect(peer);
-    if (!info.ok()) continue;
-    totals.push_back({name, info->lanes, info->path, info->put_bytes, info->busy_seconds});
-  }
-  return totals;
+  return peers_.Totals();
 }
 
 }  // namespace skein::engine

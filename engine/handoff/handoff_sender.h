@@ -39,6 +39,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/handoff/handoff_peers.h"
 #include "engine/handoff/staged_block.h"
 #include "engine/kv/kv_spec.h"
 #include "engine/transport/transport.h"
@@ -90,20 +91,16 @@ struct HandoffEnds {
   std::function<void(HandoffKey)> idle = nullptr;
 };
 
-// What was moved so far to one peer, for logs and metrics.
-struct HandoffTotals {
-  std::string peer;       // HandoffGrant::peer of the last grant
-  std::string transport;  // what carries the bytes: PeerInfo::lanes
-  std::string path;       // and the way they take: PeerInfo::path
-  uint64_t bytes = 0;
-  double busy_seconds = 0;
-};
-
 class HandoffSender {
  public:
+  // Peers that stay connected without a handoff: fewer than the transport allows, more than a
+  // prefill instance meets within a few minutes.
+  static constexpr size_t kPeersMax = 960;
+
   // `transport` outlives the sender. `local_regions[l]` holds layer l's blocks.
   HandoffSender(Transport* transport, const KvSpec& spec, std::vector<RegionId> local_regions,
-                std::chrono::nanoseconds put_timeout, HandoffEnds ends);
+                std::chrono::nanoseconds put_timeout, HandoffEnds ends,
+                size_t peers_max = kPeersMax);
 
   // A prompt of `prompt_tokens` tokens in `local_blocks`, all of its blocks in order, is about to
   // be computed. Opening a key again replaces it. REQUIRES: the old one has ended.
@@ -147,6 +144,9 @@ class HandoffSender {
 
   // Posts what is ready, drives the transport for at most `wait`, calls ends back.
   void Pump(std::chrono::nanoseconds wait);
+
+  // Disconnects peers that died since their last handoff. Now and then.
+  void DropGonePeers();
 
   // By peer, of ended handoffs.
   std::vector<HandoffTotals> Totals() const;
@@ -202,6 +202,7 @@ class HandoffSender {
   int64_t WrittenBlocks(const Handoff& handoff, int layer) const;
   absl::Status Connect(Handoff* handoff);
   absl::Status ConnectTo(const std::string& memory, size_t regions, Handoff* handoff);
+  void ReleasePeers(Handoff* handoff);
   absl::Status CheckGrant(const Handoff& handoff) const;
   void Fail(Handoff* handoff, absl::Status status);
   void PostReady(HandoffKey key, Handoff* handoff, News* news);
@@ -227,7 +228,7 @@ class HandoffSender {
   mutable std::mutex mu_;
   std::map<HandoffKey, Handoff> handoffs_;
   std::map<TransferId, Flight> flights_;
-  std::map<PeerId, std::string> peers_;  // their names, for Totals
+  HandoffPeers peers_;
 };
 
 }  // namespace skein::engine

@@ -17,7 +17,7 @@ void HandoffSender::UseBuffer(HandoffKey key, const std::string& memory) {
     if (it == handoffs_.end() || it->second.has_buffer) return;
     Handoff& handoff = it->second;
     handoff.waits = false;
-    handoff.peers.clear();
+    ReleasePeers(&handoff);
     if (absl::Status status = ConnectTo(memory, 1, &handoff); !status.ok()) {
       Fail(&handoff, std::move(status));
     }

@@ -1,5 +1,6 @@
 #include "engine/handoff/handoff_sender.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -170,6 +171,113 @@ TEST_F(HandoffSenderTest, ADeadPeerFailsTheHandoff) {
   for (int i = 0; i < 100 && !Ended(); ++i) sender_.Pump(milliseconds(50));
   ASSERT_TRUE(failed_.has_value());
   EXPECT_EQ(failed_->code(), absl::StatusCode::kUnavailable);
+}
+
+// A decode instance with an incarnation of its own each time it starts, and one sender that lives
+// on.
+class ManyIncarnations : public ::testing::Test {
+ protected:
+  explicit ManyIncarnations(size_t peers_max = HandoffSender::kPeersMax)
+      : sender_(source_.transport.get(), kSpec, source_.regions, std::chrono::seconds(60),
+                {.done = [this](HandoffKey, std::vector<int64_t>) { ++done_; },
+                 .failed = [this](HandoffKey, absl::Status status) { failed_ = status; },
+                 .stopped = [](HandoffKey) {}},
+                peers_max) {}
+
+  std::unique_ptr<Pool> NewTarget() {
+    return std::make_unique<Pool>(MakeLoopbackTransport(network_));
+  }
+  void Begin(HandoffKey key, const Pool& target) {
+    sender_.Open(key, {0}, 4);
+    sender_.Grant(key, {.targets = {{{5}, target.description}},
+                        .post_until = std::chrono::steady_clock::now() + std::chrono::seconds(60),
+                        .peer = "decode:1"});
+  }
+  void Finish(HandoffKey key, Pool* target) {
+    const int before = done_;
+    for (int layer = 0; layer < kSpec.num_layers; ++layer) sender_.Written(key, layer, 4);
+    std::vector<TransferCompletion> none;
+    while (done_ == before && failed_.ok()) {
+      sender_.Pump({});
+      target->transport->Poll(16, {}, &none);
+    }
+    ASSERT_TRUE(failed_.ok()) << failed_;
+  }
+  void HandOver(HandoffKey key, Pool* target) {
+    Begin(key, *target);
+    Finish(key, target);
+  }
+  uint64_t BytesMoved() const {
+    uint64_t bytes = 0;
+    for (const HandoffTotals& total : sender_.Totals()) bytes += total.bytes;
+    return bytes;
+  }
+  int64_t Connected() const {
+    const std::vector<HandoffTotals> totals = sender_.Totals();
+    return std::count_if(totals.begin(), totals.end(),
+                         [](const HandoffTotals& total) { return total.id != PeerId{}; });
+  }
+  static uint64_t BytesOf(int handoffs) {
+    return static_cast<uint64_t>(handoffs * kSpec.num_layers * kSpec.BlockBytes());
+  }
+
+  std::shared_ptr<LoopbackFabric> network_ = MakeLoopbackFabric();
+  Pool source_{MakeLoopbackTransport(network_)};
+  int done_ = 0;
+  absl::Status failed_;
+  HandoffSender sender_;
+};
+
+// More than a transport's peers.
+TEST_F(ManyIncarnations, AnyNumberOfThemIsHandedOverTo) {
+  constexpr int kRestarts = 1100;
+  for (int i = 0; i < kRestarts; ++i) {
+    const std::unique_ptr<Pool> target = NewTarget();
+    HandOver({1, static_cast<uint64_t>(i), 1}, target.get());
+    ASSERT_FALSE(HasFatalFailure()) << "restart " << i;
+  }
+  EXPECT_EQ(BytesMoved(), BytesOf(kRestarts));
+}
+
+TEST_F(ManyIncarnations, OneThatDiedIsDisconnected) {
+  std::unique_ptr<Pool> target = NewTarget();
+  HandOver({1, 1, 1}, target.get());
+  sender_.DropGonePeers();
+  EXPECT_EQ(Connected(), 1);
+  target.reset();
+  sender_.Pump({});  // the transport sees it
+  sender_.DropGonePeers();
+  EXPECT_EQ(Connected(), 0);
+  EXPECT_EQ(BytesMoved(), BytesOf(1));
+}
+
+class FewPeers : public ManyIncarnations {
+ protected:
+  FewPeers() : ManyIncarnations(2) {}
+};
+
+TEST_F(FewPeers, TheOneUsedLeastRecentlyIsDisconnectedAndConnectedAgain) {
+  std::vector<std::unique_ptr<Pool>> targets;
+  for (uint64_t i = 0; i < 4; ++i) {
+    targets.push_back(NewTarget());
+    HandOver({1, i, 1}, targets.back().get());
+    EXPECT_LE(Connected(), 2);
+  }
+  for (uint64_t i = 0; i < 4; ++i) HandOver({1, i, 2}, targets[i].get());
+  EXPECT_EQ(Connected(), 2);
+  EXPECT_EQ(BytesMoved(), BytesOf(8));
+}
+
+TEST_F(FewPeers, OneInUseStaysConnected) {
+  const std::unique_ptr<Pool> used = NewTarget();
+  Begin({1, 0, 1}, *used);
+  std::vector<std::unique_ptr<Pool>> others;
+  for (uint64_t i = 1; i < 5; ++i) {
+    others.push_back(NewTarget());
+    HandOver({1, i, 1}, others.back().get());
+  }
+  Finish({1, 0, 1}, used.get());
+  EXPECT_EQ(BytesMoved(), BytesOf(5));
 }
 
 }  // namespace

@@ -86,6 +86,7 @@ void PrefillShell::Pump() {
   sender_.Pump(kPumpWait);
   if (const int64_t now = MonotonicUs(); now >= next_log_us_) {
     next_log_us_ = now + kLogEveryUs;
+    sender_.DropGonePeers();
     LogTransports();
     comm_log_.Say(CommTotals());
   }
@@ -94,24 +95,24 @@ void PrefillShell::Pump() {
 // A transport that is slower than it should be must be seen, not guessed: say what carries the
 // bytes and how fast.
 void PrefillShell::LogTransports() {
-  std::vector<engine::HandoffTotals> totals = sender_.Totals();
-  for (size_t i = 0; i < totals.size(); ++i) {
-    const uint64_t before = i < logged_.size() ? logged_[i].bytes : 0;
+  std::map<engine::PeerId, uint64_t> logged;  // without peers that are gone
+  for (const engine::HandoffTotals& total : sender_.Totals()) {
+    if (total.id == engine::PeerId{} || total.bytes == 0) continue;
+    const auto found = logged_.find(total.id);
+    const uint64_t before = found == logged_.end() ? 0 : found->second;
     // Once at the first handoff to a peer, then each time the bytes have grown eightfold.
-    if (totals[i].bytes == 0 || totals[i].bytes < 8 * before) {
-      if (i < logged_.size()) totals[i] = logged_[i];
-      continue;
-    }
-    const double seconds = totals[i].busy_seconds;
-    LogInfo(
-        "handoff transport",
-        {{"endpoint", totals[i].peer},
-         {"transport", totals[i].transport},
-         {"path", totals[i].path},
-         {"bytes", totals[i].bytes},
-         {"gb_per_s", seconds > 0 ? static_cast<double>(totals[i].bytes) / seconds * 1e-9 : 0}});
+    const bool due = total.bytes >= 8 * before;
+    logged[total.id] = due ? total.bytes : before;
+    if (!due) continue;
+    const double seconds = total.busy_seconds;
+    LogInfo("handoff transport",
+            {{"endpoint", total.peer},
+             {"transport", total.transport},
+             {"path", total.path},
+             {"bytes", total.bytes},
+             {"gb_per_s", seconds > 0 ? static_cast<double>(total.bytes) / seconds * 1e-9 : 0}});
   }
-  logged_ = std::move(totals);
+  logged_ = std::move(logged);
 }
 
 void PrefillShell::On(const scheduler::CallGrant& effect) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -102,8 +103,8 @@ class PrefillShell {
   std::function<void()> drained_;
   prometheus::Histogram* step_tokens_ = nullptr;
   engine::HandoffSender sender_;
-  // Only on the progress thread: what the log said last of each peer's handoffs.
-  std::vector<engine::HandoffTotals> logged_;
+  // Only on the progress thread: the bytes that the log told last of each peer's handoffs.
+  std::map<engine::PeerId, uint64_t> logged_;
   int64_t next_log_us_ = 0;
   CommLog comm_log_;
   StepLog step_log_;
