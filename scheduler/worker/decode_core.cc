@@ -16,6 +16,7 @@ std::vector<DecodeEffect> DecodeCore::Handle(const DecodeEvent& event, TimeUs no
   return impl_->Handle(event, now);
 }
 TimeUs DecodeCore::NextDeadline() const { return impl_->NextDeadline(); }
+absl::Status DecodeCore::CheckEpoch(Epoch epoch) const { return impl_->CheckEpoch(epoch); }
 absl::Status DecodeCore::CheckInvariants() const { return impl_->CheckInvariants(); }
 DecodeSnapshot DecodeCore::Snapshot(TimeUs now) const { return impl_->Snapshot(now); }
 
@@ -54,6 +55,7 @@ DecodeCore::Impl::Sequence* DecodeCore::Impl::Find(RequestId id, Epoch epoch) {
 }
 
 void DecodeCore::Impl::On(const CancelCalled& event) {
+  if (!CheckEpoch(event.request.epoch).ok()) return;
   CancelUpTo(event.request.id, event.request.epoch, event.request.why);
 }
 

@@ -223,6 +223,9 @@ class DecodeCore {
   std::vector<DecodeEffect> Handle(const DecodeEvent& event, TimeUs now);
   // When the next Tick is due, kNever if none is.
   TimeUs NextDeadline() const;
+  // Of a Cancel or an Abort: INVALID_ARGUMENT if nobody can have issued the epoch. Handle ignores
+  // such a one.
+  absl::Status CheckEpoch(Epoch epoch) const;
   absl::Status CheckInvariants() const;
   DecodeSnapshot Snapshot(TimeUs now) const;
 

@@ -302,6 +302,20 @@ TEST_F(DecodeCoreTest, Invariant5AnOlderEpochIsRefused) {
   EXPECT_TRUE(Reserve(Spec(2), 9).ok());
 }
 
+TEST_F(DecodeCoreTest, Invariant5AnEpochThatNobodyIssuedEndsNothing) {
+  const Epoch forged{UINT64_MAX};
+  EXPECT_EQ(core_.CheckEpoch(forged).message(),
+            "epoch: 18446744073709551615 exceeds 1099511627779, the last that this worker's "
+            "orchestrator can have issued");
+  ASSERT_TRUE(Reserve(Spec(1), 5).ok());
+  for (uint64_t serial : {1, 2}) {
+    Do(CancelCalled{{{7, serial}, forged, "forged"}});
+    Do(AbortCalled{{{7, serial}, forged, absl::CancelledError("forged"), {1}}});
+  }
+  EXPECT_TRUE(Grant(1).status.ok());
+  EXPECT_TRUE(Reserve(Spec(2), 5).ok());
+}
+
 TEST_F(DecodeCoreTest, Invariant5AnEpochThatEndedStaysSoAfterALateCancelOfAnOlderOne) {
   ASSERT_TRUE(Reserve(Spec(1), 5).ok());
   Grant(1);

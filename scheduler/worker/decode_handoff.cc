@@ -238,6 +238,7 @@ void DecodeCore::Impl::WriterStopped(RequestId id, Epoch epoch, InstanceId write
 
 void DecodeCore::Impl::On(const AbortCalled& event) {
   const AbortRequest& abort = event.request;
+  if (!CheckEpoch(abort.epoch).ok()) return;
   WriterStopped(abort.id, abort.epoch, abort.prefill);
   if (Sequence* sequence = Find(abort.id, abort.epoch); sequence != nullptr) {
     sequence->writers.erase(abort.prefill);

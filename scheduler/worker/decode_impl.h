@@ -24,6 +24,7 @@ class DecodeCore::Impl {
 
   std::vector<DecodeEffect> Handle(const DecodeEvent& event, TimeUs now);
   TimeUs NextDeadline() const;
+  absl::Status CheckEpoch(Epoch epoch) const { return membership_.CheckEpoch(epoch); }
   absl::Status CheckInvariants() const;
   DecodeSnapshot Snapshot(TimeUs now) const;
 

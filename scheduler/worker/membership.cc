@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace skein::scheduler {
 
 void Membership::OnRegistered(const RegisterReply& reply, TimeUs now) {
@@ -37,6 +39,14 @@ void Membership::OnReported(uint64_t serial, const ReportReply& reply, TimeUs no
     dirty_ = true;
   }
   ended_in_flight_ = 0;
+}
+
+absl::Status Membership::CheckEpoch(Epoch epoch) const {
+  const uint64_t last = instance_.value + kEpochsMax;
+  if (epoch.value <= last) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("epoch: ", epoch.value, " exceeds ", last,
+                   ", the last that this worker's orchestrator can have issued"));
 }
 
 void Membership::OnUnregistered() {

@@ -30,12 +30,19 @@ using MembershipEffect = std::variant<CallRegister, CallReport, CallUnregister, 
 class Membership {
  public:
   static constexpr size_t kMaxEnded = 65536;
+  // No orchestrator issues more epochs: that is 10,000 a second for three years.
+  static constexpr uint64_t kEpochsMax = uint64_t{1} << 40;
 
   explicit Membership(const MembershipConfig& config) : config_(config) {}
 
   void OnRegistered(const RegisterReply& reply, TimeUs now);
   void OnReported(uint64_t serial, const ReportReply& reply, TimeUs now);
   void OnUnregistered();
+
+  // Whether the orchestrator that this worker is registered with can have issued this epoch. Its
+  // epochs and the ids of its instances begin at one number, so a larger one comes from nobody:
+  // INVALID_ARGUMENT "epoch: ...". A request whose end such an epoch brought would never run again.
+  absl::Status CheckEpoch(Epoch epoch) const;
 
   // Something ended: it will be reported soon.
   void Ended(EndedRequest ended);

@@ -24,6 +24,7 @@ std::vector<PrefillEffect> PrefillCore::Handle(const PrefillEvent& event, TimeUs
   return impl_->Handle(event, now);
 }
 TimeUs PrefillCore::NextDeadline() const { return impl_->NextDeadline(); }
+absl::Status PrefillCore::CheckEpoch(Epoch epoch) const { return impl_->CheckEpoch(epoch); }
 absl::Status PrefillCore::CheckInvariants() const { return impl_->CheckInvariants(); }
 PrefillSnapshot PrefillCore::Snapshot(TimeUs now) const { return impl_->Snapshot(now); }
 
@@ -160,6 +161,7 @@ PrefillCore::Impl::Request* PrefillCore::Impl::FindLive(RequestId id, Epoch epoc
 }
 
 void PrefillCore::Impl::On(const CancelCalled& event) {
+  if (!CheckEpoch(event.request.epoch).ok()) return;
   for (const AssignLink& link : event.request.assigns) chain_.Know(link.sequence, link.after);
   CancelUpTo(event.request.id, event.request.epoch, event.request.why);
 }

@@ -269,6 +269,8 @@ class PrefillCore {
   std::vector<PrefillEffect> Handle(const PrefillEvent& event, TimeUs now);
   // When the next Tick is due, kNever if none is.
   TimeUs NextDeadline() const;
+  // Of a Cancel: INVALID_ARGUMENT if nobody can have issued the epoch. Handle ignores such a one.
+  absl::Status CheckEpoch(Epoch epoch) const;
   absl::Status CheckInvariants() const;
   PrefillSnapshot Snapshot(TimeUs now) const;
 

@@ -200,6 +200,15 @@ TEST_F(PrefillCoreTest, ACancelledRequestThatIsPlacedLateIsAborted) {
   EXPECT_EQ(Of<CallAbort>(Place(1))[0].endpoint, "d:1");
 }
 
+TEST_F(PrefillCoreTest, AnEpochThatNobodyIssuedEndsNothing) {
+  Assign(Spec(1));
+  Do(CancelCalled{{{7, 1}, {UINT64_MAX}, "forged"}});
+  Do(CancelCalled{{{7, 2}, {UINT64_MAX}, "forged"}});
+  EXPECT_EQ(core_.Snapshot(now_).blocks.held, 2);
+  Assign(Spec(2));
+  EXPECT_EQ(core_.Snapshot(now_).blocks.held, 4);
+}
+
 TEST_F(PrefillCoreTest, TheLeaseIsRenewedAndWritingStopsWhenItIsNot) {
   Assign(Spec(1));
   Place(1);

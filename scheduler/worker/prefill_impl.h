@@ -24,6 +24,7 @@ class PrefillCore::Impl {
 
   std::vector<PrefillEffect> Handle(const PrefillEvent& event, TimeUs now);
   TimeUs NextDeadline() const;
+  absl::Status CheckEpoch(Epoch epoch) const { return membership_.CheckEpoch(epoch); }
   absl::Status CheckInvariants() const;
   PrefillSnapshot Snapshot(TimeUs now) const;
 

@@ -25,15 +25,18 @@ grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Requ
   return reactor;
 }
 
-// For messages that are always answered OK, by contract: the core hears of them, the caller need
-// not wait.
+// The same for messages to which the core has no answer: `pass_on` gets the call to finish when the
+// core has heard of it. A caller that sends more than the core takes is so held back.
 template <typename Request, typename PassOn>
 grpc::ServerUnaryReactor* Notice(grpc::CallbackServerContext* context, const Request& request,
                                  PassOn pass_on) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const auto decoded = FromProto(request);
-  if (decoded.ok()) pass_on(*decoded);
-  reactor->Finish(ToGrpc(decoded.status()));
+  auto decoded = FromProto(request);
+  if (!decoded.ok()) {
+    reactor->Finish(ToGrpc(decoded.status()));
+  } else if (!pass_on(*std::move(decoded), reactor)) {
+    reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "the inbox is full"});
+  }
   return reactor;
 }
 

@@ -17,7 +17,9 @@ grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* DecodeService::Cancel(grpc::CallbackServerContext* context,
                                                 const v1::CancelRequest* request,
                                                 v1::CancelResponse*) {
-  return Notice(context, *request, [this](const auto& decoded) { shell_->Cancel(decoded); });
+  return Notice(context, *request, [this](auto decoded, auto* call) {
+    return shell_->Cancel(std::move(decoded), call);
+  });
 }
 
 grpc::ServerUnaryReactor* DecodeService::Grant(grpc::CallbackServerContext* context,
@@ -67,7 +69,9 @@ grpc::ServerUnaryReactor* DecodeService::Commit(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* DecodeService::Abort(grpc::CallbackServerContext* context,
                                                const v1::AbortRequest* request,
                                                v1::AbortResponse*) {
-  return Notice(context, *request, [this](const auto& decoded) { shell_->Abort(decoded); });
+  return Notice(context, *request, [this](auto decoded, auto* call) {
+    return shell_->Abort(std::move(decoded), call);
+  });
 }
 
 grpc::ServerWriteReactor<v1::GenerateUpdate>* DecodeService::Generate(

@@ -141,18 +141,25 @@ bool DecodeShell::Generate(scheduler::RequestId id, scheduler::Epoch epoch,
   });
 }
 
+// At most one for each stream that was let in.
 void DecodeShell::GenerateClosed(uint64_t call) {
   loop_.Post([this, call] {
     if (streams_.erase(call) == 1) Handle(scheduler::GenerateClosed{{call}});
   });
 }
 
-void DecodeShell::Cancel(const scheduler::CancelRequest& request) {
-  Post(scheduler::CancelCalled{request});
+bool DecodeShell::Cancel(scheduler::CancelRequest request, grpc::ServerUnaryReactor* call) {
+  return loop_.TryPost([this, request = std::move(request), call] {
+    Handle(scheduler::CancelCalled{request});
+    call->Finish(ToGrpc(core_->CheckEpoch(request.epoch)));
+  });
 }
 
-void DecodeShell::Abort(const scheduler::AbortRequest& request) {
-  Post(scheduler::AbortCalled{request});
+bool DecodeShell::Abort(scheduler::AbortRequest request, grpc::ServerUnaryReactor* call) {
+  return loop_.TryPost([this, request = std::move(request), call] {
+    Handle(scheduler::AbortCalled{request});
+    call->Finish(ToGrpc(core_->CheckEpoch(request.epoch)));
+  });
 }
 
 bool DecodeShell::Inspect(

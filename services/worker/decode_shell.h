@@ -57,8 +57,9 @@ class DecodeShell {
   [[nodiscard]] bool Generate(scheduler::RequestId id, scheduler::Epoch epoch,
                               std::shared_ptr<TokenStream> stream, uint64_t call);
   void GenerateClosed(uint64_t call);
-  void Cancel(const scheduler::CancelRequest& request);
-  void Abort(const scheduler::AbortRequest& request);
+  // These finish `call` when the core has heard of it.
+  [[nodiscard]] bool Cancel(scheduler::CancelRequest request, grpc::ServerUnaryReactor* call);
+  [[nodiscard]] bool Abort(scheduler::AbortRequest request, grpc::ServerUnaryReactor* call);
   uint64_t NextCall() { return next_call_.fetch_add(1); }
 
   // Runs `look` on the loop and waits. Not from the loop.

@@ -24,7 +24,9 @@ grpc::ServerUnaryReactor* PrefillService::Start(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* PrefillService::Cancel(grpc::CallbackServerContext* context,
                                                  const v1::CancelRequest* request,
                                                  v1::CancelResponse*) {
-  return Notice(context, *request, [this](const auto& decoded) { shell_->Cancel(decoded); });
+  return Notice(context, *request, [this](auto decoded, auto* call) {
+    return shell_->Cancel(std::move(decoded), call);
+  });
 }
 
 grpc::ServerUnaryReactor* PrefillService::StepTimes(grpc::CallbackServerContext* context,

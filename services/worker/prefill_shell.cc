@@ -78,8 +78,11 @@ bool PrefillShell::Start(const scheduler::StartRequest& request,
   });
 }
 
-void PrefillShell::Cancel(const scheduler::CancelRequest& request) {
-  Post(scheduler::CancelCalled{request});
+bool PrefillShell::Cancel(scheduler::CancelRequest request, grpc::ServerUnaryReactor* call) {
+  return loop_.TryPost([this, request = std::move(request), call] {
+    Handle(scheduler::CancelCalled{request});
+    call->Finish(ToGrpc(core_->CheckEpoch(request.epoch)));
+  });
 }
 
 bool PrefillShell::Inspect(

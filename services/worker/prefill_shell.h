@@ -48,7 +48,8 @@ class PrefillShell {
   [[nodiscard]] bool Assign(scheduler::AssignRequest request, Calls<v1::AssignResponse>::Call call);
   [[nodiscard]] bool Start(const scheduler::StartRequest& request,
                            Calls<v1::StartResponse>::Call call);
-  void Cancel(const scheduler::CancelRequest& request);
+  // Finishes `call` when the core has heard of it.
+  [[nodiscard]] bool Cancel(scheduler::CancelRequest request, grpc::ServerUnaryReactor* call);
 
   // Runs `look` on the loop and waits. Not from the loop.
   bool Inspect(const std::function<void(const scheduler::PrefillSnapshot&,
