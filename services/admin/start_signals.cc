@@ -22,6 +22,7 @@ EndOnStopSignal::EndOnStopSignal()
         while (!over_.load()) {
           if (sigtimedwait(&set, nullptr, &kLook) < 0) continue;
           LogInfo("stopped before it served");
+          FlushLog();
           std::_Exit(0);  // destructors would wait for the end of the loading
         }
       }) {}

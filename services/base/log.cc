@@ -4,6 +4,7 @@
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -24,9 +25,30 @@ std::string Quoted(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// All of these are set before threads start, and never destroyed: threads may log while the process
+// ends.
+std::string& Role() {
+  static auto* const role = new std::string("skein");
+  return *role;
+}
+LogFormat& Format() {
+  static LogFormat format = LogFormat::kJson;
+  return format;
+}
+
+// A value of a text line: as it is, or quoted if the line would be ambiguous otherwise.
+std::string Word(const std::string& text) {
+  const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return c > ' ' && c != '"' && c != '=' && c != 0x7f;
+  });
+  return plain ? text : Quoted(text);
+}
+
 struct AppendValue {
   std::string* out;
-  void operator()(const std::string& v) const { *out += Quoted(v); }
+  void operator()(const std::string& v) const {
+    *out += Format() == LogFormat::kText ? Word(v) : Quoted(v);
+  }
   void operator()(int64_t v) const { absl::StrAppend(out, v); }
   void operator()(uint64_t v) const { absl::StrAppend(out, v); }
   void operator()(double v) const {
@@ -54,23 +76,32 @@ constexpr spdlog::level::level_enum LevelOf(Level level) {
   return spdlog::level::err;
 }
 
-constexpr const char* kPattern = R"({"ts":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l","role":"%n",%v})";
+constexpr const char* kJsonLine = R"({"ts":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l","role":"%n",%v})";
+constexpr const char* kTextLine = "%Y-%m-%dT%H:%M:%S.%fZ %l %n %v";
 
 std::unique_ptr<spdlog::formatter> NewFormatter() {
-  return std::make_unique<spdlog::pattern_formatter>(kPattern, spdlog::pattern_time_type::utc,
-                                                     "\n");
+  return std::make_unique<spdlog::pattern_formatter>(
+      Format() == LogFormat::kText ? kTextLine : kJsonLine, spdlog::pattern_time_type::utc, "\n");
 }
 
-std::string& Role() {
-  static auto* const role = new std::string("skein");
-  return *role;
+// Message and fields: members of a JSON object, or text.
+std::string ContentOf(std::string_view message, std::initializer_list<LogField> fields) {
+  const bool text = Format() == LogFormat::kText;
+  std::string content = text ? std::string(message) : "\"msg\":" + Quoted(message);
+  for (const LogField& field : fields) {
+    content += text ? ' ' : ',';
+    content += text ? std::string(field.name) : Quoted(field.name);
+    content += text ? '=' : ':';
+    std::visit(AppendValue{&content}, field.value);
+  }
+  return content;
 }
 
 std::string LostLine(int64_t lines) {
-  const std::string members =
-      absl::StrCat(R"("msg":"log lines were lost, since nobody read them","lines":)", lines);
+  const std::string content =
+      ContentOf("log lines were lost, since nobody read them", {{"lines", lines}});
   spdlog::memory_buf_t line;
-  NewFormatter()->format({Role(), spdlog::level::warn, members}, line);
+  NewFormatter()->format({Role(), spdlog::level::warn, content}, line);
   return {line.data(), line.size()};
 }
 
@@ -103,7 +134,6 @@ spdlog::logger* NewLogger(const std::string& role, Level lowest) {
   return logger;
 }
 
-// Never destroyed: threads may log while the process ends.
 spdlog::logger*& Logger() {
   static spdlog::logger* logger = NewLogger(Role(), Level::kInfo);
   return logger;
@@ -121,9 +151,10 @@ void FlushAndDie(int signal) {
 
 }  // namespace
 
-void InitLog(std::string role, Level lowest) {
+void InitLog(std::string role, Level lowest, LogFormat format) {
   FlushLog();
   Role() = std::move(role);
+  Format() = format;
   spdlog::logger*& logger = Logger();
   delete logger;
   logger = NewLogger(Role(), lowest);
@@ -143,14 +174,8 @@ int64_t LostLogLines() { return Thread().lost(); }
 void Log(Level level, std::string_view message, std::initializer_list<LogField> fields) {
   spdlog::logger* logger = Logger();
   if (!logger->should_log(LevelOf(level))) return;
-  std::string members = "\"msg\":" + Quoted(message);
-  for (const LogField& field : fields) {
-    members += ',';
-    members += Quoted(field.name);
-    members += ':';
-    std::visit(AppendValue{&members}, field.value);
-  }
-  logger->log(LevelOf(level), spdlog::string_view_t(members));
+  const std::string content = ContentOf(message, fields);
+  logger->log(LevelOf(level), spdlog::string_view_t(content));
 }
 
 }  // namespace skein::services

@@ -1,4 +1,8 @@
-// Logs are one JSON object a line on stderr: {"ts":…,"level":…,"role":…,"msg":…, fields…}.
+// Logs are one JSON object a line on stderr, or text for people (--log-format):
+//
+//   {"ts":"2026-11-22T22:17:45.716160Z","level":"info","role":"router","msg":"listening","port":8000}
+//   2026-11-22T22:17:45.716160Z info router listening port=8000
+//
 // Thread-safe. spdlog makes the lines (log.cc), a thread of the log writes them, one by one. Who
 // logs never waits for whoever reads the log, be it a pipe, a terminal or a disk: when 4 MiB of
 // lines wait, further ones are lost, and a line says how many (log_thread.h).
@@ -36,9 +40,11 @@ struct LogField {
   LogField(std::string_view n, Raw v) : name(n), value(std::move(v)) {}
 };
 
-// Set once, before threads start: the role that every line names, and the lowest level that is
-// written.
-void InitLog(std::string role, Level lowest);
+enum class LogFormat { kJson, kText };
+
+// Set once, before threads start: the role that every line names, the lowest level that is written,
+// and how lines look.
+void InitLog(std::string role, Level lowest, LogFormat format = LogFormat::kJson);
 
 void Log(Level level, std::string_view message, std::initializer_list<LogField> fields = {});
 

@@ -14,20 +14,37 @@
 
 namespace skein::services {
 
-void RegisterLogLevel(std::string* level, FlagSet* flags) {
+namespace {
+
+// The target of --log-format: a process has one log.
+std::string& LogFormatFlag() {
+  static std::string format = "json";
+  return format;
+}
+
+}  // namespace
+
+void RegisterLogFlags(std::string* level, FlagSet* flags) {
   flags->Group("General");
   flags->String(level, "log-level", "The least important lines that are logged.")
       .Value("LEVEL")
       .OneOf({"info", "warning", "error"});
+  flags
+      ->String(&LogFormatFlag(), "log-format",
+               "How log lines look: JSON, which skeinctl logs and log collectors read, or text.")
+      .Value("FORMAT")
+      .OneOf({"json", "text"});
 }
 
 int StartProcess(const std::string& role, const std::string& log_level, int argc, char** argv,
                  FlagSet* flags) {
   BlockStopSignals();
   if (const auto code = ParseOrExit(argc, argv, flags)) return *code;
-  InitLog(role, log_level == "error"     ? Level::kError
-                : log_level == "warning" ? Level::kWarning
-                                         : Level::kInfo);
+  InitLog(role,
+          log_level == "error"     ? Level::kError
+          : log_level == "warning" ? Level::kWarning
+                                   : Level::kInfo,
+          LogFormatFlag() == "text" ? LogFormat::kText : LogFormat::kJson);
   FlushLogOnFatalSignals();
   LogInfo("start", {{"version", kVersion},
                     {"pid", static_cast<int64_t>(getpid())},

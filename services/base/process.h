@@ -9,8 +9,8 @@
 
 namespace skein::services {
 
-// --log-level, which every service has. *level holds the default.
-void RegisterLogLevel(std::string* level, FlagSet* flags);
+// --log-level and --log-format, which every service has. *level holds the default of the first.
+void RegisterLogFlags(std::string* level, FlagSet* flags);
 
 // Blocks the stop signals, parses flags (see flags.h), sets up logs (`log_level` is the target of
 // --log-level) and writes the effective configuration to them, and which variables of the

@@ -83,7 +83,7 @@ void NodeOptions::Register(FlagSet* flags) {
   flags->Group("Addresses");
   admin.host = "127.0.0.1";
   admin.Register(flags);
-  RegisterLogLevel(&log_level, flags);
+  RegisterLogFlags(&log_level, flags);
   flags->Check([this] { return Counts(instances).status(); });
 }
 

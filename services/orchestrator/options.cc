@@ -57,7 +57,7 @@ void OrchestratorOptions::Register(FlagSet* flags) {
   RegisterAddresses(this, flags);
   RegisterPlanning(this, flags);
   RegisterLimits(this, flags);
-  RegisterLogLevel(&log_level, flags);
+  RegisterLogFlags(&log_level, flags);
 }
 
 }  // namespace skein::services

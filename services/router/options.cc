@@ -96,7 +96,7 @@ void RouterOptions::Register(FlagSet* f) {
   f->Int(&http_threads, "http-threads", "Threads that serve connections.", 1, 256);
   f->Int(&tokenize_threads, "tokenize-threads", "Threads that parse and tokenize requests.", 1,
          256);
-  RegisterLogLevel(&log_level, f);
+  RegisterLogFlags(&log_level, f);
 }
 
 }  // namespace skein::services

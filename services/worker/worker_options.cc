@@ -178,7 +178,7 @@ void WorkerOptions::RegisterPrefill(FlagSet* flags) {
                "Latency profile whose times prefill takes: a built-in name (llama3-8b-a100) or a "
                "file. Without it prefill takes no time.")
       .Value("PROFILE");
-  RegisterLogLevel(&log_level, flags);
+  RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
   CheckAdvertised(this, flags);
 }
@@ -215,7 +215,7 @@ void WorkerOptions::RegisterDecode(FlagSet* flags) {
              60'000'000);
   flags->Int(&emulated_decode_sequence_us, "emulated-decode-sequence-us",
              "Time that each sequence adds to a decode step.", 0, 60'000'000);
-  RegisterLogLevel(&log_level, flags);
+  RegisterLogFlags(&log_level, flags);
   CheckModel(this, flags);
   CheckAdvertised(this, flags);
 }
