@@ -8,9 +8,10 @@
 namespace skein::scheduler {
 
 // Of what ends at a member: is it worth another plan? What one member fails with reaches the others
-// by way of the decode instance, in any shape.
+// by way of the decode instance, in any shape. A request that no engine can sample
+// (INVALID_ARGUMENT), or whose logits are NaN (INTERNAL), would end so anywhere.
 bool OrchestratorCore::Impl::MayReplan(const Request& request, const absl::Status& status) {
-  if (request.spanning) return !absl::IsInvalidArgument(status);
+  if (request.spanning) return !absl::IsInvalidArgument(status) && !absl::IsInternal(status);
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
 }
 

@@ -196,24 +196,30 @@ void DecodeCore::Impl::On(const StepDone& event) {
   const std::vector<StepSequence> ran = std::move(step_);
   step_.clear();
   batch_.Complete();
-  absl::Status status = event.status;
-  if (status.ok() && event.results.size() != ran.size()) {
-    status = absl::InternalError("the engine returned another number of results");
-  }
+  const absl::Status status = StatusOf(event, ran.size());
+  const bool failed = !status.ok() && !absl::IsInvalidArgument(status);
   for (size_t i = 0; i < ran.size(); ++i) {
     Sequence& sequence = sequences_.at(ran[i].id);
     if (sequence.phase == Phase::kEnded) {
       Release(sequence);
-    } else if (!status.ok()) {
+    } else if (status.ok()) {
+      TakeResult(sequence, event.results[i]);
+    } else if (!failed) {
       End(sequence, FinishReason::kError, status);
-    } else {
-      ++output_tokens_;
-      TakeToken(sequence, event.results[i].token, event.results[i].payload);
     }
     MaybeErase(ran[i].id);
   }
-  if (status.ok()) rate_.Add(static_cast<int64_t>(ran.size()), now_ - step_started_us_);
-  if (!status.ok() && status.code() != absl::StatusCode::kInvalidArgument) FailEngine(status);
+  if (failed) return FailEngine(status);
+  if (!status.ok()) return;
+  rate_.Add(static_cast<int64_t>(ran.size()), now_ - step_started_us_);
+  nan_steps_.Add(event.results);
+  if (nan_steps_.EngineFailed() && engine_status_.ok()) FailEngine(NanSteps::Failure());
+}
+
+void DecodeCore::Impl::TakeResult(Sequence& sequence, const StepResult& result) {
+  if (!result.status.ok()) return End(sequence, FinishReason::kError, result.status);
+  ++output_tokens_;
+  TakeToken(sequence, result.token, result.payload);
 }
 
 void DecodeCore::Impl::TakeToken(Sequence& sequence, int32_t token, const std::string& payload) {

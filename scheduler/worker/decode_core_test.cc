@@ -335,13 +335,54 @@ TEST_F(DecodeCoreTest, RefusesWhatHasNoRoom) {
   EXPECT_EQ(Reserve(Spec(3, 6, 4)).code(), absl::StatusCode::kResourceExhausted);
 }
 
+TEST_F(DecodeCoreTest, ASequenceThatFailsEndsItsOwnRequest) {
+  uint64_t serial = 0;
+  for (const absl::Status& failure :
+       {absl::InvalidArgumentError("no token left"), absl::InternalError("NaN")}) {
+    const uint64_t bad = ++serial, good = ++serial;
+    for (const uint64_t one : {bad, good}) {
+      ASSERT_TRUE(Reserve(Spec(one)).ok());
+      Grant(one);
+      Generate(one, 50 + one);
+    }
+    Commit(bad);  // a step of its own
+    Commit(good);
+    Step(41);
+    const Effects effects =
+        Do(StepDone{++step_, {}, {{.status = failure}, {.token = 42, .payload = "p"}}});
+    ASSERT_EQ(Of<EndStream>(effects).size(), 1u);
+    EXPECT_EQ(Of<EndStream>(effects)[0].id, (RequestId{7, bad}));
+    EXPECT_EQ(Of<EndStream>(effects)[0].status, failure);
+    EXPECT_EQ(ended_.at({7, bad}), failure);
+    ASSERT_EQ(Of<EmitToken>(effects).size(), 1u);
+    EXPECT_EQ(Of<EmitToken>(effects)[0].token, 42);
+    EXPECT_TRUE(core_.Snapshot(now_).engine_ok);
+    while (ended_.count({7, good}) == 0) Step(43);
+    EXPECT_TRUE(ended_.at({7, good}).ok());
+    EXPECT_EQ(Held(), 0);
+  }
+}
+
+TEST_F(DecodeCoreTest, ThreeStepsOfNothingButNanAreAFailedEngine) {
+  for (uint64_t serial = 1; serial <= 3; ++serial) {
+    EXPECT_TRUE(core_.Snapshot(now_).engine_ok);
+    ASSERT_TRUE(Reserve(Spec(serial)).ok());
+    Grant(serial);
+    Generate(serial, 50 + serial);
+    Commit(serial);
+    Do(StepDone{++step_, {}, {{.status = absl::InternalError("NaN")}}});
+    EXPECT_TRUE(absl::IsInternal(ended_.at({7, serial})));
+  }
+  EXPECT_FALSE(core_.Snapshot(now_).engine_ok);
+}
+
 TEST_F(DecodeCoreTest, AFailedEngineEndsEverythingAndLeaves) {
   ASSERT_TRUE(Reserve(Spec(1)).ok());
   Grant(1);
   Generate(1, 50);
   Commit(1);
   const Effects effects = Do(StepDone{1, absl::InternalError("device"), {}});
-  EXPECT_FALSE(Of<EndStream>(effects)[0].status.ok());
+  EXPECT_EQ(Of<EndStream>(effects)[0].status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Held(), 0);
   EXPECT_EQ(Of<CallUnregister>(effects).size(), 1u);
   EXPECT_EQ(Of<Drained>(Do(UnregisterReplied{})).size(), 1u);

@@ -13,6 +13,7 @@
 #include "scheduler/kv/backend_queue.h"
 #include "scheduler/worker/decode_core.h"
 #include "scheduler/worker/membership.h"
+#include "scheduler/worker/nan_steps.h"
 #include "scheduler/worker/rate_meter.h"
 #include "scheduler/worker/tombstones.h"
 
@@ -155,6 +156,7 @@ class DecodeCore::Impl {
   void StartStep();
   void Report();
 
+  void TakeResult(Sequence& sequence, const StepResult& result);
   void TakeToken(Sequence& sequence, int32_t token, const std::string& payload);
   void FailEngine(const absl::Status& status);
   void Flush(Sequence& sequence);  // what the attached stream has not got yet
@@ -190,6 +192,7 @@ class DecodeCore::Impl {
   TimeUs step_started_us_ = 0;
   TimeUs drain_end_us_ = kNever;
   absl::Status engine_status_;
+  NanSteps nan_steps_;
   uint64_t output_tokens_ = 0;
   uint64_t finished_ = 0;
   uint64_t failed_ = 0;

@@ -312,11 +312,44 @@ TEST_F(PrefillCoreTest, ScoringAloneCommitsWithoutAToken) {
   EXPECT_FALSE(Of<CallCommit>(Do(HandoffDone{{7, 1}, {5}, {128, 128}}))[0].request.has_token);
 }
 
+TEST_F(PrefillCoreTest, ASequenceThatFailsEndsItsOwnRequest) {
+  uint64_t serial = 0;
+  for (const absl::Status& failure :
+       {absl::InvalidArgumentError("no token left"), absl::InternalError("NaN")}) {
+    const uint64_t bad = ++serial, good = ++serial;
+    Assign(Spec(bad, 6));
+    Place(bad);
+    Assign(Spec(good, 2));
+    Place(good);
+    ASSERT_EQ(Of<RunStep>(Step())[0].sequences.size(), 2u);  // the end of one, the other whole
+    Do(StepDone{++step_, {}, {{.status = failure}, {.token = 41, .payload = "p"}}});
+    EXPECT_EQ(ended_.at({7, bad}), failure);
+    EXPECT_EQ(ended_.count({7, good}), 0u);
+    EXPECT_TRUE(core_.Snapshot(now_).engine_ok);
+    Do(GrantReplied{{7, good}, {5}, {{}, {{8}}, "memory", 900}});
+    Do(HandoffDone{{7, good}, {5}, {128, 128}});
+    Do(CommitReplied{{7, good}, {5}, {}});
+    EXPECT_TRUE(ended_.at({7, good}).ok()) << ended_.at({7, good});
+    EXPECT_EQ(Held(), 0);
+  }
+}
+
+TEST_F(PrefillCoreTest, ThreeStepsOfNothingButNanAreAFailedEngine) {
+  for (uint64_t serial = 1; serial <= 3; ++serial) {
+    EXPECT_TRUE(core_.Snapshot(now_).engine_ok);
+    Assign(Spec(serial, 2));
+    Place(serial);
+    Do(StepDone{++step_, {}, {{.status = absl::InternalError("NaN")}}});
+    EXPECT_TRUE(absl::IsInternal(ended_.at({7, serial})));
+  }
+  EXPECT_FALSE(core_.Snapshot(now_).engine_ok);
+}
+
 TEST_F(PrefillCoreTest, AFailedEngineEndsEverythingAndLeaves) {
   Assign(Spec(1));
   Place(1);
   Do(StepDone{1, absl::InternalError("device"), {}});
-  EXPECT_FALSE(ended_.at({7, 1}).ok());
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kUnavailable) << "no fault of its own";
   EXPECT_EQ(Held(), 0);
   EXPECT_FALSE(core_.Snapshot(now_).engine_ok);
 }

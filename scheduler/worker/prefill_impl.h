@@ -12,6 +12,7 @@
 #include "scheduler/kv/deal.h"
 #include "scheduler/worker/assign_chain.h"
 #include "scheduler/worker/membership.h"
+#include "scheduler/worker/nan_steps.h"
 #include "scheduler/worker/prefill_core.h"
 #include "scheduler/worker/rate_meter.h"
 #include "scheduler/worker/tombstones.h"
@@ -215,6 +216,7 @@ class PrefillCore::Impl {
   void Computed(Request& request);       // the last step with it has ended
   void MaybeCommit(Request& request);
   void TakeResult(Request& request, const StepSequence& ran, const StepResult& result);
+  void CountNan(const std::vector<StepResult>& results);  // of a step that ran
   void FailEngine(const absl::Status& status);
   void Finish(Request& request);  // committed
   void End(Request& request, const absl::Status& status);
@@ -282,6 +284,7 @@ class PrefillCore::Impl {
   TimeUs step_started_us_ = 0;
   TimeUs drain_end_us_ = kNever;
   absl::Status engine_status_;
+  NanSteps nan_steps_;
   uint64_t prompt_tokens_ = 0;
   uint64_t committed_ = 0;
   uint64_t failed_ = 0;

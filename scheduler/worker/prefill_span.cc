@@ -337,14 +337,11 @@ void PrefillCore::Impl::PieceDone(const StepDone& event) {
   const RequestId id = *std::exchange(piece_, std::nullopt);
   const StepSequence ran = std::move(step_.front());
   step_.clear();
-  absl::Status status = event.status;
-  if (status.ok() && event.results.size() != 1) {
-    status = absl::InternalError("the engine returned another number of results");
-  }
+  absl::Status status = StatusOf(event, 1);
   const bool broke = status.code() == absl::StatusCode::kUnavailable ||
                      status.code() == absl::StatusCode::kDeadlineExceeded ||
                      status.code() == absl::StatusCode::kCancelled;
-  const bool ours = !status.ok() && !broke && status.code() != absl::StatusCode::kInvalidArgument;
+  const bool failed = !status.ok() && !broke && !absl::IsInvalidArgument(status);
   if (broke) {
     status = absl::UnavailableError(
         absl::StrCat("a step of several instances broke: ", std::string(status.message())));
@@ -352,17 +349,19 @@ void PrefillCore::Impl::PieceDone(const StepDone& event) {
   Request& request = requests_.at(id);
   if (request.state == State::kEnding) {
     MaybeLeave(request);
-  } else if (!status.ok()) {
-    End(request, status);
-  } else {
-    prompt_tokens_ += ran.count;
+  } else if (status.ok()) {
     TakePiece(request, ran, event.results.front());
+  } else if (!failed) {
+    End(request, status);
   }
-  if (ours) FailEngine(status);
+  if (failed) return FailEngine(status);
+  if (status.ok()) CountNan(event.results);
 }
 
 void PrefillCore::Impl::TakePiece(Request& request, const StepSequence& ran,
                                   const StepResult& result) {
+  if (!result.status.ok()) return End(request, result.status);
+  prompt_tokens_ += ran.count;
   Spanning& spanning = *request.spanning;
   const Piece& piece = ran.spanning->piece;
   spanning.blocks_done += static_cast<int64_t>(ran.blocks->size());

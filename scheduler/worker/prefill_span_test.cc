@@ -91,6 +91,20 @@ class PrefillSpanTest : public ::testing::Test {
   PrefillCore core_{Config()};
 };
 
+TEST_F(PrefillSpanTest, APieceThatFailsEndsItsOwnPlan) {
+  uint64_t serial = 0;
+  for (const absl::Status& failure :
+       {absl::InvalidArgumentError("no token left"), absl::InternalError("NaN")}) {
+    ++serial;
+    Assign(Plan(Spec(serial, 16), {{16, {3, 1}}}, 10 * serial, 10 * (serial - 1)));
+    Placed(serial);
+    Do(StepDone{++step_, {}, {{.status = failure}}});
+    EXPECT_EQ(ended_.at({7, serial}), failure);
+    EXPECT_EQ(Held(), 0);
+    EXPECT_TRUE(core_.Snapshot(now_).engine_ok);
+  }
+}
+
 TEST_F(PrefillSpanTest, TheLeadComputesItsShareAndCommitsIt) {
   // Blocks 0 … 5: chunk 0 here alone, chunk 1 with instance 1. One of two history blocks moves.
   Effects effects = Assign(Plan(Spec(1, 22), {{8, {3}}, {14, {3, 1}}}, 10, 0));

@@ -40,30 +40,35 @@ void PrefillCore::Impl::On(const StepDone& event) {
   const std::vector<StepSequence> ran = std::move(step_);
   step_.clear();
   batch_.Complete();
-  absl::Status status = event.status;
-  if (status.ok() && event.results.size() != ran.size()) {
-    status = absl::InternalError("the engine returned another number of results");
-  }
+  const absl::Status status = StatusOf(event, ran.size());
+  const bool failed = !status.ok() && !absl::IsInvalidArgument(status);
   int64_t tokens = 0;
   for (size_t i = 0; i < ran.size(); ++i) {
     Request& request = requests_.at(ran[i].id);
-    tokens += ran[i].count;
     if (request.state == State::kEnding) {
       MaybeLeave(request);
-    } else if (!status.ok()) {
-      End(request, status);
-    } else {
+    } else if (status.ok()) {
+      if (event.results[i].status.ok()) tokens += ran[i].count;
       TakeResult(request, ran[i], event.results[i]);
+    } else if (!failed) {
+      End(request, status);
     }
   }
-  if (!status.ok() && status.code() != absl::StatusCode::kInvalidArgument) FailEngine(status);
+  if (failed) return FailEngine(status);
   if (!status.ok()) return;
   prompt_tokens_ += tokens;
   rate_.Add(tokens, now_ - step_started_us_);
+  CountNan(event.results);
+}
+
+void PrefillCore::Impl::CountNan(const std::vector<StepResult>& results) {
+  nan_steps_.Add(results);
+  if (nan_steps_.EngineFailed() && engine_status_.ok()) FailEngine(NanSteps::Failure());
 }
 
 void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
                                    const StepResult& result) {
+  if (!result.status.ok()) return End(request, result.status);
   absl::StrAppend(&request.prompt_logprobs, result.prompt_logprobs);
   if (ran.position + ran.count < PromptTokens(*request.spec)) return;
   request.has_token = ran.sample;

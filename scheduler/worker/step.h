@@ -1,6 +1,7 @@
 // What a WorkerCore and its engine thread say to each other. At most one step is in flight.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -71,6 +72,9 @@ struct StepResult {
   int32_t token = 0;            // when `sample`
   std::string payload;          // the sampled token with its logprobs, serialised
   std::string prompt_logprobs;  // of this chunk, serialised so that chunks can be concatenated
+  // Not OK: the sequence failed, alone; its request ends with this. INVALID_ARGUMENT: it was
+  // refused, or no token is left to sample. INTERNAL: its logits hold NaN or infinity.
+  absl::Status status;
 };
 
 // Effect: break the groups of the spanning step, which then ends soon with UNAVAILABLE or
@@ -87,13 +91,20 @@ struct BreakGroup {
   std::vector<std::string> comm_addresses;  // by rank
 };
 
-// Event: results[i] belongs to sequences[i]; empty on error. INVALID_ARGUMENT: nothing was run, the
-// batch's requests end with it. UNAVAILABLE, DEADLINE_EXCEEDED and CANCELLED of a spanning step:
-// its group broke, its request ends. Any other error: the engine is unusable; all requests end.
+// Event: results[i] belongs to sequences[i], each with a status of its own; empty when `status`,
+// that of the whole step, is not OK. INVALID_ARGUMENT: nothing was run, the batch's requests end
+// with it. UNAVAILABLE, DEADLINE_EXCEEDED and CANCELLED of a spanning step: its group broke, its
+// request ends. Any other error: the engine is unusable; all requests end.
 struct StepDone {
   uint64_t step = 0;
   absl::Status status;
   std::vector<StepResult> results;
 };
+
+// The status of the whole step, which ran `sequences` sequences.
+inline absl::Status StatusOf(const StepDone& done, size_t sequences) {
+  if (!done.status.ok() || done.results.size() == sequences) return done.status;
+  return absl::InternalError("the engine returned another number of results than sequences");
+}
 
 }  // namespace skein::scheduler
