@@ -93,6 +93,11 @@ struct SequenceStep {
 };
 
 struct SequenceResult {
+  // Not OK: this sequence has failed, alone, and the other fields mean nothing. INVALID_ARGUMENT:
+  // it was refused by the check, which names the field and the value, and was not run; or its
+  // logit_bias and suppressed ids leave no token to sample. INTERNAL: its logits hold NaN or
+  // infinity.
+  absl::Status status;
   SampledToken sampled;                       // valid when `sample` was set
   std::vector<SampledToken> prompt_logprobs;  // one per next_tokens entry; token = that next token
   std::vector<float> logits;                  // [vocab_size] when want_logits
@@ -108,19 +113,27 @@ class Engine {
   virtual std::span<const KvRegion> KvRegions() const = 0;
 
   // Runs all sequences in one forward pass; results[i] belongs to sequences[i] (resized by the
-  // engine). `layer_done(l)` is called from inside Step when layer l's KV of this batch is written
-  // (in order, l = 0 … layers-1), so that a handoff can overlap with later layers; it must not
+  // engine). A sequence that fails does so alone, with a status of its own (SequenceResult): the
+  // others get bit for bit what they would have got without it. `layer_done(l)` is called from
+  // inside Step when layer l's KV of the sequences that run is written (in order, l = 0 …
+  // layers-1; never, if none runs), so that a handoff can overlap with later layers; it must not
   // block. When Step returns, whatever it returns, the device is done with it: its blocks may go to
-  // others. INVALID_ARGUMENT names the sequence and field (token id out of range, position beyond
-  // max_positions, short block table, block id out of range); nothing was run then. A spanning step
-  // ends with UNAVAILABLE or DEADLINE_EXCEEDED when a collective failed: what it wrote is undefined
-  // (blocks of `tokens` and `receive` only), its communicators are broken, the engine is as good as
-  // before. So it does with INVALID_ARGUMENT when the ranks disagree about the step. One that is
-  // refused breaks its communicators, too, so that no other rank waits. At its end the ranks meet,
-  // on both communicators: a step is OK at one rank only after every rank has run all its layers,
-  // so an Abort or a failure before that, at any rank, fails it at all. Only what happens in that
-  // last meeting (an Abort, a death, a deadline) may fail it at some ranks while it is OK at
-  // others. Other errors: the device failed, the engine is unusable.
+  // others.
+  //
+  // Errors are those of the whole step; `results` then mean nothing. INVALID_ARGUMENT: no
+  // sequences, too many tokens together, or a spanning sequence beside others; nothing was run. A
+  // spanning step ends with UNAVAILABLE or DEADLINE_EXCEEDED when a collective failed: what it
+  // wrote is undefined (blocks of `tokens` and `receive` only), its communicators are broken, the
+  // engine is as good as before. So it does with INVALID_ARGUMENT when the ranks disagree about the
+  // step. Other errors: the device failed, the engine is unusable.
+  //
+  // Before a spanning step runs, its ranks tell each other whether they refuse it. If one does, the
+  // step is OK at all, with INVALID_ARGUMENT in `results`, nothing was run, and the communicators
+  // stay good. (A rank that was given no communicator cannot tell the others.) At its end the ranks
+  // meet, on both communicators: a step is OK at one rank only after every rank has run all its
+  // layers, so an Abort or a failure before that, at any rank, fails it at all. Only what happens
+  // in that last meeting (an Abort, a death, a deadline) may fail it at some ranks while it is OK
+  // at others. What follows the meeting, sampling and logprobs, concerns the rank alone.
   virtual absl::Status Step(std::span<const SequenceStep> sequences,
                             const std::function<void(int layer)>& layer_done,
                             std::vector<SequenceResult>* results) = 0;

@@ -7,28 +7,19 @@
 #include "engine/base/check.h"
 #include "engine/sampling/logit_edits.h"
 #include "engine/sampling/philox.h"
+#include "engine/sampling/sample_errors.h"
 
 namespace skein::engine {
 namespace {
 
-SampledToken TokenOf(const SampleOut& out) {
+absl::StatusOr<SampledToken> AnswerOf(const SampleOut& out) {
+  if (out.state == SampleState::kBadLogits) return BadLogits();
+  if (out.state == SampleState::kNothingLeft) return NoTokenLeft();
   SampledToken token{out.token, out.logprob, {}};
   for (int i = 0; i < out.top_count; ++i) {
     token.top.push_back({out.top_ids[i], out.top_logprobs[i]});
   }
   return token;
-}
-
-absl::Status ErrorOf(const SampleOut& out) {
-  switch (out.state) {
-    case SampleState::kDrawn:
-      break;
-    case SampleState::kBadLogits:
-      return absl::InternalError("logits hold NaN or infinity");
-    case SampleState::kNothingLeft:
-      return absl::InvalidArgumentError("logit_bias and min_tokens leave no token to draw");
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -122,10 +113,9 @@ SampleRow DeviceSampler::RowOf(const SampleRequest& request) {
 }
 
 absl::Status DeviceSampler::Sample(ConstMatrix logits, std::span<const SampleRequest> requests,
-                                   std::span<SampledToken> results, size_t* failed) {
-  SKEIN_CHECK(logits.cols == vocab_size_ && results.size() == requests.size());
+                                   std::span<absl::StatusOr<SampledToken>> answers) {
+  SKEIN_CHECK(logits.cols == vocab_size_ && answers.size() == requests.size());
   SKEIN_CHECK(requests.size() <= static_cast<size_t>(rows_max_));
-  *failed = 0;
   if (requests.empty()) return absl::OkStatus();
   rows_.clear();
   edits_.clear();
@@ -150,12 +140,7 @@ absl::Status DeviceSampler::Sample(ConstMatrix logits, std::span<const SampleReq
   if (!status.ok()) return status;
   status = device_->Synchronize();
   if (!status.ok()) return status;
-  for (size_t i = 0; i < outs_.size(); ++i) {
-    *failed = i;
-    status = ErrorOf(outs_[i]);
-    if (!status.ok()) return status;
-    results[i] = TokenOf(outs_[i]);
-  }
+  for (size_t i = 0; i < outs_.size(); ++i) answers[i] = AnswerOf(outs_[i]);
   return absl::OkStatus();
 }
 

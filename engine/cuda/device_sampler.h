@@ -38,7 +38,7 @@ class DeviceSampler final : public TokenSampler {
     return params.top_logprobs <= kDeviceTopLogprobsMax;
   }
   absl::Status Sample(ConstMatrix logits, std::span<const SampleRequest> requests,
-                      std::span<SampledToken> results, size_t* failed) override;
+                      std::span<absl::StatusOr<SampledToken>> answers) override;
 
  private:
   DeviceSampler(std::shared_ptr<Device> device, CudaStream stream, int vocab_size, int rows_max);

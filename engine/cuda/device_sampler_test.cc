@@ -27,7 +27,7 @@ struct Row {
 class DeviceSamplerTest : public testing::Test {
  protected:
   // All rows of one vocabulary in one call.
-  absl::StatusOr<std::vector<SampledToken>> OnDevice(const std::vector<Row>& rows) {
+  absl::StatusOr<std::vector<absl::StatusOr<SampledToken>>> OnDevice(const std::vector<Row>& rows) {
     const auto vocab = static_cast<int>(rows.front().logits.size());
     auto sampler =
         DeviceSampler::Make(device_, TestingStream(), vocab, static_cast<int>(rows.size()));
@@ -43,10 +43,9 @@ class DeviceSamplerTest : public testing::Test {
       requests.push_back({static_cast<int64_t>(i), &rows[i].params, rows[i].given,
                           rows[i].token_index, rows[i].prompt, rows[i].output});
     }
-    std::vector<SampledToken> results(rows.size());
-    const absl::Status sampled =
-        (*sampler)->Sample({logits, DType::kF32, static_cast<int64_t>(rows.size()), vocab, vocab},
-                           requests, results, &failed_);
+    std::vector<absl::StatusOr<SampledToken>> results(rows.size());
+    const absl::Status sampled = (*sampler)->Sample(
+        {logits, DType::kF32, static_cast<int64_t>(rows.size()), vocab, vocab}, requests, results);
     device_->Free(logits, row_bytes * rows.size());
     if (!sampled.ok()) return sampled;
     return results;
@@ -62,9 +61,10 @@ class DeviceSamplerTest : public testing::Test {
           row.given >= 0
               ? LogprobsOf(row.logits, row.given, row.params.top_logprobs)
               : host.Sample(row.logits, row.params, row.token_index, row.prompt, row.output);
-      ASSERT_TRUE(expected.ok()) << expected.status();
       SCOPED_TRACE(testing::Message() << "row " << i << " of " << row.logits.size());
-      const SampledToken& actual = (*results)[i];
+      ASSERT_EQ((*results)[i].status(), expected.status());
+      if (!expected.ok()) continue;
+      const SampledToken& actual = *(*results)[i];
       EXPECT_EQ(actual.token, expected->token);
       EXPECT_NEAR(actual.logprob, expected->logprob, 1e-5);
       ASSERT_EQ(actual.top.size(), expected->top.size());
@@ -98,7 +98,6 @@ class DeviceSamplerTest : public testing::Test {
 
   std::shared_ptr<Device> device_ = OpenTestingDevice();
   std::mt19937 random_{11};
-  size_t failed_ = 0;
 };
 
 TEST_F(DeviceSamplerTest, Greedy) {
@@ -196,21 +195,29 @@ TEST_F(DeviceSamplerTest, Logprobs) {
   ExpectSame(few);
 }
 
-TEST_F(DeviceSamplerTest, WhatCannotBeSampled) {
-  std::vector<Row> rows = Rows(2, 50, {.temperature = 1.0f});
-  rows[1].logits[20] = std::nanf("");
-  absl::Status status = OnDevice(rows).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(std::string(status.message()), "logits hold NaN or infinity");
-  EXPECT_EQ(failed_, 1u);
-  rows[1].logits[20] = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(OnDevice(rows).status().code(), absl::StatusCode::kInternal);
-
-  rows = Rows(1, 2, {.temperature = 1.0f});
-  rows[0].params.suppressed_until_min_tokens = {0, 1};
-  rows[0].params.min_tokens = 2000;
-  status = OnDevice(rows).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+// Rows that cannot be sampled, among others that can: each has its own answer, as on the host.
+TEST_F(DeviceSamplerTest, WhatCannotBeSampledHarmsNoOtherRow) {
+  for (const SamplingParams& params : {SamplingParams{.temperature = 0}, SamplingParams{},
+                                       SamplingParams{.top_k = 5}, SamplingParams{.top_p = 0.5f}}) {
+    std::vector<Row> rows = Rows(9, 50, params);
+    rows[1].logits[20] = std::nanf("");
+    rows[3].logits[0] = std::numeric_limits<float>::infinity();
+    rows[5].params.min_tokens = 2000;
+    for (int32_t id = 0; id < 50; ++id) {
+      rows[5].params.suppressed_until_min_tokens.push_back(id);
+      rows[6].params.logit_bias.emplace_back(id, -std::numeric_limits<float>::infinity());
+    }
+    rows[7].logits[49] = std::nanf("");
+    rows[7].given = 3;
+    ExpectSame(rows);
+    const auto answers = OnDevice(rows);
+    ASSERT_TRUE(answers.ok()) << answers.status();
+    EXPECT_EQ((*answers)[1].status().message(), "logits hold NaN or infinity");
+    EXPECT_EQ((*answers)[7].status().code(), absl::StatusCode::kInternal);
+    EXPECT_EQ((*answers)[5].status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ((*answers)[6].status().code(), absl::StatusCode::kInvalidArgument);
+    for (const size_t i : {0, 2, 4, 8}) EXPECT_TRUE((*answers)[i].ok()) << i;
+  }
 }
 
 }  // namespace

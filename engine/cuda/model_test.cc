@@ -2,14 +2,17 @@
 // the same logits, likelihood and greedy tokens, and loading with progress.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/cuda/testing_backend.h"
+#include "engine/cuda/testing_device.h"
 #include "engine/device/cpu_device.h"
 #include "engine/model/model_engine.h"
+#include "engine/model/testing/lone_failures.h"
 #include "engine/model/testing/sequence_runner.h"
 #include "engine/ops/reference/reference_ops.h"
 #include "engine/sampling/philox.h"
@@ -112,6 +115,21 @@ TEST_P(CudaModel, SameLikelihoodInChunks) {
   for (const int chunk_tokens : {0, 9}) {
     EXPECT_NEAR(MeanNll(*engine_, ids, chunk_tokens), expected, relative * expected);
   }
+}
+
+// Host sampler, device sampler, and whole batches of either.
+TEST_P(CudaModel, FailuresStayAlone) {
+  const std::shared_ptr<Device> device = OpenTestingDevice();
+  const auto spoil = [&](int32_t block) {
+    const int64_t bytes = engine_->Spec().kv.BlockBytes();
+    const std::string nan(static_cast<size_t>(bytes), '\xff');
+    for (const KvRegion& region : engine_->KvRegions()) {
+      auto* const at = static_cast<std::byte*>(region.base) + block * bytes;
+      ASSERT_TRUE(device->Copy(at, nan.data(), nan.size(), CopyKind::kHostToDevice).ok());
+    }
+    ASSERT_TRUE(device->Synchronize().ok());
+  };
+  ExpectFailuresStayAlone(*engine_, {.spoil_block = spoil});
 }
 
 // In f32: elsewhere rounding may turn near ties.

@@ -10,6 +10,7 @@
 #include "engine/emulated/tagged_memory.h"
 #include "engine/emulated/tags.h"
 #include "engine/model/step_check.h"
+#include "engine/sampling/sample_errors.h"
 
 namespace skein::engine {
 namespace {
@@ -96,10 +97,13 @@ uint64_t EmulatedEngine::Digest(const SequenceStep& sequence, int64_t tokens) co
   return digest;
 }
 
-double EmulatedEngine::SecondsOf(std::span<const SequenceStep> sequences) const {
+double EmulatedEngine::SecondsOf(std::span<const SequenceStep> sequences,
+                                 std::span<const SequenceResult> results) const {
   double seconds = 0;
   bool decodes = false;
-  for (const SequenceStep& sequence : sequences) {
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const SequenceStep& sequence = sequences[i];
+    if (!results[i].status.ok()) continue;
     if (BehindPrompt(sequence)) {
       decodes = true;
       seconds += times_.decode_sequence_s;
@@ -133,17 +137,26 @@ void EmulatedEngine::Write(const SequenceStep& sequence, int layer,
   }
 }
 
-SequenceResult EmulatedEngine::ResultOf(const SequenceStep& sequence) const {
-  SequenceResult result;
-  for (int32_t next : sequence.next_tokens) {
-    result.prompt_logprobs.push_back({.token = next, .top = {}});
+std::vector<uint64_t> EmulatedEngine::LinksOfStep(const SequenceStep& sequence) const {
+  std::vector<uint64_t> links;
+  uint64_t link = LinkBefore(sequence);
+  int64_t position = sequence.position;
+  for (const int32_t token : sequence.tokens) {
+    links.push_back(link = NextLink(link, position++, token));
   }
-  if (!sequence.sample) return result;
+  return links;
+}
+
+void EmulatedEngine::Answer(const SequenceStep& sequence, SequenceResult* result) const {
+  for (const int32_t next : sequence.next_tokens) {
+    result->prompt_logprobs.push_back({.token = next, .top = {}});
+  }
+  if (!sequence.sample) return;
   const uint64_t digest =
       Digest(sequence, sequence.position + static_cast<int64_t>(sequence.tokens.size()));
-  result.sampled.token =
-      DrawFrom(digest, spec_.vocab_size, sequence.sampling, sequence.token_index);
-  return result;
+  result->sampled.token =
+      SampleFrom(digest, spec_.vocab_size, sequence.sampling, sequence.token_index);
+  if (result->sampled.token < 0) result->status = NoTokenLeft();
 }
 
 absl::Status EmulatedEngine::StepPlain(std::span<const SequenceStep> sequences,
@@ -151,22 +164,18 @@ absl::Status EmulatedEngine::StepPlain(std::span<const SequenceStep> sequences,
                                        std::vector<SequenceResult>* results) {
   const auto start = std::chrono::steady_clock::now();
   const int64_t tokens_max = std::numeric_limits<int64_t>::max();
-  if (absl::Status status = CheckStep(sequences, spec_, tokens_max); !status.ok()) return status;
-  const double seconds = SecondsOf(sequences);
-  std::vector<std::vector<uint64_t>> links(sequences.size());
+  const absl::Status checked = CheckStep(sequences, spec_, tokens_max, KvLayout{}, results);
+  if (!checked.ok() || !AnyRuns(*results)) return checked;
+  const double seconds = SecondsOf(sequences, *results);
+  std::vector<std::pair<size_t, std::vector<uint64_t>>> running;  // index, links
   for (size_t i = 0; i < sequences.size(); ++i) {
-    uint64_t link = LinkBefore(sequences[i]);
-    int64_t position = sequences[i].position;
-    for (int32_t token : sequences[i].tokens) {
-      links[i].push_back(link = NextLink(link, position++, token));
-    }
+    if ((*results)[i].status.ok()) running.emplace_back(i, LinksOfStep(sequences[i]));
   }
-  results->clear();
   const int layers = spec_.kv.num_layers;
   for (int layer = 0; layer < layers; ++layer) {
-    for (size_t i = 0; i < sequences.size(); ++i) Write(sequences[i], layer, links[i]);
+    for (const auto& [i, links] : running) Write(sequences[i], layer, links);
     if (layer + 1 == layers) {
-      for (const SequenceStep& sequence : sequences) results->push_back(ResultOf(sequence));
+      for (const auto& [i, links] : running) Answer(sequences[i], &(*results)[i]);
     }
     SleepUntil(PartOf(start, seconds, layer + 1, layers));
     if (layer_done) layer_done(layer);
@@ -187,8 +196,10 @@ std::vector<int32_t> EmulatedContinuation(const EmulatedOptions& options,
   };
   for (int32_t token : prompt) append(token);
   while (static_cast<int64_t>(output.size()) < count) {
-    output.push_back(DrawFrom(digest, options.vocab_size, &sampling, output.size()));
-    append(output.back());
+    const int32_t token = SampleFrom(digest, options.vocab_size, &sampling, output.size());
+    if (token < 0) break;
+    output.push_back(token);
+    append(token);
   }
   return output;
 }

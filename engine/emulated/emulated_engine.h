@@ -1,5 +1,5 @@
 // EmulatedEngine: an Engine without a model. Its KV blocks are real memory that holds content tags,
-// and each drawn token is a digest of ALL tags of the sequence, read through its block table: a
+// and each sampled token is a digest of ALL tags of the sequence, read through its block table: a
 // wrong, stale, early-freed, half-written or misplaced block changes the output. With
 // EmulatedTimes a step also takes the time that a real device would.
 //
@@ -10,14 +10,15 @@
 // it from the KV of the token before (layer 0, word 0 is an invertible mix), so wrong KV also
 // poisons what is written after it.
 //
-// The drawn token is digest % vocab_size, where the digest folds every word of positions 0 … n-1 of
-// every layer in order. Sampling parameters do not matter, except that ids suppressed until
-// min_tokens are never drawn before it (the next id is taken).
+// The sampled token is digest % vocab_size, where the digest folds every word of positions 0 … n-1
+// of every layer in order. Sampling parameters do not matter, except that ids suppressed until
+// min_tokens are never sampled before it (the next id is taken; when there is none, the sequence
+// fails as with a model).
 //
 // A spanning step (spanning_run.h) takes its links from SequenceStep::prompt, moves the blocks that
 // it is told to move through the communicator, and compares the tags of its history with what they
-// must be; if any rank finds one wrong, missing or there twice, what all ranks write and draw is
-// poisoned.
+// must be; if any rank finds one wrong, missing or there twice, what all ranks write and sample
+// is poisoned.
 //
 // Time. A step of L layers ends layer l when (l + 1) / L of its time has passed since its start (a
 // spanning one's: since all its ranks were there), asleep. What the tags themselves cost is within
@@ -73,9 +74,11 @@ class EmulatedEngine : public Engine {
   absl::Status Allocate();
   uint64_t LinkBefore(const SequenceStep& sequence) const;
   uint64_t Digest(const SequenceStep& sequence, int64_t tokens) const;
-  double SecondsOf(std::span<const SequenceStep> sequences) const;
+  double SecondsOf(std::span<const SequenceStep> sequences,
+                   std::span<const SequenceResult> results) const;
+  std::vector<uint64_t> LinksOfStep(const SequenceStep& sequence) const;
   void Write(const SequenceStep& sequence, int layer, std::span<const uint64_t> links) const;
-  SequenceResult ResultOf(const SequenceStep& sequence) const;
+  void Answer(const SequenceStep& sequence, SequenceResult* result) const;
   absl::Status StepPlain(std::span<const SequenceStep> sequences,
                          const std::function<void(int layer)>& layer_done,
                          std::vector<SequenceResult>* results);
@@ -87,7 +90,8 @@ class EmulatedEngine : public Engine {
   std::vector<KvRegion> regions_;
 };
 
-// What EmulatedEngine draws first `count` tokens for `prompt`, computed from the tokens alone.
+// The first `count` tokens that EmulatedEngine samples for `prompt`, computed from the tokens
+// alone; fewer when no id is left to sample.
 std::vector<int32_t> EmulatedContinuation(const EmulatedOptions& options,
                                           std::span<const int32_t> prompt, int64_t count,
                                           const SamplingParams& sampling = {});

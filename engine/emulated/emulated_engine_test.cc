@@ -5,6 +5,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "engine/model/testing/lone_failures.h"
+
 namespace skein::engine {
 namespace {
 
@@ -108,39 +110,10 @@ TEST_F(EmulatedEngineTest, SuppressedIdsAreNotDrawnBeforeMinTokens) {
   EXPECT_EQ(Step(prompt_, 0, {0, 1}), (expected[0] + 1) % 100);
 }
 
-TEST_F(EmulatedEngineTest, BadInputIsRefusedByNameAndRunsNothing) {
-  const auto refused = [&](SequenceStep step, const char* field) {
-    std::vector<SequenceResult> results;
-    const absl::Status status = engine_->Step({&step, 1}, nullptr, &results);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_NE(std::string(status.message()).find(field), std::string::npos) << status;
-  };
-  std::vector<int32_t> blocks = {0, 1};
-  SequenceStep good{.tokens = prompt_,
-                    .position = 0,
-                    .block_table = blocks,
-                    .layout = {},
-                    .sampling = nullptr,
-                    .prompt = {},
-                    .output = {},
-                    .next_tokens = {}};
-  SequenceStep bad = good;
-  bad.position = 60;
-  refused(bad, "position");
-  bad = good;
-  bad.position = 4;
-  refused(bad, "block_table");
-  bad = good;
-  std::vector<int32_t> foreign = {0, 8};
-  bad.block_table = foreign;
-  refused(bad, "block_table[1] = 8");
-  bad = good;
-  std::vector<int32_t> tokens = {100};
-  bad.tokens = tokens;
-  refused(bad, "tokens[0] = 100");
-  bad = good;
-  bad.sample = true;
-  refused(bad, "sampling");
+TEST(EmulatedEngineFailureTest, FailuresStayAlone) {
+  EmulatedOptions options = kOptions;
+  options.kv.num_blocks = 16;
+  ExpectFailuresStayAlone(**EmulatedEngine::Create(options));
 }
 
 TEST(EmulatedEngineCreateTest, NamesABadField) {

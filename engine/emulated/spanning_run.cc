@@ -12,16 +12,13 @@
 #include "engine/emulated/pace.h"
 #include "engine/emulated/tags.h"
 #include "engine/model/spanning_check.h"
+#include "engine/sampling/sample_errors.h"
 
 namespace skein::engine {
 namespace {
 
 constexpr double kSliceSeconds = 0.1;
 constexpr uint64_t kPoison = 0xbadbadbadbadbad1u;
-
-absl::Status Invalid(const std::string& what) {
-  return absl::InvalidArgumentError(absl::StrCat("sequences[0].", what));
-}
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -55,23 +52,23 @@ SpanningRun::SpanningRun(const EngineSpec& spec, std::span<const KvRegion> regio
 
 absl::Status SpanningRun::Run(const std::function<void(int layer)>& layer_done,
                               SequenceResult* result) {
-  absl::Status status = Check();
-  if (status.ok()) status = RunChecked(layer_done, result);
+  result->status = Check();
+  absl::Status status = Meet(&result->status);
+  if (status.ok() && result->status.ok()) status = RunMet(layer_done, result);
   if (!status.ok()) AbortSpanning({&sequence_, 1}, status);
   return status;
 }
 
-absl::Status SpanningRun::RunChecked(const std::function<void(int layer)>& layer_done,
-                                     SequenceResult* result) {
-  links_ = LinksOf(sequence_.prompt.first(static_cast<size_t>(history_tokens_ + tokens_)));
-  absl::Status status = Meet();
+absl::Status SpanningRun::RunMet(const std::function<void(int layer)>& layer_done,
+                                 SequenceResult* result) {
+  absl::Status status;
   start_ = std::chrono::steady_clock::now();
   for (int layer = 0; status.ok() && !poisoned_ && layer < spec_.kv.num_layers; ++layer) {
     status = Move(layer);
   }
   if (status.ok() && !poisoned_) status = CompareHistory();
   if (!status.ok()) return status;
-  if (sequence_.sample) Draw(result);
+  if (sequence_.sample) Sample(result);
   for (int32_t next : sequence_.next_tokens) {
     result->prompt_logprobs.push_back({.token = next, .top = {}});
   }
@@ -85,18 +82,18 @@ absl::Status SpanningRun::RunChecked(const std::function<void(int layer)>& layer
 
 absl::Status SpanningRun::Check() const {
   const int64_t tokens_max = std::numeric_limits<int64_t>::max();
-  if (absl::Status status = CheckSpanning(sequence_, spec_, tokens_max); !status.ok()) {
-    return Invalid(std::string(status.message()));
-  }
+  if (absl::Status status = CheckSpanning(sequence_, spec_, tokens_max); !status.ok())
+    return status;
   if (history_tokens_ + tokens_ > static_cast<int64_t>(sequence_.prompt.size())) {
-    return Invalid(absl::StrCat("prompt: ", sequence_.prompt.size(), " tokens"));
+    return absl::InvalidArgumentError(absl::StrCat("prompt: ", sequence_.prompt.size(), " tokens"));
   }
   size_t next = 0;
   for (const TokenSpan& span : step_.shares[static_cast<size_t>(rank_)].spans) {
     for (int64_t i = 0; i < span.count; ++i, ++next) {
       const int32_t token = sequence_.prompt[static_cast<size_t>(span.position + i)];
       if (sequence_.tokens[next] == token) continue;
-      return Invalid(absl::StrCat("tokens[", next, "]: is not the prompt's"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tokens[", next, "] = ", sequence_.tokens[next], ": the prompt's is ", token));
     }
   }
   return absl::OkStatus();
@@ -121,13 +118,20 @@ absl::Status SpanningRun::Gather(std::span<const std::byte> mine, std::vector<st
   return OfCollective(step_.comm->AllGather(mine, *all, step_.deadline));
 }
 
-absl::Status SpanningRun::Meet() {
+absl::Status SpanningRun::Meet(absl::Status* verdict) {
+  const bool runs = verdict->ok();
+  if (runs) {
+    links_ = LinksOf(sequence_.prompt.first(static_cast<size_t>(history_tokens_ + tokens_)));
+  }
   if (step_.comm == nullptr) return absl::OkStatus();
-  const std::vector<uint64_t> mine = {Signature()};
-  std::vector<std::byte> all;
-  if (absl::Status status = Gather(BytesOfVector(mine), &all); !status.ok()) return status;
-  for (int rank = 0; rank < size_; ++rank) {
-    poisoned_ |= std::memcmp(&mine[0], all.data() + rank * sizeof(uint64_t), sizeof(uint64_t)) != 0;
+  const std::vector<uint64_t> mine = {runs ? 1u : 0u, runs ? Signature() : 0u};
+  std::vector<std::byte> bytes;
+  if (absl::Status status = Gather(BytesOfVector(mine), &bytes); !status.ok()) return status;
+  std::vector<uint64_t> all(bytes.size() / sizeof(uint64_t));
+  std::memcpy(all.data(), bytes.data(), bytes.size());
+  for (size_t rank = 0; rank < static_cast<size_t>(size_); ++rank) {
+    if (all[2 * rank] == 0) verdict->Update(RefusedBy(rank));
+    poisoned_ |= all[2 * rank + 1] != mine[1];
   }
   return absl::OkStatus();
 }
@@ -222,13 +226,14 @@ void SpanningRun::Write(int layer) const {
   }
 }
 
-void SpanningRun::Draw(SequenceResult* result) const {
+void SpanningRun::Sample(SequenceResult* result) const {
   uint64_t digest = 0;
   for (int64_t position = 0; position < history_tokens_ + tokens_; ++position) {
     digest = FoldToken(spec_.kv, digest, LinkAt(position));
   }
   result->sampled.token =
-      DrawFrom(digest, spec_.vocab_size, sequence_.sampling, sequence_.token_index);
+      SampleFrom(digest, spec_.vocab_size, sequence_.sampling, sequence_.token_index);
+  if (result->sampled.token < 0) result->status = NoTokenLeft();
 }
 
 absl::Status SpanningRun::Sleep(int layer) {

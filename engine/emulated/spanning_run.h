@@ -1,12 +1,13 @@
 // One rank's part in one spanning step of the emulated device. Internal to this folder.
 //
-// In order: the ranks meet (AllGather of what each believes the step to be), the step's time
-// begins; blocks move, layer by layer; each rank compares the tags of its history with the prompt's
-// and tells the others which blocks it holds; own spans are written; the rest of the time is slept,
-// in slices with a word to the other ranks between them, so that an abort or a dead rank ends the
-// step early; the ranks meet again. A finding (a wrong tag; a block of the history that no rank or
-// more than one holds; ranks that do not mean the same step) does not fail the step: it poisons, on
-// every rank, what is written and drawn.
+// In order: the ranks meet (AllGather of what each believes the step to be, and whether it refuses
+// it: then it ends here, at all), the step's time begins; blocks move, layer by layer; each rank
+// compares the tags of its history with the prompt's and tells the others which blocks it holds;
+// own spans are written; the rest of the time is slept, in slices with a word to the other ranks
+// between them, so that an abort or a dead rank ends the step early; the ranks meet again. A
+// finding (a wrong tag; a block of the history that no rank or more than one holds; ranks that do
+// not mean the same step) does not fail the step: it poisons, on every rank, what is written and
+// sampled.
 #pragma once
 
 #include <chrono>
@@ -28,13 +29,14 @@ class SpanningRun {
   SpanningRun(const EngineSpec& spec, std::span<const KvRegion> regions, const EmulatedTimes& times,
               const SequenceStep& sequence);
 
-  // As Engine::Step. On every error the step's communicators are broken.
+  // As Engine::Step; `result` is empty. On every error the step's communicators are broken.
   absl::Status Run(const std::function<void(int layer)>& layer_done, SequenceResult* result);
 
  private:
   absl::Status Check() const;
-  absl::Status RunChecked(const std::function<void(int layer)>& layer_done, SequenceResult* result);
-  absl::Status Meet();
+  absl::Status RunMet(const std::function<void(int layer)>& layer_done, SequenceResult* result);
+  // `verdict` becomes that of all ranks.
+  absl::Status Meet(absl::Status* verdict);
   absl::Status Move(int layer);
   // The global indexes of this rank's history, by their tags; empty when one is wrong.
   std::vector<int32_t> KnownHistory() const;
@@ -42,7 +44,7 @@ class SpanningRun {
   absl::Status Gather(std::span<const std::byte> mine, std::vector<std::byte>* all);
   absl::Status Sleep(int layer);
   void Write(int layer) const;
-  void Draw(SequenceResult* result) const;
+  void Sample(SequenceResult* result) const;
   uint64_t LinkAt(int64_t position) const;
   uint64_t Signature() const;
 

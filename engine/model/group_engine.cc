@@ -8,6 +8,7 @@
 #include "engine/model/agreement.h"
 #include "engine/model/device_done.h"
 #include "engine/model/group_weights.h"
+#include "engine/model/spanning_check.h"
 #include "engine/model/step_check.h"
 
 namespace skein::engine {
@@ -43,15 +44,40 @@ uint64_t DigestOf(GroupMode mode, std::span<const SequenceStep> sequences, const
   return digest.value();
 }
 
-// All ranks were given the same step: else what they add up is nothing. `scratch` as GatherValues'.
-absl::Status AgreeOn(uint64_t digest, const GroupPart& part, Device* device, void* scratch) {
-  const absl::StatusOr<std::vector<uint64_t>> digests =
-      GatherValues(part.all, device, {&digest, 1}, static_cast<std::byte*>(scratch), part.deadline);
-  if (!digests.ok()) return digests.status();
-  for (size_t rank = 1; rank < digests->size(); ++rank) {
-    if ((*digests)[rank] == digests->front()) continue;
+// All ranks were given the same step: else what they add up is nothing. `refusals`: whether any
+// rank refuses any sequence. `scratch` as GatherValues'.
+absl::StatusOr<bool> AgreeOn(uint64_t digest, bool refuses, const GroupPart& part, Device* device,
+                             std::byte* scratch) {
+  const uint64_t mine[] = {digest, refuses ? 1u : 0u};
+  const absl::StatusOr<std::vector<uint64_t>> all =
+      GatherValues(part.all, device, mine, scratch, part.deadline);
+  if (!all.ok()) return all.status();
+  bool any = false;
+  for (size_t rank = 0; 2 * rank < all->size(); ++rank) {
+    any = any || (*all)[2 * rank + 1] != 0;
+    if ((*all)[2 * rank] == all->front()) continue;
     return absl::FailedPreconditionError("rank " + std::to_string(rank) +
                                          " was given another model, mode or step than rank 0");
+  }
+  return any;
+}
+
+// What one rank refuses (its own blocks, say) the others do not run either. 64 sequences at a time.
+absl::Status ShareRefusals(const GroupPart& part, Device* device, std::byte* scratch,
+                           std::vector<SequenceResult>& results) {
+  for (size_t begin = 0; begin < results.size(); begin += 64) {
+    const auto some =
+        std::span(results).subspan(begin, std::min<size_t>(64, results.size() - begin));
+    uint64_t refused = 0;
+    for (size_t i = 0; i < some.size(); ++i) refused |= uint64_t{!some[i].status.ok()} << i;
+    const absl::StatusOr<std::vector<uint64_t>> all =
+        GatherValues(part.all, device, {&refused, 1}, scratch, part.deadline);
+    if (!all.ok()) return all.status();
+    for (size_t rank = 0; rank < all->size(); ++rank) {
+      for (size_t i = 0; i < some.size(); ++i) {
+        if (((*all)[rank] >> i & 1) != 0) some[i].status.Update(RefusedBy(rank));
+      }
+    }
   }
   return absl::OkStatus();
 }
@@ -95,8 +121,7 @@ int GroupEngine::MaxPositions(int ranks) const {
                                             kv.num_blocks * KvLayout{ranks}.TokensPerBlock(kv)));
 }
 
-absl::StatusOr<ShardLayout> GroupEngine::CheckPart(const GroupPart& part,
-                                                   std::span<const SequenceStep> sequences) {
+absl::StatusOr<ShardLayout> GroupEngine::CheckPart(const GroupPart& part) const {
   if (part.all == nullptr) return absl::InvalidArgumentError("all: missing");
   const int ranks = part.all->Size();
   if (ranks < 2 || ranks > ranks_max_) {
@@ -113,27 +138,45 @@ absl::StatusOr<ShardLayout> GroupEngine::CheckPart(const GroupPart& part,
     status = CheckGroup("tp", part.tp, part.mode.tp, layout->tp_rank);
   }
   if (!status.ok()) return status;
-  group_spec_.max_positions = MaxPositions(ranks);
-  status = CheckStep(sequences, group_spec_, loaded_->tokens_max, KvLayout{ranks});
-  if (!status.ok()) return status;
   return layout;
+}
+
+absl::Status GroupEngine::Agree(const GroupPart& part, std::span<const SequenceStep> sequences,
+                                std::vector<SequenceResult>& results) {
+  Device* const device = loaded_->device.get();
+  auto* const scratch = static_cast<std::byte*>(buffers_.send.data);
+  const bool refuses = std::any_of(results.begin(), results.end(),
+                                   [](const auto& result) { return !result.status.ok(); });
+  const absl::StatusOr<bool> refusals =
+      AgreeOn(DigestOf(part.mode, sequences, loaded_->spec), refuses, part, device, scratch);
+  if (absl::IsFailedPrecondition(refusals.status())) return refusals.status();  // so say all ranks
+  absl::Status status = refusals.status();
+  if (status.ok() && *refusals) status = ShareRefusals(part, device, scratch, results);
+  if (!status.ok()) AbortAll(part, status);
+  return status;
 }
 
 absl::Status GroupEngine::StepTogether(const GroupPart& part,
                                        std::span<const SequenceStep> sequences,
                                        const std::function<void(int layer)>& layer_done,
                                        std::vector<SequenceResult>* results) {
-  const absl::StatusOr<ShardLayout> layout = CheckPart(part, sequences);
+  const absl::StatusOr<ShardLayout> layout = CheckPart(part);
   if (!layout.ok()) return layout.status();
-  FillBatch(sequences, &batch_, &logit_uses_);
-  const absl::Status agreed = AgreeOn(DigestOf(part.mode, sequences, loaded_->spec), part,
-                                      loaded_->device.get(), buffers_.send.data);
-  if (absl::IsFailedPrecondition(agreed)) return agreed;  // so say all ranks
-  if (!agreed.ok()) {
-    AbortAll(part, agreed);
-    return agreed;
-  }
-  GroupForward forward(loaded_.get(), &buffers_, part, *layout);
+  const int ranks = part.all->Size();
+  group_spec_.max_positions = MaxPositions(ranks);
+  absl::Status status =
+      CheckStep(sequences, group_spec_, loaded_->tokens_max, KvLayout{ranks}, results);
+  if (status.ok()) status = Agree(part, sequences, *results);
+  if (!status.ok() || !AnyRuns(*results)) return status;
+  return RunTogether(part, *layout, sequences, layer_done, *results);
+}
+
+absl::Status GroupEngine::RunTogether(const GroupPart& part, const ShardLayout& layout,
+                                      std::span<const SequenceStep> sequences,
+                                      const std::function<void(int layer)>& layer_done,
+                                      std::vector<SequenceResult>& results) {
+  FillBatch(sequences, results, &batch_, &logit_uses_);
+  GroupForward forward(loaded_.get(), &buffers_, part, layout);
   DeviceDone done(loaded_->device.get());
   absl::Status ran = forward.RunLayers(batch_, done.Behind(layer_done));
   if (ran.ok()) ran = done.status();
@@ -141,15 +184,13 @@ absl::Status GroupEngine::StepTogether(const GroupPart& part,
     AbortAll(part, ran);
     return done.End(ran);
   }
-  absl::Status gathered;
   const auto logits_of = [&](int64_t first, int64_t count) {
     absl::StatusOr<ConstMatrix> logits = forward.Logits(first, count);
-    gathered = logits.status();
     return logits.ok() ? loaded_->OnHost(*logits) : logits;
   };
   const absl::Status used =
-      UseLogits(sequences, logit_uses_, logits_of, loaded_->state.logits.rows, sampler_, *results);
-  if (!gathered.ok()) AbortAll(part, gathered);
+      UseLogits(sequences, logit_uses_, logits_of, loaded_->state.logits.rows, sampler_, results);
+  if (!used.ok()) AbortAll(part, used);
   return done.End(used);
 }
 

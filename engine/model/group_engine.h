@@ -47,13 +47,14 @@ class GroupEngine final : public Engine {
   // on every rank. A sequence's steps may change the mode freely: all modes of as many ranks share
   // its KV.
   //
-  // INVALID_ARGUMENT: as Engine::Step, or a mode that this model cannot run in; nothing was run or
-  // sent. FAILED_PRECONDITION, at every rank: they were not given the same step of the same model
-  // (rows, what is wanted of them, seeds; penalties and such are taken on trust); nothing was run.
-  // UNAVAILABLE, DEADLINE_EXCEEDED: a collective failed. The step then counts as failed at
-  // every rank, whatever the others saw; its communicators are broken (aborted, so that nobody
-  // waits for the deadline) and the KV of its own tokens is undefined, but earlier KV is untouched
-  // and the engine stays usable: the same step may run again, in other company.
+  // A sequence that one rank refuses is refused at all. INVALID_ARGUMENT: as Engine::Step, or a
+  // mode that this model cannot run in; nothing was run or sent. FAILED_PRECONDITION, at every
+  // rank: they were not given the same step of the same model (rows, what is wanted of them, seeds;
+  // penalties and such are taken on trust); nothing was run. UNAVAILABLE, DEADLINE_EXCEEDED: a
+  // collective failed. The step then counts as failed at every rank, whatever the others saw; its
+  // communicators are broken (aborted, so that nobody waits for the deadline) and the KV of its own
+  // tokens is undefined, but earlier KV is untouched and the engine stays usable: the same step may
+  // run again, in other company.
   absl::Status StepTogether(const GroupPart& part, std::span<const SequenceStep> sequences,
                             const std::function<void(int layer)>& layer_done,
                             std::vector<SequenceResult>* results);
@@ -64,8 +65,13 @@ class GroupEngine final : public Engine {
  private:
   GroupEngine(std::shared_ptr<LoadedModel> loaded, GroupBuffers buffers, int ranks_max);
 
-  absl::StatusOr<ShardLayout> CheckPart(const GroupPart& part,
-                                        std::span<const SequenceStep> sequences);
+  absl::StatusOr<ShardLayout> CheckPart(const GroupPart& part) const;
+  absl::Status Agree(const GroupPart& part, std::span<const SequenceStep> sequences,
+                     std::vector<SequenceResult>& results);
+  absl::Status RunTogether(const GroupPart& part, const ShardLayout& layout,
+                           std::span<const SequenceStep> sequences,
+                           const std::function<void(int layer)>& layer_done,
+                           std::vector<SequenceResult>& results);
 
   std::shared_ptr<LoadedModel> loaded_;
   std::unique_ptr<Engine> alone_;

@@ -25,34 +25,43 @@ class ModelEngine final : public Engine {
   absl::Status Step(std::span<const SequenceStep> sequences,
                     const std::function<void(int layer)>& layer_done,
                     std::vector<SequenceResult>* results) override {
-    const bool spans = sequences.size() == 1 && sequences.front().spanning != nullptr;
-    const absl::Status checked =
-        spans ? CheckSpanning(sequences.front(), loaded_->spec, loaded_->tokens_max)
-              : CheckStep(sequences, loaded_->spec, loaded_->tokens_max);
-    if (!checked.ok()) {
-      AbortSpanning(sequences, checked);
-      return checked;
+    if (sequences.size() == 1 && sequences.front().spanning != nullptr) {
+      results->assign(1, {});
+      results->front().status =
+          CheckSpanning(sequences.front(), loaded_->spec, loaded_->tokens_max);
+    } else {
+      const absl::Status checked =
+          CheckStep(sequences, loaded_->spec, loaded_->tokens_max, KvLayout{}, results);
+      if (!checked.ok()) AbortSpanning(sequences, checked);
+      if (!checked.ok() || !AnyRuns(*results)) return checked;
     }
-    FillBatch(sequences, &batch_, &logit_uses_);
+    FillBatch(sequences, *results, &batch_, &logit_uses_);
     DeviceDone done(loaded_->device.get());
-    return done.End(Run(sequences, spans, layer_done, &done, *results));
+    return done.End(Run(sequences, layer_done, &done, *results));
   }
 
  private:
-  absl::Status Run(std::span<const SequenceStep> sequences, bool spans,
+  absl::Status Run(std::span<const SequenceStep> sequences,
                    const std::function<void(int layer)>& layer_done, DeviceDone* done,
                    std::vector<SequenceResult>& results) {
     const std::function<void(int)> told = done->Behind(layer_done);
     logits_there_ = 0;
-    if (spans) {
-      const absl::Status ran = RunSpanning(sequences.front(), told);
-      if (!ran.ok()) return ran;
+    if (sequences.front().spanning != nullptr) {
+      absl::Status& verdict = results.front().status;
+      const absl::Status ran = RunSpanning(sequences.front(), told, &verdict);
+      if (!ran.ok() || !verdict.ok()) return ran;
     } else if (layer_done || !RunDecode()) {
       RunLayers(loaded_->model, batch_, told, loaded_->state);
     }
     if (!done->status().ok()) return done->status();
+    return Answer(sequences, results);
+  }
+
+  // From the logits to the results.
+  absl::Status Answer(std::span<const SequenceStep> sequences,
+                      std::vector<SequenceResult>& results) {
     TokenSampler* on_device = loaded_->token_sampler.get();
-    if (on_device != nullptr && TakesAll(*on_device, sequences)) {
+    if (on_device != nullptr && TakesAll(*on_device, sequences, results)) {
       return SampleOnDevice(
           sequences, logit_uses_,
           [this](int64_t first, int64_t count) { return DeviceLogits(first, count); },
@@ -66,11 +75,15 @@ class ModelEngine final : public Engine {
         loaded_->state.logits.rows, sampler_, results);
   }
 
+  // Not run, if `verdict` is not OK at every rank.
   absl::Status RunSpanning(const SequenceStep& sequence,
-                           const std::function<void(int layer)>& layer_done) {
-    loaded_->spanning->Place(sequence, &batch_);
-    return loaded_->spanning->Run(loaded_->model, *sequence.spanning, batch_, layer_done,
-                                  loaded_->state);
+                           const std::function<void(int layer)>& layer_done,
+                           absl::Status* verdict) {
+    SpanningRunner& runner = *loaded_->spanning;
+    const absl::Status met = runner.Meet(*sequence.spanning, !batch_.logit_rows.empty(), verdict);
+    if (!met.ok() || !verdict->ok()) return met;
+    runner.Place(sequence, &batch_);
+    return runner.Run(loaded_->model, *sequence.spanning, batch_, layer_done, loaded_->state);
   }
 
   // Whether the step was one for the decode runner, which ran it, up to the logits if there is room

@@ -148,6 +148,10 @@ absl::Status CheckSpanning(const SequenceStep& sequence, const EngineSpec& spec,
   return status;
 }
 
+absl::Status RefusedBy(size_t rank) {
+  return Bad("rank " + std::to_string(rank) + " refused its part of the step");
+}
+
 void AbortSpanning(std::span<const SequenceStep> sequences, const absl::Status& reason) {
   for (const SequenceStep& sequence : sequences) {
     if (sequence.spanning == nullptr) continue;

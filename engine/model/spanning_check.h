@@ -1,6 +1,7 @@
 // Checks the spanning part of a step's input as engine.h promises, before anything runs.
 #pragma once
 
+#include <cstddef>
 #include <span>
 
 #include "absl/status/status.h"
@@ -13,6 +14,9 @@ namespace skein::engine {
 // receives) is left to the step.
 absl::Status CheckSpanning(const SequenceStep& sequence, const EngineSpec& spec,
                            int64_t tokens_max);
+
+// The status of a step's sequence at the ranks that would have run it. INVALID_ARGUMENT.
+absl::Status RefusedBy(size_t rank);
 
 // Breaks the communicators of all spanning sequences: they will not be run, and no other rank shall
 // wait for this one.

@@ -68,6 +68,11 @@ class SpanningFailure : public ::testing::Test {
   void Reset() {
     comm_ = ranks_.GroupOfAll();
     moves_ = ranks_.GroupOfAll();
+    ResetInputs();
+  }
+
+  // A fresh step on the groups of the last.
+  void ResetInputs() {
     inputs_.assign(kRanks, {});
     const std::vector<RankShare> shares = {{4, {{8, 4}, {32, 2}}}, {4, {{12, 8}}}, {0, {{20, 12}}}};
     for (size_t r = 0; r < kRanks; ++r) {
@@ -104,6 +109,7 @@ class SpanningFailure : public ::testing::Test {
       input.sequence.block_table = input.table;
       input.sequence.spanning = &input.spanning;
       input.sequence.want_logits = r == 0;
+      input.sequence.sampling = &sampling_;
       threads.emplace_back([this, r, &input] {
         input.status = engines_[r]->Step({&input.sequence, 1}, input.layer_done, &input.results);
       });
@@ -122,21 +128,33 @@ class SpanningFailure : public ::testing::Test {
   // The step that was refused or broken, whole.
   void ExpectGoesOn(const std::vector<float>& expected) {
     Reset();
+    ExpectRuns(expected);
+  }
+  void ExpectRuns(const std::vector<float>& expected) {
     const std::vector<float> again = Run();
-    for (const RankInput& input : inputs_) EXPECT_TRUE(input.status.ok()) << input.status;
+    for (const RankInput& input : inputs_) {
+      ASSERT_TRUE(input.status.ok()) << input.status;
+      EXPECT_TRUE(input.results[0].status.ok()) << input.results[0].status;
+    }
     ASSERT_EQ(again.size(), expected.size());
     EXPECT_EQ(std::memcmp(again.data(), expected.data(), again.size() * sizeof(float)), 0);
   }
 
-  // What rank 1 answers when its step is `edit`ed; the others must not wait for it.
+  // What rank 1 answers when its step is `edit`ed: all ranks end with it, and their groups go on.
   std::string Refusal(const std::function<void(RankInput&)>& edit) {
-    Reset();
+    ResetInputs();
+    int layers = 0;
+    inputs_[0].layer_done = [&](int) { ++layers; };
     edit(inputs_[1]);
     Run();
-    EXPECT_EQ(inputs_[1].status.code(), absl::StatusCode::kInvalidArgument) << inputs_[1].status;
-    EXPECT_FALSE(inputs_[0].status.ok());
-    EXPECT_FALSE(inputs_[2].status.ok());
-    return std::string(inputs_[1].status.message());
+    EXPECT_EQ(layers, 0);
+    for (const RankInput& input : inputs_) {
+      EXPECT_TRUE(input.status.ok()) << input.status;
+      if (!input.status.ok()) return "";
+      EXPECT_EQ(input.results[0].status.code(), absl::StatusCode::kInvalidArgument);
+    }
+    EXPECT_THAT(std::string(inputs_[0].results[0].status.message()), HasSubstr("rank 1 refused"));
+    return std::string(inputs_[1].results[0].status.message());
   }
 
   LocalHub hub_;
@@ -144,6 +162,7 @@ class SpanningFailure : public ::testing::Test {
   std::vector<std::unique_ptr<Engine>> engines_;
   std::vector<std::unique_ptr<Communicator>> comm_, moves_;
   std::vector<RankInput> inputs_;
+  SamplingParams sampling_;
 };
 
 TEST_F(SpanningFailure, TheSameStepRepeatsBitByBit) {
@@ -238,7 +257,32 @@ TEST_F(SpanningFailure, RefusalsNameTheField) {
               HasSubstr("receive[0][0] = 20"));
   EXPECT_THAT(Refusal([](auto& i) { i.spanning.receive[1] = {2}; }),
               HasSubstr("receive[1]: is this rank itself"));
-  ExpectGoesOn(expected);
+  ResetInputs();
+  ExpectRuns(expected);
+}
+
+// Only the rank that samples hears of it; the others have done their part.
+TEST_F(SpanningFailure, ASequenceThatCannotBeSampledLeavesTheGroupWhole) {
+  const std::vector<float> expected = Run();
+  for (const bool nan : {false, true}) {
+    ResetInputs();
+    if (!nan) {
+      sampling_.min_tokens = 1;
+      for (int32_t id = 0; id < 50; ++id) sampling_.suppressed_until_min_tokens.push_back(id);
+    } else {
+      const KvRegion& region = engines_[0]->KvRegions()[0];
+      std::memset(region.base, 0xff, static_cast<size_t>(region.bytes));  // its history, too
+    }
+    inputs_[0].sequence.sample = true;
+    Run();
+    for (const RankInput& input : inputs_) ASSERT_TRUE(input.status.ok()) << input.status;
+    EXPECT_EQ(inputs_[0].results[0].status.code(),
+              nan ? absl::StatusCode::kInternal : absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(inputs_[1].results[0].status.ok());
+    sampling_ = {};
+    ResetInputs();
+    ExpectRuns(expected);
+  }
 }
 
 TEST_F(SpanningFailure, ItIsAloneInItsStep) {

@@ -3,9 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <string>
 
-#include "engine/model/agreement.h"
 #include "engine/model/spanning_blocks.h"
 
 namespace skein::engine {
@@ -19,7 +17,6 @@ KvRing::KvRing(const SpanningStep& step, const SpanningLayout& layout,
       options_(options),
       progress_(progress),
       rank_(step.comm->Rank()),
-      attends_last_(static_cast<size_t>(layout.ranks())),
       thread_([this] {
         pthread_setname_np(pthread_self(), "kv-ring");
         Run();
@@ -38,26 +35,11 @@ std::byte* KvRing::BufferOf(int64_t fill) const {
 int KvRing::RankBefore(int hop) const { return (rank_ - hop + layout_.ranks()) % layout_.ranks(); }
 
 void KvRing::Run() {
-  absl::Status status = CheckAgreement();
+  absl::Status status;
   for (int layer = 0; status.ok() && layer < options_.kv->num_layers; ++layer) {
     status = PassLayer(layer);
   }
   if (!status.ok()) progress_->Fail(status);
-}
-
-absl::Status KvRing::CheckAgreement() {
-  const uint64_t mine[] = {options_.fingerprint, options_.attends_last ? 1u : 0u};
-  const absl::StatusOr<std::vector<uint64_t>> all =
-      GatherValues(step_.comm, options_.device, mine, options_.buffers, step_.deadline);
-  if (!all.ok()) return all.status();
-  for (size_t rank = 0; rank < attends_last_.size(); ++rank) {
-    if ((*all)[2 * rank] != options_.fingerprint) {
-      return absl::InvalidArgumentError("spanning: rank " + std::to_string(rank) +
-                                        " has other shares, another model or another KV shape");
-    }
-    attends_last_[rank] = (*all)[2 * rank + 1] != 0;
-  }
-  return absl::OkStatus();
 }
 
 absl::Status KvRing::PassLayer(int layer) {
@@ -66,8 +48,8 @@ absl::Status KvRing::PassLayer(int layer) {
     return progress_->status();
   }
   const bool last = layer + 1 == options_.kv->num_layers;
-  const bool wanted =
-      !last || std::find(attends_last_.begin(), attends_last_.end(), true) != attends_last_.end();
+  const std::vector<bool>& attends = options_.attends_last;
+  const bool wanted = !last || std::find(attends.begin(), attends.end(), true) != attends.end();
   for (int64_t segment = 0; wanted && segment < layout_.segments(); ++segment) {
     const absl::Status passed = PassSegment(layer, segment);
     if (!passed.ok()) return passed;
@@ -112,7 +94,7 @@ bool KvRing::AwaitBuffer(int64_t fill) {
 bool KvRing::Passes(int layer, int rank, int hop) const {
   if (layer + 1 < options_.kv->num_layers) return true;
   for (int place = hop; place < layout_.ranks(); ++place) {
-    if (attends_last_[static_cast<size_t>((rank + place) % layout_.ranks())]) return true;
+    if (options_.attends_last[static_cast<size_t>((rank + place) % layout_.ranks())]) return true;
   }
   return false;
 }

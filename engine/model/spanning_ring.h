@@ -6,8 +6,8 @@
 // numbers count through the whole step; buffer f % kBuffers holds fill f until its buffer is wanted
 // again, which waits until attention is done with it.
 //
-// Every rank tells the others at the start whether it attends in the last layer. There blocks pass
-// only as far as to a rank that does, and nothing passes when none does.
+// In the last layer blocks pass only as far as to a rank that attends there, and nothing passes
+// when none does.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,7 @@ struct RingOptions {
   const KvSpec* kv = nullptr;
   std::byte* buffers = nullptr;  // kBuffers * segment_blocks blocks, of the device
   int64_t segment_blocks = 0;
-  uint64_t fingerprint = 0;  // of what all ranks must agree on; a difference is INVALID_ARGUMENT
-  bool attends_last = true;  // this rank, in the last layer
+  std::vector<bool> attends_last;  // by rank: whether it attends in the last layer
 };
 
 class KvRing {
@@ -57,7 +56,6 @@ class KvRing {
 
  private:
   void Run();
-  absl::Status CheckAgreement();
   absl::Status PassLayer(int layer);
   absl::Status PassSegment(int layer, int64_t segment);
   bool AwaitBuffer(int64_t fill);
@@ -70,7 +68,6 @@ class KvRing {
   const RingOptions options_;
   SpanningProgress* const progress_;
   const int rank_;
-  std::vector<bool> attends_last_;  // by rank, as they said
   std::thread thread_;
 };
 

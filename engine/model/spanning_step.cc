@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -19,6 +20,8 @@ Matrix RowsFrom(const Matrix& m, int64_t begin, int64_t rows) {
   SKEIN_CHECK(m.dtype == DType::kF32 && begin + rows <= m.rows);
   return {static_cast<float*>(m.data) + begin * m.stride, m.dtype, rows, m.cols, m.stride};
 }
+
+constexpr size_t kWords = 3;  // of a rank, when the ranks meet: runs it, fingerprint, attends last
 
 // Of what all ranks must have been given alike.
 uint64_t FingerprintOf(const SpanningStep& step, const KvSpec& kv, std::string_view model_hash) {
@@ -81,6 +84,43 @@ absl::StatusOr<std::unique_ptr<SpanningRunner>> SpanningRunner::Create(
   return runner;
 }
 
+absl::Status SpanningRunner::Meet(const SpanningStep& step, bool attends_last,
+                                  absl::Status* verdict) {
+  attends_last_.assign(step.comm == nullptr ? 1 : static_cast<size_t>(step.comm->Size()),
+                       attends_last);
+  if (step.comm == nullptr) return absl::OkStatus();
+  const uint64_t mine[kWords] = {verdict->ok() ? 1u : 0u,
+                                 FingerprintOf(step, segment_, options_.model_hash),
+                                 attends_last ? 1u : 0u};
+  const absl::StatusOr<std::vector<uint64_t>> words =
+      GatherValues(step.comm, device_, mine, ring_, step.deadline);
+  const absl::Status met = words.ok() ? TakeWords(step, *words, verdict) : words.status();
+  if (met.ok()) return met;
+  SpanningProgress progress(step);
+  progress.Fail(met);
+  return progress.status();
+}
+
+// All ranks have the same words, so all come to the same end.
+absl::Status SpanningRunner::TakeWords(const SpanningStep& step, std::span<const uint64_t> words,
+                                       absl::Status* verdict) {
+  const auto word = [&](size_t rank, size_t i) { return words[rank * kWords + i]; };
+  const auto own = static_cast<size_t>(step.comm->Rank());
+  for (size_t rank = 0; rank < attends_last_.size(); ++rank) {
+    if (word(rank, 0) != 0) continue;
+    if (verdict->ok()) *verdict = RefusedBy(rank);
+    return absl::OkStatus();
+  }
+  for (size_t rank = 0; rank < attends_last_.size(); ++rank) {
+    if (word(rank, 1) != word(own, 1)) {
+      return absl::InvalidArgumentError("spanning: rank " + std::to_string(rank) +
+                                        " has other shares, another model or another KV shape");
+    }
+    attends_last_[rank] = word(rank, 2) != 0;
+  }
+  return absl::OkStatus();
+}
+
 void SpanningRunner::Place(const SequenceStep& sequence, Batch* batch) {
   const SpanningStep& step = *sequence.spanning;
   const size_t rank = step.comm == nullptr ? 0 : static_cast<size_t>(step.comm->Rank());
@@ -109,14 +149,12 @@ absl::Status SpanningRunner::Run(const Model& model, const SpanningStep& spannin
   const bool moves = !alone && spanning.moves != nullptr;
   if (alone) progress.Reach(Milestone::kPassed, segment_.num_layers);
   if (!moves) progress.Reach(Milestone::kMoved, segment_.num_layers);
-  const RingOptions ring_options = {
-      .device = device_,
-      .layers = state.kv,
-      .kv = model.kv,
-      .buffers = ring_,
-      .segment_blocks = segment_.num_blocks,
-      .fingerprint = FingerprintOf(spanning, segment_, options_.model_hash),
-      .attends_last = !batch.logit_rows.empty()};
+  const RingOptions ring_options = {.device = device_,
+                                    .layers = state.kv,
+                                    .kv = model.kv,
+                                    .buffers = ring_,
+                                    .segment_blocks = segment_.num_blocks,
+                                    .attends_last = attends_last_};
   std::optional<KvRing> ring;
   std::optional<KvMover> mover;
   if (!alone) ring.emplace(spanning, layout, list_, ring_options, &progress);

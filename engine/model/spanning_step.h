@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,12 +41,18 @@ class SpanningRunner {
                                                                 DType activation, const KvSpec& kv,
                                                                 Device* device);
 
+  // First, of every step. The ranks tell each other whether they refuse it (`verdict`, which is not
+  // OK at any afterwards if it was not OK at one; nobody runs the step then), what must be equal at
+  // all, and whether they attend in the last layer. Errors are Run's.
+  absl::Status Meet(const SpanningStep& step, bool attends_last, absl::Status* verdict);
+
   // Sets what differs from a plain batch of the same tokens: their positions, and where their KV
   // lies. `batch` points into this until the next Place. REQUIRES: CheckSpanning passed.
   void Place(const SequenceStep& sequence, Batch* batch);
 
-  // As RunLayers, for the batch of Place. UNAVAILABLE or DEADLINE_EXCEEDED when a collective
-  // failed, INVALID_ARGUMENT when ranks disagree about the step; its communicators are then broken.
+  // As RunLayers, for the batch of Place. REQUIRES: Meet's verdict was OK. UNAVAILABLE or
+  // DEADLINE_EXCEEDED when a collective failed, INVALID_ARGUMENT when ranks disagree about the
+  // step; its communicators are then broken.
   absl::Status Run(const Model& model, const SpanningStep& step, const Batch& batch,
                    const std::function<void(int)>& layer_done, RunState& state);
 
@@ -68,18 +75,21 @@ class SpanningRunner {
   void AttendArrived(const Step& step, const Batch& rows, int rank, int64_t segment,
                      std::byte* buffer);
   Matrix Merged(const Step& step) const;
+  absl::Status TakeWords(const SpanningStep& step, std::span<const uint64_t> words,
+                         absl::Status* verdict);
 
   SpanningOptions options_;
   Device* device_;
-  KvSpec segment_;              // the pool's shape with the blocks of one ring buffer
-  std::vector<int32_t> list_;   // block ids: history, then spans
-  std::vector<int32_t> count_;  // 0, 1, 2, …
-  Matrix merged_;               // f32 [T, Q]  empty when the activations are f32: then in place
-  Matrix partial_;              // f32 [T, Q]
-  Matrix merged_lse_;           // f32 [T, heads]
-  Matrix partial_lse_;          // f32 [T, heads]
-  std::byte* ring_ = nullptr;   // [KvRing::kBuffers][segment_.num_blocks] blocks
-  DeviceBuffer staging_;        // of KvMover
+  KvSpec segment_;                  // the pool's shape with the blocks of one ring buffer
+  std::vector<bool> attends_last_;  // by rank, as they said in Meet
+  std::vector<int32_t> list_;       // block ids: history, then spans
+  std::vector<int32_t> count_;      // 0, 1, 2, …
+  Matrix merged_;                   // f32 [T, Q]  empty when the activations are f32: then in place
+  Matrix partial_;                  // f32 [T, Q]
+  Matrix merged_lse_;               // f32 [T, heads]
+  Matrix partial_lse_;              // f32 [T, heads]
+  std::byte* ring_ = nullptr;       // [KvRing::kBuffers][segment_.num_blocks] blocks
+  DeviceBuffer staging_;            // of KvMover
   std::vector<DeviceBuffer> owned_;
 };
 

@@ -19,9 +19,16 @@ absl::Status CheckIds(std::span<const int32_t> ids, const char* field, int32_t l
   return absl::OkStatus();
 }
 
-absl::Status CheckPlace(const SequenceStep& sequence, const EngineSpec& spec, KvLayout layout) {
+absl::Status TooMany(const char* field, int64_t tokens, int64_t tokens_max) {
+  return Bad(std::string(field) + ": " + std::to_string(tokens) + " tokens in one step, at most " +
+             std::to_string(tokens_max));
+}
+
+absl::Status CheckPlace(const SequenceStep& sequence, const EngineSpec& spec, int64_t tokens_max,
+                        KvLayout layout) {
   const auto count = static_cast<int64_t>(sequence.tokens.size());
   if (count == 0) return Bad("tokens: empty");
+  if (count > tokens_max) return TooMany("tokens", count, tokens_max);
   if (sequence.position < 0 || sequence.position > spec.max_positions - count) {
     return Bad("position = " + std::to_string(sequence.position) + ": with " +
                std::to_string(count) +
@@ -72,25 +79,29 @@ absl::Status CheckContents(const SequenceStep& sequence, const EngineSpec& spec,
 }
 
 absl::Status CheckStep(std::span<const SequenceStep> sequences, const EngineSpec& spec,
-                       int64_t tokens_max, KvLayout layout) {
+                       int64_t tokens_max, KvLayout layout, std::vector<SequenceResult>* results) {
+  results->clear();
+  results->resize(sequences.size());
+  if (sequences.empty()) return Bad("sequences: empty");
   int64_t tokens = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
-    if (sequences[i].spanning != nullptr) {
+    const SequenceStep& sequence = sequences[i];
+    if (sequence.spanning != nullptr) {
       return Bad("sequences[" + std::to_string(i) + "].spanning: not in such a step");
     }
-    absl::Status status = CheckPlace(sequences[i], spec, layout);
-    if (status.ok()) status = CheckContents(sequences[i], spec, sequences[i].position);
-    if (!status.ok()) {
-      return Bad("sequences[" + std::to_string(i) + "]." + std::string(status.message()));
-    }
-    tokens += static_cast<int64_t>(sequences[i].tokens.size());
+    absl::Status& status = (*results)[i].status;
+    status = CheckPlace(sequence, spec, tokens_max, layout);
+    if (status.ok()) status = CheckContents(sequence, spec, sequence.position);
+    const auto count = static_cast<int64_t>(sequence.tokens.size());
+    if (count <= tokens_max) tokens += count;  // else it is refused, alone
   }
-  if (tokens == 0) return Bad("sequences: empty");
-  if (tokens > tokens_max) {
-    return Bad("sequences: " + std::to_string(tokens) + " tokens in one step, at most " +
-               std::to_string(tokens_max));
-  }
+  if (tokens > tokens_max) return TooMany("sequences", tokens, tokens_max);
   return absl::OkStatus();
+}
+
+bool AnyRuns(std::span<const SequenceResult> results) {
+  return std::any_of(results.begin(), results.end(),
+                     [](const SequenceResult& result) { return result.status.ok(); });
 }
 
 }  // namespace skein::engine

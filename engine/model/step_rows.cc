@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "engine/sampling/logprobs.h"
 
 namespace skein::engine {
@@ -36,18 +37,13 @@ absl::Status Use(const SequenceStep& sequence, size_t token, std::span<const flo
 }
 
 void StartResults(std::span<const SequenceStep> sequences, std::vector<SequenceResult>& results) {
-  results.clear();
-  results.resize(sequences.size());
+  SKEIN_CHECK(results.size() == sequences.size());
+  SampledToken unwanted;
+  unwanted.token = -1;
   for (size_t s = 0; s < sequences.size(); ++s) {
-    SampledToken unwanted;
-    unwanted.token = -1;
+    if (!results[s].status.ok()) continue;
     results[s].prompt_logprobs.assign(sequences[s].next_tokens.size(), unwanted);
   }
-}
-
-absl::Status InSequence(size_t sequence, const absl::Status& status) {
-  return absl::Status(status.code(), "sequences[" + std::to_string(sequence) +
-                                         "]: " + std::string(status.message()));
 }
 
 // A step's requests to a TokenSampler, with where their answers go.
@@ -82,10 +78,15 @@ class Requests {
 
   absl::Status Flush(const ConstMatrix& logits) {
     tokens_.resize(requests_.size());
-    size_t failed = 0;
-    const absl::Status sampled = sampler_->Sample(logits, requests_, tokens_, &failed);
-    if (!sampled.ok()) return InSequence(sequences_.empty() ? 0 : sequences_[failed], sampled);
-    for (size_t i = 0; i < tokens_.size(); ++i) *answers_[i] = std::move(tokens_[i]);
+    const absl::Status ran = sampler_->Sample(logits, requests_, tokens_);
+    if (!ran.ok()) return ran;
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      if (tokens_[i].ok()) {
+        *answers_[i] = *std::move(tokens_[i]);
+      } else {
+        (*results_)[sequences_[i]].status.Update(tokens_[i].status());
+      }
+    }
     requests_.clear();
     sequences_.clear();
     answers_.clear();
@@ -107,16 +108,20 @@ class Requests {
   std::vector<SampleRequest> requests_;
   std::vector<size_t> sequences_;
   std::vector<SampledToken*> answers_;
-  std::vector<SampledToken> tokens_;
+  std::vector<absl::StatusOr<SampledToken>> tokens_;
 };
 
 }  // namespace
 
-bool TakesAll(const TokenSampler& sampler, std::span<const SequenceStep> sequences) {
-  return std::all_of(sequences.begin(), sequences.end(), [&](const SequenceStep& sequence) {
-    return !sequence.want_logits &&
-           (sequence.sampling == nullptr || sampler.Takes(*sequence.sampling));
-  });
+bool TakesAll(const TokenSampler& sampler, std::span<const SequenceStep> sequences,
+              std::span<const SequenceResult> results) {
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    if (!results[s].status.ok()) continue;
+    if (sequences[s].want_logits) return false;
+    const SamplingParams* sampling = sequences[s].sampling;
+    if (sampling != nullptr && !sampler.Takes(*sampling)) return false;
+  }
+  return true;
 }
 
 absl::Status SampleOnDevice(std::span<const SequenceStep> sequences, std::span<const LogitUse> uses,
@@ -142,7 +147,8 @@ absl::Status SampleOnDevice(std::span<const SequenceStep> sequences, std::span<c
   return absl::OkStatus();
 }
 
-void FillBatch(std::span<const SequenceStep> sequences, Batch* batch, std::vector<LogitUse>* uses) {
+void FillBatch(std::span<const SequenceStep> sequences, std::span<const SequenceResult> results,
+               Batch* batch, std::vector<LogitUse>* uses) {
   batch->ids.clear();
   batch->positions.clear();
   batch->sequences.clear();
@@ -150,6 +156,7 @@ void FillBatch(std::span<const SequenceStep> sequences, Batch* batch, std::vecto
   batch->padding = 0;
   uses->clear();
   for (size_t s = 0; s < sequences.size(); ++s) {
+    if (!results[s].status.ok()) continue;
     const SequenceStep& sequence = sequences[s];
     const auto count = static_cast<int64_t>(sequence.tokens.size());
     batch->sequences.push_back(
@@ -177,12 +184,12 @@ absl::Status UseLogits(std::span<const SequenceStep> sequences, std::span<const 
     if (!logits.ok()) return logits.status();
     for (size_t i = 0; i < count; ++i) {
       const LogitUse& use = uses[begin + i];
+      SequenceResult& result = results[use.sequence];
+      if (!result.status.ok()) continue;
       const float* row =
           static_cast<const float*>(logits->data) + static_cast<int64_t>(i) * logits->stride;
-      const absl::Status used =
-          Use(sequences[use.sequence], use.token, {row, static_cast<size_t>(logits->cols)}, sampler,
-              results[use.sequence]);
-      if (!used.ok()) return InSequence(use.sequence, used);
+      result.status = Use(sequences[use.sequence], use.token,
+                          {row, static_cast<size_t>(logits->cols)}, sampler, result);
     }
   }
   return absl::OkStatus();

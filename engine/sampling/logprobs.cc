@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/status/status.h"
+#include "engine/sampling/sample_errors.h"
 #include "engine/sampling/softmax.h"
 
 namespace skein::engine {
@@ -29,7 +29,7 @@ std::vector<TokenLogprob> LargestLogits(std::span<const float> logits, size_t co
 absl::StatusOr<SampledToken> LogprobsOf(std::span<const float> logits, int32_t token,
                                         int top_logprobs) {
   const LogitScan scan = ScanLogits(logits);
-  if (!scan.usable) return absl::InternalError("logits hold NaN or infinity");
+  if (!scan.usable) return BadLogits();
   const double normaliser = LogSumExp(logits, scan.max);
   const auto logprob = [&](float logit) { return static_cast<float>(logit - normaliser); };
   SampledToken result{token, logprob(logits[token]), {}};

@@ -6,6 +6,7 @@
 #include "engine/base/check.h"
 #include "engine/sampling/logprobs.h"
 #include "engine/sampling/philox.h"
+#include "engine/sampling/sample_errors.h"
 #include "engine/sampling/softmax.h"
 
 namespace skein::engine {
@@ -31,7 +32,7 @@ absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits,
                                              std::span<const int32_t> prompt,
                                              std::span<const int32_t> output) {
   SKEIN_CHECK(logits.size() == weights_.size());
-  if (!ScanLogits(logits).usable) return absl::InternalError("logits hold NaN or infinity");
+  if (!ScanLogits(logits).usable) return BadLogits();
   std::span<const float> edited = logits;
   if (LogitEditor::Edits(params, token_index)) {
     std::copy(logits.begin(), logits.end(), edited_.begin());
@@ -47,9 +48,7 @@ absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits,
 absl::StatusOr<int32_t> Sampler::Draw(std::span<const float> logits, const SamplingParams& params,
                                       double uniform) {
   const LogitScan scan = ScanLogits(logits);
-  if (!scan.usable) {
-    return absl::InvalidArgumentError("logit_bias and min_tokens leave no token to draw");
-  }
+  if (!scan.usable) return NoTokenLeft();
   if (params.temperature < kGreedyBelow || params.top_k == 1) {
     return FirstIndexOf(logits, scan.max);
   }

@@ -26,13 +26,17 @@ namespace skein::engine {
 // the field and value.
 absl::Status CheckSamplingParams(const SamplingParams& params, int vocab_size);
 
+// INVALID_ARGUMENT when suppressed ids and a logit_bias of -inf rule out every id at index 0,
+// whatever the logits. REQUIRES: CheckSamplingParams is OK.
+absl::Status CheckTokenLeft(const SamplingParams& params, int vocab_size);
+
 class Sampler {
  public:
   explicit Sampler(int vocab_size);
 
   // logits [vocab_size], raw. REQUIRES: CheckSamplingParams is OK; ids of prompt and output are in
   // the vocabulary. INTERNAL when the logits hold NaN or +inf; INVALID_ARGUMENT when the edits
-  // leave nothing to draw.
+  // leave no token to sample.
   absl::StatusOr<SampledToken> Sample(std::span<const float> logits, const SamplingParams& params,
                                       uint64_t token_index, std::span<const int32_t> prompt,
                                       std::span<const int32_t> output);

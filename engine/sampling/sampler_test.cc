@@ -220,12 +220,45 @@ TEST(SamplerTest, BiasAndMinTokens) {
   EXPECT_EQ(SampleOne(logits, params, 4), 2);
 }
 
-TEST(SamplerTest, NothingLeftToDraw) {
+TEST(SamplerTest, NothingLeftToSample) {
   SamplingParams params;
   params.suppressed_until_min_tokens = {0, 1};
   params.min_tokens = 1;
   const auto token = Sampler(2).Sample(std::vector<float>{1, 2}, params, 0, {}, {});
   EXPECT_EQ(token.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(SamplerTest, AFailureLeavesNothingBehind) {
+  Sampler used(4), fresh(4);
+  SamplingParams none;
+  none.min_tokens = 1;
+  none.suppressed_until_min_tokens = {0, 1, 2, 3};
+  none.frequency_penalty = 1.0f;
+  SamplingParams params;
+  params.repetition_penalty = 1.5f;
+  const std::vector<float> logits = {1, 2, 3, 2.5f};
+  const std::vector<int32_t> history = {1, 2, 2};
+  for (uint64_t i = 0; i < 20; ++i) {
+    EXPECT_FALSE(used.Sample(logits, none, 0, history, history).ok());
+    EXPECT_EQ(used.Sample(logits, params, i, history, history)->token,
+              fresh.Sample(logits, params, i, history, history)->token);
+  }
+}
+
+TEST(SamplingParamsTest, SomeTokenIsLeft) {
+  SamplingParams params;
+  EXPECT_TRUE(CheckTokenLeft(params, 3).ok());
+  params.suppressed_until_min_tokens = {0, 1, 2, 2};
+  EXPECT_TRUE(CheckTokenLeft(params, 3).ok()) << "min_tokens is 0";
+  params.min_tokens = 1;
+  EXPECT_EQ(CheckTokenLeft(params, 3).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(CheckTokenLeft(params, 4).ok());
+  params.suppressed_until_min_tokens = {0, 0, 1, 1};
+  EXPECT_TRUE(CheckTokenLeft(params, 3).ok());
+  params.logit_bias = {{2, -100.0f}};
+  EXPECT_TRUE(CheckTokenLeft(params, 3).ok());
+  params.logit_bias = {{2, -kInfinity}};
+  EXPECT_EQ(CheckTokenLeft(params, 3).code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(SamplerTest, UnusableLogitsAreAnError) {

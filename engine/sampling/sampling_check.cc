@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "engine/sampling/sample_errors.h"
 #include "engine/sampling/sampler.h"
 
 namespace skein::engine {
@@ -55,6 +58,22 @@ absl::Status CheckSamplingParams(const SamplingParams& params, int vocab_size) {
   if (params.top_logprobs < -1) return Bad("top_logprobs", params.top_logprobs, "at least -1");
   if (params.min_tokens < 0) return Bad("min_tokens", params.min_tokens, "at least 0");
   return CheckIds(params, vocab_size);
+}
+
+absl::Status CheckTokenLeft(const SamplingParams& params, int vocab_size) {
+  const auto vocabulary = static_cast<size_t>(vocab_size);
+  const bool suppresses = params.min_tokens > 0;
+  const size_t suppressed = suppresses ? params.suppressed_until_min_tokens.size() : 0;
+  if (suppressed + params.logit_bias.size() < vocabulary) return absl::OkStatus();
+  std::vector<bool> ruled_out(vocabulary, false);
+  for (size_t i = 0; i < suppressed; ++i) {
+    ruled_out[static_cast<size_t>(params.suppressed_until_min_tokens[i])] = true;
+  }
+  for (const auto& [id, bias] : params.logit_bias) {
+    if (std::isinf(bias)) ruled_out[static_cast<size_t>(id)] = true;
+  }
+  const bool left = std::find(ruled_out.begin(), ruled_out.end(), false) != ruled_out.end();
+  return left ? absl::OkStatus() : NoTokenLeft();
 }
 
 }  // namespace skein::engine

@@ -1,5 +1,5 @@
-// TokenSampler: draws tokens from logits where they are, on a device. (On the host that is Sampler
-// and LogprobsOf, a row at a time.) Used by one thread.
+// TokenSampler: samples tokens from logits where they are, on a device. (On the host that is
+// Sampler and LogprobsOf, a row at a time.) Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -35,12 +35,12 @@ class TokenSampler {
   // Whether it can answer; what it cannot, the host does.
   virtual bool Takes(const SamplingParams& params) const = 0;
 
-  // results[i] is of requests[i]. logits f32 [any, vocabulary], of the device. Returns when the
-  // tokens are here. REQUIRES: Takes; parameters and ids in range, as for Sampler. The first error
-  // ends it, and *failed says of which request: INTERNAL when logits hold NaN or +inf;
-  // INVALID_ARGUMENT when edits leave nothing to draw.
+  // answers[i] is of requests[i]: INTERNAL when its logits hold NaN or +inf, INVALID_ARGUMENT when
+  // its edits leave no token to sample. logits f32 [any, vocabulary], of the device. Returns when
+  // the tokens are here, or the device's error. REQUIRES: Takes; parameters and ids in range, as
+  // for Sampler.
   virtual absl::Status Sample(ConstMatrix logits, std::span<const SampleRequest> requests,
-                              std::span<SampledToken> results, size_t* failed) = 0;
+                              std::span<absl::StatusOr<SampledToken>> answers) = 0;
 };
 
 using MakeTokenSampler =

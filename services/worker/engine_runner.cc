@@ -63,6 +63,8 @@ engine::SequenceStep StepOf(const scheduler::StepSequence& sequence, const Buffe
 scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
                                const engine::SequenceResult& result) {
   scheduler::StepResult out;
+  out.status = result.status;
+  if (!out.status.ok()) return out;
   if (sequence.sample) {
     out.token = result.sampled.token;
     out.payload = ToProto(result.sampled).SerializeAsString();

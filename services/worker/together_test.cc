@@ -2,7 +2,9 @@
 // together; the emulated engines' tags tell whether every block was where the cores said.
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <mutex>
+#include <numeric>
 #include <random>
 
 #include "engine/comm/local_fabric.h"
@@ -21,6 +23,7 @@ using scheduler::PrefillEvent;
 
 constexpr int kBlockTokens = 4;
 constexpr int64_t kRankTokensMax = 12;  // in a step
+constexpr int32_t kVocabulary = 1 << 16;
 
 engine::EmulatedOptions Options() {
   return {.kv = {.num_layers = 2,
@@ -29,7 +32,7 @@ engine::EmulatedOptions Options() {
                  .block_tokens = kBlockTokens,
                  .dtype = engine::DType::kF32,
                  .num_blocks = 128},
-          .vocab_size = 1 << 20,
+          .vocab_size = kVocabulary,
           .max_positions = 1024};
 }
 
@@ -153,7 +156,7 @@ class TogetherTest : public ::testing::Test {
   }
 
   // A random prompt, assigned in random chunks to growing random sets, and started everywhere.
-  scheduler::RequestId Submit() {
+  scheduler::RequestId Submit(const std::function<void(scheduler::RequestSpec&)>& edit = nullptr) {
     auto spec = std::make_shared<scheduler::RequestSpec>();
     spec->id = {1, ++serial_};
     v1::SamplingParams sampling;
@@ -164,6 +167,7 @@ class TogetherTest : public ::testing::Test {
       spec->prompt.push_back(static_cast<int32_t>(Between(0, 1000)));
     }
     spec->max_tokens = 1;
+    if (edit) edit(*spec);
     AssignRequest assign{.spec = spec, .epoch = {serial_}, .sequence = {serial_}};
     std::vector<int> order(members_.size());
     std::iota(order.begin(), order.end(), 0);
@@ -243,6 +247,41 @@ TEST_F(TogetherTest, RandomPlansDrawWhatOneInstanceWould) {
   for (int i = 0; i < 12; ++i) ids.push_back(Submit());
   for (scheduler::RequestId id : ids) RunUntilEnded(id);
   for (scheduler::RequestId id : ids) ExpectRight(id);
+}
+
+// What the engines refuse ends at all members, what cannot be sampled at the one that samples;
+// plans beside it, some of the same members, never hear of it.
+TEST_F(TogetherTest, APlanThatFailsHarmsNoOther) {
+  std::vector<scheduler::RequestId> good, refused, unsampled;
+  for (int i = 0; i < 6; ++i) {
+    good.push_back(Submit());
+    refused.push_back(
+        Submit([](scheduler::RequestSpec& spec) { spec.prompt.back() = kVocabulary; }));
+    good.push_back(Submit());
+    unsampled.push_back(Submit([](scheduler::RequestSpec& spec) {
+      spec.stop_token_ids.resize(kVocabulary);
+      std::iota(spec.stop_token_ids.begin(), spec.stop_token_ids.end(), 0);
+      spec.min_tokens = 1;
+    }));
+  }
+  for (scheduler::RequestId id : good) RunUntilEnded(id);
+  for (scheduler::RequestId id : good) ExpectRight(id);
+  for (scheduler::RequestId id : refused) {
+    RunUntilEnded(id);
+    for (int member : members_of_.at(id)) {
+      EXPECT_TRUE(absl::IsInvalidArgument(members_[member]->ended.at(id)));
+    }
+  }
+  for (scheduler::RequestId id : unsampled) {
+    RunUntilEnded(id);
+    int failed = 0;
+    for (int member : members_of_.at(id)) {
+      const absl::Status& end = members_[member]->ended.at(id);
+      EXPECT_TRUE(end.ok() || absl::IsInvalidArgument(end)) << end;
+      failed += end.ok() ? 0 : 1;
+    }
+    EXPECT_EQ(failed, 1);
+  }
 }
 
 TEST_F(TogetherTest, ACancelAtAnyMomentFreesAllMembers) {

@@ -147,6 +147,8 @@ void GroupOfEngines::ExpectSame(const std::vector<std::vector<SequenceResult>>& 
   for (const std::vector<SequenceResult>& other : by_rank) {
     ASSERT_EQ(other.size(), first.size());
     for (size_t i = 0; i < first.size(); ++i) {
+      EXPECT_EQ(other[i].status.code(), first[i].status.code());
+      if (!first[i].status.ok()) continue;
       EXPECT_EQ(other[i].sampled.token, first[i].sampled.token);
       EXPECT_EQ(other[i].sampled.logprob, first[i].sampled.logprob);
       EXPECT_EQ(other[i].logits, first[i].logits);

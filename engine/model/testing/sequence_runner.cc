@@ -67,6 +67,7 @@ void RunTogether(Engine& engine, const std::vector<GreedyRun*>& runs) {
     ASSERT_TRUE(status.ok()) << status;
     for (size_t i = 0; i < active.size(); ++i) {
       Progress& progress = *active[i];
+      ASSERT_TRUE(results[i].status.ok()) << results[i].status;
       progress.done += steps[i].tokens.size();
       if (!steps[i].sample) continue;
       progress.tokens.push_back(results[i].sampled.token);
@@ -85,7 +86,9 @@ std::vector<float> LogitsAfter(Engine& engine, const std::vector<int32_t>& promp
   std::vector<SequenceResult> results;
   const absl::Status status = engine.Step({&step, 1}, nullptr, &results);
   EXPECT_TRUE(status.ok()) << status;
-  return status.ok() ? results[0].logits : std::vector<float>();
+  if (!status.ok()) return {};
+  EXPECT_TRUE(results[0].status.ok()) << results[0].status;
+  return results[0].logits;
 }
 
 namespace {
@@ -140,6 +143,7 @@ void ScoreTogether(Engine& engine, const std::vector<NllRun*>& runs) {
     const absl::Status status = engine.Step(steps, nullptr, &results);
     ASSERT_TRUE(status.ok()) << status;
     for (size_t i = 0; i < active.size(); ++i) {
+      ASSERT_TRUE(results[i].status.ok()) << results[i].status;
       for (const SampledToken& token : results[i].prompt_logprobs) {
         if (token.token < 0) continue;
         active[i]->nll -= token.logprob / static_cast<double>(active[i]->ids.size() - 1);
