@@ -6,6 +6,7 @@
 
 #include "services/codec/codec.h"
 #include "services/worker/block_ids.h"
+#include "services/worker/sampling_codec.h"
 
 namespace skein::services {
 namespace {
@@ -75,6 +76,11 @@ void DecodeShell::Stop() {
 
 bool DecodeShell::Reserve(scheduler::ReserveRequest request,
                           Calls<v1::ReserveResponse>::Call call) {
+  const absl::Status checked = CheckSpec(*request.spec, engine_->engine->Spec().vocab_size);
+  if (!checked.ok()) {
+    call.reactor->Finish(ToGrpc(checked));
+    return true;
+  }
   return loop_.TryPost([this, request = std::move(request), call] {
     const uint64_t id = NextCall();
     reserves_.Add(id, call);

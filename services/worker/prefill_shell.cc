@@ -6,6 +6,7 @@
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/codec/answer.h"
 #include "services/codec/codec.h"
+#include "services/worker/sampling_codec.h"
 
 namespace skein::services {
 namespace {
@@ -62,6 +63,11 @@ void PrefillShell::Stop() {
 }
 
 bool PrefillShell::Assign(scheduler::AssignRequest request, Calls<v1::AssignResponse>::Call call) {
+  const absl::Status checked = CheckSpec(*request.spec, engine_->engine->Spec().vocab_size);
+  if (!checked.ok()) {
+    call.reactor->Finish(ToGrpc(checked));
+    return true;
+  }
   return loop_.TryPost([this, request = std::move(request), call] {
     const uint64_t id = next_call_++;
     assigns_.Add(id, call);

@@ -1,5 +1,8 @@
 #include "services/worker/sampling_codec.h"
 
+#include "absl/strings/str_cat.h"
+#include "engine/sampling/sampler.h"
+
 namespace skein::services {
 
 engine::SamplingParams SamplingFrom(const scheduler::RequestSpec& spec) {
@@ -21,6 +24,18 @@ engine::SamplingParams SamplingFrom(const scheduler::RequestSpec& spec) {
   out.min_tokens = static_cast<int>(spec.min_tokens);
   if (spec.min_tokens > 0) out.suppressed_until_min_tokens = spec.stop_token_ids;
   return out;
+}
+
+absl::Status CheckSpec(const scheduler::RequestSpec& spec, int vocab_size) {
+  for (size_t i = 0; i < spec.prompt.size(); ++i) {
+    if (spec.prompt[i] >= 0 && spec.prompt[i] < vocab_size) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt[", i, "] = ", spec.prompt[i], ": must be from 0 to ", vocab_size - 1));
+  }
+  const engine::SamplingParams params = SamplingFrom(spec);
+  const absl::Status status = engine::CheckSamplingParams(params, vocab_size);
+  if (!status.ok() || spec.max_tokens == 0) return status;
+  return engine::CheckTokenLeft(params, vocab_size);
 }
 
 v1::SampledToken ToProto(const engine::SampledToken& token) {
