@@ -50,6 +50,11 @@ scheduler::StepDone Compute(engine::EmulatedEngine& engine, const scheduler::Run
   for (size_t i = 0; done.status.ok() && i < results.size(); ++i) {
     const scheduler::StepSequence& sequence = step.sequences[i];
     scheduler::StepResult result;
+    result.status = StatusOf(sequence, results[i]);
+    if (!result.status.ok()) {
+      done.results.push_back(std::move(result));
+      continue;
+    }
     result.token = results[i].sampled.token;
     if (sequence.sample) result.payload = TokenPayload(result.token);
     if (sequence.spec->want_prompt_logprobs && sequence.output == nullptr) {
@@ -61,6 +66,13 @@ scheduler::StepDone Compute(engine::EmulatedEngine& engine, const scheduler::Run
 }
 
 }  // namespace
+
+absl::Status StatusOf(const scheduler::StepSequence& sequence,
+                      const engine::SequenceResult& result) {
+  if (!result.status.ok() || !sequence.sample) return result.status;
+  if (sequence.token_index < NanFrom(*sequence.spec)) return result.status;
+  return absl::InternalError("logits hold NaN");
+}
 
 std::string TokenPayload(int32_t token) { return absl::StrCat("t", token); }
 

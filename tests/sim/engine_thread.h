@@ -24,6 +24,10 @@ struct EngineThread {
            std::function<void(scheduler::StepDone)> done);
 };
 
+// What the engines make of a sequence's result: NaN if the request says so (NanFrom).
+absl::Status StatusOf(const scheduler::StepSequence& sequence,
+                      const engine::SequenceResult& result);
+
 // The payloads that travel with a request in the simulation.
 std::string TokenPayload(int32_t token);
 std::string PromptPayload(int64_t position, int64_t count);

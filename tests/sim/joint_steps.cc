@@ -42,6 +42,18 @@ void CopyBlock(const engine::EmulatedEngine& from, int32_t source, const engine:
   }
 }
 
+// A rank's result of a step whose check refused the sequence (at all ranks), or which ran (only one
+// rank samples).
+scheduler::StepResult ResultAt(const StepSequence& sequence, const engine::SequenceResult& computed,
+                               bool ran) {
+  scheduler::StepResult result;
+  if (!ran || sequence.sample) result.status = StatusOf(sequence, computed);
+  if (!result.status.ok() || !sequence.sample) return result;
+  result.token = computed.sampled.token;
+  result.payload = TokenPayload(result.token);
+  return result;
+}
+
 }  // namespace
 
 void JointSteps::Enter(Entrant entrant) {
@@ -152,17 +164,14 @@ void JointSteps::Begin(std::shared_ptr<Meeting> meeting) {
   if (network_->Happens(scenario.group_break_chance)) {
     time.At(time.now() + takes / 2, [this, meeting] { Break(meeting, "a connection broke"); });
   }
-  auto tokens = std::make_shared<std::vector<int32_t>>();
-  if (!scenario.compute_at_end) *tokens = Compute(*meeting);
-  time.At(time.now() + takes, [this, meeting, tokens] {
+  auto results = std::make_shared<std::vector<scheduler::StepResult>>();
+  if (!scenario.compute_at_end) *results = Compute(*meeting);
+  time.At(time.now() + takes, [this, meeting, results] {
     if (meeting->broken) return;
-    if (tokens->empty()) *tokens = Compute(*meeting);
+    if (results->empty()) *results = Compute(*meeting);
     ++run_;
     for (auto& [rank, entrant] : meeting->entrants) {
-      const StepSequence& sequence = SequenceOf(entrant);
-      StepDone done{.step = entrant.step.step, .status = {}, .results = {{}}};
-      done.results[0].token = (*tokens)[rank];
-      if (sequence.sample) done.results[0].payload = TokenPayload(done.results[0].token);
+      StepDone done{.step = entrant.step.step, .status = {}, .results = {(*results)[rank]}};
       if (entrant.thread->fails) done = {done.step, absl::InternalError("the device failed"), {}};
       const TimeUs lag = network_->random().Between(0, 300);
       entrant.process->After(lag, [this, meeting, rank = rank, done] {
@@ -254,7 +263,7 @@ void JointSteps::Move(Meeting& meeting) {
   }
 }
 
-std::vector<int32_t> JointSteps::Compute(Meeting& meeting) {
+std::vector<scheduler::StepResult> JointSteps::Compute(Meeting& meeting) {
   Move(meeting);
   const StepSequence& sequence = SequenceOf(meeting.entrants.at(0));
   const Piece& piece = PartOf(meeting.entrants.at(0)).piece;
@@ -292,9 +301,11 @@ std::vector<int32_t> JointSteps::Compute(Meeting& meeting) {
   step.sampling = &sampling;
   step.prompt = sequence.spec->prompt;
   std::vector<engine::SequenceResult> results;
-  const absl::Status status = scratch->Step({&step, 1}, nullptr, &results);
+  bool ran = false;
+  const absl::Status status = scratch->Step(
+      {&step, 1}, [&ran](int) { ran = true; }, &results);
   verdict_->Require(status.ok(), status.ToString());
-  std::vector<int32_t> drawn(meeting.entrants.size());
+  std::vector<scheduler::StepResult> computed(meeting.entrants.size());
   for (const auto& [rank, entrant] : meeting.entrants) {
     const std::vector<int32_t> blocks = scheduler::BlocksOfSpans(piece.spans[rank], unit);
     const std::vector<BlockId>& local = *SequenceOf(entrant).blocks;
@@ -302,11 +313,11 @@ std::vector<int32_t> JointSteps::Compute(Meeting& meeting) {
     for (size_t i = 0; i < blocks.size(); ++i) {
       CopyBlock(*scratch, blocks[i], *entrant.engine, local[i].value);
     }
-    if (status.ok()) drawn[rank] = results[0].sampled.token;
+    computed[rank] = ResultAt(SequenceOf(entrant), results[0], ran);
     const bool samples = rank == piece.sampler && sequence.spec->max_tokens > 0;
     verdict_->Require(SequenceOf(entrant).sample == samples, "another rank samples");
   }
-  return drawn;
+  return computed;
 }
 
 }  // namespace skein::sim

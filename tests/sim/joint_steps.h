@@ -73,7 +73,7 @@ class JointSteps {
                 absl::Status status);
   void Break(const std::shared_ptr<Meeting>& meeting, const char* why);
   void CheckSamePiece(const Meeting& meeting);
-  std::vector<int32_t> Compute(Meeting& meeting);  // token drawn at each rank
+  std::vector<scheduler::StepResult> Compute(Meeting& meeting);  // by rank
   void Move(Meeting& meeting);
 
   Network* network_;

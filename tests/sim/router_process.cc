@@ -22,6 +22,9 @@ void RouterProcess::Arrive(const ClientPlan& plan) {
   Client client;
   client.plan = plan;
   if (!plan.impossible && !plan.unknown_model) client.expected = ExpectedAnswer(*plan.spec);
+  if (plan.poison != absl::StatusCode::kOk) {
+    client.expected.tokens.resize(static_cast<size_t>(plan.tokens_before_poison));
+  }
   clients_.emplace(id, std::move(client));
   if (plan.leaves_us != kNever) {
     After(plan.leaves_us - network_->time().now(), [this, id] {
@@ -46,7 +49,23 @@ void RouterProcess::Violated(const Client& client, const std::string& what) {
 void RouterProcess::Ended(Client& client, absl::Status status) {
   if (++client.ends > 1) Violated(client, "ended twice");
   client.status = std::move(status);
+  CheckPoison(client);
   CheckHonest(client, client.status);
+}
+
+// What one sequence fails with is the answer of its own request, and of no other.
+void RouterProcess::CheckPoison(const Client& client) {
+  const absl::StatusCode code = client.status.code();
+  const absl::StatusCode poison = client.plan.poison;
+  if (poison != absl::StatusCode::kOk && client.status.ok()) Violated(client, "poison was served");
+  if (poison == code && poison != absl::StatusCode::kOk) ++failed_alone_;
+  const bool sequence_failed =
+      code == absl::StatusCode::kInternal || code == absl::StatusCode::kInvalidArgument;
+  const bool own =
+      code == poison || (client.plan.impossible && absl::IsInvalidArgument(client.status));
+  if (sequence_failed && !own) {
+    Violated(client, absl::StrCat("failed by another: ", client.status.ToString()));
+  }
 }
 
 // Why a request may end without an answer.
@@ -57,15 +76,12 @@ void RouterProcess::CheckHonest(const Client& client, const absl::Status& status
       status.message().find("request's deadline") != absl::string_view::npos) {
     Violated(client, "stuck until its deadline");
   }
-  if (status.code() == absl::StatusCode::kInternal && !network_->scenario().break_chance &&
-      network_->scenario().faultless) {
-    Violated(client, absl::StrCat("internal: ", std::string(status.message())));
-  }
   if (!network_->scenario().faultless || status.ok()) return;
   const bool expected = status.code() == absl::StatusCode::kResourceExhausted ||
                         (plan.leaves_us != kNever && absl::IsCancelled(status)) ||
                         (plan.spec->deadline_us > 0 && absl::IsDeadlineExceeded(status)) ||
                         (plan.impossible && absl::IsInvalidArgument(status)) ||
+                        status.code() == plan.poison ||
                         (plan.unknown_model && absl::IsNotFound(status));
   if (!expected) Violated(client, absl::StrCat("failed without a fault: ", status.ToString()));
 }

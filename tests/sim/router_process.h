@@ -24,6 +24,8 @@ class RouterProcess
   // What became of a request, once it ended.
   absl::Status StatusOf(scheduler::RequestId id) const { return clients_.at(id).status; }
   int64_t finished() const { return finished_; }
+  // Requests that ended with what their own sequence failed with.
+  int64_t failed_alone() const { return failed_alone_; }
   // When clients went away.
   const std::map<scheduler::RequestId, TimeUs>& departures() const { return departures_; }
 
@@ -54,11 +56,13 @@ class RouterProcess
   void Ended(Client& client, absl::Status status);
   void CheckAnswer(const Client& client, const scheduler::End& end);
   void CheckHonest(const Client& client, const absl::Status& status);
+  void CheckPoison(const Client& client);
   void Violated(const Client& client, const std::string& what);
 
   std::map<scheduler::RequestId, Client> clients_;
   std::map<scheduler::RequestId, TimeUs> departures_;
   int64_t finished_ = 0;
+  int64_t failed_alone_ = 0;
 };
 
 }  // namespace skein::sim

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "scheduler/plan/policy.h"
+#include "scheduler/worker/nan_steps.h"
 
 namespace skein::sim {
 namespace {
@@ -178,6 +180,44 @@ void MakeStaging(uint64_t seed, Scenario& scenario) {
   scenario.staging_slots = static_cast<int32_t>(random.Between(1, 8));
 }
 
+constexpr char kNanFrom[] = "nan from ";
+
+// What an engine makes of it: refused (an id outside the vocabulary), run in vain (no token is left
+// to sample), or NaN at some token.
+void Poison(Random& random, bool may_be_nan, ClientPlan& client) {
+  auto spec = std::make_shared<scheduler::RequestSpec>(*client.spec);
+  spec->stop_token_ids.clear();
+  spec->min_tokens = 0;
+  spec->max_tokens = random.Between(5, 20);
+  client.poison = absl::StatusCode::kInvalidArgument;
+  const int64_t kind = random.Between(may_be_nan ? 0 : 1, 2);
+  if (kind == 0) {
+    client.poison = absl::StatusCode::kInternal;
+    client.tokens_before_poison = random.Between(0, 4);
+    spec->sampling = kNanFrom + std::to_string(client.tokens_before_poison);
+  } else if (kind == 1) {
+    spec->prompt[static_cast<size_t>(random.Between(0, scheduler::PromptTokens(*spec) - 1))] =
+        kVocab;
+  } else {
+    for (int32_t id = 0; id < kVocab; ++id) spec->stop_token_ids.push_back(id);
+    spec->min_tokens = random.Between(1, 5);
+  }
+  client.spec = spec;
+}
+
+// Of its own randomness. Fewer give NaN than take an engine for failed.
+void MakePoison(uint64_t seed, Scenario& scenario) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 29);
+  if (random.Chance(0.3)) return;
+  int nan = 0;
+  for (ClientPlan& client : scenario.clients) {
+    if (client.impossible || client.unknown_model || !random.Chance(0.15)) continue;
+    client.stops_after = -1;
+    Poison(random, nan < scheduler::NanSteps::kLimit - 1, client);
+    nan += client.poison == absl::StatusCode::kInternal ? 1 : 0;
+  }
+}
+
 }  // namespace
 
 Scenario MakeSpanningScenario(uint64_t seed) {
@@ -193,6 +233,7 @@ Scenario MakeSpanningScenario(uint64_t seed) {
   scenario.router_streams = 40;
   scenario.planning = MakePlanning(random, scenario.prefill_workers);
   MakeSpanningWorkload(random, scenario);
+  MakePoison(seed, scenario);
   if (seed / 4 % 2 == 1) MakeStaging(seed, scenario);
   if (scenario.faultless) return scenario;
   MakeFaults(random, scenario);
@@ -212,6 +253,7 @@ Scenario MakeScenario(uint64_t seed) {
   scenario.compute_at_end = random.Chance(0.5);
   scenario.step_us = random.Between(200, 3000);
   MakeWorkload(random, scenario);
+  MakePoison(seed, scenario);
   if (seed / 5 % 2 == 1) MakeStaging(seed, scenario);
   if (scenario.faultless) return scenario;
   MakeFaults(random, scenario);
@@ -265,6 +307,12 @@ Expected ExpectedAnswer(const scheduler::RequestSpec& spec) {
     expected.tokens.push_back(drawn[i]);
   }
   return expected;
+}
+
+int64_t NanFrom(const scheduler::RequestSpec& spec) {
+  const size_t digits = sizeof(kNanFrom) - 1;
+  if (spec.sampling.compare(0, digits, kNanFrom) != 0) return INT64_MAX;
+  return std::stoll(spec.sampling.substr(digits));
 }
 
 }  // namespace skein::sim

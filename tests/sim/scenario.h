@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "engine/emulated/emulated_engine.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/request.h"
@@ -21,6 +22,9 @@ struct ClientPlan {
   int64_t stops_after = -1;              // a stop string is seen in this token
   bool impossible = false;               // fits nowhere: INVALID_ARGUMENT
   bool unknown_model = false;            // NOT_FOUND
+  // Not OK: its sequence fails in the engine, alone, after so many tokens.
+  absl::StatusCode poison = absl::StatusCode::kOk;
+  int64_t tokens_before_poison = 0;
 };
 
 // kOrderedDrain is no fault but an operator's order: it may fail no request.
@@ -90,6 +94,9 @@ struct Expected {
   int32_t stop_token = -1;
 };
 Expected ExpectedAnswer(const scheduler::RequestSpec& spec);
+// The output index from which on the logits of the request's sequence are NaN (never: INT64_MAX).
+// The engines of the simulation read it from the sampling parameters.
+int64_t NanFrom(const scheduler::RequestSpec& spec);
 engine::SamplingParams SamplingOf(const scheduler::RequestSpec& spec);
 
 }  // namespace skein::sim

@@ -26,13 +26,14 @@ using MakeWorld = Scenario (*)(uint64_t seed);
 
 inline void Print(uint64_t seed, const Outcome& outcome) {
   std::printf(
-      "seed %llu: %s; %llu actions, %lld of %lld requests finished, %lld plans on several "
-      "instances, %lld steps together (%lld broken), %lld staged parts, trace %016llx\n",
+      "seed %llu: %s; %llu actions, %lld of %lld requests finished, %lld failed by "
+      "themselves, %lld plans on several instances, %lld steps together (%lld broken), %lld staged "
+      "parts, trace %016llx\n",
       static_cast<unsigned long long>(seed),
       outcome.violation.empty() ? "ok" : outcome.violation.c_str(),
       static_cast<unsigned long long>(outcome.actions), static_cast<long long>(outcome.finished),
-      static_cast<long long>(outcome.requests), static_cast<long long>(outcome.spanning_plans),
-      static_cast<long long>(outcome.joint_steps),
+      static_cast<long long>(outcome.requests), static_cast<long long>(outcome.failed_alone),
+      static_cast<long long>(outcome.spanning_plans), static_cast<long long>(outcome.joint_steps),
       static_cast<long long>(outcome.joint_steps_broken),
       static_cast<long long>(outcome.parts_copied),
       static_cast<unsigned long long>(outcome.trace_hash));
@@ -48,6 +49,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->actions += one.actions;
   sum->requests += one.requests;
   sum->finished += one.finished;
+  sum->failed_alone += one.failed_alone;
   sum->spanning_plans += one.spanning_plans;
   sum->joint_steps += one.joint_steps;
   sum->joint_steps_broken += one.joint_steps_broken;

@@ -18,6 +18,7 @@ class SimTest : public ::testing::TestWithParam<uint64_t> {};
 TEST_P(SimTest, KeepsTheInvariantsAndHeals) {
   const Outcome sum = RunSlice(GetParam(), kSeedsPerSlice, MakeScenario);
   EXPECT_GT(sum.requests, 0);
+  EXPECT_GT(sum.failed_alone, 0);
   EXPECT_GT(sum.parts_copied, 0);
 }
 

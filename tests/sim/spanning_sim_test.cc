@@ -19,6 +19,7 @@ class SpanningSimTest : public ::testing::TestWithParam<uint64_t> {};
 TEST_P(SpanningSimTest, KeepsTheInvariantsAndHeals) {
   const Outcome sum = RunSlice(GetParam(), kSeedsPerSlice, MakeSpanningScenario);
   EXPECT_GT(sum.parts_copied, 0);
+  EXPECT_GT(sum.failed_alone, 0);
   EXPECT_GT(sum.spanning_plans, 20);
   EXPECT_GT(sum.joint_steps, 20);
 }

@@ -231,6 +231,7 @@ Outcome World::Run() {
           .actions = time_.actions(),
           .requests = static_cast<int64_t>(scenario_.clients.size() + scenario_.probes.size()),
           .finished = router_->finished(),
+          .failed_alone = router_->failed_alone(),
           .spanning_plans = orchestrator_->spanning_plans(),
           .joint_steps = joint_steps_.run(),
           .joint_steps_broken = joint_steps_.broken(),

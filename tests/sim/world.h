@@ -22,7 +22,8 @@ struct Outcome {
   uint64_t trace_hash = 0;
   uint64_t actions = 0;
   int64_t requests = 0;
-  int64_t finished = 0;  // with a whole, right answer
+  int64_t finished = 0;      // with a whole, right answer
+  int64_t failed_alone = 0;  // with what its own sequence fails with in an engine
   int64_t spanning_plans = 0;
   int64_t joint_steps = 0;  // run to their end
   int64_t joint_steps_broken = 0;
