@@ -12,14 +12,14 @@ CHAIN_START = 0x9E3779B97F4A7C15
 VOCAB = 2048
 
 
-def emulated_model(folder, tokenizer, max_positions=262144):
+def emulated_model(folder, tokenizer, max_positions=262144, vocab=VOCAB):
     """A model folder `folder`/emulated with the tokenizer of the model in `tokenizer`."""
     path = os.path.join(folder, "emulated")
     os.makedirs(path)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         os.symlink(os.path.realpath(os.path.join(tokenizer, name)), os.path.join(path, name))
     with open(os.path.join(path, "config.json"), "w", encoding="utf-8") as f:
-        json.dump({"vocab_size": VOCAB, "max_position_embeddings": max_positions}, f)
+        json.dump({"vocab_size": vocab, "max_position_embeddings": max_positions}, f)
     return path
 
 

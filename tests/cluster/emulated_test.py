@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Emulated workers: the real binaries and messages, KV that carries tags. A lost, stale or misplaced block changes the answer."""
 import concurrent.futures
+import json
 import os
 import random
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import Cluster, binaries_from_argv, run_tests  # noqa: E402
+from cluster import Cluster, HttpFailure, binaries_from_argv, run_tests  # noqa: E402
 from emulated import VOCAB, complete, continuation, emulated_model, fast_profile  # noqa: E402
 
 TOKENIZER = "deploy/models/fledgling"
@@ -74,7 +75,33 @@ def random_spanning_plans():
     spanning("random")
 
 
+def a_request_that_cannot_be_sampled_harms_no_other():
+    """Of a vocabulary so small that a client may name all of it as stop tokens, and forbid them by min_tokens."""
+    vocab = 64
+    with tempfile.TemporaryDirectory() as folder, \
+            Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER, vocab=vocab), worker_flags=EMULATED) as cluster:
+        draw = random.Random(3)
+        asked = [[draw.randrange(vocab) for _ in range(draw.randint(1, 300))] for _ in range(40)]
+
+        def refusal(_):
+            try:
+                return cluster.post("/v1/completions", {
+                    "model": cluster.name, "prompt": [1, 2, 3], "max_tokens": 5, "min_tokens": 1, "ignore_eos": True,
+                    "stop_token_ids": list(range(vocab))})
+            except HttpFailure as failure:
+                return failure.code, failure.error()["message"]
+
+        with concurrent.futures.ThreadPoolExecutor(50) as pool:
+            bad = pool.map(refusal, range(10))
+            good = pool.map(lambda prompt: complete(cluster, prompt, 8), asked)
+            for prompt, answer in zip(asked, good):
+                assert answer == continuation(prompt, 8, vocab=vocab), (len(prompt), answer)
+            for code, message in bad:
+                assert code == 400 and "no token to sample" in message, (code, message)
+        cluster.assert_idle_and_whole()
+
+
 if __name__ == "__main__":
     run_tests(answers_are_the_continuation, of_several_layers_and_heads_and_in_chunks,
               sixteen_and_four_start_and_answer, spanning_plans_of_tetris, spanning_plans_that_roll,
-              random_spanning_plans)
+              random_spanning_plans, a_request_that_cannot_be_sampled_harms_no_other)
