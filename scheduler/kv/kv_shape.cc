@@ -12,6 +12,7 @@ absl::Status CheckSameShape(const KvShape& a, const KvShape& b, std::string_view
     status = absl::FailedPreconditionError(absl::StrCat(field, ": ", std::string(a_name), " ", of_a,
                                                         ", ", std::string(b_name), " ", of_b));
   };
+  compare("kv_format", a.kv_format, b.kv_format);
   compare("model_hash", a.model_hash, b.model_hash);
   compare("dtype", a.dtype, b.dtype);
   compare("layout_tp", a.layout_tp, b.layout_tp);

@@ -9,6 +9,10 @@
 
 namespace skein::scheduler {
 
+// How KV lies in a block, and what a handoff means by its messages. One more whenever either
+// changes: builds that differ in it refuse one another when they register.
+inline constexpr uint32_t kKvFormat = 1;
+
 struct KvShape {
   std::string model_hash;
   std::string dtype;      // "bf16", "f16", "f32"
@@ -18,6 +22,7 @@ struct KvShape {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int64_t block_bytes = 0;  // of one block in one layer
+  uint32_t kv_format = kKvFormat;
 
   bool operator==(const KvShape&) const = default;
 };

@@ -30,6 +30,7 @@ v1::KvSpec KvSpecOf(const scheduler::KvShape& shape) {
   out.set_kv_heads(static_cast<uint32_t>(shape.kv_heads));
   out.set_head_dim(static_cast<uint32_t>(shape.head_dim));
   out.set_block_tokens(static_cast<uint32_t>(shape.block_tokens));
+  out.set_format(shape.kv_format);
   return out;
 }
 
@@ -37,6 +38,7 @@ absl::StatusOr<scheduler::KvShape> KvShapeFrom(const v1::KvSpec& spec, const std
                                                uint32_t layout_tp, uint64_t block_bytes) {
   scheduler::KvShape shape;
   shape.model_hash = hash;
+  shape.kv_format = spec.format();
   for (const auto& [dtype, name] : kDTypes) {
     if (spec.dtype() == dtype) shape.dtype = name;
   }
