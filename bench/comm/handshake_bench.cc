@@ -136,7 +136,7 @@ class Bench {
     spec->sampling = sampling.SerializeAsString();
     grpc::ClientContext context;
     v1::ReserveResponse response;
-    Check(decode_->Reserve(&context, services::ToProto(scheduler::ReserveRequest{spec, {1}}),
+    Check(decode_->Reserve(&context, services::ToProto(scheduler::ReserveRequest{spec, {1}, {{1}}}),
                            &response));
   }
 

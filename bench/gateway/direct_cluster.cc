@@ -167,6 +167,7 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
     v1::ReserveRequest reserve;
     *reserve.mutable_spec() = stream->spec();
     reserve.set_epoch(stream->epoch());
+    reserve.add_writers(prefill_.registration.incarnation());
     services::CallUnary<v1::ReserveResponse>(
         "decode-worker", &calls_, std::move(reserve), kCallDeadlineUs,
         [this](auto* c, auto* q, auto* r, auto done) {

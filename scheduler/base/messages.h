@@ -111,11 +111,14 @@ struct BeginPrefillReply {
 
 // ---- orchestrator -> decode ----
 
-// Idempotent for one (id, epoch). RESOURCE_EXHAUSTED: no blocks; UNAVAILABLE: draining;
-// INVALID_ARGUMENT: can never fit; FAILED_PRECONDITION: stale epoch.
+// Idempotent for one (id, epoch); a repeated one may name more writers. RESOURCE_EXHAUSTED: no
+// blocks; UNAVAILABLE: draining; INVALID_ARGUMENT: can never fit; FAILED_PRECONDITION: stale epoch.
 struct ReserveRequest {
   SpecPtr spec;
   Epoch epoch;
+  // The processes of the plan's members: they alone may write the KV. A member that joins later is
+  // named before it is told of the plan.
+  std::vector<Incarnation> writers = {};
 };
 struct ReserveReply {
   absl::Status status;
@@ -124,8 +127,8 @@ struct ReserveReply {
 
 // ---- prefill -> decode ----
 
-// Idempotent for one (id, epoch). FAILED_PRECONDITION: stale epoch or a shape that differs, by
-// name; NOT_FOUND: no such reservation.
+// Idempotent for one (id, epoch). FAILED_PRECONDITION: stale epoch, a shape that differs, by name,
+// or a writer that the reservation does not name; NOT_FOUND: no such reservation.
 struct GrantRequest {
   RequestId id;
   Epoch epoch;
@@ -314,6 +317,9 @@ struct WorkerIdentity {
   // Prefill: what it computes in one step, the same at all that share plans: a chunk of several
   // instances is cut into pieces by it. PrefillCore fills it in.
   int64_t max_batch_tokens = 0;
+  // Requests that it holds at a time; more are refused. The cores fill it in. 0: not told, so
+  // nothing is refused for its sake.
+  int64_t max_requests = 0;
 };
 
 struct HeldRequest {

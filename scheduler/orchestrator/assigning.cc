@@ -26,8 +26,9 @@ int64_t OrchestratorCore::Impl::PlannedTokens(const Request& request) {
 
 void OrchestratorCore::Impl::SendPlan(Request& request, const std::vector<PlannedChunk>& chunks) {
   ForgetPlan(request);
+  Unpark(request);
   request.epoch = Epoch{++last_epoch_};
-  request.state = State::kAssigning;
+  Enter(request, State::kAssigning);
   request.unsure = false;
   request.members.clear();
   request.chunks.clear();
@@ -118,18 +119,16 @@ void OrchestratorCore::Impl::On(const AssignReplied& event) {
   if (!latest) return;
   if (status.ok()) return Accepted(*request, *member);
   if (status.code() == absl::StatusCode::kInvalidArgument) return Fail(*request, status);
-  if (!plans()) {
-    CancelAt(event.instance, *request, "assigned elsewhere");  // it may have been executed
-    TakeFromPrefill(*request);
-    return Plan(*request);
-  }
+  member->without = true;
   request->tried_prefill.insert(event.instance);
+  const absl::Status why =
+      absl::UnavailableError(absl::StrCat("prefill instance ", event.instance.value,
+                                          " did not take it: ", std::string(status.message())));
   const bool for_all = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
                        absl::IsResourceExhausted(status);
-  if (for_all) registry_.Find(event.instance)->avoid = true;
-  Replan(*request,
-         absl::UnavailableError(absl::StrCat("prefill instance ", event.instance.value,
-                                             " did not take it: ", std::string(status.message()))));
+  if (!for_all) return Replan(*request, why);
+  registry_.Find(event.instance)->avoid = true;  // it takes nothing now: no fault of the request
+  GiveUpPlan(*request, why);
 }
 
 void OrchestratorCore::Impl::Accepted(Request& request, Member& member) {
@@ -139,7 +138,7 @@ void OrchestratorCore::Impl::Accepted(Request& request, Member& member) {
   const bool all = std::all_of(request.members.begin(), request.members.end(),
                                [](const Member& m) { return m.accepted; });
   if (!all) return;
-  request.state = State::kAssigned;
+  Enter(request, State::kAssigned);
   if (request.begin_call.has_value()) BackToWaiting(request);
 }
 
@@ -252,7 +251,7 @@ void OrchestratorCore::Impl::NoteEntered(Request& request, const Member& member)
 void OrchestratorCore::Impl::MemberDone(Request& request, Member& member) {
   member.here = false;
   if (Instance* instance = registry_.Find(member.instance)) {
-    instance->Take(request.spec->id);
+    TakeFromInstance(*instance, request.spec->id);
   }
   NoteChunksEnded(request);
   if (!HasMembersHere(request) && PlannedTokens(request) == PromptTokens(*request.spec)) {
@@ -269,7 +268,7 @@ void OrchestratorCore::Impl::TakeFromPrefill(Request& request) {
   for (Member& member : request.members) {
     member.here = false;
     if (Instance* instance = registry_.Find(member.instance)) {
-      instance->Take(request.spec->id);
+      TakeFromInstance(*instance, request.spec->id);
     }
   }
 }

@@ -103,6 +103,7 @@ void OrchestratorCore::Impl::PlanToFit(Request& request, PoolPlanner& pool,
 
 // The caller's fault only if all that are alive were asked.
 void OrchestratorCore::Impl::FailTooLarge(Request& request) {
+  if (SomeMayTakeLater(request)) return Park(request);
   int64_t blocks = 0;
   int64_t instances = 0;
   int64_t largest = 0;
@@ -113,7 +114,7 @@ void OrchestratorCore::Impl::FailTooLarge(Request& request) {
     ++instances;
     largest = std::max(largest, instance->identity.total_blocks);
     together += instance->identity.total_blocks;
-    all = all && instance->Placeable() && request.tried_prefill.count(instance->id) == 0;
+    all = all && instance->Placeable();
   }
   const std::string why = absl::StrCat(
       "prompt: ", PromptTokens(*request.spec), " tokens take ", blocks,

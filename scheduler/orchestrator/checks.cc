@@ -33,7 +33,8 @@ Explanation OrchestratorCore::Impl::ExplanationOf(const Request& request, TimeUs
                                     "waiting for decode room",
                                     "reserving decode blocks",
                                     "prefilling",
-                                    "being replanned"};
+                                    "being replanned",
+                                    "parked: no prefill instance takes it now"};
   Request copy = request;
   NoteTimes(copy);
   copy.explanation.age_us = now - request.submitted_us;
@@ -85,31 +86,47 @@ std::vector<Explanation> OrchestratorCore::Impl::List(RequestOrder order, size_t
   return list;
 }
 
-OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
-  OrchestratorSnapshot snapshot{
+OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
+  OrchestratorSnapshot totals{
       .instances = {},
       .routers = {},
-      .gone = gone_.Latest(now),
+      .gone = {},
       .models = {registry_.models_seen().begin(), registry_.models_seen().end()},
+      .prefill_instances = registry_.Count(Role::kPrefill),
+      .decode_instances = registry_.Count(Role::kDecode),
+      .planning = CountIn(State::kQueued) + CountIn(State::kReplanning),
+      .parked = CountIn(State::kParked),
+      .assigning = CountIn(State::kAssigning),
+      .assigned = CountIn(State::kAssigned),
+      .waiting = CountIn(State::kWaiting),
+      .reserving = CountIn(State::kReserving),
+      .placed = CountIn(State::kPlaced),
       .submitted = submitted_,
       .failed = failed_,
+      .refused = refused_,
       .lost = lost_,
       .spanning_plans = spanning_plans_,
       .replans = replans_,
+      .degraded = degraded_,
       .plans = finished_.totals(),
       .last_epoch = Epoch{last_epoch_}};
-  for (const auto& [of, count] : snapshot.lost) snapshot.instances_lost += count;
-  for (const std::string& model : snapshot.models) {
-    snapshot.plans.try_emplace(model);
-    snapshot.lost.try_emplace({model, Role::kPrefill});
-    snapshot.lost.try_emplace({model, Role::kDecode});
+  for (const auto& [of, count] : totals.lost) totals.instances_lost += count;
+  for (const std::string& model : totals.models) {
+    totals.plans.try_emplace(model);
+    totals.lost.try_emplace({model, Role::kPrefill});
+    totals.lost.try_emplace({model, Role::kDecode});
   }
+  return totals;
+}
+
+OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
+  OrchestratorSnapshot snapshot = Totals();
+  snapshot.gone = gone_.Latest(now);
   std::map<InstanceId, double> queue_s;  // foreseen
   for (const auto& [model, pool] : pools_) {
-    const PoolQueue queue = QueueOf(pool, nullptr, now);
-    for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
-      if (queue.queue_s[slot] >= kAbsentQueueS) continue;
-      queue_s[pool.planner.layout().slots[slot]] = queue.queue_s[slot];
+    const std::vector<InstanceId>& slots = pool.planner.layout().slots;
+    for (size_t slot = 0; slot < slots.size(); ++slot) {
+      queue_s[slots[slot]] = pool.timeline.QueueSeconds(slot, now);
     }
   }
   for (const auto& [id, instance] : registry_.instances()) {
@@ -137,16 +154,10 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
     snapshot.routers.push_back(
         {router.report, now - router.heard_us, router.draining(), router.drained()});
   }
-  for (const auto& [id, request] : requests_) {
-    snapshot.planning += request.state == State::kQueued || request.state == State::kReplanning;
-    snapshot.assigning += request.state == State::kAssigning;
-    snapshot.assigned += request.state == State::kAssigned;
-    snapshot.waiting += request.state == State::kWaiting;
-    snapshot.reserving += request.state == State::kReserving;
-    snapshot.placed += request.state == State::kPlaced;
-    if (request.state == State::kWaiting) {
-      snapshot.oldest_wait_us = std::max(snapshot.oldest_wait_us, now - request.waiting_since_us);
-    }
+  for (const auto& [model, line] : waiting_) {  // the first in line asked first
+    if (line.empty()) continue;
+    const Request& oldest = requests_.at(line.begin()->second);
+    snapshot.oldest_wait_us = std::max(snapshot.oldest_wait_us, now - oldest.waiting_since_us);
   }
   return snapshot;
 }
@@ -197,7 +208,11 @@ absl::Status OrchestratorCore::Impl::CheckPlan(const Request& request) const {
   if (replanning && (request.leaving.empty() || request.left_epoch >= request.epoch)) {
     return Violated(7, id, "waits for nobody");
   }
-  const bool nowhere = replanning || request.state == State::kQueued;
+  const bool parked = request.state == State::kParked;
+  const auto line = parked_.find(request.spec->model);
+  const bool in_line = line != parked_.end() && line->second.count(request.number) > 0;
+  if (parked != in_line) return Violated(10, id, "is parked or not");
+  const bool nowhere = replanning || parked || request.state == State::kQueued;
   if (nowhere != request.members.empty() || nowhere != request.chunks.empty()) {
     return Violated(7, id, "is on an instance without a plan, or the reverse");
   }
@@ -240,32 +255,52 @@ absl::Status OrchestratorCore::Impl::CheckRolling() const {
   return absl::OkStatus();
 }
 
+// Each instance against the first of its model, and of its model's prefill instances.
+absl::Status OrchestratorCore::Impl::CheckPools() const {
+  std::map<std::string, const WorkerIdentity*> first;
+  std::map<std::string, const WorkerIdentity*> first_prefill;
+  for (const auto& [id, instance] : registry_.instances()) {
+    const WorkerIdentity& identity = instance.identity;
+    const WorkerIdentity& one = *first.try_emplace(identity.model, &identity).first->second;
+    bool same = one.shape == identity.shape;
+    if (identity.role == Role::kPrefill) {
+      const auto& prefill = first_prefill.try_emplace(identity.model, &identity).first->second;
+      same = same && prefill->max_batch_tokens == identity.max_batch_tokens;
+    }
+    if (!same) {
+      return absl::InternalError(absl::StrCat("OrchestratorCore 5: model ", identity.model));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   size_t on_instances = 0;
   size_t waiting = 0;
+  size_t parked = 0;
+  size_t alive = requests_.size();
+  std::array<int64_t, kStates> in_state = {};
   for (const auto& [id, request] : requests_) {
     if (absl::Status status = CheckRequest(request); !status.ok()) return status;
     for (const Member& member : request.members) on_instances += member.here ? 1 : 0;
     on_instances += request.decode != InstanceId{} ? 1 : 0;
     waiting += request.state == State::kWaiting ? 1 : 0;
+    parked += request.state == State::kParked ? 1 : 0;
+    ++in_state[static_cast<size_t>(request.state)];
   }
+  if (in_state != in_state_) return absl::InternalError("OrchestratorCore 10: states miscounted");
   for (const auto& [model, line] : waiting_) waiting -= line.size();
+  for (const auto& [model, line] : parked_) parked -= line.size();
+  for (const auto& [model, count] : alive_) alive -= static_cast<size_t>(count);
   for (const auto& [id, instance] : registry_.instances()) on_instances -= instance.placed.size();
   if (waiting != 0) return absl::InternalError("OrchestratorCore 3: a list holds others");
+  if (parked != 0) return absl::InternalError("OrchestratorCore 10: a line holds others");
+  if (alive != 0) return absl::InternalError("OrchestratorCore 10: alive requests are miscounted");
   if (on_instances != 0) return absl::InternalError("OrchestratorCore 2: an instance holds others");
   if (submits_.size() != requests_.size()) {
     return absl::InternalError("OrchestratorCore 1: streams without a request");
   }
-  for (const auto& [a_id, a] : registry_.instances()) {
-    for (const auto& [b_id, b] : registry_.instances()) {
-      if (a.identity.model != b.identity.model) continue;
-      const bool prefill = a.identity.role == Role::kPrefill && b.identity.role == Role::kPrefill;
-      if (!(a.identity.shape == b.identity.shape) ||
-          (prefill && a.identity.max_batch_tokens != b.identity.max_batch_tokens)) {
-        return absl::InternalError(absl::StrCat("OrchestratorCore 5: model ", a.identity.model));
-      }
-    }
-  }
+  if (absl::Status status = CheckPools(); !status.ok()) return status;
   if (absl::Status status = CheckForeseen(); !status.ok()) return status;
   return CheckRolling();
 }

@@ -6,6 +6,12 @@
 
 namespace skein::scheduler {
 
+const char* NameOf(Degraded kind) {
+  constexpr const char* kNames[kDegradedKinds] = {"parked", "replanned", "recomputed",
+                                                  "decode_retried"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
 bool Explanation::Answers(const std::string& request) const {
   return std::find(names.begin(), names.end(), request) != names.end() || ToString(id) == request;
 }

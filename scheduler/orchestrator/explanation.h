@@ -1,6 +1,8 @@
 // Why a request was planned as it was: what `skeinctl explain` shows.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -14,6 +16,17 @@
 #include "scheduler/base/time.h"
 
 namespace skein::scheduler {
+
+// Ways in which an answer comes later, or costs more, than its plan meant.
+enum class Degraded {
+  kParked,         // no prefill instance took the request when it was to be planned
+  kReplanned,      // a plan was given up and made anew
+  kRecomputed,     // the same, after instances had begun to compute it
+  kDecodeRetried,  // a decode instance did not take the reservation
+};
+inline constexpr size_t kDegradedKinds = static_cast<size_t>(Degraded::kDecodeRetried) + 1;
+using DegradedCounts = std::array<uint64_t, kDegradedKinds>;
+const char* NameOf(Degraded kind);  // as metrics and explanations write it
 
 // The times of a plan count from its decision; -1: not yet.
 struct ChunkExplanation {
@@ -62,6 +75,7 @@ struct Explanation {
   TimeUs first_token_us = -1;          // at the router
   int64_t output_tokens = -1;          // as the router counted them; -1: it has not said
   bool provisional = false;            // `state` waits for who knows how it ended
+  DegradedCounts degraded = {};        // how often
   bool failed = false;                 // it ended by a failure, here, at a worker or at its router
   std::vector<PlanExplanation> plans;  // the latest last
 

@@ -40,6 +40,7 @@ void OrchestratorCore::Impl::On(const ReportCalled& event) {
     for (const EndedRequest& ended : event.request.ended) TakeEnded(reporter, ended);
     TakeLeavers(reporter);
     LeaveDraining(reporter);
+    NoteRoom(reporter.identity.model);
     FailMissing(reporter.id);
     reply.cancel = UnknownOf(reporter);
   }
@@ -66,7 +67,7 @@ void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedReques
     return Finish(request, ended.reason);
   }
   const bool incomplete = HasMembersHere(request) || request.unsure;
-  if (plans() && incomplete && MayReplan(request, ended.status)) {
+  if (incomplete && MayReplan(request, ended.status)) {
     return Replan(request, ended.status);
   }
   TakeFromDecode(request);
@@ -84,9 +85,12 @@ void OrchestratorCore::Impl::TakePrefillEnded(Request& request, Member& member,
   MemberDone(request, member);
   if (ended.status.ok() && whole) return;  // committed: the decode instance has it
   const bool begun = request.state != State::kAssigning && request.state != State::kAssigned;
-  const bool handed_back = !begun && absl::IsUnavailable(ended.status);
-  if (!plans()) return handed_back ? Plan(request) : Fail(request, ended.status);
-  if (handed_back) request.tried_prefill.insert(instance);
+  const bool handed_back =
+      !begun && (absl::IsUnavailable(ended.status) || absl::IsResourceExhausted(ended.status));
+  if (handed_back) {
+    request.tried_prefill.insert(instance);
+    return GiveUpPlan(request, ended.status);
+  }
   if (ended.status.ok()) {
     return Replan(request, absl::InternalError("an instance ended before its plan"));
   }
@@ -140,8 +144,9 @@ void OrchestratorCore::Impl::FailMissing(InstanceId id) {
   for (RequestId request_id : missing) {
     Request& request = requests_.at(request_id);
     const absl::Status lost = absl::UnavailableError("an instance lost the request");
-    if (plans() && HasMembersHere(request)) {
+    if (HasMembersHere(request)) {
       request.tried_prefill.insert(id);
+      if (Member* member = MemberAt(request, id)) member->without = true;
       Replan(request, lost);
     } else {
       Fail(request, lost);
@@ -186,7 +191,11 @@ void OrchestratorCore::Impl::On(const DrainCalled& event) {
   DrainReply reply;
   const bool instance = request.instance != InstanceId{};
   reply.status = instance ? registry_.Drain(request) : routers_.Drain(request);
-  if (reply.status.ok() && instance) LeaveDraining(*registry_.Find(request.instance));
+  if (reply.status.ok() && instance) {
+    const Instance& ordered = *registry_.Find(request.instance);
+    LeaveDraining(ordered);
+    NoteRoom(ordered.identity.model);
+  }
   effects_.push_back(AnswerDrain{event.call, std::move(reply)});
 }
 
@@ -206,6 +215,7 @@ void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why, bool le
   const std::map<RequestId, Placement> placed = std::move(instance->placed);
   const std::string what =
       absl::StrCat(role == Role::kPrefill ? "prefill" : "decode", " instance ", id.value, " ", why);
+  NoteRoom(instance->identity.model);
   registry_.Remove(id);
   std::erase_if(pending_cancels_,
                 [id](const auto& entry) { return std::get<InstanceId>(entry.first) == id; });
@@ -233,10 +243,8 @@ void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
   if (unsure) {
     request.unsure = true;
     NoteChunksEnded(request);
-  } else if (plans()) {
-    Replan(request, lost);
   } else {
-    Fail(request, lost);
+    Replan(request, lost);
   }
 }
 
@@ -245,7 +253,7 @@ void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
 void OrchestratorCore::Impl::LoseDecode(Request& request, const std::string& why) {
   if (request.state == State::kReserving) return BackToWaiting(request);
   const absl::Status lost = absl::UnavailableError(why);
-  if (plans() && HasMembersHere(request)) return Replan(request, lost);
+  if (HasMembersHere(request)) return Replan(request, lost);
   TakeFromDecode(request);
   Fail(request, lost);
 }

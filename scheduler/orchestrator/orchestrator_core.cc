@@ -19,6 +19,7 @@ std::vector<OrchestratorEffect> OrchestratorCore::Handle(const OrchestratorEvent
 }
 TimeUs OrchestratorCore::NextDeadline() const { return impl_->NextDeadline(); }
 absl::Status OrchestratorCore::CheckInvariants() const { return impl_->CheckInvariants(); }
+OrchestratorSnapshot OrchestratorCore::Totals() const { return impl_->Totals(); }
 OrchestratorSnapshot OrchestratorCore::Snapshot(TimeUs now) const { return impl_->Snapshot(now); }
 std::vector<Explanation> OrchestratorCore::Explain(const std::string& request, TimeUs now) const {
   return impl_->Explain(request, now);
@@ -49,9 +50,10 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
   effects_.clear();
   std::visit([this](const auto& e) { On(e); }, event);
   RunTimers();
+  PlaceWaiting();
+  PlanParked();
   DecideRolling();
   if (const auto* submit = std::get_if<SubmitCalled>(&event)) TellAccepted(*submit);
-  PlaceWaiting();
   for (const std::string& model : moved_) NoteStarts(model);
   moved_.clear();
   return std::move(effects_);
@@ -60,12 +62,15 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
 void OrchestratorCore::Impl::On(const SubmitCalled& event) {
   const RequestId id = event.spec->id;
   if (absl::Status status = MaySubmit(*event.spec); !status.ok()) {
+    refused_ += absl::IsResourceExhausted(status) ? 1 : 0;
     effects_.push_back(SendPlanUpdate{event.call, id, Failed{std::move(status)}});
     effects_.push_back(EndSubmit{event.call, id});
     return;
   }
-  ++submitted_;
+  ++alive_[event.spec->model];
   Request& request = requests_[id];
+  ++in_state_[static_cast<size_t>(request.state)];
+  request.number = ++submitted_;
   request.spec = event.spec;
   request.submit = event.call;
   request.alone = event.alone;
@@ -83,10 +88,22 @@ void OrchestratorCore::Impl::On(const SubmitCalled& event) {
   Plan(request);
 }
 
+void OrchestratorCore::Impl::Note(Degraded kind, Request& request) {
+  ++degraded_[static_cast<size_t>(kind)];
+  ++request.explanation.degraded[static_cast<size_t>(kind)];
+}
+
+void OrchestratorCore::Impl::Enter(Request& request, State state) {
+  --in_state_[static_cast<size_t>(request.state)];
+  ++in_state_[static_cast<size_t>(state)];
+  request.state = state;
+}
+
 // Whose plan has to wait.
 void OrchestratorCore::Impl::TellAccepted(const SubmitCalled& event) {
   const Request* kept = Find(event.spec->id);
-  if (kept == nullptr || kept->submit != event.call || kept->state != State::kQueued) return;
+  if (kept == nullptr || kept->submit != event.call) return;
+  if (kept->state != State::kQueued && kept->state != State::kParked) return;
   effects_.push_back(SendPlanUpdate{event.call, event.spec->id, scheduler::Accepted{}});
 }
 
@@ -97,10 +114,7 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
   if (!registry_.KnowsModel(spec.model)) {
     return absl::NotFoundError(absl::StrCat("model ", spec.model, " is not served here"));
   }
-  if (static_cast<int64_t>(requests_.size()) >= config_.max_requests) {
-    return absl::ResourceExhaustedError(absl::StrCat("The cluster's request limit is reached (",
-                                                     config_.max_requests, "). Retry later."));
-  }
+  if (absl::Status status = HasCapacity(spec.model); !status.ok()) return status;
   const auto decode = registry_.Pool(spec.model, Role::kDecode);
   if (decode.empty()) {
     return absl::UnavailableError(
@@ -178,10 +192,14 @@ TimeUs OrchestratorCore::Impl::NextTimer(const Request& request) const {
   return next;
 }
 
+// RESOURCE_EXHAUSTED would tell the router that nothing of the request was begun.
 void OrchestratorCore::Impl::Fail(Request& request, const absl::Status& status) {
   ++failed_;
   request.explanation.failed = true;
-  effects_.push_back(SendPlanUpdate{request.submit, request.spec->id, Failed{status}});
+  effects_.push_back(SendPlanUpdate{
+      request.submit, request.spec->id,
+      Failed{absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message())
+                                               : status}});
   effects_.push_back(EndSubmit{request.submit, request.spec->id});
   Erase(request, absl::StrCat("failed: ", std::string(status.message())));
 }
@@ -236,6 +254,9 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   if (request.state == State::kWaiting) {
     waiting_.at(request.spec->model).erase(request.waiting_number);
   }
+  Unpark(request);
+  --alive_.at(request.spec->model);
+  --in_state_[static_cast<size_t>(request.state)];
   replanning_.erase(id);
   moved_.insert(request.spec->model);
   request.explanation.state = why;

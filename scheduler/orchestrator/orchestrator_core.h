@@ -14,7 +14,12 @@
 // A plan that loses an instance, or that one refuses, is cancelled everywhere by epoch; the request
 // is replanning until the instances that had it say that it has ended there, and is then planned
 // anew, max_replans times at most. It is not planned anew when its KV may be complete, unless the
-// decode instance says that it is not.
+// decode instance says that it is not. When no prefill instance takes the request now, because all
+// are full, silent or leaving, it is parked until one does (parking.cc); that does not count as a
+// replan, so a request that was accepted ends for lack of room only by its deadline.
+//
+// A request is refused with RESOURCE_EXHAUSTED, before anything is begun, when the instances of its
+// model hold as many requests as they can (WorkerIdentity::max_requests).
 //
 // A request whose epoch is below `first_epoch` was issued by a predecessor: it is left alone (its
 // stream goes on between router and workers), and counts through its instance's reported load.
@@ -31,6 +36,8 @@
 //   8. The rolling planner knows exactly the requests that are queued or have chunks to come.
 //   9. What is remembered of all requests, so that no decision looks at each of them, agrees with
 //      them: the timelines, the plans without decode room, each instance's unreported load.
+//  10. The parked requests are exactly those of the lines by model; the requests that are alive are
+//      counted by model.
 #pragma once
 
 #include <cstdint>
@@ -236,7 +243,10 @@ struct OrchestratorSnapshot {
   std::vector<RouterStatus> routers;      // by endpoint
   std::vector<Gone> gone;                 // the latest first
   std::vector<std::string> models;        // that ever had an instance
-  int64_t planning = 0;                   // queued, or to be planned anew
+  int64_t prefill_instances = 0;
+  int64_t decode_instances = 0;
+  int64_t planning = 0;  // queued, or to be planned anew
+  int64_t parked = 0;    // no prefill instance takes them now
   int64_t assigning = 0;
   int64_t assigned = 0;
   int64_t waiting = 0;  // for decode room
@@ -245,10 +255,12 @@ struct OrchestratorSnapshot {
   TimeUs oldest_wait_us = 0;  // of those waiting
   uint64_t submitted = 0;
   uint64_t failed = 0;
+  uint64_t refused = 0;  // for lack of capacity, before anything was begun
   uint64_t instances_lost = 0;
   std::map<std::pair<std::string, Role>, uint64_t> lost;  // the same by model and role
   uint64_t spanning_plans = 0;  // first Assigns of plans on more than one instance
   uint64_t replans = 0;
+  DegradedCounts degraded = {};             // how often, of all requests
   std::map<std::string, PlanTotals> plans;  // by model; of those that ever had an instance
   Epoch last_epoch;
 };
@@ -265,7 +277,9 @@ class OrchestratorCore {
   // When the next OrchestratorTick is due, kNever if none is.
   TimeUs NextDeadline() const;
   absl::Status CheckInvariants() const;
-  OrchestratorSnapshot Snapshot(TimeUs now) const;
+  // The same without instances, routers and `gone`: costs no walk over requests or instances.
+  OrchestratorSnapshot Totals() const;
+  OrchestratorSnapshot Snapshot(TimeUs now) const;  // costs a walk over the instances
   // Of the requests, alive or ended lately, that `request` names (Explanation::Answers); those
   // alive first, at most 16.
   std::vector<Explanation> Explain(const std::string& request, TimeUs now) const;

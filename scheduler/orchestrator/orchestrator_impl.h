@@ -2,6 +2,7 @@
 //   orchestrator_core.cc   submission, timers, the ends of a request
 //   membership.cc          instances come, report, go
 //   planning.cc            which instances compute a prompt
+//   parking.cc             admission, and the wait for an instance that takes the request
 //   timelines.cc           what the instances are foreseen to do
 //   capacity.cc            prompts that are larger than the memory of an instance
 //   rolling_plans.cc       the same under the policy rolling, chunk by chunk
@@ -12,6 +13,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -35,6 +37,7 @@ class OrchestratorCore::Impl {
   std::vector<OrchestratorEffect> Handle(const OrchestratorEvent& event, TimeUs now);
   TimeUs NextDeadline() const;
   absl::Status CheckInvariants() const;
+  OrchestratorSnapshot Totals() const;
   OrchestratorSnapshot Snapshot(TimeUs now) const;
   std::vector<Explanation> Explain(const std::string& request, TimeUs now) const;
   std::vector<Explanation> List(RequestOrder order, size_t limit, TimeUs now) const;
@@ -48,12 +51,15 @@ class OrchestratorCore::Impl {
     kReserving,
     kPlaced,
     kReplanning,  // its last plan is being cancelled
+    kParked,      // no prefill instance takes it now
   };
+  static constexpr size_t kStates = static_cast<size_t>(State::kParked) + 1;
 
   // An instance's part in the current plan of a request.
   struct Member {
     InstanceId instance;
-    bool here = true;  // it has not committed its part, nor was it lost
+    bool here = true;      // it has not committed its part, nor was it lost
+    bool without = false;  // it said that it does not have the plan
     bool accepted = false;
     TimeUs accepted_us = kNever;  // when it was known to have the plan, by the listening clock
     bool started = false;         // it knows the decode instance; of the lead: never asked
@@ -75,23 +81,33 @@ class OrchestratorCore::Impl {
     TimeUs ended_us = -1;
   };
 
+  struct PlannedChunk {
+    int64_t tokens = 0;
+    std::vector<InstanceId> instances;
+  };
+
   struct Request {
     SpecPtr spec;
     CallId submit;
     bool alone = false;  // asked for: one prefill instance, whatever the policy
     State state = State::kAssigning;
     Epoch epoch;
+    uint64_t number = 0;  // by submission
     TimeUs submitted_us = 0;
     TimeUs deadline_us = kNever;
 
     std::vector<Member> members;  // the lead first; none without a plan
     std::vector<Chunk> chunks;    // all but those that rolling has not started
     bool spanning = false;
-    std::set<InstanceId> tried_prefill;  // not to be tried again
+    std::set<InstanceId> tried_prefill;  // not to be tried before all others were
     bool unsure = false;                 // its last members were lost when they may have committed
 
     int64_t rolling_key = 0;       // the rolling planner knows it by this; 0: it does not
     bool rolling_running = false;  // its last chunk has not ended
+    // Decided, but a new member of it is not named at the decode instance yet.
+    std::optional<PlannedChunk> joining;
+    std::set<InstanceId> named;   // at the decode instance
+    std::set<InstanceId> naming;  // the same when the Reserve under way was heard
 
     int replans = 0;
     std::set<InstanceId> leaving;  // replanning: may still have it under `left_epoch`
@@ -135,10 +151,6 @@ class OrchestratorCore::Impl {
     std::vector<double> queue_s;  // by slot; kAbsentQueueS where nothing may be planned
     int usable = 0;
   };
-  struct PlannedChunk {
-    int64_t tokens = 0;
-    std::vector<InstanceId> instances;
-  };
 
   void On(const SubmitCalled& event);
   void On(const SubmitClosed& event);
@@ -157,6 +169,23 @@ class OrchestratorCore::Impl {
 
   absl::Status MaySubmit(const RequestSpec& spec) const;
   void TellAccepted(const SubmitCalled& event);
+  void Note(Degraded kind, Request& request);
+  void Enter(Request& request, State state);
+  int64_t CountIn(State state) const { return in_state_[static_cast<size_t>(state)]; }
+
+  // Admission and parking: parking.cc.
+  absl::Status HasCapacity(const std::string& model) const;
+  bool SomeServe(const std::string& model) const;  // of the prefill instances
+  bool SomeTake(const std::string& model) const;   // now
+  bool SomeMayTakeLater(const Request& request) const;
+  bool MustPark(const Request& request) const;
+  void Park(Request& request);
+  void Unpark(const Request& request);
+  void PlanParked();
+  // An instance of the model may have room for parked requests.
+  void NoteRoom(const std::string& model) { roomy_.insert(model); }
+  void TakeFromInstance(Instance& instance, RequestId request);
+
   Request* Find(RequestId id);
   Request* Find(RequestId id, Epoch epoch);
   static Member* MemberAt(Request& request, InstanceId instance);  // that is here
@@ -184,7 +213,7 @@ class OrchestratorCore::Impl {
   void FailTooLarge(Request& request);
 
   Pool* PoolOf(const std::string& model);  // null: nothing to plan with
-  PoolQueue QueueOf(const Pool& pool, const Request* request, TimeUs now, bool avoids = true) const;
+  PoolQueue QueueOf(const Pool& pool, const Request& request, TimeUs now) const;
   PrefillCandidate PrefillCandidateOf(const Instance& instance) const;
   PlanExplanation& Explained(Request& request, const PoolPlanner* pool, const PoolQueue* queue);
 
@@ -207,6 +236,7 @@ class OrchestratorCore::Impl {
   void DecideRolling();
   void DecideRolling(const std::string& model, PoolPlanner& pool);
   void StartChunk(Request& request, PoolPlanner& pool, const RollingPlanner::Start& start);
+  void Join(Request& request);
   void LeaveRolling(Request& request);
 
   // A plan and its members.
@@ -228,6 +258,7 @@ class OrchestratorCore::Impl {
   // A plan is given up.
   static bool MayReplan(const Request& request, const absl::Status& status);
   void Replan(Request& request, const absl::Status& why);  // or fails it, after too many
+  void GiveUpPlan(Request& request, const absl::Status& why);
   void HasLeft(Request& request, InstanceId instance);
   void LeaveTheSilent();
   void TakeLeavers(const Instance& instance);
@@ -239,7 +270,10 @@ class OrchestratorCore::Impl {
   // Placement of decode.
   void PlaceWaiting();  // first come, first served within a model
   bool TryReserve(Request& request);
+  void CallReserveAt(Request& request, const Instance& instance);
+  void TakeNaming(Request& request, const absl::Status& status);
   bool MustWaitForOlder(const Request& request) const;
+  bool MayReserveAgain(const Request& request, InstanceId at, const absl::Status& status) const;
   void BackToWaiting(Request& request);
   void TakeFromDecode(Request& request);
   DecodeCandidate DecodeCandidateOf(const Instance& instance) const;
@@ -275,6 +309,7 @@ class OrchestratorCore::Impl {
   absl::Status CheckRequest(const Request& request) const;
   absl::Status CheckPlan(const Request& request) const;
   absl::Status CheckRolling() const;
+  absl::Status CheckPools() const;
   static void NoteTimes(Request& request);  // of the chunks, in its explanation
   Explanation ExplanationOf(const Request& request, TimeUs now) const;
 
@@ -287,6 +322,10 @@ class OrchestratorCore::Impl {
   std::map<CallId, RequestId> submits_;
   std::map<std::string, std::map<uint64_t, RequestId>> waiting_;  // model -> by waiting number
   std::set<RequestId> replanning_;
+  std::map<std::string, std::map<uint64_t, RequestId>> parked_;  // model -> by submission
+  std::set<std::string> roomy_;           // models whose parked requests are to be planned
+  std::map<std::string, int64_t> alive_;  // requests, by model
+  std::array<int64_t, kStates> in_state_ = {};
   std::set<std::string> moved_;  // models of which a chunk may have begun in this Handle
   std::map<InstanceId, std::set<PlanSequence>> unplaced_;  // of the plans that no decode room has
 
@@ -302,10 +341,12 @@ class OrchestratorCore::Impl {
   uint64_t last_sequence_ = 0;
   uint64_t last_waiting_ = 0;
   uint64_t submitted_ = 0;
+  uint64_t refused_ = 0;  // for lack of capacity
   uint64_t failed_ = 0;
   std::map<std::pair<std::string, Role>, uint64_t> lost_;  // instances, by model and role
   uint64_t spanning_plans_ = 0;
   uint64_t replans_ = 0;
+  DegradedCounts degraded_ = {};
 };
 
 }  // namespace skein::scheduler

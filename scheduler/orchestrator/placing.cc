@@ -27,8 +27,9 @@ void OrchestratorCore::Impl::BackToWaiting(Request& request) {
     request.waiting_number = ++last_waiting_;
     request.waiting_since_us = now_;
   }
-  request.state = State::kWaiting;
+  Enter(request, State::kWaiting);
   waiting_[request.spec->model][request.waiting_number] = request.spec->id;
+  Join(request);
 }
 
 void OrchestratorCore::Impl::TakeFromDecode(Request& request) {
@@ -36,6 +37,8 @@ void OrchestratorCore::Impl::TakeFromDecode(Request& request) {
     instance->Take(request.spec->id);
   }
   request.decode = InstanceId{};
+  request.named.clear();
+  request.naming.clear();
 }
 
 void OrchestratorCore::Impl::PlaceWaiting() {
@@ -75,16 +78,27 @@ bool OrchestratorCore::Impl::TryReserve(Request& request) {
   std::vector<DecodeCandidate> candidates;
   std::vector<DecodeCandidate> old_candidates;
   int64_t blocks = 0;
+  bool tried = false;
   for (const Instance* instance : registry_.Pool(request.spec->model, Role::kDecode)) {
-    if (instance->draining() || request.tried_decode.count(instance->id) > 0) continue;
+    if (instance->draining()) continue;
+    if (request.tried_decode.count(instance->id) > 0) {
+      tried = true;
+      continue;
+    }
     const int64_t tokens = PromptTokens(*request.spec) + request.spec->max_tokens;
     blocks = BlocksOf(instance->identity.shape, tokens);  // one shape in a model's pool
     if (blocks > instance->identity.total_blocks) continue;
     auto& list = request.old_decodes.count(instance->id) > 0 ? old_candidates : candidates;
     list.push_back(DecodeCandidateOf(*instance));
-    if (!instance->Placeable()) list.back().free_blocks = 0;  // soon, perhaps
+    if (!instance->Placeable() || !instance->HasRoom()) list.back().free_blocks = 0;  // not now
   }
   if (candidates.empty()) candidates = std::move(old_candidates);
+  if (candidates.empty() && tried) {  // this epoch was cancelled there
+    request.old_decodes.merge(request.tried_decode);
+    request.tried_decode.clear();
+    Replan(request, absl::UnavailableError("no decode instance took the request"));
+    return true;
+  }
   if (candidates.empty()) {
     Fail(request,
          absl::UnavailableError(absl::StrCat("No decode instance of model '", request.spec->model,
@@ -95,24 +109,61 @@ bool OrchestratorCore::Impl::TryReserve(Request& request) {
   if (!pick.has_value()) return false;
   Instance& instance = *registry_.Find(*pick);
   waiting_.at(request.spec->model).erase(request.waiting_number);
-  request.state = State::kReserving;
+  Enter(request, State::kReserving);
   request.decode = *pick;
   instance.Place(request.spec, request.epoch);
-  effects_.push_back(CallReserve{
-      *pick, instance.identity.endpoint, {request.spec, request.epoch}, config_.rpc_timeout_us});
+  CallReserveAt(request, instance);
   return true;
+}
+
+void OrchestratorCore::Impl::CallReserveAt(Request& request, const Instance& instance) {
+  ReserveRequest reserve{request.spec, request.epoch};
+  for (const Member& member : request.members) request.naming.insert(member.instance);
+  if (request.joining.has_value()) {
+    const std::vector<InstanceId>& more = request.joining->instances;
+    request.naming.insert(more.begin(), more.end());
+  }
+  for (const InstanceId id : request.naming) {
+    const Instance* writer = registry_.Find(id);  // null: it has committed its part, and left
+    if (writer != nullptr) reserve.writers.push_back(writer->identity.incarnation);
+  }
+  effects_.push_back(CallReserve{instance.id, instance.identity.endpoint, std::move(reserve),
+                                 config_.rpc_timeout_us});
+}
+
+// At the same instance: blocks of an older epoch are on their way back there, or no other instance
+// is left that was not tried.
+bool OrchestratorCore::Impl::MayReserveAgain(const Request& request, InstanceId at,
+                                             const absl::Status& status) const {
+  if (absl::IsUnavailable(status) && request.old_decodes.count(at) > 0) return true;
+  if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return false;
+  const auto pool = registry_.Pool(request.spec->model, Role::kDecode);
+  return std::none_of(pool.begin(), pool.end(), [&](const Instance* other) {
+    return other->id != at && other->Serves() && request.tried_decode.count(other->id) == 0;
+  });
+}
+
+void OrchestratorCore::Impl::TakeNaming(Request& request, const absl::Status& status) {
+  if (status.ok()) request.named.merge(request.naming);
+  request.naming.clear();
 }
 
 void OrchestratorCore::Impl::On(const ReserveReplied& event) {
   Request* request = Find(event.id, event.epoch);
-  if (request == nullptr || request->state != State::kReserving ||
-      request->decode != event.instance) {
-    return;
-  }
+  if (request == nullptr || request->decode != event.instance || request->naming.empty()) return;
   const absl::Status& status = event.reply.status;
+  TakeNaming(*request, status);
+  if (request->state == State::kPlaced) {
+    return status.ok() ? Join(*request)
+                       : Replan(*request, absl::UnavailableError(
+                                              absl::StrCat("decode instance ", event.instance.value,
+                                                           " did not take the plan's new members: ",
+                                                           std::string(status.message()))));
+  }
   Instance& instance = *registry_.Find(event.instance);
+  if (!status.ok()) Note(Degraded::kDecodeRetried, *request);
   if (status.ok()) {
-    request->state = State::kPlaced;
+    Enter(*request, State::kPlaced);
     NotePlaced(*request);
     request->placed_us = registry_.listening().At(now_);
     request->explanation.placed_us = now_ - request->submitted_us;
@@ -120,13 +171,14 @@ void OrchestratorCore::Impl::On(const ReserveReplied& event) {
     effects_.push_back(SendPlanUpdate{request->submit, event.id, PlacedOf(*request)});
     AnswerBegin(*request, absl::OkStatus());
     StartMembers(*request);
+    Join(*request);
   } else if (status.code() == absl::StatusCode::kResourceExhausted) {
     instance.load.free_blocks = 0;  // until its next report
     BackToWaiting(*request);
   } else if (status.code() == absl::StatusCode::kInvalidArgument) {
     Fail(*request, status);
-  } else if (absl::IsUnavailable(status) && request->old_decodes.count(event.instance) > 0) {
-    request->reserve_after_us = now_ + config_.retry_us;  // the old epoch's blocks are on their way
+  } else if (MayReserveAgain(*request, event.instance, status)) {
+    request->reserve_after_us = now_ + config_.retry_us;
     Arm(request->reserve_after_us);
     BackToWaiting(*request);  // no Cancel: this epoch is asked for again
   } else {

@@ -19,11 +19,12 @@ PrefillCandidate OrchestratorCore::Impl::PrefillCandidateOf(const Instance& inst
 }
 
 void OrchestratorCore::Impl::Plan(Request& request) {
+  if (!SomeServe(request.spec->model)) return FailUnplannable(request);
+  if (MustPark(request)) return Park(request);
   Pool* pool = PoolOf(request.spec->model);
   if (pool == nullptr) return AssignPlain(request);
-  PoolQueue queue = QueueOf(*pool, &request, now_);
-  if (queue.usable == 0) queue = QueueOf(*pool, &request, now_, /*avoids=*/false);
-  if (queue.usable == 0) return FailUnplannable(request);
+  const PoolQueue queue = QueueOf(*pool, request, now_);
+  if (queue.usable == 0) return Park(request);
   if (request.spec->want_prompt_logprobs) {
     return PlanAlone(request, pool->planner, queue, "one instance: prompt logprobs were requested");
   }
@@ -53,7 +54,7 @@ void OrchestratorCore::Impl::AssignPlain(Request& request) {
   std::vector<PrefillCandidate> candidates;
   bool too_small = false;
   for (const Instance* instance : registry_.Pool(request.spec->model, Role::kPrefill)) {
-    if (!instance->Placeable() || request.tried_prefill.count(instance->id) > 0) continue;
+    if (!instance->TakesAssigns() || request.tried_prefill.count(instance->id) > 0) continue;
     if (HoldsAll(request, instance->id)) {
       candidates.push_back(PrefillCandidateOf(*instance));
     } else {
@@ -61,8 +62,7 @@ void OrchestratorCore::Impl::AssignPlain(Request& request) {
     }
   }
   const std::optional<InstanceId> pick = PickPrefill(candidates, PromptTokens(*request.spec));
-  if (!pick.has_value()) return too_small ? FailTooLarge(request) : FailUnplannable(request);
-  request.tried_prefill.insert(*pick);
+  if (!pick.has_value()) return too_small ? FailTooLarge(request) : Park(request);
   PlanExplanation& explained = Explained(request, nullptr, nullptr);
   explained.how =
       "one instance, the one with the earliest estimated end: there is no latency profile";
@@ -150,15 +150,14 @@ OrchestratorCore::Impl::Pool* OrchestratorCore::Impl::PoolOf(const std::string& 
 }
 
 OrchestratorCore::Impl::PoolQueue OrchestratorCore::Impl::QueueOf(const Pool& pool,
-                                                                  const Request* request,
-                                                                  TimeUs now, bool avoids) const {
+                                                                  const Request& request,
+                                                                  TimeUs now) const {
   PoolQueue queue;
   const std::vector<InstanceId>& slots = pool.planner.layout().slots;
   for (size_t slot = 0; slot < slots.size(); ++slot) {
     const Instance* instance = registry_.Find(slots[slot]);
-    const bool usable = instance != nullptr && instance->Placeable() &&
-                        !(avoids && instance->avoid) &&
-                        (request == nullptr || request->tried_prefill.count(slots[slot]) == 0);
+    const bool usable = instance != nullptr && instance->TakesAssigns() &&
+                        request.tried_prefill.count(slots[slot]) == 0;
     queue.queue_s.push_back(usable ? pool.timeline.QueueSeconds(slot, now) : kAbsentQueueS);
     queue.usable += usable ? 1 : 0;
   }
@@ -167,7 +166,10 @@ OrchestratorCore::Impl::PoolQueue OrchestratorCore::Impl::QueueOf(const Pool& po
 
 PlanExplanation& OrchestratorCore::Impl::Explained(Request& request, const PoolPlanner* pool,
                                                    const PoolQueue* queue) {
-  PlanExplanation& plan = request.explanation.plans.emplace_back();
+  constexpr size_t kMostPlans = 16;  // that are told of one request: the first, and the latest
+  auto& plans = request.explanation.plans;
+  if (plans.size() == kMostPlans) plans.erase(plans.begin() + 1);
+  PlanExplanation& plan = plans.emplace_back();
   plan.decided_us = now_ - request.submitted_us;
   if (pool == nullptr) return plan;
   for (size_t slot = 0; slot < queue->queue_s.size(); ++slot) {

@@ -48,6 +48,9 @@ class PlanningTest : public OrchestratorTest {
     core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{
         .first_epoch = 1000, .planning = std::make_shared<PlanningConfig>(std::move(planning))});
   }
+  void MakeWithoutProfile() {
+    core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{.first_epoch = 1000});
+  }
 
   WorkerIdentity Identity(Role role, uint64_t incarnation, const std::string& host = "a") {
     WorkerIdentity identity;
@@ -58,6 +61,7 @@ class PlanningTest : public OrchestratorTest {
     identity.shape = shape_;
     identity.total_blocks = total_blocks_;
     identity.host = host;
+    identity.max_requests = max_requests_;
     if (role == Role::kPrefill) identity.comm_address = "c" + std::to_string(incarnation);
     return identity;
   }
@@ -150,6 +154,7 @@ class PlanningTest : public OrchestratorTest {
 
   int64_t total_blocks_ = 100000;  // of instances that come
   KvShape shape_ = TestShape();    // of instances that come
+  int64_t max_requests_ = 0;       // of instances that come
   uint64_t last_incarnation_ = 100;
   CallReserve reserve_;  // of the last Place
   std::map<InstanceId, Incarnation> incarnations_;

@@ -75,6 +75,7 @@ class RandomEventsTest : public PlanningTest {
   std::map<InstanceId, PlanSequence> chain_;
   std::set<RequestId> closed_;
   std::set<InstanceId> ordered_;  // to drain
+  std::set<std::tuple<InstanceId, RequestId, Epoch>> reserved_;
 };
 
 void RandomEventsTest::Assigned(const CallAssign& call) {
@@ -105,7 +106,11 @@ void RandomEventsTest::Watch(const Effects& effects) {
     } else if (const auto* start = std::get_if<CallStart>(&effect)) {
       starts_.push_back(*start);
     } else if (const auto* reserve = std::get_if<CallReserve>(&effect)) {
-      EXPECT_EQ(ordered_.count(reserve->instance), 0u);
+      const ReserveRequest& request = reserve->request;
+      const bool is_new =
+          reserved_.insert({reserve->instance, request.spec->id, request.epoch}).second;
+      const bool ordered = ordered_.count(reserve->instance) > 0;
+      EXPECT_FALSE(is_new && ordered);  // one that is not new names more writers
       reserves_.push_back(*reserve);
     } else if (const auto* end = std::get_if<EndSubmit>(&effect)) {
       if (end->call != SubmitOf(end->id.serial)) continue;  // refused: it is known

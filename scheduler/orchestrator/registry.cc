@@ -92,6 +92,7 @@ absl::StatusOr<Registry::Registration> Registry::Register(const WorkerIdentity& 
   instance.heard_us = instance.registered_us = now;
   instance.lease_end_us = listening_.At(now) + lease_us_;
   instances_.emplace(registration.id, std::move(instance));
+  ++count_[static_cast<size_t>(identity.role)];
   ++version_;
   models_seen_.insert(identity.model);
   return registration;
@@ -151,7 +152,13 @@ absl::Status Registry::Drain(const DrainRequest& request) {
   return absl::OkStatus();
 }
 
-void Registry::Remove(InstanceId id) { version_ += instances_.erase(id); }
+void Registry::Remove(InstanceId id) {
+  const auto it = instances_.find(id);
+  if (it == instances_.end()) return;
+  --count_[static_cast<size_t>(it->second.identity.role)];
+  instances_.erase(it);
+  ++version_;
+}
 
 Instance* Registry::Find(InstanceId id) {
   const auto it = instances_.find(id);

@@ -9,6 +9,8 @@
 // max_batch_tokens.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -57,6 +59,13 @@ struct Instance {
 
   bool draining() const { return load.draining || drain_order == true; }
   bool Placeable() const { return reported && !draining() && load.invariants_ok; }
+  // It may take requests, now or as soon as it reports or has room.
+  bool Serves() const { return !draining() && load.invariants_ok; }
+  bool HasRoom() const {
+    return identity.max_requests == 0 ||
+           static_cast<int64_t>(placed.size()) < identity.max_requests;
+  }
+  bool TakesAssigns() const { return Placeable() && !avoid && HasRoom(); }
   // It says itself that it drains, and has nothing left: nothing is lost when it is stopped.
   bool Drained() const;
   void Place(const SpecPtr& spec, Epoch epoch);
@@ -93,12 +102,24 @@ class Registry {
 
   // Those of the model's pool, by id.
   std::vector<const Instance*> Pool(const std::string& model, Role role) const;
+  // Of the model's prefill instances.
+  template <class Condition>
+  bool AnyPrefill(const std::string& model, Condition condition) const {
+    for (const auto& [id, instance] : instances_) {
+      const WorkerIdentity& identity = instance.identity;
+      if (identity.role == Role::kPrefill && identity.model == model && condition(instance)) {
+        return true;
+      }
+    }
+    return false;
+  }
   // NOT_FOUND: there is no such instance. FAILED_PRECONDITION: it is the last one of its model and
   // role that requests can be placed at.
   absl::Status Drain(const DrainRequest& request);
   const std::set<std::string>& models_seen() const { return models_seen_; }
   bool KnowsModel(const std::string& model) const { return models_seen_.count(model) > 0; }
   const std::map<InstanceId, Instance>& instances() const { return instances_; }
+  int64_t Count(Role role) const { return count_[static_cast<size_t>(role)]; }
   uint64_t version() const { return version_; }  // another one when an instance came or went
 
  private:
@@ -109,6 +130,7 @@ class Registry {
   ListeningClock listening_;
   uint64_t version_ = 1;
   std::map<InstanceId, Instance> instances_;
+  std::array<int64_t, 2> count_ = {};  // by role
   std::set<std::string> models_seen_;
 };
 

@@ -16,9 +16,17 @@ bool OrchestratorCore::Impl::MayReplan(const Request& request, const absl::Statu
 }
 
 void OrchestratorCore::Impl::Replan(Request& request, const absl::Status& why) {
-  const std::string text(why.message());
   if (++request.replans > config_.max_replans) return Fail(request, why);
+  GiveUpPlan(request, why);
+}
+
+// Also when an instance did not take the request: that may happen any number of times before the
+// request's deadline, and is not the request's fault.
+void OrchestratorCore::Impl::GiveUpPlan(Request& request, const absl::Status& why) {
+  const std::string text(why.message());
   ++replans_;
+  Note(Degraded::kReplanned, request);
+  if (request.state == State::kPlaced) Note(Degraded::kRecomputed, request);
   NoteTimes(request);
   request.explanation.plans.back().lost = text;
   LeaveRolling(request);
@@ -28,8 +36,7 @@ void OrchestratorCore::Impl::Replan(Request& request, const absl::Status& why) {
   }
   request.leaving.clear();
   for (const Member& member : request.members) {
-    // Who did not take it is not waited for, and not chosen again.
-    const bool may_have_it = member.here && request.tried_prefill.count(member.instance) == 0;
+    const bool may_have_it = member.here && !member.without;
     if (may_have_it && registry_.Find(member.instance) != nullptr) {
       request.leaving.insert(member.instance);
     }
@@ -42,8 +49,9 @@ void OrchestratorCore::Impl::Replan(Request& request, const absl::Status& why) {
   ForgetPlan(request);
   request.members.clear();
   request.chunks.clear();
+  request.joining.reset();
   moved_.insert(request.spec->model);
-  request.state = State::kReplanning;
+  Enter(request, State::kReplanning);
   request.left_epoch = request.epoch;
   request.epoch = Epoch{++last_epoch_};
   request.leave_by_us = registry_.listening().At(now_) + config_.instance_lease_us;
@@ -63,7 +71,8 @@ void OrchestratorCore::Impl::HasLeft(Request& request, InstanceId instance) {
   Plan(request);
 }
 
-// Who has not said for a lease that the plan has ended there is not waited for, nor chosen again.
+// Members that have not confirmed the plan's end within a lease are not waited for; others are
+// tried first.
 void OrchestratorCore::Impl::LeaveTheSilent() {
   const std::set<RequestId> replanning = replanning_;
   for (const RequestId id : replanning) {

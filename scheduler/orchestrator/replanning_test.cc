@@ -73,8 +73,7 @@ TEST_F(ReplanningTest, ARefusalCancelsAtTheOthersAndPlansWithoutTheRefuser) {
   EXPECT_NE(explained.plans[0].lost.find("queue full"), std::string::npos);
 }
 
-// Others are not planned on an instance that refused, until it reports again, unless there is no
-// other.
+// Others are not planned on an instance that refused, until it reports again.
 TEST_F(ReplanningTest, WhoRefusedIsAvoidedForAWhile) {
   const auto assigns = Of<CallAssign>(Submit(1, 4000));
   Answer(assigns[2], absl::ResourceExhaustedError("queue full"));
@@ -88,7 +87,10 @@ TEST_F(ReplanningTest, WhoRefusedIsAvoidedForAWhile) {
     ASSERT_EQ(alone.size(), 1u);
     Answer(alone[0], absl::ResourceExhaustedError("queue full"));
   }
-  EXPECT_FALSE(Of<CallAssign>(Submit(4, 4000)).empty());
+  EXPECT_TRUE(Of<CallAssign>(Submit(4, 4000)).empty());  // all have refused: it is parked
+  const auto reported = Of<CallAssign>(Report(prefill_[0]));
+  ASSERT_FALSE(reported.empty());
+  EXPECT_EQ(reported.back().request.spec->id, (RequestId{7, 4}));
 }
 
 TEST_F(ReplanningTest, ACancelIsRepeatedUntilItIsHeardOrTheInstanceIsGone) {

@@ -13,7 +13,8 @@ double Seconds(TimeUs now) { return static_cast<double>(now) * 1e-6; }
 }  // namespace
 
 void OrchestratorCore::Impl::Enrol(Request& request, PoolPlanner& pool, const PoolQueue& queue) {
-  request.state = State::kQueued;
+  Unpark(request);
+  Enter(request, State::kQueued);
   request.rolling_key = ++last_rolling_key_;
   rolling_keys_[request.rolling_key] = request.spec->id;
   PlanExplanation& explained = Explained(request, &pool, &queue);
@@ -74,6 +75,24 @@ void OrchestratorCore::Impl::StartChunk(Request& request, PoolPlanner& pool,
   explained.ttft_s = start.chunk.end_s - decided_s;
   request.rolling_running = true;
   if (request.state == State::kQueued) return SendPlan(request, {chunk});
+  request.joining = std::move(chunk);
+  Join(request);
+}
+
+// Where blocks are reserved already, new members are named there before they are told of the plan.
+void OrchestratorCore::Impl::Join(Request& request) {
+  if (!request.joining.has_value() || !request.naming.empty()) return;
+  const std::vector<InstanceId>& instances = request.joining->instances;
+  const bool all_serve = std::all_of(instances.begin(), instances.end(), [this](InstanceId id) {
+    return registry_.Find(id) != nullptr && registry_.Find(id)->Serves();
+  });
+  if (!all_serve) return Replan(request, absl::UnavailableError("a prefill instance is leaving"));
+  const bool all_named = std::all_of(instances.begin(), instances.end(),
+                                     [&](InstanceId id) { return request.named.count(id) > 0; });
+  if (request.state == State::kPlaced && !all_named) {
+    return CallReserveAt(request, *registry_.Find(request.decode));
+  }
+  const PlannedChunk chunk = *std::exchange(request.joining, std::nullopt);
   const PlanSequence sequence{++last_sequence_};
   AddChunk(request, chunk, sequence);
   if (request.state != State::kPlaced) NoteUnplaced(request);  // its new members, too

@@ -77,7 +77,14 @@ TEST_F(RollingPlansTest, AChunkAfterTheFirstIsOneMoreAssignToAllItsMembers) {
   }
   for (const CallAssign& assign : before) Report(assign.instance, {}, {Ended(assign)});
   EXPECT_TRUE(Of<CallAssign>(Report(first[0].instance, {Held(first[0], 1)})).empty());
-  const auto second = Of<CallAssign>(Report(first[1].instance, {Held(first[1], 1)}));
+  // Two members are new: the decode instance hears of them first.
+  const Effects ended = Report(first[1].instance, {Held(first[1], 1)});
+  EXPECT_TRUE(Of<CallAssign>(ended).empty());
+  const auto naming = Of<CallReserve>(ended);
+  ASSERT_EQ(naming.size(), 1u);
+  EXPECT_EQ(naming[0].request.epoch, first[0].request.epoch);
+  EXPECT_EQ(naming[0].request.writers.size(), 4u);
+  const auto second = Of<CallAssign>(Answer(naming[0]));
   ASSERT_EQ(second.size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
     const AssignRequest& request = second[i].request;

@@ -10,6 +10,16 @@
 
 namespace skein::scheduler {
 
+namespace {
+
+MembershipConfig MembershipOf(const DecodeConfig& config) {
+  MembershipConfig membership = config.membership;
+  membership.identity.max_requests = config.max_requests;
+  return membership;
+}
+
+}  // namespace
+
 DecodeCore::DecodeCore(const DecodeConfig& config) : impl_(std::make_unique<Impl>(config)) {}
 DecodeCore::~DecodeCore() = default;
 std::vector<DecodeEffect> DecodeCore::Handle(const DecodeEvent& event, TimeUs now) {
@@ -26,7 +36,7 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
       listening_(config.lease_us),
       pool_(config.membership.identity.total_blocks),
       batch_(config.batch),
-      membership_(config.membership) {
+      membership_(MembershipOf(config)) {
   const StagingConfig& staging = config.staging;
   if (staging.memory.empty()) return;
   SKEIN_INVARIANT(staging.slots > 0);

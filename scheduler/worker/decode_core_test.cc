@@ -56,7 +56,7 @@ class DecodeCoreTest : public ::testing::Test {
   }
   CallId Call() { return {++calls_}; }
   absl::Status Reserve(SpecPtr spec, uint64_t epoch = 5) {
-    return Of<AnswerReserve>(Do(ReserveCalled{Call(), {spec, {epoch}}}))[0].reply.status;
+    return Of<AnswerReserve>(Do(ReserveCalled{Call(), {spec, {epoch}, {{2}}}}))[0].reply.status;
   }
   GrantReply Grant(uint64_t serial, uint64_t epoch = 5, uint64_t writer = 1) {
     GrantRequest request{.id = {7, serial},
@@ -272,6 +272,29 @@ TEST_F(DecodeCoreTest, EveryMismatchOfAGrantIsRefusedByName) {
   request.shape.dtype = "bf16";
   EXPECT_EQ(Of<AnswerGrant>(Do(GrantCalled{Call(), request}))[0].reply.status,
             absl::FailedPreconditionError("dtype: prefill bf16, decode f32"));
+}
+
+TEST_F(DecodeCoreTest, AWriterThatThePlanDoesNotNameCannotEndTheRequest) {
+  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  const GrantRequest stray{.id = {7, 1},
+                           .epoch = {5},
+                           .prefill = {9},
+                           .incarnation = {99},
+                           .shape = Config().membership.identity.shape};
+  EXPECT_EQ(Of<AnswerGrant>(Do(GrantCalled{Call(), stray}))[0].reply.status,
+            absl::FailedPreconditionError(
+                "prefill_instance: 9 is not among the writers that the reservation names"));
+  ASSERT_TRUE(Grant(1).status.ok());
+  // Only the plan's writer renews: no lease of another one lapses.
+  for (int i = 0; i < 8; ++i) {
+    now_ += Config().lease_us / 2;
+    Do(Tick{});
+    ASSERT_TRUE(Renew(1).ok()) << i;
+  }
+  // One that joins later is named by a repeated Reserve.
+  ASSERT_TRUE(
+      Of<AnswerReserve>(Do(ReserveCalled{Call(), {Spec(1), {5}, {{99}}}}))[0].reply.status.ok());
+  EXPECT_TRUE(Of<AnswerGrant>(Do(GrantCalled{Call(), stray}))[0].reply.status.ok());
 }
 
 TEST_F(DecodeCoreTest, CommitChecksTheBytesOfEveryLayer) {

@@ -49,7 +49,8 @@ ReserveReply DecodeCore::Impl::Reserve(const ReserveRequest& request) {
   if (const auto it = sequences_.find(id); it != sequences_.end()) {
     Sequence& known = it->second;
     if (known.epoch == request.epoch && known.phase != Phase::kEnded) {
-      return {absl::OkStatus(), config_.lease_us};  // said again
+      known.named.insert(request.writers.begin(), request.writers.end());
+      return {absl::OkStatus(), config_.lease_us};  // a retry, or more writers
     }
     if (known.epoch >= request.epoch) return {absl::FailedPreconditionError("epoch: stale")};
     End(known, FinishReason::kCancelled, absl::CancelledError("planned anew"));
@@ -64,6 +65,7 @@ ReserveReply DecodeCore::Impl::Reserve(const ReserveRequest& request) {
   sequence.epoch = request.epoch;
   sequence.arrived_us = now_;
   sequence.blocks = *std::move(blocks);
+  sequence.named.insert(request.writers.begin(), request.writers.end());
   sequence.lease_end_us = Listening() + config_.lease_us;
   sequence.attach_end_us = Listening() + config_.attach_lease_us;
   sequences_.emplace(id, std::move(sequence));
@@ -85,6 +87,12 @@ GrantReply DecodeCore::Impl::GrantWriting(const GrantRequest& request) {
   }
   if (sequence->phase == Phase::kRunning) {
     reply.status = absl::FailedPreconditionError("the request was committed already");
+    return reply;
+  }
+  if (sequence->named.count(request.incarnation) == 0) {
+    reply.status = absl::FailedPreconditionError(
+        absl::StrCat("prefill_instance: ", request.prefill.value,
+                     " is not among the writers that the reservation names"));
     return reply;
   }
   const auto [writer, added] = sequence->writers.try_emplace(request.prefill);

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,6 +78,7 @@ class DecodeCore::Impl {
     bool committed = false;
 
     BlockTable blocks;
+    std::set<Incarnation> named;  // may be granted the blocks
     Writers writers;
     // By the listening clock; since the reservation, or any writer's last word.
     TimeUs lease_end_us = 0;

@@ -13,6 +13,7 @@ namespace {
 MembershipConfig MembershipOf(const PrefillConfig& config) {
   MembershipConfig membership = config.membership;
   membership.identity.max_batch_tokens = config.batch.max_batch_tokens;
+  membership.identity.max_requests = config.max_requests;
   return membership;
 }
 

@@ -131,11 +131,12 @@ TEST_F(PrefillCoreTest, ShortPromptsAskAsFarAheadAsTwoStepsHaveRoomFor) {
   EXPECT_TRUE(Of<CallBeginPrefill>(Assign(Spec(9, 1))).empty());
 }
 
-TEST(PrefillReportTest, ItsRegistrationSaysHowItCutsChunks) {
+TEST(PrefillReportTest, ItsRegistrationSaysHowItCutsChunksAndHowManyRequestsItHolds) {
   PrefillCore core(Config());
   const auto effects = core.Handle(Tick{}, 0);
   EXPECT_EQ(Of<CallRegister>(effects)[0].request.identity.max_batch_tokens,
             Config().batch.max_batch_tokens);
+  EXPECT_EQ(Of<CallRegister>(effects)[0].request.identity.max_requests, Config().max_requests);
 }
 
 TEST(PrefillReportTest, ReportsAreSpacedByWhatTheLastOneListed) {

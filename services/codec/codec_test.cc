@@ -61,6 +61,7 @@ v1::RegisterRequest GoodRegistration() {
   kv->set_block_tokens(16);
   kv->set_dtype(v1::DTYPE_BF16);
   kv->set_num_blocks(100);
+  kv->set_format(3);
   r.mutable_layout()->set_tp(1);
   r.set_block_bytes(4096);
   r.set_max_positions(2048);
@@ -70,6 +71,7 @@ v1::RegisterRequest GoodRegistration() {
   r.set_version("1");
   r.set_comm_address("c\0d");
   r.set_max_batch_tokens(512);
+  r.set_max_requests(64);
   return r;
 }
 
@@ -110,6 +112,17 @@ TEST(Codec, ARegistrationSurvivesBothWays) {
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->identity.shape.dtype, "bf16");
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), GoodRegistration()));
+}
+
+TEST(Codec, AReservationSurvivesBothWays) {
+  v1::ReserveRequest reserve;
+  *reserve.mutable_spec() = GoodSpec();
+  reserve.set_epoch(3);
+  reserve.add_writers(104);
+  reserve.add_writers(106);
+  const auto decoded = FromProto(reserve);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), reserve));
 }
 
 TEST(Codec, ACommitSurvivesBothWays) {

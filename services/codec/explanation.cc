@@ -57,6 +57,12 @@ v1::RequestExplanation ToProto(const scheduler::Explanation& explanation) {
   if (explanation.output_tokens >= 0) {
     out.set_output_tokens(static_cast<uint64_t>(explanation.output_tokens));
   }
+  for (size_t kind = 0; kind < scheduler::kDegradedKinds; ++kind) {
+    if (explanation.degraded[kind] == 0) continue;
+    v1::Degradation* added = out.add_degraded();
+    added->set_reason(NameOf(static_cast<scheduler::Degraded>(kind)));
+    added->set_times(explanation.degraded[kind]);
+  }
   for (const scheduler::PlanExplanation& plan : explanation.plans) {
     *out.add_plans() = PlanToProto(plan);
   }

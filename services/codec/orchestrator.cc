@@ -96,6 +96,7 @@ void Fill(const scheduler::WorkerIdentity& identity, v1::RegisterRequest* out) {
   if (!identity.host.empty()) out->set_host(identity.host);
   out->set_comm_address(identity.comm_address);
   out->set_max_batch_tokens(static_cast<uint64_t>(identity.max_batch_tokens));
+  out->set_max_requests(static_cast<uint64_t>(identity.max_requests));
 }
 
 std::string DetailsOf(const v1::RegisterRequest& request) {
@@ -128,9 +129,14 @@ absl::StatusOr<scheduler::WorkerIdentity> IdentityFrom(const v1::RegisterRequest
   if (request.max_batch_tokens() > uint64_t{kMaxCount}) {
     return Invalid("max_batch_tokens", "is absurd");
   }
+  if (request.max_requests() > uint64_t{kMaxCount}) {
+    return Invalid("max_requests",
+                   absl::StrCat(request.max_requests(), " exceeds the limit of ", kMaxCount));
+  }
   out.model = request.model();
   out.max_positions = static_cast<int64_t>(request.max_positions());
   out.max_batch_tokens = static_cast<int64_t>(request.max_batch_tokens());
+  out.max_requests = static_cast<int64_t>(request.max_requests());
   out.details = DetailsOf(request);
   out.host = request.host();
   out.comm_address = request.comm_address();

@@ -28,12 +28,14 @@ v1::ReserveRequest ToProto(const scheduler::ReserveRequest& request) {
   v1::ReserveRequest out;
   *out.mutable_spec() = ToProto(*request.spec);
   out.set_epoch(request.epoch.value);
+  for (const scheduler::Incarnation writer : request.writers) out.add_writers(writer.value);
   return out;
 }
 
 absl::StatusOr<scheduler::ReserveRequest> FromProto(const v1::ReserveRequest& request) {
   scheduler::ReserveRequest out;
   if (absl::Status status = ReadSpecAndEpoch(request, &out); !status.ok()) return status;
+  for (const uint64_t writer : request.writers()) out.writers.push_back({writer});
   return out;
 }
 

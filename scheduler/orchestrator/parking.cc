@@ -1,0 +1,88 @@
+// Admission, and the wait for an instance that takes the request.
+//
+// A model's requests are admitted as long as its instances, prefill and decode, can hold one more
+// (WorkerIdentity::max_requests). What is admitted and finds no prefill instance that takes it now
+// is parked: it waits here, under its deadline, and is planned when one reports, has room again or
+// comes. Parked requests are planned in the order of their submission; one that needs an instance
+// of its own (a large memory) does not hold up the others.
+#include "absl/strings/str_cat.h"
+#include "scheduler/orchestrator/orchestrator_impl.h"
+
+namespace skein::scheduler {
+
+// RESOURCE_EXHAUSTED: nothing of the request was begun.
+absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const {
+  if (static_cast<int64_t>(requests_.size()) >= config_.max_requests) {
+    return absl::ResourceExhaustedError(absl::StrCat("The cluster's request limit is reached (",
+                                                     config_.max_requests, "). Retry later."));
+  }
+  int64_t limit = 0;
+  for (const auto& [id, instance] : registry_.instances()) {
+    if (instance.identity.model != model || !instance.Serves()) continue;
+    if (instance.identity.max_requests == 0) return absl::OkStatus();
+    limit += instance.identity.max_requests;
+  }
+  const auto alive = alive_.find(model);
+  if (limit == 0 || alive == alive_.end() || alive->second < limit) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("The instances of model '", model, "' hold ",
+                                                   limit, " requests at most. Retry later."));
+}
+
+bool OrchestratorCore::Impl::SomeServe(const std::string& model) const {
+  return registry_.AnyPrefill(model, [](const Instance& one) { return one.Serves(); });
+}
+
+bool OrchestratorCore::Impl::SomeTake(const std::string& model) const {
+  return registry_.AnyPrefill(model, [](const Instance& one) { return one.TakesAssigns(); });
+}
+
+// One that serves and was not asked now: it has no room, or others are tried first.
+bool OrchestratorCore::Impl::SomeMayTakeLater(const Request& request) const {
+  return registry_.AnyPrefill(request.spec->model, [&](const Instance& one) {
+    const bool asked = one.TakesAssigns() && request.tried_prefill.count(one.id) == 0;
+    return one.Serves() && !asked;
+  });
+}
+
+// Others are parked, and this one is not among them.
+bool OrchestratorCore::Impl::MustPark(const Request& request) const {
+  return request.state != State::kParked && parked_.count(request.spec->model) > 0;
+}
+
+void OrchestratorCore::Impl::Park(Request& request) {
+  request.tried_prefill.clear();  // all were tried, or take nothing now
+  if (request.state == State::kParked) return;
+  Note(Degraded::kParked, request);
+  const std::string& model = request.spec->model;
+  Enter(request, State::kParked);
+  parked_[model].emplace(request.number, request.spec->id);
+  NoteRoom(model);
+}
+
+void OrchestratorCore::Impl::Unpark(const Request& request) {
+  if (request.state != State::kParked) return;
+  const auto line = parked_.find(request.spec->model);
+  line->second.erase(request.number);
+  if (line->second.empty()) parked_.erase(line);
+}
+
+void OrchestratorCore::Impl::PlanParked() {
+  for (const std::string& model : std::exchange(roomy_, {})) {
+    uint64_t last = 0;
+    while (!SomeServe(model) || SomeTake(model)) {
+      const auto line = parked_.find(model);
+      if (line == parked_.end()) break;
+      const auto next = line->second.upper_bound(last);
+      if (next == line->second.end()) break;
+      last = next->first;
+      Plan(requests_.at(next->second));  // parks it again, fails it, or takes it out of the line
+    }
+  }
+}
+
+void OrchestratorCore::Impl::TakeFromInstance(Instance& instance, RequestId request) {
+  instance.Take(request);
+  NoteRoom(instance.identity.model);
+}
+
+}  // namespace skein::scheduler
