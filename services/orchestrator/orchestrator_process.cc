@@ -54,7 +54,7 @@ void RefreshPlans(const std::string& model, const scheduler::PlanTotals& plans, 
         plans.error_s);
 }
 
-void Refresh(const scheduler::OrchestratorSnapshot& snapshot, const absl::Status& invariants,
+void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& invariants,
              Metrics* metrics) {
   const auto gauge = [metrics](const char* state, int64_t value) {
     metrics
@@ -62,27 +62,27 @@ void Refresh(const scheduler::OrchestratorSnapshot& snapshot, const absl::Status
                 {{"state", state}})
         .Set(static_cast<double>(value));
   };
-  gauge("planning", snapshot.planning);
-  gauge("assigning", snapshot.assigning);
-  gauge("assigned", snapshot.assigned);
-  gauge("waiting", snapshot.waiting);
-  gauge("reserving", snapshot.reserving);
-  gauge("placed", snapshot.placed);
-  int64_t prefill = 0;
-  for (const scheduler::InstanceStatus& instance : snapshot.instances) {
-    prefill += instance.identity.role == scheduler::Role::kPrefill ? 1 : 0;
-  }
+  gauge("planning", totals.planning);
+  gauge("parked", totals.parked);
+  gauge("assigning", totals.assigning);
+  gauge("assigned", totals.assigned);
+  gauge("waiting", totals.waiting);
+  gauge("reserving", totals.reserving);
+  gauge("placed", totals.placed);
   const auto instances = [metrics](const char* role, double value) {
     metrics->Gauge("skein_instances", "Live instances, by role.", {{"role", role}}).Set(value);
   };
-  instances("prefill", static_cast<double>(prefill));
-  instances("decode",
-            static_cast<double>(snapshot.instances.size()) - static_cast<double>(prefill));
+  instances("prefill", static_cast<double>(totals.prefill_instances));
+  instances("decode", static_cast<double>(totals.decode_instances));
   Metrics::RaiseTo(&metrics->Counter("skein_requests_submitted_total", "Requests submitted."),
-                   static_cast<double>(snapshot.submitted));
+                   static_cast<double>(totals.submitted));
   Metrics::RaiseTo(&metrics->Counter("skein_requests_failed_total", "Requests that failed here."),
-                   static_cast<double>(snapshot.failed));
-  for (const auto& [of, count] : snapshot.lost) {
+                   static_cast<double>(totals.failed));
+  Metrics::RaiseTo(
+      &metrics->Counter("skein_requests_refused_total",
+                        "Requests refused because the instances hold as many as they can."),
+      static_cast<double>(totals.refused));
+  for (const auto& [of, count] : totals.lost) {
     const char* role = of.second == scheduler::Role::kPrefill ? "prefill" : "decode";
     Metrics::RaiseTo(
         &metrics->Counter("skein_instances_lost_total", "Instances whose lease ran out.",
@@ -91,14 +91,22 @@ void Refresh(const scheduler::OrchestratorSnapshot& snapshot, const absl::Status
   }
   Metrics::RaiseTo(
       &metrics->Counter("skein_spanning_plans_total", "Plans on more than one instance."),
-      static_cast<double>(snapshot.spanning_plans));
+      static_cast<double>(totals.spanning_plans));
   Metrics::RaiseTo(&metrics->Counter("skein_replans_total", "Plans that were given up."),
-                   static_cast<double>(snapshot.replans));
-  for (const auto& [model, plans] : snapshot.plans) RefreshPlans(model, plans, metrics);
-  metrics->Gauge("skein_invariants_ok", "1 while every invariant of the core holds.")
+                   static_cast<double>(totals.replans));
+  for (size_t kind = 0; kind < scheduler::kDegradedKinds; ++kind) {
+    const char* reason = NameOf(static_cast<scheduler::Degraded>(kind));
+    Metrics::RaiseTo(
+        &metrics->Counter("skein_degraded_total",
+                          "Times that an answer came later, or cost more, than planned.",
+                          {{"reason", reason}}),
+        static_cast<double>(totals.degraded[kind]));
+  }
+  for (const auto& [model, plans] : totals.plans) RefreshPlans(model, plans, metrics);
+  metrics->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.")
       .Set(invariants.ok() ? 1 : 0);
   metrics->Gauge("skein_epoch", "The last epoch given out.")
-      .Set(static_cast<double>(snapshot.last_epoch.value));
+      .Set(static_cast<double>(totals.last_epoch.value));
 }
 
 // What the admin pages need.
@@ -116,11 +124,11 @@ struct Pages {
 ProcessStatus StatusOf(const OrchestratorOptions& options, const Pages& pages) {
   ProcessStatus status{.role = "orchestrator", .started = pages.port.load() != 0};
   if (status.started) status.endpoint = absl::StrCat(options.host, ":", pages.port.load());
-  const bool answers = pages.shell->Inspect(
-      [&status](const scheduler::OrchestratorSnapshot& snapshot, const absl::Status&) {
-        status.running = snapshot.placed;
-        status.waiting = snapshot.planning + snapshot.assigning + snapshot.assigned +
-                         snapshot.waiting + snapshot.reserving;
+  const bool answers = pages.shell->Count(
+      [&status](const scheduler::OrchestratorSnapshot& counts, const absl::Status&) {
+        status.running = counts.placed;
+        status.waiting = counts.planning + counts.parked + counts.assigning + counts.assigned +
+                         counts.waiting + counts.reserving;
       });
   status.in_flight = status.running + status.waiting;
   if (!answers || pages.stopping.load()) {
@@ -140,10 +148,7 @@ ProcessStatus StatusOf(const OrchestratorOptions& options, const Pages& pages) {
 }
 
 std::string InvariantsJson(OrchestratorShell* shell) {
-  absl::Status found = absl::UnavailableError("stopping");
-  shell->Inspect([&found](const scheduler::OrchestratorSnapshot&, const absl::Status& status) {
-    found = status;
-  });
+  const absl::Status found = shell->CheckInvariants();
   if (found.ok()) return R"({"ok":true})";
   return absl::StrCat(R"({"ok":false,"violated":)", http::JsonString(std::string(found.message())),
                       "}");
@@ -168,9 +173,9 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
           .order = [pages](const DrainOrder& order) { return Order(order, pages); },
           .metrics =
               [pages] {
-                pages->shell->Inspect([pages](const scheduler::OrchestratorSnapshot& snapshot,
-                                              const absl::Status& invariants) {
-                  Refresh(snapshot, invariants, &pages->metrics);
+                pages->shell->Count([pages](const scheduler::OrchestratorSnapshot& totals,
+                                            const absl::Status& invariants) {
+                  Refresh(totals, invariants, &pages->metrics);
                 });
                 pages->process.Refresh();
                 return pages->metrics.Render();

@@ -28,8 +28,8 @@ void FillHealth(const scheduler::OrchestratorSnapshot& snapshot, v1::StatusRespo
   }
 }
 
-void FillStatus(const scheduler::OrchestratorSnapshot& snapshot, const absl::Status& invariants,
-                v1::StatusResponse* out) {
+void FillStatus(const OrchestratorShell::Copy& copy, v1::StatusResponse* out) {
+  const scheduler::OrchestratorSnapshot& snapshot = copy.snapshot;
   for (const scheduler::InstanceStatus& instance : snapshot.instances) {
     *out->add_instances() = ToProto(instance);
   }
@@ -41,6 +41,8 @@ void FillStatus(const scheduler::OrchestratorSnapshot& snapshot, const absl::Sta
   FillHealth(snapshot, out);
   out->set_epoch(snapshot.last_epoch.value);
   out->set_assigning(static_cast<uint64_t>(snapshot.planning + snapshot.assigning));
+  out->set_parked(static_cast<uint64_t>(snapshot.parked));
+  out->set_refused(snapshot.refused);
   out->set_assigned(static_cast<uint64_t>(snapshot.assigned));
   out->set_waiting_for_decode(static_cast<uint64_t>(snapshot.waiting));
   out->set_reserving(static_cast<uint64_t>(snapshot.reserving));
@@ -49,7 +51,7 @@ void FillStatus(const scheduler::OrchestratorSnapshot& snapshot, const absl::Sta
   out->set_submitted(snapshot.submitted);
   out->set_failed(snapshot.failed);
   out->set_instances_lost(snapshot.instances_lost);
-  out->set_invariants(invariants.ok() ? "ok" : std::string(invariants.message()));
+  out->set_invariants(copy.invariants.ok() ? "ok" : std::string(copy.invariants.message()));
 }
 
 }  // namespace
@@ -109,10 +111,9 @@ grpc::ServerUnaryReactor* OrchestratorService::Status(grpc::CallbackServerContex
                                                       const v1::StatusRequest* request,
                                                       v1::StatusResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const bool posted = shell_->InspectLater(
-      [response, reactor, started_us = started_us_](const scheduler::OrchestratorSnapshot& snapshot,
-                                                    const absl::Status& invariants) {
-        FillStatus(snapshot, invariants, response);
+  const bool posted = shell_->LookLater(
+      [response, reactor, started_us = started_us_](const OrchestratorShell::Copy& copy) {
+        FillStatus(copy, response);
         response->set_uptime_us(static_cast<uint64_t>(MonotonicUs() - started_us));
         reactor->Finish(grpc::Status::OK);
       });
@@ -129,11 +130,10 @@ grpc::ServerUnaryReactor* OrchestratorService::ListModels(grpc::CallbackServerCo
     return reactor;
   }
   response->set_instance_lease_us(static_cast<uint64_t>(shell_->instance_lease_us()));
-  const bool posted = shell_->InspectLater(
-      [response, reactor](const scheduler::OrchestratorSnapshot& snapshot, const absl::Status&) {
-        FillModels(snapshot, response);
-        reactor->Finish(grpc::Status::OK);
-      });
+  const bool posted = shell_->LookLater([response, reactor](const OrchestratorShell::Copy& copy) {
+    FillModels(copy.snapshot, response);
+    reactor->Finish(grpc::Status::OK);
+  });
   if (!posted) reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});
   return reactor;
 }

@@ -121,17 +121,59 @@ bool OrchestratorShell::Drain(scheduler::DrainRequest request,
   });
 }
 
-bool OrchestratorShell::Inspect(
-    const std::function<void(const scheduler::OrchestratorSnapshot&, const absl::Status&)>& look) {
-  return loop_.RunAndWait(
-      [this, &look] { look(core_.Snapshot(MonotonicUs()), core_.CheckInvariants()); });
+OrchestratorShell::CopyPtr OrchestratorShell::FreshCopy() const {
+  std::lock_guard lock(copy_mutex_);
+  const bool fresh = copy_ != nullptr && MonotonicUs() < copy_->taken_us + kCopyAgeUs;
+  return fresh ? copy_ : nullptr;
 }
 
-bool OrchestratorShell::InspectLater(
-    std::function<void(const scheduler::OrchestratorSnapshot&, const absl::Status&)> look) {
-  return loop_.TryPost([this, look = std::move(look)] {
-    look(core_.Snapshot(MonotonicUs()), core_.CheckInvariants());
+OrchestratorShell::CopyPtr OrchestratorShell::MakeCopy() {
+  if (CopyPtr fresh = FreshCopy()) return fresh;  // several asked at once
+  const int64_t now = MonotonicUs();
+  auto copy = std::make_shared<const Copy>(Copy{core_.Snapshot(now), checked_, now});
+  copies_made_.fetch_add(1);
+  std::lock_guard lock(copy_mutex_);
+  copy_ = copy;
+  return copy;
+}
+
+void OrchestratorShell::DropCopy() {
+  std::lock_guard lock(copy_mutex_);
+  copy_ = nullptr;
+}
+
+OrchestratorShell::CopyPtr OrchestratorShell::Look() {
+  CopyPtr copy = FreshCopy();
+  if (copy == nullptr) loop_.RunAndWait([this, &copy] { copy = MakeCopy(); });
+  return copy;
+}
+
+bool OrchestratorShell::LookLater(std::function<void(const Copy&)> look) {
+  if (const CopyPtr fresh = FreshCopy()) {
+    look(*fresh);
+    return true;
+  }
+  return loop_.TryPost([this, look = std::move(look)] { look(*MakeCopy()); });
+}
+
+bool OrchestratorShell::Count(
+    const std::function<void(const scheduler::OrchestratorSnapshot&, const absl::Status&)>& look) {
+  return loop_.RunAndWait([this, &look] { look(core_.Totals(), checked_); });
+}
+
+absl::Status OrchestratorShell::CheckInvariants() {
+  absl::Status found = absl::UnavailableError("stopping");
+  loop_.RunAndWait([this, &found] {
+    const int64_t now = MonotonicUs();
+    if (checked_us_ < 0 || now >= checked_us_ + kCheckSpacingUs) {
+      checked_ = core_.CheckInvariants();
+      checked_us_ = now;
+      checks_made_.fetch_add(1);
+      DropCopy();
+    }
+    found = checked_;
   });
+  return found;
 }
 
 bool OrchestratorShell::ListLater(scheduler::RequestOrder order, size_t limit,
@@ -183,6 +225,7 @@ void OrchestratorShell::On(const scheduler::AnswerBeginPrefill& effect) {
 
 void OrchestratorShell::On(const scheduler::AnswerRegister& effect) {
   const auto role = registering_.extract(effect.call.value);
+  DropCopy();
   if (effect.reply.status.ok() && !role.empty()) roles_[effect.reply.instance] = role.mapped();
   if (!effect.reply.status.ok()) {
     LogWarning("registration refused", {{"reason", std::string(effect.reply.status.message())}});
@@ -197,6 +240,7 @@ void OrchestratorShell::On(const scheduler::AnswerReport& effect) {
 }
 
 void OrchestratorShell::On(const scheduler::AnswerUnregister& effect) {
+  DropCopy();
   unregisters_.Answer(effect.call.value, ToGrpc(effect.reply.status),
                       [](v1::UnregisterResponse*) {});
 }
@@ -207,6 +251,7 @@ void OrchestratorShell::On(const scheduler::AnswerRouterReport& effect) {
 }
 
 void OrchestratorShell::On(const scheduler::AnswerDrain& effect) {
+  DropCopy();
   if (!effect.reply.status.ok()) {
     LogWarning("drain refused", {{"reason", std::string(effect.reply.status.message())}});
   }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -49,12 +50,31 @@ class OrchestratorShell {
   void ReplaceTables(scheduler::PlanningTables tables);
   uint64_t NextCall() { return next_call_.fetch_add(1); }
 
-  // Runs `look` on the loop. Not from the loop. False when the shell has stopped.
-  bool Inspect(const std::function<void(const scheduler::OrchestratorSnapshot&,
-                                        const absl::Status& invariants)>& look);
-  // The same without waiting, for gRPC threads.
-  [[nodiscard]] bool InspectLater(
-      std::function<void(const scheduler::OrchestratorSnapshot&, const absl::Status&)> look);
+  // What Status and ListModels read: a copy that is at most kCopyAgeUs old and
+  // tells of every registration, departure and order to drain that was answered. However many ask,
+  // the loop makes no more than one copy in that time, and it checks no invariants for it.
+  static constexpr int64_t kCopyAgeUs = 100'000;
+  struct Copy {
+    scheduler::OrchestratorSnapshot snapshot;
+    absl::Status invariants;  // of the last CheckInvariants; OK before the first
+    int64_t taken_us = 0;
+  };
+  using CopyPtr = std::shared_ptr<const Copy>;
+  // Null when the shell has stopped. Not from the loop.
+  CopyPtr Look();
+  // The same without waiting, for gRPC threads: `look` runs at once or on the loop.
+  [[nodiscard]] bool LookLater(std::function<void(const Copy&)> look);
+  // What probes and /metrics read: OrchestratorCore::Totals as they are now, and the result of the
+  // last CheckInvariants (OK before the first). `look` runs on the loop. False when the shell has
+  // stopped. Not from the loop.
+  bool Count(const std::function<void(const scheduler::OrchestratorSnapshot&,
+                                      const absl::Status& invariants)>& look);
+  // Checks at most once in kCheckSpacingUs, for all requests and instances, on the loop; in between
+  // it returns what it found last. Not from the loop.
+  static constexpr int64_t kCheckSpacingUs = 1'000'000;
+  absl::Status CheckInvariants();
+  uint64_t copies_made() const { return copies_made_.load(); }
+  uint64_t checks_made() const { return checks_made_.load(); }
   // `answer` runs on the loop.
   using Explanations = std::vector<scheduler::Explanation>;
   [[nodiscard]] bool ExplainLater(std::string request,
@@ -64,6 +84,9 @@ class OrchestratorShell {
 
  private:
   void Handle(const scheduler::OrchestratorEvent& event);
+  CopyPtr FreshCopy() const;  // null: it is too old
+  CopyPtr MakeCopy();         // on the loop; the fresh one, if there is one
+  void DropCopy();            // what it says is no longer so
   void On(const scheduler::SendPlanUpdate& effect);
   void On(const scheduler::EndSubmit& effect);
   void On(const scheduler::AnswerBeginPrefill& effect);
@@ -80,11 +103,17 @@ class OrchestratorShell {
   void Cancel(const scheduler::CallCancel& effect);
 
   std::atomic<uint64_t> next_call_{1};
+  std::atomic<uint64_t> copies_made_{0};
+  std::atomic<uint64_t> checks_made_{0};
+  mutable std::mutex copy_mutex_;
+  CopyPtr copy_;  // by copy_mutex_; null before the first, and when it was dropped
   Channels channels_;
   CallTracker calls_;
   // Below: only on the loop.
   const int64_t instance_lease_us_;
   scheduler::OrchestratorCore core_;
+  absl::Status checked_;     // what the last CheckInvariants found
+  int64_t checked_us_ = -1;  // -1: there was none
   std::map<uint64_t, std::shared_ptr<PlanStream>> plans_;
   std::map<uint64_t, scheduler::Role> registering_;         // by call
   std::map<scheduler::InstanceId, scheduler::Role> roles_;  // which service listens at an instance

@@ -270,7 +270,9 @@ Json StatusJson(const v1::StatusResponse& status, const ProcessNames& names) {
                       {"waiting_for_decode", status.waiting_for_decode()},
                       {"reserving", status.reserving()},
                       {"placed", status.placed()},
+                      {"parked", status.parked()},
                       {"submitted", status.submitted()},
+                      {"refused", status.refused()},
                       {"failed", status.failed()}};
   json["instances_lost"] = status.instances_lost();
   json["models"] = Json::array();

@@ -82,6 +82,10 @@ std::string RequestText(const v1::RequestExplanation& request) {
     if (time.known) absl::StrAppend(&text, "; ", time.what, " after ", Time(time.seconds));
   }
   text += "\n";
+  for (const v1::Degradation& one : request.degraded()) {
+    absl::StrAppend(&text, "  degraded: ", one.reason(), ", ", one.times(),
+                    one.times() == 1 ? " time\n" : " times\n");
+  }
   for (const auto& plan : request.plans()) {
     absl::StrAppend(&text, PlanText(plan, request.has_ended_s()));
   }
@@ -137,6 +141,10 @@ Json RequestJson(const v1::RequestExplanation& request) {
   json["ended_s"] = request.has_ended_s() ? Json(request.ended_s()) : Json();
   json["first_token_s"] = request.has_first_token_s() ? Json(request.first_token_s()) : Json();
   json["output_tokens"] = request.has_output_tokens() ? Json(request.output_tokens()) : Json();
+  json["degraded"] = Json::object();
+  for (const v1::Degradation& one : request.degraded()) {
+    json["degraded"][one.reason()] = one.times();
+  }
   json["plans"] = Json::array();
   for (const auto& plan : request.plans()) json["plans"].push_back(PlanJson(plan));
   return json;

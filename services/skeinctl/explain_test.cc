@@ -17,6 +17,9 @@ v1::ExplainResponse Example() {
   request->set_policy("tetris");
   request->set_state("prefilling");
   request->set_placed_s(0.25);
+  auto* parked = request->add_degraded();
+  parked->set_reason("parked");
+  parked->set_times(1);
   v1::PlanExplanation* plan = request->add_plans();
   plan->set_epoch(12);
   plan->set_how("tetris");
@@ -43,7 +46,8 @@ TEST(Explain, TextShowsThePlanAndItsAlternatives) {
   const std::string text = ExplainText(Example());
   for (const char* part :
        {"request 7/9 cmpl-1: 96 prompt tokens", "prefilling\n", "reserved after 0.250 s",
-        "plan of epoch 12", "estimated time to first token 1.500 s; improvement rate 0.300",
+        "  degraded: parked, 1 time\n", "plan of epoch 12",
+        "estimated time to first token 1.500 s; improvement rate 0.300",
         "estimated 0.000 s to 0.750 s; actual: started 0.125 s, running; instances 1\n",
         "actual: not started; instances 1 2\n", "0.000 s to 2.000 s: its chunks end earlier",
         "queue times by instance: 1: 0.500 s\n"}) {
@@ -75,6 +79,7 @@ TEST(Explain, JsonHasNullForWhatHasNotHappened) {
   EXPECT_EQ(request["id"], "7/9");
   EXPECT_EQ(request["placed_s"], 0.25);
   EXPECT_TRUE(request["ended_s"].is_null());
+  EXPECT_EQ(request["degraded"], (nlohmann::json{{"parked", 1}}));
   const auto& plan = request["plans"][0];
   EXPECT_EQ(plan["chunks"][1]["instances"], nlohmann::json({1, 2}));
   EXPECT_EQ(plan["chunks"][0]["start_s"], 0.125);

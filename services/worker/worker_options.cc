@@ -86,8 +86,10 @@ void RegisterBatch(WorkerOptions* options, FlagSet* flags) {
 
 void RegisterLimits(WorkerOptions* options, FlagSet* flags) {
   flags->Group("Limits and times");
-  flags->Int(&options->max_requests, "max-requests", "Most requests that are held at a time.", 1,
-             1 << 20);
+  flags->Int(&options->max_requests, "max-requests",
+             "Most requests that are held at a time. The orchestrator admits as many requests of a "
+             "model as all its instances hold together; clients get 429 for more.",
+             1, 1 << 20);
   flags->Double(&options->drain_grace_s, "drain-grace-s",
                 "Time that requests have to finish after SIGTERM.", 0, 3600);
   flags->Int(&options->inbox, "inbox",

@@ -71,6 +71,9 @@ void RouterProcess::CheckPoison(const Client& client) {
 // Why a request may end without an answer.
 void RouterProcess::CheckHonest(const Client& client, const absl::Status& status) {
   const ClientPlan& plan = client.plan;
+  if (absl::IsResourceExhausted(status) && client.accepted) {
+    Violated(client, "refused after it was accepted");
+  }
   // Every wait is far shorter than the deadline that requests get without asking for one.
   if (plan.spec->deadline_us == 0 && absl::IsDeadlineExceeded(status) &&
       status.message().find("request's deadline") != absl::string_view::npos) {
@@ -98,6 +101,7 @@ void RouterProcess::Execute(OpenSubmit& effect) {
       [this, spec = effect.spec, id](Process* callee, std::shared_ptr<Stream> stream) {
         static_cast<OrchestratorProcess*>(callee)->Submit(
             spec, stream, [this, id](PlanUpdate update) {
+              if (!std::holds_alternative<Failed>(update)) clients_.at(id).accepted = true;
               Dispatch(PlanUpdateReceived{id, std::move(update)});
             });
       },

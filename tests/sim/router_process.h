@@ -47,6 +47,7 @@ class RouterProcess
     Expected expected;
     std::vector<int32_t> tokens;
     std::string prompt_logprobs;
+    bool accepted = false;  // the orchestrator has planned it, or said that it will
     int ends = 0;
     absl::Status status;
     std::shared_ptr<Stream> submit;

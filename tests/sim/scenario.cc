@@ -261,6 +261,13 @@ Scenario MakeScenario(uint64_t seed) {
   return scenario;
 }
 
+void LimitRequests(Scenario* scenario) {
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 29);
+  scenario->prefill_requests = random.Between(1, 4);
+  scenario->decode_requests = random.Between(1, 8);
+  scenario->router_streams = 100;
+}
+
 void OrderDrains(Scenario* scenario) {
   Random random(scenario->seed * 0x9e3779b97f4a7c15u + 23);
   const int workers = scenario->prefill_workers + kDecodeWorkers;

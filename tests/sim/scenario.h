@@ -66,6 +66,8 @@ struct Scenario {
   int prefill_workers = 2;
   int prefill_blocks = 28;  // of each; a long prompt may need the memory of several
   int64_t router_streams = 12;
+  int64_t prefill_requests = 16;  // that one instance holds at a time
+  int64_t decode_requests = 12;
   // Decode workers take KV through so many staging buffers; 0: one-sided.
   int staging_backends = 0;
   int32_t staging_slots = 0;
@@ -84,6 +86,8 @@ Scenario MakeScenario(uint64_t seed);
 // the seed chooses; longer prompts, more cancels, and where there are faults a worker that dies
 // every now and then.
 Scenario MakeSpanningScenario(uint64_t seed);
+// Instances hold few requests, and the router admits more than all of them together can hold.
+void LimitRequests(Scenario* scenario);
 // An operator drains one worker after the other, and undoes each order after a while.
 void OrderDrains(Scenario* scenario);
 engine::EmulatedOptions EngineOptions(scheduler::Role role);

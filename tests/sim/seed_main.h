@@ -54,6 +54,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->joint_steps += one.joint_steps;
   sum->joint_steps_broken += one.joint_steps_broken;
   sum->parts_copied += one.parts_copied;
+  sum->refused += one.refused;
 }
 
 // Runs the seeds of one slice: none fails, and a third of the requests or more is served.
@@ -67,6 +68,22 @@ inline Outcome RunSlice(uint64_t slice, uint64_t seeds, MakeWorld make) {
   }
   EXPECT_GT(sum.finished * 3, sum.requests) << "too little is served for this to mean anything";
   return sum;
+}
+
+// The same with instances that hold few requests: what is refused was not accepted before, and what
+// was accepted ends well, or honestly where something breaks (RouterProcess::CheckHonest).
+inline void RunLimited(uint64_t slice, uint64_t seeds, MakeWorld make) {
+  const uint64_t first = seed_flags.first_seed + slice * seeds;
+  Outcome sum;
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+    Scenario scenario = make(seed);
+    LimitRequests(&scenario);
+    const Outcome outcome = World(std::move(scenario), seed_flags.trace).Run();
+    EXPECT_EQ(outcome.violation, "") << "seed " << seed << " with few requests at a time";
+    Add(outcome, &sum);
+  }
+  EXPECT_GT(sum.refused, 0);
+  EXPECT_GT(sum.finished, 0);
 }
 
 inline void ExpectSameTrace(uint64_t seed, MakeWorld make) {

@@ -22,6 +22,10 @@ TEST_P(SimTest, KeepsTheInvariantsAndHeals) {
   EXPECT_GT(sum.parts_copied, 0);
 }
 
+TEST_P(SimTest, OverloadEndsNothingThatWasAccepted) {
+  RunLimited(GetParam(), kSeedsPerSlice, MakeScenario);
+}
+
 TEST_P(SimTest, SameSeedSameTrace) {
   ExpectSameTrace(seed_flags.first_seed + GetParam() * kSeedsPerSlice, MakeScenario);
 }

@@ -24,6 +24,10 @@ TEST_P(SpanningSimTest, KeepsTheInvariantsAndHeals) {
   EXPECT_GT(sum.joint_steps, 20);
 }
 
+TEST_P(SpanningSimTest, OverloadEndsNothingThatWasAccepted) {
+  RunLimited(GetParam(), kSeedsPerSlice, MakeSpanningScenario);
+}
+
 TEST_P(SpanningSimTest, SameSeedSameTrace) {
   ExpectSameTrace(seed_flags.first_seed + GetParam() * kSeedsPerSlice, MakeSpanningScenario);
 }

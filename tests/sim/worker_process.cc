@@ -53,7 +53,7 @@ void PrefillProcess::OnStart() {
   config.membership = MembershipOf(Role::kPrefill, *this);
   config.membership.identity.total_blocks = engine_->Spec().kv.num_blocks;
   config.batch = BatchOf(Role::kPrefill);
-  config.max_requests = 16;
+  config.max_requests = network_->scenario().prefill_requests;
   config.max_sequence_tokens = engine_->Spec().max_positions;
   config.begin_ahead = 3;
   config.rpc_timeout_us = 100 * kMillisecondUs;
@@ -199,7 +199,7 @@ void DecodeProcess::OnStart() {
   config.membership = MembershipOf(Role::kDecode, *this);
   config.batch = BatchOf(Role::kDecode);
   config.memory = absl::StrCat(endpoint(), "#", generation());
-  config.max_requests = 12;
+  config.max_requests = network_->scenario().decode_requests;
   config.max_sequence_tokens = engine_->Spec().max_positions;
   config.lease_us = 200 * kMillisecondUs;
   config.grace_us = 100 * kMillisecondUs;

@@ -9,6 +9,7 @@ namespace skein::sim {
 
 using scheduler::kMillisecondUs;
 using scheduler::kSecondUs;
+using scheduler::OrchestratorSnapshot;
 
 namespace {
 
@@ -224,6 +225,8 @@ Outcome World::Run() {
     const absl::Status status = router_->StatusOf(probe.spec->id);
     verdict_.Require(status.ok(), absl::StrCat("healed, and still: ", status.ToString()));
   }
+  const OrchestratorSnapshot orchestrator =
+      orchestrator_->core()->Snapshot(orchestrator_->LocalNow());
   int64_t parts_copied = 0;
   for (const auto& worker : decode_) parts_copied += worker->parts_copied();
   return {.violation = verdict_.what(),
@@ -237,8 +240,8 @@ Outcome World::Run() {
           .joint_steps_broken = joint_steps_.broken(),
           .parts_copied = parts_copied,
           .drains_ordered = orchestrator_->drains_ordered(),
-          .instances_lost = static_cast<int64_t>(
-              orchestrator_->core()->Snapshot(orchestrator_->LocalNow()).instances_lost)};
+          .instances_lost = static_cast<int64_t>(orchestrator.instances_lost),
+          .refused = static_cast<int64_t>(orchestrator.refused)};
 }
 
 }  // namespace skein::sim

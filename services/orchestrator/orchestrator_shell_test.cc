@@ -1,0 +1,51 @@
+#include "services/orchestrator/orchestrator_shell.h"
+
+#include <gtest/gtest.h>
+
+namespace skein::services {
+namespace {
+
+class OrchestratorShellTest : public ::testing::Test {
+ protected:
+  OrchestratorShellTest() : shell_(scheduler::OrchestratorConfig{}, 100) { shell_.Start(); }
+
+  OrchestratorShell shell_;
+};
+
+// However many ask, and however often.
+TEST_F(OrchestratorShellTest, ReadersShareOneCopyAndCheckNoInvariants) {
+  const int64_t begin_us = MonotonicUs();
+  for (int i = 0; i < 2000; ++i) {
+    ASSERT_NE(shell_.Look(), nullptr);
+    ASSERT_TRUE(shell_.LookLater(
+        [](const OrchestratorShell::Copy& copy) { EXPECT_TRUE(copy.snapshot.instances.empty()); }));
+    ASSERT_TRUE(shell_.Count(
+        [](const scheduler::OrchestratorSnapshot& totals, const absl::Status& invariants) {
+          EXPECT_EQ(totals.submitted, 0u);
+          EXPECT_TRUE(invariants.ok());
+        }));
+  }
+  const int64_t took_us = MonotonicUs() - begin_us;
+  EXPECT_LE(shell_.copies_made(),
+            static_cast<uint64_t>(took_us / OrchestratorShell::kCopyAgeUs + 1));
+  EXPECT_EQ(shell_.checks_made(), 0u);
+}
+
+TEST_F(OrchestratorShellTest, InvariantsAreCheckedAtMostOnceInAWhile) {
+  const int64_t begin_us = MonotonicUs();
+  for (int i = 0; i < 2000; ++i) EXPECT_TRUE(shell_.CheckInvariants().ok());
+  const int64_t took_us = MonotonicUs() - begin_us;
+  EXPECT_GE(shell_.checks_made(), 1u);
+  EXPECT_LE(shell_.checks_made(),
+            static_cast<uint64_t>(took_us / OrchestratorShell::kCheckSpacingUs + 1));
+}
+
+TEST_F(OrchestratorShellTest, AStoppedShellHasNothingToShow) {
+  shell_.Stop();
+  EXPECT_EQ(shell_.Look(), nullptr);
+  EXPECT_FALSE(shell_.LookLater([](const OrchestratorShell::Copy&) {}));
+  EXPECT_TRUE(absl::IsUnavailable(shell_.CheckInvariants()));
+}
+
+}  // namespace
+}  // namespace skein::services
