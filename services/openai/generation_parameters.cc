@@ -116,7 +116,8 @@ std::vector<Parameter> SamplingParameters() {
        .fallback = "none",
        .openai = "-100 to 100 by token id",
        .vllm = "by token id",
-       .meaning = "Added to logits: numbers between -100 and 100 by token id.",
+       .meaning =
+           "Added to logits: numbers between -100 and 100 by token id, for up to 1024 tokens.",
        .example = R"({"5": -100})"},
       {.name = "seed",
        .type = Type::kInt64,
@@ -153,7 +154,7 @@ std::vector<Parameter> SamplingParameters() {
        .type = Type::kTokenIds,
        .fallback = "none",
        .vllm = "yes",
-       .meaning = "Tokens that end the output, beside the model's own."},
+       .meaning = "Up to 128 tokens that end the output, beside the model's own."},
       Switch("include_stop_str_in_output", "false", "", "yes",
              "The text ends with the stop string that was found."),
       Switch("ignore_eos", "false", "", "yes",

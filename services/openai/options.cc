@@ -30,6 +30,11 @@ void ReadStop(Fields* fields, std::vector<std::string>* stop) {
 void ReadLogitBias(Fields* fields, std::vector<std::pair<int32_t, float>>* out) {
   const Json* json = fields->Find("logit_bias");
   if (json == nullptr) return;
+  if (json->size() > kLogitBiasMax) {
+    return fields->Fail(InvalidParam(
+        "logit_bias", "Invalid 'logit_bias': it has " + std::to_string(json->size()) +
+                          " tokens; at most " + std::to_string(kLogitBiasMax) + " are allowed."));
+  }
   for (const auto& [key, value] : json->get_ref<const Json::object_t&>()) {
     int32_t token = -1;
     const auto end = std::from_chars(key.data(), key.data() + key.size(), token);
@@ -42,6 +47,18 @@ void ReadLogitBias(Fields* fields, std::vector<std::pair<int32_t, float>>* out) 
     }
     out->emplace_back(token, static_cast<float>(bias));
   }
+}
+
+void ReadStopTokens(Fields* fields, std::vector<int32_t>* out) {
+  const Json* json = fields->Find("stop_token_ids");
+  if (json == nullptr) return;
+  if (json->size() > kStopTokenIdsMax) {
+    return fields->Fail(
+        InvalidParam("stop_token_ids", "Invalid 'stop_token_ids': it has " +
+                                           std::to_string(json->size()) + " ids; at most " +
+                                           std::to_string(kStopTokenIdsMax) + " are allowed."));
+  }
+  *out = TokensOf(*json);
 }
 
 void ReadSampling(Fields* fields, GenerationOptions* options) {
@@ -110,7 +127,7 @@ void ReadOptions(Fields* fields, GenerationOptions* options) {
   fields->Bool("return_token_ids", &options->return_token_ids);
   fields->Bool("return_metrics", &options->return_metrics);
   fields->Bool("return_tokens_as_token_ids", &options->tokens_as_ids);
-  if (const Json* ids = fields->Find("stop_token_ids")) options->stop_token_ids = TokensOf(*ids);
+  ReadStopTokens(fields, &options->stop_token_ids);
 }
 
 }  // namespace skein::services::openai

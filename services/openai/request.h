@@ -28,6 +28,9 @@ struct ParseLimits {
 
 inline constexpr size_t kStopStringsMax = 16;
 inline constexpr size_t kStopStringBytesMax = 1024;
+// Each choice's spec carries these lists, and each step looks through them.
+inline constexpr size_t kStopTokenIdsMax = 128;
+inline constexpr size_t kLogitBiasMax = 1024;
 
 // What both endpoints have. Sampling values are absent where the model's default holds.
 struct GenerationOptions {
@@ -54,7 +57,7 @@ struct GenerationOptions {
   bool skip_special_tokens = true;
   bool return_token_ids = false;
   bool return_metrics = false;  // the answer says where its time went
-  bool tokens_as_ids = false;  // tokens in logprobs are written "token_id:17"
+  bool tokens_as_ids = false;   // tokens in logprobs are written "token_id:17"
 };
 
 // Text, or token ids.

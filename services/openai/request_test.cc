@@ -28,6 +28,30 @@ ChatRequest ParsedChat(std::string_view body) {
   return request;
 }
 
+// A long list would be copied into the spec of each of up to 128 choices.
+TEST(ParseTest, TokenListsAreBounded) {
+  const auto parse = [](const std::string& member, size_t count, const auto& item) {
+    std::string body = R"({"model":"m","prompt":"p",)" + member;
+    for (size_t i = 0; i < count; ++i) body += (i > 0 ? "," : "") + item(i);
+    body += member.back() == '[' ? "]}" : "}}";
+    CompletionRequest request;
+    return Parse(body, ParseLimits(), &request);
+  };
+  const auto id = [](size_t) { return std::string("7"); };
+  EXPECT_FALSE(parse(R"("stop_token_ids":[)", 128, id));
+  MaybeError error = parse(R"("stop_token_ids":[)", 129, id);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->status, 400);
+  EXPECT_EQ(error->param, "stop_token_ids");
+  EXPECT_EQ(error->message, "Invalid 'stop_token_ids': it has 129 ids; at most 128 are allowed.");
+  const auto bias = [](size_t i) { return "\"" + std::to_string(i) + "\":1"; };
+  EXPECT_FALSE(parse(R"("logit_bias":{)", 1024, bias));
+  error = parse(R"("logit_bias":{)", 1025, bias);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->param, "logit_bias");
+  EXPECT_EQ(error->message, "Invalid 'logit_bias': it has 1025 tokens; at most 1024 are allowed.");
+}
+
 TEST(CompletionRequestTest, Defaults) {
   const CompletionRequest request =
       ParsedCompletion(R"({"model":"m","prompt":"hi","new_field":{}})");

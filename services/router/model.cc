@@ -77,6 +77,8 @@ absl::StatusOr<std::unique_ptr<ServedModel>> LoadModel(const std::string& name,
       eos.has_value() && std::count(model->eos_ids.begin(), model->eos_ids.end(), *eos) == 0) {
     model->eos_ids.push_back(*eos);
   }
+  // An id without a row of the embedding cannot be sampled, and engines refuse it as a stop token.
+  std::erase_if(model->eos_ids, [&](int32_t id) { return id < 0 || id >= model->vocab_size; });
   if (const auto& source = model->tokenizer->chat_template(); source.has_value()) {
     auto parsed = engine::ChatTemplate::Parse(*source);
     if (!parsed.ok()) return parsed.status();

@@ -30,9 +30,10 @@ struct ServedModel {
   std::string name;
   std::unique_ptr<engine::Tokenizer> tokenizer;
   std::optional<engine::ChatTemplate> chat_template;
-  std::vector<int32_t> eos_ids;  // of generation_config.json or config.json, and the tokenizer's
-  int64_t max_positions = 0;     // prompt and output together
-  int64_t vocab_size = 0;        // tokens that can be computed: rows of the embedding
+  // Of generation_config.json or config.json, and the tokenizer's; all below vocab_size.
+  std::vector<int32_t> eos_ids;
+  int64_t max_positions = 0;  // prompt and output together
+  int64_t vocab_size = 0;     // tokens that can be computed: rows of the embedding
   SamplingDefaults defaults;
   std::optional<int64_t>
       max_new_tokens;   // generation_config.json's default length of a chat's answer
