@@ -15,6 +15,11 @@ bool IsLater(const BpeModel::Scratch::Candidate& a, const BpeModel::Scratch::Can
 
 }  // namespace
 
+bool BpeModel::KnowsEveryByte() const {
+  return (byte_level_ || byte_fallback_) &&
+         std::all_of(byte_ids_.begin(), byte_ids_.end(), [](int32_t id) { return id >= 0; });
+}
+
 void BpeModel::Encode(std::string_view piece, Scratch* scratch, std::vector<int32_t>* ids) const {
   if (!cuts_before_space_) return EncodeWord(piece, scratch, ids);
   while (!piece.empty()) {

@@ -56,6 +56,9 @@ class BpeModel {
   // The spelling of each id in tokenizer.json; "" where the vocabulary has a hole.
   const std::vector<std::string>& tokens() const { return *tokens_; }
 
+  // Each byte of a piece is in one of its tokens: none is unknown, dropped or fused.
+  bool KnowsEveryByte() const;
+
   // The id of the vocabulary entry whose bytes are `bytes`, -1 for none.
   int32_t Find(std::string_view bytes) const { return by_bytes_.Find(bytes); }
 

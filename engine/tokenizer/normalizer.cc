@@ -179,6 +179,16 @@ absl::StatusOr<Normalizer::Step> Normalizer::ParseStep(const Component& componen
   return NotSupported(reader.PathOf("type"), type);
 }
 
+// Unicode's forms join an ASCII character with marks only, never with another one.
+bool Normalizer::KeepsAscii() const {
+  return std::all_of(steps_.begin(), steps_.end(), [](const Step& step) {
+    if (std::holds_alternative<Strip>(step)) return false;
+    const auto* replace = std::get_if<Replace>(&step);
+    return replace == nullptr || (replace->pattern.literal_bytes() > 0 &&
+                                  replace->content.size() >= replace->pattern.literal_bytes());
+  });
+}
+
 std::string Normalizer::Apply(std::string_view text) const {
   std::string out(text);
   for (const Step& step : steps_) out = Run(step, std::move(out));

@@ -19,6 +19,8 @@ class Normalizer {
   static absl::StatusOr<Normalizer> FromJson(const Json* json);
 
   bool empty() const { return steps_.empty(); }
+  // Each ASCII character of a text leaves at least one byte of its own in the result.
+  bool KeepsAscii() const;
 
   // REQUIRES: text is valid UTF-8; so is the result.
   std::string Apply(std::string_view text) const;

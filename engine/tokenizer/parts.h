@@ -30,6 +30,7 @@ struct Tokenizer::Parts {
   void AddTokens(const std::vector<AddedToken>& tokens);
   void SurroundAsConfigured();
   void ForgetUnknownNames();
+  void FindLongestToken();
 
   BpeModel model;
   Normalizer normalizer;
@@ -42,6 +43,8 @@ struct Tokenizer::Parts {
   std::unordered_map<std::string, int32_t> added_ids;
   std::vector<std::string> bytes;  // by id
   std::vector<bool> special;       // by id
+  bool takes_spaces = false;       // an added token takes the white space beside it
+  size_t token_bytes_max = 0;      // of text that one token stands for; 0: there is no bound
 };
 
 }  // namespace skein::engine

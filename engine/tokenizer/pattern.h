@@ -36,6 +36,9 @@ class Pattern {
   Pattern(Pattern&&) noexcept;
   Pattern& operator=(Pattern&&) noexcept;
 
+  // Of the literal; 0 for a regular expression.
+  size_t literal_bytes() const { return literal_.size(); }
+
   // Appends spans that cover `text` in order; gaps between adjacent matches are not listed, empty
   // matches are. REQUIRES: text is valid UTF-8.
   void Cut(std::string_view text, std::vector<Span>* spans) const;

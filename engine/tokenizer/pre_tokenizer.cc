@@ -1,5 +1,7 @@
 #include "engine/tokenizer/pre_tokenizer.h"
 
+#include <algorithm>
+
 #include "engine/tokenizer/utf8.h"
 
 namespace skein::engine {
@@ -163,6 +165,15 @@ absl::Status PreTokenizer::AddOthers(const std::string& type, JsonReader* reader
     return absl::OkStatus();
   }
   return NotSupported(reader->PathOf("type"), type);
+}
+
+bool PreTokenizer::KeepsText() const {
+  return std::all_of(steps_.begin(), steps_.end(), [](const Step& step) {
+    const auto* splitter = std::get_if<Splitter>(&step);
+    const auto* space = std::get_if<Metaspace>(&step);
+    return (splitter == nullptr || splitter->behavior != SplitBehavior::kRemoved) &&
+           (space == nullptr || !space->replacement.empty());
+  });
 }
 
 void PreTokenizer::Split(std::string_view text, bool at_start, Pieces* pieces) const {

@@ -31,6 +31,9 @@ class PreTokenizer {
   // The vocabulary is spelled in the byte-level alphabet; the pieces are raw bytes all the same.
   bool byte_level() const { return byte_level_; }
 
+  // Every byte of a text is in one of its pieces, rewritten as no fewer bytes.
+  bool KeepsText() const;
+
   // at_start: the text is the beginning of what the caller encodes. REQUIRES: text is valid UTF-8;
   // it and *pieces outlive the views. The pieces are valid UTF-8.
   void Split(std::string_view text, bool at_start, Pieces* pieces) const;

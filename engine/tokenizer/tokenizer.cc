@@ -1,5 +1,6 @@
 #include "engine/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/tokenizer/parts.h"
@@ -35,6 +36,16 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, EncodeOptions opti
   }
   if (options.add_special_tokens) ids.insert(ids.end(), around.after.begin(), around.after.end());
   return ids;
+}
+
+int64_t Tokenizer::LeastTokens(std::string_view text) const {
+  const size_t most = parts_->token_bytes_max;
+  if (most == 0) return 0;
+  const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
+  const size_t kept = parts_->normalizer.empty()
+                          ? text.size()
+                          : static_cast<size_t>(std::count_if(text.begin(), text.end(), is_ascii));
+  return static_cast<int64_t>((kept + most - 1) / most);
 }
 
 void Tokenizer::Parts::EncodeBetween(std::string_view text, bool at_start, EncodeOptions options,

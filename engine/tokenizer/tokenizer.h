@@ -60,6 +60,10 @@ class Tokenizer {
   // Bytes of `text` that are not UTF-8 are read as U+FFFD.
   std::vector<int32_t> Encode(std::string_view text, EncodeOptions options = {}) const;
 
+  // Encode(text) has no fewer tokens than this, whatever the options. Costs one look at each byte;
+  // 0 where nothing can be said: for a tokenizer that drops parts of texts, or fuses unknown ones.
+  int64_t LeastTokens(std::string_view text) const;
+
   // Always valid UTF-8. Ids without a token yield nothing.
   std::string Decode(std::span<const int32_t> ids, bool skip_special) const;
 

@@ -42,14 +42,35 @@ void Tokenizer::Parts::AddTokens(const std::vector<AddedToken>& tokens) {
     const auto id = static_cast<size_t>(token.id);
     bytes[id] = decoder.BytesOf(token.content, /*is_added=*/true);
     special[id] = token.special;
+    takes_spaces |= token.lstrip || token.rstrip;
+    token_bytes_max = std::max(token_bytes_max, token.content.size());
     added_ids.emplace(token.content, token.id);
     if (token.normalized && !normalizer.empty()) {
-      normalized_tokens.Add(normalizer.Apply(token.content), token);
+      const std::string spelling = normalizer.Apply(token.content);
+      token_bytes_max = std::max(token_bytes_max, spelling.size());
+      normalized_tokens.Add(spelling, token);
     } else if (token.normalized) {
       normalized_tokens.Add(token.content, token);
     } else {
       raw_tokens.Add(token.content, token);
     }
+  }
+}
+
+// After AddTokens. What a vocabulary spells in the byte-level alphabet has a character for each
+// byte.
+void Tokenizer::Parts::FindLongestToken() {
+  if (takes_spaces || !normalizer.KeepsAscii() || !pre_tokenizer.KeepsText() ||
+      !model.KnowsEveryByte()) {
+    token_bytes_max = 0;
+    return;
+  }
+  for (const std::string& spelling : model.tokens()) {
+    const auto is_start = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+    const auto bytes = pre_tokenizer.byte_level()
+                           ? std::count_if(spelling.begin(), spelling.end(), is_start)
+                           : static_cast<ptrdiff_t>(spelling.size());
+    token_bytes_max = std::max(token_bytes_max, static_cast<size_t>(bytes));
   }
 }
 
@@ -106,6 +127,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer::Parts>> Tokenizer::Assemble(
   parts->surroundings = *std::move(around);
   parts->config = *std::move(config);
   parts->AddTokens(*added);
+  parts->FindLongestToken();
   parts->ForgetUnknownNames();
   parts->SurroundAsConfigured();
   return parts;

@@ -53,6 +53,13 @@ TEST(TokenizerTest, UnknownCharactersFuseWhereAsked) {
   EXPECT_EQ(Make(small)->Encode("axyb"), (Ids{1, 0, 2}));
 }
 
+TEST(TokenizerTest, NothingIsSaidOfTheLengthWhereTextCanVanish) {
+  EXPECT_EQ(Make({})->LeastTokens("abcabcabc"), 0);  // unknown characters are dropped
+  EXPECT_EQ(
+      Make({.model_extra = R"(, "unk_token": "<unk>", "fuse_unk": true)"})->LeastTokens("zzzzzzzz"),
+      0);
+}
+
 TEST(TokenizerTest, SpecialTokensInTheTextAreAChoice) {
   const auto tokenizer =
       Make({.added_tokens = "[" + Added(12, "<d>", R"(, "special": true)") + "," +

@@ -94,6 +94,21 @@ TEST_P(PropertyTest, TokenBytesAddUpToTheText) {
   }
 }
 
+TEST_P(PropertyTest, NoTextHasFewerTokensThanLeastTokens) {
+  const auto check = [this](const std::string& text) {
+    const auto ids = tokenizer_->Encode(text, {.add_special_tokens = false});
+    const int64_t least = tokenizer_->LeastTokens(text);
+    ASSERT_LE(least, static_cast<int64_t>(ids.size())) << text.substr(0, 200);
+    ASSERT_EQ(least > 0, !text.empty());
+  };
+  for (int i = 0; i < 1000; ++i) check(RandomText(&random_) + "a");
+  for (const char* piece : {" ", "\n", "-", "=", "a", "\xE2\x96\x81", "e\xCC\x81"}) {
+    std::string text;
+    for (int i = 0; i < 5000; ++i) text += piece;
+    check(text);
+  }
+}
+
 TEST_P(PropertyTest, ManyThreadsShareOne) {
   std::vector<std::string> texts;
   for (int i = 0; i < 200; ++i) texts.push_back(RandomText(&random_));
