@@ -20,6 +20,16 @@ namespace {
 constexpr size_t kReadBytes = 16 << 10;
 constexpr auto kLingerTimeout = std::chrono::seconds(2);
 
+Response TooManyBytes(size_t limit_bytes) {
+  Response response =
+      ErrorResponse(429,
+                    "The requests under way hold too many bytes; the limit of all together is " +
+                        std::to_string(limit_bytes) + " bytes (--max-held-bytes). Retry later.",
+                    {}, "rate_limit_exceeded");
+  response.headers.push_back({"Retry-After", "1"});
+  return response;
+}
+
 }  // namespace
 
 Connection::Connection(tcp::socket socket, std::shared_ptr<ServerCore> core)
@@ -60,9 +70,12 @@ void Connection::Close(Gone why) {
 
 // ---- reading ----
 
+bool Connection::InIsFull() const {
+  return in_.size() >= core_->options().header_bytes_max + 2 * kReadBytes;
+}
+
 void Connection::Read() {
-  const size_t in_max = core_->options().header_bytes_max + 2 * kReadBytes;
-  if (reading_ || eof_ || closed() || in_.size() >= in_max) return;
+  if (reading_ || eof_ || closed() || (InIsFull() && !watched_)) return;
   reading_ = true;
   scratch_.resize(kReadBytes);
   socket_.async_read_some(
@@ -74,7 +87,12 @@ void Connection::OnRead(error_code ec, size_t bytes) {
   reading_ = false;
   if (closed()) return;
   if (ec) return OnReadEnd(ec);
-  if (state_ != State::kLingering) in_.append(scratch_, 0, bytes);
+  if (InIsFull()) {  // what was sent ahead has a hole now
+    dropped_ = true;
+    keep_alive_ = false;
+  } else if (state_ != State::kLingering) {
+    in_.append(scratch_, 0, bytes);
+  }
   if (state_ == State::kReading) Parse();
   Read();
 }
@@ -95,6 +113,9 @@ void Connection::Parse() {
   size_t consumed = 0;
   const RequestReader::State state = reader_.Feed(in_, &consumed);
   in_.erase(0, consumed);
+  if (state != RequestReader::State::kError && !HoldBody()) {
+    return Fail(TooManyBytes(core_->options().bodies->bytes_max()));
+  }
   switch (state) {
     case RequestReader::State::kMore:
       if (!had_started && reader_.started()) Arm(core_->options().read_timeout);
@@ -110,17 +131,37 @@ void Connection::Parse() {
   }
 }
 
+// False: the bodies of all connections together have no room for what has come of this one.
+bool Connection::HoldBody() {
+  const size_t bytes = reader_.body_bytes();
+  if (core_->options().bodies == nullptr || bytes == 0) return true;
+  if (held_ == nullptr) held_ = std::make_shared<ByteBudget::Lease>(core_->options().bodies);
+  return held_->Resize(bytes);
+}
+
+void Connection::Watched(uint64_t exchange) {
+  if (exchange != serial_ || state_ != State::kAnswering || closed()) return;
+  watched_ = true;
+  Read();
+}
+
 void Connection::Dispatch() {
   core_->CountRequest();
   Disarm();
   state_ = State::kAnswering;
   answer_ended_ = false;
-  keep_alive_ = reader_.keep_alive();
+  keep_alive_ = reader_.keep_alive() && !dropped_;
   chunked_ = !reader_.http10();
   Request request = reader_.Take();
   request.remote = remote_;
   request.id = RequestIdOf(request.headers);
-  asked_ = {request.method, request.path, request.query, request.headers, {}, remote_, request.id};
+  request.held = std::move(held_);
+  asked_ = {.method = request.method,
+            .path = request.path,
+            .query = request.query,
+            .headers = request.headers,
+            .remote = remote_,
+            .id = request.id};
   head_request_ = request.method == "HEAD";
   auto exchange = std::make_shared<Exchange>(shared_from_this(), ++serial_, chunked_);
   exchange_ = exchange;
@@ -134,6 +175,8 @@ void Connection::Fail(const Response& error) {
   asked_.remote = remote_;
   asked_.id = RequestIdOf(asked_.headers);
   head_request_ = asked_.method == "HEAD";
+  reader_.Forget();
+  held_.reset();
   SendHead(++serial_, error, false);
 }
 
@@ -214,6 +257,7 @@ void Connection::OnSent(error_code ec, size_t bytes) {
 
 void Connection::OnAnswered() {
   exchange_.reset();
+  watched_ = false;
   Disarm();
   if (!keep_alive_) return Linger();
   state_ = State::kReading;

@@ -1,7 +1,7 @@
 // One client connection. Internal to services/http: see server.h for the behaviour.
 //
 // Everything but the constructor, unsent() and closed() runs on the connection's strand. The read
-// loop never stops while `in_` has room, whatever the connection is doing:
+// loop never stops while `in_` has room or the answer is watched, whatever the connection is doing:
 //
 //   kReading ──request complete──▶ kAnswering ──answer sent──▶ kReading, or kLingering
 //      └──malformed, late──▶ kAnswering(error)                     (discards, so that the client
@@ -43,6 +43,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void SendPiece(uint64_t exchange, std::string piece);
   void SendEnd(uint64_t exchange);
   void AbortAnswer(uint64_t exchange);
+  // From now on until the answer's end, a client that leaves is noticed at once.
+  void Watched(uint64_t exchange);
 
   boost::asio::any_io_executor executor() { return socket_.get_executor(); }
   std::atomic<size_t>& unsent() { return unsent_; }
@@ -53,10 +55,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Clock = std::chrono::steady_clock;
   enum class State { kReading, kAnswering, kLingering };
 
+  bool InIsFull() const;
   void Read();
   void OnRead(boost::system::error_code ec, size_t bytes);
   void OnReadEnd(boost::system::error_code ec);
   void Parse();
+  bool HoldBody();
   void Dispatch();
   void Fail(const Response& error);
   void Queue(std::string_view bytes);
@@ -73,10 +77,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::ip::tcp::socket socket_;
   boost::asio::steady_timer timer_;
   RequestReader reader_;
-  std::string in_;       // arrived, not consumed
-  std::string scratch_;  // target of the outstanding read
-  std::string out_;      // to send after sending_
-  std::string sending_;  // being sent, from sent_ on
+  std::shared_ptr<ByteBudget::Lease> held_;  // of the body that arrives; null: nothing yet
+  std::string in_;                           // arrived, not consumed
+  std::string scratch_;                      // target of the outstanding read
+  std::string out_;                          // to send after sending_
+  std::string sending_;                      // being sent, from sent_ on
   size_t sent_ = 0;
   std::string remote_;
   Request asked_;  // what the present answer answers, without its body
@@ -86,7 +91,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Clock::time_point deadline_ = Clock::time_point::max();
   bool reading_ = false, eof_ = false, writing_ = false, timer_waits_ = false;
   bool keep_alive_ = true, chunked_ = false, answer_ended_ = false, draining_ = false,
-       head_request_ = false;
+       head_request_ = false, watched_ = false, dropped_ = false;
   std::atomic<size_t> unsent_{0};
   std::atomic<bool> closed_{false};
 };

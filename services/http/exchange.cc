@@ -96,18 +96,25 @@ void Exchange::Abort() {
 }
 
 void Exchange::Watch(std::function<void(Gone)> gone, std::function<void()> drained) {
-  Gone why;
+  std::optional<Gone> why;
+  bool drained_before = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!gone_why_.has_value()) {
+    why = gone_why_;
+    if (!why.has_value()) {
       if (phase_.load() == Phase::kEnded) return;
       gone_ = std::move(gone);
-      drained_ = std::move(drained);
-      return;
+      drained_ = drained;
+      watched_ = true;
+      drained_before = drained_before_;
     }
-    why = *gone_why_;
   }
-  if (gone) gone(why);
+  if (why.has_value()) {
+    if (gone) gone(*why);
+    return;
+  }
+  if (drained_before && drained) drained();
+  Post([](Connection* connection, uint64_t serial) { connection->Watched(serial); });
 }
 
 void Exchange::OnGone(Gone why) {
@@ -130,6 +137,7 @@ void Exchange::OnSent() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     drained = drained_;
+    if (!watched_) drained_before_ = true;
   }
   if (drained) drained();
 }

@@ -51,6 +51,8 @@ class Exchange : public Responder, public std::enable_shared_from_this<Exchange>
   std::function<void(Gone)> gone_;  // guarded by mutex_
   std::function<void()> drained_;   // guarded by mutex_
   std::optional<Gone> gone_why_;    // guarded by mutex_
+  bool watched_ = false;            // guarded by mutex_
+  bool drained_before_ = false;     // it drained before Watch; guarded by mutex_
 };
 
 }  // namespace skein::services::http

@@ -119,6 +119,8 @@ Request RequestReader::Seen() const {
   return seen;
 }
 
+size_t RequestReader::body_bytes() const { return parser_->http.get().body().size(); }
+
 bool RequestReader::CheckHeader() {
   const Message& message = parser_->http.get();
   const auto fail = [this](int status, std::string_view text) {

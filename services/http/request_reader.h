@@ -34,6 +34,11 @@ class RequestReader {
   // The request as far as it has come, without its body: what an error answers to.
   Request Seen() const;
 
+  // Bytes of the present request's body that have arrived.
+  size_t body_bytes() const;
+  // Frees what has come of the present request.
+  void Forget() { Reset(); }
+
   // The finished request; the reader then waits for the next one.
   Request Take();
 

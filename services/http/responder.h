@@ -42,8 +42,8 @@ class Responder {
   // At most one call of `gone`, on a server thread, as soon as the client closes or resets its
   // connection (or half-closes it) or stops reading before the answer's end, or the server stops;
   // at once when that has happened already. `drained`: after Write returned false, each time when
-  // less than half of the bound is unsent. Both are forgotten when the answer has ended. May be
-  // empty. Call this once.
+  // less than half of the bound is unsent, also if that was before this call. Both are forgotten
+  // when the answer has ended. May be empty. Call this once.
   virtual void Watch(std::function<void(Gone)> gone, std::function<void()> drained) = 0;
 };
 

@@ -1,8 +1,10 @@
 // An HTTP/1.1 server: few threads, any number of connections, streaming answers.
 //
 // Per connection one request is answered at a time and in order; what a client sends ahead
-// (pipelining) waits in a bounded buffer. A read is outstanding all the time, so a client that goes
-// away is noticed while its answer is still being made (Responder::Watch). Malformed requests get
+// (pipelining) waits in a bounded buffer. A client that goes away is noticed while its answer is
+// still being made (Responder::Watch): while an answer is watched, a read is outstanding all the
+// time, what does not fit the buffer is dropped, and the connection is closed after the answer, so
+// that the client sends those requests anew (RFC 9112 9.3.2). Malformed requests get
 // 400, 408, 413, 417, 431 or 501 as OpenAI error objects and the connection is closed. A client
 // that half-closes its side counts as gone once its request is complete, as with nginx and Go.
 // Every answer carries Date and X-Request-Id (request_id.h).
@@ -24,10 +26,13 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 0;  // 0: any free one
   int threads = 2;
-  size_t header_bytes_max = 32 << 10;               // more: 431
-  size_t body_bytes_max = 8 << 20;                  // more: 413
-  size_t connections_max = 8192;                    // more: 429 and closed
-  size_t buffer_bytes_max = 256 << 10;              // unsent bytes of one streamed answer
+  size_t header_bytes_max = 32 << 10;   // more: 431
+  size_t body_bytes_max = 8 << 20;      // more: 413
+  size_t connections_max = 8192;        // more: 429 and closed
+  size_t buffer_bytes_max = 256 << 10;  // unsent bytes of one streamed answer
+  // Of the bodies of all connections, from their first byte until their request is dropped; a body
+  // beyond it is refused with 429 and Retry-After as soon as it gets there. Null: no bound.
+  std::shared_ptr<ByteBudget> bodies = nullptr;
   std::chrono::milliseconds idle_timeout{75'000};   // between requests: closed silently
   std::chrono::milliseconds read_timeout{30'000};   // first byte to last of a request: 408
   std::chrono::milliseconds write_timeout{30'000};  // without one byte taken: closed

@@ -392,6 +392,95 @@ TEST_F(ServerTest, BackPressureAndDrained) {
   finisher.join();
 }
 
+// Who answers may write before it watches. What drained in between would otherwise never be told,
+// and the answer would wait for it to its deadline.
+TEST_F(ServerTest, ADrainBeforeWatchIsTold) {
+  ServerOptions options;
+  options.buffer_bytes_max = 64 << 10;
+  StartServer(options);
+  RawClient client(port());
+  client.Send(MakeRequest("GET", "/hold"));
+  auto responder = Held();
+  responder->StartStream({});
+  EXPECT_FALSE(responder->Write(std::string(1 << 20, 'x')));
+  std::string chunk;
+  EXPECT_EQ(client.ReadHead().status, 200);
+  ASSERT_TRUE(client.ReadChunk(&chunk));
+  // The next piece is written when the first one is sent, so its arrival says that it drained.
+  responder->Write("y");
+  ASSERT_TRUE(client.ReadChunk(&chunk));
+  EXPECT_EQ(chunk, "y");
+  std::promise<void> drained;
+  std::once_flag once;
+  responder->Watch({}, [&] { std::call_once(once, [&] { drained.set_value(); }); });
+  EXPECT_EQ(drained.get_future().wait_for(kLong), std::future_status::ready);
+  responder->Finish();
+}
+
+// The buffer for what a client sends ahead is full long before: its leaving comes behind that.
+TEST_F(ServerTest, AClientThatSentMuchAheadIsNoticedWhenItLeaves) {
+  StartServer();
+  RawClient client(port());
+  client.Send(MakeRequest("GET", "/hold"));
+  auto responder = Held();
+  std::promise<Gone> gone;
+  responder->Watch([&gone](Gone why) { gone.set_value(why); }, {});
+  std::string ahead;
+  while (ahead.size() < (1 << 20)) ahead += MakeRequest("GET", "/livez");
+  client.Send(ahead);
+  client.Close();
+  EXPECT_EQ(Why(&gone), Gone::kClient);
+}
+
+// What was dropped of the requests sent ahead is not answered with half a request's error.
+TEST_F(ServerTest, AfterAWatchedAnswerTooMuchSentAheadClosesTheConnection) {
+  StartServer();
+  RawClient client(port());
+  client.Send(MakeRequest("GET", "/hold"));
+  auto responder = Held();
+  responder->Watch([](Gone) {}, {});
+  std::string ahead;  // more than the kernel's buffers hold, so most of it is read when it is sent
+  while (ahead.size() < (32 << 20)) ahead += MakeRequest("GET", "/livez");
+  client.Send(ahead);
+  responder->Send({});
+  const Response answer = client.ReadResponse();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(FindHeader(answer.headers, "Connection"), "close");
+  EXPECT_TRUE(client.AtEnd());
+}
+
+// As many as a client may open, each with a body that never ends.
+TEST_F(ServerTest, SlowLargeBodiesAreBoundedTogether) {
+  constexpr size_t kTotal = 4 << 20;
+  constexpr size_t kPiece = 512 << 10;
+  ServerOptions options;
+  options.bodies = std::make_shared<ByteBudget>(kTotal);
+  StartServer(options);
+  std::vector<std::unique_ptr<RawClient>> slow;
+  for (int i = 0; i < 16; ++i) {
+    slow.push_back(std::make_unique<RawClient>(port()));
+    slow.back()->Send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 8000000\r\n\r\n" +
+                      std::string(kPiece, 'x'));
+  }
+  // Six of them fill what large bodies may hold; the others are told before they send the rest.
+  while (slow.size() > 6) {
+    std::erase_if(slow, [](const auto& client) {
+      const Response answer = client->ReadResponse(false, 10);
+      if (answer.status == 0) return false;
+      EXPECT_EQ(answer.status, 429);
+      EXPECT_EQ(FindHeader(answer.headers, "Retry-After"), "1");
+      EXPECT_NE(answer.body.find("4194304 bytes"), std::string::npos) << answer.body;
+      return true;
+    });
+  }
+  EXPECT_GE(options.bodies->refusals(), 10u);
+  EXPECT_LE(options.bodies->held_bytes(), kTotal / 4 * 3);
+  EXPECT_EQ(Fetch(port(), "POST", "/echo", std::string(32 << 10, 'y')).status, 200);
+  slow.clear();
+  server_->Stop(kLong);
+  EXPECT_EQ(options.bodies->held_bytes(), 0u);
+}
+
 TEST_F(ServerTest, ClientThatReadsNothingIsDropped) {
   ServerOptions options;
   options.write_timeout = std::chrono::milliseconds(50);

@@ -1,0 +1,52 @@
+// A bound on the bytes that a server holds for all its requests together: bodies that arrive,
+// bodies that wait, and what is made of them. A bound for each connection alone is none for the
+// process.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+namespace skein::services::http {
+
+// Any thread.
+class ByteBudget {
+ public:
+  // The last quarter of a budget is for requests of at most this size, so that large bodies, also
+  // such as arrive slowly, leave room for small ones.
+  static constexpr size_t kSmallBytes = 64 << 10;
+
+  explicit ByteBudget(size_t bytes_max) : bytes_max_(bytes_max) {}
+
+  size_t bytes_max() const { return bytes_max_; }
+  size_t held_bytes() const { return held_bytes_.load(std::memory_order_relaxed); }
+  // How often a lease was refused.
+  uint64_t refusals() const { return refusals_.load(std::memory_order_relaxed); }
+
+  // What one request holds; given back with the lease. One thread at a time.
+  class Lease {
+   public:
+    explicit Lease(std::shared_ptr<ByteBudget> budget) : budget_(std::move(budget)) {}
+    ~Lease() { Resize(0); }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+
+    // Holds `bytes` from now on. False: there is no room for more, and nothing has changed.
+    bool Resize(size_t bytes);
+
+   private:
+    const std::shared_ptr<ByteBudget> budget_;
+    size_t bytes_ = 0;
+  };
+
+ private:
+  bool Take(size_t more_bytes, size_t total_bytes);
+
+  const size_t bytes_max_;
+  std::atomic<size_t> held_bytes_{0};
+  std::atomic<uint64_t> refusals_{0};
+};
+
+}  // namespace skein::services::http
