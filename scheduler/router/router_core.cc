@@ -19,7 +19,33 @@ std::vector<RouterEffect> RouterCore::Handle(const RouterEvent& event, TimeUs no
   std::visit([this](const auto& e) { On(e); }, event);
   ExpireDeadlines();
   AdmitQueued();
+  snapshot_.oldest_arrival_us = queue_.empty() ? kNever : requests_.at(queue_.front()).arrived_us;
   return std::move(effects_);
+}
+
+void RouterCore::Count(const Request& request, int64_t change) {
+  RouterSnapshot::OfModel& model = snapshot_.models[request.spec->model];
+  switch (request.state) {
+    case State::kQueued:
+      snapshot_.queued += change;
+      model.queued += change;
+      break;
+    case State::kSubmitted:
+      snapshot_.submitted += change;
+      model.submitted += change;
+      break;
+    case State::kPlaced:
+      snapshot_.streaming += change;
+      model.streaming += change;
+      break;
+  }
+  ++snapshot_version_;
+}
+
+void RouterCore::SetState(Request& request, State state) {
+  Count(request, -1);
+  request.state = state;
+  Count(request, 1);
 }
 
 void RouterCore::On(const Arrived& event) {
@@ -30,7 +56,8 @@ void RouterCore::On(const Arrived& event) {
   }
   if (running_ >= config_.max_streams &&
       static_cast<int64_t>(queue_.size()) >= config_.max_queued) {
-    ++counters_.rejected;
+    ++snapshot_.rejected;
+    ++snapshot_version_;
     effects_.push_back(
         Reject{id,
                absl::ResourceExhaustedError(absl::StrCat(
@@ -38,7 +65,7 @@ void RouterCore::On(const Arrived& event) {
                RetryAfter()});
     return;
   }
-  ++counters_.accepted;
+  ++snapshot_.accepted;
   Request request;
   request.spec = event.spec;
   request.arrived_us = now_;
@@ -46,6 +73,7 @@ void RouterCore::On(const Arrived& event) {
   request.deadline_us = now_ + (budget > 0 ? std::min(budget, config_.request_deadline_us)
                                            : config_.request_deadline_us);
   deadlines_.emplace(request.deadline_us, id);
+  Count(request, 1);
   requests_.emplace(id, std::move(request));
   queue_.push_back(id);
 }
@@ -55,7 +83,7 @@ void RouterCore::AdmitQueued() {
     Request& request = requests_.at(queue_.front());
     queue_.pop_front();
     ++running_;
-    request.state = State::kSubmitted;
+    SetState(request, State::kSubmitted);
     request.submit_open = true;
     request.times.admission_us = now_ - request.arrived_us;
     effects_.push_back(OpenSubmit{request.spec, request.deadline_us - now_});
@@ -78,7 +106,7 @@ void RouterCore::Apply(Request& request, const Planned& planned) {
   }
   if (request.stream_open) effects_.push_back(CloseGenerate{request.spec->id, request.epoch});
   Keep(request);
-  request.state = State::kSubmitted;
+  SetState(request, State::kSubmitted);
   request.stream_open = true;
   request.epoch = planned.epoch;
 }
@@ -104,7 +132,7 @@ void RouterCore::Keep(Request& request) {
 
 void RouterCore::Apply(Request& request, const Placed& placed) {
   if (request.state != State::kSubmitted || placed.epoch < request.epoch) return;
-  request.state = State::kPlaced;
+  SetState(request, State::kPlaced);
   request.begun = true;
   request.epoch = placed.epoch;
   effects_.push_back(OpenGenerate{request.spec->id, placed.epoch, placed.decode, placed.endpoint,
@@ -193,7 +221,7 @@ void RouterCore::ExpireDeadlines() {
 }
 
 void RouterCore::FailIndex(Request& request, const std::string& what) {
-  ++counters_.index_errors;
+  ++snapshot_.index_errors;
   Finish(request, FinishReason::kError, absl::InternalError(what));
 }
 
@@ -213,7 +241,7 @@ void RouterCore::Finish(Request& request, FinishReason reason, absl::Status stat
   if (request.submit_open) effects_.push_back(CloseSubmit{id});
   const bool complete = reason == FinishReason::kStop || reason == FinishReason::kLength;
   const bool cancelled = reason == FinishReason::kCancelled;
-  ++(complete ? counters_.finished : cancelled ? counters_.cancelled : counters_.failed);
+  ++(complete ? snapshot_.finished : cancelled ? snapshot_.cancelled : snapshot_.failed);
   effects_.push_back(End{.id = id,
                          .reason = reason,
                          .status = std::move(status),
@@ -225,6 +253,7 @@ void RouterCore::Finish(Request& request, FinishReason reason, absl::Status stat
                          .times = request.times});
   deadlines_.erase({request.deadline_us, id});
   lost_.erase({request.lost_until_us, id});
+  Count(request, -1);
   requests_.erase(id);
 }
 
@@ -258,9 +287,10 @@ TimeUs RouterCore::NextDeadline() const {
 }
 
 absl::Status RouterCore::CheckInvariants() const {
-  int64_t running = 0;
+  int64_t running = 0, streaming = 0;
   for (const auto& [id, request] : requests_) {
     running += request.state != State::kQueued;
+    streaming += request.state == State::kPlaced;
     if (request.delivered > 0 && request.state != State::kPlaced) {
       return absl::InternalError(absl::StrCat("RouterCore 2: ", ToString(id), " too early"));
     }
@@ -271,6 +301,12 @@ absl::Status RouterCore::CheckInvariants() const {
       (queued > 0 && running < config_.max_streams)) {
     return absl::InternalError(
         absl::StrCat("RouterCore 1: ", running, " running, ", queued, " queued"));
+  }
+  if (queued != snapshot_.queued || streaming != snapshot_.streaming ||
+      running != snapshot_.submitted + snapshot_.streaming) {
+    return absl::InternalError(absl::StrCat("RouterCore 4: counted ", snapshot_.queued, " queued, ",
+                                            snapshot_.submitted, " submitted, ",
+                                            snapshot_.streaming, " streaming"));
   }
   if (deadlines_.size() != requests_.size()) {
     return absl::InternalError(absl::StrCat("RouterCore 3: ", deadlines_.size(), " deadlines of ",
@@ -283,25 +319,6 @@ absl::Status RouterCore::CheckInvariants() const {
     }
   }
   return absl::OkStatus();
-}
-
-RouterSnapshot RouterCore::Snapshot(TimeUs now) const {
-  RouterSnapshot snapshot = counters_;
-  for (const auto& [id, request] : requests_) {
-    RouterSnapshot::OfModel& model = snapshot.models[request.spec->model];
-    model.queued += request.state == State::kQueued;
-    model.submitted += request.state == State::kSubmitted;
-    model.streaming += request.state == State::kPlaced;
-  }
-  for (const auto& [name, model] : snapshot.models) {
-    snapshot.queued += model.queued;
-    snapshot.submitted += model.submitted;
-    snapshot.streaming += model.streaming;
-  }
-  if (!queue_.empty()) {
-    snapshot.oldest_wait_us = now - requests_.at(queue_.front()).arrived_us;
-  }
-  return snapshot;
 }
 
 }  // namespace skein::scheduler

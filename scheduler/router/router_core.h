@@ -10,6 +10,7 @@
 //   2. Delivered token indices are 0, 1, 2 …; a gap or a repetition ends the request with INTERNAL
 //      and is counted.
 //   3. Each request ends exactly once; nothing is delivered after.
+//   4. The snapshot counts the requests there are, by state.
 #pragma once
 
 #include <cstdint>
@@ -141,11 +142,12 @@ struct RouterConfig {
   TimeUs max_retry_after_us = 60 * kSecondUs;
 };
 
+// Kept up to date event by event, so that a look at it costs nothing like the number of requests.
 struct RouterSnapshot {
   int64_t queued = 0;     // not submitted yet
   int64_t submitted = 0;  // no decode instance yet
   int64_t streaming = 0;
-  TimeUs oldest_wait_us = 0;  // of those queued
+  TimeUs oldest_arrival_us = kNever;  // of those queued; kNever: none is
   uint64_t accepted = 0;
   uint64_t rejected = 0;
   uint64_t finished = 0;  // stop or length
@@ -155,7 +157,7 @@ struct RouterSnapshot {
   struct OfModel {
     int64_t queued = 0, submitted = 0, streaming = 0;
   };
-  std::map<std::string, OfModel> models;  // of which there are requests now
+  std::map<std::string, OfModel> models;  // of which there was a request
 };
 
 class RouterCore {
@@ -167,7 +169,9 @@ class RouterCore {
   // When the next RouterTick is due, kNever if none is.
   TimeUs NextDeadline() const;
   absl::Status CheckInvariants() const;
-  RouterSnapshot Snapshot(TimeUs now) const;
+  const RouterSnapshot& Snapshot() const { return snapshot_; }
+  // Changes with each event that changes the snapshot: tokens do not.
+  uint64_t snapshot_version() const { return snapshot_version_; }
 
  private:
   enum class State { kQueued, kSubmitted, kPlaced };
@@ -206,6 +210,8 @@ class RouterCore {
   void Apply(Request& request, const Accepted& accepted) {}
   void Lose(Request& request, FinishReason reason, absl::Status status);
   void Keep(Request& request);  // it waits no more
+  void SetState(Request& request, State state);
+  void Count(const Request& request, int64_t change);  // in its state
   Request* Find(RequestId id);
   Request* FindStream(RequestId id, Epoch epoch);  // placed under this epoch
   void FailIndex(Request& request, const std::string& what);
@@ -224,7 +230,8 @@ class RouterCore {
   std::set<std::pair<TimeUs, RequestId>> deadlines_;
   std::set<std::pair<TimeUs, RequestId>> lost_;  // by lost_until_us
   std::deque<TimeUs> recent_ends_;  // of requests that had been submitted, for RetryAfter
-  RouterSnapshot counters_;
+  RouterSnapshot snapshot_;
+  uint64_t snapshot_version_ = 0;
 };
 
 }  // namespace skein::scheduler

@@ -58,7 +58,34 @@ TEST_F(RouterCoreTest, AStreamRunsFromArrivalToItsEnd) {
   EXPECT_EQ(end.output_tokens, 3);
   EXPECT_EQ(end.stop_token, 99);
   EXPECT_EQ(end.prompt_tokens, 3);
-  EXPECT_EQ(core_.Snapshot(0).finished, 1u);
+  EXPECT_EQ(core_.Snapshot().finished, 1u);
+}
+
+// What metrics and probes read is kept, not made by a walk over the requests.
+TEST_F(RouterCoreTest, TheSnapshotFollowsEachRequestAndTokensLeaveItAlone) {
+  const auto counts = [this] {
+    const RouterSnapshot& s = core_.Snapshot();
+    return std::vector<int64_t>{s.queued, s.submitted, s.streaming};
+  };
+  using Counts = std::vector<int64_t>;
+  Do(Arrived{Spec(1)});
+  EXPECT_EQ(counts(), (Counts{0, 1, 0}));
+  EXPECT_EQ(core_.Snapshot().oldest_arrival_us, kNever);
+  Do(PlanUpdateReceived{{7, 1}, Planned{{5}, {1}}});
+  Do(PlanUpdateReceived{{7, 1}, Placed{{5}, {2}, "d:1"}});
+  Do(Arrived{Spec(2)});
+  now_ = 10;
+  Do(Arrived{Spec(3)});
+  EXPECT_EQ(counts(), (Counts{1, 1, 1}));
+  EXPECT_EQ(core_.Snapshot().models.at("m").streaming, 1);
+  EXPECT_EQ(core_.Snapshot().oldest_arrival_us, 10);
+  const uint64_t version = core_.snapshot_version();
+  Token(1, 0);
+  EXPECT_EQ(core_.snapshot_version(), version);
+  Do(ClientGone{{7, 1}});
+  EXPECT_EQ(counts(), (Counts{0, 2, 0}));
+  EXPECT_EQ(core_.Snapshot().cancelled, 1u);
+  EXPECT_NE(core_.snapshot_version(), version);
 }
 
 // Prompts are computed when a decode instance has room: a plan alone is no work.
@@ -139,7 +166,7 @@ TEST_F(RouterCoreTest, Invariant2AGapOrARepetitionEndsTheRequest) {
   Token(3, 0);
   effects = Do(FinishedReceived{{7, 3}, {5}, FinishReason::kLength, {}, 2, -1, ""});
   EXPECT_EQ(Of<End>(effects)[0].status.code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(core_.Snapshot(0).index_errors, 3u);
+  EXPECT_EQ(core_.Snapshot().index_errors, 3u);
 }
 
 TEST_F(RouterCoreTest, Invariant3ARequestEndsOnceWhateverFollows) {

@@ -1,6 +1,8 @@
 #include "services/base/metrics.h"
 
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
@@ -55,6 +57,16 @@ prometheus::Histogram& Metrics::Histogram(const std::string& name, const std::st
 
 std::string Metrics::Render() const {
   return WithDecimalBounds(prometheus::TextSerializer().Serialize(registry_->Collect()));
+}
+
+std::string Metrics::RenderWith(const Metrics& other) const {
+  std::vector<prometheus::MetricFamily> families = other.registry_->Collect();
+  std::set<std::string> theirs;
+  for (const auto& family : families) theirs.insert(family.name);
+  for (auto& family : registry_->Collect()) {
+    if (theirs.count(family.name) == 0) families.push_back(std::move(family));
+  }
+  return WithDecimalBounds(prometheus::TextSerializer().Serialize(families));
 }
 
 void Metrics::RaiseTo(prometheus::Counter* counter, double total) {

@@ -39,6 +39,8 @@ class Metrics {
 
   // The text of all series.
   std::string Render() const;
+  // The same with the families of `other`, in place of those of the same name here.
+  std::string RenderWith(const Metrics& other) const;
 
   // Raises `counter` to `total`, for totals that a core counts itself. Never lowers it.
   static void RaiseTo(prometheus::Counter* counter, double total);

@@ -399,7 +399,7 @@ std::vector<Endpoint> MakeEndpoints() {
                  .summary = "The tokens of a text, or of a conversation through the template.",
                  .parameters = Joined({TokenizeOwn(), TokenizeChat()}),
                  .answer = Body::kTokens,
-                 .errors = BodyErrors({"empty_array"})});
+                 .errors = BodyErrors({"empty_array", "context_length_exceeded"})});
   all.push_back({.method = "POST",
                  .path = "/detokenize",
                  .summary = "The text of tokens.",

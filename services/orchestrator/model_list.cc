@@ -7,6 +7,25 @@
 
 namespace skein::services {
 
+namespace {
+
+// What waits at a decode instance runs in a prefill instance meanwhile: it is not counted twice.
+void AddLoad(const scheduler::InstanceStatus& instance, v1::ModelStatus* model) {
+  const scheduler::WorkerLoad& load = instance.load;
+  model->set_running(model->running() + static_cast<uint64_t>(load.running_requests));
+  model->set_kv_block_tokens(static_cast<uint32_t>(instance.identity.shape.block_tokens));
+  if (instance.identity.role == scheduler::Role::kPrefill) {
+    model->set_prefill_instances(model->prefill_instances() + 1);
+    model->set_waiting(model->waiting() + static_cast<uint64_t>(load.queued_requests));
+    return;
+  }
+  model->set_decode_instances(model->decode_instances() + 1);
+  model->set_kv_blocks(model->kv_blocks() + static_cast<uint64_t>(load.total_blocks));
+  model->set_kv_blocks_held(model->kv_blocks_held() + static_cast<uint64_t>(load.held_blocks));
+}
+
+}  // namespace
+
 void FillModels(const scheduler::OrchestratorSnapshot& snapshot, v1::ListModelsResponse* out) {
   std::map<std::string, v1::ModelStatus> models;
   for (const scheduler::InstanceStatus& instance : snapshot.instances) {
@@ -18,11 +37,7 @@ void FillModels(const scheduler::OrchestratorSnapshot& snapshot, v1::ListModelsR
     if (model.max_positions() == 0 || positions < model.max_positions()) {
       model.set_max_positions(positions);
     }
-    if (instance.identity.role == scheduler::Role::kPrefill) {
-      model.set_prefill_instances(model.prefill_instances() + 1);
-    } else {
-      model.set_decode_instances(model.decode_instances() + 1);
-    }
+    AddLoad(instance, &model);
   }
   for (auto& [name, model] : models) *out->add_models() = std::move(model);
 }

@@ -293,7 +293,8 @@ void Answer::Complete() {
 
 void Answer::Fail(const openai::ApiError& error, int64_t retry_after_us, bool begun) {
   CancelRest();
-  metrics_->CountEnds(plan_.model->name, "error", uncounted_);
+  // A client's mistake, and a refusal for want of room, are no faults of ours.
+  if (error.status >= 500) metrics_->CountEnds(plan_.model->name, "error", uncounted_);
   Close(error.status, begun ? "failed" : "refused", error);
   if (headed_) {
     responder_->Write(plan_.responses != nullptr ? plan_.responses->Failed(error, TotalUsage())
@@ -310,7 +311,8 @@ void Answer::Fail(const openai::ApiError& error, int64_t retry_after_us, bool be
 void Answer::OnGone(http::Gone why) {
   if (closed_) return;
   CancelRest();
-  metrics_->CountEnds(plan_.model->name, "abort", uncounted_);
+  metrics_->CountEnds(plan_.model->name, why == http::Gone::kStopped ? "error" : "abort",
+                      uncounted_);
   switch (why) {
     case http::Gone::kClient:
       return Close(499, "client disconnected");

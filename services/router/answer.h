@@ -44,7 +44,8 @@ struct AnswerPlan {
   ClientHints hints;
   std::string traceparent;
   int64_t arrived_us = 0;
-  TraceRecorder* trace = nullptr;  // outlives the answer; null: it is not recorded
+  TraceRecorder* trace = nullptr;                 // outlives the answer; null: it is not recorded
+  std::shared_ptr<http::ByteBudget::Lease> held;  // of the process's bytes; null: there is no bound
 };
 
 class Answer : public RequestListener, public std::enable_shared_from_this<Answer> {

@@ -49,6 +49,18 @@ void Refuse(const std::shared_ptr<http::Responder>& responder, const ApiError& e
   responder->Send(std::move(response));
 }
 
+// What a request holds from its plan to its end: its prompts, and each choice's copy in its spec
+// and in the message to the orchestrator.
+size_t BytesOf(const std::vector<PreparedPrompt>& prompts, const AnswerPlan& plan) {
+  const size_t copies = 1 + 2 * static_cast<size_t>(plan.options.best_of);
+  size_t bytes = 0;
+  for (const PreparedPrompt& prompt : prompts) {
+    bytes += prompt.tokens.size() * sizeof(int32_t) * copies;
+    if (plan.echo) bytes += prompt.text.size();
+  }
+  return bytes;
+}
+
 http::Response JsonResponse(std::string body) {
   http::Response response;
   response.body = std::move(body);
@@ -151,10 +163,12 @@ void RouterApi::Complete(const http::Request& request, const ResponderPtr& respo
   if (!error) error = FindModel(asked.model, true, &plan.model);
   for (size_t i = 0; !error && i < asked.prompts.size(); ++i) {
     prompts.emplace_back();
-    error = PreparePrompt(*plan.model, asked.prompts[i], asked.add_special_tokens, &prompts.back());
+    error = PreparePrompt(*plan.model, asked.prompts[i], asked.add_special_tokens,
+                          LimitsOf(*plan.model).prompt_tokens_max(), &prompts.back());
   }
   plan.options = std::move(asked.options);
   plan.echo = asked.echo;
+  plan.held = request.held;
   if (!error) error = Plan(Kind::kCompletion, std::move(prompts), &plan);
   if (error) return Refuse(responder, *error, std::move(plan.headers));
   Launch(request, responder, arrived_us, std::move(plan));
@@ -168,8 +182,9 @@ void RouterApi::Chat(const http::Request& request, const ResponderPtr& responder
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
   plan.headers = Note(request, asked.notes);
   if (!error) error = FindModel(asked.model, true, &plan.model);
-  if (!error) error = PrepareChat(*plan.model, asked.input, Now(), &prompts[0]);
+  if (!error) error = PrepareInput(*plan.model, asked.input, &prompts[0]);
   plan.options = std::move(asked.options);
+  plan.held = request.held;
   if (!error) error = Plan(Kind::kChat, std::move(prompts), &plan);
   if (error) return Refuse(responder, *error, std::move(plan.headers));
   Launch(request, responder, arrived_us, std::move(plan));
@@ -183,8 +198,9 @@ void RouterApi::Respond(const http::Request& request, const ResponderPtr& respon
   MaybeError error = openai::Parse(request.body, Limits(), &asked);
   plan.headers = Note(request, asked.chat.notes);
   if (!error) error = FindModel(asked.chat.model, true, &plan.model);
-  if (!error) error = PrepareChat(*plan.model, asked.chat.input, Now(), &prompts[0]);
+  if (!error) error = PrepareInput(*plan.model, asked.chat.input, &prompts[0]);
   plan.options = std::move(asked.chat.options);
+  plan.held = request.held;
   if (!error) error = Plan(Kind::kChat, std::move(prompts), &plan);
   if (error && error->param == "messages") error->param = "input";  // what this client calls it
   if (error) return Refuse(responder, *error, std::move(plan.headers));
@@ -192,6 +208,11 @@ void RouterApi::Respond(const http::Request& request, const ResponderPtr& respon
   plan.responses = std::make_shared<openai::ResponsesWriter>(
       plan.head, absl::StrCat("msg_", RandomHex()), std::move(asked.settings));
   Launch(request, responder, arrived_us, std::move(plan));
+}
+
+MaybeError RouterApi::PrepareInput(const ServedModel& model, const openai::ChatInput& input,
+                                   PreparedPrompt* out) const {
+  return PrepareChat(model, input, Now(), LimitsOf(model).prompt_tokens_max(), out);
 }
 
 // What could never be admitted at once is the client's fault, not a matter of waiting.
@@ -217,8 +238,10 @@ MaybeError RouterApi::Plan(Kind kind, std::vector<PreparedPrompt> prompts, Answe
   const openai::GenerationOptions& options = plan->options;
   if (MaybeError error = CheckTokenIds(*plan->model, options)) return error;
   if (MaybeError error = CheckChoices(*plan, prompts.size())) return error;
+  if (plan->held != nullptr && !plan->held->Resize(BytesOf(prompts, *plan))) return kSaturated;
   const LengthLimits limits = LimitsOf(*plan->model);
-  for (const PreparedPrompt& prompt : prompts) {
+  for (PreparedPrompt& prompt : prompts) {
+    if (!plan->echo) prompt.text = {};
     int64_t max_tokens = 0;
     MaybeError error = ResolveMaxTokens(kind, options, limits,
                                         static_cast<int64_t>(prompt.tokens.size()), &max_tokens);
@@ -275,12 +298,15 @@ void RouterApi::Tokenize(const http::Request& request, const ResponderPtr& respo
   if (!error) error = FindModel(asked.model, false, &model);
   if (error) return Refuse(responder, *error, std::move(headers));
   if (const auto* text = std::get_if<std::string>(&asked.input)) {
-    prompt.tokens =
-        model->tokenizer->Encode(*text, {.add_special_tokens = asked.add_special_tokens});
+    error = CheckBytes(*model, "prompt", *text, LimitsOf(*model).prompt_tokens_max());
+    if (!error) {
+      prompt.tokens =
+          model->tokenizer->Encode(*text, {.add_special_tokens = asked.add_special_tokens});
+    }
   } else {
     auto& chat = std::get<openai::ChatInput>(asked.input);
     chat.add_special_tokens = asked.add_special_tokens;
-    error = PrepareChat(*model, chat, Now(), &prompt);
+    error = PrepareInput(*model, chat, &prompt);
   }
   if (error) return Refuse(responder, *error, std::move(headers));
   std::vector<std::string> strings;

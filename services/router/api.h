@@ -70,6 +70,8 @@ class RouterApi {
                                  const openai::BodyNotes& notes) const;
   openai::MaybeError CheckChoices(const AnswerPlan& plan, size_t prompts) const;
   LengthLimits LimitsOf(const ServedModel& model) const;
+  openai::MaybeError PrepareInput(const ServedModel& model, const openai::ChatInput& input,
+                                  PreparedPrompt* out) const;
   openai::MaybeError Plan(openai::Kind kind, std::vector<PreparedPrompt> prompts,
                           AnswerPlan* plan) const;
   void Launch(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us,

@@ -54,6 +54,20 @@ std::string SamplingBytes(const ServedModel& model, const openai::GenerationOpti
   return out.SerializeAsString();
 }
 
+// Each id once, the model's own first.
+std::vector<int32_t> StopTokens(const ServedModel& model,
+                                const openai::GenerationOptions& options) {
+  std::vector<int32_t> stop;
+  const auto add = [&stop](const std::vector<int32_t>& ids) {
+    for (const int32_t id : ids) {
+      if (std::count(stop.begin(), stop.end(), id) == 0) stop.push_back(id);
+    }
+  };
+  if (!options.ignore_eos) add(model.eos_ids);
+  add(options.stop_token_ids);
+  return stop;
+}
+
 }  // namespace
 
 MaybeError ResolveMaxTokens(Kind kind, const openai::GenerationOptions& options,
@@ -107,9 +121,7 @@ std::shared_ptr<scheduler::RequestSpec> MakeSpec(const ServedModel& model,
   spec->max_tokens = max_tokens;
   spec->min_tokens = options.min_tokens;
   spec->sampling = SamplingBytes(model, options, ChoiceSeed(seed, index));
-  if (!options.ignore_eos) spec->stop_token_ids = model.eos_ids;
-  spec->stop_token_ids.insert(spec->stop_token_ids.end(), options.stop_token_ids.begin(),
-                              options.stop_token_ids.end());
+  spec->stop_token_ids = StopTokens(model, options);
   spec->want_prompt_logprobs = want_prompt_logprobs;
   return spec;
 }

@@ -1,6 +1,7 @@
 // From a client's options to the specs that the cluster is given: one per choice.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -17,6 +18,10 @@ struct LengthLimits {
   int64_t max_prompt_tokens = 0;  // 0: no further bound
   // Of a chat's output where the client does not say; at most what is left of the context.
   int64_t default_max_tokens = INT64_MAX;
+
+  int64_t prompt_tokens_max() const {
+    return max_prompt_tokens > 0 ? std::min(max_prompt_tokens, max_positions) : max_positions;
+  }
 };
 
 // How many tokens may be sampled after a prompt of that many tokens: the client's max_tokens, else

@@ -78,6 +78,17 @@ TEST(MakeSpecTest, DefaultsOfTheModelGiveWayToTheRequest) {
   EXPECT_EQ(spec->stop_token_ids, std::vector<int32_t>{testing::kEos});
 }
 
+TEST(MakeSpecTest, StopTokensAreSentOnce) {
+  const auto model = testing::MakeByteModel("m", 100);
+  GenerationOptions options;
+  options.stop_token_ids = {7, testing::kEos, 7, 8};
+  EXPECT_EQ(MakeSpec(*model, options, {1}, 9, 77, 0, false)->stop_token_ids,
+            (std::vector<int32_t>{testing::kEos, 7, 8}));
+  options.ignore_eos = true;
+  EXPECT_EQ(MakeSpec(*model, options, {1}, 9, 77, 0, false)->stop_token_ids,
+            (std::vector<int32_t>{7, testing::kEos, 8}));
+}
+
 TEST(MakeSpecTest, BestOfNeedsLogprobs) {
   const auto model = testing::MakeByteModel("m", 100);
   const auto top_logprobs = [&](int64_t n, int64_t best_of, int asked) {
@@ -117,16 +128,49 @@ TEST(ChoiceSeedTest, FirstChoiceKeepsTheSeed) {
 TEST(PreparePromptTest, NothingBecomesTheStartOfText) {
   const auto model = testing::MakeByteModel("m", 100);
   PreparedPrompt prompt;
-  ASSERT_FALSE(PreparePrompt(*model, std::string(), true, &prompt));
+  ASSERT_FALSE(PreparePrompt(*model, std::string(), true, 100, &prompt));
   EXPECT_EQ(prompt.tokens, std::vector<int32_t>{testing::kBos});
   EXPECT_TRUE(prompt.at_text_start);
   PreparedPrompt text;
-  ASSERT_FALSE(PreparePrompt(*model, std::string("a"), true, &text));
+  ASSERT_FALSE(PreparePrompt(*model, std::string("a"), true, 100, &text));
   EXPECT_FALSE(text.at_text_start);
   PreparedPrompt ids;
-  ASSERT_FALSE(PreparePrompt(*model, std::vector<int32_t>{testing::kBos, 'a'}, true, &ids));
+  ASSERT_FALSE(PreparePrompt(*model, std::vector<int32_t>{testing::kBos, 'a'}, true, 100, &ids));
   EXPECT_FALSE(ids.at_text_start);
   EXPECT_EQ(ids.text, "a") << "special tokens are no text";
+}
+
+// A tokenizer may know tokens that the embedding has no row for; an engine step would fail on one.
+TEST(PreparePromptTest, IdsAreBelowTheVocabulary) {
+  const auto model = testing::MakeByteModel("m", 100);
+  model->vocab_size = 200;
+  PreparedPrompt prompt;
+  EXPECT_FALSE(PreparePrompt(*model, std::vector<int32_t>{199}, true, 100, &prompt));
+  const auto error = PreparePrompt(*model, std::vector<int32_t>{200}, true, 100, &prompt);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->param, "prompt");
+  EXPECT_EQ(error->message,
+            "Invalid 'prompt': token id 200 is out of range (vocabulary size 200).");
+}
+
+// The template drops a part of the last message, so that it is found nowhere, and almost found at
+// each of 8 million places: comparing at each of them would take hours.
+TEST(PrepareChatTest, ARewrittenFinalMessageIsLookedForInLinearTime) {
+  const auto model = testing::MakeByteModel("m", 100);
+  model->chat_template =
+      engine::ChatTemplate::Parse(
+          "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}")
+          .value();
+  constexpr size_t kLong = 8 << 20;
+  openai::ChatInput chat;
+  chat.continue_final_message = true;
+  chat.add_generation_prompt = false;
+  chat.messages = {{{"role", "user"}, {"content", std::string(kLong, 'a')}},
+                   {{"role", "assistant"}, {"content", std::string(kLong / 2, 'a') + "</think>x"}}};
+  PreparedPrompt prompt;
+  const auto error = PrepareChat(*model, chat, {}, 100, &prompt);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->param, "continue_final_message");
 }
 
 TEST(IdentityTest, TraceparentMustBeWellFormed) {

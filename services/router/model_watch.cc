@@ -13,6 +13,14 @@ namespace {
 constexpr auto kInterval = std::chrono::milliseconds(500);
 constexpr auto kTimeout = std::chrono::milliseconds(1000);
 
+ModelLoad LoadOf(const v1::ModelStatus& model) {
+  return {.running = static_cast<int64_t>(model.running()),
+          .waiting = static_cast<int64_t>(model.waiting()),
+          .kv_blocks = static_cast<int64_t>(model.kv_blocks()),
+          .kv_blocks_held = static_cast<int64_t>(model.kv_blocks_held()),
+          .kv_block_tokens = static_cast<int64_t>(model.kv_block_tokens())};
+}
+
 }  // namespace
 
 ModelWatch::ModelWatch(Channels* channels, std::string orchestrator,
@@ -52,7 +60,7 @@ void ModelWatch::Ask() {
   std::map<std::string, Live> live;
   for (const v1::ModelStatus& model : response.models()) {
     live[model.model()] = {model.prefill_instances(), model.decode_instances(),
-                           static_cast<int64_t>(model.max_positions())};
+                           static_cast<int64_t>(model.max_positions()), LoadOf(model)};
   }
   std::lock_guard<std::mutex> lock(mutex_);
   last_ = FromGrpc(status, "orchestrator");
@@ -105,6 +113,12 @@ int64_t ModelWatch::MaxPositions(const std::string& model) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = live_.find(model);
   return it == live_.end() ? 0 : it->second.max_positions;
+}
+
+ModelLoad ModelWatch::Load(const std::string& model) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = live_.find(model);
+  return it == live_.end() ? ModelLoad{} : it->second.load;
 }
 
 }  // namespace skein::services

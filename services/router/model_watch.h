@@ -16,6 +16,15 @@
 
 namespace skein::services {
 
+// What a model's instances do, all together, as the orchestrator said last.
+struct ModelLoad {
+  int64_t running = 0;         // requests
+  int64_t waiting = 0;         // prompts that wait in prefill instances
+  int64_t kv_blocks = 0;       // of the decode instances
+  int64_t kv_blocks_held = 0;  // of these, by sequences
+  int64_t kv_block_tokens = 0;
+};
+
 class ModelWatch {
  public:
   // `channels` outlives the watch. `models`: what this router is configured to serve.
@@ -31,12 +40,15 @@ class ModelWatch {
   absl::Status Ready(const std::string& model) const;
   // The longest sequence of that model's instances; 0 when not known.
   int64_t MaxPositions(const std::string& model) const;
+  // Zeros when not known.
+  ModelLoad Load(const std::string& model) const;
 
  private:
   struct Live {
     uint64_t prefill = 0;
     uint64_t decode = 0;
     int64_t max_positions = 0;
+    ModelLoad load;
   };
 
   void Run();

@@ -1,5 +1,6 @@
 #include "services/router/options.h"
 
+#include "absl/strings/str_cat.h"
 #include "services/admin/model_wait.h"
 #include "services/base/process.h"
 
@@ -47,6 +48,12 @@ void RegisterAccess(RouterOptions* options, FlagSet* f) {
 void RegisterLimits(RouterOptions* options, FlagSet* f) {
   f->Group("Limits");
   f->Int(&options->max_body_bytes, "max-body-bytes", "Longest body of a request.", 1024, 1 << 30);
+  f->Int(
+      &options->max_held_bytes, "max-held-bytes",
+      "Most bytes that all requests under way hold together, as bodies and as prompts; a request "
+      "beyond that is answered 429. At least twice --max-body-bytes. 0 means a quarter of the "
+      "memory that the process may use.",
+      0, int64_t{1} << 50);
   f->Int(&options->max_header_bytes, "max-header-bytes", "Longest header of a request.", 1024,
          1 << 20);
   f->Int(&options->max_connections, "max-connections", "Most client connections at a time.", 1,
@@ -97,6 +104,15 @@ void RouterOptions::Register(FlagSet* f) {
   f->Int(&tokenize_threads, "tokenize-threads", "Threads that parse and tokenize requests.", 1,
          256);
   RegisterLogFlags(&log_level, f);
+}
+
+absl::Status RouterOptions::Check() const {
+  if (max_held_bytes == 0 || max_held_bytes >= 2 * max_body_bytes) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--max-held-bytes: ", max_held_bytes,
+                                                 " is less than twice ", "--max-body-bytes (",
+                                                 max_body_bytes, ")"));
 }
 
 }  // namespace skein::services

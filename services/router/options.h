@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "services/admin/admin_server.h"
 #include "services/base/flags.h"
 
@@ -25,6 +26,7 @@ struct RouterOptions {
   std::string log_level = "info";
 
   int64_t max_body_bytes = 8 << 20;
+  int64_t max_held_bytes = 0;  // 0: a quarter of the memory
   int64_t max_header_bytes = 32 << 10;
   int64_t max_connections = 8192;
   int64_t max_prompt_tokens = 0;
@@ -43,6 +45,8 @@ struct RouterOptions {
   int64_t tokenize_threads = 2;
 
   void Register(FlagSet* flags);
+  // INVALID_ARGUMENT names flags whose values do not go together.
+  absl::Status Check() const;
 };
 
 }  // namespace skein::services

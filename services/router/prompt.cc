@@ -1,5 +1,7 @@
 #include "services/router/prompt.h"
 
+#include <string.h>  // memmem
+
 #include <algorithm>
 #include <utility>
 
@@ -45,13 +47,24 @@ Json TemplateContext(const ServedModel& model, const openai::ChatInput& chat) {
   return context;
 }
 
+// Where the last occurrence of `wanted` begins; npos if there is none. Linear in both lengths,
+// unlike rfind: memmem searches the reversed text.
+size_t FindLast(const std::string& text, const std::string& wanted) {
+  const std::string back(text.rbegin(), text.rend());
+  const std::string wanted_back(wanted.rbegin(), wanted.rend());
+  const void* found = memmem(back.data(), back.size(), wanted_back.data(), wanted_back.size());
+  if (found == nullptr) return std::string::npos;
+  const auto end = static_cast<size_t>(static_cast<const char*>(found) - back.data());
+  return text.size() - end - wanted.size();
+}
+
 // Cuts what the template puts after the last message, so that the model goes on with it.
 MaybeError CutAfterLastMessage(const openai::ChatInput& chat, std::string* text) {
   const Json& content = chat.messages.back()["content"];
   std::string last = content.is_string() ? content.get<std::string>() : "";
   last.erase(last.find_last_not_of(" \t\r\n") + 1);
   last.erase(0, std::min(last.find_first_not_of(" \t\r\n"), last.size()));
-  const size_t at = last.empty() ? std::string::npos : text->rfind(last);
+  const size_t at = last.empty() ? std::string::npos : FindLast(*text, last);
   if (at == std::string::npos) {
     return InvalidParam(
         "continue_final_message",
@@ -63,15 +76,27 @@ MaybeError CutAfterLastMessage(const openai::ChatInput& chat, std::string* text)
 
 }  // namespace
 
+MaybeError CheckBytes(const ServedModel& model, const std::string& param, const std::string& text,
+                      int64_t tokens_max) {
+  const int64_t least = model.tokenizer->LeastTokens(text);
+  if (least <= tokens_max) return std::nullopt;
+  return InvalidParam(param,
+                      absl::StrCat("This server takes at most ", tokens_max,
+                                   " tokens of this model. However, you requested at least ", least,
+                                   " (", text.size(), " bytes of ", param,
+                                   "). Please reduce the length of the ", param, "."),
+                      "context_length_exceeded");
+}
+
 MaybeError PreparePrompt(const ServedModel& model, const openai::Prompt& prompt,
-                         bool add_special_tokens, PreparedPrompt* out) {
+                         bool add_special_tokens, int64_t tokens_max, PreparedPrompt* out) {
   if (const auto* text = std::get_if<std::string>(&prompt)) {
+    if (MaybeError error = CheckBytes(model, "prompt", *text, tokens_max)) return error;
     out->text = *text;
     out->tokens = model.tokenizer->Encode(*text, {.add_special_tokens = add_special_tokens});
   } else {
     out->tokens = std::get<std::vector<int32_t>>(prompt);
-    if (MaybeError error = CheckTokenRange(model.known_tokens(), "prompt", out->tokens))
-      return error;
+    if (MaybeError error = CheckTokenRange(model.vocab_size, "prompt", out->tokens)) return error;
     out->text = model.tokenizer->Decode(out->tokens, true);
   }
   if (MaybeError error = StandInForNothing(model, "prompt", out)) return error;
@@ -80,7 +105,7 @@ MaybeError PreparePrompt(const ServedModel& model, const openai::Prompt& prompt,
 }
 
 MaybeError PrepareChat(const ServedModel& model, const openai::ChatInput& chat,
-                       std::chrono::sys_seconds now, PreparedPrompt* out) {
+                       std::chrono::sys_seconds now, int64_t tokens_max, PreparedPrompt* out) {
   if (!model.chat_template.has_value()) {
     return InvalidParam("model", absl::StrCat("The model '", model.name,
                                               "' has no chat template; use /v1/completions."));
@@ -95,6 +120,7 @@ MaybeError PrepareChat(const ServedModel& model, const openai::ChatInput& chat,
   if (chat.continue_final_message) {
     if (MaybeError error = CutAfterLastMessage(chat, &*text)) return error;
   }
+  if (MaybeError error = CheckBytes(model, "messages", *text, tokens_max)) return error;
   out->tokens = model.tokenizer->Encode(*text, {.add_special_tokens = chat.add_special_tokens});
   out->text = *std::move(text);
   if (MaybeError error = StandInForNothing(model, "messages", out)) return error;

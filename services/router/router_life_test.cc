@@ -1,6 +1,8 @@
 // What becomes of requests that do not end well, and of many at a time.
 #include <gtest/gtest.h>
 
+#include <future>
+#include <map>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -308,6 +310,85 @@ TEST_F(RouterTest, EndsAreCountedByChoice) {
   EXPECT_EQ(count(text, "abort"), 3) << text;
   EXPECT_EQ(count(text, "error"), 4) << text;
   EXPECT_EQ(count(text, "length"), 2) << text;
+}
+
+int64_t CountOf(const std::string& text, const std::string& series) {
+  const size_t at = text.find(series + " ");
+  return at == std::string::npos ? -1 : std::stoll(text.substr(at + series.size() + 1));
+}
+
+std::string EndedSeries(const char* reason) {
+  return absl::StrCat("vllm:request_success_total{engine=\"0\",finished_reason=\"", reason,
+                      "\",model_name=\"m\"}");
+}
+
+std::string AnswersSeries(const char* path, int status) {
+  return absl::StrCat("skein_router_answers_total{path=\"", path, "\",status=\"", status, "\"}");
+}
+
+// An objective of errors counts what the cluster did wrong, not what clients or their number did.
+TEST_F(RouterTest, OnlyFaultsOfTheClusterAreErrors) {
+  scheduler::RouterConfig core;
+  core.max_streams = 1;
+  core.max_queued = 0;
+  StartRouter(
+      [](const v1::RequestSpec& spec) {
+        Script script = spec.prompt_size() == 1 ? Held("a") : Says("a");
+        if (spec.prompt_size() == 2) script.plan = absl::InvalidArgumentError("it never fits");
+        if (spec.prompt_size() == 3) script.plan = absl::UnavailableError("no instance");
+        return script;
+      },
+      core);
+  const auto ask = [](size_t prompt) {
+    Json body = Completion();
+    body["prompt"] = std::string(prompt, 'p');
+    return body;
+  };
+  EXPECT_EQ(Post("/v1/completions", ask(2)).status, 400);
+  EXPECT_EQ(CountOf(metrics_.Render(), EndedSeries("error")), 0);
+  EXPECT_EQ(Post("/v1/completions", ask(3)).status, 503);
+  EXPECT_EQ(CountOf(metrics_.Render(), EndedSeries("error")), 1);
+  RawClient client(server_->port());
+  Json streamed = ask(1);
+  streamed["stream"] = true;
+  client.Send(MakeRequest("POST", "/v1/completions", streamed.dump()));
+  EXPECT_EQ(client.ReadHead().status, 200);
+  EXPECT_EQ(Post("/v1/completions", ask(1)).status, 429);
+  EXPECT_EQ(CountOf(metrics_.Render(), EndedSeries("error")), 1);
+  server_->Stop(std::chrono::milliseconds(0));  // cuts the stream
+  shell_->CheckInvariants().IgnoreError();      // after what the server's stop posted
+  const std::string text = metrics_.Render();
+  EXPECT_EQ(CountOf(text, EndedSeries("error")), 2);
+  EXPECT_EQ(CountOf(text, EndedSeries("abort")), 0);
+  for (const auto& [status, count] : std::map<int, int>{{400, 1}, {429, 1}, {503, 2}, {499, 0}}) {
+    EXPECT_EQ(CountOf(text, AnswersSeries("/v1/completions", status)), count) << status;
+  }
+}
+
+// So that the first refusal is a step of a series, not its beginning.
+TEST_F(RouterTest, AnswersThatAreAlertedOnAreThereFromTheStart) {
+  const std::string text = metrics_.Render();
+  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/v1/responses"}) {
+    for (const int status : {200, 400, 429, 499, 500, 503, 504}) {
+      EXPECT_EQ(CountOf(text, AnswersSeries(path, status)), 0) << path << " " << status;
+    }
+  }
+  StartRouter([](const v1::RequestSpec&) { return Says("a"); });
+}
+
+// Whoever asks for metrics must not wait for, or hold up, the loop that every token passes.
+TEST_F(RouterTest, TheCountsAreThereWhileTheLoopIsBusy) {
+  StartRouter([](const v1::RequestSpec&) { return Held("a"); });
+  RawClient client(server_->port());
+  client.Send(MakeRequest("POST", "/v1/completions", Completion(true).dump()));
+  EXPECT_EQ(client.ReadHead().status, 200);
+  std::promise<void> end;
+  ASSERT_TRUE(shell_->loop().TryPost([&end] { end.get_future().wait(); }));
+  const scheduler::RouterSnapshot snapshot = shell_->Snapshot();
+  EXPECT_EQ(snapshot.streaming, 1);
+  EXPECT_EQ(snapshot.models.at("m").streaming, 1);
+  EXPECT_EQ(snapshot.accepted, 1u);
+  end.set_value();
 }
 
 // The token that ends an answer was generated as the others were, as usage says.

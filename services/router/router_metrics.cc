@@ -106,6 +106,19 @@ RouterMetrics::Model RouterMetrics::Make(const std::string& model, int64_t max_p
   };
 }
 
+// Answers of these kinds are alerted on: their first increment has to be seen as one.
+void RouterMetrics::AddAnswers() {
+  for (const char* path : {"/v1/completions", "/v1/chat/completions", "/v1/responses"}) {
+    for (const int status : {200, 400, 429, 499, 500, 503, 504}) AnswersOf(path, status);
+  }
+}
+
+prometheus::Counter& RouterMetrics::AnswersOf(const std::string& path, int status) {
+  return metrics_->Counter("skein_router_answers_total",
+                           "API requests answered, by path and HTTP status.",
+                           {{"path", path}, {"status", std::to_string(status)}});
+}
+
 void RouterMetrics::AddModel(const std::string& model, int64_t max_positions) {
   std::lock_guard<std::mutex> lock(mutex_);
   models_.try_emplace(model, Make(model, max_positions));
@@ -147,10 +160,7 @@ void RouterMetrics::CountEnds(const std::string& model, const std::string& reaso
 }
 
 void RouterMetrics::CountAnswer(const std::string& path, int status) {
-  metrics_
-      ->Counter("skein_router_answers_total", "API requests answered, by path and HTTP status.",
-                {{"path", path}, {"status", std::to_string(status)}})
-      .Increment();
+  AnswersOf(path, status).Increment();
 }
 
 void RouterMetrics::CountUnknownParameters(const std::string& path, int64_t count) {
@@ -170,7 +180,20 @@ void RouterMetrics::RefreshTrace(uint64_t written, uint64_t dropped) {
   }
 }
 
-void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, size_t connections) {
+void RouterMetrics::RefreshHeldBytes(const http::ByteBudget& bodies) {
+  metrics_
+      ->Gauge("skein_router_held_bytes",
+              "Bytes that requests under way hold, as bodies and prompts.")
+      .Set(static_cast<double>(bodies.held_bytes()));
+  metrics_->Gauge("skein_router_held_bytes_limit", "Their limit, --max-held-bytes.")
+      .Set(static_cast<double>(bodies.bytes_max()));
+  Metrics::RaiseTo(&metrics_->Counter("skein_router_held_bytes_refusals_total",
+                                      "Requests refused because of that limit."),
+                   static_cast<double>(bodies.refusals()));
+}
+
+void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, int64_t now_us,
+                            size_t connections) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto& [name, series] : models_) {
@@ -188,7 +211,7 @@ void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, size_t co
     metrics_->Gauge(name, help).Set(value);
   };
   gauge("skein_router_oldest_wait_seconds", "How long the oldest queued choice waits.",
-        static_cast<double>(snapshot.oldest_wait_us) * 1e-6);
+        snapshot.queued == 0 ? 0 : Seconds(now_us - snapshot.oldest_arrival_us));
   gauge("skein_router_connections", "Open client connections.", static_cast<double>(connections));
   const auto total = [this](const char* result, uint64_t value) {
     Metrics::RaiseTo(&metrics_->Counter("skein_router_requests_total",

@@ -14,6 +14,7 @@
 
 #include "scheduler/router/router_core.h"
 #include "services/base/metrics.h"
+#include "services/http/byte_budget.h"
 #include "services/router/request_times.h"
 
 namespace skein::services {
@@ -29,7 +30,7 @@ struct FinishedChoice {
 
 class RouterMetrics {
  public:
-  explicit RouterMetrics(Metrics* metrics) : metrics_(metrics) {}
+  explicit RouterMetrics(Metrics* metrics) : metrics_(metrics) { AddAnswers(); }
 
   // Shows every series of a model that is served, so that a rate sees the first increment. A model
   // that was not added has the buckets of 2^17 positions.
@@ -66,7 +67,7 @@ class RouterMetrics {
   void CountFinished(const std::string& model, const FinishedChoice& choice);
   // All choices of a prompt have ended: their number, and the tokens of the longest.
   void CountPrompt(const std::string& model, int64_t choices, int64_t output_tokens_max);
-  // So many choices ended otherwise: "abort" (the client left) or "error".
+  // So many choices ended otherwise: "abort" (the client left) or "error" (a fault of ours).
   void CountEnds(const std::string& model, const std::string& reason, size_t choices);
   // One HTTP request to the API was answered.
   void CountAnswer(const std::string& path, int status);
@@ -76,9 +77,12 @@ class RouterMetrics {
 
   // Choices recorded as a trace, and those dropped because the file was too slow.
   void RefreshTrace(uint64_t written, uint64_t dropped);
-  void Refresh(const scheduler::RouterSnapshot& snapshot, size_t connections);
+  void Refresh(const scheduler::RouterSnapshot& snapshot, int64_t now_us, size_t connections);
+  void RefreshHeldBytes(const http::ByteBudget& bodies);
 
  private:
+  void AddAnswers();
+  prometheus::Counter& AnswersOf(const std::string& path, int status);
   Model Make(const std::string& model, int64_t max_positions);
 
   Metrics* const metrics_;

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -12,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/device/cpu_device.h"
 #include "services/admin/admin_server.h"
 #include "services/admin/model_wait.h"
 #include "services/admin/slot.h"
@@ -27,6 +29,7 @@
 #include "services/http/error.h"
 #include "services/http/server.h"
 #include "services/router/api.h"
+#include "services/router/cluster_page.h"
 #include "services/router/edge.h"
 #include "services/router/http_metrics.h"
 #include "services/router/orchestrator_reports.h"
@@ -82,8 +85,19 @@ RouterShellOptions ShellOptions(const RouterOptions& options,
   return out;
 }
 
-http::ServerOptions HttpOptions(const RouterOptions& options) {
+// A process's requests may hold a quarter of its memory, unless --max-held-bytes says otherwise. A
+// small machine still takes the longest body that --max-body-bytes allows.
+size_t HeldBytesMax(const RouterOptions& options) {
+  if (options.max_held_bytes > 0) return static_cast<size_t>(options.max_held_bytes);
+  const auto memory = engine::ReadHostMemory({});
+  const size_t quarter = memory.ok() ? memory->total_bytes / 4 : size_t{256} << 20;
+  return std::max(quarter, 2 * static_cast<size_t>(options.max_body_bytes));
+}
+
+http::ServerOptions HttpOptions(const RouterOptions& options,
+                                std::shared_ptr<http::ByteBudget> bodies) {
   http::ServerOptions out;
+  out.bodies = std::move(bodies);
   out.host = options.host;
   out.port = static_cast<uint16_t>(options.port);
   out.threads = static_cast<int>(options.http_threads);
@@ -201,10 +215,10 @@ class Router {
                          .endpoint = Endpoint(server_->port()),
                          .model = absl::StrJoin(Names(models_), ","),
                          .started = true};
-    shell_.Look([&status](const scheduler::RouterSnapshot& snapshot) {
-      status.running = snapshot.submitted + snapshot.streaming;
-      status.waiting = snapshot.queued;
-    });
+    if (api_.draining()) Settle();
+    const scheduler::RouterSnapshot snapshot = shell_.Snapshot();
+    status.running = snapshot.submitted + snapshot.streaming;
+    status.waiting = snapshot.queued;
     status.in_flight = status.running + status.waiting;
     const absl::Status ready = watch_.Ready();
     if (stopping_.load()) {
@@ -240,18 +254,12 @@ class Router {
   // Brings the metrics up to date.
   void RefreshMetrics() {
     const size_t connections = server_ == nullptr ? 0 : server_->stats().connections;
-    shell_.Inspect([&](const scheduler::RouterSnapshot& snapshot, const absl::Status&) {
-      router_metrics_.Refresh(snapshot, connections);
-    });
+    router_metrics_.Refresh(shell_.Snapshot(), MonotonicUs(), connections);
+    router_metrics_.RefreshHeldBytes(*bodies_);
     if (trace_ != nullptr) router_metrics_.RefreshTrace(trace_->written(), trace_->dropped());
   }
 
-  absl::Status Invariants() {
-    absl::Status found = absl::UnavailableError("stopping");
-    shell_.Inspect(
-        [&](const scheduler::RouterSnapshot&, const absl::Status& status) { found = status; });
-    return found;
-  }
+  absl::Status Invariants() { return shell_.CheckInvariants(); }
 
  private:
   absl::Status ListenForClients() {
@@ -259,7 +267,7 @@ class Router {
         Edge::Create({options_.allowed_origins, options_.api_key_file}, &routes_, &router_metrics_);
     if (!edge.ok()) return edge.status();
     edge_ = *std::move(edge);
-    http::ServerOptions http_options = HttpOptions(options_);
+    http::ServerOptions http_options = HttpOptions(options_, bodies_);
     http_options.complete = [edge = edge_.get()](const http::Request& request,
                                                  http::Response* response) {
       edge->Complete(request, response);
@@ -273,7 +281,7 @@ class Router {
     return absl::OkStatus();
   }
 
-  // Probes and metrics are on the API's port, too.
+  // Probes are on the API's port, too, and metrics as an endpoint picker wants them.
   void AddPages(http::Routes* routes) {
     http::AddAdminPages({.service = "router",
                          .version = kVersion,
@@ -281,7 +289,8 @@ class Router {
                          .metrics =
                              [this] {
                                RefreshMetrics();
-                               return metrics_->Render();
+                               return ClusterPage(*metrics_, watch_, shell_.Snapshot(),
+                                                  Names(models_));
                              }},
                         routes);
   }
@@ -303,10 +312,9 @@ class Router {
         .identity = std::move(identity),
         .load =
             [this](v1::RouterReport* report) {
-              shell_.Look([report](const scheduler::RouterSnapshot& snapshot) {
-                report->set_queued(static_cast<uint64_t>(snapshot.queued));
-                report->set_running(static_cast<uint64_t>(snapshot.submitted + snapshot.streaming));
-              });
+              const scheduler::RouterSnapshot snapshot = shell_.Snapshot();
+              report->set_queued(static_cast<uint64_t>(snapshot.queued));
+              report->set_running(static_cast<uint64_t>(snapshot.submitted + snapshot.streaming));
               report->set_draining(api_.draining());
             },
         .drain = [this](bool drain) { api_.OrderDrain(drain); }};
@@ -316,12 +324,15 @@ class Router {
     return api_.draining() ? absl::UnavailableError("draining") : watch_.Ready();
   }
 
+  // What was launched before counts from now on. Waits for the loop.
+  void Settle() {
+    shell_.loop().RunAndWait([] {});
+  }
+
   int64_t Running() {
-    int64_t running = 0;
-    shell_.Inspect([&](const scheduler::RouterSnapshot& snapshot, const absl::Status&) {
-      running = snapshot.queued + snapshot.submitted + snapshot.streaming;
-    });
-    return running;
+    Settle();
+    const scheduler::RouterSnapshot snapshot = shell_.Snapshot();
+    return snapshot.queued + snapshot.submitted + snapshot.streaming;
   }
 
   const RouterOptions options_;
@@ -333,6 +344,8 @@ class Router {
   const std::unique_ptr<TraceRecorder> trace_;  // null: nothing is recorded
   RouterMetrics router_metrics_;
   HttpMetrics http_metrics_;
+  const std::shared_ptr<http::ByteBudget> bodies_ =
+      std::make_shared<http::ByteBudget>(HeldBytesMax(options_));
   RouterShell shell_;
   ModelWatch watch_;
   RouterApi api_;
@@ -425,6 +438,7 @@ absl::StatusOr<Models> LoadModels(const RouterOptions& options, Pages* pages) {
 }  // namespace
 
 absl::Status RunRouter(const RouterOptions& options) {
+  if (absl::Status status = options.Check(); !status.ok()) return status;
   BlockReloadSignal();
   RaiseDescriptorLimit();
   Pages pages;

@@ -111,14 +111,23 @@ void RouterShell::SetPaused(RequestId id, bool paused) {
   paused ? it->second.tokens->Pause() : it->second.tokens->Resume();
 }
 
-bool RouterShell::Inspect(
-    const std::function<void(const scheduler::RouterSnapshot&, const absl::Status&)>& look) {
-  return loop_.RunAndWait(
-      [this, &look] { look(core_.Snapshot(MonotonicUs()), core_.CheckInvariants()); });
+scheduler::RouterSnapshot RouterShell::Snapshot() const {
+  std::lock_guard lock(published_mu_);
+  return published_;
 }
 
-bool RouterShell::Look(const std::function<void(const scheduler::RouterSnapshot&)>& look) {
-  return loop_.RunAndWait([this, &look] { look(core_.Snapshot(MonotonicUs())); });
+void RouterShell::Publish() {
+  if (std::exchange(published_version_, core_.snapshot_version()) == core_.snapshot_version()) {
+    return;
+  }
+  std::lock_guard lock(published_mu_);
+  published_ = core_.Snapshot();
+}
+
+absl::Status RouterShell::CheckInvariants() {
+  absl::Status status = absl::UnavailableError("stopping");
+  loop_.RunAndWait([&] { status = core_.CheckInvariants(); });
+  return status;
 }
 
 void RouterShell::Handle(scheduler::RouterEvent event) {
@@ -133,7 +142,9 @@ void RouterShell::Drain() {
   while (!events_.empty()) {
     const scheduler::RouterEvent next = std::move(events_.front());
     events_.pop_front();
-    Execute(core_.Handle(next, MonotonicUs()));
+    std::vector<scheduler::RouterEffect> effects = core_.Handle(next, MonotonicUs());
+    Publish();  // before a client sees what came of it
+    Execute(std::move(effects));
   }
   handling_ = false;
 }

@@ -78,11 +78,11 @@ class RouterShell {
   // Stops, or goes on, reading the request's tokens.
   void SetPaused(scheduler::RequestId id, bool paused);
 
-  // ---- any thread but the loop; false when the shell has stopped ----
-  bool Inspect(const std::function<void(const scheduler::RouterSnapshot&,
-                                        const absl::Status& invariants)>& look);
-  // The same without the invariants.
-  bool Look(const std::function<void(const scheduler::RouterSnapshot&)>& look);
+  // The counts as of the last event. Any thread; never waits for the loop.
+  scheduler::RouterSnapshot Snapshot() const;
+  // What the core's invariants are now; walks all requests on the loop and waits for it. Any thread
+  // but the loop; UNAVAILABLE: the shell has stopped.
+  absl::Status CheckInvariants();
 
  private:
   using PlanStream = ReadStream<v1::PlanUpdate>;
@@ -102,6 +102,7 @@ class RouterShell {
 
   void Handle(scheduler::RouterEvent event);
   void Drain();
+  void Publish();
   void Execute(std::vector<scheduler::RouterEffect> effects);
   void On(const scheduler::Reject& effect);
   void On(const scheduler::OpenSubmit& effect);
@@ -127,8 +128,11 @@ class RouterShell {
   std::mutex streams_mu_;
   std::condition_variable streams_gone_;
   int64_t open_streams_ = 0;  // that gRPC still has; guarded by streams_mu_
+  mutable std::mutex published_mu_;
+  scheduler::RouterSnapshot published_;  // a copy of the core's; guarded by published_mu_
   // Below: only on the loop.
   scheduler::RouterCore core_;
+  uint64_t published_version_ = 0;
   std::map<scheduler::RequestId, Request> requests_;
   std::deque<scheduler::RouterEvent> events_;  // to handle; what effects bring comes first
   bool handling_ = false;

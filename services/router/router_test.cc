@@ -356,6 +356,69 @@ TEST_F(RouterTest, TokensBeyondTheEmbeddingAreRefusedByTheirParameter) {
   EXPECT_EQ(Ask("/detokenize", {{"tokens", {226, 130, 172}}})["prompt"], "€");
 }
 
+// No token of the byte model is longer than 4 bytes.
+TEST_F(RouterTest, APromptThatCannotFitIsRefusedBeforeItIsTokenized) {
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  const auto message = [this](const char* path, const Json& body) {
+    const http::Response response = Post(path, body);
+    EXPECT_EQ(response.status, 400) << response.body;
+    const Json error = Json::parse(response.body)["error"];
+    EXPECT_EQ(error["code"], "context_length_exceeded");
+    return error["message"].get<std::string>();
+  };
+  const std::string longest(800, 'x');
+  EXPECT_NE(
+      message("/v1/completions", {{"model", "m"}, {"prompt", longest}}).find("801 tokens (800 in"),
+      std::string::npos);
+  const std::string refused =
+      "This server takes at most 200 tokens of this model. However, you "
+      "requested at least 201 (801 bytes of prompt). Please reduce the "
+      "length of the prompt.";
+  EXPECT_EQ(message("/v1/completions", {{"model", "m"}, {"prompt", longest + "x"}}), refused);
+  EXPECT_EQ(message("/tokenize", {{"prompt", longest + "x"}}), refused);
+  EXPECT_EQ(Ask("/tokenize", {{"prompt", longest}})["count"], 800);
+  EXPECT_NE(message("/v1/chat/completions",
+                    {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", longest}}}}})
+                .find("bytes of messages"),
+            std::string::npos);
+}
+
+// A request holds its share until its answer has ended, not only while its body is read.
+TEST_F(RouterTest, PromptsUnderWayAreBoundedTogether) {
+  http::ServerOptions http_options;
+  http_options.bodies = std::make_shared<http::ByteBudget>(256 << 10);
+  StartRouter(
+      [](const v1::RequestSpec& spec) {
+        Script script = Says("a");
+        script.hold = spec.prompt_size() == 100;
+        return script;
+      },
+      {}, http_options);
+  // 100 tokens of 4 bytes: once as the prompt and twice for each choice.
+  const Json large = {{"model", "m"},
+                      {"prompt", std::string(100, 'p')},
+                      {"n", 100},
+                      {"max_tokens", 9},
+                      {"stream", true}};
+  const Json small = {{"model", "m"}, {"prompt", "p"}};
+  {
+    RawClient first(server_->port()), second(server_->port());
+    for (RawClient* client : {&first, &second}) {
+      client->Send(MakeRequest("POST", "/v1/completions", large.dump()));
+      EXPECT_EQ(client->ReadHead().status, 200);
+    }
+    EXPECT_EQ(http_options.bodies->held_bytes(), 2u * 400 * 201);
+    const http::Response refused = Post("/v1/completions", large);
+    EXPECT_EQ(refused.status, 429) << refused.body;
+    EXPECT_EQ(http::FindHeader(refused.headers, "Retry-After"), "1");
+    EXPECT_EQ(Post("/v1/completions", small).status, 200);
+  }
+  EXPECT_TRUE(cluster_->AwaitCancelled(200, 200));
+  server_->Stop(std::chrono::seconds(30));
+  shell_->Stop();
+  EXPECT_EQ(http_options.bodies->held_bytes(), 0u);
+}
+
 TEST_F(RouterTest, TokenizeAndDetokenize) {
   StartRouter([](const v1::RequestSpec&) { return Script(); });
   EXPECT_EQ(Ask("/tokenize", {{"prompt", "ab"}})["tokens"], Json({97, 98}));

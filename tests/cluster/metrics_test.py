@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster, HttpFailure, Process, binaries_from_argv, free_ports, run_tests  # noqa: E402
@@ -355,6 +356,50 @@ def what_is_served_is_what_the_page_says():
     return None
 
 
+# What an endpoint picker of the Gateway API reads of a pod, and its labels.
+OF_A_PICKER = {
+    "vllm:num_requests_running": {"model_name", "engine"},
+    "vllm:num_requests_waiting": {"model_name", "engine"},
+    "vllm:kv_cache_usage_perc": {"model_name", "engine"},
+    "vllm:cache_config_info": {"model_name", "engine", "block_size", "num_gpu_blocks"},
+    "vllm:lora_requests_info": {"max_lora", "running_lora_adapters", "waiting_lora_adapters"},
+}
+
+
+def values_of(text, metric):
+    return [float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.match(re.escape(metric) + r"[{ ]", line)]
+
+
+def the_public_port_tells_an_endpoint_picker_of_the_cluster():
+    with Cluster(binaries_from_argv(), MODEL, prefill=1, decode=2) as cluster:
+        stop, seen = threading.Event(), {}
+
+        def ask():
+            while not stop.is_set():
+                cluster.post("/v1/completions", {"model": cluster.name, "prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True})
+
+        def tells_of_work():
+            text = cluster.get("/metrics", raw=True)
+            served = served_families(text)
+            for name, labels in OF_A_PICKER.items():
+                assert served[name] == ("gauge", frozenset(labels)), (name, served.get(name))
+                seen[name] = values_of(text, name)
+            return seen["vllm:num_requests_running"][0] >= 1 and seen["vllm:kv_cache_usage_perc"][0] > 0
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            cluster.until(tells_of_work, "the router's HTTP port tells of a request that runs and of held blocks")
+        finally:
+            stop.set()
+            asking.join()
+        blocks = sum(cluster.metric(p, "skein_kv_blocks", 'state="total"') for n, p in cluster.processes.items() if n.startswith("decode"))
+        assert 'num_gpu_blocks="%d"' % blocks in cluster.get("/metrics", raw=True), blocks
+        # The admin port, which Prometheus scrapes, has what this process counts alone.
+        own = cluster.get("/metrics", raw=True, base=cluster.processes["router"].admin())
+        assert values_of(own, "vllm:num_requests_running") == [0] and "kv_cache_usage_perc" not in own
+
+
 def admin_ports_are_fixed():
     """Those of one process of each role are known without its log, and do not collide."""
     with open(DOCS, encoding="utf-8") as f:
@@ -368,4 +413,5 @@ def admin_ports_are_fixed():
 
 
 if __name__ == "__main__":
-    run_tests(each_panel_and_alert_is_filled_or_said_to_be_empty, what_is_served_is_what_the_page_says, admin_ports_are_fixed)
+    run_tests(each_panel_and_alert_is_filled_or_said_to_be_empty, what_is_served_is_what_the_page_says,
+              the_public_port_tells_an_endpoint_picker_of_the_cluster, admin_ports_are_fixed)

@@ -62,11 +62,8 @@ class RouterTest : public ::testing::Test {
   }
 
   void TearDown() override {
-    absl::Status invariants = absl::UnavailableError("not asked");
-    if (shell_ != nullptr) {
-      shell_->Inspect(
-          [&](const scheduler::RouterSnapshot&, const absl::Status& s) { invariants = s; });
-    }
+    const absl::Status invariants =
+        shell_ == nullptr ? absl::UnavailableError("it did not start") : shell_->CheckInvariants();
     EXPECT_TRUE(invariants.ok()) << invariants;
     server_.reset();
     api_.reset();
