@@ -382,8 +382,12 @@ TEST_F(RouterTest, TheCountsAreThereWhileTheLoopIsBusy) {
   RawClient client(server_->port());
   client.Send(MakeRequest("POST", "/v1/completions", Completion(true).dump()));
   EXPECT_EQ(client.ReadHead().status, 200);
-  std::promise<void> end;
-  ASSERT_TRUE(shell_->loop().TryPost([&end] { end.get_future().wait(); }));
+  std::promise<void> busy, end;
+  ASSERT_TRUE(shell_->loop().TryPost([&busy, until = end.get_future().share()] {
+    busy.set_value();
+    until.wait();
+  }));
+  busy.get_future().wait();
   const scheduler::RouterSnapshot snapshot = shell_->Snapshot();
   EXPECT_EQ(snapshot.streaming, 1);
   EXPECT_EQ(snapshot.models.at("m").streaming, 1);

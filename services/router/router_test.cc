@@ -414,8 +414,7 @@ TEST_F(RouterTest, PromptsUnderWayAreBoundedTogether) {
     EXPECT_EQ(Post("/v1/completions", small).status, 200);
   }
   EXPECT_TRUE(cluster_->AwaitCancelled(200, 200));
-  server_->Stop(std::chrono::seconds(30));
-  shell_->Stop();
+  EXPECT_TRUE(shell_->CheckInvariants().ok());  // the loop is through with what cancelled them
   EXPECT_EQ(http_options.bodies->held_bytes(), 0u);
 }
 
