@@ -82,8 +82,8 @@ absl::Status SpanningRun::RunMet(const std::function<void(int layer)>& layer_don
 
 absl::Status SpanningRun::Check() const {
   const int64_t tokens_max = std::numeric_limits<int64_t>::max();
-  if (absl::Status status = CheckSpanning(sequence_, spec_, tokens_max); !status.ok())
-    return status;
+  const absl::Status checked = CheckSpanning(sequence_, spec_, tokens_max);
+  if (!checked.ok()) return checked;
   if (history_tokens_ + tokens_ > static_cast<int64_t>(sequence_.prompt.size())) {
     return absl::InvalidArgumentError(absl::StrCat("prompt: ", sequence_.prompt.size(), " tokens"));
   }
