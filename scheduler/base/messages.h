@@ -77,6 +77,9 @@ struct AssignRequest {
   // An instance computes spanning chunks only up to the first hole in this chain.
   PlanSequence after = {};
   std::optional<Placed> placed = {};  // for who joins after the decode instance was chosen
+  // An engine failed in a step with this request: it runs in steps of its own, so that the next
+  // failure is either its fault or harms no other.
+  bool suspect = false;
 };
 struct AssignReply {
   absl::Status status;
@@ -340,6 +343,7 @@ struct EndedRequest {
   // BeginPrefill = handed back, to be planned anew. An error of a spanning plan's member: planned
   // anew, within bounds.
   absl::Status status;
+  bool engine_failed = false;  // in a step that this request was in
 };
 
 struct WorkerLoad {
@@ -353,6 +357,11 @@ struct WorkerLoad {
   double tokens_per_second = 0;  // measured over recent steps; 0 = not measured yet
   bool draining = false;
   bool invariants_ok = true;
+  // Of the engine step in flight, probes included: how long it has run, and about how long such a
+  // step takes here. The age is 0 when there is none, or while it waits for other instances; the
+  // estimate is 0 when nothing was measured yet.
+  TimeUs step_age_us = 0;
+  TimeUs step_estimate_us = 0;
 };
 
 // INVALID_ARGUMENT: nonsense; FAILED_PRECONDITION: another shape than the model's pool, or another

@@ -14,20 +14,27 @@ BatchScheduler::BatchScheduler(const BatchLimits& limits) : limits_(limits) {
                       "batch limits are positive");
 }
 
-void BatchScheduler::Add(RequestId id, PlanSequence order, int64_t known, int64_t computed) {
+void BatchScheduler::Add(RequestId id, PlanSequence order, int64_t known, int64_t computed,
+                         bool alone) {
   SKEIN_INVARIANT_MSG(known >= 1 && computed >= 0 && computed < known, "nothing to compute");
   const bool decoding = computed > 0 && computed + 1 == known;
-  const bool added = sequences_.emplace(id, Sequence{order, known, computed, decoding, 0}).second;
+  const bool added =
+      sequences_.emplace(id, Sequence{order, known, computed, decoding, 0, alone}).second;
   SKEIN_INVARIANT_MSG(added, "sequence added twice");
   if (!decoding) prompts_.emplace(order, id);
 }
 
 std::vector<StepItem> BatchScheduler::Plan(PlanSequence before) {
   SKEIN_INVARIANT_MSG(in_flight_.empty(), "one step in flight at a time");
-  PlanDecode(&in_flight_);
+  if (!FirstPromptIsAlone(before)) PlanDecode(&in_flight_);
   PlanPrompts(before, &in_flight_);
   for (const StepItem& item : in_flight_) sequences_.at(item.id).last_turn = ++turns_;
   return in_flight_;
+}
+
+bool BatchScheduler::FirstPromptIsAlone(PlanSequence before) const {
+  if (prompts_.empty() || prompts_.begin()->first >= before) return false;
+  return sequences_.at(prompts_.begin()->second).alone;
 }
 
 void BatchScheduler::PlanDecode(std::vector<StepItem>* step) const {
@@ -57,10 +64,12 @@ void BatchScheduler::PlanPrompts(PlanSequence before, std::vector<StepItem>* ste
   for (const auto& [order, id] : prompts_) {
     if (tokens == 0 || places == 0 || order >= before) break;
     const Sequence& sequence = sequences_.at(id);
+    if (sequence.alone && !step->empty()) break;
     const int64_t left = sequence.known - sequence.computed;
     const int64_t count = std::min({left, tokens, limits_.max_chunk_tokens});
     step->push_back(
         {.id = id, .position = sequence.computed, .count = count, .sample = count == left});
+    if (sequence.alone) break;
     tokens -= count;
     --places;
   }

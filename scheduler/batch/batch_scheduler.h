@@ -3,7 +3,8 @@
 //
 // Decode tokens come first (the least recently stepped sequences first, when there are more than
 // fit), then chunks of prompts fill the rest in plan-sequence order; while a prompt waits, decode
-// tokens leave at least `min_chunk_tokens` of the budget to it, so neither kind starves.
+// tokens leave at least `min_chunk_tokens` of the budget to it, so neither kind starves. A prompt
+// that must be alone shares its steps with nothing; the prompts behind it wait for them.
 //
 // Invariants, by number:
 //   1. 0 <= computed < known for every sequence; computed + 1 == known for a decoding one.
@@ -43,8 +44,9 @@ class BatchScheduler {
  public:
   explicit BatchScheduler(const BatchLimits& limits);
 
-  // A sequence with `known` tokens (>= 1) of which `computed` have their KV. REQUIRES: id unknown.
-  void Add(RequestId id, PlanSequence order, int64_t known, int64_t computed);
+  // A sequence with `known` tokens (>= 1) of which `computed` have their KV. `alone`: its prompt is
+  // computed in steps of its own. REQUIRES: id unknown.
+  void Add(RequestId id, PlanSequence order, int64_t known, int64_t computed, bool alone = false);
 
   // The next step, empty when there is nothing to run; only prompts ordered before `before`.
   // REQUIRES: no step in flight. The step is in flight until Complete.
@@ -70,8 +72,10 @@ class BatchScheduler {
     int64_t computed = 0;
     bool decoding = false;
     uint64_t last_turn = 0;  // place in the order in which sequences were stepped
+    bool alone = false;
   };
 
+  bool FirstPromptIsAlone(PlanSequence before) const;
   void PlanDecode(std::vector<StepItem>* step) const;
   void PlanPrompts(PlanSequence before, std::vector<StepItem>* step) const;
 

@@ -35,6 +35,24 @@ TEST(BatchSchedulerTest, Invariant3PromptsFillTheStepInPlanOrder) {
   EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(2), 0, 6, false}, {Id(1), 0, 2, false}}));
 }
 
+TEST(BatchSchedulerTest, APromptThatMustBeAloneSharesItsStepsWithNothing) {
+  BatchScheduler batch({.max_batch_tokens = 8, .max_chunk_tokens = 6});
+  batch.Add(Id(1), {10}, 2, 0);
+  batch.Add(Id(2), {20}, 9, 0, /*alone=*/true);
+  batch.Add(Id(3), {30}, 2, 0);
+  batch.Add(Id(4), {1}, 8, 7);  // decodes
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(4), 7, 1, true}, {Id(1), 0, 2, true}}));
+  batch.Complete();
+  batch.Remove(Id(1));
+  EXPECT_TRUE(batch.Plan({20}).size() == 1) << "it is not its turn: the decoding one runs";
+  batch.Complete();
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(2), 0, 6, false}}));
+  batch.Complete();
+  EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(2), 6, 3, true}}));
+  batch.Complete();
+  EXPECT_EQ(batch.Plan().size(), 3u);
+}
+
 TEST(BatchSchedulerTest, DecodeComesFirstButLeavesRoomForPrompts) {
   BatchScheduler batch({.max_batch_tokens = 4, .min_chunk_tokens = 2});
   for (uint64_t i = 1; i <= 4; ++i) batch.Add(Id(i), {i}, 8, 7);

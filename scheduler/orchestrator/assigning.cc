@@ -70,7 +70,10 @@ void OrchestratorCore::Impl::SendPlainAssign(Request& request, PlanSequence sequ
   instance.Place(request.spec, request.epoch);
   effects_.push_back(CallAssign{to,
                                 instance.identity.endpoint,
-                                {request.spec, request.epoch, sequence},
+                                {.spec = request.spec,
+                                 .epoch = request.epoch,
+                                 .sequence = sequence,
+                                 .suspect = IsSuspect(request)},
                                 config_.rpc_timeout_us});
 }
 
@@ -78,6 +81,7 @@ void OrchestratorCore::Impl::SendAssigns(Request& request, size_t from_chunk,
                                          PlanSequence sequence) {
   AssignRequest assign{request.spec, request.epoch, sequence};
   assign.from_chunk = static_cast<uint32_t>(from_chunk);
+  assign.suspect = IsSuspect(request);
   for (const Member& member : request.members) {
     const WorkerIdentity& identity = registry_.Find(member.instance)->identity;
     assign.members.push_back(

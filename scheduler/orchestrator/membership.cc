@@ -52,6 +52,10 @@ void OrchestratorCore::Impl::TakeEnded(const Instance& instance, const EndedRequ
   if (request == nullptr) {
     return finished_.TakeEnded(ended, instance.id);
   }
+  if (ended.engine_failed) {  // under whichever of its epochs
+    request->engines_failed.insert(instance.id);
+    if (FailSuspect(*request)) return;
+  }
   if (request->state == State::kReplanning && request->left_epoch == ended.epoch) {
     return HasLeft(*request, instance.id);
   }
@@ -222,7 +226,7 @@ void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why, bool le
   for (const auto& [request_id, placement] : placed) {
     Request* request = Find(request_id, placement.epoch);
     if (request == nullptr) continue;
-    role == Role::kPrefill ? LosePrefill(*request, id, what) : LoseDecode(*request, what);
+    role == Role::kPrefill ? LosePrefill(*request, id, what, left) : LoseDecode(*request, what);
   }
   const std::set<RequestId> replanning = replanning_;
   for (const RequestId request_id : replanning) {
@@ -235,7 +239,7 @@ void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why, bool le
 // goes on; if not, its lease ends it, and it says so. But while other members have parts to commit
 // nothing can be complete.
 void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
-                                         const std::string& why) {
+                                         const std::string& why, bool left) {
   const bool whole = PlannedTokens(request) == PromptTokens(*request.spec);
   if (Member* member = MemberAt(request, instance)) member->here = false;
   const absl::Status lost = absl::UnavailableError(why);
@@ -243,9 +247,12 @@ void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
   if (unsure) {
     request.unsure = true;
     NoteChunksEnded(request);
-  } else {
-    Replan(request, lost);
+    return;
   }
+  const bool begun = request.state == State::kWaiting || request.state == State::kReserving ||
+                     request.state == State::kPlaced;
+  if (begun && !left) request.lost_under.insert(instance);
+  if (!FailSuspect(request)) Replan(request, lost);
 }
 
 // A reservation that was still under way is made elsewhere; a stream is over, unless none of its

@@ -109,6 +109,10 @@ class OrchestratorCore::Impl {
     std::set<InstanceId> named;   // at the decode instance
     std::set<InstanceId> naming;  // the same when the Reserve under way was heard
 
+    // In a step with it an engine failed, or the instance was lost while it computed the prompt.
+    std::set<InstanceId> engines_failed;
+    std::set<InstanceId> lost_under;
+
     int replans = 0;
     std::set<InstanceId> leaving;  // replanning: may still have it under `left_epoch`
     Epoch left_epoch;
@@ -259,6 +263,10 @@ class OrchestratorCore::Impl {
   static bool MayReplan(const Request& request, const absl::Status& status);
   void Replan(Request& request, const absl::Status& why);  // or fails it, after too many
   void GiveUpPlan(Request& request, const absl::Status& why);
+  static bool IsSuspect(const Request& request) {
+    return !request.engines_failed.empty() || !request.lost_under.empty();
+  }
+  bool FailSuspect(Request& request);  // true: it was one too many for it, and has ended
   void HasLeft(Request& request, InstanceId instance);
   void LeaveTheSilent();
   void TakeLeavers(const Instance& instance);
@@ -289,7 +297,7 @@ class OrchestratorCore::Impl {
   void LeaveDraining(const Instance& instance);
   void Lose(InstanceId instance, const std::string& why, bool left = false);
   void LoseRouter(uint64_t router, const std::string& why, bool left);
-  void LosePrefill(Request& request, InstanceId instance, const std::string& why);
+  void LosePrefill(Request& request, InstanceId instance, const std::string& why, bool left);
   void LoseDecode(Request& request, const std::string& why);
 
   void RunTimers();

@@ -24,6 +24,7 @@
 #include "scheduler/base/listening_clock.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
+#include "scheduler/placement/step_age.h"
 
 namespace skein::scheduler {
 
@@ -58,7 +59,8 @@ struct Instance {
   std::optional<bool> drain_order;  // an operator's
 
   bool draining() const { return load.draining || drain_order == true; }
-  bool Placeable() const { return reported && !draining() && load.invariants_ok; }
+  bool Suspect() const { return IsStepSuspect(load.step_age_us, load.step_estimate_us); }
+  bool Placeable() const { return reported && !draining() && load.invariants_ok && !Suspect(); }
   // It may take requests, now or as soon as it reports or has room.
   bool Serves() const { return !draining() && load.invariants_ok; }
   bool HasRoom() const {

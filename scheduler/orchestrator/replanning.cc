@@ -3,9 +3,22 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "scheduler/orchestrator/orchestrator_impl.h"
 
 namespace skein::scheduler {
+
+namespace {
+
+constexpr size_t kEngineFailuresMax = 2;
+
+std::string NamesOf(const std::set<InstanceId>& instances) {
+  return absl::StrJoin(instances, ", ", [](std::string* out, InstanceId instance) {
+    absl::StrAppend(out, instance.value);
+  });
+}
+
+}  // namespace
 
 // Of what ends at a member: is it worth another plan? What one member fails with reaches the others
 // by way of the decode instance, in any shape. A request that no engine can sample
@@ -13,6 +26,20 @@ namespace skein::scheduler {
 bool OrchestratorCore::Impl::MayReplan(const Request& request, const absl::Status& status) {
   if (request.spanning) return !absl::IsInvalidArgument(status) && !absl::IsInternal(status);
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
+}
+
+// A request that ends engines would go on from one to the next. An instance that said nothing may
+// have been cut off by the network: then the client may try again.
+bool OrchestratorCore::Impl::FailSuspect(Request& request) {
+  std::set<InstanceId> all = request.engines_failed;
+  all.insert(request.lost_under.begin(), request.lost_under.end());
+  if (all.size() < kEngineFailuresMax) return false;
+  const std::string what =
+      absl::StrCat(all.size(), " engines failed or were lost while they computed this request (",
+                   "instances ", NamesOf(all), "): it is not planned again");
+  const bool said = request.engines_failed.size() >= kEngineFailuresMax;
+  Fail(request, said ? absl::InternalError(what) : absl::UnavailableError(what));
+  return true;
 }
 
 void OrchestratorCore::Impl::Replan(Request& request, const absl::Status& why) {

@@ -1,4 +1,6 @@
 // OrchestratorCore with a latency profile: plans that are refused, or lose an instance.
+#include <algorithm>
+
 #include "scheduler/orchestrator/planning_testing.h"
 
 namespace skein::scheduler {
@@ -237,6 +239,94 @@ TEST_F(ReplanningTest, AttemptsAreBounded) {
   EXPECT_EQ(plans, 7);
   ASSERT_EQ(Updates<Failed>(effects).size(), 1u);
   EXPECT_EQ(Updates<Failed>(effects)[0].status, absl::InternalError("engine"));
+}
+
+// Alone on one instance, whatever the policy.
+std::shared_ptr<RequestSpec> PlainSpec(uint64_t serial) {
+  auto spec = std::make_shared<RequestSpec>();
+  spec->id = {7, serial};
+  spec->model = "m";
+  spec->prompt.assign(400, 1);
+  spec->max_tokens = 4;
+  spec->want_prompt_logprobs = true;
+  return spec;
+}
+
+EndedRequest UnderFailedEngine(const CallAssign& assign) {
+  return {.id = assign.request.spec->id,
+          .epoch = assign.request.epoch,
+          .reason = FinishReason::kError,
+          .status = absl::UnavailableError("the engine failed: bus error"),
+          .engine_failed = true};
+}
+
+TEST_F(ReplanningTest, ARequestUnderWhichTwoEnginesFailedIsNotPlannedAThirdTime) {
+  const CallAssign first = Of<CallAssign>(Do(SubmitCalled{{10001}, PlainSpec(1)})).at(0);
+  EXPECT_FALSE(first.request.suspect);
+  Placed({first});
+  const Effects once = Report(first.instance, {}, {UnderFailedEngine(first)}, /*draining=*/true);
+  EXPECT_TRUE(Updates<Failed>(once).empty());
+  const CallAssign second = Of<CallAssign>(once).at(0);
+  EXPECT_NE(second.instance, first.instance);
+  EXPECT_TRUE(second.request.suspect) << "it is computed in steps of its own";
+  // The report is repeated until it is answered: that is still one engine.
+  EXPECT_TRUE(
+      Of<EndSubmit>(Report(first.instance, {}, {UnderFailedEngine(first)}, /*draining=*/true))
+          .empty());
+  Do(UnregisterCalled{Call(), {first.instance, incarnations_[first.instance]}});
+  Placed({second});
+  const Effects twice = Report(second.instance, {}, {UnderFailedEngine(second)}, true);
+  EXPECT_TRUE(Of<CallAssign>(twice).empty());
+  const absl::Status end = Updates<Failed>(twice).at(0).status;
+  EXPECT_EQ(end.code(), absl::StatusCode::kInternal);
+  EXPECT_NE(end.message().find("2 engines failed"), std::string::npos) << end;
+}
+
+TEST_F(ReplanningTest, AnEngineThatFailedUnderAnOlderPlanOfARequestCounts) {
+  const auto assigns = Place(1, 4000);
+  // Another member hears of the broken step first; the reason comes with a later report.
+  Report(prefill_[0], {}, {Ended(assigns[0], absl::UnavailableError("collective"))});
+  EXPECT_TRUE(Of<EndSubmit>(Report(prefill_[1], {}, {UnderFailedEngine(assigns[1])})).empty());
+  Report(prefill_[2], {}, {Ended(assigns[2], absl::UnavailableError("collective"))});
+  const auto again = Of<CallAssign>(
+      Report(prefill_[3], {}, {Ended(assigns[3], absl::UnavailableError("collective"))}));
+  ASSERT_FALSE(again.empty());
+  EXPECT_TRUE(again[0].request.suspect);
+  const auto other = std::find_if(again.begin(), again.end(), [this](const CallAssign& assign) {
+    return assign.instance != prefill_[1];
+  });
+  const Effects twice = Report(other->instance, {}, {UnderFailedEngine(*other)});
+  EXPECT_EQ(Updates<Failed>(twice).at(0).status.code(), absl::StatusCode::kInternal);
+}
+
+// It may be the network: the client may try again.
+TEST_F(ReplanningTest, ARequestUnderWhichTwoInstancesWereLostEndsAsUnavailable) {
+  CallAssign assign = Of<CallAssign>(Do(SubmitCalled{{10001}, PlainSpec(1)})).at(0);
+  Effects lost;
+  for (int i = 0; i < 2; ++i) {
+    Placed({assign});
+    WorkerIdentity other = Identity(Role::kPrefill, 300 + i);  // at the same address
+    other.endpoint = Identity(Role::kPrefill, incarnations_[assign.instance].value).endpoint;
+    lost = Do(RegisterCalled{Call(), {other}});
+    const auto again = Of<CallAssign>(lost);
+    if (again.empty()) break;
+    assign = again[0];
+  }
+  ASSERT_EQ(Updates<Failed>(lost).size(), 1u);
+  EXPECT_EQ(Updates<Failed>(lost)[0].status.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ReplanningTest, WhoHasNotBegunARequestIsNoEvidenceAgainstIt) {
+  Effects effects = Do(SubmitCalled{{10001}, PlainSpec(1)});
+  for (int i = 0; i < 3; ++i) {
+    const CallAssign assign = Of<CallAssign>(effects).at(0);
+    EXPECT_FALSE(assign.request.suspect);
+    Answer(assign);
+    WorkerIdentity other = Identity(Role::kPrefill, 300 + i);
+    other.endpoint = Identity(Role::kPrefill, incarnations_[assign.instance].value).endpoint;
+    effects = Do(RegisterCalled{Call(), {other}});
+  }
+  EXPECT_EQ(Of<CallAssign>(effects).size(), 1u);
 }
 
 TEST_F(ReplanningTest, AMemberThatNeverSaysThatItEndedIsNotWaitedForForever) {

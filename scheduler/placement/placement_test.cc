@@ -2,6 +2,7 @@
 
 #include "scheduler/placement/freeness.h"
 #include "scheduler/placement/queue_time.h"
+#include "scheduler/placement/step_age.h"
 
 namespace skein::scheduler {
 namespace {
@@ -44,6 +45,16 @@ TEST(QueueTimeTest, PicksWhereThePromptIsDoneFirst) {
   EXPECT_EQ(PickPrefill({{{1}, 500, 0, 100}, {{2}, 3000, 0, 500}}, 1000), InstanceId{2});
   EXPECT_EQ(PickPrefill({{{2}, 0, 0, 100}, {{1}, 0, 0, 100}}, 10), InstanceId{1});
   EXPECT_EQ(PickPrefill({}, 10), std::nullopt);
+}
+
+TEST(StepAgeTest, AStepIsSuspectWhenItIsMuchOlderThanItsLike) {
+  EXPECT_FALSE(IsStepSuspect(0, 0));
+  EXPECT_FALSE(IsStepSuspect(3600 * kSecondUs, 0)) << "nothing is known of such a step";
+  EXPECT_FALSE(IsStepSuspect(2 * kSecondUs, 10)) << "below the least age";
+  EXPECT_TRUE(IsStepSuspect(2 * kSecondUs + 1, 10));
+  EXPECT_FALSE(IsStepSuspect(60 * kSecondUs, 3 * kSecondUs)) << "a slow device";
+  EXPECT_TRUE(IsStepSuspect(61 * kSecondUs, 3 * kSecondUs));
+  EXPECT_FALSE(IsStepSuspect(kNever - 1, kNever / 2)) << "no overflow";
 }
 
 }  // namespace

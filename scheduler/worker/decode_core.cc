@@ -36,7 +36,8 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
       listening_(config.lease_us),
       pool_(config.membership.identity.total_blocks),
       batch_(config.batch),
-      membership_(MembershipOf(config)) {
+      membership_(MembershipOf(config)),
+      engine_(config.engine) {
   const StagingConfig& staging = config.staging;
   if (staging.memory.empty()) return;
   SKEIN_INVARIANT(staging.slots > 0);
@@ -127,6 +128,7 @@ void DecodeCore::Impl::On(const GenerateClosed& event) {
 }
 
 void DecodeCore::Impl::RunTimers() {
+  if (engine_.Overdue(now_)) FailOverdueStep();
   if (now_ >= drain_end_us_) EndAll(absl::UnavailableError("the decode instance is going away"));
   std::vector<RequestId> ids;
   for (const auto& [id, sequence] : sequences_) ids.push_back(id);
@@ -181,49 +183,78 @@ void DecodeCore::Impl::RunTimers(Sequence& sequence) {
 }
 
 void DecodeCore::Impl::StartStep() {
-  if (batch_.InFlight() || !engine_status_.ok()) return;
+  if (engine_.stepping() || !engine_.ok()) return;
   std::vector<StepItem> items = batch_.Plan();
-  if (items.empty()) return;
-  step_.clear();
+  if (items.empty()) return Probe();
+  std::vector<StepSequence> sequences;
   for (const StepItem& item : items) {
     const Sequence& sequence = sequences_.at(item.id);
-    step_.push_back({.id = item.id,
-                     .epoch = sequence.epoch,
-                     .spec = sequence.spec,
-                     .position = item.position,
-                     .count = item.count,
-                     .blocks = sequence.blocks,
-                     .sample = item.sample,
-                     .token_index = static_cast<int64_t>(sequence.output->size()),
-                     .output = sequence.output});
+    sequences.push_back({.id = item.id,
+                         .epoch = sequence.epoch,
+                         .spec = sequence.spec,
+                         .position = item.position,
+                         .count = item.count,
+                         .blocks = sequence.blocks,
+                         .sample = item.sample,
+                         .token_index = static_cast<int64_t>(sequence.output->size()),
+                         .output = sequence.output});
   }
+  Launch(std::move(sequences));
+}
+
+void DecodeCore::Impl::Launch(std::vector<StepSequence> sequences) {
+  step_ = std::move(sequences);
   step_started_us_ = now_;
-  effects_.push_back(RunStep{++step_number_, step_});
+  RunStep step{.step = ++step_number_, .sequences = step_};
+  engine_.Begin(step, now_);
+  effects_.push_back(std::move(step));
+}
+
+void DecodeCore::Impl::Probe() {
+  if (membership_.leaving() || !engine_.ProbeDue(now_)) return;
+  RunStep probe = engine_.Probe(++step_number_);
+  engine_.Begin(probe, now_);
+  effects_.push_back(std::move(probe));
+}
+
+void DecodeCore::Impl::ProbeDone(const StepDone& event) {
+  absl::Status status = StatusOf(event, 1);
+  if (status.ok()) status = event.results.front().status;
+  if (status.ok()) return engine_.End(now_);
+  engine_.Fail(status, {});
+  LeaveWithFailedEngine();
 }
 
 void DecodeCore::Impl::On(const StepDone& event) {
-  if (!batch_.InFlight() || event.step != step_number_) return;
+  if (!engine_.stepping() || event.step != step_number_) return;
+  if (engine_.probing()) return ProbeDone(event);
   const std::vector<StepSequence> ran = std::move(step_);
   step_.clear();
   batch_.Complete();
-  const absl::Status status = StatusOf(event, ran.size());
-  const bool failed = !status.ok() && !absl::IsInvalidArgument(status);
+  absl::Status status = StatusOf(event, ran.size());
+  if (EngineWatch::FailsEngine(status)) {
+    engine_.Fail(status, ran);
+    status = engine_.EndOfRequests();
+  } else {
+    engine_.End(now_);
+  }
   for (size_t i = 0; i < ran.size(); ++i) {
     Sequence& sequence = sequences_.at(ran[i].id);
     if (sequence.phase == Phase::kEnded) {
       Release(sequence);
     } else if (status.ok()) {
       TakeResult(sequence, event.results[i]);
-    } else if (!failed) {
+    } else {
       End(sequence, FinishReason::kError, status);
     }
     MaybeErase(ran[i].id);
   }
-  if (failed) return FailEngine(status);
-  if (!status.ok()) return;
-  rate_.Add(static_cast<int64_t>(ran.size()), now_ - step_started_us_);
-  nan_steps_.Add(event.results);
-  if (nan_steps_.EngineFailed() && engine_status_.ok()) FailEngine(NanSteps::Failure());
+  if (status.ok()) {
+    rate_.Add(static_cast<int64_t>(ran.size()), now_ - step_started_us_);
+    nan_steps_.Add(event.results);
+    if (nan_steps_.EngineFailed()) engine_.Fail(NanSteps::Failure(), {});
+  }
+  if (!engine_.ok()) LeaveWithFailedEngine();
 }
 
 void DecodeCore::Impl::TakeResult(Sequence& sequence, const StepResult& result) {
@@ -248,11 +279,21 @@ void DecodeCore::Impl::TakeToken(Sequence& sequence, int32_t token, const std::s
   if (index + 1 >= spec.max_tokens) End(sequence, FinishReason::kLength, absl::OkStatus());
 }
 
-void DecodeCore::Impl::FailEngine(const absl::Status& status) {
-  engine_status_ = status;
-  EndAll(
-      absl::UnavailableError(absl::StrCat("the engine failed: ", std::string(status.message()))));
+// Whatever the engine still does is nobody's: nothing is given its blocks again.
+void DecodeCore::Impl::FailOverdueStep() {
+  const std::vector<StepSequence> ran = std::move(step_);
+  step_.clear();
+  engine_.Fail(engine_.OverdueStatus(), ran);
+  LeaveWithFailedEngine();
+  if (batch_.InFlight()) batch_.Complete();
+  for (const StepSequence& sequence : ran) Release(sequences_.at(sequence.id));
+}
+
+void DecodeCore::Impl::LeaveWithFailedEngine() {
+  EndAll(engine_.EndOfRequests());
   membership_.StartDrain();
+  drain_end_us_ = std::min(drain_end_us_, now_ + config_.engine.last_words_us);
+  effects_.push_back(EngineFailed{engine_.status()});
 }
 
 void DecodeCore::Impl::Flush(Sequence& sequence) {
@@ -294,7 +335,11 @@ void DecodeCore::Impl::End(Sequence& sequence, FinishReason reason, const absl::
   const RequestId id = sequence.spec->id;
   (status.ok() ? finished_ : failed_) += 1;
   tombstones_.Put(id, sequence.epoch, sequence.committed);
-  membership_.Ended({id, sequence.epoch, reason, status});
+  membership_.Ended({.id = id,
+                     .epoch = sequence.epoch,
+                     .reason = reason,
+                     .status = status,
+                     .engine_failed = engine_.FailedUnder(id)});
   if (backends_.has_value()) backends_->End({id, sequence.epoch}, Listening());
   Release(sequence);
   Flush(sequence);

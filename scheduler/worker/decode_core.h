@@ -43,6 +43,7 @@
 #include "scheduler/base/time.h"
 #include "scheduler/batch/batch_scheduler.h"
 #include "scheduler/kv/block_pool.h"
+#include "scheduler/worker/engine_watch.h"
 #include "scheduler/worker/membership_events.h"
 #include "scheduler/worker/step.h"
 
@@ -167,7 +168,7 @@ struct EndStream {  // Finished on the stream `call`, then its end; nothing foll
 using DecodeEffect =
     std::variant<AnswerReserve, AnswerGrant, AnswerRenew, AnswerAskBackend, AnswerTakePart,
                  AnswerReleaseBackend, CopyPart, AnswerCommit, EmitToken, EndStream, RunStep,
-                 CallRegister, CallReport, CallUnregister, Drained>;
+                 CallRegister, CallReport, CallUnregister, EngineFailed, Drained>;
 
 struct StagingConfig {
   std::vector<std::string> memory;  // of each backend's buffer, for its writer; none: one-sided
@@ -186,6 +187,7 @@ struct DecodeConfig {
   TimeUs lease_us = 3 * kSecondUs;  // of a reservation, and of each grant and renewal
   TimeUs grace_us = 2 * kSecondUs;  // after the lease, before its blocks are used again
   TimeUs attach_lease_us = 5 * kSecondUs;  // for the router to come with Generate
+  EngineWatchConfig engine;
   StagingConfig staging;
 };
 
@@ -195,7 +197,7 @@ struct DecodeSnapshot {
   bool stopping = false;      // it drains because its process ends
   bool drained = false;       // it drains, holds nothing, and the orchestrator knows all about it
   absl::Status orchestrator;  // of the latest call to it
-  bool engine_ok = true;
+  absl::Status engine;        // why it has failed
   InstanceId instance;
   WorkerLoad load;
   BlockCounts blocks;
@@ -208,9 +210,10 @@ struct DecodeSnapshot {
   int64_t backends = 0;         // staging buffers; 0: one-sided
   int64_t backends_held = 0;    // by requests
   int64_t backend_waiting = 0;  // writers that wait for one
-  uint64_t steps = 0;
-  uint64_t output_tokens = 0;  // drawn here since the start
-  uint64_t finished = 0;       // with stop or length
+  uint64_t steps = 0;           // probes are none
+  uint64_t probes = 0;          // of the idle engine
+  uint64_t output_tokens = 0;   // drawn here since the start
+  uint64_t finished = 0;        // with stop or length
   uint64_t failed = 0;
 };
 

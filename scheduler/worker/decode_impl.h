@@ -156,11 +156,15 @@ class DecodeCore::Impl {
   bool LeaseOver(const Sequence& sequence) const;
   bool IsWritten(const Sequence& sequence) const;  // somebody still writes to its blocks
   void StartStep();
+  void Launch(std::vector<StepSequence> sequences);
   void Report();
 
   void TakeResult(Sequence& sequence, const StepResult& result);
   void TakeToken(Sequence& sequence, int32_t token, const std::string& payload);
-  void FailEngine(const absl::Status& status);
+  void Probe();  // if it is due
+  void ProbeDone(const StepDone& event);
+  void FailOverdueStep();
+  void LeaveWithFailedEngine();
   void Flush(Sequence& sequence);  // what the attached stream has not got yet
   void End(Sequence& sequence, FinishReason reason, const absl::Status& status);
   void EndAll(const absl::Status& status);
@@ -180,6 +184,7 @@ class DecodeCore::Impl {
   BlockPool pool_;
   BatchScheduler batch_;
   Membership membership_;
+  EngineWatch engine_;
   RateMeter rate_;
   Tombstones tombstones_;
   Sequences sequences_;
@@ -193,7 +198,6 @@ class DecodeCore::Impl {
   uint64_t step_number_ = 0;
   TimeUs step_started_us_ = 0;
   TimeUs drain_end_us_ = kNever;
-  absl::Status engine_status_;
   NanSteps nan_steps_;
   uint64_t output_tokens_ = 0;
   uint64_t finished_ = 0;

@@ -34,7 +34,8 @@ PrefillCore::Impl::Impl(const PrefillConfig& config)
       shape_(config.membership.identity.shape),
       pool_(config.membership.identity.total_blocks),
       batch_(config.batch),
-      membership_(MembershipOf(config)) {}
+      membership_(MembershipOf(config)),
+      engine_(config.engine) {}
 
 std::vector<PrefillEffect> PrefillCore::Impl::Handle(const PrefillEvent& event, TimeUs now) {
   now_ = std::max(now_, now);
@@ -68,6 +69,7 @@ absl::Status PrefillCore::Impl::Assign(const AssignRequest& assign) {
   request.spec = assign.spec;
   request.epoch = assign.epoch;
   request.sequence = assign.sequence;
+  request.suspect = assign.suspect;
   request.arrived_us = now_;
   const TimeUs budget = assign.spec->deadline_us;
   request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
@@ -131,7 +133,7 @@ absl::Status PrefillCore::Impl::Accept(const AssignRequest& request) const {
   if (tombstones_.Covers(spec.id, request.epoch)) {
     return absl::FailedPreconditionError("epoch: ended already");
   }
-  if (!engine_status_.ok()) return absl::UnavailableError("the engine has failed");
+  if (!engine_.ok()) return absl::UnavailableError("the engine has failed");
   if (membership_.draining()) return absl::UnavailableError("draining");
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   const int64_t prompt_tokens = PromptTokens(spec);
@@ -212,6 +214,7 @@ void PrefillCore::Impl::HandBack() {
 }
 
 void PrefillCore::Impl::RunTimers() {
+  if (engine_.Overdue(now_)) FailOverdueStep();
   if (now_ >= drain_end_us_) EndAll(absl::UnavailableError("the prefill instance is going away"));
   if (now_ < timers_us_) return;
   timers_us_ = kNever;
@@ -282,7 +285,11 @@ void PrefillCore::Impl::Erase(Request& request, const absl::Status& status) {
   const FinishReason reason = status.ok() ? FinishReason::kStop
                               : cancelled ? FinishReason::kCancelled
                                           : FinishReason::kError;
-  membership_.Ended({id, request.epoch, reason, status});
+  membership_.Ended({.id = id,
+                     .epoch = request.epoch,
+                     .reason = reason,
+                     .status = status,
+                     .engine_failed = engine_.FailedUnder(id)});
   requests_.erase(id);
 }
 

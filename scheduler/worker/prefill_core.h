@@ -42,6 +42,7 @@
 #include "scheduler/base/time.h"
 #include "scheduler/batch/batch_scheduler.h"
 #include "scheduler/kv/block_pool.h"
+#include "scheduler/worker/engine_watch.h"
 #include "scheduler/worker/membership_events.h"
 #include "scheduler/worker/step.h"
 
@@ -210,7 +211,8 @@ using PrefillEffect =
     std::variant<AnswerAssign, AnswerStart, CallBeginPrefill, CallGrant, CallRenew, CallAskBackend,
                  CallTakePart, CallReleaseBackend, CallCommit, CallAbort, RunStep, AbortStep,
                  BreakGroup, OpenHandoff, AddToHandoff, StartHandoff, UseBackend, PartTaken,
-                 ExtendHandoff, StopHandoff, CallRegister, CallReport, CallUnregister, Drained>;
+                 ExtendHandoff, StopHandoff, CallRegister, CallReport, CallUnregister, EngineFailed,
+                 Drained>;
 
 struct PrefillConfig {
   MembershipConfig membership;
@@ -228,13 +230,15 @@ struct PrefillConfig {
   int attempts = 3;                              // of Grant and Commit; of BeginPrefill see below
   TimeUs begin_give_up_us = 10 * kSecondUs;      // of UNAVAILABLE in a row
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
-  // A spanning step, the wait for the other members included: who is free early waits for the one
-  // with the longest queue. That members die or give up is heard long before.
+  // A spanning step, the wait for the other members included: a member that is free early waits for
+  // the one with the longest queue, and for one whose engine hangs until that engine's own timeout
+  // (EngineWatch). That members die or give up is heard long before.
   // `batch.max_batch_tokens` is what one member computes in it, the same at all instances that
   // share plans: the orchestrator registers no others.
-  TimeUs spanning_step_us = 600 * kSecondUs;
+  TimeUs spanning_step_us = 1200 * kSecondUs;
   // Who joins a running plan waits so long for blocks: two plans may wait for each other's.
   TimeUs join_wait_us = 5 * kSecondUs;
+  EngineWatchConfig engine;
 };
 
 struct PrefillSnapshot {
@@ -243,7 +247,7 @@ struct PrefillSnapshot {
   bool stopping = false;      // it drains because its process ends
   bool drained = false;       // it drains, holds nothing, and the orchestrator knows all about it
   absl::Status orchestrator;  // of the latest call to it
-  bool engine_ok = true;
+  absl::Status engine;        // why it has failed
   InstanceId instance;
   WorkerLoad load;
   BlockCounts blocks;
@@ -252,9 +256,10 @@ struct PrefillSnapshot {
   int64_t computing = 0;   // placed, prompt not yet computed
   int64_t committing = 0;  // computed, KV not yet taken
   int64_t ending = 0;
-  int64_t handoffs = 0;       // KV on its way to a decode instance
-  TimeUs oldest_wait_us = 0;  // of those queued or asking
-  uint64_t steps = 0;
+  int64_t handoffs = 0;        // KV on its way to a decode instance
+  TimeUs oldest_wait_us = 0;   // of those queued or asking
+  uint64_t steps = 0;          // probes are none
+  uint64_t probes = 0;         // of the idle engine
   uint64_t prompt_tokens = 0;  // computed since the start
   uint64_t committed = 0;
   uint64_t failed = 0;

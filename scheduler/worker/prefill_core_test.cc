@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "scheduler/worker/core_testing.h"
 
 namespace skein::scheduler {
@@ -9,6 +11,9 @@ namespace {
 
 using testing::Of;
 using testing::Spec;
+
+constexpr TimeUs kStepTimeoutUs = 600'000;
+constexpr TimeUs kLastWordsUs = 3000;
 
 PrefillConfig Config() {
   PrefillConfig config;
@@ -19,6 +24,8 @@ PrefillConfig Config() {
   config.begin_ahead = 2;
   config.retry_us = 50;
   config.begin_give_up_us = 1000;
+  config.engine.step_timeout_us = kStepTimeoutUs;
+  config.engine.last_words_us = kLastWordsUs;
   return config;
 }
 
@@ -34,7 +41,10 @@ class PrefillCoreTest : public ::testing::Test {
     Effects effects = core_.Handle(event, now_);
     EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
     for (const CallReport& report : Of<CallReport>(effects)) {
-      for (const EndedRequest& ended : report.request.ended) ended_[ended.id] = ended.status;
+      for (const EndedRequest& ended : report.request.ended) {
+        ended_[ended.id] = ended.status;
+        if (ended.engine_failed) failed_under_.insert(ended.id);
+      }
       for (const PrefillEffect& more : Do(ReportReplied{report.request.serial, {}})) {
         effects.push_back(more);
       }
@@ -64,6 +74,7 @@ class PrefillCoreTest : public ::testing::Test {
   uint64_t calls_ = 0;
   uint64_t step_ = 0;
   std::map<RequestId, absl::Status> ended_;
+  std::set<RequestId> failed_under_;
   PrefillCore core_{Config()};
 };
 
@@ -326,7 +337,7 @@ TEST_F(PrefillCoreTest, ASequenceThatFailsEndsItsOwnRequest) {
     Do(StepDone{++step_, {}, {{.status = failure}, {.token = 41, .payload = "p"}}});
     EXPECT_EQ(ended_.at({7, bad}), failure);
     EXPECT_EQ(ended_.count({7, good}), 0u);
-    EXPECT_TRUE(core_.Snapshot(now_).engine_ok);
+    EXPECT_TRUE(core_.Snapshot(now_).engine.ok());
     Do(GrantReplied{{7, good}, {5}, {{}, {{8}}, "memory", 900}});
     Do(HandoffDone{{7, good}, {5}, {128, 128}});
     Do(CommitReplied{{7, good}, {5}, {}});
@@ -337,22 +348,92 @@ TEST_F(PrefillCoreTest, ASequenceThatFailsEndsItsOwnRequest) {
 
 TEST_F(PrefillCoreTest, ThreeStepsOfNothingButNanAreAFailedEngine) {
   for (uint64_t serial = 1; serial <= 3; ++serial) {
-    EXPECT_TRUE(core_.Snapshot(now_).engine_ok);
+    EXPECT_TRUE(core_.Snapshot(now_).engine.ok());
     Assign(Spec(serial, 2));
     Place(serial);
     Do(StepDone{++step_, {}, {{.status = absl::InternalError("NaN")}}});
     EXPECT_TRUE(absl::IsInternal(ended_.at({7, serial})));
   }
-  EXPECT_FALSE(core_.Snapshot(now_).engine_ok);
+  EXPECT_FALSE(core_.Snapshot(now_).engine.ok());
 }
 
 TEST_F(PrefillCoreTest, AFailedEngineEndsEverythingAndLeaves) {
   Assign(Spec(1));
+  Assign(Spec(2));
   Place(1);
-  Do(StepDone{1, absl::InternalError("device"), {}});
-  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kUnavailable) << "no fault of its own";
+  const Effects effects = Do(StepDone{1, absl::InternalError("device"), {}});
+  const absl::Status end = absl::UnavailableError("the engine failed: device");
+  EXPECT_EQ(ended_.at({7, 1}), end);
+  EXPECT_EQ(ended_.at({7, 2}), end);
+  EXPECT_EQ(failed_under_, std::set<RequestId>({{7, 1}})) << "the other was not in the step";
+  EXPECT_EQ(Of<EngineFailed>(effects)[0].status, absl::InternalError("device"));
+  EXPECT_EQ(Of<CallUnregister>(effects).size(), 1u);
   EXPECT_EQ(Held(), 0);
-  EXPECT_FALSE(core_.Snapshot(now_).engine_ok);
+  EXPECT_EQ(core_.Snapshot(now_).engine, absl::InternalError("device"));
+  EXPECT_EQ(StatusOf(Assign(Spec(3))).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(PrefillCoreTest, AStepThatDoesNotEndFailsTheEngine) {
+  Assign(Spec(1));
+  Place(1);
+  now_ = kStepTimeoutUs - 1;
+  EXPECT_TRUE(Of<EngineFailed>(Do(Tick{})).empty());
+  EXPECT_EQ(core_.NextDeadline(), kStepTimeoutUs);
+  now_ = kStepTimeoutUs;
+  const Effects effects = Do(Tick{});
+  EXPECT_EQ(Of<EngineFailed>(effects)[0].status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(failed_under_, std::set<RequestId>({{7, 1}}));
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Of<CallUnregister>(effects).size(), 1u) << "it does not wait for the step";
+  EXPECT_TRUE(Do(StepDone{1, {}, {{40, "p", ""}}}).empty()) << "too late";
+}
+
+TEST_F(PrefillCoreTest, AFailedEngineWaitsForItsHandoffsOnlyAWhile) {
+  Assign(Spec(1));
+  Place(1);
+  Grant(1);  // the handoff runs, and is never heard of again
+  Do(StepDone{1, absl::InternalError("device"), {}});
+  now_ = kLastWordsUs - 1;
+  EXPECT_TRUE(Of<CallUnregister>(Do(Tick{})).empty());
+  EXPECT_LE(core_.NextDeadline(), kLastWordsUs);
+  now_ = kLastWordsUs;
+  EXPECT_EQ(Of<CallUnregister>(Do(Tick{})).size(), 1u);
+}
+
+TEST_F(PrefillCoreTest, WhatIsComputedIsHandedOverAlthoughTheEngineFailed) {
+  Assign(Spec(1, 4));
+  Place(1);
+  Grant(1);
+  Assign(Spec(2));
+  Place(2);
+  Step();  // the first is computed, the second runs
+  EXPECT_EQ(Of<EngineFailed>(Do(StepDone{++step_, absl::InternalError("device"), {}})).size(), 1u);
+  EXPECT_EQ(ended_.count({7, 1}), 0u);
+  EXPECT_FALSE(ended_.at({7, 2}).ok());
+  EXPECT_EQ(Of<CallCommit>(Do(HandoffDone{{7, 1}, {5}, {128, 128}})).size(), 1u);
+  const Effects effects = Do(CommitReplied{{7, 1}, {5}, {}});
+  EXPECT_TRUE(ended_.at({7, 1}).ok());
+  EXPECT_EQ(Of<CallUnregister>(effects).size(), 1u);
+}
+
+TEST(PrefillCoreProbes, AProbeDelaysABatchByThatOneStep) {
+  PrefillConfig config = Config();
+  config.engine.probe_interval_us = 1000;
+  config.engine.probe_block = {10};
+  PrefillCore core(config);
+  const std::vector<RunStep> probe = Of<RunStep>(core.Handle(Tick{}, 1));
+  ASSERT_EQ(probe.size(), 1u);
+  EXPECT_TRUE(probe[0].probe);
+  core.Handle(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}}, 2);
+  core.Handle(AssignCalled{{1}, {Spec(1), {5}, {1}}}, 3);
+  const BeginPrefillReplied placed{{7, 1}, {5}, {{}, {{5}, {4}, "d:1"}}};
+  EXPECT_TRUE(Of<RunStep>(core.Handle(placed, 4)).empty()) << "the probe is in flight";
+  const auto effects = core.Handle(StepDone{probe[0].step, {}, {{}}}, 5);
+  ASSERT_EQ(Of<RunStep>(effects).size(), 1u);
+  EXPECT_FALSE(Of<RunStep>(effects)[0].probe);
+  EXPECT_TRUE(core.CheckInvariants().ok());
+  EXPECT_EQ(core.Snapshot(5).steps, 1u);
+  EXPECT_EQ(core.Snapshot(5).prompt_tokens, 0u);
 }
 
 }  // namespace

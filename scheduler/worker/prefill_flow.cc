@@ -195,7 +195,7 @@ void PrefillCore::Impl::Place(Request& request, const Placed& placed) {
 void PrefillCore::Impl::BeginWork(Request& request) {
   request.state = State::kPlaced;
   if (!request.spanning.has_value()) {
-    batch_.Add(request.spec->id, request.sequence, PromptTokens(*request.spec), 0);
+    batch_.Add(request.spec->id, request.sequence, PromptTokens(*request.spec), 0, request.suspect);
   }
   OpenHandoffOf(request);
 }

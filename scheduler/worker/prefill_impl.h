@@ -109,6 +109,7 @@ class PrefillCore::Impl {
     SpecPtr spec;
     Epoch epoch;
     PlanSequence sequence;
+    bool suspect = false;
     State state = State::kQueued;
     TimeUs arrived_us = 0;
     TimeUs started_us = kNever;  // the first step with it
@@ -189,6 +190,7 @@ class PrefillCore::Impl {
   void RunTimers(Request& request);
   void AskForPlaces();
   void StartStep();
+  void Launch(std::vector<StepSequence> sequences);
   void Report();
 
   void Admit(Request& request);
@@ -217,7 +219,10 @@ class PrefillCore::Impl {
   void MaybeCommit(Request& request);
   void TakeResult(Request& request, const StepSequence& ran, const StepResult& result);
   void CountNan(const std::vector<StepResult>& results);  // of a step that ran
-  void FailEngine(const absl::Status& status);
+  void Probe();                                           // if it is due
+  void ProbeDone(const StepDone& event);
+  void FailOverdueStep();
+  void LeaveWithFailedEngine();
   void Finish(Request& request);  // committed
   void End(Request& request, const absl::Status& status);
   void EndAll(const absl::Status& status);
@@ -247,7 +252,10 @@ class PrefillCore::Impl {
   absl::Status CheckSpanning() const;
 
   bool InFlight(RequestId id) const { return batch_.InFlight(id) || piece_ == id; }
-  bool Empty() const { return requests_.empty() && successors_.empty(); }
+  // With a failed engine not all is waited for.
+  bool Empty() const {
+    return (requests_.empty() && successors_.empty()) || (!engine_.ok() && now_ >= drain_end_us_);
+  }
   WorkerLoad Load() const;
   std::vector<HeldRequest> Held() const;
   // In front: asking, or placed and not yet computed; members that do not lead never are.
@@ -267,6 +275,7 @@ class PrefillCore::Impl {
   BlockPool pool_;
   BatchScheduler batch_;
   Membership membership_;
+  EngineWatch engine_;
   RateMeter rate_;
   Tombstones tombstones_;
   Requests requests_;
@@ -283,7 +292,6 @@ class PrefillCore::Impl {
   uint64_t step_number_ = 0;
   TimeUs step_started_us_ = 0;
   TimeUs drain_end_us_ = kNever;
-  absl::Status engine_status_;
   NanSteps nan_steps_;
   uint64_t prompt_tokens_ = 0;
   uint64_t committed_ = 0;

@@ -261,18 +261,17 @@ void PrefillCore::Impl::StartPiece(Request& request) {
   int64_t count = 0;
   for (const TokenSpan& span : spans) count += span.count;
   if (spanning.chunk_since_us == kNever) spanning.chunk_since_us = now_;
-  step_ = {{.id = request.spec->id,
-            .epoch = request.epoch,
-            .spec = request.spec,
-            .position = spans.empty() ? 0 : spans.front().position,
-            .count = count,
-            .blocks = std::move(blocks),
-            .sample = part->piece.sampler == part->rank && request.spec->max_tokens > 0,
-            .output = nullptr,
-            .spanning = std::move(part)}};
+  const bool sample = part->piece.sampler == part->rank && request.spec->max_tokens > 0;
   piece_ = request.spec->id;
-  step_started_us_ = now_;
-  effects_.push_back(RunStep{++step_number_, step_});
+  Launch({{.id = request.spec->id,
+           .epoch = request.epoch,
+           .spec = request.spec,
+           .position = spans.empty() ? 0 : spans.front().position,
+           .count = count,
+           .blocks = std::move(blocks),
+           .sample = sample,
+           .output = nullptr,
+           .spanning = std::move(part)}});
 }
 
 SpanningPart PrefillCore::Impl::PartOf(const Request& request) const {
@@ -341,7 +340,12 @@ void PrefillCore::Impl::PieceDone(const StepDone& event) {
   const bool broke = status.code() == absl::StatusCode::kUnavailable ||
                      status.code() == absl::StatusCode::kDeadlineExceeded ||
                      status.code() == absl::StatusCode::kCancelled;
-  const bool failed = !status.ok() && !broke && !absl::IsInvalidArgument(status);
+  if (EngineWatch::FailsEngine(status) && !broke) {
+    engine_.Fail(status, {ran});
+    status = engine_.EndOfRequests();
+  } else {
+    engine_.End(now_);
+  }
   if (broke) {
     status = absl::UnavailableError(
         absl::StrCat("a step of several instances broke: ", std::string(status.message())));
@@ -351,11 +355,11 @@ void PrefillCore::Impl::PieceDone(const StepDone& event) {
     MaybeLeave(request);
   } else if (status.ok()) {
     TakePiece(request, ran, event.results.front());
-  } else if (!failed) {
+  } else {
     End(request, status);
   }
-  if (failed) return FailEngine(status);
   if (status.ok()) CountNan(event.results);
+  if (!engine_.ok()) LeaveWithFailedEngine();
 }
 
 void PrefillCore::Impl::TakePiece(Request& request, const StepSequence& ran,

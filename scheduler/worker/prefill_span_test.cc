@@ -101,7 +101,7 @@ TEST_F(PrefillSpanTest, APieceThatFailsEndsItsOwnPlan) {
     Do(StepDone{++step_, {}, {{.status = failure}}});
     EXPECT_EQ(ended_.at({7, serial}), failure);
     EXPECT_EQ(Held(), 0);
-    EXPECT_TRUE(core_.Snapshot(now_).engine_ok);
+    EXPECT_TRUE(core_.Snapshot(now_).engine.ok());
   }
 }
 
@@ -233,7 +233,7 @@ TEST_F(PrefillSpanTest, ACancelBreaksTheStepAndABrokenStepEndsItsRequestAlone) {
   EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].id, (RequestId{7, 2}));
   StepFails(absl::DeadlineExceededError("a member stalled"));
   EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(core_.Snapshot(now_).engine_ok);
+  EXPECT_TRUE(core_.Snapshot(now_).engine.ok());
   EXPECT_EQ(Held(), 0);
 }
 

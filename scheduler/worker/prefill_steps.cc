@@ -8,40 +8,64 @@
 namespace skein::scheduler {
 
 void PrefillCore::Impl::StartStep() {
-  if (batch_.InFlight() || piece_.has_value() || !engine_status_.ok()) return;
+  if (engine_.stepping() || !engine_.ok()) return;
   PlanSequence before{UINT64_MAX};
   Request* piece = EnterablePiece(&before);
   std::vector<StepItem> items = batch_.Plan(before);
-  if (items.empty()) {
-    if (piece != nullptr) StartPiece(*piece);
-    return;
-  }
-  step_.clear();
+  if (items.empty()) return piece != nullptr ? StartPiece(*piece) : Probe();
+  std::vector<StepSequence> sequences;
   for (const StepItem& item : items) {
     Request& request = requests_.at(item.id);
     Started(request);
-    step_.push_back({.id = item.id,
-                     .epoch = request.epoch,
-                     .spec = request.spec,
-                     .position = item.position,
-                     .count = item.count,
-                     .blocks = request.blocks,
-                     .sample = item.sample && request.spec->max_tokens > 0,
-                     .output = nullptr});
+    sequences.push_back({.id = item.id,
+                         .epoch = request.epoch,
+                         .spec = request.spec,
+                         .position = item.position,
+                         .count = item.count,
+                         .blocks = request.blocks,
+                         .sample = item.sample && request.spec->max_tokens > 0,
+                         .output = nullptr});
   }
+  Launch(std::move(sequences));
+}
+
+void PrefillCore::Impl::Launch(std::vector<StepSequence> sequences) {
+  step_ = std::move(sequences);
   step_started_us_ = now_;
-  effects_.push_back(RunStep{++step_number_, step_});
+  RunStep step{.step = ++step_number_, .sequences = step_};
+  engine_.Begin(step, now_);
+  effects_.push_back(std::move(step));
+}
+
+void PrefillCore::Impl::Probe() {
+  if (membership_.leaving() || !engine_.ProbeDue(now_)) return;
+  RunStep probe = engine_.Probe(++step_number_);
+  engine_.Begin(probe, now_);
+  effects_.push_back(std::move(probe));
+}
+
+void PrefillCore::Impl::ProbeDone(const StepDone& event) {
+  absl::Status status = StatusOf(event, 1);
+  if (status.ok()) status = event.results.front().status;
+  if (status.ok()) return engine_.End(now_);
+  engine_.Fail(status, {});
+  LeaveWithFailedEngine();
 }
 
 void PrefillCore::Impl::On(const StepDone& event) {
-  if (event.step != step_number_) return;
+  if (!engine_.stepping() || event.step != step_number_) return;
+  if (engine_.probing()) return ProbeDone(event);
   if (piece_.has_value()) return PieceDone(event);
-  if (!batch_.InFlight()) return;
   const std::vector<StepSequence> ran = std::move(step_);
   step_.clear();
   batch_.Complete();
-  const absl::Status status = StatusOf(event, ran.size());
-  const bool failed = !status.ok() && !absl::IsInvalidArgument(status);
+  absl::Status status = StatusOf(event, ran.size());
+  if (EngineWatch::FailsEngine(status)) {
+    engine_.Fail(status, ran);
+    status = engine_.EndOfRequests();
+  } else {
+    engine_.End(now_);
+  }
   int64_t tokens = 0;
   for (size_t i = 0; i < ran.size(); ++i) {
     Request& request = requests_.at(ran[i].id);
@@ -50,20 +74,21 @@ void PrefillCore::Impl::On(const StepDone& event) {
     } else if (status.ok()) {
       if (event.results[i].status.ok()) tokens += ran[i].count;
       TakeResult(request, ran[i], event.results[i]);
-    } else if (!failed) {
+    } else {
       End(request, status);
     }
   }
-  if (failed) return FailEngine(status);
-  if (!status.ok()) return;
-  prompt_tokens_ += tokens;
-  rate_.Add(tokens, now_ - step_started_us_);
-  CountNan(event.results);
+  if (status.ok()) {
+    prompt_tokens_ += tokens;
+    rate_.Add(tokens, now_ - step_started_us_);
+    CountNan(event.results);
+  }
+  if (!engine_.ok()) LeaveWithFailedEngine();
 }
 
 void PrefillCore::Impl::CountNan(const std::vector<StepResult>& results) {
   nan_steps_.Add(results);
-  if (nan_steps_.EngineFailed() && engine_status_.ok()) FailEngine(NanSteps::Failure());
+  if (nan_steps_.EngineFailed()) engine_.Fail(NanSteps::Failure(), {});
 }
 
 void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
@@ -91,11 +116,32 @@ void PrefillCore::Impl::Computed(Request& request) {
   MaybeCommit(request);
 }
 
-void PrefillCore::Impl::FailEngine(const absl::Status& status) {
-  engine_status_ = status;
-  EndAll(
-      absl::UnavailableError(absl::StrCat("the engine failed: ", std::string(status.message()))));
+// Whatever the engine still does is nobody's: nothing is given its blocks again.
+void PrefillCore::Impl::FailOverdueStep() {
+  const std::vector<StepSequence> ran = std::move(step_);
+  step_.clear();
+  engine_.Fail(engine_.OverdueStatus(), ran);
+  LeaveWithFailedEngine();  // before the step is forgotten: the others in it must hear
+  if (batch_.InFlight()) batch_.Complete();
+  piece_.reset();
+  for (const StepSequence& sequence : ran) {
+    if (Request* request = Find(sequence.id, sequence.epoch)) MaybeLeave(*request);
+  }
+}
+
+// What is computed needs the engine no more: it may still be handed over.
+void PrefillCore::Impl::LeaveWithFailedEngine() {
+  std::vector<RequestId> ids;
+  for (const auto& [id, request] : requests_) {
+    if (!request.computed) ids.push_back(id);
+  }
+  for (const RequestId id : ids) End(requests_.at(id), engine_.EndOfRequests());
+  while (!successors_.empty()) {
+    EndSuccessors(successors_.begin()->first, {UINT64_MAX}, engine_.EndOfRequests());
+  }
   membership_.StartDrain();
+  drain_end_us_ = std::min(drain_end_us_, now_ + config_.engine.last_words_us);
+  effects_.push_back(EngineFailed{engine_.status()});
 }
 
 }  // namespace skein::scheduler

@@ -66,6 +66,7 @@ struct StepSequence {
 struct RunStep {
   uint64_t step = 0;
   std::vector<StepSequence> sequences;
+  bool probe = false;  // of no request: it only shows that the engine answers (EngineWatch)
 };
 
 struct StepResult {

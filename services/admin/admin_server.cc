@@ -53,6 +53,7 @@ class AdminServer::Pages {
     http::AddAdminPages({.service = hooks_.service,
                          .version = kVersion,
                          .ready = [this] { return Ready(); },
+                         .live = hooks_.live,
                          .metrics = hooks_.metrics},
                         &routes_);
     routes_.AddPage("/startupz", [this](const http::Request&) { return Startup(); });

@@ -36,6 +36,7 @@ struct DrainOrder {
 struct AdminHooks {
   std::string service;  // "router", "prefill-worker" ...
   std::function<ProcessStatus()> status;
+  std::function<absl::Status()> live;  // as http::AdminPages::live
   // May block for a second. FAILED_PRECONDITION: refused, and why.
   std::function<absl::Status(const DrainOrder&)> order;
   std::function<std::string()> metrics;     // the Prometheus text format

@@ -25,6 +25,9 @@ class AdminServerTest : public ::testing::Test {
     AdminHooks hooks;
     hooks.service = "test";
     hooks.status = [this] { return Status(); };
+    hooks.live = [this] {
+      return failed_ ? absl::UnavailableError("the engine failed: why") : absl::OkStatus();
+    };
     hooks.order = [this](const DrainOrder& order) {
       if (order.drain && last_ && !order.force) {
         return absl::FailedPreconditionError("it is the last one that serves");
@@ -55,10 +58,18 @@ class AdminServerTest : public ::testing::Test {
     return Fetch(server_->port(), method, target, {}, headers);
   }
 
-  std::atomic<bool> started_{true}, drains_{false}, last_{false};
+  std::atomic<bool> started_{true}, drains_{false}, last_{false}, failed_{false};
   std::atomic<int> running_{0};
   std::unique_ptr<AdminServer> server_;
 };
+
+TEST_F(AdminServerTest, LivezSaysWhyTheProcessShouldEnd) {
+  EXPECT_EQ(Ask("GET", "/livez").status, 200);
+  failed_ = true;
+  const http::Response dead = Ask("GET", "/livez");
+  EXPECT_EQ(dead.status, 503);
+  EXPECT_NE(dead.body.find("Not alive: the engine failed: why"), std::string::npos) << dead.body;
+}
 
 TEST_F(AdminServerTest, ProbesTellStartReadinessAndLifeApart) {
   started_ = false;

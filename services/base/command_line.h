@@ -18,6 +18,8 @@ enum ExitCode : int {
   kDone = 0,
   kFailed = 1,  // the cluster does not answer, or refused, or what was asked did not come about
   kUsage = 2,   // called wrongly: nothing was done
+  // Of a worker whose engine failed or does not answer: it should be started again.
+  kEngineFailed = 3,
 };
 
 // One "PROGRAM: error: ..." line for each line of the status, on standard error. Returns `code`.

@@ -5,7 +5,8 @@
 
 namespace skein::services {
 
-// First thing in main, before any thread: the signals are delivered to nobody but AwaitStopSignal.
+// First thing in main, before any thread: the signals are delivered to nobody but those that wait
+// for them.
 // SIGPIPE is ignored.
 inline void BlockStopSignals() {
   std::signal(SIGPIPE, SIG_IGN);
@@ -14,17 +15,6 @@ inline void BlockStopSignals() {
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-}
-
-// Blocks until SIGTERM or SIGINT; returns which.
-inline int AwaitStopSignal() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  int signal = 0;
-  sigwait(&set, &signal);
-  return signal;
 }
 
 // The same for SIGHUP, in processes that read something anew with it.

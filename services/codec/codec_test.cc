@@ -221,6 +221,7 @@ TEST(Codec, APlainAssignHasNoMembers) {
   *plain.mutable_spec() = GoodSpec();
   plain.set_epoch(3);
   plain.set_sequence(8);
+  plain.set_suspect(true);
   const auto decoded = FromProto(plain);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_TRUE(decoded->members.empty());
@@ -306,11 +307,22 @@ TEST(Codec, AReportTellsTheChunks) {
   scheduler::ReportRequest report{
       .instance = {1}, .incarnation = {2}, .load = {}, .held = {}, .ended = {}};
   report.held = {{{7, 9}, {3}, 2, 1500}, {{7, 10}, {4}}};
+  report.load.step_age_us = 2500;
+  report.load.step_estimate_us = 100;
+  report.ended = {{.id = {7, 11},
+                   .epoch = {5},
+                   .status = absl::UnavailableError("the engine failed"),
+                   .engine_failed = true},
+                  {.id = {7, 12}, .epoch = {6}}};
   const auto decoded = FromProto(ToProto(report));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->held[0].chunks_done, 2u);
   EXPECT_EQ(decoded->held[0].chunk_running_us, 1500);
   EXPECT_EQ(decoded->held[1].chunk_running_us, -1);
+  EXPECT_EQ(decoded->load.step_age_us, 2500);
+  EXPECT_EQ(decoded->load.step_estimate_us, 100);
+  EXPECT_TRUE(decoded->ended[0].engine_failed);
+  EXPECT_FALSE(decoded->ended[1].engine_failed);
 }
 
 TEST(Codec, EachPlanUpdateSurvivesBothWays) {

@@ -22,6 +22,8 @@ v1::Load LoadToProto(const scheduler::WorkerLoad& load) {
   out.set_tokens_per_second(load.tokens_per_second);
   out.set_draining(load.draining);
   out.set_invariants_ok(load.invariants_ok);
+  out.set_step_age_us(static_cast<uint64_t>(load.step_age_us));
+  out.set_step_estimate_us(static_cast<uint64_t>(load.step_estimate_us));
   return out;
 }
 
@@ -37,7 +39,9 @@ absl::StatusOr<scheduler::WorkerLoad> LoadFrom(const v1::Load& load) {
                 {"load.blocks.cached", load.blocks().cached(), &out.cached_blocks},
                 {"load.running", load.running(), &out.running_requests},
                 {"load.waiting", load.waiting(), &out.queued_requests},
-                {"load.queued_tokens", load.queued_tokens(), &out.queued_tokens}};
+                {"load.queued_tokens", load.queued_tokens(), &out.queued_tokens},
+                {"load.step_age_us", load.step_age_us(), &out.step_age_us},
+                {"load.step_estimate_us", load.step_estimate_us(), &out.step_estimate_us}};
   for (const auto& count : counts) {
     if (count.value > uint64_t{kMaxTotal}) {
       return Invalid(count.field, absl::StrCat(count.value, " exceeds the limit of 2^50"));
@@ -231,6 +235,7 @@ v1::ReportRequest ToProto(const scheduler::ReportRequest& request) {
     added->set_epoch(ended.epoch.value);
     added->set_reason(ToProto(ended.reason));
     if (!ended.status.ok()) ToProto(ended.status, added->mutable_failure());
+    added->set_engine_failed(ended.engine_failed);
   }
   return out;
 }
@@ -246,10 +251,11 @@ absl::StatusOr<scheduler::ReportRequest> FromProto(const v1::ReportRequest& requ
   for (const v1::EndedRequest& one : request.ended()) {
     const absl::StatusOr<scheduler::RequestId> id = FromProto(one.id());
     if (!id.ok()) return id.status();
-    out.ended.push_back({*id,
-                         {one.epoch()},
-                         FromProto(one.reason()),
-                         one.has_failure() ? FromProto(one.failure()) : absl::OkStatus()});
+    out.ended.push_back({.id = *id,
+                         .epoch = {one.epoch()},
+                         .reason = FromProto(one.reason()),
+                         .status = one.has_failure() ? FromProto(one.failure()) : absl::OkStatus(),
+                         .engine_failed = one.engine_failed()});
   }
   out.instance = {request.instance()};
   out.incarnation = {request.incarnation()};

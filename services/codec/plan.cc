@@ -88,6 +88,7 @@ v1::AssignRequest ToProto(const scheduler::AssignRequest& request) {
     added->mutable_members()->Add(chunk.members.begin(), chunk.members.end());
   }
   out.set_from_chunk(request.from_chunk);
+  out.set_suspect(request.suspect);
   out.set_after(request.after.value);
   if (request.placed.has_value()) Fill(*request.placed, out.mutable_placed());
   return out;
@@ -102,6 +103,7 @@ absl::StatusOr<scheduler::AssignRequest> FromProto(const v1::AssignRequest& requ
     return Invalid("after", absl::StrCat(request.after(), " is not below the sequence"));
   }
   out.after = {request.after()};
+  out.suspect = request.suspect();
   if (absl::Status status = ReadMembers(request, &out); !status.ok()) return status;
   if (absl::Status status = ReadChunks(request, &out); !status.ok()) return status;
   if (request.has_placed()) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "services/http/error.h"
 
 namespace skein::services::http {
@@ -23,10 +24,16 @@ Response Readiness(const std::function<absl::Status()>& ready) {
   return response;
 }
 
+Response Liveness(const std::function<absl::Status()>& live) {
+  const absl::Status status = live ? live() : absl::OkStatus();
+  if (status.ok()) return Text("ok\n");
+  return ErrorResponse(503, absl::StrCat("Not alive: ", status.message()), {}, "not_alive");
+}
+
 }  // namespace
 
 void AddAdminPages(const AdminPages& pages, Routes* routes) {
-  routes->AddPage("/livez", [](const Request&) { return Text("ok\n"); });
+  routes->AddPage("/livez", [live = pages.live](const Request&) { return Liveness(live); });
   for (const char* path : {"/readyz", "/health", "/ping"}) {
     routes->AddPage(path, [ready = pages.ready](const Request&) { return Readiness(ready); });
   }

@@ -14,11 +14,14 @@ struct AdminPages {
   std::string version;
   // OK: ready for work. Otherwise the message says what is missing. Called on a server thread.
   std::function<absl::Status()> ready;
+  // OK: the process works, or may yet. Otherwise it should be ended, and the message says why.
+  // Called on a server thread, must not block. Empty: it always works.
+  std::function<absl::Status()> live;
   // The Prometheus text format. Empty: no /metrics.
   std::function<std::string()> metrics;
 };
 
-// GET /livez      200 as long as the process answers, also while it drains
+// GET /livez      200 as long as the process works, also while it drains; else 503 with the reason
 // GET /readyz     200, or 503 with the reason
 // GET /health     as /readyz
 // GET /ping       as /readyz; POST too (SageMaker, vLLM)

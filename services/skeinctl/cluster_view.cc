@@ -173,6 +173,7 @@ Json InstanceJson(const v1::InstanceStatus& instance, const ProcessNames& names)
   json["waiting"] = load.waiting();
   json["queued_tokens"] = load.queued_tokens();
   json["tokens_per_second"] = TokensPerSecond(instance);
+  json["step_age_s"] = Seconds(load.step_age_us());
   json["queue_s"] = instance.queue_s();
   json["freeness"] = instance.freeness();
   json["placed_requests"] = instance.placed_requests();

@@ -77,6 +77,21 @@ void JudgeInvariants(const v1::StatusResponse& status, Verdict* verdict) {
   }
 }
 
+// The orchestrator avoids an instance whose step runs for far too long.
+void JudgeSteps(const v1::StatusResponse& status, Verdict* verdict) {
+  for (const v1::InstanceStatus& instance : status.instances()) {
+    const v1::Load& load = instance.load();
+    if (instance.serving() || load.draining() || !load.invariants_ok() || load.step_age_us() == 0) {
+      continue;
+    }
+    verdict->Add(
+        Level::kDegraded,
+        absl::StrCat("instance ", instance.instance(), " (", instance.registration().endpoint(),
+                     ") gets nothing new: a step of its engine has run for ",
+                     DurationText(static_cast<double>(load.step_age_us()) * 1e-6)));
+  }
+}
+
 }  // namespace
 
 Health HealthOf(const v1::StatusResponse& status) {
@@ -85,6 +100,7 @@ Health HealthOf(const v1::StatusResponse& status) {
   JudgeRouters(status, &verdict);
   JudgeLosses(status, &verdict);
   JudgeInvariants(status, &verdict);
+  JudgeSteps(status, &verdict);
   return verdict.Take();
 }
 

@@ -92,7 +92,7 @@ std::string Page(const CommandDescription& command, int section, const std::stri
 
 constexpr char kServiceExit[] =
     "0 after SIGTERM or SIGINT; 2 if it could not start, with each reason as a line of plain text "
-    "on standard error.\n"
+    "on standard error; 3 if it is a worker whose engine failed.\n"
     "Afterwards standard error is the log: one JSON object a line.\n";
 
 std::string CommandExit() {

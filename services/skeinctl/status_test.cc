@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gtest/gtest.h"
+#include "services/skeinctl/health.h"
 #include "services/skeinctl/screen.h"
 #include "services/skeinctl/table.h"
 
@@ -54,6 +55,18 @@ v1::GoneStatus* Lose(v1::StatusResponse* status) {
 
 bool Has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+TEST(Status, AStepThatRunsForTooLongIsAReason) {
+  v1::StatusResponse status = Example();
+  status.mutable_instances(1)->mutable_load()->set_step_age_us(90'000'000);
+  EXPECT_EQ(HealthOf(status).level, Health::Level::kHealthy) << "it still serves";
+  status.mutable_instances(1)->set_serving(false);
+  const Health health = HealthOf(status);
+  EXPECT_EQ(health.level, Health::Level::kDegraded);
+  ASSERT_EQ(health.reasons.size(), 1u);
+  EXPECT_TRUE(Has(health.reasons[0], "instance 2 (127.0.0.1:2000) gets nothing new: a step"))
+      << health.reasons[0];
 }
 
 TEST(Status, TheTableShowsHealthRoutersAndInstances) {

@@ -18,6 +18,7 @@ scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngin
     }
     config.staging.slots = engine.staging->slots();
   }
+  config.engine = EngineWatchOf(options, spec);
   config.max_requests = options.max_requests;
   config.max_sequence_tokens = spec.max_positions;
   config.lease_us = static_cast<int64_t>(options.lease_s * 1e6);
@@ -33,8 +34,7 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
     Metrics::RaiseTo(
         &metrics->Counter("skein_output_tokens_computed_total", "Output tokens computed.", labels),
         static_cast<double>(snapshot.output_tokens));
-    Metrics::RaiseTo(&metrics->Counter("skein_engine_steps_total", "Steps run.", labels),
-                     static_cast<double>(snapshot.steps));
+    RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
     const auto backends = [&](const char* state, int64_t count) {
       metrics
           ->Gauge("skein_handoff_backends", "Staging buffers of --handoff=staging, by state.",

@@ -29,9 +29,11 @@ DecodeShell::DecodeShell(WorkerEngine* engine, const std::string& orchestrator, 
 
 DecodeShell::~DecodeShell() { Stop(); }
 
-void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<void()> drained) {
+void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
+                        std::function<void(const absl::Status&)> engine_failed) {
   core_.emplace(config);
   drained_ = std::move(drained);
+  engine_failed_ = std::move(engine_failed);
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(), nullptr, [this](scheduler::StepDone done) { Post(std::move(done)); });
   // The target of puts: where the wire has no remote writes, polling applies them.
@@ -258,7 +260,9 @@ void DecodeShell::On(const scheduler::EndStream& effect) {
 }
 
 void DecodeShell::On(const scheduler::RunStep& effect) {
-  if (step_tokens_ != nullptr) step_tokens_->Observe(static_cast<double>(TokensOf(effect)));
+  if (step_tokens_ != nullptr && !effect.probe) {
+    step_tokens_->Observe(static_cast<double>(TokensOf(effect)));
+  }
   runner_->Run(effect);
 }
 
@@ -272,6 +276,10 @@ void DecodeShell::On(const scheduler::CallReport& effect) {
 
 void DecodeShell::On(const scheduler::CallUnregister& effect) {
   membership_.Unregister(effect, [this](auto replied) { Post(std::move(replied)); });
+}
+
+void DecodeShell::On(const scheduler::EngineFailed& effect) {
+  if (engine_failed_) engine_failed_(effect.status);
 }
 
 void DecodeShell::On(const scheduler::Drained&) { drained_(); }

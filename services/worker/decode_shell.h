@@ -31,8 +31,10 @@ class DecodeShell {
   ~DecodeShell();
 
   // Until then every message is refused: the servers may listen first, so that the config can name
-  // their ports. `drained` is called on the loop when the core has drained.
-  void Start(const scheduler::DecodeConfig& config, std::function<void()> drained);
+  // their ports. Called on the loop: `drained` when the core has drained, `engine_failed` (may be
+  // empty) when the engine has failed; Stop then waits for a step that may never end.
+  void Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
+             std::function<void(const absl::Status&)> engine_failed = nullptr);
   // The tokens of each step are observed in it. Before Start; it outlives the shell.
   void ObserveSteps(prometheus::Histogram* tokens) { step_tokens_ = tokens; }
   void Drain(int64_t grace_us);
@@ -83,6 +85,7 @@ class DecodeShell {
   void On(const scheduler::CallRegister& effect);
   void On(const scheduler::CallReport& effect);
   void On(const scheduler::CallUnregister& effect);
+  void On(const scheduler::EngineFailed& effect);
   void On(const scheduler::Drained& effect);
 
   WorkerEngine* const engine_;
@@ -90,6 +93,7 @@ class DecodeShell {
   CallTracker calls_;
   MembershipCalls membership_;
   std::function<void()> drained_;
+  std::function<void(const absl::Status&)> engine_failed_;
   prometheus::Histogram* step_tokens_ = nullptr;
   std::atomic<uint64_t> next_call_{1};
   // Only on the loop.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/emulated/emulated_engine.h"
+#include "engine/emulated/faulty_engine.h"
 #include "nlohmann/json.hpp"
 #include "services/base/file.h"
 #include "services/base/process.h"
@@ -86,7 +87,10 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEmulatedEngine(
   out.device = std::move(device);
   auto made = engine::EmulatedEngine::Create(out);
   if (!made.ok()) return made.status();
-  return *std::move(made);
+  const engine::Faults faults{.fail_token = options.emulated_fail_token,
+                              .hang_token = options.emulated_hang_token};
+  if (faults.fail_token < 0 && faults.hang_token < 0) return *std::move(made);
+  return std::make_unique<engine::FaultyEngine>(*std::move(made), faults);
 }
 
 }  // namespace skein::services

@@ -17,8 +17,10 @@ scheduler::PrefillConfig ConfigOf(const WorkerOptions& options, const WorkerEngi
   config.membership.identity = IdentityOf(options, scheduler::Role::kPrefill, spec, servers);
   config.membership.identity.comm_address = engine.fabric->Address();
   config.batch = BatchLimitsOf(options);
+  config.engine = EngineWatchOf(options, spec);
   config.max_requests = options.max_requests;
   config.max_sequence_tokens = spec.max_positions;
+  config.spanning_step_us = 2 * config.engine.step_timeout_us;
   return config;
 }
 
@@ -74,8 +76,7 @@ void Refresh(PrefillShell* shell, const std::string& model, Metrics* metrics) {
     Metrics::RaiseTo(
         &metrics->Counter("skein_prompt_tokens_computed_total", "Prompt tokens computed.", labels),
         static_cast<double>(snapshot.prompt_tokens));
-    Metrics::RaiseTo(&metrics->Counter("skein_engine_steps_total", "Steps run.", labels),
-                     static_cast<double>(snapshot.steps));
+    RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
     Metrics::RaiseTo(&metrics->Counter("skein_handoffs_committed_total",
                                        "Prompts whose KV was taken by a decode instance.", labels),
                      static_cast<double>(snapshot.committed));

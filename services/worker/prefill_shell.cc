@@ -29,9 +29,11 @@ PrefillShell::PrefillShell(WorkerEngine* engine, const std::string& orchestrator
 
 PrefillShell::~PrefillShell() { Stop(); }
 
-void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<void()> drained) {
+void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<void()> drained,
+                         std::function<void(const absl::Status&)> engine_failed) {
   core_.emplace(config);
   drained_ = std::move(drained);
+  engine_failed_ = std::move(engine_failed);
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(),
       [this](const scheduler::RunStep& step, int layer) { LayerDone(step, layer); },
@@ -133,7 +135,9 @@ void PrefillShell::On(const scheduler::CallBeginPrefill& effect) {
 }
 
 void PrefillShell::On(const scheduler::RunStep& effect) {
-  if (step_tokens_ != nullptr) step_tokens_->Observe(static_cast<double>(TokensOf(effect)));
+  if (step_tokens_ != nullptr && !effect.probe) {
+    step_tokens_->Observe(static_cast<double>(TokensOf(effect)));
+  }
   runner_->Run(effect);
 }
 
@@ -156,6 +160,10 @@ void PrefillShell::On(const scheduler::CallReport& effect) {
 
 void PrefillShell::On(const scheduler::CallUnregister& effect) {
   membership_.Unregister(effect, [this](auto replied) { Post(std::move(replied)); });
+}
+
+void PrefillShell::On(const scheduler::EngineFailed& effect) {
+  if (engine_failed_) engine_failed_(effect.status);
 }
 
 void PrefillShell::On(const scheduler::Drained&) { drained_(); }

@@ -33,8 +33,10 @@ class PrefillShell {
   ~PrefillShell();
 
   // Until then every message is refused: the servers may listen first, so that the config can name
-  // their ports. `drained` is called on the loop when the core has drained.
-  void Start(const scheduler::PrefillConfig& config, std::function<void()> drained);
+  // their ports. Called on the loop: `drained` when the core has drained, `engine_failed` (may be
+  // empty) when the engine has failed; Stop then waits for a step that may never end.
+  void Start(const scheduler::PrefillConfig& config, std::function<void()> drained,
+             std::function<void(const absl::Status&)> engine_failed = nullptr);
   // The tokens of each step are observed in it. Before Start; it outlives the shell.
   void ObserveSteps(prometheus::Histogram* tokens) { step_tokens_ = tokens; }
   void Drain(int64_t grace_us);
@@ -87,6 +89,7 @@ class PrefillShell {
   void On(const scheduler::CallRegister& effect);
   void On(const scheduler::CallReport& effect);
   void On(const scheduler::CallUnregister& effect);
+  void On(const scheduler::EngineFailed& effect);
   void On(const scheduler::Drained& effect);
   void LayerDone(const scheduler::RunStep& step, int layer);
   // The handoff side: prefill_handoff.cc.
@@ -102,6 +105,7 @@ class PrefillShell {
   std::shared_ptr<grpc::Channel> orchestrator_;
   MembershipCalls membership_;
   std::function<void()> drained_;
+  std::function<void(const absl::Status&)> engine_failed_;
   prometheus::Histogram* step_tokens_ = nullptr;
   engine::HandoffSender sender_;
   // Only on the progress thread: the bytes that the log told last of each peer's handoffs.

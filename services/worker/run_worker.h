@@ -5,11 +5,13 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "services/admin/model_wait.h"
 #include "services/admin/slot.h"
 #include "services/admin/start_signals.h"
 #include "services/base/process_metrics.h"
 #include "services/worker/worker_common.h"
+#include "services/worker/worker_end.h"
 #include "services/worker/worker_status.h"
 
 namespace skein::services {
@@ -28,6 +30,7 @@ struct WorkerPages {
   Metrics metrics;
   ProcessMetrics process;
   Slot<Shell> shell;  // PrefillShell or DecodeShell, while it runs
+  WorkerEnd end;
 
   ProcessStatus Status() {
     ProcessStatus status = start.Status();
@@ -73,6 +76,12 @@ AdminHooks HooksOf(const std::string& role, const std::string& model, WorkerPage
   return {
       .service = role,
       .status = [pages] { return pages->Status(); },
+      .live =
+          [pages] {
+            const absl::Status engine = pages->end.engine();
+            if (engine.ok()) return engine;
+            return absl::UnavailableError(absl::StrCat("the engine failed: ", engine.message()));
+          },
       .order = [pages](const DrainOrder& order) { return pages->Order(order); },
       .metrics =
           [pages, model, refresh] {
@@ -109,12 +118,14 @@ absl::Status RunWorker(const WorkerOptions& options, scheduler::Role role, Confi
   if (!servers.ok()) return servers.status();
   pages.start.Listen(EndpointOf(options, *servers));
   shell.ObserveSteps(&StepTokens(engine->engine->Spec(), model, &pages.metrics));
-  Latch drained;
-  shell.Start(config_of(options, *engine, *servers), [&drained] { drained.Set(); });
+  WorkerEnd& end = pages.end;
+  shell.Start(
+      config_of(options, *engine, *servers), [&end] { end.Drained(); },
+      [&end](const absl::Status& status) { end.EngineFailed(status); });
   pages.shell.Put(&shell);
   if (pages.start.drain_ordered()) shell.OrderDrain(true);
   const absl::Status status = ServeUntilDrained(
-      options, &drained, [&shell](int64_t grace_us) { shell.Drain(grace_us); },
+      options, &end, [&shell](int64_t grace_us) { shell.Drain(grace_us); },
       [&shell] { shell.Stop(); }, &*servers);
   pages.shell.Take();
   return status;

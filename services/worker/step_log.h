@@ -32,7 +32,7 @@ class StepLog {
   explicit StepLog(size_t entries_max = 4096) : entries_max_(entries_max) {}
 
   void Add(const scheduler::RunStep& step, double seconds) {
-    if (step.sequences.size() != 1) return;
+    if (step.sequences.size() != 1 || step.probe) return;
     const scheduler::StepSequence& only = step.sequences.front();
     if (only.spanning != nullptr) return;
     if (only.position + only.count > scheduler::PromptTokens(*only.spec)) return;

@@ -10,7 +10,6 @@
 #include "proto/orchestrator.pb.h"
 #include "services/base/log.h"
 #include "services/base/process.h"
-#include "services/base/signals.h"
 #include "services/base/version.h"
 #include "services/http/error.h"
 #include "services/worker/run_worker.h"
@@ -62,7 +61,7 @@ scheduler::WorkerIdentity IdentityOf(const WorkerOptions& options, scheduler::Ro
   identity.endpoint = EndpointOf(options, servers);
   identity.incarnation = {RandomIncarnation()};
   identity.shape = ShapeOf(spec);
-  identity.total_blocks = spec.kv.num_blocks;
+  identity.total_blocks = PoolBlocksOf(options, spec);
   identity.max_positions = spec.max_positions;
   identity.host = options.node.empty() ? HostName() : options.node;
   identity.details = Details(options, servers.admin->port());
@@ -76,6 +75,21 @@ scheduler::BatchLimits BatchLimitsOf(const WorkerOptions& options) {
   limits.max_chunk_tokens = options.SliceTokens();
   limits.min_chunk_tokens = std::min<int64_t>(limits.min_chunk_tokens, limits.max_chunk_tokens);
   return limits;
+}
+
+int64_t PoolBlocksOf(const WorkerOptions& options, const engine::EngineSpec& spec) {
+  const bool probes = EngineWatchOf(options, spec).probe_interval_us > 0;
+  return spec.kv.num_blocks - (probes ? 1 : 0);
+}
+
+scheduler::EngineWatchConfig EngineWatchOf(const WorkerOptions& options,
+                                           const engine::EngineSpec& spec) {
+  scheduler::EngineWatchConfig watch;
+  watch.step_timeout_us = static_cast<int64_t>(options.StepTimeoutS() * 1e6);
+  if (spec.kv.num_blocks < 2) return watch;  // none is left for probes
+  watch.probe_interval_us = static_cast<int64_t>(options.probe_interval_s * 1e6);
+  watch.probe_block = {static_cast<int32_t>(spec.kv.num_blocks - 1)};
+  return watch;
 }
 
 std::string InvariantsJson(const absl::Status& invariants) {
@@ -95,6 +109,15 @@ prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::str
       .Set(1);
   return metrics->Histogram("vllm:iteration_tokens_total", "Tokens of an engine step.",
                             StepTokenBuckets(), EngineLabels(model));
+}
+
+void RefreshSteps(uint64_t steps, uint64_t probes, const std::string& model, Metrics* metrics) {
+  const Metrics::Labels labels = {{"model_name", model}};
+  Metrics::RaiseTo(&metrics->Counter("skein_engine_steps_total", "Steps run.", labels),
+                   static_cast<double>(steps));
+  Metrics::RaiseTo(&metrics->Counter("skein_engine_probes_total",
+                                     "Steps that showed that the idle engine works.", labels),
+                   static_cast<double>(probes));
 }
 
 void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
@@ -141,19 +164,46 @@ void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
       ->Gauge("skein_engine_tokens_per_second", "Tokens that recent steps computed a second.",
               {{"model_name", model}})
       .Set(load.tokens_per_second);
+  metrics
+      ->Gauge("skein_engine_step_age_seconds",
+              "How long the step in flight has run; 0: there is none, or it waits for others.",
+              {{"model_name", model}})
+      .Set(static_cast<double>(load.step_age_us) * 1e-6);
 }
 
-absl::Status ServeUntilDrained(const WorkerOptions& options, Latch* drained,
+namespace {
+
+constexpr double kStopS = 10;  // for the step in flight, when the grace is over
+
+// The reports and the ends of streams are on their way when the core has drained: the server's
+// shutdown lets them go out.
+[[noreturn]] void EndWithFailedEngine(const absl::Status& why, WorkerServers* servers) {
+  servers->rpc.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  ExitWithFailedEngine(why);
+}
+
+}  // namespace
+
+absl::Status ServeUntilDrained(const WorkerOptions& options, WorkerEnd* end,
                                const std::function<void(int64_t)>& drain,
                                const std::function<void()>& stop, WorkerServers* servers) {
-  AwaitStopSignal();
-  LogInfo("draining", {{"grace_s", options.drain_grace_s}});
-  drain(static_cast<int64_t>(options.drain_grace_s * 1e6));
-  // The core ends what is left when the grace is over; a little more for leases and the last words.
-  const bool in_time =
-      drained->WaitFor(options.drain_grace_s + options.lease_s + options.grace_s + 2);
+  end->AwaitStop();
+  const double last_words_s =
+      static_cast<double>(scheduler::EngineWatchConfig().last_words_us) / 1e6;
+  double wait_s = last_words_s + 2;
+  if (end->engine().ok()) {
+    LogInfo("draining", {{"grace_s", options.drain_grace_s}});
+    drain(static_cast<int64_t>(options.drain_grace_s * 1e6));
+    // The core ends what is left when the grace is over; a little more for leases and last words.
+    wait_s = options.drain_grace_s + options.lease_s + options.grace_s + 2;
+  }
+  const bool in_time = end->AwaitDrained(wait_s);
+  if (!end->engine().ok()) EndWithFailedEngine(end->engine(), servers);
   if (!in_time) LogWarning("requests were still running at the end of the drain's grace");
-  stop();
+  if (!RunWithin(kStopS, stop)) {
+    EndWithFailedEngine(absl::DeadlineExceededError("a step has not ended since the drain"),
+                        servers);
+  }
   servers->rpc.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   servers->admin->Stop(std::chrono::milliseconds(200));
   return absl::OkStatus();
@@ -185,19 +235,6 @@ void LogEngine(const engine::EngineSpec& spec, const std::string& model) {
                            {"kv_blocks", spec.kv.num_blocks},
                            {"block_tokens", spec.kv.block_tokens},
                            {"kv_bytes_per_token", spec.kv.BytesPerToken()}});
-}
-
-void Latch::Set() {
-  {
-    std::lock_guard lock(mu_);
-    set_ = true;
-  }
-  changed_.notify_all();
-}
-
-bool Latch::WaitFor(double seconds) {
-  std::unique_lock lock(mu_);
-  return changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return set_; });
 }
 
 }  // namespace skein::services

@@ -1,18 +1,18 @@
 // What the two worker processes share. Internal to services/worker.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "scheduler/batch/batch_scheduler.h"
+#include "scheduler/worker/engine_watch.h"
 #include "scheduler/worker/membership_events.h"
 #include "services/admin/admin_server.h"
 #include "services/base/metrics.h"
 #include "services/base/rpc.h"
+#include "services/worker/worker_end.h"
 #include "services/worker/worker_engine.h"
 #include "services/worker/worker_options.h"
 
@@ -35,6 +35,11 @@ scheduler::WorkerIdentity IdentityOf(const WorkerOptions& options, scheduler::Ro
 
 scheduler::BatchLimits BatchLimitsOf(const WorkerOptions& options);
 
+// An engine that is probed keeps its last block for that: the pool has the others.
+scheduler::EngineWatchConfig EngineWatchOf(const WorkerOptions& options,
+                                           const engine::EngineSpec& spec);
+int64_t PoolBlocksOf(const WorkerOptions& options, const engine::EngineSpec& spec);
+
 // host:port at which others reach the worker's RPCs.
 std::string EndpointOf(const WorkerOptions& options, const WorkerServers& servers);
 
@@ -44,6 +49,9 @@ std::string InvariantsJson(const absl::Status& invariants);
 // vLLM's vllm:iteration_tokens_total, for the shell to observe; vllm:cache_config_info besides.
 prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::string& model,
                                   Metrics* metrics);
+
+// Steps and probes of the engine since the start.
+void RefreshSteps(uint64_t steps, uint64_t probes, const std::string& model, Metrics* metrics);
 
 // Requests that wait, by the reason in vLLM's words: for computation of this instance, or for
 // something else (another instance's room, KV that is on its way).
@@ -55,21 +63,10 @@ struct WaitingRequests {
 void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
                  const std::string& model, Metrics* metrics);
 
-// Set once; waited for with a bound.
-class Latch {
- public:
-  void Set();
-  // False: `seconds` passed first.
-  bool WaitFor(double seconds);
-
- private:
-  std::mutex mu_;
-  std::condition_variable changed_;
-  bool set_ = false;
-};
-
-// Waits for SIGTERM or SIGINT, drains, stops. `drain` starts it, `stop` ends the shell.
-absl::Status ServeUntilDrained(const WorkerOptions& options, Latch* drained,
+// Waits for SIGTERM or SIGINT, drains, stops: `drain` starts it, `stop` ends the shell. When the
+// engine fails it waits for the last words and ends the process with kEngineFailed; so it does when
+// a step of the engine keeps the shell from stopping.
+absl::Status ServeUntilDrained(const WorkerOptions& options, WorkerEnd* end,
                                const std::function<void(int64_t grace_us)>& drain,
                                const std::function<void()>& stop, WorkerServers* servers);
 

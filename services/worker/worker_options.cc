@@ -92,6 +92,15 @@ void RegisterLimits(WorkerOptions* options, FlagSet* flags) {
              1, 1 << 20);
   flags->Double(&options->drain_grace_s, "drain-grace-s",
                 "Time that requests have to finish after SIGTERM.", 0, 3600);
+  flags->Double(&options->step_timeout_s, "step-timeout-s",
+                "A step of the engine that takes longer is a failure of the engine, which ends the "
+                "process; 0 means 600, or 60 on a GPU.",
+                0, 86400);
+  flags->Double(
+      &options->probe_interval_s, "probe-interval-s",
+      "An engine that has been idle for so long runs a step of one token, to show that it "
+      "works; 0 turns that off.",
+      0, 3600);
   flags->Int(&options->inbox, "inbox",
              "Most messages that wait for the worker's core; more are refused.", 1, 1 << 20);
 }
@@ -150,6 +159,12 @@ void RegisterEmulated(WorkerOptions* options, FlagSet* flags) {
   flags->Int(&options->emulated_kv_heads, "emulated-kv-heads", "KV heads.", 1, 1024);
   flags->Int(&options->emulated_head_dim, "emulated-head-dim",
              "Numbers (of 2 bytes) per head, a multiple of 4.", 4, 1024);
+  flags->Int(&options->emulated_fail_token, "emulated-fail-token",
+             "A step with a prompt that has this token fails the engine, for drills; -1: none.", -1,
+             1 << 24);
+  flags->Int(&options->emulated_hang_token, "emulated-hang-token",
+             "A step with a prompt that has this token never ends, for drills; -1: none.", -1,
+             1 << 24);
 }
 
 }  // namespace

@@ -23,6 +23,8 @@ struct WorkerOptions {
   int64_t emulated_head_dim = 4;
   int64_t emulated_decode_step_us = 0;
   int64_t emulated_decode_sequence_us = 0;
+  int64_t emulated_fail_token = -1;
+  int64_t emulated_hang_token = -1;
   std::string isa = "auto";
   std::string host = "127.0.0.1";
   std::string advertise;
@@ -42,6 +44,8 @@ struct WorkerOptions {
   int64_t max_slice_tokens = 0;
   int64_t max_requests = 256;
   double drain_grace_s = 20;
+  double step_timeout_s = 0;
+  double probe_interval_s = 10;
   double lease_s = 3;
   double grace_s = 2;
   std::string handoff = "one-sided";
@@ -56,6 +60,8 @@ struct WorkerOptions {
   // What 0 stands for is the device's: enough for its products to run at their full rate.
   int64_t BatchTokens() const { return Given(max_batch_tokens, IsCuda() ? 8192 : 512); }
   int64_t BatchSequences() const { return Given(max_batch_sequences, IsCuda() ? 256 : 64); }
+  // A step of a large model on a few cores takes minutes.
+  double StepTimeoutS() const { return step_timeout_s > 0 ? step_timeout_s : IsCuda() ? 60 : 600; }
   int64_t SliceTokens() const {
     return std::min(Given(max_slice_tokens, IsCuda() ? 8192 : 512), BatchTokens());
   }

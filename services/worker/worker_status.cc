@@ -24,7 +24,7 @@ void Count(const scheduler::DecodeSnapshot& snapshot, ProcessStatus* status) {
 
 template <typename Snapshot>
 ProcessState StateOf(const Snapshot& snapshot) {
-  if (!snapshot.engine_ok) return ProcessState::kFailed;
+  if (!snapshot.engine.ok()) return ProcessState::kFailed;
   if (snapshot.stopping) return ProcessState::kStopping;
   if (snapshot.draining) {
     return snapshot.drained ? ProcessState::kDrained : ProcessState::kDraining;
@@ -32,11 +32,11 @@ ProcessState StateOf(const Snapshot& snapshot) {
   return snapshot.registered ? ProcessState::kServing : ProcessState::kWaiting;
 }
 
-std::string ReasonOf(const ProcessStatus& status, const absl::Status& orchestrator,
-                     const std::string& address) {
+std::string ReasonOf(const ProcessStatus& status, const absl::Status& engine,
+                     const absl::Status& orchestrator, const std::string& address) {
   switch (status.state) {
     case ProcessState::kFailed:
-      return "the engine has failed; see the log";
+      return absl::StrCat("the engine failed: ", std::string(engine.message()));
     case ProcessState::kStopping:
       return absl::StrCat("stopping: ", WhatIsLeft(status));
     case ProcessState::kDraining:
@@ -58,7 +58,7 @@ void Fill(const Snapshot& snapshot, const std::string& orchestrator, ProcessStat
   if (snapshot.registered) status->instance = snapshot.instance.value;
   status->held_blocks = snapshot.load.held_blocks;
   status->state = StateOf(snapshot);
-  status->reason = ReasonOf(*status, snapshot.orchestrator, orchestrator);
+  status->reason = ReasonOf(*status, snapshot.engine, snapshot.orchestrator, orchestrator);
   status->safe_to_delete = snapshot.drained;
 }
 

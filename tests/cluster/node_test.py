@@ -10,6 +10,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster, HttpFailure, Process, binaries_from_argv, free_ports, run_tests  # noqa: E402
+from emulated import complete, continuation, emulated_model  # noqa: E402
 
 MODEL = "deploy/models/fledgling"
 NODE = next(os.path.abspath(a) for a in sys.argv[1:] if os.path.basename(a) == "skein-node")
@@ -91,6 +92,27 @@ def one_dies_and_the_others_go_on():
         assert '"index":3' in node.process.text(), "lines name their instance"
 
 
+def one_whose_engine_failed_comes_back():
+    with tempfile.TemporaryDirectory() as folder, \
+            Cluster(binaries_from_argv(), emulated_model(folder, MODEL), prefill=1, decode=0,
+                    worker_flags=["--device=emulated"]) as cluster:
+        first = free_ports(1)
+        node = Node(cluster, "1", [[*worker(cluster, "decode", first), "--device=emulated", "--emulated-fail-token=7"]])
+        node.await_ready()
+        cluster.await_ready()
+        try:
+            complete(cluster, [1, 7], 4)
+            raise AssertionError("it was answered")
+        except HttpFailure as failure:
+            assert failure.code == 503, failure
+        cluster.until(lambda: node.status()["instances"][0]["restarts"] == 1, "it is started again", 20)
+        node.await_ready()
+        again = node.status()["instances"][0]
+        assert again["last_exit"] == "ended with exit code 3" and "its engine failed" in again["last_words"], again
+        cluster.await_ready()
+        assert complete(cluster, [1, 2], 4) == continuation([1, 2], 4)
+
+
 def node_refuses(cluster, node):
     try:
         cluster.request("POST", "/drain", base=node.process.admin())
@@ -165,5 +187,5 @@ def wrong_flags_are_named():
 
 if __name__ == "__main__":
     tempfile.tempdir = os.environ.get("TEST_TMPDIR")
-    run_tests(one_dies_and_the_others_go_on, what_never_runs_is_told_and_tried_again,
+    run_tests(one_dies_and_the_others_go_on, one_whose_engine_failed_comes_back, what_never_runs_is_told_and_tried_again,
               signals_are_passed_on_and_a_stubborn_one_is_killed, children_die_with_their_node, wrong_flags_are_named)

@@ -1,5 +1,6 @@
 #include "tests/sim/engine_thread.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,11 @@ struct Inputs {
     steps.push_back(one);
   }
 };
+
+bool AnyFailsEngines(const scheduler::RunStep& step) {
+  return std::any_of(step.sequences.begin(), step.sequences.end(),
+                     [](const auto& sequence) { return FailsEngines(*sequence.spec); });
+}
 
 scheduler::StepDone Compute(engine::EmulatedEngine& engine, const scheduler::RunStep& step) {
   const Inputs inputs(step);
@@ -88,11 +94,13 @@ void EngineThread::Run(Network* network, Process* process,
   const TimeUs takes = network->random().Between(base / 2, base + base / 2);
   const int layers = engine->Spec().kv.num_layers;
   busy = true;
+  if (hangs) return;
+  const bool broken = AnyFailsEngines(step);
   if (network->scenario().compute_at_end) {
     process->After(takes, [=, this] {
       scheduler::StepDone result = Compute(*engine, step);
       busy = false;
-      if (fails) result = {step.step, absl::InternalError("the device failed"), {}};
+      if (fails || broken) result = {step.step, absl::InternalError("the device failed"), {}};
       for (int layer = 0; layer < layers; ++layer) layer_done(step, layer);
       done(std::move(result));
     });
@@ -104,7 +112,7 @@ void EngineThread::Run(Network* network, Process* process,
   }
   process->After(takes, [=, this] {
     busy = false;
-    if (fails) return done({step.step, absl::InternalError("the device failed"), {}});
+    if (fails || broken) return done({step.step, absl::InternalError("the device failed"), {}});
     done(result);
   });
 }

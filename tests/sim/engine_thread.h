@@ -15,6 +15,7 @@ namespace skein::sim {
 struct EngineThread {
   int64_t slowness = 1;
   bool fails = false;
+  bool hangs = false;  // the next step never ends
   bool busy = false;
 
   // Layer l of the step's sequences is written.

@@ -172,7 +172,9 @@ void JointSteps::Begin(std::shared_ptr<Meeting> meeting) {
     ++run_;
     for (auto& [rank, entrant] : meeting->entrants) {
       StepDone done{.step = entrant.step.step, .status = {}, .results = {(*results)[rank]}};
-      if (entrant.thread->fails) done = {done.step, absl::InternalError("the device failed"), {}};
+      if (entrant.thread->fails || (rank == 0 && FailsEngines(*SequenceOf(entrant).spec))) {
+        done = {done.step, absl::InternalError("the device failed"), {}};
+      }
       const TimeUs lag = network_->random().Between(0, 300);
       entrant.process->After(lag, [this, meeting, rank = rank, done] {
         Entrant& mine = meeting->entrants.at(rank);

@@ -61,8 +61,11 @@ void RouterProcess::CheckPoison(const Client& client) {
   if (poison == code && poison != absl::StatusCode::kOk) ++failed_alone_;
   const bool sequence_failed =
       code == absl::StatusCode::kInternal || code == absl::StatusCode::kInvalidArgument;
-  const bool own =
-      code == poison || (client.plan.impossible && absl::IsInvalidArgument(client.status));
+  const bool two_engines =  // by the faults
+      !network_->scenario().faultless &&
+      client.status.message().find("it is not planned again") != absl::string_view::npos;
+  const bool own = code == poison || two_engines || FailsEngines(*client.plan.spec) ||
+                   (client.plan.impossible && absl::IsInvalidArgument(client.status));
   if (sequence_failed && !own) {
     Violated(client, absl::StrCat("failed by another: ", client.status.ToString()));
   }
@@ -80,6 +83,11 @@ void RouterProcess::CheckHonest(const Client& client, const absl::Status& status
     Violated(client, "stuck until its deadline");
   }
   if (!network_->scenario().faultless || status.ok()) return;
+  if (FailsEngines(*plan.spec)) {
+    const bool honest = absl::IsInternal(status) || absl::IsResourceExhausted(status);
+    if (!honest) Violated(client, absl::StrCat("it failed engines: ", status.ToString()));
+    return;
+  }
   const bool expected = status.code() == absl::StatusCode::kResourceExhausted ||
                         (plan.leaves_us != kNever && absl::IsCancelled(status)) ||
                         (plan.spec->deadline_us > 0 && absl::IsDeadlineExceeded(status)) ||

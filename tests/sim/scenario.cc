@@ -173,6 +173,16 @@ void MakeStandstills(uint64_t seed, Scenario& scenario) {
   }
 }
 
+// Of its own randomness, too.
+void MakeHangs(uint64_t seed, Scenario& scenario) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 31);
+  if (random.Chance(0.7)) return;
+  const int workers = scenario.prefill_workers + kDecodeWorkers;
+  scenario.faults.push_back({.kind = FaultKind::kEngineHang,
+                             .worker = static_cast<int>(random.Between(0, workers - 1)),
+                             .at_us = random.Between(50 * kMillisecondUs, scenario.heals_us)});
+}
+
 // Of its own randomness: what else a seed decides is the same in both modes.
 void MakeStaging(uint64_t seed, Scenario& scenario) {
   Random random(seed * 0x9e3779b97f4a7c15u + 13);
@@ -238,6 +248,7 @@ Scenario MakeSpanningScenario(uint64_t seed) {
   if (scenario.faultless) return scenario;
   MakeFaults(random, scenario);
   MakeStandstills(seed, scenario);
+  MakeHangs(seed, scenario);
   scenario.word_loss_chance = 0.25;
   if (random.Chance(0.6)) MakeDeaths(random, scenario);
   if (random.Chance(0.4)) scenario.group_break_chance = 0.02;
@@ -258,6 +269,7 @@ Scenario MakeScenario(uint64_t seed) {
   if (scenario.faultless) return scenario;
   MakeFaults(random, scenario);
   MakeStandstills(seed, scenario);
+  MakeHangs(seed, scenario);
   return scenario;
 }
 
@@ -266,6 +278,18 @@ void LimitRequests(Scenario* scenario) {
   scenario->prefill_requests = random.Between(1, 4);
   scenario->decode_requests = random.Between(1, 8);
   scenario->router_streams = 100;
+}
+
+void LetClientsFailEngines(int64_t clients, Scenario* scenario) {
+  for (ClientPlan& client : scenario->clients) {
+    auto spec = std::make_shared<scheduler::RequestSpec>(*client.spec);
+    if (client.impossible || client.unknown_model) continue;
+    if (client.poison != absl::StatusCode::kOk) continue;
+    client.leaves_us = scheduler::kNever;
+    spec->deadline_us = 0;
+    if (clients-- > 0) spec->names = {kFailsEngines};
+    client.spec = spec;
+  }
 }
 
 void OrderDrains(Scenario* scenario) {

@@ -27,12 +27,19 @@ struct ClientPlan {
   int64_t tokens_before_poison = 0;
 };
 
+// Each step with such a request fails its engine (of several instances: that of rank 0).
+inline constexpr const char* kFailsEngines = "fails engines";
+inline bool FailsEngines(const scheduler::RequestSpec& spec) {
+  return !spec.names.empty() && spec.names.front() == kFailsEngines;
+}
+
 // kOrderedDrain is no fault but an operator's order: it may fail no request.
 enum class FaultKind {
   kCrash,
   kSlow,
   kDrain,
   kEngineFailure,
+  kEngineHang,  // a step that never ends
   kOrchestratorCrash,
   kStandstill,
   kOrderedDrain
@@ -88,6 +95,8 @@ Scenario MakeScenario(uint64_t seed);
 Scenario MakeSpanningScenario(uint64_t seed);
 // Instances hold few requests, and the router admits more than all of them together can hold.
 void LimitRequests(Scenario* scenario);
+// Lets so many of the clients that can be served fail engines, and all of them be patient.
+void LetClientsFailEngines(int64_t clients, Scenario* scenario);
 // An operator drains one worker after the other, and undoes each order after a while.
 void OrderDrains(Scenario* scenario);
 engine::EmulatedOptions EngineOptions(scheduler::Role role);

@@ -36,6 +36,13 @@ MembershipConfig MembershipOf(Role role, const Process& process) {
   return config;
 }
 
+EngineWatchConfig EngineWatchOf(const engine::EmulatedEngine& engine) {
+  return {.step_timeout_us = 1500 * kMillisecondUs,
+          .probe_interval_us = 50 * kMillisecondUs,
+          .probe_block = {static_cast<int32_t>(engine.Spec().kv.num_blocks - 1)},
+          .last_words_us = kLastWordsUs};
+}
+
 BatchLimits BatchOf(Role role) {
   if (role == Role::kPrefill) {
     return {.max_batch_tokens = 16, .max_batch_sequences = 4, .max_chunk_tokens = 12};
@@ -51,7 +58,8 @@ void PrefillProcess::OnStart() {
       });
   PrefillConfig config;
   config.membership = MembershipOf(Role::kPrefill, *this);
-  config.membership.identity.total_blocks = engine_->Spec().kv.num_blocks;
+  config.membership.identity.total_blocks = engine_->Spec().kv.num_blocks - 1;
+  config.engine = EngineWatchOf(*engine_);
   config.batch = BatchOf(Role::kPrefill);
   config.max_requests = network_->scenario().prefill_requests;
   config.max_sequence_tokens = engine_->Spec().max_positions;
@@ -197,6 +205,7 @@ void DecodeProcess::OnStart() {
   StartEngine(Role::kDecode);
   DecodeConfig config;
   config.membership = MembershipOf(Role::kDecode, *this);
+  config.engine = EngineWatchOf(*engine_);
   config.batch = BatchOf(Role::kDecode);
   config.memory = absl::StrCat(endpoint(), "#", generation());
   config.max_requests = network_->scenario().decode_requests;

@@ -28,6 +28,10 @@ struct Done {  // the reply of calls that answer nothing
   absl::Status status;
 };
 
+// After an engine's failure, until the process must have gone.
+inline constexpr TimeUs kLastWordsUs = 500 * scheduler::kMillisecondUs;
+
+scheduler::EngineWatchConfig EngineWatchOf(const engine::EmulatedEngine& engine);
 scheduler::MembershipConfig MembershipOf(scheduler::Role role, const Process& process);
 scheduler::BatchLimits BatchOf(scheduler::Role role);
 
@@ -43,6 +47,8 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   void StartDrain(TimeUs grace_us) { this->Dispatch(scheduler::Drain{grace_us}); }
   void SlowDown(int64_t factor) { engine_thread_.slowness = factor; }
   void FailEngine(bool fails) { engine_thread_.fails = fails; }
+  void HangEngine(bool hangs) { engine_thread_.hangs = hangs; }
+  int64_t engines_failed() const { return engines_failed_; }  // of all incarnations
   bool drained() const { return drained_; }
   std::shared_ptr<engine::EmulatedEngine> engine() const { return engine_; }
 
@@ -63,10 +69,22 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
       this->Dispatch(scheduler::UnregisterReplied{std::move(reply)});
     });
   }
+  // The process ends after its last words.
+  void Execute(scheduler::EngineFailed&) {
+    this->verdict_->Require(!engine_failed_, "an engine failed twice");
+    engine_failed_ = true;
+    ++engines_failed_;
+    VirtualTime& time = this->network_->time();
+    time.At(time.now() + kLastWordsUs + 2 * scheduler::kSecondUs,
+            [this, mine = this->generation()] {
+              this->verdict_->Require(this->generation() != mine,
+                                      "a process lives on with a failed engine");
+            });
+  }
   void Execute(scheduler::Drained&) {
     this->verdict_->Require(!drained_, "drained twice");
     drained_ = true;
-    this->After(1, [this] { this->Crash(); });  // the process leaves
+    this->After(1, [this] { Leave(); });
   }
 
  protected:
@@ -84,8 +102,10 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     if (role == scheduler::Role::kPrefill) {
       options.kv.num_blocks = this->network_->scenario().prefill_blocks;
     }
+    ++options.kv.num_blocks;  // for probes
     engine_ = *engine::EmulatedEngine::Create(options);
     engine_thread_ = {};
+    engine_failed_ = false;
     ended_.clear();
     drained_ = false;
   }
@@ -104,6 +124,15 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
       ended_.insert({ended.id, ended.epoch});
     }
   }
+  // The process ends; after a failure its supervisor starts it again.
+  void Leave() {
+    this->Crash();
+    if (!engine_failed_) return;
+    VirtualTime& time = this->network_->time();
+    time.At(time.now() + 20 * scheduler::kMillisecondUs, [this] {
+      if (!this->alive()) this->Start();
+    });
+  }
   Transfers::Place PlaceOf(scheduler::BlockId block) const {
     return {this->endpoint(), this->generation(), block.value};
   }
@@ -113,6 +142,8 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   EngineThread engine_thread_;
   std::set<std::pair<scheduler::RequestId, scheduler::Epoch>> ended_;  // reported, by this process
   bool drained_ = false;
+  bool engine_failed_ = false;
+  int64_t engines_failed_ = 0;
 };
 
 class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCore,

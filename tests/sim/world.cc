@@ -111,6 +111,9 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
     case FaultKind::kEngineFailure:
       worker.FailEngine(true);
       break;
+    case FaultKind::kEngineHang:
+      worker.HangEngine(true);
+      return;
     case FaultKind::kStandstill:
       worker.StandStill(time_.now() + fault.lasts_us);
       return;
@@ -149,6 +152,7 @@ void World::Heal() {
   const auto heal = [this](auto& worker) {
     worker.SlowDown(1);
     worker.FailEngine(false);
+    worker.HangEngine(false);
     if (!worker.alive()) worker.Start();
     if (worker.core()->Snapshot(worker.LocalNow()).draining) Return(worker, kMillisecondUs);
   };
@@ -228,7 +232,12 @@ Outcome World::Run() {
   const OrchestratorSnapshot orchestrator =
       orchestrator_->core()->Snapshot(orchestrator_->LocalNow());
   int64_t parts_copied = 0;
-  for (const auto& worker : decode_) parts_copied += worker->parts_copied();
+  int64_t engines_failed = 0;
+  for (const auto& worker : decode_) {
+    parts_copied += worker->parts_copied();
+    engines_failed += worker->engines_failed();
+  }
+  for (const auto& worker : prefill_) engines_failed += worker->engines_failed();
   return {.violation = verdict_.what(),
           .trace_hash = trace_.hash(),
           .actions = time_.actions(),
@@ -239,6 +248,7 @@ Outcome World::Run() {
           .joint_steps = joint_steps_.run(),
           .joint_steps_broken = joint_steps_.broken(),
           .parts_copied = parts_copied,
+          .engines_failed = engines_failed,
           .drains_ordered = orchestrator_->drains_ordered(),
           .instances_lost = static_cast<int64_t>(orchestrator.instances_lost),
           .refused = static_cast<int64_t>(orchestrator.refused)};

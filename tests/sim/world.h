@@ -27,7 +27,8 @@ struct Outcome {
   int64_t spanning_plans = 0;
   int64_t joint_steps = 0;  // run to their end
   int64_t joint_steps_broken = 0;
-  int64_t parts_copied = 0;    // of KV that came through staging buffers
+  int64_t parts_copied = 0;  // of KV that came through staging buffers
+  int64_t engines_failed = 0;
   int64_t drains_ordered = 0;  // by an operator, undone ones included
   int64_t instances_lost = 0;  // taken for dead by the last orchestrator
   int64_t refused = 0;         // by the last orchestrator, for lack of capacity

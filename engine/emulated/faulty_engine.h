@@ -1,0 +1,37 @@
+// FaultyEngine: another engine that fails or hangs on request, for tests and drills: in every step
+// with a sequence whose prompt contains a certain token.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace skein::engine {
+
+struct Faults {
+  int64_t fail_token = -1;  // the step ends with INTERNAL; -1: none does
+  int64_t hang_token = -1;  // the step never ends
+};
+
+class FaultyEngine : public Engine {
+ public:
+  FaultyEngine(std::unique_ptr<Engine> engine, const Faults& faults)
+      : engine_(std::move(engine)), faults_(faults) {}
+
+  const EngineSpec& Spec() const override { return engine_->Spec(); }
+  std::span<const KvRegion> KvRegions() const override { return engine_->KvRegions(); }
+  absl::Status Step(std::span<const SequenceStep> sequences,
+                    const std::function<void(int layer)>& layer_done,
+                    std::vector<SequenceResult>* results) override;
+
+ private:
+  std::unique_ptr<Engine> engine_;
+  const Faults faults_;
+};
+
+}  // namespace skein::engine

@@ -1,0 +1,50 @@
+// How the process of a worker comes to its end: by a stop signal, or because its engine failed.
+// Internal to services/worker.
+//
+// After a failure the engine's thread may never return, and what belongs to the engine may be
+// unusable: the process then ends without joining or destroying anything (ExitWithFailedEngine).
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+
+#include "absl/status/status.h"
+
+namespace skein::services {
+
+// Thread-safe.
+class WorkerEnd {
+ public:
+  WorkerEnd();
+  ~WorkerEnd();
+  WorkerEnd(const WorkerEnd&) = delete;
+  WorkerEnd& operator=(const WorkerEnd&) = delete;
+
+  // From the shell: its core has drained, or its engine has failed. Never block.
+  void Drained();
+  void EngineFailed(const absl::Status& status);  // the first counts
+
+  // Why the engine failed; OK while it works.
+  absl::Status engine() const;
+
+  // Blocks until SIGTERM or SIGINT, which are blocked in every thread, or EngineFailed.
+  void AwaitStop();
+  // Until Drained. False: `seconds` passed first.
+  bool AwaitDrained(double seconds);
+
+ private:
+  mutable std::mutex mu_;
+  std::condition_variable changed_;
+  bool drained_ = false;
+  absl::Status engine_;
+  int failed_fd_ = -1;  // readable from EngineFailed on
+};
+
+// Runs `stop`. False: it has not returned within `seconds`, and still runs on a thread of its own.
+bool RunWithin(double seconds, std::function<void()> stop);
+
+// Logs why, and ends the process with kEngineFailed, at once.
+[[noreturn]] void ExitWithFailedEngine(const absl::Status& why);
+
+}  // namespace skein::services

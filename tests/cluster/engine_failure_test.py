@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""An engine that fails or hangs ends its process, which says so first; a request that fails engines ends after two of them; idle
+engines are probed. Real processes with emulated engines, which fail and hang at a token of our choosing.
+"""
+import concurrent.futures
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cluster import Cluster, HttpFailure, binaries_from_argv, run_tests  # noqa: E402
+from emulated import complete, continuation, emulated_model  # noqa: E402
+
+TOKENIZER = "deploy/models/fledgling"
+FLAGS = ["--device=emulated", "--kv-gib=0.01"]
+BAD = 7  # the token
+ENGINE_FAILED = 3  # exit code
+
+
+def failing(folder, role, how, more=(), **counts):
+    flags = {role + "_flags": ["--emulated-%s-token=%d" % (how, BAD), *more]}
+    return Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), worker_flags=FLAGS, **flags, **counts)
+
+
+def end_of(process, seconds=30):
+    """Its exit code; None: it does not end in that time."""
+    end = time.monotonic() + seconds
+    while process.popen.poll() is None and time.monotonic() < end:
+        time.sleep(0.02)
+    return process.popen.returncode
+
+
+def failure_of(cluster, prompt, count=4):
+    try:
+        complete(cluster, prompt, count)
+    except HttpFailure as failure:
+        return failure
+    raise AssertionError("it was answered")
+
+
+def a_failed_engine_ends_its_process():
+    with tempfile.TemporaryDirectory() as folder, failing(folder, "decode", "fail", prefill=1, decode=2) as cluster:
+        failure = failure_of(cluster, [1, 2, BAD])
+        assert failure.code == 503 and "the engine failed: token 7 fails" in failure.body, failure
+        workers = {name: cluster.processes.pop(name) for name in ("decode-0", "decode-1")}
+        ended = next(name for name, process in workers.items() if end_of(process, 10) == ENGINE_FAILED)
+        said = json.loads(workers.pop(ended).tail(1))
+        assert said["msg"] == "the process ends: its engine failed" and said["exit_code"] == ENGINE_FAILED, said
+        assert "token 7 fails" in said["reason"], said
+        cluster.processes.update(workers)
+        assert complete(cluster, [1, 2, 3], 4) == continuation([1, 2, 3], 4)
+        lost = cluster.metric(cluster.processes["orchestrator"], "skein_instances_lost_total", 'role="decode"')
+        assert lost == 0, "it has said goodbye"
+        cluster.assert_idle_and_whole()
+
+
+def one_that_hangs_is_given_up_and_says_so_first():
+    with tempfile.TemporaryDirectory() as folder, \
+            failing(folder, "decode", "hang", ["--step-timeout-s=2"], prefill=1, decode=1) as cluster, \
+            concurrent.futures.ThreadPoolExecutor() as pool:
+        decode, orchestrator = cluster.processes["decode-0"], cluster.processes["orchestrator"]
+        admin = decode.admin()
+        asked = pool.submit(failure_of, cluster, [1, BAD])
+        cluster.until(lambda: cluster.metric(decode, "skein_engine_step_age_seconds") > 0.5, "the age of the step is told", 20)
+        assert cluster.get("/livez", raw=True, base=admin) == "ok\n", "a long step is no failure yet"
+        cluster.processes.pop("decode-0")
+        orchestrator.popen.send_signal(signal.SIGSTOP)  # its last words take a while
+        try:
+            live = None
+            while live is None and decode.popen.poll() is None:
+                try:
+                    cluster.get("/livez", raw=True, base=admin)
+                except HttpFailure as failure:
+                    live = failure
+                except OSError:
+                    break  # it has ended
+                time.sleep(0.02)
+            assert live is not None and live.code == 503, decode.tail()
+            assert "the engine failed: a step of 1 tokens has not ended in 2 s" in live.body, live
+            status = json.loads(cluster.request("GET", "/status", base=admin))
+            assert status["state"] == "failed" and "has not ended in 2 s" in status["reason"], status
+            decode.popen.send_signal(signal.SIGTERM)  # changes nothing
+            assert end_of(decode) == ENGINE_FAILED, decode.tail()
+        finally:
+            orchestrator.popen.send_signal(signal.SIGCONT)
+        assert asked.result(60).code == 503
+
+
+def a_request_that_fails_engines_ends_after_two():
+    with tempfile.TemporaryDirectory() as folder, \
+            failing(folder, "prefill", "fail", ["--profile=llama3-8b-a100"], prefill=3, decode=1,
+                    orchestrator_flags=["--profile=llama3-8b-a100", "--policy=single"]) as cluster:
+        workers = {name: cluster.processes.pop(name) for name in ("prefill-0", "prefill-1", "prefill-2")}
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            others = [pool.submit(complete, cluster, [1, i + 10], 4) for i in range(8)]
+            failure = failure_of(cluster, [1, 2, BAD])
+            for i, other in enumerate(others):
+                assert other.result(60) == continuation([1, i + 10], 4)
+        assert failure.code == 500 and "2 engines failed" in failure.body, failure
+        codes = {name: end_of(process, 5) for name, process in workers.items()}
+        assert sorted(codes.values(), key=str) == [ENGINE_FAILED, ENGINE_FAILED, None], codes
+        cluster.processes.update({name: workers[name] for name, code in codes.items() if code is None})
+        assert complete(cluster, [1, 2, 3], 4) == continuation([1, 2, 3], 4)
+        cluster.assert_idle_and_whole()
+
+
+def idle_engines_are_probed():
+    with tempfile.TemporaryDirectory() as folder, \
+            Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), prefill=1, decode=1,
+                    worker_flags=FLAGS + ["--probe-interval-s=0.1"]) as cluster:
+        for process in cluster.workers():
+            cluster.until(lambda process=process: cluster.metric(process, "skein_engine_probes_total") > 3, "probes run", 20)
+            assert cluster.metric(process, "skein_engine_steps_total") == 0
+            assert cluster.metric(process, "vllm:iteration_tokens_total_count") == 0
+        assert complete(cluster, [1, 2, 3], 4) == continuation([1, 2, 3], 4)
+        cluster.assert_idle_and_whole()
+
+
+def a_dead_engine_is_never_ready():
+    with tempfile.TemporaryDirectory() as folder, \
+            Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), prefill=0, decode=0,
+                    decode_flags=FLAGS + ["--emulated-fail-token=0"]) as cluster:  # which a probe runs
+        cluster.start_worker("decode", 0)
+        assert end_of(cluster.processes.pop("decode-0")) == ENGINE_FAILED
+
+
+if __name__ == "__main__":
+    run_tests(a_failed_engine_ends_its_process, one_that_hangs_is_given_up_and_says_so_first,
+              a_request_that_fails_engines_ends_after_two, idle_engines_are_probed, a_dead_engine_is_never_ready)
