@@ -70,7 +70,8 @@ void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedReques
     TakeFromDecode(request);  // nothing to cancel there
     return Finish(request, ended.reason);
   }
-  const bool incomplete = HasMembersHere(request) || request.unsure;
+  // What was in a step had all its KV, whatever the instances that wrote it have reported.
+  const bool incomplete = (HasMembersHere(request) || request.unsure) && !ended.engine_failed;
   if (incomplete && MayReplan(request, ended.status)) {
     return Replan(request, ended.status);
   }
