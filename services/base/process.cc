@@ -59,7 +59,7 @@ int StartProcess(const std::string& role, const std::string& log_level, int argc
 int EndProcess(const absl::Status& status, const FlagSet& flags) {
   if (!status.ok()) {
     FlushLog();  // what led to it comes first
-    return PrintErrors(flags.name(), status, kUsage);
+    return PrintErrors(flags.name(), status, absl::IsAborted(status) ? kFailed : kUsage);
   }
   LogInfo("stopped");
   return kDone;

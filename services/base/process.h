@@ -20,7 +20,8 @@ int StartProcess(const std::string& role, const std::string& log_level, int argc
                  FlagSet* flags);
 
 // The exit code of a process that ends with this status: an error is one at start (see
-// command_line.h), since a service that has started ends by being stopped.
+// command_line.h), since a service that has started ends by being stopped; or ABORTED: the cluster
+// refused it, kFailed.
 int EndProcess(const absl::Status& status, const FlagSet& flags);
 
 // The same status, with the flag that it is about in front of its message.

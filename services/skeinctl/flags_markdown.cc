@@ -27,7 +27,7 @@ in the code, then run `bazel run //services/skeinctl -- docs flags > docs/flags.
 - A program that is called wrongly or cannot start says why in plain text on standard error, one line for each problem
   (`router: error: --port: 'x' is not a whole number`), and exits with 2. A service that has started logs one JSON
   object a line on standard error, and exits with 0 after SIGTERM or SIGINT; a worker exits with 3 when its engine
-  failed.
+  failed, and with 1 when the orchestrator refuses it because its KV differs from that of the other instances of its model.
 - `skeinctl completion bash|zsh|fish` prints a script that completes all of this, `skeinctl docs man DIR` writes man pages.
 )";
 

@@ -37,6 +37,10 @@ class PrefillShell {
   // empty) when the engine has failed; Stop then waits for a step that may never end.
   void Start(const scheduler::PrefillConfig& config, std::function<void()> drained,
              std::function<void(const absl::Status&)> engine_failed = nullptr);
+  // As MembershipCalls::OnRefused. Before Start.
+  void OnRefused(std::function<void(const absl::Status&)> refused) {
+    membership_.OnRefused(std::move(refused));
+  }
   // The tokens of each step are observed in it. Before Start; it outlives the shell.
   void ObserveSteps(prometheus::Histogram* tokens) { step_tokens_ = tokens; }
   void Drain(int64_t grace_us);

@@ -119,6 +119,7 @@ absl::Status RunWorker(const WorkerOptions& options, scheduler::Role role, Confi
   pages.start.Listen(EndpointOf(options, *servers));
   shell.ObserveSteps(&StepTokens(engine->engine->Spec(), model, &pages.metrics));
   WorkerEnd& end = pages.end;
+  shell.OnRefused([&end](const absl::Status& status) { end.Refused(status); });
   shell.Start(
       config_of(options, *engine, *servers), [&end] { end.Drained(); },
       [&end](const absl::Status& status) { end.EngineFailed(status); });

@@ -206,7 +206,10 @@ absl::Status ServeUntilDrained(const WorkerOptions& options, WorkerEnd* end,
   }
   servers->rpc.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   servers->admin->Stop(std::chrono::milliseconds(200));
-  return absl::OkStatus();
+  const absl::Status refused = end->refused();
+  if (refused.ok()) return refused;
+  return absl::AbortedError(
+      absl::StrCat("the orchestrator refuses this worker: ", refused.message()));
 }
 
 absl::StatusOr<WorkerEngine> LoadWorkerEngine(const WorkerOptions& options, scheduler::Role role,

@@ -42,6 +42,22 @@ void WorkerEnd::EngineFailed(const absl::Status& status) {
   [[maybe_unused]] const ssize_t written = write(failed_fd_, &one, sizeof one);
 }
 
+void WorkerEnd::Refused(const absl::Status& status) {
+  {
+    std::lock_guard lock(mu_);
+    if (!refused_.ok()) return;
+    refused_ = status;
+  }
+  LogError("the orchestrator refuses this worker", {{"reason", std::string(status.message())}});
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(failed_fd_, &one, sizeof one);
+}
+
+absl::Status WorkerEnd::refused() const {
+  std::lock_guard lock(mu_);
+  return refused_;
+}
+
 absl::Status WorkerEnd::engine() const {
   std::lock_guard lock(mu_);
   return engine_;

@@ -1,4 +1,5 @@
-// How the process of a worker comes to its end: by a stop signal, or because its engine failed.
+// How the process of a worker comes to its end: by a stop signal, because the orchestrator refused
+// its registration, or because its engine failed.
 // Internal to services/worker.
 //
 // After a failure the engine's thread may never return, and what belongs to the engine may be
@@ -24,11 +25,16 @@ class WorkerEnd {
   // From the shell: its core has drained, or its engine has failed. Never block.
   void Drained();
   void EngineFailed(const absl::Status& status);  // the first counts
+  // The orchestrator refuses this worker. The first counts. Never blocks.
+  void Refused(const absl::Status& status);
 
   // Why the engine failed; OK while it works.
   absl::Status engine() const;
 
-  // Blocks until SIGTERM or SIGINT, which are blocked in every thread, or EngineFailed.
+  // Why the registration was refused; OK if it was not.
+  absl::Status refused() const;
+
+  // Blocks until SIGTERM or SIGINT, which are blocked in every thread, EngineFailed or Refused.
   void AwaitStop();
   // Until Drained. False: `seconds` passed first.
   bool AwaitDrained(double seconds);
@@ -38,7 +44,8 @@ class WorkerEnd {
   std::condition_variable changed_;
   bool drained_ = false;
   absl::Status engine_;
-  int failed_fd_ = -1;  // readable from EngineFailed on
+  absl::Status refused_;
+  int failed_fd_ = -1;  // readable from EngineFailed or Refused on
 };
 
 // Runs `stop`. False: it has not returned within `seconds`, and still runs on a thread of its own.

@@ -40,6 +40,7 @@ void MembershipCalls::Register(const scheduler::CallRegister& call,
           std::lock_guard lock(mutex_);
           instance_ = reply.instance;
         }
+        if (refused_ && absl::IsFailedPrecondition(reply.status)) refused_(reply.status);
         done({std::move(reply)});
       });
 }

@@ -26,6 +26,11 @@ class MembershipCalls {
   MembershipCalls(CallTracker* calls, std::shared_ptr<grpc::Channel> channel)
       : calls_(calls), channel_(std::move(channel)) {}
 
+  // `refused` is called with why, on a gRPC thread, when the orchestrator refuses the registration:
+  // this worker does not go with the others of its model. Before the first Register.
+  void OnRefused(std::function<void(const absl::Status&)> refused) {
+    refused_ = std::move(refused);
+  }
   void Register(const scheduler::CallRegister& call,
                 std::function<void(scheduler::RegisterReplied)> done);
   void Report(const scheduler::CallReport& call,
@@ -47,6 +52,7 @@ class MembershipCalls {
 
   CallTracker* const calls_;
   const std::shared_ptr<grpc::Channel> channel_;
+  std::function<void(const absl::Status&)> refused_;
   std::mutex mutex_;                // guards all below
   scheduler::InstanceId instance_;  // 0: not registered yet
   uint64_t last_serial_ = 0;        // of reports

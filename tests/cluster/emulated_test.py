@@ -51,6 +51,18 @@ def sixteen_and_four_start_and_answer():
         check(cluster, prompts(32, 3000) + prompts(1, 1, seed=2) + [[7] * 40000], 3)
 
 
+def a_worker_whose_kv_has_another_shape_is_refused_and_ends():
+    with tempfile.TemporaryDirectory() as folder, \
+            Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), worker_flags=EMULATED) as cluster:
+        cluster.flags["decode"].append("--block-tokens=32")
+        cluster.start_worker("decode", 2)
+        other = cluster.processes.pop("decode-2")
+        assert other.popen.wait(60) == 1, other.tail()
+        assert "decode-worker: error: the orchestrator refuses this worker: model %s: block_tokens: this worker 32, " \
+            "its instances" % cluster.name in other.text(), other.tail()
+        check(cluster, prompts(4, 100), 4)
+
+
 def spanning(policy):
     """Prompts on growing sets of instances: blocks really move, and every rank checks what it got."""
     with tempfile.TemporaryDirectory() as folder:
@@ -103,5 +115,6 @@ def a_request_that_cannot_be_sampled_harms_no_other():
 
 if __name__ == "__main__":
     run_tests(answers_are_the_continuation, of_several_layers_and_heads_and_in_chunks,
-              sixteen_and_four_start_and_answer, spanning_plans_of_tetris, spanning_plans_that_roll,
+              sixteen_and_four_start_and_answer, a_worker_whose_kv_has_another_shape_is_refused_and_ends,
+              spanning_plans_of_tetris, spanning_plans_that_roll,
               random_spanning_plans, a_request_that_cannot_be_sampled_harms_no_other)
