@@ -109,7 +109,7 @@ TEST_F(DeadlineTest, ReplanningWhileAMemberNeverSaysThatItEnded) {
     held_[assign.instance].push_back({{7, 1}, assign.request.epoch});
   }
   held_[prefill_].clear();
-  Report(prefill_, {}, {Ended(assigns[0], absl::InternalError("x"))});
+  Report(prefill_, {}, {Ended(assigns[0], absl::AbortedError("group"))});
   ASSERT_EQ(core_->Snapshot(now_).planning, 1);
   ExpectEndsInTime(1);
 }

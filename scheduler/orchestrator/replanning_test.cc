@@ -231,14 +231,14 @@ TEST_F(ReplanningTest, AttemptsAreBounded) {
   int plans = 0;
   for (; plans < 20 && !assigns.empty(); ++plans) {
     for (const CallAssign& assign : assigns) {
-      effects = Report(assign.instance, {}, {Ended(assign, absl::InternalError("engine"))});
+      effects = Report(assign.instance, {}, {Ended(assign, absl::AbortedError("group"))});
       if (!Of<EndSubmit>(effects).empty()) break;
     }
     assigns = Of<CallAssign>(effects);
   }
   EXPECT_EQ(plans, 7);
   ASSERT_EQ(Updates<Failed>(effects).size(), 1u);
-  EXPECT_EQ(Updates<Failed>(effects)[0].status, absl::InternalError("engine"));
+  EXPECT_EQ(Updates<Failed>(effects)[0].status, absl::AbortedError("group"));
 }
 
 // Alone on one instance, whatever the policy.
@@ -304,7 +304,8 @@ TEST_F(ReplanningTest, ARequestUnderWhichTwoInstancesWereLostEndsAsUnavailable) 
   CallAssign assign = Of<CallAssign>(Do(SubmitCalled{{10001}, PlainSpec(1)})).at(0);
   Effects lost;
   for (int i = 0; i < 2; ++i) {
-    Placed({assign});
+    Answer(assign);
+    ASSERT_EQ(Of<CallReserve>(Begin(assign)).size(), 1u);  // it has begun, and is not complete
     WorkerIdentity other = Identity(Role::kPrefill, 300 + i);  // at the same address
     other.endpoint = Identity(Role::kPrefill, incarnations_[assign.instance].value).endpoint;
     lost = Do(RegisterCalled{Call(), {other}});
