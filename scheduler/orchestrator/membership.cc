@@ -73,7 +73,8 @@ void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedReques
   // What was in a step had all its KV, whatever the instances that wrote it have reported.
   const bool incomplete = (HasMembersHere(request) || request.unsure) && !ended.engine_failed;
   if (incomplete && MayReplan(request, ended.status)) {
-    return Replan(request, ended.status);
+    if (!FailSuspect(request)) Replan(request, ended.status);
+    return;
   }
   TakeFromDecode(request);
   if (ended.reason == FinishReason::kCancelled) {  // its router closed the token stream
@@ -243,6 +244,9 @@ void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
                                          const std::string& why, bool left) {
   const bool whole = PlannedTokens(request) == PromptTokens(*request.spec);
   if (Member* member = MemberAt(request, instance)) member->here = false;
+  const bool begun = request.state == State::kWaiting || request.state == State::kReserving ||
+                     request.state == State::kPlaced;
+  if (begun && !left) request.lost_under.insert(instance);
   const absl::Status lost = absl::UnavailableError(why);
   const bool unsure = request.state == State::kPlaced && whole && !HasMembersHere(request);
   if (unsure) {
@@ -250,9 +254,6 @@ void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
     NoteChunksEnded(request);
     return;
   }
-  const bool begun = request.state == State::kWaiting || request.state == State::kReserving ||
-                     request.state == State::kPlaced;
-  if (begun && !left) request.lost_under.insert(instance);
   if (!FailSuspect(request)) Replan(request, lost);
 }
 

@@ -308,7 +308,12 @@ TEST_F(ReplanningTest, ARequestUnderWhichTwoInstancesWereLostEndsAsUnavailable) 
     ASSERT_EQ(Of<CallReserve>(Begin(assign)).size(), 1u);  // it has begun, and is not complete
     WorkerIdentity other = Identity(Role::kPrefill, 300 + i);  // at the same address
     other.endpoint = Identity(Role::kPrefill, incarnations_[assign.instance].value).endpoint;
-    lost = Do(RegisterCalled{Call(), {other}});
+    Do(RegisterCalled{Call(), {other}});
+    // The KV may be there: the decode instance knows.
+    lost = Report(decode_, {},
+                  {{.id = {7, 1},
+                    .epoch = assign.request.epoch,
+                    .status = absl::UnavailableError("a prefill instance let its lease end")}});
     const auto again = Of<CallAssign>(lost);
     if (again.empty()) break;
     assign = again[0];

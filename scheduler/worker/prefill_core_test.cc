@@ -403,7 +403,7 @@ TEST_F(PrefillCoreTest, AFailedEngineWaitsForItsHandoffsOnlyAWhile) {
 TEST_F(PrefillCoreTest, WhatIsComputedIsHandedOverAlthoughTheEngineFailed) {
   Assign(Spec(1, 4));
   Place(1);
-  Grant(1);
+  Do(GrantReplied{{7, 1}, {5}, {{}, {{8}}, "memory", 1'000'000}});
   Assign(Spec(2));
   Place(2);
   Step();  // the first is computed, the second runs
