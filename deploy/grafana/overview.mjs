@@ -1,6 +1,6 @@
 // What users get: latency, errors, goodput, throughput.
 import {
-  board, bound, curves, number, query, ratio, row, percentile, rate, DEPLOYMENT, MODEL, OF_WORKER, RATE, RECORDED, WHERE,
+  board, bound, curves, number, query, ratio, row, percentile, rate, DEPLOYMENT, MODEL, NAME, OF_WORKER, RATE, RECORDED, WHERE,
 } from './board.mjs';
 
 const OF_ROUTER = OF_WORKER;  // routers have the same labels
@@ -82,12 +82,15 @@ export default board({
           query(rate('vllm:generation_tokens_total', OF_ROUTER), 'output')] })),
     row('Load',
       curves({ title: 'Running and waiting', about: 'Requests in all processes. One in prefill also waits at its decode instance.',
-        unit: 'none', queries: [query(`sum (vllm:num_requests_running{${MODEL}})`, 'running'),
+        unit: 'none', width: 6, queries: [query(`sum (vllm:num_requests_running{${MODEL}})`, 'running'),
           query(`sum (vllm:num_requests_waiting{${MODEL}})`, 'waiting')] }),
-      curves({ title: 'Prompt length', about: 'Tokens of finished choices’ prompts.', unit: 'none',
+      curves({ title: 'Bytes that requests hold', about: 'In each router, by its limit (--max-held-bytes); beyond it requests are refused (429).',
+        unit: 'percentunit', width: 6, steps: [[0.9, 'red']],
+        queries: [query(`skein_router_held_bytes{${WHERE}} / skein_router_held_bytes_limit{${WHERE}}`, NAME)] }),
+      curves({ title: 'Prompt length', about: 'Tokens of finished choices’ prompts.', unit: 'none', width: 6,
         queries: [query(percentile(0.5, 'vllm:request_prompt_tokens', OF_ROUTER), 'p50'),
           query(percentile(0.95, 'vllm:request_prompt_tokens', OF_ROUTER), 'p95')] }),
-      curves({ title: 'Answer length', about: 'Output tokens of finished choices.', unit: 'none',
+      curves({ title: 'Answer length', about: 'Output tokens of finished choices.', unit: 'none', width: 6,
         queries: [query(percentile(0.5, 'vllm:request_generation_tokens', OF_ROUTER), 'p50'),
           query(percentile(0.95, 'vllm:request_generation_tokens', OF_ROUTER), 'p95')] })),
   ],
