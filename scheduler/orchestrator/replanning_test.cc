@@ -304,8 +304,7 @@ TEST_F(ReplanningTest, ARequestUnderWhichTwoInstancesWereLostEndsAsUnavailable) 
   CallAssign assign = Of<CallAssign>(Do(SubmitCalled{{10001}, PlainSpec(1)})).at(0);
   Effects lost;
   for (int i = 0; i < 2; ++i) {
-    Answer(assign);
-    ASSERT_EQ(Of<CallReserve>(Begin(assign)).size(), 1u);  // it has begun, and is not complete
+    Placed({assign});
     WorkerIdentity other = Identity(Role::kPrefill, 300 + i);  // at the same address
     other.endpoint = Identity(Role::kPrefill, incarnations_[assign.instance].value).endpoint;
     Do(RegisterCalled{Call(), {other}});
