@@ -101,14 +101,15 @@ void OrchestratorCore::Impl::PlanToFit(Request& request, PoolPlanner& pool,
   SendPlan(request, {planned});
 }
 
-// The caller's fault only if all that are alive were asked.
+// The caller's fault only if all that are alive were asked, and it never had a plan: one that did
+// fits the instances that are gone.
 void OrchestratorCore::Impl::FailTooLarge(Request& request) {
   if (SomeMayTakeLater(request)) return Park(request);
   int64_t blocks = 0;
   int64_t instances = 0;
   int64_t largest = 0;
   int64_t together = 0;
-  bool all = true;
+  bool all = request.explanation.plans.empty();
   for (const Instance* instance : registry_.Pool(request.spec->model, Role::kPrefill)) {
     blocks = PromptBlocks(request, instance->id);
     ++instances;
