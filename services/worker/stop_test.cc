@@ -57,7 +57,7 @@ class RunningRequest {
     commit.epoch = {1};
     commit.prefill = grant.prefill;
     commit.bytes_per_layer = {engine.engine->Spec().kv.BlockBytes()};
-    EXPECT_TRUE(shell->Reserve({spec, {1}}, {&calls_[0], &reserved_}));
+    EXPECT_TRUE(shell->Reserve({spec, {1}, {grant.incarnation}}, {&calls_[0], &reserved_}));
     EXPECT_TRUE(shell->Grant(grant, {&calls_[1], &granted_}));
     EXPECT_TRUE(shell->Commit(commit, {&calls_[2], &committed_}));
   }
