@@ -63,9 +63,9 @@ void EngineWatch::End(TimeUs now) {
 }
 
 absl::Status EngineWatch::OverdueStatus() const {
-  return absl::DeadlineExceededError(
-      absl::StrCat("a step of ", tokens_, " tokens has not ended in ",
-                   config_.step_timeout_us / kSecondUs, " s (the step timeout)"));
+  const double seconds = static_cast<double>(config_.step_timeout_us) / kSecondUs;
+  return absl::DeadlineExceededError(absl::StrCat(
+      "a step of ", tokens_, " tokens has not ended in ", seconds, " s (the step timeout)"));
 }
 
 bool EngineWatch::ProbeDue(TimeUs now) const {

@@ -37,7 +37,7 @@ MembershipConfig MembershipOf(Role role, const Process& process) {
 }
 
 EngineWatchConfig EngineWatchOf(const engine::EmulatedEngine& engine) {
-  return {.step_timeout_us = 1500 * kMillisecondUs,
+  return {.step_timeout_us = 300 * kMillisecondUs,
           .probe_interval_us = 50 * kMillisecondUs,
           .probe_block = {static_cast<int32_t>(engine.Spec().kv.num_blocks - 1)},
           .last_words_us = kLastWordsUs};

@@ -47,7 +47,8 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   void StartDrain(TimeUs grace_us) { this->Dispatch(scheduler::Drain{grace_us}); }
   void SlowDown(int64_t factor) { engine_thread_.slowness = factor; }
   void FailEngine(bool fails) { engine_thread_.fails = fails; }
-  void HangEngine(bool hangs) { engine_thread_.hangs = hangs; }
+  void HangEngine() { engine_thread_.hangs = true; }
+  bool engine_hangs() const { return engine_thread_.hangs; }
   int64_t engines_failed() const { return engines_failed_; }  // of all incarnations
   bool drained() const { return drained_; }
   std::shared_ptr<engine::EmulatedEngine> engine() const { return engine_; }

@@ -112,7 +112,7 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
       worker.FailEngine(true);
       break;
     case FaultKind::kEngineHang:
-      worker.HangEngine(true);
+      worker.HangEngine();
       return;
     case FaultKind::kStandstill:
       worker.StandStill(time_.now() + fault.lasts_us);
@@ -152,7 +152,8 @@ void World::Heal() {
   const auto heal = [this](auto& worker) {
     worker.SlowDown(1);
     worker.FailEngine(false);
-    worker.HangEngine(false);
+    if (worker.alive() && worker.engine_hangs())
+      worker.Crash();  // rather than wait for its timeout
     if (!worker.alive()) worker.Start();
     if (worker.core()->Snapshot(worker.LocalNow()).draining) Return(worker, kMillisecondUs);
   };
