@@ -152,8 +152,8 @@ void World::Heal() {
   const auto heal = [this](auto& worker) {
     worker.SlowDown(1);
     worker.FailEngine(false);
-    if (worker.alive() && worker.engine_hangs())
-      worker.Crash();  // rather than wait for its timeout
+    const bool hangs = worker.alive() && worker.engine_hangs();
+    if (hangs) worker.Crash();  // rather than wait for its timeout
     if (!worker.alive()) worker.Start();
     if (worker.core()->Snapshot(worker.LocalNow()).draining) Return(worker, kMillisecondUs);
   };
