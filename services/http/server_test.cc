@@ -37,8 +37,10 @@ class ServerTest : public ::testing::Test {
       held_.set_value(std::move(responder));
     });
     routes_.Add("GET", "/forget", [](Request, std::shared_ptr<Responder>) {});
-    AddAdminPages({"test", "1.2.3", [] { return absl::UnavailableError("no model"); },
-                   [] { return std::string("x 1\n"); }},
+    AddAdminPages({.service = "test",
+                   .version = "1.2.3",
+                   .ready = [] { return absl::UnavailableError("no model"); },
+                   .metrics = [] { return std::string("x 1\n"); }},
                   &routes_);
     auto server = Server::Start(options, [this](Request request, auto responder) {
       routes_.Serve(std::move(request), std::move(responder));

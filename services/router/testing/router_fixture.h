@@ -45,9 +45,11 @@ class RouterTest : public ::testing::Test {
     api_ = std::make_unique<RouterApi>(api_options_, &models_, shell_.get(), watch_.get(),
                                        &router_metrics_);
     api_->AddRoutes(&routes_);
-    http::AddAdminPages(
-        {"router", "0", [this] { return watch_->Ready(); }, [this] { return metrics_.Render(); }},
-        &routes_);
+    http::AddAdminPages({.service = "router",
+                         .version = "0",
+                         .ready = [this] { return watch_->Ready(); },
+                         .metrics = [this] { return metrics_.Render(); }},
+                        &routes_);
     auto edge = Edge::Create(edge_options_, &routes_, &router_metrics_);
     ASSERT_TRUE(edge.ok()) << edge.status();
     edge_ = *std::move(edge);
