@@ -156,7 +156,7 @@ scheduler::StepDone EngineRunner::Execute(const scheduler::RunStep& step) {
   std::vector<engine::SequenceStep> sequences;
   for (const scheduler::StepSequence& sequence : step.sequences) {
     buffers.push_back(BuffersOf(sequence));
-    buffers.back().sampling = SamplingOf(*sequence.spec);
+    if (!step.probe) buffers.back().sampling = SamplingOf(*sequence.spec);  // it samples nothing
     sequences.push_back(StepOf(sequence, buffers.back()));
   }
   scheduler::StepDone done{.step = step.step};
