@@ -46,6 +46,7 @@ TEST_P(SpanningSimTest, AnOperatorsDrainFailsNoRequest) {
 TEST_P(SpanningSimTest, ARequestThatFailsEnginesHarmsNoOther) {
   Scenario scenario = MakeSpanningScenario(4 * (GetParam() + 1));
   ASSERT_TRUE(scenario.faultless);
+  scenario.prefill_blocks = 40;  // room to spare: each prompt fits one instance
   LetClientsFailEngines(1, &scenario);
   const Outcome outcome = World(scenario, seed_flags.trace).Run();
   EXPECT_EQ(outcome.violation, "") << "seed " << scenario.seed;
