@@ -24,7 +24,8 @@ SESSION_S = 300
 README_RULES = (r"deploy/local/(up|down|ask)\b", r"deploy/local/run/bin/skeinctl\b", r"curl\b")
 PROGRAM = re.compile(r"^(orchestrator|prefill_worker|decode_worker|router|skeinctl)\b")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
-OTHERS_FLAGS = {"--config", "--help", "--jobs", "--sanitize", "--version", "--seconds"}  # of tests/run, bazel, and everything
+# Of tests/run, bazel, deploy/kubernetes/generate, and everything.
+OTHERS_FLAGS = {"--config", "--help", "--jobs", "--runbook-base", "--sanitize", "--version", "--seconds"}
 
 
 def read(path):
