@@ -218,7 +218,12 @@ Outcome World::Run() {
     }
     CheckRest();
   };
-  run_until_served(scenario_.heals_us);
+  TimeUs rests_us = scenario_.heals_us;
+  for (const Fault& fault : scenario_.faults) {  // a standstill may outlast the healing
+    if (fault.kind != FaultKind::kStandstill) continue;
+    rests_us = std::max(rests_us, fault.at_us + fault.lasts_us);
+  }
+  run_until_served(rests_us);
   if (verdict_.ok()) {
     // Reports of everybody have been heard by now.
     const TimeUs probes_us = time_.now() + 400 * kMillisecondUs;
