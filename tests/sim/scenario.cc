@@ -275,8 +275,8 @@ Scenario MakeScenario(uint64_t seed) {
 
 void LimitRequests(Scenario* scenario) {
   Random random(scenario->seed * 0x9e3779b97f4a7c15u + 29);
-  scenario->prefill_requests = random.Between(1, 4);
-  scenario->decode_requests = random.Between(1, 8);
+  scenario->prefill_requests = random.Between(1, 2);
+  scenario->decode_requests = random.Between(1, 3);
   scenario->router_streams = 100;
 }
 
