@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster, HttpFailure, Process, binaries_from_argv, free_ports, run_tests  # noqa: E402
@@ -104,7 +103,8 @@ def drained_and_the_others_agree():
 
 
 def what_runs_goes_on_and_then_sigterm_ends_it_at_once():
-    with up(prefill=1, decode=1) as cluster:
+    # A grace so long that a process which waited for it would not end within the test.
+    with up(prefill=1, decode=1, worker_flags=["--drain-grace-s=600"], router_flags=["--drain-grace-s=600"]) as cluster:
         body = {"model": cluster.name, "prompt": "The", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
         chunks = cluster.stream("/v1/completions", body)
         next(chunks)
@@ -124,10 +124,8 @@ def what_runs_goes_on_and_then_sigterm_ends_it_at_once():
                                       check=False, stdout=subprocess.PIPE, universal_newlines=True)
                 assert done.returncode == 0 and "safe to delete" in done.stdout, done
             process = cluster.processes.pop(name)
-            start = time.monotonic()
             process.popen.send_signal(signal.SIGTERM)
-            assert process.popen.wait(20) == 0, process.tail()
-            assert time.monotonic() - start < 3, "%s took %.1f s to end" % (name, time.monotonic() - start)
+            assert process.popen.wait(100) == 0, process.tail()
 
 
 def an_orchestrator_that_drains_takes_nothing_new():
