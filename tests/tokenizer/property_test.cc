@@ -103,7 +103,9 @@ TEST_P(PropertyTest, NoTextHasFewerTokensThanLeastTokens) {
     // A normalizer may shorten what is not ASCII, so of that alone it says nothing.
     const bool has_ascii =
         std::any_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
-    if (has_ascii) ASSERT_GT(least, 0) << text.substr(0, 200);
+    if (has_ascii) {
+      ASSERT_GT(least, 0) << text.substr(0, 200);
+    }
   };
   for (int i = 0; i < 1000; ++i) check(RandomText(&random_) + "a");
   for (const char* piece : {" ", "\n", "-", "=", "a", "\xE2\x96\x81", "e\xCC\x81"}) {
