@@ -124,7 +124,7 @@ class OrchestratorCore::Impl {
     std::set<InstanceId> tried_decode;
     std::set<InstanceId> old_decodes;  // may have blocks of an older epoch in quarantine
     TimeUs reserve_after_us = 0;
-    TimeUs placed_us = kNever;  // by the listening clock
+    TimeUs placed_us = kNever;  // at `decode`, by the listening clock
 
     std::optional<CallId> begin_call;  // BeginPrefill to be answered
     TimeUs begin_deadline_us = kNever;

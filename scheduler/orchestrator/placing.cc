@@ -37,6 +37,7 @@ void OrchestratorCore::Impl::TakeFromDecode(Request& request) {
     instance->Take(request.spec->id);
   }
   request.decode = InstanceId{};
+  request.placed_us = kNever;
   request.named.clear();
   request.naming.clear();
 }

@@ -186,6 +186,29 @@ TEST_F(ReplanningTest, AMembersFailureReservesAnewUnderTheNewEpoch) {
   EXPECT_EQ(Of<CallStart>(placed).size(), 3u);
 }
 
+// The time since which a decode instance must list a request in its reports is that of the plan in
+// force, not that of an earlier one.
+TEST_F(ReplanningTest, ADecodeInstanceMayReportBeforeItHasTheRequestOfALaterPlan) {
+  const auto assigns = Place(1, 4000);
+  Hold(assigns);
+  held_[{decode_, {7, 1}}] = assigns[0].request.epoch;
+  Pass(4 * kSecondUs);  // longer than a lease
+  held_.clear();
+  Report(prefill_[1], {}, {Ended(assigns[1], absl::UnavailableError("collective"))});
+  Report(prefill_[0], {}, {Ended(assigns[0], absl::CancelledError("c"))});
+  Report(prefill_[2], {}, {Ended(assigns[2], absl::CancelledError("c"))});
+  const auto again =
+      Of<CallAssign>(Report(prefill_[3], {}, {Ended(assigns[3], absl::CancelledError("c"))}));
+  ASSERT_EQ(again.size(), 4u);
+  for (const CallAssign& assign : again) Answer(assign);
+  const auto reserve = Of<CallReserve>(Begin(again[0]));
+  ASSERT_EQ(reserve.size(), 1u);
+  const Effects reported = Report(decode_);  // the Reserve is on its way
+  EXPECT_TRUE(Of<CallCancel>(reported).empty());
+  EXPECT_EQ(core_->Snapshot(now_).replans, 1u);
+  EXPECT_EQ(Updates<skein::scheduler::Placed>(Answer(reserve[0])).size(), 1u);
+}
+
 TEST_F(ReplanningTest, TheDecodeInstanceMayBeTheFirstToTell) {
   const auto assigns = Place(1, 4000);
   const EndedRequest aborted = {
