@@ -2,6 +2,7 @@
 #include "services/http/client.h"
 
 #include <memory>
+#include <mutex>
 
 #include "gtest/gtest.h"
 #include "services/http/server.h"
@@ -13,14 +14,17 @@ using std::chrono::milliseconds;
 
 TEST(Client, AsksAndReadsTheWholeAnswer) {
   Routes routes;
-  std::shared_ptr<Responder> held;
+  std::mutex mu;
+  std::shared_ptr<Responder> held;  // guarded by mu: the server's thread writes it
   routes.Add("POST", "/big", [](const Request& request, std::shared_ptr<Responder> responder) {
     Response response{.status = 202, .body = std::string(1 << 20, 'x')};
     response.headers.push_back({"X-Seen", std::string(request.Get("X-Mine")) + request.query});
     responder->Send(std::move(response));
   });
-  routes.Add("GET", "/never",
-             [&held](const Request&, std::shared_ptr<Responder> r) { held = std::move(r); });
+  routes.Add("GET", "/never", [&](const Request&, std::shared_ptr<Responder> responder) {
+    const std::lock_guard lock(mu);
+    held = std::move(responder);
+  });
   auto server = Server::Start({}, [&routes](Request request, std::shared_ptr<Responder> responder) {
     routes.Serve(std::move(request), std::move(responder));
   });
@@ -33,7 +37,10 @@ TEST(Client, AsksAndReadsTheWholeAnswer) {
   EXPECT_EQ(FindHeader(big->headers, "x-seen"), "mq=1");
   EXPECT_TRUE(
       absl::IsDeadlineExceeded(Ask(address, {"GET", "/never", {}}, milliseconds(50)).status()));
-  held.reset();
+  {
+    const std::lock_guard lock(mu);
+    held.reset();
+  }
   (*server)->Stop(milliseconds(0));
   const absl::Status refused = Ask(address, {}, milliseconds(20'000)).status();
   EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
