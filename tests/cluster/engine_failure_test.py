@@ -90,9 +90,16 @@ def one_that_hangs_is_given_up_and_says_so_first():
 
 
 def a_request_that_fails_engines_ends_after_two():
+    ends_after_two(["--profile=llama3-8b-a100"], ["--profile=llama3-8b-a100", "--policy=single"])
+
+
+def without_a_profile_too():
+    ends_after_two([], [])
+
+
+def ends_after_two(prefill, orchestrator):
     with tempfile.TemporaryDirectory() as folder, \
-            failing(folder, "prefill", "fail", ["--profile=llama3-8b-a100"], prefill=3, decode=1,
-                    orchestrator_flags=["--profile=llama3-8b-a100", "--policy=single"]) as cluster:
+            failing(folder, "prefill", "fail", prefill, prefill=3, decode=1, orchestrator_flags=orchestrator) as cluster:
         workers = {name: cluster.processes.pop(name) for name in ("prefill-0", "prefill-1", "prefill-2")}
         with concurrent.futures.ThreadPoolExecutor() as pool:
             others = [pool.submit(complete, cluster, [1, i + 10], 4) for i in range(8)]
@@ -129,4 +136,4 @@ def a_dead_engine_is_never_ready():
 
 if __name__ == "__main__":
     run_tests(a_failed_engine_ends_its_process, one_that_hangs_is_given_up_and_says_so_first,
-              a_request_that_fails_engines_ends_after_two, idle_engines_are_probed, a_dead_engine_is_never_ready)
+              a_request_that_fails_engines_ends_after_two, without_a_profile_too, idle_engines_are_probed, a_dead_engine_is_never_ready)
