@@ -10,7 +10,7 @@ namespace skein::scheduler {
 // After the grace period of a drain only the step in flight is waited for, and with a failed engine
 // not even that: memory that is quarantined goes away with the process.
 bool DecodeCore::Impl::Empty() const {
-  return (sequences_.empty() && (quarantines_.empty() || !engine_.ok())) ||
+  return (sequences_.empty() && (quarantines_.empty() || !steps_.engine().ok())) ||
          (now_ >= drain_end_us_ && !batch_.InFlight());
 }
 
@@ -34,8 +34,8 @@ WorkerLoad DecodeCore::Impl::Load() const {
   load.tokens_per_second = rate_.PerSecond();
   load.draining = membership_.draining();
   load.invariants_ok = CheckInvariants().ok();
-  load.step_age_us = engine_.StepAgeUs(now_);
-  load.step_estimate_us = engine_.StepEstimateUs();
+  load.step_age_us = steps_.engine().StepAgeUs(now_);
+  load.step_estimate_us = steps_.engine().StepEstimateUs();
   return load;
 }
 
@@ -49,7 +49,7 @@ std::vector<HeldRequest> DecodeCore::Impl::Held() const {
 
 TimeUs DecodeCore::Impl::NextDeadline() const {
   TimeUs next = std::min({membership_.NextDeadline(), listening_.NextTick(NextLeaseEnd()),
-                          engine_.NextDeadline(/*may_probe=*/!membership_.leaving())});
+                          steps_.engine().NextDeadline(/*may_probe=*/!membership_.leaving())});
   if (!Empty() && now_ < drain_end_us_) next = std::min(next, drain_end_us_);
   for (const Asking& asking : asking_) next = std::min(next, asking.until_us);
   return next;
@@ -79,12 +79,12 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
                           .stopping = membership_.leaving(),
                           .drained = membership_.draining() && Empty() && membership_.drain_told(),
                           .orchestrator = membership_.last_call(),
-                          .engine = engine_.status(),
+                          .engine = steps_.engine().status(),
                           .instance = membership_.instance(),
                           .load = Load(),
                           .blocks = pool_.Counts(),
-                          .steps = step_number_ - engine_.probes(),
-                          .probes = engine_.probes(),
+                          .steps = steps_.steps(),
+                          .probes = steps_.engine().probes(),
                           .output_tokens = output_tokens_,
                           .finished = finished_,
                           .failed = failed_};
@@ -94,7 +94,7 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
     snapshot.backends_held = backends_->backends() - backends_->free();
     snapshot.backend_waiting = backends_->waiting();
   }
-  snapshot.load.step_age_us = engine_.StepAgeUs(now);
+  snapshot.load.step_age_us = steps_.engine().StepAgeUs(now);
   for (const auto& [id, sequence] : sequences_) {
     snapshot.reserved += sequence.phase == Phase::kReserved;
     snapshot.granted += sequence.phase == Phase::kGranted;

@@ -37,7 +37,7 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
       pool_(config.membership.identity.total_blocks),
       batch_(config.batch),
       membership_(MembershipOf(config)),
-      engine_(config.engine) {
+      steps_(config.engine) {
   const StagingConfig& staging = config.staging;
   if (staging.memory.empty()) return;
   SKEIN_INVARIANT(staging.slots > 0);
@@ -128,7 +128,7 @@ void DecodeCore::Impl::On(const GenerateClosed& event) {
 }
 
 void DecodeCore::Impl::RunTimers() {
-  if (engine_.Overdue(now_)) FailOverdueStep();
+  if (steps_.engine().Overdue(now_)) FailOverdueStep();
   if (now_ >= drain_end_us_) EndAll(absl::UnavailableError("the decode instance is going away"));
   std::vector<RequestId> ids;
   for (const auto& [id, sequence] : sequences_) ids.push_back(id);
@@ -183,7 +183,7 @@ void DecodeCore::Impl::RunTimers(Sequence& sequence) {
 }
 
 void DecodeCore::Impl::StartStep() {
-  if (engine_.stepping() || !engine_.ok()) return;
+  if (!steps_.MayLaunch()) return;
   std::vector<StepItem> items = batch_.Plan();
   if (items.empty()) return Probe();
   std::vector<StepSequence> sequences;
@@ -199,62 +199,34 @@ void DecodeCore::Impl::StartStep() {
                          .token_index = static_cast<int64_t>(sequence.output->size()),
                          .output = sequence.output});
   }
-  Launch(std::move(sequences));
-}
-
-void DecodeCore::Impl::Launch(std::vector<StepSequence> sequences) {
-  step_ = std::move(sequences);
-  step_started_us_ = now_;
-  RunStep step{.step = ++step_number_, .sequences = step_};
-  engine_.Begin(step, now_);
-  effects_.push_back(std::move(step));
+  effects_.push_back(steps_.Launch(std::move(sequences), now_));
 }
 
 void DecodeCore::Impl::Probe() {
-  if (membership_.leaving() || !engine_.ProbeDue(now_)) return;
-  RunStep probe = engine_.Probe(++step_number_);
-  engine_.Begin(probe, now_);
-  effects_.push_back(std::move(probe));
-}
-
-void DecodeCore::Impl::ProbeDone(const StepDone& event) {
-  absl::Status status = StatusOf(event, 1);
-  if (status.ok()) status = event.results.front().status;
-  if (status.ok()) return engine_.End(now_);
-  engine_.Fail(status, {});
-  LeaveWithFailedEngine();
+  if (membership_.leaving()) return;
+  std::optional<RunStep> probe = steps_.Probe(now_);
+  if (probe.has_value()) effects_.push_back(*std::move(probe));
 }
 
 void DecodeCore::Impl::On(const StepDone& event) {
-  if (!engine_.stepping() || event.step != step_number_) return;
-  if (engine_.probing()) return ProbeDone(event);
-  const std::vector<StepSequence> ran = std::move(step_);
-  step_.clear();
-  batch_.Complete();
-  absl::Status status = StatusOf(event, ran.size());
-  if (EngineWatch::FailsEngine(status)) {
-    engine_.Fail(status, ran);
-    status = engine_.EndOfRequests();
-  } else {
-    engine_.End(now_);
-  }
-  for (size_t i = 0; i < ran.size(); ++i) {
-    Sequence& sequence = sequences_.at(ran[i].id);
+  const std::optional<StepLoop::Ended> ended = steps_.End(event, now_);
+  if (!ended.has_value()) return;
+  if (batch_.InFlight()) batch_.Complete();
+  for (size_t i = 0; i < ended->ran.size(); ++i) {
+    Sequence& sequence = sequences_.at(ended->ran[i].id);
     if (sequence.phase == Phase::kEnded) {
       Release(sequence);
-    } else if (status.ok()) {
+    } else if (ended->status.ok()) {
       TakeResult(sequence, event.results[i]);
     } else {
-      End(sequence, FinishReason::kError, status);
+      End(sequence, FinishReason::kError, ended->status);
     }
-    MaybeErase(ran[i].id);
+    MaybeErase(ended->ran[i].id);
   }
-  if (status.ok()) {
-    rate_.Add(static_cast<int64_t>(ran.size()), now_ - step_started_us_);
-    nan_steps_.Add(event.results);
-    if (nan_steps_.EngineFailed()) engine_.Fail(NanSteps::Failure(), {});
+  if (ended->status.ok() && !ended->ran.empty()) {
+    rate_.Add(static_cast<int64_t>(ended->ran.size()), ended->took_us);
   }
-  if (!engine_.ok()) LeaveWithFailedEngine();
+  if (!steps_.engine().ok()) LeaveWithFailedEngine();
 }
 
 void DecodeCore::Impl::TakeResult(Sequence& sequence, const StepResult& result) {
@@ -281,19 +253,17 @@ void DecodeCore::Impl::TakeToken(Sequence& sequence, int32_t token, const std::s
 
 // Whatever the engine still does is nobody's: nothing is given its blocks again.
 void DecodeCore::Impl::FailOverdueStep() {
-  const std::vector<StepSequence> ran = std::move(step_);
-  step_.clear();
-  engine_.Fail(engine_.OverdueStatus(), ran);
+  const std::vector<StepSequence> ran = steps_.FailOverdue();
   LeaveWithFailedEngine();
   if (batch_.InFlight()) batch_.Complete();
   for (const StepSequence& sequence : ran) Release(sequences_.at(sequence.id));
 }
 
 void DecodeCore::Impl::LeaveWithFailedEngine() {
-  EndAll(engine_.EndOfRequests());
+  EndAll(steps_.engine().EndOfRequests());
   membership_.StartDrain();
   drain_end_us_ = std::min(drain_end_us_, now_ + config_.engine.last_words_us);
-  effects_.push_back(EngineFailed{engine_.status()});
+  effects_.push_back(EngineFailed{steps_.engine().status()});
 }
 
 void DecodeCore::Impl::Flush(Sequence& sequence) {
@@ -339,7 +309,7 @@ void DecodeCore::Impl::End(Sequence& sequence, FinishReason reason, const absl::
                      .epoch = sequence.epoch,
                      .reason = reason,
                      .status = status,
-                     .engine_failed = engine_.FailedUnder(id)});
+                     .engine_failed = steps_.engine().FailedUnder(id)});
   if (backends_.has_value()) backends_->End({id, sequence.epoch}, Listening());
   Release(sequence);
   Flush(sequence);

@@ -29,7 +29,7 @@ absl::Status DecodeCore::Impl::MayReserve(const ReserveRequest& request) const {
   if (tombstones_.Covers(spec.id, request.epoch)) {
     return absl::FailedPreconditionError("epoch: ended already");
   }
-  if (!engine_.ok()) return absl::UnavailableError("the engine has failed");
+  if (!steps_.engine().ok()) return absl::UnavailableError("the engine has failed");
   if (membership_.draining()) return absl::UnavailableError("draining");
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   const int64_t tokens = PromptTokens(spec) + spec.max_tokens;

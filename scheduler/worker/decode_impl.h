@@ -14,8 +14,8 @@
 #include "scheduler/kv/backend_queue.h"
 #include "scheduler/worker/decode_core.h"
 #include "scheduler/worker/membership.h"
-#include "scheduler/worker/nan_steps.h"
 #include "scheduler/worker/rate_meter.h"
+#include "scheduler/worker/step_loop.h"
 #include "scheduler/worker/tombstones.h"
 
 namespace skein::scheduler {
@@ -156,13 +156,11 @@ class DecodeCore::Impl {
   bool LeaseOver(const Sequence& sequence) const;
   bool IsWritten(const Sequence& sequence) const;  // somebody still writes to its blocks
   void StartStep();
-  void Launch(std::vector<StepSequence> sequences);
+  void Probe();  // if it is due
   void Report();
 
   void TakeResult(Sequence& sequence, const StepResult& result);
   void TakeToken(Sequence& sequence, int32_t token, const std::string& payload);
-  void Probe();  // if it is due
-  void ProbeDone(const StepDone& event);
   void FailOverdueStep();
   void LeaveWithFailedEngine();
   void Flush(Sequence& sequence);  // what the attached stream has not got yet
@@ -184,7 +182,7 @@ class DecodeCore::Impl {
   BlockPool pool_;
   BatchScheduler batch_;
   Membership membership_;
-  EngineWatch engine_;
+  StepLoop steps_;
   RateMeter rate_;
   Tombstones tombstones_;
   Sequences sequences_;
@@ -194,11 +192,7 @@ class DecodeCore::Impl {
   std::map<uint64_t, Copy> copies_;       // under way
   uint64_t next_copy_ = 1;
   std::map<CallId, RequestId> calls_;  // attached streams
-  std::vector<StepSequence> step_;     // in flight
-  uint64_t step_number_ = 0;
-  TimeUs step_started_us_ = 0;
   TimeUs drain_end_us_ = kNever;
-  NanSteps nan_steps_;
   uint64_t output_tokens_ = 0;
   uint64_t finished_ = 0;
   uint64_t failed_ = 0;

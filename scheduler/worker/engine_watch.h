@@ -1,6 +1,6 @@
 // EngineWatch: what a WorkerCore knows of its engine's health: whether it has failed, how long the
 // step in flight has run and what such a step takes here, and when an idle engine is due for a
-// probe. Part of both WorkerCores.
+// probe. Part of StepLoop.
 //
 // A failed engine stays failed: the core ends its requests and leaves, and the process ends.
 //
@@ -36,10 +36,6 @@ class EngineWatch {
 
   bool ok() const { return status_.ok(); }
   const absl::Status& status() const { return status_; }
-  // A step that ends with it has failed the engine; one of several instances may break for others.
-  static bool FailsEngine(const absl::Status& status) {
-    return !status.ok() && !absl::IsInvalidArgument(status);
-  }
   // What the engine's requests end with: UNAVAILABLE, another engine may run them.
   absl::Status EndOfRequests() const;
   // The engine failed in `step`. REQUIRES: ok(), and !status.ok().

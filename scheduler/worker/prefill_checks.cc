@@ -31,8 +31,8 @@ WorkerLoad PrefillCore::Impl::Load() const {
   load.tokens_per_second = rate_.PerSecond();
   load.draining = membership_.draining();
   load.invariants_ok = CheckInvariants().ok();
-  load.step_age_us = engine_.StepAgeUs(now_);
-  load.step_estimate_us = engine_.StepEstimateUs();
+  load.step_age_us = steps_.engine().StepAgeUs(now_);
+  load.step_estimate_us = steps_.engine().StepEstimateUs();
   return load;
 }
 
@@ -53,7 +53,7 @@ std::vector<HeldRequest> PrefillCore::Impl::Held() const {
 
 TimeUs PrefillCore::Impl::NextDeadline() const {
   TimeUs next = std::min(membership_.NextDeadline(),
-                         engine_.NextDeadline(/*may_probe=*/!membership_.leaving()));
+                         steps_.engine().NextDeadline(/*may_probe=*/!membership_.leaving()));
   if (!requests_.empty() && now_ < drain_end_us_) next = std::min(next, drain_end_us_);
   return std::min(next, timers_us_);
 }
@@ -78,16 +78,16 @@ PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {
                            .stopping = membership_.leaving(),
                            .drained = membership_.draining() && Empty() && membership_.drain_told(),
                            .orchestrator = membership_.last_call(),
-                           .engine = engine_.status(),
+                           .engine = steps_.engine().status(),
                            .instance = membership_.instance(),
                            .load = Load(),
                            .blocks = pool_.Counts(),
-                           .steps = step_number_ - engine_.probes(),
-                           .probes = engine_.probes(),
+                           .steps = steps_.steps(),
+                           .probes = steps_.engine().probes(),
                            .prompt_tokens = prompt_tokens_,
                            .committed = committed_,
                            .failed = failed_};
-  snapshot.load.step_age_us = engine_.StepAgeUs(now);
+  snapshot.load.step_age_us = steps_.engine().StepAgeUs(now);
   for (const auto& [id, request] : requests_) {
     snapshot.queued += request.state == State::kQueued;
     snapshot.asking += request.state == State::kAsking;

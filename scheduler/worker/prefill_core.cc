@@ -35,7 +35,7 @@ PrefillCore::Impl::Impl(const PrefillConfig& config)
       pool_(config.membership.identity.total_blocks),
       batch_(config.batch),
       membership_(MembershipOf(config)),
-      engine_(config.engine) {}
+      steps_(config.engine) {}
 
 std::vector<PrefillEffect> PrefillCore::Impl::Handle(const PrefillEvent& event, TimeUs now) {
   now_ = std::max(now_, now);
@@ -133,7 +133,7 @@ absl::Status PrefillCore::Impl::Accept(const AssignRequest& request) const {
   if (tombstones_.Covers(spec.id, request.epoch)) {
     return absl::FailedPreconditionError("epoch: ended already");
   }
-  if (!engine_.ok()) return absl::UnavailableError("the engine has failed");
+  if (!steps_.engine().ok()) return absl::UnavailableError("the engine has failed");
   if (membership_.draining()) return absl::UnavailableError("draining");
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   const int64_t prompt_tokens = PromptTokens(spec);
@@ -214,7 +214,7 @@ void PrefillCore::Impl::HandBack() {
 }
 
 void PrefillCore::Impl::RunTimers() {
-  if (engine_.Overdue(now_)) FailOverdueStep();
+  if (steps_.engine().Overdue(now_)) FailOverdueStep();
   if (now_ >= drain_end_us_) EndAll(absl::UnavailableError("the prefill instance is going away"));
   if (now_ < timers_us_) return;
   timers_us_ = kNever;
@@ -289,7 +289,7 @@ void PrefillCore::Impl::Erase(Request& request, const absl::Status& status) {
                      .epoch = request.epoch,
                      .reason = reason,
                      .status = status,
-                     .engine_failed = engine_.FailedUnder(id)});
+                     .engine_failed = steps_.engine().FailedUnder(id)});
   requests_.erase(id);
 }
 

@@ -12,9 +12,9 @@
 #include "scheduler/kv/deal.h"
 #include "scheduler/worker/assign_chain.h"
 #include "scheduler/worker/membership.h"
-#include "scheduler/worker/nan_steps.h"
 #include "scheduler/worker/prefill_core.h"
 #include "scheduler/worker/rate_meter.h"
+#include "scheduler/worker/step_loop.h"
 #include "scheduler/worker/tombstones.h"
 
 namespace skein::scheduler {
@@ -190,7 +190,7 @@ class PrefillCore::Impl {
   void RunTimers(Request& request);
   void AskForPlaces();
   void StartStep();
-  void Launch(std::vector<StepSequence> sequences);
+  void Probe();  // if it is due
   void Report();
 
   void Admit(Request& request);
@@ -218,9 +218,7 @@ class PrefillCore::Impl {
   void Computed(Request& request);       // the last step with it has ended
   void MaybeCommit(Request& request);
   void TakeResult(Request& request, const StepSequence& ran, const StepResult& result);
-  void CountNan(const std::vector<StepResult>& results);  // of a step that ran
-  void Probe();                                           // if it is due
-  void ProbeDone(const StepDone& event);
+  void BatchDone(const StepLoop::Ended& ended, const std::vector<StepResult>& results);
   void FailOverdueStep();
   void LeaveWithFailedEngine();
   void Finish(Request& request);  // committed
@@ -247,14 +245,14 @@ class PrefillCore::Impl {
   SpanningPart PartOf(const Request& request) const;
   static std::vector<std::string> CommAddresses(const Spanning& spanning, int chunk);
   void LeaveOthers(const Request& request);
-  void PieceDone(const StepDone& event);
+  void PieceDone(const StepLoop::Ended& ended, const std::vector<StepResult>& results);
   void TakePiece(Request& request, const StepSequence& ran, const StepResult& result);
   absl::Status CheckSpanning() const;
 
   bool InFlight(RequestId id) const { return batch_.InFlight(id) || piece_ == id; }
   // With a failed engine not all is waited for.
   bool Empty() const {
-    return (requests_.empty() && successors_.empty()) || (!engine_.ok() && now_ >= drain_end_us_);
+    return (requests_.empty() && successors_.empty()) || (!steps_.engine().ok() && now_ >= drain_end_us_);
   }
   WorkerLoad Load() const;
   std::vector<HeldRequest> Held() const;
@@ -275,7 +273,7 @@ class PrefillCore::Impl {
   BlockPool pool_;
   BatchScheduler batch_;
   Membership membership_;
-  EngineWatch engine_;
+  StepLoop steps_;
   RateMeter rate_;
   Tombstones tombstones_;
   Requests requests_;
@@ -288,11 +286,7 @@ class PrefillCore::Impl {
   std::map<PlanSequence, Span> spans_;  // of live requests, not yet computed here
   std::optional<RequestId> piece_;      // whose piece is the step in flight
   TimeUs timers_us_ = kNever;           // no request's timer is earlier
-  std::vector<StepSequence> step_;      // in flight
-  uint64_t step_number_ = 0;
-  TimeUs step_started_us_ = 0;
   TimeUs drain_end_us_ = kNever;
-  NanSteps nan_steps_;
   uint64_t prompt_tokens_ = 0;
   uint64_t committed_ = 0;
   uint64_t failed_ = 0;

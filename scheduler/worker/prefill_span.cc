@@ -263,15 +263,16 @@ void PrefillCore::Impl::StartPiece(Request& request) {
   if (spanning.chunk_since_us == kNever) spanning.chunk_since_us = now_;
   const bool sample = part->piece.sampler == part->rank && request.spec->max_tokens > 0;
   piece_ = request.spec->id;
-  Launch({{.id = request.spec->id,
-           .epoch = request.epoch,
-           .spec = request.spec,
-           .position = spans.empty() ? 0 : spans.front().position,
-           .count = count,
-           .blocks = std::move(blocks),
-           .sample = sample,
-           .output = nullptr,
-           .spanning = std::move(part)}});
+  StepSequence sequence{.id = request.spec->id,
+                        .epoch = request.epoch,
+                        .spec = request.spec,
+                        .position = spans.empty() ? 0 : spans.front().position,
+                        .count = count,
+                        .blocks = std::move(blocks),
+                        .sample = sample,
+                        .output = nullptr,
+                        .spanning = std::move(part)};
+  effects_.push_back(steps_.Launch({std::move(sequence)}, now_));
 }
 
 SpanningPart PrefillCore::Impl::PartOf(const Request& request) const {
@@ -318,7 +319,7 @@ std::vector<std::string> PrefillCore::Impl::CommAddresses(const Spanning& spanni
 void PrefillCore::Impl::LeaveOthers(const Request& request) {
   const RequestId id = request.spec->id;
   const bool in_flight = piece_ == id;
-  if (in_flight) effects_.push_back(AbortStep{step_number_});
+  if (in_flight) effects_.push_back(AbortStep{steps_.number()});
   if (!request.spanning.has_value() || !request.spanning->next.has_value()) return;
   const Spanning& spanning = *request.spanning;
   const std::vector<DealtChunk>& chunks = spanning.dealer.all_chunks();
@@ -332,34 +333,16 @@ void PrefillCore::Impl::LeaveOthers(const Request& request) {
   }
 }
 
-void PrefillCore::Impl::PieceDone(const StepDone& event) {
-  const RequestId id = *std::exchange(piece_, std::nullopt);
-  const StepSequence ran = std::move(step_.front());
-  step_.clear();
-  absl::Status status = StatusOf(event, 1);
-  const bool broke = status.code() == absl::StatusCode::kUnavailable ||
-                     status.code() == absl::StatusCode::kDeadlineExceeded ||
-                     status.code() == absl::StatusCode::kCancelled;
-  if (EngineWatch::FailsEngine(status) && !broke) {
-    engine_.Fail(status, {ran});
-    status = engine_.EndOfRequests();
-  } else {
-    engine_.End(now_);
-  }
-  if (broke) {
-    status = absl::UnavailableError(
-        absl::StrCat("a step of several instances broke: ", std::string(status.message())));
-  }
-  Request& request = requests_.at(id);
+void PrefillCore::Impl::PieceDone(const StepLoop::Ended& ended,
+                                  const std::vector<StepResult>& results) {
+  Request& request = requests_.at(*std::exchange(piece_, std::nullopt));
   if (request.state == State::kEnding) {
     MaybeLeave(request);
-  } else if (status.ok()) {
-    TakePiece(request, ran, event.results.front());
+  } else if (ended.status.ok()) {
+    TakePiece(request, ended.ran.front(), results.front());
   } else {
-    End(request, status);
+    End(request, ended.status);
   }
-  if (status.ok()) CountNan(event.results);
-  if (!engine_.ok()) LeaveWithFailedEngine();
 }
 
 void PrefillCore::Impl::TakePiece(Request& request, const StepSequence& ran,

@@ -8,7 +8,7 @@
 namespace skein::scheduler {
 
 void PrefillCore::Impl::StartStep() {
-  if (engine_.stepping() || !engine_.ok()) return;
+  if (!steps_.MayLaunch()) return;
   PlanSequence before{UINT64_MAX};
   Request* piece = EnterablePiece(&before);
   std::vector<StepItem> items = batch_.Plan(before);
@@ -26,69 +26,44 @@ void PrefillCore::Impl::StartStep() {
                          .sample = item.sample && request.spec->max_tokens > 0,
                          .output = nullptr});
   }
-  Launch(std::move(sequences));
-}
-
-void PrefillCore::Impl::Launch(std::vector<StepSequence> sequences) {
-  step_ = std::move(sequences);
-  step_started_us_ = now_;
-  RunStep step{.step = ++step_number_, .sequences = step_};
-  engine_.Begin(step, now_);
-  effects_.push_back(std::move(step));
+  effects_.push_back(steps_.Launch(std::move(sequences), now_));
 }
 
 void PrefillCore::Impl::Probe() {
-  if (membership_.leaving() || !engine_.ProbeDue(now_)) return;
-  RunStep probe = engine_.Probe(++step_number_);
-  engine_.Begin(probe, now_);
-  effects_.push_back(std::move(probe));
-}
-
-void PrefillCore::Impl::ProbeDone(const StepDone& event) {
-  absl::Status status = StatusOf(event, 1);
-  if (status.ok()) status = event.results.front().status;
-  if (status.ok()) return engine_.End(now_);
-  engine_.Fail(status, {});
-  LeaveWithFailedEngine();
+  if (membership_.leaving()) return;
+  std::optional<RunStep> probe = steps_.Probe(now_);
+  if (probe.has_value()) effects_.push_back(*std::move(probe));
 }
 
 void PrefillCore::Impl::On(const StepDone& event) {
-  if (!engine_.stepping() || event.step != step_number_) return;
-  if (engine_.probing()) return ProbeDone(event);
-  if (piece_.has_value()) return PieceDone(event);
-  const std::vector<StepSequence> ran = std::move(step_);
-  step_.clear();
-  batch_.Complete();
-  absl::Status status = StatusOf(event, ran.size());
-  if (EngineWatch::FailsEngine(status)) {
-    engine_.Fail(status, ran);
-    status = engine_.EndOfRequests();
+  const std::optional<StepLoop::Ended> ended = steps_.End(event, now_);
+  if (!ended.has_value()) return;
+  if (piece_.has_value()) {
+    PieceDone(*ended, event.results);
   } else {
-    engine_.End(now_);
+    BatchDone(*ended, event.results);
   }
-  int64_t tokens = 0;
-  for (size_t i = 0; i < ran.size(); ++i) {
-    Request& request = requests_.at(ran[i].id);
-    if (request.state == State::kEnding) {
-      MaybeLeave(request);
-    } else if (status.ok()) {
-      if (event.results[i].status.ok()) tokens += ran[i].count;
-      TakeResult(request, ran[i], event.results[i]);
-    } else {
-      End(request, status);
-    }
-  }
-  if (status.ok()) {
-    prompt_tokens_ += tokens;
-    rate_.Add(tokens, now_ - step_started_us_);
-    CountNan(event.results);
-  }
-  if (!engine_.ok()) LeaveWithFailedEngine();
+  if (!steps_.engine().ok()) LeaveWithFailedEngine();
 }
 
-void PrefillCore::Impl::CountNan(const std::vector<StepResult>& results) {
-  nan_steps_.Add(results);
-  if (nan_steps_.EngineFailed()) engine_.Fail(NanSteps::Failure(), {});
+void PrefillCore::Impl::BatchDone(const StepLoop::Ended& ended,
+                                  const std::vector<StepResult>& results) {
+  if (batch_.InFlight()) batch_.Complete();
+  int64_t tokens = 0;
+  for (size_t i = 0; i < ended.ran.size(); ++i) {
+    Request& request = requests_.at(ended.ran[i].id);
+    if (request.state == State::kEnding) {
+      MaybeLeave(request);
+    } else if (ended.status.ok()) {
+      if (results[i].status.ok()) tokens += ended.ran[i].count;
+      TakeResult(request, ended.ran[i], results[i]);
+    } else {
+      End(request, ended.status);
+    }
+  }
+  if (!ended.status.ok() || ended.ran.empty()) return;
+  prompt_tokens_ += tokens;
+  rate_.Add(tokens, ended.took_us);
 }
 
 void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
@@ -118,9 +93,7 @@ void PrefillCore::Impl::Computed(Request& request) {
 
 // Whatever the engine still does is nobody's: nothing is given its blocks again.
 void PrefillCore::Impl::FailOverdueStep() {
-  const std::vector<StepSequence> ran = std::move(step_);
-  step_.clear();
-  engine_.Fail(engine_.OverdueStatus(), ran);
+  const std::vector<StepSequence> ran = steps_.FailOverdue();
   LeaveWithFailedEngine();  // before the step is forgotten: the others in it must hear
   if (batch_.InFlight()) batch_.Complete();
   piece_.reset();
@@ -135,13 +108,13 @@ void PrefillCore::Impl::LeaveWithFailedEngine() {
   for (const auto& [id, request] : requests_) {
     if (!request.computed) ids.push_back(id);
   }
-  for (const RequestId id : ids) End(requests_.at(id), engine_.EndOfRequests());
+  for (const RequestId id : ids) End(requests_.at(id), steps_.engine().EndOfRequests());
   while (!successors_.empty()) {
-    EndSuccessors(successors_.begin()->first, {UINT64_MAX}, engine_.EndOfRequests());
+    EndSuccessors(successors_.begin()->first, {UINT64_MAX}, steps_.engine().EndOfRequests());
   }
   membership_.StartDrain();
   drain_end_us_ = std::min(drain_end_us_, now_ + config_.engine.last_words_us);
-  effects_.push_back(EngineFailed{engine_.status()});
+  effects_.push_back(EngineFailed{steps_.engine().status()});
 }
 
 }  // namespace skein::scheduler
