@@ -55,21 +55,14 @@ TimeUs PrefillCore::Impl::NextDeadline() const {
   TimeUs next = std::min(membership_.NextDeadline(),
                          steps_.engine().NextDeadline(/*may_probe=*/!membership_.leaving()));
   if (!requests_.empty() && now_ < drain_end_us_) next = std::min(next, drain_end_us_);
-  return std::min(next, timers_us_);
+  return std::min({next, timers_us_, kv_out_.NextDeadline()});
 }
 
 TimeUs PrefillCore::Impl::EarliestTimer(const Request& request) {
   if (request.state == State::kEnding) return kNever;
-  TimeUs next = std::min({request.deadline_us, request.ask_retry_us, request.grant.retry_us,
-                          request.grant.renew_us, request.commit.retry_us,
-                          request.spanning.has_value() && request.state == State::kQueued
-                              ? request.spanning->join_until_us
-                              : kNever});
-  if (!request.handoff.active) return next;
-  if (const std::optional<Staging>& staging = request.handoff.staging; staging.has_value()) {
-    next = std::min({next, staging->about_backend.retry_us, staging->about_part.retry_us});
-  }
-  return std::min(next, request.grant.post_until_us);
+  const bool joins = request.spanning.has_value() && request.state == State::kQueued;
+  return std::min({request.deadline_us, request.ask_retry_us,
+                   joins ? request.spanning->join_until_us : kNever});
 }
 
 PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {
@@ -88,13 +81,13 @@ PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {
                            .committed = committed_,
                            .failed = failed_};
   snapshot.load.step_age_us = steps_.engine().StepAgeUs(now);
+  snapshot.handoffs = kv_out_.CountWriting();
   for (const auto& [id, request] : requests_) {
     snapshot.queued += request.state == State::kQueued;
     snapshot.asking += request.state == State::kAsking;
     snapshot.computing += request.state == State::kPlaced && !request.computed;
     snapshot.committing += request.state == State::kPlaced && request.computed;
     snapshot.ending += request.state == State::kEnding;
-    snapshot.handoffs += request.handoff.active;
     if (request.state == State::kQueued || request.state == State::kAsking) {
       snapshot.oldest_wait_us = std::max(snapshot.oldest_wait_us, now - request.arrived_us);
     }
@@ -105,6 +98,7 @@ PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {
 absl::Status PrefillCore::Impl::CheckInvariants() const {
   if (absl::Status status = pool_.CheckInvariants(); !status.ok()) return status;
   if (absl::Status status = batch_.CheckInvariants(); !status.ok()) return status;
+  if (absl::Status status = kv_out_.CheckInvariants(); !status.ok()) return status;
   int64_t blocks = 0;
   size_t queued = 0;
   int64_t in_front = 0;
@@ -122,7 +116,7 @@ absl::Status PrefillCore::Impl::CheckInvariants() const {
     if (EarliestTimer(request) < timers_us_) {
       return absl::InternalError(absl::StrCat("PrefillCore 6: ", ToString(id), " is overslept"));
     }
-    const bool touched = InFlight(id) || request.handoff.active;
+    const bool touched = InFlight(id) || kv_out_.Writing(id);
     if (touched && request.blocks == nullptr) {
       return absl::InternalError(absl::StrCat("PrefillCore 2: ", ToString(id), " has no blocks"));
     }

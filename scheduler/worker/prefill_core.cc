@@ -35,13 +35,23 @@ PrefillCore::Impl::Impl(const PrefillConfig& config)
       pool_(config.membership.identity.total_blocks),
       batch_(config.batch),
       membership_(MembershipOf(config)),
-      steps_(config.engine) {}
+      steps_(config.engine),
+      kv_out_({.incarnation = config.membership.identity.incarnation,
+               .shape = config.membership.identity.shape,
+               .rpc_timeout_us = config.rpc_timeout_us,
+               .acquire_timeout_us = config.ask_timeout_us,
+               .retry_us = config.retry_us,
+               .attempts = config.attempts},
+              [this](KvOutEffect effect) {
+                std::visit([this](auto& one) { effects_.push_back(std::move(one)); }, effect);
+              }) {}
 
 std::vector<PrefillEffect> PrefillCore::Impl::Handle(const PrefillEvent& event, TimeUs now) {
   now_ = std::max(now_, now);
   effects_.clear();
   std::visit([this](const auto& e) { On(e); }, event);
   RunTimers();
+  TakeOutcomes();
   TakeSuccessors();
   AskForPlaces();
   StartStep();
@@ -216,6 +226,7 @@ void PrefillCore::Impl::HandBack() {
 void PrefillCore::Impl::RunTimers() {
   if (steps_.engine().Overdue(now_)) FailOverdueStep();
   if (now_ >= drain_end_us_) EndAll(absl::UnavailableError("the prefill instance is going away"));
+  kv_out_.RunTimers(now_);
   if (now_ < timers_us_) return;
   timers_us_ = kNever;
   std::vector<RequestId> ids;
@@ -257,15 +268,11 @@ void PrefillCore::Impl::MaybeLeave(Request& request) {
   const RequestId id = request.spec->id;
   if (request.state != State::kEnding) return;
   if (!InFlight(id)) batch_.Remove(id);  // no further chunk while the handoff stops
-  if (request.handoff.active) {
-    if (!request.handoff.stopping) effects_.push_back(StopHandoff{id, request.epoch});
-    request.handoff.stopping = true;
-    return;
-  }
-  if (InFlight(id)) return;
+  kv_out_.Stop(id);
+  if (kv_out_.Writing(id) || InFlight(id)) return;
   if (!request.endpoint.empty()) {
     const InstanceId writer =
-        request.grant.writer == InstanceId{} ? membership_.instance() : request.grant.writer;
+        request.writer == InstanceId{} ? membership_.instance() : request.writer;
     effects_.push_back(CallAbort{
         request.endpoint, {id, request.epoch, request.end_status, writer}, config_.rpc_timeout_us});
   }
@@ -275,6 +282,7 @@ void PrefillCore::Impl::MaybeLeave(Request& request) {
 void PrefillCore::Impl::Erase(Request& request, const absl::Status& status) {
   const RequestId id = request.spec->id;
   batch_.Remove(id);
+  kv_out_.Forget(id);
   if (request.blocks != nullptr) pool_.Free(*request.blocks);
   LeaveFront(request);
   if (request.spanning.has_value()) {

@@ -1,5 +1,5 @@
-// What an event costs a prefill-worker's core while the first request of the queue waits for blocks:
-// counted in allocations, which do not depend on the machine.
+// What an event costs a prefill-worker's core while the first request of the queue waits for
+// blocks: counted in allocations, which do not depend on the machine.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -13,28 +13,16 @@ bool PrefillCore::Impl::IsUnreachable(const absl::Status& status) {
          status.code() == absl::StatusCode::kDeadlineExceeded;
 }
 
-absl::Status PrefillCore::Impl::EndOf(bool spanning, const absl::Status& status) {
-  if (!spanning || status.code() != absl::StatusCode::kCancelled) return status;
-  return absl::UnavailableError(status.message());
-}
-
 void PrefillCore::Impl::RunTimers(Request& request) {
   if (request.state == State::kEnding) return;
   if (now_ >= request.deadline_us) {
     return End(request, absl::DeadlineExceededError("the request's deadline passed in prefill"));
-  }
-  if (request.handoff.active && now_ >= request.grant.post_until_us) {
-    return End(request, absl::UnavailableError("the decode side's lease was not renewed"));
   }
   if (request.spanning.has_value() && request.state == State::kQueued &&
       now_ >= request.spanning->join_until_us) {
     return End(request, absl::UnavailableError("no blocks in time to join the plan"));
   }
   if (now_ >= request.ask_retry_us) Ask(request);
-  if (now_ >= request.grant.retry_us) AskForGrant(request);
-  if (now_ >= request.grant.renew_us) Renew(request);
-  if (now_ >= request.commit.retry_us) MaybeCommit(request);
-  if (request.handoff.active && request.handoff.staging.has_value()) RunStagingTimers(request);
 }
 
 // In plan-sequence order, and none overtakes one that waits for blocks; but who is behind a hole in
@@ -200,154 +188,21 @@ void PrefillCore::Impl::BeginWork(Request& request) {
   OpenHandoffOf(request);
 }
 
-void PrefillCore::Impl::AskForGrant(Request& request) {
-  Grant& grant = request.grant;
-  grant.retry_us = kNever;
-  grant.calling = true;
-  grant.sent_us = now_;
-  ++grant.attempts;
-  if (grant.writer == InstanceId{}) {
-    grant.writer = request.spanning.has_value() ? request.spanning->self : membership_.instance();
-  }
-  effects_.push_back(CallGrant{request.endpoint,
-                               {.id = request.spec->id,
-                                .epoch = request.epoch,
-                                .prefill = grant.writer,
-                                .incarnation = membership_.identity().incarnation,
-                                .shape = shape_},
-                               config_.rpc_timeout_us});
-}
-
-void PrefillCore::Impl::On(const GrantReplied& event) {
-  Request* request = FindLive(event.id, event.epoch);
-  if (request == nullptr || !request->grant.calling) return;  // its Abort was sent or will be
-  Grant& grant = request->grant;
-  grant.calling = false;
-  const absl::Status& status = event.reply.status;
-  if (status.ok()) return StartWriting(*request, event.reply);
-  if (!IsUnreachable(status) || grant.attempts >= config_.attempts) {
-    return End(*request, EndOf(request->spanning.has_value(), status));
-  }
-  grant.retry_us = now_ + config_.retry_us;
-  Arm(grant.retry_us);
-}
-
-void PrefillCore::Impl::StartWriting(Request& request, const GrantReply& reply) {
-  Grant& grant = request.grant;
-  const auto blocks = static_cast<int64_t>(reply.blocks.size());
-  const bool staged = reply.staging_slots > 0;
-  if (blocks != (staged ? 0 : BlocksOf(shape_, PromptTokens(*request.spec)))) {
-    return End(request, absl::UnavailableError(
-                            absl::StrCat("the decode instance granted ", blocks, " blocks")));
-  }
-  grant.post_until_us = grant.sent_us + reply.lease_us;
-  if (now_ >= grant.post_until_us) {
-    return End(request, absl::UnavailableError("the grant came after its own lease"));
-  }
-  grant.granted = true;
-  grant.renew_us = grant.sent_us + reply.lease_us / 3;
-  Arm(std::min(grant.renew_us, grant.post_until_us));
-  request.handoff.active = true;
-  if (staged) request.handoff.staging.emplace();
-  effects_.push_back(StartHandoff{.id = request.spec->id,
-                                  .epoch = request.epoch,
-                                  .endpoint = request.endpoint,
-                                  .remote_blocks = reply.blocks,
-                                  .memory = reply.memory,
-                                  .post_until_us = grant.post_until_us,
-                                  .staging_slots = reply.staging_slots});
-}
-
-void PrefillCore::Impl::Renew(Request& request) {
-  Grant& grant = request.grant;
-  grant.renew_us = kNever;
-  grant.renewing = true;
-  grant.renew_sent_us = now_;
-  effects_.push_back(
-      CallRenew{request.endpoint,
-                {.id = request.spec->id, .epoch = request.epoch, .prefill = grant.writer},
-                config_.rpc_timeout_us});
-}
-
-void PrefillCore::Impl::On(const RenewReplied& event) {
-  Request* request = FindLive(event.id, event.epoch);
-  if (request == nullptr || !request->grant.renewing) return;
-  Grant& grant = request->grant;
-  grant.renewing = false;
-  if (event.reply.status.ok()) {
-    grant.post_until_us = std::max(grant.post_until_us, grant.renew_sent_us + event.reply.lease_us);
-    grant.renew_us = std::max(now_, grant.renew_sent_us + event.reply.lease_us / 3);
-    if (request->handoff.active) {
-      effects_.push_back(ExtendHandoff{event.id, event.epoch, grant.post_until_us});
+void PrefillCore::Impl::TakeOutcomes() {
+  for (const KvOut::Outcome& outcome : kv_out_.TakeOutcomes()) {
+    Request& request = requests_.at(outcome.id);
+    switch (outcome.end) {
+      case KvOut::End::kCommitted:
+        Finish(request);
+        break;
+      case KvOut::End::kFailed:
+        End(request, outcome.status);
+        break;
+      case KvOut::End::kStopped:
+        MaybeLeave(request);
+        break;
     }
-  } else if (IsUnreachable(event.reply.status)) {
-    grant.renew_us = now_ + config_.retry_us;
-  } else if (!request->commit.calling) {  // else the commit's answer says it better
-    return End(*request, EndOf(request->spanning.has_value(), event.reply.status));
   }
-  Arm(grant.renew_us);
-}
-
-void PrefillCore::Impl::On(const HandoffDone& event) {
-  Request* request = Find(event.id, event.epoch);
-  if (request == nullptr || !request->handoff.active) return;
-  request->handoff.active = false;
-  request->handoff.done = true;
-  request->handoff.bytes_per_layer = event.bytes_per_layer;
-  if (request->state == State::kEnding) return MaybeLeave(*request);
-  MaybeCommit(*request);
-}
-
-void PrefillCore::Impl::On(const HandoffFailed& event) {
-  Request* request = Find(event.id, event.epoch);
-  if (request == nullptr || !request->handoff.active) return;
-  request->handoff.active = false;
-  if (request->state == State::kEnding) return MaybeLeave(*request);
-  // Whatever the transport's code was: the request may be handed over elsewhere.
-  End(*request, absl::UnavailableError(
-                    absl::StrCat("the handoff failed: ", std::string(event.status.message()))));
-}
-
-void PrefillCore::Impl::On(const HandoffStopped& event) {
-  On(HandoffFailed{event.id, event.epoch, absl::InternalError("it stopped unasked")});
-}
-
-void PrefillCore::Impl::MaybeCommit(Request& request) {
-  Commit& commit = request.commit;
-  if (!request.computed || commit.calling) return;
-  if (request.spanning.has_value() && request.spanning->share.empty()) return Finish(request);
-  if (!request.handoff.done) return;
-  if (commit.attempts == 0) {
-    request.times.handoff_us = now_ - request.started_us - request.times.prefill_us;
-  }
-  commit.retry_us = kNever;
-  commit.calling = true;
-  ++commit.attempts;
-  effects_.push_back(CallCommit{request.endpoint,
-                                {.id = request.spec->id,
-                                 .epoch = request.epoch,
-                                 .bytes_per_layer = request.handoff.bytes_per_layer,
-                                 .has_token = request.has_token,
-                                 .token = request.token,
-                                 .payload = request.payload,
-                                 .prompt_logprobs = request.prompt_logprobs,
-                                 .prefill = request.grant.writer,
-                                 .times = request.times},
-                                config_.rpc_timeout_us});
-}
-
-void PrefillCore::Impl::On(const CommitReplied& event) {
-  Request* request = FindLive(event.id, event.epoch);
-  if (request == nullptr || !request->commit.calling) return;
-  Commit& commit = request->commit;
-  commit.calling = false;
-  const absl::Status& status = event.reply.status;
-  if (status.ok()) return Finish(*request);
-  if (!IsUnreachable(status) || commit.attempts >= config_.attempts) {
-    return End(*request, EndOf(request->spanning.has_value(), status));
-  }
-  commit.retry_us = now_ + config_.retry_us;
-  Arm(commit.retry_us);
 }
 
 }  // namespace skein::scheduler

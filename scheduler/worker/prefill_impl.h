@@ -11,6 +11,7 @@
 
 #include "scheduler/kv/deal.h"
 #include "scheduler/worker/assign_chain.h"
+#include "scheduler/worker/kv_out.h"
 #include "scheduler/worker/membership.h"
 #include "scheduler/worker/prefill_core.h"
 #include "scheduler/worker/rate_meter.h"
@@ -31,54 +32,6 @@ class PrefillCore::Impl {
 
  private:
   enum class State { kQueued, kAsking, kPlaced, kEnding };
-
-  // The right to write at the decode side, and the calls about it.
-  struct Grant {
-    bool calling = false;
-    bool granted = false;
-    InstanceId writer;  // this instance's name towards the decode side, whatever it is later
-    int attempts = 0;
-    TimeUs sent_us = 0;
-    TimeUs retry_us = kNever;
-    bool renewing = false;
-    TimeUs renew_sent_us = 0;
-    TimeUs renew_us = kNever;
-    TimeUs post_until_us = 0;  // this side's view of the lease's end
-  };
-
-  // A call about a backend that is made again until it is answered, or the lease is over.
-  struct Call {
-    bool under_way = false;
-    TimeUs retry_us = kNever;
-  };
-
-  // Of a handoff through staging buffers.
-  struct Staging {
-    enum class Backend { kNone, kAsked, kHas, kReleased };
-    Backend backend = Backend::kNone;
-    bool waits = false;  // the sender has something to put
-    uint64_t ask = 0;    // the last wish
-    Call about_backend;  // AskBackend when asked, ReleaseBackend when released
-    uint64_t part = 0;   // the last one told
-    Call about_part;
-    std::vector<StagedBlock> telling;  // of the part that is told
-    std::vector<StagedBlock> arrived;  // behind it
-  };
-
-  struct Handoff {
-    std::optional<Staging> staging;
-    bool opened = false;
-    bool active = false;  // StartHandoff sent, its end not yet heard
-    bool stopping = false;
-    bool done = false;
-    std::vector<int64_t> bytes_per_layer;
-  };
-
-  struct Commit {
-    bool calling = false;
-    int attempts = 0;
-    TimeUs retry_us = kNever;
-  };
 
   // What a request of a spanning plan has besides. Its local blocks are numbered in the order in
   // which its pieces fill them: slot i is block i of Request::blocks.
@@ -121,9 +74,7 @@ class PrefillCore::Impl {
     TimeUs ask_unreachable_since_us = kNever;
 
     std::string endpoint;  // of the decode instance, once placed
-    Grant grant;
-    Handoff handoff;
-    Commit commit;
+    InstanceId writer;     // this instance's name towards the decode side, once KV is on its way
 
     std::optional<Spanning> spanning;
     bool in_front = false;
@@ -149,25 +100,18 @@ class PrefillCore::Impl {
   void On(const StartCalled& event);
   void On(const CancelCalled& event);
   void On(const BeginPrefillReplied& event);
-  void On(const GrantReplied& event);
-  void On(const RenewReplied& event);
-  void On(const AskBackendReplied& event);
-  void On(const TakePartReplied& event);
-  void On(const ReleaseBackendReplied& event);
-  void On(const HandoffWaits& event);
-  void On(const HandoffPart& event);
-  void On(const HandoffIdle& event);
-  void On(const CommitReplied& event);
   void On(const StepDone& event);
-  void On(const HandoffDone& event);
-  void On(const HandoffFailed& event);
-  void On(const HandoffStopped& event);
   void On(const RegisterReplied& event);
   void On(const ReportReplied& event);
   void On(const UnregisterReplied& event) { membership_.OnUnregistered(); }
   void On(const Drain& event);
   void On(const OrderDrain& event);
   void On(const Tick& event) {}
+  // The rest is about KV on its way.
+  template <class Event>
+  void On(const Event& event) {
+    kv_out_.On(event, now_);
+  }
 
   void HandBack();
 
@@ -178,9 +122,6 @@ class PrefillCore::Impl {
   absl::Status Accept(const AssignRequest& request) const;
   // The call may be made again: it did not get through, or nobody knows whether it did.
   static bool IsUnreachable(const absl::Status& status);
-  // What the decode side said against a member of a spanning plan: that the request has ended there
-  // was another member's fault as likely as anyone's wish, and who wished it knows.
-  static absl::Status EndOf(bool spanning, const absl::Status& status);
   Request* Find(RequestId id, Epoch epoch);
   Request* FindLive(RequestId id, Epoch epoch);  // not ending
   void CancelUpTo(RequestId id, Epoch epoch, const std::string& why);
@@ -201,22 +142,9 @@ class PrefillCore::Impl {
   void Ask(Request& request);
   void Place(Request& request, const Placed& placed);
   void BeginWork(Request& request);
-  void AskForGrant(Request& request);
-  void StartWriting(Request& request, const GrantReply& reply);
-  void Renew(Request& request);
-  // Staged handoffs: prefill_staging.cc.
-  Request* FindStaged(RequestId id, Epoch epoch);
-  void RunStagingTimers(Request& request);
-  void AskForBackend(Request& request);
-  void ReleaseBackend(Request& request);
-  void TellPart(Request& request);
-  // What a reply means for its call: true when it is done, false when it will be made again or the
-  // request has ended.
-  bool Settle(Request& request, Call& call, const absl::Status& status);
-
+  void TakeOutcomes();                   // of KV on its way
   void Started(Request& request) const;  // a step with it
   void Computed(Request& request);       // the last step with it has ended
-  void MaybeCommit(Request& request);
   void TakeResult(Request& request, const StepSequence& ran, const StepResult& result);
   void BatchDone(const StepLoop::Ended& ended, const std::vector<StepResult>& results);
   void FailOverdueStep();
@@ -252,7 +180,8 @@ class PrefillCore::Impl {
   bool InFlight(RequestId id) const { return batch_.InFlight(id) || piece_ == id; }
   // With a failed engine not all is waited for.
   bool Empty() const {
-    return (requests_.empty() && successors_.empty()) || (!steps_.engine().ok() && now_ >= drain_end_us_);
+    return (requests_.empty() && successors_.empty()) ||
+           (!steps_.engine().ok() && now_ >= drain_end_us_);
   }
   WorkerLoad Load() const;
   std::vector<HeldRequest> Held() const;
@@ -274,6 +203,7 @@ class PrefillCore::Impl {
   BatchScheduler batch_;
   Membership membership_;
   StepLoop steps_;
+  KvOut kv_out_;
   RateMeter rate_;
   Tombstones tombstones_;
   Requests requests_;

@@ -217,17 +217,20 @@ std::vector<PutBlock> PrefillCore::Impl::NewPuts(Request& request) const {
 // Tells the handoff which blocks are computed here, as far as that is known, and asks for the grant
 // when the first are.
 void PrefillCore::Impl::OpenHandoffOf(Request& request) {
-  const bool opened = request.handoff.opened;
-  const bool more = request.spanning.has_value() && !request.spanning->dealer.Whole();
+  const RequestId id = request.spec->id;
+  const bool spans = request.spanning.has_value();
+  const bool more = spans && !request.spanning->dealer.Whole();
   std::vector<PutBlock> puts = NewPuts(request);
-  if (opened) {
-    effects_.push_back(AddToHandoff{request.spec->id, request.epoch, std::move(puts), more});
-  } else if (!puts.empty()) {
-    request.handoff.opened = true;
-    effects_.push_back(
-        OpenHandoff{request.spec->id, request.epoch, request.spec, std::move(puts), more});
-    AskForGrant(request);
-  }
+  if (kv_out_.Has(id)) return kv_out_.AddBlocks(id, std::move(puts), more);
+  if (puts.empty()) return;
+  request.writer = spans ? request.spanning->self : membership_.instance();
+  kv_out_.Open({.id = id,
+                .epoch = request.epoch,
+                .spec = request.spec,
+                .endpoint = request.endpoint,
+                .writer = request.writer,
+                .one_of_several = spans},
+               std::move(puts), more, now_);
 }
 
 // The next spanning piece of this instance, if it can run now; `sequence` is then its place.

@@ -89,7 +89,14 @@ void PrefillCore::Impl::Computed(Request& request) {
   request.computed = true;
   request.times.prefill_us = now_ - request.started_us;
   LeaveFront(request);
-  MaybeCommit(request);
+  if (request.spanning.has_value() && request.spanning->share.empty()) return Finish(request);
+  kv_out_.SetResult(request.spec->id,
+                    {.has_token = request.has_token,
+                     .token = request.token,
+                     .payload = std::move(request.payload),
+                     .prompt_logprobs = std::move(request.prompt_logprobs),
+                     .times = request.times},
+                    now_);
 }
 
 // The hung step may still write to its blocks. That is safe: a failed engine gets no more work, so

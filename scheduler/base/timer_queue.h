@@ -1,0 +1,49 @@
+// TimerQueue: when the things of a core are due, one time for each. What is to be done then is the
+// owner's to know: it looks at the thing and sets its next time. Setting and taking a time cost
+// the logarithm of the number of things, so no event walks over all of them.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "scheduler/base/time.h"
+
+namespace skein::scheduler {
+
+template <class Key>
+class TimerQueue {
+ public:
+  // In place of the time that it had; kNever: it is not due at all.
+  void Set(const Key& key, TimeUs at) {
+    Remove(key);
+    if (at == kNever) return;
+    at_.emplace(key, at);
+    order_.emplace(at, key);
+  }
+  void Remove(const Key& key) {
+    const auto it = at_.find(key);
+    if (it == at_.end()) return;
+    order_.erase({it->second, key});
+    at_.erase(it);
+  }
+  // Takes out the one that was due first, of equals the smallest key. Empty: none is due.
+  std::optional<Key> TakeDue(TimeUs now) {
+    if (order_.empty() || order_.begin()->first > now) return std::nullopt;
+    const Key key = order_.begin()->second;
+    Remove(key);
+    return key;
+  }
+  TimeUs Next() const { return order_.empty() ? kNever : order_.begin()->first; }
+  TimeUs Of(const Key& key) const {
+    const auto it = at_.find(key);
+    return it == at_.end() ? kNever : it->second;
+  }
+
+ private:
+  std::map<Key, TimeUs> at_;
+  std::set<std::pair<TimeUs, Key>> order_;
+};
+
+}  // namespace skein::scheduler
