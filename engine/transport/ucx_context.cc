@@ -16,8 +16,9 @@ namespace {
 
 // Large socket buffers from the start: on a busy machine they gave handoffs of scattered blocks a
 // quarter more than the kernel's own growth (bench/transport/README.md). MAX_IOV lets a put of
-// kFragmentsMax fragments (ucx_endpoint.h) leave in one system call. CONN_NB: a connection to a host
-// that does not answer is waited for beside the others; UCX's default holds up the whole worker, 127 s.
+// kFragmentsMax fragments (ucx_endpoint.h) leave in one system call. CONN_NB: a connection to a
+// host that does not answer is waited for beside the others; UCX's default holds up the whole
+// worker, 127 s.
 constexpr std::pair<const char*, const char*> kTcpSettings[] = {
     {"SNDBUF", "4M"}, {"RCVBUF", "4M"}, {"MAX_IOV", "16"}, {"CONN_NB", "y"}};
 

@@ -126,7 +126,7 @@ void KvOut::StartWriting(Entry& entry, const GrantReply& reply, TimeUs now) {
   }
   entry.renew.SendAt(entry.grant.sent_us() + reply.lease_us / 3);
   SetSender(entry, Sender::kWriting);
-  if (staged) entry.staging.emplace();
+  if (staged) entry.staging = Staging{};
   Arm(entry);
   emit_(StartHandoff{.id = transfer.id,
                      .epoch = transfer.epoch,

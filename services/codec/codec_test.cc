@@ -167,7 +167,8 @@ TEST(Codec, ALeaseOfNothingOrOfMoreThanADayIsRefusedByFieldAndValue) {
     EXPECT_EQ(good->lease_us, 3'000'000);
     EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*good), make(3'000'000)));
     EXPECT_TRUE(FromProto(make(uint64_t{kLeaseMaxUs})).ok());
-    for (const uint64_t bad : {uint64_t{0}, uint64_t{kLeaseMaxUs} + 1, uint64_t{1} << 63, ~uint64_t{0}}) {
+    for (const uint64_t bad :
+         {uint64_t{0}, uint64_t{kLeaseMaxUs} + 1, uint64_t{1} << 63, ~uint64_t{0}}) {
       refused(make, bad);
     }
   };

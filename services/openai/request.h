@@ -57,7 +57,7 @@ struct GenerationOptions {
   bool skip_special_tokens = true;
   bool return_token_ids = false;
   bool return_metrics = false;  // the answer says where its time went
-  bool tokens_as_ids = false;  // tokens in logprobs are written "token_id:17"
+  bool tokens_as_ids = false;   // tokens in logprobs are written "token_id:17"
 };
 
 // Text, or token ids.

@@ -130,8 +130,8 @@ void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
       static_cast<double>(load.running_requests));
   set("vllm:num_requests_waiting", "Requests waiting for the batch.",
       static_cast<double>(load.queued_requests));
-  for (const auto& [reason, count] : {std::pair("capacity", waiting.capacity),
-                                      std::pair("deferred", waiting.deferred)}) {
+  for (const auto& [reason, count] :
+       {std::pair("capacity", waiting.capacity), std::pair("deferred", waiting.deferred)}) {
     Metrics::Labels by_reason = labels;
     by_reason["reason"] = reason;
     metrics
@@ -147,9 +147,9 @@ void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
                                    std::chrono::system_clock::now().time_since_epoch())
                                    .count()));
   set("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.",
-      load.total_blocks == 0 ? 0
-                             : static_cast<double>(load.held_blocks) /
-                                   static_cast<double>(load.total_blocks));
+      load.total_blocks == 0
+          ? 0
+          : static_cast<double>(load.held_blocks) / static_cast<double>(load.total_blocks));
   const auto blocks = [&](const char* state, int64_t count) {
     metrics
         ->Gauge("skein_kv_blocks", "KV blocks, by state.",
