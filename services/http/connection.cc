@@ -87,7 +87,10 @@ void Connection::OnRead(error_code ec, size_t bytes) {
   reading_ = false;
   if (closed()) return;
   if (ec) return OnReadEnd(ec);
-  if (InIsFull()) {  // what was sent ahead has a hole now
+  // The answer that was watched has just ended: what came ahead goes first and makes room.
+  if (state_ == State::kReading && InIsFull()) Parse();
+  if (closed()) return;
+  if (state_ == State::kAnswering && InIsFull()) {  // what was sent ahead has a hole now
     dropped_ = true;
     keep_alive_ = false;
   } else if (state_ != State::kLingering) {
