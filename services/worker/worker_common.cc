@@ -130,8 +130,8 @@ void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
       static_cast<double>(load.running_requests));
   set("vllm:num_requests_waiting", "Requests waiting for the batch.",
       static_cast<double>(load.queued_requests));
-  for (const auto& [reason, count] : {std::pair("capacity", waiting.capacity),
-                                      std::pair("deferred", waiting.deferred)}) {
+  for (const auto& [reason, count] :
+       {std::pair("capacity", waiting.capacity), std::pair("deferred", waiting.deferred)}) {
     Metrics::Labels by_reason = labels;
     by_reason["reason"] = reason;
     metrics
@@ -147,9 +147,9 @@ void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
                                    std::chrono::system_clock::now().time_since_epoch())
                                    .count()));
   set("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.",
-      load.total_blocks == 0 ? 0
-                             : static_cast<double>(load.held_blocks) /
-                                   static_cast<double>(load.total_blocks));
+      load.total_blocks == 0
+          ? 0
+          : static_cast<double>(load.held_blocks) / static_cast<double>(load.total_blocks));
   const auto blocks = [&](const char* state, int64_t count) {
     metrics
         ->Gauge("skein_kv_blocks", "KV blocks, by state.",
@@ -173,12 +173,14 @@ void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
 
 namespace {
 
-constexpr double kStopS = 10;  // for the step in flight, when the grace is over
-
 // The reports and the ends of streams are on their way when the core has drained: the server's
-// shutdown lets them go out.
+// shutdown lets them go out. It cancels the other calls after a second, and then waits for their
+// answers for as long as it takes: what hangs with the engine never answers.
 [[noreturn]] void EndWithFailedEngine(const absl::Status& why, WorkerServers* servers) {
-  servers->rpc.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  constexpr double kShutdownS = 3;
+  RunWithin(kShutdownS, [server = servers->rpc.server.get()] {
+    server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  });
   ExitWithFailedEngine(why);
 }
 
@@ -188,6 +190,7 @@ absl::Status ServeUntilDrained(const WorkerOptions& options, WorkerEnd* end,
                                const std::function<void(int64_t)>& drain,
                                const std::function<void()>& stop, WorkerServers* servers) {
   end->AwaitStop();
+  const absl::Status refused = end->refused();  // what comes after a stop signal does not count
   const double last_words_s =
       static_cast<double>(scheduler::EngineWatchConfig().last_words_us) / 1e6;
   double wait_s = last_words_s + 2;
@@ -200,13 +203,13 @@ absl::Status ServeUntilDrained(const WorkerOptions& options, WorkerEnd* end,
   const bool in_time = end->AwaitDrained(wait_s);
   if (!end->engine().ok()) EndWithFailedEngine(end->engine(), servers);
   if (!in_time) LogWarning("requests were still running at the end of the drain's grace");
-  if (!RunWithin(kStopS, stop)) {
+  // The step in flight may take as long as it may at any other time.
+  if (!RunWithin(options.StepTimeoutS(), stop)) {
     EndWithFailedEngine(absl::DeadlineExceededError("a step has not ended since the drain"),
                         servers);
   }
   servers->rpc.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   servers->admin->Stop(std::chrono::milliseconds(200));
-  const absl::Status refused = end->refused();
   if (refused.ok()) return refused;
   return absl::AbortedError(
       absl::StrCat("the orchestrator refuses this worker: ", refused.message()));
