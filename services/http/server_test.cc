@@ -374,9 +374,7 @@ INSTANTIATE_TEST_SUITE_P(All, GoneTest,
                                             ::testing::Bool()));
 
 TEST_F(ServerTest, BackPressureAndDrained) {
-  ServerOptions options;
-  options.buffer_bytes_max = 64 << 10;
-  StartServer(options);
+  StartServer({.buffer_bytes_max = 64 << 10});
   RawClient client(port());
   client.Send(MakeRequest("GET", "/hold"));
   auto responder = Held();
@@ -401,9 +399,7 @@ TEST_F(ServerTest, BackPressureAndDrained) {
 // Who answers may write before it watches. What drained in between would otherwise never be told,
 // and the answer would wait for it to its deadline.
 TEST_F(ServerTest, ADrainBeforeWatchIsTold) {
-  ServerOptions options;
-  options.buffer_bytes_max = 64 << 10;
-  StartServer(options);
+  StartServer({.buffer_bytes_max = 64 << 10});
   RawClient client(port());
   client.Send(MakeRequest("GET", "/hold"));
   auto responder = Held();

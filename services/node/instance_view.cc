@@ -272,9 +272,8 @@ std::string InstanceView::MetricsText() {
         .Set(instance.Gone() ? 0 : 1);
     metrics_.Gauge("skein_node_instance_ready", "1 while the instance takes work.", labels)
         .Set(instance.ready() ? 1 : 0);
-    Metrics::RaiseTo(&metrics_.Counter("skein_node_instance_restarts_total",
-                                       "Starts of the instance after its first.", labels),
-                     static_cast<double>(std::max<int64_t>(instance.process.starts - 1, 0)));
+    metrics_.Total("skein_node_instance_restarts_total", "Starts of the instance after its first.",
+                   labels, std::max<int64_t>(instance.process.starts - 1, 0));
   }
   process_.Refresh();
   return metrics_.Render();

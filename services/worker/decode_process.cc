@@ -34,9 +34,8 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
     // Until their KV is here.
     RefreshLoad(snapshot.load, {.deferred = snapshot.load.queued_requests}, model, metrics);
     const Metrics::Labels labels = {{"model_name", model}};
-    Metrics::RaiseTo(
-        &metrics->Counter("skein_output_tokens_computed_total", "Output tokens computed.", labels),
-        static_cast<double>(snapshot.output_tokens));
+    metrics->Total("skein_output_tokens_computed_total", "Output tokens computed.", labels,
+                   snapshot.output_tokens);
     RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
     const auto backends = [&](const char* state, int64_t count) {
       metrics

@@ -113,11 +113,9 @@ prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::str
 
 void RefreshSteps(uint64_t steps, uint64_t probes, const std::string& model, Metrics* metrics) {
   const Metrics::Labels labels = {{"model_name", model}};
-  Metrics::RaiseTo(&metrics->Counter("skein_engine_steps_total", "Steps run.", labels),
-                   static_cast<double>(steps));
-  Metrics::RaiseTo(&metrics->Counter("skein_engine_probes_total",
-                                     "Steps that showed that the idle engine works.", labels),
-                   static_cast<double>(probes));
+  metrics->Total("skein_engine_steps_total", "Steps run.", labels, steps);
+  metrics->Total("skein_engine_probes_total", "Steps that showed that the idle engine works.",
+                 labels, probes);
 }
 
 void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
@@ -138,14 +136,7 @@ void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
         ->Gauge("vllm:num_requests_waiting_by_reason", "Requests that wait, by reason.", by_reason)
         .Set(static_cast<double>(count));
   }
-  // Endpoint pickers want it of each worker; there are no adapters.
-  metrics
-      ->Gauge("vllm:lora_requests_info",
-              "LoRA adapters in use, by labels; the time of this answer.",
-              {{"max_lora", "0"}, {"running_lora_adapters", ""}, {"waiting_lora_adapters", ""}})
-      .Set(static_cast<double>(std::chrono::duration_cast<std::chrono::seconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count()));
+  SetNoAdapters(metrics);
   set("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.",
       load.total_blocks == 0
           ? 0
