@@ -15,8 +15,8 @@ namespace skein::services::http {
 // Any thread.
 class ByteBudget {
  public:
-  // The last quarter of a budget is for requests of at most this size, so that large bodies, also
-  // such as arrive slowly, leave room for small ones.
+  // Leases above kSmallBytes may use only 3/4 of the budget, so that slow large bodies cannot block
+  // small requests.
   static constexpr size_t kSmallBytes = 64 << 10;
 
   explicit ByteBudget(size_t bytes_max) : bytes_max_(bytes_max) {}

@@ -23,8 +23,8 @@ constexpr auto kLingerTimeout = std::chrono::seconds(2);
 Response TooManyBytes(size_t limit_bytes) {
   Response response =
       ErrorResponse(429,
-                    "The requests under way hold too many bytes; the limit of all together is " +
-                        std::to_string(limit_bytes) + " bytes (--max-held-bytes). Retry later.",
+                    "The server's limit for bytes held by all requests (--max-held-bytes, " +
+                        std::to_string(limit_bytes) + ") is reached. Retry later.",
                     {}, "rate_limit_exceeded");
   response.headers.push_back({"Retry-After", "1"});
   return response;

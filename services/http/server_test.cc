@@ -527,7 +527,7 @@ TEST_F(ServerTest, SlowLargeBodiesAreBoundedTogether) {
       if (answer.status == 0) return false;
       EXPECT_EQ(answer.status, 429);
       EXPECT_EQ(FindHeader(answer.headers, "Retry-After"), "1");
-      EXPECT_NE(answer.body.find("4194304 bytes"), std::string::npos) << answer.body;
+      EXPECT_NE(answer.body.find("(--max-held-bytes, 4194304)"), std::string::npos) << answer.body;
       return true;
     });
   }

@@ -200,8 +200,8 @@ ProcessStatus InstanceView::Status() const {
   }
   status.more += "]";
   const auto all = static_cast<int64_t>(instances_.size());
-  // The supervisor runs. An instance that does not start is its affair: ending all of them for one
-  // that cannot would take down those that serve.
+  // skein-node itself has started. It restarts failed instances; restarting skein-node would also
+  // stop the instances that serve.
   status.started = true;
   status.safe_to_delete = safe == all && (stopping_ || ordered_drain_ == true || started == 0);
   status.reason = absl::StrCat(ready, " of ", all, " instances are ready", first_why);

@@ -89,8 +89,7 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
   metrics->Total("skein_replans_total", "Plans that were given up.", {}, totals.replans);
   for (size_t kind = 0; kind < scheduler::kDegradedKinds; ++kind) {
     const char* reason = NameOf(static_cast<scheduler::Degraded>(kind));
-    metrics->Total("skein_degraded_total",
-                   "Times that an answer came later, or cost more, than planned.",
+    metrics->Total("skein_degraded_total", "Requests that were delayed or recomputed, by reason.",
                    {{"reason", reason}}, totals.degraded[kind]);
   }
   for (const auto& [model, plans] : totals.plans) RefreshPlans(model, plans, metrics);

@@ -114,7 +114,7 @@ prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::str
 void RefreshSteps(uint64_t steps, uint64_t probes, const std::string& model, Metrics* metrics) {
   const Metrics::Labels labels = {{"model_name", model}};
   metrics->Total("skein_engine_steps_total", "Steps run.", labels, steps);
-  metrics->Total("skein_engine_probes_total", "Steps that showed that the idle engine works.",
+  metrics->Total("skein_engine_probes_total", "One-token steps started to test the idle engine.",
                  labels, probes);
 }
 
@@ -182,13 +182,13 @@ absl::Status ServeUntilDrained(const WorkerOptions& options, WorkerEnd* end,
                                const std::function<void()>& stop, WorkerServers* servers) {
   end->AwaitStop();
   const absl::Status refused = end->refused();  // what comes after a stop signal does not count
-  const double last_words_s =
-      static_cast<double>(scheduler::EngineWatchConfig().last_words_us) / 1e6;
-  double wait_s = last_words_s + 2;
+  const double reports_s = static_cast<double>(scheduler::EngineWatchConfig().last_words_us) / 1e6;
+  double wait_s = reports_s + 2;
   if (end->engine().ok()) {
     LogInfo("draining", {{"grace_s", options.drain_grace_s}});
     drain(static_cast<int64_t>(options.drain_grace_s * 1e6));
-    // The core ends what is left when the grace is over; a little more for leases and last words.
+    // The core ends what is left when the grace is over; a little more for leases and final
+    // reports.
     wait_s = options.drain_grace_s + options.lease_s + options.grace_s + 2;
   }
   const bool in_time = end->AwaitDrained(wait_s);
