@@ -186,7 +186,10 @@ struct DecodeConfig {
   int64_t max_sequence_tokens = 0;  // prompt + max_tokens; the engine's max_positions (0: no limit)
   TimeUs lease_us = 3 * kSecondUs;  // of a reservation, and of each grant and renewal
   TimeUs grace_us = 2 * kSecondUs;  // after the lease, before its blocks are used again
-  TimeUs attach_lease_us = 5 * kSecondUs;  // for the router to come with Generate
+  // For the router to come with Generate. The orchestrator cancels the requests of a router that is
+  // gone; this lease ends those of which the orchestrator knows nothing, and outlasts the backlog
+  // of a router that serves a burst.
+  TimeUs attach_lease_us = 60 * kSecondUs;
   EngineWatchConfig engine;
   StagingConfig staging;
 };

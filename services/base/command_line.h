@@ -18,7 +18,7 @@ enum ExitCode : int {
   kDone = 0,
   kFailed = 1,  // the cluster does not answer, or refused, or what was asked did not come about
   kUsage = 2,   // called wrongly: nothing was done
-  // Of a worker whose engine failed or does not answer: it should be started again.
+  // A worker's engine failed or hung; restart the process.
   kEngineFailed = 3,
 };
 

@@ -99,7 +99,7 @@ std::string ContentOf(std::string_view message, std::initializer_list<LogField> 
 
 std::string LostLine(int64_t lines) {
   const std::string content =
-      ContentOf("log lines were lost, since nobody read them", {{"lines", lines}});
+      ContentOf("log lines dropped: standard error was not read fast enough", {{"lines", lines}});
   spdlog::memory_buf_t line;
   NewFormatter()->format({Role(), spdlog::level::warn, content}, line);
   return {line.data(), line.size()};

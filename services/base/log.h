@@ -3,9 +3,9 @@
 //   {"ts":"2026-11-22T22:17:45.716160Z","level":"info","role":"router","msg":"listening","port":8000}
 //   2026-11-22T22:17:45.716160Z info router listening port=8000
 //
-// Thread-safe. spdlog makes the lines (log.cc), a thread of the log writes them, one by one. Who
-// logs never waits for whoever reads the log, be it a pipe, a terminal or a disk: when 4 MiB of
-// lines wait, further ones are lost, and a line says how many (log_thread.h).
+// Thread-safe. spdlog makes the lines (log.cc), a thread of the log writes them, one by one.
+// Logging never blocks on a slow pipe, terminal or disk: the queue holds at most 4 MiB; further
+// lines are dropped and counted, and a line says how many (log_thread.h).
 #pragma once
 
 #include <cstdint>
@@ -48,15 +48,15 @@ void InitLog(std::string role, Level lowest, LogFormat format = LogFormat::kJson
 
 void Log(Level level, std::string_view message, std::initializer_list<LogField> fields = {});
 
-// Waits until all lines so far are written; for whoever does not read them, at most a second. Runs
-// at exit by itself; before _exit it is the caller's.
+// Waits until all lines so far are written. Waits at most one second. Runs automatically at exit();
+// call it yourself before _exit().
 void FlushLog();
 
 // From here on SIGABRT, SIGSEGV, SIGBUS, SIGFPE and SIGILL wait for the lines so far, at most 0.2
 // s, and then do what they did before. For main, before threads start.
 void FlushLogOnFatalSignals();
 
-// Lines of this process that were lost.
+// Lines of this process that were dropped, or could not be written.
 int64_t LostLogLines();
 
 inline void LogInfo(std::string_view m, std::initializer_list<LogField> f = {}) {

@@ -6,10 +6,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_split.h"
@@ -177,6 +180,40 @@ TEST(Log, AStoppedTerminalStopsNobodyAndLosesNothingThatFits) {
   ASSERT_EQ(tcflow(screen, TCOON), 0);
   const Flood flood = ReadFlood(kLines, &log);
   EXPECT_EQ(flood.written, kLines);
+}
+
+// No line could tell of it.
+TEST(Log, LinesThatCannotBeWrittenAreCounted) {
+  const int full = open("/dev/full", O_WRONLY);
+  ASSERT_GE(full, 0);
+  const int64_t lost_before = LostLogLines();
+  {
+    CapturedLog log({open("/dev/null", O_RDONLY), full});
+    for (int i = 0; i < 10; ++i) LogInfo("a line");
+    FlushLog();
+    EXPECT_EQ(LostLogLines() - lost_before, 10);
+  }
+}
+
+// Reads as much as it writes, so the queue is never empty: one that waited for that would wait for
+// as long as others log.
+TEST(Log, AFlushWaitsForNoLineThatComesAfterIt) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  CapturedLog log(ends);
+  auto* const thread = new LogThread([](int64_t) { return std::string("lost\n"); });
+  const std::string line = std::string(10'000, 'x') + '\n';
+  while (thread->lost() == 0) thread->Push(line);
+  auto flushed =
+      std::async(std::launch::async, [thread] { return thread->Flush(std::chrono::seconds(20)); });
+  std::string buffer(line.size(), ' ');
+  while (flushed.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    if (read(ends[0], buffer.data(), buffer.size()) > 0) thread->Push(line);
+  }
+  EXPECT_TRUE(flushed.get());
+  while (!thread->Flush(std::chrono::milliseconds(0))) {
+    if (read(ends[0], buffer.data(), buffer.size()) < 0) std::this_thread::yield();
+  }
 }
 
 class LogDeathTest : public ::testing::Test {

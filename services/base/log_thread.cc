@@ -15,8 +15,9 @@ namespace skein::services {
 namespace {
 
 // By one write where the reader takes it whole, so that lines of processes that share a file do not
-// mix. A standard error that is closed takes nothing, and the line is gone.
-void WriteWhole(std::string_view text) {
+// mix. False: standard error takes nothing, because it is closed or its disk is full, and the line
+// is gone.
+bool WriteWhole(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
     if (written >= 0) {
@@ -25,9 +26,10 @@ void WriteWhole(std::string_view text) {
       pollfd room{STDERR_FILENO, POLLOUT, 0};
       poll(&room, 1, -1);
     } else if (errno != EINTR) {
-      return;
+      return false;
     }
   }
+  return true;
 }
 
 }  // namespace
@@ -55,43 +57,53 @@ void LogThread::Push(std::string line) {
     if (lost_ > 0 && queued_bytes_ <= kBytesMax / 2) TellLost();
     if (lost_ > 0 || queued_bytes_ + line.size() > kBytesMax) {
       ++lost_;
+      refused_.fetch_add(1);
       lost_total_.fetch_add(1, std::memory_order_relaxed);
       return;
     }
-    Append(std::move(line));
+    Append({std::move(line)});
   }
   wake_.notify_one();
 }
 
 // REQUIRES: mu_ held.
-void LogThread::Append(std::string line) {
-  queued_bytes_ += line.size();
-  unwritten_.fetch_add(1);
+void LogThread::Append(Line line) {
+  queued_bytes_ += line.text.size();
+  queued_.fetch_add(1);
   queue_.push_back(std::move(line));
 }
 
 // REQUIRES: mu_ held.
-void LogThread::TellLost() { Append(lost_line_(std::exchange(lost_, 0))); }
+void LogThread::TellLost() {
+  const int64_t lines = std::exchange(lost_, 0);
+  Append({lost_line_(lines), lines});
+}
 
 void LogThread::Run() {
   std::unique_lock lock(mu_);
   for (;;) {
     wake_.wait(lock, [this] { return !queue_.empty(); });
-    const std::string line = std::move(queue_.front());
+    const Line line = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    WriteWhole(line);
+    // Only the total counts what could not be written: a line that tells of it would be lost too.
+    if (!WriteWhole(line.text) && line.tells == 0) {
+      lost_total_.fetch_add(1, std::memory_order_relaxed);
+    }
     lock.lock();
-    queued_bytes_ -= line.size();
+    queued_bytes_ -= line.text.size();
     if (queue_.empty() && lost_ > 0) TellLost();
-    unwritten_.fetch_sub(1);
+    written_.fetch_add(1);
+    told_.fetch_add(line.tells);
   }
 }
 
 bool LogThread::Flush(std::chrono::milliseconds patience) const {
   constexpr int64_t kNapMs = 1;
   const timespec nap{0, kNapMs * 1'000'000};
-  for (int64_t waited_ms = 0; unwritten_.load() > 0; waited_ms += kNapMs) {
+  const int64_t queued = queued_.load(), refused = refused_.load();
+  const auto done = [&] { return written_.load() >= queued && told_.load() >= refused; };
+  for (int64_t waited_ms = 0; !done(); waited_ms += kNapMs) {
     if (waited_ms >= patience.count()) return false;
     nanosleep(&nap, nullptr);
   }

@@ -1,5 +1,6 @@
 #include "services/base/metrics.h"
 
+#include <chrono>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -72,6 +73,15 @@ std::string Metrics::RenderWith(const Metrics& other) const {
 void Metrics::RaiseTo(prometheus::Counter* counter, double total) {
   const double now = counter->Value();
   if (total > now) counter->Increment(total - now);
+}
+
+void SetNoAdapters(Metrics* metrics) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  metrics
+      ->Gauge("vllm:lora_requests_info",
+              "LoRA adapters in use, by labels; the time of this answer.",
+              {{"max_lora", "0"}, {"running_lora_adapters", ""}, {"waiting_lora_adapters", ""}})
+      .Set(static_cast<double>(std::chrono::duration_cast<std::chrono::seconds>(now).count()));
 }
 
 Metrics::Labels EngineLabels(const std::string& model) {

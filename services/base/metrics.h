@@ -37,17 +37,28 @@ class Metrics {
   prometheus::Histogram& Histogram(const std::string& name, const std::string& help,
                                    const std::vector<double>& buckets, const Labels& labels = {});
 
+  // Raises the counter of that name and those labels to `total`, which a core counts itself. Never
+  // lowers it.
+  template <typename Number>
+  void Total(const std::string& name, const std::string& help, const Labels& labels, Number total) {
+    RaiseTo(&Counter(name, help, labels), static_cast<double>(total));
+  }
+
   // The text of all series.
   std::string Render() const;
   // The same with the families of `other`, in place of those of the same name here.
   std::string RenderWith(const Metrics& other) const;
 
-  // Raises `counter` to `total`, for totals that a core counts itself. Never lowers it.
+  // The same for a counter that is kept.
   static void RaiseTo(prometheus::Counter* counter, double total);
 
  private:
   std::shared_ptr<prometheus::Registry> registry_;
 };
+
+// vLLM's vllm:lora_requests_info of a process without LoRA adapters: endpoint pickers want it of
+// each.
+void SetNoAdapters(Metrics* metrics);
 
 // The labels of what vLLM measures for each engine. A process has one, "0" as vLLM names its first.
 Metrics::Labels EngineLabels(const std::string& model);

@@ -13,8 +13,8 @@ TEST(Metrics, RendersEachSeriesOnceHoweverOftenItIsAskedFor) {
   Metrics metrics;
   metrics.Counter("vllm:prompt_tokens_total", "Tokens.", {{"model_name", "m"}}).Increment(2);
   metrics.Counter("vllm:prompt_tokens_total", "Tokens.", {{"model_name", "m"}}).Increment(3);
-  Metrics::RaiseTo(&metrics.Counter("skein_steps_total", "Steps."), 7);
-  Metrics::RaiseTo(&metrics.Counter("skein_steps_total", "Steps."), 5);
+  metrics.Total("skein_steps_total", "Steps.", {}, uint64_t{7});
+  metrics.Total("skein_steps_total", "Steps.", {}, uint64_t{5});
   metrics.Histogram("vllm:time_to_first_token_seconds", "TTFT.", TimeToFirstTokenBuckets())
       .Observe(0.3);
   const std::string text = metrics.Render();

@@ -59,8 +59,9 @@ ProcessMetrics::ProcessMetrics(const std::string& service, Metrics* metrics)
       virtual_bytes_(metrics->Gauge("process_virtual_memory_bytes", "Virtual memory.")),
       open_fds_(metrics->Gauge("process_open_fds", "Open file descriptors.")),
       max_fds_(metrics->Gauge("process_max_fds", "The limit of open file descriptors.")),
-      lost_log_lines_(metrics->Counter("skein_log_lines_lost_total",
-                                       "Log lines lost, since standard error was not read.")) {
+      lost_log_lines_(
+          metrics->Counter("skein_log_lines_lost_total",
+                           "Log lines dropped: standard error was full or could not be written.")) {
   metrics->Gauge("process_start_time_seconds", "When the process started, in seconds since 1970.")
       .Set(StartTime());
   metrics

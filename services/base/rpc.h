@@ -48,8 +48,9 @@ absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
                                    const std::vector<grpc::Service*>& services,
                                    int message_bytes_max = kMessageBytesMax);
 
-// One channel an endpoint, made on first use. One that was not asked for in a minute is let go by
-// the next Get: its endpoint may be gone for good, and a channel tries for ever to connect again.
+// One channel an endpoint, made on first use. A channel unused for kIdle is dropped at a later Get
+// (looked for every kIdle/2): its endpoint may be gone for good, and a channel tries for ever to
+// connect again.
 // Calls in flight keep theirs. Thread-safe.
 class Channels {
  public:

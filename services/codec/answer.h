@@ -12,7 +12,8 @@
 namespace skein::services {
 
 // The status for an answer that FromProto refused: INTERNAL, since not this process's caller but
-// the peer made the mistake. "the orchestrator's answer is malformed: lease_us: 0 us is no lease".
+// the peer made the mistake. "the orchestrator's answer is malformed: lease_us: 0 us: a lease must
+// be from 1 to 86400000000 us".
 inline absl::Status MalformedAnswer(std::string_view peer, const absl::Status& refused) {
   return absl::InternalError(
       absl::StrCat("the ", std::string(peer), "'s answer is malformed: ", refused.message()));

@@ -18,7 +18,9 @@ absl::StatusOr<int64_t> DurationFrom(std::string_view field, uint64_t value_us) 
 }
 
 absl::StatusOr<int64_t> LeaseFrom(std::string_view field, uint64_t value_us) {
-  if (value_us == 0) return Invalid(field, "0 us is no lease");
+  if (value_us == 0) {
+    return Invalid(field, absl::StrCat("0 us: a lease must be from 1 to ", kLeaseMaxUs, " us"));
+  }
   return AtMost(kLeaseMaxUs, field, value_us);
 }
 

@@ -16,4 +16,7 @@ inline constexpr int64_t kMaxTotal = int64_t{1} << 50;
 // INVALID_ARGUMENT "field: why".
 absl::Status Invalid(std::string_view field, std::string_view why);
 
+// INVALID_ARGUMENT "field: VALUE exceeds the limit of MAX".
+absl::Status TooLarge(std::string_view field, uint64_t value, int64_t max);
+
 }  // namespace skein::services

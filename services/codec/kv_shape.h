@@ -11,7 +11,7 @@ namespace skein::services {
 
 v1::KvSpec KvSpecOf(const scheduler::KvShape& shape);
 
-// INVALID_ARGUMENT for an unknown dtype, zero or absurd sizes.
+// INVALID_ARGUMENT for an unknown dtype, sizes that are 0 or too large.
 absl::StatusOr<scheduler::KvShape> KvShapeFrom(const v1::KvSpec& spec, const std::string& hash,
                                                uint32_t layout_tp, uint64_t block_bytes);
 

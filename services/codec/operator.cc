@@ -32,7 +32,7 @@ absl::StatusOr<scheduler::RouterEnd> EndFrom(const v1::RouterEnded& ended) {
   const absl::StatusOr<How> how = HowFrom(ended.how());
   if (!how.ok()) return how.status();
   if (ended.output_tokens() > uint64_t{kMaxCount}) {
-    return Invalid("ended.output_tokens", absl::StrCat(ended.output_tokens(), " is absurd"));
+    return TooLarge("ended.output_tokens", ended.output_tokens(), kMaxCount);
   }
   const auto first_token_us = DurationFrom("ended.first_token_us", ended.first_token_us());
   if (!first_token_us.ok()) return first_token_us.status();
@@ -45,8 +45,9 @@ absl::StatusOr<scheduler::RouterEnd> EndFrom(const v1::RouterEnded& ended) {
 absl::StatusOr<scheduler::RouterReport> FromProto(const v1::RouterReport& report) {
   if (report.router() == 0) return Invalid("router", "is 0");
   if (report.endpoint().empty()) return Invalid("endpoint", "is empty");
-  if (report.queued() > uint64_t{kMaxCount} || report.running() > uint64_t{kMaxCount}) {
-    return Invalid("running", "is absurd");
+  if (report.queued() > uint64_t{kMaxCount}) return TooLarge("queued", report.queued(), kMaxCount);
+  if (report.running() > uint64_t{kMaxCount}) {
+    return TooLarge("running", report.running(), kMaxCount);
   }
   scheduler::RouterReport out;
   out.router = report.router();

@@ -126,16 +126,14 @@ absl::StatusOr<scheduler::WorkerIdentity> IdentityFrom(const v1::RegisterRequest
   absl::StatusOr<scheduler::KvShape> shape =
       KvShapeFrom(request.kv(), request.model_hash(), request.layout().tp(), request.block_bytes());
   if (!shape.ok()) return shape.status();
-  if (request.kv().num_blocks() < 1 || request.kv().num_blocks() > uint64_t{kMaxCount}) {
-    return Invalid("kv.num_blocks", absl::StrCat(request.kv().num_blocks(), " is absurd"));
-  }
-  if (request.max_positions() > uint64_t{kMaxCount}) return Invalid("max_positions", "is absurd");
-  if (request.max_batch_tokens() > uint64_t{kMaxCount}) {
-    return Invalid("max_batch_tokens", "is absurd");
-  }
-  if (request.max_requests() > uint64_t{kMaxCount}) {
-    return Invalid("max_requests",
-                   absl::StrCat(request.max_requests(), " exceeds the limit of ", kMaxCount));
+  if (request.kv().num_blocks() < 1) return Invalid("kv.num_blocks", "is 0");
+  const std::pair<const char*, uint64_t> counts[] = {
+      {"kv.num_blocks", request.kv().num_blocks()},
+      {"max_positions", request.max_positions()},
+      {"max_batch_tokens", request.max_batch_tokens()},
+      {"max_requests", request.max_requests()}};
+  for (const auto& [field, count] : counts) {
+    if (count > uint64_t{kMaxCount}) return TooLarge(field, count, kMaxCount);
   }
   out.model = request.model();
   out.max_positions = static_cast<int64_t>(request.max_positions());

@@ -13,7 +13,7 @@ constexpr int kMaxChunks = 65536;
 
 absl::Status ReadMembers(const v1::AssignRequest& request, scheduler::AssignRequest* out) {
   if (request.members_size() > kMaxMembers) {
-    return Invalid("members", absl::StrCat(request.members_size(), " are absurd"));
+    return TooLarge("members", static_cast<uint64_t>(request.members_size()), kMaxMembers);
   }
   for (const v1::PlanMember& member : request.members()) {
     if (member.instance() == 0) return Invalid("members.instance", "is 0");
@@ -24,8 +24,9 @@ absl::Status ReadMembers(const v1::AssignRequest& request, scheduler::AssignRequ
 }
 
 absl::StatusOr<scheduler::PlanChunk> ChunkFrom(const v1::PlanChunk& chunk, int members) {
-  if (chunk.tokens() == 0 || chunk.tokens() > uint64_t{kMaxCount}) {
-    return Invalid("chunks.tokens", absl::StrCat(chunk.tokens(), " is absurd"));
+  if (chunk.tokens() == 0) return Invalid("chunks.tokens", "is 0");
+  if (chunk.tokens() > uint64_t{kMaxCount}) {
+    return TooLarge("chunks.tokens", chunk.tokens(), kMaxCount);
   }
   if (chunk.members().empty()) return Invalid("chunks.members", "is empty");
   if (chunk.members_size() > members) return Invalid("chunks.members", "has too many");
@@ -40,7 +41,7 @@ absl::StatusOr<scheduler::PlanChunk> ChunkFrom(const v1::PlanChunk& chunk, int m
 
 absl::Status ReadChunks(const v1::AssignRequest& request, scheduler::AssignRequest* out) {
   if (request.chunks_size() > kMaxChunks) {
-    return Invalid("chunks", absl::StrCat(request.chunks_size(), " are absurd"));
+    return TooLarge("chunks", static_cast<uint64_t>(request.chunks_size()), kMaxChunks);
   }
   if (request.members().empty() != request.chunks().empty()) {
     return Invalid("chunks", "need members, and members need chunks");

@@ -39,7 +39,7 @@ absl::Status CheckSpec(const v1::RequestSpec& spec) {
   if (spec.model().empty()) return Invalid("model", "is empty");
   if (spec.prompt().empty()) return Invalid("prompt", "has no tokens");
   if (absl::Status status = CheckTokens("prompt", spec.prompt()); !status.ok()) return status;
-  if (spec.max_tokens() > kMaxCount) return Invalid("max_tokens", "is absurd");
+  if (spec.max_tokens() > kMaxCount) return TooLarge("max_tokens", spec.max_tokens(), kMaxCount);
   if (spec.min_tokens() > spec.max_tokens()) {
     return Invalid("min_tokens",
                    absl::StrCat(spec.min_tokens(), " is above max_tokens ", spec.max_tokens()));
@@ -58,6 +58,10 @@ absl::Status CheckSpec(const v1::RequestSpec& spec) {
 
 absl::Status Invalid(std::string_view field, std::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(std::string(field), ": ", std::string(why)));
+}
+
+absl::Status TooLarge(std::string_view field, uint64_t value, int64_t max) {
+  return Invalid(field, absl::StrCat(value, " exceeds the limit of ", max));
 }
 
 v1::RequestId ToProto(scheduler::RequestId id) {

@@ -26,7 +26,7 @@ grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Requ
 }
 
 // The same for messages to which the core has no answer: `pass_on` gets the call to finish when the
-// core has heard of it. A caller that sends more than the core takes is so held back.
+// core has heard of it. This gives back-pressure to the caller.
 template <typename Request, typename PassOn>
 grpc::ServerUnaryReactor* Notice(grpc::CallbackServerContext* context, const Request& request,
                                  PassOn pass_on) {

@@ -92,8 +92,7 @@ absl::StatusOr<scheduler::GrantReply> FromProto(const v1::GrantResponse& respons
   const absl::StatusOr<int64_t> lease_us = LeaseFrom("lease_us", response.lease_us());
   if (!lease_us.ok()) return lease_us.status();
   if (response.staging_slots() > kMaxSlots) {
-    return Invalid("staging_slots",
-                   absl::StrCat(response.staging_slots(), " exceeds the limit of ", kMaxSlots));
+    return TooLarge("staging_slots", response.staging_slots(), kMaxSlots);
   }
   out.memory = response.memory();
   out.lease_us = *lease_us;
@@ -142,9 +141,9 @@ absl::StatusOr<scheduler::TakePartRequest> FromProto(const v1::TakePartRequest& 
   if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
   if (request.part() == 0) return Invalid("part", "is 0");
   for (const v1::StagedBlock& block : request.blocks()) {
-    if (block.slot() > kMaxSlots || block.layer() > kMaxSlots || block.block() > INT32_MAX) {
-      return Invalid("blocks", "has an absurd place");
-    }
+    if (block.slot() > kMaxSlots) return TooLarge("blocks.slot", block.slot(), kMaxSlots);
+    if (block.layer() > kMaxSlots) return TooLarge("blocks.layer", block.layer(), kMaxSlots);
+    if (block.block() > INT32_MAX) return TooLarge("blocks.block", block.block(), INT32_MAX);
     out.blocks.push_back({static_cast<int32_t>(block.slot()), static_cast<int32_t>(block.layer()),
                           static_cast<int32_t>(block.block())});
   }

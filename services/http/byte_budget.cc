@@ -4,7 +4,7 @@ namespace skein::services::http {
 
 // `total_bytes`: what the lease then holds.
 bool ByteBudget::Take(size_t more_bytes, size_t total_bytes) {
-  const size_t limit = total_bytes <= kSmallBytes ? bytes_max_ : bytes_max_ - bytes_max_ / 4;
+  const size_t limit = total_bytes <= kSmallBytes ? bytes_max_ : LeaseBytesMax();
   size_t held = held_bytes_.load(std::memory_order_relaxed);
   do {
     if (held > limit || more_bytes > limit - held) {

@@ -3,6 +3,7 @@
 // process.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -14,13 +15,18 @@ namespace skein::services::http {
 // Any thread.
 class ByteBudget {
  public:
-  // The last quarter of a budget is for requests of at most this size, so that large bodies, also
-  // such as arrive slowly, leave room for small ones.
+  // Leases above kSmallBytes may use only 3/4 of the budget, so that slow large bodies cannot block
+  // small requests.
   static constexpr size_t kSmallBytes = 64 << 10;
 
   explicit ByteBudget(size_t bytes_max) : bytes_max_(bytes_max) {}
 
   size_t bytes_max() const { return bytes_max_; }
+  // The most that one lease ever gets, also when nothing else is held.
+  size_t LeaseBytesMax() const {
+    const size_t large_bytes_max = bytes_max_ - bytes_max_ / 4;
+    return std::max(large_bytes_max, std::min(bytes_max_, kSmallBytes));
+  }
   size_t held_bytes() const { return held_bytes_.load(std::memory_order_relaxed); }
   // How often a lease was refused.
   uint64_t refusals() const { return refusals_.load(std::memory_order_relaxed); }
@@ -35,6 +41,7 @@ class ByteBudget {
 
     // Holds `bytes` from now on. False: there is no room for more, and nothing has changed.
     bool Resize(size_t bytes);
+    const ByteBudget& budget() const { return *budget_; }
 
    private:
     const std::shared_ptr<ByteBudget> budget_;

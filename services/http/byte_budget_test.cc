@@ -33,5 +33,15 @@ TEST(ByteBudgetTest, LargeRequestsLeaveRoomForSmallOnes) {
   EXPECT_EQ(budget->held_bytes(), kMax / 4 * 3 + ByteBudget::kSmallBytes);
 }
 
+TEST(ByteBudgetTest, TheLargestLeaseIsWhatAnEmptyBudgetGives) {
+  constexpr size_t kSmall = ByteBudget::kSmallBytes;
+  for (const size_t bytes_max : {size_t{1}, kSmall / 2, kSmall, kSmall + kSmall / 4, kMax}) {
+    const auto budget = std::make_shared<ByteBudget>(bytes_max);
+    ByteBudget::Lease lease(budget);
+    EXPECT_FALSE(lease.Resize(budget->LeaseBytesMax() + 1)) << bytes_max;
+    EXPECT_TRUE(lease.Resize(budget->LeaseBytesMax())) << bytes_max;
+  }
+}
+
 }  // namespace
 }  // namespace skein::services::http

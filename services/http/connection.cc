@@ -23,8 +23,8 @@ constexpr auto kLingerTimeout = std::chrono::seconds(2);
 Response TooManyBytes(size_t limit_bytes) {
   Response response =
       ErrorResponse(429,
-                    "The requests under way hold too many bytes; the limit of all together is " +
-                        std::to_string(limit_bytes) + " bytes (--max-held-bytes). Retry later.",
+                    "The server's limit for bytes held by all requests (--max-held-bytes, " +
+                        std::to_string(limit_bytes) + ") is reached. Retry later.",
                     {}, "rate_limit_exceeded");
   response.headers.push_back({"Retry-After", "1"});
   return response;
@@ -87,7 +87,10 @@ void Connection::OnRead(error_code ec, size_t bytes) {
   reading_ = false;
   if (closed()) return;
   if (ec) return OnReadEnd(ec);
-  if (InIsFull()) {  // what was sent ahead has a hole now
+  // The answer that was watched has just ended: what came ahead goes first and makes room.
+  if (state_ == State::kReading && InIsFull()) Parse();
+  if (closed()) return;
+  if (state_ == State::kAnswering && InIsFull()) {  // what was sent ahead has a hole now
     dropped_ = true;
     keep_alive_ = false;
   } else if (state_ != State::kLingering) {

@@ -200,8 +200,8 @@ ProcessStatus InstanceView::Status() const {
   }
   status.more += "]";
   const auto all = static_cast<int64_t>(instances_.size());
-  // The supervisor runs. An instance that does not start is its affair: ending all of them for one
-  // that cannot would take down those that serve.
+  // skein-node itself has started. It restarts failed instances; restarting skein-node would also
+  // stop the instances that serve.
   status.started = true;
   status.safe_to_delete = safe == all && (stopping_ || ordered_drain_ == true || started == 0);
   status.reason = absl::StrCat(ready, " of ", all, " instances are ready", first_why);
@@ -272,9 +272,8 @@ std::string InstanceView::MetricsText() {
         .Set(instance.Gone() ? 0 : 1);
     metrics_.Gauge("skein_node_instance_ready", "1 while the instance takes work.", labels)
         .Set(instance.ready() ? 1 : 0);
-    Metrics::RaiseTo(&metrics_.Counter("skein_node_instance_restarts_total",
-                                       "Starts of the instance after its first.", labels),
-                     static_cast<double>(std::max<int64_t>(instance.process.starts - 1, 0)));
+    metrics_.Total("skein_node_instance_restarts_total", "Starts of the instance after its first.",
+                   labels, std::max<int64_t>(instance.process.starts - 1, 0));
   }
   process_.Refresh();
   return metrics_.Render();

@@ -110,7 +110,8 @@ void Supervisor::Tell(size_t index) {
 void Supervisor::Forward(size_t index) {
   for (const std::string& line : children_[index]->ReadLines()) {
     if (lines_dropped_ > 0) {
-      LogWarning("log lines were dropped, since nobody read them", {{"lines", lines_dropped_}});
+      LogWarning("log lines dropped: standard error was not read fast enough",
+                 {{"lines", lines_dropped_}});
       lines_dropped_ = 0;
     }
     if (!WriteLine(Named(index, line))) ++lines_dropped_;
@@ -125,7 +126,7 @@ void Supervisor::Reap() {
     for (size_t i = 0; i < children_.size(); ++i) {
       Child& child = *children_[i];
       if (child.pid() != pid) continue;
-      Forward(i);  // its last words
+      Forward(i);  // the end of its log
       const int64_t now_us = MonotonicUs();
       child.Ended(wait_status, now_us);
       const double delay_s = static_cast<double>(child.next_start_us() - now_us) * 1e-6;

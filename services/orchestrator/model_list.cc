@@ -13,13 +13,13 @@ namespace {
 void AddLoad(const scheduler::InstanceStatus& instance, v1::ModelStatus* model) {
   const scheduler::WorkerLoad& load = instance.load;
   model->set_running(model->running() + static_cast<uint64_t>(load.running_requests));
-  model->set_kv_block_tokens(static_cast<uint32_t>(instance.identity.shape.block_tokens));
   if (instance.identity.role == scheduler::Role::kPrefill) {
     model->set_prefill_instances(model->prefill_instances() + 1);
     model->set_waiting(model->waiting() + static_cast<uint64_t>(load.queued_requests));
     return;
   }
   model->set_decode_instances(model->decode_instances() + 1);
+  model->set_kv_block_tokens(static_cast<uint32_t>(instance.identity.shape.block_tokens));
   model->set_kv_blocks(model->kv_blocks() + static_cast<uint64_t>(load.total_blocks));
   model->set_kv_blocks_held(model->kv_blocks_held() + static_cast<uint64_t>(load.held_blocks));
 }

@@ -33,5 +33,20 @@ TEST(ModelListTest, CountsWhatIsThereAlsoWhereARoleIsMissing) {
   EXPECT_EQ(out.models(1).max_positions(), 80u);
 }
 
+TEST(ModelListTest, BlocksAreThoseOfTheDecodeInstances) {
+  scheduler::OrchestratorSnapshot snapshot;
+  snapshot.instances = {Instance("m", scheduler::Role::kDecode, 100),
+                        Instance("m", scheduler::Role::kPrefill, 100)};
+  snapshot.instances[0].identity.shape.block_tokens = 16;
+  snapshot.instances[0].load.total_blocks = 50;
+  snapshot.instances[1].identity.shape.block_tokens = 32;
+  snapshot.instances[1].load.total_blocks = 70;
+  v1::ListModelsResponse out;
+  FillModels(snapshot, &out);
+  ASSERT_EQ(out.models_size(), 1);
+  EXPECT_EQ(out.models(0).kv_block_tokens(), 16u);
+  EXPECT_EQ(out.models(0).kv_blocks(), 50u);
+}
+
 }  // namespace
 }  // namespace skein::services

@@ -34,17 +34,17 @@ scheduler::OrchestratorConfig ConfigFrom(const OrchestratorOptions& options) {
 }
 
 void RefreshPlans(const std::string& model, const scheduler::PlanTotals& plans, Metrics* metrics) {
-  const auto total = [&](const char* name, const char* help, Metrics::Labels labels, double value) {
+  const auto total = [&](const char* name, const char* help, Metrics::Labels labels, auto value) {
     labels["model_name"] = model;
-    Metrics::RaiseTo(&metrics->Counter(name, help, labels), value);
+    metrics->Total(name, help, labels, value);
   };
   for (const auto& [chunks, count] : plans.plans_by_chunks) {
     total("skein_plans_total", "Plans whose prompt was computed, by the number of chunks.",
-          {{"chunks", std::to_string(chunks)}}, static_cast<double>(count));
+          {{"chunks", std::to_string(chunks)}}, count);
   }
   for (const auto& [sp, count] : plans.chunks_by_sp) {
     total("skein_plan_chunks_total", "Chunks of these plans, by the number of instances.",
-          {{"sp", std::to_string(sp)}}, static_cast<double>(count));
+          {{"sp", std::to_string(sp)}}, count);
   }
   total("skein_plan_estimated_seconds_total", "Estimated time from a plan to its last chunk's end.",
         {}, plans.estimated_s);
@@ -74,33 +74,23 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
   };
   instances("prefill", static_cast<double>(totals.prefill_instances));
   instances("decode", static_cast<double>(totals.decode_instances));
-  Metrics::RaiseTo(&metrics->Counter("skein_requests_submitted_total", "Requests submitted."),
-                   static_cast<double>(totals.submitted));
-  Metrics::RaiseTo(&metrics->Counter("skein_requests_failed_total", "Requests that failed here."),
-                   static_cast<double>(totals.failed));
-  Metrics::RaiseTo(
-      &metrics->Counter("skein_requests_refused_total",
-                        "Requests refused because the instances hold as many as they can."),
-      static_cast<double>(totals.refused));
+  metrics->Total("skein_requests_submitted_total", "Requests submitted.", {}, totals.submitted);
+  metrics->Total("skein_requests_failed_total", "Requests that failed here.", {}, totals.failed);
+  metrics->Total("skein_requests_refused_total",
+                 "Requests refused because the instances hold as many as they can.", {},
+                 totals.refused);
   for (const auto& [of, count] : totals.lost) {
     const char* role = of.second == scheduler::Role::kPrefill ? "prefill" : "decode";
-    Metrics::RaiseTo(
-        &metrics->Counter("skein_instances_lost_total", "Instances whose lease ran out.",
-                          {{"model_name", of.first}, {"role", role}}),
-        static_cast<double>(count));
+    metrics->Total("skein_instances_lost_total", "Instances whose lease ran out.",
+                   {{"model_name", of.first}, {"role", role}}, count);
   }
-  Metrics::RaiseTo(
-      &metrics->Counter("skein_spanning_plans_total", "Plans on more than one instance."),
-      static_cast<double>(totals.spanning_plans));
-  Metrics::RaiseTo(&metrics->Counter("skein_replans_total", "Plans that were given up."),
-                   static_cast<double>(totals.replans));
+  metrics->Total("skein_spanning_plans_total", "Plans on more than one instance.", {},
+                 totals.spanning_plans);
+  metrics->Total("skein_replans_total", "Plans that were given up.", {}, totals.replans);
   for (size_t kind = 0; kind < scheduler::kDegradedKinds; ++kind) {
     const char* reason = NameOf(static_cast<scheduler::Degraded>(kind));
-    Metrics::RaiseTo(
-        &metrics->Counter("skein_degraded_total",
-                          "Times that an answer came later, or cost more, than planned.",
-                          {{"reason", reason}}),
-        static_cast<double>(totals.degraded[kind]));
+    metrics->Total("skein_degraded_total", "Requests that were delayed or recomputed, by reason.",
+                   {{"reason", reason}}, totals.degraded[kind]);
   }
   for (const auto& [model, plans] : totals.plans) RefreshPlans(model, plans, metrics);
   metrics->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.")

@@ -4,7 +4,6 @@
 
 #include "services/base/version.h"
 #include "services/codec/unary.h"
-#include "services/orchestrator/model_list.h"
 
 namespace skein::services {
 namespace {
@@ -129,9 +128,10 @@ grpc::ServerUnaryReactor* OrchestratorService::ListModels(grpc::CallbackServerCo
     reactor->Finish(ToGrpc(absl::UnavailableError(kDraining)));
     return reactor;
   }
-  response->set_instance_lease_us(static_cast<uint64_t>(shell_->instance_lease_us()));
-  const bool posted = shell_->LookLater([response, reactor](const OrchestratorShell::Copy& copy) {
-    FillModels(copy.snapshot, response);
+  const bool posted = shell_->LookLater([response, reactor, lease_us = shell_->instance_lease_us()](
+                                            const OrchestratorShell::Copy& copy) {
+    *response = copy.models;
+    response->set_instance_lease_us(static_cast<uint64_t>(lease_us));
     reactor->Finish(grpc::Status::OK);
   });
   if (!posted) reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});

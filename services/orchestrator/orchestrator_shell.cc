@@ -7,6 +7,7 @@
 #include "services/base/log.h"
 #include "services/codec/answer.h"
 #include "services/codec/codec.h"
+#include "services/orchestrator/model_list.h"
 
 namespace skein::services {
 namespace {
@@ -130,7 +131,8 @@ OrchestratorShell::CopyPtr OrchestratorShell::FreshCopy() const {
 OrchestratorShell::CopyPtr OrchestratorShell::MakeCopy() {
   if (CopyPtr fresh = FreshCopy()) return fresh;  // several asked at once
   const int64_t now = MonotonicUs();
-  auto copy = std::make_shared<const Copy>(Copy{core_.Snapshot(now), checked_, now});
+  auto copy = std::make_shared<Copy>(Copy{core_.Snapshot(now), checked_, now, {}});
+  FillModels(copy->snapshot, &copy->models);
   copies_made_.fetch_add(1);
   std::lock_guard lock(copy_mutex_);
   copy_ = copy;

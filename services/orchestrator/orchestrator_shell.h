@@ -57,7 +57,9 @@ class OrchestratorShell {
   struct Copy {
     scheduler::OrchestratorSnapshot snapshot;
     absl::Status invariants;  // of the last CheckInvariants; OK before the first
-    int64_t taken_us = 0;
+    int64_t taken_us = 0;     // MonotonicUs() then
+    // ListModels' answer, made once for all who ask while the copy is fresh; without the lease.
+    v1::ListModelsResponse models;
   };
   using CopyPtr = std::shared_ptr<const Copy>;
   // Null when the shell has stopped. Not from the loop.

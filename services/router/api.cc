@@ -61,6 +61,24 @@ size_t BytesOf(const std::vector<PreparedPrompt>& prompts, const AnswerPlan& pla
   return bytes;
 }
 
+const char* PromptParam(Kind kind) { return kind == Kind::kChat ? "messages" : "prompt"; }
+
+// Takes what a request will hold out of the budget; `lease` null: there is none. What the budget
+// never has room for is the client's fault, not a matter of waiting.
+MaybeError Hold(Kind kind, size_t bytes, http::ByteBudget::Lease* lease) {
+  if (lease == nullptr) return std::nullopt;
+  const size_t bytes_max = lease->budget().LeaseBytesMax();
+  if (bytes > bytes_max) {
+    return InvalidParam(
+        PromptParam(kind),
+        absl::StrCat("This request needs ", bytes,
+                     " bytes (prompt tokens times choices); this router allows ", bytes_max,
+                     " for one request. Send fewer choices or a shorter prompt."));
+  }
+  if (!lease->Resize(bytes)) return kSaturated;
+  return std::nullopt;
+}
+
 http::Response JsonResponse(std::string body) {
   http::Response response;
   response.body = std::move(body);
@@ -234,22 +252,31 @@ LengthLimits RouterApi::LimitsOf(const ServedModel& model) const {
   return limits;
 }
 
+MaybeError RouterApi::CheckPrompts(Kind kind, const std::vector<PreparedPrompt>& prompts,
+                                   const AnswerPlan& plan, std::vector<int64_t>* max_tokens) const {
+  const LengthLimits limits = LimitsOf(*plan.model);
+  for (const PreparedPrompt& prompt : prompts) {
+    MaybeError error =
+        ResolveMaxTokens(kind, plan.options, limits, static_cast<int64_t>(prompt.tokens.size()),
+                         &max_tokens->emplace_back());
+    if (!error) {
+      error = CheckTokenRange(plan.model->vocab_size, PromptParam(kind), prompt.tokens);
+    }
+    if (error) return error;
+  }
+  return std::nullopt;
+}
+
 MaybeError RouterApi::Plan(Kind kind, std::vector<PreparedPrompt> prompts, AnswerPlan* plan) const {
   const openai::GenerationOptions& options = plan->options;
   if (MaybeError error = CheckTokenIds(*plan->model, options)) return error;
   if (MaybeError error = CheckChoices(*plan, prompts.size())) return error;
-  if (plan->held != nullptr && !plan->held->Resize(BytesOf(prompts, *plan))) return kSaturated;
-  const LengthLimits limits = LimitsOf(*plan->model);
-  for (PreparedPrompt& prompt : prompts) {
+  std::vector<int64_t> max_tokens;
+  if (MaybeError error = CheckPrompts(kind, prompts, *plan, &max_tokens)) return error;
+  if (MaybeError error = Hold(kind, BytesOf(prompts, *plan), plan->held.get())) return error;
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    PreparedPrompt& prompt = prompts[p];
     if (!plan->echo) prompt.text = {};
-    int64_t max_tokens = 0;
-    MaybeError error = ResolveMaxTokens(kind, options, limits,
-                                        static_cast<int64_t>(prompt.tokens.size()), &max_tokens);
-    if (!error) {
-      error = CheckTokenRange(plan->model->vocab_size, kind == Kind::kChat ? "messages" : "prompt",
-                              prompt.tokens);
-    }
-    if (error) return error;
     const bool score = plan->echo && options.top_logprobs >= 0;
     // A seed that is given holds for each prompt, so that a prompt's text does not depend on its
     // place in the request. Without one, equal prompts have to differ.
@@ -257,7 +284,7 @@ MaybeError RouterApi::Plan(Kind kind, std::vector<PreparedPrompt> prompts, Answe
         options.seed.has_value() ? static_cast<uint64_t>(*options.seed) : RandomBits();
     for (int i = 0; i < options.best_of; ++i) {
       plan->specs.push_back(
-          MakeSpec(*plan->model, options, prompt.tokens, max_tokens, seed, i, score));
+          MakeSpec(*plan->model, options, prompt.tokens, max_tokens[p], seed, i, score));
     }
   }
   plan->prompts = std::move(prompts);

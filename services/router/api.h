@@ -72,6 +72,9 @@ class RouterApi {
   LengthLimits LimitsOf(const ServedModel& model) const;
   openai::MaybeError PrepareInput(const ServedModel& model, const openai::ChatInput& input,
                                   PreparedPrompt* out) const;
+  // Of each prompt: that its tokens exist, and how long its answers may get.
+  openai::MaybeError CheckPrompts(openai::Kind kind, const std::vector<PreparedPrompt>& prompts,
+                                  const AnswerPlan& plan, std::vector<int64_t>* max_tokens) const;
   openai::MaybeError Plan(openai::Kind kind, std::vector<PreparedPrompt> prompts,
                           AnswerPlan* plan) const;
   void Launch(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us,

@@ -1,6 +1,5 @@
 #include "services/router/cluster_page.h"
 
-#include <chrono>
 #include <cstdint>
 
 namespace skein::services {
@@ -31,15 +30,6 @@ void AddModel(const std::string& model, const ModelLoad& load, int64_t queued, M
       .Set(1);
 }
 
-// There are no adapters.
-void AddAdapters(Metrics* page) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  page->Gauge("vllm:lora_requests_info",
-              "LoRA adapters in use, by labels; the time of this answer.",
-              {{"max_lora", "0"}, {"running_lora_adapters", ""}, {"waiting_lora_adapters", ""}})
-      .Set(static_cast<double>(std::chrono::duration_cast<std::chrono::seconds>(now).count()));
-}
-
 }  // namespace
 
 std::string ClusterPage(const Metrics& own, const ModelWatch& watch,
@@ -51,7 +41,7 @@ std::string ClusterPage(const Metrics& own, const ModelWatch& watch,
     AddModel(model, watch.Load(model), found == snapshot.models.end() ? 0 : found->second.queued,
              &page);
   }
-  AddAdapters(&page);
+  SetNoAdapters(&page);
   return own.RenderWith(page);
 }
 

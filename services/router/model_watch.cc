@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/orchestrator.grpc.pb.h"
+#include "services/codec/answer.h"
 #include "services/codec/durations.h"
 
 namespace skein::services {
@@ -67,10 +68,14 @@ void ModelWatch::Ask() {
   if (IsTransportFailure(status)) return;
   good_until_ = {};  // it has answered: that it serves nothing now, as when it drains
   if (!status.ok()) return;
-  live_ = std::move(live);
   const absl::StatusOr<int64_t> lease_us =
       LeaseFrom("instance_lease_us", response.instance_lease_us());
-  good_until_ = asked + std::chrono::microseconds(lease_us.value_or(0));
+  if (!lease_us.ok()) {
+    last_ = MalformedAnswer("orchestrator", lease_us.status());
+    return;
+  }
+  live_ = std::move(live);
+  good_until_ = asked + std::chrono::microseconds(*lease_us);
 }
 
 absl::Status ModelWatch::Reached() const {

@@ -18,11 +18,11 @@ namespace skein::services {
 
 // What a model's instances do, all together, as the orchestrator said last.
 struct ModelLoad {
-  int64_t running = 0;         // requests
-  int64_t waiting = 0;         // prompts that wait in prefill instances
-  int64_t kv_blocks = 0;       // of the decode instances
-  int64_t kv_blocks_held = 0;  // of these, by sequences
-  int64_t kv_block_tokens = 0;
+  int64_t running = 0;          // requests
+  int64_t waiting = 0;          // prompts that wait in prefill instances
+  int64_t kv_blocks = 0;        // of the decode instances
+  int64_t kv_blocks_held = 0;   // of these, by sequences
+  int64_t kv_block_tokens = 0;  // tokens per block
 };
 
 class ModelWatch {

@@ -59,6 +59,15 @@ TEST_F(ModelWatchTest, WithoutAnAnswerForALeaseNoModelIsReady) {
   EXPECT_TRUE(Await([&] { return watch.Ready().ok(); }));
 }
 
+TEST_F(ModelWatchTest, AnAnswerWithoutALeaseIsMalformed) {
+  cluster_.SetListModels(absl::OkStatus(), 0);
+  const ModelWatch watch(&channels_, cluster_.endpoint(), {"m"});
+  AwaitCalls(2);
+  EXPECT_NE(watch.Ready().message().find("answer is malformed: instance_lease_us: 0 us"),
+            std::string::npos)
+      << watch.Ready();
+}
+
 TEST_F(ModelWatchTest, BeforeTheFirstAnswerNoModelIsReady) {
   cluster_.SetListModels(absl::UnavailableError("starts"), kHourUs);
   const ModelWatch watch(&channels_, cluster_.endpoint(), {"m"});

@@ -90,6 +90,16 @@ void RegisterTimes(RouterOptions* options, FlagSet* f) {
             "Time that running answers have to end after SIGTERM.", 0, 86400);
 }
 
+void CheckHeldBytes(const RouterOptions* options, FlagSet* f) {
+  f->Check([options] {
+    const int64_t held = options->max_held_bytes, body = options->max_body_bytes;
+    if (held == 0 || held >= 2 * body) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("--max-held-bytes: ", held,
+                                                   " is less than twice --max-body-bytes (", body,
+                                                   "); raise it or use 0"));
+  });
+}
+
 }  // namespace
 
 void RouterOptions::Register(FlagSet* f) {
@@ -104,15 +114,7 @@ void RouterOptions::Register(FlagSet* f) {
   f->Int(&tokenize_threads, "tokenize-threads", "Threads that parse and tokenize requests.", 1,
          256);
   RegisterLogFlags(&log_level, f);
-}
-
-absl::Status RouterOptions::Check() const {
-  if (max_held_bytes == 0 || max_held_bytes >= 2 * max_body_bytes) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat("--max-held-bytes: ", max_held_bytes,
-                                                 " is less than twice ", "--max-body-bytes (",
-                                                 max_body_bytes, ")"));
+  CheckHeldBytes(this, f);
 }
 
 }  // namespace skein::services

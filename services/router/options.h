@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "services/admin/admin_server.h"
 #include "services/base/flags.h"
 
@@ -44,9 +43,8 @@ struct RouterOptions {
   int64_t http_threads = 2;
   int64_t tokenize_threads = 2;
 
+  // Parsing also checks that the values go together. The options stay where they are meanwhile.
   void Register(FlagSet* flags);
-  // INVALID_ARGUMENT names flags whose values do not go together.
-  absl::Status Check() const;
 };
 
 }  // namespace skein::services

@@ -42,7 +42,7 @@ class OrchestratorReports {
   // Reports at least twice a second, and soon after a request ended. `channels` outlives it.
   OrchestratorReports(Channels* channels, std::string orchestrator, Self self,
                       std::shared_ptr<EndedRequests> ended);
-  // Says goodbye.
+  // Sends a final report, with which the router leaves.
   ~OrchestratorReports();
 
   // As MembershipCalls' in services/worker: whether this router may drain, and an order that came

@@ -125,7 +125,7 @@ class OrchestratorReportsTest : public ::testing::Test {
   std::optional<OrchestratorReports> reports_;
 };
 
-TEST_F(OrchestratorReportsTest, ReportsGoOnAndTheLastOneSaysGoodbye) {
+TEST_F(OrchestratorReportsTest, ReportsGoOnAndTheFinalOneLeaves) {
   Start();
   const auto of_us = [](const v1::RouterReport& report) {
     return report.router() == 7 && report.endpoint() == "r:80" && report.running() == 3 &&

@@ -367,13 +367,13 @@ TEST_F(RouterTest, OnlyFaultsOfTheClusterAreErrors) {
 
 // So that the first refusal is a step of a series, not its beginning.
 TEST_F(RouterTest, AnswersThatAreAlertedOnAreThereFromTheStart) {
+  StartRouter([](const v1::RequestSpec&) { return Says("a"); });
   const std::string text = metrics_.Render();
   for (const char* path : {"/v1/completions", "/v1/chat/completions", "/v1/responses"}) {
     for (const int status : {200, 400, 429, 499, 500, 503, 504}) {
       EXPECT_EQ(CountOf(text, AnswersSeries(path, status)), 0) << path << " " << status;
     }
   }
-  StartRouter([](const v1::RequestSpec&) { return Says("a"); });
 }
 
 // Whoever asks for metrics must not wait for, or hold up, the loop that every token passes.

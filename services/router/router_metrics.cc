@@ -173,10 +173,9 @@ void RouterMetrics::CountUnknownParameters(const std::string& path, int64_t coun
 void RouterMetrics::RefreshTrace(uint64_t written, uint64_t dropped) {
   for (const auto& [result, value] :
        {std::pair("written", written), std::pair("dropped", dropped)}) {
-    Metrics::RaiseTo(&metrics_->Counter("skein_router_trace_choices_total",
-                                        "Choices for --record-trace, by what became of them.",
-                                        {{"result", result}}),
-                     static_cast<double>(value));
+    metrics_->Total("skein_router_trace_choices_total",
+                    "Choices for --record-trace, by what became of them.", {{"result", result}},
+                    value);
   }
 }
 
@@ -187,9 +186,8 @@ void RouterMetrics::RefreshHeldBytes(const http::ByteBudget& bodies) {
       .Set(static_cast<double>(bodies.held_bytes()));
   metrics_->Gauge("skein_router_held_bytes_limit", "Their limit, --max-held-bytes.")
       .Set(static_cast<double>(bodies.bytes_max()));
-  Metrics::RaiseTo(&metrics_->Counter("skein_router_held_bytes_refusals_total",
-                                      "Requests refused because of that limit."),
-                   static_cast<double>(bodies.refusals()));
+  metrics_->Total("skein_router_held_bytes_refusals_total",
+                  "Requests refused because of that limit.", {}, bodies.refusals());
 }
 
 void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, int64_t now_us,
@@ -214,9 +212,8 @@ void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, int64_t n
         snapshot.queued == 0 ? 0 : Seconds(now_us - snapshot.oldest_arrival_us));
   gauge("skein_router_connections", "Open client connections.", static_cast<double>(connections));
   const auto total = [this](const char* result, uint64_t value) {
-    Metrics::RaiseTo(&metrics_->Counter("skein_router_requests_total",
-                                        "Choices by what became of them.", {{"result", result}}),
-                     static_cast<double>(value));
+    metrics_->Total("skein_router_requests_total", "Choices by what became of them.",
+                    {{"result", result}}, value);
   };
   total("accepted", snapshot.accepted);
   total("rejected", snapshot.rejected);

@@ -438,7 +438,6 @@ absl::StatusOr<Models> LoadModels(const RouterOptions& options, Pages* pages) {
 }  // namespace
 
 absl::Status RunRouter(const RouterOptions& options) {
-  if (absl::Status status = options.Check(); !status.ok()) return status;
   BlockReloadSignal();
   RaiseDescriptorLimit();
   Pages pages;

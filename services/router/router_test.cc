@@ -418,6 +418,25 @@ TEST_F(RouterTest, PromptsUnderWayAreBoundedTogether) {
   EXPECT_EQ(http_options.bodies->held_bytes(), 0u);
 }
 
+// Waiting, as a 429 tells to, would not help it.
+TEST_F(RouterTest, ARequestThatNeverFitsTheBoundIsTheClientsFault) {
+  http::ServerOptions http_options;
+  http_options.bodies = std::make_shared<http::ByteBudget>(256 << 10);
+  StartRouter([](const v1::RequestSpec&) { return Says("a"); }, {}, http_options);
+  Json body = {{"model", "m"}, {"prompt", std::string(193, 'p')}, {"n", 128}, {"max_tokens", 5}};
+  const http::Response refused = Post("/v1/completions", body);
+  EXPECT_EQ(refused.status, 400) << refused.body;
+  const Json error = Json::parse(refused.body)["error"];
+  EXPECT_EQ(error["param"], "prompt");
+  EXPECT_EQ(error["message"],
+            "This request needs 198404 bytes (prompt tokens times choices); this router allows "
+            "196608 for one request. Send fewer choices or a shorter prompt.");
+  body["max_tokens"] = 9;  // longer than the context, whatever it holds
+  const http::Response too_long = Post("/v1/completions", body);
+  EXPECT_EQ(too_long.status, 400) << too_long.body;
+  EXPECT_EQ(Json::parse(too_long.body)["error"]["code"], "context_length_exceeded");
+}
+
 TEST_F(RouterTest, TokenizeAndDetokenize) {
   StartRouter([](const v1::RequestSpec&) { return Script(); });
   EXPECT_EQ(Ask("/tokenize", {{"prompt", "ab"}})["tokens"], Json({97, 98}));

@@ -85,7 +85,7 @@ std::string FlagsMarkdown(const Reference& reference) {
   for (const FlagDescription& flag : reference.services.front().flags) {
     if (flag.group == "General") text += Row(flag);
   }
-  text += "\n`--log-level` and `--log-format` are of the services.\n";
+  text += "\nAll services have `--log-level` and `--log-format`; skeinctl does not.\n";
   for (const CommandDescription& service : reference.services) text += Section(service);
   for (const CommandDescription& command : reference.commands) text += Section(command);
   return text;

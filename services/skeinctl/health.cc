@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/placement/step_age.h"
+#include "services/codec/durations.h"
 #include "services/skeinctl/table.h"
 
 namespace skein::services {
@@ -77,17 +79,21 @@ void JudgeInvariants(const v1::StatusResponse& status, Verdict* verdict) {
   }
 }
 
-// The orchestrator avoids an instance whose step runs for far too long.
+// 0, which means that it is not known, for what is no duration.
+int64_t DurationOr0(uint64_t us) { return DurationFrom("", us).value_or(0); }
+
+// As the orchestrator judges it, which avoids such an instance.
 void JudgeSteps(const v1::StatusResponse& status, Verdict* verdict) {
   for (const v1::InstanceStatus& instance : status.instances()) {
     const v1::Load& load = instance.load();
-    if (instance.serving() || load.draining() || !load.invariants_ok() || load.step_age_us() == 0) {
+    if (!scheduler::IsStepSuspect(DurationOr0(load.step_age_us()),
+                                  DurationOr0(load.step_estimate_us()))) {
       continue;
     }
     verdict->Add(
         Level::kDegraded,
         absl::StrCat("instance ", instance.instance(), " (", instance.registration().endpoint(),
-                     ") gets nothing new: a step of its engine has run for ",
+                     ") receives no new requests: its current engine step has been running for ",
                      DurationText(static_cast<double>(load.step_age_us()) * 1e-6)));
   }
 }

@@ -91,8 +91,10 @@ std::string Page(const CommandDescription& command, int section, const std::stri
 }
 
 constexpr char kServiceExit[] =
-    "0 after SIGTERM or SIGINT; 2 if it could not start, with each reason as a line of plain text "
-    "on standard error; 3 if it is a worker whose engine failed.\n"
+    "0 after SIGTERM or SIGINT; 1 if it is a worker that the orchestrator refused; 2 if it could "
+    "not "
+    "start, with each reason as a line of plain text on standard error; 3 if it is a worker whose "
+    "engine failed.\n"
     "Afterwards standard error is the log: one JSON object a line.\n";
 
 std::string CommandExit() {

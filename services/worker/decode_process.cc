@@ -23,9 +23,6 @@ scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngin
   config.max_sequence_tokens = spec.max_positions;
   config.lease_us = static_cast<int64_t>(options.lease_s * 1e6);
   config.grace_us = static_cast<int64_t>(options.grace_s * 1e6);
-  // The orchestrator cancels the requests of a router that is gone. This lease ends those of which
-  // the orchestrator knows nothing, and outlasts the backlog of a router that serves a burst.
-  config.attach_lease_us = 60 * scheduler::kSecondUs;
   return config;
 }
 
@@ -34,9 +31,8 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
     // Until their KV is here.
     RefreshLoad(snapshot.load, {.deferred = snapshot.load.queued_requests}, model, metrics);
     const Metrics::Labels labels = {{"model_name", model}};
-    Metrics::RaiseTo(
-        &metrics->Counter("skein_output_tokens_computed_total", "Output tokens computed.", labels),
-        static_cast<double>(snapshot.output_tokens));
+    metrics->Total("skein_output_tokens_computed_total", "Output tokens computed.", labels,
+                   snapshot.output_tokens);
     RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
     const auto backends = [&](const char* state, int64_t count) {
       metrics

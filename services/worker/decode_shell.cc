@@ -60,7 +60,6 @@ void DecodeShell::OrderDrain(bool drain) {
 void DecodeShell::Stop() {
   // The loop first: until it has ended it may hand a step to the runner.
   loop_.Stop();
-  copier_.Stop();
   const grpc::Status gone = ToGrpc(absl::UnavailableError("the worker is stopping"));
   reserves_.AbortAll(gone);
   grants_.AbortAll(gone);
@@ -71,6 +70,8 @@ void DecodeShell::Stop() {
   commits_.AbortAll(gone);
   for (auto& [call, stream] : streams_) stream->Close(gone);
   streams_.clear();
+  // After the answers: a copy hangs when the engine does.
+  copier_.Stop();
   runner_.reset();
   progress_.reset();
   calls_.CancelAndWait();

@@ -6,8 +6,6 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "engine/emulated/emulated_engine.h"
-#include "engine/transport/loopback_transport.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "services/base/credentials.h"
@@ -16,28 +14,12 @@
 #include "services/orchestrator/orchestrator_service.h"
 #include "services/worker/decode_service.h"
 #include "services/worker/prefill_service.h"
+#include "services/worker/testing/emulated_worker.h"
 
 namespace skein::services {
 namespace {
 
-WorkerEngine EmulatedWorker() {
-  engine::EmulatedOptions options;
-  options.kv = {.num_layers = 2,
-                .kv_heads = 1,
-                .head_dim = 8,
-                .block_tokens = 4,
-                .dtype = engine::DType::kF32,
-                .num_blocks = 64};
-  WorkerEngine out;
-  out.transport = engine::MakeLoopbackTransport(engine::MakeLoopbackFabric());
-  out.engine = *engine::EmulatedEngine::Create(options);
-  for (const engine::KvRegion& region : out.engine->KvRegions()) {
-    out.regions.push_back(
-        out.transport->Register(region.base, static_cast<size_t>(region.bytes))->id);
-  }
-  out.description = *out.transport->Describe(out.regions);
-  return out;
-}
+using testing::EmulatedWorker;
 
 scheduler::WorkerIdentity Identity(scheduler::Role role, const WorkerEngine& engine) {
   scheduler::WorkerIdentity identity;

@@ -39,12 +39,10 @@ void RefreshHandoffs(const std::vector<engine::HandoffTotals>& peers, const std:
   for (const auto& [way, sum] : by_way) {
     const Metrics::Labels labels = {
         {"model_name", model}, {"path", way.first}, {"transport", way.second}};
-    Metrics::RaiseTo(
-        &metrics->Counter("skein_handoff_bytes_total", "KV bytes handed over.", labels), sum.bytes);
-    Metrics::RaiseTo(
-        &metrics->Counter("skein_handoff_busy_seconds_total",
-                          "Time during which at least one handoff moved bytes to a peer.", labels),
-        sum.seconds);
+    metrics->Total("skein_handoff_bytes_total", "KV bytes handed over.", labels, sum.bytes);
+    metrics->Total("skein_handoff_busy_seconds_total",
+                   "Time during which at least one handoff moved bytes to a peer.", labels,
+                   sum.seconds);
   }
 }
 
@@ -54,13 +52,11 @@ void RefreshComm(const std::vector<engine::CommTotals>& ways, const std::string&
     const Metrics::Labels labels = {{"model_name", model},
                                     {"path", std::string(engine::NameOf(way.path))},
                                     {"ranks", std::to_string(way.ranks)}};
-    Metrics::RaiseTo(&metrics->Counter("skein_comm_bytes_total",
-                                       "Bytes exchanged with instances of a common step.", labels),
-                     static_cast<double>(way.bytes));
-    Metrics::RaiseTo(
-        &metrics->Counter("skein_comm_busy_seconds_total",
-                          "Time in the calls that exchanged them, waits included.", labels),
-        way.busy_seconds);
+    metrics->Total("skein_comm_bytes_total", "Bytes exchanged with instances of a common step.",
+                   labels, way.bytes);
+    metrics->Total("skein_comm_busy_seconds_total",
+                   "Time in the calls that exchanged them, waits included.", labels,
+                   way.busy_seconds);
     metrics
         ->Gauge("skein_comm_best_bytes_per_second",
                 "The fastest call of at least 1 MiB so far; 0: there was none.", labels)
@@ -73,13 +69,11 @@ void Refresh(PrefillShell* shell, const std::string& model, Metrics* metrics) {
     RefreshLoad(snapshot.load, {.capacity = snapshot.queued, .deferred = snapshot.asking}, model,
                 metrics);
     const Metrics::Labels labels = {{"model_name", model}};
-    Metrics::RaiseTo(
-        &metrics->Counter("skein_prompt_tokens_computed_total", "Prompt tokens computed.", labels),
-        static_cast<double>(snapshot.prompt_tokens));
+    metrics->Total("skein_prompt_tokens_computed_total", "Prompt tokens computed.", labels,
+                   snapshot.prompt_tokens);
     RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
-    Metrics::RaiseTo(&metrics->Counter("skein_handoffs_committed_total",
-                                       "Prompts whose KV was taken by a decode instance.", labels),
-                     static_cast<double>(snapshot.committed));
+    metrics->Total("skein_handoffs_committed_total",
+                   "Prompts whose KV was taken by a decode instance.", labels, snapshot.committed);
     metrics->Gauge("skein_invariants_ok", "1 while every invariant of the core holds.", labels)
         .Set(invariants.ok() ? 1 : 0);
   });

@@ -3,34 +3,17 @@
 #include <future>
 #include <thread>
 
-#include "engine/emulated/emulated_engine.h"
-#include "engine/transport/loopback_transport.h"
 #include "gtest/gtest.h"
 #include "services/worker/decode_shell.h"
 #include "services/worker/prefill_shell.h"
+#include "services/worker/testing/emulated_worker.h"
 
 namespace skein::services {
 namespace {
 
-constexpr size_t kInbox = 4;
+using testing::EmulatedWorker;
 
-WorkerEngine EmulatedWorker() {
-  engine::EmulatedOptions options;
-  options.kv = {.num_layers = 1,
-                .kv_heads = 1,
-                .head_dim = 8,
-                .block_tokens = 16,
-                .dtype = engine::DType::kF32,
-                .num_blocks = 256};
-  WorkerEngine out;
-  out.transport = engine::MakeLoopbackTransport(engine::MakeLoopbackFabric());
-  out.engine = *engine::EmulatedEngine::Create(options);
-  for (const engine::KvRegion& region : out.engine->KvRegions()) {
-    out.regions.push_back(
-        out.transport->Register(region.base, static_cast<size_t>(region.bytes))->id);
-  }
-  return out;
-}
+constexpr size_t kInbox = 16;
 
 // Takes an answer that nobody reads.
 class Ignored : public grpc::ServerUnaryReactor {
@@ -61,40 +44,58 @@ class HeldLoop {
   std::thread thread_;
 };
 
+// Until the shell's loop has taken what was in its inbox.
+template <typename Snapshot, typename Shell>
+void AwaitTheLoop(Shell* shell) {
+  EXPECT_TRUE(shell->Inspect([](const Snapshot&, const absl::Status&) {}));
+}
+
 TEST(ShellInbox, ADecodeShellTakesNoMoreCancelsAndAbortsThanFit) {
   WorkerEngine engine = EmulatedWorker();
   std::array<Ignored, 2 * kInbox> calls;
+  Ignored after;
   DecodeShell shell(&engine, "127.0.0.1:1", kInbox);
   scheduler::DecodeConfig config;
   config.membership.identity.shape = ShapeOf(engine.engine->Spec());
   config.membership.identity.total_blocks = engine.engine->Spec().kv.num_blocks;
   shell.Start(config, [] {});
-  const HeldLoop<DecodeShell, scheduler::DecodeSnapshot> held(&shell);
   size_t taken = 0;
-  for (size_t i = 0; i < calls.size(); ++i) {
-    const scheduler::RequestId id{1, i + 1};
-    const bool ok = i % 2 == 0 ? shell.Cancel({.id = id, .epoch = {1}, .why = "test"}, &calls[i])
-                               : shell.Abort({.id = id, .epoch = {1}}, &calls[i]);
-    if (ok) ++taken;
+  {
+    const HeldLoop<DecodeShell, scheduler::DecodeSnapshot> held(&shell);
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const scheduler::RequestId id{1, i + 1};
+      const bool ok = i % 2 == 0 ? shell.Cancel({.id = id, .epoch = {1}, .why = "test"}, &calls[i])
+                                 : shell.Abort({.id = id, .epoch = {1}}, &calls[i]);
+      if (ok) ++taken;
+    }
   }
   // The worker's own messages, such as an answer to its registration, may be before them.
   EXPECT_LE(taken, kInbox);
+  EXPECT_GT(taken, 0u);
+  AwaitTheLoop<scheduler::DecodeSnapshot>(&shell);
+  EXPECT_TRUE(shell.Cancel({.id = {1, 1}, .epoch = {1}, .why = "test"}, &after));
 }
 
 TEST(ShellInbox, APrefillShellTakesNoMoreCancelsThanFit) {
   WorkerEngine engine = EmulatedWorker();
   std::array<Ignored, 2 * kInbox> calls;
+  Ignored after;
   PrefillShell shell(&engine, "127.0.0.1:1", kInbox);
   scheduler::PrefillConfig config;
   config.membership.identity.shape = ShapeOf(engine.engine->Spec());
   config.membership.identity.total_blocks = engine.engine->Spec().kv.num_blocks;
   shell.Start(config, [] {});
-  const HeldLoop<PrefillShell, scheduler::PrefillSnapshot> held(&shell);
   size_t taken = 0;
-  for (size_t i = 0; i < calls.size(); ++i) {
-    if (shell.Cancel({.id = {1, i + 1}, .epoch = {1}, .why = "test"}, &calls[i])) ++taken;
+  {
+    const HeldLoop<PrefillShell, scheduler::PrefillSnapshot> held(&shell);
+    for (size_t i = 0; i < calls.size(); ++i) {
+      if (shell.Cancel({.id = {1, i + 1}, .epoch = {1}, .why = "test"}, &calls[i])) ++taken;
+    }
   }
   EXPECT_LE(taken, kInbox);
+  EXPECT_GT(taken, 0u);
+  AwaitTheLoop<scheduler::PrefillSnapshot>(&shell);
+  EXPECT_TRUE(shell.Cancel({.id = {1, 1}, .epoch = {1}, .why = "test"}, &after));
 }
 
 }  // namespace

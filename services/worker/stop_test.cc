@@ -2,30 +2,17 @@
 // engine still runs.
 #include <thread>
 
-#include "engine/emulated/emulated_engine.h"
-#include "engine/transport/loopback_transport.h"
 #include "gtest/gtest.h"
 #include "proto/common.pb.h"
 #include "services/worker/decode_shell.h"
+#include "services/worker/testing/emulated_worker.h"
 
 namespace skein::services {
 namespace {
 
-constexpr int64_t kOutputTokens = 4000;  // far more than are drawn before the stop
+using testing::EmulatedWorker;
 
-WorkerEngine EmulatedWorker() {
-  engine::EmulatedOptions options;
-  options.kv = {.num_layers = 1,
-                .kv_heads = 1,
-                .head_dim = 8,
-                .block_tokens = 16,
-                .dtype = engine::DType::kF32,
-                .num_blocks = 256};
-  WorkerEngine out;
-  out.transport = engine::MakeLoopbackTransport(engine::MakeLoopbackFabric());
-  out.engine = *engine::EmulatedEngine::Create(options);
-  return out;
-}
+constexpr int64_t kOutputTokens = 4000;  // far more than are drawn before the stop
 
 // Takes an answer that nobody reads.
 class Ignored : public grpc::ServerUnaryReactor {
@@ -56,7 +43,8 @@ class RunningRequest {
     commit.id = spec->id;
     commit.epoch = {1};
     commit.prefill = grant.prefill;
-    commit.bytes_per_layer = {engine.engine->Spec().kv.BlockBytes()};
+    const auto& kv = engine.engine->Spec().kv;
+    commit.bytes_per_layer.assign(static_cast<size_t>(kv.num_layers), kv.BlockBytes());
     EXPECT_TRUE(shell->Reserve({spec, {1}, {grant.incarnation}}, {&calls_[0], &reserved_}));
     EXPECT_TRUE(shell->Grant(grant, {&calls_[1], &granted_}));
     EXPECT_TRUE(shell->Commit(commit, {&calls_[2], &committed_}));

@@ -113,11 +113,9 @@ prometheus::Histogram& StepTokens(const engine::EngineSpec& spec, const std::str
 
 void RefreshSteps(uint64_t steps, uint64_t probes, const std::string& model, Metrics* metrics) {
   const Metrics::Labels labels = {{"model_name", model}};
-  Metrics::RaiseTo(&metrics->Counter("skein_engine_steps_total", "Steps run.", labels),
-                   static_cast<double>(steps));
-  Metrics::RaiseTo(&metrics->Counter("skein_engine_probes_total",
-                                     "Steps that showed that the idle engine works.", labels),
-                   static_cast<double>(probes));
+  metrics->Total("skein_engine_steps_total", "Steps run.", labels, steps);
+  metrics->Total("skein_engine_probes_total", "One-token steps started to test the idle engine.",
+                 labels, probes);
 }
 
 void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
@@ -138,14 +136,7 @@ void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
         ->Gauge("vllm:num_requests_waiting_by_reason", "Requests that wait, by reason.", by_reason)
         .Set(static_cast<double>(count));
   }
-  // Endpoint pickers want it of each worker; there are no adapters.
-  metrics
-      ->Gauge("vllm:lora_requests_info",
-              "LoRA adapters in use, by labels; the time of this answer.",
-              {{"max_lora", "0"}, {"running_lora_adapters", ""}, {"waiting_lora_adapters", ""}})
-      .Set(static_cast<double>(std::chrono::duration_cast<std::chrono::seconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count()));
+  SetNoAdapters(metrics);
   set("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1.",
       load.total_blocks == 0
           ? 0
@@ -173,12 +164,14 @@ void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
 
 namespace {
 
-constexpr double kStopS = 10;  // for the step in flight, when the grace is over
-
 // The reports and the ends of streams are on their way when the core has drained: the server's
-// shutdown lets them go out.
+// shutdown lets them go out. It cancels the other calls after a second, and then waits for their
+// answers for as long as it takes: what hangs with the engine never answers.
 [[noreturn]] void EndWithFailedEngine(const absl::Status& why, WorkerServers* servers) {
-  servers->rpc.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  constexpr double kShutdownS = 3;
+  RunWithin(kShutdownS, [server = servers->rpc.server.get()] {
+    server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  });
   ExitWithFailedEngine(why);
 }
 
@@ -188,25 +181,26 @@ absl::Status ServeUntilDrained(const WorkerOptions& options, WorkerEnd* end,
                                const std::function<void(int64_t)>& drain,
                                const std::function<void()>& stop, WorkerServers* servers) {
   end->AwaitStop();
-  const double last_words_s =
-      static_cast<double>(scheduler::EngineWatchConfig().last_words_us) / 1e6;
-  double wait_s = last_words_s + 2;
+  const absl::Status refused = end->refused();  // what comes after a stop signal does not count
+  const double reports_s = static_cast<double>(scheduler::EngineWatchConfig().last_words_us) / 1e6;
+  double wait_s = reports_s + 2;
   if (end->engine().ok()) {
     LogInfo("draining", {{"grace_s", options.drain_grace_s}});
     drain(static_cast<int64_t>(options.drain_grace_s * 1e6));
-    // The core ends what is left when the grace is over; a little more for leases and last words.
+    // The core ends what is left when the grace is over; a little more for leases and final
+    // reports.
     wait_s = options.drain_grace_s + options.lease_s + options.grace_s + 2;
   }
   const bool in_time = end->AwaitDrained(wait_s);
   if (!end->engine().ok()) EndWithFailedEngine(end->engine(), servers);
   if (!in_time) LogWarning("requests were still running at the end of the drain's grace");
-  if (!RunWithin(kStopS, stop)) {
+  // The step in flight may take as long as it may at any other time.
+  if (!RunWithin(options.StepTimeoutS(), stop)) {
     EndWithFailedEngine(absl::DeadlineExceededError("a step has not ended since the drain"),
                         servers);
   }
   servers->rpc.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   servers->admin->Stop(std::chrono::milliseconds(200));
-  const absl::Status refused = end->refused();
   if (refused.ok()) return refused;
   return absl::AbortedError(
       absl::StrCat("the orchestrator refuses this worker: ", refused.message()));

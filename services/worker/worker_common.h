@@ -64,8 +64,8 @@ void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
                  const std::string& model, Metrics* metrics);
 
 // Waits for SIGTERM or SIGINT, drains, stops: `drain` starts it, `stop` ends the shell. When the
-// engine fails it waits for the last words and ends the process with kEngineFailed; so it does when
-// a step of the engine keeps the shell from stopping.
+// engine fails it waits for the final reports and ends the process with kEngineFailed; so it does
+// when a step of the engine keeps the shell from stopping.
 absl::Status ServeUntilDrained(const WorkerOptions& options, WorkerEnd* end,
                                const std::function<void(int64_t grace_us)>& drain,
                                const std::function<void()>& stop, WorkerServers* servers);

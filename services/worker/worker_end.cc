@@ -9,7 +9,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
-#include <memory>
+#include <future>
 #include <string>
 #include <thread>
 #include <utility>
@@ -32,23 +32,20 @@ void WorkerEnd::Drained() {
 }
 
 void WorkerEnd::EngineFailed(const absl::Status& status) {
-  {
-    std::lock_guard lock(mu_);
-    if (!engine_.ok()) return;
-    engine_ = status;
-  }
-  LogError("the engine failed", {{"reason", std::string(status.message())}});
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(failed_fd_, &one, sizeof one);
+  Fail(status, "the engine failed", &engine_);
 }
 
 void WorkerEnd::Refused(const absl::Status& status) {
+  Fail(status, "the orchestrator refuses this worker", &refused_);
+}
+
+void WorkerEnd::Fail(const absl::Status& status, const char* message, absl::Status* first) {
   {
     std::lock_guard lock(mu_);
-    if (!refused_.ok()) return;
-    refused_ = status;
+    if (!first->ok()) return;
+    *first = status;
   }
-  LogError("the orchestrator refuses this worker", {{"reason", std::string(status.message())}});
+  LogError(message, {{"reason", std::string(status.message())}});
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(failed_fd_, &one, sizeof one);
 }
@@ -86,26 +83,13 @@ bool WorkerEnd::AwaitDrained(double seconds) {
 }
 
 bool RunWithin(double seconds, std::function<void()> stop) {
-  struct Progress {
-    std::mutex mu;
-    std::condition_variable changed;
-    bool done = false;
-  };
-  auto progress = std::make_shared<Progress>();
-  std::thread thread([progress, stop = std::move(stop)] {
-    stop();
-    {
-      std::lock_guard lock(progress->mu);
-      progress->done = true;
-    }
-    progress->changed.notify_all();
-  });
-  std::unique_lock lock(progress->mu);
-  const bool done = progress->changed.wait_for(lock, std::chrono::duration<double>(seconds),
-                                               [&progress] { return progress->done; });
-  lock.unlock();
-  done ? thread.join() : thread.detach();
-  return done;
+  std::packaged_task<void()> task(std::move(stop));
+  const std::future<void> end = task.get_future();
+  std::thread thread(std::move(task));
+  const bool ended =
+      end.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::ready;
+  ended ? thread.join() : thread.detach();
+  return ended;
 }
 
 void ExitWithFailedEngine(const absl::Status& why) {

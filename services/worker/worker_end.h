@@ -34,12 +34,16 @@ class WorkerEnd {
   // Why the registration was refused; OK if it was not.
   absl::Status refused() const;
 
-  // Blocks until SIGTERM or SIGINT, which are blocked in every thread, EngineFailed or Refused.
+  // Blocks until SIGTERM or SIGINT, which are blocked in every thread, EngineFailed or Refused. The
+  // signal is consumed. One thread calls it, once.
   void AwaitStop();
   // Until Drained. False: `seconds` passed first.
   bool AwaitDrained(double seconds);
 
  private:
+  // Keeps the first of its kind in `first`, and wakes AwaitStop.
+  void Fail(const absl::Status& status, const char* message, absl::Status* first);
+
   mutable std::mutex mu_;
   std::condition_variable changed_;
   bool drained_ = false;

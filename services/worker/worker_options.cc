@@ -40,7 +40,7 @@ void RegisterAddresses(WorkerOptions* options, FlagSet* flags) {
   flags
       ->String(&options->advertise, "advertise",
                "Address or DNS name at which others reach this worker; required where --host is "
-               "every address, as 0.0.0.0 is.")
+               "a wildcard address such as 0.0.0.0.")
       .Value("ADDRESS")
       .Default("--host");
   flags
@@ -86,21 +86,21 @@ void RegisterBatch(WorkerOptions* options, FlagSet* flags) {
 
 void RegisterLimits(WorkerOptions* options, FlagSet* flags) {
   flags->Group("Limits and times");
-  flags->Int(&options->max_requests, "max-requests",
-             "Most requests that are held at a time. The orchestrator admits as many requests of a "
-             "model as all its instances hold together; clients get 429 for more.",
-             1, 1 << 20);
+  flags->Int(
+      &options->max_requests, "max-requests",
+      "Maximum number of requests this worker holds at once. The orchestrator admits at most "
+      "the sum over all instances of a model and answers 429 beyond that.",
+      1, 1 << 20);
   flags->Double(&options->drain_grace_s, "drain-grace-s",
                 "Time that requests have to finish after SIGTERM.", 0, 3600);
-  flags->Double(&options->step_timeout_s, "step-timeout-s",
-                "A step of the engine that takes longer is a failure of the engine, which ends the "
-                "process; 0 means 600, or 60 on a GPU.",
-                0, 86400);
   flags->Double(
-      &options->probe_interval_s, "probe-interval-s",
-      "An engine that has been idle for so long runs a step of one token, to show that it "
-      "works; 0 turns that off.",
-      0, 3600);
+      &options->step_timeout_s, "step-timeout-s",
+      "Maximum time of one engine step; a longer step counts as an engine failure and the "
+      "process exits with code 3. 0: 60 on a GPU, 600 on a CPU.",
+      0, 86400);
+  flags->Double(&options->probe_interval_s, "probe-interval-s",
+                "Run a one-token test step after the engine has been idle for this long. 0: never.",
+                0, 3600);
   flags->Int(&options->inbox, "inbox",
              "Most messages that wait for the worker's core; more are refused.", 1, 1 << 20);
 }
@@ -145,8 +145,8 @@ void CheckAdvertised(const WorkerOptions* options, FlagSet* flags) {
     if (!IsEveryAddress(advertised)) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         given ? "--advertise" : "--host", ": '", advertised,
-        "' is every address of this machine, so others cannot connect to it; give with "
-        "--advertise the one at which they reach this worker"));
+        "' is a wildcard address; other processes cannot connect to it. Set --advertise to the "
+        "address or DNS name of this worker"));
   });
 }
 
@@ -160,10 +160,10 @@ void RegisterEmulated(WorkerOptions* options, FlagSet* flags) {
   flags->Int(&options->emulated_head_dim, "emulated-head-dim",
              "Numbers (of 2 bytes) per head, a multiple of 4.", 4, 1024);
   flags->Int(&options->emulated_fail_token, "emulated-fail-token",
-             "A step with a prompt that has this token fails the engine, for drills; -1: none.", -1,
+             "A step whose prompt contains this token fails the engine (for tests). -1: off.", -1,
              1 << 24);
   flags->Int(&options->emulated_hang_token, "emulated-hang-token",
-             "A step with a prompt that has this token never ends, for drills; -1: none.", -1,
+             "A step whose prompt contains this token never ends (for tests). -1: off.", -1,
              1 << 24);
 }
 

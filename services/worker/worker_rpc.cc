@@ -6,9 +6,11 @@
 
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/base/log.h"
+#include "services/base/loop.h"
 #include "services/base/rpc.h"
 #include "services/codec/answer.h"
 #include "services/codec/codec.h"
+#include "services/codec/durations.h"
 
 namespace skein::services {
 namespace {
@@ -16,6 +18,9 @@ namespace {
 using OrchestratorMethods = v1::Orchestrator::StubInterface::async_interface;
 
 constexpr int64_t kAskTimeoutUs = 1'000'000;
+// The orchestrator's clock of leases stands still while it does not listen: one lease may seem
+// longer here than there.
+constexpr int64_t kRefusedLeases = 2;
 constexpr auto kAskTimeout = std::chrono::microseconds(kAskTimeoutUs);
 
 void LogRegistration(const scheduler::RegisterReply& reply) {
@@ -40,8 +45,31 @@ void MembershipCalls::Register(const scheduler::CallRegister& call,
           std::lock_guard lock(mutex_);
           instance_ = reply.instance;
         }
-        if (refused_ && absl::IsFailedPrecondition(reply.status)) refused_(reply.status);
+        CountRefusal(reply.status);
         done({std::move(reply)});
+      });
+}
+
+void MembershipCalls::CountRefusal(const absl::Status& status) {
+  const int64_t now_us = MonotonicUs();
+  int64_t refused_us = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (!absl::IsFailedPrecondition(status)) {
+      refused_since_us_.reset();
+      return;
+    }
+    if (!refused_since_us_.has_value()) refused_since_us_ = now_us;
+    refused_us = now_us - *refused_since_us_;
+  }
+  if (refused_us == 0 || !refused_) return;
+  CallUnary<v1::Orchestrator>(
+      "orchestrator", channel_, &OrchestratorMethods::ListModels, calls_, v1::ListModelsRequest(),
+      kAskTimeoutUs,
+      [this, status, refused_us](const absl::Status& asked, const v1::ListModelsResponse& models) {
+        if (!asked.ok()) return;
+        const auto lease_us = LeaseFrom("instance_lease_us", models.instance_lease_us());
+        if (lease_us.ok() && refused_us > kRefusedLeases * *lease_us) refused_(status);
       });
 }
 

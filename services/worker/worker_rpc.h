@@ -26,8 +26,10 @@ class MembershipCalls {
   MembershipCalls(CallTracker* calls, std::shared_ptr<grpc::Channel> channel)
       : calls_(calls), channel_(std::move(channel)) {}
 
-  // `refused` is called with why, on a gRPC thread, when the orchestrator refuses the registration:
-  // this worker does not go with the others of its model. Before the first Register.
+  // `refused` is called with why, on a gRPC thread, when the orchestrator has answered nothing but
+  // FAILED_PRECONDITION to registrations for more than two leases of instances: this worker does
+  // not go with the others of its model, and these live. Instances that died count until their
+  // lease ends. May be called again. Before the first Register.
   void OnRefused(std::function<void(const absl::Status&)> refused) {
     refused_ = std::move(refused);
   }
@@ -46,6 +48,7 @@ class MembershipCalls {
   void OrderDrain(bool drain);
 
  private:
+  void CountRefusal(const absl::Status& status);
   void Tell();
   void Told(const absl::Status& status, uint64_t order);
   void TakeReply(uint64_t serial, scheduler::ReportReply* reply);
@@ -53,11 +56,12 @@ class MembershipCalls {
   CallTracker* const calls_;
   const std::shared_ptr<grpc::Channel> channel_;
   std::function<void(const absl::Status&)> refused_;
-  std::mutex mutex_;                // guards all below
-  scheduler::InstanceId instance_;  // 0: not registered yet
-  uint64_t last_serial_ = 0;        // of reports
-  std::optional<bool> order_;       // untold
-  uint64_t orders_ = 0;             // counts them
+  std::mutex mutex_;                         // guards all below
+  scheduler::InstanceId instance_;           // 0: not registered yet
+  std::optional<int64_t> refused_since_us_;  // MonotonicUs() of the first of the present refusals
+  uint64_t last_serial_ = 0;                 // of reports
+  std::optional<bool> order_;                // untold
+  uint64_t orders_ = 0;                      // counts them
   bool telling_ = false;
   uint64_t deaf_until_serial_ = 0;  // answers to reports up to this one are older than our order
 };

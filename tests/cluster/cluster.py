@@ -257,7 +257,8 @@ class Cluster:
         done = subprocess.run([self.binaries["skeinctl"], "status", "--orchestrator", self.orchestrator,
                                "--format=json"], check=False, stdout=subprocess.PIPE, timeout=START_S)
         assert done.returncode in (0, 3, 4), done  # healthy, degraded, cannot serve
-        # Nothing is known while the orchestrator does not answer.
+        # Nothing is known while the orchestrator does not answer; that is a reason for "cannot serve".
+        assert done.stdout or done.returncode == 4, done
         return json.loads(done.stdout) if done.stdout else {"instances": [], "routers": []}
 
     def metric(self, process, name, labels=""):

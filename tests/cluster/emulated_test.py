@@ -63,6 +63,24 @@ def a_worker_whose_kv_has_another_shape_is_refused_and_ends():
         check(cluster, prompts(4, 100), 4)
 
 
+def workers_that_come_back_with_another_shape_are_taken():
+    """Those that were killed count until their lease ends: until then the new ones are refused, and go on trying."""
+    with tempfile.TemporaryDirectory() as folder, \
+            Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), worker_flags=EMULATED,
+                    orchestrator_flags=["--instance-lease-s=5"]) as cluster:
+        workers = [(role, index) for role in ("prefill", "decode") for index in range(cluster.counts[role])]
+        for role, index in workers:
+            cluster.kill("%s-%d" % (role, index))
+        for role in ("prefill", "decode"):
+            cluster.flags[role].append("--block-tokens=32")
+        for role, index in workers:
+            cluster.start_worker(role, index)
+        pids = {process.popen.pid for process in cluster.workers()}
+        cluster.until(lambda: {i["pid"] for i in cluster.status()["instances"] if i["serving"]} == pids, "all are taken")
+        cluster.await_ready()
+        check(cluster, prompts(4, 100), 4)
+
+
 def spanning(policy):
     """Prompts on growing sets of instances: blocks really move, and every rank checks what it got."""
     with tempfile.TemporaryDirectory() as folder:
@@ -116,5 +134,6 @@ def a_request_that_cannot_be_sampled_harms_no_other():
 if __name__ == "__main__":
     run_tests(answers_are_the_continuation, of_several_layers_and_heads_and_in_chunks,
               sixteen_and_four_start_and_answer, a_worker_whose_kv_has_another_shape_is_refused_and_ends,
+              workers_that_come_back_with_another_shape_are_taken,
               spanning_plans_of_tetris, spanning_plans_that_roll,
               random_spanning_plans, a_request_that_cannot_be_sampled_harms_no_other)

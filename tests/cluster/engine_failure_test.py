@@ -53,7 +53,7 @@ def a_failed_engine_ends_its_process():
         cluster.processes.update(workers)
         assert complete(cluster, [1, 2, 3], 4) == continuation([1, 2, 3], 4)
         lost = cluster.metric(cluster.processes["orchestrator"], "skein_instances_lost_total", 'role="decode"')
-        assert lost == 0, "it has said goodbye"
+        assert lost == 0, "it has unregistered"
         cluster.assert_idle_and_whole()
 
 
@@ -67,7 +67,7 @@ def one_that_hangs_is_given_up_and_says_so_first():
         cluster.until(lambda: cluster.metric(decode, "skein_engine_step_age_seconds") > 0.5, "the age of the step is told", 20)
         assert cluster.get("/livez", raw=True, base=admin) == "ok\n", "a long step is no failure yet"
         cluster.processes.pop("decode-0")
-        orchestrator.popen.send_signal(signal.SIGSTOP)  # its last words take a while
+        orchestrator.popen.send_signal(signal.SIGSTOP)  # its final reports take a while
         try:
             live = None
             while live is None and decode.popen.poll() is None:

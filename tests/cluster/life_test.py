@@ -151,6 +151,7 @@ def running_streams_outlive_the_orchestrator():
         cluster.processes["orchestrator"] = Process(
             "orchestrator", [cluster.binaries["orchestrator"], "--port=" + cluster.orchestrator.split(":")[1],
                              "--admin-port=0", "--admin-port-file=" + admin], cluster.folder)
+        # Workers and router find the new orchestrator each by itself, so there are two things to wait for.
         cluster.until(lambda: len(cluster.status()["instances"]) == 4, "all workers registered anew", 30)
         cluster.until(lambda: len(cluster.status()["routers"]) == 1, "the router has found it", 30)
         assert expected_texts(cluster, 4) == expected

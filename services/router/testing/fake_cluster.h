@@ -78,7 +78,7 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   std::string traceparent_;
   uint32_t prefill_ = 1, decode_ = 1;
   absl::Status list_failure_;
-  int64_t instance_lease_us_ = 0;
+  int64_t instance_lease_us_ = 3'000'000;
   int list_calls_ = 0;
   int cancelled_submits_ = 0, cancelled_generates_ = 0, open_generates_ = 0;
   RpcServer rpc_;  // last: its threads use the above

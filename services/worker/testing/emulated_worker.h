@@ -1,0 +1,30 @@
+// The engine of a worker whose device is emulated, for tests of shells and services.
+#pragma once
+
+#include "engine/emulated/emulated_engine.h"
+#include "engine/transport/loopback_transport.h"
+#include "services/worker/worker_engine.h"
+
+namespace skein::services::testing {
+
+// 2 layers of 1 KV head, 256 blocks of 16 tokens; its own transport, which reaches nobody else.
+inline WorkerEngine EmulatedWorker() {
+  engine::EmulatedOptions options;
+  options.kv = {.num_layers = 2,
+                .kv_heads = 1,
+                .head_dim = 8,
+                .block_tokens = 16,
+                .dtype = engine::DType::kF32,
+                .num_blocks = 256};
+  WorkerEngine out;
+  out.transport = engine::MakeLoopbackTransport(engine::MakeLoopbackFabric());
+  out.engine = *engine::EmulatedEngine::Create(options);
+  for (const engine::KvRegion& region : out.engine->KvRegions()) {
+    out.regions.push_back(
+        out.transport->Register(region.base, static_cast<size_t>(region.bytes))->id);
+  }
+  out.description = *out.transport->Describe(out.regions);
+  return out;
+}
+
+}  // namespace skein::services::testing
