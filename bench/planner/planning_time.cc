@@ -69,6 +69,38 @@ void Measure(scheduler::PlanScope scope, int instances, double rate, double max_
               sorted[kStates * 99 / 100], sorted.back(), chunks);
 }
 
+// As an orchestrator plans: each state is the last one with its plan carried out in part, so that
+// the queues keep their mean.
+void MeasureSequence(int instances, double rate) {
+  constexpr int kPlans = 20000;
+  const scheduler::LatencyModel model = ExtendedModel(instances);
+  scheduler::CdspPlanner planner(model, {instances, 8});
+  std::mt19937_64 random(1);
+  std::vector<double> queue_s = Draw(instances, 4, &random).queue_s;
+  scheduler::PrefillPlan plan;
+  std::vector<double> took_us;
+  for (int i = 0; i < kPlans; ++i) {
+    const int64_t prompt_tokens = Draw(1, 1, &random).prompt_tokens;
+    const auto start = std::chrono::steady_clock::now();
+    planner.Plan(queue_s, prompt_tokens, {.improvement_rate = rate}, &plan);
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
+    took_us.push_back(took.count());
+    double busy_s = 0;
+    for (const scheduler::ChunkPlan& chunk : plan.chunks) {
+      for (const int instance : chunk.instances) {
+        double& free_s = queue_s[static_cast<size_t>(instance)];
+        busy_s += chunk.end_s - free_s;
+        free_s = chunk.end_s;
+      }
+    }
+    for (double& free_s : queue_s) free_s = std::max(0.0, free_s - 1.02 * busy_s / instances);
+  }
+  std::sort(took_us.begin(), took_us.end());
+  std::printf("| paper | %4d | %.1f | in sequence | %6.2f | %6.2f | %6.2f | |\n", instances, rate,
+              std::accumulate(took_us.begin(), took_us.end(), 0.0) / kPlans,
+              took_us[kPlans * 99 / 100], took_us.back());
+}
+
 }  // namespace
 
 int main() {
@@ -80,4 +112,5 @@ int main() {
     for (const double max_queue_s : {1, 4, 16}) Measure(scope, 128, 0.3, max_queue_s);
     for (const int instances : {128, 1024}) Measure(scope, instances, 0, 0);
   }
+  for (const int instances : {128, 1024}) MeasureSequence(instances, 0.2);
 }

@@ -1,6 +1,8 @@
 #include "scheduler/plan/node_groups.h"
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 #include <utility>
 
 #include "scheduler/base/check.h"
@@ -19,8 +21,13 @@ NodeGroups::NodeGroups(const Cluster& cluster)
       order_(static_cast<size_t>(cluster.instances)),
       used_(static_cast<size_t>(cluster.nodes()), 0),
       listed_(static_cast<size_t>(cluster.instances), 0) {
-  cluster_pool_.counts.resize(static_cast<size_t>(cluster.nodes()));
   group_pool_.counts.resize(static_cast<size_t>(cluster.nodes()));
+  std::iota(order_.begin(), order_.end(), 0);
+  for (int node = 0; node < cluster.nodes(); ++node) {
+    cluster_pool_.counts.push_back(Capacity(node));
+    keys_.push_back({.count = Capacity(node), .node = node});
+  }
+  cluster_pool_.shares.resize(keys_.size());
 }
 
 int NodeGroups::Capacity(int node) const {
@@ -28,66 +35,98 @@ int NodeGroups::Capacity(int node) const {
 }
 
 void NodeGroups::Reset(absl::Span<const double> queue_s) {
-  cluster_pool_.shares.clear();
-  for (int node = 0; node < cluster_.nodes(); ++node) {
-    SortNode(node, queue_s);
-    cluster_pool_.shares.push_back({node, Capacity(node)});
-  }
-  SortPool(&cluster_pool_);
+  for (int node = 0; node < cluster_.nodes(); ++node) SortNode(node, queue_s);
+  SortCluster();
   UseCluster();
 }
 
-// Small nodes by insertion, which is the fastest for eight; stable, so equal ones stay by number.
+// Stable: equal ones stay by number. From one state to the next few nodes change their order, so
+// the last one is tried first. Small nodes are sorted by the rank of each, which has no branch that
+// could be guessed wrong.
 void NodeGroups::SortNode(int node, absl::Span<const double> queue_s) {
-  constexpr int kInsertionMax = 16;
   const int begin = Begin(node);
   const int count = Capacity(node);
-  if (count > kInsertionMax) {
-    const auto first = order_.begin() + begin;
-    for (int i = 0; i < count; ++i) first[i] = begin + i;
-    std::sort(first, first + count, [&](int a, int b) {
-      const double at = queue_s[static_cast<size_t>(a)];
-      const double bt = queue_s[static_cast<size_t>(b)];
-      return at < bt || (at == bt && a < b);
-    });
-    for (int i = begin; i < begin + count; ++i) {
-      queue_s_[static_cast<size_t>(i)] =
-          queue_s[static_cast<size_t>(order_[static_cast<size_t>(i)])];
-    }
-    return;
+  int* const order = order_.data() + begin;
+  double* const times = queue_s_.data() + begin;
+  const auto take_times = [&] {
+    for (int i = 0; i < count; ++i) times[i] = queue_s[static_cast<size_t>(order[i])];
+  };
+  take_times();
+  bool sorted = true;
+  for (int i = 1; i < count; ++i) {
+    sorted &= times[i - 1] < times[i] || (times[i - 1] == times[i] && order[i - 1] < order[i]);
   }
-  double* times = queue_s_.data() + begin;
-  int* order = order_.data() + begin;
-  for (int i = 0; i < count; ++i) {
-    const double time = queue_s[static_cast<size_t>(begin + i)];
-    int place = i;
-    for (; place > 0 && times[place - 1] > time; --place) {
-      times[place] = times[place - 1];
-      order[place] = order[place - 1];
+  if (sorted) return;
+  if (count <= kRankedMax) return RankNode(begin, count, queue_s.data() + begin);
+  std::sort(order, order + count, [&](int a, int b) {
+    const double at = queue_s[static_cast<size_t>(a)];
+    const double bt = queue_s[static_cast<size_t>(b)];
+    return at < bt || (at == bt && a < b);
+  });
+  take_times();
+}
+
+void NodeGroups::RankNode(int begin, int count, const double* queue_s) {
+  std::array<int, kRankedMax> ranks = {};
+  for (int i = 1; i < count; ++i) {
+    for (int j = 0; j < i; ++j) {
+      const int after = queue_s[j] <= queue_s[i] ? 1 : 0;
+      ranks[static_cast<size_t>(i)] += after;
+      ranks[static_cast<size_t>(j)] += 1 - after;
     }
-    times[place] = time;
-    order[place] = begin + i;
+  }
+  for (int i = 0; i < count; ++i) {
+    const auto place = static_cast<size_t>(begin + ranks[static_cast<size_t>(i)]);
+    queue_s_[place] = queue_s[i];
+    order_[place] = begin + i;
   }
 }
 
+// Most of a group's nodes are whole, and stand in the cluster's order already.
 void NodeGroups::UsePool(const Group& group) {
-  group_pool_.shares.assign(group.shares.begin(), group.shares.end());
-  SortPool(&group_pool_);
+  std::fill(group_pool_.counts.begin(), group_pool_.counts.end(), 0);
+  for (const NodeShare& share : group.shares) {
+    group_pool_.counts[static_cast<size_t>(share.node)] = share.count;
+  }
+  std::vector<NodeShare>& shares = group_pool_.shares;
+  shares.clear();
+  for (const NodeShare& whole : cluster_pool_.shares) {
+    if (group_pool_.counts[static_cast<size_t>(whole.node)] == whole.count) shares.push_back(whole);
+  }
+  const auto before = [this](const NodeShare& a, const NodeShare& b) {
+    if (a.count != b.count) return a.count > b.count;
+    const double at = ReadyOf(a);
+    const double bt = ReadyOf(b);
+    return at != bt ? at < bt : a.node < b.node;
+  };
+  for (const NodeShare& share : group.shares) {
+    if (share.count == Capacity(share.node)) continue;
+    shares.insert(std::upper_bound(shares.begin(), shares.end(), share, before), share);
+  }
   pool_ = &group_pool_;
 }
 
-void NodeGroups::SortPool(Pool* pool) const {
-  std::fill(pool->counts.begin(), pool->counts.end(), 0);
-  for (const NodeShare& share : pool->shares) {
-    pool->counts[static_cast<size_t>(share.node)] = share.count;
+// Of the whole cluster; from the last order, as SortNode.
+void NodeGroups::SortCluster() {
+  const auto before = [](const NodeKey& a, const NodeKey& b) {
+    if (a.count != b.count) return a.count > b.count;
+    return a.ready_s != b.ready_s ? a.ready_s < b.ready_s : a.node < b.node;
+  };
+  for (NodeKey& key : keys_) key.ready_s = ReadyOf({key.node, key.count});
+  const size_t moves_max = 4 * keys_.size();  // then a whole sort costs less
+  size_t moves = 0;
+  for (size_t i = 1; i < keys_.size() && moves <= moves_max; ++i) {
+    const NodeKey key = keys_[i];
+    size_t place = i;
+    for (; place > 0 && before(key, keys_[place - 1]); --place, ++moves) {
+      keys_[place] = keys_[place - 1];
+    }
+    keys_[place] = key;
   }
-  std::sort(pool->shares.begin(), pool->shares.end(),
-            [this](const NodeShare& a, const NodeShare& b) {
-              if (a.count != b.count) return a.count > b.count;
-              const double at = ReadyOf(a);
-              const double bt = ReadyOf(b);
-              return at != bt ? at < bt : a.node < b.node;
-            });
+  if (moves > moves_max) std::sort(keys_.begin(), keys_.end(), before);
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    cluster_pool_.shares[i] = {keys_[i].node, keys_[i].count};
+  }
 }
 
 int NodeGroups::BestNode(int count) const {

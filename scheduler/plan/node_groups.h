@@ -59,13 +59,22 @@ class NodeGroups {
     std::vector<int> counts;        // [nodes]
   };
 
+  static constexpr int kRankedMax = 16;  // instances of a node
+
+  struct NodeKey {
+    int count = 0;
+    double ready_s = 0;  // when all of it is
+    int node = 0;
+  };
+
   int Begin(int node) const { return node * cluster_.node_size; }
   int Capacity(int node) const;
   double ReadyOf(const NodeShare& share) const {
     return queue_s_[static_cast<size_t>(Begin(share.node) + share.count - 1)];
   }
   void SortNode(int node, absl::Span<const double> queue_s);
-  void SortPool(Pool* pool) const;
+  void RankNode(int begin, int count, const double* queue_s);
+  void SortCluster();
   void Add(NodeShare share, Group* group) const;
   int Fill(int missing, Group* group);
   const NodeShare* BestFor(int count) const;
@@ -76,6 +85,7 @@ class NodeGroups {
   Pool cluster_pool_;
   Pool group_pool_;
   const Pool* pool_ = &cluster_pool_;
+  std::vector<NodeKey> keys_;    // [nodes], in the order of cluster_pool_.shares
   std::vector<uint8_t> used_;    // [nodes], of the group being extended
   std::vector<uint8_t> listed_;  // [instances]
 };
