@@ -14,6 +14,7 @@
 #include "proto/prefill_worker.grpc.pb.h"
 #include "services/base/rpc.h"
 #include "services/base/status_map.h"
+#include "services/codec/codec.h"
 
 namespace skein::bench {
 namespace {
@@ -29,8 +30,8 @@ struct Worker {
   bool reported = false;
 };
 
-// One request from Assign to the last token. Keeps itself alive while gRPC may call it.
-class Stream final : public grpc::ClientReadReactor<v1::GenerateUpdate> {
+// One request from Assign to the last token.
+class Stream final {
  public:
   using Ended = std::function<void(Stream*, absl::Status)>;
 
@@ -41,37 +42,17 @@ class Stream final : public grpc::ClientReadReactor<v1::GenerateUpdate> {
   int64_t start_us() const { return start_us_; }
   int64_t first_us() const { return first_us_; }
 
-  void Generate(v1::DecodeWorker::Stub* stub) {
-    context_.set_deadline(std::chrono::system_clock::now() +
-                          std::chrono::microseconds(kCallDeadlineUs));
-    *request_.mutable_id() = spec_.id();
-    request_.set_epoch(epoch());
-    stub->async()->Generate(&context_, &request_, this);
-    StartRead(&update_);
-    StartCall();
+  void Take(const v1::TokenBatch::Sequence& sequence) {
+    if (tokens_ == 0 && sequence.tokens_size() > 0) first_us_ = NowUs();
+    in_order_ = in_order_ && sequence.first_index() == tokens_;
+    tokens_ += static_cast<uint64_t>(sequence.tokens_size());
+    if (!sequence.has_finished()) return;
+    const bool whole = in_order_ && tokens_ == spec_.max_tokens() &&
+                       sequence.finished().reason() == v1::FINISH_REASON_LENGTH;
+    Fail(whole ? absl::OkStatus() : absl::DataLossError("not all tokens came, in order"));
   }
 
-  void OnReadDone(bool ok) override {
-    if (!ok) return;
-    for (const v1::GenerateUpdate::Token& token : update_.tokens()) {
-      if (tokens_ == 0) first_us_ = NowUs();
-      in_order_ = in_order_ && token.index() == tokens_;
-      ++tokens_;
-    }
-    if (update_.has_finished()) reason_ = update_.finished().reason();
-    update_.Clear();
-    StartRead(&update_);
-  }
-
-  void OnDone(const grpc::Status& status) override {
-    absl::Status result = services::FromGrpc(status, "decode-worker");
-    const bool whole =
-        in_order_ && tokens_ == spec_.max_tokens() && reason_ == v1::FINISH_REASON_LENGTH;
-    if (result.ok() && !whole) result = absl::DataLossError("not all tokens came, in order");
-    Fail(std::move(result));
-  }
-
-  // Ends the stream before Generate was called, or after it. The first call counts.
+  // Ends the stream, also before a token came. The first call counts.
   void Fail(absl::Status status) {
     if (const Ended ended = std::exchange(ended_, nullptr)) ended(this, std::move(status));
   }
@@ -80,18 +61,84 @@ class Stream final : public grpc::ClientReadReactor<v1::GenerateUpdate> {
   const v1::RequestSpec spec_;
   const int64_t start_us_ = NowUs();
   Ended ended_;
-  grpc::ClientContext context_;
-  v1::GenerateRequest request_;
-  v1::GenerateUpdate update_;
   int64_t first_us_ = 0;
   uint64_t tokens_ = 0;
   bool in_order_ = true;
-  v1::FinishReason reason_ = v1::FINISH_REASON_UNSPECIFIED;
+};
+
+// The one token stream to the decode-worker. Requests may be attached from any thread.
+class Tokens final : public grpc::ClientBidiReactor<v1::TokenStreamRequest, v1::TokenBatch> {
+ public:
+  // On gRPC's threads, one batch at a time; the second when the stream has ended.
+  using Batch = std::function<void(const v1::TokenBatch&)>;
+  using Ended = std::function<void(absl::Status)>;
+
+  Tokens(v1::DecodeWorker::Stub* stub, Batch batch, Ended ended)
+      : batch_(std::move(batch)), ended_(std::move(ended)) {
+    stub->async()->StreamTokens(&context_, this);
+    AddHold();  // writes are started from everywhere
+    StartRead(&read_);
+    StartCall();
+  }
+  ~Tokens() override {
+    context_.TryCancel();
+    RemoveHold();
+    std::unique_lock lock(mu_);
+    changed_.wait(lock, [this] { return done_; });
+  }
+
+  void Attach(const Stream& stream) {
+    std::lock_guard lock(mu_);
+    v1::TokenStreamRequest::Attach* attach = next_.add_attach();
+    *attach->mutable_id() = stream.spec().id();
+    attach->set_epoch(stream.epoch());
+    attach->set_credit(stream.spec().max_tokens());
+    WriteNext();
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return ended_(absl::UnavailableError("the token stream ended"));
+    batch_(read_);
+    StartRead(&read_);
+  }
+
+  void OnWriteDone(bool) override {
+    std::lock_guard lock(mu_);
+    writing_ = false;
+    WriteNext();
+  }
+
+  void OnDone(const grpc::Status&) override {
+    std::lock_guard lock(mu_);
+    done_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  // REQUIRES: mu_ held.
+  void WriteNext() {
+    if (writing_ || next_.attach().empty()) return;
+    writing_ = true;
+    written_.Clear();
+    written_.Swap(&next_);
+    StartWrite(&written_);
+  }
+
+  const Batch batch_;
+  const Ended ended_;
+  grpc::ClientContext context_;
+  v1::TokenBatch read_;
+  std::mutex mu_;
+  std::condition_variable changed_;
+  v1::TokenStreamRequest next_, written_;
+  bool writing_ = false;
+  bool done_ = false;
 };
 
 class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackService {
  public:
   ~Cluster() override {
+    tokens_.reset();
     rpc_.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
     calls_.CancelAndWait();
   }
@@ -111,6 +158,9 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
     if (!there) return absl::DeadlineExceededError("the workers did not register");
     prefill_stub_ = v1::PrefillWorker::NewStub(prefill_.channel);
     decode_stub_ = v1::DecodeWorker::NewStub(decode_.channel);
+    tokens_ = std::make_unique<Tokens>(
+        decode_stub_.get(), [this](const v1::TokenBatch& batch) { Take(batch); },
+        [this](const absl::Status& status) { FailAll(status); });
     return absl::OkStatus();
   }
 
@@ -179,7 +229,7 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
           response->set_decode_endpoint(decode_.registration.endpoint());
           reactor->Finish(services::ToGrpc(status));
           if (!status.ok()) return stream->Fail(std::move(status));
-          stream->Generate(decode_stub_.get());
+          tokens_->Attach(*stream);
         });
     return reactor;
   }
@@ -198,6 +248,21 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
     return it == streams_.end() ? nullptr : it->second;
   }
 
+  void Take(const v1::TokenBatch& batch) {
+    for (const v1::TokenBatch::Sequence& sequence : batch.sequences()) {
+      if (const auto stream = Find(sequence.id().serial())) stream->Take(sequence);
+    }
+  }
+
+  void FailAll(const absl::Status& status) {
+    std::vector<std::shared_ptr<Stream>> all;
+    {
+      std::lock_guard lock(mu_);
+      for (const auto& [serial, stream] : streams_) all.push_back(stream);
+    }
+    for (const auto& stream : all) stream->Fail(status);
+  }
+
   // REQUIRES: mu_ held.
   bool MayStart() const {
     return started_ < limit_.streams_max &&
@@ -210,11 +275,13 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
     spec.mutable_id()->set_router(kRouter);
     spec.mutable_id()->set_serial(++last_serial_);
     spec.set_model(prefill_.registration.model());
-    spec.mutable_prompt()->Add(load_->prompt.begin(), load_->prompt.end());
+    spec.set_prompt(services::PackTokens(load_->prompt));
     spec.set_max_tokens(static_cast<uint32_t>(load_->output_tokens));
-    spec.mutable_sampling()->set_top_p(1);
-    spec.mutable_sampling()->set_repetition_penalty(1);
-    spec.mutable_sampling()->set_top_logprobs(-1);
+    v1::SamplingParams sampling;
+    sampling.set_top_p(1);
+    sampling.set_repetition_penalty(1);
+    sampling.set_top_logprobs(-1);
+    spec.set_sampling(sampling.SerializeAsString());
     return spec;
   }
 
@@ -274,6 +341,7 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
   Worker prefill_, decode_;
   std::unique_ptr<v1::PrefillWorker::Stub> prefill_stub_;
   std::unique_ptr<v1::DecodeWorker::Stub> decode_stub_;
+  std::unique_ptr<Tokens> tokens_;
   std::map<uint64_t, std::shared_ptr<Stream>> streams_;  // by serial
   uint64_t last_serial_ = 0;
   // The run under way.

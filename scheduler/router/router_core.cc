@@ -135,8 +135,7 @@ void RouterCore::Apply(Request& request, const Placed& placed) {
   SetState(request, State::kPlaced);
   request.begun = true;
   request.epoch = placed.epoch;
-  effects_.push_back(OpenGenerate{request.spec->id, placed.epoch, placed.decode, placed.endpoint,
-                                  request.deadline_us - now_});
+  effects_.push_back(OpenGenerate{request.spec->id, placed.epoch, placed.decode, placed.endpoint});
 }
 
 void RouterCore::Apply(Request& request, const Failed& failed) {

@@ -99,7 +99,6 @@ struct OpenGenerate {  // to the decode instance at `endpoint`
   Epoch epoch;
   InstanceId decode;
   std::string endpoint;
-  TimeUs timeout_us = 0;
 };
 struct CloseGenerate {
   RequestId id;

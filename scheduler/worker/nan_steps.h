@@ -24,7 +24,7 @@ class NanSteps {
     bool nan = false, usable = false;
     for (const StepResult& result : results) {
       nan = nan || absl::IsInternal(result.status);
-      const bool shown = !result.payload.empty() || !result.prompt_logprobs.empty();
+      const bool shown = result.token >= 0 || !result.prompt_logprobs.empty();
       usable = usable || (result.status.ok() && shown);
     }
     if (usable) {

@@ -70,8 +70,8 @@ struct RunStep {
 };
 
 struct StepResult {
-  int32_t token = 0;            // when `sample`
-  std::string payload;          // the sampled token with its logprobs, serialised
+  int32_t token = -1;   // when `sample`; -1: no logits were used
+  std::string payload;  // the token with its logprobs, serialised; empty: none were asked for
   std::string prompt_logprobs;  // of this chunk, serialised so that chunks can be concatenated
   // Not OK: the sequence failed, alone; its request ends with this. INVALID_ARGUMENT: it was
   // refused, or no token is left to sample. INTERNAL: its logits hold NaN or infinity.

@@ -2,9 +2,14 @@
 // place that knows both.
 //
 // FromProto functions are where a malformed message is refused: INVALID_ARGUMENT naming the field
-// and the value. What they return satisfies the cores' expectations (ids not zero, counts in range,
-// sampling parameters in their ranges).
+// and the value. What they return satisfies the cores' expectations (ids not zero, counts in
+// range). Sampling parameters and the ids of a prompt only pass through: the workers check them
+// (services/worker/sampling_codec.h).
 #pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/common.pb.h"
@@ -13,6 +18,7 @@
 #include "proto/prefill_worker.pb.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/request.h"
+#include "scheduler/base/token_stream.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 
 namespace skein::services {
@@ -22,11 +28,14 @@ namespace skein::services {
 v1::RequestId ToProto(scheduler::RequestId id);
 absl::StatusOr<scheduler::RequestId> FromProto(const v1::RequestId& id);
 
-// `spec.sampling` is a serialised v1::SamplingParams.
+// Token ids as v1::RequestSpec.prompt has them. UnpackTokens drops what is left of a token at the
+// end.
+std::string PackTokens(const std::vector<int32_t>& tokens);
+std::vector<int32_t> UnpackTokens(const std::string& bytes);
+
+// `spec.sampling` is a serialised v1::SamplingParams, which nothing here looks into.
 v1::RequestSpec ToProto(const scheduler::RequestSpec& spec);
 absl::StatusOr<scheduler::SpecPtr> FromProto(const v1::RequestSpec& spec);
-// Ranges as OpenAI and vLLM have them; names the parameter.
-absl::Status CheckSampling(const v1::SamplingParams& sampling);
 
 v1::FinishReason ToProto(scheduler::FinishReason reason);
 scheduler::FinishReason FromProto(v1::FinishReason reason);
@@ -105,7 +114,8 @@ v1::ReleaseBackendRequest ToProto(const scheduler::ReleaseBackendRequest& reques
 absl::StatusOr<scheduler::ReleaseBackendRequest> FromProto(
     const v1::ReleaseBackendRequest& request);
 
-// `payload` is a serialised v1::SampledToken, `prompt_logprobs` a serialised v1::SampledTokens.
+// `payload` is a serialised v1::SampledToken or empty, `prompt_logprobs` a serialised
+// v1::SampledTokens.
 v1::CommitRequest ToProto(const scheduler::CommitRequest& request);
 absl::StatusOr<scheduler::CommitRequest> FromProto(const v1::CommitRequest& request);
 
@@ -117,5 +127,13 @@ absl::StatusOr<scheduler::AbortRequest> FromProto(const v1::AbortRequest& reques
 
 v1::CancelRequest ToProto(const scheduler::CancelRequest& request);
 absl::StatusOr<scheduler::CancelRequest> FromProto(const v1::CancelRequest& request);
+
+// ---- token streams ----
+
+// Payloads as in a Commit. The ones that take their argument move what they can from it.
+v1::TokenStreamRequest ToProto(scheduler::TokenStreamRequest request);
+absl::StatusOr<scheduler::TokenStreamRequest> FromProto(const v1::TokenStreamRequest& request);
+v1::TokenBatch ToProto(scheduler::TokenBatch batch);
+absl::StatusOr<scheduler::TokenBatch> FromProto(const v1::TokenBatch& batch);
 
 }  // namespace skein::services

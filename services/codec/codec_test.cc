@@ -17,29 +17,16 @@ namespace {
 
 using google::protobuf::util::MessageDifferencer;
 
-v1::SamplingParams GoodSampling() {
-  v1::SamplingParams s;
-  s.set_temperature(0.7f);
-  s.set_top_p(0.9f);
-  s.set_repetition_penalty(1.1f);
-  s.set_seed(42);
-  s.set_top_logprobs(-1);
-  auto* bias = s.add_logit_bias();
-  bias->set_token(3);
-  bias->set_bias(-2);
-  return s;
-}
-
 v1::RequestSpec GoodSpec() {
   v1::RequestSpec spec;
   spec.mutable_id()->set_router(7);
   spec.mutable_id()->set_serial(9);
   spec.set_model("m");
-  for (int token : {1, 5, 9}) spec.add_prompt(token);
+  spec.set_prompt(PackTokens({1, 5, 9}));
   spec.set_max_tokens(4);
   spec.set_min_tokens(1);
   spec.add_stop_token_ids(2);
-  *spec.mutable_sampling() = GoodSampling();
+  spec.set_sampling("bytes");
   spec.set_want_prompt_logprobs(true);
   spec.set_priority(-1);
   spec.set_deadline_us(1000000);
@@ -104,6 +91,8 @@ TEST(Codec, ARequestSurvivesBothWays) {
   const v1::RequestSpec spec = GoodSpec();
   const auto decoded = FromProto(spec);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ((*decoded)->prompt, (std::vector<int32_t>{1, 5, 9}));
+  EXPECT_EQ(spec.prompt(), std::string("\1\0\0\0\5\0\0\0\11\0\0\0", 12)) << "little-endian";
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(**decoded), spec));
 }
 
@@ -131,10 +120,9 @@ TEST(Codec, ACommitSurvivesBothWays) {
   commit.set_epoch(3);
   commit.add_layer_bytes(64);
   commit.add_layer_bytes(64);
-  commit.mutable_first()->set_token(11);
-  commit.mutable_first()->set_logprob(-0.5f);
-  commit.mutable_first()->add_top()->set_token(11);
-  commit.add_prompt_logprobs()->set_token(5);
+  commit.set_first_token(11);
+  commit.set_first_sampled("sampled");
+  commit.set_prompt_logprobs("scores");
   commit.set_prefill_instance(4);
   commit.mutable_times()->set_queue_us(1);
   commit.mutable_times()->set_prefill_us(2);
@@ -142,6 +130,70 @@ TEST(Codec, ACommitSurvivesBothWays) {
   const auto decoded = FromProto(commit);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), commit));
+}
+
+TEST(Codec, ATokenStreamRequestSurvivesBothWays) {
+  v1::TokenStreamRequest request;
+  v1::TokenStreamRequest::Attach* attach = request.add_attach();
+  *attach->mutable_id() = GoodSpec().id();
+  attach->set_epoch(3);
+  attach->set_credit(64);
+  attach->set_traceparent("00-t");
+  v1::TokenStreamRequest::Credit* credit = request.add_credit();
+  *credit->mutable_id() = GoodSpec().id();
+  credit->set_epoch(3);
+  credit->set_more(32);
+  v1::TokenStreamRequest::Detach* detach = request.add_detach();
+  *detach->mutable_id() = GoodSpec().id();
+  detach->set_epoch(2);
+  const auto decoded = FromProto(request);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), request));
+  EXPECT_TRUE(absl::IsInvalidArgument(FromProto(v1::TokenStreamRequest()).status()));
+}
+
+v1::TokenBatch GoodBatch() {
+  v1::TokenBatch batch;
+  v1::TokenBatch::Sequence* first = batch.add_sequences();
+  *first->mutable_id() = GoodSpec().id();
+  first->set_epoch(3);
+  for (const int32_t token : {7, 0, 9}) first->add_tokens(token);
+  for (const char* sampled : {"a", "", "c"}) first->add_sampled(sampled);
+  first->set_prompt_logprobs("scores");
+  first->mutable_times()->set_queue_us(1);
+  v1::TokenBatch::Sequence* second = batch.add_sequences();
+  *second->mutable_id() = GoodSpec().id();
+  second->set_epoch(4);
+  second->set_first_index(17);
+  second->add_tokens(5);
+  second->mutable_finished()->set_reason(v1::FINISH_REASON_STOP);
+  second->mutable_finished()->set_output_tokens(19);
+  second->mutable_finished()->set_stop_token(2);
+  return batch;
+}
+
+TEST(Codec, ATokenBatchSurvivesBothWays) {
+  const auto decoded = FromProto(GoodBatch());
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), GoodBatch()));
+}
+
+TEST(Codec, AMalformedTokenBatchIsRefusedByName) {
+  const auto named = [](const std::function<void(v1::TokenBatch::Sequence*)>& spoil) {
+    v1::TokenBatch batch = GoodBatch();
+    spoil(batch.mutable_sequences(1));
+    const absl::Status status = FromProto(batch).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    const std::string message(status.message());
+    return message.substr(0, message.find(':'));
+  };
+  EXPECT_EQ(named([](auto* s) { s->clear_id(); }), "id.router");
+  EXPECT_EQ(named([](auto* s) { s->clear_epoch(); }), "epoch");
+  EXPECT_EQ(named([](auto* s) { s->set_first_index(~0ull); }), "first_index");
+  EXPECT_EQ(named([](auto* s) { s->add_tokens(-1); }), "tokens");
+  EXPECT_EQ(named([](auto* s) { s->add_sampled(""), s->add_sampled(""); }), "sampled");
+  EXPECT_EQ(named([](auto* s) { s->mutable_finished()->set_output_tokens(~0ull); }),
+            "finished.output_tokens");
 }
 
 TEST(Codec, ADurationThatNoClockMeasuresIsRefusedByName) {
@@ -352,7 +404,7 @@ TEST(Codec, AMalformedRequestIsRefusedByName) {
       {"id.serial", [](auto* s) { s->mutable_id()->set_serial(0); }},
       {"model", [](auto* s) { s->clear_model(); }},
       {"prompt", [](auto* s) { s->clear_prompt(); }},
-      {"prompt[1]", [](auto* s) { s->set_prompt(1, -4); }},
+      {"prompt", [](auto* s) { s->set_prompt("12345"); }},
       {"max_tokens", [](auto* s) { s->set_max_tokens(4000000000u); }},
       {"min_tokens", [](auto* s) { s->set_min_tokens(99); }},
       {"stop_token_ids[0]", [](auto* s) { s->set_stop_token_ids(0, -1); }},
@@ -362,15 +414,6 @@ TEST(Codec, AMalformedRequestIsRefusedByName) {
        [](auto* s) {
          s->mutable_names()->Add("a"), s->add_names("b"), s->add_names("c"), s->add_names("d");
        }},
-      {"sampling.temperature", [](auto* s) { s->mutable_sampling()->set_temperature(-1); }},
-      {"sampling.temperature", [](auto* s) { s->mutable_sampling()->set_temperature(NAN); }},
-      {"sampling.top_p", [](auto* s) { s->mutable_sampling()->set_top_p(0); }},
-      {"sampling.min_p", [](auto* s) { s->mutable_sampling()->set_min_p(2); }},
-      {"sampling.top_k", [](auto* s) { s->mutable_sampling()->set_top_k(-1); }},
-      {"sampling.repetition_penalty",
-       [](auto* s) { s->mutable_sampling()->set_repetition_penalty(0); }},
-      {"sampling.logit_bias",
-       [](auto* s) { s->mutable_sampling()->mutable_logit_bias(0)->set_bias(INFINITY); }},
   };
   for (const BadSpec& bad : cases) {
     v1::RequestSpec spec = GoodSpec();
@@ -406,6 +449,7 @@ TEST(Codec, SpoiledMessagesAreAcceptedOrRefused) {
   FlipBytes(GoodSpec(), 2000);
   FlipBytes(GoodRegistration(), 2000);
   FlipBytes(GoodPlan(), 2000);
+  FlipBytes(GoodBatch(), 2000);
 }
 
 }  // namespace

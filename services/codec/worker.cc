@@ -183,12 +183,10 @@ v1::CommitRequest ToProto(const scheduler::CommitRequest& request) {
     out.add_layer_bytes(static_cast<uint64_t>(bytes));
   }
   if (request.has_token) {
-    out.mutable_first()->ParseFromString(request.payload);
-    out.mutable_first()->set_token(request.token);
+    out.set_first_token(request.token);
+    out.set_first_sampled(request.payload);
   }
-  v1::SampledTokens logprobs;
-  logprobs.ParseFromString(request.prompt_logprobs);
-  out.mutable_prompt_logprobs()->Swap(logprobs.mutable_tokens());
+  out.set_prompt_logprobs(request.prompt_logprobs);
   out.set_prefill_instance(request.prefill.value);
   *out.mutable_times() = ToProto(request.times);
   return out;
@@ -197,8 +195,8 @@ v1::CommitRequest ToProto(const scheduler::CommitRequest& request) {
 absl::StatusOr<scheduler::CommitRequest> FromProto(const v1::CommitRequest& request) {
   scheduler::CommitRequest out;
   if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
-  if (request.first().token() < 0) {
-    return Invalid("first.token", absl::StrCat(request.first().token(), " is not a token id"));
+  if (request.first_token() < 0) {
+    return Invalid("first_token", absl::StrCat(request.first_token(), " is not a token id"));
   }
   for (const uint64_t bytes : request.layer_bytes()) {
     if (bytes > uint64_t{kMaxTotal}) {
@@ -206,12 +204,10 @@ absl::StatusOr<scheduler::CommitRequest> FromProto(const v1::CommitRequest& requ
     }
     out.bytes_per_layer.push_back(static_cast<int64_t>(bytes));
   }
-  out.has_token = request.has_first();
-  out.token = request.first().token();
-  out.payload = request.first().SerializeAsString();
-  v1::SampledTokens logprobs;
-  *logprobs.mutable_tokens() = request.prompt_logprobs();
-  out.prompt_logprobs = logprobs.SerializeAsString();
+  out.has_token = request.has_first_token();
+  out.token = request.first_token();
+  out.payload = request.first_sampled();
+  out.prompt_logprobs = request.prompt_logprobs();
   out.prefill = {request.prefill_instance()};
   const absl::StatusOr<scheduler::PrefillTimes> times = FromProto(request.times());
   if (!times.ok()) return times.status();

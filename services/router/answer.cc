@@ -11,12 +11,6 @@
 namespace skein::services {
 namespace {
 
-v1::SampledToken SampledOf(const std::string& payload) {
-  v1::SampledToken sampled;
-  sampled.ParseFromString(payload);
-  return sampled;
-}
-
 openai::Metrics MetricsOf(const RequestTimes& times, int64_t output_tokens) {
   return {times.queue_us, times.plan_us,   times.prefill_us, times.handoff_us,
           times.ttft_us,  times.decode_us, times.total_us,   output_tokens};
@@ -134,10 +128,14 @@ void Answer::OnToken(const scheduler::DeliverToken& token) {
   if (closed_) return;
   const size_t index = IndexOf(token.id);
   Accept(index);
+  v1::SampledToken sampled;
+  if (!sampled.ParseFromString(token.payload)) {
+    const absl::Status status = absl::InternalError("the decode-worker's token is malformed");
+    return Fail(ErrorFrom(status), 0, /*begun=*/true);
+  }
   ChoiceState& choice = choices_[index];
   Measure(&choice);
   Begin(index, token.prompt_logprobs);
-  const v1::SampledToken sampled = SampledOf(token.payload);
   ++choice.score.tokens;
   choice.score.logprob_sum += sampled.logprob();
   choice.text.Push(token.token, sampled);

@@ -275,7 +275,7 @@ TEST_F(EdgeTest, WhoStillWaitsWhenTheRouterStopsIsToldSo) {
   whole.Send(MakeRequest("POST", "/v1/completions", Completion().dump()));
   stream.Send(MakeRequest("POST", "/v1/completions", Completion(true).dump()));
   EXPECT_EQ(stream.ReadHead().status, 200);
-  while (cluster_->open_generates() < 2) std::this_thread::yield();
+  while (cluster_->attached() < 2) std::this_thread::yield();
   shell_->TellStop();
   const http::Response response = whole.ReadResponse();
   EXPECT_EQ(response.status, 503);

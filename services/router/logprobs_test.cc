@@ -9,8 +9,9 @@ namespace {
 Script WithLogprobs(const v1::RequestSpec& spec) {
   Script script;
   if (spec.want_prompt_logprobs()) {
-    for (int i = 1; i < spec.prompt_size(); ++i) {
-      script.prompt_logprobs.push_back(Sampled(spec.prompt(i), -static_cast<float>(i)));
+    const std::vector<int32_t> prompt = PromptOf(spec);
+    for (size_t i = 1; i < prompt.size(); ++i) {
+      script.prompt_logprobs.push_back(Sampled(prompt[i], -static_cast<float>(i)));
     }
   }
   for (uint32_t i = 0; i < spec.max_tokens(); ++i) {
@@ -34,7 +35,7 @@ TEST_F(RouterTest, LogprobsOfChat) {
   ASSERT_EQ(content.size(), 2u);
   EXPECT_EQ(content[1].dump(), R"({"token":"B","logprob":-0.25,"bytes":[66],)"
                                R"("top_logprobs":[{"token":"z","logprob":-0.125,"bytes":[122]}]})");
-  EXPECT_EQ(cluster_->specs()[0].sampling().top_logprobs(), 1);
+  EXPECT_EQ(SamplingOf(cluster_->specs()[0]).top_logprobs(), 1);
 }
 
 // Offsets are of the text that is there: a special token that is left out of it takes no place.
@@ -60,8 +61,9 @@ TEST_F(RouterTest, OffsetsCountTheTextThatIsShown) {
 TEST_F(RouterTest, EchoTakesTheScoresOfAllTokensToo) {
   StartRouter([](const v1::RequestSpec& spec) {
     Script script;
-    for (int i = 0; i < spec.prompt_size(); ++i) {
-      script.prompt_logprobs.push_back(Sampled(spec.prompt(i), -static_cast<float>(i)));
+    const std::vector<int32_t> prompt = PromptOf(spec);
+    for (size_t i = 0; i < prompt.size(); ++i) {
+      script.prompt_logprobs.push_back(Sampled(prompt[i], -static_cast<float>(i)));
     }
     return script;
   });

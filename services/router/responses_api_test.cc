@@ -38,8 +38,7 @@ TEST_F(RouterTest, AResponseIsAChatsAnswer) {
   EXPECT_EQ(response["usage"]["output_tokens"], 3);
   EXPECT_EQ(response["max_output_tokens"], 20);
   const v1::RequestSpec spec = cluster_->specs().at(0);
-  EXPECT_EQ(std::vector<int32_t>(spec.prompt().begin(), spec.prompt().end()),
-            BytesOf("[user]hey[assistant]"));
+  EXPECT_EQ(PromptOf(spec), BytesOf("[user]hey[assistant]"));
   EXPECT_EQ(spec.max_tokens(), 20u);
 }
 

@@ -93,14 +93,14 @@ TEST_F(RouterTest, AStreamOpensOnlyWhenNoChoiceCanBeRefusedAnyMore) {
            std::string::npos;
   };
   StartRouter([&](const v1::RequestSpec& spec) {
-    if (spec.prompt(0) == 'a') return Held("abc");
+    if (PromptOf(spec)[0] == 'a') return Held("abc");
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (!first_has_come() && std::chrono::steady_clock::now() < limit) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     EXPECT_TRUE(first_has_come());
     Script script = Says("d");
-    if (spec.prompt(0) == 'b') script.plan = absl::ResourceExhaustedError("full");
+    if (PromptOf(spec)[0] == 'b') script.plan = absl::ResourceExhaustedError("full");
     return script;
   });
   Json body = Completion(true);
@@ -186,7 +186,7 @@ TEST_P(LeavingTest, ClientThatLeavesCancelsEverything) {
     EXPECT_EQ(client.ReadHead().status, 200);
   }
   // The head comes with the first token of either choice.
-  while (cluster_->open_generates() < 2) std::this_thread::yield();
+  while (cluster_->attached() < 2) std::this_thread::yield();
   client.Close();
   EXPECT_TRUE(cluster_->AwaitCancelled(2, 2));
 }
@@ -248,7 +248,7 @@ TEST_F(RouterTest, ManyStreamsAtATime) {
   core.max_streams = kStreams;
   StartRouter(
       [](const v1::RequestSpec& spec) {
-        return Says("answer " + std::to_string(spec.prompt_size()));
+        return Says("answer " + std::to_string(PromptOf(spec).size()));
       },
       core);
   std::vector<std::unique_ptr<RawClient>> clients;
@@ -276,9 +276,9 @@ TEST_F(RouterTest, DrainingRefusesNewRequests) {
 // As vLLM counts: the choices of a request, however it ends.
 TEST_F(RouterTest, EndsAreCountedByChoice) {
   StartRouter([](const v1::RequestSpec& spec) {
-    if (spec.prompt_size() == 2) return Held("a");  // nothing ends before the client leaves
+    if (PromptOf(spec).size() == 2) return Held("a");  // nothing ends before the client leaves
     Script script = Says("a");
-    if (spec.prompt_size() == 3) {
+    if (PromptOf(spec).size() == 3) {
       script.reason = v1::FINISH_REASON_ERROR;
       script.failure = absl::InternalError("broken");
     }
@@ -294,7 +294,7 @@ TEST_F(RouterTest, EndsAreCountedByChoice) {
     RawClient client(server_->port());
     client.Send(MakeRequest("POST", "/v1/completions", ask("pp", 3).dump()));
     EXPECT_EQ(client.ReadHead().status, 200);
-    while (cluster_->open_generates() < 3) std::this_thread::yield();
+    while (cluster_->attached() < 3) std::this_thread::yield();
   }
   EXPECT_TRUE(cluster_->AwaitCancelled(3, 3));
   Post("/v1/completions", ask("ppp", 4));
@@ -333,9 +333,9 @@ TEST_F(RouterTest, OnlyFaultsOfTheClusterAreErrors) {
   core.max_queued = 0;
   StartRouter(
       [](const v1::RequestSpec& spec) {
-        Script script = spec.prompt_size() == 1 ? Held("a") : Says("a");
-        if (spec.prompt_size() == 2) script.plan = absl::InvalidArgumentError("it never fits");
-        if (spec.prompt_size() == 3) script.plan = absl::UnavailableError("no instance");
+        Script script = PromptOf(spec).size() == 1 ? Held("a") : Says("a");
+        if (PromptOf(spec).size() == 2) script.plan = absl::InvalidArgumentError("it never fits");
+        if (PromptOf(spec).size() == 3) script.plan = absl::UnavailableError("no instance");
         return script;
       },
       core);
@@ -398,7 +398,7 @@ TEST_F(RouterTest, TheCountsAreThereWhileTheLoopIsBusy) {
 // The token that ends an answer was generated as the others were, as usage says.
 TEST_F(RouterTest, StopTokensAreCountedOnceAndEverywhere) {
   StartRouter([](const v1::RequestSpec& spec) {
-    Script script = Says(spec.prompt_size() == 1 ? "abc" : "");
+    Script script = Says(PromptOf(spec).size() == 1 ? "abc" : "");
     script.reason = v1::FINISH_REASON_STOP;
     script.stop_token = kEos;
     return script;

@@ -1,37 +1,17 @@
 #include "services/router/router_shell.h"
 
-#include <optional>
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <variant>
 
+#include "services/codec/answer.h"
 #include "services/codec/codec.h"
 
 namespace skein::services {
 namespace {
 
-using scheduler::Epoch;
 using scheduler::RequestId;
-
-// What a core calls a payload: empty when there is nothing in it but the token.
-std::string PayloadOf(const v1::SampledToken& sampled) {
-  const bool plain = sampled.logprob() == 0 && sampled.top().empty();
-  return plain ? std::string() : sampled.SerializeAsString();
-}
-
-std::string PromptLogprobsOf(const v1::GenerateUpdate& message) {
-  if (message.prompt_logprobs().empty()) return {};
-  v1::SampledTokens tokens;
-  *tokens.mutable_tokens() = message.prompt_logprobs();
-  return tokens.SerializeAsString();
-}
-
-// A duration that no clock can have measured tells nothing: as if it had not come.
-std::optional<scheduler::PrefillTimes> TimesOf(const v1::GenerateUpdate& message) {
-  if (!message.has_times()) return std::nullopt;
-  const auto times = FromProto(message.times());
-  return times.ok() ? std::optional(*times) : std::nullopt;
-}
 
 }  // namespace
 
@@ -46,8 +26,15 @@ RouterShell::~RouterShell() { Stop(); }
 
 void RouterShell::Start() {
   loop_.Start(
-      "router", [this] { return stopping_ ? scheduler::kNever : core_.NextDeadline(); },
-      [this] { Handle(scheduler::RouterTick{}); });
+      "router",
+      [this] {
+        if (stopping_) return scheduler::kNever;
+        return std::min(core_.NextDeadline(), tokens_.NextDeadline());
+      },
+      [this] {
+        tokens_.Tick(MonotonicUs());
+        Handle(scheduler::RouterTick{});
+      });
 }
 
 void RouterShell::Stop() {
@@ -75,10 +62,11 @@ void RouterShell::CloseAll() {
   stopping_ = true;
   for (auto& [id, request] : requests_) {
     if (request.plans != nullptr) request.plans->Close();
-    if (request.tokens != nullptr) request.tokens->Close();
     request.listener.reset();
   }
   requests_.clear();
+  for (auto& [id, call] : token_calls_) call->Close();
+  token_calls_.clear();
 }
 
 void RouterShell::Submit(scheduler::SpecPtr spec, std::string traceparent,
@@ -107,8 +95,8 @@ void RouterShell::SetPaused(RequestId id, bool paused) {
   const auto it = requests_.find(id);
   if (it == requests_.end()) return;
   it->second.paused = paused;
-  if (it->second.tokens == nullptr) return;
-  paused ? it->second.tokens->Pause() : it->second.tokens->Resume();
+  tokens_.SetPaused(id, paused);
+  SendTokenRequests();
 }
 
 scheduler::RouterSnapshot RouterShell::Snapshot() const {
@@ -126,7 +114,10 @@ void RouterShell::Publish() {
 
 absl::Status RouterShell::CheckInvariants() {
   absl::Status status = absl::UnavailableError("stopping");
-  loop_.RunAndWait([&] { status = core_.CheckInvariants(); });
+  loop_.RunAndWait([&] {
+    status = core_.CheckInvariants();
+    status.Update(tokens_.CheckInvariants());
+  });
   return status;
 }
 
@@ -147,6 +138,7 @@ void RouterShell::Drain() {
     Execute(std::move(effects));
   }
   handling_ = false;
+  SendTokenRequests();
 }
 
 void RouterShell::Execute(std::vector<scheduler::RouterEffect> effects) {
@@ -213,30 +205,11 @@ void RouterShell::On(const scheduler::OpenSubmit& effect) {
 }
 
 void RouterShell::On(const scheduler::OpenGenerate& effect) {
-  Request& request = EntryOf(effect.id);
-  auto message = std::make_shared<v1::GenerateRequest>();
-  *message->mutable_id() = ToProto(effect.id);
-  message->set_epoch(effect.epoch.value);
-  auto stub = std::make_shared<v1::DecodeWorker::Stub>(channels_.Get(effect.endpoint));
-  const auto id = effect.id;
-  const auto epoch = effect.epoch;
-  if (request.tokens != nullptr) request.tokens->Close();
-  request.tokens = TokenStream::Open(
-      "decode-worker", &loop_, effect.timeout_us, request.traceparent,
-      {.message = [this, id,
-                   epoch](const v1::GenerateUpdate& m) { OnGenerateUpdate(id, epoch, m); },
-       .ended =
-           [this, id, epoch](absl::Status status) {
-             Handle(scheduler::GenerateStreamEnded{id, epoch, std::move(status)});
-             if (const auto it = requests_.find(id); it != requests_.end())
-               it->second.tokens.reset();
-             Forget(id);
-           },
-       .done = [done = CountStream(), message, stub] { done(); }},
-      [&](grpc::ClientContext* context, TokenStream* reactor) {
-        stub->async()->Generate(context, message.get(), reactor);
-      });
-  if (request.paused) request.tokens->Pause();
+  const auto it = requests_.find(effect.id);
+  const bool known = it != requests_.end();  // not if an effect before cancelled it: it is detached
+  tokens_.Attach(effect.id, effect.epoch, effect.endpoint,
+                 known ? it->second.traceparent : std::string(), known && it->second.paused,
+                 MonotonicUs());
 }
 
 void RouterShell::On(const scheduler::CloseSubmit& effect) {
@@ -248,11 +221,7 @@ void RouterShell::On(const scheduler::CloseSubmit& effect) {
 }
 
 void RouterShell::On(const scheduler::CloseGenerate& effect) {
-  const auto it = requests_.find(effect.id);
-  if (it == requests_.end() || it->second.tokens == nullptr) return;
-  it->second.tokens->Close();
-  it->second.tokens.reset();
-  Forget(effect.id);
+  tokens_.Detach(effect.id, effect.epoch);
 }
 
 void RouterShell::OnPlanUpdate(RequestId id, const v1::PlanUpdate& message) {
@@ -266,25 +235,67 @@ void RouterShell::OnPlanUpdate(RequestId id, const v1::PlanUpdate& message) {
   Handle(scheduler::PlanUpdateReceived{id, *std::move(update)});
 }
 
-void RouterShell::OnGenerateUpdate(RequestId id, Epoch epoch, const v1::GenerateUpdate& message) {
-  std::string prompt_logprobs = PromptLogprobsOf(message);
-  const std::optional<scheduler::PrefillTimes> times = TimesOf(message);
-  for (const v1::GenerateUpdate::Token& token : message.tokens()) {
-    events_.push_back(scheduler::TokenReceived{id, epoch, static_cast<int64_t>(token.index()),
-                                               token.sampled().token(), PayloadOf(token.sampled()),
-                                               std::exchange(prompt_logprobs, {}), times});
+void RouterShell::SendTokenRequests() {
+  if (stopping_) return;
+  for (const auto& open : tokens_.TakeOpens()) OpenTokenStream(open);
+  for (const scheduler::TokenStreamId stream : tokens_.TakeReady()) SendTokenRequests(stream);
+}
+
+void RouterShell::SendTokenRequests(scheduler::TokenStreamId stream) {
+  const auto it = token_calls_.find(stream);
+  if (it == token_calls_.end()) return;
+  if (!tokens_.HasNext(stream) || !it->second->Writable()) return;
+  it->second->Write(ToProto(tokens_.Next(stream)));
+}
+
+void RouterShell::OpenTokenStream(const scheduler::TokenStreamClient::Open& open) {
+  const scheduler::TokenStreamId stream = open.stream;
+  token_calls_[stream] = TokenStreamCall::Open(
+      channels_.Get(open.endpoint), &loop_,
+      {.batch = [this, stream](const v1::TokenBatch& batch) { OnTokenBatch(stream, batch); },
+       .writable = [this, stream] { SendTokenRequests(stream); },
+       .ended = [this, stream](const absl::Status& end) { OnTokenStreamEnded(stream, end); },
+       .done = CountStream()});
+}
+
+void RouterShell::OnTokenBatch(scheduler::TokenStreamId stream, const v1::TokenBatch& message) {
+  auto batch = FromProto(message);
+  if (!batch.ok()) {
+    token_calls_.at(stream)->Close();
+    return OnTokenStreamEnded(stream, MalformedAnswer("decode-worker", batch.status()));
   }
-  if (message.has_finished()) {
-    const auto& finished = message.finished();
-    const bool failed = finished.has_failure();
-    events_.push_back(scheduler::FinishedReceived{
-        id, epoch, FromProto(finished.reason()),
-        failed ? FromProto(finished.failure()) : absl::OkStatus(),
-        static_cast<int64_t>(finished.output_tokens()),
-        finished.reason() == v1::FINISH_REASON_STOP ? finished.stop_token() : -1,
-        std::move(prompt_logprobs), times});
+  for (scheduler::SequenceTokens& tokens : batch->sequences) {
+    if (tokens_.Receive(stream, tokens)) OnTokens(std::move(tokens));
+  }
+  SendTokenRequests();  // credit
+}
+
+void RouterShell::OnTokens(scheduler::SequenceTokens tokens) {
+  for (size_t i = 0; i < tokens.tokens.size(); ++i) {
+    events_.push_back(scheduler::TokenReceived{
+        tokens.id, tokens.epoch, tokens.first_index + static_cast<int64_t>(i), tokens.tokens[i],
+        tokens.payloads.empty() ? std::string() : std::move(tokens.payloads[i]),
+        std::exchange(tokens.prompt_logprobs, {}), tokens.times});
+  }
+  if (tokens.finished.has_value()) {
+    scheduler::FinishedTokens& finished = *tokens.finished;
+    events_.push_back(scheduler::FinishedReceived{tokens.id, tokens.epoch, finished.reason,
+                                                  std::move(finished.status),
+                                                  finished.output_tokens, finished.stop_token,
+                                                  std::move(tokens.prompt_logprobs), tokens.times});
   }
   Drain();
+}
+
+// What ended a stream is no answer to any of its requests: each may be tried elsewhere.
+void RouterShell::OnTokenStreamEnded(scheduler::TokenStreamId stream, const absl::Status& status) {
+  token_calls_.erase(stream);
+  if (stopping_) return;
+  const absl::Status lost =
+      absl::UnavailableError(status.ok() ? "the token stream ended early" : status.message());
+  for (const auto& request : tokens_.Ended(stream, MonotonicUs())) {
+    Handle(scheduler::GenerateStreamEnded{request.id, request.epoch, lost});
+  }
 }
 
 // For a request that was cancelled by an effect just before, the entry is only there to be closed.
@@ -298,7 +309,7 @@ RouterShell::Request& RouterShell::EntryOf(RequestId id) {
 void RouterShell::Forget(RequestId id) {
   const auto it = requests_.find(id);
   if (it == requests_.end() || !it->second.ended) return;
-  if (it->second.plans == nullptr && it->second.tokens == nullptr) requests_.erase(it);
+  if (it->second.plans == nullptr) requests_.erase(it);
 }
 
 std::function<void()> RouterShell::CountStream() {

@@ -13,12 +13,13 @@
 #include <string>
 #include <vector>
 
-#include "proto/decode_worker.grpc.pb.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "scheduler/router/router_core.h"
+#include "scheduler/router/token_stream_client.h"
 #include "services/base/loop.h"
 #include "services/base/rpc.h"
 #include "services/router/read_stream.h"
+#include "services/router/token_stream_call.h"
 
 namespace skein::services {
 
@@ -75,7 +76,8 @@ class RouterShell {
   void Cancel(scheduler::RequestId id);
   // A stop string ends the request; the listener still gets OnEnd. Safe inside OnToken.
   void StopMatched(scheduler::RequestId id);
-  // Stops, or goes on, reading the request's tokens.
+  // Stops, or goes on, granting credit for the request's tokens. Those for which it was granted
+  // before may still come.
   void SetPaused(scheduler::RequestId id, bool paused);
 
   // The counts as of the last event. Any thread; never waits for the loop.
@@ -86,7 +88,6 @@ class RouterShell {
 
  private:
   using PlanStream = ReadStream<v1::PlanUpdate>;
-  using TokenStream = ReadStream<v1::GenerateUpdate>;
 
   struct Request {
     std::shared_ptr<RequestListener> listener;  // null: nobody to tell
@@ -97,7 +98,6 @@ class RouterShell {
     int64_t submitted_us = -1;
     int64_t first_token_us = -1;
     std::shared_ptr<PlanStream> plans;
-    std::shared_ptr<TokenStream> tokens;
   };
 
   void Handle(scheduler::RouterEvent event);
@@ -112,8 +112,12 @@ class RouterShell {
   void On(const scheduler::DeliverToken& effect);
   void On(const scheduler::End& effect);
   void OnPlanUpdate(scheduler::RequestId id, const v1::PlanUpdate& message);
-  void OnGenerateUpdate(scheduler::RequestId id, scheduler::Epoch epoch,
-                        const v1::GenerateUpdate& message);
+  void OpenTokenStream(const scheduler::TokenStreamClient::Open& open);
+  void OnTokenBatch(scheduler::TokenStreamId stream, const v1::TokenBatch& message);
+  void OnTokens(scheduler::SequenceTokens tokens);
+  void OnTokenStreamEnded(scheduler::TokenStreamId stream, const absl::Status& status);
+  void SendTokenRequests();
+  void SendTokenRequests(scheduler::TokenStreamId stream);
   Request& EntryOf(scheduler::RequestId id);
   void Forget(scheduler::RequestId id);
   std::function<void()> CountStream();
@@ -132,6 +136,8 @@ class RouterShell {
   scheduler::RouterSnapshot published_;  // a copy of the core's; guarded by published_mu_
   // Below: only on the loop.
   scheduler::RouterCore core_;
+  scheduler::TokenStreamClient tokens_;
+  std::map<scheduler::TokenStreamId, std::shared_ptr<TokenStreamCall>> token_calls_;
   uint64_t published_version_ = 0;
   std::map<scheduler::RequestId, Request> requests_;
   std::deque<scheduler::RouterEvent> events_;  // to handle; what effects bring comes first

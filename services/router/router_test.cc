@@ -30,9 +30,9 @@ TEST_F(RouterTest, CompletionIsAnsweredWhole) {
                                   R"("prompt_tokens_details":{"cached_tokens":0},)"
                                   R"("completion_tokens_details":{"reasoning_tokens":0}})");
   const v1::RequestSpec spec = cluster_->specs().at(0);
-  EXPECT_EQ(std::vector<int32_t>(spec.prompt().begin(), spec.prompt().end()), BytesOf("héllo"));
+  EXPECT_EQ(PromptOf(spec), BytesOf("héllo"));
   EXPECT_EQ(spec.max_tokens(), 6u);
-  EXPECT_EQ(spec.sampling().temperature(), 1.0f);
+  EXPECT_EQ(SamplingOf(spec).temperature(), 1.0f);
   EXPECT_EQ(spec.stop_token_ids(0), kEos);
 }
 
@@ -61,8 +61,7 @@ TEST_F(RouterTest, ChatRendersTheTemplate) {
   EXPECT_EQ(json["choices"][0]["message"]["content"], "hi");
   EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
   const v1::RequestSpec spec = cluster_->specs().at(0);
-  EXPECT_EQ(std::vector<int32_t>(spec.prompt().begin(), spec.prompt().end()),
-            BytesOf("[user]hey[assistant]"));
+  EXPECT_EQ(PromptOf(spec), BytesOf("[user]hey[assistant]"));
   EXPECT_EQ(spec.max_tokens(), 180u);  // what the context of 200 leaves
   const auto events = Stream("/v1/chat/completions", body);
   EXPECT_EQ(events[0]["choices"][0]["delta"].dump(), R"({"role":"assistant","content":""})");
@@ -79,8 +78,7 @@ TEST_F(RouterTest, FinalMessageIsContinued) {
        {"messages",
         {{{"role", "user"}, {"content", "q"}}, {{"role", "assistant"}, {"content", "so "}}}}});
   const v1::RequestSpec spec = cluster_->specs().at(0);
-  EXPECT_EQ(std::vector<int32_t>(spec.prompt().begin(), spec.prompt().end()),
-            BytesOf("[user]q[assistant]so"));
+  EXPECT_EQ(PromptOf(spec), BytesOf("[user]q[assistant]so"));
 }
 
 class StopStringTest : public RouterTest, public ::testing::WithParamInterface<bool> {};
@@ -120,8 +118,7 @@ TEST_F(RouterTest, TheLastOfEqualMessagesIsContinued) {
        {"messages",
         {{{"role", "user"}, {"content", "so"}}, {{"role", "assistant"}, {"content", "so"}}}}});
   const v1::RequestSpec spec = cluster_->specs().at(0);
-  EXPECT_EQ(std::vector<int32_t>(spec.prompt().begin(), spec.prompt().end()),
-            BytesOf("[user]so[assistant]so"));
+  EXPECT_EQ(PromptOf(spec), BytesOf("[user]so[assistant]so"));
 }
 
 TEST_F(RouterTest, StopStringsAreLookedForAfterMinTokens) {
@@ -197,7 +194,7 @@ TEST_F(RouterTest, StopTokenIsReportedAndNotShown) {
 
 TEST_F(RouterTest, ChoicesOfAllPromptsAreInOrder) {
   StartRouter([](const v1::RequestSpec& spec) {
-    return Says(std::string(1, static_cast<char>(spec.prompt(0))) + "!");
+    return Says(std::string(1, static_cast<char>(PromptOf(spec)[0])) + "!");
   });
   const Json json =
       Ask("/v1/completions", {{"model", "m"}, {"prompt", {"x", "y"}}, {"n", 2}, {"seed", 5}});
@@ -210,14 +207,14 @@ TEST_F(RouterTest, ChoicesOfAllPromptsAreInOrder) {
   EXPECT_EQ(json["usage"]["completion_tokens"], 8);
   const auto specs = cluster_->specs();
   std::set<uint64_t> seeds;
-  for (const auto& spec : specs) seeds.insert(spec.sampling().seed());
+  for (const auto& spec : specs) seeds.insert(SamplingOf(spec).seed());
   EXPECT_EQ(seeds.size(), 2u);  // the same two for each prompt
   EXPECT_EQ(seeds.count(5), 1u);
 }
 
 std::set<uint64_t> SeedsOf(const std::vector<v1::RequestSpec>& specs) {
   std::set<uint64_t> seeds;
-  for (const auto& spec : specs) seeds.insert(spec.sampling().seed());
+  for (const auto& spec : specs) seeds.insert(SamplingOf(spec).seed());
   return seeds;
 }
 
@@ -236,8 +233,8 @@ TEST_F(RouterTest, FirstOfSeveralChoicesHasTheSeedOfTheOnlyOne) {
   std::sort(specs.begin(), specs.end(),
             [](const auto& a, const auto& b) { return a.id().serial() < b.id().serial(); });
   ASSERT_EQ(specs.size(), 4u);
-  EXPECT_EQ(specs[0].sampling().seed(), 9u);
-  EXPECT_EQ(specs[1].sampling().seed(), 9u);
+  EXPECT_EQ(SamplingOf(specs[0]).seed(), 9u);
+  EXPECT_EQ(SamplingOf(specs[1]).seed(), 9u);
   EXPECT_EQ(SeedsOf(specs).size(), 3u);
 }
 
@@ -245,7 +242,8 @@ TEST_F(RouterTest, FirstOfSeveralChoicesHasTheSeedOfTheOnlyOne) {
 Script Likelier(const v1::RequestSpec& spec) {
   Script script;
   const int serial = static_cast<int>(spec.id().serial());
-  const float logprob = spec.sampling().top_logprobs() >= 0 ? -8.f + static_cast<float>(serial) : 0;
+  const float logprob =
+      SamplingOf(spec).top_logprobs() >= 0 ? -8.f + static_cast<float>(serial) : 0;
   script.tokens = {Sampled('a' + serial, logprob), Sampled('!', logprob)};
   return script;
 }
@@ -328,8 +326,7 @@ TEST_F(RouterTest, MessagesOfToolsReachTheTemplate) {
          {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", Json::array({call})}},
          {{"role", "tool"}, {"content", "r"}, {"tool_call_id", "1"}}}}});
   const v1::RequestSpec spec = cluster_->specs().at(0);
-  EXPECT_EQ(std::vector<int32_t>(spec.prompt().begin(), spec.prompt().end()),
-            BytesOf("[user]q[assistant][tool]r[assistant]"));
+  EXPECT_EQ(PromptOf(spec), BytesOf("[user]q[assistant][tool]r[assistant]"));
 }
 
 // A tokenizer may have more tokens than the model can compute.
@@ -390,7 +387,7 @@ TEST_F(RouterTest, PromptsUnderWayAreBoundedTogether) {
   StartRouter(
       [](const v1::RequestSpec& spec) {
         Script script = Says("a");
-        script.hold = spec.prompt_size() == 100;
+        script.hold = PromptOf(spec).size() == 100;
         return script;
       },
       {}, http_options);

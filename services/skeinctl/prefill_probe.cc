@@ -4,6 +4,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "services/codec/codec.h"
 
 namespace skein::services {
 namespace {
@@ -81,13 +82,17 @@ absl::Status PrefillProbe::Run(int64_t prompt_tokens) {
   spec->mutable_id()->set_serial(++serial_);
   spec->set_model(model_);
   std::minstd_rand draw(static_cast<uint32_t>(serial_));
+  std::vector<int32_t> prompt;
   for (int64_t i = 0; i < prompt_tokens; ++i) {
-    spec->add_prompt(kFirstToken + static_cast<int32_t>(draw() % (kLastToken - kFirstToken)));
+    prompt.push_back(kFirstToken + static_cast<int32_t>(draw() % (kLastToken - kFirstToken)));
   }
+  spec->set_prompt(PackTokens(prompt));
   spec->set_max_tokens(1);
-  spec->mutable_sampling()->set_top_p(1);
-  spec->mutable_sampling()->set_repetition_penalty(1);
-  spec->mutable_sampling()->set_top_logprobs(-1);
+  v1::SamplingParams sampling;
+  sampling.set_top_p(1);
+  sampling.set_repetition_penalty(1);
+  sampling.set_top_logprobs(-1);
+  spec->set_sampling(sampling.SerializeAsString());
   request.set_plan_alone(true);
   grpc::ClientContext context;
   SetDeadline(&context, 600);
@@ -100,7 +105,7 @@ absl::Status PrefillProbe::Run(int64_t prompt_tokens) {
     }
     if (!update.has_placed()) continue;
     const absl::Status generated =
-        Generate(spec->id(), update.epoch(), update.placed().decode_endpoint());
+        AwaitToken(spec->id(), update.epoch(), update.placed().decode_endpoint());
     context.TryCancel();
     plans->Finish();
     return generated;
@@ -109,25 +114,31 @@ absl::Status PrefillProbe::Run(int64_t prompt_tokens) {
   return ended.ok() ? absl::UnavailableError("the plan ended before a decode instance") : ended;
 }
 
-absl::Status PrefillProbe::Generate(const v1::RequestId& id, uint64_t epoch,
-                                    const std::string& endpoint) {
+absl::Status PrefillProbe::AwaitToken(const v1::RequestId& id, uint64_t epoch,
+                                      const std::string& endpoint) {
   const auto stub = v1::DecodeWorker::NewStub(channels_.Get(endpoint));
   grpc::ClientContext context;
   SetDeadline(&context, 600);
-  v1::GenerateRequest request;
-  *request.mutable_id() = id;
-  request.set_epoch(epoch);
-  const auto tokens = stub->Generate(&context, request);
-  v1::GenerateUpdate update;
-  absl::Status failure = absl::UnavailableError("the token stream ended early");
-  while (tokens->Read(&update)) {
-    if (!update.has_finished()) continue;
-    failure = update.finished().has_failure()
-                  ? absl::UnavailableError(update.finished().failure().message())
-                  : absl::OkStatus();
+  const auto stream = stub->StreamTokens(&context);
+  v1::TokenStreamRequest request;
+  v1::TokenStreamRequest::Attach* attach = request.add_attach();
+  *attach->mutable_id() = id;
+  attach->set_epoch(epoch);
+  attach->set_credit(1);  // it samples no more
+  v1::TokenBatch batch;
+  bool more = stream->Write(request);
+  while (more && (more = stream->Read(&batch))) {
+    for (const v1::TokenBatch::Sequence& sequence : batch.sequences()) {
+      if (!sequence.has_finished()) continue;
+      context.TryCancel();
+      stream->Finish();
+      const bool failed = sequence.finished().has_failure();
+      return failed ? absl::UnavailableError(sequence.finished().failure().message())
+                    : absl::OkStatus();
+    }
   }
-  const absl::Status ended = Explained(tokens->Finish(), endpoint);
-  return ended.ok() ? failure : ended;
+  const absl::Status ended = Explained(stream->Finish(), endpoint);
+  return ended.ok() ? absl::UnavailableError("the token stream ended early") : ended;
 }
 
 absl::StatusOr<std::vector<scheduler::LatencySample>> PrefillProbe::Collect() {

@@ -39,7 +39,8 @@ class PrefillProbe {
   PrefillProbe() = default;
   absl::Status FindModel(const std::string& wanted);
   absl::Status FindWorkers();
-  absl::Status Generate(const v1::RequestId& id, uint64_t epoch, const std::string& endpoint);
+  // Takes the request's only token from its decode instance.
+  absl::Status AwaitToken(const v1::RequestId& id, uint64_t epoch, const std::string& endpoint);
 
   struct Worker {
     std::unique_ptr<v1::PrefillWorker::Stub> stub;

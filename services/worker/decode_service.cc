@@ -74,20 +74,9 @@ grpc::ServerUnaryReactor* DecodeService::Abort(grpc::CallbackServerContext* cont
   });
 }
 
-grpc::ServerWriteReactor<v1::GenerateUpdate>* DecodeService::Generate(
-    grpc::CallbackServerContext*, const v1::GenerateRequest* request) {
-  const uint64_t call = shell_->NextCall();
-  auto stream =
-      DecodeShell::TokenStream::Make([shell = shell_, call] { shell->GenerateClosed(call); });
-  const absl::StatusOr<scheduler::RequestId> id = FromProto(request->id());
-  if (!id.ok()) {
-    stream->Close(ToGrpc(id.status()));
-  } else if (request->epoch() == 0) {
-    stream->Close({grpc::StatusCode::INVALID_ARGUMENT, "epoch: is 0"});
-  } else if (!shell_->Generate(*id, {request->epoch()}, stream, call)) {
-    stream->Close({grpc::StatusCode::RESOURCE_EXHAUSTED, "the inbox is full"});
-  }
-  return stream.get();
+grpc::ServerBidiReactor<v1::TokenStreamRequest, v1::TokenBatch>* DecodeService::StreamTokens(
+    grpc::CallbackServerContext*) {
+  return shell_->OpenTokenStream().get();
 }
 
 }  // namespace skein::services

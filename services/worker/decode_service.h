@@ -41,8 +41,8 @@ class DecodeService final : public v1::DecodeWorker::CallbackService {
   grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
                                   const v1::AbortRequest* request,
                                   v1::AbortResponse* response) override;
-  grpc::ServerWriteReactor<v1::GenerateUpdate>* Generate(
-      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+  grpc::ServerBidiReactor<v1::TokenStreamRequest, v1::TokenBatch>* StreamTokens(
+      grpc::CallbackServerContext* context) override;
 
  private:
   DecodeShell* const shell_;

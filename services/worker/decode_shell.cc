@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
 #include "services/worker/block_ids.h"
 #include "services/worker/sampling_codec.h"
@@ -12,12 +13,6 @@ namespace skein::services {
 namespace {
 
 constexpr auto kPumpWait = std::chrono::milliseconds(100);
-
-void AddPromptLogprobs(const std::string& serialised, v1::GenerateUpdate* update) {
-  v1::SampledTokens logprobs;
-  logprobs.ParseFromString(serialised);
-  update->mutable_prompt_logprobs()->Swap(logprobs.mutable_tokens());
-}
 
 }  // namespace
 
@@ -68,8 +63,8 @@ void DecodeShell::Stop() {
   parts_.AbortAll(gone);
   releases_.AbortAll(gone);
   commits_.AbortAll(gone);
-  for (auto& [call, stream] : streams_) stream->Close(gone);
-  streams_.clear();
+  for (auto& [id, call] : token_calls_) call->Close(gone);
+  token_calls_.clear();
   // After the answers: a copy hangs when the engine does.
   copier_.Stop();
   runner_.reset();
@@ -142,19 +137,65 @@ bool DecodeShell::Commit(scheduler::CommitRequest request, Calls<v1::CommitRespo
   });
 }
 
-bool DecodeShell::Generate(scheduler::RequestId id, scheduler::Epoch epoch,
-                           std::shared_ptr<TokenStream> stream, uint64_t call) {
-  return loop_.TryPost([this, id, epoch, stream = std::move(stream), call] {
-    streams_[call] = stream;
-    Handle(scheduler::GenerateCalled{{call}, id, epoch});
+std::shared_ptr<TokenCall> DecodeShell::OpenTokenStream() {
+  const scheduler::TokenStreamId id{next_token_stream_.fetch_add(1)};
+  auto call =
+      TokenCall::Make({.request = [this, id] { loop_.Post([this, id] { OnTokenRequest(id); }); },
+                       .writable = [this, id] { loop_.Post([this, id] { SendTokens(id); }); },
+                       .closed = [this, id] { loop_.Post([this, id] { CloseTokenStream(id); }); }});
+  const bool taken = loop_.TryPost([this, id, call] {
+    if (token_calls_.size() >= kTokenStreamsMax) {
+      return call->Close({grpc::StatusCode::RESOURCE_EXHAUSTED,
+                          absl::StrCat("token stream limit reached (", kTokenStreamsMax, ")")});
+    }
+    token_calls_.emplace(id, call);
+    call->Next();
   });
+  if (!taken) call->Close({grpc::StatusCode::RESOURCE_EXHAUSTED, "the inbox is full"});
+  return call;
 }
 
-// At most one for each stream that was let in.
-void DecodeShell::GenerateClosed(uint64_t call) {
-  loop_.Post([this, call] {
-    if (streams_.erase(call) == 1) Handle(scheduler::GenerateClosed{{call}});
-  });
+void DecodeShell::OnTokenRequest(scheduler::TokenStreamId stream) {
+  const auto it = token_calls_.find(stream);
+  if (it == token_calls_.end()) return;
+  const std::shared_ptr<TokenCall> call = it->second;
+  const absl::StatusOr<scheduler::TokenStreamRequest> request = FromProto(call->request());
+  std::vector<scheduler::DecodeEvent> events;
+  absl::Status status = request.status();
+  if (status.ok()) status = tokens_.Take(stream, *request, &events);
+  if (!status.ok()) {
+    call->Close(ToGrpc(status));
+    return CloseTokenStream(stream);
+  }
+  call->Next();
+  for (const scheduler::DecodeEvent& event : events) Execute(event);
+  SendTokens();
+}
+
+void DecodeShell::CloseTokenStream(scheduler::TokenStreamId stream) {
+  token_calls_.erase(stream);
+  for (const scheduler::DecodeEvent& event : tokens_.Close(stream)) Execute(event);
+  SendTokens();
+}
+
+void DecodeShell::SendTokens() {
+  for (const scheduler::TokenStreamId stream : tokens_.TakeReady()) SendTokens(stream);
+  TellDrained();
+}
+
+void DecodeShell::SendTokens(scheduler::TokenStreamId stream) {
+  const auto it = token_calls_.find(stream);
+  if (it == token_calls_.end()) return;
+  while (tokens_.HasNext(stream) && it->second->Writable()) {
+    it->second->Write(ToProto(tokens_.Next(stream)));
+  }
+  TellDrained();
+}
+
+// What is being written is sent before Stop ends its stream.
+void DecodeShell::TellDrained() {
+  if (!core_drained_ || tokens_.sequences() > 0) return;
+  if (!std::exchange(drained_told_, true)) drained_();
 }
 
 bool DecodeShell::Cancel(scheduler::CancelRequest request, grpc::ServerUnaryReactor* call) {
@@ -173,8 +214,11 @@ bool DecodeShell::Abort(scheduler::AbortRequest request, grpc::ServerUnaryReacto
 
 bool DecodeShell::Inspect(
     const std::function<void(const scheduler::DecodeSnapshot&, const absl::Status&)>& look) {
-  return loop_.RunAndWait(
-      [this, &look] { look(core_->Snapshot(MonotonicUs()), core_->CheckInvariants()); });
+  return loop_.RunAndWait([this, &look] {
+    absl::Status invariants = core_->CheckInvariants();
+    invariants.Update(tokens_.CheckInvariants());
+    look(core_->Snapshot(MonotonicUs()), invariants);
+  });
 }
 
 void DecodeShell::Post(scheduler::DecodeEvent event) {
@@ -182,8 +226,13 @@ void DecodeShell::Post(scheduler::DecodeEvent event) {
 }
 
 void DecodeShell::Handle(const scheduler::DecodeEvent& event) {
-  for (const scheduler::DecodeEffect& effect : core_->Handle(event, MonotonicUs())) {
-    std::visit([this](const auto& e) { On(e); }, effect);
+  Execute(event);
+  SendTokens();
+}
+
+void DecodeShell::Execute(const scheduler::DecodeEvent& event) {
+  for (scheduler::DecodeEffect& effect : core_->Handle(event, MonotonicUs())) {
+    std::visit([this](auto& e) { On(e); }, effect);
   }
 }
 
@@ -231,35 +280,6 @@ void DecodeShell::On(const scheduler::AnswerCommit& effect) {
   commits_.Answer(effect.call.value, ToGrpc(effect.reply.status), [](v1::CommitResponse*) {});
 }
 
-void DecodeShell::On(const scheduler::EmitToken& effect) {
-  const auto it = streams_.find(effect.call.value);
-  if (it == streams_.end()) return;
-  v1::GenerateUpdate update;
-  v1::GenerateUpdate::Token* token = update.add_tokens();
-  token->set_index(static_cast<uint64_t>(effect.index));
-  token->mutable_sampled()->ParseFromString(effect.payload);
-  token->mutable_sampled()->set_token(effect.token);
-  if (!effect.prompt_logprobs.empty()) AddPromptLogprobs(effect.prompt_logprobs, &update);
-  if (effect.times.has_value()) *update.mutable_times() = ToProto(*effect.times);
-  it->second->Write(std::move(update));
-}
-
-void DecodeShell::On(const scheduler::EndStream& effect) {
-  const auto it = streams_.find(effect.call.value);
-  if (it == streams_.end()) return;
-  v1::GenerateUpdate update;
-  v1::GenerateUpdate::Finished* finished = update.mutable_finished();
-  finished->set_reason(ToProto(effect.reason));
-  if (!effect.status.ok()) ToProto(effect.status, finished->mutable_failure());
-  finished->set_output_tokens(static_cast<uint64_t>(effect.output_tokens));
-  finished->set_stop_token(effect.stop_token);
-  if (!effect.prompt_logprobs.empty()) AddPromptLogprobs(effect.prompt_logprobs, &update);
-  if (effect.times.has_value()) *update.mutable_times() = ToProto(*effect.times);
-  it->second->Write(std::move(update));
-  it->second->Close(grpc::Status::OK);
-  streams_.erase(it);
-}
-
 void DecodeShell::On(const scheduler::RunStep& effect) {
   if (step_tokens_ != nullptr && !effect.probe) {
     step_tokens_->Observe(static_cast<double>(TokensOf(effect)));
@@ -282,7 +302,5 @@ void DecodeShell::On(const scheduler::CallUnregister& effect) {
 void DecodeShell::On(const scheduler::EngineFailed& effect) {
   if (engine_failed_) engine_failed_(effect.status);
 }
-
-void DecodeShell::On(const scheduler::Drained&) { drained_(); }
 
 }  // namespace skein::services

@@ -7,16 +7,18 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "prometheus/histogram.h"
 #include "proto/decode_worker.grpc.pb.h"
 #include "scheduler/worker/decode_core.h"
+#include "scheduler/worker/token_streams.h"
 #include "services/base/calls.h"
 #include "services/base/loop.h"
 #include "services/base/rpc.h"
-#include "services/base/stream_writer.h"
 #include "services/worker/engine_runner.h"
 #include "services/worker/progress_thread.h"
+#include "services/worker/token_call.h"
 #include "services/worker/worker_engine.h"
 #include "services/worker/worker_rpc.h"
 
@@ -24,15 +26,17 @@ namespace skein::services {
 
 class DecodeShell {
  public:
-  using TokenStream = StreamWriter<v1::GenerateUpdate>;
+  // StreamTokens calls at a time: routers, and some that were restarted.
+  static constexpr size_t kTokenStreamsMax = 1024;
 
   // `engine` outlives the shell.
   DecodeShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox);
   ~DecodeShell();
 
   // Until then every message is refused: the servers may listen first, so that the config can name
-  // their ports. Called on the loop: `drained` when the core has drained, `engine_failed` (may be
-  // empty) when the engine has failed; Stop then waits for a step that may never end.
+  // their ports. Called on the loop: `drained`, once, when the core has drained and the routers
+  // have taken all tokens of what ended; `engine_failed` (may be empty) when the engine has failed:
+  // Stop then waits for a step that may never end.
   void Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
              std::function<void(const absl::Status&)> engine_failed = nullptr);
   // As MembershipCalls::OnRefused. Before Start.
@@ -60,9 +64,9 @@ class DecodeShell {
   [[nodiscard]] bool ReleaseBackend(const scheduler::ReleaseBackendRequest& request,
                                     Calls<v1::ReleaseBackendResponse>::Call call);
   [[nodiscard]] bool Commit(scheduler::CommitRequest request, Calls<v1::CommitResponse>::Call call);
-  [[nodiscard]] bool Generate(scheduler::RequestId id, scheduler::Epoch epoch,
-                              std::shared_ptr<TokenStream> stream, uint64_t call);
-  void GenerateClosed(uint64_t call);
+  // A router's StreamTokens call, for gRPC. With a full inbox or too many of them it ends at once.
+  // Each holds at most one message for the loop.
+  std::shared_ptr<TokenCall> OpenTokenStream();
   // These finish `call` when the core has heard of it.
   [[nodiscard]] bool Cancel(scheduler::CancelRequest request, grpc::ServerUnaryReactor* call);
   [[nodiscard]] bool Abort(scheduler::AbortRequest request, grpc::ServerUnaryReactor* call);
@@ -73,7 +77,13 @@ class DecodeShell {
                                         const absl::Status& invariants)>& look);
 
  private:
-  void Handle(const scheduler::DecodeEvent& event);
+  void Handle(const scheduler::DecodeEvent& event);  // and sends what came of it
+  void Execute(const scheduler::DecodeEvent& event);
+  void OnTokenRequest(scheduler::TokenStreamId stream);
+  void CloseTokenStream(scheduler::TokenStreamId stream);
+  void SendTokens();
+  void SendTokens(scheduler::TokenStreamId stream);
+  void TellDrained();  // if so
   void Post(scheduler::DecodeEvent event);
   void On(const scheduler::AnswerReserve& effect);
   void On(const scheduler::AnswerGrant& effect);
@@ -83,14 +93,14 @@ class DecodeShell {
   void On(const scheduler::AnswerReleaseBackend& effect);
   void On(const scheduler::CopyPart& effect);
   void On(const scheduler::AnswerCommit& effect);
-  void On(const scheduler::EmitToken& effect);
-  void On(const scheduler::EndStream& effect);
+  void On(scheduler::EmitToken& effect) { tokens_.Emit(std::move(effect)); }
+  void On(scheduler::EndStream& effect) { tokens_.End(std::move(effect)); }
   void On(const scheduler::RunStep& effect);
   void On(const scheduler::CallRegister& effect);
   void On(const scheduler::CallReport& effect);
   void On(const scheduler::CallUnregister& effect);
   void On(const scheduler::EngineFailed& effect);
-  void On(const scheduler::Drained& effect);
+  void On(const scheduler::Drained&) { core_drained_ = true; }
 
   WorkerEngine* const engine_;
   Channels channels_;
@@ -100,9 +110,13 @@ class DecodeShell {
   std::function<void(const absl::Status&)> engine_failed_;
   prometheus::Histogram* step_tokens_ = nullptr;
   std::atomic<uint64_t> next_call_{1};
+  std::atomic<uint64_t> next_token_stream_{1};
   // Only on the loop.
   std::optional<scheduler::DecodeCore> core_;  // from Start on
-  std::map<uint64_t, std::shared_ptr<TokenStream>> streams_;
+  bool core_drained_ = false;
+  bool drained_told_ = false;
+  scheduler::TokenStreams tokens_;
+  std::map<scheduler::TokenStreamId, std::shared_ptr<TokenCall>> token_calls_;
   Calls<v1::ReserveResponse> reserves_;
   Calls<v1::GrantResponse> grants_;
   Calls<v1::RenewResponse> renews_;

@@ -74,7 +74,7 @@ scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
   if (!out.status.ok()) return out;
   if (sequence.sample) {
     out.token = result.sampled.token;
-    out.payload = ToProto(result.sampled).SerializeAsString();
+    out.payload = PayloadOf(result.sampled);
   }
   v1::SampledTokens logprobs;
   for (const engine::SampledToken& token : result.prompt_logprobs) {

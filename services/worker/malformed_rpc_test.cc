@@ -121,45 +121,63 @@ const char* const kMethods[] = {
     "Orchestrator/Unregister", "Orchestrator/BeginPrefill",  "PrefillWorker/Assign",
     "PrefillWorker/Cancel",    "DecodeWorker/Reserve",       "DecodeWorker/Cancel",
     "DecodeWorker/Grant",      "DecodeWorker/Renew",         "DecodeWorker/Commit",
-    "DecodeWorker/Abort",      "DecodeWorker/Generate",      "DecodeWorker/AskBackend",
+    "DecodeWorker/Abort",      "DecodeWorker/StreamTokens",  "DecodeWorker/AskBackend",
     "DecodeWorker/TakePart",   "DecodeWorker/ReleaseBackend"};
+
+v1::SamplingParams GoodSampling() {
+  v1::SamplingParams sampling;
+  sampling.set_top_p(1);
+  sampling.set_repetition_penalty(1);
+  return sampling;
+}
 
 v1::RequestSpec GoodSpec() {
   v1::RequestSpec spec;
   spec.mutable_id()->set_router(1);
   spec.mutable_id()->set_serial(1);
   spec.set_model("m");
-  spec.add_prompt(1);
+  spec.set_prompt(PackTokens({1}));
   spec.set_max_tokens(1);
-  spec.mutable_sampling()->set_top_p(1);
-  spec.mutable_sampling()->set_repetition_penalty(1);
+  spec.set_sampling(GoodSampling().SerializeAsString());
   return spec;
 }
 
-// A spec with one thing wrong.
-v1::RequestSpec SpoiledSpec(std::mt19937_64* random) {
+// Things that may be wrong with a spec. The first are in what only workers look into.
+constexpr uint64_t kWorkersOnly = 4, kSpoils = 10;
+
+// A spec with one of them, from `first` on, wrong.
+v1::RequestSpec SpoiledSpec(std::mt19937_64* random, uint64_t first = 0) {
   v1::RequestSpec spec = GoodSpec();
-  switch ((*random)() % 8) {
+  v1::SamplingParams sampling = GoodSampling();
+  switch (first + (*random)() % (kSpoils - first)) {
     case 0:
-      spec.clear_id();
+      spec.set_prompt(PackTokens({1, -1 - static_cast<int32_t>((*random)() % 1000000)}));
       break;
     case 1:
-      spec.clear_model();
+      sampling.set_temperature(-1.0f - static_cast<float>((*random)() % 100));
+      spec.set_sampling(sampling.SerializeAsString());
       break;
     case 2:
-      spec.clear_prompt();
+      sampling.set_top_p(std::numeric_limits<float>::quiet_NaN());
+      spec.set_sampling(sampling.SerializeAsString());
       break;
     case 3:
-      spec.add_prompt(-1 - static_cast<int32_t>((*random)() % 1000000));
+      spec.set_sampling("\x0f");  // no protobuf
       break;
     case 4:
-      spec.set_max_tokens(0xf0000000u + static_cast<uint32_t>((*random)() % 1000));
+      spec.clear_id();
       break;
     case 5:
-      spec.mutable_sampling()->set_temperature(-1.0f - static_cast<float>((*random)() % 100));
+      spec.clear_model();
       break;
     case 6:
-      spec.mutable_sampling()->set_top_p(std::numeric_limits<float>::quiet_NaN());
+      spec.clear_prompt();
+      break;
+    case 7:
+      spec.set_prompt("a token has four bytes");
+      break;
+    case 8:
+      spec.set_max_tokens(0xf0000000u + static_cast<uint32_t>((*random)() % 1000));
       break;
     default:
       spec.add_stop_token_ids(-5);
@@ -167,7 +185,41 @@ v1::RequestSpec SpoiledSpec(std::mt19937_64* random) {
   return spec;
 }
 
-TEST_F(MalformedRpc, FiveHundredMessagesAreRefusedAndTheServicesGoOn) {
+// Good changes of a token stream, and one that is not.
+v1::TokenStreamRequest SpoiledTokenRequest(std::mt19937_64* random) {
+  v1::TokenStreamRequest request;
+  const auto name = [](auto* change) {
+    *change->mutable_id() = GoodSpec().id();
+    change->set_epoch(1);
+    return change;
+  };
+  name(request.add_attach());
+  name(request.add_credit());
+  name(request.add_detach());
+  const uint64_t beyond = (uint64_t{1} << 31) + 1 + (*random)() % 1000;
+  switch ((*random)() % 6) {
+    case 0:
+      request.add_attach();
+      break;
+    case 1:
+      name(request.add_attach())->clear_epoch();
+      break;
+    case 2:
+      name(request.add_attach())->set_credit(beyond);
+      break;
+    case 3:
+      name(request.add_credit())->set_more(~beyond);
+      break;
+    case 4:
+      name(request.add_credit())->mutable_id()->clear_router();
+      break;
+    default:
+      name(request.add_detach())->mutable_id()->clear_serial();
+  }
+  return request;
+}
+
+TEST_F(MalformedRpc, SixHundredMessagesAreRefusedAndTheServicesGoOn) {
   std::mt19937_64 random(20);
   // Bytes that are no protobuf at all: an unfinished varint, a length beyond the end, an illegal
   // wire type.
@@ -182,7 +234,7 @@ TEST_F(MalformedRpc, FiveHundredMessagesAreRefusedAndTheServicesGoOn) {
   for (const char* method : kMethods) ExpectRefused(method, "");
   while (refused_ < 500) {
     v1::SubmitRequest submit;
-    *submit.mutable_spec() = SpoiledSpec(&random);
+    *submit.mutable_spec() = SpoiledSpec(&random, kWorkersOnly);
     ExpectRefused("Orchestrator/Submit", submit.SerializeAsString());
     v1::AssignRequest assign;
     *assign.mutable_spec() = SpoiledSpec(&random);
@@ -203,6 +255,9 @@ TEST_F(MalformedRpc, FiveHundredMessagesAreRefusedAndTheServicesGoOn) {
     registration.set_model("m");
     registration.mutable_kv()->set_head_dim(static_cast<uint32_t>(random()));
     ExpectRefused("Orchestrator/Register", registration.SerializeAsString());
+  }
+  while (refused_ < 600) {
+    ExpectRefused("DecodeWorker/StreamTokens", SpoiledTokenRequest(&random).SerializeAsString());
   }
   // Still there, nothing held.
   EXPECT_TRUE(orchestrator_.CheckInvariants().ok()) << orchestrator_.CheckInvariants();

@@ -1,6 +1,8 @@
 // Sampling parameters and sampled tokens between the wire and the engine.
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "engine/sampling/sampling_params.h"
 #include "proto/common.pb.h"
@@ -8,13 +10,17 @@
 
 namespace skein::services {
 
-// `spec.sampling` was checked by services/codec; stop tokens are suppressed until min_tokens.
+// `spec` passed CheckSpec; stop tokens are suppressed until min_tokens.
 engine::SamplingParams SamplingFrom(const scheduler::RequestSpec& spec);
 
 // What no engine of this vocabulary could run, found before it is in a batch: INVALID_ARGUMENT
-// names an id of the prompt or of the sampling parameters that is outside it, or says that no token
-// is left to sample.
+// names a sampling parameter that is out of its range, or an id of the prompt or of the sampling
+// parameters that is outside the vocabulary, or says that no token is left to sample. Nobody before
+// the workers looks at these.
 absl::Status CheckSpec(const scheduler::RequestSpec& spec, int vocab_size);
+
+// What v1::TokenBatch.Sequence.sampled has of a token: empty when no logprobs were asked for.
+std::string PayloadOf(const engine::SampledToken& token);
 
 v1::SampledToken ToProto(const engine::SampledToken& token);
 

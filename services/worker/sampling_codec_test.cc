@@ -1,5 +1,6 @@
 #include "services/worker/sampling_codec.h"
 
+#include <cmath>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -44,6 +45,22 @@ TEST(CheckSpecTest, NamesIdsOutsideTheVocabulary) {
     bias->set_bias(1);
   };
   EXPECT_THAT(Refusal(biased), HasSubstr("logit_bias"));
+}
+
+TEST(CheckSpecTest, NamesSamplingParametersThatAreOutOfRange) {
+  const auto edited = [](auto edit) { return Refusal([&](Asked& a) { edit(a.sampling); }); };
+  EXPECT_THAT(edited([](auto& s) { s.set_temperature(-1); }), HasSubstr("sampling.temperature"));
+  EXPECT_THAT(edited([](auto& s) { s.set_temperature(NAN); }), HasSubstr("sampling.temperature"));
+  EXPECT_THAT(edited([](auto& s) { s.set_top_p(0); }), HasSubstr("sampling.top_p"));
+  EXPECT_THAT(edited([](auto& s) { s.set_min_p(2); }), HasSubstr("sampling.min_p"));
+  EXPECT_THAT(edited([](auto& s) { s.set_top_k(-1); }), HasSubstr("sampling.top_k"));
+  EXPECT_THAT(edited([](auto& s) { s.set_repetition_penalty(0); }),
+              HasSubstr("sampling.repetition_penalty"));
+  EXPECT_THAT(edited([](auto& s) { s.add_logit_bias()->set_bias(INFINITY); }),
+              HasSubstr("sampling.logit_bias"));
+  scheduler::RequestSpec spec = Asked().spec;
+  spec.sampling = "\x0f";
+  EXPECT_THAT(CheckSpec(spec, kVocabulary).message(), HasSubstr("sampling: "));
 }
 
 TEST(CheckSpecTest, RefusesWhatLeavesNoTokenToSample) {

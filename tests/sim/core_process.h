@@ -65,7 +65,8 @@ uint64_t About(const T& value) {
   return 0;
 }
 
-// Derived has Execute(Effect alternative&) for every alternative.
+// Derived has Execute(Effect alternative&) for every alternative, and may have Executed(), which
+// runs after the effects of an event.
 template <class Derived, class Core, class Event, class Effect, class TickEvent>
 class CoreProcess : public Process {
  public:
@@ -98,6 +99,9 @@ class CoreProcess : public Process {
             static_cast<Derived*>(this)->Execute(e);
           },
           effect);
+    }
+    if constexpr (requires { static_cast<Derived*>(this)->Executed(); }) {
+      static_cast<Derived*>(this)->Executed();
     }
     if (alive()) Arm();
   }

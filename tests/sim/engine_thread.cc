@@ -61,8 +61,10 @@ scheduler::StepDone Compute(engine::EmulatedEngine& engine, const scheduler::Run
       done.results.push_back(std::move(result));
       continue;
     }
-    result.token = results[i].sampled.token;
-    if (sequence.sample) result.payload = TokenPayload(result.token);
+    if (sequence.sample) {
+      result.token = results[i].sampled.token;
+      result.payload = TokenPayload(result.token);
+    }
     if (sequence.spec->want_prompt_logprobs && sequence.output == nullptr) {
       result.prompt_logprobs = PromptPayload(sequence.position, sequence.count);
     }

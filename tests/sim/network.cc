@@ -48,7 +48,15 @@ void Stream::Accept(Process* server, std::function<void()> closed) {
   server_ = server;
   server_generation_ = server->generation();
   server_closed_ = std::move(closed);
+  for (auto& deliver : std::exchange(before_accept_, {})) SendToServer(std::move(deliver));
   if (client_done_ || over_) TellServer();  // closed while the request was on its way
+}
+
+void Stream::SendToServer(std::function<void()> deliver) {
+  if (over_) return;
+  if (server_ == nullptr) return before_accept_.push_back(std::move(deliver));
+  if (network_->Happens(network_->scenario().break_chance)) return Break();
+  AtServer(std::move(deliver));
 }
 
 void Stream::Send(std::function<void()> deliver) {
@@ -98,10 +106,17 @@ void Stream::TellClient(absl::Status status) {
 
 void Stream::TellServer() {
   if (server_ == nullptr || server_done_) return;
+  AtServer([self = shared_from_this()] { self->server_closed_(); });
   server_done_ = true;
-  network_->time().At(network_->time().now() + network_->Delay(), [self = shared_from_this()] {
+}
+
+// After everything that was sent before.
+void Stream::AtServer(std::function<void()> action) {
+  TimeUs& last = last_arrival_at_server_us_;
+  last = std::max(last, network_->time().now() + network_->Delay());
+  network_->time().At(last, [self = shared_from_this(), action = std::move(action)] {
     if (self->server_->alive() && self->server_->generation() == self->server_generation_) {
-      self->server_->WhenAwake([self] { self->server_closed_(); });
+      self->server_->WhenAwake(action);
     }
   });
 }

@@ -2,8 +2,8 @@
 //
 // A call is delivered after a random delay, independent of other calls (so calls reorder); request
 // and reply may each be lost, and then the caller gets UNAVAILABLE or, at the call's deadline,
-// DEADLINE_EXCEEDED, whether or not the callee executed it. A stream's messages keep their order;
-// when it breaks both sides learn of it, each in its own time.
+// DEADLINE_EXCEEDED, whether or not the callee executed it. A stream's messages keep their order in
+// each direction; when it breaks both sides learn of it, each in its own time.
 #pragma once
 
 #include <functional>
@@ -54,7 +54,7 @@ class Process {
   TimeUs stands_until_us_ = 0;
 };
 
-// One server stream. Both ends hold it; whoever is gone is not called any more.
+// One stream. Both ends hold it; whoever is gone is not called any more.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
   Stream(Network* network, Process* client, std::function<void(absl::Status)> ended)
@@ -67,7 +67,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void Accept(Process* server, std::function<void()> closed);
   void Send(std::function<void()> deliver);
   void End();
-  // Client's side.
+  // Client's side. What `deliver` does at the server is done after Accept, in order.
+  void SendToServer(std::function<void()> deliver);
   void Close();
 
   void Break();                                       // the connection is lost
@@ -76,11 +77,13 @@ class Stream : public std::enable_shared_from_this<Stream> {
     return client_ == process || server_ == process || reached_ == process;
   }
   bool over() const { return over_; }
+  Process* server() const { return server_; }  // null until Accept
 
  private:
   void TellClient(absl::Status status);
   void TellServer();
   void AtClient(std::function<void()> action);
+  void AtServer(std::function<void()> action);
 
   Network* network_;
   Process* client_;
@@ -91,6 +94,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   uint64_t server_generation_ = 0;
   std::function<void()> server_closed_;
   TimeUs last_arrival_us_ = 0;
+  TimeUs last_arrival_at_server_us_ = 0;
+  std::vector<std::function<void()>> before_accept_;
   bool over_ = false;         // nothing more is sent
   bool client_done_ = false;  // closed, or told of the end
   bool server_done_ = false;

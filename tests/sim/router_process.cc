@@ -1,5 +1,6 @@
 #include "tests/sim/router_process.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@ void RouterProcess::OnStart() {
   config.max_streams = network_->scenario().router_streams;
   config.max_queued = 8;
   config.request_deadline_us = 10 * kSecondUs;
+  tokens_ = std::make_unique<TokenStreamClient>(kCredit);
   Run(std::make_unique<RouterCore>(config));
 }
 
@@ -120,29 +122,71 @@ void RouterProcess::Execute(OpenSubmit& effect) {
 
 void RouterProcess::Execute(CloseSubmit& effect) { clients_.at(effect.id).submit->Close(); }
 
+void RouterProcess::OnCrash() { token_links_.clear(); }
+
 void RouterProcess::Execute(OpenGenerate& effect) {
-  const RequestId id = effect.id;
-  const Epoch epoch = effect.epoch;
-  DecodeProcess::Listener listener{
-      [this](const EmitToken& token) {
-        Dispatch(TokenReceived{token.id, token.epoch, token.index, token.token, token.payload,
-                               token.prompt_logprobs, token.times});
-      },
-      [this](const EndStream& end) {
-        Dispatch(FinishedReceived{end.id, end.epoch, end.reason, end.status, end.output_tokens,
-                                  end.stop_token, end.prompt_logprobs, end.times});
-      }};
-  clients_.at(id).generate = network_->Open(
-      this, effect.endpoint,
-      [id, epoch, listener](Process* callee, std::shared_ptr<Stream> stream) {
-        static_cast<DecodeProcess*>(callee)->Generate(id, epoch, stream, listener);
-      },
-      [this, id, epoch](absl::Status status) {
-        Dispatch(GenerateStreamEnded{id, epoch, std::move(status)});
-      });
+  tokens_->Attach(effect.id, effect.epoch, effect.endpoint, "", /*paused=*/false, LocalNow());
 }
 
-void RouterProcess::Execute(CloseGenerate& effect) { clients_.at(effect.id).generate->Close(); }
+void RouterProcess::Execute(CloseGenerate& effect) { tokens_->Detach(effect.id, effect.epoch); }
+
+void RouterProcess::Executed() {
+  for (const TokenStreamClient::Open& open : tokens_->TakeOpens()) OpenTokenStream(open);
+  for (const TokenStreamId id : tokens_->TakeReady()) {
+    if (!tokens_->HasNext(id)) continue;
+    token_links_.at(id)->SendToServer([stream = token_links_.at(id), request = tokens_->Next(id)] {
+      static_cast<DecodeProcess*>(stream->server())->TokenRequest(stream.get(), request);
+    });
+  }
+  const absl::Status invariants = tokens_->CheckInvariants();
+  if (!invariants.ok()) verdict_->Violated(std::string(invariants.message()));
+  const TimeUs due = tokens_->NextDeadline();
+  if (due == kNever) return;
+  After(std::max<TimeUs>(due - LocalNow(), 1), [this] {
+    tokens_->Tick(LocalNow());
+    Executed();
+  });
+}
+
+void RouterProcess::OpenTokenStream(const TokenStreamClient::Open& open) {
+  const TokenStreamId id = open.stream;
+  token_links_[id] = network_->Open(
+      this, open.endpoint,
+      [this, id](Process* callee, std::shared_ptr<Stream> stream) {
+        static_cast<DecodeProcess*>(callee)->OpenTokenStream(
+            std::move(stream), [this, id](const TokenBatch& batch) { OnTokenBatch(id, batch); });
+      },
+      [this, id](const absl::Status& status) { OnTokenStreamEnded(id, status); });
+}
+
+void RouterProcess::OnTokenBatch(TokenStreamId stream, const TokenBatch& batch) {
+  for (const SequenceTokens& tokens : batch.sequences) {
+    if (!tokens_->Receive(stream, tokens)) continue;
+    for (size_t i = 0; i < tokens.tokens.size(); ++i) {
+      Dispatch(TokenReceived{tokens.id, tokens.epoch, tokens.first_index + static_cast<int64_t>(i),
+                             tokens.tokens[i],
+                             tokens.payloads.empty() ? std::string() : tokens.payloads[i],
+                             i == 0 ? tokens.prompt_logprobs : std::string(), tokens.times});
+    }
+    if (!tokens.finished.has_value()) continue;
+    const FinishedTokens& finished = *tokens.finished;
+    Dispatch(FinishedReceived{tokens.id, tokens.epoch, finished.reason, finished.status,
+                              finished.output_tokens, finished.stop_token,
+                              tokens.tokens.empty() ? tokens.prompt_logprobs : std::string(),
+                              tokens.times});
+  }
+  Executed();
+}
+
+void RouterProcess::OnTokenStreamEnded(TokenStreamId stream, const absl::Status& status) {
+  token_links_.erase(stream);
+  const absl::Status lost =
+      absl::UnavailableError(status.ok() ? "the token stream ended early" : status.message());
+  for (const TokenStreamClient::Lost& request : tokens_->Ended(stream, LocalNow())) {
+    Dispatch(GenerateStreamEnded{request.id, request.epoch, lost});
+  }
+  Executed();
+}
 
 void RouterProcess::Execute(DeliverToken& effect) {
   Client& client = clients_.at(effect.id);

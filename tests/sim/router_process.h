@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "scheduler/router/router_core.h"
+#include "scheduler/router/token_stream_client.h"
 #include "tests/sim/core_process.h"
 #include "tests/sim/scenario.h"
 
@@ -36,10 +37,11 @@ class RouterProcess
   void Execute(scheduler::CloseGenerate& effect);
   void Execute(scheduler::DeliverToken& effect);
   void Execute(scheduler::End& effect);
+  void Executed();  // the token streams' part
 
  protected:
   void OnStart() override;
-  void OnCrash() override {}
+  void OnCrash() override;
 
  private:
   struct Client {
@@ -51,15 +53,22 @@ class RouterProcess
     int ends = 0;
     absl::Status status;
     std::shared_ptr<Stream> submit;
-    std::shared_ptr<Stream> generate;
   };
 
+  void OpenTokenStream(const scheduler::TokenStreamClient::Open& open);
+  void OnTokenBatch(scheduler::TokenStreamId stream, const scheduler::TokenBatch& batch);
+  void OnTokenStreamEnded(scheduler::TokenStreamId stream, const absl::Status& status);
   void Ended(Client& client, absl::Status status);
   void CheckAnswer(const Client& client, const scheduler::End& end);
   void CheckHonest(const Client& client, const absl::Status& status);
   void CheckPoison(const Client& client);
   void Violated(const Client& client, const std::string& what);
 
+  // Little credit, so that streams wait for more.
+  static constexpr int64_t kCredit = 4;
+
+  std::unique_ptr<scheduler::TokenStreamClient> tokens_;
+  std::map<scheduler::TokenStreamId, std::shared_ptr<Stream>> token_links_;
   std::map<scheduler::RequestId, Client> clients_;
   std::map<scheduler::RequestId, TimeUs> departures_;
   int64_t finished_ = 0;

@@ -203,6 +203,7 @@ void PrefillProcess::StepTogether(const RunStep& step, EngineThread::LayerDone l
 
 void DecodeProcess::OnStart() {
   StartEngine(Role::kDecode);
+  tokens_ = std::make_unique<TokenStreams>();
   DecodeConfig config;
   config.membership = MembershipOf(Role::kDecode, *this);
   config.engine = EngineWatchOf(*engine_);
@@ -240,19 +241,43 @@ void DecodeProcess::OnCrash() {
   commits_.clear();
   granted_to_.clear();
   asked_by_.clear();
-  streams_.clear();
+  token_links_.clear();
   epochs_.clear();
 }
 
-void DecodeProcess::Generate(RequestId id, Epoch epoch, std::shared_ptr<Stream> stream,
-                             Listener listener) {
-  const CallId call = NextCall();
-  streams_[call] = {stream, std::move(listener)};
-  stream->Accept(this, [this, call] {
-    streams_.erase(call);
-    Dispatch(GenerateClosed{call});
+void DecodeProcess::OpenTokenStream(std::shared_ptr<Stream> stream, OnBatch batch) {
+  const TokenStreamId id{++last_token_stream_};
+  token_links_[id] = {stream, std::move(batch)};
+  stream->Accept(this, [this, id] { CloseTokenStream(id); });
+}
+
+void DecodeProcess::CloseTokenStream(TokenStreamId id) {
+  token_links_.erase(id);
+  for (const DecodeEvent& event : tokens_->Close(id)) Dispatch(event);
+}
+
+void DecodeProcess::TokenRequest(Stream* stream, const TokenStreamRequest& request) {
+  const auto link = std::find_if(token_links_.begin(), token_links_.end(), [&](const auto& entry) {
+    return entry.second.stream.get() == stream;
   });
-  Dispatch(GenerateCalled{call, id, epoch});
+  if (link == token_links_.end()) return;
+  std::vector<DecodeEvent> events;
+  const absl::Status taken = tokens_->Take(link->first, request, &events);
+  if (!taken.ok()) verdict_->Violated(std::string(taken.message()));
+  for (const DecodeEvent& event : events) Dispatch(event);
+  Executed();  // credit alone is no event
+}
+
+void DecodeProcess::Executed() {
+  for (const TokenStreamId id : tokens_->TakeReady()) {
+    const auto link = token_links_.find(id);
+    while (link != token_links_.end() && tokens_->HasNext(id)) {
+      link->second.stream->Send(
+          [batch = link->second.batch, tokens = tokens_->Next(id)] { batch(tokens); });
+    }
+  }
+  const absl::Status invariants = tokens_->CheckInvariants();
+  if (!invariants.ok()) verdict_->Violated(std::string(invariants.message()));
 }
 
 void DecodeProcess::Serve(const ReserveRequest& request, std::function<void(ReserveReply)> reply) {
@@ -366,20 +391,8 @@ void DecodeProcess::Execute(AnswerCommit& effect) {
   commits_.Answer(effect.call, std::move(effect.reply), verdict_);
 }
 
-void DecodeProcess::Execute(EmitToken& effect) {
-  const auto it = streams_.find(effect.call);
-  if (it == streams_.end()) return;  // closed by the router; the core hears of it next
-  it->second.stream->Send([listener = it->second.listener, effect] { listener.token(effect); });
-}
-
-void DecodeProcess::Execute(EndStream& effect) {
-  const auto it = streams_.find(effect.call);
-  if (it == streams_.end()) return;
-  const Attached attached = std::move(it->second);
-  streams_.erase(it);
-  attached.stream->Send([listener = attached.listener, effect] { listener.finished(effect); });
-  attached.stream->End();
-}
+void DecodeProcess::Execute(EmitToken& effect) { tokens_->Emit(effect); }
+void DecodeProcess::Execute(EndStream& effect) { tokens_->End(effect); }
 
 void DecodeProcess::Execute(RunStep& effect) {
   verdict_->Require(!engine_thread_.busy, "two steps in flight");

@@ -15,6 +15,7 @@
 #include "engine/emulated/emulated_engine.h"
 #include "scheduler/worker/decode_core.h"
 #include "scheduler/worker/prefill_core.h"
+#include "scheduler/worker/token_streams.h"
 #include "tests/sim/core_process.h"
 #include "tests/sim/engine_thread.h"
 #include "tests/sim/joint_steps.h"
@@ -203,13 +204,10 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   using WorkerProcess::Execute;
   using WorkerProcess::WorkerProcess;
 
-  // What the router's stream gets; runs at the router.
-  struct Listener {
-    std::function<void(const scheduler::EmitToken&)> token;
-    std::function<void(const scheduler::EndStream&)> finished;
-  };
-  void Generate(scheduler::RequestId id, scheduler::Epoch epoch, std::shared_ptr<Stream> stream,
-                Listener listener);
+  // `batch` runs at the router.
+  using OnBatch = std::function<void(const scheduler::TokenBatch&)>;
+  void OpenTokenStream(std::shared_ptr<Stream> stream, OnBatch batch);
+  void TokenRequest(Stream* stream, const scheduler::TokenStreamRequest& request);
   void Serve(const scheduler::ReserveRequest& request,
              std::function<void(scheduler::ReserveReply)> reply);
   void Serve(const scheduler::GrantRequest& request,
@@ -237,6 +235,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Execute(scheduler::AnswerCommit& effect);
   void Execute(scheduler::EmitToken& effect);
   void Execute(scheduler::EndStream& effect);
+  void Executed();  // sends the tokens
   void Execute(scheduler::RunStep& effect);
 
   // Of this incarnation; none when handoffs are one-sided.
@@ -249,10 +248,11 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
 
  private:
   void StartStaging(scheduler::StagingConfig* config);
-  struct Attached {
+  struct TokenLink {
     std::shared_ptr<Stream> stream;
-    Listener listener;
+    OnBatch batch;
   };
+  void CloseTokenStream(scheduler::TokenStreamId id);
 
   Unanswered<scheduler::ReserveReply> reserves_;
   Unanswered<scheduler::GrantReply> grants_;
@@ -265,7 +265,9 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   std::map<scheduler::CallId, Transfers::Owner> asked_by_;
   std::vector<std::shared_ptr<std::vector<std::byte>>> buffers_;
   int64_t parts_copied_ = 0;
-  std::map<scheduler::CallId, Attached> streams_;
+  std::unique_ptr<scheduler::TokenStreams> tokens_;
+  std::map<scheduler::TokenStreamId, TokenLink> token_links_;
+  uint64_t last_token_stream_ = 0;
   std::map<scheduler::RequestId, scheduler::Epoch> epochs_;  // the newest reserved
 };
 

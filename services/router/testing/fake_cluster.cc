@@ -4,10 +4,20 @@
 #include <chrono>
 #include <cstdlib>
 #include <utility>
+#include <variant>
 
 #include "services/base/status_map.h"
+#include "services/codec/codec.h"
 
 namespace skein::services::testing {
+
+std::vector<int32_t> PromptOf(const v1::RequestSpec& spec) { return UnpackTokens(spec.prompt()); }
+
+v1::SamplingParams SamplingOf(const v1::RequestSpec& spec) {
+  v1::SamplingParams sampling;
+  if (!sampling.ParseFromString(spec.sampling())) std::abort();
+  return sampling;
+}
 
 v1::SampledToken Sampled(int32_t token, float logprob) {
   v1::SampledToken sampled;
@@ -34,7 +44,7 @@ FakeCluster::~FakeCluster() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto& stream : plans_) stream->Close(grpc::Status::OK);
-    for (auto& stream : held_) stream->Close(grpc::Status::OK);
+    for (auto& [id, call] : token_calls_) call->Close(grpc::Status::OK);
   }
   rpc_.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
 }
@@ -66,16 +76,25 @@ int FakeCluster::list_models_calls() {
   return list_calls_;
 }
 
-int FakeCluster::open_generates() {
+int FakeCluster::attached() {
   std::lock_guard<std::mutex> lock(mutex_);
-  return open_generates_;
+  return static_cast<int>(attached_.size());
 }
 
-bool FakeCluster::AwaitCancelled(int submits, int generates) {
+int FakeCluster::token_streams() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return static_cast<int>(token_streams_);
+}
+
+std::string FakeCluster::token_traceparent() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return token_traceparent_;
+}
+
+bool FakeCluster::AwaitCancelled(int submits, int detached) {
   std::unique_lock<std::mutex> lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::seconds(30), [&] {
-    return cancelled_submits_ >= submits && cancelled_generates_ >= generates;
-  });
+  return changed_.wait_for(lock, std::chrono::seconds(30),
+                           [&] { return cancelled_submits_ >= submits && detached_ >= detached; });
 }
 
 grpc::ServerWriteReactor<v1::PlanUpdate>* FakeCluster::Submit(grpc::CallbackServerContext* context,
@@ -134,53 +153,104 @@ grpc::ServerUnaryReactor* FakeCluster::ListModels(grpc::CallbackServerContext* c
   return reactor;
 }
 
-grpc::ServerWriteReactor<v1::GenerateUpdate>* FakeCluster::Generate(
-    grpc::CallbackServerContext*, const v1::GenerateRequest* request) {
-  auto stream = StreamWriter<v1::GenerateUpdate>::Make([this] {
-    std::lock_guard<std::mutex> lock(mutex_);
-    ++cancelled_generates_;
-    --open_generates_;
-    changed_.notify_all();
-  });
-  Script script;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    script = scripts_[request->id().serial()];
-    ++open_generates_;
-    if (script.hold) held_.push_back(stream);
-  }
-  Play(script, stream.get());
-  return stream.get();
+grpc::ServerBidiReactor<v1::TokenStreamRequest, v1::TokenBatch>* FakeCluster::StreamTokens(
+    grpc::CallbackServerContext*) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const scheduler::TokenStreamId id{++token_streams_};
+  auto call = TokenCall::Make({.request =
+                                   [this, id] {
+                                     std::lock_guard<std::mutex> lock(mutex_);
+                                     OnTokenRequest(id);
+                                   },
+                               .writable =
+                                   [this] {
+                                     std::lock_guard<std::mutex> lock(mutex_);
+                                     SendTokens();
+                                   },
+                               .closed =
+                                   [this, id] {
+                                     std::lock_guard<std::mutex> lock(mutex_);
+                                     CloseTokenStream(id);
+                                   }});
+  token_calls_[id] = call;
+  call->Next();
+  return call.get();
 }
 
-void FakeCluster::Play(const Script& script, StreamWriter<v1::GenerateUpdate>* stream) {
-  v1::GenerateUpdate update;
+void FakeCluster::BreakTokenStreams() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  while (!token_calls_.empty()) {
+    const auto [id, call] = *token_calls_.begin();
+    call->Close(ToGrpc(absl::UnavailableError("the worker is stopping")));
+    CloseTokenStream(id);
+  }
+}
+
+void FakeCluster::OnTokenRequest(scheduler::TokenStreamId stream) {
+  const auto it = token_calls_.find(stream);
+  if (it == token_calls_.end()) return;
+  const auto request = FromProto(it->second->request());
+  std::vector<scheduler::DecodeEvent> events;
+  if (!request.ok() || !tokens_.Take(stream, *request, &events).ok()) std::abort();
+  for (const auto& attach : request->attach) token_traceparent_ = attach.traceparent;
+  it->second->Next();
+  for (const scheduler::DecodeEvent& event : events) Execute(event);
+  SendTokens();
+}
+
+void FakeCluster::CloseTokenStream(scheduler::TokenStreamId stream) {
+  token_calls_.erase(stream);
+  for (const scheduler::DecodeEvent& event : tokens_.Close(stream)) Execute(event);
+}
+
+void FakeCluster::Execute(const scheduler::DecodeEvent& event) {
+  if (const auto* attached = std::get_if<scheduler::GenerateCalled>(&event)) {
+    attached_.insert(attached->call);
+    return Play(scripts_[attached->id.serial], *attached);
+  }
+  if (attached_.erase(std::get<scheduler::GenerateClosed>(event).call) == 0) return;
+  ++detached_;
+  changed_.notify_all();
+}
+
+void FakeCluster::SendTokens() {
+  for (const auto& [id, call] : token_calls_) {
+    while (tokens_.HasNext(id) && call->Writable()) call->Write(ToProto(tokens_.Next(id)));
+  }
+}
+
+void FakeCluster::Play(const Script& script, const scheduler::GenerateCalled& attached) {
+  v1::SampledTokens prompt_logprobs;
   for (const v1::SampledToken& logprob : script.prompt_logprobs) {
-    *update.add_prompt_logprobs() = logprob;
+    *prompt_logprobs.add_tokens() = logprob;
   }
-  update.mutable_times()->set_queue_us(1'000'000);
-  update.mutable_times()->set_prefill_us(250'000);
-  update.mutable_times()->set_handoff_us(125'000);
-  uint64_t index = 0;
+  const scheduler::PrefillTimes times{1'000'000, 250'000, 125'000};
+  int64_t index = 0;
   for (const v1::SampledToken& token : script.tokens) {
-    v1::GenerateUpdate::Token* out = update.add_tokens();
-    out->set_index(index++);
-    *out->mutable_sampled() = token;
-    if (!script.one_message) stream->Write(std::exchange(update, {}));
+    const bool plain = token.logprob() == 0 && token.top().empty();
+    tokens_.Emit({.call = attached.call,
+                  .id = attached.id,
+                  .epoch = attached.epoch,
+                  .index = index,
+                  .token = token.token(),
+                  .payload = plain ? std::string() : token.SerializeAsString(),
+                  .prompt_logprobs = index == 0 ? prompt_logprobs.SerializeAsString() : "",
+                  .times = times});
+    ++index;
+    if (!script.one_message) SendTokens();
   }
-  if (script.hold) return stream->Write(std::move(update));
-  v1::GenerateUpdate::Finished* finished = update.mutable_finished();
-  finished->set_reason(script.failure.ok() ? script.reason : v1::FINISH_REASON_ERROR);
-  if (!script.failure.ok()) ToProto(script.failure, finished->mutable_failure());
-  const bool stop = finished->reason() == v1::FINISH_REASON_STOP;
-  if (stop) finished->set_stop_token(script.stop_token);
-  finished->set_output_tokens(index + (stop ? 1 : 0));
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    --open_generates_;
+  if (script.hold) return;
+  scheduler::EndStream end{.call = attached.call, .id = attached.id, .epoch = attached.epoch};
+  end.reason = script.failure.ok() ? FromProto(script.reason) : scheduler::FinishReason::kError;
+  end.status = script.failure;
+  if (end.reason == scheduler::FinishReason::kStop) end.stop_token = script.stop_token;
+  end.output_tokens = index + (end.stop_token >= 0 ? 1 : 0);
+  if (index == 0) {
+    end.prompt_logprobs = prompt_logprobs.SerializeAsString();
+    end.times = times;
   }
-  stream->Write(std::move(update));
-  stream->Close(grpc::Status::OK);
+  attached_.erase(attached.call);
+  tokens_.End(std::move(end));
 }
 
 }  // namespace skein::services::testing

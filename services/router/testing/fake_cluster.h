@@ -7,14 +7,17 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "proto/decode_worker.grpc.pb.h"
 #include "proto/orchestrator.grpc.pb.h"
+#include "scheduler/worker/token_streams.h"
 #include "services/base/rpc.h"
 #include "services/base/stream_writer.h"
+#include "services/worker/token_call.h"
 
 namespace skein::services::testing {
 
@@ -29,6 +32,10 @@ struct Script {
   int32_t stop_token = 0;
   absl::Status failure;  // with FINISH_REASON_ERROR
 };
+
+// What a spec carries as bytes.
+std::vector<int32_t> PromptOf(const v1::RequestSpec& spec);
+v1::SamplingParams SamplingOf(const v1::RequestSpec& spec);
 
 v1::SampledToken Sampled(int32_t token, float logprob = 0);
 // The bytes of `text`, one token each.
@@ -51,21 +58,32 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   // UNAVAILABLE without a message: as if nobody had answered.
   void SetListModels(absl::Status failure, int64_t instance_lease_us);
   int list_models_calls();
-  // Waits until that many Submit and Generate streams were cancelled by the router.
-  bool AwaitCancelled(int submits, int generates);
-  // Streams that were opened and not ended or cancelled yet.
-  int open_generates();
+  // Waits until the router has cancelled that many Submit streams, and ended so many requests at
+  // the decode worker: by detaching, or with their token stream.
+  bool AwaitCancelled(int submits, int detached);
+  // Requests that are attached and whose end was not sent yet.
+  int attached();
+  // Token streams that were opened so far.
+  int token_streams();
+  std::string token_traceparent();  // of the last attach
+  // Ends all token streams, as a worker does that stops.
+  void BreakTokenStreams();
 
   grpc::ServerWriteReactor<v1::PlanUpdate>* Submit(grpc::CallbackServerContext* context,
                                                    const v1::SubmitRequest* request) override;
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
                                        const v1::ListModelsRequest* request,
                                        v1::ListModelsResponse* response) override;
-  grpc::ServerWriteReactor<v1::GenerateUpdate>* Generate(
-      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
+  grpc::ServerBidiReactor<v1::TokenStreamRequest, v1::TokenBatch>* StreamTokens(
+      grpc::CallbackServerContext* context) override;
 
  private:
-  void Play(const Script& script, StreamWriter<v1::GenerateUpdate>* stream);
+  // These with mutex_ held.
+  void OnTokenRequest(scheduler::TokenStreamId stream);
+  void CloseTokenStream(scheduler::TokenStreamId stream);
+  void Execute(const scheduler::DecodeEvent& event);
+  void Play(const Script& script, const scheduler::GenerateCalled& attached);
+  void SendTokens();
 
   const std::string model_;
   const ScriptFn script_;
@@ -74,13 +92,16 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   std::vector<v1::RequestSpec> specs_;
   std::map<uint64_t, Script> scripts_;  // by serial
   std::vector<std::shared_ptr<StreamWriter<v1::PlanUpdate>>> plans_;
-  std::vector<std::shared_ptr<StreamWriter<v1::GenerateUpdate>>> held_;
-  std::string traceparent_;
+  scheduler::TokenStreams tokens_;
+  std::map<scheduler::TokenStreamId, std::shared_ptr<TokenCall>> token_calls_;
+  uint64_t token_streams_ = 0;
+  std::set<scheduler::CallId> attached_;
+  std::string traceparent_, token_traceparent_;
   uint32_t prefill_ = 1, decode_ = 1;
   absl::Status list_failure_;
   int64_t instance_lease_us_ = 3'000'000;
   int list_calls_ = 0;
-  int cancelled_submits_ = 0, cancelled_generates_ = 0, open_generates_ = 0;
+  int cancelled_submits_ = 0, detached_ = 0;
   RpcServer rpc_;  // last: its threads use the above
 };
 

@@ -1,0 +1,76 @@
+// The messages of a token stream, one to one with proto/ (services/codec converts): all requests
+// that one router has at one decode-worker share it. Each end is a component of its own:
+// scheduler/worker/token_streams.h and scheduler/router/token_stream_client.h.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/request.h"
+
+namespace skein::scheduler {
+
+// One StreamTokens call. Each end numbers its own, from 1; never used twice within one process.
+struct TokenStreamId {
+  uint64_t value = 0;
+  auto operator<=>(const TokenStreamId&) const = default;
+};
+
+// ---- router -> decode ----
+
+struct AttachTokens {
+  RequestId id;
+  Epoch epoch;
+  int64_t credit = 0;  // tokens that may be sent
+  std::string traceparent;
+};
+struct CreditTokens {
+  RequestId id;
+  Epoch epoch;
+  int64_t more = 0;
+};
+struct DetachTokens {
+  RequestId id;
+  Epoch epoch;
+};
+
+// Obeyed in this order.
+struct TokenStreamRequest {
+  std::vector<AttachTokens> attach;
+  std::vector<CreditTokens> credit;
+  std::vector<DetachTokens> detach;
+  bool empty() const { return attach.empty() && credit.empty() && detach.empty(); }
+};
+
+// ---- decode -> router ----
+
+struct FinishedTokens {
+  FinishReason reason = FinishReason::kError;
+  absl::Status status;        // OK for stop and length
+  int64_t output_tokens = 0;  // sampled, the stop token included
+  int32_t stop_token = -1;    // the sampled stop token when reason is kStop
+};
+
+// Consecutive tokens of one request, and its end when there is one.
+struct SequenceTokens {
+  RequestId id;
+  Epoch epoch;
+  int64_t first_index = 0;
+  std::vector<int32_t> tokens;
+  std::vector<std::string> payloads;       // one for each token, or none: all are empty
+  std::string prompt_logprobs;             // with token 0, or with the end when there is none
+  std::optional<PrefillTimes> times = {};  // likewise
+  std::optional<FinishedTokens> finished = {};
+};
+
+struct TokenBatch {
+  std::vector<SequenceTokens> sequences;
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,178 @@
+#include "scheduler/router/token_stream_client.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::scheduler {
+
+void TokenStreamClient::Attach(RequestId id, Epoch epoch, const std::string& endpoint,
+                               std::string traceparent, bool paused, TimeUs now) {
+  if (const auto it = attached_.find(id); it != attached_.end()) Detach(id, it->second.epoch);
+  Link& link = LinkTo(endpoint, now);
+  link.requests.insert(id);
+  attached_[id] = {.epoch = epoch, .link = &link, .owed = paused ? credit_ : 0, .paused = paused};
+  link.unsent.attach.push_back({id, epoch, paused ? 0 : credit_, std::move(traceparent)});
+  if (link.stream != TokenStreamId{}) return MarkReady(link);
+  waiting_.emplace(link.open_us, endpoint);
+  Tick(now);
+}
+
+// Endpoints without a stream are remembered for their back-off only, until that is over.
+TokenStreamClient::Link& TokenStreamClient::LinkTo(const std::string& endpoint, TimeUs now) {
+  const auto it = links_.find(endpoint);
+  if (it != links_.end()) return it->second;
+  std::erase_if(links_, [now](const auto& entry) {
+    const Link& link = entry.second;
+    return link.stream == TokenStreamId{} && link.requests.empty() &&
+           now >= link.open_us + kBackoffMaxUs;
+  });
+  Link& link = links_[endpoint];
+  link.endpoint = endpoint;
+  return link;
+}
+
+void TokenStreamClient::Tick(TimeUs now) {
+  while (!waiting_.empty() && waiting_.begin()->first <= now) {
+    Link& link = links_.at(waiting_.begin()->second);
+    waiting_.erase(waiting_.begin());
+    OpenStream(link);
+  }
+}
+
+void TokenStreamClient::OpenStream(Link& link) {
+  link.stream = {++last_stream_};
+  link.received = false;
+  streams_[link.stream] = &link;
+  opens_.push_back({link.stream, link.endpoint});
+  MarkReady(link);
+}
+
+TimeUs TokenStreamClient::NextDeadline() const {
+  return waiting_.empty() ? kNever : waiting_.begin()->first;
+}
+
+void TokenStreamClient::MarkReady(const Link& link) {
+  if (link.stream != TokenStreamId{}) ready_.insert(link.stream);
+}
+
+void TokenStreamClient::Detach(RequestId id, Epoch epoch) {
+  const auto it = attached_.find(id);
+  if (it == attached_.end() || it->second.epoch != epoch) return;
+  Link& link = *it->second.link;
+  Forget(it);
+  if (link.stream != TokenStreamId{}) {
+    link.unsent.detach.push_back({id, epoch});
+    return MarkReady(link);
+  }
+  // Nothing of it was sent. Requests that wait for a stream are few.
+  std::erase_if(link.unsent.attach, [id](const AttachTokens& attach) { return attach.id == id; });
+  std::erase_if(link.unsent.credit, [id](const CreditTokens& credit) { return credit.id == id; });
+  if (link.requests.empty()) waiting_.erase({link.open_us, link.endpoint});
+}
+
+void TokenStreamClient::Forget(std::map<RequestId, Attached>::iterator it) {
+  it->second.link->requests.erase(it->first);
+  attached_.erase(it);
+}
+
+void TokenStreamClient::SetPaused(RequestId id, bool paused) {
+  const auto it = attached_.find(id);
+  if (it == attached_.end()) return;
+  it->second.paused = paused;
+  Grant(id, it->second, 1);
+}
+
+void TokenStreamClient::Grant(RequestId id, Attached& attached, int64_t at_least) {
+  if (attached.paused || attached.owed < at_least) return;
+  Link& link = *attached.link;
+  link.unsent.credit.push_back({id, attached.epoch, std::exchange(attached.owed, 0)});
+  MarkReady(link);
+}
+
+bool TokenStreamClient::Receive(TokenStreamId stream, const SequenceTokens& tokens) {
+  const auto from = streams_.find(stream);
+  if (from == streams_.end()) return false;
+  from->second->received = true;
+  const auto it = attached_.find(tokens.id);
+  if (it == attached_.end() || it->second.epoch != tokens.epoch) return false;
+  if (it->second.link != from->second) return false;
+  if (tokens.finished.has_value()) {
+    Forget(it);
+    return true;
+  }
+  it->second.owed += static_cast<int64_t>(tokens.tokens.size());
+  Grant(tokens.id, it->second, (credit_ + 1) / 2);
+  return true;
+}
+
+std::vector<TokenStreamClient::Lost> TokenStreamClient::Ended(TokenStreamId stream, TimeUs now) {
+  std::vector<Lost> lost;
+  const auto it = streams_.find(stream);
+  if (it == streams_.end()) return lost;
+  Link& link = *it->second;
+  streams_.erase(it);
+  ready_.erase(stream);
+  for (const RequestId id : link.requests) {
+    const auto request = attached_.find(id);
+    lost.push_back({id, request->second.epoch});
+    attached_.erase(request);
+  }
+  link.requests.clear();
+  link.unsent = {};
+  link.stream = {};
+  link.failures = link.received ? 0 : link.failures + 1;
+  link.open_us = now + BackoffUs(link.failures);
+  return lost;
+}
+
+TimeUs TokenStreamClient::BackoffUs(int failures) {
+  if (failures == 0) return 0;
+  return std::min(kBackoffMinUs << std::min(failures - 1, 10), kBackoffMaxUs);
+}
+
+std::vector<TokenStreamClient::Open> TokenStreamClient::TakeOpens() {
+  return std::exchange(opens_, {});
+}
+
+std::vector<TokenStreamId> TokenStreamClient::TakeReady() {
+  std::vector<TokenStreamId> ready(ready_.begin(), ready_.end());
+  ready_.clear();
+  return ready;
+}
+
+bool TokenStreamClient::HasNext(TokenStreamId stream) const {
+  const auto it = streams_.find(stream);
+  return it != streams_.end() && !it->second->unsent.empty();
+}
+
+TokenStreamRequest TokenStreamClient::Next(TokenStreamId stream) {
+  return std::exchange(streams_.at(stream)->unsent, {});
+}
+
+absl::Status TokenStreamClient::CheckInvariants() const {
+  size_t requests = 0, waiting = 0;
+  for (const auto& [endpoint, link] : links_) {
+    requests += link.requests.size();
+    const bool open = link.stream != TokenStreamId{};
+    const bool waits = waiting_.count({link.open_us, endpoint}) > 0;
+    waiting += waits;
+    if (waits != (!open && !link.requests.empty())) {
+      return absl::InternalError(
+          absl::StrCat("TokenStreamClient: ", endpoint, waits ? " waits" : " does not wait"));
+    }
+    for (const RequestId id : link.requests) {
+      const auto it = attached_.find(id);
+      if (it == attached_.end() || it->second.link != &link) {
+        return absl::InternalError(
+            absl::StrCat("TokenStreamClient: ", ToString(id), " is not attached"));
+      }
+    }
+  }
+  if (requests == attached_.size() && waiting == waiting_.size()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("TokenStreamClient: ", attached_.size(), " attached, ",
+                                          requests, " at endpoints; ", waiting_.size(),
+                                          " waiting, ", waiting, " known"));
+}
+
+}  // namespace skein::scheduler

@@ -1,0 +1,111 @@
+// TokenStreamClient: a router's end of its token streams, one to each decode-worker. Knows which
+// requests are attached where, grants credit as their tokens are taken, and says when a stream is
+// to be opened. One thread owns it; no I/O.
+//
+// Credit. A request may have kCredit tokens under way. As they come the same number is granted
+// anew, in halves; not while the request is paused. So a client that does not read holds up its own
+// tokens, at the worker, and no others.
+//
+// A stream that ends takes all its requests with it. The next one to that endpoint is opened by the
+// next Attach: at once if anything had come on the last one, else after a pause that doubles from
+// kBackoffMinUs to kBackoffMaxUs.
+//
+// Use: after any call, open the streams of TakeOpens, and for each of TakeReady send Next while
+// HasNext and the transport takes a message. Every stream that was opened is given to Ended once.
+//
+// Invariants (CheckInvariants): every attached request is in the set of its endpoint; an endpoint
+// with requests and no stream has a time at which it gets one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/time.h"
+#include "scheduler/base/token_stream.h"
+
+namespace skein::scheduler {
+
+class TokenStreamClient {
+ public:
+  static constexpr int64_t kCredit = 128;
+  static constexpr TimeUs kBackoffMinUs = 50 * kMillisecondUs;
+  static constexpr TimeUs kBackoffMaxUs = kSecondUs;
+
+  struct Open {
+    TokenStreamId stream;
+    std::string endpoint;
+  };
+  struct Lost {
+    RequestId id;
+    Epoch epoch;
+  };
+
+  explicit TokenStreamClient(int64_t credit = kCredit) : credit_(credit) {}
+
+  // Asks the decode-worker at `endpoint` for a request's tokens. An older epoch of it is detached.
+  void Attach(RequestId id, Epoch epoch, const std::string& endpoint, std::string traceparent,
+              bool paused, TimeUs now);
+  // Unknown and ended requests are fine, here and below. Nothing of it is received any more.
+  void Detach(RequestId id, Epoch epoch);
+  void SetPaused(RequestId id, bool paused);
+
+  // Something came on `stream`. True: it is of a request that is attached there, hand it on; false:
+  // drop it. After its end a request is attached no more.
+  bool Receive(TokenStreamId stream, const SequenceTokens& tokens);
+  // The stream has ended, however. Returns the requests that it had.
+  std::vector<Lost> Ended(TokenStreamId stream, TimeUs now);
+
+  // Opens what is due.
+  void Tick(TimeUs now);
+  TimeUs NextDeadline() const;  // of a Tick; kNever: none
+
+  std::vector<Open> TakeOpens();
+  std::vector<TokenStreamId> TakeReady();
+  bool HasNext(TokenStreamId stream) const;
+  TokenStreamRequest Next(TokenStreamId stream);
+
+  size_t attached() const { return attached_.size(); }
+  absl::Status CheckInvariants() const;
+
+ private:
+  // An endpoint: with a stream, or between two.
+  struct Link {
+    std::string endpoint;
+    TokenStreamId stream;   // 0: none is open
+    bool received = false;  // anything, on this stream
+    int failures = 0;       // streams in a row on which nothing came
+    TimeUs open_us = 0;     // not before; without a stream
+    std::set<RequestId> requests;
+    TokenStreamRequest unsent;
+  };
+  struct Attached {
+    Epoch epoch;
+    Link* link = nullptr;
+    int64_t owed = 0;  // credit to grant
+    bool paused = false;
+  };
+
+  Link& LinkTo(const std::string& endpoint, TimeUs now);
+  void OpenStream(Link& link);
+  void Forget(std::map<RequestId, Attached>::iterator it);
+  void Grant(RequestId id, Attached& attached, int64_t at_least);
+  void MarkReady(const Link& link);
+  static TimeUs BackoffUs(int failures);
+
+  const int64_t credit_;
+  uint64_t last_stream_ = 0;
+  std::map<std::string, Link> links_;
+  std::map<TokenStreamId, Link*> streams_;
+  std::set<std::pair<TimeUs, std::string>> waiting_;  // links with requests and no stream, by time
+  std::map<RequestId, Attached> attached_;
+  std::vector<Open> opens_;
+  std::set<TokenStreamId> ready_;
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,200 @@
+#include "scheduler/router/token_stream_client.h"
+
+#include "gtest/gtest.h"
+
+namespace skein::scheduler {
+namespace {
+
+constexpr RequestId kFirst{1, 1}, kSecond{1, 2};
+constexpr Epoch kEpoch{5};
+
+class TokenStreamClientTest : public ::testing::Test {
+ protected:
+  void Attach(RequestId id, const std::string& endpoint = "a", Epoch epoch = kEpoch,
+              bool paused = false) {
+    client_.Attach(id, epoch, endpoint, "trace", paused, now_);
+    Check();
+  }
+  // The stream to be opened now.
+  TokenStreamId Opened(const std::string& endpoint = "a") {
+    const auto opens = client_.TakeOpens();
+    EXPECT_EQ(opens.size(), 1u);
+    if (opens.size() != 1) return {};
+    EXPECT_EQ(opens[0].endpoint, endpoint);
+    return opens[0].stream;
+  }
+  bool NoneOpened() { return client_.TakeOpens().empty(); }
+  TokenStreamRequest Sent(TokenStreamId stream) {
+    if (!client_.HasNext(stream)) return {};
+    TokenStreamRequest request = client_.Next(stream);
+    Check();
+    return request;
+  }
+  bool Receive(TokenStreamId stream, RequestId id, size_t tokens, bool finished = false,
+               Epoch epoch = kEpoch) {
+    SequenceTokens sequence{.id = id, .epoch = epoch, .tokens = std::vector<int32_t>(tokens)};
+    if (finished) sequence.finished = FinishedTokens{};
+    const bool taken = client_.Receive(stream, sequence);
+    Check();
+    return taken;
+  }
+  size_t End(TokenStreamId stream) {
+    const size_t lost = client_.Ended(stream, now_).size();
+    Check();
+    return lost;
+  }
+  void Check() {
+    const absl::Status invariants = client_.CheckInvariants();
+    ASSERT_TRUE(invariants.ok()) << invariants;
+  }
+
+  TimeUs now_ = 1000;
+  TokenStreamClient client_{8};
+};
+
+TEST_F(TokenStreamClientTest, RequestsAtOneWorkerShareOneStream) {
+  Attach(kFirst);
+  const TokenStreamId stream = Opened();
+  Attach(kSecond);
+  EXPECT_TRUE(NoneOpened());
+  EXPECT_EQ(client_.TakeReady(), (std::vector<TokenStreamId>{stream}));
+  const TokenStreamRequest request = Sent(stream);
+  ASSERT_EQ(request.attach.size(), 2u);
+  EXPECT_EQ(request.attach[0].id, kFirst);
+  EXPECT_EQ(request.attach[0].credit, 8);
+  EXPECT_EQ(request.attach[0].traceparent, "trace");
+  Attach({1, 3}, "b");
+  EXPECT_NE(Opened("b"), stream);
+}
+
+TEST_F(TokenStreamClientTest, CreditIsGrantedInHalvesAsTokensCome) {
+  Attach(kFirst);
+  const TokenStreamId stream = Opened();
+  Sent(stream);
+  EXPECT_TRUE(Receive(stream, kFirst, 3));
+  EXPECT_TRUE(Sent(stream).empty());
+  EXPECT_TRUE(Receive(stream, kFirst, 2));
+  const TokenStreamRequest request = Sent(stream);
+  ASSERT_EQ(request.credit.size(), 1u);
+  EXPECT_EQ(request.credit[0].more, 5);
+}
+
+TEST_F(TokenStreamClientTest, APausedRequestGetsNoCreditAndTheOthersDo) {
+  Attach(kFirst);
+  Attach(kSecond);
+  const TokenStreamId stream = Opened();
+  Sent(stream);
+  client_.SetPaused(kFirst, true);
+  EXPECT_TRUE(Receive(stream, kFirst, 8));
+  EXPECT_TRUE(Receive(stream, kSecond, 8));
+  TokenStreamRequest request = Sent(stream);
+  ASSERT_EQ(request.credit.size(), 1u);
+  EXPECT_EQ(request.credit[0].id, kSecond);
+  client_.SetPaused(kFirst, false);
+  request = Sent(stream);
+  ASSERT_EQ(request.credit.size(), 1u);
+  EXPECT_EQ(request.credit[0].id, kFirst);
+  EXPECT_EQ(request.credit[0].more, 8);
+}
+
+TEST_F(TokenStreamClientTest, ARequestThatIsPausedBeforeItsAttachStartsWithoutCredit) {
+  Attach(kFirst, "a", kEpoch, /*paused=*/true);
+  const TokenStreamId stream = Opened();
+  EXPECT_EQ(Sent(stream).attach.at(0).credit, 0);
+  client_.SetPaused(kFirst, false);
+  EXPECT_EQ(Sent(stream).credit.at(0).more, 8);
+}
+
+TEST_F(TokenStreamClientTest, WhatIsDetachedOrEndedIsNotReceived) {
+  Attach(kFirst);
+  Attach(kSecond);
+  const TokenStreamId stream = Opened();
+  Sent(stream);
+  client_.Detach(kFirst, {4});  // an older epoch
+  EXPECT_TRUE(Sent(stream).empty());
+  client_.Detach(kFirst, kEpoch);
+  EXPECT_EQ(Sent(stream).detach.at(0).id, kFirst);
+  EXPECT_FALSE(Receive(stream, kFirst, 1));
+  EXPECT_TRUE(Receive(stream, kSecond, 1, /*finished=*/true));
+  EXPECT_FALSE(Receive(stream, kSecond, 1));
+  client_.Detach(kSecond, kEpoch);
+  EXPECT_TRUE(Sent(stream).empty()) << "the worker knows its end";
+  EXPECT_EQ(client_.attached(), 0u);
+  EXPECT_FALSE(Receive({99}, kFirst, 1));
+}
+
+TEST_F(TokenStreamClientTest, ANewerEpochDetachesTheOlder) {
+  Attach(kFirst);
+  const TokenStreamId old = Opened();
+  Sent(old);
+  Attach(kFirst, "b", {6});
+  const TokenStreamId stream = Opened("b");
+  EXPECT_EQ(Sent(old).detach.at(0).epoch, kEpoch);
+  EXPECT_FALSE(Receive(old, kFirst, 1));
+  EXPECT_FALSE(Receive(old, kFirst, 1, false, {6})) << "it is attached elsewhere";
+  EXPECT_TRUE(Receive(stream, kFirst, 1, false, {6}));
+}
+
+TEST_F(TokenStreamClientTest, ABreakTakesAllRequestsOfTheStreamAndTheNextOneIsOpenedAtOnce) {
+  Attach(kFirst);
+  Attach(kSecond);
+  Attach({1, 3}, "b");
+  const auto opens = client_.TakeOpens();
+  ASSERT_EQ(opens.size(), 2u);
+  EXPECT_TRUE(Receive(opens[0].stream, kFirst, 1));
+  EXPECT_EQ(End(opens[0].stream), 2u);
+  EXPECT_EQ(End(opens[0].stream), 0u);
+  EXPECT_EQ(client_.attached(), 1u);
+  EXPECT_TRUE(NoneOpened()) << "nobody needs one";
+  EXPECT_FALSE(Receive(opens[0].stream, kFirst, 1));
+  Attach(kFirst, "a", {6});
+  EXPECT_NE(Opened(), opens[0].stream);
+}
+
+TEST_F(TokenStreamClientTest, StreamsOnWhichNothingComesAreOpenedMoreAndMoreSeldom) {
+  TimeUs backoff_us = TokenStreamClient::kBackoffMinUs;
+  Attach(kFirst);
+  for (uint64_t epoch = 6; epoch < 16; ++epoch) {
+    EXPECT_EQ(End(Opened()), 1u);
+    Attach(kFirst, "a", {epoch});
+    EXPECT_TRUE(NoneOpened());
+    EXPECT_EQ(client_.NextDeadline(), now_ + backoff_us);
+    now_ += backoff_us - 1;
+    client_.Tick(now_);
+    EXPECT_TRUE(NoneOpened());
+    ++now_;
+    client_.Tick(now_);
+    Check();
+    EXPECT_EQ(client_.NextDeadline(), kNever);
+    backoff_us = std::min(2 * backoff_us, TokenStreamClient::kBackoffMaxUs);
+  }
+  const TokenStreamId stream = Opened();
+  EXPECT_EQ(Sent(stream).attach.size(), 1u) << "the lost ones are not attached again";
+  Receive(stream, kFirst, 1, false, {15});
+  EXPECT_EQ(End(stream), 1u);
+  Attach(kFirst, "a", {20});
+  Opened();  // at once
+}
+
+TEST_F(TokenStreamClientTest, ADetachWhileItWaitsForAStreamLeavesNothing) {
+  Attach(kFirst);
+  End(Opened());
+  Attach(kFirst, "a", {6});
+  Attach(kSecond);
+  client_.Detach(kFirst, {6});
+  Check();
+  EXPECT_NE(client_.NextDeadline(), kNever);
+  client_.Detach(kSecond, kEpoch);
+  Check();
+  EXPECT_EQ(client_.NextDeadline(), kNever);
+  Attach(kSecond, "a", {7});
+  now_ += kSecondUs;
+  client_.Tick(now_);
+  const TokenStreamRequest request = Sent(Opened());
+  ASSERT_EQ(request.attach.size(), 1u);
+  EXPECT_EQ(request.attach[0].epoch, (Epoch{7}));
+  EXPECT_TRUE(request.detach.empty());
+}
+
+}  // namespace
+}  // namespace skein::scheduler

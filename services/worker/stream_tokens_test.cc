@@ -1,0 +1,316 @@
+// StreamTokens of a running decode-worker, over real gRPC: credit, detach, break, and what a router
+// may say wrongly.
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "engine/emulated/emulated_engine.h"
+#include "engine/transport/loopback_transport.h"
+#include "gtest/gtest.h"
+#include "proto/decode_worker.grpc.pb.h"
+#include "services/base/credentials.h"
+#include "services/base/rpc.h"
+#include "services/codec/codec.h"
+#include "services/worker/decode_service.h"
+
+namespace skein::services {
+namespace {
+
+using Sequence = v1::TokenBatch::Sequence;
+
+constexpr int64_t kLong = 20'000;  // tokens; far from done when a test's next word comes
+
+WorkerEngine EmulatedWorker() {
+  engine::EmulatedOptions options;
+  options.kv = {.num_layers = 1,
+                .kv_heads = 1,
+                .head_dim = 8,
+                .block_tokens = 16,
+                .dtype = engine::DType::kF32,
+                .num_blocks = 8192};
+  options.max_positions = 2 * kLong;
+  WorkerEngine out;
+  out.transport = engine::MakeLoopbackTransport(engine::MakeLoopbackFabric());
+  out.engine = *engine::EmulatedEngine::Create(options);
+  for (const engine::KvRegion& region : out.engine->KvRegions()) {
+    out.regions.push_back(
+        out.transport->Register(region.base, static_cast<size_t>(region.bytes))->id);
+  }
+  out.description = *out.transport->Describe(out.regions);
+  return out;
+}
+
+// One StreamTokens call, read by the test's thread.
+class TokenReader {
+ public:
+  explicit TokenReader(v1::DecodeWorker::Stub* stub) {
+    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    stream_ = stub->StreamTokens(&context_);
+  }
+  ~TokenReader() { Cancel(); }
+
+  void Attach(uint64_t serial, uint64_t credit) {
+    v1::TokenStreamRequest request;
+    auto* attach = Named(request.add_attach(), serial);
+    attach->set_credit(credit);
+    EXPECT_TRUE(stream_->Write(request));
+  }
+  void Credit(uint64_t serial, uint64_t more) {
+    v1::TokenStreamRequest request;
+    Named(request.add_credit(), serial)->set_more(more);
+    EXPECT_TRUE(stream_->Write(request));
+  }
+  void Detach(uint64_t serial) {
+    v1::TokenStreamRequest request;
+    Named(request.add_detach(), serial);
+    EXPECT_TRUE(stream_->Write(request));
+  }
+  void Write(const v1::TokenStreamRequest& request) { stream_->Write(request); }
+
+  // Read until the end, or so many tokens, of `serial` have come. False: they will not.
+  bool ReadToEndOf(uint64_t serial) {
+    v1::TokenBatch batch;
+    while (ends.count(serial) == 0) {
+      if (!stream_->Read(&batch)) return false;
+      Take(batch);
+    }
+    return true;
+  }
+  bool ReadTokensOf(uint64_t serial, size_t count) {
+    v1::TokenBatch batch;
+    while (tokens[serial].size() < count) {
+      if (ends.count(serial) > 0) return false;
+      if (!stream_->Read(&batch)) return false;
+      Take(batch);
+    }
+    return true;
+  }
+  void Cancel() {
+    if (over_) return;
+    context_.TryCancel();
+    End();
+  }
+  grpc::Status End() {
+    v1::TokenBatch batch;
+    while (stream_->Read(&batch)) {
+    }
+    over_ = true;
+    return stream_->Finish();
+  }
+
+  std::map<uint64_t, std::vector<int32_t>> tokens;  // by serial
+  std::map<uint64_t, v1::TokenBatch::Finished> ends;
+
+ private:
+  template <typename Change>
+  static Change* Named(Change* change, uint64_t serial) {
+    change->mutable_id()->set_router(1);
+    change->mutable_id()->set_serial(serial);
+    change->set_epoch(1);
+    return change;
+  }
+
+  void Take(const v1::TokenBatch& batch) {
+    for (const Sequence& sequence : batch.sequences()) {
+      std::vector<int32_t>& to = tokens[sequence.id().serial()];
+      EXPECT_EQ(sequence.first_index(), to.size());
+      EXPECT_EQ(ends.count(sequence.id().serial()), 0u) << "something after the end";
+      to.insert(to.end(), sequence.tokens().begin(), sequence.tokens().end());
+      if (sequence.has_finished()) ends[sequence.id().serial()] = sequence.finished();
+    }
+  }
+
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::TokenStreamRequest, v1::TokenBatch>> stream_;
+  bool over_ = false;
+};
+
+class StreamTokens : public ::testing::Test {
+ protected:
+  StreamTokens()
+      : engine_(EmulatedWorker()), shell_(&engine_, "127.0.0.1:1", 1024), service_(&shell_) {
+    auto server = ServeRpc("127.0.0.1:0", {&service_});
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    scheduler::DecodeConfig config;
+    config.membership.identity.role = scheduler::Role::kDecode;
+    config.membership.identity.shape = ShapeOf(engine_.engine->Spec());
+    config.membership.identity.total_blocks = engine_.engine->Spec().kv.num_blocks;
+    config.memory = engine_.description;
+    shell_.Start(config, [] {});
+    stub_ = v1::DecodeWorker::NewStub(
+        grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_.port), ClientCredentials()));
+  }
+  ~StreamTokens() override {
+    shell_.Stop();
+    server_.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  }
+
+  template <typename Request, typename Response>
+  void Call(grpc::Status (v1::DecodeWorker::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                           Response*),
+            const Request& request) {
+    grpc::ClientContext context;
+    Response response;
+    const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+  }
+
+  // Brings a request to where it samples tokens.
+  void Run(uint64_t serial, int64_t max_tokens) {
+    auto spec = std::make_shared<scheduler::RequestSpec>();
+    spec->id = {1, serial};
+    spec->model = "m";
+    spec->prompt = {5};
+    spec->max_tokens = max_tokens;
+    v1::SamplingParams sampling;
+    sampling.set_top_p(1);
+    sampling.set_repetition_penalty(1);
+    sampling.set_top_logprobs(-1);
+    spec->sampling = sampling.SerializeAsString();
+    Call(&v1::DecodeWorker::Stub::Reserve, ToProto(scheduler::ReserveRequest{spec, {1}, {{1}}}));
+    scheduler::GrantRequest grant;
+    grant.id = spec->id;
+    grant.epoch = {1};
+    grant.prefill = {1};
+    grant.incarnation = {1};
+    grant.shape = ShapeOf(engine_.engine->Spec());
+    Call(&v1::DecodeWorker::Stub::Grant, ToProto(grant));
+    scheduler::CommitRequest commit;
+    commit.id = spec->id;
+    commit.epoch = {1};
+    commit.prefill = {1};
+    commit.token = 9;
+    commit.bytes_per_layer = {engine_.engine->Spec().kv.BlockBytes()};
+    Call(&v1::DecodeWorker::Stub::Commit, ToProto(commit));
+  }
+
+  scheduler::DecodeSnapshot Look() {
+    scheduler::DecodeSnapshot out;
+    EXPECT_TRUE(shell_.Inspect(
+        [&out](const scheduler::DecodeSnapshot& snapshot, const absl::Status& invariants) {
+          EXPECT_TRUE(invariants.ok()) << invariants;
+          out = snapshot;
+        }));
+    return out;
+  }
+  bool AwaitIdle() {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (std::chrono::steady_clock::now() < limit) {
+      const scheduler::DecodeSnapshot snapshot = Look();
+      if (snapshot.running == 0 && snapshot.blocks.free == snapshot.blocks.total) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
+
+  WorkerEngine engine_;
+  DecodeShell shell_;
+  DecodeService service_;
+  RpcServer server_;
+  std::unique_ptr<v1::DecodeWorker::Stub> stub_;
+};
+
+TEST_F(StreamTokens, ASequenceWithoutCreditDoesNotHoldUpTheOthers) {
+  constexpr int64_t kTokens = 500;
+  TokenReader router(stub_.get());
+  Run(1, kTokens);
+  Run(2, kTokens);
+  router.Attach(1, 3);
+  router.Attach(2, kTokens);
+  ASSERT_TRUE(router.ReadToEndOf(2));
+  EXPECT_EQ(router.tokens[2].size(), static_cast<size_t>(kTokens));
+  EXPECT_EQ(router.ends[2].reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(router.ends[2].output_tokens(), static_cast<uint64_t>(kTokens));
+  EXPECT_LE(router.tokens[1].size(), 3u);
+  // It was computed on all the same, and ends where it samples no more.
+  ASSERT_TRUE(AwaitIdle());
+  router.Credit(1, 5);
+  ASSERT_TRUE(router.ReadTokensOf(1, 8));
+  EXPECT_EQ(router.tokens[1].size(), 8u);
+  router.Credit(1, kTokens);
+  ASSERT_TRUE(router.ReadToEndOf(1));
+  EXPECT_EQ(router.tokens[1].size(), static_cast<size_t>(kTokens));
+  EXPECT_EQ(router.tokens[1], router.tokens[2]) << "the same prompt";
+}
+
+TEST_F(StreamTokens, ADetachEndsItsRequestAndNoOther) {
+  TokenReader router(stub_.get());
+  router.Detach(1);  // before its attach: ignored
+  Run(1, kLong);
+  Run(2, 200);
+  router.Attach(1, 10);
+  router.Attach(2, kLong);
+  ASSERT_TRUE(router.ReadTokensOf(1, 1));
+  router.Detach(1);
+  ASSERT_TRUE(router.ReadToEndOf(2));
+  EXPECT_EQ(router.tokens[2].size(), 200u);
+  EXPECT_EQ(router.ends.count(1), 0u);
+  EXPECT_TRUE(AwaitIdle());
+}
+
+TEST_F(StreamTokens, TheEndOfTheStreamEndsItsRequestsAndNotThoseOfOthers) {
+  TokenReader other(stub_.get());
+  Run(3, 300);
+  other.Attach(3, kLong);
+  {
+    TokenReader router(stub_.get());
+    Run(1, kLong);
+    Run(2, kLong);
+    router.Attach(1, kLong);
+    router.Attach(2, kLong);
+    ASSERT_TRUE(router.ReadTokensOf(1, 1));
+    ASSERT_TRUE(router.ReadTokensOf(2, 1));
+  }  // cancels the call
+  ASSERT_TRUE(other.ReadToEndOf(3));
+  EXPECT_EQ(other.tokens[3].size(), 300u);
+  EXPECT_TRUE(AwaitIdle());
+  EXPECT_LT(Look().output_tokens, 2u * uint64_t{kLong});
+}
+
+TEST_F(StreamTokens, AnUnknownOrTakenRequestEndsAloneAtOnce) {
+  TokenReader router(stub_.get()), other(stub_.get());
+  Run(1, 300);
+  router.Attach(1, 1);
+  ASSERT_TRUE(router.ReadTokensOf(1, 1));
+  router.Attach(9, 1);
+  ASSERT_TRUE(router.ReadToEndOf(9));
+  EXPECT_EQ(router.ends[9].failure().code(), grpc::StatusCode::NOT_FOUND);
+  other.Attach(1, 1);
+  ASSERT_TRUE(other.ReadToEndOf(1));
+  EXPECT_EQ(other.ends[1].failure().code(), grpc::StatusCode::ALREADY_EXISTS);
+  router.Credit(1, 300);
+  ASSERT_TRUE(router.ReadToEndOf(1));
+  EXPECT_EQ(router.ends[1].reason(), v1::FINISH_REASON_LENGTH);
+}
+
+TEST_F(StreamTokens, AMalformedRequestEndsTheStreamByName) {
+  TokenReader router(stub_.get());
+  Run(1, kLong);
+  router.Attach(1, 1);
+  ASSERT_TRUE(router.ReadTokensOf(1, 1));
+  v1::TokenStreamRequest request;
+  request.add_detach()->mutable_id()->set_router(1);
+  router.Write(request);
+  const grpc::Status status = router.End();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(), "id.serial: is 0");
+  EXPECT_TRUE(AwaitIdle()) << "its request has ended with it";
+}
+
+TEST_F(StreamTokens, AStoppingWorkerEndsItsStreamsUnavailable) {
+  TokenReader router(stub_.get());
+  Run(1, kLong);
+  router.Attach(1, 1);
+  ASSERT_TRUE(router.ReadTokensOf(1, 1));
+  shell_.Stop();
+  EXPECT_EQ(router.End().error_code(), grpc::StatusCode::UNAVAILABLE);
+  TokenReader late(stub_.get());
+  EXPECT_EQ(late.End().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+}  // namespace
+}  // namespace skein::services
