@@ -156,7 +156,10 @@ void RouterProcess::Execute(DeliverToken& effect) {
   if (place >= client.expected.tokens.size() || client.expected.tokens[place] != effect.token) {
     Violated(client, absl::StrCat("wrong token ", effect.token, " at ", effect.index));
   }
-  if (effect.payload != TokenPayload(effect.token)) Violated(client, "another token's payload");
+  if (place >= client.expected.payloads.size() ||
+      client.expected.payloads[place] != effect.payload) {
+    Violated(client, absl::StrCat("wrong logprobs at ", effect.index));
+  }
   if (effect.index == client.plan.stops_after) {
     After(0, [this, id = effect.id] { Dispatch(StopMatched{id}); });
   }
@@ -178,9 +181,8 @@ void RouterProcess::CheckAnswer(const Client& client, const End& end) {
   if (end.output_tokens != tokens + (end.stop_token >= 0 ? 1 : 0)) Violated(client, "wrong count");
   const bool said = spec.want_prompt_logprobs &&
                     (spec.max_tokens == 0 || !client.tokens.empty() || end.stop_token < 0);
-  const size_t logprobs = client.prompt_logprobs.size() + end.prompt_logprobs.size();
-  if (said && logprobs != spec.prompt.size()) {
-    Violated(client, absl::StrCat(logprobs, " logprobs of the prompt"));
+  if (said && client.prompt_logprobs + end.prompt_logprobs != client.expected.prompt_logprobs) {
+    Violated(client, "wrong logprobs of the prompt");
   }
 }
 

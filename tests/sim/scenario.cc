@@ -5,8 +5,11 @@
 #include <string>
 #include <utility>
 
+#include "proto/common.pb.h"
 #include "scheduler/plan/policy.h"
 #include "scheduler/worker/nan_steps.h"
+#include "services/worker/sampling_codec.h"
+#include "tests/sim/engine_thread.h"
 
 namespace skein::sim {
 namespace {
@@ -190,6 +193,42 @@ void MakeStaging(uint64_t seed, Scenario& scenario) {
   scenario.staging_slots = static_cast<int32_t>(random.Between(1, 8));
 }
 
+// Most are not greedy, some have penalties, biases or logprobs.
+std::string MakeSampling(Random& random) {
+  const auto real = [&random](double low, double high) {
+    return static_cast<float>(low +
+                              (high - low) * static_cast<double>(random.Between(0, 1000)) * 1e-3);
+  };
+  v1::SamplingParams sampling;
+  if (random.Chance(0.75)) sampling.set_temperature(real(0.1, 2));
+  if (random.Chance(0.3)) sampling.set_top_k(static_cast<int32_t>(random.Between(1, kVocab)));
+  sampling.set_top_p(random.Chance(0.3) ? real(0.1, 1) : 1);
+  if (random.Chance(0.2)) sampling.set_min_p(real(0, 1));
+  sampling.set_repetition_penalty(random.Chance(0.3) ? real(0.5, 2) : 1);
+  if (random.Chance(0.3)) sampling.set_presence_penalty(real(-2, 2));
+  if (random.Chance(0.3)) sampling.set_frequency_penalty(real(-2, 2));
+  for (int64_t i = random.Chance(0.3) ? random.Between(1, 4) : 0; i > 0; --i) {
+    v1::LogitBias* bias = sampling.add_logit_bias();
+    bias->set_token(static_cast<int32_t>(random.Between(0, kVocab - 1)));
+    bias->set_bias(real(-5, 5));
+  }
+  sampling.set_seed(static_cast<uint64_t>(random.Between(0, INT64_MAX - 1)));
+  sampling.set_top_logprobs(random.Chance(0.3) ? static_cast<int32_t>(random.Between(0, 5)) : -1);
+  return sampling.SerializeAsString();
+}
+
+// Of its own randomness.
+void MakeSamplings(uint64_t seed, Scenario& scenario) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 41);
+  for (std::vector<ClientPlan>* clients : {&scenario.clients, &scenario.probes}) {
+    for (ClientPlan& client : *clients) {
+      auto spec = std::make_shared<scheduler::RequestSpec>(*client.spec);
+      spec->sampling = MakeSampling(random);
+      client.spec = spec;
+    }
+  }
+}
+
 constexpr char kNanFrom[] = "nan from ";
 
 // What an engine makes of it: refused (an id outside the vocabulary), run in vain (no token is left
@@ -204,7 +243,7 @@ void Poison(Random& random, bool may_be_nan, ClientPlan& client) {
   if (kind == 0) {
     client.poison = absl::StatusCode::kInternal;
     client.tokens_before_poison = random.Between(0, 4);
-    spec->sampling = kNanFrom + std::to_string(client.tokens_before_poison);
+    spec->names = {kNanFrom + std::to_string(client.tokens_before_poison)};
   } else if (kind == 1) {
     spec->prompt[static_cast<size_t>(random.Between(0, scheduler::PromptTokens(*spec) - 1))] =
         kVocab;
@@ -243,6 +282,7 @@ Scenario MakeSpanningScenario(uint64_t seed) {
   scenario.router_streams = 40;
   scenario.planning = MakePlanning(random, scenario.prefill_workers);
   MakeSpanningWorkload(random, scenario);
+  MakeSamplings(seed, scenario);
   MakePoison(seed, scenario);
   if (seed / 4 % 2 == 1) MakeStaging(seed, scenario);
   if (scenario.faultless) return scenario;
@@ -264,6 +304,7 @@ Scenario MakeScenario(uint64_t seed) {
   scenario.compute_at_end = random.Chance(0.5);
   scenario.step_us = random.Between(200, 3000);
   MakeWorkload(random, scenario);
+  MakeSamplings(seed, scenario);
   MakePoison(seed, scenario);
   if (seed / 5 % 2 == 1) MakeStaging(seed, scenario);
   if (scenario.faultless) return scenario;
@@ -317,33 +358,32 @@ engine::EmulatedOptions EngineOptions(scheduler::Role role) {
           .max_positions = 512};
 }
 
-engine::SamplingParams SamplingOf(const scheduler::RequestSpec& spec) {
-  engine::SamplingParams sampling;
-  sampling.temperature = 0;
-  sampling.min_tokens = static_cast<int>(spec.min_tokens);
-  if (spec.min_tokens > 0) sampling.suppressed_until_min_tokens = spec.stop_token_ids;
-  return sampling;
-}
-
 Expected ExpectedAnswer(const scheduler::RequestSpec& spec) {
   Expected expected;
-  const std::vector<int32_t> drawn = engine::EmulatedContinuation(
-      EngineOptions(scheduler::Role::kDecode), spec.prompt, spec.max_tokens, SamplingOf(spec));
-  for (size_t i = 0; i < drawn.size(); ++i) {
-    const bool stops = std::count(spec.stop_token_ids.begin(), spec.stop_token_ids.end(), drawn[i]);
-    if (stops && static_cast<int64_t>(i) >= spec.min_tokens) {
-      expected.stop_token = drawn[i];
+  const engine::EmulatedOptions options = EngineOptions(scheduler::Role::kDecode);
+  const engine::SamplingParams sampling = services::SamplingFrom(spec);
+  const auto& stops = spec.stop_token_ids;
+  for (const engine::SampledToken& sampled :
+       engine::EmulatedAnswer(options, spec.prompt, spec.max_tokens, sampling)) {
+    const bool stop = std::count(stops.begin(), stops.end(), sampled.token) > 0;
+    if (stop && static_cast<int64_t>(expected.tokens.size()) >= spec.min_tokens) {
+      expected.stop_token = sampled.token;
       break;
     }
-    expected.tokens.push_back(drawn[i]);
+    expected.tokens.push_back(sampled.token);
+    expected.payloads.push_back(TokenPayload(sampled));
+  }
+  if (spec.want_prompt_logprobs) {
+    expected.prompt_logprobs =
+        PromptPayload(engine::EmulatedPromptLogprobs(options, spec.prompt, sampling.top_logprobs));
   }
   return expected;
 }
 
 int64_t NanFrom(const scheduler::RequestSpec& spec) {
   const size_t digits = sizeof(kNanFrom) - 1;
-  if (spec.sampling.compare(0, digits, kNanFrom) != 0) return INT64_MAX;
-  return std::stoll(spec.sampling.substr(digits));
+  if (spec.names.empty() || spec.names[0].compare(0, digits, kNanFrom) != 0) return INT64_MAX;
+  return std::stoll(spec.names[0].substr(digits));
 }
 
 }  // namespace skein::sim

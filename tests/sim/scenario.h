@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -101,15 +102,16 @@ void LetClientsFailEngines(int64_t clients, Scenario* scenario);
 void OrderDrains(Scenario* scenario);
 engine::EmulatedOptions EngineOptions(scheduler::Role role);
 
-// The whole answer of a request, from its tokens alone.
+// The whole answer of a request, from its tokens and sampling parameters alone.
 struct Expected {
-  std::vector<int32_t> tokens;  // emitted, without a stop token
+  std::vector<int32_t> tokens;        // emitted, without a stop token
+  std::vector<std::string> payloads;  // of each of them, with its logprobs (TokenPayload)
   int32_t stop_token = -1;
+  std::string prompt_logprobs;  // empty unless they are wanted
 };
 Expected ExpectedAnswer(const scheduler::RequestSpec& spec);
 // The output index from which on the logits of the request's sequence are NaN (never: INT64_MAX).
-// The engines of the simulation read it from the sampling parameters.
+// The engines of the simulation read it from the request's names.
 int64_t NanFrom(const scheduler::RequestSpec& spec);
-engine::SamplingParams SamplingOf(const scheduler::RequestSpec& spec);
 
 }  // namespace skein::sim
