@@ -181,6 +181,7 @@ void OrchestratorCore::Impl::RunTimers(Request& request) {
   for (Member& member : request.members) {
     if (member.here && now_ >= member.start_retry_us) CallStartOf(request, member);
   }
+  if (request.joining.has_value() && now_ >= request.reserve_after_us) Join(request);
 }
 
 TimeUs OrchestratorCore::Impl::NextTimer(const Request& request) const {

@@ -58,8 +58,8 @@ class OrchestratorCore::Impl {
   // An instance's part in the current plan of a request.
   struct Member {
     InstanceId instance;
-    bool here = true;      // it has not committed its part, nor was it lost
-    bool without = false;  // it said that it does not have the plan
+    bool here = true;         // it has not committed its part, nor was it lost
+    bool lacks_plan = false;  // it refused the plan, or reported without it
     bool accepted = false;
     TimeUs accepted_us = kNever;  // when it was known to have the plan, by the listening clock
     bool started = false;         // it knows the decode instance; of the lead: never asked
@@ -280,6 +280,7 @@ class OrchestratorCore::Impl {
   bool TryReserve(Request& request);
   void CallReserveAt(Request& request, const Instance& instance);
   void TakeNaming(Request& request, const absl::Status& status);
+  void NamedMore(Request& request, const absl::Status& status);
   bool MustWaitForOlder(const Request& request) const;
   bool MayReserveAgain(const Request& request, InstanceId at, const absl::Status& status) const;
   void BackToWaiting(Request& request);
@@ -331,6 +332,7 @@ class OrchestratorCore::Impl {
   std::map<std::string, std::map<uint64_t, RequestId>> waiting_;  // model -> by waiting number
   std::set<RequestId> replanning_;
   std::map<std::string, std::map<uint64_t, RequestId>> parked_;  // model -> by submission
+  std::vector<RequestId> newly_parked_;                          // in this Handle
   std::set<std::string> roomy_;           // models whose parked requests are to be planned
   std::map<std::string, int64_t> alive_;  // requests, by model
   std::array<int64_t, kStates> in_state_ = {};
@@ -353,7 +355,6 @@ class OrchestratorCore::Impl {
   uint64_t failed_ = 0;
   std::map<std::pair<std::string, Role>, uint64_t> lost_;  // instances, by model and role
   uint64_t spanning_plans_ = 0;
-  uint64_t replans_ = 0;
   DegradedCounts degraded_ = {};
 };
 
