@@ -13,6 +13,16 @@ bool PrefillCore::Impl::IsUnreachable(const absl::Status& status) {
          status.code() == absl::StatusCode::kDeadlineExceeded;
 }
 
+namespace {
+
+// What a decode instance says by itself to Grant, Renew and Commit is never RESOURCE_EXHAUSTED: its
+// inbox was full, the call may be made again, and the request that was accepted ends with no 429.
+absl::Status OfCall(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message()) : status;
+}
+
+}  // namespace
+
 absl::Status PrefillCore::Impl::EndOf(bool spanning, const absl::Status& status) {
   if (!spanning || status.code() != absl::StatusCode::kCancelled) return status;
   return absl::UnavailableError(status.message());
@@ -223,7 +233,7 @@ void PrefillCore::Impl::On(const GrantReplied& event) {
   if (request == nullptr || !request->grant.calling) return;  // its Abort was sent or will be
   Grant& grant = request->grant;
   grant.calling = false;
-  const absl::Status& status = event.reply.status;
+  const absl::Status status = OfCall(event.reply.status);
   if (status.ok()) return StartWriting(*request, event.reply);
   if (!IsUnreachable(status) || grant.attempts >= config_.attempts) {
     return End(*request, EndOf(request->spanning.has_value(), status));
@@ -274,16 +284,17 @@ void PrefillCore::Impl::On(const RenewReplied& event) {
   if (request == nullptr || !request->grant.renewing) return;
   Grant& grant = request->grant;
   grant.renewing = false;
-  if (event.reply.status.ok()) {
+  const absl::Status status = OfCall(event.reply.status);
+  if (status.ok()) {
     grant.post_until_us = std::max(grant.post_until_us, grant.renew_sent_us + event.reply.lease_us);
     grant.renew_us = std::max(now_, grant.renew_sent_us + event.reply.lease_us / 3);
     if (request->handoff.active) {
       effects_.push_back(ExtendHandoff{event.id, event.epoch, grant.post_until_us});
     }
-  } else if (IsUnreachable(event.reply.status)) {
+  } else if (IsUnreachable(status)) {
     grant.renew_us = now_ + config_.retry_us;
   } else if (!request->commit.calling) {  // else the commit's answer says it better
-    return End(*request, EndOf(request->spanning.has_value(), event.reply.status));
+    return End(*request, EndOf(request->spanning.has_value(), status));
   }
   Arm(grant.renew_us);
 }
@@ -341,7 +352,7 @@ void PrefillCore::Impl::On(const CommitReplied& event) {
   if (request == nullptr || !request->commit.calling) return;
   Commit& commit = request->commit;
   commit.calling = false;
-  const absl::Status& status = event.reply.status;
+  const absl::Status status = OfCall(event.reply.status);
   if (status.ok()) return Finish(*request);
   if (!IsUnreachable(status) || commit.attempts >= config_.attempts) {
     return End(*request, EndOf(request->spanning.has_value(), status));

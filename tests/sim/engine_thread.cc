@@ -42,10 +42,9 @@ struct Inputs {
     one.position = sequence.position;
     one.block_table = tables[i];
     one.sample = sequence.sample;
-    if (!probe) {
-      sampling[i] = services::SamplingFrom(*sequence.spec);
-      one.sampling = &sampling[i];
-    }
+    sampling[i].temperature = 0;  // of a probe
+    if (!probe) sampling[i] = services::SamplingFrom(*sequence.spec);
+    one.sampling = &sampling[i];
     one.token_index = static_cast<uint64_t>(sequence.token_index);
     one.prompt = sequence.spec->prompt;
     if (sequence.output != nullptr) one.output = *sequence.output;

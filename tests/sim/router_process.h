@@ -17,6 +17,11 @@ class RouterProcess
     : public CoreProcess<RouterProcess, scheduler::RouterCore, scheduler::RouterEvent,
                          scheduler::RouterEffect, scheduler::RouterTick> {
  public:
+  static const CoreStates& States() {
+    static const CoreStates states{"router", {"queued", "submitted", "placed"}};
+    return states;
+  }
+
   using CoreProcess::CoreProcess;
 
   void Arrive(const ClientPlan& plan);
@@ -26,6 +31,8 @@ class RouterProcess
   int64_t finished() const { return finished_; }
   // Requests that ended with what their own sequence failed with.
   int64_t failed_alone() const { return failed_alone_; }
+  // Clients that have not got their answer.
+  int64_t open() const { return open_; }
   // When clients went away.
   const std::map<scheduler::RequestId, TimeUs>& departures() const { return departures_; }
 
@@ -39,7 +46,7 @@ class RouterProcess
 
  protected:
   void OnStart() override;
-  void OnCrash() override {}
+  void OnCrash() override;
 
  private:
   struct Client {
@@ -62,6 +69,7 @@ class RouterProcess
 
   std::map<scheduler::RequestId, Client> clients_;
   std::map<scheduler::RequestId, TimeUs> departures_;
+  int64_t open_ = 0;
   int64_t finished_ = 0;
   int64_t failed_alone_ = 0;
 };
