@@ -46,7 +46,7 @@ def prompt_of(request, vocab):
 
 def body_of(model, request, vocab):
     return json.dumps({"model": model, "prompt": prompt_of(request, vocab), "max_tokens": request.output_tokens,
-                       "ignore_eos": True, "return_token_ids": True, "stream": True}, separators=(",", ":")).encode()
+                       "ignore_eos": True, "temperature": 0, "return_token_ids": True, "stream": True}, separators=(",", ":")).encode()
 
 
 async def events(reader):

@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/emulated/emulated_sampling.h"
 #include "engine/emulated/pace.h"
 #include "engine/emulated/spanning_run.h"
 #include "engine/emulated/tagged_memory.h"
 #include "engine/emulated/tags.h"
 #include "engine/model/step_check.h"
-#include "engine/sampling/sample_errors.h"
 
 namespace skein::engine {
 namespace {
@@ -87,14 +87,18 @@ uint64_t EmulatedEngine::LinkBefore(const SequenceStep& sequence) const {
   return TaggedMemory(&spec_.kv, regions_).Words(0, block, before % spec_.kv.block_tokens, 0, 0)[0];
 }
 
-uint64_t EmulatedEngine::Digest(const SequenceStep& sequence, int64_t tokens) const {
+std::vector<uint64_t> EmulatedEngine::DigestsOf(const SequenceStep& sequence) const {
   const TaggedMemory memory(&spec_.kv, regions_);
+  const int64_t end = sequence.position + static_cast<int64_t>(sequence.tokens.size());
+  std::vector<uint64_t> digests;
+  digests.reserve(sequence.tokens.size());
   uint64_t digest = 0;
-  for (int64_t position = 0; position < tokens; ++position) {
+  for (int64_t position = 0; position < end; ++position) {
     digest = memory.FoldFrom(digest, sequence.block_table[position / spec_.kv.block_tokens],
                              position % spec_.kv.block_tokens);
+    if (position >= sequence.position) digests.push_back(digest);
   }
-  return digest;
+  return digests;
 }
 
 double EmulatedEngine::SecondsOf(std::span<const SequenceStep> sequences,
@@ -148,15 +152,8 @@ std::vector<uint64_t> EmulatedEngine::LinksOfStep(const SequenceStep& sequence) 
 }
 
 void EmulatedEngine::Answer(const SequenceStep& sequence, SequenceResult* result) const {
-  for (const int32_t next : sequence.next_tokens) {
-    result->prompt_logprobs.push_back({.token = next, .top = {}});
-  }
-  if (!sequence.sample) return;
-  const uint64_t digest =
-      Digest(sequence, sequence.position + static_cast<int64_t>(sequence.tokens.size()));
-  result->sampled.token =
-      SampleFrom(digest, spec_.vocab_size, sequence.sampling, sequence.token_index);
-  if (result->sampled.token < 0) result->status = NoTokenLeft();
+  if (sequence.next_tokens.empty() && !sequence.sample) return;
+  AnswerEmulated(sequence, spec_.vocab_size, DigestsOf(sequence), result);
 }
 
 absl::Status EmulatedEngine::StepPlain(std::span<const SequenceStep> sequences,
@@ -183,25 +180,66 @@ absl::Status EmulatedEngine::StepPlain(std::span<const SequenceStep> sequences,
   return absl::OkStatus();
 }
 
+namespace {
+
+// The digest of tokens that are not in any memory.
+class Continuation {
+ public:
+  explicit Continuation(const KvSpec* kv) : kv_(*kv) {}
+
+  uint64_t Append(int32_t token) {
+    link_ = NextLink(link_, position_++, token);
+    return digest_ = FoldToken(kv_, digest_, link_);
+  }
+  uint64_t digest() const { return digest_; }
+
+ private:
+  const KvSpec& kv_;
+  uint64_t link_ = kChainStart;
+  uint64_t digest_ = 0;
+  int64_t position_ = 0;
+};
+
+}  // namespace
+
+std::vector<SampledToken> EmulatedAnswer(const EmulatedOptions& options,
+                                         std::span<const int32_t> prompt, int64_t count,
+                                         const SamplingParams& sampling) {
+  Continuation continuation(&options.kv);
+  for (const int32_t token : prompt) continuation.Append(token);
+  std::vector<SampledToken> answer;
+  std::vector<int32_t> output;
+  while (static_cast<int64_t>(output.size()) < count) {
+    absl::StatusOr<SampledToken> sampled = SampleEmulated(continuation.digest(), options.vocab_size,
+                                                          sampling, output.size(), prompt, output);
+    if (!sampled.ok()) break;
+    output.push_back(sampled->token);
+    continuation.Append(sampled->token);
+    answer.push_back(*std::move(sampled));
+  }
+  return answer;
+}
+
 std::vector<int32_t> EmulatedContinuation(const EmulatedOptions& options,
                                           std::span<const int32_t> prompt, int64_t count,
                                           const SamplingParams& sampling) {
-  std::vector<int32_t> output;
-  uint64_t link = kChainStart;
-  uint64_t digest = 0;
-  int64_t position = 0;
-  const auto append = [&](int32_t token) {
-    link = NextLink(link, position++, token);
-    digest = FoldToken(options.kv, digest, link);
-  };
-  for (int32_t token : prompt) append(token);
-  while (static_cast<int64_t>(output.size()) < count) {
-    const int32_t token = SampleFrom(digest, options.vocab_size, &sampling, output.size());
-    if (token < 0) break;
-    output.push_back(token);
-    append(token);
+  std::vector<int32_t> ids;
+  for (const SampledToken& sampled : EmulatedAnswer(options, prompt, count, sampling)) {
+    ids.push_back(sampled.token);
   }
-  return output;
+  return ids;
+}
+
+std::vector<SampledToken> EmulatedPromptLogprobs(const EmulatedOptions& options,
+                                                 std::span<const int32_t> prompt,
+                                                 int top_logprobs) {
+  Continuation continuation(&options.kv);
+  std::vector<SampledToken> logprobs;
+  for (size_t i = 0; i + 1 < prompt.size(); ++i) {
+    const uint64_t digest = continuation.Append(prompt[i]);
+    logprobs.push_back(EmulatedLogprobs(digest, options.vocab_size, prompt[i + 1], top_logprobs));
+  }
+  return logprobs;
 }
 
 }  // namespace skein::engine

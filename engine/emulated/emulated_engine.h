@@ -10,10 +10,10 @@
 // it from the KV of the token before (layer 0, word 0 is an invertible mix), so wrong KV also
 // poisons what is written after it.
 //
-// The sampled token is digest % vocab_size, where the digest folds every word of positions 0 … n-1
-// of every layer in order. Sampling parameters do not matter, except that ids suppressed until
-// min_tokens are never sampled before it (the next id is taken; when there is none, the sequence
-// fails as with a model).
+// The digest folds every word of positions 0 … n-1 of every layer in order. It stands for the
+// logits after those positions: what is sampled from it, with which logprobs, depends on the
+// sampling parameters, the output index and the output so far as with a model
+// (emulated_sampling.h). Greedy sampling without penalties or bias takes digest % vocab_size.
 //
 // A spanning step (spanning_run.h) takes its links from SequenceStep::prompt, moves the blocks that
 // it is told to move through the communicator, and compares the tags of its history with what they
@@ -73,7 +73,8 @@ class EmulatedEngine : public Engine {
 
   absl::Status Allocate();
   uint64_t LinkBefore(const SequenceStep& sequence) const;
-  uint64_t Digest(const SequenceStep& sequence, int64_t tokens) const;
+  // After each of the step's tokens.
+  std::vector<uint64_t> DigestsOf(const SequenceStep& sequence) const;
   double SecondsOf(std::span<const SequenceStep> sequences,
                    std::span<const SequenceResult> results) const;
   std::vector<uint64_t> LinksOfStep(const SequenceStep& sequence) const;
@@ -91,9 +92,16 @@ class EmulatedEngine : public Engine {
 };
 
 // The first `count` tokens that EmulatedEngine samples for `prompt`, computed from the tokens
-// alone; fewer when no id is left to sample.
+// alone; fewer when no id is left to sample. REQUIRES: CheckSamplingParams is OK.
+std::vector<SampledToken> EmulatedAnswer(const EmulatedOptions& options,
+                                         std::span<const int32_t> prompt, int64_t count,
+                                         const SamplingParams& sampling);
+// Its ids.
 std::vector<int32_t> EmulatedContinuation(const EmulatedOptions& options,
                                           std::span<const int32_t> prompt, int64_t count,
                                           const SamplingParams& sampling = {});
+// The logprobs of prompt[1] and those after it.
+std::vector<SampledToken> EmulatedPromptLogprobs(const EmulatedOptions& options,
+                                                 std::span<const int32_t> prompt, int top_logprobs);
 
 }  // namespace skein::engine

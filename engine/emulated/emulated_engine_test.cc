@@ -23,6 +23,11 @@ class EmulatedEngineTest : public ::testing::Test {
  protected:
   int32_t Step(std::span<const int32_t> tokens, int64_t position, std::vector<int32_t> blocks,
                uint64_t index = 0) {
+    return Run(tokens, position, std::move(blocks), index, {}).sampled.token;
+  }
+  SequenceResult Run(std::span<const int32_t> tokens, int64_t position, std::vector<int32_t> blocks,
+                     uint64_t index, std::span<const int32_t> output,
+                     std::span<const int32_t> next_tokens = {}) {
     const SequenceStep step{.tokens = tokens,
                             .position = position,
                             .block_table = blocks,
@@ -30,13 +35,13 @@ class EmulatedEngineTest : public ::testing::Test {
                             .sample = true,
                             .sampling = &sampling_,
                             .token_index = index,
-                            .prompt = {},
-                            .output = {},
-                            .next_tokens = {}};
+                            .prompt = prompt_,
+                            .output = output,
+                            .next_tokens = next_tokens};
     std::vector<SequenceResult> results;
     const absl::Status status = engine_->Step({&step, 1}, nullptr, &results);
     EXPECT_TRUE(status.ok()) << status;
-    return results[0].sampled.token;
+    return results[0];
   }
 
   std::unique_ptr<EmulatedEngine> engine_ = *EmulatedEngine::Create(kOptions);
@@ -52,6 +57,44 @@ TEST_F(EmulatedEngineTest, DrawsTheContinuationInOneGoOrInChunksFromAnyBlocks) {
   EXPECT_EQ(Step(prompt.subspan(3), 3, {0, 7, 5}), expected[0]);
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(Step({&expected[i], 1}, 6 + i, {0, 7, 5}, i + 1), expected[i + 1]);
+  }
+}
+
+// After a handoff, too, the engine is told of the output so far.
+TEST_F(EmulatedEngineTest, SamplesAndScoresAsTheAnswerSays) {
+  sampling_ = {.temperature = 0.9f,
+               .repetition_penalty = 1.2f,
+               .frequency_penalty = 0.3f,
+               .logit_bias = {{3, 1.5f}},
+               .seed = 12,
+               .top_logprobs = 2};
+  const std::vector<SampledToken> expected = EmulatedAnswer(kOptions, prompt_, 5, sampling_);
+  const std::vector<SampledToken> scores = EmulatedPromptLogprobs(kOptions, prompt_, 2);
+  const auto expect = [](const SampledToken& actual, const SampledToken& wanted) {
+    EXPECT_EQ(actual.token, wanted.token);
+    EXPECT_EQ(actual.logprob, wanted.logprob);
+    ASSERT_EQ(actual.top.size(), 2u);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(actual.top[i].token, wanted.top[i].token);
+      EXPECT_EQ(actual.top[i].logprob, wanted.top[i].logprob);
+    }
+  };
+  const std::vector<int32_t> blocks = {2, 0, 5}, next = {9, 10, -1};
+  const std::span<const int32_t> prompt = prompt_;
+  Run(prompt.first(3), 0, blocks, 0, {});
+  const SequenceResult first = Run(prompt.subspan(3), 3, blocks, 0, {}, next);
+  ASSERT_EQ(first.prompt_logprobs.size(), 3u);
+  expect(first.prompt_logprobs[0], scores[3]);
+  expect(first.prompt_logprobs[1], scores[4]);
+  EXPECT_EQ(first.prompt_logprobs[2].token, -1);
+  expect(first.sampled, expected[0]);
+  std::vector<int32_t> output = {first.sampled.token};
+  while (output.size() < 5) {
+    const std::vector<int32_t> last = {output.back()};
+    const auto position = static_cast<int64_t>(prompt_.size() + output.size() - 1);
+    const SequenceResult result = Run(last, position, blocks, output.size(), output);
+    expect(result.sampled, expected[output.size()]);
+    output.push_back(result.sampled.token);
   }
 }
 
@@ -104,10 +147,11 @@ TEST_F(EmulatedEngineTest, LayersAreDoneInOrderAndAlreadyWritten) {
 }
 
 TEST_F(EmulatedEngineTest, SuppressedIdsAreNotDrawnBeforeMinTokens) {
-  const std::vector<int32_t> expected = EmulatedContinuation(kOptions, prompt_, 1);
   sampling_.min_tokens = 1;
-  sampling_.suppressed_until_min_tokens = {expected[0]};
-  EXPECT_EQ(Step(prompt_, 0, {0, 1}), (expected[0] + 1) % 100);
+  for (int32_t id = 0; id < 100; ++id) {
+    if (id != 42) sampling_.suppressed_until_min_tokens.push_back(id);
+  }
+  EXPECT_EQ(Step(prompt_, 0, {0, 1}), 42);
 }
 
 TEST_F(EmulatedEngineTest, ABlockOutsideTheRegionAndMissingSamplingAreRefusedByName) {

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/emulated/emulated_sampling.h"
 #include "engine/emulated/pace.h"
 #include "engine/emulated/tags.h"
 #include "engine/model/spanning_check.h"
-#include "engine/sampling/sample_errors.h"
 
 namespace skein::engine {
 namespace {
@@ -68,10 +68,7 @@ absl::Status SpanningRun::RunMet(const std::function<void(int layer)>& layer_don
   }
   if (status.ok() && !poisoned_) status = CompareHistory();
   if (!status.ok()) return status;
-  if (sequence_.sample) Sample(result);
-  for (int32_t next : sequence_.next_tokens) {
-    result->prompt_logprobs.push_back({.token = next, .top = {}});
-  }
+  if (sequence_.sample || !sequence_.next_tokens.empty()) Answer(result);
   for (int layer = 0; layer < spec_.kv.num_layers; ++layer) {
     Write(layer);
     if (status = Sleep(layer); !status.ok()) return status;
@@ -226,14 +223,18 @@ void SpanningRun::Write(int layer) const {
   }
 }
 
-void SpanningRun::Sample(SequenceResult* result) const {
+void SpanningRun::Answer(SequenceResult* result) const {
+  std::vector<uint64_t> digests;  // after each position of the prompt so far
   uint64_t digest = 0;
   for (int64_t position = 0; position < history_tokens_ + tokens_; ++position) {
-    digest = FoldToken(spec_.kv, digest, LinkAt(position));
+    digests.push_back(digest = FoldToken(spec_.kv, digest, LinkAt(position)));
   }
-  result->sampled.token =
-      SampleFrom(digest, spec_.vocab_size, sequence_.sampling, sequence_.token_index);
-  if (result->sampled.token < 0) result->status = NoTokenLeft();
+  std::vector<uint64_t> mine;
+  for (const TokenSpan& span : step_.shares[static_cast<size_t>(rank_)].spans) {
+    const auto first = digests.begin() + span.position;
+    mine.insert(mine.end(), first, first + span.count);
+  }
+  AnswerEmulated(sequence_, spec_.vocab_size, mine, result);
 }
 
 absl::Status SpanningRun::Sleep(int layer) {

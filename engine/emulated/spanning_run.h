@@ -44,7 +44,7 @@ class SpanningRun {
   absl::Status Gather(std::span<const std::byte> mine, std::vector<std::byte>* all);
   absl::Status Sleep(int layer);
   void Write(int layer) const;
-  void Sample(SequenceResult* result) const;
+  void Answer(SequenceResult* result) const;
   uint64_t LinkAt(int64_t position) const;
   uint64_t Signature() const;
 

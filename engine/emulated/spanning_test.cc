@@ -23,6 +23,8 @@ constexpr KvSpec kSpec = {.num_layers = 2,
                           .dtype = DType::kBF16,
                           .num_blocks = 128};
 
+const SamplingParams kSampling = {.repetition_penalty = 1.1f, .frequency_penalty = 0.5f, .seed = 4};
+
 EmulatedOptions Options() { return {.kv = kSpec, .vocab_size = 1 << 30, .max_positions = 4096}; }
 
 // One instance: its engine, and which of its blocks holds which block of the prompt.
@@ -131,16 +133,16 @@ class Plan {
     }
     for (int i = 0; i < 8; ++i) table.push_back(decode.Take(blocks() + i));
     std::vector<int32_t> output = {first_token_};
-    const SamplingParams sampling;
     while (static_cast<int64_t>(output.size()) < count) {
       SequenceStep step;
       step.tokens = {&output.back(), 1};
       step.position = TokensOfPrompt() + static_cast<int64_t>(output.size()) - 1;
       step.block_table = table;
       step.sample = true;
-      step.sampling = &sampling;
+      step.sampling = &kSampling;
       step.token_index = output.size();
       step.prompt = prompt_;
+      step.output = output;
       std::vector<SequenceResult> results;
       EXPECT_TRUE(decode.engine->Step({&step, 1}, nullptr, &results).ok());
       output.push_back(results[0].sampled.token);
@@ -148,18 +150,17 @@ class Plan {
     return output;
   }
   std::vector<int32_t> Expected(int64_t count) const {
-    return EmulatedContinuation(Options(), prompt_, count);
+    return EmulatedContinuation(Options(), prompt_, count, kSampling);
   }
 
   void RunRank(int rank, Part* part) {
-    static const SamplingParams sampling;
     SequenceStep sequence;
     sequence.spanning = &part->step;
     sequence.tokens = part->tokens;
     sequence.block_table = part->block_table;
     sequence.prompt = prompt_;
     sequence.sample = part->sample;
-    sequence.sampling = &sampling;
+    sequence.sampling = &kSampling;
     part->status = instances_[static_cast<size_t>(rank)]->engine->Step({&sequence, 1}, nullptr,
                                                                        &part->results);
   }

@@ -1,8 +1,5 @@
 #include "engine/emulated/tags.h"
 
-#include <algorithm>
-#include <set>
-
 namespace skein::engine {
 
 std::vector<uint64_t> LinksOf(std::span<const int32_t> tokens) {
@@ -30,20 +27,6 @@ uint64_t FoldToken(const KvSpec& kv, uint64_t digest, uint64_t link) {
     }
   }
   return digest;
-}
-
-int32_t SampleFrom(uint64_t digest, int vocab_size, const SamplingParams* sampling,
-                   uint64_t index) {
-  const auto token = static_cast<int32_t>(digest % static_cast<uint64_t>(vocab_size));
-  if (sampling == nullptr || index >= static_cast<uint64_t>(std::max(0, sampling->min_tokens))) {
-    return token;
-  }
-  const std::set<int32_t> suppressed(sampling->suppressed_until_min_tokens.begin(),
-                                     sampling->suppressed_until_min_tokens.end());
-  if (suppressed.size() >= static_cast<size_t>(vocab_size)) return -1;
-  int32_t next = token;
-  while (suppressed.count(next) > 0) next = (next + 1) % vocab_size;
-  return next;
 }
 
 }  // namespace skein::engine

@@ -1,5 +1,5 @@
 // The content tags of EmulatedEngine's KV, as arithmetic: what every word of every token's KV must
-// be, and what is sampled from them.
+// be.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "engine/kv/kv_spec.h"
-#include "engine/sampling/sampling_params.h"
 
 namespace skein::engine {
 
@@ -45,9 +44,5 @@ int WordsPerHead(const KvSpec& kv);
 
 // `digest` with every word of one more token folded in: by layer, part, head, word.
 uint64_t FoldToken(const KvSpec& kv, uint64_t digest, uint64_t link);
-
-// The token that a digest stands for: digest % vocab_size, or the next id that may be sampled; -1
-// when none may be. REQUIRES: CheckSamplingParams is OK.
-int32_t SampleFrom(uint64_t digest, int vocab_size, const SamplingParams* sampling, uint64_t index);
 
 }  // namespace skein::engine

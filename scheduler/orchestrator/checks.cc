@@ -86,6 +86,13 @@ std::vector<Explanation> OrchestratorCore::Impl::List(RequestOrder order, size_t
   return list;
 }
 
+std::string_view OrchestratorCore::Impl::StateOf(RequestId id) const {
+  static constexpr std::string_view kNames[kStates] = {
+      "queued", "assigning", "assigned", "waiting", "reserving", "placed", "replanning", "parked"};
+  const auto it = requests_.find(id);
+  return it == requests_.end() ? "" : kNames[static_cast<size_t>(it->second.state)];
+}
+
 OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
   OrchestratorSnapshot totals{
       .instances = {},

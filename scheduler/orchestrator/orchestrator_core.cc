@@ -21,6 +21,7 @@ TimeUs OrchestratorCore::NextDeadline() const { return impl_->NextDeadline(); }
 absl::Status OrchestratorCore::CheckInvariants() const { return impl_->CheckInvariants(); }
 OrchestratorSnapshot OrchestratorCore::Totals() const { return impl_->Totals(); }
 OrchestratorSnapshot OrchestratorCore::Snapshot(TimeUs now) const { return impl_->Snapshot(now); }
+std::string_view OrchestratorCore::StateOf(RequestId id) const { return impl_->StateOf(id); }
 std::vector<Explanation> OrchestratorCore::Explain(const std::string& request, TimeUs now) const {
   return impl_->Explain(request, now);
 }

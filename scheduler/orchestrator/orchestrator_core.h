@@ -44,6 +44,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -280,6 +281,8 @@ class OrchestratorCore {
   // The same without instances, routers and `gone`: costs no walk over requests or instances.
   OrchestratorSnapshot Totals() const;
   OrchestratorSnapshot Snapshot(TimeUs now) const;  // costs a walk over the instances
+  // The state of a request's record, by name; empty when there is none. For tests and people.
+  std::string_view StateOf(RequestId id) const;
   // Of the requests, alive or ended lately, that `request` names (Explanation::Answers); those
   // alive first, at most 16.
   std::vector<Explanation> Explain(const std::string& request, TimeUs now) const;

@@ -18,6 +18,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,7 @@ class OrchestratorCore::Impl {
   absl::Status CheckInvariants() const;
   OrchestratorSnapshot Totals() const;
   OrchestratorSnapshot Snapshot(TimeUs now) const;
+  std::string_view StateOf(RequestId id) const;
   std::vector<Explanation> Explain(const std::string& request, TimeUs now) const;
   std::vector<Explanation> List(RequestOrder order, size_t limit, TimeUs now) const;
 

@@ -192,8 +192,11 @@ void RouterCore::On(const FinishedReceived& event) {
 void RouterCore::On(const GenerateStreamEnded& event) {
   Request* request = FindStream(event.id, event.epoch);
   if (request == nullptr) return;
-  Lose(*request, FinishReason::kError,
-       event.status.ok() ? absl::UnavailableError("the token stream ended early") : event.status);
+  absl::Status status = event.status;
+  if (status.ok()) status = absl::UnavailableError("the token stream ended early");
+  // A full inbox at the decode instance: the request was accepted, so that is no 429.
+  if (absl::IsResourceExhausted(status)) status = absl::UnavailableError(status.message());
+  Lose(*request, FinishReason::kError, std::move(status));
 }
 
 void RouterCore::On(const ClientGone& event) {
@@ -254,6 +257,20 @@ void RouterCore::Finish(Request& request, FinishReason reason, absl::Status stat
   lost_.erase({request.lost_until_us, id});
   Count(request, -1);
   requests_.erase(id);
+}
+
+std::string_view RouterCore::StateOf(RequestId id) const {
+  const auto it = requests_.find(id);
+  if (it == requests_.end()) return "";
+  switch (it->second.state) {
+    case State::kQueued:
+      return "queued";
+    case State::kSubmitted:
+      return "submitted";
+    case State::kPlaced:
+      return "placed";
+  }
+  return "";
 }
 
 RouterCore::Request* RouterCore::Find(RequestId id) {

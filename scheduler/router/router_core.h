@@ -19,6 +19,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -169,6 +170,8 @@ class RouterCore {
   TimeUs NextDeadline() const;
   absl::Status CheckInvariants() const;
   const RouterSnapshot& Snapshot() const { return snapshot_; }
+  // The state of a request's record, by name; empty when there is none. For tests and people.
+  std::string_view StateOf(RequestId id) const;
   // Changes with each event that changes the snapshot: tokens do not.
   uint64_t snapshot_version() const { return snapshot_version_; }
 

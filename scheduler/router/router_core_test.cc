@@ -181,6 +181,13 @@ TEST_F(RouterCoreTest, Invariant3ARequestEndsOnceWhateverFollows) {
   EXPECT_TRUE(Do(SubmitStreamEnded{{7, 1}, absl::OkStatus()}).empty());
 }
 
+TEST_F(RouterCoreTest, AFullInboxAtTheDecodeInstanceIsNoRefusalOfWhatWasAccepted) {
+  Place(1);
+  EXPECT_TRUE(Do(GenerateStreamEnded{{7, 1}, {5}, absl::ResourceExhaustedError("full")}).empty());
+  const auto effects = Do(SubmitStreamEnded{{7, 1}, absl::OkStatus()});
+  EXPECT_TRUE(absl::IsUnavailable(Of<End>(effects)[0].status));
+}
+
 TEST_F(RouterCoreTest, ClientGoneClosesBothStreams) {
   Place(1);
   const auto effects = Do(ClientGone{{7, 1}});

@@ -73,6 +73,12 @@ TimeUs DecodeCore::Impl::NextLeaseEnd() const {
   return next;
 }
 
+std::string_view DecodeCore::Impl::StateOf(RequestId id) const {
+  static constexpr std::string_view kNames[] = {"reserved", "granted", "running", "ended"};
+  const auto it = sequences_.find(id);
+  return it == sequences_.end() ? "" : kNames[static_cast<size_t>(it->second.phase)];
+}
+
 DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
   DecodeSnapshot snapshot{.registered = membership_.registered(),
                           .draining = membership_.draining(),

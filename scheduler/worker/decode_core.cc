@@ -28,6 +28,7 @@ std::vector<DecodeEffect> DecodeCore::Handle(const DecodeEvent& event, TimeUs no
 TimeUs DecodeCore::NextDeadline() const { return impl_->NextDeadline(); }
 absl::Status DecodeCore::CheckEpoch(Epoch epoch) const { return impl_->CheckEpoch(epoch); }
 absl::Status DecodeCore::CheckInvariants() const { return impl_->CheckInvariants(); }
+std::string_view DecodeCore::StateOf(RequestId id) const { return impl_->StateOf(id); }
 DecodeSnapshot DecodeCore::Snapshot(TimeUs now) const { return impl_->Snapshot(now); }
 
 DecodeCore::Impl::Impl(const DecodeConfig& config)

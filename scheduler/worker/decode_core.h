@@ -34,6 +34,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -234,6 +235,8 @@ class DecodeCore {
   absl::Status CheckEpoch(Epoch epoch) const;
   absl::Status CheckInvariants() const;
   DecodeSnapshot Snapshot(TimeUs now) const;
+  // The state of a request's record, by name; empty when there is none. For tests and people.
+  std::string_view StateOf(RequestId id) const;
 
  private:
   class Impl;

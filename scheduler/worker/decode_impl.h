@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,7 @@ class DecodeCore::Impl {
   absl::Status CheckEpoch(Epoch epoch) const { return membership_.CheckEpoch(epoch); }
   absl::Status CheckInvariants() const;
   DecodeSnapshot Snapshot(TimeUs now) const;
+  std::string_view StateOf(RequestId id) const;
 
  private:
   enum class Phase { kReserved, kGranted, kRunning, kEnded };

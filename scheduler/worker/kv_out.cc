@@ -13,6 +13,12 @@ bool IsUnreachable(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }
 
+// What a decode instance says by itself to Grant, Renew and Commit is never RESOURCE_EXHAUSTED: its
+// inbox was full, and the call may be made again. The request was accepted: it ends with no 429.
+absl::Status OfCall(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message()) : status;
+}
+
 }  // namespace
 
 void KvOut::Open(const Transfer& transfer, std::vector<PutBlock> blocks, bool more, TimeUs now) {
@@ -102,7 +108,7 @@ void KvOut::AskForGrant(Entry& entry, TimeUs now) {
 void KvOut::On(const GrantReplied& event, TimeUs now) {
   Entry* entry = FindLive(event.id, event.epoch);
   if (entry == nullptr || !entry->grant.TakeAnswer()) return;  // its Abort was sent or will be
-  const absl::Status& status = event.reply.status;
+  const absl::Status status = OfCall(event.reply.status);
   if (status.ok()) return StartWriting(*entry, event.reply, now);
   if (!IsUnreachable(status) || entry->grant.attempts() >= config_.attempts) {
     return Fail(*entry, EndOf(*entry, status));
@@ -148,17 +154,18 @@ void KvOut::Renew(Entry& entry, TimeUs now) {
 void KvOut::On(const RenewReplied& event, TimeUs now) {
   Entry* entry = FindLive(event.id, event.epoch);
   if (entry == nullptr || !entry->renew.TakeAnswer()) return;
-  if (event.reply.status.ok()) {
+  const absl::Status status = OfCall(event.reply.status);
+  if (status.ok()) {
     const TimeUs sent_us = entry->renew.sent_us();
     entry->post_until_us = std::max(entry->post_until_us, sent_us + event.reply.lease_us);
     entry->renew.SendAt(std::max(now, sent_us + event.reply.lease_us / 3));
     if (entry->sender == Sender::kWriting) {
       emit_(ExtendHandoff{event.id, event.epoch, entry->post_until_us});
     }
-  } else if (IsUnreachable(event.reply.status)) {
+  } else if (IsUnreachable(status)) {
     entry->renew.SendAt(now + config_.retry_us);
   } else if (!entry->commit.under_way()) {  // else the commit's answer says it better
-    return Fail(*entry, EndOf(*entry, event.reply.status));
+    return Fail(*entry, EndOf(*entry, status));
   }
   Arm(*entry);
 }
@@ -215,7 +222,7 @@ void KvOut::MaybeCommit(Entry& entry, TimeUs now) {
 void KvOut::On(const CommitReplied& event, TimeUs now) {
   Entry* entry = FindLive(event.id, event.epoch);
   if (entry == nullptr || !entry->commit.TakeAnswer()) return;
-  const absl::Status& status = event.reply.status;
+  const absl::Status status = OfCall(event.reply.status);
   if (status.ok()) {
     entry->stopped = true;
     timers_.Remove(event.id);

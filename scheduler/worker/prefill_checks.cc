@@ -65,6 +65,12 @@ TimeUs PrefillCore::Impl::EarliestTimer(const Request& request) {
                    joins ? request.spanning->join_until_us : kNever});
 }
 
+std::string_view PrefillCore::Impl::StateOf(RequestId id) const {
+  static constexpr std::string_view kNames[] = {"queued", "asking", "placed", "ending"};
+  const auto it = requests_.find(id);
+  return it == requests_.end() ? "" : kNames[static_cast<size_t>(it->second.state)];
+}
+
 PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {
   PrefillSnapshot snapshot{.registered = membership_.registered(),
                            .draining = membership_.draining(),

@@ -27,6 +27,7 @@ std::vector<PrefillEffect> PrefillCore::Handle(const PrefillEvent& event, TimeUs
 TimeUs PrefillCore::NextDeadline() const { return impl_->NextDeadline(); }
 absl::Status PrefillCore::CheckEpoch(Epoch epoch) const { return impl_->CheckEpoch(epoch); }
 absl::Status PrefillCore::CheckInvariants() const { return impl_->CheckInvariants(); }
+std::string_view PrefillCore::StateOf(RequestId id) const { return impl_->StateOf(id); }
 PrefillSnapshot PrefillCore::Snapshot(TimeUs now) const { return impl_->Snapshot(now); }
 
 PrefillCore::Impl::Impl(const PrefillConfig& config)

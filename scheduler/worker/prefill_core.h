@@ -157,6 +157,8 @@ class PrefillCore {
   absl::Status CheckEpoch(Epoch epoch) const;
   absl::Status CheckInvariants() const;
   PrefillSnapshot Snapshot(TimeUs now) const;
+  // The state of a request's record, by name; empty when there is none. For tests and people.
+  std::string_view StateOf(RequestId id) const;
 
  private:
   class Impl;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,7 @@ class PrefillCore::Impl {
   absl::Status CheckEpoch(Epoch epoch) const { return membership_.CheckEpoch(epoch); }
   absl::Status CheckInvariants() const;
   PrefillSnapshot Snapshot(TimeUs now) const;
+  std::string_view StateOf(RequestId id) const;
 
  private:
   enum class State { kQueued, kAsking, kPlaced, kEnding };

@@ -13,6 +13,7 @@
 #include "proto/common.pb.h"
 #include "scheduler/worker/prefill_core.h"
 #include "services/worker/engine_runner.h"
+#include "services/worker/sampling_codec.h"
 #include "services/worker/spanning_groups.h"
 
 namespace skein::services {
@@ -224,7 +225,7 @@ class TogetherTest : public ::testing::Test {
       const auto it = members_[member]->drawn.find(id);
       if (it != members_[member]->drawn.end()) drawn.push_back(it->second);
     }
-    EXPECT_EQ(drawn, engine::EmulatedContinuation(Options(), spec.prompt, 1));
+    EXPECT_EQ(drawn, engine::EmulatedContinuation(Options(), spec.prompt, 1, SamplingFrom(spec)));
   }
   int64_t Between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));

@@ -2,7 +2,7 @@
 
 An emulated worker needs no weights. The router does need a tokenizer and the model's limits: emulated_model() makes a
 folder of any model's tokenizer with limits of our choosing. Clients send prompts as token ids (the completions API takes
-arrays of ids) and ask for `ignore_eos` and `return_token_ids`.
+arrays of ids) and ask for `ignore_eos`, `return_token_ids` and temperature 0.
 """
 import json
 import os
@@ -30,7 +30,7 @@ def mix(x):
 
 
 def continuation(prompt, count, vocab=VOCAB, layers=1, heads=1, words=1):
-    """What workers of this shape draw for `prompt`: engine/emulated/tags.h, written a second time.
+    """What workers of this shape sample greedily for `prompt`: engine/emulated/tags.h, written a second time.
 
     words = head_dim * 2 bytes / 8.
     """
@@ -66,7 +66,8 @@ def fast_profile(folder, speed):
 def complete(cluster, prompt, count, timeout=120, name=None):
     """The answer's token ids. `name`: by which skeinctl explain finds the request."""
     answer = cluster.post("/v1/completions", {
-        "model": cluster.name, "prompt": prompt, "max_tokens": count, "ignore_eos": True, "return_token_ids": True},
+        "model": cluster.name, "prompt": prompt, "max_tokens": count, "ignore_eos": True, "temperature": 0,
+        "return_token_ids": True},
                           timeout=timeout, headers={"X-Request-Id": name} if name else None)
     assert answer["usage"]["completion_tokens"] == count, answer["usage"]
     return answer["choices"][0]["token_ids"]

@@ -23,7 +23,7 @@ async def ask(url, model, prompt, start):
     """(status, headers, body) of one completion, on a connection of its own."""
     host, port = url[len("http://"):].split(":")
     body = json.dumps({"model": model, "prompt": prompt, "max_tokens": TOKENS, "ignore_eos": True,
-                       "return_token_ids": True}).encode()
+                       "temperature": 0, "return_token_ids": True}).encode()
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
         await start.wait()  # all are connected

@@ -2,9 +2,11 @@
 // when it asks, and checks its invariants after every event.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -65,8 +67,18 @@ uint64_t About(const T& value) {
   return 0;
 }
 
-// Derived has Execute(Effect alternative&) for every alternative, and may have Executed(), which
-// runs after the effects of an event.
+// The request that an event is about, if it names one.
+template <class T>
+std::optional<scheduler::RequestId> RequestOf(const T& event) {
+  if constexpr (requires { scheduler::RequestId(event.id); }) return event.id;
+  if constexpr (requires { event.spec->id; }) return event.spec->id;
+  if constexpr (requires { scheduler::RequestId(event.request.id); }) return event.request.id;
+  if constexpr (requires { event.request.spec->id; }) return event.request.spec->id;
+  return std::nullopt;
+}
+
+// Derived has Execute(Effect alternative&) for every alternative, and kStates, and may have
+// Executed(), which runs after the effects of an event.
 template <class Derived, class Core, class Event, class Effect, class TickEvent>
 class CoreProcess : public Process {
  public:
@@ -87,6 +99,7 @@ class CoreProcess : public Process {
     const TimeUs now = network_->time().now();
     std::visit([&]<class T>(const T& e) { trace.Note(now, endpoint(), TypeName<T>(), About(e)); },
                event);
+    NoteCoverage(event);
     std::vector<Effect> effects = core_->Handle(event, LocalNow());
     const absl::Status invariants = core_->CheckInvariants();
     if (!invariants.ok()) {
@@ -117,6 +130,17 @@ class CoreProcess : public Process {
   std::unique_ptr<Core> core_;
 
  private:
+  void NoteCoverage(const Event& event) {
+    const CoreStates& states = Derived::States();
+    const auto id = std::visit([](const auto& e) { return RequestOf(e); }, event);
+    std::string_view state = id.has_value() ? core_->StateOf(*id) : kNotOfOne;
+    if (state.empty()) state = kNoRequest;
+    const bool known = !id.has_value() || state == kNoRequest ||
+                       std::count(states.states.begin(), states.states.end(), state) > 0;
+    if (!known) verdict_->Violated(absl::StrCat("an unknown state: ", std::string(state)));
+    network_->coverage().Count<Event>(states, state, event.index());
+  }
+
   void Arm() {
     const TimeUs deadline = core_->NextDeadline();
     if (deadline == scheduler::kNever || deadline >= armed_us_) return;

@@ -4,7 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "proto/common.pb.h"
+#include "services/worker/sampling_codec.h"
 #include "tests/sim/scenario.h"
 
 namespace skein::sim {
@@ -13,6 +14,7 @@ namespace {
 // Owns what the spans of SequenceStep point to.
 struct Inputs {
   std::vector<std::vector<int32_t>> tokens;
+  std::vector<std::vector<int32_t>> next_tokens;
   std::vector<std::vector<int32_t>> tables;
   std::vector<engine::SamplingParams> sampling;
   std::vector<engine::SequenceStep> steps;
@@ -20,25 +22,33 @@ struct Inputs {
   explicit Inputs(const scheduler::RunStep& step) {
     const size_t count = step.sequences.size();
     tokens.resize(count);
+    next_tokens.resize(count);
     tables.resize(count);
     sampling.resize(count);
-    for (size_t i = 0; i < count; ++i) Add(step.sequences[i], i);
+    for (size_t i = 0; i < count; ++i) Add(step.sequences[i], i, step.probe);
   }
-  void Add(const scheduler::StepSequence& sequence, size_t i) {
-    for (int64_t place = 0; place < sequence.count; ++place) {
-      tokens[i].push_back(sequence.TokenAt(sequence.position + place));
+  void Add(const scheduler::StepSequence& sequence, size_t i, bool probe) {
+    const std::vector<int32_t>& prompt = sequence.spec->prompt;
+    const auto prompt_tokens = static_cast<int64_t>(prompt.size());
+    const int64_t end = sequence.position + sequence.count;
+    for (int64_t place = sequence.position; place < end; ++place) {
+      tokens[i].push_back(sequence.TokenAt(place));
+      if (!sequence.spec->want_prompt_logprobs || sequence.position >= prompt_tokens) continue;
+      next_tokens[i].push_back(place + 1 < prompt_tokens ? prompt[place + 1] : -1);
     }
     for (scheduler::BlockId block : *sequence.blocks) tables[i].push_back(block.value);
-    sampling[i] = SamplingOf(*sequence.spec);
     engine::SequenceStep one;
     one.tokens = tokens[i];
     one.position = sequence.position;
     one.block_table = tables[i];
     one.sample = sequence.sample;
+    sampling[i].temperature = 0;  // of a probe
+    if (!probe) sampling[i] = services::SamplingFrom(*sequence.spec);
     one.sampling = &sampling[i];
     one.token_index = static_cast<uint64_t>(sequence.token_index);
     one.prompt = sequence.spec->prompt;
     if (sequence.output != nullptr) one.output = *sequence.output;
+    one.next_tokens = next_tokens[i];
     steps.push_back(one);
   }
 };
@@ -63,11 +73,9 @@ scheduler::StepDone Compute(engine::EmulatedEngine& engine, const scheduler::Run
     }
     if (sequence.sample) {
       result.token = results[i].sampled.token;
-      result.payload = TokenPayload(result.token);
+      result.payload = TokenPayload(results[i].sampled);
     }
-    if (sequence.spec->want_prompt_logprobs && sequence.output == nullptr) {
-      result.prompt_logprobs = PromptPayload(sequence.position, sequence.count);
-    }
+    result.prompt_logprobs = PromptPayload(results[i].prompt_logprobs);
     done.results.push_back(std::move(result));
   }
   return done;
@@ -82,10 +90,16 @@ absl::Status StatusOf(const scheduler::StepSequence& sequence,
   return absl::InternalError("logits hold NaN");
 }
 
-std::string TokenPayload(int32_t token) { return absl::StrCat("t", token); }
+std::string TokenPayload(const engine::SampledToken& token) {
+  return services::ToProto(token).SerializeAsString();
+}
 
-std::string PromptPayload(int64_t position, int64_t count) {
-  return std::string(static_cast<size_t>(count), static_cast<char>('a' + position % 26));
+std::string PromptPayload(const std::vector<engine::SampledToken>& logprobs) {
+  v1::SampledTokens payload;
+  for (const engine::SampledToken& token : logprobs) {
+    if (token.token >= 0) *payload.add_tokens() = services::ToProto(token);
+  }
+  return payload.SerializeAsString();
 }
 
 void EngineThread::Run(Network* network, Process* process,

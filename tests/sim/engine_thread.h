@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/emulated/emulated_engine.h"
 #include "scheduler/worker/step.h"
@@ -30,7 +31,7 @@ absl::Status StatusOf(const scheduler::StepSequence& sequence,
                       const engine::SequenceResult& result);
 
 // The payloads that travel with a request in the simulation.
-std::string TokenPayload(int32_t token);
-std::string PromptPayload(int64_t position, int64_t count);
+std::string TokenPayload(const engine::SampledToken& token);
+std::string PromptPayload(const std::vector<engine::SampledToken>& logprobs);
 
 }  // namespace skein::sim

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "services/worker/sampling_codec.h"
 #include "tests/sim/scenario.h"
 
 namespace skein::sim {
@@ -50,7 +51,7 @@ scheduler::StepResult ResultAt(const StepSequence& sequence, const engine::Seque
   if (!ran || sequence.sample) result.status = StatusOf(sequence, computed);
   if (!result.status.ok() || !sequence.sample) return result;
   result.token = computed.sampled.token;
-  result.payload = TokenPayload(result.token);
+  result.payload = TokenPayload(computed.sampled);
   return result;
 }
 
@@ -295,7 +296,7 @@ std::vector<scheduler::StepResult> JointSteps::Compute(Meeting& meeting) {
                                     sequence.spec->prompt.begin() + end);
   std::vector<int32_t> table;
   for (int i = 0; i < options.kv.num_blocks; ++i) table.push_back(i);
-  const engine::SamplingParams sampling = SamplingOf(*sequence.spec);
+  const engine::SamplingParams sampling = services::SamplingFrom(*sequence.spec);
   engine::SequenceStep step;
   step.tokens = tokens;
   step.position = begin;

@@ -62,6 +62,9 @@ void Stream::SendToServer(std::function<void()> deliver) {
 void Stream::Send(std::function<void()> deliver) {
   if (over_) return;
   if (network_->Happens(network_->scenario().break_chance)) return Break();
+  const std::string& server = server_->endpoint();
+  const std::string& client = client_->endpoint();
+  if (network_->IsCut(server, client) || network_->IsCut(client, server)) return Break();
   last_arrival_us_ = std::max(last_arrival_us_, network_->time().now() + network_->Delay());
   network_->time().At(last_arrival_us_, [self = shared_from_this(), deliver = std::move(deliver)] {
     self->AtClient([self, deliver] {
@@ -88,6 +91,12 @@ void Stream::Break() {
   over_ = true;
   TellClient(absl::UnavailableError("connection lost"));
   TellServer();
+}
+
+void Stream::Refuse() {
+  if (over_) return;
+  over_ = true;
+  TellClient(absl::ResourceExhaustedError("the inbox is full"));
 }
 
 void Stream::AtClient(std::function<void()> action) {
@@ -137,17 +146,31 @@ std::shared_ptr<Stream> Network::Open(Process* client, const std::string& endpoi
                                       std::function<void(absl::Status)> ended) {
   auto stream = std::make_shared<Stream>(this, client, std::move(ended));
   streams_.push_back(stream);
-  if (Happens(scenario_.loss_chance)) {
+  if (Happens(scenario_.loss_chance) || IsCut(client->endpoint(), endpoint) ||
+      IsCut(endpoint, client->endpoint())) {
     stream->Break();
     return stream;
   }
   time_->At(time_->now() + Delay(), [this, stream, endpoint, accept = std::move(accept)] {
     Process* server = Find(endpoint);
     if (server == nullptr) return stream->Break();
+    if (Happens(scenario_.refusal_chance)) return stream->Refuse();
     stream->Reach(server);
     server->WhenAwake([=] { accept(server, stream); });
   });
   return stream;
+}
+
+void Network::Cut(const std::string& from, const std::string& to, TimeUs until) {
+  trace_->Note(time_->now(), from, "is cut from", static_cast<uint64_t>(until));
+  TimeUs& end = cuts_[{from, to}];
+  end = std::max(end, until);
+}
+
+bool Network::IsCut(const std::string& from, const std::string& to) const {
+  if (cuts_.empty() || healed()) return false;
+  const auto it = cuts_.find({from, to});
+  return it != cuts_.end() && time_->now() < it->second;
 }
 
 void Network::BreakStreamsOf(const Process* process) {

@@ -2,8 +2,12 @@
 //
 // A call is delivered after a random delay, independent of other calls (so calls reorder); request
 // and reply may each be lost, and then the caller gets UNAVAILABLE or, at the call's deadline,
-// DEADLINE_EXCEEDED, whether or not the callee executed it. A stream's messages keep their order in
-// each direction; when it breaks both sides learn of it, each in its own time.
+// DEADLINE_EXCEEDED, whether or not the callee executed it. A request may be executed twice, of
+// which the caller sees one reply, or be refused with RESOURCE_EXHAUSTED, as by a full inbox. A
+// stream's messages keep their order in each direction; when it breaks both sides learn of it, each
+// in its own time.
+// A cut loses what goes from one process to another, while the other direction works; it breaks
+// their streams.
 #pragma once
 
 #include <functional>
@@ -13,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "tests/sim/coverage.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/virtual_time.h"
 
@@ -72,6 +77,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void Close();
 
   void Break();                                       // the connection is lost
+  void Refuse();                                      // instead of being accepted
   void Reach(Process* server) { reached_ = server; }  // it will accept, if it lives on
   bool Uses(const Process* process) const {
     return client_ == process || server_ == process || reached_ == process;
@@ -111,7 +117,8 @@ class Network {
   Trace& trace() { return *trace_; }
   const Scenario& scenario() const { return scenario_; }
   bool healed() const { return time_->now() >= scenario_.heals_us; }
-  bool Happens(double chance) { return !healed() && random_->Chance(chance); }
+  bool Happens(double chance) { return chance > 0 && !healed() && random_->Chance(chance); }
+  Coverage& coverage() { return coverage_; }
   TimeUs Delay();
 
   void Add(Process* process) { processes_[process->endpoint()] = process; }
@@ -122,13 +129,16 @@ class Network {
   template <class Reply>
   void Call(Process* caller, const std::string& endpoint, TimeUs timeout_us,
             std::function<void(Process*, std::function<void(Reply)>)> execute,
-            std::function<void(Reply)> done);
+            std::function<void(Reply)> done, bool may_be_refused = true);
 
   // `accept` runs at the server and calls Stream::Accept. `ended` runs at the client, at most once.
   std::shared_ptr<Stream> Open(Process* client, const std::string& endpoint,
                                std::function<void(Process*, std::shared_ptr<Stream>)> accept,
                                std::function<void(absl::Status)> ended);
   void BreakStreamsOf(const Process* process);
+  // Until then, or until the world heals, nothing gets from one to the other.
+  void Cut(const std::string& from, const std::string& to, TimeUs until);
+  bool IsCut(const std::string& from, const std::string& to) const;
 
  private:
   const Scenario& scenario_;
@@ -137,12 +147,14 @@ class Network {
   Trace* trace_;
   std::map<std::string, Process*> processes_;
   std::vector<std::weak_ptr<Stream>> streams_;
+  std::map<std::pair<std::string, std::string>, TimeUs> cuts_;  // from, to: until
+  Coverage coverage_;
 };
 
 template <class Reply>
 void Network::Call(Process* caller, const std::string& endpoint, TimeUs timeout_us,
                    std::function<void(Process*, std::function<void(Reply)>)> execute,
-                   std::function<void(Reply)> done) {
+                   std::function<void(Reply)> done, bool may_be_refused) {
   auto finished = std::make_shared<bool>(false);
   const auto finish = [finished, done](Reply reply) {
     if (*finished) return;
@@ -157,6 +169,7 @@ void Network::Call(Process* caller, const std::string& endpoint, TimeUs timeout_
     });
   };
   fail(timeout_us, absl::DeadlineExceededError("no reply in time"));
+  if (IsCut(caller->endpoint(), endpoint)) return;
   if (Happens(scenario_.loss_chance)) {
     if (random_->Chance(0.5)) fail(Delay(), absl::UnavailableError("connection lost"));
     return;
@@ -168,15 +181,26 @@ void Network::Call(Process* caller, const std::string& endpoint, TimeUs timeout_
       if (caller->generation() != generation) return;
       return fail(Delay(), absl::UnavailableError("connection refused"));
     }
-    const auto answer = [=, this](Reply reply) {
+    const auto answer = [=, this, from = callee->endpoint()](Reply reply) {
       if (caller->generation() != generation || !caller->alive()) return;
+      if (IsCut(from, caller->endpoint())) return;
       if (Happens(scenario_.loss_chance)) {
         if (random_->Chance(0.5)) fail(Delay(), absl::UnavailableError("connection lost"));
         return;
       }
       caller->After(Delay(), [=] { finish(reply); });
     };
+    if (may_be_refused && Happens(scenario_.refusal_chance)) {
+      Reply refused;
+      refused.status = absl::ResourceExhaustedError("the inbox is full");
+      return answer(std::move(refused));
+    }
     callee->WhenAwake([=] { execute(callee, answer); });
+  });
+  if (!Happens(scenario_.duplicate_chance)) return;
+  time_->At(time_->now() + Delay(), [=, this] {
+    Process* callee = Find(endpoint);
+    if (callee != nullptr) callee->WhenAwake([=] { execute(callee, [](Reply) {}); });
   });
 }
 

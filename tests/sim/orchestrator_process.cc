@@ -9,13 +9,15 @@ namespace skein::sim {
 using namespace scheduler;  // NOLINT: the messages, all of them
 
 void OrchestratorProcess::OnStart() {
+  const Scenario& scenario = network_->scenario();
+  const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
   OrchestratorConfig config;
   config.first_epoch = 1'000'000 * generation();
-  config.instance_lease_us = 300 * kMillisecondUs;
-  config.rpc_timeout_us = 100 * kMillisecondUs;
-  config.begin_wait_us = 400 * kMillisecondUs;
-  config.request_deadline_us = 20 * kSecondUs;
-  config.planning = network_->scenario().planning;
+  config.instance_lease_us = scenario.instance_lease_ms * unit_us;
+  config.rpc_timeout_us = 100 * unit_us;
+  config.begin_wait_us = 400 * unit_us;
+  config.request_deadline_us = 20'000 * unit_us;
+  config.planning = scenario.planning;
   config.retry_us = 5 * kMillisecondUs;
   Run(std::make_unique<OrchestratorCore>(config));
 }
@@ -63,13 +65,14 @@ void OrchestratorProcess::Serve(const ReportRequest& request,
 }
 
 // Without faults a client that went away has left every worker within 100 ms (and a report's
-// delay).
+// delay), after the step that it may be in.
 void OrchestratorProcess::CheckDepartures(const ReportRequest& report) const {
   if (!network_->scenario().faultless) return;
   for (const HeldRequest& held : report.held) {
     const auto gone = departures_->find(held.id);
     if (gone == departures_->end()) continue;
-    verdict_->Require(network_->time().now() - gone->second < 100 * kMillisecondUs,
+    const TimeUs most_us = 100 * kMillisecondUs + 2 * network_->scenario().step_us;
+    verdict_->Require(network_->time().now() - gone->second < most_us,
                       "a client went away and its blocks did not");
   }
 }
@@ -173,7 +176,8 @@ void OrchestratorProcess::Execute(CallCancel& effect) {
       [this, effect](Done done) {
         Dispatch(CancelReplied{effect.instance, effect.request.id, effect.request.epoch,
                                std::move(done.status)});
-      });
+      },
+      /*may_be_refused=*/false);
 }
 
 }  // namespace skein::sim

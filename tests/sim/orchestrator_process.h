@@ -19,6 +19,13 @@ class OrchestratorProcess
                          scheduler::OrchestratorEvent, scheduler::OrchestratorEffect,
                          scheduler::OrchestratorTick> {
  public:
+  static const CoreStates& States() {
+    static const CoreStates states{"orchestrator",
+                                   {"queued", "assigning", "assigned", "waiting", "reserving",
+                                    "placed", "replanning", "parked"}};
+    return states;
+  }
+
   using CoreProcess::CoreProcess;
 
   using Departures = std::map<scheduler::RequestId, TimeUs>;

@@ -13,10 +13,20 @@ using namespace scheduler;  // NOLINT: the messages, all of them
 void RouterProcess::OnStart() {
   RouterConfig config;
   config.max_streams = network_->scenario().router_streams;
-  config.max_queued = 8;
-  config.request_deadline_us = 10 * kSecondUs;
+  config.max_queued = network_->scenario().router_queue;
+  config.request_deadline_us = 10 * network_->scenario().time_scale * kSecondUs;
   tokens_ = std::make_unique<TokenStreamClient>(kCredit);
   Run(std::make_unique<RouterCore>(config));
+}
+
+// The clients' connections end.
+void RouterProcess::OnCrash() {
+  for (auto& [id, client] : clients_) {
+    if (client.ends > 0) continue;
+    --open_;
+    ++client.ends;
+    client.status = absl::UnavailableError("the router died");
+  }
 }
 
 void RouterProcess::Arrive(const ClientPlan& plan) {
@@ -27,7 +37,14 @@ void RouterProcess::Arrive(const ClientPlan& plan) {
   if (plan.poison != absl::StatusCode::kOk) {
     client.expected.tokens.resize(static_cast<size_t>(plan.tokens_before_poison));
   }
-  clients_.emplace(id, std::move(client));
+  ++open_;
+  Client& arrived = clients_.emplace(id, std::move(client)).first->second;
+  if (!alive()) {
+    --open_;
+    ++arrived.ends;
+    arrived.status = absl::UnavailableError("connection refused");
+    return;
+  }
   if (plan.leaves_us != kNever) {
     After(plan.leaves_us - network_->time().now(), [this, id] {
       departures_[id] = network_->time().now();
@@ -49,7 +66,11 @@ void RouterProcess::Violated(const Client& client, const std::string& what) {
 }
 
 void RouterProcess::Ended(Client& client, absl::Status status) {
-  if (++client.ends > 1) Violated(client, "ended twice");
+  if (++client.ends > 1) {
+    Violated(client, "ended twice");
+  } else {
+    --open_;
+  }
   client.status = std::move(status);
   CheckPoison(client);
   CheckHonest(client, client.status);
@@ -83,6 +104,9 @@ void RouterProcess::CheckHonest(const Client& client, const absl::Status& status
   if (plan.spec->deadline_us == 0 && absl::IsDeadlineExceeded(status) &&
       status.message().find("request's deadline") != absl::string_view::npos) {
     Violated(client, "stuck until its deadline");
+  }
+  if (network_->scenario().no_excuse && !status.ok()) {
+    Violated(client, absl::StrCat("failed with room to spare: ", status.ToString()));
   }
   if (!network_->scenario().faultless || status.ok()) return;
   if (FailsEngines(*plan.spec)) {
@@ -200,7 +224,10 @@ void RouterProcess::Execute(DeliverToken& effect) {
   if (place >= client.expected.tokens.size() || client.expected.tokens[place] != effect.token) {
     Violated(client, absl::StrCat("wrong token ", effect.token, " at ", effect.index));
   }
-  if (effect.payload != TokenPayload(effect.token)) Violated(client, "another token's payload");
+  if (place >= client.expected.payloads.size() ||
+      client.expected.payloads[place] != effect.payload) {
+    Violated(client, absl::StrCat("wrong logprobs at ", effect.index));
+  }
   if (effect.index == client.plan.stops_after) {
     After(0, [this, id = effect.id] { Dispatch(StopMatched{id}); });
   }
@@ -222,9 +249,8 @@ void RouterProcess::CheckAnswer(const Client& client, const End& end) {
   if (end.output_tokens != tokens + (end.stop_token >= 0 ? 1 : 0)) Violated(client, "wrong count");
   const bool said = spec.want_prompt_logprobs &&
                     (spec.max_tokens == 0 || !client.tokens.empty() || end.stop_token < 0);
-  const size_t logprobs = client.prompt_logprobs.size() + end.prompt_logprobs.size();
-  if (said && logprobs != spec.prompt.size()) {
-    Violated(client, absl::StrCat(logprobs, " logprobs of the prompt"));
+  if (said && client.prompt_logprobs + end.prompt_logprobs != client.expected.prompt_logprobs) {
+    Violated(client, "wrong logprobs of the prompt");
   }
 }
 

@@ -18,6 +18,11 @@ class RouterProcess
     : public CoreProcess<RouterProcess, scheduler::RouterCore, scheduler::RouterEvent,
                          scheduler::RouterEffect, scheduler::RouterTick> {
  public:
+  static const CoreStates& States() {
+    static const CoreStates states{"router", {"queued", "submitted", "placed"}};
+    return states;
+  }
+
   using CoreProcess::CoreProcess;
 
   void Arrive(const ClientPlan& plan);
@@ -27,6 +32,8 @@ class RouterProcess
   int64_t finished() const { return finished_; }
   // Requests that ended with what their own sequence failed with.
   int64_t failed_alone() const { return failed_alone_; }
+  // Clients that have not got their answer.
+  int64_t open() const { return open_; }
   // When clients went away.
   const std::map<scheduler::RequestId, TimeUs>& departures() const { return departures_; }
 
@@ -71,6 +78,7 @@ class RouterProcess
   std::map<scheduler::TokenStreamId, std::shared_ptr<Stream>> token_links_;
   std::map<scheduler::RequestId, Client> clients_;
   std::map<scheduler::RequestId, TimeUs> departures_;
+  int64_t open_ = 0;
   int64_t finished_ = 0;
   int64_t failed_alone_ = 0;
 };

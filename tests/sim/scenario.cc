@@ -5,7 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "proto/common.pb.h"
 #include "scheduler/plan/policy.h"
+#include "services/worker/sampling_codec.h"
+#include "tests/sim/engine_thread.h"
 
 namespace skein::sim {
 namespace {
@@ -64,6 +67,43 @@ void MakeWorkload(Random& random, Scenario& scenario) {
   scenario.heals_us = std::max<TimeUs>(when + 200 * kMillisecondUs, 800 * kMillisecondUs);
   for (uint64_t i = 1; i <= 3; ++i) {
     scenario.probes.push_back(MakeClient(random, 1000 + i, 0));
+  }
+}
+
+void MakeLongWorkload(Random& random, Scenario& scenario) {
+  const TimeUs lasts = random.Between(20, 30) * scheduler::kSecondUs;
+  TimeUs when = 200 * kMillisecondUs;
+  for (uint64_t serial = 1; when < lasts; ++serial) {
+    ClientPlan client = MakeClient(random, serial, when);
+    MakeDifficult(random, client);
+    auto spec = std::make_shared<scheduler::RequestSpec>(*client.spec);
+    if (!client.impossible) spec->max_tokens = random.Between(20, 120);
+    spec->min_tokens = random.Between(0, spec->max_tokens);
+    spec->deadline_us *= scenario.time_scale;
+    client.spec = spec;
+    scenario.clients.push_back(std::move(client));
+    when += random.Between(100, 1500) * kMillisecondUs;
+  }
+  scenario.heals_us = lasts;
+  for (uint64_t i = 1; i <= 3; ++i) scenario.probes.push_back(MakeClient(random, 1000 + i, 0));
+}
+
+void MakeLongFaults(Random& random, Scenario& scenario) {
+  if (random.Chance(0.3)) scenario.loss_chance = 0.005;
+  if (random.Chance(0.2)) scenario.break_chance = 0.001;
+  if (random.Chance(0.3)) scenario.stall_chance = 0.02;
+  constexpr FaultKind kKinds[] = {
+      FaultKind::kCrash,      FaultKind::kCrash,      FaultKind::kSlow,
+      FaultKind::kDrain,      FaultKind::kEngineHang, FaultKind::kEngineFailure,
+      FaultKind::kStandstill, FaultKind::kStandstill, FaultKind::kOrchestratorCrash};
+  const int workers = scenario.prefill_workers + kDecodeWorkers;
+  for (int64_t i = random.Between(2, 12); i > 0; --i) {
+    Fault fault{.kind = kKinds[random.Between(0, 8)],
+                .worker = static_cast<int>(random.Between(0, workers - 1)),
+                .at_us = random.Between(200 * kMillisecondUs, scenario.heals_us),
+                .lasts_us = random.Between(10, 6000) * kMillisecondUs};
+    if (fault.kind == FaultKind::kStandstill && random.Chance(0.3)) fault.worker = kTheOrchestrator;
+    scenario.faults.push_back(fault);
   }
 }
 
@@ -164,11 +204,12 @@ void MakeStandstills(uint64_t seed, Scenario& scenario) {
   for (int64_t i = random.Between(1, 4); i > 0; --i) {
     const bool orchestrator = random.Chance(0.4);
     const int workers = scenario.prefill_workers + kDecodeWorkers;
-    scenario.faults.push_back(
-        {.kind = FaultKind::kStandstill,
-         .worker = orchestrator ? -1 : static_cast<int>(random.Between(0, workers - 1)),
-         .at_us = random.Between(50 * kMillisecondUs, scenario.heals_us),
-         .lasts_us = random.Between(20, 900) * kMillisecondUs});
+    scenario.faults.push_back({.kind = FaultKind::kStandstill,
+                               .worker = orchestrator
+                                             ? kTheOrchestrator
+                                             : static_cast<int>(random.Between(0, workers - 1)),
+                               .at_us = random.Between(50 * kMillisecondUs, scenario.heals_us),
+                               .lasts_us = random.Between(20, 900) * kMillisecondUs});
   }
 }
 
@@ -182,11 +223,84 @@ void MakeHangs(uint64_t seed, Scenario& scenario) {
                              .at_us = random.Between(50 * kMillisecondUs, scenario.heals_us)});
 }
 
+// Of its own randomness: what the seeds above did not know of.
+void MakeMoreFaults(uint64_t seed, Scenario& scenario) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 43);
+  if (random.Chance(0.4)) scenario.duplicate_chance = random.Chance(0.5) ? 0.02 : 0.2;
+  if (random.Chance(0.3)) scenario.refusal_chance = 0.01;
+  const int64_t workers = scenario.prefill_workers + kDecodeWorkers;
+  for (int64_t i = random.Chance(0.4) ? random.Between(1, 3) : 0; i > 0; --i) {
+    Fault fault{.kind = FaultKind::kCut,
+                .worker = static_cast<int>(random.Between(kTheRouter, workers - 1)),
+                .at_us = random.Between(50 * kMillisecondUs, scenario.heals_us),
+                .lasts_us = random.Between(20, 900) * scenario.time_scale * kMillisecondUs,
+                .to = static_cast<int>(random.Between(kTheRouter, workers - 1))};
+    scenario.faults.push_back(fault);
+  }
+  if (random.Chance(0.15)) {
+    scenario.faults.push_back({.kind = FaultKind::kRouterCrash,
+                               .at_us = random.Between(50 * kMillisecondUs, scenario.heals_us),
+                               .lasts_us = random.Between(1, 300) * kMillisecondUs});
+  }
+}
+
+// Of its own randomness: half of the seeds have limits and leases of their own.
+void MakeLimits(uint64_t seed, Scenario& scenario) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 47);
+  if (random.Chance(0.5)) return;
+  scenario.router_streams = random.Between(6, 40);
+  scenario.router_queue = random.Between(4, 16);
+  scenario.prefill_requests = random.Between(4, 16);
+  scenario.decode_requests = random.Between(3, 12);
+  scenario.begin_ahead = random.Between(1, 5);
+  scenario.chunk_tokens = random.Between(4, 16);
+  scenario.decode_batch = random.Between(1, 8);
+  scenario.instance_lease_ms = random.Between(250, 900);
+  scenario.writing_lease_ms = random.Between(150, 500);
+  scenario.attach_lease_ms = random.Between(300, 600);
+}
+
 // Of its own randomness: what else a seed decides is the same in both modes.
 void MakeStaging(uint64_t seed, Scenario& scenario) {
   Random random(seed * 0x9e3779b97f4a7c15u + 13);
   scenario.staging_backends = static_cast<int>(random.Between(1, 3));
   scenario.staging_slots = static_cast<int32_t>(random.Between(1, 8));
+}
+
+// Most are not greedy, some have penalties, biases or logprobs.
+std::string MakeSampling(Random& random) {
+  const auto real = [&random](double low, double high) {
+    return static_cast<float>(low +
+                              (high - low) * static_cast<double>(random.Between(0, 1000)) * 1e-3);
+  };
+  v1::SamplingParams sampling;
+  if (random.Chance(0.75)) sampling.set_temperature(real(0.1, 2));
+  if (random.Chance(0.3)) sampling.set_top_k(static_cast<int32_t>(random.Between(1, kVocab)));
+  sampling.set_top_p(random.Chance(0.3) ? real(0.1, 1) : 1);
+  if (random.Chance(0.2)) sampling.set_min_p(real(0, 1));
+  sampling.set_repetition_penalty(random.Chance(0.3) ? real(0.5, 2) : 1);
+  if (random.Chance(0.3)) sampling.set_presence_penalty(real(-2, 2));
+  if (random.Chance(0.3)) sampling.set_frequency_penalty(real(-2, 2));
+  for (int64_t i = random.Chance(0.3) ? random.Between(1, 4) : 0; i > 0; --i) {
+    v1::LogitBias* bias = sampling.add_logit_bias();
+    bias->set_token(static_cast<int32_t>(random.Between(0, kVocab - 1)));
+    bias->set_bias(real(-5, 5));
+  }
+  sampling.set_seed(static_cast<uint64_t>(random.Between(0, INT64_MAX - 1)));
+  sampling.set_top_logprobs(random.Chance(0.3) ? static_cast<int32_t>(random.Between(0, 5)) : -1);
+  return sampling.SerializeAsString();
+}
+
+// Of its own randomness.
+void MakeSamplings(uint64_t seed, Scenario& scenario) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 41);
+  for (std::vector<ClientPlan>* clients : {&scenario.clients, &scenario.probes}) {
+    for (ClientPlan& client : *clients) {
+      auto spec = std::make_shared<scheduler::RequestSpec>(*client.spec);
+      spec->sampling = MakeSampling(random);
+      client.spec = spec;
+    }
+  }
 }
 
 constexpr char kNanFrom[] = "nan from ";
@@ -203,7 +317,7 @@ void Poison(Random& random, ClientPlan& client) {
   if (kind == 0) {
     client.poison = absl::StatusCode::kInternal;
     client.tokens_before_poison = random.Between(0, 4);
-    spec->sampling = kNanFrom + std::to_string(client.tokens_before_poison);
+    spec->names = {kNanFrom + std::to_string(client.tokens_before_poison)};
   } else if (kind == 1) {
     spec->prompt[static_cast<size_t>(random.Between(0, scheduler::PromptTokens(*spec) - 1))] =
         kVocab;
@@ -240,7 +354,9 @@ Scenario MakeSpanningScenario(uint64_t seed) {
   scenario.router_streams = 40;
   scenario.planning = MakePlanning(random, scenario.prefill_workers);
   MakeSpanningWorkload(random, scenario);
+  MakeSamplings(seed, scenario);
   MakePoison(seed, scenario);
+  MakeLimits(seed, scenario);
   if (seed / 4 % 2 == 1) MakeStaging(seed, scenario);
   if (scenario.faultless) return scenario;
   MakeFaults(random, scenario);
@@ -249,6 +365,7 @@ Scenario MakeSpanningScenario(uint64_t seed) {
   scenario.word_loss_chance = 0.25;
   if (random.Chance(0.6)) MakeDeaths(random, scenario);
   if (random.Chance(0.4)) scenario.group_break_chance = 0.02;
+  MakeMoreFaults(seed, scenario);
   return scenario;
 }
 
@@ -261,13 +378,70 @@ Scenario MakeScenario(uint64_t seed) {
   scenario.compute_at_end = random.Chance(0.5);
   scenario.step_us = random.Between(200, 3000);
   MakeWorkload(random, scenario);
+  MakeSamplings(seed, scenario);
   MakePoison(seed, scenario);
+  MakeLimits(seed, scenario);
   if (seed / 5 % 2 == 1) MakeStaging(seed, scenario);
   if (scenario.faultless) return scenario;
   MakeFaults(random, scenario);
   MakeStandstills(seed, scenario);
   MakeHangs(seed, scenario);
+  MakeMoreFaults(seed, scenario);
   return scenario;
+}
+
+Scenario MakeLongScenario(uint64_t seed) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 53);
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.faultless = seed % 8 == 0;
+  scenario.time_scale = 10;
+  scenario.delay_max_us = random.Between(60, 3000);
+  scenario.compute_at_end = random.Chance(0.5);
+  scenario.step_us = random.Between(30, 120) * kMillisecondUs;
+  scenario.slowness = random.Between(2, 4);
+  scenario.decode_blocks = 200;
+  MakeLongWorkload(random, scenario);
+  MakeSamplings(seed, scenario);
+  MakePoison(seed, scenario);
+  MakeLimits(seed, scenario);
+  if (seed / 8 % 2 == 1) MakeStaging(seed, scenario);
+  if (scenario.faultless) return scenario;
+  MakeLongFaults(random, scenario);
+  MakeMoreFaults(seed, scenario);
+  return scenario;
+}
+
+void LeaveNoExcuse(Scenario* scenario) {
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 59);
+  std::erase_if(scenario->clients, [](const ClientPlan& client) {
+    return client.impossible || client.unknown_model || client.poison != absl::StatusCode::kOk;
+  });
+  for (ClientPlan& client : scenario->clients) {
+    auto spec = std::make_shared<scheduler::RequestSpec>(*client.spec);
+    spec->deadline_us = 0;
+    client.spec = spec;
+    client.leaves_us = scheduler::kNever;
+  }
+  const Scenario defaults;
+  ++scenario->prefill_workers;
+  scenario->prefill_blocks = 60;
+  scenario->decode_blocks = 400;
+  scenario->router_streams = 100;
+  scenario->prefill_requests = scenario->decode_requests = 100;
+  scenario->attach_lease_ms = scenario->writing_lease_ms = 500;
+  scenario->instance_lease_ms = defaults.instance_lease_ms;
+  scenario->faultless = false;
+  scenario->no_excuse = true;
+  constexpr FaultKind kKinds[] = {
+      FaultKind::kCrash,      FaultKind::kCrash,         FaultKind::kSlow,      FaultKind::kDrain,
+      FaultKind::kEngineHang, FaultKind::kEngineFailure, FaultKind::kStandstill};
+  Fault fault{.kind = kKinds[random.Between(0, 6)],
+              .worker = static_cast<int>(random.Between(0, scenario->prefill_workers - 1)),
+              .at_us = random.Between(100 * kMillisecondUs, scenario->heals_us),
+              .lasts_us = random.Between(20, 600) * kMillisecondUs};
+  if (fault.kind == FaultKind::kStandstill && random.Chance(0.7)) fault.worker = kTheOrchestrator;
+  scenario->faults = {fault};
 }
 
 void LimitRequests(Scenario* scenario) {
@@ -314,33 +488,32 @@ engine::EmulatedOptions EngineOptions(scheduler::Role role) {
           .max_positions = 512};
 }
 
-engine::SamplingParams SamplingOf(const scheduler::RequestSpec& spec) {
-  engine::SamplingParams sampling;
-  sampling.temperature = 0;
-  sampling.min_tokens = static_cast<int>(spec.min_tokens);
-  if (spec.min_tokens > 0) sampling.suppressed_until_min_tokens = spec.stop_token_ids;
-  return sampling;
-}
-
 Expected ExpectedAnswer(const scheduler::RequestSpec& spec) {
   Expected expected;
-  const std::vector<int32_t> drawn = engine::EmulatedContinuation(
-      EngineOptions(scheduler::Role::kDecode), spec.prompt, spec.max_tokens, SamplingOf(spec));
-  for (size_t i = 0; i < drawn.size(); ++i) {
-    const bool stops = std::count(spec.stop_token_ids.begin(), spec.stop_token_ids.end(), drawn[i]);
-    if (stops && static_cast<int64_t>(i) >= spec.min_tokens) {
-      expected.stop_token = drawn[i];
+  const engine::EmulatedOptions options = EngineOptions(scheduler::Role::kDecode);
+  const engine::SamplingParams sampling = services::SamplingFrom(spec);
+  const auto& stops = spec.stop_token_ids;
+  for (const engine::SampledToken& sampled :
+       engine::EmulatedAnswer(options, spec.prompt, spec.max_tokens, sampling)) {
+    const bool stop = std::count(stops.begin(), stops.end(), sampled.token) > 0;
+    if (stop && static_cast<int64_t>(expected.tokens.size()) >= spec.min_tokens) {
+      expected.stop_token = sampled.token;
       break;
     }
-    expected.tokens.push_back(drawn[i]);
+    expected.tokens.push_back(sampled.token);
+    expected.payloads.push_back(TokenPayload(sampled));
+  }
+  if (spec.want_prompt_logprobs) {
+    expected.prompt_logprobs =
+        PromptPayload(engine::EmulatedPromptLogprobs(options, spec.prompt, sampling.top_logprobs));
   }
   return expected;
 }
 
 int64_t NanFrom(const scheduler::RequestSpec& spec) {
   const size_t digits = sizeof(kNanFrom) - 1;
-  if (spec.sampling.compare(0, digits, kNanFrom) != 0) return INT64_MAX;
-  return std::stoll(spec.sampling.substr(digits));
+  if (spec.names.empty() || spec.names[0].compare(0, digits, kNanFrom) != 0) return INT64_MAX;
+  return std::stoll(spec.names[0].substr(digits));
 }
 
 }  // namespace skein::sim

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,20 +43,31 @@ enum class FaultKind {
   kEngineHang,  // a step that never ends
   kOrchestratorCrash,
   kStandstill,
-  kOrderedDrain
+  kOrderedDrain,
+  kRouterCrash,
+  kCut  // of what goes from one process to another
 };
+
+// Beside the workers, of a standstill or a cut.
+inline constexpr int kTheOrchestrator = -1;
+inline constexpr int kTheRouter = -2;
 
 struct Fault {
   FaultKind kind = FaultKind::kCrash;
-  int worker = 0;  // index among the workers; of a standstill: -1 is the orchestrator
+  int worker = 0;  // index among the workers; of a standstill or a cut another one, too
   TimeUs at_us = 0;
-  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill, ordered drain: ends after
+  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill, ordered drain, cut: ends after
   bool returns = true;
+  int to = 0;  // of a cut
 };
 
 struct Scenario {
   uint64_t seed = 0;
   bool faultless = false;  // no fault at all: whatever can be served must be
+  bool no_excuse = false;  // what breaks is no reason for any client to get an error
+  // The processes' timeouts and leases are so many times those of the tests, which are a tenth of
+  // the products': for steps that take as long as theirs.
+  int64_t time_scale = 1;
   // The network.
   TimeUs delay_min_us = 50;
   TimeUs delay_max_us = 400;
@@ -66,15 +78,26 @@ struct Scenario {
   double stall_chance = 0;        // of a put
   double group_break_chance = 0;  // of a step that several instances run
   double word_loss_chance = 0;    // of a member's word to the others that a group is broken
+  double duplicate_chance = 0;    // of a call: executed twice
+  double refusal_chance = 0;      // of a call or a stream, by a full inbox
   // The engines.
   bool compute_at_end = false;  // of a step's time; else at its start
   TimeUs step_us = 1000;
-  TimeUs heals_us = 0;  // from then on nothing breaks
+  int64_t slowness = 20;  // of a slow worker's steps
+  TimeUs heals_us = 0;    // from then on nothing breaks
   int prefill_workers = 2;
   int prefill_blocks = 28;  // of each; a long prompt may need the memory of several
+  int decode_blocks = 40;
   int64_t router_streams = 12;
+  int64_t router_queue = 8;
   int64_t prefill_requests = 16;  // that one instance holds at a time
   int64_t decode_requests = 12;
+  int64_t begin_ahead = 3;
+  int64_t chunk_tokens = 12;
+  int64_t decode_batch = 5;
+  int64_t instance_lease_ms = 300;  // these three times time_scale
+  int64_t writing_lease_ms = 200;
+  int64_t attach_lease_ms = 300;
   // Decode workers take KV through so many staging buffers; 0: one-sided.
   int staging_backends = 0;
   int32_t staging_slots = 0;
@@ -93,6 +116,13 @@ Scenario MakeScenario(uint64_t seed);
 // the seed chooses; longer prompts, more cancels, and where there are faults a worker that dies
 // every now and then.
 Scenario MakeSpanningScenario(uint64_t seed);
+// Streams of a hundred tokens whose steps take as long as those of large models, with timeouts to
+// match, for half a minute; workers and the orchestrator die or stand still in their midst.
+Scenario MakeLongScenario(uint64_t seed);
+// Of a scenario without faults: patient clients that can all be served, room to spare, and exactly
+// one fault, of a prefill worker or of the orchestrator. Nothing excuses a client's error.
+// (An orchestrator that dies is not among the faults: requests that it has not placed end with it.)
+void LeaveNoExcuse(Scenario* scenario);
 // Instances hold few requests, and the router admits more than all of them together can hold.
 void LimitRequests(Scenario* scenario);
 // Lets so many of the clients that can be served fail engines, and all of them be patient.
@@ -101,15 +131,16 @@ void LetClientsFailEngines(int64_t clients, Scenario* scenario);
 void OrderDrains(Scenario* scenario);
 engine::EmulatedOptions EngineOptions(scheduler::Role role);
 
-// The whole answer of a request, from its tokens alone.
+// The whole answer of a request, from its tokens and sampling parameters alone.
 struct Expected {
-  std::vector<int32_t> tokens;  // emitted, without a stop token
+  std::vector<int32_t> tokens;        // emitted, without a stop token
+  std::vector<std::string> payloads;  // of each of them, with its logprobs (TokenPayload)
   int32_t stop_token = -1;
+  std::string prompt_logprobs;  // empty unless they are wanted
 };
 Expected ExpectedAnswer(const scheduler::RequestSpec& spec);
 // The output index from which on the logits of the request's sequence are NaN (never: INT64_MAX).
-// The engines of the simulation read it from the sampling parameters.
+// The engines of the simulation read it from the request's names.
 int64_t NanFrom(const scheduler::RequestSpec& spec);
-engine::SamplingParams SamplingOf(const scheduler::RequestSpec& spec);
 
 }  // namespace skein::sim

@@ -1,8 +1,10 @@
 // The command line of a test over seeds. --seed=N runs one seed, --trace prints its log,
 // --first_seed=N moves all slices (a longer search: other seeds, same test), --plans=N runs seeds
-// until N plans spanned instances.
+// until N plans spanned instances. At its end a run prints what its worlds did (Statistics).
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -47,6 +49,10 @@ inline int Replay(uint64_t seed, MakeWorld make) {
 
 inline void Add(const Outcome& one, Outcome* sum) {
   sum->actions += one.actions;
+  sum->in_flight_us += one.in_flight_us;
+  sum->faults += one.faults;
+  sum->faults_met += one.faults_met;
+  sum->coverage.Add(one.coverage);
   sum->requests += one.requests;
   sum->finished += one.finished;
   sum->failed_alone += one.failed_alone;
@@ -57,17 +63,61 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->refused += one.refused;
 }
 
+// What all worlds of this process did.
+struct Statistics {
+  Outcome sum;
+  int64_t worlds = 0;
+  double seconds = 0;  // real ones
+};
+inline Statistics statistics;
+
+inline Outcome RunWorld(Scenario scenario) {
+  const auto start = std::chrono::steady_clock::now();
+  Outcome outcome = World(std::move(scenario), seed_flags.trace).Run();
+  ++statistics.worlds;
+  statistics.seconds +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  Add(outcome, &statistics.sum);
+  return outcome;
+}
+
+inline void PrintStatistics() {
+  const Outcome& sum = statistics.sum;
+  std::printf(
+      "%lld worlds: %.0f virtual seconds with a request in flight, %lld requests, %lld finished, "
+      "%lld of %lld faults met a running request, %llu events, %.0f a second\n%s",
+      static_cast<long long>(statistics.worlds), static_cast<double>(sum.in_flight_us) * 1e-6,
+      static_cast<long long>(sum.requests), static_cast<long long>(sum.finished),
+      static_cast<long long>(sum.faults_met), static_cast<long long>(sum.faults),
+      static_cast<unsigned long long>(sum.actions),
+      static_cast<double>(sum.actions) / std::max(statistics.seconds, 1e-9),
+      sum.coverage.Report().c_str());
+}
+
 // Runs the seeds of one slice: none fails, and a third of the requests or more is served.
 inline Outcome RunSlice(uint64_t slice, uint64_t seeds, MakeWorld make) {
   const uint64_t first = seed_flags.first_seed + slice * seeds;
   Outcome sum;
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
-    const Outcome outcome = World(make(seed), seed_flags.trace).Run();
+    const Outcome outcome = RunWorld(make(seed));
     EXPECT_EQ(outcome.violation, "") << "replay with --seed=" << seed << " --trace";
     Add(outcome, &sum);
   }
   EXPECT_GT(sum.finished * 3, sum.requests) << "too little is served for this to mean anything";
   return sum;
+}
+
+// One fault, and no excuse for any client's error.
+inline void RunWithoutExcuse(uint64_t slice, uint64_t seeds, uint64_t every, MakeWorld make) {
+  const uint64_t first = seed_flags.first_seed / every + slice * seeds;
+  for (uint64_t i = first; i < first + seeds; ++i) {
+    Scenario scenario = make(every * (i + 1));
+    ASSERT_TRUE(scenario.faultless);
+    LeaveNoExcuse(&scenario);
+    const Outcome outcome = RunWorld(std::move(scenario));
+    EXPECT_EQ(outcome.violation, "") << "seed " << every * (i + 1);
+    EXPECT_EQ(outcome.finished, outcome.requests);
+  }
 }
 
 // The same with instances that hold few requests: what is refused was not accepted before, and what
@@ -78,7 +128,7 @@ inline void RunLimited(uint64_t slice, uint64_t seeds, MakeWorld make) {
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
     Scenario scenario = make(seed);
     LimitRequests(&scenario);
-    const Outcome outcome = World(std::move(scenario), seed_flags.trace).Run();
+    const Outcome outcome = RunWorld(std::move(scenario));
     EXPECT_EQ(outcome.violation, "") << "seed " << seed << " with few requests at a time";
     Add(outcome, &sum);
   }
@@ -87,7 +137,7 @@ inline void RunLimited(uint64_t slice, uint64_t seeds, MakeWorld make) {
 }
 
 inline void ExpectSameTrace(uint64_t seed, MakeWorld make) {
-  const auto hash_of = [&](uint64_t s) { return World(make(s), false).Run().trace_hash; };
+  const auto hash_of = [&](uint64_t s) { return RunWorld(make(s)).trace_hash; };
   const uint64_t hash = hash_of(seed);
   EXPECT_EQ(hash_of(seed), hash) << "seed " << seed;
   EXPECT_NE(hash_of(seed + 1), hash);
@@ -99,7 +149,7 @@ inline int RunPlans(int64_t plans, MakeWorld make) {
   int failed = 0;
   uint64_t seed = seed_flags.first_seed;
   for (; sum.spanning_plans < plans; ++seed) {
-    const Outcome outcome = World(make(seed), false).Run();
+    const Outcome outcome = RunWorld(make(seed));
     if (!outcome.violation.empty()) {
       ++failed;
       Print(seed, outcome);
@@ -109,6 +159,7 @@ inline int RunPlans(int64_t plans, MakeWorld make) {
   std::printf("%d of %llu seeds failed; in all:\n", failed,
               static_cast<unsigned long long>(seed - seed_flags.first_seed));
   Print(seed - 1, sum);
+  PrintStatistics();
   return failed == 0 ? 0 : 1;
 }
 
@@ -129,7 +180,9 @@ inline int SeedMain(int argc, char** argv, MakeWorld make) {
   }
   if (seed_flags.seed.has_value()) return Replay(*seed_flags.seed, make);
   if (seed_flags.plans > 0) return RunPlans(seed_flags.plans, make);
-  return RUN_ALL_TESTS();
+  const int failed = RUN_ALL_TESTS();
+  PrintStatistics();
+  return failed;
 }
 
 }  // namespace skein::sim

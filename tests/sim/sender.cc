@@ -172,7 +172,8 @@ void Sender::Post(const Key& key, Handoff& handoff, const Put& put) {
   const Transfers::Owner writer{key.first, key.second, staged ? process_->endpoint() : ""};
   const Transfers::Place source{process_->endpoint(), process_->generation(), put.from.value};
   const Transfers::Place target{memory.process->endpoint(), memory.generation, put.place};
-  const bool stalls = network_->Happens(network_->scenario().stall_chance);
+  const bool stalls = network_->Happens(network_->scenario().stall_chance) ||
+                      network_->IsCut(process_->endpoint(), memory.process->endpoint());
   const TimeUs takes = stalls ? kPutTimeoutUs : network_->random().Between(20, 800);
   const bool survives_death = network_->random().Chance(0.5);
   ++handoff.under_way;

@@ -41,9 +41,13 @@ TEST_P(SimTest, AnOrchestratorThatStandsStillTakesNobodyForDead) {
         {.kind = FaultKind::kStandstill, .worker = -1, .at_us = at, .lasts_us = lasts});
     at += lasts + 50 * scheduler::kMillisecondUs;
   }
-  const Outcome outcome = World(scenario, seed_flags.trace).Run();
+  const Outcome outcome = RunWorld(scenario);
   EXPECT_EQ(outcome.violation, "");
   EXPECT_EQ(outcome.instances_lost, 0);
+}
+
+TEST_P(SimTest, OneFaultWithRoomToSpareFailsNoRequest) {
+  RunWithoutExcuse(GetParam(), kSeedsPerSlice, 5, MakeScenario);
 }
 
 // No request fails, each worker is emptied and serves again: CheckHonest and CheckRest see to it.
@@ -51,7 +55,7 @@ TEST_P(SimTest, AnOperatorsDrainFailsNoRequest) {
   Scenario scenario = MakeScenario(5 * (GetParam() + 1));
   ASSERT_TRUE(scenario.faultless);
   OrderDrains(&scenario);
-  const Outcome outcome = World(scenario, seed_flags.trace).Run();
+  const Outcome outcome = RunWorld(scenario);
   EXPECT_EQ(outcome.violation, "");
   EXPECT_GT(outcome.drains_ordered, 0);
 }

@@ -32,11 +32,15 @@ TEST_P(SpanningSimTest, SameSeedSameTrace) {
   ExpectSameTrace(seed_flags.first_seed + GetParam() * kSeedsPerSlice, MakeSpanningScenario);
 }
 
+TEST_P(SpanningSimTest, OneFaultWithRoomToSpareFailsNoRequest) {
+  RunWithoutExcuse(GetParam(), kSeedsPerSlice, 4, MakeSpanningScenario);
+}
+
 TEST_P(SpanningSimTest, AnOperatorsDrainFailsNoRequest) {
   Scenario scenario = MakeSpanningScenario(4 * (GetParam() + 1));
   ASSERT_TRUE(scenario.faultless);
   OrderDrains(&scenario);
-  const Outcome outcome = World(scenario, seed_flags.trace).Run();
+  const Outcome outcome = RunWorld(scenario);
   EXPECT_EQ(outcome.violation, "");
   EXPECT_GT(outcome.drains_ordered, 0);
 }
@@ -48,7 +52,7 @@ TEST_P(SpanningSimTest, ARequestThatFailsEnginesHarmsNoOther) {
   ASSERT_TRUE(scenario.faultless);
   scenario.prefill_blocks = 40;  // room to spare: each prompt fits one instance
   LetClientsFailEngines(1, &scenario);
-  const Outcome outcome = World(scenario, seed_flags.trace).Run();
+  const Outcome outcome = RunWorld(scenario);
   EXPECT_EQ(outcome.violation, "") << "seed " << scenario.seed;
   EXPECT_GT(outcome.engines_failed, 0);
   EXPECT_LE(outcome.engines_failed, 2);

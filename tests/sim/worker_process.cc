@@ -8,7 +8,7 @@ namespace skein::sim {
 
 using namespace scheduler;  // NOLINT: the messages, all of them
 
-MembershipConfig MembershipOf(Role role, const Process& process) {
+MembershipConfig MembershipOf(Role role, const Process& process, TimeUs unit_us) {
   const engine::EmulatedOptions options = EngineOptions(role);
   MembershipConfig config;
   config.identity.role = role;
@@ -31,23 +31,25 @@ MembershipConfig MembershipOf(Role role, const Process& process) {
   if (role == Role::kPrefill) {
     config.identity.comm_address = absl::StrCat(process.endpoint(), "#", process.generation());
   }
-  config.rpc_timeout_us = 100 * kMillisecondUs;
-  config.register_retry_us = 50 * kMillisecondUs;
+  config.rpc_timeout_us = 100 * unit_us;
+  config.register_retry_us = 50 * unit_us;
   return config;
 }
 
-EngineWatchConfig EngineWatchOf(const engine::EmulatedEngine& engine) {
-  return {.step_timeout_us = 300 * kMillisecondUs,
-          .probe_interval_us = 50 * kMillisecondUs,
+EngineWatchConfig EngineWatchOf(const engine::EmulatedEngine& engine, TimeUs unit_us) {
+  return {.step_timeout_us = 300 * unit_us,
+          .probe_interval_us = 50 * unit_us,
           .probe_block = {static_cast<int32_t>(engine.Spec().kv.num_blocks - 1)},
           .last_words_us = kLastWordsUs};
 }
 
-BatchLimits BatchOf(Role role) {
+BatchLimits BatchOf(Role role, const Scenario& scenario) {
   if (role == Role::kPrefill) {
-    return {.max_batch_tokens = 16, .max_batch_sequences = 4, .max_chunk_tokens = 12};
+    return {.max_batch_tokens = 16,
+            .max_batch_sequences = 4,
+            .max_chunk_tokens = scenario.chunk_tokens};
   }
-  return {.max_batch_tokens = 16, .max_batch_sequences = 5};
+  return {.max_batch_tokens = 16, .max_batch_sequences = scenario.decode_batch};
 }
 
 void PrefillProcess::OnStart() {
@@ -56,21 +58,23 @@ void PrefillProcess::OnStart() {
       network_, this, engine_, transfers_, find_memory_, [this](PrefillEvent event) {
         DispatchAfter(network_->random().Between(0, 200), std::move(event));
       });
+  const Scenario& scenario = network_->scenario();
+  const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
   PrefillConfig config;
-  config.membership = MembershipOf(Role::kPrefill, *this);
+  config.membership = MembershipOf(Role::kPrefill, *this, unit_us);
   config.membership.identity.total_blocks = engine_->Spec().kv.num_blocks - 1;
-  config.engine = EngineWatchOf(*engine_);
-  config.batch = BatchOf(Role::kPrefill);
-  config.max_requests = network_->scenario().prefill_requests;
+  config.engine = EngineWatchOf(*engine_, unit_us);
+  config.batch = BatchOf(Role::kPrefill, scenario);
+  config.max_requests = scenario.prefill_requests;
   config.max_sequence_tokens = engine_->Spec().max_positions;
-  config.begin_ahead = 3;
-  config.rpc_timeout_us = 100 * kMillisecondUs;
-  config.begin_timeout_us = 600 * kMillisecondUs;
+  config.begin_ahead = scenario.begin_ahead;
+  config.rpc_timeout_us = 100 * unit_us;
+  config.begin_timeout_us = 600 * unit_us;
   config.retry_us = 5 * kMillisecondUs;
-  config.begin_give_up_us = 1000 * kMillisecondUs;
-  config.request_deadline_us = 20 * kSecondUs;
-  config.spanning_step_us = 3000 * kMillisecondUs;
-  config.join_wait_us = 1000 * kMillisecondUs;
+  config.begin_give_up_us = 1000 * unit_us;
+  config.request_deadline_us = 20'000 * unit_us;
+  config.spanning_step_us = 3000 * unit_us;
+  config.join_wait_us = 1000 * unit_us;
   Run(std::make_unique<PrefillCore>(config));
 }
 
@@ -160,7 +164,7 @@ void PrefillProcess::Execute(CallAbort& effect) {
         static_cast<DecodeProcess*>(callee)->Serve(request);
         reply({});
       },
-      [](Done) {});
+      [](Done) {}, /*may_be_refused=*/false);
 }
 
 void PrefillProcess::Execute(RunStep& effect) {
@@ -204,16 +208,19 @@ void PrefillProcess::StepTogether(const RunStep& step, EngineThread::LayerDone l
 void DecodeProcess::OnStart() {
   StartEngine(Role::kDecode);
   tokens_ = std::make_unique<TokenStreams>();
+  const Scenario& scenario = network_->scenario();
+  const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
   DecodeConfig config;
-  config.membership = MembershipOf(Role::kDecode, *this);
-  config.engine = EngineWatchOf(*engine_);
-  config.batch = BatchOf(Role::kDecode);
+  config.membership = MembershipOf(Role::kDecode, *this, unit_us);
+  config.membership.identity.total_blocks = engine_->Spec().kv.num_blocks - 1;
+  config.engine = EngineWatchOf(*engine_, unit_us);
+  config.batch = BatchOf(Role::kDecode, scenario);
   config.memory = absl::StrCat(endpoint(), "#", generation());
-  config.max_requests = network_->scenario().decode_requests;
+  config.max_requests = scenario.decode_requests;
   config.max_sequence_tokens = engine_->Spec().max_positions;
-  config.lease_us = 200 * kMillisecondUs;
-  config.grace_us = 100 * kMillisecondUs;
-  config.attach_lease_us = 300 * kMillisecondUs;
+  config.lease_us = scenario.writing_lease_ms * unit_us;
+  config.grace_us = 100 * unit_us;
+  config.attach_lease_us = scenario.attach_lease_ms * unit_us;
   StartStaging(&config.staging);
   Run(std::make_unique<DecodeCore>(config));
 }
@@ -227,8 +234,8 @@ void DecodeProcess::StartStaging(StagingConfig* config) {
     config->memory.push_back(absl::StrCat(endpoint(), "#", generation(), "#", i));
   }
   config->slots = scenario.staging_slots;
-  config->ask_wait_us = 40 * kMillisecondUs;
-  config->hold_us = 30 * kMillisecondUs;
+  config->ask_wait_us = 40 * scenario.time_scale * kMillisecondUs;
+  config->hold_us = 30 * scenario.time_scale * kMillisecondUs;
 }
 
 void DecodeProcess::OnCrash() {

@@ -32,9 +32,11 @@ struct Done {  // the reply of calls that answer nothing
 // After an engine's failure, until the process must have gone.
 inline constexpr TimeUs kLastWordsUs = 500 * scheduler::kMillisecondUs;
 
-scheduler::EngineWatchConfig EngineWatchOf(const engine::EmulatedEngine& engine);
-scheduler::MembershipConfig MembershipOf(scheduler::Role role, const Process& process);
-scheduler::BatchLimits BatchOf(scheduler::Role role);
+// `unit_us`: a millisecond of the configuration (Scenario::time_scale).
+scheduler::EngineWatchConfig EngineWatchOf(const engine::EmulatedEngine& engine, TimeUs unit_us);
+scheduler::MembershipConfig MembershipOf(scheduler::Role role, const Process& process,
+                                         TimeUs unit_us);
+scheduler::BatchLimits BatchOf(scheduler::Role role, const Scenario& scenario);
 
 // What both kinds have: an engine, a place in the cluster.
 template <class Derived, class Core, class Event, class Effect>
@@ -77,11 +79,12 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     engine_failed_ = true;
     ++engines_failed_;
     VirtualTime& time = this->network_->time();
-    time.At(time.now() + kLastWordsUs + 2 * scheduler::kSecondUs,
-            [this, mine = this->generation()] {
-              this->verdict_->Require(this->generation() != mine,
-                                      "a process lives on with a failed engine");
-            });
+    // It may stand still before.
+    const TimeUs rest_us = 2 * this->network_->scenario().time_scale * scheduler::kSecondUs;
+    time.At(time.now() + kLastWordsUs + rest_us, [this, mine = this->generation()] {
+      this->verdict_->Require(this->generation() != mine,
+                              "a process lives on with a failed engine");
+    });
   }
   void Execute(scheduler::Drained&) {
     this->verdict_->Require(!drained_, "drained twice");
@@ -101,9 +104,9 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   }
   void StartEngine(scheduler::Role role) {
     engine::EmulatedOptions options = EngineOptions(role);
-    if (role == scheduler::Role::kPrefill) {
-      options.kv.num_blocks = this->network_->scenario().prefill_blocks;
-    }
+    const Scenario& scenario = this->network_->scenario();
+    const bool prefill = role == scheduler::Role::kPrefill;
+    options.kv.num_blocks = prefill ? scenario.prefill_blocks : scenario.decode_blocks;
     ++options.kv.num_blocks;  // for probes
     engine_ = *engine::EmulatedEngine::Create(options);
     engine_thread_ = {};
@@ -151,6 +154,11 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
 class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCore,
                                             scheduler::PrefillEvent, scheduler::PrefillEffect> {
  public:
+  static const CoreStates& States() {
+    static const CoreStates states{"prefill", {"queued", "asking", "placed", "ending"}};
+    return states;
+  }
+
   using WorkerProcess::Execute;
   using WorkerProcess::WorkerProcess;
 
@@ -201,6 +209,11 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
 class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
                                            scheduler::DecodeEvent, scheduler::DecodeEffect> {
  public:
+  static const CoreStates& States() {
+    static const CoreStates states{"decode", {"reserved", "granted", "running", "ended"}};
+    return states;
+  }
+
   using WorkerProcess::Execute;
   using WorkerProcess::WorkerProcess;
 

@@ -80,7 +80,22 @@ void World::ScheduleFaults() {
 }
 
 void World::Strike(const Fault& fault) {
-  if (fault.kind == FaultKind::kStandstill && fault.worker < 0) {
+  const bool of_worker = fault.worker >= 0 && fault.kind != FaultKind::kOrchestratorCrash &&
+                         fault.kind != FaultKind::kRouterCrash && fault.kind != FaultKind::kCut;
+  if (!of_worker) {
+    ++faults_;
+    faults_met_ += router_->open() > 0 ? 1 : 0;
+  }
+  if (fault.kind == FaultKind::kCut) {
+    if (fault.worker == fault.to) return;
+    network_.Cut(ProcessAt(fault.worker)->endpoint(), ProcessAt(fault.to)->endpoint(),
+                 time_.now() + fault.lasts_us);
+  } else if (fault.kind == FaultKind::kRouterCrash) {
+    router_->Crash();
+    time_.At(time_.now() + fault.lasts_us, [this] {
+      if (!router_->alive()) router_->Start();
+    });
+  } else if (fault.kind == FaultKind::kStandstill && fault.worker < 0) {
     orchestrator_->StandStill(time_.now() + fault.lasts_us);
   } else if (fault.kind == FaultKind::kOrchestratorCrash) {
     orchestrator_->Crash();
@@ -94,15 +109,30 @@ void World::Strike(const Fault& fault) {
   }
 }
 
+Process* World::ProcessAt(int index) {
+  if (index == kTheRouter) return router_.get();
+  if (index == kTheOrchestrator) return orchestrator_.get();
+  if (index < scenario_.prefill_workers) return prefill_[index].get();
+  return decode_[index - scenario_.prefill_workers].get();
+}
+
+template <class Worker>
+void World::NoteFault(const Worker& worker) {
+  ++faults_;
+  const auto blocks = worker.core()->Snapshot(worker.LocalNow()).blocks;
+  faults_met_ += blocks.free < blocks.total ? 1 : 0;
+}
+
 template <class Worker>
 void World::StrikeWorker(Worker& worker, const Fault& fault) {
   if (!worker.alive()) return;
+  NoteFault(worker);
   switch (fault.kind) {
     case FaultKind::kCrash:
       worker.Crash();
       break;
     case FaultKind::kSlow:
-      worker.SlowDown(20);
+      worker.SlowDown(scenario_.slowness);
       time_.At(time_.now() + fault.lasts_us, [&worker] { worker.SlowDown(1); });
       return;
     case FaultKind::kDrain:
@@ -123,6 +153,8 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
                [this, &worker] { Order(worker, /*undo=*/true); });
       return;
     case FaultKind::kOrchestratorCrash:
+    case FaultKind::kRouterCrash:
+    case FaultKind::kCut:
       return;
   }
   if (fault.returns) Return(worker, fault.lasts_us);
@@ -157,6 +189,7 @@ void World::Heal() {
     if (!worker.alive()) worker.Start();
     if (worker.core()->Snapshot(worker.LocalNow()).draining) Return(worker, kMillisecondUs);
   };
+  if (!router_->alive()) router_->Start();
   if (!orchestrator_->alive()) orchestrator_->Start();
   for (const auto& worker : prefill_) heal(*worker);
   for (const auto& worker : decode_) heal(*worker);
@@ -197,6 +230,13 @@ void World::SendProbes() {
   for (const ClientPlan& probe : scenario_.probes) router_->Arrive(probe);
 }
 
+void World::RunAction() {
+  const bool in_flight = router_->open() > 0;
+  const TimeUs before = time_.now();
+  time_.RunOne();
+  if (in_flight) in_flight_us_ += time_.now() - before;
+}
+
 Outcome World::Run() {
   router_->Start();
   orchestrator_->Start();
@@ -208,12 +248,13 @@ Outcome World::Run() {
 
   const auto run_until_served = [this](TimeUs from) {
     TimeUs looked_us = 0;
-    while (verdict_.ok() && !time_.idle() && time_.now() < from + kPatienceUs) {
+    const TimeUs until = from + kPatienceUs * scenario_.time_scale;
+    while (verdict_.ok() && !time_.idle() && time_.now() < until) {
       if (time_.now() > from && time_.now() >= looked_us + kMillisecondUs) {
         looked_us = time_.now();
         if (Served()) break;
       }
-      time_.RunOne();
+      RunAction();
       verdict_.Require(time_.actions() < kMaxActions, "a million actions and no end");
     }
     CheckRest();
@@ -226,7 +267,8 @@ Outcome World::Run() {
   run_until_served(rests_us);
   if (verdict_.ok()) {
     // Reports of everybody have been heard by now.
-    const TimeUs probes_us = time_.now() + 400 * kMillisecondUs;
+    const TimeUs probes_us =
+        time_.now() + (100 + scenario_.instance_lease_ms) * scenario_.time_scale * kMillisecondUs;
     time_.At(probes_us, [this] { SendProbes(); });
     run_until_served(probes_us);
   }
@@ -247,6 +289,10 @@ Outcome World::Run() {
   return {.violation = verdict_.what(),
           .trace_hash = trace_.hash(),
           .actions = time_.actions(),
+          .in_flight_us = in_flight_us_,
+          .faults = faults_,
+          .faults_met = faults_met_,
+          .coverage = network_.coverage(),
           .requests = static_cast<int64_t>(scenario_.clients.size() + scenario_.probes.size()),
           .finished = router_->finished(),
           .failed_alone = router_->failed_alone(),

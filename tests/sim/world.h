@@ -21,6 +21,10 @@ struct Outcome {
   std::string violation;  // empty: none
   uint64_t trace_hash = 0;
   uint64_t actions = 0;
+  TimeUs in_flight_us = 0;  // virtual time with a request in flight
+  int64_t faults = 0;
+  int64_t faults_met = 0;  // at a worker that held a request; elsewhere: while a client waited
+  Coverage coverage;
   int64_t requests = 0;
   int64_t finished = 0;      // with a whole, right answer
   int64_t failed_alone = 0;  // with what its own sequence fails with in an engine
@@ -54,6 +58,10 @@ class World {
   void Return(Worker& worker, TimeUs after);
   void Heal();
   void SendProbes();
+  Process* ProcessAt(int index);
+  template <class Worker>
+  void NoteFault(const Worker& worker);
+  void RunAction();
   bool Served() const;  // all ended, nothing held anywhere
   void CheckRest();
   RemoteMemory FindMemory(const std::string& description);
@@ -70,6 +78,9 @@ class World {
   std::unique_ptr<OrchestratorProcess> orchestrator_;
   std::vector<std::unique_ptr<PrefillProcess>> prefill_;
   std::vector<std::unique_ptr<DecodeProcess>> decode_;
+  TimeUs in_flight_us_ = 0;
+  int64_t faults_ = 0;
+  int64_t faults_met_ = 0;
 };
 
 }  // namespace skein::sim

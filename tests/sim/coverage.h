@@ -1,0 +1,60 @@
+// Which events a core has handled, by the state that the request was in: what no run has reached is
+// not tested, whatever the seeds found.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "tests/sim/virtual_time.h"
+
+namespace skein::sim {
+
+// The states that a core's StateOf may name, the core's name first.
+struct CoreStates {
+  std::string_view core;
+  std::vector<std::string_view> states;
+};
+inline constexpr std::string_view kNoRequest = "(none)";       // the core has no such request
+inline constexpr std::string_view kNotOfOne = "(not of one)";  // the event is not of a request
+
+class Coverage {
+ public:
+  // An event of the variant `Event` that one of the processes of this kind handled.
+  template <class Event>
+  void Count(const CoreStates& states, std::string_view state, size_t event) {
+    Table& table = tables_[states.core];
+    if (table.events.empty()) {
+      table.states = states.states;
+      table.events = NamesOf<Event>(std::make_index_sequence<std::variant_size_v<Event>>());
+    }
+    ++table.counts[{state, table.events[event]}];
+  }
+  void Add(const Coverage& other);
+
+  // A line for each core, one with the events that never came, and one for each of its states with
+  // those that it never met. Events of requests are expected in each state, and where the core has
+  // no such request.
+  std::string Report() const;
+
+ private:
+  struct Table {
+    std::vector<std::string_view> states;
+    std::vector<std::string_view> events;
+    std::map<std::pair<std::string_view, std::string_view>, int64_t> counts;  // by state and event
+  };
+  template <class Event, size_t... index>
+  static std::vector<std::string_view> NamesOf(std::index_sequence<index...>) {
+    return {TypeName<std::variant_alternative_t<index, Event>>()...};
+  }
+
+  std::map<std::string_view, Table> tables_;
+};
+
+}  // namespace skein::sim
