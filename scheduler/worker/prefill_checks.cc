@@ -60,8 +60,8 @@ TimeUs PrefillCore::Impl::NextDeadline() const {
 
 TimeUs PrefillCore::Impl::EarliestTimer(const Request& request) {
   if (request.state == State::kEnding) return kNever;
-  TimeUs next = std::min({request.deadline_us, request.ask_retry_us, request.grant.retry_us,
-                          request.grant.renew_us, request.commit.retry_us,
+  TimeUs next = std::min({request.deadline_us, request.ask_retry_us, request.ask_give_up_us,
+                          request.grant.retry_us, request.grant.renew_us, request.commit.retry_us,
                           request.spanning.has_value() && request.state == State::kQueued
                               ? request.spanning->join_until_us
                               : kNever});

@@ -15,6 +15,7 @@
 #include "services/base/loop.h"
 #include "services/base/rpc.h"
 #include "services/base/stream_writer.h"
+#include "services/codec/codec.h"
 #include "services/worker/engine_runner.h"
 #include "services/worker/progress_thread.h"
 #include "services/worker/worker_engine.h"
@@ -35,22 +36,23 @@ class DecodeShell {
   // empty) when the engine has failed; Stop then waits for a step that may never end.
   void Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
              std::function<void(const absl::Status&)> engine_failed = nullptr);
-  // As MembershipCalls::OnRefused. Before Start.
+  // As OrchestratorLink::OnRefused. Before Start.
   void OnRefused(std::function<void(const absl::Status&)> refused) {
-    membership_.OnRefused(std::move(refused));
+    orchestrator_.OnRefused(std::move(refused));
   }
   // The tokens of each step are observed in it. Before Start; it outlives the shell.
   void ObserveSteps(prometheus::Histogram* tokens) { step_tokens_ = tokens; }
   void Drain(int64_t grace_us);
   // An operator's order that came to this worker: it obeys at once, and tells the orchestrator.
   void OrderDrain(bool drain);
-  // As MembershipCalls::MayDrain.
-  absl::Status MayDrain() { return membership_.MayDrain(); }
+  // As OrchestratorLink::MayDrain.
+  absl::Status MayDrain() { return orchestrator_.MayDrain(); }
   void Stop();
 
+  // Any thread; not answered, whatever the event.
+  void Post(scheduler::DecodeEvent event);
+
   // From gRPC threads. False: the inbox is full.
-  [[nodiscard]] bool Reserve(scheduler::ReserveRequest request,
-                             Calls<v1::ReserveResponse>::Call call);
   [[nodiscard]] bool Grant(scheduler::GrantRequest request, Calls<v1::GrantResponse>::Call call);
   [[nodiscard]] bool Renew(scheduler::RenewRequest request, Calls<v1::RenewResponse>::Call call);
   [[nodiscard]] bool AskBackend(const scheduler::AskBackendRequest& request,
@@ -63,8 +65,7 @@ class DecodeShell {
   [[nodiscard]] bool Generate(scheduler::RequestId id, scheduler::Epoch epoch,
                               std::shared_ptr<TokenStream> stream, uint64_t call);
   void GenerateClosed(uint64_t call);
-  // These finish `call` when the core has heard of it.
-  [[nodiscard]] bool Cancel(scheduler::CancelRequest request, grpc::ServerUnaryReactor* call);
+  // Finishes `call` when the core has heard of it.
   [[nodiscard]] bool Abort(scheduler::AbortRequest request, grpc::ServerUnaryReactor* call);
   uint64_t NextCall() { return next_call_.fetch_add(1); }
 
@@ -74,7 +75,10 @@ class DecodeShell {
 
  private:
   void Handle(const scheduler::DecodeEvent& event);
-  void Post(scheduler::DecodeEvent event);
+  // From the orchestrator, on the loop.
+  OrchestratorLink::Events OrchestratorEvents();
+  absl::Status Take(const v1::OrchestratorMessage& message);
+  void Reserve(const scheduler::ReserveRequest& request);
   void On(const scheduler::AnswerReserve& effect);
   void On(const scheduler::AnswerGrant& effect);
   void On(const scheduler::AnswerRenew& effect);
@@ -89,13 +93,13 @@ class DecodeShell {
   void On(const scheduler::CallRegister& effect);
   void On(const scheduler::CallReport& effect);
   void On(const scheduler::CallUnregister& effect);
+  void On(const scheduler::CloseStream& effect) { orchestrator_.Close(); }
   void On(const scheduler::EngineFailed& effect);
   void On(const scheduler::Drained& effect);
 
   WorkerEngine* const engine_;
   Channels channels_;
   CallTracker calls_;
-  MembershipCalls membership_;
   std::function<void()> drained_;
   std::function<void(const absl::Status&)> engine_failed_;
   prometheus::Histogram* step_tokens_ = nullptr;
@@ -103,7 +107,7 @@ class DecodeShell {
   // Only on the loop.
   std::optional<scheduler::DecodeCore> core_;  // from Start on
   std::map<uint64_t, std::shared_ptr<TokenStream>> streams_;
-  Calls<v1::ReserveResponse> reserves_;
+  std::map<uint64_t, scheduler::ReserveReplied> reserves_;  // unanswered
   Calls<v1::GrantResponse> grants_;
   Calls<v1::RenewResponse> renews_;
   Calls<v1::AskBackendResponse> asks_;
@@ -112,6 +116,7 @@ class DecodeShell {
   Calls<v1::CommitResponse> commits_;
   // Threads last, and gone first: they use all of the above.
   Loop loop_;
+  OrchestratorLink orchestrator_;
   Loop copier_;  // copies staged parts into their blocks, one after the other
   std::unique_ptr<ProgressThread> progress_;
   std::unique_ptr<EngineRunner> runner_;

@@ -7,7 +7,6 @@
 #include "engine/transport/loopback_transport.h"
 #include "gtest/gtest.h"
 #include "services/worker/decode_shell.h"
-#include "services/worker/prefill_shell.h"
 
 namespace skein::services {
 namespace {
@@ -61,7 +60,7 @@ class HeldLoop {
   std::thread thread_;
 };
 
-TEST(ShellInbox, ADecodeShellTakesNoMoreCancelsAndAbortsThanFit) {
+TEST(ShellInbox, ADecodeShellTakesNoMoreAbortsThanFit) {
   WorkerEngine engine = EmulatedWorker();
   std::array<Ignored, 2 * kInbox> calls;
   DecodeShell shell(&engine, "127.0.0.1:1", kInbox);
@@ -72,28 +71,9 @@ TEST(ShellInbox, ADecodeShellTakesNoMoreCancelsAndAbortsThanFit) {
   const HeldLoop<DecodeShell, scheduler::DecodeSnapshot> held(&shell);
   size_t taken = 0;
   for (size_t i = 0; i < calls.size(); ++i) {
-    const scheduler::RequestId id{1, i + 1};
-    const bool ok = i % 2 == 0 ? shell.Cancel({.id = id, .epoch = {1}, .why = "test"}, &calls[i])
-                               : shell.Abort({.id = id, .epoch = {1}}, &calls[i]);
-    if (ok) ++taken;
+    if (shell.Abort({.id = {1, i + 1}, .epoch = {1}}, &calls[i])) ++taken;
   }
   // The worker's own messages, such as an answer to its registration, may be before them.
-  EXPECT_LE(taken, kInbox);
-}
-
-TEST(ShellInbox, APrefillShellTakesNoMoreCancelsThanFit) {
-  WorkerEngine engine = EmulatedWorker();
-  std::array<Ignored, 2 * kInbox> calls;
-  PrefillShell shell(&engine, "127.0.0.1:1", kInbox);
-  scheduler::PrefillConfig config;
-  config.membership.identity.shape = ShapeOf(engine.engine->Spec());
-  config.membership.identity.total_blocks = engine.engine->Spec().kv.num_blocks;
-  shell.Start(config, [] {});
-  const HeldLoop<PrefillShell, scheduler::PrefillSnapshot> held(&shell);
-  size_t taken = 0;
-  for (size_t i = 0; i < calls.size(); ++i) {
-    if (shell.Cancel({.id = {1, i + 1}, .epoch = {1}, .why = "test"}, &calls[i])) ++taken;
-  }
   EXPECT_LE(taken, kInbox);
 }
 
