@@ -110,6 +110,24 @@ TEST_F(EmulatedEngineTest, SuppressedIdsAreNotDrawnBeforeMinTokens) {
   EXPECT_EQ(Step(prompt_, 0, {0, 1}), (expected[0] + 1) % 100);
 }
 
+TEST_F(EmulatedEngineTest, ABlockOutsideTheRegionAndMissingSamplingAreRefusedByName) {
+  const auto refusal = [&](const SequenceStep& step) {
+    std::vector<SequenceResult> results;
+    EXPECT_TRUE(engine_->Step({&step, 1}, nullptr, &results).ok());
+    EXPECT_TRUE(absl::IsInvalidArgument(results.at(0).status));
+    return std::string(results.at(0).status.message());
+  };
+  SequenceStep step;
+  step.tokens = prompt_;
+  const std::vector<int32_t> foreign = {0, 8};  // of 8 blocks
+  step.block_table = foreign;
+  EXPECT_NE(refusal(step).find("block_table[1] = 8"), std::string::npos);
+  const std::vector<int32_t> blocks = {0, 1};
+  step.block_table = blocks;
+  step.sample = true;
+  EXPECT_NE(refusal(step).find("sampling"), std::string::npos);
+}
+
 TEST(EmulatedEngineFailureTest, FailuresStayAlone) {
   EmulatedOptions options = kOptions;
   options.kv.num_blocks = 16;

@@ -408,6 +408,31 @@ TEST(GroupEngineTest, RanksThatWereGivenOtherStepsFindOut) {
   }
 }
 
+// Its blocks hold another number of tokens.
+TEST(GroupEngineTest, ASequenceOfAnotherLayoutIsRefusedByName) {
+  const Checkpoint checkpoint("{}");
+  const auto group = checkpoint.Group({{1, 2}});
+  ASSERT_NE(group, nullptr);
+  TestingRanks ranks([hub = std::make_shared<LocalHub>()] { return hub->MakeFabric(); }, 2);
+  const auto comms = ranks.GroupOfAll();
+  const std::vector<int32_t> ids = Text(5, 1), table = ScatteredTable();
+  const auto ends = TestingRanks::Run(comms, [&](Communicator* comm) {
+    SequenceStep step;  // of one instance alone
+    step.tokens = ids;
+    step.block_table = table;
+    std::vector<SequenceResult> results;
+    const GroupPart part{{1, 2}, comm, nullptr, comm, Later()};
+    const absl::Status status =
+        group->engine(comm->Rank()).StepTogether(part, {&step, 1}, nullptr, &results);
+    EXPECT_TRUE(status.ok()) << status;
+    return results.at(0).status;
+  });
+  for (const absl::Status& end : ends) {
+    EXPECT_TRUE(absl::IsInvalidArgument(end));
+    EXPECT_THAT(std::string(end.message()), HasSubstr("layout.tp = 1"));
+  }
+}
+
 TEST(GroupEngineTest, RefusesByFieldAndValue) {
   const Checkpoint checkpoint(R"({"num_attention_heads": 12, "num_key_value_heads": 6})");
   const auto group = checkpoint.Group({{2, 2}});

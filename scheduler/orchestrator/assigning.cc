@@ -115,7 +115,7 @@ void OrchestratorCore::Impl::On(const AssignReplied& event) {
   if (member == nullptr || member->assigned != event.sequence) return;
   if (status.ok()) return Accepted(*request, *member);
   if (status.code() == absl::StatusCode::kInvalidArgument) return Fail(*request, status);
-  member->without = true;
+  member->lacks_plan = true;
   request->tried_prefill.insert(event.instance);
   const absl::Status why =
       absl::UnavailableError(absl::StrCat("prefill instance ", event.instance.value,

@@ -104,7 +104,6 @@ void OrchestratorCore::Impl::PlanToFit(Request& request, PoolPlanner& pool,
 // The caller's fault only if all that are alive were asked, and it never had a plan: one that did
 // fits the instances that are gone.
 void OrchestratorCore::Impl::FailTooLarge(Request& request) {
-  if (SomeMayTakeLater(request)) return Park(request);
   int64_t blocks = 0;
   int64_t instances = 0;
   int64_t largest = 0;
@@ -117,6 +116,8 @@ void OrchestratorCore::Impl::FailTooLarge(Request& request) {
     together += instance->identity.total_blocks;
     all = all && instance->Placeable();
   }
+  const bool may_fit = blocks <= (request.spec->want_prompt_logprobs ? largest : together);
+  if (may_fit && SomeMayTakeLater(request)) return Park(request);
   const std::string why = absl::StrCat(
       "prompt: ", PromptTokens(*request.spec), " tokens take ", blocks,
       request.spec->want_prompt_logprobs ? " KV blocks of one instance; " : " KV blocks; ",

@@ -106,7 +106,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .refused = refused_,
       .lost = lost_,
       .spanning_plans = spanning_plans_,
-      .replans = replans_,
+      .replans = degraded_[static_cast<size_t>(Degraded::kReplanned)],
       .degraded = degraded_,
       .plans = finished_.totals(),
       .last_epoch = Epoch{last_epoch_}};

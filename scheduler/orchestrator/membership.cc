@@ -97,8 +97,7 @@ void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedReques
   // What was in a step had all its KV, whatever the instances that wrote it have reported.
   const bool incomplete = (HasMembersHere(request) || request.unsure) && !ended.engine_failed;
   if (incomplete && MayReplan(request, ended.status)) {
-    if (!FailSuspect(request)) Replan(request, ended.status);
-    return;
+    return Replan(request, ended.status);
   }
   TakeFromDecode(request);
   if (ended.reason == FinishReason::kCancelled) {  // its router closed the token stream
@@ -130,7 +129,7 @@ void OrchestratorCore::Impl::TakePrefillEnded(Request& request, Member& member,
 
 // It takes no further chunk of a plan that is not whole yet.
 void OrchestratorCore::Impl::LeaveDraining(const Instance& instance) {
-  if (instance.Placeable()) return;
+  if (instance.Serves()) return;
   std::vector<RequestId> unfinished;
   for (const auto& [id, placement] : instance.placed) {
     const Request& request = requests_.at(id);
@@ -229,9 +228,8 @@ void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
                                          const std::string& why, bool left) {
   const bool whole = PlannedTokens(request) == PromptTokens(*request.spec);
   if (Member* member = MemberAt(request, instance)) member->here = false;
-  const bool begun = request.state == State::kWaiting || request.state == State::kReserving ||
-                     request.state == State::kPlaced;
-  if (begun && !left) request.lost_under.insert(instance);
+  const bool computed_there = request.state == State::kPlaced;  // not before
+  if (computed_there && !left) request.lost_under.insert(instance);
   const absl::Status lost = absl::UnavailableError(why);
   const bool unsure = request.state == State::kPlaced && whole && !HasMembersHere(request);
   if (unsure) {
@@ -239,7 +237,7 @@ void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
     NoteChunksEnded(request);
     return;
   }
-  if (!FailSuspect(request)) Replan(request, lost);
+  Replan(request, lost);
 }
 
 // A reservation that was still under way is made elsewhere; a stream is over, unless none of its

@@ -176,6 +176,7 @@ void OrchestratorCore::Impl::RunTimers(Request& request) {
   if (now_ >= request.begin_deadline_us) {
     AnswerBegin(request, absl::ResourceExhaustedError("no decode instance has room yet"));
   }
+  if (request.joining.has_value() && now_ >= request.reserve_after_us) Join(request);
 }
 
 TimeUs OrchestratorCore::Impl::NextTimer(const Request& request) const {

@@ -59,10 +59,10 @@ class OrchestratorCore::Impl {
   // An instance's part in the current plan of a request.
   struct Member {
     InstanceId instance;
-    bool here = true;      // it has not committed its part, nor was it lost
-    bool without = false;   // it does not have the plan
-    PlanSequence assigned;  // of the last Assign for it; 0: none yet
-    bool accepted = false;  // that one
+    bool here = true;         // it has not committed its part, nor was it lost
+    bool lacks_plan = false;  // it refused the plan, or told its state without it
+    PlanSequence assigned;    // of the last Assign for it; 0: none yet
+    bool accepted = false;    // that one
     uint32_t chunks_done = 0;
     TimeUs entered_us = -1;  // when it began to wait for, or to run, its next chunk
   };
@@ -269,6 +269,7 @@ class OrchestratorCore::Impl {
   bool TryReserve(Request& request);
   void CallReserveAt(Request& request, const Instance& instance);
   void TakeNaming(Request& request, const absl::Status& status);
+  void NamedMore(Request& request, const absl::Status& status);
   bool MustWaitForOlder(const Request& request) const;
   bool MayReserveAgain(const Request& request, InstanceId at, const absl::Status& status) const;
   void BackToWaiting(Request& request);
@@ -322,6 +323,7 @@ class OrchestratorCore::Impl {
   std::map<std::string, std::map<uint64_t, RequestId>> waiting_;  // model -> by waiting number
   std::set<RequestId> replanning_;
   std::map<std::string, std::map<uint64_t, RequestId>> parked_;  // model -> by submission
+  std::vector<RequestId> newly_parked_;                          // in this Handle
   std::set<std::string> roomy_;           // models whose parked requests are to be planned
   std::map<std::string, int64_t> alive_;  // requests, by model
   std::array<int64_t, kStates> in_state_ = {};
@@ -343,7 +345,6 @@ class OrchestratorCore::Impl {
   uint64_t failed_ = 0;
   std::map<std::pair<std::string, Role>, uint64_t> lost_;  // instances, by model and role
   uint64_t spanning_plans_ = 0;
-  uint64_t replans_ = 0;
   DegradedCounts degraded_ = {};
 };
 

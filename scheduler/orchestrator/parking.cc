@@ -17,15 +17,23 @@ absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const
                                                      config_.max_requests, "). Retry later."));
   }
   int64_t limit = 0;
+  int64_t leaving = 0;  // of those alive, held where nothing new is placed
   for (const auto& [id, instance] : registry_.instances()) {
-    if (instance.identity.model != model || !instance.Serves()) continue;
+    if (instance.identity.model != model) continue;
+    if (!instance.Serves()) {
+      leaving += static_cast<int64_t>(instance.placed.size());
+      continue;
+    }
     if (instance.identity.max_requests == 0) return absl::OkStatus();
     limit += instance.identity.max_requests;
   }
   const auto alive = alive_.find(model);
-  if (limit == 0 || alive == alive_.end() || alive->second < limit) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("The instances of model '", model, "' hold ",
-                                                   limit, " requests at most. Retry later."));
+  if (limit == 0 || alive == alive_.end() || alive->second < limit + leaving) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat("The request limit of model '", model,
+                                                   "' is reached (", limit,
+                                                   ", what its instances hold). Retry later."));
 }
 
 bool OrchestratorCore::Impl::SomeServe(const std::string& model) const {
@@ -44,7 +52,7 @@ bool OrchestratorCore::Impl::SomeMayTakeLater(const Request& request) const {
   });
 }
 
-// Others are parked, and this one is not among them.
+// Requests of its model are parked: a new one waits behind them.
 bool OrchestratorCore::Impl::MustPark(const Request& request) const {
   return request.state != State::kParked && parked_.count(request.spec->model) > 0;
 }
@@ -52,7 +60,7 @@ bool OrchestratorCore::Impl::MustPark(const Request& request) const {
 void OrchestratorCore::Impl::Park(Request& request) {
   request.tried_prefill.clear();  // all were tried, or take nothing now
   if (request.state == State::kParked) return;
-  Note(Degraded::kParked, request);
+  newly_parked_.push_back(request.spec->id);
   const std::string& model = request.spec->model;
   Enter(request, State::kParked);
   parked_[model].emplace(request.number, request.spec->id);
@@ -69,14 +77,18 @@ void OrchestratorCore::Impl::Unpark(const Request& request) {
 void OrchestratorCore::Impl::PlanParked() {
   for (const std::string& model : std::exchange(roomy_, {})) {
     uint64_t last = 0;
-    while (!SomeServe(model) || SomeTake(model)) {
-      const auto line = parked_.find(model);
-      if (line == parked_.end()) break;
+    for (auto line = parked_.find(model); line != parked_.end(); line = parked_.find(model)) {
+      if (SomeServe(model) && !SomeTake(model)) break;
       const auto next = line->second.upper_bound(last);
       if (next == line->second.end()) break;
       last = next->first;
       Plan(requests_.at(next->second));  // parks it again, fails it, or takes it out of the line
     }
+  }
+  for (const RequestId id : std::exchange(newly_parked_, {})) {
+    Request* request = Find(id);
+    const bool waits = request != nullptr && request->state == State::kParked;
+    if (waits) Note(Degraded::kParked, *request);
   }
 }
 

@@ -37,9 +37,10 @@ TEST_P(ParkingTest, MoreThanTheInstancesHoldIsRefusedBeforeAnythingIsBegun) {
   }
   const Effects refused = SubmitAlone(8);
   ASSERT_EQ(Updates<Failed>(refused).size(), 1u);
-  EXPECT_EQ(Updates<Failed>(refused)[0].status,
-            absl::ResourceExhaustedError(
-                "The instances of model 'm' hold 7 requests at most. Retry later."));
+  EXPECT_EQ(
+      Updates<Failed>(refused)[0].status,
+      absl::ResourceExhaustedError(
+          "The request limit of model 'm' is reached (7, what its instances hold). Retry later."));
   EXPECT_TRUE(Updates<Planned>(refused).empty());
   EXPECT_TRUE(Updates<Accepted>(refused).empty());
   EXPECT_TRUE(Of<CallAssign>(refused).empty());
@@ -47,6 +48,17 @@ TEST_P(ParkingTest, MoreThanTheInstancesHoldIsRefusedBeforeAnythingIsBegun) {
   EXPECT_EQ(core_->Snapshot(now_).failed, 0u);
   Do(SubmitClosed{{10007}});
   EXPECT_TRUE(Updates<Failed>(SubmitAlone(9)).empty());
+}
+
+// What it still holds takes no room of the others.
+TEST_P(ParkingTest, ADrainingInstanceLowersTheLimitByItsFreeRoomOnly) {
+  UpWith(2, 2, 3);
+  for (uint64_t serial = 1; serial <= 4; ++serial) SubmitAlone(serial);
+  Report(prefill_[0], {}, {}, /*draining=*/true);  // it goes on with the two that it has
+  for (uint64_t serial = 5; serial <= 7; ++serial) {
+    EXPECT_TRUE(Updates<Failed>(SubmitAlone(serial)).empty()) << serial;
+  }
+  EXPECT_EQ(Updates<Failed>(SubmitAlone(8)).size(), 1u);
 }
 
 TEST_P(ParkingTest, WhatNoInstanceHasRoomForIsParkedAndPlannedInOrder) {

@@ -148,20 +148,28 @@ void OrchestratorCore::Impl::TakeNaming(Request& request, const absl::Status& st
   request.naming.clear();
 }
 
+// The Reserve that names the plan's new members at the decode instance was answered.
+void OrchestratorCore::Impl::NamedMore(Request& request, const absl::Status& status) {
+  if (status.ok()) return Join(request);
+  const bool passes = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+                      absl::IsResourceExhausted(status);
+  if (passes) {
+    request.reserve_after_us = now_ + config_.retry_us;
+    return Arm(request.reserve_after_us);
+  }
+  Replan(request, absl::UnavailableError(
+                      absl::StrCat("decode instance ", request.decode.value,
+                                   " refused the Reserve that names the plan's new members: ",
+                                   std::string(status.message()))));
+}
+
 void OrchestratorCore::Impl::On(const ReserveReplied& event) {
   Request* request = Find(event.id, event.epoch);
   if (request == nullptr || request->decode != event.instance || request->naming.empty()) return;
   const absl::Status& status = event.reply.status;
   TakeNaming(*request, status);
-  if (request->state == State::kPlaced) {
-    return status.ok() ? Join(*request)
-                       : Replan(*request, absl::UnavailableError(
-                                              absl::StrCat("decode instance ", event.instance.value,
-                                                           " did not take the plan's new members: ",
-                                                           std::string(status.message()))));
-  }
+  if (request->state == State::kPlaced) return NamedMore(*request, status);
   Instance& instance = *registry_.Find(event.instance);
-  if (!status.ok()) Note(Degraded::kDecodeRetried, *request);
   if (status.ok()) {
     Enter(*request, State::kPlaced);
     NotePlaced(*request);
@@ -171,11 +179,13 @@ void OrchestratorCore::Impl::On(const ReserveReplied& event) {
     AnswerBegin(*request, absl::OkStatus());
     StartMembers(*request);
     Join(*request);
-  } else if (status.code() == absl::StatusCode::kResourceExhausted) {
+    return;
+  }
+  if (absl::IsInvalidArgument(status)) return Fail(*request, status);
+  Note(Degraded::kDecodeRetried, *request);
+  if (absl::IsResourceExhausted(status)) {
     instance.load.free_blocks = 0;  // until its next report
     BackToWaiting(*request);
-  } else if (status.code() == absl::StatusCode::kInvalidArgument) {
-    Fail(*request, status);
   } else if (MayReserveAgain(*request, event.instance, status)) {
     request->reserve_after_us = now_ + config_.retry_us;
     Arm(request->reserve_after_us);

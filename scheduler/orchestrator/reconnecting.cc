@@ -50,7 +50,7 @@ void OrchestratorCore::Impl::SendAgain(Request& request, InstanceId id, const He
 void OrchestratorCore::Impl::TakeMissing(Request& request, InstanceId id) {
   const absl::Status lost = absl::UnavailableError("the stream to an instance broke");
   if (Member* member = MemberAt(request, id)) {
-    member->without = true;
+    member->lacks_plan = true;
     return member->accepted ? Replan(request, lost) : GiveUpPlan(request, lost);
   }
   if (request.decode != id) return;

@@ -28,8 +28,9 @@ bool OrchestratorCore::Impl::MayReplan(const Request& request, const absl::Statu
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
 }
 
-// A request that ends engines would go on from one to the next. An instance that said nothing may
-// have been cut off by the network: then the client may try again.
+// Without this limit, a request that makes engines fail would be planned onto one after the other.
+// An instance that said nothing may have been cut off by the network: then the client may try
+// again.
 bool OrchestratorCore::Impl::FailSuspect(Request& request) {
   std::set<InstanceId> all = request.engines_failed;
   all.insert(request.lost_under.begin(), request.lost_under.end());
@@ -43,6 +44,7 @@ bool OrchestratorCore::Impl::FailSuspect(Request& request) {
 }
 
 void OrchestratorCore::Impl::Replan(Request& request, const absl::Status& why) {
+  if (FailSuspect(request)) return;
   if (++request.replans > config_.max_replans) return Fail(request, why);
   GiveUpPlan(request, why);
 }
@@ -51,7 +53,6 @@ void OrchestratorCore::Impl::Replan(Request& request, const absl::Status& why) {
 // request's deadline, and is not the request's fault.
 void OrchestratorCore::Impl::GiveUpPlan(Request& request, const absl::Status& why) {
   const std::string text(why.message());
-  ++replans_;
   Note(Degraded::kReplanned, request);
   if (request.state == State::kPlaced) Note(Degraded::kRecomputed, request);
   NoteTimes(request);
@@ -63,7 +64,7 @@ void OrchestratorCore::Impl::GiveUpPlan(Request& request, const absl::Status& wh
   }
   request.leaving.clear();
   for (const Member& member : request.members) {
-    const bool may_have_it = member.here && !member.without;
+    const bool may_have_it = member.here && !member.lacks_plan;
     if (may_have_it && registry_.Find(member.instance) != nullptr) {
       request.leaving.insert(member.instance);
     }

@@ -260,6 +260,19 @@ EndedRequest UnderFailedEngine(const CallAssign& assign) {
           .engine_failed = true};
 }
 
+// It would end so on any engine: with NaN, or with nothing left to sample.
+TEST_F(ReplanningTest, WhatIsTheRequestsOwnFaultIsNotPlannedAnew) {
+  uint64_t serial = 0;
+  for (const absl::Status& fault : {absl::InternalError("the logits are NaN"),
+                                    absl::InvalidArgumentError("no token is left")}) {
+    const auto assigns = Place(++serial, 4000);
+    const Effects effects = Report(prefill_[1], {}, {Ended(assigns[1], fault)});
+    EXPECT_TRUE(Of<CallAssign>(effects).empty());
+    ASSERT_EQ(Updates<Failed>(effects).size(), 1u);
+    EXPECT_EQ(Updates<Failed>(effects)[0].status, fault);
+  }
+}
+
 TEST_F(ReplanningTest, ARequestUnderWhichTwoEnginesFailedIsNotPlannedAThirdTime) {
   const CallAssign first = Of<CallAssign>(Do(SubmitCalled{{10001}, PlainSpec(1)})).at(0);
   EXPECT_FALSE(first.request.suspect);
@@ -327,6 +340,24 @@ TEST_F(ReplanningTest, WhoHasNotBegunARequestIsNoEvidenceAgainstIt) {
     const CallAssign assign = Of<CallAssign>(effects).at(0);
     EXPECT_FALSE(assign.request.suspect);
     Answer(assign);
+    WorkerIdentity other = Identity(Role::kPrefill, 300 + i);
+    other.endpoint = Identity(Role::kPrefill, incarnations_[assign.instance].value).endpoint;
+    effects = Do(RegisterCalled{Call(), {other}});
+  }
+  EXPECT_EQ(Of<CallAssign>(effects).size(), 1u);
+}
+
+// Its blocks are held, but nothing was computed: without a decode instance no step has it.
+TEST_F(ReplanningTest, WhoWaitsForDecodeRoomIsNoEvidenceEither) {
+  Effects effects = Do(SubmitCalled{{10001}, PlainSpec(1)});
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(Of<CallAssign>(effects).size(), 1u) << i;
+    const CallAssign assign = Of<CallAssign>(effects)[0];
+    EXPECT_FALSE(assign.request.suspect);
+    Answer(assign);
+    const auto reserves = Of<CallReserve>(Begin(assign));
+    if (!reserves.empty()) Answer(reserves[0], absl::ResourceExhaustedError("blocks"));
+    ASSERT_EQ(core_->Snapshot(now_).waiting, 1);
     WorkerIdentity other = Identity(Role::kPrefill, 300 + i);
     other.endpoint = Identity(Role::kPrefill, incarnations_[assign.instance].value).endpoint;
     effects = Do(RegisterCalled{Call(), {other}});

@@ -188,6 +188,7 @@ void DecodeCore::Impl::RunTimers(Sequence& sequence) {
 
 void DecodeCore::Impl::StartStep() {
   if (!steps_.MayLaunch()) return;
+  if (steps_.doubtful() && !membership_.leaving()) return Probe();
   std::vector<StepItem> items = batch_.Plan();
   if (items.empty()) return Probe();
   std::vector<StepSequence> sequences;
@@ -255,7 +256,8 @@ void DecodeCore::Impl::TakeToken(Sequence& sequence, int32_t token, const std::s
   if (index + 1 >= spec.max_tokens) End(sequence, FinishReason::kLength, absl::OkStatus());
 }
 
-// Whatever the engine still does is nobody's: nothing is given its blocks again.
+// The hung step may still write to its blocks. That is safe: a failed engine gets no more work, so
+// no other sequence is given them.
 void DecodeCore::Impl::FailOverdueStep() {
   const std::vector<StepSequence> ran = steps_.FailOverdue();
   LeaveWithFailedEngine();

@@ -53,6 +53,12 @@ void EngineWatch::Begin(const RunStep& step, TimeUs now) {
   overdue_us_ = since_us_ + config_.step_timeout_us;
 }
 
+void EngineWatch::Abort(TimeUs now) {
+  if (!stepping_ || !joint_) return;
+  since_us_ = std::min(since_us_, now);
+  overdue_us_ = since_us_ + config_.step_timeout_us;
+}
+
 void EngineWatch::End(TimeUs now) {
   SKEIN_INVARIANT(stepping_);
   stepping_ = false;
@@ -69,7 +75,7 @@ absl::Status EngineWatch::OverdueStatus() const {
 }
 
 bool EngineWatch::ProbeDue(TimeUs now) const {
-  return config_.probe_interval_us > 0 && ok() && !stepping_ && now >= next_probe_us_;
+  return CanProbe() && ok() && !stepping_ && now >= next_probe_us_;
 }
 
 RunStep EngineWatch::Probe(uint64_t step) const {
@@ -80,13 +86,14 @@ RunStep EngineWatch::Probe(uint64_t step) const {
                              .position = 0,
                              .count = 1,
                              .blocks = std::make_shared<const std::vector<BlockId>>(
-                                 std::vector<BlockId>{config_.probe_block})});
+                                 std::vector<BlockId>{config_.probe_block}),
+                             .sample = true});
   return probe;
 }
 
 TimeUs EngineWatch::NextDeadline(bool may_probe) const {
   if (stepping_) return overdue_us_;
-  return may_probe && ok() && config_.probe_interval_us > 0 ? next_probe_us_ : kNever;
+  return may_probe && ok() && CanProbe() ? next_probe_us_ : kNever;
 }
 
 TimeUs EngineWatch::StepAgeUs(TimeUs now) const {

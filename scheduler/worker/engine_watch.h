@@ -4,8 +4,8 @@
 //
 // A failed engine stays failed: the core ends its requests and leaves, and the process ends.
 //
-// A probe is a real step of one token in a block that is outside the core's pool. It shows that an
-// engine without requests still answers; nothing else counts it.
+// A probe is a real step that computes and samples one token in a block outside the core's pool. It
+// shows that the engine still answers, and with numbers; nothing else counts it.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct EngineWatchConfig {
   // An engine that has been idle for so long is probed; 0: never.
   TimeUs probe_interval_us = 0;
   BlockId probe_block;  // of the engine, not of the pool
-  // After a failure: for the reports and the ends of streams.
+  // After a failure, time to send reports and stream ends; then the worker leaves all the same.
   TimeUs last_words_us = 5 * kSecondUs;
 };
 
@@ -46,14 +46,18 @@ class EngineWatch {
   // A step begins, or has ended. At most one is in flight.
   void Begin(const RunStep& step, TimeUs now);
   void End(TimeUs now);
+  // A step of several instances was aborted: it waits for the others no more, so its age counts.
+  void Abort(TimeUs now);
   bool stepping() const { return stepping_; }
   bool probing() const { return stepping_ && probe_; }
   // The step in flight is older than the timeout. A step of several instances waits for the others
-  // until its own deadline; the timeout counts from there.
+  // until its own deadline or its Abort; the timeout counts from there.
   bool Overdue(TimeUs now) const { return stepping_ && now >= overdue_us_; }
   absl::Status OverdueStatus() const;  // DEADLINE_EXCEEDED
 
+  bool CanProbe() const { return config_.probe_interval_us > 0; }
   bool ProbeDue(TimeUs now) const;
+  void ProbeSoon() { next_probe_us_ = 0; }  // the next probe is due at once
   RunStep Probe(uint64_t step) const;
   uint64_t probes() const { return probes_; }  // begun
 

@@ -1,10 +1,10 @@
-// NanSteps: tells an engine that computes nothing but NaN from a request that does.
+// NanSteps: when steps that give nothing but NaN cast doubt on the engine.
 //
 // A sequence whose logits are NaN ends alone, with INTERNAL (step.h). A step is bad when at least
-// one of its sequences ended so and none showed usable logits. kLimit bad steps in a row mean that
-// the engine has failed. A request that gives NaN beside others that do not never counts, however
-// often it is asked; a step that shows no logits at all (chunks of prompts, refused sequences)
-// changes nothing. Each bad step ends its sequences, so the steps in a row are of other requests.
+// one of its sequences ended so and none showed usable logits. kLimit bad steps in a row are a
+// reason to probe the engine (step_loop.h): the requests may be at fault as well. A request that
+// gives NaN beside others that do not never counts, however often it is asked; a step that shows no
+// logits at all (chunks of prompts, refused sequences) changes nothing.
 #pragma once
 
 #include <vector>
@@ -34,7 +34,9 @@ class NanSteps {
     }
   }
 
-  bool EngineFailed() const { return in_a_row_ >= kLimit; }
+  bool Doubtful() const { return in_a_row_ >= kLimit; }
+  void Reset() { in_a_row_ = 0; }
+  // Of an engine that cannot be probed.
   static absl::Status Failure() {
     return absl::InternalError(absl::StrCat("all logits of ", kLimit, " steps in a row are NaN"));
   }

@@ -13,25 +13,25 @@ const StepResult kToken{.token = 7, .payload = "p"};
 const StepResult kScored{.prompt_logprobs = "l"};
 const StepResult kChunk{};
 
-TEST(NanStepsTest, ThreeStepsOfNothingButNanAreAFailedEngine) {
+TEST(NanStepsTest, ThreeStepsOfNothingButNanAreDoubtful) {
   NanSteps steps;
   steps.Add({kNan});
   steps.Add({kNan, kNan, kChunk});
-  EXPECT_FALSE(steps.EngineFailed());
+  EXPECT_FALSE(steps.Doubtful());
   steps.Add({kRefused, kNan});
-  EXPECT_TRUE(steps.EngineFailed());
+  EXPECT_TRUE(steps.Doubtful());
 }
 
 TEST(NanStepsTest, ASequenceWithLogitsShowsThatTheEngineWorks) {
   NanSteps steps;
   for (int i = 0; i < 10; ++i) steps.Add({kNan, kToken});
   for (int i = 0; i < 10; ++i) steps.Add({kNan, kScored});
-  EXPECT_FALSE(steps.EngineFailed());
+  EXPECT_FALSE(steps.Doubtful());
   steps.Add({kNan});
   steps.Add({kNan});
   steps.Add({kToken});
   steps.Add({kNan});
-  EXPECT_FALSE(steps.EngineFailed());
+  EXPECT_FALSE(steps.Doubtful());
 }
 
 TEST(NanStepsTest, StepsWithoutLogitsNeitherCountNorClear) {
@@ -41,9 +41,9 @@ TEST(NanStepsTest, StepsWithoutLogitsNeitherCountNorClear) {
     steps.Add({kChunk});
     steps.Add({kRefused, kRefused});
   }
-  EXPECT_FALSE(steps.EngineFailed());
+  EXPECT_FALSE(steps.Doubtful());
   steps.Add({kNan});
-  EXPECT_TRUE(steps.EngineFailed());
+  EXPECT_TRUE(steps.Doubtful());
 }
 
 }  // namespace

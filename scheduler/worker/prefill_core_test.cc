@@ -5,6 +5,7 @@
 #include <set>
 
 #include "scheduler/worker/core_testing.h"
+#include "scheduler/worker/nan_steps.h"
 
 namespace skein::scheduler {
 namespace {
@@ -460,6 +461,36 @@ TEST(PrefillCoreProbes, AProbeDelaysABatchByThatOneStep) {
   EXPECT_TRUE(core.CheckInvariants().ok());
   EXPECT_EQ(core.Snapshot(5).steps, 1u);
   EXPECT_EQ(core.Snapshot(5).prompt_tokens, 0u);
+}
+
+TEST(PrefillCoreProbes, AfterNothingButNanTheNextStepIsAProbe) {
+  PrefillConfig config = Config();
+  config.engine.probe_interval_us = kSecondUs;
+  config.engine.probe_block = {10};
+  PrefillCore core(config);
+  uint64_t step = Of<RunStep>(core.Handle(Tick{}, 1)).at(0).step;
+  core.Handle(StepDone{step, {}, {{.token = 1, .payload = "p"}}}, 2);
+  core.Handle(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}}, 2);
+  const auto run = [&core](uint64_t serial) {
+    core.Handle(AssignCalled{{serial}, {Spec(serial, 2), {5}, {serial}}}, 3);
+    return core.Handle(BeginPrefillReplied{{7, serial}, {5}, {{}, {{5}, {4}, "d:1"}}}, 3);
+  };
+  for (uint64_t serial = 1; serial <= NanSteps::kLimit; ++serial) {
+    const auto steps = Of<RunStep>(run(serial));
+    ASSERT_EQ(steps.size(), 1u);
+    ASSERT_FALSE(steps[0].probe);
+    step = steps[0].step;
+    if (serial == NanSteps::kLimit) break;
+    core.Handle(StepDone{step, {}, {{.status = absl::InternalError("NaN")}}}, 4);
+  }
+  run(9);  // waits for the step in flight, and then for the probe
+  auto effects = core.Handle(StepDone{step, {}, {{.status = absl::InternalError("NaN")}}}, 4);
+  ASSERT_EQ(Of<RunStep>(effects).size(), 1u);
+  EXPECT_TRUE(Of<RunStep>(effects)[0].probe);
+  step = Of<RunStep>(effects)[0].step;
+  effects = core.Handle(StepDone{step, {}, {{.token = 1, .payload = "p"}}}, 5);
+  ASSERT_EQ(Of<RunStep>(effects).size(), 1u) << "the engine is well";
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].id.serial, 9u);
 }
 
 }  // namespace

@@ -239,7 +239,8 @@ void PrefillCore::Impl::StartWriting(Request& request, const GrantReply& reply) 
   const auto blocks = static_cast<int64_t>(reply.blocks.size());
   const bool staged = reply.staging_slots > 0;
   if (blocks != (staged ? 0 : BlocksOf(shape_, PromptTokens(*request.spec)))) {
-    return End(request, absl::InternalError(absl::StrCat("granted blocks: ", blocks)));
+    return End(request, absl::UnavailableError(
+                            absl::StrCat("the decode instance granted ", blocks, " blocks")));
   }
   grant.post_until_us = grant.sent_us + reply.lease_us;
   if (now_ >= grant.post_until_us) {
@@ -304,11 +305,13 @@ void PrefillCore::Impl::On(const HandoffFailed& event) {
   if (request == nullptr || !request->handoff.active) return;
   request->handoff.active = false;
   if (request->state == State::kEnding) return MaybeLeave(*request);
-  End(*request, event.status.ok() ? absl::InternalError("handoff failed") : event.status);
+  // Whatever the transport's code was: the request may be handed over elsewhere.
+  End(*request, absl::UnavailableError(
+                    absl::StrCat("the handoff failed: ", std::string(event.status.message()))));
 }
 
 void PrefillCore::Impl::On(const HandoffStopped& event) {
-  On(HandoffFailed{event.id, event.epoch, absl::InternalError("handoff stopped unasked")});
+  On(HandoffFailed{event.id, event.epoch, absl::InternalError("it stopped unasked")});
 }
 
 void PrefillCore::Impl::MaybeCommit(Request& request) {

@@ -309,7 +309,10 @@ std::vector<std::string> PrefillCore::Impl::CommAddresses(const Spanning& spanni
 void PrefillCore::Impl::LeaveOthers(const Request& request) {
   const RequestId id = request.spec->id;
   const bool in_flight = piece_ == id;
-  if (in_flight) effects_.push_back(AbortStep{steps_.number()});
+  if (in_flight) {
+    effects_.push_back(AbortStep{steps_.number()});
+    steps_.Abort(now_);
+  }
   if (!request.spanning.has_value() || !request.spanning->next.has_value()) return;
   const Spanning& spanning = *request.spanning;
   const std::vector<DealtChunk>& chunks = spanning.dealer.all_chunks();
@@ -337,9 +340,13 @@ void PrefillCore::Impl::PieceDone(const StepLoop::Ended& ended,
 
 void PrefillCore::Impl::TakePiece(Request& request, const StepSequence& ran,
                                   const StepResult& result) {
-  if (!result.status.ok()) return End(request, result.status);
-  prompt_tokens_ += ran.count;
   Spanning& spanning = *request.spanning;
+  if (!result.status.ok()) {
+    FindNext(&spanning);  // the others may still be at the end of this step, which is no failure of
+                          // theirs
+    return End(request, result.status);
+  }
+  prompt_tokens_ += ran.count;
   const Piece& piece = ran.spanning->piece;
   spanning.blocks_done += static_cast<int64_t>(ran.blocks->size());
   if (ran.sample) {

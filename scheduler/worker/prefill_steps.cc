@@ -9,6 +9,7 @@ namespace skein::scheduler {
 
 void PrefillCore::Impl::StartStep() {
   if (!steps_.MayLaunch()) return;
+  if (steps_.doubtful() && !membership_.leaving()) return Probe();
   PlanSequence before{UINT64_MAX};
   Request* piece = EnterablePiece(&before);
   std::vector<StepItem> items = batch_.Plan(before);
@@ -52,10 +53,10 @@ void PrefillCore::Impl::BatchDone(const StepLoop::Ended& ended,
   int64_t tokens = 0;
   for (size_t i = 0; i < ended.ran.size(); ++i) {
     Request& request = requests_.at(ended.ran[i].id);
+    if (ended.status.ok() && results[i].status.ok()) tokens += ended.ran[i].count;
     if (request.state == State::kEnding) {
       MaybeLeave(request);
     } else if (ended.status.ok()) {
-      if (results[i].status.ok()) tokens += ended.ran[i].count;
       TakeResult(request, ended.ran[i], results[i]);
     } else {
       End(request, ended.status);
@@ -91,7 +92,8 @@ void PrefillCore::Impl::Computed(Request& request) {
   MaybeCommit(request);
 }
 
-// Whatever the engine still does is nobody's: nothing is given its blocks again.
+// The hung step may still write to its blocks. That is safe: a failed engine gets no more work, so
+// no other sequence is given them.
 void PrefillCore::Impl::FailOverdueStep() {
   const std::vector<StepSequence> ran = steps_.FailOverdue();
   LeaveWithFailedEngine();  // before the step is forgotten: the others in it must hear

@@ -27,6 +27,7 @@ RunStep StepLoop::Launch(std::vector<StepSequence> sequences, TimeUs now) {
 
 std::optional<RunStep> StepLoop::Probe(TimeUs now) {
   if (!engine_.ProbeDue(now)) return std::nullopt;
+  doubtful_ = false;
   RunStep probe = engine_.Probe(++number_);
   started_us_ = now;
   engine_.Begin(probe, now);
@@ -51,10 +52,17 @@ std::optional<StepLoop::Ended> StepLoop::End(const StepDone& event, TimeUs now) 
   } else {
     engine_.End(now);
   }
-  if (probe || !ended.status.ok()) return ended;
-  nan_steps_.Add(event.results);
-  if (nan_steps_.EngineFailed()) engine_.Fail(NanSteps::Failure(), {});
+  if (!probe && ended.status.ok()) CountNan(event.results);
   return ended;
+}
+
+void StepLoop::CountNan(const std::vector<StepResult>& results) {
+  nan_steps_.Add(results);
+  if (!nan_steps_.Doubtful()) return;
+  if (!engine_.CanProbe()) return engine_.Fail(NanSteps::Failure(), {});
+  nan_steps_.Reset();
+  doubtful_ = true;
+  engine_.ProbeSoon();
 }
 
 std::vector<StepSequence> StepLoop::FailOverdue() {

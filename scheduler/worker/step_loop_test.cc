@@ -87,7 +87,30 @@ TEST(StepLoop, AProbeIsNoStepOfRequestsAndFailsTheEngineWithAnyError) {
   EXPECT_FALSE(steps.engine().FailedUnder({7, 1}));
 }
 
-TEST(StepLoop, StepsOfNothingButNanFailTheEngine) {
+// Three requests in a row may be at fault; a probe is not.
+TEST(StepLoop, StepsOfNothingButNanAreFollowedByAProbeThatDecides) {
+  for (const bool engine_is_at_fault : {false, true}) {
+    StepLoop steps({.probe_interval_us = 1'000'000});
+    steps.Launch({Sequence(1)}, 0);
+    steps.End({.step = 1, .results = {kToken}}, 0);
+    uint64_t step = 1;
+    for (int i = 0; i < NanSteps::kLimit; ++i) {
+      EXPECT_FALSE(steps.doubtful());
+      steps.Launch({Sequence(++step)}, 1);
+      steps.End({.step = step, .results = {kNan}}, 1);
+      EXPECT_TRUE(steps.engine().ok());
+    }
+    EXPECT_TRUE(steps.doubtful());
+    const std::optional<RunStep> probe = steps.Probe(2);
+    ASSERT_TRUE(probe.has_value()) << "due at once";
+    EXPECT_TRUE(probe->sequences.at(0).sample) << "else it would show no logits";
+    EXPECT_FALSE(steps.doubtful());
+    steps.End({.step = probe->step, .results = {engine_is_at_fault ? kNan : kToken}}, 3);
+    EXPECT_EQ(steps.engine().ok(), !engine_is_at_fault);
+  }
+}
+
+TEST(StepLoop, StepsOfNothingButNanFailAnEngineThatIsNotProbed) {
   StepLoop steps({});
   for (uint64_t step = 1; step <= NanSteps::kLimit; ++step) {
     EXPECT_TRUE(steps.MayLaunch());

@@ -60,6 +60,13 @@ engine::SequenceStep StepOf(const scheduler::StepSequence& sequence, const Buffe
   return step;
 }
 
+// A probe takes the likeliest token: of no request, so of no client's parameters.
+std::shared_ptr<const engine::SamplingParams> ProbeSampling() {
+  static const auto params =
+      std::make_shared<const engine::SamplingParams>(engine::SamplingParams{.temperature = 0.0f});
+  return params;
+}
+
 scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
                                const engine::SequenceResult& result) {
   scheduler::StepResult out;
@@ -156,7 +163,7 @@ scheduler::StepDone EngineRunner::Execute(const scheduler::RunStep& step) {
   std::vector<engine::SequenceStep> sequences;
   for (const scheduler::StepSequence& sequence : step.sequences) {
     buffers.push_back(BuffersOf(sequence));
-    if (!step.probe) buffers.back().sampling = SamplingOf(*sequence.spec);  // it samples nothing
+    buffers.back().sampling = step.probe ? ProbeSampling() : SamplingOf(*sequence.spec);
     sequences.push_back(StepOf(sequence, buffers.back()));
   }
   scheduler::StepDone done{.step = step.step};

@@ -130,6 +130,10 @@ class Cluster:
         self.start_router()
         if all(self.counts.values()):
             self.await_ready()
+            self.until(lambda: self.serving() >= len(self.workers()), "each worker serves")
+
+    def serving(self):
+        return sum(instance["state"] == "serving" for instance in self.status()["instances"])
 
     def start_worker(self, role, index):
         self.run("%s-%d" % (role, index), role + "_worker",

@@ -171,6 +171,7 @@ void JointSteps::Begin(std::shared_ptr<Meeting> meeting) {
     if (results->empty()) *results = Compute(*meeting);
     ++run_;
     for (auto& [rank, entrant] : meeting->entrants) {
+      if (entrant.thread->hangs) continue;
       StepDone done{.step = entrant.step.step, .status = {}, .results = {(*results)[rank]}};
       if (entrant.thread->fails || (rank == 0 && FailsEngines(*SequenceOf(entrant).spec))) {
         done = {done.step, absl::InternalError("the device failed"), {}};
@@ -190,7 +191,7 @@ void JointSteps::Begin(std::shared_ptr<Meeting> meeting) {
 
 void JointSteps::End(const std::shared_ptr<Meeting>& meeting, int rank, StepDone done) {
   Entrant& entrant = meeting->entrants.at(rank);
-  if (entrant.over) return;
+  if (entrant.over || entrant.thread->hangs) return;
   entrant.over = true;
   entrant.thread->busy = false;
   const bool all_over = std::all_of(meeting->entrants.begin(), meeting->entrants.end(),

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "scheduler/plan/policy.h"
-#include "scheduler/worker/nan_steps.h"
 
 namespace skein::sim {
 namespace {
@@ -194,13 +193,13 @@ constexpr char kNanFrom[] = "nan from ";
 
 // What an engine makes of it: refused (an id outside the vocabulary), run in vain (no token is left
 // to sample), or NaN at some token.
-void Poison(Random& random, bool may_be_nan, ClientPlan& client) {
+void Poison(Random& random, ClientPlan& client) {
   auto spec = std::make_shared<scheduler::RequestSpec>(*client.spec);
   spec->stop_token_ids.clear();
   spec->min_tokens = 0;
   spec->max_tokens = random.Between(5, 20);
   client.poison = absl::StatusCode::kInvalidArgument;
-  const int64_t kind = random.Between(may_be_nan ? 0 : 1, 2);
+  const int64_t kind = random.Between(0, 2);
   if (kind == 0) {
     client.poison = absl::StatusCode::kInternal;
     client.tokens_before_poison = random.Between(0, 4);
@@ -215,16 +214,14 @@ void Poison(Random& random, bool may_be_nan, ClientPlan& client) {
   client.spec = spec;
 }
 
-// Of its own randomness. Fewer give NaN than take an engine for failed.
+// Of its own randomness.
 void MakePoison(uint64_t seed, Scenario& scenario) {
   Random random(seed * 0x9e3779b97f4a7c15u + 29);
   if (random.Chance(0.3)) return;
-  int nan = 0;
   for (ClientPlan& client : scenario.clients) {
     if (client.impossible || client.unknown_model || !random.Chance(0.15)) continue;
     client.stops_after = -1;
-    Poison(random, nan < scheduler::NanSteps::kLimit - 1, client);
-    nan += client.poison == absl::StatusCode::kInternal ? 1 : 0;
+    Poison(random, client);
   }
 }
 
@@ -274,7 +271,7 @@ Scenario MakeScenario(uint64_t seed) {
 }
 
 void LimitRequests(Scenario* scenario) {
-  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 29);
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 37);
   scenario->prefill_requests = random.Between(1, 2);
   scenario->decode_requests = random.Between(1, 3);
   scenario->router_streams = 100;
