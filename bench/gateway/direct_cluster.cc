@@ -11,7 +11,8 @@
 #include "engine/base/check.h"
 #include "proto/decode_worker.grpc.pb.h"
 #include "proto/orchestrator.grpc.pb.h"
-#include "proto/prefill_worker.grpc.pb.h"
+#include "services/base/bidi_stream.h"
+#include "services/base/message_counters.h"
 #include "services/base/rpc.h"
 #include "services/base/status_map.h"
 #include "services/codec/codec.h"
@@ -23,11 +24,19 @@ constexpr int64_t kCallDeadlineUs = 30'000'000;
 constexpr uint64_t kInstanceLeaseUs = 3'000'000;  // the orchestrator's default
 constexpr uint64_t kRouter = 1;                   // the incarnation in every request's id
 
-// One worker as it registered, and its stubs.
+using WorkerStream = services::ServerStream<v1::WorkerMessage, v1::OrchestratorMessage>;
+
+// One worker as it registered, and its stream.
 struct Worker {
   v1::RegisterRequest registration;
-  std::shared_ptr<grpc::Channel> channel;
+  std::shared_ptr<WorkerStream> stream;
+  services::MessageCounters counters;
   bool reported = false;
+
+  void Send(v1::OrchestratorMessage message) {
+    counters.Stamp(&message);
+    stream->Write(std::move(message));
+  }
 };
 
 // One request from Assign to the last token.
@@ -139,8 +148,13 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
  public:
   ~Cluster() override {
     tokens_.reset();
+    {
+      std::lock_guard lock(mu_);
+      for (Worker* worker : {&prefill_, &decode_}) {
+        if (worker->stream != nullptr) worker->stream->Close(grpc::Status::CANCELLED);
+      }
+    }
     rpc_.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
-    calls_.CancelAndWait();
   }
 
   absl::Status Listen() {
@@ -156,8 +170,7 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
     const bool there = changed_.wait_for(lock, std::chrono::duration<double>(seconds),
                                          [this] { return prefill_.reported && decode_.reported; });
     if (!there) return absl::DeadlineExceededError("the workers did not register");
-    prefill_stub_ = v1::PrefillWorker::NewStub(prefill_.channel);
-    decode_stub_ = v1::DecodeWorker::NewStub(decode_.channel);
+    decode_stub_ = v1::DecodeWorker::NewStub(channels_.Get(decode_.registration.endpoint()));
     tokens_ = std::make_unique<Tokens>(
         decode_stub_.get(), [this](const v1::TokenBatch& batch) { Take(batch); },
         [this](const absl::Status& status) { FailAll(status); });
@@ -183,67 +196,102 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
 
   // ---- what workers call ----
 
-  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
-                                     const v1::RegisterRequest* request,
-                                     v1::RegisterResponse* response) override {
-    std::lock_guard lock(mu_);
-    Worker& worker = request->role() == v1::ROLE_PREFILL ? prefill_ : decode_;
-    worker = {*request, channels_.Get(request->endpoint())};
-    response->set_instance(request->role());
-    response->set_lease_us(kInstanceLeaseUs);
-    return Finish(context, grpc::Status::OK);
-  }
-
-  grpc::ServerUnaryReactor* Report(grpc::CallbackServerContext* context,
-                                   const v1::ReportRequest* request, v1::ReportResponse*) override {
-    std::lock_guard lock(mu_);
-    Worker& worker = request->instance() == v1::ROLE_PREFILL ? prefill_ : decode_;
-    if (!std::exchange(worker.reported, true)) changed_.notify_all();
-    return Finish(context, grpc::Status::OK);
-  }
-
-  grpc::ServerUnaryReactor* Unregister(grpc::CallbackServerContext* context,
-                                       const v1::UnregisterRequest*,
-                                       v1::UnregisterResponse*) override {
-    return Finish(context, grpc::Status::OK);
-  }
-
-  grpc::ServerUnaryReactor* BeginPrefill(grpc::CallbackServerContext* context,
-                                         const v1::BeginPrefillRequest* request,
-                                         v1::BeginPrefillResponse* response) override {
-    const std::shared_ptr<Stream> stream = Find(request->id().serial());
-    if (stream == nullptr) return Finish(context, {grpc::StatusCode::NOT_FOUND, "no such request"});
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    v1::ReserveRequest reserve;
-    *reserve.mutable_spec() = stream->spec();
-    reserve.set_epoch(stream->epoch());
-    reserve.add_writers(prefill_.registration.incarnation());
-    services::CallUnary<v1::ReserveResponse>(
-        "decode-worker", &calls_, std::move(reserve), kCallDeadlineUs,
-        [this](auto* c, auto* q, auto* r, auto done) {
-          decode_stub_->async()->Reserve(c, q, r, std::move(done));
-        },
-        [this, reactor, response, stream](absl::Status status, const v1::ReserveResponse&) {
-          response->set_epoch(stream->epoch());
-          response->set_decode_instance(v1::ROLE_DECODE);
-          response->set_decode_endpoint(decode_.registration.endpoint());
-          reactor->Finish(services::ToGrpc(status));
-          if (!status.ok()) return stream->Fail(std::move(status));
-          tokens_->Attach(*stream);
-        });
-    return reactor;
+  grpc::ServerBidiReactor<v1::WorkerMessage, v1::OrchestratorMessage>* ConnectWorker(
+      grpc::CallbackServerContext* context) override {
+    auto stream = WorkerStream::Make(context, [](const std::function<void()>& hook) { hook(); });
+    // The stream outlives its hooks.
+    stream->Open(
+        {.message = [this, s = stream.get()](const auto& m) { Take(s, m); }, .ended = [] {}});
+    {
+      std::lock_guard lock(mu_);
+      opened_[stream.get()] = stream;
+    }
+    return stream.get();
   }
 
  private:
-  static grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context,
-                                          const grpc::Status& status) {
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(status);
-    return reactor;
+  // REQUIRES: mu_ held.
+  Worker* WorkerOf(const WorkerStream* stream) {
+    if (prefill_.stream.get() == stream) return &prefill_;
+    return decode_.stream.get() == stream ? &decode_ : nullptr;
   }
 
-  std::shared_ptr<Stream> Find(uint64_t serial) {
+  void Take(WorkerStream* stream, const v1::WorkerMessage& message) {
+    if (message.has_hello()) return Welcome(stream, message);
+    std::shared_ptr<Stream> ends;  // ended after the lock
+    absl::Status why;
+    {
+      std::lock_guard lock(mu_);
+      Worker* const worker = WorkerOf(stream);
+      if (worker == nullptr) return;
+      SKEIN_CHECK(worker->counters.Take(message).ok());
+      v1::OrchestratorMessage answer;
+      if (message.has_report()) {
+        if (!std::exchange(worker->reported, true)) changed_.notify_all();
+        answer.mutable_report_taken();
+        worker->Send(std::move(answer));
+      } else if (message.has_goodbye()) {
+        answer.mutable_goodbye_taken();
+        worker->Send(std::move(answer));
+      } else if (message.has_reserve_decode()) {
+        Reserve(message.reserve_decode().id());
+      } else if (message.has_assigned() && message.assigned().has_failure()) {
+        ends = Find(message.assigned().id().serial());
+        why = services::FromProto(message.assigned().failure());
+      } else if (message.has_reserved()) {
+        ends = TakeReserved(message.reserved(), &why);
+      }
+    }
+    if (ends != nullptr) ends->Fail(std::move(why));
+  }
+
+  void Welcome(WorkerStream* stream, const v1::WorkerMessage& message) {
     std::lock_guard lock(mu_);
+    Worker& worker = message.hello().role() == v1::ROLE_PREFILL ? prefill_ : decode_;
+    const auto opened = opened_.extract(stream);
+    worker = {message.hello(), opened.mapped(), services::MessageCounters(++last_session_)};
+    SKEIN_CHECK(worker.counters.Take(message).ok());
+    v1::OrchestratorMessage welcome;
+    welcome.mutable_welcome()->set_instance(message.hello().role());
+    welcome.mutable_welcome()->set_lease_us(kInstanceLeaseUs);
+    worker.Send(std::move(welcome));
+  }
+
+  // REQUIRES: mu_ held.
+  void Reserve(const v1::RequestId& id) {
+    const std::shared_ptr<Stream> stream = Find(id.serial());
+    if (stream == nullptr) return;
+    v1::OrchestratorMessage message;
+    *message.mutable_reserve()->mutable_spec() = stream->spec();
+    message.mutable_reserve()->set_epoch(stream->epoch());
+    message.mutable_reserve()->add_writers(prefill_.registration.incarnation());
+    decode_.Send(std::move(message));
+  }
+
+  // REQUIRES: mu_ held. The stream that ends by it with `why`, or null.
+  std::shared_ptr<Stream> TakeReserved(const v1::ReserveResult& result, absl::Status* why) {
+    const std::shared_ptr<Stream> stream = Find(result.id().serial());
+    if (stream == nullptr) return nullptr;
+    v1::OrchestratorMessage message;
+    v1::ReserveDecodeResponse* answer = message.mutable_decode_reserved();
+    *answer->mutable_id() = result.id();
+    answer->set_epoch(result.epoch());
+    if (result.has_failure()) {
+      *answer->mutable_failure() = result.failure();
+      *why = services::FromProto(result.failure());
+    } else {
+      answer->mutable_placed()->set_epoch(result.epoch());
+      answer->mutable_placed()->set_decode_instance(v1::ROLE_DECODE);
+      answer->mutable_placed()->set_decode_endpoint(decode_.registration.endpoint());
+    }
+    prefill_.Send(std::move(message));
+    if (result.has_failure()) return stream;
+    tokens_->Attach(*stream);
+    return nullptr;
+  }
+
+  // REQUIRES: mu_ held.
+  std::shared_ptr<Stream> Find(uint64_t serial) {
     const auto it = streams_.find(serial);
     return it == streams_.end() ? nullptr : it->second;
   }
@@ -286,27 +334,17 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
   }
 
   void StartNext() {
-    std::shared_ptr<Stream> stream;
-    v1::AssignRequest assign;
-    {
-      std::lock_guard lock(mu_);
-      if (!MayStart()) return;
-      ++started_;
-      stream = std::make_shared<Stream>(
-          NextSpec(), [this](Stream* s, absl::Status status) { End(s, std::move(status)); });
-      streams_[last_serial_] = stream;
-      *assign.mutable_spec() = stream->spec();
-      assign.set_epoch(stream->epoch());
-      assign.set_sequence(last_serial_);
-    }
-    services::CallUnary<v1::AssignResponse>(
-        "prefill-worker", &calls_, std::move(assign), kCallDeadlineUs,
-        [this](auto* c, auto* q, auto* r, auto done) {
-          prefill_stub_->async()->Assign(c, q, r, std::move(done));
-        },
-        [stream](absl::Status status, const v1::AssignResponse&) {
-          if (!status.ok()) stream->Fail(std::move(status));
-        });
+    std::lock_guard lock(mu_);
+    if (!MayStart()) return;
+    ++started_;
+    auto stream = std::make_shared<Stream>(
+        NextSpec(), [this](Stream* s, absl::Status status) { End(s, std::move(status)); });
+    streams_[last_serial_] = stream;
+    v1::OrchestratorMessage message;
+    *message.mutable_assign()->mutable_spec() = stream->spec();
+    message.mutable_assign()->set_epoch(stream->epoch());
+    message.mutable_assign()->set_sequence(last_serial_);
+    prefill_.Send(std::move(message));
   }
 
   void End(Stream* stream, absl::Status status) {
@@ -335,11 +373,11 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
   }
 
   services::Channels channels_;
-  services::CallTracker calls_;
   std::mutex mu_;
   std::condition_variable changed_;
   Worker prefill_, decode_;
-  std::unique_ptr<v1::PrefillWorker::Stub> prefill_stub_;
+  std::map<const WorkerStream*, std::shared_ptr<WorkerStream>> opened_;  // not registered yet
+  uint64_t last_session_ = 0;
   std::unique_ptr<v1::DecodeWorker::Stub> decode_stub_;
   std::unique_ptr<Tokens> tokens_;
   std::map<uint64_t, std::shared_ptr<Stream>> streams_;  // by serial

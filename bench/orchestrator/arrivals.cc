@@ -180,9 +180,6 @@ void Cluster::Answer(const OrchestratorEffect& effect) {
     flying_.at(id.serial).decode = reserve->instance;
     inbox_.push_back(
         ReserveReplied{reserve->instance, id, reserve->request.epoch, {absl::OkStatus()}});
-  } else if (const auto* start = std::get_if<CallStart>(&effect)) {
-    inbox_.push_back(
-        StartReplied{start->instance, start->request.id, start->request.epoch, {absl::OkStatus()}});
   }
 }
 

@@ -1,6 +1,13 @@
-// The messages between the four roles, one to one with proto/ (services/codec converts). A call is
-// a Request and exactly one Reply; the caller's shell makes the reply itself when there is none
-// (UNAVAILABLE, DEADLINE_EXCEEDED; the callee may or may not have executed the call).
+// The messages between the four roles, one to one with proto/ (services/codec converts).
+//
+// A worker and the orchestrator exchange them over one stream that the worker opens. While it
+// stands messages arrive once and in the order of sending; when it breaks, some that were sent last
+// may not have arrived, and the next stream begins with RegisterRequest, which tells the worker's
+// state.
+//
+// All others are calls: a Request and exactly one Reply; the caller's shell makes the reply itself
+// when there is none (UNAVAILABLE, DEADLINE_EXCEEDED; the callee may or may not have executed the
+// call).
 #pragma once
 
 #include <cstdint>
@@ -64,8 +71,9 @@ struct PlanChunk {
 //
 // Without members the plan is plain: the instance computes the whole prompt alone. Otherwise it is
 // spanning: every member of any chunk is sent the plan. `chunks` are all chunks known so far, and
-// this call adds [from_chunk, size). When they do not sum to the prompt yet, later Assigns of the
+// this one adds [from_chunk, size). When they do not sum to the prompt yet, later Assigns of the
 // same id and epoch, each with a larger sequence, bring the rest; members are then only appended.
+// Spanning Assigns are sent to an instance in the order of their sequences.
 struct AssignRequest {
   SpecPtr spec;
   Epoch epoch;
@@ -73,9 +81,6 @@ struct AssignRequest {
   std::vector<PlanMember> members = {};
   std::vector<PlanChunk> chunks = {};
   uint32_t from_chunk = 0;
-  // The sequence of the spanning Assign that was sent to this instance before this one; 0: none.
-  // An instance computes spanning chunks only up to the first hole in this chain.
-  PlanSequence after = {};
   std::optional<Placed> placed = {};  // for who joins after the decode instance was chosen
   // An engine failed in a step with this request: it runs in steps of its own, so that the next
   // failure is either its fault or harms no other.
@@ -86,21 +91,19 @@ struct AssignReply {
 };
 
 // The decode instance of a spanning plan is known: sent to all its members but the lead (rank 0 of
-// chunk 0), which hears it in the answer to BeginPrefill. Idempotent. NOT_FOUND,
-// FAILED_PRECONDITION: the instance does not hold this plan.
+// chunk 0), which hears it in the answer to BeginPrefill. Idempotent; ignored by an instance that
+// does not hold the plan: its reports say so.
 struct StartRequest {
   RequestId id;
   Epoch epoch;
   Placed placed;
 };
-struct StartReply {
-  absl::Status status;
-};
 
 // ---- prefill -> orchestrator ----
 
 // "The first chunk is about to start: where does the KV go?" RESOURCE_EXHAUSTED: no room yet, ask
-// again; NOT_FOUND, FAILED_PRECONDITION, CANCELLED: drop the request.
+// again; NOT_FOUND, FAILED_PRECONDITION: drop the request. Unanswered when the stream breaks: asked
+// again on the next one.
 struct BeginPrefillRequest {
   InstanceId instance;
   Incarnation incarnation;
@@ -245,21 +248,12 @@ struct AbortRequest {
 
 // ---- orchestrator -> prefill, decode ----
 
-// A spanning Assign and the one sent to the same instance before it (AssignRequest::after).
-struct AssignLink {
-  PlanSequence sequence;
-  PlanSequence after;
-};
-
-// Ends (id, every epoch <= epoch). Idempotent, safe in every state, always answered OK. Says
-// nothing about the writer: granted blocks are quarantined, not freed.
+// Ends (id, every epoch <= epoch). Idempotent, safe in every state, not answered: what it ends is
+// in the next report. Says nothing about the writer: granted blocks are quarantined, not freed.
 struct CancelRequest {
   RequestId id;
   Epoch epoch;
   std::string why;
-  // The spanning Assigns of this request that were sent to this instance: it knows them now,
-  // whether they ever arrive or not.
-  std::vector<AssignLink> assigns = {};
 };
 
 // ---- router -> orchestrator ----
@@ -364,29 +358,36 @@ struct WorkerLoad {
   TimeUs step_estimate_us = 0;
 };
 
-// INVALID_ARGUMENT: nonsense; FAILED_PRECONDITION: another shape than the model's pool, or another
-// max_batch_tokens than its prefill instances, by name.
+// The first message of a stream: who the worker is, and its whole state. It is placed at only after
+// its first report.
+//
+// Refused with INVALID_ARGUMENT: a field that is out of its range; FAILED_PRECONDITION: another
+// shape than the model's pool, or another max_batch_tokens than its prefill instances, by name. The
+// stream is over then.
 struct RegisterRequest {
   WorkerIdentity identity;
+  std::vector<HeldRequest> held;
+  std::vector<EndedRequest> ended;  // as in a report
 };
 struct RegisterReply {
   absl::Status status;
   InstanceId instance;
-  TimeUs lease_us = 0;  // report at least every third of it
+  TimeUs lease_us = 0;              // report at least every third of it
+  std::vector<HeldRequest> cancel;  // held by the worker, unknown to the orchestrator
 };
 
-// NOT_FOUND: unknown instance or incarnation, register again.
+// One at a time: the next is sent when this one was answered. NOT_FOUND: the orchestrator has
+// given this instance up, or never knew it.
 struct ReportRequest {
   InstanceId instance;
   Incarnation incarnation;
-  uint64_t serial = 0;  // grows; an older report than the last one heard is ignored
+  uint64_t serial = 0;  // counts this worker's reports
   WorkerLoad load;
   std::vector<HeldRequest> held;
-  std::vector<EndedRequest> ended;  // repeated until a report that carried them is answered OK
+  std::vector<EndedRequest> ended;  // repeated until a message that carried them is answered OK
 };
 struct ReportReply {
   absl::Status status;
-  std::vector<HeldRequest> cancel;  // held by the worker, unknown to the orchestrator
   // An operator's order: take nothing new and hand back what has not begun, or take requests again.
   // Absent: there is none, the worker stays as it is.
   std::optional<bool> drain = {};

@@ -55,7 +55,7 @@ void OrchestratorCore::Impl::AddChunk(Request& request, const PlannedChunk& chun
   for (const InstanceId instance : chunk.instances) {
     const bool known = std::any_of(request.members.begin(), request.members.end(),
                                    [&](const Member& m) { return m.instance == instance; });
-    if (!known) request.members.push_back({.instance = instance, .links = {}});
+    if (!known) request.members.push_back({.instance = instance});
   }
   request.chunks.push_back({.history = PlannedTokens(request),
                             .tokens = chunk.tokens,
@@ -68,13 +68,12 @@ void OrchestratorCore::Impl::SendPlainAssign(Request& request, PlanSequence sequ
   const InstanceId to = request.members[0].instance;
   Instance& instance = *registry_.Find(to);
   instance.Place(request.spec, request.epoch);
-  effects_.push_back(CallAssign{to,
-                                instance.identity.endpoint,
-                                {.spec = request.spec,
-                                 .epoch = request.epoch,
-                                 .sequence = sequence,
-                                 .suspect = IsSuspect(request)},
-                                config_.rpc_timeout_us});
+  request.members[0].assigned = sequence;
+  Send(CallAssign{to,
+                  {.spec = request.spec,
+                   .epoch = request.epoch,
+                   .sequence = sequence,
+                   .suspect = IsSuspect(request)}});
 }
 
 void OrchestratorCore::Impl::SendAssigns(Request& request, size_t from_chunk,
@@ -94,17 +93,13 @@ void OrchestratorCore::Impl::SendAssigns(Request& request, size_t from_chunk,
   }
   for (Member& member : request.members) {
     Instance& instance = *registry_.Find(member.instance);
-    assign.after = std::exchange(instance.last_spanning, sequence);
+    const bool joins = member.assigned == PlanSequence{};
     assign.placed.reset();
-    if (request.state == State::kPlaced && member.links.empty()) {
-      assign.placed = PlacedOf(request);
-      member.started = true;
-    }
-    member.links.push_back({sequence, assign.after});
+    if (request.state == State::kPlaced && joins) assign.placed = PlacedOf(request);
+    member.assigned = sequence;
     member.accepted = false;
     instance.Place(request.spec, request.epoch);
-    effects_.push_back(
-        CallAssign{member.instance, instance.identity.endpoint, assign, config_.rpc_timeout_us});
+    Send(CallAssign{member.instance, assign});
   }
 }
 
@@ -113,14 +108,11 @@ void OrchestratorCore::Impl::On(const AssignReplied& event) {
   if (request == nullptr) return;
   const absl::Status& status = event.reply.status;
   if (request->state == State::kReplanning && request->left_epoch == event.epoch) {
-    if (!status.ok()) HasLeft(*request, event.instance);  // a Cancel overtook it
+    if (!status.ok()) HasLeft(*request, event.instance);
     return;
   }
   Member* member = request->epoch == event.epoch ? MemberAt(*request, event.instance) : nullptr;
-  // BeginPrefill, or a report, may have come first; then the answer no longer matters.
-  if (member == nullptr || member->accepted) return;
-  const bool latest = member->links.empty() || member->links.back().sequence == event.sequence;
-  if (!latest) return;
+  if (member == nullptr || member->assigned != event.sequence) return;
   if (status.ok()) return Accepted(*request, *member);
   if (status.code() == absl::StatusCode::kInvalidArgument) return Fail(*request, status);
   member->lacks_plan = true;
@@ -137,7 +129,6 @@ void OrchestratorCore::Impl::On(const AssignReplied& event) {
 
 void OrchestratorCore::Impl::Accepted(Request& request, Member& member) {
   member.accepted = true;
-  member.accepted_us = std::min(member.accepted_us, registry_.listening().At(now_));
   if (request.state != State::kAssigning) return;
   const bool all = std::all_of(request.members.begin(), request.members.end(),
                                [](const Member& m) { return m.accepted; });
@@ -156,14 +147,13 @@ void OrchestratorCore::Impl::On(const BeginPrefillCalled& event) {
   if (lead == nullptr) {
     absl::Status status = request == nullptr ? absl::NotFoundError("unknown request")
                                              : absl::FailedPreconditionError("epoch: stale");
-    effects_.push_back(AnswerBeginPrefill{event.call, {std::move(status), {}}});
+    effects_.push_back(AnswerBeginPrefill{
+        event.call, event.request.id, event.request.epoch, {std::move(status), {}}});
     return;
   }
-  AnswerBegin(*request, absl::AbortedError("asked again"));
   request->begin_call = event.call;
   request->begin_deadline_us = now_ + config_.begin_wait_us;
   Arm(request->begin_deadline_us);
-  if (!request->spanning || request->state == State::kAssigning) Accepted(*request, *lead);
   if (request->state == State::kPlaced) {
     AnswerBegin(*request, absl::OkStatus());
   } else if (request->state == State::kAssigned) {
@@ -174,51 +164,23 @@ void OrchestratorCore::Impl::On(const BeginPrefillCalled& event) {
 // The lead hears it in the answer to its BeginPrefill.
 void OrchestratorCore::Impl::StartMembers(Request& request) {
   for (size_t i = 1; i < request.members.size(); ++i) {
-    Member& member = request.members[i];
-    if (member.here && !member.started) CallStartOf(request, member);
+    const Member& member = request.members[i];
+    if (member.here) SendStart(request, member);
   }
 }
 
-void OrchestratorCore::Impl::CallStartOf(Request& request, Member& member) {
-  member.start_retry_us = kNever;
-  member.start_calling = true;
-  ++member.start_calls;
-  effects_.push_back(CallStart{member.instance,
-                               registry_.Find(member.instance)->identity.endpoint,
-                               {request.spec->id, request.epoch, PlacedOf(request)},
-                               config_.rpc_timeout_us});
-}
-
-void OrchestratorCore::Impl::On(const StartReplied& event) {
-  Request* request = Find(event.id, event.epoch);
-  Member* member = request == nullptr ? nullptr : MemberAt(*request, event.instance);
-  if (member == nullptr || !member->start_calling) return;
-  member->start_calling = false;
-  const absl::Status& status = event.reply.status;
-  if (status.ok()) {
-    member->started = true;
-  } else if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
-    member->start_retry_us = now_ + config_.retry_us;
-    Arm(member->start_retry_us);
-  } else if (member->start_calls == 1) {
-    Replan(*request,
-           absl::UnavailableError(absl::StrCat("prefill instance ", event.instance.value,
-                                               " did not start: ", std::string(status.message()))));
-  } else {
-    member->started = true;  // an earlier call was heard, and it may have ended; reports will tell
-  }
+void OrchestratorCore::Impl::SendStart(const Request& request, const Member& member) {
+  Send(CallStart{member.instance, {request.spec->id, request.epoch, PlacedOf(request)}});
 }
 
 void OrchestratorCore::Impl::TakeProgress(Request& request, Member& member,
                                           const HeldRequest& held) {
   if (held.chunks_done > member.chunks_done) {
     member.chunks_done = held.chunks_done;
-    member.started = true;
     member.entered_us = -1;
     NoteChunksEnded(request);
   }
   if (held.chunk_running_us < 0) return;
-  member.started = true;
   member.entered_us = std::max<TimeUs>(0, now_ - held.chunk_running_us);
   NoteEntered(request, member);
 }

@@ -10,39 +10,63 @@ namespace skein::scheduler {
 void OrchestratorCore::Impl::On(const RegisterCalled& event) {
   const WorkerIdentity& identity = event.request.identity;
   const uint64_t version = registry_.version();
-  absl::StatusOr<Registry::Registration> registered = registry_.Register(identity, now_);
+  absl::StatusOr<Registry::Registration> registered =
+      registry_.Register(identity, event.call, now_);
   RegisterReply reply;
   reply.status = registered.status();
-  if (registered.ok()) {
-    const bool came = registry_.version() != version;
-    for (InstanceId replaced : registered->replaced) {
-      Lose(replaced, "was replaced by another process at its address");
-    }
-    if (came) gone_.InstanceCame(identity.role, identity.model);
-    reply.instance = registered->id;
-    reply.lease_us = config_.instance_lease_us;
+  if (!registered.ok()) {
+    effects_.push_back(AnswerRegister{event.call, std::move(reply)});
+    return;
   }
+  const bool came = registry_.version() != version;
+  for (InstanceId replaced : registered->replaced) {
+    Lose(replaced, "was replaced by another process at its address");
+  }
+  if (came) gone_.InstanceCame(identity.role, identity.model);
+  if (registered->former != CallId{}) {
+    LeaveStream(registered->id, registered->former);
+    effects_.push_back(CloseWorker{registered->former,
+                                   absl::AbortedError("the worker has opened another stream")});
+  }
+  reply.instance = registered->id;
+  reply.lease_us = config_.instance_lease_us;
+  const Instance& instance = *registry_.Find(registered->id);
+  reply.cancel = UnknownOf(instance.placed, event.request.held, config_.first_epoch);
   effects_.push_back(AnswerRegister{event.call, std::move(reply)});
+  if (!came) Resync(registered->id, event.request);
+}
+
+void OrchestratorCore::Impl::On(const WorkerDisconnected& event) {
+  Instance* instance = registry_.FindConnected(event.call);
+  if (instance == nullptr) return;
+  instance->connection = CallId{};
+  LeaveStream(instance->id, event.call);
+}
+
+// What was asked on it is asked again on the next one.
+void OrchestratorCore::Impl::LeaveStream(InstanceId id, CallId stream) {
+  for (const auto& [request_id, placement] : registry_.Find(id)->placed) {
+    Request& request = requests_.at(request_id);
+    if (request.begin_call != stream) continue;
+    request.begin_call.reset();
+    request.begin_deadline_us = kNever;
+  }
 }
 
 void OrchestratorCore::Impl::On(const ReportCalled& event) {
-  bool fresh = false;
-  absl::StatusOr<Instance*> instance = registry_.Report(event.request, now_, &fresh);
-  ReportReply reply{instance.status(), {}};
-  if (instance.ok()) reply.drain = (*instance)->drain_order;
-  if (instance.ok() && fresh) {
+  absl::StatusOr<Instance*> instance = registry_.Report(event.request, now_);
+  ReportReply reply{instance.status()};
+  if (instance.ok()) {
     const Instance& reporter = **instance;
+    reply.drain = reporter.drain_order;
     for (const HeldRequest& held : event.request.held) {
       Request* request = Find(held.id, held.epoch);
       Member* member = request == nullptr ? nullptr : MemberAt(*request, reporter.id);
       if (member != nullptr) TakeProgress(*request, *member, held);
     }
     for (const EndedRequest& ended : event.request.ended) TakeEnded(reporter, ended);
-    TakeLeavers(reporter);
     LeaveDraining(reporter);
     NoteRoom(reporter.identity.model);
-    FailMissing(reporter.id);
-    reply.cancel = UnknownOf(reporter);
   }
   effects_.push_back(AnswerReport{event.call, std::move(reply)});
 }
@@ -118,50 +142,6 @@ void OrchestratorCore::Impl::LeaveDraining(const Instance& instance) {
   }
 }
 
-// What it holds and this orchestrator does not know. A predecessor's requests (older epochs) are
-// left alone.
-std::vector<HeldRequest> OrchestratorCore::Impl::UnknownOf(const Instance& instance) const {
-  std::vector<HeldRequest> unknown;
-  for (const auto& [id, epoch] : instance.held) {
-    if (epoch.value < config_.first_epoch) continue;
-    const auto it = instance.placed.find(id);
-    if (it == instance.placed.end() || it->second.epoch != epoch) unknown.push_back({id, epoch});
-  }
-  return unknown;
-}
-
-// What it should hold and does not, although it was known to hold it well before this report was
-// made (a report is never under way for as long as a lease, unless it waits for this process).
-void OrchestratorCore::Impl::FailMissing(InstanceId id) {
-  const Instance& instance = *registry_.Find(id);
-  const TimeUs long_ago = registry_.listening().At(now_) - config_.instance_lease_us;
-  std::vector<RequestId> missing;
-  for (const auto& [request_id, placement] : instance.placed) {
-    const auto held = instance.held.find(request_id);
-    if (held != instance.held.end() && held->second == placement.epoch) continue;
-    const Request& request = requests_.at(request_id);
-    TimeUs since = request.placed_us;
-    for (const Member& member : request.members) {
-      if (member.instance == id) since = member.accepted_us;
-    }
-    if (since <= long_ago) missing.push_back(request_id);
-  }
-  for (RequestId request_id : missing) {
-    Request& request = requests_.at(request_id);
-    const absl::Status lost = absl::UnavailableError(
-        absl::StrCat("instance ", id.value, " does not hold the request any more"));
-    if (HasMembersHere(request)) {
-      if (Member* member = MemberAt(request, id)) {
-        request.tried_prefill.insert(id);
-        member->lacks_plan = true;
-      }
-      Replan(request, lost);
-    } else {
-      Fail(request, lost);
-    }
-  }
-}
-
 void OrchestratorCore::Impl::On(const UnregisterCalled& event) {
   const Instance* instance = registry_.Find(event.request.instance);
   UnregisterReply reply;
@@ -220,13 +200,15 @@ void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why, bool le
              .why = why,
              .left = left});
   const Role role = instance->identity.role;
+  const CallId connection = instance->connection;
   const std::map<RequestId, Placement> placed = std::move(instance->placed);
   const std::string what =
       absl::StrCat(role == Role::kPrefill ? "prefill" : "decode", " instance ", id.value, " ", why);
   NoteRoom(instance->identity.model);
   registry_.Remove(id);
-  std::erase_if(pending_cancels_,
-                [id](const auto& entry) { return std::get<InstanceId>(entry.first) == id; });
+  if (connection != CallId{} && !left) {
+    effects_.push_back(CloseWorker{connection, absl::NotFoundError("the instance was given up")});
+  }
   for (const auto& [request_id, placement] : placed) {
     Request* request = Find(request_id, placement.epoch);
     if (request == nullptr) continue;

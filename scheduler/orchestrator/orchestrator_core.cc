@@ -169,27 +169,19 @@ void OrchestratorCore::Impl::RunTimers() {
   for (RequestId id : late) {
     Fail(requests_.at(id), absl::DeadlineExceededError("the request's deadline passed"));
   }
-  RetryCancels();
   timers_us_ = kNever;
   for (const auto& [id, request] : requests_) Arm(NextTimer(request));
-  for (const auto& [key, cancel] : pending_cancels_) Arm(cancel.retry_us);
 }
 
 void OrchestratorCore::Impl::RunTimers(Request& request) {
   if (now_ >= request.begin_deadline_us) {
     AnswerBegin(request, absl::ResourceExhaustedError("no decode instance has room yet"));
   }
-  for (Member& member : request.members) {
-    if (member.here && now_ >= member.start_retry_us) CallStartOf(request, member);
-  }
   if (request.joining.has_value() && now_ >= request.reserve_after_us) Join(request);
 }
 
 TimeUs OrchestratorCore::Impl::NextTimer(const Request& request) const {
   TimeUs next = std::min(request.deadline_us, request.begin_deadline_us);
-  for (const Member& member : request.members) {
-    if (member.here) next = std::min(next, member.start_retry_us);
-  }
   if (request.reserve_after_us > now_) next = std::min(next, request.reserve_after_us);
   return next;
 }

@@ -21,6 +21,12 @@
 // A request is refused with RESOURCE_EXHAUSTED, before anything is begun, when the instances of its
 // model hold as many requests as they can (WorkerIdentity::max_requests).
 //
+// A worker is connected by one stream; over it go its messages and those to it, in order. When the
+// stream breaks, the instance gets nothing new until the worker's next stream: its first message
+// tells what the worker holds, and what is missing there is sent again or planned anew (resync.h).
+// An instance is lost when it said nothing for a lease, or when another process comes at its
+// endpoint.
+//
 // A request whose epoch is below `first_epoch` was issued by a predecessor: it is left alone (its
 // stream goes on between router and workers), and counts through its instance's reported load.
 //
@@ -69,13 +75,15 @@ struct SubmitCalled {  // the router opened a stream of PlanUpdates
 struct SubmitClosed {  // the router went away or cancelled: the request is cancelled everywhere
   CallId call;
 };
-struct BeginPrefillCalled {
-  CallId call;
-  BeginPrefillRequest request;
-};
+// The messages of a worker; `call` is its stream, which RegisterCalled begins. The shell lets none
+// of a stream through after WorkerDisconnected or CloseWorker.
 struct RegisterCalled {
   CallId call;
   RegisterRequest request;
+};
+struct BeginPrefillCalled {
+  CallId call;
+  BeginPrefillRequest request;
 };
 struct ReportCalled {
   CallId call;
@@ -85,6 +93,9 @@ struct UnregisterCalled {
   CallId call;
   UnregisterRequest request;
 };
+struct WorkerDisconnected {  // the stream is over
+  CallId call;
+};
 struct RouterReported {
   CallId call;
   RouterReport report;
@@ -93,24 +104,13 @@ struct DrainCalled {  // an operator's
   CallId call;
   DrainRequest request;
 };
+// Answers of a worker, on its stream.
 struct AssignReplied {
   InstanceId instance;
   RequestId id;
   Epoch epoch;
   AssignReply reply;
   PlanSequence sequence = {};  // of the Assign; ignored for plain plans
-};
-struct StartReplied {
-  InstanceId instance;
-  RequestId id;
-  Epoch epoch;
-  StartReply reply;
-};
-struct CancelReplied {  // to any CallCancel; OK: it was heard
-  InstanceId instance;
-  RequestId id;
-  Epoch epoch;
-  absl::Status status;
 };
 // Other tables, for all models, from the next plan on. Ignored when the latency model does not fit
 // them (CheckPlanning).
@@ -129,8 +129,8 @@ struct OrchestratorTick {};
 
 using OrchestratorEvent =
     std::variant<SubmitCalled, SubmitClosed, BeginPrefillCalled, RegisterCalled, ReportCalled,
-                 UnregisterCalled, RouterReported, DrainCalled, AssignReplied, StartReplied,
-                 ReserveReplied, CancelReplied, ReplacePlanningTables, OrchestratorTick>;
+                 UnregisterCalled, WorkerDisconnected, RouterReported, DrainCalled, AssignReplied,
+                 ReserveReplied, ReplacePlanningTables, OrchestratorTick>;
 
 // ---- effects ----
 
@@ -143,10 +143,14 @@ struct EndSubmit {  // the stream ends OK; what went wrong was said by Failed
   CallId call;
   RequestId id;
 };
+// Answers to a worker, on its stream `call`.
 struct AnswerBeginPrefill {
   CallId call;
+  RequestId id;
+  Epoch epoch;
   BeginPrefillReply reply;
 };
+// OK: the stream is that of reply.instance from here on. Otherwise it is over.
 struct AnswerRegister {
   CallId call;
   RegisterReply reply;
@@ -167,37 +171,34 @@ struct AnswerDrain {
   CallId call;
   DrainReply reply;
 };
-// Calls to the worker at `endpoint`, each answered by one ...Replied with the same instance, id and
-// epoch (and sequence).
+// The stream is not this instance's any more: close it.
+struct CloseWorker {
+  CallId call;
+  absl::Status status;
+};
+// Messages to an instance, on its stream. Assign and Reserve are answered by one ...Replied with
+// the same instance, id and epoch (and sequence), unless the stream breaks; the others are not.
 struct CallAssign {
   InstanceId instance;
-  std::string endpoint;
   AssignRequest request;
-  TimeUs timeout_us = 0;
 };
 struct CallStart {
   InstanceId instance;
-  std::string endpoint;
   StartRequest request;
-  TimeUs timeout_us = 0;
 };
 struct CallReserve {
   InstanceId instance;
-  std::string endpoint;
   ReserveRequest request;
-  TimeUs timeout_us = 0;
 };
 struct CallCancel {
   InstanceId instance;
-  std::string endpoint;
   CancelRequest request;
-  TimeUs timeout_us = 0;
 };
 
 using OrchestratorEffect =
     std::variant<SendPlanUpdate, EndSubmit, AnswerBeginPrefill, AnswerRegister, AnswerReport,
-                 AnswerUnregister, AnswerRouterReport, AnswerDrain, CallAssign, CallStart,
-                 CallReserve, CallCancel>;
+                 AnswerUnregister, CloseWorker, AnswerRouterReport, AnswerDrain, CallAssign,
+                 CallStart, CallReserve, CallCancel>;
 
 struct OrchestratorConfig {
   // Larger than any epoch or instance id a predecessor gave; the shell takes the wall clock in
@@ -205,14 +206,13 @@ struct OrchestratorConfig {
   uint64_t first_epoch = 1;
   int64_t max_requests = 4096;
   TimeUs instance_lease_us = 3 * kSecondUs;
-  TimeUs rpc_timeout_us = kSecondUs;
   TimeUs begin_wait_us = 5 * kSecondUs;          // BeginPrefill is answered within this
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
   double default_tokens_per_second = 1000;       // of an instance that has not measured yet
   // Null: every plan is plain. REQUIRES CheckPlanning.
   std::shared_ptr<const PlanningConfig> planning = nullptr;
   int max_replans = 6;                    // of one request
-  TimeUs retry_us = 50 * kMillisecondUs;  // between attempts of Start, Cancel
+  TimeUs retry_us = 50 * kMillisecondUs;  // between two Reserves at one instance
   size_t max_explanations = 1000;         // of requests that have ended
   size_t max_gone = 64;                   // instances and routers that were here
   TimeUs gone_kept_us = 3600 * kSecondUs;

@@ -65,7 +65,8 @@ class OrchestratorCoreTest : public OrchestratorTest {
         Do(SubmitCalled{{10000 + serial}, Spec(serial, prompt_tokens, max_tokens)});
     EXPECT_EQ(Of<CallAssign>(effects).size(), 1u);
     const CallAssign assign = Of<CallAssign>(effects)[0];
-    Do(AssignReplied{assign.instance, {7, serial}, assign.request.epoch, {}});
+    Do(AssignReplied{
+        assign.instance, {7, serial}, assign.request.epoch, {}, assign.request.sequence});
     return assign;
   }
   Effects Begin(const CallAssign& assign) {
@@ -168,14 +169,17 @@ TEST_F(OrchestratorCoreTest, ARefusedAssignIsTriedElsewhereUnderANewEpoch) {
   Up(Role::kDecode, 2);
   const CallAssign one = Of<CallAssign>(Do(SubmitCalled{{99}, Spec(1)}))[0];
   EXPECT_EQ(one.instance, first);
-  const Effects effects =
-      Do(AssignReplied{first, {7, 1}, one.request.epoch, {absl::ResourceExhaustedError("full")}});
+  const Effects effects = Do(AssignReplied{first,
+                                           {7, 1},
+                                           one.request.epoch,
+                                           {absl::ResourceExhaustedError("full")},
+                                           one.request.sequence});
   const CallAssign two = Of<CallAssign>(effects)[0];
   EXPECT_EQ(two.instance, second);
   EXPECT_GT(two.request.epoch, one.request.epoch);
   EXPECT_EQ(Of<CallCancel>(effects)[0].instance, first);
-  const Effects parked =
-      Do(AssignReplied{second, {7, 1}, two.request.epoch, {absl::UnavailableError("no")}});
+  const Effects parked = Do(AssignReplied{
+      second, {7, 1}, two.request.epoch, {absl::UnavailableError("no")}, two.request.sequence});
   EXPECT_TRUE(Updates<Failed>(parked).empty());
   EXPECT_EQ(core_->Snapshot(now_).parked, 1);
   EXPECT_EQ(Of<CallAssign>(Report(first, 1)).at(0).instance, first);
@@ -319,25 +323,6 @@ TEST_F(OrchestratorCoreTest, ADeadPrefillInstanceFailsWhatIsNotPlacedYet) {
       decode, 2, {},
       {{{7, 1}, placed.request.epoch, FinishReason::kError, absl::UnavailableError("lease")}});
   EXPECT_TRUE(absl::IsUnavailable(Updates<Failed>(lease_over).at(0).status));
-}
-
-TEST_F(OrchestratorCoreTest, ReportsAreReconciled) {
-  const InstanceId prefill = Up(Role::kPrefill, 1);
-  const InstanceId decode = Up(Role::kDecode, 2);
-  const CallReserve placed = Place(1);
-  // Unknown here, issued here: cancelled. Issued by a predecessor: left alone.
-  const Effects effects = Report(
-      decode, 2,
-      {{{7, 1}, placed.request.epoch}, {{7, 50}, {kFirstEpoch + 5}}, {{7, 51}, {kFirstEpoch - 5}}});
-  const ReportReply reply = Of<AnswerReport>(effects)[0].reply;
-  ASSERT_EQ(reply.cancel.size(), 1u);
-  EXPECT_EQ(reply.cancel[0].id, (RequestId{7, 50}));
-  // Not held, although it was known to be there a lease ago: failed.
-  Until(2 * kSecondUs);
-  EXPECT_TRUE(Updates<Failed>(Report(decode, 2)).empty());
-  Report(prefill, 1, {}, {{{7, 1}, placed.request.epoch, FinishReason::kStop, {}}});
-  Until(3 * kSecondUs);
-  EXPECT_EQ(Updates<Failed>(Report(decode, 2)).size(), 1u);
 }
 
 TEST_F(OrchestratorCoreTest, ADrainingInstanceGetsNothingNewAndHandsBackIsPlannedAnew) {

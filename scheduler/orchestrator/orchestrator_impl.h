@@ -24,6 +24,7 @@
 
 #include "scheduler/orchestrator/orchestrator_core.h"
 #include "scheduler/orchestrator/registry.h"
+#include "scheduler/orchestrator/resync.h"
 #include "scheduler/orchestrator/routers.h"
 #include "scheduler/orchestrator/timeline.h"
 #include "scheduler/placement/freeness.h"
@@ -61,16 +62,11 @@ class OrchestratorCore::Impl {
   struct Member {
     InstanceId instance;
     bool here = true;         // it has not committed its part, nor was it lost
-    bool lacks_plan = false;  // it refused the plan, or reported without it
-    bool accepted = false;
-    TimeUs accepted_us = kNever;  // when it was known to have the plan, by the listening clock
-    bool started = false;         // it knows the decode instance; of the lead: never asked
-    bool start_calling = false;
-    int start_calls = 0;
-    TimeUs start_retry_us = kNever;
+    bool lacks_plan = false;  // it refused the plan, or told its state without it
+    PlanSequence assigned;    // of the last Assign for it; 0: none yet
+    bool accepted = false;    // that one
     uint32_t chunks_done = 0;
-    TimeUs entered_us = -1;         // when it began to wait for, or to run, its next chunk
-    std::vector<AssignLink> links;  // the spanning Assigns sent to it
+    TimeUs entered_us = -1;  // when it began to wait for, or to run, its next chunk
   };
 
   // Computed by the first `members` of the request's members.
@@ -126,23 +122,14 @@ class OrchestratorCore::Impl {
     std::set<InstanceId> tried_decode;
     std::set<InstanceId> old_decodes;  // may have blocks of an older epoch in quarantine
     TimeUs reserve_after_us = 0;
-    TimeUs placed_us = kNever;  // at `decode`, by the listening clock
 
-    std::optional<CallId> begin_call;  // BeginPrefill to be answered
+    std::optional<CallId> begin_call;  // the stream on which BeginPrefill is to be answered
     TimeUs begin_deadline_us = kNever;
 
     Explanation explanation;
     std::optional<RouterEnd> router_end;  // it came before the router's close
   };
   using RequestMap = std::map<RequestId, Request>;
-
-  // A Cancel that must be heard: later Assigns to the instance refer to those that it cancels.
-  struct PendingCancel {
-    CancelRequest request;
-    bool calling = true;
-    TimeUs retry_us = kNever;
-  };
-  using PendingKey = std::tuple<InstanceId, RequestId, Epoch>;
 
   // The prefill instances of a model.
   struct Pool {
@@ -164,12 +151,11 @@ class OrchestratorCore::Impl {
   void On(const RegisterCalled& event);
   void On(const ReportCalled& event);
   void On(const UnregisterCalled& event);
+  void On(const WorkerDisconnected& event);
   void On(const RouterReported& event);
   void On(const DrainCalled& event);
   void On(const AssignReplied& event);
-  void On(const StartReplied& event);
   void On(const ReserveReplied& event);
-  void On(const CancelReplied& event);
   void On(const ReplacePlanningTables& event);
   void On(const OrchestratorTick& event);
 
@@ -252,7 +238,13 @@ class OrchestratorCore::Impl {
   void SendPlainAssign(Request& request, PlanSequence sequence);
   void Accepted(Request& request, Member& member);
   void StartMembers(Request& request);
-  void CallStartOf(Request& request, Member& member);
+  void SendStart(const Request& request, const Member& member);
+  // Not sent where there is no stream: the next one begins with a resync.
+  template <class Effect>
+  void Send(Effect effect) {
+    const Instance* to = registry_.Find(effect.instance);
+    if (to != nullptr && to->connected()) effects_.push_back(std::move(effect));
+  }
   void TakeProgress(Request& request, Member& member, const HeldRequest& held);
   void NoteEntered(Request& request, const Member& member);
   static size_t ChunkOf(const Request& request, const Member& member);  // its next one
@@ -271,11 +263,8 @@ class OrchestratorCore::Impl {
   bool FailSuspect(Request& request);  // true: it was one too many for it, and has ended
   void HasLeft(Request& request, InstanceId instance);
   void LeaveTheSilent();
-  void TakeLeavers(const Instance& instance);
-  void CancelAt(InstanceId instance, const Request& request, const std::string& why,
-                std::vector<AssignLink> links = {});
+  void CancelAt(InstanceId instance, const Request& request, const std::string& why);
   void CancelAtMembers(const Request& request, const std::string& why);
-  void SendCancel(InstanceId instance, const CancelRequest& request);
 
   // Placement of decode.
   void PlaceWaiting();  // first come, first served within a model
@@ -295,8 +284,11 @@ class OrchestratorCore::Impl {
   void TakeEnded(const Instance& instance, const EndedRequest& ended);
   void TakeDecodeEnded(Request& request, const EndedRequest& ended);
   void TakePrefillEnded(Request& request, Member& member, const EndedRequest& ended);
-  std::vector<HeldRequest> UnknownOf(const Instance& instance) const;
-  void FailMissing(InstanceId instance);
+  // What a new stream of an instance that was here begins with: reconnecting.cc.
+  void Resync(InstanceId instance, const RegisterRequest& hello);
+  void LeaveStream(InstanceId instance, CallId stream);
+  void TakeMissing(Request& request, InstanceId instance);
+  void SendAgain(Request& request, InstanceId instance, const HeldRequest& held);
   void LeaveDraining(const Instance& instance);
   void Lose(InstanceId instance, const std::string& why, bool left = false);
   void LoseRouter(uint64_t router, const std::string& why, bool left);
@@ -305,7 +297,6 @@ class OrchestratorCore::Impl {
 
   void RunTimers();
   void RunTimers(Request& request);
-  void RetryCancels();
   TimeUs NextTimer(const Request& request) const;
   // A timer of a request was set.
   void Arm(TimeUs at) { timers_us_ = std::min(timers_us_, at); }
@@ -344,7 +335,6 @@ class OrchestratorCore::Impl {
   std::map<std::string, Pool> pools_;  // by model; only with planning
   std::map<int64_t, RequestId> rolling_keys_;
   int64_t last_rolling_key_ = 0;
-  std::map<PendingKey, PendingCancel> pending_cancels_;
   Routers routers_;
   GoneList gone_;
   FinishedExplanations finished_;

@@ -181,7 +181,6 @@ TEST_P(ParkingTest, WhenEachDecodeInstanceWasTriedThePlanIsMadeAnew) {
   const InstanceId left = second.instance;
   Effects effects = Do(UnregisterCalled{Call(), {left, incarnations_[left]}});
   EXPECT_TRUE(Updates<Failed>(effects).empty());
-  Do(CancelReplied{prefill_[0], {7, 1}, assign.request.epoch, absl::OkStatus()});
   effects = Report(prefill_[0], {}, {Ended(assign, absl::CancelledError("planned anew"))});
   const auto again = Of<CallAssign>(effects);
   ASSERT_EQ(again.size(), 1u);

@@ -11,7 +11,8 @@ void OrchestratorCore::Impl::AnswerBegin(Request& request, absl::Status status) 
   if (!request.begin_call.has_value()) return;
   BeginPrefillReply reply{std::move(status), {}};
   if (reply.status.ok()) reply.placed = PlacedOf(request);
-  effects_.push_back(AnswerBeginPrefill{*request.begin_call, std::move(reply)});
+  effects_.push_back(
+      AnswerBeginPrefill{*request.begin_call, request.spec->id, request.epoch, std::move(reply)});
   request.begin_call.reset();
   request.begin_deadline_us = kNever;
 }
@@ -37,7 +38,6 @@ void OrchestratorCore::Impl::TakeFromDecode(Request& request) {
     instance->Take(request.spec->id);
   }
   request.decode = InstanceId{};
-  request.placed_us = kNever;
   request.named.clear();
   request.naming.clear();
 }
@@ -128,8 +128,7 @@ void OrchestratorCore::Impl::CallReserveAt(Request& request, const Instance& ins
     const Instance* writer = registry_.Find(id);  // null: it has committed its part, and left
     if (writer != nullptr) reserve.writers.push_back(writer->identity.incarnation);
   }
-  effects_.push_back(CallReserve{instance.id, instance.identity.endpoint, std::move(reserve),
-                                 config_.rpc_timeout_us});
+  Send(CallReserve{instance.id, std::move(reserve)});
 }
 
 // At the same instance: blocks of an older epoch are on their way back there, or no other instance
@@ -174,7 +173,6 @@ void OrchestratorCore::Impl::On(const ReserveReplied& event) {
   if (status.ok()) {
     Enter(*request, State::kPlaced);
     NotePlaced(*request);
-    request->placed_us = registry_.listening().At(now_);
     request->explanation.placed_us = now_ - request->submitted_us;
     moved_.insert(request->spec->model);
     effects_.push_back(SendPlanUpdate{request->submit, event.id, PlacedOf(*request)});

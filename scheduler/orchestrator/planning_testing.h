@@ -66,12 +66,19 @@ class PlanningTest : public OrchestratorTest {
     return identity;
   }
   InstanceId Up(Role role, uint64_t incarnation, const std::string& host = "a") {
-    const Effects effects = Do(RegisterCalled{Call(), {Identity(role, incarnation, host)}});
-    const InstanceId id = Of<AnswerRegister>(effects)[0].reply.instance;
+    const InstanceId id = Of<AnswerRegister>(Connect(role, incarnation, host))[0].reply.instance;
     incarnations_[id] = {incarnation};
+    streams_[id] = {calls_};
     Report(id);
     return id;
   }
+  // A worker's stream begins; it is streams_[...] of the instance if Up was called before.
+  Effects Connect(Role role, uint64_t incarnation, const std::string& host = "a",
+                  std::vector<HeldRequest> held = {}, std::vector<EndedRequest> ended = {}) {
+    return Do(RegisterCalled{
+        Call(), {Identity(role, incarnation, host), std::move(held), std::move(ended)}});
+  }
+  Effects Break(InstanceId instance) { return Do(WorkerDisconnected{streams_.at(instance)}); }
   std::vector<InstanceId> UpPrefill(int count) {
     std::vector<InstanceId> ids;
     for (int i = 0; i < count; ++i) ids.push_back(Up(Role::kPrefill, ++last_incarnation_));
@@ -110,23 +117,15 @@ class PlanningTest : public OrchestratorTest {
                             {std::move(status)},
                             assign.request.sequence});
   }
-  Effects Answer(const CallStart& start, absl::Status status = absl::OkStatus()) {
-    return Do(
-        StartReplied{start.instance, start.request.id, start.request.epoch, {std::move(status)}});
-  }
   Effects Answer(const CallReserve& reserve, absl::Status status = absl::OkStatus()) {
     return Do(ReserveReplied{
         reserve.instance, reserve.request.spec->id, reserve.request.epoch, {std::move(status)}});
-  }
-  Effects Answer(const CallCancel& cancel, absl::Status status = absl::OkStatus()) {
-    return Do(
-        CancelReplied{cancel.instance, cancel.request.id, cancel.request.epoch, std::move(status)});
   }
   Effects Begin(const CallAssign& lead) {
     return Do(BeginPrefillCalled{Call(),
                                  {lead.instance, {1}, lead.request.spec->id, lead.request.epoch}});
   }
-  // Submits a prompt and brings it to the state `placed`; every member is started.
+  // Submits a prompt and brings it to the state `placed`.
   std::vector<CallAssign> Place(uint64_t serial, int64_t tokens) {
     return Placed(Of<CallAssign>(Submit(serial, tokens)));
   }
@@ -135,7 +134,7 @@ class PlanningTest : public OrchestratorTest {
     const auto reserves = Of<CallReserve>(Begin(assigns.at(0)));
     EXPECT_EQ(reserves.size(), 1u);
     reserve_ = reserves.at(0);
-    for (const CallStart& start : Of<CallStart>(Answer(reserve_))) Answer(start);
+    Answer(reserve_);
     return assigns;
   }
   HeldRequest Held(const CallAssign& assign, uint32_t chunks_done = 0, TimeUs running_us = -1) {
@@ -158,6 +157,7 @@ class PlanningTest : public OrchestratorTest {
   uint64_t last_incarnation_ = 100;
   CallReserve reserve_;  // of the last Place
   std::map<InstanceId, Incarnation> incarnations_;
+  std::map<InstanceId, CallId> streams_;
 };
 
 }  // namespace skein::scheduler

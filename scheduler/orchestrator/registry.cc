@@ -1,6 +1,7 @@
 #include "scheduler/orchestrator/registry.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -68,7 +69,7 @@ Unreported Instance::CountUnreported() const {
 }
 
 absl::StatusOr<Registry::Registration> Registry::Register(const WorkerIdentity& identity,
-                                                          TimeUs now) {
+                                                          CallId connection, TimeUs now) {
   if (absl::Status status = CheckIdentity(identity); !status.ok()) return status;
   Registration registration;
   for (auto& [id, instance] : instances_) {
@@ -79,6 +80,7 @@ absl::StatusOr<Registry::Registration> Registry::Register(const WorkerIdentity& 
       instance.heard_us = now;
       instance.lease_end_us = listening_.At(now) + lease_us_;
       registration.id = id;
+      registration.former = std::exchange(instance.connection, connection);
       return registration;
     }
     if (instance.identity.endpoint == identity.endpoint) registration.replaced.push_back(id);
@@ -88,6 +90,7 @@ absl::StatusOr<Registry::Registration> Registry::Register(const WorkerIdentity& 
   Instance instance;
   instance.id = registration.id;
   instance.identity = identity;
+  instance.connection = connection;
   instance.load.total_blocks = identity.total_blocks;
   instance.heard_us = instance.registered_us = now;
   instance.lease_end_us = listening_.At(now) + lease_us_;
@@ -113,16 +116,13 @@ absl::Status Registry::CheckShape(const WorkerIdentity& identity) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Instance*> Registry::Report(const ReportRequest& report, TimeUs now, bool* fresh) {
+absl::StatusOr<Instance*> Registry::Report(const ReportRequest& report, TimeUs now) {
   Instance* instance = Find(report.instance);
   if (instance == nullptr || instance->identity.incarnation != report.incarnation) {
-    return absl::NotFoundError("unknown instance: register again");
+    return absl::NotFoundError("instance: not known; register again");
   }
   instance->heard_us = now;
   instance->lease_end_us = listening_.At(now) + lease_us_;
-  *fresh = report.serial > instance->last_serial;
-  if (!*fresh) return instance;
-  instance->last_serial = report.serial;
   instance->reported = true;
   instance->avoid = false;
   instance->load = report.load;
@@ -162,6 +162,13 @@ void Registry::Remove(InstanceId id) {
 
 Instance* Registry::Find(InstanceId id) {
   const auto it = instances_.find(id);
+  return it == instances_.end() ? nullptr : &it->second;
+}
+
+Instance* Registry::FindConnected(CallId connection) {
+  const auto it = std::find_if(instances_.begin(), instances_.end(), [connection](const auto& one) {
+    return one.second.connection == connection;
+  });
   return it == instances_.end() ? nullptr : &it->second;
 }
 

@@ -46,21 +46,23 @@ struct Instance {
   InstanceId id;
   WorkerIdentity identity;
   WorkerLoad load;
+  CallId connection;      // the stream of its worker; 0: it is broken
   bool reported = false;  // placeable only after its first report
-  uint64_t last_serial = 0;
   TimeUs heard_us = 0;
   TimeUs lease_end_us = 0;                // by the listening clock
   std::map<RequestId, Epoch> held;        // in its last report
   std::map<RequestId, Placement> placed;  // by Place and Take alone
   Unreported unreported;
-  PlanSequence last_spanning;  // sequence of the last spanning Assign sent to it
-  bool avoid = false;          // could not take an Assign since its last report
+  bool avoid = false;  // could not take an Assign since its last report
   TimeUs registered_us = 0;
   std::optional<bool> drain_order;  // an operator's
 
   bool draining() const { return load.draining || drain_order == true; }
   bool Suspect() const { return IsStepSuspect(load.step_age_us, load.step_estimate_us); }
-  bool Placeable() const { return reported && !draining() && load.invariants_ok && !Suspect(); }
+  bool connected() const { return connection != CallId{}; }
+  bool Placeable() const {
+    return connected() && reported && !draining() && load.invariants_ok && !Suspect();
+  }
   // It may take requests, now or as soon as it reports or has room.
   bool Serves() const { return !draining() && load.invariants_ok; }
   bool HasRoom() const {
@@ -86,17 +88,19 @@ class Registry {
   struct Registration {
     InstanceId id;
     std::vector<InstanceId> replaced;  // dead for sure: same endpoint, another process
+    CallId former;  // the stream of this process that `connection` takes the place of; 0: none
   };
   // The same process registering again keeps its id. The caller Removes the replaced ones.
-  absl::StatusOr<Registration> Register(const WorkerIdentity& identity, TimeUs now);
+  absl::StatusOr<Registration> Register(const WorkerIdentity& identity, CallId connection,
+                                        TimeUs now);
 
-  // NOT_FOUND unless this process is registered under this id. Renews the lease. False in `fresh`
-  // when the report is older than the last one heard, and was ignored.
-  absl::StatusOr<Instance*> Report(const ReportRequest& report, TimeUs now, bool* fresh);
+  // NOT_FOUND unless this process is registered under this id. Renews the lease.
+  absl::StatusOr<Instance*> Report(const ReportRequest& report, TimeUs now);
 
   void Remove(InstanceId id);
   Instance* Find(InstanceId id);
   const Instance* Find(InstanceId id) const;
+  Instance* FindConnected(CallId connection);  // null: the stream is no instance's
   // At a tick; who is dead. The caller Removes them.
   std::vector<InstanceId> Listened(TimeUs now);
   const ListeningClock& listening() const { return listening_; }

@@ -112,60 +112,16 @@ void OrchestratorCore::Impl::LeaveTheSilent() {
   }
 }
 
-// A fresh report says what the instance holds, and what has ended.
-void OrchestratorCore::Impl::TakeLeavers(const Instance& instance) {
-  std::vector<RequestId> left;
-  for (const RequestId id : replanning_) {
-    const Request& request = requests_.at(id);
-    const auto held = instance.held.find(id);
-    const bool holds = held != instance.held.end() && held->second <= request.left_epoch;
-    const auto cancel = pending_cancels_.find({instance.id, id, request.left_epoch});
-    if (request.leaving.count(instance.id) == 0 || holds) continue;
-    if (cancel == pending_cancels_.end()) left.push_back(id);
-  }
-  for (const RequestId id : left) HasLeft(requests_.at(id), instance.id);
-}
-
 void OrchestratorCore::Impl::CancelAtMembers(const Request& request, const std::string& why) {
   for (const Member& member : request.members) {
-    if (member.here) CancelAt(member.instance, request, why, member.links);
+    if (member.here) CancelAt(member.instance, request, why);
   }
 }
 
-void OrchestratorCore::Impl::CancelAt(InstanceId id, const Request& request, const std::string& why,
-                                      std::vector<AssignLink> links) {
+void OrchestratorCore::Impl::CancelAt(InstanceId id, const Request& request,
+                                      const std::string& why) {
   if (registry_.Find(id) == nullptr) return;
-  CancelRequest cancel{request.spec->id, request.epoch, why, std::move(links)};
-  SendCancel(id, cancel);
-  if (cancel.assigns.empty()) return;  // what is not heard is found again in reports
-  const PendingKey key{id, cancel.id, cancel.epoch};
-  pending_cancels_[key].request = std::move(cancel);
-}
-
-void OrchestratorCore::Impl::SendCancel(InstanceId id, const CancelRequest& request) {
-  effects_.push_back(
-      CallCancel{id, registry_.Find(id)->identity.endpoint, request, config_.rpc_timeout_us});
-}
-
-void OrchestratorCore::Impl::On(const CancelReplied& event) {
-  const auto it = pending_cancels_.find({event.instance, event.id, event.epoch});
-  if (it == pending_cancels_.end()) return;
-  if (event.status.ok()) {
-    pending_cancels_.erase(it);
-    return;
-  }
-  it->second.calling = false;
-  it->second.retry_us = now_ + config_.retry_us;
-  Arm(it->second.retry_us);
-}
-
-void OrchestratorCore::Impl::RetryCancels() {
-  for (auto& [key, cancel] : pending_cancels_) {
-    if (now_ < cancel.retry_us) continue;
-    cancel.retry_us = kNever;
-    cancel.calling = true;
-    SendCancel(std::get<InstanceId>(key), cancel.request);
-  }
+  Send(CallCancel{id, {request.spec->id, request.epoch, why}});
 }
 
 }  // namespace skein::scheduler

@@ -79,11 +79,15 @@ void DecodeCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string& 
   tombstones_.Put(id, epoch, false);
 }
 
-void DecodeCore::Impl::On(const ReportReplied& event) {
-  membership_.OnReported(event.serial, event.reply, now_);
+void DecodeCore::Impl::On(const RegisterReplied& event) {
+  membership_.OnRegistered(event.reply, now_);
   for (const HeldRequest& cancel : event.reply.cancel) {
     CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
   }
+}
+
+void DecodeCore::Impl::On(const ReportReplied& event) {
+  membership_.OnReported(event.serial, event.reply, now_);
   if (event.reply.drain.has_value()) membership_.OrderDrain(*event.reply.drain);
 }
 

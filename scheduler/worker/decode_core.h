@@ -101,7 +101,7 @@ using DecodeEvent =
     std::variant<ReserveCalled, GrantCalled, RenewCalled, AskBackendCalled, TakePartCalled,
                  ReleaseBackendCalled, PartCopied, CommitCalled, CancelCalled, AbortCalled,
                  GenerateCalled, GenerateClosed, StepDone, RegisterReplied, ReportReplied,
-                 UnregisterReplied, Drain, OrderDrain, Tick>;
+                 UnregisterReplied, Disconnected, Drain, OrderDrain, Tick>;
 
 // ---- effects ----
 
@@ -169,7 +169,7 @@ struct EndStream {  // Finished on the stream `call`, then its end; nothing foll
 using DecodeEffect =
     std::variant<AnswerReserve, AnswerGrant, AnswerRenew, AnswerAskBackend, AnswerTakePart,
                  AnswerReleaseBackend, CopyPart, AnswerCommit, EmitToken, EndStream, RunStep,
-                 CallRegister, CallReport, CallUnregister, EngineFailed, Drained>;
+                 CallRegister, CallReport, CallUnregister, CloseStream, EngineFailed, Drained>;
 
 struct StagingConfig {
   std::vector<std::string> memory;  // of each backend's buffer, for its writer; none: one-sided

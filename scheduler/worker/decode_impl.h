@@ -117,9 +117,10 @@ class DecodeCore::Impl {
   void On(const GenerateCalled& event);
   void On(const GenerateClosed& event);
   void On(const StepDone& event);
-  void On(const RegisterReplied& event) { membership_.OnRegistered(event.reply, now_); }
+  void On(const RegisterReplied& event);
   void On(const ReportReplied& event);
   void On(const UnregisterReplied& event) { membership_.OnUnregistered(); }
+  void On(const Disconnected& event) { membership_.OnDisconnected(event.status, now_); }
   void On(const Drain& event);
   void On(const OrderDrain& event);
   void On(const Tick& event) { listening_.Listened(now_); }

@@ -8,13 +8,16 @@
 namespace skein::scheduler {
 
 void Membership::OnRegistered(const RegisterReply& reply, TimeUs now) {
+  if (!calling_ || connected_) return;
+  if (!reply.status.ok()) {
+    registered_ = false;
+    return OnDisconnected(reply.status, now);
+  }
   calling_ = false;
   last_call_ = reply.status;
-  if (!reply.status.ok()) {
-    next_us_ = now + config_.register_retry_us;
-    return;
-  }
-  registered_ = true;
+  TakeEndedHeard();
+  registered_ = connected_ = true;
+  attempts_failed_ = 0;
   told_draining_ = false;
   instance_ = reply.instance;
   lease_us_ = std::max<TimeUs>(reply.lease_us, 3);
@@ -23,22 +26,34 @@ void Membership::OnRegistered(const RegisterReply& reply, TimeUs now) {
 
 void Membership::OnReported(uint64_t serial, const ReportReply& reply, TimeUs now) {
   if (!calling_ || serial != serial_) return;
-  calling_ = false;
   last_call_ = reply.status;
-  last_report_failed_ = !reply.status.ok();
+  if (!reply.status.ok()) {  // Due closes the stream: the next one begins with a registration
+    registered_ = false;
+    answer_by_us_ = now;
+    return;
+  }
+  calling_ = false;
   spacing_end_us_ = now + config_.report_spacing_us +
                     static_cast<TimeUs>(listed_) * config_.report_spacing_per_request_us;
-  if (reply.status.ok()) {
-    ended_.erase(ended_.begin(), ended_.begin() + std::min(ended_in_flight_, ended_.size()));
-    told_draining_ = draining_in_flight_;
-  } else if (reply.status.code() == absl::StatusCode::kNotFound) {
-    registered_ = false;
-    next_us_ = now;
-  } else {
-    spacing_end_us_ = now + std::min(config_.register_retry_us, lease_us_ / 6);
-    dirty_ = true;
-  }
+  TakeEndedHeard();
+  told_draining_ = draining_in_flight_;
+}
+
+void Membership::TakeEndedHeard() {
+  ended_.erase(ended_.begin(), ended_.begin() + std::min(ended_in_flight_, ended_.size()));
   ended_in_flight_ = 0;
+}
+
+void Membership::OnDisconnected(const absl::Status& status, TimeUs now) {
+  if (left_) return;
+  if (saying_goodbye_) registered_ = saying_goodbye_ = false;  // it is as good as said
+  attempts_failed_ = connected_ ? 0 : attempts_failed_ + 1;
+  connected_ = calling_ = false;
+  ended_in_flight_ = 0;
+  dirty_ = true;
+  last_call_ = status;
+  const TimeUs first_us = config_.register_retry_us / 8;
+  next_us_ = now + std::min(config_.register_retry_us, first_us << std::min(attempts_failed_, 3));
 }
 
 absl::Status Membership::CheckEpoch(Epoch epoch) const {
@@ -50,8 +65,9 @@ absl::Status Membership::CheckEpoch(Epoch epoch) const {
 }
 
 void Membership::OnUnregistered() {
-  calling_ = false;
-  registered_ = false;
+  if (!saying_goodbye_) return;
+  calling_ = saying_goodbye_ = false;
+  registered_ = connected_ = false;
 }
 
 void Membership::Ended(EndedRequest ended) {
@@ -75,14 +91,29 @@ bool Membership::ReportDue(TimeUs now) const {
   return now >= spacing_end_us_ && (dirty_ || now >= next_us_);
 }
 
-std::optional<MembershipEffect> Membership::Register() {
+void Membership::Await(TimeUs now) {
   calling_ = true;
-  return CallRegister{RegisterRequest{config_.identity}, config_.rpc_timeout_us};
+  answer_by_us_ = now + config_.answer_timeout_us;
+}
+
+std::optional<MembershipEffect> Membership::Close(TimeUs now) {
+  const bool refused = !registered_ && connected_;
+  OnDisconnected(
+      refused ? last_call_ : absl::DeadlineExceededError("the orchestrator does not answer"), now);
+  return CloseStream{};
+}
+
+std::optional<MembershipEffect> Membership::Register(std::vector<HeldRequest> held, TimeUs now) {
+  Await(now);
+  ended_in_flight_ = ended_.size();
+  return CallRegister{RegisterRequest{.identity = config_.identity,
+                                      .held = std::move(held),
+                                      .ended = {ended_.begin(), ended_.end()}}};
 }
 
 std::optional<MembershipEffect> Membership::Report(WorkerLoad load, std::vector<HeldRequest> held,
                                                    TimeUs now) {
-  calling_ = true;
+  Await(now);
   dirty_ = false;
   next_us_ = now + lease_us_ / 3;
   ended_in_flight_ = ended_.size();
@@ -93,22 +124,23 @@ std::optional<MembershipEffect> Membership::Report(WorkerLoad load, std::vector<
                                   .serial = ++serial_,
                                   .load = std::move(load),
                                   .held = std::move(held),
-                                  .ended = {ended_.begin(), ended_.end()}},
-                    config_.rpc_timeout_us};
+                                  .ended = {ended_.begin(), ended_.end()}}};
 }
 
-std::optional<MembershipEffect> Membership::Leave() {
-  if (registered_) {
-    calling_ = true;
-    return CallUnregister{{instance_, config_.identity.incarnation}, config_.rpc_timeout_us};
+std::optional<MembershipEffect> Membership::Leave(TimeUs now) {
+  if (connected_) {
+    Await(now);
+    saying_goodbye_ = true;
+    return CallUnregister{{instance_, config_.identity.incarnation}};
   }
   left_ = true;
   return Drained{};
 }
 
 TimeUs Membership::NextDeadline() const {
-  if (calling_ || left_) return kNever;
-  if (!registered_) return next_us_;
+  if (left_) return kNever;
+  if (calling_) return answer_by_us_;
+  if (!connected_) return next_us_;
   return dirty_ ? spacing_end_us_ : std::max(next_us_, spacing_end_us_);
 }
 

@@ -1,14 +1,15 @@
-// Membership: a worker's standing with the orchestrator. Registers, reports (every third of the
-// lease, and soon after something ended), repeats what ended until it was heard, leaves after a
-// drain. Part of both WorkerCores.
+// Membership: a worker's standing with the orchestrator. Opens the stream and registers, reports
+// (every third of the lease, and soon after something ended), repeats what ended until it was
+// heard, opens the stream anew when it broke, leaves after a drain. Part of both WorkerCores.
 //
 // A worker drains for one of two reasons: its process is stopping (StartDrain; it leaves when it is
 // empty), or an operator ordered it (it stays, empty, until it is stopped or the order is undone):
 // in the orchestrator's answer to a report, or at this worker itself. The order outlives the
 // orchestrator that passed it on.
 //
-// At most one of its calls is under way at a time. Bounded: at most kMaxEnded ended requests are
-// remembered (the oldest go first; an orchestrator that was away for so long has failed them).
+// At most one of its messages is unanswered at a time, and none for longer than answer_timeout_us.
+// Bounded: at most kMaxEnded ended requests are remembered (the oldest go first; an orchestrator
+// that was away for so long has failed them).
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,8 @@
 
 namespace skein::scheduler {
 
-using MembershipEffect = std::variant<CallRegister, CallReport, CallUnregister, Drained>;
+using MembershipEffect =
+    std::variant<CallRegister, CallReport, CallUnregister, CloseStream, Drained>;
 
 class Membership {
  public:
@@ -38,6 +40,7 @@ class Membership {
   void OnRegistered(const RegisterReply& reply, TimeUs now);
   void OnReported(uint64_t serial, const ReportReply& reply, TimeUs now);
   void OnUnregistered();
+  void OnDisconnected(const absl::Status& status, TimeUs now);
 
   // Whether the orchestrator that this worker is registered with can have issued this epoch. Its
   // epochs and the ids of its instances begin at one number, so a larger one comes from nobody:
@@ -52,13 +55,15 @@ class Membership {
   // True: the worker did not drain, and does now.
   bool OrderDrain(bool drain);
 
-  // The call that is due now. `load` and `held` are asked for only if a report is due; `empty`:
-  // nothing is held any more, so that a draining worker may leave.
+  // What is due now. `load` and `held` are asked for only if they are told; `empty`: nothing is
+  // held any more, so that a draining worker may leave. A CloseStream is a Disconnected to the
+  // core: it gets no other.
   template <class Load, class Held>
   std::optional<MembershipEffect> Due(TimeUs now, bool empty, Load load, Held held) {
-    if (calling_ || left_) return std::nullopt;
-    if (leaving_ && empty && MayLeave()) return Leave();
-    if (!registered_) return now >= next_us_ ? Register() : std::nullopt;
+    if (left_) return std::nullopt;
+    if (calling_) return now >= answer_by_us_ ? Close(now) : std::nullopt;
+    if (leaving_ && empty && MayLeave()) return Leave(now);
+    if (!connected_) return now >= next_us_ ? Register(held(), now) : std::nullopt;
     if (!ReportDue(now)) return std::nullopt;
     return Report(load(), held(), now);
   }
@@ -66,40 +71,50 @@ class Membership {
   // When Due may next have a call, if nothing else happens.
   TimeUs NextDeadline() const;
 
+  // The orchestrator knew this instance when it was last heard.
   bool registered() const { return registered_; }
+  // The stream stands and the orchestrator has answered the registration.
+  bool connected() const { return connected_; }
   bool draining() const { return leaving_ || ordered_; }
   bool leaving() const { return leaving_; }
   // The orchestrator has heard of the drain and of all that ended, or cannot be told.
-  bool drain_told() const {
-    return !registered_ || last_report_failed_ || (told_draining_ && ended_.empty());
-  }
-  // Of the latest call to the orchestrator; UNKNOWN before the first.
+  bool drain_told() const { return !connected_ || (told_draining_ && ended_.empty()); }
+  // How the latest message to the orchestrator was answered; UNKNOWN before the first.
   const absl::Status& last_call() const { return last_call_; }
   InstanceId instance() const { return instance_; }
   const WorkerIdentity& identity() const { return config_.identity; }
 
  private:
-  bool MayLeave() const { return !registered_ || ended_.empty() || last_report_failed_; }
+  // Without a stream it leaves when it was never known there, or could not open another one.
+  bool MayLeave() const {
+    return connected_ ? ended_.empty() : !registered_ || attempts_failed_ > 0;
+  }
   bool ReportDue(TimeUs now) const;
-  std::optional<MembershipEffect> Register();
+  void Await(TimeUs now);
+  void TakeEndedHeard();
+  std::optional<MembershipEffect> Close(TimeUs now);
+  std::optional<MembershipEffect> Register(std::vector<HeldRequest> held, TimeUs now);
   std::optional<MembershipEffect> Report(WorkerLoad load, std::vector<HeldRequest> held,
                                          TimeUs now);
-  std::optional<MembershipEffect> Leave();
+  std::optional<MembershipEffect> Leave(TimeUs now);
 
   MembershipConfig config_;
   bool registered_ = false;
+  bool connected_ = false;
   bool leaving_ = false;
   bool ordered_ = false;             // by an operator, to drain
   bool draining_in_flight_ = false;  // the report under way says that we drain
   bool told_draining_ = false;       // and the latest that was heard said so
   bool left_ = false;
   bool calling_ = false;
+  bool saying_goodbye_ = false;   // what is unanswered is the Unregister
+  TimeUs answer_by_us_ = kNever;  // while calling
   bool dirty_ = false;
-  bool last_report_failed_ = false;
+  int attempts_failed_ = 0;  // to open a stream, in a row
   absl::Status last_call_ = absl::UnknownError("not called yet");
   InstanceId instance_;
   TimeUs lease_us_ = 0;
-  TimeUs next_us_ = 0;  // not registered: next attempt; registered: next report at the latest
+  TimeUs next_us_ = 0;         // not connected: next attempt; connected: next report at the latest
   TimeUs spacing_end_us_ = 0;  // no report before this
   uint64_t serial_ = 0;
   std::deque<EndedRequest> ended_;

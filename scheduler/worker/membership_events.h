@@ -1,4 +1,5 @@
-// What both WorkerCores say to their shell about the orchestrator: registration, reports, drain.
+// What both WorkerCores say to their shell about the orchestrator: the stream to it, registration,
+// reports, drain.
 #pragma once
 
 #include "scheduler/base/messages.h"
@@ -6,20 +7,22 @@
 
 namespace skein::scheduler {
 
-// ---- effects: calls to the orchestrator, each answered by one ...Replied event ----
+// ---- effects ----
 
+// Open a stream to the orchestrator and send this as its first message. Answered by RegisterReplied
+// or Disconnected.
 struct CallRegister {
   RegisterRequest request;
-  TimeUs timeout_us = 0;
 };
+// Messages on the stream, each answered by one ...Replied unless the stream breaks.
 struct CallReport {
   ReportRequest request;
-  TimeUs timeout_us = 0;
 };
 struct CallUnregister {
   UnregisterRequest request;
-  TimeUs timeout_us = 0;
 };
+// Close the stream, if there is one; no event comes from it any more, Disconnected included.
+struct CloseStream {};
 // Drained and unregistered: the process may leave. Comes once.
 struct Drained {};
 // The engine is unusable. Its requests have ended; what follows are last words, then Drained. Comes
@@ -40,7 +43,12 @@ struct ReportReplied {
 struct UnregisterReplied {
   UnregisterReply reply;
 };
-// From the orchestrator; needs no answer from the core: the shell answers OK at once.
+// The stream could not be opened, or is over: no event of it follows, and what was sent on it and
+// is not answered yet will not be.
+struct Disconnected {
+  absl::Status status;
+};
+// From the orchestrator; not answered.
 struct CancelCalled {
   CancelRequest request;
 };
@@ -58,7 +66,9 @@ struct Tick {};
 
 struct MembershipConfig {
   WorkerIdentity identity;
-  TimeUs rpc_timeout_us = kSecondUs;
+  // A message that needs an answer is answered within this, or the stream is closed.
+  TimeUs answer_timeout_us = 5 * kSecondUs;
+  // The longest pause before the next attempt to open a stream; the first is an eighth of it.
   TimeUs register_retry_us = 500 * kMillisecondUs;
   // Least time between two reports that are sent because requests ended.
   TimeUs report_spacing_us = 2 * kMillisecondUs;

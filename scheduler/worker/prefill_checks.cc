@@ -61,7 +61,7 @@ TimeUs PrefillCore::Impl::NextDeadline() const {
 TimeUs PrefillCore::Impl::EarliestTimer(const Request& request) {
   if (request.state == State::kEnding) return kNever;
   const bool joins = request.spanning.has_value() && request.state == State::kQueued;
-  return std::min({request.deadline_us, request.ask_retry_us,
+  return std::min({request.deadline_us, request.ask_retry_us, request.ask_give_up_us,
                    joins ? request.spanning->join_until_us : kNever});
 }
 

@@ -66,10 +66,9 @@ void PrefillCore::Impl::On(const AssignCalled& event) {
 
 absl::Status PrefillCore::Impl::Assign(const AssignRequest& assign) {
   const bool spans = !assign.members.empty();
-  if (spans) chain_.Know(assign.sequence, assign.after);  // refused or not, it came
   const RequestId id = assign.spec->id;
   if (Request* known = Find(id, assign.epoch); known != nullptr) {
-    return spans ? ExtendPlan(*known, assign) : absl::OkStatus();  // said again
+    return spans ? ExtendPlan(*known, assign) : absl::OkStatus();  // the same once more
   }
   if (absl::Status status = Accept(assign); !status.ok()) return status;
   if (const auto older = requests_.find(id); older != requests_.end()) {
@@ -176,7 +175,6 @@ PrefillCore::Impl::Request* PrefillCore::Impl::FindLive(RequestId id, Epoch epoc
 
 void PrefillCore::Impl::On(const CancelCalled& event) {
   if (!CheckEpoch(event.request.epoch).ok()) return;
-  for (const AssignLink& link : event.request.assigns) chain_.Know(link.sequence, link.after);
   CancelUpTo(event.request.id, event.request.epoch, event.request.why);
 }
 
@@ -191,14 +189,21 @@ void PrefillCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string&
 
 void PrefillCore::Impl::On(const RegisterReplied& event) {
   membership_.OnRegistered(event.reply, now_);
-  if (event.reply.status.ok()) EndOrphans();
+  if (!event.reply.status.ok()) return;
+  for (const HeldRequest& cancel : event.reply.cancel) {
+    CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
+  }
+  EndOrphans();
+  AskWhenConnected();
+}
+
+void PrefillCore::Impl::On(const Disconnected& event) {
+  membership_.OnDisconnected(event.status, now_);
+  AwaitConnection();
 }
 
 void PrefillCore::Impl::On(const ReportReplied& event) {
   membership_.OnReported(event.serial, event.reply, now_);
-  for (const HeldRequest& cancel : event.reply.cancel) {
-    CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
-  }
   if (event.reply.drain.has_value() && membership_.OrderDrain(*event.reply.drain)) HandBack();
 }
 
@@ -306,6 +311,7 @@ void PrefillCore::Impl::Report() {
   std::optional<MembershipEffect> due = membership_.Due(
       now_, Empty(), [this] { return Load(); }, [this] { return Held(); });
   if (!due.has_value()) return;
+  if (std::holds_alternative<CloseStream>(*due)) AwaitConnection();
   std::visit([this](auto& effect) { effects_.push_back(std::move(effect)); }, *due);
 }
 

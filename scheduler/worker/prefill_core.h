@@ -9,11 +9,12 @@
 // here, piece by piece (scheduler/kv/deal.h), each piece in one step together with the other
 // members. It holds blocks for all it will compute and receive. The plan's lead asks BeginPrefill,
 // the others wait for Start. Spanning pieces run strictly in (sequence, chunk, piece) order over
-// all spanning plans assigned here, started or not, and only up to the first hole in the chain of
-// Assigns: so all instances run them in one global order and the first unfinished one can always
-// run. Plain prompts of a smaller sequence go before a piece, others only while no piece can run.
-// Blocks are given out in the same order. A plain prompt that waits for decode room gives its
-// blocks back to a spanning plan before it.
+// all spanning plans assigned here, started or not. Assigns come in the order of their sequences:
+// so all instances run pieces in one global order and the first unfinished one can always run; a
+// plan that did not reach all its members is cancelled at the others. Plain prompts of a smaller
+// sequence go before a piece, others only while no piece can run. Blocks are given out in the same
+// order. A plain prompt that waits for decode room gives its blocks back to a spanning plan before
+// it.
 //
 // A decode side that answers the Grant with staging slots is written to through a backend
 // (scheduler/kv/backend_queue.h), asked for when the handoff sender has something to put, given
@@ -56,7 +57,6 @@ struct AssignCalled {
   AssignRequest request;
 };
 struct StartCalled {
-  CallId call;
   StartRequest request;
 };
 struct BeginPrefillReplied {  // the answer to CallBeginPrefill
@@ -70,7 +70,7 @@ using PrefillEvent =
                  RenewReplied, AskBackendReplied, TakePartReplied, ReleaseBackendReplied,
                  CommitReplied, StepDone, HandoffWaits, HandoffPart, HandoffIdle, HandoffDone,
                  HandoffFailed, HandoffStopped, RegisterReplied, ReportReplied, UnregisterReplied,
-                 Drain, OrderDrain, Tick>;
+                 Disconnected, Drain, OrderDrain, Tick>;
 
 // ---- effects ----
 
@@ -78,19 +78,14 @@ struct AnswerAssign {
   CallId call;
   AssignReply reply;
 };
-struct AnswerStart {
-  CallId call;
-  StartReply reply;
-};
-struct CallBeginPrefill {  // to the orchestrator
+struct CallBeginPrefill {  // to the orchestrator, on the stream
   BeginPrefillRequest request;
-  TimeUs timeout_us = 0;
 };
 using PrefillEffect =
-    std::variant<AnswerAssign, AnswerStart, CallBeginPrefill, CallGrant, CallRenew, CallAskBackend,
-                 CallTakePart, CallReleaseBackend, CallCommit, CallAbort, RunStep, AbortStep,
-                 BreakGroup, OpenHandoff, AddToHandoff, StartHandoff, UseBackend, PartTaken,
-                 ExtendHandoff, StopHandoff, CallRegister, CallReport, CallUnregister, EngineFailed,
+    std::variant<AnswerAssign, CallBeginPrefill, CallGrant, CallRenew, CallAskBackend, CallTakePart,
+                 CallReleaseBackend, CallCommit, CallAbort, RunStep, AbortStep, BreakGroup,
+                 OpenHandoff, AddToHandoff, StartHandoff, UseBackend, PartTaken, ExtendHandoff,
+                 StopHandoff, CallRegister, CallReport, CallUnregister, CloseStream, EngineFailed,
                  Drained>;
 
 struct PrefillConfig {
@@ -103,11 +98,11 @@ struct PrefillConfig {
   // answers.
   int64_t begin_ahead = 4;
   TimeUs rpc_timeout_us = kSecondUs;
-  TimeUs begin_timeout_us = 10 * kSecondUs;      // the orchestrator answers before this
-  TimeUs ask_timeout_us = 2 * kSecondUs;         // the decode side answers AskBackend before this
-  TimeUs retry_us = 50 * kMillisecondUs;         // between attempts
-  int attempts = 3;                              // of Grant and Commit; of BeginPrefill see below
-  TimeUs begin_give_up_us = 10 * kSecondUs;      // of UNAVAILABLE in a row
+  TimeUs ask_timeout_us = 2 * kSecondUs;  // the decode side answers AskBackend before this
+  TimeUs retry_us = 50 * kMillisecondUs;  // between attempts
+  int attempts = 3;                       // of Grant and Commit
+  // A request that needs its place waits so long for the stream to the orchestrator.
+  TimeUs begin_give_up_us = 10 * kSecondUs;
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
   // A spanning step, the wait for the other members included: a member that is free early waits for
   // the one with the longest queue, and for one whose engine hangs until that engine's own timeout

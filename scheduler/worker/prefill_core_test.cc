@@ -24,7 +24,7 @@ PrefillConfig Config() {
   config.batch = {.max_batch_tokens = 4};
   config.begin_ahead = 2;
   config.retry_us = 50;
-  config.begin_give_up_us = 1000;
+  config.begin_give_up_us = 100'000;
   config.engine.step_timeout_us = kStepTimeoutUs;
   config.engine.last_words_us = kLastWordsUs;
   return config;
@@ -68,7 +68,7 @@ class PrefillCoreTest : public ::testing::Test {
     return Do(StepDone{++step_, {}, std::vector<StepResult>(sequences, {token, "p", "l"})});
   }
   // What an orchestrator's answer to a report says of an operator's order.
-  void Order(std::optional<bool> drain) { Do(ReportReplied{0, {absl::OkStatus(), {}, drain}}); }
+  void Order(std::optional<bool> drain) { Do(ReportReplied{0, {absl::OkStatus(), drain}}); }
   int64_t Held() { return core_.Snapshot(now_).blocks.held; }
 
   TimeUs now_ = 0;
@@ -177,17 +177,43 @@ TEST_F(PrefillCoreTest, ALargePromptThatWaitsForBlocksIsNotOvertaken) {
   EXPECT_TRUE(Of<CallBeginPrefill>(Assign(Spec(3, 4), 30)).empty());
 }
 
-TEST_F(PrefillCoreTest, AsksAgainWhenThereIsNoRoomAndGivesUpOnSilence) {
+TEST_F(PrefillCoreTest, AsksAgainWhenThereIsNoRoom) {
   Assign(Spec(1));
   Do(BeginPrefillReplied{{7, 1}, {5}, {absl::ResourceExhaustedError("no room"), {}}});
   EXPECT_EQ(core_.NextDeadline(), 50);
-  for (int i = 0; i < 25; ++i) {
-    now_ += 50;
-    Do(Tick{});
-    Do(BeginPrefillReplied{{7, 1}, {5}, {absl::UnavailableError("gone"), {}}});
-  }
-  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(Held(), 0);
+  now_ += 50;
+  EXPECT_EQ(Of<CallBeginPrefill>(Do(Tick{})).size(), 1u);
+}
+
+TEST_F(PrefillCoreTest, AsksAgainOnTheNextStreamAndGivesUpWithoutOne) {
+  Assign(Spec(1));
+  Assign(Spec(2));
+  Place(2);
+  const auto disconnected = Do(Disconnected{absl::UnavailableError("broke")});
+  EXPECT_TRUE(Of<CallBeginPrefill>(disconnected).empty());
+  EXPECT_TRUE(Of<CallBeginPrefill>(Assign(Spec(3))).empty());
+  now_ += 100'000;  // begin_give_up_us
+  const auto given_up = Do(Tick{});
+  EXPECT_TRUE(Of<CallBeginPrefill>(given_up).empty());
+  EXPECT_EQ(core_.Snapshot(now_).failed, 1u);
+  const auto registers = Of<CallRegister>(given_up);
+  ASSERT_EQ(registers.size(), 1u);
+  EXPECT_EQ(registers[0].request.held.size() + registers[0].request.ended.size(), 3u);
+  Do(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}});
+  EXPECT_EQ(ended_.count({7, 1}) + ended_.count({7, 2}) + ended_.count({7, 3}), 0u)
+      << "what the registration told is not told again";
+}
+
+TEST_F(PrefillCoreTest, AWelcomeCancelsWhatNobodyKnowsAndBringsTheQuestionsAgain) {
+  Assign(Spec(1));
+  Assign(Spec(2));
+  Do(Disconnected{absl::UnavailableError("broke")});
+  now_ = core_.NextDeadline();
+  ASSERT_EQ(Of<CallRegister>(Do(Tick{})).size(), 1u);
+  const auto effects = Do(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000, {{{7, 2}, {5}}}}});
+  ASSERT_EQ(Of<CallBeginPrefill>(effects).size(), 1u);
+  EXPECT_EQ(Of<CallBeginPrefill>(effects)[0].request.id, (RequestId{7, 1}));
+  EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kCancelled);
 }
 
 TEST_F(PrefillCoreTest, Invariant2CancelDuringStepAndHandoffWaitsForBoth) {

@@ -22,18 +22,16 @@ void PrefillCore::Impl::RunTimers(Request& request) {
       now_ >= request.spanning->join_until_us) {
     return End(request, absl::UnavailableError("no blocks in time to join the plan"));
   }
+  if (now_ >= request.ask_give_up_us) {
+    return End(request, absl::UnavailableError("the orchestrator cannot be reached"));
+  }
   if (now_ >= request.ask_retry_us) Ask(request);
 }
 
-// In plan-sequence order, and none overtakes one that waits for blocks; but who is behind a hole in
-// the chain of Assigns waits alone.
+// In plan-sequence order, and none overtakes one that waits for blocks.
 void PrefillCore::Impl::AskForPlaces() {
   for (auto next = queue_.begin(); next != queue_.end();) {
     Request& request = requests_.at(next->second);
-    if (request.spanning.has_value() && !chain_.Complete(request.sequence)) {
-      ++next;
-      continue;
-    }
     if (TakesFront(request) && !MayAskMore()) return;
     if (!TakeBlocks(request) && !TakeBlocksOfYounger(request)) return;
     next = queue_.erase(next);
@@ -82,16 +80,35 @@ void PrefillCore::Impl::LeaveFront(Request& request) {
 
 void PrefillCore::Impl::Ask(Request& request) {
   request.ask_retry_us = kNever;
+  if (!membership_.connected()) {
+    request.ask_give_up_us = std::min(request.ask_give_up_us, now_ + config_.begin_give_up_us);
+    return Arm(request.ask_give_up_us);
+  }
   request.ask_calling = true;
   effects_.push_back(CallBeginPrefill{{.instance = membership_.instance(),
                                        .incarnation = membership_.identity().incarnation,
                                        .id = request.spec->id,
-                                       .epoch = request.epoch},
-                                      config_.begin_timeout_us});
+                                       .epoch = request.epoch}});
 }
 
-// An Assign may come after a younger spanning plan took the last blocks. That plan is placed only
-// after this request: as long as it is not, nothing is in its blocks.
+void PrefillCore::Impl::AskWhenConnected() {
+  for (auto& [id, request] : requests_) {
+    if (request.ask_give_up_us == kNever) continue;
+    request.ask_give_up_us = kNever;
+    if (request.state == State::kAsking) Ask(request);
+  }
+}
+
+void PrefillCore::Impl::AwaitConnection() {
+  for (auto& [id, request] : requests_) {
+    if (!std::exchange(request.ask_calling, false)) continue;
+    if (request.state == State::kAsking) Ask(request);
+  }
+}
+
+// A younger spanning plan may have taken the last blocks while this request waited for the end of
+// its older epoch. That plan is placed only after this request: as long as it is not, nothing is in
+// its blocks.
 bool PrefillCore::Impl::TakeBlocksOfYounger(Request& request) {
   for (;;) {
     Request* youngest = nullptr;
@@ -109,7 +126,7 @@ bool PrefillCore::Impl::TakeBlocksOfYounger(Request& request) {
 void PrefillCore::Impl::BackToQueue(Request& request) {
   pool_.Free(*request.blocks);
   request.blocks = nullptr;
-  request.ask_retry_us = kNever;
+  request.ask_retry_us = request.ask_give_up_us = kNever;
   request.state = State::kQueued;
   LeaveFront(request);
   queue_.emplace(request.sequence, request.spec->id);
@@ -120,8 +137,7 @@ void PrefillCore::Impl::BackToQueue(Request& request) {
 void PrefillCore::Impl::Yield(Request& request) {
   if (request.spanning.has_value()) return;
   const bool wanted = std::any_of(queue_.begin(), queue_.end(), [&](const auto& queued) {
-    return queued.first < request.sequence && requests_.at(queued.second).spanning.has_value() &&
-           chain_.Complete(queued.first);
+    return queued.first < request.sequence && requests_.at(queued.second).spanning.has_value();
   });
   if (wanted) BackToQueue(request);
 }
@@ -141,42 +157,28 @@ void PrefillCore::Impl::On(const BeginPrefillReplied& event) {
   }
   request->ask_calling = false;
   if (status.ok()) return Place(*request, event.reply.placed);
-  const bool unreachable = IsUnreachable(status);
-  if (!unreachable && status.code() != absl::StatusCode::kResourceExhausted) {
-    return End(*request, status);
-  }
-  TimeUs& since = request->ask_unreachable_since_us;
-  since = unreachable ? std::min(since, now_) : kNever;
-  if (unreachable && now_ - since >= config_.begin_give_up_us) {
-    return End(*request, absl::UnavailableError("the orchestrator cannot be reached"));
-  }
+  if (!absl::IsResourceExhausted(status)) return End(*request, status);
   if (request->state != State::kAsking) return;  // it asks again when it has blocks again
   request->ask_retry_us = now_ + config_.retry_us;
   Arm(request->ask_retry_us);
-  if (!unreachable) Yield(*request);
+  Yield(*request);
 }
 
 void PrefillCore::Impl::On(const StartCalled& event) {
   const StartRequest& start = event.request;
-  StartReply reply;
   if (Request* request = FindLive(start.id, start.epoch); request != nullptr) {
     Place(*request, start.placed);
   } else if (const auto it = successors_.find(start.id);
              it != successors_.end() && it->second.front().epoch == start.epoch) {
     it->second.front().placed = start.placed;
-  } else if (!tombstones_.Committed(start.id, start.epoch)) {
-    reply.status = tombstones_.Covers(start.id, start.epoch)
-                       ? absl::FailedPreconditionError("epoch: ended already")
-                       : absl::NotFoundError("the plan was not assigned to this instance");
   }
-  effects_.push_back(AnswerStart{event.call, std::move(reply)});
 }
 
 void PrefillCore::Impl::Place(Request& request, const Placed& placed) {
-  if (!request.endpoint.empty()) return;  // said again
+  if (!request.endpoint.empty()) return;  // after a break it is said once more
   request.endpoint = placed.endpoint;
   request.ask_calling = false;
-  request.ask_retry_us = kNever;
+  request.ask_retry_us = request.ask_give_up_us = kNever;
   if (request.state == State::kAsking) BeginWork(request);
 }
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "scheduler/kv/deal.h"
-#include "scheduler/worker/assign_chain.h"
 #include "scheduler/worker/kv_out.h"
 #include "scheduler/worker/membership.h"
 #include "scheduler/worker/prefill_core.h"
@@ -73,7 +72,7 @@ class PrefillCore::Impl {
 
     bool ask_calling = false;
     TimeUs ask_retry_us = kNever;
-    TimeUs ask_unreachable_since_us = kNever;
+    TimeUs ask_give_up_us = kNever;  // while there is no stream to ask on
 
     std::string endpoint;  // of the decode instance, once placed
     InstanceId writer;     // this instance's name towards the decode side, once KV is on its way
@@ -106,6 +105,7 @@ class PrefillCore::Impl {
   void On(const RegisterReplied& event);
   void On(const ReportReplied& event);
   void On(const UnregisterReplied& event) { membership_.OnUnregistered(); }
+  void On(const Disconnected& event);
   void On(const Drain& event);
   void On(const OrderDrain& event);
   void On(const Tick& event) {}
@@ -142,6 +142,8 @@ class PrefillCore::Impl {
   void BackToQueue(Request& request);
   void Yield(Request& request);
   void Ask(Request& request);
+  void AskWhenConnected();  // who waits for the stream asks now
+  void AwaitConnection();   // what was asked on the stream that is over was not answered
   void Place(Request& request, const Placed& placed);
   void BeginWork(Request& request);
   void TakeOutcomes();                   // of KV on its way
@@ -214,10 +216,9 @@ class PrefillCore::Impl {
   std::set<std::pair<PlanSequence, RequestId>> queue_;  // exactly those queued
   int64_t front_ = 0;                                   // requests in front
   int64_t front_tokens_ = 0;                            // of their prompts
-  AssignChain chain_;
-  std::map<PlanSequence, Span> spans_;  // of live requests, not yet computed here
-  std::optional<RequestId> piece_;      // whose piece is the step in flight
-  TimeUs timers_us_ = kNever;           // no request's timer is earlier
+  std::map<PlanSequence, Span> spans_;                  // of live requests, not yet computed here
+  std::optional<RequestId> piece_;                      // whose piece is the step in flight
+  TimeUs timers_us_ = kNever;                           // no request's timer is earlier
   TimeUs drain_end_us_ = kNever;
   uint64_t prompt_tokens_ = 0;
   uint64_t committed_ = 0;

@@ -1,9 +1,11 @@
-// Several PrefillCores and their plans: whatever the order in which Assigns, Starts and Cancels
-// reach them, no two wait for each other in their pieces (invariant 7). Messages are never lost
-// here, and nothing has a deadline that could hide a ring.
+// Several PrefillCores and their plans: whenever Assigns, Starts and Cancels reach each of them, in
+// the order of sending, no two wait for each other in their pieces (invariant 7). When a stream
+// breaks, what was on its way is lost; the plans whose Assigns were are cancelled. Nothing has a
+// deadline that could hide a ring.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <random>
 
@@ -23,15 +25,22 @@ class Members {
   void Run();
 
  private:
+  // From the orchestrator to an instance.
+  struct Message {
+    enum class Kind { kAssign, kStart, kCancel };
+    Kind kind = Kind::kAssign;
+    uint64_t serial = 0;  // of the plan
+    std::function<void()> deliver;
+  };
   struct Instance {
     std::unique_ptr<PrefillCore> core;
-    PlanSequence last;
     std::optional<RunStep> step;  // in flight
+    std::deque<Message> stream;   // on its way, in order
   };
   struct Plan {
     SpecPtr spec;
-    AssignRequest assign;                        // with all chunks so far
-    std::vector<std::vector<AssignLink>> links;  // by member
+    AssignRequest assign;  // with all chunks so far
+    size_t told = 0;       // so many of its members
     int64_t planned_tokens = 0;
     bool placed = false;
     bool cancelled = false;
@@ -40,12 +49,17 @@ class Members {
 
   uint64_t Draw(uint64_t below) { return random_() % below; }
   void Send(std::function<void()> message) { messages_.push_back(std::move(message)); }
+  void SendTo(size_t instance, Message message) {
+    instances_[instance].stream.push_back(std::move(message));
+  }
+  bool Idle() const;
   void DeliverOne();
+  void Break(size_t instance);
   void AddPlan();
   void AddChunk(Plan& plan);
   void Cancel(Plan& plan);
   void Place(Plan& plan);
-  void Start(size_t instance, Plan& plan);
+  void SendStart(size_t instance, Plan& plan);
   void Do(size_t instance, const PrefillEvent& event);
   void Enter(size_t instance, const RunStep& step);
   void Done(size_t instance, uint64_t step, const absl::Status& status);
@@ -66,6 +80,7 @@ Members::Members(uint64_t seed) : random_(seed), instances_(3 + seed % 4) {
     config.membership.identity.incarnation = {i + 7};
     config.batch = {.max_batch_tokens = 8};
     config.begin_ahead = 1000;
+    config.membership.answer_timeout_us = kNever / 2;
     instances_[i].core = std::make_unique<PrefillCore>(config);
     Do(i, Tick{});
     Do(i, RegisterReplied{{absl::OkStatus(), {i + 1}, 1'000'000'000}});
@@ -82,11 +97,12 @@ void Members::Run() {
       what < 9 ? AddChunk(plan) : Cancel(plan);
     }
     for (uint64_t k = Draw(12); k > 0; --k) DeliverOne();
+    if (Draw(20) == 0) Break(Draw(instances_.size()));
   }
   for (auto& [serial, plan] : plans_) {
     while (!plan.cancelled && plan.planned_tokens < PromptTokens(*plan.spec)) AddChunk(plan);
   }
-  while (!messages_.empty() && !::testing::Test::HasFailure()) DeliverOne();
+  while (!Idle() && !::testing::Test::HasFailure()) DeliverOne();
   for (size_t i = 0; i < instances_.size(); ++i) {
     EXPECT_FALSE(instances_[i].step.has_value()) << "instance " << i + 1 << " waits for ever";
   }
@@ -96,7 +112,32 @@ void Members::Run() {
   }
 }
 
+bool Members::Idle() const {
+  return messages_.empty() && std::all_of(instances_.begin(), instances_.end(),
+                                          [](const Instance& one) { return one.stream.empty(); });
+}
+
+// As a resync does.
+void Members::Break(size_t instance) {
+  const std::deque<Message> lost = std::exchange(instances_[instance].stream, {});
+  for (const Message& message : lost) {
+    Plan& plan = plans_.at(message.serial);
+    if (message.kind == Message::Kind::kAssign && !plan.cancelled) Cancel(plan);
+  }
+  for (const Message& message : lost) {
+    if (message.kind == Message::Kind::kAssign) continue;
+    if (message.kind == Message::Kind::kStart && plans_.at(message.serial).cancelled) continue;
+    SendTo(instance, message);
+  }
+}
+
 void Members::DeliverOne() {
+  const size_t instance = Draw(instances_.size());
+  if (std::deque<Message>& stream = instances_[instance].stream; !stream.empty() && Draw(2) == 0) {
+    const std::function<void()> deliver = std::move(stream.front().deliver);
+    stream.pop_front();
+    return deliver();
+  }
   if (messages_.empty()) return;
   std::swap(messages_[Draw(messages_.size())], messages_.back());
   const std::function<void()> message = std::move(messages_.back());
@@ -125,7 +166,6 @@ void Members::AddChunk(Plan& plan) {
       members.push_back({{i + 1}, {i + 7}, "w", "c" + ToString({0, i + 1})});
     }
   }
-  plan.links.resize(members.size());
   PlanChunk& chunk = plan.assign.chunks.emplace_back();
   chunk.tokens =
       Draw(2) == 0 ? rest : std::min<int64_t>(rest, 4 + 4 * static_cast<int64_t>(Draw(6)));
@@ -135,34 +175,35 @@ void Members::AddChunk(Plan& plan) {
   plan.assign.sequence = {++sequence_};
   for (size_t i = 0; i < members.size(); ++i) {
     const size_t to = members[i].instance.value - 1;
-    AssignRequest assign = plan.assign;
-    assign.after = std::exchange(instances_[to].last, assign.sequence);
-    const bool joins = plan.links[i].empty();
-    plan.links[i].push_back({assign.sequence, assign.after});
-    Send([this, to, assign] { Do(to, AssignCalled{{++calls_}, assign}); });
-    if (joins && plan.placed) Send([this, to, &plan] { Start(to, plan); });
+    SendTo(to, {Message::Kind::kAssign, plan.spec->id.serial, [this, to, assign = plan.assign] {
+                  Do(to, AssignCalled{{++calls_}, assign});
+                }});
+    if (i >= plan.told && plan.placed) SendStart(to, plan);
   }
+  plan.told = members.size();
 }
 
 void Members::Cancel(Plan& plan) {
   plan.cancelled = true;
   for (size_t i = 0; i < plan.assign.members.size(); ++i) {
     const size_t to = plan.assign.members[i].instance.value - 1;
-    Send([this, to, &plan, links = plan.links[i]] {
-      Do(to, CancelCalled{{plan.spec->id, kEpoch, "test", links}});
-    });
+    SendTo(to, {Message::Kind::kCancel, plan.spec->id.serial, [this, to, id = plan.spec->id] {
+                  Do(to, CancelCalled{{id, kEpoch, "test"}});
+                }});
   }
 }
 
 void Members::Place(Plan& plan) {
   if (std::exchange(plan.placed, true)) return;
   for (const PlanMember& member : plan.assign.members) {
-    Send([this, to = member.instance.value - 1, &plan] { Start(to, plan); });
+    SendStart(member.instance.value - 1, plan);
   }
 }
 
-void Members::Start(size_t instance, Plan& plan) {
-  Do(instance, StartCalled{{++calls_}, {plan.spec->id, kEpoch, {kEpoch, {99}, "d:1"}}});
+void Members::SendStart(size_t instance, Plan& plan) {
+  SendTo(instance, {Message::Kind::kStart, plan.spec->id.serial, [this, instance, &plan] {
+                      Do(instance, StartCalled{{plan.spec->id, kEpoch, {kEpoch, {99}, "d:1"}}});
+                    }});
 }
 
 void Members::Do(size_t instance, const PrefillEvent& event) {
@@ -171,11 +212,6 @@ void Members::Do(size_t instance, const PrefillEvent& event) {
   ASSERT_TRUE(core.CheckInvariants().ok()) << core.CheckInvariants();
   for (const CallBeginPrefill& call : testing::Of<CallBeginPrefill>(effects)) {
     Place(plans_.at(call.request.id.serial));
-  }
-  for (const AnswerStart& answer : testing::Of<AnswerStart>(effects)) {
-    if (!absl::IsNotFound(answer.reply.status)) continue;  // else: before its Assign
-    const RequestId id = std::get<StartCalled>(event).request.id;
-    Send([this, instance, id] { Start(instance, plans_.at(id.serial)); });
   }
   for (const RunStep& step : testing::Of<RunStep>(effects)) Enter(instance, step);
   for (const AbortStep& abort : testing::Of<AbortStep>(effects)) {

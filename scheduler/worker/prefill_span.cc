@@ -31,7 +31,8 @@ GroupKey KeyOf(RequestId id, Epoch epoch, int chunk, bool moves) {
 // A new registration: the orchestrator is another one, or had given this instance up. Plans that
 // name the old registration and wait for a word of their planner will not hear it.
 void PrefillCore::Impl::EndOrphans() {
-  const auto status = absl::UnavailableError("who planned it is gone");
+  const auto status =
+      absl::UnavailableError("the orchestrator that issued this plan is gone, or gave it up");
   std::vector<RequestId> orphans;
   for (const auto& [id, request] : requests_) {
     if (!request.spanning.has_value() || request.spanning->self == membership_.instance()) continue;
@@ -86,21 +87,10 @@ absl::Status PrefillCore::Impl::ExtendPlan(Request& request, const AssignRequest
     return absl::InvalidArgumentError("members: the plan was plain");
   }
   Spanning& spanning = *request.spanning;
-  const auto& heard = spanning.assigns;
-  if (std::find(heard.begin(), heard.end(), assign.sequence) != heard.end()) {
-    if (assign.placed.has_value()) Place(request, *assign.placed);
-    return absl::OkStatus();  // said again
-  }
   if (absl::Status status = AddChunks(assign, &spanning); !status.ok()) return status;
   spans_[assign.sequence] = {assign.spec->id, static_cast<int>(assign.from_chunk),
                              static_cast<int>(assign.chunks.size())};
-  if (request.state == State::kQueued) {
-    if (assign.sequence < request.sequence) {  // the first Assign came late
-      queue_.erase({request.sequence, assign.spec->id});
-      request.sequence = assign.sequence;
-      queue_.emplace(request.sequence, assign.spec->id);
-    }
-  } else if (!ExtendBlocks(request)) {
+  if (request.state != State::kQueued && !ExtendBlocks(request)) {
     absl::Status status = absl::UnavailableError("no blocks for a later chunk");
     End(request, status);
     return status;
@@ -243,8 +233,7 @@ PrefillCore::Impl::Request* PrefillCore::Impl::EnterablePiece(PlanSequence* sequ
       spans_.erase(spans_.begin());
       continue;
     }
-    const bool enterable =
-        chain_.Complete(place) && next->chunk >= span.from && request.state == State::kPlaced;
+    const bool enterable = next->chunk >= span.from && request.state == State::kPlaced;
     if (!enterable) return nullptr;
     *sequence = place;
     return &request;

@@ -48,9 +48,9 @@ class PrefillSpanTest : public ::testing::Test {
     }
     return effects;
   }
-  // The chunks of a plan from `from` on are new. Sequences form a chain in the order of sending.
+  // The chunks of a plan from `from` on are new.
   static AssignRequest Plan(SpecPtr spec, const std::vector<Chunk>& chunks, uint64_t sequence,
-                            uint64_t after, uint32_t from = 0, uint64_t epoch = 5) {
+                            uint32_t from = 0, uint64_t epoch = 5) {
     AssignRequest assign{.spec = std::move(spec), .epoch = {epoch}, .sequence = {sequence}};
     std::map<uint64_t, uint32_t> index;
     for (const Chunk& chunk : chunks) {
@@ -66,7 +66,6 @@ class PrefillSpanTest : public ::testing::Test {
       assign.chunks.push_back(out);
     }
     assign.from_chunk = from;
-    assign.after = {after};
     return assign;
   }
   Effects Assign(AssignRequest assign) { return Do(AssignCalled{{++calls_}, std::move(assign)}); }
@@ -74,7 +73,7 @@ class PrefillSpanTest : public ::testing::Test {
     return Of<AnswerAssign>(assign)[0].reply.status;
   }
   Effects Start(uint64_t serial, uint64_t epoch = 5) {
-    return Do(StartCalled{{++calls_}, {{7, serial}, {epoch}, {{epoch}, {4}, "d:1"}}});
+    return Do(StartCalled{{{7, serial}, {epoch}, {{epoch}, {4}, "d:1"}}});
   }
   Effects Placed(uint64_t serial) {
     return Do(BeginPrefillReplied{{7, serial}, {5}, {{}, {{5}, {4}, "d:1"}}});
@@ -96,7 +95,7 @@ TEST_F(PrefillSpanTest, APieceThatFailsEndsItsOwnPlan) {
   for (const absl::Status& failure :
        {absl::InvalidArgumentError("no token left"), absl::InternalError("NaN")}) {
     ++serial;
-    Assign(Plan(Spec(serial, 16), {{16, {3, 1}}}, 10 * serial, 10 * (serial - 1)));
+    Assign(Plan(Spec(serial, 16), {{16, {3, 1}}}, 10 * serial));
     Placed(serial);
     const Effects ended = Do(StepDone{++step_, {}, {{.status = failure}}});
     EXPECT_EQ(ended_.at({7, serial}), failure);
@@ -108,7 +107,7 @@ TEST_F(PrefillSpanTest, APieceThatFailsEndsItsOwnPlan) {
 
 TEST_F(PrefillSpanTest, TheLeadComputesItsShareAndCommitsIt) {
   // Blocks 0 … 5: chunk 0 here alone, chunk 1 with instance 1. One of two history blocks moves.
-  Effects effects = Assign(Plan(Spec(1, 22), {{8, {3}}, {14, {3, 1}}}, 10, 0));
+  Effects effects = Assign(Plan(Spec(1, 22), {{8, {3}}, {14, {3, 1}}}, 10));
   EXPECT_TRUE(StatusOf(effects).ok());
   ASSERT_EQ(Of<CallBeginPrefill>(effects).size(), 1u);
   EXPECT_EQ(Held(), 4);  // two and two of four
@@ -153,16 +152,14 @@ TEST_F(PrefillSpanTest, TheLeadComputesItsShareAndCommitsIt) {
   Do(CommitReplied{{7, 1}, {5}, {}});
   EXPECT_TRUE(ended_.at({7, 1}).ok());
   EXPECT_EQ(Held(), 0);
-  EXPECT_TRUE(Of<AnswerStart>(Start(1))[0].reply.status.ok());  // said late
+  EXPECT_TRUE(Of<RunStep>(Start(1)).empty());  // it has ended
 }
 
 TEST_F(PrefillSpanTest, AMemberThatJoinsReceivesItsHistoryFirst) {
-  EXPECT_EQ(Of<AnswerStart>(Start(1))[0].reply.status.code(), absl::StatusCode::kNotFound);
-  Effects effects = Assign(Plan(Spec(1, 22), {{8, {1}}, {14, {1, 3}}}, 10, 0));
+  Effects effects = Assign(Plan(Spec(1, 22), {{8, {1}}, {14, {1, 3}}}, 10));
   EXPECT_TRUE(Of<CallBeginPrefill>(effects).empty());
   EXPECT_EQ(Held(), 3);
   effects = Start(1);
-  EXPECT_TRUE(Of<AnswerStart>(effects)[0].reply.status.ok());
   const StepSequence piece = Of<RunStep>(effects)[0].sequences[0];
   EXPECT_EQ(piece.spanning->rank, 1);
   EXPECT_EQ(piece.spanning->receive[0].size(), 1u);
@@ -176,7 +173,7 @@ TEST_F(PrefillSpanTest, AMemberThatJoinsReceivesItsHistoryFirst) {
 }
 
 TEST_F(PrefillSpanTest, AMemberWithoutTokensTakesPartAndWritesNothing) {
-  Assign(Plan(Spec(1, 8), {{8, {1, 2, 3}}}, 10, 0));
+  Assign(Plan(Spec(1, 8), {{8, {1, 2, 3}}}, 10));
   const Effects effects = Start(1);
   EXPECT_TRUE(Of<CallGrant>(effects).empty() && Of<OpenHandoff>(effects).empty());
   EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].count, 0);
@@ -185,27 +182,15 @@ TEST_F(PrefillSpanTest, AMemberWithoutTokensTakesPartAndWritesNothing) {
 }
 
 TEST_F(PrefillSpanTest, Invariant7PiecesRunInPlanOrderStartedOrNot) {
-  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10, 0));
-  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20, 10));
+  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
+  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
   EXPECT_TRUE(Of<RunStep>(Start(2)).empty());
   EXPECT_EQ(Of<RunStep>(Start(1))[0].sequences[0].id, (RequestId{7, 1}));
   EXPECT_EQ(Of<RunStep>(Step())[0].sequences[0].id, (RequestId{7, 2}));
 }
 
-TEST_F(PrefillSpanTest, Invariant7NothingRunsBeyondAHoleInTheChain) {
-  Assign(Plan(Spec(3, 8), {{8, {1, 3}}}, 30, 20));
-  EXPECT_EQ(Held(), 0);
-  EXPECT_TRUE(Of<RunStep>(Start(3)).empty());
-  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10, 0));
-  Do(CancelCalled{{{7, 1}, {5}, "test", {{{10}, {0}}}}});
-  EXPECT_EQ(Held(), 0);
-  // The Assign between never comes: its Cancel fills the hole.
-  EXPECT_EQ(Of<RunStep>(Do(CancelCalled{{{7, 2}, {5}, "test", {{{20}, {10}}}}})).size(), 1u);
-  EXPECT_EQ(Held(), 1);
-}
-
 TEST_F(PrefillSpanTest, PlainPromptsBeforeAPieceGoFirstOthersOnlyWhileItCannotRun) {
-  Assign(Plan(Spec(1, 24), {{24, {1, 3}}}, 20, 0));
+  Assign(Plan(Spec(1, 24), {{24, {1, 3}}}, 20));
   Assign({Spec(2, 12), {5}, {30}});
   Placed(2);
   EXPECT_TRUE(Of<RunStep>(Start(1)).empty());  // a plain step is in flight
@@ -221,8 +206,8 @@ TEST_F(PrefillSpanTest, PlainPromptsBeforeAPieceGoFirstOthersOnlyWhileItCannotRu
 }
 
 TEST_F(PrefillSpanTest, ACancelBreaksTheStepAndABrokenStepEndsItsRequestAlone) {
-  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10, 0));
-  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20, 10));
+  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
+  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
   Start(1);
   Start(2);
   Effects effects = Do(CancelCalled{{{7, 1}, {5}, "test"}});
@@ -239,7 +224,7 @@ TEST_F(PrefillSpanTest, ACancelBreaksTheStepAndABrokenStepEndsItsRequestAlone) {
 }
 
 TEST_F(PrefillSpanTest, OthersAreToldNotToWaitForAPieceThatIsNotEntered) {
-  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10, 0));
+  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
   const Effects effects = Do(CancelCalled{{{7, 1}, {5}, "test"}});
   ASSERT_EQ(Of<BreakGroup>(effects).size(), 1u);
   EXPECT_EQ(Of<BreakGroup>(effects)[0].rank, 1);
@@ -248,35 +233,24 @@ TEST_F(PrefillSpanTest, OthersAreToldNotToWaitForAPieceThatIsNotEntered) {
 
 TEST_F(PrefillSpanTest, LaterChunksComeInAssignsOfTheirOwn) {
   const auto spec = Spec(1, 20);
-  Assign(Plan(spec, {{8, {3}}}, 10, 0));
+  Assign(Plan(spec, {{8, {3}}}, 10));
   EXPECT_EQ(Held(), 5);  // the whole prompt: nobody else is known
   Effects effects = Placed(1);
   EXPECT_TRUE(Of<OpenHandoff>(effects)[0].more);
   EXPECT_TRUE(Of<RunStep>(Step()).empty());
-  const Effects second = Assign(Plan(spec, {{8, {3}}, {12, {3, 1}}}, 20, 10, 1));
+  const Effects second = Assign(Plan(spec, {{8, {3}}, {12, {3, 1}}}, 20, 1));
   const AddToHandoff add = Of<AddToHandoff>(second)[0];
   EXPECT_FALSE(add.more);
   ASSERT_EQ(add.blocks.size(), 1u);
   EXPECT_EQ(add.blocks[0].global, 2);
   EXPECT_EQ(Of<RunStep>(second)[0].sequences[0].spanning->piece.chunk, 1);
-  EXPECT_TRUE(StatusOf(Assign(Plan(spec, {{8, {3}}, {12, {3, 1}}}, 20, 10, 1))).ok());
-  EXPECT_EQ(StatusOf(Assign(Plan(spec, {{12, {3}}, {8, {3, 1}}}, 30, 20, 1))).code(),
+  EXPECT_EQ(StatusOf(Assign(Plan(spec, {{12, {3}}, {8, {3, 1}}}, 30, 1))).code(),
             absl::StatusCode::kInvalidArgument);
-}
-
-TEST_F(PrefillSpanTest, AssignsOfOnePlanMayChangePlacesOnTheWay) {
-  const auto spec = Spec(1, 20);
-  AssignRequest second = Plan(spec, {{8, {1, 3}}, {12, {1, 3}}}, 20, 10, 1);
-  second.placed = scheduler::Placed{{5}, {4}, "d:1"};
-  EXPECT_TRUE(Of<RunStep>(Assign(second)).empty());
-  const Effects effects = Assign(Plan(spec, {{8, {1, 3}}}, 10, 0));
-  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].spanning->piece.chunk, 0);
-  EXPECT_EQ(Of<RunStep>(Step())[0].sequences[0].spanning->piece.chunk, 1);
 }
 
 TEST_F(PrefillSpanTest, WhoJoinsARunningPlanDoesNotWaitForBlocksForEver) {
   Assign({Spec(1, 40), {5}, {5}});  // all blocks
-  AssignRequest join = Plan(Spec(2, 20), {{8, {1}}, {12, {1, 3}}}, 20, 0, 1);
+  AssignRequest join = Plan(Spec(2, 20), {{8, {1}}, {12, {1, 3}}}, 20, 1);
   join.placed = scheduler::Placed{{5}, {4}, "d:1"};
   EXPECT_TRUE(StatusOf(Assign(join)).ok());
   now_ = 1000;
@@ -287,7 +261,7 @@ TEST_F(PrefillSpanTest, WhoJoinsARunningPlanDoesNotWaitForBlocksForEver) {
 
 TEST_F(PrefillSpanTest, APlainPromptWithoutDecodeRoomYieldsItsBlocks) {
   Assign({Spec(1, 40), {5}, {30}});  // all blocks
-  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20, 0));
+  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
   EXPECT_TRUE(Of<RunStep>(Start(2)).empty());
   const Effects effects =
       Do(BeginPrefillReplied{{7, 1}, {5}, {absl::ResourceExhaustedError("no room"), {}}});
@@ -297,16 +271,16 @@ TEST_F(PrefillSpanTest, APlainPromptWithoutDecodeRoomYieldsItsBlocks) {
 }
 
 TEST_F(PrefillSpanTest, ANewerEpochWaitsForTheOlderToLeave) {
-  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10, 0));
+  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
   Start(1);
-  Effects effects = Assign(Plan(Spec(1, 8), {{8, {2, 3}}}, 20, 10, 0, 6));
+  Effects effects = Assign(Plan(Spec(1, 8), {{8, {2, 3}}}, 20, 0, 6));
   EXPECT_TRUE(StatusOf(effects).ok());
   EXPECT_EQ(Of<AbortStep>(effects).size(), 1u);
   now_ = 400'000'000;  // a report is due
   Do(Tick{});
   ASSERT_EQ(held_.size(), 2u);
   EXPECT_EQ(held_.back().epoch, Epoch{6});
-  EXPECT_TRUE(Of<AnswerStart>(Start(1, 6))[0].reply.status.ok());
+  Start(1, 6);
   effects = StepFails(absl::CancelledError("aborted"));
   EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].epoch, Epoch{6});
@@ -316,17 +290,20 @@ TEST_F(PrefillSpanTest, ANewerEpochWaitsForTheOlderToLeave) {
 }
 
 TEST_F(PrefillSpanTest, PlansOfAnOrchestratorThatIsGoneAreNotWaitedFor) {
-  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10, 0));
-  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20, 10));
+  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
+  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
   Start(1);
   now_ = 400'000'000;
   for (const CallReport& report : Of<CallReport>(core_.Handle(Tick{}, now_))) {
-    Do(ReportReplied{report.request.serial, {absl::NotFoundError("who?"), {}}});
+    const auto effects = Do(ReportReplied{report.request.serial, {absl::NotFoundError("who?")}});
+    EXPECT_EQ(Of<CloseStream>(effects).size(), 1u);
   }
+  now_ = core_.NextDeadline();
+  EXPECT_EQ(Of<CallRegister>(Do(Tick{})).size(), 1u);
   Do(RegisterReplied{{absl::OkStatus(), {77}, 1'000'000'000}});
   EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(ended_.count({7, 1}), 0u);                             // needs nobody any more
-  AssignRequest fresh = Plan(Spec(3, 8), {{8, {1, 3}}}, 1000, 0);  // a chain of its own
+  EXPECT_EQ(ended_.count({7, 1}), 0u);  // needs nobody any more
+  AssignRequest fresh = Plan(Spec(3, 8), {{8, {1, 3}}}, 1000);
   EXPECT_TRUE(StatusOf(Assign(fresh)).ok());
   Start(3);
   EXPECT_EQ(Of<RunStep>(Step())[0].sequences[0].id, (RequestId{7, 3}));
@@ -338,18 +315,18 @@ TEST_F(PrefillSpanTest, BadPlansAreRefusedByName) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_NE(std::string(status.message()).find(why), std::string::npos) << status;
   };
-  refused(Plan(Spec(1, 20), {{6, {3}}, {14, {3}}}, 1, 0), "within a block");
-  refused(Plan(Spec(1, 20), {{8, {3}}, {12, {1}}}, 2, 1), "leaves out instance 3");
-  refused(Plan(Spec(1, 20), {{20, {3}}}, 3, 2, 1), "adds none");
-  refused(Plan(Spec(1, 20), {{20, {1, 2}}, {20, {1, 2, 3}}}, 4, 3), "beyond");
-  refused(Plan(Spec(1, 44), {{44, {3}}}, 5, 4), "11 blocks here, of 10");
+  refused(Plan(Spec(1, 20), {{6, {3}}, {14, {3}}}, 1), "within a block");
+  refused(Plan(Spec(1, 20), {{8, {3}}, {12, {1}}}, 2), "leaves out instance 3");
+  refused(Plan(Spec(1, 20), {{20, {3}}}, 3, 1), "adds none");
+  refused(Plan(Spec(1, 20), {{20, {1, 2}}, {20, {1, 2, 3}}}, 4), "beyond");
+  refused(Plan(Spec(1, 44), {{44, {3}}}, 5), "11 blocks here, of 10");
   auto logprobs = Spec(1, 20);
   logprobs->want_prompt_logprobs = true;
-  refused(Plan(logprobs, {{20, {3}}}, 6, 5), "prompt_logprobs");
-  EXPECT_EQ(StatusOf(Assign(Plan(Spec(1, 20), {{20, {1, 2}}}, 7, 6))).code(),
+  refused(Plan(logprobs, {{20, {3}}}, 6), "prompt_logprobs");
+  EXPECT_EQ(StatusOf(Assign(Plan(Spec(1, 20), {{20, {1, 2}}}, 7))).code(),
             absl::StatusCode::kFailedPrecondition);
-  // What was refused is no hole.
-  Assign(Plan(Spec(2, 8), {{8, {3, 1}}}, 8, 7));
+  // What was refused is not waited for.
+  Assign(Plan(Spec(2, 8), {{8, {3, 1}}}, 8));
   EXPECT_EQ(Of<RunStep>(Placed(2)).size(), 1u);
 }
 

@@ -41,11 +41,15 @@ bool Loop::TryPostTo(std::vector<Task>* inbox, Task task) {
   return true;
 }
 
-void Loop::Post(Task task) {
+void Loop::Post(Task task) { PostTo(&inbox_, std::move(task)); }
+
+void Loop::PostFirst(Task task) { PostTo(&first_, std::move(task)); }
+
+void Loop::PostTo(std::vector<Task>* inbox, Task task) {
   {
     std::lock_guard lock(mu_);
     if (stopped_) return;
-    inbox_.push_back(std::move(task));
+    inbox->push_back(std::move(task));
   }
   wake_.notify_one();
 }

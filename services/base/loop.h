@@ -41,6 +41,9 @@ class Loop {
   [[nodiscard]] bool TryPostFirst(Task task);
   // Always taken, also while stopping; dropped only after Stop returned.
   void Post(Task task);
+  // The same into the inbox that is emptied first: for streams, each of which posts its next
+  // message when the one before was handled.
+  void PostFirst(Task task);
 
   // Runs `task` on the loop and waits for it. Not from the loop itself. False when the loop has
   // stopped.
@@ -51,6 +54,7 @@ class Loop {
 
  private:
   bool TryPostTo(std::vector<Task>* inbox, Task task);
+  void PostTo(std::vector<Task>* inbox, Task task);
   void Run(const std::function<int64_t()>& next_deadline, const std::function<void()>& tick);
 
   const size_t capacity_;

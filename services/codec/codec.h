@@ -15,11 +15,12 @@
 #include "proto/common.pb.h"
 #include "proto/decode_worker.pb.h"
 #include "proto/orchestrator.pb.h"
-#include "proto/prefill_worker.pb.h"
+#include "proto/worker_orders.pb.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/token_stream.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
+#include "scheduler/worker/prefill_core.h"
 
 namespace skein::services {
 
@@ -47,6 +48,7 @@ absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update);
 
 // `identity.details` is a serialised v1::RegisterRequest with what only operators read: admin
 // endpoint, device, host, pid, version.
+// With the state that the first message of a stream tells.
 v1::RegisterRequest ToProto(const scheduler::RegisterRequest& request);
 absl::StatusOr<scheduler::RegisterRequest> FromProto(const v1::RegisterRequest& request);
 
@@ -56,11 +58,18 @@ absl::StatusOr<scheduler::RegisterReply> FromProto(const v1::RegisterResponse& r
 v1::ReportRequest ToProto(const scheduler::ReportRequest& request);
 absl::StatusOr<scheduler::ReportRequest> FromProto(const v1::ReportRequest& request);
 
-v1::BeginPrefillRequest ToProto(const scheduler::BeginPrefillRequest& request);
-absl::StatusOr<scheduler::BeginPrefillRequest> FromProto(const v1::BeginPrefillRequest& request);
-v1::BeginPrefillResponse ToProto(const scheduler::Placed& placed);
-absl::StatusOr<scheduler::Placed> FromProto(const v1::BeginPrefillResponse& response);
+v1::ReserveDecodeRequest ToProto(const scheduler::BeginPrefillRequest& request);
+absl::StatusOr<scheduler::BeginPrefillRequest> FromProto(const v1::ReserveDecodeRequest& request);
+v1::ReserveDecodeResponse ToProto(const scheduler::AnswerBeginPrefill& answer);
+absl::StatusOr<scheduler::BeginPrefillReplied> FromProto(const v1::ReserveDecodeResponse& response);
 
+// What comes of a worker's messages names no instance on the wire: it is 0 here.
+v1::AssignResult ToProto(const scheduler::AssignReplied& replied);
+absl::StatusOr<scheduler::AssignReplied> FromProto(const v1::AssignResult& result);
+v1::ReserveResult ToProto(const scheduler::ReserveReplied& replied);
+absl::StatusOr<scheduler::ReserveReplied> FromProto(const v1::ReserveResult& result);
+
+v1::UnregisterRequest ToProto(const scheduler::UnregisterRequest& request);
 absl::StatusOr<scheduler::UnregisterRequest> FromProto(const v1::UnregisterRequest& request);
 
 v1::ReportResponse ToProto(const scheduler::ReportReply& reply);
@@ -81,7 +90,7 @@ v1::RequestExplanation ToProto(const scheduler::Explanation& explanation);
 
 // ---- workers ----
 
-// An Assign's members, chunks and links are in range; that they make a plan is for PrefillCore to
+// An Assign's members and chunks are in range; that they make a plan is for PrefillCore to
 // check.
 v1::AssignRequest ToProto(const scheduler::AssignRequest& request);
 absl::StatusOr<scheduler::AssignRequest> FromProto(const v1::AssignRequest& request);
@@ -91,8 +100,6 @@ absl::StatusOr<scheduler::StartRequest> FromProto(const v1::StartRequest& reques
 
 v1::ReserveRequest ToProto(const scheduler::ReserveRequest& request);
 absl::StatusOr<scheduler::ReserveRequest> FromProto(const v1::ReserveRequest& request);
-v1::ReserveResponse ToProto(const scheduler::ReserveReply& reply);
-absl::StatusOr<scheduler::ReserveReply> FromProto(const v1::ReserveResponse& response);
 
 v1::GrantRequest ToProto(const scheduler::GrantRequest& request);
 absl::StatusOr<scheduler::GrantRequest> FromProto(const v1::GrantRequest& request);

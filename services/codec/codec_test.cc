@@ -80,7 +80,6 @@ v1::AssignRequest GoodPlan() {
     chunk->mutable_members()->Add(members.begin(), members.end());
   }
   assign.set_from_chunk(1);
-  assign.set_after(5);
   assign.mutable_placed()->set_epoch(3);
   assign.mutable_placed()->set_decode_instance(9);
   assign.mutable_placed()->set_decode_endpoint("h:9");
@@ -232,11 +231,6 @@ TEST(Codec, ALeaseOfNothingOrOfMoreThanADayIsRefusedByFieldAndValue) {
     return response;
   });
   check([](uint64_t lease_us) {
-    v1::ReserveResponse response;
-    response.set_lease_us(lease_us);
-    return response;
-  });
-  check([](uint64_t lease_us) {
     v1::GrantResponse response;
     response.set_memory("m");
     response.set_lease_us(lease_us);
@@ -290,7 +284,6 @@ TEST(Codec, AMalformedPlanIsRefusedByName) {
     std::function<void(v1::AssignRequest*)> spoil;
   } cases[] = {
       {"sequence", [](auto* a) { a->set_sequence(0); }},
-      {"after", [](auto* a) { a->set_after(8); }},
       {"from_chunk", [](auto* a) { a->set_from_chunk(3); }},
       {"members.instance", [](auto* a) { a->mutable_members(0)->set_instance(0); }},
       {"chunks", [](auto* a) { a->clear_chunks(); }},
@@ -326,12 +319,43 @@ TEST(Codec, StartAndCancelSurviveBothWays) {
   *cancel.mutable_id() = GoodSpec().id();
   cancel.set_epoch(3);
   cancel.set_why("w");
-  cancel.add_assigns()->set_sequence(7);
-  cancel.mutable_assigns(0)->set_after(5);
   ASSERT_TRUE(FromProto(cancel).ok());
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*FromProto(cancel)), cancel));
-  cancel.mutable_assigns(0)->set_after(7);
+  cancel.clear_epoch();
   EXPECT_FALSE(FromProto(cancel).ok());
+}
+
+TEST(Codec, WhatComesOfAPlanSurvivesBothWays) {
+  const scheduler::RequestId id{7, 9};
+  const absl::Status full = absl::ResourceExhaustedError("queue full");
+  const auto assigned = FromProto(ToProto(scheduler::AssignReplied{{}, id, {3}, {full}, {8}}));
+  ASSERT_TRUE(assigned.ok()) << assigned.status();
+  EXPECT_EQ(assigned->sequence.value, 8u);
+  EXPECT_EQ(assigned->reply.status, full);
+  const auto reserved = FromProto(ToProto(scheduler::ReserveReplied{{}, id, {3}, {{}, 500}}));
+  ASSERT_TRUE(reserved.ok()) << reserved.status();
+  EXPECT_EQ(reserved->reply.lease_us, 500);
+  EXPECT_EQ(FromProto(ToProto(scheduler::ReserveReplied{{}, id, {3}, {full}}))->reply.status, full);
+  const auto placed = FromProto(ToProto(
+      scheduler::AnswerBeginPrefill{{}, id, {3}, {{}, scheduler::Placed{{3}, {4}, "h:1"}}}));
+  ASSERT_TRUE(placed.ok()) << placed.status();
+  EXPECT_EQ(placed->reply.placed.endpoint, "h:1");
+  EXPECT_EQ(FromProto(ToProto(scheduler::AnswerBeginPrefill{{}, id, {3}, {full}}))->reply.status,
+            full);
+}
+
+TEST(Codec, AWorkersStateIsToldWithItsRegistration) {
+  auto hello = FromProto(GoodRegistration());
+  ASSERT_TRUE(hello.ok()) << hello.status();
+  hello->held = {{{7, 1}, {3}, 2, 500}};
+  hello->ended = {{.id = {7, 2}, .epoch = {4}, .status = absl::UnavailableError("x")}};
+  const auto decoded = FromProto(ToProto(*hello));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->held.at(0).chunk_running_us, 500);
+  EXPECT_EQ(decoded->ended.at(0).status, hello->ended[0].status);
+  const auto welcome = FromProto(ToProto(scheduler::RegisterReply{{}, {4}, 1000, {{{7, 1}, {3}}}}));
+  ASSERT_TRUE(welcome.ok()) << welcome.status();
+  EXPECT_EQ(welcome->cancel.at(0).epoch.value, 3u);
 }
 
 TEST(Codec, TheTalkAboutABackendSurvivesBothWays) {

@@ -85,6 +85,33 @@ void AddHeld(const std::vector<scheduler::HeldRequest>& held, Repeated* out) {
   }
 }
 
+template <typename Repeated>
+absl::StatusOr<std::vector<scheduler::EndedRequest>> EndedFrom(const Repeated& ended) {
+  std::vector<scheduler::EndedRequest> out;
+  for (const v1::EndedRequest& one : ended) {
+    const absl::StatusOr<scheduler::RequestId> id = FromProto(one.id());
+    if (!id.ok()) return id.status();
+    out.push_back({.id = *id,
+                   .epoch = {one.epoch()},
+                   .reason = FromProto(one.reason()),
+                   .status = one.has_failure() ? FromProto(one.failure()) : absl::OkStatus(),
+                   .engine_failed = one.engine_failed()});
+  }
+  return out;
+}
+
+template <typename Repeated>
+void AddEnded(const std::vector<scheduler::EndedRequest>& ended, Repeated* out) {
+  for (const scheduler::EndedRequest& one : ended) {
+    v1::EndedRequest* added = out->Add();
+    *added->mutable_id() = ToProto(one.id);
+    added->set_epoch(one.epoch.value);
+    added->set_reason(ToProto(one.reason));
+    if (!one.status.ok()) ToProto(one.status, added->mutable_failure());
+    added->set_engine_failed(one.engine_failed);
+  }
+}
+
 void Fill(const scheduler::WorkerIdentity& identity, v1::RegisterRequest* out) {
   out->ParseFromString(identity.details);
   out->set_role(identity.role == scheduler::Role::kPrefill ? v1::ROLE_PREFILL : v1::ROLE_DECODE);
@@ -195,6 +222,8 @@ absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
 v1::RegisterRequest ToProto(const scheduler::RegisterRequest& request) {
   v1::RegisterRequest out;
   Fill(request.identity, &out);
+  AddHeld(request.held, out.mutable_held());
+  AddEnded(request.ended, out.mutable_ended());
   return out;
 }
 
@@ -203,6 +232,12 @@ absl::StatusOr<scheduler::RegisterRequest> FromProto(const v1::RegisterRequest& 
   absl::StatusOr<scheduler::WorkerIdentity> identity = IdentityFrom(request);
   if (!identity.ok()) return identity.status();
   out.identity = *std::move(identity);
+  absl::StatusOr<std::vector<scheduler::HeldRequest>> held = HeldFrom(request.held());
+  if (!held.ok()) return held.status();
+  out.held = *std::move(held);
+  absl::StatusOr<std::vector<scheduler::EndedRequest>> ended = EndedFrom(request.ended());
+  if (!ended.ok()) return ended.status();
+  out.ended = *std::move(ended);
   return out;
 }
 
@@ -210,6 +245,7 @@ v1::RegisterResponse ToProto(const scheduler::RegisterReply& reply) {
   v1::RegisterResponse out;
   out.set_instance(reply.instance.value);
   out.set_lease_us(static_cast<uint64_t>(reply.lease_us));
+  AddHeld(reply.cancel, out.mutable_cancel());
   return out;
 }
 
@@ -217,7 +253,10 @@ absl::StatusOr<scheduler::RegisterReply> FromProto(const v1::RegisterResponse& r
   if (response.instance() == 0) return Invalid("instance", "is 0");
   const absl::StatusOr<int64_t> lease_us = LeaseFrom("lease_us", response.lease_us());
   if (!lease_us.ok()) return lease_us.status();
-  return scheduler::RegisterReply{absl::OkStatus(), {response.instance()}, *lease_us};
+  absl::StatusOr<std::vector<scheduler::HeldRequest>> cancel = HeldFrom(response.cancel());
+  if (!cancel.ok()) return cancel.status();
+  return scheduler::RegisterReply{
+      absl::OkStatus(), {response.instance()}, *lease_us, *std::move(cancel)};
 }
 
 v1::ReportRequest ToProto(const scheduler::ReportRequest& request) {
@@ -227,14 +266,7 @@ v1::ReportRequest ToProto(const scheduler::ReportRequest& request) {
   out.set_serial(request.serial);
   *out.mutable_load() = LoadToProto(request.load);
   AddHeld(request.held, out.mutable_held());
-  for (const scheduler::EndedRequest& ended : request.ended) {
-    v1::EndedRequest* added = out.add_ended();
-    *added->mutable_id() = ToProto(ended.id);
-    added->set_epoch(ended.epoch.value);
-    added->set_reason(ToProto(ended.reason));
-    if (!ended.status.ok()) ToProto(ended.status, added->mutable_failure());
-    added->set_engine_failed(ended.engine_failed);
-  }
+  AddEnded(request.ended, out.mutable_ended());
   return out;
 }
 
@@ -246,15 +278,9 @@ absl::StatusOr<scheduler::ReportRequest> FromProto(const v1::ReportRequest& requ
   if (!load.ok()) return load.status();
   absl::StatusOr<std::vector<scheduler::HeldRequest>> held = HeldFrom(request.held());
   if (!held.ok()) return held.status();
-  for (const v1::EndedRequest& one : request.ended()) {
-    const absl::StatusOr<scheduler::RequestId> id = FromProto(one.id());
-    if (!id.ok()) return id.status();
-    out.ended.push_back({.id = *id,
-                         .epoch = {one.epoch()},
-                         .reason = FromProto(one.reason()),
-                         .status = one.has_failure() ? FromProto(one.failure()) : absl::OkStatus(),
-                         .engine_failed = one.engine_failed()});
-  }
+  absl::StatusOr<std::vector<scheduler::EndedRequest>> ended = EndedFrom(request.ended());
+  if (!ended.ok()) return ended.status();
+  out.ended = *std::move(ended);
   out.instance = {request.instance()};
   out.incarnation = {request.incarnation()};
   out.serial = request.serial();
@@ -268,23 +294,27 @@ absl::StatusOr<scheduler::UnregisterRequest> FromProto(const v1::UnregisterReque
   return scheduler::UnregisterRequest{{request.instance()}, {request.incarnation()}};
 }
 
+v1::UnregisterRequest ToProto(const scheduler::UnregisterRequest& request) {
+  v1::UnregisterRequest out;
+  out.set_instance(request.instance.value);
+  out.set_incarnation(request.incarnation.value);
+  return out;
+}
+
 v1::ReportResponse ToProto(const scheduler::ReportReply& reply) {
   v1::ReportResponse out;
-  AddHeld(reply.cancel, out.mutable_cancel());
   if (reply.drain.has_value()) out.set_drain(*reply.drain);
   return out;
 }
 
 absl::StatusOr<scheduler::ReportReply> FromProto(const v1::ReportResponse& response) {
-  absl::StatusOr<std::vector<scheduler::HeldRequest>> cancel = HeldFrom(response.cancel());
-  if (!cancel.ok()) return cancel.status();
-  scheduler::ReportReply reply{absl::OkStatus(), *std::move(cancel)};
+  scheduler::ReportReply reply;
   if (response.has_drain()) reply.drain = response.drain();
   return reply;
 }
 
-v1::BeginPrefillRequest ToProto(const scheduler::BeginPrefillRequest& request) {
-  v1::BeginPrefillRequest out;
+v1::ReserveDecodeRequest ToProto(const scheduler::BeginPrefillRequest& request) {
+  v1::ReserveDecodeRequest out;
   out.set_instance(request.instance.value);
   out.set_incarnation(request.incarnation.value);
   *out.mutable_id() = ToProto(request.id);
@@ -292,27 +322,13 @@ v1::BeginPrefillRequest ToProto(const scheduler::BeginPrefillRequest& request) {
   return out;
 }
 
-absl::StatusOr<scheduler::BeginPrefillRequest> FromProto(const v1::BeginPrefillRequest& request) {
+absl::StatusOr<scheduler::BeginPrefillRequest> FromProto(const v1::ReserveDecodeRequest& request) {
   const absl::StatusOr<scheduler::RequestId> id = FromProto(request.id());
   if (!id.ok()) return id.status();
   if (request.instance() == 0) return Invalid("instance", "is 0");
   if (request.epoch() == 0) return Invalid("epoch", "is 0");
   return scheduler::BeginPrefillRequest{
       {request.instance()}, {request.incarnation()}, *id, {request.epoch()}};
-}
-
-v1::BeginPrefillResponse ToProto(const scheduler::Placed& placed) {
-  v1::BeginPrefillResponse out;
-  out.set_epoch(placed.epoch.value);
-  out.set_decode_instance(placed.decode.value);
-  out.set_decode_endpoint(placed.endpoint);
-  return out;
-}
-
-absl::StatusOr<scheduler::Placed> FromProto(const v1::BeginPrefillResponse& response) {
-  if (response.decode_endpoint().empty()) return Invalid("decode_endpoint", "is empty");
-  return scheduler::Placed{
-      {response.epoch()}, {response.decode_instance()}, response.decode_endpoint()};
 }
 
 v1::InstanceStatus ToProto(const scheduler::InstanceStatus& status) {

@@ -1,5 +1,7 @@
-// What the orchestrator tells prefill instances: plans, their start and their end.
+// What the orchestrator tells prefill instances: plans, their place, their start and their end; and
+// what comes of them.
 #include "absl/strings/str_cat.h"
+#include "services/base/status_map.h"
 #include "services/codec/codec.h"
 #include "services/codec/id_and_epoch.h"
 #include "services/codec/internal.h"
@@ -90,7 +92,6 @@ v1::AssignRequest ToProto(const scheduler::AssignRequest& request) {
   }
   out.set_from_chunk(request.from_chunk);
   out.set_suspect(request.suspect);
-  out.set_after(request.after.value);
   if (request.placed.has_value()) Fill(*request.placed, out.mutable_placed());
   return out;
 }
@@ -100,10 +101,6 @@ absl::StatusOr<scheduler::AssignRequest> FromProto(const v1::AssignRequest& requ
   if (absl::Status status = ReadSpecAndEpoch(request, &out); !status.ok()) return status;
   if (request.sequence() == 0) return Invalid("sequence", "is 0");
   out.sequence = {request.sequence()};
-  if (request.after() >= request.sequence()) {
-    return Invalid("after", absl::StrCat(request.after(), " is not below the sequence"));
-  }
-  out.after = {request.after()};
   out.suspect = request.suspect();
   if (absl::Status status = ReadMembers(request, &out); !status.ok()) return status;
   if (absl::Status status = ReadChunks(request, &out); !status.ok()) return status;
@@ -133,11 +130,6 @@ absl::StatusOr<scheduler::StartRequest> FromProto(const v1::StartRequest& reques
 v1::CancelRequest ToProto(const scheduler::CancelRequest& request) {
   auto out = WithIdAndEpoch<v1::CancelRequest>(request);
   out.set_why(request.why);
-  for (const scheduler::AssignLink& link : request.assigns) {
-    v1::AssignLink* added = out.add_assigns();
-    added->set_sequence(link.sequence.value);
-    added->set_after(link.after.value);
-  }
   return out;
 }
 
@@ -145,12 +137,45 @@ absl::StatusOr<scheduler::CancelRequest> FromProto(const v1::CancelRequest& requ
   scheduler::CancelRequest out;
   if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
   out.why = request.why();
-  for (const v1::AssignLink& link : request.assigns()) {
-    if (link.after() >= link.sequence()) {
-      return Invalid("assigns.after", absl::StrCat(link.after(), " is not below the sequence"));
-    }
-    out.assigns.push_back({{link.sequence()}, {link.after()}});
+  return out;
+}
+
+v1::AssignResult ToProto(const scheduler::AssignReplied& replied) {
+  auto out = WithIdAndEpoch<v1::AssignResult>(replied);
+  out.set_sequence(replied.sequence.value);
+  if (!replied.reply.status.ok()) ToProto(replied.reply.status, out.mutable_failure());
+  return out;
+}
+
+absl::StatusOr<scheduler::AssignReplied> FromProto(const v1::AssignResult& result) {
+  scheduler::AssignReplied out;
+  if (absl::Status status = ReadIdAndEpoch(result, &out); !status.ok()) return status;
+  out.sequence = {result.sequence()};
+  if (result.has_failure()) out.reply.status = FromProto(result.failure());
+  return out;
+}
+
+v1::ReserveDecodeResponse ToProto(const scheduler::AnswerBeginPrefill& answer) {
+  auto out = WithIdAndEpoch<v1::ReserveDecodeResponse>(answer);
+  if (answer.reply.status.ok()) {
+    Fill(answer.reply.placed, out.mutable_placed());
+  } else {
+    ToProto(answer.reply.status, out.mutable_failure());
   }
+  return out;
+}
+
+absl::StatusOr<scheduler::BeginPrefillReplied> FromProto(
+    const v1::ReserveDecodeResponse& response) {
+  scheduler::BeginPrefillReplied out;
+  if (absl::Status status = ReadIdAndEpoch(response, &out); !status.ok()) return status;
+  if (response.has_failure()) {
+    out.reply.status = FromProto(response.failure());
+    return out;
+  }
+  absl::StatusOr<scheduler::Placed> placed = PlacedFrom(response.placed());
+  if (!placed.ok()) return placed.status();
+  out.reply.placed = *std::move(placed);
   return out;
 }
 

@@ -39,16 +39,24 @@ absl::StatusOr<scheduler::ReserveRequest> FromProto(const v1::ReserveRequest& re
   return out;
 }
 
-v1::ReserveResponse ToProto(const scheduler::ReserveReply& reply) {
-  v1::ReserveResponse out;
-  out.set_lease_us(static_cast<uint64_t>(reply.lease_us));
+v1::ReserveResult ToProto(const scheduler::ReserveReplied& replied) {
+  auto out = WithIdAndEpoch<v1::ReserveResult>(replied);
+  if (!replied.reply.status.ok()) ToProto(replied.reply.status, out.mutable_failure());
+  out.set_lease_us(static_cast<uint64_t>(replied.reply.lease_us));
   return out;
 }
 
-absl::StatusOr<scheduler::ReserveReply> FromProto(const v1::ReserveResponse& response) {
-  const absl::StatusOr<int64_t> lease_us = LeaseFrom("lease_us", response.lease_us());
+absl::StatusOr<scheduler::ReserveReplied> FromProto(const v1::ReserveResult& result) {
+  scheduler::ReserveReplied out;
+  if (absl::Status status = ReadIdAndEpoch(result, &out); !status.ok()) return status;
+  if (result.has_failure()) {
+    out.reply.status = FromProto(result.failure());
+    return out;
+  }
+  const absl::StatusOr<int64_t> lease_us = LeaseFrom("lease_us", result.lease_us());
   if (!lease_us.ok()) return lease_us.status();
-  return scheduler::ReserveReply{absl::OkStatus(), *lease_us};
+  out.reply.lease_us = *lease_us;
+  return out;
 }
 
 v1::GrantRequest ToProto(const scheduler::GrantRequest& request) {

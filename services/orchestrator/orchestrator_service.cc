@@ -74,36 +74,9 @@ grpc::ServerWriteReactor<v1::PlanUpdate>* OrchestratorService::Submit(
   return stream.get();
 }
 
-grpc::ServerUnaryReactor* OrchestratorService::Register(grpc::CallbackServerContext* context,
-                                                        const v1::RegisterRequest* request,
-                                                        v1::RegisterResponse* response) {
-  return Unary(context, *request, response, [this](auto decoded, auto call) {
-    return shell_->Register(std::move(decoded), call);
-  });
-}
-
-grpc::ServerUnaryReactor* OrchestratorService::Report(grpc::CallbackServerContext* context,
-                                                      const v1::ReportRequest* request,
-                                                      v1::ReportResponse* response) {
-  return Unary(context, *request, response, [this](auto decoded, auto call) {
-    return shell_->Report(std::move(decoded), call);
-  });
-}
-
-grpc::ServerUnaryReactor* OrchestratorService::Unregister(grpc::CallbackServerContext* context,
-                                                          const v1::UnregisterRequest* request,
-                                                          v1::UnregisterResponse* response) {
-  return Unary(context, *request, response, [this](auto decoded, auto call) {
-    return shell_->Unregister(std::move(decoded), call);
-  });
-}
-
-grpc::ServerUnaryReactor* OrchestratorService::BeginPrefill(grpc::CallbackServerContext* context,
-                                                            const v1::BeginPrefillRequest* request,
-                                                            v1::BeginPrefillResponse* response) {
-  return Unary(context, *request, response, [this](auto decoded, auto call) {
-    return shell_->BeginPrefill(std::move(decoded), call);
-  });
+grpc::ServerBidiReactor<v1::WorkerMessage, v1::OrchestratorMessage>*
+OrchestratorService::ConnectWorker(grpc::CallbackServerContext* context) {
+  return shell_->Connect(context);
 }
 
 grpc::ServerUnaryReactor* OrchestratorService::Status(grpc::CallbackServerContext* context,

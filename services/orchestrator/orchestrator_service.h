@@ -20,18 +20,8 @@ class OrchestratorService final : public v1::Orchestrator::CallbackService {
 
   grpc::ServerWriteReactor<v1::PlanUpdate>* Submit(grpc::CallbackServerContext* context,
                                                    const v1::SubmitRequest* request) override;
-  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
-                                     const v1::RegisterRequest* request,
-                                     v1::RegisterResponse* response) override;
-  grpc::ServerUnaryReactor* Report(grpc::CallbackServerContext* context,
-                                   const v1::ReportRequest* request,
-                                   v1::ReportResponse* response) override;
-  grpc::ServerUnaryReactor* Unregister(grpc::CallbackServerContext* context,
-                                       const v1::UnregisterRequest* request,
-                                       v1::UnregisterResponse* response) override;
-  grpc::ServerUnaryReactor* BeginPrefill(grpc::CallbackServerContext* context,
-                                         const v1::BeginPrefillRequest* request,
-                                         v1::BeginPrefillResponse* response) override;
+  grpc::ServerBidiReactor<v1::WorkerMessage, v1::OrchestratorMessage>* ConnectWorker(
+      grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context,
                                    const v1::StatusRequest* request,
                                    v1::StatusResponse* response) override;

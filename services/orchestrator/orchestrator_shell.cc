@@ -2,21 +2,11 @@
 
 #include <utility>
 
-#include "proto/decode_worker.grpc.pb.h"
-#include "proto/prefill_worker.grpc.pb.h"
 #include "services/base/log.h"
-#include "services/codec/answer.h"
 #include "services/codec/codec.h"
 #include "services/orchestrator/model_list.h"
 
 namespace skein::services {
-namespace {
-
-using DecodeWorkerMethods = v1::DecodeWorker::StubInterface::async_interface;
-using PrefillWorkerMethods = v1::PrefillWorker::StubInterface::async_interface;
-
-}  // namespace
-
 using scheduler::CallId;
 
 OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config, size_t inbox)
@@ -33,15 +23,12 @@ void OrchestratorShell::Start() {
 void OrchestratorShell::Stop() {
   loop_.Stop();
   const grpc::Status gone = ToGrpc(absl::UnavailableError("the orchestrator is stopping"));
-  begins_.AbortAll(gone);
-  registers_.AbortAll(gone);
-  reports_.AbortAll(gone);
-  unregisters_.AbortAll(gone);
   router_reports_.AbortAll(gone);
   drains_.AbortAll(gone);
   for (auto& [call, stream] : plans_) stream->Close(gone);
   plans_.clear();
-  calls_.CancelAndWait();
+  for (auto& [call, worker] : workers_) worker.stream->Close(gone);
+  workers_.clear();
 }
 
 bool OrchestratorShell::Submit(scheduler::SpecPtr spec, bool alone,
@@ -58,47 +45,121 @@ void OrchestratorShell::SubmitClosed(uint64_t call) {
   });
 }
 
-bool OrchestratorShell::BeginPrefill(scheduler::BeginPrefillRequest request,
-                                     Calls<v1::BeginPrefillResponse>::Call call) {
-  return loop_.TryPost([this, request, call] {
-    const uint64_t id = NextCall();
-    begins_.Add(id, call);
-    Handle(scheduler::BeginPrefillCalled{{id}, request});
+OrchestratorShell::WorkerStream* OrchestratorShell::Connect(grpc::CallbackServerContext* context) {
+  const uint64_t call = NextCall();
+  auto stream = WorkerStream::Make(
+      context, [this](std::function<void()> hook) { loop_.PostFirst(std::move(hook)); });
+  loop_.PostFirst([this, call, stream] {
+    workers_.emplace(call, Worker{stream, MessageCounters(call), {}});
   });
+  stream->Open({.message = [this, call](const v1::WorkerMessage& m) { Take(call, m); },
+                .ended = [this, call] { WorkerEnded(call); }});
+  return stream.get();
 }
 
-bool OrchestratorShell::Register(scheduler::RegisterRequest request,
-                                 Calls<v1::RegisterResponse>::Call call) {
-  return loop_.TryPostFirst([this, request = std::move(request), call] {
-    const uint64_t id = NextCall();
-    registers_.Add(id, call);
-    registering_[id] = request.identity.role;
-    LogInfo("instance registers",
-            {{"instance_role",
-              request.identity.role == scheduler::Role::kPrefill ? "prefill" : "decode"},
-             {"model", request.identity.model},
-             {"endpoint", request.identity.endpoint}});
-    Handle(scheduler::RegisterCalled{{id}, request});
-  });
+void OrchestratorShell::WorkerEnded(uint64_t call) {
+  const std::optional<Worker> ended = TakeWorker(call);
+  if (!ended.has_value() || ended->instance.value == 0) return;
+  LogWarning("the stream of an instance ended", {{"instance", ended->instance.value}});
+  Handle(scheduler::WorkerDisconnected{{call}});
 }
 
-bool OrchestratorShell::Report(scheduler::ReportRequest request,
-                               Calls<v1::ReportResponse>::Call call) {
-  return loop_.TryPostFirst([this, request = std::move(request), call] {
-    const uint64_t id = NextCall();
-    reports_.Add(id, call);
-    Handle(scheduler::ReportCalled{{id}, request});
-  });
+std::optional<OrchestratorShell::Worker> OrchestratorShell::TakeWorker(uint64_t call) {
+  auto taken = workers_.extract(call);
+  if (taken.empty()) return std::nullopt;
+  const auto connected = connected_.find(taken.mapped().instance);
+  if (connected != connected_.end() && connected->second == call) connected_.erase(connected);
+  return std::move(taken.mapped());
 }
 
-bool OrchestratorShell::Unregister(scheduler::UnregisterRequest request,
-                                   Calls<v1::UnregisterResponse>::Call call) {
-  return loop_.TryPostFirst([this, request, call] {
-    const uint64_t id = NextCall();
-    unregisters_.Add(id, call);
-    LogInfo("instance unregisters", {{"instance", request.instance.value}});
-    Handle(scheduler::UnregisterCalled{{id}, request});
-  });
+void OrchestratorShell::CloseWorker(uint64_t call, const absl::Status& status) {
+  if (const std::optional<Worker> closed = TakeWorker(call)) closed->stream->Close(ToGrpc(status));
+}
+
+void OrchestratorShell::DropWorker(uint64_t call, const absl::Status& status) {
+  CloseWorker(call, status);
+  loop_.PostFirst([this, call] { Handle(scheduler::WorkerDisconnected{{call}}); });
+}
+
+void OrchestratorShell::Take(uint64_t call, const v1::WorkerMessage& message) {
+  const auto it = workers_.find(call);
+  if (it == workers_.end()) return;
+  absl::Status status = it->second.counters.Take(message);
+  if (status.ok()) status = Take(call, it->second, message);
+  if (status.ok()) return;
+  LogWarning("a worker's message is refused",
+             {{"instance", it->second.instance.value}, {"reason", std::string(status.message())}});
+  DropWorker(call, status);
+}
+
+// A message may end the stream: `worker` is not used after Handle.
+absl::Status OrchestratorShell::Take(uint64_t call, Worker& worker,
+                                     const v1::WorkerMessage& message) {
+  const bool registered = worker.instance.value != 0;
+  if (registered == message.has_hello()) {
+    return absl::InvalidArgumentError("hello: is not the first message, or not there");
+  }
+  switch (message.message_case()) {
+    case v1::WorkerMessage::kHello: {
+      auto hello = FromProto(message.hello());
+      if (!hello.ok()) return hello.status();
+      const bool prefill = hello->identity.role == scheduler::Role::kPrefill;
+      LogInfo("instance registers", {{"instance_role", prefill ? "prefill" : "decode"},
+                                     {"model", hello->identity.model},
+                                     {"endpoint", hello->identity.endpoint}});
+      Handle(scheduler::RegisterCalled{{call}, *std::move(hello)});
+      return absl::OkStatus();
+    }
+    case v1::WorkerMessage::kReport: {
+      auto report = FromProto(message.report());
+      if (!report.ok()) return report.status();
+      Handle(scheduler::ReportCalled{{call}, *std::move(report)});
+      return absl::OkStatus();
+    }
+    case v1::WorkerMessage::kGoodbye: {
+      auto goodbye = FromProto(message.goodbye());
+      if (!goodbye.ok()) return goodbye.status();
+      LogInfo("instance unregisters", {{"instance", goodbye->instance.value}});
+      Handle(scheduler::UnregisterCalled{{call}, *std::move(goodbye)});
+      return absl::OkStatus();
+    }
+    case v1::WorkerMessage::kReserveDecode: {
+      auto asked = FromProto(message.reserve_decode());
+      if (!asked.ok()) return asked.status();
+      Handle(scheduler::BeginPrefillCalled{{call}, *std::move(asked)});
+      return absl::OkStatus();
+    }
+    case v1::WorkerMessage::kAssigned:
+      return TakeResult(worker, FromProto(message.assigned()));
+    case v1::WorkerMessage::kReserved:
+      return TakeResult(worker, FromProto(message.reserved()));
+    default:
+      return absl::InvalidArgumentError("message: is missing");
+  }
+}
+
+template <typename Event>
+absl::Status OrchestratorShell::TakeResult(const Worker& worker, absl::StatusOr<Event> result) {
+  if (!result.ok()) return result.status();
+  result->instance = worker.instance;
+  Handle(*std::move(result));
+  return absl::OkStatus();
+}
+
+void OrchestratorShell::Send(uint64_t call, v1::OrchestratorMessage message) {
+  const auto it = workers_.find(call);
+  if (it == workers_.end()) return;  // it has ended; the core hears of that next
+  Worker& worker = it->second;
+  if (worker.counters.unacknowledged() >= MessageCounters::kUnacknowledgedMax) {
+    return DropWorker(call, absl::ResourceExhaustedError("messages are not acknowledged"));
+  }
+  worker.counters.Stamp(&message);
+  worker.stream->Write(std::move(message));
+}
+
+void OrchestratorShell::Send(scheduler::InstanceId instance, v1::OrchestratorMessage message) {
+  const auto it = connected_.find(instance);
+  if (it != connected_.end()) Send(it->second, std::move(message));
 }
 
 bool OrchestratorShell::ReportRouter(scheduler::RouterReport report,
@@ -221,30 +282,44 @@ void OrchestratorShell::On(const scheduler::EndSubmit& effect) {
 }
 
 void OrchestratorShell::On(const scheduler::AnswerBeginPrefill& effect) {
-  begins_.Answer(effect.call.value, ToGrpc(effect.reply.status),
-                 [&](v1::BeginPrefillResponse* r) { *r = ToProto(effect.reply.placed); });
+  v1::OrchestratorMessage message;
+  *message.mutable_decode_reserved() = ToProto(effect);
+  Send(effect.call.value, std::move(message));
 }
 
 void OrchestratorShell::On(const scheduler::AnswerRegister& effect) {
-  const auto role = registering_.extract(effect.call.value);
   DropCopy();
-  if (effect.reply.status.ok() && !role.empty()) roles_[effect.reply.instance] = role.mapped();
+  const auto it = workers_.find(effect.call.value);
   if (!effect.reply.status.ok()) {
     LogWarning("registration refused", {{"reason", std::string(effect.reply.status.message())}});
+    return CloseWorker(effect.call.value, effect.reply.status);
   }
-  registers_.Answer(effect.call.value, ToGrpc(effect.reply.status),
-                    [&](v1::RegisterResponse* r) { *r = ToProto(effect.reply); });
+  if (it == workers_.end()) return;  // it has ended; the core hears of that next
+  connected_[effect.reply.instance] = effect.call.value;
+  it->second.instance = effect.reply.instance;
+  v1::OrchestratorMessage message;
+  *message.mutable_welcome() = ToProto(effect.reply);
+  Send(effect.call.value, std::move(message));
 }
 
 void OrchestratorShell::On(const scheduler::AnswerReport& effect) {
-  reports_.Answer(effect.call.value, ToGrpc(effect.reply.status),
-                  [&](v1::ReportResponse* r) { *r = ToProto(effect.reply); });
+  if (!effect.reply.status.ok()) return DropWorker(effect.call.value, effect.reply.status);
+  v1::OrchestratorMessage message;
+  *message.mutable_report_taken() = ToProto(effect.reply);
+  Send(effect.call.value, std::move(message));
 }
 
 void OrchestratorShell::On(const scheduler::AnswerUnregister& effect) {
   DropCopy();
-  unregisters_.Answer(effect.call.value, ToGrpc(effect.reply.status),
-                      [](v1::UnregisterResponse*) {});
+  v1::OrchestratorMessage message;
+  message.mutable_goodbye_taken();
+  Send(effect.call.value, std::move(message));
+  const auto it = workers_.find(effect.call.value);
+  if (it != workers_.end()) it->second.instance = {};  // nothing more is expected on the stream
+}
+
+void OrchestratorShell::On(const scheduler::CloseWorker& effect) {
+  CloseWorker(effect.call.value, effect.status);
 }
 
 void OrchestratorShell::On(const scheduler::AnswerRouterReport& effect) {
@@ -261,60 +336,27 @@ void OrchestratorShell::On(const scheduler::AnswerDrain& effect) {
 }
 
 void OrchestratorShell::On(const scheduler::CallAssign& effect) {
-  CallUnary<v1::PrefillWorker>(
-      "prefill-worker", channels_.Get(effect.endpoint), &PrefillWorkerMethods::Assign, &calls_,
-      ToProto(effect.request), effect.timeout_us,
-      [this, instance = effect.instance, id = effect.request.spec->id, epoch = effect.request.epoch,
-       sequence = effect.request.sequence](absl::Status status, const v1::AssignResponse&) {
-        loop_.Post([this, reply = scheduler::AssignReplied{
-                              instance, id, epoch, {status}, sequence}] { Handle(reply); });
-      });
+  v1::OrchestratorMessage message;
+  *message.mutable_assign() = ToProto(effect.request);
+  Send(effect.instance, std::move(message));
 }
 
 void OrchestratorShell::On(const scheduler::CallStart& effect) {
-  CallUnary<v1::PrefillWorker>(
-      "prefill-worker", channels_.Get(effect.endpoint), &PrefillWorkerMethods::Start, &calls_,
-      ToProto(effect.request), effect.timeout_us,
-      [this, instance = effect.instance, id = effect.request.id, epoch = effect.request.epoch](
-          absl::Status status, const v1::StartResponse&) {
-        loop_.Post([this, reply = scheduler::StartReplied{instance, id, epoch, {status}}] {
-          Handle(reply);
-        });
-      });
+  v1::OrchestratorMessage message;
+  *message.mutable_start() = ToProto(effect.request);
+  Send(effect.instance, std::move(message));
 }
 
 void OrchestratorShell::On(const scheduler::CallReserve& effect) {
-  CallUnary<v1::DecodeWorker>(
-      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::Reserve, &calls_,
-      ToProto(effect.request), effect.timeout_us,
-      [this, instance = effect.instance, id = effect.request.spec->id,
-       epoch = effect.request.epoch](absl::Status status, const v1::ReserveResponse& response) {
-        loop_.Post([this, reply = scheduler::ReserveReplied{
-                              instance, id, epoch, AnswerOf("decode-worker", status, response)}] {
-          Handle(reply);
-        });
-      });
-}
-
-template <typename Worker>
-void OrchestratorShell::Cancel(const scheduler::CallCancel& effect) {
-  CallUnary<Worker>(
-      "worker", channels_.Get(effect.endpoint), &Worker::StubInterface::async_interface::Cancel,
-      &calls_, ToProto(effect.request), effect.timeout_us,
-      [this, instance = effect.instance, id = effect.request.id, epoch = effect.request.epoch](
-          absl::Status status, const v1::CancelResponse&) {
-        loop_.Post([this, reply = scheduler::CancelReplied{instance, id, epoch, status}] {
-          Handle(reply);
-        });
-      });
+  v1::OrchestratorMessage message;
+  *message.mutable_reserve() = ToProto(effect.request);
+  Send(effect.instance, std::move(message));
 }
 
 void OrchestratorShell::On(const scheduler::CallCancel& effect) {
-  if (roles_[effect.instance] == scheduler::Role::kPrefill) {
-    Cancel<v1::PrefillWorker>(effect);
-  } else {
-    Cancel<v1::DecodeWorker>(effect);
-  }
+  v1::OrchestratorMessage message;
+  *message.mutable_cancel() = ToProto(effect.request);
+  Send(effect.instance, std::move(message));
 }
 
 }  // namespace skein::services

@@ -8,13 +8,16 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "proto/orchestrator.grpc.pb.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
+#include "services/base/bidi_stream.h"
 #include "services/base/calls.h"
 #include "services/base/loop.h"
+#include "services/base/message_counters.h"
 #include "services/base/rpc.h"
 #include "services/base/stream_writer.h"
 
@@ -23,6 +26,7 @@ namespace skein::services {
 class OrchestratorShell {
  public:
   using PlanStream = StreamWriter<v1::PlanUpdate>;
+  using WorkerStream = ServerStream<v1::WorkerMessage, v1::OrchestratorMessage>;
 
   OrchestratorShell(const scheduler::OrchestratorConfig& config, size_t inbox);
   ~OrchestratorShell();
@@ -35,13 +39,8 @@ class OrchestratorShell {
   [[nodiscard]] bool Submit(scheduler::SpecPtr spec, bool alone, std::shared_ptr<PlanStream> stream,
                             uint64_t call);
   void SubmitClosed(uint64_t call);
-  [[nodiscard]] bool BeginPrefill(scheduler::BeginPrefillRequest request,
-                                  Calls<v1::BeginPrefillResponse>::Call call);
-  [[nodiscard]] bool Register(scheduler::RegisterRequest request,
-                              Calls<v1::RegisterResponse>::Call call);
-  [[nodiscard]] bool Report(scheduler::ReportRequest request, Calls<v1::ReportResponse>::Call call);
-  [[nodiscard]] bool Unregister(scheduler::UnregisterRequest request,
-                                Calls<v1::UnregisterResponse>::Call call);
+  // A worker's stream begins.
+  WorkerStream* Connect(grpc::CallbackServerContext* context);
   [[nodiscard]] bool ReportRouter(scheduler::RouterReport report,
                                   Calls<v1::RouterReportResponse>::Call call);
   [[nodiscard]] bool Drain(scheduler::DrainRequest request, Calls<v1::DrainResponse>::Call call);
@@ -95,34 +94,44 @@ class OrchestratorShell {
   void On(const scheduler::AnswerRegister& effect);
   void On(const scheduler::AnswerReport& effect);
   void On(const scheduler::AnswerUnregister& effect);
+  void On(const scheduler::CloseWorker& effect);
   void On(const scheduler::AnswerRouterReport& effect);
   void On(const scheduler::AnswerDrain& effect);
   void On(const scheduler::CallAssign& effect);
   void On(const scheduler::CallStart& effect);
   void On(const scheduler::CallReserve& effect);
   void On(const scheduler::CallCancel& effect);
-  template <typename Worker>
-  void Cancel(const scheduler::CallCancel& effect);
+
+  // A worker's stream.
+  struct Worker {
+    std::shared_ptr<WorkerStream> stream;
+    MessageCounters counters;
+    scheduler::InstanceId instance;  // 0: not registered yet
+  };
+  void Take(uint64_t call, const v1::WorkerMessage& message);
+  absl::Status Take(uint64_t call, Worker& worker, const v1::WorkerMessage& message);
+  template <typename Event>
+  absl::Status TakeResult(const Worker& worker, absl::StatusOr<Event> result);
+  void WorkerEnded(uint64_t call);
+  std::optional<Worker> TakeWorker(uint64_t call);  // out of the maps
+  void CloseWorker(uint64_t call, const absl::Status& status);
+  void DropWorker(uint64_t call, const absl::Status& status);  // the core does not know yet
+  void Send(uint64_t call, v1::OrchestratorMessage message);
+  void Send(scheduler::InstanceId instance, v1::OrchestratorMessage message);
 
   std::atomic<uint64_t> next_call_{1};
   std::atomic<uint64_t> copies_made_{0};
   std::atomic<uint64_t> checks_made_{0};
   mutable std::mutex copy_mutex_;
   CopyPtr copy_;  // by copy_mutex_; null before the first, and when it was dropped
-  Channels channels_;
-  CallTracker calls_;
   // Below: only on the loop.
   const int64_t instance_lease_us_;
   scheduler::OrchestratorCore core_;
   absl::Status checked_;     // what the last CheckInvariants found
   int64_t checked_us_ = -1;  // -1: there was none
   std::map<uint64_t, std::shared_ptr<PlanStream>> plans_;
-  std::map<uint64_t, scheduler::Role> registering_;         // by call
-  std::map<scheduler::InstanceId, scheduler::Role> roles_;  // which service listens at an instance
-  Calls<v1::BeginPrefillResponse> begins_;
-  Calls<v1::RegisterResponse> registers_;
-  Calls<v1::ReportResponse> reports_;
-  Calls<v1::UnregisterResponse> unregisters_;
+  std::map<uint64_t, Worker> workers_;                   // by call
+  std::map<scheduler::InstanceId, uint64_t> connected_;  // calls of those registered
   Calls<v1::RouterReportResponse> router_reports_;
   Calls<v1::DrainResponse> drains_;
   // Last: its thread uses all of the above.

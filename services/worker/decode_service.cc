@@ -6,22 +6,6 @@
 
 namespace skein::services {
 
-grpc::ServerUnaryReactor* DecodeService::Reserve(grpc::CallbackServerContext* context,
-                                                 const v1::ReserveRequest* request,
-                                                 v1::ReserveResponse* response) {
-  return Unary(context, *request, response, [this](auto decoded, auto call) {
-    return shell_->Reserve(std::move(decoded), call);
-  });
-}
-
-grpc::ServerUnaryReactor* DecodeService::Cancel(grpc::CallbackServerContext* context,
-                                                const v1::CancelRequest* request,
-                                                v1::CancelResponse*) {
-  return Notice(context, *request, [this](auto decoded, auto* call) {
-    return shell_->Cancel(std::move(decoded), call);
-  });
-}
-
 grpc::ServerUnaryReactor* DecodeService::Grant(grpc::CallbackServerContext* context,
                                                const v1::GrantRequest* request,
                                                v1::GrantResponse* response) {

@@ -14,12 +14,6 @@ class DecodeService final : public v1::DecodeWorker::CallbackService {
   // `shell` outlives the service.
   explicit DecodeService(DecodeShell* shell) : shell_(shell) {}
 
-  grpc::ServerUnaryReactor* Reserve(grpc::CallbackServerContext* context,
-                                    const v1::ReserveRequest* request,
-                                    v1::ReserveResponse* response) override;
-  grpc::ServerUnaryReactor* Cancel(grpc::CallbackServerContext* context,
-                                   const v1::CancelRequest* request,
-                                   v1::CancelResponse* response) override;
   grpc::ServerUnaryReactor* Grant(grpc::CallbackServerContext* context,
                                   const v1::GrantRequest* request,
                                   v1::GrantResponse* response) override;

@@ -18,8 +18,8 @@ constexpr auto kPumpWait = std::chrono::milliseconds(100);
 
 DecodeShell::DecodeShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
     : engine_(engine),
-      membership_(&calls_, channels_.Get(orchestrator)),
       loop_(inbox),
+      orchestrator_(&calls_, &loop_, channels_.Get(orchestrator)),
       copier_(inbox) {}
 
 DecodeShell::~DecodeShell() { Stop(); }
@@ -29,6 +29,7 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
   core_.emplace(config);
   drained_ = std::move(drained);
   engine_failed_ = std::move(engine_failed);
+  orchestrator_.Start(OrchestratorEvents());
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(), nullptr, [this](scheduler::StepDone done) { Post(std::move(done)); });
   // The target of puts: where the wire has no remote writes, polling applies them.
@@ -49,14 +50,14 @@ void DecodeShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
 
 void DecodeShell::OrderDrain(bool drain) {
   Post(scheduler::OrderDrain{drain});
-  membership_.OrderDrain(drain);
+  orchestrator_.OrderDrain(drain);
 }
 
 void DecodeShell::Stop() {
   // The loop first: until it has ended it may hand a step to the runner.
   loop_.Stop();
+  orchestrator_.Close();
   const grpc::Status gone = ToGrpc(absl::UnavailableError("the worker is stopping"));
-  reserves_.AbortAll(gone);
   grants_.AbortAll(gone);
   renews_.AbortAll(gone);
   asks_.AbortAll(gone);
@@ -72,18 +73,31 @@ void DecodeShell::Stop() {
   calls_.CancelAndWait();
 }
 
-bool DecodeShell::Reserve(scheduler::ReserveRequest request,
-                          Calls<v1::ReserveResponse>::Call call) {
-  const absl::Status checked = CheckSpec(*request.spec, engine_->engine->Spec().vocab_size);
-  if (!checked.ok()) {
-    call.reactor->Finish(ToGrpc(checked));
-    return true;
+OrchestratorLink::Events DecodeShell::OrchestratorEvents() {
+  return {.registered = [this](auto event) { Handle(std::move(event)); },
+          .reported = [this](auto event) { Handle(std::move(event)); },
+          .unregistered = [this](auto event) { Handle(std::move(event)); },
+          .disconnected = [this](auto event) { Handle(std::move(event)); },
+          .cancelled = [this](auto event) { Handle(std::move(event)); },
+          .other = [this](const v1::OrchestratorMessage& message) { return Take(message); }};
+}
+
+absl::Status DecodeShell::Take(const v1::OrchestratorMessage& message) {
+  if (!message.has_reserve()) {
+    return absl::InvalidArgumentError("message: is none for a decode worker");
   }
-  return loop_.TryPost([this, request = std::move(request), call] {
-    const uint64_t id = NextCall();
-    reserves_.Add(id, call);
-    Handle(scheduler::ReserveCalled{{id}, request});
-  });
+  auto reserve = FromProto(message.reserve());
+  if (!reserve.ok()) return reserve.status();
+  Reserve(*reserve);
+  return absl::OkStatus();
+}
+
+void DecodeShell::Reserve(const scheduler::ReserveRequest& request) {
+  const uint64_t call = NextCall();
+  reserves_[call] = {{}, request.spec->id, request.epoch, {}};
+  const absl::Status checked = CheckSpec(*request.spec, engine_->engine->Spec().vocab_size);
+  if (!checked.ok()) return On(scheduler::AnswerReserve{{call}, {checked}});
+  Handle(scheduler::ReserveCalled{{call}, request});
 }
 
 bool DecodeShell::Grant(scheduler::GrantRequest request, Calls<v1::GrantResponse>::Call call) {
@@ -198,13 +212,6 @@ void DecodeShell::TellDrained() {
   if (!std::exchange(drained_told_, true)) drained_();
 }
 
-bool DecodeShell::Cancel(scheduler::CancelRequest request, grpc::ServerUnaryReactor* call) {
-  return loop_.TryPost([this, request = std::move(request), call] {
-    Handle(scheduler::CancelCalled{request});
-    call->Finish(ToGrpc(core_->CheckEpoch(request.epoch)));
-  });
-}
-
 bool DecodeShell::Abort(scheduler::AbortRequest request, grpc::ServerUnaryReactor* call) {
   return loop_.TryPost([this, request = std::move(request), call] {
     Handle(scheduler::AbortCalled{request});
@@ -237,8 +244,12 @@ void DecodeShell::Execute(const scheduler::DecodeEvent& event) {
 }
 
 void DecodeShell::On(const scheduler::AnswerReserve& effect) {
-  reserves_.Answer(effect.call.value, ToGrpc(effect.reply.status),
-                   [&](v1::ReserveResponse* r) { *r = ToProto(effect.reply); });
+  auto answered = reserves_.extract(effect.call.value);
+  if (answered.empty()) return;
+  answered.mapped().reply = effect.reply;
+  v1::WorkerMessage message;
+  *message.mutable_reserved() = ToProto(answered.mapped());
+  orchestrator_.Send(std::move(message));
 }
 
 void DecodeShell::On(const scheduler::AnswerGrant& effect) {
@@ -287,17 +298,11 @@ void DecodeShell::On(const scheduler::RunStep& effect) {
   runner_->Run(effect);
 }
 
-void DecodeShell::On(const scheduler::CallRegister& effect) {
-  membership_.Register(effect, [this](auto replied) { Post(std::move(replied)); });
-}
+void DecodeShell::On(const scheduler::CallRegister& effect) { orchestrator_.Open(effect); }
 
-void DecodeShell::On(const scheduler::CallReport& effect) {
-  membership_.Report(effect, [this](auto replied) { Post(std::move(replied)); });
-}
+void DecodeShell::On(const scheduler::CallReport& effect) { orchestrator_.Report(effect); }
 
-void DecodeShell::On(const scheduler::CallUnregister& effect) {
-  membership_.Unregister(effect, [this](auto replied) { Post(std::move(replied)); });
-}
+void DecodeShell::On(const scheduler::CallUnregister& effect) { orchestrator_.Unregister(effect); }
 
 void DecodeShell::On(const scheduler::EngineFailed& effect) {
   if (engine_failed_) engine_failed_(effect.status);

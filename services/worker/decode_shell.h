@@ -16,6 +16,7 @@
 #include "services/base/calls.h"
 #include "services/base/loop.h"
 #include "services/base/rpc.h"
+#include "services/codec/codec.h"
 #include "services/worker/engine_runner.h"
 #include "services/worker/progress_thread.h"
 #include "services/worker/token_call.h"
@@ -39,22 +40,23 @@ class DecodeShell {
   // Stop then waits for a step that may never end.
   void Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
              std::function<void(const absl::Status&)> engine_failed = nullptr);
-  // As MembershipCalls::OnRefused. Before Start.
+  // As OrchestratorLink::OnRefused. Before Start.
   void OnRefused(std::function<void(const absl::Status&)> refused) {
-    membership_.OnRefused(std::move(refused));
+    orchestrator_.OnRefused(std::move(refused));
   }
   // The tokens of each step are observed in it. Before Start; it outlives the shell.
   void ObserveSteps(prometheus::Histogram* tokens) { step_tokens_ = tokens; }
   void Drain(int64_t grace_us);
   // An operator's order that came to this worker: it obeys at once, and tells the orchestrator.
   void OrderDrain(bool drain);
-  // As MembershipCalls::MayDrain.
-  absl::Status MayDrain() { return membership_.MayDrain(); }
+  // As OrchestratorLink::MayDrain.
+  absl::Status MayDrain() { return orchestrator_.MayDrain(); }
   void Stop();
 
+  // Any thread; not answered, whatever the event.
+  void Post(scheduler::DecodeEvent event);
+
   // From gRPC threads. False: the inbox is full.
-  [[nodiscard]] bool Reserve(scheduler::ReserveRequest request,
-                             Calls<v1::ReserveResponse>::Call call);
   [[nodiscard]] bool Grant(scheduler::GrantRequest request, Calls<v1::GrantResponse>::Call call);
   [[nodiscard]] bool Renew(scheduler::RenewRequest request, Calls<v1::RenewResponse>::Call call);
   [[nodiscard]] bool AskBackend(const scheduler::AskBackendRequest& request,
@@ -67,8 +69,7 @@ class DecodeShell {
   // A router's StreamTokens call, for gRPC. With a full inbox or too many of them it ends at once.
   // Each holds at most one message for the loop.
   std::shared_ptr<TokenCall> OpenTokenStream();
-  // These finish `call` when the core has heard of it.
-  [[nodiscard]] bool Cancel(scheduler::CancelRequest request, grpc::ServerUnaryReactor* call);
+  // Finishes `call` when the core has heard of it.
   [[nodiscard]] bool Abort(scheduler::AbortRequest request, grpc::ServerUnaryReactor* call);
   uint64_t NextCall() { return next_call_.fetch_add(1); }
 
@@ -84,7 +85,10 @@ class DecodeShell {
   void SendTokens();
   void SendTokens(scheduler::TokenStreamId stream);
   void TellDrained();  // if so
-  void Post(scheduler::DecodeEvent event);
+  // From the orchestrator, on the loop.
+  OrchestratorLink::Events OrchestratorEvents();
+  absl::Status Take(const v1::OrchestratorMessage& message);
+  void Reserve(const scheduler::ReserveRequest& request);
   void On(const scheduler::AnswerReserve& effect);
   void On(const scheduler::AnswerGrant& effect);
   void On(const scheduler::AnswerRenew& effect);
@@ -99,13 +103,13 @@ class DecodeShell {
   void On(const scheduler::CallRegister& effect);
   void On(const scheduler::CallReport& effect);
   void On(const scheduler::CallUnregister& effect);
+  void On(const scheduler::CloseStream& effect) { orchestrator_.Close(); }
   void On(const scheduler::EngineFailed& effect);
   void On(const scheduler::Drained&) { core_drained_ = true; }
 
   WorkerEngine* const engine_;
   Channels channels_;
   CallTracker calls_;
-  MembershipCalls membership_;
   std::function<void()> drained_;
   std::function<void(const absl::Status&)> engine_failed_;
   prometheus::Histogram* step_tokens_ = nullptr;
@@ -117,7 +121,7 @@ class DecodeShell {
   bool drained_told_ = false;
   scheduler::TokenStreams tokens_;
   std::map<scheduler::TokenStreamId, std::shared_ptr<TokenCall>> token_calls_;
-  Calls<v1::ReserveResponse> reserves_;
+  std::map<uint64_t, scheduler::ReserveReplied> reserves_;  // unanswered
   Calls<v1::GrantResponse> grants_;
   Calls<v1::RenewResponse> renews_;
   Calls<v1::AskBackendResponse> asks_;
@@ -126,6 +130,7 @@ class DecodeShell {
   Calls<v1::CommitResponse> commits_;
   // Threads last, and gone first: they use all of the above.
   Loop loop_;
+  OrchestratorLink orchestrator_;
   Loop copier_;  // copies staged parts into their blocks, one after the other
   std::unique_ptr<ProgressThread> progress_;
   std::unique_ptr<EngineRunner> runner_;

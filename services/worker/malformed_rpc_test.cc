@@ -117,12 +117,9 @@ class MalformedRpc : public ::testing::Test {
 };
 
 const char* const kMethods[] = {
-    "Orchestrator/Submit",     "Orchestrator/Register",      "Orchestrator/Report",
-    "Orchestrator/Unregister", "Orchestrator/BeginPrefill",  "PrefillWorker/Assign",
-    "PrefillWorker/Cancel",    "DecodeWorker/Reserve",       "DecodeWorker/Cancel",
-    "DecodeWorker/Grant",      "DecodeWorker/Renew",         "DecodeWorker/Commit",
-    "DecodeWorker/Abort",      "DecodeWorker/StreamTokens",  "DecodeWorker/AskBackend",
-    "DecodeWorker/TakePart",   "DecodeWorker/ReleaseBackend"};
+    "Orchestrator/Submit",     "DecodeWorker/Grant",    "DecodeWorker/Renew",
+    "DecodeWorker/Commit",     "DecodeWorker/Abort",    "DecodeWorker/StreamTokens",
+    "DecodeWorker/AskBackend", "DecodeWorker/TakePart", "DecodeWorker/ReleaseBackend"};
 
 v1::SamplingParams GoodSampling() {
   v1::SamplingParams sampling;
@@ -232,29 +229,24 @@ TEST_F(MalformedRpc, SixHundredMessagesAreRefusedAndTheServicesGoOn) {
   }
   // Well-formed, but empty: every method needs something.
   for (const char* method : kMethods) ExpectRefused(method, "");
+  ExpectRefused("Orchestrator/ConnectWorker", "");
+  EXPECT_FALSE(Send("Orchestrator/ConnectWorker", "\x0f").ok());
   while (refused_ < 500) {
     v1::SubmitRequest submit;
     *submit.mutable_spec() = SpoiledSpec(&random, kWorkersOnly);
     ExpectRefused("Orchestrator/Submit", submit.SerializeAsString());
-    v1::AssignRequest assign;
-    *assign.mutable_spec() = SpoiledSpec(&random);
-    assign.set_epoch(1);
-    assign.set_sequence(1);
-    ExpectRefused("PrefillWorker/Assign", assign.SerializeAsString());
-    v1::ReserveRequest reserve;
-    *reserve.mutable_spec() = SpoiledSpec(&random);
-    reserve.set_epoch(1);
-    ExpectRefused("DecodeWorker/Reserve", reserve.SerializeAsString());
     v1::GrantRequest grant;
     *grant.mutable_id() = GoodSpec().id();
     grant.set_epoch(1);
     grant.mutable_kv()->set_num_layers(static_cast<uint32_t>(random()));
     ExpectRefused("DecodeWorker/Grant", grant.SerializeAsString());
-    v1::RegisterRequest registration;
+    v1::WorkerMessage message;
+    message.set_sequence(1);
+    v1::RegisterRequest& registration = *message.mutable_hello();
     registration.set_role(static_cast<v1::Role>(random() % 3));
     registration.set_model("m");
     registration.mutable_kv()->set_head_dim(static_cast<uint32_t>(random()));
-    ExpectRefused("Orchestrator/Register", registration.SerializeAsString());
+    ExpectRefused("Orchestrator/ConnectWorker", message.SerializeAsString());
   }
   while (refused_ < 600) {
     ExpectRefused("DecodeWorker/StreamTokens", SpoiledTokenRequest(&random).SerializeAsString());
@@ -270,11 +262,7 @@ TEST_F(MalformedRpc, SixHundredMessagesAreRefusedAndTheServicesGoOn) {
 }
 
 TEST_F(MalformedRpc, AMismatchedHandshakeIsRefusedByName) {
-  v1::ReserveRequest reserve;
-  *reserve.mutable_spec() = GoodSpec();
-  reserve.set_epoch(5);
-  reserve.add_writers(9);
-  ASSERT_TRUE(Send("DecodeWorker/Reserve", reserve.SerializeAsString()).ok());
+  decode_.Post(scheduler::ReserveCalled{{}, {*FromProto(GoodSpec()), {5}, {{9}}}});
   scheduler::GrantRequest good;
   good.id = {1, 1};
   good.epoch = {5};

@@ -75,8 +75,8 @@ engine::HandoffEnds PrefillShell::Ends() {
 }
 
 // What has ended has no handoff under way; one that was never granted is forgotten here.
-void PrefillShell::ForgetHandoffsOf(const scheduler::ReportRequest& report) {
-  for (const scheduler::EndedRequest& ended : report.ended) {
+void PrefillShell::ForgetHandoffsOf(const std::vector<scheduler::EndedRequest>& all) {
+  for (const scheduler::EndedRequest& ended : all) {
     const engine::HandoffKey key = KeyOf(ended.id, ended.epoch);
     if (opened_.erase(key) == 1) sender_.Discard(key);
   }

@@ -13,15 +13,6 @@ class PrefillService final : public v1::PrefillWorker::CallbackService {
   // `shell` outlives the service.
   explicit PrefillService(PrefillShell* shell) : shell_(shell) {}
 
-  grpc::ServerUnaryReactor* Assign(grpc::CallbackServerContext* context,
-                                   const v1::AssignRequest* request,
-                                   v1::AssignResponse* response) override;
-  grpc::ServerUnaryReactor* Start(grpc::CallbackServerContext* context,
-                                  const v1::StartRequest* request,
-                                  v1::StartResponse* response) override;
-  grpc::ServerUnaryReactor* Cancel(grpc::CallbackServerContext* context,
-                                   const v1::CancelRequest* request,
-                                   v1::CancelResponse* response) override;
   grpc::ServerUnaryReactor* StepTimes(grpc::CallbackServerContext* context,
                                       const v1::StepTimesRequest* request,
                                       v1::StepTimesResponse* response) override;

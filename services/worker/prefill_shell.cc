@@ -3,15 +3,12 @@
 #include <chrono>
 #include <utility>
 
-#include "proto/orchestrator.grpc.pb.h"
 #include "services/codec/answer.h"
 #include "services/codec/codec.h"
 #include "services/worker/sampling_codec.h"
 
 namespace skein::services {
 namespace {
-
-using OrchestratorMethods = v1::Orchestrator::StubInterface::async_interface;
 
 // A put that was posted within the lease ends before the decode side's grace (2 s by default) does.
 constexpr auto kPutTimeout = std::chrono::milliseconds(1500);
@@ -21,11 +18,10 @@ constexpr auto kPutTimeout = std::chrono::milliseconds(1500);
 PrefillShell::PrefillShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
     : engine_(engine),
       groups_(engine->fabric.get()),
-      orchestrator_(channels_.Get(orchestrator)),
-      membership_(&calls_, orchestrator_),
       sender_(engine->transport.get(), engine->engine->Spec().kv, engine->regions, kPutTimeout,
               Ends()),
-      loop_(inbox) {}
+      loop_(inbox),
+      orchestrator_(&calls_, &loop_, channels_.Get(orchestrator)) {}
 
 PrefillShell::~PrefillShell() { Stop(); }
 
@@ -34,6 +30,7 @@ void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<v
   core_.emplace(config);
   drained_ = std::move(drained);
   engine_failed_ = std::move(engine_failed);
+  orchestrator_.Start(OrchestratorEvents());
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(),
       [this](const scheduler::RunStep& step, int layer) { LayerDone(step, layer); },
@@ -49,48 +46,59 @@ void PrefillShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
 
 void PrefillShell::OrderDrain(bool drain) {
   Post(scheduler::OrderDrain{drain});
-  membership_.OrderDrain(drain);
+  orchestrator_.OrderDrain(drain);
 }
 
 void PrefillShell::Stop() {
   // The loop first: until it has ended it may hand a step to the runner.
   loop_.Stop();
-  const grpc::Status gone = ToGrpc(absl::UnavailableError("the worker is stopping"));
-  assigns_.AbortAll(gone);
-  starts_.AbortAll(gone);
+  orchestrator_.Close();
   groups_.Stop();  // else the step in flight may wait for its members until its deadline
   runner_.reset();
   progress_.reset();
   calls_.CancelAndWait();
 }
 
-bool PrefillShell::Assign(scheduler::AssignRequest request, Calls<v1::AssignResponse>::Call call) {
-  const absl::Status checked = CheckSpec(*request.spec, engine_->engine->Spec().vocab_size);
-  if (!checked.ok()) {
-    call.reactor->Finish(ToGrpc(checked));
-    return true;
+OrchestratorLink::Events PrefillShell::OrchestratorEvents() {
+  return {.registered = [this](auto event) { Handle(std::move(event)); },
+          .reported = [this](auto event) { Handle(std::move(event)); },
+          .unregistered = [this](auto event) { Handle(std::move(event)); },
+          .disconnected = [this](auto event) { Handle(std::move(event)); },
+          .cancelled = [this](auto event) { Handle(std::move(event)); },
+          .other = [this](const v1::OrchestratorMessage& message) { return Take(message); }};
+}
+
+absl::Status PrefillShell::Take(const v1::OrchestratorMessage& message) {
+  switch (message.message_case()) {
+    case v1::OrchestratorMessage::kAssign: {
+      auto assign = FromProto(message.assign());
+      if (!assign.ok()) return assign.status();
+      Assign(*assign);
+      return absl::OkStatus();
+    }
+    case v1::OrchestratorMessage::kStart: {
+      auto start = FromProto(message.start());
+      if (!start.ok()) return start.status();
+      Handle(scheduler::StartCalled{*std::move(start)});
+      return absl::OkStatus();
+    }
+    case v1::OrchestratorMessage::kDecodeReserved: {
+      auto reserved = FromProto(message.decode_reserved());
+      if (!reserved.ok()) return reserved.status();
+      Handle(*std::move(reserved));
+      return absl::OkStatus();
+    }
+    default:
+      return absl::InvalidArgumentError("message: is none for a prefill worker");
   }
-  return loop_.TryPost([this, request = std::move(request), call] {
-    const uint64_t id = next_call_++;
-    assigns_.Add(id, call);
-    Handle(scheduler::AssignCalled{{id}, request});
-  });
 }
 
-bool PrefillShell::Start(const scheduler::StartRequest& request,
-                         Calls<v1::StartResponse>::Call call) {
-  return loop_.TryPost([this, request, call] {
-    const uint64_t id = next_call_++;
-    starts_.Add(id, call);
-    Handle(scheduler::StartCalled{{id}, request});
-  });
-}
-
-bool PrefillShell::Cancel(scheduler::CancelRequest request, grpc::ServerUnaryReactor* call) {
-  return loop_.TryPost([this, request = std::move(request), call] {
-    Handle(scheduler::CancelCalled{request});
-    call->Finish(ToGrpc(core_->CheckEpoch(request.epoch)));
-  });
+void PrefillShell::Assign(const scheduler::AssignRequest& request) {
+  const uint64_t call = next_call_++;
+  assigns_[call] = {{}, request.spec->id, request.epoch, {}, request.sequence};
+  const absl::Status checked = CheckSpec(*request.spec, engine_->engine->Spec().vocab_size);
+  if (!checked.ok()) return On(scheduler::AnswerAssign{{call}, {checked}});
+  Handle(scheduler::AssignCalled{{call}, request});
 }
 
 bool PrefillShell::Inspect(
@@ -110,28 +118,18 @@ void PrefillShell::Handle(const scheduler::PrefillEvent& event) {
 }
 
 void PrefillShell::On(const scheduler::AnswerAssign& effect) {
-  assigns_.Answer(effect.call.value, ToGrpc(effect.reply.status), [](v1::AssignResponse*) {});
-}
-
-void PrefillShell::On(const scheduler::AnswerStart& effect) {
-  starts_.Answer(effect.call.value, ToGrpc(effect.reply.status), [](v1::StartResponse*) {});
+  auto answered = assigns_.extract(effect.call.value);
+  if (answered.empty()) return;
+  answered.mapped().reply = effect.reply;
+  v1::WorkerMessage message;
+  *message.mutable_assigned() = ToProto(answered.mapped());
+  orchestrator_.Send(std::move(message));
 }
 
 void PrefillShell::On(const scheduler::CallBeginPrefill& effect) {
-  CallUnary<v1::Orchestrator>("orchestrator", orchestrator_, &OrchestratorMethods::BeginPrefill,
-                              &calls_, ToProto(effect.request), effect.timeout_us,
-                              [this, id = effect.request.id, epoch = effect.request.epoch](
-                                  absl::Status status, const v1::BeginPrefillResponse& response) {
-                                scheduler::BeginPrefillReply reply{std::move(status), {}};
-                                if (reply.status.ok()) {
-                                  if (auto placed = FromProto(response); placed.ok()) {
-                                    reply.placed = *std::move(placed);
-                                  } else {
-                                    reply.status = MalformedAnswer("orchestrator", placed.status());
-                                  }
-                                }
-                                Post(scheduler::BeginPrefillReplied{id, epoch, std::move(reply)});
-                              });
+  v1::WorkerMessage message;
+  *message.mutable_reserve_decode() = ToProto(effect.request);
+  orchestrator_.Send(std::move(message));
 }
 
 void PrefillShell::On(const scheduler::RunStep& effect) {
@@ -150,17 +148,16 @@ void PrefillShell::On(const scheduler::BreakGroup& effect) {
 }
 
 void PrefillShell::On(const scheduler::CallRegister& effect) {
-  membership_.Register(effect, [this](auto replied) { Post(std::move(replied)); });
+  ForgetHandoffsOf(effect.request.ended);
+  orchestrator_.Open(effect);
 }
 
 void PrefillShell::On(const scheduler::CallReport& effect) {
-  ForgetHandoffsOf(effect.request);
-  membership_.Report(effect, [this](auto replied) { Post(std::move(replied)); });
+  ForgetHandoffsOf(effect.request.ended);
+  orchestrator_.Report(effect);
 }
 
-void PrefillShell::On(const scheduler::CallUnregister& effect) {
-  membership_.Unregister(effect, [this](auto replied) { Post(std::move(replied)); });
-}
+void PrefillShell::On(const scheduler::CallUnregister& effect) { orchestrator_.Unregister(effect); }
 
 void PrefillShell::On(const scheduler::EngineFailed& effect) {
   if (engine_failed_) engine_failed_(effect.status);

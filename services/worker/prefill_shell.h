@@ -12,11 +12,11 @@
 
 #include "engine/handoff/handoff_sender.h"
 #include "prometheus/histogram.h"
-#include "proto/prefill_worker.grpc.pb.h"
+#include "proto/orchestrator.pb.h"
 #include "scheduler/worker/prefill_core.h"
-#include "services/base/calls.h"
 #include "services/base/loop.h"
 #include "services/base/rpc.h"
+#include "services/codec/codec.h"
 #include "services/worker/comm_log.h"
 #include "services/worker/engine_runner.h"
 #include "services/worker/progress_thread.h"
@@ -37,25 +37,18 @@ class PrefillShell {
   // empty) when the engine has failed; Stop then waits for a step that may never end.
   void Start(const scheduler::PrefillConfig& config, std::function<void()> drained,
              std::function<void(const absl::Status&)> engine_failed = nullptr);
-  // As MembershipCalls::OnRefused. Before Start.
+  // As OrchestratorLink::OnRefused. Before Start.
   void OnRefused(std::function<void(const absl::Status&)> refused) {
-    membership_.OnRefused(std::move(refused));
+    orchestrator_.OnRefused(std::move(refused));
   }
   // The tokens of each step are observed in it. Before Start; it outlives the shell.
   void ObserveSteps(prometheus::Histogram* tokens) { step_tokens_ = tokens; }
   void Drain(int64_t grace_us);
   // An operator's order that came to this worker: it obeys at once, and tells the orchestrator.
   void OrderDrain(bool drain);
-  // As MembershipCalls::MayDrain.
-  absl::Status MayDrain() { return membership_.MayDrain(); }
+  // As OrchestratorLink::MayDrain.
+  absl::Status MayDrain() { return orchestrator_.MayDrain(); }
   void Stop();
-
-  // From gRPC threads. False: the inbox is full.
-  [[nodiscard]] bool Assign(scheduler::AssignRequest request, Calls<v1::AssignResponse>::Call call);
-  [[nodiscard]] bool Start(const scheduler::StartRequest& request,
-                           Calls<v1::StartResponse>::Call call);
-  // Finishes `call` when the core has heard of it.
-  [[nodiscard]] bool Cancel(scheduler::CancelRequest request, grpc::ServerUnaryReactor* call);
 
   // Runs `look` on the loop and waits. Not from the loop.
   bool Inspect(const std::function<void(const scheduler::PrefillSnapshot&,
@@ -71,7 +64,6 @@ class PrefillShell {
   void Handle(const scheduler::PrefillEvent& event);
   void Post(scheduler::PrefillEvent event);
   void On(const scheduler::AnswerAssign& effect);
-  void On(const scheduler::AnswerStart& effect);
   void On(const scheduler::CallBeginPrefill& effect);
   void On(const scheduler::CallGrant& effect);
   void On(const scheduler::CallRenew& effect);
@@ -93,12 +85,17 @@ class PrefillShell {
   void On(const scheduler::CallRegister& effect);
   void On(const scheduler::CallReport& effect);
   void On(const scheduler::CallUnregister& effect);
+  void On(const scheduler::CloseStream& effect) { orchestrator_.Close(); }
   void On(const scheduler::EngineFailed& effect);
   void On(const scheduler::Drained& effect);
   void LayerDone(const scheduler::RunStep& step, int layer);
+  // From the orchestrator, on the loop.
+  OrchestratorLink::Events OrchestratorEvents();
+  absl::Status Take(const v1::OrchestratorMessage& message);
+  void Assign(const scheduler::AssignRequest& request);
   // The handoff side: prefill_handoff.cc.
   engine::HandoffEnds Ends();
-  void ForgetHandoffsOf(const scheduler::ReportRequest& report);
+  void ForgetHandoffsOf(const std::vector<scheduler::EndedRequest>& ended);
   void Pump();
   void LogTransports();
 
@@ -106,8 +103,6 @@ class PrefillShell {
   SpanningGroups groups_;
   Channels channels_;
   CallTracker calls_;
-  std::shared_ptr<grpc::Channel> orchestrator_;
-  MembershipCalls membership_;
   std::function<void()> drained_;
   std::function<void(const absl::Status&)> engine_failed_;
   prometheus::Histogram* step_tokens_ = nullptr;
@@ -118,13 +113,13 @@ class PrefillShell {
   CommLog comm_log_;
   StepLog step_log_;
   // Only on the loop.
-  std::optional<scheduler::PrefillCore> core_;  // from Start on
-  Calls<v1::AssignResponse> assigns_;
-  Calls<v1::StartResponse> starts_;
+  std::optional<scheduler::PrefillCore> core_;            // from Start on
+  std::map<uint64_t, scheduler::AssignReplied> assigns_;  // unanswered
   uint64_t next_call_ = 1;
   std::set<engine::HandoffKey> opened_;
   // Threads last, and gone first: they use all of the above.
   Loop loop_;
+  OrchestratorLink orchestrator_;
   std::unique_ptr<ProgressThread> progress_;
   std::unique_ptr<EngineRunner> runner_;
 };

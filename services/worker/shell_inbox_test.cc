@@ -5,7 +5,6 @@
 
 #include "gtest/gtest.h"
 #include "services/worker/decode_shell.h"
-#include "services/worker/prefill_shell.h"
 #include "services/worker/testing/emulated_worker.h"
 
 namespace skein::services {
@@ -50,7 +49,7 @@ void AwaitTheLoop(Shell* shell) {
   EXPECT_TRUE(shell->Inspect([](const Snapshot&, const absl::Status&) {}));
 }
 
-TEST(ShellInbox, ADecodeShellTakesNoMoreCancelsAndAbortsThanFit) {
+TEST(ShellInbox, ADecodeShellTakesNoMoreAbortsThanFit) {
   WorkerEngine engine = EmulatedWorker();
   std::array<Ignored, 2 * kInbox> calls;
   Ignored after;
@@ -63,38 +62,13 @@ TEST(ShellInbox, ADecodeShellTakesNoMoreCancelsAndAbortsThanFit) {
   {
     const HeldLoop<DecodeShell, scheduler::DecodeSnapshot> held(&shell);
     for (size_t i = 0; i < calls.size(); ++i) {
-      const scheduler::RequestId id{1, i + 1};
-      const bool ok = i % 2 == 0 ? shell.Cancel({.id = id, .epoch = {1}, .why = "test"}, &calls[i])
-                                 : shell.Abort({.id = id, .epoch = {1}}, &calls[i]);
-      if (ok) ++taken;
+      if (shell.Abort({.id = {1, i + 1}, .epoch = {1}}, &calls[i])) ++taken;
     }
   }
   // The worker's own messages, such as an answer to its registration, may be before them.
   EXPECT_LE(taken, kInbox);
   EXPECT_GT(taken, 0u);
   AwaitTheLoop<scheduler::DecodeSnapshot>(&shell);
-  EXPECT_TRUE(shell.Cancel({.id = {1, 1}, .epoch = {1}, .why = "test"}, &after));
-}
-
-TEST(ShellInbox, APrefillShellTakesNoMoreCancelsThanFit) {
-  WorkerEngine engine = EmulatedWorker();
-  std::array<Ignored, 2 * kInbox> calls;
-  Ignored after;
-  PrefillShell shell(&engine, "127.0.0.1:1", kInbox);
-  scheduler::PrefillConfig config;
-  config.membership.identity.shape = ShapeOf(engine.engine->Spec());
-  config.membership.identity.total_blocks = engine.engine->Spec().kv.num_blocks;
-  shell.Start(config, [] {});
-  size_t taken = 0;
-  {
-    const HeldLoop<PrefillShell, scheduler::PrefillSnapshot> held(&shell);
-    for (size_t i = 0; i < calls.size(); ++i) {
-      if (shell.Cancel({.id = {1, i + 1}, .epoch = {1}, .why = "test"}, &calls[i])) ++taken;
-    }
-  }
-  EXPECT_LE(taken, kInbox);
-  EXPECT_GT(taken, 0u);
-  AwaitTheLoop<scheduler::PrefillSnapshot>(&shell);
   EXPECT_TRUE(shell.Cancel({.id = {1, 1}, .epoch = {1}, .why = "test"}, &after));
 }
 

@@ -45,14 +45,13 @@ class RunningRequest {
     commit.prefill = grant.prefill;
     const auto& kv = engine.engine->Spec().kv;
     commit.bytes_per_layer.assign(static_cast<size_t>(kv.num_layers), kv.BlockBytes());
-    EXPECT_TRUE(shell->Reserve({spec, {1}, {grant.incarnation}}, {&calls_[0], &reserved_}));
+    shell->Post(scheduler::ReserveCalled{{}, {spec, {1}, {grant.incarnation}}});
     EXPECT_TRUE(shell->Grant(grant, {&calls_[1], &granted_}));
     EXPECT_TRUE(shell->Commit(commit, {&calls_[2], &committed_}));
   }
 
  private:
   Ignored calls_[3];
-  v1::ReserveResponse reserved_;
   v1::GrantResponse granted_;
   v1::CommitResponse committed_;
 };

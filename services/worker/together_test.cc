@@ -153,7 +153,6 @@ class TogetherTest : public ::testing::Test {
  protected:
   TogetherTest() {
     for (int i = 0; i < 4; ++i) members_.push_back(std::make_unique<Member>(i, &hub_, &inbox_));
-    last_spanning_.resize(members_.size());
   }
 
   // A random prompt, assigned in random chunks to growing random sets, and started everywhere.
@@ -175,14 +174,12 @@ class TogetherTest : public ::testing::Test {
     std::shuffle(order.begin(), order.end(), random_);
     const std::vector<int> used = AddChunks(order, &assign);
     for (int member : used) {
-      AssignRequest mine = assign;
-      mine.after = std::exchange(last_spanning_[member], assign.sequence);
       members_[member]->prompts[spec->id] = spec;
-      members_[member]->Handle(scheduler::AssignCalled{{++calls_}, mine});
+      members_[member]->Handle(scheduler::AssignCalled{{++calls_}, assign});
     }
     for (int member : used) {
       members_[member]->Handle(
-          scheduler::StartCalled{{++calls_}, {spec->id, assign.epoch, {assign.epoch, {9}, "d"}}});
+          scheduler::StartCalled{{spec->id, assign.epoch, {assign.epoch, {9}, "d"}}});
     }
     members_of_[spec->id] = used;
     chunks_ = assign.chunks.size();
@@ -235,7 +232,6 @@ class TogetherTest : public ::testing::Test {
   Inbox inbox_;
   std::mt19937_64 random_{7};
   std::vector<std::unique_ptr<Member>> members_;
-  std::vector<scheduler::PlanSequence> last_spanning_;
   std::map<scheduler::RequestId, std::vector<int>> members_of_;
   std::map<scheduler::RequestId, scheduler::SpecPtr> specs_;
   size_t chunks_ = 0;  // of the last plan

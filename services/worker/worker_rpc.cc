@@ -23,34 +23,9 @@ constexpr int64_t kAskTimeoutUs = 1'000'000;
 constexpr int64_t kRefusedLeases = 2;
 constexpr auto kAskTimeout = std::chrono::microseconds(kAskTimeoutUs);
 
-void LogRegistration(const scheduler::RegisterReply& reply) {
-  if (!reply.status.ok()) {
-    LogWarning("registration failed", {{"reason", std::string(reply.status.message())}});
-  } else {
-    LogInfo("registered", {{"instance", reply.instance.value}});
-  }
-}
-
 }  // namespace
 
-void MembershipCalls::Register(const scheduler::CallRegister& call,
-                               std::function<void(scheduler::RegisterReplied)> done) {
-  CallUnary<v1::Orchestrator>(
-      "orchestrator", channel_, &OrchestratorMethods::Register, calls_, ToProto(call.request),
-      call.timeout_us,
-      [this, done = std::move(done)](absl::Status status, const v1::RegisterResponse& response) {
-        scheduler::RegisterReply reply = AnswerOf("orchestrator", std::move(status), response);
-        LogRegistration(reply);
-        if (reply.status.ok()) {
-          std::lock_guard lock(mutex_);
-          instance_ = reply.instance;
-        }
-        CountRefusal(reply.status);
-        done({std::move(reply)});
-      });
-}
-
-void MembershipCalls::CountRefusal(const absl::Status& status) {
+void OrchestratorLink::CountRefusal(const absl::Status& status) {
   const int64_t now_us = MonotonicUs();
   int64_t refused_us = 0;
   {
@@ -73,37 +48,130 @@ void MembershipCalls::CountRefusal(const absl::Status& status) {
       });
 }
 
-void MembershipCalls::Report(const scheduler::CallReport& call,
-                             std::function<void(scheduler::ReportReplied)> done) {
+void OrchestratorLink::Open(const scheduler::CallRegister& call) {
+  Close();
+  const uint64_t number = ++streams_;
+  counters_ = MessageCounters();
+  welcome_ = false;
+  std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(channel_);
+  stream_ = Stream::Open(
+      "orchestrator", calls_, [this](std::function<void()> hook) { loop_->PostFirst(hook); },
+      {.message = [this, number](const v1::OrchestratorMessage& m) { Take(number, m); },
+       .ended = [this, number](const absl::Status& status) { Ended(number, status); }},
+      [stub](auto* context, auto* reactor) { stub->async()->ConnectWorker(context, reactor); });
+  v1::WorkerMessage message;
+  *message.mutable_hello() = ToProto(call.request);
+  Send(std::move(message));
+}
+
+void OrchestratorLink::Close() {
+  ++streams_;
+  if (stream_ != nullptr) stream_->Close();
+  stream_.reset();
+}
+
+void OrchestratorLink::Send(v1::WorkerMessage message) {
+  if (stream_ == nullptr) return;
+  if (counters_.unacknowledged() >= MessageCounters::kUnacknowledgedMax) {
+    return Drop(absl::ResourceExhaustedError("the orchestrator does not acknowledge messages"));
+  }
+  counters_.Stamp(&message);
+  stream_->Write(std::move(message));
+}
+
+void OrchestratorLink::Report(const scheduler::CallReport& call) {
   {
     std::lock_guard lock(mutex_);
     last_serial_ = call.request.serial;
   }
-  CallUnary<v1::Orchestrator>("orchestrator", channel_, &OrchestratorMethods::Report, calls_,
-                              ToProto(call.request), call.timeout_us,
-                              [this, done = std::move(done), serial = call.request.serial](
-                                  absl::Status status, const v1::ReportResponse& response) {
-                                scheduler::ReportReplied replied{
-                                    serial, AnswerOf("orchestrator", std::move(status), response)};
-                                if (replied.reply.status.ok()) TakeReply(serial, &replied.reply);
-                                done(std::move(replied));
-                              });
+  v1::WorkerMessage message;
+  *message.mutable_report() = ToProto(call.request);
+  Send(std::move(message));
 }
 
-void MembershipCalls::Unregister(const scheduler::CallUnregister& call,
-                                 std::function<void(scheduler::UnregisterReplied)> done) {
-  v1::UnregisterRequest request;
-  request.set_instance(call.request.instance.value);
-  request.set_incarnation(call.request.incarnation.value);
-  CallUnary<v1::Orchestrator>(
-      "orchestrator", channel_, &OrchestratorMethods::Unregister, calls_, std::move(request),
-      call.timeout_us,
-      [done = std::move(done)](absl::Status status, const v1::UnregisterResponse&) {
-        done({{std::move(status)}});
-      });
+void OrchestratorLink::Unregister(const scheduler::CallUnregister& call) {
+  v1::WorkerMessage message;
+  *message.mutable_goodbye() = ToProto(call.request);
+  Send(std::move(message));
 }
 
-absl::Status MembershipCalls::MayDrain() {
+void OrchestratorLink::Drop(const absl::Status& status) {
+  LogWarning("the stream to the orchestrator is closed",
+             {{"reason", std::string(status.message())}});
+  Close();
+  loop_->PostFirst([this, number = streams_, status] {
+    if (number == streams_) events_.disconnected({status});
+  });
+}
+
+// A second stream of this process took the place of this one only if this one was given up here,
+// too; then nobody listens any more.
+void OrchestratorLink::Ended(uint64_t stream, const absl::Status& status) {
+  if (stream != streams_) return;
+  stream_.reset();
+  ++streams_;
+  const absl::Status why =
+      status.ok() ? absl::UnavailableError("the orchestrator ended the stream") : status;
+  LogWarning(welcome_ ? "the stream to the orchestrator ended" : "registration failed",
+             {{"reason", std::string(why.message())}});
+  if (!welcome_) CountRefusal(why);
+  const bool refused = !welcome_ && absl::IsFailedPrecondition(why);
+  if (refused) return events_.registered({{.status = why}});
+  events_.disconnected({why});
+}
+
+void OrchestratorLink::Take(uint64_t stream, const v1::OrchestratorMessage& message) {
+  if (stream != streams_) return;
+  absl::Status status = counters_.Take(message);
+  if (status.ok()) status = Take(message);
+  if (!status.ok() && stream == streams_) Drop(MalformedAnswer("orchestrator", status));
+}
+
+absl::Status OrchestratorLink::Take(const v1::OrchestratorMessage& message) {
+  if (message.has_welcome() == welcome_) {
+    return absl::InvalidArgumentError("welcome: is not the first message, or not there");
+  }
+  switch (message.message_case()) {
+    case v1::OrchestratorMessage::kWelcome: {
+      auto reply = FromProto(message.welcome());
+      if (!reply.ok()) return reply.status();
+      welcome_ = true;
+      LogInfo("registered", {{"instance", reply->instance.value}});
+      {
+        std::lock_guard lock(mutex_);
+        instance_ = reply->instance;
+        refused_since_us_.reset();
+      }
+      events_.registered({*std::move(reply)});
+      return absl::OkStatus();
+    }
+    case v1::OrchestratorMessage::kReportTaken: {
+      auto reply = FromProto(message.report_taken());
+      if (!reply.ok()) return reply.status();
+      uint64_t serial = 0;  // one is unanswered at a time
+      {
+        std::lock_guard lock(mutex_);
+        serial = last_serial_;
+      }
+      TakeReply(serial, &*reply);
+      events_.reported({serial, *std::move(reply)});
+      return absl::OkStatus();
+    }
+    case v1::OrchestratorMessage::kGoodbyeTaken:
+      events_.unregistered({});
+      return absl::OkStatus();
+    case v1::OrchestratorMessage::kCancel: {
+      auto cancel = FromProto(message.cancel());
+      if (!cancel.ok()) return cancel.status();
+      events_.cancelled({*std::move(cancel)});
+      return absl::OkStatus();
+    }
+    default:
+      return events_.other(message);
+  }
+}
+
+absl::Status OrchestratorLink::MayDrain() {
   v1::DrainRequest request;
   {
     std::lock_guard lock(mutex_);
@@ -119,7 +187,7 @@ absl::Status MembershipCalls::MayDrain() {
   return absl::FailedPreconditionError(asked.error_message());
 }
 
-void MembershipCalls::OrderDrain(bool drain) {
+void OrchestratorLink::OrderDrain(bool drain) {
   {
     std::lock_guard lock(mutex_);
     order_ = drain;
@@ -128,7 +196,7 @@ void MembershipCalls::OrderDrain(bool drain) {
   Tell();
 }
 
-void MembershipCalls::Tell() {
+void OrchestratorLink::Tell() {
   v1::DrainRequest request;
   uint64_t order = 0;
   {
@@ -147,7 +215,7 @@ void MembershipCalls::Tell() {
 }
 
 // Otherwise the next report that is answered tries again.
-void MembershipCalls::Told(const absl::Status& status, uint64_t order) {
+void OrchestratorLink::Told(const absl::Status& status, uint64_t order) {
   bool again = false;
   {
     std::lock_guard lock(mutex_);
@@ -161,7 +229,7 @@ void MembershipCalls::Told(const absl::Status& status, uint64_t order) {
   if (again) Tell();
 }
 
-void MembershipCalls::TakeReply(uint64_t serial, scheduler::ReportReply* reply) {
+void OrchestratorLink::TakeReply(uint64_t serial, scheduler::ReportReply* reply) {
   {
     std::lock_guard lock(mutex_);
     if (order_.has_value() || serial <= deaf_until_serial_) reply->drain.reset();

@@ -25,10 +25,8 @@ PAIRS = os.path.join(KUBERNETES, "policy_pairs")
 MUST_TALK = {
     "anyone router 8000/TCP",           # clients
     "router orchestrator 7100/TCP",     # Submit, ListModels, ReportRouter
-    "prefill orchestrator 7100/TCP",    # Register, Report, BeginPrefill
-    "decode orchestrator 7100/TCP",     # Register, Report
-    "orchestrator prefill 7200/TCP",    # Assign, Start, Cancel
-    "orchestrator decode 7300/TCP",     # Reserve
+    "prefill orchestrator 7100/TCP",    # ConnectWorker
+    "decode orchestrator 7100/TCP",     # ConnectWorker
     "router decode 7300/TCP",           # Generate
     "prefill decode 7300/TCP",          # Grant, Renew, Commit, Abort
     "prefill decode 7310/TCP",          # KV

@@ -130,6 +130,86 @@ void Stream::AtServer(std::function<void()> action) {
   });
 }
 
+Duplex::Duplex(Network* network, Process* client, std::function<void(absl::Status)> ended)
+    : network_(network) {
+  ends_[kClient].process = client;
+  ends_[kClient].generation = client->generation();
+  ends_[kClient].ended = std::move(ended);
+}
+
+void Duplex::Accept(Process* server, std::function<void(absl::Status)> ended) {
+  End& end = ends_[kServer];
+  end.process = server;
+  end.generation = server->generation();
+  end.ended = std::move(ended);
+  if (over_) Tell(kServer, why_);  // while the request was on its way
+}
+
+bool Duplex::Uses(const Process* process) const {
+  return ends_[kClient].process == process || ends_[kServer].process == process ||
+         ends_[kServer].reached == process;
+}
+
+void Duplex::At(Side side, std::function<void()> action) {
+  const End& end = ends_[side];
+  if (end.process == nullptr || !end.process->alive()) return;
+  if (end.process->generation() == end.generation) end.process->WhenAwake(std::move(action));
+}
+
+bool Duplex::IsCut() const {
+  if (ends_[kServer].process == nullptr) return false;
+  const std::string& client = ends_[kClient].process->endpoint();
+  const std::string& server = ends_[kServer].process->endpoint();
+  return network_->IsCut(client, server) || network_->IsCut(server, client);
+}
+
+void Duplex::Send(Side from, std::function<void()> deliver) {
+  if (over_) return;
+  if (network_->Happens(network_->scenario().break_chance) || IsCut()) return Break();
+  const Side to = from == kClient ? kServer : kClient;
+  End& end = ends_[to];
+  end.last_arrival_us = std::max(end.last_arrival_us, network_->time().now() + network_->Delay());
+  network_->time().At(
+      end.last_arrival_us,
+      [self = shared_from_this(), to, when = end.last_arrival_us, deliver = std::move(deliver)] {
+        if (when >= self->ends_[to].lost_from_us) return;
+        self->At(to, [self, to, deliver] {
+          if (!self->ends_[to].done) deliver();
+        });
+      });
+}
+
+void Duplex::Tell(Side side, absl::Status status) {
+  End& end = ends_[side];
+  end.last_arrival_us = std::max(end.last_arrival_us, network_->time().now() + network_->Delay());
+  network_->time().At(end.last_arrival_us, [self = shared_from_this(), side, status] {
+    self->At(side, [self, side, status] {
+      if (!std::exchange(self->ends_[side].done, true)) self->ends_[side].ended(status);
+    });
+  });
+}
+
+void Duplex::Close(Side by, absl::Status status) {
+  ends_[by].done = true;
+  if (std::exchange(over_, true)) return;
+  why_ = std::move(status);
+  const Side other = by == kClient ? kServer : kClient;
+  if (ends_[other].process != nullptr) Tell(other, why_);
+}
+
+void Duplex::Break() {
+  if (std::exchange(over_, true)) return;
+  why_ = absl::UnavailableError("connection lost");
+  for (const Side side : {kClient, kServer}) {
+    End& end = ends_[side];
+    const TimeUs now = network_->time().now();
+    if (end.last_arrival_us > now && network_->random().Chance(0.5)) {
+      end.lost_from_us = network_->random().Between(now, end.last_arrival_us);
+    }
+    if (end.process != nullptr) Tell(side, why_);
+  }
+}
+
 TimeUs Network::Delay() {
   TimeUs delay = random_->Between(scenario_.delay_min_us, scenario_.delay_max_us);
   if (Happens(scenario_.spike_chance)) delay += random_->Between(0, scenario_.spike_us);
@@ -173,7 +253,32 @@ bool Network::IsCut(const std::string& from, const std::string& to) const {
   return it != cuts_.end() && time_->now() < it->second;
 }
 
+std::shared_ptr<Duplex> Network::OpenDuplex(
+    Process* client, const std::string& endpoint,
+    std::function<void(Process*, std::shared_ptr<Duplex>)> accept,
+    std::function<void(absl::Status)> ended) {
+  auto stream = std::make_shared<Duplex>(this, client, std::move(ended));
+  duplexes_.push_back(stream);
+  if (Happens(scenario_.loss_chance) || IsCut(client->endpoint(), endpoint) ||
+      IsCut(endpoint, client->endpoint())) {
+    stream->Break();
+    return stream;
+  }
+  time_->At(time_->now() + Delay(), [this, stream, endpoint, accept = std::move(accept)] {
+    Process* server = Find(endpoint);
+    if (server == nullptr) return stream->Break();
+    stream->Reach(server);
+    server->WhenAwake([=] { accept(server, stream); });
+  });
+  return stream;
+}
+
 void Network::BreakStreamsOf(const Process* process) {
+  std::erase_if(duplexes_, [](const auto& weak) { return weak.expired(); });
+  for (const auto& weak : std::vector<std::weak_ptr<Duplex>>(duplexes_)) {
+    const std::shared_ptr<Duplex> stream = weak.lock();
+    if (stream != nullptr && stream->Uses(process)) stream->Break();
+  }
   std::erase_if(streams_, [](const auto& weak) { return weak.expired(); });
   for (const auto& weak : std::vector<std::weak_ptr<Stream>>(streams_)) {
     const std::shared_ptr<Stream> stream = weak.lock();

@@ -5,7 +5,8 @@
 // DEADLINE_EXCEEDED, whether or not the callee executed it. A request may be executed twice, of
 // which the caller sees one reply, or be refused with RESOURCE_EXHAUSTED, as by a full inbox. A
 // stream's messages keep their order in each direction; when it breaks both sides learn of it, each
-// in its own time.
+// in its own time. Server streams lose nothing that was sent before they broke, those on which both
+// ends send may.
 // A cut loses what goes from one process to another, while the other direction works; it breaks
 // their streams.
 #pragma once
@@ -107,6 +108,46 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool server_done_ = false;
 };
 
+// A stream on which both ends send. Each end's messages arrive in order. When it breaks, what is on
+// its way to an end arrives, or is lost from some message on; then that end learns of the break.
+class Duplex : public std::enable_shared_from_this<Duplex> {
+ public:
+  enum Side { kClient, kServer };
+
+  Duplex(Network* network, Process* client, std::function<void(absl::Status)> ended);
+
+  // Server's side, once. `ended` runs at the server when the stream is over, but for its own Close.
+  void Accept(Process* server, std::function<void(absl::Status)> ended);
+  // `deliver` runs at the other end.
+  void Send(Side from, std::function<void()> deliver);
+  // This end sends nothing more and is told nothing more; the other one learns of it after what was
+  // sent before.
+  void Close(Side by, absl::Status status);
+  void Break();
+  void Reach(Process* server) { ends_[kServer].reached = server; }
+  bool Uses(const Process* process) const;
+
+ private:
+  struct End {
+    Process* process = nullptr;  // null: the server has not accepted
+    Process* reached = nullptr;
+    uint64_t generation = 0;
+    std::function<void(absl::Status)> ended;
+    TimeUs last_arrival_us = 0;
+    TimeUs lost_from_us = scheduler::kNever;  // messages that would arrive then or later
+    bool done = false;                        // has closed, or was told of the end
+  };
+
+  bool IsCut() const;
+  void At(Side side, std::function<void()> action);
+  void Tell(Side side, absl::Status status);
+
+  Network* network_;
+  End ends_[2];
+  bool over_ = false;
+  absl::Status why_;
+};
+
 class Network {
  public:
   Network(const Scenario& scenario, Random* random, VirtualTime* time, Trace* trace)
@@ -135,6 +176,10 @@ class Network {
   std::shared_ptr<Stream> Open(Process* client, const std::string& endpoint,
                                std::function<void(Process*, std::shared_ptr<Stream>)> accept,
                                std::function<void(absl::Status)> ended);
+  // The same of a stream on which both send.
+  std::shared_ptr<Duplex> OpenDuplex(Process* client, const std::string& endpoint,
+                                     std::function<void(Process*, std::shared_ptr<Duplex>)> accept,
+                                     std::function<void(absl::Status)> ended);
   void BreakStreamsOf(const Process* process);
   // Until then, or until the world heals, nothing gets from one to the other.
   void Cut(const std::string& from, const std::string& to, TimeUs until);
@@ -149,6 +194,7 @@ class Network {
   std::vector<std::weak_ptr<Stream>> streams_;
   std::map<std::pair<std::string, std::string>, TimeUs> cuts_;  // from, to: until
   Coverage coverage_;
+  std::vector<std::weak_ptr<Duplex>> duplexes_;
 };
 
 template <class Reply>

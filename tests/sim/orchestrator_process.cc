@@ -14,7 +14,6 @@ void OrchestratorProcess::OnStart() {
   OrchestratorConfig config;
   config.first_epoch = 1'000'000 * generation();
   config.instance_lease_us = scenario.instance_lease_ms * unit_us;
-  config.rpc_timeout_us = 100 * unit_us;
   config.begin_wait_us = 400 * unit_us;
   config.request_deadline_us = 20'000 * unit_us;
   config.planning = scenario.planning;
@@ -24,18 +23,16 @@ void OrchestratorProcess::OnStart() {
 
 void OrchestratorProcess::OnCrash() {
   submits_.clear();
-  registers_.clear();
-  reports_.clear();
-  unregisters_.clear();
-  begins_.clear();
+  workers_.clear();
+  calls_.clear();
+  streams_.clear();
 }
 
 bool OrchestratorProcess::Quiet() const {
   const OrchestratorSnapshot snapshot = core()->Snapshot(LocalNow());
-  return submits_.empty() && begins_.size() == 0 &&
-         snapshot.planning + snapshot.assigning + snapshot.assigned + snapshot.waiting +
-                 snapshot.reserving + snapshot.placed ==
-             0;
+  return submits_.empty() && snapshot.planning + snapshot.assigning + snapshot.assigned +
+                                     snapshot.waiting + snapshot.reserving + snapshot.placed ==
+                                 0;
 }
 
 void OrchestratorProcess::Submit(SpecPtr spec, std::shared_ptr<Stream> stream,
@@ -49,19 +46,35 @@ void OrchestratorProcess::Submit(SpecPtr spec, std::shared_ptr<Stream> stream,
   Dispatch(SubmitCalled{call, std::move(spec)});
 }
 
-void OrchestratorProcess::Serve(const RegisterRequest& request,
-                                std::function<void(RegisterReply)> reply) {
-  Dispatch(RegisterCalled{registers_.Add(NextCall(), std::move(reply)), request});
+void OrchestratorProcess::Connect(std::shared_ptr<Duplex> stream, WorkerPort port,
+                                  const RegisterRequest& request) {
+  const CallId call = NextCall();
+  workers_[call] = {stream, std::move(port)};
+  calls_[stream.get()] = call;
+  stream->Accept(this, [this, call, key = stream.get()](const absl::Status&) {
+    if (workers_.erase(call) == 0) return;  // closed by this side
+    calls_.erase(key);
+    Dispatch(WorkerDisconnected{call});
+  });
+  Dispatch(RegisterCalled{call, request});
 }
-void OrchestratorProcess::Serve(const ReportRequest& request,
-                                std::function<void(ReportReply)> reply) {
-  verdict_->Require(
-      request.load.free_blocks + request.load.held_blocks + request.load.cached_blocks ==
-          request.load.total_blocks,
-      "a report's blocks do not add up");
-  verdict_->Require(request.load.invariants_ok, "a worker reports a violated invariant");
-  CheckDepartures(request);
-  Dispatch(ReportCalled{reports_.Add(NextCall(), std::move(reply)), request});
+
+void OrchestratorProcess::Take(const std::shared_ptr<Duplex>& stream, OrchestratorEvent message) {
+  const auto it = calls_.find(stream.get());
+  if (it == calls_.end()) return;  // closed by this side
+  std::visit(
+      [call = it->second]<class T>(T& event) {
+        if constexpr (requires { event.call; }) event.call = call;
+      },
+      message);
+  if (const auto* report = std::get_if<ReportCalled>(&message)) {
+    const WorkerLoad& load = report->request.load;
+    verdict_->Require(load.free_blocks + load.held_blocks + load.cached_blocks == load.total_blocks,
+                      "a report's blocks do not add up");
+    verdict_->Require(load.invariants_ok, "a worker reports a violated invariant");
+    CheckDepartures(report->request);
+  }
+  Dispatch(message);
 }
 
 // Without faults a client that went away has left every worker within 100 ms (and a report's
@@ -75,14 +88,6 @@ void OrchestratorProcess::CheckDepartures(const ReportRequest& report) const {
     verdict_->Require(network_->time().now() - gone->second < most_us,
                       "a client went away and its blocks did not");
   }
-}
-void OrchestratorProcess::Serve(const UnregisterRequest& request,
-                                std::function<void(UnregisterReply)> reply) {
-  Dispatch(UnregisterCalled{unregisters_.Add(NextCall(), std::move(reply)), request});
-}
-void OrchestratorProcess::Serve(const BeginPrefillRequest& request,
-                                std::function<void(BeginPrefillReply)> reply) {
-  Dispatch(BeginPrefillCalled{begins_.Add(NextCall(), std::move(reply)), request});
 }
 
 void OrchestratorProcess::Drain(const DrainRequest& request) {
@@ -110,17 +115,35 @@ void OrchestratorProcess::Execute(EndSubmit& effect) {
   submits_.erase(it);
 }
 
-void OrchestratorProcess::Execute(AnswerBeginPrefill& effect) {
-  begins_.Answer(effect.call, std::move(effect.reply), verdict_);
+void OrchestratorProcess::SendTo(CallId call, WorkerMessage message) {
+  const auto it = workers_.find(call);
+  if (it == workers_.end()) return;  // it breaks, and the core hears of it next
+  it->second.stream->Send(
+      Duplex::kServer, [port = it->second.port, message = std::move(message)] { port(message); });
 }
+
+void OrchestratorProcess::SendTo(InstanceId instance, WorkerMessage message) {
+  SendTo(streams_.at(instance), std::move(message));
+}
+
 void OrchestratorProcess::Execute(AnswerRegister& effect) {
-  registers_.Answer(effect.call, std::move(effect.reply), verdict_);
+  if (effect.reply.status.ok()) streams_[effect.reply.instance] = effect.call;
+  SendTo(effect.call, effect.reply);
+  if (effect.reply.status.ok()) return;
+  CloseWorker refused{effect.call, effect.reply.status};
+  Execute(refused);
 }
-void OrchestratorProcess::Execute(AnswerReport& effect) {
-  reports_.Answer(effect.call, std::move(effect.reply), verdict_);
-}
-void OrchestratorProcess::Execute(AnswerUnregister& effect) {
-  unregisters_.Answer(effect.call, std::move(effect.reply), verdict_);
+void OrchestratorProcess::Execute(AnswerBeginPrefill& effect) { SendTo(effect.call, effect); }
+void OrchestratorProcess::Execute(AnswerReport& effect) { SendTo(effect.call, effect); }
+void OrchestratorProcess::Execute(AnswerUnregister& effect) { SendTo(effect.call, effect); }
+
+void OrchestratorProcess::Execute(CloseWorker& effect) {
+  const auto it = workers_.find(effect.call);
+  if (it == workers_.end()) return;
+  const std::shared_ptr<Duplex> stream = it->second.stream;
+  calls_.erase(stream.get());
+  workers_.erase(it);
+  stream->Close(Duplex::kServer, effect.status);
 }
 
 void OrchestratorProcess::Execute(CallAssign& effect) {
@@ -130,54 +153,10 @@ void OrchestratorProcess::Execute(CallAssign& effect) {
       "an epoch did not grow");
   last_epoch_ = effect.request.epoch;
   if (effect.request.members.size() > 1) spanning_.insert(effect.request.epoch);
-  network_->Call<AssignReply>(
-      this, effect.endpoint, effect.timeout_us,
-      [request = effect.request](Process* callee, std::function<void(AssignReply)> reply) {
-        static_cast<PrefillProcess*>(callee)->Serve(request, std::move(reply));
-      },
-      [this, effect](AssignReply reply) {
-        Dispatch(AssignReplied{effect.instance, effect.request.spec->id, effect.request.epoch,
-                               std::move(reply), effect.request.sequence});
-      });
+  SendTo(effect.instance, effect);
 }
-
-void OrchestratorProcess::Execute(CallStart& effect) {
-  network_->Call<StartReply>(
-      this, effect.endpoint, effect.timeout_us,
-      [request = effect.request](Process* callee, std::function<void(StartReply)> reply) {
-        static_cast<PrefillProcess*>(callee)->Serve(request, std::move(reply));
-      },
-      [this, effect](StartReply reply) {
-        Dispatch(StartReplied{effect.instance, effect.request.id, effect.request.epoch,
-                              std::move(reply)});
-      });
-}
-
-void OrchestratorProcess::Execute(CallReserve& effect) {
-  network_->Call<ReserveReply>(
-      this, effect.endpoint, effect.timeout_us,
-      [request = effect.request](Process* callee, std::function<void(ReserveReply)> reply) {
-        static_cast<DecodeProcess*>(callee)->Serve(request, std::move(reply));
-      },
-      [this, effect](ReserveReply reply) {
-        Dispatch(ReserveReplied{effect.instance, effect.request.spec->id, effect.request.epoch,
-                                std::move(reply)});
-      });
-}
-
-void OrchestratorProcess::Execute(CallCancel& effect) {
-  network_->Call<Done>(
-      this, effect.endpoint, effect.timeout_us,
-      [request = effect.request](Process* callee, std::function<void(Done)> reply) {
-        if (auto* prefill = dynamic_cast<PrefillProcess*>(callee)) prefill->Serve(request);
-        if (auto* decode = dynamic_cast<DecodeProcess*>(callee)) decode->Serve(request);
-        reply({});
-      },
-      [this, effect](Done done) {
-        Dispatch(CancelReplied{effect.instance, effect.request.id, effect.request.epoch,
-                               std::move(done.status)});
-      },
-      /*may_be_refused=*/false);
-}
+void OrchestratorProcess::Execute(CallStart& effect) { SendTo(effect.instance, effect); }
+void OrchestratorProcess::Execute(CallReserve& effect) { SendTo(effect.instance, effect); }
+void OrchestratorProcess::Execute(CallCancel& effect) { SendTo(effect.instance, effect); }
 
 }  // namespace skein::sim

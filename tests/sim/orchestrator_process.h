@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <variant>
 
 #include "scheduler/orchestrator/orchestrator_core.h"
 #include "tests/sim/core_process.h"
@@ -13,6 +14,13 @@
 namespace skein::sim {
 
 inline constexpr char kOrchestrator[] = "orch";
+
+// From the orchestrator to a worker, on its stream.
+using WorkerMessage =
+    std::variant<scheduler::RegisterReply, scheduler::AnswerReport, scheduler::AnswerUnregister,
+                 scheduler::AnswerBeginPrefill, scheduler::CallAssign, scheduler::CallStart,
+                 scheduler::CallReserve, scheduler::CallCancel>;
+using WorkerPort = std::function<void(const WorkerMessage&)>;  // runs at the worker
 
 class OrchestratorProcess
     : public CoreProcess<OrchestratorProcess, scheduler::OrchestratorCore,
@@ -34,14 +42,10 @@ class OrchestratorProcess
   // Served to others. `deliver` runs at the router.
   void Submit(scheduler::SpecPtr spec, std::shared_ptr<Stream> stream,
               std::function<void(scheduler::PlanUpdate)> deliver);
-  void Serve(const scheduler::RegisterRequest& request,
-             std::function<void(scheduler::RegisterReply)> reply);
-  void Serve(const scheduler::ReportRequest& request,
-             std::function<void(scheduler::ReportReply)> reply);
-  void Serve(const scheduler::UnregisterRequest& request,
-             std::function<void(scheduler::UnregisterReply)> reply);
-  void Serve(const scheduler::BeginPrefillRequest& request,
-             std::function<void(scheduler::BeginPrefillReply)> reply);
+  // A worker's stream, and what comes on it.
+  void Connect(std::shared_ptr<Duplex> stream, WorkerPort port,
+               const scheduler::RegisterRequest& request);
+  void Take(const std::shared_ptr<Duplex>& stream, scheduler::OrchestratorEvent message);
 
   void Drain(const scheduler::DrainRequest& request);
 
@@ -51,6 +55,7 @@ class OrchestratorProcess
   void Execute(scheduler::AnswerRegister& effect);
   void Execute(scheduler::AnswerReport& effect);
   void Execute(scheduler::AnswerUnregister& effect);
+  void Execute(scheduler::CloseWorker& effect);
   void Execute(scheduler::AnswerRouterReport& effect) {}  // the router of the simulation has none
   void Execute(scheduler::AnswerDrain& effect);
   void Execute(scheduler::CallAssign& effect);
@@ -73,13 +78,19 @@ class OrchestratorProcess
     std::function<void(scheduler::PlanUpdate)> deliver;
   };
 
-  std::map<scheduler::CallId, Submitted> submits_;
-  Unanswered<scheduler::RegisterReply> registers_;
-  Unanswered<scheduler::ReportReply> reports_;
-  Unanswered<scheduler::UnregisterReply> unregisters_;
-  Unanswered<scheduler::BeginPrefillReply> begins_;
+  struct Connected {
+    std::shared_ptr<Duplex> stream;
+    WorkerPort port;
+  };
+
+  void SendTo(scheduler::CallId call, WorkerMessage message);
+  void SendTo(scheduler::InstanceId instance, WorkerMessage message);
   void CheckDepartures(const scheduler::ReportRequest& report) const;
 
+  std::map<scheduler::CallId, Submitted> submits_;
+  std::map<scheduler::CallId, Connected> workers_;  // by stream
+  std::map<const Duplex*, scheduler::CallId> calls_;
+  std::map<scheduler::InstanceId, scheduler::CallId> streams_;
   const Departures* departures_ = nullptr;
   std::set<scheduler::Epoch> spanning_;
   int64_t drains_ordered_ = 0;

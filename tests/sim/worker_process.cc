@@ -31,7 +31,7 @@ MembershipConfig MembershipOf(Role role, const Process& process, TimeUs unit_us)
   if (role == Role::kPrefill) {
     config.identity.comm_address = absl::StrCat(process.endpoint(), "#", process.generation());
   }
-  config.rpc_timeout_us = 100 * unit_us;
+  config.answer_timeout_us = 200 * unit_us;
   config.register_retry_us = 50 * unit_us;
   return config;
 }
@@ -69,7 +69,6 @@ void PrefillProcess::OnStart() {
   config.max_sequence_tokens = engine_->Spec().max_positions;
   config.begin_ahead = scenario.begin_ahead;
   config.rpc_timeout_us = 100 * unit_us;
-  config.begin_timeout_us = 600 * unit_us;
   config.retry_us = 5 * kMillisecondUs;
   config.begin_give_up_us = 1000 * unit_us;
   config.request_deadline_us = 20'000 * unit_us;
@@ -81,32 +80,33 @@ void PrefillProcess::OnStart() {
 void PrefillProcess::OnCrash() {
   joint_steps_->Died(this);
   assigns_.clear();
-  starts_.clear();
+  stream_.reset();
 }
 
-void PrefillProcess::Serve(const AssignRequest& request, std::function<void(AssignReply)> reply) {
-  Dispatch(AssignCalled{assigns_.Add(NextCall(), std::move(reply)), request});
+void PrefillProcess::Serve(const CallAssign& message) {
+  const AssignRequest& request = message.request;
+  const CallId call = NextCall();
+  assigns_[call] = {message.instance, request.spec->id, request.epoch, {}, request.sequence};
+  Dispatch(AssignCalled{call, request});
 }
-void PrefillProcess::Serve(const StartRequest& request, std::function<void(StartReply)> reply) {
-  Dispatch(StartCalled{starts_.Add(NextCall(), std::move(reply)), request});
+void PrefillProcess::Serve(const CallStart& message) { Dispatch(StartCalled{message.request}); }
+void PrefillProcess::Serve(const AnswerBeginPrefill& message) {
+  Dispatch(BeginPrefillReplied{message.id, message.epoch, message.reply});
 }
-void PrefillProcess::Serve(const CancelRequest& request) { Dispatch(CancelCalled{request}); }
 
 void PrefillProcess::Execute(AnswerAssign& effect) {
-  assigns_.Answer(effect.call, std::move(effect.reply), verdict_);
+  auto answered = assigns_.extract(effect.call);
+  if (answered.empty()) return verdict_->Violated("an Assign was answered twice");
+  answered.mapped().reply = effect.reply;
+  ToOrchestrator(answered.mapped());
 }
 
-void PrefillProcess::Execute(AnswerStart& effect) {
-  starts_.Answer(effect.call, std::move(effect.reply), verdict_);
-}
 void PrefillProcess::Execute(AbortStep& effect) { joint_steps_->Abort(this, effect.step); }
 
 void PrefillProcess::Execute(BreakGroup& effect) { joint_steps_->Refuse(effect); }
 
 void PrefillProcess::Execute(CallBeginPrefill& effect) {
-  ToOrchestrator<BeginPrefillReply>(effect, [this, effect](BeginPrefillReply reply) {
-    Dispatch(BeginPrefillReplied{effect.request.id, effect.request.epoch, std::move(reply)});
-  });
+  ToOrchestrator(BeginPrefillCalled{{}, effect.request});
 }
 
 // A call to a decode worker, with what to do with the reply.
@@ -250,6 +250,7 @@ void DecodeProcess::OnCrash() {
   asked_by_.clear();
   token_links_.clear();
   epochs_.clear();
+  stream_.reset();
 }
 
 void DecodeProcess::OpenTokenStream(std::shared_ptr<Stream> stream, OnBatch batch) {
@@ -287,8 +288,10 @@ void DecodeProcess::Executed() {
   if (!invariants.ok()) verdict_->Violated(std::string(invariants.message()));
 }
 
-void DecodeProcess::Serve(const ReserveRequest& request, std::function<void(ReserveReply)> reply) {
-  Dispatch(ReserveCalled{reserves_.Add(NextCall(), std::move(reply)), request});
+void DecodeProcess::Serve(const CallReserve& message) {
+  const CallId call = NextCall();
+  reserves_[call] = {message.instance, message.request.spec->id, message.request.epoch, {}};
+  Dispatch(ReserveCalled{call, message.request});
 }
 void DecodeProcess::Serve(const GrantRequest& request, std::function<void(GrantReply)> reply) {
   const CallId call = grants_.Add(NextCall(), std::move(reply));
@@ -315,11 +318,13 @@ void DecodeProcess::Serve(const ReleaseBackendRequest& request,
 void DecodeProcess::Serve(const CommitRequest& request, std::function<void(CommitReply)> reply) {
   Dispatch(CommitCalled{commits_.Add(NextCall(), std::move(reply)), request});
 }
-void DecodeProcess::Serve(const CancelRequest& request) { Dispatch(CancelCalled{request}); }
 void DecodeProcess::Serve(const AbortRequest& request) { Dispatch(AbortCalled{request}); }
 
 void DecodeProcess::Execute(AnswerReserve& effect) {
-  reserves_.Answer(effect.call, std::move(effect.reply), verdict_);
+  auto answered = reserves_.extract(effect.call);
+  if (answered.empty()) return verdict_->Violated("a Reserve was answered twice");
+  answered.mapped().reply = effect.reply;
+  ToOrchestrator(answered.mapped());
 }
 void DecodeProcess::Execute(AnswerGrant& effect) {
   const Transfers::Owner owner = granted_to_.at(effect.call);

@@ -57,21 +57,36 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   std::shared_ptr<engine::EmulatedEngine> engine() const { return engine_; }
 
   void Execute(scheduler::CallRegister& effect) {
-    ToOrchestrator<scheduler::RegisterReply>(effect, [this](scheduler::RegisterReply reply) {
-      this->Dispatch(scheduler::RegisterReplied{std::move(reply)});
-    });
+    CheckEnded(effect.request.held, effect.request.ended);
+    const uint64_t number = ++connections_;  // messages of an older one are not heard any more
+    stream_ = this->network_->OpenDuplex(
+        this, kOrchestrator,
+        [this, number, request = effect.request](Process* callee, std::shared_ptr<Duplex> stream) {
+          static_cast<OrchestratorProcess*>(callee)->Connect(
+              stream,
+              [this, number](const WorkerMessage& message) {
+                if (number == connections_) Take(message);
+              },
+              request);
+        },
+        [this, number](absl::Status status) {
+          if (number != connections_) return;
+          stream_.reset();
+          this->Dispatch(scheduler::Disconnected{std::move(status)});
+        });
   }
   void Execute(scheduler::CallReport& effect) {
-    CheckEnded(effect.request);
-    const uint64_t serial = effect.request.serial;
-    ToOrchestrator<scheduler::ReportReply>(effect, [this, serial](scheduler::ReportReply reply) {
-      this->Dispatch(scheduler::ReportReplied{serial, std::move(reply)});
-    });
+    CheckEnded(effect.request.held, effect.request.ended);
+    last_report_ = effect.request.serial;
+    ToOrchestrator(scheduler::ReportCalled{{}, effect.request});
   }
   void Execute(scheduler::CallUnregister& effect) {
-    ToOrchestrator<scheduler::UnregisterReply>(effect, [this](scheduler::UnregisterReply reply) {
-      this->Dispatch(scheduler::UnregisterReplied{std::move(reply)});
-    });
+    ToOrchestrator(scheduler::UnregisterCalled{{}, effect.request});
+  }
+  void Execute(scheduler::CloseStream&) {
+    ++connections_;
+    if (stream_ != nullptr) stream_->Close(Duplex::kClient, absl::CancelledError("closed"));
+    stream_.reset();
   }
   // The process ends after its last words.
   void Execute(scheduler::EngineFailed&) {
@@ -93,14 +108,31 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   }
 
  protected:
-  template <class Reply, class Effect2>
-  void ToOrchestrator(const Effect2& effect, std::function<void(Reply)> done) {
-    this->network_->template Call<Reply>(
-        this, kOrchestrator, effect.timeout_us,
-        [request = effect.request](Process* callee, std::function<void(Reply)> reply) {
-          static_cast<OrchestratorProcess*>(callee)->Serve(request, std::move(reply));
-        },
-        std::move(done));
+  void ToOrchestrator(scheduler::OrchestratorEvent message) {
+    if (stream_ == nullptr) return;
+    stream_->Send(Duplex::kClient, [stream = stream_, message = std::move(message),
+                                    orchestrator = this->network_->Find(kOrchestrator)] {
+      static_cast<OrchestratorProcess*>(orchestrator)->Take(stream, message);
+    });
+  }
+  void Take(const WorkerMessage& message) {
+    std::visit([this](const auto& one) { On(one); }, message);
+  }
+  void On(const scheduler::RegisterReply& reply) {
+    this->Dispatch(scheduler::RegisterReplied{reply});
+  }
+  void On(const scheduler::AnswerReport& answer) {
+    this->Dispatch(scheduler::ReportReplied{last_report_, answer.reply});
+  }
+  void On(const scheduler::AnswerUnregister& answer) {
+    this->Dispatch(scheduler::UnregisterReplied{answer.reply});
+  }
+  void On(const scheduler::CallCancel& cancel) {
+    this->Dispatch(scheduler::CancelCalled{cancel.request});
+  }
+  template <class Message>
+  void On(const Message& message) {
+    static_cast<Derived*>(this)->Serve(message);
   }
   void StartEngine(scheduler::Role role) {
     engine::EmulatedOptions options = EngineOptions(role);
@@ -121,11 +153,12 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     this->verdict_->Violated(
         absl::StrCat(this->endpoint(), " ", how, " an epoch that it reported as ended"));
   }
-  void CheckEnded(const scheduler::ReportRequest& report) {
-    for (const scheduler::HeldRequest& held : report.held) {
+  void CheckEnded(const std::vector<scheduler::HeldRequest>& all_held,
+                  const std::vector<scheduler::EndedRequest>& all_ended) {
+    for (const scheduler::HeldRequest& held : all_held) {
       CheckNotEnded(held.id, held.epoch, "holds");
     }
-    for (const scheduler::EndedRequest& ended : report.ended) {
+    for (const scheduler::EndedRequest& ended : all_ended) {
       ended_.insert({ended.id, ended.epoch});
     }
   }
@@ -143,6 +176,9 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   }
 
   Transfers* transfers_;
+  std::shared_ptr<Duplex> stream_;  // to the orchestrator; null: there is none
+  uint64_t connections_ = 0;        // that were opened
+  uint64_t last_report_ = 0;
   std::shared_ptr<engine::EmulatedEngine> engine_;
   EngineThread engine_thread_;
   std::set<std::pair<scheduler::RequestId, scheduler::Epoch>> ended_;  // reported, by this process
@@ -165,11 +201,11 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   void FindMemoryBy(Sender::FindMemory find) { find_memory_ = std::move(find); }
   void StepWithOthersBy(JointSteps* joint_steps) { joint_steps_ = joint_steps; }
 
-  void Serve(const scheduler::AssignRequest& request,
-             std::function<void(scheduler::AssignReply)> reply);
-  void Serve(const scheduler::StartRequest& request,
-             std::function<void(scheduler::StartReply)> reply);
-  void Serve(const scheduler::CancelRequest& request);
+  // From the orchestrator.
+  void Serve(const scheduler::CallAssign& message);
+  void Serve(const scheduler::CallStart& message);
+  void Serve(const scheduler::AnswerBeginPrefill& message);
+  void Serve(const scheduler::CallReserve& message) {}
 
   void Execute(scheduler::AnswerAssign& effect);
   void Execute(scheduler::CallBeginPrefill& effect);
@@ -181,7 +217,6 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   void Execute(scheduler::CallCommit& effect);
   void Execute(scheduler::CallAbort& effect);
   void Execute(scheduler::RunStep& effect);
-  void Execute(scheduler::AnswerStart& effect);
   void Execute(scheduler::AbortStep& effect);
   void Execute(scheduler::BreakGroup& effect);
   void Execute(scheduler::OpenHandoff& effect) { sender_->Open(effect); }
@@ -202,8 +237,7 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   Sender::FindMemory find_memory_;
   JointSteps* joint_steps_ = nullptr;
   std::unique_ptr<Sender> sender_;
-  Unanswered<scheduler::AssignReply> assigns_;
-  Unanswered<scheduler::StartReply> starts_;
+  std::map<scheduler::CallId, scheduler::AssignReplied> assigns_;  // unanswered
 };
 
 class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
@@ -221,8 +255,11 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   using OnBatch = std::function<void(const scheduler::TokenBatch&)>;
   void OpenTokenStream(std::shared_ptr<Stream> stream, OnBatch batch);
   void TokenRequest(Stream* stream, const scheduler::TokenStreamRequest& request);
-  void Serve(const scheduler::ReserveRequest& request,
-             std::function<void(scheduler::ReserveReply)> reply);
+  // From the orchestrator.
+  void Serve(const scheduler::CallReserve& message);
+  void Serve(const scheduler::CallAssign& message) {}
+  void Serve(const scheduler::CallStart& message) {}
+  void Serve(const scheduler::AnswerBeginPrefill& message) {}
   void Serve(const scheduler::GrantRequest& request,
              std::function<void(scheduler::GrantReply)> reply);
   void Serve(const scheduler::RenewRequest& request,
@@ -235,7 +272,6 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
              std::function<void(scheduler::ReleaseBackendReply)> reply);
   void Serve(const scheduler::CommitRequest& request,
              std::function<void(scheduler::CommitReply)> reply);
-  void Serve(const scheduler::CancelRequest& request);
   void Serve(const scheduler::AbortRequest& request);
 
   void Execute(scheduler::AnswerReserve& effect);
@@ -267,7 +303,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   };
   void CloseTokenStream(scheduler::TokenStreamId id);
 
-  Unanswered<scheduler::ReserveReply> reserves_;
+  std::map<scheduler::CallId, scheduler::ReserveReplied> reserves_;  // unanswered
   Unanswered<scheduler::GrantReply> grants_;
   Unanswered<scheduler::RenewReply> renews_;
   Unanswered<scheduler::AskBackendReply> asks_;

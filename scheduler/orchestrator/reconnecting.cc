@@ -1,0 +1,62 @@
+// A worker that was connected before opens another stream.
+#include <algorithm>
+
+#include "scheduler/orchestrator/orchestrator_impl.h"
+
+namespace skein::scheduler {
+
+// What ended comes first. That may end or move other requests, and so may each of the steps after
+// it: a request is only looked at if it is still there under the epoch that it had before.
+void OrchestratorCore::Impl::Resync(InstanceId id, const RegisterRequest& hello) {
+  const PlacedAndHeld compared = CompareHeld(registry_.Find(id)->placed, hello.held);
+  for (const EndedRequest& ended : hello.ended) TakeEnded(*registry_.Find(id), ended);
+  for (const HeldRequest& held : compared.held) {
+    if (Request* request = Find(held.id, held.epoch)) SendAgain(*request, id, held);
+  }
+  for (const HeldRequest& missing : compared.missing) {
+    if (Request* request = Find(missing.id, missing.epoch)) TakeMissing(*request, id);
+  }
+  const std::set<RequestId> replanning = replanning_;
+  for (const RequestId request_id : replanning) {
+    Request* request = Find(request_id);
+    if (request == nullptr || request->leaving.count(id) == 0) continue;
+    const bool holds = std::any_of(hello.held.begin(), hello.held.end(), [&](const auto& held) {
+      return held.id == request_id && held.epoch <= request->left_epoch;
+    });
+    if (!holds) HasLeft(*request, id);
+  }
+}
+
+// It holds the request: whatever else was sent about it may be lost.
+void OrchestratorCore::Impl::SendAgain(Request& request, InstanceId id, const HeldRequest& held) {
+  if (request.decode == id) {
+    if (!request.naming.empty()) CallReserveAt(request, *registry_.Find(id));
+    return;
+  }
+  Member* member = MemberAt(request, id);
+  if (member == nullptr) return;
+  if (!member->accepted && request.spanning) {
+    // It may not have heard of all chunks.
+    return GiveUpPlan(request, absl::UnavailableError("the stream to a prefill instance broke"));
+  }
+  if (!member->accepted) Accepted(request, *member);
+  TakeProgress(request, *member, held);
+  const bool leads = member == request.members.data();
+  if (request.state == State::kPlaced && !leads) SendStart(request, *member);
+}
+
+// It does not hold the request and did not say how it ended: the request never came there.
+void OrchestratorCore::Impl::TakeMissing(Request& request, InstanceId id) {
+  const absl::Status lost = absl::UnavailableError("the stream to an instance broke");
+  if (Member* member = MemberAt(request, id)) {
+    member->lacks_plan = true;
+    return member->accepted ? Replan(request, lost) : GiveUpPlan(request, lost);
+  }
+  if (request.decode != id) return;
+  if (!request.naming.empty()) return CallReserveAt(request, *registry_.Find(id));
+  if (HasMembersHere(request)) return Replan(request, lost);
+  TakeFromDecode(request);
+  Fail(request, lost);
+}
+
+}  // namespace skein::scheduler

@@ -1,0 +1,167 @@
+// Streams of workers break and begin anew: what was lost is sent again or planned anew, what nobody
+// knows is cancelled, nothing that ended is lost.
+#include "scheduler/orchestrator/planning_testing.h"
+
+namespace skein::scheduler {
+namespace {
+
+class ReconnectingTest : public PlanningTest {
+ protected:
+  ReconnectingTest() : prefill_(UpPrefill(4)), decode_(Up(Role::kDecode, 2)) {}
+
+  // The stream of the instance breaks, and another one begins with this state.
+  Effects Again(InstanceId instance, std::vector<HeldRequest> held = {},
+                std::vector<EndedRequest> ended = {}) {
+    Break(instance);
+    return ConnectAgain(instance, std::move(held), std::move(ended));
+  }
+  Effects ConnectAgain(InstanceId instance, std::vector<HeldRequest> held = {},
+                       std::vector<EndedRequest> ended = {}) {
+    const Role role = instance == decode_ ? Role::kDecode : Role::kPrefill;
+    Effects effects = Connect(role, incarnations_[instance].value, "a", held, ended);
+    EXPECT_EQ(Of<AnswerRegister>(effects)[0].reply.instance, instance);
+    streams_[instance] = {calls_};
+    return effects;
+  }
+  HeldRequest HeldAt(const CallReserve& reserve) {
+    return {reserve.request.spec->id, reserve.request.epoch};
+  }
+  static std::vector<HeldRequest> CancelledBy(const Effects& effects) {
+    return Of<AnswerRegister>(effects)[0].reply.cancel;
+  }
+
+  std::vector<InstanceId> prefill_;
+  InstanceId decode_;
+};
+
+TEST_F(ReconnectingTest, WithoutAStreamAnInstanceGetsNothing) {
+  const auto assigns = Place(1, 4000);
+  Break(prefill_[1]);
+  for (const CallAssign& assign : Of<CallAssign>(Submit(2, 4000))) {
+    EXPECT_NE(assign.instance, prefill_[1]);
+  }
+  for (const CallCancel& cancel : Of<CallCancel>(Do(SubmitClosed{{10001}}))) {
+    EXPECT_NE(cancel.instance, prefill_[1]);
+  }
+  const Effects again = ConnectAgain(prefill_[1], {Held(assigns[1])});
+  ASSERT_EQ(CancelledBy(again).size(), 1u);
+  EXPECT_EQ(CancelledBy(again)[0].epoch, assigns[1].request.epoch);
+}
+
+TEST_F(ReconnectingTest, WhatNobodyKnowsIsCancelledButNotAPredecessors) {
+  const auto cancelled = CancelledBy(Again(decode_, {{{7, 50}, {1005}}, {{7, 51}, {995}}}));
+  ASSERT_EQ(cancelled.size(), 1u);
+  EXPECT_EQ(cancelled[0].id, (RequestId{7, 50}));
+}
+
+TEST_F(ReconnectingTest, AnAssignThatWasLostIsPlannedAnewAndNotCounted) {
+  const auto assigns = Of<CallAssign>(Submit(1, 4000));
+  ASSERT_EQ(assigns.size(), 4u);
+  for (size_t i = 0; i < 3; ++i) Answer(assigns[i]);
+  EXPECT_EQ(Of<CallCancel>(Again(prefill_[3])).size(), 4u);
+  Effects effects;
+  for (size_t i = 0; i < 3; ++i) {
+    effects = Report(prefill_[i], {}, {Ended(assigns[i], absl::CancelledError("c"))});
+  }
+  EXPECT_EQ(Of<CallAssign>(effects).size(), 4u);  // it may be among them
+}
+
+TEST_F(ReconnectingTest, AnAssignWhoseAnswerWasLostIsAccepted) {
+  auto spec = Spec(1, 400);
+  spec->want_prompt_logprobs = true;  // alone
+  const CallAssign assign = Of<CallAssign>(Do(SubmitCalled{{10001}, spec})).at(0);
+  EXPECT_TRUE(Of<CallAssign>(Again(assign.instance, {Held(assign)})).empty());
+  EXPECT_EQ(Of<CallReserve>(Begin(assign)).size(), 1u);
+}
+
+TEST_F(ReconnectingTest, AReserveThatIsNotAnsweredIsSentAgain) {
+  const auto assigns = Of<CallAssign>(Submit(1, 4000));
+  for (const CallAssign& assign : assigns) Answer(assign);
+  const CallReserve reserve = Of<CallReserve>(Begin(assigns[0])).at(0);
+  for (const bool arrived : {false, true}) {
+    std::vector<HeldRequest> held;
+    if (arrived) held.push_back(HeldAt(reserve));
+    const auto again = Of<CallReserve>(Again(decode_, held));
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].request.epoch, reserve.request.epoch);
+    EXPECT_EQ(again[0].request.writers, reserve.request.writers);
+  }
+  EXPECT_EQ(Of<CallStart>(Answer(reserve)).size(), 3u);
+}
+
+TEST_F(ReconnectingTest, AMemberThatMayNotKnowThePlaceIsToldAgain) {
+  const auto assigns = Place(1, 4000);
+  const auto starts = Of<CallStart>(Again(prefill_[2], {Held(assigns[2])}));
+  ASSERT_EQ(starts.size(), 1u);
+  EXPECT_EQ(starts[0].request.placed.decode, decode_);
+  EXPECT_TRUE(Of<CallStart>(Again(prefill_[0], {Held(assigns[0])})).empty());
+  EXPECT_EQ(Of<AnswerBeginPrefill>(Begin(assigns[0])).size(), 1u);  // the lead asks again
+}
+
+// An answer to a question of the stream before would be of no use.
+TEST_F(ReconnectingTest, AQuestionGoesWithItsStream) {
+  const auto assigns = Of<CallAssign>(Submit(1, 4000));
+  for (const CallAssign& assign : assigns) Answer(assign);
+  const BeginPrefillCalled begin{streams_[prefill_[0]],
+                                 {prefill_[0], {1}, {7, 1}, assigns[0].request.epoch}};
+  const CallReserve reserve = Of<CallReserve>(Do(begin)).at(0);
+  Break(prefill_[0]);
+  EXPECT_TRUE(Of<AnswerBeginPrefill>(Answer(reserve)).empty());
+  ConnectAgain(prefill_[0], {Held(assigns[0])});
+  const auto answers =
+      Of<AnswerBeginPrefill>(Do(BeginPrefillCalled{streams_[prefill_[0]], begin.request}));
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_TRUE(answers[0].reply.status.ok());
+  EXPECT_EQ(answers[0].call, streams_[prefill_[0]]);
+}
+
+TEST_F(ReconnectingTest, WhatEndedMeanwhileCountsOnce) {
+  const auto assigns = Place(1, 4000);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(Of<CallCancel>(Again(prefill_[i], {}, {Ended(assigns[i])})).empty());
+  }
+  const Effects effects = Again(decode_, {}, {Ended(assigns[0])});
+  EXPECT_EQ(Of<EndSubmit>(effects).size(), 1u);
+  EXPECT_TRUE(Updates<Failed>(effects).empty());
+  EXPECT_TRUE(Of<EndSubmit>(Again(decode_, {}, {Ended(assigns[0])})).empty());
+}
+
+TEST_F(ReconnectingTest, AStreamThatIsMissingInTheReplanIsNotWaitedFor) {
+  const auto assigns = Place(1, 4000);
+  Break(prefill_[3]);
+  Report(prefill_[0], {}, {Ended(assigns[0], absl::UnavailableError("collective"))});
+  Report(prefill_[1], {}, {Ended(assigns[1], absl::CancelledError("c"))});
+  Report(prefill_[2], {}, {Ended(assigns[2], absl::CancelledError("c"))});
+  EXPECT_EQ(Of<CallAssign>(ConnectAgain(prefill_[3])).size(), 4u);
+}
+
+TEST_F(ReconnectingTest, ASequenceThatItsDecodeInstanceHasLostEnds) {
+  const auto assigns = Place(1, 4000);
+  for (size_t i = 0; i < 4; ++i) Report(prefill_[i], {}, {Ended(assigns[i])});
+  EXPECT_TRUE(absl::IsUnavailable(Updates<Failed>(Again(decode_)).at(0).status));
+}
+
+TEST_F(ReconnectingTest, ASecondStreamTakesThePlaceOfTheFirst) {
+  const auto assigns = Place(1, 4000);
+  const CallId former = streams_[prefill_[1]];
+  const Effects effects = ConnectAgain(prefill_[1], {Held(assigns[1])});
+  ASSERT_EQ(Of<CloseWorker>(effects).size(), 1u);
+  EXPECT_EQ(Of<CloseWorker>(effects)[0].call, former);
+  EXPECT_TRUE(Do(WorkerDisconnected{former}).empty());
+  EXPECT_EQ(Of<CallCancel>(Do(SubmitClosed{{10001}})).size(), 5u);  // it is connected
+}
+
+TEST_F(ReconnectingTest, TheStreamOfAnInstanceWhoseLeaseEndedIsClosed) {
+  const CallId stream = streams_[prefill_[1]];
+  for (int i = 0; i < 4; ++i) {
+    Until(now_ + kSecondUs);
+    for (const InstanceId id : {prefill_[0], prefill_[2], prefill_[3], decode_}) Report(id);
+  }
+  EXPECT_EQ(core_->Snapshot(now_).instances_lost, 1u);
+  const Effects effects = Connect(Role::kPrefill, incarnations_[prefill_[1]].value);
+  EXPECT_NE(Of<AnswerRegister>(effects)[0].reply.instance, prefill_[1]);
+  EXPECT_TRUE(Do(WorkerDisconnected{stream}).empty());
+}
+
+}  // namespace
+}  // namespace skein::scheduler
