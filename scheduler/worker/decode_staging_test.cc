@@ -157,7 +157,7 @@ TEST_F(DecodeStagingTest, AnAskIsAnsweredNotYetAfterAWhile) {
   EXPECT_EQ(Answered(Until(100))->code(), absl::StatusCode::kResourceExhausted);
   EXPECT_FALSE(Answered(Ask(2, 1)).has_value());
   EXPECT_EQ(Answered(Ask(2, 1))->code(), absl::StatusCode::kResourceExhausted);  // of the older
-  Do(CancelCalled{{{7, 2}, {5}, "test", {}}});
+  Do(CancelCalled{{{7, 2}, {5}, "test"}});
   EXPECT_EQ(Answered(Ask(2, 1))->code(), absl::StatusCode::kCancelled);
 }
 
@@ -180,7 +180,7 @@ TEST_F(DecodeStagingTest, Invariant2ABlockWaitsForTheCopyIntoItAndForNothingElse
   Begin(1, {1});
   ASSERT_TRUE(Has(1, 1));
   const Effects part = Part(1, 1, 1, {{0, 0, 0}});
-  Do(CancelCalled{{{7, 1}, {5}, "test", {}}});
+  Do(CancelCalled{{{7, 1}, {5}, "test"}});
   EXPECT_EQ(core_.Snapshot(now_).blocks.held, 3);
   EXPECT_EQ(StatusOf(Copied(part)).code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(core_.Snapshot(now_).blocks.held, 0);
