@@ -103,6 +103,11 @@ void PrefillCore::Impl::LeaveFront(Request& request) {
 }
 
 void PrefillCore::Impl::Ask(Request& request) {
+  // An Assign may be faster than the reply to Register, which brings the name to ask under.
+  if (!membership_.registered()) {
+    request.ask_retry_us = now_ + config_.retry_us;
+    return Arm(request.ask_retry_us);
+  }
   request.ask_retry_us = kNever;
   request.ask_calling = true;
   effects_.push_back(CallBeginPrefill{{.instance = membership_.instance(),

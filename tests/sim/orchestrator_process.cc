@@ -99,8 +99,8 @@ void OrchestratorProcess::Execute(AnswerDrain& effect) {
 void OrchestratorProcess::Execute(SendPlanUpdate& effect) {
   const auto it = submits_.find(effect.call);
   if (it == submits_.end()) return;
-  it->second.stream->Send(
-      [deliver = it->second.deliver, update = effect.update] { deliver(update); });
+  it->second.stream->Send([deliver = it->second.deliver,
+                           update = network_->Encoded(effect.update)] { deliver(update); });
 }
 
 void OrchestratorProcess::Execute(EndSubmit& effect) {
@@ -132,7 +132,8 @@ void OrchestratorProcess::Execute(CallAssign& effect) {
   if (effect.request.members.size() > 1) spanning_.insert(effect.request.epoch);
   network_->Call<AssignReply>(
       this, effect.endpoint, effect.timeout_us,
-      [request = effect.request](Process* callee, std::function<void(AssignReply)> reply) {
+      [request = network_->Encoded(effect.request)](Process* callee,
+                                                    std::function<void(AssignReply)> reply) {
         static_cast<PrefillProcess*>(callee)->Serve(request, std::move(reply));
       },
       [this, effect](AssignReply reply) {
@@ -144,7 +145,8 @@ void OrchestratorProcess::Execute(CallAssign& effect) {
 void OrchestratorProcess::Execute(CallStart& effect) {
   network_->Call<StartReply>(
       this, effect.endpoint, effect.timeout_us,
-      [request = effect.request](Process* callee, std::function<void(StartReply)> reply) {
+      [request = network_->Encoded(effect.request)](Process* callee,
+                                                    std::function<void(StartReply)> reply) {
         static_cast<PrefillProcess*>(callee)->Serve(request, std::move(reply));
       },
       [this, effect](StartReply reply) {
@@ -156,7 +158,8 @@ void OrchestratorProcess::Execute(CallStart& effect) {
 void OrchestratorProcess::Execute(CallReserve& effect) {
   network_->Call<ReserveReply>(
       this, effect.endpoint, effect.timeout_us,
-      [request = effect.request](Process* callee, std::function<void(ReserveReply)> reply) {
+      [request = network_->Encoded(effect.request)](Process* callee,
+                                                    std::function<void(ReserveReply)> reply) {
         static_cast<DecodeProcess*>(callee)->Serve(request, std::move(reply));
       },
       [this, effect](ReserveReply reply) {
@@ -168,7 +171,8 @@ void OrchestratorProcess::Execute(CallReserve& effect) {
 void OrchestratorProcess::Execute(CallCancel& effect) {
   network_->Call<Done>(
       this, effect.endpoint, effect.timeout_us,
-      [request = effect.request](Process* callee, std::function<void(Done)> reply) {
+      [request = network_->Encoded(effect.request)](Process* callee,
+                                                    std::function<void(Done)> reply) {
         if (auto* prefill = dynamic_cast<PrefillProcess*>(callee)) prefill->Serve(request);
         if (auto* decode = dynamic_cast<DecodeProcess*>(callee)) decode->Serve(request);
         reply({});

@@ -96,7 +96,8 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   void ToOrchestrator(const Effect2& effect, std::function<void(Reply)> done) {
     this->network_->template Call<Reply>(
         this, kOrchestrator, effect.timeout_us,
-        [request = effect.request](Process* callee, std::function<void(Reply)> reply) {
+        [request = this->network_->Encoded(effect.request)](Process* callee,
+                                                            std::function<void(Reply)> reply) {
           static_cast<OrchestratorProcess*>(callee)->Serve(request, std::move(reply));
         },
         std::move(done));
