@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/check.h"
+#include "scheduler/base/plant.h"
 
 namespace skein::scheduler {
 
@@ -66,6 +67,7 @@ void BatchScheduler::PlanPrompts(PlanSequence before, std::vector<StepItem>* ste
     const Sequence& sequence = sequences_.at(id);
     if (sequence.alone && !step->empty()) break;
     const int64_t left = sequence.known - sequence.computed;
+    if (SKEIN_PLANT(prompt_starved) && left > 2 * limits_.max_chunk_tokens) continue;
     const int64_t count = std::min({left, tokens, limits_.max_chunk_tokens});
     step->push_back(
         {.id = id, .position = sequence.computed, .count = count, .sample = count == left});

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "scheduler/base/plant.h"
 #include "scheduler/orchestrator/orchestrator_impl.h"
 
 namespace skein::scheduler {
@@ -45,7 +46,9 @@ bool OrchestratorCore::Impl::FailSuspect(Request& request) {
 
 void OrchestratorCore::Impl::Replan(Request& request, const absl::Status& why) {
   if (FailSuspect(request)) return;
-  if (++request.replans > config_.max_replans) return Fail(request, why);
+  if (++request.replans > config_.max_replans || SKEIN_PLANT(replan_gives_up)) {
+    return Fail(request, why);
+  }
   GiveUpPlan(request, why);
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/check.h"
+#include "scheduler/base/plant.h"
 #include "scheduler/worker/decode_impl.h"
 
 namespace skein::scheduler {
@@ -202,7 +203,8 @@ void DecodeCore::Impl::StartStep() {
                          .count = item.count,
                          .blocks = sequence.blocks,
                          .sample = item.sample,
-                         .token_index = static_cast<int64_t>(sequence.output->size()),
+                         .token_index = static_cast<int64_t>(sequence.output->size()) -
+                                        (SKEIN_PLANT(sampler_index_off_by_one) ? 1 : 0),
                          .output = sequence.output});
   }
   effects_.push_back(steps_.Launch(std::move(sequences), now_));
@@ -220,8 +222,12 @@ void DecodeCore::Impl::On(const StepDone& event) {
   if (batch_.InFlight()) batch_.Complete();
   for (size_t i = 0; i < ended->ran.size(); ++i) {
     Sequence& sequence = sequences_.at(ended->ran[i].id);
+    const auto failed = std::find_if(event.results.begin(), event.results.end(),
+                                     [](const StepResult& r) { return !r.status.ok(); });
     if (sequence.phase == Phase::kEnded) {
       Release(sequence);
+    } else if (SKEIN_PLANT(one_sequence_fails_its_batch) && failed != event.results.end()) {
+      End(sequence, FinishReason::kError, failed->status);
     } else if (ended->status.ok()) {
       TakeResult(sequence, event.results[i]);
     } else {
@@ -330,7 +336,7 @@ void DecodeCore::Impl::Release(Sequence& sequence) {
   const RequestId id = sequence.spec->id;
   if (sequence.blocks == nullptr || batch_.InFlight(id)) return;
   batch_.Remove(id);
-  if (IsWritten(sequence)) {
+  if (IsWritten(sequence) && !SKEIN_PLANT(quarantine_freed_early)) {
     std::erase_if(sequence.writers, [this](const auto& entry) {
       return !entry.second.writing || backends_.has_value();
     });

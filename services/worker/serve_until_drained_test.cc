@@ -20,15 +20,14 @@ class SilentService final : public v1::Orchestrator::CallbackService {
   explicit SilentService(WorkerServers* servers) {
     servers->rpc = *ServeRpc("127.0.0.1:0", {this});
     const auto channel = channels_.Get("127.0.0.1:" + std::to_string(servers->rpc.port));
-    CallUnary<v1::Orchestrator>("orchestrator", channel,
-                                &v1::Orchestrator::StubInterface::async_interface::Register,
-                                &calls_, v1::RegisterRequest(), 60'000'000,
-                                [](const absl::Status&, const v1::RegisterResponse&) {});
+    CallUnary<v1::Orchestrator>(
+        "orchestrator", channel, &v1::Orchestrator::StubInterface::async_interface::Drain, &calls_,
+        v1::DrainRequest(), 60'000'000, [](const absl::Status&, const v1::DrainResponse&) {});
     called_.get_future().wait();
   }
 
-  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext*, const v1::RegisterRequest*,
-                                     v1::RegisterResponse*) override {
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext*, const v1::DrainRequest*,
+                                  v1::DrainResponse*) override {
     class Silent : public grpc::ServerUnaryReactor {
       void OnDone() override { delete this; }
     };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "proto/common.pb.h"
+#include "scheduler/base/plant.h"
 #include "services/worker/sampling_codec.h"
 #include "tests/sim/scenario.h"
 
@@ -47,7 +48,9 @@ struct Inputs {
     one.sampling = &sampling[i];
     one.token_index = static_cast<uint64_t>(sequence.token_index);
     one.prompt = sequence.spec->prompt;
-    if (sequence.output != nullptr) one.output = *sequence.output;
+    if (sequence.output != nullptr && !SKEIN_PLANT(penalties_forget)) {
+      one.output = *sequence.output;
+    }
     one.next_tokens = next_tokens[i];
     steps.push_back(one);
   }

@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "tests/sim/coverage.h"
+#include "tests/sim/over_wire.h"
 #include "tests/sim/scenario.h"
 #include "tests/sim/virtual_time.h"
 
@@ -160,6 +161,12 @@ class Network {
   bool healed() const { return time_->now() >= scenario_.heals_us; }
   bool Happens(double chance) { return chance > 0 && !healed() && random_->Chance(chance); }
   Coverage& coverage() { return coverage_; }
+  template <class T>
+  auto Encoded(const T& message) {  // as its receiver gets it
+    return OverWire(message, &codec_error_);
+  }
+  // Why the codec refused a message, if it ever did.
+  const std::string& codec_error() const { return codec_error_; }
   TimeUs Delay();
 
   void Add(Process* process) { processes_[process->endpoint()] = process; }
@@ -195,6 +202,7 @@ class Network {
   std::map<std::pair<std::string, std::string>, TimeUs> cuts_;  // from, to: until
   Coverage coverage_;
   std::vector<std::weak_ptr<Duplex>> duplexes_;
+  std::string codec_error_;
 };
 
 template <class Reply>
@@ -234,7 +242,8 @@ void Network::Call(Process* caller, const std::string& endpoint, TimeUs timeout_
         if (random_->Chance(0.5)) fail(Delay(), absl::UnavailableError("connection lost"));
         return;
       }
-      caller->After(Delay(), [=] { finish(reply); });
+      caller->After(Delay(),
+                    [finish, sent = ReplyOverWire(reply, &codec_error_)] { finish(sent); });
     };
     if (may_be_refused && Happens(scenario_.refusal_chance)) {
       Reply refused;

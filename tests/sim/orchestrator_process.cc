@@ -104,8 +104,8 @@ void OrchestratorProcess::Execute(AnswerDrain& effect) {
 void OrchestratorProcess::Execute(SendPlanUpdate& effect) {
   const auto it = submits_.find(effect.call);
   if (it == submits_.end()) return;
-  it->second.stream->Send(
-      [deliver = it->second.deliver, update = effect.update] { deliver(update); });
+  it->second.stream->Send([deliver = it->second.deliver,
+                           update = network_->Encoded(effect.update)] { deliver(update); });
 }
 
 void OrchestratorProcess::Execute(EndSubmit& effect) {
@@ -120,10 +120,6 @@ void OrchestratorProcess::SendTo(CallId call, WorkerMessage message) {
   if (it == workers_.end()) return;  // it breaks, and the core hears of it next
   it->second.stream->Send(
       Duplex::kServer, [port = it->second.port, message = std::move(message)] { port(message); });
-}
-
-void OrchestratorProcess::SendTo(InstanceId instance, WorkerMessage message) {
-  SendTo(streams_.at(instance), std::move(message));
 }
 
 void OrchestratorProcess::Execute(AnswerRegister& effect) {
@@ -153,10 +149,10 @@ void OrchestratorProcess::Execute(CallAssign& effect) {
       "an epoch did not grow");
   last_epoch_ = effect.request.epoch;
   if (effect.request.members.size() > 1) spanning_.insert(effect.request.epoch);
-  SendTo(effect.instance, effect);
+  SendOrder(effect);
 }
-void OrchestratorProcess::Execute(CallStart& effect) { SendTo(effect.instance, effect); }
-void OrchestratorProcess::Execute(CallReserve& effect) { SendTo(effect.instance, effect); }
-void OrchestratorProcess::Execute(CallCancel& effect) { SendTo(effect.instance, effect); }
+void OrchestratorProcess::Execute(CallStart& effect) { SendOrder(effect); }
+void OrchestratorProcess::Execute(CallReserve& effect) { SendOrder(effect); }
+void OrchestratorProcess::Execute(CallCancel& effect) { SendOrder(effect); }
 
 }  // namespace skein::sim

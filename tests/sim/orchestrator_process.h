@@ -84,7 +84,11 @@ class OrchestratorProcess
   };
 
   void SendTo(scheduler::CallId call, WorkerMessage message);
-  void SendTo(scheduler::InstanceId instance, WorkerMessage message);
+  template <class Order>
+  void SendOrder(Order& order) {
+    order.request = network_->Encoded(order.request);
+    SendTo(streams_.at(order.instance), order);
+  }
   void CheckDepartures(const scheduler::ReportRequest& report) const;
 
   std::map<scheduler::CallId, Submitted> submits_;

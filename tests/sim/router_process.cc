@@ -132,7 +132,8 @@ void RouterProcess::Execute(OpenSubmit& effect) {
   const RequestId id = effect.spec->id;
   clients_.at(id).submit = network_->Open(
       this, kOrchestrator,
-      [this, spec = effect.spec, id](Process* callee, std::shared_ptr<Stream> stream) {
+      [this, spec = network_->Encoded(effect.spec), id](Process* callee,
+                                                        std::shared_ptr<Stream> stream) {
         static_cast<OrchestratorProcess*>(callee)->Submit(
             spec, stream, [this, id](PlanUpdate update) {
               if (!std::holds_alternative<Failed>(update)) clients_.at(id).accepted = true;

@@ -32,7 +32,9 @@ ClientPlan MakeClient(Random& random, uint64_t serial, TimeUs arrives_us,
   for (int64_t i = random.Between(0, 2); i > 0; --i) {
     spec->stop_token_ids.push_back(static_cast<int32_t>(random.Between(0, kVocab - 1)));
   }
-  if (random.Chance(0.3)) spec->min_tokens = random.Between(1, 10);
+  if (random.Chance(0.3)) {
+    spec->min_tokens = std::min(spec->max_tokens, random.Between(1, 10));
+  }
   spec->want_prompt_logprobs = random.Chance(0.2) && prompt_tokens <= kLogprobsTokens;
   return {.spec = spec, .arrives_us = arrives_us};
 }

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "scheduler/base/plant.h"
+
 namespace skein::sim {
 namespace {
 
@@ -180,12 +182,14 @@ void Sender::Post(const Key& key, Handoff& handoff, const Put& put) {
   transfers_->Begin(source, owner);
   transfers_->Begin(target, writer);
   const uint64_t generation = process_->generation();
+  const int64_t bytes = engine_->Spec().kv.BlockBytes();
   const auto copy = [=, process = process_, engine = engine_](int64_t begin, int64_t end) {
     if (process->generation() != generation && !survives_death) return;
     if (put.memory.process->generation() != put.memory.generation) return;
-    std::memcpy(put.to + begin, BlockAt(*engine, put.layer, put.from) + begin, end - begin);
+    // Planted: V before K.
+    const int64_t to = SKEIN_PLANT(block_of_the_wrong_layout) ? (begin + bytes / 2) % bytes : begin;
+    std::memcpy(put.to + to, BlockAt(*engine, put.layer, put.from) + begin, end - begin);
   };
-  const int64_t bytes = engine_->Spec().kv.BlockBytes();
   VirtualTime& time = network_->time();
   time.At(time.now() + takes / 2, [=] { copy(0, bytes / 2); });
   // A process that starts anew has another Sender: the end is told to this one only.

@@ -106,18 +106,19 @@ void PrefillProcess::Execute(AbortStep& effect) { joint_steps_->Abort(this, effe
 void PrefillProcess::Execute(BreakGroup& effect) { joint_steps_->Refuse(effect); }
 
 void PrefillProcess::Execute(CallBeginPrefill& effect) {
-  ToOrchestrator(BeginPrefillCalled{{}, effect.request});
+  ToOrchestrator(BeginPrefillCalled{{}, network_->Encoded(effect.request)});
 }
 
 // A call to a decode worker, with what to do with the reply.
-#define SKEIN_SIM_CALL_DECODE(Reply, Replied)                                         \
-  network_->Call<Reply>(                                                              \
-      this, effect.endpoint, effect.timeout_us,                                       \
-      [request = effect.request](Process* callee, std::function<void(Reply)> reply) { \
-        static_cast<DecodeProcess*>(callee)->Serve(request, std::move(reply));        \
-      },                                                                              \
-      [this, id = effect.request.id, epoch = effect.request.epoch](Reply reply) {     \
-        Dispatch(Replied{id, epoch, std::move(reply)});                               \
+#define SKEIN_SIM_CALL_DECODE(Reply, Replied)                                           \
+  network_->Call<Reply>(                                                                \
+      this, effect.endpoint, effect.timeout_us,                                         \
+      [request = network_->Encoded(effect.request)](Process* callee,                    \
+                                                    std::function<void(Reply)> reply) { \
+        static_cast<DecodeProcess*>(callee)->Serve(request, std::move(reply));          \
+      },                                                                                \
+      [this, id = effect.request.id, epoch = effect.request.epoch](Reply reply) {       \
+        Dispatch(Replied{id, epoch, std::move(reply)});                                 \
       })
 
 void PrefillProcess::Execute(CallGrant& effect) { SKEIN_SIM_CALL_DECODE(GrantReply, GrantReplied); }
@@ -131,21 +132,22 @@ void PrefillProcess::Execute(CallCommit& effect) {
 #define SKEIN_SIM_CALL_DECODE(Reply, Replied, number)                                   \
   network_->Call<Reply>(                                                                \
       this, effect.endpoint, effect.timeout_us,                                         \
-      [request = effect.request](Process* callee, std::function<void(Reply)> reply) {   \
+      [request = network_->Encoded(effect.request)](Process* callee,                    \
+                                                    std::function<void(Reply)> reply) { \
         static_cast<DecodeProcess*>(callee)->Serve(request, std::move(reply));          \
       },                                                                                \
-      [this, request = effect.request](Reply reply) {                                   \
+      [this, request = network_->Encoded(effect.request)](Reply reply) {                \
         Dispatch(Replied{request.id, request.epoch, request.number, std::move(reply)}); \
       })
 
 void PrefillProcess::Execute(CallAskBackend& effect) {
   network_->Call<AskBackendReply>(
       this, effect.endpoint, effect.timeout_us,
-      [request = effect.request, me = endpoint()](Process* callee,
-                                                  std::function<void(AskBackendReply)> reply) {
+      [request = network_->Encoded(effect.request), me = endpoint()](
+          Process* callee, std::function<void(AskBackendReply)> reply) {
         static_cast<DecodeProcess*>(callee)->Serve(request, me, std::move(reply));
       },
-      [this, request = effect.request](AskBackendReply reply) {
+      [this, request = network_->Encoded(effect.request)](AskBackendReply reply) {
         Dispatch(AskBackendReplied{request.id, request.epoch, request.ask, std::move(reply)});
       });
 }
@@ -160,7 +162,8 @@ void PrefillProcess::Execute(CallReleaseBackend& effect) {
 void PrefillProcess::Execute(CallAbort& effect) {
   network_->Call<Done>(
       this, effect.endpoint, effect.timeout_us,
-      [request = effect.request](Process* callee, std::function<void(Done)> reply) {
+      [request = network_->Encoded(effect.request)](Process* callee,
+                                                    std::function<void(Done)> reply) {
         static_cast<DecodeProcess*>(callee)->Serve(request);
         reply({});
       },

@@ -61,7 +61,8 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
     const uint64_t number = ++connections_;  // messages of an older one are not heard any more
     stream_ = this->network_->OpenDuplex(
         this, kOrchestrator,
-        [this, number, request = effect.request](Process* callee, std::shared_ptr<Duplex> stream) {
+        [this, number, request = this->network_->Encoded(effect.request)](
+            Process* callee, std::shared_ptr<Duplex> stream) {
           static_cast<OrchestratorProcess*>(callee)->Connect(
               stream,
               [this, number](const WorkerMessage& message) {
@@ -78,10 +79,10 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   void Execute(scheduler::CallReport& effect) {
     CheckEnded(effect.request.held, effect.request.ended);
     last_report_ = effect.request.serial;
-    ToOrchestrator(scheduler::ReportCalled{{}, effect.request});
+    ToOrchestrator(scheduler::ReportCalled{{}, this->network_->Encoded(effect.request)});
   }
   void Execute(scheduler::CallUnregister& effect) {
-    ToOrchestrator(scheduler::UnregisterCalled{{}, effect.request});
+    ToOrchestrator(scheduler::UnregisterCalled{{}, this->network_->Encoded(effect.request)});
   }
   void Execute(scheduler::CloseStream&) {
     ++connections_;

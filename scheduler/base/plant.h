@@ -1,0 +1,15 @@
+// SKEIN_PLANT(name): a bug that tests/sim/plants_test puts there, to prove that the simulator finds
+// such bugs. True only in a process that set skein::planted_bug to the name, before anything runs.
+// In optimised builds, which are what is run, it is the constant false.
+#pragma once
+
+#include <string_view>
+
+#ifdef NDEBUG
+#define SKEIN_PLANT(name) false
+#else
+namespace skein {
+inline std::string_view planted_bug;
+}  // namespace skein
+#define SKEIN_PLANT(name) (::skein::planted_bug == #name)
+#endif
