@@ -33,7 +33,7 @@ void OrchestratorCore::Impl::On(const RegisterCalled& event) {
   const Instance& instance = *registry_.Find(registered->id);
   reply.cancel = UnknownOf(instance.placed, event.request.held, config_.first_epoch);
   effects_.push_back(AnswerRegister{event.call, std::move(reply)});
-  if (!came) Resync(registered->id, event.request);
+  Resync(registered->id, event.request);
 }
 
 void OrchestratorCore::Impl::On(const WorkerDisconnected& event) {

@@ -1,0 +1,135 @@
+// A worker's stream to an orchestrator, over gRPC: it registers, comes back to another orchestrator
+// at the same address, and leaves.
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "engine/emulated/emulated_engine.h"
+#include "engine/transport/loopback_transport.h"
+#include "gtest/gtest.h"
+#include "services/base/rpc.h"
+#include "services/orchestrator/orchestrator_service.h"
+#include "services/worker/decode_shell.h"
+
+namespace skein::services {
+namespace {
+
+WorkerEngine EmulatedWorker() {
+  engine::EmulatedOptions options;
+  options.kv = {.num_layers = 1,
+                .kv_heads = 1,
+                .head_dim = 8,
+                .block_tokens = 16,
+                .dtype = engine::DType::kF32,
+                .num_blocks = 16};
+  WorkerEngine out;
+  out.transport = engine::MakeLoopbackTransport(engine::MakeLoopbackFabric());
+  out.engine = *engine::EmulatedEngine::Create(options);
+  return out;
+}
+
+scheduler::DecodeConfig ConfigOf(const WorkerEngine& engine, int block_tokens_more = 0) {
+  scheduler::DecodeConfig config;
+  scheduler::WorkerIdentity& identity = config.membership.identity;
+  identity.role = scheduler::Role::kDecode;
+  identity.model = "m";
+  identity.endpoint = absl::StrCat("127.0.0.1:", 1 + block_tokens_more);
+  identity.incarnation = {7};
+  identity.shape = ShapeOf(engine.engine->Spec());
+  identity.shape.block_tokens += block_tokens_more;
+  identity.total_blocks = engine.engine->Spec().kv.num_blocks;
+  return config;
+}
+
+class Orchestrator {
+ public:
+  explicit Orchestrator(int port) : shell_({}, 64), service_(&shell_) {
+    auto server = ServeRpc(absl::StrCat("127.0.0.1:", port), {&service_});
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    shell_.Start();
+  }
+  ~Orchestrator() {
+    shell_.Stop();
+    server_.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
+  }
+
+  int port() const { return server_.port; }
+  // Until its snapshot is so.
+  bool Await(const std::function<bool(const scheduler::OrchestratorSnapshot&)>& so) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (std::chrono::steady_clock::now() < end) {
+      if (so(shell_.Look()->snapshot)) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  }
+  bool AwaitPlaceable() {
+    return Await([](const scheduler::OrchestratorSnapshot& snapshot) {
+      return snapshot.instances.size() == 1 && snapshot.instances[0].placeable;
+    });
+  }
+
+ private:
+  OrchestratorShell shell_;
+  OrchestratorService service_;
+  RpcServer server_;
+};
+
+TEST(OrchestratorLinkTest, AWorkerComesBackToAnotherOrchestratorAndLeaves) {
+  auto orchestrator = std::make_unique<Orchestrator>(0);
+  const int port = orchestrator->port();
+  WorkerEngine engine = EmulatedWorker();
+  DecodeShell shell(&engine, absl::StrCat("127.0.0.1:", port), 64);
+  std::promise<void> drained;
+  shell.Start(ConfigOf(engine), [&drained] { drained.set_value(); });
+  ASSERT_TRUE(orchestrator->AwaitPlaceable());
+  orchestrator.reset();
+  orchestrator = std::make_unique<Orchestrator>(port);
+  ASSERT_TRUE(orchestrator->AwaitPlaceable());
+  shell.Drain(0);
+  EXPECT_EQ(drained.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  EXPECT_TRUE(orchestrator->Await([](const scheduler::OrchestratorSnapshot& snapshot) {
+    return snapshot.instances.empty() && snapshot.gone.size() == 1 && snapshot.gone[0].left;
+  }));
+}
+
+TEST(OrchestratorLinkTest, AnInstanceWithoutAStreamIsGivenNothing) {
+  Orchestrator orchestrator(0);
+  WorkerEngine engine = EmulatedWorker();
+  auto shell = std::make_unique<DecodeShell>(
+      &engine, absl::StrCat("127.0.0.1:", orchestrator.port()), 64);
+  shell->Start(ConfigOf(engine), [] {});
+  ASSERT_TRUE(orchestrator.AwaitPlaceable());
+  shell.reset();
+  EXPECT_TRUE(orchestrator.Await([](const scheduler::OrchestratorSnapshot& snapshot) {
+    return snapshot.instances.size() == 1 && !snapshot.instances[0].placeable;
+  }));
+}
+
+TEST(OrchestratorLinkTest, ARefusedWorkerHearsWhy) {
+  Orchestrator orchestrator(0);
+  const std::string address = absl::StrCat("127.0.0.1:", orchestrator.port());
+  WorkerEngine engine = EmulatedWorker();
+  DecodeShell first(&engine, address, 64);
+  first.Start(ConfigOf(engine), [] {});
+  ASSERT_TRUE(orchestrator.AwaitPlaceable());
+  WorkerEngine other = EmulatedWorker();
+  DecodeShell second(&other, address, 64);
+  std::promise<absl::Status> refused;
+  std::once_flag once;
+  second.OnRefused([&](const absl::Status& status) {
+    std::call_once(once, [&] { refused.set_value(status); });
+  });
+  second.Start(ConfigOf(other, /*block_tokens_more=*/16), [] {});
+  const absl::Status why = refused.get_future().get();
+  EXPECT_TRUE(absl::IsFailedPrecondition(why)) << why;
+  EXPECT_NE(std::string(why.message()).find("block_tokens"), std::string::npos) << why;
+}
+
+}  // namespace
+}  // namespace skein::services
