@@ -32,7 +32,7 @@ struct Planned {
   TimeUs decided_us = 0;  // from the submission to the decision
 };
 
-// The decode instance holds a reservation: attach to it with Generate(id, epoch).
+// The decode instance holds a reservation: attach to it on StreamTokens.
 struct Placed {
   Epoch epoch;
   InstanceId decode;

@@ -2,7 +2,7 @@
 //
 // Life of a request here: reserved (all its blocks held, lease running) -> granted (prefill
 // instances write) -> running (committed: in the batch) -> ended. Its router attaches at any of
-// these with Generate; tokens that came before are kept for it until the attach lease ends.
+// these, on its token stream; tokens that came before are kept for it until the attach lease ends.
 //
 // Writers. Several prefill instances may write one prompt's blocks, each with a grant, a lease and
 // a commit of its own, in any order; one may come when others have committed already. The request
@@ -87,7 +87,7 @@ struct PartCopied {  // the end of a CopyPart
 struct AbortCalled {  // needs no answer from the core; the shell answers OK at once
   AbortRequest request;
 };
-// The router opened a token stream; it ends with EndStream{call} or GenerateClosed{call}.
+// The router attached to a request; that ends with EndStream{call} or GenerateClosed{call}.
 struct GenerateCalled {
   CallId call;
   RequestId id;
@@ -187,7 +187,7 @@ struct DecodeConfig {
   int64_t max_sequence_tokens = 0;  // prompt + max_tokens; the engine's max_positions (0: no limit)
   TimeUs lease_us = 3 * kSecondUs;  // of a reservation, and of each grant and renewal
   TimeUs grace_us = 2 * kSecondUs;  // after the lease, before its blocks are used again
-  // For the router to come with Generate. The orchestrator cancels the requests of a router that is
+  // For the router to attach. The orchestrator cancels the requests of a router that is
   // gone; this lease ends those of which the orchestrator knows nothing, and outlasts the backlog
   // of a router that serves a burst.
   TimeUs attach_lease_us = 60 * kSecondUs;

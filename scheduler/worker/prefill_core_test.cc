@@ -236,7 +236,10 @@ TEST_F(PrefillCoreTest, Invariant2CancelDuringStepAndHandoffWaitsForBoth) {
 TEST_F(PrefillCoreTest, ACancelledRequestThatIsPlacedLateIsAborted) {
   Assign(Spec(1));
   Do(CancelCalled{{{7, 1}, {5}, "test"}});
-  EXPECT_EQ(Of<CallAbort>(Place(1))[0].endpoint, "d:1");
+  const CallAbort abort = Of<CallAbort>(Place(1))[0];
+  EXPECT_EQ(abort.endpoint, "d:1");
+  // Not CANCELLED: where an engine's failure ended it, it is planned anew.
+  EXPECT_TRUE(absl::IsUnavailable(abort.request.reason)) << abort.request.reason;
 }
 
 TEST_F(PrefillCoreTest, AnEpochThatNobodyIssuedEndsNothing) {

@@ -146,12 +146,15 @@ void PrefillCore::Impl::On(const BeginPrefillReplied& event) {
   const absl::Status& status = event.reply.status;
   Request* request = FindLive(event.id, event.epoch);
   if (request == nullptr || !request->ask_calling) {
-    // Cancelled meanwhile: the reservation would wait for its lease's end.
+    // Ended meanwhile: the reservation would wait for its lease's end. Whoever cancelled it does
+    // not read the reason; one whose engine failed here is planned anew.
     if (status.ok() && (request == nullptr || request->endpoint.empty())) {
-      effects_.push_back(CallAbort{
-          event.reply.placed.endpoint,
-          {event.id, event.epoch, absl::CancelledError("cancelled"), membership_.instance()},
-          config_.rpc_timeout_us});
+      effects_.push_back(
+          CallAbort{event.reply.placed.endpoint,
+                    {event.id, event.epoch,
+                     absl::UnavailableError("the request has ended at its prefill instance"),
+                     membership_.instance()},
+                    config_.rpc_timeout_us});
     }
     return;
   }

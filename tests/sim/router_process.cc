@@ -21,6 +21,7 @@ void RouterProcess::OnStart() {
 
 // The clients' connections end.
 void RouterProcess::OnCrash() {
+  token_links_.clear();
   for (auto& [id, client] : clients_) {
     if (client.ends > 0) continue;
     --open_;
@@ -146,8 +147,6 @@ void RouterProcess::Execute(OpenSubmit& effect) {
 }
 
 void RouterProcess::Execute(CloseSubmit& effect) { clients_.at(effect.id).submit->Close(); }
-
-void RouterProcess::OnCrash() { token_links_.clear(); }
 
 void RouterProcess::Execute(OpenGenerate& effect) {
   tokens_->Attach(effect.id, effect.epoch, effect.endpoint, "", /*paused=*/false, LocalNow());
