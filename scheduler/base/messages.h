@@ -350,7 +350,8 @@ struct WorkerLoad {
   int64_t total_blocks = 0;
   double tokens_per_second = 0;  // measured over recent steps; 0 = not measured yet
   bool draining = false;
-  bool invariants_ok = true;
+  bool invariants_ok =
+      true;  // when they were last checked (/debug/invariants); its shell fills it in
   // Of the engine step in flight, probes included: how long it has run, and about how long such a
   // step takes here. The age is 0 when there is none, or while it waits for other instances; the
   // estimate is 0 when nothing was measured yet.

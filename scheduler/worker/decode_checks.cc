@@ -33,7 +33,6 @@ WorkerLoad DecodeCore::Impl::Load() const {
   load.total_blocks = blocks.total;
   load.tokens_per_second = rate_.PerSecond();
   load.draining = membership_.draining();
-  load.invariants_ok = CheckInvariants().ok();
   load.step_age_us = steps_.engine().StepAgeUs(now_);
   load.step_estimate_us = steps_.engine().StepEstimateUs();
   return load;

@@ -221,11 +221,19 @@ bool DecodeShell::Abort(scheduler::AbortRequest request, grpc::ServerUnaryReacto
 
 bool DecodeShell::Inspect(
     const std::function<void(const scheduler::DecodeSnapshot&, const absl::Status&)>& look) {
-  return loop_.RunAndWait([this, &look] {
-    absl::Status invariants = core_->CheckInvariants();
-    invariants.Update(tokens_.CheckInvariants());
-    look(core_->Snapshot(MonotonicUs()), invariants);
+  return loop_.RunAndWait([this, &look] { look(core_->Snapshot(MonotonicUs()), checked_.last()); });
+}
+
+absl::Status DecodeShell::CheckInvariants() {
+  absl::Status found = absl::UnavailableError("stopping");
+  loop_.RunAndWait([this, &found] {
+    found = checked_.Run(MonotonicUs(), [this] {
+      absl::Status found = core_->CheckInvariants();
+      found.Update(tokens_.CheckInvariants());
+      return found;
+    });
   });
+  return found;
 }
 
 void DecodeShell::Post(scheduler::DecodeEvent event) {
@@ -300,7 +308,9 @@ void DecodeShell::On(const scheduler::RunStep& effect) {
 
 void DecodeShell::On(const scheduler::CallRegister& effect) { orchestrator_.Open(effect); }
 
-void DecodeShell::On(const scheduler::CallReport& effect) { orchestrator_.Report(effect); }
+void DecodeShell::On(const scheduler::CallReport& effect) {
+  orchestrator_.Report(effect, checked_.last().ok());
+}
 
 void DecodeShell::On(const scheduler::CallUnregister& effect) { orchestrator_.Unregister(effect); }
 

@@ -16,6 +16,7 @@
 #include "services/base/calls.h"
 #include "services/base/loop.h"
 #include "services/base/rpc.h"
+#include "services/base/spaced_check.h"
 #include "services/codec/codec.h"
 #include "services/worker/engine_runner.h"
 #include "services/worker/progress_thread.h"
@@ -73,9 +74,13 @@ class DecodeShell {
   [[nodiscard]] bool Abort(scheduler::AbortRequest request, grpc::ServerUnaryReactor* call);
   uint64_t NextCall() { return next_call_.fetch_add(1); }
 
-  // Runs `look` on the loop and waits. Not from the loop.
+  // Runs `look` on the loop and waits; `invariants` is what CheckInvariants found last. Not from
+  // the loop.
   bool Inspect(const std::function<void(const scheduler::DecodeSnapshot&,
                                         const absl::Status& invariants)>& look);
+  // Walks all requests and blocks, on the loop, at most once a second; in between it returns what
+  // it found last, which reports and Inspect tell. Not from the loop.
+  absl::Status CheckInvariants();
 
  private:
   void Handle(const scheduler::DecodeEvent& event);  // and sends what came of it
@@ -117,6 +122,7 @@ class DecodeShell {
   std::atomic<uint64_t> next_token_stream_{1};
   // Only on the loop.
   std::optional<scheduler::DecodeCore> core_;  // from Start on
+  SpacedCheck checked_;
   bool core_drained_ = false;
   bool drained_told_ = false;
   scheduler::TokenStreams tokens_;

@@ -103,8 +103,15 @@ void PrefillShell::Assign(const scheduler::AssignRequest& request) {
 
 bool PrefillShell::Inspect(
     const std::function<void(const scheduler::PrefillSnapshot&, const absl::Status&)>& look) {
-  return loop_.RunAndWait(
-      [this, &look] { look(core_->Snapshot(MonotonicUs()), core_->CheckInvariants()); });
+  return loop_.RunAndWait([this, &look] { look(core_->Snapshot(MonotonicUs()), checked_.last()); });
+}
+
+absl::Status PrefillShell::CheckInvariants() {
+  absl::Status found = absl::UnavailableError("stopping");
+  loop_.RunAndWait([this, &found] {
+    found = checked_.Run(MonotonicUs(), [this] { return core_->CheckInvariants(); });
+  });
+  return found;
 }
 
 void PrefillShell::Post(scheduler::PrefillEvent event) {
@@ -154,7 +161,7 @@ void PrefillShell::On(const scheduler::CallRegister& effect) {
 
 void PrefillShell::On(const scheduler::CallReport& effect) {
   ForgetHandoffsOf(effect.request.ended);
-  orchestrator_.Report(effect);
+  orchestrator_.Report(effect, checked_.last().ok());
 }
 
 void PrefillShell::On(const scheduler::CallUnregister& effect) { orchestrator_.Unregister(effect); }

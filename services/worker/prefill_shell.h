@@ -16,6 +16,7 @@
 #include "scheduler/worker/prefill_core.h"
 #include "services/base/loop.h"
 #include "services/base/rpc.h"
+#include "services/base/spaced_check.h"
 #include "services/codec/codec.h"
 #include "services/worker/comm_log.h"
 #include "services/worker/engine_runner.h"
@@ -50,9 +51,13 @@ class PrefillShell {
   absl::Status MayDrain() { return orchestrator_.MayDrain(); }
   void Stop();
 
-  // Runs `look` on the loop and waits. Not from the loop.
+  // Runs `look` on the loop and waits; `invariants` is what CheckInvariants found last. Not from
+  // the loop.
   bool Inspect(const std::function<void(const scheduler::PrefillSnapshot&,
                                         const absl::Status& invariants)>& look);
+  // Walks all requests and blocks, on the loop, at most once a second; in between it returns what
+  // it found last, which reports and Inspect tell. Not from the loop.
+  absl::Status CheckInvariants();
   std::vector<engine::HandoffTotals> HandoffTotals() const { return sender_.Totals(); }
   std::vector<engine::CommTotals> CommTotals() const {
     return engine_->fabric == nullptr ? std::vector<engine::CommTotals>()

@@ -44,9 +44,7 @@ struct WorkerPages {
 
   absl::Status Invariants() {
     absl::Status found = absl::UnavailableError("starting or stopping");
-    shell.With([&found](Shell& running) {
-      running.Inspect([&found](const auto&, const absl::Status& status) { found = status; });
-    });
+    shell.With([&found](Shell& running) { found = running.CheckInvariants(); });
     return found;
   }
 

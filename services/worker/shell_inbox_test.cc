@@ -69,7 +69,7 @@ TEST(ShellInbox, ADecodeShellTakesNoMoreAbortsThanFit) {
   EXPECT_LE(taken, kInbox);
   EXPECT_GT(taken, 0u);
   AwaitTheLoop<scheduler::DecodeSnapshot>(&shell);
-  EXPECT_TRUE(shell.Cancel({.id = {1, 1}, .epoch = {1}, .why = "test"}, &after));
+  EXPECT_TRUE(shell.Abort({.id = {1, 1}, .epoch = {1}}, &after));
 }
 
 }  // namespace

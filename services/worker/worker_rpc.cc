@@ -79,13 +79,14 @@ void OrchestratorLink::Send(v1::WorkerMessage message) {
   stream_->Write(std::move(message));
 }
 
-void OrchestratorLink::Report(const scheduler::CallReport& call) {
+void OrchestratorLink::Report(const scheduler::CallReport& call, bool invariants_ok) {
   {
     std::lock_guard lock(mutex_);
     last_serial_ = call.request.serial;
   }
   v1::WorkerMessage message;
   *message.mutable_report() = ToProto(call.request);
+  message.mutable_report()->mutable_load()->set_invariants_ok(invariants_ok);
   Send(std::move(message));
 }
 

@@ -54,7 +54,7 @@ class OrchestratorLink {
 
   // On the loop. Open closes the stream before.
   void Open(const scheduler::CallRegister& call);
-  void Report(const scheduler::CallReport& call);
+  void Report(const scheduler::CallReport& call, bool invariants_ok);
   void Unregister(const scheduler::CallUnregister& call);
   void Send(v1::WorkerMessage message);
   // On the loop, or when it has ended. No event of the stream follows.
