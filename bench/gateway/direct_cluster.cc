@@ -199,13 +199,12 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::OrchestratorMessage>* ConnectWorker(
       grpc::CallbackServerContext* context) override {
     auto stream = WorkerStream::Make(context, [](const std::function<void()>& hook) { hook(); });
-    // The stream outlives its hooks.
-    stream->Open(
-        {.message = [this, s = stream.get()](const auto& m) { Take(s, m); }, .ended = [] {}});
     {
       std::lock_guard lock(mu_);
       opened_[stream.get()] = stream;
     }
+    stream->Open(
+        {.message = [this, s = stream.get()](const auto& m) { Take(s, m); }, .ended = [] {}});
     return stream.get();
   }
 
