@@ -119,6 +119,7 @@ class PrefillShell {
   StepLog step_log_;
   // Only on the loop.
   std::optional<scheduler::PrefillCore> core_;            // from Start on
+  SpacedCheck checked_;
   std::map<uint64_t, scheduler::AssignReplied> assigns_;  // unanswered
   uint64_t next_call_ = 1;
   std::set<engine::HandoffKey> opened_;
