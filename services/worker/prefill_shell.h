@@ -118,7 +118,7 @@ class PrefillShell {
   CommLog comm_log_;
   StepLog step_log_;
   // Only on the loop.
-  std::optional<scheduler::PrefillCore> core_;            // from Start on
+  std::optional<scheduler::PrefillCore> core_;  // from Start on
   SpacedCheck checked_;
   std::map<uint64_t, scheduler::AssignReplied> assigns_;  // unanswered
   uint64_t next_call_ = 1;

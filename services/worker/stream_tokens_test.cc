@@ -171,7 +171,7 @@ class StreamTokens : public ::testing::Test {
     sampling.set_repetition_penalty(1);
     sampling.set_top_logprobs(-1);
     spec->sampling = sampling.SerializeAsString();
-    Call(&v1::DecodeWorker::Stub::Reserve, ToProto(scheduler::ReserveRequest{spec, {1}, {{1}}}));
+    shell_.Post(scheduler::ReserveCalled{{}, {spec, {1}, {{1}}}});  // as from the orchestrator
     scheduler::GrantRequest grant;
     grant.id = spec->id;
     grant.epoch = {1};
@@ -190,11 +190,10 @@ class StreamTokens : public ::testing::Test {
 
   scheduler::DecodeSnapshot Look() {
     scheduler::DecodeSnapshot out;
-    EXPECT_TRUE(shell_.Inspect(
-        [&out](const scheduler::DecodeSnapshot& snapshot, const absl::Status& invariants) {
-          EXPECT_TRUE(invariants.ok()) << invariants;
-          out = snapshot;
-        }));
+    const absl::Status invariants = shell_.CheckInvariants();
+    EXPECT_TRUE(invariants.ok()) << invariants;
+    EXPECT_TRUE(shell_.Inspect([&out](const scheduler::DecodeSnapshot& snapshot,
+                                      const absl::Status&) { out = snapshot; }));
     return out;
   }
   bool AwaitIdle() {
