@@ -78,7 +78,6 @@ class Bench {
   Bench(const HandshakeShape& shape, pid_t target, const std::string& endpoint)
       : shape_(shape),
         channel_(channels_.Get(endpoint)),
-        decode_(v1::DecodeWorker::NewStub(channel_)),
         staging_(Staging::NewStub(channel_)) {
     SKEIN_CHECK(clock_getcpuclockid(target, &target_clock_) == 0);
     for (int i = 0; i < shape.writers_max; ++i) {
@@ -135,9 +134,11 @@ class Bench {
     sampling.set_repetition_penalty(1);
     spec->sampling = sampling.SerializeAsString();
     grpc::ClientContext context;
-    v1::ReserveResponse response;
-    Check(decode_->Reserve(&context, services::ToProto(scheduler::ReserveRequest{spec, {1}, {{1}}}),
-                           &response));
+    ReserveOrder order;
+    order.set_order(
+        services::ToProto(scheduler::ReserveRequest{spec, {1}, {{1}}}).SerializeAsString());
+    ReserveOrderTaken taken;
+    Check(staging_->Reserve(&context, order, &taken));
   }
 
   void Open(int backends) {
@@ -154,7 +155,6 @@ class Bench {
   clockid_t target_clock_ = 0;
   services::Channels channels_;
   const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::DecodeWorker::Stub> decode_;
   const std::unique_ptr<Staging::Stub> staging_;
   std::vector<std::unique_ptr<HandshakeWriter>> writers_;
   std::vector<double> renews_us_;

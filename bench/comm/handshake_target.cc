@@ -15,7 +15,9 @@
 #include "engine/emulated/emulated_engine.h"
 #include "engine/transport/registered_device.h"
 #include "engine/transport/ucx_transport.h"
+#include "proto/orchestrator.pb.h"
 #include "services/base/rpc.h"
+#include "services/codec/codec.h"
 #include "services/worker/decode_service.h"
 #include "services/worker/decode_shell.h"
 
@@ -67,8 +69,12 @@ void RunHandshakeTarget(const HandshakeShape& shape, int out) {
   auto receiver = engine::StagingReceiver::Create(engine.transport.get(), engine.engine->Spec().kv,
                                                   pool, shape.writers_max, shape.slots);
   SKEIN_CHECK_MSG(receiver.ok(), receiver.status().ToString().c_str());
-  StagingService staging(*std::move(receiver));
   services::DecodeShell shell(&engine, "127.0.0.1:1", 1024);  // there is no orchestrator
+  StagingService staging(*std::move(receiver), [&shell](const std::string& order) {
+    v1::ReserveRequest reserve;
+    SKEIN_CHECK(reserve.ParseFromString(order));
+    shell.Post(scheduler::ReserveCalled{{}, *services::FromProto(reserve)});
+  });
   services::DecodeService decode(&shell);
   const auto server = services::ServeRpc("127.0.0.1:0", {&decode, &staging});
   SKEIN_CHECK_MSG(server.ok(), server.status().ToString().c_str());

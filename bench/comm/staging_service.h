@@ -3,8 +3,11 @@
 // decides who may use which buffer, engine/handoff/staging_receiver.h copies out.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/comm/staging.grpc.pb.h"
@@ -15,8 +18,18 @@ namespace skein::bench {
 
 class StagingService : public Staging::CallbackService {
  public:
-  explicit StagingService(std::unique_ptr<engine::StagingReceiver> receiver)
-      : receiver_(std::move(receiver)) {}
+  // `reserve` is given the orders of Reserve, on gRPC threads.
+  StagingService(std::unique_ptr<engine::StagingReceiver> receiver,
+                 std::function<void(const std::string& order)> reserve)
+      : receiver_(std::move(receiver)), reserve_(std::move(reserve)) {}
+
+  grpc::ServerUnaryReactor* Reserve(grpc::CallbackServerContext* context,
+                                    const ReserveOrder* request, ReserveOrderTaken*) override {
+    reserve_(request->order());
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
 
   grpc::ServerUnaryReactor* Open(grpc::CallbackServerContext* context, const OpenRequest* request,
                                  OpenResponse* response) override;
@@ -38,6 +51,7 @@ class StagingService : public Staging::CallbackService {
   void AnswerAsks(const scheduler::BackendRequest& request);
 
   const std::unique_ptr<engine::StagingReceiver> receiver_;
+  const std::function<void(const std::string& order)> reserve_;
   std::mutex mutex_;
   std::unique_ptr<scheduler::BackendQueue> queue_;
   std::vector<int32_t> blocks_;  // of the prompt; changes only between prompts

@@ -81,7 +81,7 @@ size_t CellPicker::ByAffinity(const std::vector<Candidate>& candidates, uint64_t
     capacity += one.capacity;
     held += one.held;
   }
-  const double bound = config_.load_bound * (held + 1) / capacity;
+  const double bound = std::max(config_.load_bound * (held + 1) / capacity, config_.calm);
   std::optional<size_t> best;
   double best_score = 0;
   const Candidate* emptiest = &candidates.front();
@@ -97,9 +97,9 @@ size_t CellPicker::ByAffinity(const std::vector<Candidate>& candidates, uint64_t
 }
 
 size_t CellPicker::EmptierOfTwo(const std::vector<Candidate>& candidates) {
-  const size_t first = random_() % candidates.size();
+  const size_t first = Mix(++random_) % candidates.size();
   if (candidates.size() == 1) return candidates[0].cell;
-  size_t second = random_() % (candidates.size() - 1);
+  size_t second = Mix(++random_) % (candidates.size() - 1);
   if (second >= first) ++second;
   const Candidate& a = candidates[first];
   const Candidate& b = candidates[second];

@@ -6,11 +6,11 @@
 // A request with an affinity key (a session, a tenant, the hash of a shared prefix) goes to the
 // first cell in its own order of all cells: weighted rendezvous hashing (Thaler and Ravishankar,
 // 1998), by what the cells hold. A cell that comes or goes moves only the keys that are its own. A
-// cell that is fuller than `load_bound` times the mean is passed over ("consistent hashing with
-// bounded loads", Mirrokni, Thorup and Zadimoghaddam, 2018), so that a popular key cannot drown its
-// cell. A request without a key goes to the emptier of two random cells (Mitzenmacher, 2001): what
-// routers know is as old as the last report, and the emptiest of all would be flooded by all of
-// them at once.
+// cell that is fuller than `load_bound` times the mean, and than `calm`, is passed over
+// ("consistent hashing with bounded loads", Mirrokni, Thorup and Zadimoghaddam, 2018), so that a
+// popular key cannot drown its cell. A request without a key goes to the emptier of two random
+// cells (Mitzenmacher, 2001): what routers know is as old as the last report, and the emptiest of
+// all would be flooded by all of them at once.
 //
 // Not thread-safe. Deterministic: equal calls give equal picks.
 #pragma once
@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -37,6 +36,7 @@ struct CellLoad {
 struct CellPickerConfig {
   size_t cells = 1;
   double load_bound = 1.25;  // >= 1
+  double calm = 0.25;        // a cell that is less full is never passed over
   uint64_t seed = 1;
 };
 
@@ -85,7 +85,7 @@ class CellPicker {
   std::vector<bool> alive_;                                 // by cell
   std::vector<int64_t> routers_;                            // by cell
   std::map<std::string, std::vector<ModelInCell>> models_;  // each by cell
-  std::mt19937_64 random_;
+  uint64_t random_;
 };
 
 }  // namespace skein::scheduler

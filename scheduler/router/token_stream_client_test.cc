@@ -1,6 +1,6 @@
 #include "scheduler/router/token_stream_client.h"
 
-#include "gtest/gtest.h"
+#include <gtest/gtest.h>
 
 namespace skein::scheduler {
 namespace {

@@ -64,7 +64,9 @@ std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, Tim
 
 DecodeCore::Impl::Sequence* DecodeCore::Impl::Find(RequestId id, Epoch epoch) {
   const auto it = sequences_.find(id);
-  return it != sequences_.end() && it->second.epoch == epoch ? &it->second : nullptr;
+  if (it == sequences_.end()) return nullptr;
+  if (SKEIN_PLANT(stale_epoch_accepted)) return &it->second;
+  return it->second.epoch == epoch ? &it->second : nullptr;
 }
 
 void DecodeCore::Impl::On(const CancelCalled& event) {

@@ -1,6 +1,6 @@
 #include "scheduler/worker/token_streams.h"
 
-#include "gtest/gtest.h"
+#include <gtest/gtest.h>
 
 namespace skein::scheduler {
 namespace {
