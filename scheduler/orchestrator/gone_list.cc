@@ -10,16 +10,17 @@ void GoneList::Add(Gone gone) {
 }
 
 template <class Matches>
-void GoneList::Replace(Matches matches) {
+bool GoneList::Replace(Matches matches) {
   for (Gone& gone : gone_) {
     if (gone.left || gone.replaced || !matches(gone)) continue;
     gone.replaced = true;
-    return;
+    return true;
   }
+  return false;
 }
 
-void GoneList::InstanceCame(Role role, const std::string& model) {
-  Replace([&](const Gone& gone) {
+bool GoneList::InstanceCame(Role role, const std::string& model) {
+  return Replace([&](const Gone& gone) {
     return gone.instance != InstanceId{} && gone.role == role && gone.model == model;
   });
 }

@@ -30,14 +30,15 @@ class GoneList {
 
   void Add(Gone gone);
   // An instance of that kind came, or a router did: the oldest lost one that is not replaced is.
-  void InstanceCame(Role role, const std::string& model);
+  // False: there is none.
+  bool InstanceCame(Role role, const std::string& model);
   void RouterCame();
   // The latest first; what is older than `kept_us` is not shown.
   std::vector<Gone> Latest(TimeUs now) const;
 
  private:
   template <class Matches>
-  void Replace(Matches matches);
+  bool Replace(Matches matches);
 
   size_t max_;
   TimeUs kept_us_;

@@ -22,7 +22,9 @@ void OrchestratorCore::Impl::On(const RegisterCalled& event) {
   for (InstanceId replaced : registered->replaced) {
     Lose(replaced, "was replaced by another process at its address");
   }
-  if (came) gone_.InstanceCame(identity.role, identity.model);
+  if (came && !gone_.InstanceCame(identity.role, identity.model)) {
+    registry_.NoteSuccessor(identity.role, identity.model);
+  }
   if (registered->former != CallId{}) {
     LeaveStream(registered->id, registered->former);
     effects_.push_back(CloseWorker{registered->former,
@@ -198,7 +200,8 @@ void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why, bool le
              .endpoint = instance->identity.endpoint,
              .at_us = now_,
              .why = why,
-             .left = left});
+             .left = left,
+             .replaced = instance->succeeded});
   const Role role = instance->identity.role;
   const CallId connection = instance->connection;
   const std::map<RequestId, Placement> placed = std::move(instance->placed);

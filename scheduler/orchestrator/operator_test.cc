@@ -97,6 +97,23 @@ TEST_F(OperatorTest, AnOrderOutlivesTheOrchestrator) {
       << "this orchestrator was told nothing: the instance stays as it is";
 }
 
+// A process that is started again is there before the lease of the dead one ends.
+TEST_F(OperatorTest, WhatIsMadeUpForBeforeItsLeaseEndsIsLostAndReplaced) {
+  const InstanceId dead = Up(Role::kDecode, 2);
+  const InstanceId silent = Up(Role::kDecode, 3);
+  Do(WorkerDisconnected{streams_.at(dead)});
+  Up(Role::kDecode, 4);
+  Until(4 * kSecondUs);
+  for (const Gone& one : core_->Snapshot(now_).gone) {
+    if (one.instance == dead) {
+      EXPECT_TRUE(one.replaced);
+    }
+    if (one.instance == silent) {
+      EXPECT_FALSE(one.replaced);
+    }
+  }
+}
+
 TEST_F(OperatorTest, WhatIsLostIsShownUntilAnotherComes) {
   UpPrefill(1);
   const InstanceId lost = Up(Role::kDecode, 2);

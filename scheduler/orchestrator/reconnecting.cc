@@ -1,5 +1,5 @@
-// A worker opens a stream: what it tells of its state is taken. For a new instance nothing is placed
-// there, but requests may have ended in its process before it was given up.
+// A worker opens a stream: what it tells of its state is taken. For a new instance nothing is
+// placed there, but requests may have ended in its process before it was given up.
 #include <algorithm>
 
 #include "scheduler/orchestrator/orchestrator_impl.h"

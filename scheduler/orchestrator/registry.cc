@@ -81,6 +81,7 @@ absl::StatusOr<Registry::Registration> Registry::Register(const WorkerIdentity& 
       instance.lease_end_us = listening_.At(now) + lease_us_;
       registration.id = id;
       registration.former = std::exchange(instance.connection, connection);
+      instance.succeeded = false;
       return registration;
     }
     if (instance.identity.endpoint == identity.endpoint) registration.replaced.push_back(id);
@@ -163,6 +164,15 @@ void Registry::Remove(InstanceId id) {
 Instance* Registry::Find(InstanceId id) {
   const auto it = instances_.find(id);
   return it == instances_.end() ? nullptr : &it->second;
+}
+
+void Registry::NoteSuccessor(Role role, const std::string& model) {
+  for (auto& [id, instance] : instances_) {
+    if (instance.identity.role != role || instance.identity.model != model) continue;
+    if (instance.connected() || instance.succeeded) continue;
+    instance.succeeded = true;
+    return;
+  }
 }
 
 Instance* Registry::FindConnected(CallId connection) {

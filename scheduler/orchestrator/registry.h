@@ -59,6 +59,7 @@ struct Instance {
 
   bool draining() const { return load.draining || drain_order == true; }
   bool Suspect() const { return IsStepSuspect(load.step_age_us, load.step_estimate_us); }
+  bool succeeded = false;  // another of its kind came after its stream broke
   bool connected() const { return connection != CallId{}; }
   bool Placeable() const {
     return connected() && reported && !draining() && load.invariants_ok && !Suspect();
@@ -100,6 +101,8 @@ class Registry {
   void Remove(InstanceId id);
   Instance* Find(InstanceId id);
   const Instance* Find(InstanceId id) const;
+  // An instance came, and makes up for one that has no stream any more, if there is one.
+  void NoteSuccessor(Role role, const std::string& model);
   Instance* FindConnected(CallId connection);  // null: the stream is no instance's
   // At a tick; who is dead. The caller Removes them.
   std::vector<InstanceId> Listened(TimeUs now);
