@@ -64,9 +64,7 @@ std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, Tim
 
 DecodeCore::Impl::Sequence* DecodeCore::Impl::Find(RequestId id, Epoch epoch) {
   const auto it = sequences_.find(id);
-  if (it == sequences_.end()) return nullptr;
-  if (SKEIN_PLANT(stale_epoch_accepted)) return &it->second;
-  return it->second.epoch == epoch ? &it->second : nullptr;
+  return it != sequences_.end() && it->second.epoch == epoch ? &it->second : nullptr;
 }
 
 void DecodeCore::Impl::On(const CancelCalled& event) {

@@ -47,7 +47,8 @@ scheduler::DecodeConfig ConfigOf(const WorkerEngine& engine, int block_tokens_mo
 
 class Orchestrator {
  public:
-  explicit Orchestrator(int port) : shell_({}, 64), service_(&shell_) {
+  explicit Orchestrator(int port, scheduler::TimeUs lease_us = 3 * scheduler::kSecondUs)
+      : shell_({.instance_lease_us = lease_us}, 64), service_(&shell_) {
     auto server = ServeRpc(absl::StrCat("127.0.0.1:", port), {&service_});
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -101,8 +102,8 @@ TEST(OrchestratorLinkTest, AWorkerComesBackToAnotherOrchestratorAndLeaves) {
 TEST(OrchestratorLinkTest, AnInstanceWithoutAStreamIsGivenNothing) {
   Orchestrator orchestrator(0);
   WorkerEngine engine = EmulatedWorker();
-  auto shell = std::make_unique<DecodeShell>(
-      &engine, absl::StrCat("127.0.0.1:", orchestrator.port()), 64);
+  auto shell =
+      std::make_unique<DecodeShell>(&engine, absl::StrCat("127.0.0.1:", orchestrator.port()), 64);
   shell->Start(ConfigOf(engine), [] {});
   ASSERT_TRUE(orchestrator.AwaitPlaceable());
   shell.reset();
@@ -111,8 +112,9 @@ TEST(OrchestratorLinkTest, AnInstanceWithoutAStreamIsGivenNothing) {
   }));
 }
 
+// After two leases of nothing but refusals.
 TEST(OrchestratorLinkTest, ARefusedWorkerHearsWhy) {
-  Orchestrator orchestrator(0);
+  Orchestrator orchestrator(0, scheduler::kSecondUs);
   const std::string address = absl::StrCat("127.0.0.1:", orchestrator.port());
   WorkerEngine engine = EmulatedWorker();
   DecodeShell first(&engine, address, 64);

@@ -2,14 +2,21 @@
 #include "services/worker/worker_rpc.h"
 
 #include <atomic>
+#include <functional>
 #include <future>
+#include <limits>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "proto/orchestrator.grpc.pb.h"
+#include "services/base/bidi_stream.h"
 #include "services/base/loop.h"
+#include "services/base/message_counters.h"
 #include "services/base/rpc.h"
 
 namespace skein::services {
@@ -30,15 +37,16 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
   void Answer(grpc::StatusCode code) { code_.store(code); }
   int list_models_calls() const { return list_models_calls_.load(); }
 
-  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
-                                     const v1::RegisterRequest*,
-                                     v1::RegisterResponse* response) override {
-    response->set_instance(1);
-    response->set_lease_us(kHourUs);
-    auto* reactor = context->DefaultReactor();
-    const grpc::StatusCode code = code_.load();
-    reactor->Finish(code == grpc::StatusCode::OK ? grpc::Status::OK : grpc::Status(code, "no"));
-    return reactor;
+  grpc::ServerBidiReactor<v1::WorkerMessage, v1::OrchestratorMessage>* ConnectWorker(
+      grpc::CallbackServerContext* context) override {
+    auto stream = Stream::Make(context, [](const std::function<void()>& hook) { hook(); });
+    {
+      std::lock_guard lock(mutex_);
+      streams_.push_back(stream);
+    }
+    stream->Open({.message = [this, s = stream.get()](const auto& message) { Take(s, message); },
+                  .ended = [] {}});
+    return stream.get();
   }
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
                                        const v1::ListModelsRequest*,
@@ -51,7 +59,24 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
   }
 
  private:
+  using Stream = ServerStream<v1::WorkerMessage, v1::OrchestratorMessage>;
+
+  void Take(Stream* stream, const v1::WorkerMessage& message) {
+    if (!message.has_hello()) return;
+    const grpc::StatusCode code = code_.load();
+    if (code != grpc::StatusCode::OK) return stream->Close(grpc::Status(code, "no"));
+    MessageCounters counters(1);
+    EXPECT_TRUE(counters.Take(message).ok());
+    v1::OrchestratorMessage welcome;
+    welcome.mutable_welcome()->set_instance(1);
+    welcome.mutable_welcome()->set_lease_us(kHourUs);
+    counters.Stamp(&welcome);
+    stream->Write(std::move(welcome));
+  }
+
   const int64_t instance_lease_us_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Stream>> streams_;
   std::atomic<grpc::StatusCode> code_{grpc::StatusCode::OK};
   std::atomic<int> list_models_calls_{0};
   Channels channels_;
@@ -62,22 +87,37 @@ class RefusalTest : public ::testing::Test {
  protected:
   void Connect(int64_t instance_lease_us) {
     orchestrator_ = std::make_unique<FakeOrchestrator>(instance_lease_us);
-    membership_ = std::make_unique<MembershipCalls>(&calls_, orchestrator_->Channel());
-    membership_->OnRefused([this](const absl::Status& why) {
+    link_ = std::make_unique<OrchestratorLink>(&calls_, &loop_, orchestrator_->Channel());
+    link_->Start({.registered = [this](const auto&) { answered_(); },
+                  .reported = [](const auto&) {},
+                  .unregistered = [](const auto&) {},
+                  .disconnected = [this](const auto&) { answered_(); },
+                  .cancelled = [](const auto&) {},
+                  .other = [](const auto&) { return absl::OkStatus(); }});
+    loop_.Start(
+        "test", [] { return std::numeric_limits<int64_t>::max(); }, [] {});
+    link_->OnRefused([this](const absl::Status& why) {
       EXPECT_TRUE(absl::IsFailedPrecondition(why)) << why;
       refused_.fetch_add(1);
     });
   }
-  void TearDown() override { calls_.CancelAndWait(); }
+  void TearDown() override {
+    loop_.RunAndWait([this] { link_->Close(); });
+    loop_.Stop();
+    calls_.CancelAndWait();
+  }
 
   // Registers and waits for the answer, which comes later than at the time of the call.
   void RegisterAnswered(grpc::StatusCode code) {
     orchestrator_->Answer(code);
     std::promise<void> done;
     const int64_t now_us = MonotonicUs();
-    membership_->Register({{}, 20'000'000},
-                          [&done](const scheduler::RegisterReplied&) { done.set_value(); });
+    loop_.RunAndWait([&] {
+      answered_ = [&done] { done.set_value(); };
+      link_->Open({});
+    });
     done.get_future().wait();
+    loop_.RunAndWait([this] { answered_ = [] {}; });
     while (MonotonicUs() == now_us) std::this_thread::yield();
   }
   void AwaitListModels(int calls) {
@@ -85,8 +125,10 @@ class RefusalTest : public ::testing::Test {
   }
 
   CallTracker calls_;
+  Loop loop_{64};
   std::unique_ptr<FakeOrchestrator> orchestrator_;
-  std::unique_ptr<MembershipCalls> membership_;
+  std::function<void()> answered_ = [] {};  // on the loop
+  std::unique_ptr<OrchestratorLink> link_;
   std::atomic<int> refused_{0};
 };
 

@@ -101,7 +101,7 @@ def the_exit_status_is_the_health():
         for i in range(2):
             cluster.start_worker("decode", i)
         await_health(cluster, HEALTHY)
-        assert [g["replaced"] for g in json_of(cluster, "status")["gone"]] == [True, True]
+        cluster.until(lambda: [g["replaced"] for g in json_of(cluster, "status")["gone"]] == [True, True], "both are lost, and replaced")
         cluster.kill("router")
         await_health(cluster, CANNOT_SERVE)
         cluster.start_router()
