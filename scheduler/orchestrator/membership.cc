@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/plant.h"
 #include "scheduler/orchestrator/orchestrator_impl.h"
 
 namespace skein::scheduler {
@@ -86,7 +85,7 @@ void OrchestratorCore::Impl::TakeEnded(const Instance& instance, const EndedRequ
   if (request->state == State::kReplanning && request->left_epoch == ended.epoch) {
     return HasLeft(*request, instance.id);
   }
-  if (request->epoch != ended.epoch && !SKEIN_PLANT(stale_epoch_accepted)) return;
+  if (request->epoch != ended.epoch) return;
   if (request->decode == instance.id) return TakeDecodeEnded(*request, ended);
   if (Member* member = MemberAt(*request, instance.id)) TakePrefillEnded(*request, *member, ended);
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/plant.h"
 
 namespace skein::scheduler {
 namespace {
@@ -282,7 +281,6 @@ RouterCore::Request* RouterCore::Find(RequestId id) {
 RouterCore::Request* RouterCore::FindStream(RequestId id, Epoch epoch) {
   Request* request = Find(id);
   if (request == nullptr || request->state != State::kPlaced) return nullptr;
-  if (SKEIN_PLANT(stale_epoch_accepted)) return request;
   return request->epoch == epoch && request->stream_open ? request : nullptr;
 }
 
