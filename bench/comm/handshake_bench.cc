@@ -76,9 +76,7 @@ double CpuMillis(clockid_t clock) {
 class Bench {
  public:
   Bench(const HandshakeShape& shape, pid_t target, const std::string& endpoint)
-      : shape_(shape),
-        channel_(channels_.Get(endpoint)),
-        staging_(Staging::NewStub(channel_)) {
+      : shape_(shape), channel_(channels_.Get(endpoint)), staging_(Staging::NewStub(channel_)) {
     SKEIN_CHECK(clock_getcpuclockid(target, &target_clock_) == 0);
     for (int i = 0; i < shape.writers_max; ++i) {
       writers_.push_back(std::make_unique<HandshakeWriter>(shape, channel_, i));

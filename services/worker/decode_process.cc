@@ -45,7 +45,9 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
     metrics
         ->Gauge("skein_handoff_backend_waiting", "Writers that wait for a staging buffer.", labels)
         .Set(static_cast<double>(snapshot.backend_waiting));
-    metrics->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.", labels)
+    metrics
+        ->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.",
+                labels)
         .Set(invariants.ok() ? 1 : 0);
   });
 }

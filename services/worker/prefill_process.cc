@@ -74,7 +74,9 @@ void Refresh(PrefillShell* shell, const std::string& model, Metrics* metrics) {
     RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
     metrics->Total("skein_handoffs_committed_total",
                    "Prompts whose KV was taken by a decode instance.", labels, snapshot.committed);
-    metrics->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.", labels)
+    metrics
+        ->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.",
+                labels)
         .Set(invariants.ok() ? 1 : 0);
   });
   RefreshHandoffs(shell->HandoffTotals(), model, metrics);
