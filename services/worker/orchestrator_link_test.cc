@@ -8,29 +8,16 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "engine/emulated/emulated_engine.h"
-#include "engine/transport/loopback_transport.h"
 #include "gtest/gtest.h"
 #include "services/base/rpc.h"
 #include "services/orchestrator/orchestrator_service.h"
 #include "services/worker/decode_shell.h"
+#include "services/worker/testing/emulated_worker.h"
 
 namespace skein::services {
 namespace {
 
-WorkerEngine EmulatedWorker() {
-  engine::EmulatedOptions options;
-  options.kv = {.num_layers = 1,
-                .kv_heads = 1,
-                .head_dim = 8,
-                .block_tokens = 16,
-                .dtype = engine::DType::kF32,
-                .num_blocks = 16};
-  WorkerEngine out;
-  out.transport = engine::MakeLoopbackTransport(engine::MakeLoopbackFabric());
-  out.engine = *engine::EmulatedEngine::Create(options);
-  return out;
-}
+using testing::EmulatedWorker;
 
 scheduler::DecodeConfig ConfigOf(const WorkerEngine& engine, int block_tokens_more = 0) {
   scheduler::DecodeConfig config;

@@ -7,14 +7,13 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "engine/emulated/emulated_engine.h"
-#include "engine/transport/loopback_transport.h"
 #include "gtest/gtest.h"
 #include "proto/decode_worker.grpc.pb.h"
 #include "services/base/credentials.h"
 #include "services/base/rpc.h"
 #include "services/codec/codec.h"
 #include "services/worker/decode_service.h"
+#include "services/worker/testing/emulated_worker.h"
 
 namespace skein::services {
 namespace {
@@ -22,26 +21,6 @@ namespace {
 using Sequence = v1::TokenBatch::Sequence;
 
 constexpr int64_t kLong = 20'000;  // tokens; far from done when a test's next word comes
-
-WorkerEngine EmulatedWorker() {
-  engine::EmulatedOptions options;
-  options.kv = {.num_layers = 1,
-                .kv_heads = 1,
-                .head_dim = 8,
-                .block_tokens = 16,
-                .dtype = engine::DType::kF32,
-                .num_blocks = 8192};
-  options.max_positions = 2 * kLong;
-  WorkerEngine out;
-  out.transport = engine::MakeLoopbackTransport(engine::MakeLoopbackFabric());
-  out.engine = *engine::EmulatedEngine::Create(options);
-  for (const engine::KvRegion& region : out.engine->KvRegions()) {
-    out.regions.push_back(
-        out.transport->Register(region.base, static_cast<size_t>(region.bytes))->id);
-  }
-  out.description = *out.transport->Describe(out.regions);
-  return out;
-}
 
 // One StreamTokens call, read by the test's thread.
 class TokenReader {
@@ -131,7 +110,9 @@ class TokenReader {
 class StreamTokens : public ::testing::Test {
  protected:
   StreamTokens()
-      : engine_(EmulatedWorker()), shell_(&engine_, "127.0.0.1:1", 1024), service_(&shell_) {
+      : engine_(testing::EmulatedWorker(8192, 2 * kLong)),
+        shell_(&engine_, "127.0.0.1:1", 1024),
+        service_(&shell_) {
     auto server = ServeRpc("127.0.0.1:0", {&service_});
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -184,7 +165,8 @@ class StreamTokens : public ::testing::Test {
     commit.epoch = {1};
     commit.prefill = {1};
     commit.token = 9;
-    commit.bytes_per_layer = {engine_.engine->Spec().kv.BlockBytes()};
+    const engine::KvSpec& kv = engine_.engine->Spec().kv;
+    commit.bytes_per_layer.assign(static_cast<size_t>(kv.num_layers), kv.BlockBytes());
     Call(&v1::DecodeWorker::Stub::Commit, ToProto(commit));
   }
 

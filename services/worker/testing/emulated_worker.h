@@ -7,15 +7,16 @@
 
 namespace skein::services::testing {
 
-// 2 layers of 1 KV head, 256 blocks of 16 tokens; its own transport, which reaches nobody else.
-inline WorkerEngine EmulatedWorker() {
+// 2 layers of 1 KV head, blocks of 16 tokens; its own transport, which reaches nobody else.
+inline WorkerEngine EmulatedWorker(int num_blocks = 256, int max_positions = 4096) {
   engine::EmulatedOptions options;
+  options.max_positions = max_positions;
   options.kv = {.num_layers = 2,
                 .kv_heads = 1,
                 .head_dim = 8,
                 .block_tokens = 16,
                 .dtype = engine::DType::kF32,
-                .num_blocks = 256};
+                .num_blocks = num_blocks};
   WorkerEngine out;
   out.transport = engine::MakeLoopbackTransport(engine::MakeLoopbackFabric());
   out.engine = *engine::EmulatedEngine::Create(options);
