@@ -1,7 +1,7 @@
 // Engine: runs one step (forward pass and sampling) of a ragged batch on one device.
-// Implementations: model (a checkpoint on a Device through Ops), emulated (content tags in its KV,
-// later a profile's time). One thread calls Step; Spec and KvRegions are immutable and may be read
-// from any thread.
+// Implementations: model (a checkpoint on a Device through Ops) and emulated (content tags in its
+// KV; its steps take a profile's time). One thread calls Step; Spec and KvRegions are immutable and
+// may be read from any thread.
 #pragma once
 
 #include <chrono>
@@ -77,12 +77,12 @@ struct SequenceStep {
   // its step. `sample` only at the rank that runs the prompt's last token.
   const SpanningStep* spanning = nullptr;
 
-  // Draw a token after the last of `tokens` (false for all but a prompt's last chunk).
+  // Sample a token after the last of `tokens` (false for all but the last slice of a prompt).
   bool sample = false;
   const SamplingParams* sampling = nullptr;  // required when `sample`
-  uint64_t token_index = 0;  // index of the drawn token in the output: the generator's counter
+  uint64_t token_index = 0;  // index of the sampled token in the output: the generator's counter
   std::span<const int32_t> prompt;  // whole prompt, for the repetition penalty
-  std::span<const int32_t> output;  // tokens drawn so far, for penalties
+  std::span<const int32_t> output;  // tokens sampled so far, for penalties
 
   // Logprobs of the prompt: for each of `tokens`, the logprob of `next_tokens[i]` as the token
   // after it. Empty, or tokens.size() ids where -1 means "not wanted". Alternatives as

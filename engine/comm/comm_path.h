@@ -1,13 +1,13 @@
-// The ways that bytes take between the ranks of a group, and which of them a group takes. Decided
-// from what the members' addresses tell of them (member_address.h), so that all ranks decide alike
-// without a word between them.
+// The paths that bytes can take between the ranks of a group, and the choice of one for a group. It
+// is made from the members' addresses alone (member_address.h), so all ranks choose alike without
+// exchanging a message.
 //
-//  - ipc: from GPU to GPU of one node over CUDA IPC, several ranks on one GPU too.
-//  - nccl: each rank has a GPU of its own; any nodes.
-//  - host: through the host's memory, over UCX. Always possible; the only one of ranks without
-//  GPUs.
+//   - ipc: from GPU to GPU of one node over CUDA IPC; several ranks may share a GPU.
+//   - nccl: each rank has a GPU of its own; any nodes.
+//   - host: through the host's memory, over UCX. Always possible; the only path for ranks without
+//     GPUs.
 //
-// In this order: the first that is possible for all members is taken.
+// The first of these, in this order, that is possible for all members is used.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,7 @@ enum class CommPath { kIpc, kNccl, kHost };
 std::string_view NameOf(CommPath path);  // "ipc", "nccl", "host"
 std::optional<CommPath> CommPathOf(std::string_view name);
 
-// What a member's address tells of it.
+// What a member's address says about it.
 struct CommMember {
   std::string gpu;    // where its buffers lie: the GPU's UUID; "": the host's memory
   std::string realm;  // those of one realm may open one another's memory by CUDA IPC; "": none may
@@ -40,8 +40,8 @@ struct PathChoice {
   std::string why_not;  // why it is none of those before it; "" for the first
 };
 
-// INVALID_ARGUMENT names a rank: members with and without GPUs, members that want different paths,
-// a path that one wants and another cannot take.
+// INVALID_ARGUMENT names a rank: members with and without GPUs, members that demand different
+// paths, or a path that one member demands and another does not support.
 absl::StatusOr<PathChoice> ChoosePath(std::span<const CommMember> members);
 
 }  // namespace skein::engine

@@ -1,19 +1,20 @@
 // DeviceFabric: communicators whose buffers lie in a device's memory, ordered with the device's own
 // work, over any fabric.
 //
-// Order. A call comes behind all that the device was asked for before it (Device::Synchronize: so
-// the call waits for that work), and what it received is there for all that the device is asked for
-// after it. Who shares a buffer between threads therefore only has to order the calls: a kernel
-// that reads a buffer was *asked for* before the call that receives into it, and needs not be done.
+// Order. A call runs after all work that was queued on the device before it (it calls
+// Device::Synchronize, so it waits for that work). Work that is queued on the device after the call
+// sees what the call received. So threads that share a buffer have to order only their calls: a
+// kernel that reads a buffer must be *queued* before the call that receives into it, and need not
+// be finished.
 //
-// Two ways:
-//  - kHostStaged: the fabric below reaches the host's memory only (UCX, in-process). Bytes are
-//    copied to memory of the host, moved there, and copied back. Works anywhere, also for several
-//    ranks on one GPU.
-//  - kOnDevice: the fabric below takes pointers of the device (NCCL), on a stream of its own.
+// Two kinds:
+//   - kHostStaged: the fabric below reaches the host's memory only (UCX, in-process). Bytes are
+//     copied to the host's memory, moved there, and copied back. Works anywhere, also for several
+//     ranks on one GPU.
+//   - kOnDevice: the fabric below takes pointers of the device (NCCL), on a stream of its own.
 //
-// A copy or wait that fails breaks the group, so that nobody waits for this rank. With bounds as
-// Communicator's, plus the device's work ahead of the call.
+// A copy or a wait that fails breaks the group, so that no other rank waits for this one. Deadlines
+// are those of Communicator, plus the time of the device's work ahead of the call.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What came for groups that this process has not made yet, or has left. Internal to this folder.
+// Messages for groups that this process has not made yet, or has left. Internal to this folder.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace skein::engine {
 
-// Bounded: a group whose messages do not fit any more, or that nobody made while many others came,
-// is forgotten, or known only as broken; its calls then end by an abort or their deadlines.
+// Bounded. A group whose messages no longer fit, or that was not made while messages of many others
+// came, is forgotten or kept as broken; its calls then end by an abort or by their deadlines.
 class EarlyGroups {
  public:
   struct Message {
@@ -26,10 +26,10 @@ class EarlyGroups {
 
   void Keep(const WireHeader& header, std::span<const std::byte> data);
 
-  // All that was kept for a group that is made now.
+  // All messages that were kept for a group that is made now.
   std::vector<Message> Take(const GroupKey& key);
 
-  // The group has been left: what still comes for it is dropped.
+  // The group was left: later messages for it are dropped.
   void Close(const GroupKey& key);
   bool Closed(const GroupKey& key) const { return closed_.contains(key); }
 

@@ -1,5 +1,5 @@
-// The address of a PathFabric: what a member tells of itself, around the address by which the
-// hosts' fabric reaches it. Internal to this folder.
+// The address of a PathFabric: properties of a member, and the address by which the fabric of the
+// hosts reaches it. Internal to this folder.
 #pragma once
 
 #include <optional>

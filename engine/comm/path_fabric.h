@@ -1,14 +1,14 @@
-// PathFabric: the Fabric of workers. Each group takes the best way that all of its members can go
-// (comm_path.h), decided by every rank from the members' addresses alone.
+// PathFabric: the Fabric of workers. Each group uses the fastest path that all its members support
+// (comm_path.h). Every rank decides this from the members' addresses alone.
 //
-// A way that should be possible is tried before the group's first call; if it is refused at any
-// rank (a container that may not open another's memory, NCCL without a network), the whole group
-// goes through the host instead, and `warn` says why at every rank (tried_communicator.h). A way
-// that a member wants (CommMember::wants) is taken untried: then a refusal breaks the group, with
-// an error that names the way and the rank. Nobody waits longer than its deadlines.
+// A path that should work is tried before the group's first call. If the trial fails at any rank (a
+// container that may not open the memory of another one, NCCL without a network), the whole group
+// falls back to the host's memory, and `warn` gets the reason at every rank (tried_communicator.h).
+// A path that a member demands (CommMember::wants) is used without a trial; if it fails, the group
+// is broken, and the error names the path and the rank. No rank waits longer than its deadlines.
 //
-// Buffers lie in `device`'s memory and calls are ordered with its work as device_fabric.h says, on
-// every way; without a device they lie in the host's.
+// Buffers lie in the memory of `device`, and calls are ordered with its work as device_fabric.h
+// says, on every path; without a device they lie in the host's memory.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@
 
 namespace skein::engine {
 
-// The fabrics of the ways: one address, `host`'s, serves all. Null where there is none.
+// The fabrics of the paths: one address, that of `host`, serves all. Null where there is none.
 struct CommWays {
   std::shared_ptr<Fabric> host;  // buffers in the host's memory
   std::shared_ptr<Fabric> ipc;   // in the device's

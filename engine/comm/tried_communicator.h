@@ -1,19 +1,22 @@
-// A group that tries a fast way, and takes another one if that does not work at some rank. Internal
-// to this folder.
+// A group that tries a fast path, and falls back to another one if the fast path fails at some
+// rank. Internal to this folder.
 //
-// Whether a way works may only show at its first use: a container may refuse to open another one's
-// memory, NCCL may find no network. So each rank tries it in a thread of its own, as soon as the
-// group is made; the first call waits for that. All ranks decide alike:
-//  1. They meet on the second way: from here on all are there, and the trial's time runs.
-//  2. They move bytes over the first way, look at them, and meet on it. A rank where that failed
-//     breaks the first way instead, so that no other's meeting is OK: OK at one rank says that no
-//     rank was refused.
-//  3. Who was not OK, by itself or by another's word, breaks the first way and goes the second, if
-//     all others do (they meet there again).
-// What is left is a rank that dies or aborts between its own OK and another's: then the ranks are
-// on different ways, each of which is broken or ends at a member's leaving or by the deadline.
+// Whether a path works may show only at its first use: a container may refuse to open the memory of
+// another one, NCCL may find no network. So each rank tries it in a thread of its own as soon as
+// the group is made; the first call waits for the result. All ranks decide alike:
+//   1. They meet on the fallback path. From here on all ranks are there, and the time of the trial
+//      runs.
+//   2. They move bytes over the fast path, compare them, and meet on it. A rank where this failed
+//      breaks the fast path instead, so that the meeting fails at all others: if it is OK at one
+//      rank, the trial succeeded at all.
+//   3. A rank whose trial failed, or that learns that another's failed, breaks the fast path and
+//      uses the fallback, if all others do (they meet there again).
+// One case is left: a rank dies or aborts after its own OK and before that of another. Then the
+// ranks are on different paths; each of these is broken, or its calls end when a member leaves or
+// at the deadline.
 //
-// The time from MakeGroup to the first call's start is a few messages where the first way works.
+// If the fast path works, the trial takes as long as a few messages, between MakeGroup and the
+// start of the first call.
 #pragma once
 
 #include <chrono>
@@ -28,18 +31,19 @@
 namespace skein::engine {
 
 struct Trial {
-  // OK when all ranks are there: a call without data on the second way.
+  // OK when all ranks are there: a call without data on the fallback path.
   std::function<absl::Status(CommDeadline)> meet;
-  // Moves bytes between all ranks over the first way, looks at them, and meets on it.
+  // Moves bytes between all ranks over the fast path, compares them, and meets on it.
   std::function<absl::Status(CommDeadline)> run;
   std::chrono::milliseconds max{20'000};  // of `run`
-  // The first way is given up for this reason. On the trial's thread, at most once, at each rank.
+  // The fast path is given up for this reason. Called on the trial's thread, at most once, at each
+  // rank.
   std::function<void(const absl::Status&)> refused;
 };
 
 class TriedCommunicator final : public Communicator {
  public:
-  // Both ways are of the same ranks.
+  // Both paths have the same ranks.
   TriedCommunicator(std::unique_ptr<Communicator> first, std::unique_ptr<Communicator> second,
                     Trial trial);
   ~TriedCommunicator() override;
@@ -60,7 +64,7 @@ class TriedCommunicator final : public Communicator {
   absl::Status Broadcast(std::span<std::byte> data, int root, CommDeadline deadline) override;
   void Abort(const absl::Status& reason) override;
 
-  // Whether the group goes the first way; false until that is known.
+  // Whether the group uses the fast path; false until that is known.
   bool OnFirst() const;
 
  private:

@@ -1,4 +1,4 @@
-// The PathFabrics of workers, for who includes no CUDA and no UCX.
+// The PathFabrics of workers, for code that does not include the headers of CUDA and UCX.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// The engine of a checkpoint on a GPU, for who includes no CUDA: in a build without CUDA it says
-// so.
+// The engine of a checkpoint on a GPU, for code that does not include CUDA's headers. A build
+// without CUDA returns an error that says so.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace skein::engine {
 
 struct CudaEngine {
   std::unique_ptr<Engine> engine;
-  std::shared_ptr<Device> device;  // whose work the engine's is, for who has to wait for it
+  std::shared_ptr<Device> device;  // whose work the engine's is, for callers that must wait for it
 };
 
 // `options.device_name` is "cuda:N". INVALID_ARGUMENT names the field `device` and the value: no

@@ -1,8 +1,8 @@
-// How processes of one host tell one another that there is something to read, and wake who sleeps.
-// Internal to the engine.
+// How processes of one host tell each other that there is something to read, and wake a process
+// that sleeps. Internal to the engine.
 //
-// A letter is one small write into a pipe: the kernel takes it whole or not at all. So here, too, a
-// process that is killed at any moment stops nobody but itself.
+// A letter is one small write into a pipe, which the kernel takes whole or not at all. So a process
+// that is killed at any moment stops nobody but itself.
 #pragma once
 
 #include <sys/types.h>
@@ -43,11 +43,11 @@ class Mailbox {
   std::string name() const;
 
   bool HasLetters() const;
-  // All that came. Ends what Sleep began to announce, if somebody has rung.
+  // All letters that came. Cancels what Sleep announced, if somebody has rung.
   std::vector<Letter> Take();
 
-  // From now on, until Wake, who writes to this process rings: fd() becomes readable. To be called
-  // before the last look at what may be read already.
+  // Until Wake, every process that writes to this one rings: fd() becomes readable. Call it before
+  // the last check for messages.
   void Sleep();
   void Wake();
   int fd() const { return pipe_; }

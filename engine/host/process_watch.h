@@ -1,5 +1,5 @@
-// Tells when processes of this host end, at once, whether anybody has waited for them or not.
-// Internal to the engine.
+// Tells at once when a process of this host ends, whether or not its parent has reaped it. Internal
+// to the engine.
 #pragma once
 
 #include <sys/types.h>
@@ -12,17 +12,17 @@
 
 namespace skein::engine {
 
-// This process, in words by which others of its host and pid namespace find it. Empty if /proc
-// does not tell.
+// An opaque id by which other processes of this host and pid namespace can identify this process.
+// Empty if /proc does not allow it.
 std::string ThisProcess();
 
-// The number here of the process whose ThisProcess() is `process`; nullopt if it is not visible
-// from here. It may have ended, and another have its number.
+// The pid of the process whose ThisProcess() is `process`; nullopt if it is not visible from here.
+// The process may have ended since, and another one may have its pid.
 std::optional<pid_t> VisibleProcess(const std::string& process);
 
-// Whether the process whose ThisProcess() is `process` has ended, waited for or not. One that is
-// not visible from here counts as alive for ever; so does one of which there is no descriptor left
-// to ask.
+// Whether the process whose ThisProcess() is `process` has ended, reaped or not. A process that is
+// not visible from here counts as alive; so does one that cannot be checked because this process
+// has no free descriptor.
 bool HasEnded(const std::string& process);
 
 // Not thread-safe.
@@ -32,22 +32,23 @@ class ProcessWatch {
   ~ProcessWatch();
   ProcessWatch(const ProcessWatch&) = delete;
 
-  // Watches the process whose ThisProcess() is `process`; `token` names it in Ended. False: it has
-  // ended. One that is not visible from here, or this one, counts as alive for ever.
+  // Watches the process whose ThisProcess() is `process`; Ended returns `token` for it. False: it
+  // has ended already. A process that is not visible from here, and this process itself, count as
+  // alive.
   bool Add(const std::string& process, void* token);
 
-  // Not any more.
+  // Stops watching.
   void Remove(void* token);
 
-  // Those that ended since the last call. Begins to watch those for which there was no descriptor
-  // or memory left before.
+  // The processes that ended since the last call. Also retries those that could not be watched
+  // before, for want of descriptors or memory.
   std::vector<void*> Ended();
 
-  // Readable when Ended has something to tell.
+  // Readable when Ended has a process to return.
   int fd() const { return epoll_fd_; }
 
  private:
-  // Whether it lives; nullopt: for lack of descriptors or memory it cannot be watched.
+  // Whether it is alive; nullopt: it cannot be watched, for want of descriptors or memory.
   std::optional<bool> Watch(const std::string& process, void* token);
 
   const std::string own_;

@@ -28,7 +28,7 @@ struct TokenLogprob {
   float logprob = 0.0f;
 };
 
-// One drawn token. Logprobs are of the model's distribution before temperature, penalties and
+// One sampled token. Logprobs are of the model's distribution before temperature, penalties and
 // truncation (log-softmax of the raw logits), as OpenAI and vLLM report them.
 struct SampledToken {
   int32_t token = 0;

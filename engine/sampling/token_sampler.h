@@ -15,12 +15,12 @@
 
 namespace skein::engine {
 
-// One row's draw, or the logprob of a given token.
+// One row to sample from, or the logprob of a given token.
 struct SampleRequest {
   int64_t row = 0;                         // of the logits
   const SamplingParams* params = nullptr;  // with a given token only its top_logprobs matter
   int32_t given = -1;                      // at least 0: this token, with its logprob
-  uint64_t token_index = 0;                // of the drawn token in the output
+  uint64_t token_index = 0;                // of the sampled token in the output
   std::span<const int32_t> prompt;         // for penalties
   std::span<const int32_t> output;
 };

@@ -1,14 +1,16 @@
-// ListeningClock: how long a core has listened to others.
+// ListeningClock: for how long a core has handled the messages of others. Leases of others are
+// measured by it.
 //
-// A core ends what another process has not spoken of for a lease. But while its own process stands
-// still (not scheduled, suspended, at work on a long queue of events) words come and are not heard:
-// that is its own silence, not theirs. So silence is measured by this clock. It is set forward only
-// on the core's ticks, which its shell gives it when everything that had come was handled, and on
-// each tick by a small part of the lease at most, however late the tick came.
+// A core ends what another process has not renewed for a lease. But while the core's own process is
+// paused (not scheduled, suspended, or busy with a long queue of events), messages of others queue
+// up unread. That pause is ours, so it must not expire the leases of others. So this clock advances
+// only on the core's ticks, which its shell sends when all earlier messages are handled, and on
+// each tick by a small part of a lease at most, however late the tick is.
 //
-// A lease is thus never shorter than its time, and longer by what the process stood still. Whoever
-// speaks every third of a lease survives any one standstill, and any number between which one word
-// of it is heard. While ticks come in time this clock goes as `now` does.
+// A lease thus never ends early; it lasts longer by the time for which the process was paused. A
+// process that renews every third of a lease survives any single pause, and any number of pauses if
+// one of its messages is handled between them. While ticks are on time, this clock advances as
+// `now` does.
 #pragma once
 
 #include <algorithm>
@@ -22,14 +24,14 @@ class ListeningClock {
   explicit ListeningClock(TimeUs lease_us)
       : period_us_(std::max<TimeUs>(lease_us / 16, 1)), step_us_(2 * period_us_) {}
 
-  // At a tick: everything that came before `now` was handled. Ends are compared with elapsed().
+  // At a tick: everything that came before `now` was handled. Leases are compared with elapsed().
   void Listened(TimeUs now) {
     elapsed_us_ = At(now);
     last_us_ = std::max(last_us_, now);
   }
   TimeUs elapsed() const { return elapsed_us_; }
 
-  // What this clock shows at `now`: from when on a silence is measured that begins now.
+  // What this clock shows at `now`: the start of a silence that begins now.
   TimeUs At(TimeUs now) const {
     return elapsed_us_ + std::clamp<TimeUs>(now - last_us_, 0, step_us_);
   }

@@ -1,5 +1,5 @@
-// RetryingCall: a call to another process that is made again until its answer settles it. One is
-// under way at a time; when to try again, and how often, is the owner's to say.
+// RetryingCall: a call to another process that is repeated until an answer settles it. At most one
+// attempt is under way. The owner decides when to try again, and how often.
 #pragma once
 
 #include "scheduler/base/time.h"

@@ -1,6 +1,6 @@
-// TimerQueue: when the things of a core are due, one time for each. What is to be done then is the
-// owner's to know: it looks at the thing and sets its next time. Setting and taking a time cost
-// the logarithm of the number of things, so no event walks over all of them.
+// TimerQueue: one due time for each key of a core (a request, a member). It does not know what is
+// due: the owner looks at the key and sets its next time. Setting and taking a time cost the
+// logarithm of the number of keys, so no event walks over all of them.
 #pragma once
 
 #include <map>

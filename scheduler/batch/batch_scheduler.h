@@ -1,16 +1,15 @@
 // BatchScheduler: which tokens the next step runs. A step is one ragged batch within a token
 // budget; at most one is in flight.
 //
-// Decode tokens come first (the least recently stepped sequences first, when there are more than
-// fit), then chunks of prompts fill the rest in plan-sequence order; while a prompt waits, decode
-// tokens leave at least `min_chunk_tokens` of the budget to it, so neither kind starves. A prompt
-// that must be alone shares its steps with nothing; the prompts behind it wait for them.
+// Decode tokens come first; when there are more than fit, those of the least recently stepped
+// sequences. Then prefill slices fill the rest, in plan order. While a prompt waits, decode tokens
+// leave at least `min_chunk_tokens` of the budget to prompts, so neither side starves. A prompt
+// that must be alone runs in steps of its own; the prompts behind it wait.
 //
 // Invariants, by number:
 //   1. 0 <= computed < known for every sequence; computed + 1 == known for a decoding one.
 //   2. A step holds a sequence at most once and never exceeds the limits.
-//   3. Prompts advance in plan-sequence order: none gets a chunk in a step in which an earlier one
-//      gets none.
+//   3. Prompts advance in plan order: a step that has no slice of a prompt has none of later ones.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +30,8 @@ struct BatchLimits {
   int64_t min_chunk_tokens = 64;   // of the budget, kept for prompts while any waits
 };
 
-// Tokens [position, position + count) of a sequence; `sample` draws the token after the last.
+// Tokens [position, position + count) of a sequence; with `sample`, the token after them is
+// sampled.
 struct StepItem {
   RequestId id;
   int64_t position = 0;
@@ -52,8 +52,8 @@ class BatchScheduler {
   // REQUIRES: no step in flight. The step is in flight until Complete.
   std::vector<StepItem> Plan(PlanSequence before = {UINT64_MAX});
 
-  // The step in flight ended: its tokens are computed. Sequences that drew a token become decoding
-  // with one more known token; the caller Removes those that ended.
+  // The step in flight ended: its tokens are computed. Sequences for which a token was sampled
+  // become decoding, with one more known token; the caller Removes those that ended.
   void Complete();
 
   // Forgets a sequence. REQUIRES: it is not in the step in flight. Unknown ids are ignored.

@@ -1,30 +1,30 @@
-// BackendQueue: which writer may use which of a receiver's few staging buffers ("backends"), when
-// it has fewer of them than writers. The handshake of Tetris section 4.2.
+// BackendQueue: which writer may use which of a receiver's few staging buffers ("backends" in
+// Tetris section 4.2, whose handshake this is), when there are more writers than buffers.
 //
-//   - Requests come in the order of their first asking, whichever writer asked and however often it
-//     asks again.
+//   - Requests are served in the order in which they first asked, whichever writer asked and
+//     however often.
 //   - A backend that becomes free goes to the first request in that order that has a writer without
-//     one; it is the request's until its last chunk arrived, even while none of its writers is
-//     there. So no chunk of a request that has begun waits for another request: no starvation.
-//     Only if none is there for `hold_us` is it lent on (the request keeps its place): what the
-//     request still computes may wait for memory that the others cannot give back before they have
-//     handed over.
-//   - Within a request a backend serves one writer at a time, from its grant to its word that it is
-//     finished (its last block copied out, or given up), in the order of the writers' asking.
+//     one. The request keeps the backend until its last chunk has arrived, also while none of its
+//     writers uses it. So no chunk of a request that has begun waits for another request, and none
+//     starves. Only if no writer uses the backend for `hold_us` is it lent to the next request (the
+//     first one keeps its place): the rest of the first request may wait for memory that other
+//     requests free only after their handoffs.
+//   - Within a request, one writer at a time uses a backend, in the order of asking: from its grant
+//     until it says that it is finished (its last block was copied out, or it gave up).
 //
-// A writer that is told "not yet" asks again within `ask_lease_us`, or its wish (not its request's
-// place) is forgotten. A backend is bound to leases: a writer that is silent for longer than
-// lease + grace is taken for dead. Nobody else uses a backend before its writer's word, or lease +
-// grace: a late put cannot fall into another's buffer.
+// A writer that is told "not yet" asks again within `ask_lease_us`, or its ask is forgotten (its
+// request keeps its place). A grant has a lease: a writer that is silent for longer than lease +
+// grace counts as dead. Nobody else uses a backend before its writer has finished or lease + grace
+// is over, so a late put cannot reach the buffer of another writer.
 //
-// Calls may come late and twice. A writer numbers its wishes: to finish one says nothing of a later
-// one, and one that was finished is not granted again.
+// Calls may come late and twice. A writer numbers its asks: finishing one does not finish a later
+// one, and a finished one is not granted again.
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. A backend has a writer only if it has a request.
 //   2. A writer has at most one backend, and does not wait while it has one.
-//   3. No backend is without a request while a writer waits; none without a writer while one of
-//      its own request waits, unless the request has ended.
+//   3. If a writer waits, every backend has a request. If a writer of a backend's own request waits
+//      and that request has not ended, the backend has a writer.
 //   4. Every request in the order is waiting, has a backend, or has not ended.
 #pragma once
 
@@ -59,30 +59,30 @@ class BackendQueue {
 
   static constexpr uint64_t kEveryAsk = UINT64_MAX;
 
-  // The backend that `writer` uses from now on under a lease of lease_us; the same one if it has it
-  // already. Nothing: not yet, ask again (or wish `ask` is finished). `ask` grows from wish to
-  // wish.
+  // Gives `writer` a backend under a lease of lease_us; the same one if it has one already.
+  // Nothing: ask again later, or `ask` is finished already. `ask` grows from one ask of the writer
+  // to the next.
   std::optional<int> Ask(const BackendRequest& request, InstanceId writer, TimeUs now,
                          uint64_t ask = 0);
 
   // A new lease. False: the writer has no backend (any more).
   bool Renew(const BackendRequest& request, InstanceId writer, TimeUs now);
 
-  // The writer's word: under `ask` and earlier wishes it puts nothing more.
+  // The writer puts nothing more under `ask` and earlier asks.
   void Finished(const BackendRequest& request, InstanceId writer, TimeUs now,
                 uint64_t ask = kEveryAsk);
 
-  // The request's last chunk arrived, or it was given up. Its backends are free as soon as their
-  // writers said their word.
+  // The request's last chunk has arrived, or it was given up. Its backends are free as soon as
+  // their writers have finished.
   void End(const BackendRequest& request, TimeUs now);
 
   void Tick(TimeUs now);
   TimeUs NextDeadline() const;
 
-  // Who has the backend; nothing: free.
+  // The writer that has the backend; nothing: it is free.
   std::optional<BackendRequest> OwnerOf(int backend) const;
   std::optional<InstanceId> WriterOf(int backend) const;
-  // That the writer has.
+  // The backend that the writer has.
   std::optional<int> BackendOf(const BackendRequest& request, InstanceId writer) const;
   int backends() const { return static_cast<int>(backends_.size()); }
   int free() const;

@@ -1,20 +1,24 @@
-// Deal: which instance computes which blocks of a prompt that several compute together, and from
-// whose copy of the earlier blocks each of them attends (Tetris section 4.1, figures 5 and 6).
+// Deal: for a prompt that several instances compute together, which of them computes which blocks,
+// and from which instance's copy each of them reads the earlier blocks (Tetris section 4.1, figures
+// 5 and 6).
 //
 // Everything is whole blocks; global block g holds tokens [g * block_tokens, (g + 1) *
-// block_tokens). A chunk that is longer than a step may be is cut into pieces of nearly equal
-// size; a piece is what one step of its members runs.
-//   Zigzag: the n blocks of a piece over N ranks are 2N shards of floor(n / 2N) or ceil(n / 2N)
-// blocks, larger ones first; shards i and 2N - 1 - i go to rank i, so that early tokens (short
-// attention) and late ones (long) come to everyone. Shards may be empty.
-//   History of a piece are all blocks of earlier pieces. An instance attends from those it computed
-// until the members grow: then history is dealt anew over the present members, as evenly as whole
-// blocks allow (counts differ by at most 1) and with the fewest moves. A move copies: the giver
-// keeps its block for its handoff, it only attends from it no more. Who gets back what it once
-// gave has it still: that is no move.
+// block_tokens). A chunk that is longer than a step allows is cut into pieces of nearly equal size.
+// A piece is what one step of its members runs.
 //
-// Pure and deterministic: all members deal for themselves and come to the same. What is dealt for a
-// chunk depends on that chunk and those before it alone, so later chunks may come later.
+// Zigzag: the n blocks of a piece over N ranks are 2N shards of floor(n / 2N) or ceil(n / 2N)
+// blocks, larger ones first. Shards i and 2N - 1 - i go to rank i, so each rank gets early tokens
+// (short attention) and late tokens (long attention). Shards may be empty.
+//
+// The history of a piece is all blocks of earlier pieces. An instance attends over the blocks that
+// it computed until members join. Then the history is dealt anew over the present members, as
+// evenly as whole blocks allow (counts differ by at most 1) and with the fewest moves. A move
+// copies a block. The giver keeps its copy for its handoff, but no longer attends over it. An
+// instance that is dealt a block whose copy it still has needs no move.
+//
+// Pure and deterministic: each member computes the deal for itself, and all get the same one. The
+// deal of a chunk depends on that chunk and on earlier ones only, so later chunks may be added
+// later.
 #pragma once
 
 #include <cstdint>
@@ -123,8 +127,8 @@ class Dealer {
 absl::StatusOr<std::vector<Piece>> Deal(const DealSizes& sizes,
                                         const std::vector<DealtChunk>& chunks);
 
-// Blocks that `instance` computes or receives in the pieces that are still to come. When chunks
-// are missing it is taken that the last chunk's members compute the rest.
+// Blocks that `instance` computes or receives in the pieces that are still to come. If chunks are
+// missing, the members of the last chunk are assumed to compute the rest.
 int64_t BlocksToFill(Dealer dealer, InstanceId instance);
 
 }  // namespace skein::scheduler

@@ -1,5 +1,4 @@
-// Whether a plan is one: the invariants of plan.h. For tests and for whoever takes plans from
-// others.
+// Checks the invariants of plan.h. For tests, and for processes that receive plans from others.
 #pragma once
 
 #include <cstdint>

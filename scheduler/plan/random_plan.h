@@ -1,5 +1,5 @@
-// Plans that no planner would make: for finding out what breaks, not for serving well. Any chunks,
-// on any growing sets of instances, nodes regardless.
+// Random plans, for tests that look for faults: any chunks, on any growing sets of instances, on
+// any nodes. They serve badly.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace skein::scheduler {
 
-// Queue times from here on mean "no such instance".
+// An instance with a queue time from here on does not exist.
 inline constexpr double kNoInstanceS = 1e9;
 
 // One to four chunks whose sizes are SP sizes of `model`; the same seed gives the same plan.

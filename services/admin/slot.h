@@ -1,5 +1,4 @@
-// A place for a component that is there for a part of the process's life, for threads that are
-// there longer.
+// Slot: lets long-lived threads use a component that exists for a part of the process's life only.
 #pragma once
 
 #include <mutex>
@@ -11,15 +10,15 @@ namespace skein::services {
 template <typename T>
 class Slot {
  public:
-  // `component` is not owned; Take it out before it goes.
+  // `component` is not owned; call Take before it is destroyed.
   void Put(T* component) {
     std::lock_guard lock(mutex_);
     component_ = component;
   }
-  // Waits for those that use it.
+  // Waits until no thread uses it any more.
   void Take() { Put(nullptr); }
 
-  // Runs `use` on the component. False: there is none now.
+  // Runs `use` on the component. False: there is none at present.
   template <typename Use>
   bool With(Use use) const {
     std::shared_lock lock(mutex_);

@@ -1,4 +1,4 @@
-// What somebody may have meant who wrote a name that does not exist.
+// The known name that is closest to an unknown one, for "did you mean".
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace skein::services {
 
-// The name that differs from `name` by the fewest letters put in, left out, changed or swapped;
-// empty if none is close: more than 2 of them, or more than a third of the letters, are another
-// name.
+// The name that differs from `name` by the fewest letters inserted, deleted, changed or swapped.
+// Empty if none is close: a difference of more than 2 letters, or of more than a third of the
+// letters, is too large.
 std::string ClosestName(std::string_view name, const std::vector<std::string>& names);
 
 // "; did you mean 'status'?", or nothing.

@@ -1,5 +1,5 @@
-// Log lines of which a client may cause any number: at most so many a second are written of each
-// kind, and the rest are counted, so that a flood of bad requests does not fill the disk.
+// A limit for log lines that a client can cause in any number: of each kind at most so many are
+// written a second, and the rest are counted. So a flood of bad requests does not fill the disk.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ inline constexpr int64_t kLimitedLinesPerSecond = 10;
 void LogLimited(const std::string& kind, Level level, std::string_view message,
                 std::initializer_list<LogField> fields);
 
-// A line for each kind of which lines were left out in a second that is over; `at_end`: or in this
-// one. Called now and then, since a flood may have no line after it. Thread-safe.
+// Writes a line for each kind that had lines left out in a second that is over; with `at_end` also
+// in the present second. Called at intervals, since no line may follow a flood. Thread-safe.
 void LogLeftOut(bool at_end = false);
 
 }  // namespace skein::services

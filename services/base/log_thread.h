@@ -1,5 +1,5 @@
-// The thread that writes log lines to standard error, so that no other thread waits for whoever
-// reads them. Internal to services/base (log.cc).
+// The thread that writes log lines to standard error, so that no other thread waits for the reader
+// of the log. Internal to services/base (log.cc).
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,9 @@
 
 namespace skein::services {
 
-// Lines wait in a queue of at most kBytesMax bytes. When it is full, lines are lost and counted,
-// until half of it is free again; a line in their place then tells how many they were. Never
-// destroyed: threads may log while the process ends. All methods: any thread.
+// Lines wait in a queue of at most kBytesMax bytes. When it is full, lines are dropped and counted
+// until half of it is free again; then one line says how many were dropped. Never destroyed:
+// threads may log while the process ends. All methods: any thread.
 class LogThread {
  public:
   static constexpr size_t kBytesMax = 4 << 20;

@@ -1,10 +1,10 @@
 // Loop: the one thread that owns a core. Others reach the core only by posting tasks.
 //
-// The inbox is bounded for tasks from outside (TryPost); what others are alive by has room of its
-// own (TryPostFirst), so that no flood of requests keeps it out; completions of work that the core
-// itself started (Post) are always taken, since the core bounds how much of it is in flight. After
-// each batch of tasks the loop asks `next_deadline` when it has to call `tick` next, so a core
-// never waits on a clock of its own.
+// The inbox is bounded for tasks from outside (TryPost). Heartbeats and lease renewals use a
+// separate, high-priority inbox (TryPostFirst), so that a flood of requests cannot delay them.
+// Completions of work that the core itself started (Post) are always taken, since the core bounds
+// how much of it is in flight. After each batch of tasks the loop asks `next_deadline` when to call
+// `tick` next, so a core never waits on a clock of its own.
 #pragma once
 
 #include <condition_variable>
@@ -36,8 +36,8 @@ class Loop {
 
   // False at once when the inbox is full or the loop has stopped: answer RESOURCE_EXHAUSTED.
   [[nodiscard]] bool TryPost(Task task);
-  // The same with an inbox of its own, of the same capacity, that is emptied before the other: for
-  // words without which their sender is taken for dead.
+  // The same into an inbox of its own, of the same capacity, that is emptied first: for messages
+  // without which their sender would count as dead.
   [[nodiscard]] bool TryPostFirst(Task task);
   // Always taken, also while stopping; dropped only after Stop returned.
   void Post(Task task);

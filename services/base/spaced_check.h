@@ -1,5 +1,5 @@
-// SpacedCheck: a check that costs much, and that anybody may ask for, is made at most once a
-// second; in between its last result counts. One thread owns it.
+// SpacedCheck: runs an expensive check at most once a second, however often it is asked for; in
+// between it returns the last result. One thread owns it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a call to a peer came to: its status, or its answer as the cores' type.
+// The result of a call to a peer: its status, or its answer as the cores' type.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@
 
 namespace skein::services {
 
-// The status for an answer that FromProto refused: INTERNAL, since not this process's caller but
-// the peer made the mistake. "the orchestrator's answer is malformed: lease_us: 0 us: a lease must
-// be from 1 to 86400000000 us".
+// The status for an answer that FromProto refused: INTERNAL, since the peer made the mistake and
+// not the caller. Example: "the orchestrator's answer is malformed: lease_us: 0 us: a lease must be
+// from 1 to 86400000000 us".
 inline absl::Status MalformedAnswer(std::string_view peer, const absl::Status& refused) {
   return absl::InternalError(
       absl::StrCat("the ", std::string(peer), "'s answer is malformed: ", refused.message()));
 }
 
-// Decodes the answer of a call that ended with `status`. The result's own status tells whether the
-// rest of it has a meaning.
+// Decodes the answer of a call that ended with `status`. If the result's status is not OK, its
+// other fields have no meaning.
 template <typename Response>
 auto AnswerOf(std::string_view peer, absl::Status status, const Response& response) {
   typename decltype(FromProto(response))::value_type failed;

@@ -1,4 +1,4 @@
-// Of the messages that name a request and its epoch. For the codec's own .cc files.
+// Id and epoch of the messages that name a request. For the codec's own .cc files.
 #pragma once
 
 #include <utility>
