@@ -1,6 +1,6 @@
 // The receiver of staged handoffs, for handshake_bench, with another number of buffers whenever a
 // prompt is opened (why: staging.proto). The parts are the product's: scheduler/kv/backend_queue.h
-// decides who may use which buffer, engine/handoff/staging_receiver.h copies out.
+// decides which writer may use which buffer, engine/handoff/staging_receiver.h copies out.
 #pragma once
 
 #include <functional>
@@ -47,7 +47,7 @@ class StagingService : public Staging::CallbackService {
     grpc::ServerUnaryReactor* reactor = nullptr;
   };
 
-  // Answers those who have a backend by now.
+  // Answers the writers that have a backend by now.
   void AnswerAsks(const scheduler::BackendRequest& request);
 
   const std::unique_ptr<engine::StagingReceiver> receiver_;

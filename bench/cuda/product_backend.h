@@ -29,7 +29,7 @@ struct ProductBackend {
   int64_t weight_bytes = 0;
   // Seconds of what is put on the stream.
   std::function<double(const std::function<void()>&)> seconds;
-  // x · wᵀ by who it is compared with, in bf16.
+  // x · wᵀ by the library that it is compared with, in bf16.
   std::function<void(const engine::ConstMatrix& x, const engine::ConstMatrix& w,
                      const engine::Matrix& out)>
       peer;

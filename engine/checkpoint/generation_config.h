@@ -13,7 +13,7 @@
 namespace skein::engine {
 
 // Absent: the file does not say. `do_sample` is not looked at: as in vLLM, a value that stands in
-// the file holds, and who wants the most likely token asks for temperature 0.
+// the file holds, and a client that wants the most likely token asks for temperature 0.
 struct GenerationConfig {
   std::vector<int32_t> eos_ids;  // empty: use config.json's
   std::optional<float> temperature;

@@ -74,7 +74,7 @@ absl::Status CheckKinds(Members members) {
   return absl::OkStatus();
 }
 
-// nullopt: nobody wants a certain one.
+// nullopt: no member demands a path.
 absl::StatusOr<std::optional<CommPath>> Wanted(Members members) {
   std::optional<size_t> first;
   for (size_t r = 0; r < members.size(); ++r) {

@@ -1,7 +1,7 @@
 // The Fabric of GPUs of one node, several ranks on one of them too: bytes go from device to device
 // by CUDA's copies, over memory that processes open by its IPC handle (peer_link.h); a UCX fabric
-// of the hosts says who is there. Sums are done by the kernel that NCCL's fabric uses, so the bits
-// are the same. Only with --config=cuda.
+// of the hosts tells which ranks live. Sums are done by the kernel that NCCL's fabric uses, so the
+// bits are the same. Only with --config=cuda.
 //
 // Buffers lie in memory of cudaMalloc, and earlier work on them is complete (device_fabric.h). A
 // call returns when its own work on the device is complete and its buffers are read by all.

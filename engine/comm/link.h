@@ -22,7 +22,7 @@ namespace skein::engine {
 // What both ends must agree on beside the number of bytes.
 using Signature = uint64_t;
 
-// Where the buffers of a link's communicator live, and who computes on them. What is started runs
+// Where the buffers of a link's communicator live, and what computes on them. What is started runs
 // in the order of the link's messages: a Send started later sends the result.
 class LinkMemory {
  public:

@@ -20,10 +20,10 @@ enum Operation : uint64_t {
   kBroadcast
 };
 
-// Buffers up to this go whole to everybody: one step, where slices need two.
+// Buffers up to this size go whole to all ranks: one step, where slices need two.
 constexpr int64_t kWholeBytesMax = 16 << 10;
 // Shorter broadcasts leave the root once for every rank; longer ones in parts that the ranks then
-// exchange, so that the root is not the one wire that everybody waits for.
+// exchange, so that not all ranks wait for the root's one wire.
 constexpr size_t kBroadcastWholeMax = 64 << 10;
 
 Signature Sign(Operation operation, uint64_t total) { return total * 8 + operation; }

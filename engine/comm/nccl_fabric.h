@@ -1,4 +1,4 @@
-// The Fabric of GPUs: the bytes go by NCCL, over a UCX fabric of the hosts that says who is there.
+// The Fabric of GPUs: the bytes go by NCCL; a UCX fabric of the hosts tells which ranks live.
 // Only with --config=cuda; NCCL's library is loaded when it is first asked for.
 //
 // A message is an ncclSend and an ncclRecv; what belongs to one call is one NCCL group. Before it

@@ -152,7 +152,7 @@ std::unique_ptr<Communicator> PathFabric::OnDevice(CommPath path,
       path == CommPath::kHost ? DevicePath::kHostStaged : DevicePath::kOnDevice);
 }
 
-// A way that this rank alone cannot even begin is broken for the others, who wait for it.
+// If this rank alone cannot use a path at all, it breaks the path for the ranks that wait for it.
 absl::StatusOr<std::unique_ptr<Communicator>> PathFabric::MakeTried(CommPath path, GroupId id,
                                                                     const Members& members) {
   auto first = MakeBelow(path, id, members);

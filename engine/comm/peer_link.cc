@@ -14,7 +14,7 @@ Signature WithSize(Signature signature, size_t bytes) {
   return signature ^ (static_cast<Signature>(bytes) * 0x9e3779b97f4a7c15u);
 }
 
-// What this rank alone could not do, for those who hear of it.
+// The error at this rank, as the other ranks are told of it.
 absl::Status OfRank(int rank, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::Status(status.code(),

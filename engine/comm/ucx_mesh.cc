@@ -350,7 +350,7 @@ bool UcxMesh::Arm() {
   return false;
 }
 
-// The end of a call: whoever sleeps must still be woken by what comes.
+// The end of a call: a call that sleeps must still be woken by messages that come later.
 void UcxMesh::Leave() {
   if (on_worker_) {
     if (disarmed_) Kick();

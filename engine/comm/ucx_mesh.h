@@ -90,7 +90,7 @@ class UcxMesh {
   EarlyGroups early_;
   std::vector<UcxGroup*> to_send_controls_;
 
-  bool on_worker_ = false;               // somebody sleeps on the worker,
+  bool on_worker_ = false;               // a call sleeps on the worker,
   UcxGroup* on_worker_group_ = nullptr;  // in a call of this group (null: the thread of leftovers)
   bool disarmed_ = false;                // others took the worker's events since it fell asleep
   int calls_ = 0;                        // Waits under way

@@ -1,4 +1,4 @@
-// The connections of a UCX fabric, who is at their other ends, and what is being sent on them.
+// The connections of a UCX fabric, their peers, and what is being sent on them.
 // Internal to this folder. All calls under the fabric's lock.
 #pragma once
 

@@ -16,7 +16,7 @@ namespace skein::engine {
 
 struct CudaBackend {
   std::shared_ptr<CudaDevice> gpu;
-  std::unique_ptr<Device> device;  // the same GPU, for who takes a Device of its own
+  std::unique_ptr<Device> device;  // the same GPU, for callers that own a Device
   std::unique_ptr<Ops> ops;
   MakeDecodeRunner make_decode_runner;  // graphs of steps on `ops`, which outlives them
 };

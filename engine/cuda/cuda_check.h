@@ -11,7 +11,7 @@ namespace skein::engine {
 // OK, or RESOURCE_EXHAUSTED for memory, INTERNAL otherwise, with `what` and CUDA's words. An error
 // that leaves the context unusable (a sticky one: a bad address in a kernel, a launch that failed,
 // ECC, a GPU that fell off the bus) ends the process instead: nothing in it can be trusted, and
-// those who watch it treat it as a death.
+// processes that watch it treat it as a death.
 absl::Status FromCuda(cudaError_t error, const char* what);
 
 // While it lives, what ends the process on this thread says `hint`, too. One at a time.

@@ -1,4 +1,4 @@
-// The CopyStream of a GPU, for who includes no CUDA: in a build without CUDA there is none.
+// The CopyStream of a GPU, without CUDA's headers; a build without CUDA has none.
 #pragma once
 
 #include <memory>

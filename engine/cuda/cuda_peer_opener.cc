@@ -44,7 +44,7 @@ struct Opened {
   size_t count = 0;
 };
 
-// All that this process has open: a handle is opened once, whoever asks. The lock is held while
+// All that this process has open: a handle is opened once for all callers. The lock is held while
 // CUDA opens and closes, so that no handle is opened while it is being closed.
 struct Table {
   std::mutex mu;
@@ -52,7 +52,7 @@ struct Table {
 };
 
 Table& TheTable() {
-  static Table* const table = new Table;  // outlives whoever closes last
+  static Table* const table = new Table;  // outlives its last user
   return *table;
 }
 
@@ -138,7 +138,7 @@ absl::StatusOr<std::byte*> CudaPeerOpener::OpenHandle(const PeerPlace& place) co
   status = Unavailable(cudaIpcOpenMemHandle(&base, handle, cudaIpcMemLazyEnablePeerAccess),
                        "cudaIpcOpenMemHandle (another node, or GPUs without peer access?)");
   if (!status.ok()) return status;
-  // The owner said how much there is; where the driver knows, it has the last word.
+  // The owner said how large it is; if the driver knows the size, that one counts.
   CUdeviceptr mapped = 0;
   size_t bytes = 0;
   const bool known =

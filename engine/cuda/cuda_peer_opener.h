@@ -1,11 +1,11 @@
-// The PeerOpener of a GPU, by CUDA's IPC, for who includes no CUDA: in a build without CUDA there
-// is none.
+// The PeerOpener of a GPU, by CUDA's IPC, without CUDA's headers; a build without CUDA has none.
 //
 // It opens memory of cudaMalloc in other processes of the node that this one may see (one user; in
-// containers a shared pid namespace), on this GPU or on one that it reaches as a peer. What CUDA
-// says of it, and what it does not: to free memory that others still have open is undefined; of an
-// owner that dies first it says nothing (the driver is believed to keep the memory for those who
-// have it open; `tests/gpu/run` kills owners to see). So who notices the death of a peer closes
+// containers a shared pid namespace), on this GPU or on one that it reaches as a peer. CUDA leaves
+// undefined what happens if memory is freed while others have it open. It says nothing about an
+// owner that dies first: the driver is believed to keep the memory until the others close it
+// (`tests/gpu/run` kills owners to see). So a process that notices the death of a peer closes what
+// it opened.
 // what it opened.
 #pragma once
 

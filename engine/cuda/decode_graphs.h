@@ -1,7 +1,7 @@
 // DecodeGraphs: decode steps, up to their logits, as graphs (graph_recorder.h), one for each number
 // of rows that batches are padded to. A step's ids, positions, spans, attention plan and block
 // tables are copied, in one piece, to the place in device memory where the graph's kernels look for
-// them; then the graph is launched. Tokens are the same bits as without: rows do not depend on who
+// them; then the graph is launched. Tokens are the same bits as without: rows do not depend on what
 // else is in a batch, and attention is cut in the same parts.
 //
 // The first step of a size runs as any other, the second is recorded. When the device refuses to

@@ -1,7 +1,7 @@
 // FarDevice: for tests, a device as far from the host as a GPU can be.
 //
 // Its memory is not the host's: a pointer that Alloc gave faults (EFAULT in a system call) when
-// the host uses it. Its work is not done when it is asked for, but only when somebody waits:
+// the host uses it. Its work is not done when it is asked for, but only when a thread waits:
 // Synchronize runs all that was queued, and of a CopyStream each look (Done) runs one copy. A wait
 // that is missing therefore shows every time, as old bytes, and an access behind the device's back
 // as a crash.
@@ -78,7 +78,7 @@ class FarDevice : public Device {
 // A copy stream of `device`'s memory, or, of null, one that knows no device.
 std::shared_ptr<CopyStream> MakeFarCopyStream(std::shared_ptr<FarDevice> device);
 
-// The same device, for who takes a Device of its own.
+// The same device, for callers that own a Device.
 std::unique_ptr<Device> ShareFarDevice(std::shared_ptr<FarDevice> device);
 
 }  // namespace skein::engine

@@ -34,7 +34,7 @@ class PeerOpener {
   virtual uint64_t Process() const = 0;
 
   // UNAVAILABLE: no memory of this device, or none that others can open. The memory must stay
-  // allocated until those who opened it have closed it, or this process ends.
+  // allocated until the processes that opened it have closed it, or this process ends.
   virtual absl::StatusOr<PeerPlace> Export(const void* data) = 0;
 
   // Where copies of this process's device find the place. The allocation stays open as long as the

@@ -1,11 +1,11 @@
 // StagingReceiver: the receiving side of staged handoffs (handoff_sender.h; Tetris section 4.2). It
-// has a few staging buffers instead of registered blocks: a writer that was granted one puts blocks
-// into its slots, says so, and the receiver copies them out into the KV blocks; then the slots may
-// be used again.
+// has a few staging buffers instead of registered blocks. A writer that was granted one puts blocks
+// into its slots and names them; the receiver copies them out into the KV blocks. Then the slots
+// may be used again.
 //
-// Who is granted which buffer, and when, is decided elsewhere (scheduler/kv/backend_queue.h); here
+// scheduler/kv/backend_queue.h decides which writer is granted which buffer, and when; here
 // bytes are moved. Immutable but for the bytes: Take may be called from several threads for
-// different buffers. The blocks that are copied to belong to the caller, who keeps them reserved
+// different buffers. The blocks that are copied to belong to the caller, which keeps them reserved
 // until Take has returned; unlike one-sided handoffs, no late put can reach them.
 #pragma once
 

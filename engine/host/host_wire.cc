@@ -74,8 +74,8 @@ void HostWire::TakeLetters() {
   }
 }
 
-// Opens all that the ring will need. False: for lack of descriptors or memory not now. A letter of
-// one who has died meanwhile is for nobody.
+// Opens all that the ring needs. False: impossible now, for want of descriptors or memory. The
+// letter is dropped if its process has died meanwhile.
 bool HostWire::Accept(const Letter& letter) {
   const absl::StatusOr<int> fd = OpenOf(letter.pid, letter.fd);
   if (!fd.ok()) return !absl::IsResourceExhausted(fd.status());

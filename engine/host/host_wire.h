@@ -80,7 +80,7 @@ class HostWire {
   const std::string name_;
   ProcessWatch writers_;
   std::vector<Letter> postponed_;  // for lack of descriptors or memory
-  // Who left is forgotten at the next letter and before the next sleep.
+  // A process that left is forgotten at the next letter and before the next sleep.
   std::vector<std::unique_ptr<Inbound>> inbound_;
 };
 

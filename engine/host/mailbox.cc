@@ -32,7 +32,7 @@ absl::StatusOr<MailboxCard*> MapCardOf(int fd) {
   return card;
 }
 
-// Both ends are open everywhere, so that nobody is told by a signal that another has closed his.
+// Both ends are open in all processes, so that no process gets SIGPIPE when another closes one.
 int MakePipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return -1;
@@ -133,7 +133,7 @@ bool MailboxOf::Post(const Letter& letter) {
   return true;
 }
 
-// First the pipe, then the card: who is killed in between has woken the owner.
+// First the pipe, then the card: a process that is killed in between has woken the owner.
 void MailboxOf::WakeOwner() {
   uint64_t sleep = card_->sleeping.load(std::memory_order_seq_cst);
   if (sleep == 0) return;

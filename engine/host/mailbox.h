@@ -24,7 +24,7 @@ struct Letter {
   uint64_t token = 0;
 };
 
-// Shared by the owner of a mailbox and all who know it.
+// Shared by the owner of a mailbox and all processes that know it.
 struct MailboxCard {
   uint64_t token = 0;
   std::atomic<uint64_t> letters;   // grows after a letter was posted

@@ -1,6 +1,6 @@
 // A queue of messages in shared memory, from one process to one other. Internal to the engine.
 //
-// Nobody but its writer ever writes into it, and a message is seen when it is whole: a writer that
+// Only its writer ever writes into it, and a message is seen when it is whole: a writer that
 // is killed at any moment leaves what it had written, and stops nobody but itself.
 #pragma once
 

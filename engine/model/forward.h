@@ -21,7 +21,7 @@ struct RowRun {
   int64_t count = 0;
 };
 
-// Cuts the rows of `sequences`, which cover them in order, so that who else is in the batch never
+// Cuts the rows of `sequences`, which cover them in order, so that the rest of the batch never
 // decides how a row's products are summed (see Ops: batch invariance). Sequences of at most
 // `few_rows` rows, Ops::FewRowsMax of the product, (decode, short chunks) share runs of at most as
 // many; a longer chunk is a run of its own. `padding` rows behind the sequences fill up the last

@@ -82,7 +82,7 @@ absl::Status ShareRefusals(const GroupPart& part, Device* device, std::byte* scr
   return absl::OkStatus();
 }
 
-// Nobody of the step's groups waits for a rank that has given up.
+// No rank of the step's groups waits for one that has given up.
 void AbortAll(const GroupPart& part, const absl::Status& reason) {
   for (Communicator* comm :
        {part.all, part.mode.sp > 1 ? part.sp : nullptr, part.mode.tp > 1 ? part.tp : nullptr}) {

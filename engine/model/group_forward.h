@@ -6,11 +6,11 @@
 //   o, all-reduce (TP group)     <-- all-to-all (SP group) --
 //   gate up down, all-reduce (TP group)
 //
-// engine/parallel/shard_layout.h: who has which tokens, heads and weights. The residual stream of a
-// token is the same bits on all ranks of its TP group. Logits: each of the P ranks multiplies by
-// its own slice of the vocabulary (lm_head is the largest matrix of a small model and a decode step
-// reads it whole) and all ranks gather all slices, so that all hold the same bits of every logit
-// and draw the same tokens without another message.
+// engine/parallel/shard_layout.h: which rank has which tokens, heads and weights. The residual
+// stream of a token has the same bits on all ranks of its TP group. Logits: each of the P ranks
+// multiplies by its own slice of the vocabulary (lm_head is the largest matrix of a small model,
+// and a decode step reads it whole), and all ranks gather all slices. So all hold the same bits of
+// every logit and sample the same tokens without another message.
 #pragma once
 
 #include <cstdint>

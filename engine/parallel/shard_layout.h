@@ -1,5 +1,7 @@
-// Who computes and who holds what when a group of P ranks runs one batch together: pure arithmetic,
-// after Shift Parallelism (Hidayetoglu et al., Snowflake AI Research), algorithms 1 and 2.
+// What each rank of a group of P computes and holds when they run one batch together. Pure
+// arithmetic, after Shift Parallelism (Hidayetoglu et al., Snowflake AI Research), algorithms 1 and
+// 2.
+// and 2.
 //
 // A step runs in a mode (sp, tp), sp * tp = P. Its dense part is cut by tokens over sp ranks
 // (Ulysses) and by weights over tp ranks; attention is always cut by heads over all P.

@@ -1,10 +1,10 @@
-// DirectWire: transfers to and from a device's memory of a process of this node, without the host's
-// memory and without the other process. Internal to this folder.
+// DirectWire: transfers to and from the device memory of another process of this node, without the
+// host's memory and without the other process. Internal to this folder.
 //
-// A region of device memory tells in its key how others of the node open it (PeerOpener). Who
-// imports it and can, copies from and to it by its own device's copies; those puts and gets are
-// done when the copies are. All else, such as a region that cannot be opened from here or the
-// host's memory over there, is the inner wire's.
+// The key of a region of device memory tells other processes of the node how to open it
+// (PeerOpener). A process that opened it copies from and to it by its own device; such a put or get
+// is done when the copy is. All other transfers, such as those to a region that cannot be opened
+// from here or that lies in host memory, go to the inner wire.
 #pragma once
 
 #include <cstddef>

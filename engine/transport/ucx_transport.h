@@ -11,7 +11,7 @@
 //
 // Death of a peer. One of this host is noticed at once, reaped or not: its process is watched. Over
 // tcp UCX reports a closed socket at once. A put into mapped memory succeeds against a dead or
-// stopped process until then: OK means that the bytes are in the region, not that somebody is left
+// stopped process until then: OK means that the bytes are in the region, not that a process is left
 // to read them. That word comes from the commit over gRPC. A stopped peer shows in timeouts only. A
 // process that is killed, at any moment, takes nothing with it but what came and went through its
 // own rings and sockets (but for the limit of tcp below).

@@ -98,13 +98,13 @@ class BackendQueue {
   };
   struct Request {
     std::vector<Waiting> waiting;             // in the order of asking
-    std::map<InstanceId, uint64_t> finished;  // wishes up to this one
+    std::map<InstanceId, uint64_t> finished;  // asks up to this one
     bool ended = false;
   };
   struct Backend {
     std::optional<BackendRequest> owner;
     std::optional<InstanceId> writer;
-    uint64_t ask = 0;         // the writer's wish
+    uint64_t ask = 0;         // the writer's ask
     TimeUs free_at = kNever;  // lease + grace; without a writer: the end of the hold
   };
 

@@ -25,7 +25,7 @@
 
 namespace skein::scheduler {
 
-// Of a model in a cell.
+// The load of a model in a cell.
 struct CellLoad {
   int64_t capacity =
       0;             // requests that its instances hold together; 0: it does not serve the model
@@ -46,7 +46,7 @@ class CellPicker {
 
   explicit CellPicker(const CellPickerConfig& config);
 
-  // What a cell said. It gets requests from now on, and what was placed there before is known to
+  // A cell's report. It gets requests from now on, and what was placed there before is known to
   // it. `routers`: how many place requests in it; each is taken to have placed as many since the
   // report as this one.
   void Report(size_t cell, Loads loads, int64_t routers = 1);

@@ -1,5 +1,5 @@
-// Plans that bind from the moment they are made, as Tetris and the fixed baselines make them: the
-// rolling planner keeps them here in the modes in which it does as they do. A chunk starts as soon
+// Plans that are fixed once they are made, as those of Tetris and of the fixed baselines. The
+// rolling planner keeps its plans here while it works in one of their modes. A chunk starts as soon
 // as all of its instances have run what was committed to them before it.
 #pragma once
 

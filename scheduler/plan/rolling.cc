@@ -156,7 +156,7 @@ bool RollingPlanner::OnChunkFinished(int64_t request, double now_s) {
     jobs_.erase(it);
     return false;
   }
-  job.deadline_s = std::min(job.deadline_s, now_s);  // who has begun goes on first
+  job.deadline_s = std::min(job.deadline_s, now_s);  // a request that has begun goes on first
   Enqueue(request, &job);
   if (commits() && job.plan == 0) uncommitted_.push_back(request);
   return true;
@@ -285,7 +285,7 @@ void RollingPlanner::Reserve(int64_t request, const Option& option) {
   const std::vector<int>& chain = chains_[static_cast<size_t>(option.chain)].instances;
   for (int i = 0; i < option.plan_size; ++i) {
     const auto instance = static_cast<size_t>(chain[static_cast<size_t>(i)]);
-    if (kept_for_[instance] >= 0) continue;  // who was first keeps it
+    if (kept_for_[instance] >= 0) continue;  // the first one keeps it
     kept_for_[instance] = request;
     kept_until_s_[instance] = option.plan_end_s;
   }

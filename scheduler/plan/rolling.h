@@ -1,35 +1,37 @@
-// The rolling planner: beyond Tetris, which commits a whole plan when a request arrives. Here
-// nothing is promised: whenever a request arrives or a chunk ends, the chunks to start now are
-// chosen anew from all requests that wait. Chunk boundaries are safe points, so a plan is revised
-// as long as it has not started.
+// The rolling planner goes beyond Tetris, which commits a whole plan when a request arrives. Here
+// no plan is fixed: whenever a request arrives or a chunk ends, the chunks to start now are chosen
+// anew from all requests that wait. Chunk boundaries are safe points, so a plan can be revised as
+// long as it has not started.
 //
-// - Order: least remaining time first, but a request whose latest start has passed goes before all
-//   that are not late, and late ones by their latest start. A request may wait for `slack` mean
-//   requests and, with `stretch`, in proportion to its own length; one that has begun is late from
-//   then on. Short requests overtake within that time only, however long the queue: if the latest
-//   start moved with the queue, long requests would be overtaken for as long as a queue lasts, and
-//   they are what the 99th percentile is made of. So nobody starves: once a request is late, only
-//   those with an earlier latest start go before it, and no later arrival has one once it has
-//   waited as long as a request ever may.
+// - Order: the least remaining time first. But a request is late once its latest start has passed:
+//   late requests go before all others, in the order of their latest starts. A request may wait for
+//   `slack` mean requests and, with `stretch`, in proportion to its own length; a request that has
+//   begun is late from then on. So short requests overtake only within that time, however long the
+//   queue is. If the latest start moved with the queue, long requests would be overtaken for as
+//   long as a queue lasts, and they make up the 99th percentile. No request starves: once it is
+//   late, only requests with an earlier latest start go before it, and no later arrival has one
+//   once it has waited as long as a request ever may.
+//
 // - Size: of all legal plans of one or two chunks (Tetris algorithm 3 solves the first) the one
-//   with the least time to first token plus price x instance-seconds, those that its instances
-//   would spend waiting for each other included. The price of an instance-second is what it costs
-//   the others: those that wait behind are known; what it costs those still to come depends on the
-//   load and is found by simulation, as Tetris finds its improvement rate (rate_profiler.h). At no
+//   with the least sum of time to first token and price x instance-seconds. The time for which its
+//   instances wait for each other counts as instance-seconds. The price is what an instance-second
+//   costs other requests. Those that wait are known; the cost for later ones depends on the load
+//   and is found by simulation, as Tetris finds its improvement rate (rate_profiler.h). Without
 //   load the shortest time wins; under load requests run on few instances, where they are
 //   efficient.
-// - Calm: who can be done within `calm_s` of its arrival on one node does not spread over more, so
-//   that a node is left for others; who cannot, be it for its length or because it had to wait, may
-//   take whatever is best.
-// - Of a plan only what can start now is started. What must wait keeps its instances from later
-//   requests in this decision, and is planned anew in the next. While a first chunk runs, the
-//   instances of the second are kept for it; when it ends, its request is planned anew before all
-//   that are not late.
 //
-// - Where no price and slack does better than plans that are committed on arrival, the planner does
-//   exactly that (CommitMode): what waits is planned once, in order of arrival, as a baseline
-//   would. Such plans are for a whole cluster: while an instance is absent, or the mode's group
-//   does not fit, what waits is planned as without the mode.
+// - Calm: a request that one node can finish within `calm_s` of its arrival does not use more, so
+//   that another node stays free. One that is too long for that, or had to wait, may use any plan.
+//
+// - Only chunks that can start now are started. A chunk that must wait keeps its instances from
+//   later requests in this decision, and is planned anew in the next one. While a first chunk runs,
+//   the instances of the second are kept for it; when it ends, its request is planned anew before
+//   all that are not late.
+//
+// - At some loads no price and slack does better than plans that are committed on arrival. Then the
+//   planner does exactly that (CommitMode): each request is planned once, in the order of arrival,
+//   as a baseline would plan it. Such plans are for the whole cluster: while an instance is absent,
+//   or if the mode's group does not fit, requests that wait are planned as without the mode.
 //
 // Sans-io: events in, chunks to start out. The caller runs each chunk on all of its instances at
 // once and reports its end, which may be earlier or later than planned.

@@ -1,5 +1,5 @@
 // What is simulated: requests with their arrivals and lengths. Times are rounded to whole
-// microseconds and lengths to whole tokens, so that a last bit of somebody's logarithm does not
+// microseconds and lengths to whole tokens, so that the last bit of a library's logarithm does not
 // change a run: the same seed gives the same requests everywhere.
 #pragma once
 

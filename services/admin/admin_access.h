@@ -1,5 +1,5 @@
-// Who may change the state of a process through its admin port, which anybody in the cluster may
-// reach: processes of the same host (in Kubernetes: of the same pod), and those that know the
+// Which clients may change the state of a process through its admin port, which the whole cluster
+// may reach: processes of the same host (in Kubernetes: of the same pod), and those that know the
 // token.
 #pragma once
 

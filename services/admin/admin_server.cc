@@ -21,7 +21,7 @@ namespace skein::services {
 namespace {
 
 constexpr int64_t kLookUs = 1'000'000;       // at the state, so that since_s is known
-constexpr int64_t kLookWaitingUs = 100'000;  // while somebody waits for the end of a drain
+constexpr int64_t kLookWaitingUs = 100'000;  // while a client waits for the end of a drain
 constexpr size_t kOrdersMax = 64;            // that wait for the thread below
 constexpr size_t kWaitersMax = 64;
 
@@ -97,7 +97,7 @@ class AdminServer::Pages {
  private:
   using ResponderPtr = std::shared_ptr<http::Responder>;
 
-  // Somebody that waits until it is safe to end the process.
+  // A client that waits until it is safe to end the process.
   struct Waiter {
     ResponderPtr responder;
     int64_t until_us = 0;

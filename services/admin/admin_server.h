@@ -54,7 +54,7 @@ class AdminServer {
   ~AdminServer();  // Stop(0)
 
   uint16_t port() const;
-  // Who waits for a drain is answered; then as http::Server::Stop.
+  // Clients that wait for a drain are answered; then as http::Server::Stop.
   void Stop(std::chrono::milliseconds grace);
 
  private:

@@ -1,4 +1,4 @@
-// Waiting for a model's folder that somebody still fills.
+// Waits for a model's folder that is still being filled.
 #pragma once
 
 #include <functional>

@@ -144,7 +144,7 @@ class ClientStream : public grpc::ClientBidiReactor<Out, In> {
   };
 
   // `start` calls the stub's async method of `peer`, a role as FromGrpc takes it, with context and
-  // reactor. `tracker` waits for the stream's last callback; whoever calls CancelAndWait Closes the
+  // reactor. `tracker` waits for the stream's last callback; the caller of CancelAndWait Closes the
   // stream first.
   template <typename Start>
   static std::shared_ptr<ClientStream> Open(const char* peer, CallTracker* tracker, RunHook run,

@@ -105,7 +105,7 @@ std::string LostLine(int64_t lines) {
   return {line.data(), line.size()};
 }
 
-// How long the end of a process waits for whoever reads its log.
+// How long the end of a process waits for the reader of its log.
 constexpr std::chrono::milliseconds kPatienceAtExit{1000};
 constexpr std::chrono::milliseconds kPatienceInSignal{200};
 

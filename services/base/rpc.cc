@@ -14,13 +14,14 @@
 namespace skein::services {
 namespace {
 
-// A peer that is silent for so long is asked for a sign of life, and counts as dead when it is for
-// so long again, while it is connected to and afterwards. Much less, and a live one on a busy
-// machine cannot be reached.
+// A peer that is silent for so long is pinged, and counts as dead if it stays silent for as long
+// again, both while the connection is being made and afterwards. With a much shorter time, a live
+// peer on a busy machine could not be reached.
 constexpr int kPatienceMs = 5000;
 
 // gRPC answers a message that is no protobuf of its type with UNIMPLEMENTED (callback services) or
-// INTERNAL, without any text. It is the caller's fault, and said so here, once for every method.
+// INTERNAL, without any text. The caller is at fault, so every method answers INVALID_ARGUMENT with
+// a text instead.
 class UnparsableMessage : public grpc::experimental::Interceptor {
  public:
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {

@@ -44,7 +44,7 @@ struct Response {
 
   // Not sent: what the body of an error says, for logs and counts.
   std::string error, error_param, error_code;
-  // Not sent: whoever made the answer has logged and counted it.
+  // Not sent: the maker of the answer has logged and counted it.
   bool noted = false;
 };
 

@@ -59,7 +59,7 @@ std::vector<const v1::InstanceStatus*> Sorted(const v1::StatusResponse& status, 
   return list;
 }
 
-// A table that has room, or what matters most of it. Ids are for those who know no names.
+// A table that has room, or what matters most of it. Ids serve people who know no names.
 std::string Fitted(const Rows& rows, std::vector<std::string> by_importance, size_t width) {
   if (width == 0) return AlignedTable(rows);
   const bool named =

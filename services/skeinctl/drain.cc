@@ -138,7 +138,7 @@ class Drainer {
 
   absl::Status EndOf(const DrainProgress& progress) const {
     if (!progress.present && !flags_.undo && progress.gone_why == "has left") {
-      return absl::OkStatus();  // somebody stopped it, and it had finished
+      return absl::OkStatus();  // it was stopped, and had finished
     }
     if (!progress.present) {
       return absl::AbortedError(absl::StrCat(

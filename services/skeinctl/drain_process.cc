@@ -102,7 +102,7 @@ class ProcessDrainer {
       }
       WaitUnlessStopped(kLook);
       auto next = Ask("GET", "/status");
-      if (absl::IsUnavailable(next.status())) {  // somebody stopped it meanwhile
+      if (absl::IsUnavailable(next.status())) {  // it was stopped meanwhile
         if (text()) std::printf("%s has ended\n", flags_.admin.c_str());
         return absl::OkStatus();
       }

@@ -86,7 +86,7 @@ absl::Status Print(const LogsFlags& flags, LogLevel level) {
       if (!filter.Passes(*line)) continue;
       ++printed;
       const std::string text = flags.format == "json" ? JsonOf(*line) : TextOf(*line, width);
-      if (std::printf("%s\n", text.c_str()) < 0) break;  // who read it has gone
+      if (std::printf("%s\n", text.c_str()) < 0) break;  // the reader has closed the pipe
       continue;
     }
     if (std::fflush(stdout) != 0 || !flags.follow) break;

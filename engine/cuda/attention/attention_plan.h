@@ -74,7 +74,7 @@ struct AttentionPolicy {
   int decode_keys = 256;
   int prefill_keys = 512;
   int parts_max = 128;
-  // Not of the plan itself: who makes the plan passes it on with its work (attention.h).
+  // Not part of the plan: the maker of the plan passes it on with its work (attention.h).
   WideKernel wide = WideKernel::kMmaSync;
 };
 

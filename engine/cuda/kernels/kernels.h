@@ -3,7 +3,7 @@
 // Shapes and meanings are those of engine/ops/ops.h, checked there; all buffers, those of index
 // lists too, are device memory. Nothing is launched for an empty batch.
 //
-// Rows are independent and every sum is in a fixed order, so results do not depend on who else is
+// Rows are independent and every sum is in a fixed order, so results do not depend on what else is
 // in the batch.
 #pragma once
 
