@@ -27,7 +27,7 @@ std::string WhyNotIpc(Members members) {
   for (size_t r = 0; r < members.size(); ++r) {
     if (members[r].realm.empty()) return absl::StrCat("rank ", r, " has no CUDA IPC");
     if (members[r].realm != members[0].realm) {
-      return absl::StrCat("rank ", r, " is in another node, container or user than rank 0");
+      return absl::StrCat("rank ", r, " differs from rank 0 in node, container or user");
     }
   }
   for (size_t to = 0; to < members.size(); ++to) {
@@ -69,7 +69,7 @@ absl::Status CheckKinds(Members members) {
     const bool gpu = !members[r].gpu.empty();
     return absl::InvalidArgumentError(absl::StrCat(
         "rank ", r, gpu ? " is on a GPU, rank 0 is not" : " is not on a GPU, rank 0 is",
-        ": all ranks of a group are, or none"));
+        ": all ranks of a group must be on GPUs, or none"));
   }
   return absl::OkStatus();
 }

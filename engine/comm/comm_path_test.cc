@@ -38,11 +38,11 @@ TEST(ChoosePath, OneNode) {
 
 TEST(ChoosePath, TwoNodes) {
   EXPECT_EQ(ChoiceOf({Gpu("a", "0"), Gpu("b", "0")}),
-            "nccl (ipc: rank 1 is in another node, container or user than rank 0)");
+            "nccl (ipc: rank 1 differs from rank 0 in node, container or user)");
   EXPECT_EQ(ChoiceOf({Gpu("a", "0"), Gpu("a", "1"), Gpu("b", "1"), Gpu("b", "0")}),
-            "nccl (ipc: rank 2 is in another node, container or user than rank 0)");
+            "nccl (ipc: rank 2 differs from rank 0 in node, container or user)");
   EXPECT_EQ(ChoiceOf({Gpu("a", "0"), Gpu("b", "1"), Gpu("b", "1")}),
-            "host (ipc: rank 1 is in another node, container or user than rank 0; "
+            "host (ipc: rank 1 differs from rank 0 in node, container or user; "
             "nccl: ranks 1 and 2 are on one GPU)");
 }
 
@@ -72,7 +72,7 @@ TEST(ChoosePath, WithoutNccl) {
   CommMember none = Gpu("b", "0"), other = Gpu("b", "0");
   none.nccl_version = 0;
   other.nccl_version = 22703;
-  const std::string far = "host (ipc: rank 1 is in another node, container or user than rank 0; ";
+  const std::string far = "host (ipc: rank 1 differs from rank 0 in node, container or user; ";
   EXPECT_EQ(ChoiceOf({Gpu("a", "0"), none}), far + "nccl: rank 1 has no NCCL)");
   EXPECT_EQ(ChoiceOf({none, Gpu("a", "0")}), far + "nccl: rank 0 has no NCCL)");
   EXPECT_EQ(ChoiceOf({none, none}), "ipc");
@@ -88,9 +88,9 @@ TEST(ChoosePath, WithoutGpus) {
 TEST(ChoosePath, GpusAndHostsDoNotMix) {
   const CommMember host;
   EXPECT_EQ(ChoiceOf({Gpu("a", "0"), Gpu("a", "1"), host}),
-            "rank 2 is not on a GPU, rank 0 is: all ranks of a group are, or none");
+            "rank 2 is not on a GPU, rank 0 is: all ranks of a group must be on GPUs, or none");
   EXPECT_EQ(ChoiceOf({host, Gpu("a", "0")}),
-            "rank 1 is on a GPU, rank 0 is not: all ranks of a group are, or none");
+            "rank 1 is on a GPU, rank 0 is not: all ranks of a group must be on GPUs, or none");
 }
 
 TEST(ChoosePath, AMemberMayWantOne) {
@@ -107,9 +107,8 @@ TEST(ChoosePath, AMemberMayWantOne) {
             "rank 2 wants the path host, rank 1 wants ipc");
   EXPECT_EQ(ChoiceOf({a, wants(a, CommPath::kNccl)}),
             "the path nccl was wanted, but ranks 0 and 1 are on one GPU");
-  EXPECT_EQ(
-      ChoiceOf({a, wants(c, CommPath::kIpc)}),
-      "the path ipc was wanted, but rank 1 is in another node, container or user than rank 0");
+  EXPECT_EQ(ChoiceOf({a, wants(c, CommPath::kIpc)}),
+            "the path ipc was wanted, but rank 1 differs from rank 0 in node, container or user");
   EXPECT_EQ(ChoiceOf({host, wants(host, CommPath::kNccl)}),
             "the path nccl was wanted, but rank 0 has no GPU");
 }

@@ -61,7 +61,7 @@ class PathFabric::Cells {
   absl::StatusOr<std::byte*> Take(size_t bytes) {
     const std::lock_guard lock(mutex_);
     if (free_.empty() || bytes > kCellBytes) {
-      return absl::ResourceExhaustedError("no memory left to try it in");
+      return absl::ResourceExhaustedError("no memory left for a trial");
     }
     std::byte* const cell = free_.back();
     free_.pop_back();
@@ -199,7 +199,7 @@ absl::Status PathFabric::Try(Communicator* below, GroupId id, CommDeadline deadl
   cells_->GiveBack(*cell);
   if (!status.ok() || words == wanted) return status;
   return absl::UnavailableError(
-      absl::StrCat("rank ", rank, " received other bytes than were sent"));
+      absl::StrCat("rank ", rank, " received bytes that differ from those sent"));
 }
 
 absl::Status PathFabric::Exchange(Communicator* below, std::span<std::byte> cell, size_t each,

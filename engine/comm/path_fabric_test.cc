@@ -83,7 +83,7 @@ TEST(PathFabric, TwoNodesTakeNccl) {
   ExpectOk(TestingRanks::Run(world.ranks.GroupOfAll(), CheckEverything));
   EXPECT_EQ(world.Way(), "nccl");
   EXPECT_EQ(world.fabrics[1]->Totals()[0].why_not,
-            "ipc: rank 2 is in another node, container or user than rank 0");
+            "ipc: rank 2 differs from rank 0 in node, container or user");
 }
 
 TEST(PathFabric, WhatNoneOfTheFastOnesServesGoesThroughTheHost) {
@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(std::pair(FarFault::kMayNotOpen, "the container forbids it"),
                     std::pair(FarFault::kCannotBegin, "no stream left"),
                     std::pair(FarFault::kHangs, ""),
-                    std::pair(FarFault::kWrongBytes, "received other bytes than were sent")));
+                    std::pair(FarFault::kWrongBytes, "received bytes that differ from those sent")));
 
 // Nothing stands in for it: the error names the way and the rank, everywhere.
 TEST(PathFabric, AWantedWayThatIsRefusedBreaksTheGroup) {
@@ -187,7 +187,7 @@ TEST(PathFabric, GpusAndHostsDoNotMix) {
     const auto made = fabric->MakeGroup({1, 1}, addresses, rank);
     EXPECT_TRUE(absl::IsInvalidArgument(made.status())) << made.status();
     EXPECT_EQ(std::string(made.status().message()),
-              "rank 2 is not on a GPU, rank 0 is: all ranks of a group are, or none");
+              "rank 2 is not on a GPU, rank 0 is: all ranks of a group must be on GPUs, or none");
   }
 }
 

@@ -47,7 +47,7 @@ absl::StatusOr<CudaBackend> MakeCudaBackend(std::string_view name,
   AttentionPolicy policy{.blocks = 2 * info.multiprocessors};
   {
     const CudaHint hint(
-        "that was in the check of Hopper's attention kernel; SKEIN_WGMMA=0 goes without it");
+        "that was in the check of Hopper's attention kernel; SKEIN_WGMMA=0 disables it");
     policy.wide =
         ChooseWideKernel(gpu->get(), (*gpu)->Stream(),
                          {std::string(name), info.capability, info.multiprocessors}, warn);

@@ -153,7 +153,7 @@ absl::StatusOr<std::byte*> CudaPeerOpener::OpenHandle(const PeerPlace& place) co
 
 absl::StatusOr<std::shared_ptr<std::byte>> CudaPeerOpener::Open(const PeerPlace& place) {
   if (place.offset >= place.allocation_bytes) {
-    return absl::UnavailableError("a place behind its allocation");
+    return absl::UnavailableError("an address behind the end of its allocation");
   }
   if (place.process == ThisProcess()) {
     const auto own = OpenOwn(place);

@@ -119,8 +119,7 @@ class EventReader : public nlohmann::json_sax<Json> {
   }
 
   bool OpenPart(Part part, bool right_type) {
-    if (seen_[static_cast<int>(part)]++)
-      Malformed("model: vocab or merges stand there more than once");
+    if (seen_[static_cast<int>(part)]++) Malformed("model: vocab or merges occurs more than once");
     if (!right_type)
       Malformed(part == Part::kVocab ? "model.vocab: not an object" : "model.merges: not an array");
     part_ = part;

@@ -61,7 +61,8 @@ absl::StatusOr<LengthDistribution> LengthDistribution::OfPaper(std::string_view 
   if (trace == "short") return WithMean(4e3, 95e3, 23.6e3);
   if (trace == "medium") return WithMean(8e3, 142e3, 32.8e3);
   if (trace == "long") return WithMean(16e3, 190e3, 50.1e3);
-  return absl::NotFoundError(absl::StrCat("'", std::string(trace), "' is no trace of the paper"));
+  return absl::NotFoundError(
+      absl::StrCat("'", std::string(trace), "' is not a trace of the paper"));
 }
 
 LengthDistribution LengthDistribution::Outputs() { return WithMean(16, 1024, 200); }

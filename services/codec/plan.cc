@@ -34,7 +34,7 @@ absl::StatusOr<scheduler::PlanChunk> ChunkFrom(const v1::PlanChunk& chunk, int m
   if (chunk.members_size() > members) return Invalid("chunks.members", "has too many");
   for (const uint32_t member : chunk.members()) {
     if (member >= static_cast<uint32_t>(members)) {
-      return Invalid("chunks.members", absl::StrCat(member, " is no index of a member"));
+      return Invalid("chunks.members", absl::StrCat(member, " is not the index of a member"));
     }
   }
   return scheduler::PlanChunk{static_cast<int64_t>(chunk.tokens()),

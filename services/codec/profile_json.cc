@@ -69,7 +69,7 @@ absl::StatusOr<LatencyModel> ParseSizes(const Json& json) {
     if (!absl::SimpleAtoi(key, &sp)) return Wrong("sp: '", key, "' is not a size");
     const auto coefficients = ParseSize(value, absl::StrCat("sp.", key));
     if (!coefficients.ok()) return coefficients.status();
-    if (!sizes.emplace(sp, *coefficients).second) return Wrong("sp: ", sp, " stands there twice");
+    if (!sizes.emplace(sp, *coefficients).second) return Wrong("sp: ", sp, " occurs twice");
   }
   auto model = LatencyModel::Make(sizes);
   if (!model.ok()) {
@@ -144,7 +144,7 @@ absl::StatusOr<RollingSetting> ParseSetting(const Json& row, const std::string& 
     bool known = key == "requests_per_s" || key == "commit";
     known = known || (has_rate && key == "improvement_rate");
     for (const auto& [name, member] : kTuning) known = known || key == name;
-    if (!known) return Wrong(where, ".", key, " has no place there");
+    if (!known) return Wrong(where, ".", key, " is not allowed there");
   }
   return setting;
 }

@@ -43,7 +43,7 @@ absl::StatusOr<Cors> Cors::Create(const std::vector<std::string>& origins, std::
       cors.any_ = true;
     } else if (!IsOrigin(origin)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("'", origin, "' is no origin: write '*' or 'scheme://host[:port]'"));
+          absl::StrCat("'", origin, "' is not an origin; write '*' or 'scheme://host[:port]'"));
     } else {
       cors.origins_.push_back(absl::AsciiStrToLower(origin));
     }

@@ -46,7 +46,7 @@ absl::Status CheckAdminPort(const InstanceCommand& made, int64_t i,
   if (made.admin_port == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "instance ", i, ": '", FlagIn(made.command, "admin-port"),
-        "' is no --admin-port; give each instance its own, as in --admin-port {7500+i}"));
+        "' is not an --admin-port; give each instance its own, as in --admin-port {7500+i}"));
   }
   const auto [other, free] = taken->emplace(made.admin_port, i);
   if (free) return absl::OkStatus();

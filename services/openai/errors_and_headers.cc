@@ -8,10 +8,10 @@ namespace skein::services::openai {
 const std::vector<ErrorCase>& ErrorCases() {
   static const std::vector<ErrorCase> all = {
       {400, "bad_request", "The HTTP request is malformed, or of another version of HTTP."},
-      {400, "invalid_json", "The body is no JSON."},
+      {400, "invalid_json", "The body is not valid JSON."},
       {400, "invalid_type", "A parameter, or the body, is of another type."},
       {400, "invalid_value", "A parameter is out of range, or parameters contradict one another."},
-      {400, "missing_required_parameter", "A required parameter is not there."},
+      {400, "missing_required_parameter", "A required parameter is missing."},
       {400, "unsupported_parameter", "A parameter that would change the answer is not served."},
       {400, "unknown_parameter", "Only with --strict-api: no parameter has this name."},
       {400, "empty_prompt", "A prompt without any token."},

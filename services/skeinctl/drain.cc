@@ -193,7 +193,8 @@ absl::StatusOr<DrainTarget> FindTarget(const v1::StatusResponse& status, const P
     return DrainTarget{0, report.router(),
                        Labelled(local, absl::StrCat("router ", report.endpoint()))};
   }
-  return absl::NotFoundError(absl::StrCat("'", name, "' is no instance or router of this cluster. ",
+  return absl::NotFoundError(absl::StrCat("'", name,
+                                          "' is not an instance or router of this cluster. ",
                                           "There are: ", absl::StrJoin(known, ", ")));
 }
 

@@ -45,7 +45,8 @@ absl::StatusOr<std::vector<LocalProcess>> Chosen(const LocalCluster& cluster,
     known.push_back(process.name);
   }
   return absl::NotFoundError(absl::StrCat(
-      "'", name, "' is no process of this cluster. There are: ", absl::StrJoin(known, ", ")));
+      "'", name,
+      "' is not a process of this cluster. Its processes: ", absl::StrJoin(known, ", ")));
 }
 
 // All names of a request, as the orchestrator knows them: the logs of routers have another than

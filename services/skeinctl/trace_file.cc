@@ -100,7 +100,7 @@ absl::Status ReadJsonTokens(const nlohmann::json& json, const char* field, int64
 absl::Status ReadHashIds(const nlohmann::json& json, std::vector<int64_t>* ids) {
   const auto it = json.find("hash_ids");
   if (it == json.end()) return absl::OkStatus();
-  if (!it->is_array()) return absl::InvalidArgumentError("hash_ids: no list");
+  if (!it->is_array()) return absl::InvalidArgumentError("hash_ids: not a list");
   for (const nlohmann::json& id : *it) {
     if (!id.is_number_integer() ||
         (id.is_number_unsigned() && id.get<uint64_t>() > uint64_t{INT64_MAX})) {
@@ -167,7 +167,7 @@ absl::StatusOr<std::vector<TracedRequest>> ParseTraceWithBlocks(std::string_view
       if (line == kAzure.header) csv = &kAzure;
       mooncake = line[0] == '{';
       if (csv != nullptr) continue;
-      if (!mooncake) return absl::InvalidArgumentError("line 1: a trace of no known format");
+      if (!mooncake) return absl::InvalidArgumentError("line 1: unknown trace format");
     }
     absl::StatusOr<TracedRequest> request =
         mooncake ? ParseMooncakeLine(line) : ParseCsvLine(*csv, line);
@@ -177,7 +177,7 @@ absl::StatusOr<std::vector<TracedRequest>> ParseTraceWithBlocks(std::string_view
     }
     requests.push_back(*std::move(request));
   }
-  if (requests.empty()) return absl::InvalidArgumentError("a trace without requests");
+  if (requests.empty()) return absl::InvalidArgumentError("the trace has no requests");
   Order(&requests);
   return requests;
 }

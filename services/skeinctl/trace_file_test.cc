@@ -55,7 +55,7 @@ TEST(TraceFile, NamesTheLineAndTheField) {
   const std::pair<std::string, const char*> cases[] = {
       {"", "without requests"},
       {own, "without requests"},
-      {"a,b,c\n1,2,3\n", "no known format"},
+      {"a,b,c\n1,2,3\n", "unknown trace format"},
       {own + "1,2\n", "line 2: 2 fields"},
       {own + "1,2,3\nnan,2,3\n", "line 3: arrival_s"},
       {own + "-1,2,3\n", "arrival_s: '-1'"},

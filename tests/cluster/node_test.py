@@ -179,7 +179,7 @@ def wrong_flags_are_named():
         return done.stderr
     assert "--instances: '0' is not a number from 1 to 64" in error("--instances=0", "--", "x")
     assert "is for 2 programs, but behind -- there are 1" in error("--instances=1,1", "--", "x", "--admin-port={1+i}")
-    assert "instance 0: '' is no --admin-port" in error("--instances=1", "--", "x")
+    assert "instance 0: '' is not an --admin-port" in error("--instances=1", "--", "x")
     assert "instances 0 and 1 both have 7500" in error("--instances=2", "--", "x", "--admin-port", "7500")
     assert "'{k}': between braces" in error("--instances=1", "--", "x", "--admin-port=1", "{k}")
     assert "--min-ready: 3 is more than the 2 instances" in error("--instances=2", "--min-ready=3", "--", "x", "--admin-port={1+i}")

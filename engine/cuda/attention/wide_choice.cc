@@ -25,11 +25,11 @@ WideKernel ChooseWideKernel(Device* device, CudaStream stream, const WideCandida
       candidate.check_max,
       absl::StrCat("CUDA: the check of Hopper's attention kernel on ", candidate.device,
                    " has not ended in ", candidate.check_max.count(), " s: the kernel hangs (",
-                   kWgmmaVariable, "=0 goes without it): the process ends"));
+                   kWgmmaVariable, "=0 disables it): the process ends"));
   const absl::Status status = CheckWgmmaAttention(device, stream, candidate.multiprocessors);
   if (status.ok()) return WideKernel::kWgmma;
   warn(absl::StrCat("attention on ", candidate.device,
-                    " goes without Hopper's kernel, which failed its check: ", status.message()));
+                    " does not use Hopper's kernel, which failed its check: ", status.message()));
   return WideKernel::kMmaSync;
 }
 

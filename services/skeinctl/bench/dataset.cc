@@ -96,7 +96,7 @@ absl::StatusOr<LoadRequest> PromptLine(const std::string& line, int64_t output_t
   const auto length = json.find("output_length");
   if (length == json.end()) return request;
   if (!length->is_number_integer() || *length < 1 || *length > int64_t{1} << 30) {
-    return absl::InvalidArgumentError("output_length is no whole number above 0");
+    return absl::InvalidArgumentError("output_length is not a whole number above 0");
   }
   request.output_tokens = length->get<int64_t>();
   return request;
