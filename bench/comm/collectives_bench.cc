@@ -40,7 +40,7 @@ void Check(const absl::Status& status) { SKEIN_CHECK_MSG(status.ok(), status.ToS
 
 struct Operation {
   const char* name;
-  // Of a buffer of one byte, what a rank sends and receives, in and out of its own memory.
+  // The share of a buffer that a rank sends and receives, in and out of its own memory.
   std::function<double(int ranks)> traffic;
   std::function<absl::Status(Communicator*, std::byte* in, std::byte* out, int64_t bytes)> run;
 };
@@ -102,7 +102,7 @@ struct Cost {
   double cpu_us = 0;
 };
 
-// Of one call, from a common start until the last rank is done.
+// The time of one call, from a common start until the last rank is done.
 Cost Measure(Communicator* comm, int calls, const std::function<void()>& call) {
   call();
   Barrier(comm);

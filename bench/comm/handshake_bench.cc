@@ -61,7 +61,7 @@ void Check(const grpc::Status& status) {
   SKEIN_CHECK_MSG(status.ok(), status.error_message().c_str());
 }
 
-// Of one prompt, from the start of its prefill.
+// Times of one prompt, from the start of its prefill.
 struct Cost {
   double ms = 0;
   double cpu_ms = 0;  // of both processes; unlike the clock it tells something on a busy machine
@@ -159,7 +159,7 @@ class Bench {
   uint64_t serial_ = 0;
 };
 
-// Of one number of writers and one prefill time; by round.
+// Results for one number of writers and one prefill time; by round.
 struct Series {
   std::vector<Cost> none, grant, staged, halved;
 };

@@ -6,7 +6,7 @@
 
 namespace skein::bench {
 
-// What both sides agree on.
+// The shape that both sides agree on.
 struct HandshakeShape {
   engine::KvSpec kv;  // num_blocks: the prompt's
   int writers_max = 4;

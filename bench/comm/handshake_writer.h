@@ -39,11 +39,11 @@ class HandshakeWriter {
   HandshakeWriter(const HandshakeShape& shape, std::shared_ptr<grpc::Channel> channel, int index);
   ~HandshakeWriter();
 
-  // What comes before the clock starts.
+  // The part before the clock starts.
   void Prepare(const HandshakeJob& job);
   // Starts at `start`, and returns when the last thing happened that the mode counts.
   Clock::time_point Run(Clock::time_point start);
-  // What comes after the clock: the Commit that was not counted.
+  // The part after the clock stops: the Commit that was not counted.
   void Conclude();
 
   // Round trips seen so far, in microseconds.

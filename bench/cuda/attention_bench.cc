@@ -147,7 +147,7 @@ int Main(int rounds) {
   std::deque<AttentionRun> prefills;
   for (const int64_t prompt : kPrompts) {
     const AttentionRun& run = prefills.emplace_back(1, prompt, 0, device.multiProcessorCount);
-    // Of a causal prompt half of the products count.
+    // A causal prompt computes half of the products.
     const double flops =
         4.0 * kHeadDim * kHeads * static_cast<double>(prompt) * static_cast<double>(prompt + 1) / 2;
     const std::string name = "prefill " + std::to_string(prompt);
@@ -156,7 +156,7 @@ int Main(int rounds) {
     cases.push_back({name + ", wgmma", flops, "GFLOP/s", false,
                      [&run, stream] { run.Launch(stream, WideKernel::kWgmma); }});
   }
-  // Of decode, the keys and values that are read.
+  // For decode: the bytes of keys and values that are read.
   const double context_bytes = 2.0 * 2 * kHeadDim * kKvHeads * kContext;
   cases.push_back(
       {"decode 64 x 4k", kBatch * context_bytes, "GB/s", true, [&] { decode.Launch(stream); }});

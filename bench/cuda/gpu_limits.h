@@ -13,7 +13,7 @@ class GpuLimits {
   virtual ~GpuLimits() = default;
   // Bytes read and written a second, of a copy of 1 GiB.
   virtual double CopyBytesPerSecond() = 0;
-  // Of 8192 x 8192 x 8192, random operands.
+  // The rate for 8192 x 8192 x 8192, random operands.
   virtual double GemmFlopsPerSecond() = 0;
 };
 

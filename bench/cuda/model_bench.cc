@@ -41,7 +41,7 @@ namespace {
 
 constexpr int kBlockTokens = 16;
 
-// Of what must not fail: the bench ends.
+// For calls that must not fail: ends the bench.
 template <typename T>
 T Require(absl::StatusOr<T> value) {
   if (value.ok()) return *std::move(value);

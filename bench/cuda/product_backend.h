@@ -33,7 +33,7 @@ struct ProductBackend {
   std::function<void(const engine::ConstMatrix& x, const engine::ConstMatrix& w,
                      const engine::Matrix& out)>
       peer;
-  // Of a large device copy, read and written.
+  // The rate of a large device copy, read and written.
   std::function<double()> copy_bytes_per_second;
 };
 

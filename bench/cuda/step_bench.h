@@ -12,7 +12,7 @@
 
 namespace skein::bench {
 
-// What steps cost at least, of a model whose matrices are 16-bit.
+// The least cost of steps of a model whose matrices are 16-bit.
 struct StepCosts {
   double weight_bytes = 0;     // that a decode step reads, whatever its batch
   double kv_token_bytes = 0;   // keys and values of one token, all layers
@@ -23,7 +23,7 @@ struct StepCosts {
   double DecodeBytes(int64_t batch, int64_t context) const {
     return weight_bytes + static_cast<double>(batch * context) * kv_token_bytes;
   }
-  // Of a causal prompt: half of all pairs.
+  // A causal prompt has half of all pairs.
   double PrefillFlops(int64_t tokens) const {
     const auto n = static_cast<double>(tokens);
     return n * layer_flops + head_flops + n * (n + 1) / 2 * attention_flops;

@@ -1,4 +1,4 @@
-// What the machine can do, measured: the limits beside which the engine's figures stand.
+// The limits of the machine, measured; the engine's figures stand beside them.
 #pragma once
 
 #include <cstddef>

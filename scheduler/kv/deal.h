@@ -74,7 +74,7 @@ struct DealtChunk {
 struct DealSizes {
   int64_t prompt_tokens = 0;
   int64_t block_tokens = 16;
-  // Of one rank in one piece; at least one block is dealt. The same at all members.
+  // The most tokens of one rank in one piece; a rank gets one block at least. Equal at all members.
   int64_t rank_tokens_max = 512;
 };
 

@@ -1,4 +1,4 @@
-// What the two ends of a handoff must agree on, and the arithmetic of blocks.
+// The shape on which both ends of a handoff must agree, and the arithmetic of blocks.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What Tetris is compared with (its section 7.1). All plan one prompt as one chunk.
+// The baselines of Tetris's section 7.1. All plan one prompt as one chunk.
 #pragma once
 
 #include <cstdint>

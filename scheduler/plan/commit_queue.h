@@ -29,14 +29,14 @@ class CommitQueue {
  public:
   using Id = int64_t;  // of a committed plan, from 1 in the order of committing
 
-  // What is to be planned of one request: `tokens` after `history`, on exactly `held` if any.
+  // The part of one request to plan: `tokens` after `history`, on exactly `held` if any.
   struct Rest {
     int64_t request = 0;
     int64_t history = 0;
     int64_t tokens = 0;
     std::vector<int> held;
   };
-  // What the instances do: instance i is busy until end_s[i] (planned) if busy[i].
+  // The state of the instances: instance i is busy until end_s[i] (planned) if busy[i].
   struct State {
     double now_s = 0;
     const std::vector<uint8_t>& busy;
@@ -50,7 +50,7 @@ class CommitQueue {
   // REQUIRES a mode other than kNone.
   Id Commit(const CommitMode& mode, const Rest& rest, const State& state);
   // Removes and appends the chunks that can start now and marks their instances busy. Their times
-  // are still those foreseen.
+  // are still the estimated ones.
   struct Ready {
     int64_t request = 0;
     ChunkPlan chunk;

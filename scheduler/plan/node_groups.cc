@@ -106,7 +106,7 @@ void NodeGroups::UsePool(const Group& group) {
   pool_ = &group_pool_;
 }
 
-// Of the whole cluster; from the last order, as SortNode.
+// Sorts the whole cluster, starting from the last order, as SortNode does.
 void NodeGroups::SortCluster() {
   const auto before = [](const NodeKey& a, const NodeKey& b) {
     if (a.count != b.count) return a.count > b.count;

@@ -145,7 +145,7 @@ class RollingPlanner {
     std::vector<double> sum_s;    // [i]: sum of when each of the first i + 1 is free
   };
 
-  // What is asked of Choose: a way to run what is left of a job.
+  // The question to Choose: how to run the rest of a job.
   struct Ask {
     const Job& job;
     double price;
@@ -200,7 +200,7 @@ class RollingPlanner {
   std::vector<int64_t> uncommitted_;       // wait for their plan, in this order; only if commits()
   std::vector<CommitQueue::Ready> ready_;  // of one decision; memory is reused
 
-  // Of one decision:
+  // State of one decision:
   std::vector<double> free_s_;                // [instances]
   std::vector<std::vector<int>> node_order_;  // [nodes], instances by free_s_
   std::vector<Chain> chains_;                 // of one request; memory is reused

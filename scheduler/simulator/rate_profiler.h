@@ -17,7 +17,7 @@ struct CandidateScore {
   double p99_s = 0;
 };
 
-// What one improvement rate gave at one load.
+// The result of one improvement rate at one load.
 struct ImprovementRateTrial {
   double requests_per_s = 0;
   double improvement_rate = 0;

@@ -1,4 +1,4 @@
-// What a process tells of itself on GET /status; probes follow from it.
+// The state of a process, for GET /status; the answers to probes follow from it.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ struct CommandDescription {
   std::string Summary() const { return about.substr(0, about.find('\n')); }
 };
 
-// What the arguments say, in the order in which they say it; nothing is converted yet.
+// The flags and values of the arguments, in their order; nothing is converted yet.
 struct ParsedArguments {
   std::vector<std::vector<std::string>> flags;  // values of [command.flags]; "true" for one without
   std::vector<std::string> positionals;         // at most as many as command.positionals

@@ -52,7 +52,7 @@ std::string ShortNumber(int64_t value) {
   return absl::StrCat("2^", __builtin_ctzll(bits));
 }
 
-// Of a JSON value: what one would type.
+// A JSON value as one would type it.
 std::string DefaultText(const std::string& json) {
   if (json == "\"\"" || json == "[]") return "";
   if (json.size() > 1 && json.front() == '"') return json.substr(1, json.size() - 2);

@@ -29,14 +29,14 @@ class FlagSet {
   // Says more of the flag that was just registered.
   class Detail {
    public:
-    // What stands for the value in help, as HOST:PORT. The default follows from type and name:
+    // The placeholder of the value in help, as HOST:PORT. The default follows from type and name:
     // SECONDS for `lease-s`. Shells complete FILE and DIR.
     Detail& Value(std::string word);
     // The only values that there are.
     Detail& OneOf(std::vector<std::string> values);
     // It must be given, and not be empty.
     Detail& Required();
-    // What the help says in place of the default, as "the host's name".
+    // The text in help in place of the default, as "the host's name".
     Detail& Default(std::string words);
     // The name of its environment twin, if it does not follow from the flag's.
     Detail& Environment(std::string variable);
@@ -51,7 +51,7 @@ class FlagSet {
 
   // As it is typed: "router", "skeinctl status".
   void Name(std::string name) { description_.name = std::move(name); }
-  // Of the environment twins of flags that are registered from here on: "SKEIN_" unless set.
+  // The prefix of the environment variables of flags registered from here on; default: "SKEIN_".
   void EnvironmentPrefix(std::string prefix) { prefix_ = std::move(prefix); }
   void About(std::string about) { description_.about = std::move(about); }
   // The heading in the help for the flags that are registered from here on.
@@ -71,7 +71,7 @@ class FlagSet {
   void OptionalPositional(std::string* target, std::string name, std::string help = "",
                           std::vector<std::string> choices = {});
 
-  // What holds between flags: run when each of them is right by itself.
+  // A check across flags: runs when each of them is valid by itself.
   void Check(std::function<absl::Status()> check) { checks_.push_back(std::move(check)); }
 
   // Applies file, environment and command line. INVALID_ARGUMENT lists every problem, one a line.

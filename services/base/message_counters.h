@@ -28,7 +28,7 @@ class MessageCounters {
     message->set_acknowledged(handled_);
   }
 
-  // Of a message that has come. INVALID_ARGUMENT names the number that is wrong.
+  // Checks the numbers of a message that has come. INVALID_ARGUMENT names the one that is wrong.
   template <typename Message>
   absl::Status Take(const Message& message) {
     const bool first = handled_ == 0;

@@ -1,4 +1,4 @@
-// What every binary's main does around its own work.
+// The parts that the main functions of all binaries share.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What every process tells of itself: Prometheus's standard process_* names, and its version.
+// Metrics that every process has: Prometheus's standard process_* names, and its version.
 #pragma once
 
 #include <string>

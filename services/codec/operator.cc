@@ -1,4 +1,4 @@
-// What routers report and operators ask.
+// Reports of routers and requests of operators.
 #include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
 #include "services/codec/durations.h"

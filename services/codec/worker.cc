@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kMaxSlots = 1 << 20;
 
-// Of AskBackend and ReleaseBackend.
+// The fields that AskBackend and ReleaseBackend share.
 template <typename Out, typename Message>
 absl::StatusOr<Out> ReadAsk(const Message& message) {
   Out out;

@@ -31,7 +31,7 @@ class ByteBudget {
   // How often a lease was refused.
   uint64_t refusals() const { return refusals_.load(std::memory_order_relaxed); }
 
-  // What one request holds; given back with the lease. One thread at a time.
+  // The bytes that one request holds; freed with the lease. One thread at a time.
   class Lease {
    public:
     explicit Lease(std::shared_ptr<ByteBudget> budget) : budget_(std::move(budget)) {}

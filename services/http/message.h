@@ -30,7 +30,7 @@ struct Request {
   std::string body;
   std::string remote;  // address of the peer
   std::string id;      // by which logs and the answer's X-Request-Id name it; made by the server
-  // What the request holds of ServerOptions::bodies, until the last copy of it goes; null: nothing.
+  // The request's share of ServerOptions::bodies, until its last copy goes; null: nothing.
   std::shared_ptr<ByteBudget::Lease> held = nullptr;
 
   std::string_view Get(std::string_view name) const { return FindHeader(headers, name); }

@@ -1,4 +1,4 @@
-// What the connections of one server share. Internal to services/http.
+// The state that all connections of one server share. Internal to services/http.
 #pragma once
 
 #include <atomic>

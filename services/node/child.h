@@ -34,7 +34,7 @@ class Child {
   void Ended(int wait_status, int64_t now_us);
   void Signal(int signal) const;
 
-  // What it wrote, to be polled; -1: it has closed it.
+  // The descriptor of its output, to be polled; -1: it has closed it.
   int output_fd() const { return output_fd_; }
   // The whole lines that are there.
   std::vector<std::string> ReadLines();

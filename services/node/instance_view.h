@@ -22,7 +22,7 @@
 
 namespace skein::services {
 
-// Of one process, as the supervisor sees it.
+// One process, as the supervisor sees it.
 struct InstanceProcess {
   pid_t pid = 0;  // 0: it does not run
   int64_t starts = 0;
@@ -52,7 +52,7 @@ class InstanceView {
   struct Instance {
     InstanceCommand command;
     InstanceProcess process;
-    // What its admin port said; "" while it says nothing.
+    // The last answer of its admin port; "" if there was none.
     std::string status_json;
     std::string state, reason;
     bool started = false, safe = false;

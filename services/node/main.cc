@@ -12,7 +12,7 @@
 namespace skein::services {
 namespace {
 
-// What stands behind each "--".
+// The arguments behind each "--".
 std::vector<std::vector<std::string>> ProgramsIn(int argc, char** argv, int* own) {
   std::vector<std::vector<std::string>> programs;
   *own = argc;

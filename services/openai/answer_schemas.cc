@@ -63,7 +63,7 @@ Json ChatLogprobsSchema() {
   return Object({{"content", ListOf(entry)}, {"refusal", Of("null")}});
 }
 
-// What a choice has beside its text; all but the last three are always there.
+// The members of a choice beside its text; all but the last three are always there.
 Json ChoiceSchema(const char* content, Json schema, const char* logprobs) {
   return Object({{"index", Of("integer")},
                  {content, std::move(schema)},

@@ -1,4 +1,4 @@
-// What a client is told when its request is not served.
+// The error that a client gets when its request is not served.
 #pragma once
 
 #include <optional>

@@ -12,7 +12,7 @@
 
 namespace skein::services::openai {
 
-// What a body has that is no error.
+// Members of a body that are worth a note but no error.
 struct BodyNotes {
   int64_t unknown = 0;                // members without a row
   std::vector<std::string> warnings;  // a sentence of printable ASCII for each of the first eight

@@ -81,7 +81,7 @@ std::vector<Parameter> CompletionOwn() {
   };
 }
 
-// What a chat is made of; /tokenize takes it, too.
+// The parameters that make up a chat; /tokenize takes them, too.
 std::vector<Parameter> ChatInputParameters() {
   return {
       {.name = "messages",
@@ -351,7 +351,7 @@ std::vector<std::string_view> BodyErrors(std::vector<std::string_view> more = {}
   return more;
 }
 
-// What a request may be answered before its path is looked at.
+// The errors that any request may get before its path is looked at.
 void AddErrorsOfTheServer(Endpoint* endpoint) {
   for (const std::string_view code : {"bad_request", "too_many_connections", "header_too_large"}) {
     endpoint->errors.push_back(code);

@@ -32,7 +32,7 @@ inline constexpr size_t kStopStringBytesMax = 1024;
 inline constexpr size_t kStopTokenIdsMax = 128;
 inline constexpr size_t kLogitBiasMax = 1024;
 
-// What both endpoints have. Sampling values are absent where the model's default holds.
+// The parameters of both endpoints. A sampling value is absent where the model's default holds.
 struct GenerationOptions {
   std::optional<int64_t> max_tokens;
   int64_t min_tokens = 0;
@@ -72,7 +72,7 @@ struct CompletionRequest {
   BodyNotes notes;
 };
 
-// What a chat template is given.
+// The input of a chat template.
 struct ChatInput {
   Json messages = Json::array();  // content: text; tool call arguments: objects
   Json template_kwargs = Json::object();

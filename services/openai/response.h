@@ -15,7 +15,7 @@ namespace skein::services::openai {
 
 enum class Kind { kCompletion, kChat };
 
-// What all pieces of one answer repeat.
+// The members that all events of one answer repeat.
 struct Head {
   Kind kind = Kind::kCompletion;
   std::string id;

@@ -89,7 +89,7 @@ void ReadInput(Fields* fields, Json* messages) {
   }
 }
 
-// What the response object repeats; what was not asked for is its default here.
+// Parameters that the response object repeats; those that the request lacks have their defaults.
 Json SettingsOf(const Json& body, const GenerationOptions& options) {
   const auto asked = [&body](const char* name) {
     const auto it = body.find(name);

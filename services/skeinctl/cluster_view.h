@@ -12,7 +12,7 @@
 
 namespace skein::services {
 
-// What deploy/local/up calls the processes of its cluster: "decode-1".
+// Names of processes as deploy/local/up gives them: "decode-1".
 class ProcessNames {
  public:
   ProcessNames() = default;
@@ -29,7 +29,7 @@ class ProcessNames {
 
 enum class SortBy { kRole, kLoad, kKv, kTokens };
 
-// What changed since an earlier snapshot; negative: not known.
+// Changes since an earlier snapshot; negative: not known.
 struct Rates {
   double requests_per_s = -1;
   double failed_per_s = -1;

@@ -28,7 +28,7 @@ struct DrainFlags {
 // Exit code: exit_codes.h.
 int RunDrain(const DrainFlags& flags);
 
-// What is drained: one of the two is not 0.
+// The instance or router to drain: one of the two is not 0.
 struct DrainTarget {
   uint64_t instance = 0;
   uint64_t router = 0;

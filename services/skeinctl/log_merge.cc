@@ -96,7 +96,7 @@ std::optional<LogLine> LogReader::Next() {
   return Parse(std::move(text));
 }
 
-// What a process did not write itself counts as a warning: it may be why it ended.
+// A line that the process did not log itself counts as a warning: it may say why it ended.
 LogLine LogReader::Parse(std::string text) {
   LogLine line{.process = process_,
                .time = last_time_,

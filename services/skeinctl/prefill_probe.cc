@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<PrefillProbe>> PrefillProbe::Connect(const std::s
   probe->orchestrator_ = v1::Orchestrator::NewStub(probe->channels_.Get(orchestrator));
   if (const absl::Status s = probe->FindModel(model); !s.ok()) return s;
   if (const absl::Status s = probe->FindWorkers(); !s.ok()) return s;
-  // What ran before is no sample of this run.
+  // Chunks that ran before are not samples of this run.
   if (const auto before = probe->Collect(); !before.ok()) return before.status();
   return probe;
 }

@@ -16,7 +16,7 @@ namespace {
 using scheduler::CandidateScore;
 using scheduler::ImprovementRateTrial;
 
-// What the best rate of a load gave.
+// The result of the best rate of a load.
 const CandidateScore& BestAt(const scheduler::Profile& profile, double load) {
   const double best = profile.tuning.improvement_rates.RateAt(load);
   return std::find_if(profile.trials.begin(), profile.trials.end(),

@@ -16,7 +16,7 @@ struct Reference {
   std::vector<CommandDescription> commands;  // of skeinctl: "skeinctl status"
 };
 
-// Of this build's programs.
+// The reference of this build's programs.
 Reference ProgramReference();
 
 // A script to be sourced (bash), or put where the shell looks for one (zsh, fish). It completes

@@ -108,7 +108,7 @@ absl::StatusOr<std::vector<SimulationRow>> Run(const SimulateFlags& flags,
   return rows;
 }
 
-// What was simulated, for the reader of a figure.
+// A description of the simulation, for the reader of a figure.
 std::string SubtitleOf(const SimFlags& flags) {
   return absl::StrFormat("simulated: %s, %d prefill instances, %d a node, trace %s",
                          std::filesystem::path(flags.profile).filename().string(), flags.instances,

@@ -8,7 +8,7 @@
 
 namespace skein::services {
 
-// What both have.
+// The flags that both commands have.
 struct ViewFlags {
   std::string orchestrator;
   std::string format = "table";

@@ -49,7 +49,7 @@ PromptForm FormFor(const BenchFlags& flags) {
   return flags.endpoint == "chat" ? PromptForm::kWords : PromptForm::kTokens;
 }
 
-// What --sharegpt, --trace or --prompts names; empty without any.
+// The file that --sharegpt, --trace or --prompts names; empty without any.
 absl::StatusOr<std::vector<LoadRequest>> FromFile(const BenchFlags& flags) {
   const auto read = [](const char* flag, const std::string& path,
                        const auto& parse) -> absl::StatusOr<std::vector<LoadRequest>> {

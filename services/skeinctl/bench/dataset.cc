@@ -176,13 +176,13 @@ absl::StatusOr<std::vector<LoadRequest>> TraceRequests(const std::string& text,
     PromptBuilder prompt(form);
     int64_t left = request.prompt_tokens;
     for (const int64_t id : hash_ids) {
-      // What a block holds depends on its id alone.
+      // The content of a block depends on its id alone.
       Random random(seed ^ (static_cast<uint64_t>(id) * 0x9e3779b97f4a7c15ULL + 1));
       const int64_t tokens = std::min(left, block_tokens);
       prompt.Add(tokens, &random);
       left -= tokens;
     }
-    // What no id tells about is this prompt's own.
+    // Tokens without an id are this prompt's own.
     Random random(~seed ^ (requests.size() + 1) * 0xbf58476d1ce4e5b9ULL);
     prompt.Add(left, &random);
     requests.push_back(

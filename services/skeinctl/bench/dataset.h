@@ -1,4 +1,4 @@
-// What a load asks: prompts and how long their answers are to be. Pure but for reading files.
+// The prompts of a load, and the lengths of their answers. Pure but for reading files.
 #pragma once
 
 #include <cstdint>

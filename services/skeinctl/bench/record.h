@@ -1,4 +1,4 @@
-// What became of one request of a load. Times are seconds from the start of the measured phase.
+// The outcome of one request of a load. Times are seconds from the start of the measured phase.
 #pragma once
 
 #include <cstdint>

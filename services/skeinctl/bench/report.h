@@ -1,4 +1,4 @@
-// What a load's statistics look like: a table for people, AIPerf's shape for programs. Pure.
+// Prints a load's statistics: a table for people, AIPerf's JSON for programs. Pure.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace skein::services::bench {
 
-// What was run, for the report.
+// A description of the run, for the report.
 struct RunDescription {
   std::string url;
   std::string model;

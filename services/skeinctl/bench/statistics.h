@@ -1,4 +1,4 @@
-// What a load's records say: distributions, throughput, goodput, errors. Pure.
+// Statistics of a load's records: distributions, throughput, goodput, errors. Pure.
 #pragma once
 
 #include <cstdint>
