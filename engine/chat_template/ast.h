@@ -127,7 +127,7 @@ struct Parameter {
   ExpressionPtr default_value;  // or null
 };
 
-// What `macro` and `call` blocks define. The flags: the body mentions these names.
+// A definition by a `macro` or `call` block. The flags: the body mentions these names.
 struct MacroDefinition {
   std::string name;
   std::vector<Parameter> parameters;

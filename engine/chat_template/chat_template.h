@@ -27,7 +27,7 @@ struct Program;
 }
 
 struct RenderOptions {
-  // What strftime_now formats, as a UTC wall clock; shift it for a local one.
+  // The time that strftime_now formats, as a UTC wall clock; shift it for a local one.
   std::chrono::sys_seconds now{};
   RenderLimits limits;
 };

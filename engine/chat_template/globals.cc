@@ -106,7 +106,7 @@ Value JoinerFunction(Runtime& runtime, const Arguments& arguments) {
   return Value(std::shared_ptr<Object>(std::make_shared<Joiner>(bound.ValueOr(0, ", "))));
 }
 
-// What a cycler and its methods share.
+// The state that a cycler and its methods share.
 struct Cycle {
   std::vector<Value> items;
   size_t next = 0;

@@ -8,12 +8,12 @@
 
 namespace skein::engine {
 
-// Of one parse; fixed, because a template is part of a model.
+// Limits of one parse; fixed, because a template is part of a model.
 inline constexpr size_t kTemplateBytesMax = size_t{1} << 20;
 inline constexpr int kTemplateNestingMax = 64;   // blocks and brackets inside one another
 inline constexpr int kExpressionDepthMax = 200;  // height of an expression's tree
 
-// Of one render.
+// Limits of one render.
 struct RenderLimits {
   size_t output_bytes_max = size_t{16} << 20;  // of the result and of every string on the way
   // A step is a node evaluated, an item visited, or 16 bytes of string made.

@@ -9,7 +9,7 @@
 
 namespace skein::engine::chat_template {
 
-// What is between the quotes, with Python's escapes resolved; unknown ones stay as they are.
+// The text between the quotes, with Python's escapes resolved; unknown ones stay as they are.
 // Nothing where a \x, \u or \U lacks its digits.
 std::optional<std::string> Unescape(std::string_view body);
 

@@ -16,7 +16,7 @@ bool BindMethod(const Value& receiver, std::string_view name, Value* out);
 // list.append, dict.update, ...: what Jinja's immutable sandbox does not let templates call.
 bool IsUnsafeMethod(const Value& receiver, std::string_view name);
 
-// Of one type each.
+// Each finds a method of one type.
 Method FindStringMethod(std::string_view name);
 Method FindCollectionMethod(const Value& receiver, std::string_view name);
 

@@ -19,7 +19,8 @@ bool Equal(Runtime& runtime, const Value& left, const Value& right);
 bool Less(Runtime& runtime, const Value& left, const Value& right);
 bool Contains(Runtime& runtime, const Value& container, const Value& item);
 
-// What iterating over the value yields: items, keys, characters. A generator is empty afterwards.
+// The items of an iteration over the value: items, keys, characters. A generator is empty
+// afterwards.
 std::vector<Value> Iterate(Runtime& runtime, const Value& value);
 // len(value)
 Value Length(Runtime& runtime, const Value& value);

@@ -31,7 +31,7 @@ struct Sequence {
   int depth = 1;
 };
 
-// What has attributes or can be called: namespaces, loops, macros, methods, global functions.
+// Values with attributes or that can be called: namespaces, loops, macros, methods, functions.
 class Object {
  public:
   virtual ~Object() = default;
@@ -132,12 +132,12 @@ class Dict {
 
  private:
   std::vector<Entry> entries_;
-  // Of the string keys, which entries_ own; made when there are many.
+  // Index of the string keys, which entries_ own; made when there are many.
   std::unordered_map<std::string_view, size_t> index_;
   int depth_ = 1;
 };
 
-// What a call passes.
+// The arguments of a call.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;

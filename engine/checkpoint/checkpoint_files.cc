@@ -80,7 +80,7 @@ void CheckWeights(const fs::path& folder, std::vector<std::string>* missing) {
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (map != json.end() && map->is_object()) {
     for (const auto& [tensor, file] : map->items()) {
-      // What is no plain file name is for the loader to refuse.
+      // The loader refuses what is not a plain file name.
       if (file.is_string() && file.get<std::string>().find('/') == std::string::npos) {
         shards.insert(file.get<std::string>());
       }

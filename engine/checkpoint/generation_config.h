@@ -26,7 +26,7 @@ struct GenerationConfig {
 
 // INVALID_ARGUMENT names field and value.
 absl::StatusOr<GenerationConfig> ParseGenerationConfig(std::string_view json_text, int vocab_size);
-// Of `<model_dir>/generation_config.json`; an empty one when there is no such file.
+// Reads `<model_dir>/generation_config.json`; an empty one when there is no such file.
 absl::StatusOr<GenerationConfig> LoadGenerationConfig(const std::string& model_dir, int vocab_size);
 
 }  // namespace skein::engine

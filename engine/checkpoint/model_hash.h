@@ -1,4 +1,4 @@
-// What both ends of a handoff compare to know that they serve the same model.
+// The hash by which both ends of a handoff know that they serve the same model.
 //
 // Hex SHA-256 over: the bytes of config.json; then, for every tensor in order of names, its name,
 // dtype, shape, byte count and a sample of its bytes (32 stretches of 64 bytes, evenly spaced, each

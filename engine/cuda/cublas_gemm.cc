@@ -40,7 +40,7 @@ uint32_t AlignmentOf(const ConstMatrix& m) {
 
 using Algorithm = std::optional<cublasLtMatmulAlgo_t>;
 
-// What the choice of an algorithm depends on.
+// The key by which an algorithm is chosen.
 struct Shape {
   int64_t m, n, k;
   int64_t x_stride, w_stride, out_stride;

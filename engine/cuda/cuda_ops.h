@@ -29,7 +29,7 @@ namespace skein::engine {
 // differs from step to step in device memory that was there before and stays.
 struct RecordedStep {
   CudaStream stream = nullptr;
-  // What Ops will be called with …
+  // The arguments with which Ops will be called …
   std::span<const int32_t> ids;
   std::span<const int32_t> positions;
   std::span<const SequenceSpan> sequences;

@@ -69,7 +69,7 @@ LogitEdit& DeviceSampler::EditOf(int32_t id) {
   return edits_[edits_begin_ + static_cast<size_t>(place) - 1];
 }
 
-// What LogitEditor::Apply does, id by id.
+// The same as LogitEditor::Apply, id by id.
 void DeviceSampler::AddEdits(const SampleRequest& request) {
   const SamplingParams& params = *request.params;
   if (params.repetition_penalty != 1.0f) {

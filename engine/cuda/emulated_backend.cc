@@ -20,7 +20,7 @@ constexpr size_t kPageBytes = 4096;
 constexpr int kAttentionBlocks = 8;
 constexpr FewRowsPolicy kFewRows = {4, 227 << 10};
 
-// What Alloc gives past `bytes` is not to be touched.
+// Memory of Alloc past `bytes` must not be touched.
 void Fence(const void* pointer, size_t bytes, bool closed) {
 #if defined(__SANITIZE_ADDRESS__)
   const auto* end = static_cast<const std::byte*>(pointer) + bytes;

@@ -28,7 +28,7 @@ class GraphRecorder {
   // allocate, free, copy or wait on the device. Work of other threads goes on as ever.
   virtual absl::StatusOr<CudaStream> Begin() = 0;
 
-  // What was noted since Begin. REQUIRES: Begin returned a stream.
+  // The work recorded since Begin. REQUIRES: Begin returned a stream.
   virtual absl::StatusOr<std::unique_ptr<RecordedGraph>> End() = 0;
 };
 

@@ -42,7 +42,7 @@ namespace skein::engine {
 // `prefill_s`, and once `decode_step_s`, if it has sequences behind their prompt, with
 // `decode_sequence_s` for each of those.
 struct EmulatedTimes {
-  // Of `tokens` tokens with `history` tokens before them on `members` instances. Null: none.
+  // The time of `tokens` tokens after `history` tokens on `members` instances. Null: none.
   std::function<double(int members, int64_t history, int64_t tokens)> prefill_s;
   double decode_step_s = 0;
   double decode_sequence_s = 0;

@@ -96,7 +96,7 @@ absl::Status SpanningRun::Check() const {
   return absl::OkStatus();
 }
 
-// What all ranks must agree on.
+// A hash of the values on which all ranks must agree.
 uint64_t SpanningRun::Signature() const {
   uint64_t signature = links_.empty() ? kChainStart : links_.back();
   for (const RankShare& share : step_.shares) {

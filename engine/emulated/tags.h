@@ -39,7 +39,7 @@ inline uint64_t Fold(uint64_t digest, uint64_t word) { return Mix(digest + kChai
 // The links of all tokens of a sequence from its start.
 std::vector<uint64_t> LinksOf(std::span<const int32_t> tokens);
 
-// Of a head of one token.
+// The size of one head of one token.
 int WordsPerHead(const KvSpec& kv);
 
 // `digest` with every word of one more token folded in: by layer, part, head, word.

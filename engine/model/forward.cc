@@ -22,7 +22,7 @@ size_t SpanOf(const std::vector<SequenceSpan>& sequences, int64_t row, size_t fr
   return from;
 }
 
-// What follows a layer's KV.
+// The part of a layer after its KV.
 void FinishLayer(const Model& model, const Batch& batch, int layer, RunState& state) {
   MakeQueries(model, batch, layer, state);
   model.ops->PagedAttention(FirstRows(state.query, batch.tokens()), batch.sequences,

@@ -29,7 +29,7 @@ struct RowRun {
 std::vector<RowRun> RunsOf(std::span<const SequenceSpan> sequences, int64_t padding,
                            int64_t few_rows);
 
-// What a step runs: T tokens of all sequences end to end, R of which need logits.
+// The rows of a step: T tokens of all sequences end to end, R of which need logits.
 struct Batch {
   std::vector<int32_t> ids;             // [T]
   std::vector<int32_t> positions;       // [T]

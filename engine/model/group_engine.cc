@@ -30,7 +30,7 @@ absl::Status CheckGroup(const char* name, const Communicator* comm, int size, in
   return absl::OkStatus();
 }
 
-// Of what decides the rows and what is wanted of them, in one model and mode.
+// A digest of everything that decides the rows and their results, in one model and mode.
 uint64_t DigestOf(GroupMode mode, std::span<const SequenceStep> sequences, const EngineSpec& spec) {
   Digest digest(spec.model_hash);
   digest.Add(static_cast<uint64_t>(mode.sp));

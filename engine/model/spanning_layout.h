@@ -29,7 +29,7 @@ class SpanningLayout {
 
   int ranks() const { return static_cast<int>(lists_.size()); }
   int64_t segments() const { return segments_; }
-  // Of the longest list.
+  // Blocks of the longest list.
   int64_t blocks_max() const { return blocks_max_; }
   int64_t BlocksOf(int rank) const { return lists_[static_cast<size_t>(rank)].blocks; }
   // The blocks of `rank`'s list in one segment start at segment * segment_blocks.

@@ -51,7 +51,7 @@ class KvRing {
   int64_t FillOf(int layer, int64_t segment, int hop) const;
   std::byte* BufferOf(int64_t fill) const;
   int RankBefore(int hop) const;
-  // Of the whole step.
+  // The number of fills in the whole step.
   int64_t fills() const { return FillOf(options_.kv->num_layers, 0, 0); }
 
  private:

@@ -23,7 +23,7 @@ Matrix RowsFrom(const Matrix& m, int64_t begin, int64_t rows) {
 
 constexpr size_t kWords = 3;  // of a rank, when the ranks meet: runs it, fingerprint, attends last
 
-// Of what all ranks must have been given alike.
+// A digest of everything that all ranks must have been given alike.
 uint64_t FingerprintOf(const SpanningStep& step, const KvSpec& kv, std::string_view model_hash) {
   Digest digest(model_hash);
   const auto add = [&](int64_t value) { digest.Add(static_cast<uint64_t>(value)); };

@@ -57,7 +57,7 @@ class SpanningRunner {
                    const std::function<void(int)>& layer_done, RunState& state);
 
  private:
-  // What a step's attention needs beside the model.
+  // The inputs of a step's attention.
   struct Step {
     const Model& model;
     const SpanningLayout& layout;

@@ -16,7 +16,7 @@ bool WantsLogits(const SequenceStep& sequence, size_t token) {
          (!sequence.next_tokens.empty() && sequence.next_tokens[token] >= 0);
 }
 
-// What one row's logits are wanted for.
+// Uses one row's logits: prompt logprobs, raw logits, sampling.
 absl::Status Use(const SequenceStep& sequence, size_t token, std::span<const float> logits,
                  Sampler& sampler, SequenceResult& result) {
   if (!sequence.next_tokens.empty() && sequence.next_tokens[token] >= 0) {
@@ -52,7 +52,7 @@ class Requests {
   Requests(TokenSampler* sampler, std::vector<SequenceResult>* results)
       : sampler_(sampler), results_(results) {}
 
-  // What the use wants of row `row` of `logits`.
+  // Adds the requests for row `row` of `logits` that `use` asks for.
   absl::Status Add(const ConstMatrix& logits, int64_t row, const SequenceStep& sequence,
                    const LogitUse& use) {
     static const SamplingParams kNoAlternatives = {.top_logprobs = 0};

@@ -15,7 +15,7 @@
 
 namespace skein::engine {
 
-// What is the same in all steps of a model.
+// The values that are equal in all steps of a model.
 struct DecodeShape {
   KvSpec kv;
   int query_heads = 0;

@@ -60,7 +60,7 @@ struct ShardRange {
   bool operator==(const ShardRange&) const = default;
 };
 
-// What of a model matters here.
+// The part of a model's shape that matters here.
 struct ShardShape {
   int num_heads = 0;
   int num_kv_heads = 0;

@@ -1,4 +1,4 @@
-// What a client may ask of the sampler, and what the sampler answers for one token.
+// A client's sampling parameters, and the sampler's answer for one token.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What Skein reads of tokenizer_config.json, besides added_tokens_decoder.
+// The part of tokenizer_config.json that Skein reads, besides added_tokens_decoder.
 #pragma once
 
 #include <optional>

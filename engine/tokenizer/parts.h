@@ -1,4 +1,4 @@
-// What a Tokenizer is made of. Private to tokenizer.cc and tokenizer_load.cc.
+// The parts of a Tokenizer. Private to tokenizer.cc and tokenizer_load.cc.
 #pragma once
 
 #include <string>

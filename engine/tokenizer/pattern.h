@@ -36,7 +36,7 @@ class Pattern {
   Pattern(Pattern&&) noexcept;
   Pattern& operator=(Pattern&&) noexcept;
 
-  // Of the literal; 0 for a regular expression.
+  // The length of the literal; 0 for a regular expression.
   size_t literal_bytes() const { return literal_.size(); }
 
   // Appends spans that cover `text` in order; gaps between adjacent matches are not listed, empty

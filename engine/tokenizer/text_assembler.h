@@ -8,7 +8,7 @@
 
 namespace skein::engine {
 
-// What a decoder does to the joined text.
+// The changes that a decoder makes to the joined text.
 struct TextRules {
   // U+FFFD for every ill-formed byte (ByteFallback) instead of every maximal ill-formed subpart
   // (ByteLevel).

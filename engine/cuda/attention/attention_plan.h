@@ -30,7 +30,7 @@ inline constexpr int kAttentionTileKeys = 64;
 // kWide is for head_dim up to this; larger ones have kNarrow instead.
 inline constexpr int kWideHeadDimMax = 128;
 
-// What computes wide tiles.
+// The kernel that computes wide tiles.
 enum class WideKernel {
   kMmaSync,  // as all other tiles are, on any GPU
   kWgmma,    // Hopper's own (wgmma_kernel.h): compute capability 9.0 only
@@ -60,7 +60,7 @@ struct AttentionList {
   int32_t count;
 };
 
-// What lies in device memory: this, then the items and merges.
+// The layout in device memory: this, then the items and merges.
 struct AttentionHeader {
   AttentionList items[kAttentionKinds];
   AttentionList merges;

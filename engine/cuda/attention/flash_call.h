@@ -1,4 +1,4 @@
-// What the attention kernels are launched with, and where rows of an item lie. For .cu files only.
+// The arguments of the attention kernels, and where rows of an item lie. For .cu files only.
 #pragma once
 
 #include "engine/base/tensor.h"

@@ -103,7 +103,7 @@ class Trial {
   }
 
   absl::StatusOr<Result> Run(WideKernel wide) {
-    // What the kernel does not write is no number.
+    // Elements that the kernel does not write are NaN.
     Result result{std::vector<float>(OutElements(), NAN), std::vector<float>(LseElements(), NAN)};
     absl::Status status = Copy(out_.data(), result.out, CopyKind::kHostToDevice);
     if (status.ok()) status = Copy(lse_.data(), result.lse, CopyKind::kHostToDevice);

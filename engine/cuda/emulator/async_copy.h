@@ -20,7 +20,7 @@ struct CopyQueue {
   std::vector<std::vector<PendingCopy>> groups;  // oldest first
 };
 
-// Of the thread that runs.
+// The copies of the thread that runs.
 CopyQueue& ThisCopies();
 // At a thread's end.
 void RequireNoCopiesPending(const CopyQueue& copies);

@@ -28,7 +28,7 @@ enum class Order {
   kShuffled,  // anew in each round, the same in each run
 };
 
-// Of grids that this OS thread runs from now on; at first kBackward.
+// Sets the order of grids that this OS thread runs from now on; at first kBackward.
 void SetOrder(Order order);
 
 // Threads, and barriers and warp operations passed, in the grids this OS thread ran so far.
@@ -48,7 +48,7 @@ struct GridShape {
 // Calls `thread` as every thread of the grid.
 void RunGrid(const GridShape& shape, const std::function<void()>& thread);
 
-// What follows is called from within a kernel.
+// The functions below are called from within a kernel.
 
 struct ThreadPlace {
   uint3 thread_index;

@@ -18,7 +18,7 @@
 
 namespace skein::engine::simt {
 
-// Of p in dynamic shared memory, which begins behind the 1 KiB that Hopper keeps for itself.
+// The address of p in dynamic shared memory, which begins behind the 1 KiB that Hopper reserves.
 uint32_t SharedAddressOf(const void* p, const Site& site);
 
 // The product of a warpgroup: A from registers (`a` not null) or by descriptor.

@@ -1,4 +1,4 @@
-// What a block knows of Hopper's operations. Internal to the emulator.
+// A block's state of Hopper's operations. Internal to the emulator.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct Mbarrier {
   int phase = 0;
 };
 
-// Of 16 bytes of dynamic shared memory: the thread that wrote them and has not fenced since.
+// For 16 bytes of dynamic shared memory: the thread that wrote them and has not fenced since.
 struct UnfencedWrite {
   int thread = -1;
   Site site{};
@@ -60,7 +60,7 @@ struct HopperState {
   std::vector<std::vector<uint32_t>> unfenced;  // by thread: places in `writes`
 };
 
-// Of the block that runs.
+// The state of the block that runs.
 HopperState& ThisHopper();
 // Before a block's threads start, and after their end.
 void ResetHopper(HopperState* state, int threads, size_t dynamic_bytes);

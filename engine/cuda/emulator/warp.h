@@ -18,7 +18,7 @@ uint64_t ShuffleBits(Shuffle kind, uint32_t mask, uint64_t value, int operand, i
 uint32_t Ballot(uint32_t mask, bool vote, const Site& site);
 
 enum class Reduction { kAdd, kMin, kMax, kAnd, kOr, kXor };
-// Of 32-bit integers; `is_signed` matters to kMin and kMax.
+// Reduces 32-bit integers; `is_signed` matters to kMin and kMax.
 uint32_t Reduce(Reduction kind, bool is_signed, uint32_t mask, uint32_t value, const Site& site);
 
 // ldmatrix.m8n8.x<count>.shared.b16 into r[0 … count).

@@ -31,7 +31,7 @@ struct FewRowsArguments {
 void LaunchFewRows(DType dtype, int shape, const FewRowsArguments& arguments, int blocks,
                    CudaStream stream);
 
-// Of one dtype each, so that they compile beside one another.
+// Each for one dtype, so that they compile in parallel.
 void LaunchFewRowsBf16(int shape, const FewRowsArguments& arguments, int blocks, CudaStream stream);
 void LaunchFewRowsF16(int shape, const FewRowsArguments& arguments, int blocks, CudaStream stream);
 

@@ -26,7 +26,7 @@ struct Pieces {
 };
 static_assert(sizeof(Pieces) <= 4096);
 
-// What the vectors leave over, and all of a piece whose sides are not aligned alike.
+// Copies the rest behind the vectors, and all of a piece whose sides are not aligned alike.
 __device__ void CopyBytes(const Piece& piece, uint64_t begin, uint64_t end) {
   const uint64_t step = static_cast<uint64_t>(gridDim.x) * kThreads;
   for (uint64_t i = begin + blockIdx.x * kThreads + threadIdx.x; i < end; i += step) {

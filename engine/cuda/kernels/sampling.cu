@@ -52,7 +52,7 @@ __device__ __forceinline__ float ExpOfNegative(float x) {
   return __fmul_rn(series, power);
 }
 
-// What turns a logit into a weight relative to the most likely token's.
+// Turns a logit into a weight relative to the most likely token's.
 struct Heat {
   float max;
   float temperature;

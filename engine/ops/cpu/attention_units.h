@@ -36,7 +36,7 @@ class AttentionUnits {
   std::span<const SplitTile> split_tiles() const { return split_tiles_; }
   // Units [first, second) are thread `index`'s of `threads`, of about equal cost.
   std::pair<size_t, size_t> UnitsOf(int index) const;
-  // What the largest unit needs.
+  // The size that the largest unit needs.
   size_t ScratchBytes() const { return scratch_bytes_; }
 
  private:

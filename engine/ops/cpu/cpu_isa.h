@@ -31,7 +31,7 @@ constexpr std::string_view NameOf(CpuIsa isa) {
 // kAuto and kPortable always are.
 bool IsSupported(CpuIsa isa);
 
-// What kAuto means on this CPU.
+// The instruction set that kAuto selects on this CPU.
 CpuIsa BestIsa();
 
 }  // namespace skein::engine

@@ -25,7 +25,7 @@ class MatMulRunner {
   void Run(const ConstMatrix& x, const ConstMatrix& w, const ConstVector& bias, const Matrix& out);
 
  private:
-  // What one thread does of a widened product.
+  // One thread's share of a widened product.
   struct WidenedShare;
 
   void RunStreamed(const ConstMatrix& x, const ConstMatrix& w, const float* bias,

@@ -16,7 +16,7 @@ namespace skein::engine {
 
 class OneDnnGemm {
  public:
-  // What a compiled product depends on.
+  // The key of a compiled product.
   struct Shape {
     int64_t rows = 0, columns = 0, depth = 0;
     int64_t x_stride = 0, w_stride = 0, out_stride = 0;

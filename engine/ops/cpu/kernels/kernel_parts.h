@@ -1,4 +1,4 @@
-// What each kernel file defines for its ISA; kernels.cc puts the tables together.
+// The functions that each kernel file defines for its ISA; kernels.cc puts the tables together.
 #pragma once
 
 #include "engine/ops/cpu/kernels/kernels.h"
