@@ -53,8 +53,8 @@ TEST(TraceFile, NamesTheLineAndTheField) {
   const std::string own = "arrival_s,prompt_tokens,output_tokens\n";
   const std::string azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
   const std::pair<std::string, const char*> cases[] = {
-      {"", "without requests"},
-      {own, "without requests"},
+      {"", "has no requests"},
+      {own, "has no requests"},
       {"a,b,c\n1,2,3\n", "unknown trace format"},
       {own + "1,2\n", "line 2: 2 fields"},
       {own + "1,2,3\nnan,2,3\n", "line 3: arrival_s"},
