@@ -20,10 +20,6 @@ bool OrchestratorCore::Impl::HasMembersHere(const Request& request) {
                      [](const Member& member) { return member.here; });
 }
 
-int64_t OrchestratorCore::Impl::PlannedTokens(const Request& request) {
-  return request.chunks.empty() ? 0 : request.chunks.back().history + request.chunks.back().tokens;
-}
-
 void OrchestratorCore::Impl::SendPlan(Request& request, const std::vector<PlannedChunk>& chunks) {
   ForgetPlan(request);
   Unpark(request);
@@ -107,7 +103,7 @@ void OrchestratorCore::Impl::On(const AssignReplied& event) {
   Request* request = Find(event.id);
   if (request == nullptr) return;
   const absl::Status& status = event.reply.status;
-  if (request->state == State::kReplanning && request->left_epoch == event.epoch) {
+  if (abandoned_.Is(event.id, event.epoch)) {
     if (!status.ok()) HasLeft(*request, event.instance);
     return;
   }
@@ -153,7 +149,7 @@ void OrchestratorCore::Impl::On(const BeginPrefillCalled& event) {
   }
   request->begin_call = event.call;
   request->begin_deadline_us = now_ + config_.begin_wait_us;
-  Arm(request->begin_deadline_us);
+  Arm(*request);
   if (request->state == State::kPlaced) {
     AnswerBegin(*request, absl::OkStatus());
   } else if (request->state == State::kAssigned) {

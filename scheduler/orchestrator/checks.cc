@@ -8,7 +8,7 @@ namespace skein::scheduler {
 
 TimeUs OrchestratorCore::Impl::NextDeadline() const {
   const TimeUs routers_us = registry_.listening().NextTick(routers_.NextLeaseEnd());
-  return std::min({registry_.NextTick(), routers_us, timers_us_});
+  return std::min({registry_.NextTick(), routers_us, requests_.NextTimer()});
 }
 
 void OrchestratorCore::Impl::NoteTimes(Request& request) {
@@ -48,10 +48,10 @@ std::vector<Explanation> OrchestratorCore::Impl::Explain(const std::string& name
                                                          TimeUs now) const {
   constexpr size_t kMost = 16;
   std::vector<Explanation> found;
-  for (const auto& [id, request] : requests_) {
-    if (found.size() == kMost) break;
+  requests_.ForEachLatest([&](const Request& request) {
     if (request.explanation.Answers(name)) found.push_back(ExplanationOf(request, now));
-  }
+    return found.size() < kMost;
+  });
   finished_.Find(name, now, kMost, &found);
   return found;
 }
@@ -67,10 +67,10 @@ std::vector<Explanation> OrchestratorCore::Impl::List(RequestOrder order, size_t
   };
   const bool recent = order == RequestOrder::kRecent;
   std::vector<Row> rows;
-  for (const auto& [id, request] : requests_) {
+  requests_.ForEach([&](const Request& request) {
     const TimeUs at_us = request.submitted_us;
     rows.push_back({recent ? at_us : now - at_us, &request, nullptr, at_us});
-  }
+  });
   finished_.ForEach([&](TimeUs submitted_us, const Explanation& one) {
     rows.push_back({recent ? submitted_us : one.ended_us, nullptr, &one, submitted_us});
   });
@@ -89,8 +89,8 @@ std::vector<Explanation> OrchestratorCore::Impl::List(RequestOrder order, size_t
 std::string_view OrchestratorCore::Impl::StateOf(RequestId id) const {
   static constexpr std::string_view kNames[kStates] = {
       "queued", "assigning", "assigned", "waiting", "reserving", "placed", "replanning", "parked"};
-  const auto it = requests_.find(id);
-  return it == requests_.end() ? "" : kNames[static_cast<size_t>(it->second.state)];
+  const Request* request = requests_.Find(id);
+  return request == nullptr ? "" : kNames[static_cast<size_t>(request->state)];
 }
 
 OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
@@ -101,14 +101,14 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .models = {registry_.models_seen().begin(), registry_.models_seen().end()},
       .prefill_instances = registry_.Count(Role::kPrefill),
       .decode_instances = registry_.Count(Role::kDecode),
-      .planning = CountIn(State::kQueued) + CountIn(State::kReplanning),
-      .parked = CountIn(State::kParked),
-      .assigning = CountIn(State::kAssigning),
-      .assigned = CountIn(State::kAssigned),
-      .waiting = CountIn(State::kWaiting),
-      .reserving = CountIn(State::kReserving),
-      .placed = CountIn(State::kPlaced),
-      .submitted = submitted_,
+      .planning = requests_.CountIn(State::kQueued) + requests_.CountIn(State::kReplanning),
+      .parked = requests_.CountIn(State::kParked),
+      .assigning = requests_.CountIn(State::kAssigning),
+      .assigned = requests_.CountIn(State::kAssigned),
+      .waiting = requests_.CountIn(State::kWaiting),
+      .reserving = requests_.CountIn(State::kReserving),
+      .placed = requests_.CountIn(State::kPlaced),
+      .submitted = requests_.submitted(),
       .failed = failed_,
       .refused = refused_,
       .lost = lost_,
@@ -163,7 +163,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
   }
   for (const auto& [model, line] : waiting_) {  // the first in line asked first
     if (line.empty()) continue;
-    const Request& oldest = requests_.at(line.begin()->second);
+    const Request& oldest = requests_.At(line.begin()->second);
     snapshot.oldest_wait_us = std::max(snapshot.oldest_wait_us, now - oldest.waiting_since_us);
   }
   return snapshot;
@@ -180,8 +180,6 @@ absl::Status Violated(int number, RequestId id, const char* what) {
 
 absl::Status OrchestratorCore::Impl::CheckRequest(const Request& request) const {
   const RequestId id = request.spec->id;
-  const auto submit = submits_.find(request.submit);
-  if (submit == submits_.end() || submit->second != id) return Violated(1, id, "has no stream");
   std::vector<InstanceId> places;
   for (const Member& member : request.members) {
     if (member.here) places.push_back(member.instance);
@@ -204,16 +202,15 @@ absl::Status OrchestratorCore::Impl::CheckRequest(const Request& request) const 
     }
   }
   if (request.epoch.value > last_epoch_) return Violated(4, id, "has an epoch of the future");
-  if (NextTimer(request) < timers_us_) return Violated(6, id, "is overslept");
   return CheckPlan(request);
 }
 
 absl::Status OrchestratorCore::Impl::CheckPlan(const Request& request) const {
   const RequestId id = request.spec->id;
   const bool replanning = request.state == State::kReplanning;
-  if (replanning != (replanning_.count(id) > 0)) return Violated(7, id, "is replanning or not");
-  if (replanning && (request.leaving.empty() || request.left_epoch >= request.epoch)) {
-    return Violated(7, id, "waits for nobody");
+  if (replanning != abandoned_.Knows(id)) return Violated(7, id, "is replanning or not");
+  if (replanning && abandoned_.EpochOf(id) >= request.epoch) {
+    return Violated(7, id, "has the epoch of a plan that was given up");
   }
   const bool parked = request.state == State::kParked;
   const auto line = parked_.find(request.spec->model);
@@ -254,8 +251,8 @@ absl::Status OrchestratorCore::Impl::CheckRolling() const {
     }
   }
   for (const auto& [key, id] : rolling_keys_) {
-    const auto request = requests_.find(id);
-    if (request == requests_.end() || request->second.rolling_key != key) {
+    const Request* request = requests_.Find(id);
+    if (request == nullptr || request->rolling_key != key) {
       return Violated(8, id, "is known to the planner alone");
     }
   }
@@ -285,28 +282,22 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   size_t on_instances = 0;
   size_t waiting = 0;
   size_t parked = 0;
-  size_t alive = requests_.size();
-  std::array<int64_t, kStates> in_state = {};
-  for (const auto& [id, request] : requests_) {
-    if (absl::Status status = CheckRequest(request); !status.ok()) return status;
+  absl::Status found = requests_.CheckInvariants(now_);
+  if (found.ok()) found = abandoned_.CheckInvariants();
+  requests_.ForEach([&](const Request& request) {
+    if (found.ok()) found = CheckRequest(request);
     for (const Member& member : request.members) on_instances += member.here ? 1 : 0;
     on_instances += request.decode != InstanceId{} ? 1 : 0;
     waiting += request.state == State::kWaiting ? 1 : 0;
     parked += request.state == State::kParked ? 1 : 0;
-    ++in_state[static_cast<size_t>(request.state)];
-  }
-  if (in_state != in_state_) return absl::InternalError("OrchestratorCore 10: states miscounted");
+  });
+  if (!found.ok()) return found;
   for (const auto& [model, line] : waiting_) waiting -= line.size();
   for (const auto& [model, line] : parked_) parked -= line.size();
-  for (const auto& [model, count] : alive_) alive -= static_cast<size_t>(count);
   for (const auto& [id, instance] : registry_.instances()) on_instances -= instance.placed.size();
   if (waiting != 0) return absl::InternalError("OrchestratorCore 3: a list holds others");
   if (parked != 0) return absl::InternalError("OrchestratorCore 10: a line holds others");
-  if (alive != 0) return absl::InternalError("OrchestratorCore 10: alive requests are miscounted");
   if (on_instances != 0) return absl::InternalError("OrchestratorCore 2: an instance holds others");
-  if (submits_.size() != requests_.size()) {
-    return absl::InternalError("OrchestratorCore 1: streams without a request");
-  }
   if (absl::Status status = CheckPools(); !status.ok()) return status;
   if (absl::Status status = CheckForeseen(); !status.ok()) return status;
   return CheckRolling();

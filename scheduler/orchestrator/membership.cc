@@ -48,7 +48,7 @@ void OrchestratorCore::Impl::On(const WorkerDisconnected& event) {
 // What was asked on it is asked again on the next one.
 void OrchestratorCore::Impl::LeaveStream(InstanceId id, CallId stream) {
   for (const auto& [request_id, placement] : registry_.Find(id)->placed) {
-    Request& request = requests_.at(request_id);
+    Request& request = requests_.At(request_id);
     if (request.begin_call != stream) continue;
     request.begin_call.reset();
     request.begin_deadline_us = kNever;
@@ -82,7 +82,7 @@ void OrchestratorCore::Impl::TakeEnded(const Instance& instance, const EndedRequ
     request->engines_failed.insert(instance.id);
     if (FailSuspect(*request)) return;
   }
-  if (request->state == State::kReplanning && request->left_epoch == ended.epoch) {
+  if (abandoned_.Is(ended.id, ended.epoch)) {
     return HasLeft(*request, instance.id);
   }
   if (request->epoch != ended.epoch) return;
@@ -134,13 +134,13 @@ void OrchestratorCore::Impl::LeaveDraining(const Instance& instance) {
   if (instance.Serves()) return;
   std::vector<RequestId> unfinished;
   for (const auto& [id, placement] : instance.placed) {
-    const Request& request = requests_.at(id);
+    const Request& request = requests_.At(id);
     if (request.rolling_key != 0 && PlannedTokens(request) < PromptTokens(*request.spec)) {
       unfinished.push_back(id);
     }
   }
   for (const RequestId id : unfinished) {
-    Replan(requests_.at(id), absl::UnavailableError("a prefill instance is leaving"));
+    Replan(requests_.At(id), absl::UnavailableError("a prefill instance is leaving"));
   }
 }
 
@@ -217,11 +217,7 @@ void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why, bool le
     if (request == nullptr) continue;
     role == Role::kPrefill ? LosePrefill(*request, id, what, left) : LoseDecode(*request, what);
   }
-  const std::set<RequestId> replanning = replanning_;
-  for (const RequestId request_id : replanning) {
-    Request* request = Find(request_id);
-    if (request != nullptr && request->leaving.count(id) > 0) HasLeft(*request, id);
-  }
+  for (const RequestId request_id : abandoned_.At(id)) HasLeft(requests_.At(request_id), id);
 }
 
 // Once placed, only the decode instance knows whether the KV was committed: if it was, the stream

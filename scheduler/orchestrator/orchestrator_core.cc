@@ -62,29 +62,25 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
 
 void OrchestratorCore::Impl::On(const SubmitCalled& event) {
   const RequestId id = event.spec->id;
-  if (absl::Status status = MaySubmit(*event.spec); !status.ok()) {
+  absl::Status status = MaySubmit(*event.spec);
+  if (requests_.FindByCall(event.call) != nullptr) {
+    status = absl::AlreadyExistsError("the stream has a request");
+  }
+  if (!status.ok()) {
     refused_ += absl::IsResourceExhausted(status) ? 1 : 0;
     effects_.push_back(SendPlanUpdate{event.call, id, Failed{std::move(status)}});
     effects_.push_back(EndSubmit{event.call, id});
     return;
   }
-  ++alive_[event.spec->model];
-  Request& request = requests_[id];
-  ++in_state_[static_cast<size_t>(request.state)];
-  request.number = ++submitted_;
-  request.spec = event.spec;
-  request.submit = event.call;
+  const TimeUs budget = event.spec->deadline_us;
+  const TimeUs deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
+  Request& request = requests_.Add(event.spec, event.call, now_, deadline_us);
   request.alone = event.alone;
-  request.submitted_us = now_;
   request.explanation.id = id;
   request.explanation.names = event.spec->names;
   request.explanation.model = event.spec->model;
   request.explanation.prompt_tokens = PromptTokens(*request.spec);
   request.explanation.policy = plans() ? config_.planning->policy.name : "none";
-  const TimeUs budget = event.spec->deadline_us;
-  request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
-  Arm(request.deadline_us);
-  submits_.emplace(event.call, id);
   if (Pool* pool = PoolOf(event.spec->model)) pool->planner.OnArrival(now_);
   Plan(request);
 }
@@ -92,12 +88,6 @@ void OrchestratorCore::Impl::On(const SubmitCalled& event) {
 void OrchestratorCore::Impl::Note(Degraded kind, Request& request) {
   ++degraded_[static_cast<size_t>(kind)];
   ++request.explanation.degraded[static_cast<size_t>(kind)];
-}
-
-void OrchestratorCore::Impl::Enter(Request& request, State state) {
-  --in_state_[static_cast<size_t>(request.state)];
-  ++in_state_[static_cast<size_t>(state)];
-  request.state = state;
 }
 
 // Whose plan has to wait.
@@ -109,7 +99,7 @@ void OrchestratorCore::Impl::TellAccepted(const SubmitCalled& event) {
 }
 
 absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
-  if (requests_.count(spec.id) > 0) return absl::AlreadyExistsError("the request is known");
+  if (requests_.Find(spec.id) != nullptr) return absl::AlreadyExistsError("the request is known");
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   if (spec.max_tokens < 0) return absl::InvalidArgumentError("max_tokens: negative");
   if (!registry_.KnowsModel(spec.model)) {
@@ -133,19 +123,7 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
 }
 
 void OrchestratorCore::Impl::On(const SubmitClosed& event) {
-  const auto it = submits_.find(event.call);
-  if (it == submits_.end()) return;
-  CloseByRouter(requests_.at(it->second));
-}
-
-OrchestratorCore::Impl::Request* OrchestratorCore::Impl::Find(RequestId id) {
-  const auto it = requests_.find(id);
-  return it == requests_.end() ? nullptr : &it->second;
-}
-
-OrchestratorCore::Impl::Request* OrchestratorCore::Impl::Find(RequestId id, Epoch epoch) {
-  Request* request = Find(id);
-  return request != nullptr && request->epoch == epoch ? request : nullptr;
+  if (Request* request = requests_.FindByCall(event.call)) CloseByRouter(*request);
 }
 
 void OrchestratorCore::Impl::On(const OrchestratorTick&) {
@@ -157,33 +135,22 @@ void OrchestratorCore::Impl::On(const OrchestratorTick&) {
 }
 
 void OrchestratorCore::Impl::RunTimers() {
-  if (now_ < timers_us_) return;
-  std::vector<RequestId> late;
-  for (auto& [id, request] : requests_) {
-    if (now_ >= request.deadline_us) {
-      late.push_back(id);
-    } else {
-      RunTimers(request);
-    }
+  for (const RequestId id : requests_.TakeDue(now_)) {
+    Request* request = Find(id);
+    if (request == nullptr) continue;
+    RunTimers(*request);
+    if (const Request* alive = Find(id)) Arm(*alive);
   }
-  for (RequestId id : late) {
-    Fail(requests_.at(id), absl::DeadlineExceededError("the request's deadline passed"));
-  }
-  timers_us_ = kNever;
-  for (const auto& [id, request] : requests_) Arm(NextTimer(request));
 }
 
 void OrchestratorCore::Impl::RunTimers(Request& request) {
+  if (now_ >= request.deadline_us) {
+    return Fail(request, absl::DeadlineExceededError("the request's deadline passed"));
+  }
   if (now_ >= request.begin_deadline_us) {
     AnswerBegin(request, absl::ResourceExhaustedError("no decode instance has room yet"));
   }
   if (request.joining.has_value() && now_ >= request.reserve_after_us) Join(request);
-}
-
-TimeUs OrchestratorCore::Impl::NextTimer(const Request& request) const {
-  TimeUs next = std::min(request.deadline_us, request.begin_deadline_us);
-  if (request.reserve_after_us > now_) next = std::min(next, request.reserve_after_us);
-  return next;
 }
 
 // RESOURCE_EXHAUSTED would tell the router that nothing of the request was begun.
@@ -249,9 +216,7 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
     waiting_.at(request.spec->model).erase(request.waiting_number);
   }
   Unpark(request);
-  --alive_.at(request.spec->model);
-  --in_state_[static_cast<size_t>(request.state)];
-  replanning_.erase(id);
+  abandoned_.Forget(id);
   moved_.insert(request.spec->model);
   request.explanation.state = why;
   request.explanation.ended_us = now_ - request.submitted_us;
@@ -260,8 +225,7 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
     ++failed_;
   }
   finished_.Add(now_, std::move(request.explanation), std::move(reports));
-  submits_.erase(request.submit);
-  requests_.erase(id);
+  requests_.Erase(request);
 }
 
 }  // namespace skein::scheduler

@@ -22,8 +22,11 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/orchestrator/abandoned_plans.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 #include "scheduler/orchestrator/registry.h"
+#include "scheduler/orchestrator/request.h"
+#include "scheduler/orchestrator/request_table.h"
 #include "scheduler/orchestrator/resync.h"
 #include "scheduler/orchestrator/routers.h"
 #include "scheduler/orchestrator/timeline.h"
@@ -46,90 +49,12 @@ class OrchestratorCore::Impl {
   std::vector<Explanation> List(RequestOrder order, size_t limit, TimeUs now) const;
 
  private:
-  enum class State {
-    kQueued,     // rolling: the planner has not started it
-    kAssigning,  // a member has not answered its Assign
-    kAssigned,
-    kWaiting,  // for decode room
-    kReserving,
-    kPlaced,
-    kReplanning,  // its last plan is being cancelled
-    kParked,      // no prefill instance takes it now
-  };
-  static constexpr size_t kStates = static_cast<size_t>(State::kParked) + 1;
-
-  // An instance's part in the current plan of a request.
-  struct Member {
-    InstanceId instance;
-    bool here = true;         // it has not committed its part, nor was it lost
-    bool lacks_plan = false;  // it refused the plan, or told its state without it
-    PlanSequence assigned;    // of the last Assign for it; 0: none yet
-    bool accepted = false;    // that one
-    uint32_t chunks_done = 0;
-    TimeUs entered_us = -1;  // when it began to wait for, or to run, its next chunk
-  };
-
-  // Computed by the first `members` of the request's members.
-  struct Chunk {
-    int64_t history = 0;
-    int64_t tokens = 0;
-    size_t members = 0;
-    PlanSequence sequence;
-    TimeUs started_us = -1;
-    TimeUs ended_us = -1;
-  };
-
-  struct PlannedChunk {
-    int64_t tokens = 0;
-    std::vector<InstanceId> instances;
-  };
-
-  struct Request {
-    SpecPtr spec;
-    CallId submit;
-    bool alone = false;  // asked for: one prefill instance, whatever the policy
-    State state = State::kAssigning;
-    Epoch epoch;
-    uint64_t number = 0;  // by submission
-    TimeUs submitted_us = 0;
-    TimeUs deadline_us = kNever;
-
-    std::vector<Member> members;  // the lead first; none without a plan
-    std::vector<Chunk> chunks;    // all but those that rolling has not started
-    bool spanning = false;
-    std::set<InstanceId> tried_prefill;  // not to be tried before all others were
-    bool unsure = false;                 // its last members were lost when they may have committed
-
-    int64_t rolling_key = 0;       // the rolling planner knows it by this; 0: it does not
-    bool rolling_running = false;  // its last chunk has not ended
-    // Decided, but a new member of it is not named at the decode instance yet.
-    std::optional<PlannedChunk> joining;
-    std::set<InstanceId> named;   // at the decode instance
-    std::set<InstanceId> naming;  // the same when the Reserve under way was heard
-
-    // In a step with it an engine failed, or the instance was lost while it computed the prompt.
-    std::set<InstanceId> engines_failed;
-    std::set<InstanceId> lost_under;
-
-    int replans = 0;
-    std::set<InstanceId> leaving;  // replanning: may still have it under `left_epoch`
-    Epoch left_epoch;
-    TimeUs leave_by_us = kNever;  // by the listening clock
-
-    uint64_t waiting_number = 0;  // place in the waiting list, by first asking; 0 = never asked
-    TimeUs waiting_since_us = 0;
-    InstanceId decode;  // reserving or placed there
-    std::set<InstanceId> tried_decode;
-    std::set<InstanceId> old_decodes;  // may have blocks of an older epoch in quarantine
-    TimeUs reserve_after_us = 0;
-
-    std::optional<CallId> begin_call;  // the stream on which BeginPrefill is to be answered
-    TimeUs begin_deadline_us = kNever;
-
-    Explanation explanation;
-    std::optional<RouterEnd> router_end;  // it came before the router's close
-  };
-  using RequestMap = std::map<RequestId, Request>;
+  using State = orchestrator::State;
+  using Member = orchestrator::Member;
+  using Chunk = orchestrator::Chunk;
+  using PlannedChunk = orchestrator::PlannedChunk;
+  using Request = orchestrator::Request;
+  static constexpr size_t kStates = orchestrator::kStates;
 
   // The prefill instances of a model.
   struct Pool {
@@ -162,8 +87,7 @@ class OrchestratorCore::Impl {
   absl::Status MaySubmit(const RequestSpec& spec) const;
   void TellAccepted(const SubmitCalled& event);
   void Note(Degraded kind, Request& request);
-  void Enter(Request& request, State state);
-  int64_t CountIn(State state) const { return in_state_[static_cast<size_t>(state)]; }
+  void Enter(Request& request, State state) { requests_.Enter(request, state); }
 
   // Admission and parking: parking.cc.
   absl::Status HasCapacity(const std::string& model) const;
@@ -178,11 +102,11 @@ class OrchestratorCore::Impl {
   void NoteRoom(const std::string& model) { roomy_.insert(model); }
   void TakeFromInstance(Instance& instance, RequestId request);
 
-  Request* Find(RequestId id);
-  Request* Find(RequestId id, Epoch epoch);
+  Request* Find(RequestId id) { return requests_.Find(id); }
+  Request* Find(RequestId id, Epoch epoch) { return requests_.Find(id, epoch); }
   static Member* MemberAt(Request& request, InstanceId instance);  // that is here
   static bool HasMembersHere(const Request& request);
-  static int64_t PlannedTokens(const Request& request);
+  static int64_t PlannedTokens(const Request& request) { return request.PlannedTokens(); }
   // Of a request that ends: whose reports may still tell that its KV was taken, and how it ended.
   static AwaitedReports AwaitedReportsOf(const Request& request);
   bool plans() const { return config_.planning != nullptr; }
@@ -297,9 +221,8 @@ class OrchestratorCore::Impl {
 
   void RunTimers();
   void RunTimers(Request& request);
-  TimeUs NextTimer(const Request& request) const;
   // A timer of a request was set.
-  void Arm(TimeUs at) { timers_us_ = std::min(timers_us_, at); }
+  void Arm(const Request& request) { requests_.Arm(request, now_); }
 
   // The ends of a request; each erases it.
   void Fail(Request& request, const absl::Status& status);
@@ -319,16 +242,12 @@ class OrchestratorCore::Impl {
   TimeUs now_ = 0;
   std::vector<OrchestratorEffect> effects_;
   Registry registry_;
-  RequestMap requests_;
-  TimeUs timers_us_ = kNever;  // no request's timer is earlier
-  std::map<CallId, RequestId> submits_;
+  orchestrator::RequestTable requests_;
   std::map<std::string, std::map<uint64_t, RequestId>> waiting_;  // model -> by waiting number
-  std::set<RequestId> replanning_;
+  orchestrator::AbandonedPlans abandoned_;  // of the requests that are replanning
   std::map<std::string, std::map<uint64_t, RequestId>> parked_;  // model -> by submission
   std::vector<RequestId> newly_parked_;                          // in this Handle
-  std::set<std::string> roomy_;           // models whose parked requests are to be planned
-  std::map<std::string, int64_t> alive_;  // requests, by model
-  std::array<int64_t, kStates> in_state_ = {};
+  std::set<std::string> roomy_;  // models whose parked requests are to be planned
   std::set<std::string> moved_;  // models of which a chunk may have begun in this Handle
   std::map<InstanceId, std::set<PlanSequence>> unplaced_;  // of the plans that no decode room has
 
@@ -342,7 +261,6 @@ class OrchestratorCore::Impl {
   uint64_t last_epoch_;
   uint64_t last_sequence_ = 0;
   uint64_t last_waiting_ = 0;
-  uint64_t submitted_ = 0;
   uint64_t refused_ = 0;  // for lack of capacity
   uint64_t failed_ = 0;
   std::map<std::pair<std::string, Role>, uint64_t> lost_;  // instances, by model and role

@@ -27,10 +27,7 @@ absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const
     if (instance.identity.max_requests == 0) return absl::OkStatus();
     limit += instance.identity.max_requests;
   }
-  const auto alive = alive_.find(model);
-  if (limit == 0 || alive == alive_.end() || alive->second < limit + leaving) {
-    return absl::OkStatus();
-  }
+  if (limit == 0 || requests_.CountOf(model) < limit + leaving) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("The request limit of model '", model,
                                                    "' is reached (", limit,
                                                    ", what its instances hold). Retry later."));
@@ -82,7 +79,7 @@ void OrchestratorCore::Impl::PlanParked() {
       const auto next = line->second.upper_bound(last);
       if (next == line->second.end()) break;
       last = next->first;
-      Plan(requests_.at(next->second));  // parks it again, fails it, or takes it out of the line
+      Plan(requests_.At(next->second));  // parks it again, fails it, or takes it out of the line
     }
   }
   for (const RequestId id : std::exchange(newly_parked_, {})) {

@@ -46,7 +46,7 @@ void OrchestratorCore::Impl::PlaceWaiting() {
   if (waiting_.empty()) return;
   for (auto& [model, line] : waiting_) {
     for (auto next = line.begin(); next != line.end();) {
-      Request& request = requests_.at((next++)->second);
+      Request& request = requests_.At((next++)->second);
       if (!MustWaitForOlder(request) && !TryReserve(request)) break;
     }
   }
@@ -155,7 +155,7 @@ void OrchestratorCore::Impl::NamedMore(Request& request, const absl::Status& sta
                       absl::IsResourceExhausted(status);
   if (passes) {
     request.reserve_after_us = now_ + config_.retry_us;
-    return Arm(request.reserve_after_us);
+    return Arm(request);
   }
   Replan(request, absl::UnavailableError(
                       absl::StrCat("decode instance ", request.decode.value,
@@ -188,7 +188,7 @@ void OrchestratorCore::Impl::On(const ReserveReplied& event) {
     BackToWaiting(*request);
   } else if (MayReserveAgain(*request, event.instance, status)) {
     request->reserve_after_us = now_ + config_.retry_us;
-    Arm(request->reserve_after_us);
+    Arm(*request);
     BackToWaiting(*request);  // no Cancel: this epoch is asked for again
   } else {
     CancelAt(event.instance, *request, "placed elsewhere");  // it may have been executed

@@ -17,14 +17,12 @@ void OrchestratorCore::Impl::Resync(InstanceId id, const RegisterRequest& hello)
   for (const HeldRequest& missing : compared.missing) {
     if (Request* request = Find(missing.id, missing.epoch)) TakeMissing(*request, id);
   }
-  const std::set<RequestId> replanning = replanning_;
-  for (const RequestId request_id : replanning) {
-    Request* request = Find(request_id);
-    if (request == nullptr || request->leaving.count(id) == 0) continue;
+  for (const RequestId request_id : abandoned_.At(id)) {
+    const Epoch left = abandoned_.EpochOf(request_id);
     const bool holds = std::any_of(hello.held.begin(), hello.held.end(), [&](const auto& held) {
-      return held.id == request_id && held.epoch <= request->left_epoch;
+      return held.id == request_id && held.epoch <= left;
     });
-    if (!holds) HasLeft(*request, id);
+    if (!holds) HasLeft(requests_.At(request_id), id);
   }
 }
 

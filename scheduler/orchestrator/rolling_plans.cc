@@ -37,10 +37,10 @@ void OrchestratorCore::Impl::DecideRolling(const std::string& model, PoolPlanner
   if (PoolOf(model) == nullptr) {  // nobody is left, and nobody knows whether someone comes
     std::vector<RequestId> queued;
     for (const auto& [key, id] : rolling_keys_) {
-      const Request& request = requests_.at(id);
+      const Request& request = requests_.At(id);
       if (request.state == State::kQueued && request.spec->model == model) queued.push_back(id);
     }
-    for (const RequestId id : queued) FailUnplannable(requests_.at(id));
+    for (const RequestId id : queued) FailUnplannable(requests_.At(id));
     return;
   }
   const std::vector<InstanceId>& slots = pool.layout().slots;
@@ -52,7 +52,7 @@ void OrchestratorCore::Impl::DecideRolling(const std::string& model, PoolPlanner
   std::vector<RollingPlanner::Start> starts;
   pool.rolling()->Decide(Seconds(now_), &starts);
   for (const RollingPlanner::Start& start : starts) {
-    StartChunk(requests_.at(rolling_keys_.at(start.request)), pool, start);
+    StartChunk(requests_.At(rolling_keys_.at(start.request)), pool, start);
   }
 }
 

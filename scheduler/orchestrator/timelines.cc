@@ -32,12 +32,12 @@ TimelineChunk OrchestratorCore::Impl::ForeseenChunk(const Pool& pool, const Requ
 std::vector<TimelineChunk> OrchestratorCore::Impl::ChunksToCome(const Pool& pool,
                                                                 const std::string& model) const {
   std::vector<TimelineChunk> chunks;
-  for (const auto& [id, request] : requests_) {
-    if (request.spec->model != model) continue;
+  requests_.ForEach([&](const Request& request) {
+    if (request.spec->model != model) return;
     for (size_t k = 0; k < request.chunks.size(); ++k) {
       if (request.chunks[k].ended_us < 0) chunks.push_back(ForeseenChunk(pool, request, k));
     }
-  }
+  });
   std::sort(chunks.begin(), chunks.end(),
             [](const TimelineChunk& a, const TimelineChunk& b) { return a.key < b.key; });
   return chunks;
@@ -81,7 +81,7 @@ void OrchestratorCore::Impl::NoteStarts(const std::string& model) {
   Timeline* timeline = TimelineOf(model);
   if (timeline == nullptr) return;
   for (const RequestId id : timeline->Ready()) {
-    Request& request = requests_.at(id);
+    Request& request = requests_.At(id);
     if (request.state != State::kPlaced) continue;
     const auto next = std::find_if(request.chunks.begin(), request.chunks.end(),
                                    [](const Chunk& chunk) { return chunk.ended_us < 0; });
@@ -124,12 +124,12 @@ absl::Status OrchestratorCore::Impl::CheckForeseen() const {
     }
   }
   std::map<InstanceId, std::set<PlanSequence>> unplaced;
-  for (const auto& [id, request] : requests_) {
-    if (request.state == State::kPlaced || request.chunks.empty()) continue;
+  requests_.ForEach([&](const Request& request) {
+    if (request.state == State::kPlaced || request.chunks.empty()) return;
     for (const Member& member : request.members) {
       unplaced[member.instance].insert(request.chunks[0].sequence);
     }
-  }
+  });
   if (unplaced != unplaced_) return violated("the plans without decode room");
   return absl::OkStatus();
 }

@@ -1,0 +1,110 @@
+// A request as the orchestrator sees it. Plain data: RequestTable owns it, and the components of
+// OrchestratorCore read and change it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/request.h"
+#include "scheduler/base/time.h"
+#include "scheduler/orchestrator/explanation.h"
+
+namespace skein::scheduler::orchestrator {
+
+enum class State {
+  kQueued,     // rolling: the planner has not started it
+  kAssigning,  // a member has not answered its Assign
+  kAssigned,
+  kWaiting,  // for decode room
+  kReserving,
+  kPlaced,
+  kReplanning,  // its last plan is being cancelled
+  kParked,      // no prefill instance takes it now
+};
+inline constexpr size_t kStates = static_cast<size_t>(State::kParked) + 1;
+
+// An instance's part in the current plan of a request.
+struct Member {
+  InstanceId instance;
+  bool here = true;         // it has not committed its part, nor was it lost
+  bool lacks_plan = false;  // it refused the plan, or told its state without it
+  PlanSequence assigned;    // of the last Assign for it; 0: none yet
+  bool accepted = false;    // that one
+  uint32_t chunks_done = 0;
+  TimeUs entered_us = -1;  // when it began to wait for, or to run, its next chunk
+};
+
+// Computed by the first `members` of the request's members.
+struct Chunk {
+  int64_t history = 0;
+  int64_t tokens = 0;
+  size_t members = 0;
+  PlanSequence sequence;
+  TimeUs started_us = -1;
+  TimeUs ended_us = -1;
+};
+
+struct PlannedChunk {
+  int64_t tokens = 0;
+  std::vector<InstanceId> instances;
+};
+
+struct Request {
+  SpecPtr spec;
+  CallId submit;
+  bool alone = false;  // asked for: one prefill instance, whatever the policy
+  State state = State::kAssigning;
+  Epoch epoch;
+  uint64_t number = 0;  // by submission
+  TimeUs submitted_us = 0;
+  TimeUs deadline_us = kNever;
+
+  std::vector<Member> members;  // the lead first; none without a plan
+  std::vector<Chunk> chunks;    // all but those that rolling has not started
+  bool spanning = false;
+  std::set<InstanceId> tried_prefill;  // not to be tried before all others were
+  bool unsure = false;                 // its last members were lost when they may have committed
+
+  int64_t rolling_key = 0;       // the rolling planner knows it by this; 0: it does not
+  bool rolling_running = false;  // its last chunk has not ended
+  // Decided, but a new member of it is not named at the decode instance yet.
+  std::optional<PlannedChunk> joining;
+  std::set<InstanceId> named;   // at the decode instance
+  std::set<InstanceId> naming;  // the same when the Reserve under way was heard
+
+  // In a step with it an engine failed, or the instance was lost while it computed the prompt.
+  std::set<InstanceId> engines_failed;
+  std::set<InstanceId> lost_under;
+
+  int replans = 0;
+
+  uint64_t waiting_number = 0;  // place in the waiting list, by first asking; 0 = never asked
+  TimeUs waiting_since_us = 0;
+  InstanceId decode;  // reserving or placed there
+  std::set<InstanceId> tried_decode;
+  std::set<InstanceId> old_decodes;  // may have blocks of an older epoch in quarantine
+  TimeUs reserve_after_us = 0;
+
+  std::optional<CallId> begin_call;  // the stream on which BeginPrefill is to be answered
+  TimeUs begin_deadline_us = kNever;
+
+  Explanation explanation;
+  std::optional<RouterEnd> router_end;  // it came before the router's close
+
+  int64_t PlannedTokens() const {
+    return chunks.empty() ? 0 : chunks.back().history + chunks.back().tokens;
+  }
+  // When something of it is due next. REQUIRES that what is due at `now` was done.
+  TimeUs NextTimer(TimeUs now) const {
+    const TimeUs next = std::min(deadline_us, begin_deadline_us);
+    return reserve_after_us > now ? std::min(next, reserve_after_us) : next;
+  }
+};
+
+}  // namespace skein::scheduler::orchestrator
