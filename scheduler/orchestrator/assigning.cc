@@ -119,7 +119,8 @@ void OrchestratorCore::Impl::On(const AssignReplied& event) {
   const bool for_all = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
                        absl::IsResourceExhausted(status);
   if (!for_all) return Replan(*request, why);
-  registry_.Find(event.instance)->avoid = true;  // it takes nothing now: no fault of the request
+  registry_.Avoid(
+      *registry_.Find(event.instance));  // it takes nothing now: no fault of the request
   GiveUpPlan(*request, why);
 }
 

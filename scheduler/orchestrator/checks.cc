@@ -284,6 +284,7 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   size_t parked = 0;
   absl::Status found = requests_.CheckInvariants(now_);
   if (found.ok()) found = abandoned_.CheckInvariants();
+  if (found.ok()) found = registry_.CheckInvariants();
   requests_.ForEach([&](const Request& request) {
     if (found.ok()) found = CheckRequest(request);
     for (const Member& member : request.members) on_instances += member.here ? 1 : 0;

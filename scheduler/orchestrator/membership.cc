@@ -9,7 +9,7 @@ namespace skein::scheduler {
 
 void OrchestratorCore::Impl::On(const RegisterCalled& event) {
   const WorkerIdentity& identity = event.request.identity;
-  const uint64_t version = registry_.version();
+  const int64_t instances = registry_.Count(identity.role);
   absl::StatusOr<Registry::Registration> registered =
       registry_.Register(identity, event.call, now_);
   RegisterReply reply;
@@ -18,7 +18,7 @@ void OrchestratorCore::Impl::On(const RegisterCalled& event) {
     effects_.push_back(AnswerRegister{event.call, std::move(reply)});
     return;
   }
-  const bool came = registry_.version() != version;
+  const bool came = registry_.Count(identity.role) != instances;
   for (InstanceId replaced : registered->replaced) {
     Lose(replaced, "was replaced by another process at its address");
   }
@@ -41,7 +41,7 @@ void OrchestratorCore::Impl::On(const RegisterCalled& event) {
 void OrchestratorCore::Impl::On(const WorkerDisconnected& event) {
   Instance* instance = registry_.FindConnected(event.call);
   if (instance == nullptr) return;
-  instance->connection = CallId{};
+  registry_.Disconnect(*instance);
   LeaveStream(instance->id, event.call);
 }
 
@@ -204,7 +204,7 @@ void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why, bool le
              .replaced = instance->succeeded});
   const Role role = instance->identity.role;
   const CallId connection = instance->connection;
-  const std::map<RequestId, Placement> placed = std::move(instance->placed);
+  const std::map<RequestId, Placement> placed = registry_.TakePlaced(*instance);
   const std::string what =
       absl::StrCat(role == Role::kPrefill ? "prefill" : "decode", " instance ", id.value, " ", why);
   NoteRoom(instance->identity.model);

@@ -106,7 +106,7 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
     return absl::NotFoundError(absl::StrCat("model ", spec.model, " is not served here"));
   }
   if (absl::Status status = HasCapacity(spec.model); !status.ok()) return status;
-  const auto decode = registry_.Pool(spec.model, Role::kDecode);
+  const std::vector<Instance*>& decode = registry_.Pool(spec.model, Role::kDecode);
   if (decode.empty()) {
     return absl::UnavailableError(
         absl::StrCat("No decode instance of model '", spec.model, "' is available. Retry."));

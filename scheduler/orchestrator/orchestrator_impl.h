@@ -59,7 +59,7 @@ class OrchestratorCore::Impl {
   // The prefill instances of a model.
   struct Pool {
     PoolPlanner planner;
-    uint64_t version = 0;               // of the registry, when the layout was made
+    uint64_t version = 0;               // of the registry's pool, when the layout was made
     std::map<InstanceId, int> slot_of;  // of the layout
     Timeline timeline = Timeline(0);    // of all chunks that have not ended, over the layout
   };
@@ -142,6 +142,7 @@ class OrchestratorCore::Impl {
   void NoteBegun(Request& request, Chunk& chunk, TimeUs since_us);
   void NoteEnded(Request& request, Chunk& chunk);
   void NoteStarts(const std::string& model);  // of chunks that nothing is in front of any more
+  void RecheckStart(const Request& request);
   void NoteUnplaced(const Request& request);
   void NotePlaced(const Request& request);  // or given up
   void ForgetPlan(const Request& request);

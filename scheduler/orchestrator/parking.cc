@@ -5,6 +5,8 @@
 // is parked: it waits here, under its deadline, and is planned when one reports, has room again or
 // comes. Parked requests are planned in the order of their submission; one that needs an instance
 // of its own (a large memory) does not hold up the others.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "scheduler/orchestrator/orchestrator_impl.h"
 
@@ -16,17 +18,12 @@ absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const
     return absl::ResourceExhaustedError(absl::StrCat("The cluster's request limit is reached (",
                                                      config_.max_requests, "). Retry later."));
   }
-  int64_t limit = 0;
-  int64_t leaving = 0;  // of those alive, held where nothing new is placed
-  for (const auto& [id, instance] : registry_.instances()) {
-    if (instance.identity.model != model) continue;
-    if (!instance.Serves()) {
-      leaving += static_cast<int64_t>(instance.placed.size());
-      continue;
-    }
-    if (instance.identity.max_requests == 0) return absl::OkStatus();
-    limit += instance.identity.max_requests;
-  }
+  const PoolCounts& prefill = registry_.Counts(model, Role::kPrefill);
+  const PoolCounts& decode = registry_.Counts(model, Role::kDecode);
+  if (prefill.unlimited + decode.unlimited > 0) return absl::OkStatus();
+  const int64_t limit = prefill.request_limit + decode.request_limit;
+  // Of those alive, held where nothing new is placed.
+  const int64_t leaving = prefill.placed_not_serving + decode.placed_not_serving;
   if (limit == 0 || requests_.CountOf(model) < limit + leaving) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("The request limit of model '", model,
                                                    "' is reached (", limit,
@@ -34,18 +31,19 @@ absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const
 }
 
 bool OrchestratorCore::Impl::SomeServe(const std::string& model) const {
-  return registry_.AnyPrefill(model, [](const Instance& one) { return one.Serves(); });
+  return registry_.Counts(model, Role::kPrefill).serving > 0;
 }
 
 bool OrchestratorCore::Impl::SomeTake(const std::string& model) const {
-  return registry_.AnyPrefill(model, [](const Instance& one) { return one.TakesAssigns(); });
+  return registry_.Counts(model, Role::kPrefill).taking > 0;
 }
 
 // One that serves and was not asked now: it has no room, or others are tried first.
 bool OrchestratorCore::Impl::SomeMayTakeLater(const Request& request) const {
-  return registry_.AnyPrefill(request.spec->model, [&](const Instance& one) {
-    const bool asked = one.TakesAssigns() && request.tried_prefill.count(one.id) == 0;
-    return one.Serves() && !asked;
+  const auto& pool = registry_.Pool(request.spec->model, Role::kPrefill);
+  return std::any_of(pool.begin(), pool.end(), [&](const Instance* one) {
+    const bool asked = one->TakesAssigns() && request.tried_prefill.count(one->id) == 0;
+    return one->Serves() && !asked;
   });
 }
 

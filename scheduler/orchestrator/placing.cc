@@ -137,7 +137,7 @@ bool OrchestratorCore::Impl::MayReserveAgain(const Request& request, InstanceId 
                                              const absl::Status& status) const {
   if (absl::IsUnavailable(status) && request.old_decodes.count(at) > 0) return true;
   if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return false;
-  const auto pool = registry_.Pool(request.spec->model, Role::kDecode);
+  const std::vector<Instance*>& pool = registry_.Pool(request.spec->model, Role::kDecode);
   return std::none_of(pool.begin(), pool.end(), [&](const Instance* other) {
     return other->id != at && other->Serves() && request.tried_decode.count(other->id) == 0;
   });

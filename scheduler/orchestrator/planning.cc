@@ -126,8 +126,9 @@ void OrchestratorCore::Impl::PlanCommitted(Request& request, PoolPlanner& pool,
 // The pool's layout is that of the registry afterwards.
 OrchestratorCore::Impl::Pool* OrchestratorCore::Impl::PoolOf(const std::string& model) {
   if (!plans()) return nullptr;
+  const uint64_t version = registry_.PoolVersion(model, Role::kPrefill);
   auto it = pools_.find(model);
-  if (it == pools_.end() || it->second.version != registry_.version()) {
+  if (it == pools_.end() || it->second.version != version) {
     std::vector<std::pair<std::string, InstanceId>> by_host;
     int64_t block_tokens = 1;
     for (const Instance* instance : registry_.Pool(model, Role::kPrefill)) {
@@ -141,7 +142,7 @@ OrchestratorCore::Impl::Pool* OrchestratorCore::Impl::PoolOf(const std::string& 
       if (by_host.empty()) return nullptr;
       it = pools_.emplace(model, Pool{PoolPlanner(config_.planning)}).first;
     }
-    it->second.version = registry_.version();
+    it->second.version = version;
     it->second.planner.SetLayout(LayOut(std::move(by_host), config_.planning->node_size),
                                  block_tokens);
     LayOutTimeline(it->second, model);

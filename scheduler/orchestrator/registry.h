@@ -7,6 +7,9 @@
 // All instances of one model name have one KV shape (model hash included): the first one alive
 // fixes it, another one is refused by name. Its prefill instances besides have one
 // max_batch_tokens.
+//
+// No operation walks over all instances but CheckInvariants: what decisions need of a whole pool is
+// counted when one of its instances changes.
 #pragma once
 
 #include <array>
@@ -16,6 +19,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,6 +28,7 @@
 #include "scheduler/base/listening_clock.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
 #include "scheduler/placement/step_age.h"
 
 namespace skein::scheduler {
@@ -42,6 +47,19 @@ struct Unreported {
   bool operator==(const Unreported&) const = default;
 };
 
+// What the instances of one model and role can do together.
+struct PoolCounts {
+  int64_t placeable = 0;
+  int64_t serving = 0;             // Serves()
+  int64_t taking = 0;              // TakesAssigns()
+  int64_t request_limit = 0;       // of those that serve: the sum of their max_requests
+  int64_t unlimited = 0;           // of those that serve: how many tell no max_requests
+  int64_t placed_not_serving = 0;  // requests at those that do not serve
+  bool operator==(const PoolCounts&) const = default;
+};
+
+// Whoever changes what Placeable, Serves or TakesAssigns look at calls
+// Registry::Recount afterwards.
 struct Instance {
   InstanceId id;
   WorkerIdentity identity;
@@ -78,7 +96,13 @@ struct Instance {
   Unreported CountUnreported() const;
 
  private:
+  friend class Registry;
   Unreported Of(const RequestSpec& spec) const;
+  void Recount();
+  PoolCounts Counts() const;
+
+  PoolCounts counted_;            // its part in *counts_
+  PoolCounts* counts_ = nullptr;  // of its pool; null: it is not in the registry
 };
 
 class Registry {
@@ -101,6 +125,11 @@ class Registry {
   void Remove(InstanceId id);
   Instance* Find(InstanceId id);
   const Instance* Find(InstanceId id) const;
+  void Disconnect(Instance& instance);  // its stream broke
+  void Avoid(Instance& instance);       // it gets no Assign until its next report
+  void Recount(Instance& instance) { instance.Recount(); }
+  // All that is placed there; nothing is, afterwards.
+  std::map<RequestId, Placement> TakePlaced(Instance& instance);
   // An instance came, and makes up for one that has no stream any more, if there is one.
   void NoteSuccessor(Role role, const std::string& model);
   Instance* FindConnected(CallId connection);  // null: the stream is no instance's
@@ -109,19 +138,11 @@ class Registry {
   const ListeningClock& listening() const { return listening_; }
   TimeUs NextTick() const;  // when the next one is due
 
-  // Those of the model's pool, by id.
-  std::vector<const Instance*> Pool(const std::string& model, Role role) const;
-  // Of the model's prefill instances.
-  template <class Condition>
-  bool AnyPrefill(const std::string& model, Condition condition) const {
-    for (const auto& [id, instance] : instances_) {
-      const WorkerIdentity& identity = instance.identity;
-      if (identity.role == Role::kPrefill && identity.model == model && condition(instance)) {
-        return true;
-      }
-    }
-    return false;
-  }
+  // Those of the model's pool, by id. The reference holds until an instance comes or goes.
+  const std::vector<Instance*>& Pool(const std::string& model, Role role) const;
+  const PoolCounts& Counts(const std::string& model, Role role) const;
+  // Another number when an instance of the pool came or went.
+  uint64_t PoolVersion(const std::string& model, Role role) const;
   // NOT_FOUND: there is no such instance. FAILED_PRECONDITION: it is the last one of its model and
   // role that requests can be placed at.
   absl::Status Drain(const DrainRequest& request);
@@ -129,16 +150,32 @@ class Registry {
   bool KnowsModel(const std::string& model) const { return models_seen_.count(model) > 0; }
   const std::map<InstanceId, Instance>& instances() const { return instances_; }
   int64_t Count(Role role) const { return count_[static_cast<size_t>(role)]; }
-  uint64_t version() const { return version_; }  // another one when an instance came or went
+  // That the counts and indexes agree with the instances.
+  absl::Status CheckInvariants() const;
 
  private:
+  struct PoolOfRole {
+    std::vector<Instance*> instances;  // by id
+    PoolCounts counts;
+    std::set<InstanceId> without_stream;  // and without a successor
+    uint64_t version = 1;
+  };
+  using PoolKey = std::pair<std::string, Role>;
+
   absl::Status CheckShape(const WorkerIdentity& identity) const;
+  PoolOfRole& PoolOf(const Instance& instance);
+  const PoolOfRole* FindPool(const std::string& model, Role role) const;
+  void RenewLease(Instance& instance, TimeUs now);
 
   uint64_t next_id_;
   TimeUs lease_us_;
   ListeningClock listening_;
-  uint64_t version_ = 1;
+  uint64_t versions_ = 1;  // given so far
   std::map<InstanceId, Instance> instances_;
+  std::map<PoolKey, PoolOfRole> pools_;  // a pool stays when it has no instance
+  std::map<std::string, std::set<InstanceId>> at_endpoint_;
+  std::map<CallId, InstanceId> by_connection_;
+  TimerQueue<InstanceId> leases_;      // by the listening clock
   std::array<int64_t, 2> count_ = {};  // by role
   std::set<std::string> models_seen_;
 };

@@ -80,12 +80,22 @@ void OrchestratorCore::Impl::NoteEnded(Request& request, Chunk& chunk) {
 void OrchestratorCore::Impl::NoteStarts(const std::string& model) {
   Timeline* timeline = TimelineOf(model);
   if (timeline == nullptr) return;
-  for (const RequestId id : timeline->Ready()) {
+  for (const RequestId id : timeline->TakeReady()) {
     Request& request = requests_.At(id);
     if (request.state != State::kPlaced) continue;
     const auto next = std::find_if(request.chunks.begin(), request.chunks.end(),
                                    [](const Chunk& chunk) { return chunk.ended_us < 0; });
     NoteBegun(request, *next, now_);
+  }
+}
+
+// What comes first of it may begin from now on.
+void OrchestratorCore::Impl::RecheckStart(const Request& request) {
+  Timeline* timeline = TimelineOf(request.spec->model);
+  if (timeline == nullptr) return;
+  for (size_t k = 0; k < request.chunks.size(); ++k) {
+    if (request.chunks[k].ended_us >= 0) continue;
+    return timeline->Recheck({request.chunks[k].sequence, k});
   }
 }
 
@@ -96,6 +106,7 @@ void OrchestratorCore::Impl::NoteUnplaced(const Request& request) {
 }
 
 void OrchestratorCore::Impl::NotePlaced(const Request& request) {
+  RecheckStart(request);
   for (const Member& member : request.members) {
     const auto plans = unplaced_.find(member.instance);
     if (plans == unplaced_.end()) continue;
