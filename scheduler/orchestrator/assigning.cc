@@ -22,7 +22,7 @@ bool OrchestratorCore::Impl::HasMembersHere(const Request& request) {
 
 void OrchestratorCore::Impl::SendPlan(Request& request, const std::vector<PlannedChunk>& chunks) {
   ForgetPlan(request);
-  Unpark(request);
+  parked_.Remove(request);
   request.epoch = Epoch{++last_epoch_};
   Enter(request, State::kAssigning);
   request.unsure = false;
@@ -57,7 +57,7 @@ void OrchestratorCore::Impl::AddChunk(Request& request, const PlannedChunk& chun
                             .tokens = chunk.tokens,
                             .members = request.members.size(),
                             .sequence = sequence});
-  Foresee(request, request.chunks.size() - 1);
+  pools_.AddChunk(request, request.chunks.size() - 1);
 }
 
 void OrchestratorCore::Impl::SendPlainAssign(Request& request, PlanSequence sequence) {
@@ -194,7 +194,7 @@ size_t OrchestratorCore::Impl::ChunkOf(const Request& request, const Member& mem
 void OrchestratorCore::Impl::NoteEntered(Request& request, const Member& member) {
   const size_t k = ChunkOf(request, member);
   if (k >= request.chunks.size() || request.chunks[k].ended_us >= 0) return;
-  Chunk& chunk = request.chunks[k];
+  const Chunk& chunk = request.chunks[k];
   TimeUs last_us = -1;
   bool all = true;
   for (size_t i = 0; i < chunk.members; ++i) {
@@ -204,9 +204,9 @@ void OrchestratorCore::Impl::NoteEntered(Request& request, const Member& member)
     all = all && entered;
   }
   if (all) {
-    NoteBegun(request, chunk, last_us);
+    pools_.BeginChunk(&request, k, last_us);
   } else if (chunk.started_us >= 0) {
-    NoteBegun(request, chunk, std::max(chunk.started_us, last_us));
+    pools_.BeginChunk(&request, k, std::max(chunk.started_us, last_us));
   }
 }
 

@@ -130,7 +130,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
   OrchestratorSnapshot snapshot = Totals();
   snapshot.gone = gone_.Latest(now);
   std::map<InstanceId, double> queue_s;  // foreseen
-  for (const auto& [model, pool] : pools_) {
+  for (const auto& [model, pool] : pools_.all()) {
     const std::vector<InstanceId>& slots = pool.planner.layout().slots;
     for (size_t slot = 0; slot < slots.size(); ++slot) {
       queue_s[slots[slot]] = pool.timeline.QueueSeconds(slot, now);
@@ -148,8 +148,9 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
     status.load.draining = instance.draining();
     if (instance.identity.role == Role::kPrefill) {
       const auto foreseen = queue_s.find(id);
-      status.queue_seconds =
-          foreseen == queue_s.end() ? QueueSeconds(PrefillCandidateOf(instance)) : foreseen->second;
+      status.queue_seconds = foreseen == queue_s.end()
+                                 ? QueueSeconds(chooser_.CandidateOf(instance))
+                                 : foreseen->second;
     } else {
       const DecodeCandidate candidate = DecodeCandidateOf(instance);
       status.freeness = Freeness(candidate);
@@ -212,17 +213,10 @@ absl::Status OrchestratorCore::Impl::CheckPlan(const Request& request) const {
   if (replanning && abandoned_.EpochOf(id) >= request.epoch) {
     return Violated(7, id, "has the epoch of a plan that was given up");
   }
-  const bool parked = request.state == State::kParked;
-  const auto line = parked_.find(request.spec->model);
-  const bool in_line = line != parked_.end() && line->second.count(request.number) > 0;
-  if (parked != in_line) return Violated(10, id, "is parked or not");
-  const bool nowhere = replanning || parked || request.state == State::kQueued;
+  const bool nowhere =
+      replanning || request.state == State::kParked || request.state == State::kQueued;
   if (nowhere != request.members.empty() || nowhere != request.chunks.empty()) {
     return Violated(7, id, "is on an instance without a plan, or the reverse");
-  }
-  if (request.rolling_key != 0) {
-    const auto key = rolling_keys_.find(request.rolling_key);
-    if (key == rolling_keys_.end() || key->second != id) return Violated(8, id, "has another key");
   }
   if (nowhere) return absl::OkStatus();
   int64_t tokens = 0;
@@ -239,23 +233,6 @@ absl::Status OrchestratorCore::Impl::CheckPlan(const Request& request) const {
   if (tokens > PromptTokens(*request.spec)) return Violated(7, id, "has too many tokens");
   const bool to_come = tokens < PromptTokens(*request.spec);
   if (to_come && request.rolling_key == 0) return Violated(8, id, "is forgotten by the planner");
-  return absl::OkStatus();
-}
-
-absl::Status OrchestratorCore::Impl::CheckRolling() const {
-  for (const auto& [model, pool] : pools_) {
-    if (pool.planner.rolling() == nullptr) continue;
-    if (absl::Status status = pool.planner.rolling()->CheckInvariants(); !status.ok()) {
-      return absl::InternalError(
-          absl::StrCat("OrchestratorCore 8: rolling ", std::string(status.message())));
-    }
-  }
-  for (const auto& [key, id] : rolling_keys_) {
-    const Request* request = requests_.Find(id);
-    if (request == nullptr || request->rolling_key != key) {
-      return Violated(8, id, "is known to the planner alone");
-    }
-  }
   return absl::OkStatus();
 }
 
@@ -281,27 +258,25 @@ absl::Status OrchestratorCore::Impl::CheckPools() const {
 absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   size_t on_instances = 0;
   size_t waiting = 0;
-  size_t parked = 0;
   absl::Status found = requests_.CheckInvariants(now_);
   if (found.ok()) found = abandoned_.CheckInvariants();
   if (found.ok()) found = registry_.CheckInvariants();
+  if (found.ok()) found = parked_.CheckInvariants(requests_);
+  if (found.ok()) found = pools_.CheckInvariants(requests_);
+  if (found.ok()) found = rolling_.CheckInvariants(requests_, pools_);
   requests_.ForEach([&](const Request& request) {
     if (found.ok()) found = CheckRequest(request);
     for (const Member& member : request.members) on_instances += member.here ? 1 : 0;
     on_instances += request.decode != InstanceId{} ? 1 : 0;
     waiting += request.state == State::kWaiting ? 1 : 0;
-    parked += request.state == State::kParked ? 1 : 0;
   });
   if (!found.ok()) return found;
   for (const auto& [model, line] : waiting_) waiting -= line.size();
-  for (const auto& [model, line] : parked_) parked -= line.size();
   for (const auto& [id, instance] : registry_.instances()) on_instances -= instance.placed.size();
   if (waiting != 0) return absl::InternalError("OrchestratorCore 3: a list holds others");
-  if (parked != 0) return absl::InternalError("OrchestratorCore 10: a line holds others");
   if (on_instances != 0) return absl::InternalError("OrchestratorCore 2: an instance holds others");
   if (absl::Status status = CheckPools(); !status.ok()) return status;
-  if (absl::Status status = CheckForeseen(); !status.ok()) return status;
-  return CheckRolling();
+  return CheckUnplaced();
 }
 
 }  // namespace skein::scheduler

@@ -34,6 +34,8 @@ std::vector<Explanation> OrchestratorCore::Requests(RequestOrder order, size_t l
 OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
     : config_(config),
       registry_(std::max<uint64_t>(config.first_epoch, 1), config.instance_lease_us),
+      pools_(config.planning, &registry_),
+      chooser_(&registry_, config.default_tokens_per_second),
       routers_(config.instance_lease_us),
       gone_(config.max_gone, config.gone_kept_us),
       finished_(config.max_explanations),
@@ -80,8 +82,9 @@ void OrchestratorCore::Impl::On(const SubmitCalled& event) {
   request.explanation.names = event.spec->names;
   request.explanation.model = event.spec->model;
   request.explanation.prompt_tokens = PromptTokens(*request.spec);
-  request.explanation.policy = plans() ? config_.planning->policy.name : "none";
-  if (Pool* pool = PoolOf(event.spec->model)) pool->planner.OnArrival(now_);
+  request.explanation.policy = plans() ? pools_.planning().policy.name : "none";
+  auto* const pool = pools_.Of(event.spec->model, requests_);
+  if (pool != nullptr) pool->planner.OnArrival(now_);
   Plan(request);
 }
 
@@ -120,6 +123,24 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
   if (fits) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("prompt + max_tokens: ", tokens, " fit no decode instance"));
+}
+
+// RESOURCE_EXHAUSTED: nothing of the request was begun.
+absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const {
+  if (static_cast<int64_t>(requests_.size()) >= config_.max_requests) {
+    return absl::ResourceExhaustedError(absl::StrCat("The cluster's request limit is reached (",
+                                                     config_.max_requests, "). Retry later."));
+  }
+  const PoolCounts& prefill = registry_.Counts(model, Role::kPrefill);
+  const PoolCounts& decode = registry_.Counts(model, Role::kDecode);
+  if (prefill.unlimited + decode.unlimited > 0) return absl::OkStatus();
+  const int64_t limit = prefill.request_limit + decode.request_limit;
+  // Of those alive, held where nothing new is placed.
+  const int64_t leaving = prefill.placed_not_serving + decode.placed_not_serving;
+  if (limit == 0 || requests_.CountOf(model) < limit + leaving) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("The request limit of model '", model,
+                                                   "' is reached (", limit,
+                                                   ", what its instances hold). Retry later."));
 }
 
 void OrchestratorCore::Impl::On(const SubmitClosed& event) {
@@ -215,7 +236,7 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   if (request.state == State::kWaiting) {
     waiting_.at(request.spec->model).erase(request.waiting_number);
   }
-  Unpark(request);
+  parked_.Remove(request);
   abandoned_.Forget(id);
   moved_.insert(request.spec->model);
   request.explanation.state = why;

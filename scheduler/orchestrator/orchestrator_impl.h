@@ -1,11 +1,7 @@
 // The parts of OrchestratorCore. Included by its own files only.
 //   orchestrator_core.cc   submission, timers, the ends of a request
 //   membership.cc          instances come, report, go
-//   planning.cc            which instances compute a prompt
-//   parking.cc             admission, and the wait for an instance that takes the request
-//   timelines.cc           what the instances are foreseen to do
-//   capacity.cc            prompts that are larger than the memory of an instance
-//   rolling_plans.cc       the same under the policy rolling, chunk by chunk
+//   planning.cc            which instances compute a prompt, and the wait for one that takes it
 //   assigning.cc           a plan is told to its members
 //   replanning.cc          a plan is given up
 //   placing.cc             which instance decodes
@@ -24,14 +20,16 @@
 
 #include "scheduler/orchestrator/abandoned_plans.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
+#include "scheduler/orchestrator/parked_requests.h"
+#include "scheduler/orchestrator/plan_chooser.h"
+#include "scheduler/orchestrator/prefill_pools.h"
 #include "scheduler/orchestrator/registry.h"
 #include "scheduler/orchestrator/request.h"
 #include "scheduler/orchestrator/request_table.h"
 #include "scheduler/orchestrator/resync.h"
+#include "scheduler/orchestrator/rolling_plans.h"
 #include "scheduler/orchestrator/routers.h"
-#include "scheduler/orchestrator/timeline.h"
 #include "scheduler/placement/freeness.h"
-#include "scheduler/placement/queue_time.h"
 
 namespace skein::scheduler {
 
@@ -56,20 +54,6 @@ class OrchestratorCore::Impl {
   using Request = orchestrator::Request;
   static constexpr size_t kStates = orchestrator::kStates;
 
-  // The prefill instances of a model.
-  struct Pool {
-    PoolPlanner planner;
-    uint64_t version = 0;               // of the registry's pool, when the layout was made
-    std::map<InstanceId, int> slot_of;  // of the layout
-    Timeline timeline = Timeline(0);    // of all chunks that have not ended, over the layout
-  };
-
-  // What a pool can do now.
-  struct PoolQueue {
-    std::vector<double> queue_s;  // by slot; kAbsentQueueS where nothing may be planned
-    int usable = 0;
-  };
-
   void On(const SubmitCalled& event);
   void On(const SubmitClosed& event);
   void On(const BeginPrefillCalled& event);
@@ -89,17 +73,11 @@ class OrchestratorCore::Impl {
   void Note(Degraded kind, Request& request);
   void Enter(Request& request, State state) { requests_.Enter(request, state); }
 
-  // Admission and parking: parking.cc.
   absl::Status HasCapacity(const std::string& model) const;
-  bool SomeServe(const std::string& model) const;  // of the prefill instances
-  bool SomeTake(const std::string& model) const;   // now
-  bool SomeMayTakeLater(const Request& request) const;
-  bool MustPark(const Request& request) const;
   void Park(Request& request);
-  void Unpark(const Request& request);
   void PlanParked();
   // An instance of the model may have room for parked requests.
-  void NoteRoom(const std::string& model) { roomy_.insert(model); }
+  void NoteRoom(const std::string& model) { parked_.NoteRoom(model); }
   void TakeFromInstance(Instance& instance, RequestId request);
 
   Request* Find(RequestId id) { return requests_.Find(id); }
@@ -109,50 +87,23 @@ class OrchestratorCore::Impl {
   static int64_t PlannedTokens(const Request& request) { return request.PlannedTokens(); }
   // Of a request that ends: whose reports may still tell that its KV was taken, and how it ended.
   static AwaitedReports AwaitedReportsOf(const Request& request);
-  bool plans() const { return config_.planning != nullptr; }
+  bool plans() const { return pools_.plans(); }
 
-  // Decisions.
-  void Plan(Request& request);         // a new plan, or fails it
-  void AssignPlain(Request& request);  // without a planner
-  void PlanAlone(Request& request, PoolPlanner& pool, const PoolQueue& queue, const char* why);
-  void PlanCommitted(Request& request, PoolPlanner& pool, const PoolQueue& queue);
+  // Decisions: planning.cc.
+  void Plan(Request& request);  // a new plan, or fails or parks it
+  void AddPlan(Request& request, PlanExplanation explanation);
   void FailUnplannable(Request& request);
-
-  // The memory of instances: capacity.cc.
-  int64_t PromptBlocks(const Request& request, InstanceId instance) const;
-  bool HoldsAll(const Request& request, InstanceId instance) const;  // the prompt's KV, alone
-  bool EachHoldsAll(const Request& request, const PoolPlanner& pool, const PoolQueue& queue) const;
-  bool Fits(const Request& request, const std::vector<PlannedChunk>& chunks) const;
-  std::optional<ChunkPlan> ShareAmong(int sp, int64_t more, const Request& request,
-                                      const PoolPlanner& pool, const PoolQueue& queue) const;
-  void PlanToFit(Request& request, PoolPlanner& pool, const PoolQueue& queue);
-  void FailTooLarge(Request& request);
-
-  Pool* PoolOf(const std::string& model);  // null: nothing to plan with
-  PoolQueue QueueOf(const Pool& pool, const Request& request, TimeUs now) const;
-  PrefillCandidate PrefillCandidateOf(const Instance& instance) const;
-  PlanExplanation& Explained(Request& request, const PoolPlanner* pool, const PoolQueue* queue);
-
-  // What is foreseen: timelines.cc.
-  Timeline* TimelineOf(const std::string& model);  // null: nobody plans with it
-  std::vector<TimelineChunk> ChunksToCome(const Pool& pool, const std::string& model) const;
-  TimelineChunk ForeseenChunk(const Pool& pool, const Request& request, size_t index) const;
-  void LayOutTimeline(Pool& pool, const std::string& model);  // anew
-  void Foresee(const Request& request, size_t chunk);
-  void NoteBegun(Request& request, Chunk& chunk, TimeUs since_us);
-  void NoteEnded(Request& request, Chunk& chunk);
   void NoteStarts(const std::string& model);  // of chunks that nothing is in front of any more
-  void RecheckStart(const Request& request);
   void NoteUnplaced(const Request& request);
   void NotePlaced(const Request& request);  // or given up
   void ForgetPlan(const Request& request);
-  absl::Status CheckForeseen() const;
+  absl::Status CheckUnplaced() const;
 
   // Rolling.
-  void Enrol(Request& request, PoolPlanner& pool, const PoolQueue& queue);
   void DecideRolling();
-  void DecideRolling(const std::string& model, PoolPlanner& pool);
-  void StartChunk(Request& request, PoolPlanner& pool, const RollingPlanner::Start& start);
+  void DecideRolling(const std::string& model);
+  void StartChunk(Request& request, const orchestrator::PrefillPools::Pool& pool,
+                  const ChunkPlan& start);
   void Join(Request& request);
   void LeaveRolling(Request& request);
 
@@ -234,7 +185,6 @@ class OrchestratorCore::Impl {
 
   absl::Status CheckRequest(const Request& request) const;
   absl::Status CheckPlan(const Request& request) const;
-  absl::Status CheckRolling() const;
   absl::Status CheckPools() const;
   static void NoteTimes(Request& request);  // of the chunks, in its explanation
   Explanation ExplanationOf(const Request& request, TimeUs now) const;
@@ -246,15 +196,13 @@ class OrchestratorCore::Impl {
   orchestrator::RequestTable requests_;
   std::map<std::string, std::map<uint64_t, RequestId>> waiting_;  // model -> by waiting number
   orchestrator::AbandonedPlans abandoned_;  // of the requests that are replanning
-  std::map<std::string, std::map<uint64_t, RequestId>> parked_;  // model -> by submission
-  std::vector<RequestId> newly_parked_;                          // in this Handle
-  std::set<std::string> roomy_;  // models whose parked requests are to be planned
+  orchestrator::ParkedRequests parked_;
   std::set<std::string> moved_;  // models of which a chunk may have begun in this Handle
   std::map<InstanceId, std::set<PlanSequence>> unplaced_;  // of the plans that no decode room has
 
-  std::map<std::string, Pool> pools_;  // by model; only with planning
-  std::map<int64_t, RequestId> rolling_keys_;
-  int64_t last_rolling_key_ = 0;
+  orchestrator::PrefillPools pools_;
+  orchestrator::PlanChooser chooser_;
+  orchestrator::RollingPlans rolling_;
   Routers routers_;
   GoneList gone_;
   FinishedExplanations finished_;

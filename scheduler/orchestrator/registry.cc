@@ -306,6 +306,9 @@ absl::Status Registry::CheckInvariants() const {
     const PoolKey key{instance.identity.model, instance.identity.role};
     Add(instance.Counts(), 1, &counts[key]);
     pools[key].push_back(&instance);
+    if (instance.unreported != instance.CountUnreported()) {
+      return violated(id, "has another unreported load");
+    }
     if (leases_.Of(id) != instance.lease_end_us) return violated(id, "has a lease without an end");
     if (at_endpoint_.at(instance.identity.endpoint).count(id) == 0) {
       return violated(id, "is not found by its endpoint");
