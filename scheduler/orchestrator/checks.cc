@@ -31,7 +31,7 @@ Explanation OrchestratorCore::Impl::ExplanationOf(const Request& request, TimeUs
                                     "being assigned",
                                     "queued at its prefill instances",
                                     "waiting for decode room",
-                                    "reserving decode blocks",
+                                    "opening its transfer to the decode instance",
                                     "prefilling",
                                     "being replanned",
                                     "parked: no prefill instance takes it now"};
@@ -152,7 +152,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
                                  ? QueueSeconds(chooser_.CandidateOf(instance))
                                  : foreseen->second;
     } else {
-      const DecodeCandidate candidate = DecodeCandidateOf(instance);
+      const DecodeCandidate candidate = DecodePlacement::CandidateOf(instance, /*asked=*/false);
       status.freeness = Freeness(candidate);
       status.virtual_blocks = candidate.unreported_blocks;
     }
@@ -162,8 +162,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
     snapshot.routers.push_back(
         {router.report, now - router.heard_us, router.draining(), router.drained()});
   }
-  for (const auto& [model, line] : waiting_) {  // the first in line asked first
-    if (line.empty()) continue;
+  for (const auto& [model, line] : placement_.lines()) {  // the first in line asked first
     const Request& oldest = requests_.At(line.begin()->second);
     snapshot.oldest_wait_us = std::max(snapshot.oldest_wait_us, now - oldest.waiting_since_us);
   }
@@ -194,13 +193,14 @@ absl::Status OrchestratorCore::Impl::CheckRequest(const Request& request) const 
       return Violated(2, id, "is not known at its instance");
     }
   }
-  const bool decodes = request.state == State::kReserving || request.state == State::kPlaced;
-  if (decodes != (request.decode != InstanceId{})) return Violated(2, id, "has no decode place");
-  if (request.state == State::kWaiting) {
-    const auto line = waiting_.find(request.spec->model);
-    if (line == waiting_.end() || line->second.count(request.waiting_number) == 0) {
-      return Violated(3, id, "waits in no list");
-    }
+  const bool must = request.state == State::kReserving || request.state == State::kPlaced;
+  const bool may = must || request.state == State::kAssigning || request.state == State::kAssigned;
+  const bool has_place = request.decode != InstanceId{};
+  if (must && !has_place) return Violated(2, id, "has no decode place");
+  if (has_place && !may) return Violated(2, id, "has a decode place and should not");
+  const bool in_line = placement_.Waits(request.spec->model, request.waiting_number, id);
+  if ((request.state == State::kWaiting) != in_line) {
+    return Violated(3, id, in_line ? "waits in a list and should not" : "waits in no list");
   }
   if (request.epoch.value > last_epoch_) return Violated(4, id, "has an epoch of the future");
   return CheckPlan(request);
@@ -258,7 +258,7 @@ absl::Status OrchestratorCore::Impl::CheckPools() const {
 absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   size_t on_instances = 0;
   size_t waiting = 0;
-  absl::Status found = requests_.CheckInvariants(now_);
+  absl::Status found = requests_.CheckInvariants();
   if (found.ok()) found = abandoned_.CheckInvariants();
   if (found.ok()) found = registry_.CheckInvariants();
   if (found.ok()) found = parked_.CheckInvariants(requests_);
@@ -271,12 +271,12 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
     waiting += request.state == State::kWaiting ? 1 : 0;
   });
   if (!found.ok()) return found;
-  for (const auto& [model, line] : waiting_) waiting -= line.size();
+  waiting -= placement_.waiting();
   for (const auto& [id, instance] : registry_.instances()) on_instances -= instance.placed.size();
   if (waiting != 0) return absl::InternalError("OrchestratorCore 3: a list holds others");
   if (on_instances != 0) return absl::InternalError("OrchestratorCore 2: an instance holds others");
   if (absl::Status status = CheckPools(); !status.ok()) return status;
-  return CheckUnplaced();
+  return CheckUnopened();
 }
 
 }  // namespace skein::scheduler

@@ -109,7 +109,7 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
     return absl::NotFoundError(absl::StrCat("model ", spec.model, " is not served here"));
   }
   if (absl::Status status = HasCapacity(spec.model); !status.ok()) return status;
-  const std::vector<Instance*>& decode = registry_.Pool(spec.model, Role::kDecode);
+  const std::vector<const Instance*>& decode = registry_.Pool(spec.model, Role::kDecode);
   if (decode.empty()) {
     return absl::UnavailableError(
         absl::StrCat("No decode instance of model '", spec.model, "' is available. Retry."));
@@ -168,10 +168,9 @@ void OrchestratorCore::Impl::RunTimers(Request& request) {
   if (now_ >= request.deadline_us) {
     return Fail(request, absl::DeadlineExceededError("the request's deadline passed"));
   }
-  if (now_ >= request.begin_deadline_us) {
-    AnswerBegin(request, absl::ResourceExhaustedError("no decode instance has room yet"));
+  if (now_ >= request.asking_until_us) {
+    AnswerAsking(request, absl::ResourceExhaustedError("no decode instance has room yet"));
   }
-  if (request.joining.has_value() && now_ >= request.reserve_after_us) Join(request);
 }
 
 // RESOURCE_EXHAUSTED would tell the router that nothing of the request was begun.
@@ -224,7 +223,7 @@ AwaitedReports OrchestratorCore::Impl::AwaitedReportsOf(const Request& request) 
 
 void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   const RequestId id = request.spec->id;
-  AnswerBegin(request, absl::NotFoundError("the request has ended"));
+  AnswerAsking(request, absl::NotFoundError("the request has ended"));
   CancelAtMembers(request, why);
   CancelAt(request.decode, request, why);
   LeaveRolling(request);
@@ -233,9 +232,7 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   TakeFromPrefill(request);
   TakeFromDecode(request);
   ForgetPlan(request);
-  if (request.state == State::kWaiting) {
-    waiting_.at(request.spec->model).erase(request.waiting_number);
-  }
+  LeaveLine(request);
   parked_.Remove(request);
   abandoned_.Forget(id);
   moved_.insert(request.spec->model);

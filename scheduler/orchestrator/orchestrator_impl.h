@@ -4,7 +4,7 @@
 //   planning.cc            which instances compute a prompt, and the wait for one that takes it
 //   assigning.cc           a plan is told to its members
 //   replanning.cc          a plan is given up
-//   placing.cc             which instance decodes
+//   placing.cc             which instance decodes: DecodePlacement's answers are carried out
 //   checks.cc              what the core shows of itself
 #pragma once
 
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "scheduler/orchestrator/abandoned_plans.h"
+#include "scheduler/orchestrator/decode_placement.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 #include "scheduler/orchestrator/parked_requests.h"
 #include "scheduler/orchestrator/plan_chooser.h"
@@ -56,7 +57,7 @@ class OrchestratorCore::Impl {
 
   void On(const SubmitCalled& event);
   void On(const SubmitClosed& event);
-  void On(const BeginPrefillCalled& event);
+  void On(const PlaceDecodeCalled& event);
   void On(const RegisterCalled& event);
   void On(const ReportCalled& event);
   void On(const UnregisterCalled& event);
@@ -64,7 +65,7 @@ class OrchestratorCore::Impl {
   void On(const RouterReported& event);
   void On(const DrainCalled& event);
   void On(const AssignReplied& event);
-  void On(const ReserveReplied& event);
+  void On(const TransferOpened& event);
   void On(const ReplacePlanningTables& event);
   void On(const OrchestratorTick& event);
 
@@ -94,17 +95,17 @@ class OrchestratorCore::Impl {
   void AddPlan(Request& request, PlanExplanation explanation);
   void FailUnplannable(Request& request);
   void NoteStarts(const std::string& model);  // of chunks that nothing is in front of any more
-  void NoteUnplaced(const Request& request);
-  void NotePlaced(const Request& request);  // or given up
+  void NoteUnopened(const Request& request);
+  void NoteOpened(const Request& request);  // or given up
   void ForgetPlan(const Request& request);
-  absl::Status CheckUnplaced() const;
+  absl::Status CheckUnopened() const;
 
   // Rolling.
   void DecideRolling();
   void DecideRolling(const std::string& model);
   void StartChunk(Request& request, const orchestrator::PrefillPools::Pool& pool,
                   const ChunkPlan& start);
-  void Join(Request& request);
+  void Join(Request& request, const PlannedChunk& chunk);
   void LeaveRolling(Request& request);
 
   // A plan and its members.
@@ -143,17 +144,20 @@ class OrchestratorCore::Impl {
   void CancelAtMembers(const Request& request, const std::string& why);
 
   // Placement of decode.
-  void PlaceWaiting();  // first come, first served within a model
-  bool TryReserve(Request& request);
-  void CallReserveAt(Request& request, const Instance& instance);
-  void TakeNaming(Request& request, const absl::Status& status);
-  void NamedMore(Request& request, const absl::Status& status);
+  void PlaceWithPlan(Request& request);  // if an instance has room and nobody waits
+  void PlaceWaiting();                   // first come, first served within a model
+  void PlaceWaiting(const std::string& model);
+  DecodePlacement::Choice ChooseDecode(const Request& request, bool asked) const;
+  bool TryPlace(Request& request);
+  void PlaceAt(Request& request, InstanceId instance, bool with_plan);
+  void Announce(const Request& request);
   bool MustWaitForOlder(const Request& request) const;
-  bool MayReserveAgain(const Request& request, InstanceId at, const absl::Status& status) const;
-  void BackToWaiting(Request& request);
+  void TakeRefusal(Request& request, const PlaceDecodeRequest& refusal);
+  void EnterLine(Request& request);
+  void LeaveLine(Request& request);
   void TakeFromDecode(Request& request);
-  DecodeCandidate DecodeCandidateOf(const Instance& instance) const;
-  void AnswerBegin(Request& request, absl::Status status);
+  void Opened(Request& request);
+  void AnswerAsking(Request& request, absl::Status status);
   Placed PlacedOf(const Request& request) const;
 
   // Instances come and go.
@@ -174,7 +178,7 @@ class OrchestratorCore::Impl {
   void RunTimers();
   void RunTimers(Request& request);
   // A timer of a request was set.
-  void Arm(const Request& request) { requests_.Arm(request, now_); }
+  void Arm(const Request& request) { requests_.Arm(request); }
 
   // The ends of a request; each erases it.
   void Fail(Request& request, const absl::Status& status);
@@ -194,11 +198,10 @@ class OrchestratorCore::Impl {
   std::vector<OrchestratorEffect> effects_;
   Registry registry_;
   orchestrator::RequestTable requests_;
-  std::map<std::string, std::map<uint64_t, RequestId>> waiting_;  // model -> by waiting number
+  DecodePlacement placement_;
   orchestrator::AbandonedPlans abandoned_;  // of the requests that are replanning
   orchestrator::ParkedRequests parked_;
   std::set<std::string> moved_;  // models of which a chunk may have begun in this Handle
-  std::map<InstanceId, std::set<PlanSequence>> unplaced_;  // of the plans that no decode room has
 
   orchestrator::PrefillPools pools_;
   orchestrator::PlanChooser chooser_;
@@ -209,7 +212,6 @@ class OrchestratorCore::Impl {
 
   uint64_t last_epoch_;
   uint64_t last_sequence_ = 0;
-  uint64_t last_waiting_ = 0;
   uint64_t refused_ = 0;  // for lack of capacity
   uint64_t failed_ = 0;
   std::map<std::pair<std::string, Role>, uint64_t> lost_;  // instances, by model and role

@@ -238,7 +238,7 @@ PlanChoice PlanChooser::ChooseToFit(const Request& request, const Pool& pool,
 
 // One that serves and was not asked now: it has no room, or others are tried first.
 bool PlanChooser::MayBeTakenLater(const Request& request) const {
-  const std::vector<Instance*>& pool = registry_.Pool(request.spec->model, Role::kPrefill);
+  const std::vector<const Instance*>& pool = registry_.Pool(request.spec->model, Role::kPrefill);
   return std::any_of(pool.begin(), pool.end(), [&](const Instance* one) {
     const bool asked = one->TakesAssigns() && request.tried_prefill.count(one->id) == 0;
     return one->Serves() && !asked;

@@ -126,27 +126,21 @@ void OrchestratorCore::Impl::StartChunk(Request& request,
   explained.ttft_s = start.end_s - decided_s;
   request.rolling_running = true;
   if (request.state == State::kQueued) return SendPlan(request, {chunk});
-  request.joining = std::move(chunk);
-  Join(request);
+  Join(request, chunk);
 }
 
-// Where blocks are reserved already, new members are named there before they are told of the plan.
-void OrchestratorCore::Impl::Join(Request& request) {
-  if (!request.joining.has_value() || !request.naming.empty()) return;
-  const std::vector<InstanceId>& instances = request.joining->instances;
+// New members are named at the decode instance: their Grants wait there for that.
+void OrchestratorCore::Impl::Join(Request& request, const PlannedChunk& chunk) {
+  const std::vector<InstanceId>& instances = chunk.instances;
   const bool all_serve = std::all_of(instances.begin(), instances.end(), [this](InstanceId id) {
     return registry_.Find(id) != nullptr && registry_.Find(id)->Serves();
   });
   if (!all_serve) return Replan(request, absl::UnavailableError("a prefill instance is leaving"));
-  const bool all_named = std::all_of(instances.begin(), instances.end(),
-                                     [&](InstanceId id) { return request.named.count(id) > 0; });
-  if (request.state == State::kPlaced && !all_named) {
-    return CallReserveAt(request, *registry_.Find(request.decode));
-  }
-  const PlannedChunk chunk = *std::exchange(request.joining, std::nullopt);
   const PlanSequence sequence{++last_sequence_};
+  const size_t members = request.members.size();
   AddChunk(request, chunk, sequence);
-  if (request.state != State::kPlaced) NoteUnplaced(request);  // its new members, too
+  if (request.state != State::kPlaced) NoteUnopened(request);  // its new members, too
+  if (request.decode != InstanceId{} && request.members.size() > members) Announce(request);
   SendAssigns(request, request.chunks.size() - 1, sequence);
 }
 
@@ -185,37 +179,35 @@ void OrchestratorCore::Impl::NoteStarts(const std::string& model) {
   }
 }
 
-void OrchestratorCore::Impl::NoteUnplaced(const Request& request) {
+void OrchestratorCore::Impl::NoteUnopened(const Request& request) {
   for (const Member& member : request.members) {
-    unplaced_[member.instance].insert(request.chunks[0].sequence);
+    placement_.AddUnopened(member.instance, request.chunks[0].sequence);
   }
 }
 
-void OrchestratorCore::Impl::NotePlaced(const Request& request) {
+void OrchestratorCore::Impl::NoteOpened(const Request& request) {
   pools_.RecheckStart(request);
   for (const Member& member : request.members) {
-    const auto plans = unplaced_.find(member.instance);
-    if (plans == unplaced_.end()) continue;
-    plans->second.erase(request.chunks[0].sequence);
-    if (plans->second.empty()) unplaced_.erase(plans);
+    placement_.RemoveUnopened(member.instance, request.chunks[0].sequence);
   }
+  placement_.NoteChange(request.spec->model);
 }
 
 void OrchestratorCore::Impl::ForgetPlan(const Request& request) {
-  NotePlaced(request);
+  NoteOpened(request);
   pools_.DropPlan(request);
 }
 
-absl::Status OrchestratorCore::Impl::CheckUnplaced() const {
-  std::map<InstanceId, std::set<PlanSequence>> unplaced;
+absl::Status OrchestratorCore::Impl::CheckUnopened() const {
+  std::map<InstanceId, std::set<PlanSequence>> unopened;
   requests_.ForEach([&](const Request& request) {
     if (request.state == State::kPlaced || request.chunks.empty()) return;
     for (const Member& member : request.members) {
-      unplaced[member.instance].insert(request.chunks[0].sequence);
+      unopened[member.instance].insert(request.chunks[0].sequence);
     }
   });
-  if (unplaced == unplaced_) return absl::OkStatus();
-  return absl::InternalError("OrchestratorCore 9: the plans without decode room");
+  if (unopened == placement_.unopened()) return placement_.CheckInvariants();
+  return absl::InternalError("OrchestratorCore 9: the plans that have not opened their transfer");
 }
 
 }  // namespace skein::scheduler

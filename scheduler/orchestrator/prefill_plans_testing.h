@@ -23,7 +23,7 @@ class PrefillPoolTest : public ::testing::Test {
         .node_size = 4});
   }
   void TearDown() override {
-    for (const absl::Status& status : {requests_.CheckInvariants(0), registry_.CheckInvariants(),
+    for (const absl::Status& status : {requests_.CheckInvariants(), registry_.CheckInvariants(),
                                        pools_.CheckInvariants(requests_)}) {
       EXPECT_TRUE(status.ok()) << status;
     }

@@ -23,7 +23,7 @@ PrefillPools::Pool* PrefillPools::Of(const std::string& model, const RequestTabl
   const uint64_t version = registry_.PoolVersion(model, Role::kPrefill);
   if (pool == nullptr) {
     // An instance without such an address cannot compute together with others.
-    const std::vector<Instance*>& instances = registry_.Pool(model, Role::kPrefill);
+    const std::vector<const Instance*>& instances = registry_.Pool(model, Role::kPrefill);
     const bool any = std::any_of(instances.begin(), instances.end(), [](const Instance* instance) {
       return !instance->identity.comm_address.empty();
     });

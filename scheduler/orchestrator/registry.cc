@@ -47,16 +47,39 @@ void Add(const Unreported& more, int64_t times, Unreported* sum) {
 
 }  // namespace
 
-void Instance::Place(const SpecPtr& spec, Epoch epoch) {
-  const bool is_new = placed.insert_or_assign(spec->id, Placement{epoch, spec}).second;
-  if (is_new && held.count(spec->id) == 0) Add(Of(*spec), 1, &unreported);
+bool Instance::IsReported(RequestId request, Epoch epoch) const {
+  const auto it = held.find(request);
+  if (it == held.end() || it->second.epoch != epoch) return false;
+  return identity.role == Role::kPrefill || it->second.opened;
+}
+
+void Instance::Count(const Placement& placement, int64_t times) {
+  if (IsReported(placement.spec->id, placement.epoch)) return;
+  const Unreported more = Of(*placement.spec);
+  Add(more, times, &unreported);
+  if (placement.announced) Add(more, times, &announced);
+}
+
+void Instance::Place(const SpecPtr& spec, Epoch epoch, bool announced_only) {
+  Take(spec->id);
+  const Placement& placement =
+      placed.emplace(spec->id, Placement{epoch, spec, announced_only}).first->second;
+  Count(placement, 1);
   Recount();
+}
+
+void Instance::Opened(RequestId request) {
+  const auto it = placed.find(request);
+  if (it == placed.end()) return;
+  Count(it->second, -1);
+  it->second.announced = false;
+  Count(it->second, 1);
 }
 
 void Instance::Take(RequestId request) {
   const auto it = placed.find(request);
   if (it == placed.end()) return;
-  if (held.count(request) == 0) Add(Of(*it->second.spec), -1, &unreported);
+  Count(it->second, -1);
   placed.erase(it);
   Recount();
 }
@@ -71,12 +94,16 @@ Unreported Instance::Of(const RequestSpec& spec) const {
   return {1, BlocksOf(identity.shape, tokens + spec.max_tokens), tokens};
 }
 
-Unreported Instance::CountUnreported() const {
-  Unreported sum;
-  for (const auto& [request, placement] : placed) {
-    if (held.count(request) == 0) Add(Of(*placement.spec), 1, &sum);
-  }
-  return sum;
+void Instance::CountUnreported() {
+  unreported = announced = {};
+  for (const auto& [request, placement] : placed) Count(placement, 1);
+}
+
+absl::Status Instance::CheckUnreported() const {
+  Instance afresh = *this;
+  afresh.CountUnreported();
+  if (unreported == afresh.unreported && announced == afresh.announced) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("the unreported load of instance ", id.value));
 }
 
 PoolCounts Instance::Counts() const {
@@ -158,7 +185,7 @@ absl::StatusOr<Registry::Registration> Registry::Register(const WorkerIdentity& 
 // of a role are alike already, so the first that stays stands for them.
 absl::Status Registry::CheckShape(const WorkerIdentity& identity) const {
   for (const Role role : {Role::kPrefill, Role::kDecode}) {
-    const std::vector<Instance*>& pool = Pool(identity.model, role);
+    const std::vector<const Instance*>& pool = Pool(identity.model, role);
     const auto other = std::find_if(pool.begin(), pool.end(), [&](const Instance* one) {
       return one->identity.endpoint != identity.endpoint;
     });
@@ -183,8 +210,8 @@ absl::StatusOr<Instance*> Registry::Report(const ReportRequest& report, TimeUs n
   instance->avoid = false;
   instance->load = report.load;
   instance->held.clear();
-  for (const HeldRequest& held : report.held) instance->held[held.id] = held.epoch;
-  instance->unreported = instance->CountUnreported();
+  for (const HeldRequest& held : report.held) instance->held[held.id] = held;
+  instance->CountUnreported();
   Recount(*instance);
   return instance;
 }
@@ -235,7 +262,7 @@ void Registry::Disconnect(Instance& instance) {
 
 std::map<RequestId, Placement> Registry::TakePlaced(Instance& instance) {
   std::map<RequestId, Placement> placed = std::exchange(instance.placed, {});
-  instance.unreported = {};
+  instance.unreported = instance.announced = {};
   Recount(instance);
   return placed;
 }
@@ -278,8 +305,8 @@ std::vector<InstanceId> Registry::Listened(TimeUs now) {
 
 TimeUs Registry::NextTick() const { return listening_.NextTick(leases_.Next()); }
 
-const std::vector<Instance*>& Registry::Pool(const std::string& model, Role role) const {
-  static const auto* const none = new std::vector<Instance*>;
+const std::vector<const Instance*>& Registry::Pool(const std::string& model, Role role) const {
+  static const auto* const none = new std::vector<const Instance*>;
   const PoolOfRole* pool = FindPool(model, role);
   return pool == nullptr ? *none : pool->instances;
 }
@@ -306,9 +333,7 @@ absl::Status Registry::CheckInvariants() const {
     const PoolKey key{instance.identity.model, instance.identity.role};
     Add(instance.Counts(), 1, &counts[key]);
     pools[key].push_back(&instance);
-    if (instance.unreported != instance.CountUnreported()) {
-      return violated(id, "has another unreported load");
-    }
+    if (absl::Status status = instance.CheckUnreported(); !status.ok()) return status;
     if (leases_.Of(id) != instance.lease_end_us) return violated(id, "has a lease without an end");
     if (at_endpoint_.at(instance.identity.endpoint).count(id) == 0) {
       return violated(id, "is not found by its endpoint");

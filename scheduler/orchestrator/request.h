@@ -21,9 +21,9 @@ enum class State {
   kQueued,     // rolling: the planner has not started it
   kAssigning,  // a member has not answered its Assign
   kAssigned,
-  kWaiting,  // for decode room
-  kReserving,
-  kPlaced,
+  kWaiting,     // for decode room: its lead asked
+  kReserving,   // its lead was answered, and opens the transfer
+  kPlaced,      // the transfer is open
   kReplanning,  // its last plan is being cancelled
   kParked,      // no prefill instance takes it now
 };
@@ -73,10 +73,6 @@ struct Request {
 
   int64_t rolling_key = 0;       // the rolling planner knows it by this; 0: it does not
   bool rolling_running = false;  // its last chunk has not ended
-  // Decided, but a new member of it is not named at the decode instance yet.
-  std::optional<PlannedChunk> joining;
-  std::set<InstanceId> named;   // at the decode instance
-  std::set<InstanceId> naming;  // the same when the Reserve under way was heard
 
   // In a step with it an engine failed, or the instance was lost while it computed the prompt.
   std::set<InstanceId> engines_failed;
@@ -86,13 +82,12 @@ struct Request {
 
   uint64_t waiting_number = 0;  // place in the waiting list, by first asking; 0 = never asked
   TimeUs waiting_since_us = 0;
-  InstanceId decode;  // reserving or placed there
+  InstanceId decode;  // announced or opened there
   std::set<InstanceId> tried_decode;
   std::set<InstanceId> old_decodes;  // may have blocks of an older epoch in quarantine
-  TimeUs reserve_after_us = 0;
 
-  std::optional<CallId> begin_call;  // the stream on which BeginPrefill is to be answered
-  TimeUs begin_deadline_us = kNever;
+  std::optional<CallId> asking;  // the stream on which PlaceDecode is to be answered
+  TimeUs asking_until_us = kNever;
 
   Explanation explanation;
   std::optional<RouterEnd> router_end;  // it came before the router's close
@@ -100,11 +95,8 @@ struct Request {
   int64_t PlannedTokens() const {
     return chunks.empty() ? 0 : chunks.back().history + chunks.back().tokens;
   }
-  // When something of it is due next. REQUIRES that what is due at `now` was done.
-  TimeUs NextTimer(TimeUs now) const {
-    const TimeUs next = std::min(deadline_us, begin_deadline_us);
-    return reserve_after_us > now ? std::min(next, reserve_after_us) : next;
-  }
+  // When something of it is due next.
+  TimeUs NextTimer() const { return std::min(deadline_us, asking_until_us); }
 };
 
 }  // namespace skein::scheduler::orchestrator

@@ -21,7 +21,7 @@ Request& RequestTable::Add(SpecPtr spec, CallId submit, TimeUs now, TimeUs deadl
   SKEIN_INVARIANT(is_new && is_new_call);
   ++in_state_[static_cast<size_t>(request.state)];
   ++of_model_[request.spec->model];
-  Arm(request, now);
+  Arm(request);
   return request;
 }
 
@@ -72,8 +72,8 @@ void RequestTable::Enter(Request& request, State state) {
   request.state = state;
 }
 
-void RequestTable::Arm(const Request& request, TimeUs now) {
-  timers_.Set(request.spec->id, request.NextTimer(now));
+void RequestTable::Arm(const Request& request) {
+  timers_.Set(request.spec->id, request.NextTimer());
 }
 
 std::vector<RequestId> RequestTable::TakeDue(TimeUs now) {
@@ -87,7 +87,7 @@ int64_t RequestTable::CountOf(const std::string& model) const {
   return it == of_model_.end() ? 0 : it->second;
 }
 
-absl::Status RequestTable::CheckInvariants(TimeUs now) const {
+absl::Status RequestTable::CheckInvariants() const {
   const auto violated = [](RequestId id, const char* what) {
     return absl::InternalError(absl::StrCat("RequestTable: ", ToString(id), " ", what));
   };
@@ -98,7 +98,7 @@ absl::Status RequestTable::CheckInvariants(TimeUs now) const {
     if (request.number != number || Find(id) != &request) return violated(id, "is not found");
     const auto call = by_call_.find(request.submit);
     if (call == by_call_.end() || call->second != &request) return violated(id, "has no stream");
-    if (timers_.Of(id) > request.NextTimer(now))
+    if (timers_.Of(id) > request.NextTimer())
       return violated(id, "has a timer that is not remembered");
     ++in_state[static_cast<size_t>(request.state)];
     ++of_model[request.spec->model];

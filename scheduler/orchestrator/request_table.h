@@ -41,7 +41,7 @@ class RequestTable {
   void Enter(Request& request, State state);
 
   // One of the request's times was set.
-  void Arm(const Request& request, TimeUs now);
+  void Arm(const Request& request);
   // The requests of which something is due, in the order of their times. Each is to be looked at
   // and, if it is still alive, to be armed again.
   std::vector<RequestId> TakeDue(TimeUs now);
@@ -63,8 +63,7 @@ class RequestTable {
     for (auto it = by_number_.rbegin(); it != by_number_.rend() && visit(it->second);) ++it;
   }
 
-  // `now`: of the last Arm or later.
-  absl::Status CheckInvariants(TimeUs now) const;
+  absl::Status CheckInvariants() const;
 
  private:
   struct HashId {

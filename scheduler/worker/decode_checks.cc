@@ -22,7 +22,7 @@ int64_t DecodeCore::Impl::LiveCount() const {
 WorkerLoad DecodeCore::Impl::Load() const {
   WorkerLoad load;
   for (const auto& [id, sequence] : sequences_) {
-    load.queued_requests += sequence.phase == Phase::kReserved || sequence.phase == Phase::kGranted;
+    load.queued_requests += sequence.phase == Phase::kGranted;
     load.running_requests += sequence.phase == Phase::kRunning;
   }
   const BlockCounts blocks = pool_.Counts();
@@ -41,7 +41,12 @@ WorkerLoad DecodeCore::Impl::Load() const {
 std::vector<HeldRequest> DecodeCore::Impl::Held() const {
   std::vector<HeldRequest> held;
   for (const auto& [id, sequence] : sequences_) {
-    if (sequence.phase != Phase::kEnded) held.push_back({id, sequence.epoch});
+    if (sequence.phase != Phase::kEnded) {
+      held.push_back({.id = id, .epoch = sequence.epoch, .opened = true});
+    }
+  }
+  for (const auto& [id, announced] : announced_) {
+    held.push_back({.id = id, .epoch = announced.epoch, .opened = false});
   }
   return held;
 }
@@ -51,14 +56,15 @@ TimeUs DecodeCore::Impl::NextDeadline() const {
                           steps_.engine().NextDeadline(/*may_probe=*/!membership_.leaving())});
   if (!Empty() && now_ < drain_end_us_) next = std::min(next, drain_end_us_);
   for (const Asking& asking : asking_) next = std::min(next, asking.until_us);
-  return next;
+  for (const Opening& opening : openings_) next = std::min(next, opening.until_us);
+  return std::min(next, announced_ends_.Next());
 }
 
 TimeUs DecodeCore::Impl::NextLeaseEnd() const {
   TimeUs next = backends_.has_value() ? backends_->NextDeadline() : kNever;
   for (const auto& [id, sequence] : sequences_) {
     next = std::min(next, sequence.attach_end_us);
-    if (sequence.phase != Phase::kReserved && sequence.phase != Phase::kGranted) continue;
+    if (sequence.phase != Phase::kGranted) continue;
     next = std::min(next, sequence.lease_end_us);
     for (const auto& [instance, writer] : sequence.writers) {
       if (writer.writing) next = std::min(next, writer.lease_end_us);
@@ -73,7 +79,8 @@ TimeUs DecodeCore::Impl::NextLeaseEnd() const {
 }
 
 std::string_view DecodeCore::Impl::StateOf(RequestId id) const {
-  static constexpr std::string_view kNames[] = {"reserved", "granted", "running", "ended"};
+  static constexpr std::string_view kNames[] = {"granted", "running", "ended"};
+  if (announced_.count(id) > 0) return "announced";
   const auto it = sequences_.find(id);
   return it == sequences_.end() ? "" : kNames[static_cast<size_t>(it->second.phase)];
 }
@@ -82,7 +89,8 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
   DecodeSnapshot snapshot{.registered = membership_.registered(),
                           .draining = membership_.draining(),
                           .stopping = membership_.leaving(),
-                          .drained = membership_.draining() && Empty() && membership_.drain_told(),
+                          .drained = membership_.draining() && Empty() && announced_.empty() &&
+                                     membership_.drain_told(),
                           .orchestrator = membership_.last_call(),
                           .engine = steps_.engine().status(),
                           .instance = membership_.instance(),
@@ -93,6 +101,7 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
                           .output_tokens = output_tokens_,
                           .finished = finished_,
                           .failed = failed_};
+  snapshot.announced = static_cast<int64_t>(announced_.size());
   snapshot.quarantined = static_cast<int64_t>(quarantines_.size());
   if (backends_.has_value()) {
     snapshot.backends = backends_->backends();
@@ -101,11 +110,10 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
   }
   snapshot.load.step_age_us = steps_.engine().StepAgeUs(now);
   for (const auto& [id, sequence] : sequences_) {
-    snapshot.reserved += sequence.phase == Phase::kReserved;
     snapshot.granted += sequence.phase == Phase::kGranted;
     snapshot.running += sequence.phase == Phase::kRunning;
     snapshot.unclaimed += sequence.phase == Phase::kEnded && sequence.stream == Stream::kUnattached;
-    if (sequence.phase == Phase::kReserved || sequence.phase == Phase::kGranted) {
+    if (sequence.phase == Phase::kGranted) {
       snapshot.oldest_wait_us = std::max(snapshot.oldest_wait_us, now - sequence.arrived_us);
     }
   }
@@ -138,6 +146,13 @@ absl::Status DecodeCore::Impl::CheckInvariants() const {
     if (sequence.phase != Phase::kEnded && sequence.blocks == nullptr) {
       return violated(5, id, "lives without blocks");
     }
+  }
+  for (const auto& [id, announced] : announced_) {
+    const auto sequence = sequences_.find(id);
+    if (sequence != sequences_.end() && sequence->second.phase != Phase::kEnded) {
+      return violated(5, id, "is announced while another epoch lives");
+    }
+    if (announced_ends_.Of(id) == kNever) return violated(5, id, "is announced without an end");
   }
   int64_t quarantined = 0;
   for (const auto& [key, quarantine] : quarantines_) {

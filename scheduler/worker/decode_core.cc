@@ -56,6 +56,7 @@ std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, Tim
   effects_.clear();
   std::visit([this](const auto& e) { On(e); }, event);
   RunTimers();
+  AnswerOpenings();
   AnswerAsks();
   StartStep();
   Report();
@@ -76,6 +77,10 @@ void DecodeCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string& 
   const auto it = sequences_.find(id);
   if (it != sequences_.end() && it->second.epoch <= epoch) {
     End(it->second, FinishReason::kCancelled, absl::CancelledError(why));
+  }
+  const auto announced = announced_.find(id);
+  if (announced != announced_.end() && announced->second.epoch <= epoch) {
+    EndAnnounced(id, FinishReason::kCancelled, absl::CancelledError(why));
   }
   tombstones_.Put(id, epoch, false);
 }
@@ -139,6 +144,10 @@ void DecodeCore::Impl::RunTimers() {
   std::vector<RequestId> ids;
   for (const auto& [id, sequence] : sequences_) ids.push_back(id);
   for (RequestId id : ids) RunTimers(sequences_.at(id));
+  while (const std::optional<RequestId> id = announced_ends_.TakeDue(now_)) {
+    EndAnnounced(*id, FinishReason::kError,
+                 absl::DeadlineExceededError("the request's deadline passed before its prefill"));
+  }
   EndQuarantines();
   if (backends_.has_value()) backends_->Tick(listening_.elapsed());
 }
@@ -151,7 +160,7 @@ bool DecodeCore::Impl::IsWritten(const Sequence& sequence) const {
 
 // One writer that went silent is enough: its part will never come.
 bool DecodeCore::Impl::LeaseOver(const Sequence& sequence) const {
-  if (sequence.phase != Phase::kReserved && sequence.phase != Phase::kGranted) return false;
+  if (sequence.phase != Phase::kGranted) return false;
   return listening_.elapsed() >= sequence.lease_end_us ||
          std::any_of(sequence.writers.begin(), sequence.writers.end(), [this](const auto& entry) {
            return entry.second.writing && listening_.elapsed() >= entry.second.lease_end_us;

@@ -1,4 +1,4 @@
-// How KV comes into a decode-worker: reservation, grant, lease, commit, abort.
+// How KV comes into a decode-worker: announcement, grant, lease, commit, abort.
 #include <algorithm>
 #include <utility>
 
@@ -13,24 +13,86 @@ int64_t DecodeCore::Impl::BlocksFor(const RequestSpec& spec) const {
 
 absl::Status DecodeCore::Impl::WhyGone(RequestId id, Epoch epoch) const {
   const auto it = sequences_.find(id);
-  if (it != sequences_.end() && it->second.epoch > epoch) {
+  const auto announced = announced_.find(id);
+  if ((it != sequences_.end() && it->second.epoch > epoch) ||
+      (announced != announced_.end() && announced->second.epoch > epoch)) {
     return absl::FailedPreconditionError("epoch: stale");
   }
   if (tombstones_.Covers(id, epoch)) return absl::CancelledError("the request has ended");
-  return absl::NotFoundError("no reservation for the request");
+  return absl::NotFoundError("no transfer of the request is open here");
 }
 
-void DecodeCore::Impl::On(const ReserveCalled& event) {
-  effects_.push_back(AnswerReserve{event.call, Reserve(event.request)});
-}
-
-absl::Status DecodeCore::Impl::MayReserve(const ReserveRequest& request) const {
-  const RequestSpec& spec = *request.spec;
-  if (tombstones_.Covers(spec.id, request.epoch)) {
-    return absl::FailedPreconditionError("epoch: ended already");
+void DecodeCore::Impl::On(const AnnounceCalled& event) {
+  const AnnounceRequest& request = event.request;
+  const RequestId id = request.spec->id;
+  if (Sequence* known = Find(id, request.epoch);
+      known != nullptr && known->phase != Phase::kEnded) {
+    known->named.insert(request.writers.begin(), request.writers.end());
+    return;
   }
-  if (!steps_.engine().ok()) return absl::UnavailableError("the engine has failed");
-  if (membership_.draining()) return absl::UnavailableError("draining");
+  if (!MayAnnounce(request)) return;
+  Announced& announced = announced_[id];
+  announced.spec = request.spec;
+  announced.epoch = request.epoch;
+  announced.checked = event.checked;
+  announced.named.insert(request.writers.begin(), request.writers.end());
+  const TimeUs budget = request.spec->deadline_us;
+  announced_ends_.Set(id, now_ + (budget > 0 ? budget : config_.request_deadline_us));
+}
+
+// Ends an older epoch of the request, wherever it stands.
+bool DecodeCore::Impl::MayAnnounce(const AnnounceRequest& request) {
+  const RequestId id = request.spec->id;
+  const auto announced = announced_.find(id);
+  const auto sequence = sequences_.find(id);
+  const bool stale = (announced != announced_.end() && announced->second.epoch > request.epoch) ||
+                     (sequence != sequences_.end() && sequence->second.epoch > request.epoch);
+  if (stale || tombstones_.Covers(id, request.epoch)) {
+    RefuseAnnouncement(request, absl::UnavailableError("epoch: ended already"));
+    return false;
+  }
+  const absl::Status anew = absl::CancelledError("planned anew");
+  if (sequence != sequences_.end()) End(sequence->second, FinishReason::kCancelled, anew);
+  if (announced != announced_.end() && announced->second.epoch < request.epoch) {
+    EndAnnounced(id, FinishReason::kCancelled, anew);
+  }
+  return true;
+}
+
+void DecodeCore::Impl::RefuseAnnouncement(const AnnounceRequest& request, const absl::Status& why) {
+  membership_.Ended({.id = request.spec->id,
+                     .epoch = request.epoch,
+                     .reason = FinishReason::kError,
+                     .status = why});
+}
+
+// REQUIRES: it is announced.
+void DecodeCore::Impl::EndAnnounced(RequestId id, FinishReason reason, const absl::Status& status) {
+  const auto it = announced_.find(id);
+  tombstones_.Put(id, it->second.epoch, false);
+  membership_.Ended({.id = id, .epoch = it->second.epoch, .reason = reason, .status = status});
+  announced_.erase(it);
+  announced_ends_.Remove(id);
+}
+
+void DecodeCore::Impl::On(const WithdrawCalled& event) {
+  const WithdrawRequest& request = event.request;
+  if (!CheckEpoch(request.epoch).ok()) return;
+  const auto it = announced_.find(request.id);
+  if (it != announced_.end() && it->second.epoch == request.epoch) {
+    announced_.erase(it);
+    announced_ends_.Remove(request.id);
+  } else if (Sequence* sequence = Find(request.id, request.epoch)) {
+    End(*sequence, FinishReason::kError, absl::UnavailableError("placed elsewhere"));
+  }
+}
+
+// RESOURCE_EXHAUSTED: another instance may take it.
+absl::Status DecodeCore::Impl::MayOpen(const Announced& announced) const {
+  const RequestSpec& spec = *announced.spec;
+  if (!announced.checked.ok()) return announced.checked;
+  if (!steps_.engine().ok()) return absl::ResourceExhaustedError("the engine has failed");
+  if (membership_.draining()) return absl::ResourceExhaustedError("draining");
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
   if (spec.max_tokens < 0 || BlocksFor(spec) > pool_.Counts().total ||
@@ -39,77 +101,103 @@ absl::Status DecodeCore::Impl::MayReserve(const ReserveRequest& request) const {
         absl::StrCat("prompt + max_tokens: ", tokens, " can never fit this instance"));
   }
   if (LiveCount() >= config_.max_requests) {
-    return absl::ResourceExhaustedError("the decode instance has its most requests");
+    return absl::ResourceExhaustedError(
+        absl::StrCat("request limit reached (max_requests=", config_.max_requests, ")"));
   }
   return absl::OkStatus();
 }
 
-ReserveReply DecodeCore::Impl::Reserve(const ReserveRequest& request) {
-  const RequestId id = request.spec->id;
-  if (const auto it = sequences_.find(id); it != sequences_.end()) {
-    Sequence& known = it->second;
-    if (known.epoch == request.epoch && known.phase != Phase::kEnded) {
-      known.named.insert(request.writers.begin(), request.writers.end());
-      return {absl::OkStatus(), config_.lease_us};  // a retry, or more writers
-    }
-    if (known.epoch >= request.epoch) return {absl::FailedPreconditionError("epoch: stale")};
-    End(known, FinishReason::kCancelled, absl::CancelledError("planned anew"));
-    if (known.blocks != nullptr) return {absl::UnavailableError("an older epoch is still here")};
-    sequences_.erase(it);
-  }
-  if (absl::Status status = MayReserve(request); !status.ok()) return {std::move(status)};
-  absl::StatusOr<BlockTable> blocks = pool_.Allocate(BlocksFor(*request.spec));
-  if (!blocks.ok()) return {blocks.status()};
+// Of prompt and output, all or none. OK: the request is a sequence from here on.
+absl::Status DecodeCore::Impl::TakeBlocks(const Announced& announced) {
+  if (absl::Status status = MayOpen(announced); !status.ok()) return status;
+  absl::StatusOr<BlockTable> blocks = pool_.Allocate(BlocksFor(*announced.spec));
+  if (!blocks.ok()) return blocks.status();
+  const RequestId id = announced.spec->id;
   Sequence sequence;
-  sequence.spec = request.spec;
-  sequence.epoch = request.epoch;
+  sequence.spec = announced.spec;
+  sequence.epoch = announced.epoch;
   sequence.arrived_us = now_;
   sequence.blocks = *std::move(blocks);
-  sequence.named.insert(request.writers.begin(), request.writers.end());
+  sequence.named = announced.named;
   sequence.lease_end_us = Listening() + config_.lease_us;
   sequence.attach_end_us = Listening() + config_.attach_lease_us;
-  sequences_.emplace(id, std::move(sequence));
-  return {absl::OkStatus(), config_.lease_us};
+  effects_.push_back(TellOpened{{membership_.instance(), id, sequence.epoch}});
+  sequences_.insert_or_assign(id, std::move(sequence));
+  announced_.erase(id);
+  announced_ends_.Remove(id);
+  return absl::OkStatus();
 }
 
 void DecodeCore::Impl::On(const GrantCalled& event) {
-  effects_.push_back(AnswerGrant{event.call, GrantWriting(event.request)});
+  GrantReply reply{CheckSameShape(event.request.shape, shape_)};
+  if (!reply.status.ok()) {
+    effects_.push_back(AnswerGrant{event.call, std::move(reply)});
+    return;
+  }
+  openings_.push_back({event.call, event.request, now_ + config_.open_wait_us});
 }
 
-GrantReply DecodeCore::Impl::GrantWriting(const GrantRequest& request) {
-  GrantReply reply;
-  reply.status = CheckSameShape(request.shape, shape_);
-  if (!reply.status.ok()) return reply;
-  Sequence* sequence = Find(request.id, request.epoch);
-  if (sequence == nullptr || sequence->phase == Phase::kEnded) {
-    reply.status = WhyGone(request.id, request.epoch);
-    return reply;
+void DecodeCore::Impl::AnswerOpenings() {
+  std::erase_if(openings_, [this](const Opening& opening) {
+    std::optional<GrantReply> reply = ReplyTo(opening);
+    if (!reply.has_value()) return false;
+    effects_.push_back(AnswerGrant{opening.call, *std::move(reply)});
+    return true;
+  });
+}
+
+// None: it waits for the announcement that names its writer, or for the blocks of an older epoch.
+std::optional<GrantReply> DecodeCore::Impl::ReplyTo(const Opening& opening) {
+  const GrantRequest& request = opening.request;
+  const bool waits = now_ < opening.until_us;
+  const absl::Status not_named = absl::FailedPreconditionError(
+      absl::StrCat("prefill_instance: ", request.prefill.value,
+                   " is not among the writers that the orchestrator announced"));
+  const auto refuse_later = [waits](absl::Status status) {
+    return waits ? std::nullopt : std::optional<GrantReply>(GrantReply{std::move(status)});
+  };
+  if (Sequence* sequence = Find(request.id, request.epoch)) {
+    const bool live = sequence->phase == Phase::kGranted;
+    if (live && sequence->named.count(request.incarnation) == 0) return refuse_later(not_named);
+    return GrantWriting(*sequence, request);
   }
-  if (sequence->phase == Phase::kRunning) {
-    reply.status = absl::FailedPreconditionError("the request was committed already");
-    return reply;
+  const auto announced = announced_.find(request.id);
+  if (announced == announced_.end() || announced->second.epoch != request.epoch) {
+    const absl::Status why = WhyGone(request.id, request.epoch);
+    if (!absl::IsNotFound(why)) return GrantReply{why};
+    return refuse_later(absl::UnavailableError("the request was not announced here in time"));
   }
-  if (sequence->named.count(request.incarnation) == 0) {
-    reply.status = absl::FailedPreconditionError(
-        absl::StrCat("prefill_instance: ", request.prefill.value,
-                     " is not among the writers that the reservation names"));
-    return reply;
+  if (announced->second.named.count(request.incarnation) == 0) return refuse_later(not_named);
+  const auto older = sequences_.find(request.id);
+  if (older != sequences_.end() && older->second.blocks != nullptr) {
+    return refuse_later(absl::UnavailableError("an older epoch of the request is still here"));
   }
-  const auto [writer, added] = sequence->writers.try_emplace(request.prefill);
+  if (absl::Status status = TakeBlocks(announced->second); !status.ok()) {
+    return GrantReply{std::move(status)};
+  }
+  return GrantWriting(*Find(request.id, request.epoch), request);
+}
+
+GrantReply DecodeCore::Impl::GrantWriting(Sequence& sequence, const GrantRequest& request) {
+  if (sequence.phase == Phase::kEnded) return {WhyGone(request.id, request.epoch)};
+  if (sequence.phase == Phase::kRunning) {
+    return {absl::FailedPreconditionError("the request was committed already")};
+  }
+  const auto [writer, added] = sequence.writers.try_emplace(request.prefill);
   if (!writer->second.writing) {  // the Grant of before its Commit came once more
-    reply.status = absl::FailedPreconditionError("the writer has committed already");
-    return reply;
+    return {absl::FailedPreconditionError("the writer has committed already")};
   }
-  sequence->phase = Phase::kGranted;
-  sequence->lease_end_us = writer->second.lease_end_us = Listening() + config_.lease_us;
+  sequence.lease_end_us = writer->second.lease_end_us = Listening() + config_.lease_us;
+  GrantReply reply;
   reply.lease_us = config_.lease_us;
+  reply.layout = LayoutOf(shape_);
   if (backends_.has_value()) {
     reply.staging_slots = config_.staging.slots;
     return reply;
   }
-  const int64_t prompt_tokens = PromptTokens(*sequence->spec);
-  reply.blocks.assign(sequence->blocks->begin(),
-                      sequence->blocks->begin() + BlocksOf(shape_, prompt_tokens));
+  const int64_t prompt_tokens = PromptTokens(*sequence.spec);
+  reply.blocks.assign(sequence.blocks->begin(),
+                      sequence.blocks->begin() + BlocksOf(shape_, prompt_tokens));
   reply.memory = config_.memory;
   return reply;
 }
@@ -252,9 +340,13 @@ void DecodeCore::Impl::On(const AbortCalled& event) {
     sequence->writers.erase(abort.prefill);
     End(*sequence, FinishReason::kError,
         abort.reason.ok() ? absl::InternalError("aborted") : abort.reason);
-  } else {
-    tombstones_.Put(abort.id, abort.epoch, false);
+    return;
   }
+  const auto announced = announced_.find(abort.id);
+  if (announced != announced_.end() && announced->second.epoch == abort.epoch) {
+    return EndAnnounced(abort.id, FinishReason::kError, abort.reason);
+  }
+  tombstones_.Put(abort.id, abort.epoch, false);
 }
 
 }  // namespace skein::scheduler

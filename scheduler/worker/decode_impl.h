@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "scheduler/base/listening_clock.h"
+#include "scheduler/base/timer_queue.h"
 #include "scheduler/kv/backend_queue.h"
 #include "scheduler/worker/decode_core.h"
 #include "scheduler/worker/membership.h"
@@ -33,7 +34,7 @@ class DecodeCore::Impl {
   std::string_view StateOf(RequestId id) const;
 
  private:
-  enum class Phase { kReserved, kGranted, kRunning, kEnded };
+  enum class Phase { kGranted, kRunning, kEnded };
   enum class Stream { kUnattached, kAttached, kClosed };
 
   struct Token {
@@ -72,17 +73,32 @@ class DecodeCore::Impl {
     TimeUs until_us = 0;
   };
 
+  // To be decoded here; it has no blocks yet.
+  struct Announced {
+    SpecPtr spec;
+    Epoch epoch;
+    absl::Status checked;         // not OK: what its Grants are answered
+    std::set<Incarnation> named;  // may be granted the blocks
+  };
+
+  // A Grant that came before the announcement that names its writer.
+  struct Opening {
+    CallId call;
+    GrantRequest request;
+    TimeUs until_us = 0;
+  };
+
   struct Sequence {
     SpecPtr spec;
     Epoch epoch;
-    Phase phase = Phase::kReserved;
+    Phase phase = Phase::kGranted;
     TimeUs arrived_us = 0;
     bool committed = false;
 
     BlockTable blocks;
     std::set<Incarnation> named;  // may be granted the blocks
     Writers writers;
-    // By the listening clock; since the reservation, or any writer's last word.
+    // By the listening clock; since any writer's last message.
     TimeUs lease_end_us = 0;
     std::vector<int64_t> bytes_written;  // by layer, of the writers that committed
     bool has_token = false;              // came with its writer's commit
@@ -104,7 +120,8 @@ class DecodeCore::Impl {
   };
   using Sequences = std::map<RequestId, Sequence>;
 
-  void On(const ReserveCalled& event);
+  void On(const AnnounceCalled& event);
+  void On(const WithdrawCalled& event);
   void On(const GrantCalled& event);
   void On(const RenewCalled& event);
   void On(const AskBackendCalled& event);
@@ -125,9 +142,14 @@ class DecodeCore::Impl {
   void On(const OrderDrain& event);
   void On(const Tick& event) { listening_.Listened(now_); }
 
-  ReserveReply Reserve(const ReserveRequest& request);
-  absl::Status MayReserve(const ReserveRequest& request) const;
-  GrantReply GrantWriting(const GrantRequest& request);
+  void RefuseAnnouncement(const AnnounceRequest& request, const absl::Status& why);
+  bool MayAnnounce(const AnnounceRequest& request);
+  void EndAnnounced(RequestId id, FinishReason reason, const absl::Status& status);
+  absl::Status MayOpen(const Announced& announced) const;
+  absl::Status TakeBlocks(const Announced& announced);
+  void AnswerOpenings();
+  std::optional<GrantReply> ReplyTo(const Opening& opening);
+  GrantReply GrantWriting(Sequence& sequence, const GrantRequest& request);
   absl::Status RenewLease(const RenewRequest& request);
   absl::Status Commit(const CommitRequest& request);
   absl::Status TakeCommit(Sequence& sequence, const CommitRequest& request) const;
@@ -189,6 +211,9 @@ class DecodeCore::Impl {
   RateMeter rate_;
   Tombstones tombstones_;
   Sequences sequences_;
+  std::map<RequestId, Announced> announced_;
+  TimerQueue<RequestId> announced_ends_;  // when they are forgotten
+  std::vector<Opening> openings_;         // in the order of their coming
   std::map<std::pair<RequestId, Epoch>, Quarantine> quarantines_;
   std::optional<BackendQueue> backends_;  // staging
   std::vector<Asking> asking_;            // in the order of their coming

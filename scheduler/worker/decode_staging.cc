@@ -82,6 +82,11 @@ absl::Status DecodeCore::Impl::MayTakePart(const TakePartRequest& request,
   const auto invalid = [](const char* field, int64_t value) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": ", value, " is out of range"));
   };
+  if (absl::Status status =
+          CheckSameLayout(request.layout, LayoutOf(shape_), "prefill", "decode");
+      !status.ok()) {
+    return status;
+  }
   const Writer& writer = sequence.writers.at(request.prefill);
   if (request.part != writer.parts + 1) {
     return invalid("part", static_cast<int64_t>(request.part));

@@ -83,6 +83,7 @@ absl::Status PrefillCore::Impl::Assign(const AssignRequest& assign) {
   request.arrived_us = now_;
   const TimeUs budget = assign.spec->deadline_us;
   request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
+  if (assign.placed.has_value()) request.placed = *assign.placed;
   if (spans) {
     if (absl::Status status = AddSpanning(assign, &request); !status.ok()) return status;
   }
@@ -276,11 +277,12 @@ void PrefillCore::Impl::MaybeLeave(Request& request) {
   if (!InFlight(id)) batch_.Remove(id);  // no further chunk while the handoff stops
   kv_out_.Stop(id);
   if (kv_out_.Writing(id) || InFlight(id)) return;
-  if (!request.endpoint.empty()) {
+  if (kv_out_.Has(id) || request.working) {
     const InstanceId writer =
         request.writer == InstanceId{} ? membership_.instance() : request.writer;
-    effects_.push_back(CallAbort{
-        request.endpoint, {id, request.epoch, request.end_status, writer}, config_.rpc_timeout_us});
+    effects_.push_back(CallAbort{request.placed.endpoint,
+                                 {id, request.epoch, request.end_status, writer},
+                                 config_.rpc_timeout_us});
   }
   Erase(request, absl::Status(request.end_status));
 }
