@@ -7,19 +7,6 @@
 
 namespace skein::scheduler {
 
-OrchestratorCore::Impl::Member* OrchestratorCore::Impl::MemberAt(Request& request,
-                                                                 InstanceId instance) {
-  for (Member& member : request.members) {
-    if (member.instance == instance && member.here) return &member;
-  }
-  return nullptr;
-}
-
-bool OrchestratorCore::Impl::HasMembersHere(const Request& request) {
-  return std::any_of(request.members.begin(), request.members.end(),
-                     [](const Member& member) { return member.here; });
-}
-
 void OrchestratorCore::Impl::SendPlan(Request& request, const std::vector<PlannedChunk>& chunks) {
   ForgetPlan(request);
   parked_.Remove(request);
@@ -54,7 +41,7 @@ void OrchestratorCore::Impl::AddChunk(Request& request, const PlannedChunk& chun
                                    [&](const Member& m) { return m.instance == instance; });
     if (!known) request.members.push_back({.instance = instance});
   }
-  request.chunks.push_back({.history = PlannedTokens(request),
+  request.chunks.push_back({.history = request.PlannedTokens(),
                             .tokens = chunk.tokens,
                             .members = request.members.size(),
                             .sequence = sequence});
@@ -96,7 +83,7 @@ void OrchestratorCore::Impl::SendAssigns(Request& request, size_t from_chunk,
       assign.placed = PlacedOf(request);
     }
     member.assigned = sequence;
-    member.accepted = false;
+    member.phase = Member::Phase::kAssigned;
     instance.Place(request.spec, request.epoch);
     Send(CallAssign{member.instance, assign});
   }
@@ -110,11 +97,11 @@ void OrchestratorCore::Impl::On(const AssignReplied& event) {
     if (!status.ok()) HasLeft(*request, event.instance);
     return;
   }
-  Member* member = request->epoch == event.epoch ? MemberAt(*request, event.instance) : nullptr;
+  Member* member = request->epoch == event.epoch ? request->MemberAt(event.instance) : nullptr;
   if (member == nullptr || member->assigned != event.sequence) return;
   if (status.ok()) return Accepted(*request, *member);
   if (status.code() == absl::StatusCode::kInvalidArgument) return Fail(*request, status);
-  member->lacks_plan = true;
+  member->phase = Member::Phase::kLacksPlan;
   request->tried_prefill.insert(event.instance);
   const absl::Status why =
       absl::UnavailableError(absl::StrCat("prefill instance ", event.instance.value,
@@ -128,11 +115,8 @@ void OrchestratorCore::Impl::On(const AssignReplied& event) {
 }
 
 void OrchestratorCore::Impl::Accepted(Request& request, Member& member) {
-  member.accepted = true;
-  if (request.state != State::kAssigning) return;
-  const bool all = std::all_of(request.members.begin(), request.members.end(),
-                               [](const Member& m) { return m.accepted; });
-  if (!all) return;
+  member.phase = Member::Phase::kAccepted;
+  if (request.state != State::kAssigning || !request.AllAccepted()) return;
   Enter(request, State::kAssigned);
   if (request.asking.has_value()) EnterLine(request);
 }
@@ -141,7 +125,7 @@ void OrchestratorCore::Impl::Accepted(Request& request, Member& member) {
 void OrchestratorCore::Impl::StartMembers(Request& request) {
   for (size_t i = 1; i < request.members.size(); ++i) {
     const Member& member = request.members[i];
-    if (member.here) SendStart(request, member);
+    if (member.here()) SendStart(request, member);
   }
 }
 
@@ -161,42 +145,26 @@ void OrchestratorCore::Impl::TakeProgress(Request& request, Member& member,
   NoteEntered(request, member);
 }
 
-// Who joins later takes no part in the first chunks.
-size_t OrchestratorCore::Impl::ChunkOf(const Request& request, const Member& member) {
-  const auto rank = static_cast<size_t>(&member - request.members.data());
-  size_t chunk = member.chunks_done;
-  while (chunk < request.chunks.size() && request.chunks[chunk].members <= rank) ++chunk;
-  return chunk;
-}
-
-// A chunk begins when the last of its members has entered it: who is there early only waits.
 void OrchestratorCore::Impl::NoteEntered(Request& request, const Member& member) {
-  const size_t k = ChunkOf(request, member);
+  const size_t k = request.NextChunkOf(member);
   if (k >= request.chunks.size() || request.chunks[k].ended_us >= 0) return;
-  const Chunk& chunk = request.chunks[k];
-  TimeUs last_us = -1;
-  bool all = true;
-  for (size_t i = 0; i < chunk.members; ++i) {
-    const Member& other = request.members[i];
-    const bool entered = other.entered_us >= 0 && ChunkOf(request, other) == k;
-    if (entered) last_us = std::max(last_us, other.entered_us);
-    all = all && entered;
-  }
-  if (all) {
-    pools_.BeginChunk(&request, k, last_us);
-  } else if (chunk.started_us >= 0) {
-    pools_.BeginChunk(&request, k, std::max(chunk.started_us, last_us));
+  const Request::Entered entered = request.EnteredOf(k);
+  const TimeUs started_us = request.chunks[k].started_us;
+  if (entered.all) {
+    pools_.BeginChunk(&request, k, entered.last_us);
+  } else if (started_us >= 0) {
+    pools_.BeginChunk(&request, k, std::max(started_us, entered.last_us));
   }
 }
 
 // It has committed its part.
 void OrchestratorCore::Impl::MemberDone(Request& request, Member& member) {
-  member.here = false;
+  member.phase = Member::Phase::kGone;
   if (Instance* instance = registry_.Find(member.instance)) {
     TakeFromInstance(*instance, request.spec->id);
   }
   NoteChunksEnded(request);
-  if (!HasMembersHere(request) && PlannedTokens(request) == PromptTokens(*request.spec)) {
+  if (!request.HasMembersHere() && request.IsPlanWhole()) {
     NotePrefilled(request);
   }
 }
@@ -208,7 +176,7 @@ void OrchestratorCore::Impl::NotePrefilled(Request& request) {
 
 void OrchestratorCore::Impl::TakeFromPrefill(Request& request) {
   for (Member& member : request.members) {
-    member.here = false;
+    member.phase = Member::Phase::kGone;
     if (Instance* instance = registry_.Find(member.instance)) {
       TakeFromInstance(*instance, request.spec->id);
     }

@@ -11,79 +11,17 @@ TimeUs OrchestratorCore::Impl::NextDeadline() const {
   return std::min({registry_.NextTick(), routers_us, requests_.NextTimer()});
 }
 
-void OrchestratorCore::Impl::NoteTimes(Request& request) {
-  if (request.explanation.plans.empty()) return;
-  PlanExplanation& plan = request.explanation.plans.back();
-  const TimeUs decided_us = request.submitted_us + plan.decided_us;
-  const size_t chunks = std::min(plan.chunks.size(), request.chunks.size());
-  for (size_t k = 0; k < chunks; ++k) {
-    const Chunk& chunk = request.chunks[k];
-    const auto since = [&](TimeUs at) {
-      return at < 0 ? -1 : std::max<TimeUs>(0, at - decided_us);
-    };
-    plan.chunks[k].started_us = since(chunk.started_us);
-    plan.chunks[k].ended_us = since(chunk.ended_us);
-  }
-}
-
-Explanation OrchestratorCore::Impl::ExplanationOf(const Request& request, TimeUs now) const {
-  constexpr const char* kNames[] = {"waiting for its instances",  // kQueued, and so on
-                                    "being assigned",
-                                    "queued at its prefill instances",
-                                    "waiting for decode room",
-                                    "opening its transfer to the decode instance",
-                                    "prefilling",
-                                    "being replanned",
-                                    "parked: no prefill instance takes it now"};
-  Request copy = request;
-  NoteTimes(copy);
-  copy.explanation.age_us = now - request.submitted_us;
-  copy.explanation.state = kNames[static_cast<size_t>(request.state)];
-  const bool decoding = request.state == State::kPlaced && request.explanation.prefilled_us >= 0;
-  if (decoding) copy.explanation.state = "decoding";
-  return copy.explanation;
-}
-
 std::vector<Explanation> OrchestratorCore::Impl::Explain(const std::string& name,
                                                          TimeUs now) const {
-  constexpr size_t kMost = 16;
-  std::vector<Explanation> found;
-  requests_.ForEachLatest([&](const Request& request) {
-    if (request.explanation.Answers(name)) found.push_back(ExplanationOf(request, now));
-    return found.size() < kMost;
-  });
-  finished_.Find(name, now, kMost, &found);
-  return found;
+  return explanations_.Find(requests_, name, now);
 }
 
-// Only what is shown is copied: there may be thousands.
 std::vector<Explanation> OrchestratorCore::Impl::List(RequestOrder order, size_t limit,
                                                       TimeUs now) const {
-  struct Row {
-    TimeUs key_us = 0;  // the greatest come first
-    const Request* alive = nullptr;
-    const Explanation* ended = nullptr;
-    TimeUs submitted_us = 0;
-  };
   const bool recent = order == RequestOrder::kRecent;
-  std::vector<Row> rows;
-  requests_.ForEach([&](const Request& request) {
-    const TimeUs at_us = request.submitted_us;
-    rows.push_back({recent ? at_us : now - at_us, &request, nullptr, at_us});
-  });
-  finished_.ForEach([&](TimeUs submitted_us, const Explanation& one) {
-    rows.push_back({recent ? submitted_us : one.ended_us, nullptr, &one, submitted_us});
-  });
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const Row& a, const Row& b) { return a.key_us > b.key_us; });
-  std::vector<Explanation> list;
-  for (const Row& row : rows) {
-    if (list.size() == limit) break;
-    list.push_back(row.alive != nullptr ? ExplanationOf(*row.alive, now) : *row.ended);
-    list.back().age_us = now - row.submitted_us;
-    list.back().plans.clear();
-  }
-  return list;
+  using orchestrator::ListOrder;
+  return explanations_.List(requests_, recent ? ListOrder::kRecent : ListOrder::kSlowest, limit,
+                            now);
 }
 
 std::string_view OrchestratorCore::Impl::StateOf(RequestId id) const {
@@ -109,13 +47,13 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .reserving = requests_.CountIn(State::kReserving),
       .placed = requests_.CountIn(State::kPlaced),
       .submitted = requests_.submitted(),
-      .failed = failed_,
+      .failed = explanations_.failed(),
       .refused = refused_,
       .lost = lost_,
       .spanning_plans = spanning_plans_,
-      .replans = degraded_[static_cast<size_t>(Degraded::kReplanned)],
-      .degraded = degraded_,
-      .plans = finished_.totals(),
+      .replans = explanations_.degraded()[static_cast<size_t>(Degraded::kReplanned)],
+      .degraded = explanations_.degraded(),
+      .plans = explanations_.plans(),
       .last_epoch = Epoch{last_epoch_}};
   for (const auto& [of, count] : totals.lost) totals.instances_lost += count;
   for (const std::string& model : totals.models) {
@@ -182,7 +120,7 @@ absl::Status OrchestratorCore::Impl::CheckRequest(const Request& request) const 
   const RequestId id = request.spec->id;
   std::vector<InstanceId> places;
   for (const Member& member : request.members) {
-    if (member.here) places.push_back(member.instance);
+    if (member.here()) places.push_back(member.instance);
   }
   if (request.decode != InstanceId{}) places.push_back(request.decode);
   for (const InstanceId at : places) {
@@ -266,7 +204,7 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   if (found.ok()) found = rolling_.CheckInvariants(requests_, pools_);
   requests_.ForEach([&](const Request& request) {
     if (found.ok()) found = CheckRequest(request);
-    for (const Member& member : request.members) on_instances += member.here ? 1 : 0;
+    for (const Member& member : request.members) on_instances += member.here() ? 1 : 0;
     on_instances += request.decode != InstanceId{} ? 1 : 0;
     waiting += request.state == State::kWaiting ? 1 : 0;
   });

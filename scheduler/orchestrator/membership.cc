@@ -63,7 +63,7 @@ void OrchestratorCore::Impl::On(const ReportCalled& event) {
     reply.drain = reporter.drain_order;
     for (const HeldRequest& held : event.request.held) {
       Request* request = Find(held.id, held.epoch);
-      Member* member = request == nullptr ? nullptr : MemberAt(*request, reporter.id);
+      Member* member = request == nullptr ? nullptr : request->MemberAt(reporter.id);
       if (member != nullptr) TakeProgress(*request, *member, held);
     }
     for (const EndedRequest& ended : event.request.ended) TakeEnded(reporter, ended);
@@ -77,7 +77,7 @@ void OrchestratorCore::Impl::On(const ReportCalled& event) {
 void OrchestratorCore::Impl::TakeEnded(const Instance& instance, const EndedRequest& ended) {
   Request* request = Find(ended.id);
   if (request == nullptr) {
-    return finished_.TakeEnded(ended, instance.id);
+    return explanations_.TakeEnded(ended, instance.id);
   }
   if (ended.engine_failed) {  // under whichever of its epochs
     request->engines_failed.insert(instance.id);
@@ -88,7 +88,7 @@ void OrchestratorCore::Impl::TakeEnded(const Instance& instance, const EndedRequ
   }
   if (request->epoch != ended.epoch) return;
   if (request->decode == instance.id) return TakeDecodeEnded(*request, ended);
-  if (Member* member = MemberAt(*request, instance.id)) TakePrefillEnded(*request, *member, ended);
+  if (Member* member = request->MemberAt(instance.id)) TakePrefillEnded(*request, *member, ended);
 }
 
 void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedRequest& ended) {
@@ -98,7 +98,7 @@ void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedReques
     return Finish(request, ended.reason);
   }
   // What was in a step had all its KV, whatever the instances that wrote it have reported.
-  const bool incomplete = (HasMembersHere(request) || request.unsure) && !ended.engine_failed;
+  const bool incomplete = (request.HasMembersHere() || request.unsure) && !ended.engine_failed;
   if (incomplete && MayReplan(request, ended.status)) {
     return Replan(request, ended.status);
   }
@@ -113,7 +113,7 @@ void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedReques
 void OrchestratorCore::Impl::TakePrefillEnded(Request& request, Member& member,
                                               const EndedRequest& ended) {
   const InstanceId instance = member.instance;
-  const bool whole = PlannedTokens(request) == PromptTokens(*request.spec);
+  const bool whole = request.IsPlanWhole();
   MemberDone(request, member);
   if (ended.status.ok() && whole) return;  // committed: the decode instance has it
   const bool begun = request.state != State::kAssigning && request.state != State::kAssigned;
@@ -136,7 +136,7 @@ void OrchestratorCore::Impl::LeaveDraining(const Instance& instance) {
   std::vector<RequestId> unfinished;
   for (const auto& [id, placement] : instance.placed) {
     const Request& request = requests_.At(id);
-    if (request.rolling_key != 0 && PlannedTokens(request) < PromptTokens(*request.spec)) {
+    if (request.rolling_key != 0 && request.PlannedTokens() < PromptTokens(*request.spec)) {
       unfinished.push_back(id);
     }
   }
@@ -228,12 +228,12 @@ void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why, bool le
 // nothing can be complete.
 void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
                                          const std::string& why, bool left) {
-  const bool whole = PlannedTokens(request) == PromptTokens(*request.spec);
-  if (Member* member = MemberAt(request, instance)) member->here = false;
+  const bool whole = request.IsPlanWhole();
+  if (Member* member = request.MemberAt(instance)) member->phase = Member::Phase::kGone;
   const bool computed_there = request.state == State::kPlaced;  // not before
   if (computed_there && !left) request.lost_under.insert(instance);
   const absl::Status lost = absl::UnavailableError(why);
-  const bool unsure = request.state == State::kPlaced && whole && !HasMembersHere(request);
+  const bool unsure = request.state == State::kPlaced && whole && !request.HasMembersHere();
   if (unsure) {
     request.unsure = true;
     NoteChunksEnded(request);
@@ -247,7 +247,7 @@ void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
 void OrchestratorCore::Impl::LoseDecode(Request& request, const std::string& why) {
   const absl::Status lost = absl::UnavailableError(why);
   if (request.state != State::kPlaced) return GiveUpPlan(request, lost);
-  if (HasMembersHere(request)) return Replan(request, lost);
+  if (request.HasMembersHere()) return Replan(request, lost);
   TakeFromDecode(request);
   Fail(request, lost);
 }

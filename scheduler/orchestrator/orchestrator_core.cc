@@ -38,7 +38,7 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
       chooser_(&registry_, config.default_tokens_per_second),
       routers_(config.instance_lease_us),
       gone_(config.max_gone, config.gone_kept_us),
-      finished_(config.max_explanations),
+      explanations_(config.max_explanations),
       last_epoch_(std::max<uint64_t>(config.first_epoch, 1) - 1),
       last_sequence_(last_epoch_) {
   if (plans()) {
@@ -86,11 +86,6 @@ void OrchestratorCore::Impl::On(const SubmitCalled& event) {
   auto* const pool = pools_.Of(event.spec->model, requests_);
   if (pool != nullptr) pool->planner.OnArrival(now_);
   Plan(request);
-}
-
-void OrchestratorCore::Impl::Note(Degraded kind, Request& request) {
-  ++degraded_[static_cast<size_t>(kind)];
-  ++request.explanation.degraded[static_cast<size_t>(kind)];
 }
 
 // Whose plan has to wait.
@@ -175,8 +170,7 @@ void OrchestratorCore::Impl::RunTimers(Request& request) {
 
 // RESOURCE_EXHAUSTED would tell the router that nothing of the request was begun.
 void OrchestratorCore::Impl::Fail(Request& request, const absl::Status& status) {
-  ++failed_;
-  request.explanation.failed = true;
+  explanations_.NoteFailed(&request);
   effects_.push_back(SendPlanUpdate{
       request.submit, request.spec->id,
       Failed{absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message())
@@ -204,19 +198,19 @@ void OrchestratorCore::Impl::TakeRouterEnd(const RouterEnd& end) {
   Request* request = Find(end.id);
   if (request != nullptr) {
     request->router_end = end;
-  } else if (finished_.TakeRouterEnd(end)) {
-    ++failed_;
+  } else {
+    explanations_.TakeRouterEnd(end);
   }
 }
 
 AwaitedReports OrchestratorCore::Impl::AwaitedReportsOf(const Request& request) {
   AwaitedReports reports;
-  const bool whole = PlannedTokens(request) == PromptTokens(*request.spec);
+  const bool whole = request.IsPlanWhole();
   if (request.state != State::kPlaced || !whole) return reports;
   reports.epoch = request.epoch;
   reports.decode = request.decode;
   for (const Member& member : request.members) {
-    if (member.here) reports.prefill.insert(member.instance);
+    if (member.here()) reports.prefill.insert(member.instance);
   }
   return reports;
 }
@@ -227,7 +221,7 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   CancelAtMembers(request, why);
   CancelAt(request.decode, request, why);
   LeaveRolling(request);
-  NoteTimes(request);
+  orchestrator::ExplanationLog::NoteTimes(&request);
   AwaitedReports reports = AwaitedReportsOf(request);
   TakeFromPrefill(request);
   TakeFromDecode(request);
@@ -236,13 +230,7 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   parked_.Remove(request);
   abandoned_.Forget(id);
   moved_.insert(request.spec->model);
-  request.explanation.state = why;
-  request.explanation.ended_us = now_ - request.submitted_us;
-  if (request.router_end.has_value() &&
-      scheduler::TakeRouterEnd(*request.router_end, &request.explanation)) {
-    ++failed_;
-  }
-  finished_.Add(now_, std::move(request.explanation), std::move(reports));
+  explanations_.End(&request, why, now_, std::move(reports));
   requests_.Erase(request);
 }
 

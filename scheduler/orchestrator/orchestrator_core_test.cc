@@ -82,8 +82,8 @@ class OrchestratorCoreTest : public OrchestratorTest {
   }
   // The decode instance that was named with the plan took its blocks.
   Effects Opened(const CallAssign& assign) {
-    return Do(TransferOpened{
-        assign.request.placed->decode, assign.request.spec->id, assign.request.epoch});
+    return Do(TransferOpened{assign.request.placed->decode, assign.request.spec->id,
+                             assign.request.epoch});
   }
   // Submits a request and brings it to the state `placed`.
   CallAssign Place(uint64_t serial) {

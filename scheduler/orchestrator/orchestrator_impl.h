@@ -20,6 +20,7 @@
 
 #include "scheduler/orchestrator/abandoned_plans.h"
 #include "scheduler/orchestrator/decode_placement.h"
+#include "scheduler/orchestrator/explanation_log.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 #include "scheduler/orchestrator/parked_requests.h"
 #include "scheduler/orchestrator/plan_chooser.h"
@@ -71,7 +72,7 @@ class OrchestratorCore::Impl {
 
   absl::Status MaySubmit(const RequestSpec& spec) const;
   void TellAccepted(const SubmitCalled& event);
-  void Note(Degraded kind, Request& request);
+  void Note(Degraded kind, Request& request) { explanations_.Note(kind, &request); }
   void Enter(Request& request, State state) { requests_.Enter(request, state); }
 
   absl::Status HasCapacity(const std::string& model) const;
@@ -83,9 +84,6 @@ class OrchestratorCore::Impl {
 
   Request* Find(RequestId id) { return requests_.Find(id); }
   Request* Find(RequestId id, Epoch epoch) { return requests_.Find(id, epoch); }
-  static Member* MemberAt(Request& request, InstanceId instance);  // that is here
-  static bool HasMembersHere(const Request& request);
-  static int64_t PlannedTokens(const Request& request) { return request.PlannedTokens(); }
   // Of a request that ends: whose reports may still tell that its KV was taken, and how it ended.
   static AwaitedReports AwaitedReportsOf(const Request& request);
   bool plans() const { return pools_.plans(); }
@@ -124,7 +122,6 @@ class OrchestratorCore::Impl {
   }
   void TakeProgress(Request& request, Member& member, const HeldRequest& held);
   void NoteEntered(Request& request, const Member& member);
-  static size_t ChunkOf(const Request& request, const Member& member);  // its next one
   void MemberDone(Request& request, Member& member);
   void NotePrefilled(Request& request);
   void NoteChunksEnded(Request& request);
@@ -190,8 +187,6 @@ class OrchestratorCore::Impl {
   absl::Status CheckRequest(const Request& request) const;
   absl::Status CheckPlan(const Request& request) const;
   absl::Status CheckPools() const;
-  static void NoteTimes(Request& request);  // of the chunks, in its explanation
-  Explanation ExplanationOf(const Request& request, TimeUs now) const;
 
   OrchestratorConfig config_;
   TimeUs now_ = 0;
@@ -208,15 +203,13 @@ class OrchestratorCore::Impl {
   orchestrator::RollingPlans rolling_;
   Routers routers_;
   GoneList gone_;
-  FinishedExplanations finished_;
+  orchestrator::ExplanationLog explanations_;
 
   uint64_t last_epoch_;
   uint64_t last_sequence_ = 0;
-  uint64_t refused_ = 0;  // for lack of capacity
-  uint64_t failed_ = 0;
+  uint64_t refused_ = 0;                                   // for lack of capacity
   std::map<std::pair<std::string, Role>, uint64_t> lost_;  // instances, by model and role
   uint64_t spanning_plans_ = 0;
-  DegradedCounts degraded_ = {};
 };
 
 }  // namespace skein::scheduler

@@ -132,7 +132,7 @@ void OrchestratorCore::Impl::On(const PlaceDecodeCalled& event) {
   Member* lead = nullptr;
   if (request != nullptr && request->epoch == asked.epoch && !request->members.empty() &&
       request->members[0].instance == asked.instance) {
-    lead = MemberAt(*request, asked.instance);
+    lead = request->MemberAt(asked.instance);
   }
   if (lead == nullptr) {
     absl::Status status = request == nullptr ? absl::NotFoundError("unknown request")
@@ -183,7 +183,8 @@ void OrchestratorCore::Impl::On(const TransferOpened& event) {
 void OrchestratorCore::Impl::Opened(Request& request) {
   if (request.state == State::kPlaced) return;
   // Its lead has the plan, then, whatever else of its answers is under way.
-  if (!request.spanning) request.members[0].accepted = true;
+  Member& lead = request.members[0];
+  if (!request.spanning && lead.here()) lead.phase = Member::Phase::kAccepted;
   AnswerAsking(request, absl::OkStatus());
   Enter(request, State::kPlaced);
   registry_.Find(request.decode)->Opened(request.spec->id);

@@ -153,12 +153,8 @@ void OrchestratorCore::Impl::LeaveRolling(Request& request) {
 // All members of its latest chunk have ended it.
 void OrchestratorCore::Impl::NoteChunksEnded(Request& request) {
   for (size_t k = 0; k < request.chunks.size(); ++k) {
-    const Chunk& chunk = request.chunks[k];
-    if (chunk.ended_us >= 0) continue;
-    for (size_t i = 0; i < chunk.members; ++i) {
-      const Member& member = request.members[i];
-      if (member.here && member.chunks_done <= k) return;
-    }
+    if (request.chunks[k].ended_us >= 0) continue;
+    if (!request.HasEnded(k)) return;
     pools_.EndChunk(&request, k, now_);
     moved_.insert(request.spec->model);
     const bool last = k + 1 == request.chunks.size();

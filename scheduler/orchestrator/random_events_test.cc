@@ -266,7 +266,8 @@ void RandomEventsTest::Step() {
     const bool refused = Chance(40) && !up_.empty();
     const InstanceId by = assign->request.placed.has_value() && Chance(80)
                               ? assign->request.placed->decode
-                              : refused ? up_[Draw(up_.size())] : InstanceId{};
+                          : refused ? up_[Draw(up_.size())]
+                                    : InstanceId{};
     Watch(refused ? Ask(*assign, by, AnyStatus()) : Ask(*assign));
     if (Chance(50)) begun_.push_back(*assign);
   } else if (kind < 56) {

@@ -33,13 +33,13 @@ void OrchestratorCore::Impl::SendAgain(Request& request, InstanceId id, const He
     if (held.opened) Opened(request);
     return;
   }
-  Member* member = MemberAt(request, id);
+  Member* member = request.MemberAt(id);
   if (member == nullptr) return;
-  if (!member->accepted && request.spanning) {
+  if (!member->accepted() && request.spanning) {
     // It may not have heard of all chunks.
     return GiveUpPlan(request, absl::UnavailableError("the stream to a prefill instance broke"));
   }
-  if (!member->accepted) Accepted(request, *member);
+  if (!member->accepted()) Accepted(request, *member);
   TakeProgress(request, *member, held);
   const bool leads = member == request.members.data();
   if (request.state == State::kPlaced && !leads) SendStart(request, *member);
@@ -48,13 +48,14 @@ void OrchestratorCore::Impl::SendAgain(Request& request, InstanceId id, const He
 // It does not hold the request and did not say how it ended: the request never came there.
 void OrchestratorCore::Impl::TakeMissing(Request& request, InstanceId id) {
   const absl::Status lost = absl::UnavailableError("the stream to an instance broke");
-  if (Member* member = MemberAt(request, id)) {
-    member->lacks_plan = true;
-    return member->accepted ? Replan(request, lost) : GiveUpPlan(request, lost);
+  if (Member* member = request.MemberAt(id)) {
+    const bool accepted = member->accepted();
+    member->phase = Member::Phase::kLacksPlan;
+    return accepted ? Replan(request, lost) : GiveUpPlan(request, lost);
   }
   if (request.decode != id) return;
   if (request.state != State::kPlaced) return Announce(request);  // the announcement was lost
-  if (HasMembersHere(request)) return Replan(request, lost);
+  if (request.HasMembersHere()) return Replan(request, lost);
   TakeFromDecode(request);
   Fail(request, lost);
 }

@@ -58,14 +58,14 @@ void OrchestratorCore::Impl::GiveUpPlan(Request& request, const absl::Status& wh
   const std::string text(why.message());
   Note(Degraded::kReplanned, request);
   if (request.state == State::kPlaced) Note(Degraded::kRecomputed, request);
-  NoteTimes(request);
+  orchestrator::ExplanationLog::NoteTimes(&request);
   request.explanation.plans.back().lost = text;
   LeaveRolling(request);
   AnswerAsking(request, absl::FailedPreconditionError("epoch: planned anew"));
   LeaveLine(request);
   std::set<InstanceId> leaving;
   for (const Member& member : request.members) {
-    const bool may_have_it = member.here && !member.lacks_plan;
+    const bool may_have_it = member.here() && member.phase != Member::Phase::kLacksPlan;
     if (may_have_it && registry_.Find(member.instance) != nullptr) leaving.insert(member.instance);
   }
   CancelAtMembers(request, text);
@@ -104,7 +104,7 @@ void OrchestratorCore::Impl::LeaveTheSilent() {
 
 void OrchestratorCore::Impl::CancelAtMembers(const Request& request, const std::string& why) {
   for (const Member& member : request.members) {
-    if (member.here) CancelAt(member.instance, request, why);
+    if (member.here()) CancelAt(member.instance, request, why);
   }
 }
 

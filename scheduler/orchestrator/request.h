@@ -31,13 +31,20 @@ inline constexpr size_t kStates = static_cast<size_t>(State::kParked) + 1;
 
 // An instance's part in the current plan of a request.
 struct Member {
+  enum class Phase {
+    kAssigned,   // the last Assign for it is not answered
+    kAccepted,   // it is
+    kLacksPlan,  // it refused the plan, or told its state without it
+    kGone,       // it has committed its part, or was lost
+  };
   InstanceId instance;
-  bool here = true;         // it has not committed its part, nor was it lost
-  bool lacks_plan = false;  // it refused the plan, or told its state without it
-  PlanSequence assigned;    // of the last Assign for it; 0: none yet
-  bool accepted = false;    // that one
+  Phase phase = Phase::kAssigned;
+  PlanSequence assigned;  // of the last Assign for it; 0: none yet
   uint32_t chunks_done = 0;
   TimeUs entered_us = -1;  // when it began to wait for, or to run, its next chunk
+
+  bool here() const { return phase != Phase::kGone; }
+  bool accepted() const { return phase == Phase::kAccepted; }
 };
 
 // Computed by the first `members` of the request's members.
@@ -95,6 +102,22 @@ struct Request {
   int64_t PlannedTokens() const {
     return chunks.empty() ? 0 : chunks.back().history + chunks.back().tokens;
   }
+  // All chunks of the prompt are known.
+  bool IsPlanWhole() const { return PlannedTokens() == PromptTokens(*spec); }
+  Member* MemberAt(InstanceId instance);  // that is here; null: none
+  bool HasMembersHere() const;
+  bool AllAccepted() const;
+  // The chunk that the member computes next; chunks.size(): none. A member that joined later takes
+  // no part in the first chunks.
+  size_t NextChunkOf(const Member& member) const;
+  // All members of a chunk that are here have ended it.
+  bool HasEnded(size_t chunk) const;
+  // A chunk begins when the last of its members has entered it: the others wait for that one.
+  struct Entered {
+    bool all = false;
+    TimeUs last_us = -1;  // of those that have
+  };
+  Entered EnteredOf(size_t chunk) const;
   // When something of it is due next.
   TimeUs NextTimer() const { return std::min(deadline_us, asking_until_us); }
 };

@@ -57,7 +57,12 @@ class RequestTable {
   void ForEach(Visit visit) const {
     for (const auto& [number, request] : by_number_) visit(request);
   }
-  // The same, the latest first, while visit returns true.
+  // The same while visit returns true.
+  template <class Visit>
+  void ForEachOldest(Visit visit) const {
+    for (auto it = by_number_.begin(); it != by_number_.end() && visit(it->second);) ++it;
+  }
+  // The same, the latest first.
   template <class Visit>
   void ForEachLatest(Visit visit) const {
     for (auto it = by_number_.rbegin(); it != by_number_.rend() && visit(it->second);) ++it;
