@@ -114,6 +114,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .lost = lost_,
       .spanning_plans = spanning_plans_,
       .replans = degraded_[static_cast<size_t>(Degraded::kReplanned)],
+      .digest_mismatches = digest_mismatches_,
       .degraded = degraded_,
       .plans = finished_.totals(),
       .last_epoch = Epoch{last_epoch_}};

@@ -1,11 +1,11 @@
 // OrchestratorCore: registry of instances, placement of requests. One thread owns it.
 //
 // Life of a request here: assigning (Assign under way) -> assigned (queued at its prefill
-// instances) -> placed (its transfer to the decode instance is open) -> gone. A request whose decode
-// instance was not chosen with the plan, or refused, goes through waiting (its lead asked, no decode
-// room yet; FIFO per model) -> reserving (its lead was answered) between assigned and placed
-// (decode_placement.h). Epochs and plan sequences only grow; a request gets a new
-// epoch with each plan it is tried with.
+// instances) -> placed (its transfer to the decode instance is open) -> gone. A request whose
+// decode instance was not chosen with the plan, or refused, goes through waiting (its lead asked,
+// no decode room yet; FIFO per model) -> reserving (its lead was answered) between assigned and
+// placed (decode_placement.h). Epochs and plan sequences only grow; a request gets a new epoch with
+// each plan it is tried with.
 //
 // Without `planning` every plan is plain: one instance computes the whole prompt, the one with the
 // least queue time by the rate it reports. With it, plans may span instances (messages.h): the
@@ -194,11 +194,15 @@ struct CallCancel {
   InstanceId instance;
   CancelRequest request;
 };
+struct CallDrainOrder {
+  InstanceId instance;
+  DrainOrder request;
+};
 
 using OrchestratorEffect =
     std::variant<SendPlanUpdate, EndSubmit, AnswerPlaceDecode, AnswerRegister, AnswerReport,
                  AnswerUnregister, CloseWorker, AnswerRouterReport, AnswerDrain, CallAssign,
-                 CallStart, CallAnnounce, CallWithdraw, CallCancel>;
+                 CallStart, CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder>;
 
 struct OrchestratorConfig {
   // Larger than any epoch or instance id a predecessor gave; the shell takes the wall clock in
@@ -211,9 +215,9 @@ struct OrchestratorConfig {
   double default_tokens_per_second = 1000;       // of an instance that has not measured yet
   // Null: every plan is plain. REQUIRES CheckPlanning.
   std::shared_ptr<const PlanningConfig> planning = nullptr;
-  int max_replans = 6;                    // of one request
-  size_t max_explanations = 1000;         // of requests that have ended
-  size_t max_gone = 64;                   // instances and routers that were here
+  int max_replans = 6;             // of one request
+  size_t max_explanations = 1000;  // of requests that have ended
+  size_t max_gone = 64;            // instances and routers that were here
   TimeUs gone_kept_us = 3600 * kSecondUs;
 };
 
@@ -249,7 +253,7 @@ struct OrchestratorSnapshot {
   int64_t parked = 0;    // no prefill instance takes them now
   int64_t assigning = 0;
   int64_t assigned = 0;
-  int64_t waiting = 0;  // for decode room
+  int64_t waiting = 0;    // for decode room
   int64_t reserving = 0;  // their leads were answered, and open the transfer
   int64_t placed = 0;
   TimeUs oldest_wait_us = 0;  // of those waiting
@@ -260,6 +264,7 @@ struct OrchestratorSnapshot {
   std::map<std::pair<std::string, Role>, uint64_t> lost;  // the same by model and role
   uint64_t spanning_plans = 0;  // first Assigns of plans on more than one instance
   uint64_t replans = 0;
+  uint64_t digest_mismatches = 0;           // reports that did not fit what was told before
   DegradedCounts degraded = {};             // how often, of all requests
   std::map<std::string, PlanTotals> plans;  // by model; of those that ever had an instance
   Epoch last_epoch;

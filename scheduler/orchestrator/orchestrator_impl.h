@@ -51,9 +51,9 @@ class OrchestratorCore::Impl {
     kQueued,     // rolling: the planner has not started it
     kAssigning,  // a member has not answered its Assign
     kAssigned,
-    kWaiting,    // for decode room: its lead asked
-    kReserving,  // its lead was answered, and opens the transfer
-    kPlaced,     // the transfer is open
+    kWaiting,     // for decode room: its lead asked
+    kReserving,   // its lead was answered, and opens the transfer
+    kPlaced,      // the transfer is open
     kReplanning,  // its last plan is being cancelled
     kParked,      // no prefill instance takes it now
   };
@@ -344,6 +344,7 @@ class OrchestratorCore::Impl {
   uint64_t failed_ = 0;
   std::map<std::pair<std::string, Role>, uint64_t> lost_;  // instances, by model and role
   uint64_t spanning_plans_ = 0;
+  uint64_t digest_mismatches_ = 0;
   DegradedCounts degraded_ = {};
 };
 

@@ -63,9 +63,9 @@ void OrchestratorCore::Impl::PlaceWaiting(const std::string& model) {
 bool OrchestratorCore::Impl::MustWaitForOlder(const Request& request) const {
   if (!request.spanning) return false;
   const PlanSequence first = request.chunks[0].sequence;
-  return std::any_of(
-      request.members.begin(), request.members.end(),
-      [&](const Member& member) { return placement_.MustWait(member.instance, first); });
+  return std::any_of(request.members.begin(), request.members.end(), [&](const Member& member) {
+    return placement_.MustWait(member.instance, first);
+  });
 }
 
 DecodePlacement::Choice OrchestratorCore::Impl::ChooseDecode(const Request& request,

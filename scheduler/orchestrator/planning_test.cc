@@ -46,7 +46,8 @@ TEST_F(PlanningTest, APlanOfTwoMembersRunsFromItsAssignsToItsEnd) {
   EXPECT_EQ(core_->Snapshot(now_).spanning_plans, 1u);
 }
 
-// Else the younger would hold decode room while it waits for the older, which may wait for that room.
+// Else the younger would hold decode room while it waits for the older, which may wait for that
+// room.
 TEST_F(PlanningTest, APlanOnSeveralInstancesIsPlacedWhenAllOlderOnesThereAreOpen) {
   UpPrefill(2);
   const InstanceId decode = Up(Role::kDecode, 2);

@@ -227,7 +227,9 @@ void RandomEventsTest::AnyReport() {
                      .serial = ++serial_,
                      .load = load,
                      .held = held,
-                     .ended = ended}});
+                     .full = Chance(70),
+                     .ended = ended,
+                     .held_digest = DigestOf(held)}});
 }
 
 void RandomEventsTest::Step() {
@@ -266,7 +268,8 @@ void RandomEventsTest::Step() {
     const bool refused = Chance(40) && !up_.empty();
     const InstanceId by = assign->request.placed.has_value() && Chance(80)
                               ? assign->request.placed->decode
-                              : refused ? up_[Draw(up_.size())] : InstanceId{};
+                          : refused ? up_[Draw(up_.size())]
+                                    : InstanceId{};
     Watch(refused ? Ask(*assign, by, AnyStatus()) : Ask(*assign));
     if (Chance(50)) begun_.push_back(*assign);
   } else if (kind < 56) {

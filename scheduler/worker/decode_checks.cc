@@ -129,6 +129,7 @@ absl::Status DecodeCore::Impl::CheckInvariants() const {
   const auto violated = [](int number, RequestId id, const char* what) {
     return absl::InternalError(absl::StrCat("DecodeCore ", number, ": ", ToString(id), " ", what));
   };
+  if (absl::Status status = membership_.CheckHeld(Held()); !status.ok()) return status;
   int64_t blocks = 0;
   size_t attached = 0;
   for (const auto& [id, sequence] : sequences_) {

@@ -94,7 +94,6 @@ void DecodeCore::Impl::On(const RegisterReplied& event) {
 
 void DecodeCore::Impl::On(const ReportReplied& event) {
   membership_.OnReported(event.serial, event.reply, now_);
-  if (event.reply.drain.has_value()) membership_.OrderDrain(*event.reply.drain);
 }
 
 void DecodeCore::Impl::On(const OrderDrain& event) { membership_.OrderDrain(event.drain); }

@@ -1,9 +1,9 @@
 // DecodeCore: every decision of a decode-worker. One thread owns it.
 //
 // Life of a request here: announced (no blocks) -> granted (all its blocks taken, leases running,
-// prefill instances write) -> running (committed: in the batch) -> ended. Its router attaches at any
-// of these but the first, on its token stream; tokens that came before are kept for it until the
-// attach lease ends.
+// prefill instances write) -> running (committed: in the batch) -> ended. Its router attaches at
+// any of these but the first, on its token stream; tokens that came before are kept for it until
+// the attach lease ends.
 //
 // An announcement says which processes may write a request's KV. It takes nothing: the first Grant
 // does, all blocks of prompt and output or none. Announcements and Grants come on different
@@ -109,10 +109,10 @@ struct GenerateClosed {  // the router went away or cancelled
 };
 
 using DecodeEvent =
-    std::variant<AnnounceCalled, WithdrawCalled, GrantCalled, RenewCalled, AskBackendCalled, TakePartCalled,
-                 ReleaseBackendCalled, PartCopied, CommitCalled, CancelCalled, AbortCalled,
-                 GenerateCalled, GenerateClosed, StepDone, RegisterReplied, ReportReplied,
-                 UnregisterReplied, Disconnected, Drain, OrderDrain, Tick>;
+    std::variant<AnnounceCalled, WithdrawCalled, GrantCalled, RenewCalled, AskBackendCalled,
+                 TakePartCalled, ReleaseBackendCalled, PartCopied, CommitCalled, CancelCalled,
+                 AbortCalled, GenerateCalled, GenerateClosed, StepDone, RegisterReplied,
+                 ReportReplied, UnregisterReplied, Disconnected, Drain, OrderDrain, Tick>;
 
 // ---- effects ----
 

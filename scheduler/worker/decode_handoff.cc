@@ -36,6 +36,7 @@ void DecodeCore::Impl::On(const AnnounceCalled& event) {
   announced.epoch = request.epoch;
   announced.checked = event.checked;
   announced.named.insert(request.writers.begin(), request.writers.end());
+  membership_.Holds({.id = id, .epoch = request.epoch, .opened = false});
   const TimeUs budget = request.spec->deadline_us;
   announced_ends_.Set(id, now_ + (budget > 0 ? budget : config_.request_deadline_us));
 }
@@ -82,6 +83,7 @@ void DecodeCore::Impl::On(const WithdrawCalled& event) {
   if (it != announced_.end() && it->second.epoch == request.epoch) {
     announced_.erase(it);
     announced_ends_.Remove(request.id);
+    membership_.Gone(request.id, request.epoch);
   } else if (Sequence* sequence = Find(request.id, request.epoch)) {
     End(*sequence, FinishReason::kError, absl::UnavailableError("placed elsewhere"));
   }
@@ -122,6 +124,7 @@ absl::Status DecodeCore::Impl::TakeBlocks(const Announced& announced) {
   sequence.lease_end_us = Listening() + config_.lease_us;
   sequence.attach_end_us = Listening() + config_.attach_lease_us;
   effects_.push_back(TellOpened{{membership_.instance(), id, sequence.epoch}});
+  membership_.Holds({.id = id, .epoch = sequence.epoch, .opened = true});
   sequences_.insert_or_assign(id, std::move(sequence));
   announced_.erase(id);
   announced_ends_.Remove(id);

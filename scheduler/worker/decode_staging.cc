@@ -82,8 +82,7 @@ absl::Status DecodeCore::Impl::MayTakePart(const TakePartRequest& request,
   const auto invalid = [](const char* field, int64_t value) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": ", value, " is out of range"));
   };
-  if (absl::Status status =
-          CheckSameLayout(request.layout, LayoutOf(shape_), "prefill", "decode");
+  if (absl::Status status = CheckSameLayout(request.layout, LayoutOf(shape_), "prefill", "decode");
       !status.ok()) {
     return status;
   }

@@ -88,6 +88,7 @@ absl::Status PrefillCore::Impl::Assign(const AssignRequest& assign) {
     if (absl::Status status = AddSpanning(assign, &request); !status.ok()) return status;
   }
   Arm(EarliestTimer(request));
+  membership_.Holds({.id = id, .epoch = assign.epoch});
   requests_.emplace(id, std::move(request));
   queue_.emplace(assign.sequence, id);
   return absl::OkStatus();
@@ -102,6 +103,7 @@ absl::Status PrefillCore::Impl::AssignAfterOlder(const AssignRequest& assign) {
     if (waiting < assign.epoch) EndSuccessors(id, waiting, absl::CancelledError("planned anew"));
   }
   successors_[id].push_back(assign);
+  membership_.Holds({.id = id, .epoch = assign.epoch});
   return absl::OkStatus();
 }
 
@@ -205,7 +207,6 @@ void PrefillCore::Impl::On(const Disconnected& event) {
 
 void PrefillCore::Impl::On(const ReportReplied& event) {
   membership_.OnReported(event.serial, event.reply, now_);
-  if (event.reply.drain.has_value() && membership_.OrderDrain(*event.reply.drain)) HandBack();
 }
 
 void PrefillCore::Impl::On(const OrderDrain& event) {

@@ -112,8 +112,8 @@ void PrefillCore::Impl::AwaitConnection() {
 }
 
 // A younger spanning plan may have taken the last blocks while this request waited for the end of
-// its older epoch. That plan is placed only after this request has its decode room: as long as it is
-// not, nothing is in its blocks.
+// its older epoch. That plan is placed only after this request has its decode room: as long as it
+// is not, nothing is in its blocks.
 bool PrefillCore::Impl::TakeBlocksOfYounger(Request& request) {
   for (;;) {
     Request* youngest = nullptr;

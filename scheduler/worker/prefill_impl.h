@@ -180,6 +180,7 @@ class PrefillCore::Impl {
   void OpenHandoffOf(Request& request);
   Request* EnterablePiece(PlanSequence* sequence);
   void StartPiece(Request& request);
+  void TellProgress(const Request& request);  // in the next report
   SpanningPart PartOf(const Request& request) const;
   static std::vector<std::string> CommAddresses(const Spanning& spanning, int chunk);
   void LeaveOthers(const Request& request);
@@ -195,8 +196,8 @@ class PrefillCore::Impl {
   }
   WorkerLoad Load() const;
   std::vector<HeldRequest> Held() const;
-  // The plan's lead, or its only member: it opens the transfer, which takes the decode side's blocks.
-  // In front: asking, or placed and not yet computed; members that do not lead never are.
+  // The plan's lead, or its only member: it opens the transfer, which takes the decode side's
+  // blocks. In front: asking, or placed and not yet computed; members that do not lead never are.
   bool MayAskMore() const;
   static bool TakesFront(const Request& request) {
     return !request.spanning.has_value() || request.spanning->lead;

@@ -79,6 +79,7 @@ OrchestratorLink::Events DecodeShell::OrchestratorEvents() {
           .unregistered = [this](auto event) { Handle(std::move(event)); },
           .disconnected = [this](auto event) { Handle(std::move(event)); },
           .cancelled = [this](auto event) { Handle(std::move(event)); },
+          .ordered = [this](auto event) { Handle(std::move(event)); },
           .other = [this](const v1::OrchestratorMessage& message) { return Take(message); }};
 }
 
@@ -302,7 +303,9 @@ void DecodeShell::On(const scheduler::RunStep& effect) {
   runner_->Run(effect);
 }
 
-void DecodeShell::On(const scheduler::CallRegister& effect) { orchestrator_.Open(effect); }
+void DecodeShell::On(const scheduler::CallRegister& effect) {
+  orchestrator_.Open(effect, checked_.last().ok());
+}
 
 void DecodeShell::On(const scheduler::CallReport& effect) {
   orchestrator_.Report(effect, checked_.last().ok());

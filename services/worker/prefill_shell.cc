@@ -65,6 +65,7 @@ OrchestratorLink::Events PrefillShell::OrchestratorEvents() {
           .unregistered = [this](auto event) { Handle(std::move(event)); },
           .disconnected = [this](auto event) { Handle(std::move(event)); },
           .cancelled = [this](auto event) { Handle(std::move(event)); },
+          .ordered = [this](auto event) { Handle(std::move(event)); },
           .other = [this](const v1::OrchestratorMessage& message) { return Take(message); }};
 }
 
@@ -156,7 +157,7 @@ void PrefillShell::On(const scheduler::BreakGroup& effect) {
 
 void PrefillShell::On(const scheduler::CallRegister& effect) {
   ForgetHandoffsOf(effect.request.ended);
-  orchestrator_.Open(effect);
+  orchestrator_.Open(effect, checked_.last().ok());
 }
 
 void PrefillShell::On(const scheduler::CallReport& effect) {
