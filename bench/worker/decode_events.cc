@@ -64,7 +64,7 @@ class Worker {
     spec->id = id;
     spec->prompt.assign(kPromptTokens, 1);
     spec->max_tokens = kOutputTokens;
-    Do(ReserveCalled{{++calls_}, {spec, {5}, {{2}}}});
+    Do(AnnounceCalled{{spec, {5}, {{2}}}});
     Do(GrantCalled{{++calls_}, {id, {5}, {1}, {2}, Shape()}});
     if (!running) return;
     Do(GenerateCalled{{++calls_}, id, {5}});

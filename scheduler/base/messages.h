@@ -32,7 +32,7 @@ struct Planned {
   TimeUs decided_us = 0;  // from the submission to the decision
 };
 
-// The decode instance holds a reservation: attach to it on StreamTokens.
+// The decode instance has taken the blocks: attach to it on StreamTokens.
 struct Placed {
   Epoch epoch;
   InstanceId decode;
@@ -81,7 +81,11 @@ struct AssignRequest {
   std::vector<PlanMember> members = {};
   std::vector<PlanChunk> chunks = {};
   uint32_t from_chunk = 0;
-  std::optional<Placed> placed = {};  // for who joins after the decode instance was chosen
+  // The decode instance, when it was chosen with the plan. For the lead (a plain plan's instance, or
+  // rank 0 of chunk 0): it opens the transfer there when its first chunk is about to start. For an
+  // instance that joins a running plan: the transfer is open already. Without it the lead asks
+  // (PlaceDecodeRequest), and other members wait for Start.
+  std::optional<Placed> placed = {};
   // An engine failed in a step with this request: it runs in steps of its own, so that the next
   // failure is either its fault or harms no other.
   bool suspect = false;
@@ -90,9 +94,8 @@ struct AssignReply {
   absl::Status status;
 };
 
-// The decode instance of a spanning plan is known: sent to all its members but the lead (rank 0 of
-// chunk 0), which hears it in the answer to BeginPrefill. Idempotent; ignored by an instance that
-// does not hold the plan: its reports say so.
+// The lead of a spanning plan has opened the transfer to its decode instance: sent to all other
+// members. Idempotent; ignored by an instance that does not hold the plan: its reports say so.
 struct StartRequest {
   RequestId id;
   Epoch epoch;
@@ -101,40 +104,54 @@ struct StartRequest {
 
 // ---- prefill -> orchestrator ----
 
-// "The first chunk is about to start: where does the KV go?" RESOURCE_EXHAUSTED: no room yet, ask
-// again; NOT_FOUND, FAILED_PRECONDITION: drop the request. Unanswered when the stream breaks: asked
-// again on the next one.
-struct BeginPrefillRequest {
+// The lead of a plan asks for a decode instance: its first chunk is about to start, and the plan
+// names none, or the one that it names (`refused_by`) did not open the transfer. RESOURCE_EXHAUSTED:
+// no room yet, ask again; NOT_FOUND, FAILED_PRECONDITION: drop the request. Unanswered when the
+// stream breaks: asked again on the next one.
+struct PlaceDecodeRequest {
   InstanceId instance;
   Incarnation incarnation;
   RequestId id;
   Epoch epoch;
+  InstanceId refused_by = {};  // 0: none was asked yet
+  // Of refused_by. RESOURCE_EXHAUSTED: it has no room, or drains; else it could not be reached.
+  absl::Status why = absl::OkStatus();
 };
-struct BeginPrefillReply {
+struct PlaceDecodeReply {
   absl::Status status;
   Placed placed;  // valid when OK
 };
 
 // ---- orchestrator -> decode ----
 
-// Idempotent for one (id, epoch); a repeated one may name more writers. RESOURCE_EXHAUSTED: no
-// blocks; UNAVAILABLE: draining; INVALID_ARGUMENT: can never fit; FAILED_PRECONDITION: stale epoch.
-struct ReserveRequest {
+// The request is to be decoded here. It takes no blocks: the plan's lead does, with its
+// GrantRequest, when the first chunk is about to start. A repeated one of the same (id, epoch) may
+// name more writers. Not answered; what is refused is in the next report as ended.
+struct AnnounceRequest {
   SpecPtr spec;
   Epoch epoch;
-  // The processes of the plan's members: they alone may write the KV. A member that joins later is
-  // named before it is told of the plan.
+  // The processes of the plan's members: they alone may write the KV.
   std::vector<Incarnation> writers = {};
 };
-struct ReserveReply {
-  absl::Status status;
-  TimeUs lease_us = 0;
+
+// The request is placed elsewhere, under the same epoch: an announcement is forgotten; if blocks
+// were taken meanwhile, the request ends here with UNAVAILABLE. Idempotent, not answered. Unlike
+// after a Cancel, the same epoch may be announced again.
+struct WithdrawRequest {
+  RequestId id;
+  Epoch epoch;
 };
 
 // ---- prefill -> decode ----
 
-// Idempotent for one (id, epoch). FAILED_PRECONDITION: stale epoch, a shape that differs, by name,
-// or a writer that the reservation does not name; NOT_FOUND: no such reservation.
+// Opens a transfer. The first of an announced request takes blocks for its prompt and output.
+// Idempotent for one (id, epoch, writer). It may overtake the announcement, which comes on another
+// connection: then the answer waits for that, within a bound.
+//
+// RESOURCE_EXHAUSTED: no blocks, or the instance drains: nothing was taken, another instance may
+// have room. UNAVAILABLE: not announced in time. INVALID_ARGUMENT: it can never fit.
+// FAILED_PRECONDITION: stale epoch, a shape that differs, by name, or a writer that no announcement
+// names.
 struct GrantRequest {
   RequestId id;
   Epoch epoch;
@@ -145,6 +162,7 @@ struct GrantRequest {
 struct GrantReply {
   absl::Status status;
   std::vector<BlockId> blocks;  // those of the prompt, in token order
+  KvLayout layout = {};         // in which `blocks` are to be filled
   std::string memory;           // the transport's description of the decode side's regions
   TimeUs lease_us = 0;          // writes stop this long after the call was SENT
   // > 0: nothing is written to the blocks, which are not told, but to a staging buffer with room
@@ -194,6 +212,7 @@ struct TakePartRequest {
   InstanceId prefill;
   uint64_t part = 0;
   std::vector<StagedBlock> blocks;
+  KvLayout layout = {};  // in which they were put; refused when it is not the decode side's
 };
 struct TakePartReply {
   absl::Status status;
@@ -322,6 +341,8 @@ struct WorkerIdentity {
 struct HeldRequest {
   RequestId id;
   Epoch epoch;
+  // Decode: its blocks were taken; otherwise it is announced only. Prefill: not used.
+  bool opened = false;
   // Of a spanning plan: chunks this instance has finished, and for how long the next has run.
   uint32_t chunks_done = 0;
   TimeUs chunk_running_us = -1;  // -1: none runs
@@ -334,14 +355,14 @@ struct EndedRequest {
   // what a writer of KV aborts with, CANCELLED or not, is kError.
   FinishReason reason = FinishReason::kError;
   // Prefill: OK = committed (of a spanning plan: this member's part); UNAVAILABLE before its
-  // BeginPrefill = handed back, to be planned anew. An error of a spanning plan's member: planned
+  // transfer was opened = handed back, to be planned anew. An error of a spanning plan's member: planned
   // anew, within bounds.
   absl::Status status;
   bool engine_failed = false;  // in a step that this request was in
 };
 
 struct WorkerLoad {
-  int64_t queued_requests = 0;  // not yet computing (decode: reserved, KV on its way)
+  int64_t queued_requests = 0;  // not yet computing (decode: blocks taken, KV on its way)
   int64_t queued_tokens = 0;    // prompt tokens still to compute, of all requests
   int64_t running_requests = 0;
   int64_t free_blocks = 0;
@@ -357,6 +378,13 @@ struct WorkerLoad {
   // estimate is 0 when nothing was measured yet.
   TimeUs step_age_us = 0;
   TimeUs step_estimate_us = 0;
+};
+
+// Decode: the blocks of an announced request were taken. Not answered; `held` tells it, too.
+struct TransferOpened {
+  InstanceId instance;  // on the wire: the stream's
+  RequestId id;
+  Epoch epoch;
 };
 
 // The first message of a stream: who the worker is, and its whole state. It is placed at only after

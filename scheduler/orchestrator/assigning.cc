@@ -34,7 +34,7 @@ void OrchestratorCore::Impl::SendPlan(Request& request, const std::vector<Planne
   request.chunks.clear();
   const PlanSequence sequence{++last_sequence_};
   for (const PlannedChunk& chunk : chunks) AddChunk(request, chunk, sequence);
-  NoteUnplaced(request);
+  NoteUnopened(request);
   const bool whole = chunks.size() == 1 && chunks[0].tokens == PromptTokens(*request.spec);
   request.spanning = !whole || request.members.size() > 1;
   spanning_plans_ += request.members.size() > 1 ? 1 : 0;
@@ -43,6 +43,7 @@ void OrchestratorCore::Impl::SendPlan(Request& request, const std::vector<Planne
   for (size_t k = explained.chunks.size(); k < chunks.size(); ++k) {
     explained.chunks.push_back({chunks[k].tokens, chunks[k].instances});
   }
+  PlaceWithPlan(request);
   request.spanning ? SendAssigns(request, 0, sequence) : SendPlainAssign(request, sequence);
   effects_.push_back(SendPlanUpdate{
       request.submit, request.spec->id,
@@ -69,11 +70,10 @@ void OrchestratorCore::Impl::SendPlainAssign(Request& request, PlanSequence sequ
   Instance& instance = *registry_.Find(to);
   instance.Place(request.spec, request.epoch);
   request.members[0].assigned = sequence;
-  Send(CallAssign{to,
-                  {.spec = request.spec,
-                   .epoch = request.epoch,
-                   .sequence = sequence,
-                   .suspect = IsSuspect(request)}});
+  AssignRequest assign{request.spec, request.epoch, sequence};
+  assign.suspect = IsSuspect(request);
+  if (request.decode != InstanceId{}) assign.placed = PlacedOf(request);
+  Send(CallAssign{to, std::move(assign)});
 }
 
 void OrchestratorCore::Impl::SendAssigns(Request& request, size_t from_chunk,
@@ -94,8 +94,11 @@ void OrchestratorCore::Impl::SendAssigns(Request& request, size_t from_chunk,
   for (Member& member : request.members) {
     Instance& instance = *registry_.Find(member.instance);
     const bool joins = member.assigned == PlanSequence{};
+    const bool leads = &member == request.members.data();
     assign.placed.reset();
-    if (request.state == State::kPlaced && joins) assign.placed = PlacedOf(request);
+    if (joins && (request.state == State::kPlaced || (leads && request.decode != InstanceId{}))) {
+      assign.placed = PlacedOf(request);
+    }
     member.assigned = sequence;
     member.accepted = false;
     instance.Place(request.spec, request.epoch);
@@ -134,34 +137,10 @@ void OrchestratorCore::Impl::Accepted(Request& request, Member& member) {
                                [](const Member& m) { return m.accepted; });
   if (!all) return;
   Enter(request, State::kAssigned);
-  if (request.begin_call.has_value()) BackToWaiting(request);
+  if (request.asking.has_value()) EnterLine(request);
 }
 
-void OrchestratorCore::Impl::On(const BeginPrefillCalled& event) {
-  Request* request = Find(event.request.id);
-  Member* lead = nullptr;
-  if (request != nullptr && request->epoch == event.request.epoch && !request->members.empty() &&
-      request->members[0].instance == event.request.instance) {
-    lead = MemberAt(*request, event.request.instance);
-  }
-  if (lead == nullptr) {
-    absl::Status status = request == nullptr ? absl::NotFoundError("unknown request")
-                                             : absl::FailedPreconditionError("epoch: stale");
-    effects_.push_back(AnswerBeginPrefill{
-        event.call, event.request.id, event.request.epoch, {std::move(status), {}}});
-    return;
-  }
-  request->begin_call = event.call;
-  request->begin_deadline_us = now_ + config_.begin_wait_us;
-  Arm(request->begin_deadline_us);
-  if (request->state == State::kPlaced) {
-    AnswerBegin(*request, absl::OkStatus());
-  } else if (request->state == State::kAssigned) {
-    BackToWaiting(*request);
-  }
-}
-
-// The lead hears it in the answer to its BeginPrefill.
+// The lead has opened the transfer itself.
 void OrchestratorCore::Impl::StartMembers(Request& request) {
   for (size_t i = 1; i < request.members.size(); ++i) {
     const Member& member = request.members[i];

@@ -31,7 +31,7 @@ Explanation OrchestratorCore::Impl::ExplanationOf(const Request& request, TimeUs
                                     "being assigned",
                                     "queued at its prefill instances",
                                     "waiting for decode room",
-                                    "reserving decode blocks",
+                                    "opening its transfer to the decode instance",
                                     "prefilling",
                                     "being replanned",
                                     "parked: no prefill instance takes it now"};
@@ -151,7 +151,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
       status.queue_seconds =
           foreseen == queue_s.end() ? QueueSeconds(PrefillCandidateOf(instance)) : foreseen->second;
     } else {
-      const DecodeCandidate candidate = DecodeCandidateOf(instance);
+      const DecodeCandidate candidate = DecodePlacement::CandidateOf(instance, /*asked=*/false);
       status.freeness = Freeness(candidate);
       status.virtual_blocks = candidate.unreported_blocks;
     }
@@ -161,8 +161,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
     snapshot.routers.push_back(
         {router.report, now - router.heard_us, router.draining(), router.drained()});
   }
-  for (const auto& [model, line] : waiting_) {  // the first in line asked first
-    if (line.empty()) continue;
+  for (const auto& [model, line] : placement_.lines()) {  // the first in line asked first
     const Request& oldest = requests_.at(line.begin()->second);
     snapshot.oldest_wait_us = std::max(snapshot.oldest_wait_us, now - oldest.waiting_since_us);
   }
@@ -195,13 +194,14 @@ absl::Status OrchestratorCore::Impl::CheckRequest(const Request& request) const 
       return Violated(2, id, "is not known at its instance");
     }
   }
-  const bool decodes = request.state == State::kReserving || request.state == State::kPlaced;
-  if (decodes != (request.decode != InstanceId{})) return Violated(2, id, "has no decode place");
-  if (request.state == State::kWaiting) {
-    const auto line = waiting_.find(request.spec->model);
-    if (line == waiting_.end() || line->second.count(request.waiting_number) == 0) {
-      return Violated(3, id, "waits in no list");
-    }
+  const bool must = request.state == State::kReserving || request.state == State::kPlaced;
+  const bool may = must || request.state == State::kAssigning || request.state == State::kAssigned;
+  const bool has_place = request.decode != InstanceId{};
+  if (must && !has_place) return Violated(2, id, "has no decode place");
+  if (has_place && !may) return Violated(2, id, "has a decode place and should not");
+  const bool in_line = placement_.Waits(request.spec->model, request.waiting_number, id);
+  if ((request.state == State::kWaiting) != in_line) {
+    return Violated(3, id, in_line ? "waits in a list and should not" : "waits in no list");
   }
   if (request.epoch.value > last_epoch_) return Violated(4, id, "has an epoch of the future");
   if (NextTimer(request) < timers_us_) return Violated(6, id, "is overslept");
@@ -296,7 +296,7 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
     ++in_state[static_cast<size_t>(request.state)];
   }
   if (in_state != in_state_) return absl::InternalError("OrchestratorCore 10: states miscounted");
-  for (const auto& [model, line] : waiting_) waiting -= line.size();
+  waiting -= placement_.waiting();
   for (const auto& [model, line] : parked_) parked -= line.size();
   for (const auto& [model, count] : alive_) alive -= static_cast<size_t>(count);
   for (const auto& [id, instance] : registry_.instances()) on_instances -= instance.placed.size();

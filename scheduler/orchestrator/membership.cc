@@ -49,9 +49,9 @@ void OrchestratorCore::Impl::On(const WorkerDisconnected& event) {
 void OrchestratorCore::Impl::LeaveStream(InstanceId id, CallId stream) {
   for (const auto& [request_id, placement] : registry_.Find(id)->placed) {
     Request& request = requests_.at(request_id);
-    if (request.begin_call != stream) continue;
-    request.begin_call.reset();
-    request.begin_deadline_us = kNever;
+    if (request.asking != stream) continue;
+    request.asking.reset();
+    request.asking_until_us = kNever;
   }
 }
 
@@ -69,6 +69,7 @@ void OrchestratorCore::Impl::On(const ReportCalled& event) {
     for (const EndedRequest& ended : event.request.ended) TakeEnded(reporter, ended);
     LeaveDraining(reporter);
     NoteRoom(reporter.identity.model);
+    placement_.NoteChange(reporter.identity.model);
   }
   effects_.push_back(AnswerReport{event.call, std::move(reply)});
 }
@@ -185,6 +186,7 @@ void OrchestratorCore::Impl::On(const DrainCalled& event) {
     const Instance& ordered = *registry_.Find(request.instance);
     LeaveDraining(ordered);
     NoteRoom(ordered.identity.model);
+    placement_.NoteChange(ordered.identity.model);
   }
   effects_.push_back(AnswerDrain{event.call, std::move(reply)});
 }
@@ -208,6 +210,7 @@ void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why, bool le
   const std::string what =
       absl::StrCat(role == Role::kPrefill ? "prefill" : "decode", " instance ", id.value, " ", why);
   NoteRoom(instance->identity.model);
+  placement_.NoteChange(instance->identity.model);
   registry_.Remove(id);
   if (connection != CallId{} && !left) {
     effects_.push_back(CloseWorker{connection, absl::NotFoundError("the instance was given up")});
@@ -243,11 +246,11 @@ void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
   Replan(request, lost);
 }
 
-// A reservation that was still under way is made elsewhere; a stream is over, unless none of its
-// tokens can have been drawn.
+// A stream is over, unless none of its tokens can have been sampled. Where the transfer was not
+// opened, as far as is known here, nothing is lost but the plan's place in the queues.
 void OrchestratorCore::Impl::LoseDecode(Request& request, const std::string& why) {
-  if (request.state == State::kReserving) return BackToWaiting(request);
   const absl::Status lost = absl::UnavailableError(why);
+  if (request.state != State::kPlaced) return GiveUpPlan(request, lost);
   if (HasMembersHere(request)) return Replan(request, lost);
   TakeFromDecode(request);
   Fail(request, lost);

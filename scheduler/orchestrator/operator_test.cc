@@ -71,7 +71,7 @@ TEST_F(OperatorTest, ADrainedDecodeInstanceGetsNoReservation) {
   ASSERT_TRUE(Drain(first).ok());
   for (uint64_t serial = 1; serial < 6; ++serial) {
     Place(serial, 8);
-    EXPECT_EQ(reserve_.instance, second);
+    EXPECT_EQ(opened_at_, second);
   }
 }
 

@@ -174,16 +174,13 @@ void OrchestratorCore::Impl::RunTimers() {
 }
 
 void OrchestratorCore::Impl::RunTimers(Request& request) {
-  if (now_ >= request.begin_deadline_us) {
-    AnswerBegin(request, absl::ResourceExhaustedError("no decode instance has room yet"));
+  if (now_ >= request.asking_until_us) {
+    AnswerAsking(request, absl::ResourceExhaustedError("no decode instance has room yet"));
   }
-  if (request.joining.has_value() && now_ >= request.reserve_after_us) Join(request);
 }
 
 TimeUs OrchestratorCore::Impl::NextTimer(const Request& request) const {
-  TimeUs next = std::min(request.deadline_us, request.begin_deadline_us);
-  if (request.reserve_after_us > now_) next = std::min(next, request.reserve_after_us);
-  return next;
+  return std::min(request.deadline_us, request.asking_until_us);
 }
 
 // RESOURCE_EXHAUSTED would tell the router that nothing of the request was begun.
@@ -236,7 +233,7 @@ AwaitedReports OrchestratorCore::Impl::AwaitedReportsOf(const Request& request) 
 
 void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   const RequestId id = request.spec->id;
-  AnswerBegin(request, absl::NotFoundError("the request has ended"));
+  AnswerAsking(request, absl::NotFoundError("the request has ended"));
   CancelAtMembers(request, why);
   CancelAt(request.decode, request, why);
   LeaveRolling(request);
@@ -245,9 +242,7 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   TakeFromPrefill(request);
   TakeFromDecode(request);
   ForgetPlan(request);
-  if (request.state == State::kWaiting) {
-    waiting_.at(request.spec->model).erase(request.waiting_number);
-  }
+  LeaveLine(request);
   Unpark(request);
   --alive_.at(request.spec->model);
   --in_state_[static_cast<size_t>(request.state)];

@@ -1,8 +1,10 @@
 // OrchestratorCore: registry of instances, placement of requests. One thread owns it.
 //
 // Life of a request here: assigning (Assign under way) -> assigned (queued at its prefill
-// instances) -> waiting (BeginPrefill asked, no decode room yet; FIFO per model) -> reserving
-// (Reserve under way) -> placed -> gone. Epochs and plan sequences only grow; a request gets a new
+// instances) -> placed (its transfer to the decode instance is open) -> gone. A request whose decode
+// instance was not chosen with the plan, or refused, goes through waiting (its lead asked, no decode
+// room yet; FIFO per model) -> reserving (its lead was answered) between assigned and placed
+// (decode_placement.h). Epochs and plan sequences only grow; a request gets a new
 // epoch with each plan it is tried with.
 //
 // Without `planning` every plan is plain: one instance computes the whole prompt, the one with the
@@ -81,9 +83,9 @@ struct RegisterCalled {
   CallId call;
   RegisterRequest request;
 };
-struct BeginPrefillCalled {
+struct PlaceDecodeCalled {
   CallId call;
-  BeginPrefillRequest request;
+  PlaceDecodeRequest request;
 };
 struct ReportCalled {
   CallId call;
@@ -117,20 +119,14 @@ struct AssignReplied {
 struct ReplacePlanningTables {
   PlanningTables tables;
 };
-struct ReserveReplied {
-  InstanceId instance;
-  RequestId id;
-  Epoch epoch;
-  ReserveReply reply;
-};
 // Everything that had come before was handled. Only now are instances dead that were silent for a
 // lease; it is due often while there are any (scheduler/base/listening_clock.h).
 struct OrchestratorTick {};
 
 using OrchestratorEvent =
-    std::variant<SubmitCalled, SubmitClosed, BeginPrefillCalled, RegisterCalled, ReportCalled,
+    std::variant<SubmitCalled, SubmitClosed, PlaceDecodeCalled, RegisterCalled, ReportCalled,
                  UnregisterCalled, WorkerDisconnected, RouterReported, DrainCalled, AssignReplied,
-                 ReserveReplied, ReplacePlanningTables, OrchestratorTick>;
+                 TransferOpened, ReplacePlanningTables, OrchestratorTick>;
 
 // ---- effects ----
 
@@ -144,11 +140,11 @@ struct EndSubmit {  // the stream ends OK; what went wrong was said by Failed
   RequestId id;
 };
 // Answers to a worker, on its stream `call`.
-struct AnswerBeginPrefill {
+struct AnswerPlaceDecode {
   CallId call;
   RequestId id;
   Epoch epoch;
-  BeginPrefillReply reply;
+  PlaceDecodeReply reply;
 };
 // OK: the stream is that of reply.instance from here on. Otherwise it is over.
 struct AnswerRegister {
@@ -176,8 +172,8 @@ struct CloseWorker {
   CallId call;
   absl::Status status;
 };
-// Messages to an instance, on its stream. Assign and Reserve are answered by one ...Replied with
-// the same instance, id and epoch (and sequence), unless the stream breaks; the others are not.
+// Messages to an instance, on its stream. Assign is answered by one AssignReplied with the same
+// instance, id, epoch and sequence, unless the stream breaks; the others are not answered.
 struct CallAssign {
   InstanceId instance;
   AssignRequest request;
@@ -186,9 +182,13 @@ struct CallStart {
   InstanceId instance;
   StartRequest request;
 };
-struct CallReserve {
+struct CallAnnounce {
   InstanceId instance;
-  ReserveRequest request;
+  AnnounceRequest request;
+};
+struct CallWithdraw {
+  InstanceId instance;
+  WithdrawRequest request;
 };
 struct CallCancel {
   InstanceId instance;
@@ -196,9 +196,9 @@ struct CallCancel {
 };
 
 using OrchestratorEffect =
-    std::variant<SendPlanUpdate, EndSubmit, AnswerBeginPrefill, AnswerRegister, AnswerReport,
+    std::variant<SendPlanUpdate, EndSubmit, AnswerPlaceDecode, AnswerRegister, AnswerReport,
                  AnswerUnregister, CloseWorker, AnswerRouterReport, AnswerDrain, CallAssign,
-                 CallStart, CallReserve, CallCancel>;
+                 CallStart, CallAnnounce, CallWithdraw, CallCancel>;
 
 struct OrchestratorConfig {
   // Larger than any epoch or instance id a predecessor gave; the shell takes the wall clock in
@@ -206,13 +206,12 @@ struct OrchestratorConfig {
   uint64_t first_epoch = 1;
   int64_t max_requests = 4096;
   TimeUs instance_lease_us = 3 * kSecondUs;
-  TimeUs begin_wait_us = 5 * kSecondUs;          // BeginPrefill is answered within this
+  TimeUs begin_wait_us = 5 * kSecondUs;          // PlaceDecode is answered within this
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
   double default_tokens_per_second = 1000;       // of an instance that has not measured yet
   // Null: every plan is plain. REQUIRES CheckPlanning.
   std::shared_ptr<const PlanningConfig> planning = nullptr;
   int max_replans = 6;                    // of one request
-  TimeUs retry_us = 50 * kMillisecondUs;  // between two Reserves at one instance
   size_t max_explanations = 1000;         // of requests that have ended
   size_t max_gone = 64;                   // instances and routers that were here
   TimeUs gone_kept_us = 3600 * kSecondUs;
@@ -251,7 +250,7 @@ struct OrchestratorSnapshot {
   int64_t assigning = 0;
   int64_t assigned = 0;
   int64_t waiting = 0;  // for decode room
-  int64_t reserving = 0;
+  int64_t reserving = 0;  // their leads were answered, and open the transfer
   int64_t placed = 0;
   TimeUs oldest_wait_us = 0;  // of those waiting
   uint64_t submitted = 0;

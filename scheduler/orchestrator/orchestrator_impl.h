@@ -8,7 +8,7 @@
 //   rolling_plans.cc       the same under the policy rolling, chunk by chunk
 //   assigning.cc           a plan is told to its members
 //   replanning.cc          a plan is given up
-//   placing.cc             which instance decodes
+//   placing.cc             which instance decodes: DecodePlacement's answers are carried out
 //   checks.cc              what the core shows of itself
 #pragma once
 
@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/orchestrator/decode_placement.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 #include "scheduler/orchestrator/registry.h"
 #include "scheduler/orchestrator/resync.h"
@@ -50,9 +51,9 @@ class OrchestratorCore::Impl {
     kQueued,     // rolling: the planner has not started it
     kAssigning,  // a member has not answered its Assign
     kAssigned,
-    kWaiting,  // for decode room
-    kReserving,
-    kPlaced,
+    kWaiting,    // for decode room: its lead asked
+    kReserving,  // its lead was answered, and opens the transfer
+    kPlaced,     // the transfer is open
     kReplanning,  // its last plan is being cancelled
     kParked,      // no prefill instance takes it now
   };
@@ -102,10 +103,6 @@ class OrchestratorCore::Impl {
 
     int64_t rolling_key = 0;       // the rolling planner knows it by this; 0: it does not
     bool rolling_running = false;  // its last chunk has not ended
-    // Decided, but a new member of it is not named at the decode instance yet.
-    std::optional<PlannedChunk> joining;
-    std::set<InstanceId> named;   // at the decode instance
-    std::set<InstanceId> naming;  // the same when the Reserve under way was heard
 
     // In a step with it an engine failed, or the instance was lost while it computed the prompt.
     std::set<InstanceId> engines_failed;
@@ -118,13 +115,12 @@ class OrchestratorCore::Impl {
 
     uint64_t waiting_number = 0;  // place in the waiting list, by first asking; 0 = never asked
     TimeUs waiting_since_us = 0;
-    InstanceId decode;  // reserving or placed there
+    InstanceId decode;  // announced or opened there
     std::set<InstanceId> tried_decode;
     std::set<InstanceId> old_decodes;  // may have blocks of an older epoch in quarantine
-    TimeUs reserve_after_us = 0;
 
-    std::optional<CallId> begin_call;  // the stream on which BeginPrefill is to be answered
-    TimeUs begin_deadline_us = kNever;
+    std::optional<CallId> asking;  // the stream on which PlaceDecode is to be answered
+    TimeUs asking_until_us = kNever;
 
     Explanation explanation;
     std::optional<RouterEnd> router_end;  // it came before the router's close
@@ -147,7 +143,7 @@ class OrchestratorCore::Impl {
 
   void On(const SubmitCalled& event);
   void On(const SubmitClosed& event);
-  void On(const BeginPrefillCalled& event);
+  void On(const PlaceDecodeCalled& event);
   void On(const RegisterCalled& event);
   void On(const ReportCalled& event);
   void On(const UnregisterCalled& event);
@@ -155,7 +151,7 @@ class OrchestratorCore::Impl {
   void On(const RouterReported& event);
   void On(const DrainCalled& event);
   void On(const AssignReplied& event);
-  void On(const ReserveReplied& event);
+  void On(const TransferOpened& event);
   void On(const ReplacePlanningTables& event);
   void On(const OrchestratorTick& event);
 
@@ -218,8 +214,8 @@ class OrchestratorCore::Impl {
   void NoteBegun(Request& request, Chunk& chunk, TimeUs since_us);
   void NoteEnded(Request& request, Chunk& chunk);
   void NoteStarts(const std::string& model);  // of chunks that nothing is in front of any more
-  void NoteUnplaced(const Request& request);
-  void NotePlaced(const Request& request);  // or given up
+  void NoteUnopened(const Request& request);
+  void NoteOpened(const Request& request);  // or given up
   void ForgetPlan(const Request& request);
   absl::Status CheckForeseen() const;
 
@@ -228,7 +224,7 @@ class OrchestratorCore::Impl {
   void DecideRolling();
   void DecideRolling(const std::string& model, PoolPlanner& pool);
   void StartChunk(Request& request, PoolPlanner& pool, const RollingPlanner::Start& start);
-  void Join(Request& request);
+  void Join(Request& request, const PlannedChunk& chunk);
   void LeaveRolling(Request& request);
 
   // A plan and its members.
@@ -267,17 +263,20 @@ class OrchestratorCore::Impl {
   void CancelAtMembers(const Request& request, const std::string& why);
 
   // Placement of decode.
-  void PlaceWaiting();  // first come, first served within a model
-  bool TryReserve(Request& request);
-  void CallReserveAt(Request& request, const Instance& instance);
-  void TakeNaming(Request& request, const absl::Status& status);
-  void NamedMore(Request& request, const absl::Status& status);
+  void PlaceWithPlan(Request& request);  // if an instance has room and nobody waits
+  void PlaceWaiting();                   // first come, first served within a model
+  void PlaceWaiting(const std::string& model);
+  DecodePlacement::Choice ChooseDecode(const Request& request, bool asked) const;
+  bool TryPlace(Request& request);
+  void PlaceAt(Request& request, InstanceId instance, bool with_plan);
+  void Announce(const Request& request);
   bool MustWaitForOlder(const Request& request) const;
-  bool MayReserveAgain(const Request& request, InstanceId at, const absl::Status& status) const;
-  void BackToWaiting(Request& request);
+  void TakeRefusal(Request& request, const PlaceDecodeRequest& refusal);
+  void EnterLine(Request& request);
+  void LeaveLine(Request& request);
   void TakeFromDecode(Request& request);
-  DecodeCandidate DecodeCandidateOf(const Instance& instance) const;
-  void AnswerBegin(Request& request, absl::Status status);
+  void Opened(Request& request);
+  void AnswerAsking(Request& request, absl::Status status);
   Placed PlacedOf(const Request& request) const;
 
   // Instances come and go.
@@ -322,7 +321,7 @@ class OrchestratorCore::Impl {
   RequestMap requests_;
   TimeUs timers_us_ = kNever;  // no request's timer is earlier
   std::map<CallId, RequestId> submits_;
-  std::map<std::string, std::map<uint64_t, RequestId>> waiting_;  // model -> by waiting number
+  DecodePlacement placement_;
   std::set<RequestId> replanning_;
   std::map<std::string, std::map<uint64_t, RequestId>> parked_;  // model -> by submission
   std::vector<RequestId> newly_parked_;                          // in this Handle
@@ -330,7 +329,6 @@ class OrchestratorCore::Impl {
   std::map<std::string, int64_t> alive_;  // requests, by model
   std::array<int64_t, kStates> in_state_ = {};
   std::set<std::string> moved_;  // models of which a chunk may have begun in this Handle
-  std::map<InstanceId, std::set<PlanSequence>> unplaced_;  // of the plans that no decode room has
 
   std::map<std::string, Pool> pools_;  // by model; only with planning
   std::map<int64_t, RequestId> rolling_keys_;
@@ -341,7 +339,6 @@ class OrchestratorCore::Impl {
 
   uint64_t last_epoch_;
   uint64_t last_sequence_ = 0;
-  uint64_t last_waiting_ = 0;
   uint64_t submitted_ = 0;
   uint64_t refused_ = 0;  // for lack of capacity
   uint64_t failed_ = 0;

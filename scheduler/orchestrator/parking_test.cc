@@ -153,20 +153,17 @@ TEST_P(ParkingTest, WithoutAnyPrefillInstanceNothingWaits) {
   }
 }
 
-TEST_P(ParkingTest, AReserveIsTriedAgainAtTheOnlyDecodeInstance) {
+TEST_P(ParkingTest, AFullDecodeInstanceIsAskedAgainAsOftenAsNeeded) {
   UpWith(1, 8, 8);
   const auto assign = Of<CallAssign>(SubmitAlone(1)).at(0);
   Answer(assign);
-  auto reserves = Of<CallReserve>(Begin(assign));
   for (int i = 0; i < 10; ++i) {
-    ASSERT_EQ(reserves.size(), 1u);
-    const Effects late = Answer(reserves[0], absl::DeadlineExceededError("late"));
-    EXPECT_TRUE(Updates<Failed>(late).empty());
-    EXPECT_TRUE(Of<CallCancel>(late).empty());  // it would refuse this epoch from then on
-    now_ = core_->NextDeadline();
-    reserves = Of<CallReserve>(Do(OrchestratorTick{}));
+    const Effects full = Ask(assign, decode_, absl::ResourceExhaustedError("blocks"));
+    EXPECT_TRUE(Updates<Failed>(full).empty());
+    EXPECT_TRUE(Of<CallCancel>(full).empty());  // it would refuse this epoch from then on
+    EXPECT_EQ(PlacedAt(Report(decode_)), decode_);
   }
-  EXPECT_EQ(Updates<skein::scheduler::Placed>(Answer(reserves.at(0))).size(), 1u);
+  EXPECT_EQ(Updates<skein::scheduler::Placed>(Opened(decode_, assign)).size(), 1u);
 }
 
 // Both were tried, and one of them told to cancel this epoch: the other leaves.
@@ -175,19 +172,18 @@ TEST_P(ParkingTest, WhenEachDecodeInstanceWasTriedThePlanIsMadeAnew) {
   const InstanceId other = Up(Role::kDecode, 3);
   const auto assign = Of<CallAssign>(SubmitAlone(1)).at(0);
   Answer(assign);
-  const auto first = Of<CallReserve>(Begin(assign)).at(0);
-  const auto second = Of<CallReserve>(Answer(first, absl::DeadlineExceededError("late"))).at(0);
-  EXPECT_NE(first.instance, second.instance);
-  const InstanceId left = second.instance;
-  Effects effects = Do(UnregisterCalled{Call(), {left, incarnations_[left]}});
+  const InstanceId first = assign.request.placed->decode;
+  const InstanceId second = PlacedAt(Ask(assign, first, absl::DeadlineExceededError("late")));
+  EXPECT_EQ(second, first == other ? decode_ : other);
+  Effects effects = Ask(assign, second, absl::DeadlineExceededError("late"));
   EXPECT_TRUE(Updates<Failed>(effects).empty());
+  EXPECT_EQ(Of<AnswerPlaceDecode>(effects).at(0).reply.status.code(),
+            absl::StatusCode::kFailedPrecondition);
+  Do(UnregisterCalled{Call(), {second, incarnations_[second]}});
   effects = Report(prefill_[0], {}, {Ended(assign, absl::CancelledError("planned anew"))});
   const auto again = Of<CallAssign>(effects);
   ASSERT_EQ(again.size(), 1u);
-  Answer(again[0]);
-  const auto reserve = Of<CallReserve>(Begin(again[0]));
-  ASSERT_EQ(reserve.size(), 1u);
-  EXPECT_EQ(reserve[0].instance, left == other ? decode_ : other);
+  EXPECT_EQ(again[0].request.placed->decode, first);
   EXPECT_EQ(core_->Snapshot(now_).failed, 0u);
 }
 

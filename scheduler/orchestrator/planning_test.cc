@@ -23,16 +23,16 @@ TEST_F(PlanningTest, APlanOfTwoMembersRunsFromItsAssignsToItsEnd) {
     EXPECT_EQ(request.epoch, assigns[0].request.epoch);
     EXPECT_EQ(request.sequence, assigns[0].request.sequence);
   }
+  // Nothing older is in its way: the lead knows its decode instance from the plan.
+  ASSERT_EQ(Of<CallAnnounce>(submitted).size(), 1u);
+  EXPECT_EQ(Of<CallAnnounce>(submitted)[0].instance, decode);
+  EXPECT_EQ(Of<CallAnnounce>(submitted)[0].request.writers,
+            (std::vector<Incarnation>{{101}, {102}}));
+  EXPECT_EQ(assigns[0].request.placed->decode, decode);
+  EXPECT_FALSE(assigns[1].request.placed.has_value()) << "it hears when the transfer is open";
   Answer(assigns[0]);
-  // Only the lead may ask; it is placed when every member has the plan.
-  const Effects other = Begin(assigns[1]);
-  EXPECT_EQ(Of<AnswerBeginPrefill>(other)[0].reply.status.code(),
-            absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(Of<CallReserve>(Begin(assigns[0])).empty());
-  const auto reserves = Of<CallReserve>(Answer(assigns[1]));
-  ASSERT_EQ(reserves.size(), 1u);
-  const Effects placed = Answer(reserves[0]);
-  EXPECT_EQ(Of<AnswerBeginPrefill>(placed)[0].reply.placed.decode, decode);
+  Answer(assigns[1]);
+  const Effects placed = Opened(decode, assigns[0]);
   const auto starts = Of<CallStart>(placed);
   ASSERT_EQ(starts.size(), 1u);
   EXPECT_EQ(starts[0].instance, prefill[1]);
@@ -44,6 +44,28 @@ TEST_F(PlanningTest, APlanOfTwoMembersRunsFromItsAssignsToItsEnd) {
   EXPECT_EQ(Of<EndSubmit>(ended).size(), 1u);
   EXPECT_TRUE(Of<CallCancel>(ended).empty());
   EXPECT_EQ(core_->Snapshot(now_).spanning_plans, 1u);
+}
+
+// Else the younger would hold decode room while it waits for the older, which may wait for that room.
+TEST_F(PlanningTest, APlanOnSeveralInstancesIsPlacedWhenAllOlderOnesThereAreOpen) {
+  UpPrefill(2);
+  const InstanceId decode = Up(Role::kDecode, 2);
+  const auto older = Of<CallAssign>(Submit(1, 2000));
+  const Effects submitted = Submit(2, 2000);
+  const auto younger = Of<CallAssign>(submitted);
+  ASSERT_EQ(younger.size(), 2u);
+  EXPECT_TRUE(Of<CallAnnounce>(submitted).empty());
+  EXPECT_FALSE(younger[0].request.placed.has_value());
+  for (const CallAssign& assign : older) Answer(assign);
+  Answer(younger[0]);
+  // Only the lead may ask; it is answered when every member has the plan.
+  EXPECT_EQ(Of<AnswerPlaceDecode>(Ask(younger[1]))[0].reply.status.code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(PlacedAt(Ask(younger[0])), InstanceId{});
+  EXPECT_EQ(PlacedAt(Answer(younger[1])), InstanceId{});
+  EXPECT_EQ(core_->Snapshot(now_).waiting, 1);
+  EXPECT_EQ(PlacedAt(Opened(decode, older[0])), decode);
+  EXPECT_EQ(Of<CallStart>(Opened(decode, younger[0])).size(), 1u);
 }
 
 TEST_F(PlanningTest, PlansAreCountedOnceTheirPromptIsComputed) {

@@ -31,7 +31,8 @@ void OrchestratorCore::Impl::Resync(InstanceId id, const RegisterRequest& hello)
 // It holds the request: whatever else was sent about it may be lost.
 void OrchestratorCore::Impl::SendAgain(Request& request, InstanceId id, const HeldRequest& held) {
   if (request.decode == id) {
-    if (!request.naming.empty()) CallReserveAt(request, *registry_.Find(id));
+    if (request.spanning) Announce(request);  // it may not have heard of all writers
+    if (held.opened) Opened(request);
     return;
   }
   Member* member = MemberAt(request, id);
@@ -54,7 +55,7 @@ void OrchestratorCore::Impl::TakeMissing(Request& request, InstanceId id) {
     return member->accepted ? Replan(request, lost) : GiveUpPlan(request, lost);
   }
   if (request.decode != id) return;
-  if (!request.naming.empty()) return CallReserveAt(request, *registry_.Find(id));
+  if (request.state != State::kPlaced) return Announce(request);  // the announcement was lost
   if (HasMembersHere(request)) return Replan(request, lost);
   TakeFromDecode(request);
   Fail(request, lost);

@@ -23,9 +23,6 @@ class ReconnectingTest : public PlanningTest {
     streams_[instance] = {calls_};
     return effects;
   }
-  HeldRequest HeldAt(const CallReserve& reserve) {
-    return {reserve.request.spec->id, reserve.request.epoch};
-  }
   static std::vector<HeldRequest> CancelledBy(const Effects& effects) {
     return Of<AnswerRegister>(effects)[0].reply.cancel;
   }
@@ -71,22 +68,51 @@ TEST_F(ReconnectingTest, AnAssignWhoseAnswerWasLostIsAccepted) {
   spec->want_prompt_logprobs = true;  // alone
   const CallAssign assign = Of<CallAssign>(Do(SubmitCalled{{10001}, spec})).at(0);
   EXPECT_TRUE(Of<CallAssign>(Again(assign.instance, {Held(assign)})).empty());
-  EXPECT_EQ(Of<CallReserve>(Begin(assign)).size(), 1u);
+  EXPECT_EQ(core_->Snapshot(now_).assigned, 1);
 }
 
-TEST_F(ReconnectingTest, AReserveThatIsNotAnsweredIsSentAgain) {
+TEST_F(ReconnectingTest, AnAnnouncementThatWasLostIsMadeAgain) {
+  const Effects submitted = Submit(1, 4000);
+  const CallAnnounce lost = Of<CallAnnounce>(submitted).at(0);
+  const auto announced = Of<CallAnnounce>(Again(decode_));
+  ASSERT_EQ(announced.size(), 1u);
+  EXPECT_EQ(announced[0].instance, decode_);
+  EXPECT_EQ(announced[0].request.epoch, lost.request.epoch);
+  EXPECT_EQ(announced[0].request.writers, lost.request.writers);
+  EXPECT_EQ(core_->Snapshot(now_).replans, 0u);
+  EXPECT_EQ(Of<CallStart>(Opened(decode_, Of<CallAssign>(submitted)[0])).size(), 3u);
+}
+
+// A plain plan has one writer, which was named from the beginning.
+TEST_F(ReconnectingTest, AnAnnouncementThatArrivedIsRepeatedOnlyForThePlansOfSeveral) {
+  const auto several = Of<CallAssign>(Submit(1, 4000));
+  auto spec = Spec(2, 400);
+  spec->want_prompt_logprobs = true;  // alone
+  const CallAssign alone = Of<CallAssign>(Do(SubmitCalled{{10002}, spec})).at(0);
+  const auto again = Of<CallAnnounce>(Again(decode_, {Held(several[0]), Held(alone)}));
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].request.spec->id, (RequestId{7, 1}));
+}
+
+TEST_F(ReconnectingTest, ATransferWhoseOpeningWasNotHeardIsOpen) {
   const auto assigns = Of<CallAssign>(Submit(1, 4000));
+  HeldRequest held = Held(assigns[0]);
+  held.opened = true;
+  const Effects again = Again(decode_, {held});
+  EXPECT_EQ(Updates<skein::scheduler::Placed>(again).size(), 1u);
+  EXPECT_EQ(Of<CallStart>(again).size(), 3u);
+  EXPECT_EQ(core_->Snapshot(now_).placed, 1);
+}
+
+TEST_F(ReconnectingTest, AnAnnouncementOfAnInstanceWithoutAStreamWaitsForItsNext) {
+  Break(decode_);
+  const Effects submitted = Submit(1, 4000);  // it is not placeable: the place is withheld
+  const auto assigns = Of<CallAssign>(submitted);
+  EXPECT_FALSE(assigns[0].request.placed.has_value());
   for (const CallAssign& assign : assigns) Answer(assign);
-  const CallReserve reserve = Of<CallReserve>(Begin(assigns[0])).at(0);
-  for (const bool arrived : {false, true}) {
-    std::vector<HeldRequest> held;
-    if (arrived) held.push_back(HeldAt(reserve));
-    const auto again = Of<CallReserve>(Again(decode_, held));
-    ASSERT_EQ(again.size(), 1u);
-    EXPECT_EQ(again[0].request.epoch, reserve.request.epoch);
-    EXPECT_EQ(again[0].request.writers, reserve.request.writers);
-  }
-  EXPECT_EQ(Of<CallStart>(Answer(reserve)).size(), 3u);
+  EXPECT_EQ(PlacedAt(Ask(assigns[0])), InstanceId{});
+  ConnectAgain(decode_);
+  EXPECT_EQ(PlacedAt(Report(decode_)), decode_);
 }
 
 TEST_F(ReconnectingTest, AMemberThatMayNotKnowThePlaceIsToldAgain) {
@@ -95,21 +121,24 @@ TEST_F(ReconnectingTest, AMemberThatMayNotKnowThePlaceIsToldAgain) {
   ASSERT_EQ(starts.size(), 1u);
   EXPECT_EQ(starts[0].request.placed.decode, decode_);
   EXPECT_TRUE(Of<CallStart>(Again(prefill_[0], {Held(assigns[0])})).empty());
-  EXPECT_EQ(Of<AnswerBeginPrefill>(Begin(assigns[0])).size(), 1u);  // the lead asks again
+  EXPECT_EQ(PlacedAt(Ask(assigns[0])), decode_);  // the lead asks again
 }
 
 // An answer to a question of the stream before would be of no use.
 TEST_F(ReconnectingTest, AQuestionGoesWithItsStream) {
+  free_blocks_ = 0;
+  Report(decode_);
   const auto assigns = Of<CallAssign>(Submit(1, 4000));
   for (const CallAssign& assign : assigns) Answer(assign);
-  const BeginPrefillCalled begin{streams_[prefill_[0]],
-                                 {prefill_[0], {1}, {7, 1}, assigns[0].request.epoch}};
-  const CallReserve reserve = Of<CallReserve>(Do(begin)).at(0);
+  const PlaceDecodeCalled asked{streams_[prefill_[0]],
+                                {prefill_[0], {1}, {7, 1}, assigns[0].request.epoch}};
+  EXPECT_TRUE(Of<AnswerPlaceDecode>(Do(asked)).empty());
   Break(prefill_[0]);
-  EXPECT_TRUE(Of<AnswerBeginPrefill>(Answer(reserve)).empty());
+  free_blocks_ = 100000;
+  EXPECT_TRUE(Of<AnswerPlaceDecode>(Report(decode_)).empty());
   ConnectAgain(prefill_[0], {Held(assigns[0])});
   const auto answers =
-      Of<AnswerBeginPrefill>(Do(BeginPrefillCalled{streams_[prefill_[0]], begin.request}));
+      Of<AnswerPlaceDecode>(Do(PlaceDecodeCalled{streams_[prefill_[0]], asked.request}));
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_TRUE(answers[0].reply.status.ok());
   EXPECT_EQ(answers[0].call, streams_[prefill_[0]]);

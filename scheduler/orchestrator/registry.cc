@@ -38,15 +38,38 @@ void Add(const Unreported& more, int64_t times, Unreported* sum) {
 
 }  // namespace
 
-void Instance::Place(const SpecPtr& spec, Epoch epoch) {
-  const bool is_new = placed.insert_or_assign(spec->id, Placement{epoch, spec}).second;
-  if (is_new && held.count(spec->id) == 0) Add(Of(*spec), 1, &unreported);
+bool Instance::IsReported(RequestId request, Epoch epoch) const {
+  const auto it = held.find(request);
+  if (it == held.end() || it->second.epoch != epoch) return false;
+  return identity.role == Role::kPrefill || it->second.opened;
+}
+
+void Instance::Count(const Placement& placement, int64_t times) {
+  if (IsReported(placement.spec->id, placement.epoch)) return;
+  const Unreported more = Of(*placement.spec);
+  Add(more, times, &unreported);
+  if (placement.announced) Add(more, times, &announced);
+}
+
+void Instance::Place(const SpecPtr& spec, Epoch epoch, bool announced_only) {
+  Take(spec->id);
+  const Placement& placement =
+      placed.emplace(spec->id, Placement{epoch, spec, announced_only}).first->second;
+  Count(placement, 1);
+}
+
+void Instance::Opened(RequestId request) {
+  const auto it = placed.find(request);
+  if (it == placed.end()) return;
+  Count(it->second, -1);
+  it->second.announced = false;
+  Count(it->second, 1);
 }
 
 void Instance::Take(RequestId request) {
   const auto it = placed.find(request);
   if (it == placed.end()) return;
-  if (held.count(request) == 0) Add(Of(*it->second.spec), -1, &unreported);
+  Count(it->second, -1);
   placed.erase(it);
 }
 
@@ -60,12 +83,16 @@ Unreported Instance::Of(const RequestSpec& spec) const {
   return {1, BlocksOf(identity.shape, tokens + spec.max_tokens), tokens};
 }
 
-Unreported Instance::CountUnreported() const {
-  Unreported sum;
-  for (const auto& [request, placement] : placed) {
-    if (held.count(request) == 0) Add(Of(*placement.spec), 1, &sum);
-  }
-  return sum;
+void Instance::CountUnreported() {
+  unreported = announced = {};
+  for (const auto& [request, placement] : placed) Count(placement, 1);
+}
+
+absl::Status Instance::CheckUnreported() const {
+  Instance afresh = *this;
+  afresh.CountUnreported();
+  if (unreported == afresh.unreported && announced == afresh.announced) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("the unreported load of instance ", id.value));
 }
 
 absl::StatusOr<Registry::Registration> Registry::Register(const WorkerIdentity& identity,
@@ -128,8 +155,8 @@ absl::StatusOr<Instance*> Registry::Report(const ReportRequest& report, TimeUs n
   instance->avoid = false;
   instance->load = report.load;
   instance->held.clear();
-  for (const HeldRequest& held : report.held) instance->held[held.id] = held.epoch;
-  instance->unreported = instance->CountUnreported();
+  for (const HeldRequest& held : report.held) instance->held[held.id] = held;
+  instance->CountUnreported();
   return instance;
 }
 

@@ -32,9 +32,11 @@ namespace skein::scheduler {
 struct Placement {
   Epoch epoch;
   SpecPtr spec;
+  bool announced = false;  // decode: it was placed with its plan, and nobody opened the transfer
 };
 
-// Of the requests that are placed at an instance but were not in its last report.
+// Of the requests that are placed at an instance but were not in its last report; at a decode
+// instance: not as opened.
 struct Unreported {
   int64_t requests = 0;
   int64_t blocks = 0;  // of prompt and output
@@ -50,9 +52,10 @@ struct Instance {
   bool reported = false;  // placeable only after its first report
   TimeUs heard_us = 0;
   TimeUs lease_end_us = 0;                // by the listening clock
-  std::map<RequestId, Epoch> held;        // in its last report
+  std::map<RequestId, HeldRequest> held;  // in its last report
   std::map<RequestId, Placement> placed;  // by Place and Take alone
   Unreported unreported;
+  Unreported announced;  // the part of `unreported` whose placements are announced
   bool avoid = false;  // could not take an Assign since its last report
   TimeUs registered_us = 0;
   std::optional<bool> drain_order;  // an operator's
@@ -66,18 +69,23 @@ struct Instance {
   }
   // It may take requests, now or as soon as it reports or has room.
   bool Serves() const { return !draining() && load.invariants_ok; }
-  bool HasRoom() const {
+  // For one more; `without`: so many of those that are placed do not count.
+  bool HasRoom(int64_t without = 0) const {
     return identity.max_requests == 0 ||
-           static_cast<int64_t>(placed.size()) < identity.max_requests;
+           static_cast<int64_t>(placed.size()) - without < identity.max_requests;
   }
   bool TakesAssigns() const { return Placeable() && !avoid && HasRoom(); }
   // It says itself that it drains, and has nothing left: nothing is lost when it is stopped.
   bool Drained() const;
-  void Place(const SpecPtr& spec, Epoch epoch);
-  void Take(RequestId request);  // it is not there, or no longer
-  Unreported CountUnreported() const;
+  void Place(const SpecPtr& spec, Epoch epoch, bool announced_only = false);
+  void Opened(RequestId request);  // it is announced no longer
+  void Take(RequestId request);    // it is not there, or no longer
+  void CountUnreported();          // anew
+  absl::Status CheckUnreported() const;
 
  private:
+  bool IsReported(RequestId request, Epoch epoch) const;
+  void Count(const Placement& placement, int64_t times);
   Unreported Of(const RequestSpec& spec) const;
 };
 

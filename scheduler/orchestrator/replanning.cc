@@ -61,10 +61,8 @@ void OrchestratorCore::Impl::GiveUpPlan(Request& request, const absl::Status& wh
   NoteTimes(request);
   request.explanation.plans.back().lost = text;
   LeaveRolling(request);
-  AnswerBegin(request, absl::FailedPreconditionError("epoch: planned anew"));
-  if (request.state == State::kWaiting) {
-    waiting_.at(request.spec->model).erase(request.waiting_number);
-  }
+  AnswerAsking(request, absl::FailedPreconditionError("epoch: planned anew"));
+  LeaveLine(request);
   request.leaving.clear();
   for (const Member& member : request.members) {
     const bool may_have_it = member.here && !member.lacks_plan;
@@ -80,7 +78,6 @@ void OrchestratorCore::Impl::GiveUpPlan(Request& request, const absl::Status& wh
   ForgetPlan(request);
   request.members.clear();
   request.chunks.clear();
-  request.joining.reset();
   moved_.insert(request.spec->model);
   Enter(request, State::kReplanning);
   request.left_epoch = request.epoch;

@@ -24,7 +24,7 @@ class ReplanningTest : public PlanningTest {
         if (id == dead) continue;
         std::vector<HeldRequest> held;
         for (const auto& [key, epoch] : held_) {
-          if (key.first == id) held.push_back({key.second, epoch});
+          if (key.first == id) held.push_back({.id = key.second, .epoch = epoch, .opened = true});
         }
         add(Report(id, held));
       }
@@ -101,11 +101,10 @@ TEST_F(ReplanningTest, ADeadMemberIsReplacedInEveryState) {
       for (const CallAssign& assign : assigns) Answer(assign);
       Hold(assigns);
     }
-    CallReserve reserve;
-    if (state >= 2) reserve = Of<CallReserve>(Begin(assigns[0])).at(0);
+    if (state >= 2) Ask(assigns[0]);
     if (state >= 3) {
-      Answer(reserve);
-      held_[{decode_, {7, serial}}] = reserve.request.epoch;
+      Opened(decode_, assigns[0]);
+      held_[{decode_, {7, serial}}] = assigns[0].request.epoch;
     }
     const InstanceId dead = assigns[1].instance;
     const Effects effects = Pass(4 * kSecondUs, dead);
@@ -116,7 +115,7 @@ TEST_F(ReplanningTest, ADeadMemberIsReplacedInEveryState) {
       EXPECT_NE(cancel.instance, dead);
       decode_cancelled |= cancel.instance == decode_;
     }
-    EXPECT_EQ(decode_cancelled, state >= 2);
+    EXPECT_TRUE(decode_cancelled) << "it was announced there";
     EXPECT_TRUE(Of<CallAssign>(effects).empty());
     Effects after;
     for (const CallAssign& assign : assigns) {
@@ -135,7 +134,7 @@ TEST_F(ReplanningTest, ADeadMemberIsReplacedInEveryState) {
   }
 }
 
-TEST_F(ReplanningTest, AMembersFailureReservesAnewUnderTheNewEpoch) {
+TEST_F(ReplanningTest, AMembersFailureIsPlacedAnewUnderTheNewEpoch) {
   const auto assigns = Place(1, 4000);
   const Effects failed =
       Report(prefill_[1], {}, {Ended(assigns[1], absl::UnavailableError("collective"))});
@@ -148,16 +147,12 @@ TEST_F(ReplanningTest, AMembersFailureReservesAnewUnderTheNewEpoch) {
       Of<CallAssign>(Report(prefill_[3], {}, {Ended(assigns[3], absl::CancelledError("c"))}));
   ASSERT_EQ(again.size(), 4u);  // nobody is to blame
   for (const CallAssign& assign : again) Answer(assign);
-  const auto reserve = Of<CallReserve>(Begin(again[0]));
-  ASSERT_EQ(reserve.size(), 1u);
   // The blocks of the old epoch may be in quarantine for a while.
-  const Effects refused = Answer(reserve[0], absl::UnavailableError("an older epoch"));
-  EXPECT_TRUE(Of<CallReserve>(refused).empty());
+  const Effects refused = Ask(again[0], decode_, absl::ResourceExhaustedError("no room"));
+  EXPECT_EQ(PlacedAt(refused), InstanceId{});
   EXPECT_TRUE(Of<CallCancel>(refused).empty());  // it would refuse this epoch from then on
-  now_ = core_->NextDeadline();
-  const auto later = Of<CallReserve>(Do(OrchestratorTick{}));
-  ASSERT_EQ(later.size(), 1u);
-  const Effects placed = Answer(later[0]);
+  EXPECT_EQ(PlacedAt(Report(decode_)), decode_);
+  const Effects placed = Opened(decode_, again[0]);
   EXPECT_EQ(Updates<skein::scheduler::Placed>(placed)[0].epoch, again[0].request.epoch);
   EXPECT_EQ(Of<CallStart>(placed).size(), 3u);
 }
@@ -177,12 +172,11 @@ TEST_F(ReplanningTest, ADecodeInstanceMayReportBeforeItHasTheRequestOfALaterPlan
       Of<CallAssign>(Report(prefill_[3], {}, {Ended(assigns[3], absl::CancelledError("c"))}));
   ASSERT_EQ(again.size(), 4u);
   for (const CallAssign& assign : again) Answer(assign);
-  const auto reserve = Of<CallReserve>(Begin(again[0]));
-  ASSERT_EQ(reserve.size(), 1u);
-  const Effects reported = Report(decode_);  // the Reserve is on its way
+  EXPECT_EQ(again[0].request.placed->decode, decode_);
+  const Effects reported = Report(decode_);  // the announcement is on its way
   EXPECT_TRUE(Of<CallCancel>(reported).empty());
   EXPECT_EQ(core_->Snapshot(now_).replans, 1u);
-  EXPECT_EQ(Updates<skein::scheduler::Placed>(Answer(reserve[0])).size(), 1u);
+  EXPECT_EQ(Updates<skein::scheduler::Placed>(Opened(decode_, again[0])).size(), 1u);
 }
 
 TEST_F(ReplanningTest, TheDecodeInstanceMayBeTheFirstToTell) {
@@ -199,7 +193,7 @@ TEST_F(ReplanningTest, ADeadDecodeInstanceIsReplacedBeforeTheKvIsThere) {
   const InstanceId other = Up(Role::kDecode, 3);
   const auto first = Place(1, 4000);
   const auto second = Place(2, 4000);
-  ASSERT_EQ(reserve_.instance, other);
+  ASSERT_EQ(opened_at_, other);
   for (size_t i = 0; i < 4; ++i) Report(prefill_[i], {Held(second[i])}, {Ended(first[i])});
   Hold(second);
   Until(3 * kSecondUs - 1);
@@ -354,8 +348,8 @@ TEST_F(ReplanningTest, WhoWaitsForDecodeRoomIsNoEvidenceEither) {
     const CallAssign assign = Of<CallAssign>(effects)[0];
     EXPECT_FALSE(assign.request.suspect);
     Answer(assign);
-    const auto reserves = Of<CallReserve>(Begin(assign));
-    if (!reserves.empty()) Answer(reserves[0], absl::ResourceExhaustedError("blocks"));
+    const bool placed = assign.request.placed.has_value();
+    placed ? Ask(assign, decode_, absl::ResourceExhaustedError("blocks")) : Ask(assign);
     ASSERT_EQ(core_->Snapshot(now_).waiting, 1);
     WorkerIdentity other = Identity(Role::kPrefill, 300 + i);
     other.endpoint = Identity(Role::kPrefill, incarnations_[assign.instance].value).endpoint;

@@ -75,27 +75,21 @@ void OrchestratorCore::Impl::StartChunk(Request& request, PoolPlanner& pool,
   explained.ttft_s = start.chunk.end_s - decided_s;
   request.rolling_running = true;
   if (request.state == State::kQueued) return SendPlan(request, {chunk});
-  request.joining = std::move(chunk);
-  Join(request);
+  Join(request, chunk);
 }
 
-// Where blocks are reserved already, new members are named there before they are told of the plan.
-void OrchestratorCore::Impl::Join(Request& request) {
-  if (!request.joining.has_value() || !request.naming.empty()) return;
-  const std::vector<InstanceId>& instances = request.joining->instances;
+// New members are named at the decode instance: their Grants wait there for that.
+void OrchestratorCore::Impl::Join(Request& request, const PlannedChunk& chunk) {
+  const std::vector<InstanceId>& instances = chunk.instances;
   const bool all_serve = std::all_of(instances.begin(), instances.end(), [this](InstanceId id) {
     return registry_.Find(id) != nullptr && registry_.Find(id)->Serves();
   });
   if (!all_serve) return Replan(request, absl::UnavailableError("a prefill instance is leaving"));
-  const bool all_named = std::all_of(instances.begin(), instances.end(),
-                                     [&](InstanceId id) { return request.named.count(id) > 0; });
-  if (request.state == State::kPlaced && !all_named) {
-    return CallReserveAt(request, *registry_.Find(request.decode));
-  }
-  const PlannedChunk chunk = *std::exchange(request.joining, std::nullopt);
   const PlanSequence sequence{++last_sequence_};
+  const size_t members = request.members.size();
   AddChunk(request, chunk, sequence);
-  if (request.state != State::kPlaced) NoteUnplaced(request);  // its new members, too
+  if (request.state != State::kPlaced) NoteUnopened(request);  // its new members, too
+  if (request.decode != InstanceId{} && request.members.size() > members) Announce(request);
   SendAssigns(request, request.chunks.size() - 1, sequence);
 }
 

@@ -1,5 +1,5 @@
 // What is remembered of all requests together, so that no decision looks at each of them: the
-// chunks that instances are foreseen to compute, and the plans that have no decode room yet.
+// chunks that instances are foreseen to compute, and the plans that have not opened their transfer.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -89,23 +89,21 @@ void OrchestratorCore::Impl::NoteStarts(const std::string& model) {
   }
 }
 
-void OrchestratorCore::Impl::NoteUnplaced(const Request& request) {
+void OrchestratorCore::Impl::NoteUnopened(const Request& request) {
   for (const Member& member : request.members) {
-    unplaced_[member.instance].insert(request.chunks[0].sequence);
+    placement_.AddUnopened(member.instance, request.chunks[0].sequence);
   }
 }
 
-void OrchestratorCore::Impl::NotePlaced(const Request& request) {
+void OrchestratorCore::Impl::NoteOpened(const Request& request) {
   for (const Member& member : request.members) {
-    const auto plans = unplaced_.find(member.instance);
-    if (plans == unplaced_.end()) continue;
-    plans->second.erase(request.chunks[0].sequence);
-    if (plans->second.empty()) unplaced_.erase(plans);
+    placement_.RemoveUnopened(member.instance, request.chunks[0].sequence);
   }
+  placement_.NoteChange(request.spec->model);
 }
 
 void OrchestratorCore::Impl::ForgetPlan(const Request& request) {
-  NotePlaced(request);
+  NoteOpened(request);
   if (Timeline* timeline = TimelineOf(request.spec->model)) timeline->Drop(request.epoch);
 }
 
@@ -119,19 +117,19 @@ absl::Status OrchestratorCore::Impl::CheckForeseen() const {
     }
   }
   for (const auto& [id, instance] : registry_.instances()) {
-    if (instance.unreported != instance.CountUnreported()) {
-      return violated(absl::StrCat("the unreported load of instance ", id.value));
+    if (absl::Status status = instance.CheckUnreported(); !status.ok()) {
+      return violated(std::string(status.message()));
     }
   }
-  std::map<InstanceId, std::set<PlanSequence>> unplaced;
+  std::map<InstanceId, std::set<PlanSequence>> unopened;
   for (const auto& [id, request] : requests_) {
     if (request.state == State::kPlaced || request.chunks.empty()) continue;
     for (const Member& member : request.members) {
-      unplaced[member.instance].insert(request.chunks[0].sequence);
+      unopened[member.instance].insert(request.chunks[0].sequence);
     }
   }
-  if (unplaced != unplaced_) return violated("the plans without decode room");
-  return absl::OkStatus();
+  if (unopened != placement_.unopened()) return violated("the plans that have not opened");
+  return placement_.CheckInvariants();
 }
 
 }  // namespace skein::scheduler

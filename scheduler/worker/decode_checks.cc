@@ -36,7 +36,12 @@ WorkerLoad DecodeCore::Impl::Load() const {
 std::vector<HeldRequest> DecodeCore::Impl::Held() const {
   std::vector<HeldRequest> held;
   for (const auto& [id, sequence] : sequences_) {
-    if (sequence.phase != Phase::kEnded) held.push_back({id, sequence.epoch});
+    if (sequence.phase != Phase::kEnded) {
+      held.push_back({.id = id, .epoch = sequence.epoch, .opened = true});
+    }
+  }
+  for (const auto& [id, announced] : announcements_.all()) {
+    held.push_back({.id = id, .epoch = announced.epoch, .opened = false});
   }
   return held;
 }
@@ -44,12 +49,14 @@ std::vector<HeldRequest> DecodeCore::Impl::Held() const {
 TimeUs DecodeCore::Impl::NextDeadline() const {
   const TimeUs listened = std::min(attach_ends_.Next(), kv_in_.NextDeadline());
   TimeUs next = std::min({membership_.NextDeadline(), listening_.NextTick(listened),
+                          announcements_.NextDeadline(),
                           steps_.engine().NextDeadline(/*may_probe=*/!membership_.leaving())});
   if (!Empty() && now_ < drain_end_us_) next = std::min(next, drain_end_us_);
   return next;
 }
 
 std::string_view DecodeCore::Impl::StateOf(RequestId id) const {
+  if (announcements_.Find(id) != nullptr) return "announced";
   const auto it = sequences_.find(id);
   if (it == sequences_.end()) return "";
   if (it->second.phase == Phase::kReceiving) return kv_in_.StateOf(id);
@@ -60,7 +67,8 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
   DecodeSnapshot snapshot{.registered = membership_.registered(),
                           .draining = membership_.draining(),
                           .stopping = membership_.leaving(),
-                          .drained = membership_.draining() && Empty() && membership_.drain_told(),
+                          .drained = membership_.draining() && Empty() &&
+                                     announcements_.all().empty() && membership_.drain_told(),
                           .orchestrator = membership_.last_call(),
                           .engine = steps_.engine().status(),
                           .instance = membership_.instance(),
@@ -72,7 +80,7 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
                           .finished = finished_,
                           .failed = failed_};
   const KvIn::Counts counts = kv_in_.CountSequences();
-  snapshot.reserved = counts.reserved;
+  snapshot.announced = static_cast<int64_t>(announcements_.all().size());
   snapshot.granted = counts.granted;
   snapshot.running = Count(Phase::kRunning);
   snapshot.unclaimed = unclaimed_;
@@ -90,6 +98,7 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
 absl::Status DecodeCore::Impl::CheckInvariants() const {
   if (absl::Status status = kv_in_.CheckInvariants(); !status.ok()) return status;
   if (absl::Status status = batch_.CheckInvariants(); !status.ok()) return status;
+  if (absl::Status status = announcements_.CheckInvariants(); !status.ok()) return status;
   const auto violated = [](int number, RequestId id, const char* what) {
     return absl::InternalError(absl::StrCat("DecodeCore ", number, ": ", ToString(id), " ", what));
   };
@@ -115,6 +124,12 @@ absl::Status DecodeCore::Impl::CheckInvariants() const {
   if (counts != counts_ || unclaimed != unclaimed_ ||
       receiving_.size() != static_cast<size_t>(Count(Phase::kReceiving))) {
     return absl::InternalError("DecodeCore 5: the numbers of sequences by phase are wrong");
+  }
+  for (const auto& [id, announced] : announcements_.all()) {
+    const auto sequence = sequences_.find(id);
+    if (sequence != sequences_.end() && sequence->second.phase != Phase::kEnded) {
+      return violated(5, id, "is announced while another epoch lives");
+    }
   }
   if (attached != calls_.size()) {
     return absl::InternalError(

@@ -59,7 +59,7 @@ std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, Tim
   std::visit([this](const auto& e) { On(e); }, event);
   TakeOutcomes();
   RunTimers();
-  EraseEnded();
+  FollowUp();
   StartStep();
   Report();
   return std::move(effects_);
@@ -68,68 +68,6 @@ std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, Tim
 DecodeCore::Impl::Sequence* DecodeCore::Impl::Find(RequestId id, Epoch epoch) {
   const auto it = sequences_.find(id);
   return it != sequences_.end() && it->second.epoch == epoch ? &it->second : nullptr;
-}
-
-KvIn::Gone DecodeCore::Impl::WhyGone(RequestId id, Epoch epoch) const {
-  const auto it = sequences_.find(id);
-  if (it != sequences_.end() && it->second.epoch > epoch) {
-    return {absl::FailedPreconditionError("epoch: stale"), false};
-  }
-  if (tombstones_.Covers(id, epoch)) {
-    return {absl::CancelledError("the request has ended"), tombstones_.Committed(id, epoch)};
-  }
-  return {absl::NotFoundError("no reservation for the request"), false};
-}
-
-void DecodeCore::Impl::On(const ReserveCalled& event) {
-  effects_.push_back(AnswerReserve{event.call, Reserve(event.request)});
-}
-
-absl::Status DecodeCore::Impl::MayReserve(const ReserveRequest& request) const {
-  const RequestSpec& spec = *request.spec;
-  if (tombstones_.Covers(spec.id, request.epoch)) {
-    return absl::FailedPreconditionError("epoch: ended already");
-  }
-  if (!steps_.engine().ok()) return absl::UnavailableError("the engine has failed");
-  if (membership_.draining()) return absl::UnavailableError("draining");
-  if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
-  const int64_t tokens = PromptTokens(spec) + spec.max_tokens;
-  if (spec.max_tokens < 0 || kv_in_.BlocksFor(spec) > kv_in_.blocks().total ||
-      (config_.max_sequence_tokens > 0 && tokens > config_.max_sequence_tokens)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("prompt + max_tokens: ", tokens, " can never fit this instance"));
-  }
-  if (LiveCount() >= config_.max_requests) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("request limit reached (max_requests=", config_.max_requests, ")"));
-  }
-  return absl::OkStatus();
-}
-
-ReserveReply DecodeCore::Impl::Reserve(const ReserveRequest& request) {
-  const RequestId id = request.spec->id;
-  if (const auto it = sequences_.find(id); it != sequences_.end()) {
-    Sequence& known = it->second;
-    if (known.epoch == request.epoch && known.phase != Phase::kEnded) {
-      kv_in_.AddWriters(id, request.writers);
-      return {absl::OkStatus(), config_.lease_us};  // a retry, or more writers
-    }
-    if (known.epoch >= request.epoch) return {absl::FailedPreconditionError("epoch: stale")};
-    End(known, FinishReason::kCancelled, absl::CancelledError("planned anew"));
-    if (kv_in_.Has(id)) return {absl::UnavailableError("an older epoch is still here")};
-    Erase(it);
-  }
-  if (absl::Status status = MayReserve(request); !status.ok()) return {std::move(status)};
-  absl::Status reserved = kv_in_.Reserve(request.spec, request.epoch, request.writers, Listening());
-  if (!reserved.ok()) return {std::move(reserved)};
-  Sequence& sequence = sequences_[id];
-  sequence.spec = request.spec;
-  sequence.epoch = request.epoch;
-  sequence.arrived_us = now_;
-  ++counts_[static_cast<size_t>(Phase::kReceiving)];
-  receiving_.emplace(now_, id);
-  attach_ends_.Set(id, Listening() + config_.attach_lease_us);
-  return {absl::OkStatus(), config_.lease_us};
 }
 
 void DecodeCore::Impl::TakeOutcomes() {
@@ -162,9 +100,12 @@ void DecodeCore::Impl::On(const AbortCalled& event) {
   const AbortRequest& abort = event.request;
   if (!CheckEpoch(abort.epoch).ok()) return;
   kv_in_.WriterStopped(abort.id, abort.epoch, abort.prefill, Listening());
+  touched_.push_back(abort.id);
   if (Sequence* sequence = Find(abort.id, abort.epoch); sequence != nullptr) {
     End(*sequence, FinishReason::kError,
         abort.reason.ok() ? absl::InternalError("aborted") : abort.reason);
+  } else if (announcements_.Has(abort.id, abort.epoch)) {
+    EndAnnounced(abort.id, FinishReason::kError, abort.reason);
   } else {
     tombstones_.Put(abort.id, abort.epoch, false);
   }
@@ -180,7 +121,12 @@ void DecodeCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string& 
   if (it != sequences_.end() && it->second.epoch <= epoch) {
     End(it->second, FinishReason::kCancelled, absl::CancelledError(why));
   }
+  const Announcements::Announced* announced = announcements_.Find(id);
+  if (announced != nullptr && announced->epoch <= epoch) {
+    EndAnnounced(id, FinishReason::kCancelled, absl::CancelledError(why));
+  }
   tombstones_.Put(id, epoch, false);
+  touched_.push_back(id);
 }
 
 void DecodeCore::Impl::On(const RegisterReplied& event) {
@@ -251,6 +197,7 @@ void DecodeCore::Impl::RunTimers() {
     touched_.push_back(*id);
     End(sequence, FinishReason::kError, absl::DeadlineExceededError("no router came for it"));
   }
+  RunOpeningTimers();
   kv_in_.RunTimers(listening_.elapsed());
   TakeOutcomes();
   if (kv_in_.TakeFreed()) membership_.ReportSoon();
@@ -414,13 +361,16 @@ void DecodeCore::Impl::Release(const Sequence& sequence) {
   touched_.push_back(id);
 }
 
-void DecodeCore::Impl::EraseEnded() {
-  for (const RequestId id : std::exchange(touched_, {})) {
-    const auto it = sequences_.find(id);
-    if (it == sequences_.end()) continue;
-    const Sequence& sequence = it->second;
-    if (sequence.phase != Phase::kEnded || sequence.stream != Stream::kClosed) continue;
-    if (!kv_in_.Has(id)) Erase(it);
+void DecodeCore::Impl::FollowUp() {
+  while (!touched_.empty()) {
+    for (const RequestId id : std::exchange(touched_, {})) {
+      const auto it = sequences_.find(id);
+      if (it != sequences_.end() && it->second.phase == Phase::kEnded &&
+          it->second.stream == Stream::kClosed && !kv_in_.Has(id)) {
+        Erase(it);
+      }
+      for (const auto& [grant, until_us] : announcements_.TakeHeld(id)) Open(grant, until_us);
+    }
   }
 }
 

@@ -1,8 +1,15 @@
 // DecodeCore: every decision of a decode-worker. One thread owns it.
 //
-// Life of a request here: reserved (all its blocks held, lease running) -> granted (prefill
-// instances write) -> running (committed: in the batch) -> ended. Its router attaches at any of
-// these, on its token stream; tokens that came before are kept for it until the attach lease ends.
+// Life of a request here: announced (no blocks) -> granted (all its blocks taken, leases running,
+// prefill instances write) -> running (committed: in the batch) -> ended. Its router attaches at
+// any of these but the first, on its token stream; tokens that came before are kept for it until
+// the attach lease ends.
+//
+// An announcement says which processes may write a request's KV. It takes nothing: the first Grant
+// does, all blocks of prompt and output or none. Announcements and Grants come on different
+// connections; a Grant that came first waits for its announcement, open_wait_us at most (to carry
+// the announcement in the Grant would send each prompt twice). An announced request is forgotten
+// when it is cancelled or withdrawn, or when its time is over.
 //
 // How KV comes in, from one or several prefill instances: scheduler/worker/kv_in.h. Leases measure
 // the silence of others while this process listens (scheduler/base/listening_clock.h): they are
@@ -45,9 +52,13 @@ namespace skein::scheduler {
 
 // ---- events ----
 
-struct ReserveCalled {
-  CallId call;
-  ReserveRequest request;
+// From the orchestrator; not answered.
+struct AnnounceCalled {
+  AnnounceRequest request;
+  absl::Status checked;  // not OK: the engine cannot run it; its Grants are answered with this
+};
+struct WithdrawCalled {
+  WithdrawRequest request;
 };
 struct AbortCalled {  // needs no answer from the core; the shell answers OK at once
   AbortRequest request;
@@ -63,16 +74,15 @@ struct GenerateClosed {  // the router went away or cancelled
 };
 
 using DecodeEvent =
-    std::variant<ReserveCalled, GrantCalled, RenewCalled, AskBackendCalled, TakePartCalled,
-                 ReleaseBackendCalled, PartCopied, CommitCalled, CancelCalled, AbortCalled,
-                 GenerateCalled, GenerateClosed, StepDone, RegisterReplied, ReportReplied,
-                 UnregisterReplied, Disconnected, Drain, OrderDrain, Tick>;
+    std::variant<AnnounceCalled, WithdrawCalled, GrantCalled, RenewCalled, AskBackendCalled,
+                 TakePartCalled, ReleaseBackendCalled, PartCopied, CommitCalled, CancelCalled,
+                 AbortCalled, GenerateCalled, GenerateClosed, StepDone, RegisterReplied,
+                 ReportReplied, UnregisterReplied, Disconnected, Drain, OrderDrain, Tick>;
 
 // ---- effects ----
 
-struct AnswerReserve {
-  CallId call;
-  ReserveReply reply;
+struct TellOpened {  // to the orchestrator, on the stream; dropped when there is none
+  TransferOpened opened;
 };
 struct EmitToken {  // TokenEvent on the stream `call`
   CallId call;
@@ -98,7 +108,7 @@ struct EndStream {  // Finished on the stream `call`, then its end; nothing foll
 };
 
 using DecodeEffect =
-    std::variant<AnswerReserve, AnswerGrant, AnswerRenew, AnswerAskBackend, AnswerTakePart,
+    std::variant<TellOpened, AnswerGrant, AnswerRenew, AnswerAskBackend, AnswerTakePart,
                  AnswerReleaseBackend, CopyPart, AnswerCommit, EmitToken, EndStream, RunStep,
                  CallRegister, CallReport, CallUnregister, CloseStream, EngineFailed, Drained>;
 
@@ -106,9 +116,13 @@ struct DecodeConfig {
   MembershipConfig membership;
   BatchLimits batch;
   std::string memory;               // the transport's description of the KV regions, for grants
-  int64_t max_requests = 256;       // reserved and running at a time
+  int64_t max_requests = 256;       // with blocks, at a time
   int64_t max_sequence_tokens = 0;  // prompt + max_tokens; the engine's max_positions (0: no limit)
-  TimeUs lease_us = 3 * kSecondUs;  // of a reservation, and of each grant and renewal
+  TimeUs lease_us = 3 * kSecondUs;  // of each grant and renewal
+  // A Grant waits so long for the announcement of its request; less than the caller waits.
+  TimeUs open_wait_us = 300 * kMillisecondUs;
+  // Of an announced request whose spec names no deadline.
+  TimeUs request_deadline_us = 600 * kSecondUs;
   TimeUs grace_us = 2 * kSecondUs;  // after the lease, before its blocks are used again
   // For the router to attach. The orchestrator cancels the requests of a router that is
   // gone; this lease ends those of which the orchestrator knows nothing, and outlasts the backlog
@@ -128,12 +142,12 @@ struct DecodeSnapshot {
   InstanceId instance;
   WorkerLoad load;
   BlockCounts blocks;
-  int64_t reserved = 0;  // no grant yet
-  int64_t granted = 0;   // KV on its way
+  int64_t announced = 0;  // without blocks
+  int64_t granted = 0;    // KV on its way
   int64_t running = 0;
   int64_t quarantined = 0;      // cancelled, blocks not yet safe
   int64_t unclaimed = 0;        // ended before a router attached
-  TimeUs oldest_wait_us = 0;    // of those reserved or granted
+  TimeUs oldest_wait_us = 0;    // of those granted
   int64_t backends = 0;         // staging buffers; 0: one-sided
   int64_t backends_held = 0;    // by requests
   int64_t backend_waiting = 0;  // writers that wait for one

@@ -14,6 +14,7 @@
 
 #include "scheduler/base/listening_clock.h"
 #include "scheduler/base/timer_queue.h"
+#include "scheduler/worker/announcements.h"
 #include "scheduler/worker/decode_core.h"
 #include "scheduler/worker/kv_in.h"
 #include "scheduler/worker/membership.h"
@@ -65,9 +66,10 @@ class DecodeCore::Impl {
   };
   using Sequences = std::map<RequestId, Sequence>;
 
-  void On(const ReserveCalled& event);
+  void On(const AnnounceCalled& event);
+  void On(const WithdrawCalled& event);
+  void On(const GrantCalled& event) { Open(event, now_ + config_.open_wait_us); }
   // KvIn's events.
-  void On(const GrantCalled& event) { kv_in_.On(event, Listening()); }
   void On(const RenewCalled& event) { kv_in_.On(event, Listening()); }
   void On(const AskBackendCalled& event) { kv_in_.On(event, Listening()); }
   void On(const TakePartCalled& event) { kv_in_.On(event, Listening()); }
@@ -87,8 +89,15 @@ class DecodeCore::Impl {
   void On(const OrderDrain& event);
   void On(const Tick& event) { listening_.Listened(now_); }
 
-  ReserveReply Reserve(const ReserveRequest& request);
-  absl::Status MayReserve(const ReserveRequest& request) const;
+  // What comes before the KV: decode_opening.cc.
+  bool MayAnnounce(const AnnounceRequest& request);
+  void EndAnnounced(RequestId id, FinishReason reason, const absl::Status& status);
+  void Open(const GrantCalled& grant, TimeUs until_us);
+  void Refuse(const GrantCalled& grant, const absl::Status& status);
+  void HoldOrRefuse(const GrantCalled& grant, TimeUs until_us, const absl::Status& status);
+  absl::Status MayOpen(const Announcements::Announced& announced) const;
+  absl::Status TakeBlocks(RequestId id);
+  void RunOpeningTimers();
   void TakeOutcomes();  // of KvIn
   void Run(Sequence& sequence, KvIn::Result result);
   KvIn::Gone WhyGone(RequestId id, Epoch epoch) const;
@@ -111,7 +120,9 @@ class DecodeCore::Impl {
   void EndAll(const absl::Status& status);
   void SetPhase(Sequence& sequence, Phase phase);
   void Release(const Sequence& sequence);  // gives the blocks back, unless a step reads them
-  void EraseEnded();  // of `touched_`, those with neither blocks nor a stream to serve
+  // Of the requests that this event touched: erases those with neither blocks nor a stream to
+  // serve, and looks again at the Grants that wait for them.
+  void FollowUp();
   void Erase(Sequences::iterator it);
 
   bool Empty() const;
@@ -131,6 +142,7 @@ class DecodeCore::Impl {
   RateMeter rate_;
   Tombstones tombstones_;
   Sequences sequences_;
+  Announcements announcements_;
   std::array<int64_t, 3> counts_{};                   // of sequences, by phase
   int64_t unclaimed_ = 0;                             // ended, and no router has come yet
   std::set<std::pair<TimeUs, RequestId>> receiving_;  // by their arrival

@@ -45,8 +45,7 @@ class DecodeStagingTest : public ::testing::Test {
   CallId Call() { return {++calls_}; }
   // A request of two prompt blocks, granted to `writers`.
   void Begin(uint64_t serial, std::vector<uint64_t> writers) {
-    const auto reserve = Of<AnswerReserve>(Do(ReserveCalled{Call(), {Spec(serial), {5}, {{2}}}}));
-    ASSERT_TRUE(reserve[0].reply.status.ok());
+    Do(AnnounceCalled{{Spec(serial), {5}, {{2}}}, absl::OkStatus()});
     for (uint64_t writer : writers) {
       const GrantRequest request{.id = {7, serial},
                                  .epoch = {5},

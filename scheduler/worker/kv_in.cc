@@ -139,10 +139,13 @@ GrantReply KvIn::Grant(const GrantRequest& request, TimeUs now) {
   entry->lease_end_us = writer.lease_end_us = now + config_.lease_us;
   Arm(*entry);
   if (buffers_.has_value()) {
-    return {.lease_us = config_.lease_us, .staging_slots = config_.staging.slots};
+    return {.layout = LayoutOf(config_.shape),
+            .lease_us = config_.lease_us,
+            .staging_slots = config_.staging.slots};
   }
   const auto blocks = entry->blocks->begin();
   return {.blocks = {blocks, blocks + BlocksOf(config_.shape, PromptTokens(*entry->spec))},
+          .layout = LayoutOf(config_.shape),
           .memory = config_.memory,
           .lease_us = config_.lease_us};
 }

@@ -98,6 +98,10 @@ class KvIn {
   // RESOURCE_EXHAUSTED: too few blocks are free. REQUIRES: !Has(spec->id).
   absl::Status Reserve(const SpecPtr& spec, Epoch epoch, const std::vector<Incarnation>& writers,
                        TimeUs now);
+  // Such a process may be granted the blocks. REQUIRES: Has(id).
+  bool IsNamed(RequestId id, Incarnation writer) const {
+    return entries_.at(id).named.count(writer) > 0;
+  }
   // Further writers may be granted the blocks. REQUIRES: Has(id).
   void AddWriters(RequestId id, const std::vector<Incarnation>& writers);
   // The table covers at least so many tokens from now on. RESOURCE_EXHAUSTED: it is as it was.

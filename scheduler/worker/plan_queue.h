@@ -48,7 +48,9 @@ class PlanQueue {
   size_t waiting() const { return waiting_.size(); }
 
   // ---- spanning plans with blocks and without a place ----
-  void AddUnplaced(const Place& place) { unplaced_.emplace(place.sequence, place.id); }
+  void AddUnplaced(const Place& place) {
+    if (place.spans) unplaced_.emplace(place.sequence, place.id);
+  }
   void RemoveUnplaced(const Place& place) { unplaced_.erase({place.sequence, place.id}); }
   // The youngest, if it is younger than `sequence`.
   std::optional<RequestId> YoungestUnplaced(PlanSequence sequence) const {

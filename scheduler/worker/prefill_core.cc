@@ -84,6 +84,7 @@ absl::Status PrefillCore::Impl::Assign(const AssignRequest& assign) {
   request.arrived_us = now_;
   const TimeUs budget = assign.spec->deadline_us;
   request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
+  if (assign.placed.has_value()) request.placed = *assign.placed;
   if (spans) {
     if (absl::Status status = AddSpanning(assign, &request); !status.ok()) return status;
   }
@@ -246,7 +247,7 @@ void PrefillCore::Impl::SetState(Request& request, State state) {
   if (request.state == State::kAsking) queue_.RemoveUnplaced(place);
   request.state = state;
   if (state == State::kQueued) queue_.Wait(place);
-  if (state == State::kAsking && place.spans) queue_.AddUnplaced(place);
+  if (state == State::kAsking && request.placed.endpoint.empty()) queue_.AddUnplaced(place);
 }
 
 void PrefillCore::Impl::Finish(Request& request) {
@@ -282,11 +283,12 @@ void PrefillCore::Impl::MaybeLeave(Request& request) {
   if (!InFlight(id)) batch_.Remove(id);  // no further chunk while the handoff stops
   kv_out_.Stop(id);
   if (kv_out_.Writing(id) || InFlight(id)) return;
-  if (!request.endpoint.empty()) {
+  if (kv_out_.Has(id) || request.working) {
     const InstanceId writer =
         request.writer == InstanceId{} ? membership_.instance() : request.writer;
-    effects_.push_back(CallAbort{
-        request.endpoint, {id, request.epoch, request.end_status, writer}, config_.rpc_timeout_us});
+    effects_.push_back(CallAbort{request.placed.endpoint,
+                                 {id, request.epoch, request.end_status, writer},
+                                 config_.rpc_timeout_us});
   }
   Erase(request, absl::Status(request.end_status));
 }

@@ -76,8 +76,12 @@ class PrefillCore::Impl {
     TimeUs ask_retry_us = kNever;
     TimeUs ask_give_up_us = kNever;  // while there is no stream to ask on
 
-    std::string endpoint;  // of the decode instance, once placed
-    InstanceId writer;     // this instance's name towards the decode side, once KV is on its way
+    Placed placed;  // the decode instance; without an endpoint: not known
+    // What the last decode instance that did not open the transfer said.
+    InstanceId refused_by;
+    absl::Status refused_why;
+    bool working = false;  // the transfer is open, as far as this instance was told
+    InstanceId writer;     // this instance's name towards the decode side
 
     std::optional<Spanning> spanning;
     bool in_front = false;
@@ -102,7 +106,7 @@ class PrefillCore::Impl {
   void On(const AssignCalled& event);
   void On(const StartCalled& event);
   void On(const CancelCalled& event);
-  void On(const BeginPrefillReplied& event);
+  void On(const PlaceDecodeReplied& event);
   void On(const StepDone& event);
   void On(const RegisterReplied& event);
   void On(const ReportReplied& event);
@@ -147,6 +151,8 @@ class PrefillCore::Impl {
   void AskWhenConnected();  // who waits for the stream asks now
   void AwaitConnection();   // what was asked on the stream that is over was not answered
   void Place(Request& request, const Placed& placed);
+  void OpenTransfer(Request& request);
+  void Refused(Request& request, const absl::Status& why);  // by the decode instance
   void BeginWork(Request& request);
   void TakeOutcomes();                   // of KV on its way
   void Started(Request& request) const;  // a step with it
@@ -191,7 +197,8 @@ class PrefillCore::Impl {
   }
   WorkerLoad Load() const;
   std::vector<HeldRequest> Held() const;
-  // Members that do not lead are never in front (plan_queue.h).
+  // The plan's lead, or its only member: it opens the transfer, which takes the decode side's
+  // blocks. Other members are never in front (plan_queue.h).
   static bool TakesFront(const Request& request) {
     return !request.spanning.has_value() || request.spanning->lead;
   }

@@ -58,16 +58,16 @@ absl::StatusOr<scheduler::RegisterReply> FromProto(const v1::RegisterResponse& r
 v1::ReportRequest ToProto(const scheduler::ReportRequest& request);
 absl::StatusOr<scheduler::ReportRequest> FromProto(const v1::ReportRequest& request);
 
-v1::ReserveDecodeRequest ToProto(const scheduler::BeginPrefillRequest& request);
-absl::StatusOr<scheduler::BeginPrefillRequest> FromProto(const v1::ReserveDecodeRequest& request);
-v1::ReserveDecodeResponse ToProto(const scheduler::AnswerBeginPrefill& answer);
-absl::StatusOr<scheduler::BeginPrefillReplied> FromProto(const v1::ReserveDecodeResponse& response);
+v1::PlaceDecodeRequest ToProto(const scheduler::PlaceDecodeRequest& request);
+absl::StatusOr<scheduler::PlaceDecodeRequest> FromProto(const v1::PlaceDecodeRequest& request);
+v1::PlaceDecodeResponse ToProto(const scheduler::AnswerPlaceDecode& answer);
+absl::StatusOr<scheduler::PlaceDecodeReplied> FromProto(const v1::PlaceDecodeResponse& response);
 
 // What comes of a worker's messages names no instance on the wire: it is 0 here.
 v1::AssignResult ToProto(const scheduler::AssignReplied& replied);
 absl::StatusOr<scheduler::AssignReplied> FromProto(const v1::AssignResult& result);
-v1::ReserveResult ToProto(const scheduler::ReserveReplied& replied);
-absl::StatusOr<scheduler::ReserveReplied> FromProto(const v1::ReserveResult& result);
+v1::TransferOpened ToProto(const scheduler::TransferOpened& opened);
+absl::StatusOr<scheduler::TransferOpened> FromProto(const v1::TransferOpened& opened);
 
 v1::UnregisterRequest ToProto(const scheduler::UnregisterRequest& request);
 absl::StatusOr<scheduler::UnregisterRequest> FromProto(const v1::UnregisterRequest& request);
@@ -98,8 +98,11 @@ absl::StatusOr<scheduler::AssignRequest> FromProto(const v1::AssignRequest& requ
 v1::StartRequest ToProto(const scheduler::StartRequest& request);
 absl::StatusOr<scheduler::StartRequest> FromProto(const v1::StartRequest& request);
 
-v1::ReserveRequest ToProto(const scheduler::ReserveRequest& request);
-absl::StatusOr<scheduler::ReserveRequest> FromProto(const v1::ReserveRequest& request);
+v1::AnnounceRequest ToProto(const scheduler::AnnounceRequest& request);
+absl::StatusOr<scheduler::AnnounceRequest> FromProto(const v1::AnnounceRequest& request);
+
+v1::WithdrawRequest ToProto(const scheduler::WithdrawRequest& request);
+absl::StatusOr<scheduler::WithdrawRequest> FromProto(const v1::WithdrawRequest& request);
 
 v1::GrantRequest ToProto(const scheduler::GrantRequest& request);
 absl::StatusOr<scheduler::GrantRequest> FromProto(const v1::GrantRequest& request);

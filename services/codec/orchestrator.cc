@@ -67,7 +67,11 @@ absl::StatusOr<std::vector<scheduler::HeldRequest>> HeldFrom(const Repeated& hel
     const auto running_us = DurationFrom("chunk_running_us", one.chunk_running_us());
     if (!running_us.ok()) return running_us.status();
     out.push_back(
-        {*id, {one.epoch()}, one.chunks_done(), one.has_chunk_running_us() ? *running_us : -1});
+        {.id = *id,
+         .epoch = {one.epoch()},
+         .opened = one.opened(),
+         .chunks_done = one.chunks_done(),
+         .chunk_running_us = one.has_chunk_running_us() ? *running_us : -1});
   }
   return out;
 }
@@ -78,6 +82,7 @@ void AddHeld(const std::vector<scheduler::HeldRequest>& held, Repeated* out) {
     v1::HeldRequest* added = out->Add();
     *added->mutable_id() = ToProto(one.id);
     added->set_epoch(one.epoch.value);
+    added->set_opened(one.opened);
     added->set_chunks_done(one.chunks_done);
     if (one.chunk_running_us >= 0) {
       added->set_chunk_running_us(static_cast<uint64_t>(one.chunk_running_us));
@@ -313,22 +318,32 @@ absl::StatusOr<scheduler::ReportReply> FromProto(const v1::ReportResponse& respo
   return reply;
 }
 
-v1::ReserveDecodeRequest ToProto(const scheduler::BeginPrefillRequest& request) {
-  v1::ReserveDecodeRequest out;
+v1::PlaceDecodeRequest ToProto(const scheduler::PlaceDecodeRequest& request) {
+  v1::PlaceDecodeRequest out;
   out.set_instance(request.instance.value);
   out.set_incarnation(request.incarnation.value);
   *out.mutable_id() = ToProto(request.id);
   out.set_epoch(request.epoch.value);
+  out.set_refused_by(request.refused_by.value);
+  if (!request.why.ok()) ToProto(request.why, out.mutable_failure());
   return out;
 }
 
-absl::StatusOr<scheduler::BeginPrefillRequest> FromProto(const v1::ReserveDecodeRequest& request) {
+absl::StatusOr<scheduler::PlaceDecodeRequest> FromProto(const v1::PlaceDecodeRequest& request) {
   const absl::StatusOr<scheduler::RequestId> id = FromProto(request.id());
   if (!id.ok()) return id.status();
   if (request.instance() == 0) return Invalid("instance", "is 0");
   if (request.epoch() == 0) return Invalid("epoch", "is 0");
-  return scheduler::BeginPrefillRequest{
-      {request.instance()}, {request.incarnation()}, *id, {request.epoch()}};
+  if ((request.refused_by() != 0) != request.has_failure()) {
+    return Invalid("failure", "goes with refused_by");
+  }
+  return scheduler::PlaceDecodeRequest{
+      .instance = {request.instance()},
+      .incarnation = {request.incarnation()},
+      .id = *id,
+      .epoch = {request.epoch()},
+      .refused_by = {request.refused_by()},
+      .why = request.has_failure() ? FromProto(request.failure()) : absl::OkStatus()};
 }
 
 v1::InstanceStatus ToProto(const scheduler::InstanceStatus& status) {

@@ -123,16 +123,16 @@ absl::Status OrchestratorShell::Take(uint64_t call, Worker& worker,
       Handle(scheduler::UnregisterCalled{{call}, *std::move(goodbye)});
       return absl::OkStatus();
     }
-    case v1::WorkerMessage::kReserveDecode: {
-      auto asked = FromProto(message.reserve_decode());
+    case v1::WorkerMessage::kPlaceDecode: {
+      auto asked = FromProto(message.place_decode());
       if (!asked.ok()) return asked.status();
-      Handle(scheduler::BeginPrefillCalled{{call}, *std::move(asked)});
+      Handle(scheduler::PlaceDecodeCalled{{call}, *std::move(asked)});
       return absl::OkStatus();
     }
     case v1::WorkerMessage::kAssigned:
       return TakeResult(worker, FromProto(message.assigned()));
-    case v1::WorkerMessage::kReserved:
-      return TakeResult(worker, FromProto(message.reserved()));
+    case v1::WorkerMessage::kOpened:
+      return TakeResult(worker, FromProto(message.opened()));
     default:
       return absl::InvalidArgumentError("message: is missing");
   }
@@ -281,9 +281,9 @@ void OrchestratorShell::On(const scheduler::EndSubmit& effect) {
   plans_.erase(it);
 }
 
-void OrchestratorShell::On(const scheduler::AnswerBeginPrefill& effect) {
+void OrchestratorShell::On(const scheduler::AnswerPlaceDecode& effect) {
   v1::OrchestratorMessage message;
-  *message.mutable_decode_reserved() = ToProto(effect);
+  *message.mutable_decode_placed() = ToProto(effect);
   Send(effect.call.value, std::move(message));
 }
 
@@ -347,9 +347,15 @@ void OrchestratorShell::On(const scheduler::CallStart& effect) {
   Send(effect.instance, std::move(message));
 }
 
-void OrchestratorShell::On(const scheduler::CallReserve& effect) {
+void OrchestratorShell::On(const scheduler::CallAnnounce& effect) {
   v1::OrchestratorMessage message;
-  *message.mutable_reserve() = ToProto(effect.request);
+  *message.mutable_announce() = ToProto(effect.request);
+  Send(effect.instance, std::move(message));
+}
+
+void OrchestratorShell::On(const scheduler::CallWithdraw& effect) {
+  v1::OrchestratorMessage message;
+  *message.mutable_withdraw() = ToProto(effect.request);
   Send(effect.instance, std::move(message));
 }
 

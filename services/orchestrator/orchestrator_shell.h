@@ -90,7 +90,7 @@ class OrchestratorShell {
   void DropCopy();            // what it says is no longer so
   void On(const scheduler::SendPlanUpdate& effect);
   void On(const scheduler::EndSubmit& effect);
-  void On(const scheduler::AnswerBeginPrefill& effect);
+  void On(const scheduler::AnswerPlaceDecode& effect);
   void On(const scheduler::AnswerRegister& effect);
   void On(const scheduler::AnswerReport& effect);
   void On(const scheduler::AnswerUnregister& effect);
@@ -99,7 +99,8 @@ class OrchestratorShell {
   void On(const scheduler::AnswerDrain& effect);
   void On(const scheduler::CallAssign& effect);
   void On(const scheduler::CallStart& effect);
-  void On(const scheduler::CallReserve& effect);
+  void On(const scheduler::CallAnnounce& effect);
+  void On(const scheduler::CallWithdraw& effect);
   void On(const scheduler::CallCancel& effect);
 
   // A worker's stream.

@@ -83,21 +83,20 @@ OrchestratorLink::Events DecodeShell::OrchestratorEvents() {
 }
 
 absl::Status DecodeShell::Take(const v1::OrchestratorMessage& message) {
-  if (!message.has_reserve()) {
-    return absl::InvalidArgumentError("message: is none for a decode worker");
+  if (message.has_announce()) {
+    auto announce = FromProto(message.announce());
+    if (!announce.ok()) return announce.status();
+    absl::Status checked = CheckSpec(*announce->spec, engine_->engine->Spec().vocab_size);
+    Handle(scheduler::AnnounceCalled{*std::move(announce), std::move(checked)});
+    return absl::OkStatus();
   }
-  auto reserve = FromProto(message.reserve());
-  if (!reserve.ok()) return reserve.status();
-  Reserve(*reserve);
-  return absl::OkStatus();
-}
-
-void DecodeShell::Reserve(const scheduler::ReserveRequest& request) {
-  const uint64_t call = NextCall();
-  reserves_[call] = {{}, request.spec->id, request.epoch, {}};
-  const absl::Status checked = CheckSpec(*request.spec, engine_->engine->Spec().vocab_size);
-  if (!checked.ok()) return On(scheduler::AnswerReserve{{call}, {checked}});
-  Handle(scheduler::ReserveCalled{{call}, request});
+  if (message.has_withdraw()) {
+    auto withdraw = FromProto(message.withdraw());
+    if (!withdraw.ok()) return withdraw.status();
+    Handle(scheduler::WithdrawCalled{*std::move(withdraw)});
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError("message: is none for a decode worker");
 }
 
 bool DecodeShell::Grant(scheduler::GrantRequest request, Calls<v1::GrantResponse>::Call call) {
@@ -251,12 +250,9 @@ void DecodeShell::Execute(const scheduler::DecodeEvent& event) {
   }
 }
 
-void DecodeShell::On(const scheduler::AnswerReserve& effect) {
-  auto answered = reserves_.extract(effect.call.value);
-  if (answered.empty()) return;
-  answered.mapped().reply = effect.reply;
+void DecodeShell::On(const scheduler::TellOpened& effect) {
   v1::WorkerMessage message;
-  *message.mutable_reserved() = ToProto(answered.mapped());
+  *message.mutable_opened() = ToProto(effect.opened);
   orchestrator_.Send(std::move(message));
 }
 

@@ -93,8 +93,7 @@ class DecodeShell {
   // From the orchestrator, on the loop.
   OrchestratorLink::Events OrchestratorEvents();
   absl::Status Take(const v1::OrchestratorMessage& message);
-  void Reserve(const scheduler::ReserveRequest& request);
-  void On(const scheduler::AnswerReserve& effect);
+  void On(const scheduler::TellOpened& effect);
   void On(const scheduler::AnswerGrant& effect);
   void On(const scheduler::AnswerRenew& effect);
   void On(const scheduler::AnswerAskBackend& effect);
@@ -127,7 +126,6 @@ class DecodeShell {
   bool drained_told_ = false;
   scheduler::TokenStreams tokens_;
   std::map<scheduler::TokenStreamId, std::shared_ptr<TokenCall>> token_calls_;
-  std::map<uint64_t, scheduler::ReserveReplied> reserves_;  // unanswered
   Calls<v1::GrantResponse> grants_;
   Calls<v1::RenewResponse> renews_;
   Calls<v1::AskBackendResponse> asks_;

@@ -82,10 +82,10 @@ absl::Status PrefillShell::Take(const v1::OrchestratorMessage& message) {
       Handle(scheduler::StartCalled{*std::move(start)});
       return absl::OkStatus();
     }
-    case v1::OrchestratorMessage::kDecodeReserved: {
-      auto reserved = FromProto(message.decode_reserved());
-      if (!reserved.ok()) return reserved.status();
-      Handle(*std::move(reserved));
+    case v1::OrchestratorMessage::kDecodePlaced: {
+      auto placed = FromProto(message.decode_placed());
+      if (!placed.ok()) return placed.status();
+      Handle(*std::move(placed));
       return absl::OkStatus();
     }
     default:
@@ -133,9 +133,9 @@ void PrefillShell::On(const scheduler::AnswerAssign& effect) {
   orchestrator_.Send(std::move(message));
 }
 
-void PrefillShell::On(const scheduler::CallBeginPrefill& effect) {
+void PrefillShell::On(const scheduler::CallPlaceDecode& effect) {
   v1::WorkerMessage message;
-  *message.mutable_reserve_decode() = ToProto(effect.request);
+  *message.mutable_place_decode() = ToProto(effect.request);
   orchestrator_.Send(std::move(message));
 }
 

@@ -69,7 +69,7 @@ class PrefillShell {
   void Handle(const scheduler::PrefillEvent& event);
   void Post(scheduler::PrefillEvent event);
   void On(const scheduler::AnswerAssign& effect);
-  void On(const scheduler::CallBeginPrefill& effect);
+  void On(const scheduler::CallPlaceDecode& effect);
   void On(const scheduler::CallGrant& effect);
   void On(const scheduler::CallRenew& effect);
   void On(const scheduler::CallAskBackend& effect);

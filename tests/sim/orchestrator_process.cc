@@ -17,7 +17,6 @@ void OrchestratorProcess::OnStart() {
   config.begin_wait_us = 400 * unit_us;
   config.request_deadline_us = 20'000 * unit_us;
   config.planning = scenario.planning;
-  config.retry_us = 5 * kMillisecondUs;
   Run(std::make_unique<OrchestratorCore>(config));
 }
 
@@ -129,7 +128,7 @@ void OrchestratorProcess::Execute(AnswerRegister& effect) {
   CloseWorker refused{effect.call, effect.reply.status};
   Execute(refused);
 }
-void OrchestratorProcess::Execute(AnswerBeginPrefill& effect) { SendTo(effect.call, effect); }
+void OrchestratorProcess::Execute(AnswerPlaceDecode& effect) { SendTo(effect.call, effect); }
 void OrchestratorProcess::Execute(AnswerReport& effect) { SendTo(effect.call, effect); }
 void OrchestratorProcess::Execute(AnswerUnregister& effect) { SendTo(effect.call, effect); }
 
@@ -152,7 +151,8 @@ void OrchestratorProcess::Execute(CallAssign& effect) {
   SendOrder(effect);
 }
 void OrchestratorProcess::Execute(CallStart& effect) { SendOrder(effect); }
-void OrchestratorProcess::Execute(CallReserve& effect) { SendOrder(effect); }
+void OrchestratorProcess::Execute(CallAnnounce& effect) { SendOrder(effect); }
+void OrchestratorProcess::Execute(CallWithdraw& effect) { SendOrder(effect); }
 void OrchestratorProcess::Execute(CallCancel& effect) { SendOrder(effect); }
 
 }  // namespace skein::sim

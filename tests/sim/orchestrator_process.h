@@ -18,8 +18,8 @@ inline constexpr char kOrchestrator[] = "orch";
 // From the orchestrator to a worker, on its stream.
 using WorkerMessage =
     std::variant<scheduler::RegisterReply, scheduler::AnswerReport, scheduler::AnswerUnregister,
-                 scheduler::AnswerBeginPrefill, scheduler::CallAssign, scheduler::CallStart,
-                 scheduler::CallReserve, scheduler::CallCancel>;
+                 scheduler::AnswerPlaceDecode, scheduler::CallAssign, scheduler::CallStart,
+                 scheduler::CallAnnounce, scheduler::CallWithdraw, scheduler::CallCancel>;
 using WorkerPort = std::function<void(const WorkerMessage&)>;  // runs at the worker
 
 class OrchestratorProcess
@@ -51,7 +51,7 @@ class OrchestratorProcess
 
   void Execute(scheduler::SendPlanUpdate& effect);
   void Execute(scheduler::EndSubmit& effect);
-  void Execute(scheduler::AnswerBeginPrefill& effect);
+  void Execute(scheduler::AnswerPlaceDecode& effect);
   void Execute(scheduler::AnswerRegister& effect);
   void Execute(scheduler::AnswerReport& effect);
   void Execute(scheduler::AnswerUnregister& effect);
@@ -60,7 +60,8 @@ class OrchestratorProcess
   void Execute(scheduler::AnswerDrain& effect);
   void Execute(scheduler::CallAssign& effect);
   void Execute(scheduler::CallStart& effect);
-  void Execute(scheduler::CallReserve& effect);
+  void Execute(scheduler::CallAnnounce& effect);
+  void Execute(scheduler::CallWithdraw& effect);
   void Execute(scheduler::CallCancel& effect);
 
   int64_t drains_ordered() const { return drains_ordered_; }  // and not refused
