@@ -111,7 +111,9 @@ void Cluster::Report(InstanceId id, Worker& worker) {
   ReportRequest report{.instance = id, .incarnation = worker.incarnation};
   report.serial = ++worker.serial;
   report.load.free_blocks = report.load.total_blocks = kBlocks;
-  for (const auto& [request, epoch] : worker.held) report.held.push_back({request, epoch});
+  for (const auto& [request, epoch] : worker.held) {
+    report.held.push_back({.id = request, .epoch = epoch, .opened = true});
+  }
   report.ended = std::move(worker.ended);
   worker.ended.clear();
   Do(ReportCalled{{++calls_}, std::move(report)});
@@ -173,13 +175,17 @@ void Cluster::Answer(const OrchestratorEffect& effect) {
     inbox_.push_back(
         AssignReplied{assign->instance, id, request.epoch, {absl::OkStatus()}, request.sequence});
     if (flying.prefill.size() > 1) return;
-    inbox_.push_back(BeginPrefillCalled{{++calls_}, {assign->instance, {1}, id, request.epoch}});
-  } else if (const auto* reserve = std::get_if<CallReserve>(&effect)) {
-    const RequestId id = reserve->request.spec->id;
-    workers_.at(reserve->instance).held[id] = reserve->request.epoch;
-    flying_.at(id.serial).decode = reserve->instance;
-    inbox_.push_back(
-        ReserveReplied{reserve->instance, id, reserve->request.epoch, {absl::OkStatus()}});
+    if (request.placed.has_value()) {
+      inbox_.push_back(TransferOpened{request.placed->decode, id, request.epoch});
+    } else {
+      inbox_.push_back(PlaceDecodeCalled{{++calls_}, {assign->instance, {1}, id, request.epoch}});
+    }
+  } else if (const auto* announce = std::get_if<CallAnnounce>(&effect)) {
+    const RequestId id = announce->request.spec->id;
+    workers_.at(announce->instance).held[id] = announce->request.epoch;
+    flying_.at(id.serial).decode = announce->instance;
+  } else if (const auto* placed = std::get_if<AnswerPlaceDecode>(&effect)) {
+    inbox_.push_back(TransferOpened{placed->reply.placed.decode, placed->id, placed->epoch});
   }
 }
 

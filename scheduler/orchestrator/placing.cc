@@ -152,7 +152,9 @@ void OrchestratorCore::Impl::On(const PlaceDecodeCalled& event) {
     AnswerAsking(*request, absl::OkStatus());
   } else if (request->state == State::kAssigned || request->state == State::kReserving) {
     EnterLine(*request);
-  }  // else it is in the line, or enters it when all members have accepted the plan
+  } else {  // it is in the line, or enters it when all members have accepted the plan
+    placement_.NoteChange(request->spec->model);
+  }
 }
 
 // The decode instance that the lead was told of did not open the transfer, or the lead cannot tell.

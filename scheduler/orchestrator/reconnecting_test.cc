@@ -55,7 +55,7 @@ TEST_F(ReconnectingTest, AnAssignThatWasLostIsPlannedAnewAndNotCounted) {
   const auto assigns = Of<CallAssign>(Submit(1, 4000));
   ASSERT_EQ(assigns.size(), 4u);
   for (size_t i = 0; i < 3; ++i) Answer(assigns[i]);
-  EXPECT_EQ(Of<CallCancel>(Again(prefill_[3])).size(), 4u);
+  EXPECT_EQ(Of<CallCancel>(Again(prefill_[3])).size(), 5u);  // at the decode instance, too
   Effects effects;
   for (size_t i = 0; i < 3; ++i) {
     effects = Report(prefill_[i], {}, {Ended(assigns[i], absl::CancelledError("c"))});

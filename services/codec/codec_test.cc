@@ -102,8 +102,8 @@ TEST(Codec, ARegistrationSurvivesBothWays) {
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), GoodRegistration()));
 }
 
-TEST(Codec, AReservationSurvivesBothWays) {
-  v1::ReserveRequest reserve;
+TEST(Codec, AnAnnouncementSurvivesBothWays) {
+  v1::AnnounceRequest reserve;
   *reserve.mutable_spec() = GoodSpec();
   reserve.set_epoch(3);
   reserve.add_writers(104);
@@ -234,6 +234,7 @@ TEST(Codec, ALeaseOfNothingOrOfMoreThanADayIsRefusedByFieldAndValue) {
     v1::GrantResponse response;
     response.set_memory("m");
     response.set_lease_us(lease_us);
+    response.mutable_layout()->set_tp(1);
     return response;
   });
   check([](uint64_t lease_us) {
@@ -332,26 +333,38 @@ TEST(Codec, WhatComesOfAPlanSurvivesBothWays) {
   ASSERT_TRUE(assigned.ok()) << assigned.status();
   EXPECT_EQ(assigned->sequence.value, 8u);
   EXPECT_EQ(assigned->reply.status, full);
-  const auto reserved = FromProto(ToProto(scheduler::ReserveReplied{{}, id, {3}, {{}, 500}}));
-  ASSERT_TRUE(reserved.ok()) << reserved.status();
-  EXPECT_EQ(reserved->reply.lease_us, 500);
-  EXPECT_EQ(FromProto(ToProto(scheduler::ReserveReplied{{}, id, {3}, {full}}))->reply.status, full);
+  const auto opened = FromProto(ToProto(scheduler::TransferOpened{{}, id, {3}}));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->id, id);
+  EXPECT_EQ(opened->epoch.value, 3u);
+  const auto asked = FromProto(ToProto(scheduler::PlaceDecodeRequest{
+      .instance = {4}, .incarnation = {5}, .id = id, .epoch = {3}, .refused_by = {6}, .why = full}));
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_EQ(asked->refused_by.value, 6u);
+  EXPECT_EQ(asked->why, full);
+  const scheduler::PlaceDecodeRequest first{
+      .instance = {4}, .incarnation = {5}, .id = id, .epoch = {3}};
+  EXPECT_TRUE(FromProto(ToProto(first))->why.ok());
+  v1::PlaceDecodeRequest odd = ToProto(first);
+  odd.set_refused_by(6);
+  EXPECT_EQ(FromProto(odd).status().message(), "failure: goes with refused_by");
   const auto placed = FromProto(ToProto(
-      scheduler::AnswerBeginPrefill{{}, id, {3}, {{}, scheduler::Placed{{3}, {4}, "h:1"}}}));
+      scheduler::AnswerPlaceDecode{{}, id, {3}, {{}, scheduler::Placed{{3}, {4}, "h:1"}}}));
   ASSERT_TRUE(placed.ok()) << placed.status();
   EXPECT_EQ(placed->reply.placed.endpoint, "h:1");
-  EXPECT_EQ(FromProto(ToProto(scheduler::AnswerBeginPrefill{{}, id, {3}, {full}}))->reply.status,
+  EXPECT_EQ(FromProto(ToProto(scheduler::AnswerPlaceDecode{{}, id, {3}, {full}}))->reply.status,
             full);
 }
 
 TEST(Codec, AWorkersStateIsToldWithItsRegistration) {
   auto hello = FromProto(GoodRegistration());
   ASSERT_TRUE(hello.ok()) << hello.status();
-  hello->held = {{{7, 1}, {3}, 2, 500}};
+  hello->held = {{{7, 1}, {3}, true, 2, 500}};
   hello->ended = {{.id = {7, 2}, .epoch = {4}, .status = absl::UnavailableError("x")}};
   const auto decoded = FromProto(ToProto(*hello));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->held.at(0).chunk_running_us, 500);
+  EXPECT_TRUE(decoded->held.at(0).opened);
   EXPECT_EQ(decoded->ended.at(0).status, hello->ended[0].status);
   const auto welcome = FromProto(ToProto(scheduler::RegisterReply{{}, {4}, 1000, {{{7, 1}, {3}}}}));
   ASSERT_TRUE(welcome.ok()) << welcome.status();
@@ -362,14 +375,19 @@ TEST(Codec, TheTalkAboutABackendSurvivesBothWays) {
   const scheduler::RequestId id{7, 9};
   const auto granted = FromProto(ToProto(scheduler::GrantReply{.lease_us = 5, .staging_slots = 3}));
   EXPECT_EQ(granted->staging_slots, 3);
+  EXPECT_EQ(granted->layout, scheduler::KvLayout{1});
   const auto ask = FromProto(ToProto(scheduler::AskBackendRequest{id, {3}, {4}, 2}));
   EXPECT_EQ(ask->prefill.value, 4u);
   EXPECT_EQ(ask->ask, 2u);
   EXPECT_EQ(FromProto(ToProto(scheduler::ReleaseBackendRequest{id, {3}, {4}, 2}))->ask, 2u);
   const std::vector<scheduler::StagedBlock> blocks = {{1, 0, 9}, {2, 1, 0}};
-  const auto part = FromProto(ToProto(scheduler::TakePartRequest{id, {3}, {4}, 6, blocks}));
+  const auto part = FromProto(ToProto(scheduler::TakePartRequest{id, {3}, {4}, 6, blocks, {2}}));
   EXPECT_EQ(part->part, 6u);
   EXPECT_EQ(part->blocks, blocks);
+  EXPECT_EQ(part->layout.tp, 2);
+  v1::TakePartRequest without = ToProto(*part);
+  without.clear_layout();
+  EXPECT_EQ(FromProto(without).status().message(), "layout.tp: 0 is not between 1 and 1048576");
   EXPECT_FALSE(FromProto(ToProto(scheduler::AskBackendRequest{id, {3}, {4}, 0})).ok());
   EXPECT_FALSE(FromProto(ToProto(scheduler::TakePartRequest{id, {3}, {4}, 0, blocks})).ok());
 }

@@ -262,7 +262,7 @@ TEST_F(MalformedRpc, SixHundredMessagesAreRefusedAndTheServicesGoOn) {
 }
 
 TEST_F(MalformedRpc, AMismatchedHandshakeIsRefusedByName) {
-  decode_.Post(scheduler::ReserveCalled{{}, {*FromProto(GoodSpec()), {5}, {{9}}}});
+  decode_.Post(scheduler::AnnounceCalled{{*FromProto(GoodSpec()), {5}, {{9}}}, {}});
   scheduler::GrantRequest good;
   good.id = {1, 1};
   good.epoch = {5};
