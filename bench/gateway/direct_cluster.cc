@@ -31,7 +31,7 @@ struct Worker {
   v1::RegisterRequest registration;
   std::shared_ptr<WorkerStream> stream;
   services::MessageCounters counters;
-  bool reported = false;
+  bool registered = false;
 
   void Send(v1::OrchestratorMessage message) {
     counters.Stamp(&message);
@@ -167,8 +167,9 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
 
   absl::Status AwaitWorkers(double seconds) override {
     std::unique_lock lock(mu_);
-    const bool there = changed_.wait_for(lock, std::chrono::duration<double>(seconds),
-                                         [this] { return prefill_.reported && decode_.reported; });
+    const bool there = changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] {
+      return prefill_.registered && decode_.registered;
+    });
     if (!there) return absl::DeadlineExceededError("the workers did not register");
     decode_stub_ = v1::DecodeWorker::NewStub(channels_.Get(decode_.registration.endpoint()));
     tokens_ = std::make_unique<Tokens>(
@@ -226,7 +227,6 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
       SKEIN_CHECK(worker->counters.Take(message).ok());
       v1::OrchestratorMessage answer;
       if (message.has_report()) {
-        if (!std::exchange(worker->reported, true)) changed_.notify_all();
         answer.mutable_report_taken();
         worker->Send(std::move(answer));
       } else if (message.has_goodbye()) {
@@ -255,9 +255,12 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
     welcome.mutable_welcome()->set_instance(message.hello().role());
     welcome.mutable_welcome()->set_lease_us(kInstanceLeaseUs);
     worker.Send(std::move(welcome));
+    worker.registered = true;
+    changed_.notify_all();
   }
 
-  // REQUIRES: mu_ held. There is no other decode-worker: the stream ends with `why`, if it is alive.
+  // REQUIRES: mu_ held. There is no other decode-worker: the stream ends with `why`, if it is
+  // alive.
   std::shared_ptr<Stream> Refuse(const v1::PlaceDecodeRequest& asked, absl::Status* why) {
     *why = services::FromProto(asked.failure());
     v1::OrchestratorMessage message;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bench/planner/states.h"
+#include "scheduler/base/held_digest.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 
 namespace {
@@ -114,6 +115,8 @@ void Cluster::Report(InstanceId id, Worker& worker) {
   for (const auto& [request, epoch] : worker.held) {
     report.held.push_back({.id = request, .epoch = epoch, .opened = true});
   }
+  report.full = true;
+  report.held_digest = DigestOf(report.held);
   report.ended = std::move(worker.ended);
   worker.ended.clear();
   Do(ReportCalled{{++calls_}, std::move(report)});

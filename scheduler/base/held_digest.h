@@ -1,6 +1,6 @@
-// HeldDigest: a number for the set of (request, epoch) pairs that a worker holds. The worker tells it
-// with each report, the orchestrator computes it from what it was told; where they differ it asks
-// for the whole list. Adding and removing a pair costs the same whatever the set's size.
+// HeldDigest: a number for the set of (request, epoch) pairs that a worker holds. The worker tells
+// it with each report, the orchestrator computes it from what it was told; where they differ it
+// asks for the whole list. Adding and removing a pair costs the same whatever the set's size.
 //
 // The sum of the pairs' hashes modulo 2^64: it does not depend on the order. Two different sets
 // have the same one with probability 2^-64; it guards against errors, not against forgery.

@@ -81,9 +81,9 @@ struct AssignRequest {
   std::vector<PlanMember> members = {};
   std::vector<PlanChunk> chunks = {};
   uint32_t from_chunk = 0;
-  // The decode instance, when it was chosen with the plan. For the lead (a plain plan's instance, or
-  // rank 0 of chunk 0): it opens the transfer there when its first chunk is about to start. For an
-  // instance that joins a running plan: the transfer is open already. Without it the lead asks
+  // The decode instance, when it was chosen with the plan. For the lead (a plain plan's instance,
+  // or rank 0 of chunk 0): it opens the transfer there when its first chunk is about to start. For
+  // an instance that joins a running plan: the transfer is open already. Without it the lead asks
   // (PlaceDecodeRequest), and other members wait for Start.
   std::optional<Placed> placed = {};
   // An engine failed in a step with this request: it runs in steps of its own, so that the next
@@ -105,9 +105,9 @@ struct StartRequest {
 // ---- prefill -> orchestrator ----
 
 // The lead of a plan asks for a decode instance: its first chunk is about to start, and the plan
-// names none, or the one that it names (`refused_by`) did not open the transfer. RESOURCE_EXHAUSTED:
-// no room yet, ask again; NOT_FOUND, FAILED_PRECONDITION: drop the request. Unanswered when the
-// stream breaks: asked again on the next one.
+// names none, or the one that it names (`refused_by`) did not open the transfer.
+// RESOURCE_EXHAUSTED: no room yet, ask again; NOT_FOUND, FAILED_PRECONDITION: drop the request.
+// Unanswered when the stream breaks: asked again on the next one.
 struct PlaceDecodeRequest {
   InstanceId instance;
   Incarnation incarnation;
@@ -299,7 +299,8 @@ struct RouterReport {
   std::vector<RouterEnd> ended;
 };
 struct RouterReportReply {
-  std::optional<bool> drain;  // as in ReportReply
+  // An operator's order: take nothing new, or take requests again. Absent: there is none.
+  std::optional<bool> drain;
 };
 
 // ---- operator -> orchestrator ----
@@ -355,8 +356,8 @@ struct EndedRequest {
   // what a writer of KV aborts with, CANCELLED or not, is kError.
   FinishReason reason = FinishReason::kError;
   // Prefill: OK = committed (of a spanning plan: this member's part); UNAVAILABLE before its
-  // transfer was opened = handed back, to be planned anew. An error of a spanning plan's member: planned
-  // anew, within bounds.
+  // transfer was opened = handed back, to be planned anew. An error of a spanning plan's member:
+  // planned anew, within bounds.
   absl::Status status;
   bool engine_failed = false;  // in a step that this request was in
 };
@@ -387,8 +388,7 @@ struct TransferOpened {
   Epoch epoch;
 };
 
-// The first message of a stream: who the worker is, and its whole state. It is placed at only after
-// its first report.
+// The first message of a stream: who the worker is, and its whole state.
 //
 // Refused with INVALID_ARGUMENT: a field that is out of its range; FAILED_PRECONDITION: another
 // shape than the model's pool, or another max_batch_tokens than its prefill instances, by name. The
@@ -397,6 +397,7 @@ struct RegisterRequest {
   WorkerIdentity identity;
   std::vector<HeldRequest> held;
   std::vector<EndedRequest> ended;  // as in a report
+  WorkerLoad load = {};
 };
 struct RegisterReply {
   absl::Status status;
@@ -405,21 +406,35 @@ struct RegisterReply {
   std::vector<HeldRequest> cancel;  // held by the worker, unknown to the orchestrator
 };
 
-// One at a time: the next is sent when this one was answered. NOT_FOUND: the orchestrator has
-// given this instance up, or never knew it.
+// What has changed since the message before, on a stream that loses nothing: the report before, or
+// the registration. One at a time: the next is sent when this one was answered, which also shows
+// that the orchestrator lives. NOT_FOUND: the orchestrator has given this instance up, or never
+// knew it.
 struct ReportRequest {
   InstanceId instance;
   Incarnation incarnation;
   uint64_t serial = 0;  // counts this worker's reports
   WorkerLoad load;
+  // Held since, or held and moved on: in each as it stands now. `full`: all that is held.
   std::vector<HeldRequest> held;
-  std::vector<EndedRequest> ended;  // repeated until a message that carried them is answered OK
+  bool full = false;
+  // Held no longer. Repeated until a message that carried them is answered OK.
+  std::vector<EndedRequest> ended;
+  std::vector<HeldRequest> gone = {};  // held no longer, without an end: they were withdrawn
+  uint64_t held_digest = 0;            // of all that is held after this report (held_digest.h)
 };
 struct ReportReply {
   absl::Status status;
-  // An operator's order: take nothing new and hand back what has not begun, or take requests again.
-  // Absent: there is none, the worker stays as it is.
-  std::optional<bool> drain = {};
+  bool want_full = false;  // the digest is not that of what was told: the next report is a full one
+};
+
+// ---- orchestrator -> worker ----
+
+// An operator's order: take nothing new and hand back what has not begun, or take requests again.
+// Idempotent, not answered; sent again at the begin of each stream. Without one the worker stays as
+// it is.
+struct DrainOrder {
+  bool drain = true;
 };
 
 struct UnregisterRequest {

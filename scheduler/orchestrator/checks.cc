@@ -52,6 +52,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .lost = lost_,
       .spanning_plans = spanning_plans_,
       .replans = explanations_.degraded()[static_cast<size_t>(Degraded::kReplanned)],
+      .digest_mismatches = digest_mismatches_,
       .degraded = explanations_.degraded(),
       .plans = explanations_.plans(),
       .last_epoch = Epoch{last_epoch_}};

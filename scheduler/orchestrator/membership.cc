@@ -11,7 +11,7 @@ void OrchestratorCore::Impl::On(const RegisterCalled& event) {
   const WorkerIdentity& identity = event.request.identity;
   const int64_t instances = registry_.Count(identity.role);
   absl::StatusOr<Registry::Registration> registered =
-      registry_.Register(identity, event.call, now_);
+      registry_.Register(event.request, event.call, now_);
   RegisterReply reply;
   reply.status = registered.status();
   if (!registered.ok()) {
@@ -35,7 +35,12 @@ void OrchestratorCore::Impl::On(const RegisterCalled& event) {
   const Instance& instance = *registry_.Find(registered->id);
   reply.cancel = UnknownOf(instance.placed, event.request.held, config_.first_epoch);
   effects_.push_back(AnswerRegister{event.call, std::move(reply)});
+  if (instance.drain_order.has_value()) {
+    Send(CallDrainOrder{instance.id, {.drain = *instance.drain_order}});
+  }
   Resync(registered->id, event.request);
+  NoteRoom(identity.model);
+  placement_.NoteChange(identity.model);
 }
 
 void OrchestratorCore::Impl::On(const WorkerDisconnected& event) {
@@ -56,11 +61,12 @@ void OrchestratorCore::Impl::LeaveStream(InstanceId id, CallId stream) {
 }
 
 void OrchestratorCore::Impl::On(const ReportCalled& event) {
-  absl::StatusOr<Instance*> instance = registry_.Report(event.request, now_);
-  ReportReply reply{instance.status()};
-  if (instance.ok()) {
-    const Instance& reporter = **instance;
-    reply.drain = reporter.drain_order;
+  const absl::StatusOr<Registry::Reported> reported = registry_.Report(event.request, now_);
+  ReportReply reply{reported.status()};
+  if (reported.ok()) {
+    const Instance& reporter = *reported->instance;
+    reply.want_full = !reported->digest_fits;
+    digest_mismatches_ += reply.want_full ? 1 : 0;
     for (const HeldRequest& held : event.request.held) {
       Request* request = Find(held.id, held.epoch);
       Member* member = request == nullptr ? nullptr : request->MemberAt(reporter.id);
@@ -176,7 +182,7 @@ void OrchestratorCore::Impl::LoseRouter(uint64_t router, const std::string& why,
   routers_.Remove(router);
 }
 
-// The instance hears of it in the answer to its next report; from now on nothing is placed there.
+// From now on nothing is placed there.
 void OrchestratorCore::Impl::On(const DrainCalled& event) {
   const DrainRequest& request = event.request;
   DrainReply reply;
@@ -184,6 +190,7 @@ void OrchestratorCore::Impl::On(const DrainCalled& event) {
   reply.status = instance ? registry_.Drain(request) : routers_.Drain(request);
   if (reply.status.ok() && instance) {
     const Instance& ordered = *registry_.Find(request.instance);
+    Send(CallDrainOrder{ordered.id, {.drain = !request.undo}});
     LeaveDraining(ordered);
     NoteRoom(ordered.identity.model);
     placement_.NoteChange(ordered.identity.model);

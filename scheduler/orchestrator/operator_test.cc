@@ -45,12 +45,14 @@ TEST_F(OperatorTest, ADrainedPrefillInstanceGetsNothingNewAndSaysWhenItIsEmpty) 
   const InstanceId other = busy == prefill[0] ? prefill[1] : prefill[0];
   ASSERT_TRUE(Drain(busy).ok());
   EXPECT_TRUE(Of<CallCancel>(last_).empty()) << "what runs goes on";
+  ASSERT_EQ(Of<CallDrainOrder>(last_).size(), 1u);
+  EXPECT_EQ(Of<CallDrainOrder>(last_)[0].instance, busy);
+  EXPECT_TRUE(Of<CallDrainOrder>(last_)[0].request.drain);
   EXPECT_FALSE(StatusOf(busy).placeable);
   for (uint64_t serial = 2; serial < 6; ++serial) {
     EXPECT_EQ(Of<CallAssign>(Submit(serial, 8)).at(0).instance, other);
   }
-  const auto reply = Of<AnswerReport>(Report(busy, {Held(running)})).at(0).reply;
-  EXPECT_EQ(reply.drain, true);
+  Report(busy, {Held(running)});
   EXPECT_FALSE(StatusOf(busy).drained);
   Report(busy, {Held(running)}, {}, /*draining=*/true);
   EXPECT_FALSE(StatusOf(busy).drained) << "it holds a request";
@@ -59,7 +61,7 @@ TEST_F(OperatorTest, ADrainedPrefillInstanceGetsNothingNewAndSaysWhenItIsEmpty) 
 
   ASSERT_TRUE(Drain(busy, /*undo=*/true).ok());
   EXPECT_FALSE(StatusOf(busy).placeable) << "it has not heard it yet";
-  EXPECT_EQ(Of<AnswerReport>(Report(busy, {}, {}, true)).at(0).reply.drain, false);
+  EXPECT_FALSE(Of<CallDrainOrder>(last_).at(0).request.drain);
   Report(busy);
   EXPECT_TRUE(StatusOf(busy).placeable);
 }
@@ -93,8 +95,23 @@ TEST_F(OperatorTest, TheLastInstanceIsDrainedOnlyByForce) {
 TEST_F(OperatorTest, AnOrderOutlivesTheOrchestrator) {
   UpPrefill(1);
   const InstanceId decode = Up(Role::kDecode, 2);
-  EXPECT_EQ(Of<AnswerReport>(Report(decode, {}, {}, true)).at(0).reply.drain, std::nullopt)
+  Break(decode);
+  EXPECT_TRUE(Of<CallDrainOrder>(Connect(Role::kDecode, 2)).empty())
       << "this orchestrator was told nothing: the instance stays as it is";
+}
+
+TEST_F(OperatorTest, AnOrderIsSentAgainWithEachStream) {
+  UpPrefill(1);
+  const InstanceId first = Up(Role::kDecode, 2);
+  Up(Role::kDecode, 3);
+  Break(first);
+  ASSERT_TRUE(Drain(first).ok());
+  EXPECT_TRUE(Of<CallDrainOrder>(last_).empty()) << "there is no stream";
+  for (int i = 0; i < 2; ++i) {
+    const auto orders = Of<CallDrainOrder>(Connect(Role::kDecode, 2));
+    ASSERT_EQ(orders.size(), 1u);
+    EXPECT_TRUE(orders[0].request.drain);
+  }
 }
 
 // A process that is started again is there before the lease of the dead one ends.

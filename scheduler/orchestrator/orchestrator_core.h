@@ -194,11 +194,15 @@ struct CallCancel {
   InstanceId instance;
   CancelRequest request;
 };
+struct CallDrainOrder {
+  InstanceId instance;
+  DrainOrder request;
+};
 
 using OrchestratorEffect =
     std::variant<SendPlanUpdate, EndSubmit, AnswerPlaceDecode, AnswerRegister, AnswerReport,
                  AnswerUnregister, CloseWorker, AnswerRouterReport, AnswerDrain, CallAssign,
-                 CallStart, CallAnnounce, CallWithdraw, CallCancel>;
+                 CallStart, CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder>;
 
 struct OrchestratorConfig {
   // Larger than any epoch or instance id a predecessor gave; the shell takes the wall clock in
@@ -260,6 +264,7 @@ struct OrchestratorSnapshot {
   std::map<std::pair<std::string, Role>, uint64_t> lost;  // the same by model and role
   uint64_t spanning_plans = 0;  // first Assigns of plans on more than one instance
   uint64_t replans = 0;
+  uint64_t digest_mismatches = 0;           // reports that did not fit what was told before
   DegradedCounts degraded = {};             // how often, of all requests
   std::map<std::string, PlanTotals> plans;  // by model; of those that ever had an instance
   Epoch last_epoch;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "scheduler/base/held_digest.h"
+
 namespace skein::scheduler {
 namespace {
 
@@ -47,13 +49,16 @@ class OrchestratorCoreTest : public OrchestratorTest {
     WorkerLoad load;
     load.free_blocks = free_blocks;
     load.total_blocks = 10;
+    const uint64_t digest = DigestOf(held);
     return Do(ReportCalled{Call(),
                            {.instance = instance,
                             .incarnation = {incarnation},
                             .serial = ++serial_,
                             .load = load,
                             .held = std::move(held),
-                            .ended = std::move(ended)}});
+                            .full = true,
+                            .ended = std::move(ended),
+                            .held_digest = digest}});
   }
   InstanceId Up(Role role, uint64_t incarnation) {
     const InstanceId id = Join(role, incarnation).instance;
@@ -451,6 +456,54 @@ TEST_F(OrchestratorCoreTest, ANewProcessAtAnEndpointReplacesTheOldOne) {
                           .max_positions = 0,
                           .details = ""};
   EXPECT_EQ(Updates<Failed>(Do(RegisterCalled{Call(), {identity}})).size(), 1u);
+}
+
+TEST_F(OrchestratorCoreTest, ReportsTellWhatChangedAndADigestThatDoesNotFitAsksForAll) {
+  Up(Role::kPrefill, 1);
+  const InstanceId decode = Up(Role::kDecode, 2);
+  const auto one = Submit(1);
+  const auto two = Submit(2);
+  std::vector<HeldRequest> all = {{.id = {7, 1}, .epoch = one.request.epoch, .opened = true},
+                                  {.id = {7, 2}, .epoch = two.request.epoch}};
+  const auto report = [&](ReportRequest changes) {
+    changes.instance = decode;
+    changes.incarnation = {2};
+    changes.serial = ++serial_;
+    changes.load.free_blocks = changes.load.total_blocks = 10;
+    const ReportReply reply = Of<AnswerReport>(Do(ReportCalled{Call(), changes})).at(0).reply;
+    EXPECT_TRUE(reply.status.ok());
+    return reply.want_full;
+  };
+  const auto virtual_blocks = [&] { return core_->Snapshot(now_).instances.at(1).virtual_blocks; };
+  EXPECT_EQ(virtual_blocks(), 4);
+  EXPECT_FALSE(report({.held = all, .held_digest = DigestOf(all)}));
+  EXPECT_EQ(virtual_blocks(), 2) << "the blocks of one were taken";
+  EXPECT_FALSE(report({.held_digest = DigestOf(all)})) << "nothing has changed";
+  EXPECT_EQ(virtual_blocks(), 2);
+  all[1].opened = true;
+  EXPECT_FALSE(report({.held = {all[1]}, .held_digest = DigestOf(all)}));
+  EXPECT_EQ(virtual_blocks(), 0);
+  EXPECT_TRUE(report({.held_digest = DigestOf(all) + 1})) << "corrupted";
+  EXPECT_EQ(core_->Snapshot(now_).digest_mismatches, 1u);
+  EXPECT_FALSE(report({.held = all, .full = true, .held_digest = DigestOf(all)}));
+  EXPECT_FALSE(report({.gone = {all[1]}, .held_digest = DigestOf({all[0]})}));
+  EXPECT_EQ(virtual_blocks(), 2) << "it is placed there, and was withdrawn";
+  EXPECT_EQ(core_->Snapshot(now_).digest_mismatches, 1u);
+}
+
+TEST_F(OrchestratorCoreTest, AnInstanceIsPlacedAtFromItsRegistrationOn) {
+  Up(Role::kDecode, 2);
+  WorkerIdentity identity{.role = Role::kPrefill,
+                          .model = "m",
+                          .endpoint = "w:1",
+                          .incarnation = {1},
+                          .shape = kShape,
+                          .total_blocks = 10,
+                          .details = ""};
+  WorkerLoad load;
+  load.free_blocks = load.total_blocks = 10;
+  Do(RegisterCalled{Call(), {.identity = identity, .held = {}, .ended = {}, .load = load}});
+  Submit(1);
 }
 
 TEST_F(OrchestratorCoreTest, AStaleEpochIsRefused) {

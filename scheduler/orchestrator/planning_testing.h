@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/base/held_digest.h"
 #include "scheduler/orchestrator/core_testing.h"
 
 namespace skein::scheduler {
@@ -75,8 +76,16 @@ class PlanningTest : public OrchestratorTest {
   // A worker's stream begins; it is streams_[...] of the instance if Up was called before.
   Effects Connect(Role role, uint64_t incarnation, const std::string& host = "a",
                   std::vector<HeldRequest> held = {}, std::vector<EndedRequest> ended = {}) {
-    return Do(RegisterCalled{
-        Call(), {Identity(role, incarnation, host), std::move(held), std::move(ended)}});
+    return Do(RegisterCalled{Call(),
+                             {Identity(role, incarnation, host), std::move(held), std::move(ended),
+                              LoadOf(/*draining=*/false)}});
+  }
+  WorkerLoad LoadOf(bool draining) const {
+    WorkerLoad load;
+    load.total_blocks = 100000;
+    load.free_blocks = free_blocks_;
+    load.draining = draining;
+    return load;
   }
   Effects Break(InstanceId instance) { return Do(WorkerDisconnected{streams_.at(instance)}); }
   std::vector<InstanceId> UpPrefill(int count) {
@@ -84,19 +93,19 @@ class PlanningTest : public OrchestratorTest {
     for (int i = 0; i < count; ++i) ids.push_back(Up(Role::kPrefill, ++last_incarnation_));
     return ids;
   }
+  // A full one.
   Effects Report(InstanceId instance, std::vector<HeldRequest> held = {},
                  std::vector<EndedRequest> ended = {}, bool draining = false) {
-    WorkerLoad load;
-    load.total_blocks = 100000;
-    load.free_blocks = free_blocks_;
-    load.draining = draining;
+    const uint64_t digest = DigestOf(held);
     return Do(ReportCalled{Call(),
                            {.instance = instance,
                             .incarnation = incarnations_[instance],
                             .serial = ++serial_,
-                            .load = load,
+                            .load = LoadOf(draining),
                             .held = std::move(held),
-                            .ended = std::move(ended)}});
+                            .full = true,
+                            .ended = std::move(ended),
+                            .held_digest = digest}});
   }
 
   static std::shared_ptr<RequestSpec> Spec(uint64_t serial, int64_t tokens) {

@@ -37,8 +37,7 @@ class PrefillPoolTest : public ::testing::Test {
     identity.total_blocks = total_blocks;
     identity.host = "a";
     identity.comm_address = "c" + std::to_string(last_);
-    const InstanceId id = registry_.Register(identity, {last_}, 0)->id;
-    EXPECT_TRUE(registry_.Report({.instance = id, .incarnation = {last_}}, 0).ok());
+    const InstanceId id = registry_.Register({identity}, {last_}, 0)->id;
     return id;
   }
   Request& Submit(int64_t tokens) {

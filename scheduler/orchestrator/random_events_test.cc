@@ -227,7 +227,9 @@ void RandomEventsTest::AnyReport() {
                      .serial = ++serial_,
                      .load = load,
                      .held = held,
-                     .ended = ended}});
+                     .full = Chance(70),
+                     .ended = ended,
+                     .held_digest = DigestOf(held)}});
 }
 
 void RandomEventsTest::Step() {

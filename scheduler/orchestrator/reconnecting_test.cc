@@ -111,8 +111,7 @@ TEST_F(ReconnectingTest, AnAnnouncementOfAnInstanceWithoutAStreamWaitsForItsNext
   EXPECT_FALSE(assigns[0].request.placed.has_value());
   for (const CallAssign& assign : assigns) Answer(assign);
   EXPECT_EQ(PlacedAt(Ask(assigns[0])), InstanceId{});
-  ConnectAgain(decode_);
-  EXPECT_EQ(PlacedAt(Report(decode_)), decode_);
+  EXPECT_EQ(PlacedAt(ConnectAgain(decode_)), decode_);
 }
 
 TEST_F(ReconnectingTest, AMemberThatMayNotKnowThePlaceIsToldAgain) {

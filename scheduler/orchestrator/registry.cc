@@ -48,8 +48,8 @@ void Add(const Unreported& more, int64_t times, Unreported* sum) {
 }  // namespace
 
 bool Instance::IsReported(RequestId request, Epoch epoch) const {
-  const auto it = held.find(request);
-  if (it == held.end() || it->second.epoch != epoch) return false;
+  const auto it = held.find({request, epoch});
+  if (it == held.end()) return false;
   return identity.role == Role::kPrefill || it->second.opened;
 }
 
@@ -92,6 +92,31 @@ bool Instance::Drained() const {
 Unreported Instance::Of(const RequestSpec& spec) const {
   const int64_t tokens = PromptTokens(spec);
   return {1, BlocksOf(identity.shape, tokens + spec.max_tokens), tokens};
+}
+
+void Instance::SetHeld(const std::vector<HeldRequest>& all) {
+  held.clear();
+  held_digest = HeldDigest();
+  for (const HeldRequest& one : all) {
+    if (held.insert_or_assign({one.id, one.epoch}, one).second) held_digest.Add(one.id, one.epoch);
+  }
+  CountUnreported();
+}
+
+void Instance::TakeHeld(const HeldRequest& one) {
+  const auto it = placed.find(one.id);
+  const bool counts = it != placed.end() && it->second.epoch == one.epoch;
+  if (counts) Count(it->second, -1);
+  if (held.insert_or_assign({one.id, one.epoch}, one).second) held_digest.Add(one.id, one.epoch);
+  if (counts) Count(it->second, 1);
+}
+
+void Instance::DropHeld(RequestId request, Epoch epoch) {
+  const auto it = placed.find(request);
+  const bool counts = it != placed.end() && it->second.epoch == epoch;
+  if (counts) Count(it->second, -1);
+  if (held.erase({request, epoch}) > 0) held_digest.Remove(request, epoch);
+  if (counts) Count(it->second, 1);
 }
 
 void Instance::CountUnreported() {
@@ -139,8 +164,21 @@ void Registry::RenewLease(Instance& instance, TimeUs now) {
   leases_.Set(instance.id, instance.lease_end_us);
 }
 
-absl::StatusOr<Registry::Registration> Registry::Register(const WorkerIdentity& identity,
+absl::StatusOr<Registry::Registration> Registry::Register(const RegisterRequest& hello,
                                                           CallId connection, TimeUs now) {
+  absl::StatusOr<Registration> registration = FindOrAdd(hello.identity, connection, now);
+  if (!registration.ok()) return registration;
+  Instance& instance = instances_.at(registration->id);
+  instance.reported = true;
+  instance.avoid = false;
+  instance.load = hello.load;
+  instance.SetHeld(hello.held);
+  Recount(instance);
+  return registration;
+}
+
+absl::StatusOr<Registry::Registration> Registry::FindOrAdd(const WorkerIdentity& identity,
+                                                           CallId connection, TimeUs now) {
   if (absl::Status status = CheckIdentity(identity); !status.ok()) return status;
   Registration registration;
   const auto there = at_endpoint_.find(identity.endpoint);
@@ -166,7 +204,6 @@ absl::StatusOr<Registry::Registration> Registry::Register(const WorkerIdentity& 
   instance.id = registration.id;
   instance.identity = identity;
   instance.connection = connection;
-  instance.load.total_blocks = identity.total_blocks;
   instance.registered_us = now;
   RenewLease(instance, now);
   PoolOfRole& pool = PoolOf(instance);
@@ -200,20 +237,23 @@ absl::Status Registry::CheckShape(const WorkerIdentity& identity) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Instance*> Registry::Report(const ReportRequest& report, TimeUs now) {
+absl::StatusOr<Registry::Reported> Registry::Report(const ReportRequest& report, TimeUs now) {
   Instance* instance = Find(report.instance);
   if (instance == nullptr || instance->identity.incarnation != report.incarnation) {
     return absl::NotFoundError("instance: not known; register again");
   }
   RenewLease(*instance, now);
-  instance->reported = true;
   instance->avoid = false;
   instance->load = report.load;
-  instance->held.clear();
-  for (const HeldRequest& held : report.held) instance->held[held.id] = held;
-  instance->CountUnreported();
+  if (report.full) {
+    instance->SetHeld(report.held);
+  } else {
+    for (const HeldRequest& one : report.held) instance->TakeHeld(one);
+  }
+  for (const EndedRequest& one : report.ended) instance->DropHeld(one.id, one.epoch);
+  for (const HeldRequest& one : report.gone) instance->DropHeld(one.id, one.epoch);
   Recount(*instance);
-  return instance;
+  return Reported{instance, instance->held_digest.value() == report.held_digest};
 }
 
 absl::Status Registry::Drain(const DrainRequest& request) {

@@ -24,6 +24,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "scheduler/base/held_digest.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/listening_clock.h"
 #include "scheduler/base/messages.h"
@@ -67,10 +68,12 @@ struct Instance {
   WorkerIdentity identity;
   WorkerLoad load;
   CallId connection;      // the stream of its worker; 0: it is broken
-  bool reported = false;  // placeable only after its first report
+  bool reported = false;  // `load` is its own
   TimeUs heard_us = 0;
-  TimeUs lease_end_us = 0;                // by the listening clock
-  std::map<RequestId, HeldRequest> held;  // in its last report
+  TimeUs lease_end_us = 0;  // by the listening clock
+  // What it holds, as its registration and its reports have told.
+  std::map<std::pair<RequestId, Epoch>, HeldRequest> held;
+  HeldDigest held_digest;                 // of these
   std::map<RequestId, Placement> placed;  // by Place and Take alone
   Unreported unreported;
   Unreported announced;  // the part of `unreported` whose placements are announced
@@ -98,7 +101,11 @@ struct Instance {
   void Place(const SpecPtr& spec, Epoch epoch, bool announced_only = false);
   void Opened(RequestId request);  // it is announced no longer
   void Take(RequestId request);    // it is not there, or no longer
-  void CountUnreported();          // anew
+  // What the worker tells of what it holds.
+  void SetHeld(const std::vector<HeldRequest>& all);
+  void TakeHeld(const HeldRequest& one);  // new, or moved on
+  void DropHeld(RequestId request, Epoch epoch);
+  void CountUnreported();  // anew
   absl::Status CheckUnreported() const;
 
  private:
@@ -124,11 +131,15 @@ class Registry {
     CallId former;  // the stream of this process that `connection` takes the place of; 0: none
   };
   // The same process registering again keeps its id. The caller Removes the replaced ones.
-  absl::StatusOr<Registration> Register(const WorkerIdentity& identity, CallId connection,
+  absl::StatusOr<Registration> Register(const RegisterRequest& hello, CallId connection,
                                         TimeUs now);
 
+  struct Reported {
+    Instance* instance = nullptr;
+    bool digest_fits = true;  // what the worker holds is what it told
+  };
   // NOT_FOUND unless this process is registered under this id. Renews the lease.
-  absl::StatusOr<Instance*> Report(const ReportRequest& report, TimeUs now);
+  absl::StatusOr<Reported> Report(const ReportRequest& report, TimeUs now);
 
   void Remove(InstanceId id);
   Instance* Find(InstanceId id);
@@ -170,6 +181,8 @@ class Registry {
   };
   using PoolKey = std::pair<std::string, Role>;
 
+  absl::StatusOr<Registration> FindOrAdd(const WorkerIdentity& identity, CallId connection,
+                                         TimeUs now);
   absl::Status CheckShape(const WorkerIdentity& identity) const;
   PoolOfRole& PoolOf(const Instance& instance);
   const PoolOfRole* FindPool(const std::string& model, Role role) const;

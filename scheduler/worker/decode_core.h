@@ -1,9 +1,9 @@
 // DecodeCore: every decision of a decode-worker. One thread owns it.
 //
 // Life of a request here: announced (no blocks) -> granted (all its blocks taken, leases running,
-// prefill instances write) -> running (committed: in the batch) -> ended. Its router attaches at any
-// of these but the first, on its token stream; tokens that came before are kept for it until the
-// attach lease ends.
+// prefill instances write) -> running (committed: in the batch) -> ended. Its router attaches at
+// any of these but the first, on its token stream; tokens that came before are kept for it until
+// the attach lease ends.
 //
 // An announcement says which processes may write a request's KV. It takes nothing: the first Grant
 // does, all blocks of prompt and output or none. Announcements and Grants come on different
@@ -11,30 +11,22 @@
 // the announcement in the Grant would send each prompt twice). An announced request is forgotten
 // when it is cancelled or withdrawn, or when its time is over.
 //
-// Writers. Several prefill instances may write one prompt's blocks, each with a grant, a lease and
-// a commit of its own, in any order; one may come when others have committed already. The request
-// runs when the committed bytes sum to the prompt's in every layer and the first token is there. It
-// ends when one writer aborts or lets its lease end, or when for a lease nobody said anything. The
-// blocks of a request that ended are quarantined until each writer has said that it stopped, or its
-// lease + grace are over; a newer epoch of the request may be reserved meanwhile. Leases measure
+// How KV comes in, from one or several prefill instances: scheduler/worker/kv_in.h. Leases measure
 // the silence of others while this process listens (scheduler/base/listening_clock.h): they are
 // never shorter than their time, and longer by what this process itself stood still.
 //
-// Two ways of receiving (design.md section 7). One-sided: a Grant tells the blocks, writers put
-// into them. Staging (config.staging): writers put into one of a few buffers and say so part by
-// part; what arrived is copied into the blocks here. Who may use which buffer: scheduler/kv/
-// backend_queue.h. Then a late put reaches no block, and those of a request that ended wait only
-// for copies under way.
+// An event costs the logarithm of the number of requests, and as much as its step has sequences; a
+// report costs as much as there are requests to list.
 //
 // Invariants, by number (CheckInvariants names them):
-//   1. Blocks held in the pool are exactly those of the requests that have a table.
-//   2. Blocks granted to writers are freed only after each one's Commit, word, or lease + grace;
-//      staging: after each copy into them.
+//   1. Blocks held in the pool are exactly those of the requests that have a table (KvIn).
+//   2. Blocks granted to writers are freed only after each one's Commit, Abort, or lease + grace;
+//      staging: after each copy into them (KvIn).
 //   3. A sequence in the step in flight keeps its blocks.
 //   4. Token indices on a stream are 0, 1, 2 … without gap; each stream ends exactly once.
 //   5. For each request the epoch only grows; every accepted (id, epoch) ends exactly once, in a
 //      report's `ended`.
-//   6. Each part's own: pool, batch, backend queue.
+//   6. The batch's own.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +44,7 @@
 #include "scheduler/batch/batch_scheduler.h"
 #include "scheduler/kv/block_pool.h"
 #include "scheduler/worker/engine_watch.h"
+#include "scheduler/worker/kv_in_events.h"
 #include "scheduler/worker/membership_events.h"
 #include "scheduler/worker/step.h"
 
@@ -67,34 +60,6 @@ struct AnnounceCalled {
 struct WithdrawCalled {
   WithdrawRequest request;
 };
-struct GrantCalled {
-  CallId call;
-  GrantRequest request;
-};
-struct RenewCalled {
-  CallId call;
-  RenewRequest request;
-};
-struct CommitCalled {
-  CallId call;
-  CommitRequest request;
-};
-struct AskBackendCalled {
-  CallId call;
-  AskBackendRequest request;
-};
-struct TakePartCalled {
-  CallId call;
-  TakePartRequest request;
-};
-struct ReleaseBackendCalled {
-  CallId call;
-  ReleaseBackendRequest request;
-};
-struct PartCopied {  // the end of a CopyPart
-  uint64_t copy = 0;
-  absl::Status status;
-};
 struct AbortCalled {  // needs no answer from the core; the shell answers OK at once
   AbortRequest request;
 };
@@ -109,49 +74,15 @@ struct GenerateClosed {  // the router went away or cancelled
 };
 
 using DecodeEvent =
-    std::variant<AnnounceCalled, WithdrawCalled, GrantCalled, RenewCalled, AskBackendCalled, TakePartCalled,
-                 ReleaseBackendCalled, PartCopied, CommitCalled, CancelCalled, AbortCalled,
-                 GenerateCalled, GenerateClosed, StepDone, RegisterReplied, ReportReplied,
-                 UnregisterReplied, Disconnected, Drain, OrderDrain, Tick>;
+    std::variant<AnnounceCalled, WithdrawCalled, GrantCalled, RenewCalled, AskBackendCalled,
+                 TakePartCalled, ReleaseBackendCalled, PartCopied, CommitCalled, CancelCalled,
+                 AbortCalled, GenerateCalled, GenerateClosed, StepDone, RegisterReplied,
+                 ReportReplied, UnregisterReplied, Disconnected, Drain, OrderDrain, Tick>;
 
 // ---- effects ----
 
 struct TellOpened {  // to the orchestrator, on the stream; dropped when there is none
   TransferOpened opened;
-};
-struct AnswerGrant {  // `memory` is the config's
-  CallId call;
-  GrantReply reply;
-};
-struct AnswerRenew {
-  CallId call;
-  RenewReply reply;
-};
-struct AnswerCommit {
-  CallId call;
-  CommitReply reply;
-};
-struct AnswerAskBackend {
-  CallId call;
-  AskBackendReply reply;
-};
-struct AnswerTakePart {
-  CallId call;
-  TakePartReply reply;
-};
-struct AnswerReleaseBackend {
-  CallId call;
-  ReleaseBackendReply reply;
-};
-// Copy what lies in the slots of `backend`'s buffer into `blocks`, those of the sequence by global
-// index; answered by one PartCopied.
-struct CopyPart {
-  uint64_t copy = 0;
-  RequestId id;
-  Epoch epoch;
-  int backend = 0;
-  std::vector<StagedBlock> part;
-  BlockTable blocks;
 };
 struct EmitToken {  // TokenEvent on the stream `call`
   CallId call;
@@ -180,14 +111,6 @@ using DecodeEffect =
     std::variant<TellOpened, AnswerGrant, AnswerRenew, AnswerAskBackend, AnswerTakePart,
                  AnswerReleaseBackend, CopyPart, AnswerCommit, EmitToken, EndStream, RunStep,
                  CallRegister, CallReport, CallUnregister, CloseStream, EngineFailed, Drained>;
-
-struct StagingConfig {
-  std::vector<std::string> memory;  // of each backend's buffer, for its writer; none: one-sided
-  int32_t slots = 0;                // blocks of one layer that a buffer has room for
-  TimeUs ask_wait_us = 500 * kMillisecondUs;  // then an Ask is answered "not yet"
-  // A request may keep a backend without using it for so long.
-  TimeUs hold_us = kSecondUs;
-};
 
 struct DecodeConfig {
   MembershipConfig membership;

@@ -108,8 +108,7 @@ class DecodeCoreTest : public ::testing::Test {
   Effects Step(int32_t token, size_t sequences = 1) {
     return Do(StepDone{++step_, {}, std::vector<StepResult>(sequences, {token, "p", ""})});
   }
-  // What an orchestrator's answer to a report says of an operator's order.
-  void Order(std::optional<bool> drain) { Do(ReportReplied{0, {absl::OkStatus(), drain}}); }
+  void Order(bool drain) { Do(OrderDrain{drain}); }
   int64_t Held() { return core_.Snapshot(now_).blocks.held; }
 
   TimeUs now_ = 0;

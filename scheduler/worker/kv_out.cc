@@ -134,7 +134,9 @@ void KvOut::On(const GrantReplied& event, TimeUs now) {
   if (takes_blocks && (IsUnreachable(status) || absl::IsResourceExhausted(status))) {
     entry->stopped = true;
     timers_.Remove(event.id);
-    outcomes_.push_back({event.id, End::kRefused, status});
+    // A call before may have taken the blocks: then this epoch may not be announced there again.
+    const bool took_none = entry->grant.attempts() == 1;
+    outcomes_.push_back({event.id, End::kRefused, took_none ? status : OfCall(status)});
   } else {
     Fail(*entry, EndOf(*entry, status));
   }

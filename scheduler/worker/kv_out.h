@@ -2,9 +2,9 @@
 // PrefillCore, which says what is to be sent and hears how it ended.
 //
 // Open asks the decode side for a grant; Begin tells the blocks that this instance will compute,
-// before or after the grant. With both the handoff sender writes, layer by layer, under a lease that
-// is renewed every third of it; no put is posted after its end. When the sender has put all blocks
-// and the result (SetResult) is there, the transfer is committed. It ends with one Outcome.
+// before or after the grant. With both the handoff sender writes, layer by layer, under a lease
+// that is renewed every third of it; no put is posted after its end. When the sender has put all
+// blocks and the result (SetResult) is there, the transfer is committed. It ends with one Outcome.
 //
 // The grant of a transfer that takes the decode side's blocks may be refused, for lack of room or
 // because the decode side cannot be reached: kRefused tells the owner, which forgets the transfer

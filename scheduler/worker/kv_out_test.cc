@@ -121,6 +121,11 @@ TEST_F(KvOutTest, ARefusedTransferMayBeOpenedElsewhere) {
   EXPECT_EQ(Of<CallGrant>(Open(1, false, /*takes_blocks=*/true)).size(), 1u);
   Granted(1);
   EXPECT_EQ(Outcomes().at(0).end, KvOut::End::kOpened);
+  Open(3, false, /*takes_blocks=*/true);
+  Do(GrantReplied{{7, 3}, {5}, {absl::DeadlineExceededError("late")}});
+  Until(now_ + kRetryUs);
+  Do(GrantReplied{{7, 3}, {5}, {full}});
+  EXPECT_TRUE(absl::IsUnavailable(Outcomes().at(0).status)) << "the first may have taken blocks";
   // Of a transfer that takes none it can only be a full inbox.
   Open(2);
   Do(GrantReplied{{7, 2}, {5}, {full}});

@@ -2,13 +2,13 @@
 //
 // Life of a request here: queued -> asking (blocks held; the transfer to the decode instance is
 // being opened, after a PlaceDecode if the plan names none) -> placed (computing chunk after chunk,
-// handoff running) -> committing -> gone. A request that was cancelled or failed is *ending*: it leaves when neither
-// the step in flight nor its handoff touches its blocks any more.
+// handoff running) -> committing -> gone. A request that was cancelled or failed is *ending*: it
+// leaves when neither the step in flight nor its handoff touches its blocks any more.
 //
 // A request of a spanning plan (AssignRequest with members) computes only its share of the prompt
 // here, piece by piece (scheduler/kv/deal.h), each piece in one step together with the other
-// members. It holds blocks for all it will compute and receive. The plan's lead opens the transfer, the
-// others wait for Start. Spanning pieces run strictly in (sequence, chunk, piece) order over
+// members. It holds blocks for all it will compute and receive. The plan's lead opens the transfer,
+// the others wait for Start. Spanning pieces run strictly in (sequence, chunk, piece) order over
 // all spanning plans assigned here, started or not. Assigns come in the order of their sequences:
 // so all instances run pieces in one global order and the first unfinished one can always run; a
 // plan that did not reach all its members is cancelled at the others. Plain prompts of a smaller

@@ -76,8 +76,7 @@ class PrefillCoreTest : public ::testing::Test {
   Effects Step(int32_t token = 40, size_t sequences = 1) {
     return Do(StepDone{++step_, {}, std::vector<StepResult>(sequences, {token, "p", "l"})});
   }
-  // What an orchestrator's answer to a report says of an operator's order.
-  void Order(std::optional<bool> drain) { Do(ReportReplied{0, {absl::OkStatus(), drain}}); }
+  void Order(bool drain) { Do(OrderDrain{drain}); }
   int64_t Held() { return core_.Snapshot(now_).blocks.held; }
 
   TimeUs now_ = 0;
@@ -162,24 +161,26 @@ TEST(PrefillReportTest, ItsRegistrationSaysHowItCutsChunksAndHowManyRequestsItHo
   EXPECT_EQ(Of<CallRegister>(effects)[0].request.identity.max_requests, Config().max_requests);
 }
 
-TEST(PrefillReportTest, ReportsAreSpacedByWhatTheLastOneListed) {
+TEST(PrefillReportTest, ReportsAreSpacedByWhatTheLastOneNamed) {
   PrefillConfig config = Config();
   config.membership.report_spacing_us = 100;
   config.membership.report_spacing_per_request_us = 50;
   PrefillCore core(config);
   core.Handle(Tick{}, 0);
   core.Handle(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}}, 0);
-  core.Handle(ReportReplied{1, {}}, 0);
   core.Handle(AssignCalled{{1}, {Spec(1), {5}, {1}}}, 0);
   core.Handle(AssignCalled{{2}, {Spec(2), {5}, {2}}}, 0);
-  core.Handle(CancelCalled{{{7, 1}, {5}, "test"}}, 0);
-  EXPECT_EQ(core.NextDeadline(), 100);
-  const auto reports = Of<CallReport>(core.Handle(Tick{}, 100));
+  core.Handle(AssignCalled{{3}, {Spec(3), {5}, {3}}}, 0);
+  const auto reports = Of<CallReport>(core.Handle(CancelCalled{{{7, 1}, {5}, "test"}}, 0));
   ASSERT_EQ(reports.size(), 1u);
-  EXPECT_EQ(reports[0].request.held.size() + reports[0].request.ended.size(), 2u);
-  core.Handle(ReportReplied{2, {}}, 100);
-  core.Handle(CancelCalled{{{7, 2}, {5}, "test"}}, 100);
-  EXPECT_EQ(core.NextDeadline(), 100 + 100 + 2 * 50);
+  EXPECT_EQ(reports[0].request.held.size(), 2u);
+  EXPECT_EQ(reports[0].request.ended.size(), 1u);
+  core.Handle(ReportReplied{1, {}}, 0);
+  core.Handle(CancelCalled{{{7, 2}, {5}, "test"}}, 0);
+  EXPECT_EQ(core.NextDeadline(), 100 + 3 * 50);
+  const auto next = Of<CallReport>(core.Handle(Tick{}, 250));
+  ASSERT_EQ(next.size(), 1u);
+  EXPECT_TRUE(next[0].request.held.empty()) << "the third does nothing";
 }
 
 TEST_F(PrefillCoreTest, ALargePromptThatWaitsForBlocksIsNotOvertaken) {
@@ -389,9 +390,6 @@ TEST_F(PrefillCoreTest, AnOrderedDrainHandsBackAndStaysUntilItIsUndone) {
   now_ = 200;
   EXPECT_TRUE(Of<CallUnregister>(Do(Tick{})).empty()) << "it stays";
   EXPECT_TRUE(core_.Snapshot(now_).draining);
-  Order(std::nullopt);
-  EXPECT_TRUE(core_.Snapshot(now_).draining)
-      << "an orchestrator that was told nothing undoes nothing";
   Order(false);
   EXPECT_FALSE(core_.Snapshot(now_).draining);
   EXPECT_TRUE(StatusOf(Assign(Spec(5))).ok());

@@ -222,7 +222,8 @@ void Members::Do(size_t instance, const PrefillEvent& event) {
     if (plan.assign.members[0].instance != InstanceId{instance + 1}) continue;
     Send([this, instance, id, &plan] {  // the lead's: the transfer is open
       const auto blocks = static_cast<size_t>((PromptTokens(*plan.spec) + 3) / 4);
-      Do(instance, GrantReplied{id, kEpoch, {{}, std::vector<BlockId>(blocks), {}, "m", kNever / 2}});
+      Do(instance,
+         GrantReplied{id, kEpoch, {{}, std::vector<BlockId>(blocks), {}, "m", kNever / 2}});
       Place(plan);
     });
   }

@@ -247,7 +247,10 @@ void PrefillCore::Impl::StartPiece(Request& request) {
   }
   int64_t count = 0;
   for (const TokenSpan& span : spans) count += span.count;
-  if (spanning.chunk_since_us == kNever) spanning.chunk_since_us = now_;
+  if (spanning.chunk_since_us == kNever) {
+    spanning.chunk_since_us = now_;
+    TellProgress(request);
+  }
   const bool sample = part->piece.sampler == part->rank && request.spec->max_tokens > 0;
   piece_ = request.spec->id;
   StepSequence sequence{.id = request.spec->id,
@@ -260,6 +263,13 @@ void PrefillCore::Impl::StartPiece(Request& request) {
                         .output = nullptr,
                         .spanning = std::move(part)};
   effects_.push_back(steps_.Launch({std::move(sequence)}, now_));
+}
+
+void PrefillCore::Impl::TellProgress(const Request& request) {
+  membership_.Holds({.id = request.spec->id,
+                     .epoch = request.epoch,
+                     .chunks_done = request.spanning->chunks_done},
+                    request.spanning->chunk_since_us);
 }
 
 SpanningPart PrefillCore::Impl::PartOf(const Request& request) const {
@@ -354,6 +364,7 @@ void PrefillCore::Impl::TakePiece(Request& request, const StepSequence& ran,
   if (piece.ends_chunk) {
     spanning.chunks_done = static_cast<uint32_t>(piece.chunk + 1);
     spanning.chunk_since_us = kNever;
+    TellProgress(request);
     membership_.ReportSoon();
     if (piece.chunk + 1 >= spanning.front_chunks) LeaveFront(request);
   }

@@ -77,8 +77,8 @@ class PrefillSpanTest : public ::testing::Test {
     return Do(StartCalled{{{7, serial}, {epoch}, {{epoch}, {4}, "d:1"}}});
   }
   Effects Grant(uint64_t serial, size_t blocks) {
-    return Do(GrantReplied{
-        {7, serial}, {5}, {{}, std::vector<BlockId>(blocks), {}, "memory", kLeaseUs}});
+    return Do(
+        GrantReplied{{7, serial}, {5}, {{}, std::vector<BlockId>(blocks), {}, "memory", kLeaseUs}});
   }
   // The question of a plan's lead is answered, and the transfer opened; `blocks` of the prompt.
   Effects Placed(uint64_t serial, size_t blocks) {

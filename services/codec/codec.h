@@ -138,6 +138,9 @@ absl::StatusOr<scheduler::AbortRequest> FromProto(const v1::AbortRequest& reques
 v1::CancelRequest ToProto(const scheduler::CancelRequest& request);
 absl::StatusOr<scheduler::CancelRequest> FromProto(const v1::CancelRequest& request);
 
+v1::DrainOrder ToProto(const scheduler::DrainOrder& order);
+absl::StatusOr<scheduler::DrainOrder> FromProto(const v1::DrainOrder& order);
+
 // ---- token streams ----
 
 // Payloads as in a Commit. The ones that take their argument move what they can from it.

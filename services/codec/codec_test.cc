@@ -59,6 +59,9 @@ v1::RegisterRequest GoodRegistration() {
   r.set_comm_address("c\0d");
   r.set_max_batch_tokens(512);
   r.set_max_requests(64);
+  r.mutable_load()->mutable_blocks()->set_total(100);
+  r.mutable_load()->mutable_blocks()->set_free(90);
+  r.mutable_load()->set_invariants_ok(true);
   return r;
 }
 
@@ -337,8 +340,12 @@ TEST(Codec, WhatComesOfAPlanSurvivesBothWays) {
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->id, id);
   EXPECT_EQ(opened->epoch.value, 3u);
-  const auto asked = FromProto(ToProto(scheduler::PlaceDecodeRequest{
-      .instance = {4}, .incarnation = {5}, .id = id, .epoch = {3}, .refused_by = {6}, .why = full}));
+  const auto asked = FromProto(ToProto(scheduler::PlaceDecodeRequest{.instance = {4},
+                                                                     .incarnation = {5},
+                                                                     .id = id,
+                                                                     .epoch = {3},
+                                                                     .refused_by = {6},
+                                                                     .why = full}));
   ASSERT_TRUE(asked.ok()) << asked.status();
   EXPECT_EQ(asked->refused_by.value, 6u);
   EXPECT_EQ(asked->why, full);
@@ -348,8 +355,8 @@ TEST(Codec, WhatComesOfAPlanSurvivesBothWays) {
   v1::PlaceDecodeRequest odd = ToProto(first);
   odd.set_refused_by(6);
   EXPECT_EQ(FromProto(odd).status().message(), "failure: goes with refused_by");
-  const auto placed = FromProto(ToProto(
-      scheduler::AnswerPlaceDecode{{}, id, {3}, {{}, scheduler::Placed{{3}, {4}, "h:1"}}}));
+  const auto placed = FromProto(
+      ToProto(scheduler::AnswerPlaceDecode{{}, id, {3}, {{}, scheduler::Placed{{3}, {4}, "h:1"}}}));
   ASSERT_TRUE(placed.ok()) << placed.status();
   EXPECT_EQ(placed->reply.placed.endpoint, "h:1");
   EXPECT_EQ(FromProto(ToProto(scheduler::AnswerPlaceDecode{{}, id, {3}, {full}}))->reply.status,
@@ -403,7 +410,10 @@ TEST(Codec, AWriterIsNamed) {
 TEST(Codec, AReportTellsTheChunks) {
   scheduler::ReportRequest report{
       .instance = {1}, .incarnation = {2}, .load = {}, .held = {}, .ended = {}};
-  report.held = {{{7, 9}, {3}, 2, 1500}, {{7, 10}, {4}}};
+  report.held = {{{7, 9}, {3}, true, 2, 1500}, {{7, 10}, {4}}};
+  report.gone = {{.id = {7, 13}, .epoch = {7}}};
+  report.full = true;
+  report.held_digest = UINT64_MAX - 1;
   report.load.step_age_us = 2500;
   report.load.step_estimate_us = 100;
   report.ended = {{.id = {7, 11},
@@ -414,6 +424,11 @@ TEST(Codec, AReportTellsTheChunks) {
   const auto decoded = FromProto(ToProto(report));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->held[0].chunks_done, 2u);
+  EXPECT_EQ(decoded->gone.at(0).epoch.value, 7u);
+  EXPECT_TRUE(decoded->full);
+  EXPECT_EQ(decoded->held_digest, UINT64_MAX - 1);
+  EXPECT_TRUE(FromProto(ToProto(scheduler::ReportReply{.want_full = true}))->want_full);
+  EXPECT_FALSE(FromProto(ToProto(scheduler::DrainOrder{false}))->drain);
   EXPECT_EQ(decoded->held[0].chunk_running_us, 1500);
   EXPECT_EQ(decoded->held[1].chunk_running_us, -1);
   EXPECT_EQ(decoded->load.step_age_us, 2500);

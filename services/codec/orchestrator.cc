@@ -66,12 +66,11 @@ absl::StatusOr<std::vector<scheduler::HeldRequest>> HeldFrom(const Repeated& hel
     if (!id.ok()) return id.status();
     const auto running_us = DurationFrom("chunk_running_us", one.chunk_running_us());
     if (!running_us.ok()) return running_us.status();
-    out.push_back(
-        {.id = *id,
-         .epoch = {one.epoch()},
-         .opened = one.opened(),
-         .chunks_done = one.chunks_done(),
-         .chunk_running_us = one.has_chunk_running_us() ? *running_us : -1});
+    out.push_back({.id = *id,
+                   .epoch = {one.epoch()},
+                   .opened = one.opened(),
+                   .chunks_done = one.chunks_done(),
+                   .chunk_running_us = one.has_chunk_running_us() ? *running_us : -1});
   }
   return out;
 }
@@ -229,6 +228,7 @@ v1::RegisterRequest ToProto(const scheduler::RegisterRequest& request) {
   Fill(request.identity, &out);
   AddHeld(request.held, out.mutable_held());
   AddEnded(request.ended, out.mutable_ended());
+  *out.mutable_load() = LoadToProto(request.load);
   return out;
 }
 
@@ -243,6 +243,9 @@ absl::StatusOr<scheduler::RegisterRequest> FromProto(const v1::RegisterRequest& 
   absl::StatusOr<std::vector<scheduler::EndedRequest>> ended = EndedFrom(request.ended());
   if (!ended.ok()) return ended.status();
   out.ended = *std::move(ended);
+  absl::StatusOr<scheduler::WorkerLoad> load = LoadFrom(request.load());
+  if (!load.ok()) return load.status();
+  out.load = *load;
   return out;
 }
 
@@ -272,6 +275,9 @@ v1::ReportRequest ToProto(const scheduler::ReportRequest& request) {
   *out.mutable_load() = LoadToProto(request.load);
   AddHeld(request.held, out.mutable_held());
   AddEnded(request.ended, out.mutable_ended());
+  AddHeld(request.gone, out.mutable_gone());
+  out.set_full(request.full);
+  out.set_held_digest(request.held_digest);
   return out;
 }
 
@@ -285,6 +291,11 @@ absl::StatusOr<scheduler::ReportRequest> FromProto(const v1::ReportRequest& requ
   if (!held.ok()) return held.status();
   absl::StatusOr<std::vector<scheduler::EndedRequest>> ended = EndedFrom(request.ended());
   if (!ended.ok()) return ended.status();
+  absl::StatusOr<std::vector<scheduler::HeldRequest>> gone = HeldFrom(request.gone());
+  if (!gone.ok()) return gone.status();
+  out.gone = *std::move(gone);
+  out.full = request.full();
+  out.held_digest = request.held_digest();
   out.ended = *std::move(ended);
   out.instance = {request.instance()};
   out.incarnation = {request.incarnation()};
@@ -308,13 +319,13 @@ v1::UnregisterRequest ToProto(const scheduler::UnregisterRequest& request) {
 
 v1::ReportResponse ToProto(const scheduler::ReportReply& reply) {
   v1::ReportResponse out;
-  if (reply.drain.has_value()) out.set_drain(*reply.drain);
+  out.set_want_full(reply.want_full);
   return out;
 }
 
 absl::StatusOr<scheduler::ReportReply> FromProto(const v1::ReportResponse& response) {
   scheduler::ReportReply reply;
-  if (response.has_drain()) reply.drain = response.drain();
+  reply.want_full = response.want_full();
   return reply;
 }
 

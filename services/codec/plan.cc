@@ -140,6 +140,16 @@ absl::StatusOr<scheduler::CancelRequest> FromProto(const v1::CancelRequest& requ
   return out;
 }
 
+v1::DrainOrder ToProto(const scheduler::DrainOrder& order) {
+  v1::DrainOrder out;
+  out.set_drain(order.drain);
+  return out;
+}
+
+absl::StatusOr<scheduler::DrainOrder> FromProto(const v1::DrainOrder& order) {
+  return scheduler::DrainOrder{order.drain()};
+}
+
 v1::AssignResult ToProto(const scheduler::AssignReplied& replied) {
   auto out = WithIdAndEpoch<v1::AssignResult>(replied);
   out.set_sequence(replied.sequence.value);

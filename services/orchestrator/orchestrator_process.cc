@@ -87,6 +87,9 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
   metrics->Total("skein_spanning_plans_total", "Plans on more than one instance.", {},
                  totals.spanning_plans);
   metrics->Total("skein_replans_total", "Plans that were given up.", {}, totals.replans);
+  metrics->Total("skein_report_digest_mismatches_total",
+                 "Reports that did not fit what their worker had told before.", {},
+                 totals.digest_mismatches);
   for (size_t kind = 0; kind < scheduler::kDegradedKinds; ++kind) {
     const char* reason = NameOf(static_cast<scheduler::Degraded>(kind));
     metrics->Total("skein_degraded_total", "Requests that were delayed or recomputed, by reason.",

@@ -359,6 +359,12 @@ void OrchestratorShell::On(const scheduler::CallWithdraw& effect) {
   Send(effect.instance, std::move(message));
 }
 
+void OrchestratorShell::On(const scheduler::CallDrainOrder& effect) {
+  v1::OrchestratorMessage message;
+  *message.mutable_drain_order() = ToProto(effect.request);
+  Send(effect.instance, std::move(message));
+}
+
 void OrchestratorShell::On(const scheduler::CallCancel& effect) {
   v1::OrchestratorMessage message;
   *message.mutable_cancel() = ToProto(effect.request);

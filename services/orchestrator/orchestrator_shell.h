@@ -102,6 +102,7 @@ class OrchestratorShell {
   void On(const scheduler::CallAnnounce& effect);
   void On(const scheduler::CallWithdraw& effect);
   void On(const scheduler::CallCancel& effect);
+  void On(const scheduler::CallDrainOrder& effect);
 
   // A worker's stream.
   struct Worker {

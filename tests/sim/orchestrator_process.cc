@@ -48,7 +48,8 @@ void OrchestratorProcess::Submit(SpecPtr spec, std::shared_ptr<Stream> stream,
 void OrchestratorProcess::Connect(std::shared_ptr<Duplex> stream, WorkerPort port,
                                   const RegisterRequest& request) {
   const CallId call = NextCall();
-  workers_[call] = {stream, std::move(port)};
+  workers_[call] = {stream, std::move(port), {}};
+  for (const HeldRequest& held : request.held) workers_[call].held.emplace(held.id, held.epoch);
   calls_[stream.get()] = call;
   stream->Accept(this, [this, call, key = stream.get()](const absl::Status&) {
     if (workers_.erase(call) == 0) return;  // closed by this side
@@ -71,17 +72,27 @@ void OrchestratorProcess::Take(const std::shared_ptr<Duplex>& stream, Orchestrat
     verdict_->Require(load.free_blocks + load.held_blocks + load.cached_blocks == load.total_blocks,
                       "a report's blocks do not add up");
     verdict_->Require(load.invariants_ok, "a worker reports a violated invariant");
-    CheckDepartures(report->request);
+    Connected& worker = workers_.at(it->second);
+    TakeHeld(report->request, &worker);
+    CheckDepartures(worker);
   }
   Dispatch(message);
 }
 
+// A report tells what has changed.
+void OrchestratorProcess::TakeHeld(const ReportRequest& report, Connected* worker) const {
+  if (report.full) worker->held.clear();
+  for (const HeldRequest& held : report.held) worker->held.emplace(held.id, held.epoch);
+  for (const EndedRequest& ended : report.ended) worker->held.erase({ended.id, ended.epoch});
+  for (const HeldRequest& gone : report.gone) worker->held.erase({gone.id, gone.epoch});
+}
+
 // Without faults a client that went away has left every worker within 100 ms (and a report's
 // delay), after the step that it may be in.
-void OrchestratorProcess::CheckDepartures(const ReportRequest& report) const {
+void OrchestratorProcess::CheckDepartures(const Connected& worker) const {
   if (!network_->scenario().faultless) return;
-  for (const HeldRequest& held : report.held) {
-    const auto gone = departures_->find(held.id);
+  for (const auto& [id, epoch] : worker.held) {
+    const auto gone = departures_->find(id);
     if (gone == departures_->end()) continue;
     const TimeUs most_us = 100 * kMillisecondUs + 2 * network_->scenario().step_us;
     verdict_->Require(network_->time().now() - gone->second < most_us,
@@ -129,7 +140,10 @@ void OrchestratorProcess::Execute(AnswerRegister& effect) {
   Execute(refused);
 }
 void OrchestratorProcess::Execute(AnswerPlaceDecode& effect) { SendTo(effect.call, effect); }
-void OrchestratorProcess::Execute(AnswerReport& effect) { SendTo(effect.call, effect); }
+void OrchestratorProcess::Execute(AnswerReport& effect) {
+  verdict_->Require(!effect.reply.want_full, "a report's digest does not fit what was told");
+  SendTo(effect.call, effect);
+}
 void OrchestratorProcess::Execute(AnswerUnregister& effect) { SendTo(effect.call, effect); }
 
 void OrchestratorProcess::Execute(CloseWorker& effect) {
@@ -154,5 +168,6 @@ void OrchestratorProcess::Execute(CallStart& effect) { SendOrder(effect); }
 void OrchestratorProcess::Execute(CallAnnounce& effect) { SendOrder(effect); }
 void OrchestratorProcess::Execute(CallWithdraw& effect) { SendOrder(effect); }
 void OrchestratorProcess::Execute(CallCancel& effect) { SendOrder(effect); }
+void OrchestratorProcess::Execute(CallDrainOrder& effect) { SendOrder(effect); }
 
 }  // namespace skein::sim

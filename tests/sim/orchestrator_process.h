@@ -19,7 +19,8 @@ inline constexpr char kOrchestrator[] = "orch";
 using WorkerMessage =
     std::variant<scheduler::RegisterReply, scheduler::AnswerReport, scheduler::AnswerUnregister,
                  scheduler::AnswerPlaceDecode, scheduler::CallAssign, scheduler::CallStart,
-                 scheduler::CallAnnounce, scheduler::CallWithdraw, scheduler::CallCancel>;
+                 scheduler::CallAnnounce, scheduler::CallWithdraw, scheduler::CallCancel,
+                 scheduler::CallDrainOrder>;
 using WorkerPort = std::function<void(const WorkerMessage&)>;  // runs at the worker
 
 class OrchestratorProcess
@@ -63,6 +64,7 @@ class OrchestratorProcess
   void Execute(scheduler::CallAnnounce& effect);
   void Execute(scheduler::CallWithdraw& effect);
   void Execute(scheduler::CallCancel& effect);
+  void Execute(scheduler::CallDrainOrder& effect);
 
   int64_t drains_ordered() const { return drains_ordered_; }  // and not refused
   // Plans on more than one instance, over all its generations.
@@ -82,6 +84,7 @@ class OrchestratorProcess
   struct Connected {
     std::shared_ptr<Duplex> stream;
     WorkerPort port;
+    std::set<std::pair<scheduler::RequestId, scheduler::Epoch>> held;  // as the worker told
   };
 
   void SendTo(scheduler::CallId call, WorkerMessage message);
@@ -90,7 +93,8 @@ class OrchestratorProcess
     order.request = network_->Encoded(order.request);
     SendTo(streams_.at(order.instance), order);
   }
-  void CheckDepartures(const scheduler::ReportRequest& report) const;
+  void TakeHeld(const scheduler::ReportRequest& report, Connected* worker) const;
+  void CheckDepartures(const Connected& worker) const;
 
   std::map<scheduler::CallId, Submitted> submits_;
   std::map<scheduler::CallId, Connected> workers_;  // by stream

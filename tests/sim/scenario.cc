@@ -503,7 +503,7 @@ Expected ExpectedAnswer(const scheduler::RequestSpec& spec) {
       break;
     }
     expected.tokens.push_back(sampled.token);
-    expected.payloads.push_back(TokenPayload(sampled));
+    expected.payloads.push_back(services::PayloadOf(sampled));
   }
   if (spec.want_prompt_logprobs) {
     expected.prompt_logprobs =

@@ -134,7 +134,7 @@ engine::EmulatedOptions EngineOptions(scheduler::Role role);
 // The whole answer of a request, from its tokens and sampling parameters alone.
 struct Expected {
   std::vector<int32_t> tokens;        // emitted, without a stop token
-  std::vector<std::string> payloads;  // of each of them, with its logprobs (TokenPayload)
+  std::vector<std::string> payloads;  // of each of them, with its logprobs (PayloadOf)
   int32_t stop_token = -1;
   std::string prompt_logprobs;  // empty unless they are wanted
 };

@@ -128,6 +128,9 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   void On(const scheduler::AnswerUnregister& answer) {
     this->Dispatch(scheduler::UnregisterReplied{answer.reply});
   }
+  void On(const scheduler::CallDrainOrder& order) {
+    this->Dispatch(scheduler::OrderDrain{order.request.drain});
+  }
   void On(const scheduler::CallCancel& cancel) {
     this->Dispatch(scheduler::CancelCalled{cancel.request});
   }
