@@ -8,7 +8,8 @@ namespace skein::scheduler {
 
 TimeUs OrchestratorCore::Impl::NextDeadline() const {
   const TimeUs routers_us = registry_.listening().NextTick(routers_.NextLeaseEnd());
-  return std::min({registry_.NextTick(), routers_us, timers_us_});
+  const TimeUs early_us = early_.empty() ? kNever : settled_us_;
+  return std::min({registry_.NextTick(), routers_us, timers_us_, early_us});
 }
 
 void OrchestratorCore::Impl::NoteTimes(Request& request) {
@@ -101,7 +102,8 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .models = {registry_.models_seen().begin(), registry_.models_seen().end()},
       .prefill_instances = registry_.Count(Role::kPrefill),
       .decode_instances = registry_.Count(Role::kDecode),
-      .planning = CountIn(State::kQueued) + CountIn(State::kReplanning),
+      .planning = CountIn(State::kQueued) + CountIn(State::kReplanning) +
+                  static_cast<int64_t>(early_.size()),
       .parked = CountIn(State::kParked),
       .assigning = CountIn(State::kAssigning),
       .assigned = CountIn(State::kAssigned),
@@ -116,7 +118,8 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .replans = degraded_[static_cast<size_t>(Degraded::kReplanned)],
       .degraded = degraded_,
       .plans = finished_.totals(),
-      .last_epoch = Epoch{last_epoch_}};
+      .last_epoch = Epoch{last_epoch_},
+      .generation = generation_};
   for (const auto& [of, count] : totals.lost) totals.instances_lost += count;
   for (const std::string& model : totals.models) {
     totals.plans.try_emplace(model);
@@ -159,7 +162,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
   }
   for (const auto& [id, router] : routers_.all()) {
     snapshot.routers.push_back(
-        {router.report, now - router.heard_us, router.draining(), router.drained()});
+        {router.identity, router.load, now - router.heard_us, router.draining(), router.drained()});
   }
   for (const auto& [model, line] : waiting_) {  // the first in line asked first
     if (line.empty()) continue;
@@ -180,8 +183,6 @@ absl::Status Violated(int number, RequestId id, const char* what) {
 
 absl::Status OrchestratorCore::Impl::CheckRequest(const Request& request) const {
   const RequestId id = request.spec->id;
-  const auto submit = submits_.find(request.submit);
-  if (submit == submits_.end() || submit->second != id) return Violated(1, id, "has no stream");
   std::vector<InstanceId> places;
   for (const Member& member : request.members) {
     if (member.here) places.push_back(member.instance);
@@ -304,9 +305,6 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   if (parked != 0) return absl::InternalError("OrchestratorCore 10: a line holds others");
   if (alive != 0) return absl::InternalError("OrchestratorCore 10: alive requests are miscounted");
   if (on_instances != 0) return absl::InternalError("OrchestratorCore 2: an instance holds others");
-  if (submits_.size() != requests_.size()) {
-    return absl::InternalError("OrchestratorCore 1: streams without a request");
-  }
   if (absl::Status status = CheckPools(); !status.ok()) return status;
   if (absl::Status status = CheckForeseen(); !status.ok()) return status;
   return CheckRolling();

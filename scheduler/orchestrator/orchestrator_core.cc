@@ -33,11 +33,13 @@ std::vector<Explanation> OrchestratorCore::Requests(RequestOrder order, size_t l
 // Plan sequences continue above a predecessor's, too: workers order its requests with ours.
 OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
     : config_(config),
-      registry_(std::max<uint64_t>(config.first_epoch, 1), config.instance_lease_us),
+      registry_(FirstNumberOf(config.generation), config.instance_lease_us),
       routers_(config.instance_lease_us),
       gone_(config.max_gone, config.gone_kept_us),
       finished_(config.max_explanations),
-      last_epoch_(std::max<uint64_t>(config.first_epoch, 1) - 1),
+      generation_(config.generation),
+      first_epoch_(FirstNumberOf(config.generation)),
+      last_epoch_(first_epoch_ - 1),
       last_sequence_(last_epoch_) {
   if (plans()) {
     const absl::Status valid = CheckPlanning(*config_.planning);
@@ -49,7 +51,9 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
                                                                TimeUs now) {
   now_ = std::max(now_, now);
   effects_.clear();
+  if (!std::exchange(started_, true) && generation_ > 1) Settle();
   std::visit([this](const auto& e) { On(e); }, event);
+  SubmitEarly();
   RunTimers();
   PlaceWaiting();
   PlanParked();
@@ -61,19 +65,31 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
 }
 
 void OrchestratorCore::Impl::On(const SubmitCalled& event) {
+  if (now_ < settled_us_) return early_.push_back(event);
+  Submit(event);
+}
+
+void OrchestratorCore::Impl::SubmitEarly() {
+  if (early_.empty() || now_ < settled_us_) return;
+  const std::vector<SubmitCalled> early = std::exchange(early_, {});
+  for (const SubmitCalled& one : early) {
+    Submit(one);
+    TellAccepted(one);
+  }
+}
+
+void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   const RequestId id = event.spec->id;
+  if (const Request* known = Find(id)) return TellState(*known);
   if (absl::Status status = MaySubmit(*event.spec); !status.ok()) {
     refused_ += absl::IsResourceExhausted(status) ? 1 : 0;
-    effects_.push_back(SendPlanUpdate{event.call, id, Failed{std::move(status)}});
-    effects_.push_back(EndSubmit{event.call, id});
-    return;
+    return TellFailed(id, std::move(status));
   }
   ++alive_[event.spec->model];
   Request& request = requests_[id];
   ++in_state_[static_cast<size_t>(request.state)];
   request.number = ++submitted_;
   request.spec = event.spec;
-  request.submit = event.call;
   request.alone = event.alone;
   request.submitted_us = now_;
   request.explanation.id = id;
@@ -84,7 +100,6 @@ void OrchestratorCore::Impl::On(const SubmitCalled& event) {
   const TimeUs budget = event.spec->deadline_us;
   request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
   Arm(request.deadline_us);
-  submits_.emplace(event.call, id);
   if (Pool* pool = PoolOf(event.spec->model)) pool->planner.OnArrival(now_);
   Plan(request);
 }
@@ -103,13 +118,12 @@ void OrchestratorCore::Impl::Enter(Request& request, State state) {
 // Whose plan has to wait.
 void OrchestratorCore::Impl::TellAccepted(const SubmitCalled& event) {
   const Request* kept = Find(event.spec->id);
-  if (kept == nullptr || kept->submit != event.call) return;
+  if (kept == nullptr) return;
   if (kept->state != State::kQueued && kept->state != State::kParked) return;
-  effects_.push_back(SendPlanUpdate{event.call, event.spec->id, scheduler::Accepted{}});
+  effects_.push_back(SendPlanUpdate{event.spec->id, scheduler::Accepted{}});
 }
 
 absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
-  if (requests_.count(spec.id) > 0) return absl::AlreadyExistsError("the request is known");
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   if (spec.max_tokens < 0) return absl::InvalidArgumentError("max_tokens: negative");
   if (!registry_.KnowsModel(spec.model)) {
@@ -132,12 +146,6 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
       absl::StrCat("prompt + max_tokens: ", tokens, " fit no decode instance"));
 }
 
-void OrchestratorCore::Impl::On(const SubmitClosed& event) {
-  const auto it = submits_.find(event.call);
-  if (it == submits_.end()) return;
-  CloseByRouter(requests_.at(it->second));
-}
-
 OrchestratorCore::Impl::Request* OrchestratorCore::Impl::Find(RequestId id) {
   const auto it = requests_.find(id);
   return it == requests_.end() ? nullptr : &it->second;
@@ -151,7 +159,7 @@ OrchestratorCore::Impl::Request* OrchestratorCore::Impl::Find(RequestId id, Epoc
 void OrchestratorCore::Impl::On(const OrchestratorTick&) {
   for (InstanceId dead : registry_.Listened(now_)) Lose(dead, "was lost: its lease expired");
   for (const uint64_t silent : routers_.Silent(registry_.listening().elapsed())) {
-    LoseRouter(silent, "was lost: its lease expired", /*left=*/false);
+    LoseRouter(silent, "was lost: its lease expired", RouterGone::kSilent);
   }
   LeaveTheSilent();
 }
@@ -190,16 +198,13 @@ TimeUs OrchestratorCore::Impl::NextTimer(const Request& request) const {
 void OrchestratorCore::Impl::Fail(Request& request, const absl::Status& status) {
   ++failed_;
   request.explanation.failed = true;
-  effects_.push_back(SendPlanUpdate{
-      request.submit, request.spec->id,
-      Failed{absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message())
-                                               : status}});
-  effects_.push_back(EndSubmit{request.submit, request.spec->id});
+  TellFailed(request.spec->id,
+             absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message()) : status);
   Erase(request, absl::StrCat("failed: ", std::string(status.message())));
 }
 
-// The router closes the stream when all is answered, too, often before the instances' reports: what
-// they and the router say later tells how the request ended.
+// The router says so when all is answered, too, often before the instances' reports: what they say
+// later tells how the request ended, if the router did not.
 void OrchestratorCore::Impl::CloseByRouter(Request& request) {
   const bool answering = request.explanation.prefilled_us >= 0;
   request.explanation.provisional = true;
@@ -208,18 +213,8 @@ void OrchestratorCore::Impl::CloseByRouter(Request& request) {
 
 void OrchestratorCore::Impl::Finish(Request& request, FinishReason reason) {
   TakeFromPrefill(request);  // it has committed, or the end would be another
-  effects_.push_back(EndSubmit{request.submit, request.spec->id});
+  effects_.push_back(SendPlanUpdate{request.spec->id, PlanEnded{}});
   Erase(request, CompletedBy(reason));
-}
-
-// What a router says before it closes its stream waits for the close.
-void OrchestratorCore::Impl::TakeRouterEnd(const RouterEnd& end) {
-  Request* request = Find(end.id);
-  if (request != nullptr) {
-    request->router_end = end;
-  } else if (finished_.TakeRouterEnd(end)) {
-    ++failed_;
-  }
 }
 
 AwaitedReports OrchestratorCore::Impl::AwaitedReportsOf(const Request& request) {
@@ -260,7 +255,6 @@ void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
     ++failed_;
   }
   finished_.Add(now_, std::move(request.explanation), std::move(reports));
-  submits_.erase(request.submit);
   requests_.erase(id);
 }
 

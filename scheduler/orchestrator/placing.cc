@@ -175,7 +175,7 @@ void OrchestratorCore::Impl::On(const ReserveReplied& event) {
     NotePlaced(*request);
     request->explanation.placed_us = now_ - request->submitted_us;
     moved_.insert(request->spec->model);
-    effects_.push_back(SendPlanUpdate{request->submit, event.id, PlacedOf(*request)});
+    effects_.push_back(SendPlanUpdate{event.id, PlacedOf(*request)});
     AnswerBegin(*request, absl::OkStatus());
     StartMembers(*request);
     Join(*request);

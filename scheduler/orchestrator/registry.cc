@@ -175,6 +175,14 @@ void Registry::NoteSuccessor(Role role, const std::string& model) {
   }
 }
 
+std::vector<InstanceId> Registry::Connected() const {
+  std::vector<InstanceId> ids;
+  for (const auto& [id, instance] : instances_) {
+    if (instance.connected()) ids.push_back(id);
+  }
+  return ids;
+}
+
 Instance* Registry::FindConnected(CallId connection) {
   const auto it = std::find_if(instances_.begin(), instances_.end(), [connection](const auto& one) {
     return one.second.connection == connection;

@@ -88,8 +88,7 @@ void OrchestratorCore::Impl::GiveUpPlan(Request& request, const absl::Status& wh
   request.leave_by_us = registry_.listening().At(now_) + config_.instance_lease_us;
   replanning_.insert(request.spec->id);
   // At once, so that the router does not take the end of its token stream for that of the request.
-  effects_.push_back(
-      SendPlanUpdate{request.submit, request.spec->id, Planned{request.epoch, InstanceId{}}});
+  effects_.push_back(SendPlanUpdate{request.spec->id, Planned{request.epoch, InstanceId{}}});
   HasLeft(request, InstanceId{});
 }
 
