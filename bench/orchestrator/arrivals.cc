@@ -72,7 +72,7 @@ Cluster::Cluster() {
   PlanningConfig planning{.latency = skein::bench::ExtendedModel(kPrefill),
                           .policy = *Policy::Parse("tetris")};
   core_ = std::make_unique<OrchestratorCore>(
-      OrchestratorConfig{.first_epoch = 1000,
+      OrchestratorConfig{.generation = 1,
                          .max_requests = 1 << 20,
                          .instance_lease_us = 100'000 * kSecondUs,
                          .request_deadline_us = 100'000 * kSecondUs,
@@ -138,7 +138,7 @@ void Cluster::Arrive() {
   spec->prompt.resize(static_cast<size_t>(4096 * std::exp2(unit * 5)));
   spec->max_tokens = 256;
   flying_[last_].id = spec->id;
-  Do(SubmitCalled{{++calls_}, spec});
+  Do(SubmitCalled{spec});
 }
 
 void Cluster::EndPrefillOfOldest() {

@@ -1,9 +1,10 @@
 // The messages between the four roles, one to one with proto/ (services/codec converts).
 //
-// A worker and the orchestrator exchange them over one stream that the worker opens. While it
-// stands messages arrive once and in the order of sending; when it breaks, some that were sent last
-// may not have arrived, and the next stream begins with RegisterRequest, which tells the worker's
-// state.
+// A worker and the orchestrator exchange them over one stream that the worker opens, and so do a
+// router and the orchestrator. While it stands messages arrive once and in the order of sending;
+// when it breaks, some that were sent last may not have arrived, and the next stream begins with a
+// RegisterRequest or RouterHello, which tells the state of the worker or router. The first message
+// back tells the orchestrator's generation; all messages of the stream are of that generation.
 //
 // All others are calls: a Request and exactly one Reply; the caller's shell makes the reply itself
 // when there is none (UNAVAILABLE, DEADLINE_EXCEEDED; the callee may or may not have executed the
@@ -24,7 +25,7 @@
 
 namespace skein::scheduler {
 
-// ---- orchestrator -> router, on the stream of Submit(spec) ----
+// ---- orchestrator -> router ----
 
 struct Planned {
   Epoch epoch;
@@ -39,7 +40,7 @@ struct Placed {
   std::string endpoint;
 };
 
-// The request is over; the last update of its stream.
+// The request has failed; the last update of it.
 struct Failed {
   absl::Status status;
 };
@@ -47,7 +48,11 @@ struct Failed {
 // The request is not refused: it waits for its plan. Not sent when the plan comes at once.
 struct Accepted {};
 
-using PlanUpdate = std::variant<Planned, Placed, Failed, Accepted>;
+// The orchestrator has done with the request: its decode instance said that it ended there. The
+// last update of it.
+struct PlanEnded {};
+
+using PlanUpdate = std::variant<Planned, Placed, Failed, Accepted, PlanEnded>;
 
 // ---- orchestrator -> prefill ----
 
@@ -287,20 +292,44 @@ struct RouterEnd {
   TimeUs first_token_us = -1;  // from the submission; -1: there was none
 };
 
-// A router tells that it is there. `router` is its incarnation, the first half of its requests'
-// ids.
-struct RouterReport {
-  uint64_t router = 0;
-  std::string endpoint;
+struct RouterIdentity {
+  uint64_t router = 0;   // its incarnation, the first half of its requests' ids; not 0
+  std::string endpoint;  // host:port of its API
+  std::string host;      // where it runs
   std::string details;   // what status shows of it (serialised); no core looks inside
-  int64_t requests = 0;  // that wait or run there
-  bool draining = false;
-  bool leaving = false;  // its last report
-  std::vector<RouterEnd> ended;
 };
-struct RouterReportReply {
-  // An operator's order: take nothing new, or take requests again. Absent: there is none.
-  std::optional<bool> drain;
+
+struct RouterLoad {
+  int64_t queued = 0;   // wait for admission
+  int64_t running = 0;  // are admitted and have not ended
+  bool draining = false;
+  TimeUs uptime_us = 0;
+};
+
+// A request that the router has submitted and that has not ended for its client.
+struct RouterRequest {
+  RequestId id;
+  Epoch epoch;           // the highest that it has heard; 0: none
+  bool placed = false;   // it has attached, or tries to, to the request's tokens
+  InstanceId decode;     // there, if so
+  bool streams = false;  // and its token stream lives
+};
+
+// The first message of a stream: who the router is, and its whole state. What the orchestrator
+// knows of this router and is not listed has ended for its client.
+struct RouterHello {
+  RouterIdentity identity;
+  Generation seen;  // the highest that it has listened to
+  RouterLoad load;
+  std::vector<RouterRequest> requests;
+  std::vector<RouterEnd> ended;  // of which it does not know that they were heard
+};
+// Not OK: the stream is over.
+struct RouterWelcome {
+  absl::Status status;
+  Generation generation;
+  TimeUs lease_us = 0;             // report at least every third of it
+  std::vector<RequestId> unknown;  // of those listed: to be submitted anew, unless they stream
 };
 
 // ---- operator -> orchestrator ----
@@ -398,12 +427,14 @@ struct RegisterRequest {
   std::vector<HeldRequest> held;
   std::vector<EndedRequest> ended;  // as in a report
   WorkerLoad load = {};
+  Generation seen = {};  // the highest that it has listened to
 };
 struct RegisterReply {
   absl::Status status;
   InstanceId instance;
   TimeUs lease_us = 0;              // report at least every third of it
   std::vector<HeldRequest> cancel;  // held by the worker, unknown to the orchestrator
+  Generation generation = {};
 };
 
 // What has changed since the message before, on a stream that loses nothing: the report before, or

@@ -29,7 +29,7 @@ void OrchestratorCore::Impl::SendPlan(Request& request, const std::vector<Planne
   PlaceWithPlan(request);
   request.spanning ? SendAssigns(request, 0, sequence) : SendPlainAssign(request, sequence);
   effects_.push_back(SendPlanUpdate{
-      request.submit, request.spec->id,
+      request.spec->id,
       Planned{request.epoch, request.members[0].instance, now_ - request.submitted_us}});
 }
 

@@ -8,7 +8,8 @@ namespace skein::scheduler {
 
 TimeUs OrchestratorCore::Impl::NextDeadline() const {
   const TimeUs routers_us = registry_.listening().NextTick(routers_.NextLeaseEnd());
-  return std::min({registry_.NextTick(), routers_us, requests_.NextTimer()});
+  const TimeUs early_us = early_.empty() ? kNever : settled_us_;
+  return std::min({registry_.NextTick(), routers_us, requests_.NextTimer(), early_us});
 }
 
 std::vector<Explanation> OrchestratorCore::Impl::Explain(const std::string& name,
@@ -39,7 +40,8 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .models = {registry_.models_seen().begin(), registry_.models_seen().end()},
       .prefill_instances = registry_.Count(Role::kPrefill),
       .decode_instances = registry_.Count(Role::kDecode),
-      .planning = requests_.CountIn(State::kQueued) + requests_.CountIn(State::kReplanning),
+      .planning = requests_.CountIn(State::kQueued) + requests_.CountIn(State::kReplanning) +
+                  static_cast<int64_t>(early_.size()),
       .parked = requests_.CountIn(State::kParked),
       .assigning = requests_.CountIn(State::kAssigning),
       .assigned = requests_.CountIn(State::kAssigned),
@@ -55,7 +57,8 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .digest_mismatches = digest_mismatches_,
       .degraded = explanations_.degraded(),
       .plans = explanations_.plans(),
-      .last_epoch = Epoch{last_epoch_}};
+      .last_epoch = Epoch{last_epoch_},
+      .generation = generation_};
   for (const auto& [of, count] : totals.lost) totals.instances_lost += count;
   for (const std::string& model : totals.models) {
     totals.plans.try_emplace(model);
@@ -99,7 +102,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
   }
   for (const auto& [id, router] : routers_.all()) {
     snapshot.routers.push_back(
-        {router.report, now - router.heard_us, router.draining(), router.drained()});
+        {router.identity, router.load, now - router.heard_us, router.draining(), router.drained()});
   }
   for (const auto& [model, line] : placement_.lines()) {  // the first in line asked first
     const Request& oldest = requests_.At(line.begin()->second);

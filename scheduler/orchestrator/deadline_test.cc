@@ -22,7 +22,7 @@ class DeadlineTest : public PlanningTest {
     auto spec = Spec(serial, 40);
     spec->want_prompt_logprobs = true;
     spec->deadline_us = kDeadlineUs;
-    return Do(SubmitCalled{{10000 + serial}, spec});
+    return Do(SubmitCalled{spec});
   }
   CallAssign Assigned(uint64_t serial) {
     const CallAssign assign = Of<CallAssign>(SubmitAlone(serial)).at(0);
@@ -111,7 +111,7 @@ TEST_F(DeadlineTest, ReplanningWhileAMemberNeverSaysThatItEnded) {
   UpPrefill(3);
   auto spec = Spec(1, 4000);
   spec->deadline_us = kDeadlineUs;
-  const auto assigns = Of<CallAssign>(Do(SubmitCalled{{10001}, spec}));
+  const auto assigns = Of<CallAssign>(Do(SubmitCalled{spec}));
   ASSERT_EQ(assigns.size(), 4u);
   for (const CallAssign& assign : assigns) {
     Answer(assign);
@@ -138,7 +138,7 @@ TEST_F(DeadlineTest, QueuedForAChunk) {
   Submit(1, 40000);
   auto spec = Spec(2, 40000);
   spec->deadline_us = kDeadlineUs;
-  Do(SubmitCalled{{10002}, spec});
+  Do(SubmitCalled{spec});
   ASSERT_EQ(core_->Snapshot(now_).planning, 1);
   ExpectEndsInTime(2);
 }

@@ -14,7 +14,7 @@ class ExplanationLogTest : public ::testing::Test {
     auto spec = std::make_shared<RequestSpec>();
     spec->id = {7, serial};
     spec->model = "m";
-    Request& request = requests_.Add(std::move(spec), {serial}, at, at + 100);
+    Request& request = requests_.Add(std::move(spec), at, at + 100);
     request.explanation.id = request.spec->id;
     request.explanation.names = {"name-" + std::to_string(serial % 2)};
     return request;

@@ -9,6 +9,7 @@ namespace skein::scheduler {
 
 void OrchestratorCore::Impl::On(const RegisterCalled& event) {
   const WorkerIdentity& identity = event.request.identity;
+  Follow(event.request.seen);
   const int64_t instances = registry_.Count(identity.role);
   absl::StatusOr<Registry::Registration> registered =
       registry_.Register(event.request, event.call, now_);
@@ -33,7 +34,8 @@ void OrchestratorCore::Impl::On(const RegisterCalled& event) {
   reply.instance = registered->id;
   reply.lease_us = config_.instance_lease_us;
   const Instance& instance = *registry_.Find(registered->id);
-  reply.cancel = UnknownOf(instance.placed, event.request.held, config_.first_epoch);
+  reply.cancel = UnknownOf(instance.placed, event.request.held, first_epoch_);
+  reply.generation = {generation_, config_.incarnation};
   effects_.push_back(AnswerRegister{event.call, std::move(reply)});
   if (instance.drain_order.has_value()) {
     Send(CallDrainOrder{instance.id, {.drain = *instance.drain_order}});
@@ -110,8 +112,8 @@ void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedReques
   }
   TakeFromDecode(request);
   if (ended.reason == FinishReason::kCancelled) {  // its router closed the token stream
-    effects_.push_back(EndSubmit{request.submit, request.spec->id});
-    return CloseByRouter(request);  // as the router itself will say of Submit
+    effects_.push_back(SendPlanUpdate{request.spec->id, PlanEnded{}});
+    return CloseByRouter(request);  // as the router itself will say
   }
   Fail(request, ended.status);
 }
@@ -162,32 +164,16 @@ void OrchestratorCore::Impl::On(const UnregisterCalled& event) {
   effects_.push_back(AnswerUnregister{event.call, std::move(reply)});
 }
 
-void OrchestratorCore::Impl::On(const RouterReported& event) {
-  const RouterReport& report = event.report;
-  const TimeUs listened_us = registry_.listening().At(now_);
-  if (routers_.Report(report, now_, listened_us)) gone_.RouterCame();
-  for (const RouterEnd& end : report.ended) {
-    if (end.id.router == report.router) TakeRouterEnd(end);
-  }
-  RouterReportReply reply{routers_.Find(report.router)->drain_order};
-  if (report.leaving) LoseRouter(report.router, "has left", /*left=*/true);
-  effects_.push_back(AnswerRouterReport{event.call, reply});
-}
-
-void OrchestratorCore::Impl::LoseRouter(uint64_t router, const std::string& why, bool left) {
-  gone_.Add({.endpoint = routers_.Find(router)->report.endpoint,
-             .at_us = now_,
-             .why = why,
-             .left = left});
-  routers_.Remove(router);
-}
-
 // From now on nothing is placed there.
 void OrchestratorCore::Impl::On(const DrainCalled& event) {
   const DrainRequest& request = event.request;
   DrainReply reply;
   const bool instance = request.instance != InstanceId{};
   reply.status = instance ? registry_.Drain(request) : routers_.Drain(request);
+  const Router* router = instance ? nullptr : routers_.Find(request.router);
+  if (reply.status.ok() && router != nullptr && router->connection != CallId{}) {
+    effects_.push_back(OrderRouterDrain{router->connection, !request.undo});
+  }
   if (reply.status.ok() && instance) {
     const Instance& ordered = *registry_.Find(request.instance);
     Send(CallDrainOrder{ordered.id, {.drain = !request.undo}});

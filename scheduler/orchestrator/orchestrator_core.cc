@@ -33,16 +33,18 @@ std::vector<Explanation> OrchestratorCore::Requests(RequestOrder order, size_t l
 // Plan sequences continue above a predecessor's, too: workers order its requests with ours.
 OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
     : config_(config),
-      registry_(std::max<uint64_t>(config.first_epoch, 1), config.instance_lease_us),
+      registry_(FirstNumberOf(config.generation), config.instance_lease_us),
       pools_(config.planning, &registry_),
       chooser_(&registry_, config.default_tokens_per_second),
       routers_(config.instance_lease_us),
       gone_(config.max_gone, config.gone_kept_us),
       explanations_(config.max_explanations),
-      last_epoch_(std::max<uint64_t>(config.first_epoch, 1) - 1),
+      generation_(config.generation),
+      first_epoch_(FirstNumberOf(config.generation)),
+      last_epoch_(first_epoch_ - 1),
       last_sequence_(last_epoch_) {
   if (plans()) {
-    const absl::Status valid = CheckPlanning(*config_.planning);
+    const absl::Status valid = CheckPlanning(pools_.planning());
     SKEIN_INVARIANT_MSG(valid.ok(), std::string(valid.message()).c_str());
   }
 }
@@ -51,7 +53,9 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
                                                                TimeUs now) {
   now_ = std::max(now_, now);
   effects_.clear();
+  if (!std::exchange(started_, true) && generation_ > 1) Settle();
   std::visit([this](const auto& e) { On(e); }, event);
+  SubmitEarly();
   RunTimers();
   PlaceWaiting();
   PlanParked();
@@ -63,20 +67,29 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
 }
 
 void OrchestratorCore::Impl::On(const SubmitCalled& event) {
-  const RequestId id = event.spec->id;
-  absl::Status status = MaySubmit(*event.spec);
-  if (requests_.FindByCall(event.call) != nullptr) {
-    status = absl::AlreadyExistsError("the stream has a request");
+  if (now_ < settled_us_) return early_.push_back(event);
+  Submit(event);
+}
+
+void OrchestratorCore::Impl::SubmitEarly() {
+  if (early_.empty() || now_ < settled_us_) return;
+  const std::vector<SubmitCalled> early = std::exchange(early_, {});
+  for (const SubmitCalled& one : early) {
+    Submit(one);
+    TellAccepted(one);
   }
-  if (!status.ok()) {
+}
+
+void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
+  const RequestId id = event.spec->id;
+  if (const Request* known = Find(id)) return TellState(*known);
+  if (absl::Status status = MaySubmit(*event.spec); !status.ok()) {
     refused_ += absl::IsResourceExhausted(status) ? 1 : 0;
-    effects_.push_back(SendPlanUpdate{event.call, id, Failed{std::move(status)}});
-    effects_.push_back(EndSubmit{event.call, id});
-    return;
+    return TellFailed(id, std::move(status));
   }
   const TimeUs budget = event.spec->deadline_us;
   const TimeUs deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
-  Request& request = requests_.Add(event.spec, event.call, now_, deadline_us);
+  Request& request = requests_.Add(event.spec, now_, deadline_us);
   request.alone = event.alone;
   request.explanation.id = id;
   request.explanation.names = event.spec->names;
@@ -91,13 +104,12 @@ void OrchestratorCore::Impl::On(const SubmitCalled& event) {
 // Whose plan has to wait.
 void OrchestratorCore::Impl::TellAccepted(const SubmitCalled& event) {
   const Request* kept = Find(event.spec->id);
-  if (kept == nullptr || kept->submit != event.call) return;
+  if (kept == nullptr) return;
   if (kept->state != State::kQueued && kept->state != State::kParked) return;
-  effects_.push_back(SendPlanUpdate{event.call, event.spec->id, scheduler::Accepted{}});
+  effects_.push_back(SendPlanUpdate{event.spec->id, scheduler::Accepted{}});
 }
 
 absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
-  if (requests_.Find(spec.id) != nullptr) return absl::AlreadyExistsError("the request is known");
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   if (spec.max_tokens < 0) return absl::InvalidArgumentError("max_tokens: negative");
   if (!registry_.KnowsModel(spec.model)) {
@@ -138,14 +150,10 @@ absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const
                                                    ", what its instances hold). Retry later."));
 }
 
-void OrchestratorCore::Impl::On(const SubmitClosed& event) {
-  if (Request* request = requests_.FindByCall(event.call)) CloseByRouter(*request);
-}
-
 void OrchestratorCore::Impl::On(const OrchestratorTick&) {
   for (InstanceId dead : registry_.Listened(now_)) Lose(dead, "was lost: its lease expired");
   for (const uint64_t silent : routers_.Silent(registry_.listening().elapsed())) {
-    LoseRouter(silent, "was lost: its lease expired", /*left=*/false);
+    LoseRouter(silent, "was lost: its lease expired", RouterGone::kSilent);
   }
   LeaveTheSilent();
 }
@@ -171,16 +179,13 @@ void OrchestratorCore::Impl::RunTimers(Request& request) {
 // RESOURCE_EXHAUSTED would tell the router that nothing of the request was begun.
 void OrchestratorCore::Impl::Fail(Request& request, const absl::Status& status) {
   explanations_.NoteFailed(&request);
-  effects_.push_back(SendPlanUpdate{
-      request.submit, request.spec->id,
-      Failed{absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message())
-                                               : status}});
-  effects_.push_back(EndSubmit{request.submit, request.spec->id});
+  TellFailed(request.spec->id,
+             absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message()) : status);
   Erase(request, absl::StrCat("failed: ", std::string(status.message())));
 }
 
-// The router closes the stream when all is answered, too, often before the instances' reports: what
-// they and the router say later tells how the request ended.
+// The router says so when all is answered, too, often before the instances' reports: what they say
+// later tells how the request ended, if the router did not.
 void OrchestratorCore::Impl::CloseByRouter(Request& request) {
   const bool answering = request.explanation.prefilled_us >= 0;
   request.explanation.provisional = true;
@@ -189,18 +194,8 @@ void OrchestratorCore::Impl::CloseByRouter(Request& request) {
 
 void OrchestratorCore::Impl::Finish(Request& request, FinishReason reason) {
   TakeFromPrefill(request);  // it has committed, or the end would be another
-  effects_.push_back(EndSubmit{request.submit, request.spec->id});
+  effects_.push_back(SendPlanUpdate{request.spec->id, PlanEnded{}});
   Erase(request, CompletedBy(reason));
-}
-
-// What a router says before it closes its stream waits for the close.
-void OrchestratorCore::Impl::TakeRouterEnd(const RouterEnd& end) {
-  Request* request = Find(end.id);
-  if (request != nullptr) {
-    request->router_end = end;
-  } else {
-    explanations_.TakeRouterEnd(end);
-  }
 }
 
 AwaitedReports OrchestratorCore::Impl::AwaitedReportsOf(const Request& request) {

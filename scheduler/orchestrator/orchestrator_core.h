@@ -29,11 +29,23 @@
 // An instance is lost when it said nothing for a lease, or when another process comes at its
 // endpoint.
 //
-// A request whose epoch is below `first_epoch` was issued by a predecessor: it is left alone (its
+// A router is connected by one stream, too: the requests that it submits, their plans, how they
+// ended for its clients. When it breaks, the requests go on; the next one begins with what the
+// router has, what it does not have any more is cancelled, and it hears again how the others stand
+// (router_streams.cc). When there is none for a lease, requests that are not placed are cancelled.
+//
+// Epochs and ids begin with the orchestrator's generation. A worker or router that has listened to
+// a higher one says so, or refuses to listen: the orchestrator takes a higher one still, and all
+// streams begin anew.
+//
+// A successor holds what is submitted for half a lease, until the instances have come back.
+//
+// A request whose epoch is of another generation was issued by a predecessor: it is left alone (its
 // stream goes on between router and workers), and counts through its instance's reported load.
 //
 // Invariants, by number (CheckInvariants names them):
-//   1. Every submitted request ends exactly once: Failed + EndSubmit, or EndSubmit.
+//   1. Every submitted request ends exactly once: by its router's RouterEnded, or with Failed or
+//      PlanEnded.
 //   2. A request is on live instances only, or placed at a live decode instance.
 //   3. Waiting lists hold exactly the waiting requests, in the order of their first asking.
 //   4. Epochs and plan sequences only grow.
@@ -69,12 +81,28 @@ namespace skein::scheduler {
 
 // ---- events ----
 
-struct SubmitCalled {  // the router opened a stream of PlanUpdates
-  CallId call;
+struct SubmitCalled {  // by the router that its id names; idempotent
   SpecPtr spec;
   bool alone = false;  // on one prefill instance, whatever the policy
 };
-struct SubmitClosed {  // the router went away or cancelled: the request is cancelled everywhere
+struct RouterEnded {  // for its client; the request is cancelled everywhere
+  RouterEnd end;
+};
+// The messages of a router; `call` is its stream, which RouterConnected begins. The shell lets none
+// of a stream through after RouterDisconnected or CloseRouter, and none about another router's
+// requests.
+struct RouterConnected {
+  CallId call;
+  RouterHello hello;
+};
+struct RouterReported {
+  CallId call;
+  RouterLoad load;
+};
+struct RouterLeft {
+  CallId call;
+};
+struct RouterDisconnected {  // the stream is over
   CallId call;
 };
 // The messages of a worker; `call` is its stream, which RegisterCalled begins. The shell lets none
@@ -98,10 +126,6 @@ struct UnregisterCalled {
 struct WorkerDisconnected {  // the stream is over
   CallId call;
 };
-struct RouterReported {
-  CallId call;
-  RouterReport report;
-};
 struct DrainCalled {  // an operator's
   CallId call;
   DrainRequest request;
@@ -124,20 +148,43 @@ struct ReplacePlanningTables {
 struct OrchestratorTick {};
 
 using OrchestratorEvent =
-    std::variant<SubmitCalled, SubmitClosed, PlaceDecodeCalled, RegisterCalled, ReportCalled,
-                 UnregisterCalled, WorkerDisconnected, RouterReported, DrainCalled, AssignReplied,
-                 TransferOpened, ReplacePlanningTables, OrchestratorTick>;
+    std::variant<SubmitCalled, RouterEnded, PlaceDecodeCalled, RegisterCalled, ReportCalled,
+                 UnregisterCalled, WorkerDisconnected, RouterConnected, RouterReported, RouterLeft,
+                 RouterDisconnected, DrainCalled, AssignReplied, TransferOpened,
+                 ReplacePlanningTables, OrchestratorTick>;
 
 // ---- effects ----
 
+// On the stream of the request's router; dropped where there is none.
 struct SendPlanUpdate {
-  CallId call;
   RequestId id;
   PlanUpdate update;
 };
-struct EndSubmit {  // the stream ends OK; what went wrong was said by Failed
+// OK: the stream is that of this router from here on. Otherwise it is over.
+struct WelcomeRouter {
   CallId call;
-  RequestId id;
+  uint64_t router = 0;
+  RouterWelcome welcome;
+};
+// Answers to a router, on its stream `call`.
+struct AnswerRouterReport {
+  CallId call;
+};
+struct AnswerRouterGoodbye {
+  CallId call;
+};
+struct OrderRouterDrain {
+  CallId call;
+  bool drain = true;
+};
+// The stream is not this router's any more: close it.
+struct CloseRouter {
+  CallId call;
+  absl::Status status;
+};
+// To be kept for the next start, before any effect that follows.
+struct StoreGeneration {
+  uint64_t generation = 0;
 };
 // Answers to a worker, on its stream `call`.
 struct AnswerPlaceDecode {
@@ -158,10 +205,6 @@ struct AnswerReport {
 struct AnswerUnregister {
   CallId call;
   UnregisterReply reply;
-};
-struct AnswerRouterReport {
-  CallId call;
-  RouterReportReply reply;
 };
 struct AnswerDrain {
   CallId call;
@@ -200,14 +243,15 @@ struct CallDrainOrder {
 };
 
 using OrchestratorEffect =
-    std::variant<SendPlanUpdate, EndSubmit, AnswerPlaceDecode, AnswerRegister, AnswerReport,
-                 AnswerUnregister, CloseWorker, AnswerRouterReport, AnswerDrain, CallAssign,
-                 CallStart, CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder>;
+    std::variant<SendPlanUpdate, WelcomeRouter, AnswerRouterReport, AnswerRouterGoodbye,
+                 OrderRouterDrain, CloseRouter, StoreGeneration, AnswerPlaceDecode, AnswerRegister,
+                 AnswerReport, AnswerUnregister, CloseWorker, AnswerDrain, CallAssign, CallStart,
+                 CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder>;
 
 struct OrchestratorConfig {
-  // Larger than any epoch or instance id a predecessor gave; the shell takes the wall clock in
-  // microseconds.
-  uint64_t first_epoch = 1;
+  // Of this process: above those of its predecessors, as far as it knows. 1 to kGenerationMax.
+  uint64_t generation = 1;
+  Incarnation incarnation;  // of this process
   int64_t max_requests = 4096;
   TimeUs instance_lease_us = 3 * kSecondUs;
   TimeUs begin_wait_us = 5 * kSecondUs;          // PlaceDecode is answered within this
@@ -236,7 +280,8 @@ struct InstanceStatus {
 };
 
 struct RouterStatus {
-  RouterReport report;  // its latest, without `ended`
+  RouterIdentity identity;
+  RouterLoad load;
   TimeUs silent_us = 0;
   bool draining = false;
   bool drained = false;
@@ -249,7 +294,7 @@ struct OrchestratorSnapshot {
   std::vector<std::string> models;        // that ever had an instance
   int64_t prefill_instances = 0;
   int64_t decode_instances = 0;
-  int64_t planning = 0;  // queued, or to be planned anew
+  int64_t planning = 0;  // queued, to be planned anew, or submitted before the instances came back
   int64_t parked = 0;    // no prefill instance takes them now
   int64_t assigning = 0;
   int64_t assigned = 0;
@@ -268,6 +313,7 @@ struct OrchestratorSnapshot {
   DegradedCounts degraded = {};             // how often, of all requests
   std::map<std::string, PlanTotals> plans;  // by model; of those that ever had an instance
   Epoch last_epoch;
+  uint64_t generation = 0;
 };
 
 enum class RequestOrder { kRecent, kSlowest };

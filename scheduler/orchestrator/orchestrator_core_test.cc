@@ -7,7 +7,7 @@
 namespace skein::scheduler {
 namespace {
 
-constexpr uint64_t kFirstEpoch = 1000;
+constexpr uint64_t kGeneration = 1;
 const KvShape kShape{.model_hash = "h",
                      .dtype = "f32",
                      .block_tokens = 4,
@@ -28,7 +28,7 @@ SpecPtr Spec(uint64_t serial, int64_t prompt_tokens = 4, int64_t max_tokens = 4)
 class OrchestratorCoreTest : public OrchestratorTest {
  protected:
   OrchestratorCoreTest() {
-    core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{.first_epoch = kFirstEpoch});
+    core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{.generation = kGeneration});
   }
 
   RegisterReply Join(Role role, uint64_t incarnation, const KvShape& shape = kShape,
@@ -66,8 +66,7 @@ class OrchestratorCoreTest : public OrchestratorTest {
     return id;
   }
   CallAssign Submit(uint64_t serial, int64_t prompt_tokens = 4, int64_t max_tokens = 4) {
-    const Effects effects =
-        Do(SubmitCalled{{10000 + serial}, Spec(serial, prompt_tokens, max_tokens)});
+    const Effects effects = Do(SubmitCalled{Spec(serial, prompt_tokens, max_tokens)});
     EXPECT_EQ(Of<CallAssign>(effects).size(), 1u);
     const CallAssign assign = Of<CallAssign>(effects)[0];
     Do(AssignReplied{
@@ -108,7 +107,7 @@ TEST_F(OrchestratorCoreTest, ARequestIsPlannedPlacedAndEnded) {
   const InstanceId decode = Up(Role::kDecode, 2);
   const CallAssign assign = Submit(1);
   EXPECT_EQ(assign.instance, prefill);
-  EXPECT_GE(assign.request.epoch.value, kFirstEpoch);
+  EXPECT_EQ(GenerationOf(assign.request.epoch.value), kGeneration);
   ASSERT_TRUE(assign.request.placed.has_value());
   EXPECT_EQ(assign.request.placed->decode, decode);
   EXPECT_EQ(core_->Snapshot(now_).assigned, 1);
@@ -118,20 +117,20 @@ TEST_F(OrchestratorCoreTest, ARequestIsPlannedPlacedAndEnded) {
   Report(prefill, 1, {}, {{{7, 1}, assign.request.epoch, FinishReason::kStop, {}}});
   const Effects ended =
       Report(decode, 2, {}, {{{7, 1}, assign.request.epoch, FinishReason::kLength, {}}});
-  EXPECT_EQ(Of<EndSubmit>(ended).size(), 1u);
+  EXPECT_EQ(Ends(ended).size(), 1u);
   EXPECT_TRUE(Of<CallCancel>(ended).empty());
   EXPECT_EQ(core_->Snapshot(0).placed, 0);
 }
 
 TEST_F(OrchestratorCoreTest, UnknownModelsAndEmptyPoolsFailAtOnce) {
-  const Effects unknown = Do(SubmitCalled{Call(), Spec(1)});
+  const Effects unknown = Do(SubmitCalled{Spec(1)});
   EXPECT_EQ(Updates<Failed>(unknown)[0].status.code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(Of<EndSubmit>(unknown).size(), 1u);
+  EXPECT_EQ(Ends(unknown).size(), 1u);
   Up(Role::kPrefill, 1);
-  const Effects no_decode = Do(SubmitCalled{Call(), Spec(1)});
+  const Effects no_decode = Do(SubmitCalled{Spec(1)});
   EXPECT_EQ(Updates<Failed>(no_decode)[0].status.code(), absl::StatusCode::kUnavailable);
   Up(Role::kDecode, 2);
-  const Effects too_long = Do(SubmitCalled{Call(), Spec(1, 30, 30)});
+  const Effects too_long = Do(SubmitCalled{Spec(1, 30, 30)});
   EXPECT_EQ(Updates<Failed>(too_long)[0].status.code(), absl::StatusCode::kInvalidArgument);
 }
 
@@ -184,7 +183,7 @@ TEST_F(OrchestratorCoreTest, ARefusedAssignIsTriedElsewhereUnderANewEpoch) {
   const InstanceId first = Up(Role::kPrefill, 1);
   const InstanceId second = Up(Role::kPrefill, 3);
   Up(Role::kDecode, 2);
-  const CallAssign one = Of<CallAssign>(Do(SubmitCalled{{99}, Spec(1)}))[0];
+  const CallAssign one = Of<CallAssign>(Do(SubmitCalled{Spec(1)}))[0];
   EXPECT_EQ(one.instance, first);
   const Effects effects = Do(AssignReplied{first,
                                            {7, 1},
@@ -331,14 +330,14 @@ TEST_F(OrchestratorCoreTest, ADecodeInstanceThatDiesBeforeItIsOpenedCostsOnlyThe
   EXPECT_EQ(again[0].request.placed->decode, second);
 }
 
-TEST_F(OrchestratorCoreTest, ClosingSubmitCancelsEverywhere) {
+TEST_F(OrchestratorCoreTest, AnEndForTheClientCancelsEverywhere) {
   Up(Role::kPrefill, 1);
   Up(Role::kDecode, 2);
   Place(1);
-  const Effects effects = Do(SubmitClosed{{10001}});
+  const Effects effects = Do(Closed({7, 1}));
   EXPECT_EQ(Of<CallCancel>(effects).size(), 2u);
   EXPECT_TRUE(Of<SendPlanUpdate>(effects).empty());
-  EXPECT_TRUE(Do(SubmitClosed{{10001}}).empty());
+  EXPECT_TRUE(Do(Closed({7, 1})).empty());
 }
 
 TEST_F(OrchestratorCoreTest, ARoutersCloseThatDecodeTellsFirstIsNoFailure) {
@@ -351,16 +350,16 @@ TEST_F(OrchestratorCoreTest, ARoutersCloseThatDecodeTellsFirstIsNoFailure) {
   const CallAssign streaming = Place(1);
   Report(prefill, 1, {}, {{{7, 1}, streaming.request.epoch, FinishReason::kStop, {}}});
   const Effects one = Report(decode, 2, {}, {left(streaming)});
-  EXPECT_EQ(Of<EndSubmit>(one).size(), 1u);
-  EXPECT_TRUE(Of<SendPlanUpdate>(one).empty());
+  EXPECT_EQ(Updates<PlanEnded>(one).size(), 1u);
   EXPECT_TRUE(Of<CallCancel>(one).empty());
-  EXPECT_TRUE(Do(SubmitClosed{{10001}}).empty());
   EXPECT_EQ(core_->Explain("7/1", now_).at(0).state, "ended by its router");
+  EXPECT_TRUE(Do(Closed({7, 1})).empty());
+  EXPECT_EQ(core_->Explain("7/1", now_).at(0).state, "client disconnected");
 
   const CallAssign computing = Place(2);
   const Effects two = Report(decode, 2, {}, {left(computing)});
-  EXPECT_EQ(Of<EndSubmit>(two).size(), 1u);
-  EXPECT_TRUE(Of<SendPlanUpdate>(two).empty());
+  EXPECT_EQ(Updates<PlanEnded>(two).size(), 1u);
+  EXPECT_TRUE(Updates<Failed>(two).empty());
   ASSERT_EQ(Of<CallCancel>(two).size(), 1u);
   EXPECT_EQ(Of<CallCancel>(two)[0].instance, prefill);
   EXPECT_EQ(core_->Explain("7/2", now_).at(0).state, "cancelled by its router");
@@ -386,8 +385,8 @@ TEST_F(OrchestratorCoreTest, ADeadDecodeInstanceFailsOnceWhatItAloneHas) {
   const Effects effects = Until(4 * kSecondUs);
   ASSERT_EQ(Updates<Failed>(effects).size(), 1u);
   EXPECT_EQ(Updates<Failed>(effects)[0].status.code(), absl::StatusCode::kUnavailable);
-  ASSERT_EQ(Of<EndSubmit>(effects).size(), 1u);
-  EXPECT_EQ(Of<EndSubmit>(effects)[0].id, (RequestId{7, 1}));
+  ASSERT_EQ(Ends(effects).size(), 1u);
+  EXPECT_EQ(Ends(effects)[0].id, (RequestId{7, 1}));
   // The other one is planned anew when its prefill instance says that it has ended there.
   ASSERT_EQ(Of<CallCancel>(effects).size(), 1u);
   EXPECT_EQ(Of<CallCancel>(effects)[0].instance, prefill);
@@ -411,8 +410,8 @@ TEST_F(OrchestratorCoreTest, ADeadPrefillInstanceFailsWhatIsNotPlacedYet) {
   Until(2 * kSecondUs);
   Report(decode, 2, {{{7, 1}, placed.request.epoch}});
   const Effects effects = Until(4 * kSecondUs);
-  ASSERT_EQ(Of<EndSubmit>(effects).size(), 1u);
-  EXPECT_EQ(Of<EndSubmit>(effects)[0].id, (RequestId{7, 2}));
+  ASSERT_EQ(Ends(effects).size(), 1u);
+  EXPECT_EQ(Ends(effects)[0].id, (RequestId{7, 2}));
   // The decode instance knows whether request 1 was committed: its lease decides.
   const Effects lease_over = Report(
       decode, 2, {},

@@ -5,6 +5,7 @@
 //   assigning.cc           a plan is told to its members
 //   replanning.cc          a plan is given up
 //   placing.cc             which instance decodes: DecodePlacement's answers are carried out
+//   router_streams.cc      routers come, come back, go; the generation
 //   checks.cc              what the core shows of itself
 #pragma once
 
@@ -57,13 +58,16 @@ class OrchestratorCore::Impl {
   static constexpr size_t kStates = orchestrator::kStates;
 
   void On(const SubmitCalled& event);
-  void On(const SubmitClosed& event);
+  void On(const RouterEnded& event);
   void On(const PlaceDecodeCalled& event);
   void On(const RegisterCalled& event);
   void On(const ReportCalled& event);
   void On(const UnregisterCalled& event);
   void On(const WorkerDisconnected& event);
+  void On(const RouterConnected& event);
   void On(const RouterReported& event);
+  void On(const RouterLeft& event);
+  void On(const RouterDisconnected& event);
   void On(const DrainCalled& event);
   void On(const AssignReplied& event);
   void On(const TransferOpened& event);
@@ -71,6 +75,7 @@ class OrchestratorCore::Impl {
   void On(const OrchestratorTick& event);
 
   absl::Status MaySubmit(const RequestSpec& spec) const;
+  void Submit(const SubmitCalled& event);
   void TellAccepted(const SubmitCalled& event);
   void Note(Degraded kind, Request& request) { explanations_.Note(kind, &request); }
   void Enter(Request& request, State state) { requests_.Enter(request, state); }
@@ -168,7 +173,22 @@ class OrchestratorCore::Impl {
   void SendAgain(Request& request, InstanceId instance, const HeldRequest& held);
   void LeaveDraining(const Instance& instance);
   void Lose(InstanceId instance, const std::string& why, bool left = false);
-  void LoseRouter(uint64_t router, const std::string& why, bool left);
+  // Routers come and go: router_streams.cc.
+  enum class RouterGone { kSilent, kDead, kLeft };
+  void LoseRouter(uint64_t router, const std::string& why, RouterGone how);
+  void CloseUnlisted(uint64_t router, const std::vector<RouterRequest>& listed);
+  void TellAgain(CallId stream, uint64_t router, const std::vector<RouterRequest>& listed);
+  void TellState(const Request& request);
+  void TellFailed(RequestId id, absl::Status status);
+  void Follow(const Generation& seen);  // takes a higher generation if need be
+  // A successor does not know at once which instances there are: for half a lease what is submitted
+  // waits until they have come back.
+  void Settle() { settled_us_ = now_ + config_.instance_lease_us / 2; }
+  void SubmitEarly();  // what has waited for long enough
+  template <class Of>
+  void ForgetEarly(Of of) {
+    std::erase_if(early_, [&](const SubmitCalled& one) { return of(one.spec->id); });
+  }
   void LosePrefill(Request& request, InstanceId instance, const std::string& why, bool left);
   void LoseDecode(Request& request, const std::string& why);
 
@@ -190,6 +210,7 @@ class OrchestratorCore::Impl {
 
   OrchestratorConfig config_;
   TimeUs now_ = 0;
+  bool started_ = false;  // the first event was handled
   std::vector<OrchestratorEffect> effects_;
   Registry registry_;
   orchestrator::RequestTable requests_;
@@ -202,9 +223,13 @@ class OrchestratorCore::Impl {
   orchestrator::PlanChooser chooser_;
   orchestrator::RollingPlans rolling_;
   Routers routers_;
+  TimeUs settled_us_ = 0;
+  std::vector<SubmitCalled> early_;  // submitted before
   GoneList gone_;
   orchestrator::ExplanationLog explanations_;
 
+  uint64_t generation_;
+  uint64_t first_epoch_;  // of the generation; another one's requests are left alone
   uint64_t last_epoch_;
   uint64_t last_sequence_ = 0;
   uint64_t refused_ = 0;                                   // for lack of capacity

@@ -14,7 +14,7 @@ class ParkedRequestsTest : public ::testing::Test {
     auto spec = std::make_shared<RequestSpec>();
     spec->id = {7, serial};
     spec->model = model;
-    Request& request = requests_.Add(std::move(spec), {serial}, 0, 100);
+    Request& request = requests_.Add(std::move(spec), 0, 100);
     requests_.Enter(request, State::kParked);
     parked_.Add(request);
     return request;

@@ -22,7 +22,7 @@ class ParkingTest : public PlanningTest, public ::testing::WithParamInterface<co
     auto spec = Spec(serial, 40);
     spec->want_prompt_logprobs = true;
     spec->deadline_us = deadline_us;
-    return Do(SubmitCalled{{10000 + serial}, spec});
+    return Do(SubmitCalled{spec});
   }
   int64_t Parked() { return core_->Snapshot(now_).parked; }
 
@@ -46,7 +46,7 @@ TEST_P(ParkingTest, MoreThanTheInstancesHoldIsRefusedBeforeAnythingIsBegun) {
   EXPECT_TRUE(Of<CallAssign>(refused).empty());
   EXPECT_EQ(core_->Snapshot(now_).refused, 1u);
   EXPECT_EQ(core_->Snapshot(now_).failed, 0u);
-  Do(SubmitClosed{{10007}});
+  Do(Closed({7, 7}));
   EXPECT_TRUE(Updates<Failed>(SubmitAlone(9)).empty());
 }
 
@@ -74,7 +74,7 @@ TEST_P(ParkingTest, WhatNoInstanceHasRoomForIsParkedAndPlannedInOrder) {
   const auto next = Of<CallAssign>(Report(prefill_[0], {}, {Ended(first)}));
   ASSERT_EQ(next.size(), 1u);
   EXPECT_EQ(next[0].request.spec->id, (RequestId{7, 3}));
-  Do(SubmitClosed{{10002}});  // its place is free
+  Do(Closed({7, 2}));  // its place is free
   EXPECT_EQ(Parked(), 0);
   constexpr auto kParked = static_cast<size_t>(Degraded::kParked);
   EXPECT_EQ(core_->Explain("cmpl-1", now_).at(0).degraded[kParked], 0u);

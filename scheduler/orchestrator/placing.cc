@@ -191,7 +191,7 @@ void OrchestratorCore::Impl::Opened(Request& request) {
   NoteOpened(request);
   request.explanation.placed_us = now_ - request.submitted_us;
   moved_.insert(request.spec->model);
-  effects_.push_back(SendPlanUpdate{request.submit, request.spec->id, PlacedOf(request)});
+  effects_.push_back(SendPlanUpdate{request.spec->id, PlacedOf(request)});
   StartMembers(request);
 }
 

@@ -41,7 +41,7 @@ TEST_F(PlanningTest, APlanOfTwoMembersRunsFromItsAssignsToItsEnd) {
   Report(prefill[1], {}, {Ended(assigns[1])});
   Report(prefill[0], {}, {Ended(assigns[0])});
   const Effects ended = Report(decode, {}, {Ended(assigns[0])});
-  EXPECT_EQ(Of<EndSubmit>(ended).size(), 1u);
+  EXPECT_EQ(Ends(ended).size(), 1u);
   EXPECT_TRUE(Of<CallCancel>(ended).empty());
   EXPECT_EQ(core_->Snapshot(now_).spanning_plans, 1u);
 }
@@ -78,7 +78,7 @@ TEST_F(PlanningTest, PlansAreCountedOnceTheirPromptIsComputed) {
   for (size_t i = 0; i < 2; ++i) Report(prefill[i], {}, {Ended(counted[i])});
   Report(decode, {}, {Ended(counted[0])});
   Place(2, 2000);
-  Do(SubmitClosed{{10002}});  // before anything was computed
+  Do(Closed({7, 2}));  // before anything was computed
   const PlanTotals totals = core_->Snapshot(now_).plans.at("m");
   EXPECT_EQ(totals.plans_by_chunks, (std::map<size_t, uint64_t>{{1, 1}}));
   EXPECT_EQ(totals.chunks_by_sp, (std::map<size_t, uint64_t>{{2, 1}}));
@@ -91,14 +91,13 @@ TEST_F(PlanningTest, AWordOfTheRouterAfterTheEndCountsAPlanOnce) {
   UpPrefill(2);
   Up(Role::kDecode, 2);
   const auto assigns = Place(1, 2000);
-  Do(SubmitClosed{{10001}});  // its router has all tokens, and no instance has reported yet
+  RouterConnects(7);  // its router has all tokens, and no instance has reported yet
   RouterEnd end;
   end.id = assigns[0].request.spec->id;
   end.how = RouterEnd::How::kMaxTokens;
   end.first_token_us = kSecondUs;
   for (int i = 0; i < 2; ++i) {
-    RouterReport report{.router = 7, .ended = {end}};
-    Do(RouterReported{Call(), report});
+    Do(RouterEnded{end});
     EXPECT_EQ(core_->Snapshot(now_).plans.at("m").plans_by_chunks,
               (std::map<size_t, uint64_t>{{1, 1}}));
   }
@@ -112,7 +111,7 @@ TEST_F(PlanningTest, AShortPromptAndOneWithLogprobsArePlain) {
   EXPECT_TRUE(brief[0].request.members.empty());
   auto spec = Spec(2, 2000);
   spec->want_prompt_logprobs = true;
-  const auto scored = Of<CallAssign>(Do(SubmitCalled{{10002}, spec}));
+  const auto scored = Of<CallAssign>(Do(SubmitCalled{spec}));
   ASSERT_EQ(scored.size(), 1u);
   EXPECT_TRUE(scored[0].request.members.empty());
   EXPECT_NE(scored[0].instance, brief[0].instance);  // the other one's queue is shorter
@@ -125,7 +124,7 @@ TEST_F(PlanningTest, APromptIsPlannedAloneWhenItsSubmitterAsks) {
     Make(policy);
     UpPrefill(4);
     Up(Role::kDecode, 2);
-    const auto alone = Of<CallAssign>(Do(SubmitCalled{{10001}, Spec(1, 4000), /*alone=*/true}));
+    const auto alone = Of<CallAssign>(Do(SubmitCalled{Spec(1, 4000), /*alone=*/true}));
     ASSERT_EQ(alone.size(), 1u) << policy;
     EXPECT_TRUE(alone[0].request.members.empty()) << policy;
     EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].plans[0].how, "alone: it was asked for");
@@ -203,7 +202,7 @@ TEST_F(PlanningTest, ChunksHaveGrowingMembersOnBlockBoundaries) {
   Up(Role::kDecode, 2);
   auto spec = Spec(1, 1003);
   spec->want_prompt_logprobs = true;  // keeps one instance busy, alone
-  Do(SubmitCalled{{10001}, spec});
+  Do(SubmitCalled{spec});
   const auto assigns = Of<CallAssign>(Submit(2, 4999));
   ASSERT_EQ(assigns.size(), 4u);
   const AssignRequest& request = assigns[0].request;
@@ -241,7 +240,7 @@ TEST_F(PlanningTest, AChunkBeginsWhenItsLastMemberIsThere) {
   Up(Role::kDecode, 2);
   auto plain = Spec(1, 2000);
   plain->want_prompt_logprobs = true;
-  const auto alone = Placed(Of<CallAssign>(Do(SubmitCalled{{10001}, plain})));
+  const auto alone = Placed(Of<CallAssign>(Do(SubmitCalled{plain})));
   ASSERT_EQ(alone.size(), 1u);
   const auto both = Place(2, 2000);
   ASSERT_EQ(both.size(), 2u);
@@ -269,7 +268,7 @@ TEST_F(PlanningTest, WhoJoinsSaysNothingOfTheChunksBefore) {
   Up(Role::kDecode, 2);
   auto plain = Spec(1, 8000);
   plain->want_prompt_logprobs = true;
-  Placed(Of<CallAssign>(Do(SubmitCalled{{10001}, plain})));
+  Placed(Of<CallAssign>(Do(SubmitCalled{plain})));
   const auto assigns = Place(2, 60000);
   ASSERT_EQ(assigns.size(), 4u);
   const auto& chunks = assigns[0].request.chunks;
@@ -347,7 +346,7 @@ TEST_F(PlanningTest, ImprovementRatesAreReplacedWhileRunning) {
   UpPrefill(4);
   Up(Role::kDecode, 2);
   EXPECT_EQ(Of<CallAssign>(Submit(1, 4000)).size(), 4u);
-  Do(SubmitClosed{{10001}});
+  Do(Closed({7, 1}));
   Do(ReplacePlanningTables{{ImprovementRateTable::Constant(0.9)}});
   EXPECT_EQ(Of<CallAssign>(Submit(2, 4000)).size(), 1u);
   EXPECT_EQ(core_->Explain("req-2", now_)[0].plans[0].improvement_rate, 0.9);
@@ -391,7 +390,7 @@ TEST_F(PlanningTest, ReportsThatComeAfterTheEndCorrectAnExplanation) {
   const std::vector<CallAssign> taken = Place(1, 2000);
   const std::vector<CallAssign> cancelled = Place(2, 2000);
   now_ = kSecondUs;
-  for (uint64_t submit : {10001, 10002}) Do(SubmitClosed{{submit}});
+  for (uint64_t submit : {10001, 10002}) Do(Closed({7, submit - 10000}));
   Report(prefill[0], {}, {Ended(taken[0]), Ended(cancelled[0])});
   EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].prefilled_us, -1);
   EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].state, "cancelled by its router");
@@ -411,7 +410,7 @@ TEST_F(PlanningTest, TheMemoryOfExplanationsIsBounded) {
   Up(Role::kDecode, 2);
   for (uint64_t serial = 1; serial <= 1100; ++serial) {
     Submit(serial, 8);
-    Do(SubmitClosed{{10000 + serial}});
+    Do(Closed({7, serial}));
   }
   EXPECT_TRUE(core_->Explain("cmpl-100", now_).empty());
   EXPECT_EQ(core_->Explain("cmpl-101", now_).size(), 1u);

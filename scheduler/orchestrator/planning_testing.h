@@ -47,10 +47,10 @@ class PlanningTest : public OrchestratorTest {
         .tables = {ImprovementRateTable::Constant(improvement_rate), std::move(rolling)},
         .node_size = 4};
     core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{
-        .first_epoch = 1000, .planning = std::make_shared<PlanningConfig>(std::move(planning))});
+        .generation = 1, .planning = std::make_shared<PlanningConfig>(std::move(planning))});
   }
   void MakeWithoutProfile() {
-    core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{.first_epoch = 1000});
+    core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{.generation = 1});
   }
 
   WorkerIdentity Identity(Role role, uint64_t incarnation, const std::string& host = "a") {
@@ -117,9 +117,7 @@ class PlanningTest : public OrchestratorTest {
     spec->names = {"cmpl-" + std::to_string(serial), "req-" + std::to_string(serial)};
     return spec;
   }
-  Effects Submit(uint64_t serial, int64_t tokens) {
-    return Do(SubmitCalled{{10000 + serial}, Spec(serial, tokens)});
-  }
+  Effects Submit(uint64_t serial, int64_t tokens) { return Do(SubmitCalled{Spec(serial, tokens)}); }
   Effects Answer(const CallAssign& assign, absl::Status status = absl::OkStatus()) {
     return Do(AssignReplied{assign.instance,
                             assign.request.spec->id,

@@ -45,7 +45,7 @@ class PrefillPoolTest : public ::testing::Test {
     spec->id = {7, ++serial_};
     spec->model = "m";
     spec->prompt.assign(static_cast<size_t>(tokens), 1);
-    return requests_.Add(std::move(spec), {serial_}, 0, 100 * kSecondUs);
+    return requests_.Add(std::move(spec), 0, 100 * kSecondUs);
   }
   // The request's plan: one chunk on these instances.
   void Plan(Request* request, const std::vector<InstanceId>& instances) {

@@ -53,7 +53,6 @@ class RandomEventsTest : public PlanningTest {
     for (const InstanceStatus& one : core_->Snapshot(now_).instances) alive.insert(one.instance);
     return alive;
   }
-  static CallId SubmitOf(uint64_t serial) { return {100000 + serial}; }
   void Step();
   void Send(const OrchestratorEvent& event);
   void Watch(const Effects& effects);
@@ -114,11 +113,11 @@ void RandomEventsTest::Watch(const Effects& effects) {
       EXPECT_FALSE(is_new && ordered);  // one that is not new names more writers
       EXPECT_EQ(broken_.count(announce->instance), 0u);
       announced_.push_back(*announce);
-    } else if (const auto* end = std::get_if<EndSubmit>(&effect)) {
-      if (end->call != SubmitOf(end->id.serial)) continue;  // refused: it is known
-      EXPECT_EQ(++ends_[end->id], 1) << ToString(end->id);
-      EXPECT_EQ(closed_.count(end->id), 0u);
     }
+  }
+  for (const SendPlanUpdate& end : Ends(effects)) {
+    EXPECT_EQ(++ends_[end.id], 1) << ToString(end.id);
+    EXPECT_EQ(closed_.count(end.id), 0u);
   }
 }
 
@@ -211,10 +210,14 @@ void RandomEventsTest::AnyReport() {
     if (Chance(97)) held.push_back(one);
     ++it;
   }
-  if (Chance(5)) held.push_back({{7, 1 + Draw(submitted_ + 1)}, {1000 + Draw(500)}, true, 9, 9});
   if (Chance(5)) {
-    ended.push_back(
-        {{7, 1 + Draw(submitted_ + 1)}, {1000 + Draw(500)}, FinishReason::kError, AnyStatus()});
+    held.push_back({{7, 1 + Draw(submitted_ + 1)}, {FirstNumberOf(1) + Draw(500)}, true, 9, 9});
+  }
+  if (Chance(5)) {
+    ended.push_back({{7, 1 + Draw(submitted_ + 1)},
+                     {FirstNumberOf(1) + Draw(500)},
+                     FinishReason::kError,
+                     AnyStatus()});
   }
   WorkerLoad load;
   load.free_blocks = Chance(80) ? 100000 : static_cast<int64_t>(Draw(2000));
@@ -248,11 +251,11 @@ void RandomEventsTest::Step() {
     if (again || serial > submitted_) return;
     spec->want_prompt_logprobs = Chance(10);
     if (Chance(10)) spec->deadline_us = static_cast<TimeUs>(Draw(5 * kSecondUs));
-    Send(SubmitCalled{is_new ? SubmitOf(serial) : Call(), spec});
+    Send(SubmitCalled{spec});
   } else if (kind < 15) {
     const uint64_t serial = 1 + Draw(submitted_ + 1);
     if (ends_.count({7, serial}) == 0 && serial <= submitted_) closed_.insert({7, serial});
-    Send(SubmitClosed{SubmitOf(serial)});
+    Send(Closed({7, serial}));
   } else if (kind < 40) {
     const auto assign = TakeOne(&assigns_);
     if (!assign.has_value()) return;

@@ -37,7 +37,7 @@ TEST_F(ReconnectingTest, WithoutAStreamAnInstanceGetsNothing) {
   for (const CallAssign& assign : Of<CallAssign>(Submit(2, 4000))) {
     EXPECT_NE(assign.instance, prefill_[1]);
   }
-  for (const CallCancel& cancel : Of<CallCancel>(Do(SubmitClosed{{10001}}))) {
+  for (const CallCancel& cancel : Of<CallCancel>(Do(Closed({7, 1})))) {
     EXPECT_NE(cancel.instance, prefill_[1]);
   }
   const Effects again = ConnectAgain(prefill_[1], {Held(assigns[1])});
@@ -46,7 +46,8 @@ TEST_F(ReconnectingTest, WithoutAStreamAnInstanceGetsNothing) {
 }
 
 TEST_F(ReconnectingTest, WhatNobodyKnowsIsCancelledButNotAPredecessors) {
-  const auto cancelled = CancelledBy(Again(decode_, {{{7, 50}, {1005}}, {{7, 51}, {995}}}));
+  const auto cancelled = CancelledBy(
+      Again(decode_, {{{7, 50}, {FirstNumberOf(1) + 5}}, {{7, 51}, {FirstNumberOf(1) - 5}}}));
   ASSERT_EQ(cancelled.size(), 1u);
   EXPECT_EQ(cancelled[0].id, (RequestId{7, 50}));
 }
@@ -66,7 +67,7 @@ TEST_F(ReconnectingTest, AnAssignThatWasLostIsPlannedAnewAndNotCounted) {
 TEST_F(ReconnectingTest, AnAssignWhoseAnswerWasLostIsAccepted) {
   auto spec = Spec(1, 400);
   spec->want_prompt_logprobs = true;  // alone
-  const CallAssign assign = Of<CallAssign>(Do(SubmitCalled{{10001}, spec})).at(0);
+  const CallAssign assign = Of<CallAssign>(Do(SubmitCalled{spec})).at(0);
   EXPECT_TRUE(Of<CallAssign>(Again(assign.instance, {Held(assign)})).empty());
   EXPECT_EQ(core_->Snapshot(now_).assigned, 1);
 }
@@ -149,9 +150,9 @@ TEST_F(ReconnectingTest, WhatEndedMeanwhileCountsOnce) {
     EXPECT_TRUE(Of<CallCancel>(Again(prefill_[i], {}, {Ended(assigns[i])})).empty());
   }
   const Effects effects = Again(decode_, {}, {Ended(assigns[0])});
-  EXPECT_EQ(Of<EndSubmit>(effects).size(), 1u);
+  EXPECT_EQ(Ends(effects).size(), 1u);
   EXPECT_TRUE(Updates<Failed>(effects).empty());
-  EXPECT_TRUE(Of<EndSubmit>(Again(decode_, {}, {Ended(assigns[0])})).empty());
+  EXPECT_TRUE(Ends(Again(decode_, {}, {Ended(assigns[0])})).empty());
 }
 
 TEST_F(ReconnectingTest, AStreamThatIsMissingInTheReplanIsNotWaitedFor) {
@@ -176,7 +177,7 @@ TEST_F(ReconnectingTest, ASecondStreamTakesThePlaceOfTheFirst) {
   ASSERT_EQ(Of<CloseWorker>(effects).size(), 1u);
   EXPECT_EQ(Of<CloseWorker>(effects)[0].call, former);
   EXPECT_TRUE(Do(WorkerDisconnected{former}).empty());
-  EXPECT_EQ(Of<CallCancel>(Do(SubmitClosed{{10001}})).size(), 5u);  // it is connected
+  EXPECT_EQ(Of<CallCancel>(Do(Closed({7, 1}))).size(), 5u);  // it is connected
 }
 
 TEST_F(ReconnectingTest, TheStreamOfAnInstanceWhoseLeaseEndedIsClosed) {

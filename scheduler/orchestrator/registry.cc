@@ -325,6 +325,14 @@ void Registry::NoteSuccessor(Role role, const std::string& model) {
   pool->second.without_stream.erase(oldest);
 }
 
+std::vector<InstanceId> Registry::Connected() const {
+  std::vector<InstanceId> ids;
+  for (const auto& [id, instance] : instances_) {
+    if (instance.connected()) ids.push_back(id);
+  }
+  return ids;
+}
+
 Instance* Registry::FindConnected(CallId connection) {
   const auto it = by_connection_.find(connection);
   return it == by_connection_.end() ? nullptr : &instances_.at(it->second);

@@ -151,6 +151,8 @@ class Registry {
   std::map<RequestId, Placement> TakePlaced(Instance& instance);
   // An instance came, and makes up for one that has no stream any more, if there is one.
   void NoteSuccessor(Role role, const std::string& model);
+  std::vector<InstanceId> Connected() const;
+  void NumberFrom(uint64_t first_id) { next_id_ = first_id; }
   Instance* FindConnected(CallId connection);  // null: the stream is no instance's
   // At a tick; who is dead. The caller Removes them.
   std::vector<InstanceId> Listened(TimeUs now);

@@ -80,8 +80,7 @@ void OrchestratorCore::Impl::GiveUpPlan(Request& request, const absl::Status& wh
   Enter(request, State::kReplanning);
   const Epoch left = std::exchange(request.epoch, Epoch{++last_epoch_});
   // At once, so that the router does not take the end of its token stream for that of the request.
-  effects_.push_back(
-      SendPlanUpdate{request.submit, request.spec->id, Planned{request.epoch, InstanceId{}}});
+  effects_.push_back(SendPlanUpdate{request.spec->id, Planned{request.epoch, InstanceId{}}});
   if (leaving.empty()) return Plan(request);
   abandoned_.Add(request.spec->id, left, std::move(leaving),
                  registry_.listening().At(now_) + config_.instance_lease_us);

@@ -80,7 +80,7 @@ TEST_F(ReplanningTest, WhoRefusedIsAvoidedForAWhile) {
   for (const InstanceId id : prefill_) {
     auto spec = Spec(10 + id.value, 4);
     spec->want_prompt_logprobs = true;  // alone, on the instance that is free first
-    const auto alone = Of<CallAssign>(Do(SubmitCalled{{20000 + id.value}, spec}));
+    const auto alone = Of<CallAssign>(Do(SubmitCalled{spec}));
     ASSERT_EQ(alone.size(), 1u);
     Answer(alone[0], absl::ResourceExhaustedError("queue full"));
   }
@@ -125,7 +125,7 @@ TEST_F(ReplanningTest, ADeadMemberIsReplacedInEveryState) {
     const auto again = Of<CallAssign>(after);
     ASSERT_EQ(again.size(), 2u);  // of three, two
     EXPECT_GT(again[0].request.epoch, assigns[0].request.epoch);
-    Do(SubmitClosed{{10000 + serial}});
+    Do(Closed({7, serial}));
     std::erase(prefill_, dead);
     incarnations_.erase(dead);
     prefill_.push_back(Up(Role::kPrefill, 200 + serial));
@@ -199,7 +199,7 @@ TEST_F(ReplanningTest, ADeadDecodeInstanceIsReplacedBeforeTheKvIsThere) {
   Until(3 * kSecondUs - 1);
   for (const InstanceId id : prefill_) Report(id, {Held(second[0])});
   const Effects effects = Until(now_ + 1);  // both decode instances are dead
-  const auto failed = Of<EndSubmit>(effects);
+  const auto failed = Ends(effects);
   ASSERT_EQ(failed.size(), 1u);
   EXPECT_EQ(failed[0].id, (RequestId{7, 1}));  // its tokens may have been sent
   EXPECT_EQ(core_->Snapshot(now_).planning, 1);
@@ -225,7 +225,7 @@ TEST_F(ReplanningTest, AttemptsAreBounded) {
   for (; plans < 20 && !assigns.empty(); ++plans) {
     for (const CallAssign& assign : assigns) {
       effects = Report(assign.instance, {}, {Ended(assign, absl::AbortedError("group"))});
-      if (!Of<EndSubmit>(effects).empty()) break;
+      if (!Ends(effects).empty()) break;
     }
     assigns = Of<CallAssign>(effects);
   }
@@ -267,7 +267,7 @@ TEST_F(ReplanningTest, WhatIsTheRequestsOwnFaultIsNotPlannedAnew) {
 }
 
 TEST_F(ReplanningTest, ARequestUnderWhichTwoEnginesFailedIsNotPlannedAThirdTime) {
-  const CallAssign first = Of<CallAssign>(Do(SubmitCalled{{10001}, PlainSpec(1)})).at(0);
+  const CallAssign first = Of<CallAssign>(Do(SubmitCalled{PlainSpec(1)})).at(0);
   EXPECT_FALSE(first.request.suspect);
   Placed({first});
   const Effects once = Report(first.instance, {}, {UnderFailedEngine(first)}, /*draining=*/true);
@@ -277,8 +277,7 @@ TEST_F(ReplanningTest, ARequestUnderWhichTwoEnginesFailedIsNotPlannedAThirdTime)
   EXPECT_TRUE(second.request.suspect) << "it is computed in steps of its own";
   // The report is repeated until it is answered: that is still one engine.
   EXPECT_TRUE(
-      Of<EndSubmit>(Report(first.instance, {}, {UnderFailedEngine(first)}, /*draining=*/true))
-          .empty());
+      Ends(Report(first.instance, {}, {UnderFailedEngine(first)}, /*draining=*/true)).empty());
   Do(UnregisterCalled{Call(), {first.instance, incarnations_[first.instance]}});
   Placed({second});
   const Effects twice = Report(second.instance, {}, {UnderFailedEngine(second)}, true);
@@ -292,7 +291,7 @@ TEST_F(ReplanningTest, AnEngineThatFailedUnderAnOlderPlanOfARequestCounts) {
   const auto assigns = Place(1, 4000);
   // Another member hears of the broken step first; the reason comes with a later report.
   Report(prefill_[0], {}, {Ended(assigns[0], absl::UnavailableError("collective"))});
-  EXPECT_TRUE(Of<EndSubmit>(Report(prefill_[1], {}, {UnderFailedEngine(assigns[1])})).empty());
+  EXPECT_TRUE(Ends(Report(prefill_[1], {}, {UnderFailedEngine(assigns[1])})).empty());
   Report(prefill_[2], {}, {Ended(assigns[2], absl::UnavailableError("collective"))});
   const auto again = Of<CallAssign>(
       Report(prefill_[3], {}, {Ended(assigns[3], absl::UnavailableError("collective"))}));
@@ -307,7 +306,7 @@ TEST_F(ReplanningTest, AnEngineThatFailedUnderAnOlderPlanOfARequestCounts) {
 
 // It may be the network: the client may try again.
 TEST_F(ReplanningTest, ARequestUnderWhichTwoInstancesWereLostEndsAsUnavailable) {
-  CallAssign assign = Of<CallAssign>(Do(SubmitCalled{{10001}, PlainSpec(1)})).at(0);
+  CallAssign assign = Of<CallAssign>(Do(SubmitCalled{PlainSpec(1)})).at(0);
   Effects lost;
   for (int i = 0; i < 2; ++i) {
     Placed({assign});
@@ -328,7 +327,7 @@ TEST_F(ReplanningTest, ARequestUnderWhichTwoInstancesWereLostEndsAsUnavailable) 
 }
 
 TEST_F(ReplanningTest, WhoHasNotBegunARequestIsNoEvidenceAgainstIt) {
-  Effects effects = Do(SubmitCalled{{10001}, PlainSpec(1)});
+  Effects effects = Do(SubmitCalled{PlainSpec(1)});
   for (int i = 0; i < 3; ++i) {
     const CallAssign assign = Of<CallAssign>(effects).at(0);
     EXPECT_FALSE(assign.request.suspect);
@@ -342,7 +341,7 @@ TEST_F(ReplanningTest, WhoHasNotBegunARequestIsNoEvidenceAgainstIt) {
 
 // Its blocks are held, but nothing was computed: without a decode instance no step has it.
 TEST_F(ReplanningTest, WhoWaitsForDecodeRoomIsNoEvidenceEither) {
-  Effects effects = Do(SubmitCalled{{10001}, PlainSpec(1)});
+  Effects effects = Do(SubmitCalled{PlainSpec(1)});
   for (int i = 0; i < 3; ++i) {
     ASSERT_EQ(Of<CallAssign>(effects).size(), 1u) << i;
     const CallAssign assign = Of<CallAssign>(effects)[0];
@@ -376,7 +375,7 @@ TEST_F(ReplanningTest, AMemberThatNeverSaysThatItEndedIsNotWaitedForForever) {
 TEST_F(ReplanningTest, APlainPromptIsReplannedToo) {
   auto spec = Spec(1, 400);
   spec->want_prompt_logprobs = true;
-  const auto assign = Of<CallAssign>(Do(SubmitCalled{{10001}, spec}))[0];
+  const auto assign = Of<CallAssign>(Do(SubmitCalled{spec}))[0];
   Answer(assign);
   const auto again = Of<CallAssign>(
       Do(UnregisterCalled{Call(), {assign.instance, incarnations_[assign.instance]}}));

@@ -64,7 +64,6 @@ struct PlannedChunk {
 
 struct Request {
   SpecPtr spec;
-  CallId submit;
   bool alone = false;  // asked for: one prefill instance, whatever the policy
   State state = State::kAssigning;
   Epoch epoch;

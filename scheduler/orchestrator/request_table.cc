@@ -8,17 +8,16 @@
 
 namespace skein::scheduler::orchestrator {
 
-Request& RequestTable::Add(SpecPtr spec, CallId submit, TimeUs now, TimeUs deadline_us) {
+Request& RequestTable::Add(SpecPtr spec, TimeUs now, TimeUs deadline_us) {
   const uint64_t number = ++submitted_;
   Request& request = by_number_.try_emplace(by_number_.end(), number)->second;
   request.number = number;
   request.spec = std::move(spec);
-  request.submit = submit;
   request.submitted_us = now;
   request.deadline_us = deadline_us;
   const bool is_new = by_id_.emplace(request.spec->id, &request).second;
-  const bool is_new_call = by_call_.emplace(submit, &request).second;
-  SKEIN_INVARIANT(is_new && is_new_call);
+  SKEIN_INVARIANT(is_new);
+  of_router_[request.spec->id.router].insert(request.spec->id.serial);
   ++in_state_[static_cast<size_t>(request.state)];
   ++of_model_[request.spec->model];
   Arm(request);
@@ -30,7 +29,9 @@ void RequestTable::Erase(const Request& request) {
   --of_model_.at(request.spec->model);
   timers_.Remove(request.spec->id);
   by_id_.erase(request.spec->id);
-  by_call_.erase(request.submit);
+  const auto router = of_router_.find(request.spec->id.router);
+  router->second.erase(request.spec->id.serial);
+  if (router->second.empty()) of_router_.erase(router);
   by_number_.erase(request.number);
 }
 
@@ -49,9 +50,12 @@ Request* RequestTable::Find(RequestId id, Epoch epoch) {
   return request != nullptr && request->epoch == epoch ? request : nullptr;
 }
 
-Request* RequestTable::FindByCall(CallId submit) {
-  const auto it = by_call_.find(submit);
-  return it == by_call_.end() ? nullptr : it->second;
+std::vector<RequestId> RequestTable::OfRouter(uint64_t router) const {
+  std::vector<RequestId> ids;
+  const auto serials = of_router_.find(router);
+  if (serials == of_router_.end()) return ids;
+  for (const uint64_t serial : serials->second) ids.push_back({router, serial});
+  return ids;
 }
 
 Request& RequestTable::At(RequestId id) {
@@ -96,14 +100,18 @@ absl::Status RequestTable::CheckInvariants() const {
   for (const auto& [number, request] : by_number_) {
     const RequestId id = request.spec->id;
     if (request.number != number || Find(id) != &request) return violated(id, "is not found");
-    const auto call = by_call_.find(request.submit);
-    if (call == by_call_.end() || call->second != &request) return violated(id, "has no stream");
+    const auto router = of_router_.find(id.router);
+    if (router == of_router_.end() || router->second.count(id.serial) == 0) {
+      return violated(id, "is not its router's");
+    }
     if (timers_.Of(id) > request.NextTimer())
       return violated(id, "has a timer that is not remembered");
     ++in_state[static_cast<size_t>(request.state)];
     ++of_model[request.spec->model];
   }
-  if (by_id_.size() != by_number_.size() || by_call_.size() != by_number_.size()) {
+  size_t of_routers = 0;
+  for (const auto& [router, serials] : of_router_) of_routers += serials.size();
+  if (by_id_.size() != by_number_.size() || of_routers != by_number_.size()) {
     return absl::InternalError("RequestTable: an index knows requests that have ended");
   }
   if (in_state != in_state_) return absl::InternalError("RequestTable: states miscounted");

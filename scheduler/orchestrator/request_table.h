@@ -1,17 +1,17 @@
-// RequestTable: the requests that are alive, by id, by the router's call and by submission; how
-// many are in each state and of each model; when something of them is due. Part of
-// OrchestratorCore.
+// RequestTable: the requests that are alive, by id, by router and by submission; how many are in
+// each state and of each model; when something of them is due. Part of OrchestratorCore.
 //
 // Every operation costs the same whatever the number of requests, but for the logarithm that an
 // ordered container takes; ForEach alone walks over all.
 //
-// Invariants (CheckInvariants): each request is found by its id, its call and its number; the
-// counts agree with the states and models; no request's timer is later than what is due.
+// Invariants (CheckInvariants): each request is found by its id, router and number; the counts
+// agree with the states and models; no request's timer is later than what is due.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,14 +27,14 @@ namespace skein::scheduler::orchestrator {
 
 class RequestTable {
  public:
-  // REQUIRES an id and a call that are not in the table. The reference holds until Erase.
-  Request& Add(SpecPtr spec, CallId submit, TimeUs now, TimeUs deadline_us);
+  // REQUIRES an id that is not in the table. The reference holds until Erase.
+  Request& Add(SpecPtr spec, TimeUs now, TimeUs deadline_us);
   void Erase(const Request& request);
 
   Request* Find(RequestId id);  // null: it is not alive
   const Request* Find(RequestId id) const;
   Request* Find(RequestId id, Epoch epoch);  // null, too, if it is under another epoch
-  Request* FindByCall(CallId submit);
+  std::vector<RequestId> OfRouter(uint64_t router) const;
   Request& At(RequestId id);  // REQUIRES that it is alive
   const Request& At(RequestId id) const;
 
@@ -74,14 +74,11 @@ class RequestTable {
   struct HashId {
     size_t operator()(RequestId id) const { return absl::HashOf(id.router, id.serial); }
   };
-  struct HashCall {
-    size_t operator()(CallId call) const { return absl::HashOf(call.value); }
-  };
 
   std::map<uint64_t, Request> by_number_;
   // Only looked up in: their order is by chance.
   absl::flat_hash_map<RequestId, Request*, HashId> by_id_;
-  absl::flat_hash_map<CallId, Request*, HashCall> by_call_;
+  std::map<uint64_t, std::set<uint64_t>> of_router_;  // serials; no set is empty
   std::array<int64_t, kStates> in_state_ = {};
   std::map<std::string, int64_t> of_model_;  // models stay when they have no request
   TimerQueue<RequestId> timers_;             // not later than NextTimer of each

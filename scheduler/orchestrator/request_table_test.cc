@@ -14,7 +14,7 @@ class RequestTableTest : public ::testing::Test {
     auto spec = std::make_shared<RequestSpec>();
     spec->id = {7, serial};
     spec->model = model;
-    return table_.Add(std::move(spec), {100 + serial}, now_, deadline_us);
+    return table_.Add(std::move(spec), now_, deadline_us);
   }
   void TearDown() override { EXPECT_TRUE(Check().ok()) << Check(); }
   absl::Status Check() { return table_.CheckInvariants(); }
@@ -23,16 +23,17 @@ class RequestTableTest : public ::testing::Test {
   TimeUs now_ = 0;
 };
 
-TEST_F(RequestTableTest, FindsByIdEpochAndCall) {
+TEST_F(RequestTableTest, FindsByIdEpochAndRouter) {
   Request& one = Add(1, 50);
   one.epoch = {9};
   EXPECT_EQ(table_.Find({7, 1}), &one);
   EXPECT_EQ(table_.Find({7, 1}, {9}), &one);
   EXPECT_EQ(table_.Find({7, 1}, {8}), nullptr);
-  EXPECT_EQ(table_.FindByCall({101}), &one);
+  EXPECT_EQ(table_.OfRouter(7), (std::vector<RequestId>{{7, 1}}));
+  EXPECT_TRUE(table_.OfRouter(8).empty());
   table_.Erase(one);
   EXPECT_EQ(table_.Find({7, 1}), nullptr);
-  EXPECT_EQ(table_.FindByCall({101}), nullptr);
+  EXPECT_TRUE(table_.OfRouter(7).empty());
   EXPECT_EQ(table_.size(), 0u);
   EXPECT_EQ(table_.submitted(), 1u);
 }

@@ -24,7 +24,7 @@ TEST_F(RollingPlansTest, AnIdleClusterStartsAtOnceAndAChunkEndsWhenAllMembersSay
     Report(assigns[i].instance, {}, {Ended(assigns[i])});
   }
   EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].prefilled_us, 0);
-  EXPECT_EQ(Of<EndSubmit>(Report(decode_, {}, {Ended(assigns[0])})).size(), 1u);
+  EXPECT_EQ(Ends(Report(decode_, {}, {Ended(assigns[0])})).size(), 1u);
 }
 
 TEST_F(RollingPlansTest, WhatDoesNotFitWaitsHereAndIsStartedWhenAChunkEnds) {
@@ -122,9 +122,9 @@ TEST_F(RollingPlansTest, ACancelledRequestFreesItsInstancesForTheNext) {
   Place(1, 40000);
   const auto queued = Submit(2, 40000);
   EXPECT_TRUE(Of<CallAssign>(queued).empty());
-  EXPECT_FALSE(Of<CallAssign>(Do(SubmitClosed{{10001}})).empty());
+  EXPECT_FALSE(Of<CallAssign>(Do(Closed({7, 1}))).empty());
   Submit(3, 40000);
-  EXPECT_TRUE(Do(SubmitClosed{{10003}}).empty());  // it was on no instance
+  EXPECT_TRUE(Do(Closed({7, 3})).empty());  // it was on no instance
 }
 
 TEST_F(RollingPlansTest, APoolThatIsGoneFailsWhatWaits) {
@@ -155,7 +155,7 @@ TEST_F(RollingPlansTest, InstancesComeAndGoUnderIt) {
 TEST_F(RollingPlansTest, ItsTableIsReplacedWhileRunning) {
   const auto members = [this](uint64_t serial) {
     const size_t count = Of<CallAssign>(Submit(serial, 4000)).size();
-    Do(SubmitClosed{{10000 + serial}});
+    Do(Closed({7, serial}));
     return count;
   };
   EXPECT_EQ(members(1), 4u);

@@ -353,7 +353,7 @@ TEST_F(DecodeCoreTest, Invariant5AnOlderEpochIsRefused) {
 TEST_F(DecodeCoreTest, Invariant5AnEpochThatNobodyIssuedEndsNothing) {
   const Epoch forged{UINT64_MAX};
   EXPECT_EQ(core_.CheckEpoch(forged).message(),
-            "epoch: 18446744073709551615 exceeds 1099511627779, the last that this worker's "
+            "epoch: 18446744073709551615 exceeds 1099511627776, the last that this worker's "
             "orchestrator can have issued");
   Announce(Spec(1), 5);
   for (uint64_t serial : {1, 2}) {

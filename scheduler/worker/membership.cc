@@ -13,6 +13,15 @@ void Membership::OnRegistered(const RegisterReply& reply, TimeUs now) {
     registered_ = false;
     return OnDisconnected(reply.status, now);
   }
+  if (!reply.generation.MayFollow(seen_)) {  // Due closes the stream; the next hello says why
+    last_call_ = absl::FailedPreconditionError(
+        absl::StrCat("the orchestrator's generation ", reply.generation.number, " is not above ",
+                     seen_.number, ", which this worker has listened to"));
+    refused_ = true;
+    answer_by_us_ = now;
+    return;
+  }
+  seen_ = reply.generation;
   calling_ = false;
   last_call_ = reply.status;
   TakeEndedHeard();
@@ -59,7 +68,7 @@ void Membership::OnDisconnected(const absl::Status& status, TimeUs now) {
 }
 
 absl::Status Membership::CheckEpoch(Epoch epoch) const {
-  const uint64_t last = instance_.value + kEpochsMax;
+  const uint64_t last = FirstNumberOf(seen_.number + 1) - 1;
   if (epoch.value <= last) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("epoch: ", epoch.value, " exceeds ", last,
@@ -124,7 +133,7 @@ void Membership::Await(TimeUs now) {
 }
 
 std::optional<MembershipEffect> Membership::Close(TimeUs now) {
-  const bool refused = !registered_ && connected_;
+  const bool refused = std::exchange(refused_, false) || (!registered_ && connected_);
   OnDisconnected(
       refused ? last_call_ : absl::DeadlineExceededError("the orchestrator does not answer"), now);
   return CloseStream{};
@@ -141,7 +150,8 @@ std::optional<MembershipEffect> Membership::Register(WorkerLoad load, std::vecto
   return CallRegister{RegisterRequest{.identity = config_.identity,
                                       .held = std::move(held),
                                       .ended = {ended_.begin(), ended_.end()},
-                                      .load = std::move(load)}};
+                                      .load = std::move(load),
+                                      .seen = seen_}};
 }
 
 // All but what is held.

@@ -41,8 +41,6 @@ using MembershipEffect =
 class Membership {
  public:
   static constexpr size_t kMaxEnded = 65536;
-  // No orchestrator issues more epochs: that is 10,000 a second for three years.
-  static constexpr uint64_t kEpochsMax = uint64_t{1} << 40;
 
   explicit Membership(const MembershipConfig& config) : config_(config) {}
 
@@ -51,9 +49,9 @@ class Membership {
   void OnUnregistered();
   void OnDisconnected(const absl::Status& status, TimeUs now);
 
-  // Whether the orchestrator that this worker is registered with can have issued this epoch. Its
-  // epochs and the ids of its instances begin at one number, so a larger one comes from nobody:
-  // INVALID_ARGUMENT "epoch: ...". A request whose end such an epoch brought would never run again.
+  // Whether the orchestrator that this worker is registered with, or one before it, can have issued
+  // this epoch: INVALID_ARGUMENT "epoch: ...". A request whose end such an epoch brought would
+  // never run again.
   absl::Status CheckEpoch(Epoch epoch) const;
 
   // The request is held from now on, or was and has moved on. `chunk_since_us`: when the chunk
@@ -96,6 +94,8 @@ class Membership {
   // How the latest message to the orchestrator was answered; UNKNOWN before the first.
   const absl::Status& last_call() const { return last_call_; }
   InstanceId instance() const { return instance_; }
+  // The highest that it has listened to; a lower one is refused.
+  const Generation& generation() const { return seen_; }
   const WorkerIdentity& identity() const { return config_.identity; }
   // INTERNAL unless `held` is what Holds, Gone and Ended have told.
   absl::Status CheckHeld(const std::vector<HeldRequest>& held) const;
@@ -133,12 +133,14 @@ class Membership {
   bool told_draining_ = false;       // and the latest that was heard said so
   bool left_ = false;
   bool calling_ = false;
+  bool refused_ = false;          // the welcome, of an orchestrator that another one has followed
   bool saying_goodbye_ = false;   // what is unanswered is the Unregister
   TimeUs answer_by_us_ = kNever;  // while calling
   bool dirty_ = false;
   int attempts_failed_ = 0;  // to open a stream, in a row
   absl::Status last_call_ = absl::UnknownError("not called yet");
   InstanceId instance_;
+  Generation seen_;
   TimeUs lease_us_ = 0;
   TimeUs next_us_ = 0;         // not connected: next attempt; connected: next report at the latest
   TimeUs spacing_end_us_ = 0;  // no report before this

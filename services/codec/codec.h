@@ -79,9 +79,24 @@ v1::InstanceStatus ToProto(const scheduler::InstanceStatus& status);
 
 // ---- routers and operators ----
 
-// `details` is a serialised v1::RouterReport with what only operators read.
-absl::StatusOr<scheduler::RouterReport> FromProto(const v1::RouterReport& report);
-v1::RouterReportResponse ToProto(const scheduler::RouterReportReply& reply);
+v1::Generation ToProto(const scheduler::Generation& generation);
+absl::StatusOr<scheduler::Generation> FromProto(const v1::Generation& generation);
+
+v1::RouterEnded ToProto(const scheduler::RouterEnd& end);
+absl::StatusOr<scheduler::RouterEnd> FromProto(const v1::RouterEnded& ended);
+
+// `details` is a serialised v1::RouterIdentity with what only operators read.
+v1::RouterIdentity ToProto(const scheduler::RouterIdentity& identity);
+v1::RouterLoad ToProto(const scheduler::RouterLoad& load);
+absl::StatusOr<scheduler::RouterLoad> FromProto(const v1::RouterLoad& load);
+
+v1::RouterHello ToProto(const scheduler::RouterHello& hello);
+absl::StatusOr<scheduler::RouterHello> FromProto(const v1::RouterHello& hello);
+v1::RouterWelcome ToProto(const scheduler::RouterWelcome& welcome);
+absl::StatusOr<scheduler::RouterWelcome> FromProto(const v1::RouterWelcome& welcome);
+// INVALID_ARGUMENT: a router speaks of another one's request.
+absl::Status IsOfRouter(scheduler::RequestId id, uint64_t router);
+
 v1::RouterStatus ToProto(const scheduler::RouterStatus& status);
 v1::GoneStatus ToProto(const scheduler::Gone& gone, scheduler::TimeUs now);
 absl::StatusOr<scheduler::DrainRequest> FromProto(const v1::DrainRequest& request);

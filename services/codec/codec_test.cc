@@ -231,7 +231,14 @@ TEST(Codec, ALeaseOfNothingOrOfMoreThanADayIsRefusedByFieldAndValue) {
     v1::RegisterResponse response;
     response.set_instance(4);
     response.set_lease_us(lease_us);
+    response.mutable_generation()->set_number(3);
     return response;
+  });
+  check([](uint64_t lease_us) {
+    v1::RouterWelcome welcome;
+    welcome.mutable_generation()->set_number(3);
+    welcome.set_lease_us(lease_us);
+    return welcome;
   });
   check([](uint64_t lease_us) {
     v1::GrantResponse response;
@@ -368,14 +375,60 @@ TEST(Codec, AWorkersStateIsToldWithItsRegistration) {
   ASSERT_TRUE(hello.ok()) << hello.status();
   hello->held = {{{7, 1}, {3}, true, 2, 500}};
   hello->ended = {{.id = {7, 2}, .epoch = {4}, .status = absl::UnavailableError("x")}};
+  hello->seen = {5, {9}};
   const auto decoded = FromProto(ToProto(*hello));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->held.at(0).chunk_running_us, 500);
   EXPECT_TRUE(decoded->held.at(0).opened);
   EXPECT_EQ(decoded->ended.at(0).status, hello->ended[0].status);
-  const auto welcome = FromProto(ToProto(scheduler::RegisterReply{{}, {4}, 1000, {{{7, 1}, {3}}}}));
+  EXPECT_EQ(decoded->seen, hello->seen);
+  const auto welcome =
+      FromProto(ToProto(scheduler::RegisterReply{{}, {4}, 1000, {{{7, 1}, {3}}}, {5, {9}}}));
   ASSERT_TRUE(welcome.ok()) << welcome.status();
   EXPECT_EQ(welcome->cancel.at(0).epoch.value, 3u);
+  EXPECT_EQ(welcome->generation, hello->seen);
+}
+
+TEST(Codec, ARoutersStateIsToldWithItsHello) {
+  v1::RouterIdentity details;
+  details.set_admin_endpoint("r:81");
+  details.set_pid(5);
+  scheduler::RouterHello hello;
+  hello.identity = {7, "r:80", "h", details.SerializeAsString()};
+  hello.seen = {5, {9}};
+  hello.load = {.queued = 1, .running = 2, .draining = true, .uptime_us = 3};
+  hello.requests = {{.id = {7, 1}, .epoch = {4}, .placed = true, .decode = {6}, .streams = true}};
+  hello.ended = {{{7, 2}, scheduler::RouterEnd::How::kFailed, "lost", 3, 4}};
+  const v1::RouterHello wire = ToProto(hello);
+  const auto decoded = FromProto(wire);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), wire));
+  EXPECT_EQ(decoded->identity.details, hello.identity.details);
+  EXPECT_EQ(decoded->requests.at(0).decode, scheduler::InstanceId{6});
+  EXPECT_TRUE(decoded->requests.at(0).streams);
+  EXPECT_EQ(decoded->ended.at(0).why, "lost");
+  EXPECT_EQ(decoded->load.uptime_us, 3);
+  const auto welcome = FromProto(ToProto(scheduler::RouterWelcome{{}, {5, {9}}, 1000, {{7, 1}}}));
+  ASSERT_TRUE(welcome.ok()) << welcome.status();
+  EXPECT_EQ(welcome->unknown, (std::vector<scheduler::RequestId>{{7, 1}}));
+  EXPECT_EQ(welcome->generation, hello.seen);
+}
+
+TEST(Codec, ARouterSpeaksOfItsOwnRequestsOnly) {
+  v1::RouterHello hello;
+  hello.mutable_identity()->set_router(7);
+  hello.mutable_identity()->set_endpoint("r:80");
+  hello.add_requests()->mutable_id()->set_router(8);
+  hello.mutable_requests(0)->mutable_id()->set_serial(1);
+  EXPECT_TRUE(absl::StrContains(FromProto(hello).status().message(), "id.router: 8 is not 7"));
+}
+
+TEST(Codec, AGenerationHasANextOne) {
+  v1::RouterWelcome welcome;
+  welcome.set_lease_us(1000);
+  EXPECT_TRUE(absl::StrContains(FromProto(welcome).status().message(), "generation.number: is 0"));
+  welcome.mutable_generation()->set_number(scheduler::kGenerationMax);
+  EXPECT_TRUE(absl::StrContains(FromProto(welcome).status().message(), "exceeds the limit"));
 }
 
 TEST(Codec, TheTalkAboutABackendSurvivesBothWays) {
@@ -441,7 +494,7 @@ TEST(Codec, EachPlanUpdateSurvivesBothWays) {
   for (const scheduler::PlanUpdate& update :
        {scheduler::PlanUpdate(scheduler::Planned{{3}, {4}, 1500}),
         scheduler::PlanUpdate(scheduler::Placed{{3}, {4}, "h:1"}),
-        scheduler::PlanUpdate(scheduler::Accepted{}),
+        scheduler::PlanUpdate(scheduler::Accepted{}), scheduler::PlanUpdate(scheduler::PlanEnded{}),
         scheduler::PlanUpdate(scheduler::Failed{absl::UnavailableError("x")})}) {
     const auto decoded = FromProto(ToProto(update));
     ASSERT_TRUE(decoded.ok());

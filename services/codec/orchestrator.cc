@@ -194,6 +194,8 @@ v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
     out.mutable_placed()->set_decode_endpoint(placed->endpoint);
   } else if (std::holds_alternative<scheduler::Accepted>(update)) {
     out.mutable_accepted();
+  } else if (std::holds_alternative<scheduler::PlanEnded>(update)) {
+    out.mutable_ended();
   } else {
     ToProto(std::get<scheduler::Failed>(update).status, out.mutable_failed());
   }
@@ -216,6 +218,8 @@ absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
           {update.epoch()}, {update.placed().decode_instance()}, update.placed().decode_endpoint()};
     case v1::PlanUpdate::kAccepted:
       return scheduler::Accepted{};
+    case v1::PlanUpdate::kEnded:
+      return scheduler::PlanEnded{};
     case v1::PlanUpdate::kFailed:
       return scheduler::Failed{FromProto(update.failed())};
     default:
@@ -229,6 +233,7 @@ v1::RegisterRequest ToProto(const scheduler::RegisterRequest& request) {
   AddHeld(request.held, out.mutable_held());
   AddEnded(request.ended, out.mutable_ended());
   *out.mutable_load() = LoadToProto(request.load);
+  *out.mutable_seen() = ToProto(request.seen);
   return out;
 }
 
@@ -246,6 +251,9 @@ absl::StatusOr<scheduler::RegisterRequest> FromProto(const v1::RegisterRequest& 
   absl::StatusOr<scheduler::WorkerLoad> load = LoadFrom(request.load());
   if (!load.ok()) return load.status();
   out.load = *load;
+  const absl::StatusOr<scheduler::Generation> seen = FromProto(request.seen());
+  if (!seen.ok()) return seen.status();
+  out.seen = *seen;
   return out;
 }
 
@@ -254,6 +262,7 @@ v1::RegisterResponse ToProto(const scheduler::RegisterReply& reply) {
   out.set_instance(reply.instance.value);
   out.set_lease_us(static_cast<uint64_t>(reply.lease_us));
   AddHeld(reply.cancel, out.mutable_cancel());
+  *out.mutable_generation() = ToProto(reply.generation);
   return out;
 }
 
@@ -263,8 +272,11 @@ absl::StatusOr<scheduler::RegisterReply> FromProto(const v1::RegisterResponse& r
   if (!lease_us.ok()) return lease_us.status();
   absl::StatusOr<std::vector<scheduler::HeldRequest>> cancel = HeldFrom(response.cancel());
   if (!cancel.ok()) return cancel.status();
+  const absl::StatusOr<scheduler::Generation> generation = FromProto(response.generation());
+  if (!generation.ok()) return generation.status();
+  if (generation->number == 0) return Invalid("generation.number", "is 0");
   return scheduler::RegisterReply{
-      absl::OkStatus(), {response.instance()}, *lease_us, *std::move(cancel)};
+      absl::OkStatus(), {response.instance()}, *lease_us, *std::move(cancel), *generation};
 }
 
 v1::ReportRequest ToProto(const scheduler::ReportRequest& request) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/base/log.h"
 #include "services/base/loop.h"
@@ -134,8 +135,13 @@ absl::Status OrchestratorLink::Take(const v1::OrchestratorMessage& message) {
     case v1::OrchestratorMessage::kWelcome: {
       auto reply = FromProto(message.welcome());
       if (!reply.ok()) return reply.status();
+      const uint64_t generation = reply->generation.number;
+      if (scheduler::GenerationOf(counters_.session()) != generation) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("session: ", counters_.session(), " is not of generation ", generation));
+      }
       welcome_ = true;
-      LogInfo("registered", {{"instance", reply->instance.value}});
+      LogInfo("registered", {{"instance", reply->instance.value}, {"generation", generation}});
       {
         std::lock_guard lock(mutex_);
         instance_ = reply->instance;

@@ -12,7 +12,10 @@ void OrchestratorProcess::OnStart() {
   const Scenario& scenario = network_->scenario();
   const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
   OrchestratorConfig config;
-  config.first_epoch = 1'000'000 * generation();
+  // Now and then the file is lost.
+  if (network_->scenario().loses_generation) stored_generation_ = 0;
+  config.generation = ++stored_generation_;
+  config.incarnation = {generation()};
   config.instance_lease_us = scenario.instance_lease_ms * unit_us;
   config.begin_wait_us = 400 * unit_us;
   config.request_deadline_us = 20'000 * unit_us;
@@ -21,7 +24,8 @@ void OrchestratorProcess::OnStart() {
 }
 
 void OrchestratorProcess::OnCrash() {
-  submits_.clear();
+  routers_.clear();
+  router_streams_.clear();
   workers_.clear();
   calls_.clear();
   streams_.clear();
@@ -29,20 +33,22 @@ void OrchestratorProcess::OnCrash() {
 
 bool OrchestratorProcess::Quiet() const {
   const OrchestratorSnapshot snapshot = core()->Snapshot(LocalNow());
-  return submits_.empty() && snapshot.planning + snapshot.assigning + snapshot.assigned +
-                                     snapshot.waiting + snapshot.reserving + snapshot.placed ==
-                                 0;
+  return snapshot.planning + snapshot.parked + snapshot.assigning + snapshot.assigned +
+             snapshot.waiting + snapshot.reserving + snapshot.placed ==
+         0;
 }
 
-void OrchestratorProcess::Submit(SpecPtr spec, std::shared_ptr<Stream> stream,
-                                 std::function<void(PlanUpdate)> deliver) {
+void OrchestratorProcess::ConnectRouter(std::shared_ptr<Duplex> stream, RouterPort port,
+                                        const RouterHello& hello) {
   const CallId call = NextCall();
-  submits_[call] = {stream, std::move(deliver)};
-  stream->Accept(this, [this, call] {
-    submits_.erase(call);
-    Dispatch(SubmitClosed{call});
+  routers_[call] = {stream, std::move(port)};
+  calls_[stream.get()] = call;
+  stream->Accept(this, [this, call, key = stream.get()](const absl::Status&) {
+    if (routers_.erase(call) == 0) return;  // closed by this side
+    calls_.erase(key);
+    Dispatch(RouterDisconnected{call});
   });
-  Dispatch(SubmitCalled{call, std::move(spec)});
+  Dispatch(RouterConnected{call, hello});
 }
 
 void OrchestratorProcess::Connect(std::shared_ptr<Duplex> stream, WorkerPort port,
@@ -111,18 +117,35 @@ void OrchestratorProcess::Execute(AnswerDrain& effect) {
                     "an order to drain failed");
 }
 
-void OrchestratorProcess::Execute(SendPlanUpdate& effect) {
-  const auto it = submits_.find(effect.call);
-  if (it == submits_.end()) return;
-  it->second.stream->Send([deliver = it->second.deliver,
-                           update = network_->Encoded(effect.update)] { deliver(update); });
+void OrchestratorProcess::SendToRouter(CallId call, RouterMessage message) {
+  const auto it = routers_.find(call);
+  if (it == routers_.end()) return;  // it breaks, and the core hears of it next
+  it->second.stream->Send(
+      Duplex::kServer, [port = it->second.port, message = std::move(message)] { port(message); });
 }
 
-void OrchestratorProcess::Execute(EndSubmit& effect) {
-  const auto it = submits_.find(effect.call);
-  if (it == submits_.end()) return;
-  it->second.stream->End();
-  submits_.erase(it);
+void OrchestratorProcess::Execute(SendPlanUpdate& effect) {
+  const auto it = router_streams_.find(effect.id.router);
+  if (it == router_streams_.end()) return;
+  SendToRouter(it->second, SendPlanUpdate{effect.id, network_->Encoded(effect.update)});
+}
+
+void OrchestratorProcess::Execute(WelcomeRouter& effect) {
+  router_streams_[effect.router] = effect.call;
+  SendToRouter(effect.call, network_->Encoded(effect.welcome));
+}
+
+void OrchestratorProcess::Execute(CloseRouter& effect) {
+  const auto it = routers_.find(effect.call);
+  if (it == routers_.end()) return;
+  const std::shared_ptr<Duplex> stream = it->second.stream;
+  calls_.erase(stream.get());
+  routers_.erase(it);
+  stream->Close(Duplex::kServer, effect.status);
+}
+
+void OrchestratorProcess::Execute(StoreGeneration& effect) {
+  stored_generation_ = effect.generation;
 }
 
 void OrchestratorProcess::SendTo(CallId call, WorkerMessage message) {
@@ -134,8 +157,9 @@ void OrchestratorProcess::SendTo(CallId call, WorkerMessage message) {
 
 void OrchestratorProcess::Execute(AnswerRegister& effect) {
   if (effect.reply.status.ok()) streams_[effect.reply.instance] = effect.call;
-  SendTo(effect.call, effect.reply);
-  if (effect.reply.status.ok()) return;
+  const bool ok = effect.reply.status.ok();
+  SendTo(effect.call, ok ? network_->Encoded(effect.reply) : effect.reply);
+  if (ok) return;
   CloseWorker refused{effect.call, effect.reply.status};
   Execute(refused);
 }

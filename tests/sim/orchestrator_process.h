@@ -22,6 +22,10 @@ using WorkerMessage =
                  scheduler::CallAnnounce, scheduler::CallWithdraw, scheduler::CallCancel,
                  scheduler::CallDrainOrder>;
 using WorkerPort = std::function<void(const WorkerMessage&)>;  // runs at the worker
+// To a router, on its stream.
+using RouterMessage = std::variant<scheduler::RouterWelcome, scheduler::SendPlanUpdate,
+                                   scheduler::AnswerRouterReport>;
+using RouterPort = std::function<void(const RouterMessage&)>;  // runs at the router
 
 class OrchestratorProcess
     : public CoreProcess<OrchestratorProcess, scheduler::OrchestratorCore,
@@ -40,24 +44,27 @@ class OrchestratorProcess
   using Departures = std::map<scheduler::RequestId, TimeUs>;
   void WatchDepartures(const Departures* departures) { departures_ = departures; }
 
-  // Served to others. `deliver` runs at the router.
-  void Submit(scheduler::SpecPtr spec, std::shared_ptr<Stream> stream,
-              std::function<void(scheduler::PlanUpdate)> deliver);
-  // A worker's stream, and what comes on it.
+  // Served to others. The stream of a worker or a router, and what comes on it.
   void Connect(std::shared_ptr<Duplex> stream, WorkerPort port,
                const scheduler::RegisterRequest& request);
+  void ConnectRouter(std::shared_ptr<Duplex> stream, RouterPort port,
+                     const scheduler::RouterHello& hello);
   void Take(const std::shared_ptr<Duplex>& stream, scheduler::OrchestratorEvent message);
 
   void Drain(const scheduler::DrainRequest& request);
 
   void Execute(scheduler::SendPlanUpdate& effect);
-  void Execute(scheduler::EndSubmit& effect);
   void Execute(scheduler::AnswerPlaceDecode& effect);
   void Execute(scheduler::AnswerRegister& effect);
   void Execute(scheduler::AnswerReport& effect);
   void Execute(scheduler::AnswerUnregister& effect);
   void Execute(scheduler::CloseWorker& effect);
-  void Execute(scheduler::AnswerRouterReport& effect) {}  // the router of the simulation has none
+  void Execute(scheduler::WelcomeRouter& effect);
+  void Execute(scheduler::AnswerRouterReport& effect) { SendToRouter(effect.call, effect); }
+  void Execute(scheduler::AnswerRouterGoodbye& effect) {}  // the routers of the simulation stay
+  void Execute(scheduler::OrderRouterDrain& effect) {}     // nobody orders it
+  void Execute(scheduler::CloseRouter& effect);
+  void Execute(scheduler::StoreGeneration& effect);
   void Execute(scheduler::AnswerDrain& effect);
   void Execute(scheduler::CallAssign& effect);
   void Execute(scheduler::CallStart& effect);
@@ -76,18 +83,18 @@ class OrchestratorProcess
   void OnCrash() override;
 
  private:
-  struct Submitted {
-    std::shared_ptr<Stream> stream;
-    std::function<void(scheduler::PlanUpdate)> deliver;
-  };
-
   struct Connected {
     std::shared_ptr<Duplex> stream;
     WorkerPort port;
     std::set<std::pair<scheduler::RequestId, scheduler::Epoch>> held;  // as the worker told
   };
+  struct ConnectedRouter {
+    std::shared_ptr<Duplex> stream;
+    RouterPort port;
+  };
 
   void SendTo(scheduler::CallId call, WorkerMessage message);
+  void SendToRouter(scheduler::CallId call, RouterMessage message);
   template <class Order>
   void SendOrder(Order& order) {
     order.request = network_->Encoded(order.request);
@@ -96,8 +103,10 @@ class OrchestratorProcess
   void TakeHeld(const scheduler::ReportRequest& report, Connected* worker) const;
   void CheckDepartures(const Connected& worker) const;
 
-  std::map<scheduler::CallId, Submitted> submits_;
-  std::map<scheduler::CallId, Connected> workers_;  // by stream
+  std::map<scheduler::CallId, ConnectedRouter> routers_;  // by stream
+  std::map<uint64_t, scheduler::CallId> router_streams_;  // by router, those welcomed
+  uint64_t stored_generation_ = 0;                        // outlives a crash
+  std::map<scheduler::CallId, Connected> workers_;        // by stream
   std::map<const Duplex*, scheduler::CallId> calls_;
   std::map<scheduler::InstanceId, scheduler::CallId> streams_;
   const Departures* departures_ = nullptr;
