@@ -1,6 +1,7 @@
 #include "bench/orchestrator/served_core.h"
 
-#include <chrono>
+#include <time.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -15,10 +16,6 @@ namespace {
 using namespace scheduler;  // NOLINT: the messages, all of them
 using services::FromProto;
 using services::ToProto;
-
-double NowSeconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 void Check(const absl::Status& status) {
   if (status.ok()) return;
@@ -39,11 +36,15 @@ struct Overloaded : Visitors... {
 
 }  // namespace
 
-double ServedCore::Lap(Part part) {
+double ServedCore::NowSeconds() const {
+  timespec time;
+  clock_gettime(cpu_clock_ ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+void ServedCore::Lap(Part part) {
   const double now_s = NowSeconds();
-  const double lap_s = now_s - std::exchange(lap_s_, now_s);
-  seconds_[part] += lap_s;
-  return lap_s;
+  seconds_[part] += now_s - std::exchange(lap_s_, now_s);
 }
 
 void ServedCore::Forget() {
@@ -51,15 +52,35 @@ void ServedCore::Forget() {
   worker_bytes_ = report_bytes_ = sent_bytes_ = 0;
 }
 
-std::vector<ServedCore::Out> ServedCore::FromRouter(uint64_t call, const std::string& bytes,
+std::vector<ServedCore::Out> ServedCore::FromRouter(uint64_t stream, const std::string& bytes,
                                                     TimeUs now) {
   std::vector<Out> out;
   lap_s_ = NowSeconds();
-  v1::SubmitRequest request;
-  request.ParseFromString(bytes);
-  SubmitCalled event{{call}, Value(FromProto(request.spec())), request.plan_alone()};
+  v1::RouterMessage message;
+  message.ParseFromString(bytes);
   Lap(kDecode);
-  Handle(event, now, &out);
+  Check(peers_.at(stream).counters.Take(message));
+  Lap(kStream);
+  const auto handle = [&](auto event) {
+    Lap(kDecode);
+    Handle(std::move(event), now, &out);
+  };
+  switch (message.message_case()) {
+    case v1::RouterMessage::kHello:
+      handle(RouterConnected{{stream}, Value(FromProto(message.hello()))});
+      break;
+    case v1::RouterMessage::kSubmit:
+      handle(SubmitCalled{Value(FromProto(message.submit().spec()))});
+      break;
+    case v1::RouterMessage::kEnded:
+      handle(RouterEnded{Value(FromProto(message.ended()))});
+      break;
+    case v1::RouterMessage::kReport:
+      handle(RouterReported{{stream}, Value(FromProto(message.report()))});
+      break;
+    default:
+      Check(absl::InternalError("a message that the bench does not send"));
+  }
   return out;
 }
 
@@ -72,7 +93,7 @@ std::vector<ServedCore::Out> ServedCore::FromWorker(uint64_t stream, const std::
   message.ParseFromString(bytes);
   if (message.has_report()) report_bytes_ += static_cast<double>(bytes.size());
   Lap(kDecode);
-  Worker& worker = workers_.at(stream);
+  Peer& worker = peers_.at(stream);
   Check(worker.counters.Take(message));
   Lap(kStream);
   const auto handle = [&](auto event) {
@@ -114,9 +135,9 @@ void ServedCore::Tick(TimeUs now) {
 template <class Message>
 void ServedCore::Send(uint64_t stream, Message message, std::vector<Out>* out) {
   Lap(kEncode);
-  workers_.at(stream).counters.Stamp(&message);
+  peers_.at(stream).counters.Stamp(&message);
   Lap(kStream);
-  out->push_back({stream, false, message.SerializeAsString()});
+  out->push_back({stream, message.SerializeAsString()});
   sent_bytes_ += static_cast<double>(out->back().bytes.size());
   Lap(kEncode);
 }
@@ -127,23 +148,43 @@ void ServedCore::Handle(const OrchestratorEvent& event, TimeUs now, std::vector<
   const auto order = [&](InstanceId instance, auto set) {
     v1::OrchestratorMessage message;
     set(&message);
-    Send(streams_.at(instance), std::move(message), out);
+    Send(workers_.at(instance), std::move(message), out);
   };
   const auto answer = [&](CallId call, auto set) {
     v1::OrchestratorMessage message;
     set(&message);
     Send(call.value, std::move(message), out);
   };
+  const auto tell = [&](uint64_t stream, auto set) {
+    v1::OrchestratorRouterMessage message;
+    set(&message);
+    Send(stream, std::move(message), out);
+  };
+  const auto welcome = [&](CallId call, uint64_t generation) {
+    peers_.at(call.value).counters.Renumber(FirstNumberOf(generation) + call.value);
+  };
   const Overloaded visit{
       [&](const SendPlanUpdate& e) {
         if (const auto* failed = std::get_if<Failed>(&e.update)) Check(failed->status);
-        out->push_back({e.call.value, true, ToProto(e.update).SerializeAsString()});
-        sent_bytes_ += static_cast<double>(out->back().bytes.size());
+        tell(routers_.at(e.id.router), [&](auto* m) {
+          *m->mutable_update()->mutable_id() = ToProto(e.id);
+          *m->mutable_update()->mutable_update() = ToProto(e.update);
+        });
+      },
+      [&](const WelcomeRouter& e) {
+        Check(e.welcome.status);
+        routers_[e.router] = e.call.value;
+        welcome(e.call, e.welcome.generation.number);
+        tell(e.call.value, [&](auto* m) { *m->mutable_welcome() = ToProto(e.welcome); });
+      },
+      [&](const AnswerRouterReport& e) {
+        tell(e.call.value, [](auto* m) { m->mutable_report_taken(); });
       },
       [&](const AnswerRegister& e) {
         Check(e.reply.status);
-        streams_[e.reply.instance] = e.call.value;
-        workers_.at(e.call.value).instance = e.reply.instance;
+        workers_[e.reply.instance] = e.call.value;
+        peers_.at(e.call.value).instance = e.reply.instance;
+        welcome(e.call, e.reply.generation.number);
         answer(e.call, [&](auto* m) { *m->mutable_welcome() = ToProto(e.reply); });
       },
       [&](const AnswerReport& e) {

@@ -21,18 +21,19 @@ class ServedCore {
   // A message that is to be sent.
   struct Out {
     uint64_t stream = 0;
-    bool to_router = false;
     std::string bytes;
   };
 
-  explicit ServedCore(const scheduler::OrchestratorConfig& config) : core_(config) {}
+  // `cpu_clock`: parts are measured by the thread's processor time, which costs more itself. For a
+  // machine that has other work.
+  ServedCore(const scheduler::OrchestratorConfig& config, bool cpu_clock)
+      : core_(config), cpu_clock_(cpu_clock) {}
 
-  // A worker's stream begins.
-  void Open(uint64_t stream) { workers_.try_emplace(stream, stream); }
-  // A WorkerMessage on it. Checks that nothing is refused.
+  // A stream of a worker or router begins.
+  void Open(uint64_t stream) { peers_.try_emplace(stream, stream); }
+  // A WorkerMessage or RouterMessage on it. Nothing may be refused, nor a request fail.
   std::vector<Out> FromWorker(uint64_t stream, const std::string& bytes, scheduler::TimeUs now);
-  // A SubmitRequest.
-  std::vector<Out> FromRouter(uint64_t call, const std::string& bytes, scheduler::TimeUs now);
+  std::vector<Out> FromRouter(uint64_t stream, const std::string& bytes, scheduler::TimeUs now);
   void Tick(scheduler::TimeUs now);
 
   scheduler::OrchestratorCore& core() { return core_; }
@@ -43,21 +44,24 @@ class ServedCore {
   void Forget();  // the times and bytes so far
 
  private:
-  struct Worker {
-    explicit Worker(uint64_t session) : counters(session) {}
+  struct Peer {
+    explicit Peer(uint64_t session) : counters(session) {}
     services::MessageCounters counters;
-    scheduler::InstanceId instance;
+    scheduler::InstanceId instance;  // of a worker
   };
 
   void Handle(const scheduler::OrchestratorEvent& event, scheduler::TimeUs now,
               std::vector<Out>* out);
   template <class Message>
   void Send(uint64_t stream, Message message, std::vector<Out>* out);
-  double Lap(Part part);  // since the last lap; returns it
+  double NowSeconds() const;
+  void Lap(Part part);  // the time since the last lap
 
   scheduler::OrchestratorCore core_;
-  std::map<uint64_t, Worker> workers_;
-  std::map<scheduler::InstanceId, uint64_t> streams_;
+  const bool cpu_clock_;
+  std::map<uint64_t, Peer> peers_;
+  std::map<scheduler::InstanceId, uint64_t> workers_;  // their streams
+  std::map<uint64_t, uint64_t> routers_;
   std::array<double, kParts> seconds_ = {};
   double lap_s_ = 0;
   double worker_bytes_ = 0;

@@ -23,6 +23,7 @@
 #include "bench/orchestrator/served_core.h"
 #include "bench/planner/states.h"
 #include "proto/orchestrator.pb.h"
+#include "scheduler/base/held_digest.h"
 #include "scheduler/plan/cdsp_planner.h"
 #include "services/codec/codec.h"
 
@@ -38,6 +39,7 @@ struct Options {
   double rate = 10'000;  // requests a second
   int instances = 1024;  // half of them prefill
   double speedup = 6;    // of the instances over LLaMA3-8B on A100
+  bool cpu_clock = false;
 };
 
 constexpr int64_t kBlocks = 1 << 24;
@@ -52,17 +54,34 @@ struct Worker {
   Role role = Role::kPrefill;
   Incarnation incarnation;
   InstanceId instance;
+  uint64_t session = 0;
   uint64_t sent = 0;
   uint64_t handled = 0;
   uint64_t serial = 0;
+  double said_us = 0;  // when its last message arrives
   double next_report_us = 0;
   bool report_due = false;  // it is in the queue of events
   std::map<RequestId, HeldRequest> held;
+  HeldDigest digest;
+  // Since its last report:
+  std::map<RequestId, HeldRequest> changed;
   std::vector<EndedRequest> ended;
+
+  void Hold(const HeldRequest& one) {
+    if (held.insert_or_assign(one.id, one).second) digest.Add(one.id, one.epoch);
+    changed[one.id] = one;
+  }
+  void End(RequestId id, Epoch epoch) {
+    if (held.erase(id) > 0) digest.Remove(id, epoch);
+    changed.erase(id);
+    ended.push_back({id, epoch, FinishReason::kStop, absl::OkStatus()});
+  }
 };
 
+constexpr uint64_t kRouter = 7;
+constexpr uint64_t kRouterStream = 1'000'000;
+
 struct Flying {
-  double arrived_us = 0;
   Epoch epoch;
   std::vector<size_t> members;  // prefill workers
   size_t lead = 0;
@@ -78,14 +97,14 @@ class Cluster {
   void Print(double in_flight);
 
  private:
-  enum class Kind { kArrive, kSay, kReport, kOpen, kPrefilled, kEnd };
+  enum class Kind { kArrive, kSay, kAsk, kReport, kOpen, kPrefilled, kEnd };
   struct Event {
     double at_us = 0;
     uint64_t order = 0;
     Kind kind = Kind::kArrive;
     size_t worker = 0;
     uint64_t serial = 0;  // of a request
-    std::string bytes;    // kSay
+    std::string bytes;    // kSay, of a worker, and kAsk, of the router
     bool operator<(const Event& other) const {
       return at_us != other.at_us ? at_us > other.at_us : order > other.order;
     }
@@ -93,6 +112,7 @@ class Cluster {
 
   void Push(double at_us, Kind kind, size_t worker, uint64_t serial, std::string bytes = {});
   void Say(size_t worker, v1::WorkerMessage message, double at_us);
+  std::string Stamped(v1::RouterMessage message);  // by the router
   void ReportSoon(size_t worker, double at_us);
   void Report(size_t worker, double at_us);
   void Arrive(double at_us);
@@ -112,6 +132,9 @@ class Cluster {
   std::map<uint64_t, Flying> flying_;
   std::priority_queue<Event> events_;
   uint64_t events_pushed_ = 0;
+  uint64_t router_session_ = 0;
+  uint64_t router_sent_ = 0;
+  uint64_t router_handled_ = 0;
   uint64_t last_ = 0;
   double now_us_ = 0;
   double free_us_ = 0;  // when the orchestrator's thread is
@@ -149,7 +172,16 @@ Cluster::Cluster(const Options& options, double in_flight)
   config.max_requests = 1 << 20;
   config.instance_lease_us = 10 * kSecondUs;
   config.planning = std::make_shared<PlanningConfig>(std::move(planning));
-  served_ = std::make_unique<ServedCore>(config);
+  served_ = std::make_unique<ServedCore>(config, options.cpu_clock);
+  served_->Open(kRouterStream);
+  v1::RouterMessage router;
+  *router.mutable_hello() = ToProto(RouterHello{
+      .identity = {.router = kRouter, .endpoint = "10.0.0.2:8000", .host = "r", .details = {}},
+      .seen = {},
+      .load = {},
+      .requests = {},
+      .ended = {}});
+  Push(0, Kind::kAsk, 0, 0, Stamped(std::move(router)));
   for (int i = 0; i < options.instances; ++i) {
     const uint64_t number = static_cast<uint64_t>(i) + 1;
     Worker worker{.stream = number,
@@ -175,7 +207,9 @@ Cluster::Cluster(const Options& options, double in_flight)
     workers_.push_back(std::move(worker));
     served_->Open(number);
     v1::WorkerMessage hello;
-    *hello.mutable_hello() = ToProto(RegisterRequest{identity, {}, {}});
+    RegisterRequest request{.identity = identity, .held = {}, .ended = {}};
+    request.load.free_blocks = request.load.total_blocks = kBlocks;
+    *hello.mutable_hello() = ToProto(request);
     Say(workers_.size() - 1, std::move(hello), 0);
   }
   Run(0.1);
@@ -192,10 +226,19 @@ void Cluster::Push(double at_us, Kind kind, size_t worker, uint64_t serial, std:
 
 void Cluster::Say(size_t index, v1::WorkerMessage message, double at_us) {
   Worker& worker = workers_[index];
-  message.set_session(worker.sent == 0 ? 0 : worker.stream);
+  message.set_session(worker.session);
   message.set_sequence(++worker.sent);
   message.set_acknowledged(worker.handled);
-  Push(at_us + kNetworkUs, Kind::kSay, index, 0, message.SerializeAsString());
+  // In the order of its stream.
+  worker.said_us = std::max(worker.said_us, at_us + kNetworkUs);
+  Push(worker.said_us, Kind::kSay, index, 0, message.SerializeAsString());
+}
+
+std::string Cluster::Stamped(v1::RouterMessage message) {
+  message.set_session(router_session_);
+  message.set_sequence(++router_sent_);
+  message.set_acknowledged(router_handled_);
+  return message.SerializeAsString();
 }
 
 void Cluster::ReportSoon(size_t index, double at_us) {
@@ -211,19 +254,18 @@ void Cluster::Report(size_t index, double at_us) {
   ReportRequest report{.instance = worker.instance, .incarnation = worker.incarnation};
   report.serial = ++worker.serial;
   report.load.free_blocks = report.load.total_blocks = kBlocks;
-  for (const auto& [id, held] : worker.held) report.held.push_back(held);
+  for (const auto& [id, held] : std::exchange(worker.changed, {})) report.held.push_back(held);
   report.ended = std::exchange(worker.ended, {});
+  report.held_digest = worker.digest.value();
   worker.next_report_us = at_us + kReportSpacingUs +
-                          kReportSpacingPerRequestUs * static_cast<double>(worker.held.size());
+                          kReportSpacingPerRequestUs * static_cast<double>(report.held.size());
   v1::WorkerMessage message;
   *message.mutable_report() = ToProto(report);
   Say(index, std::move(message), at_us);
 }
 
 void Cluster::EndAt(size_t index, RequestId id, Epoch epoch, double at_us) {
-  Worker& worker = workers_[index];
-  worker.held.erase(id);
-  worker.ended.push_back({id, epoch, FinishReason::kStop, absl::OkStatus()});
+  workers_[index].End(id, epoch);
   ReportSoon(index, at_us);
 }
 
@@ -244,20 +286,19 @@ double Cluster::Serve(double at_us, Take take) {
 void Cluster::Arrive(double at_us) {
   const Lengths lengths = lengths_.Next();
   RequestSpec spec;
-  spec.id = {7, ++last_};
+  spec.id = {kRouter, ++last_};
   spec.model = "m";
   spec.prompt.assign(static_cast<size_t>(std::max<int64_t>(lengths.prompt, 1)), 1234);
   spec.max_tokens = lengths.output;
   spec.sampling = std::string(24, 's');
   spec.names = {"cmpl-" + std::to_string(last_), "req-" + std::to_string(last_)};
-  v1::SubmitRequest submit;
-  *submit.mutable_spec() = ToProto(spec);
-  const std::string bytes = submit.SerializeAsString();
-  flying_[last_].arrived_us = at_us;
+  v1::RouterMessage submit;
+  *submit.mutable_submit()->mutable_spec() = ToProto(spec);
+  const std::string bytes = Stamped(std::move(submit));
+  flying_.try_emplace(last_);
   ++requests_;
-  const uint64_t call = 1'000'000 + last_;
   const double done_us =
-      Serve(at_us, [&](TimeUs now) { return served_->FromRouter(call, bytes, now); });
+      Serve(at_us, [&](TimeUs now) { return served_->FromRouter(kRouterStream, bytes, now); });
   decision_us_.push_back(done_us - at_us);
   const double unit = static_cast<double>((random_() >> 11) + 1) * 0x1p-53;
   Push(at_us - std::log(unit) / options_.rate * 1e6, Kind::kArrive, 0, 0);
@@ -265,8 +306,8 @@ void Cluster::Arrive(double at_us) {
 
 void Cluster::OnAssign(size_t index, const v1::AssignRequest& assign, double at_us) {
   const uint64_t serial = assign.spec().id().serial();
-  const RequestId id{7, serial};
-  workers_[index].held[id] = {.id = id, .epoch = {assign.epoch()}};
+  const RequestId id{kRouter, serial};
+  workers_[index].Hold({.id = id, .epoch = {assign.epoch()}});
   v1::WorkerMessage taken;
   *taken.mutable_assigned() =
       ToProto(AssignReplied{{}, id, {assign.epoch()}, {absl::OkStatus()}, {assign.sequence()}});
@@ -287,7 +328,7 @@ void Cluster::OnAssign(size_t index, const v1::AssignRequest& assign, double at_
 // The plan's first chunk is about to start.
 void Cluster::Open(uint64_t serial, double at_us) {
   const Flying& flying = flying_.at(serial);
-  const RequestId id{7, serial};
+  const RequestId id{kRouter, serial};
   v1::WorkerMessage message;
   if (!flying.placed) {
     ++asked_;
@@ -296,20 +337,31 @@ void Cluster::Open(uint64_t serial, double at_us) {
         ToProto(PlaceDecodeRequest{lead.instance, lead.incarnation, id, flying.epoch});
     return Say(flying.lead, std::move(message), at_us);
   }
-  workers_[flying.decode].held[id].opened = true;
+  workers_[flying.decode].Hold({.id = id, .epoch = flying.epoch, .opened = true});
   *message.mutable_opened() = ToProto(TransferOpened{{}, id, flying.epoch});
   Say(flying.decode, std::move(message), at_us);
   Push(at_us + life_us_ * 0.1, Kind::kPrefilled, 0, serial);
 }
 
 void Cluster::Deliver(const ServedCore::Out& out, double at_us) {
-  if (out.to_router) return;
+  if (out.stream == kRouterStream) {
+    v1::OrchestratorRouterMessage message;
+    message.ParseFromString(out.bytes);
+    router_session_ = message.session();
+    ++router_handled_;
+    return;
+  }
   const size_t index = out.stream - 1;
   Worker& worker = workers_[index];
   v1::OrchestratorMessage message;
   message.ParseFromString(out.bytes);
   ++worker.handled;
+  if (message.has_report_taken() && message.report_taken().want_full()) {
+    std::fprintf(stderr, "a digest does not fit\n");
+    std::abort();
+  }
   if (message.has_welcome()) {
+    worker.session = message.session();
     worker.instance = {message.welcome().instance()};
   } else if (message.has_assign()) {
     OnAssign(index, message.assign(), at_us);
@@ -317,7 +369,7 @@ void Cluster::Deliver(const ServedCore::Out& out, double at_us) {
     const uint64_t serial = message.announce().spec().id().serial();
     flying_.at(serial).decode = index;
     flying_.at(serial).placed = true;
-    workers_[index].held[{7, serial}] = {.id = {7, serial}, .epoch = {message.announce().epoch()}};
+    worker.Hold({.id = {kRouter, serial}, .epoch = {message.announce().epoch()}});
   } else if (message.has_decode_placed()) {
     Push(at_us, Kind::kOpen, index, message.decode_placed().id().serial());
   }
@@ -338,6 +390,10 @@ void Cluster::Run(double seconds) {
           return served_->FromWorker(workers_[event.worker].stream, event.bytes, now);
         });
         break;
+      case Kind::kAsk:
+        Serve(now_us_,
+              [&](TimeUs now) { return served_->FromRouter(kRouterStream, event.bytes, now); });
+        break;
       case Kind::kReport:
         Report(event.worker, now_us_);
         break;
@@ -347,14 +403,22 @@ void Cluster::Run(double seconds) {
       case Kind::kPrefilled: {
         const Flying& flying = flying_.at(event.serial);
         for (const size_t member : flying.members) {
-          EndAt(member, {7, event.serial}, flying.epoch, now_us_);
+          EndAt(member, {kRouter, event.serial}, flying.epoch, now_us_);
         }
         Push(now_us_ + life_us_ * 0.8, Kind::kEnd, 0, event.serial);
         break;
       }
       case Kind::kEnd: {
         const Flying flying = flying_.extract(event.serial).mapped();
-        EndAt(flying.decode, {7, event.serial}, flying.epoch, now_us_);
+        EndAt(flying.decode, {kRouter, event.serial}, flying.epoch, now_us_);
+        v1::RouterMessage ended;
+        *ended.mutable_ended() = ToProto(RouterEnd{.id = {kRouter, event.serial},
+                                                   .how = RouterEnd::How::kStopToken,
+                                                   .why = {},
+                                                   .output_tokens = 200,
+                                                   .first_token_us = 1000});
+        const std::string bytes = Stamped(std::move(ended));
+        Serve(now_us_, [&](TimeUs now) { return served_->FromRouter(kRouterStream, bytes, now); });
         break;
       }
     }
@@ -431,6 +495,8 @@ int Main(int argc, char** argv) {
       options.rate = std::atof(value.c_str());
     } else if (arg.starts_with("--speedup=")) {
       options.speedup = std::atof(value.c_str());
+    } else if (arg == "--cpu_clock") {
+      options.cpu_clock = true;
     } else if (arg.starts_with("--instances=")) {
       options.instances = std::atoi(value.c_str());
     } else {
