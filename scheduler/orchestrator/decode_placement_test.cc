@@ -66,9 +66,8 @@ TEST_F(DecodePlacementTest, WhoAsksIsMeasuredAgainstThoseThatOpenNow) {
   for (Instance& instance : instances_) {
     EXPECT_TRUE(instance.CheckUnreported().ok());
     instance.load.free_blocks = 1;
-    instance.held[{7, instance.id.value}] = {
-        .id = {7, instance.id.value}, .epoch = {1}, .opened = true};
-    instance.CountUnreported();
+    instance.TakeHeld({.id = {7, instance.id.value}, .epoch = {1}, .opened = true});
+    EXPECT_TRUE(instance.CheckUnreported().ok());
     EXPECT_EQ(instance.unreported, Unreported{});
   }
   EXPECT_EQ(Choose(4).outcome, Outcome::kPlaced) << "it counts once";
