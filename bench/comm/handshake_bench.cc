@@ -134,7 +134,7 @@ class Bench {
     grpc::ClientContext context;
     ReserveOrder order;
     order.set_order(
-        services::ToProto(scheduler::ReserveRequest{spec, {1}, {{1}}}).SerializeAsString());
+        services::ToProto(scheduler::AnnounceRequest{spec, {1}, {{1}}}).SerializeAsString());
     ReserveOrderTaken taken;
     Check(staging_->Reserve(&context, order, &taken));
   }

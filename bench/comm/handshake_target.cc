@@ -71,9 +71,9 @@ void RunHandshakeTarget(const HandshakeShape& shape, int out) {
   SKEIN_CHECK_MSG(receiver.ok(), receiver.status().ToString().c_str());
   services::DecodeShell shell(&engine, "127.0.0.1:1", 1024);  // there is no orchestrator
   StagingService staging(*std::move(receiver), [&shell](const std::string& order) {
-    v1::ReserveRequest reserve;
-    SKEIN_CHECK(reserve.ParseFromString(order));
-    shell.Post(scheduler::ReserveCalled{{}, *services::FromProto(reserve)});
+    v1::AnnounceRequest announce;
+    SKEIN_CHECK(announce.ParseFromString(order));
+    shell.Post(scheduler::AnnounceCalled{*services::FromProto(announce), {}});
   });
   services::DecodeService decode(&shell);
   const auto server = services::ServeRpc("127.0.0.1:0", {&decode, &staging});

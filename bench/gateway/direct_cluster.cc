@@ -31,7 +31,7 @@ struct Worker {
   v1::RegisterRequest registration;
   std::shared_ptr<WorkerStream> stream;
   services::MessageCounters counters;
-  bool reported = false;
+  bool registered = false;
 
   void Send(v1::OrchestratorMessage message) {
     counters.Stamp(&message);
@@ -167,8 +167,9 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
 
   absl::Status AwaitWorkers(double seconds) override {
     std::unique_lock lock(mu_);
-    const bool there = changed_.wait_for(lock, std::chrono::duration<double>(seconds),
-                                         [this] { return prefill_.reported && decode_.reported; });
+    const bool there = changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] {
+      return prefill_.registered && decode_.registered;
+    });
     if (!there) return absl::DeadlineExceededError("the workers did not register");
     decode_stub_ = v1::DecodeWorker::NewStub(channels_.Get(decode_.registration.endpoint()));
     tokens_ = std::make_unique<Tokens>(
@@ -226,19 +227,19 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
       SKEIN_CHECK(worker->counters.Take(message).ok());
       v1::OrchestratorMessage answer;
       if (message.has_report()) {
-        if (!std::exchange(worker->reported, true)) changed_.notify_all();
         answer.mutable_report_taken();
         worker->Send(std::move(answer));
       } else if (message.has_goodbye()) {
         answer.mutable_goodbye_taken();
         worker->Send(std::move(answer));
-      } else if (message.has_reserve_decode()) {
-        Reserve(message.reserve_decode().id());
+      } else if (message.has_place_decode()) {
+        ends = Refuse(message.place_decode(), &why);
       } else if (message.has_assigned() && message.assigned().has_failure()) {
         ends = Find(message.assigned().id().serial());
         why = services::FromProto(message.assigned().failure());
-      } else if (message.has_reserved()) {
-        ends = TakeReserved(message.reserved(), &why);
+      } else if (message.has_opened()) {
+        const auto stream = Find(message.opened().id().serial());
+        if (stream != nullptr) tokens_->Attach(*stream);
       }
     }
     if (ends != nullptr) ends->Fail(std::move(why));
@@ -254,39 +255,21 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
     welcome.mutable_welcome()->set_instance(message.hello().role());
     welcome.mutable_welcome()->set_lease_us(kInstanceLeaseUs);
     worker.Send(std::move(welcome));
+    worker.registered = true;
+    changed_.notify_all();
   }
 
-  // REQUIRES: mu_ held.
-  void Reserve(const v1::RequestId& id) {
-    const std::shared_ptr<Stream> stream = Find(id.serial());
-    if (stream == nullptr) return;
+  // REQUIRES: mu_ held. There is no other decode-worker: the stream ends with `why`, if it is
+  // alive.
+  std::shared_ptr<Stream> Refuse(const v1::PlaceDecodeRequest& asked, absl::Status* why) {
+    *why = services::FromProto(asked.failure());
     v1::OrchestratorMessage message;
-    *message.mutable_reserve()->mutable_spec() = stream->spec();
-    message.mutable_reserve()->set_epoch(stream->epoch());
-    message.mutable_reserve()->add_writers(prefill_.registration.incarnation());
-    decode_.Send(std::move(message));
-  }
-
-  // REQUIRES: mu_ held. The stream that ends by it with `why`, or null.
-  std::shared_ptr<Stream> TakeReserved(const v1::ReserveResult& result, absl::Status* why) {
-    const std::shared_ptr<Stream> stream = Find(result.id().serial());
-    if (stream == nullptr) return nullptr;
-    v1::OrchestratorMessage message;
-    v1::ReserveDecodeResponse* answer = message.mutable_decode_reserved();
-    *answer->mutable_id() = result.id();
-    answer->set_epoch(result.epoch());
-    if (result.has_failure()) {
-      *answer->mutable_failure() = result.failure();
-      *why = services::FromProto(result.failure());
-    } else {
-      answer->mutable_placed()->set_epoch(result.epoch());
-      answer->mutable_placed()->set_decode_instance(v1::ROLE_DECODE);
-      answer->mutable_placed()->set_decode_endpoint(decode_.registration.endpoint());
-    }
+    v1::PlaceDecodeResponse* answer = message.mutable_decode_placed();
+    *answer->mutable_id() = asked.id();
+    answer->set_epoch(asked.epoch());
+    services::ToProto(absl::NotFoundError("no other decode instance"), answer->mutable_failure());
     prefill_.Send(std::move(message));
-    if (result.has_failure()) return stream;
-    tokens_->Attach(*stream);
-    return nullptr;
+    return Find(asked.id().serial());
   }
 
   // REQUIRES: mu_ held.
@@ -343,6 +326,15 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
     *message.mutable_assign()->mutable_spec() = stream->spec();
     message.mutable_assign()->set_epoch(stream->epoch());
     message.mutable_assign()->set_sequence(last_serial_);
+    v1::DecodePlace* place = message.mutable_assign()->mutable_placed();
+    place->set_epoch(stream->epoch());
+    place->set_decode_instance(v1::ROLE_DECODE);
+    place->set_decode_endpoint(decode_.registration.endpoint());
+    v1::OrchestratorMessage announcement;
+    *announcement.mutable_announce()->mutable_spec() = stream->spec();
+    announcement.mutable_announce()->set_epoch(stream->epoch());
+    announcement.mutable_announce()->add_writers(prefill_.registration.incarnation());
+    decode_.Send(std::move(announcement));
     prefill_.Send(std::move(message));
   }
 

@@ -3,8 +3,8 @@
 //
 // Workers register with an orchestrator and ask it where a prompt's KV shall go, so this process
 // serves that interface to them, with the least that it can mean: there is one decode-worker, and
-// it is always chosen. A request makes the same calls of the workers as in a real cluster: Assign,
-// (BeginPrefill from the worker,) Reserve, and an attach to the one token stream.
+// it is always chosen. A request makes the same calls of the workers as in a real cluster:
+// Announce, Assign, and an attach to the one token stream.
 #pragma once
 
 #include <cstdint>

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bench/planner/states.h"
+#include "scheduler/base/held_digest.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
 
 namespace {
@@ -71,7 +72,7 @@ Cluster::Cluster() {
   PlanningConfig planning{.latency = skein::bench::ExtendedModel(kPrefill),
                           .policy = *Policy::Parse("tetris")};
   core_ = std::make_unique<OrchestratorCore>(
-      OrchestratorConfig{.first_epoch = 1000,
+      OrchestratorConfig{.generation = 1,
                          .max_requests = 1 << 20,
                          .instance_lease_us = 100'000 * kSecondUs,
                          .request_deadline_us = 100'000 * kSecondUs,
@@ -111,7 +112,11 @@ void Cluster::Report(InstanceId id, Worker& worker) {
   ReportRequest report{.instance = id, .incarnation = worker.incarnation};
   report.serial = ++worker.serial;
   report.load.free_blocks = report.load.total_blocks = kBlocks;
-  for (const auto& [request, epoch] : worker.held) report.held.push_back({request, epoch});
+  for (const auto& [request, epoch] : worker.held) {
+    report.held.push_back({.id = request, .epoch = epoch, .opened = true});
+  }
+  report.full = true;
+  report.held_digest = DigestOf(report.held);
   report.ended = std::move(worker.ended);
   worker.ended.clear();
   Do(ReportCalled{{++calls_}, std::move(report)});
@@ -133,7 +138,7 @@ void Cluster::Arrive() {
   spec->prompt.resize(static_cast<size_t>(4096 * std::exp2(unit * 5)));
   spec->max_tokens = 256;
   flying_[last_].id = spec->id;
-  Do(SubmitCalled{{++calls_}, spec});
+  Do(SubmitCalled{spec});
 }
 
 void Cluster::EndPrefillOfOldest() {
@@ -173,13 +178,17 @@ void Cluster::Answer(const OrchestratorEffect& effect) {
     inbox_.push_back(
         AssignReplied{assign->instance, id, request.epoch, {absl::OkStatus()}, request.sequence});
     if (flying.prefill.size() > 1) return;
-    inbox_.push_back(BeginPrefillCalled{{++calls_}, {assign->instance, {1}, id, request.epoch}});
-  } else if (const auto* reserve = std::get_if<CallReserve>(&effect)) {
-    const RequestId id = reserve->request.spec->id;
-    workers_.at(reserve->instance).held[id] = reserve->request.epoch;
-    flying_.at(id.serial).decode = reserve->instance;
-    inbox_.push_back(
-        ReserveReplied{reserve->instance, id, reserve->request.epoch, {absl::OkStatus()}});
+    if (request.placed.has_value()) {
+      inbox_.push_back(TransferOpened{request.placed->decode, id, request.epoch});
+    } else {
+      inbox_.push_back(PlaceDecodeCalled{{++calls_}, {assign->instance, {1}, id, request.epoch}});
+    }
+  } else if (const auto* announce = std::get_if<CallAnnounce>(&effect)) {
+    const RequestId id = announce->request.spec->id;
+    workers_.at(announce->instance).held[id] = announce->request.epoch;
+    flying_.at(id.serial).decode = announce->instance;
+  } else if (const auto* placed = std::get_if<AnswerPlaceDecode>(&effect)) {
+    inbox_.push_back(TransferOpened{placed->reply.placed.decode, placed->id, placed->epoch});
   }
 }
 

@@ -1,6 +1,7 @@
 #include "engine/handoff/handoff_sender.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,11 +10,6 @@
 
 namespace skein::engine {
 namespace {
-
-// Of the receiver, as far as counts of blocks go.
-int64_t RanksOf(const HandoffGrant& grant) {
-  return grant.staging_slots > 0 ? 1 : std::ssize(grant.targets);
-}
 
 // Ascending, and all of them blocks of the prompt.
 bool IsShare(std::span<const HandoffBlock> blocks, int64_t prompt_blocks) {
@@ -36,6 +32,7 @@ HandoffSender::HandoffSender(Transport* transport, const KvSpec& spec,
       local_regions_(std::move(local_regions)),
       put_timeout_(put_timeout),
       ends_(std::move(ends)),
+      schedule_(spec.num_layers, spec.block_tokens),
       peers_(transport, peers_max) {
   SKEIN_CHECK(static_cast<int>(local_regions_.size()) == spec_.num_layers);
 }
@@ -55,22 +52,13 @@ void HandoffSender::OpenShare(HandoffKey key, std::vector<HandoffBlock> blocks,
                               int64_t prompt_tokens, bool more) {
   SKEIN_CHECK(IsShare(blocks, BlocksOfLayout(spec_, {1}, prompt_tokens)));
   std::lock_guard lock(mu_);
-  Handoff& handoff = handoffs_[key];
-  SKEIN_CHECK_MSG(!handoff.granted, "the key's last handoff has not ended");
-  handoff = {.blocks = std::move(blocks), .more = more, .prompt_tokens = prompt_tokens};
-  handoff.layers.resize(static_cast<size_t>(spec_.num_layers));
+  schedule_.Open(key, std::move(blocks), prompt_tokens, more);
 }
 
 void HandoffSender::Add(HandoffKey key, std::span<const HandoffBlock> blocks, bool more) {
   {
     std::lock_guard lock(mu_);
-    const auto it = handoffs_.find(key);
-    if (it == handoffs_.end()) return;
-    Handoff& handoff = it->second;
-    SKEIN_CHECK_MSG(handoff.more, "the share was complete");
-    handoff.blocks.insert(handoff.blocks.end(), blocks.begin(), blocks.end());
-    SKEIN_CHECK(IsShare(handoff.blocks, BlocksOfLayout(spec_, {1}, handoff.prompt_tokens)));
-    handoff.more = more;
+    schedule_.Add(key, blocks, more);
   }
   transport_->Wake();
 }
@@ -78,40 +66,34 @@ void HandoffSender::Add(HandoffKey key, std::span<const HandoffBlock> blocks, bo
 void HandoffSender::Written(HandoffKey key, int layer, int64_t token_end) {
   {
     std::lock_guard lock(mu_);
-    const auto it = handoffs_.find(key);
-    if (it == handoffs_.end()) return;
-    int64_t& written = it->second.layers[static_cast<size_t>(layer)].written_tokens;
-    written = std::max(written, token_end);
-    if (!it->second.granted) return;
+    if (!schedule_.Written(key, layer, token_end)) return;
   }
   transport_->Wake();
-}
-
-// The last block of the prompt may stay partly filled; every other one is put when it is full.
-int64_t HandoffSender::WrittenBlocks(const Handoff& handoff, int layer) const {
-  const int64_t written = handoff.layers[static_cast<size_t>(layer)].written_tokens;
-  const auto end = std::partition_point(
-      handoff.blocks.begin(), handoff.blocks.end(), [&](const HandoffBlock& block) {
-        return std::min((block.global + 1) * spec_.block_tokens, handoff.prompt_tokens) <= written;
-      });
-  return end - handoff.blocks.begin();
 }
 
 void HandoffSender::Grant(HandoffKey key, HandoffGrant grant) {
   {
     std::lock_guard lock(mu_);
-    const auto it = handoffs_.find(key);
-    SKEIN_CHECK_MSG(it != handoffs_.end(), "granted before it was opened");
-    Handoff& handoff = it->second;
-    handoff.granted = true;
-    handoff.grant = std::move(grant);
-    if (absl::Status status = Connect(&handoff); !status.ok()) Fail(&handoff, std::move(status));
+    SKEIN_CHECK_MSG(schedule_.IsOpen(key), "granted before it was opened");
+    Receiver& receiver = receivers_[key];
+    receiver.grant = std::move(grant);
+    const HandoffGrant& terms = receiver.grant;
+    const bool staged = terms.staging_slots > 0;
+    schedule_.Grant(key,
+                    {.ranks = staged ? 1 : std::max(1, static_cast<int>(terms.targets.size())),
+                     .post_until = terms.post_until,
+                     .staging_slots = terms.staging_slots,
+                     .has_buffer = staged && !terms.targets.empty(),
+                     .idle_after = terms.idle_after},
+                    PutSchedule::Time::clock::now());
+    absl::Status status = CheckGrant(terms, schedule_.PromptTokens(key));
+    if (status.ok()) status = Connect(&receiver);
+    if (!status.ok()) schedule_.Fail(key, std::move(status));
   }
   transport_->Wake();
 }
 
-absl::Status HandoffSender::CheckGrant(const Handoff& handoff) const {
-  const HandoffGrant& grant = handoff.grant;
+absl::Status HandoffSender::CheckGrant(const HandoffGrant& grant, int64_t prompt_tokens) const {
   const KvLayout layout{static_cast<int>(grant.targets.size())};
   if (grant.staging_slots > 0) {
     if (layout.tp > 1) return absl::FailedPreconditionError("layout: a staged grant of many ranks");
@@ -121,7 +103,7 @@ absl::Status HandoffSender::CheckGrant(const Handoff& handoff) const {
     return absl::OkStatus();
   }
   if (absl::Status status = CheckLayout(spec_, layout); !status.ok()) return status;
-  const int64_t need = BlocksOfLayout(spec_, layout, handoff.prompt_tokens);
+  const int64_t need = BlocksOfLayout(spec_, layout, prompt_tokens);
   for (const HandoffTarget& target : grant.targets) {
     if (static_cast<int64_t>(target.blocks.size()) == need) continue;
     return absl::FailedPreconditionError(
@@ -130,230 +112,184 @@ absl::Status HandoffSender::CheckGrant(const Handoff& handoff) const {
   return absl::OkStatus();
 }
 
-absl::Status HandoffSender::Connect(Handoff* handoff) {
-  if (absl::Status status = CheckGrant(*handoff); !status.ok()) return status;
-  const HandoffGrant& grant = handoff->grant;
-  for (Layer& layer : handoff->layers) {
-    layer.posted_blocks.assign(static_cast<size_t>(RanksOf(grant)), 0);
-  }
-  const bool staged = grant.staging_slots > 0;
-  for (const HandoffTarget& target : grant.targets) {
-    absl::Status status = ConnectTo(target.memory, staged ? 1 : local_regions_.size(), handoff);
-    if (!status.ok()) return status;
+absl::Status HandoffSender::Connect(Receiver* receiver) {
+  for (const HandoffTarget& target : receiver->grant.targets) {
+    if (absl::Status status = ConnectTo(target.memory, receiver); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-absl::Status HandoffSender::ConnectTo(const std::string& memory, size_t regions, Handoff* handoff) {
-  absl::StatusOr<Peer> peer = peers_.Acquire(memory, handoff->grant.peer);
+absl::Status HandoffSender::ConnectTo(const std::string& memory, Receiver* receiver) {
+  absl::StatusOr<Peer> peer = peers_.Acquire(memory, receiver->grant.peer);
   if (!peer.ok()) return peer.status();
   const size_t granted = peer->regions.size();
-  handoff->peers.push_back(*std::move(peer));
-  if (granted != regions) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("layers: granted memory has ", granted, " regions, need ", regions));
-  }
-  const int32_t slots = handoff->grant.staging_slots;
-  if (slots == 0) return absl::OkStatus();
-  handoff->has_buffer = true;
-  handoff->used = std::chrono::steady_clock::now();
-  for (int32_t slot = slots - 1; slot >= 0; --slot) handoff->free_slots.push_back(slot);
-  return absl::OkStatus();
+  const size_t need = receiver->grant.staging_slots > 0 ? 1 : local_regions_.size();
+  receiver->peers.push_back(*std::move(peer));
+  if (granted == need) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("layers: granted memory has ", granted, " regions, need ", need));
+}
+
+void HandoffSender::ReleasePeers(Receiver* receiver) {
+  for (const Peer& peer : receiver->peers) peers_.Release(peer.id);
+  receiver->peers.clear();
 }
 
 void HandoffSender::Extend(HandoffKey key, std::chrono::steady_clock::time_point post_until) {
   std::lock_guard lock(mu_);
-  const auto it = handoffs_.find(key);
-  if (it == handoffs_.end()) return;
-  it->second.grant.post_until = std::max(it->second.grant.post_until, post_until);
+  schedule_.Extend(key, post_until);
+}
+
+void HandoffSender::UseBuffer(HandoffKey key, const std::string& memory) {
+  {
+    std::lock_guard lock(mu_);
+    const auto it = receivers_.find(key);
+    if (it == receivers_.end() || schedule_.HasBuffer(key)) return;
+    ReleasePeers(&it->second);
+    absl::Status status = ConnectTo(memory, &it->second);
+    if (status.ok()) {
+      schedule_.UseBuffer(key, PutSchedule::Time::clock::now());
+    } else {
+      schedule_.Fail(key, std::move(status));
+    }
+  }
+  transport_->Wake();
+}
+
+void HandoffSender::Taken(HandoffKey key, std::span<const int32_t> slots,
+                          const absl::Status& status) {
+  {
+    std::lock_guard lock(mu_);
+    schedule_.Taken(key, slots, status, PutSchedule::Time::clock::now());
+  }
+  transport_->Wake();
 }
 
 void HandoffSender::Stop(HandoffKey key) {
   {
     std::lock_guard lock(mu_);
-    const auto it = handoffs_.find(key);
-    if (it == handoffs_.end() || it->second.verdict != Verdict::kOpen) return;
-    it->second.verdict = Verdict::kStopped;
-    for (const auto& [id, flight] : flights_) {
-      if (flight.key == key) transport_->Cancel(id);
-    }
+    schedule_.Stop(key);
   }
   transport_->Wake();
 }
 
 void HandoffSender::Discard(HandoffKey key) {
   std::lock_guard lock(mu_);
-  const auto it = handoffs_.find(key);
-  if (it != handoffs_.end() && !it->second.granted) handoffs_.erase(it);
+  schedule_.Discard(key);
 }
 
-void HandoffSender::Fail(Handoff* handoff, absl::Status status) {
-  if (handoff->verdict != Verdict::kOpen) return;
-  handoff->verdict = Verdict::kFailed;
-  handoff->failure = std::move(status);
-}
-
-void HandoffSender::PostReady(HandoffKey key, Handoff* handoff, News* news) {
-  if (!handoff->granted || handoff->verdict != Verdict::kOpen) return;
-  const bool over = std::chrono::steady_clock::now() >= handoff->grant.post_until;
-  const int ranks = static_cast<int>(RanksOf(handoff->grant));
-  for (int layer = 0; layer < spec_.num_layers; ++layer) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      const std::vector<int64_t>& posted =
-          handoff->layers[static_cast<size_t>(layer)].posted_blocks;
-      if (posted[static_cast<size_t>(rank)] == WrittenBlocks(*handoff, layer)) continue;
-      if (over) {
-        return Fail(handoff, absl::DeadlineExceededError("the lease of the grant is over"));
-      }
-      if (handoff->grant.staging_slots > 0) {
-        if (handoff->has_buffer) {
-          PostStaged(key, handoff);
-        } else if (!std::exchange(handoff->waits, true)) {
-          news->waits.push_back(key);
-        }
-        return;
-      }
-      if (!PostLayer(key, handoff, layer, rank)) return;
-    }
-  }
-}
-
-bool HandoffSender::PostLayer(HandoffKey key, Handoff* handoff, int layer, int rank) {
+std::vector<TransferPiece> HandoffSender::PiecesOf(const PutSchedule::Put& put,
+                                                   const Receiver& receiver) const {
   const int64_t block_bytes = spec_.BlockBytes();
-  const KvLayout layout{static_cast<int>(handoff->peers.size())};
-  const std::vector<int32_t>& remote = handoff->grant.targets[static_cast<size_t>(rank)].blocks;
-  int64_t& posted =
-      handoff->layers[static_cast<size_t>(layer)].posted_blocks[static_cast<size_t>(rank)];
-  const int64_t last = WrittenBlocks(*handoff, layer);
+  const KvLayout layout{static_cast<int>(receiver.peers.size())};
+  const auto rank = static_cast<size_t>(put.rank);
   std::vector<TransferPiece> pieces;
-  for (int64_t i = posted; i < last; ++i) {
-    const HandoffBlock& block = handoff->blocks[static_cast<size_t>(i)];
-    const int64_t to =
-        remote[static_cast<size_t>(TargetBlock(spec_, layout, block.global))] * block_bytes;
-    for (const LayoutPiece& piece : MapBlock(spec_, layout, rank, block.global)) {
-      pieces.push_back(
-          {.local = local_regions_[static_cast<size_t>(layer)],
-           .local_offset = static_cast<uint64_t>(block.local * block_bytes + piece.source_offset),
-           .remote = handoff->peers[static_cast<size_t>(rank)].regions[static_cast<size_t>(layer)],
-           .remote_offset = static_cast<uint64_t>(to + piece.target_offset),
-           .bytes = static_cast<uint64_t>(piece.bytes)});
-    }
-  }
-  if (!Post(handoff, rank, pieces, {.key = key, .layer = layer, .blocks = last - posted})) {
-    return false;
-  }
-  posted = last;
-  return true;
-}
-
-bool HandoffSender::Post(Handoff* handoff, int rank, std::span<const TransferPiece> pieces,
-                         Flight flight) {
-  absl::StatusOr<TransferId> id = transport_->Post(handoff->peers[static_cast<size_t>(rank)].id,
-                                                   TransferOp::kPut, pieces, put_timeout_);
-  if (absl::IsResourceExhausted(id.status())) return false;
-  if (!id.ok()) {
-    Fail(handoff, id.status());
-    return false;
-  }
-  flights_[*id] = std::move(flight);
-  ++handoff->in_flight;
-  return true;
-}
-
-void HandoffSender::Complete(const TransferCompletion& completion, News* news) {
-  const auto it = flights_.find(completion.id);
-  SKEIN_CHECK_MSG(it != flights_.end(), "a completion of a transfer that was not posted");
-  Flight flight = std::move(it->second);
-  flights_.erase(it);
-  const auto found = handoffs_.find(flight.key);
-  SKEIN_CHECK_MSG(found != handoffs_.end(), "a handoff went before its transfers");
-  Handoff& handoff = found->second;
-  --handoff.in_flight;
-  if (!completion.status.ok()) {
-    if (handoff.verdict != Verdict::kOpen) return;
-    Fail(&handoff, completion.status);
-    for (const auto& [id, other] : flights_) {
-      if (other.key == flight.key) transport_->Cancel(id);
-    }
-  } else if (flight.staged.empty()) {
-    handoff.layers[static_cast<size_t>(flight.layer)].done_blocks += flight.blocks;
-  } else if (handoff.verdict == Verdict::kOpen) {
-    handoff.untaken.insert(handoff.untaken.end(), flight.staged.begin(), flight.staged.end());
-    news->parts.push_back({flight.key, std::move(flight.staged)});
-  }
-}
-
-bool HandoffSender::Over(const Handoff& handoff) const {
-  if (!handoff.granted || handoff.in_flight > 0) return false;
-  if (handoff.verdict != Verdict::kOpen) return true;
-  const int64_t want = std::ssize(handoff.blocks) * RanksOf(handoff.grant);
-  return !handoff.more &&
-         std::all_of(handoff.layers.begin(), handoff.layers.end(),
-                     [want](const Layer& layer) { return layer.done_blocks == want; });
-}
-
-std::vector<int64_t> HandoffSender::BytesOf(const Handoff& handoff) const {
-  std::vector<int64_t> bytes;
-  for (const Layer& layer : handoff.layers) {
-    const int64_t ranks = std::max<int64_t>(1, RanksOf(handoff.grant));
-    bytes.push_back(layer.done_blocks * spec_.BlockBytes() / ranks);
-  }
-  return bytes;
-}
-
-void HandoffSender::CollectEnds(News* news) {
-  for (auto it = handoffs_.begin(); it != handoffs_.end();) {
-    Handoff& handoff = it->second;
-    if (!Over(handoff)) {
-      ++it;
+  for (const PutSchedule::PutBlock& one : put.blocks) {
+    const auto layer = static_cast<size_t>(one.layer);
+    const auto from = static_cast<uint64_t>(one.block.local * block_bytes);
+    if (one.slot >= 0) {
+      pieces.push_back({.local = local_regions_[layer],
+                        .local_offset = from,
+                        .remote = receiver.peers[0].regions[0],
+                        .remote_offset = static_cast<uint64_t>(one.slot * block_bytes),
+                        .bytes = static_cast<uint64_t>(block_bytes)});
       continue;
     }
-    news->ends.push_back({it->first, handoff.verdict, handoff.failure, BytesOf(handoff)});
-    ReleasePeers(&handoff);
-    it = handoffs_.erase(it);
+    const auto target = static_cast<size_t>(TargetBlock(spec_, layout, one.block.global));
+    const auto to =
+        static_cast<uint64_t>(receiver.grant.targets[rank].blocks[target] * block_bytes);
+    for (const LayoutPiece& piece : MapBlock(spec_, layout, put.rank, one.block.global)) {
+      pieces.push_back({.local = local_regions_[layer],
+                        .local_offset = from + static_cast<uint64_t>(piece.source_offset),
+                        .remote = receiver.peers[rank].regions[layer],
+                        .remote_offset = to + static_cast<uint64_t>(piece.target_offset),
+                        .bytes = static_cast<uint64_t>(piece.bytes)});
+    }
   }
+  return pieces;
+}
+
+bool HandoffSender::Carry(const PutSchedule::Work& work) {
+  for (const uint64_t number : work.cancels) {
+    const auto transfer = transfers_.find(number);
+    if (transfer != transfers_.end()) transport_->Cancel(transfer->second);
+  }
+  std::set<HandoffKey> failed;
+  for (const PutSchedule::Put& put : work.puts) {
+    if (failed.count(put.key) > 0) {
+      schedule_.PutRefused(put.number);
+      continue;
+    }
+    const Receiver& receiver = receivers_.at(put.key);
+    const absl::StatusOr<TransferId> id =
+        transport_->Post(receiver.peers[static_cast<size_t>(put.rank)].id, TransferOp::kPut,
+                         PiecesOf(put, receiver), put_timeout_);
+    if (id.ok()) {
+      puts_[*id] = put.number;
+      transfers_[put.number] = *id;
+      continue;
+    }
+    schedule_.PutRefused(put.number);
+    if (absl::IsResourceExhausted(id.status())) continue;  // the transport is full for now
+    schedule_.Fail(put.key, id.status());
+    failed.insert(put.key);
+  }
+  for (const PutSchedule::End& end : work.ends) {
+    const auto it = receivers_.find(end.key);
+    ReleasePeers(&it->second);
+    receivers_.erase(it);
+  }
+  return failed.empty();
 }
 
 void HandoffSender::Pump(std::chrono::nanoseconds wait) {
-  News news;
+  using Clock = PutSchedule::Time::clock;
+  PutSchedule::Work before;
   {
     std::lock_guard lock(mu_);
-    for (auto& [key, handoff] : handoffs_) PostReady(key, &handoff, &news);
-    // What is over without transfers under way ends now, not after the wait.
-    for (const auto& [key, handoff] : handoffs_) {
-      wait = Over(handoff) ? std::chrono::nanoseconds() : std::min(wait, UntilIdle(handoff));
+    const PutSchedule::Time now = Clock::now();
+    before = schedule_.Take(now);
+    // What has nothing under way ends now, not after the wait.
+    if (!Carry(before) || !before.Silent()) wait = {};
+    const PutSchedule::Time idle = schedule_.NextIdle();
+    if (idle != PutSchedule::Time::max()) {
+      wait = std::clamp<std::chrono::nanoseconds>(idle - now, {}, wait);
     }
-    if (!news.waits.empty()) wait = {};
   }
   std::vector<TransferCompletion> completions;
   transport_->Poll(64, wait, &completions);
+  PutSchedule::Work after;
   {
     std::lock_guard lock(mu_);
-    for (const TransferCompletion& completion : completions) Complete(completion, &news);
-    CollectIdle(&news);
-    CollectEnds(&news);
+    const PutSchedule::Time now = Clock::now();
+    for (const TransferCompletion& completion : completions) {
+      auto put = puts_.extract(completion.id);
+      SKEIN_CHECK_MSG(!put.empty(), "a completion of a transfer that was not posted");
+      transfers_.erase(put.mapped());
+      schedule_.PutEnded(put.mapped(), completion.status, now);
+    }
+    after = schedule_.Take(now);
+    Carry(after);
   }
-  Tell(&news);
+  Tell(&before);
+  Tell(&after);
 }
 
-void HandoffSender::Tell(News* news) const {
-  for (const HandoffKey key : news->waits) ends_.waits(key);
-  for (Part& part : news->parts) ends_.part(part.key, std::move(part.blocks));
-  for (const HandoffKey key : news->idle) ends_.idle(key);
-  for (End& end : news->ends) {
-    if (end.verdict == Verdict::kStopped) {
+void HandoffSender::Tell(PutSchedule::Work* work) const {
+  for (const HandoffKey key : work->waits) ends_.waits(key);
+  for (PutSchedule::Part& part : work->parts) ends_.part(part.key, std::move(part.blocks));
+  for (const HandoffKey key : work->idle) ends_.idle(key);
+  for (PutSchedule::End& end : work->ends) {
+    if (end.verdict == PutSchedule::Verdict::kStopped) {
       ends_.stopped(end.key);
-    } else if (end.verdict == Verdict::kFailed) {
-      ends_.failed(end.key, end.failure);
+    } else if (end.verdict == PutSchedule::Verdict::kFailed) {
+      ends_.failed(end.key, std::move(end.failure));
     } else {
-      ends_.done(end.key, std::move(end.bytes));
+      std::vector<int64_t> bytes;
+      for (const int64_t blocks : end.blocks) bytes.push_back(blocks * spec_.BlockBytes());
+      ends_.done(end.key, std::move(bytes));
     }
   }
-}
-
-void HandoffSender::ReleasePeers(Handoff* handoff) {
-  for (const Peer& peer : handoff->peers) peers_.Release(peer.id);
-  handoff->peers.clear();
 }
 
 void HandoffSender::DropGonePeers() {

@@ -1,6 +1,7 @@
 // HandoffSender: moves the KV of prompts from this instance's blocks into the blocks granted at a
 // decode instance, layer by layer while later layers compute (design.md section 7; Tetris
-// section 4.2, the send manager).
+// section 4.2, the send manager). What is put when is decided by PutSchedule (put_schedule.h); this
+// class connects the peers, makes the puts on a Transport, and knows the clock and the threads.
 //
 // Life of a handoff: Open -> Written (from the engine thread, each layer of each chunk) and Grant
 // (in any order) -> one end: done, failed or stopped. A block is put whole and once, when its last
@@ -29,7 +30,6 @@
 #pragma once
 
 #include <chrono>
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -40,26 +40,12 @@
 
 #include "absl/status/status.h"
 #include "engine/handoff/handoff_peers.h"
+#include "engine/handoff/put_schedule.h"
 #include "engine/handoff/staged_block.h"
 #include "engine/kv/kv_spec.h"
 #include "engine/transport/transport.h"
 
 namespace skein::engine {
-
-// Names one handoff; the caller packs what it likes into it (request id and epoch).
-struct HandoffKey {
-  uint64_t a = 0;
-  uint64_t b = 0;
-  uint64_t c = 0;
-  auto operator<=>(const HandoffKey&) const = default;
-};
-
-// A block of a prompt: which local block holds it, and its index in the prompt (position /
-// block_tokens).
-struct HandoffBlock {
-  int32_t local = 0;
-  int64_t global = 0;
-};
 
 // One rank of the receiver.
 struct HandoffTarget {
@@ -152,72 +138,20 @@ class HandoffSender {
   std::vector<HandoffTotals> Totals() const;
 
  private:
-  enum class Verdict { kOpen, kFailed, kStopped };
-
-  struct Layer {
-    int64_t written_tokens = 0;
-    std::vector<int64_t> posted_blocks;  // by rank: of `blocks`, handed to the transport
-    int64_t done_blocks = 0;             // at each rank
-  };
-  struct Handoff {
-    std::vector<HandoffBlock> blocks;
-    bool more = false;
-    int64_t prompt_tokens = 0;
-    std::vector<Layer> layers;
-    bool granted = false;
+  // What a handoff writes to.
+  struct Receiver {
     HandoffGrant grant;
-    std::vector<Peer> peers;                     // by rank; staged: of the buffer
-    bool has_buffer = false;                     // staged
-    bool waits = false;                          // staged: said so
-    std::chrono::steady_clock::time_point used;  // staged: the buffer, last
-    std::vector<int32_t> free_slots;             // staged
-    std::vector<StagedBlock> untaken;            // staged: arrived, not copied out
-    int in_flight = 0;
-    Verdict verdict = Verdict::kOpen;
-    absl::Status failure;
-  };
-  struct Flight {
-    HandoffKey key;
-    int layer = 0;
-    int64_t blocks = 0;  // one-sided
-    std::vector<StagedBlock> staged;
-  };
-  struct End {
-    HandoffKey key;
-    Verdict verdict;
-    absl::Status failure;
-    std::vector<int64_t> bytes;
-  };
-  struct Part {
-    HandoffKey key;
-    std::vector<StagedBlock> blocks;
-  };
-  // What a Pump has to tell, when the lock is released.
-  struct News {
-    std::vector<HandoffKey> waits, idle;
-    std::vector<Part> parts;
-    std::vector<End> ends;
+    std::vector<Peer> peers;  // by rank; staged: of the buffer
   };
 
-  int64_t WrittenBlocks(const Handoff& handoff, int layer) const;
-  absl::Status Connect(Handoff* handoff);
-  absl::Status ConnectTo(const std::string& memory, size_t regions, Handoff* handoff);
-  void ReleasePeers(Handoff* handoff);
-  absl::Status CheckGrant(const Handoff& handoff) const;
-  void Fail(Handoff* handoff, absl::Status status);
-  void PostReady(HandoffKey key, Handoff* handoff, News* news);
-  // These: false when the transport is full for now, or the handoff failed.
-  bool PostLayer(HandoffKey key, Handoff* handoff, int layer, int rank);
-  bool PostStaged(HandoffKey key, Handoff* handoff);
-  bool Post(Handoff* handoff, int rank, std::span<const TransferPiece> pieces, Flight flight);
-  void Complete(const TransferCompletion& completion, News* news);
-  // For how long the buffer has still to be unused to be given back; max: it is in use.
-  std::chrono::nanoseconds UntilIdle(const Handoff& handoff) const;
-  void CollectIdle(News* news);
-  void Tell(News* news) const;
-  bool Over(const Handoff& handoff) const;
-  std::vector<int64_t> BytesOf(const Handoff& handoff) const;
-  void CollectEnds(News* news);
+  absl::Status CheckGrant(const HandoffGrant& grant, int64_t prompt_tokens) const;
+  absl::Status Connect(Receiver* receiver);
+  absl::Status ConnectTo(const std::string& memory, Receiver* receiver);
+  void ReleasePeers(Receiver* receiver);
+  std::vector<TransferPiece> PiecesOf(const PutSchedule::Put& put, const Receiver& receiver) const;
+  // Its cancels, puts and ends. False: a handoff has failed by a put that cannot be made.
+  bool Carry(const PutSchedule::Work& work);
+  void Tell(PutSchedule::Work* work) const;
 
   Transport* const transport_;
   const KvSpec spec_;
@@ -226,8 +160,10 @@ class HandoffSender {
   const HandoffEnds ends_;
 
   mutable std::mutex mu_;
-  std::map<HandoffKey, Handoff> handoffs_;
-  std::map<TransferId, Flight> flights_;
+  PutSchedule schedule_;
+  std::map<HandoffKey, Receiver> receivers_;  // of those granted
+  std::map<TransferId, uint64_t> puts_;       // under way: their numbers
+  std::map<uint64_t, TransferId> transfers_;  // and back
   HandoffPeers peers_;
 };
 

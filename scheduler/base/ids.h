@@ -27,6 +27,23 @@ struct Incarnation {
   auto operator<=>(const Incarnation&) const = default;
 };
 
+// One life of an orchestrator. `number` grows with each (--state-dir); a lower one is refused, and
+// so is an equal one of another process.
+struct Generation {
+  uint64_t number = 0;
+  Incarnation orchestrator;
+  bool operator==(const Generation&) const = default;
+  // Who has heard of `seen` listens to this one.
+  bool MayFollow(const Generation& seen) const { return number > seen.number || *this == seen; }
+};
+
+// Epochs, plan sequences, instance ids and the sessions of streams are numbered by their
+// orchestrator: its generation, then a counter of 40 bits (10,000 a second for three years).
+inline constexpr int kCounterBits = 40;
+inline constexpr uint64_t kGenerationMax = (uint64_t{1} << 23) - 1;
+constexpr uint64_t FirstNumberOf(uint64_t generation) { return (generation << kCounterBits) + 1; }
+constexpr uint64_t GenerationOf(uint64_t number) { return number >> kCounterBits; }
+
 // One assignment of a request. Only grows, over all requests of one cluster; an older one is
 // refused with FAILED_PRECONDITION.
 struct Epoch {

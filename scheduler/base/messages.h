@@ -1,9 +1,10 @@
 // The messages between the four roles, one to one with proto/ (services/codec converts).
 //
-// A worker and the orchestrator exchange them over one stream that the worker opens. While it
-// stands messages arrive once and in the order of sending; when it breaks, some that were sent last
-// may not have arrived, and the next stream begins with RegisterRequest, which tells the worker's
-// state.
+// A worker and the orchestrator exchange them over one stream that the worker opens, and so do a
+// router and the orchestrator. While it stands messages arrive once and in the order of sending;
+// when it breaks, some that were sent last may not have arrived, and the next stream begins with a
+// RegisterRequest or RouterHello, which tells the state of the worker or router. The first message
+// back tells the orchestrator's generation; all messages of the stream are of that generation.
 //
 // All others are calls: a Request and exactly one Reply; the caller's shell makes the reply itself
 // when there is none (UNAVAILABLE, DEADLINE_EXCEEDED; the callee may or may not have executed the
@@ -24,7 +25,7 @@
 
 namespace skein::scheduler {
 
-// ---- orchestrator -> router, on the stream of Submit(spec) ----
+// ---- orchestrator -> router ----
 
 struct Planned {
   Epoch epoch;
@@ -32,14 +33,14 @@ struct Planned {
   TimeUs decided_us = 0;  // from the submission to the decision
 };
 
-// The decode instance holds a reservation: attach to it on StreamTokens.
+// The decode instance has taken the blocks: attach to it on StreamTokens.
 struct Placed {
   Epoch epoch;
   InstanceId decode;
   std::string endpoint;
 };
 
-// The request is over; the last update of its stream.
+// The request has failed; the last update of it.
 struct Failed {
   absl::Status status;
 };
@@ -47,7 +48,11 @@ struct Failed {
 // The request is not refused: it waits for its plan. Not sent when the plan comes at once.
 struct Accepted {};
 
-using PlanUpdate = std::variant<Planned, Placed, Failed, Accepted>;
+// The orchestrator has done with the request: its decode instance said that it ended there. The
+// last update of it.
+struct PlanEnded {};
+
+using PlanUpdate = std::variant<Planned, Placed, Failed, Accepted, PlanEnded>;
 
 // ---- orchestrator -> prefill ----
 
@@ -81,7 +86,11 @@ struct AssignRequest {
   std::vector<PlanMember> members = {};
   std::vector<PlanChunk> chunks = {};
   uint32_t from_chunk = 0;
-  std::optional<Placed> placed = {};  // for who joins after the decode instance was chosen
+  // The decode instance, when it was chosen with the plan. For the lead (a plain plan's instance,
+  // or rank 0 of chunk 0): it opens the transfer there when its first chunk is about to start. For
+  // an instance that joins a running plan: the transfer is open already. Without it the lead asks
+  // (PlaceDecodeRequest), and other members wait for Start.
+  std::optional<Placed> placed = {};
   // An engine failed in a step with this request: it runs in steps of its own, so that the next
   // failure is either its fault or harms no other.
   bool suspect = false;
@@ -90,9 +99,8 @@ struct AssignReply {
   absl::Status status;
 };
 
-// The decode instance of a spanning plan is known: sent to all its members but the lead (rank 0 of
-// chunk 0), which hears it in the answer to BeginPrefill. Idempotent; ignored by an instance that
-// does not hold the plan: its reports say so.
+// The lead of a spanning plan has opened the transfer to its decode instance: sent to all other
+// members. Idempotent; ignored by an instance that does not hold the plan: its reports say so.
 struct StartRequest {
   RequestId id;
   Epoch epoch;
@@ -101,40 +109,54 @@ struct StartRequest {
 
 // ---- prefill -> orchestrator ----
 
-// "The first chunk is about to start: where does the KV go?" RESOURCE_EXHAUSTED: no room yet, ask
-// again; NOT_FOUND, FAILED_PRECONDITION: drop the request. Unanswered when the stream breaks: asked
-// again on the next one.
-struct BeginPrefillRequest {
+// The lead of a plan asks for a decode instance: its first chunk is about to start, and the plan
+// names none, or the one that it names (`refused_by`) did not open the transfer.
+// RESOURCE_EXHAUSTED: no room yet, ask again; NOT_FOUND, FAILED_PRECONDITION: drop the request.
+// Unanswered when the stream breaks: asked again on the next one.
+struct PlaceDecodeRequest {
   InstanceId instance;
   Incarnation incarnation;
   RequestId id;
   Epoch epoch;
+  InstanceId refused_by = {};  // 0: none was asked yet
+  // Of refused_by. RESOURCE_EXHAUSTED: it has no room, or drains; else it could not be reached.
+  absl::Status why = absl::OkStatus();
 };
-struct BeginPrefillReply {
+struct PlaceDecodeReply {
   absl::Status status;
   Placed placed;  // valid when OK
 };
 
 // ---- orchestrator -> decode ----
 
-// Idempotent for one (id, epoch); a repeated one may name more writers. RESOURCE_EXHAUSTED: no
-// blocks; UNAVAILABLE: draining; INVALID_ARGUMENT: can never fit; FAILED_PRECONDITION: stale epoch.
-struct ReserveRequest {
+// The request is to be decoded here. It takes no blocks: the plan's lead does, with its
+// GrantRequest, when the first chunk is about to start. A repeated one of the same (id, epoch) may
+// name more writers. Not answered; what is refused is in the next report as ended.
+struct AnnounceRequest {
   SpecPtr spec;
   Epoch epoch;
-  // The processes of the plan's members: they alone may write the KV. A member that joins later is
-  // named before it is told of the plan.
+  // The processes of the plan's members: they alone may write the KV.
   std::vector<Incarnation> writers = {};
 };
-struct ReserveReply {
-  absl::Status status;
-  TimeUs lease_us = 0;
+
+// The request is placed elsewhere, under the same epoch: an announcement is forgotten; if blocks
+// were taken meanwhile, the request ends here with UNAVAILABLE. Idempotent, not answered. Unlike
+// after a Cancel, the same epoch may be announced again.
+struct WithdrawRequest {
+  RequestId id;
+  Epoch epoch;
 };
 
 // ---- prefill -> decode ----
 
-// Idempotent for one (id, epoch). FAILED_PRECONDITION: stale epoch, a shape that differs, by name,
-// or a writer that the reservation does not name; NOT_FOUND: no such reservation.
+// Opens a transfer. The first of an announced request takes blocks for its prompt and output.
+// Idempotent for one (id, epoch, writer). It may overtake the announcement, which comes on another
+// connection: then the answer waits for that, within a bound.
+//
+// RESOURCE_EXHAUSTED: no blocks, or the instance drains: nothing was taken, another instance may
+// have room. UNAVAILABLE: not announced in time. INVALID_ARGUMENT: it can never fit.
+// FAILED_PRECONDITION: stale epoch, a shape that differs, by name, or a writer that no announcement
+// names.
 struct GrantRequest {
   RequestId id;
   Epoch epoch;
@@ -145,6 +167,7 @@ struct GrantRequest {
 struct GrantReply {
   absl::Status status;
   std::vector<BlockId> blocks;  // those of the prompt, in token order
+  KvLayout layout = {};         // in which `blocks` are to be filled
   std::string memory;           // the transport's description of the decode side's regions
   TimeUs lease_us = 0;          // writes stop this long after the call was SENT
   // > 0: nothing is written to the blocks, which are not told, but to a staging buffer with room
@@ -194,6 +217,7 @@ struct TakePartRequest {
   InstanceId prefill;
   uint64_t part = 0;
   std::vector<StagedBlock> blocks;
+  KvLayout layout = {};  // in which they were put; refused when it is not the decode side's
 };
 struct TakePartReply {
   absl::Status status;
@@ -268,19 +292,44 @@ struct RouterEnd {
   TimeUs first_token_us = -1;  // from the submission; -1: there was none
 };
 
-// A router tells that it is there. `router` is its incarnation, the first half of its requests'
-// ids.
-struct RouterReport {
-  uint64_t router = 0;
-  std::string endpoint;
+struct RouterIdentity {
+  uint64_t router = 0;   // its incarnation, the first half of its requests' ids; not 0
+  std::string endpoint;  // host:port of its API
+  std::string host;      // where it runs
   std::string details;   // what status shows of it (serialised); no core looks inside
-  int64_t requests = 0;  // that wait or run there
-  bool draining = false;
-  bool leaving = false;  // its last report
-  std::vector<RouterEnd> ended;
 };
-struct RouterReportReply {
-  std::optional<bool> drain;  // as in ReportReply
+
+struct RouterLoad {
+  int64_t queued = 0;   // wait for admission
+  int64_t running = 0;  // are admitted and have not ended
+  bool draining = false;
+  TimeUs uptime_us = 0;
+};
+
+// A request that the router has submitted and that has not ended for its client.
+struct RouterRequest {
+  RequestId id;
+  Epoch epoch;           // the highest that it has heard; 0: none
+  bool placed = false;   // it has attached, or tries to, to the request's tokens
+  InstanceId decode;     // there, if so
+  bool streams = false;  // and its token stream lives
+};
+
+// The first message of a stream: who the router is, and its whole state. What the orchestrator
+// knows of this router and is not listed has ended for its client.
+struct RouterHello {
+  RouterIdentity identity;
+  Generation seen;  // the highest that it has listened to
+  RouterLoad load;
+  std::vector<RouterRequest> requests;
+  std::vector<RouterEnd> ended;  // of which it does not know that they were heard
+};
+// Not OK: the stream is over.
+struct RouterWelcome {
+  absl::Status status;
+  Generation generation;
+  TimeUs lease_us = 0;             // report at least every third of it
+  std::vector<RequestId> unknown;  // of those listed: to be submitted anew, unless they stream
 };
 
 // ---- operator -> orchestrator ----
@@ -322,6 +371,8 @@ struct WorkerIdentity {
 struct HeldRequest {
   RequestId id;
   Epoch epoch;
+  // Decode: its blocks were taken; otherwise it is announced only. Prefill: not used.
+  bool opened = false;
   // Of a spanning plan: chunks this instance has finished, and for how long the next has run.
   uint32_t chunks_done = 0;
   TimeUs chunk_running_us = -1;  // -1: none runs
@@ -334,14 +385,14 @@ struct EndedRequest {
   // what a writer of KV aborts with, CANCELLED or not, is kError.
   FinishReason reason = FinishReason::kError;
   // Prefill: OK = committed (of a spanning plan: this member's part); UNAVAILABLE before its
-  // BeginPrefill = handed back, to be planned anew. An error of a spanning plan's member: planned
-  // anew, within bounds.
+  // transfer was opened = handed back, to be planned anew. An error of a spanning plan's member:
+  // planned anew, within bounds.
   absl::Status status;
   bool engine_failed = false;  // in a step that this request was in
 };
 
 struct WorkerLoad {
-  int64_t queued_requests = 0;  // not yet computing (decode: reserved, KV on its way)
+  int64_t queued_requests = 0;  // not yet computing (decode: blocks taken, KV on its way)
   int64_t queued_tokens = 0;    // prompt tokens still to compute, of all requests
   int64_t running_requests = 0;
   int64_t free_blocks = 0;
@@ -359,8 +410,14 @@ struct WorkerLoad {
   TimeUs step_estimate_us = 0;
 };
 
-// The first message of a stream: who the worker is, and its whole state. It is placed at only after
-// its first report.
+// Decode: the blocks of an announced request were taken. Not answered; `held` tells it, too.
+struct TransferOpened {
+  InstanceId instance;  // on the wire: the stream's
+  RequestId id;
+  Epoch epoch;
+};
+
+// The first message of a stream: who the worker is, and its whole state.
 //
 // Refused with INVALID_ARGUMENT: a field that is out of its range; FAILED_PRECONDITION: another
 // shape than the model's pool, or another max_batch_tokens than its prefill instances, by name. The
@@ -369,29 +426,46 @@ struct RegisterRequest {
   WorkerIdentity identity;
   std::vector<HeldRequest> held;
   std::vector<EndedRequest> ended;  // as in a report
+  WorkerLoad load = {};
+  Generation seen = {};  // the highest that it has listened to
 };
 struct RegisterReply {
   absl::Status status;
   InstanceId instance;
   TimeUs lease_us = 0;              // report at least every third of it
   std::vector<HeldRequest> cancel;  // held by the worker, unknown to the orchestrator
+  Generation generation = {};
 };
 
-// One at a time: the next is sent when this one was answered. NOT_FOUND: the orchestrator has
-// given this instance up, or never knew it.
+// What has changed since the message before, on a stream that loses nothing: the report before, or
+// the registration. One at a time: the next is sent when this one was answered, which also shows
+// that the orchestrator lives. NOT_FOUND: the orchestrator has given this instance up, or never
+// knew it.
 struct ReportRequest {
   InstanceId instance;
   Incarnation incarnation;
   uint64_t serial = 0;  // counts this worker's reports
   WorkerLoad load;
+  // Held since, or held and moved on: in each as it stands now. `full`: all that is held.
   std::vector<HeldRequest> held;
-  std::vector<EndedRequest> ended;  // repeated until a message that carried them is answered OK
+  bool full = false;
+  // Held no longer. Repeated until a message that carried them is answered OK.
+  std::vector<EndedRequest> ended;
+  std::vector<HeldRequest> gone = {};  // held no longer, without an end: they were withdrawn
+  uint64_t held_digest = 0;            // of all that is held after this report (held_digest.h)
 };
 struct ReportReply {
   absl::Status status;
-  // An operator's order: take nothing new and hand back what has not begun, or take requests again.
-  // Absent: there is none, the worker stays as it is.
-  std::optional<bool> drain = {};
+  bool want_full = false;  // the digest is not that of what was told: the next report is a full one
+};
+
+// ---- orchestrator -> worker ----
+
+// An operator's order: take nothing new and hand back what has not begun, or take requests again.
+// Idempotent, not answered; sent again at the begin of each stream. Without one the worker stays as
+// it is.
+struct DrainOrder {
+  bool drain = true;
 };
 
 struct UnregisterRequest {

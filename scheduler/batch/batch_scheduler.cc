@@ -1,7 +1,7 @@
 #include "scheduler/batch/batch_scheduler.h"
 
 #include <algorithm>
-#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/check.h"
@@ -22,14 +22,25 @@ void BatchScheduler::Add(RequestId id, PlanSequence order, int64_t known, int64_
   const bool added =
       sequences_.emplace(id, Sequence{order, known, computed, decoding, 0, alone}).second;
   SKEIN_INVARIANT_MSG(added, "sequence added twice");
-  if (!decoding) prompts_.emplace(order, id);
+  if (decoding) {
+    decoding_.emplace(0, id);
+  } else {
+    prompts_.emplace(order, id);
+    pending_ += known - computed;
+  }
 }
 
 std::vector<StepItem> BatchScheduler::Plan(PlanSequence before) {
   SKEIN_INVARIANT_MSG(in_flight_.empty(), "one step in flight at a time");
   if (!FirstPromptIsAlone(before)) PlanDecode(&in_flight_);
   PlanPrompts(before, &in_flight_);
-  for (const StepItem& item : in_flight_) sequences_.at(item.id).last_turn = ++turns_;
+  for (const StepItem& item : in_flight_) {
+    Sequence& sequence = sequences_.at(item.id);
+    if (sequence.decoding) decoding_.erase({sequence.last_turn, item.id});
+    sequence.last_turn = ++turns_;
+    sequence.in_step = true;
+    if (sequence.decoding) decoding_.emplace(sequence.last_turn, item.id);
+  }
   return in_flight_;
 }
 
@@ -45,17 +56,9 @@ void BatchScheduler::PlanDecode(std::vector<StepItem>* step) const {
     room = std::min(limits_.max_batch_tokens - kept,
                     std::max<int64_t>(1, limits_.max_batch_sequences - 1));
   }
-  std::vector<std::tuple<uint64_t, RequestId, int64_t>> ready;  // last turn, id, position
-  for (const auto& [id, sequence] : sequences_) {
-    if (sequence.decoding) ready.emplace_back(sequence.last_turn, id, sequence.computed);
-  }
-  if (static_cast<int64_t>(ready.size()) > room) {
-    std::nth_element(ready.begin(), ready.begin() + room, ready.end());
-    ready.resize(room);
-  }
-  std::sort(ready.begin(), ready.end());
-  for (const auto& [last_turn, id, position] : ready) {
-    step->push_back({.id = id, .position = position, .count = 1, .sample = true});
+  for (const auto& [last_turn, id] : decoding_) {
+    if (--room < 0) break;
+    step->push_back({.id = id, .position = sequences_.at(id).computed, .count = 1, .sample = true});
   }
 }
 
@@ -80,11 +83,14 @@ void BatchScheduler::PlanPrompts(PlanSequence before, std::vector<StepItem>* ste
 void BatchScheduler::Complete() {
   for (const StepItem& item : in_flight_) {
     Sequence& sequence = sequences_.at(item.id);
+    sequence.in_step = false;
     sequence.computed += item.count;
+    if (!sequence.decoding) pending_ -= item.count;
     if (!item.sample) continue;
     ++sequence.known;
-    sequence.decoding = true;
+    if (std::exchange(sequence.decoding, true)) continue;
     prompts_.erase({sequence.order, item.id});
+    decoding_.emplace(sequence.last_turn, item.id);
   }
   in_flight_.clear();
 }
@@ -93,26 +99,25 @@ void BatchScheduler::Remove(RequestId id) {
   const auto it = sequences_.find(id);
   if (it == sequences_.end()) return;
   SKEIN_INVARIANT_MSG(!InFlight(id), "sequence removed during its step");
-  prompts_.erase({it->second.order, id});
+  const Sequence& sequence = it->second;
+  if (sequence.decoding) {
+    decoding_.erase({sequence.last_turn, id});
+  } else {
+    prompts_.erase({sequence.order, id});
+    pending_ -= sequence.known - sequence.computed;
+  }
   sequences_.erase(it);
 }
 
 bool BatchScheduler::InFlight(RequestId id) const {
-  return std::any_of(in_flight_.begin(), in_flight_.end(),
-                     [id](const StepItem& item) { return item.id == id; });
-}
-
-int64_t BatchScheduler::PendingPromptTokens() const {
-  int64_t tokens = 0;
-  for (const auto& [order, id] : prompts_) {
-    const Sequence& sequence = sequences_.at(id);
-    tokens += sequence.known - sequence.computed;
-  }
-  return tokens;
+  const auto it = sequences_.find(id);
+  return it != sequences_.end() && it->second.in_step;
 }
 
 absl::Status BatchScheduler::CheckInvariants() const {
   int64_t prompts = 0;
+  int64_t pending = 0;
+  size_t in_step = 0;
   for (const auto& [id, sequence] : sequences_) {
     const int64_t left = sequence.known - sequence.computed;
     if (sequence.computed < 0 || left < 1 || (sequence.decoding && left != 1)) {
@@ -120,6 +125,11 @@ absl::Status BatchScheduler::CheckInvariants() const {
                                               sequence.computed, " of ", sequence.known));
     }
     prompts += !sequence.decoding;
+    pending += sequence.decoding ? 0 : left;
+    in_step += sequence.in_step;
+    if (decoding_.count({sequence.last_turn, id}) != (sequence.decoding ? 1 : 0)) {
+      return absl::InternalError(absl::StrCat("BatchScheduler 2: turn of ", ToString(id)));
+    }
     if (prompts_.count({sequence.order, id}) != (sequence.decoding ? 0 : 1)) {
       return absl::InternalError(absl::StrCat("BatchScheduler 3: order of ", ToString(id)));
     }
@@ -135,7 +145,9 @@ absl::Status BatchScheduler::CheckInvariants() const {
   }
   if (tokens > limits_.max_batch_tokens ||
       static_cast<int64_t>(in_flight_.size()) > limits_.max_batch_sequences ||
-      prompts != static_cast<int64_t>(prompts_.size())) {
+      in_step != in_flight_.size() || pending != pending_ ||
+      prompts != static_cast<int64_t>(prompts_.size()) ||
+      prompts_.size() + decoding_.size() != sequences_.size()) {
     return absl::InternalError(
         absl::StrCat("BatchScheduler 2: ", tokens, " tokens in ", in_flight_.size(), " sequences"));
   }

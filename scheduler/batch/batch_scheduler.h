@@ -62,7 +62,7 @@ class BatchScheduler {
   bool InFlight() const { return !in_flight_.empty(); }
   bool InFlight(RequestId id) const;
   int64_t Size() const { return static_cast<int64_t>(sequences_.size()); }
-  int64_t PendingPromptTokens() const;  // the step in flight included
+  int64_t PendingPromptTokens() const { return pending_; }  // the step in flight included
   absl::Status CheckInvariants() const;
 
  private:
@@ -73,6 +73,7 @@ class BatchScheduler {
     bool decoding = false;
     uint64_t last_turn = 0;  // place in the order in which sequences were stepped
     bool alone = false;
+    bool in_step = false;  // in the step in flight
   };
 
   bool FirstPromptIsAlone(PlanSequence before) const;
@@ -82,6 +83,8 @@ class BatchScheduler {
   BatchLimits limits_;
   std::map<RequestId, Sequence> sequences_;
   std::set<std::pair<PlanSequence, RequestId>> prompts_;  // those not decoding, in order
+  std::set<std::pair<uint64_t, RequestId>> decoding_;     // the others, by last turn
+  int64_t pending_ = 0;                                   // tokens of `prompts_` still to compute
   std::vector<StepItem> in_flight_;
   uint64_t turns_ = 0;
 };

@@ -33,17 +33,30 @@ BackendQueue::Request* BackendQueue::FindRequest(const BackendRequest& request) 
 
 void BackendQueue::Wish(const BackendRequest& request, InstanceId writer, TimeUs now,
                         uint64_t ask) {
-  const auto [place, is_new] = order_.try_emplace(request, next_place_);
+  const auto [known, is_new] = order_.try_emplace(request, next_place_);
   if (is_new) requests_[next_place_++].first = request;
-  std::vector<Waiting>& waiting = requests_.at(place->second).second.waiting;
+  const uint64_t place = known->second;
+  std::vector<Waiting>& waiting = requests_.at(place).second.waiting;
   const auto it = std::find_if(waiting.begin(), waiting.end(),
                                [writer](const Waiting& w) { return w.writer == writer; });
   if (it == waiting.end()) {
-    waiting.push_back({writer, now + times_.ask_lease_us, ask});
+    waiting.push_back({writer, ask});
+    places_waiting_.insert(place);
+    ++waiting_;
   } else {
-    it->forget_at = now + times_.ask_lease_us;
     it->ask = std::max(it->ask, ask);
   }
+  wishes_.Set({place, writer}, now + times_.ask_lease_us);
+}
+
+void BackendQueue::EraseWish(uint64_t place, InstanceId writer, uint64_t ask) {
+  std::vector<Waiting>& waiting = requests_.at(place).second.waiting;
+  const size_t erased =
+      std::erase_if(waiting, [&](const Waiting& w) { return w.writer == writer && w.ask <= ask; });
+  if (erased == 0) return;
+  wishes_.Remove({place, writer});
+  waiting_ -= static_cast<int64_t>(erased);
+  if (waiting.empty()) places_waiting_.erase(place);
 }
 
 std::optional<int> BackendQueue::Ask(const BackendRequest& request, InstanceId writer, TimeUs now,
@@ -76,8 +89,7 @@ void BackendQueue::Finished(const BackendRequest& request, InstanceId writer, Ti
                             uint64_t ask) {
   Expire(now);
   if (Request* known = FindRequest(request); known != nullptr) {
-    std::erase_if(known->waiting,
-                  [&](const Waiting& w) { return w.writer == writer && w.ask <= ask; });
+    EraseWish(order_.at(request), writer, ask);
     if (ask != kEveryAsk) {
       uint64_t& finished = known->finished[writer];
       finished = std::max(finished, ask);
@@ -93,69 +105,83 @@ void BackendQueue::Release(Backend* backend, TimeUs now) {
   backend->writer.reset();
   backend->free_at = now + times_.hold_us;
   const Request* owner = FindRequest(*backend->owner);
-  if (owner == nullptr || owner->ended) *backend = {};
+  if (owner == nullptr || owner->ended) Free(backend);
+}
+
+void BackendQueue::Free(Backend* backend) {
+  const BackendRequest owner = *backend->owner;
+  *backend = {};
+  ForgetIfEnded(owner);
 }
 
 void BackendQueue::End(const BackendRequest& request, TimeUs now) {
   Expire(now);
-  Request* known = FindRequest(request);
-  if (known == nullptr) return;
-  known->ended = true;
-  known->waiting.clear();
+  const auto known = order_.find(request);
+  if (known == order_.end()) return;
+  const uint64_t place = known->second;
+  requests_.at(place).second.ended = true;
+  for (const Waiting& waiting : std::vector<Waiting>(requests_.at(place).second.waiting)) {
+    EraseWish(place, waiting.writer, kEveryAsk);
+  }
   for (Backend& backend : backends_) {
     if (backend.owner == request && !backend.writer.has_value()) backend = {};
   }
-  ForgetEnded();
+  ForgetIfEnded(request);
   Assign(now);
 }
 
-void BackendQueue::ForgetEnded() {
-  std::erase_if(requests_, [this](const auto& entry) {
-    const auto& [request, state] = entry.second;
-    if (!state.ended || HasBackend(request)) return false;
-    order_.erase(request);
-    return true;
-  });
+void BackendQueue::ForgetIfEnded(const BackendRequest& request) {
+  const auto known = order_.find(request);
+  if (known == order_.end() || !requests_.at(known->second).second.ended) return;
+  if (HasBackend(request)) return;
+  requests_.erase(known->second);
+  order_.erase(known);
 }
 
 void BackendQueue::Expire(TimeUs now) {
-  for (auto& [place, entry] : requests_) {
-    std::erase_if(entry.second.waiting, [now](const Waiting& w) { return w.forget_at <= now; });
-  }
+  while (const auto wish = wishes_.TakeDue(now)) EraseWish(wish->first, wish->second, kEveryAsk);
   for (Backend& backend : backends_) {
     if (!backend.owner.has_value() || backend.free_at > now) continue;
     if (backend.writer.has_value()) {
       Release(&backend, now);
     } else {
-      backend = {};
+      Free(&backend);
     }
   }
-  ForgetEnded();
 }
 
-void BackendQueue::GiveTo(Backend* backend, const BackendRequest& owner, Request* request,
-                          TimeUs now) {
-  const Waiting first = request->waiting.front();
-  request->waiting.erase(request->waiting.begin());
+// To the first of the request's writers that wait.
+void BackendQueue::GiveTo(Backend* backend, uint64_t place, TimeUs now) {
+  const auto& [owner, request] = requests_.at(place);
+  const Waiting first = request.waiting.front();
   backend->owner = owner;
   backend->writer = first.writer;
   backend->ask = first.ask;
   // Until it asks again, and hears of it, it does not write: no grace is needed. But it may have
   // been told already, in an answer that was lost.
   backend->free_at = now + times_.lease_us + times_.grace_us;
+  given_.push_back({owner, first.writer});
+  EraseWish(place, first.writer, kEveryAsk);
+}
+
+BackendQueue::Backend* BackendQueue::FirstFree() {
+  const auto free = std::find_if(backends_.begin(), backends_.end(),
+                                 [](const Backend& b) { return !b.owner.has_value(); });
+  return free == backends_.end() ? nullptr : &*free;
 }
 
 void BackendQueue::Assign(TimeUs now) {
   for (Backend& backend : backends_) {
     if (!backend.owner.has_value() || backend.writer.has_value()) continue;
-    Request* own = FindRequest(*backend.owner);
-    if (own != nullptr && !own->waiting.empty()) GiveTo(&backend, *backend.owner, own, now);
-  }
-  for (auto& [place, entry] : requests_) {
-    for (Backend& backend : backends_) {
-      if (entry.second.waiting.empty()) break;
-      if (!backend.owner.has_value()) GiveTo(&backend, entry.first, &entry.second, now);
+    const auto own = order_.find(*backend.owner);
+    if (own != order_.end() && places_waiting_.contains(own->second)) {
+      GiveTo(&backend, own->second, now);
     }
+  }
+  while (!places_waiting_.empty()) {
+    Backend* const free = FirstFree();
+    if (free == nullptr) break;
+    GiveTo(free, *places_waiting_.begin(), now);
   }
 }
 
@@ -167,10 +193,7 @@ void BackendQueue::Tick(TimeUs now) {
 TimeUs BackendQueue::NextDeadline() const {
   TimeUs next = kNever;
   for (const Backend& backend : backends_) next = std::min(next, backend.free_at);
-  for (const auto& [place, entry] : requests_) {
-    for (const Waiting& waiting : entry.second.waiting) next = std::min(next, waiting.forget_at);
-  }
-  return next;
+  return std::min(next, wishes_.Next());
 }
 
 std::optional<BackendRequest> BackendQueue::OwnerOf(int backend) const {
@@ -193,14 +216,6 @@ int BackendQueue::free() const {
                                         [](const Backend& b) { return !b.owner.has_value(); }));
 }
 
-int64_t BackendQueue::waiting() const {
-  int64_t count = 0;
-  for (const auto& [place, entry] : requests_) {
-    count += static_cast<int64_t>(entry.second.waiting.size());
-  }
-  return count;
-}
-
 absl::Status BackendQueue::CheckInvariants() const {
   std::set<std::pair<BackendRequest, InstanceId>> writers;
   for (const Backend& backend : backends_) {
@@ -219,8 +234,13 @@ absl::Status BackendQueue::CheckInvariants() const {
     }
   }
   if (free() > 0 && waiting() > 0) return absl::InternalError("3: a backend is free, one waits");
+  int64_t waits = 0;
   for (const auto& [place, entry] : requests_) {
     const auto& [request, state] = entry;
+    waits += static_cast<int64_t>(state.waiting.size());
+    if (state.waiting.empty() == places_waiting_.contains(place)) {
+      return absl::InternalError("3: a request whose writers wait is not known to wait");
+    }
     for (const Waiting& w : state.waiting) {
       if (!writers.contains({request, w.writer})) continue;
       return absl::InternalError("2: a writer waits that has a backend");
@@ -228,6 +248,9 @@ absl::Status BackendQueue::CheckInvariants() const {
     if (state.ended && !HasBackend(request)) {
       return absl::InternalError("4: a request that ended is in the order");
     }
+  }
+  if (waits != waiting_) {
+    return absl::InternalError(absl::StrCat("3: ", waits, " writers wait, counted ", waiting_));
   }
   return absl::OkStatus();
 }

@@ -31,11 +31,14 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
 
 namespace skein::scheduler {
 
@@ -79,6 +82,11 @@ class BackendQueue {
   void Tick(TimeUs now);
   TimeUs NextDeadline() const;
 
+  // The writers that were given a backend since the last call, in that order; it may be gone again.
+  std::vector<std::pair<BackendRequest, InstanceId>> TakeGiven() {
+    return std::exchange(given_, {});
+  }
+
   // The writer that has the backend; nothing: it is free.
   std::optional<BackendRequest> OwnerOf(int backend) const;
   std::optional<InstanceId> WriterOf(int backend) const;
@@ -86,14 +94,13 @@ class BackendQueue {
   std::optional<int> BackendOf(const BackendRequest& request, InstanceId writer) const;
   int backends() const { return static_cast<int>(backends_.size()); }
   int free() const;
-  int64_t waiting() const;  // writers
+  int64_t waiting() const { return waiting_; }  // writers
 
   absl::Status CheckInvariants() const;
 
  private:
   struct Waiting {
     InstanceId writer;
-    TimeUs forget_at = 0;
     uint64_t ask = 0;
   };
   struct Request {
@@ -109,20 +116,28 @@ class BackendQueue {
   };
 
   Backend* Find(const BackendRequest& request, InstanceId writer);
+  Backend* FirstFree();
   bool HasBackend(const BackendRequest& request) const;
   Request* FindRequest(const BackendRequest& request);
   void Wish(const BackendRequest& request, InstanceId writer, TimeUs now, uint64_t ask);
+  // Of the writer's wishes up to `ask`.
+  void EraseWish(uint64_t place, InstanceId writer, uint64_t ask);
   void Assign(TimeUs now);
-  void GiveTo(Backend* backend, const BackendRequest& owner, Request* request, TimeUs now);
+  void GiveTo(Backend* backend, uint64_t place, TimeUs now);
   void Expire(TimeUs now);
   void Release(Backend* backend, TimeUs now);
-  void ForgetEnded();
+  void Free(Backend* backend);
+  void ForgetIfEnded(const BackendRequest& request);  // and has no backend any more
 
   const BackendTimes times_;
   std::vector<Backend> backends_;
   std::map<BackendRequest, uint64_t> order_;                         // by request: its place
   std::map<uint64_t, std::pair<BackendRequest, Request>> requests_;  // by place
   uint64_t next_place_ = 1;
+  std::set<uint64_t> places_waiting_;  // of requests with writers that wait
+  int64_t waiting_ = 0;
+  TimerQueue<std::pair<uint64_t, InstanceId>> wishes_;  // by place; when they are forgotten
+  std::vector<std::pair<BackendRequest, InstanceId>> given_;
 };
 
 }  // namespace skein::scheduler

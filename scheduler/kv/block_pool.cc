@@ -37,6 +37,17 @@ absl::StatusOr<BlockTable> BlockPool::Allocate(int64_t count) {
   return std::make_shared<const std::vector<BlockId>>(std::move(blocks));
 }
 
+absl::StatusOr<BlockTable> BlockPool::Extend(const BlockTable& table, int64_t count) {
+  if (table == nullptr) return Allocate(count);
+  const int64_t more = count - static_cast<int64_t>(table->size());
+  if (more <= 0) return table;
+  absl::StatusOr<BlockTable> added = Allocate(more);
+  if (!added.ok()) return added.status();
+  std::vector<BlockId> blocks(*table);
+  blocks.insert(blocks.end(), (*added)->begin(), (*added)->end());
+  return std::make_shared<const std::vector<BlockId>>(std::move(blocks));
+}
+
 void BlockPool::Free(std::span<const BlockId> blocks) {
   for (BlockId block : blocks) {
     SKEIN_INVARIANT_MSG(block.value >= 0 && block.value < counts_.total, "block out of range");

@@ -23,7 +23,8 @@
 
 namespace skein::scheduler {
 
-// Blocks of one sequence in token order. Immutable: reservations are whole, never grown.
+// Blocks of one sequence in token order. Immutable, so that a step in flight may read it: a table
+// that is extended is another one.
 using BlockTable = std::shared_ptr<const std::vector<BlockId>>;
 
 struct BlockCounts {
@@ -41,6 +42,11 @@ class BlockPool {
 
   // `count` >= 1 blocks, held from now on. RESOURCE_EXHAUSTED when fewer are free.
   absl::StatusOr<BlockTable> Allocate(int64_t count);
+
+  // `table` (nullptr: one without blocks) with further blocks, so that it has `count`.
+  // RESOURCE_EXHAUSTED when fewer are free; `table` and the pool are then as they were.
+  // REQUIRES: count >= 1.
+  absl::StatusOr<BlockTable> Extend(const BlockTable& table, int64_t count);
 
   // Gives held or quarantined blocks back.
   void Free(std::span<const BlockId> blocks);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 namespace skein::scheduler {
@@ -83,6 +84,25 @@ TEST(BlockPoolTest, Invariants1And2HoldOverARandomHistory) {
   }
   for (const BlockTable& table : tables) pool.Free(*table);
   EXPECT_EQ(Values(*pool.Allocate(97)).front(), 0);  // one run again
+}
+
+TEST(BlockPool, AnExtendedTableBeginsWithTheOldOneARefusedOneIsAsItWas) {
+  BlockPool pool(6);
+  const BlockTable empty;
+  const BlockTable two = *pool.Extend(empty, 2);
+  ASSERT_EQ(two->size(), 2u);
+  const BlockTable other = *pool.Allocate(2);
+  const BlockTable four = *pool.Extend(two, 4);
+  EXPECT_EQ(two->size(), 2u) << "a step may still read it";
+  ASSERT_EQ(four->size(), 4u);
+  EXPECT_TRUE(std::equal(two->begin(), two->end(), four->begin()));
+  EXPECT_EQ(*pool.Extend(four, 3), four);
+  EXPECT_EQ(pool.Extend(four, 5).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(pool.Counts().held, 6);
+  pool.Free(*four);
+  pool.Free(*other);
+  EXPECT_EQ(pool.Counts().free, 6);
+  EXPECT_TRUE(pool.CheckInvariants().ok());
 }
 
 }  // namespace

@@ -4,6 +4,13 @@
 
 namespace skein::scheduler {
 
+absl::Status CheckSameLayout(const KvLayout& a, const KvLayout& b, std::string_view a_name,
+                             std::string_view b_name) {
+  if (a == b) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("layout.tp: ", std::string(a_name), " ", a.tp,
+                                                    ", ", std::string(b_name), " ", b.tp));
+}
+
 absl::Status CheckSameShape(const KvShape& a, const KvShape& b, std::string_view a_name,
                             std::string_view b_name) {
   absl::Status status;

@@ -13,6 +13,13 @@ namespace skein::scheduler {
 // changes: builds that differ in it refuse one another when they register.
 inline constexpr uint32_t kKvFormat = 1;
 
+// How the heads of a sequence are split over the ranks of its group. Every message that names
+// blocks carries it.
+struct KvLayout {
+  int32_t tp = 1;
+  bool operator==(const KvLayout&) const = default;
+};
+
 struct KvShape {
   std::string model_hash;
   std::string dtype;      // "bf16", "f16", "f32"
@@ -36,6 +43,12 @@ inline int64_t BlocksOf(const KvShape& shape, int64_t tokens) {
 inline int64_t HandoffBytesPerLayer(const KvShape& shape, int64_t prompt_tokens) {
   return BlocksOf(shape, prompt_tokens) * shape.block_bytes;
 }
+
+inline KvLayout LayoutOf(const KvShape& shape) { return {shape.layout_tp}; }
+
+// FAILED_PRECONDITION "layout.tp: decode 2, prefill 1".
+absl::Status CheckSameLayout(const KvLayout& a, const KvLayout& b, std::string_view a_name,
+                             std::string_view b_name);
 
 // FAILED_PRECONDITION naming the first field that differs and both values, such as
 // "dtype: prefill f32, decode bf16".

@@ -38,7 +38,7 @@ TEST_P(CapacityTest, WhatNobodyHasRoomForFailsAtOnceByItsLength) {
             "together");
   auto scored = Spec(2, 400);
   scored->want_prompt_logprobs = true;  // by one instance alone
-  EXPECT_EQ(StatusOf(Do(SubmitCalled{{10002}, scored})).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(StatusOf(Do(SubmitCalled{scored})).code(), absl::StatusCode::kInvalidArgument);
   // One of the four may be back soon.
   Report(prefill_[0], {}, {}, /*draining=*/true);
   EXPECT_TRUE(absl::IsUnavailable(StatusOf(Submit(3, 800))));

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -50,10 +52,35 @@ class OrchestratorTest : public ::testing::Test {
     return found;
   }
   CallId Call() { return CallId{++calls_}; }
+  // The last word on each request that has ended in these effects.
+  static std::vector<SendPlanUpdate> Ends(const Effects& effects) {
+    std::vector<SendPlanUpdate> ends;
+    for (SendPlanUpdate& update : Of<SendPlanUpdate>(effects)) {
+      const bool last = std::holds_alternative<Failed>(update.update) ||
+                        std::holds_alternative<PlanEnded>(update.update);
+      if (last) ends.push_back(std::move(update));
+    }
+    return ends;
+  }
+  // A router's stream begins, with what it has; it is router_stream_ then.
+  Effects RouterConnects(uint64_t router, std::vector<RouterRequest> requests = {},
+                         Generation seen = {}) {
+    RouterHello hello;
+    hello.identity = {.router = router, .endpoint = "r:" + std::to_string(router), .host = "h"};
+    hello.requests = std::move(requests);
+    hello.seen = seen;
+    router_stream_ = Call();
+    return Do(RouterConnected{router_stream_, std::move(hello)});
+  }
+  // The request's client has gone.
+  static RouterEnded Closed(RequestId id) {
+    return {{.id = id, .how = RouterEnd::How::kClientGone}};
+  }
 
   TimeUs now_ = 0;
   uint64_t calls_ = 0;
   uint64_t serial_ = 0;
+  CallId router_stream_;
   std::unique_ptr<OrchestratorCore> core_;
 };
 

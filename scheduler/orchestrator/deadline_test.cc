@@ -22,7 +22,7 @@ class DeadlineTest : public PlanningTest {
     auto spec = Spec(serial, 40);
     spec->want_prompt_logprobs = true;
     spec->deadline_us = kDeadlineUs;
-    return Do(SubmitCalled{{10000 + serial}, spec});
+    return Do(SubmitCalled{spec});
   }
   CallAssign Assigned(uint64_t serial) {
     const CallAssign assign = Of<CallAssign>(SubmitAlone(serial)).at(0);
@@ -37,7 +37,10 @@ class DeadlineTest : public PlanningTest {
       for (const OrchestratorEffect& one : Until(std::min(end, now_ + kSecondUs))) {
         all.push_back(one);
       }
-      for (const auto& [id, incarnation] : incarnations_) Report(id, held_[id]);
+      for (const auto& [id, incarnation] : incarnations_) {
+        free_blocks_ = id == decode_ ? decode_free_ : 100000;
+        Report(id, held_[id]);
+      }
     }
     return all;
   }
@@ -56,6 +59,7 @@ class DeadlineTest : public PlanningTest {
 
   InstanceId prefill_;
   InstanceId decode_;
+  int64_t decode_free_ = 100000;  // blocks
   std::map<InstanceId, std::vector<HeldRequest>> held_;
 };
 
@@ -75,24 +79,29 @@ TEST_F(DeadlineTest, AssignedAndNeverBegun) {
 
 TEST_F(DeadlineTest, WaitingForDecodeRoom) {
   UpWith("tetris");
-  const auto reserve = Of<CallReserve>(Begin(Assigned(1))).at(0);
-  Answer(reserve, absl::ResourceExhaustedError("blocks"));
+  const CallAssign assign = Assigned(1);
+  decode_free_ = 0;
+  Ask(assign, decode_, absl::ResourceExhaustedError("blocks"));
   ASSERT_EQ(core_->Snapshot(now_).waiting, 1);
   ExpectEndsInTime(1);
 }
 
-TEST_F(DeadlineTest, ReservingAndNeverAnswered) {
+TEST_F(DeadlineTest, ReservingAndNeverOpened) {
   UpWith("tetris");
-  ASSERT_EQ(Of<CallReserve>(Begin(Assigned(1))).size(), 1u);
+  const InstanceId other = Up(Role::kDecode, 3);
+  const CallAssign assign = Assigned(1);
+  const InstanceId first = assign.request.placed->decode;
+  EXPECT_EQ(PlacedAt(Ask(assign, first, absl::UnavailableError("lost"))),
+            first == other ? decode_ : other);
   ASSERT_EQ(core_->Snapshot(now_).reserving, 1);
   ExpectEndsInTime(1);
 }
 
 TEST_F(DeadlineTest, PlacedAndNeverEnded) {
   UpWith("tetris");
-  const auto reserve = Of<CallReserve>(Begin(Assigned(1))).at(0);
-  Answer(reserve);
-  held_[decode_].push_back({{7, 1}, reserve.request.epoch});
+  const CallAssign assign = Assigned(1);
+  Opened(decode_, assign);
+  held_[decode_].push_back({.id = {7, 1}, .epoch = assign.request.epoch, .opened = true});
   ASSERT_EQ(core_->Snapshot(now_).placed, 1);
   ExpectEndsInTime(1);
 }
@@ -102,7 +111,7 @@ TEST_F(DeadlineTest, ReplanningWhileAMemberNeverSaysThatItEnded) {
   UpPrefill(3);
   auto spec = Spec(1, 4000);
   spec->deadline_us = kDeadlineUs;
-  const auto assigns = Of<CallAssign>(Do(SubmitCalled{{10001}, spec}));
+  const auto assigns = Of<CallAssign>(Do(SubmitCalled{spec}));
   ASSERT_EQ(assigns.size(), 4u);
   for (const CallAssign& assign : assigns) {
     Answer(assign);
@@ -129,7 +138,7 @@ TEST_F(DeadlineTest, QueuedForAChunk) {
   Submit(1, 40000);
   auto spec = Spec(2, 40000);
   spec->deadline_us = kDeadlineUs;
-  Do(SubmitCalled{{10002}, spec});
+  Do(SubmitCalled{spec});
   ASSERT_EQ(core_->Snapshot(now_).planning, 1);
   ExpectEndsInTime(2);
 }

@@ -8,7 +8,7 @@ namespace skein::scheduler {
 
 const char* NameOf(Degraded kind) {
   constexpr const char* kNames[kDegradedKinds] = {"parked", "replanned", "recomputed",
-                                                  "decode_retried"};
+                                                  "decode_retried", "decode_full"};
   return kNames[static_cast<size_t>(kind)];
 }
 

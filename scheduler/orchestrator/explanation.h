@@ -22,9 +22,10 @@ enum class Degraded {
   kParked,         // no prefill instance took the request when it was to be planned
   kReplanned,      // a plan was given up and made anew
   kRecomputed,     // the same, after instances had begun to compute it
-  kDecodeRetried,  // a decode instance did not take the reservation
+  kDecodeRetried,  // its prefill instance could not reach the decode instance
+  kDecodeFull,     // the decode instance had no room when the first chunk was about to start
 };
-inline constexpr size_t kDegradedKinds = static_cast<size_t>(Degraded::kDecodeRetried) + 1;
+inline constexpr size_t kDegradedKinds = static_cast<size_t>(Degraded::kDecodeFull) + 1;
 using DegradedCounts = std::array<uint64_t, kDegradedKinds>;
 const char* NameOf(Degraded kind);  // as metrics and explanations write it
 

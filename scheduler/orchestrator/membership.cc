@@ -9,16 +9,17 @@ namespace skein::scheduler {
 
 void OrchestratorCore::Impl::On(const RegisterCalled& event) {
   const WorkerIdentity& identity = event.request.identity;
-  const uint64_t version = registry_.version();
+  Follow(event.request.seen);
+  const int64_t instances = registry_.Count(identity.role);
   absl::StatusOr<Registry::Registration> registered =
-      registry_.Register(identity, event.call, now_);
+      registry_.Register(event.request, event.call, now_);
   RegisterReply reply;
   reply.status = registered.status();
   if (!registered.ok()) {
     effects_.push_back(AnswerRegister{event.call, std::move(reply)});
     return;
   }
-  const bool came = registry_.version() != version;
+  const bool came = registry_.Count(identity.role) != instances;
   for (InstanceId replaced : registered->replaced) {
     Lose(replaced, "was replaced by another process at its address");
   }
@@ -33,42 +34,50 @@ void OrchestratorCore::Impl::On(const RegisterCalled& event) {
   reply.instance = registered->id;
   reply.lease_us = config_.instance_lease_us;
   const Instance& instance = *registry_.Find(registered->id);
-  reply.cancel = UnknownOf(instance.placed, event.request.held, config_.first_epoch);
+  reply.cancel = UnknownOf(instance.placed, event.request.held, first_epoch_);
+  reply.generation = {generation_, config_.incarnation};
   effects_.push_back(AnswerRegister{event.call, std::move(reply)});
+  if (instance.drain_order.has_value()) {
+    Send(CallDrainOrder{instance.id, {.drain = *instance.drain_order}});
+  }
   Resync(registered->id, event.request);
+  NoteRoom(identity.model);
+  placement_.NoteChange(identity.model);
 }
 
 void OrchestratorCore::Impl::On(const WorkerDisconnected& event) {
   Instance* instance = registry_.FindConnected(event.call);
   if (instance == nullptr) return;
-  instance->connection = CallId{};
+  registry_.Disconnect(*instance);
   LeaveStream(instance->id, event.call);
 }
 
 // What was asked on it is asked again on the next one.
 void OrchestratorCore::Impl::LeaveStream(InstanceId id, CallId stream) {
   for (const auto& [request_id, placement] : registry_.Find(id)->placed) {
-    Request& request = requests_.at(request_id);
-    if (request.begin_call != stream) continue;
-    request.begin_call.reset();
-    request.begin_deadline_us = kNever;
+    Request& request = requests_.At(request_id);
+    if (request.asking != stream) continue;
+    request.asking.reset();
+    request.asking_until_us = kNever;
   }
 }
 
 void OrchestratorCore::Impl::On(const ReportCalled& event) {
-  absl::StatusOr<Instance*> instance = registry_.Report(event.request, now_);
-  ReportReply reply{instance.status()};
-  if (instance.ok()) {
-    const Instance& reporter = **instance;
-    reply.drain = reporter.drain_order;
+  const absl::StatusOr<Registry::Reported> reported = registry_.Report(event.request, now_);
+  ReportReply reply{reported.status()};
+  if (reported.ok()) {
+    const Instance& reporter = *reported->instance;
+    reply.want_full = !reported->digest_fits;
+    digest_mismatches_ += reply.want_full ? 1 : 0;
     for (const HeldRequest& held : event.request.held) {
       Request* request = Find(held.id, held.epoch);
-      Member* member = request == nullptr ? nullptr : MemberAt(*request, reporter.id);
+      Member* member = request == nullptr ? nullptr : request->MemberAt(reporter.id);
       if (member != nullptr) TakeProgress(*request, *member, held);
     }
     for (const EndedRequest& ended : event.request.ended) TakeEnded(reporter, ended);
     LeaveDraining(reporter);
     NoteRoom(reporter.identity.model);
+    placement_.NoteChange(reporter.identity.model);
   }
   effects_.push_back(AnswerReport{event.call, std::move(reply)});
 }
@@ -76,18 +85,18 @@ void OrchestratorCore::Impl::On(const ReportCalled& event) {
 void OrchestratorCore::Impl::TakeEnded(const Instance& instance, const EndedRequest& ended) {
   Request* request = Find(ended.id);
   if (request == nullptr) {
-    return finished_.TakeEnded(ended, instance.id);
+    return explanations_.TakeEnded(ended, instance.id);
   }
   if (ended.engine_failed) {  // under whichever of its epochs
     request->engines_failed.insert(instance.id);
     if (FailSuspect(*request)) return;
   }
-  if (request->state == State::kReplanning && request->left_epoch == ended.epoch) {
+  if (abandoned_.Is(ended.id, ended.epoch)) {
     return HasLeft(*request, instance.id);
   }
   if (request->epoch != ended.epoch) return;
   if (request->decode == instance.id) return TakeDecodeEnded(*request, ended);
-  if (Member* member = MemberAt(*request, instance.id)) TakePrefillEnded(*request, *member, ended);
+  if (Member* member = request->MemberAt(instance.id)) TakePrefillEnded(*request, *member, ended);
 }
 
 void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedRequest& ended) {
@@ -97,14 +106,14 @@ void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedReques
     return Finish(request, ended.reason);
   }
   // What was in a step had all its KV, whatever the instances that wrote it have reported.
-  const bool incomplete = (HasMembersHere(request) || request.unsure) && !ended.engine_failed;
+  const bool incomplete = (request.HasMembersHere() || request.unsure) && !ended.engine_failed;
   if (incomplete && MayReplan(request, ended.status)) {
     return Replan(request, ended.status);
   }
   TakeFromDecode(request);
   if (ended.reason == FinishReason::kCancelled) {  // its router closed the token stream
-    effects_.push_back(EndSubmit{request.submit, request.spec->id});
-    return CloseByRouter(request);  // as the router itself will say of Submit
+    effects_.push_back(SendPlanUpdate{request.spec->id, PlanEnded{}});
+    return CloseByRouter(request);  // as the router itself will say
   }
   Fail(request, ended.status);
 }
@@ -112,7 +121,7 @@ void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedReques
 void OrchestratorCore::Impl::TakePrefillEnded(Request& request, Member& member,
                                               const EndedRequest& ended) {
   const InstanceId instance = member.instance;
-  const bool whole = PlannedTokens(request) == PromptTokens(*request.spec);
+  const bool whole = request.IsPlanWhole();
   MemberDone(request, member);
   if (ended.status.ok() && whole) return;  // committed: the decode instance has it
   const bool begun = request.state != State::kAssigning && request.state != State::kAssigned;
@@ -134,13 +143,13 @@ void OrchestratorCore::Impl::LeaveDraining(const Instance& instance) {
   if (instance.Serves()) return;
   std::vector<RequestId> unfinished;
   for (const auto& [id, placement] : instance.placed) {
-    const Request& request = requests_.at(id);
-    if (request.rolling_key != 0 && PlannedTokens(request) < PromptTokens(*request.spec)) {
+    const Request& request = requests_.At(id);
+    if (request.rolling_key != 0 && request.PlannedTokens() < PromptTokens(*request.spec)) {
       unfinished.push_back(id);
     }
   }
   for (const RequestId id : unfinished) {
-    Replan(requests_.at(id), absl::UnavailableError("a prefill instance is leaving"));
+    Replan(requests_.At(id), absl::UnavailableError("a prefill instance is leaving"));
   }
 }
 
@@ -155,36 +164,22 @@ void OrchestratorCore::Impl::On(const UnregisterCalled& event) {
   effects_.push_back(AnswerUnregister{event.call, std::move(reply)});
 }
 
-void OrchestratorCore::Impl::On(const RouterReported& event) {
-  const RouterReport& report = event.report;
-  const TimeUs listened_us = registry_.listening().At(now_);
-  if (routers_.Report(report, now_, listened_us)) gone_.RouterCame();
-  for (const RouterEnd& end : report.ended) {
-    if (end.id.router == report.router) TakeRouterEnd(end);
-  }
-  RouterReportReply reply{routers_.Find(report.router)->drain_order};
-  if (report.leaving) LoseRouter(report.router, "has left", /*left=*/true);
-  effects_.push_back(AnswerRouterReport{event.call, reply});
-}
-
-void OrchestratorCore::Impl::LoseRouter(uint64_t router, const std::string& why, bool left) {
-  gone_.Add({.endpoint = routers_.Find(router)->report.endpoint,
-             .at_us = now_,
-             .why = why,
-             .left = left});
-  routers_.Remove(router);
-}
-
-// The instance hears of it in the answer to its next report; from now on nothing is placed there.
+// From now on nothing is placed there.
 void OrchestratorCore::Impl::On(const DrainCalled& event) {
   const DrainRequest& request = event.request;
   DrainReply reply;
   const bool instance = request.instance != InstanceId{};
   reply.status = instance ? registry_.Drain(request) : routers_.Drain(request);
+  const Router* router = instance ? nullptr : routers_.Find(request.router);
+  if (reply.status.ok() && router != nullptr && router->connection != CallId{}) {
+    effects_.push_back(OrderRouterDrain{router->connection, !request.undo});
+  }
   if (reply.status.ok() && instance) {
     const Instance& ordered = *registry_.Find(request.instance);
+    Send(CallDrainOrder{ordered.id, {.drain = !request.undo}});
     LeaveDraining(ordered);
     NoteRoom(ordered.identity.model);
+    placement_.NoteChange(ordered.identity.model);
   }
   effects_.push_back(AnswerDrain{event.call, std::move(reply)});
 }
@@ -204,10 +199,11 @@ void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why, bool le
              .replaced = instance->succeeded});
   const Role role = instance->identity.role;
   const CallId connection = instance->connection;
-  const std::map<RequestId, Placement> placed = std::move(instance->placed);
+  const std::map<RequestId, Placement> placed = registry_.TakePlaced(*instance);
   const std::string what =
       absl::StrCat(role == Role::kPrefill ? "prefill" : "decode", " instance ", id.value, " ", why);
   NoteRoom(instance->identity.model);
+  placement_.NoteChange(instance->identity.model);
   registry_.Remove(id);
   if (connection != CallId{} && !left) {
     effects_.push_back(CloseWorker{connection, absl::NotFoundError("the instance was given up")});
@@ -217,11 +213,7 @@ void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why, bool le
     if (request == nullptr) continue;
     role == Role::kPrefill ? LosePrefill(*request, id, what, left) : LoseDecode(*request, what);
   }
-  const std::set<RequestId> replanning = replanning_;
-  for (const RequestId request_id : replanning) {
-    Request* request = Find(request_id);
-    if (request != nullptr && request->leaving.count(id) > 0) HasLeft(*request, id);
-  }
+  for (const RequestId request_id : abandoned_.At(id)) HasLeft(requests_.At(request_id), id);
 }
 
 // Once placed, only the decode instance knows whether the KV was committed: if it was, the stream
@@ -229,12 +221,12 @@ void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why, bool le
 // nothing can be complete.
 void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
                                          const std::string& why, bool left) {
-  const bool whole = PlannedTokens(request) == PromptTokens(*request.spec);
-  if (Member* member = MemberAt(request, instance)) member->here = false;
+  const bool whole = request.IsPlanWhole();
+  if (Member* member = request.MemberAt(instance)) member->phase = Member::Phase::kGone;
   const bool computed_there = request.state == State::kPlaced;  // not before
   if (computed_there && !left) request.lost_under.insert(instance);
   const absl::Status lost = absl::UnavailableError(why);
-  const bool unsure = request.state == State::kPlaced && whole && !HasMembersHere(request);
+  const bool unsure = request.state == State::kPlaced && whole && !request.HasMembersHere();
   if (unsure) {
     request.unsure = true;
     NoteChunksEnded(request);
@@ -243,12 +235,12 @@ void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
   Replan(request, lost);
 }
 
-// A reservation that was still under way is made elsewhere; a stream is over, unless none of its
-// tokens can have been drawn.
+// A stream is over, unless none of its tokens can have been sampled. Where the transfer was not
+// opened, as far as is known here, nothing is lost but the plan's place in the queues.
 void OrchestratorCore::Impl::LoseDecode(Request& request, const std::string& why) {
-  if (request.state == State::kReserving) return BackToWaiting(request);
   const absl::Status lost = absl::UnavailableError(why);
-  if (HasMembersHere(request)) return Replan(request, lost);
+  if (request.state != State::kPlaced) return GiveUpPlan(request, lost);
+  if (request.HasMembersHere()) return Replan(request, lost);
   TakeFromDecode(request);
   Fail(request, lost);
 }

@@ -13,15 +13,14 @@ class OperatorTest : public PlanningTest {
   absl::Status Drain(InstanceId instance, bool undo = false) {
     return Drain({.instance = instance, .undo = undo});
   }
-  RouterReportReply RouterSays(uint64_t router, std::vector<RouterEnd> ended = {},
-                               bool draining = false, int64_t requests = 0) {
-    const RouterReport report{.router = router,
-                              .endpoint = "r:" + std::to_string(router),
-                              .details = "",
-                              .requests = requests,
-                              .draining = draining,
-                              .ended = std::move(ended)};
-    return Of<AnswerRouterReport>(Do(RouterReported{Call(), report})).at(0).reply;
+  void RouterReports(CallId stream, bool draining = false, int64_t requests = 0) {
+    const Effects effects = Do(RouterReported{stream, {.running = requests, .draining = draining}});
+    EXPECT_EQ(Of<AnswerRouterReport>(effects).size(), 1u);
+  }
+  CallId RouterComes(uint64_t router) {
+    const Effects effects = RouterConnects(router);
+    EXPECT_EQ(Of<WelcomeRouter>(effects).size(), 1u);
+    return router_stream_;
   }
   InstanceStatus StatusOf(InstanceId instance) {
     for (const InstanceStatus& status : core_->Snapshot(now_).instances) {
@@ -45,12 +44,14 @@ TEST_F(OperatorTest, ADrainedPrefillInstanceGetsNothingNewAndSaysWhenItIsEmpty) 
   const InstanceId other = busy == prefill[0] ? prefill[1] : prefill[0];
   ASSERT_TRUE(Drain(busy).ok());
   EXPECT_TRUE(Of<CallCancel>(last_).empty()) << "what runs goes on";
+  ASSERT_EQ(Of<CallDrainOrder>(last_).size(), 1u);
+  EXPECT_EQ(Of<CallDrainOrder>(last_)[0].instance, busy);
+  EXPECT_TRUE(Of<CallDrainOrder>(last_)[0].request.drain);
   EXPECT_FALSE(StatusOf(busy).placeable);
   for (uint64_t serial = 2; serial < 6; ++serial) {
     EXPECT_EQ(Of<CallAssign>(Submit(serial, 8)).at(0).instance, other);
   }
-  const auto reply = Of<AnswerReport>(Report(busy, {Held(running)})).at(0).reply;
-  EXPECT_EQ(reply.drain, true);
+  Report(busy, {Held(running)});
   EXPECT_FALSE(StatusOf(busy).drained);
   Report(busy, {Held(running)}, {}, /*draining=*/true);
   EXPECT_FALSE(StatusOf(busy).drained) << "it holds a request";
@@ -59,7 +60,7 @@ TEST_F(OperatorTest, ADrainedPrefillInstanceGetsNothingNewAndSaysWhenItIsEmpty) 
 
   ASSERT_TRUE(Drain(busy, /*undo=*/true).ok());
   EXPECT_FALSE(StatusOf(busy).placeable) << "it has not heard it yet";
-  EXPECT_EQ(Of<AnswerReport>(Report(busy, {}, {}, true)).at(0).reply.drain, false);
+  EXPECT_FALSE(Of<CallDrainOrder>(last_).at(0).request.drain);
   Report(busy);
   EXPECT_TRUE(StatusOf(busy).placeable);
 }
@@ -71,7 +72,7 @@ TEST_F(OperatorTest, ADrainedDecodeInstanceGetsNoReservation) {
   ASSERT_TRUE(Drain(first).ok());
   for (uint64_t serial = 1; serial < 6; ++serial) {
     Place(serial, 8);
-    EXPECT_EQ(reserve_.instance, second);
+    EXPECT_EQ(opened_at_, second);
   }
 }
 
@@ -93,8 +94,23 @@ TEST_F(OperatorTest, TheLastInstanceIsDrainedOnlyByForce) {
 TEST_F(OperatorTest, AnOrderOutlivesTheOrchestrator) {
   UpPrefill(1);
   const InstanceId decode = Up(Role::kDecode, 2);
-  EXPECT_EQ(Of<AnswerReport>(Report(decode, {}, {}, true)).at(0).reply.drain, std::nullopt)
+  Break(decode);
+  EXPECT_TRUE(Of<CallDrainOrder>(Connect(Role::kDecode, 2)).empty())
       << "this orchestrator was told nothing: the instance stays as it is";
+}
+
+TEST_F(OperatorTest, AnOrderIsSentAgainWithEachStream) {
+  UpPrefill(1);
+  const InstanceId first = Up(Role::kDecode, 2);
+  Up(Role::kDecode, 3);
+  Break(first);
+  ASSERT_TRUE(Drain(first).ok());
+  EXPECT_TRUE(Of<CallDrainOrder>(last_).empty()) << "there is no stream";
+  for (int i = 0; i < 2; ++i) {
+    const auto orders = Of<CallDrainOrder>(Connect(Role::kDecode, 2));
+    ASSERT_EQ(orders.size(), 1u);
+    EXPECT_TRUE(orders[0].request.drain);
+  }
 }
 
 // A process that is started again is there before the lease of the dead one ends.
@@ -142,23 +158,34 @@ TEST_F(OperatorTest, WhatIsLostIsShownUntilAnotherComes) {
 }
 
 TEST_F(OperatorTest, RoutersComeAreDrainedAndAreLost) {
-  EXPECT_EQ(RouterSays(7).drain, std::nullopt);
+  const CallId seven = RouterComes(7);
   EXPECT_EQ(Drain({.router = 7}).code(), absl::StatusCode::kFailedPrecondition);
-  RouterSays(8);
+  RouterComes(8);
   ASSERT_TRUE(Drain({.router = 7}).ok());
-  EXPECT_EQ(RouterSays(7, {}, false, 2).drain, true);
-  RouterSays(7, {}, true, 2);
+  ASSERT_EQ(Of<OrderRouterDrain>(last_).size(), 1u);
+  EXPECT_EQ(Of<OrderRouterDrain>(last_)[0].call, seven);
+  EXPECT_TRUE(Of<OrderRouterDrain>(last_)[0].drain);
+  RouterReports(seven, true, 2);
   EXPECT_FALSE(core_->Snapshot(now_).routers.at(0).drained);
-  RouterSays(7, {}, true, 0);
+  RouterReports(seven, true, 0);
   EXPECT_TRUE(core_->Snapshot(now_).routers.at(0).drained);
   EXPECT_EQ(Drain({.router = 9}).code(), absl::StatusCode::kNotFound);
-  Do(RouterReported{Call(), {.router = 7, .endpoint = "r:7", .leaving = true}});
+  EXPECT_EQ(Of<AnswerRouterGoodbye>(Do(RouterLeft{seven})).size(), 1u);
   EXPECT_EQ(core_->Snapshot(now_).routers.size(), 1u);
   EXPECT_TRUE(core_->Snapshot(now_).gone.at(0).left);
-  Until(now_ + 4 * kSecondUs);
+  const Effects lost = Until(now_ + 4 * kSecondUs);
   EXPECT_TRUE(core_->Snapshot(now_).routers.empty());
+  EXPECT_EQ(Of<CloseRouter>(lost).size(), 1u);
   EXPECT_EQ(core_->Snapshot(now_).gone.at(0).endpoint, "r:8");
   EXPECT_FALSE(core_->Snapshot(now_).gone.at(0).left);
+}
+
+TEST_F(OperatorTest, ARouterHearsAnOrderAgainOnItsNextStream) {
+  RouterComes(7);
+  Do(RouterDisconnected{router_stream_});
+  EXPECT_TRUE(Drain({.router = 7, .force = true}).ok());
+  EXPECT_TRUE(Of<OrderRouterDrain>(last_).empty());
+  EXPECT_EQ(Of<OrderRouterDrain>(RouterConnects(7)).size(), 1u);
 }
 
 TEST_F(OperatorTest, TheRouterSaysHowARequestEnded) {
@@ -179,13 +206,11 @@ TEST_F(OperatorTest, TheRouterSaysHowARequestEnded) {
     const uint64_t serial = one.end.id.serial;
     Place(serial, 8);
     now_ += kSecondUs;
-    const bool before = serial % 2 == 0;  // its word may come before its close
-    if (before) RouterSays(7, {one.end});
-    Do(SubmitClosed{{10000 + serial}});
-    if (!before) {
+    if (serial % 2 == 0) {  // its word may come after a hello that does not list the request
+      RouterConnects(7);
       EXPECT_EQ(Explained(serial).state, "cancelled by its router");
-      RouterSays(7, {one.end});
     }
+    Do(RouterEnded{one.end});
     const Explanation ended = Explained(serial);
     EXPECT_EQ(ended.state, one.state);
     EXPECT_EQ(ended.output_tokens, one.end.output_tokens);
@@ -194,8 +219,6 @@ TEST_F(OperatorTest, TheRouterSaysHowARequestEnded) {
     EXPECT_EQ(ended.plans.at(0).chunks.at(0).ended_us, one.end.first_token_us);
     Report(decode);
   }
-  RouterSays(8, {{{7, 1}, RouterEnd::How::kFailed, "of another router", 0, -1}});
-  EXPECT_EQ(Explained(1).state, "completed: stop token");
 }
 
 // The reports of a short request: the worker's come after the router's close, whose time counts
@@ -207,8 +230,7 @@ TEST_F(OperatorTest, TheTimesOfARequestAreInOrder) {
   const CallAssign assign = Place(1, 8).at(0);
   now_ = 5 * kMillisecondUs;
   Report(assign.instance, {}, {Ended(assign)});  // its prefill, done before any report began it
-  Do(SubmitClosed{{10001}});
-  RouterSays(7, {{{7, 1}, RouterEnd::How::kMaxTokens, "", 1, 4 * kMillisecondUs}});
+  Do(RouterEnded{{{7, 1}, RouterEnd::How::kMaxTokens, "", 1, 4 * kMillisecondUs}});
   Explanation shown = Explained(1);
   EXPECT_EQ(shown.first_token_us, 4 * kMillisecondUs);
   EXPECT_EQ(shown.prefilled_us, 4 * kMillisecondUs) << "it was told after the first token";
@@ -217,8 +239,7 @@ TEST_F(OperatorTest, TheTimesOfARequestAreInOrder) {
   EXPECT_EQ(shown.plans.at(0).chunks.at(0).ended_us, 4 * kMillisecondUs);
   Place(2, 8);
   now_ += 5 * kMillisecondUs;
-  Do(SubmitClosed{{10002}});
-  RouterSays(7, {{{7, 2}, RouterEnd::How::kMaxTokens, "", 1, 7 * kMillisecondUs}});
+  Do(RouterEnded{{{7, 2}, RouterEnd::How::kMaxTokens, "", 1, 7 * kMillisecondUs}});
   shown = Explained(2);
   EXPECT_EQ(shown.ended_us, 7 * kMillisecondUs) << "not before its first token";
 }
@@ -233,17 +254,16 @@ TEST_F(OperatorTest, FailuresThatRoutersTellAreCountedOnce) {
     return RouterEnd{{7, serial}, RouterEnd::How::kFailed, "the instance was lost", 3, 1000};
   };
   Place(1, 8);
-  Do(SubmitClosed{{10001}});
+  RouterConnects(7);
   EXPECT_EQ(failed(), 0u);
-  RouterSays(7, {lost(1)});
+  Do(RouterEnded{lost(1)});
   EXPECT_EQ(failed(), 1u);
-  RouterSays(7, {lost(1)});  // repeated until it was heard
+  Do(RouterEnded{lost(1)});  // repeated until it was heard
   EXPECT_EQ(failed(), 1u);
   Place(2, 8);
-  RouterSays(7, {lost(2)});
-  Do(SubmitClosed{{10002}});
+  Do(RouterEnded{lost(2)});
   EXPECT_EQ(failed(), 2u);
-  RouterSays(7, {{{7, 2}, RouterEnd::How::kStopToken, "", 3, 1000}});
+  Do(RouterEnded{{{7, 2}, RouterEnd::How::kStopToken, "", 3, 1000}});
   EXPECT_EQ(failed(), 2u);
 }
 
@@ -253,7 +273,7 @@ TEST_F(OperatorTest, TheDecodeInstanceSaysHowARequestEndedWhoseRouterClosedFirst
   const InstanceId decode = Up(Role::kDecode, 2);
   const CallAssign assign = Place(1, 8).at(0);
   now_ = kSecondUs;
-  Do(SubmitClosed{{10001}});
+  RouterConnects(7);
   EndedRequest ended = Ended(assign);
   ended.reason = FinishReason::kLength;
   now_ = 2 * kSecondUs;
@@ -282,7 +302,7 @@ TEST_F(OperatorTest, RequestsAreListedByTimeOrByDuration) {
   for (const auto& [serial, lasts_us] : lasts) {
     Submit(serial, 8);
     now_ += lasts_us;
-    Do(SubmitClosed{{10000 + serial}});
+    Do(Closed({7, serial}));
   }
   Submit(4, 8);
   now_ += 1000;

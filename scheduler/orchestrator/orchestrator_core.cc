@@ -33,14 +33,18 @@ std::vector<Explanation> OrchestratorCore::Requests(RequestOrder order, size_t l
 // Plan sequences continue above a predecessor's, too: workers order its requests with ours.
 OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
     : config_(config),
-      registry_(std::max<uint64_t>(config.first_epoch, 1), config.instance_lease_us),
+      registry_(FirstNumberOf(config.generation), config.instance_lease_us),
+      pools_(config.planning, &registry_),
+      chooser_(&registry_, config.default_tokens_per_second),
       routers_(config.instance_lease_us),
       gone_(config.max_gone, config.gone_kept_us),
-      finished_(config.max_explanations),
-      last_epoch_(std::max<uint64_t>(config.first_epoch, 1) - 1),
+      explanations_(config.max_explanations),
+      generation_(config.generation),
+      first_epoch_(FirstNumberOf(config.generation)),
+      last_epoch_(first_epoch_ - 1),
       last_sequence_(last_epoch_) {
   if (plans()) {
-    const absl::Status valid = CheckPlanning(*config_.planning);
+    const absl::Status valid = CheckPlanning(pools_.planning());
     SKEIN_INVARIANT_MSG(valid.ok(), std::string(valid.message()).c_str());
   }
 }
@@ -49,7 +53,9 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
                                                                TimeUs now) {
   now_ = std::max(now_, now);
   effects_.clear();
+  if (!std::exchange(started_, true) && generation_ > 1) Settle();
   std::visit([this](const auto& e) { On(e); }, event);
+  SubmitEarly();
   RunTimers();
   PlaceWaiting();
   PlanParked();
@@ -61,62 +67,56 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
 }
 
 void OrchestratorCore::Impl::On(const SubmitCalled& event) {
+  if (now_ < settled_us_) return early_.push_back(event);
+  Submit(event);
+}
+
+void OrchestratorCore::Impl::SubmitEarly() {
+  if (early_.empty() || now_ < settled_us_) return;
+  const std::vector<SubmitCalled> early = std::exchange(early_, {});
+  for (const SubmitCalled& one : early) {
+    Submit(one);
+    TellAccepted(one);
+  }
+}
+
+void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   const RequestId id = event.spec->id;
+  if (const Request* known = Find(id)) return TellState(*known);
   if (absl::Status status = MaySubmit(*event.spec); !status.ok()) {
     refused_ += absl::IsResourceExhausted(status) ? 1 : 0;
-    effects_.push_back(SendPlanUpdate{event.call, id, Failed{std::move(status)}});
-    effects_.push_back(EndSubmit{event.call, id});
-    return;
+    return TellFailed(id, std::move(status));
   }
-  ++alive_[event.spec->model];
-  Request& request = requests_[id];
-  ++in_state_[static_cast<size_t>(request.state)];
-  request.number = ++submitted_;
-  request.spec = event.spec;
-  request.submit = event.call;
+  const TimeUs budget = event.spec->deadline_us;
+  const TimeUs deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
+  Request& request = requests_.Add(event.spec, now_, deadline_us);
   request.alone = event.alone;
-  request.submitted_us = now_;
   request.explanation.id = id;
   request.explanation.names = event.spec->names;
   request.explanation.model = event.spec->model;
   request.explanation.prompt_tokens = PromptTokens(*request.spec);
-  request.explanation.policy = plans() ? config_.planning->policy.name : "none";
-  const TimeUs budget = event.spec->deadline_us;
-  request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
-  Arm(request.deadline_us);
-  submits_.emplace(event.call, id);
-  if (Pool* pool = PoolOf(event.spec->model)) pool->planner.OnArrival(now_);
+  request.explanation.policy = plans() ? pools_.planning().policy.name : "none";
+  auto* const pool = pools_.Of(event.spec->model, requests_);
+  if (pool != nullptr) pool->planner.OnArrival(now_);
   Plan(request);
-}
-
-void OrchestratorCore::Impl::Note(Degraded kind, Request& request) {
-  ++degraded_[static_cast<size_t>(kind)];
-  ++request.explanation.degraded[static_cast<size_t>(kind)];
-}
-
-void OrchestratorCore::Impl::Enter(Request& request, State state) {
-  --in_state_[static_cast<size_t>(request.state)];
-  ++in_state_[static_cast<size_t>(state)];
-  request.state = state;
 }
 
 // Whose plan has to wait.
 void OrchestratorCore::Impl::TellAccepted(const SubmitCalled& event) {
   const Request* kept = Find(event.spec->id);
-  if (kept == nullptr || kept->submit != event.call) return;
+  if (kept == nullptr) return;
   if (kept->state != State::kQueued && kept->state != State::kParked) return;
-  effects_.push_back(SendPlanUpdate{event.call, event.spec->id, scheduler::Accepted{}});
+  effects_.push_back(SendPlanUpdate{event.spec->id, scheduler::Accepted{}});
 }
 
 absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
-  if (requests_.count(spec.id) > 0) return absl::AlreadyExistsError("the request is known");
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   if (spec.max_tokens < 0) return absl::InvalidArgumentError("max_tokens: negative");
   if (!registry_.KnowsModel(spec.model)) {
     return absl::NotFoundError(absl::StrCat("model ", spec.model, " is not served here"));
   }
   if (absl::Status status = HasCapacity(spec.model); !status.ok()) return status;
-  const auto decode = registry_.Pool(spec.model, Role::kDecode);
+  const std::vector<const Instance*>& decode = registry_.Pool(spec.model, Role::kDecode);
   if (decode.empty()) {
     return absl::UnavailableError(
         absl::StrCat("No decode instance of model '", spec.model, "' is available. Retry."));
@@ -132,74 +132,60 @@ absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
       absl::StrCat("prompt + max_tokens: ", tokens, " fit no decode instance"));
 }
 
-void OrchestratorCore::Impl::On(const SubmitClosed& event) {
-  const auto it = submits_.find(event.call);
-  if (it == submits_.end()) return;
-  CloseByRouter(requests_.at(it->second));
-}
-
-OrchestratorCore::Impl::Request* OrchestratorCore::Impl::Find(RequestId id) {
-  const auto it = requests_.find(id);
-  return it == requests_.end() ? nullptr : &it->second;
-}
-
-OrchestratorCore::Impl::Request* OrchestratorCore::Impl::Find(RequestId id, Epoch epoch) {
-  Request* request = Find(id);
-  return request != nullptr && request->epoch == epoch ? request : nullptr;
+// RESOURCE_EXHAUSTED: nothing of the request was begun.
+absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const {
+  if (static_cast<int64_t>(requests_.size()) >= config_.max_requests) {
+    return absl::ResourceExhaustedError(absl::StrCat("The cluster's request limit is reached (",
+                                                     config_.max_requests, "). Retry later."));
+  }
+  const PoolCounts& prefill = registry_.Counts(model, Role::kPrefill);
+  const PoolCounts& decode = registry_.Counts(model, Role::kDecode);
+  if (prefill.unlimited + decode.unlimited > 0) return absl::OkStatus();
+  const int64_t limit = prefill.request_limit + decode.request_limit;
+  // Of those alive, held where nothing new is placed.
+  const int64_t leaving = prefill.placed_not_serving + decode.placed_not_serving;
+  if (limit == 0 || requests_.CountOf(model) < limit + leaving) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("The request limit of model '", model,
+                                                   "' is reached (", limit,
+                                                   ", what its instances hold). Retry later."));
 }
 
 void OrchestratorCore::Impl::On(const OrchestratorTick&) {
   for (InstanceId dead : registry_.Listened(now_)) Lose(dead, "was lost: its lease expired");
   for (const uint64_t silent : routers_.Silent(registry_.listening().elapsed())) {
-    LoseRouter(silent, "was lost: its lease expired", /*left=*/false);
+    LoseRouter(silent, "was lost: its lease expired", RouterGone::kSilent);
   }
   LeaveTheSilent();
 }
 
 void OrchestratorCore::Impl::RunTimers() {
-  if (now_ < timers_us_) return;
-  std::vector<RequestId> late;
-  for (auto& [id, request] : requests_) {
-    if (now_ >= request.deadline_us) {
-      late.push_back(id);
-    } else {
-      RunTimers(request);
-    }
+  for (const RequestId id : requests_.TakeDue(now_)) {
+    Request* request = Find(id);
+    if (request == nullptr) continue;
+    RunTimers(*request);
+    if (const Request* alive = Find(id)) Arm(*alive);
   }
-  for (RequestId id : late) {
-    Fail(requests_.at(id), absl::DeadlineExceededError("the request's deadline passed"));
-  }
-  timers_us_ = kNever;
-  for (const auto& [id, request] : requests_) Arm(NextTimer(request));
 }
 
 void OrchestratorCore::Impl::RunTimers(Request& request) {
-  if (now_ >= request.begin_deadline_us) {
-    AnswerBegin(request, absl::ResourceExhaustedError("no decode instance has room yet"));
+  if (now_ >= request.deadline_us) {
+    return Fail(request, absl::DeadlineExceededError("the request's deadline passed"));
   }
-  if (request.joining.has_value() && now_ >= request.reserve_after_us) Join(request);
-}
-
-TimeUs OrchestratorCore::Impl::NextTimer(const Request& request) const {
-  TimeUs next = std::min(request.deadline_us, request.begin_deadline_us);
-  if (request.reserve_after_us > now_) next = std::min(next, request.reserve_after_us);
-  return next;
+  if (now_ >= request.asking_until_us) {
+    AnswerAsking(request, absl::ResourceExhaustedError("no decode instance has room yet"));
+  }
 }
 
 // RESOURCE_EXHAUSTED would tell the router that nothing of the request was begun.
 void OrchestratorCore::Impl::Fail(Request& request, const absl::Status& status) {
-  ++failed_;
-  request.explanation.failed = true;
-  effects_.push_back(SendPlanUpdate{
-      request.submit, request.spec->id,
-      Failed{absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message())
-                                               : status}});
-  effects_.push_back(EndSubmit{request.submit, request.spec->id});
+  explanations_.NoteFailed(&request);
+  TellFailed(request.spec->id,
+             absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message()) : status);
   Erase(request, absl::StrCat("failed: ", std::string(status.message())));
 }
 
-// The router closes the stream when all is answered, too, often before the instances' reports: what
-// they and the router say later tells how the request ended.
+// The router says so when all is answered, too, often before the instances' reports: what they say
+// later tells how the request ended, if the router did not.
 void OrchestratorCore::Impl::CloseByRouter(Request& request) {
   const bool answering = request.explanation.prefilled_us >= 0;
   request.explanation.provisional = true;
@@ -208,60 +194,39 @@ void OrchestratorCore::Impl::CloseByRouter(Request& request) {
 
 void OrchestratorCore::Impl::Finish(Request& request, FinishReason reason) {
   TakeFromPrefill(request);  // it has committed, or the end would be another
-  effects_.push_back(EndSubmit{request.submit, request.spec->id});
+  effects_.push_back(SendPlanUpdate{request.spec->id, PlanEnded{}});
   Erase(request, CompletedBy(reason));
-}
-
-// What a router says before it closes its stream waits for the close.
-void OrchestratorCore::Impl::TakeRouterEnd(const RouterEnd& end) {
-  Request* request = Find(end.id);
-  if (request != nullptr) {
-    request->router_end = end;
-  } else if (finished_.TakeRouterEnd(end)) {
-    ++failed_;
-  }
 }
 
 AwaitedReports OrchestratorCore::Impl::AwaitedReportsOf(const Request& request) {
   AwaitedReports reports;
-  const bool whole = PlannedTokens(request) == PromptTokens(*request.spec);
+  const bool whole = request.IsPlanWhole();
   if (request.state != State::kPlaced || !whole) return reports;
   reports.epoch = request.epoch;
   reports.decode = request.decode;
   for (const Member& member : request.members) {
-    if (member.here) reports.prefill.insert(member.instance);
+    if (member.here()) reports.prefill.insert(member.instance);
   }
   return reports;
 }
 
 void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   const RequestId id = request.spec->id;
-  AnswerBegin(request, absl::NotFoundError("the request has ended"));
+  AnswerAsking(request, absl::NotFoundError("the request has ended"));
   CancelAtMembers(request, why);
   CancelAt(request.decode, request, why);
   LeaveRolling(request);
-  NoteTimes(request);
+  orchestrator::ExplanationLog::NoteTimes(&request);
   AwaitedReports reports = AwaitedReportsOf(request);
   TakeFromPrefill(request);
   TakeFromDecode(request);
   ForgetPlan(request);
-  if (request.state == State::kWaiting) {
-    waiting_.at(request.spec->model).erase(request.waiting_number);
-  }
-  Unpark(request);
-  --alive_.at(request.spec->model);
-  --in_state_[static_cast<size_t>(request.state)];
-  replanning_.erase(id);
+  LeaveLine(request);
+  parked_.Remove(request);
+  abandoned_.Forget(id);
   moved_.insert(request.spec->model);
-  request.explanation.state = why;
-  request.explanation.ended_us = now_ - request.submitted_us;
-  if (request.router_end.has_value() &&
-      scheduler::TakeRouterEnd(*request.router_end, &request.explanation)) {
-    ++failed_;
-  }
-  finished_.Add(now_, std::move(request.explanation), std::move(reports));
-  submits_.erase(request.submit);
-  requests_.erase(id);
+  explanations_.End(&request, why, now_, std::move(reports));
+  requests_.Erase(request);
 }
 
 }  // namespace skein::scheduler

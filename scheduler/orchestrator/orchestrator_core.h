@@ -1,9 +1,11 @@
 // OrchestratorCore: registry of instances, placement of requests. One thread owns it.
 //
 // Life of a request here: assigning (Assign under way) -> assigned (queued at its prefill
-// instances) -> waiting (BeginPrefill asked, no decode room yet; FIFO per model) -> reserving
-// (Reserve under way) -> placed -> gone. Epochs and plan sequences only grow; a request gets a new
-// epoch with each plan it is tried with.
+// instances) -> placed (its transfer to the decode instance is open) -> gone. A request whose
+// decode instance was not chosen with the plan, or refused, goes through waiting (its lead asked,
+// no decode room yet; FIFO per model) -> reserving (its lead was answered) between assigned and
+// placed (decode_placement.h). Epochs and plan sequences only grow; a request gets a new epoch with
+// each plan it is tried with.
 //
 // Without `planning` every plan is plain: one instance computes the whole prompt, the one with the
 // least queue time by the rate it reports. With it, plans may span instances (messages.h): the
@@ -27,11 +29,23 @@
 // An instance is lost when it said nothing for a lease, or when another process comes at its
 // endpoint.
 //
-// A request whose epoch is below `first_epoch` was issued by a predecessor: it is left alone (its
+// A router is connected by one stream, too: the requests that it submits, their plans, how they
+// ended for its clients. When it breaks, the requests go on; the next one begins with what the
+// router has, what it does not have any more is cancelled, and it hears again how the others stand
+// (router_streams.cc). When there is none for a lease, requests that are not placed are cancelled.
+//
+// Epochs and ids begin with the orchestrator's generation. A worker or router that has listened to
+// a higher one says so, or refuses to listen: the orchestrator takes a higher one still, and all
+// streams begin anew.
+//
+// A successor holds what is submitted for half a lease, until the instances have come back.
+//
+// A request whose epoch is of another generation was issued by a predecessor: it is left alone (its
 // stream goes on between router and workers), and counts through its instance's reported load.
 //
 // Invariants, by number (CheckInvariants names them):
-//   1. Every submitted request ends exactly once: Failed + EndSubmit, or EndSubmit.
+//   1. Every submitted request ends exactly once: by its router's RouterEnded, or with Failed or
+//      PlanEnded.
 //   2. A request is on live instances only, or placed at a live decode instance.
 //   3. Waiting lists hold exactly the waiting requests, in the order of their first asking.
 //   4. Epochs and plan sequences only grow.
@@ -67,12 +81,28 @@ namespace skein::scheduler {
 
 // ---- events ----
 
-struct SubmitCalled {  // the router opened a stream of PlanUpdates
-  CallId call;
+struct SubmitCalled {  // by the router that its id names; idempotent
   SpecPtr spec;
   bool alone = false;  // on one prefill instance, whatever the policy
 };
-struct SubmitClosed {  // the router went away or cancelled: the request is cancelled everywhere
+struct RouterEnded {  // for its client; the request is cancelled everywhere
+  RouterEnd end;
+};
+// The messages of a router; `call` is its stream, which RouterConnected begins. The shell lets none
+// of a stream through after RouterDisconnected or CloseRouter, and none about another router's
+// requests.
+struct RouterConnected {
+  CallId call;
+  RouterHello hello;
+};
+struct RouterReported {
+  CallId call;
+  RouterLoad load;
+};
+struct RouterLeft {
+  CallId call;
+};
+struct RouterDisconnected {  // the stream is over
   CallId call;
 };
 // The messages of a worker; `call` is its stream, which RegisterCalled begins. The shell lets none
@@ -81,9 +111,9 @@ struct RegisterCalled {
   CallId call;
   RegisterRequest request;
 };
-struct BeginPrefillCalled {
+struct PlaceDecodeCalled {
   CallId call;
-  BeginPrefillRequest request;
+  PlaceDecodeRequest request;
 };
 struct ReportCalled {
   CallId call;
@@ -95,10 +125,6 @@ struct UnregisterCalled {
 };
 struct WorkerDisconnected {  // the stream is over
   CallId call;
-};
-struct RouterReported {
-  CallId call;
-  RouterReport report;
 };
 struct DrainCalled {  // an operator's
   CallId call;
@@ -117,38 +143,55 @@ struct AssignReplied {
 struct ReplacePlanningTables {
   PlanningTables tables;
 };
-struct ReserveReplied {
-  InstanceId instance;
-  RequestId id;
-  Epoch epoch;
-  ReserveReply reply;
-};
 // Everything that had come before was handled. Only now are instances dead that were silent for a
 // lease; it is due often while there are any (scheduler/base/listening_clock.h).
 struct OrchestratorTick {};
 
 using OrchestratorEvent =
-    std::variant<SubmitCalled, SubmitClosed, BeginPrefillCalled, RegisterCalled, ReportCalled,
-                 UnregisterCalled, WorkerDisconnected, RouterReported, DrainCalled, AssignReplied,
-                 ReserveReplied, ReplacePlanningTables, OrchestratorTick>;
+    std::variant<SubmitCalled, RouterEnded, PlaceDecodeCalled, RegisterCalled, ReportCalled,
+                 UnregisterCalled, WorkerDisconnected, RouterConnected, RouterReported, RouterLeft,
+                 RouterDisconnected, DrainCalled, AssignReplied, TransferOpened,
+                 ReplacePlanningTables, OrchestratorTick>;
 
 // ---- effects ----
 
+// On the stream of the request's router; dropped where there is none.
 struct SendPlanUpdate {
-  CallId call;
   RequestId id;
   PlanUpdate update;
 };
-struct EndSubmit {  // the stream ends OK; what went wrong was said by Failed
+// OK: the stream is that of this router from here on. Otherwise it is over.
+struct WelcomeRouter {
   CallId call;
-  RequestId id;
+  uint64_t router = 0;
+  RouterWelcome welcome;
+};
+// Answers to a router, on its stream `call`.
+struct AnswerRouterReport {
+  CallId call;
+};
+struct AnswerRouterGoodbye {
+  CallId call;
+};
+struct OrderRouterDrain {
+  CallId call;
+  bool drain = true;
+};
+// The stream is not this router's any more: close it.
+struct CloseRouter {
+  CallId call;
+  absl::Status status;
+};
+// To be kept for the next start, before any effect that follows.
+struct StoreGeneration {
+  uint64_t generation = 0;
 };
 // Answers to a worker, on its stream `call`.
-struct AnswerBeginPrefill {
+struct AnswerPlaceDecode {
   CallId call;
   RequestId id;
   Epoch epoch;
-  BeginPrefillReply reply;
+  PlaceDecodeReply reply;
 };
 // OK: the stream is that of reply.instance from here on. Otherwise it is over.
 struct AnswerRegister {
@@ -163,10 +206,6 @@ struct AnswerUnregister {
   CallId call;
   UnregisterReply reply;
 };
-struct AnswerRouterReport {
-  CallId call;
-  RouterReportReply reply;
-};
 struct AnswerDrain {
   CallId call;
   DrainReply reply;
@@ -176,8 +215,8 @@ struct CloseWorker {
   CallId call;
   absl::Status status;
 };
-// Messages to an instance, on its stream. Assign and Reserve are answered by one ...Replied with
-// the same instance, id and epoch (and sequence), unless the stream breaks; the others are not.
+// Messages to an instance, on its stream. Assign is answered by one AssignReplied with the same
+// instance, id, epoch and sequence, unless the stream breaks; the others are not answered.
 struct CallAssign {
   InstanceId instance;
   AssignRequest request;
@@ -186,35 +225,43 @@ struct CallStart {
   InstanceId instance;
   StartRequest request;
 };
-struct CallReserve {
+struct CallAnnounce {
   InstanceId instance;
-  ReserveRequest request;
+  AnnounceRequest request;
+};
+struct CallWithdraw {
+  InstanceId instance;
+  WithdrawRequest request;
 };
 struct CallCancel {
   InstanceId instance;
   CancelRequest request;
 };
+struct CallDrainOrder {
+  InstanceId instance;
+  DrainOrder request;
+};
 
 using OrchestratorEffect =
-    std::variant<SendPlanUpdate, EndSubmit, AnswerBeginPrefill, AnswerRegister, AnswerReport,
-                 AnswerUnregister, CloseWorker, AnswerRouterReport, AnswerDrain, CallAssign,
-                 CallStart, CallReserve, CallCancel>;
+    std::variant<SendPlanUpdate, WelcomeRouter, AnswerRouterReport, AnswerRouterGoodbye,
+                 OrderRouterDrain, CloseRouter, StoreGeneration, AnswerPlaceDecode, AnswerRegister,
+                 AnswerReport, AnswerUnregister, CloseWorker, AnswerDrain, CallAssign, CallStart,
+                 CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder>;
 
 struct OrchestratorConfig {
-  // Larger than any epoch or instance id a predecessor gave; the shell takes the wall clock in
-  // microseconds.
-  uint64_t first_epoch = 1;
+  // Of this process: above those of its predecessors, as far as it knows. 1 to kGenerationMax.
+  uint64_t generation = 1;
+  Incarnation incarnation;  // of this process
   int64_t max_requests = 4096;
   TimeUs instance_lease_us = 3 * kSecondUs;
-  TimeUs begin_wait_us = 5 * kSecondUs;          // BeginPrefill is answered within this
+  TimeUs begin_wait_us = 5 * kSecondUs;          // PlaceDecode is answered within this
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
   double default_tokens_per_second = 1000;       // of an instance that has not measured yet
   // Null: every plan is plain. REQUIRES CheckPlanning.
   std::shared_ptr<const PlanningConfig> planning = nullptr;
-  int max_replans = 6;                    // of one request
-  TimeUs retry_us = 50 * kMillisecondUs;  // between two Reserves at one instance
-  size_t max_explanations = 1000;         // of requests that have ended
-  size_t max_gone = 64;                   // instances and routers that were here
+  int max_replans = 6;             // of one request
+  size_t max_explanations = 1000;  // of requests that have ended
+  size_t max_gone = 64;            // instances and routers that were here
   TimeUs gone_kept_us = 3600 * kSecondUs;
 };
 
@@ -233,7 +280,8 @@ struct InstanceStatus {
 };
 
 struct RouterStatus {
-  RouterReport report;  // its latest, without `ended`
+  RouterIdentity identity;
+  RouterLoad load;
   TimeUs silent_us = 0;
   bool draining = false;
   bool drained = false;
@@ -246,12 +294,12 @@ struct OrchestratorSnapshot {
   std::vector<std::string> models;        // that ever had an instance
   int64_t prefill_instances = 0;
   int64_t decode_instances = 0;
-  int64_t planning = 0;  // queued, or to be planned anew
+  int64_t planning = 0;  // queued, to be planned anew, or submitted before the instances came back
   int64_t parked = 0;    // no prefill instance takes them now
   int64_t assigning = 0;
   int64_t assigned = 0;
-  int64_t waiting = 0;  // for decode room
-  int64_t reserving = 0;
+  int64_t waiting = 0;    // for decode room
+  int64_t reserving = 0;  // their leads were answered, and open the transfer
   int64_t placed = 0;
   TimeUs oldest_wait_us = 0;  // of those waiting
   uint64_t submitted = 0;
@@ -261,9 +309,11 @@ struct OrchestratorSnapshot {
   std::map<std::pair<std::string, Role>, uint64_t> lost;  // the same by model and role
   uint64_t spanning_plans = 0;  // first Assigns of plans on more than one instance
   uint64_t replans = 0;
+  uint64_t digest_mismatches = 0;           // reports that did not fit what was told before
   DegradedCounts degraded = {};             // how often, of all requests
   std::map<std::string, PlanTotals> plans;  // by model; of those that ever had an instance
   Epoch last_epoch;
+  uint64_t generation = 0;
 };
 
 enum class RequestOrder { kRecent, kSlowest };

@@ -22,7 +22,7 @@ class ParkingTest : public PlanningTest, public ::testing::WithParamInterface<co
     auto spec = Spec(serial, 40);
     spec->want_prompt_logprobs = true;
     spec->deadline_us = deadline_us;
-    return Do(SubmitCalled{{10000 + serial}, spec});
+    return Do(SubmitCalled{spec});
   }
   int64_t Parked() { return core_->Snapshot(now_).parked; }
 
@@ -46,7 +46,7 @@ TEST_P(ParkingTest, MoreThanTheInstancesHoldIsRefusedBeforeAnythingIsBegun) {
   EXPECT_TRUE(Of<CallAssign>(refused).empty());
   EXPECT_EQ(core_->Snapshot(now_).refused, 1u);
   EXPECT_EQ(core_->Snapshot(now_).failed, 0u);
-  Do(SubmitClosed{{10007}});
+  Do(Closed({7, 7}));
   EXPECT_TRUE(Updates<Failed>(SubmitAlone(9)).empty());
 }
 
@@ -74,7 +74,7 @@ TEST_P(ParkingTest, WhatNoInstanceHasRoomForIsParkedAndPlannedInOrder) {
   const auto next = Of<CallAssign>(Report(prefill_[0], {}, {Ended(first)}));
   ASSERT_EQ(next.size(), 1u);
   EXPECT_EQ(next[0].request.spec->id, (RequestId{7, 3}));
-  Do(SubmitClosed{{10002}});  // its place is free
+  Do(Closed({7, 2}));  // its place is free
   EXPECT_EQ(Parked(), 0);
   constexpr auto kParked = static_cast<size_t>(Degraded::kParked);
   EXPECT_EQ(core_->Explain("cmpl-1", now_).at(0).degraded[kParked], 0u);
@@ -112,7 +112,8 @@ TEST_P(ParkingTest, AnInstanceThatCannotBeReachedIsTriedAgainAfterItsNextReport)
     ASSERT_EQ(assign.size(), 1u);
     const Effects late = Answer(assign[0], absl::DeadlineExceededError("late"));
     EXPECT_TRUE(Updates<Failed>(late).empty());
-    ASSERT_EQ(Of<CallCancel>(late).size(), 1u);  // it may have been executed
+    ASSERT_EQ(Of<CallCancel>(late).size(),
+              2u);  // it may have been executed; and at the decode instance
   }
   EXPECT_EQ(Parked(), 1);
 }
@@ -136,10 +137,7 @@ TEST_P(ParkingTest, AProcessThatIsReplacedLosesNothingThatIsParked) {
   again.endpoint = Identity(Role::kPrefill, last_incarnation_).endpoint;
   const Effects replaced = Do(RegisterCalled{Call(), {again}});
   EXPECT_TRUE(Updates<Failed>(replaced).empty());
-  EXPECT_EQ(Parked(), 2);
-  const InstanceId instance = Of<AnswerRegister>(replaced)[0].reply.instance;
-  incarnations_[instance] = {500};
-  EXPECT_EQ(Of<CallAssign>(Report(instance)).at(0).request.spec->id, (RequestId{7, 1}));
+  EXPECT_EQ(Of<CallAssign>(replaced).at(0).request.spec->id, (RequestId{7, 1}));
 }
 
 TEST_P(ParkingTest, WithoutAnyPrefillInstanceNothingWaits) {
@@ -153,20 +151,17 @@ TEST_P(ParkingTest, WithoutAnyPrefillInstanceNothingWaits) {
   }
 }
 
-TEST_P(ParkingTest, AReserveIsTriedAgainAtTheOnlyDecodeInstance) {
+TEST_P(ParkingTest, AFullDecodeInstanceIsAskedAgainAsOftenAsNeeded) {
   UpWith(1, 8, 8);
   const auto assign = Of<CallAssign>(SubmitAlone(1)).at(0);
   Answer(assign);
-  auto reserves = Of<CallReserve>(Begin(assign));
   for (int i = 0; i < 10; ++i) {
-    ASSERT_EQ(reserves.size(), 1u);
-    const Effects late = Answer(reserves[0], absl::DeadlineExceededError("late"));
-    EXPECT_TRUE(Updates<Failed>(late).empty());
-    EXPECT_TRUE(Of<CallCancel>(late).empty());  // it would refuse this epoch from then on
-    now_ = core_->NextDeadline();
-    reserves = Of<CallReserve>(Do(OrchestratorTick{}));
+    const Effects full = Ask(assign, decode_, absl::ResourceExhaustedError("blocks"));
+    EXPECT_TRUE(Updates<Failed>(full).empty());
+    EXPECT_TRUE(Of<CallCancel>(full).empty());  // it would refuse this epoch from then on
+    EXPECT_EQ(PlacedAt(Report(decode_)), decode_);
   }
-  EXPECT_EQ(Updates<skein::scheduler::Placed>(Answer(reserves.at(0))).size(), 1u);
+  EXPECT_EQ(Updates<skein::scheduler::Placed>(Opened(decode_, assign)).size(), 1u);
 }
 
 // Both were tried, and one of them told to cancel this epoch: the other leaves.
@@ -175,19 +170,18 @@ TEST_P(ParkingTest, WhenEachDecodeInstanceWasTriedThePlanIsMadeAnew) {
   const InstanceId other = Up(Role::kDecode, 3);
   const auto assign = Of<CallAssign>(SubmitAlone(1)).at(0);
   Answer(assign);
-  const auto first = Of<CallReserve>(Begin(assign)).at(0);
-  const auto second = Of<CallReserve>(Answer(first, absl::DeadlineExceededError("late"))).at(0);
-  EXPECT_NE(first.instance, second.instance);
-  const InstanceId left = second.instance;
-  Effects effects = Do(UnregisterCalled{Call(), {left, incarnations_[left]}});
+  const InstanceId first = assign.request.placed->decode;
+  const InstanceId second = PlacedAt(Ask(assign, first, absl::DeadlineExceededError("late")));
+  EXPECT_EQ(second, first == other ? decode_ : other);
+  Effects effects = Ask(assign, second, absl::DeadlineExceededError("late"));
   EXPECT_TRUE(Updates<Failed>(effects).empty());
+  EXPECT_EQ(Of<AnswerPlaceDecode>(effects).at(0).reply.status.code(),
+            absl::StatusCode::kFailedPrecondition);
+  Do(UnregisterCalled{Call(), {second, incarnations_[second]}});
   effects = Report(prefill_[0], {}, {Ended(assign, absl::CancelledError("planned anew"))});
   const auto again = Of<CallAssign>(effects);
   ASSERT_EQ(again.size(), 1u);
-  Answer(again[0]);
-  const auto reserve = Of<CallReserve>(Begin(again[0]));
-  ASSERT_EQ(reserve.size(), 1u);
-  EXPECT_EQ(reserve[0].instance, left == other ? decode_ : other);
+  EXPECT_EQ(again[0].request.placed->decode, first);
   EXPECT_EQ(core_->Snapshot(now_).failed, 0u);
 }
 

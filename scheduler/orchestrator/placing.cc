@@ -1,5 +1,4 @@
-// Which instance decodes a prompt.
-#include <algorithm>
+// Which instance decodes a prompt: decode_placement.h says how that is chosen, and why so.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,14 +6,14 @@
 
 namespace skein::scheduler {
 
-void OrchestratorCore::Impl::AnswerBegin(Request& request, absl::Status status) {
-  if (!request.begin_call.has_value()) return;
-  BeginPrefillReply reply{std::move(status), {}};
+void OrchestratorCore::Impl::AnswerAsking(Request& request, absl::Status status) {
+  if (!request.asking.has_value()) return;
+  PlaceDecodeReply reply{std::move(status), {}};
   if (reply.status.ok()) reply.placed = PlacedOf(request);
   effects_.push_back(
-      AnswerBeginPrefill{*request.begin_call, request.spec->id, request.epoch, std::move(reply)});
-  request.begin_call.reset();
-  request.begin_deadline_us = kNever;
+      AnswerPlaceDecode{*request.asking, request.spec->id, request.epoch, std::move(reply)});
+  request.asking.reset();
+  request.asking_until_us = kNever;
 }
 
 Placed OrchestratorCore::Impl::PlacedOf(const Request& request) const {
@@ -22,179 +21,178 @@ Placed OrchestratorCore::Impl::PlacedOf(const Request& request) const {
 }
 
 // A request keeps the place of its first asking.
-void OrchestratorCore::Impl::BackToWaiting(Request& request) {
-  TakeFromDecode(request);
+void OrchestratorCore::Impl::EnterLine(Request& request) {
   if (request.waiting_number == 0) {
-    request.waiting_number = ++last_waiting_;
+    request.waiting_number = placement_.NextNumber();
     request.waiting_since_us = now_;
   }
   Enter(request, State::kWaiting);
-  waiting_[request.spec->model][request.waiting_number] = request.spec->id;
-  Join(request);
+  placement_.Wait(request.spec->model, request.waiting_number, request.spec->id);
+}
+
+void OrchestratorCore::Impl::LeaveLine(Request& request) {
+  if (request.state == State::kWaiting) {
+    placement_.Leave(request.spec->model, request.waiting_number);
+  }
 }
 
 void OrchestratorCore::Impl::TakeFromDecode(Request& request) {
   if (Instance* instance = registry_.Find(request.decode)) {
     instance->Take(request.spec->id);
+    placement_.NoteChange(instance->identity.model);
   }
   request.decode = InstanceId{};
-  request.named.clear();
-  request.naming.clear();
 }
 
 void OrchestratorCore::Impl::PlaceWaiting() {
-  if (waiting_.empty()) return;
-  for (auto& [model, line] : waiting_) {
-    for (auto next = line.begin(); next != line.end();) {
-      Request& request = requests_.at((next++)->second);
-      if (!MustWaitForOlder(request) && !TryReserve(request)) break;
-    }
-  }
-  std::erase_if(waiting_, [](const auto& entry) { return entry.second.empty(); });
+  for (const std::string& model : placement_.TakeChanged()) PlaceWaiting(model);
 }
 
-// Instances run spanning plans in the order of their sequences, placed or not, and give blocks out
-// in that order to plain ones, too. If this one were placed before an older one that shares an
-// instance with it, it would hold decode room while it waits for the older one's turn or blocks,
-// and the older one might wait for that very room.
+// The first that nothing but room keeps waiting stops those behind it: a request that needs much
+// room is not overtaken by small ones.
+void OrchestratorCore::Impl::PlaceWaiting(const std::string& model) {
+  uint64_t number = 0;
+  while (const auto next = placement_.NextBehind(model, number)) {
+    number = next->first;
+    Request& request = requests_.At(next->second);
+    if (!request.asking.has_value() || MustWaitForOlder(request)) continue;
+    if (!TryPlace(request)) return;
+  }
+}
+
 bool OrchestratorCore::Impl::MustWaitForOlder(const Request& request) const {
-  return request.spanning &&
-         std::any_of(request.members.begin(), request.members.end(), [&](const Member& member) {
-           return *unplaced_.at(member.instance).begin() < request.chunks[0].sequence;
-         });
-}
-
-DecodeCandidate OrchestratorCore::Impl::DecodeCandidateOf(const Instance& instance) const {
-  return {.instance = instance.id,
-          .free_blocks = instance.load.free_blocks,
-          .unreported_blocks = instance.unreported.blocks,
-          .active_requests = instance.load.running_requests + instance.load.queued_requests,
-          .unreported_requests = instance.unreported.requests};
-}
-
-// The first in line leaves it (true), or nobody does: a request that needs much room is not
-// overtaken by small ones.
-bool OrchestratorCore::Impl::TryReserve(Request& request) {
-  if (now_ < request.reserve_after_us) return false;
-  std::vector<DecodeCandidate> candidates;
-  std::vector<DecodeCandidate> old_candidates;
-  int64_t blocks = 0;
-  bool tried = false;
-  for (const Instance* instance : registry_.Pool(request.spec->model, Role::kDecode)) {
-    if (instance->draining()) continue;
-    if (request.tried_decode.count(instance->id) > 0) {
-      tried = true;
-      continue;
-    }
-    const int64_t tokens = PromptTokens(*request.spec) + request.spec->max_tokens;
-    blocks = BlocksOf(instance->identity.shape, tokens);  // one shape in a model's pool
-    if (blocks > instance->identity.total_blocks) continue;
-    auto& list = request.old_decodes.count(instance->id) > 0 ? old_candidates : candidates;
-    list.push_back(DecodeCandidateOf(*instance));
-    if (!instance->Placeable() || !instance->HasRoom()) list.back().free_blocks = 0;  // not now
-  }
-  if (candidates.empty()) candidates = std::move(old_candidates);
-  if (candidates.empty() && tried) {  // this epoch was cancelled there
-    request.old_decodes.merge(request.tried_decode);
-    request.tried_decode.clear();
-    Replan(request, absl::UnavailableError("no decode instance took the request"));
-    return true;
-  }
-  if (candidates.empty()) {
-    Fail(request,
-         absl::UnavailableError(absl::StrCat("No decode instance of model '", request.spec->model,
-                                             "' is available. Retry.")));
-    return true;
-  }
-  const std::optional<InstanceId> pick = PickDecode(candidates, blocks);
-  if (!pick.has_value()) return false;
-  Instance& instance = *registry_.Find(*pick);
-  waiting_.at(request.spec->model).erase(request.waiting_number);
-  Enter(request, State::kReserving);
-  request.decode = *pick;
-  instance.Place(request.spec, request.epoch);
-  CallReserveAt(request, instance);
-  return true;
-}
-
-void OrchestratorCore::Impl::CallReserveAt(Request& request, const Instance& instance) {
-  ReserveRequest reserve{request.spec, request.epoch};
-  for (const Member& member : request.members) request.naming.insert(member.instance);
-  if (request.joining.has_value()) {
-    const std::vector<InstanceId>& more = request.joining->instances;
-    request.naming.insert(more.begin(), more.end());
-  }
-  for (const InstanceId id : request.naming) {
-    const Instance* writer = registry_.Find(id);  // null: it has committed its part, and left
-    if (writer != nullptr) reserve.writers.push_back(writer->identity.incarnation);
-  }
-  Send(CallReserve{instance.id, std::move(reserve)});
-}
-
-// At the same instance: blocks of an older epoch are on their way back there, or no other instance
-// is left that was not tried.
-bool OrchestratorCore::Impl::MayReserveAgain(const Request& request, InstanceId at,
-                                             const absl::Status& status) const {
-  if (absl::IsUnavailable(status) && request.old_decodes.count(at) > 0) return true;
-  if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return false;
-  const auto pool = registry_.Pool(request.spec->model, Role::kDecode);
-  return std::none_of(pool.begin(), pool.end(), [&](const Instance* other) {
-    return other->id != at && other->Serves() && request.tried_decode.count(other->id) == 0;
+  if (!request.spanning) return false;
+  const PlanSequence first = request.chunks[0].sequence;
+  return std::any_of(request.members.begin(), request.members.end(), [&](const Member& member) {
+    return placement_.MustWait(member.instance, first);
   });
 }
 
-void OrchestratorCore::Impl::TakeNaming(Request& request, const absl::Status& status) {
-  if (status.ok()) request.named.merge(request.naming);
-  request.naming.clear();
+DecodePlacement::Choice OrchestratorCore::Impl::ChooseDecode(const Request& request,
+                                                             bool asked) const {
+  return DecodePlacement::Choose({.spec = request.spec.get(),
+                                  .tried = &request.tried_decode,
+                                  .old = &request.old_decodes,
+                                  .asked = asked},
+                                 registry_.Pool(request.spec->model, Role::kDecode));
 }
 
-// The Reserve that names the plan's new members at the decode instance was answered.
-void OrchestratorCore::Impl::NamedMore(Request& request, const absl::Status& status) {
-  if (status.ok()) return Join(request);
-  const bool passes = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-                      absl::IsResourceExhausted(status);
-  if (passes) {
-    request.reserve_after_us = now_ + config_.retry_us;
-    return Arm(request.reserve_after_us);
+// Otherwise its lead will ask.
+void OrchestratorCore::Impl::PlaceWithPlan(Request& request) {
+  if (placement_.SomeWait(request.spec->model) || MustWaitForOlder(request)) return;
+  const DecodePlacement::Choice choice = ChooseDecode(request, /*asked=*/false);
+  if (choice.outcome != DecodePlacement::Outcome::kPlaced) return;
+  PlaceAt(request, choice.instance, /*with_plan=*/true);
+}
+
+// The first in line leaves it (true), or nobody does.
+bool OrchestratorCore::Impl::TryPlace(Request& request) {
+  const DecodePlacement::Choice choice = ChooseDecode(request, /*asked=*/true);
+  switch (choice.outcome) {
+    case DecodePlacement::Outcome::kNoRoom:
+      return false;
+    case DecodePlacement::Outcome::kAllTried:  // this epoch was cancelled there
+      request.old_decodes.merge(request.tried_decode);
+      request.tried_decode.clear();
+      Replan(request, absl::UnavailableError("no decode instance took the request"));
+      return true;
+    case DecodePlacement::Outcome::kNone:
+      Fail(request,
+           absl::UnavailableError(absl::StrCat("No decode instance of model '", request.spec->model,
+                                               "' is available. Retry.")));
+      return true;
+    case DecodePlacement::Outcome::kPlaced:
+      break;
   }
-  Replan(request, absl::UnavailableError(
-                      absl::StrCat("decode instance ", request.decode.value,
-                                   " refused the Reserve that names the plan's new members: ",
-                                   std::string(status.message()))));
+  LeaveLine(request);
+  Enter(request, State::kReserving);
+  PlaceAt(request, choice.instance, /*with_plan=*/false);
+  AnswerAsking(request, absl::OkStatus());
+  return true;
 }
 
-void OrchestratorCore::Impl::On(const ReserveReplied& event) {
-  Request* request = Find(event.id, event.epoch);
-  if (request == nullptr || request->decode != event.instance || request->naming.empty()) return;
-  const absl::Status& status = event.reply.status;
-  TakeNaming(*request, status);
-  if (request->state == State::kPlaced) return NamedMore(*request, status);
-  Instance& instance = *registry_.Find(event.instance);
-  if (status.ok()) {
-    Enter(*request, State::kPlaced);
-    NotePlaced(*request);
-    request->explanation.placed_us = now_ - request->submitted_us;
-    moved_.insert(request->spec->model);
-    effects_.push_back(SendPlanUpdate{request->submit, event.id, PlacedOf(*request)});
-    AnswerBegin(*request, absl::OkStatus());
-    StartMembers(*request);
-    Join(*request);
+void OrchestratorCore::Impl::PlaceAt(Request& request, InstanceId instance, bool with_plan) {
+  request.decode = instance;
+  registry_.Find(instance)->Place(request.spec, request.epoch, with_plan);
+  Announce(request);
+}
+
+void OrchestratorCore::Impl::Announce(const Request& request) {
+  AnnounceRequest announce{request.spec, request.epoch};
+  for (const Member& member : request.members) {
+    const Instance* writer = registry_.Find(member.instance);  // null: committed its part, and left
+    if (writer != nullptr) announce.writers.push_back(writer->identity.incarnation);
+  }
+  Send(CallAnnounce{request.decode, std::move(announce)});
+}
+
+void OrchestratorCore::Impl::On(const PlaceDecodeCalled& event) {
+  const PlaceDecodeRequest& asked = event.request;
+  Request* request = Find(asked.id);
+  Member* lead = nullptr;
+  if (request != nullptr && request->epoch == asked.epoch && !request->members.empty() &&
+      request->members[0].instance == asked.instance) {
+    lead = request->MemberAt(asked.instance);
+  }
+  if (lead == nullptr) {
+    absl::Status status = request == nullptr ? absl::NotFoundError("unknown request")
+                                             : absl::FailedPreconditionError("epoch: stale");
+    effects_.push_back(
+        AnswerPlaceDecode{event.call, asked.id, asked.epoch, {std::move(status), {}}});
     return;
   }
-  if (absl::IsInvalidArgument(status)) return Fail(*request, status);
-  Note(Degraded::kDecodeRetried, *request);
-  if (absl::IsResourceExhausted(status)) {
-    instance.load.free_blocks = 0;  // until its next report
-    BackToWaiting(*request);
-  } else if (MayReserveAgain(*request, event.instance, status)) {
-    request->reserve_after_us = now_ + config_.retry_us;
-    Arm(request->reserve_after_us);
-    BackToWaiting(*request);  // no Cancel: this epoch is asked for again
-  } else {
-    CancelAt(event.instance, *request, "placed elsewhere");  // it may have been executed
-    request->tried_decode.insert(event.instance);
-    BackToWaiting(*request);
+  if (asked.refused_by != InstanceId{} && asked.refused_by == request->decode) {
+    TakeRefusal(*request, asked);
+    if (Find(asked.id, asked.epoch) != request) return;  // planned anew, or failed
   }
+  request->asking = event.call;
+  request->asking_until_us = now_ + config_.begin_wait_us;
+  Arm(*request);
+  if (request->decode != InstanceId{}) {
+    AnswerAsking(*request, absl::OkStatus());
+  } else if (request->state == State::kAssigned || request->state == State::kReserving) {
+    EnterLine(*request);
+  } else {  // it is in the line, or enters it when all members have accepted the plan
+    placement_.NoteChange(request->spec->model);
+  }
+}
+
+// The decode instance that the lead was told of did not open the transfer, or the lead cannot tell.
+void OrchestratorCore::Impl::TakeRefusal(Request& request, const PlaceDecodeRequest& refusal) {
+  const bool full = absl::IsResourceExhausted(refusal.why);
+  Note(full ? Degraded::kDecodeFull : Degraded::kDecodeRetried, request);
+  if (request.state == State::kPlaced) {  // it did, and the answer was lost
+    if (full) return;                     // so the next Grant finds it open
+    return Replan(request, refusal.why);
+  }
+  Send(CallWithdraw{request.decode, {request.spec->id, request.epoch}});
+  if (full) {
+    registry_.Find(request.decode)->load.free_blocks = 0;  // until its next report
+  } else {
+    request.tried_decode.insert(request.decode);
+  }
+  TakeFromDecode(request);
+  if (request.state == State::kReserving) Enter(request, State::kAssigned);
+}
+
+void OrchestratorCore::Impl::On(const TransferOpened& event) {
+  Request* request = Find(event.id, event.epoch);
+  if (request != nullptr && request->decode == event.instance) Opened(*request);
+}
+
+void OrchestratorCore::Impl::Opened(Request& request) {
+  if (request.state == State::kPlaced) return;
+  // Its lead has the plan, then, whatever else of its answers is under way.
+  Member& lead = request.members[0];
+  if (!request.spanning && lead.here()) lead.phase = Member::Phase::kAccepted;
+  AnswerAsking(request, absl::OkStatus());
+  Enter(request, State::kPlaced);
+  registry_.Find(request.decode)->Opened(request.spec->id);
+  NoteOpened(request);
+  request.explanation.placed_us = now_ - request.submitted_us;
+  moved_.insert(request.spec->model);
+  effects_.push_back(SendPlanUpdate{request.spec->id, PlacedOf(request)});
+  StartMembers(request);
 }
 
 }  // namespace skein::scheduler

@@ -1,4 +1,5 @@
-// Which instances compute a prompt.
+// A request is planned: PlanChooser's and the rolling planner's decisions are carried out, and what
+// no instance takes now is parked.
 #include <algorithm>
 #include <utility>
 
@@ -7,40 +8,36 @@
 
 namespace skein::scheduler {
 
-PrefillCandidate OrchestratorCore::Impl::PrefillCandidateOf(const Instance& instance) const {
-  PrefillCandidate candidate{.instance = instance.id,
-                             .queued_tokens = instance.load.queued_tokens,
-                             .unreported_tokens = instance.unreported.prompt_tokens,
-                             .tokens_per_second = instance.load.tokens_per_second};
-  if (candidate.tokens_per_second <= 0) {
-    candidate.tokens_per_second = config_.default_tokens_per_second;
+void OrchestratorCore::Impl::Plan(Request& request) {
+  const std::string& model = request.spec->model;
+  if (registry_.Counts(model, Role::kPrefill).serving == 0) return FailUnplannable(request);
+  // Those that are parked already come first.
+  if (request.state != State::kParked && parked_.HasLine(model)) return Park(request);
+  orchestrator::PrefillPools::Pool* pool = pools_.Of(model, requests_);
+  orchestrator::PlanChoice choice = chooser_.Choose(request, pools_, pool, now_);
+  using Kind = orchestrator::PlanChoice::Kind;
+  switch (choice.kind) {
+    case Kind::kPark:
+      return Park(request);
+    case Kind::kFail:
+      return Fail(request, choice.failure);
+    case Kind::kPlan:
+      AddPlan(request, std::move(choice.explanation));
+      return SendPlan(request, choice.chunks);
+    case Kind::kRoll:
+      AddPlan(request, std::move(choice.explanation));
+      parked_.Remove(request);
+      Enter(request, State::kQueued);
+      return rolling_.Add(&request, pool, now_);
   }
-  return candidate;
 }
 
-void OrchestratorCore::Impl::Plan(Request& request) {
-  if (!SomeServe(request.spec->model)) return FailUnplannable(request);
-  if (MustPark(request)) return Park(request);
-  Pool* pool = PoolOf(request.spec->model);
-  if (pool == nullptr) return AssignPlain(request);
-  const PoolQueue queue = QueueOf(*pool, request, now_);
-  if (queue.usable == 0) return Park(request);
-  if (request.spec->want_prompt_logprobs) {
-    return PlanAlone(request, pool->planner, queue, "one instance: prompt logprobs were requested");
-  }
-  if (request.alone) {
-    return PlanAlone(request, pool->planner, queue, "alone: it was asked for");
-  }
-  if (queue.usable == 1) {
-    return PlanAlone(request, pool->planner, queue, "one instance: no other is available");
-  }
-  if (pool->planner.rolling() != nullptr) {
-    if (!EachHoldsAll(request, pool->planner, queue)) {
-      return PlanToFit(request, pool->planner, queue);
-    }
-    return Enrol(request, pool->planner, queue);
-  }
-  PlanCommitted(request, pool->planner, queue);
+void OrchestratorCore::Impl::AddPlan(Request& request, PlanExplanation explanation) {
+  constexpr size_t kMostPlans = 16;  // that are told of one request: the first, and the latest
+  auto& plans = request.explanation.plans;
+  if (plans.size() == kMostPlans) plans.erase(plans.begin() + 1);
+  explanation.decided_us = now_ - request.submitted_us;
+  plans.push_back(std::move(explanation));
 }
 
 void OrchestratorCore::Impl::FailUnplannable(Request& request) {
@@ -49,145 +46,164 @@ void OrchestratorCore::Impl::FailUnplannable(Request& request) {
                                            "' is available. Retry.")));
 }
 
-// Without a planner: by the rate that the instances report.
-void OrchestratorCore::Impl::AssignPlain(Request& request) {
-  std::vector<PrefillCandidate> candidates;
-  bool too_small = false;
-  for (const Instance* instance : registry_.Pool(request.spec->model, Role::kPrefill)) {
-    if (!instance->TakesAssigns() || request.tried_prefill.count(instance->id) > 0) continue;
-    if (HoldsAll(request, instance->id)) {
-      candidates.push_back(PrefillCandidateOf(*instance));
-    } else {
-      too_small = true;
-    }
-  }
-  const std::optional<InstanceId> pick = PickPrefill(candidates, PromptTokens(*request.spec));
-  if (!pick.has_value()) return too_small ? FailTooLarge(request) : Park(request);
-  PlanExplanation& explained = Explained(request, nullptr, nullptr);
-  explained.how =
-      "one instance, the one with the earliest estimated end: there is no latency profile";
-  for (const PrefillCandidate& one : candidates) {
-    explained.queue_s.emplace_back(one.instance, QueueSeconds(one));
-  }
-  SendPlan(request, {{PromptTokens(*request.spec), {*pick}}});
-}
-
-void OrchestratorCore::Impl::PlanAlone(Request& request, PoolPlanner& pool, const PoolQueue& queue,
-                                       const char* why) {
-  double soonest_s = kAbsentQueueS;
-  InstanceId instance;
-  for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
-    if (queue.queue_s[slot] >= soonest_s || !HoldsAll(request, pool.layout().slots[slot])) continue;
-    soonest_s = queue.queue_s[slot];
-    instance = pool.layout().slots[slot];
-  }
-  if (instance == InstanceId{}) {
-    return request.spec->want_prompt_logprobs ? FailTooLarge(request)
-                                              : PlanToFit(request, pool, queue);
-  }
-  PlanExplanation& explained = Explained(request, &pool, &queue);
-  explained.how = why;
-  const double seconds = pool.config().latency.Seconds(1, 0, PromptTokens(*request.spec));
-  explained.ttft_s = soonest_s + seconds;
-  explained.chunks = {{PromptTokens(*request.spec), {instance}, soonest_s, explained.ttft_s}};
-  SendPlan(request, {{PromptTokens(*request.spec), {instance}}});
-}
-
-void OrchestratorCore::Impl::PlanCommitted(Request& request, PoolPlanner& pool,
-                                           const PoolQueue& queue) {
-  const int64_t tokens = PromptTokens(*request.spec);
-  const double rate = pool.ImprovementRate(now_);
-  const std::optional<PrefillPlan> plan = pool.Plan(queue.queue_s, tokens, rate);
-  if (!plan.has_value()) {
-    return PlanAlone(request, pool, queue,
-                     "one instance: no group of the policy's size is available");
-  }
-  std::vector<PlannedChunk> chunks;
-  for (const ChunkPlan& chunk : plan->chunks) {
-    PlannedChunk& planned = chunks.emplace_back();
-    planned.tokens = chunk.tokens;
-    for (const int slot : chunk.instances) {
-      planned.instances.push_back(pool.layout().slots[static_cast<size_t>(slot)]);
-    }
-  }
-  if (!Fits(request, chunks)) return PlanToFit(request, pool, queue);
-  PlanExplanation& explained = Explained(request, &pool, &queue);
-  explained.how = pool.config().policy.name;
-  explained.improvement_rate = rate;
-  explained.ttft_s = plan->ttft_s;
-  explained.alternatives = pool.Alternatives(queue.queue_s, tokens, rate, &*plan);
-  for (size_t k = 0; k < chunks.size(); ++k) {
-    explained.chunks.push_back(
-        {chunks[k].tokens, chunks[k].instances, plan->chunks[k].start_s, plan->chunks[k].end_s});
-  }
-  SendPlan(request, chunks);
-}
-
-// The pool's layout is that of the registry afterwards.
-OrchestratorCore::Impl::Pool* OrchestratorCore::Impl::PoolOf(const std::string& model) {
-  if (!plans()) return nullptr;
-  auto it = pools_.find(model);
-  if (it == pools_.end() || it->second.version != registry_.version()) {
-    std::vector<std::pair<std::string, InstanceId>> by_host;
-    int64_t block_tokens = 1;
-    for (const Instance* instance : registry_.Pool(model, Role::kPrefill)) {
-      block_tokens = instance->identity.shape.block_tokens;
-      // Who has no such address cannot compute with others.
-      if (!instance->identity.comm_address.empty()) {
-        by_host.emplace_back(instance->identity.host, instance->id);
-      }
-    }
-    if (it == pools_.end()) {
-      if (by_host.empty()) return nullptr;
-      it = pools_.emplace(model, Pool{PoolPlanner(config_.planning)}).first;
-    }
-    it->second.version = registry_.version();
-    it->second.planner.SetLayout(LayOut(std::move(by_host), config_.planning->node_size),
-                                 block_tokens);
-    LayOutTimeline(it->second, model);
-  }
-  return it->second.planner.layout().slots.empty() ? nullptr : &it->second;
-}
-
-OrchestratorCore::Impl::PoolQueue OrchestratorCore::Impl::QueueOf(const Pool& pool,
-                                                                  const Request& request,
-                                                                  TimeUs now) const {
-  PoolQueue queue;
-  const std::vector<InstanceId>& slots = pool.planner.layout().slots;
-  for (size_t slot = 0; slot < slots.size(); ++slot) {
-    const Instance* instance = registry_.Find(slots[slot]);
-    const bool usable = instance != nullptr && instance->TakesAssigns() &&
-                        request.tried_prefill.count(slots[slot]) == 0;
-    queue.queue_s.push_back(usable ? pool.timeline.QueueSeconds(slot, now) : kAbsentQueueS);
-    queue.usable += usable ? 1 : 0;
-  }
-  return queue;
-}
-
-PlanExplanation& OrchestratorCore::Impl::Explained(Request& request, const PoolPlanner* pool,
-                                                   const PoolQueue* queue) {
-  constexpr size_t kMostPlans = 16;  // that are told of one request: the first, and the latest
-  auto& plans = request.explanation.plans;
-  if (plans.size() == kMostPlans) plans.erase(plans.begin() + 1);
-  PlanExplanation& plan = plans.emplace_back();
-  plan.decided_us = now_ - request.submitted_us;
-  if (pool == nullptr) return plan;
-  for (size_t slot = 0; slot < queue->queue_s.size(); ++slot) {
-    const InstanceId instance = pool->layout().slots[slot];
-    if (queue->queue_s[slot] < kAbsentQueueS) {
-      plan.queue_s.emplace_back(instance, queue->queue_s[slot]);
-    }
-  }
-  return plan;
-}
-
 void OrchestratorCore::Impl::On(const ReplacePlanningTables& event) {
   if (!plans()) return;
-  auto planning = std::make_shared<PlanningConfig>(*config_.planning);
-  planning->tables = event.tables;
-  if (!CheckPlanning(*planning).ok()) return;
-  for (auto& [model, pool] : pools_) pool.planner.ReplaceTables(event.tables);
-  config_.planning = std::move(planning);  // for pools to come
+  PlanningConfig planning = pools_.planning();
+  planning.tables = event.tables;
+  if (CheckPlanning(planning).ok()) pools_.ReplaceTables(event.tables);
+}
+
+// What is admitted and finds no prefill instance that takes it now waits under its deadline, and is
+// planned when an instance reports, has room again or comes: in the order of submission, but one
+// that needs an instance of its own (a large memory) does not hold up the others.
+void OrchestratorCore::Impl::Park(Request& request) {
+  request.tried_prefill.clear();  // all were tried, or take nothing now
+  if (request.state == State::kParked) return;
+  Enter(request, State::kParked);
+  parked_.Add(request);
+}
+
+void OrchestratorCore::Impl::PlanParked() {
+  for (const std::string& model : parked_.TakeRoomy()) {
+    uint64_t last = 0;
+    while (const auto next = parked_.NextAfter(model, last)) {
+      const PoolCounts& prefill = registry_.Counts(model, Role::kPrefill);
+      if (prefill.serving > 0 && prefill.taking == 0) break;
+      last = next->number;
+      Plan(requests_.At(next->id));  // parks it again, fails it, or takes it out of the line
+    }
+  }
+  for (const RequestId id : parked_.TakeAdded()) {
+    Request* request = Find(id);
+    const bool waits = request != nullptr && request->state == State::kParked;
+    if (waits) Note(Degraded::kParked, *request);
+  }
+}
+
+void OrchestratorCore::Impl::TakeFromInstance(Instance& instance, RequestId request) {
+  instance.Take(request);
+  parked_.NoteRoom(instance.identity.model);
+}
+
+void OrchestratorCore::Impl::DecideRolling() {
+  for (auto& [model, pool] : pools_.all()) {
+    if (pool.planner.rolling() != nullptr && pool.planner.rolling()->waiting() > 0) {
+      DecideRolling(model);
+    }
+  }
+}
+
+void OrchestratorCore::Impl::DecideRolling(const std::string& model) {
+  orchestrator::PrefillPools::Pool* pool = pools_.Of(model, requests_);
+  if (pool == nullptr) {  // no instance is left, and none may come
+    for (const RequestId id : rolling_.QueuedOf(model, requests_)) {
+      FailUnplannable(requests_.At(id));
+    }
+    return;
+  }
+  for (const auto& start : rolling_.Decide(pool, now_)) {
+    StartChunk(requests_.At(start.id), *pool, start.chunk);
+  }
+}
+
+// An instance that computed the chunk before keeps its rank; one that joins is appended.
+void OrchestratorCore::Impl::StartChunk(Request& request,
+                                        const orchestrator::PrefillPools::Pool& pool,
+                                        const ChunkPlan& start) {
+  PlannedChunk chunk;
+  chunk.tokens = start.tokens;
+  for (const Member& member : request.members) chunk.instances.push_back(member.instance);
+  for (const int slot : start.instances) {
+    const InstanceId instance = pool.IdAt(static_cast<size_t>(slot));
+    if (std::count(chunk.instances.begin(), chunk.instances.end(), instance) == 0) {
+      chunk.instances.push_back(instance);
+    }
+  }
+  PlanExplanation& explained = request.explanation.plans.back();
+  const double decided_s = static_cast<double>(request.submitted_us + explained.decided_us) * 1e-6;
+  explained.chunks.push_back(
+      {chunk.tokens, chunk.instances, start.start_s - decided_s, start.end_s - decided_s});
+  explained.ttft_s = start.end_s - decided_s;
+  request.rolling_running = true;
+  if (request.state == State::kQueued) return SendPlan(request, {chunk});
+  Join(request, chunk);
+}
+
+// New members are named at the decode instance: their Grants wait there for that.
+void OrchestratorCore::Impl::Join(Request& request, const PlannedChunk& chunk) {
+  const std::vector<InstanceId>& instances = chunk.instances;
+  const bool all_serve = std::all_of(instances.begin(), instances.end(), [this](InstanceId id) {
+    return registry_.Find(id) != nullptr && registry_.Find(id)->Serves();
+  });
+  if (!all_serve) return Replan(request, absl::UnavailableError("a prefill instance is leaving"));
+  const PlanSequence sequence{++last_sequence_};
+  const size_t members = request.members.size();
+  AddChunk(request, chunk, sequence);
+  if (request.state != State::kPlaced) NoteUnopened(request);  // its new members, too
+  if (request.decode != InstanceId{} && request.members.size() > members) Announce(request);
+  SendAssigns(request, request.chunks.size() - 1, sequence);
+}
+
+void OrchestratorCore::Impl::LeaveRolling(Request& request) {
+  if (request.rolling_key != 0) {
+    rolling_.Remove(&request, pools_.Known(request.spec->model), now_);
+  }
+}
+
+// All members of its latest chunk have ended it.
+void OrchestratorCore::Impl::NoteChunksEnded(Request& request) {
+  for (size_t k = 0; k < request.chunks.size(); ++k) {
+    if (request.chunks[k].ended_us >= 0) continue;
+    if (!request.HasEnded(k)) return;
+    pools_.EndChunk(&request, k, now_);
+    moved_.insert(request.spec->model);
+    const bool last = k + 1 == request.chunks.size();
+    if (request.rolling_running && last) {
+      rolling_.EndChunk(&request, pools_.Known(request.spec->model), now_);
+    }
+  }
+}
+
+// A report tells when a chunk of a spanning plan began; of others it is taken to begin when it can.
+void OrchestratorCore::Impl::NoteStarts(const std::string& model) {
+  for (const RequestId id : pools_.TakeReady(model)) {
+    Request& request = requests_.At(id);
+    if (request.state != State::kPlaced) continue;
+    const auto next = std::find_if(request.chunks.begin(), request.chunks.end(),
+                                   [](const Chunk& chunk) { return chunk.ended_us < 0; });
+    pools_.BeginChunk(&request, static_cast<size_t>(next - request.chunks.begin()), now_);
+  }
+}
+
+void OrchestratorCore::Impl::NoteUnopened(const Request& request) {
+  for (const Member& member : request.members) {
+    placement_.AddUnopened(member.instance, request.chunks[0].sequence);
+  }
+}
+
+void OrchestratorCore::Impl::NoteOpened(const Request& request) {
+  pools_.RecheckStart(request);
+  for (const Member& member : request.members) {
+    placement_.RemoveUnopened(member.instance, request.chunks[0].sequence);
+  }
+  placement_.NoteChange(request.spec->model);
+}
+
+void OrchestratorCore::Impl::ForgetPlan(const Request& request) {
+  NoteOpened(request);
+  pools_.DropPlan(request);
+}
+
+absl::Status OrchestratorCore::Impl::CheckUnopened() const {
+  std::map<InstanceId, std::set<PlanSequence>> unopened;
+  requests_.ForEach([&](const Request& request) {
+    if (request.state == State::kPlaced || request.chunks.empty()) return;
+    for (const Member& member : request.members) {
+      unopened[member.instance].insert(request.chunks[0].sequence);
+    }
+  });
+  if (unopened == placement_.unopened()) return placement_.CheckInvariants();
+  return absl::InternalError("OrchestratorCore 9: the plans that have not opened their transfer");
 }
 
 }  // namespace skein::scheduler

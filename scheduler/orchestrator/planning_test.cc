@@ -23,16 +23,16 @@ TEST_F(PlanningTest, APlanOfTwoMembersRunsFromItsAssignsToItsEnd) {
     EXPECT_EQ(request.epoch, assigns[0].request.epoch);
     EXPECT_EQ(request.sequence, assigns[0].request.sequence);
   }
+  // Nothing older is in its way: the lead knows its decode instance from the plan.
+  ASSERT_EQ(Of<CallAnnounce>(submitted).size(), 1u);
+  EXPECT_EQ(Of<CallAnnounce>(submitted)[0].instance, decode);
+  EXPECT_EQ(Of<CallAnnounce>(submitted)[0].request.writers,
+            (std::vector<Incarnation>{{101}, {102}}));
+  EXPECT_EQ(assigns[0].request.placed->decode, decode);
+  EXPECT_FALSE(assigns[1].request.placed.has_value()) << "it hears when the transfer is open";
   Answer(assigns[0]);
-  // Only the lead may ask; it is placed when every member has the plan.
-  const Effects other = Begin(assigns[1]);
-  EXPECT_EQ(Of<AnswerBeginPrefill>(other)[0].reply.status.code(),
-            absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(Of<CallReserve>(Begin(assigns[0])).empty());
-  const auto reserves = Of<CallReserve>(Answer(assigns[1]));
-  ASSERT_EQ(reserves.size(), 1u);
-  const Effects placed = Answer(reserves[0]);
-  EXPECT_EQ(Of<AnswerBeginPrefill>(placed)[0].reply.placed.decode, decode);
+  Answer(assigns[1]);
+  const Effects placed = Opened(decode, assigns[0]);
   const auto starts = Of<CallStart>(placed);
   ASSERT_EQ(starts.size(), 1u);
   EXPECT_EQ(starts[0].instance, prefill[1]);
@@ -41,9 +41,32 @@ TEST_F(PlanningTest, APlanOfTwoMembersRunsFromItsAssignsToItsEnd) {
   Report(prefill[1], {}, {Ended(assigns[1])});
   Report(prefill[0], {}, {Ended(assigns[0])});
   const Effects ended = Report(decode, {}, {Ended(assigns[0])});
-  EXPECT_EQ(Of<EndSubmit>(ended).size(), 1u);
+  EXPECT_EQ(Ends(ended).size(), 1u);
   EXPECT_TRUE(Of<CallCancel>(ended).empty());
   EXPECT_EQ(core_->Snapshot(now_).spanning_plans, 1u);
+}
+
+// Else the younger would hold decode room while it waits for the older, which may wait for that
+// room.
+TEST_F(PlanningTest, APlanOnSeveralInstancesIsPlacedWhenAllOlderOnesThereAreOpen) {
+  UpPrefill(2);
+  const InstanceId decode = Up(Role::kDecode, 2);
+  const auto older = Of<CallAssign>(Submit(1, 2000));
+  const Effects submitted = Submit(2, 2000);
+  const auto younger = Of<CallAssign>(submitted);
+  ASSERT_EQ(younger.size(), 2u);
+  EXPECT_TRUE(Of<CallAnnounce>(submitted).empty());
+  EXPECT_FALSE(younger[0].request.placed.has_value());
+  for (const CallAssign& assign : older) Answer(assign);
+  Answer(younger[0]);
+  // Only the lead may ask; it is answered when every member has the plan.
+  EXPECT_EQ(Of<AnswerPlaceDecode>(Ask(younger[1]))[0].reply.status.code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(PlacedAt(Ask(younger[0])), InstanceId{});
+  EXPECT_EQ(PlacedAt(Answer(younger[1])), InstanceId{});
+  EXPECT_EQ(core_->Snapshot(now_).waiting, 1);
+  EXPECT_EQ(PlacedAt(Opened(decode, older[0])), decode);
+  EXPECT_EQ(Of<CallStart>(Opened(decode, younger[0])).size(), 1u);
 }
 
 TEST_F(PlanningTest, PlansAreCountedOnceTheirPromptIsComputed) {
@@ -55,7 +78,7 @@ TEST_F(PlanningTest, PlansAreCountedOnceTheirPromptIsComputed) {
   for (size_t i = 0; i < 2; ++i) Report(prefill[i], {}, {Ended(counted[i])});
   Report(decode, {}, {Ended(counted[0])});
   Place(2, 2000);
-  Do(SubmitClosed{{10002}});  // before anything was computed
+  Do(Closed({7, 2}));  // before anything was computed
   const PlanTotals totals = core_->Snapshot(now_).plans.at("m");
   EXPECT_EQ(totals.plans_by_chunks, (std::map<size_t, uint64_t>{{1, 1}}));
   EXPECT_EQ(totals.chunks_by_sp, (std::map<size_t, uint64_t>{{2, 1}}));
@@ -68,14 +91,13 @@ TEST_F(PlanningTest, AWordOfTheRouterAfterTheEndCountsAPlanOnce) {
   UpPrefill(2);
   Up(Role::kDecode, 2);
   const auto assigns = Place(1, 2000);
-  Do(SubmitClosed{{10001}});  // its router has all tokens, and no instance has reported yet
+  RouterConnects(7);  // its router has all tokens, and no instance has reported yet
   RouterEnd end;
   end.id = assigns[0].request.spec->id;
   end.how = RouterEnd::How::kMaxTokens;
   end.first_token_us = kSecondUs;
   for (int i = 0; i < 2; ++i) {
-    RouterReport report{.router = 7, .ended = {end}};
-    Do(RouterReported{Call(), report});
+    Do(RouterEnded{end});
     EXPECT_EQ(core_->Snapshot(now_).plans.at("m").plans_by_chunks,
               (std::map<size_t, uint64_t>{{1, 1}}));
   }
@@ -89,7 +111,7 @@ TEST_F(PlanningTest, AShortPromptAndOneWithLogprobsArePlain) {
   EXPECT_TRUE(brief[0].request.members.empty());
   auto spec = Spec(2, 2000);
   spec->want_prompt_logprobs = true;
-  const auto scored = Of<CallAssign>(Do(SubmitCalled{{10002}, spec}));
+  const auto scored = Of<CallAssign>(Do(SubmitCalled{spec}));
   ASSERT_EQ(scored.size(), 1u);
   EXPECT_TRUE(scored[0].request.members.empty());
   EXPECT_NE(scored[0].instance, brief[0].instance);  // the other one's queue is shorter
@@ -102,7 +124,7 @@ TEST_F(PlanningTest, APromptIsPlannedAloneWhenItsSubmitterAsks) {
     Make(policy);
     UpPrefill(4);
     Up(Role::kDecode, 2);
-    const auto alone = Of<CallAssign>(Do(SubmitCalled{{10001}, Spec(1, 4000), /*alone=*/true}));
+    const auto alone = Of<CallAssign>(Do(SubmitCalled{Spec(1, 4000), /*alone=*/true}));
     ASSERT_EQ(alone.size(), 1u) << policy;
     EXPECT_TRUE(alone[0].request.members.empty()) << policy;
     EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].plans[0].how, "alone: it was asked for");
@@ -180,7 +202,7 @@ TEST_F(PlanningTest, ChunksHaveGrowingMembersOnBlockBoundaries) {
   Up(Role::kDecode, 2);
   auto spec = Spec(1, 1003);
   spec->want_prompt_logprobs = true;  // keeps one instance busy, alone
-  Do(SubmitCalled{{10001}, spec});
+  Do(SubmitCalled{spec});
   const auto assigns = Of<CallAssign>(Submit(2, 4999));
   ASSERT_EQ(assigns.size(), 4u);
   const AssignRequest& request = assigns[0].request;
@@ -218,7 +240,7 @@ TEST_F(PlanningTest, AChunkBeginsWhenItsLastMemberIsThere) {
   Up(Role::kDecode, 2);
   auto plain = Spec(1, 2000);
   plain->want_prompt_logprobs = true;
-  const auto alone = Placed(Of<CallAssign>(Do(SubmitCalled{{10001}, plain})));
+  const auto alone = Placed(Of<CallAssign>(Do(SubmitCalled{plain})));
   ASSERT_EQ(alone.size(), 1u);
   const auto both = Place(2, 2000);
   ASSERT_EQ(both.size(), 2u);
@@ -246,7 +268,7 @@ TEST_F(PlanningTest, WhoJoinsSaysNothingOfTheChunksBefore) {
   Up(Role::kDecode, 2);
   auto plain = Spec(1, 8000);
   plain->want_prompt_logprobs = true;
-  Placed(Of<CallAssign>(Do(SubmitCalled{{10001}, plain})));
+  Placed(Of<CallAssign>(Do(SubmitCalled{plain})));
   const auto assigns = Place(2, 60000);
   ASSERT_EQ(assigns.size(), 4u);
   const auto& chunks = assigns[0].request.chunks;
@@ -324,7 +346,7 @@ TEST_F(PlanningTest, ImprovementRatesAreReplacedWhileRunning) {
   UpPrefill(4);
   Up(Role::kDecode, 2);
   EXPECT_EQ(Of<CallAssign>(Submit(1, 4000)).size(), 4u);
-  Do(SubmitClosed{{10001}});
+  Do(Closed({7, 1}));
   Do(ReplacePlanningTables{{ImprovementRateTable::Constant(0.9)}});
   EXPECT_EQ(Of<CallAssign>(Submit(2, 4000)).size(), 1u);
   EXPECT_EQ(core_->Explain("req-2", now_)[0].plans[0].improvement_rate, 0.9);
@@ -368,7 +390,7 @@ TEST_F(PlanningTest, ReportsThatComeAfterTheEndCorrectAnExplanation) {
   const std::vector<CallAssign> taken = Place(1, 2000);
   const std::vector<CallAssign> cancelled = Place(2, 2000);
   now_ = kSecondUs;
-  for (uint64_t submit : {10001, 10002}) Do(SubmitClosed{{submit}});
+  for (uint64_t submit : {10001, 10002}) Do(Closed({7, submit - 10000}));
   Report(prefill[0], {}, {Ended(taken[0]), Ended(cancelled[0])});
   EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].prefilled_us, -1);
   EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].state, "cancelled by its router");
@@ -388,7 +410,7 @@ TEST_F(PlanningTest, TheMemoryOfExplanationsIsBounded) {
   Up(Role::kDecode, 2);
   for (uint64_t serial = 1; serial <= 1100; ++serial) {
     Submit(serial, 8);
-    Do(SubmitClosed{{10000 + serial}});
+    Do(Closed({7, serial}));
   }
   EXPECT_TRUE(core_->Explain("cmpl-100", now_).empty());
   EXPECT_EQ(core_->Explain("cmpl-101", now_).size(), 1u);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/base/held_digest.h"
 #include "scheduler/orchestrator/core_testing.h"
 
 namespace skein::scheduler {
@@ -46,10 +47,10 @@ class PlanningTest : public OrchestratorTest {
         .tables = {ImprovementRateTable::Constant(improvement_rate), std::move(rolling)},
         .node_size = 4};
     core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{
-        .first_epoch = 1000, .planning = std::make_shared<PlanningConfig>(std::move(planning))});
+        .generation = 1, .planning = std::make_shared<PlanningConfig>(std::move(planning))});
   }
   void MakeWithoutProfile() {
-    core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{.first_epoch = 1000});
+    core_ = std::make_unique<OrchestratorCore>(OrchestratorConfig{.generation = 1});
   }
 
   WorkerIdentity Identity(Role role, uint64_t incarnation, const std::string& host = "a") {
@@ -75,8 +76,16 @@ class PlanningTest : public OrchestratorTest {
   // A worker's stream begins; it is streams_[...] of the instance if Up was called before.
   Effects Connect(Role role, uint64_t incarnation, const std::string& host = "a",
                   std::vector<HeldRequest> held = {}, std::vector<EndedRequest> ended = {}) {
-    return Do(RegisterCalled{
-        Call(), {Identity(role, incarnation, host), std::move(held), std::move(ended)}});
+    return Do(RegisterCalled{Call(),
+                             {Identity(role, incarnation, host), std::move(held), std::move(ended),
+                              LoadOf(/*draining=*/false)}});
+  }
+  WorkerLoad LoadOf(bool draining) const {
+    WorkerLoad load;
+    load.total_blocks = 100000;
+    load.free_blocks = free_blocks_;
+    load.draining = draining;
+    return load;
   }
   Effects Break(InstanceId instance) { return Do(WorkerDisconnected{streams_.at(instance)}); }
   std::vector<InstanceId> UpPrefill(int count) {
@@ -84,18 +93,19 @@ class PlanningTest : public OrchestratorTest {
     for (int i = 0; i < count; ++i) ids.push_back(Up(Role::kPrefill, ++last_incarnation_));
     return ids;
   }
+  // A full one.
   Effects Report(InstanceId instance, std::vector<HeldRequest> held = {},
                  std::vector<EndedRequest> ended = {}, bool draining = false) {
-    WorkerLoad load;
-    load.free_blocks = load.total_blocks = 100000;
-    load.draining = draining;
+    const uint64_t digest = DigestOf(held);
     return Do(ReportCalled{Call(),
                            {.instance = instance,
                             .incarnation = incarnations_[instance],
                             .serial = ++serial_,
-                            .load = load,
+                            .load = LoadOf(draining),
                             .held = std::move(held),
-                            .ended = std::move(ended)}});
+                            .full = true,
+                            .ended = std::move(ended),
+                            .held_digest = digest}});
   }
 
   static std::shared_ptr<RequestSpec> Spec(uint64_t serial, int64_t tokens) {
@@ -107,9 +117,7 @@ class PlanningTest : public OrchestratorTest {
     spec->names = {"cmpl-" + std::to_string(serial), "req-" + std::to_string(serial)};
     return spec;
   }
-  Effects Submit(uint64_t serial, int64_t tokens) {
-    return Do(SubmitCalled{{10000 + serial}, Spec(serial, tokens)});
-  }
+  Effects Submit(uint64_t serial, int64_t tokens) { return Do(SubmitCalled{Spec(serial, tokens)}); }
   Effects Answer(const CallAssign& assign, absl::Status status = absl::OkStatus()) {
     return Do(AssignReplied{assign.instance,
                             assign.request.spec->id,
@@ -117,13 +125,25 @@ class PlanningTest : public OrchestratorTest {
                             {std::move(status)},
                             assign.request.sequence});
   }
-  Effects Answer(const CallReserve& reserve, absl::Status status = absl::OkStatus()) {
-    return Do(ReserveReplied{
-        reserve.instance, reserve.request.spec->id, reserve.request.epoch, {std::move(status)}});
+  // The lead asks for a decode instance.
+  Effects Ask(const CallAssign& lead, InstanceId refused_by = {},
+              absl::Status why = absl::OkStatus()) {
+    return Do(PlaceDecodeCalled{Call(),
+                                {.instance = lead.instance,
+                                 .incarnation = {1},
+                                 .id = lead.request.spec->id,
+                                 .epoch = lead.request.epoch,
+                                 .refused_by = refused_by,
+                                 .why = std::move(why)}});
   }
-  Effects Begin(const CallAssign& lead) {
-    return Do(BeginPrefillCalled{Call(),
-                                 {lead.instance, {1}, lead.request.spec->id, lead.request.epoch}});
+  // Whom a lead's question was answered with; 0: none was.
+  static InstanceId PlacedAt(const Effects& effects) {
+    const auto answers = Of<AnswerPlaceDecode>(effects);
+    return answers.empty() ? InstanceId{} : answers[0].reply.placed.decode;
+  }
+  // The decode instance took the blocks of the plan.
+  Effects Opened(InstanceId decode, const CallAssign& lead) {
+    return Do(TransferOpened{decode, lead.request.spec->id, lead.request.epoch});
   }
   // Submits a prompt and brings it to the state `placed`.
   std::vector<CallAssign> Place(uint64_t serial, int64_t tokens) {
@@ -131,14 +151,18 @@ class PlanningTest : public OrchestratorTest {
   }
   std::vector<CallAssign> Placed(const std::vector<CallAssign>& assigns) {
     for (const CallAssign& assign : assigns) Answer(assign);
-    const auto reserves = Of<CallReserve>(Begin(assigns.at(0)));
-    EXPECT_EQ(reserves.size(), 1u);
-    reserve_ = reserves.at(0);
-    Answer(reserve_);
+    const CallAssign& lead = assigns.at(0);
+    opened_at_ =
+        lead.request.placed.has_value() ? lead.request.placed->decode : PlacedAt(Ask(lead));
+    EXPECT_NE(opened_at_, InstanceId{});
+    Opened(opened_at_, lead);
     return assigns;
   }
   HeldRequest Held(const CallAssign& assign, uint32_t chunks_done = 0, TimeUs running_us = -1) {
-    return {assign.request.spec->id, assign.request.epoch, chunks_done, running_us};
+    return {.id = assign.request.spec->id,
+            .epoch = assign.request.epoch,
+            .chunks_done = chunks_done,
+            .chunk_running_us = running_us};
   }
   EndedRequest Ended(const CallAssign& assign, absl::Status status = absl::OkStatus()) {
     return {assign.request.spec->id, assign.request.epoch,
@@ -154,8 +178,9 @@ class PlanningTest : public OrchestratorTest {
   int64_t total_blocks_ = 100000;  // of instances that come
   KvShape shape_ = TestShape();    // of instances that come
   int64_t max_requests_ = 0;       // of instances that come
+  int64_t free_blocks_ = 100000;   // as they report
   uint64_t last_incarnation_ = 100;
-  CallReserve reserve_;  // of the last Place
+  InstanceId opened_at_;  // of the last Placed
   std::map<InstanceId, Incarnation> incarnations_;
   std::map<InstanceId, CallId> streams_;
 };

@@ -53,7 +53,6 @@ class RandomEventsTest : public PlanningTest {
     for (const InstanceStatus& one : core_->Snapshot(now_).instances) alive.insert(one.instance);
     return alive;
   }
-  static CallId SubmitOf(uint64_t serial) { return {100000 + serial}; }
   void Step();
   void Send(const OrchestratorEvent& event);
   void Watch(const Effects& effects);
@@ -68,7 +67,7 @@ class RandomEventsTest : public PlanningTest {
   std::vector<InstanceId> up_;
   std::map<InstanceId, Role> roles_;
   std::vector<CallAssign> assigns_, begun_;
-  std::vector<CallReserve> reserves_;
+  std::vector<CallAnnounce> announced_;
   std::vector<CallCancel> cancels_;
   std::map<InstanceId, std::map<RequestId, HeldRequest>> held_;
   // What is known to the test.
@@ -78,7 +77,7 @@ class RandomEventsTest : public PlanningTest {
   std::set<InstanceId> broken_;  // streams
   std::set<RequestId> closed_;
   std::set<InstanceId> ordered_;  // to drain
-  std::set<std::tuple<InstanceId, RequestId, Epoch>> reserved_;
+  std::set<std::tuple<InstanceId, RequestId, Epoch>> announced_once_;
 };
 
 void RandomEventsTest::Assigned(const CallAssign& call) {
@@ -106,18 +105,19 @@ void RandomEventsTest::Watch(const Effects& effects) {
       EXPECT_EQ(ordered_.count(assign->instance), 0u);
       EXPECT_EQ(broken_.count(assign->instance), 0u);
       assigns_.push_back(*assign);
-    } else if (const auto* reserve = std::get_if<CallReserve>(&effect)) {
-      const ReserveRequest& request = reserve->request;
+    } else if (const auto* announce = std::get_if<CallAnnounce>(&effect)) {
+      const AnnounceRequest& request = announce->request;
       const bool is_new =
-          reserved_.insert({reserve->instance, request.spec->id, request.epoch}).second;
-      const bool ordered = ordered_.count(reserve->instance) > 0;
+          announced_once_.insert({announce->instance, request.spec->id, request.epoch}).second;
+      const bool ordered = ordered_.count(announce->instance) > 0;
       EXPECT_FALSE(is_new && ordered);  // one that is not new names more writers
-      reserves_.push_back(*reserve);
-    } else if (const auto* end = std::get_if<EndSubmit>(&effect)) {
-      if (end->call != SubmitOf(end->id.serial)) continue;  // refused: it is known
-      EXPECT_EQ(++ends_[end->id], 1) << ToString(end->id);
-      EXPECT_EQ(closed_.count(end->id), 0u);
+      EXPECT_EQ(broken_.count(announce->instance), 0u);
+      announced_.push_back(*announce);
     }
+  }
+  for (const SendPlanUpdate& end : Ends(effects)) {
+    EXPECT_EQ(++ends_[end.id], 1) << ToString(end.id);
+    EXPECT_EQ(closed_.count(end.id), 0u);
   }
 }
 
@@ -141,7 +141,7 @@ void RandomEventsTest::BreakOrConnect() {
   const InstanceId id = up_[Draw(up_.size())];
   if (broken_.count(id) == 0 && Chance(50)) {
     std::erase_if(assigns_, [id](const CallAssign& one) { return one.instance == id; });
-    std::erase_if(reserves_, [id](const CallReserve& one) { return one.instance == id; });
+    std::erase_if(announced_, [id](const CallAnnounce& one) { return one.instance == id; });
     std::erase_if(begun_, [id](const CallAssign& one) { return one.instance == id; });
     broken_.insert(id);
     return Watch(Break(id));
@@ -210,10 +210,14 @@ void RandomEventsTest::AnyReport() {
     if (Chance(97)) held.push_back(one);
     ++it;
   }
-  if (Chance(5)) held.push_back({{7, 1 + Draw(submitted_ + 1)}, {1000 + Draw(500)}, 9, 9});
   if (Chance(5)) {
-    ended.push_back(
-        {{7, 1 + Draw(submitted_ + 1)}, {1000 + Draw(500)}, FinishReason::kError, AnyStatus()});
+    held.push_back({{7, 1 + Draw(submitted_ + 1)}, {FirstNumberOf(1) + Draw(500)}, true, 9, 9});
+  }
+  if (Chance(5)) {
+    ended.push_back({{7, 1 + Draw(submitted_ + 1)},
+                     {FirstNumberOf(1) + Draw(500)},
+                     FinishReason::kError,
+                     AnyStatus()});
   }
   WorkerLoad load;
   load.free_blocks = Chance(80) ? 100000 : static_cast<int64_t>(Draw(2000));
@@ -226,7 +230,9 @@ void RandomEventsTest::AnyReport() {
                      .serial = ++serial_,
                      .load = load,
                      .held = held,
-                     .ended = ended}});
+                     .full = Chance(70),
+                     .ended = ended,
+                     .held_digest = DigestOf(held)}});
 }
 
 void RandomEventsTest::Step() {
@@ -245,11 +251,11 @@ void RandomEventsTest::Step() {
     if (again || serial > submitted_) return;
     spec->want_prompt_logprobs = Chance(10);
     if (Chance(10)) spec->deadline_us = static_cast<TimeUs>(Draw(5 * kSecondUs));
-    Send(SubmitCalled{is_new ? SubmitOf(serial) : Call(), spec});
+    Send(SubmitCalled{spec});
   } else if (kind < 15) {
     const uint64_t serial = 1 + Draw(submitted_ + 1);
     if (ends_.count({7, serial}) == 0 && serial <= submitted_) closed_.insert({7, serial});
-    Send(SubmitClosed{SubmitOf(serial)});
+    Send(Closed({7, serial}));
   } else if (kind < 40) {
     const auto assign = TakeOne(&assigns_);
     if (!assign.has_value()) return;
@@ -261,18 +267,23 @@ void RandomEventsTest::Step() {
     Watch(Answer(*assign, status));
   } else if (kind < 52) {
     const auto assign = TakeOne(&begun_);
-    if (assign.has_value()) Watch(Begin(*assign));
+    if (!assign.has_value()) return;
+    const bool refused = Chance(40) && !up_.empty();
+    const InstanceId by = assign->request.placed.has_value() && Chance(80)
+                              ? assign->request.placed->decode
+                          : refused ? up_[Draw(up_.size())]
+                                    : InstanceId{};
+    Watch(refused ? Ask(*assign, by, AnyStatus()) : Ask(*assign));
+    if (Chance(50)) begun_.push_back(*assign);
   } else if (kind < 56) {
     if (!up_.empty()) BreakOrConnect();
   } else if (kind < 68) {
-    const auto reserve = TakeOne(&reserves_);
-    if (!reserve.has_value()) return;
-    const absl::Status status = MostlyOk();
-    if (status.ok()) {
-      held_[reserve->instance][reserve->request.spec->id] = {reserve->request.spec->id,
-                                                             reserve->request.epoch};
-    }
-    Watch(Answer(*reserve, status));
+    const auto announce = TakeOne(&announced_);
+    if (!announce.has_value()) return;
+    const RequestId id = announce->request.spec->id;
+    HeldRequest& held = held_[announce->instance][id];
+    held = {.id = id, .epoch = announce->request.epoch, .opened = Chance(80)};
+    if (held.opened) Send(TransferOpened{announce->instance, id, held.epoch});
   } else if (kind < 76) {
     const auto cancel = TakeOne(&cancels_);
     if (cancel.has_value()) held_[cancel->instance].erase(cancel->request.id);

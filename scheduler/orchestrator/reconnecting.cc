@@ -17,30 +17,29 @@ void OrchestratorCore::Impl::Resync(InstanceId id, const RegisterRequest& hello)
   for (const HeldRequest& missing : compared.missing) {
     if (Request* request = Find(missing.id, missing.epoch)) TakeMissing(*request, id);
   }
-  const std::set<RequestId> replanning = replanning_;
-  for (const RequestId request_id : replanning) {
-    Request* request = Find(request_id);
-    if (request == nullptr || request->leaving.count(id) == 0) continue;
+  for (const RequestId request_id : abandoned_.At(id)) {
+    const Epoch left = abandoned_.EpochOf(request_id);
     const bool holds = std::any_of(hello.held.begin(), hello.held.end(), [&](const auto& held) {
-      return held.id == request_id && held.epoch <= request->left_epoch;
+      return held.id == request_id && held.epoch <= left;
     });
-    if (!holds) HasLeft(*request, id);
+    if (!holds) HasLeft(requests_.At(request_id), id);
   }
 }
 
 // It holds the request: whatever else was sent about it may be lost.
 void OrchestratorCore::Impl::SendAgain(Request& request, InstanceId id, const HeldRequest& held) {
   if (request.decode == id) {
-    if (!request.naming.empty()) CallReserveAt(request, *registry_.Find(id));
+    if (request.spanning) Announce(request);  // it may not have heard of all writers
+    if (held.opened) Opened(request);
     return;
   }
-  Member* member = MemberAt(request, id);
+  Member* member = request.MemberAt(id);
   if (member == nullptr) return;
-  if (!member->accepted && request.spanning) {
+  if (!member->accepted() && request.spanning) {
     // It may not have heard of all chunks.
     return GiveUpPlan(request, absl::UnavailableError("the stream to a prefill instance broke"));
   }
-  if (!member->accepted) Accepted(request, *member);
+  if (!member->accepted()) Accepted(request, *member);
   TakeProgress(request, *member, held);
   const bool leads = member == request.members.data();
   if (request.state == State::kPlaced && !leads) SendStart(request, *member);
@@ -49,13 +48,14 @@ void OrchestratorCore::Impl::SendAgain(Request& request, InstanceId id, const He
 // It does not hold the request and did not say how it ended: the request never came there.
 void OrchestratorCore::Impl::TakeMissing(Request& request, InstanceId id) {
   const absl::Status lost = absl::UnavailableError("the stream to an instance broke");
-  if (Member* member = MemberAt(request, id)) {
-    member->lacks_plan = true;
-    return member->accepted ? Replan(request, lost) : GiveUpPlan(request, lost);
+  if (Member* member = request.MemberAt(id)) {
+    const bool accepted = member->accepted();
+    member->phase = Member::Phase::kLacksPlan;
+    return accepted ? Replan(request, lost) : GiveUpPlan(request, lost);
   }
   if (request.decode != id) return;
-  if (!request.naming.empty()) return CallReserveAt(request, *registry_.Find(id));
-  if (HasMembersHere(request)) return Replan(request, lost);
+  if (request.state != State::kPlaced) return Announce(request);  // the announcement was lost
+  if (request.HasMembersHere()) return Replan(request, lost);
   TakeFromDecode(request);
   Fail(request, lost);
 }

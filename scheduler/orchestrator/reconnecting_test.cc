@@ -23,9 +23,6 @@ class ReconnectingTest : public PlanningTest {
     streams_[instance] = {calls_};
     return effects;
   }
-  HeldRequest HeldAt(const CallReserve& reserve) {
-    return {reserve.request.spec->id, reserve.request.epoch};
-  }
   static std::vector<HeldRequest> CancelledBy(const Effects& effects) {
     return Of<AnswerRegister>(effects)[0].reply.cancel;
   }
@@ -40,7 +37,7 @@ TEST_F(ReconnectingTest, WithoutAStreamAnInstanceGetsNothing) {
   for (const CallAssign& assign : Of<CallAssign>(Submit(2, 4000))) {
     EXPECT_NE(assign.instance, prefill_[1]);
   }
-  for (const CallCancel& cancel : Of<CallCancel>(Do(SubmitClosed{{10001}}))) {
+  for (const CallCancel& cancel : Of<CallCancel>(Do(Closed({7, 1})))) {
     EXPECT_NE(cancel.instance, prefill_[1]);
   }
   const Effects again = ConnectAgain(prefill_[1], {Held(assigns[1])});
@@ -49,7 +46,8 @@ TEST_F(ReconnectingTest, WithoutAStreamAnInstanceGetsNothing) {
 }
 
 TEST_F(ReconnectingTest, WhatNobodyKnowsIsCancelledButNotAPredecessors) {
-  const auto cancelled = CancelledBy(Again(decode_, {{{7, 50}, {1005}}, {{7, 51}, {995}}}));
+  const auto cancelled = CancelledBy(
+      Again(decode_, {{{7, 50}, {FirstNumberOf(1) + 5}}, {{7, 51}, {FirstNumberOf(1) - 5}}}));
   ASSERT_EQ(cancelled.size(), 1u);
   EXPECT_EQ(cancelled[0].id, (RequestId{7, 50}));
 }
@@ -58,7 +56,7 @@ TEST_F(ReconnectingTest, AnAssignThatWasLostIsPlannedAnewAndNotCounted) {
   const auto assigns = Of<CallAssign>(Submit(1, 4000));
   ASSERT_EQ(assigns.size(), 4u);
   for (size_t i = 0; i < 3; ++i) Answer(assigns[i]);
-  EXPECT_EQ(Of<CallCancel>(Again(prefill_[3])).size(), 4u);
+  EXPECT_EQ(Of<CallCancel>(Again(prefill_[3])).size(), 5u);  // at the decode instance, too
   Effects effects;
   for (size_t i = 0; i < 3; ++i) {
     effects = Report(prefill_[i], {}, {Ended(assigns[i], absl::CancelledError("c"))});
@@ -69,24 +67,52 @@ TEST_F(ReconnectingTest, AnAssignThatWasLostIsPlannedAnewAndNotCounted) {
 TEST_F(ReconnectingTest, AnAssignWhoseAnswerWasLostIsAccepted) {
   auto spec = Spec(1, 400);
   spec->want_prompt_logprobs = true;  // alone
-  const CallAssign assign = Of<CallAssign>(Do(SubmitCalled{{10001}, spec})).at(0);
+  const CallAssign assign = Of<CallAssign>(Do(SubmitCalled{spec})).at(0);
   EXPECT_TRUE(Of<CallAssign>(Again(assign.instance, {Held(assign)})).empty());
-  EXPECT_EQ(Of<CallReserve>(Begin(assign)).size(), 1u);
+  EXPECT_EQ(core_->Snapshot(now_).assigned, 1);
 }
 
-TEST_F(ReconnectingTest, AReserveThatIsNotAnsweredIsSentAgain) {
+TEST_F(ReconnectingTest, AnAnnouncementThatWasLostIsMadeAgain) {
+  const Effects submitted = Submit(1, 4000);
+  const CallAnnounce lost = Of<CallAnnounce>(submitted).at(0);
+  const auto announced = Of<CallAnnounce>(Again(decode_));
+  ASSERT_EQ(announced.size(), 1u);
+  EXPECT_EQ(announced[0].instance, decode_);
+  EXPECT_EQ(announced[0].request.epoch, lost.request.epoch);
+  EXPECT_EQ(announced[0].request.writers, lost.request.writers);
+  EXPECT_EQ(core_->Snapshot(now_).replans, 0u);
+  EXPECT_EQ(Of<CallStart>(Opened(decode_, Of<CallAssign>(submitted)[0])).size(), 3u);
+}
+
+// A plain plan has one writer, which was named from the beginning.
+TEST_F(ReconnectingTest, AnAnnouncementThatArrivedIsRepeatedOnlyForThePlansOfSeveral) {
+  const auto several = Of<CallAssign>(Submit(1, 4000));
+  auto spec = Spec(2, 400);
+  spec->want_prompt_logprobs = true;  // alone
+  const CallAssign alone = Of<CallAssign>(Do(SubmitCalled{{10002}, spec})).at(0);
+  const auto again = Of<CallAnnounce>(Again(decode_, {Held(several[0]), Held(alone)}));
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].request.spec->id, (RequestId{7, 1}));
+}
+
+TEST_F(ReconnectingTest, ATransferWhoseOpeningWasNotHeardIsOpen) {
   const auto assigns = Of<CallAssign>(Submit(1, 4000));
+  HeldRequest held = Held(assigns[0]);
+  held.opened = true;
+  const Effects again = Again(decode_, {held});
+  EXPECT_EQ(Updates<skein::scheduler::Placed>(again).size(), 1u);
+  EXPECT_EQ(Of<CallStart>(again).size(), 3u);
+  EXPECT_EQ(core_->Snapshot(now_).placed, 1);
+}
+
+TEST_F(ReconnectingTest, AnAnnouncementOfAnInstanceWithoutAStreamWaitsForItsNext) {
+  Break(decode_);
+  const Effects submitted = Submit(1, 4000);  // it is not placeable: the place is withheld
+  const auto assigns = Of<CallAssign>(submitted);
+  EXPECT_FALSE(assigns[0].request.placed.has_value());
   for (const CallAssign& assign : assigns) Answer(assign);
-  const CallReserve reserve = Of<CallReserve>(Begin(assigns[0])).at(0);
-  for (const bool arrived : {false, true}) {
-    std::vector<HeldRequest> held;
-    if (arrived) held.push_back(HeldAt(reserve));
-    const auto again = Of<CallReserve>(Again(decode_, held));
-    ASSERT_EQ(again.size(), 1u);
-    EXPECT_EQ(again[0].request.epoch, reserve.request.epoch);
-    EXPECT_EQ(again[0].request.writers, reserve.request.writers);
-  }
-  EXPECT_EQ(Of<CallStart>(Answer(reserve)).size(), 3u);
+  EXPECT_EQ(PlacedAt(Ask(assigns[0])), InstanceId{});
+  EXPECT_EQ(PlacedAt(ConnectAgain(decode_)), decode_);
 }
 
 TEST_F(ReconnectingTest, AMemberThatMayNotKnowThePlaceIsToldAgain) {
@@ -95,21 +121,24 @@ TEST_F(ReconnectingTest, AMemberThatMayNotKnowThePlaceIsToldAgain) {
   ASSERT_EQ(starts.size(), 1u);
   EXPECT_EQ(starts[0].request.placed.decode, decode_);
   EXPECT_TRUE(Of<CallStart>(Again(prefill_[0], {Held(assigns[0])})).empty());
-  EXPECT_EQ(Of<AnswerBeginPrefill>(Begin(assigns[0])).size(), 1u);  // the lead asks again
+  EXPECT_EQ(PlacedAt(Ask(assigns[0])), decode_);  // the lead asks again
 }
 
 // An answer to a question of the stream before would be of no use.
 TEST_F(ReconnectingTest, AQuestionGoesWithItsStream) {
+  free_blocks_ = 0;
+  Report(decode_);
   const auto assigns = Of<CallAssign>(Submit(1, 4000));
   for (const CallAssign& assign : assigns) Answer(assign);
-  const BeginPrefillCalled begin{streams_[prefill_[0]],
-                                 {prefill_[0], {1}, {7, 1}, assigns[0].request.epoch}};
-  const CallReserve reserve = Of<CallReserve>(Do(begin)).at(0);
+  const PlaceDecodeCalled asked{streams_[prefill_[0]],
+                                {prefill_[0], {1}, {7, 1}, assigns[0].request.epoch}};
+  EXPECT_TRUE(Of<AnswerPlaceDecode>(Do(asked)).empty());
   Break(prefill_[0]);
-  EXPECT_TRUE(Of<AnswerBeginPrefill>(Answer(reserve)).empty());
+  free_blocks_ = 100000;
+  EXPECT_TRUE(Of<AnswerPlaceDecode>(Report(decode_)).empty());
   ConnectAgain(prefill_[0], {Held(assigns[0])});
   const auto answers =
-      Of<AnswerBeginPrefill>(Do(BeginPrefillCalled{streams_[prefill_[0]], begin.request}));
+      Of<AnswerPlaceDecode>(Do(PlaceDecodeCalled{streams_[prefill_[0]], asked.request}));
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_TRUE(answers[0].reply.status.ok());
   EXPECT_EQ(answers[0].call, streams_[prefill_[0]]);
@@ -121,9 +150,9 @@ TEST_F(ReconnectingTest, WhatEndedMeanwhileCountsOnce) {
     EXPECT_TRUE(Of<CallCancel>(Again(prefill_[i], {}, {Ended(assigns[i])})).empty());
   }
   const Effects effects = Again(decode_, {}, {Ended(assigns[0])});
-  EXPECT_EQ(Of<EndSubmit>(effects).size(), 1u);
+  EXPECT_EQ(Ends(effects).size(), 1u);
   EXPECT_TRUE(Updates<Failed>(effects).empty());
-  EXPECT_TRUE(Of<EndSubmit>(Again(decode_, {}, {Ended(assigns[0])})).empty());
+  EXPECT_TRUE(Ends(Again(decode_, {}, {Ended(assigns[0])})).empty());
 }
 
 TEST_F(ReconnectingTest, AStreamThatIsMissingInTheReplanIsNotWaitedFor) {
@@ -148,7 +177,7 @@ TEST_F(ReconnectingTest, ASecondStreamTakesThePlaceOfTheFirst) {
   ASSERT_EQ(Of<CloseWorker>(effects).size(), 1u);
   EXPECT_EQ(Of<CloseWorker>(effects)[0].call, former);
   EXPECT_TRUE(Do(WorkerDisconnected{former}).empty());
-  EXPECT_EQ(Of<CallCancel>(Do(SubmitClosed{{10001}})).size(), 5u);  // it is connected
+  EXPECT_EQ(Of<CallCancel>(Do(Closed({7, 1}))).size(), 5u);  // it is connected
 }
 
 TEST_F(ReconnectingTest, TheStreamOfAnInstanceWhoseLeaseEndedIsClosed) {

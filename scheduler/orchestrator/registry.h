@@ -7,6 +7,9 @@
 // All instances of one model name have one KV shape (model hash included): the first one alive
 // fixes it, another one is refused by name. Its prefill instances besides have one
 // max_batch_tokens.
+//
+// No operation walks over all instances but CheckInvariants: what decisions need of a whole pool is
+// counted when one of its instances changes.
 #pragma once
 
 #include <array>
@@ -16,14 +19,17 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "scheduler/base/held_digest.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/listening_clock.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
 #include "scheduler/placement/step_age.h"
 
 namespace skein::scheduler {
@@ -32,9 +38,11 @@ namespace skein::scheduler {
 struct Placement {
   Epoch epoch;
   SpecPtr spec;
+  bool announced = false;  // decode: it was placed with its plan, and nobody opened the transfer
 };
 
-// Of the requests that are placed at an instance but were not in its last report.
+// Of the requests that are placed at an instance but were not in its last report; at a decode
+// instance: not as opened.
 struct Unreported {
   int64_t requests = 0;
   int64_t blocks = 0;  // of prompt and output
@@ -42,18 +50,34 @@ struct Unreported {
   bool operator==(const Unreported&) const = default;
 };
 
+// What the instances of one model and role can do together.
+struct PoolCounts {
+  int64_t placeable = 0;
+  int64_t serving = 0;             // Serves()
+  int64_t taking = 0;              // TakesAssigns()
+  int64_t request_limit = 0;       // of those that serve: the sum of their max_requests
+  int64_t unlimited = 0;           // of those that serve: how many tell no max_requests
+  int64_t placed_not_serving = 0;  // requests at those that do not serve
+  bool operator==(const PoolCounts&) const = default;
+};
+
+// Whoever changes what Placeable, Serves or TakesAssigns look at calls
+// Registry::Recount afterwards.
 struct Instance {
   InstanceId id;
   WorkerIdentity identity;
   WorkerLoad load;
   CallId connection;      // the stream of its worker; 0: it is broken
-  bool reported = false;  // placeable only after its first report
+  bool reported = false;  // `load` is its own
   TimeUs heard_us = 0;
-  TimeUs lease_end_us = 0;                // by the listening clock
-  std::map<RequestId, Epoch> held;        // in its last report
+  TimeUs lease_end_us = 0;  // by the listening clock
+  // What it holds, as its registration and its reports have told.
+  std::map<std::pair<RequestId, Epoch>, HeldRequest> held;
+  HeldDigest held_digest;                 // of these
   std::map<RequestId, Placement> placed;  // by Place and Take alone
   Unreported unreported;
-  bool avoid = false;  // could not take an Assign since its last report
+  Unreported announced;  // the part of `unreported` whose placements are announced
+  bool avoid = false;    // could not take an Assign since its last report
   TimeUs registered_us = 0;
   std::optional<bool> drain_order;  // an operator's
 
@@ -66,19 +90,34 @@ struct Instance {
   }
   // It may take requests, now or as soon as it reports or has room.
   bool Serves() const { return !draining() && load.invariants_ok; }
-  bool HasRoom() const {
+  // For one more; `without`: so many of those that are placed do not count.
+  bool HasRoom(int64_t without = 0) const {
     return identity.max_requests == 0 ||
-           static_cast<int64_t>(placed.size()) < identity.max_requests;
+           static_cast<int64_t>(placed.size()) - without < identity.max_requests;
   }
   bool TakesAssigns() const { return Placeable() && !avoid && HasRoom(); }
   // It says itself that it drains, and has nothing left: nothing is lost when it is stopped.
   bool Drained() const;
-  void Place(const SpecPtr& spec, Epoch epoch);
-  void Take(RequestId request);  // it is not there, or no longer
-  Unreported CountUnreported() const;
+  void Place(const SpecPtr& spec, Epoch epoch, bool announced_only = false);
+  void Opened(RequestId request);  // it is announced no longer
+  void Take(RequestId request);    // it is not there, or no longer
+  // What the worker tells of what it holds.
+  void SetHeld(const std::vector<HeldRequest>& all);
+  void TakeHeld(const HeldRequest& one);  // new, or moved on
+  void DropHeld(RequestId request, Epoch epoch);
+  void CountUnreported();  // anew
+  absl::Status CheckUnreported() const;
 
  private:
+  friend class Registry;
+  bool IsReported(RequestId request, Epoch epoch) const;
+  void Count(const Placement& placement, int64_t times);
   Unreported Of(const RequestSpec& spec) const;
+  void Recount();
+  PoolCounts Counts() const;
+
+  PoolCounts counted_;            // its part in *counts_
+  PoolCounts* counts_ = nullptr;  // of its pool; null: it is not in the registry
 };
 
 class Registry {
@@ -92,36 +131,39 @@ class Registry {
     CallId former;  // the stream of this process that `connection` takes the place of; 0: none
   };
   // The same process registering again keeps its id. The caller Removes the replaced ones.
-  absl::StatusOr<Registration> Register(const WorkerIdentity& identity, CallId connection,
+  absl::StatusOr<Registration> Register(const RegisterRequest& hello, CallId connection,
                                         TimeUs now);
 
+  struct Reported {
+    Instance* instance = nullptr;
+    bool digest_fits = true;  // what the worker holds is what it told
+  };
   // NOT_FOUND unless this process is registered under this id. Renews the lease.
-  absl::StatusOr<Instance*> Report(const ReportRequest& report, TimeUs now);
+  absl::StatusOr<Reported> Report(const ReportRequest& report, TimeUs now);
 
   void Remove(InstanceId id);
   Instance* Find(InstanceId id);
   const Instance* Find(InstanceId id) const;
+  void Disconnect(Instance& instance);  // its stream broke
+  void Avoid(Instance& instance);       // it gets no Assign until its next report
+  void Recount(Instance& instance) { instance.Recount(); }
+  // All that is placed there; nothing is, afterwards.
+  std::map<RequestId, Placement> TakePlaced(Instance& instance);
   // An instance came, and makes up for one that has no stream any more, if there is one.
   void NoteSuccessor(Role role, const std::string& model);
+  std::vector<InstanceId> Connected() const;
+  void NumberFrom(uint64_t first_id) { next_id_ = first_id; }
   Instance* FindConnected(CallId connection);  // null: the stream is no instance's
   // At a tick; who is dead. The caller Removes them.
   std::vector<InstanceId> Listened(TimeUs now);
   const ListeningClock& listening() const { return listening_; }
   TimeUs NextTick() const;  // when the next one is due
 
-  // Those of the model's pool, by id.
-  std::vector<const Instance*> Pool(const std::string& model, Role role) const;
-  // Of the model's prefill instances.
-  template <class Condition>
-  bool AnyPrefill(const std::string& model, Condition condition) const {
-    for (const auto& [id, instance] : instances_) {
-      const WorkerIdentity& identity = instance.identity;
-      if (identity.role == Role::kPrefill && identity.model == model && condition(instance)) {
-        return true;
-      }
-    }
-    return false;
-  }
+  // Those of the model's pool, by id. The reference holds until an instance comes or goes.
+  const std::vector<const Instance*>& Pool(const std::string& model, Role role) const;
+  const PoolCounts& Counts(const std::string& model, Role role) const;
+  // Another number when an instance of the pool came or went.
+  uint64_t PoolVersion(const std::string& model, Role role) const;
   // NOT_FOUND: there is no such instance. FAILED_PRECONDITION: it is the last one of its model and
   // role that requests can be placed at.
   absl::Status Drain(const DrainRequest& request);
@@ -129,16 +171,34 @@ class Registry {
   bool KnowsModel(const std::string& model) const { return models_seen_.count(model) > 0; }
   const std::map<InstanceId, Instance>& instances() const { return instances_; }
   int64_t Count(Role role) const { return count_[static_cast<size_t>(role)]; }
-  uint64_t version() const { return version_; }  // another one when an instance came or went
+  // That the counts and indexes agree with the instances.
+  absl::Status CheckInvariants() const;
 
  private:
+  struct PoolOfRole {
+    std::vector<const Instance*> instances;  // by id
+    PoolCounts counts;
+    std::set<InstanceId> without_stream;  // and without a successor
+    uint64_t version = 1;
+  };
+  using PoolKey = std::pair<std::string, Role>;
+
+  absl::StatusOr<Registration> FindOrAdd(const WorkerIdentity& identity, CallId connection,
+                                         TimeUs now);
   absl::Status CheckShape(const WorkerIdentity& identity) const;
+  PoolOfRole& PoolOf(const Instance& instance);
+  const PoolOfRole* FindPool(const std::string& model, Role role) const;
+  void RenewLease(Instance& instance, TimeUs now);
 
   uint64_t next_id_;
   TimeUs lease_us_;
   ListeningClock listening_;
-  uint64_t version_ = 1;
+  uint64_t versions_ = 1;  // given so far
   std::map<InstanceId, Instance> instances_;
+  std::map<PoolKey, PoolOfRole> pools_;  // a pool stays when it has no instance
+  std::map<std::string, std::set<InstanceId>> at_endpoint_;
+  std::map<CallId, InstanceId> by_connection_;
+  TimerQueue<InstanceId> leases_;      // by the listening clock
   std::array<int64_t, 2> count_ = {};  // by role
   std::set<std::string> models_seen_;
 };

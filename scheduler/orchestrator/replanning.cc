@@ -58,19 +58,15 @@ void OrchestratorCore::Impl::GiveUpPlan(Request& request, const absl::Status& wh
   const std::string text(why.message());
   Note(Degraded::kReplanned, request);
   if (request.state == State::kPlaced) Note(Degraded::kRecomputed, request);
-  NoteTimes(request);
+  orchestrator::ExplanationLog::NoteTimes(&request);
   request.explanation.plans.back().lost = text;
   LeaveRolling(request);
-  AnswerBegin(request, absl::FailedPreconditionError("epoch: planned anew"));
-  if (request.state == State::kWaiting) {
-    waiting_.at(request.spec->model).erase(request.waiting_number);
-  }
-  request.leaving.clear();
+  AnswerAsking(request, absl::FailedPreconditionError("epoch: planned anew"));
+  LeaveLine(request);
+  std::set<InstanceId> leaving;
   for (const Member& member : request.members) {
-    const bool may_have_it = member.here && !member.lacks_plan;
-    if (may_have_it && registry_.Find(member.instance) != nullptr) {
-      request.leaving.insert(member.instance);
-    }
+    const bool may_have_it = member.here() && member.phase != Member::Phase::kLacksPlan;
+    if (may_have_it && registry_.Find(member.instance) != nullptr) leaving.insert(member.instance);
   }
   CancelAtMembers(request, text);
   CancelAt(request.decode, request, text);
@@ -80,44 +76,34 @@ void OrchestratorCore::Impl::GiveUpPlan(Request& request, const absl::Status& wh
   ForgetPlan(request);
   request.members.clear();
   request.chunks.clear();
-  request.joining.reset();
   moved_.insert(request.spec->model);
   Enter(request, State::kReplanning);
-  request.left_epoch = request.epoch;
-  request.epoch = Epoch{++last_epoch_};
-  request.leave_by_us = registry_.listening().At(now_) + config_.instance_lease_us;
-  replanning_.insert(request.spec->id);
+  const Epoch left = std::exchange(request.epoch, Epoch{++last_epoch_});
   // At once, so that the router does not take the end of its token stream for that of the request.
-  effects_.push_back(
-      SendPlanUpdate{request.submit, request.spec->id, Planned{request.epoch, InstanceId{}}});
-  HasLeft(request, InstanceId{});
+  effects_.push_back(SendPlanUpdate{request.spec->id, Planned{request.epoch, InstanceId{}}});
+  if (leaving.empty()) return Plan(request);
+  abandoned_.Add(request.spec->id, left, std::move(leaving),
+                 registry_.listening().At(now_) + config_.instance_lease_us);
 }
 
-// Plans anew when nobody is left who may have the plan before.
+// Plans anew when no instance is left that may have the plan before.
 void OrchestratorCore::Impl::HasLeft(Request& request, InstanceId instance) {
-  request.leaving.erase(instance);
-  if (!request.leaving.empty()) return;
-  replanning_.erase(request.spec->id);
-  request.leave_by_us = kNever;
-  Plan(request);
+  if (abandoned_.Left(request.spec->id, instance)) Plan(request);
 }
 
 // Members that have not confirmed the plan's end within a lease are not waited for; others are
 // tried first.
 void OrchestratorCore::Impl::LeaveTheSilent() {
-  const std::set<RequestId> replanning = replanning_;
-  for (const RequestId id : replanning) {
-    Request& request = requests_.at(id);
-    if (registry_.listening().elapsed() < request.leave_by_us) continue;
-    request.tried_prefill.insert(request.leaving.begin(), request.leaving.end());
-    request.leaving.clear();
-    HasLeft(request, InstanceId{});
+  while (const auto overdue = abandoned_.TakeOverdue(registry_.listening().elapsed())) {
+    Request& request = requests_.At(overdue->id);
+    request.tried_prefill.insert(overdue->silent.begin(), overdue->silent.end());
+    Plan(request);
   }
 }
 
 void OrchestratorCore::Impl::CancelAtMembers(const Request& request, const std::string& why) {
   for (const Member& member : request.members) {
-    if (member.here) CancelAt(member.instance, request, why);
+    if (member.here()) CancelAt(member.instance, request, why);
   }
 }
 

@@ -24,7 +24,7 @@ class ReplanningTest : public PlanningTest {
         if (id == dead) continue;
         std::vector<HeldRequest> held;
         for (const auto& [key, epoch] : held_) {
-          if (key.first == id) held.push_back({key.second, epoch});
+          if (key.first == id) held.push_back({.id = key.second, .epoch = epoch, .opened = true});
         }
         add(Report(id, held));
       }
@@ -49,7 +49,7 @@ TEST_F(ReplanningTest, ARefusalCancelsAtTheOthersAndPlansWithoutTheRefuser) {
   Answer(assigns[1]);
   const Effects refused = Answer(assigns[2], absl::ResourceExhaustedError("queue full"));
   const auto cancels = Of<CallCancel>(refused);
-  ASSERT_EQ(cancels.size(), 4u);
+  ASSERT_EQ(cancels.size(), 5u);  // at the decode instance, too
   for (const CallCancel& cancel : cancels) {
     EXPECT_EQ(cancel.request.epoch, assigns[0].request.epoch);
   }
@@ -80,7 +80,7 @@ TEST_F(ReplanningTest, WhoRefusedIsAvoidedForAWhile) {
   for (const InstanceId id : prefill_) {
     auto spec = Spec(10 + id.value, 4);
     spec->want_prompt_logprobs = true;  // alone, on the instance that is free first
-    const auto alone = Of<CallAssign>(Do(SubmitCalled{{20000 + id.value}, spec}));
+    const auto alone = Of<CallAssign>(Do(SubmitCalled{spec}));
     ASSERT_EQ(alone.size(), 1u);
     Answer(alone[0], absl::ResourceExhaustedError("queue full"));
   }
@@ -101,11 +101,10 @@ TEST_F(ReplanningTest, ADeadMemberIsReplacedInEveryState) {
       for (const CallAssign& assign : assigns) Answer(assign);
       Hold(assigns);
     }
-    CallReserve reserve;
-    if (state >= 2) reserve = Of<CallReserve>(Begin(assigns[0])).at(0);
+    if (state >= 2) Ask(assigns[0]);
     if (state >= 3) {
-      Answer(reserve);
-      held_[{decode_, {7, serial}}] = reserve.request.epoch;
+      Opened(decode_, assigns[0]);
+      held_[{decode_, {7, serial}}] = assigns[0].request.epoch;
     }
     const InstanceId dead = assigns[1].instance;
     const Effects effects = Pass(4 * kSecondUs, dead);
@@ -116,7 +115,7 @@ TEST_F(ReplanningTest, ADeadMemberIsReplacedInEveryState) {
       EXPECT_NE(cancel.instance, dead);
       decode_cancelled |= cancel.instance == decode_;
     }
-    EXPECT_EQ(decode_cancelled, state >= 2);
+    EXPECT_TRUE(decode_cancelled) << "it was announced there";
     EXPECT_TRUE(Of<CallAssign>(effects).empty());
     Effects after;
     for (const CallAssign& assign : assigns) {
@@ -126,7 +125,7 @@ TEST_F(ReplanningTest, ADeadMemberIsReplacedInEveryState) {
     const auto again = Of<CallAssign>(after);
     ASSERT_EQ(again.size(), 2u);  // of three, two
     EXPECT_GT(again[0].request.epoch, assigns[0].request.epoch);
-    Do(SubmitClosed{{10000 + serial}});
+    Do(Closed({7, serial}));
     std::erase(prefill_, dead);
     incarnations_.erase(dead);
     prefill_.push_back(Up(Role::kPrefill, 200 + serial));
@@ -135,7 +134,7 @@ TEST_F(ReplanningTest, ADeadMemberIsReplacedInEveryState) {
   }
 }
 
-TEST_F(ReplanningTest, AMembersFailureReservesAnewUnderTheNewEpoch) {
+TEST_F(ReplanningTest, AMembersFailureIsPlacedAnewUnderTheNewEpoch) {
   const auto assigns = Place(1, 4000);
   const Effects failed =
       Report(prefill_[1], {}, {Ended(assigns[1], absl::UnavailableError("collective"))});
@@ -148,16 +147,12 @@ TEST_F(ReplanningTest, AMembersFailureReservesAnewUnderTheNewEpoch) {
       Of<CallAssign>(Report(prefill_[3], {}, {Ended(assigns[3], absl::CancelledError("c"))}));
   ASSERT_EQ(again.size(), 4u);  // nobody is to blame
   for (const CallAssign& assign : again) Answer(assign);
-  const auto reserve = Of<CallReserve>(Begin(again[0]));
-  ASSERT_EQ(reserve.size(), 1u);
   // The blocks of the old epoch may be in quarantine for a while.
-  const Effects refused = Answer(reserve[0], absl::UnavailableError("an older epoch"));
-  EXPECT_TRUE(Of<CallReserve>(refused).empty());
+  const Effects refused = Ask(again[0], decode_, absl::ResourceExhaustedError("no room"));
+  EXPECT_EQ(PlacedAt(refused), InstanceId{});
   EXPECT_TRUE(Of<CallCancel>(refused).empty());  // it would refuse this epoch from then on
-  now_ = core_->NextDeadline();
-  const auto later = Of<CallReserve>(Do(OrchestratorTick{}));
-  ASSERT_EQ(later.size(), 1u);
-  const Effects placed = Answer(later[0]);
+  EXPECT_EQ(PlacedAt(Report(decode_)), decode_);
+  const Effects placed = Opened(decode_, again[0]);
   EXPECT_EQ(Updates<skein::scheduler::Placed>(placed)[0].epoch, again[0].request.epoch);
   EXPECT_EQ(Of<CallStart>(placed).size(), 3u);
 }
@@ -177,12 +172,11 @@ TEST_F(ReplanningTest, ADecodeInstanceMayReportBeforeItHasTheRequestOfALaterPlan
       Of<CallAssign>(Report(prefill_[3], {}, {Ended(assigns[3], absl::CancelledError("c"))}));
   ASSERT_EQ(again.size(), 4u);
   for (const CallAssign& assign : again) Answer(assign);
-  const auto reserve = Of<CallReserve>(Begin(again[0]));
-  ASSERT_EQ(reserve.size(), 1u);
-  const Effects reported = Report(decode_);  // the Reserve is on its way
+  EXPECT_EQ(again[0].request.placed->decode, decode_);
+  const Effects reported = Report(decode_);  // the announcement is on its way
   EXPECT_TRUE(Of<CallCancel>(reported).empty());
   EXPECT_EQ(core_->Snapshot(now_).replans, 1u);
-  EXPECT_EQ(Updates<skein::scheduler::Placed>(Answer(reserve[0])).size(), 1u);
+  EXPECT_EQ(Updates<skein::scheduler::Placed>(Opened(decode_, again[0])).size(), 1u);
 }
 
 TEST_F(ReplanningTest, TheDecodeInstanceMayBeTheFirstToTell) {
@@ -199,13 +193,13 @@ TEST_F(ReplanningTest, ADeadDecodeInstanceIsReplacedBeforeTheKvIsThere) {
   const InstanceId other = Up(Role::kDecode, 3);
   const auto first = Place(1, 4000);
   const auto second = Place(2, 4000);
-  ASSERT_EQ(reserve_.instance, other);
+  ASSERT_EQ(opened_at_, other);
   for (size_t i = 0; i < 4; ++i) Report(prefill_[i], {Held(second[i])}, {Ended(first[i])});
   Hold(second);
   Until(3 * kSecondUs - 1);
   for (const InstanceId id : prefill_) Report(id, {Held(second[0])});
   const Effects effects = Until(now_ + 1);  // both decode instances are dead
-  const auto failed = Of<EndSubmit>(effects);
+  const auto failed = Ends(effects);
   ASSERT_EQ(failed.size(), 1u);
   EXPECT_EQ(failed[0].id, (RequestId{7, 1}));  // its tokens may have been sent
   EXPECT_EQ(core_->Snapshot(now_).planning, 1);
@@ -231,7 +225,7 @@ TEST_F(ReplanningTest, AttemptsAreBounded) {
   for (; plans < 20 && !assigns.empty(); ++plans) {
     for (const CallAssign& assign : assigns) {
       effects = Report(assign.instance, {}, {Ended(assign, absl::AbortedError("group"))});
-      if (!Of<EndSubmit>(effects).empty()) break;
+      if (!Ends(effects).empty()) break;
     }
     assigns = Of<CallAssign>(effects);
   }
@@ -273,7 +267,7 @@ TEST_F(ReplanningTest, WhatIsTheRequestsOwnFaultIsNotPlannedAnew) {
 }
 
 TEST_F(ReplanningTest, ARequestUnderWhichTwoEnginesFailedIsNotPlannedAThirdTime) {
-  const CallAssign first = Of<CallAssign>(Do(SubmitCalled{{10001}, PlainSpec(1)})).at(0);
+  const CallAssign first = Of<CallAssign>(Do(SubmitCalled{PlainSpec(1)})).at(0);
   EXPECT_FALSE(first.request.suspect);
   Placed({first});
   const Effects once = Report(first.instance, {}, {UnderFailedEngine(first)}, /*draining=*/true);
@@ -283,8 +277,7 @@ TEST_F(ReplanningTest, ARequestUnderWhichTwoEnginesFailedIsNotPlannedAThirdTime)
   EXPECT_TRUE(second.request.suspect) << "it is computed in steps of its own";
   // The report is repeated until it is answered: that is still one engine.
   EXPECT_TRUE(
-      Of<EndSubmit>(Report(first.instance, {}, {UnderFailedEngine(first)}, /*draining=*/true))
-          .empty());
+      Ends(Report(first.instance, {}, {UnderFailedEngine(first)}, /*draining=*/true)).empty());
   Do(UnregisterCalled{Call(), {first.instance, incarnations_[first.instance]}});
   Placed({second});
   const Effects twice = Report(second.instance, {}, {UnderFailedEngine(second)}, true);
@@ -298,7 +291,7 @@ TEST_F(ReplanningTest, AnEngineThatFailedUnderAnOlderPlanOfARequestCounts) {
   const auto assigns = Place(1, 4000);
   // Another member hears of the broken step first; the reason comes with a later report.
   Report(prefill_[0], {}, {Ended(assigns[0], absl::UnavailableError("collective"))});
-  EXPECT_TRUE(Of<EndSubmit>(Report(prefill_[1], {}, {UnderFailedEngine(assigns[1])})).empty());
+  EXPECT_TRUE(Ends(Report(prefill_[1], {}, {UnderFailedEngine(assigns[1])})).empty());
   Report(prefill_[2], {}, {Ended(assigns[2], absl::UnavailableError("collective"))});
   const auto again = Of<CallAssign>(
       Report(prefill_[3], {}, {Ended(assigns[3], absl::UnavailableError("collective"))}));
@@ -313,7 +306,7 @@ TEST_F(ReplanningTest, AnEngineThatFailedUnderAnOlderPlanOfARequestCounts) {
 
 // It may be the network: the client may try again.
 TEST_F(ReplanningTest, ARequestUnderWhichTwoInstancesWereLostEndsAsUnavailable) {
-  CallAssign assign = Of<CallAssign>(Do(SubmitCalled{{10001}, PlainSpec(1)})).at(0);
+  CallAssign assign = Of<CallAssign>(Do(SubmitCalled{PlainSpec(1)})).at(0);
   Effects lost;
   for (int i = 0; i < 2; ++i) {
     Placed({assign});
@@ -334,7 +327,7 @@ TEST_F(ReplanningTest, ARequestUnderWhichTwoInstancesWereLostEndsAsUnavailable) 
 }
 
 TEST_F(ReplanningTest, WhoHasNotBegunARequestIsNoEvidenceAgainstIt) {
-  Effects effects = Do(SubmitCalled{{10001}, PlainSpec(1)});
+  Effects effects = Do(SubmitCalled{PlainSpec(1)});
   for (int i = 0; i < 3; ++i) {
     const CallAssign assign = Of<CallAssign>(effects).at(0);
     EXPECT_FALSE(assign.request.suspect);
@@ -348,14 +341,14 @@ TEST_F(ReplanningTest, WhoHasNotBegunARequestIsNoEvidenceAgainstIt) {
 
 // Its blocks are held, but nothing was computed: without a decode instance no step has it.
 TEST_F(ReplanningTest, WhoWaitsForDecodeRoomIsNoEvidenceEither) {
-  Effects effects = Do(SubmitCalled{{10001}, PlainSpec(1)});
+  Effects effects = Do(SubmitCalled{PlainSpec(1)});
   for (int i = 0; i < 3; ++i) {
     ASSERT_EQ(Of<CallAssign>(effects).size(), 1u) << i;
     const CallAssign assign = Of<CallAssign>(effects)[0];
     EXPECT_FALSE(assign.request.suspect);
     Answer(assign);
-    const auto reserves = Of<CallReserve>(Begin(assign));
-    if (!reserves.empty()) Answer(reserves[0], absl::ResourceExhaustedError("blocks"));
+    const bool placed = assign.request.placed.has_value();
+    placed ? Ask(assign, decode_, absl::ResourceExhaustedError("blocks")) : Ask(assign);
     ASSERT_EQ(core_->Snapshot(now_).waiting, 1);
     WorkerIdentity other = Identity(Role::kPrefill, 300 + i);
     other.endpoint = Identity(Role::kPrefill, incarnations_[assign.instance].value).endpoint;
@@ -382,7 +375,7 @@ TEST_F(ReplanningTest, AMemberThatNeverSaysThatItEndedIsNotWaitedForForever) {
 TEST_F(ReplanningTest, APlainPromptIsReplannedToo) {
   auto spec = Spec(1, 400);
   spec->want_prompt_logprobs = true;
-  const auto assign = Of<CallAssign>(Do(SubmitCalled{{10001}, spec}))[0];
+  const auto assign = Of<CallAssign>(Do(SubmitCalled{spec}))[0];
   Answer(assign);
   const auto again = Of<CallAssign>(
       Do(UnregisterCalled{Call(), {assign.instance, incarnations_[assign.instance]}}));

@@ -24,7 +24,7 @@ TEST_F(RollingPlansTest, AnIdleClusterStartsAtOnceAndAChunkEndsWhenAllMembersSay
     Report(assigns[i].instance, {}, {Ended(assigns[i])});
   }
   EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].prefilled_us, 0);
-  EXPECT_EQ(Of<EndSubmit>(Report(decode_, {}, {Ended(assigns[0])})).size(), 1u);
+  EXPECT_EQ(Ends(Report(decode_, {}, {Ended(assigns[0])})).size(), 1u);
 }
 
 TEST_F(RollingPlansTest, WhatDoesNotFitWaitsHereAndIsStartedWhenAChunkEnds) {
@@ -73,18 +73,17 @@ TEST_F(RollingPlansTest, AChunkAfterTheFirstIsOneMoreAssignToAllItsMembers) {
     now_ += 2200 * kMillisecondUs;
     for (const CallAssign& assign : first) Report(assign.instance, {Held(assign)});
     for (const CallAssign& assign : before) Report(assign.instance, {Held(assign)});
-    Report(decode_, {{{7, 1}, first[0].request.epoch}, {{7, 100}, before[0].request.epoch}});
+    Report(decode_, {Held(first[0]), Held(before[0])});
   }
   for (const CallAssign& assign : before) Report(assign.instance, {}, {Ended(assign)});
   EXPECT_TRUE(Of<CallAssign>(Report(first[0].instance, {Held(first[0], 1)})).empty());
-  // Two members are new: the decode instance hears of them first.
+  // Two members are new: the decode instance hears of them at the same time.
   const Effects ended = Report(first[1].instance, {Held(first[1], 1)});
-  EXPECT_TRUE(Of<CallAssign>(ended).empty());
-  const auto naming = Of<CallReserve>(ended);
+  const auto naming = Of<CallAnnounce>(ended);
   ASSERT_EQ(naming.size(), 1u);
   EXPECT_EQ(naming[0].request.epoch, first[0].request.epoch);
   EXPECT_EQ(naming[0].request.writers.size(), 4u);
-  const auto second = Of<CallAssign>(Answer(naming[0]));
+  const auto second = Of<CallAssign>(ended);
   ASSERT_EQ(second.size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
     const AssignRequest& request = second[i].request;
@@ -123,9 +122,9 @@ TEST_F(RollingPlansTest, ACancelledRequestFreesItsInstancesForTheNext) {
   Place(1, 40000);
   const auto queued = Submit(2, 40000);
   EXPECT_TRUE(Of<CallAssign>(queued).empty());
-  EXPECT_FALSE(Of<CallAssign>(Do(SubmitClosed{{10001}})).empty());
+  EXPECT_FALSE(Of<CallAssign>(Do(Closed({7, 1}))).empty());
   Submit(3, 40000);
-  EXPECT_TRUE(Do(SubmitClosed{{10003}}).empty());  // it was on no instance
+  EXPECT_TRUE(Do(Closed({7, 3})).empty());  // it was on no instance
 }
 
 TEST_F(RollingPlansTest, APoolThatIsGoneFailsWhatWaits) {
@@ -156,7 +155,7 @@ TEST_F(RollingPlansTest, InstancesComeAndGoUnderIt) {
 TEST_F(RollingPlansTest, ItsTableIsReplacedWhileRunning) {
   const auto members = [this](uint64_t serial) {
     const size_t count = Of<CallAssign>(Submit(serial, 4000)).size();
-    Do(SubmitClosed{{10000 + serial}});
+    Do(Closed({7, serial}));
     return count;
   };
   EXPECT_EQ(members(1), 4u);

@@ -1,5 +1,5 @@
-// Routers: those that report, and the operators' orders to drain them. Nothing is decided by it but
-// what operators see. Part of OrchestratorCore.
+// Routers: those that are connected or were within a lease, what they last said, the operators'
+// orders to drain them, and the failures that they have not confirmed. Part of OrchestratorCore.
 //
 // A router that was silent for a lease, while the orchestrator listened (ListeningClock), is lost.
 #pragma once
@@ -10,28 +10,52 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
 
 namespace skein::scheduler {
 
 struct Router {
-  RouterReport report;  // its latest, without `ended`
+  RouterIdentity identity;
+  RouterLoad load;
+  CallId connection;  // its stream; 0: it is broken
   TimeUs heard_us = 0;
   TimeUs lease_end_us = 0;  // by the listening clock
   std::optional<bool> drain_order;
+  // Of its requests, until it says how they ended for its clients: a stream that broke may have
+  // lost them.
+  std::map<RequestId, absl::Status> failures;
 
-  bool draining() const { return report.draining || drain_order == true; }
+  bool draining() const { return load.draining || drain_order == true; }
   // It says itself that it drains, and has nothing left.
-  bool drained() const { return report.draining && report.requests == 0; }
+  bool drained() const { return load.draining && load.queued + load.running == 0; }
 };
 
 class Routers {
  public:
+  static constexpr size_t kMaxFailures = 65536;  // of one router; the oldest go first
+
   explicit Routers(TimeUs lease_us) : lease_us_(lease_us) {}
 
-  // True: it is a new one. `listened_us`: the listening clock now.
-  bool Report(RouterReport report, TimeUs now, TimeUs listened_us);
+  struct Connected {
+    bool is_new = false;
+    CallId former;                   // the stream of this process that has been replaced; 0: none
+    std::vector<uint64_t> replaced;  // processes that were at its address and are gone for sure
+  };
+  // `listened_us`: the listening clock now. The caller Removes the replaced ones.
+  Connected Connect(const RouterHello& hello, CallId connection, TimeUs now, TimeUs listened_us);
+  // Null: the stream is no router's any more.
+  Router* FindConnected(CallId connection);
+  void Report(Router& router, const RouterLoad& load, TimeUs now, TimeUs listened_us);
+  // All streams are broken; which they were.
+  std::vector<CallId> DisconnectAll();
+
+  void NoteFailure(RequestId id, const absl::Status& status);
+  void ForgetFailure(RequestId id);
+  // Null: there is none.
+  const absl::Status* FailureOf(RequestId id) const;
+
   // NOT_FOUND: there is no such router. FAILED_PRECONDITION: it is the last one that serves.
   absl::Status Drain(const DrainRequest& request);
 

@@ -63,7 +63,7 @@ TEST_F(SilenceTest, ALongQueueOfEventsTakesNobodyForDead) {
     // Each event takes 20 ms; the reports stand behind 300 of them, and tick after tick is late.
     for (int i = 0; i < 300; ++i) {
       now_ += 20'000;
-      Do(SubmitClosed{Call()});
+      Do(Closed({7, 1}));
     }
     HearWhatCame();
     Do(OrchestratorTick{});

@@ -1,7 +1,7 @@
 #include "scheduler/orchestrator/timeline.h"
 
 #include <algorithm>
-#include <iterator>
+#include <utility>
 
 #include "scheduler/base/check.h"
 
@@ -30,7 +30,7 @@ void Timeline::Add(TimelineChunk chunk) {
     entry.before = last;
   }
   fronts_.insert(key);
-  if (foreseen_) Foresee(entry);
+  Estimate(entry, &free_);  // a pass under way comes by here, too
 }
 
 void Timeline::Begin(ChunkKey key, TimeUs since_us) {
@@ -39,7 +39,13 @@ void Timeline::Begin(ChunkKey key, TimeUs since_us) {
   TimeUs& running_since_us = it->second.chunk.running_since_us;
   if (running_since_us == since_us) return;
   running_since_us = since_us;
-  foreseen_ = false;
+  NoteChange(key);
+}
+
+void Timeline::NoteChange(ChunkKey key) {
+  exact_ = false;
+  looked_ = false;
+  behind_ = behind_ || key < next_;
 }
 
 void Timeline::Remove(ChunkKey key) {
@@ -58,7 +64,12 @@ void Timeline::Erase(Entry* entry) {
   for (const int slot : entry->chunk.slots) {
     std::set<ChunkKey>& queue = queues_[static_cast<size_t>(slot)];
     queue.erase(key);
-    if (!queue.empty()) fronts_.insert(*queue.begin());
+    if (!queue.empty()) {
+      fronts_.insert(*queue.begin());
+      continue;
+    }
+    free_[static_cast<size_t>(slot)] = {};
+    if (passing_) next_free_[static_cast<size_t>(slot)] = {};
   }
   if (entry->before != nullptr) {
     entry->before->next = entry->next;
@@ -73,31 +84,54 @@ void Timeline::Erase(Entry* entry) {
   }
   fronts_.erase(key);
   entries_.erase(key);
-  foreseen_ = false;
+  NoteChange(key);
 }
 
-// REQUIRES: what is before it is foreseen, what is behind it is not in free_.
-void Timeline::Foresee(const Entry& entry) const {
+// REQUIRES: what is before it was estimated, what is behind it is not in
+// `free`.
+void Timeline::Estimate(const Entry& entry, std::vector<End>* free) {
   const TimelineChunk& chunk = entry.chunk;
   if (chunk.running_since_us != kNever) {
     entry.end = {Seconds(chunk.running_since_us) + chunk.seconds, 0};
   } else {
     End start = entry.before == nullptr ? End{} : entry.before->end;
-    for (const int slot : chunk.slots) start = Later(start, free_[static_cast<size_t>(slot)]);
+    for (const int slot : chunk.slots) start = Later(start, (*free)[static_cast<size_t>(slot)]);
     entry.end = {start.at_s + chunk.seconds, start.after_s + chunk.seconds};
   }
   for (const int slot : chunk.slots) {
-    End& free = free_[static_cast<size_t>(slot)];
-    free = Later(free, entry.end);
+    End& end = (*free)[static_cast<size_t>(slot)];
+    end = Later(end, entry.end);
+  }
+}
+
+void Timeline::TakeOn() const {
+  looked_ = true;
+  size_t looks = 0;
+  while (!exact_ && looks < looks_max_) {
+    if (!passing_) {
+      next_free_.assign(free_.size(), End{});
+      next_ = {};
+      behind_ = false;
+      passing_ = true;
+    }
+    auto it = entries_.lower_bound(next_);
+    for (; it != entries_.end() && looks < looks_max_; ++it) {
+      Estimate(it->second, &next_free_);
+      looks += 1 + it->second.chunk.slots.size();
+    }
+    if (it != entries_.end()) {
+      next_ = it->first;
+      return;
+    }
+    free_.swap(next_free_);
+    passing_ = false;
+    next_ = {};
+    exact_ = !behind_;
   }
 }
 
 double Timeline::QueueSeconds(size_t slot, TimeUs now) const {
-  if (!foreseen_) {
-    std::fill(free_.begin(), free_.end(), End{});
-    for (const auto& [key, entry] : entries_) Foresee(entry);
-    foreseen_ = true;
-  }
+  if (!looked_) TakeOn();
   const End& free = free_[slot];
   return std::max(free.after_s, free.at_s - Seconds(now));
 }
@@ -109,15 +143,19 @@ bool Timeline::InFront(const Entry& entry) const {
          });
 }
 
-std::vector<RequestId> Timeline::Ready() {
+std::vector<RequestId> Timeline::TakeReady() {
   std::vector<RequestId> ready;
-  for (auto it = fronts_.begin(); it != fronts_.end();) {
-    const Entry& entry = entries_.at(*it);
-    const bool is_ready = entry.chunk.running_since_us == kNever && InFront(entry);
-    if (is_ready) ready.push_back(entry.chunk.request);
-    it = is_ready ? std::next(it) : fronts_.erase(it);
+  for (const ChunkKey key : std::exchange(fronts_, {})) {
+    const Entry& entry = entries_.at(key);
+    if (entry.chunk.running_since_us == kNever && InFront(entry)) {
+      ready.push_back(entry.chunk.request);
+    }
   }
   return ready;
+}
+
+void Timeline::Recheck(ChunkKey key) {
+  if (entries_.count(key) > 0) fronts_.insert(key);
 }
 
 std::vector<TimelineChunk> Timeline::Chunks() const {

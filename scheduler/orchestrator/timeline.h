@@ -5,8 +5,13 @@
 // and each of its instances has ended all that comes before; one that runs and is late ends at any
 // moment. So each end is the later of two times: a moment, of what runs already, and a span from
 // now, of what has not begun. Neither changes while nothing begins or ends, and a chunk that comes
-// last changes its own instances only: a queue time costs no look at the chunks, and the first one
-// after something began or ended costs one look at each.
+// last changes its own instances only.
+//
+// After something began or ended, all chunks are estimated anew in a pass in their order; the queue
+// times of before are in force until it is complete. The first look at a queue time after a change
+// takes the pass on by `looks_max` instances of chunks, so that no event costs more however many
+// chunks there are: with fewer than that the queue times are exact, with more they are behind by
+// the plans that are made during a pass. An instance without chunks is always known to be free.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +46,10 @@ struct TimelineChunk {
 
 class Timeline {
  public:
-  explicit Timeline(size_t slots) : queues_(slots), free_(slots) {}
+  static constexpr size_t kLooksMax = 512;
+
+  explicit Timeline(size_t slots, size_t looks_max = kLooksMax)
+      : looks_max_(looks_max), queues_(slots), free_(slots) {}
 
   // REQUIRES: behind all others, slots that exist.
   void Add(TimelineChunk chunk);
@@ -52,10 +60,14 @@ class Timeline {
   // From `now` until all of the slot's chunks have ended.
   double QueueSeconds(size_t slot, TimeUs now) const;
 
-  // The requests whose first chunk has not begun though nothing is in front of it.
-  std::vector<RequestId> Ready();
+  // The requests whose first chunk has not begun though nothing is in front of it: those that came
+  // there, or that Recheck named, since the last call.
+  std::vector<RequestId> TakeReady();
+  void Recheck(ChunkKey key);  // a chunk that is unknown: nothing
 
   std::vector<TimelineChunk> Chunks() const;  // in order
+
+  bool exact() const { return exact_; }
 
  private:
   // max(at_s, now + after_s).
@@ -70,16 +82,25 @@ class Timeline {
     mutable End end;
   };
   static End Later(const End& a, const End& b);
-  void Foresee(const Entry& entry) const;
+  static void Estimate(const Entry& entry, std::vector<End>* free);
+  void TakeOn() const;            // the pass
+  void NoteChange(ChunkKey key);  // something began or ended there
   bool InFront(const Entry& entry) const;
   void Erase(Entry* entry);
 
+  size_t looks_max_;
   std::map<ChunkKey, Entry> entries_;
   std::map<Epoch, Entry*> first_;           // of each plan
   std::vector<std::set<ChunkKey>> queues_;  // by slot
-  std::set<ChunkKey> fronts_;               // all that may be ready
+  std::set<ChunkKey> fronts_;               // all that may be ready and were not taken
   mutable std::vector<End> free_;           // by slot, when all its chunks have ended
-  mutable bool foreseen_ = true;            // free_ and the entries' ends hold
+  mutable bool exact_ = true;               // free_ is what a pass from now on would make of it
+  mutable bool looked_ = true;              // the pass was taken on since the last change
+  // Of a pass under way:
+  mutable bool passing_ = false;
+  mutable ChunkKey next_;               // all before it were estimated
+  mutable bool behind_ = false;         // something before next_ has changed since
+  mutable std::vector<End> next_free_;  // of those before next_
 };
 
 }  // namespace skein::scheduler

@@ -45,15 +45,19 @@ TEST(Timeline, ReadyIsWhatNothingIsInFrontOf) {
   timeline.Add(Chunk(2, 0, {1, 2}, 1));
   timeline.Add(Chunk(3, 0, {}, 1));  // its instance is gone
   using Ids = std::vector<RequestId>;
-  EXPECT_EQ(timeline.Ready(), (Ids{{7, 1}, {7, 3}}));
+  EXPECT_EQ(timeline.TakeReady(), (Ids{{7, 1}, {7, 3}}));
   timeline.Begin({{1}, 0}, 5);
   timeline.Begin({{3}, 0}, 5);
-  EXPECT_EQ(timeline.Ready(), Ids{});
+  EXPECT_EQ(timeline.TakeReady(), Ids{});
   timeline.Remove({{1}, 0});
-  EXPECT_EQ(timeline.Ready(), (Ids{{7, 1}}));
-  EXPECT_EQ(timeline.Ready(), (Ids{{7, 1}}));  // until it begins
+  EXPECT_EQ(timeline.TakeReady(), (Ids{{7, 1}}));
+  EXPECT_EQ(timeline.TakeReady(), Ids{});  // told once
+  timeline.Recheck({{1}, 1});
+  timeline.Recheck({{2}, 0});  // is behind it
+  timeline.Recheck({{9}, 0});  // is unknown
+  EXPECT_EQ(timeline.TakeReady(), (Ids{{7, 1}}));
   timeline.Drop({10});
-  EXPECT_EQ(timeline.Ready(), (Ids{{7, 2}}));
+  EXPECT_EQ(timeline.TakeReady(), (Ids{{7, 2}}));
 }
 
 // Word for word: chunk after chunk, from now.
@@ -90,12 +94,50 @@ std::vector<RequestId> ReadyOneByOne(const std::vector<TimelineChunk>& chunks, s
   return ready;
 }
 
+TEST(Timeline, APassOfManyStepsEndsAtTheExactTimesAndKnowsFreeSlotsAtOnce) {
+  constexpr size_t kSlots = 4;
+  Timeline bounded(kSlots, /*looks_max=*/8);
+  Timeline exact(kSlots, /*looks_max=*/1'000'000);
+  const auto both = [&](auto change) {
+    change(bounded);
+    change(exact);
+  };
+  for (uint64_t sequence = 1; sequence <= 100; ++sequence) {
+    const int slot = static_cast<int>(sequence % 3);
+    both([&](Timeline& one) { one.Add(Chunk(sequence, 0, {slot, 3}, 1)); });
+  }
+  const TimeUs now = 50 * kSecondUs;
+  EXPECT_TRUE(bounded.exact());
+  EXPECT_DOUBLE_EQ(bounded.QueueSeconds(3, now), 100);
+  both([&](Timeline& one) { one.Begin({{1}, 0}, now); });
+  both([&](Timeline& one) { one.Remove({{2}, 0}); });
+  EXPECT_DOUBLE_EQ(exact.QueueSeconds(3, now), 99);
+  EXPECT_DOUBLE_EQ(bounded.QueueSeconds(3, now),
+                   100);  // the pass has only begun
+  // Each change takes the pass on; what it has not come by yet does not make it
+  // start again.
+  int changes = 0;
+  for (; !bounded.exact() && changes < 1000; ++changes) {
+    both([&](Timeline& one) { one.Begin({{100}, 0}, now + changes); });
+    bounded.QueueSeconds(3, now);
+  }
+  EXPECT_GT(changes, 10);
+  EXPECT_LT(changes, 100);
+  for (size_t slot = 0; slot < kSlots; ++slot) {
+    EXPECT_DOUBLE_EQ(bounded.QueueSeconds(slot, now), exact.QueueSeconds(slot, now));
+  }
+  for (uint64_t sequence = 1; sequence <= 100; ++sequence) {
+    if (sequence % 3 == 1) both([&](Timeline& one) { one.Drop({sequence * 10}); });
+  }
+  EXPECT_EQ(bounded.QueueSeconds(1, now), 0);  // though the pass is not complete
+}
+
 TEST(Timeline, IsWhatOneByOneForeseesAfterAnything) {
   std::mt19937_64 random(1);
   const auto draw = [&](uint64_t below) { return random() % below; };
   for (int round = 0; round < 200; ++round) {
     const size_t slots = 1 + draw(6);
-    Timeline timeline(slots);
+    Timeline timeline(slots, /*looks_max=*/1'000'000);
     TimeUs now = static_cast<TimeUs>(draw(1000)) * kSecondUs;
     for (uint64_t sequence = 1; sequence <= 60; ++sequence) {
       for (size_t index = 0; index <= draw(3); ++index) {
@@ -119,7 +161,8 @@ TEST(Timeline, IsWhatOneByOneForeseesAfterAnything) {
       for (size_t slot = 0; slot < slots; ++slot) {
         ASSERT_NEAR(timeline.QueueSeconds(slot, now), expected[slot], 1e-9);
       }
-      ASSERT_EQ(timeline.Ready(), ReadyOneByOne(chunks, slots));
+      for (const TimelineChunk& each : chunks) timeline.Recheck(each.key);
+      ASSERT_EQ(timeline.TakeReady(), ReadyOneByOne(chunks, slots));
     }
   }
 }

@@ -1,6 +1,7 @@
 #include "scheduler/router/router_core.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 
@@ -11,14 +12,15 @@ constexpr size_t kRecentEnds = 64;
 
 }  // namespace
 
-RouterCore::RouterCore(const RouterConfig& config) : config_(config) {}
+RouterCore::RouterCore(const RouterConfig& config) : config_(config), session_(config.session) {}
 
 std::vector<RouterEffect> RouterCore::Handle(const RouterEvent& event, TimeUs now) {
   now_ = std::max(now_, now);
   effects_.clear();
   std::visit([this](const auto& e) { On(e); }, event);
-  ExpireDeadlines();
+  RunTimers();
   AdmitQueued();
+  RunSession();
   snapshot_.oldest_arrival_us = queue_.empty() ? kNever : requests_.at(queue_.front()).arrived_us;
   return std::move(effects_);
 }
@@ -68,11 +70,12 @@ void RouterCore::On(const Arrived& event) {
   ++snapshot_.accepted;
   Request request;
   request.spec = event.spec;
+  request.alone = event.alone;
   request.arrived_us = now_;
   const TimeUs budget = event.spec->deadline_us;
   request.deadline_us = now_ + (budget > 0 ? std::min(budget, config_.request_deadline_us)
                                            : config_.request_deadline_us);
-  deadlines_.emplace(request.deadline_us, id);
+  deadlines_.Set(id, request.deadline_us);
   Count(request, 1);
   requests_.emplace(id, std::move(request));
   queue_.push_back(id);
@@ -84,15 +87,35 @@ void RouterCore::AdmitQueued() {
     queue_.pop_front();
     ++running_;
     SetState(request, State::kSubmitted);
-    request.submit_open = true;
+    request.submitted_us = now_;
     request.times.admission_us = now_ - request.arrived_us;
-    effects_.push_back(OpenSubmit{request.spec, request.deadline_us - now_});
+    Submit(request);
   }
+}
+
+void RouterCore::Submit(Request& request) {
+  request.known = Known::kUnsent;
+  if (!session_.ready()) return AwaitLink(request);
+  request.known = Known::kSent;
+  request.submitted = true;
+  waits_.Remove(request.spec->id);
+  effects_.push_back(SendSubmit{request.spec, request.alone});
+}
+
+void RouterCore::SubmitAnew(Request& request) {
+  if (request.state == State::kPlaced) SetState(request, State::kSubmitted);
+  request.stream_open = true;
+  Keep(request);
+  Submit(request);
+}
+
+void RouterCore::AwaitLink(const Request& request) {
+  waits_.Set(request.spec->id, now_ + config_.orchestrator_wait_us);
 }
 
 void RouterCore::On(const PlanUpdateReceived& event) {
   Request* request = Find(event.id);
-  if (request == nullptr || !request->submit_open) return;
+  if (request == nullptr || request->known != Known::kSent) return;
   std::visit([&](const auto& update) { Apply(*request, update); }, event.update);
 }
 
@@ -116,18 +139,19 @@ void RouterCore::Lose(Request& request, FinishReason reason, absl::Status status
   request.stream_open = false;
   const bool passing =
       absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsAborted(status);
-  if (!passing || !request.submit_open || request.delivered > 0) {
+  if (!passing || request.known == Known::kOver || request.delivered > 0) {
     return Finish(request, reason, std::move(status));
   }
+  if (request.known == Known::kUnknown) return SubmitAnew(request);
   request.lost_reason = reason;
-  request.lost_status = std::move(status);
-  request.lost_until_us = now_ + config_.replan_wait_us;
-  lost_.emplace(request.lost_until_us, request.spec->id);
+  request.lost = std::move(status);
+  const TimeUs wait_us = session_.ready() ? config_.replan_wait_us : config_.orchestrator_wait_us;
+  waits_.Set(request.spec->id, now_ + wait_us);
 }
 
 void RouterCore::Keep(Request& request) {
-  lost_.erase({request.lost_until_us, request.spec->id});
-  request.lost_until_us = kNever;
+  request.lost = absl::OkStatus();
+  waits_.Remove(request.spec->id);
 }
 
 void RouterCore::Apply(Request& request, const Placed& placed) {
@@ -135,27 +159,102 @@ void RouterCore::Apply(Request& request, const Placed& placed) {
   SetState(request, State::kPlaced);
   request.begun = true;
   request.epoch = placed.epoch;
+  request.decode = placed.decode;
   effects_.push_back(OpenGenerate{request.spec->id, placed.epoch, placed.decode, placed.endpoint});
 }
 
 void RouterCore::Apply(Request& request, const Failed& failed) {
-  request.submit_open = false;  // it was the stream's last word
   Finish(request, FinishReason::kError,
          failed.status.ok() ? absl::InternalError("failed without a reason") : failed.status);
 }
 
 // A stream that is placed goes on without the orchestrator.
-void RouterCore::On(const SubmitStreamEnded& event) {
-  Request* request = Find(event.id);
-  if (request == nullptr || !request->submit_open) return;
-  request->submit_open = false;
-  if (request->lost_until_us != kNever) {
-    return Finish(*request, request->lost_reason, request->lost_status);
+void RouterCore::Apply(Request& request, const PlanEnded&) {
+  request.known = Known::kOver;
+  if (!request.lost.ok()) return Finish(request, request.lost_reason, request.lost);
+  if (request.state == State::kPlaced) return;
+  Finish(request, FinishReason::kError,
+         absl::UnavailableError("the plan ended before a decode instance"));
+}
+
+void RouterCore::On(const Join& event) { session_.Join(event.identity, now_); }
+
+// What the orchestrator lost of is submitted anew as long as its client has nothing.
+void RouterCore::On(const Welcomed& event) {
+  if (!session_.OnWelcomed(event.welcome, now_)) return;
+  const std::set<RequestId> unknown(event.welcome.unknown.begin(), event.welcome.unknown.end());
+  std::vector<RequestId> ids;
+  for (const auto& [id, request] : requests_) {
+    if (request.state != State::kQueued) ids.push_back(id);
   }
-  if (request->state == State::kPlaced) return;
-  Finish(*request, FinishReason::kError,
-         event.status.ok() ? absl::UnavailableError("the plan ended before a decode instance")
-                           : event.status);
+  for (const RequestId id : ids) TakeKnown(requests_.at(id), unknown.count(id) > 0);
+}
+
+void RouterCore::TakeKnown(Request& request, bool unknown) {
+  if (request.known == Known::kOver) return;
+  if (request.known == Known::kUnsent) return Submit(request);
+  if (!unknown) {
+    request.known = Known::kSent;
+    waits_.Remove(request.spec->id);
+    if (!request.lost.ok()) waits_.Set(request.spec->id, now_ + config_.replan_wait_us);
+    return;
+  }
+  request.known = Known::kUnknown;
+  if (request.state == State::kSubmitted || !request.lost.ok()) SubmitAnew(request);
+}
+
+void RouterCore::On(const LinkBroken& event) {
+  const bool was_ready = session_.ready();
+  session_.OnBroken(event.status, now_);
+  if (was_ready) AwaitLinks();
+}
+
+void RouterCore::AwaitLinks() {
+  for (const auto& [id, request] : requests_) {
+    if (request.state == State::kSubmitted || !request.lost.ok()) AwaitLink(request);
+  }
+}
+
+void RouterCore::RunSession() {
+  const auto load = [this] { return RouterLoad{.queued = snapshot_.queued, .running = running_}; };
+  const bool was_ready = session_.ready();
+  while (auto effect = session_.Due(now_, load, [this] { return RequestsTold(); })) {
+    std::visit([this](auto& one) { effects_.push_back(std::move(one)); }, *effect);
+  }
+  if (was_ready && !session_.ready()) AwaitLinks();
+}
+
+std::vector<RouterRequest> RouterCore::RequestsTold() const {
+  std::vector<RouterRequest> told;
+  for (const auto& [id, request] : requests_) {
+    if (request.known != Known::kSent && request.known != Known::kUnknown) continue;
+    const bool placed = request.state == State::kPlaced;
+    told.push_back({.id = id,
+                    .epoch = request.epoch,
+                    .placed = placed,
+                    .decode = placed ? request.decode : InstanceId{},
+                    .streams = placed && request.stream_open});
+  }
+  return told;
+}
+
+RouterEnd RouterCore::EndOf(const Request& request, const End& end, bool client_gone) const {
+  RouterEnd out{.id = end.id, .output_tokens = end.output_tokens};
+  switch (end.reason) {
+    case FinishReason::kStop:
+      out.how = end.stop_token >= 0 ? RouterEnd::How::kStopToken : RouterEnd::How::kStopString;
+      break;
+    case FinishReason::kLength:
+      out.how = RouterEnd::How::kMaxTokens;
+      break;
+    default:
+      out.how = client_gone ? RouterEnd::How::kClientGone : RouterEnd::How::kFailed;
+      if (!client_gone) out.why = std::string(end.status.message());
+  }
+  if (request.first_token_us >= 0) {
+    out.first_token_us = request.first_token_us - request.submitted_us;
+  }
+  return out;
 }
 
 void RouterCore::On(const TokenReceived& event) {
@@ -165,7 +264,7 @@ void RouterCore::On(const TokenReceived& event) {
     return FailIndex(*request, absl::StrCat("token ", event.index, " came, ", request->delivered,
                                             " was expected"));
   }
-  ++request->delivered;
+  if (request->delivered++ == 0) request->first_token_us = now_;
   if (event.times.has_value()) request->times.prefill = event.times;
   effects_.push_back(
       DeliverToken{event.id, event.index, event.token, event.payload, event.prompt_logprobs});
@@ -201,7 +300,8 @@ void RouterCore::On(const GenerateStreamEnded& event) {
 
 void RouterCore::On(const ClientGone& event) {
   if (Request* request = Find(event.id); request != nullptr) {
-    Finish(*request, FinishReason::kCancelled, absl::CancelledError("the client went away"));
+    Finish(*request, FinishReason::kCancelled, absl::CancelledError("the client went away"), -1, {},
+           /*client_gone=*/true);
   }
 }
 
@@ -211,14 +311,20 @@ void RouterCore::On(const StopMatched& event) {
   Finish(*request, FinishReason::kStop, absl::OkStatus());
 }
 
-void RouterCore::ExpireDeadlines() {
-  while (!deadlines_.empty() && deadlines_.begin()->first <= now_) {
-    Finish(requests_.at(deadlines_.begin()->second), FinishReason::kError,
+void RouterCore::RunTimers() {
+  while (const auto id = deadlines_.TakeDue(now_)) {
+    Finish(requests_.at(*id), FinishReason::kError,
            absl::DeadlineExceededError("the request's deadline passed"));
   }
-  while (!lost_.empty() && lost_.begin()->first <= now_) {
-    Request& request = requests_.at(lost_.begin()->second);
-    Finish(request, request.lost_reason, request.lost_status);
+  while (const auto id = waits_.TakeDue(now_)) {
+    Request& request = requests_.at(*id);
+    if (!request.lost.ok()) {
+      Finish(request, request.lost_reason, request.lost);
+    } else {
+      Finish(request, FinishReason::kError,
+             absl::UnavailableError(absl::StrCat("The orchestrator cannot be reached (",
+                                                 session_.broken().message(), "). Retry.")));
+    }
   }
 }
 
@@ -228,7 +334,7 @@ void RouterCore::FailIndex(Request& request, const std::string& what) {
 }
 
 void RouterCore::Finish(Request& request, FinishReason reason, absl::Status status,
-                        int32_t stop_token, std::string prompt_logprobs) {
+                        int32_t stop_token, std::string prompt_logprobs, bool client_gone) {
   const RequestId id = request.spec->id;
   if (request.state == State::kQueued) {
     queue_.erase(std::find(queue_.begin(), queue_.end(), id));
@@ -240,21 +346,25 @@ void RouterCore::Finish(Request& request, FinishReason reason, absl::Status stat
   if (request.state == State::kPlaced && request.stream_open) {
     effects_.push_back(CloseGenerate{id, request.epoch});
   }
-  if (request.submit_open) effects_.push_back(CloseSubmit{id});
   const bool complete = reason == FinishReason::kStop || reason == FinishReason::kLength;
   const bool cancelled = reason == FinishReason::kCancelled;
   ++(complete ? snapshot_.finished : cancelled ? snapshot_.cancelled : snapshot_.failed);
-  effects_.push_back(End{.id = id,
-                         .reason = reason,
-                         .status = std::move(status),
-                         .prompt_tokens = PromptTokens(*request.spec),
-                         .output_tokens = request.delivered + (stop_token >= 0 ? 1 : 0),
-                         .stop_token = stop_token,
-                         .prompt_logprobs = std::move(prompt_logprobs),
-                         .begun = request.begun,
-                         .times = request.times});
-  deadlines_.erase({request.deadline_us, id});
-  lost_.erase({request.lost_until_us, id});
+  End end{.id = id,
+          .reason = reason,
+          .status = std::move(status),
+          .prompt_tokens = PromptTokens(*request.spec),
+          .output_tokens = request.delivered + (stop_token >= 0 ? 1 : 0),
+          .stop_token = stop_token,
+          .prompt_logprobs = std::move(prompt_logprobs),
+          .begun = request.begun,
+          .times = request.times};
+  if (request.submitted) {
+    RouterEnd told = EndOf(request, end, client_gone);
+    if (session_.Ended(told)) effects_.push_back(SendRouterEnd{std::move(told)});
+  }
+  effects_.push_back(std::move(end));
+  deadlines_.Remove(id);
+  waits_.Remove(id);
   Count(request, -1);
   requests_.erase(id);
 }
@@ -298,8 +408,7 @@ TimeUs RouterCore::RetryAfter() const {
 }
 
 TimeUs RouterCore::NextDeadline() const {
-  const TimeUs deadline = deadlines_.empty() ? kNever : deadlines_.begin()->first;
-  return lost_.empty() ? deadline : std::min(deadline, lost_.begin()->first);
+  return std::min({deadlines_.Next(), waits_.Next(), session_.NextDeadline()});
 }
 
 absl::Status RouterCore::CheckInvariants() const {
@@ -324,14 +433,13 @@ absl::Status RouterCore::CheckInvariants() const {
                                             snapshot_.submitted, " submitted, ",
                                             snapshot_.streaming, " streaming"));
   }
-  if (deadlines_.size() != requests_.size()) {
-    return absl::InternalError(absl::StrCat("RouterCore 3: ", deadlines_.size(), " deadlines of ",
-                                            requests_.size(), " requests"));
-  }
-  for (const auto& [until_us, id] : lost_) {
-    const auto it = requests_.find(id);
-    if (it == requests_.end() || it->second.stream_open || it->second.lost_until_us != until_us) {
-      return absl::InternalError(absl::StrCat("RouterCore 3: ", ToString(id), " is not lost"));
+  for (const auto& [id, request] : requests_) {
+    const bool lost = !request.lost.ok();
+    const bool waits = lost || (request.state == State::kSubmitted && !session_.ready());
+    const bool timed = waits_.Of(id) != kNever;
+    if (deadlines_.Of(id) != request.deadline_us || waits != timed ||
+        (lost && (request.stream_open || request.state != State::kPlaced))) {
+      return absl::InternalError(absl::StrCat("RouterCore 5: ", ToString(id), " waits or not"));
     }
   }
   return absl::OkStatus();

@@ -5,19 +5,28 @@
 // orchestrator may plan it anew under a later epoch: from placed it goes back to submitted. A token
 // stream that fails before its first token waits for that word.
 //
+// All that the router and the orchestrator tell each other goes over one stream
+// (orchestrator_session.h). While it is broken, requests that are placed go on; others wait for the
+// next stream, for orchestrator_wait_us and until their deadline at most. That stream begins with
+// what the router has; what the orchestrator does not know is submitted anew, unless it streams.
+// What streams and is known to no orchestrator is submitted anew if its stream fails before the
+// first token.
+//
 // Invariants, by number (CheckInvariants names them):
 //   1. running <= max_streams, queued <= max_queued; nothing is queued while a stream is free.
 //   2. Delivered token indices are 0, 1, 2 …; a gap or a repetition ends the request with INTERNAL
 //      and is counted.
 //   3. Each request ends exactly once; nothing is delivered after.
 //   4. The snapshot counts the requests there are, by state.
+//   5. Every request has its deadline; it waits for the orchestrator, under a second time, exactly
+//   if
+//      its token stream was lost, or if it is submitted and there is no stream.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,6 +38,8 @@
 #include "scheduler/base/messages.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
+#include "scheduler/router/orchestrator_session.h"
 
 namespace skein::scheduler {
 
@@ -36,14 +47,28 @@ namespace skein::scheduler {
 
 struct Arrived {  // a client's request; the shell numbers them, ids are never used twice
   SpecPtr spec;
+  bool alone = false;  // one prefill instance computes its prompt, whatever the policy
+};
+// From here on the router connects to the orchestrator.
+struct Join {
+  RouterIdentity identity;
+};
+// It says goodbye to the orchestrator. Its requests should have ended before.
+struct Leave {};
+// What the shell adds to the load has changed.
+struct ReportSoon {};
+// Of the stream to the orchestrator; in the order in which they came on it.
+struct Welcomed {
+  RouterWelcome welcome;
+};
+struct RouterReportTaken {};
+struct RouterGoodbyeTaken {};
+struct LinkBroken {  // it could not be opened, or is over
+  absl::Status status;
 };
 struct PlanUpdateReceived {
   RequestId id;
   PlanUpdate update;
-};
-struct SubmitStreamEnded {  // by itself, not by CloseSubmit; OK = the orchestrator ended it
-  RequestId id;
-  absl::Status status;
 };
 struct TokenReceived {
   RequestId id;
@@ -78,8 +103,9 @@ struct StopMatched {  // the shell's detokeniser saw a stop string
 struct RouterTick {};
 
 using RouterEvent =
-    std::variant<Arrived, PlanUpdateReceived, SubmitStreamEnded, TokenReceived, FinishedReceived,
-                 GenerateStreamEnded, ClientGone, StopMatched, RouterTick>;
+    std::variant<Arrived, PlanUpdateReceived, TokenReceived, FinishedReceived, GenerateStreamEnded,
+                 ClientGone, StopMatched, Join, Leave, ReportSoon, Welcomed, RouterReportTaken,
+                 RouterGoodbyeTaken, LinkBroken, RouterTick>;
 
 // ---- effects ----
 
@@ -88,12 +114,9 @@ struct Reject {  // RESOURCE_EXHAUSTED; before any work was done
   absl::Status status;
   TimeUs retry_after_us = 0;
 };
-struct OpenSubmit {  // to the orchestrator
+struct SendSubmit {  // on the stream to the orchestrator
   SpecPtr spec;
-  TimeUs timeout_us = 0;
-};
-struct CloseSubmit {
-  RequestId id;
+  bool alone = false;
 };
 struct OpenGenerate {  // to the decode instance at `endpoint`
   RequestId id;
@@ -131,15 +154,18 @@ struct End {  // to the client (no client to tell after ClientGone); nothing fol
 };
 
 using RouterEffect =
-    std::variant<Reject, OpenSubmit, CloseSubmit, OpenGenerate, CloseGenerate, DeliverToken, End>;
+    std::variant<Reject, SendSubmit, SendRouterEnd, OpenGenerate, CloseGenerate, DeliverToken, End,
+                 OpenLink, CloseLink, SendRouterReport, SendRouterGoodbye, RouterHasLeft>;
 
 struct RouterConfig {
   int64_t max_streams = 256;
   int64_t max_queued = 256;
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none; the cap if it does
   TimeUs replan_wait_us = 5 * kSecondUs;         // for the orchestrator, when a stream failed early
+  TimeUs orchestrator_wait_us = 30 * kSecondUs;  // for a stream to it
   TimeUs min_retry_after_us = kSecondUs;
   TimeUs max_retry_after_us = 60 * kSecondUs;
+  SessionConfig session;
 };
 
 // Kept up to date event by event, so that a look at it costs nothing like the number of requests.
@@ -172,44 +198,73 @@ class RouterCore {
   const RouterSnapshot& Snapshot() const { return snapshot_; }
   // The state of a request's record, by name; empty when there is none. For tests and people.
   std::string_view StateOf(RequestId id) const;
+  // The stream to the orchestrator stands, and it has answered.
+  bool connected() const { return session_.ready(); }
   // Changes with each event that changes the snapshot: tokens do not.
   uint64_t snapshot_version() const { return snapshot_version_; }
 
  private:
   enum class State { kQueued, kSubmitted, kPlaced };
+  // What the orchestrator knows of a request.
+  enum class Known {
+    kUnsent,   // nothing
+    kSent,     // it was submitted, or listed in a hello and not named as unknown
+    kUnknown,  // it was placed by another orchestrator than the present one
+    kOver,     // that it has ended at its decode instance
+  };
 
   struct Request {
     SpecPtr spec;
     State state = State::kQueued;
-    bool submit_open = false;
+    bool alone = false;
+    Known known = Known::kUnsent;
+    bool submitted = false;   // it was sent to an orchestrator, once at least
     bool stream_open = true;  // the token stream has not ended by itself (counts once placed)
     Epoch epoch;
+    InstanceId decode;   // where it was placed last
     bool begun = false;  // it has been placed, under any epoch
     int64_t delivered = 0;
     TimeUs arrived_us = 0;
+    TimeUs submitted_us = 0;
+    TimeUs first_token_us = -1;  // -1: none came
     RequestTimes times;
     TimeUs deadline_us = kNever;
-    // The token stream failed before its first token: what the request ends with if it is not
-    // planned anew by then.
+    // Not OK: the token stream failed before its first token. What the request ends with if it is
+    // not planned anew in time.
     FinishReason lost_reason = FinishReason::kError;
-    absl::Status lost_status;
-    TimeUs lost_until_us = kNever;
+    absl::Status lost;
   };
 
   void On(const Arrived& event);
   void On(const PlanUpdateReceived& event);
-  void On(const SubmitStreamEnded& event);
   void On(const TokenReceived& event);
   void On(const FinishedReceived& event);
   void On(const GenerateStreamEnded& event);
   void On(const ClientGone& event);
   void On(const StopMatched& event);
+  void On(const Join& event);
+  void On(const Leave& event) { session_.Leave(); }
+  void On(const ReportSoon& event) { session_.ReportSoon(); }
+  void On(const Welcomed& event);
+  void On(const RouterReportTaken& event) { session_.OnReportTaken(now_); }
+  void On(const RouterGoodbyeTaken& event) { session_.OnGoodbyeTaken(); }
+  void On(const LinkBroken& event);
   void On(const RouterTick& event) {}
 
   void Apply(Request& request, const Planned& planned);
   void Apply(Request& request, const Placed& placed);
   void Apply(Request& request, const Failed& failed);
   void Apply(Request& request, const Accepted& accepted) {}
+  void Apply(Request& request, const PlanEnded& ended);
+  // Sends it, or lets it wait for a stream.
+  void Submit(Request& request);
+  void SubmitAnew(Request& request);  // its client has nothing of it
+  void AwaitLink(const Request& request);
+  void AwaitLinks();
+  void TakeKnown(Request& request, bool unknown);
+  void RunSession();
+  std::vector<RouterRequest> RequestsTold() const;
+  RouterEnd EndOf(const Request& request, const End& end, bool client_gone) const;
   void Lose(Request& request, FinishReason reason, absl::Status status);
   void Keep(Request& request);  // it waits no more
   void SetState(Request& request, State state);
@@ -218,8 +273,8 @@ class RouterCore {
   Request* FindStream(RequestId id, Epoch epoch);  // placed under this epoch
   void FailIndex(Request& request, const std::string& what);
   void Finish(Request& request, FinishReason reason, absl::Status status, int32_t stop_token = -1,
-              std::string prompt_logprobs = {});  // erases it
-  void ExpireDeadlines();
+              std::string prompt_logprobs = {}, bool client_gone = false);  // erases it
+  void RunTimers();
   void AdmitQueued();
   TimeUs RetryAfter() const;
 
@@ -229,8 +284,9 @@ class RouterCore {
   std::map<RequestId, Request> requests_;
   int64_t running_ = 0;          // requests that are not queued
   std::deque<RequestId> queue_;  // ids of queued requests, by arrival
-  std::set<std::pair<TimeUs, RequestId>> deadlines_;
-  std::set<std::pair<TimeUs, RequestId>> lost_;  // by lost_until_us
+  TimerQueue<RequestId> deadlines_;
+  TimerQueue<RequestId> waits_;  // for the orchestrator
+  OrchestratorSession session_;
   std::deque<TimeUs> recent_ends_;  // of requests that had been submitted, for RetryAfter
   RouterSnapshot snapshot_;
   uint64_t snapshot_version_ = 0;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace skein::scheduler {
 namespace {
 
@@ -15,8 +17,14 @@ SpecPtr Spec(uint64_t serial, TimeUs deadline_us = 0) {
   return spec;
 }
 
+constexpr Generation kGeneration{3, {1}};
+
 class RouterCoreTest : public ::testing::Test {
  protected:
+  RouterCoreTest() {
+    Do(Join{{.router = 7, .endpoint = "r:1"}});
+    Welcome();
+  }
   std::vector<RouterEffect> Do(const RouterEvent& event) {
     std::vector<RouterEffect> effects = core_.Handle(event, now_);
     EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
@@ -29,6 +37,22 @@ class RouterCoreTest : public ::testing::Test {
     const auto effects = Do(PlanUpdateReceived{{7, serial}, Placed{{5}, {2}, "d:1"}});
     ASSERT_EQ(effects.size(), 1u);
     EXPECT_EQ(std::get<OpenGenerate>(effects[0]).endpoint, "d:1");
+  }
+  std::vector<RouterEffect> Welcome(std::vector<RequestId> unknown = {},
+                                    Generation generation = kGeneration) {
+    return Do(Welcomed{
+        {.generation = generation, .lease_us = 3 * kSecondUs, .unknown = std::move(unknown)}});
+  }
+  // The stream breaks, and the router opens another one, with this hello.
+  RouterHello Break() {
+    Do(LinkBroken{absl::UnavailableError("connection lost")});
+    return Reopen();
+  }
+  RouterHello Reopen() {
+    now_ += kSecondUs;
+    const auto opened = Of<OpenLink>(Do(RouterTick{}));
+    EXPECT_EQ(opened.size(), 1u);
+    return opened.empty() ? RouterHello{} : opened[0].hello;
   }
   std::vector<RouterEffect> Token(uint64_t serial, int64_t index) {
     return Do(TokenReceived{{7, serial}, {5}, index, 42, "payload", ""});
@@ -52,7 +76,8 @@ TEST_F(RouterCoreTest, AStreamRunsFromArrivalToItsEnd) {
   EXPECT_EQ(Of<DeliverToken>(Token(1, 1)).size(), 1u);
   const auto effects = Do(FinishedReceived{{7, 1}, {5}, FinishReason::kStop, {}, 3, 99, ""});
   ASSERT_EQ(effects.size(), 2u);  // the token stream has ended by itself
-  EXPECT_EQ(Of<CloseSubmit>(effects).size(), 1u);
+  ASSERT_EQ(Of<SendRouterEnd>(effects).size(), 1u);
+  EXPECT_EQ(Of<SendRouterEnd>(effects)[0].end.how, RouterEnd::How::kStopToken);
   const End end = Of<End>(effects)[0];
   EXPECT_EQ(end.reason, FinishReason::kStop);
   EXPECT_EQ(end.output_tokens, 3);
@@ -135,7 +160,7 @@ TEST_F(RouterCoreTest, Invariant1AdmissionIsBounded) {
   EXPECT_EQ(rejected[0].status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_GE(rejected[0].retry_after_us, kSecondUs);
   const auto effects = Do(ClientGone{{7, 1}});  // makes room for the queued one
-  EXPECT_EQ(Of<OpenSubmit>(effects)[0].spec->id, (RequestId{7, 3}));
+  EXPECT_EQ(Of<SendSubmit>(effects)[0].spec->id, (RequestId{7, 3}));
 }
 
 TEST_F(RouterCoreTest, RetryAfterFollowsTheFinishingRate) {
@@ -178,21 +203,22 @@ TEST_F(RouterCoreTest, Invariant3ARequestEndsOnceWhateverFollows) {
   EXPECT_TRUE(Do(FinishedReceived{{7, 1}, {5}, FinishReason::kCancelled, {}, 0, -1, ""}).empty());
   EXPECT_TRUE(Do(GenerateStreamEnded{{7, 1}, {5}, absl::UnavailableError("x")}).empty());
   EXPECT_TRUE(Do(PlanUpdateReceived{{7, 1}, Failed{absl::UnavailableError("x")}}).empty());
-  EXPECT_TRUE(Do(SubmitStreamEnded{{7, 1}, absl::OkStatus()}).empty());
+  EXPECT_TRUE(Do(PlanUpdateReceived{{7, 1}, PlanEnded{}}).empty());
 }
 
 TEST_F(RouterCoreTest, AFullInboxAtTheDecodeInstanceIsNoRefusalOfWhatWasAccepted) {
   Place(1);
   EXPECT_TRUE(Do(GenerateStreamEnded{{7, 1}, {5}, absl::ResourceExhaustedError("full")}).empty());
-  const auto effects = Do(SubmitStreamEnded{{7, 1}, absl::OkStatus()});
+  const auto effects = Do(PlanUpdateReceived{{7, 1}, PlanEnded{}});
   EXPECT_TRUE(absl::IsUnavailable(Of<End>(effects)[0].status));
 }
 
-TEST_F(RouterCoreTest, ClientGoneClosesBothStreams) {
+TEST_F(RouterCoreTest, ClientGoneClosesTheTokenStreamAndTellsTheOrchestrator) {
   Place(1);
   const auto effects = Do(ClientGone{{7, 1}});
   EXPECT_EQ(Of<CloseGenerate>(effects).size(), 1u);
-  EXPECT_EQ(Of<CloseSubmit>(effects).size(), 1u);
+  ASSERT_EQ(Of<SendRouterEnd>(effects).size(), 1u);
+  EXPECT_EQ(Of<SendRouterEnd>(effects)[0].end.how, RouterEnd::How::kClientGone);
 }
 
 TEST_F(RouterCoreTest, AStopStringFinishesTheRequest) {
@@ -206,21 +232,109 @@ TEST_F(RouterCoreTest, AStopStringFinishesTheRequest) {
 
 TEST_F(RouterCoreTest, APlacedStreamOutlivesTheOrchestrator) {
   Place(1);
-  EXPECT_TRUE(Do(SubmitStreamEnded{{7, 1}, absl::UnavailableError("gone")}).empty());
+  const RouterHello hello = Break();
+  ASSERT_EQ(hello.requests.size(), 1u);
+  EXPECT_EQ(hello.requests[0].epoch, Epoch{5});
+  EXPECT_TRUE(hello.requests[0].placed && hello.requests[0].streams);
+  EXPECT_EQ(hello.requests[0].decode, InstanceId{2});
+  EXPECT_TRUE(Welcome({{7, 1}}, {4, {2}}).empty()) << "it streams: it is not submitted anew";
   EXPECT_EQ(Of<DeliverToken>(Token(1, 0)).size(), 1u);
+  EXPECT_EQ(Of<End>(Do(GenerateStreamEnded{{7, 1}, {5}, absl::UnavailableError("x")})).size(), 1u);
 }
 
-TEST_F(RouterCoreTest, AnUnplacedRequestEndsWithTheOrchestrator) {
+TEST_F(RouterCoreTest, AStreamThatNoOrchestratorKnowsIsSubmittedAnewIfItFailsBeforeAToken) {
+  Place(1);
+  Break();
+  Welcome({{7, 1}}, {4, {2}});
+  const auto effects = Do(GenerateStreamEnded{{7, 1}, {5}, absl::UnavailableError("lost")});
+  EXPECT_EQ(Of<SendSubmit>(effects).size(), 1u);
+  EXPECT_TRUE(Of<End>(effects).empty());
+  Do(PlanUpdateReceived{{7, 1}, Planned{{9}, {1}}});
+  EXPECT_EQ(Of<OpenGenerate>(Do(PlanUpdateReceived{{7, 1}, Placed{{9}, {3}, "d:2"}})).size(), 1u);
+}
+
+TEST_F(RouterCoreTest, ANewOrchestratorIsToldOfWhatWaitsForAPlan) {
   Do(Arrived{Spec(1)});
-  const auto effects = Do(SubmitStreamEnded{{7, 1}, absl::UnavailableError("gone")});
-  EXPECT_EQ(Of<End>(effects)[0].status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Break().requests.size(), 1u);
+  EXPECT_EQ(Of<SendSubmit>(Welcome({{7, 1}})).at(0).spec->id, (RequestId{7, 1}));
+  EXPECT_EQ(Break().requests.size(), 1u);
+  EXPECT_TRUE(Welcome().empty()) << "it is known";
+}
+
+TEST_F(RouterCoreTest, WithoutAStreamNewRequestsWaitForIt) {
+  Do(LinkBroken{absl::UnavailableError("connection lost")});
+  EXPECT_TRUE(Of<SendSubmit>(Do(Arrived{Spec(1)})).empty());
+  EXPECT_TRUE(Reopen().requests.empty());  // no orchestrator has heard of it
+  EXPECT_EQ(Of<SendSubmit>(Welcome()).size(), 1u);
+}
+
+TEST_F(RouterCoreTest, TheWaitForAStreamIsBounded) {
+  Do(Arrived{Spec(1)});
+  Place(2);
+  Do(LinkBroken{absl::UnavailableError("connection lost")});
+  EXPECT_TRUE(Do(GenerateStreamEnded{{7, 2}, {5}, absl::AbortedError("lost")}).empty());
+  std::vector<End> ends;
+  for (now_ += kSecondUs; ends.size() < 2; now_ += kSecondUs) {
+    ASSERT_LE(now_, 40 * kSecondUs);
+    const auto effects = Do(RouterTick{});
+    for (const End& end : Of<End>(effects)) ends.push_back(end);
+    if (!Of<OpenLink>(effects).empty()) Do(LinkBroken{absl::UnavailableError("refused")});
+  }
+  EXPECT_GE(now_, 30 * kSecondUs);
+  for (const End& end : ends) {
+    const bool waited = end.id == RequestId{7, 1};
+    EXPECT_EQ(end.status.code(),
+              waited ? absl::StatusCode::kUnavailable : absl::StatusCode::kAborted);
+  }
+}
+
+TEST_F(RouterCoreTest, AFormerOrchestratorIsRefusedAndToldOfTheLatter) {
+  Do(Arrived{Spec(1)});
+  Break();
+  const auto refused = Welcome({}, {2, {9}});
+  EXPECT_EQ(Of<CloseLink>(refused).size(), 1u);
+  EXPECT_FALSE(core_.connected());
+  EXPECT_EQ(Reopen().seen, kGeneration);
+  EXPECT_EQ(Of<CloseLink>(Welcome({}, {3, {9}})).size(), 1u) << "another one of that number";
+  Reopen();
+  EXPECT_EQ(Of<SendSubmit>(Welcome({{7, 1}}, {4, {9}})).size(), 1u);
+  EXPECT_TRUE(core_.connected());
+}
+
+TEST_F(RouterCoreTest, HowARequestEndedIsRepeatedUntilItWasHeard) {
+  Do(Arrived{Spec(1)});
+  Do(ClientGone{{7, 1}});
+  EXPECT_EQ(Break().ended.size(), 1u);
+  Do(LinkBroken{absl::UnavailableError("again")});
+  EXPECT_EQ(Reopen().ended.size(), 1u);
+  Do(Arrived{Spec(2)});
+  EXPECT_TRUE(Of<SendRouterEnd>(Do(ClientGone{{7, 2}})).empty()) << "it was never submitted";
+  Welcome();
+  now_ += kSecondUs;
+  EXPECT_EQ(Of<SendRouterReport>(Do(RouterTick{})).size(), 1u);
+  Do(RouterReportTaken{});
+  EXPECT_TRUE(Break().ended.empty());
+}
+
+TEST_F(RouterCoreTest, AnOrchestratorThatDoesNotAnswerIsLeft) {
+  now_ += kSecondUs;
+  EXPECT_EQ(Of<SendRouterReport>(Do(RouterTick{})).size(), 1u);
+  now_ = core_.NextDeadline();
+  EXPECT_EQ(Of<CloseLink>(Do(RouterTick{})).size(), 1u);
+  Reopen();
+}
+
+TEST_F(RouterCoreTest, ARouterSaysGoodbyeOrLeavesWithoutAStream) {
+  EXPECT_EQ(Of<SendRouterGoodbye>(Do(Leave{})).size(), 1u);
+  EXPECT_EQ(Of<RouterHasLeft>(Do(RouterGoodbyeTaken{})).size(), 1u);
+  EXPECT_TRUE(Do(LinkBroken{absl::OkStatus()}).empty());
+  EXPECT_EQ(core_.NextDeadline(), kNever);
 }
 
 TEST_F(RouterCoreTest, FailedCarriesItsStatusToTheClient) {
   Do(Arrived{Spec(1)});
   const auto effects = Do(PlanUpdateReceived{{7, 1}, Failed{absl::NotFoundError("no model")}});
   EXPECT_EQ(Of<End>(effects)[0].status, absl::NotFoundError("no model"));
-  EXPECT_TRUE(Of<CloseSubmit>(effects).empty());
 }
 
 TEST_F(RouterCoreTest, ADeadlineEndsAQueuedAndARunningRequest) {
@@ -256,12 +370,12 @@ TEST_F(RouterCoreTest, AStreamThatFailsBeforeItsFirstTokenWaitsForTheOrchestrato
   EXPECT_TRUE(Do(FinishedReceived{{7, 1}, {5}, FinishReason::kError, lost, 0, -1, ""}).empty());
   EXPECT_TRUE(Do(PlanUpdateReceived{{7, 1}, Planned{{9}, {1}}}).empty());  // nothing to close
   EXPECT_EQ(Of<OpenGenerate>(Do(PlanUpdateReceived{{7, 1}, Placed{{9}, {3}, "d:2"}})).size(), 1u);
-  // It hears nothing, or of the orchestrator's end: then it is over.
+  // It hears nothing, or that the orchestrator has done with it: then it is over.
   EXPECT_TRUE(Do(GenerateStreamEnded{{7, 1}, {9}, lost}).empty());
-  EXPECT_EQ(Of<End>(Do(SubmitStreamEnded{{7, 1}, absl::OkStatus()}))[0].status, lost);
+  EXPECT_EQ(Of<End>(Do(PlanUpdateReceived{{7, 1}, PlanEnded{}}))[0].status, lost);
   Place(2);
   EXPECT_TRUE(Do(GenerateStreamEnded{{7, 2}, {5}, lost}).empty());
-  now_ = core_.NextDeadline();
+  now_ += 5 * kSecondUs;
   EXPECT_EQ(Of<End>(Do(RouterTick{}))[0].status, lost);
 }
 

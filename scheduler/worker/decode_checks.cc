@@ -1,5 +1,6 @@
 // What DecodeCore shows of itself: load, snapshot, deadlines, invariants.
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -10,22 +11,16 @@ namespace skein::scheduler {
 // After the grace period of a drain only the step in flight is waited for, and with a failed engine
 // not even that: memory that is quarantined goes away with the process.
 bool DecodeCore::Impl::Empty() const {
-  return (sequences_.empty() && (quarantines_.empty() || !steps_.engine().ok())) ||
+  const bool quarantined = kv_in_.CountSequences().quarantined > 0;
+  return (sequences_.empty() && (!quarantined || !steps_.engine().ok())) ||
          (now_ >= drain_end_us_ && !batch_.InFlight());
-}
-
-int64_t DecodeCore::Impl::LiveCount() const {
-  return std::count_if(sequences_.begin(), sequences_.end(),
-                       [](const auto& entry) { return entry.second.phase != Phase::kEnded; });
 }
 
 WorkerLoad DecodeCore::Impl::Load() const {
   WorkerLoad load;
-  for (const auto& [id, sequence] : sequences_) {
-    load.queued_requests += sequence.phase == Phase::kReserved || sequence.phase == Phase::kGranted;
-    load.running_requests += sequence.phase == Phase::kRunning;
-  }
-  const BlockCounts blocks = pool_.Counts();
+  load.queued_requests = Count(Phase::kReceiving);
+  load.running_requests = Count(Phase::kRunning);
+  const BlockCounts blocks = kv_in_.blocks();
   load.queued_tokens = batch_.PendingPromptTokens();
   load.free_blocks = blocks.free;
   load.held_blocks = blocks.held;
@@ -41,119 +36,101 @@ WorkerLoad DecodeCore::Impl::Load() const {
 std::vector<HeldRequest> DecodeCore::Impl::Held() const {
   std::vector<HeldRequest> held;
   for (const auto& [id, sequence] : sequences_) {
-    if (sequence.phase != Phase::kEnded) held.push_back({id, sequence.epoch});
+    if (sequence.phase != Phase::kEnded) {
+      held.push_back({.id = id, .epoch = sequence.epoch, .opened = true});
+    }
+  }
+  for (const auto& [id, announced] : announcements_.all()) {
+    held.push_back({.id = id, .epoch = announced.epoch, .opened = false});
   }
   return held;
 }
 
 TimeUs DecodeCore::Impl::NextDeadline() const {
-  TimeUs next = std::min({membership_.NextDeadline(), listening_.NextTick(NextLeaseEnd()),
+  const TimeUs listened = std::min(attach_ends_.Next(), kv_in_.NextDeadline());
+  TimeUs next = std::min({membership_.NextDeadline(), listening_.NextTick(listened),
+                          announcements_.NextDeadline(),
                           steps_.engine().NextDeadline(/*may_probe=*/!membership_.leaving())});
   if (!Empty() && now_ < drain_end_us_) next = std::min(next, drain_end_us_);
-  for (const Asking& asking : asking_) next = std::min(next, asking.until_us);
-  return next;
-}
-
-TimeUs DecodeCore::Impl::NextLeaseEnd() const {
-  TimeUs next = backends_.has_value() ? backends_->NextDeadline() : kNever;
-  for (const auto& [id, sequence] : sequences_) {
-    next = std::min(next, sequence.attach_end_us);
-    if (sequence.phase != Phase::kReserved && sequence.phase != Phase::kGranted) continue;
-    next = std::min(next, sequence.lease_end_us);
-    for (const auto& [instance, writer] : sequence.writers) {
-      if (writer.writing) next = std::min(next, writer.lease_end_us);
-    }
-  }
-  for (const auto& [key, quarantine] : quarantines_) {
-    for (const auto& [instance, writer] : quarantine.writers) {
-      next = std::min(next, writer.lease_end_us + config_.grace_us);
-    }
-  }
   return next;
 }
 
 std::string_view DecodeCore::Impl::StateOf(RequestId id) const {
-  static constexpr std::string_view kNames[] = {"reserved", "granted", "running", "ended"};
+  if (announcements_.Find(id) != nullptr) return "announced";
   const auto it = sequences_.find(id);
-  return it == sequences_.end() ? "" : kNames[static_cast<size_t>(it->second.phase)];
+  if (it == sequences_.end()) return "";
+  if (it->second.phase == Phase::kReceiving) return kv_in_.StateOf(id);
+  return it->second.phase == Phase::kRunning ? "running" : "ended";
 }
 
 DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
   DecodeSnapshot snapshot{.registered = membership_.registered(),
                           .draining = membership_.draining(),
                           .stopping = membership_.leaving(),
-                          .drained = membership_.draining() && Empty() && membership_.drain_told(),
+                          .drained = membership_.draining() && Empty() &&
+                                     announcements_.all().empty() && membership_.drain_told(),
                           .orchestrator = membership_.last_call(),
                           .engine = steps_.engine().status(),
                           .instance = membership_.instance(),
                           .load = Load(),
-                          .blocks = pool_.Counts(),
+                          .blocks = kv_in_.blocks(),
                           .steps = steps_.steps(),
                           .probes = steps_.engine().probes(),
                           .output_tokens = output_tokens_,
                           .finished = finished_,
                           .failed = failed_};
-  snapshot.quarantined = static_cast<int64_t>(quarantines_.size());
-  if (backends_.has_value()) {
-    snapshot.backends = backends_->backends();
-    snapshot.backends_held = backends_->backends() - backends_->free();
-    snapshot.backend_waiting = backends_->waiting();
+  const KvIn::Counts counts = kv_in_.CountSequences();
+  snapshot.announced = static_cast<int64_t>(announcements_.all().size());
+  snapshot.granted = counts.granted;
+  snapshot.running = Count(Phase::kRunning);
+  snapshot.unclaimed = unclaimed_;
+  snapshot.quarantined = counts.quarantined;
+  if (const BackendQueue* buffers = kv_in_.staging_buffers(); buffers != nullptr) {
+    snapshot.backends = buffers->backends();
+    snapshot.backends_held = buffers->backends() - buffers->free();
+    snapshot.backend_waiting = buffers->waiting();
   }
   snapshot.load.step_age_us = steps_.engine().StepAgeUs(now);
-  for (const auto& [id, sequence] : sequences_) {
-    snapshot.reserved += sequence.phase == Phase::kReserved;
-    snapshot.granted += sequence.phase == Phase::kGranted;
-    snapshot.running += sequence.phase == Phase::kRunning;
-    snapshot.unclaimed += sequence.phase == Phase::kEnded && sequence.stream == Stream::kUnattached;
-    if (sequence.phase == Phase::kReserved || sequence.phase == Phase::kGranted) {
-      snapshot.oldest_wait_us = std::max(snapshot.oldest_wait_us, now - sequence.arrived_us);
-    }
-  }
+  if (!receiving_.empty()) snapshot.oldest_wait_us = now - receiving_.begin()->first;
   return snapshot;
 }
 
 absl::Status DecodeCore::Impl::CheckInvariants() const {
-  if (absl::Status status = pool_.CheckInvariants(); !status.ok()) return status;
+  if (absl::Status status = kv_in_.CheckInvariants(); !status.ok()) return status;
   if (absl::Status status = batch_.CheckInvariants(); !status.ok()) return status;
-  if (backends_.has_value()) {
-    if (absl::Status status = backends_->CheckInvariants(); !status.ok()) return status;
-  }
+  if (absl::Status status = announcements_.CheckInvariants(); !status.ok()) return status;
   const auto violated = [](int number, RequestId id, const char* what) {
     return absl::InternalError(absl::StrCat("DecodeCore ", number, ": ", ToString(id), " ", what));
   };
-  int64_t blocks = 0;
+  if (absl::Status status = membership_.CheckHeld(Held()); !status.ok()) return status;
   size_t attached = 0;
+  int64_t unclaimed = 0;
+  std::array<int64_t, 3> counts{};
   for (const auto& [id, sequence] : sequences_) {
-    if (sequence.blocks != nullptr) blocks += static_cast<int64_t>(sequence.blocks->size());
+    ++counts[static_cast<size_t>(sequence.phase)];
     attached += sequence.stream == Stream::kAttached;
-    if (!sequence.writers.empty() && sequence.blocks == nullptr) {
-      return violated(2, id, "has a writer");
-    }
-    if (sequence.blocks == nullptr && batch_.InFlight(id)) {
-      return violated(3, id, "runs without blocks");
+    unclaimed += sequence.phase == Phase::kEnded && sequence.stream == Stream::kUnattached;
+    if (!kv_in_.Has(id)) {
+      if (batch_.InFlight(id)) return violated(3, id, "runs without blocks");
+      if (sequence.phase != Phase::kEnded) return violated(5, id, "lives without blocks");
+      if (sequence.stream == Stream::kClosed) return violated(5, id, "is kept without a reason");
     }
     if (sequence.stream == Stream::kAttached && !sequence.unsent.empty()) {
       return violated(4, id, "keeps tokens from its stream");
     }
-    if (sequence.phase != Phase::kEnded && sequence.blocks == nullptr) {
-      return violated(5, id, "lives without blocks");
+    if ((sequence.stream == Stream::kUnattached) != (attach_ends_.Of(id) != kNever)) {
+      return violated(4, id, "waits for its router without end, or no more");
     }
   }
-  int64_t quarantined = 0;
-  for (const auto& [key, quarantine] : quarantines_) {
-    quarantined += static_cast<int64_t>(quarantine.blocks->size());
-    if (quarantine.writers.empty() && !Copying(key.first, key.second)) {
-      return violated(2, key.first, "is quarantined for nobody");
+  if (counts != counts_ || unclaimed != unclaimed_ ||
+      receiving_.size() != static_cast<size_t>(Count(Phase::kReceiving))) {
+    return absl::InternalError("DecodeCore 5: the numbers of sequences by phase are wrong");
+  }
+  for (const auto& [id, announced] : announcements_.all()) {
+    const auto sequence = sequences_.find(id);
+    if (sequence != sequences_.end() && sequence->second.phase != Phase::kEnded) {
+      return violated(5, id, "is announced while another epoch lives");
     }
-  }
-  if (quarantined != pool_.Counts().quarantined) {
-    return absl::InternalError(absl::StrCat("DecodeCore 2: ", quarantined, " blocks quarantined, ",
-                                            pool_.Counts().quarantined, " in the pool"));
-  }
-  blocks += quarantined;
-  if (blocks != pool_.Counts().held) {
-    return absl::InternalError(absl::StrCat("DecodeCore 1: ", blocks, " blocks in tables, ",
-                                            pool_.Counts().held, " held"));
   }
   if (attached != calls_.size()) {
     return absl::InternalError(

@@ -1,4 +1,4 @@
-// Entry, streams, steps and the end of sequences. How KV comes in: decode_handoff.cc.
+// Reservation, streams, steps and the end of sequences. How KV comes in: kv_in.h.
 #include "scheduler/worker/decode_core.h"
 
 #include <algorithm>
@@ -19,6 +19,15 @@ MembershipConfig MembershipOf(const DecodeConfig& config) {
   return membership;
 }
 
+KvInConfig KvInOf(const DecodeConfig& config) {
+  return {.shape = config.membership.identity.shape,
+          .total_blocks = config.membership.identity.total_blocks,
+          .memory = config.memory,
+          .lease_us = config.lease_us,
+          .grace_us = config.grace_us,
+          .staging = config.staging};
+}
+
 }  // namespace
 
 DecodeCore::DecodeCore(const DecodeConfig& config) : impl_(std::make_unique<Impl>(config)) {}
@@ -34,29 +43,23 @@ DecodeSnapshot DecodeCore::Snapshot(TimeUs now) const { return impl_->Snapshot(n
 
 DecodeCore::Impl::Impl(const DecodeConfig& config)
     : config_(config),
-      shape_(config.membership.identity.shape),
       listening_(config.lease_us),
-      pool_(config.membership.identity.total_blocks),
+      kv_in_(
+          KvInOf(config), [this](RequestId id, Epoch epoch) { return WhyGone(id, epoch); },
+          [this](KvInEffect effect) {
+            std::visit([this](auto& e) { effects_.push_back(std::move(e)); }, effect);
+          }),
       batch_(config.batch),
       membership_(MembershipOf(config)),
-      steps_(config.engine) {
-  const StagingConfig& staging = config.staging;
-  if (staging.memory.empty()) return;
-  SKEIN_INVARIANT(staging.slots > 0);
-  // A wish lives as long as its writer.
-  backends_.emplace(static_cast<int>(staging.memory.size()),
-                    BackendTimes{.lease_us = config.lease_us,
-                                 .grace_us = config.grace_us,
-                                 .ask_lease_us = config.lease_us,
-                                 .hold_us = staging.hold_us});
-}
+      steps_(config.engine) {}
 
 std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, TimeUs now) {
   now_ = std::max(now_, now);
   effects_.clear();
   std::visit([this](const auto& e) { On(e); }, event);
+  TakeOutcomes();
   RunTimers();
-  AnswerAsks();
+  FollowUp();
   StartStep();
   Report();
   return std::move(effects_);
@@ -65,6 +68,47 @@ std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, Tim
 DecodeCore::Impl::Sequence* DecodeCore::Impl::Find(RequestId id, Epoch epoch) {
   const auto it = sequences_.find(id);
   return it != sequences_.end() && it->second.epoch == epoch ? &it->second : nullptr;
+}
+
+void DecodeCore::Impl::TakeOutcomes() {
+  for (KvIn::Outcome& outcome : kv_in_.TakeOutcomes()) {
+    Sequence& sequence = sequences_.at(outcome.id);
+    if (sequence.phase != Phase::kReceiving) continue;
+    if (outcome.status.ok()) {
+      Run(sequence, std::move(outcome.result));
+    } else {
+      End(sequence, FinishReason::kError, outcome.status);
+    }
+  }
+}
+
+void DecodeCore::Impl::Run(Sequence& sequence, KvIn::Result result) {
+  SetPhase(sequence, Phase::kRunning);
+  sequence.committed = true;
+  sequence.prompt_logprobs = std::move(result.prompt_logprobs);
+  sequence.times = result.times;
+  membership_.ReportSoon();
+  if (!result.has_token) return End(sequence, FinishReason::kLength, absl::OkStatus());
+  TakeToken(sequence, result.token, result.payload);
+  if (sequence.phase != Phase::kRunning) return;
+  const int64_t prompt_tokens = PromptTokens(*sequence.spec);
+  batch_.Add(sequence.spec->id, PlanSequence{sequence.epoch.value}, prompt_tokens + 1,
+             prompt_tokens);
+}
+
+void DecodeCore::Impl::On(const AbortCalled& event) {
+  const AbortRequest& abort = event.request;
+  if (!CheckEpoch(abort.epoch).ok()) return;
+  kv_in_.WriterStopped(abort.id, abort.epoch, abort.prefill, Listening());
+  touched_.push_back(abort.id);
+  if (Sequence* sequence = Find(abort.id, abort.epoch); sequence != nullptr) {
+    End(*sequence, FinishReason::kError,
+        abort.reason.ok() ? absl::InternalError("aborted") : abort.reason);
+  } else if (announcements_.Has(abort.id, abort.epoch)) {
+    EndAnnounced(abort.id, FinishReason::kError, abort.reason);
+  } else {
+    tombstones_.Put(abort.id, abort.epoch, false);
+  }
 }
 
 void DecodeCore::Impl::On(const CancelCalled& event) {
@@ -77,7 +121,12 @@ void DecodeCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string& 
   if (it != sequences_.end() && it->second.epoch <= epoch) {
     End(it->second, FinishReason::kCancelled, absl::CancelledError(why));
   }
+  const Announcements::Announced* announced = announcements_.Find(id);
+  if (announced != nullptr && announced->epoch <= epoch) {
+    EndAnnounced(id, FinishReason::kCancelled, absl::CancelledError(why));
+  }
   tombstones_.Put(id, epoch, false);
+  touched_.push_back(id);
 }
 
 void DecodeCore::Impl::On(const RegisterReplied& event) {
@@ -89,7 +138,6 @@ void DecodeCore::Impl::On(const RegisterReplied& event) {
 
 void DecodeCore::Impl::On(const ReportReplied& event) {
   membership_.OnReported(event.serial, event.reply, now_);
-  if (event.reply.drain.has_value()) membership_.OrderDrain(*event.reply.drain);
 }
 
 void DecodeCore::Impl::On(const OrderDrain& event) { membership_.OrderDrain(event.drain); }
@@ -104,7 +152,7 @@ void DecodeCore::Impl::On(const GenerateCalled& event) {
   Sequence* sequence = Find(event.id, event.epoch);
   absl::Status status;
   if (sequence == nullptr) {
-    status = WhyGone(event.id, event.epoch);
+    status = WhyGone(event.id, event.epoch).status;
   } else if (sequence->stream != Stream::kUnattached) {
     status = absl::AlreadyExistsError("the request's token stream was taken already");
   }
@@ -117,9 +165,11 @@ void DecodeCore::Impl::On(const GenerateCalled& event) {
                                  .prompt_logprobs = ""});
     return;
   }
+  unclaimed_ -= sequence->phase == Phase::kEnded;
   sequence->stream = Stream::kAttached;
   sequence->call = event.call;
-  sequence->attach_end_us = kNever;
+  attach_ends_.Remove(event.id);
+  touched_.push_back(event.id);
   calls_.emplace(event.call, event.id);
   Flush(*sequence);
 }
@@ -130,62 +180,26 @@ void DecodeCore::Impl::On(const GenerateClosed& event) {
   Sequence& sequence = sequences_.at(it->second);
   calls_.erase(it);
   sequence.stream = Stream::kClosed;
+  touched_.push_back(sequence.spec->id);
   End(sequence, FinishReason::kCancelled, absl::CancelledError("the router closed the stream"));
 }
 
 void DecodeCore::Impl::RunTimers() {
   if (steps_.engine().Overdue(now_)) FailOverdueStep();
-  if (now_ >= drain_end_us_) EndAll(absl::UnavailableError("the decode instance is going away"));
-  std::vector<RequestId> ids;
-  for (const auto& [id, sequence] : sequences_) ids.push_back(id);
-  for (RequestId id : ids) RunTimers(sequences_.at(id));
-  EndQuarantines();
-  if (backends_.has_value()) backends_->Tick(listening_.elapsed());
-}
-
-bool DecodeCore::Impl::IsWritten(const Sequence& sequence) const {
-  if (backends_.has_value()) return Copying(sequence.spec->id, sequence.epoch);
-  return std::any_of(sequence.writers.begin(), sequence.writers.end(),
-                     [](const auto& entry) { return entry.second.writing; });
-}
-
-// One writer that went silent is enough: its part will never come.
-bool DecodeCore::Impl::LeaseOver(const Sequence& sequence) const {
-  if (sequence.phase != Phase::kReserved && sequence.phase != Phase::kGranted) return false;
-  return listening_.elapsed() >= sequence.lease_end_us ||
-         std::any_of(sequence.writers.begin(), sequence.writers.end(), [this](const auto& entry) {
-           return entry.second.writing && listening_.elapsed() >= entry.second.lease_end_us;
-         });
-}
-
-void DecodeCore::Impl::EndQuarantines() {
-  for (auto it = quarantines_.begin(); it != quarantines_.end();) {
-    Quarantine& quarantine = it->second;
-    std::erase_if(quarantine.writers, [this](const auto& entry) {
-      return listening_.elapsed() >= entry.second.lease_end_us + config_.grace_us;
-    });
-    const auto& [id, epoch] = it->first;
-    if (!quarantine.writers.empty() || Copying(id, epoch)) {
-      ++it;
-      continue;
-    }
-    pool_.Free(*quarantine.blocks);
-    it = quarantines_.erase(it);
-    membership_.ReportSoon();
+  if (now_ >= drain_end_us_ && LiveCount() > 0) {
+    EndAll(absl::UnavailableError("the decode instance is going away"));
   }
-}
-
-void DecodeCore::Impl::RunTimers(Sequence& sequence) {
-  const RequestId id = sequence.spec->id;
-  if (listening_.elapsed() >= sequence.attach_end_us) {
-    sequence.attach_end_us = kNever;
+  while (const auto id = attach_ends_.TakeDue(listening_.elapsed())) {
+    Sequence& sequence = sequences_.at(*id);
+    unclaimed_ -= sequence.phase == Phase::kEnded;
     sequence.stream = Stream::kClosed;
+    touched_.push_back(*id);
     End(sequence, FinishReason::kError, absl::DeadlineExceededError("no router came for it"));
-  } else if (LeaseOver(sequence)) {
-    End(sequence, FinishReason::kError,
-        absl::UnavailableError("a prefill instance let its lease end"));
   }
-  MaybeErase(id);
+  RunOpeningTimers();
+  kv_in_.RunTimers(listening_.elapsed());
+  TakeOutcomes();
+  if (kv_in_.TakeFreed()) membership_.ReportSoon();
 }
 
 void DecodeCore::Impl::StartStep() {
@@ -201,7 +215,7 @@ void DecodeCore::Impl::StartStep() {
                          .spec = sequence.spec,
                          .position = item.position,
                          .count = item.count,
-                         .blocks = sequence.blocks,
+                         .blocks = kv_in_.TableOf(item.id),
                          .sample = item.sample,
                          .token_index = static_cast<int64_t>(sequence.output->size()) -
                                         (SKEIN_PLANT(sampler_index_off_by_one) ? 1 : 0),
@@ -233,7 +247,6 @@ void DecodeCore::Impl::On(const StepDone& event) {
     } else {
       End(sequence, FinishReason::kError, ended->status);
     }
-    MaybeErase(ended->ran[i].id);
   }
   if (ended->status.ok() && !ended->ran.empty()) {
     rate_.Add(static_cast<int64_t>(ended->ran.size()), ended->took_us);
@@ -308,11 +321,11 @@ void DecodeCore::Impl::Flush(Sequence& sequence) {
   calls_.erase(sequence.call);
 }
 
-// The record stays until its blocks are safe and its router has heard the end; callers that keep
-// the reference call MaybeErase themselves (RunTimers does for all, after every event).
+// The record stays until its blocks are safe and its router has heard the end (EraseEnded).
 void DecodeCore::Impl::End(Sequence& sequence, FinishReason reason, const absl::Status& status) {
   if (sequence.phase == Phase::kEnded) return;
-  sequence.phase = Phase::kEnded;
+  SetPhase(sequence, Phase::kEnded);
+  unclaimed_ += sequence.stream == Stream::kUnattached;
   sequence.reason = reason;
   sequence.status = status;
   const RequestId id = sequence.spec->id;
@@ -323,7 +336,6 @@ void DecodeCore::Impl::End(Sequence& sequence, FinishReason reason, const absl::
                      .reason = reason,
                      .status = status,
                      .engine_failed = steps_.engine().FailedUnder(id)});
-  if (backends_.has_value()) backends_->End({id, sequence.epoch}, Listening());
   Release(sequence);
   Flush(sequence);
 }
@@ -332,30 +344,40 @@ void DecodeCore::Impl::EndAll(const absl::Status& status) {
   for (auto& [id, sequence] : sequences_) End(sequence, FinishReason::kError, status);
 }
 
-void DecodeCore::Impl::Release(Sequence& sequence) {
-  const RequestId id = sequence.spec->id;
-  if (sequence.blocks == nullptr || batch_.InFlight(id)) return;
-  batch_.Remove(id);
-  if (IsWritten(sequence) && !SKEIN_PLANT(quarantine_freed_early)) {
-    std::erase_if(sequence.writers, [this](const auto& entry) {
-      return !entry.second.writing || backends_.has_value();
-    });
-    pool_.Quarantine(*sequence.blocks);
-    quarantines_[{id, sequence.epoch}] = {std::move(sequence.blocks), std::move(sequence.writers)};
-  } else {
-    pool_.Free(*sequence.blocks);
-  }
-  sequence.writers.clear();
-  sequence.blocks = nullptr;
-  membership_.ReportSoon();
+void DecodeCore::Impl::SetPhase(Sequence& sequence, Phase phase) {
+  const std::pair<TimeUs, RequestId> arrival{sequence.arrived_us, sequence.spec->id};
+  --counts_[static_cast<size_t>(sequence.phase)];
+  ++counts_[static_cast<size_t>(phase)];
+  if (sequence.phase == Phase::kReceiving) receiving_.erase(arrival);
+  sequence.phase = phase;
 }
 
-void DecodeCore::Impl::MaybeErase(RequestId id) {
-  const auto it = sequences_.find(id);
-  if (it == sequences_.end()) return;
-  const Sequence& sequence = it->second;
-  if (sequence.phase != Phase::kEnded || sequence.blocks != nullptr) return;
-  if (sequence.stream == Stream::kClosed) sequences_.erase(it);
+void DecodeCore::Impl::Release(const Sequence& sequence) {
+  const RequestId id = sequence.spec->id;
+  if (batch_.InFlight(id)) return;
+  batch_.Remove(id);
+  kv_in_.Release(id, Listening());
+  touched_.push_back(id);
+}
+
+void DecodeCore::Impl::FollowUp() {
+  while (!touched_.empty()) {
+    for (const RequestId id : std::exchange(touched_, {})) {
+      const auto it = sequences_.find(id);
+      if (it != sequences_.end() && it->second.phase == Phase::kEnded &&
+          it->second.stream == Stream::kClosed && !kv_in_.Has(id)) {
+        Erase(it);
+      }
+      for (const auto& [grant, until_us] : announcements_.TakeHeld(id)) Open(grant, until_us);
+    }
+  }
+}
+
+void DecodeCore::Impl::Erase(Sequences::iterator it) {
+  attach_ends_.Remove(it->first);
+  --counts_[static_cast<size_t>(Phase::kEnded)];
+  unclaimed_ -= it->second.stream == Stream::kUnattached;
+  sequences_.erase(it);
 }
 
 void DecodeCore::Impl::Report() {

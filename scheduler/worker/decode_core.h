@@ -1,33 +1,32 @@
 // DecodeCore: every decision of a decode-worker. One thread owns it.
 //
-// Life of a request here: reserved (all its blocks held, lease running) -> granted (prefill
-// instances write) -> running (committed: in the batch) -> ended. Its router attaches at any of
-// these, on its token stream; tokens that came before are kept for it until the attach lease ends.
+// Life of a request here: announced (no blocks) -> granted (all its blocks taken, leases running,
+// prefill instances write) -> running (committed: in the batch) -> ended. Its router attaches at
+// any of these but the first, on its token stream; tokens that came before are kept for it until
+// the attach lease ends.
 //
-// Writers. Several prefill instances may write one prompt's blocks, each with a grant, a lease and
-// a commit of its own, in any order; one may come when others have committed already. The request
-// runs when the committed bytes sum to the prompt's in every layer and the first token is there. It
-// ends when one writer aborts or lets its lease end, or when for a lease nobody said anything. The
-// blocks of a request that ended are quarantined until each writer has said that it stopped, or its
-// lease + grace are over; a newer epoch of the request may be reserved meanwhile. Leases measure
+// An announcement says which processes may write a request's KV. It takes nothing: the first Grant
+// does, all blocks of prompt and output or none. Announcements and Grants come on different
+// connections; a Grant that came first waits for its announcement, open_wait_us at most (to carry
+// the announcement in the Grant would send each prompt twice). An announced request is forgotten
+// when it is cancelled or withdrawn, or when its time is over.
+//
+// How KV comes in, from one or several prefill instances: scheduler/worker/kv_in.h. Leases measure
 // the silence of others while this process listens (scheduler/base/listening_clock.h): they are
 // never shorter than their time, and longer by what this process itself stood still.
 //
-// Two ways of receiving (design.md section 7). One-sided: a Grant tells the blocks, writers put
-// into them. Staging (config.staging): writers put into one of a few buffers and say so part by
-// part; what arrived is copied into the blocks here. Who may use which buffer: scheduler/kv/
-// backend_queue.h. Then a late put reaches no block, and those of a request that ended wait only
-// for copies under way.
+// An event costs the logarithm of the number of requests, and as much as its step has sequences; a
+// report costs as much as there are requests to list.
 //
 // Invariants, by number (CheckInvariants names them):
-//   1. Blocks held in the pool are exactly those of the requests that have a table.
-//   2. Blocks granted to writers are freed only after each one's Commit, word, or lease + grace;
-//      staging: after each copy into them.
+//   1. Blocks held in the pool are exactly those of the requests that have a table (KvIn).
+//   2. Blocks granted to writers are freed only after each one's Commit, Abort, or lease + grace;
+//      staging: after each copy into them (KvIn).
 //   3. A sequence in the step in flight keeps its blocks.
 //   4. Token indices on a stream are 0, 1, 2 … without gap; each stream ends exactly once.
 //   5. For each request the epoch only grows; every accepted (id, epoch) ends exactly once, in a
 //      report's `ended`.
-//   6. Each part's own: pool, batch, backend queue.
+//   6. The batch's own.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +44,7 @@
 #include "scheduler/batch/batch_scheduler.h"
 #include "scheduler/kv/block_pool.h"
 #include "scheduler/worker/engine_watch.h"
+#include "scheduler/worker/kv_in_events.h"
 #include "scheduler/worker/membership_events.h"
 #include "scheduler/worker/step.h"
 
@@ -52,37 +52,13 @@ namespace skein::scheduler {
 
 // ---- events ----
 
-struct ReserveCalled {
-  CallId call;
-  ReserveRequest request;
+// From the orchestrator; not answered.
+struct AnnounceCalled {
+  AnnounceRequest request;
+  absl::Status checked;  // not OK: the engine cannot run it; its Grants are answered with this
 };
-struct GrantCalled {
-  CallId call;
-  GrantRequest request;
-};
-struct RenewCalled {
-  CallId call;
-  RenewRequest request;
-};
-struct CommitCalled {
-  CallId call;
-  CommitRequest request;
-};
-struct AskBackendCalled {
-  CallId call;
-  AskBackendRequest request;
-};
-struct TakePartCalled {
-  CallId call;
-  TakePartRequest request;
-};
-struct ReleaseBackendCalled {
-  CallId call;
-  ReleaseBackendRequest request;
-};
-struct PartCopied {  // the end of a CopyPart
-  uint64_t copy = 0;
-  absl::Status status;
+struct WithdrawCalled {
+  WithdrawRequest request;
 };
 struct AbortCalled {  // needs no answer from the core; the shell answers OK at once
   AbortRequest request;
@@ -98,50 +74,15 @@ struct GenerateClosed {  // the router went away or cancelled
 };
 
 using DecodeEvent =
-    std::variant<ReserveCalled, GrantCalled, RenewCalled, AskBackendCalled, TakePartCalled,
-                 ReleaseBackendCalled, PartCopied, CommitCalled, CancelCalled, AbortCalled,
-                 GenerateCalled, GenerateClosed, StepDone, RegisterReplied, ReportReplied,
-                 UnregisterReplied, Disconnected, Drain, OrderDrain, Tick>;
+    std::variant<AnnounceCalled, WithdrawCalled, GrantCalled, RenewCalled, AskBackendCalled,
+                 TakePartCalled, ReleaseBackendCalled, PartCopied, CommitCalled, CancelCalled,
+                 AbortCalled, GenerateCalled, GenerateClosed, StepDone, RegisterReplied,
+                 ReportReplied, UnregisterReplied, Disconnected, Drain, OrderDrain, Tick>;
 
 // ---- effects ----
 
-struct AnswerReserve {
-  CallId call;
-  ReserveReply reply;
-};
-struct AnswerGrant {  // `memory` is the config's
-  CallId call;
-  GrantReply reply;
-};
-struct AnswerRenew {
-  CallId call;
-  RenewReply reply;
-};
-struct AnswerCommit {
-  CallId call;
-  CommitReply reply;
-};
-struct AnswerAskBackend {
-  CallId call;
-  AskBackendReply reply;
-};
-struct AnswerTakePart {
-  CallId call;
-  TakePartReply reply;
-};
-struct AnswerReleaseBackend {
-  CallId call;
-  ReleaseBackendReply reply;
-};
-// Copy what lies in the slots of `backend`'s buffer into `blocks`, those of the sequence by global
-// index; answered by one PartCopied.
-struct CopyPart {
-  uint64_t copy = 0;
-  RequestId id;
-  Epoch epoch;
-  int backend = 0;
-  std::vector<StagedBlock> part;
-  BlockTable blocks;
+struct TellOpened {  // to the orchestrator, on the stream; dropped when there is none
+  TransferOpened opened;
 };
 struct EmitToken {  // TokenEvent on the stream `call`
   CallId call;
@@ -167,25 +108,21 @@ struct EndStream {  // Finished on the stream `call`, then its end; nothing foll
 };
 
 using DecodeEffect =
-    std::variant<AnswerReserve, AnswerGrant, AnswerRenew, AnswerAskBackend, AnswerTakePart,
+    std::variant<TellOpened, AnswerGrant, AnswerRenew, AnswerAskBackend, AnswerTakePart,
                  AnswerReleaseBackend, CopyPart, AnswerCommit, EmitToken, EndStream, RunStep,
                  CallRegister, CallReport, CallUnregister, CloseStream, EngineFailed, Drained>;
-
-struct StagingConfig {
-  std::vector<std::string> memory;  // of each backend's buffer, for its writer; none: one-sided
-  int32_t slots = 0;                // blocks of one layer that a buffer has room for
-  TimeUs ask_wait_us = 500 * kMillisecondUs;  // then an Ask is answered "not yet"
-  // A request may keep a backend without using it for so long.
-  TimeUs hold_us = kSecondUs;
-};
 
 struct DecodeConfig {
   MembershipConfig membership;
   BatchLimits batch;
   std::string memory;               // the transport's description of the KV regions, for grants
-  int64_t max_requests = 256;       // reserved and running at a time
+  int64_t max_requests = 256;       // with blocks, at a time
   int64_t max_sequence_tokens = 0;  // prompt + max_tokens; the engine's max_positions (0: no limit)
-  TimeUs lease_us = 3 * kSecondUs;  // of a reservation, and of each grant and renewal
+  TimeUs lease_us = 3 * kSecondUs;  // of each grant and renewal
+  // A Grant waits so long for the announcement of its request; less than the caller waits.
+  TimeUs open_wait_us = 300 * kMillisecondUs;
+  // Of an announced request whose spec names no deadline.
+  TimeUs request_deadline_us = 600 * kSecondUs;
   TimeUs grace_us = 2 * kSecondUs;  // after the lease, before its blocks are used again
   // For the router to attach. The orchestrator cancels the requests of a router that is
   // gone; this lease ends those of which the orchestrator knows nothing, and outlasts the backlog
@@ -205,12 +142,12 @@ struct DecodeSnapshot {
   InstanceId instance;
   WorkerLoad load;
   BlockCounts blocks;
-  int64_t reserved = 0;  // no grant yet
-  int64_t granted = 0;   // KV on its way
+  int64_t announced = 0;  // without blocks
+  int64_t granted = 0;    // KV on its way
   int64_t running = 0;
   int64_t quarantined = 0;      // cancelled, blocks not yet safe
   int64_t unclaimed = 0;        // ended before a router attached
-  TimeUs oldest_wait_us = 0;    // of those reserved or granted
+  TimeUs oldest_wait_us = 0;    // of those granted
   int64_t backends = 0;         // staging buffers; 0: one-sided
   int64_t backends_held = 0;    // by requests
   int64_t backend_waiting = 0;  // writers that wait for one

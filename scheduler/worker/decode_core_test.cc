@@ -24,6 +24,7 @@ DecodeConfig Config() {
   config.lease_us = 1000;
   config.grace_us = 500;
   config.attach_lease_us = 5000;
+  config.open_wait_us = 300;
   config.engine.step_timeout_us = kStepTimeoutUs;
   config.engine.last_words_us = 3000;
   return config;
@@ -62,8 +63,13 @@ class DecodeCoreTest : public ::testing::Test {
     return all;
   }
   CallId Call() { return {++calls_}; }
-  absl::Status Reserve(SpecPtr spec, uint64_t epoch = 5) {
-    return Of<AnswerReserve>(Do(ReserveCalled{Call(), {spec, {epoch}, {{2}}}}))[0].reply.status;
+  Effects Announce(SpecPtr spec, uint64_t epoch = 5) {
+    return Do(AnnounceCalled{{spec, {epoch}, {{2}}}, absl::OkStatus()});
+  }
+  // Announced, and a writer's first Grant.
+  absl::Status Open(SpecPtr spec, uint64_t epoch = 5) {
+    Announce(spec, epoch);
+    return Grant(spec->id.serial, epoch).status;
   }
   GrantReply Grant(uint64_t serial, uint64_t epoch = 5, uint64_t writer = 1) {
     GrantRequest request{.id = {7, serial},
@@ -71,7 +77,8 @@ class DecodeCoreTest : public ::testing::Test {
                          .prefill = {writer},
                          .incarnation = {2},
                          .shape = Config().membership.identity.shape};
-    return Of<AnswerGrant>(Do(GrantCalled{Call(), request}))[0].reply;
+    const auto answers = Of<AnswerGrant>(Do(GrantCalled{Call(), request}));
+    return answers.empty() ? GrantReply{absl::UnknownError("not answered yet")} : answers[0].reply;
   }
   absl::Status Renew(uint64_t serial, uint64_t writer = 1) {
     return Of<AnswerRenew>(Do(RenewCalled{Call(), {{7, serial}, {5}, {writer}}}))[0].reply.status;
@@ -101,8 +108,7 @@ class DecodeCoreTest : public ::testing::Test {
   Effects Step(int32_t token, size_t sequences = 1) {
     return Do(StepDone{++step_, {}, std::vector<StepResult>(sequences, {token, "p", ""})});
   }
-  // What an orchestrator's answer to a report says of an operator's order.
-  void Order(std::optional<bool> drain) { Do(ReportReplied{0, {absl::OkStatus(), drain}}); }
+  void Order(bool drain) { Do(OrderDrain{drain}); }
   int64_t Held() { return core_.Snapshot(now_).blocks.held; }
 
   TimeUs now_ = 0;
@@ -115,11 +121,14 @@ class DecodeCoreTest : public ::testing::Test {
   DecodeCore core_{Config()};
 };
 
-TEST_F(DecodeCoreTest, ASequenceRunsFromReservationToItsEnd) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
-  EXPECT_EQ(Held(), 3);  // ceil((6 + 4) / 4)
-  EXPECT_TRUE(Generate(1, 50).empty());
+TEST_F(DecodeCoreTest, ASequenceRunsFromItsAnnouncementToItsEnd) {
+  Announce(Spec(1));
+  EXPECT_EQ(core_.StateOf({7, 1}), "announced");
+  EXPECT_EQ(Held(), 0);
   const GrantReply grant = Grant(1);
+  EXPECT_EQ(Held(), 3);  // ceil((6 + 4) / 4)
+  EXPECT_EQ(grant.layout, KvLayout{1});
+  EXPECT_TRUE(Generate(1, 50).empty());
   EXPECT_EQ(grant.blocks, (std::vector<BlockId>{{0}, {1}}));  // those of the prompt
   EXPECT_EQ(grant.memory, "memory");
   Effects effects = Commit(1);
@@ -149,7 +158,7 @@ TEST_F(DecodeCoreTest, AStopTokenEndsTheStreamUnlessItComesTooEarly) {
   auto spec = Spec(1);
   spec->stop_token_ids = {99};
   spec->min_tokens = 2;
-  ASSERT_TRUE(Reserve(spec).ok());
+  Announce(spec);
   Grant(1);
   Generate(1, 50);
   EXPECT_EQ(Of<EmitToken>(Commit(1, {256, 256}, 99)).size(), 1u);  // index 0 < min_tokens
@@ -163,7 +172,7 @@ TEST_F(DecodeCoreTest, AStopTokenEndsTheStreamUnlessItComesTooEarly) {
 }
 
 TEST_F(DecodeCoreTest, ScoringAloneEndsAtTheCommit) {
-  ASSERT_TRUE(Reserve(Spec(1, 6, 0)).ok());
+  Announce(Spec(1, 6, 0));
   Grant(1);
   Generate(1, 50);
   const Effects effects = Do(CommitCalled{Call(),
@@ -182,7 +191,7 @@ TEST_F(DecodeCoreTest, ScoringAloneEndsAtTheCommit) {
 }
 
 TEST_F(DecodeCoreTest, TokensWaitForTheirRouterAndAreThenSentWithoutAGap) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Announce(Spec(1));
   Grant(1);
   Commit(1);
   Step(41);
@@ -196,8 +205,8 @@ TEST_F(DecodeCoreTest, TokensWaitForTheirRouterAndAreThenSentWithoutAGap) {
   EXPECT_EQ(Of<EndStream>(Generate(1, 51))[0].status.code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(DecodeCoreTest, AReservationWhoseRouterNeverComesEnds) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
+TEST_F(DecodeCoreTest, ASequenceWhoseRouterNeverComesEnds) {
+  Announce(Spec(1));
   Grant(1);
   Commit(1);
   Until(5000);
@@ -207,7 +216,7 @@ TEST_F(DecodeCoreTest, AReservationWhoseRouterNeverComesEnds) {
 }
 
 TEST_F(DecodeCoreTest, Invariant2ACancelledGrantIsQuarantinedUntilLeaseAndGrace) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Announce(Spec(1));
   Grant(1);
   Until(400);
   EXPECT_TRUE(Renew(1).ok());
@@ -223,20 +232,20 @@ TEST_F(DecodeCoreTest, Invariant2ACancelledGrantIsQuarantinedUntilLeaseAndGrace)
 }
 
 TEST_F(DecodeCoreTest, Invariant2TheWritersWordFreesAtOnce) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Announce(Spec(1));
   Grant(1);
   Do(CancelCalled{{{7, 1}, {5}, "test"}});
   Abort(1, absl::CancelledError("stopped"));
   EXPECT_EQ(Held(), 0);
-  ASSERT_TRUE(Reserve(Spec(2)).ok());  // without a grant there is no writer
+  Announce(Spec(2));  // without a grant there is no writer
   Do(CancelCalled{{{7, 2}, {5}, "test"}});
   EXPECT_EQ(Held(), 0);
 }
 
 TEST_F(DecodeCoreTest, ALeaseThatEndsEndsTheRequestHonestly) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
-  Generate(1, 50);
+  Announce(Spec(1));
   Grant(1);
+  Generate(1, 50);
   const EndStream end = Of<EndStream>(Until(1000))[0];
   EXPECT_EQ(end.status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(StatusOf(Commit(1)).code(), absl::StatusCode::kCancelled);  // too late,
@@ -244,7 +253,7 @@ TEST_F(DecodeCoreTest, ALeaseThatEndsEndsTheRequestHonestly) {
 }
 
 TEST_F(DecodeCoreTest, Invariant3ACancelDuringAStepTakesEffectAtItsEnd) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Announce(Spec(1));
   Grant(1);
   Generate(1, 50);
   Commit(1);
@@ -258,9 +267,9 @@ TEST_F(DecodeCoreTest, Invariant3ACancelDuringAStepTakesEffectAtItsEnd) {
 
 TEST_F(DecodeCoreTest, ARoutersCloseIsToldApartFromAWritersAbort) {
   for (uint64_t serial : {1, 2}) {
-    ASSERT_TRUE(Reserve(Spec(serial)).ok());
-    Generate(serial, 50 + serial);
+    Announce(Spec(serial));
     Grant(serial);
+    Generate(serial, 50 + serial);
   }
   Do(GenerateClosed{{51}});
   Abort(2, absl::CancelledError("cancelled"));
@@ -271,7 +280,7 @@ TEST_F(DecodeCoreTest, ARoutersCloseIsToldApartFromAWritersAbort) {
 }
 
 TEST_F(DecodeCoreTest, EveryMismatchOfAGrantIsRefusedByName) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Announce(Spec(1));
   GrantRequest request{.id = {7, 1},
                        .epoch = {5},
                        .prefill = {1},
@@ -283,30 +292,35 @@ TEST_F(DecodeCoreTest, EveryMismatchOfAGrantIsRefusedByName) {
 }
 
 TEST_F(DecodeCoreTest, AWriterThatThePlanDoesNotNameCannotEndTheRequest) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Announce(Spec(1));
   const GrantRequest stray{.id = {7, 1},
                            .epoch = {5},
                            .prefill = {9},
                            .incarnation = {99},
                            .shape = Config().membership.identity.shape};
-  EXPECT_EQ(Of<AnswerGrant>(Do(GrantCalled{Call(), stray}))[0].reply.status,
-            absl::FailedPreconditionError(
-                "prefill_instance: 9 is not among the writers that the reservation names"));
   ASSERT_TRUE(Grant(1).status.ok());
+  EXPECT_TRUE(Of<AnswerGrant>(Do(GrantCalled{Call(), stray})).empty()) << "it may be named yet";
+  const auto refused = Of<AnswerGrant>(Until(now_ + Config().open_wait_us));
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_EQ(refused[0].reply.status,
+            absl::FailedPreconditionError("prefill_instance: 9 is not among the writers that the "
+                                          "orchestrator announced"));
   // Only the plan's writer renews: no lease of another one lapses.
   for (int i = 0; i < 8; ++i) {
     now_ += Config().lease_us / 2;
     Do(Tick{});
     ASSERT_TRUE(Renew(1).ok()) << i;
   }
-  // One that joins later is named by a repeated Reserve.
-  ASSERT_TRUE(
-      Of<AnswerReserve>(Do(ReserveCalled{Call(), {Spec(1), {5}, {{99}}}}))[0].reply.status.ok());
-  EXPECT_TRUE(Of<AnswerGrant>(Do(GrantCalled{Call(), stray}))[0].reply.status.ok());
+  // One that joins later is named by a repeated announcement, which its Grant may overtake.
+  EXPECT_TRUE(Of<AnswerGrant>(Do(GrantCalled{Call(), stray})).empty());
+  const auto granted =
+      Of<AnswerGrant>(Do(AnnounceCalled{{Spec(1), {5}, {{99}}}, absl::OkStatus()}));
+  ASSERT_EQ(granted.size(), 1u);
+  EXPECT_TRUE(granted[0].reply.status.ok());
 }
 
 TEST_F(DecodeCoreTest, CommitChecksTheBytesOfEveryLayer) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Announce(Spec(1));
   Grant(1);
   EXPECT_EQ(StatusOf(Commit(1, {256, 128})),
             absl::InvalidArgumentError("bytes of layer 1: 128 written, 128 of 256 in all"));
@@ -314,10 +328,11 @@ TEST_F(DecodeCoreTest, CommitChecksTheBytesOfEveryLayer) {
 }
 
 TEST_F(DecodeCoreTest, RepeatedCallsAreUnderstood) {
-  EXPECT_TRUE(Reserve(Spec(1)).ok());
-  EXPECT_TRUE(Reserve(Spec(1)).ok());
-  EXPECT_EQ(Held(), 3);
+  EXPECT_EQ(Of<TellOpened>(Announce(Spec(1))).size(), 0u);
+  Announce(Spec(1));
   EXPECT_EQ(Grant(1).blocks, Grant(1).blocks);
+  Announce(Spec(1));
+  EXPECT_EQ(Held(), 3);
   EXPECT_TRUE(StatusOf(Commit(1)).ok());
   EXPECT_TRUE(StatusOf(Commit(1)).ok());
   for (int32_t i = 0; i < 3; ++i) Step(50 + i);
@@ -325,30 +340,32 @@ TEST_F(DecodeCoreTest, RepeatedCallsAreUnderstood) {
 }
 
 TEST_F(DecodeCoreTest, Invariant5AnOlderEpochIsRefused) {
-  ASSERT_TRUE(Reserve(Spec(1), 5).ok());
-  EXPECT_EQ(Reserve(Spec(1), 4).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(Grant(1, 4).status.code(), absl::StatusCode::kFailedPrecondition);
-  Do(CancelCalled{{{7, 2}, {8}, "overtook its Reserve"}});
-  EXPECT_EQ(Reserve(Spec(2), 8).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(Reserve(Spec(2), 9).ok());
+  Announce(Spec(1), 5);
+  EXPECT_EQ(Open(Spec(1), 4).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Grant(1, 5).status.ok());
+  EXPECT_EQ(Open(Spec(1), 4).code(), absl::StatusCode::kFailedPrecondition);
+  Do(CancelCalled{{{7, 2}, {8}, "cancelled"}});
+  EXPECT_EQ(Open(Spec(2), 8).code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(absl::IsUnavailable(ended_.at({7, 2}))) << "the announcement was refused";
+  EXPECT_TRUE(Open(Spec(2), 9).ok());
 }
 
 TEST_F(DecodeCoreTest, Invariant5AnEpochThatNobodyIssuedEndsNothing) {
   const Epoch forged{UINT64_MAX};
   EXPECT_EQ(core_.CheckEpoch(forged).message(),
-            "epoch: 18446744073709551615 exceeds 1099511627779, the last that this worker's "
+            "epoch: 18446744073709551615 exceeds 1099511627776, the last that this worker's "
             "orchestrator can have issued");
-  ASSERT_TRUE(Reserve(Spec(1), 5).ok());
+  Announce(Spec(1), 5);
   for (uint64_t serial : {1, 2}) {
     Do(CancelCalled{{{7, serial}, forged, "forged"}});
     Do(AbortCalled{{{7, serial}, forged, absl::CancelledError("forged"), {1}}});
   }
   EXPECT_TRUE(Grant(1).status.ok());
-  EXPECT_TRUE(Reserve(Spec(2), 5).ok());
+  EXPECT_TRUE(Open(Spec(2), 5).ok());
 }
 
 TEST_F(DecodeCoreTest, Invariant5AnEpochThatEndedStaysSoAfterALateCancelOfAnOlderOne) {
-  ASSERT_TRUE(Reserve(Spec(1), 5).ok());
+  Announce(Spec(1), 5);
   Grant(1);
   Generate(1, 50);
   Commit(1);
@@ -356,14 +373,78 @@ TEST_F(DecodeCoreTest, Invariant5AnEpochThatEndedStaysSoAfterALateCancelOfAnOlde
   EXPECT_EQ(Held(), 0);
   Do(CancelCalled{{{7, 1}, {4}, "late"}});
   EXPECT_TRUE(StatusOf(Commit(1)).ok()) << "said again: it ended well";
-  EXPECT_EQ(Reserve(Spec(1), 5).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Open(Spec(1), 5).code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(Held(), 0);
 }
 
 TEST_F(DecodeCoreTest, RefusesWhatHasNoRoom) {
-  EXPECT_EQ(Reserve(Spec(1, 40, 4)).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(Reserve(Spec(2, 30, 4)).ok());
-  EXPECT_EQ(Reserve(Spec(3, 6, 4)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Open(Spec(1, 40, 4)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Open(Spec(2, 30, 4)).ok());
+  EXPECT_EQ(Open(Spec(3, 6, 4)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(core_.StateOf({7, 3}), "announced") << "it may be asked for again";
+  Do(CancelCalled{{{7, 2}, {5}, "room"}});
+  Abort(2, absl::CancelledError("stopped"));
+  EXPECT_TRUE(Grant(3).status.ok());
+}
+
+TEST_F(DecodeCoreTest, AGrantWaitsForItsAnnouncementAndNotForEver) {
+  EXPECT_EQ(Grant(1).status, absl::UnknownError("not answered yet"));
+  const Effects effects = Announce(Spec(1));
+  EXPECT_TRUE(Of<AnswerGrant>(effects).at(0).reply.status.ok());
+  const TransferOpened opened = Of<TellOpened>(effects).at(0).opened;
+  EXPECT_EQ(opened.id, (RequestId{7, 1}));
+  EXPECT_EQ(opened.epoch, Epoch{5});
+  EXPECT_EQ(opened.instance, InstanceId{3});
+  EXPECT_EQ(Grant(2).status, absl::UnknownError("not answered yet"));
+  const auto refused = Of<AnswerGrant>(Until(now_ + Config().open_wait_us));
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_EQ(refused[0].reply.status,
+            absl::UnavailableError("the request was not announced here in time"));
+}
+
+TEST_F(DecodeCoreTest, WhatIsWithdrawnMayBeAnnouncedAgainUnderTheSameEpoch) {
+  Announce(Spec(1));
+  Do(WithdrawCalled{{{7, 1}, {5}}});
+  EXPECT_EQ(core_.StateOf({7, 1}), "");
+  EXPECT_EQ(ended_.count({7, 1}), 0u) << "nothing ended";
+  EXPECT_TRUE(Open(Spec(1)).ok());
+  Do(WithdrawCalled{{{7, 1}, {4}}});
+  EXPECT_EQ(core_.StateOf({7, 1}), "granted") << "an older epoch's";
+  Do(WithdrawCalled{{{7, 1}, {5}}});  // its lead did not hear that it was opened
+  EXPECT_TRUE(absl::IsUnavailable(ended_.at({7, 1})));
+  EXPECT_EQ(reasons_.at({7, 1}), FinishReason::kError);
+  EXPECT_EQ(core_.Snapshot(now_).blocks.quarantined, 3);
+}
+
+TEST_F(DecodeCoreTest, AnAnnouncementIsForgottenWhenItsTimeIsOver) {
+  auto spec = Spec(1);
+  spec->deadline_us = 700;
+  Announce(spec);
+  Announce(Spec(2));
+  EXPECT_EQ(core_.Snapshot(now_).announced, 2);
+  Until(700);
+  EXPECT_EQ(core_.Snapshot(now_).announced, 1);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ended_.at({7, 1})));
+  Until(Config().request_deadline_us);
+  EXPECT_EQ(core_.Snapshot(now_).announced, 0);
+  EXPECT_EQ(Held(), 0);
+}
+
+TEST_F(DecodeCoreTest, ANewerEpochIsOpenedWhenTheOlderHasLeftItsStep) {
+  ASSERT_TRUE(Open(Spec(1), 5).ok());
+  Commit(1);
+  Announce(Spec(1), 6);  // the older is in the step in flight
+  EXPECT_EQ(Grant(1, 6).status, absl::UnknownError("not answered yet"));
+  const auto answers = Of<AnswerGrant>(Step(41));
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_TRUE(answers[0].reply.status.ok());
+  EXPECT_EQ(Held(), 3);
+}
+
+TEST_F(DecodeCoreTest, WhatTheEngineCannotRunIsToldToItsPrefillInstance) {
+  Do(AnnounceCalled{{Spec(1), {5}, {{2}}}, absl::InvalidArgumentError("prompt[3]: 70000")});
+  EXPECT_EQ(Grant(1).status, absl::InvalidArgumentError("prompt[3]: 70000"));
+  EXPECT_EQ(Held(), 0);
 }
 
 TEST_F(DecodeCoreTest, ASequenceThatFailsEndsItsOwnRequest) {
@@ -372,7 +453,7 @@ TEST_F(DecodeCoreTest, ASequenceThatFailsEndsItsOwnRequest) {
        {absl::InvalidArgumentError("no token left"), absl::InternalError("NaN")}) {
     const uint64_t bad = ++serial, good = ++serial;
     for (const uint64_t one : {bad, good}) {
-      ASSERT_TRUE(Reserve(Spec(one)).ok());
+      Announce(Spec(one));
       Grant(one);
       Generate(one, 50 + one);
     }
@@ -397,7 +478,7 @@ TEST_F(DecodeCoreTest, ASequenceThatFailsEndsItsOwnRequest) {
 TEST_F(DecodeCoreTest, ThreeStepsOfNothingButNanAreAFailedEngine) {
   for (uint64_t serial = 1; serial <= 3; ++serial) {
     EXPECT_TRUE(core_.Snapshot(now_).engine.ok());
-    ASSERT_TRUE(Reserve(Spec(serial)).ok());
+    Announce(Spec(serial));
     Grant(serial);
     Generate(serial, 50 + serial);
     Commit(serial);
@@ -408,11 +489,11 @@ TEST_F(DecodeCoreTest, ThreeStepsOfNothingButNanAreAFailedEngine) {
 }
 
 TEST_F(DecodeCoreTest, AFailedEngineEndsEverythingAndLeaves) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Announce(Spec(1));
   Grant(1);
   Generate(1, 50);
   Commit(1);
-  ASSERT_TRUE(Reserve(Spec(2)).ok());
+  ASSERT_TRUE(Open(Spec(2)).ok());
   Generate(2, 51);
   const Effects effects = Do(StepDone{1, absl::InternalError("device"), {}});
   const absl::Status end = absl::UnavailableError("the engine failed: device");
@@ -421,7 +502,6 @@ TEST_F(DecodeCoreTest, AFailedEngineEndsEverythingAndLeaves) {
   EXPECT_EQ(ended_.at({7, 2}), end);
   EXPECT_EQ(failed_under_, std::set<RequestId>({{7, 1}})) << "the other was not in the step";
   EXPECT_EQ(Of<EngineFailed>(effects)[0].status, absl::InternalError("device"));
-  EXPECT_EQ(Held(), 0);
   EXPECT_EQ(Of<CallUnregister>(effects).size(), 1u);
   Do(Drain{1'000'000});  // a stop in the meantime changes nothing
   EXPECT_EQ(Of<Drained>(Do(UnregisterReplied{})).size(), 1u);
@@ -429,7 +509,7 @@ TEST_F(DecodeCoreTest, AFailedEngineEndsEverythingAndLeaves) {
 }
 
 TEST_F(DecodeCoreTest, AStepThatDoesNotEndFailsTheEngine) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Announce(Spec(1));
   Grant(1);
   Generate(1, 50);
   Commit(1);
@@ -445,7 +525,7 @@ TEST_F(DecodeCoreTest, AStepThatDoesNotEndFailsTheEngine) {
 }
 
 TEST_F(DecodeCoreTest, AFailedEngineWaitsForARouterOnlyAWhile) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Announce(Spec(1));
   Grant(1);
   Commit(1);  // no router has come
   Do(StepDone{1, absl::InternalError("device"), {}});
@@ -485,12 +565,12 @@ TEST(DecodeCoreProbes, AnIdleEngineIsProbedAndNothingCountsIt) {
 }
 
 TEST_F(DecodeCoreTest, ADrainLetsStreamsFinishUntilItsGraceEnds) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Announce(Spec(1));
   Grant(1);
   Generate(1, 50);
   Commit(1);
   Do(Drain{2000});
-  EXPECT_EQ(Reserve(Spec(2)).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Open(Spec(2)).code(), absl::StatusCode::kResourceExhausted);
   Effects effects = Until(2000);
   EXPECT_EQ(Of<EndStream>(effects)[0].status.code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(Of<CallUnregister>(effects).empty());  // the step is still in flight
@@ -499,10 +579,10 @@ TEST_F(DecodeCoreTest, ADrainLetsStreamsFinishUntilItsGraceEnds) {
 }
 
 TEST_F(DecodeCoreTest, TheTimesOfPrefillGoWithTheFirstTokenOnly) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
-  Generate(1, 50);
+  Announce(Spec(1));
   Grant(1, 5, 1);
   Grant(1, 5, 2);
+  Generate(1, 50);
   times_ = {10, 200, 5};  // of the lead: it was there from the first chunk on
   Commit(1, {128, 128}, -1, 1);
   times_ = {150, 60, 9};
@@ -515,9 +595,9 @@ TEST_F(DecodeCoreTest, TheTimesOfPrefillGoWithTheFirstTokenOnly) {
 TEST_F(DecodeCoreTest, WithoutATokenTheTimesGoWithTheEnd) {
   auto scored = std::make_shared<RequestSpec>(*Spec(1));
   scored->max_tokens = 0;
-  ASSERT_TRUE(Reserve(scored).ok());
-  Generate(1, 50);
+  Announce(scored);
   Grant(1);
+  Generate(1, 50);
   times_ = {1, 2, 3};
   const EndStream end = Of<EndStream>(Commit(1, {256, 256}, -1))[0];
   ASSERT_TRUE(end.times.has_value());
@@ -525,25 +605,25 @@ TEST_F(DecodeCoreTest, WithoutATokenTheTimesGoWithTheEnd) {
 }
 
 TEST_F(DecodeCoreTest, AnOrderedDrainHasNoEndAndIsUndoneAStopLeavesAllTheSame) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Announce(Spec(1));
   Grant(1);
   Generate(1, 50);
   Commit(1);
   Order(true);
-  EXPECT_EQ(Reserve(Spec(2)).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Open(Spec(2)).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(Of<EndStream>(Until(100 * kSecondUs)).empty()) << "the stream goes on";
   Order(false);
-  EXPECT_TRUE(Reserve(Spec(2)).ok());
+  EXPECT_TRUE(Open(Spec(2)).ok());
   Order(true);
   Do(Drain{2000});  // SIGTERM while an operator's order holds
   Order(false);     // which does not keep it
-  EXPECT_EQ(Reserve(Spec(3)).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Open(Spec(3)).code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(DecodeCoreTest, SeveralWritersCommitTheirParts) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
-  Generate(1, 50);
+  Announce(Spec(1));
   EXPECT_EQ(Grant(1, 5, 1).blocks.size(), 2u);
+  Generate(1, 50);
   EXPECT_TRUE(Of<EmitToken>(Commit(1, {128, 128}, 40, 1)).empty());
   EXPECT_EQ(Grant(1, 5, 2).blocks.size(), 2u);               // comes when the other has gone
   EXPECT_TRUE(StatusOf(Commit(1, {128, 128}, 40, 1)).ok());  // said again: counted once
@@ -559,8 +639,8 @@ TEST_F(DecodeCoreTest, SeveralWritersCommitTheirParts) {
 }
 
 TEST_F(DecodeCoreTest, MoreBytesThanThePromptOrNoTokenEndTheRequest) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
-  ASSERT_TRUE(Reserve(Spec(2)).ok());
+  Announce(Spec(1));
+  Announce(Spec(2));
   for (uint64_t serial : {1, 2}) {
     Grant(serial, 5, 1);
     Grant(serial, 5, 2);
@@ -573,7 +653,7 @@ TEST_F(DecodeCoreTest, MoreBytesThanThePromptOrNoTokenEndTheRequest) {
 }
 
 TEST_F(DecodeCoreTest, Invariant2BlocksAreFreeWhenTheLastWriterIsDone) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Announce(Spec(1));
   for (uint64_t writer : {1, 2, 3, 4}) Grant(1, 5, writer);
   Commit(1, {128, 128}, -1, 1);
   Abort(1, absl::UnavailableError("broke"), 2);
@@ -582,7 +662,7 @@ TEST_F(DecodeCoreTest, Invariant2BlocksAreFreeWhenTheLastWriterIsDone) {
   Commit(1, {128, 128}, -1, 3);  // too late, but its word
   EXPECT_EQ(Held(), 3);
   Until(700);
-  ASSERT_TRUE(Reserve(Spec(1), 6).ok());  // the next epoch does not wait for the fourth
+  ASSERT_TRUE(Open(Spec(1), 6).ok());  // the next epoch does not wait for the fourth
   EXPECT_EQ(Held(), 6);
   EXPECT_EQ(Grant(1, 5, 2).status.code(), absl::StatusCode::kFailedPrecondition);
   Abort(1, absl::UnavailableError("broke"), 2);
@@ -591,14 +671,14 @@ TEST_F(DecodeCoreTest, Invariant2BlocksAreFreeWhenTheLastWriterIsDone) {
 }
 
 TEST_F(DecodeCoreTest, ASilentWriterEndsTheRequestAndALateOneIsWaitedForALease) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Announce(Spec(1));
   Grant(1, 5, 1);
   Grant(1, 5, 2);
   Until(900);
   EXPECT_TRUE(Renew(1, 2).ok());
   Until(1000);
   EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kUnavailable);
-  ASSERT_TRUE(Reserve(Spec(2)).ok());
+  Announce(Spec(2));
   Grant(2, 5, 1);
   Until(1500);
   Commit(2, {128, 128}, 40, 1);
@@ -610,7 +690,7 @@ TEST_F(DecodeCoreTest, ASilentWriterEndsTheRequestAndALateOneIsWaitedForALease) 
 
 // Whatever came meanwhile is heard before anything ends, however long the standstill was.
 TEST_F(DecodeCoreTest, AStalledProcessDoesNotTakeItsOwnSilenceForTheWriters) {
-  ASSERT_TRUE(Reserve(Spec(1)).ok());
+  Announce(Spec(1));
   Grant(1, 5, 1);
   Grant(1, 5, 2);
   for (int standstills = 0; standstills < 5; ++standstills) {

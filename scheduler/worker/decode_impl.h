@@ -1,6 +1,7 @@
 // The parts of DecodeCore. Included by its own files only.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -12,8 +13,10 @@
 #include <vector>
 
 #include "scheduler/base/listening_clock.h"
-#include "scheduler/kv/backend_queue.h"
+#include "scheduler/base/timer_queue.h"
+#include "scheduler/worker/announcements.h"
 #include "scheduler/worker/decode_core.h"
+#include "scheduler/worker/kv_in.h"
 #include "scheduler/worker/membership.h"
 #include "scheduler/worker/rate_meter.h"
 #include "scheduler/worker/step_loop.h"
@@ -33,7 +36,7 @@ class DecodeCore::Impl {
   std::string_view StateOf(RequestId id) const;
 
  private:
-  enum class Phase { kReserved, kGranted, kRunning, kEnded };
+  enum class Phase { kReceiving, kRunning, kEnded };  // kReceiving: its KV
   enum class Stream { kUnattached, kAttached, kClosed };
 
   struct Token {
@@ -42,56 +45,15 @@ class DecodeCore::Impl {
     std::string payload;
   };
 
-  // A prefill instance that was granted the blocks.
-  struct Writer {
-    bool writing = true;      // neither committed nor aborted
-    TimeUs lease_end_us = 0;  // by the listening clock
-    uint64_t parts = 0;       // staging: taken, or being taken
-    bool part_under_way = false;
-  };
-  using Writers = std::map<InstanceId, Writer>;
-
-  // Blocks of a sequence that ended while somebody may still write to them.
-  struct Quarantine {
-    BlockTable blocks;
-    Writers writers;  // all writing; staging: none
-  };
-
-  // A part on its way out of its buffer.
-  struct Copy {
-    CallId call;
-    RequestId id;
-    Epoch epoch;
-    InstanceId writer;
-  };
-
-  // A writer's call that waits for a backend.
-  struct Asking {
-    CallId call;
-    AskBackendRequest request;
-    TimeUs until_us = 0;
-  };
-
   struct Sequence {
     SpecPtr spec;
     Epoch epoch;
-    Phase phase = Phase::kReserved;
+    Phase phase = Phase::kReceiving;
     TimeUs arrived_us = 0;
-    bool committed = false;
-
-    BlockTable blocks;
-    std::set<Incarnation> named;  // may be granted the blocks
-    Writers writers;
-    // By the listening clock; since the reservation, or any writer's last word.
-    TimeUs lease_end_us = 0;
-    std::vector<int64_t> bytes_written;  // by layer, of the writers that committed
-    bool has_token = false;              // came with its writer's commit
-    int32_t token = 0;
-    std::string payload;
+    bool committed = false;  // its KV was whole, also after its end
 
     Stream stream = Stream::kUnattached;
-    CallId call;                    // when attached
-    TimeUs attach_end_us = kNever;  // by the listening clock
+    CallId call;  // when attached
     std::deque<Token> unsent;
     std::string prompt_logprobs;        // until sent
     std::optional<PrefillTimes> times;  // likewise
@@ -104,14 +66,16 @@ class DecodeCore::Impl {
   };
   using Sequences = std::map<RequestId, Sequence>;
 
-  void On(const ReserveCalled& event);
-  void On(const GrantCalled& event);
-  void On(const RenewCalled& event);
-  void On(const AskBackendCalled& event);
-  void On(const TakePartCalled& event);
-  void On(const ReleaseBackendCalled& event);
-  void On(const PartCopied& event);
-  void On(const CommitCalled& event);
+  void On(const AnnounceCalled& event);
+  void On(const WithdrawCalled& event);
+  void On(const GrantCalled& event) { Open(event, now_ + config_.open_wait_us); }
+  // KvIn's events.
+  void On(const RenewCalled& event) { kv_in_.On(event, Listening()); }
+  void On(const AskBackendCalled& event) { kv_in_.On(event, Listening()); }
+  void On(const TakePartCalled& event) { kv_in_.On(event, Listening()); }
+  void On(const ReleaseBackendCalled& event) { kv_in_.On(event, Listening()); }
+  void On(const PartCopied& event) { kv_in_.On(event, Listening()); }
+  void On(const CommitCalled& event) { kv_in_.On(event, Listening()); }
   void On(const CancelCalled& event);
   void On(const AbortCalled& event);
   void On(const GenerateCalled& event);
@@ -125,39 +89,24 @@ class DecodeCore::Impl {
   void On(const OrderDrain& event);
   void On(const Tick& event) { listening_.Listened(now_); }
 
-  ReserveReply Reserve(const ReserveRequest& request);
-  absl::Status MayReserve(const ReserveRequest& request) const;
-  GrantReply GrantWriting(const GrantRequest& request);
-  absl::Status RenewLease(const RenewRequest& request);
-  absl::Status Commit(const CommitRequest& request);
-  absl::Status TakeCommit(Sequence& sequence, const CommitRequest& request) const;
-  absl::Status AddBytes(Sequence& sequence, const std::vector<int64_t>& bytes) const;
-  static void AddTimes(Sequence& sequence, const PrefillTimes& times);
-  bool Whole(const Sequence& sequence) const;  // all bytes and the token are here
-  void Run(Sequence& sequence);                // from then on it decodes
-  // The writer writes no more, neither to blocks in quarantine nor to its backend.
-  void WriterStopped(RequestId id, Epoch epoch, InstanceId writer);
-  // Why a message about (id, epoch) comes too late; FAILED_PRECONDITION, CANCELLED or NOT_FOUND.
-  absl::Status WhyGone(RequestId id, Epoch epoch) const;
-
-  // Staging: decode_staging.cc.
-  absl::StatusOr<Writer*> FindWriter(RequestId id, Epoch epoch, InstanceId writer);
-  absl::Status MayTakePart(const TakePartRequest& request, const Sequence& sequence) const;
-  bool Copying(RequestId id, Epoch epoch) const;
-  void AnswerAsks();
-  std::optional<AskBackendReply> ReplyTo(const Asking& asking);
+  // What comes before the KV: decode_opening.cc.
+  bool MayAnnounce(const AnnounceRequest& request);
+  void EndAnnounced(RequestId id, FinishReason reason, const absl::Status& status);
+  void Open(const GrantCalled& grant, TimeUs until_us);
+  void Refuse(const GrantCalled& grant, const absl::Status& status);
+  void HoldOrRefuse(const GrantCalled& grant, TimeUs until_us, const absl::Status& status);
+  absl::Status MayOpen(const Announcements::Announced& announced) const;
+  absl::Status TakeBlocks(RequestId id);
+  void RunOpeningTimers();
+  void TakeOutcomes();  // of KvIn
+  void Run(Sequence& sequence, KvIn::Result result);
+  KvIn::Gone WhyGone(RequestId id, Epoch epoch) const;
 
   Sequence* Find(RequestId id, Epoch epoch);
   void CancelUpTo(RequestId id, Epoch epoch, const std::string& why);
-  int64_t BlocksFor(const RequestSpec& spec) const;
 
   void RunTimers();
-  void RunTimers(Sequence& sequence);
-  void EndQuarantines();
   TimeUs Listening() const { return listening_.At(now_); }
-  TimeUs NextLeaseEnd() const;  // by the listening clock
-  bool LeaseOver(const Sequence& sequence) const;
-  bool IsWritten(const Sequence& sequence) const;  // somebody still writes to its blocks
   void StartStep();
   void Probe();  // if it is due
   void Report();
@@ -169,32 +118,37 @@ class DecodeCore::Impl {
   void Flush(Sequence& sequence);  // what the attached stream has not got yet
   void End(Sequence& sequence, FinishReason reason, const absl::Status& status);
   void EndAll(const absl::Status& status);
-  void Release(Sequence& sequence);  // gives the blocks back, as far as that is safe
-  void MaybeErase(RequestId id);     // when it has neither blocks nor a stream to serve
+  void SetPhase(Sequence& sequence, Phase phase);
+  void Release(const Sequence& sequence);  // gives the blocks back, unless a step reads them
+  // Of the requests that this event touched: erases those with neither blocks nor a stream to
+  // serve, and looks again at the Grants that wait for them.
+  void FollowUp();
+  void Erase(Sequences::iterator it);
 
   bool Empty() const;
-  int64_t LiveCount() const;
+  int64_t Count(Phase phase) const { return counts_[static_cast<size_t>(phase)]; }
+  int64_t LiveCount() const { return Count(Phase::kReceiving) + Count(Phase::kRunning); }
   WorkerLoad Load() const;
   std::vector<HeldRequest> Held() const;
 
   DecodeConfig config_;
-  KvShape shape_;
   TimeUs now_ = 0;
-  ListeningClock listening_;  // to writers and routers; of `backends_`, too
+  ListeningClock listening_;  // to writers and routers
   std::vector<DecodeEffect> effects_;
-  BlockPool pool_;
+  KvIn kv_in_;
   BatchScheduler batch_;
   Membership membership_;
   StepLoop steps_;
   RateMeter rate_;
   Tombstones tombstones_;
   Sequences sequences_;
-  std::map<std::pair<RequestId, Epoch>, Quarantine> quarantines_;
-  std::optional<BackendQueue> backends_;  // staging
-  std::vector<Asking> asking_;            // in the order of their coming
-  std::map<uint64_t, Copy> copies_;       // under way
-  uint64_t next_copy_ = 1;
-  std::map<CallId, RequestId> calls_;  // attached streams
+  Announcements announcements_;
+  std::array<int64_t, 3> counts_{};                   // of sequences, by phase
+  int64_t unclaimed_ = 0;                             // ended, and no router has come yet
+  std::set<std::pair<TimeUs, RequestId>> receiving_;  // by their arrival
+  TimerQueue<RequestId> attach_ends_;                 // by the listening clock
+  std::vector<RequestId> touched_;                    // by this event
+  std::map<CallId, RequestId> calls_;                 // attached streams
   TimeUs drain_end_us_ = kNever;
   uint64_t output_tokens_ = 0;
   uint64_t finished_ = 0;

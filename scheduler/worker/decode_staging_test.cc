@@ -45,8 +45,7 @@ class DecodeStagingTest : public ::testing::Test {
   CallId Call() { return {++calls_}; }
   // A request of two prompt blocks, granted to `writers`.
   void Begin(uint64_t serial, std::vector<uint64_t> writers) {
-    const auto reserve = Of<AnswerReserve>(Do(ReserveCalled{Call(), {Spec(serial), {5}, {{2}}}}));
-    ASSERT_TRUE(reserve[0].reply.status.ok());
+    Do(AnnounceCalled{{Spec(serial), {5}, {{2}}}, absl::OkStatus()});
     for (uint64_t writer : writers) {
       const GrantRequest request{.id = {7, serial},
                                  .epoch = {5},
@@ -214,7 +213,7 @@ TEST_F(DecodeStagingTest, APartThatCannotBeIsRefusedByName) {
   EXPECT_EQ(why(1, 1, {0, 2, 0}), "layer: 2 is out of range");
   EXPECT_EQ(why(1, 1, {0, 0, 2}), "block: 2 is out of range");
   EXPECT_EQ(why(1, 2, {0, 0, 0}), "part: 2 is out of range");
-  EXPECT_EQ(why(2, 1, {0, 0, 0}), "the writer has no backend");
+  EXPECT_EQ(why(2, 1, {0, 0, 0}), "the writer has no staging buffer");
   EXPECT_EQ(why(3, 1, {0, 0, 0}), "nothing was granted to this writer");
   Part(1, 1, 1, {{0, 0, 0}});
   EXPECT_EQ(Commit(1, 1, 256).message(), "commit: a part is still being taken");

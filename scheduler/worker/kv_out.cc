@@ -13,20 +13,36 @@ bool IsUnreachable(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }
 
-// What a decode instance says by itself to Grant, Renew and Commit is never RESOURCE_EXHAUSTED: its
-// inbox was full, and the call may be made again. The request was accepted: it ends with no 429.
+// What a decode instance says by itself to Renew, Commit and a Grant that takes no blocks is never
+// RESOURCE_EXHAUSTED: its inbox was full, and the call may be made again. The request was accepted:
+// it ends with no 429.
 absl::Status OfCall(const absl::Status& status) {
   return absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message()) : status;
 }
 
 }  // namespace
 
-void KvOut::Open(const Transfer& transfer, std::vector<PutBlock> blocks, bool more, TimeUs now) {
-  SKEIN_INVARIANT(!Has(transfer.id) && !blocks.empty());
+void KvOut::Open(const Transfer& transfer, TimeUs now) {
+  SKEIN_INVARIANT(!Has(transfer.id));
   Entry& entry = transfers_[transfer.id];
   entry.transfer = transfer;
-  emit_(OpenHandoff{transfer.id, transfer.epoch, transfer.spec, std::move(blocks), more});
   AskForGrant(entry, now);
+}
+
+void KvOut::Begin(RequestId id, std::vector<PutBlock> blocks, bool more, TimeUs now) {
+  Entry& entry = transfers_.at(id);
+  SKEIN_INVARIANT(!entry.begun && !blocks.empty());
+  entry.begun = true;
+  const Transfer& transfer = entry.transfer;
+  emit_(OpenHandoff{id, transfer.epoch, transfer.spec, std::move(blocks), more});
+  if (const std::optional<GrantReply> reply = std::exchange(entry.granted, std::nullopt)) {
+    StartWriting(entry, *reply);
+  }
+}
+
+bool KvOut::Begun(RequestId id) const {
+  const auto it = transfers_.find(id);
+  return it != transfers_.end() && it->second.begun;
 }
 
 void KvOut::AddBlocks(RequestId id, std::vector<PutBlock> blocks, bool more) {
@@ -108,17 +124,29 @@ void KvOut::AskForGrant(Entry& entry, TimeUs now) {
 void KvOut::On(const GrantReplied& event, TimeUs now) {
   Entry* entry = FindLive(event.id, event.epoch);
   if (entry == nullptr || !entry->grant.TakeAnswer()) return;  // its Abort was sent or will be
-  const absl::Status status = OfCall(event.reply.status);
-  if (status.ok()) return StartWriting(*entry, event.reply, now);
-  if (!IsUnreachable(status) || entry->grant.attempts() >= config_.attempts) {
-    return Fail(*entry, EndOf(*entry, status));
+  const bool takes_blocks = entry->transfer.takes_blocks;
+  const absl::Status status = takes_blocks ? event.reply.status : OfCall(event.reply.status);
+  if (status.ok()) return Granted(*entry, event.reply, now);
+  if (IsUnreachable(status) && entry->grant.attempts() < config_.attempts) {
+    entry->grant.SendAt(now + config_.retry_us);
+    return Arm(*entry);
   }
-  entry->grant.SendAt(now + config_.retry_us);
-  Arm(*entry);
+  if (takes_blocks && (IsUnreachable(status) || absl::IsResourceExhausted(status))) {
+    entry->stopped = true;
+    timers_.Remove(event.id);
+    // A call before may have taken the blocks: then this epoch may not be announced there again.
+    const bool took_none = entry->grant.attempts() == 1;
+    outcomes_.push_back({event.id, End::kRefused, took_none ? status : OfCall(status)});
+  } else {
+    Fail(*entry, EndOf(*entry, status));
+  }
 }
 
-void KvOut::StartWriting(Entry& entry, const GrantReply& reply, TimeUs now) {
+void KvOut::Granted(Entry& entry, GrantReply reply, TimeUs now) {
   const Transfer& transfer = entry.transfer;
+  const absl::Status layout =
+      CheckSameLayout(reply.layout, LayoutOf(config_.shape), "decode", "prefill");
+  if (!layout.ok()) return Fail(entry, layout);
   const auto blocks = static_cast<int64_t>(reply.blocks.size());
   const bool staged = reply.staging_slots > 0;
   const int64_t expected = staged ? 0 : BlocksOf(config_.shape, PromptTokens(*transfer.spec));
@@ -131,8 +159,16 @@ void KvOut::StartWriting(Entry& entry, const GrantReply& reply, TimeUs now) {
     return Fail(entry, absl::UnavailableError("the grant came after its own lease"));
   }
   entry.renew.SendAt(entry.grant.sent_us() + reply.lease_us / 3);
+  if (entry.begun) return StartWriting(entry, reply);
+  entry.granted = std::move(reply);
+  Arm(entry);
+  outcomes_.push_back({transfer.id, End::kOpened, absl::OkStatus()});
+}
+
+void KvOut::StartWriting(Entry& entry, const GrantReply& reply) {
+  const Transfer& transfer = entry.transfer;
   SetSender(entry, Sender::kWriting);
-  if (staged) entry.staging = Staging{};
+  if (reply.staging_slots > 0) entry.staging = Staging{};
   Arm(entry);
   emit_(StartHandoff{.id = transfer.id,
                      .epoch = transfer.epoch,

@@ -1,10 +1,14 @@
 // KvOut: the KV of prompts on its way from a prefill instance to decode instances. Part of
 // PrefillCore, which says what is to be sent and hears how it ended.
 //
-// A transfer is opened with the blocks that this instance will compute; the decode side is asked
-// for a grant at once. With the grant the handoff sender writes, layer by layer, under a lease that
-// is renewed every third of it; no put is posted after its end. When the sender has put all blocks
-// and the result (SetResult) is there, the transfer is committed. It ends with one Outcome.
+// Open asks the decode side for a grant; Begin tells the blocks that this instance will compute,
+// before or after the grant. With both the handoff sender writes, layer by layer, under a lease
+// that is renewed every third of it; no put is posted after its end. When the sender has put all
+// blocks and the result (SetResult) is there, the transfer is committed. It ends with one Outcome.
+//
+// The grant of a transfer that takes the decode side's blocks may be refused, for lack of room or
+// because the decode side cannot be reached: kRefused tells the owner, which forgets the transfer
+// and may open it elsewhere. kOpened tells that it was granted before Begin. Neither is the end.
 //
 // A decode side that answers the grant with staging slots is written to through a staging buffer
 // (scheduler/kv/backend_queue.h): acquired when the sender has something to put, given back when it
@@ -55,6 +59,7 @@ class KvOut {
     std::string endpoint;         // of the decode instance
     InstanceId writer;            // this instance's name towards the decode side
     bool one_of_several = false;  // other instances write other parts of the prompt
+    bool takes_blocks = false;    // the first of the request: see above
   };
   // What a prompt's computation gave; committed with the last of its KV.
   struct Result {
@@ -64,19 +69,22 @@ class KvOut {
     std::string prompt_logprobs;  // of all chunks; opaque here
     PrefillTimes times;           // handoff_us is added here
   };
-  enum class End { kCommitted, kFailed, kStopped };
+  enum class End { kOpened, kRefused, kCommitted, kFailed, kStopped };
   struct Outcome {
     RequestId id;
     End end = End::kFailed;
-    absl::Status status;  // of kFailed: what the request ends with
+    absl::Status status;  // of kFailed: what the request ends with; of kRefused: why
   };
 
   // `emit` is called for each effect, inside the call that has it.
   KvOut(KvOutConfig config, std::function<void(KvOutEffect)> emit)
       : config_(std::move(config)), emit_(std::move(emit)) {}
 
-  // REQUIRES: no transfer of this request, and blocks. `more`: AddBlocks brings further ones.
-  void Open(const Transfer& transfer, std::vector<PutBlock> blocks, bool more, TimeUs now);
+  // REQUIRES: no transfer of this request.
+  void Open(const Transfer& transfer, TimeUs now);
+  // REQUIRES: opened, not begun, and blocks. `more`: AddBlocks brings further ones.
+  void Begin(RequestId id, std::vector<PutBlock> blocks, bool more, TimeUs now);
+  bool Begun(RequestId id) const;
   void AddBlocks(RequestId id, std::vector<PutBlock> blocks, bool more);
   bool Has(RequestId id) const { return transfers_.count(id) > 0; }
   // All is computed. REQUIRES: Has(id).
@@ -127,6 +135,8 @@ class KvOut {
 
   struct Entry {
     Transfer transfer;
+    bool begun = false;
+    std::optional<GrantReply> granted;  // until it is begun
     Sender sender = Sender::kWaiting;
     bool stopped = false;    // by Stop, or by its outcome
     bool stop_sent = false;  // to the sender
@@ -152,7 +162,8 @@ class KvOut {
   absl::Status EndOf(const Entry& entry, const absl::Status& status) const;
 
   void AskForGrant(Entry& entry, TimeUs now);
-  void StartWriting(Entry& entry, const GrantReply& reply, TimeUs now);
+  void Granted(Entry& entry, GrantReply reply, TimeUs now);
+  void StartWriting(Entry& entry, const GrantReply& reply);
   void Renew(Entry& entry, TimeUs now);
   void MaybeCommit(Entry& entry, TimeUs now);
   // Staging: kv_out_staging.cc.

@@ -100,7 +100,8 @@ void KvOut::TellPart(Entry& entry, TimeUs now) {
                       .epoch = entry.transfer.epoch,
                       .prefill = entry.transfer.writer,
                       .part = staging.part,
-                      .blocks = staging.telling},
+                      .blocks = staging.telling,
+                      .layout = LayoutOf(config_.shape)},
                      config_.rpc_timeout_us});
 }
 

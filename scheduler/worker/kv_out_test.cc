@@ -22,15 +22,20 @@ class KvOutTest : public ::testing::Test {
   using Effects = std::vector<KvOutEffect>;
 
   // A prompt of two blocks of four tokens, two layers.
-  Effects Open(uint64_t serial, bool one_of_several = false) {
+  Effects Open(uint64_t serial, bool one_of_several = false, bool takes_blocks = false) {
     out_.Open({.id = {7, serial},
                .epoch = {5},
                .spec = Spec(serial),
                .endpoint = "d:1",
                .writer = {3},
-               .one_of_several = one_of_several},
-              {{0, {8}}, {1, {9}}}, /*more=*/false, now_);
+               .one_of_several = one_of_several,
+               .takes_blocks = takes_blocks},
+              now_);
+    if (!takes_blocks) Begin(serial);
     return Taken();
+  }
+  void Begin(uint64_t serial) {
+    out_.Begin({7, serial}, {{0, {8}}, {1, {9}}}, /*more=*/false, now_);
   }
   template <class Event>
   Effects Do(const Event& event) {
@@ -43,7 +48,7 @@ class KvOutTest : public ::testing::Test {
     return Taken();
   }
   Effects Granted(uint64_t serial) {
-    return Do(GrantReplied{{7, serial}, {5}, {{}, {{1}, {2}}, "memory", kLeaseUs}});
+    return Do(GrantReplied{{7, serial}, {5}, {{}, {{1}, {2}}, {}, "memory", kLeaseUs}});
   }
   Effects Written(uint64_t serial) { return Do(HandoffDone{{7, serial}, {5}, {256, 256}}); }
   Effects Computed(uint64_t serial) {
@@ -93,6 +98,48 @@ TEST_F(KvOutTest, ATransferIsOpenedGrantedWrittenAndCommitted) {
   EXPECT_EQ(out_.NextDeadline(), kNever);
 }
 
+TEST_F(KvOutTest, ATransferThatTakesBlocksBeginsWhenItIsOpened) {
+  EXPECT_TRUE(Of<OpenHandoff>(Open(1, false, /*takes_blocks=*/true)).empty());
+  EXPECT_TRUE(Granted(1).empty());
+  EXPECT_EQ(Outcomes().at(0).end, KvOut::End::kOpened);
+  EXPECT_FALSE(out_.Writing({7, 1}));
+  Begin(1);
+  const Effects effects = std::exchange(effects_, {});
+  EXPECT_EQ(Of<OpenHandoff>(effects).size(), 1u);
+  EXPECT_EQ(Of<StartHandoff>(effects).at(0).remote_blocks.size(), 2u);
+  EXPECT_TRUE(out_.Writing({7, 1}));
+}
+
+TEST_F(KvOutTest, ARefusedTransferMayBeOpenedElsewhere) {
+  Open(1, false, /*takes_blocks=*/true);
+  const absl::Status full = absl::ResourceExhaustedError("no room");
+  Do(GrantReplied{{7, 1}, {5}, {full}});
+  const auto outcomes = Outcomes();
+  EXPECT_EQ(outcomes.at(0).end, KvOut::End::kRefused);
+  EXPECT_EQ(outcomes.at(0).status, full);
+  out_.Forget({7, 1});
+  EXPECT_EQ(Of<CallGrant>(Open(1, false, /*takes_blocks=*/true)).size(), 1u);
+  Granted(1);
+  EXPECT_EQ(Outcomes().at(0).end, KvOut::End::kOpened);
+  Open(3, false, /*takes_blocks=*/true);
+  Do(GrantReplied{{7, 3}, {5}, {absl::DeadlineExceededError("late")}});
+  Until(now_ + kRetryUs);
+  Do(GrantReplied{{7, 3}, {5}, {full}});
+  EXPECT_TRUE(absl::IsUnavailable(Outcomes().at(0).status)) << "the first may have taken blocks";
+  // Of a transfer that takes none it can only be a full inbox.
+  Open(2);
+  Do(GrantReplied{{7, 2}, {5}, {full}});
+  EXPECT_TRUE(Outcomes().empty());
+  EXPECT_EQ(Of<CallGrant>(Until(now_ + kRetryUs)).size(), 1u);
+}
+
+TEST_F(KvOutTest, BlocksOfAnotherLayoutAreRefusedByName) {
+  Open(1);
+  Do(GrantReplied{{7, 1}, {5}, {{}, {{1}, {2}}, {.tp = 2}, "memory", kLeaseUs}});
+  EXPECT_EQ(Outcomes().at(0).status,
+            absl::FailedPreconditionError("layout.tp: decode 2, prefill 1"));
+}
+
 TEST_F(KvOutTest, KvThatIsWrittenWaitsForItsResult) {
   Open(1);
   Granted(1);
@@ -119,7 +166,7 @@ TEST_F(KvOutTest, WhatTheDecodeSideRefusesIsNotAskedAgain) {
   Do(GrantReplied{{7, 1}, {5}, {absl::FailedPreconditionError("dtype: f32, not bf16")}});
   EXPECT_EQ(Outcomes().at(0).status, absl::FailedPreconditionError("dtype: f32, not bf16"));
   Open(2);
-  Do(GrantReplied{{7, 2}, {5}, {{}, {{1}}, "memory", kLeaseUs}});
+  Do(GrantReplied{{7, 2}, {5}, {{}, {{1}}, {}, "memory", kLeaseUs}});
   EXPECT_TRUE(absl::IsUnavailable(Outcomes().at(0).status)) << "one block for two";
 }
 
@@ -169,7 +216,7 @@ TEST_F(KvOutTest, AStoppedTransferTellsTheSenderOnceAndBeginsNothing) {
 
 TEST_F(KvOutTest, WordsOfAnotherEpochOrRequestChangeNothing) {
   Open(1);
-  EXPECT_TRUE(Do(GrantReplied{{7, 1}, {4}, {{}, {{1}, {2}}, "memory", kLeaseUs}}).empty());
+  EXPECT_TRUE(Do(GrantReplied{{7, 1}, {4}, {{}, {{1}, {2}}, {}, "memory", kLeaseUs}}).empty());
   EXPECT_TRUE(Do(HandoffDone{{7, 9}, {5}, {256, 256}}).empty());
   EXPECT_TRUE(Do(HandoffDone{{7, 1}, {5}, {256, 256}}).empty()) << "before the grant";
   Granted(1);

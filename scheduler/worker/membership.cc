@@ -13,15 +13,25 @@ void Membership::OnRegistered(const RegisterReply& reply, TimeUs now) {
     registered_ = false;
     return OnDisconnected(reply.status, now);
   }
+  if (!reply.generation.MayFollow(seen_)) {  // Due closes the stream; the next hello says why
+    last_call_ = absl::FailedPreconditionError(
+        absl::StrCat("the orchestrator's generation ", reply.generation.number, " is not above ",
+                     seen_.number, ", which this worker has listened to"));
+    refused_ = true;
+    answer_by_us_ = now;
+    return;
+  }
+  seen_ = reply.generation;
   calling_ = false;
   last_call_ = reply.status;
   TakeEndedHeard();
   registered_ = connected_ = true;
   attempts_failed_ = 0;
-  told_draining_ = false;
+  told_draining_ = draining_in_flight_;
   instance_ = reply.instance;
   lease_us_ = std::max<TimeUs>(reply.lease_us, 3);
-  next_us_ = spacing_end_us_ = now;  // the first report makes the instance placeable
+  next_us_ = now + lease_us_ / 3;
+  spacing_end_us_ = now;
 }
 
 void Membership::OnReported(uint64_t serial, const ReportReply& reply, TimeUs now) {
@@ -33,6 +43,7 @@ void Membership::OnReported(uint64_t serial, const ReportReply& reply, TimeUs no
     return;
   }
   calling_ = false;
+  if (reply.want_full) full_wanted_ = dirty_ = true;
   spacing_end_us_ = now + config_.report_spacing_us +
                     static_cast<TimeUs>(listed_) * config_.report_spacing_per_request_us;
   TakeEndedHeard();
@@ -57,7 +68,7 @@ void Membership::OnDisconnected(const absl::Status& status, TimeUs now) {
 }
 
 absl::Status Membership::CheckEpoch(Epoch epoch) const {
-  const uint64_t last = instance_.value + kEpochsMax;
+  const uint64_t last = FirstNumberOf(seen_.number + 1) - 1;
   if (epoch.value <= last) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("epoch: ", epoch.value, " exceeds ", last,
@@ -70,7 +81,32 @@ void Membership::OnUnregistered() {
   registered_ = connected_ = false;
 }
 
+void Membership::Holds(const HeldRequest& held, TimeUs chunk_since_us) {
+  if (held_.emplace(held.id, held.epoch).second) digest_.Add(held.id, held.epoch);
+  changes_[{held.id, held.epoch}] = {held, chunk_since_us};
+}
+
+bool Membership::Drop(RequestId id, Epoch epoch) {
+  if (held_.erase({id, epoch}) == 0) return false;
+  digest_.Remove(id, epoch);
+  changes_.erase({id, epoch});
+  return true;
+}
+
+void Membership::Gone(RequestId id, Epoch epoch) {
+  if (Drop(id, epoch)) gone_.push_back({.id = id, .epoch = epoch});
+}
+
+absl::Status Membership::CheckHeld(const std::vector<HeldRequest>& held) const {
+  std::set<Key> keys;
+  for (const HeldRequest& one : held) keys.emplace(one.id, one.epoch);
+  if (keys == held_ && DigestOf(held) == digest_.value()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("Membership: ", held.size(), " requests are held, ",
+                                          held_.size(), " were told"));
+}
+
 void Membership::Ended(EndedRequest ended) {
+  Drop(ended.id, ended.epoch);
   ended_.push_back(std::move(ended));
   if (ended_.size() > kMaxEnded) {
     ended_.pop_front();
@@ -97,34 +133,63 @@ void Membership::Await(TimeUs now) {
 }
 
 std::optional<MembershipEffect> Membership::Close(TimeUs now) {
-  const bool refused = !registered_ && connected_;
+  const bool refused = std::exchange(refused_, false) || (!registered_ && connected_);
   OnDisconnected(
       refused ? last_call_ : absl::DeadlineExceededError("the orchestrator does not answer"), now);
   return CloseStream{};
 }
 
-std::optional<MembershipEffect> Membership::Register(std::vector<HeldRequest> held, TimeUs now) {
+std::optional<MembershipEffect> Membership::Register(WorkerLoad load, std::vector<HeldRequest> held,
+                                                     TimeUs now) {
   Await(now);
+  dirty_ = full_wanted_ = false;
   ended_in_flight_ = ended_.size();
+  changes_.clear();
+  gone_.clear();
+  load.draining = draining_in_flight_ = draining();
   return CallRegister{RegisterRequest{.identity = config_.identity,
                                       .held = std::move(held),
-                                      .ended = {ended_.begin(), ended_.end()}}};
+                                      .ended = {ended_.begin(), ended_.end()},
+                                      .load = std::move(load),
+                                      .seen = seen_}};
 }
 
-std::optional<MembershipEffect> Membership::Report(WorkerLoad load, std::vector<HeldRequest> held,
-                                                   TimeUs now) {
+// All but what is held.
+ReportRequest Membership::ReportOf(WorkerLoad load, TimeUs now) {
   Await(now);
-  dirty_ = false;
+  dirty_ = full_wanted_ = false;
   next_us_ = now + lease_us_ / 3;
   ended_in_flight_ = ended_.size();
-  listed_ = held.size() + ended_.size();
   load.draining = draining_in_flight_ = draining();
-  return CallReport{ReportRequest{.instance = instance_,
-                                  .incarnation = config_.identity.incarnation,
-                                  .serial = ++serial_,
-                                  .load = std::move(load),
-                                  .held = std::move(held),
-                                  .ended = {ended_.begin(), ended_.end()}}};
+  return {.instance = instance_,
+          .incarnation = config_.identity.incarnation,
+          .serial = ++serial_,
+          .load = std::move(load),
+          .held = {},
+          .ended = {ended_.begin(), ended_.end()},
+          .gone = std::exchange(gone_, {}),
+          .held_digest = digest_.value()};
+}
+
+std::optional<MembershipEffect> Membership::ReportFull(WorkerLoad load,
+                                                       std::vector<HeldRequest> held, TimeUs now) {
+  ReportRequest report = ReportOf(std::move(load), now);
+  report.full = true;
+  report.held = std::move(held);
+  changes_.clear();
+  listed_ = report.held.size() + ended_.size();
+  return CallReport{std::move(report)};
+}
+
+std::optional<MembershipEffect> Membership::ReportChanges(WorkerLoad load, TimeUs now) {
+  ReportRequest report = ReportOf(std::move(load), now);
+  for (auto& [key, change] : changes_) {
+    if (change.chunk_since_us != kNever) change.held.chunk_running_us = now - change.chunk_since_us;
+    report.held.push_back(change.held);
+  }
+  changes_.clear();
+  listed_ = report.held.size() + report.gone.size() + ended_.size();
+  return CallReport{std::move(report)};
 }
 
 std::optional<MembershipEffect> Membership::Leave(TimeUs now) {

@@ -53,12 +53,12 @@ struct CancelCalled {
   CancelRequest request;
 };
 // SIGTERM: take nothing new, finish within `grace_us`, then end what is left with UNAVAILABLE, and
-// leave. (An operator's order to drain comes with ReportReplied; it has no end.)
+// leave. (An operator's order to drain is OrderDrain; it has no end.)
 struct Drain {
   TimeUs grace_us = 0;
 };
-// An operator's order that came to the worker itself (POST /drain, /resume): as one that comes with
-// ReportReplied.
+// An operator's order, from the orchestrator (DrainOrder) or to the worker itself (POST /drain,
+// /resume).
 struct OrderDrain {
   bool drain = true;
 };
@@ -72,7 +72,7 @@ struct MembershipConfig {
   TimeUs register_retry_us = 500 * kMillisecondUs;
   // Least time between two reports that are sent because requests ended.
   TimeUs report_spacing_us = 2 * kMillisecondUs;
-  // And so much more for each request that the last one listed: reports cost a bounded share.
+  // And so much more for each request that the last one named: reports cost a bounded share.
   TimeUs report_spacing_per_request_us = 20;
 };
 

@@ -54,7 +54,7 @@ TimeUs PrefillCore::Impl::NextDeadline() const {
   TimeUs next = std::min(membership_.NextDeadline(),
                          steps_.engine().NextDeadline(/*may_probe=*/!membership_.leaving()));
   if (!requests_.empty() && now_ < drain_end_us_) next = std::min(next, drain_end_us_);
-  return std::min({next, timers_us_, kv_out_.NextDeadline()});
+  return std::min({next, timers_.Next(), kv_out_.NextDeadline()});
 }
 
 TimeUs PrefillCore::Impl::EarliestTimer(const Request& request) {
@@ -104,6 +104,7 @@ absl::Status PrefillCore::Impl::CheckInvariants() const {
   if (absl::Status status = pool_.CheckInvariants(); !status.ok()) return status;
   if (absl::Status status = batch_.CheckInvariants(); !status.ok()) return status;
   if (absl::Status status = kv_out_.CheckInvariants(); !status.ok()) return status;
+  if (absl::Status status = membership_.CheckHeld(Held()); !status.ok()) return status;
   int64_t blocks = 0;
   size_t queued = 0;
   int64_t in_front = 0;
@@ -118,8 +119,9 @@ absl::Status PrefillCore::Impl::CheckInvariants() const {
     if ((must && !request.in_front) || (request.in_front && !may)) {
       return absl::InternalError(absl::StrCat("PrefillCore 6: ", ToString(id), " in front"));
     }
-    if (EarliestTimer(request) < timers_us_) {
-      return absl::InternalError(absl::StrCat("PrefillCore 6: ", ToString(id), " is overslept"));
+    if (EarliestTimer(request) < timers_.Of(id)) {
+      return absl::InternalError(
+          absl::StrCat("PrefillCore 6: ", ToString(id), " has a timer before the queue's"));
     }
     const bool touched = InFlight(id) || kv_out_.Writing(id);
     if (touched && request.blocks == nullptr) {
@@ -133,13 +135,13 @@ absl::Status PrefillCore::Impl::CheckInvariants() const {
     return absl::InternalError(absl::StrCat("PrefillCore 1: ", blocks, " blocks in tables, ",
                                             pool_.Counts().held, " held"));
   }
-  if (in_front != front_) {
+  if (in_front != queue_.front()) {
     return absl::InternalError(
-        absl::StrCat("PrefillCore 6: ", front_, " counted in front, ", in_front, " are"));
+        absl::StrCat("PrefillCore 6: ", queue_.front(), " counted in front, ", in_front, " are"));
   }
-  if (queued != queue_.size()) {
+  if (queued != queue_.waiting()) {
     return absl::InternalError(
-        absl::StrCat("PrefillCore 3: ", queue_.size(), " in the queue, ", queued, " queued"));
+        absl::StrCat("PrefillCore 3: ", queue_.waiting(), " in the queue, ", queued, " queued"));
   }
   return CheckSpanning();
 }

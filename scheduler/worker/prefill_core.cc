@@ -45,7 +45,8 @@ PrefillCore::Impl::Impl(const PrefillConfig& config)
                .attempts = config.attempts},
               [this](KvOutEffect effect) {
                 std::visit([this](auto& one) { effects_.push_back(std::move(one)); }, effect);
-              }) {}
+              }),
+      queue_(config.begin_ahead, config.batch) {}
 
 std::vector<PrefillEffect> PrefillCore::Impl::Handle(const PrefillEvent& event, TimeUs now) {
   now_ = std::max(now_, now);
@@ -83,12 +84,13 @@ absl::Status PrefillCore::Impl::Assign(const AssignRequest& assign) {
   request.arrived_us = now_;
   const TimeUs budget = assign.spec->deadline_us;
   request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
+  if (assign.placed.has_value()) request.placed = *assign.placed;
   if (spans) {
     if (absl::Status status = AddSpanning(assign, &request); !status.ok()) return status;
   }
-  Arm(EarliestTimer(request));
-  requests_.emplace(id, std::move(request));
-  queue_.emplace(assign.sequence, id);
+  membership_.Holds({.id = id, .epoch = assign.epoch});
+  queue_.Wait(PlaceOf(request));
+  Arm(requests_.emplace(id, std::move(request)).first->second);
   return absl::OkStatus();
 }
 
@@ -101,17 +103,16 @@ absl::Status PrefillCore::Impl::AssignAfterOlder(const AssignRequest& assign) {
     if (waiting < assign.epoch) EndSuccessors(id, waiting, absl::CancelledError("planned anew"));
   }
   successors_[id].push_back(assign);
+  membership_.Holds({.id = id, .epoch = assign.epoch});
   return absl::OkStatus();
 }
 
 void PrefillCore::Impl::TakeSuccessors() {
-  for (auto it = successors_.begin(); it != successors_.end();) {
-    if (requests_.count(it->first) > 0) {
-      ++it;
-      continue;
-    }
+  for (const RequestId id : std::exchange(left_, {})) {
+    const auto it = successors_.find(id);
+    if (it == successors_.end() || requests_.count(id) > 0) continue;
     const std::vector<AssignRequest> assigns = std::move(it->second);
-    it = successors_.erase(it);
+    successors_.erase(it);
     for (const AssignRequest& assign : assigns) {
       const absl::Status status = Assign(assign);
       if (status.ok()) continue;
@@ -204,7 +205,6 @@ void PrefillCore::Impl::On(const Disconnected& event) {
 
 void PrefillCore::Impl::On(const ReportReplied& event) {
   membership_.OnReported(event.serial, event.reply, now_);
-  if (event.reply.drain.has_value() && membership_.OrderDrain(*event.reply.drain)) HandBack();
 }
 
 void PrefillCore::Impl::On(const OrderDrain& event) {
@@ -220,8 +220,8 @@ void PrefillCore::Impl::On(const Drain& event) {
 
 // The orchestrator plans anew what has not begun here.
 void PrefillCore::Impl::HandBack() {
-  while (!queue_.empty()) {
-    End(requests_.at(queue_.begin()->second), absl::UnavailableError("handed back: draining"));
+  while (const std::optional<RequestId> first = queue_.First()) {
+    End(requests_.at(*first), absl::UnavailableError("handed back: draining"));
   }
   while (!successors_.empty()) {
     EndSuccessors(successors_.begin()->first, {UINT64_MAX},
@@ -231,14 +231,24 @@ void PrefillCore::Impl::HandBack() {
 
 void PrefillCore::Impl::RunTimers() {
   if (steps_.engine().Overdue(now_)) FailOverdueStep();
-  if (now_ >= drain_end_us_) EndAll(absl::UnavailableError("the prefill instance is going away"));
+  if (now_ >= drain_end_us_ && !drain_ended_) {
+    drain_ended_ = true;  // nothing new is accepted any more
+    EndAll(absl::UnavailableError("the prefill instance is going away"));
+  }
   kv_out_.RunTimers(now_);
-  if (now_ < timers_us_) return;
-  timers_us_ = kNever;
-  std::vector<RequestId> ids;
-  for (const auto& [id, request] : requests_) ids.push_back(id);
-  for (RequestId id : ids) RunTimers(requests_.at(id));
-  for (const auto& [id, request] : requests_) Arm(EarliestTimer(request));
+  while (const std::optional<RequestId> id = timers_.TakeDue(now_)) {
+    RunTimers(requests_.at(*id));
+    if (const auto it = requests_.find(*id); it != requests_.end()) Arm(it->second);
+  }
+}
+
+void PrefillCore::Impl::SetState(Request& request, State state) {
+  const PlanQueue::Place place = PlaceOf(request);
+  if (request.state == State::kQueued) queue_.StopWaiting(place);
+  if (request.state == State::kAsking) queue_.RemoveUnplaced(place);
+  request.state = state;
+  if (state == State::kQueued) queue_.Wait(place);
+  if (state == State::kAsking && request.placed.endpoint.empty()) queue_.AddUnplaced(place);
 }
 
 void PrefillCore::Impl::Finish(Request& request) {
@@ -248,14 +258,12 @@ void PrefillCore::Impl::Finish(Request& request) {
 
 void PrefillCore::Impl::End(Request& request, const absl::Status& status) {
   if (request.state == State::kEnding) return;
-  const RequestId id = request.spec->id;
-  if (request.state == State::kQueued) queue_.erase({request.sequence, id});
   if (request.spanning.has_value()) {
     for (PlanSequence sequence : request.spanning->assigns) spans_.erase(sequence);
   }
   LeaveOthers(request);
   LeaveFront(request);
-  request.state = State::kEnding;
+  SetState(request, State::kEnding);
   request.end_status = status;
   ++failed_;
   MaybeLeave(request);
@@ -276,11 +284,12 @@ void PrefillCore::Impl::MaybeLeave(Request& request) {
   if (!InFlight(id)) batch_.Remove(id);  // no further chunk while the handoff stops
   kv_out_.Stop(id);
   if (kv_out_.Writing(id) || InFlight(id)) return;
-  if (!request.endpoint.empty()) {
+  if (kv_out_.Has(id) || request.working) {
     const InstanceId writer =
         request.writer == InstanceId{} ? membership_.instance() : request.writer;
-    effects_.push_back(CallAbort{
-        request.endpoint, {id, request.epoch, request.end_status, writer}, config_.rpc_timeout_us});
+    effects_.push_back(CallAbort{request.placed.endpoint,
+                                 {id, request.epoch, request.end_status, writer},
+                                 config_.rpc_timeout_us});
   }
   Erase(request, absl::Status(request.end_status));
 }
@@ -304,6 +313,8 @@ void PrefillCore::Impl::Erase(Request& request, const absl::Status& status) {
                      .reason = reason,
                      .status = status,
                      .engine_failed = steps_.engine().FailedUnder(id)});
+  timers_.Remove(id);
+  left_.push_back(id);
   requests_.erase(id);
 }
 

@@ -1,13 +1,13 @@
 // PrefillCore: every decision of a prefill-worker. One thread owns it.
 //
-// Life of a request here: queued -> asking (blocks held, BeginPrefill under way) -> placed
-// (computing chunk after chunk; grant asked for at the same time; handoff running once granted) ->
-// committing -> gone. A request that was cancelled or failed is *ending*: it leaves when neither
-// the step in flight nor its handoff touches its blocks any more.
+// Life of a request here: queued -> asking (blocks held; the transfer to the decode instance is
+// being opened, after a PlaceDecode if the plan names none) -> placed (computing chunk after chunk,
+// handoff running) -> committing -> gone. A request that was cancelled or failed is *ending*: it
+// leaves when neither the step in flight nor its handoff touches its blocks any more.
 //
 // A request of a spanning plan (AssignRequest with members) computes only its share of the prompt
 // here, piece by piece (scheduler/kv/deal.h), each piece in one step together with the other
-// members. It holds blocks for all it will compute and receive. The plan's lead asks BeginPrefill,
+// members. It holds blocks for all it will compute and receive. The plan's lead opens the transfer,
 // the others wait for Start. Spanning pieces run strictly in (sequence, chunk, piece) order over
 // all spanning plans assigned here, started or not. Assigns come in the order of their sequences:
 // so all instances run pieces in one global order and the first unfinished one can always run; a
@@ -24,7 +24,7 @@
 // Invariants, by number (CheckInvariants names them):
 //   1. Blocks held in the pool are exactly those of the requests that have a table.
 //   2. A request in the step in flight or with a handoff under way keeps its blocks.
-//   3. Requests ask BeginPrefill in plan-sequence order.
+//   3. Requests open their transfers in plan-sequence order.
 //   4. Every accepted (id, epoch) ends exactly once, in a report's `ended`.
 //   5. Each part's own: pool, batch.
 //   6. What is remembered of all requests (who is in front, the earliest timer) agrees with them.
@@ -59,14 +59,14 @@ struct AssignCalled {
 struct StartCalled {
   StartRequest request;
 };
-struct BeginPrefillReplied {  // the answer to CallBeginPrefill
+struct PlaceDecodeReplied {  // the answer to CallPlaceDecode
   RequestId id;
   Epoch epoch;
-  BeginPrefillReply reply;
+  PlaceDecodeReply reply;
 };
 
 using PrefillEvent =
-    std::variant<AssignCalled, StartCalled, CancelCalled, BeginPrefillReplied, GrantReplied,
+    std::variant<AssignCalled, StartCalled, CancelCalled, PlaceDecodeReplied, GrantReplied,
                  RenewReplied, AskBackendReplied, TakePartReplied, ReleaseBackendReplied,
                  CommitReplied, StepDone, HandoffWaits, HandoffPart, HandoffIdle, HandoffDone,
                  HandoffFailed, HandoffStopped, RegisterReplied, ReportReplied, UnregisterReplied,
@@ -78,11 +78,11 @@ struct AnswerAssign {
   CallId call;
   AssignReply reply;
 };
-struct CallBeginPrefill {  // to the orchestrator, on the stream
-  BeginPrefillRequest request;
+struct CallPlaceDecode {  // to the orchestrator, on the stream
+  PlaceDecodeRequest request;
 };
 using PrefillEffect =
-    std::variant<AnswerAssign, CallBeginPrefill, CallGrant, CallRenew, CallAskBackend, CallTakePart,
+    std::variant<AnswerAssign, CallPlaceDecode, CallGrant, CallRenew, CallAskBackend, CallTakePart,
                  CallReleaseBackend, CallCommit, CallAbort, RunStep, AbortStep, BreakGroup,
                  OpenHandoff, AddToHandoff, StartHandoff, UseBackend, PartTaken, ExtendHandoff,
                  StopHandoff, CallRegister, CallReport, CallUnregister, CloseStream, EngineFailed,

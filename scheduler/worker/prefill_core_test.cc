@@ -58,17 +58,25 @@ class PrefillCoreTest : public ::testing::Test {
   static absl::Status StatusOf(const Effects& assign) {
     return Of<AnswerAssign>(assign)[0].reply.status;
   }
+  // What it asked the orchestrator is answered.
   Effects Place(uint64_t serial) {
-    return Do(BeginPrefillReplied{{7, serial}, {5}, {{}, {{5}, {4}, "d:1"}}});
+    return Do(PlaceDecodeReplied{{7, serial}, {5}, {{}, {{5}, {4}, "d:1"}}});
   }
-  Effects Grant(uint64_t serial) {
-    return Do(GrantReplied{{7, serial}, {5}, {{}, {{8}, {9}}, "memory", 900}});
+  Effects Grant(uint64_t serial, size_t blocks = 2, TimeUs lease_us = 900) {
+    std::vector<BlockId> granted;
+    for (size_t i = 0; i < blocks; ++i) granted.push_back({static_cast<int32_t>(8 + i)});
+    return Do(GrantReplied{{7, serial}, {5}, {{}, granted, {}, "memory", lease_us}});
+  }
+  // Its transfer is opened.
+  Effects Open(uint64_t serial, size_t blocks = 2, TimeUs lease_us = 900) {
+    Effects effects = Place(serial);
+    for (PrefillEffect& effect : Grant(serial, blocks, lease_us)) effects.push_back(effect);
+    return effects;
   }
   Effects Step(int32_t token = 40, size_t sequences = 1) {
     return Do(StepDone{++step_, {}, std::vector<StepResult>(sequences, {token, "p", "l"})});
   }
-  // What an orchestrator's answer to a report says of an operator's order.
-  void Order(std::optional<bool> drain) { Do(ReportReplied{0, {absl::OkStatus(), drain}}); }
+  void Order(bool drain) { Do(OrderDrain{drain}); }
   int64_t Held() { return core_.Snapshot(now_).blocks.held; }
 
   TimeUs now_ = 0;
@@ -82,13 +90,15 @@ class PrefillCoreTest : public ::testing::Test {
 TEST_F(PrefillCoreTest, APromptIsComputedHandedOverAndCommitted) {
   Effects effects = Assign(Spec(1));
   EXPECT_TRUE(StatusOf(effects).ok());
-  EXPECT_EQ(Of<CallBeginPrefill>(effects).size(), 1u);
+  EXPECT_EQ(Of<CallPlaceDecode>(effects).size(), 1u);
   EXPECT_EQ(Held(), 2);
   effects = Place(1);
   EXPECT_EQ(Of<CallGrant>(effects)[0].endpoint, "d:1");
-  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].count, 4);  // while the grant is asked for
+  EXPECT_TRUE(Of<RunStep>(effects).empty()) << "the decode side may have no room";
   now_ = 100;
   effects = Grant(1);
+  EXPECT_EQ(Of<OpenHandoff>(effects)[0].blocks.size(), 2u);
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].count, 4);
   const StartHandoff start = Of<StartHandoff>(effects)[0];
   EXPECT_EQ(start.remote_blocks, (std::vector<BlockId>{{8}, {9}}));
   EXPECT_EQ(start.post_until_us, 900);  // from the sending of the call, at 0
@@ -110,10 +120,10 @@ TEST_F(PrefillCoreTest, APromptIsComputedHandedOverAndCommitted) {
 // Queue: until its first step, whoever it waits for; handoff: what of it the steps did not hide.
 TEST_F(PrefillCoreTest, ACommitTellsHowLongThePromptTook) {
   Assign(Spec(1));
+  now_ = 20;
+  Place(1);
   now_ = 30;
-  Place(1);  // its first step starts
-  now_ = 40;
-  Grant(1);
+  Grant(1);  // its first step starts
   Step();
   now_ = 75;
   EXPECT_TRUE(Of<CallCommit>(Step()).empty());
@@ -129,18 +139,18 @@ TEST_F(PrefillCoreTest, ACommitTellsHowLongThePromptTook) {
 TEST_F(PrefillCoreTest, Invariant3RequestsAskInPlanOrderAndNoneOvertakes) {
   Assign(Spec(1), 10);
   Assign(Spec(2), 20);
-  EXPECT_TRUE(Of<CallBeginPrefill>(Assign(Spec(3), 40)).empty());  // begin_ahead is 2
-  EXPECT_TRUE(Of<CallBeginPrefill>(Assign(Spec(4), 30)).empty());
+  EXPECT_TRUE(Of<CallPlaceDecode>(Assign(Spec(3), 40)).empty());  // begin_ahead is 2
+  EXPECT_TRUE(Of<CallPlaceDecode>(Assign(Spec(4), 30)).empty());
   const Effects effects = Do(CancelCalled{{{7, 1}, {5}, "test"}});
-  ASSERT_EQ(Of<CallBeginPrefill>(effects).size(), 1u);
-  EXPECT_EQ(Of<CallBeginPrefill>(effects)[0].request.id, (RequestId{7, 4}));
+  ASSERT_EQ(Of<CallPlaceDecode>(effects).size(), 1u);
+  EXPECT_EQ(Of<CallPlaceDecode>(effects)[0].request.id, (RequestId{7, 4}));
 }
 
 TEST_F(PrefillCoreTest, ShortPromptsAskAsFarAheadAsTwoStepsHaveRoomFor) {
   for (uint64_t i = 1; i <= 8; ++i) {  // of one token; a step has room for 4
-    EXPECT_EQ(Of<CallBeginPrefill>(Assign(Spec(i, 1))).size(), 1u) << i;
+    EXPECT_EQ(Of<CallPlaceDecode>(Assign(Spec(i, 1))).size(), 1u) << i;
   }
-  EXPECT_TRUE(Of<CallBeginPrefill>(Assign(Spec(9, 1))).empty());
+  EXPECT_TRUE(Of<CallPlaceDecode>(Assign(Spec(9, 1))).empty());
 }
 
 TEST(PrefillReportTest, ItsRegistrationSaysHowItCutsChunksAndHowManyRequestsItHolds) {
@@ -151,50 +161,53 @@ TEST(PrefillReportTest, ItsRegistrationSaysHowItCutsChunksAndHowManyRequestsItHo
   EXPECT_EQ(Of<CallRegister>(effects)[0].request.identity.max_requests, Config().max_requests);
 }
 
-TEST(PrefillReportTest, ReportsAreSpacedByWhatTheLastOneListed) {
+TEST(PrefillReportTest, ReportsAreSpacedByWhatTheLastOneNamed) {
   PrefillConfig config = Config();
   config.membership.report_spacing_us = 100;
   config.membership.report_spacing_per_request_us = 50;
   PrefillCore core(config);
   core.Handle(Tick{}, 0);
   core.Handle(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}}, 0);
-  core.Handle(ReportReplied{1, {}}, 0);
   core.Handle(AssignCalled{{1}, {Spec(1), {5}, {1}}}, 0);
   core.Handle(AssignCalled{{2}, {Spec(2), {5}, {2}}}, 0);
-  core.Handle(CancelCalled{{{7, 1}, {5}, "test"}}, 0);
-  EXPECT_EQ(core.NextDeadline(), 100);
-  const auto reports = Of<CallReport>(core.Handle(Tick{}, 100));
+  core.Handle(AssignCalled{{3}, {Spec(3), {5}, {3}}}, 0);
+  const auto reports = Of<CallReport>(core.Handle(CancelCalled{{{7, 1}, {5}, "test"}}, 0));
   ASSERT_EQ(reports.size(), 1u);
-  EXPECT_EQ(reports[0].request.held.size() + reports[0].request.ended.size(), 2u);
-  core.Handle(ReportReplied{2, {}}, 100);
-  core.Handle(CancelCalled{{{7, 2}, {5}, "test"}}, 100);
-  EXPECT_EQ(core.NextDeadline(), 100 + 100 + 2 * 50);
+  EXPECT_EQ(reports[0].request.held.size(), 2u);
+  EXPECT_EQ(reports[0].request.ended.size(), 1u);
+  core.Handle(ReportReplied{1, {}}, 0);
+  core.Handle(CancelCalled{{{7, 2}, {5}, "test"}}, 0);
+  EXPECT_EQ(core.NextDeadline(), 100 + 3 * 50);
+  const auto next = Of<CallReport>(core.Handle(Tick{}, 250));
+  ASSERT_EQ(next.size(), 1u);
+  EXPECT_TRUE(next[0].request.held.empty()) << "the third does nothing";
 }
 
 TEST_F(PrefillCoreTest, ALargePromptThatWaitsForBlocksIsNotOvertaken) {
   Assign(Spec(1, 24), 10);  // 6 of 10 blocks
-  EXPECT_TRUE(Of<CallBeginPrefill>(Assign(Spec(2, 24), 20)).empty());
-  EXPECT_TRUE(Of<CallBeginPrefill>(Assign(Spec(3, 4), 30)).empty());
+  EXPECT_TRUE(Of<CallPlaceDecode>(Assign(Spec(2, 24), 20)).empty());
+  EXPECT_TRUE(Of<CallPlaceDecode>(Assign(Spec(3, 4), 30)).empty());
 }
 
 TEST_F(PrefillCoreTest, AsksAgainWhenThereIsNoRoom) {
   Assign(Spec(1));
-  Do(BeginPrefillReplied{{7, 1}, {5}, {absl::ResourceExhaustedError("no room"), {}}});
+  Do(PlaceDecodeReplied{{7, 1}, {5}, {absl::ResourceExhaustedError("no room"), {}}});
   EXPECT_EQ(core_.NextDeadline(), 50);
   now_ += 50;
-  EXPECT_EQ(Of<CallBeginPrefill>(Do(Tick{})).size(), 1u);
+  EXPECT_EQ(Of<CallPlaceDecode>(Do(Tick{})).size(), 1u);
 }
 
 TEST_F(PrefillCoreTest, AsksAgainOnTheNextStreamAndGivesUpWithoutOne) {
   Assign(Spec(1));
   Assign(Spec(2));
   Place(2);
+  Grant(2);
   const auto disconnected = Do(Disconnected{absl::UnavailableError("broke")});
-  EXPECT_TRUE(Of<CallBeginPrefill>(disconnected).empty());
-  EXPECT_TRUE(Of<CallBeginPrefill>(Assign(Spec(3))).empty());
+  EXPECT_TRUE(Of<CallPlaceDecode>(disconnected).empty());
+  EXPECT_TRUE(Of<CallPlaceDecode>(Assign(Spec(3))).empty());
   now_ += 100'000;  // begin_give_up_us
   const auto given_up = Do(Tick{});
-  EXPECT_TRUE(Of<CallBeginPrefill>(given_up).empty());
+  EXPECT_TRUE(Of<CallPlaceDecode>(given_up).empty());
   EXPECT_EQ(core_.Snapshot(now_).failed, 1u);
   const auto registers = Of<CallRegister>(given_up);
   ASSERT_EQ(registers.size(), 1u);
@@ -211,15 +224,14 @@ TEST_F(PrefillCoreTest, AWelcomeCancelsWhatNobodyKnowsAndBringsTheQuestionsAgain
   now_ = core_.NextDeadline();
   ASSERT_EQ(Of<CallRegister>(Do(Tick{})).size(), 1u);
   const auto effects = Do(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000, {{{7, 2}, {5}}}}});
-  ASSERT_EQ(Of<CallBeginPrefill>(effects).size(), 1u);
-  EXPECT_EQ(Of<CallBeginPrefill>(effects)[0].request.id, (RequestId{7, 1}));
+  ASSERT_EQ(Of<CallPlaceDecode>(effects).size(), 1u);
+  EXPECT_EQ(Of<CallPlaceDecode>(effects)[0].request.id, (RequestId{7, 1}));
   EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kCancelled);
 }
 
 TEST_F(PrefillCoreTest, Invariant2CancelDuringStepAndHandoffWaitsForBoth) {
   Assign(Spec(1));
-  Place(1);
-  Grant(1);
+  Open(1);
   Effects effects = Do(CancelCalled{{{7, 1}, {5}, "test"}});
   EXPECT_EQ(Of<StopHandoff>(effects).size(), 1u);
   EXPECT_EQ(Held(), 2);
@@ -233,13 +245,67 @@ TEST_F(PrefillCoreTest, Invariant2CancelDuringStepAndHandoffWaitsForBoth) {
   EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(PrefillCoreTest, ACancelledRequestThatIsPlacedLateIsAborted) {
+TEST_F(PrefillCoreTest, OnlyWhatWasAskedOfTheDecodeSideIsAborted) {
   Assign(Spec(1));
-  Do(CancelCalled{{{7, 1}, {5}, "test"}});
-  const CallAbort abort = Of<CallAbort>(Place(1))[0];
-  EXPECT_EQ(abort.endpoint, "d:1");
-  // Not CANCELLED: where an engine's failure ended it, it is planned anew.
-  EXPECT_TRUE(absl::IsUnavailable(abort.request.reason)) << abort.request.reason;
+  EXPECT_TRUE(Of<CallAbort>(Do(CancelCalled{{{7, 1}, {5}, "test"}})).empty());
+  EXPECT_TRUE(Place(1).empty()) << "it comes late";
+  Assign(Spec(2));
+  Place(2);  // the Grant is under way: its blocks may be taken
+  const auto aborts = Of<CallAbort>(Do(CancelCalled{{{7, 2}, {5}, "test"}}));
+  ASSERT_EQ(aborts.size(), 1u);
+  EXPECT_EQ(aborts[0].endpoint, "d:1");
+  EXPECT_TRUE(Grant(2).empty());
+}
+
+TEST_F(PrefillCoreTest, APlaceThatCameWithThePlanIsOpenedWithoutAQuestion) {
+  AssignRequest assign{Spec(1), {5}, {1}};
+  assign.placed = Placed{{5}, {4}, "d:1"};
+  Effects effects = Do(AssignCalled{{++calls_}, assign});
+  EXPECT_TRUE(Of<CallPlaceDecode>(effects).empty());
+  EXPECT_EQ(Of<CallGrant>(effects).at(0).endpoint, "d:1");
+  EXPECT_EQ(Of<RunStep>(Grant(1)).size(), 1u);
+  // One that waits for its turn opens nothing.
+  for (uint64_t serial : {2, 3, 4}) {
+    AssignRequest next{Spec(serial), {5}, {serial}};
+    next.placed = Placed{{5}, {4}, "d:1"};
+    effects = Do(AssignCalled{{++calls_}, next});
+    EXPECT_EQ(Of<CallGrant>(effects).size(), serial == 2 ? 1u : 0u);
+  }
+  EXPECT_EQ(core_.Snapshot(now_).queued, 2);
+}
+
+TEST_F(PrefillCoreTest, ADecodeSideThatIsFullIsToldAndAnotherOpened) {
+  AssignRequest assign{Spec(1), {5}, {1}};
+  assign.placed = Placed{{5}, {4}, "d:1"};
+  Do(AssignCalled{{++calls_}, assign});
+  const absl::Status full = absl::ResourceExhaustedError("3 blocks wanted, 1 free");
+  Effects effects = Do(GrantReplied{{7, 1}, {5}, {full}});
+  EXPECT_TRUE(Of<RunStep>(effects).empty());
+  EXPECT_TRUE(Of<CallAbort>(effects).empty()) << "it took nothing";
+  const PlaceDecodeRequest asked = Of<CallPlaceDecode>(effects).at(0).request;
+  EXPECT_EQ(asked.refused_by, InstanceId{4});
+  EXPECT_EQ(asked.why, full);
+  EXPECT_EQ(Held(), 2) << "it is about to start";
+  effects = Do(PlaceDecodeReplied{{7, 1}, {5}, {{}, {{5}, {6}, "d:2"}}});
+  EXPECT_EQ(Of<CallGrant>(effects).at(0).endpoint, "d:2");
+  effects = Grant(1);
+  EXPECT_EQ(Of<OpenHandoff>(effects).size(), 1u);
+  EXPECT_EQ(Of<StartHandoff>(effects).at(0).endpoint, "d:2");
+  EXPECT_EQ(Of<RunStep>(effects).size(), 1u);
+}
+
+TEST_F(PrefillCoreTest, ADecodeSideThatCannotBeReachedIsReplacedToo) {
+  Assign(Spec(1));
+  Place(1);
+  for (int attempt = 1; attempt < Config().attempts; ++attempt) {
+    const auto none = Do(GrantReplied{{7, 1}, {5}, {absl::UnavailableError("lost")}});
+    EXPECT_TRUE(Of<CallPlaceDecode>(none).empty());
+    now_ += Config().retry_us;
+    EXPECT_EQ(Of<CallGrant>(Do(Tick{})).size(), 1u);
+  }
+  const auto effects = Do(GrantReplied{{7, 1}, {5}, {absl::UnavailableError("lost")}});
+  EXPECT_EQ(Of<CallPlaceDecode>(effects).at(0).request.why, absl::UnavailableError("lost"));
+  EXPECT_EQ(ended_.count({7, 1}), 0u);
 }
 
 TEST_F(PrefillCoreTest, AnEpochThatNobodyIssuedEndsNothing) {
@@ -269,11 +335,10 @@ TEST_F(PrefillCoreTest, TheLeaseIsRenewedAndWritingStopsWhenItIsNot) {
 TEST_F(PrefillCoreTest, AGrantIsTriedAgainAndAMismatchIsNot) {
   Assign(Spec(1));
   Place(1);
-  Do(GrantReplied{{7, 1}, {5}, {absl::UnavailableError("lost"), {}, "", 0}});
+  Do(GrantReplied{{7, 1}, {5}, {absl::UnavailableError("lost")}});
   now_ = 50;
   EXPECT_EQ(Of<CallGrant>(Do(Tick{})).size(), 1u);
-  Do(GrantReplied{{7, 1}, {5}, {absl::FailedPreconditionError("dtype"), {}, "", 0}});
-  Step();
+  Do(GrantReplied{{7, 1}, {5}, {absl::FailedPreconditionError("dtype")}});
   EXPECT_EQ(ended_.at({7, 1}), absl::FailedPreconditionError("dtype"));
 }
 
@@ -325,9 +390,6 @@ TEST_F(PrefillCoreTest, AnOrderedDrainHandsBackAndStaysUntilItIsUndone) {
   now_ = 200;
   EXPECT_TRUE(Of<CallUnregister>(Do(Tick{})).empty()) << "it stays";
   EXPECT_TRUE(core_.Snapshot(now_).draining);
-  Order(std::nullopt);
-  EXPECT_TRUE(core_.Snapshot(now_).draining)
-      << "an orchestrator that was told nothing undoes nothing";
   Order(false);
   EXPECT_FALSE(core_.Snapshot(now_).draining);
   EXPECT_TRUE(StatusOf(Assign(Spec(5))).ok());
@@ -347,9 +409,8 @@ TEST_F(PrefillCoreTest, AnOrderToTheInstanceItselfIsAsTheOrchestrators) {
 
 TEST_F(PrefillCoreTest, ScoringAloneCommitsWithoutAToken) {
   Assign(Spec(1, 4, 0));
-  const Effects effects = Place(1);
+  const Effects effects = Open(1, 1);
   EXPECT_FALSE(Of<RunStep>(effects)[0].sequences[0].sample);
-  Do(GrantReplied{{7, 1}, {5}, {{}, {{8}}, "memory", 900}});
   Step();
   EXPECT_FALSE(Of<CallCommit>(Do(HandoffDone{{7, 1}, {5}, {128, 128}}))[0].request.has_token);
 }
@@ -360,17 +421,18 @@ TEST_F(PrefillCoreTest, ASequenceThatFailsEndsItsOwnRequest) {
        {absl::InvalidArgumentError("no token left"), absl::InternalError("NaN")}) {
     const uint64_t bad = ++serial, good = ++serial;
     Assign(Spec(bad, 6));
-    Place(bad);
+    Open(bad);
     Assign(Spec(good, 2));
-    Place(good);
+    Open(good, 1);
     ASSERT_EQ(Of<RunStep>(Step())[0].sequences.size(), 2u);  // the end of one, the other whole
     Do(StepDone{++step_, {}, {{.status = failure}, {.token = 41, .payload = "p"}}});
-    EXPECT_EQ(ended_.at({7, bad}), failure);
     EXPECT_EQ(ended_.count({7, good}), 0u);
     EXPECT_TRUE(core_.Snapshot(now_).engine.ok());
-    Do(GrantReplied{{7, good}, {5}, {{}, {{8}}, "memory", 900}});
+    EXPECT_EQ(Held(), 3);
+    Do(HandoffStopped{{7, bad}, {5}});
     Do(HandoffDone{{7, good}, {5}, {128, 128}});
     Do(CommitReplied{{7, good}, {5}, {}});
+    EXPECT_EQ(ended_.at({7, bad}), failure);
     EXPECT_TRUE(ended_.at({7, good}).ok()) << ended_.at({7, good});
     EXPECT_EQ(Held(), 0);
   }
@@ -380,8 +442,9 @@ TEST_F(PrefillCoreTest, ThreeStepsOfNothingButNanAreAFailedEngine) {
   for (uint64_t serial = 1; serial <= 3; ++serial) {
     EXPECT_TRUE(core_.Snapshot(now_).engine.ok());
     Assign(Spec(serial, 2));
-    Place(serial);
+    Open(serial, 1);
     Do(StepDone{++step_, {}, {{.status = absl::InternalError("NaN")}}});
+    Do(HandoffStopped{{7, serial}, {5}});
     EXPECT_TRUE(absl::IsInternal(ended_.at({7, serial})));
   }
   EXPECT_FALSE(core_.Snapshot(now_).engine.ok());
@@ -390,13 +453,14 @@ TEST_F(PrefillCoreTest, ThreeStepsOfNothingButNanAreAFailedEngine) {
 TEST_F(PrefillCoreTest, AFailedEngineEndsEverythingAndLeaves) {
   Assign(Spec(1));
   Assign(Spec(2));
-  Place(1);
-  const Effects effects = Do(StepDone{1, absl::InternalError("device"), {}});
+  Open(1);
+  EXPECT_EQ(Of<EngineFailed>(Do(StepDone{1, absl::InternalError("device"), {}}))[0].status,
+            absl::InternalError("device"));
+  const Effects effects = Do(HandoffStopped{{7, 1}, {5}});
   const absl::Status end = absl::UnavailableError("the engine failed: device");
   EXPECT_EQ(ended_.at({7, 1}), end);
   EXPECT_EQ(ended_.at({7, 2}), end);
   EXPECT_EQ(failed_under_, std::set<RequestId>({{7, 1}})) << "the other was not in the step";
-  EXPECT_EQ(Of<EngineFailed>(effects)[0].status, absl::InternalError("device"));
   EXPECT_EQ(Of<CallUnregister>(effects).size(), 1u);
   EXPECT_EQ(Held(), 0);
   EXPECT_EQ(core_.Snapshot(now_).engine, absl::InternalError("device"));
@@ -405,13 +469,13 @@ TEST_F(PrefillCoreTest, AFailedEngineEndsEverythingAndLeaves) {
 
 TEST_F(PrefillCoreTest, AStepThatDoesNotEndFailsTheEngine) {
   Assign(Spec(1));
-  Place(1);
+  Open(1, 2, 10 * kStepTimeoutUs);
   now_ = kStepTimeoutUs - 1;
   EXPECT_TRUE(Of<EngineFailed>(Do(Tick{})).empty());
   EXPECT_EQ(core_.NextDeadline(), kStepTimeoutUs);
   now_ = kStepTimeoutUs;
-  const Effects effects = Do(Tick{});
-  EXPECT_EQ(Of<EngineFailed>(effects)[0].status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Of<EngineFailed>(Do(Tick{}))[0].status.code(), absl::StatusCode::kDeadlineExceeded);
+  const Effects effects = Do(HandoffStopped{{7, 1}, {5}});
   EXPECT_EQ(failed_under_, std::set<RequestId>({{7, 1}}));
   EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Of<CallUnregister>(effects).size(), 1u) << "it does not wait for the step";
@@ -420,8 +484,7 @@ TEST_F(PrefillCoreTest, AStepThatDoesNotEndFailsTheEngine) {
 
 TEST_F(PrefillCoreTest, AFailedEngineWaitsForItsHandoffsOnlyAWhile) {
   Assign(Spec(1));
-  Place(1);
-  Grant(1);  // the handoff runs, and is never heard of again
+  Open(1);  // the handoff runs, and is never heard of again
   Do(StepDone{1, absl::InternalError("device"), {}});
   now_ = kLastWordsUs - 1;
   EXPECT_TRUE(Of<CallUnregister>(Do(Tick{})).empty());
@@ -432,13 +495,13 @@ TEST_F(PrefillCoreTest, AFailedEngineWaitsForItsHandoffsOnlyAWhile) {
 
 TEST_F(PrefillCoreTest, WhatIsComputedIsHandedOverAlthoughTheEngineFailed) {
   Assign(Spec(1, 4));
-  Place(1);
-  Do(GrantReplied{{7, 1}, {5}, {{}, {{8}}, "memory", 1'000'000}});
+  Open(1, 1, 1'000'000);
   Assign(Spec(2));
-  Place(2);
+  Open(2);
   Step();  // the first is computed, the second runs
   EXPECT_EQ(Of<EngineFailed>(Do(StepDone{++step_, absl::InternalError("device"), {}})).size(), 1u);
   EXPECT_EQ(ended_.count({7, 1}), 0u);
+  Do(HandoffStopped{{7, 2}, {5}});
   EXPECT_FALSE(ended_.at({7, 2}).ok());
   EXPECT_EQ(Of<CallCommit>(Do(HandoffDone{{7, 1}, {5}, {128, 128}})).size(), 1u);
   const Effects effects = Do(CommitReplied{{7, 1}, {5}, {}});
@@ -456,8 +519,9 @@ TEST(PrefillCoreProbes, AProbeDelaysABatchByThatOneStep) {
   EXPECT_TRUE(probe[0].probe);
   core.Handle(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}}, 2);
   core.Handle(AssignCalled{{1}, {Spec(1), {5}, {1}}}, 3);
-  const BeginPrefillReplied placed{{7, 1}, {5}, {{}, {{5}, {4}, "d:1"}}};
-  EXPECT_TRUE(Of<RunStep>(core.Handle(placed, 4)).empty()) << "the probe is in flight";
+  core.Handle(PlaceDecodeReplied{{7, 1}, {5}, {{}, {{5}, {4}, "d:1"}}}, 4);
+  const GrantReplied granted{{7, 1}, {5}, {{}, {{8}, {9}}, {}, "memory", 900}};
+  EXPECT_TRUE(Of<RunStep>(core.Handle(granted, 4)).empty()) << "the probe is in flight";
   const auto effects = core.Handle(StepDone{probe[0].step, {}, {{}}}, 5);
   ASSERT_EQ(Of<RunStep>(effects).size(), 1u);
   EXPECT_FALSE(Of<RunStep>(effects)[0].probe);
@@ -476,7 +540,8 @@ TEST(PrefillCoreProbes, AfterNothingButNanTheNextStepIsAProbe) {
   core.Handle(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}}, 2);
   const auto run = [&core](uint64_t serial) {
     core.Handle(AssignCalled{{serial}, {Spec(serial, 2), {5}, {serial}}}, 3);
-    return core.Handle(BeginPrefillReplied{{7, serial}, {5}, {{}, {{5}, {4}, "d:1"}}}, 3);
+    core.Handle(PlaceDecodeReplied{{7, serial}, {5}, {{}, {{5}, {4}, "d:1"}}}, 3);
+    return core.Handle(GrantReplied{{7, serial}, {5}, {{}, {{8}}, {}, "memory", 900}}, 3);
   };
   for (uint64_t serial = 1; serial <= NanSteps::kLimit; ++serial) {
     const auto steps = Of<RunStep>(run(serial));

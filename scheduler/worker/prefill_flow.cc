@@ -30,11 +30,10 @@ void PrefillCore::Impl::RunTimers(Request& request) {
 
 // In plan-sequence order, and none overtakes one that waits for blocks.
 void PrefillCore::Impl::AskForPlaces() {
-  for (auto next = queue_.begin(); next != queue_.end();) {
-    Request& request = requests_.at(next->second);
-    if (TakesFront(request) && !MayAskMore()) return;
+  while (const std::optional<RequestId> first = queue_.First()) {
+    Request& request = requests_.at(*first);
+    if (TakesFront(request) && !queue_.MayEnterFront()) return;
     if (!TakeBlocks(request) && !TakeBlocksOfYounger(request)) return;
-    next = queue_.erase(next);
     Admit(request);
   }
 }
@@ -52,43 +51,40 @@ bool PrefillCore::Impl::TakeBlocks(Request& request) {
 }
 
 void PrefillCore::Impl::Admit(Request& request) {
-  request.state = State::kAsking;
+  SetState(request, State::kAsking);
   if (TakesFront(request)) {
     request.in_front = true;
-    ++front_;
-    front_tokens_ += PromptTokens(*request.spec);
+    queue_.EnterFront(PromptTokens(*request.spec));
   }
-  if (!request.endpoint.empty()) {
-    BeginWork(request);
-  } else if (TakesFront(request) && !request.ask_calling) {
+  const bool placed = !request.placed.endpoint.empty();
+  if (!TakesFront(request)) {
+    if (placed) BeginWork(request);  // else Start will tell
+  } else if (placed) {
+    OpenTransfer(request);
+  } else if (!request.ask_calling) {
     Ask(request);
-  }  // else Start will tell
-}
-
-bool PrefillCore::Impl::MayAskMore() const {
-  const BatchLimits& step = config_.batch;
-  return front_ < config_.begin_ahead ||
-         (front_ < 2 * step.max_batch_sequences && front_tokens_ < 2 * step.max_batch_tokens);
+  }
 }
 
 void PrefillCore::Impl::LeaveFront(Request& request) {
   if (!request.in_front) return;
   request.in_front = false;
-  --front_;
-  front_tokens_ -= PromptTokens(*request.spec);
+  queue_.LeaveFront(PromptTokens(*request.spec));
 }
 
 void PrefillCore::Impl::Ask(Request& request) {
   request.ask_retry_us = kNever;
   if (!membership_.connected()) {
     request.ask_give_up_us = std::min(request.ask_give_up_us, now_ + config_.begin_give_up_us);
-    return Arm(request.ask_give_up_us);
+    return Arm(request);
   }
   request.ask_calling = true;
-  effects_.push_back(CallBeginPrefill{{.instance = membership_.instance(),
-                                       .incarnation = membership_.identity().incarnation,
-                                       .id = request.spec->id,
-                                       .epoch = request.epoch}});
+  effects_.push_back(CallPlaceDecode{{.instance = membership_.instance(),
+                                      .incarnation = membership_.identity().incarnation,
+                                      .id = request.spec->id,
+                                      .epoch = request.epoch,
+                                      .refused_by = request.refused_by,
+                                      .why = request.refused_why}});
 }
 
 void PrefillCore::Impl::AskWhenConnected() {
@@ -107,63 +103,42 @@ void PrefillCore::Impl::AwaitConnection() {
 }
 
 // A younger spanning plan may have taken the last blocks while this request waited for the end of
-// its older epoch. That plan is placed only after this request: as long as it is not, nothing is in
-// its blocks.
+// its older epoch. That plan is placed only after this request has its decode room: as long as it
+// is not, nothing is in its blocks.
 bool PrefillCore::Impl::TakeBlocksOfYounger(Request& request) {
-  for (;;) {
-    Request* youngest = nullptr;
-    for (auto& [id, other] : requests_) {
-      if (!other.spanning.has_value() || other.state != State::kAsking) continue;
-      if (other.sequence < request.sequence) continue;
-      if (youngest == nullptr || youngest->sequence < other.sequence) youngest = &other;
-    }
-    if (youngest == nullptr) return false;
-    BackToQueue(*youngest);
+  while (const std::optional<RequestId> youngest = queue_.YoungestUnplaced(request.sequence)) {
+    BackToQueue(requests_.at(*youngest));
     if (TakeBlocks(request)) return true;
   }
+  return false;
 }
 
 void PrefillCore::Impl::BackToQueue(Request& request) {
   pool_.Free(*request.blocks);
   request.blocks = nullptr;
   request.ask_retry_us = request.ask_give_up_us = kNever;
-  request.state = State::kQueued;
+  SetState(request, State::kQueued);
   LeaveFront(request);
-  queue_.emplace(request.sequence, request.spec->id);
+  Arm(request);
 }
 
 // No decode room: blocks that a spanning plan before it waits for must not wait with it, for that
 // plan may hold the room.
 void PrefillCore::Impl::Yield(Request& request) {
   if (request.spanning.has_value()) return;
-  const bool wanted = std::any_of(queue_.begin(), queue_.end(), [&](const auto& queued) {
-    return queued.first < request.sequence && requests_.at(queued.second).spanning.has_value();
-  });
-  if (wanted) BackToQueue(request);
+  if (queue_.SpanningWaitsBefore(request.sequence)) BackToQueue(request);
 }
 
-void PrefillCore::Impl::On(const BeginPrefillReplied& event) {
+void PrefillCore::Impl::On(const PlaceDecodeReplied& event) {
   const absl::Status& status = event.reply.status;
   Request* request = FindLive(event.id, event.epoch);
-  if (request == nullptr || !request->ask_calling) {
-    // Ended meanwhile: the reservation would wait for its lease's end. Whoever cancelled it does
-    // not read the reason; one whose engine failed here is planned anew.
-    if (status.ok() && (request == nullptr || request->endpoint.empty())) {
-      effects_.push_back(
-          CallAbort{event.reply.placed.endpoint,
-                    {event.id, event.epoch,
-                     absl::UnavailableError("the request has ended at its prefill instance"),
-                     membership_.instance()},
-                    config_.rpc_timeout_us});
-    }
-    return;
-  }
+  if (request == nullptr || !request->ask_calling) return;
   request->ask_calling = false;
   if (status.ok()) return Place(*request, event.reply.placed);
   if (!absl::IsResourceExhausted(status)) return End(*request, status);
   if (request->state != State::kAsking) return;  // it asks again when it has blocks again
   request->ask_retry_us = now_ + config_.retry_us;
-  Arm(request->ask_retry_us);
+  Arm(*request);
   Yield(*request);
 }
 
@@ -178,15 +153,41 @@ void PrefillCore::Impl::On(const StartCalled& event) {
 }
 
 void PrefillCore::Impl::Place(Request& request, const Placed& placed) {
-  if (!request.endpoint.empty()) return;  // after a break it is said once more
-  request.endpoint = placed.endpoint;
+  if (!request.placed.endpoint.empty()) return;  // after a break it is said once more
+  request.placed = placed;
+  queue_.RemoveUnplaced(PlaceOf(request));
   request.ask_calling = false;
   request.ask_retry_us = request.ask_give_up_us = kNever;
-  if (request.state == State::kAsking) BeginWork(request);
+  if (request.state != State::kAsking) return;
+  TakesFront(request) ? OpenTransfer(request) : BeginWork(request);
+}
+
+void PrefillCore::Impl::OpenTransfer(Request& request) {
+  const bool spans = request.spanning.has_value();
+  request.writer = spans ? request.spanning->self : membership_.instance();
+  kv_out_.Open({.id = request.spec->id,
+                .epoch = request.epoch,
+                .spec = request.spec,
+                .endpoint = request.placed.endpoint,
+                .writer = request.writer,
+                .one_of_several = spans,
+                .takes_blocks = TakesFront(request)},
+               now_);
+}
+
+// It keeps its local blocks while it asks for another place: it is about to start.
+void PrefillCore::Impl::Refused(Request& request, const absl::Status& why) {
+  kv_out_.Forget(request.spec->id);
+  request.refused_by = request.placed.decode;
+  request.refused_why = why;
+  request.placed = {};
+  queue_.AddUnplaced(PlaceOf(request));
+  Ask(request);
 }
 
 void PrefillCore::Impl::BeginWork(Request& request) {
-  request.state = State::kPlaced;
+  SetState(request, State::kPlaced);
+  request.working = true;
   if (!request.spanning.has_value()) {
     batch_.Add(request.spec->id, request.sequence, PromptTokens(*request.spec), 0, request.suspect);
   }
@@ -195,8 +196,16 @@ void PrefillCore::Impl::BeginWork(Request& request) {
 
 void PrefillCore::Impl::TakeOutcomes() {
   for (const KvOut::Outcome& outcome : kv_out_.TakeOutcomes()) {
-    Request& request = requests_.at(outcome.id);
+    const auto it = requests_.find(outcome.id);
+    if (it == requests_.end()) continue;  // its deadline passed at the same time
+    Request& request = it->second;
     switch (outcome.end) {
+      case KvOut::End::kOpened:
+        if (request.state == State::kAsking) BeginWork(request);
+        break;
+      case KvOut::End::kRefused:
+        if (request.state == State::kAsking) Refused(request, outcome.status);
+        break;
       case KvOut::End::kCommitted:
         Finish(request);
         break;

@@ -10,9 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/base/timer_queue.h"
 #include "scheduler/kv/deal.h"
 #include "scheduler/worker/kv_out.h"
 #include "scheduler/worker/membership.h"
+#include "scheduler/worker/plan_queue.h"
 #include "scheduler/worker/prefill_core.h"
 #include "scheduler/worker/rate_meter.h"
 #include "scheduler/worker/step_loop.h"
@@ -74,8 +76,12 @@ class PrefillCore::Impl {
     TimeUs ask_retry_us = kNever;
     TimeUs ask_give_up_us = kNever;  // while there is no stream to ask on
 
-    std::string endpoint;  // of the decode instance, once placed
-    InstanceId writer;     // this instance's name towards the decode side, once KV is on its way
+    Placed placed;  // the decode instance; without an endpoint: not known
+    // What the last decode instance that did not open the transfer said.
+    InstanceId refused_by;
+    absl::Status refused_why;
+    bool working = false;  // the transfer is open, as far as this instance was told
+    InstanceId writer;     // this instance's name towards the decode side
 
     std::optional<Spanning> spanning;
     bool in_front = false;
@@ -100,7 +106,7 @@ class PrefillCore::Impl {
   void On(const AssignCalled& event);
   void On(const StartCalled& event);
   void On(const CancelCalled& event);
-  void On(const BeginPrefillReplied& event);
+  void On(const PlaceDecodeReplied& event);
   void On(const StepDone& event);
   void On(const RegisterReplied& event);
   void On(const ReportReplied& event);
@@ -145,6 +151,8 @@ class PrefillCore::Impl {
   void AskWhenConnected();  // who waits for the stream asks now
   void AwaitConnection();   // what was asked on the stream that is over was not answered
   void Place(Request& request, const Placed& placed);
+  void OpenTransfer(Request& request);
+  void Refused(Request& request, const absl::Status& why);  // by the decode instance
   void BeginWork(Request& request);
   void TakeOutcomes();                   // of KV on its way
   void Started(Request& request) const;  // a step with it
@@ -174,6 +182,7 @@ class PrefillCore::Impl {
   void OpenHandoffOf(Request& request);
   Request* EnterablePiece(PlanSequence* sequence);
   void StartPiece(Request& request);
+  void TellProgress(const Request& request);  // in the next report
   SpanningPart PartOf(const Request& request) const;
   static std::vector<std::string> CommAddresses(const Spanning& spanning, int chunk);
   void LeaveOthers(const Request& request);
@@ -189,14 +198,18 @@ class PrefillCore::Impl {
   }
   WorkerLoad Load() const;
   std::vector<HeldRequest> Held() const;
-  // In front: asking, or placed and not yet computed; members that do not lead never are.
-  bool MayAskMore() const;
+  // The plan's lead, or its only member: it opens the transfer, which takes the decode side's
+  // blocks. Other members are never in front (plan_queue.h).
   static bool TakesFront(const Request& request) {
     return !request.spanning.has_value() || request.spanning->lead;
   }
   void LeaveFront(Request& request);
-  // A timer of a request was set.
-  void Arm(TimeUs at) { timers_us_ = std::min(timers_us_, at); }
+  static PlanQueue::Place PlaceOf(const Request& request) {
+    return {request.sequence, request.spec->id, request.spanning.has_value()};
+  }
+  void SetState(Request& request, State state);
+  // One of its timers was set, or it is new.
+  void Arm(const Request& request) { timers_.Set(request.spec->id, EarliestTimer(request)); }
   static TimeUs EarliestTimer(const Request& request);
 
   PrefillConfig config_;
@@ -213,13 +226,13 @@ class PrefillCore::Impl {
   Requests requests_;
   // Accepted Assigns of a newer epoch, until the older epoch of their request has left.
   std::map<RequestId, std::vector<AssignRequest>> successors_;
-  std::set<std::pair<PlanSequence, RequestId>> queue_;  // exactly those queued
-  int64_t front_ = 0;                                   // requests in front
-  int64_t front_tokens_ = 0;                            // of their prompts
-  std::map<PlanSequence, Span> spans_;                  // of live requests, not yet computed here
-  std::optional<RequestId> piece_;                      // whose piece is the step in flight
-  TimeUs timers_us_ = kNever;                           // no request's timer is earlier
+  std::vector<RequestId> left_;  // by this event; successors_ may follow them
+  PlanQueue queue_;
+  std::map<PlanSequence, Span> spans_;  // of live requests, not yet computed here
+  std::optional<RequestId> piece_;      // whose piece is the step in flight
+  TimerQueue<RequestId> timers_;        // no request's timer is earlier
   TimeUs drain_end_us_ = kNever;
+  bool drain_ended_ = false;  // what was left then has been ended
   uint64_t prompt_tokens_ = 0;
   uint64_t committed_ = 0;
   uint64_t failed_ = 0;

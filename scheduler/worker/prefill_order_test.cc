@@ -210,8 +210,22 @@ void Members::Do(size_t instance, const PrefillEvent& event) {
   PrefillCore& core = *instances_[instance].core;
   const std::vector<PrefillEffect> effects = core.Handle(event, 0);
   ASSERT_TRUE(core.CheckInvariants().ok()) << core.CheckInvariants();
-  for (const CallBeginPrefill& call : testing::Of<CallBeginPrefill>(effects)) {
-    Place(plans_.at(call.request.id.serial));
+  for (const CallPlaceDecode& call : testing::Of<CallPlaceDecode>(effects)) {
+    const RequestId id = call.request.id;
+    Send([this, instance, id] {
+      Do(instance, PlaceDecodeReplied{id, kEpoch, {{}, {kEpoch, {99}, "d:1"}}});
+    });
+  }
+  for (const CallGrant& call : testing::Of<CallGrant>(effects)) {
+    const RequestId id = call.request.id;
+    Plan& plan = plans_.at(id.serial);
+    if (plan.assign.members[0].instance != InstanceId{instance + 1}) continue;
+    Send([this, instance, id, &plan] {  // the lead's: the transfer is open
+      const auto blocks = static_cast<size_t>((PromptTokens(*plan.spec) + 3) / 4);
+      Do(instance,
+         GrantReplied{id, kEpoch, {{}, std::vector<BlockId>(blocks), {}, "m", kNever / 2}});
+      Place(plan);
+    });
   }
   for (const RunStep& step : testing::Of<RunStep>(effects)) Enter(instance, step);
   for (const AbortStep& abort : testing::Of<AbortStep>(effects)) {

@@ -36,7 +36,9 @@ void PrefillCore::Impl::EndOrphans() {
   std::vector<RequestId> orphans;
   for (const auto& [id, request] : requests_) {
     if (!request.spanning.has_value() || request.spanning->self == membership_.instance()) continue;
-    if (request.endpoint.empty() || !request.spanning->dealer.Whole()) orphans.push_back(id);
+    const bool started =
+        request.spanning->lead ? request.working : !request.placed.endpoint.empty();
+    if (!started || !request.spanning->dealer.Whole()) orphans.push_back(id);
   }
   for (RequestId id : orphans) End(requests_.at(id), status);
   orphans.clear();
@@ -75,7 +77,6 @@ absl::Status PrefillCore::Impl::AddSpanning(const AssignRequest& assign, Request
   spanning.front_chunks = static_cast<int>(assign.chunks.size());
   if (assign.from_chunk > 0) spanning.join_until_us = now_ + config_.join_wait_us;
   request->spanning = std::move(spanning);
-  if (assign.placed.has_value()) request->endpoint = assign.placed->endpoint;
   spans_[assign.sequence] = {assign.spec->id, static_cast<int>(assign.from_chunk),
                              static_cast<int>(assign.chunks.size())};
   return absl::OkStatus();
@@ -204,23 +205,17 @@ std::vector<PutBlock> PrefillCore::Impl::NewPuts(Request& request) const {
   return puts;
 }
 
-// Tells the handoff which blocks are computed here, as far as that is known, and asks for the grant
-// when the first are.
+// Tells the handoff which blocks are computed here, as far as that is known. A member that does not
+// lead opens its transfer when the first are.
 void PrefillCore::Impl::OpenHandoffOf(Request& request) {
   const RequestId id = request.spec->id;
   const bool spans = request.spanning.has_value();
   const bool more = spans && !request.spanning->dealer.Whole();
   std::vector<PutBlock> puts = NewPuts(request);
-  if (kv_out_.Has(id)) return kv_out_.AddBlocks(id, std::move(puts), more);
+  if (kv_out_.Begun(id)) return kv_out_.AddBlocks(id, std::move(puts), more);
   if (puts.empty()) return;
-  request.writer = spans ? request.spanning->self : membership_.instance();
-  kv_out_.Open({.id = id,
-                .epoch = request.epoch,
-                .spec = request.spec,
-                .endpoint = request.endpoint,
-                .writer = request.writer,
-                .one_of_several = spans},
-               std::move(puts), more, now_);
+  if (!kv_out_.Has(id)) OpenTransfer(request);
+  kv_out_.Begin(id, std::move(puts), more, now_);
 }
 
 // The next spanning piece of this instance, if it can run now; `sequence` is then its place.
@@ -252,7 +247,10 @@ void PrefillCore::Impl::StartPiece(Request& request) {
   }
   int64_t count = 0;
   for (const TokenSpan& span : spans) count += span.count;
-  if (spanning.chunk_since_us == kNever) spanning.chunk_since_us = now_;
+  if (spanning.chunk_since_us == kNever) {
+    spanning.chunk_since_us = now_;
+    TellProgress(request);
+  }
   const bool sample = part->piece.sampler == part->rank && request.spec->max_tokens > 0;
   piece_ = request.spec->id;
   StepSequence sequence{.id = request.spec->id,
@@ -265,6 +263,13 @@ void PrefillCore::Impl::StartPiece(Request& request) {
                         .output = nullptr,
                         .spanning = std::move(part)};
   effects_.push_back(steps_.Launch({std::move(sequence)}, now_));
+}
+
+void PrefillCore::Impl::TellProgress(const Request& request) {
+  membership_.Holds({.id = request.spec->id,
+                     .epoch = request.epoch,
+                     .chunks_done = request.spanning->chunks_done},
+                    request.spanning->chunk_since_us);
 }
 
 SpanningPart PrefillCore::Impl::PartOf(const Request& request) const {
@@ -359,6 +364,7 @@ void PrefillCore::Impl::TakePiece(Request& request, const StepSequence& ran,
   if (piece.ends_chunk) {
     spanning.chunks_done = static_cast<uint32_t>(piece.chunk + 1);
     spanning.chunk_since_us = kNever;
+    TellProgress(request);
     membership_.ReportSoon();
     if (piece.chunk + 1 >= spanning.front_chunks) LeaveFront(request);
   }

@@ -10,6 +10,7 @@ namespace {
 using testing::Of;
 using testing::Spec;
 
+constexpr TimeUs kLeaseUs = 900'000'000;
 constexpr uint64_t kSelf = 3;  // among instances 1 … 4; instance i has incarnation i + 6
 
 struct Chunk {
@@ -75,8 +76,15 @@ class PrefillSpanTest : public ::testing::Test {
   Effects Start(uint64_t serial, uint64_t epoch = 5) {
     return Do(StartCalled{{{7, serial}, {epoch}, {{epoch}, {4}, "d:1"}}});
   }
-  Effects Placed(uint64_t serial) {
-    return Do(BeginPrefillReplied{{7, serial}, {5}, {{}, {{5}, {4}, "d:1"}}});
+  Effects Grant(uint64_t serial, size_t blocks) {
+    return Do(
+        GrantReplied{{7, serial}, {5}, {{}, std::vector<BlockId>(blocks), {}, "memory", kLeaseUs}});
+  }
+  // The question of a plan's lead is answered, and the transfer opened; `blocks` of the prompt.
+  Effects Placed(uint64_t serial, size_t blocks) {
+    Effects effects = Do(PlaceDecodeReplied{{7, serial}, {5}, {{}, {{5}, {4}, "d:1"}}});
+    for (PrefillEffect& effect : Grant(serial, blocks)) effects.push_back(effect);
+    return effects;
   }
   Effects Step(int32_t token = 40) { return Do(StepDone{++step_, {}, {{token, "p", ""}}}); }
   Effects StepFails(absl::Status status) { return Do(StepDone{++step_, std::move(status), {}}); }
@@ -96,8 +104,9 @@ TEST_F(PrefillSpanTest, APieceThatFailsEndsItsOwnPlan) {
        {absl::InvalidArgumentError("no token left"), absl::InternalError("NaN")}) {
     ++serial;
     Assign(Plan(Spec(serial, 16), {{16, {3, 1}}}, 10 * serial));
-    Placed(serial);
-    const Effects ended = Do(StepDone{++step_, {}, {{.status = failure}}});
+    Placed(serial, 4);
+    Effects ended = Do(StepDone{++step_, {}, {{.status = failure}}});
+    for (PrefillEffect& effect : Do(HandoffStopped{{7, serial}, {5}})) ended.push_back(effect);
     EXPECT_EQ(ended_.at({7, serial}), failure);
     EXPECT_TRUE(Of<BreakGroup>(ended).empty()) << "the other may be at the end of the same step";
     EXPECT_EQ(Held(), 0);
@@ -109,9 +118,9 @@ TEST_F(PrefillSpanTest, TheLeadComputesItsShareAndCommitsIt) {
   // Blocks 0 … 5: chunk 0 here alone, chunk 1 with instance 1. One of two history blocks moves.
   Effects effects = Assign(Plan(Spec(1, 22), {{8, {3}}, {14, {3, 1}}}, 10));
   EXPECT_TRUE(StatusOf(effects).ok());
-  ASSERT_EQ(Of<CallBeginPrefill>(effects).size(), 1u);
+  ASSERT_EQ(Of<CallPlaceDecode>(effects).size(), 1u);
   EXPECT_EQ(Held(), 4);  // two and two of four
-  effects = Placed(1);
+  effects = Placed(1, 6);
   EXPECT_EQ(Of<CallGrant>(effects)[0].request.prefill, InstanceId{kSelf});
   const OpenHandoff open = Of<OpenHandoff>(effects)[0];
   ASSERT_EQ(open.blocks.size(), 4u);
@@ -142,7 +151,6 @@ TEST_F(PrefillSpanTest, TheLeadComputesItsShareAndCommitsIt) {
   EXPECT_NE(piece.spanning->group, piece.spanning->moves_group);
 
   Step(41);
-  Do(GrantReplied{{7, 1}, {5}, {{}, std::vector<BlockId>(6), "memory", 900}});
   effects = Do(HandoffDone{{7, 1}, {5}, {512, 512}});
   const CallCommit commit = Of<CallCommit>(effects)[0];
   EXPECT_TRUE(commit.request.has_token);
@@ -157,7 +165,7 @@ TEST_F(PrefillSpanTest, TheLeadComputesItsShareAndCommitsIt) {
 
 TEST_F(PrefillSpanTest, AMemberThatJoinsReceivesItsHistoryFirst) {
   Effects effects = Assign(Plan(Spec(1, 22), {{8, {1}}, {14, {1, 3}}}, 10));
-  EXPECT_TRUE(Of<CallBeginPrefill>(effects).empty());
+  EXPECT_TRUE(Of<CallPlaceDecode>(effects).empty());
   EXPECT_EQ(Held(), 3);
   effects = Start(1);
   const StepSequence piece = Of<RunStep>(effects)[0].sequences[0];
@@ -167,7 +175,7 @@ TEST_F(PrefillSpanTest, AMemberThatJoinsReceivesItsHistoryFirst) {
   EXPECT_FALSE(piece.sample);
   EXPECT_EQ(Of<OpenHandoff>(effects)[0].blocks.size(), 2u);  // what it computes, no more
   EXPECT_TRUE(Of<RunStep>(Start(1)).empty());                // said again
-  Do(GrantReplied{{7, 1}, {5}, {{}, std::vector<BlockId>(6), "memory", 900}});
+  Grant(1, 6);
   Step();
   EXPECT_FALSE(Of<CallCommit>(Do(HandoffDone{{7, 1}, {5}, {256, 256}}))[0].request.has_token);
 }
@@ -192,12 +200,12 @@ TEST_F(PrefillSpanTest, Invariant7PiecesRunInPlanOrderStartedOrNot) {
 TEST_F(PrefillSpanTest, PlainPromptsBeforeAPieceGoFirstOthersOnlyWhileItCannotRun) {
   Assign(Plan(Spec(1, 24), {{24, {1, 3}}}, 20));
   Assign({Spec(2, 12), {5}, {30}});
-  Placed(2);
+  Placed(2, 3);
   EXPECT_TRUE(Of<RunStep>(Start(1)).empty());  // a plain step is in flight
   Effects effects = Step();                    // the piece goes first now
   EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].id, (RequestId{7, 1}));
   Assign({Spec(3, 4), {5}, {10}});
-  Placed(3);
+  Placed(3, 1);
   effects = Step();
   EXPECT_EQ(Of<RunStep>(effects)[0].sequences.size(), 1u);
   EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].id, (RequestId{7, 3}));
@@ -235,7 +243,7 @@ TEST_F(PrefillSpanTest, LaterChunksComeInAssignsOfTheirOwn) {
   const auto spec = Spec(1, 20);
   Assign(Plan(spec, {{8, {3}}}, 10));
   EXPECT_EQ(Held(), 5);  // the whole prompt: nobody else is known
-  Effects effects = Placed(1);
+  Effects effects = Placed(1, 5);
   EXPECT_TRUE(Of<OpenHandoff>(effects)[0].more);
   EXPECT_TRUE(Of<RunStep>(Step()).empty());
   const Effects second = Assign(Plan(spec, {{8, {3}}, {12, {3, 1}}}, 20, 1));
@@ -264,7 +272,7 @@ TEST_F(PrefillSpanTest, APlainPromptWithoutDecodeRoomYieldsItsBlocks) {
   Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
   EXPECT_TRUE(Of<RunStep>(Start(2)).empty());
   const Effects effects =
-      Do(BeginPrefillReplied{{7, 1}, {5}, {absl::ResourceExhaustedError("no room"), {}}});
+      Do(PlaceDecodeReplied{{7, 1}, {5}, {absl::ResourceExhaustedError("no room"), {}}});
   EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].id, (RequestId{7, 2}));
   EXPECT_EQ(Held(), 1);
   EXPECT_EQ(core_.Snapshot(now_).queued, 1);
@@ -327,7 +335,7 @@ TEST_F(PrefillSpanTest, BadPlansAreRefusedByName) {
             absl::StatusCode::kFailedPrecondition);
   // What was refused is not waited for.
   Assign(Plan(Spec(2, 8), {{8, {3, 1}}}, 8));
-  EXPECT_EQ(Of<RunStep>(Placed(2)).size(), 1u);
+  EXPECT_EQ(Of<RunStep>(Placed(2, 2)).size(), 1u);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ class PrefillStagingTest : public ::testing::Test {
     Do(Tick{});
     Do(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}});
     Do(AssignCalled{{1}, {Spec(1), {5}, {1}}});
-    Do(BeginPrefillReplied{kId, {5}, {{}, {{5}, {4}, "d:1"}}});
+    Do(PlaceDecodeReplied{kId, {5}, {{}, {{5}, {4}, "d:1"}}});
     const Effects effects = Do(GrantReplied{kId, {5}, {.lease_us = 900, .staging_slots = 3}});
     const StartHandoff start = Of<StartHandoff>(effects)[0];
     EXPECT_EQ(start.staging_slots, 3);

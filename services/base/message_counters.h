@@ -20,6 +20,10 @@ class MessageCounters {
   explicit MessageCounters(uint64_t session = 0)
       : session_(session), gives_session_(session != 0) {}
 
+  // Of the side that gives the session, before it has sent anything: another number than the
+  // constructor's.
+  void Renumber(uint64_t session) { session_ = session; }
+
   // Numbers a message that is about to be sent.
   template <typename Message>
   void Stamp(Message* message) {

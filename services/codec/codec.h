@@ -58,16 +58,16 @@ absl::StatusOr<scheduler::RegisterReply> FromProto(const v1::RegisterResponse& r
 v1::ReportRequest ToProto(const scheduler::ReportRequest& request);
 absl::StatusOr<scheduler::ReportRequest> FromProto(const v1::ReportRequest& request);
 
-v1::ReserveDecodeRequest ToProto(const scheduler::BeginPrefillRequest& request);
-absl::StatusOr<scheduler::BeginPrefillRequest> FromProto(const v1::ReserveDecodeRequest& request);
-v1::ReserveDecodeResponse ToProto(const scheduler::AnswerBeginPrefill& answer);
-absl::StatusOr<scheduler::BeginPrefillReplied> FromProto(const v1::ReserveDecodeResponse& response);
+v1::PlaceDecodeRequest ToProto(const scheduler::PlaceDecodeRequest& request);
+absl::StatusOr<scheduler::PlaceDecodeRequest> FromProto(const v1::PlaceDecodeRequest& request);
+v1::PlaceDecodeResponse ToProto(const scheduler::AnswerPlaceDecode& answer);
+absl::StatusOr<scheduler::PlaceDecodeReplied> FromProto(const v1::PlaceDecodeResponse& response);
 
 // What comes of a worker's messages names no instance on the wire: it is 0 here.
 v1::AssignResult ToProto(const scheduler::AssignReplied& replied);
 absl::StatusOr<scheduler::AssignReplied> FromProto(const v1::AssignResult& result);
-v1::ReserveResult ToProto(const scheduler::ReserveReplied& replied);
-absl::StatusOr<scheduler::ReserveReplied> FromProto(const v1::ReserveResult& result);
+v1::TransferOpened ToProto(const scheduler::TransferOpened& opened);
+absl::StatusOr<scheduler::TransferOpened> FromProto(const v1::TransferOpened& opened);
 
 v1::UnregisterRequest ToProto(const scheduler::UnregisterRequest& request);
 absl::StatusOr<scheduler::UnregisterRequest> FromProto(const v1::UnregisterRequest& request);
@@ -79,9 +79,24 @@ v1::InstanceStatus ToProto(const scheduler::InstanceStatus& status);
 
 // ---- routers and operators ----
 
-// `details` is a serialised v1::RouterReport with what only operators read.
-absl::StatusOr<scheduler::RouterReport> FromProto(const v1::RouterReport& report);
-v1::RouterReportResponse ToProto(const scheduler::RouterReportReply& reply);
+v1::Generation ToProto(const scheduler::Generation& generation);
+absl::StatusOr<scheduler::Generation> FromProto(const v1::Generation& generation);
+
+v1::RouterEnded ToProto(const scheduler::RouterEnd& end);
+absl::StatusOr<scheduler::RouterEnd> FromProto(const v1::RouterEnded& ended);
+
+// `details` is a serialised v1::RouterIdentity with what only operators read.
+v1::RouterIdentity ToProto(const scheduler::RouterIdentity& identity);
+v1::RouterLoad ToProto(const scheduler::RouterLoad& load);
+absl::StatusOr<scheduler::RouterLoad> FromProto(const v1::RouterLoad& load);
+
+v1::RouterHello ToProto(const scheduler::RouterHello& hello);
+absl::StatusOr<scheduler::RouterHello> FromProto(const v1::RouterHello& hello);
+v1::RouterWelcome ToProto(const scheduler::RouterWelcome& welcome);
+absl::StatusOr<scheduler::RouterWelcome> FromProto(const v1::RouterWelcome& welcome);
+// INVALID_ARGUMENT: a router speaks of another one's request.
+absl::Status IsOfRouter(scheduler::RequestId id, uint64_t router);
+
 v1::RouterStatus ToProto(const scheduler::RouterStatus& status);
 v1::GoneStatus ToProto(const scheduler::Gone& gone, scheduler::TimeUs now);
 absl::StatusOr<scheduler::DrainRequest> FromProto(const v1::DrainRequest& request);
@@ -98,8 +113,11 @@ absl::StatusOr<scheduler::AssignRequest> FromProto(const v1::AssignRequest& requ
 v1::StartRequest ToProto(const scheduler::StartRequest& request);
 absl::StatusOr<scheduler::StartRequest> FromProto(const v1::StartRequest& request);
 
-v1::ReserveRequest ToProto(const scheduler::ReserveRequest& request);
-absl::StatusOr<scheduler::ReserveRequest> FromProto(const v1::ReserveRequest& request);
+v1::AnnounceRequest ToProto(const scheduler::AnnounceRequest& request);
+absl::StatusOr<scheduler::AnnounceRequest> FromProto(const v1::AnnounceRequest& request);
+
+v1::WithdrawRequest ToProto(const scheduler::WithdrawRequest& request);
+absl::StatusOr<scheduler::WithdrawRequest> FromProto(const v1::WithdrawRequest& request);
 
 v1::GrantRequest ToProto(const scheduler::GrantRequest& request);
 absl::StatusOr<scheduler::GrantRequest> FromProto(const v1::GrantRequest& request);
@@ -134,6 +152,9 @@ absl::StatusOr<scheduler::AbortRequest> FromProto(const v1::AbortRequest& reques
 
 v1::CancelRequest ToProto(const scheduler::CancelRequest& request);
 absl::StatusOr<scheduler::CancelRequest> FromProto(const v1::CancelRequest& request);
+
+v1::DrainOrder ToProto(const scheduler::DrainOrder& order);
+absl::StatusOr<scheduler::DrainOrder> FromProto(const v1::DrainOrder& order);
 
 // ---- token streams ----
 

@@ -59,6 +59,9 @@ v1::RegisterRequest GoodRegistration() {
   r.set_comm_address("c\0d");
   r.set_max_batch_tokens(512);
   r.set_max_requests(64);
+  r.mutable_load()->mutable_blocks()->set_total(100);
+  r.mutable_load()->mutable_blocks()->set_free(90);
+  r.mutable_load()->set_invariants_ok(true);
   return r;
 }
 
@@ -102,8 +105,8 @@ TEST(Codec, ARegistrationSurvivesBothWays) {
   EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), GoodRegistration()));
 }
 
-TEST(Codec, AReservationSurvivesBothWays) {
-  v1::ReserveRequest reserve;
+TEST(Codec, AnAnnouncementSurvivesBothWays) {
+  v1::AnnounceRequest reserve;
   *reserve.mutable_spec() = GoodSpec();
   reserve.set_epoch(3);
   reserve.add_writers(104);
@@ -228,12 +231,20 @@ TEST(Codec, ALeaseOfNothingOrOfMoreThanADayIsRefusedByFieldAndValue) {
     v1::RegisterResponse response;
     response.set_instance(4);
     response.set_lease_us(lease_us);
+    response.mutable_generation()->set_number(3);
     return response;
+  });
+  check([](uint64_t lease_us) {
+    v1::RouterWelcome welcome;
+    welcome.mutable_generation()->set_number(3);
+    welcome.set_lease_us(lease_us);
+    return welcome;
   });
   check([](uint64_t lease_us) {
     v1::GrantResponse response;
     response.set_memory("m");
     response.set_lease_us(lease_us);
+    response.mutable_layout()->set_tp(1);
     return response;
   });
   check([](uint64_t lease_us) {
@@ -332,44 +343,111 @@ TEST(Codec, WhatComesOfAPlanSurvivesBothWays) {
   ASSERT_TRUE(assigned.ok()) << assigned.status();
   EXPECT_EQ(assigned->sequence.value, 8u);
   EXPECT_EQ(assigned->reply.status, full);
-  const auto reserved = FromProto(ToProto(scheduler::ReserveReplied{{}, id, {3}, {{}, 500}}));
-  ASSERT_TRUE(reserved.ok()) << reserved.status();
-  EXPECT_EQ(reserved->reply.lease_us, 500);
-  EXPECT_EQ(FromProto(ToProto(scheduler::ReserveReplied{{}, id, {3}, {full}}))->reply.status, full);
-  const auto placed = FromProto(ToProto(
-      scheduler::AnswerBeginPrefill{{}, id, {3}, {{}, scheduler::Placed{{3}, {4}, "h:1"}}}));
+  const auto opened = FromProto(ToProto(scheduler::TransferOpened{{}, id, {3}}));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->id, id);
+  EXPECT_EQ(opened->epoch.value, 3u);
+  const auto asked = FromProto(ToProto(scheduler::PlaceDecodeRequest{.instance = {4},
+                                                                     .incarnation = {5},
+                                                                     .id = id,
+                                                                     .epoch = {3},
+                                                                     .refused_by = {6},
+                                                                     .why = full}));
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_EQ(asked->refused_by.value, 6u);
+  EXPECT_EQ(asked->why, full);
+  const scheduler::PlaceDecodeRequest first{
+      .instance = {4}, .incarnation = {5}, .id = id, .epoch = {3}};
+  EXPECT_TRUE(FromProto(ToProto(first))->why.ok());
+  v1::PlaceDecodeRequest odd = ToProto(first);
+  odd.set_refused_by(6);
+  EXPECT_EQ(FromProto(odd).status().message(), "failure: goes with refused_by");
+  const auto placed = FromProto(
+      ToProto(scheduler::AnswerPlaceDecode{{}, id, {3}, {{}, scheduler::Placed{{3}, {4}, "h:1"}}}));
   ASSERT_TRUE(placed.ok()) << placed.status();
   EXPECT_EQ(placed->reply.placed.endpoint, "h:1");
-  EXPECT_EQ(FromProto(ToProto(scheduler::AnswerBeginPrefill{{}, id, {3}, {full}}))->reply.status,
+  EXPECT_EQ(FromProto(ToProto(scheduler::AnswerPlaceDecode{{}, id, {3}, {full}}))->reply.status,
             full);
 }
 
 TEST(Codec, AWorkersStateIsToldWithItsRegistration) {
   auto hello = FromProto(GoodRegistration());
   ASSERT_TRUE(hello.ok()) << hello.status();
-  hello->held = {{{7, 1}, {3}, 2, 500}};
+  hello->held = {{{7, 1}, {3}, true, 2, 500}};
   hello->ended = {{.id = {7, 2}, .epoch = {4}, .status = absl::UnavailableError("x")}};
+  hello->seen = {5, {9}};
   const auto decoded = FromProto(ToProto(*hello));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->held.at(0).chunk_running_us, 500);
+  EXPECT_TRUE(decoded->held.at(0).opened);
   EXPECT_EQ(decoded->ended.at(0).status, hello->ended[0].status);
-  const auto welcome = FromProto(ToProto(scheduler::RegisterReply{{}, {4}, 1000, {{{7, 1}, {3}}}}));
+  EXPECT_EQ(decoded->seen, hello->seen);
+  const auto welcome =
+      FromProto(ToProto(scheduler::RegisterReply{{}, {4}, 1000, {{{7, 1}, {3}}}, {5, {9}}}));
   ASSERT_TRUE(welcome.ok()) << welcome.status();
   EXPECT_EQ(welcome->cancel.at(0).epoch.value, 3u);
+  EXPECT_EQ(welcome->generation, hello->seen);
+}
+
+TEST(Codec, ARoutersStateIsToldWithItsHello) {
+  v1::RouterIdentity details;
+  details.set_admin_endpoint("r:81");
+  details.set_pid(5);
+  scheduler::RouterHello hello;
+  hello.identity = {7, "r:80", "h", details.SerializeAsString()};
+  hello.seen = {5, {9}};
+  hello.load = {.queued = 1, .running = 2, .draining = true, .uptime_us = 3};
+  hello.requests = {{.id = {7, 1}, .epoch = {4}, .placed = true, .decode = {6}, .streams = true}};
+  hello.ended = {{{7, 2}, scheduler::RouterEnd::How::kFailed, "lost", 3, 4}};
+  const v1::RouterHello wire = ToProto(hello);
+  const auto decoded = FromProto(wire);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(MessageDifferencer::Equals(ToProto(*decoded), wire));
+  EXPECT_EQ(decoded->identity.details, hello.identity.details);
+  EXPECT_EQ(decoded->requests.at(0).decode, scheduler::InstanceId{6});
+  EXPECT_TRUE(decoded->requests.at(0).streams);
+  EXPECT_EQ(decoded->ended.at(0).why, "lost");
+  EXPECT_EQ(decoded->load.uptime_us, 3);
+  const auto welcome = FromProto(ToProto(scheduler::RouterWelcome{{}, {5, {9}}, 1000, {{7, 1}}}));
+  ASSERT_TRUE(welcome.ok()) << welcome.status();
+  EXPECT_EQ(welcome->unknown, (std::vector<scheduler::RequestId>{{7, 1}}));
+  EXPECT_EQ(welcome->generation, hello.seen);
+}
+
+TEST(Codec, ARouterSpeaksOfItsOwnRequestsOnly) {
+  v1::RouterHello hello;
+  hello.mutable_identity()->set_router(7);
+  hello.mutable_identity()->set_endpoint("r:80");
+  hello.add_requests()->mutable_id()->set_router(8);
+  hello.mutable_requests(0)->mutable_id()->set_serial(1);
+  EXPECT_TRUE(absl::StrContains(FromProto(hello).status().message(), "id.router: 8 is not 7"));
+}
+
+TEST(Codec, AGenerationHasANextOne) {
+  v1::RouterWelcome welcome;
+  welcome.set_lease_us(1000);
+  EXPECT_TRUE(absl::StrContains(FromProto(welcome).status().message(), "generation.number: is 0"));
+  welcome.mutable_generation()->set_number(scheduler::kGenerationMax);
+  EXPECT_TRUE(absl::StrContains(FromProto(welcome).status().message(), "exceeds the limit"));
 }
 
 TEST(Codec, TheTalkAboutABackendSurvivesBothWays) {
   const scheduler::RequestId id{7, 9};
   const auto granted = FromProto(ToProto(scheduler::GrantReply{.lease_us = 5, .staging_slots = 3}));
   EXPECT_EQ(granted->staging_slots, 3);
+  EXPECT_EQ(granted->layout, scheduler::KvLayout{1});
   const auto ask = FromProto(ToProto(scheduler::AskBackendRequest{id, {3}, {4}, 2}));
   EXPECT_EQ(ask->prefill.value, 4u);
   EXPECT_EQ(ask->ask, 2u);
   EXPECT_EQ(FromProto(ToProto(scheduler::ReleaseBackendRequest{id, {3}, {4}, 2}))->ask, 2u);
   const std::vector<scheduler::StagedBlock> blocks = {{1, 0, 9}, {2, 1, 0}};
-  const auto part = FromProto(ToProto(scheduler::TakePartRequest{id, {3}, {4}, 6, blocks}));
+  const auto part = FromProto(ToProto(scheduler::TakePartRequest{id, {3}, {4}, 6, blocks, {2}}));
   EXPECT_EQ(part->part, 6u);
   EXPECT_EQ(part->blocks, blocks);
+  EXPECT_EQ(part->layout.tp, 2);
+  v1::TakePartRequest without = ToProto(*part);
+  without.clear_layout();
+  EXPECT_EQ(FromProto(without).status().message(), "layout.tp: 0 is not between 1 and 1048576");
   EXPECT_FALSE(FromProto(ToProto(scheduler::AskBackendRequest{id, {3}, {4}, 0})).ok());
   EXPECT_FALSE(FromProto(ToProto(scheduler::TakePartRequest{id, {3}, {4}, 0, blocks})).ok());
 }
@@ -385,7 +463,10 @@ TEST(Codec, AWriterIsNamed) {
 TEST(Codec, AReportTellsTheChunks) {
   scheduler::ReportRequest report{
       .instance = {1}, .incarnation = {2}, .load = {}, .held = {}, .ended = {}};
-  report.held = {{{7, 9}, {3}, 2, 1500}, {{7, 10}, {4}}};
+  report.held = {{{7, 9}, {3}, true, 2, 1500}, {{7, 10}, {4}}};
+  report.gone = {{.id = {7, 13}, .epoch = {7}}};
+  report.full = true;
+  report.held_digest = UINT64_MAX - 1;
   report.load.step_age_us = 2500;
   report.load.step_estimate_us = 100;
   report.ended = {{.id = {7, 11},
@@ -396,6 +477,11 @@ TEST(Codec, AReportTellsTheChunks) {
   const auto decoded = FromProto(ToProto(report));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->held[0].chunks_done, 2u);
+  EXPECT_EQ(decoded->gone.at(0).epoch.value, 7u);
+  EXPECT_TRUE(decoded->full);
+  EXPECT_EQ(decoded->held_digest, UINT64_MAX - 1);
+  EXPECT_TRUE(FromProto(ToProto(scheduler::ReportReply{.want_full = true}))->want_full);
+  EXPECT_FALSE(FromProto(ToProto(scheduler::DrainOrder{false}))->drain);
   EXPECT_EQ(decoded->held[0].chunk_running_us, 1500);
   EXPECT_EQ(decoded->held[1].chunk_running_us, -1);
   EXPECT_EQ(decoded->load.step_age_us, 2500);
@@ -408,7 +494,7 @@ TEST(Codec, EachPlanUpdateSurvivesBothWays) {
   for (const scheduler::PlanUpdate& update :
        {scheduler::PlanUpdate(scheduler::Planned{{3}, {4}, 1500}),
         scheduler::PlanUpdate(scheduler::Placed{{3}, {4}, "h:1"}),
-        scheduler::PlanUpdate(scheduler::Accepted{}),
+        scheduler::PlanUpdate(scheduler::Accepted{}), scheduler::PlanUpdate(scheduler::PlanEnded{}),
         scheduler::PlanUpdate(scheduler::Failed{absl::UnavailableError("x")})}) {
     const auto decoded = FromProto(ToProto(update));
     ASSERT_TRUE(decoded.ok());

@@ -21,6 +21,18 @@ absl::StatusOr<int32_t> Size(const char* field, uint32_t value) {
 
 }  // namespace
 
+v1::KvLayout ToProto(const scheduler::KvLayout& layout) {
+  v1::KvLayout out;
+  out.set_tp(static_cast<uint32_t>(layout.tp));
+  return out;
+}
+
+absl::StatusOr<scheduler::KvLayout> KvLayoutFrom(const v1::KvLayout& layout) {
+  const absl::StatusOr<int32_t> tp = Size("layout.tp", layout.tp());
+  if (!tp.ok()) return tp.status();
+  return scheduler::KvLayout{*tp};
+}
+
 v1::KvSpec KvSpecOf(const scheduler::KvShape& shape) {
   v1::KvSpec out;
   for (const auto& [dtype, name] : kDTypes) {

@@ -9,6 +9,10 @@
 
 namespace skein::services {
 
+v1::KvLayout ToProto(const scheduler::KvLayout& layout);
+// INVALID_ARGUMENT "layout.tp: ..." when it is 0 or too large.
+absl::StatusOr<scheduler::KvLayout> KvLayoutFrom(const v1::KvLayout& layout);
+
 v1::KvSpec KvSpecOf(const scheduler::KvShape& shape);
 
 // INVALID_ARGUMENT for an unknown dtype, sizes that are 0 or too large.

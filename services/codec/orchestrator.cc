@@ -66,8 +66,11 @@ absl::StatusOr<std::vector<scheduler::HeldRequest>> HeldFrom(const Repeated& hel
     if (!id.ok()) return id.status();
     const auto running_us = DurationFrom("chunk_running_us", one.chunk_running_us());
     if (!running_us.ok()) return running_us.status();
-    out.push_back(
-        {*id, {one.epoch()}, one.chunks_done(), one.has_chunk_running_us() ? *running_us : -1});
+    out.push_back({.id = *id,
+                   .epoch = {one.epoch()},
+                   .opened = one.opened(),
+                   .chunks_done = one.chunks_done(),
+                   .chunk_running_us = one.has_chunk_running_us() ? *running_us : -1});
   }
   return out;
 }
@@ -78,6 +81,7 @@ void AddHeld(const std::vector<scheduler::HeldRequest>& held, Repeated* out) {
     v1::HeldRequest* added = out->Add();
     *added->mutable_id() = ToProto(one.id);
     added->set_epoch(one.epoch.value);
+    added->set_opened(one.opened);
     added->set_chunks_done(one.chunks_done);
     if (one.chunk_running_us >= 0) {
       added->set_chunk_running_us(static_cast<uint64_t>(one.chunk_running_us));
@@ -190,6 +194,8 @@ v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update) {
     out.mutable_placed()->set_decode_endpoint(placed->endpoint);
   } else if (std::holds_alternative<scheduler::Accepted>(update)) {
     out.mutable_accepted();
+  } else if (std::holds_alternative<scheduler::PlanEnded>(update)) {
+    out.mutable_ended();
   } else {
     ToProto(std::get<scheduler::Failed>(update).status, out.mutable_failed());
   }
@@ -212,6 +218,8 @@ absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update) {
           {update.epoch()}, {update.placed().decode_instance()}, update.placed().decode_endpoint()};
     case v1::PlanUpdate::kAccepted:
       return scheduler::Accepted{};
+    case v1::PlanUpdate::kEnded:
+      return scheduler::PlanEnded{};
     case v1::PlanUpdate::kFailed:
       return scheduler::Failed{FromProto(update.failed())};
     default:
@@ -224,6 +232,8 @@ v1::RegisterRequest ToProto(const scheduler::RegisterRequest& request) {
   Fill(request.identity, &out);
   AddHeld(request.held, out.mutable_held());
   AddEnded(request.ended, out.mutable_ended());
+  *out.mutable_load() = LoadToProto(request.load);
+  *out.mutable_seen() = ToProto(request.seen);
   return out;
 }
 
@@ -238,6 +248,12 @@ absl::StatusOr<scheduler::RegisterRequest> FromProto(const v1::RegisterRequest& 
   absl::StatusOr<std::vector<scheduler::EndedRequest>> ended = EndedFrom(request.ended());
   if (!ended.ok()) return ended.status();
   out.ended = *std::move(ended);
+  absl::StatusOr<scheduler::WorkerLoad> load = LoadFrom(request.load());
+  if (!load.ok()) return load.status();
+  out.load = *load;
+  const absl::StatusOr<scheduler::Generation> seen = FromProto(request.seen());
+  if (!seen.ok()) return seen.status();
+  out.seen = *seen;
   return out;
 }
 
@@ -246,6 +262,7 @@ v1::RegisterResponse ToProto(const scheduler::RegisterReply& reply) {
   out.set_instance(reply.instance.value);
   out.set_lease_us(static_cast<uint64_t>(reply.lease_us));
   AddHeld(reply.cancel, out.mutable_cancel());
+  *out.mutable_generation() = ToProto(reply.generation);
   return out;
 }
 
@@ -255,8 +272,11 @@ absl::StatusOr<scheduler::RegisterReply> FromProto(const v1::RegisterResponse& r
   if (!lease_us.ok()) return lease_us.status();
   absl::StatusOr<std::vector<scheduler::HeldRequest>> cancel = HeldFrom(response.cancel());
   if (!cancel.ok()) return cancel.status();
+  const absl::StatusOr<scheduler::Generation> generation = FromProto(response.generation());
+  if (!generation.ok()) return generation.status();
+  if (generation->number == 0) return Invalid("generation.number", "is 0");
   return scheduler::RegisterReply{
-      absl::OkStatus(), {response.instance()}, *lease_us, *std::move(cancel)};
+      absl::OkStatus(), {response.instance()}, *lease_us, *std::move(cancel), *generation};
 }
 
 v1::ReportRequest ToProto(const scheduler::ReportRequest& request) {
@@ -267,6 +287,9 @@ v1::ReportRequest ToProto(const scheduler::ReportRequest& request) {
   *out.mutable_load() = LoadToProto(request.load);
   AddHeld(request.held, out.mutable_held());
   AddEnded(request.ended, out.mutable_ended());
+  AddHeld(request.gone, out.mutable_gone());
+  out.set_full(request.full);
+  out.set_held_digest(request.held_digest);
   return out;
 }
 
@@ -280,6 +303,11 @@ absl::StatusOr<scheduler::ReportRequest> FromProto(const v1::ReportRequest& requ
   if (!held.ok()) return held.status();
   absl::StatusOr<std::vector<scheduler::EndedRequest>> ended = EndedFrom(request.ended());
   if (!ended.ok()) return ended.status();
+  absl::StatusOr<std::vector<scheduler::HeldRequest>> gone = HeldFrom(request.gone());
+  if (!gone.ok()) return gone.status();
+  out.gone = *std::move(gone);
+  out.full = request.full();
+  out.held_digest = request.held_digest();
   out.ended = *std::move(ended);
   out.instance = {request.instance()};
   out.incarnation = {request.incarnation()};
@@ -303,32 +331,42 @@ v1::UnregisterRequest ToProto(const scheduler::UnregisterRequest& request) {
 
 v1::ReportResponse ToProto(const scheduler::ReportReply& reply) {
   v1::ReportResponse out;
-  if (reply.drain.has_value()) out.set_drain(*reply.drain);
+  out.set_want_full(reply.want_full);
   return out;
 }
 
 absl::StatusOr<scheduler::ReportReply> FromProto(const v1::ReportResponse& response) {
   scheduler::ReportReply reply;
-  if (response.has_drain()) reply.drain = response.drain();
+  reply.want_full = response.want_full();
   return reply;
 }
 
-v1::ReserveDecodeRequest ToProto(const scheduler::BeginPrefillRequest& request) {
-  v1::ReserveDecodeRequest out;
+v1::PlaceDecodeRequest ToProto(const scheduler::PlaceDecodeRequest& request) {
+  v1::PlaceDecodeRequest out;
   out.set_instance(request.instance.value);
   out.set_incarnation(request.incarnation.value);
   *out.mutable_id() = ToProto(request.id);
   out.set_epoch(request.epoch.value);
+  out.set_refused_by(request.refused_by.value);
+  if (!request.why.ok()) ToProto(request.why, out.mutable_failure());
   return out;
 }
 
-absl::StatusOr<scheduler::BeginPrefillRequest> FromProto(const v1::ReserveDecodeRequest& request) {
+absl::StatusOr<scheduler::PlaceDecodeRequest> FromProto(const v1::PlaceDecodeRequest& request) {
   const absl::StatusOr<scheduler::RequestId> id = FromProto(request.id());
   if (!id.ok()) return id.status();
   if (request.instance() == 0) return Invalid("instance", "is 0");
   if (request.epoch() == 0) return Invalid("epoch", "is 0");
-  return scheduler::BeginPrefillRequest{
-      {request.instance()}, {request.incarnation()}, *id, {request.epoch()}};
+  if ((request.refused_by() != 0) != request.has_failure()) {
+    return Invalid("failure", "goes with refused_by");
+  }
+  return scheduler::PlaceDecodeRequest{
+      .instance = {request.instance()},
+      .incarnation = {request.incarnation()},
+      .id = *id,
+      .epoch = {request.epoch()},
+      .refused_by = {request.refused_by()},
+      .why = request.has_failure() ? FromProto(request.failure()) : absl::OkStatus()};
 }
 
 v1::InstanceStatus ToProto(const scheduler::InstanceStatus& status) {

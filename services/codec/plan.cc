@@ -140,6 +140,16 @@ absl::StatusOr<scheduler::CancelRequest> FromProto(const v1::CancelRequest& requ
   return out;
 }
 
+v1::DrainOrder ToProto(const scheduler::DrainOrder& order) {
+  v1::DrainOrder out;
+  out.set_drain(order.drain);
+  return out;
+}
+
+absl::StatusOr<scheduler::DrainOrder> FromProto(const v1::DrainOrder& order) {
+  return scheduler::DrainOrder{order.drain()};
+}
+
 v1::AssignResult ToProto(const scheduler::AssignReplied& replied) {
   auto out = WithIdAndEpoch<v1::AssignResult>(replied);
   out.set_sequence(replied.sequence.value);
@@ -155,8 +165,8 @@ absl::StatusOr<scheduler::AssignReplied> FromProto(const v1::AssignResult& resul
   return out;
 }
 
-v1::ReserveDecodeResponse ToProto(const scheduler::AnswerBeginPrefill& answer) {
-  auto out = WithIdAndEpoch<v1::ReserveDecodeResponse>(answer);
+v1::PlaceDecodeResponse ToProto(const scheduler::AnswerPlaceDecode& answer) {
+  auto out = WithIdAndEpoch<v1::PlaceDecodeResponse>(answer);
   if (answer.reply.status.ok()) {
     Fill(answer.reply.placed, out.mutable_placed());
   } else {
@@ -165,9 +175,8 @@ v1::ReserveDecodeResponse ToProto(const scheduler::AnswerBeginPrefill& answer) {
   return out;
 }
 
-absl::StatusOr<scheduler::BeginPrefillReplied> FromProto(
-    const v1::ReserveDecodeResponse& response) {
-  scheduler::BeginPrefillReplied out;
+absl::StatusOr<scheduler::PlaceDecodeReplied> FromProto(const v1::PlaceDecodeResponse& response) {
+  scheduler::PlaceDecodeReplied out;
   if (absl::Status status = ReadIdAndEpoch(response, &out); !status.ok()) return status;
   if (response.has_failure()) {
     out.reply.status = FromProto(response.failure());

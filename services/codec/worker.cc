@@ -24,38 +24,38 @@ absl::StatusOr<Out> ReadAsk(const Message& message) {
 
 }  // namespace
 
-v1::ReserveRequest ToProto(const scheduler::ReserveRequest& request) {
-  v1::ReserveRequest out;
+v1::AnnounceRequest ToProto(const scheduler::AnnounceRequest& request) {
+  v1::AnnounceRequest out;
   *out.mutable_spec() = ToProto(*request.spec);
   out.set_epoch(request.epoch.value);
   for (const scheduler::Incarnation writer : request.writers) out.add_writers(writer.value);
   return out;
 }
 
-absl::StatusOr<scheduler::ReserveRequest> FromProto(const v1::ReserveRequest& request) {
-  scheduler::ReserveRequest out;
+absl::StatusOr<scheduler::AnnounceRequest> FromProto(const v1::AnnounceRequest& request) {
+  scheduler::AnnounceRequest out;
   if (absl::Status status = ReadSpecAndEpoch(request, &out); !status.ok()) return status;
   for (const uint64_t writer : request.writers()) out.writers.push_back({writer});
   return out;
 }
 
-v1::ReserveResult ToProto(const scheduler::ReserveReplied& replied) {
-  auto out = WithIdAndEpoch<v1::ReserveResult>(replied);
-  if (!replied.reply.status.ok()) ToProto(replied.reply.status, out.mutable_failure());
-  out.set_lease_us(static_cast<uint64_t>(replied.reply.lease_us));
+v1::WithdrawRequest ToProto(const scheduler::WithdrawRequest& request) {
+  return WithIdAndEpoch<v1::WithdrawRequest>(request);
+}
+
+absl::StatusOr<scheduler::WithdrawRequest> FromProto(const v1::WithdrawRequest& request) {
+  scheduler::WithdrawRequest out;
+  if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
   return out;
 }
 
-absl::StatusOr<scheduler::ReserveReplied> FromProto(const v1::ReserveResult& result) {
-  scheduler::ReserveReplied out;
-  if (absl::Status status = ReadIdAndEpoch(result, &out); !status.ok()) return status;
-  if (result.has_failure()) {
-    out.reply.status = FromProto(result.failure());
-    return out;
-  }
-  const absl::StatusOr<int64_t> lease_us = LeaseFrom("lease_us", result.lease_us());
-  if (!lease_us.ok()) return lease_us.status();
-  out.reply.lease_us = *lease_us;
+v1::TransferOpened ToProto(const scheduler::TransferOpened& opened) {
+  return WithIdAndEpoch<v1::TransferOpened>(opened);
+}
+
+absl::StatusOr<scheduler::TransferOpened> FromProto(const v1::TransferOpened& opened) {
+  scheduler::TransferOpened out;
+  if (absl::Status status = ReadIdAndEpoch(opened, &out); !status.ok()) return status;
   return out;
 }
 
@@ -88,6 +88,7 @@ v1::GrantResponse ToProto(const scheduler::GrantReply& reply) {
   out.set_memory(reply.memory);
   out.set_lease_us(static_cast<uint64_t>(reply.lease_us));
   out.set_staging_slots(static_cast<uint32_t>(reply.staging_slots));
+  *out.mutable_layout() = ToProto(reply.layout);
   return out;
 }
 
@@ -102,6 +103,9 @@ absl::StatusOr<scheduler::GrantReply> FromProto(const v1::GrantResponse& respons
   if (response.staging_slots() > kMaxSlots) {
     return TooLarge("staging_slots", response.staging_slots(), kMaxSlots);
   }
+  const absl::StatusOr<scheduler::KvLayout> layout = KvLayoutFrom(response.layout());
+  if (!layout.ok()) return layout.status();
+  out.layout = *layout;
   out.memory = response.memory();
   out.lease_us = *lease_us;
   out.staging_slots = static_cast<int32_t>(response.staging_slots());
@@ -141,6 +145,7 @@ v1::TakePartRequest ToProto(const scheduler::TakePartRequest& request) {
     added->set_layer(static_cast<uint32_t>(block.layer));
     added->set_block(static_cast<uint32_t>(block.global));
   }
+  *out.mutable_layout() = ToProto(request.layout);
   return out;
 }
 
@@ -155,6 +160,9 @@ absl::StatusOr<scheduler::TakePartRequest> FromProto(const v1::TakePartRequest& 
     out.blocks.push_back({static_cast<int32_t>(block.slot()), static_cast<int32_t>(block.layer()),
                           static_cast<int32_t>(block.block())});
   }
+  const absl::StatusOr<scheduler::KvLayout> layout = KvLayoutFrom(request.layout());
+  if (!layout.ok()) return layout.status();
+  out.layout = *layout;
   out.prefill = {request.prefill_instance()};
   out.part = request.part();
   return out;

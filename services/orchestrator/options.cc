@@ -41,6 +41,13 @@ void RegisterLimits(OrchestratorOptions* options, FlagSet* flags) {
   flags->Group("Limits and times");
   flags->Int(&options->max_requests, "max-requests", "Most requests in the cluster at a time.", 1,
              1 << 20);
+  flags
+      ->String(
+          &options->state_dir, "state-dir",
+          "Folder to keep the orchestrator's generation in, a number that grows with each start "
+          "and by which a former orchestrator is refused. Without it the first worker or router "
+          "that has listened to another one tells, which costs one more registration.")
+      .Value("FOLDER");
   flags->Double(&options->instance_lease_s, "instance-lease-s",
                 "An instance that sends nothing for this time is taken for dead.", 0.1, 3600);
   flags->Double(&options->request_deadline_s, "request-deadline-s",

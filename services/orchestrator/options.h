@@ -18,6 +18,7 @@ struct OrchestratorOptions {
   double instance_lease_s = 3;
   double request_deadline_s = 600;
   int64_t inbox = 16384;
+  std::string state_dir;
   std::string profile;
   std::string policy = "tetris";
   int64_t node_size = 8;

@@ -14,6 +14,7 @@
 #include "services/base/signals.h"
 #include "services/base/version.h"
 #include "services/http/error.h"
+#include "services/orchestrator/generation_file.h"
 #include "services/orchestrator/orchestrator_service.h"
 #include "services/orchestrator/planning_options.h"
 
@@ -22,11 +23,7 @@ namespace {
 
 scheduler::OrchestratorConfig ConfigFrom(const OrchestratorOptions& options) {
   scheduler::OrchestratorConfig config;
-  // Wall-clock microseconds are above every epoch that an earlier orchestrator gave out.
-  config.first_epoch =
-      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
-                                std::chrono::system_clock::now().time_since_epoch())
-                                .count());
+  config.incarnation = {RandomIncarnation()};
   config.max_requests = options.max_requests;
   config.instance_lease_us = static_cast<int64_t>(options.instance_lease_s * 1e6);
   config.request_deadline_us = static_cast<int64_t>(options.request_deadline_s * 1e6);
@@ -87,6 +84,9 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
   metrics->Total("skein_spanning_plans_total", "Plans on more than one instance.", {},
                  totals.spanning_plans);
   metrics->Total("skein_replans_total", "Plans that were given up.", {}, totals.replans);
+  metrics->Total("skein_report_digest_mismatches_total",
+                 "Reports that did not fit what their worker had told before.", {},
+                 totals.digest_mismatches);
   for (size_t kind = 0; kind < scheduler::kDegradedKinds; ++kind) {
     const char* reason = NameOf(static_cast<scheduler::Degraded>(kind));
     metrics->Total("skein_degraded_total", "Requests that were delayed or recomputed, by reason.",
@@ -173,6 +173,15 @@ AdminHooks HooksOf(const OrchestratorOptions& options, Pages* pages) {
           .invariants = [pages] { return InvariantsJson(pages->shell); }};
 }
 
+// A file that is behind costs a refusal at the next start.
+void Keep(uint64_t generation, const OrchestratorOptions& options) {
+  if (options.state_dir.empty()) return;
+  if (absl::Status status = StoreGeneration(options.state_dir, generation); !status.ok()) {
+    LogError("the generation was not stored",
+             {{"generation", generation}, {"reason", std::string(status.message())}});
+  }
+}
+
 // The tables are the only part of a profile that may change under a running cluster.
 void Reload(const OrchestratorOptions& options, const scheduler::PlanningConfig* running,
             OrchestratorShell* shell) {
@@ -199,7 +208,14 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
   BlockReloadSignal();
   scheduler::OrchestratorConfig config = ConfigFrom(options);
   config.planning = planning;
-  OrchestratorShell shell(config, static_cast<size_t>(options.inbox));
+  if (!options.state_dir.empty()) {
+    auto generation = NextGeneration(options.state_dir);
+    if (!generation.ok()) return generation.status();
+    config.generation = *generation;
+  }
+  LogInfo("generation", {{"generation", config.generation}});
+  OrchestratorShell shell(config, static_cast<size_t>(options.inbox),
+                          [&options](uint64_t generation) { Keep(generation, options); });
   Pages pages(&shell);
   shell.Start();
   auto admin = AdminServer::Start(options.admin, options.host, HooksOf(options, &pages));

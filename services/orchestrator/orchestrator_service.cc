@@ -39,6 +39,7 @@ void FillStatus(const OrchestratorShell::Copy& copy, v1::StatusResponse* out) {
   for (const scheduler::Gone& gone : snapshot.gone) *out->add_gone() = ToProto(gone, now);
   FillHealth(snapshot, out);
   out->set_epoch(snapshot.last_epoch.value);
+  out->set_generation(snapshot.generation);
   out->set_assigning(static_cast<uint64_t>(snapshot.planning + snapshot.assigning));
   out->set_parked(static_cast<uint64_t>(snapshot.parked));
   out->set_refused(snapshot.refused);
@@ -58,25 +59,14 @@ void FillStatus(const OrchestratorShell::Copy& copy, v1::StatusResponse* out) {
 OrchestratorService::OrchestratorService(OrchestratorShell* shell)
     : shell_(shell), started_us_(MonotonicUs()) {}
 
-grpc::ServerWriteReactor<v1::PlanUpdate>* OrchestratorService::Submit(
-    grpc::CallbackServerContext* context, const v1::SubmitRequest* request) {
-  const uint64_t call = shell_->NextCall();
-  auto stream =
-      OrchestratorShell::PlanStream::Make([shell = shell_, call] { shell->SubmitClosed(call); });
-  absl::StatusOr<scheduler::SpecPtr> spec = FromProto(request->spec());
-  if (!spec.ok()) {
-    stream->Close(ToGrpc(spec.status()));
-  } else if (draining()) {
-    stream->Close(ToGrpc(absl::UnavailableError(kDraining)));
-  } else if (!shell_->Submit(*std::move(spec), request->plan_alone(), stream, call)) {
-    stream->Close({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});
-  }
-  return stream.get();
+grpc::ServerBidiReactor<v1::RouterMessage, v1::OrchestratorRouterMessage>*
+OrchestratorService::ConnectRouter(grpc::CallbackServerContext* context) {
+  return shell_->ConnectRouter(context);
 }
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::OrchestratorMessage>*
 OrchestratorService::ConnectWorker(grpc::CallbackServerContext* context) {
-  return shell_->Connect(context);
+  return shell_->ConnectWorker(context);
 }
 
 grpc::ServerUnaryReactor* OrchestratorService::Status(grpc::CallbackServerContext* context,
@@ -128,14 +118,6 @@ grpc::ServerUnaryReactor* OrchestratorService::Explain(grpc::CallbackServerConte
       });
   if (!posted) reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, kInboxFull});
   return reactor;
-}
-
-grpc::ServerUnaryReactor* OrchestratorService::ReportRouter(grpc::CallbackServerContext* context,
-                                                            const v1::RouterReport* request,
-                                                            v1::RouterReportResponse* response) {
-  return Unary(context, *request, response, [this](auto decoded, auto call) {
-    return shell_->ReportRouter(std::move(decoded), call);
-  });
 }
 
 grpc::ServerUnaryReactor* OrchestratorService::ListRequests(grpc::CallbackServerContext* context,

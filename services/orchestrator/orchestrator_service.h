@@ -2,8 +2,6 @@
 // shell.
 #pragma once
 
-#include <atomic>
-
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/orchestrator/orchestrator_shell.h"
 
@@ -15,11 +13,11 @@ class OrchestratorService final : public v1::Orchestrator::CallbackService {
   explicit OrchestratorService(OrchestratorShell* shell);
 
   // While it drains, routers are told to send nothing new. Any thread.
-  void OrderDrain(bool drain) { draining_.store(drain); }
-  bool draining() const { return draining_.load(); }
+  void OrderDrain(bool drain) { shell_->OrderDrain(drain); }
+  bool draining() const { return shell_->draining(); }
 
-  grpc::ServerWriteReactor<v1::PlanUpdate>* Submit(grpc::CallbackServerContext* context,
-                                                   const v1::SubmitRequest* request) override;
+  grpc::ServerBidiReactor<v1::RouterMessage, v1::OrchestratorRouterMessage>* ConnectRouter(
+      grpc::CallbackServerContext* context) override;
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::OrchestratorMessage>* ConnectWorker(
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context,
@@ -31,9 +29,6 @@ class OrchestratorService final : public v1::Orchestrator::CallbackService {
   grpc::ServerUnaryReactor* Explain(grpc::CallbackServerContext* context,
                                     const v1::ExplainRequest* request,
                                     v1::ExplainResponse* response) override;
-  grpc::ServerUnaryReactor* ReportRouter(grpc::CallbackServerContext* context,
-                                         const v1::RouterReport* request,
-                                         v1::RouterReportResponse* response) override;
   grpc::ServerUnaryReactor* ListRequests(grpc::CallbackServerContext* context,
                                          const v1::ListRequestsRequest* request,
                                          v1::ListRequestsResponse* response) override;
@@ -44,7 +39,6 @@ class OrchestratorService final : public v1::Orchestrator::CallbackService {
  private:
   OrchestratorShell* const shell_;
   const int64_t started_us_;
-  std::atomic<bool> draining_{false};
 };
 
 }  // namespace skein::services

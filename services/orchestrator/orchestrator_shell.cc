@@ -9,8 +9,38 @@
 namespace skein::services {
 using scheduler::CallId;
 
-OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config, size_t inbox)
-    : instance_lease_us_(config.instance_lease_us), core_(config), loop_(inbox) {}
+namespace {
+
+const char kDraining[] = "the orchestrator drains and takes no new requests";
+
+}  // namespace
+
+OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config, size_t inbox,
+                                     std::function<void(uint64_t)> store_generation)
+    : store_generation_(std::move(store_generation)),
+      instance_lease_us_(config.instance_lease_us),
+      core_(config),
+      workers_(&loop_,
+               {.message = [this](uint64_t call, scheduler::InstanceId instance,
+                                  const auto& message) { return Take(call, instance, message); },
+                .broke =
+                    [this](uint64_t call, scheduler::InstanceId instance, const absl::Status& why) {
+                      LogWarning(
+                          "the stream of a worker ended",
+                          {{"instance", instance.value}, {"reason", std::string(why.message())}});
+                      Handle(scheduler::WorkerDisconnected{{call}});
+                    }}),
+      routers_(
+          &loop_,
+          {.message = [this](uint64_t call, uint64_t router,
+                             const auto& message) { return TakeFromRouter(call, router, message); },
+           .broke =
+               [this](uint64_t call, uint64_t router, const absl::Status& why) {
+                 LogWarning("the stream of a router ended",
+                            {{"router", router}, {"reason", std::string(why.message())}});
+                 Handle(scheduler::RouterDisconnected{{call}});
+               }}),
+      loop_(inbox) {}
 
 OrchestratorShell::~OrchestratorShell() { Stop(); }
 
@@ -23,79 +53,14 @@ void OrchestratorShell::Start() {
 void OrchestratorShell::Stop() {
   loop_.Stop();
   const grpc::Status gone = ToGrpc(absl::UnavailableError("the orchestrator is stopping"));
-  router_reports_.AbortAll(gone);
   drains_.AbortAll(gone);
-  for (auto& [call, stream] : plans_) stream->Close(gone);
-  plans_.clear();
-  for (auto& [call, worker] : workers_) worker.stream->Close(gone);
-  workers_.clear();
+  workers_.CloseAll(gone);
+  routers_.CloseAll(gone);
 }
 
-bool OrchestratorShell::Submit(scheduler::SpecPtr spec, bool alone,
-                               std::shared_ptr<PlanStream> stream, uint64_t call) {
-  return loop_.TryPost([this, spec = std::move(spec), alone, stream = std::move(stream), call] {
-    plans_[call] = stream;
-    Handle(scheduler::SubmitCalled{{call}, spec, alone});
-  });
-}
-
-void OrchestratorShell::SubmitClosed(uint64_t call) {
-  loop_.Post([this, call] {
-    if (plans_.erase(call) == 1) Handle(scheduler::SubmitClosed{{call}});
-  });
-}
-
-OrchestratorShell::WorkerStream* OrchestratorShell::Connect(grpc::CallbackServerContext* context) {
-  const uint64_t call = NextCall();
-  auto stream = WorkerStream::Make(
-      context, [this](std::function<void()> hook) { loop_.PostFirst(std::move(hook)); });
-  loop_.PostFirst([this, call, stream] {
-    workers_.emplace(call, Worker{stream, MessageCounters(call), {}});
-  });
-  stream->Open({.message = [this, call](const v1::WorkerMessage& m) { Take(call, m); },
-                .ended = [this, call] { WorkerEnded(call); }});
-  return stream.get();
-}
-
-void OrchestratorShell::WorkerEnded(uint64_t call) {
-  const std::optional<Worker> ended = TakeWorker(call);
-  if (!ended.has_value() || ended->instance.value == 0) return;
-  LogWarning("the stream of an instance ended", {{"instance", ended->instance.value}});
-  Handle(scheduler::WorkerDisconnected{{call}});
-}
-
-std::optional<OrchestratorShell::Worker> OrchestratorShell::TakeWorker(uint64_t call) {
-  auto taken = workers_.extract(call);
-  if (taken.empty()) return std::nullopt;
-  const auto connected = connected_.find(taken.mapped().instance);
-  if (connected != connected_.end() && connected->second == call) connected_.erase(connected);
-  return std::move(taken.mapped());
-}
-
-void OrchestratorShell::CloseWorker(uint64_t call, const absl::Status& status) {
-  if (const std::optional<Worker> closed = TakeWorker(call)) closed->stream->Close(ToGrpc(status));
-}
-
-void OrchestratorShell::DropWorker(uint64_t call, const absl::Status& status) {
-  CloseWorker(call, status);
-  loop_.PostFirst([this, call] { Handle(scheduler::WorkerDisconnected{{call}}); });
-}
-
-void OrchestratorShell::Take(uint64_t call, const v1::WorkerMessage& message) {
-  const auto it = workers_.find(call);
-  if (it == workers_.end()) return;
-  absl::Status status = it->second.counters.Take(message);
-  if (status.ok()) status = Take(call, it->second, message);
-  if (status.ok()) return;
-  LogWarning("a worker's message is refused",
-             {{"instance", it->second.instance.value}, {"reason", std::string(status.message())}});
-  DropWorker(call, status);
-}
-
-// A message may end the stream: `worker` is not used after Handle.
-absl::Status OrchestratorShell::Take(uint64_t call, Worker& worker,
+absl::Status OrchestratorShell::Take(uint64_t call, scheduler::InstanceId instance,
                                      const v1::WorkerMessage& message) {
-  const bool registered = worker.instance.value != 0;
+  const bool registered = instance.value != 0;
   if (registered == message.has_hello()) {
     return absl::InvalidArgumentError("hello: is not the first message, or not there");
   }
@@ -123,52 +88,82 @@ absl::Status OrchestratorShell::Take(uint64_t call, Worker& worker,
       Handle(scheduler::UnregisterCalled{{call}, *std::move(goodbye)});
       return absl::OkStatus();
     }
-    case v1::WorkerMessage::kReserveDecode: {
-      auto asked = FromProto(message.reserve_decode());
+    case v1::WorkerMessage::kPlaceDecode: {
+      auto asked = FromProto(message.place_decode());
       if (!asked.ok()) return asked.status();
-      Handle(scheduler::BeginPrefillCalled{{call}, *std::move(asked)});
+      Handle(scheduler::PlaceDecodeCalled{{call}, *std::move(asked)});
       return absl::OkStatus();
     }
     case v1::WorkerMessage::kAssigned:
-      return TakeResult(worker, FromProto(message.assigned()));
-    case v1::WorkerMessage::kReserved:
-      return TakeResult(worker, FromProto(message.reserved()));
+      return TakeResult(instance, FromProto(message.assigned()));
+    case v1::WorkerMessage::kOpened:
+      return TakeResult(instance, FromProto(message.opened()));
     default:
       return absl::InvalidArgumentError("message: is missing");
   }
 }
 
 template <typename Event>
-absl::Status OrchestratorShell::TakeResult(const Worker& worker, absl::StatusOr<Event> result) {
+absl::Status OrchestratorShell::TakeResult(scheduler::InstanceId instance,
+                                           absl::StatusOr<Event> result) {
   if (!result.ok()) return result.status();
-  result->instance = worker.instance;
+  result->instance = instance;
   Handle(*std::move(result));
   return absl::OkStatus();
 }
 
-void OrchestratorShell::Send(uint64_t call, v1::OrchestratorMessage message) {
-  const auto it = workers_.find(call);
-  if (it == workers_.end()) return;  // it has ended; the core hears of that next
-  Worker& worker = it->second;
-  if (worker.counters.unacknowledged() >= MessageCounters::kUnacknowledgedMax) {
-    return DropWorker(call, absl::ResourceExhaustedError("messages are not acknowledged"));
+absl::Status OrchestratorShell::TakeFromRouter(uint64_t call, uint64_t router,
+                                               const v1::RouterMessage& message) {
+  if ((router != 0) == message.has_hello()) {
+    return absl::InvalidArgumentError("hello: is not the first message, or not there");
   }
-  worker.counters.Stamp(&message);
-  worker.stream->Write(std::move(message));
+  switch (message.message_case()) {
+    case v1::RouterMessage::kHello: {
+      auto hello = FromProto(message.hello());
+      if (!hello.ok()) return hello.status();
+      LogInfo("router connects", {{"router", hello->identity.router},
+                                  {"endpoint", hello->identity.endpoint},
+                                  {"requests", static_cast<int64_t>(hello->requests.size())}});
+      Handle(scheduler::RouterConnected{{call}, *std::move(hello)});
+      return absl::OkStatus();
+    }
+    case v1::RouterMessage::kSubmit:
+      return TakeSubmit(router, message.submit());
+    case v1::RouterMessage::kEnded: {
+      auto end = FromProto(message.ended());
+      if (!end.ok()) return end.status();
+      if (absl::Status of = IsOfRouter(end->id, router); !of.ok()) return of;
+      Handle(scheduler::RouterEnded{*std::move(end)});
+      return absl::OkStatus();
+    }
+    case v1::RouterMessage::kReport: {
+      const auto load = FromProto(message.report());
+      if (!load.ok()) return load.status();
+      Handle(scheduler::RouterReported{{call}, *load});
+      return absl::OkStatus();
+    }
+    case v1::RouterMessage::kGoodbye:
+      LogInfo("router leaves", {{"router", router}});
+      Handle(scheduler::RouterLeft{{call}});
+      return absl::OkStatus();
+    default:
+      return absl::InvalidArgumentError("message: is missing");
+  }
 }
 
-void OrchestratorShell::Send(scheduler::InstanceId instance, v1::OrchestratorMessage message) {
-  const auto it = connected_.find(instance);
-  if (it != connected_.end()) Send(it->second, std::move(message));
-}
-
-bool OrchestratorShell::ReportRouter(scheduler::RouterReport report,
-                                     Calls<v1::RouterReportResponse>::Call call) {
-  return loop_.TryPostFirst([this, report = std::move(report), call] {
-    const uint64_t id = NextCall();
-    router_reports_.Add(id, call);
-    Handle(scheduler::RouterReported{{id}, report});
-  });
+// A spec that is refused fails its request, and no other.
+absl::Status OrchestratorShell::TakeSubmit(uint64_t router, const v1::SubmitRequest& submit) {
+  const auto id = FromProto(submit.spec().id());
+  if (!id.ok()) return id.status();
+  if (absl::Status of = IsOfRouter(*id, router); !of.ok()) return of;
+  absl::StatusOr<scheduler::SpecPtr> spec = FromProto(submit.spec());
+  if (spec.ok() && draining()) spec = absl::UnavailableError(kDraining);
+  if (!spec.ok()) {
+    On(scheduler::SendPlanUpdate{*id, scheduler::Failed{spec.status()}});
+  } else {
+    Handle(scheduler::SubmitCalled{*std::move(spec), submit.plan_alone()});
+  }
+  return absl::OkStatus();
 }
 
 bool OrchestratorShell::Drain(scheduler::DrainRequest request,
@@ -265,66 +260,91 @@ void OrchestratorShell::Handle(const scheduler::OrchestratorEvent& event) {
 }
 
 void OrchestratorShell::On(const scheduler::SendPlanUpdate& effect) {
-  const auto it = plans_.find(effect.call.value);
-  if (it == plans_.end()) return;
   if (const auto* failed = std::get_if<scheduler::Failed>(&effect.update)) {
     LogWarning("request failed", {{"request_id", ToString(effect.id)},
                                   {"reason", std::string(failed->status.message())}});
   }
-  it->second->Write(ToProto(effect.update));
+  v1::OrchestratorRouterMessage message;
+  *message.mutable_update()->mutable_id() = ToProto(effect.id);
+  *message.mutable_update()->mutable_update() = ToProto(effect.update);
+  routers_.SendTo(effect.id.router, std::move(message));
 }
 
-void OrchestratorShell::On(const scheduler::EndSubmit& effect) {
-  const auto it = plans_.find(effect.call.value);
-  if (it == plans_.end()) return;
-  it->second->Close(grpc::Status::OK);
-  plans_.erase(it);
+void OrchestratorShell::On(const scheduler::WelcomeRouter& effect) {
+  DropCopy();
+  const uint64_t call = effect.call.value;
+  if (!routers_.Name(call, effect.router, effect.welcome.generation.number)) return;
+  v1::OrchestratorRouterMessage message;
+  *message.mutable_welcome() = ToProto(effect.welcome);
+  routers_.Send(call, std::move(message));
 }
 
-void OrchestratorShell::On(const scheduler::AnswerBeginPrefill& effect) {
+void OrchestratorShell::On(const scheduler::AnswerRouterReport& effect) {
+  v1::OrchestratorRouterMessage message;
+  message.mutable_report_taken();
+  routers_.Send(effect.call.value, std::move(message));
+}
+
+void OrchestratorShell::On(const scheduler::AnswerRouterGoodbye& effect) {
+  DropCopy();
+  v1::OrchestratorRouterMessage message;
+  message.mutable_goodbye_taken();
+  routers_.Send(effect.call.value, std::move(message));
+  routers_.Unname(effect.call.value);
+}
+
+void OrchestratorShell::On(const scheduler::OrderRouterDrain& effect) {
+  v1::OrchestratorRouterMessage message;
+  message.mutable_drain()->set_drain(effect.drain);
+  routers_.Send(effect.call.value, std::move(message));
+}
+
+void OrchestratorShell::On(const scheduler::CloseRouter& effect) {
+  routers_.Close(effect.call.value, effect.status);
+}
+
+void OrchestratorShell::On(const scheduler::StoreGeneration& effect) {
+  LogWarning("another orchestrator was here: this one takes a higher generation",
+             {{"generation", effect.generation}});
+  store_generation_(effect.generation);
+}
+
+void OrchestratorShell::On(const scheduler::AnswerPlaceDecode& effect) {
   v1::OrchestratorMessage message;
-  *message.mutable_decode_reserved() = ToProto(effect);
-  Send(effect.call.value, std::move(message));
+  *message.mutable_decode_placed() = ToProto(effect);
+  workers_.Send(effect.call.value, std::move(message));
 }
 
 void OrchestratorShell::On(const scheduler::AnswerRegister& effect) {
   DropCopy();
-  const auto it = workers_.find(effect.call.value);
+  const uint64_t call = effect.call.value;
   if (!effect.reply.status.ok()) {
     LogWarning("registration refused", {{"reason", std::string(effect.reply.status.message())}});
-    return CloseWorker(effect.call.value, effect.reply.status);
+    return workers_.Close(call, effect.reply.status);
   }
-  if (it == workers_.end()) return;  // it has ended; the core hears of that next
-  connected_[effect.reply.instance] = effect.call.value;
-  it->second.instance = effect.reply.instance;
+  if (!workers_.Name(call, effect.reply.instance, effect.reply.generation.number)) return;
   v1::OrchestratorMessage message;
   *message.mutable_welcome() = ToProto(effect.reply);
-  Send(effect.call.value, std::move(message));
+  workers_.Send(effect.call.value, std::move(message));
 }
 
 void OrchestratorShell::On(const scheduler::AnswerReport& effect) {
-  if (!effect.reply.status.ok()) return DropWorker(effect.call.value, effect.reply.status);
+  if (!effect.reply.status.ok()) return workers_.Drop(effect.call.value, effect.reply.status);
   v1::OrchestratorMessage message;
   *message.mutable_report_taken() = ToProto(effect.reply);
-  Send(effect.call.value, std::move(message));
+  workers_.Send(effect.call.value, std::move(message));
 }
 
 void OrchestratorShell::On(const scheduler::AnswerUnregister& effect) {
   DropCopy();
   v1::OrchestratorMessage message;
   message.mutable_goodbye_taken();
-  Send(effect.call.value, std::move(message));
-  const auto it = workers_.find(effect.call.value);
-  if (it != workers_.end()) it->second.instance = {};  // nothing more is expected on the stream
+  workers_.Send(effect.call.value, std::move(message));
+  workers_.Unname(effect.call.value);
 }
 
 void OrchestratorShell::On(const scheduler::CloseWorker& effect) {
-  CloseWorker(effect.call.value, effect.status);
-}
-
-void OrchestratorShell::On(const scheduler::AnswerRouterReport& effect) {
-  router_reports_.Answer(effect.call.value, grpc::Status::OK,
-                         [&](v1::RouterReportResponse* r) { *r = ToProto(effect.reply); });
+  workers_.Close(effect.call.value, effect.status);
 }
 
 void OrchestratorShell::On(const scheduler::AnswerDrain& effect) {
@@ -338,25 +358,37 @@ void OrchestratorShell::On(const scheduler::AnswerDrain& effect) {
 void OrchestratorShell::On(const scheduler::CallAssign& effect) {
   v1::OrchestratorMessage message;
   *message.mutable_assign() = ToProto(effect.request);
-  Send(effect.instance, std::move(message));
+  SendTo(effect.instance, std::move(message));
 }
 
 void OrchestratorShell::On(const scheduler::CallStart& effect) {
   v1::OrchestratorMessage message;
   *message.mutable_start() = ToProto(effect.request);
-  Send(effect.instance, std::move(message));
+  SendTo(effect.instance, std::move(message));
 }
 
-void OrchestratorShell::On(const scheduler::CallReserve& effect) {
+void OrchestratorShell::On(const scheduler::CallAnnounce& effect) {
   v1::OrchestratorMessage message;
-  *message.mutable_reserve() = ToProto(effect.request);
-  Send(effect.instance, std::move(message));
+  *message.mutable_announce() = ToProto(effect.request);
+  SendTo(effect.instance, std::move(message));
+}
+
+void OrchestratorShell::On(const scheduler::CallWithdraw& effect) {
+  v1::OrchestratorMessage message;
+  *message.mutable_withdraw() = ToProto(effect.request);
+  SendTo(effect.instance, std::move(message));
+}
+
+void OrchestratorShell::On(const scheduler::CallDrainOrder& effect) {
+  v1::OrchestratorMessage message;
+  *message.mutable_drain_order() = ToProto(effect.request);
+  SendTo(effect.instance, std::move(message));
 }
 
 void OrchestratorShell::On(const scheduler::CallCancel& effect) {
   v1::OrchestratorMessage message;
   *message.mutable_cancel() = ToProto(effect.request);
-  Send(effect.instance, std::move(message));
+  SendTo(effect.instance, std::move(message));
 }
 
 }  // namespace skein::services

@@ -14,40 +14,46 @@
 
 #include "proto/orchestrator.grpc.pb.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
-#include "services/base/bidi_stream.h"
 #include "services/base/calls.h"
 #include "services/base/loop.h"
-#include "services/base/message_counters.h"
 #include "services/base/rpc.h"
-#include "services/base/stream_writer.h"
+#include "services/orchestrator/peer_streams.h"
 
 namespace skein::services {
 
 class OrchestratorShell {
  public:
-  using PlanStream = StreamWriter<v1::PlanUpdate>;
-  using WorkerStream = ServerStream<v1::WorkerMessage, v1::OrchestratorMessage>;
+  using WorkerStreams =
+      PeerStreams<v1::WorkerMessage, v1::OrchestratorMessage, scheduler::InstanceId>;
+  // By the router's incarnation.
+  using RouterStreams = PeerStreams<v1::RouterMessage, v1::OrchestratorRouterMessage, uint64_t>;
 
-  OrchestratorShell(const scheduler::OrchestratorConfig& config, size_t inbox);
+  // `store_generation` keeps the number for the next start; called on the loop, which waits for it.
+  OrchestratorShell(
+      const scheduler::OrchestratorConfig& config, size_t inbox,
+      std::function<void(uint64_t)> store_generation = [](uint64_t) {});
   ~OrchestratorShell();
 
   void Start();
   // Ends every call that waits with UNAVAILABLE and joins the loop.
   void Stop();
 
-  // From gRPC threads. False: the inbox is full, or the shell has stopped.
-  [[nodiscard]] bool Submit(scheduler::SpecPtr spec, bool alone, std::shared_ptr<PlanStream> stream,
-                            uint64_t call);
-  void SubmitClosed(uint64_t call);
-  // A worker's stream begins.
-  WorkerStream* Connect(grpc::CallbackServerContext* context);
-  [[nodiscard]] bool ReportRouter(scheduler::RouterReport report,
-                                  Calls<v1::RouterReportResponse>::Call call);
+  // While it drains, requests that routers submit fail. Any thread.
+  void OrderDrain(bool drain) { draining_.store(drain); }
+  bool draining() const { return draining_.load(); }
+
+  // From gRPC threads. The stream of a worker or a router begins.
+  WorkerStreams::Stream* ConnectWorker(grpc::CallbackServerContext* context) {
+    return workers_.Open(context, NextCall());
+  }
+  RouterStreams::Stream* ConnectRouter(grpc::CallbackServerContext* context) {
+    return routers_.Open(context, NextCall());
+  }
+  // False: the inbox is full, or the shell has stopped.
   [[nodiscard]] bool Drain(scheduler::DrainRequest request, Calls<v1::DrainResponse>::Call call);
   int64_t instance_lease_us() const { return instance_lease_us_; }
   // In force from the next plan on.
   void ReplaceTables(scheduler::PlanningTables tables);
-  uint64_t NextCall() { return next_call_.fetch_add(1); }
 
   // What Status and ListModels read: a copy that is at most kCopyAgeUs old and
   // tells of every registration, departure and order to drain that was answered. However many ask,
@@ -89,37 +95,40 @@ class OrchestratorShell {
   CopyPtr MakeCopy();         // on the loop; the fresh one, if there is one
   void DropCopy();            // what it says is no longer so
   void On(const scheduler::SendPlanUpdate& effect);
-  void On(const scheduler::EndSubmit& effect);
-  void On(const scheduler::AnswerBeginPrefill& effect);
+  void On(const scheduler::AnswerPlaceDecode& effect);
   void On(const scheduler::AnswerRegister& effect);
   void On(const scheduler::AnswerReport& effect);
   void On(const scheduler::AnswerUnregister& effect);
   void On(const scheduler::CloseWorker& effect);
+  void On(const scheduler::WelcomeRouter& effect);
   void On(const scheduler::AnswerRouterReport& effect);
+  void On(const scheduler::AnswerRouterGoodbye& effect);
+  void On(const scheduler::OrderRouterDrain& effect);
+  void On(const scheduler::CloseRouter& effect);
+  void On(const scheduler::StoreGeneration& effect);
   void On(const scheduler::AnswerDrain& effect);
   void On(const scheduler::CallAssign& effect);
   void On(const scheduler::CallStart& effect);
-  void On(const scheduler::CallReserve& effect);
+  void On(const scheduler::CallAnnounce& effect);
+  void On(const scheduler::CallWithdraw& effect);
   void On(const scheduler::CallCancel& effect);
+  void On(const scheduler::CallDrainOrder& effect);
 
-  // A worker's stream.
-  struct Worker {
-    std::shared_ptr<WorkerStream> stream;
-    MessageCounters counters;
-    scheduler::InstanceId instance;  // 0: not registered yet
-  };
-  void Take(uint64_t call, const v1::WorkerMessage& message);
-  absl::Status Take(uint64_t call, Worker& worker, const v1::WorkerMessage& message);
+  absl::Status Take(uint64_t call, scheduler::InstanceId instance,
+                    const v1::WorkerMessage& message);
   template <typename Event>
-  absl::Status TakeResult(const Worker& worker, absl::StatusOr<Event> result);
-  void WorkerEnded(uint64_t call);
-  std::optional<Worker> TakeWorker(uint64_t call);  // out of the maps
-  void CloseWorker(uint64_t call, const absl::Status& status);
-  void DropWorker(uint64_t call, const absl::Status& status);  // the core does not know yet
-  void Send(uint64_t call, v1::OrchestratorMessage message);
-  void Send(scheduler::InstanceId instance, v1::OrchestratorMessage message);
+  absl::Status TakeResult(scheduler::InstanceId instance, absl::StatusOr<Event> result);
+  absl::Status TakeFromRouter(uint64_t call, uint64_t router, const v1::RouterMessage& message);
+  absl::Status TakeSubmit(uint64_t router, const v1::SubmitRequest& submit);
+  // To an instance, on its stream; dropped where there is none.
+  void SendTo(scheduler::InstanceId instance, v1::OrchestratorMessage message) {
+    workers_.SendTo(instance, std::move(message));
+  }
+  uint64_t NextCall() { return next_call_.fetch_add(1); }
 
   std::atomic<uint64_t> next_call_{1};
+  std::atomic<bool> draining_{false};
+  const std::function<void(uint64_t)> store_generation_;
   std::atomic<uint64_t> copies_made_{0};
   std::atomic<uint64_t> checks_made_{0};
   mutable std::mutex copy_mutex_;
@@ -129,11 +138,9 @@ class OrchestratorShell {
   scheduler::OrchestratorCore core_;
   absl::Status checked_;     // what the last CheckInvariants found
   int64_t checked_us_ = -1;  // -1: there was none
-  std::map<uint64_t, std::shared_ptr<PlanStream>> plans_;
-  std::map<uint64_t, Worker> workers_;                   // by call
-  std::map<scheduler::InstanceId, uint64_t> connected_;  // calls of those registered
-  Calls<v1::RouterReportResponse> router_reports_;
   Calls<v1::DrainResponse> drains_;
+  WorkerStreams workers_;
+  RouterStreams routers_;
   // Last: its thread uses all of the above.
   Loop loop_;
 };

@@ -212,7 +212,7 @@ TEST_F(EdgeTest, AClientThatLeftIsLoggedWithTheTokensThatCame) {
   std::string chunk, text;
   while (text.find("\"c\"") == std::string::npos && client.ReadChunk(&chunk)) text += chunk;
   client.Close();
-  EXPECT_TRUE(cluster_->AwaitCancelled(1, 1));
+  EXPECT_TRUE(cluster_->AwaitEnded(1, 1));
   shell_->loop().RunAndWait([] {});
   const std::vector<Json> lines = RequestLines();
   ASSERT_EQ(lines.size(), 1u);
@@ -236,7 +236,7 @@ TEST_F(EdgeTest, AReaderThatStallsIsToldApart) {
   Json body = Completion(true);
   body["max_tokens"] = 60'001;
   client.Send(MakeRequest("POST", "/v1/completions", body.dump()));
-  EXPECT_TRUE(cluster_->AwaitCancelled(1, 1));
+  EXPECT_TRUE(cluster_->AwaitEnded(1, 1));
   shell_->loop().RunAndWait([] {});
   const std::vector<Json> lines = RequestLines();
   ASSERT_EQ(lines.size(), 1u);
@@ -256,7 +256,7 @@ TEST_F(EdgeTest, AnAnswerThatTheStopCutsOffIsToldApart) {
   client.Send(MakeRequest("POST", "/v1/completions", Completion(true).dump()));
   EXPECT_EQ(client.ReadHead().status, 200);
   server_->Stop(std::chrono::milliseconds(1));
-  EXPECT_TRUE(cluster_->AwaitCancelled(1, 1));
+  EXPECT_TRUE(cluster_->AwaitEnded(1, 1));
   shell_->loop().RunAndWait([] {});
   const std::vector<Json> lines = RequestLines();
   ASSERT_EQ(lines.size(), 1u);
@@ -284,7 +284,7 @@ TEST_F(EdgeTest, WhoStillWaitsWhenTheRouterStopsIsToldSo) {
   std::string chunk, text;
   while (stream.ReadChunk(&chunk) && !chunk.empty()) text += chunk;
   EXPECT_NE(text.find("\"code\":\"draining\""), std::string::npos) << text;
-  EXPECT_TRUE(cluster_->AwaitCancelled(2, 2));
+  EXPECT_TRUE(cluster_->AwaitEnded(2, 2));
 }
 
 TEST_F(EdgeTest, WhyARequestWasDroppedAndWhetherWorkWasThrownAway) {

@@ -134,7 +134,7 @@ TEST_F(RouterTest, OverloadIs429WithRetryAfterAndNoWork) {
   EXPECT_EQ(Json::parse(refused.body)["error"]["type"], "rate_limit_error");
   EXPECT_EQ(cluster_->specs().size(), 1u);
   first.Close();
-  EXPECT_TRUE(cluster_->AwaitCancelled(1, 1));
+  EXPECT_TRUE(cluster_->AwaitEnded(1, 1));
 }
 
 TEST_F(RouterTest, OneRejectedChoiceCancelsTheOthers) {
@@ -188,7 +188,7 @@ TEST_P(LeavingTest, ClientThatLeavesCancelsEverything) {
   // The head comes with the first token of either choice.
   while (cluster_->attached() < 2) std::this_thread::yield();
   client.Close();
-  EXPECT_TRUE(cluster_->AwaitCancelled(2, 2));
+  EXPECT_TRUE(cluster_->AwaitEnded(2, 2));
 }
 
 INSTANTIATE_TEST_SUITE_P(StreamOrNot, LeavingTest, ::testing::Bool());
@@ -296,7 +296,7 @@ TEST_F(RouterTest, EndsAreCountedByChoice) {
     EXPECT_EQ(client.ReadHead().status, 200);
     while (cluster_->attached() < 3) std::this_thread::yield();
   }
-  EXPECT_TRUE(cluster_->AwaitCancelled(3, 3));
+  EXPECT_TRUE(cluster_->AwaitEnded(3, 3));
   Post("/v1/completions", ask("ppp", 4));
   Post("/v1/completions", ask("p", 2));
   const auto count = [](const std::string& text, const char* reason) {

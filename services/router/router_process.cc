@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -32,7 +31,6 @@
 #include "services/router/cluster_page.h"
 #include "services/router/edge.h"
 #include "services/router/http_metrics.h"
-#include "services/router/orchestrator_reports.h"
 
 namespace skein::services {
 namespace {
@@ -41,42 +39,13 @@ std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
 }
 
-v1::RouterEnded::How HowOf(const EndOfRequest& ended) {
-  switch (ended.end.reason) {
-    case scheduler::FinishReason::kStop:
-      return ended.end.stop_token >= 0 ? v1::RouterEnded::HOW_STOP_TOKEN
-                                       : v1::RouterEnded::HOW_STOP_STRING;
-    case scheduler::FinishReason::kLength:
-      return v1::RouterEnded::HOW_MAX_TOKENS;
-    default:
-      return ended.client_gone ? v1::RouterEnded::HOW_CLIENT_GONE : v1::RouterEnded::HOW_FAILED;
-  }
-}
-
-v1::RouterEnded EndedOf(const EndOfRequest& ended) {
-  v1::RouterEnded out;
-  out.mutable_id()->set_router(ended.end.id.router);
-  out.mutable_id()->set_serial(ended.end.id.serial);
-  out.set_how(HowOf(ended));
-  if (out.how() == v1::RouterEnded::HOW_FAILED) {
-    out.set_why(std::string(ended.end.status.message()));
-  }
-  out.set_output_tokens(static_cast<uint64_t>(ended.end.output_tokens));
-  if (ended.first_token_us >= 0) {
-    out.set_first_token_us(static_cast<uint64_t>(ended.first_token_us));
-  }
-  return out;
-}
-
 std::string HostName() {
   char host[256] = {};
   return gethostname(host, sizeof host - 1) == 0 ? host : "";
 }
 
-RouterShellOptions ShellOptions(const RouterOptions& options,
-                                const std::shared_ptr<EndedRequests>& ended) {
+RouterShellOptions ShellOptions(const RouterOptions& options) {
   RouterShellOptions out;
-  out.on_end = [ended](const EndOfRequest& end) { ended->Add(EndedOf(end)); };
   out.core.max_streams = options.max_streams;
   out.core.max_queued = options.max_queued;
   out.core.request_deadline_us = static_cast<int64_t>(options.request_deadline_s * 1e6);
@@ -164,7 +133,7 @@ class Router {
         trace_(std::move(trace)),
         router_metrics_(metrics),
         http_metrics_(metrics),
-        shell_(ShellOptions(options, ended_)),
+        shell_(ShellOptions(options)),
         watch_(&shell_.channels(), options.orchestrator, Names(models_)),
         api_(ApiOptions(options, trace_.get()), &models_, &shell_, &watch_, &router_metrics_) {
     for (const auto& [name, model] : models_.all()) {
@@ -180,7 +149,8 @@ class Router {
     absl::Status status = WritePortFile(options_.port_file, server_->port());
     LogInfo("listening", {{"port", static_cast<int>(server_->port())},
                           {"admin_port", static_cast<int>(admin_->port())}});
-    reports_.emplace(&shell_.channels(), options_.orchestrator, Self(), ended_);
+    shell_.Join(Self());
+    joined_.store(true);
     return status;
   }
 
@@ -203,10 +173,7 @@ class Router {
     LogInfo("drained", {{"requests_cut_off", Running()}});
     LogLeftOut(/*at_end=*/true);
     shell_.TellStop();
-    {
-      std::lock_guard lock(reports_mutex_);
-      reports_.reset();
-    }
+    shell_.Leave();
     server_->Stop(std::chrono::milliseconds(500));
   }
 
@@ -238,16 +205,16 @@ class Router {
   }
 
   absl::Status Order(const DrainOrder& order) {
-    std::lock_guard lock(reports_mutex_);
-    if (stopping_.load() || !reports_.has_value()) {
+    if (stopping_.load() || !joined_.load()) {
       return order.drain ? absl::OkStatus()
                          : absl::FailedPreconditionError("the process is stopping");
     }
     if (order.drain && !order.force) {
-      if (absl::Status may = reports_->MayDrain(); !may.ok()) return may;
+      if (absl::Status may = shell_.link().MayDrain(); !may.ok()) return may;
     }
     api_.OrderDrain(order.drain);
-    reports_->OrderDrain(order.drain);
+    shell_.link().OrderDrain(order.drain);
+    shell_.ReportSoon();
     return absl::OkStatus();
   }
 
@@ -300,24 +267,20 @@ class Router {
   }
 
   // What operators see of this router, and order it.
-  OrchestratorReports::Self Self() {
-    v1::RouterReport identity;
-    identity.set_router(shell_.NextIds(0).router);
+  RouterLink::Self Self() {
+    v1::RouterIdentity identity;
     identity.set_endpoint(Endpoint(server_->port()));
     identity.set_admin_endpoint(Endpoint(admin_->port()));
     identity.set_host(HostName());
     identity.set_pid(getpid());
     identity.set_version(kVersion);
-    return {
-        .identity = std::move(identity),
-        .load =
-            [this](v1::RouterReport* report) {
-              const scheduler::RouterSnapshot snapshot = shell_.Snapshot();
-              report->set_queued(static_cast<uint64_t>(snapshot.queued));
-              report->set_running(static_cast<uint64_t>(snapshot.submitted + snapshot.streaming));
-              report->set_draining(api_.draining());
-            },
-        .drain = [this](bool drain) { api_.OrderDrain(drain); }};
+    return {.identity = std::move(identity),
+            .draining = [this] { return api_.draining(); },
+            .drain =
+                [this](bool drain) {
+                  api_.OrderDrain(drain);
+                  shell_.ReportSoon();
+                }};
   }
 
   absl::Status Ready() const {
@@ -339,8 +302,8 @@ class Router {
   Metrics* const metrics_;
   const AdminServer* const admin_;
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> joined_{false};
   const Models models_;
-  const std::shared_ptr<EndedRequests> ended_ = std::make_shared<EndedRequests>();
   const std::unique_ptr<TraceRecorder> trace_;  // null: nothing is recorded
   RouterMetrics router_metrics_;
   HttpMetrics http_metrics_;
@@ -352,8 +315,6 @@ class Router {
   http::Routes routes_;
   std::unique_ptr<Edge> edge_;
   std::unique_ptr<http::Server> server_;
-  std::mutex reports_mutex_;                    // guards the life of reports_
-  std::optional<OrchestratorReports> reports_;  // last: its thread uses the above
 };
 
 // What the admin pages need, also before there is a router. Outlives the admin server.

@@ -1,6 +1,7 @@
 #include "services/router/router_shell.h"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 #include <utility>
 #include <variant>
@@ -13,13 +14,15 @@ namespace {
 
 using scheduler::RequestId;
 
+constexpr std::chrono::seconds kGoodbyeTimeout{1};
+
 }  // namespace
 
 RouterShell::RouterShell(const RouterShellOptions& options)
     : incarnation_(options.incarnation),
-      orchestrator_(options.orchestrator),
-      on_end_(options.on_end),
       core_(options.core),
+      link_(options.incarnation, &calls_, &loop_, channels_.Get(options.orchestrator),
+            [this](scheduler::RouterEvent event) { OnLink(std::move(event)); }),
       loop_(options.inbox) {}
 
 RouterShell::~RouterShell() { Stop(); }
@@ -37,8 +40,23 @@ void RouterShell::Start() {
       });
 }
 
+void RouterShell::Join(RouterLink::Self self) {
+  loop_.RunAndWait([this, &self] { link_.Join(std::move(self)); });
+}
+
+void RouterShell::Leave() {
+  loop_.RunAndWait([this] { Handle(scheduler::Leave{}); });
+  left_.get_future().wait_for(kGoodbyeTimeout);
+  loop_.RunAndWait([this] { link_.Leave(); });
+}
+
+void RouterShell::ReportSoon() {
+  loop_.Post([this] { Handle(scheduler::ReportSoon{}); });
+}
+
 void RouterShell::Stop() {
   loop_.RunAndWait([this] { CloseAll(); });
+  calls_.CancelAndWait();
   {
     // Cancelled calls end as soon as gRPC's threads come to them; nothing outside is waited for.
     // Until then they use the loop.
@@ -60,29 +78,25 @@ void RouterShell::TellStop() {
 
 void RouterShell::CloseAll() {
   stopping_ = true;
-  for (auto& [id, request] : requests_) {
-    if (request.plans != nullptr) request.plans->Close();
-    request.listener.reset();
-  }
+  link_.Close();
   requests_.clear();
   for (auto& [id, call] : token_calls_) call->Close();
   token_calls_.clear();
 }
 
 void RouterShell::Submit(scheduler::SpecPtr spec, std::string traceparent,
-                         std::shared_ptr<RequestListener> listener) {
+                         std::shared_ptr<RequestListener> listener, bool alone) {
   Request& request = requests_[spec->id];
   request.traceparent = std::move(traceparent);
   request.listener = std::move(listener);
-  Handle(scheduler::Arrived{std::move(spec)});
+  Handle(scheduler::Arrived{std::move(spec), alone});
 }
 
 void RouterShell::Cancel(RequestId id) {
   const auto it = requests_.find(id);
   if (it == requests_.end()) return;
   it->second.listener.reset();
-  it->second.client_gone = true;
-  Handle(scheduler::ClientGone{id});  // its End, after the streams are closed, notes how it ended
+  Handle(scheduler::ClientGone{id});
 }
 
 void RouterShell::StopMatched(RequestId id) {
@@ -148,60 +162,45 @@ void RouterShell::Execute(std::vector<scheduler::RouterEffect> effects) {
 }
 
 void RouterShell::On(const scheduler::Reject& effect) {
-  const auto it = requests_.find(effect.id);
-  if (it == requests_.end()) return;
-  const std::shared_ptr<RequestListener> listener = std::move(it->second.listener);
-  it->second.ended = true;
-  Forget(effect.id);
-  if (listener != nullptr) listener->OnReject(effect);
+  if (const auto listener = Forget(effect.id)) listener->OnReject(effect);
 }
 
 void RouterShell::On(const scheduler::End& effect) {
-  const auto it = requests_.find(effect.id);
-  if (it == requests_.end()) return;
-  const std::shared_ptr<RequestListener> listener = std::move(it->second.listener);
-  it->second.ended = true;
-  NoteEnd(it->second, effect);
-  Forget(effect.id);
-  if (listener != nullptr) listener->OnEnd(effect);
+  if (const auto listener = Forget(effect.id)) listener->OnEnd(effect);
 }
 
-void RouterShell::NoteEnd(const Request& request, const scheduler::End& end) const {
-  if (on_end_ == nullptr || request.submitted_us < 0) return;  // the orchestrator never knew it
-  const bool token = request.first_token_us >= 0;
-  on_end_({end, request.client_gone, token ? request.first_token_us - request.submitted_us : -1});
+std::shared_ptr<RequestListener> RouterShell::Forget(RequestId id) {
+  auto forgotten = requests_.extract(id);
+  return forgotten.empty() ? nullptr : std::move(forgotten.mapped().listener);
 }
 
 void RouterShell::On(const scheduler::DeliverToken& effect) {
   const auto it = requests_.find(effect.id);
   if (it == requests_.end() || it->second.listener == nullptr) return;
-  if (it->second.first_token_us < 0) it->second.first_token_us = MonotonicUs();
   const std::shared_ptr<RequestListener> listener = it->second.listener;
   listener->OnToken(effect);
 }
 
-void RouterShell::On(const scheduler::OpenSubmit& effect) {
-  const RequestId id = effect.spec->id;
-  Request& request = EntryOf(id);
-  request.submitted_us = MonotonicUs();
-  auto message = std::make_shared<v1::SubmitRequest>();
-  *message->mutable_spec() = ToProto(*effect.spec);
-  auto stub = std::make_shared<v1::Orchestrator::Stub>(channels_.Get(orchestrator_));
-  request.plans = PlanStream::Open(
-      "orchestrator", &loop_, effect.timeout_us, request.traceparent,
-      {.message = [this, id](const v1::PlanUpdate& update) { OnPlanUpdate(id, update); },
-       .ended =
-           [this, id](absl::Status status) {
-             Handle(scheduler::SubmitStreamEnded{id, std::move(status)});
-             if (const auto it = requests_.find(id); it != requests_.end())
-               it->second.plans.reset();
-             Forget(id);
-           },
-       // gRPC reads message and stub until the call is over.
-       .done = [done = CountStream(), message, stub] { done(); }},
-      [&](grpc::ClientContext* context, PlanStream* reactor) {
-        stub->async()->Submit(context, message.get(), reactor);
-      });
+void RouterShell::On(const scheduler::SendSubmit& effect) {
+  v1::RouterMessage message;
+  v1::SubmitRequest& submit = *message.mutable_submit();
+  *submit.mutable_spec() = ToProto(*effect.spec);
+  submit.set_plan_alone(effect.alone);
+  const auto it = requests_.find(effect.spec->id);
+  if (it != requests_.end()) submit.set_traceparent(it->second.traceparent);
+  link_.Send(std::move(message));
+}
+
+void RouterShell::On(const scheduler::SendRouterEnd& effect) {
+  v1::RouterMessage message;
+  *message.mutable_ended() = ToProto(effect.end);
+  link_.Send(std::move(message));
+}
+
+void RouterShell::On(const scheduler::SendRouterGoodbye&) {
+  v1::RouterMessage message;
+  message.mutable_goodbye();
+  link_.Send(std::move(message));
 }
 
 void RouterShell::On(const scheduler::OpenGenerate& effect) {
@@ -212,27 +211,18 @@ void RouterShell::On(const scheduler::OpenGenerate& effect) {
                  MonotonicUs());
 }
 
-void RouterShell::On(const scheduler::CloseSubmit& effect) {
-  const auto it = requests_.find(effect.id);
-  if (it == requests_.end() || it->second.plans == nullptr) return;
-  it->second.plans->Close();
-  it->second.plans.reset();
-  Forget(effect.id);
-}
-
 void RouterShell::On(const scheduler::CloseGenerate& effect) {
   tokens_.Detach(effect.id, effect.epoch);
 }
 
-void RouterShell::OnPlanUpdate(RequestId id, const v1::PlanUpdate& message) {
-  auto update = FromProto(message);
-  if (!update.ok()) update = scheduler::PlanUpdate(scheduler::Failed{update.status()});
-  const auto it = requests_.find(id);
-  if (it != requests_.end() && !std::holds_alternative<scheduler::Failed>(*update)) {
-    const std::shared_ptr<RequestListener> listener = it->second.listener;
-    if (listener != nullptr) listener->OnAccepted(id);
+void RouterShell::OnLink(scheduler::RouterEvent event) {
+  const auto* received = std::get_if<scheduler::PlanUpdateReceived>(&event);
+  if (received != nullptr && !std::holds_alternative<scheduler::Failed>(received->update)) {
+    const auto it = requests_.find(received->id);
+    const auto listener = it == requests_.end() ? nullptr : it->second.listener;
+    if (listener != nullptr) listener->OnAccepted(received->id);
   }
-  Handle(scheduler::PlanUpdateReceived{id, *std::move(update)});
+  Handle(std::move(event));
 }
 
 void RouterShell::SendTokenRequests() {
@@ -296,20 +286,6 @@ void RouterShell::OnTokenStreamEnded(scheduler::TokenStreamId stream, const absl
   for (const auto& request : tokens_.Ended(stream, MonotonicUs())) {
     Handle(scheduler::GenerateStreamEnded{request.id, request.epoch, lost});
   }
-}
-
-// For a request that was cancelled by an effect just before, the entry is only there to be closed.
-RouterShell::Request& RouterShell::EntryOf(RequestId id) {
-  const auto [it, fresh] = requests_.try_emplace(id);
-  if (fresh) it->second.ended = true;
-  return it->second;
-}
-
-// Streams outlive the request by as long as gRPC needs; the entry goes when nothing needs it.
-void RouterShell::Forget(RequestId id) {
-  const auto it = requests_.find(id);
-  if (it == requests_.end() || !it->second.ended) return;
-  if (it->second.plans == nullptr) requests_.erase(it);
 }
 
 std::function<void()> RouterShell::CountStream() {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,7 +19,7 @@
 #include "scheduler/router/token_stream_client.h"
 #include "services/base/loop.h"
 #include "services/base/rpc.h"
-#include "services/router/read_stream.h"
+#include "services/router/router_link.h"
 #include "services/router/token_stream_call.h"
 
 namespace skein::services {
@@ -36,19 +37,11 @@ class RequestListener {
   virtual void OnStop() = 0;
 };
 
-// A request that was submitted to the orchestrator has ended for its client.
-struct EndOfRequest {
-  scheduler::End end;
-  bool client_gone = false;
-  int64_t first_token_us = -1;  // from the submission; -1: there was none
-};
-
 struct RouterShellOptions {
   scheduler::RouterConfig core;
   std::string orchestrator;  // host:port
   uint64_t incarnation = 1;  // random, not 0
   size_t inbox = 16384;
-  std::function<void(const EndOfRequest&)> on_end = nullptr;  // called on the loop
 };
 
 class RouterShell {
@@ -57,6 +50,14 @@ class RouterShell {
   ~RouterShell();  // Stop
 
   void Start();
+  // From here on the router is connected to the orchestrator. Any thread but the loop, once, after
+  // Start; requests may come before.
+  void Join(RouterLink::Self self);
+  // Says goodbye to the orchestrator, and waits until that was heard, for at most a second. Not
+  // from the loop; after Join.
+  void Leave();
+  // What Self::draining returns has changed. Any thread.
+  void ReportSoon();
   // Tells the listeners of all requests that nothing more will come. Not from the loop.
   void TellStop();
   // Cancels every stream, waits for gRPC to let go of them, and joins the loop.
@@ -64,14 +65,16 @@ class RouterShell {
 
   Loop& loop() { return loop_; }
   Channels& channels() { return channels_; }
+  RouterLink& link() { return link_; }
   // The first of `count` consecutive ids. Any thread.
   scheduler::RequestId NextIds(size_t count) {
     return {incarnation_, next_serial_.fetch_add(count)};
   }
 
   // ---- on the loop ----
+  // `alone`: one prefill instance computes its prompt, whatever the orchestrator's policy.
   void Submit(scheduler::SpecPtr spec, std::string traceparent,
-              std::shared_ptr<RequestListener> listener);
+              std::shared_ptr<RequestListener> listener, bool alone = false);
   // The client has gone: the listener is forgotten at once. Unknown ids are fine.
   void Cancel(scheduler::RequestId id);
   // A stop string ends the request; the listener still gets OnEnd. Safe inside OnToken.
@@ -87,17 +90,10 @@ class RouterShell {
   absl::Status CheckInvariants();
 
  private:
-  using PlanStream = ReadStream<v1::PlanUpdate>;
-
   struct Request {
     std::shared_ptr<RequestListener> listener;  // null: nobody to tell
     std::string traceparent;
     bool paused = false;
-    bool ended = false;
-    bool client_gone = false;
-    int64_t submitted_us = -1;
-    int64_t first_token_us = -1;
-    std::shared_ptr<PlanStream> plans;
   };
 
   void Handle(scheduler::RouterEvent event);
@@ -105,28 +101,29 @@ class RouterShell {
   void Publish();
   void Execute(std::vector<scheduler::RouterEffect> effects);
   void On(const scheduler::Reject& effect);
-  void On(const scheduler::OpenSubmit& effect);
-  void On(const scheduler::CloseSubmit& effect);
+  void On(const scheduler::SendSubmit& effect);
+  void On(const scheduler::SendRouterEnd& effect);
   void On(const scheduler::OpenGenerate& effect);
   void On(const scheduler::CloseGenerate& effect);
   void On(const scheduler::DeliverToken& effect);
   void On(const scheduler::End& effect);
-  void OnPlanUpdate(scheduler::RequestId id, const v1::PlanUpdate& message);
+  void On(const scheduler::OpenLink& effect) { link_.Open(effect.hello); }
+  void On(const scheduler::CloseLink& effect) { link_.Close(); }
+  void On(const scheduler::SendRouterReport& effect) { link_.Report(effect.load); }
+  void On(const scheduler::SendRouterGoodbye& effect);
+  void On(const scheduler::RouterHasLeft& effect) { left_.set_value(); }
+  void OnLink(scheduler::RouterEvent event);
   void OpenTokenStream(const scheduler::TokenStreamClient::Open& open);
   void OnTokenBatch(scheduler::TokenStreamId stream, const v1::TokenBatch& message);
   void OnTokens(scheduler::SequenceTokens tokens);
   void OnTokenStreamEnded(scheduler::TokenStreamId stream, const absl::Status& status);
   void SendTokenRequests();
   void SendTokenRequests(scheduler::TokenStreamId stream);
-  Request& EntryOf(scheduler::RequestId id);
-  void Forget(scheduler::RequestId id);
+  std::shared_ptr<RequestListener> Forget(scheduler::RequestId id);  // its listener
   std::function<void()> CountStream();
   void CloseAll();
-  void NoteEnd(const Request& request, const scheduler::End& end) const;
 
   const uint64_t incarnation_;
-  const std::string orchestrator_;
-  const std::function<void(const EndOfRequest&)> on_end_;
   std::atomic<uint64_t> next_serial_{1};
   Channels channels_;
   std::mutex streams_mu_;
@@ -143,6 +140,9 @@ class RouterShell {
   std::deque<scheduler::RouterEvent> events_;  // to handle; what effects bring comes first
   bool handling_ = false;
   bool stopping_ = false;
+  std::promise<void> left_;
+  CallTracker calls_;  // of the link
+  RouterLink link_;
   // Last: its thread uses all of the above.
   Loop loop_;
 };

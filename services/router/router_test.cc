@@ -98,7 +98,7 @@ TEST_P(StopStringTest, EndsTheTextAndTheRequest) {
   EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(json["choices"][0]["stop_reason"], "two#");
   EXPECT_EQ(json["usage"]["completion_tokens"], 9);  // those drawn until the match
-  EXPECT_TRUE(cluster_->AwaitCancelled(1, 1));
+  EXPECT_TRUE(cluster_->AwaitEnded(1, 1));
   Json with = body;
   with["include_stop_str_in_output"] = true;
   std::string text;
@@ -410,7 +410,7 @@ TEST_F(RouterTest, PromptsUnderWayAreBoundedTogether) {
     EXPECT_EQ(http::FindHeader(refused.headers, "Retry-After"), "1");
     EXPECT_EQ(Post("/v1/completions", small).status, 200);
   }
-  EXPECT_TRUE(cluster_->AwaitCancelled(200, 200));
+  EXPECT_TRUE(cluster_->AwaitEnded(200, 200));
   EXPECT_TRUE(shell_->CheckInvariants().ok());  // the loop is through with what cancelled them
   EXPECT_EQ(http_options.bodies->held_bytes(), 0u);
 }

@@ -89,6 +89,7 @@ class RouterTokenStreams : public ::testing::Test {
     core.replan_wait_us = 1000;  // the fake orchestrator plans nothing anew
     shell_ = std::make_unique<RouterShell>(RouterShellOptions{core, cluster_->endpoint(), 7});
     shell_->Start();
+    shell_->Join({});
   }
   void TearDown() override {
     const absl::Status invariants = shell_->CheckInvariants();
@@ -195,7 +196,7 @@ TEST_F(RouterTokenStreams, ACancelledRequestIsDetachedAndTheOthersGoOn) {
   ASSERT_TRUE(recorder_->AwaitTokens(first, 5));
   ASSERT_TRUE(recorder_->AwaitTokens(second, 5));
   OnLoop([&] { shell_->Cancel(first); });
-  EXPECT_TRUE(cluster_->AwaitCancelled(1, 1));
+  EXPECT_TRUE(cluster_->AwaitEnded(1, 1));
   EXPECT_EQ(cluster_->attached(), 1);
   const scheduler::RequestId third = Submit(5);
   ASSERT_TRUE(recorder_->AwaitEnd(third));
@@ -218,7 +219,7 @@ TEST_F(RouterTokenStreams, ARequestEndsAtItsDeadlineThoughItsStreamGoesOn) {
   OnLoop([&] { shell_->Submit(spec, "", recorder_); });
   ASSERT_TRUE(recorder_->AwaitEnd(spec->id));
   EXPECT_TRUE(absl::IsDeadlineExceeded(recorder_->end(spec->id)));
-  EXPECT_TRUE(cluster_->AwaitCancelled(0, 1));
+  EXPECT_TRUE(cluster_->AwaitEnded(0, 1));
 }
 
 }  // namespace

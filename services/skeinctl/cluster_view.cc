@@ -94,10 +94,11 @@ std::string RouterTable(const v1::StatusResponse& status, const ProcessNames& na
   if (status.routers().empty()) return "no routers\n";
   Rows rows = {{"ROUTER", "NAME", "STATE", "RUN", "WAIT", "UP", "REPORTED", "ADMIN"}};
   for (const v1::RouterStatus& one : status.routers()) {
-    const v1::RouterReport& report = one.report();
-    rows.push_back({report.endpoint(), NameOr(names, report.host(), report.pid()), StateName(one),
-                    absl::StrCat(report.running()), absl::StrCat(report.queued()),
-                    Ago(report.uptime_us()), Ago(one.since_report_us()), report.admin_endpoint()});
+    const v1::RouterIdentity& identity = one.identity();
+    const v1::RouterLoad& load = one.load();
+    rows.push_back({identity.endpoint(), NameOr(names, identity.host(), identity.pid()),
+                    StateName(one), absl::StrCat(load.running()), absl::StrCat(load.queued()),
+                    Ago(load.uptime_us()), Ago(one.since_report_us()), identity.admin_endpoint()});
   }
   return Fitted(rows, {"STATE", "RUN", "WAIT", "REPORTED", "UP", "ROUTER", "ADMIN"}, width);
 }
@@ -188,19 +189,20 @@ Json InstanceJson(const v1::InstanceStatus& instance, const ProcessNames& names)
 }
 
 Json RouterJson(const v1::RouterStatus& router, const ProcessNames& names) {
-  const v1::RouterReport& report = router.report();
-  const std::string name = names.Find(report.host(), report.pid());
-  return {{"router", report.endpoint()},
+  const v1::RouterIdentity& identity = router.identity();
+  const v1::RouterLoad& load = router.load();
+  const std::string name = names.Find(identity.host(), identity.pid());
+  return {{"router", identity.endpoint()},
           {"name", name.empty() ? Json() : Json(name)},
-          {"incarnation", report.router()},
-          {"admin_endpoint", report.admin_endpoint()},
-          {"host", report.host()},
-          {"pid", report.pid()},
-          {"version", report.version()},
+          {"incarnation", identity.router()},
+          {"admin_endpoint", identity.admin_endpoint()},
+          {"host", identity.host()},
+          {"pid", identity.pid()},
+          {"version", identity.version()},
           {"state", StateName(router)},
-          {"running", report.running()},
-          {"waiting", report.queued()},
-          {"uptime_s", Seconds(report.uptime_us())},
+          {"running", load.running()},
+          {"waiting", load.queued()},
+          {"uptime_s", Seconds(load.uptime_us())},
           {"since_report_s", Seconds(router.since_report_us())}};
 }
 

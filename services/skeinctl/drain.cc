@@ -185,13 +185,13 @@ absl::StatusOr<DrainTarget> FindTarget(const v1::StatusResponse& status, const P
     return DrainTarget{one.instance(), 0, Labelled(local, what)};
   }
   for (const v1::RouterStatus& one : status.routers()) {
-    const v1::RouterReport& report = one.report();
-    const std::string local = names.Find(report.host(), report.pid());
-    known.push_back(local.empty() ? report.endpoint() : local);
+    const v1::RouterIdentity& identity = one.identity();
+    const std::string local = names.Find(identity.host(), identity.pid());
+    known.push_back(local.empty() ? identity.endpoint() : local);
     const std::string only = status.routers_size() == 1 ? "router" : "";
-    if (!IsOneOf(name, {only, local, report.endpoint(), report.admin_endpoint()})) continue;
-    return DrainTarget{0, report.router(),
-                       Labelled(local, absl::StrCat("router ", report.endpoint()))};
+    if (!IsOneOf(name, {only, local, identity.endpoint(), identity.admin_endpoint()})) continue;
+    return DrainTarget{0, identity.router(),
+                       Labelled(local, absl::StrCat("router ", identity.endpoint()))};
   }
   return absl::NotFoundError(absl::StrCat("'", name,
                                           "' is not an instance or router of this cluster. ",
@@ -211,12 +211,12 @@ DrainProgress ProgressOf(const v1::StatusResponse& status, const DrainTarget& ta
                 .gone_why = ""};
   }
   for (const v1::RouterStatus& one : status.routers()) {
-    if (target.router == 0 || one.report().router() != target.router) continue;
+    if (target.router == 0 || one.identity().router() != target.router) continue;
     progress = {.present = true,
                 .draining = one.draining(),
                 .drained = one.drained(),
-                .running = one.report().running(),
-                .waiting = one.report().queued(),
+                .running = one.load().running(),
+                .waiting = one.load().queued(),
                 .held_blocks = 0,
                 .gone_why = ""};
   }

@@ -17,10 +17,10 @@ v1::StatusResponse Example() {
     instance->mutable_load()->set_running(i);
     instance->mutable_load()->mutable_blocks()->set_held(10 * i);
   }
-  v1::RouterReport* router = status.add_routers()->mutable_report();
-  router->set_router(7);
-  router->set_endpoint("r:80");
-  router->set_running(4);
+  v1::RouterStatus* router = status.add_routers();
+  router->mutable_identity()->set_router(7);
+  router->mutable_identity()->set_endpoint("r:80");
+  router->mutable_load()->set_running(4);
   return status;
 }
 
@@ -39,7 +39,7 @@ TEST(Drain, ATargetIsFoundByIdNameOrEndpoint) {
     EXPECT_EQ(target->router, 7u) << name;
   }
   v1::StatusResponse two = Example();
-  two.add_routers()->mutable_report()->set_endpoint("r:81");
+  two.add_routers()->mutable_identity()->set_endpoint("r:81");
   EXPECT_FALSE(FindTarget(two, kNames, "router").ok());
   const absl::Status unknown = FindTarget(Example(), kNames, "decode-7").status();
   EXPECT_EQ(unknown.code(), absl::StatusCode::kNotFound);

@@ -27,7 +27,7 @@ int64_t PidOf(const v1::StatusResponse& status, const std::string& name) {
     }
   }
   for (const v1::RouterStatus& one : status.routers()) {
-    if (name == one.report().endpoint()) return one.report().pid();
+    if (name == one.identity().endpoint()) return one.identity().pid();
   }
   return 0;
 }

@@ -1,16 +1,35 @@
 #include "services/skeinctl/prefill_probe.h"
 
+#include <unistd.h>
+
 #include <chrono>
+#include <future>
 #include <random>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "services/codec/codec.h"
+#include "services/base/process.h"
+#include "services/base/version.h"
 
 namespace skein::services {
 namespace {
 
 // Prompts are drawn from the first token ids: every vocabulary has them.
 constexpr int32_t kFirstToken = 3, kLastToken = 255;
+
+// Waits for the end of one request.
+class EndListener final : public RequestListener {
+ public:
+  void OnAccepted(scheduler::RequestId) override {}
+  void OnToken(const scheduler::DeliverToken&) override {}
+  void OnEnd(const scheduler::End& end) override { ended_.set_value(end.status); }
+  void OnReject(const scheduler::Reject& reject) override { ended_.set_value(reject.status); }
+  void OnStop() override {}
+  absl::Status Await() { return ended_.get_future().get(); }
+
+ private:
+  std::promise<absl::Status> ended_;
+};
 
 void SetDeadline(grpc::ClientContext* context, int seconds) {
   context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(seconds));
@@ -27,13 +46,22 @@ absl::Status Explained(const grpc::Status& status, absl::string_view who) {
 absl::StatusOr<std::unique_ptr<PrefillProbe>> PrefillProbe::Connect(const std::string& orchestrator,
                                                                     const std::string& model) {
   std::unique_ptr<PrefillProbe> probe(new PrefillProbe);
-  std::random_device random;
-  probe->incarnation_ = (static_cast<uint64_t>(random()) << 32) | random();
   probe->orchestrator_ = v1::Orchestrator::NewStub(probe->channels_.Get(orchestrator));
   if (const absl::Status s = probe->FindModel(model); !s.ok()) return s;
   if (const absl::Status s = probe->FindWorkers(); !s.ok()) return s;
   // Chunks that ran before are not samples of this run.
   if (const auto before = probe->Collect(); !before.ok()) return before.status();
+  RouterShellOptions options;
+  options.orchestrator = orchestrator;
+  options.incarnation = RandomIncarnation();
+  probe->router_ = std::make_unique<RouterShell>(options);
+  probe->router_->Start();
+  RouterLink::Self self;
+  self.identity.set_endpoint(absl::StrCat("skeinctl-profile:", getpid()));
+  self.identity.set_pid(getpid());
+  self.identity.set_version(kVersion);
+  self.draining = [] { return true; };
+  probe->router_->Join(std::move(self));
   return probe;
 }
 
@@ -75,70 +103,32 @@ absl::Status PrefillProbe::FindWorkers() {
   return absl::OkStatus();
 }
 
+PrefillProbe::~PrefillProbe() {
+  if (router_ == nullptr) return;
+  router_->Leave();
+  router_->Stop();
+}
+
 absl::Status PrefillProbe::Run(int64_t prompt_tokens) {
-  v1::SubmitRequest request;
-  v1::RequestSpec* spec = request.mutable_spec();
-  spec->mutable_id()->set_router(incarnation_);
-  spec->mutable_id()->set_serial(++serial_);
-  spec->set_model(model_);
-  std::minstd_rand draw(static_cast<uint32_t>(serial_));
-  std::vector<int32_t> prompt;
+  auto spec = std::make_shared<scheduler::RequestSpec>();
+  spec->id = router_->NextIds(1);
+  spec->model = model_;
+  std::minstd_rand draw(static_cast<uint32_t>(spec->id.serial));
   for (int64_t i = 0; i < prompt_tokens; ++i) {
-    prompt.push_back(kFirstToken + static_cast<int32_t>(draw() % (kLastToken - kFirstToken)));
+    spec->prompt.push_back(kFirstToken + static_cast<int32_t>(draw() % (kLastToken - kFirstToken)));
   }
-  spec->set_prompt(PackTokens(prompt));
-  spec->set_max_tokens(1);
+  spec->max_tokens = 1;
   v1::SamplingParams sampling;
   sampling.set_top_p(1);
   sampling.set_repetition_penalty(1);
   sampling.set_top_logprobs(-1);
-  spec->set_sampling(sampling.SerializeAsString());
-  request.set_plan_alone(true);
-  grpc::ClientContext context;
-  SetDeadline(&context, 600);
-  const auto plans = orchestrator_->Submit(&context, request);
-  v1::PlanUpdate update;
-  while (plans->Read(&update)) {
-    if (update.has_failed()) {
-      return absl::UnavailableError(absl::StrCat("a prompt of ", prompt_tokens,
-                                                 " tokens failed: ", update.failed().message()));
-    }
-    if (!update.has_placed()) continue;
-    const absl::Status generated =
-        AwaitToken(spec->id(), update.epoch(), update.placed().decode_endpoint());
-    context.TryCancel();
-    plans->Finish();
-    return generated;
-  }
-  const absl::Status ended = Explained(plans->Finish(), "the orchestrator");
-  return ended.ok() ? absl::UnavailableError("the plan ended before a decode instance") : ended;
-}
-
-absl::Status PrefillProbe::AwaitToken(const v1::RequestId& id, uint64_t epoch,
-                                      const std::string& endpoint) {
-  const auto stub = v1::DecodeWorker::NewStub(channels_.Get(endpoint));
-  grpc::ClientContext context;
-  SetDeadline(&context, 600);
-  const auto stream = stub->StreamTokens(&context);
-  v1::TokenStreamRequest request;
-  v1::TokenStreamRequest::Attach* attach = request.add_attach();
-  *attach->mutable_id() = id;
-  attach->set_epoch(epoch);
-  attach->set_credit(1);  // it samples no more
-  v1::TokenBatch batch;
-  bool more = stream->Write(request);
-  while (more && (more = stream->Read(&batch))) {
-    for (const v1::TokenBatch::Sequence& sequence : batch.sequences()) {
-      if (!sequence.has_finished()) continue;
-      context.TryCancel();
-      stream->Finish();
-      const bool failed = sequence.finished().has_failure();
-      return failed ? absl::UnavailableError(sequence.finished().failure().message())
-                    : absl::OkStatus();
-    }
-  }
-  const absl::Status ended = Explained(stream->Finish(), endpoint);
-  return ended.ok() ? absl::UnavailableError("the token stream ended early") : ended;
+  spec->sampling = sampling.SerializeAsString();
+  auto listener = std::make_shared<EndListener>();
+  router_->loop().RunAndWait([&] { router_->Submit(spec, "", listener, /*alone=*/true); });
+  const absl::Status ended = listener->Await();
+  if (ended.ok()) return ended;
+  return absl::UnavailableError(
+      absl::StrCat("a prompt of ", prompt_tokens, " tokens failed: ", ended.message()));
 }
 
 absl::StatusOr<std::vector<scheduler::LatencySample>> PrefillProbe::Collect() {

@@ -1,5 +1,6 @@
 // PrefillProbe: has a running cluster compute prompts, one at a time, and asks its prefill-workers
-// how long the chunks took. One thread; every call blocks.
+// how long the chunks took. One thread; every call blocks. To the cluster it is a router that
+// drains.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +11,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/decode_worker.grpc.pb.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "proto/prefill_worker.grpc.pb.h"
 #include "scheduler/plan/fit.h"
 #include "services/base/rpc.h"
+#include "services/router/router_shell.h"
 
 namespace skein::services {
 
@@ -24,6 +25,7 @@ class PrefillProbe {
   // answer; NOT_FOUND: no such model; INVALID_ARGUMENT: several models and none named.
   static absl::StatusOr<std::unique_ptr<PrefillProbe>> Connect(const std::string& orchestrator,
                                                                const std::string& model);
+  ~PrefillProbe();
 
   // Serves one request of so many prompt tokens to its end. It is asked to run on one instance.
   absl::Status Run(int64_t prompt_tokens);
@@ -39,8 +41,6 @@ class PrefillProbe {
   PrefillProbe() = default;
   absl::Status FindModel(const std::string& wanted);
   absl::Status FindWorkers();
-  // Takes the request's only token from its decode instance.
-  absl::Status AwaitToken(const v1::RequestId& id, uint64_t epoch, const std::string& endpoint);
 
   struct Worker {
     std::unique_ptr<v1::PrefillWorker::Stub> stub;
@@ -54,8 +54,7 @@ class PrefillProbe {
   std::string model_;
   std::string device_;
   int64_t prompt_tokens_max_ = 0;
-  uint64_t incarnation_ = 0;
-  uint64_t serial_ = 0;
+  std::unique_ptr<RouterShell> router_;
 };
 
 }  // namespace skein::services

@@ -38,7 +38,7 @@ v1::StatusResponse Example() {
   model->set_model("m");
   model->set_prefill_serving(1);
   model->set_decode_serving(1);
-  status.add_routers()->mutable_report()->set_endpoint("127.0.0.1:8000");
+  status.add_routers()->mutable_identity()->set_endpoint("127.0.0.1:8000");
   return status;
 }
 

@@ -17,8 +17,8 @@ constexpr auto kPumpWait = std::chrono::milliseconds(100);
 }  // namespace
 
 DecodeShell::DecodeShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
-    : engine_(engine),
-      loop_(inbox),
+    : CoreShell(inbox),
+      engine_(engine),
       orchestrator_(&calls_, &loop_, channels_.Get(orchestrator)),
       copier_(inbox) {}
 
@@ -26,7 +26,6 @@ DecodeShell::~DecodeShell() { Stop(); }
 
 void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
                         std::function<void(const absl::Status&)> engine_failed) {
-  core_.emplace(config);
   drained_ = std::move(drained);
   engine_failed_ = std::move(engine_failed);
   orchestrator_.Start(OrchestratorEvents());
@@ -41,9 +40,7 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
       [this] { engine_->transport->Wake(); });
   copier_.Start(
       "copier", [] { return INT64_MAX; }, [] {});
-  loop_.Start(
-      "decode", [this] { return core_->NextDeadline(); }, [this] { Handle(scheduler::Tick{}); });
-  Post(scheduler::Tick{});
+  StartCore("decode", config, scheduler::Tick{});
 }
 
 void DecodeShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
@@ -79,25 +76,25 @@ OrchestratorLink::Events DecodeShell::OrchestratorEvents() {
           .unregistered = [this](auto event) { Handle(std::move(event)); },
           .disconnected = [this](auto event) { Handle(std::move(event)); },
           .cancelled = [this](auto event) { Handle(std::move(event)); },
+          .ordered = [this](auto event) { Handle(std::move(event)); },
           .other = [this](const v1::OrchestratorMessage& message) { return Take(message); }};
 }
 
 absl::Status DecodeShell::Take(const v1::OrchestratorMessage& message) {
-  if (!message.has_reserve()) {
-    return absl::InvalidArgumentError("message: is none for a decode worker");
+  if (message.has_announce()) {
+    auto announce = FromProto(message.announce());
+    if (!announce.ok()) return announce.status();
+    absl::Status checked = CheckSpec(*announce->spec, engine_->engine->Spec().vocab_size);
+    Handle(scheduler::AnnounceCalled{*std::move(announce), std::move(checked)});
+    return absl::OkStatus();
   }
-  auto reserve = FromProto(message.reserve());
-  if (!reserve.ok()) return reserve.status();
-  Reserve(*reserve);
-  return absl::OkStatus();
-}
-
-void DecodeShell::Reserve(const scheduler::ReserveRequest& request) {
-  const uint64_t call = NextCall();
-  reserves_[call] = {{}, request.spec->id, request.epoch, {}};
-  const absl::Status checked = CheckSpec(*request.spec, engine_->engine->Spec().vocab_size);
-  if (!checked.ok()) return On(scheduler::AnswerReserve{{call}, {checked}});
-  Handle(scheduler::ReserveCalled{{call}, request});
+  if (message.has_withdraw()) {
+    auto withdraw = FromProto(message.withdraw());
+    if (!withdraw.ok()) return withdraw.status();
+    Handle(scheduler::WithdrawCalled{*std::move(withdraw)});
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError("message: is none for a decode worker");
 }
 
 bool DecodeShell::Grant(scheduler::GrantRequest request, Calls<v1::GrantResponse>::Call call) {
@@ -219,44 +216,9 @@ bool DecodeShell::Abort(scheduler::AbortRequest request, grpc::ServerUnaryReacto
   });
 }
 
-bool DecodeShell::Inspect(
-    const std::function<void(const scheduler::DecodeSnapshot&, const absl::Status&)>& look) {
-  return loop_.RunAndWait([this, &look] { look(core_->Snapshot(MonotonicUs()), checked_.last()); });
-}
-
-absl::Status DecodeShell::CheckInvariants() {
-  absl::Status found = absl::UnavailableError("stopping");
-  loop_.RunAndWait([this, &found] {
-    found = checked_.Run(MonotonicUs(), [this] {
-      absl::Status found = core_->CheckInvariants();
-      found.Update(tokens_.CheckInvariants());
-      return found;
-    });
-  });
-  return found;
-}
-
-void DecodeShell::Post(scheduler::DecodeEvent event) {
-  loop_.Post([this, event = std::move(event)] { Handle(event); });
-}
-
-void DecodeShell::Handle(const scheduler::DecodeEvent& event) {
-  Execute(event);
-  SendTokens();
-}
-
-void DecodeShell::Execute(const scheduler::DecodeEvent& event) {
-  for (scheduler::DecodeEffect& effect : core_->Handle(event, MonotonicUs())) {
-    std::visit([this](auto& e) { On(e); }, effect);
-  }
-}
-
-void DecodeShell::On(const scheduler::AnswerReserve& effect) {
-  auto answered = reserves_.extract(effect.call.value);
-  if (answered.empty()) return;
-  answered.mapped().reply = effect.reply;
+void DecodeShell::On(const scheduler::TellOpened& effect) {
   v1::WorkerMessage message;
-  *message.mutable_reserved() = ToProto(answered.mapped());
+  *message.mutable_opened() = ToProto(effect.opened);
   orchestrator_.Send(std::move(message));
 }
 
@@ -306,10 +268,12 @@ void DecodeShell::On(const scheduler::RunStep& effect) {
   runner_->Run(effect);
 }
 
-void DecodeShell::On(const scheduler::CallRegister& effect) { orchestrator_.Open(effect); }
+void DecodeShell::On(const scheduler::CallRegister& effect) {
+  orchestrator_.Open(effect, checked_.last().ok());
+}
 
 void DecodeShell::On(const scheduler::CallReport& effect) {
-  orchestrator_.Report(effect, checked_.last().ok());
+  orchestrator_.Report(effect, invariants().ok());
 }
 
 void DecodeShell::On(const scheduler::CallUnregister& effect) { orchestrator_.Unregister(effect); }

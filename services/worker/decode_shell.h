@@ -5,7 +5,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,9 +13,8 @@
 #include "scheduler/worker/decode_core.h"
 #include "scheduler/worker/token_streams.h"
 #include "services/base/calls.h"
-#include "services/base/loop.h"
+#include "services/base/core_shell.h"
 #include "services/base/rpc.h"
-#include "services/base/spaced_check.h"
 #include "services/codec/codec.h"
 #include "services/worker/engine_runner.h"
 #include "services/worker/progress_thread.h"
@@ -26,7 +24,8 @@
 
 namespace skein::services {
 
-class DecodeShell {
+class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, scheduler::DecodeEvent,
+                                     scheduler::DecodeSnapshot> {
  public:
   // StreamTokens calls at a time: routers, and some that were restarted.
   static constexpr size_t kTokenStreamsMax = 1024;
@@ -54,9 +53,6 @@ class DecodeShell {
   absl::Status MayDrain() { return orchestrator_.MayDrain(); }
   void Stop();
 
-  // Any thread; not answered, whatever the event.
-  void Post(scheduler::DecodeEvent event);
-
   // From gRPC threads. False: the inbox is full.
   [[nodiscard]] bool Grant(scheduler::GrantRequest request, Calls<v1::GrantResponse>::Call call);
   [[nodiscard]] bool Renew(scheduler::RenewRequest request, Calls<v1::RenewResponse>::Call call);
@@ -74,17 +70,11 @@ class DecodeShell {
   [[nodiscard]] bool Abort(scheduler::AbortRequest request, grpc::ServerUnaryReactor* call);
   uint64_t NextCall() { return next_call_.fetch_add(1); }
 
-  // Runs `look` on the loop and waits; `invariants` is what CheckInvariants found last. Not from
-  // the loop.
-  bool Inspect(const std::function<void(const scheduler::DecodeSnapshot&,
-                                        const absl::Status& invariants)>& look);
-  // Walks all requests and blocks, on the loop, at most once a second; in between it returns what
-  // it found last, which reports and Inspect tell. Not from the loop.
-  absl::Status CheckInvariants();
-
  private:
-  void Handle(const scheduler::DecodeEvent& event);  // and sends what came of it
-  void Execute(const scheduler::DecodeEvent& event);
+  friend CoreShell;
+
+  void Handled() { SendTokens(); }
+  absl::Status CheckParts() { return tokens_.CheckInvariants(); }
   void OnTokenRequest(scheduler::TokenStreamId stream);
   void CloseTokenStream(scheduler::TokenStreamId stream);
   void SendTokens();
@@ -93,8 +83,7 @@ class DecodeShell {
   // From the orchestrator, on the loop.
   OrchestratorLink::Events OrchestratorEvents();
   absl::Status Take(const v1::OrchestratorMessage& message);
-  void Reserve(const scheduler::ReserveRequest& request);
-  void On(const scheduler::AnswerReserve& effect);
+  void On(const scheduler::TellOpened& effect);
   void On(const scheduler::AnswerGrant& effect);
   void On(const scheduler::AnswerRenew& effect);
   void On(const scheduler::AnswerAskBackend& effect);
@@ -121,21 +110,17 @@ class DecodeShell {
   std::atomic<uint64_t> next_call_{1};
   std::atomic<uint64_t> next_token_stream_{1};
   // Only on the loop.
-  std::optional<scheduler::DecodeCore> core_;  // from Start on
-  SpacedCheck checked_;
   bool core_drained_ = false;
   bool drained_told_ = false;
   scheduler::TokenStreams tokens_;
   std::map<scheduler::TokenStreamId, std::shared_ptr<TokenCall>> token_calls_;
-  std::map<uint64_t, scheduler::ReserveReplied> reserves_;  // unanswered
   Calls<v1::GrantResponse> grants_;
   Calls<v1::RenewResponse> renews_;
   Calls<v1::AskBackendResponse> asks_;
   Calls<v1::TakePartResponse> parts_;
   Calls<v1::ReleaseBackendResponse> releases_;
   Calls<v1::CommitResponse> commits_;
-  // Threads last, and gone first: they use all of the above.
-  Loop loop_;
+  // Threads last, and gone first: they use all of the above (and Stop ends the core's).
   OrchestratorLink orchestrator_;
   Loop copier_;  // copies staged parts into their blocks, one after the other
   std::unique_ptr<ProgressThread> progress_;

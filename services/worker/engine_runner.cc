@@ -5,84 +5,13 @@
 #include <chrono>
 #include <utility>
 
-#include "proto/common.pb.h"
-#include "services/worker/block_ids.h"
 #include "services/worker/sampling_codec.h"
+#include "services/worker/step_conversion.h"
 
 namespace skein::services {
 namespace {
 
 constexpr size_t kSamplingCacheMax = 4096;
-
-// What one sequence of a step points into while it runs.
-struct Buffers {
-  std::vector<int32_t> tokens;
-  std::vector<int32_t> next_tokens;
-  std::vector<int32_t> blocks;
-  std::shared_ptr<const engine::SamplingParams> sampling;
-};
-
-Buffers BuffersOf(const scheduler::StepSequence& sequence) {
-  Buffers out;
-  const auto& prompt = sequence.spec->prompt;
-  const auto prompt_tokens = static_cast<int64_t>(prompt.size());
-  const auto run = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      out.tokens.push_back(sequence.TokenAt(i));
-      if (sequence.spec->want_prompt_logprobs && begin < prompt_tokens) {
-        out.next_tokens.push_back(i + 1 < prompt_tokens ? prompt[static_cast<size_t>(i + 1)] : -1);
-      }
-    }
-  };
-  if (sequence.spanning == nullptr) {
-    run(sequence.position, sequence.position + sequence.count);
-  } else {
-    for (const scheduler::TokenSpan& span :
-         sequence.spanning->piece.spans[sequence.spanning->rank]) {
-      run(span.position, span.position + span.count);
-    }
-  }
-  out.blocks = PlainIds(*sequence.blocks);
-  return out;
-}
-
-engine::SequenceStep StepOf(const scheduler::StepSequence& sequence, const Buffers& buffers) {
-  engine::SequenceStep step;
-  step.tokens = buffers.tokens;
-  step.position = sequence.position;
-  step.block_table = buffers.blocks;
-  step.sample = sequence.sample;
-  step.sampling = buffers.sampling.get();
-  step.token_index = static_cast<uint64_t>(sequence.token_index);
-  step.prompt = sequence.spec->prompt;
-  if (sequence.output != nullptr) step.output = *sequence.output;
-  step.next_tokens = buffers.next_tokens;
-  return step;
-}
-
-// A probe takes the likeliest token: of no request, so of no client's parameters.
-std::shared_ptr<const engine::SamplingParams> ProbeSampling() {
-  static const auto params =
-      std::make_shared<const engine::SamplingParams>(engine::SamplingParams{.temperature = 0.0f});
-  return params;
-}
-
-scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
-                               const engine::SequenceResult& result) {
-  scheduler::StepResult out;
-  out.status = result.status;
-  if (!out.status.ok()) return out;
-  if (sequence.sample) {
-    out.token = result.sampled.token;
-    out.payload = PayloadOf(result.sampled);
-  }
-  v1::SampledTokens logprobs;
-  for (const engine::SampledToken& token : result.prompt_logprobs) {
-    if (token.token >= 0) *logprobs.add_tokens() = ToProto(token);
-  }
-  out.prompt_logprobs = logprobs.SerializeAsString();
-  return out;
-}
 
 }  // namespace
 
@@ -158,14 +87,9 @@ absl::Status EngineRunner::StepTogether(const scheduler::RunStep& step,
 }
 
 scheduler::StepDone EngineRunner::Execute(const scheduler::RunStep& step) {
-  std::vector<Buffers> buffers;
-  buffers.reserve(step.sequences.size());
-  std::vector<engine::SequenceStep> sequences;
-  for (const scheduler::StepSequence& sequence : step.sequences) {
-    buffers.push_back(BuffersOf(sequence));
-    buffers.back().sampling = step.probe ? ProbeSampling() : SamplingOf(*sequence.spec);
-    sequences.push_back(StepOf(sequence, buffers.back()));
-  }
+  const StepInputs inputs(step,
+                          [this](const scheduler::RequestSpec& spec) { return SamplingOf(spec); });
+  const std::vector<engine::SequenceStep>& sequences = inputs.sequences();
   scheduler::StepDone done{.step = step.step};
   const auto started = std::chrono::steady_clock::now();
   const bool together = sequences.size() == 1 && step.sequences.front().spanning != nullptr;

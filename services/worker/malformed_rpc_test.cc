@@ -1,14 +1,15 @@
 // Malformed gRPC messages against the real services: each is answered INVALID_ARGUMENT, and the
 // service goes on.
 #include <functional>
-#include <limits>
 #include <map>
 #include <random>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "services/base/credentials.h"
+#include "services/base/message_counters.h"
 #include "services/base/rpc.h"
 #include "services/codec/codec.h"
 #include "services/orchestrator/orchestrator_service.h"
@@ -116,10 +117,10 @@ class MalformedRpc : public ::testing::Test {
   int refused_ = 0;
 };
 
-const char* const kMethods[] = {
-    "Orchestrator/Submit",     "DecodeWorker/Grant",    "DecodeWorker/Renew",
-    "DecodeWorker/Commit",     "DecodeWorker/Abort",    "DecodeWorker/StreamTokens",
-    "DecodeWorker/AskBackend", "DecodeWorker/TakePart", "DecodeWorker/ReleaseBackend"};
+const char* const kMethods[] = {"DecodeWorker/Grant",        "DecodeWorker/Renew",
+                                "DecodeWorker/Commit",       "DecodeWorker/Abort",
+                                "DecodeWorker/StreamTokens", "DecodeWorker/AskBackend",
+                                "DecodeWorker/TakePart",     "DecodeWorker/ReleaseBackend"};
 
 v1::SamplingParams GoodSampling() {
   v1::SamplingParams sampling;
@@ -139,47 +140,62 @@ v1::RequestSpec GoodSpec() {
   return spec;
 }
 
-// Things that may be wrong with a spec. The first are in what only workers look into.
-constexpr uint64_t kWorkersOnly = 4, kSpoils = 10;
-
-// A spec with one of them, from `first` on, wrong.
-v1::RequestSpec SpoiledSpec(std::mt19937_64* random, uint64_t first = 0) {
+// A spec with one thing wrong, but not its id, nor what only workers look into.
+v1::RequestSpec SpoiledSpec(std::mt19937_64* random) {
   v1::RequestSpec spec = GoodSpec();
-  v1::SamplingParams sampling = GoodSampling();
-  switch (first + (*random)() % (kSpoils - first)) {
+  switch ((*random)() % 5) {
     case 0:
-      spec.set_prompt(PackTokens({1, -1 - static_cast<int32_t>((*random)() % 1000000)}));
-      break;
-    case 1:
-      sampling.set_temperature(-1.0f - static_cast<float>((*random)() % 100));
-      spec.set_sampling(sampling.SerializeAsString());
-      break;
-    case 2:
-      sampling.set_top_p(std::numeric_limits<float>::quiet_NaN());
-      spec.set_sampling(sampling.SerializeAsString());
-      break;
-    case 3:
-      spec.set_sampling("\x0f");  // no protobuf
-      break;
-    case 4:
-      spec.clear_id();
-      break;
-    case 5:
       spec.clear_model();
       break;
-    case 6:
+    case 1:
       spec.clear_prompt();
       break;
-    case 7:
+    case 2:
       spec.set_prompt("a token has four bytes");
       break;
-    case 8:
+    case 3:
       spec.set_max_tokens(0xf0000000u + static_cast<uint32_t>((*random)() % 1000));
       break;
     default:
       spec.add_stop_token_ids(-5);
   }
   return spec;
+}
+
+// A router's first message, with one thing wrong.
+v1::RouterMessage SpoiledHello(std::mt19937_64* random) {
+  v1::RouterMessage message;
+  message.set_sequence(1);
+  v1::RouterHello& hello = *message.mutable_hello();
+  hello.mutable_identity()->set_router(1);
+  hello.mutable_identity()->set_endpoint("r:80");
+  *hello.add_requests()->mutable_id() = GoodSpec().id();
+  switch ((*random)() % 8) {
+    case 0:
+      hello.mutable_identity()->clear_router();
+      break;
+    case 1:
+      hello.mutable_identity()->clear_endpoint();
+      break;
+    case 2:
+      hello.mutable_seen()->set_number(scheduler::kGenerationMax + (*random)() % 1000);
+      break;
+    case 3:
+      hello.mutable_load()->set_running(~((*random)() % 1000));
+      break;
+    case 4:
+      hello.add_requests();
+      break;
+    case 5:
+      hello.mutable_requests(0)->mutable_id()->set_router(2);  // of another router
+      break;
+    case 6:
+      *hello.add_ended()->mutable_id() = GoodSpec().id();  // it does not say how
+      break;
+    default:
+      message.set_session((*random)() % 1000 + 1);
+  }
+  return message;
 }
 
 // Good changes of a token stream, and one that is not.
@@ -231,10 +247,10 @@ TEST_F(MalformedRpc, SixHundredMessagesAreRefusedAndTheServicesGoOn) {
   for (const char* method : kMethods) ExpectRefused(method, "");
   ExpectRefused("Orchestrator/ConnectWorker", "");
   EXPECT_FALSE(Send("Orchestrator/ConnectWorker", "\x0f").ok());
+  ExpectRefused("Orchestrator/ConnectRouter", "");
+  EXPECT_FALSE(Send("Orchestrator/ConnectRouter", "\x0f").ok());
   while (refused_ < 500) {
-    v1::SubmitRequest submit;
-    *submit.mutable_spec() = SpoiledSpec(&random, kWorkersOnly);
-    ExpectRefused("Orchestrator/Submit", submit.SerializeAsString());
+    ExpectRefused("Orchestrator/ConnectRouter", SpoiledHello(&random).SerializeAsString());
     v1::GrantRequest grant;
     *grant.mutable_id() = GoodSpec().id();
     grant.set_epoch(1);
@@ -261,8 +277,47 @@ TEST_F(MalformedRpc, SixHundredMessagesAreRefusedAndTheServicesGoOn) {
       }));
 }
 
+TEST_F(MalformedRpc, AMalformedRequestFailsAloneOnItsRoutersStream) {
+  std::mt19937_64 random(21);
+  const auto stub = v1::Orchestrator::NewStub(channel_);
+  grpc::ClientContext context;
+  const auto stream = stub->ConnectRouter(&context);
+  MessageCounters counters;
+  const auto send = [&](v1::RouterMessage message) {
+    counters.Stamp(&message);
+    EXPECT_TRUE(stream->Write(message));
+  };
+  const auto receive = [&] {
+    v1::OrchestratorRouterMessage message;
+    EXPECT_TRUE(stream->Read(&message));
+    EXPECT_TRUE(counters.Take(message).ok());
+    return message;
+  };
+  v1::RouterMessage hello;
+  hello.mutable_hello()->mutable_identity()->set_router(1);
+  hello.mutable_hello()->mutable_identity()->set_endpoint("r:80");
+  send(hello);
+  EXPECT_TRUE(receive().has_welcome());
+  for (int i = 0; i < 100; ++i) {
+    v1::RouterMessage submit;
+    *submit.mutable_submit()->mutable_spec() = SpoiledSpec(&random);
+    send(submit);
+    const auto refused = FromProto(receive().update().update());
+    ASSERT_TRUE(refused.ok()) << refused.status();
+    const absl::Status status = std::get<scheduler::Failed>(*refused).status;
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  }
+  v1::RouterMessage of_another;
+  *of_another.mutable_submit()->mutable_spec() = GoodSpec();
+  of_another.mutable_submit()->mutable_spec()->mutable_id()->set_router(2);
+  send(of_another);
+  v1::OrchestratorRouterMessage none;
+  EXPECT_FALSE(stream->Read(&none));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_F(MalformedRpc, AMismatchedHandshakeIsRefusedByName) {
-  decode_.Post(scheduler::ReserveCalled{{}, {*FromProto(GoodSpec()), {5}, {{9}}}});
+  decode_.Post(scheduler::AnnounceCalled{{*FromProto(GoodSpec()), {5}, {{9}}}, {}});
   scheduler::GrantRequest good;
   good.id = {1, 1};
   good.epoch = {5};

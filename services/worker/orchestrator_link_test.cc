@@ -34,8 +34,13 @@ scheduler::DecodeConfig ConfigOf(const WorkerEngine& engine, int block_tokens_mo
 
 class Orchestrator {
  public:
-  explicit Orchestrator(int port, scheduler::TimeUs lease_us = 3 * scheduler::kSecondUs)
-      : shell_({.instance_lease_us = lease_us}, 64), service_(&shell_) {
+  explicit Orchestrator(int port, scheduler::TimeUs lease_us = 3 * scheduler::kSecondUs,
+                        scheduler::Generation generation = {1, {1}})
+      : shell_({.generation = generation.number,
+                .incarnation = generation.orchestrator,
+                .instance_lease_us = lease_us},
+               64),
+        service_(&shell_) {
     auto server = ServeRpc(absl::StrCat("127.0.0.1:", port), {&service_});
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -84,6 +89,22 @@ TEST(OrchestratorLinkTest, AWorkerComesBackToAnotherOrchestratorAndLeaves) {
   EXPECT_TRUE(orchestrator->Await([](const scheduler::OrchestratorSnapshot& snapshot) {
     return snapshot.instances.empty() && snapshot.gone.size() == 1 && snapshot.gone[0].left;
   }));
+}
+
+// Its file was lost: the worker's hello tells it of the generation that it has listened to.
+TEST(OrchestratorLinkTest, ALostGenerationIsLearntFromTheWorker) {
+  const scheduler::TimeUs lease_us = 3 * scheduler::kSecondUs;
+  auto orchestrator = std::make_unique<Orchestrator>(0, lease_us, scheduler::Generation{6, {1}});
+  const int port = orchestrator->port();
+  WorkerEngine engine = EmulatedWorker();
+  DecodeShell shell(&engine, absl::StrCat("127.0.0.1:", port), 64);
+  shell.Start(ConfigOf(engine), [] {});
+  ASSERT_TRUE(orchestrator->AwaitPlaceable());
+  orchestrator.reset();
+  orchestrator = std::make_unique<Orchestrator>(port, lease_us, scheduler::Generation{1, {2}});
+  ASSERT_TRUE(orchestrator->AwaitPlaceable());
+  EXPECT_TRUE(orchestrator->Await(
+      [](const scheduler::OrchestratorSnapshot& s) { return s.generation == 7; }));
 }
 
 TEST(OrchestratorLinkTest, AnInstanceWithoutAStreamIsGivenNothing) {

@@ -16,18 +16,17 @@ constexpr auto kPutTimeout = std::chrono::milliseconds(1500);
 }  // namespace
 
 PrefillShell::PrefillShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
-    : engine_(engine),
+    : CoreShell(inbox),
+      engine_(engine),
       groups_(engine->fabric.get()),
       sender_(engine->transport.get(), engine->engine->Spec().kv, engine->regions, kPutTimeout,
               Ends()),
-      loop_(inbox),
       orchestrator_(&calls_, &loop_, channels_.Get(orchestrator)) {}
 
 PrefillShell::~PrefillShell() { Stop(); }
 
 void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<void()> drained,
                          std::function<void(const absl::Status&)> engine_failed) {
-  core_.emplace(config);
   drained_ = std::move(drained);
   engine_failed_ = std::move(engine_failed);
   orchestrator_.Start(OrchestratorEvents());
@@ -37,9 +36,7 @@ void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<v
       [this](scheduler::StepDone done) { Post(std::move(done)); }, &step_log_, &groups_);
   progress_ =
       std::make_unique<ProgressThread>([this] { Pump(); }, [this] { engine_->transport->Wake(); });
-  loop_.Start(
-      "prefill", [this] { return core_->NextDeadline(); }, [this] { Handle(scheduler::Tick{}); });
-  Post(scheduler::Tick{});
+  StartCore("prefill", config, scheduler::Tick{});
 }
 
 void PrefillShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
@@ -65,6 +62,7 @@ OrchestratorLink::Events PrefillShell::OrchestratorEvents() {
           .unregistered = [this](auto event) { Handle(std::move(event)); },
           .disconnected = [this](auto event) { Handle(std::move(event)); },
           .cancelled = [this](auto event) { Handle(std::move(event)); },
+          .ordered = [this](auto event) { Handle(std::move(event)); },
           .other = [this](const v1::OrchestratorMessage& message) { return Take(message); }};
 }
 
@@ -82,10 +80,10 @@ absl::Status PrefillShell::Take(const v1::OrchestratorMessage& message) {
       Handle(scheduler::StartCalled{*std::move(start)});
       return absl::OkStatus();
     }
-    case v1::OrchestratorMessage::kDecodeReserved: {
-      auto reserved = FromProto(message.decode_reserved());
-      if (!reserved.ok()) return reserved.status();
-      Handle(*std::move(reserved));
+    case v1::OrchestratorMessage::kDecodePlaced: {
+      auto placed = FromProto(message.decode_placed());
+      if (!placed.ok()) return placed.status();
+      Handle(*std::move(placed));
       return absl::OkStatus();
     }
     default:
@@ -101,29 +99,6 @@ void PrefillShell::Assign(const scheduler::AssignRequest& request) {
   Handle(scheduler::AssignCalled{{call}, request});
 }
 
-bool PrefillShell::Inspect(
-    const std::function<void(const scheduler::PrefillSnapshot&, const absl::Status&)>& look) {
-  return loop_.RunAndWait([this, &look] { look(core_->Snapshot(MonotonicUs()), checked_.last()); });
-}
-
-absl::Status PrefillShell::CheckInvariants() {
-  absl::Status found = absl::UnavailableError("stopping");
-  loop_.RunAndWait([this, &found] {
-    found = checked_.Run(MonotonicUs(), [this] { return core_->CheckInvariants(); });
-  });
-  return found;
-}
-
-void PrefillShell::Post(scheduler::PrefillEvent event) {
-  loop_.Post([this, event = std::move(event)] { Handle(event); });
-}
-
-void PrefillShell::Handle(const scheduler::PrefillEvent& event) {
-  for (const scheduler::PrefillEffect& effect : core_->Handle(event, MonotonicUs())) {
-    std::visit([this](const auto& e) { On(e); }, effect);
-  }
-}
-
 void PrefillShell::On(const scheduler::AnswerAssign& effect) {
   auto answered = assigns_.extract(effect.call.value);
   if (answered.empty()) return;
@@ -133,9 +108,9 @@ void PrefillShell::On(const scheduler::AnswerAssign& effect) {
   orchestrator_.Send(std::move(message));
 }
 
-void PrefillShell::On(const scheduler::CallBeginPrefill& effect) {
+void PrefillShell::On(const scheduler::CallPlaceDecode& effect) {
   v1::WorkerMessage message;
-  *message.mutable_reserve_decode() = ToProto(effect.request);
+  *message.mutable_place_decode() = ToProto(effect.request);
   orchestrator_.Send(std::move(message));
 }
 
@@ -156,12 +131,12 @@ void PrefillShell::On(const scheduler::BreakGroup& effect) {
 
 void PrefillShell::On(const scheduler::CallRegister& effect) {
   ForgetHandoffsOf(effect.request.ended);
-  orchestrator_.Open(effect);
+  orchestrator_.Open(effect, checked_.last().ok());
 }
 
 void PrefillShell::On(const scheduler::CallReport& effect) {
   ForgetHandoffsOf(effect.request.ended);
-  orchestrator_.Report(effect, checked_.last().ok());
+  orchestrator_.Report(effect, invariants().ok());
 }
 
 void PrefillShell::On(const scheduler::CallUnregister& effect) { orchestrator_.Unregister(effect); }

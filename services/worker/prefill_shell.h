@@ -5,7 +5,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,9 +13,8 @@
 #include "prometheus/histogram.h"
 #include "proto/orchestrator.pb.h"
 #include "scheduler/worker/prefill_core.h"
-#include "services/base/loop.h"
+#include "services/base/core_shell.h"
 #include "services/base/rpc.h"
-#include "services/base/spaced_check.h"
 #include "services/codec/codec.h"
 #include "services/worker/comm_log.h"
 #include "services/worker/engine_runner.h"
@@ -27,7 +25,8 @@
 
 namespace skein::services {
 
-class PrefillShell {
+class PrefillShell : public CoreShell<PrefillShell, scheduler::PrefillCore, scheduler::PrefillEvent,
+                                      scheduler::PrefillSnapshot> {
  public:
   // `engine` outlives the shell.
   PrefillShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox);
@@ -51,13 +50,6 @@ class PrefillShell {
   absl::Status MayDrain() { return orchestrator_.MayDrain(); }
   void Stop();
 
-  // Runs `look` on the loop and waits; `invariants` is what CheckInvariants found last. Not from
-  // the loop.
-  bool Inspect(const std::function<void(const scheduler::PrefillSnapshot&,
-                                        const absl::Status& invariants)>& look);
-  // Walks all requests and blocks, on the loop, at most once a second; in between it returns what
-  // it found last, which reports and Inspect tell. Not from the loop.
-  absl::Status CheckInvariants();
   std::vector<engine::HandoffTotals> HandoffTotals() const { return sender_.Totals(); }
   std::vector<engine::CommTotals> CommTotals() const {
     return engine_->fabric == nullptr ? std::vector<engine::CommTotals>()
@@ -66,10 +58,10 @@ class PrefillShell {
   std::vector<StepTime> StepTimes(uint64_t after) const { return step_log_.After(after); }
 
  private:
-  void Handle(const scheduler::PrefillEvent& event);
-  void Post(scheduler::PrefillEvent event);
+  friend CoreShell;
+
   void On(const scheduler::AnswerAssign& effect);
-  void On(const scheduler::CallBeginPrefill& effect);
+  void On(const scheduler::CallPlaceDecode& effect);
   void On(const scheduler::CallGrant& effect);
   void On(const scheduler::CallRenew& effect);
   void On(const scheduler::CallAskBackend& effect);
@@ -118,13 +110,10 @@ class PrefillShell {
   CommLog comm_log_;
   StepLog step_log_;
   // Only on the loop.
-  std::optional<scheduler::PrefillCore> core_;  // from Start on
-  SpacedCheck checked_;
   std::map<uint64_t, scheduler::AssignReplied> assigns_;  // unanswered
   uint64_t next_call_ = 1;
   std::set<engine::HandoffKey> opened_;
-  // Threads last, and gone first: they use all of the above.
-  Loop loop_;
+  // Threads last, and gone first: they use all of the above (and Stop ends the core's).
   OrchestratorLink orchestrator_;
   std::unique_ptr<ProgressThread> progress_;
   std::unique_ptr<EngineRunner> runner_;

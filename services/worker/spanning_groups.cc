@@ -1,38 +1,16 @@
 #include "services/worker/spanning_groups.h"
 
-#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "services/worker/block_ids.h"
+#include "services/worker/step_conversion.h"
 
 namespace skein::services {
-namespace {
-
-engine::SpanningStep StepOf(const scheduler::SpanningPart& part) {
-  engine::SpanningStep step;
-  for (size_t rank = 0; rank < part.piece.spans.size(); ++rank) {
-    engine::RankShare share{.history_tokens = part.history_tokens[rank], .spans = {}};
-    for (const scheduler::TokenSpan& span : part.piece.spans[rank]) {
-      share.spans.push_back({span.position, span.count});
-    }
-    step.shares.push_back(std::move(share));
-  }
-  step.history_blocks = PlainIds(part.history);
-  for (const auto& blocks : part.send) step.send.push_back(PlainIds(blocks));
-  for (const auto& blocks : part.receive) step.receive.push_back(PlainIds(blocks));
-  step.deadline =
-      std::chrono::steady_clock::time_point(std::chrono::microseconds(part.deadline_us));
-  return step;
-}
-
-}  // namespace
-
 absl::StatusOr<engine::SpanningStep> SpanningGroups::Enter(uint64_t step,
                                                            const scheduler::SpanningPart& part) {
-  engine::SpanningStep out = StepOf(part);
+  engine::SpanningStep out = SpanningStepOf(part);
   std::lock_guard lock(mu_);
   // Groups first, even for a step that was aborted: by them the other members hear of it.
   if (absl::Status status = EnterGroups(part); !status.ok()) return status;

@@ -152,7 +152,7 @@ class StreamTokens : public ::testing::Test {
     sampling.set_repetition_penalty(1);
     sampling.set_top_logprobs(-1);
     spec->sampling = sampling.SerializeAsString();
-    shell_.Post(scheduler::ReserveCalled{{}, {spec, {1}, {{1}}}});  // as from the orchestrator
+    shell_.Post(scheduler::AnnounceCalled{{spec, {1}, {{1}}}, {}});  // as from the orchestrator
     scheduler::GrantRequest grant;
     grant.id = spec->id;
     grant.epoch = {1};

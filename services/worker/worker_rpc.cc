@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/base/log.h"
 #include "services/base/loop.h"
@@ -48,7 +49,7 @@ void OrchestratorLink::CountRefusal(const absl::Status& status) {
       });
 }
 
-void OrchestratorLink::Open(const scheduler::CallRegister& call) {
+void OrchestratorLink::Open(const scheduler::CallRegister& call, bool invariants_ok) {
   Close();
   const uint64_t number = ++streams_;
   counters_ = MessageCounters();
@@ -61,6 +62,7 @@ void OrchestratorLink::Open(const scheduler::CallRegister& call) {
       [stub](auto* context, auto* reactor) { stub->async()->ConnectWorker(context, reactor); });
   v1::WorkerMessage message;
   *message.mutable_hello() = ToProto(call.request);
+  message.mutable_hello()->mutable_load()->set_invariants_ok(invariants_ok);
   Send(std::move(message));
 }
 
@@ -80,10 +82,7 @@ void OrchestratorLink::Send(v1::WorkerMessage message) {
 }
 
 void OrchestratorLink::Report(const scheduler::CallReport& call, bool invariants_ok) {
-  {
-    std::lock_guard lock(mutex_);
-    last_serial_ = call.request.serial;
-  }
+  last_serial_ = call.request.serial;
   v1::WorkerMessage message;
   *message.mutable_report() = ToProto(call.request);
   message.mutable_report()->mutable_load()->set_invariants_ok(invariants_ok);
@@ -136,8 +135,13 @@ absl::Status OrchestratorLink::Take(const v1::OrchestratorMessage& message) {
     case v1::OrchestratorMessage::kWelcome: {
       auto reply = FromProto(message.welcome());
       if (!reply.ok()) return reply.status();
+      const uint64_t generation = reply->generation.number;
+      if (scheduler::GenerationOf(counters_.session()) != generation) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("session: ", counters_.session(), " is not of generation ", generation));
+      }
       welcome_ = true;
-      LogInfo("registered", {{"instance", reply->instance.value}});
+      LogInfo("registered", {{"instance", reply->instance.value}, {"generation", generation}});
       {
         std::lock_guard lock(mutex_);
         instance_ = reply->instance;
@@ -149,13 +153,16 @@ absl::Status OrchestratorLink::Take(const v1::OrchestratorMessage& message) {
     case v1::OrchestratorMessage::kReportTaken: {
       auto reply = FromProto(message.report_taken());
       if (!reply.ok()) return reply.status();
-      uint64_t serial = 0;  // one is unanswered at a time
-      {
-        std::lock_guard lock(mutex_);
-        serial = last_serial_;
-      }
-      TakeReply(serial, &*reply);
-      events_.reported({serial, *std::move(reply)});
+      Tell();
+      events_.reported({last_serial_, *std::move(reply)});  // one is unanswered at a time
+      return absl::OkStatus();
+    }
+    case v1::OrchestratorMessage::kDrainOrder: {
+      const auto order = FromProto(message.drain_order());
+      if (!order.ok()) return order.status();
+      // It is older than an order to this worker that the orchestrator does not know yet. One that
+      // it knows it has sent back, behind all older ones.
+      if (!HasUntoldOrder()) events_.ordered({.drain = order->drain});
       return absl::OkStatus();
     }
     case v1::OrchestratorMessage::kGoodbyeTaken:
@@ -221,21 +228,15 @@ void OrchestratorLink::Told(const absl::Status& status, uint64_t order) {
   {
     std::lock_guard lock(mutex_);
     telling_ = false;
-    if (status.ok() && order == orders_) {
-      order_.reset();
-      deaf_until_serial_ = last_serial_;
-    }
+    if (status.ok() && order == orders_) order_.reset();
     again = status.ok() && order_.has_value();
   }
   if (again) Tell();
 }
 
-void OrchestratorLink::TakeReply(uint64_t serial, scheduler::ReportReply* reply) {
-  {
-    std::lock_guard lock(mutex_);
-    if (order_.has_value() || serial <= deaf_until_serial_) reply->drain.reset();
-  }
-  Tell();
+bool OrchestratorLink::HasUntoldOrder() {
+  std::lock_guard lock(mutex_);
+  return order_.has_value();
 }
 
 }  // namespace skein::services

@@ -34,6 +34,7 @@ class OrchestratorLink {
     std::function<void(scheduler::UnregisterReplied)> unregistered;
     std::function<void(scheduler::Disconnected)> disconnected;
     std::function<void(scheduler::CancelCalled)> cancelled;
+    std::function<void(scheduler::OrderDrain)> ordered;
     // The messages of the worker's own role. Not OK: it is malformed, and the stream is closed.
     std::function<absl::Status(const v1::OrchestratorMessage&)> other;
   };
@@ -53,7 +54,7 @@ class OrchestratorLink {
   }
 
   // On the loop. Open closes the stream before.
-  void Open(const scheduler::CallRegister& call);
+  void Open(const scheduler::CallRegister& call, bool invariants_ok);
   void Report(const scheduler::CallReport& call, bool invariants_ok);
   void Unregister(const scheduler::CallUnregister& call);
   void Send(v1::WorkerMessage message);
@@ -77,7 +78,7 @@ class OrchestratorLink {
   void CountRefusal(const absl::Status& status);
   void Tell();
   void Told(const absl::Status& status, uint64_t order);
-  void TakeReply(uint64_t serial, scheduler::ReportReply* reply);
+  bool HasUntoldOrder();
 
   CallTracker* const calls_;
   Loop* const loop_;
@@ -89,14 +90,13 @@ class OrchestratorLink {
   uint64_t streams_ = 0;            // that were opened; what comes of an older one is dropped
   MessageCounters counters_;
   bool welcome_ = false;
+  uint64_t last_serial_ = 0;                 // of reports
   std::mutex mutex_;                         // guards all below
   scheduler::InstanceId instance_;           // 0: not registered yet
   std::optional<int64_t> refused_since_us_;  // MonotonicUs() of the first of the present refusals
-  uint64_t last_serial_ = 0;                 // of reports
   std::optional<bool> order_;                // untold
   uint64_t orders_ = 0;                      // counts them
   bool telling_ = false;
-  uint64_t deaf_until_serial_ = 0;  // answers to reports up to this one are older than our order
 };
 
 }  // namespace skein::services

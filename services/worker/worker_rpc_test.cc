@@ -35,6 +35,7 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
     return channels_.Get("127.0.0.1:" + std::to_string(rpc_.port));
   }
   void Answer(grpc::StatusCode code) { code_.store(code); }
+  void OrderDrainAfterWelcome() { orders_.store(true); }
   int list_models_calls() const { return list_models_calls_.load(); }
 
   grpc::ServerBidiReactor<v1::WorkerMessage, v1::OrchestratorMessage>* ConnectWorker(
@@ -72,6 +73,11 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
     welcome.mutable_welcome()->set_lease_us(kHourUs);
     counters.Stamp(&welcome);
     stream->Write(std::move(welcome));
+    if (!orders_.load()) return;
+    v1::OrchestratorMessage order;
+    order.mutable_drain_order()->set_drain(true);
+    counters.Stamp(&order);
+    stream->Write(std::move(order));
   }
 
   const int64_t instance_lease_us_;
@@ -79,6 +85,7 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
   std::vector<std::shared_ptr<Stream>> streams_;
   std::atomic<grpc::StatusCode> code_{grpc::StatusCode::OK};
   std::atomic<int> list_models_calls_{0};
+  std::atomic<bool> orders_{false};
   Channels channels_;
   RpcServer rpc_;
 };
@@ -93,6 +100,7 @@ class RefusalTest : public ::testing::Test {
                   .unregistered = [](const auto&) {},
                   .disconnected = [this](const auto&) { answered_(); },
                   .cancelled = [](const auto&) {},
+                  .ordered = [this](const auto& order) { ordered_.set_value(order.drain); },
                   .other = [](const auto&) { return absl::OkStatus(); }});
     loop_.Start(
         "test", [] { return std::numeric_limits<int64_t>::max(); }, [] {});
@@ -114,7 +122,7 @@ class RefusalTest : public ::testing::Test {
     const int64_t now_us = MonotonicUs();
     loop_.RunAndWait([&] {
       answered_ = [&done] { done.set_value(); };
-      link_->Open({});
+      link_->Open({}, /*invariants_ok=*/true);
     });
     done.get_future().wait();
     loop_.RunAndWait([this] { answered_ = [] {}; });
@@ -130,6 +138,7 @@ class RefusalTest : public ::testing::Test {
   std::function<void()> answered_ = [] {};  // on the loop
   std::unique_ptr<OrchestratorLink> link_;
   std::atomic<int> refused_{0};
+  std::promise<bool> ordered_;  // on the loop
 };
 
 // They may be refused because of instances that are dead, and whose leases have not ended.
@@ -145,6 +154,13 @@ TEST_F(RefusalTest, RefusalsForLongerThanTwoLeasesAreFinal) {
   RegisterAnswered(grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_EQ(refused_.load(), 0) << "the first one says nothing yet";
   while (refused_.load() == 0) RegisterAnswered(grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_F(RefusalTest, AnOrderToDrainIsAMessageOfItsOwn) {
+  Connect(kHourUs);
+  orchestrator_->OrderDrainAfterWelcome();
+  RegisterAnswered(grpc::StatusCode::OK);
+  EXPECT_TRUE(ordered_.get_future().get());
 }
 
 TEST_F(RefusalTest, AnyOtherAnswerBeginsAnew) {

@@ -16,7 +16,7 @@ void Count(const scheduler::PrefillSnapshot& snapshot, ProcessStatus* status) {
 
 void Count(const scheduler::DecodeSnapshot& snapshot, ProcessStatus* status) {
   status->running = snapshot.running;
-  status->waiting = snapshot.reserved + snapshot.granted;
+  status->waiting = snapshot.granted;
   // Those that have ended may still have tokens for a router that is on its way.
   status->in_flight = status->running + status->waiting + snapshot.unclaimed;
   status->handoffs = snapshot.granted;

@@ -24,7 +24,7 @@ PAIRS = os.path.join(KUBERNETES, "policy_pairs")
 # Who talks to whom, from the calls in the code: services/*/ and engine/transport. Probes come from the node.
 MUST_TALK = {
     "anyone router 8000/TCP",           # clients
-    "router orchestrator 7100/TCP",     # Submit, ListModels, ReportRouter
+    "router orchestrator 7100/TCP",     # ConnectRouter, ListModels
     "prefill orchestrator 7100/TCP",    # ConnectWorker
     "decode orchestrator 7100/TCP",     # ConnectWorker
     "router decode 7300/TCP",           # Generate

@@ -1,60 +1,17 @@
 #include "tests/sim/engine_thread.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "proto/common.pb.h"
-#include "scheduler/base/plant.h"
 #include "services/worker/sampling_codec.h"
+#include "services/worker/step_conversion.h"
 #include "tests/sim/scenario.h"
 
 namespace skein::sim {
 namespace {
-
-// Owns what the spans of SequenceStep point to.
-struct Inputs {
-  std::vector<std::vector<int32_t>> tokens;
-  std::vector<std::vector<int32_t>> next_tokens;
-  std::vector<std::vector<int32_t>> tables;
-  std::vector<engine::SamplingParams> sampling;
-  std::vector<engine::SequenceStep> steps;
-
-  explicit Inputs(const scheduler::RunStep& step) {
-    const size_t count = step.sequences.size();
-    tokens.resize(count);
-    next_tokens.resize(count);
-    tables.resize(count);
-    sampling.resize(count);
-    for (size_t i = 0; i < count; ++i) Add(step.sequences[i], i, step.probe);
-  }
-  void Add(const scheduler::StepSequence& sequence, size_t i, bool probe) {
-    const std::vector<int32_t>& prompt = sequence.spec->prompt;
-    const auto prompt_tokens = static_cast<int64_t>(prompt.size());
-    const int64_t end = sequence.position + sequence.count;
-    for (int64_t place = sequence.position; place < end; ++place) {
-      tokens[i].push_back(sequence.TokenAt(place));
-      if (!sequence.spec->want_prompt_logprobs || sequence.position >= prompt_tokens) continue;
-      next_tokens[i].push_back(place + 1 < prompt_tokens ? prompt[place + 1] : -1);
-    }
-    for (scheduler::BlockId block : *sequence.blocks) tables[i].push_back(block.value);
-    engine::SequenceStep one;
-    one.tokens = tokens[i];
-    one.position = sequence.position;
-    one.block_table = tables[i];
-    one.sample = sequence.sample;
-    sampling[i].temperature = 0;  // of a probe
-    if (!probe) sampling[i] = services::SamplingFrom(*sequence.spec);
-    one.sampling = &sampling[i];
-    one.token_index = static_cast<uint64_t>(sequence.token_index);
-    one.prompt = sequence.spec->prompt;
-    if (sequence.output != nullptr && !SKEIN_PLANT(penalties_forget)) {
-      one.output = *sequence.output;
-    }
-    one.next_tokens = next_tokens[i];
-    steps.push_back(one);
-  }
-};
 
 bool AnyFailsEngines(const scheduler::RunStep& step) {
   return std::any_of(step.sequences.begin(), step.sequences.end(),
@@ -62,24 +19,15 @@ bool AnyFailsEngines(const scheduler::RunStep& step) {
 }
 
 scheduler::StepDone Compute(engine::EmulatedEngine& engine, const scheduler::RunStep& step) {
-  const Inputs inputs(step);
+  const services::StepInputs inputs(step, [](const scheduler::RequestSpec& spec) {
+    return std::make_shared<const engine::SamplingParams>(services::SamplingFrom(spec));
+  });
   std::vector<engine::SequenceResult> results;
   scheduler::StepDone done{.step = step.step, .status = {}, .results = {}};
-  done.status = engine.Step(inputs.steps, nullptr, &results);
+  done.status = engine.Step(inputs.sequences(), nullptr, &results);
   for (size_t i = 0; done.status.ok() && i < results.size(); ++i) {
-    const scheduler::StepSequence& sequence = step.sequences[i];
-    scheduler::StepResult result;
-    result.status = StatusOf(sequence, results[i]);
-    if (!result.status.ok()) {
-      done.results.push_back(std::move(result));
-      continue;
-    }
-    if (sequence.sample) {
-      result.token = results[i].sampled.token;
-      result.payload = TokenPayload(results[i].sampled);
-    }
-    result.prompt_logprobs = PromptPayload(results[i].prompt_logprobs);
-    done.results.push_back(std::move(result));
+    results[i].status = StatusOf(step.sequences[i], results[i]);
+    done.results.push_back(services::ResultOf(step.sequences[i], results[i]));
   }
   return done;
 }
@@ -91,10 +39,6 @@ absl::Status StatusOf(const scheduler::StepSequence& sequence,
   if (!result.status.ok() || !sequence.sample) return result.status;
   if (sequence.token_index < NanFrom(*sequence.spec)) return result.status;
   return absl::InternalError("logits hold NaN");
-}
-
-std::string TokenPayload(const engine::SampledToken& token) {
-  return services::ToProto(token).SerializeAsString();
 }
 
 std::string PromptPayload(const std::vector<engine::SampledToken>& logprobs) {

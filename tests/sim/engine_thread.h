@@ -30,8 +30,7 @@ struct EngineThread {
 absl::Status StatusOf(const scheduler::StepSequence& sequence,
                       const engine::SequenceResult& result);
 
-// The payloads that travel with a request in the simulation.
-std::string TokenPayload(const engine::SampledToken& token);
+// As the worker tells them (services/worker/step_conversion.h).
 std::string PromptPayload(const std::vector<engine::SampledToken>& logprobs);
 
 }  // namespace skein::sim

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/worker/sampling_codec.h"
+#include "services/worker/step_conversion.h"
 #include "tests/sim/scenario.h"
 
 namespace skein::sim {
@@ -45,14 +46,10 @@ void CopyBlock(const engine::EmulatedEngine& from, int32_t source, const engine:
 
 // A rank's result of a step whose check refused the sequence (at all ranks), or which ran (only one
 // rank samples).
-scheduler::StepResult ResultAt(const StepSequence& sequence, const engine::SequenceResult& computed,
+scheduler::StepResult ResultAt(const StepSequence& sequence, engine::SequenceResult computed,
                                bool ran) {
-  scheduler::StepResult result;
-  if (!ran || sequence.sample) result.status = StatusOf(sequence, computed);
-  if (!result.status.ok() || !sequence.sample) return result;
-  result.token = computed.sampled.token;
-  result.payload = TokenPayload(computed.sampled);
-  return result;
+  computed.status = ran && !sequence.sample ? absl::OkStatus() : StatusOf(sequence, computed);
+  return services::ResultOf(sequence, computed);
 }
 
 }  // namespace

@@ -12,17 +12,20 @@ void OrchestratorProcess::OnStart() {
   const Scenario& scenario = network_->scenario();
   const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
   OrchestratorConfig config;
-  config.first_epoch = 1'000'000 * generation();
+  // Now and then the file is lost.
+  if (network_->scenario().loses_generation) stored_generation_ = 0;
+  config.generation = ++stored_generation_;
+  config.incarnation = {generation()};
   config.instance_lease_us = scenario.instance_lease_ms * unit_us;
   config.begin_wait_us = 400 * unit_us;
   config.request_deadline_us = 20'000 * unit_us;
   config.planning = scenario.planning;
-  config.retry_us = 5 * kMillisecondUs;
   Run(std::make_unique<OrchestratorCore>(config));
 }
 
 void OrchestratorProcess::OnCrash() {
-  submits_.clear();
+  routers_.clear();
+  router_streams_.clear();
   workers_.clear();
   calls_.clear();
   streams_.clear();
@@ -30,26 +33,29 @@ void OrchestratorProcess::OnCrash() {
 
 bool OrchestratorProcess::Quiet() const {
   const OrchestratorSnapshot snapshot = core()->Snapshot(LocalNow());
-  return submits_.empty() && snapshot.planning + snapshot.assigning + snapshot.assigned +
-                                     snapshot.waiting + snapshot.reserving + snapshot.placed ==
-                                 0;
+  return snapshot.planning + snapshot.parked + snapshot.assigning + snapshot.assigned +
+             snapshot.waiting + snapshot.reserving + snapshot.placed ==
+         0;
 }
 
-void OrchestratorProcess::Submit(SpecPtr spec, std::shared_ptr<Stream> stream,
-                                 std::function<void(PlanUpdate)> deliver) {
+void OrchestratorProcess::ConnectRouter(std::shared_ptr<Duplex> stream, RouterPort port,
+                                        const RouterHello& hello) {
   const CallId call = NextCall();
-  submits_[call] = {stream, std::move(deliver)};
-  stream->Accept(this, [this, call] {
-    submits_.erase(call);
-    Dispatch(SubmitClosed{call});
+  routers_[call] = {stream, std::move(port)};
+  calls_[stream.get()] = call;
+  stream->Accept(this, [this, call, key = stream.get()](const absl::Status&) {
+    if (routers_.erase(call) == 0) return;  // closed by this side
+    calls_.erase(key);
+    Dispatch(RouterDisconnected{call});
   });
-  Dispatch(SubmitCalled{call, std::move(spec)});
+  Dispatch(RouterConnected{call, hello});
 }
 
 void OrchestratorProcess::Connect(std::shared_ptr<Duplex> stream, WorkerPort port,
                                   const RegisterRequest& request) {
   const CallId call = NextCall();
-  workers_[call] = {stream, std::move(port)};
+  workers_[call] = {stream, std::move(port), {}};
+  for (const HeldRequest& held : request.held) workers_[call].held.emplace(held.id, held.epoch);
   calls_[stream.get()] = call;
   stream->Accept(this, [this, call, key = stream.get()](const absl::Status&) {
     if (workers_.erase(call) == 0) return;  // closed by this side
@@ -72,17 +78,27 @@ void OrchestratorProcess::Take(const std::shared_ptr<Duplex>& stream, Orchestrat
     verdict_->Require(load.free_blocks + load.held_blocks + load.cached_blocks == load.total_blocks,
                       "a report's blocks do not add up");
     verdict_->Require(load.invariants_ok, "a worker reports a violated invariant");
-    CheckDepartures(report->request);
+    Connected& worker = workers_.at(it->second);
+    TakeHeld(report->request, &worker);
+    CheckDepartures(worker);
   }
   Dispatch(message);
 }
 
+// A report tells what has changed.
+void OrchestratorProcess::TakeHeld(const ReportRequest& report, Connected* worker) const {
+  if (report.full) worker->held.clear();
+  for (const HeldRequest& held : report.held) worker->held.emplace(held.id, held.epoch);
+  for (const EndedRequest& ended : report.ended) worker->held.erase({ended.id, ended.epoch});
+  for (const HeldRequest& gone : report.gone) worker->held.erase({gone.id, gone.epoch});
+}
+
 // Without faults a client that went away has left every worker within 100 ms (and a report's
 // delay), after the step that it may be in.
-void OrchestratorProcess::CheckDepartures(const ReportRequest& report) const {
+void OrchestratorProcess::CheckDepartures(const Connected& worker) const {
   if (!network_->scenario().faultless) return;
-  for (const HeldRequest& held : report.held) {
-    const auto gone = departures_->find(held.id);
+  for (const auto& [id, epoch] : worker.held) {
+    const auto gone = departures_->find(id);
     if (gone == departures_->end()) continue;
     const TimeUs most_us = 100 * kMillisecondUs + 2 * network_->scenario().step_us;
     verdict_->Require(network_->time().now() - gone->second < most_us,
@@ -101,18 +117,35 @@ void OrchestratorProcess::Execute(AnswerDrain& effect) {
                     "an order to drain failed");
 }
 
-void OrchestratorProcess::Execute(SendPlanUpdate& effect) {
-  const auto it = submits_.find(effect.call);
-  if (it == submits_.end()) return;
-  it->second.stream->Send([deliver = it->second.deliver,
-                           update = network_->Encoded(effect.update)] { deliver(update); });
+void OrchestratorProcess::SendToRouter(CallId call, RouterMessage message) {
+  const auto it = routers_.find(call);
+  if (it == routers_.end()) return;  // it breaks, and the core hears of it next
+  it->second.stream->Send(
+      Duplex::kServer, [port = it->second.port, message = std::move(message)] { port(message); });
 }
 
-void OrchestratorProcess::Execute(EndSubmit& effect) {
-  const auto it = submits_.find(effect.call);
-  if (it == submits_.end()) return;
-  it->second.stream->End();
-  submits_.erase(it);
+void OrchestratorProcess::Execute(SendPlanUpdate& effect) {
+  const auto it = router_streams_.find(effect.id.router);
+  if (it == router_streams_.end()) return;
+  SendToRouter(it->second, SendPlanUpdate{effect.id, network_->Encoded(effect.update)});
+}
+
+void OrchestratorProcess::Execute(WelcomeRouter& effect) {
+  router_streams_[effect.router] = effect.call;
+  SendToRouter(effect.call, network_->Encoded(effect.welcome));
+}
+
+void OrchestratorProcess::Execute(CloseRouter& effect) {
+  const auto it = routers_.find(effect.call);
+  if (it == routers_.end()) return;
+  const std::shared_ptr<Duplex> stream = it->second.stream;
+  calls_.erase(stream.get());
+  routers_.erase(it);
+  stream->Close(Duplex::kServer, effect.status);
+}
+
+void OrchestratorProcess::Execute(StoreGeneration& effect) {
+  stored_generation_ = effect.generation;
 }
 
 void OrchestratorProcess::SendTo(CallId call, WorkerMessage message) {
@@ -124,13 +157,17 @@ void OrchestratorProcess::SendTo(CallId call, WorkerMessage message) {
 
 void OrchestratorProcess::Execute(AnswerRegister& effect) {
   if (effect.reply.status.ok()) streams_[effect.reply.instance] = effect.call;
-  SendTo(effect.call, effect.reply);
-  if (effect.reply.status.ok()) return;
+  const bool ok = effect.reply.status.ok();
+  SendTo(effect.call, ok ? network_->Encoded(effect.reply) : effect.reply);
+  if (ok) return;
   CloseWorker refused{effect.call, effect.reply.status};
   Execute(refused);
 }
-void OrchestratorProcess::Execute(AnswerBeginPrefill& effect) { SendTo(effect.call, effect); }
-void OrchestratorProcess::Execute(AnswerReport& effect) { SendTo(effect.call, effect); }
+void OrchestratorProcess::Execute(AnswerPlaceDecode& effect) { SendTo(effect.call, effect); }
+void OrchestratorProcess::Execute(AnswerReport& effect) {
+  verdict_->Require(!effect.reply.want_full, "a report's digest does not fit what was told");
+  SendTo(effect.call, effect);
+}
 void OrchestratorProcess::Execute(AnswerUnregister& effect) { SendTo(effect.call, effect); }
 
 void OrchestratorProcess::Execute(CloseWorker& effect) {
@@ -152,7 +189,9 @@ void OrchestratorProcess::Execute(CallAssign& effect) {
   SendOrder(effect);
 }
 void OrchestratorProcess::Execute(CallStart& effect) { SendOrder(effect); }
-void OrchestratorProcess::Execute(CallReserve& effect) { SendOrder(effect); }
+void OrchestratorProcess::Execute(CallAnnounce& effect) { SendOrder(effect); }
+void OrchestratorProcess::Execute(CallWithdraw& effect) { SendOrder(effect); }
 void OrchestratorProcess::Execute(CallCancel& effect) { SendOrder(effect); }
+void OrchestratorProcess::Execute(CallDrainOrder& effect) { SendOrder(effect); }
 
 }  // namespace skein::sim

@@ -18,9 +18,14 @@ inline constexpr char kOrchestrator[] = "orch";
 // From the orchestrator to a worker, on its stream.
 using WorkerMessage =
     std::variant<scheduler::RegisterReply, scheduler::AnswerReport, scheduler::AnswerUnregister,
-                 scheduler::AnswerBeginPrefill, scheduler::CallAssign, scheduler::CallStart,
-                 scheduler::CallReserve, scheduler::CallCancel>;
+                 scheduler::AnswerPlaceDecode, scheduler::CallAssign, scheduler::CallStart,
+                 scheduler::CallAnnounce, scheduler::CallWithdraw, scheduler::CallCancel,
+                 scheduler::CallDrainOrder>;
 using WorkerPort = std::function<void(const WorkerMessage&)>;  // runs at the worker
+// To a router, on its stream.
+using RouterMessage = std::variant<scheduler::RouterWelcome, scheduler::SendPlanUpdate,
+                                   scheduler::AnswerRouterReport>;
+using RouterPort = std::function<void(const RouterMessage&)>;  // runs at the router
 
 class OrchestratorProcess
     : public CoreProcess<OrchestratorProcess, scheduler::OrchestratorCore,
@@ -39,29 +44,34 @@ class OrchestratorProcess
   using Departures = std::map<scheduler::RequestId, TimeUs>;
   void WatchDepartures(const Departures* departures) { departures_ = departures; }
 
-  // Served to others. `deliver` runs at the router.
-  void Submit(scheduler::SpecPtr spec, std::shared_ptr<Stream> stream,
-              std::function<void(scheduler::PlanUpdate)> deliver);
-  // A worker's stream, and what comes on it.
+  // Served to others. The stream of a worker or a router, and what comes on it.
   void Connect(std::shared_ptr<Duplex> stream, WorkerPort port,
                const scheduler::RegisterRequest& request);
+  void ConnectRouter(std::shared_ptr<Duplex> stream, RouterPort port,
+                     const scheduler::RouterHello& hello);
   void Take(const std::shared_ptr<Duplex>& stream, scheduler::OrchestratorEvent message);
 
   void Drain(const scheduler::DrainRequest& request);
 
   void Execute(scheduler::SendPlanUpdate& effect);
-  void Execute(scheduler::EndSubmit& effect);
-  void Execute(scheduler::AnswerBeginPrefill& effect);
+  void Execute(scheduler::AnswerPlaceDecode& effect);
   void Execute(scheduler::AnswerRegister& effect);
   void Execute(scheduler::AnswerReport& effect);
   void Execute(scheduler::AnswerUnregister& effect);
   void Execute(scheduler::CloseWorker& effect);
-  void Execute(scheduler::AnswerRouterReport& effect) {}  // the router of the simulation has none
+  void Execute(scheduler::WelcomeRouter& effect);
+  void Execute(scheduler::AnswerRouterReport& effect) { SendToRouter(effect.call, effect); }
+  void Execute(scheduler::AnswerRouterGoodbye& effect) {}  // the routers of the simulation stay
+  void Execute(scheduler::OrderRouterDrain& effect) {}     // nobody orders it
+  void Execute(scheduler::CloseRouter& effect);
+  void Execute(scheduler::StoreGeneration& effect);
   void Execute(scheduler::AnswerDrain& effect);
   void Execute(scheduler::CallAssign& effect);
   void Execute(scheduler::CallStart& effect);
-  void Execute(scheduler::CallReserve& effect);
+  void Execute(scheduler::CallAnnounce& effect);
+  void Execute(scheduler::CallWithdraw& effect);
   void Execute(scheduler::CallCancel& effect);
+  void Execute(scheduler::CallDrainOrder& effect);
 
   int64_t drains_ordered() const { return drains_ordered_; }  // and not refused
   // Plans on more than one instance, over all its generations.
@@ -73,26 +83,30 @@ class OrchestratorProcess
   void OnCrash() override;
 
  private:
-  struct Submitted {
-    std::shared_ptr<Stream> stream;
-    std::function<void(scheduler::PlanUpdate)> deliver;
-  };
-
   struct Connected {
     std::shared_ptr<Duplex> stream;
     WorkerPort port;
+    std::set<std::pair<scheduler::RequestId, scheduler::Epoch>> held;  // as the worker told
+  };
+  struct ConnectedRouter {
+    std::shared_ptr<Duplex> stream;
+    RouterPort port;
   };
 
   void SendTo(scheduler::CallId call, WorkerMessage message);
+  void SendToRouter(scheduler::CallId call, RouterMessage message);
   template <class Order>
   void SendOrder(Order& order) {
     order.request = network_->Encoded(order.request);
     SendTo(streams_.at(order.instance), order);
   }
-  void CheckDepartures(const scheduler::ReportRequest& report) const;
+  void TakeHeld(const scheduler::ReportRequest& report, Connected* worker) const;
+  void CheckDepartures(const Connected& worker) const;
 
-  std::map<scheduler::CallId, Submitted> submits_;
-  std::map<scheduler::CallId, Connected> workers_;  // by stream
+  std::map<scheduler::CallId, ConnectedRouter> routers_;  // by stream
+  std::map<uint64_t, scheduler::CallId> router_streams_;  // by router, those welcomed
+  uint64_t stored_generation_ = 0;                        // outlives a crash
+  std::map<scheduler::CallId, Connected> workers_;        // by stream
   std::map<const Duplex*, scheduler::CallId> calls_;
   std::map<scheduler::InstanceId, scheduler::CallId> streams_;
   const Departures* departures_ = nullptr;

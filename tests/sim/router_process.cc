@@ -15,13 +15,22 @@ void RouterProcess::OnStart() {
   config.max_streams = network_->scenario().router_streams;
   config.max_queued = network_->scenario().router_queue;
   config.request_deadline_us = 10 * network_->scenario().time_scale * kSecondUs;
+  const TimeUs unit_us = network_->scenario().time_scale * kMillisecondUs;
+  config.orchestrator_wait_us = 3000 * unit_us;
+  config.session = {.report_us = 50 * unit_us,
+                    .report_spacing_us = 5 * unit_us,
+                    .answer_timeout_us = 200 * unit_us,
+                    .retry_us = 50 * unit_us};
   tokens_ = std::make_unique<TokenStreamClient>(kCredit);
+  incarnation_ = kRouter + generation() / 2;
   Run(std::make_unique<RouterCore>(config));
+  Dispatch(Join{{.router = incarnation_, .endpoint = endpoint(), .host = "h"}});
 }
 
 // The clients' connections end.
 void RouterProcess::OnCrash() {
   token_links_.clear();
+  link_.reset();
   for (auto& [id, client] : clients_) {
     if (client.ends > 0) continue;
     --open_;
@@ -31,15 +40,18 @@ void RouterProcess::OnCrash() {
 }
 
 void RouterProcess::Arrive(const ClientPlan& plan) {
-  const RequestId id = plan.spec->id;
+  auto spec = std::make_shared<RequestSpec>(*plan.spec);
+  spec->id.router = incarnation_;
+  const RequestId id = spec->id;
   Client client;
   client.plan = plan;
+  client.plan.spec = spec;
   if (!plan.impossible && !plan.unknown_model) client.expected = ExpectedAnswer(*plan.spec);
   if (plan.poison != absl::StatusCode::kOk) {
     client.expected.tokens.resize(static_cast<size_t>(plan.tokens_before_poison));
   }
   ++open_;
-  Client& arrived = clients_.emplace(id, std::move(client)).first->second;
+  Client& arrived = clients_.emplace(id.serial, std::move(client)).first->second;
   if (!alive()) {
     --open_;
     ++arrived.ends;
@@ -52,7 +64,7 @@ void RouterProcess::Arrive(const ClientPlan& plan) {
       Dispatch(ClientGone{id});
     });
   }
-  Dispatch(Arrived{plan.spec});
+  Dispatch(Arrived{spec});
 }
 
 bool RouterProcess::AllEnded() const {
@@ -125,28 +137,66 @@ void RouterProcess::CheckHonest(const Client& client, const absl::Status& status
 }
 
 void RouterProcess::Execute(Reject& effect) {
-  if (effect.retry_after_us < kSecondUs) Violated(clients_.at(effect.id), "retry at once");
-  Ended(clients_.at(effect.id), effect.status);
+  if (effect.retry_after_us < kSecondUs) Violated(ClientOf(effect.id), "retry at once");
+  Ended(ClientOf(effect.id), effect.status);
 }
 
-void RouterProcess::Execute(OpenSubmit& effect) {
-  const RequestId id = effect.spec->id;
-  clients_.at(id).submit = network_->Open(
+void RouterProcess::Execute(OpenLink& effect) {
+  const uint64_t number = ++links_;
+  link_ = network_->OpenDuplex(
       this, kOrchestrator,
-      [this, spec = network_->Encoded(effect.spec), id](Process* callee,
-                                                        std::shared_ptr<Stream> stream) {
-        static_cast<OrchestratorProcess*>(callee)->Submit(
-            spec, stream, [this, id](PlanUpdate update) {
-              if (!std::holds_alternative<Failed>(update)) clients_.at(id).accepted = true;
-              Dispatch(PlanUpdateReceived{id, std::move(update)});
-            });
+      [this, number, hello = network_->Encoded(effect.hello)](Process* callee,
+                                                              std::shared_ptr<Duplex> stream) {
+        static_cast<OrchestratorProcess*>(callee)->ConnectRouter(
+            stream,
+            [this, number](const RouterMessage& message) {
+              if (number == links_) Take(message);
+            },
+            hello);
       },
-      [this, id](absl::Status status) {
-        Dispatch(SubmitStreamEnded{id, std::move(status)});
+      [this, number](absl::Status status) {
+        if (number != links_) return;
+        link_.reset();
+        Dispatch(LinkBroken{std::move(status)});
       });
 }
 
-void RouterProcess::Execute(CloseSubmit& effect) { clients_.at(effect.id).submit->Close(); }
+void RouterProcess::Execute(CloseLink&) {
+  ++links_;
+  if (link_ != nullptr) link_->Close(Duplex::kClient, absl::CancelledError("closed"));
+  link_.reset();
+}
+
+void RouterProcess::ToOrchestrator(OrchestratorEvent message) {
+  if (link_ == nullptr) return;
+  link_->Send(Duplex::kClient, [stream = link_, message = std::move(message),
+                                orchestrator = network_->Find(kOrchestrator)] {
+    static_cast<OrchestratorProcess*>(orchestrator)->Take(stream, message);
+  });
+}
+
+void RouterProcess::Execute(SendSubmit& effect) {
+  ToOrchestrator(SubmitCalled{network_->Encoded(effect.spec), effect.alone});
+}
+
+void RouterProcess::Execute(SendRouterEnd& effect) {
+  ToOrchestrator(RouterEnded{network_->Encoded(effect.end)});
+}
+
+void RouterProcess::Execute(SendRouterReport& effect) {
+  ToOrchestrator(RouterReported{{}, network_->Encoded(effect.load)});
+}
+
+void RouterProcess::Take(const RouterMessage& message) {
+  if (const auto* welcome = std::get_if<RouterWelcome>(&message)) {
+    Dispatch(Welcomed{*welcome});
+  } else if (const auto* sent = std::get_if<SendPlanUpdate>(&message)) {
+    if (!std::holds_alternative<Failed>(sent->update)) ClientOf(sent->id).accepted = true;
+    Dispatch(PlanUpdateReceived{sent->id, sent->update});
+  } else {
+    Dispatch(RouterReportTaken{});
+  }
+}
 
 void RouterProcess::Execute(OpenGenerate& effect) {
   tokens_->Attach(effect.id, effect.epoch, effect.endpoint, "", /*paused=*/false, LocalNow());
@@ -213,7 +263,7 @@ void RouterProcess::OnTokenStreamEnded(TokenStreamId stream, const absl::Status&
 }
 
 void RouterProcess::Execute(DeliverToken& effect) {
-  Client& client = clients_.at(effect.id);
+  Client& client = ClientOf(effect.id);
   if (client.ends > 0) Violated(client, "a token after the end");
   if (effect.index != static_cast<int64_t>(client.tokens.size())) {
     Violated(client, absl::StrCat("token index ", effect.index));
@@ -234,7 +284,7 @@ void RouterProcess::Execute(DeliverToken& effect) {
 }
 
 void RouterProcess::Execute(End& effect) {
-  Client& client = clients_.at(effect.id);
+  Client& client = ClientOf(effect.id);
   Ended(client, effect.status);
   if (effect.status.ok()) CheckAnswer(client, effect);
 }

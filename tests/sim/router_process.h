@@ -10,6 +10,7 @@
 #include "scheduler/router/router_core.h"
 #include "scheduler/router/token_stream_client.h"
 #include "tests/sim/core_process.h"
+#include "tests/sim/orchestrator_process.h"
 #include "tests/sim/scenario.h"
 
 namespace skein::sim {
@@ -27,8 +28,8 @@ class RouterProcess
 
   void Arrive(const ClientPlan& plan);
   bool AllEnded() const;
-  // What became of a request, once it ended.
-  absl::Status StatusOf(scheduler::RequestId id) const { return clients_.at(id).status; }
+  // What became of the request of this serial, once it ended.
+  absl::Status StatusOf(uint64_t serial) const { return clients_.at(serial).status; }
   int64_t finished() const { return finished_; }
   // Requests that ended with what their own sequence failed with.
   int64_t failed_alone() const { return failed_alone_; }
@@ -38,8 +39,13 @@ class RouterProcess
   const std::map<scheduler::RequestId, TimeUs>& departures() const { return departures_; }
 
   void Execute(scheduler::Reject& effect);
-  void Execute(scheduler::OpenSubmit& effect);
-  void Execute(scheduler::CloseSubmit& effect);
+  void Execute(scheduler::SendSubmit& effect);
+  void Execute(scheduler::SendRouterEnd& effect);
+  void Execute(scheduler::OpenLink& effect);
+  void Execute(scheduler::CloseLink& effect);
+  void Execute(scheduler::SendRouterReport& effect);
+  void Execute(scheduler::SendRouterGoodbye&) {}  // it stays
+  void Execute(scheduler::RouterHasLeft&) {}
   void Execute(scheduler::OpenGenerate& effect);
   void Execute(scheduler::CloseGenerate& effect);
   void Execute(scheduler::DeliverToken& effect);
@@ -59,12 +65,14 @@ class RouterProcess
     bool accepted = false;  // the orchestrator has planned it, or said that it will
     int ends = 0;
     absl::Status status;
-    std::shared_ptr<Stream> submit;
   };
 
   void OpenTokenStream(const scheduler::TokenStreamClient::Open& open);
   void OnTokenBatch(scheduler::TokenStreamId stream, const scheduler::TokenBatch& batch);
   void OnTokenStreamEnded(scheduler::TokenStreamId stream, const absl::Status& status);
+  Client& ClientOf(scheduler::RequestId id) { return clients_.at(id.serial); }
+  void ToOrchestrator(scheduler::OrchestratorEvent message);
+  void Take(const RouterMessage& message);
   void Ended(Client& client, absl::Status status);
   void CheckAnswer(const Client& client, const scheduler::End& end);
   void CheckHonest(const Client& client, const absl::Status& status);
@@ -76,7 +84,10 @@ class RouterProcess
 
   std::unique_ptr<scheduler::TokenStreamClient> tokens_;
   std::map<scheduler::TokenStreamId, std::shared_ptr<Stream>> token_links_;
-  std::map<scheduler::RequestId, Client> clients_;
+  uint64_t incarnation_ = kRouter;      // another one at each start
+  std::shared_ptr<Duplex> link_;        // to the orchestrator; null: there is none
+  uint64_t links_ = 0;                  // messages of an older one are not heard any more
+  std::map<uint64_t, Client> clients_;  // by serial
   std::map<scheduler::RequestId, TimeUs> departures_;
   int64_t open_ = 0;
   int64_t finished_ = 0;

@@ -435,15 +435,22 @@ void LeaveNoExcuse(Scenario* scenario) {
   scenario->instance_lease_ms = defaults.instance_lease_ms;
   scenario->faultless = false;
   scenario->no_excuse = true;
-  constexpr FaultKind kKinds[] = {
-      FaultKind::kCrash,      FaultKind::kCrash,         FaultKind::kSlow,      FaultKind::kDrain,
-      FaultKind::kEngineHang, FaultKind::kEngineFailure, FaultKind::kStandstill};
-  Fault fault{.kind = kKinds[random.Between(0, 6)],
+  constexpr FaultKind kKinds[] = {FaultKind::kCrash,
+                                  FaultKind::kCrash,
+                                  FaultKind::kSlow,
+                                  FaultKind::kDrain,
+                                  FaultKind::kEngineHang,
+                                  FaultKind::kEngineFailure,
+                                  FaultKind::kStandstill,
+                                  FaultKind::kOrchestratorCrash,
+                                  FaultKind::kOrchestratorCrash};
+  Fault fault{.kind = kKinds[random.Between(0, 8)],
               .worker = static_cast<int>(random.Between(0, scenario->prefill_workers - 1)),
               .at_us = random.Between(100 * kMillisecondUs, scenario->heals_us),
               .lasts_us = random.Between(20, 600) * kMillisecondUs};
   if (fault.kind == FaultKind::kStandstill && random.Chance(0.7)) fault.worker = kTheOrchestrator;
   scenario->faults = {fault};
+  scenario->loses_generation = random.Chance(0.5);
 }
 
 void LimitRequests(Scenario* scenario) {
@@ -503,7 +510,7 @@ Expected ExpectedAnswer(const scheduler::RequestSpec& spec) {
       break;
     }
     expected.tokens.push_back(sampled.token);
-    expected.payloads.push_back(TokenPayload(sampled));
+    expected.payloads.push_back(services::PayloadOf(sampled));
   }
   if (spec.want_prompt_logprobs) {
     expected.prompt_logprobs =

@@ -88,6 +88,7 @@ struct Scenario {
   int prefill_workers = 2;
   int prefill_blocks = 28;  // of each; a long prompt may need the memory of several
   int decode_blocks = 40;
+  bool loses_generation = false;  // the orchestrator, with each crash
   int64_t router_streams = 12;
   int64_t router_queue = 8;
   int64_t prefill_requests = 16;  // that one instance holds at a time
@@ -121,7 +122,6 @@ Scenario MakeSpanningScenario(uint64_t seed);
 Scenario MakeLongScenario(uint64_t seed);
 // Of a scenario without faults: patient clients that can all be served, room to spare, and exactly
 // one fault, of a prefill worker or of the orchestrator. Nothing excuses a client's error.
-// (An orchestrator that dies is not among the faults: requests that it has not placed end with it.)
 void LeaveNoExcuse(Scenario* scenario);
 // Instances hold few requests, and the router admits more than all of them together can hold.
 void LimitRequests(Scenario* scenario);
@@ -134,7 +134,7 @@ engine::EmulatedOptions EngineOptions(scheduler::Role role);
 // The whole answer of a request, from its tokens and sampling parameters alone.
 struct Expected {
   std::vector<int32_t> tokens;        // emitted, without a stop token
-  std::vector<std::string> payloads;  // of each of them, with its logprobs (TokenPayload)
+  std::vector<std::string> payloads;  // of each of them, with its logprobs (PayloadOf)
   int32_t stop_token = -1;
   std::string prompt_logprobs;  // empty unless they are wanted
 };

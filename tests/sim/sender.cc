@@ -1,15 +1,36 @@
 #include "tests/sim/sender.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
+#include "scheduler/base/check.h"
 #include "scheduler/base/plant.h"
 
 namespace skein::sim {
 namespace {
 
-using scheduler::kMillisecondUs;
+using engine::HandoffKey;
+using engine::PutSchedule;
+
+// A put is refused so often because the transport is full, and made again so much later.
+constexpr double kFullChance = 0.02;
+constexpr TimeUs kFullUs = 100;
+
+HandoffKey KeyOf(scheduler::RequestId id, scheduler::Epoch epoch) {
+  return {id.router, id.serial, epoch.value};
+}
+scheduler::RequestId IdOf(HandoffKey key) { return {key.a, key.b}; }
+scheduler::Epoch EpochOf(HandoffKey key) { return {key.c}; }
+
+PutSchedule::Time At(TimeUs us) { return PutSchedule::Time(std::chrono::microseconds(us)); }
+
+std::vector<engine::HandoffBlock> BlocksOf(const std::vector<scheduler::PutBlock>& blocks) {
+  std::vector<engine::HandoffBlock> out;
+  for (const scheduler::PutBlock& block : blocks) out.push_back({block.local.value, block.global});
+  return out;
+}
 
 std::byte* BlockAt(const engine::EmulatedEngine& engine, int layer, scheduler::BlockId block) {
   return static_cast<std::byte*>(engine.KvRegions()[layer].base) +
@@ -18,228 +39,193 @@ std::byte* BlockAt(const engine::EmulatedEngine& engine, int layer, scheduler::B
 
 }  // namespace
 
+PutSchedule::Time Sender::Now() const { return At(process_->LocalNow()); }
+
 void Sender::Open(const scheduler::OpenHandoff& open) {
-  shares_[{open.id, open.epoch}] = {
-      .prompt_tokens = scheduler::PromptTokens(*open.spec),
-      .blocks = open.blocks,
-      .more = open.more,
-      .written = std::vector<int64_t>(static_cast<size_t>(engine_->Spec().kv.num_layers))};
+  schedule_.Open(KeyOf(open.id, open.epoch), BlocksOf(open.blocks),
+                 scheduler::PromptTokens(*open.spec), open.more);
 }
 
 void Sender::Add(const scheduler::AddToHandoff& add) {
-  const auto it = shares_.find({add.id, add.epoch});
-  if (it == shares_.end()) return;
-  it->second.blocks.insert(it->second.blocks.end(), add.blocks.begin(), add.blocks.end());
-  it->second.more = add.more;
-  Pump({add.id, add.epoch});
+  schedule_.Add(KeyOf(add.id, add.epoch), BlocksOf(add.blocks), add.more);
+  Advance();
 }
 
 void Sender::Written(scheduler::RequestId id, scheduler::Epoch epoch, int layer,
                      int64_t token_end) {
-  const auto it = shares_.find({id, epoch});
-  if (it == shares_.end()) return;
-  it->second.written[layer] = token_end;
-  Pump({id, epoch});
+  if (schedule_.Written(KeyOf(id, epoch), layer, token_end)) Advance();
 }
 
 void Sender::Start(const scheduler::StartHandoff& start) {
-  const Key key{start.id, start.epoch};
-  Handoff& handoff = handoffs_[key];
-  handoff.start = start;
-  handoff.next_block.assign(engine_->Spec().kv.num_layers, 0);
-  handoff.bytes.assign(engine_->Spec().kv.num_layers, 0);
-  Pump(key);
+  const HandoffKey key = KeyOf(start.id, start.epoch);
+  const bool staged = start.staging_slots > 0;
+  receivers_[key] = {start, staged ? RemoteMemory{} : find_memory_(start.memory)};
+  schedule_.Grant(key,
+                  {.post_until = At(start.post_until_us),
+                   .staging_slots = start.staging_slots,
+                   .idle_after = std::chrono::microseconds(kIdleUs)},
+                  Now());
+  Advance();
 }
 
 void Sender::Use(const scheduler::UseBackend& use) {
-  const Key key{use.id, use.epoch};
-  const auto it = handoffs_.find(key);
-  if (it == handoffs_.end() || it->second.has_buffer) return;
-  Handoff& handoff = it->second;
-  handoff.buffer = find_memory_(use.memory);
-  handoff.has_buffer = true;
-  handoff.waits = false;
-  handoff.free_slots.clear();
-  for (int32_t slot = 0; slot < handoff.start.staging_slots; ++slot) {
-    handoff.free_slots.push_back(slot);
-  }
-  Touch(key, handoff);
-  Pump(key);
+  const HandoffKey key = KeyOf(use.id, use.epoch);
+  const auto it = receivers_.find(key);
+  if (it == receivers_.end() || schedule_.HasBuffer(key)) return;
+  it->second.memory = find_memory_(use.memory);
+  schedule_.UseBuffer(key, Now());
+  Advance();
 }
 
 void Sender::Taken(const scheduler::PartTaken& taken) {
-  const Key key{taken.id, taken.epoch};
-  const auto it = handoffs_.find(key);
-  if (it == handoffs_.end()) return;
-  Handoff& handoff = it->second;
-  for (const scheduler::StagedBlock& block : taken.blocks) {
-    handoff.bytes[block.layer] += engine_->Spec().kv.BlockBytes();
-    handoff.free_slots.push_back(block.slot);
-    --handoff.untaken;
-  }
-  Touch(key, handoff);
-  Pump(key);
-}
-
-void Sender::Touch(const Key& key, Handoff& handoff) {
-  const uint64_t uses = ++handoff.uses;
-  process_->After(kIdleUs, [this, key, uses] {
-    const auto it = handoffs_.find(key);
-    if (it == handoffs_.end()) return;
-    Handoff& handoff = it->second;
-    const bool idle = handoff.has_buffer && handoff.uses == uses && handoff.under_way == 0 &&
-                      handoff.untaken == 0 && !handoff.stopping && handoff.failure.ok() &&
-                      !HasAnything(key, handoff);
-    if (!idle) return;
-    handoff.has_buffer = false;
-    ended_(scheduler::HandoffIdle{key.first, key.second});
-  });
+  std::vector<int32_t> slots;
+  for (const scheduler::StagedBlock& block : taken.blocks) slots.push_back(block.slot);
+  schedule_.Taken(KeyOf(taken.id, taken.epoch), slots, absl::OkStatus(), Now());
+  Advance();
 }
 
 void Sender::Extend(const scheduler::ExtendHandoff& extend) {
-  const auto it = handoffs_.find({extend.id, extend.epoch});
-  if (it != handoffs_.end()) it->second.start.post_until_us = extend.post_until_us;
+  schedule_.Extend(KeyOf(extend.id, extend.epoch), At(extend.post_until_us));
 }
 
 void Sender::Stop(const scheduler::StopHandoff& stop) {
-  const Key key{stop.id, stop.epoch};
-  const auto it = handoffs_.find(key);
-  if (it == handoffs_.end()) return;  // its end is on its way
-  it->second.stopping = true;
-  MaybeEnd(key);
+  schedule_.Stop(KeyOf(stop.id, stop.epoch));
+  Advance();
 }
 
-bool Sender::HasNext(const Key& key, const Handoff& handoff, int layer) const {
-  const Share& share = shares_.at(key);
-  const size_t next = handoff.next_block[layer];
-  if (next >= share.blocks.size()) return false;
-  const int64_t block_end = (share.blocks[next].global + 1) * engine_->Spec().kv.block_tokens;
-  return share.written[layer] >= std::min(share.prompt_tokens, block_end);
-}
-
-bool Sender::HasAnything(const Key& key, const Handoff& handoff) const {
-  for (int layer = 0; layer < engine_->Spec().kv.num_layers; ++layer) {
-    if (HasNext(key, handoff, layer)) return true;
-  }
-  return false;
-}
-
-void Sender::Pump(const Key& key) {
-  const auto it = handoffs_.find(key);
-  if (it == handoffs_.end()) return;
-  Handoff& handoff = it->second;
-  const bool staged = handoff.start.staging_slots > 0;
-  for (int layer = 0; layer < engine_->Spec().kv.num_layers; ++layer) {
-    while (!handoff.stopping && handoff.failure.ok() && HasNext(key, handoff, layer)) {
-      if (process_->LocalNow() > handoff.start.post_until_us) {
-        handoff.failure = absl::UnavailableError("the lease ended before a put");
-        break;
-      }
-      if (staged && !handoff.has_buffer) {
-        if (!std::exchange(handoff.waits, true))
-          ended_(scheduler::HandoffWaits{key.first, key.second});
-        return;
-      }
-      if (staged && handoff.free_slots.empty()) return;
-      Post(key, handoff, NextPut(key, handoff, layer));
+// Cancels are ignored: a put that nobody awaits any more ends in its own time.
+void Sender::Advance() {
+  PutSchedule::Work work = schedule_.Take(Now());
+  for (const Put& put : work.puts) {
+    if (network_->random().Chance(kFullChance)) {
+      schedule_.PutRefused(put.number);
+      process_->After(kFullUs, [this] { Advance(); });
+    } else {
+      Post(put);
     }
   }
-  MaybeEnd(key);
+  const absl::Status whole = schedule_.CheckInvariants();
+  SKEIN_INVARIANT_MSG(whole.ok(), std::string(whole.message()).c_str());
+  ArmIdle();
+  Tell(std::move(work));
 }
 
-Sender::Put Sender::NextPut(const Key& key, Handoff& handoff, int layer) {
-  const scheduler::PutBlock& block = shares_.at(key).blocks[handoff.next_block[layer]++];
-  Put put{.layer = layer, .from = block.local};
-  if (handoff.start.staging_slots == 0) {
-    const scheduler::BlockId to = handoff.start.remote_blocks[block.global];
-    put.memory = find_memory_(handoff.start.memory);
-    put.place = to.value;
-    put.to = BlockAt(*put.memory.engine, layer, to);
-    return put;
+void Sender::ArmIdle() {
+  const PutSchedule::Time idle = schedule_.NextIdle();
+  if (idle == PutSchedule::Time::max()) return;
+  const auto wait = std::chrono::duration_cast<std::chrono::microseconds>(idle - Now());
+  process_->After(std::max<TimeUs>(wait.count(), 0), [this, idle] {
+    if (schedule_.NextIdle() <= idle) Advance();
+  });
+}
+
+void Sender::Tell(PutSchedule::Work work) {
+  for (const HandoffKey key : work.waits) ended_(scheduler::HandoffWaits{IdOf(key), EpochOf(key)});
+  for (const PutSchedule::Part& part : work.parts) {
+    scheduler::HandoffPart event{IdOf(part.key), EpochOf(part.key), {}};
+    for (const engine::StagedBlock& block : part.blocks) {
+      event.blocks.push_back({block.slot, block.layer, static_cast<int32_t>(block.global)});
+    }
+    ended_(std::move(event));
   }
-  const int32_t slot = handoff.free_slots.back();
-  handoff.free_slots.pop_back();
-  put.memory = handoff.buffer;
-  put.place = PlaceOfSlot(put.memory.backend, slot);
-  put.to = put.memory.buffer->data() + slot * engine_->Spec().kv.BlockBytes();
-  put.staged = {slot, layer, block.global};
-  return put;
+  for (const HandoffKey key : work.idle) ended_(scheduler::HandoffIdle{IdOf(key), EpochOf(key)});
+  for (const PutSchedule::End& end : work.ends) {
+    const scheduler::RequestId id = IdOf(end.key);
+    const scheduler::Epoch epoch = EpochOf(end.key);
+    receivers_.erase(end.key);
+    if (end.verdict == PutSchedule::Verdict::kStopped) {
+      ended_(scheduler::HandoffStopped{id, epoch});
+    } else if (end.verdict == PutSchedule::Verdict::kFailed) {
+      ended_(scheduler::HandoffFailed{id, epoch, end.failure});
+    } else {
+      std::vector<int64_t> bytes;
+      for (const int64_t blocks : end.blocks) {
+        bytes.push_back(blocks * engine_->Spec().kv.BlockBytes());
+      }
+      ended_(scheduler::HandoffDone{id, epoch, std::move(bytes)});
+    }
+  }
+}
+
+std::vector<Sender::Target> Sender::TargetsOf(const Put& put, const Receiver& receiver) const {
+  std::vector<Target> targets;
+  for (const PutSchedule::PutBlock& one : put.blocks) {
+    Target target{.from = {one.block.local}, .layer = one.layer};
+    if (one.slot < 0) {
+      const scheduler::BlockId to =
+          receiver.start.remote_blocks[static_cast<size_t>(one.block.global)];
+      target.place = to.value;
+      target.to = BlockAt(*receiver.memory.engine, one.layer, to);
+    } else {
+      target.place = PlaceOfSlot(receiver.memory.backend, one.slot);
+      target.to = receiver.memory.buffer->data() + one.slot * engine_->Spec().kv.BlockBytes();
+    }
+    targets.push_back(target);
+  }
+  return targets;
 }
 
 // The bytes travel even if this process dies meanwhile, or not: a coin decides.
-void Sender::Post(const Key& key, Handoff& handoff, const Put& put) {
-  const RemoteMemory& memory = put.memory;
+void Sender::Post(const Put& put) {
+  const Receiver& receiver = receivers_.at(put.key);
+  const RemoteMemory memory = receiver.memory;
+  const std::vector<Target> targets = TargetsOf(put, receiver);
   const bool staged = memory.buffer != nullptr;
-  const Transfers::Owner owner{key.first, key.second};
-  const Transfers::Owner writer{key.first, key.second, staged ? process_->endpoint() : ""};
-  const Transfers::Place source{process_->endpoint(), process_->generation(), put.from.value};
-  const Transfers::Place target{memory.process->endpoint(), memory.generation, put.place};
+  const scheduler::RequestId id = IdOf(put.key);
+  const scheduler::Epoch epoch = EpochOf(put.key);
+  const Transfers::Owner owner{id, epoch};
+  const Transfers::Owner writer{id, epoch, staged ? process_->endpoint() : ""};
   const bool stalls = network_->Happens(network_->scenario().stall_chance) ||
                       network_->IsCut(process_->endpoint(), memory.process->endpoint());
   const TimeUs takes = stalls ? kPutTimeoutUs : network_->random().Between(20, 800);
   const bool survives_death = network_->random().Chance(0.5);
-  ++handoff.under_way;
-  transfers_->Begin(source, owner);
-  transfers_->Begin(target, writer);
   const uint64_t generation = process_->generation();
+  const auto places = [=, process = process_](const Target& target) {
+    return std::pair{Transfers::Place{process->endpoint(), generation, target.from.value},
+                     Transfers::Place{memory.process->endpoint(), memory.generation, target.place}};
+  };
+  for (const Target& target : targets) {
+    const auto [from, to] = places(target);
+    transfers_->Begin(from, owner);
+    transfers_->Begin(to, writer);
+  }
   const int64_t bytes = engine_->Spec().kv.BlockBytes();
-  const auto copy = [=, process = process_, engine = engine_](int64_t begin, int64_t end) {
+  const auto copy = [=, process = process_, engine = engine_](const Target& target, int64_t begin,
+                                                              int64_t end) {
     if (process->generation() != generation && !survives_death) return;
-    if (put.memory.process->generation() != put.memory.generation) return;
+    if (memory.process->generation() != memory.generation) return;
     // Planted: V before K.
     const int64_t to = SKEIN_PLANT(block_of_the_wrong_layout) ? (begin + bytes / 2) % bytes : begin;
-    std::memcpy(put.to + to, BlockAt(*engine, put.layer, put.from) + begin, end - begin);
+    std::memcpy(target.to + to, BlockAt(*engine, target.layer, target.from) + begin, end - begin);
   };
   VirtualTime& time = network_->time();
-  time.At(time.now() + takes / 2, [=] { copy(0, bytes / 2); });
+  const auto count = static_cast<TimeUs>(targets.size());
+  for (TimeUs i = 0; i < count; ++i) {
+    const Target target = targets[static_cast<size_t>(i)];
+    time.At(time.now() + takes * (2 * i + 1) / (2 * count + 1),
+            [=] { copy(target, 0, bytes / 2); });
+    if (stalls) continue;
+    time.At(time.now() + takes * (2 * i + 2) / (2 * count + 1),
+            [=] { copy(target, bytes / 2, bytes); });
+  }
   // A process that starts anew has another Sender: the end is told to this one only.
-  time.At(time.now() + takes, [=, this, self = this, process = process_, transfers = transfers_] {
-    const bool arrives = put.memory.process->generation() == put.memory.generation;
-    if (!stalls) copy(bytes / 2, bytes);
-    transfers->End(source, owner);
-    transfers->End(target, writer);
+  time.At(time.now() + takes, [=, this, process = process_, transfers = transfers_,
+                               number = put.number] {
+    const bool arrives = memory.process->generation() == memory.generation;
+    for (const Target& target : targets) {
+      const auto [from, to] = places(target);
+      transfers->End(from, owner);
+      transfers->End(to, writer);
+    }
     if (process->generation() != generation) return;
     const absl::Status status = stalls     ? absl::DeadlineExceededError("a put stalled")
                                 : !arrives ? absl::UnavailableError("the decode instance is dead")
                                            : absl::OkStatus();
-    process->WhenAwake([=] { self->Completed(key, put, status); });
+    process->WhenAwake([=, this] {
+      schedule_.PutEnded(number, status, Now());
+      Advance();
+    });
   });
-}
-
-void Sender::Completed(const Key& key, const Put& put, absl::Status status) {
-  Handoff& handoff = handoffs_.at(key);
-  --handoff.under_way;
-  if (!status.ok()) {
-    if (handoff.failure.ok()) handoff.failure = std::move(status);
-  } else if (put.memory.buffer == nullptr) {
-    handoff.bytes[put.layer] += engine_->Spec().kv.BlockBytes();
-  } else if (!handoff.stopping && handoff.failure.ok()) {
-    ++handoff.untaken;
-    ended_(scheduler::HandoffPart{key.first, key.second, {put.staged}});
-  }
-  MaybeEnd(key);
-}
-
-void Sender::MaybeEnd(const Key& key) {
-  const auto it = handoffs_.find(key);
-  if (it == handoffs_.end() || it->second.under_way > 0) return;
-  Handoff& handoff = it->second;
-  const auto [id, epoch] = key;
-  const Share& share = shares_.at(key);
-  const int64_t all = static_cast<int64_t>(share.blocks.size()) * engine_->Spec().kv.BlockBytes();
-  const bool done = !share.more && std::all_of(handoff.bytes.begin(), handoff.bytes.end(),
-                                               [all](int64_t bytes) { return bytes == all; });
-  if (done) {
-    ended_(scheduler::HandoffDone{id, epoch, handoff.bytes});
-  } else if (!handoff.failure.ok()) {
-    ended_(scheduler::HandoffFailed{id, epoch, handoff.failure});
-  } else if (handoff.stopping) {
-    ended_(scheduler::HandoffStopped{id, epoch});
-  } else {
-    return;
-  }
-  handoffs_.erase(key);
-  shares_.erase(key);
 }
 
 }  // namespace skein::sim

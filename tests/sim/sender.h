@@ -1,8 +1,7 @@
-// The handoff sender of a simulated prefill worker: puts blocks layer by layer into the decode
-// worker's memory, each at its own virtual time, in two halves (so that an interrupted put leaves
-// half a block). Keeps HandoffSender's promises: nothing is posted after `post_until`, every put
-// ends within kPutTimeoutUs, one end per handoff. Staged handoffs put into the slots of a buffer of
-// the decode worker, which is given back when there was nothing to put for kIdleUs.
+// The transport of a simulated prefill worker's handoffs: carries out, in virtual time, the puts
+// that the shipped engine::PutSchedule decides. Each block of a put is copied at its own time, in
+// two halves (so that an interrupted put leaves half a block); a put ends within kPutTimeoutUs,
+// stalls, or is refused for now because the transport is full.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "engine/emulated/emulated_engine.h"
+#include "engine/handoff/put_schedule.h"
 #include "scheduler/worker/prefill_core.h"
 #include "tests/sim/network.h"
 #include "tests/sim/transfers.h"
@@ -47,7 +47,8 @@ class Sender {
         engine_(std::move(engine)),
         transfers_(transfers),
         find_memory_(std::move(find_memory)),
-        ended_(std::move(ended)) {}
+        ended_(std::move(ended)),
+        schedule_(engine_->Spec().kv.num_layers, engine_->Spec().kv.block_tokens) {}
 
   void Open(const scheduler::OpenHandoff& open);
   void Add(const scheduler::AddToHandoff& add);
@@ -60,46 +61,25 @@ class Sender {
   void Stop(const scheduler::StopHandoff& stop);
 
  private:
-  using Key = std::pair<scheduler::RequestId, scheduler::Epoch>;
-  struct Share {
-    int64_t prompt_tokens = 0;
-    std::vector<scheduler::PutBlock> blocks;
-    bool more = false;
-    std::vector<int64_t> written;  // token_end per layer
-  };
-  struct Handoff {
+  using Put = engine::PutSchedule::Put;
+  struct Receiver {
     scheduler::StartHandoff start;
-    std::vector<size_t> next_block;  // per layer
-    std::vector<int64_t> bytes;      // per layer, completed
-    int under_way = 0;
-    bool stopping = false;
-    absl::Status failure;
-    // Staged:
-    bool has_buffer = false;
-    bool waits = false;  // said so
-    RemoteMemory buffer;
-    std::vector<int32_t> free_slots;
-    int untaken = 0;    // arrived, not taken
-    uint64_t uses = 0;  // counts what happened to the buffer
+    RemoteMemory memory;  // the granted blocks, or the staging buffer
   };
-  // One put: bytes of a local block to a place of the remote process.
-  struct Put {
-    int layer = 0;
+  // Where a block of a put goes.
+  struct Target {
     scheduler::BlockId from;
-    RemoteMemory memory;
-    int32_t place = 0;  // of the target, for Transfers
+    int layer = 0;
+    int32_t place = 0;  // for Transfers
     std::byte* to = nullptr;
-    scheduler::StagedBlock staged;
   };
 
-  void Pump(const Key& key);
-  Put NextPut(const Key& key, Handoff& handoff, int layer);
-  void Post(const Key& key, Handoff& handoff, const Put& put);
-  void Completed(const Key& key, const Put& put, absl::Status status);
-  bool HasAnything(const Key& key, const Handoff& handoff) const;
-  void Touch(const Key& key, Handoff& handoff);  // the buffer is not idle
-  void MaybeEnd(const Key& key);
-  bool HasNext(const Key& key, const Handoff& handoff, int layer) const;
+  engine::PutSchedule::Time Now() const;
+  void Advance();  // does what the schedule has decided
+  void ArmIdle();
+  std::vector<Target> TargetsOf(const Put& put, const Receiver& receiver) const;
+  void Post(const Put& put);
+  void Tell(engine::PutSchedule::Work work);
 
   Network* network_;
   Process* process_;
@@ -107,8 +87,8 @@ class Sender {
   Transfers* transfers_;
   FindMemory find_memory_;
   Ended ended_;
-  std::map<Key, Share> shares_;
-  std::map<Key, Handoff> handoffs_;
+  engine::PutSchedule schedule_;
+  std::map<engine::HandoffKey, Receiver> receivers_;
 };
 
 }  // namespace skein::sim

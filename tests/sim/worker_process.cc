@@ -90,8 +90,8 @@ void PrefillProcess::Serve(const CallAssign& message) {
   Dispatch(AssignCalled{call, request});
 }
 void PrefillProcess::Serve(const CallStart& message) { Dispatch(StartCalled{message.request}); }
-void PrefillProcess::Serve(const AnswerBeginPrefill& message) {
-  Dispatch(BeginPrefillReplied{message.id, message.epoch, message.reply});
+void PrefillProcess::Serve(const AnswerPlaceDecode& message) {
+  Dispatch(PlaceDecodeReplied{message.id, message.epoch, message.reply});
 }
 
 void PrefillProcess::Execute(AnswerAssign& effect) {
@@ -105,8 +105,8 @@ void PrefillProcess::Execute(AbortStep& effect) { joint_steps_->Abort(this, effe
 
 void PrefillProcess::Execute(BreakGroup& effect) { joint_steps_->Refuse(effect); }
 
-void PrefillProcess::Execute(CallBeginPrefill& effect) {
-  ToOrchestrator(BeginPrefillCalled{{}, network_->Encoded(effect.request)});
+void PrefillProcess::Execute(CallPlaceDecode& effect) {
+  ToOrchestrator(PlaceDecodeCalled{{}, network_->Encoded(effect.request)});
 }
 
 // A call to a decode worker, with what to do with the reply.
@@ -223,6 +223,8 @@ void DecodeProcess::OnStart() {
   config.max_sequence_tokens = engine_->Spec().max_positions;
   config.lease_us = scenario.writing_lease_ms * unit_us;
   config.grace_us = 100 * unit_us;
+  config.open_wait_us = 40 * unit_us;
+  config.request_deadline_us = 20'000 * unit_us;
   config.attach_lease_us = scenario.attach_lease_ms * unit_us;
   StartStaging(&config.staging);
   Run(std::make_unique<DecodeCore>(config));
@@ -242,7 +244,6 @@ void DecodeProcess::StartStaging(StagingConfig* config) {
 }
 
 void DecodeProcess::OnCrash() {
-  reserves_.clear();
   grants_.clear();
   renews_.clear();
   asks_.clear();
@@ -291,10 +292,11 @@ void DecodeProcess::Executed() {
   if (!invariants.ok()) verdict_->Violated(std::string(invariants.message()));
 }
 
-void DecodeProcess::Serve(const CallReserve& message) {
-  const CallId call = NextCall();
-  reserves_[call] = {message.instance, message.request.spec->id, message.request.epoch, {}};
-  Dispatch(ReserveCalled{call, message.request});
+void DecodeProcess::Serve(const CallAnnounce& message) {
+  Dispatch(AnnounceCalled{message.request, absl::OkStatus()});
+}
+void DecodeProcess::Serve(const CallWithdraw& message) {
+  Dispatch(WithdrawCalled{message.request});
 }
 void DecodeProcess::Serve(const GrantRequest& request, std::function<void(GrantReply)> reply) {
   const CallId call = grants_.Add(NextCall(), std::move(reply));
@@ -323,11 +325,10 @@ void DecodeProcess::Serve(const CommitRequest& request, std::function<void(Commi
 }
 void DecodeProcess::Serve(const AbortRequest& request) { Dispatch(AbortCalled{request}); }
 
-void DecodeProcess::Execute(AnswerReserve& effect) {
-  auto answered = reserves_.extract(effect.call);
-  if (answered.empty()) return verdict_->Violated("a Reserve was answered twice");
-  answered.mapped().reply = effect.reply;
-  ToOrchestrator(answered.mapped());
+void DecodeProcess::Execute(TellOpened& effect) {
+  TransferOpened opened = network_->Encoded(effect.opened);
+  opened.instance = effect.opened.instance;  // the stream's
+  ToOrchestrator(opened);
 }
 void DecodeProcess::Execute(AnswerGrant& effect) {
   const Transfers::Owner owner = granted_to_.at(effect.call);

@@ -128,6 +128,9 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   void On(const scheduler::AnswerUnregister& answer) {
     this->Dispatch(scheduler::UnregisterReplied{answer.reply});
   }
+  void On(const scheduler::CallDrainOrder& order) {
+    this->Dispatch(scheduler::OrderDrain{order.request.drain});
+  }
   void On(const scheduler::CallCancel& cancel) {
     this->Dispatch(scheduler::CancelCalled{cancel.request});
   }
@@ -205,11 +208,12 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   // From the orchestrator.
   void Serve(const scheduler::CallAssign& message);
   void Serve(const scheduler::CallStart& message);
-  void Serve(const scheduler::AnswerBeginPrefill& message);
-  void Serve(const scheduler::CallReserve& message) {}
+  void Serve(const scheduler::AnswerPlaceDecode& message);
+  void Serve(const scheduler::CallAnnounce& message) {}
+  void Serve(const scheduler::CallWithdraw& message) {}
 
   void Execute(scheduler::AnswerAssign& effect);
-  void Execute(scheduler::CallBeginPrefill& effect);
+  void Execute(scheduler::CallPlaceDecode& effect);
   void Execute(scheduler::CallGrant& effect);
   void Execute(scheduler::CallRenew& effect);
   void Execute(scheduler::CallAskBackend& effect);
@@ -245,7 +249,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
                                            scheduler::DecodeEvent, scheduler::DecodeEffect> {
  public:
   static const CoreStates& States() {
-    static const CoreStates states{"decode", {"reserved", "granted", "running", "ended"}};
+    static const CoreStates states{"decode", {"announced", "granted", "running", "ended"}};
     return states;
   }
 
@@ -257,10 +261,11 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void OpenTokenStream(std::shared_ptr<Stream> stream, OnBatch batch);
   void TokenRequest(Stream* stream, const scheduler::TokenStreamRequest& request);
   // From the orchestrator.
-  void Serve(const scheduler::CallReserve& message);
+  void Serve(const scheduler::CallAnnounce& message);
+  void Serve(const scheduler::CallWithdraw& message);
   void Serve(const scheduler::CallAssign& message) {}
   void Serve(const scheduler::CallStart& message) {}
-  void Serve(const scheduler::AnswerBeginPrefill& message) {}
+  void Serve(const scheduler::AnswerPlaceDecode& message) {}
   void Serve(const scheduler::GrantRequest& request,
              std::function<void(scheduler::GrantReply)> reply);
   void Serve(const scheduler::RenewRequest& request,
@@ -275,7 +280,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
              std::function<void(scheduler::CommitReply)> reply);
   void Serve(const scheduler::AbortRequest& request);
 
-  void Execute(scheduler::AnswerReserve& effect);
+  void Execute(scheduler::TellOpened& effect);
   void Execute(scheduler::AnswerGrant& effect);
   void Execute(scheduler::AnswerRenew& effect);
   void Execute(scheduler::AnswerAskBackend& effect);
@@ -304,7 +309,6 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   };
   void CloseTokenStream(scheduler::TokenStreamId id);
 
-  std::map<scheduler::CallId, scheduler::ReserveReplied> reserves_;  // unanswered
   Unanswered<scheduler::GrantReply> grants_;
   Unanswered<scheduler::RenewReply> renews_;
   Unanswered<scheduler::AskBackendReply> asks_;
@@ -318,7 +322,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   std::unique_ptr<scheduler::TokenStreams> tokens_;
   std::map<scheduler::TokenStreamId, TokenLink> token_links_;
   uint64_t last_token_stream_ = 0;
-  std::map<scheduler::RequestId, scheduler::Epoch> epochs_;  // the newest reserved
+  std::map<scheduler::RequestId, scheduler::Epoch> epochs_;  // the newest granted
 };
 
 }  // namespace skein::sim

@@ -275,7 +275,7 @@ Outcome World::Run() {
   }
   for (const ClientPlan& probe : scenario_.probes) {
     if (!verdict_.ok()) break;
-    const absl::Status status = router_->StatusOf(probe.spec->id);
+    const absl::Status status = router_->StatusOf(probe.spec->id.serial);
     verdict_.Require(status.ok(), absl::StrCat("healed, and still: ", status.ToString()));
   }
   const OrchestratorSnapshot orchestrator =

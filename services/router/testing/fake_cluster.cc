@@ -43,7 +43,7 @@ FakeCluster::FakeCluster(std::string model, ScriptFn script)
 FakeCluster::~FakeCluster() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (auto& stream : plans_) stream->Close(grpc::Status::OK);
+    for (auto& [session, router] : routers_) router.stream->Close(grpc::Status::OK);
     for (auto& [id, call] : token_calls_) call->Close(grpc::Status::OK);
   }
   rpc_.server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
@@ -91,27 +91,94 @@ std::string FakeCluster::token_traceparent() {
   return token_traceparent_;
 }
 
-bool FakeCluster::AwaitCancelled(int submits, int detached) {
+bool FakeCluster::AwaitEnded(int ended, int detached) {
   std::unique_lock<std::mutex> lock(mutex_);
   return changed_.wait_for(lock, std::chrono::seconds(30),
-                           [&] { return cancelled_submits_ >= submits && detached_ >= detached; });
+                           [&] { return ended_ >= ended && detached_ >= detached; });
 }
 
-grpc::ServerWriteReactor<v1::PlanUpdate>* FakeCluster::Submit(grpc::CallbackServerContext* context,
-                                                              const v1::SubmitRequest* request) {
-  auto stream = StreamWriter<v1::PlanUpdate>::Make([this] {
-    std::lock_guard<std::mutex> lock(mutex_);
-    ++cancelled_submits_;
-    changed_.notify_all();
-  });
-  const Script script = script_(request->spec());
-  v1::PlanUpdate update;
-  update.set_epoch(request->spec().id().serial());
+void FakeCluster::BreakRouterStreams() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& [session, router] : routers_) {
+    router.stream->Close(ToGrpc(absl::UnavailableError("the orchestrator is stopping")));
+  }
+  routers_.clear();
+}
+
+grpc::ServerBidiReactor<v1::RouterMessage, v1::OrchestratorRouterMessage>*
+FakeCluster::ConnectRouter(grpc::CallbackServerContext* context) {
+  using Stream = ServerStream<v1::RouterMessage, v1::OrchestratorRouterMessage>;
+  auto stream = Stream::Make(context, [](std::function<void()> hook) { hook(); });
+  std::unique_lock<std::mutex> lock(mutex_);
+  const uint64_t session = scheduler::FirstNumberOf(1) + ++sessions_;
+  routers_.emplace(session, Router{stream, MessageCounters(session)});
+  lock.unlock();
+  stream->Open({.message =
+                    [this, session](const v1::RouterMessage& message) {
+                      std::lock_guard<std::mutex> lock(mutex_);
+                      Take(session, message);
+                    },
+                .ended =
+                    [this, session] {
+                      std::lock_guard<std::mutex> lock(mutex_);
+                      routers_.erase(session);
+                    }});
+  return stream.get();
+}
+
+void FakeCluster::Take(uint64_t router, const v1::RouterMessage& message) {
+  const auto it = routers_.find(router);
+  if (it == routers_.end()) return;
+  if (!it->second.counters.Take(message).ok()) std::abort();
+  v1::OrchestratorRouterMessage answer;
+  switch (message.message_case()) {
+    case v1::RouterMessage::kHello: {
+      scheduler::RouterWelcome welcome{.status = absl::OkStatus(),
+                                       .generation = {1, {1}},
+                                       .lease_us = instance_lease_us_,
+                                       .unknown = {}};
+      for (const v1::RouterRequest& one : message.hello().requests()) {
+        if (scripts_.count(one.id().serial()) == 0) welcome.unknown.push_back(*FromProto(one.id()));
+      }
+      *answer.mutable_welcome() = ToProto(welcome);
+      return Send(router, std::move(answer));
+    }
+    case v1::RouterMessage::kSubmit:
+      return Plan(router, message.submit());
+    case v1::RouterMessage::kEnded:
+      ended_ += scripts_[message.ended().id().serial()].plan.ok() ? 1 : 0;
+      return changed_.notify_all();
+    case v1::RouterMessage::kReport:
+      answer.mutable_report_taken();
+      return Send(router, std::move(answer));
+    case v1::RouterMessage::kGoodbye:
+      answer.mutable_goodbye_taken();
+      return Send(router, std::move(answer));
+    default:
+      std::abort();
+  }
+}
+
+void FakeCluster::Send(uint64_t router, v1::OrchestratorRouterMessage message) {
+  Router& to = routers_.at(router);
+  to.counters.Stamp(&message);
+  to.stream->Write(std::move(message));
+}
+
+void FakeCluster::Plan(uint64_t router, const v1::SubmitRequest& request) {
+  const Script script = script_(request.spec());
+  specs_.push_back(request.spec());
+  scripts_[request.spec().id().serial()] = script;
+  traceparent_ = request.traceparent();
+  v1::OrchestratorRouterMessage message;
+  *message.mutable_update()->mutable_id() = request.spec().id();
+  v1::PlanUpdate& update = *message.mutable_update()->mutable_update();
+  update.set_epoch(request.spec().id().serial());
   // As the real one does: a plan may fail later for want of a decode instance.
   if (script.plan.ok() || absl::IsUnavailable(script.plan)) {
     update.mutable_planned()->set_prefill_instance(1);
     update.mutable_planned()->set_decided_us(500'000);
-    stream->Write(update);
+    Send(router, message);
   }
   if (script.plan.ok()) {
     update.mutable_placed()->set_decode_instance(2);
@@ -119,18 +186,7 @@ grpc::ServerWriteReactor<v1::PlanUpdate>* FakeCluster::Submit(grpc::CallbackServ
   } else {
     ToProto(script.plan, update.mutable_failed());
   }
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto& metadata = context->client_metadata();
-    const auto trace = metadata.find("traceparent");
-    if (trace != metadata.end()) traceparent_.assign(trace->second.data(), trace->second.size());
-    specs_.push_back(request->spec());
-    scripts_[request->spec().id().serial()] = script;
-    plans_.push_back(stream);
-  }
-  stream->Write(update);
-  if (!script.plan.ok()) stream->Close(grpc::Status::OK);
-  return stream.get();
+  Send(router, std::move(message));
 }
 
 grpc::ServerUnaryReactor* FakeCluster::ListModels(grpc::CallbackServerContext* context,

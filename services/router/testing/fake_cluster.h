@@ -15,8 +15,9 @@
 #include "proto/decode_worker.grpc.pb.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "scheduler/worker/token_streams.h"
+#include "services/base/bidi_stream.h"
+#include "services/base/message_counters.h"
 #include "services/base/rpc.h"
-#include "services/base/stream_writer.h"
 #include "services/worker/token_call.h"
 
 namespace skein::services::testing {
@@ -51,16 +52,18 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
 
   std::string endpoint() const { return "127.0.0.1:" + std::to_string(rpc_.port); }
   std::vector<v1::RequestSpec> specs();  // submitted so far
-  std::string traceparent();             // of the last Submit
+  std::string traceparent();             // of the last submission
   // What ListModels says from now on.
   void SetInstances(uint32_t prefill, uint32_t decode);
   // ListModels fails with this from now on, if it is not OK; the lease that it says otherwise.
   // UNAVAILABLE without a message: as if nobody had answered.
   void SetListModels(absl::Status failure, int64_t instance_lease_us);
   int list_models_calls();
-  // Waits until the router has cancelled that many Submit streams, and ended so many requests at
-  // the decode worker: by detaching, or with their token stream.
-  bool AwaitCancelled(int submits, int detached);
+  // Waits until the router has said of that many requests that were planned how they ended, and
+  // ended so many requests at the decode worker: by detaching, or with their token stream.
+  bool AwaitEnded(int ended, int detached);
+  // Breaks the routers' streams, as an orchestrator does that stops.
+  void BreakRouterStreams();
   // Requests that are attached and whose end was not sent yet.
   int attached();
   // Token streams that were opened so far.
@@ -69,8 +72,8 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   // Ends all token streams, as a worker does that stops.
   void BreakTokenStreams();
 
-  grpc::ServerWriteReactor<v1::PlanUpdate>* Submit(grpc::CallbackServerContext* context,
-                                                   const v1::SubmitRequest* request) override;
+  grpc::ServerBidiReactor<v1::RouterMessage, v1::OrchestratorRouterMessage>* ConnectRouter(
+      grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
                                        const v1::ListModelsRequest* request,
                                        v1::ListModelsResponse* response) override;
@@ -78,7 +81,15 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
       grpc::CallbackServerContext* context) override;
 
  private:
+  struct Router {
+    std::shared_ptr<ServerStream<v1::RouterMessage, v1::OrchestratorRouterMessage>> stream;
+    MessageCounters counters;
+  };
+
   // These with mutex_ held.
+  void Take(uint64_t router, const v1::RouterMessage& message);
+  void Plan(uint64_t router, const v1::SubmitRequest& request);
+  void Send(uint64_t router, v1::OrchestratorRouterMessage message);
   void OnTokenRequest(scheduler::TokenStreamId stream);
   void CloseTokenStream(scheduler::TokenStreamId stream);
   void Execute(const scheduler::DecodeEvent& event);
@@ -91,7 +102,8 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   std::condition_variable changed_;
   std::vector<v1::RequestSpec> specs_;
   std::map<uint64_t, Script> scripts_;  // by serial
-  std::vector<std::shared_ptr<StreamWriter<v1::PlanUpdate>>> plans_;
+  std::map<uint64_t, Router> routers_;  // by their streams' sessions
+  uint64_t sessions_ = 0;
   scheduler::TokenStreams tokens_;
   std::map<scheduler::TokenStreamId, std::shared_ptr<TokenCall>> token_calls_;
   uint64_t token_streams_ = 0;
@@ -101,7 +113,7 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   absl::Status list_failure_;
   int64_t instance_lease_us_ = 3'000'000;
   int list_calls_ = 0;
-  int cancelled_submits_ = 0, detached_ = 0;
+  int ended_ = 0, detached_ = 0;
   RpcServer rpc_;  // last: its threads use the above
 };
 

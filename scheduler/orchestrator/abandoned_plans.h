@@ -1,0 +1,56 @@
+// AbandonedPlans: plans that were cancelled and that some of their instances may still have. A
+// request is not planned anew before each of them has said that the plan has ended there, or a
+// lease has passed: no request has two live plans. Part of OrchestratorCore.
+//
+// No operation walks over the plans of others.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
+
+namespace skein::scheduler::orchestrator {
+
+class AbandonedPlans {
+ public:
+  // Until `end_us`, by the listening clock. REQUIRES a request that is not known, and instances.
+  void Add(RequestId id, Epoch epoch, std::set<InstanceId> instances, TimeUs end_us);
+  // The instance does not have the plan any more. True: no instance does, so that it is forgotten.
+  bool Left(RequestId id, InstanceId instance);
+  void Forget(RequestId id);
+
+  bool Knows(RequestId id) const { return plans_.count(id) > 0; }
+  bool Is(RequestId id, Epoch epoch) const { return EpochOf(id) == epoch; }
+  Epoch EpochOf(RequestId id) const;  // 0: it is not known
+  // The requests whose plan the instance may still have, by id.
+  std::vector<RequestId> At(InstanceId instance) const;
+
+  struct Overdue {
+    RequestId id;
+    std::set<InstanceId> silent;  // they have not said that it has ended
+  };
+  // One that is known for too long; it is forgotten.
+  std::optional<Overdue> TakeOverdue(TimeUs listened_us);
+  TimeUs NextEnd() const { return ends_.Next(); }  // by the listening clock
+
+  absl::Status CheckInvariants() const;
+
+ private:
+  struct Plan {
+    Epoch epoch;
+    std::set<InstanceId> instances;
+  };
+  void TakeFrom(InstanceId instance, RequestId id);
+
+  std::map<RequestId, Plan> plans_;
+  std::map<InstanceId, std::set<RequestId>> at_;
+  TimerQueue<RequestId> ends_;
+};
+
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,198 @@
+// Streams of routers that break, routers that come back as another process, and orchestrators that
+// follow one another.
+#include "scheduler/orchestrator/planning_testing.h"
+
+namespace skein::scheduler {
+namespace {
+
+class RouterStreamsTest : public PlanningTest {
+ protected:
+  RouterStreamsTest() {
+    Make("tetris");
+    prefill_ = UpPrefill(4);
+    decode_ = Up(Role::kDecode, 9);
+    RouterConnects(7);
+  }
+  // Breaks the router's stream; it opens another one and lists these requests.
+  Effects Again(std::vector<RouterRequest> requests) {
+    Do(RouterDisconnected{router_stream_});
+    return RouterConnects(7, std::move(requests));
+  }
+  static std::vector<RequestId> Unknown(const Effects& effects) {
+    return Of<WelcomeRouter>(effects).at(0).welcome.unknown;
+  }
+
+  std::vector<InstanceId> prefill_;
+  InstanceId decode_;
+};
+
+TEST_F(RouterStreamsTest, ABrokenStreamCancelsNothing) {
+  Place(1, 4000);
+  const Effects broken = Do(RouterDisconnected{router_stream_});
+  EXPECT_TRUE(Of<CallCancel>(broken).empty());
+  EXPECT_EQ(core_->StateOf({7, 1}), "placed");
+}
+
+TEST_F(RouterStreamsTest, WhatIsNotListedIsCancelled) {
+  Place(1, 4000);
+  Place(2, 8);
+  const Effects effects = Again({{.id = {7, 2}}});
+  EXPECT_FALSE(Of<CallCancel>(effects).empty());
+  for (const CallCancel& cancel : Of<CallCancel>(effects)) {
+    EXPECT_EQ(cancel.request.id, (RequestId{7, 1}));
+  }
+  EXPECT_EQ(core_->StateOf({7, 1}), "");
+  EXPECT_EQ(core_->StateOf({7, 2}), "placed");
+}
+
+TEST_F(RouterStreamsTest, HowTheListedStandIsToldAgain) {
+  const CallAssign placed = Place(1, 4000).at(0);
+  const CallAssign assigned = Of<CallAssign>(Submit(2, 8)).at(0);
+  const Effects effects = Again({{.id = {7, 1}}, {.id = {7, 2}}});
+  EXPECT_TRUE(Unknown(effects).empty());
+  ASSERT_EQ(Updates<Planned>(effects).size(), 2u);
+  EXPECT_EQ(Updates<Planned>(effects)[0].epoch, placed.request.epoch);
+  EXPECT_EQ(Updates<Planned>(effects)[1].epoch, assigned.request.epoch);
+  ASSERT_EQ(Updates<Placed>(effects).size(), 1u);
+  EXPECT_EQ(Updates<Placed>(effects)[0].decode, decode_);
+  EXPECT_TRUE(Of<CallCancel>(effects).empty());
+}
+
+TEST_F(RouterStreamsTest, WhatTheOrchestratorDoesNotKnowIsNamed) {
+  const auto unknown = Unknown(Again({{.id = {7, 50}, .epoch = {3}, .placed = true}}));
+  EXPECT_EQ(unknown, (std::vector<RequestId>{{7, 50}}));
+}
+
+// A request that failed must not be planned a second time because the word was lost.
+TEST_F(RouterStreamsTest, AFailureIsToldUntilTheRouterSaysThatItEnded) {
+  auto spec = Spec(1, 8);
+  spec->model = "unknown";
+  EXPECT_EQ(Updates<Failed>(Do(SubmitCalled{spec})).size(), 1u);
+  for (int i = 0; i < 2; ++i) {
+    const Effects again = Again({{.id = {7, 1}}});
+    EXPECT_TRUE(Unknown(again).empty());
+    ASSERT_EQ(Updates<Failed>(again).size(), 1u);
+    EXPECT_TRUE(absl::IsNotFound(Updates<Failed>(again)[0].status));
+  }
+  Do(RouterEnded{{.id = {7, 1}}});
+  EXPECT_EQ(Unknown(Again({{.id = {7, 1}}})).size(), 1u);
+}
+
+TEST_F(RouterStreamsTest, ARepeatedSubmissionIsAnsweredWithTheState) {
+  const CallAssign placed = Place(1, 8).at(0);
+  const Effects again = Do(SubmitCalled{Spec(1, 8)});
+  EXPECT_TRUE(Of<CallAssign>(again).empty());
+  ASSERT_EQ(Updates<Placed>(again).size(), 1u);
+  EXPECT_EQ(Updates<Placed>(again)[0].epoch, placed.request.epoch);
+}
+
+TEST_F(RouterStreamsTest, AnotherProcessAtItsAddressEndsAllOfItsRequests) {
+  Place(1, 4000);
+  Do(RouterDisconnected{router_stream_});
+  RouterHello hello;
+  hello.identity = {.router = 8, .endpoint = "r:7", .host = "h"};
+  const Effects effects = Do(RouterConnected{Call(), hello});
+  EXPECT_FALSE(Of<CallCancel>(effects).empty());
+  EXPECT_EQ(core_->StateOf({7, 1}), "");
+  EXPECT_EQ(core_->Snapshot(now_).routers.size(), 1u);
+}
+
+TEST_F(RouterStreamsTest, OneThatIsConnectedIsNotReplaced) {
+  Place(1, 4000);
+  RouterHello hello;
+  hello.identity = {.router = 8, .endpoint = "r:7", .host = "h"};
+  Do(RouterConnected{Call(), hello});
+  EXPECT_EQ(core_->StateOf({7, 1}), "placed");
+  EXPECT_EQ(core_->Snapshot(now_).routers.size(), 2u);
+}
+
+// Its decode instance sees whether the router lives.
+TEST_F(RouterStreamsTest, ASilentRouterLosesWhatIsNotPlaced) {
+  Place(1, 4000);
+  const CallAssign assigned = Of<CallAssign>(Submit(2, 8)).at(0);
+  Answer(assigned);
+  std::vector<CallCancel> cancels;
+  for (int i = 0; i < 8; ++i) {
+    for (const InstanceId id : prefill_) Report(id);
+    Report(decode_);
+    for (const CallCancel& one : Of<CallCancel>(Until(now_ + kSecondUs / 2))) {
+      cancels.push_back(one);
+    }
+  }
+  ASSERT_EQ(cancels.size(), 1u);
+  EXPECT_EQ(cancels[0].instance, assigned.instance);
+  EXPECT_EQ(core_->StateOf({7, 1}), "placed");
+  EXPECT_EQ(core_->StateOf({7, 2}), "");
+  EXPECT_TRUE(Do(RouterDisconnected{router_stream_}).empty());
+  EXPECT_EQ(Unknown(RouterConnects(7, {{.id = {7, 1}}, {.id = {7, 2}}})).size(), 1u);
+}
+
+TEST_F(RouterStreamsTest, ASecondStreamTakesThePlaceOfTheFirst) {
+  const CallId former = router_stream_;
+  const Effects effects = RouterConnects(7);
+  ASSERT_EQ(Of<CloseRouter>(effects).size(), 1u);
+  EXPECT_EQ(Of<CloseRouter>(effects)[0].call, former);
+  EXPECT_TRUE(Do(RouterReported{former, {}}).empty());
+}
+
+TEST_F(RouterStreamsTest, WhoHasListenedToALaterOrchestratorIsFollowed) {
+  const CallAssign placed = Place(1, 8).at(0);
+  Do(RouterDisconnected{router_stream_});
+  const Effects effects = RouterConnects(7, {{.id = {7, 1}}}, {.number = 6, .orchestrator = {5}});
+  ASSERT_EQ(Of<StoreGeneration>(effects).size(), 1u);
+  EXPECT_EQ(Of<StoreGeneration>(effects)[0].generation, 7u);
+  EXPECT_EQ(Of<CloseWorker>(effects).size(), 5u) << "they listen to it under the new one only";
+  const RouterWelcome welcome = Of<WelcomeRouter>(effects).at(0).welcome;
+  EXPECT_EQ(welcome.generation.number, 7u);
+  EXPECT_TRUE(welcome.unknown.empty());
+  EXPECT_EQ(core_->StateOf({7, 1}), "placed");
+  const Effects again = Connect(Role::kDecode, 9, "a", {Held(placed)});
+  EXPECT_TRUE(Of<AnswerRegister>(again).at(0).reply.cancel.empty());
+  EXPECT_EQ(Of<AnswerRegister>(again).at(0).reply.instance, decode_);
+  EXPECT_EQ(Of<AnswerRegister>(again).at(0).reply.generation.number, 7u);
+  for (const InstanceId id : prefill_) {
+    Connect(Role::kPrefill, incarnations_[id].value);
+    Report(id);
+  }
+  Report(decode_);
+  EXPECT_TRUE(Of<CallAssign>(Submit(2, 8)).empty()) << "other instances may be on their way";
+  const CallAssign next = Of<CallAssign>(Until(now_ + 2 * kSecondUs)).at(0);
+  EXPECT_EQ(GenerationOf(next.request.epoch.value), 7u);
+}
+
+TEST_F(RouterStreamsTest, WhatIsSubmittedWhileTheInstancesComeBackWaits) {
+  RouterConnects(7, {}, {.number = 6, .orchestrator = {5}});
+  Submit(1, 8);
+  Submit(2, 8);
+  EXPECT_EQ(core_->Snapshot(now_).planning, 2);
+  Do(Closed({7, 1}));
+  EXPECT_EQ(Unknown(Again({{.id = {7, 2}}})).size(), 1u);
+  Submit(2, 8);
+  EXPECT_EQ(core_->Snapshot(now_).planning, 1);
+  const Effects effects = Until(now_ + 2 * kSecondUs);  // nobody has come
+  ASSERT_EQ(Updates<Failed>(effects).size() + Updates<Accepted>(effects).size(), 1u);
+}
+
+// Without --state-dir all start with 1.
+TEST_F(RouterStreamsTest, AnEqualGenerationOfAnotherProcessIsFollowed) {
+  Do(RouterDisconnected{router_stream_});
+  const Effects effects = RouterConnects(7, {}, {.number = 1, .orchestrator = {5}});
+  EXPECT_EQ(Of<WelcomeRouter>(effects).at(0).welcome.generation.number, 2u);
+  const Generation now = Of<WelcomeRouter>(effects).at(0).welcome.generation;
+  EXPECT_TRUE(Of<StoreGeneration>(RouterConnects(8, {}, now)).empty()) << "that is its own";
+}
+
+// Of the generation before others may have issued epochs, too.
+TEST_F(RouterStreamsTest, RequestsOfTheGenerationBeforeAreLeftAlone) {
+  const CallAssign own = Place(1, 8).at(0);
+  RouterConnects(7, {{.id = {7, 1}}}, {.number = 1, .orchestrator = {5}});
+  const HeldRequest of_another{{7, 60}, {FirstNumberOf(1) + 3}};
+  const HeldRequest unknown{{7, 61}, {FirstNumberOf(2) + 3}};
+  const Effects effects = Connect(Role::kDecode, 9, "a", {Held(own), of_another, unknown});
+  const auto cancel = Of<AnswerRegister>(effects).at(0).reply.cancel;
+  ASSERT_EQ(cancel.size(), 1u);
+  EXPECT_EQ(cancel[0].id, (RequestId{7, 61}));
+}
+
+}  // namespace
+}  // namespace skein::scheduler

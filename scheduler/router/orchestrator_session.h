@@ -1,0 +1,122 @@
+// OrchestratorSession: a router's standing with an orchestrator. Opens the stream, says hello,
+// reports, repeats how requests ended until it was heard, opens the stream anew when it broke,
+// refuses an orchestrator that another one has followed, leaves. Part of RouterCore.
+//
+// A hello, a report or a goodbye that is not answered within answer_timeout_us closes the stream.
+// Bounded: at most kMaxEnded ends are remembered; the oldest go first.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/time.h"
+
+namespace skein::scheduler {
+
+// ---- effects ----
+
+// Open a stream to the orchestrator and send this as its first message, with the shell's parts of
+// the load filled in. Answered by Welcomed or LinkBroken.
+struct OpenLink {
+  RouterHello hello;
+};
+// Close the stream, if there is one; no event comes from it any more, LinkBroken included.
+struct CloseLink {};
+// Messages on the stream. A report and the goodbye are answered; an end is not.
+struct SendRouterReport {
+  RouterLoad load;
+};
+struct SendRouterEnd {
+  RouterEnd end;
+};
+struct SendRouterGoodbye {};
+// The router has left, or cannot reach the orchestrator to say so. Comes once.
+struct RouterHasLeft {};
+
+using SessionEffect =
+    std::variant<OpenLink, CloseLink, SendRouterReport, SendRouterGoodbye, RouterHasLeft>;
+
+struct SessionConfig {
+  TimeUs report_us = 500 * kMillisecondUs;  // between two reports; a third of the lease at most
+  TimeUs report_spacing_us = 50 * kMillisecondUs;  // at least, between two
+  TimeUs answer_timeout_us = 5 * kSecondUs;
+  // The longest pause before the next attempt to open a stream; the first is an eighth of it.
+  TimeUs retry_us = 500 * kMillisecondUs;
+};
+
+class OrchestratorSession {
+ public:
+  static constexpr size_t kMaxEnded = 4096;
+
+  explicit OrchestratorSession(const SessionConfig& config) : config_(config) {}
+
+  void Join(RouterIdentity identity, TimeUs now);
+  void Leave() { leaving_ = true; }
+
+  // False: the welcome is refused, or none is due. Due closes the stream then.
+  bool OnWelcomed(const RouterWelcome& welcome, TimeUs now);
+  void OnReportTaken(TimeUs now);
+  void OnGoodbyeTaken();
+  void OnBroken(const absl::Status& status, TimeUs now);
+
+  // True: send it now. It is remembered until it was heard.
+  bool Ended(RouterEnd end);
+  void ReportSoon() { dirty_ = true; }
+
+  // What is due now. `load` and `requests` are asked for only if they are told. A CloseLink is a
+  // break to the core: it gets no other.
+  template <class Load, class Requests>
+  std::optional<SessionEffect> Due(TimeUs now, Load load, Requests requests) {
+    if (!joined_ || left_) return std::nullopt;
+    if (awaits_ != Awaits::kNothing) return now >= answer_by_us_ ? Close(now) : std::nullopt;
+    if (leaving_) return SayGoodbye(now);
+    if (!ready_) return now >= next_us_ ? Open(load(), requests(), now) : std::nullopt;
+    if (now < spacing_end_us_ || (!dirty_ && now < next_us_)) return std::nullopt;
+    return Report(load(), now);
+  }
+  TimeUs NextDeadline() const;
+
+  // The stream stands and the orchestrator has answered the hello.
+  bool ready() const { return ready_; }
+  // How the stream was refused or broke last; OK before the first.
+  const absl::Status& broken() const { return broken_; }
+  const Generation& generation() const { return seen_; }
+
+ private:
+  enum class Awaits { kNothing, kWelcome, kReportTaken, kGoodbyeTaken };
+
+  void Await(Awaits what, TimeUs now);
+  std::optional<SessionEffect> Close(TimeUs now);
+  std::optional<SessionEffect> Open(RouterLoad load, std::vector<RouterRequest> requests,
+                                    TimeUs now);
+  std::optional<SessionEffect> Report(RouterLoad load, TimeUs now);
+  std::optional<SessionEffect> SayGoodbye(TimeUs now);
+  void EndsWereHeard();
+
+  SessionConfig config_;
+  RouterIdentity identity_;
+  bool joined_ = false;
+  bool ready_ = false;
+  bool leaving_ = false;
+  bool left_ = false;
+  bool dirty_ = false;
+  bool refused_ = false;  // the welcome that Due closes the stream for
+  Awaits awaits_ = Awaits::kNothing;
+  TimeUs answer_by_us_ = kNever;
+  TimeUs next_us_ = 0;  // ready: the next report at the latest; else the next attempt
+  TimeUs spacing_end_us_ = 0;
+  TimeUs lease_us_ = 0;
+  int attempts_failed_ = 0;  // in a row
+  absl::Status broken_;
+  Generation seen_;
+  std::deque<RouterEnd> ended_;
+  size_t ended_asked_ = 0;  // the first so many were sent before what is to be answered
+};
+
+}  // namespace skein::scheduler

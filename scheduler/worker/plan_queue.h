@@ -1,0 +1,88 @@
+// PlanQueue: the requests of a prefill-worker in plan-sequence order: those that wait for blocks,
+// those in front (they have blocks, and ask for a place or compute), and the spanning ones that
+// have blocks but no place yet. Part of PrefillCore. Each call costs the logarithm of the number of
+// requests.
+//
+// In front. Some requests ask for a place ahead of their computation, so that the engine does not
+// wait for answers: `ahead` of them, and more as long as they are what the step in flight and the
+// next one have room for. Members of a spanning plan that do not lead it are never in front.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "scheduler/base/ids.h"
+#include "scheduler/batch/batch_scheduler.h"
+
+namespace skein::scheduler {
+
+class PlanQueue {
+ public:
+  struct Place {
+    PlanSequence sequence;
+    RequestId id;
+    bool spans = false;
+  };
+
+  PlanQueue(int64_t ahead, const BatchLimits& step) : ahead_(ahead), step_(step) {}
+
+  // ---- those that wait for blocks ----
+  void Wait(const Place& place) {
+    waiting_.emplace(place.sequence, place.id);
+    if (place.spans) spanning_waiting_.emplace(place.sequence, place.id);
+  }
+  void StopWaiting(const Place& place) {
+    waiting_.erase({place.sequence, place.id});
+    spanning_waiting_.erase({place.sequence, place.id});
+  }
+  std::optional<RequestId> First() const {
+    if (waiting_.empty()) return std::nullopt;
+    return waiting_.begin()->second;
+  }
+  // A spanning plan before `sequence` waits for blocks.
+  bool SpanningWaitsBefore(PlanSequence sequence) const {
+    return !spanning_waiting_.empty() && spanning_waiting_.begin()->first < sequence;
+  }
+  size_t waiting() const { return waiting_.size(); }
+
+  // ---- spanning plans with blocks and without a place ----
+  void AddUnplaced(const Place& place) {
+    if (place.spans) unplaced_.emplace(place.sequence, place.id);
+  }
+  void RemoveUnplaced(const Place& place) { unplaced_.erase({place.sequence, place.id}); }
+  // The youngest, if it is younger than `sequence`.
+  std::optional<RequestId> YoungestUnplaced(PlanSequence sequence) const {
+    if (unplaced_.empty() || unplaced_.rbegin()->first < sequence) return std::nullopt;
+    return unplaced_.rbegin()->second;
+  }
+
+  // ---- in front ----
+  bool MayEnterFront() const {
+    return front_ < ahead_ ||
+           (front_ < 2 * step_.max_batch_sequences && front_tokens_ < 2 * step_.max_batch_tokens);
+  }
+  void EnterFront(int64_t prompt_tokens) {
+    ++front_;
+    front_tokens_ += prompt_tokens;
+  }
+  void LeaveFront(int64_t prompt_tokens) {
+    --front_;
+    front_tokens_ -= prompt_tokens;
+  }
+  int64_t front() const { return front_; }
+
+ private:
+  using Order = std::set<std::pair<PlanSequence, RequestId>>;
+
+  const int64_t ahead_;
+  const BatchLimits step_;
+  Order waiting_;
+  Order spanning_waiting_;
+  Order unplaced_;
+  int64_t front_ = 0;
+  int64_t front_tokens_ = 0;
+};
+
+}  // namespace skein::scheduler

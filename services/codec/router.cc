@@ -1,0 +1,209 @@
+// What a router and the orchestrator tell each other on the router's stream.
+#include "absl/strings/str_cat.h"
+#include "services/codec/codec.h"
+#include "services/codec/durations.h"
+#include "services/codec/internal.h"
+
+namespace skein::services {
+namespace {
+
+using How = scheduler::RouterEnd::How;
+
+absl::StatusOr<How> HowFrom(v1::RouterEnded::How how) {
+  switch (how) {
+    case v1::RouterEnded::HOW_STOP_TOKEN:
+      return How::kStopToken;
+    case v1::RouterEnded::HOW_STOP_STRING:
+      return How::kStopString;
+    case v1::RouterEnded::HOW_MAX_TOKENS:
+      return How::kMaxTokens;
+    case v1::RouterEnded::HOW_CLIENT_GONE:
+      return How::kClientGone;
+    case v1::RouterEnded::HOW_FAILED:
+      return How::kFailed;
+    default:
+      return Invalid("ended.how", absl::StrCat(static_cast<int>(how), " is not known"));
+  }
+}
+
+v1::RouterEnded::How ToProto(How how) {
+  switch (how) {
+    case How::kStopToken:
+      return v1::RouterEnded::HOW_STOP_TOKEN;
+    case How::kStopString:
+      return v1::RouterEnded::HOW_STOP_STRING;
+    case How::kMaxTokens:
+      return v1::RouterEnded::HOW_MAX_TOKENS;
+    case How::kClientGone:
+      return v1::RouterEnded::HOW_CLIENT_GONE;
+    case How::kFailed:
+      break;
+  }
+  return v1::RouterEnded::HOW_FAILED;
+}
+
+absl::StatusOr<scheduler::RouterIdentity> IdentityFrom(const v1::RouterIdentity& identity) {
+  if (identity.router() == 0) return Invalid("identity.router", "is 0");
+  if (identity.endpoint().empty()) return Invalid("identity.endpoint", "is empty");
+  v1::RouterIdentity details;
+  details.set_admin_endpoint(identity.admin_endpoint());
+  details.set_pid(identity.pid());
+  details.set_version(identity.version());
+  return scheduler::RouterIdentity{identity.router(), identity.endpoint(), identity.host(),
+                                   details.SerializeAsString()};
+}
+
+absl::StatusOr<scheduler::RouterRequest> RequestFrom(const v1::RouterRequest& request) {
+  const absl::StatusOr<scheduler::RequestId> id = FromProto(request.id());
+  if (!id.ok()) return id.status();
+  return scheduler::RouterRequest{.id = *id,
+                                  .epoch = {request.epoch()},
+                                  .placed = request.placed(),
+                                  .decode = {request.decode_instance()},
+                                  .streams = request.streams()};
+}
+
+}  // namespace
+
+v1::Generation ToProto(const scheduler::Generation& generation) {
+  v1::Generation out;
+  out.set_number(generation.number);
+  out.set_orchestrator(generation.orchestrator.value);
+  return out;
+}
+
+// The next one after it must exist.
+absl::StatusOr<scheduler::Generation> FromProto(const v1::Generation& generation) {
+  if (generation.number() >= scheduler::kGenerationMax) {
+    return Invalid("generation.number",
+                   absl::StrCat(generation.number(), " exceeds the limit of 2^23 - 2"));
+  }
+  return scheduler::Generation{generation.number(), {generation.orchestrator()}};
+}
+
+v1::RouterEnded ToProto(const scheduler::RouterEnd& end) {
+  v1::RouterEnded out;
+  *out.mutable_id() = ToProto(end.id);
+  out.set_how(ToProto(end.how));
+  if (!end.why.empty()) out.set_why(end.why);
+  out.set_output_tokens(static_cast<uint64_t>(end.output_tokens));
+  if (end.first_token_us >= 0) out.set_first_token_us(static_cast<uint64_t>(end.first_token_us));
+  return out;
+}
+
+absl::StatusOr<scheduler::RouterEnd> FromProto(const v1::RouterEnded& ended) {
+  const absl::StatusOr<scheduler::RequestId> id = FromProto(ended.id());
+  if (!id.ok()) return id.status();
+  const absl::StatusOr<How> how = HowFrom(ended.how());
+  if (!how.ok()) return how.status();
+  if (ended.output_tokens() > uint64_t{kMaxCount}) {
+    return TooLarge("ended.output_tokens", ended.output_tokens(), kMaxCount);
+  }
+  const auto first_token_us = DurationFrom("ended.first_token_us", ended.first_token_us());
+  if (!first_token_us.ok()) return first_token_us.status();
+  return scheduler::RouterEnd{*id, *how, ended.why(), static_cast<int64_t>(ended.output_tokens()),
+                              ended.has_first_token_us() ? *first_token_us : -1};
+}
+
+v1::RouterIdentity ToProto(const scheduler::RouterIdentity& identity) {
+  v1::RouterIdentity out;
+  out.ParseFromString(identity.details);
+  out.set_router(identity.router);
+  out.set_endpoint(identity.endpoint);
+  out.set_host(identity.host);
+  return out;
+}
+
+v1::RouterLoad ToProto(const scheduler::RouterLoad& load) {
+  v1::RouterLoad out;
+  out.set_queued(static_cast<uint64_t>(load.queued));
+  out.set_running(static_cast<uint64_t>(load.running));
+  out.set_draining(load.draining);
+  out.set_uptime_us(static_cast<uint64_t>(load.uptime_us));
+  return out;
+}
+
+absl::StatusOr<scheduler::RouterLoad> FromProto(const v1::RouterLoad& load) {
+  if (load.queued() > uint64_t{kMaxCount}) return TooLarge("queued", load.queued(), kMaxCount);
+  if (load.running() > uint64_t{kMaxCount}) return TooLarge("running", load.running(), kMaxCount);
+  const auto uptime_us = DurationFrom("uptime_us", load.uptime_us());
+  if (!uptime_us.ok()) return uptime_us.status();
+  return scheduler::RouterLoad{static_cast<int64_t>(load.queued()),
+                               static_cast<int64_t>(load.running()), load.draining(), *uptime_us};
+}
+
+v1::RouterHello ToProto(const scheduler::RouterHello& hello) {
+  v1::RouterHello out;
+  *out.mutable_identity() = ToProto(hello.identity);
+  *out.mutable_seen() = ToProto(hello.seen);
+  *out.mutable_load() = ToProto(hello.load);
+  for (const scheduler::RouterRequest& one : hello.requests) {
+    v1::RouterRequest* added = out.add_requests();
+    *added->mutable_id() = ToProto(one.id);
+    added->set_epoch(one.epoch.value);
+    added->set_placed(one.placed);
+    added->set_decode_instance(one.decode.value);
+    added->set_streams(one.streams);
+  }
+  for (const scheduler::RouterEnd& one : hello.ended) *out.add_ended() = ToProto(one);
+  return out;
+}
+
+absl::StatusOr<scheduler::RouterHello> FromProto(const v1::RouterHello& hello) {
+  scheduler::RouterHello out;
+  absl::StatusOr<scheduler::RouterIdentity> identity = IdentityFrom(hello.identity());
+  if (!identity.ok()) return identity.status();
+  out.identity = *std::move(identity);
+  const absl::StatusOr<scheduler::Generation> seen = FromProto(hello.seen());
+  if (!seen.ok()) return seen.status();
+  out.seen = *seen;
+  const absl::StatusOr<scheduler::RouterLoad> load = FromProto(hello.load());
+  if (!load.ok()) return load.status();
+  out.load = *load;
+  for (const v1::RouterRequest& one : hello.requests()) {
+    const absl::StatusOr<scheduler::RouterRequest> request = RequestFrom(one);
+    if (!request.ok()) return request.status();
+    if (absl::Status of = IsOfRouter(request->id, out.identity.router); !of.ok()) return of;
+    out.requests.push_back(*request);
+  }
+  for (const v1::RouterEnded& one : hello.ended()) {
+    absl::StatusOr<scheduler::RouterEnd> end = FromProto(one);
+    if (!end.ok()) return end.status();
+    if (absl::Status of = IsOfRouter(end->id, out.identity.router); !of.ok()) return of;
+    out.ended.push_back(*std::move(end));
+  }
+  return out;
+}
+
+absl::Status IsOfRouter(scheduler::RequestId id, uint64_t router) {
+  if (id.router == router) return absl::OkStatus();
+  return Invalid("id.router", absl::StrCat(id.router, " is not ", router,
+                                           ", the router that this stream belongs to"));
+}
+
+v1::RouterWelcome ToProto(const scheduler::RouterWelcome& welcome) {
+  v1::RouterWelcome out;
+  *out.mutable_generation() = ToProto(welcome.generation);
+  out.set_lease_us(static_cast<uint64_t>(welcome.lease_us));
+  for (const scheduler::RequestId id : welcome.unknown) *out.add_unknown() = ToProto(id);
+  return out;
+}
+
+absl::StatusOr<scheduler::RouterWelcome> FromProto(const v1::RouterWelcome& welcome) {
+  scheduler::RouterWelcome out;
+  const absl::StatusOr<scheduler::Generation> generation = FromProto(welcome.generation());
+  if (!generation.ok()) return generation.status();
+  if (generation->number == 0) return Invalid("generation.number", "is 0");
+  out.generation = *generation;
+  const absl::StatusOr<int64_t> lease_us = LeaseFrom("lease_us", welcome.lease_us());
+  if (!lease_us.ok()) return lease_us.status();
+  out.lease_us = *lease_us;
+  for (const v1::RequestId& one : welcome.unknown()) {
+    const absl::StatusOr<scheduler::RequestId> id = FromProto(one);
+    if (!id.ok()) return id.status();
+    out.unknown.push_back(*id);
+  }
+  return out;
+}
+
+}  // namespace skein::services

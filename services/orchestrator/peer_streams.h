@@ -1,0 +1,135 @@
+// PeerStreams: the streams that workers or routers have opened to the orchestrator: their messages
+// numbered, their peers named by a Key once they were welcomed. On one loop, but for Open.
+//
+// `Key` is 0-initialised for a stream that is not named yet.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "services/base/bidi_stream.h"
+#include "services/base/loop.h"
+#include "services/base/message_counters.h"
+#include "services/base/status_map.h"
+
+namespace skein::services {
+
+template <class In, class Out, class Key>
+class PeerStreams {
+ public:
+  using Stream = ServerStream<In, Out>;
+  struct Hooks {
+    // A message of stream `call`, whose peer is `key`. Not OK: it is refused, the stream is closed
+    // with that status and `broke` follows.
+    std::function<absl::Status(uint64_t call, const Key& key, const In&)> message;
+    // It is over, but not by Close; only of streams that are named or were refused.
+    std::function<void(uint64_t call, const Key& key, const absl::Status& why)> broke;
+  };
+
+  PeerStreams(Loop* loop, Hooks hooks) : loop_(loop), hooks_(std::move(hooks)) {}
+
+  // A stream begins; any thread. The raw pointer goes back to gRPC from the method's handler.
+  Stream* Open(grpc::CallbackServerContext* context, uint64_t call) {
+    auto stream = Stream::Make(
+        context, [this](std::function<void()> hook) { loop_->PostFirst(std::move(hook)); });
+    loop_->PostFirst([this, call, stream] {
+      peers_.emplace(call, Peer{stream, MessageCounters(call), Key{}});
+    });
+    stream->Open({.message = [this, call](const In& message) { Take(call, message); },
+                  .ended =
+                      [this, call] {
+                        const auto ended = Remove(call);
+                        if (!ended.has_value() || ended->key == Key{}) return;
+                        hooks_.broke(call, ended->key,
+                                     absl::UnavailableError("the peer closed it"));
+                      }});
+    return stream.get();
+  }
+
+  // From here on the stream is that of `key`, and its messages are of this generation. False: it
+  // has ended.
+  bool Name(uint64_t call, const Key& key, uint64_t generation) {
+    const auto it = peers_.find(call);
+    if (it == peers_.end()) return false;
+    it->second.key = key;
+    it->second.counters.Renumber(scheduler::FirstNumberOf(generation) + call);
+    named_[key] = call;
+    return true;
+  }
+  // Its peer has left: nothing more is expected on the stream.
+  void Unname(uint64_t call) {
+    const auto it = peers_.find(call);
+    if (it != peers_.end()) it->second.key = Key{};
+  }
+
+  // Dropped where there is no stream, or none of that peer.
+  void Send(uint64_t call, Out message) {
+    const auto it = peers_.find(call);
+    if (it == peers_.end()) return;
+    Peer& peer = it->second;
+    if (peer.counters.unacknowledged() >= MessageCounters::kUnacknowledgedMax) {
+      return Drop(call, absl::ResourceExhaustedError("messages are not acknowledged"));
+    }
+    peer.counters.Stamp(&message);
+    peer.stream->Write(std::move(message));
+  }
+  void SendTo(const Key& key, Out message) {
+    const auto it = named_.find(key);
+    if (it != named_.end()) Send(it->second, std::move(message));
+  }
+
+  // Closes the stream; `broke` is not called.
+  void Close(uint64_t call, const absl::Status& status) {
+    if (const auto closed = Remove(call)) closed->stream->Close(ToGrpc(status));
+  }
+  // Closes the stream; `broke` is called later, on the loop.
+  void Drop(uint64_t call, const absl::Status& status) {
+    const auto dropped = Remove(call);
+    if (!dropped.has_value()) return;
+    dropped->stream->Close(ToGrpc(status));
+    loop_->PostFirst([this, call, key = dropped->key, status] { hooks_.broke(call, key, status); });
+  }
+  // When the loop has stopped.
+  void CloseAll(const grpc::Status& status) {
+    for (auto& [call, peer] : peers_) peer.stream->Close(status);
+    peers_.clear();
+    named_.clear();
+  }
+
+ private:
+  struct Peer {
+    std::shared_ptr<Stream> stream;
+    MessageCounters counters;
+    Key key;
+  };
+
+  void Take(uint64_t call, const In& message) {
+    const auto it = peers_.find(call);
+    if (it == peers_.end()) return;
+    absl::Status status = it->second.counters.Take(message);
+    // The message may end the stream: nothing of it is used afterwards.
+    if (status.ok()) status = hooks_.message(call, Key(it->second.key), message);
+    if (!status.ok()) Drop(call, status);
+  }
+
+  std::optional<Peer> Remove(uint64_t call) {
+    auto removed = peers_.extract(call);
+    if (removed.empty()) return std::nullopt;
+    const auto named = named_.find(removed.mapped().key);
+    if (named != named_.end() && named->second == call) named_.erase(named);
+    return std::move(removed.mapped());
+  }
+
+  Loop* const loop_;
+  const Hooks hooks_;
+  std::map<uint64_t, Peer> peers_;  // by call
+  std::map<Key, uint64_t> named_;   // calls of those that were named
+};
+
+}  // namespace skein::services
