@@ -201,7 +201,7 @@ TEST_F(PrefillCoreTest, AsksAgainOnTheNextStreamAndGivesUpWithoutOne) {
   Assign(Spec(1));
   Assign(Spec(2));
   Place(2);
-  Grant(2);
+  Grant(2, 2, /*lease_us=*/1'000'000);
   const auto disconnected = Do(Disconnected{absl::UnavailableError("broke")});
   EXPECT_TRUE(Of<CallPlaceDecode>(disconnected).empty());
   EXPECT_TRUE(Of<CallPlaceDecode>(Assign(Spec(3))).empty());
