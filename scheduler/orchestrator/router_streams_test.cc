@@ -53,8 +53,8 @@ TEST_F(RouterStreamsTest, HowTheListedStandIsToldAgain) {
   ASSERT_EQ(Updates<Planned>(effects).size(), 2u);
   EXPECT_EQ(Updates<Planned>(effects)[0].epoch, placed.request.epoch);
   EXPECT_EQ(Updates<Planned>(effects)[1].epoch, assigned.request.epoch);
-  ASSERT_EQ(Updates<Placed>(effects).size(), 1u);
-  EXPECT_EQ(Updates<Placed>(effects)[0].decode, decode_);
+  ASSERT_EQ(Updates<scheduler::Placed>(effects).size(), 1u);
+  EXPECT_EQ(Updates<scheduler::Placed>(effects)[0].decode, decode_);
   EXPECT_TRUE(Of<CallCancel>(effects).empty());
 }
 
@@ -82,8 +82,8 @@ TEST_F(RouterStreamsTest, ARepeatedSubmissionIsAnsweredWithTheState) {
   const CallAssign placed = Place(1, 8).at(0);
   const Effects again = Do(SubmitCalled{Spec(1, 8)});
   EXPECT_TRUE(Of<CallAssign>(again).empty());
-  ASSERT_EQ(Updates<Placed>(again).size(), 1u);
-  EXPECT_EQ(Updates<Placed>(again)[0].epoch, placed.request.epoch);
+  ASSERT_EQ(Updates<scheduler::Placed>(again).size(), 1u);
+  EXPECT_EQ(Updates<scheduler::Placed>(again)[0].epoch, placed.request.epoch);
 }
 
 TEST_F(RouterStreamsTest, AnotherProcessAtItsAddressEndsAllOfItsRequests) {

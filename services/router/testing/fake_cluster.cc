@@ -115,8 +115,10 @@ FakeCluster::ConnectRouter(grpc::CallbackServerContext* context) {
   lock.unlock();
   stream->Open({.message =
                     [this, session](const v1::RouterMessage& message) {
+                      Script script;  // it may ask this cluster
+                      if (message.has_submit()) script = script_(message.submit().spec());
                       std::lock_guard<std::mutex> lock(mutex_);
-                      Take(session, message);
+                      Take(session, message, script);
                     },
                 .ended =
                     [this, session] {
@@ -126,7 +128,7 @@ FakeCluster::ConnectRouter(grpc::CallbackServerContext* context) {
   return stream.get();
 }
 
-void FakeCluster::Take(uint64_t router, const v1::RouterMessage& message) {
+void FakeCluster::Take(uint64_t router, const v1::RouterMessage& message, const Script& script) {
   const auto it = routers_.find(router);
   if (it == routers_.end()) return;
   if (!it->second.counters.Take(message).ok()) std::abort();
@@ -144,7 +146,7 @@ void FakeCluster::Take(uint64_t router, const v1::RouterMessage& message) {
       return Send(router, std::move(answer));
     }
     case v1::RouterMessage::kSubmit:
-      return Plan(router, message.submit());
+      return Plan(router, message.submit(), script);
     case v1::RouterMessage::kEnded:
       ended_ += scripts_[message.ended().id().serial()].plan.ok() ? 1 : 0;
       return changed_.notify_all();
@@ -165,8 +167,7 @@ void FakeCluster::Send(uint64_t router, v1::OrchestratorRouterMessage message) {
   to.stream->Write(std::move(message));
 }
 
-void FakeCluster::Plan(uint64_t router, const v1::SubmitRequest& request) {
-  const Script script = script_(request.spec());
+void FakeCluster::Plan(uint64_t router, const v1::SubmitRequest& request, const Script& script) {
   specs_.push_back(request.spec());
   scripts_[request.spec().id().serial()] = script;
   traceparent_ = request.traceparent();

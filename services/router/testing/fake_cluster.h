@@ -87,8 +87,8 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   };
 
   // These with mutex_ held.
-  void Take(uint64_t router, const v1::RouterMessage& message);
-  void Plan(uint64_t router, const v1::SubmitRequest& request);
+  void Take(uint64_t router, const v1::RouterMessage& message, const Script& script);
+  void Plan(uint64_t router, const v1::SubmitRequest& request, const Script& script);
   void Send(uint64_t router, v1::OrchestratorRouterMessage message);
   void OnTokenRequest(scheduler::TokenStreamId stream);
   void CloseTokenStream(scheduler::TokenStreamId stream);
