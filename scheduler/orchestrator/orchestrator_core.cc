@@ -83,7 +83,7 @@ void OrchestratorCore::Impl::SubmitEarly() {
 void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   const RequestId id = event.spec->id;
   if (const Request* known = Find(id)) return TellState(*known);
-  if (absl::Status status = MaySubmit(*event.spec); !status.ok()) {
+  if (absl::Status status = MaySubmit(event); !status.ok()) {
     refused_ += absl::IsResourceExhausted(status) ? 1 : 0;
     return TellFailed(id, std::move(status));
   }
@@ -109,13 +109,15 @@ void OrchestratorCore::Impl::TellAccepted(const SubmitCalled& event) {
   effects_.push_back(SendPlanUpdate{event.spec->id, scheduler::Accepted{}});
 }
 
-absl::Status OrchestratorCore::Impl::MaySubmit(const RequestSpec& spec) const {
+absl::Status OrchestratorCore::Impl::MaySubmit(const SubmitCalled& event) const {
+  const RequestSpec& spec = *event.spec;
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   if (spec.max_tokens < 0) return absl::InvalidArgumentError("max_tokens: negative");
   if (!registry_.KnowsModel(spec.model)) {
     return absl::NotFoundError(absl::StrCat("model ", spec.model, " is not served here"));
   }
-  if (absl::Status status = HasCapacity(spec.model); !status.ok()) return status;
+  const absl::Status capacity = HasCapacity(spec.model);
+  if (!event.accepted && !capacity.ok()) return capacity;
   const std::vector<const Instance*>& decode = registry_.Pool(spec.model, Role::kDecode);
   if (decode.empty()) {
     return absl::UnavailableError(

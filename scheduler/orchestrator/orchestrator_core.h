@@ -83,7 +83,8 @@ namespace skein::scheduler {
 
 struct SubmitCalled {  // by the router that its id names; idempotent
   SpecPtr spec;
-  bool alone = false;  // on one prefill instance, whatever the policy
+  bool alone = false;     // on one prefill instance, whatever the policy
+  bool accepted = false;  // by an orchestrator before: it is not refused for lack of capacity
 };
 struct RouterEnded {  // for its client; the request is cancelled everywhere
   RouterEnd end;

@@ -74,7 +74,7 @@ class OrchestratorCore::Impl {
   void On(const ReplacePlanningTables& event);
   void On(const OrchestratorTick& event);
 
-  absl::Status MaySubmit(const RequestSpec& spec) const;
+  absl::Status MaySubmit(const SubmitCalled& event) const;
   void Submit(const SubmitCalled& event);
   void TellAccepted(const SubmitCalled& event);
   void Note(Degraded kind, Request& request) { explanations_.Note(kind, &request); }

@@ -99,7 +99,7 @@ void RouterCore::Submit(Request& request) {
   request.known = Known::kSent;
   request.submitted = true;
   waits_.Remove(request.spec->id);
-  effects_.push_back(SendSubmit{request.spec, request.alone});
+  effects_.push_back(SendSubmit{request.spec, request.alone, request.accepted});
 }
 
 void RouterCore::SubmitAnew(Request& request) {
@@ -116,6 +116,7 @@ void RouterCore::AwaitLink(const Request& request) {
 void RouterCore::On(const PlanUpdateReceived& event) {
   Request* request = Find(event.id);
   if (request == nullptr || request->known != Known::kSent) return;
+  if (!std::holds_alternative<Failed>(event.update)) request->accepted = true;
   std::visit([&](const auto& update) { Apply(*request, update); }, event.update);
 }
 

@@ -117,6 +117,7 @@ struct Reject {  // RESOURCE_EXHAUSTED; before any work was done
 struct SendSubmit {  // on the stream to the orchestrator
   SpecPtr spec;
   bool alone = false;
+  bool accepted = false;  // by an orchestrator before
 };
 struct OpenGenerate {  // to the decode instance at `endpoint`
   RequestId id;
@@ -218,6 +219,7 @@ class RouterCore {
     State state = State::kQueued;
     bool alone = false;
     Known known = Known::kUnsent;
+    bool accepted = false;    // an orchestrator has said so, or planned it
     bool submitted = false;   // it was sent to an orchestrator, once at least
     bool stream_open = true;  // the token stream has not ended by itself (counts once placed)
     Epoch epoch;

@@ -247,7 +247,8 @@ TEST_F(RouterCoreTest, AStreamThatNoOrchestratorKnowsIsSubmittedAnewIfItFailsBef
   Break();
   Welcome({{7, 1}}, {4, {2}});
   const auto effects = Do(GenerateStreamEnded{{7, 1}, {5}, absl::UnavailableError("lost")});
-  EXPECT_EQ(Of<SendSubmit>(effects).size(), 1u);
+  ASSERT_EQ(Of<SendSubmit>(effects).size(), 1u);
+  EXPECT_TRUE(Of<SendSubmit>(effects)[0].accepted) << "it must not be refused now";
   EXPECT_TRUE(Of<End>(effects).empty());
   Do(PlanUpdateReceived{{7, 1}, Planned{{9}, {1}}});
   EXPECT_EQ(Of<OpenGenerate>(Do(PlanUpdateReceived{{7, 1}, Placed{{9}, {3}, "d:2"}})).size(), 1u);

@@ -233,7 +233,7 @@ v1::RegisterRequest ToProto(const scheduler::RegisterRequest& request) {
   AddHeld(request.held, out.mutable_held());
   AddEnded(request.ended, out.mutable_ended());
   *out.mutable_load() = LoadToProto(request.load);
-  *out.mutable_seen() = ToProto(request.seen);
+  if (request.seen.number != 0) *out.mutable_seen() = ToProto(request.seen);
   return out;
 }
 

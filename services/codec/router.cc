@@ -135,7 +135,7 @@ absl::StatusOr<scheduler::RouterLoad> FromProto(const v1::RouterLoad& load) {
 v1::RouterHello ToProto(const scheduler::RouterHello& hello) {
   v1::RouterHello out;
   *out.mutable_identity() = ToProto(hello.identity);
-  *out.mutable_seen() = ToProto(hello.seen);
+  if (hello.seen.number != 0) *out.mutable_seen() = ToProto(hello.seen);
   *out.mutable_load() = ToProto(hello.load);
   for (const scheduler::RouterRequest& one : hello.requests) {
     v1::RouterRequest* added = out.add_requests();

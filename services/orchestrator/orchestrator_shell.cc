@@ -161,7 +161,7 @@ absl::Status OrchestratorShell::TakeSubmit(uint64_t router, const v1::SubmitRequ
   if (!spec.ok()) {
     On(scheduler::SendPlanUpdate{*id, scheduler::Failed{spec.status()}});
   } else {
-    Handle(scheduler::SubmitCalled{*std::move(spec), submit.plan_alone()});
+    Handle(scheduler::SubmitCalled{*std::move(spec), submit.plan_alone(), submit.accepted()});
   }
   return absl::OkStatus();
 }

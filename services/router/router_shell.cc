@@ -186,6 +186,7 @@ void RouterShell::On(const scheduler::SendSubmit& effect) {
   v1::SubmitRequest& submit = *message.mutable_submit();
   *submit.mutable_spec() = ToProto(*effect.spec);
   submit.set_plan_alone(effect.alone);
+  submit.set_accepted(effect.accepted);
   const auto it = requests_.find(effect.spec->id);
   if (it != requests_.end()) submit.set_traceparent(it->second.traceparent);
   link_.Send(std::move(message));

@@ -176,7 +176,7 @@ void RouterProcess::ToOrchestrator(OrchestratorEvent message) {
 }
 
 void RouterProcess::Execute(SendSubmit& effect) {
-  ToOrchestrator(SubmitCalled{network_->Encoded(effect.spec), effect.alone});
+  ToOrchestrator(SubmitCalled{network_->Encoded(effect.spec), effect.alone, effect.accepted});
 }
 
 void RouterProcess::Execute(SendRouterEnd& effect) {
