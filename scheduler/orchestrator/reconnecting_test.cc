@@ -89,7 +89,7 @@ TEST_F(ReconnectingTest, AnAnnouncementThatArrivedIsRepeatedOnlyForThePlansOfSev
   const auto several = Of<CallAssign>(Submit(1, 4000));
   auto spec = Spec(2, 400);
   spec->want_prompt_logprobs = true;  // alone
-  const CallAssign alone = Of<CallAssign>(Do(SubmitCalled{{10002}, spec})).at(0);
+  const CallAssign alone = Of<CallAssign>(Do(SubmitCalled{spec})).at(0);
   const auto again = Of<CallAnnounce>(Again(decode_, {Held(several[0]), Held(alone)}));
   ASSERT_EQ(again.size(), 1u);
   EXPECT_EQ(again[0].request.spec->id, (RequestId{7, 1}));
