@@ -19,28 +19,30 @@ void OrchestratorCore::Impl::On(const RegisterCalled& event) {
     effects_.push_back(AnswerRegister{event.call, std::move(reply)});
     return;
   }
+  // The welcome goes before all else, and what the worker holds is compared with what is placed
+  // there before requests of an instance that it replaces are.
   const bool came = registry_.Count(identity.role) != instances;
-  for (InstanceId replaced : registered->replaced) {
-    Lose(replaced, "was replaced by another process at its address");
-  }
-  if (came && !gone_.InstanceCame(identity.role, identity.model)) {
-    registry_.NoteSuccessor(identity.role, identity.model);
-  }
-  if (registered->former != CallId{}) {
-    LeaveStream(registered->id, registered->former);
-    effects_.push_back(CloseWorker{registered->former,
-                                   absl::AbortedError("the worker has opened another stream")});
-  }
-  reply.instance = registered->id;
-  reply.lease_us = config_.instance_lease_us;
   const Instance& instance = *registry_.Find(registered->id);
+  reply.instance = instance.id;
+  reply.lease_us = config_.instance_lease_us;
   reply.cancel = UnknownOf(instance.placed, event.request.held, first_epoch_);
   reply.generation = {generation_, config_.incarnation};
   effects_.push_back(AnswerRegister{event.call, std::move(reply)});
   if (instance.drain_order.has_value()) {
     Send(CallDrainOrder{instance.id, {.drain = *instance.drain_order}});
   }
+  if (registered->former != CallId{}) {
+    LeaveStream(registered->id, registered->former);
+    effects_.push_back(CloseWorker{registered->former,
+                                   absl::AbortedError("the worker has opened another stream")});
+  }
   Resync(registered->id, event.request);
+  for (InstanceId replaced : registered->replaced) {
+    Lose(replaced, "was replaced by another process at its address");
+  }
+  if (came && !gone_.InstanceCame(identity.role, identity.model)) {
+    registry_.NoteSuccessor(identity.role, identity.model);
+  }
   NoteRoom(identity.model);
   placement_.NoteChange(identity.model);
 }

@@ -487,6 +487,8 @@ TEST_F(OrchestratorCoreTest, ReportsTellWhatChangedAndADigestThatDoesNotFitAsksF
   EXPECT_FALSE(report({.held = all, .full = true, .held_digest = DigestOf(all)}));
   EXPECT_FALSE(report({.gone = {all[1]}, .held_digest = DigestOf({all[0]})}));
   EXPECT_EQ(virtual_blocks(), 2) << "it is placed there, and was withdrawn";
+  EXPECT_FALSE(report({.held = {all[1]}, .gone = {all[1]}, .held_digest = DigestOf(all)}))
+      << "withdrawn and announced again";
   EXPECT_EQ(core_->Snapshot(now_).digest_mismatches, 1u);
 }
 
@@ -503,6 +505,25 @@ TEST_F(OrchestratorCoreTest, AnInstanceIsPlacedAtFromItsRegistrationOn) {
   load.free_blocks = load.total_blocks = 10;
   Do(RegisterCalled{Call(), {.identity = identity, .held = {}, .ended = {}, .load = load}});
   Submit(1);
+}
+
+// It is placeable at once, so what its predecessor leaves behind may go there.
+TEST_F(OrchestratorCoreTest, AnInstanceIsWelcomedBeforeItIsTold) {
+  Up(Role::kPrefill, 1);
+  Up(Role::kDecode, 2);
+  Submit(1);
+  WorkerIdentity identity{.role = Role::kPrefill,
+                          .model = "m",
+                          .endpoint = "w:1",
+                          .incarnation = {77},
+                          .shape = kShape,
+                          .total_blocks = 10,
+                          .details = "",
+                          .max_batch_tokens = 8};
+  const Effects effects = Do(RegisterCalled{Call(), {identity}});
+  ASSERT_EQ(Of<CallAssign>(effects).size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<AnswerRegister>(effects.front()));
+  EXPECT_EQ(Of<CallAssign>(effects)[0].instance, Of<AnswerRegister>(effects)[0].reply.instance);
 }
 
 TEST_F(OrchestratorCoreTest, AStaleEpochIsRefused) {

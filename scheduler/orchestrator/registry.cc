@@ -245,13 +245,14 @@ absl::StatusOr<Registry::Reported> Registry::Report(const ReportRequest& report,
   RenewLease(*instance, now);
   instance->avoid = false;
   instance->load = report.load;
+  // What was withdrawn may be held again since: `held` comes last.
+  for (const EndedRequest& one : report.ended) instance->DropHeld(one.id, one.epoch);
+  for (const HeldRequest& one : report.gone) instance->DropHeld(one.id, one.epoch);
   if (report.full) {
     instance->SetHeld(report.held);
   } else {
     for (const HeldRequest& one : report.held) instance->TakeHeld(one);
   }
-  for (const EndedRequest& one : report.ended) instance->DropHeld(one.id, one.epoch);
-  for (const HeldRequest& one : report.gone) instance->DropHeld(one.id, one.epoch);
   Recount(*instance);
   return Reported{instance, instance->held_digest.value() == report.held_digest};
 }

@@ -104,6 +104,17 @@ TEST_F(MembershipTest, AReportTellsWhatBeganMovedAndEnded) {
   EXPECT_TRUE(Report().held.empty());
 }
 
+TEST_F(MembershipTest, WhatIsWithdrawnAndHeldAgainIsToldAsBoth) {
+  Hold(1);
+  Report();
+  membership_.Gone({7, 1}, {5});
+  Hold(1, /*opened=*/false);
+  const ReportRequest report = Report();
+  EXPECT_EQ(report.gone.size(), 1u);
+  EXPECT_EQ(report.held.size(), 1u) << "the receiver takes `held` last";
+  EXPECT_EQ(report.held_digest, Digest());
+}
+
 TEST_F(MembershipTest, AllIsToldWhenTheDigestDidNotFitAndOnlyThen) {
   for (uint64_t serial = 1; serial <= 3; ++serial) Hold(serial);
   Report({.want_full = true});

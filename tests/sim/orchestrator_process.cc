@@ -88,9 +88,9 @@ void OrchestratorProcess::Take(const std::shared_ptr<Duplex>& stream, Orchestrat
 // A report tells what has changed.
 void OrchestratorProcess::TakeHeld(const ReportRequest& report, Connected* worker) const {
   if (report.full) worker->held.clear();
-  for (const HeldRequest& held : report.held) worker->held.emplace(held.id, held.epoch);
   for (const EndedRequest& ended : report.ended) worker->held.erase({ended.id, ended.epoch});
   for (const HeldRequest& gone : report.gone) worker->held.erase({gone.id, gone.epoch});
+  for (const HeldRequest& held : report.held) worker->held.emplace(held.id, held.epoch);
 }
 
 // Without faults a client that went away has left every worker within 100 ms (and a report's
