@@ -35,7 +35,7 @@ struct TokenSpan {
   bool operator==(const TokenSpan&) const = default;
 };
 
-// What one rank does of a spanning step.
+// What one rank does of a ring step.
 struct RankShare {
   int64_t history_tokens = 0;    // earlier tokens that it attends from, whole blocks
   std::vector<TokenSpan> spans;  // tokens that it runs: ascending, each starts on a block boundary;
@@ -50,7 +50,7 @@ struct RankShare {
 //
 // Before layer l attends, this rank's blocks `receive[r]` of layer l are filled with what rank r
 // lists in its `send[this rank]`, block by block in order. What is sent stays as it was.
-struct SpanningStep {
+struct RingStep {
   Communicator* comm = nullptr;   // of the members; its rank and size are the step's. Null: alone.
   Communicator* moves = nullptr;  // a second group of the same members, which moves KV while `comm`
                                   // computes. Null on all ranks when nothing moves.
@@ -72,10 +72,10 @@ struct SequenceStep {
   std::span<const int32_t> block_table;  // covers position + tokens.size() tokens
   KvLayout layout;
 
-  // Set: `tokens` are this rank's tokens of a spanning step, its spans end to end (none is fine),
+  // Set: `tokens` are this rank's tokens of a ring step, its spans end to end (none is fine),
   // `block_table` the blocks of those spans in order, `position` is not used. The only sequence of
   // its step. `sample` only at the rank that runs the prompt's last token.
-  const SpanningStep* spanning = nullptr;
+  const RingStep* ring = nullptr;
 
   // Sample a token after the last of `tokens` (false for all but the last slice of a prompt).
   bool sample = false;
@@ -121,13 +121,13 @@ class Engine {
   // others.
   //
   // Errors are those of the whole step; `results` then mean nothing. INVALID_ARGUMENT: no
-  // sequences, too many tokens together, or a spanning sequence beside others; nothing was run. A
-  // spanning step ends with UNAVAILABLE or DEADLINE_EXCEEDED when a collective failed: what it
+  // sequences, too many tokens together, or a ring sequence beside others; nothing was run. A
+  // ring step ends with UNAVAILABLE or DEADLINE_EXCEEDED when a collective failed: what it
   // wrote is undefined (blocks of `tokens` and `receive` only), its communicators are broken, the
   // engine is as good as before. So it does with INVALID_ARGUMENT when the ranks disagree about the
   // step. Other errors: the device failed, the engine is unusable.
   //
-  // Before a spanning step runs, its ranks tell each other whether they refuse it. If one does, the
+  // Before a ring step runs, its ranks tell each other whether they refuse it. If one does, the
   // step is OK at all, with INVALID_ARGUMENT in `results`, nothing was run, and the communicators
   // stay good. (A rank that was given no communicator cannot tell the others.) At its end the ranks
   // meet, on both communicators: a step is OK at one rank only after every rank has run all its

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/base/tensor.h"
-#include "engine/cuda/few_rows/few_rows_gemm.h"
+#include "engine/cuda/skinny_gemm/skinny_gemm.h"
 #include "engine/cuda/stream.h"
 #include "engine/device/device.h"
 
@@ -22,7 +22,7 @@ struct ProductShape {
 struct ProductBackend {
   std::shared_ptr<engine::Device> device;
   engine::CudaStream stream = nullptr;
-  engine::FewRowsPolicy policy;
+  engine::SkinnyGemmPolicy policy;
   std::vector<ProductShape> shapes;
   std::vector<int64_t> rows;
   // Weights of a shape are repeated to so many bytes, more than any cache has.

@@ -1,7 +1,7 @@
-// The kernel of few rows alone on a GPU (engine/cuda/few_rows), at the shapes of a decode step of
-// Llama-3-8B and Qwen3-0.6B in bf16, beside cuBLAS (as PyTorch calls it) and the rate of a device
-// copy. Weights are read from memory, not from L2: products go round in several matrices. All take
-// turns in each round; figures are medians, shares are of the same run's copy.
+// The skinny GEMM kernel alone on a GPU (engine/cuda/skinny_gemm), at the shapes of a decode step
+// of Llama-3-8B and Qwen3-0.6B in bf16, beside cuBLAS (as PyTorch calls it) and the rate of a
+// device copy. Weights are read from memory, not from L2: products go round in several matrices.
+// All take turns in each round; figures are medians, shares are of the same run's copy.
 //
 //   bazel run --config=opt --config=cuda //bench/cuda:product_bench [-- ROUNDS]
 //
@@ -79,8 +79,8 @@ Buffers MakeBuffers(const ProductBackend& backend) {
   }
   Buffers buffers{Random(backend, weights), Random(backend, rows * k),
                   Allocate(backend, rows * n * 4), Allocate(backend, rows * n * 2),
-                  Allocate(backend, engine::kFewRowsScratchBytes)};
-  const std::vector<std::byte> zeros(engine::kFewRowsScratchBytes);
+                  Allocate(backend, engine::kSkinnyGemmScratchBytes)};
+  const std::vector<std::byte> zeros(engine::kSkinnyGemmScratchBytes);
   Copy(backend, buffers.scratch, zeros.data(), static_cast<int64_t>(zeros.size()),
        CopyKind::kHostToDevice);
   return buffers;
@@ -119,7 +119,7 @@ bool Measure(const ProductBackend& backend, const Buffers& buffers, const Produc
   const double bytes = 2.0 * static_cast<double>(elements);
   for (int round = 0; round <= rounds; ++round) {
     const double mine = all([&](const ConstMatrix& w) {
-      engine::FewRowsProductOn(x, w, {}, ours, backend.policy, buffers.scratch, backend.stream);
+      engine::SkinnyGemmOn(x, w, {}, ours, backend.policy, buffers.scratch, backend.stream);
     });
     const double other = all([&](const ConstMatrix& w) { backend.peer(x, w, theirs); });
     const double copy = backend.copy_bytes_per_second();

@@ -98,7 +98,7 @@ absl::Status StepBench::Place(int64_t batch, int64_t tokens, int64_t room) {
 
 absl::StatusOr<bool> StepBench::RunChunk() {
   std::vector<engine::SequenceStep> steps;
-  std::vector<Sequence*> drawn;
+  std::vector<Sequence*> sampled;
   int64_t room = chunk_tokens_;
   for (Sequence& s : sequences_) {
     const auto prompt = static_cast<int64_t>(s.prompt.size());
@@ -114,13 +114,13 @@ absl::StatusOr<bool> StepBench::RunChunk() {
     step.sampling = &greedy_;
     s.done += count;
     steps.push_back(step);
-    drawn.push_back(step.sample ? &s : nullptr);
+    sampled.push_back(step.sample ? &s : nullptr);
   }
   if (steps.empty()) return false;
   const absl::StatusOr<double> seconds = Step(steps);
   if (!seconds.ok()) return seconds.status();
-  for (size_t i = 0; i < drawn.size(); ++i) {
-    if (drawn[i] != nullptr) drawn[i]->next = results_[i].sampled.token;
+  for (size_t i = 0; i < sampled.size(); ++i) {
+    if (sampled[i] != nullptr) sampled[i]->next = results_[i].sampled.token;
   }
   return true;
 }

@@ -1,5 +1,5 @@
-// What a serving engine does in its steps, timed as the worker sees it: from the call to the drawn
-// tokens. Whatever the engine's device.
+// What a serving engine does in its steps, timed as the worker sees it: from the call to the
+// sampled tokens. Whatever the engine's device.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ class StepBench {
     std::vector<int32_t> prompt;
     std::vector<int32_t> blocks;
     int64_t done = 0;  // tokens in KV
-    int32_t next = 0;  // drawn last
+    int32_t next = 0;  // sampled last
   };
   absl::Status Place(int64_t batch, int64_t tokens, int64_t room);
   // A step of up to chunk_tokens_ tokens of the sequences' prompts; false when none is left.

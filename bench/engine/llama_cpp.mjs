@@ -13,7 +13,7 @@ const vocab = 32000;
 const prompt = (count) => Array.from({length: count}, (_, i) => i === 0 ? 1 : 3 + (i * 7919) % (vocab - 3));
 const now = () => Number(process.hrtime.bigint()) / 1e9;
 
-let prefillSeconds = Infinity, decodeSeconds = Infinity, drawn = [];
+let prefillSeconds = Infinity, decodeSeconds = Infinity, sampled = [];
 for (let repeat = 0; repeat <= repeats; ++repeat) {  // the first warms up
     await sequence.clearHistory();
     let start = now();
@@ -21,14 +21,14 @@ for (let repeat = 0; repeat <= repeats; ++repeat) {  // the first warms up
     prefillSeconds = Math.min(prefillSeconds, now() - start);
 
     await sequence.clearHistory();
-    drawn = [];
+    sampled = [];
     for await (const token of sequence.evaluate(prompt(16), {temperature: 0, yieldEogToken: true})) {
-        drawn.push(token);
-        if (drawn.length === 1) start = now();
-        if (drawn.length > decodeTokens) break;
+        sampled.push(token);
+        if (sampled.length === 1) start = now();
+        if (sampled.length > decodeTokens) break;
     }
     decodeSeconds = Math.min(decodeSeconds, now() - start);
 }
 console.log(JSON.stringify({prefill_tokens_per_s: promptTokens / prefillSeconds,
-    decode_tokens_per_s: (drawn.length - 1) / decodeSeconds, drawn, threads_used: context.currentThreads}));
+    decode_tokens_per_s: (sampled.length - 1) / decodeSeconds, sampled, threads_used: context.currentThreads}));
 process.exit(0);

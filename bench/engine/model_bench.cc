@@ -92,7 +92,7 @@ class Runner {
     greedy_.temperature = 0.0f;
   }
 
-  // Seconds of one step over `tokens` at `position`, drawing the next token into *next.
+  // Seconds of one step over `tokens` at `position`, sampling the next token into *next.
   double Step(const std::vector<int32_t>& tokens, int64_t position, int32_t* next) {
     engine::SequenceStep step;
     step.tokens = tokens;
@@ -152,18 +152,18 @@ void MeasurePrefill() {
 // Decodes from a prompt again and again, calling after_step(seconds) after each step.
 template <typename AfterStep>
 std::vector<int32_t> Decode(Runner* runner, int vocab, const AfterStep& after_step) {
-  std::vector<int32_t> drawn;
+  std::vector<int32_t> sampled;
   for (int repeat = 0; repeat < absl::GetFlag(FLAGS_repeats); ++repeat) {
     int32_t next = 0;
     runner->Step(Prompt(kPromptTokens, vocab), 0, &next);
-    drawn = {next};
+    sampled = {next};
     for (int i = 0; i < absl::GetFlag(FLAGS_decode_tokens); ++i) {
       const double seconds = runner->Step({next}, kPromptTokens + i, &next);
-      drawn.push_back(next);
+      sampled.push_back(next);
       after_step(seconds);
     }
   }
-  return drawn;
+  return sampled;
 }
 
 // Rounds of a few steps, each followed by a sweep of as many bytes as they read: what decode
@@ -179,7 +179,7 @@ void MeasureDecode() {
   std::vector<double> step_seconds, sweep_seconds, ratios;  // of a token's bytes
   int tokens = 0;
   double round_seconds = 0.0;
-  const auto drawn = Decode(&runner, model->Spec().vocab_size, [&](double seconds) {
+  const auto sampled = Decode(&runner, model->Spec().vocab_size, [&](double seconds) {
     round_seconds += seconds;
     if (++tokens % round_tokens != 0) return;
     const double begin = SecondsNow(TheClock());
@@ -191,10 +191,10 @@ void MeasureDecode() {
   });
   std::printf(
       "{\"decode_tokens_per_s\": %.6g, \"sweep_bytes_per_s\": %.6g, \"decode_of_sweep\": %.4g, "
-      "\"bytes_per_token\": %lld, \"drawn\": [",
+      "\"bytes_per_token\": %lld, \"sampled\": [",
       1.0 / Median(step_seconds), static_cast<double>(token_bytes) / Median(sweep_seconds),
       Median(ratios), static_cast<long long>(token_bytes));
-  for (size_t i = 0; i < drawn.size(); ++i) std::printf(i == 0 ? "%d" : ", %d", drawn[i]);
+  for (size_t i = 0; i < sampled.size(); ++i) std::printf(i == 0 ? "%d" : ", %d", sampled[i]);
   std::printf("]}\n");
 }
 

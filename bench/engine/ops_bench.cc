@@ -1,7 +1,7 @@
 // What CpuOps reaches, beside its limits:
 //   --mode=stream     decode products: GB/s of weights, beside a read-only sweep of as many bytes
 //   --mode=gemm       prefill products: GFLOP/s, beside oneDNN alone on the same shapes
-//   --mode=crossover  few rows: the streamed kernel beside oneDNN (what kFewRowsMax costs)
+//   --mode=crossover  skinny GEMM: the streamed kernel beside oneDNN (what kSkinnyRowsMax costs)
 //   --mode=attention  decode GB/s of KV beside the sweep; prefill GFLOP/s
 //   --mode=rows       the element-wise steps of a prefill: GB/s moved
 // Run with: bazel run --config=opt //bench/engine:ops_bench -- --mode=stream --threads=1

@@ -35,8 +35,8 @@ class TimedOps final : public engine::Ops {
     const auto bytes = static_cast<double>(w.rows * w.cols) * static_cast<double>(BytesOf(w.dtype));
     Time(NameOfProduct(w), bytes, [&] { ops_->MatMul(x, w, bias, out); });
   }
-  int64_t FewRowsMax(engine::DType x, engine::DType w) const override {
-    return ops_->FewRowsMax(x, w);
+  int64_t SkinnyRowsMax(engine::DType x, engine::DType w) const override {
+    return ops_->SkinnyRowsMax(x, w);
   }
   void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) override {
     Time("Rope", 0, [&] { ops_->Rope(x, positions, table); });

@@ -117,7 +117,7 @@ class CublasGemm final : public Gemm {
     if (is_new) choice = {Choose(shape), shape.m, {}};
     if (is_new) choice.of_rows = choice.of_bucket;
     // Few rows share the bucket's whatever their count.
-    const int64_t rows = x.rows <= kFewRowsMax ? shape.m : x.rows;
+    const int64_t rows = x.rows <= kSkinnyRowsMax ? shape.m : x.rows;
     if (choice.rows != rows) {
       shape.m = choice.rows = rows;
       const bool takes = choice.of_bucket && Takes(shape, rows, *choice.of_bucket);
@@ -150,7 +150,7 @@ class CublasGemm final : public Gemm {
     if (asked != CUBLAS_STATUS_SUCCESS) return std::nullopt;
     for (int i = 0; i < count; ++i) {
       if (found[i].state == CUBLAS_STATUS_SUCCESS &&
-          (s.m > kFewRowsMax || Takes(s, 1, found[i].algo))) {
+          (s.m > kSkinnyRowsMax || Takes(s, 1, found[i].algo))) {
         return found[i].algo;
       }
     }

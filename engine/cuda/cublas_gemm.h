@@ -3,9 +3,9 @@
 //
 // Which algorithm a shape gets is asked once for each bucket of row counts (rows_bucket.h) and
 // kept; of a count that is not the bucket's largest cuBLASLt is asked whether it takes that, too.
-// Calls of up to kFewRowsMax rows all use the one that was chosen for kFewRowsMax rows: every
+// Calls of up to kSkinnyRowsMax rows all use the one that was chosen for kSkinnyRowsMax rows: every
 // element of the output is then summed in the same order however many rows there are, as far as one
-// algorithm does that. (16-bit products of few rows do not come here: few_rows/few_rows_gemm.h.)
+// algorithm does that. (16-bit skinny GEMMs do not come here: skinny_gemm/skinny_gemm.h.)
 #pragma once
 
 #include <memory>

@@ -8,7 +8,7 @@
 #include "engine/cuda/cuda_graph.h"
 #include "engine/cuda/cuda_ops.h"
 #include "engine/cuda/decode_graphs.h"
-#include "engine/cuda/few_rows/few_rows_gemm.h"
+#include "engine/cuda/skinny_gemm/skinny_gemm.h"
 
 namespace skein::engine {
 namespace {
@@ -39,7 +39,7 @@ absl::StatusOr<CudaBackend> MakeCudaBackend(std::string_view name,
   const CudaDeviceInfo& info = (*gpu)->Info();
   absl::StatusOr<std::unique_ptr<Gemm>> gemm = MakeCublasGemm(*gpu);
   if (!gemm.ok()) return gemm.status();
-  gemm = MakeFewRowsGemm(*gpu, {info.multiprocessors, info.block_shared_bytes}, *std::move(gemm));
+  gemm = MakeSkinnyGemm(*gpu, {info.multiprocessors, info.block_shared_bytes}, *std::move(gemm));
   if (!gemm.ok()) return gemm.status();
   CudaBackend backend;
   backend.gpu = *gpu;

@@ -4,7 +4,7 @@
 
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/device_sampler.h"
-#include "engine/cuda/few_rows/few_rows_plan.h"
+#include "engine/cuda/skinny_gemm/skinny_gemm_plan.h"
 
 namespace skein::engine {
 
@@ -14,7 +14,7 @@ absl::StatusOr<CudaEngine> MakeCudaEngine(const std::string& model_dir,
   if (!backend.ok()) return backend.status();
   ModelEngineOptions with_device = options;
   with_device.make_token_sampler = [gpu = backend->gpu](int vocab_size) {
-    return DeviceSampler::Make(gpu, gpu->Stream(), vocab_size, kFewRowsGemmMax);
+    return DeviceSampler::Make(gpu, gpu->Stream(), vocab_size, kSkinnyGemmRowsMax);
   };
   with_device.make_decode_runner = backend->make_decode_runner;
   auto engine =

@@ -54,7 +54,7 @@ class CudaOps final : public Ops {
   void RmsNorm(ConstMatrix x, ConstVector weight, float eps, Matrix out) override;
   void AddRmsNorm(Matrix x, ConstMatrix y, ConstVector weight, float eps, Matrix out) override;
   void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) override;
-  int64_t FewRowsMax(DType x, DType w) const override { return gemm_->FewRowsMax(x, w); }
+  int64_t SkinnyRowsMax(DType x, DType w) const override { return gemm_->SkinnyRowsMax(x, w); }
   void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) override;
   void StoreKv(Matrix k, ConstMatrix v, std::span<const SequenceSpan> sequences,
                const KvLayerView& kv, const Rotation& rotation) override;

@@ -38,7 +38,7 @@ struct Request {
 std::vector<int32_t> Prompt(size_t index, int count) {
   std::vector<int32_t> ids(static_cast<size_t>(count));
   for (size_t i = 0; i < ids.size(); ++i) {
-    ids[i] = static_cast<int32_t>(UniformDraw(index, i) * kVocabulary);
+    ids[i] = static_cast<int32_t>(UniformSample(index, i) * kVocabulary);
   }
   return ids;
 }
@@ -286,14 +286,14 @@ TEST(PaddedRows, GrowsInSteps) {
 
 // The cut of a padded batch depends on its rows only.
 TEST(RunsOf, PaddingFillsTheLastRun) {
-  for (const auto& [rows, few_rows] : {std::pair<int64_t, int64_t>{1, 64},
-                                       {8, 64},
-                                       {64, 64},
-                                       {96, 64},
-                                       {256, 64},
-                                       {64, 256},
-                                       {256, 256},
-                                       {320, 256}}) {
+  for (const auto& [rows, skinny_gemm] : {std::pair<int64_t, int64_t>{1, 64},
+                                          {8, 64},
+                                          {64, 64},
+                                          {96, 64},
+                                          {256, 64},
+                                          {64, 256},
+                                          {256, 256},
+                                          {320, 256}}) {
     for (int64_t count = std::max<int64_t>(1, rows - 40); count <= rows; ++count) {
       std::vector<SequenceSpan> spans(static_cast<size_t>(count));
       for (int64_t i = 0; i < count; ++i) {
@@ -301,9 +301,9 @@ TEST(RunsOf, PaddingFillsTheLastRun) {
         spans[static_cast<size_t>(i)].token_count = 1;
       }
       int64_t begin = 0;
-      for (const RowRun& run : RunsOf(spans, rows - count, few_rows)) {
+      for (const RowRun& run : RunsOf(spans, rows - count, skinny_gemm)) {
         EXPECT_EQ(run.begin, begin);
-        EXPECT_EQ(run.count, std::min(few_rows, rows - begin));
+        EXPECT_EQ(run.count, std::min(skinny_gemm, rows - begin));
         begin += run.count;
       }
       EXPECT_EQ(begin, rows);

@@ -92,8 +92,8 @@ SampleRow DeviceSampler::RowOf(const SampleRequest& request) {
   const SamplingParams& params = *request.params;
   SKEIN_CHECK(Takes(params));
   edits_begin_ = edits_.size();
-  const bool draws = request.given < 0;
-  if (draws && LogitEditor::Edits(params, request.token_index)) AddEdits(request);
+  const bool samples = request.given < 0;
+  if (samples && LogitEditor::Edits(params, request.token_index)) AddEdits(request);
   SampleRow row{};
   row.row = static_cast<int32_t>(request.row);
   row.given = request.given;
@@ -101,14 +101,14 @@ SampleRow DeviceSampler::RowOf(const SampleRequest& request) {
   row.edits_count = static_cast<int32_t>(edits_.size() - edits_begin_);
   row.top_k = params.top_k;
   // A given token is there for its logprob.
-  row.top_logprobs = draws || params.top_logprobs > 0 ? params.top_logprobs : 0;
+  row.top_logprobs = samples || params.top_logprobs > 0 ? params.top_logprobs : 0;
   row.temperature = params.temperature;
   row.top_p = params.top_p;
   row.min_p = params.min_p;
   row.repetition_penalty = params.repetition_penalty;
   row.frequency_penalty = params.frequency_penalty;
   row.presence_penalty = params.presence_penalty;
-  row.uniform = draws ? UniformDraw(params.seed, request.token_index) : 0.0;
+  row.uniform = samples ? UniformSample(params.seed, request.token_index) : 0.0;
   return row;
 }
 

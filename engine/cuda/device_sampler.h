@@ -1,4 +1,4 @@
-// DeviceSampler: draws tokens from logits that are in device memory, so that only tokens cross to
+// DeviceSampler: samples tokens from logits that are in device memory, so that only tokens cross to
 // the host. The same choice as engine/sampling/sampler.h makes from the same logits (see
 // kernels/sampling.h for the one exception). Used by one thread.
 #pragma once
@@ -23,7 +23,7 @@ namespace skein::engine {
 class DeviceSampler final : public TokenSampler {
  public:
   // For up to `rows_max` requests a call. Candidates and edited logits have room for
-  // kRowsAtOnce of them: more are drawn launch by launch. RESOURCE_EXHAUSTED.
+  // kRowsAtOnce of them: more are sampled launch by launch. RESOURCE_EXHAUSTED.
   static constexpr int kRowsAtOnce = 128;
   static absl::StatusOr<std::unique_ptr<TokenSampler>> Make(std::shared_ptr<Device> device,
                                                             CudaStream stream, int vocab_size,

@@ -4,7 +4,7 @@
 
 #include "engine/base/check.h"
 #include "engine/cuda/emulator/recording.h"
-#include "engine/cuda/few_rows/few_rows_gemm.h"
+#include "engine/cuda/skinny_gemm/skinny_gemm.h"
 #include "engine/device/cpu_device.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -18,7 +18,7 @@ constexpr size_t kPageBytes = 4096;
 // As of a Hopper with four multiprocessors: a grid for decode graphs has two blocks for each, idle
 // or not.
 constexpr int kAttentionBlocks = 8;
-constexpr FewRowsPolicy kFewRows = {4, 227 << 10};
+constexpr SkinnyGemmPolicy kSkinnyGemm = {4, 227 << 10};
 
 // Memory of Alloc past `bytes` must not be touched.
 void Fence(const void* pointer, size_t bytes, bool closed) {
@@ -104,7 +104,7 @@ std::unique_ptr<GraphRecorder> MakeEmulatedGraphRecorder() {
 }
 
 std::unique_ptr<CudaOps> MakeEmulatedCudaOps(WideKernel wide) {
-  auto gemm = MakeFewRowsGemm(MakeEmulatedCudaDevice(), kFewRows, MakePlainGemm());
+  auto gemm = MakeSkinnyGemm(MakeEmulatedCudaDevice(), kSkinnyGemm, MakePlainGemm());
   SKEIN_CHECK(gemm.ok());
   return std::make_unique<CudaOps>(MakeEmulatedCudaDevice(), nullptr, *std::move(gemm),
                                    AttentionPolicy{.blocks = kAttentionBlocks, .wide = wide},

@@ -1,5 +1,5 @@
 // Gemm: the dense products of CudaOps. Implementations: cuBLASLt (cublas_gemm.h), our kernel for
-// few rows before another Gemm (few_rows/few_rows_gemm.h), and our plain kernel, which takes every
+// few rows before another Gemm (skinny_gemm/skinny_gemm.h), and our plain kernel, which takes every
 // combination of dtypes that Ops::MatMul allows.
 #pragma once
 
@@ -21,8 +21,8 @@ class Gemm {
   virtual void Multiply(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out,
                         CudaStream stream) = 0;
 
-  // As Ops::FewRowsMax.
-  virtual int64_t FewRowsMax(DType x, DType w) const { return kFewRowsMax; }
+  // As Ops::SkinnyRowsMax.
+  virtual int64_t SkinnyRowsMax(DType x, DType w) const { return kSkinnyRowsMax; }
 };
 
 std::unique_ptr<Gemm> MakePlainGemm();

@@ -85,7 +85,7 @@ class CudaModel : public testing::TestWithParam<Family> {
 
   static std::vector<int32_t> Text(size_t count, uint64_t seed) {
     std::vector<int32_t> ids(count);
-    for (size_t i = 0; i < count; ++i) ids[i] = static_cast<int32_t>(UniformDraw(seed, i) * 97);
+    for (size_t i = 0; i < count; ++i) ids[i] = static_cast<int32_t>(UniformSample(seed, i) * 97);
     return ids;
   }
 

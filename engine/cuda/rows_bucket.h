@@ -9,10 +9,10 @@
 
 namespace skein::engine {
 
-// The largest count of the bucket of `rows`: kFewRowsMax, above it four to each power of two.
+// The largest count of the bucket of `rows`: kSkinnyRowsMax, above it four to each power of two.
 // REQUIRES: rows > 0.
 constexpr int64_t RowsBucket(int64_t rows) {
-  if (rows <= kFewRowsMax) return kFewRowsMax;
+  if (rows <= kSkinnyRowsMax) return kSkinnyRowsMax;
   const auto step = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows - 1)) / 4);
   return (rows + step - 1) / step * step;
 }

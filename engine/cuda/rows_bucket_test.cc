@@ -7,8 +7,9 @@
 namespace skein::engine {
 namespace {
 
-TEST(RowsBucket, FewRowsShareOne) {
-  for (int64_t rows = 1; rows <= kFewRowsMax; ++rows) EXPECT_EQ(RowsBucket(rows), kFewRowsMax);
+TEST(RowsBucket, SkinnyGemmsShareOne) {
+  for (int64_t rows = 1; rows <= kSkinnyRowsMax; ++rows)
+    EXPECT_EQ(RowsBucket(rows), kSkinnyRowsMax);
 }
 
 TEST(RowsBucket, NamesItsLargestCount) {

@@ -2,7 +2,7 @@
 
 #include "engine/cuda/device_sampler.h"
 #include "engine/cuda/emulated_backend.h"
-#include "engine/cuda/few_rows/few_rows_plan.h"
+#include "engine/cuda/skinny_gemm/skinny_gemm_plan.h"
 #include "engine/cuda/testing_backend.h"
 
 namespace skein::engine {
@@ -21,7 +21,7 @@ TestingBackend MakeTestingBackend() {
   backend.ops = std::move(ops);
   backend.device = MakeEmulatedCudaDevice();
   backend.make_token_sampler = [](int vocab_size) {
-    return DeviceSampler::Make(MakeEmulatedCudaDevice(), nullptr, vocab_size, kFewRowsGemmMax);
+    return DeviceSampler::Make(MakeEmulatedCudaDevice(), nullptr, vocab_size, kSkinnyGemmRowsMax);
   };
   return backend;
 }

@@ -5,7 +5,7 @@
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/cuda_graph.h"
 #include "engine/cuda/device_sampler.h"
-#include "engine/cuda/few_rows/few_rows_plan.h"
+#include "engine/cuda/skinny_gemm/skinny_gemm_plan.h"
 #include "engine/cuda/testing_backend.h"
 
 namespace skein::engine {
@@ -27,7 +27,7 @@ TestingBackend MakeTestingBackend() {
   backend.ops = std::move(gpu.ops);
   backend.device = std::move(gpu.device);
   backend.make_token_sampler = [gpu = gpu.gpu](int vocab_size) {
-    return DeviceSampler::Make(gpu, gpu->Stream(), vocab_size, kFewRowsGemmMax);
+    return DeviceSampler::Make(gpu, gpu->Stream(), vocab_size, kSkinnyGemmRowsMax);
   };
   return backend;
 }

@@ -1,4 +1,4 @@
-// Spanning steps and group steps on CUDA's operators, over each way between the ranks' devices: the
+// Ring steps and group steps on CUDA's operators, over each way between the ranks' devices: the
 // likelihood and the token of one rank alone.
 #include <memory>
 #include <random>
@@ -9,8 +9,8 @@
 #include "engine/cuda/testing_rank.h"
 #include "engine/model/model_engine.h"
 #include "engine/model/testing/group_of_engines.h"
+#include "engine/model/testing/ring_ranks.h"
 #include "engine/model/testing/sequence_runner.h"
-#include "engine/model/testing/spanning_ranks.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tools/random_checkpoint/random_checkpoint.h"
@@ -54,7 +54,7 @@ class Together : public ::testing::TestWithParam<std::string> {
   LocalHub hub_;
 };
 
-TEST_P(Together, SpanningStepsAreThoseOfOneAlone) {
+TEST_P(Together, RingStepsAreThoseOfOneAlone) {
   constexpr int kRanks = 3;
   if (const std::string why = WhyNotOn(GetParam(), kRanks); !why.empty()) GTEST_SKIP() << why;
   std::vector<std::unique_ptr<Fabric>> fabrics;
@@ -70,12 +70,12 @@ TEST_P(Together, SpanningStepsAreThoseOfOneAlone) {
     owned.push_back(*std::move(engine));
     engines.push_back(owned.back().get());
   }
-  const SpanningPrompt prompt = {.ids = Text(70), .chunks = {{6, {1, 2}}, {12, {2, 0, 1}}}};
-  const SpanningOutcome alone = RunPlain(*engines[0], prompt.ids, true, devices[0]);
-  SpanningRanks ranks(
+  const RingPrompt prompt = {.ids = Text(70), .chunks = {{6, {1, 2}}, {12, {2, 0, 1}}}};
+  const RingOutcome alone = RunPlain(*engines[0], prompt.ids, true, devices[0]);
+  RingRanks ranks(
       engines, [&, next = size_t{0}]() mutable { return std::move(fabrics[next++]); }, devices);
   for (int round = 0; round < 2; ++round) {
-    const SpanningOutcome together = ranks.Run(prompt);
+    const RingOutcome together = ranks.Run(prompt);
     EXPECT_GT(together.blocks_moved, 0);
     EXPECT_EQ(together.token, alone.token);
     ASSERT_EQ(together.logprobs.size(), alone.logprobs.size());

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/emulated/emulated_sampling.h"
 #include "engine/emulated/pace.h"
-#include "engine/emulated/spanning_run.h"
+#include "engine/emulated/ring_run.h"
 #include "engine/emulated/tagged_memory.h"
 #include "engine/emulated/tags.h"
 #include "engine/model/step_check.h"
@@ -122,11 +122,11 @@ double EmulatedEngine::SecondsOf(std::span<const SequenceStep> sequences,
 absl::Status EmulatedEngine::Step(std::span<const SequenceStep> sequences,
                                   const std::function<void(int layer)>& layer_done,
                                   std::vector<SequenceResult>* results) {
-  if (sequences.size() != 1 || sequences[0].spanning == nullptr) {
+  if (sequences.size() != 1 || sequences[0].ring == nullptr) {
     return StepPlain(sequences, layer_done, results);
   }
   results->assign(1, {});
-  SpanningRun run(spec_, regions_, times_, sequences[0]);
+  RingRun run(spec_, regions_, times_, sequences[0]);
   return run.Run(layer_done, &results->front());
 }
 

@@ -15,13 +15,13 @@
 // sampling parameters, the output index and the output so far as with a model
 // (emulated_sampling.h). Greedy sampling without penalties or bias takes digest % vocab_size.
 //
-// A spanning step (spanning_run.h) takes its links from SequenceStep::prompt, moves the blocks that
+// A ring step (ring_run.h) takes its links from SequenceStep::prompt, moves the blocks that
 // it is told to move through the communicator, and compares the tags of its history with what they
 // must be; if any rank finds one wrong, missing or there twice, what all ranks write and sample
 // is poisoned.
 //
 // Time. A step of L layers ends layer l when (l + 1) / L of its time has passed since its start (a
-// spanning one's: since all its ranks were there), asleep. What the tags themselves cost is within
+// ring one's: since all its ranks were there), asleep. What the tags themselves cost is within
 // that time as long as it is less.
 #pragma once
 

@@ -49,7 +49,7 @@ class EmulatedEngineTest : public ::testing::Test {
   const std::vector<int32_t> prompt_ = {5, 6, 7, 8, 9, 10};
 };
 
-TEST_F(EmulatedEngineTest, DrawsTheContinuationInOneGoOrInChunksFromAnyBlocks) {
+TEST_F(EmulatedEngineTest, SamplesTheContinuationInOneGoOrInChunksFromAnyBlocks) {
   const std::vector<int32_t> expected = EmulatedContinuation(kOptions, prompt_, 4);
   EXPECT_EQ(Step(prompt_, 0, {3, 1}), expected[0]);
   const std::span<const int32_t> prompt = prompt_;
@@ -146,7 +146,7 @@ TEST_F(EmulatedEngineTest, LayersAreDoneInOrderAndAlreadyWritten) {
   EXPECT_EQ(layers, (std::vector<int>{0, 1}));
 }
 
-TEST_F(EmulatedEngineTest, SuppressedIdsAreNotDrawnBeforeMinTokens) {
+TEST_F(EmulatedEngineTest, SuppressedIdsAreNotSampledBeforeMinTokens) {
   sampling_.min_tokens = 1;
   for (int32_t id = 0; id < 100; ++id) {
     if (id != 42) sampling_.suppressed_until_min_tokens.push_back(id);

@@ -66,7 +66,7 @@ uint64_t EditsOf(const SamplingParams& params, uint64_t index, std::span<const i
 
 uint64_t DistanceOf(uint64_t start, const SamplingParams& params, uint64_t index, uint64_t ids) {
   if (params.temperature < kGreedyBelow || params.top_k == 1) return 0;
-  uint64_t hash = Fold(start, std::bit_cast<uint64_t>(UniformDraw(params.seed, index)));
+  uint64_t hash = Fold(start, std::bit_cast<uint64_t>(UniformSample(params.seed, index)));
   for (const float value : {params.temperature, params.top_p, params.min_p}) {
     hash = Fold(hash, HashOf(value));
   }

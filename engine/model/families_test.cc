@@ -76,7 +76,7 @@ const Family kFamilies[] = {
 
 std::vector<int32_t> Text(size_t count, uint64_t seed) {
   std::vector<int32_t> ids(count);
-  for (size_t i = 0; i < count; ++i) ids[i] = static_cast<int32_t>(UniformDraw(seed, i) * 97);
+  for (size_t i = 0; i < count; ++i) ids[i] = static_cast<int32_t>(UniformSample(seed, i) * 97);
   return ids;
 }
 

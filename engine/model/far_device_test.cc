@@ -1,5 +1,5 @@
 // The model on a device whose work runs later and whose memory the host cannot touch
-// (far_device.h): plain steps, spanning steps and groups must wait where they have to. Results are
+// (far_device.h): plain steps, ring steps and groups must wait where they have to. Results are
 // the same bits as on the host, because the same operators compute them in the same order.
 #include <algorithm>
 #include <cstring>
@@ -19,8 +19,8 @@
 #include "engine/model/model_engine.h"
 #include "engine/model/testing/far_ops.h"
 #include "engine/model/testing/group_of_engines.h"
+#include "engine/model/testing/ring_ranks.h"
 #include "engine/model/testing/sequence_runner.h"
-#include "engine/model/testing/spanning_ranks.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -104,8 +104,8 @@ struct Engines {
   std::vector<Engine*> all;
 };
 
-SpanningPrompt PromptOf(size_t tokens, bool even, uint32_t seed) {
-  SpanningPrompt prompt;
+RingPrompt PromptOf(size_t tokens, bool even, uint32_t seed) {
+  RingPrompt prompt;
   prompt.ids = Text(tokens, seed);
   prompt.even = even;
   prompt.seed = seed;
@@ -121,13 +121,13 @@ TEST_P(FarModel, APlainStepIsThatOfTheHost) {
   const std::string dir = MakeModel(GetParam());
   Engines host(dir, false), far(dir, true);
   const std::vector<int32_t> ids = Text(150, 1);
-  const SpanningOutcome expected = RunPlain(*host.all[0], ids), actual = RunPlain(*far.all[0], ids);
+  const RingOutcome expected = RunPlain(*host.all[0], ids), actual = RunPlain(*far.all[0], ids);
   EXPECT_EQ(actual.token, expected.token);
   EXPECT_EQ(actual.logprobs, expected.logprobs);
 }
 
 // Its blocks may go to somebody else, who copies into them beside the device's work.
-TEST_P(FarModel, AStepThatDrawsNothingHasEndedWhenItReturns) {
+TEST_P(FarModel, AStepThatSamplesNothingHasEndedWhenItReturns) {
   const std::string dir = MakeModel(GetParam());
   Engines host(dir, false), far(dir, true);
   const std::vector<int32_t> ids = Text(50, 4);
@@ -144,18 +144,18 @@ TEST_P(FarModel, AStepThatDrawsNothingHasEndedWhenItReturns) {
   }
 }
 
-TEST_P(FarModel, SpanningStepsAreThoseOfTheHost) {
+TEST_P(FarModel, RingStepsAreThoseOfTheHost) {
   const std::string dir = MakeModel(GetParam());
   LocalHub hub;
   Engines host(dir, false);
-  SpanningRanks host_ranks(host.all, host.Fabrics(&hub, DevicePath::kHostStaged));
+  RingRanks host_ranks(host.all, host.Fabrics(&hub, DevicePath::kHostStaged));
   for (const DevicePath path : {DevicePath::kHostStaged, DevicePath::kOnDevice}) {
     Engines far(dir, true);
-    SpanningRanks far_ranks(far.all, far.Fabrics(&hub, path));
+    RingRanks far_ranks(far.all, far.Fabrics(&hub, path));
     for (uint32_t seed = 1; seed <= 4; ++seed) {
       SCOPED_TRACE(seed);
-      const SpanningPrompt prompt = PromptOf(60 + 50 * seed, seed % 2 == 0, seed);
-      const SpanningOutcome expected = host_ranks.Run(prompt), actual = far_ranks.Run(prompt);
+      const RingPrompt prompt = PromptOf(60 + 50 * seed, seed % 2 == 0, seed);
+      const RingOutcome expected = host_ranks.Run(prompt), actual = far_ranks.Run(prompt);
       EXPECT_EQ(actual.token, expected.token);
       EXPECT_EQ(actual.logprobs, expected.logprobs);
       EXPECT_GT(actual.blocks_moved, 0);
@@ -169,10 +169,10 @@ TEST_P(FarModel, LayerDoneComesWhenTheKvIsThere) {
   LocalHub hub;
   Engines far(dir, true);
   const std::vector<int32_t> ids = Text(120, 5);
-  std::vector<SpanningMember> members(far.all.begin(), far.all.begin() + 2);
+  std::vector<RingMember> members(far.all.begin(), far.all.begin() + 2);
   TestingRanks ranks(far.Fabrics(&hub, DevicePath::kHostStaged), 2);
   PromptDealer dealer(static_cast<int64_t>(ids.size()), kBlockTokens, 1);
-  for (SpanningMember& member : members) member.Start(ids, true, 7);
+  for (RingMember& member : members) member.Start(ids, true, 7);
   const DealtPiece piece = dealer.NextEven({0, 1}, dealer.BlocksLeft());
   const auto comm = ranks.GroupOfAll(), moves = ranks.GroupOfAll();
   std::vector<std::vector<std::string>> told(2);
@@ -213,7 +213,7 @@ TEST_P(FarModel, GroupsAreThoseOfTheHost) {
   step.tokens = ids;
   step.block_table = table;
   std::vector<SequenceResult> results;
-  // A step that draws nothing has ended when it returns.
+  // A step that samples nothing has ended when it returns.
   ASSERT_TRUE(host->Step({&step, 1}, nullptr, &results).ok());
   ASSERT_TRUE(far->Step({&step, 1}, nullptr, &results).ok());
   for (int layer = 0; layer < 3; ++layer) {

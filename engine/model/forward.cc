@@ -40,8 +40,8 @@ Matrix AsHeads(const Matrix& x, int head_dim) {
 
 void Apply(const Model& model, const Batch& batch, const Matrix& x, const Linear& linear,
            const Matrix& out) {
-  const int64_t few_rows = model.ops->FewRowsMax(x.dtype, linear.weight.dtype);
-  for (const RowRun& run : RunsOf(batch.sequences, batch.padding, few_rows)) {
+  const int64_t skinny_gemm = model.ops->SkinnyRowsMax(x.dtype, linear.weight.dtype);
+  for (const RowRun& run : RunsOf(batch.sequences, batch.padding, skinny_gemm)) {
     model.ops->MatMul(RowsOf(x, run), linear.weight, linear.bias, RowsOf(out, run));
   }
 }
@@ -162,11 +162,11 @@ void EndLayers(const Model& model, const Batch& batch, RunState& state) {
 }
 
 std::vector<RowRun> RunsOf(std::span<const SequenceSpan> sequences, int64_t padding,
-                           int64_t few_rows) {
+                           int64_t skinny_gemm) {
   std::vector<RowRun> runs;
   int64_t end = 0;
   const auto add = [&](int64_t begin, int64_t count) {
-    const bool fits = !runs.empty() && runs.back().count + count <= few_rows;
+    const bool fits = !runs.empty() && runs.back().count + count <= skinny_gemm;
     if (fits) {
       runs.back().count += count;
     } else {

@@ -1,4 +1,4 @@
-// Small steps of a forward pass that its variants share (alone, spanning, in a group). Internal to
+// Small steps of a forward pass that its variants share (alone, ring, in a group). Internal to
 // engine/model.
 #pragma once
 

@@ -8,7 +8,7 @@
 #include "engine/model/agreement.h"
 #include "engine/model/device_done.h"
 #include "engine/model/group_weights.h"
-#include "engine/model/spanning_check.h"
+#include "engine/model/ring_check.h"
 #include "engine/model/step_check.h"
 
 namespace skein::engine {

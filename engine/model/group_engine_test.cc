@@ -49,7 +49,7 @@ json Config(const char* patch) {
 std::vector<int32_t> Text(size_t count, uint64_t seed) {
   std::vector<int32_t> ids(count);
   for (size_t i = 0; i < count; ++i) {
-    ids[i] = static_cast<int32_t>(UniformDraw(seed, i) * kVocabulary);
+    ids[i] = static_cast<int32_t>(UniformSample(seed, i) * kVocabulary);
   }
   return ids;
 }
@@ -273,7 +273,7 @@ TEST(GroupEngineTest, LongerThanOnePool) {
   }
 }
 
-// Draws are the same as alone, and on all ranks (GroupOfEngines compares them).
+// Samples are the same as alone, and on all ranks (GroupOfEngines compares them).
 TEST(GroupEngineTest, SamplesAsOneRank) {
   const Checkpoint checkpoint("{}");
   SamplingParams params;

@@ -94,9 +94,8 @@ absl::StatusOr<ConstMatrix> LoadedModel::OnHost(const ConstMatrix& logits) {
 
 LoadedModel::LoadedModel(std::unique_ptr<Ops> ops_in, std::unique_ptr<Device> device_in,
                          TensorStore tensors_in, ModelConfig config_in, ModelWeights weights_in,
-                         EngineSpec spec_in, RunState state_in,
-                         std::unique_ptr<SpanningRunner> spanning_in, int64_t tokens_max_in,
-                         int64_t positions)
+                         EngineSpec spec_in, RunState state_in, std::unique_ptr<RingRunner> ring_in,
+                         int64_t tokens_max_in, int64_t positions)
     : ops(std::move(ops_in)),
       device(std::move(device_in)),
       tensors(std::move(tensors_in)),
@@ -106,7 +105,7 @@ LoadedModel::LoadedModel(std::unique_ptr<Ops> ops_in, std::unique_ptr<Device> de
       tokens_max(tokens_max_in),
       angles(config.rope, config.head_dim, positions),
       state(std::move(state_in)),
-      spanning(std::move(spanning_in)),
+      ring(std::move(ring_in)),
       model{&config, &weights, &spec.kv, angles.table(), ops.get()} {
   for (void* base : state.kv) {
     regions.push_back({base, spec.kv.num_blocks * spec.kv.BlockBytes()});
@@ -146,20 +145,20 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
   // Rows whose logits are computed at a time: of any sequences, so they must not matter to each
   // other.
   const int64_t logit_rows = std::min<int64_t>(
-      ops->FewRowsMax(weights->activation, weights->lm_head.dtype), options.max_batch_tokens);
+      ops->SkinnyRowsMax(weights->activation, weights->lm_head.dtype), options.max_batch_tokens);
   absl::StatusOr<RunState> state = AllocateRunState(
       *config, weights->activation, *kv, options.max_batch_tokens, logit_rows, device.get());
   if (!state.ok()) return state.status();
-  const SpanningOptions spanning_options = {.tokens_max = options.max_batch_tokens,
-                                            .segment_bytes = options.ring_segment_bytes,
-                                            .model_hash = spec.model_hash};
-  absl::StatusOr<std::unique_ptr<SpanningRunner>> spanning =
-      SpanningRunner::Create(spanning_options, *config, weights->activation, *kv, device.get());
-  if (!spanning.ok()) return spanning.status();
+  const RingStepOptions ring_options = {.tokens_max = options.max_batch_tokens,
+                                        .segment_bytes = options.ring_segment_bytes,
+                                        .model_hash = spec.model_hash};
+  absl::StatusOr<std::unique_ptr<RingRunner>> ring =
+      RingRunner::Create(ring_options, *config, weights->activation, *kv, device.get());
+  if (!ring.ok()) return ring.status();
   const int64_t rotated = positions(KvLayout{layouts_tp});
   auto loaded = std::make_unique<LoadedModel>(
       std::move(ops), std::move(device), *std::move(tensors), *std::move(config),
-      *std::move(weights), std::move(spec), *std::move(state), *std::move(spanning),
+      *std::move(weights), std::move(spec), *std::move(state), *std::move(ring),
       options.max_batch_tokens, rotated);
   if (!loaded->device->IsHost()) {
     const absl::Status placed = PlaceOnDevice(options.progress, loaded.get());

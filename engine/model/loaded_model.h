@@ -14,9 +14,9 @@
 #include "engine/engine.h"
 #include "engine/model/forward.h"
 #include "engine/model/model_engine.h"
+#include "engine/model/ring_step.h"
 #include "engine/model/rope_table.h"
 #include "engine/model/run_state.h"
-#include "engine/model/spanning_step.h"
 #include "engine/model/weights.h"
 #include "engine/ops/ops.h"
 
@@ -28,7 +28,7 @@ struct LoadedModel {
   LoadedModel& operator=(const LoadedModel&) = delete;
   LoadedModel(std::unique_ptr<Ops> ops, std::unique_ptr<Device> device, TensorStore tensors,
               ModelConfig config, ModelWeights weights, EngineSpec spec, RunState state,
-              std::unique_ptr<SpanningRunner> spanning, int64_t tokens_max, int64_t positions);
+              std::unique_ptr<RingRunner> ring, int64_t tokens_max, int64_t positions);
 
   std::unique_ptr<Ops> ops;
   std::unique_ptr<Device> device;  // outlives `state`
@@ -43,7 +43,7 @@ struct LoadedModel {
   int64_t tokens_max = 0;  // of a step
   RopeAngles angles;
   RunState state;
-  std::unique_ptr<SpanningRunner> spanning;  // runs steps that span instances
+  std::unique_ptr<RingRunner> ring;  // runs steps that span instances
   std::vector<KvRegion> regions;
   Model model;
 

@@ -5,8 +5,8 @@
 #include "engine/model/device_done.h"
 #include "engine/model/forward.h"
 #include "engine/model/loaded_model.h"
-#include "engine/model/spanning_check.h"
-#include "engine/model/spanning_step.h"
+#include "engine/model/ring_check.h"
+#include "engine/model/ring_step.h"
 #include "engine/model/step_check.h"
 #include "engine/model/step_rows.h"
 #include "engine/sampling/sampler.h"
@@ -25,14 +25,14 @@ class ModelEngine final : public Engine {
   absl::Status Step(std::span<const SequenceStep> sequences,
                     const std::function<void(int layer)>& layer_done,
                     std::vector<SequenceResult>* results) override {
-    if (sequences.size() == 1 && sequences.front().spanning != nullptr) {
+    if (sequences.size() == 1 && sequences.front().ring != nullptr) {
       results->assign(1, {});
       results->front().status =
-          CheckSpanning(sequences.front(), loaded_->spec, loaded_->tokens_max);
+          CheckRingStep(sequences.front(), loaded_->spec, loaded_->tokens_max);
     } else {
       const absl::Status checked =
           CheckStep(sequences, loaded_->spec, loaded_->tokens_max, KvLayout{}, results);
-      if (!checked.ok()) AbortSpanning(sequences, checked);
+      if (!checked.ok()) AbortRingStep(sequences, checked);
       if (!checked.ok() || !AnyRuns(*results)) return checked;
     }
     FillBatch(sequences, *results, &batch_, &logit_uses_);
@@ -46,9 +46,9 @@ class ModelEngine final : public Engine {
                    std::vector<SequenceResult>& results) {
     const std::function<void(int)> told = done->Behind(layer_done);
     logits_there_ = 0;
-    if (sequences.front().spanning != nullptr) {
+    if (sequences.front().ring != nullptr) {
       absl::Status& verdict = results.front().status;
-      const absl::Status ran = RunSpanning(sequences.front(), told, &verdict);
+      const absl::Status ran = RunRingStep(sequences.front(), told, &verdict);
       if (!ran.ok() || !verdict.ok()) return ran;
     } else if (layer_done || !RunDecode()) {
       RunLayers(loaded_->model, batch_, told, loaded_->state);
@@ -76,14 +76,14 @@ class ModelEngine final : public Engine {
   }
 
   // Not run, if `verdict` is not OK at every rank.
-  absl::Status RunSpanning(const SequenceStep& sequence,
+  absl::Status RunRingStep(const SequenceStep& sequence,
                            const std::function<void(int layer)>& layer_done,
                            absl::Status* verdict) {
-    SpanningRunner& runner = *loaded_->spanning;
-    const absl::Status met = runner.Meet(*sequence.spanning, !batch_.logit_rows.empty(), verdict);
+    RingRunner& runner = *loaded_->ring;
+    const absl::Status met = runner.Meet(*sequence.ring, !batch_.logit_rows.empty(), verdict);
     if (!met.ok() || !verdict->ok()) return met;
     runner.Place(sequence, &batch_);
-    return runner.Run(loaded_->model, *sequence.spanning, batch_, layer_done, loaded_->state);
+    return runner.Run(loaded_->model, *sequence.ring, batch_, layer_done, loaded_->state);
   }
 
   // Whether the step was one for the decode runner, which ran it, up to the logits if there is room

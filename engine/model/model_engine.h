@@ -30,7 +30,7 @@ struct ModelEngineOptions {
   std::optional<DType> kv_dtype;  // absent: the weights' dtype
   // Tokens of all sequences of one step together; Step refuses more (INVALID_ARGUMENT).
   int max_batch_tokens = 2048;
-  // Spanning steps pass KV round in pieces of about so many bytes; three are held. The same at all
+  // Ring steps pass KV round in pieces of about so many bytes; three are held. The same at all
   // members of a step.
   int64_t ring_segment_bytes = 4 << 20;
   // > 0 lowers EngineSpec::max_positions, which is otherwise the checkpoint's. In any case it is no
@@ -38,7 +38,7 @@ struct ModelEngineOptions {
   int max_positions = 0;
   // Where the device cannot read the mapped checkpoint: bytes of weights copied so far, and of all.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;
-  // Makes what draws tokens on the device. Without it logits come to the host.
+  // Makes what samples tokens on the device. Without it logits come to the host.
   MakeTokenSampler make_token_sampler;
   // Makes what runs steps of one token a sequence. Without it they run as all others.
   MakeDecodeRunner make_decode_runner;
@@ -48,10 +48,11 @@ struct ModelEngineOptions {
 
 // Batch invariance: what a step computes for a sequence, logits and KV, is the same
 // bits whatever other sequences are in the step and in whatever order. It does depend on how the
-// sequence itself is cut into steps: a chunk of more than Ops::FewRowsMax tokens, a shorter one and
-// a single token sum their products or their attention in different orders. So a prompt prefilled
-// whole and one continued from cached blocks differ by rounding, and so do its last logits with and
-// without next_tokens. Chunks of more than FewRowsMax tokens also depend on the number of threads.
+// sequence itself is cut into steps: a chunk of more than Ops::SkinnyRowsMax tokens, a shorter one
+// and a single token sum their products or their attention in different orders. So a prompt
+// prefilled whole and one continued from cached blocks differ by rounding, and so do its last
+// logits with and without next_tokens. Chunks of more than SkinnyRowsMax tokens also depend on the
+// number of threads.
 //
 // NOT_FOUND, INVALID_ARGUMENT (checkpoint or options, field and value named) or RESOURCE_EXHAUSTED.
 absl::StatusOr<std::unique_ptr<Engine>> MakeModelEngine(const std::string& model_dir,

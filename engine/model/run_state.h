@@ -32,8 +32,8 @@ class DeviceBuffer {
   size_t bytes_ = 0;
 };
 
-// T = tokens of the largest step, R = rows whose logits are computed at a time (Ops::FewRowsMax at
-// most); H, Q, K, F as in weights.h, V the vocabulary. `act` is ModelWeights::activation.
+// T = tokens of the largest step, R = rows whose logits are computed at a time (Ops::SkinnyRowsMax
+// at most); H, Q, K, F as in weights.h, V the vocabulary. `act` is ModelWeights::activation.
 struct RunState {
   Matrix residual;        // f32 [T, H]   the stream that every layer adds to
   Matrix normed;          // act [T, H]   input of the layer's products

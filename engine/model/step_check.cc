@@ -86,8 +86,8 @@ absl::Status CheckStep(std::span<const SequenceStep> sequences, const EngineSpec
   int64_t tokens = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const SequenceStep& sequence = sequences[i];
-    if (sequence.spanning != nullptr) {
-      return Bad("sequences[" + std::to_string(i) + "].spanning: not in such a step");
+    if (sequence.ring != nullptr) {
+      return Bad("sequences[" + std::to_string(i) + "].ring: not in such a step");
     }
     absl::Status& status = (*results)[i].status;
     status = CheckPlace(sequence, spec, tokens_max, layout);

@@ -12,8 +12,8 @@ namespace skein::engine {
 
 // Checks each sequence by itself: (*results)[i], otherwise empty, gets its status, where
 // INVALID_ARGUMENT names the field. INVALID_ARGUMENT is returned for what concerns the whole step:
-// no sequences, a spanning one, or more than `tokens_max` tokens together. What is returned depends
-// on `tokens` and `spanning` alone, so that ranks that are given the same sequences agree on it.
+// no sequences, a ring one, or more than `tokens_max` tokens together. What is returned depends
+// on `tokens` and `ring` alone, so that ranks that are given the same sequences agree on it.
 // `layout` is what every sequence must be laid out in.
 absl::Status CheckStep(std::span<const SequenceStep> sequences, const EngineSpec& spec,
                        int64_t tokens_max, KvLayout layout, std::vector<SequenceResult>* results);

@@ -11,7 +11,7 @@
 //
 // Batch invariance. What an operation writes for a row is the same bits whatever other rows are in
 // the call, wherever the row stands among them, and on any number of threads, as long as
-//   - MatMul:          the call has at most FewRowsMax rows. A larger one is only sure to repeat
+//   - MatMul:          the call has at most SkinnyRowsMax rows. A larger one is only sure to repeat
 //                      for the same rows and number of threads.
 //   - PagedAttention:  the span has the same token_count, position and keys. Other spans never
 //                      matter.
@@ -28,7 +28,7 @@
 namespace skein::engine {
 
 // Rows up to which every implementation's MatMul is invariant.
-inline constexpr int64_t kFewRowsMax = 64;
+inline constexpr int64_t kSkinnyRowsMax = 64;
 
 // cos and sin of every rotary angle, after scaling (llama3, linear, yarn): row p, column i <
 // head_dim / 2. yarn's attention factor is already multiplied in.
@@ -86,8 +86,9 @@ class Ops {
   // activations in w's dtype where speed matters.
   virtual void MatMul(ConstMatrix x, ConstMatrix w, ConstVector bias, Matrix out) = 0;
 
-  // Rows up to which MatMul of these dtypes is invariant, and best not cut: at least kFewRowsMax.
-  virtual int64_t FewRowsMax(DType x, DType w) const { return kFewRowsMax; }
+  // Rows up to which MatMul of these dtypes is invariant, and best not cut: at least
+  // kSkinnyRowsMax.
+  virtual int64_t SkinnyRowsMax(DType x, DType w) const { return kSkinnyRowsMax; }
 
   // Rotates x in place: pairs (i, i + head_dim / 2) of every head ("rotate half").  x f32 [T, heads
   // * head_dim]; positions[t] in [0, table.max_positions).

@@ -25,7 +25,7 @@ constexpr PhiloxBlock Philox4x32(PhiloxBlock counter, PhiloxKey key) {
 }
 
 // Uniform in [0, 1), 53 bits: a pure function of the request's seed and the token's index.
-constexpr double UniformDraw(uint64_t seed, uint64_t token_index) {
+constexpr double UniformSample(uint64_t seed, uint64_t token_index) {
   const PhiloxBlock block = Philox4x32(
       {static_cast<uint32_t>(token_index), static_cast<uint32_t>(token_index >> 32), 0, 0},
       {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});

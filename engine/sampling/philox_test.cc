@@ -17,11 +17,11 @@ TEST(PhiloxTest, KnownAnswers) {
             (PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(PhiloxTest, DrawsAreUniformAndUncorrelatedAlongTheIndex) {
-  constexpr int kDraws = 100'000;
-  double sum = 0, squares = 0, products = 0, before = UniformDraw(7, 0);
-  for (int i = 1; i <= kDraws; ++i) {
-    const double u = UniformDraw(7, static_cast<uint64_t>(i));
+TEST(PhiloxTest, NumbersAreUniformAndUncorrelatedAlongTheIndex) {
+  constexpr int kSamples = 100'000;
+  double sum = 0, squares = 0, products = 0, before = UniformSample(7, 0);
+  for (int i = 1; i <= kSamples; ++i) {
+    const double u = UniformSample(7, static_cast<uint64_t>(i));
     ASSERT_GE(u, 0.0);
     ASSERT_LT(u, 1.0);
     sum += u;
@@ -30,15 +30,15 @@ TEST(PhiloxTest, DrawsAreUniformAndUncorrelatedAlongTheIndex) {
     before = u;
   }
   // Five standard deviations of each mean.
-  EXPECT_NEAR(sum / kDraws, 0.5, 5 * std::sqrt(1.0 / 12 / kDraws));
-  EXPECT_NEAR(squares / kDraws, 1.0 / 3, 5 * std::sqrt(4.0 / 45 / kDraws));
-  EXPECT_NEAR(products / kDraws, 0.0, 5.0 / 12 / std::sqrt(kDraws));
+  EXPECT_NEAR(sum / kSamples, 0.5, 5 * std::sqrt(1.0 / 12 / kSamples));
+  EXPECT_NEAR(squares / kSamples, 1.0 / 3, 5 * std::sqrt(4.0 / 45 / kSamples));
+  EXPECT_NEAR(products / kSamples, 0.0, 5.0 / 12 / std::sqrt(kSamples));
 }
 
 TEST(PhiloxTest, SeedsAndIndicesAreDifferentStreams) {
-  EXPECT_NE(UniformDraw(1, 0), UniformDraw(0, 1));
-  EXPECT_NE(UniformDraw(1, 0), UniformDraw(uint64_t{1} << 32, 0));
-  EXPECT_NE(UniformDraw(1, 1), UniformDraw(1, uint64_t{1} << 32));
+  EXPECT_NE(UniformSample(1, 0), UniformSample(0, 1));
+  EXPECT_NE(UniformSample(1, 0), UniformSample(uint64_t{1} << 32, 0));
+  EXPECT_NE(UniformSample(1, 1), UniformSample(1, uint64_t{1} << 32));
 }
 
 }  // namespace

@@ -39,14 +39,15 @@ absl::StatusOr<SampledToken> Sampler::Sample(std::span<const float> logits,
     editor_.Apply(params, token_index, prompt, output, edited_);
     edited = edited_;
   }
-  const absl::StatusOr<int32_t> token = Draw(edited, params, UniformDraw(params.seed, token_index));
+  const absl::StatusOr<int32_t> token =
+      Choose(edited, params, UniformSample(params.seed, token_index));
   if (!token.ok()) return token.status();
   if (params.top_logprobs < 0) return SampledToken{*token, 0.0f, {}};
   return LogprobsOf(logits, *token, params.top_logprobs);
 }
 
-absl::StatusOr<int32_t> Sampler::Draw(std::span<const float> logits, const SamplingParams& params,
-                                      double uniform) {
+absl::StatusOr<int32_t> Sampler::Choose(std::span<const float> logits, const SamplingParams& params,
+                                        double uniform) {
   const LogitScan scan = ScanLogits(logits);
   if (!scan.usable) return NoTokenLeft();
   if (params.temperature < kGreedyBelow || params.top_k == 1) {
@@ -54,11 +55,11 @@ absl::StatusOr<int32_t> Sampler::Draw(std::span<const float> logits, const Sampl
   }
   ExpWeights(logits, scan.max, params.temperature, weights_);
   const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < logits.size();
-  if (!top_k && params.top_p >= 1.0f) return DrawFromAll(uniform, params.min_p);
+  if (!top_k && params.top_p >= 1.0f) return SampleFromAll(uniform, params.min_p);
   candidates_.clear();
   if (top_k) KeepTopK(logits, params.top_k);
   if (params.top_p < 1.0f) KeepTopP(logits, params.top_p);
-  return DrawFromCandidates(uniform, params.min_p);
+  return SampleFromCandidates(uniform, params.min_p);
 }
 
 // One scan with a heap whose front is the least likely of the best so far.
@@ -105,7 +106,7 @@ void Sampler::KeepTopP(std::span<const float> logits, float top_p) {
   }
 }
 
-int32_t Sampler::DrawFromAll(double uniform, float weight_min) const {
+int32_t Sampler::SampleFromAll(double uniform, float weight_min) const {
   double total = 0.0;
   for (const float weight : weights_) total += weight >= weight_min ? weight : 0.0f;
   const double target = uniform * total;
@@ -120,7 +121,7 @@ int32_t Sampler::DrawFromAll(double uniform, float weight_min) const {
   return last;
 }
 
-int32_t Sampler::DrawFromCandidates(double uniform, float weight_min) const {
+int32_t Sampler::SampleFromCandidates(double uniform, float weight_min) const {
   double total = 0.0;
   for (const int32_t id : candidates_) total += weights_[id] >= weight_min ? weights_[id] : 0.0f;
   const double target = uniform * total;

@@ -1,9 +1,9 @@
-// Sampler: draws one token from a row of logits. Deterministic: the same logits, parameters, token
-// index and history give the same token in any process (the generator is philox.h, keyed by
+// Sampler: samples one token from a row of logits. Deterministic: the same logits, parameters,
+// token index and history give the same token in any process (the generator is philox.h, keyed by
 // params.seed, counted by the token's index; equal logits are ordered by smaller id).
 //
 // Order: penalties, logit_bias and min_tokens (logit_edits.h), then greedy choice when temperature
-// is 0 (below 1e-5), else temperature, top_k, top_p, min_p, draw. top_p keeps the fewest tokens
+// is 0 (below 1e-5), else temperature, top_k, top_p, min_p, sampling. top_p keeps the fewest tokens
 // whose probability, renormalised after top_k, reaches top_p (Holtzman et al. 2020); min_p keeps
 // tokens at least min_p times as likely as the most likely.
 //
@@ -42,12 +42,12 @@ class Sampler {
                                       std::span<const int32_t> output);
 
  private:
-  absl::StatusOr<int32_t> Draw(std::span<const float> logits, const SamplingParams& params,
-                               double uniform);
+  absl::StatusOr<int32_t> Choose(std::span<const float> logits, const SamplingParams& params,
+                                 double uniform);
   void KeepTopK(std::span<const float> logits, int top_k);
   void KeepTopP(std::span<const float> logits, float top_p);
-  int32_t DrawFromAll(double uniform, float weight_min) const;
-  int32_t DrawFromCandidates(double uniform, float weight_min) const;
+  int32_t SampleFromAll(double uniform, float weight_min) const;
+  int32_t SampleFromCandidates(double uniform, float weight_min) const;
 
   LogitEditor editor_;
   std::vector<float> edited_;        // [vocab_size]

@@ -34,7 +34,7 @@ SamplingParams Greedy() {
 // Logits of a rugged, reproducible distribution.
 std::vector<float> Rugged(int size, uint64_t seed) {
   std::vector<float> logits(size);
-  for (int i = 0; i < size; ++i) logits[i] = static_cast<float>(8.0 * UniformDraw(seed, i) - 4.0);
+  for (int i = 0; i < size; ++i) logits[i] = static_cast<float>(8.0 * UniformSample(seed, i) - 4.0);
   return logits;
 }
 
@@ -64,15 +64,15 @@ std::vector<double> ExpectedDistribution(const std::vector<float>& logits,
   return p;
 }
 
-// Pearson's statistic of 4,000 draws, bins expecting fewer than 5 merged; a draw of an impossible
-// token fails at once.
-void ExpectDrawsFollow(const std::vector<float>& logits, SamplingParams params) {
-  constexpr int kDraws = 4'000;
+// Pearson's statistic of 4,000 samples, bins expecting fewer than 5 merged; a sample of an
+// impossible token fails at once.
+void ExpectSamplesFollow(const std::vector<float>& logits, SamplingParams params) {
+  constexpr int kSamples = 4'000;
   const std::vector<double> expected = ExpectedDistribution(logits, params);
   std::vector<int> seen(logits.size(), 0);
   Sampler sampler(static_cast<int>(logits.size()));
   params.seed = 1234;
-  for (int i = 0; i < kDraws; ++i) {
+  for (int i = 0; i < kSamples; ++i) {
     const auto token = sampler.Sample(logits, params, static_cast<uint64_t>(i), {}, {});
     ASSERT_TRUE(token.ok()) << token.status();
     ASSERT_GT(expected[token->token], 0.0) << token->token;
@@ -85,7 +85,7 @@ void ExpectDrawsFollow(const std::vector<float>& logits, SamplingParams params) 
     ++bins;
   };
   for (size_t id = 0; id < seen.size(); ++id) {
-    const double want = expected[id] * kDraws;
+    const double want = expected[id] * kSamples;
     if (want >= 5) {
       add(want, seen[id]);
     } else {
@@ -98,35 +98,35 @@ void ExpectDrawsFollow(const std::vector<float>& logits, SamplingParams params) 
   EXPECT_LT(statistic, freedom + 5 * std::sqrt(2 * freedom)) << bins << " bins";
 }
 
-TEST(SamplerTest, DrawsFollowTheDistribution) {
+TEST(SamplerTest, SamplesFollowTheDistribution) {
   const std::vector<float> logits = Rugged(200, 1);
   SamplingParams params;
-  ExpectDrawsFollow(logits, params);
+  ExpectSamplesFollow(logits, params);
   params.temperature = 0.5f;
-  ExpectDrawsFollow(logits, params);
+  ExpectSamplesFollow(logits, params);
   params.temperature = 2.0f;
-  ExpectDrawsFollow(logits, params);
+  ExpectSamplesFollow(logits, params);
 }
 
-TEST(SamplerTest, DrawsFollowTheTruncatedDistribution) {
+TEST(SamplerTest, SamplesFollowTheTruncatedDistribution) {
   const std::vector<float> logits = Rugged(200, 2);
   SamplingParams params;
   params.top_k = 17;
-  ExpectDrawsFollow(logits, params);
+  ExpectSamplesFollow(logits, params);
   params.top_p = 0.6f;
-  ExpectDrawsFollow(logits, params);
+  ExpectSamplesFollow(logits, params);
   params.top_k = 0;
-  ExpectDrawsFollow(logits, params);
+  ExpectSamplesFollow(logits, params);
   params.top_p = 0.97f;  // more than the first sorted stretch
   params.temperature = 1.5f;
-  ExpectDrawsFollow(logits, params);
+  ExpectSamplesFollow(logits, params);
   params.min_p = 0.05f;
-  ExpectDrawsFollow(logits, params);
+  ExpectSamplesFollow(logits, params);
   params.top_p = 1.0f;
-  ExpectDrawsFollow(logits, params);
+  ExpectSamplesFollow(logits, params);
 }
 
-TEST(SamplerTest, ADrawIsAFunctionOfSeedAndIndex) {
+TEST(SamplerTest, ASampleIsAFunctionOfSeedAndIndex) {
   const std::vector<float> logits = Rugged(1000, 3);
   SamplingParams params;
   params.seed = 99;
@@ -142,19 +142,19 @@ TEST(SamplerTest, ADrawIsAFunctionOfSeedAndIndex) {
 
 // Written down so that a change of the generator or of the order of candidates is seen: it would
 // change the text of requests that are resumed by another version.
-TEST(SamplerTest, GoldenDraws) {
+TEST(SamplerTest, GoldenSamples) {
   const std::vector<float> logits = Rugged(1000, 3);
   SamplingParams params;
   params.seed = 42;
-  const auto draw = [&] {
+  const auto sample = [&] {
     std::vector<int32_t> tokens;
     for (uint64_t i = 0; i < 6; ++i) tokens.push_back(SampleOne(logits, params, i));
     return tokens;
   };
-  EXPECT_EQ(draw(), (std::vector<int32_t>{456, 314, 655, 671, 839, 283}));
+  EXPECT_EQ(sample(), (std::vector<int32_t>{456, 314, 655, 671, 839, 283}));
   params.top_k = 50;
   params.top_p = 0.9f;
-  EXPECT_EQ(draw(), (std::vector<int32_t>{929, 564, 283, 453, 63, 990}));
+  EXPECT_EQ(sample(), (std::vector<int32_t>{929, 564, 283, 453, 63, 990}));
 }
 
 TEST(SamplerTest, GreedyTakesTheSmallestOfTies) {

@@ -16,7 +16,7 @@ struct SamplingParams {
   float presence_penalty = 0.0f;    // [-2, 2]; over output
   float frequency_penalty = 0.0f;   // [-2, 2]; over output
   std::vector<std::pair<int32_t, float>> logit_bias;
-  uint64_t seed = 0;      // with the token's index it fixes the draw, wherever the request runs
+  uint64_t seed = 0;      // with the token's index it fixes the choice, wherever the request runs
   int top_logprobs = -1;  // -1 none; 0 the chosen token's only; n > 0 also the n most likely
   std::vector<int32_t>
       suppressed_until_min_tokens;  // ids masked while index < min_tokens (EOS and stop ids)

@@ -75,10 +75,10 @@ struct PlanChunk {
 // fit, or a plan that is none), FAILED_PRECONDITION (stale epoch).
 //
 // Without members the plan is plain: the instance computes the whole prompt alone. Otherwise it is
-// spanning: every member of any chunk is sent the plan. `chunks` are all chunks known so far, and
+// an SP plan: every member of any chunk is sent the plan. `chunks` are all chunks known so far, and
 // this one adds [from_chunk, size). When they do not sum to the prompt yet, later Assigns of the
 // same id and epoch, each with a larger sequence, bring the rest; members are then only appended.
-// Spanning Assigns are sent to an instance in the order of their sequences.
+// SP Assigns are sent to an instance in the order of their sequences.
 struct AssignRequest {
   SpecPtr spec;
   Epoch epoch;
@@ -99,7 +99,7 @@ struct AssignReply {
   absl::Status status;
 };
 
-// The lead of a spanning plan has opened the transfer to its decode instance: sent to all other
+// The lead of an SP plan has opened the transfer to its decode instance: sent to all other
 // members. Idempotent; ignored by an instance that does not hold the plan: its reports say so.
 struct StartRequest {
   RequestId id;
@@ -235,7 +235,7 @@ struct ReleaseBackendReply {
   absl::Status status;
 };
 
-// How long a prompt took at its prefill instance, by that instance's clock. Of a spanning plan: as
+// How long a prompt took at its prefill instance, by that instance's clock. Of an SP plan: as
 // its lead saw them, and the longest handoff.
 struct PrefillTimes {
   TimeUs queue_us = 0;    // from its Assign to the start of the first step with it
@@ -373,7 +373,7 @@ struct HeldRequest {
   Epoch epoch;
   // Decode: its blocks were taken; otherwise it is announced only. Prefill: not used.
   bool opened = false;
-  // Of a spanning plan: chunks this instance has finished, and for how long the next has run.
+  // Of an SP plan: chunks this instance has finished, and for how long the next has run.
   uint32_t chunks_done = 0;
   TimeUs chunk_running_us = -1;  // -1: none runs
 };
@@ -384,8 +384,8 @@ struct EndedRequest {
   // kCancelled, of decode: the router closed the token stream, or the orchestrator said Cancel;
   // what a writer of KV aborts with, CANCELLED or not, is kError.
   FinishReason reason = FinishReason::kError;
-  // Prefill: OK = committed (of a spanning plan: this member's part); UNAVAILABLE before its
-  // transfer was opened = handed back, to be planned anew. An error of a spanning plan's member:
+  // Prefill: OK = committed (of an SP plan: this member's part); UNAVAILABLE before its
+  // transfer was opened = handed back, to be planned anew. An error of an SP plan's member:
   // planned anew, within bounds.
   absl::Status status;
   bool engine_failed = false;  // in a step that this request was in

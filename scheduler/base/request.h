@@ -19,7 +19,7 @@ struct RequestSpec {
   int64_t max_tokens = 0;       // output tokens; resolved by the router; 0 only scores the prompt
   int64_t min_tokens = 0;       // a stop token at an output index below this does not stop
   std::string sampling;         // serialised; no core looks inside
-  // Drawing one of these ends the request; it is counted and reported, not emitted. Empty with
+  // Sampling one of these ends the request; it is counted and reported, not emitted. Empty with
   // ignore_eos.
   std::vector<int32_t> stop_token_ids;
   bool want_prompt_logprobs = false;

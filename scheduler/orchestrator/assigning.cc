@@ -19,15 +19,16 @@ void OrchestratorCore::Impl::SendPlan(Request& request, const std::vector<Planne
   for (const PlannedChunk& chunk : chunks) AddChunk(request, chunk, sequence);
   NoteUnopened(request);
   const bool whole = chunks.size() == 1 && chunks[0].tokens == PromptTokens(*request.spec);
-  request.spanning = !whole || request.members.size() > 1;
-  spanning_plans_ += request.members.size() > 1 ? 1 : 0;
+  request.sequence_parallel = !whole || request.members.size() > 1;
+  sp_plans_ += request.members.size() > 1 ? 1 : 0;
   PlanExplanation& explained = request.explanation.plans.back();
   explained.epoch = request.epoch;
   for (size_t k = explained.chunks.size(); k < chunks.size(); ++k) {
     explained.chunks.push_back({chunks[k].tokens, chunks[k].instances});
   }
   PlaceWithPlan(request);
-  request.spanning ? SendAssigns(request, 0, sequence) : SendPlainAssign(request, sequence);
+  request.sequence_parallel ? SendAssigns(request, 0, sequence)
+                            : SendPlainAssign(request, sequence);
   effects_.push_back(SendPlanUpdate{
       request.spec->id,
       Planned{request.epoch, request.members[0].instance, now_ - request.submitted_us}});

@@ -52,7 +52,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .failed = explanations_.failed(),
       .refused = refused_,
       .lost = lost_,
-      .spanning_plans = spanning_plans_,
+      .sp_plans = sp_plans_,
       .replans = explanations_.degraded()[static_cast<size_t>(Degraded::kReplanned)],
       .digest_mismatches = digest_mismatches_,
       .degraded = explanations_.degraded(),

@@ -16,15 +16,15 @@
 // wait before it in the line. A request that is refused once more keeps its number.
 //
 // No deadlock. Decode room is held by opened requests alone. An opened plain request has its
-// prefill blocks and waits for nobody, so it ends and its room comes back. A spanning plan waits,
+// prefill blocks and waits for nobody, so it ends and its room comes back. An SP plan waits,
 // opened or not, for all older plans (by PlanSequence) at each of its members. So it may get a
 // place only when all of these have opened (MustWait): then all that it waits for, directly or not,
 // has decode room and prefill blocks, and the oldest of them can run. This is known only here,
-// which is why the places of other spanning plans are withheld until their lead asks. Announced
+// which is why the places of other SP plans are withheld until their lead asks. Announced
 // requests are waited for by nobody: what they count as virtual usage never keeps a request of the
 // line from its place, but for those whose leads open right now, and these wait for nothing but the
 // network. A request whose lead is not asking at the moment (it gave its prefill blocks to an older
-// spanning plan) holds up nobody in the line.
+// SP plan) holds up nobody in the line.
 //
 // Invariants (CheckInvariants): each line is ordered by number and no line is empty; no instance
 // has an empty set of unopened plans.

@@ -308,7 +308,7 @@ struct OrchestratorSnapshot {
   uint64_t refused = 0;  // for lack of capacity, before anything was begun
   uint64_t instances_lost = 0;
   std::map<std::pair<std::string, Role>, uint64_t> lost;  // the same by model and role
-  uint64_t spanning_plans = 0;  // first Assigns of plans on more than one instance
+  uint64_t sp_plans = 0;  // first Assigns of plans on more than one instance
   uint64_t replans = 0;
   uint64_t digest_mismatches = 0;           // reports that did not fit what was told before
   DegradedCounts degraded = {};             // how often, of all requests

@@ -234,7 +234,7 @@ class OrchestratorCore::Impl {
   uint64_t last_sequence_ = 0;
   uint64_t refused_ = 0;                                   // for lack of capacity
   std::map<std::pair<std::string, Role>, uint64_t> lost_;  // instances, by model and role
-  uint64_t spanning_plans_ = 0;
+  uint64_t sp_plans_ = 0;
   uint64_t digest_mismatches_ = 0;
 };
 

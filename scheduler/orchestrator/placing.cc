@@ -61,7 +61,7 @@ void OrchestratorCore::Impl::PlaceWaiting(const std::string& model) {
 }
 
 bool OrchestratorCore::Impl::MustWaitForOlder(const Request& request) const {
-  if (!request.spanning) return false;
+  if (!request.sequence_parallel) return false;
   const PlanSequence first = request.chunks[0].sequence;
   return std::any_of(request.members.begin(), request.members.end(), [&](const Member& member) {
     return placement_.MustWait(member.instance, first);
@@ -184,7 +184,7 @@ void OrchestratorCore::Impl::Opened(Request& request) {
   if (request.state == State::kPlaced) return;
   // Its lead has the plan, then, whatever else of its answers is under way.
   Member& lead = request.members[0];
-  if (!request.spanning && lead.here()) lead.phase = Member::Phase::kAccepted;
+  if (!request.sequence_parallel && lead.here()) lead.phase = Member::Phase::kAccepted;
   AnswerAsking(request, absl::OkStatus());
   Enter(request, State::kPlaced);
   registry_.Find(request.decode)->Opened(request.spec->id);

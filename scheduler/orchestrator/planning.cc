@@ -164,7 +164,7 @@ void OrchestratorCore::Impl::NoteChunksEnded(Request& request) {
   }
 }
 
-// A report tells when a chunk of a spanning plan began; of others it is taken to begin when it can.
+// A report tells when a chunk of an SP plan began; of others it is taken to begin when it can.
 void OrchestratorCore::Impl::NoteStarts(const std::string& model) {
   for (const RequestId id : pools_.TakeReady(model)) {
     Request& request = requests_.At(id);

@@ -43,7 +43,7 @@ TEST_F(PlanningTest, APlanOfTwoMembersRunsFromItsAssignsToItsEnd) {
   const Effects ended = Report(decode, {}, {Ended(assigns[0])});
   EXPECT_EQ(Ends(ended).size(), 1u);
   EXPECT_TRUE(Of<CallCancel>(ended).empty());
-  EXPECT_EQ(core_->Snapshot(now_).spanning_plans, 1u);
+  EXPECT_EQ(core_->Snapshot(now_).sp_plans, 1u);
 }
 
 // Else the younger would hold decode room while it waits for the older, which may wait for that
@@ -193,7 +193,7 @@ TEST_F(PlanningTest, PlansAsSkeinctlPlanDoesForTheSameState) {
       }
       EXPECT_EQ(assigns.size(), expected.chunks.back().instances.size());
     }
-    EXPECT_GT(core_->Snapshot(now_).spanning_plans, 10u);
+    EXPECT_GT(core_->Snapshot(now_).sp_plans, 10u);
   }
 }
 

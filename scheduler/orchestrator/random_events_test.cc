@@ -1,7 +1,7 @@
 // Any event in any state is safe: likely and unlikely events in any order, over every policy.
 // Checked: the core's invariants; every request ends exactly once; an epoch is assigned only when
 // the epochs before it were cancelled, refused or have ended everywhere; the sequences of the
-// spanning Assigns to an instance grow; nothing goes to an instance whose stream is broken; nothing
+// SP Assigns to an instance grow; nothing goes to an instance whose stream is broken; nothing
 // is placed at one that an operator drains.
 #include <algorithm>
 #include <map>

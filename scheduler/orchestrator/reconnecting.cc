@@ -29,13 +29,13 @@ void OrchestratorCore::Impl::Resync(InstanceId id, const RegisterRequest& hello)
 // It holds the request: whatever else was sent about it may be lost.
 void OrchestratorCore::Impl::SendAgain(Request& request, InstanceId id, const HeldRequest& held) {
   if (request.decode == id) {
-    if (request.spanning) Announce(request);  // it may not have heard of all writers
+    if (request.sequence_parallel) Announce(request);  // it may not have heard of all writers
     if (held.opened) Opened(request);
     return;
   }
   Member* member = request.MemberAt(id);
   if (member == nullptr) return;
-  if (!member->accepted() && request.spanning) {
+  if (!member->accepted() && request.sequence_parallel) {
     // It may not have heard of all chunks.
     return GiveUpPlan(request, absl::UnavailableError("the stream to a prefill instance broke"));
   }

@@ -25,7 +25,8 @@ std::string NamesOf(const std::set<InstanceId>& instances) {
 // by way of the decode instance, in any shape. A request that no engine can sample
 // (INVALID_ARGUMENT), or whose logits are NaN (INTERNAL), would end so anywhere.
 bool OrchestratorCore::Impl::MayReplan(const Request& request, const absl::Status& status) {
-  if (request.spanning) return !absl::IsInvalidArgument(status) && !absl::IsInternal(status);
+  if (request.sequence_parallel)
+    return !absl::IsInvalidArgument(status) && !absl::IsInternal(status);
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status);
 }
 

@@ -73,7 +73,7 @@ struct Request {
 
   std::vector<Member> members;  // the lead first; none without a plan
   std::vector<Chunk> chunks;    // all but those that rolling has not started
-  bool spanning = false;
+  bool sequence_parallel = false;
   std::set<InstanceId> tried_prefill;  // not to be tried before all others were
   bool unsure = false;                 // its last members were lost when they may have committed
 

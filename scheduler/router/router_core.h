@@ -147,8 +147,8 @@ struct End {  // to the client (no client to tell after ClientGone); nothing fol
   FinishReason reason = FinishReason::kError;
   absl::Status status;  // OK for stop and length
   int64_t prompt_tokens = 0;
-  int64_t output_tokens = 0;    // drawn, a stop token included
-  int32_t stop_token = -1;      // the drawn stop token, if that was the reason
+  int64_t output_tokens = 0;    // sampled, a stop token included
+  int32_t stop_token = -1;      // the sampled stop token, if that was the reason
   std::string prompt_logprobs;  // when max_tokens is 0
   bool begun = false;           // it was placed: instances may have worked for it
   RequestTimes times;

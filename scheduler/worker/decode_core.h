@@ -101,8 +101,8 @@ struct EndStream {  // Finished on the stream `call`, then its end; nothing foll
   FinishReason reason = FinishReason::kError;
   absl::Status status;  // OK for stop and length
   int64_t prompt_tokens = 0;
-  int64_t output_tokens = 0;    // drawn, the stop token included
-  int32_t stop_token = -1;      // the drawn stop token when reason is kStop
+  int64_t output_tokens = 0;    // sampled, the stop token included
+  int32_t stop_token = -1;      // the sampled stop token when reason is kStop
   std::string prompt_logprobs;  // when max_tokens is 0: there is no token 0 to carry them
   std::optional<PrefillTimes> times = {};  // likewise
 };
@@ -153,7 +153,7 @@ struct DecodeSnapshot {
   int64_t backend_waiting = 0;  // writers that wait for one
   uint64_t steps = 0;           // probes are none
   uint64_t probes = 0;          // of the idle engine
-  uint64_t output_tokens = 0;   // drawn here since the start
+  uint64_t output_tokens = 0;   // sampled here since the start
   uint64_t finished = 0;        // with stop or length
   uint64_t failed = 0;
 };

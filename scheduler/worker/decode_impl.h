@@ -61,7 +61,7 @@ class DecodeCore::Impl {
     std::shared_ptr<std::vector<int32_t>> output = std::make_shared<std::vector<int32_t>>();
     FinishReason reason = FinishReason::kError;
     absl::Status status;
-    int64_t output_tokens = 0;  // drawn, the stop token included
+    int64_t output_tokens = 0;  // sampled, the stop token included
     int32_t stop_token = -1;
   };
   using Sequences = std::map<RequestId, Sequence>;

@@ -43,7 +43,7 @@ void EngineWatch::Fail(const absl::Status& status, const std::vector<StepSequenc
 
 void EngineWatch::Begin(const RunStep& step, TimeUs now) {
   SKEIN_INVARIANT(ok() && !stepping_ && !step.sequences.empty());
-  const SpanningPart* part = step.sequences.front().spanning.get();
+  const RingPart* part = step.sequences.front().ring.get();
   stepping_ = true;
   probe_ = step.probe;
   probes_ += step.probe ? 1 : 0;

@@ -15,9 +15,9 @@ RunStep StepOf(int64_t tokens) {
 
 RunStep JointStep(TimeUs deadline_us) {
   RunStep step = StepOf(8);
-  auto part = std::make_shared<SpanningPart>();
+  auto part = std::make_shared<RingPart>();
   part->deadline_us = deadline_us;
-  step.sequences.front().spanning = std::move(part);
+  step.sequences.front().ring = std::move(part);
   return step;
 }
 

@@ -1,11 +1,11 @@
 // PlanQueue: the requests of a prefill-worker in plan-sequence order: those that wait for blocks,
-// those in front (they have blocks, and ask for a place or compute), and the spanning ones that
+// those in front (they have blocks, and ask for a place or compute), and the sp_plan ones that
 // have blocks but no place yet. Part of PrefillCore. Each call costs the logarithm of the number of
 // requests.
 //
 // In front. Some requests ask for a place ahead of their computation, so that the engine does not
 // wait for answers: `ahead` of them, and more as long as they are what the step in flight and the
-// next one have room for. Members of a spanning plan that do not lead it are never in front.
+// next one have room for. Members of an SP plan that do not lead it are never in front.
 #pragma once
 
 #include <cstdint>
@@ -41,13 +41,13 @@ class PlanQueue {
     if (waiting_.empty()) return std::nullopt;
     return waiting_.begin()->second;
   }
-  // A spanning plan before `sequence` waits for blocks.
+  // An SP plan before `sequence` waits for blocks.
   bool SpanningWaitsBefore(PlanSequence sequence) const {
     return !spanning_waiting_.empty() && spanning_waiting_.begin()->first < sequence;
   }
   size_t waiting() const { return waiting_.size(); }
 
-  // ---- spanning plans with blocks and without a place ----
+  // ---- SP plans with blocks and without a place ----
   void AddUnplaced(const Place& place) {
     if (place.spans) unplaced_.emplace(place.sequence, place.id);
   }

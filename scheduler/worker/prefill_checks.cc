@@ -13,9 +13,9 @@ WorkerLoad PrefillCore::Impl::Load() const {
   for (const auto& [id, request] : requests_) {
     const bool waits = request.state == State::kQueued || request.state == State::kAsking;
     load.queued_requests += waits;
-    if (request.spanning.has_value() && request.state != State::kEnding) {
-      const auto share = static_cast<int64_t>(request.spanning->share.size());
-      load.queued_tokens += (share - request.spanning->blocks_done) * shape_.block_tokens;
+    if (request.sp_plan.has_value() && request.state != State::kEnding) {
+      const auto share = static_cast<int64_t>(request.sp_plan->share.size());
+      load.queued_tokens += (share - request.sp_plan->blocks_done) * shape_.block_tokens;
     } else if (waits) {
       load.queued_tokens += PromptTokens(*request.spec);
     }
@@ -39,9 +39,9 @@ std::vector<HeldRequest> PrefillCore::Impl::Held() const {
   std::vector<HeldRequest> held;
   for (const auto& [id, request] : requests_) {
     HeldRequest one{id, request.epoch};
-    if (request.spanning.has_value()) {
-      one.chunks_done = request.spanning->chunks_done;
-      const TimeUs since = request.spanning->chunk_since_us;
+    if (request.sp_plan.has_value()) {
+      one.chunks_done = request.sp_plan->chunks_done;
+      const TimeUs since = request.sp_plan->chunk_since_us;
       if (since != kNever) one.chunk_running_us = now_ - since;
     }
     held.push_back(one);
@@ -59,9 +59,9 @@ TimeUs PrefillCore::Impl::NextDeadline() const {
 
 TimeUs PrefillCore::Impl::EarliestTimer(const Request& request) {
   if (request.state == State::kEnding) return kNever;
-  const bool joins = request.spanning.has_value() && request.state == State::kQueued;
+  const bool joins = request.sp_plan.has_value() && request.state == State::kQueued;
   return std::min({request.deadline_us, request.ask_retry_us, request.ask_give_up_us,
-                   joins ? request.spanning->join_until_us : kNever});
+                   joins ? request.sp_plan->join_until_us : kNever});
 }
 
 std::string_view PrefillCore::Impl::StateOf(RequestId id) const {
@@ -113,7 +113,7 @@ absl::Status PrefillCore::Impl::CheckInvariants() const {
     queued += request.state == State::kQueued;
     in_front += request.in_front;
     const bool must =
-        !request.spanning.has_value() &&
+        !request.sp_plan.has_value() &&
         (request.state == State::kAsking || (request.state == State::kPlaced && !request.computed));
     const bool may = request.state == State::kAsking || request.state == State::kPlaced;
     if ((must && !request.in_front) || (request.in_front && !may)) {
@@ -143,7 +143,7 @@ absl::Status PrefillCore::Impl::CheckInvariants() const {
     return absl::InternalError(
         absl::StrCat("PrefillCore 3: ", queue_.waiting(), " in the queue, ", queued, " queued"));
   }
-  return CheckSpanning();
+  return CheckSpPlans();
 }
 
 }  // namespace skein::scheduler

@@ -86,7 +86,7 @@ absl::Status PrefillCore::Impl::Assign(const AssignRequest& assign) {
   request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
   if (assign.placed.has_value()) request.placed = *assign.placed;
   if (spans) {
-    if (absl::Status status = AddSpanning(assign, &request); !status.ok()) return status;
+    if (absl::Status status = AddSpPlan(assign, &request); !status.ok()) return status;
   }
   membership_.Holds({.id = id, .epoch = assign.epoch});
   queue_.Wait(PlaceOf(request));
@@ -258,8 +258,8 @@ void PrefillCore::Impl::Finish(Request& request) {
 
 void PrefillCore::Impl::End(Request& request, const absl::Status& status) {
   if (request.state == State::kEnding) return;
-  if (request.spanning.has_value()) {
-    for (PlanSequence sequence : request.spanning->assigns) spans_.erase(sequence);
+  if (request.sp_plan.has_value()) {
+    for (PlanSequence sequence : request.sp_plan->assigns) spans_.erase(sequence);
   }
   LeaveOthers(request);
   LeaveFront(request);
@@ -300,8 +300,8 @@ void PrefillCore::Impl::Erase(Request& request, const absl::Status& status) {
   kv_out_.Forget(id);
   if (request.blocks != nullptr) pool_.Free(*request.blocks);
   LeaveFront(request);
-  if (request.spanning.has_value()) {
-    for (PlanSequence sequence : request.spanning->assigns) spans_.erase(sequence);
+  if (request.sp_plan.has_value()) {
+    for (PlanSequence sequence : request.sp_plan->assigns) spans_.erase(sequence);
   }
   tombstones_.Put(id, request.epoch, status.ok());
   const bool cancelled = status.code() == absl::StatusCode::kCancelled;

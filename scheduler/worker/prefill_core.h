@@ -5,15 +5,15 @@
 // handoff running) -> committing -> gone. A request that was cancelled or failed is *ending*: it
 // leaves when neither the step in flight nor its handoff touches its blocks any more.
 //
-// A request of a spanning plan (AssignRequest with members) computes only its share of the prompt
+// A request of an SP plan (AssignRequest with members) computes only its share of the prompt
 // here, piece by piece (scheduler/kv/deal.h), each piece in one step together with the other
 // members. It holds blocks for all it will compute and receive. The plan's lead opens the transfer,
-// the others wait for Start. Spanning pieces run strictly in (sequence, chunk, piece) order over
-// all spanning plans assigned here, started or not. Assigns come in the order of their sequences:
+// the others wait for Start. Ring pieces run strictly in (sequence, chunk, piece) order over
+// all SP plans assigned here, started or not. Assigns come in the order of their sequences:
 // so all instances run pieces in one global order and the first unfinished one can always run; a
 // plan that did not reach all its members is cancelled at the others. Plain prompts of a smaller
 // sequence go before a piece, others only while no piece can run. Blocks are given out in the same
-// order. A plain prompt that waits for decode room gives its blocks back to a spanning plan before
+// order. A plain prompt that waits for decode room gives its blocks back to an SP plan before
 // it.
 //
 // A decode side that answers the Grant with staging slots is written to through a backend
@@ -28,7 +28,7 @@
 //   4. Every accepted (id, epoch) ends exactly once, in a report's `ended`.
 //   5. Each part's own: pool, batch.
 //   6. What is remembered of all requests (who is in front, the earliest timer) agrees with them.
-//   7. Every local block holds at most one block of one prompt; a spanning plan's next piece is one
+//   7. Every local block holds at most one block of one prompt; an SP plan's next piece is one
 //      of those that were promised by its Assigns, in their order.
 #pragma once
 
@@ -104,12 +104,12 @@ struct PrefillConfig {
   // A request that needs its place waits so long for the stream to the orchestrator.
   TimeUs begin_give_up_us = 10 * kSecondUs;
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
-  // A spanning step, the wait for the other members included: a member that is free early waits for
+  // A ring step, the wait for the other members included: a member that is free early waits for
   // the one with the longest queue, and for one whose engine hangs until that engine's own timeout
   // (EngineWatch). That members die or give up is heard long before.
   // `batch.max_batch_tokens` is what one member computes in it, the same at all instances that
   // share plans: the orchestrator registers no others.
-  TimeUs spanning_step_us = 1200 * kSecondUs;
+  TimeUs ring_step_us = 1200 * kSecondUs;
   // Who joins a running plan waits so long for blocks: two plans may wait for each other's.
   TimeUs join_wait_us = 5 * kSecondUs;
   EngineWatchConfig engine;

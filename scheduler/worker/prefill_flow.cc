@@ -18,8 +18,8 @@ void PrefillCore::Impl::RunTimers(Request& request) {
   if (now_ >= request.deadline_us) {
     return End(request, absl::DeadlineExceededError("the request's deadline passed in prefill"));
   }
-  if (request.spanning.has_value() && request.state == State::kQueued &&
-      now_ >= request.spanning->join_until_us) {
+  if (request.sp_plan.has_value() && request.state == State::kQueued &&
+      now_ >= request.sp_plan->join_until_us) {
     return End(request, absl::UnavailableError("no blocks in time to join the plan"));
   }
   if (now_ >= request.ask_give_up_us) {
@@ -102,7 +102,7 @@ void PrefillCore::Impl::AwaitConnection() {
   }
 }
 
-// A younger spanning plan may have taken the last blocks while this request waited for the end of
+// A younger SP plan may have taken the last blocks while this request waited for the end of
 // its older epoch. That plan is placed only after this request has its decode room: as long as it
 // is not, nothing is in its blocks.
 bool PrefillCore::Impl::TakeBlocksOfYounger(Request& request) {
@@ -122,10 +122,10 @@ void PrefillCore::Impl::BackToQueue(Request& request) {
   Arm(request);
 }
 
-// No decode room: blocks that a spanning plan before it waits for must not wait with it, for that
+// No decode room: blocks that an SP plan before it waits for must not wait with it, for that
 // plan may hold the room.
 void PrefillCore::Impl::Yield(Request& request) {
-  if (request.spanning.has_value()) return;
+  if (request.sp_plan.has_value()) return;
   if (queue_.SpanningWaitsBefore(request.sequence)) BackToQueue(request);
 }
 
@@ -163,8 +163,8 @@ void PrefillCore::Impl::Place(Request& request, const Placed& placed) {
 }
 
 void PrefillCore::Impl::OpenTransfer(Request& request) {
-  const bool spans = request.spanning.has_value();
-  request.writer = spans ? request.spanning->self : membership_.instance();
+  const bool spans = request.sp_plan.has_value();
+  request.writer = spans ? request.sp_plan->self : membership_.instance();
   kv_out_.Open({.id = request.spec->id,
                 .epoch = request.epoch,
                 .spec = request.spec,
@@ -188,7 +188,7 @@ void PrefillCore::Impl::Refused(Request& request, const absl::Status& why) {
 void PrefillCore::Impl::BeginWork(Request& request) {
   SetState(request, State::kPlaced);
   request.working = true;
-  if (!request.spanning.has_value()) {
+  if (!request.sp_plan.has_value()) {
     batch_.Add(request.spec->id, request.sequence, PromptTokens(*request.spec), 0, request.suspect);
   }
   OpenHandoffOf(request);

@@ -36,10 +36,10 @@ class PrefillCore::Impl {
  private:
   enum class State { kQueued, kAsking, kPlaced, kEnding };
 
-  // What a request of a spanning plan has besides. Its local blocks are numbered in the order in
+  // What a request of an SP plan has besides. Its local blocks are numbered in the order in
   // which its pieces fill them: slot i is block i of Request::blocks.
-  struct Spanning {
-    Spanning(const DealSizes& sizes, InstanceId me) : self(me), dealer(sizes), ahead(sizes) {}
+  struct SpPlan {
+    SpPlan(const DealSizes& sizes, InstanceId me) : self(me), dealer(sizes), ahead(sizes) {}
 
     InstanceId self;  // as the plan names this instance
     std::vector<PlanMember> members;
@@ -83,7 +83,7 @@ class PrefillCore::Impl {
     bool working = false;  // the transfer is open, as far as this instance was told
     InstanceId writer;     // this instance's name towards the decode side
 
-    std::optional<Spanning> spanning;
+    std::optional<SpPlan> sp_plan;
     bool in_front = false;
     bool computed = false;  // the whole prompt, or all of this instance's part
     bool has_token = false;
@@ -167,15 +167,15 @@ class PrefillCore::Impl {
   void MaybeLeave(Request& request);  // erases it when nothing touches its blocks
   void Erase(Request& request, const absl::Status& status);
 
-  // Spanning plans: prefill_span.cc.
+  // SP plans: prefill_span.cc.
   void EndOrphans();
   absl::StatusOr<InstanceId> SelfIn(const AssignRequest& assign) const;
-  absl::Status AddSpanning(const AssignRequest& assign, Request* request);
+  absl::Status AddSpPlan(const AssignRequest& assign, Request* request);
   absl::Status ExtendPlan(Request& request, const AssignRequest& assign);
-  absl::Status AddChunks(const AssignRequest& assign, Spanning* spanning) const;
-  absl::Status AddChunk(const AssignRequest& assign, size_t index, Spanning* spanning) const;
-  void GiveSlots(Spanning* spanning) const;
-  void FindNext(Spanning* spanning) const;
+  absl::Status AddChunks(const AssignRequest& assign, SpPlan* sp_plan) const;
+  absl::Status AddChunk(const AssignRequest& assign, size_t index, SpPlan* sp_plan) const;
+  void GiveSlots(SpPlan* sp_plan) const;
+  void FindNext(SpPlan* sp_plan) const;
   bool ExtendBlocks(Request& request);
   int64_t BlocksWanted(const Request& request) const;
   std::vector<PutBlock> NewPuts(Request& request) const;
@@ -183,12 +183,12 @@ class PrefillCore::Impl {
   Request* EnterablePiece(PlanSequence* sequence);
   void StartPiece(Request& request);
   void TellProgress(const Request& request);  // in the next report
-  SpanningPart PartOf(const Request& request) const;
-  static std::vector<std::string> CommAddresses(const Spanning& spanning, int chunk);
+  RingPart PartOf(const Request& request) const;
+  static std::vector<std::string> CommAddresses(const SpPlan& sp_plan, int chunk);
   void LeaveOthers(const Request& request);
   void PieceDone(const StepLoop::Ended& ended, const std::vector<StepResult>& results);
   void TakePiece(Request& request, const StepSequence& ran, const StepResult& result);
-  absl::Status CheckSpanning() const;
+  absl::Status CheckSpPlans() const;
 
   bool InFlight(RequestId id) const { return batch_.InFlight(id) || piece_ == id; }
   // With a failed engine not all is waited for.
@@ -201,11 +201,11 @@ class PrefillCore::Impl {
   // The plan's lead, or its only member: it opens the transfer, which takes the decode side's
   // blocks. Other members are never in front (plan_queue.h).
   static bool TakesFront(const Request& request) {
-    return !request.spanning.has_value() || request.spanning->lead;
+    return !request.sp_plan.has_value() || request.sp_plan->lead;
   }
   void LeaveFront(Request& request);
   static PlanQueue::Place PlaceOf(const Request& request) {
-    return {request.sequence, request.spec->id, request.spanning.has_value()};
+    return {request.sequence, request.spec->id, request.sp_plan.has_value()};
   }
   void SetState(Request& request, State state);
   // One of its timers was set, or it is new.

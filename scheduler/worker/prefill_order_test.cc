@@ -238,7 +238,7 @@ void Members::Do(size_t instance, const PrefillEvent& event) {
 void Members::Enter(size_t instance, const RunStep& step) {
   ASSERT_FALSE(instances_[instance].step.has_value());
   instances_[instance].step = step;
-  const SpanningPart& part = *step.sequences[0].spanning;
+  const RingPart& part = *step.sequences[0].ring;
   auto& there = meetings_[{part.group, part.piece.index}];
   there[instance] = step.step;
   if (there.size() < part.piece.members.size()) return;
@@ -252,7 +252,7 @@ void Members::Done(size_t instance, uint64_t number, const absl::Status& status)
   if (!member.step.has_value() || member.step->step != number) return;  // has ended meanwhile
   const StepSequence ran = member.step->sequences[0];
   member.step.reset();
-  const SpanningPart& part = *ran.spanning;
+  const RingPart& part = *ran.ring;
   if (status.ok() && part.piece.last) ++plans_.at(ran.id.serial).computed;
   if (!status.ok()) meetings_[{part.group, part.piece.index}].erase(instance);
   StepDone done{number, status, {}};

@@ -33,7 +33,7 @@ class PrefillSpanTest : public ::testing::Test {
     config.membership.report_spacing_per_request_us = 0;
     config.batch = {.max_batch_tokens = 8};
     config.begin_ahead = 2;
-    config.spanning_step_us = 700;
+    config.ring_step_us = 700;
     config.join_wait_us = 1000;
     return config;
   }
@@ -130,25 +130,25 @@ TEST_F(PrefillSpanTest, TheLeadComputesItsShareAndCommitsIt) {
   StepSequence piece = Of<RunStep>(effects)[0].sequences[0];
   EXPECT_EQ(piece.count, 8);
   EXPECT_FALSE(piece.sample);
-  EXPECT_EQ(piece.spanning->comm_addresses.size(), 1u);
-  const GroupKey first_group = piece.spanning->group;
+  EXPECT_EQ(piece.ring->comm_addresses.size(), 1u);
+  const GroupKey first_group = piece.ring->group;
 
   now_ = 50;
   effects = Step();
   EXPECT_EQ(held_[0].chunks_done, 1u);
   piece = Of<RunStep>(effects)[0].sequences[0];
-  EXPECT_EQ(piece.spanning->piece.spans[0], (std::vector<TokenSpan>{{8, 4}, {20, 2}}));
+  EXPECT_EQ(piece.ring->piece.spans[0], (std::vector<TokenSpan>{{8, 4}, {20, 2}}));
   EXPECT_EQ(piece.count, 6);
   EXPECT_TRUE(piece.sample);
   EXPECT_EQ(*piece.blocks, (std::vector<BlockId>{open.blocks[2].local, open.blocks[3].local}));
-  EXPECT_EQ(piece.spanning->history, (std::vector<BlockId>{open.blocks[0].local}));
-  EXPECT_EQ(piece.spanning->send[1], (std::vector<BlockId>{open.blocks[1].local}));
-  EXPECT_EQ(piece.spanning->history_tokens, (std::vector<int64_t>{4, 4}));
-  EXPECT_EQ(piece.spanning->token_end, 22);
-  EXPECT_EQ(piece.spanning->deadline_us, 750);
-  EXPECT_EQ(piece.spanning->comm_addresses, (std::vector<std::string>{"c0/3", "c0/1"}));
-  EXPECT_NE(piece.spanning->group, first_group);
-  EXPECT_NE(piece.spanning->group, piece.spanning->moves_group);
+  EXPECT_EQ(piece.ring->history, (std::vector<BlockId>{open.blocks[0].local}));
+  EXPECT_EQ(piece.ring->send[1], (std::vector<BlockId>{open.blocks[1].local}));
+  EXPECT_EQ(piece.ring->history_tokens, (std::vector<int64_t>{4, 4}));
+  EXPECT_EQ(piece.ring->token_end, 22);
+  EXPECT_EQ(piece.ring->deadline_us, 750);
+  EXPECT_EQ(piece.ring->comm_addresses, (std::vector<std::string>{"c0/3", "c0/1"}));
+  EXPECT_NE(piece.ring->group, first_group);
+  EXPECT_NE(piece.ring->group, piece.ring->moves_group);
 
   Step(41);
   effects = Do(HandoffDone{{7, 1}, {5}, {512, 512}});
@@ -169,9 +169,9 @@ TEST_F(PrefillSpanTest, AMemberThatJoinsReceivesItsHistoryFirst) {
   EXPECT_EQ(Held(), 3);
   effects = Start(1);
   const StepSequence piece = Of<RunStep>(effects)[0].sequences[0];
-  EXPECT_EQ(piece.spanning->rank, 1);
-  EXPECT_EQ(piece.spanning->receive[0].size(), 1u);
-  EXPECT_EQ(piece.spanning->history, piece.spanning->receive[0]);
+  EXPECT_EQ(piece.ring->rank, 1);
+  EXPECT_EQ(piece.ring->receive[0].size(), 1u);
+  EXPECT_EQ(piece.ring->history, piece.ring->receive[0]);
   EXPECT_FALSE(piece.sample);
   EXPECT_EQ(Of<OpenHandoff>(effects)[0].blocks.size(), 2u);  // what it computes, no more
   EXPECT_TRUE(Of<RunStep>(Start(1)).empty());                // said again
@@ -251,7 +251,7 @@ TEST_F(PrefillSpanTest, LaterChunksComeInAssignsOfTheirOwn) {
   EXPECT_FALSE(add.more);
   ASSERT_EQ(add.blocks.size(), 1u);
   EXPECT_EQ(add.blocks[0].global, 2);
-  EXPECT_EQ(Of<RunStep>(second)[0].sequences[0].spanning->piece.chunk, 1);
+  EXPECT_EQ(Of<RunStep>(second)[0].sequences[0].ring->piece.chunk, 1);
   EXPECT_EQ(StatusOf(Assign(Plan(spec, {{12, {3}}, {8, {3, 1}}}, 30, 1))).code(),
             absl::StatusCode::kInvalidArgument);
 }

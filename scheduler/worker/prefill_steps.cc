@@ -89,7 +89,7 @@ void PrefillCore::Impl::Computed(Request& request) {
   request.computed = true;
   request.times.prefill_us = now_ - request.started_us;
   LeaveFront(request);
-  if (request.spanning.has_value() && request.spanning->share.empty()) return Finish(request);
+  if (request.sp_plan.has_value() && request.sp_plan->share.empty()) return Finish(request);
   kv_out_.SetResult(request.spec->id,
                     {.has_token = request.has_token,
                      .token = request.token,

@@ -25,7 +25,7 @@ struct GroupKey {
 
 // A sequence's part of a step that several instances run together: a piece of its prompt, dealt to
 // the members by rank. Block ids are this instance's.
-struct SpanningPart {
+struct RingPart {
   Piece piece;
   int rank = 0;
   std::vector<std::string> comm_addresses;  // by rank
@@ -41,7 +41,7 @@ struct SpanningPart {
   GroupKey moves_group;                 // a second one, for what moves
 };
 
-// One sequence of a step: tokens [position, position + count) of prompt ++ output; with `spanning`
+// One sequence of a step: tokens [position, position + count) of prompt ++ output; with `ring`
 // the tokens of its spans (`count` in all, 0 is fine), alone in its step.
 struct StepSequence {
   RequestId id;
@@ -49,12 +49,12 @@ struct StepSequence {
   SpecPtr spec;
   int64_t position = 0;
   int64_t count = 0;
-  BlockTable blocks;  // covers at least position + count tokens; spanning: those of its spans
+  BlockTable blocks;  // covers at least position + count tokens; ring: those of its spans
   bool sample = false;
-  int64_t token_index = 0;  // output index of the drawn token, when `sample`
+  int64_t token_index = 0;  // output index of the sampled token, when `sample`
   // Output tokens so far; read-only for the shell, and unchanged until StepDone is handled.
   std::shared_ptr<const std::vector<int32_t>> output;
-  std::shared_ptr<const SpanningPart> spanning;
+  std::shared_ptr<const RingPart> ring;
 
   int32_t TokenAt(int64_t place) const {
     const int64_t prompt_tokens = PromptTokens(*spec);
@@ -78,7 +78,7 @@ struct StepResult {
   absl::Status status;
 };
 
-// Effect: break the groups of the spanning step, which then ends soon with UNAVAILABLE or
+// Effect: break the groups of the ring step, which then ends soon with UNAVAILABLE or
 // CANCELLED. A step that has ended meanwhile: nothing.
 struct AbortStep {
   uint64_t step = 0;
@@ -94,7 +94,7 @@ struct BreakGroup {
 
 // Event: results[i] belongs to sequences[i], each with a status of its own; empty when `status`,
 // that of the whole step, is not OK. INVALID_ARGUMENT: nothing was run, the batch's requests end
-// with it. UNAVAILABLE, DEADLINE_EXCEEDED and CANCELLED of a spanning step: its group broke, its
+// with it. UNAVAILABLE, DEADLINE_EXCEEDED and CANCELLED of a ring step: its group broke, its
 // request ends. Any other error: the engine is unusable; all requests end.
 struct StepDone {
   uint64_t step = 0;

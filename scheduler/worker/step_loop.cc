@@ -39,7 +39,7 @@ std::optional<StepLoop::Ended> StepLoop::End(const StepDone& event, TimeUs now) 
   const bool probe = engine_.probing();
   Ended ended{.ran = std::exchange(in_flight_, {}), .took_us = now - started_us_};
   ended.status = StatusOf(event, probe ? 1 : ended.ran.size());
-  const bool joint = !probe && ended.ran.front().spanning != nullptr;
+  const bool joint = !probe && ended.ran.front().ring != nullptr;
   // A probe that the engine refuses has failed, too: it is a step that any engine can run.
   if (probe && ended.status.ok()) ended.status = event.results.front().status;
   if (joint && BrokeForOthers(ended.status)) {

@@ -14,7 +14,7 @@ const StepResult kNan{.status = absl::InternalError("NaN")};
 
 StepSequence Sequence(uint64_t serial, bool joint = false) {
   StepSequence sequence{.id = {7, serial}, .count = 1};
-  if (joint) sequence.spanning = std::make_shared<SpanningPart>();
+  if (joint) sequence.ring = std::make_shared<RingPart>();
   return sequence;
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 using http::JsonString;
 
-// JSON has no infinities; a token that cannot be drawn gets the -9999 that clients know.
+// JSON has no infinities; a token that cannot be sampled gets the -9999 that clients know.
 std::string Number(float logprob) {
   char buffer[32];
   const float value = logprob >= -9999.0f ? std::min(logprob, 0.0f) : -9999.0f;

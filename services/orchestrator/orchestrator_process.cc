@@ -82,7 +82,7 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
                    {{"model_name", of.first}, {"role", role}}, count);
   }
   metrics->Total("skein_spanning_plans_total", "Plans on more than one instance.", {},
-                 totals.spanning_plans);
+                 totals.sp_plans);
   metrics->Total("skein_replans_total", "Plans that were given up.", {}, totals.replans);
   metrics->Total("skein_report_digest_mismatches_total",
                  "Reports that did not fit what their worker had told before.", {},

@@ -61,7 +61,7 @@ void ChoiceText::Echo(const PreparedPrompt& prompt, const v1::SampledTokens& log
     text_offset_ += Characters(prompt.text);
     return;
   }
-  // The first token has nothing before it that it could be drawn from.
+  // The first token has nothing before it that it could be sampled from.
   const int given = logprobs.tokens_size(), tokens = static_cast<int>(prompt.tokens.size());
   for (int i = 0; i < tokens; ++i) {
     const int at = i - (tokens - given);
@@ -72,7 +72,7 @@ void ChoiceText::Echo(const PreparedPrompt& prompt, const v1::SampledTokens& log
 
 void ChoiceText::Push(int32_t token, const v1::SampledToken& sampled) {
   if (stopped()) return;
-  const bool check = drawn_++ >= min_tokens_;
+  const bool check = sampled_++ >= min_tokens_;
   AddLogprob(token, &sampled);
   if (pending_.with_token_ids) pending_.token_ids.push_back(token);
   const std::string text = decoder_.Push(token);

@@ -25,8 +25,8 @@ class ChoiceText {
   // but the first; may be empty when none were asked for.
   void Echo(const PreparedPrompt& prompt, const v1::SampledTokens& logprobs);
   void Push(int32_t token, const v1::SampledToken& sampled);
-  // The end of the choice: `stop_token` is the stop token that was drawn, -1 for none; `is_eos`: it
-  // is the model's own.
+  // The end of the choice: `stop_token` is the stop token that was sampled, -1 for none; `is_eos`:
+  // it is the model's own.
   void Finish(bool length, int32_t stop_token, bool is_eos);
 
   // A stop string was found: nothing that follows is text.
@@ -45,7 +45,7 @@ class ChoiceText {
   engine::StreamDecoder decoder_;
   openai::StopMatcher matcher_;
   openai::Choice pending_;
-  int64_t drawn_ = 0;
+  int64_t sampled_ = 0;
   int64_t text_offset_ = 0;  // characters of the text before the next token
 };
 

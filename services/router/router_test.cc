@@ -97,7 +97,7 @@ TEST_P(StopStringTest, EndsTheTextAndTheRequest) {
   EXPECT_EQ(json["choices"][0]["text"], "one. ");
   EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(json["choices"][0]["stop_reason"], "two#");
-  EXPECT_EQ(json["usage"]["completion_tokens"], 9);  // those drawn until the match
+  EXPECT_EQ(json["usage"]["completion_tokens"], 9);  // those sampled until the match
   EXPECT_TRUE(cluster_->AwaitEnded(1, 1));
   Json with = body;
   with["include_stop_str_in_output"] = true;

@@ -16,7 +16,7 @@ constexpr size_t kSamplingCacheMax = 4096;
 }  // namespace
 
 EngineRunner::EngineRunner(engine::Engine* engine, LayerDone layer_done, Done done, StepLog* log,
-                           SpanningGroups* groups)
+                           RingGroups* groups)
     : engine_(engine),
       layer_done_(std::move(layer_done)),
       done_(std::move(done)),
@@ -77,10 +77,9 @@ absl::Status EngineRunner::StepTogether(const scheduler::RunStep& step,
   if (groups_ == nullptr) {
     return absl::InvalidArgumentError("this worker steps with no others");
   }
-  absl::StatusOr<engine::SpanningStep> spanning =
-      groups_->Enter(step.step, *step.sequences.front().spanning);
-  if (!spanning.ok()) return spanning.status();
-  sequence.spanning = &*spanning;
+  absl::StatusOr<engine::RingStep> ring = groups_->Enter(step.step, *step.sequences.front().ring);
+  if (!ring.ok()) return ring.status();
+  sequence.ring = &*ring;
   const absl::Status status = Step(step, {sequence});
   groups_->Leave(status);
   return status;
@@ -92,7 +91,7 @@ scheduler::StepDone EngineRunner::Execute(const scheduler::RunStep& step) {
   const std::vector<engine::SequenceStep>& sequences = inputs.sequences();
   scheduler::StepDone done{.step = step.step};
   const auto started = std::chrono::steady_clock::now();
-  const bool together = sequences.size() == 1 && step.sequences.front().spanning != nullptr;
+  const bool together = sequences.size() == 1 && step.sequences.front().ring != nullptr;
   done.status = together ? StepTogether(step, sequences.front()) : Step(step, sequences);
   if (!done.status.ok()) return done;
   if (log_ != nullptr) {

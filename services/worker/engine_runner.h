@@ -12,7 +12,7 @@
 
 #include "engine/engine.h"
 #include "scheduler/worker/step.h"
-#include "services/worker/spanning_groups.h"
+#include "services/worker/ring_groups.h"
 #include "services/worker/step_log.h"
 
 namespace skein::services {
@@ -25,10 +25,10 @@ class EngineRunner {
   // Called on the engine's thread at the end of each step.
   using Done = std::function<void(scheduler::StepDone)>;
 
-  // `engine`, `log` and `groups`, where there are any, outlive the runner. Without groups spanning
+  // `engine`, `log` and `groups`, where there are any, outlive the runner. Without groups ring
   // steps are INVALID_ARGUMENT.
   EngineRunner(engine::Engine* engine, LayerDone layer_done, Done done, StepLog* log = nullptr,
-               SpanningGroups* groups = nullptr);
+               RingGroups* groups = nullptr);
   ~EngineRunner();  // waits for the step in flight
 
   // Hands a step over. REQUIRES: none is in flight.
@@ -46,7 +46,7 @@ class EngineRunner {
   const LayerDone layer_done_;
   const Done done_;
   StepLog* const log_;
-  SpanningGroups* const groups_;
+  RingGroups* const groups_;
 
   std::mutex mu_;
   std::condition_variable wake_;

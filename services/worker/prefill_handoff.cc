@@ -196,8 +196,8 @@ void PrefillShell::On(const scheduler::AddToHandoff& effect) {
 
 void PrefillShell::LayerDone(const scheduler::RunStep& step, int layer) {
   for (const scheduler::StepSequence& sequence : step.sequences) {
-    const int64_t end = sequence.spanning != nullptr ? sequence.spanning->token_end
-                                                     : sequence.position + sequence.count;
+    const int64_t end =
+        sequence.ring != nullptr ? sequence.ring->token_end : sequence.position + sequence.count;
     sender_.Written(KeyOf(sequence.id, sequence.epoch), layer, end);
   }
 }

@@ -19,7 +19,7 @@
 #include "services/worker/comm_log.h"
 #include "services/worker/engine_runner.h"
 #include "services/worker/progress_thread.h"
-#include "services/worker/spanning_groups.h"
+#include "services/worker/ring_groups.h"
 #include "services/worker/worker_engine.h"
 #include "services/worker/worker_rpc.h"
 
@@ -97,7 +97,7 @@ class PrefillShell : public CoreShell<PrefillShell, scheduler::PrefillCore, sche
   void LogTransports();
 
   WorkerEngine* const engine_;
-  SpanningGroups groups_;
+  RingGroups groups_;
   Channels channels_;
   CallTracker calls_;
   std::function<void()> drained_;

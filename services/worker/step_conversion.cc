@@ -41,11 +41,10 @@ StepInputs::Buffers StepInputs::BuffersOf(const scheduler::StepSequence& sequenc
       }
     }
   };
-  if (sequence.spanning == nullptr) {
+  if (sequence.ring == nullptr) {
     run(sequence.position, sequence.position + sequence.count);
   } else {
-    for (const scheduler::TokenSpan& span :
-         sequence.spanning->piece.spans[sequence.spanning->rank]) {
+    for (const scheduler::TokenSpan& span : sequence.ring->piece.spans[sequence.ring->rank]) {
       run(span.position, span.position + span.count);
     }
   }
@@ -85,8 +84,8 @@ scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
   return out;
 }
 
-engine::SpanningStep SpanningStepOf(const scheduler::SpanningPart& part) {
-  engine::SpanningStep step;
+engine::RingStep SpanningStepOf(const scheduler::RingPart& part) {
+  engine::RingStep step;
   for (size_t rank = 0; rank < part.piece.spans.size(); ++rank) {
     engine::RankShare share{.history_tokens = part.history_tokens[rank], .spans = {}};
     for (const scheduler::TokenSpan& span : part.piece.spans[rank]) {

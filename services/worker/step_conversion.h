@@ -48,7 +48,7 @@ class StepInputs {
 scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
                                const engine::SequenceResult& result);
 
-// Without its communicators, which SpanningGroups adds.
-engine::SpanningStep SpanningStepOf(const scheduler::SpanningPart& part);
+// Without its communicators, which RingGroups adds.
+engine::RingStep SpanningStepOf(const scheduler::RingPart& part);
 
 }  // namespace skein::services

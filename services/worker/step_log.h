@@ -34,7 +34,7 @@ class StepLog {
   void Add(const scheduler::RunStep& step, double seconds) {
     if (step.sequences.size() != 1 || step.probe) return;
     const scheduler::StepSequence& only = step.sequences.front();
-    if (only.spanning != nullptr) return;
+    if (only.ring != nullptr) return;
     if (only.position + only.count > scheduler::PromptTokens(*only.spec)) return;
     std::lock_guard lock(mu_);
     entries_.push_back({++last_serial_, only.position, only.count, seconds});

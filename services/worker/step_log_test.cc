@@ -34,7 +34,7 @@ TEST(StepLog, KeepsOnlyChunksThatRanAlone) {
 TEST(StepLog, LeavesOutStepsOfSeveralInstances) {
   StepLog log;
   scheduler::RunStep step = Step(100, 0, 32);
-  step.sequences.front().spanning = std::make_shared<scheduler::SpanningPart>();
+  step.sequences.front().ring = std::make_shared<scheduler::RingPart>();
   log.Add(step, 0.5);
   EXPECT_TRUE(log.After(0).empty());
 }

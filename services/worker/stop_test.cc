@@ -12,7 +12,7 @@ namespace {
 
 using testing::EmulatedWorker;
 
-constexpr int64_t kOutputTokens = 4000;  // far more than are drawn before the stop
+constexpr int64_t kOutputTokens = 4000;  // far more than are sampled before the stop
 
 // Takes an answer that nobody reads.
 class Ignored : public grpc::ServerUnaryReactor {
@@ -20,7 +20,7 @@ class Ignored : public grpc::ServerUnaryReactor {
   void OnDone() override {}
 };
 
-// Brings a request to where it draws tokens.
+// Brings a request to where it samples tokens.
 class RunningRequest {
  public:
   RunningRequest(const WorkerEngine& engine, DecodeShell* shell) {

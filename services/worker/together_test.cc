@@ -1,4 +1,4 @@
-// Several workers' cores, engine threads and communicators (in-process) run spanning plans
+// Several workers' cores, engine threads and communicators (in-process) run SP plans
 // together; the emulated engines' tags tell whether every block was where the cores said.
 #include <condition_variable>
 #include <deque>
@@ -13,8 +13,8 @@
 #include "proto/common.pb.h"
 #include "scheduler/worker/prefill_core.h"
 #include "services/worker/engine_runner.h"
+#include "services/worker/ring_groups.h"
 #include "services/worker/sampling_codec.h"
-#include "services/worker/spanning_groups.h"
 
 namespace skein::services {
 namespace {
@@ -99,7 +99,7 @@ class Member {
       } else if (const auto* leave = std::get_if<scheduler::BreakGroup>(&effect)) {
         groups_.Break(*leave, absl::UnavailableError("test"));
       } else if (const auto* commit = std::get_if<scheduler::CallCommit>(&effect)) {
-        if (commit->request.has_token) drawn[commit->request.id] = commit->request.token;
+        if (commit->request.has_token) sampled[commit->request.id] = commit->request.token;
         Handle(scheduler::CommitReplied{commit->request.id, commit->request.epoch, {}});
       } else if (const auto* grant = std::get_if<scheduler::CallGrant>(&effect)) {
         inbox_->Push(index_, scheduler::HandoffDone{grant->request.id, grant->request.epoch, {}});
@@ -120,7 +120,7 @@ class Member {
   }
 
   std::map<scheduler::RequestId, scheduler::SpecPtr> prompts;
-  std::map<scheduler::RequestId, int32_t> drawn;
+  std::map<scheduler::RequestId, int32_t> sampled;
   std::map<scheduler::RequestId, absl::Status> ended;
   int steps = 0;
 
@@ -141,7 +141,7 @@ class Member {
   Inbox* const inbox_;
   const std::unique_ptr<engine::Fabric> fabric_;
   const std::unique_ptr<engine::EmulatedEngine> engine_;
-  SpanningGroups groups_;
+  RingGroups groups_;
   scheduler::PrefillCore core_;
   const int64_t now_us_ = std::chrono::duration_cast<std::chrono::microseconds>(
                               std::chrono::steady_clock::now().time_since_epoch())
@@ -216,13 +216,13 @@ class TogetherTest : public ::testing::Test {
   }
   void ExpectRight(scheduler::RequestId id) {
     const scheduler::RequestSpec& spec = *specs_.at(id);
-    std::vector<int32_t> drawn;
+    std::vector<int32_t> sampled;
     for (int member : members_of_.at(id)) {
       EXPECT_TRUE(members_[member]->ended.at(id).ok()) << members_[member]->ended.at(id);
-      const auto it = members_[member]->drawn.find(id);
-      if (it != members_[member]->drawn.end()) drawn.push_back(it->second);
+      const auto it = members_[member]->sampled.find(id);
+      if (it != members_[member]->sampled.end()) sampled.push_back(it->second);
     }
-    EXPECT_EQ(drawn, engine::EmulatedContinuation(Options(), spec.prompt, 1, SamplingFrom(spec)));
+    EXPECT_EQ(sampled, engine::EmulatedContinuation(Options(), spec.prompt, 1, SamplingFrom(spec)));
   }
   int64_t Between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
@@ -239,7 +239,7 @@ class TogetherTest : public ::testing::Test {
   uint64_t calls_ = 0;
 };
 
-TEST_F(TogetherTest, RandomPlansDrawWhatOneInstanceWould) {
+TEST_F(TogetherTest, RandomPlansSampleWhatOneInstanceWould) {
   std::vector<scheduler::RequestId> ids;
   for (int i = 0; i < 12; ++i) ids.push_back(Submit());
   for (scheduler::RequestId id : ids) RunUntilEnded(id);
@@ -339,9 +339,9 @@ TEST_F(TogetherTest, OneMemberThatGivesUpEndsThePlanForAll) {
   }
 }
 
-TEST(SpanningGroupsTest, WithoutAFabricAStepWithOthersIsUnavailable) {
-  SpanningGroups groups(nullptr);
-  scheduler::SpanningPart part;
+TEST(RingGroupsTest, WithoutAFabricAStepWithOthersIsUnavailable) {
+  RingGroups groups(nullptr);
+  scheduler::RingPart part;
   part.comm_addresses = {"a", "b"};
   EXPECT_EQ(groups.Enter(1, part).status().code(), absl::StatusCode::kUnavailable);
   part.comm_addresses = {"a"};

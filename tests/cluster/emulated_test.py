@@ -81,7 +81,7 @@ def workers_that_come_back_with_another_shape_are_taken():
         check(cluster, prompts(4, 100), 4)
 
 
-def spanning(policy):
+def sp_plans(policy):
     """Prompts on growing sets of instances: blocks really move, and every rank checks what it got."""
     with tempfile.TemporaryDirectory() as folder:
         profile = fast_profile(folder, 50)
@@ -93,16 +93,16 @@ def spanning(policy):
             assert plans > 0, plans
 
 
-def spanning_plans_of_tetris():
-    spanning("tetris")
+def sp_plans_of_tetris():
+    sp_plans("tetris")
 
 
-def spanning_plans_that_roll():
-    spanning("rolling")
+def sp_plans_that_roll():
+    sp_plans("rolling")
 
 
-def random_spanning_plans():
-    spanning("random")
+def random_sp_plans():
+    sp_plans("random")
 
 
 def a_request_that_cannot_be_sampled_harms_no_other():
@@ -135,5 +135,5 @@ if __name__ == "__main__":
     run_tests(answers_are_the_continuation, of_several_layers_and_heads_and_in_chunks,
               sixteen_and_four_start_and_answer, a_worker_whose_kv_has_another_shape_is_refused_and_ends,
               workers_that_come_back_with_another_shape_are_taken,
-              spanning_plans_of_tetris, spanning_plans_that_roll,
-              random_spanning_plans, a_request_that_cannot_be_sampled_harms_no_other)
+              sp_plans_of_tetris, sp_plans_that_roll,
+              random_sp_plans, a_request_that_cannot_be_sampled_harms_no_other)

@@ -49,7 +49,7 @@ def idle_and_whole(cluster):
     assert all(cluster.metric(p, "skein_handoff_backends", 'state="free"') > 0 for p in decode)
 
 
-def spanning(folder, *orchestrator_flags, speed=1):
+def sp_cluster(folder, *orchestrator_flags, speed=1):
     """Emulated instances whose prompts are computed, and written, by up to four."""
     profile = "--profile=" + fast_profile(folder, speed)
     workers = ["--device=emulated", "--kv-gib=0.01", "--max-batch-tokens=262144"]
@@ -65,7 +65,7 @@ def prompt_of(length, seed):
 
 def several_writers(policy):
     with tempfile.TemporaryDirectory() as folder, \
-            spanning(folder, "--policy=" + policy, "--node-size=2", speed=20) as cluster:
+            sp_cluster(folder, "--policy=" + policy, "--node-size=2", speed=20) as cluster:
         prompts = [prompt_of(length, seed) for seed, length in enumerate([9000, 12000, 5, 300, 8001, 4096, 7, 6345])]
         with concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:
             for prompt, answer in zip(prompts, pool.map(lambda p: complete(cluster, p, 4), prompts)):
@@ -84,7 +84,7 @@ def of_random_plans():
 
 def a_writer_that_dies_frees_its_buffer():
     """It is killed while writers hold and wait for buffers: its plans are made anew, the others' answers are right."""
-    with tempfile.TemporaryDirectory() as folder, spanning(folder, "--policy=greedy", speed=4) as cluster:
+    with tempfile.TemporaryDirectory() as folder, sp_cluster(folder, "--policy=greedy", speed=4) as cluster:
         prompts = [prompt_of(6000 + 1000 * i, i) for i in range(6)]
         decode = [p for n, p in cluster.processes.items() if n.startswith("decode")]
 

@@ -14,7 +14,7 @@ namespace skein::sim {
 using scheduler::BlockId;
 using scheduler::kMillisecondUs;
 using scheduler::Piece;
-using scheduler::SpanningPart;
+using scheduler::RingPart;
 using scheduler::StepDone;
 using scheduler::StepSequence;
 
@@ -26,9 +26,7 @@ constexpr TimeUs kRingLastsUs = 1000 * kMillisecondUs;
 const StepSequence& SequenceOf(const JointSteps::Entrant& entrant) {
   return entrant.step.sequences.front();
 }
-const SpanningPart& PartOf(const JointSteps::Entrant& entrant) {
-  return *SequenceOf(entrant).spanning;
-}
+const RingPart& PartOf(const JointSteps::Entrant& entrant) { return *SequenceOf(entrant).ring; }
 
 std::byte* BlockAt(const engine::EmulatedEngine& engine, int layer, int32_t block) {
   return static_cast<std::byte*>(engine.KvRegions()[layer].base) +
@@ -55,7 +53,7 @@ scheduler::StepResult ResultAt(const StepSequence& sequence, engine::SequenceRes
 }  // namespace
 
 void JointSteps::Enter(Entrant entrant) {
-  const SpanningPart& part = PartOf(entrant);
+  const RingPart& part = PartOf(entrant);
   const int rank = part.rank;
   const Key key{part.group, part.piece.index};
   std::shared_ptr<Meeting> meeting = meetings_[key];
@@ -94,7 +92,7 @@ void JointSteps::Enter(Entrant entrant) {
   });
 }
 
-// A request's own deadline, or its client, may end a step early; spanning_step_us may not.
+// A request's own deadline, or its client, may end a step early; ring_step_us may not.
 void JointSteps::CheckDeadline(const Meeting& meeting, int rank) {
   if (!network_->scenario().faultless || !Waits(meeting)) return;
   const Entrant& entrant = meeting.entrants.at(rank);

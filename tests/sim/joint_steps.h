@@ -35,7 +35,7 @@ class JointSteps {
     Process* process = nullptr;
     EngineThread* thread = nullptr;
     std::shared_ptr<engine::EmulatedEngine> engine;
-    scheduler::RunStep step;  // its only sequence is spanning
+    scheduler::RunStep step;  // its only sequence has a ring part
     EngineThread::LayerDone layer_done;
     std::function<void(scheduler::StepDone)> done;
     bool over = false;

@@ -185,7 +185,7 @@ void OrchestratorProcess::Execute(CallAssign& effect) {
       effect.request.epoch > last_epoch_ || (spans && effect.request.epoch == last_epoch_),
       "an epoch did not grow");
   last_epoch_ = effect.request.epoch;
-  if (effect.request.members.size() > 1) spanning_.insert(effect.request.epoch);
+  if (effect.request.members.size() > 1) sp_plans_.insert(effect.request.epoch);
   SendOrder(effect);
 }
 void OrchestratorProcess::Execute(CallStart& effect) { SendOrder(effect); }

@@ -75,7 +75,7 @@ class OrchestratorProcess
 
   int64_t drains_ordered() const { return drains_ordered_; }  // and not refused
   // Plans on more than one instance, over all its generations.
-  int64_t spanning_plans() const { return static_cast<int64_t>(spanning_.size()); }
+  int64_t sp_plans() const { return static_cast<int64_t>(sp_plans_.size()); }
   bool Quiet() const;  // nothing is unanswered, no stream is open
 
  protected:
@@ -110,7 +110,7 @@ class OrchestratorProcess
   std::map<const Duplex*, scheduler::CallId> calls_;
   std::map<scheduler::InstanceId, scheduler::CallId> streams_;
   const Departures* departures_ = nullptr;
-  std::set<scheduler::Epoch> spanning_;
+  std::set<scheduler::Epoch> sp_plans_;
   int64_t drains_ordered_ = 0;
   scheduler::Epoch last_epoch_;  // over all its generations
 };

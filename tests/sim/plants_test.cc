@@ -18,7 +18,7 @@ namespace skein::sim {
 namespace {
 
 constexpr uint64_t kSeeds = 200;          // of sim_test
-constexpr uint64_t kSpanningSeeds = 48;   // of spanning_sim_test
+constexpr uint64_t kSpSeeds = 48;         // of sp_sim_test
 constexpr uint64_t kNoExcuseSeeds = 200;  // every fifth, without faults
 
 class PlantsTest : public ::testing::TestWithParam<std::string_view> {
@@ -42,7 +42,7 @@ uint64_t WorldsUntilCaught(std::string_view plant) {
   };
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     if (caught(MakeScenario(seed), "seed")) return worlds;
-    if (seed <= kSpanningSeeds && caught(MakeSpanningScenario(seed), "spanning seed")) {
+    if (seed <= kSpSeeds && caught(MakeSpScenario(seed), "SP seed")) {
       return worlds;
     }
     if (seed > kNoExcuseSeeds) continue;

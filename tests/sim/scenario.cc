@@ -166,7 +166,7 @@ std::shared_ptr<const scheduler::PlanningConfig> MakePlanning(Random& random, in
   return planning;
 }
 
-void MakeSpanningWorkload(Random& random, Scenario& scenario) {
+void MakeSpWorkload(Random& random, Scenario& scenario) {
   const int64_t clients = random.Between(15, 60);
   TimeUs when = 100 * kMillisecondUs;
   for (int64_t i = 1; i <= clients; ++i) {
@@ -343,7 +343,7 @@ void MakePoison(uint64_t seed, Scenario& scenario) {
 
 }  // namespace
 
-Scenario MakeSpanningScenario(uint64_t seed) {
+Scenario MakeSpScenario(uint64_t seed) {
   Random random(seed * 0x9e3779b97f4a7c15u + 7);
   Scenario scenario;
   scenario.seed = seed;
@@ -355,7 +355,7 @@ Scenario MakeSpanningScenario(uint64_t seed) {
   scenario.prefill_blocks = static_cast<int>(random.Between(16, 28));
   scenario.router_streams = 40;
   scenario.planning = MakePlanning(random, scenario.prefill_workers);
-  MakeSpanningWorkload(random, scenario);
+  MakeSpWorkload(random, scenario);
   MakeSamplings(seed, scenario);
   MakePoison(seed, scenario);
   MakeLimits(seed, scenario);

@@ -116,7 +116,7 @@ Scenario MakeScenario(uint64_t seed);
 // Three to six prefill workers under one of the orchestrator's policies and a latency model that
 // the seed chooses; longer prompts, more cancels, and where there are faults a worker that dies
 // every now and then.
-Scenario MakeSpanningScenario(uint64_t seed);
+Scenario MakeSpScenario(uint64_t seed);
 // Streams of a hundred tokens whose steps take as long as those of large models, with timeouts to
 // match, for half a minute; workers and the orchestrator die or stand still in their midst.
 Scenario MakeLongScenario(uint64_t seed);

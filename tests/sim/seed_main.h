@@ -35,7 +35,7 @@ inline void Print(uint64_t seed, const Outcome& outcome) {
       outcome.violation.empty() ? "ok" : outcome.violation.c_str(),
       static_cast<unsigned long long>(outcome.actions), static_cast<long long>(outcome.finished),
       static_cast<long long>(outcome.requests), static_cast<long long>(outcome.failed_alone),
-      static_cast<long long>(outcome.spanning_plans), static_cast<long long>(outcome.joint_steps),
+      static_cast<long long>(outcome.sp_plans), static_cast<long long>(outcome.joint_steps),
       static_cast<long long>(outcome.joint_steps_broken),
       static_cast<long long>(outcome.parts_copied),
       static_cast<unsigned long long>(outcome.trace_hash));
@@ -56,7 +56,7 @@ inline void Add(const Outcome& one, Outcome* sum) {
   sum->requests += one.requests;
   sum->finished += one.finished;
   sum->failed_alone += one.failed_alone;
-  sum->spanning_plans += one.spanning_plans;
+  sum->sp_plans += one.sp_plans;
   sum->joint_steps += one.joint_steps;
   sum->joint_steps_broken += one.joint_steps_broken;
   sum->parts_copied += one.parts_copied;
@@ -148,7 +148,7 @@ inline int RunPlans(int64_t plans, MakeWorld make) {
   Outcome sum;
   int failed = 0;
   uint64_t seed = seed_flags.first_seed;
-  for (; sum.spanning_plans < plans; ++seed) {
+  for (; sum.sp_plans < plans; ++seed) {
     const Outcome outcome = RunWorld(make(seed));
     if (!outcome.violation.empty()) {
       ++failed;

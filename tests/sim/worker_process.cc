@@ -72,7 +72,7 @@ void PrefillProcess::OnStart() {
   config.retry_us = 5 * kMillisecondUs;
   config.begin_give_up_us = 1000 * unit_us;
   config.request_deadline_us = 20'000 * unit_us;
-  config.spanning_step_us = 3000 * unit_us;
+  config.ring_step_us = 3000 * unit_us;
   config.join_wait_us = 1000 * unit_us;
   Run(std::make_unique<PrefillCore>(config));
 }
@@ -182,20 +182,20 @@ void PrefillProcess::Execute(RunStep& effect) {
   EngineThread::LayerDone layer_done = [this, mine](const RunStep& step, int layer) {
     if (generation() != mine) return;
     for (const StepSequence& sequence : step.sequences) {
-      const int64_t end = sequence.spanning != nullptr ? sequence.spanning->token_end
-                                                       : sequence.position + sequence.count;
+      const int64_t end =
+          sequence.ring != nullptr ? sequence.ring->token_end : sequence.position + sequence.count;
       sender_->Written(sequence.id, sequence.epoch, layer, end);
     }
   };
-  if (effect.sequences.front().spanning != nullptr) return StepTogether(effect, layer_done);
+  if (effect.sequences.front().ring != nullptr) return StepTogether(effect, layer_done);
   engine_thread_.Run(network_, this, engine_, effect, layer_done,
                      [this](StepDone done) { Dispatch(std::move(done)); });
 }
 
 void PrefillProcess::StepTogether(const RunStep& step, EngineThread::LayerDone layer_done) {
-  verdict_->Require(step.sequences.size() == 1, "a spanning sequence is not alone in its step");
+  verdict_->Require(step.sequences.size() == 1, "a ring sequence is not alone in its step");
   const StepSequence& sequence = step.sequences.front();
-  for (const auto& blocks : sequence.spanning->receive) {
+  for (const auto& blocks : sequence.ring->receive) {
     for (BlockId block : blocks) {
       transfers_->CheckUse(PlaceOf(block), {sequence.id, sequence.epoch}, "filled for");
     }

@@ -297,7 +297,7 @@ Outcome World::Run() {
           .requests = static_cast<int64_t>(scenario_.clients.size() + scenario_.probes.size()),
           .finished = router_->finished(),
           .failed_alone = router_->failed_alone(),
-          .spanning_plans = orchestrator_->spanning_plans(),
+          .sp_plans = orchestrator_->sp_plans(),
           .joint_steps = joint_steps_.run(),
           .joint_steps_broken = joint_steps_.broken(),
           .parts_copied = parts_copied,

@@ -135,8 +135,8 @@ __device__ Mass UnitAt(double fraction, Mass total) {
   return unit < total ? unit : total;
 }
 
-// Tokens in the order of their ids: the one whose share of the mass holds the draw.
-__device__ int DrawFromAll(const float* logits, int64_t vocab, const Heat& heat, double uniform) {
+// Tokens in the order of their ids: the one whose share of the mass holds the uniform number.
+__device__ int SampleFromAll(const float* logits, int64_t vocab, const Heat& heat, double uniform) {
   SKEIN_SHARED(Mass, tiles, [kTilesMax]);
   SKEIN_SHARED(Mass, before, );
   SKEIN_SHARED(int, found, );
@@ -293,8 +293,8 @@ __device__ Mass MassOfAll(const float* logits, int64_t vocab, const Heat& heat) 
   return Reduce(mass, Sum());
 }
 
-__device__ int DrawFromBest(const float* logits, int64_t vocab, const SampleRow& row,
-                            const Heat& heat, Order* orders) {
+__device__ int SampleFromBest(const float* logits, int64_t vocab, const SampleRow& row,
+                              const Heat& heat, Order* orders) {
   const Heat all_weights = {heat.max, heat.temperature, 0.0f};
   const bool top_k = row.top_k > 0 && row.top_k < vocab;
   const Mass of_all = top_k ? 0 : MassOfAll(logits, vocab, all_weights);
@@ -312,13 +312,13 @@ __device__ int DrawFromBest(const float* logits, int64_t vocab, const SampleRow&
   return IdOf(Select(all, cut, &heat, UnitAt(row.uniform, total)));
 }
 
-__device__ int Draw(const float* logits, int64_t vocab, const SampleRow& row, Order best,
-                    Order* orders) {
+__device__ int Choose(const float* logits, int64_t vocab, const SampleRow& row, Order best,
+                      Order* orders) {
   if (row.temperature < kGreedyBelow || row.top_k == 1) return IdOf(best);
   const Heat heat = {LogitOf(best), row.temperature, row.min_p};
   const bool top_k = row.top_k > 0 && row.top_k < vocab;
-  if (!top_k && row.top_p >= 1.0f) return DrawFromAll(logits, vocab, heat, row.uniform);
-  return DrawFromBest(logits, vocab, row, heat, orders);
+  if (!top_k && row.top_p >= 1.0f) return SampleFromAll(logits, vocab, heat, row.uniform);
+  return SampleFromBest(logits, vocab, row, heat, orders);
 }
 
 // log Σ exp(logits), in f64.
@@ -385,10 +385,10 @@ __global__ void __launch_bounds__(kThreads)
         return;
       }
     }
-    token = Draw(source, vocab, row, best_edited, orders + blockIdx.x * vocab);
+    token = Choose(source, vocab, row, best_edited, orders + blockIdx.x * vocab);
   }
   if (threadIdx.x == 0) {
-    out->state = SampleState::kDrawn;
+    out->state = SampleState::kSampled;
     out->token = token;
     out->logprob = 0.0f;
     out->top_count = 0;

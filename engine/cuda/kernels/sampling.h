@@ -1,7 +1,7 @@
 // Sampling on the device: a row of logits to a token, as engine/sampling/sampler.h defines it. One
 // block a row. What the definition sums in f64, this sums in integers of 2^-42, so that the result
-// never depends on the order of threads; it differs from the host's choice only where the draw
-// falls within about 1e-12 of a boundary.
+// never depends on the order of threads; it differs from the host's choice only where the uniform
+// number falls within about 1e-12 of a boundary.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace skein::engine {
 inline constexpr int kDeviceTopLogprobsMax = 32;
 inline constexpr int64_t kDeviceVocabMax = 1 << 20;
 
-// How one id's logit changes before the draw (engine/sampling/logit_edits.h), at most one an id.
+// How one id's logit changes before sampling (engine/sampling/logit_edits.h), at most one an id.
 struct LogitEdit {
   int32_t id;
   int32_t repeated;      // the repetition penalty applies
@@ -25,7 +25,7 @@ struct LogitEdit {
 
 struct SampleRow {
   int32_t row;          // of the logits
-  int32_t given;        // at least 0: nothing is drawn, this is the token
+  int32_t given;        // at least 0: nothing is sampled, this is the token
   int32_t edits_begin;  // in the list of all edits
   int32_t edits_count;
   int32_t top_k;         // 0: off
@@ -39,7 +39,7 @@ struct SampleRow {
   double uniform;  // in [0, 1)
 };
 
-enum class SampleState : int32_t { kDrawn = 0, kBadLogits = 1, kNothingLeft = 2 };
+enum class SampleState : int32_t { kSampled = 0, kBadLogits = 1, kNothingLeft = 2 };
 
 struct SampleOut {
   SampleState state;

@@ -54,7 +54,7 @@ class FarOps final : public Ops {
     });
   }
 
-  int64_t FewRowsMax(DType x, DType w) const override { return ops_->FewRowsMax(x, w); }
+  int64_t SkinnyRowsMax(DType x, DType w) const override { return ops_->SkinnyRowsMax(x, w); }
 
   void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) override {
     device_->Queue([this, x = Near(x),

@@ -122,7 +122,7 @@ absl::Status GroupOfEngines::Step(std::span<const SequenceStep> sequences,
                                   std::vector<SequenceResult>* results) {
   const auto ranks = static_cast<size_t>(options_.ranks);
   const auto drawn =
-      static_cast<size_t>(UniformDraw(11, steps_++) * static_cast<double>(options_.modes.size()));
+      static_cast<size_t>(UniformSample(11, steps_++) * static_cast<double>(options_.modes.size()));
   const GroupMode mode = options_.modes[drawn];
   std::vector<std::vector<SequenceResult>> by_rank(ranks);
   statuses_.assign(ranks, absl::OkStatus());

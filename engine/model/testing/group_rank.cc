@@ -64,7 +64,7 @@ class RankEngine final : public Engine {
   GroupMode Mode() const {
     if (mode_.sp > 0) return mode_;
     const std::vector<GroupMode> modes = ModesOf(ranks_);
-    return modes[static_cast<size_t>(UniformDraw(3, static_cast<uint64_t>(step_)) *
+    return modes[static_cast<size_t>(UniformSample(3, static_cast<uint64_t>(step_)) *
                                      static_cast<double>(modes.size()))];
   }
 

@@ -1,5 +1,5 @@
-// Deals a prompt's pieces over members, for tests of spanning steps: evenly as Tetris wants it
-// (zigzag, history re-dealt when members join), or at random within what a spanning step allows. An
+// Deals a prompt's pieces over members, for tests of ring steps: evenly as Tetris wants it
+// (zigzag, history re-dealt when members join), or at random within what a ring step allows. An
 // oracle by its simplicity: it looks at every block one by one.
 #pragma once
 

@@ -32,12 +32,12 @@ class MatMulConformance : public OpsConformance {
                "product");
   }
 
-  // The first and the last m of FewRowsMax rows, for each of `ms` that is no more, against all of
-  // them by `other`.
+  // The first and the last m of SkinnyRowsMax rows, for each of `ms` that is no more, against all
+  // of them by `other`.
   void CheckInvariance(int64_t n, int64_t k, const std::vector<int64_t>& ms, Ops* other) {
     for (const DType w_dtype : kDTypes) {
       for (const DType x_dtype : {DType::kF32, w_dtype}) {
-        const int64_t most = ops_->FewRowsMax(x_dtype, w_dtype);
+        const int64_t most = ops_->SkinnyRowsMax(x_dtype, w_dtype);
         HostBuffer x(most, k, x_dtype), w(n, k, w_dtype), bias(1, n, w_dtype);
         x.Fill(&random_);
         w.Fill(&random_);
@@ -109,18 +109,18 @@ TEST_P(MatMulConformance, NoRows) {
   ops_->MatMul(no_rows, w.view(), {}, no_out);
 }
 
-// Rows are the same bits in calls of any number of rows up to FewRowsMax, anywhere in the call …
-TEST_P(MatMulConformance, FewRowsAreBatchInvariant) {
-  std::vector<int64_t> all(kFewRowsMax);
+// Rows are the same bits in calls of any number of rows up to SkinnyRowsMax, anywhere in the call …
+TEST_P(MatMulConformance, SkinnyGemmIsBatchInvariant) {
+  std::vector<int64_t> all(kSkinnyRowsMax);
   std::iota(all.begin(), all.end(), int64_t{1});
   all.insert(all.end(), {65, 96, 127, 128, 129, 200, 255, 256});
   CheckInvariance(30, 131, all, ops_.get());
 }
 
 // … and on any number of threads.
-TEST_P(MatMulConformance, FewRowsAreThreadInvariant) {
+TEST_P(MatMulConformance, SkinnyGemmIsThreadInvariant) {
   const std::unique_ptr<Ops> two_threads = GetParam().make_otherwise_divided();
-  CheckInvariance(515, 131, {1, 5, kFewRowsMax, 2 * kFewRowsMax}, two_threads.get());
+  CheckInvariance(515, 131, {1, 5, kSkinnyRowsMax, 2 * kSkinnyRowsMax}, two_threads.get());
 }
 
 // A lone row goes another way when it is long, and long rows may be summed in parts.

@@ -117,7 +117,7 @@ class StagedOps final : public Ops {
     staging.Finish();
   }
 
-  int64_t FewRowsMax(DType x, DType w) const override { return ops_->FewRowsMax(x, w); }
+  int64_t SkinnyRowsMax(DType x, DType w) const override { return ops_->SkinnyRowsMax(x, w); }
 
   void Rope(Matrix x, std::span<const int32_t> positions, const RopeTable& table) override {
     Staging staging(device_.get());

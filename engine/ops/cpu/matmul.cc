@@ -76,7 +76,7 @@ void MatMulRunner::Run(const ConstMatrix& x, const ConstMatrix& w, const ConstVe
   }
   const bool pairs = kernels_->has_bf16_pairs && x.dtype == DType::kBF16;
   const bool as_they_are = x.dtype == w.dtype && (pairs || x.dtype == DType::kF32);
-  if (x.rows <= kFewRowsMax || x.cols == 0) {
+  if (x.rows <= kSkinnyRowsMax || x.cols == 0) {
     RunStreamed(x, w, bias_f32, out);
   } else if (as_they_are) {
     RunGemm(x, w, bias_f32, out);

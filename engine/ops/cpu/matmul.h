@@ -1,6 +1,6 @@
 // MatMul of CpuOps: picks the way a product is made and shares its columns among the pool.
 //
-//   up to kFewRowsMax rows  streamed kernel: w read once, at memory speed; batch-invariant
+//   up to kSkinnyRowsMax rows  streamed kernel: w read once, at memory speed; batch-invariant
 //   bf16 · bf16, AVX-512  oneDNN in bf16
 //   f32 · f32             oneDNN in f32
 //   any other             x widened to f32, w widened a panel of columns at a time, oneDNN in f32

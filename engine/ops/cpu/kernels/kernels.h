@@ -25,7 +25,7 @@ struct RowKernels {
   void (*mix)(float* a, float share_a, const float* b, float share_b, int64_t n);
 };
 
-// out = x · wᵀ + bias for few rows of x: reads w once, in memory order.
+// Skinny GEMM, out = x · wᵀ + bias with few rows of x: reads w once, in memory order.
 struct StreamProduct {
   const void* x = nullptr;  // [rows, k]: bf16 when `bf16_pairs`, else f32
   int64_t x_stride = 0;

@@ -1,0 +1,29 @@
+// Checks the ring part of a step's input as engine.h promises, before anything runs.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "absl/status/status.h"
+#include "engine/engine.h"
+
+namespace skein::engine {
+
+// `sequence.ring` is set, and it is alone in its step. INVALID_ARGUMENT names the field. What
+// only all ranks together can tell (that their shares are the same, that what one sends another
+// receives) is left to the step.
+absl::Status CheckRingStep(const SequenceStep& sequence, const EngineSpec& spec,
+                           int64_t tokens_max);
+
+// The status of a step's sequence at the ranks that would have run it. INVALID_ARGUMENT.
+absl::Status RefusedBy(size_t rank);
+
+// Breaks the communicators of all ring sequences: they will not be run, and no other rank shall
+// wait for this one.
+void AbortRingStep(std::span<const SequenceStep> sequences, const absl::Status& reason);
+
+// The last thing that every rank does of a step, when no other thread uses its communicators: OK
+// only after every rank has come to it, on both. Errors are the communicators'.
+absl::Status MeetAtEnd(const RingStep& step);
+
+}  // namespace skein::engine

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Prompts that several prefill-workers compute together with a real model are answered as by one: the sample of questions whose
+right answers are known, under plans of every kind.
+"""
+import concurrent.futures
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cluster import Cluster, binaries_from_argv, device_from_argv, run_tests  # noqa: E402
+
+MODEL = "deploy/models/fledgling"
+
+
+def bytes_by_path(cluster):
+    """What instances of common steps exchanged, by the way it took, over all prefill-workers."""
+    workers = [p for p in cluster.workers() if p.name.startswith("prefill")]
+    return {path: sum(cluster.metric(p, "skein_comm_bytes_total", 'path="%s"' % path) for p in workers)
+            for path in ("ipc", "nccl", "host")}
+
+
+def right_answers(policy):
+    with open(os.path.join(MODEL, "eval_sample.json"), encoding="utf-8") as f:
+        items = json.load(f)["items"]
+    flags = ["--profile=llama3-8b-a100", "--node-size=2", "--policy=" + policy]
+    with Cluster(binaries_from_argv(), MODEL, prefill=4, decode=1, orchestrator_flags=flags) as cluster:
+        def ask(item):
+            body = {"model": "fledgling", "messages": item["messages"], "temperature": 0, "max_tokens": 300}
+            return cluster.post("/v1/chat/completions", body)["choices"][0]["message"]["content"]
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            for item, text in zip(items, pool.map(ask, items)):
+                assert text == item["expected"] or item["kind"] == "story", (item, text)
+        sp_plans = cluster.metric(cluster.processes["orchestrator"], "skein_spanning_plans_total")
+        assert sp_plans > len(items) / 4, sp_plans
+        # Workers on one GPU open one another's memory; without GPUs there is the host's way only.
+        taken = {path for path, moved in bytes_by_path(cluster).items() if moved > 0}
+        assert taken == {"ipc" if device_from_argv() else "host"}, bytes_by_path(cluster)
+        cluster.assert_idle_and_whole()
+
+
+def plans_of_every_kind():
+    right_answers("random")
+
+
+def all_instances_at_once():
+    right_answers("fixed4")
+
+
+if __name__ == "__main__":
+    run_tests(plans_of_every_kind, all_instances_at_once)
