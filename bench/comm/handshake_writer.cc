@@ -78,7 +78,7 @@ void HandshakeWriter::Prepare(const HandshakeJob& job) {
 Clock::time_point HandshakeWriter::Run(Clock::time_point start) {
   std::this_thread::sleep_until(start);
   if (job_.mode == HandshakeMode::kGrant) Grant();
-  if (job_.mode == HandshakeMode::kStaged) AskBackend();
+  if (job_.mode == HandshakeMode::kStaged) AcquireStagingBuffer();
   const int layers = shape_.kv.num_layers;
   for (int layer = 0; layer < layers; ++layer) {
     std::this_thread::sleep_until(start + job_.prefill * (layer + 1) / layers);
@@ -105,23 +105,26 @@ void HandshakeWriter::Over() {
 }
 
 void HandshakeWriter::Grant() {
-  scheduler::GrantRequest request;
+  scheduler::OpenTransferRequest request;
   request.id = {1, job_.serial};
   request.epoch = {1};
   request.prefill = {static_cast<uint64_t>(index_ + 1)};
   request.incarnation = {1};
   request.shape = services::ShapeOf({.model_hash = "emulated", .kv = shape_.kv});
-  services::CallUnary<v1::GrantResponse>(
+  services::CallUnary<v1::OpenTransferResponse>(
       "decode-worker", &calls_, services::ToProto(request), kDeadlineUs,
-      [this](auto* c, auto* q, auto* r, auto f) { decode_->async()->Grant(c, q, r, std::move(f)); },
-      [this, sent = Clock::now()](const absl::Status& status, const v1::GrantResponse& response) {
+      [this](auto* c, auto* q, auto* r, auto f) {
+        decode_->async()->OpenTransfer(c, q, r, std::move(f));
+      },
+      [this, sent = Clock::now()](const absl::Status& status,
+                                  const v1::OpenTransferResponse& response) {
         Check(status);
         grants_us_.push_back(MicrosSince(sent));
         Granted(response);
       });
 }
 
-void HandshakeWriter::Granted(const v1::GrantResponse& response) {
+void HandshakeWriter::Granted(const v1::OpenTransferResponse& response) {
   engine::HandoffGrant grant;
   grant.targets.push_back({.blocks = {response.blocks().begin(), response.blocks().end()},
                            .memory = response.memory()});
@@ -162,7 +165,7 @@ double HandshakeWriter::RenewUs() {
   return MicrosSince(start);
 }
 
-void HandshakeWriter::AskBackend() {
+void HandshakeWriter::AcquireStagingBuffer() {
   AskRequest request;
   request.set_request(job_.serial);
   request.set_writer(static_cast<uint64_t>(index_ + 1));

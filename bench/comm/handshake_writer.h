@@ -55,9 +55,9 @@ class HandshakeWriter {
  private:
   engine::HandoffKey Key() const { return {1, job_.serial, 1}; }
   void Grant();
-  void Granted(const v1::GrantResponse& response);
+  void Granted(const v1::OpenTransferResponse& response);
   void Commit();
-  void AskBackend();
+  void AcquireStagingBuffer();
   void Take(std::vector<engine::StagedBlock> part);
   void Finish();
   void OnDone(std::vector<int64_t> bytes);

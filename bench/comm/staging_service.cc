@@ -13,7 +13,7 @@ scheduler::TimeUs Now() {
       .count();
 }
 
-scheduler::BackendRequest RequestOf(uint64_t request) { return {{1, request}, {1}}; }
+scheduler::StagingRequest RequestOf(uint64_t request) { return {{1, request}, {1}}; }
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grpc::Status& status) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
@@ -26,7 +26,7 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grp
 grpc::ServerUnaryReactor* StagingService::Open(grpc::CallbackServerContext* context,
                                                const OpenRequest* request, OpenResponse*) {
   const std::lock_guard lock(mutex_);
-  queue_ = std::make_unique<scheduler::BackendQueue>(static_cast<int>(request->backends()));
+  queue_ = std::make_unique<scheduler::StagingBufferQueue>(static_cast<int>(request->backends()));
   blocks_.resize(request->blocks());
   std::iota(blocks_.begin(), blocks_.end(), 0);
   return Answer(context, grpc::Status::OK);
@@ -41,7 +41,7 @@ grpc::ServerUnaryReactor* StagingService::Ask(grpc::CallbackServerContext* conte
   return reactor;
 }
 
-void StagingService::AnswerAsks(const scheduler::BackendRequest& request) {
+void StagingService::AnswerAsks(const scheduler::StagingRequest& request) {
   std::erase_if(waiting_, [&](const Waiting& waiting) {
     const std::optional<int> backend = queue_->Ask(request, {waiting.writer}, Now());
     if (!backend.has_value()) return false;

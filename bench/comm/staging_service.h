@@ -1,6 +1,7 @@
 // The receiver of staged handoffs, for handshake_bench, with another number of buffers whenever a
-// prompt is opened (why: staging.proto). The parts are the product's: scheduler/kv/backend_queue.h
-// decides which writer may use which buffer, engine/handoff/staging_receiver.h copies out.
+// prompt is opened (why: staging.proto). The parts are the product's:
+// scheduler/kv/staging_buffer_queue.h decides which writer may use which buffer,
+// engine/handoff/staging_receiver.h copies out.
 #pragma once
 
 #include <functional>
@@ -12,7 +13,7 @@
 
 #include "bench/comm/staging.grpc.pb.h"
 #include "engine/handoff/staging_receiver.h"
-#include "scheduler/kv/backend_queue.h"
+#include "scheduler/kv/staging_buffer_queue.h"
 
 namespace skein::bench {
 
@@ -48,12 +49,12 @@ class StagingService : public Staging::CallbackService {
   };
 
   // Answers the writers that have a backend by now.
-  void AnswerAsks(const scheduler::BackendRequest& request);
+  void AnswerAsks(const scheduler::StagingRequest& request);
 
   const std::unique_ptr<engine::StagingReceiver> receiver_;
   const std::function<void(const std::string& order)> reserve_;
   std::mutex mutex_;
-  std::unique_ptr<scheduler::BackendQueue> queue_;
+  std::unique_ptr<scheduler::StagingBufferQueue> queue_;
   std::vector<int32_t> blocks_;  // of the prompt; changes only between prompts
   std::vector<Waiting> waiting_;
 };

@@ -65,9 +65,9 @@ class Worker {
     spec->prompt.assign(kPromptTokens, 1);
     spec->max_tokens = kOutputTokens;
     Do(AnnounceCalled{{spec, {5}, {{2}}}});
-    Do(GrantCalled{{++calls_}, {id, {5}, {1}, {2}, Shape()}});
+    Do(OpenTransferCalled{{++calls_}, {id, {5}, {1}, {2}, Shape()}});
     if (!running) return;
-    Do(GenerateCalled{{++calls_}, id, {5}});
+    Do(AttachCalled{{++calls_}, id, {5}});
     const int64_t bytes = HandoffBytesPerLayer(Shape(), kPromptTokens);
     Do(CommitCalled{{++calls_},
                     {.id = id, .epoch = {5}, .bytes_per_layer = {bytes, bytes}, .prefill = {1}}});

@@ -130,8 +130,8 @@ struct PlaceDecodeReply {
 // ---- orchestrator -> decode ----
 
 // The request is to be decoded here. It takes no blocks: the plan's lead does, with its
-// GrantRequest, when the first chunk is about to start. A repeated one of the same (id, epoch) may
-// name more writers. Not answered; what is refused is in the next report as ended.
+// OpenTransferRequest, when the first chunk is about to start. A repeated one of the same (id,
+// epoch) may name more writers. Not answered; what is refused is in the next report as ended.
 struct AnnounceRequest {
   SpecPtr spec;
   Epoch epoch;
@@ -157,21 +157,21 @@ struct WithdrawRequest {
 // have room. UNAVAILABLE: not announced in time. INVALID_ARGUMENT: it can never fit.
 // FAILED_PRECONDITION: stale epoch, a shape that differs, by name, or a writer that no announcement
 // names.
-struct GrantRequest {
+struct OpenTransferRequest {
   RequestId id;
   Epoch epoch;
   InstanceId prefill;
   Incarnation incarnation;  // of the prefill worker
   KvShape shape;
 };
-struct GrantReply {
+struct OpenTransferReply {
   absl::Status status;
   std::vector<BlockId> blocks;  // those of the prompt, in token order
   KvLayout layout = {};         // in which `blocks` are to be filled
   std::string memory;           // the transport's description of the decode side's regions
   TimeUs lease_us = 0;          // writes stop this long after the call was SENT
   // > 0: nothing is written to the blocks, which are not told, but to a staging buffer with room
-  // for so many of them: the backend that AskBackend gives.
+  // for so many of them: the staging buffer that AcquireStagingBuffer gives.
   int32_t staging_slots = 0;
 };
 
@@ -185,17 +185,17 @@ struct RenewReply {
   TimeUs lease_us = 0;
 };
 
-// A writer numbers its wishes for a backend: `ask` grows with each, the call of one may be
-// repeated. Answered when it is the request's turn, or after a while RESOURCE_EXHAUSTED: ask again.
-// The backend is the writer's, under the lease of its Grant, until its ReleaseBackend, Commit or
-// Abort.
-struct AskBackendRequest {
+// A writer numbers its acquisitions for a staging buffer: `ask` grows with each, the call of one
+// may be repeated. Answered when it is the request's turn, or after a while RESOURCE_EXHAUSTED: ask
+// again. The staging buffer is the writer's, under the lease of its Grant, until its
+// ReleaseStagingBuffer, Commit or Abort.
+struct AcquireStagingBufferRequest {
   RequestId id;
   Epoch epoch;
   InstanceId prefill;  // the writer; as in the Grant
   uint64_t ask = 0;
 };
-struct AskBackendReply {
+struct AcquireStagingBufferReply {
   absl::Status status;
   std::string memory;  // the transport's description of the buffer
 };
@@ -208,9 +208,9 @@ struct StagedBlock {
   bool operator==(const StagedBlock&) const = default;
 };
 
-// These blocks lie in the writer's backend. OK: they were copied out, their slots may be used
-// again. Parts are numbered from 1, one at a time; a part that was taken before is answered OK and
-// not looked at. UNAVAILABLE: it is being taken, ask again.
+// These blocks lie in the writer's staging buffer. OK: they were copied out, their slots may be
+// used again. Parts are numbered from 1, one at a time; a part that was taken before is answered OK
+// and not looked at. UNAVAILABLE: it is being taken, ask again.
 struct TakePartRequest {
   RequestId id;
   Epoch epoch;
@@ -223,15 +223,15 @@ struct TakePartReply {
   absl::Status status;
 };
 
-// Under `ask` and earlier wishes the writer puts nothing more. The request keeps the backend for
-// its next wish, or another of its writers. Idempotent, always answered OK.
-struct ReleaseBackendRequest {
+// Under `ask` and earlier acquisitions the writer puts nothing more. The request keeps the staging
+// buffer for its next acquisition, or another of its writers. Idempotent, always answered OK.
+struct ReleaseStagingBufferRequest {
   RequestId id;
   Epoch epoch;
   InstanceId prefill;
   uint64_t ask = 0;
 };
-struct ReleaseBackendReply {
+struct ReleaseStagingBufferReply {
   absl::Status status;
 };
 

@@ -128,7 +128,7 @@ void RouterCore::Apply(Request& request, const Planned& planned) {
     return Finish(request, FinishReason::kError,
                   absl::UnavailableError("the plan was lost after tokens were sent"));
   }
-  if (request.stream_open) effects_.push_back(CloseGenerate{request.spec->id, request.epoch});
+  if (request.stream_open) effects_.push_back(CloseTokens{request.spec->id, request.epoch});
   Keep(request);
   SetState(request, State::kSubmitted);
   request.stream_open = true;
@@ -161,7 +161,7 @@ void RouterCore::Apply(Request& request, const Placed& placed) {
   request.begun = true;
   request.epoch = placed.epoch;
   request.decode = placed.decode;
-  effects_.push_back(OpenGenerate{request.spec->id, placed.epoch, placed.decode, placed.endpoint});
+  effects_.push_back(OpenTokens{request.spec->id, placed.epoch, placed.decode, placed.endpoint});
 }
 
 void RouterCore::Apply(Request& request, const Failed& failed) {
@@ -289,7 +289,7 @@ void RouterCore::On(const FinishedReceived& event) {
   Finish(*request, event.reason, std::move(status), event.stop_token, event.prompt_logprobs);
 }
 
-void RouterCore::On(const GenerateStreamEnded& event) {
+void RouterCore::On(const TokenStreamLost& event) {
   Request* request = FindStream(event.id, event.epoch);
   if (request == nullptr) return;
   absl::Status status = event.status;
@@ -345,7 +345,7 @@ void RouterCore::Finish(Request& request, FinishReason reason, absl::Status stat
     if (recent_ends_.size() > kRecentEnds) recent_ends_.pop_front();
   }
   if (request.state == State::kPlaced && request.stream_open) {
-    effects_.push_back(CloseGenerate{id, request.epoch});
+    effects_.push_back(CloseTokens{id, request.epoch});
   }
   const bool complete = reason == FinishReason::kStop || reason == FinishReason::kLength;
   const bool cancelled = reason == FinishReason::kCancelled;

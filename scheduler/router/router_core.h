@@ -89,7 +89,7 @@ struct FinishedReceived {
   std::string prompt_logprobs;             // when max_tokens is 0
   std::optional<PrefillTimes> times = {};  // likewise
 };
-struct GenerateStreamEnded {  // by itself; after FinishedReceived it is ignored
+struct TokenStreamLost {  // by itself; after FinishedReceived it is ignored
   RequestId id;
   Epoch epoch;
   absl::Status status;
@@ -103,7 +103,7 @@ struct StopMatched {  // the shell's detokeniser saw a stop string
 struct RouterTick {};
 
 using RouterEvent =
-    std::variant<Arrived, PlanUpdateReceived, TokenReceived, FinishedReceived, GenerateStreamEnded,
+    std::variant<Arrived, PlanUpdateReceived, TokenReceived, FinishedReceived, TokenStreamLost,
                  ClientGone, StopMatched, Join, Leave, ReportSoon, Welcomed, RouterReportTaken,
                  RouterGoodbyeTaken, LinkBroken, RouterTick>;
 
@@ -119,13 +119,13 @@ struct SendSubmit {  // on the stream to the orchestrator
   bool alone = false;
   bool accepted = false;  // by an orchestrator before
 };
-struct OpenGenerate {  // to the decode instance at `endpoint`
+struct OpenTokens {  // to the decode instance at `endpoint`
   RequestId id;
   Epoch epoch;
   InstanceId decode;
   std::string endpoint;
 };
-struct CloseGenerate {
+struct CloseTokens {
   RequestId id;
   Epoch epoch;
 };
@@ -155,7 +155,7 @@ struct End {  // to the client (no client to tell after ClientGone); nothing fol
 };
 
 using RouterEffect =
-    std::variant<Reject, SendSubmit, SendRouterEnd, OpenGenerate, CloseGenerate, DeliverToken, End,
+    std::variant<Reject, SendSubmit, SendRouterEnd, OpenTokens, CloseTokens, DeliverToken, End,
                  OpenLink, CloseLink, SendRouterReport, SendRouterGoodbye, RouterHasLeft>;
 
 struct RouterConfig {
@@ -241,7 +241,7 @@ class RouterCore {
   void On(const PlanUpdateReceived& event);
   void On(const TokenReceived& event);
   void On(const FinishedReceived& event);
-  void On(const GenerateStreamEnded& event);
+  void On(const TokenStreamLost& event);
   void On(const ClientGone& event);
   void On(const StopMatched& event);
   void On(const Join& event);

@@ -36,7 +36,7 @@ class RouterCoreTest : public ::testing::Test {
     Do(PlanUpdateReceived{{7, serial}, Planned{{5}, {1}}});
     const auto effects = Do(PlanUpdateReceived{{7, serial}, Placed{{5}, {2}, "d:1"}});
     ASSERT_EQ(effects.size(), 1u);
-    EXPECT_EQ(std::get<OpenGenerate>(effects[0]).endpoint, "d:1");
+    EXPECT_EQ(std::get<OpenTokens>(effects[0]).endpoint, "d:1");
   }
   std::vector<RouterEffect> Welcome(std::vector<RequestId> unknown = {},
                                     Generation generation = kGeneration) {
@@ -183,7 +183,7 @@ TEST_F(RouterCoreTest, Invariant2AGapOrARepetitionEndsTheRequest) {
   auto effects = Token(1, 2);
   EXPECT_TRUE(Of<DeliverToken>(effects).empty());
   EXPECT_EQ(Of<End>(effects)[0].status.code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(Of<CloseGenerate>(effects).size(), 1u);
+  EXPECT_EQ(Of<CloseTokens>(effects).size(), 1u);
   Place(2);
   Token(2, 0);
   EXPECT_EQ(Of<End>(Token(2, 0)).size(), 1u);
@@ -201,14 +201,14 @@ TEST_F(RouterCoreTest, Invariant3ARequestEndsOnceWhateverFollows) {
   EXPECT_TRUE(Do(ClientGone{{7, 1}}).empty());
   EXPECT_TRUE(Do(StopMatched{{7, 1}}).empty());
   EXPECT_TRUE(Do(FinishedReceived{{7, 1}, {5}, FinishReason::kCancelled, {}, 0, -1, ""}).empty());
-  EXPECT_TRUE(Do(GenerateStreamEnded{{7, 1}, {5}, absl::UnavailableError("x")}).empty());
+  EXPECT_TRUE(Do(TokenStreamLost{{7, 1}, {5}, absl::UnavailableError("x")}).empty());
   EXPECT_TRUE(Do(PlanUpdateReceived{{7, 1}, Failed{absl::UnavailableError("x")}}).empty());
   EXPECT_TRUE(Do(PlanUpdateReceived{{7, 1}, PlanEnded{}}).empty());
 }
 
 TEST_F(RouterCoreTest, AFullInboxAtTheDecodeInstanceIsNoRefusalOfWhatWasAccepted) {
   Place(1);
-  EXPECT_TRUE(Do(GenerateStreamEnded{{7, 1}, {5}, absl::ResourceExhaustedError("full")}).empty());
+  EXPECT_TRUE(Do(TokenStreamLost{{7, 1}, {5}, absl::ResourceExhaustedError("full")}).empty());
   const auto effects = Do(PlanUpdateReceived{{7, 1}, PlanEnded{}});
   EXPECT_TRUE(absl::IsUnavailable(Of<End>(effects)[0].status));
 }
@@ -216,7 +216,7 @@ TEST_F(RouterCoreTest, AFullInboxAtTheDecodeInstanceIsNoRefusalOfWhatWasAccepted
 TEST_F(RouterCoreTest, ClientGoneClosesTheTokenStreamAndTellsTheOrchestrator) {
   Place(1);
   const auto effects = Do(ClientGone{{7, 1}});
-  EXPECT_EQ(Of<CloseGenerate>(effects).size(), 1u);
+  EXPECT_EQ(Of<CloseTokens>(effects).size(), 1u);
   ASSERT_EQ(Of<SendRouterEnd>(effects).size(), 1u);
   EXPECT_EQ(Of<SendRouterEnd>(effects)[0].end.how, RouterEnd::How::kClientGone);
 }
@@ -227,7 +227,7 @@ TEST_F(RouterCoreTest, AStopStringFinishesTheRequest) {
   const auto effects = Do(StopMatched{{7, 1}});
   EXPECT_EQ(Of<End>(effects)[0].reason, FinishReason::kStop);
   EXPECT_TRUE(Of<End>(effects)[0].status.ok());
-  EXPECT_EQ(Of<CloseGenerate>(effects).size(), 1u);
+  EXPECT_EQ(Of<CloseTokens>(effects).size(), 1u);
 }
 
 TEST_F(RouterCoreTest, APlacedStreamOutlivesTheOrchestrator) {
@@ -239,19 +239,19 @@ TEST_F(RouterCoreTest, APlacedStreamOutlivesTheOrchestrator) {
   EXPECT_EQ(hello.requests[0].decode, InstanceId{2});
   EXPECT_TRUE(Welcome({{7, 1}}, {4, {2}}).empty()) << "it streams: it is not submitted anew";
   EXPECT_EQ(Of<DeliverToken>(Token(1, 0)).size(), 1u);
-  EXPECT_EQ(Of<End>(Do(GenerateStreamEnded{{7, 1}, {5}, absl::UnavailableError("x")})).size(), 1u);
+  EXPECT_EQ(Of<End>(Do(TokenStreamLost{{7, 1}, {5}, absl::UnavailableError("x")})).size(), 1u);
 }
 
 TEST_F(RouterCoreTest, AStreamThatNoOrchestratorKnowsIsSubmittedAnewIfItFailsBeforeAToken) {
   Place(1);
   Break();
   Welcome({{7, 1}}, {4, {2}});
-  const auto effects = Do(GenerateStreamEnded{{7, 1}, {5}, absl::UnavailableError("lost")});
+  const auto effects = Do(TokenStreamLost{{7, 1}, {5}, absl::UnavailableError("lost")});
   ASSERT_EQ(Of<SendSubmit>(effects).size(), 1u);
   EXPECT_TRUE(Of<SendSubmit>(effects)[0].accepted) << "it must not be refused now";
   EXPECT_TRUE(Of<End>(effects).empty());
   Do(PlanUpdateReceived{{7, 1}, Planned{{9}, {1}}});
-  EXPECT_EQ(Of<OpenGenerate>(Do(PlanUpdateReceived{{7, 1}, Placed{{9}, {3}, "d:2"}})).size(), 1u);
+  EXPECT_EQ(Of<OpenTokens>(Do(PlanUpdateReceived{{7, 1}, Placed{{9}, {3}, "d:2"}})).size(), 1u);
 }
 
 TEST_F(RouterCoreTest, ANewOrchestratorIsToldOfWhatWaitsForAPlan) {
@@ -273,7 +273,7 @@ TEST_F(RouterCoreTest, TheWaitForAStreamIsBounded) {
   Do(Arrived{Spec(1)});
   Place(2);
   Do(LinkBroken{absl::UnavailableError("connection lost")});
-  EXPECT_TRUE(Do(GenerateStreamEnded{{7, 2}, {5}, absl::AbortedError("lost")}).empty());
+  EXPECT_TRUE(Do(TokenStreamLost{{7, 2}, {5}, absl::AbortedError("lost")}).empty());
   std::vector<End> ends;
   for (now_ += kSecondUs; ends.size() < 2; now_ += kSecondUs) {
     ASSERT_LE(now_, 40 * kSecondUs);
@@ -355,10 +355,10 @@ TEST_F(RouterCoreTest, ADeadlineEndsAQueuedAndARunningRequest) {
 TEST_F(RouterCoreTest, ARequestOfWhichTheClientHasNothingIsPlannedAnew) {
   Place(1);
   const auto moved = Do(PlanUpdateReceived{{7, 1}, Planned{{9}, {1}}});
-  EXPECT_EQ(Of<CloseGenerate>(moved)[0].epoch, Epoch{5});
-  EXPECT_TRUE(Do(GenerateStreamEnded{{7, 1}, {5}, absl::UnavailableError("late")}).empty());
+  EXPECT_EQ(Of<CloseTokens>(moved)[0].epoch, Epoch{5});
+  EXPECT_TRUE(Do(TokenStreamLost{{7, 1}, {5}, absl::UnavailableError("late")}).empty());
   const auto placed = Do(PlanUpdateReceived{{7, 1}, Placed{{9}, {3}, "d:2"}});
-  EXPECT_EQ(Of<OpenGenerate>(placed)[0].endpoint, "d:2");
+  EXPECT_EQ(Of<OpenTokens>(placed)[0].endpoint, "d:2");
   EXPECT_EQ(Of<DeliverToken>(Do(TokenReceived{{7, 1}, {9}, 0, 5, "", ""})).size(), 1u);
   // Not any more: it would hear its tokens twice.
   const auto too_late = Do(PlanUpdateReceived{{7, 1}, Planned{{12}, {1}}});
@@ -370,12 +370,12 @@ TEST_F(RouterCoreTest, AStreamThatFailsBeforeItsFirstTokenWaitsForTheOrchestrato
   const absl::Status lost = absl::UnavailableError("a member was lost");
   EXPECT_TRUE(Do(FinishedReceived{{7, 1}, {5}, FinishReason::kError, lost, 0, -1, ""}).empty());
   EXPECT_TRUE(Do(PlanUpdateReceived{{7, 1}, Planned{{9}, {1}}}).empty());  // nothing to close
-  EXPECT_EQ(Of<OpenGenerate>(Do(PlanUpdateReceived{{7, 1}, Placed{{9}, {3}, "d:2"}})).size(), 1u);
+  EXPECT_EQ(Of<OpenTokens>(Do(PlanUpdateReceived{{7, 1}, Placed{{9}, {3}, "d:2"}})).size(), 1u);
   // It hears nothing, or that the orchestrator has done with it: then it is over.
-  EXPECT_TRUE(Do(GenerateStreamEnded{{7, 1}, {9}, lost}).empty());
+  EXPECT_TRUE(Do(TokenStreamLost{{7, 1}, {9}, lost}).empty());
   EXPECT_EQ(Of<End>(Do(PlanUpdateReceived{{7, 1}, PlanEnded{}}))[0].status, lost);
   Place(2);
-  EXPECT_TRUE(Do(GenerateStreamEnded{{7, 2}, {5}, lost}).empty());
+  EXPECT_TRUE(Do(TokenStreamLost{{7, 2}, {5}, lost}).empty());
   now_ += 5 * kSecondUs;
   EXPECT_EQ(Of<End>(Do(RouterTick{}))[0].status, lost);
 }

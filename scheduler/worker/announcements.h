@@ -62,14 +62,14 @@ class Announcements {
   const std::map<RequestId, Announced>& all() const { return announced_; }
 
   // ---- Grants that wait ----
-  void Hold(const GrantCalled& grant, TimeUs until_us) {
+  void Hold(const OpenTransferCalled& grant, TimeUs until_us) {
     const uint64_t number = next_held_++;
     held_[grant.request.id].emplace(number, grant);
     until_.Set({grant.request.id, number}, until_us);
   }
   // Of a request, in the order of their coming, with the time until which each may wait.
-  std::vector<std::pair<GrantCalled, TimeUs>> TakeHeld(RequestId id) {
-    std::vector<std::pair<GrantCalled, TimeUs>> taken;
+  std::vector<std::pair<OpenTransferCalled, TimeUs>> TakeHeld(RequestId id) {
+    std::vector<std::pair<OpenTransferCalled, TimeUs>> taken;
     const auto held = held_.extract(id);
     if (held.empty()) return taken;
     for (const auto& [number, grant] : held.mapped()) {
@@ -79,11 +79,11 @@ class Announcements {
     return taken;
   }
   // One whose time is over.
-  std::optional<GrantCalled> TakeOverdue(TimeUs now) {
+  std::optional<OpenTransferCalled> TakeOverdue(TimeUs now) {
     const auto due = until_.TakeDue(now);
     if (!due.has_value()) return std::nullopt;
     const auto held = held_.find(due->first);
-    GrantCalled grant = std::move(held->second.extract(due->second).mapped());
+    OpenTransferCalled grant = std::move(held->second.extract(due->second).mapped());
     if (held->second.empty()) held_.erase(held);
     return grant;
   }
@@ -109,7 +109,7 @@ class Announcements {
  private:
   std::map<RequestId, Announced> announced_;
   TimerQueue<RequestId> ends_;
-  std::map<RequestId, std::map<uint64_t, GrantCalled>> held_;
+  std::map<RequestId, std::map<uint64_t, OpenTransferCalled>> held_;
   TimerQueue<std::pair<RequestId, uint64_t>> until_;
   uint64_t next_held_ = 1;
 };

@@ -17,7 +17,7 @@ AnnounceRequest Request(uint64_t serial, Incarnation writer, Epoch epoch = kEpoc
   return {.spec = Spec(serial), .epoch = epoch, .writers = {writer}};
 }
 
-GrantCalled Grant(uint64_t serial, uint64_t call) {
+OpenTransferCalled Grant(uint64_t serial, uint64_t call) {
   return {{call}, {.id = {7, serial}, .epoch = kEpoch}};
 }
 

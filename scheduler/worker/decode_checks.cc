@@ -85,10 +85,10 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
   snapshot.running = Count(Phase::kRunning);
   snapshot.unclaimed = unclaimed_;
   snapshot.quarantined = counts.quarantined;
-  if (const BackendQueue* buffers = kv_in_.staging_buffers(); buffers != nullptr) {
-    snapshot.backends = buffers->backends();
-    snapshot.backends_held = buffers->backends() - buffers->free();
-    snapshot.backend_waiting = buffers->waiting();
+  if (const StagingBufferQueue* buffers = kv_in_.staging_buffers(); buffers != nullptr) {
+    snapshot.buffers = buffers->buffers();
+    snapshot.staging_buffers_held = buffers->buffers() - buffers->free();
+    snapshot.staging_buffer_waiting = buffers->waiting();
   }
   snapshot.load.step_age_us = steps_.engine().StepAgeUs(now);
   if (!receiving_.empty()) snapshot.oldest_wait_us = now - receiving_.begin()->first;

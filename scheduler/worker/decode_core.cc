@@ -148,7 +148,7 @@ void DecodeCore::Impl::On(const Drain& event) {
   drain_end_us_ = now_ + event.grace_us;
 }
 
-void DecodeCore::Impl::On(const GenerateCalled& event) {
+void DecodeCore::Impl::On(const AttachCalled& event) {
   Sequence* sequence = Find(event.id, event.epoch);
   absl::Status status;
   if (sequence == nullptr) {
@@ -174,7 +174,7 @@ void DecodeCore::Impl::On(const GenerateCalled& event) {
   Flush(*sequence);
 }
 
-void DecodeCore::Impl::On(const GenerateClosed& event) {
+void DecodeCore::Impl::On(const DetachCalled& event) {
   const auto it = calls_.find(event.call);
   if (it == calls_.end()) return;
   Sequence& sequence = sequences_.at(it->second);

@@ -63,21 +63,22 @@ struct WithdrawCalled {
 struct AbortCalled {  // needs no answer from the core; the shell answers OK at once
   AbortRequest request;
 };
-// The router attached to a request; that ends with EndStream{call} or GenerateClosed{call}.
-struct GenerateCalled {
+// The router attached to a request; that ends with EndStream{call} or DetachCalled{call}.
+struct AttachCalled {
   CallId call;
   RequestId id;
   Epoch epoch;
 };
-struct GenerateClosed {  // the router went away or cancelled
+struct DetachCalled {  // the router went away or cancelled
   CallId call;
 };
 
 using DecodeEvent =
-    std::variant<AnnounceCalled, WithdrawCalled, GrantCalled, RenewCalled, AskBackendCalled,
-                 TakePartCalled, ReleaseBackendCalled, PartCopied, CommitCalled, CancelCalled,
-                 AbortCalled, GenerateCalled, GenerateClosed, StepDone, RegisterReplied,
-                 ReportReplied, UnregisterReplied, Disconnected, Drain, OrderDrain, Tick>;
+    std::variant<AnnounceCalled, WithdrawCalled, OpenTransferCalled, RenewCalled,
+                 AcquireStagingBufferCalled, TakePartCalled, ReleaseStagingBufferCalled, PartCopied,
+                 CommitCalled, CancelCalled, AbortCalled, AttachCalled, DetachCalled, StepDone,
+                 RegisterReplied, ReportReplied, UnregisterReplied, Disconnected, Drain, OrderDrain,
+                 Tick>;
 
 // ---- effects ----
 
@@ -108,9 +109,10 @@ struct EndStream {  // Finished on the stream `call`, then its end; nothing foll
 };
 
 using DecodeEffect =
-    std::variant<TellOpened, AnswerGrant, AnswerRenew, AnswerAskBackend, AnswerTakePart,
-                 AnswerReleaseBackend, CopyPart, AnswerCommit, EmitToken, EndStream, RunStep,
-                 CallRegister, CallReport, CallUnregister, CloseStream, EngineFailed, Drained>;
+    std::variant<TellOpened, AnswerOpenTransfer, AnswerRenew, AnswerAcquireStagingBuffer,
+                 AnswerTakePart, AnswerReleaseStagingBuffer, CopyPart, AnswerCommit, EmitToken,
+                 EndStream, RunStep, CallRegister, CallReport, CallUnregister, CloseStream,
+                 EngineFailed, Drained>;
 
 struct DecodeConfig {
   MembershipConfig membership;
@@ -145,16 +147,16 @@ struct DecodeSnapshot {
   int64_t announced = 0;  // without blocks
   int64_t granted = 0;    // KV on its way
   int64_t running = 0;
-  int64_t quarantined = 0;      // cancelled, blocks not yet safe
-  int64_t unclaimed = 0;        // ended before a router attached
-  TimeUs oldest_wait_us = 0;    // of those granted
-  int64_t backends = 0;         // staging buffers; 0: one-sided
-  int64_t backends_held = 0;    // by requests
-  int64_t backend_waiting = 0;  // writers that wait for one
-  uint64_t steps = 0;           // probes are none
-  uint64_t probes = 0;          // of the idle engine
-  uint64_t output_tokens = 0;   // sampled here since the start
-  uint64_t finished = 0;        // with stop or length
+  int64_t quarantined = 0;             // cancelled, blocks not yet safe
+  int64_t unclaimed = 0;               // ended before a router attached
+  TimeUs oldest_wait_us = 0;           // of those granted
+  int64_t buffers = 0;                 // staging buffers; 0: one-sided
+  int64_t staging_buffers_held = 0;    // by requests
+  int64_t staging_buffer_waiting = 0;  // writers that wait for one
+  uint64_t steps = 0;                  // probes are none
+  uint64_t probes = 0;                 // of the idle engine
+  uint64_t output_tokens = 0;          // sampled here since the start
+  uint64_t finished = 0;               // with stop or length
   uint64_t failed = 0;
 };
 

@@ -69,16 +69,17 @@ class DecodeCoreTest : public ::testing::Test {
   // Announced, and a writer's first Grant.
   absl::Status Open(SpecPtr spec, uint64_t epoch = 5) {
     Announce(spec, epoch);
-    return Grant(spec->id.serial, epoch).status;
+    return OpenTransfer(spec->id.serial, epoch).status;
   }
-  GrantReply Grant(uint64_t serial, uint64_t epoch = 5, uint64_t writer = 1) {
-    GrantRequest request{.id = {7, serial},
-                         .epoch = {epoch},
-                         .prefill = {writer},
-                         .incarnation = {2},
-                         .shape = Config().membership.identity.shape};
-    const auto answers = Of<AnswerGrant>(Do(GrantCalled{Call(), request}));
-    return answers.empty() ? GrantReply{absl::UnknownError("not answered yet")} : answers[0].reply;
+  OpenTransferReply OpenTransfer(uint64_t serial, uint64_t epoch = 5, uint64_t writer = 1) {
+    OpenTransferRequest request{.id = {7, serial},
+                                .epoch = {epoch},
+                                .prefill = {writer},
+                                .incarnation = {2},
+                                .shape = Config().membership.identity.shape};
+    const auto answers = Of<AnswerOpenTransfer>(Do(OpenTransferCalled{Call(), request}));
+    return answers.empty() ? OpenTransferReply{absl::UnknownError("not answered yet")}
+                           : answers[0].reply;
   }
   absl::Status Renew(uint64_t serial, uint64_t writer = 1) {
     return Of<AnswerRenew>(Do(RenewCalled{Call(), {{7, serial}, {5}, {writer}}}))[0].reply.status;
@@ -102,8 +103,8 @@ class DecodeCoreTest : public ::testing::Test {
   static absl::Status StatusOf(const Effects& commit) {
     return Of<AnswerCommit>(commit)[0].reply.status;
   }
-  Effects Generate(uint64_t serial, uint64_t call, uint64_t epoch = 5) {
-    return Do(GenerateCalled{{call}, {7, serial}, {epoch}});
+  Effects Attach(uint64_t serial, uint64_t call, uint64_t epoch = 5) {
+    return Do(AttachCalled{{call}, {7, serial}, {epoch}});
   }
   Effects Step(int32_t token, size_t sequences = 1) {
     return Do(StepDone{++step_, {}, std::vector<StepResult>(sequences, {token, "p", ""})});
@@ -125,10 +126,10 @@ TEST_F(DecodeCoreTest, ASequenceRunsFromItsAnnouncementToItsEnd) {
   Announce(Spec(1));
   EXPECT_EQ(core_.StateOf({7, 1}), "announced");
   EXPECT_EQ(Held(), 0);
-  const GrantReply grant = Grant(1);
+  const OpenTransferReply grant = OpenTransfer(1);
   EXPECT_EQ(Held(), 3);  // ceil((6 + 4) / 4)
   EXPECT_EQ(grant.layout, KvLayout{1});
-  EXPECT_TRUE(Generate(1, 50).empty());
+  EXPECT_TRUE(Attach(1, 50).empty());
   EXPECT_EQ(grant.blocks, (std::vector<BlockId>{{0}, {1}}));  // those of the prompt
   EXPECT_EQ(grant.memory, "memory");
   Effects effects = Commit(1);
@@ -159,8 +160,8 @@ TEST_F(DecodeCoreTest, AStopTokenEndsTheStreamUnlessItComesTooEarly) {
   spec->stop_token_ids = {99};
   spec->min_tokens = 2;
   Announce(spec);
-  Grant(1);
-  Generate(1, 50);
+  OpenTransfer(1);
+  Attach(1, 50);
   EXPECT_EQ(Of<EmitToken>(Commit(1, {256, 256}, 99)).size(), 1u);  // index 0 < min_tokens
   Step(7);
   const Effects effects = Step(99);
@@ -173,8 +174,8 @@ TEST_F(DecodeCoreTest, AStopTokenEndsTheStreamUnlessItComesTooEarly) {
 
 TEST_F(DecodeCoreTest, ScoringAloneEndsAtTheCommit) {
   Announce(Spec(1, 6, 0));
-  Grant(1);
-  Generate(1, 50);
+  OpenTransfer(1);
+  Attach(1, 50);
   const Effects effects = Do(CommitCalled{Call(),
                                           {.id = {7, 1},
                                            .epoch = {5},
@@ -192,22 +193,22 @@ TEST_F(DecodeCoreTest, ScoringAloneEndsAtTheCommit) {
 
 TEST_F(DecodeCoreTest, TokensWaitForTheirRouterAndAreThenSentWithoutAGap) {
   Announce(Spec(1));
-  Grant(1);
+  OpenTransfer(1);
   Commit(1);
   Step(41);
   Step(42);
   Step(43);  // finished; nobody came yet
   EXPECT_EQ(Held(), 0);
-  const Effects effects = Generate(1, 50);
+  const Effects effects = Attach(1, 50);
   ASSERT_EQ(Of<EmitToken>(effects).size(), 4u);
   for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(Of<EmitToken>(effects)[i].index, i);
   EXPECT_EQ(Of<EndStream>(effects).size(), 1u);
-  EXPECT_EQ(Of<EndStream>(Generate(1, 51))[0].status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Of<EndStream>(Attach(1, 51))[0].status.code(), absl::StatusCode::kCancelled);
 }
 
 TEST_F(DecodeCoreTest, ASequenceWhoseRouterNeverComesEnds) {
   Announce(Spec(1));
-  Grant(1);
+  OpenTransfer(1);
   Commit(1);
   Until(5000);
   Step(41);
@@ -217,7 +218,7 @@ TEST_F(DecodeCoreTest, ASequenceWhoseRouterNeverComesEnds) {
 
 TEST_F(DecodeCoreTest, Invariant2ACancelledGrantIsQuarantinedUntilLeaseAndGrace) {
   Announce(Spec(1));
-  Grant(1);
+  OpenTransfer(1);
   Until(400);
   EXPECT_TRUE(Renew(1).ok());
   Do(CancelCalled{{{7, 1}, {5}, "test"}});
@@ -233,7 +234,7 @@ TEST_F(DecodeCoreTest, Invariant2ACancelledGrantIsQuarantinedUntilLeaseAndGrace)
 
 TEST_F(DecodeCoreTest, Invariant2TheWritersWordFreesAtOnce) {
   Announce(Spec(1));
-  Grant(1);
+  OpenTransfer(1);
   Do(CancelCalled{{{7, 1}, {5}, "test"}});
   Abort(1, absl::CancelledError("stopped"));
   EXPECT_EQ(Held(), 0);
@@ -244,8 +245,8 @@ TEST_F(DecodeCoreTest, Invariant2TheWritersWordFreesAtOnce) {
 
 TEST_F(DecodeCoreTest, ALeaseThatEndsEndsTheRequestHonestly) {
   Announce(Spec(1));
-  Grant(1);
-  Generate(1, 50);
+  OpenTransfer(1);
+  Attach(1, 50);
   const EndStream end = Of<EndStream>(Until(1000))[0];
   EXPECT_EQ(end.status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(StatusOf(Commit(1)).code(), absl::StatusCode::kCancelled);  // too late,
@@ -254,10 +255,10 @@ TEST_F(DecodeCoreTest, ALeaseThatEndsEndsTheRequestHonestly) {
 
 TEST_F(DecodeCoreTest, Invariant3ACancelDuringAStepTakesEffectAtItsEnd) {
   Announce(Spec(1));
-  Grant(1);
-  Generate(1, 50);
+  OpenTransfer(1);
+  Attach(1, 50);
   Commit(1);
-  Do(GenerateClosed{{50}});
+  Do(DetachCalled{{50}});
   EXPECT_EQ(Held(), 3);
   const Effects effects = Step(41);
   EXPECT_TRUE(Of<EmitToken>(effects).empty());
@@ -268,10 +269,10 @@ TEST_F(DecodeCoreTest, Invariant3ACancelDuringAStepTakesEffectAtItsEnd) {
 TEST_F(DecodeCoreTest, ARoutersCloseIsToldApartFromAWritersAbort) {
   for (uint64_t serial : {1, 2}) {
     Announce(Spec(serial));
-    Grant(serial);
-    Generate(serial, 50 + serial);
+    OpenTransfer(serial);
+    Attach(serial, 50 + serial);
   }
-  Do(GenerateClosed{{51}});
+  Do(DetachCalled{{51}});
   Abort(2, absl::CancelledError("cancelled"));
   EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kCancelled);
@@ -281,26 +282,27 @@ TEST_F(DecodeCoreTest, ARoutersCloseIsToldApartFromAWritersAbort) {
 
 TEST_F(DecodeCoreTest, EveryMismatchOfAGrantIsRefusedByName) {
   Announce(Spec(1));
-  GrantRequest request{.id = {7, 1},
-                       .epoch = {5},
-                       .prefill = {1},
-                       .incarnation = {2},
-                       .shape = Config().membership.identity.shape};
+  OpenTransferRequest request{.id = {7, 1},
+                              .epoch = {5},
+                              .prefill = {1},
+                              .incarnation = {2},
+                              .shape = Config().membership.identity.shape};
   request.shape.dtype = "bf16";
-  EXPECT_EQ(Of<AnswerGrant>(Do(GrantCalled{Call(), request}))[0].reply.status,
+  EXPECT_EQ(Of<AnswerOpenTransfer>(Do(OpenTransferCalled{Call(), request}))[0].reply.status,
             absl::FailedPreconditionError("dtype: prefill bf16, decode f32"));
 }
 
 TEST_F(DecodeCoreTest, AWriterThatThePlanDoesNotNameCannotEndTheRequest) {
   Announce(Spec(1));
-  const GrantRequest stray{.id = {7, 1},
-                           .epoch = {5},
-                           .prefill = {9},
-                           .incarnation = {99},
-                           .shape = Config().membership.identity.shape};
-  ASSERT_TRUE(Grant(1).status.ok());
-  EXPECT_TRUE(Of<AnswerGrant>(Do(GrantCalled{Call(), stray})).empty()) << "it may be named yet";
-  const auto refused = Of<AnswerGrant>(Until(now_ + Config().open_wait_us));
+  const OpenTransferRequest stray{.id = {7, 1},
+                                  .epoch = {5},
+                                  .prefill = {9},
+                                  .incarnation = {99},
+                                  .shape = Config().membership.identity.shape};
+  ASSERT_TRUE(OpenTransfer(1).status.ok());
+  EXPECT_TRUE(Of<AnswerOpenTransfer>(Do(OpenTransferCalled{Call(), stray})).empty())
+      << "it may be named yet";
+  const auto refused = Of<AnswerOpenTransfer>(Until(now_ + Config().open_wait_us));
   ASSERT_EQ(refused.size(), 1u);
   EXPECT_EQ(refused[0].reply.status,
             absl::FailedPreconditionError("prefill_instance: 9 is not among the writers that the "
@@ -312,16 +314,16 @@ TEST_F(DecodeCoreTest, AWriterThatThePlanDoesNotNameCannotEndTheRequest) {
     ASSERT_TRUE(Renew(1).ok()) << i;
   }
   // One that joins later is named by a repeated announcement, which its Grant may overtake.
-  EXPECT_TRUE(Of<AnswerGrant>(Do(GrantCalled{Call(), stray})).empty());
+  EXPECT_TRUE(Of<AnswerOpenTransfer>(Do(OpenTransferCalled{Call(), stray})).empty());
   const auto granted =
-      Of<AnswerGrant>(Do(AnnounceCalled{{Spec(1), {5}, {{99}}}, absl::OkStatus()}));
+      Of<AnswerOpenTransfer>(Do(AnnounceCalled{{Spec(1), {5}, {{99}}}, absl::OkStatus()}));
   ASSERT_EQ(granted.size(), 1u);
   EXPECT_TRUE(granted[0].reply.status.ok());
 }
 
 TEST_F(DecodeCoreTest, CommitChecksTheBytesOfEveryLayer) {
   Announce(Spec(1));
-  Grant(1);
+  OpenTransfer(1);
   EXPECT_EQ(StatusOf(Commit(1, {256, 128})),
             absl::InvalidArgumentError("bytes of layer 1: 128 written, 128 of 256 in all"));
   EXPECT_EQ(Held(), 0);
@@ -330,7 +332,7 @@ TEST_F(DecodeCoreTest, CommitChecksTheBytesOfEveryLayer) {
 TEST_F(DecodeCoreTest, RepeatedCallsAreUnderstood) {
   EXPECT_EQ(Of<TellOpened>(Announce(Spec(1))).size(), 0u);
   Announce(Spec(1));
-  EXPECT_EQ(Grant(1).blocks, Grant(1).blocks);
+  EXPECT_EQ(OpenTransfer(1).blocks, OpenTransfer(1).blocks);
   Announce(Spec(1));
   EXPECT_EQ(Held(), 3);
   EXPECT_TRUE(StatusOf(Commit(1)).ok());
@@ -342,7 +344,7 @@ TEST_F(DecodeCoreTest, RepeatedCallsAreUnderstood) {
 TEST_F(DecodeCoreTest, Invariant5AnOlderEpochIsRefused) {
   Announce(Spec(1), 5);
   EXPECT_EQ(Open(Spec(1), 4).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(Grant(1, 5).status.ok());
+  EXPECT_TRUE(OpenTransfer(1, 5).status.ok());
   EXPECT_EQ(Open(Spec(1), 4).code(), absl::StatusCode::kFailedPrecondition);
   Do(CancelCalled{{{7, 2}, {8}, "cancelled"}});
   EXPECT_EQ(Open(Spec(2), 8).code(), absl::StatusCode::kCancelled);
@@ -360,14 +362,14 @@ TEST_F(DecodeCoreTest, Invariant5AnEpochThatNobodyIssuedEndsNothing) {
     Do(CancelCalled{{{7, serial}, forged, "forged"}});
     Do(AbortCalled{{{7, serial}, forged, absl::CancelledError("forged"), {1}}});
   }
-  EXPECT_TRUE(Grant(1).status.ok());
+  EXPECT_TRUE(OpenTransfer(1).status.ok());
   EXPECT_TRUE(Open(Spec(2), 5).ok());
 }
 
 TEST_F(DecodeCoreTest, Invariant5AnEpochThatEndedStaysSoAfterALateCancelOfAnOlderOne) {
   Announce(Spec(1), 5);
-  Grant(1);
-  Generate(1, 50);
+  OpenTransfer(1);
+  Attach(1, 50);
   Commit(1);
   for (int32_t i = 0; i < 3; ++i) Step(50 + i);
   EXPECT_EQ(Held(), 0);
@@ -384,19 +386,19 @@ TEST_F(DecodeCoreTest, RefusesWhatHasNoRoom) {
   EXPECT_EQ(core_.StateOf({7, 3}), "announced") << "it may be asked for again";
   Do(CancelCalled{{{7, 2}, {5}, "room"}});
   Abort(2, absl::CancelledError("stopped"));
-  EXPECT_TRUE(Grant(3).status.ok());
+  EXPECT_TRUE(OpenTransfer(3).status.ok());
 }
 
 TEST_F(DecodeCoreTest, AGrantWaitsForItsAnnouncementAndNotForEver) {
-  EXPECT_EQ(Grant(1).status, absl::UnknownError("not answered yet"));
+  EXPECT_EQ(OpenTransfer(1).status, absl::UnknownError("not answered yet"));
   const Effects effects = Announce(Spec(1));
-  EXPECT_TRUE(Of<AnswerGrant>(effects).at(0).reply.status.ok());
+  EXPECT_TRUE(Of<AnswerOpenTransfer>(effects).at(0).reply.status.ok());
   const TransferOpened opened = Of<TellOpened>(effects).at(0).opened;
   EXPECT_EQ(opened.id, (RequestId{7, 1}));
   EXPECT_EQ(opened.epoch, Epoch{5});
   EXPECT_EQ(opened.instance, InstanceId{3});
-  EXPECT_EQ(Grant(2).status, absl::UnknownError("not answered yet"));
-  const auto refused = Of<AnswerGrant>(Until(now_ + Config().open_wait_us));
+  EXPECT_EQ(OpenTransfer(2).status, absl::UnknownError("not answered yet"));
+  const auto refused = Of<AnswerOpenTransfer>(Until(now_ + Config().open_wait_us));
   ASSERT_EQ(refused.size(), 1u);
   EXPECT_EQ(refused[0].reply.status,
             absl::UnavailableError("the request was not announced here in time"));
@@ -434,8 +436,8 @@ TEST_F(DecodeCoreTest, ANewerEpochIsOpenedWhenTheOlderHasLeftItsStep) {
   ASSERT_TRUE(Open(Spec(1), 5).ok());
   Commit(1);
   Announce(Spec(1), 6);  // the older is in the step in flight
-  EXPECT_EQ(Grant(1, 6).status, absl::UnknownError("not answered yet"));
-  const auto answers = Of<AnswerGrant>(Step(41));
+  EXPECT_EQ(OpenTransfer(1, 6).status, absl::UnknownError("not answered yet"));
+  const auto answers = Of<AnswerOpenTransfer>(Step(41));
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_TRUE(answers[0].reply.status.ok());
   EXPECT_EQ(Held(), 3);
@@ -443,7 +445,7 @@ TEST_F(DecodeCoreTest, ANewerEpochIsOpenedWhenTheOlderHasLeftItsStep) {
 
 TEST_F(DecodeCoreTest, WhatTheEngineCannotRunIsToldToItsPrefillInstance) {
   Do(AnnounceCalled{{Spec(1), {5}, {{2}}}, absl::InvalidArgumentError("prompt[3]: 70000")});
-  EXPECT_EQ(Grant(1).status, absl::InvalidArgumentError("prompt[3]: 70000"));
+  EXPECT_EQ(OpenTransfer(1).status, absl::InvalidArgumentError("prompt[3]: 70000"));
   EXPECT_EQ(Held(), 0);
 }
 
@@ -454,8 +456,8 @@ TEST_F(DecodeCoreTest, ASequenceThatFailsEndsItsOwnRequest) {
     const uint64_t bad = ++serial, good = ++serial;
     for (const uint64_t one : {bad, good}) {
       Announce(Spec(one));
-      Grant(one);
-      Generate(one, 50 + one);
+      OpenTransfer(one);
+      Attach(one, 50 + one);
     }
     Commit(bad);  // a step of its own
     Commit(good);
@@ -479,8 +481,8 @@ TEST_F(DecodeCoreTest, ThreeStepsOfNothingButNanAreAFailedEngine) {
   for (uint64_t serial = 1; serial <= 3; ++serial) {
     EXPECT_TRUE(core_.Snapshot(now_).engine.ok());
     Announce(Spec(serial));
-    Grant(serial);
-    Generate(serial, 50 + serial);
+    OpenTransfer(serial);
+    Attach(serial, 50 + serial);
     Commit(serial);
     Do(StepDone{++step_, {}, {{.status = absl::InternalError("NaN")}}});
     EXPECT_TRUE(absl::IsInternal(ended_.at({7, serial})));
@@ -490,11 +492,11 @@ TEST_F(DecodeCoreTest, ThreeStepsOfNothingButNanAreAFailedEngine) {
 
 TEST_F(DecodeCoreTest, AFailedEngineEndsEverythingAndLeaves) {
   Announce(Spec(1));
-  Grant(1);
-  Generate(1, 50);
+  OpenTransfer(1);
+  Attach(1, 50);
   Commit(1);
   ASSERT_TRUE(Open(Spec(2)).ok());
-  Generate(2, 51);
+  Attach(2, 51);
   const Effects effects = Do(StepDone{1, absl::InternalError("device"), {}});
   const absl::Status end = absl::UnavailableError("the engine failed: device");
   EXPECT_EQ(Of<EndStream>(effects)[0].status, end);
@@ -510,8 +512,8 @@ TEST_F(DecodeCoreTest, AFailedEngineEndsEverythingAndLeaves) {
 
 TEST_F(DecodeCoreTest, AStepThatDoesNotEndFailsTheEngine) {
   Announce(Spec(1));
-  Grant(1);
-  Generate(1, 50);
+  OpenTransfer(1);
+  Attach(1, 50);
   Commit(1);
   ASSERT_TRUE(Of<EngineFailed>(Until(kStepTimeoutUs - 1)).empty());
   EXPECT_EQ(core_.Snapshot(now_).load.step_age_us, kStepTimeoutUs - 1);
@@ -526,7 +528,7 @@ TEST_F(DecodeCoreTest, AStepThatDoesNotEndFailsTheEngine) {
 
 TEST_F(DecodeCoreTest, AFailedEngineWaitsForARouterOnlyAWhile) {
   Announce(Spec(1));
-  Grant(1);
+  OpenTransfer(1);
   Commit(1);  // no router has come
   Do(StepDone{1, absl::InternalError("device"), {}});
   const TimeUs failed_us = now_;
@@ -566,8 +568,8 @@ TEST(DecodeCoreProbes, AnIdleEngineIsProbedAndNothingCountsIt) {
 
 TEST_F(DecodeCoreTest, ADrainLetsStreamsFinishUntilItsGraceEnds) {
   Announce(Spec(1));
-  Grant(1);
-  Generate(1, 50);
+  OpenTransfer(1);
+  Attach(1, 50);
   Commit(1);
   Do(Drain{2000});
   EXPECT_EQ(Open(Spec(2)).code(), absl::StatusCode::kResourceExhausted);
@@ -580,9 +582,9 @@ TEST_F(DecodeCoreTest, ADrainLetsStreamsFinishUntilItsGraceEnds) {
 
 TEST_F(DecodeCoreTest, TheTimesOfPrefillGoWithTheFirstTokenOnly) {
   Announce(Spec(1));
-  Grant(1, 5, 1);
-  Grant(1, 5, 2);
-  Generate(1, 50);
+  OpenTransfer(1, 5, 1);
+  OpenTransfer(1, 5, 2);
+  Attach(1, 50);
   times_ = {10, 200, 5};  // of the lead: it was there from the first chunk on
   Commit(1, {128, 128}, -1, 1);
   times_ = {150, 60, 9};
@@ -596,8 +598,8 @@ TEST_F(DecodeCoreTest, WithoutATokenTheTimesGoWithTheEnd) {
   auto scored = std::make_shared<RequestSpec>(*Spec(1));
   scored->max_tokens = 0;
   Announce(scored);
-  Grant(1);
-  Generate(1, 50);
+  OpenTransfer(1);
+  Attach(1, 50);
   times_ = {1, 2, 3};
   const EndStream end = Of<EndStream>(Commit(1, {256, 256}, -1))[0];
   ASSERT_TRUE(end.times.has_value());
@@ -606,8 +608,8 @@ TEST_F(DecodeCoreTest, WithoutATokenTheTimesGoWithTheEnd) {
 
 TEST_F(DecodeCoreTest, AnOrderedDrainHasNoEndAndIsUndoneAStopLeavesAllTheSame) {
   Announce(Spec(1));
-  Grant(1);
-  Generate(1, 50);
+  OpenTransfer(1);
+  Attach(1, 50);
   Commit(1);
   Order(true);
   EXPECT_EQ(Open(Spec(2)).code(), absl::StatusCode::kResourceExhausted);
@@ -622,12 +624,12 @@ TEST_F(DecodeCoreTest, AnOrderedDrainHasNoEndAndIsUndoneAStopLeavesAllTheSame) {
 
 TEST_F(DecodeCoreTest, SeveralWritersCommitTheirParts) {
   Announce(Spec(1));
-  EXPECT_EQ(Grant(1, 5, 1).blocks.size(), 2u);
-  Generate(1, 50);
+  EXPECT_EQ(OpenTransfer(1, 5, 1).blocks.size(), 2u);
+  Attach(1, 50);
   EXPECT_TRUE(Of<EmitToken>(Commit(1, {128, 128}, 40, 1)).empty());
-  EXPECT_EQ(Grant(1, 5, 2).blocks.size(), 2u);               // comes when the other has gone
+  EXPECT_EQ(OpenTransfer(1, 5, 2).blocks.size(), 2u);        // comes when the other has gone
   EXPECT_TRUE(StatusOf(Commit(1, {128, 128}, 40, 1)).ok());  // said again: counted once
-  EXPECT_EQ(Grant(1, 5, 1).status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(OpenTransfer(1, 5, 1).status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Renew(1, 1).ok());
   EXPECT_EQ(Renew(1, 3).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(StatusOf(Commit(1, {128, 128}, -1, 3)).code(), absl::StatusCode::kFailedPrecondition);
@@ -642,8 +644,8 @@ TEST_F(DecodeCoreTest, MoreBytesThanThePromptOrNoTokenEndTheRequest) {
   Announce(Spec(1));
   Announce(Spec(2));
   for (uint64_t serial : {1, 2}) {
-    Grant(serial, 5, 1);
-    Grant(serial, 5, 2);
+    OpenTransfer(serial, 5, 1);
+    OpenTransfer(serial, 5, 2);
     EXPECT_TRUE(StatusOf(Commit(serial, {128, 128}, -1, 1)).ok());
   }
   EXPECT_EQ(StatusOf(Commit(1, {256, 256}, 40, 2)).code(), absl::StatusCode::kInvalidArgument);
@@ -654,7 +656,7 @@ TEST_F(DecodeCoreTest, MoreBytesThanThePromptOrNoTokenEndTheRequest) {
 
 TEST_F(DecodeCoreTest, Invariant2BlocksAreFreeWhenTheLastWriterIsDone) {
   Announce(Spec(1));
-  for (uint64_t writer : {1, 2, 3, 4}) Grant(1, 5, writer);
+  for (uint64_t writer : {1, 2, 3, 4}) OpenTransfer(1, 5, writer);
   Commit(1, {128, 128}, -1, 1);
   Abort(1, absl::UnavailableError("broke"), 2);
   EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kUnavailable);
@@ -664,7 +666,7 @@ TEST_F(DecodeCoreTest, Invariant2BlocksAreFreeWhenTheLastWriterIsDone) {
   Until(700);
   ASSERT_TRUE(Open(Spec(1), 6).ok());  // the next epoch does not wait for the fourth
   EXPECT_EQ(Held(), 6);
-  EXPECT_EQ(Grant(1, 5, 2).status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(OpenTransfer(1, 5, 2).status.code(), absl::StatusCode::kFailedPrecondition);
   Abort(1, absl::UnavailableError("broke"), 2);
   Until(1500);
   EXPECT_EQ(Held(), 3);
@@ -672,14 +674,14 @@ TEST_F(DecodeCoreTest, Invariant2BlocksAreFreeWhenTheLastWriterIsDone) {
 
 TEST_F(DecodeCoreTest, ASilentWriterEndsTheRequestAndALateOneIsWaitedForALease) {
   Announce(Spec(1));
-  Grant(1, 5, 1);
-  Grant(1, 5, 2);
+  OpenTransfer(1, 5, 1);
+  OpenTransfer(1, 5, 2);
   Until(900);
   EXPECT_TRUE(Renew(1, 2).ok());
   Until(1000);
   EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kUnavailable);
   Announce(Spec(2));
-  Grant(2, 5, 1);
+  OpenTransfer(2, 5, 1);
   Until(1500);
   Commit(2, {128, 128}, 40, 1);
   Until(2499);
@@ -691,8 +693,8 @@ TEST_F(DecodeCoreTest, ASilentWriterEndsTheRequestAndALateOneIsWaitedForALease) 
 // Whatever came meanwhile is heard before anything ends, however long the standstill was.
 TEST_F(DecodeCoreTest, AStalledProcessDoesNotTakeItsOwnSilenceForTheWriters) {
   Announce(Spec(1));
-  Grant(1, 5, 1);
-  Grant(1, 5, 2);
+  OpenTransfer(1, 5, 1);
+  OpenTransfer(1, 5, 2);
   for (int standstills = 0; standstills < 5; ++standstills) {
     now_ += 50'000;
     Do(Tick{});  // before the words of writers and router are read
@@ -706,7 +708,7 @@ TEST_F(DecodeCoreTest, AStalledProcessDoesNotTakeItsOwnSilenceForTheWriters) {
   now_ += 50'000;
   Do(Tick{});
   EXPECT_EQ(ended_.count({7, 1}), 0u);
-  EXPECT_TRUE(Of<EndStream>(Generate(1, 50)).empty());
+  EXPECT_TRUE(Of<EndStream>(Attach(1, 50)).empty());
 }
 
 }  // namespace

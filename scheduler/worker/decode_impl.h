@@ -68,18 +68,18 @@ class DecodeCore::Impl {
 
   void On(const AnnounceCalled& event);
   void On(const WithdrawCalled& event);
-  void On(const GrantCalled& event) { Open(event, now_ + config_.open_wait_us); }
+  void On(const OpenTransferCalled& event) { Open(event, now_ + config_.open_wait_us); }
   // KvIn's events.
   void On(const RenewCalled& event) { kv_in_.On(event, Listening()); }
-  void On(const AskBackendCalled& event) { kv_in_.On(event, Listening()); }
+  void On(const AcquireStagingBufferCalled& event) { kv_in_.On(event, Listening()); }
   void On(const TakePartCalled& event) { kv_in_.On(event, Listening()); }
-  void On(const ReleaseBackendCalled& event) { kv_in_.On(event, Listening()); }
+  void On(const ReleaseStagingBufferCalled& event) { kv_in_.On(event, Listening()); }
   void On(const PartCopied& event) { kv_in_.On(event, Listening()); }
   void On(const CommitCalled& event) { kv_in_.On(event, Listening()); }
   void On(const CancelCalled& event);
   void On(const AbortCalled& event);
-  void On(const GenerateCalled& event);
-  void On(const GenerateClosed& event);
+  void On(const AttachCalled& event);
+  void On(const DetachCalled& event);
   void On(const StepDone& event);
   void On(const RegisterReplied& event);
   void On(const ReportReplied& event);
@@ -92,9 +92,9 @@ class DecodeCore::Impl {
   // What comes before the KV: decode_opening.cc.
   bool MayAnnounce(const AnnounceRequest& request);
   void EndAnnounced(RequestId id, FinishReason reason, const absl::Status& status);
-  void Open(const GrantCalled& grant, TimeUs until_us);
-  void Refuse(const GrantCalled& grant, const absl::Status& status);
-  void HoldOrRefuse(const GrantCalled& grant, TimeUs until_us, const absl::Status& status);
+  void Open(const OpenTransferCalled& grant, TimeUs until_us);
+  void Refuse(const OpenTransferCalled& grant, const absl::Status& status);
+  void HoldOrRefuse(const OpenTransferCalled& grant, TimeUs until_us, const absl::Status& status);
   absl::Status MayOpen(const Announcements::Announced& announced) const;
   absl::Status TakeBlocks(RequestId id);
   void RunOpeningTimers();

@@ -80,7 +80,7 @@ void DecodeCore::Impl::RunOpeningTimers() {
     EndAnnounced(*id, FinishReason::kError,
                  absl::DeadlineExceededError("the request's deadline passed before its prefill"));
   }
-  while (const std::optional<GrantCalled> grant = announcements_.TakeOverdue(now_)) {
+  while (const std::optional<OpenTransferCalled> grant = announcements_.TakeOverdue(now_)) {
     Open(*grant, now_);
   }
 }
@@ -127,11 +127,11 @@ absl::Status DecodeCore::Impl::TakeBlocks(RequestId id) {
   return absl::OkStatus();
 }
 
-void DecodeCore::Impl::Refuse(const GrantCalled& grant, const absl::Status& status) {
-  effects_.push_back(AnswerGrant{grant.call, {.status = status}});
+void DecodeCore::Impl::Refuse(const OpenTransferCalled& grant, const absl::Status& status) {
+  effects_.push_back(AnswerOpenTransfer{grant.call, {.status = status}});
 }
 
-void DecodeCore::Impl::HoldOrRefuse(const GrantCalled& grant, TimeUs until_us,
+void DecodeCore::Impl::HoldOrRefuse(const OpenTransferCalled& grant, TimeUs until_us,
                                     const absl::Status& status) {
   if (now_ >= until_us) return Refuse(grant, status);
   announcements_.Hold(grant, until_us);
@@ -139,8 +139,8 @@ void DecodeCore::Impl::HoldOrRefuse(const GrantCalled& grant, TimeUs until_us,
 
 // Answers the Grant, or holds it until the announcement that names its writer has come, or the
 // blocks of an older epoch are free, or `until_us`.
-void DecodeCore::Impl::Open(const GrantCalled& grant, TimeUs until_us) {
-  const GrantRequest& request = grant.request;
+void DecodeCore::Impl::Open(const OpenTransferCalled& grant, TimeUs until_us) {
+  const OpenTransferRequest& request = grant.request;
   const RequestId id = request.id;
   const absl::Status same = CheckSameShape(request.shape, membership_.identity().shape);
   if (!same.ok()) return Refuse(grant, same);

@@ -47,12 +47,13 @@ class DecodeStagingTest : public ::testing::Test {
   void Begin(uint64_t serial, std::vector<uint64_t> writers) {
     Do(AnnounceCalled{{Spec(serial), {5}, {{2}}}, absl::OkStatus()});
     for (uint64_t writer : writers) {
-      const GrantRequest request{.id = {7, serial},
-                                 .epoch = {5},
-                                 .prefill = {writer},
-                                 .incarnation = {2},
-                                 .shape = Config().membership.identity.shape};
-      const GrantReply reply = Of<AnswerGrant>(Do(GrantCalled{Call(), request}))[0].reply;
+      const OpenTransferRequest request{.id = {7, serial},
+                                        .epoch = {5},
+                                        .prefill = {writer},
+                                        .incarnation = {2},
+                                        .shape = Config().membership.identity.shape};
+      const OpenTransferReply reply =
+          Of<AnswerOpenTransfer>(Do(OpenTransferCalled{Call(), request}))[0].reply;
       EXPECT_TRUE(reply.status.ok());
       EXPECT_EQ(reply.staging_slots, 2);
       EXPECT_TRUE(reply.blocks.empty());
@@ -60,11 +61,11 @@ class DecodeStagingTest : public ::testing::Test {
     }
   }
   Effects Ask(uint64_t serial, uint64_t writer, uint64_t ask = 1) {
-    return Do(AskBackendCalled{Call(), {{7, serial}, {5}, {writer}, ask}});
+    return Do(AcquireStagingBufferCalled{Call(), {{7, serial}, {5}, {writer}, ask}});
   }
   // What an Ask was answered, if it was.
   static std::optional<absl::Status> Answered(const Effects& effects) {
-    const auto answers = Of<AnswerAskBackend>(effects);
+    const auto answers = Of<AnswerAcquireStagingBuffer>(effects);
     if (answers.empty()) return std::nullopt;
     EXPECT_EQ(answers[0].reply.memory, answers[0].reply.status.ok() ? "buffer" : "");
     return answers[0].reply.status;
@@ -82,7 +83,7 @@ class DecodeStagingTest : public ::testing::Test {
     return Of<AnswerTakePart>(part)[0].reply.status;
   }
   Effects Release(uint64_t serial, uint64_t writer, uint64_t ask) {
-    return Do(ReleaseBackendCalled{Call(), {{7, serial}, {5}, {writer}, ask}});
+    return Do(ReleaseStagingBufferCalled{Call(), {{7, serial}, {5}, {writer}, ask}});
   }
   absl::Status Commit(uint64_t serial, uint64_t writer, int64_t bytes, bool has_token = true) {
     const auto effects = Do(CommitCalled{Call(),
@@ -110,7 +111,7 @@ TEST_F(DecodeStagingTest, APartIsCopiedIntoItsBlocksBeforeItsSlotsAreFree) {
   Effects effects = Part(1, 1, 1, blocks);
   EXPECT_TRUE(Of<AnswerTakePart>(effects).empty());
   const CopyPart copy = Of<CopyPart>(effects)[0];
-  EXPECT_EQ(copy.backend, 0);
+  EXPECT_EQ(copy.buffer, 0);
   EXPECT_EQ(copy.part, blocks);
   EXPECT_EQ((*copy.blocks)[1], BlockId{1});
   EXPECT_EQ(StatusOf(Part(1, 1, 1, blocks)).code(), absl::StatusCode::kUnavailable);  // not yet
@@ -135,7 +136,7 @@ TEST_F(DecodeStagingTest, RequestsTakeTurnsInTheOrderOfTheirFirstAsking) {
                                      .has_token = false,
                                      .prefill = {1}}});
   EXPECT_EQ(Answered(effects), absl::OkStatus());
-  EXPECT_EQ(core_.Snapshot(now_).backend_waiting, 1);
+  EXPECT_EQ(core_.Snapshot(now_).staging_buffer_waiting, 1);
   effects = Do(CommitCalled{Call(),
                             {.id = {7, 1},
                              .epoch = {5},
@@ -144,7 +145,7 @@ TEST_F(DecodeStagingTest, RequestsTakeTurnsInTheOrderOfTheirFirstAsking) {
                              .token = 40,
                              .prefill = {2}}});
   EXPECT_EQ(Answered(effects), absl::OkStatus());
-  EXPECT_EQ(core_.Snapshot(now_).backend_waiting, 0);
+  EXPECT_EQ(core_.Snapshot(now_).staging_buffer_waiting, 0);
 }
 
 TEST_F(DecodeStagingTest, AnAskIsAnsweredNotYetAfterAWhile) {
@@ -183,12 +184,12 @@ TEST_F(DecodeStagingTest, Invariant2ABlockWaitsForTheCopyIntoItAndForNothingElse
   EXPECT_EQ(core_.Snapshot(now_).blocks.held, 3);
   EXPECT_EQ(StatusOf(Copied(part)).code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(core_.Snapshot(now_).blocks.held, 0);
-  EXPECT_EQ(core_.Snapshot(now_).backends_held, 1);  // its writer may still put
+  EXPECT_EQ(core_.Snapshot(now_).staging_buffers_held, 1);  // its writer may still put
   Do(AbortCalled{{{7, 1}, {5}, absl::CancelledError("test"), {1}}});
-  EXPECT_EQ(core_.Snapshot(now_).backends_held, 0);
+  EXPECT_EQ(core_.Snapshot(now_).staging_buffers_held, 0);
 }
 
-TEST_F(DecodeStagingTest, ADeadWriterLosesItsBackendAfterLeaseAndGrace) {
+TEST_F(DecodeStagingTest, ADeadWriterLosesItsStagingBufferAfterLeaseAndGrace) {
   Begin(1, {1});
   Begin(2, {1});
   ASSERT_TRUE(Has(1, 1));
@@ -197,7 +198,7 @@ TEST_F(DecodeStagingTest, ADeadWriterLosesItsBackendAfterLeaseAndGrace) {
     Renew(2, 1);
     EXPECT_FALSE(Has(2, 1)) << at;
   }
-  EXPECT_EQ(core_.Snapshot(now_).backends_held, 1);
+  EXPECT_EQ(core_.Snapshot(now_).staging_buffers_held, 1);
   Until(1499);
   EXPECT_FALSE(Has(2, 1));
   EXPECT_EQ(Answered(Until(1500)), absl::OkStatus());
@@ -219,12 +220,12 @@ TEST_F(DecodeStagingTest, APartThatCannotBeIsRefusedByName) {
   EXPECT_EQ(Commit(1, 1, 256).message(), "commit: a part is still being taken");
 }
 
-TEST(DecodeOneSidedTest, HasNoBackends) {
+TEST(DecodeOneSidedTest, HasNoStagingBuffers) {
   DecodeConfig config;
   config.membership.identity = testing::Identity(Role::kDecode, 10);
   DecodeCore core(config);
-  const auto effects = core.Handle(AskBackendCalled{{1}, {{7, 1}, {5}, {1}, 1}}, 0);
-  EXPECT_EQ(Of<AnswerAskBackend>(effects)[0].reply.status.code(),
+  const auto effects = core.Handle(AcquireStagingBufferCalled{{1}, {{7, 1}, {5}, {1}, 1}}, 0);
+  EXPECT_EQ(Of<AnswerAcquireStagingBuffer>(effects)[0].reply.status.code(),
             absl::StatusCode::kFailedPrecondition);
 }
 

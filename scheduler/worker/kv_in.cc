@@ -19,7 +19,7 @@ KvIn::KvIn(KvInConfig config, std::function<Gone(RequestId, Epoch)> why_gone,
   SKEIN_INVARIANT(staging.slots > 0);
   // A writer that waits for a buffer is remembered for as long as its lease.
   buffers_.emplace(static_cast<int>(staging.memory.size()),
-                   BackendTimes{.lease_us = config_.lease_us,
+                   StagingTimes{.lease_us = config_.lease_us,
                                 .grace_us = config_.grace_us,
                                 .ask_lease_us = config_.lease_us,
                                 .hold_us = staging.hold_us});
@@ -116,12 +116,14 @@ void KvIn::Release(RequestId id, TimeUs now) {
 
 // ---- writers ----
 
-void KvIn::On(const GrantCalled& event, TimeUs now) {
-  emit_(AnswerGrant{event.call, Grant(event.request, now)});
+void KvIn::On(const OpenTransferCalled& event, TimeUs now) {
+  emit_(AnswerOpenTransfer{event.call, Grant(event.request, now)});
 }
 
-GrantReply KvIn::Grant(const GrantRequest& request, TimeUs now) {
-  const auto refuse = [](absl::Status status) { return GrantReply{.status = std::move(status)}; };
+OpenTransferReply KvIn::Grant(const OpenTransferRequest& request, TimeUs now) {
+  const auto refuse = [](absl::Status status) {
+    return OpenTransferReply{.status = std::move(status)};
+  };
   absl::Status same = CheckSameShape(request.shape, config_.shape);
   if (!same.ok()) return refuse(std::move(same));
   Entry* entry = FindComing(request.id, request.epoch);

@@ -16,8 +16,9 @@
 // it has said that it stopped, or its lease + grace is over. With staging buffers a writer reaches
 // no block, and they wait only for the copies under way.
 //
-// Staging buffers (config.staging; scheduler/kv/backend_queue.h): a writer acquires one, fills it,
-// tells it part by part, and each part is copied into the blocks before its slots are used again.
+// Staging buffers (config.staging; scheduler/kv/staging_buffer_queue.h): a writer acquires one,
+// fills it, tells it part by part, and each part is copied into the blocks before its slots are
+// used again.
 //
 // Time. `now` is the time of DecodeCore's listening clock (scheduler/base/listening_clock.h): what
 // it shows at an event, and what has elapsed for RunTimers. An event costs the logarithm of the
@@ -48,9 +49,9 @@
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
 #include "scheduler/base/timer_queue.h"
-#include "scheduler/kv/backend_queue.h"
 #include "scheduler/kv/block_pool.h"
 #include "scheduler/kv/kv_shape.h"
+#include "scheduler/kv/staging_buffer_queue.h"
 #include "scheduler/worker/kv_in_events.h"
 
 namespace skein::scheduler {
@@ -114,12 +115,12 @@ class KvIn {
   void Release(RequestId id, TimeUs now);
 
   // The writers' calls, each answered by one effect, and the ends of copies.
-  void On(const GrantCalled& event, TimeUs now);
+  void On(const OpenTransferCalled& event, TimeUs now);
   void On(const RenewCalled& event, TimeUs now);
   void On(const CommitCalled& event, TimeUs now);
-  void On(const AskBackendCalled& event, TimeUs now);
+  void On(const AcquireStagingBufferCalled& event, TimeUs now);
   void On(const TakePartCalled& event, TimeUs now);
-  void On(const ReleaseBackendCalled& event, TimeUs now);
+  void On(const ReleaseStagingBufferCalled& event, TimeUs now);
   void On(const PartCopied& event, TimeUs now);
   // The writer aborted: it puts nothing more. Its sequence has not ended by that.
   void WriterStopped(RequestId id, Epoch epoch, InstanceId writer, TimeUs now);
@@ -135,7 +136,7 @@ class KvIn {
   int64_t BlocksFor(const RequestSpec& spec) const;
   BlockCounts blocks() const { return pool_.Counts(); }
   Counts CountSequences() const;
-  const BackendQueue* staging_buffers() const {
+  const StagingBufferQueue* staging_buffers() const {
     return buffers_.has_value() ? &*buffers_ : nullptr;
   }
   // Of a sequence: "reserved", "granted", "whole", "failed". REQUIRES: Has(id).
@@ -190,7 +191,7 @@ class KvIn {
   Gone WhyGone(RequestId id, Epoch epoch) const;
   void SetPhase(Entry& entry, Phase phase);
   absl::Status ExtendTo(Entry& entry, int64_t blocks);
-  GrantReply Grant(const GrantRequest& request, TimeUs now);
+  OpenTransferReply Grant(const OpenTransferRequest& request, TimeUs now);
   absl::Status Renew(const RenewRequest& request, TimeUs now);
   absl::Status Commit(const CommitRequest& request, TimeUs now);
   absl::Status TakeCommit(Entry& entry, const CommitRequest& request) const;
@@ -220,7 +221,7 @@ class KvIn {
   std::map<Attempt, Quarantine> quarantines_;
   TimerQueue<RequestId> leases_;
   TimerQueue<Attempt> quarantine_ends_;
-  std::optional<BackendQueue> buffers_;  // staging
+  std::optional<StagingBufferQueue> buffers_;  // staging
   std::map<Asking, CallId> asking_;
   TimerQueue<Asking> asking_ends_;
   std::map<uint64_t, Copy> copies_;  // under way

@@ -17,9 +17,9 @@ namespace skein::scheduler {
 
 // ---- events ----
 
-struct GrantCalled {
+struct OpenTransferCalled {
   CallId call;
-  GrantRequest request;
+  OpenTransferRequest request;
 };
 struct RenewCalled {
   CallId call;
@@ -29,17 +29,17 @@ struct CommitCalled {
   CallId call;
   CommitRequest request;
 };
-struct AskBackendCalled {
+struct AcquireStagingBufferCalled {
   CallId call;
-  AskBackendRequest request;
+  AcquireStagingBufferRequest request;
 };
 struct TakePartCalled {
   CallId call;
   TakePartRequest request;
 };
-struct ReleaseBackendCalled {
+struct ReleaseStagingBufferCalled {
   CallId call;
-  ReleaseBackendRequest request;
+  ReleaseStagingBufferRequest request;
 };
 struct PartCopied {  // the end of a CopyPart
   uint64_t copy = 0;
@@ -47,9 +47,9 @@ struct PartCopied {  // the end of a CopyPart
 };
 // ---- effects ----
 
-struct AnswerGrant {  // `memory` is the config's
+struct AnswerOpenTransfer {  // `memory` is the config's
   CallId call;
-  GrantReply reply;
+  OpenTransferReply reply;
 };
 struct AnswerRenew {
   CallId call;
@@ -59,36 +59,37 @@ struct AnswerCommit {
   CallId call;
   CommitReply reply;
 };
-struct AnswerAskBackend {
+struct AnswerAcquireStagingBuffer {
   CallId call;
-  AskBackendReply reply;
+  AcquireStagingBufferReply reply;
 };
 struct AnswerTakePart {
   CallId call;
   TakePartReply reply;
 };
-struct AnswerReleaseBackend {
+struct AnswerReleaseStagingBuffer {
   CallId call;
-  ReleaseBackendReply reply;
+  ReleaseStagingBufferReply reply;
 };
-// Copy what lies in the slots of `backend`'s buffer into `blocks`, those of the sequence by global
-// index; answered by one PartCopied.
+// Copy what lies in the slots of `staging buffer`'s buffer into `blocks`, those of the sequence by
+// global index; answered by one PartCopied.
 struct CopyPart {
   uint64_t copy = 0;
   RequestId id;
   Epoch epoch;
-  int backend = 0;
+  int buffer = 0;
   std::vector<StagedBlock> part;
   BlockTable blocks;
 };
-using KvInEffect = std::variant<AnswerGrant, AnswerRenew, AnswerAskBackend, AnswerTakePart,
-                                AnswerReleaseBackend, CopyPart, AnswerCommit>;
+using KvInEffect = std::variant<AnswerOpenTransfer, AnswerRenew, AnswerAcquireStagingBuffer,
+                                AnswerTakePart, AnswerReleaseStagingBuffer, CopyPart, AnswerCommit>;
 
 struct StagingConfig {
-  std::vector<std::string> memory;  // of each backend's buffer, for its writer; none: one-sided
-  int32_t slots = 0;                // blocks of one layer that a buffer has room for
+  std::vector<std::string>
+      memory;         // of each staging buffer's buffer, for its writer; none: one-sided
+  int32_t slots = 0;  // blocks of one layer that a buffer has room for
   TimeUs ask_wait_us = 500 * kMillisecondUs;  // then an Ask is answered "not yet"
-  // A request may keep a backend without using it for so long.
+  // A request may keep a staging buffer without using it for so long.
   TimeUs hold_us = kSecondUs;
 };
 

@@ -21,10 +21,10 @@ absl::StatusOr<KvIn::Writer*> KvIn::FindStaged(RequestId id, Epoch epoch, Instan
   return &it->second;
 }
 
-void KvIn::On(const AskBackendCalled& event, TimeUs now) {
-  const AskBackendRequest& request = event.request;
+void KvIn::On(const AcquireStagingBufferCalled& event, TimeUs now) {
+  const AcquireStagingBufferRequest& request = event.request;
   const absl::StatusOr<Writer*> writer = FindStaged(request.id, request.epoch, request.prefill);
-  if (!writer.ok()) return emit_(AnswerAskBackend{event.call, {writer.status(), ""}});
+  if (!writer.ok()) return emit_(AnswerAcquireStagingBuffer{event.call, {writer.status(), ""}});
   const Asking asking{request.id, request.epoch, request.prefill};
   AnswerAsking(asking, absl::ResourceExhaustedError("asked again"));  // an older call
   asking_[asking] = event.call;
@@ -40,14 +40,14 @@ void KvIn::On(const AskBackendCalled& event, TimeUs now) {
 void KvIn::AnswerAsking(const Asking& asking, absl::Status status, std::string memory) {
   const auto it = asking_.find(asking);
   if (it == asking_.end()) return;
-  emit_(AnswerAskBackend{it->second, {std::move(status), std::move(memory)}});
+  emit_(AnswerAcquireStagingBuffer{it->second, {std::move(status), std::move(memory)}});
   asking_.erase(it);
   asking_ends_.Remove(asking);
 }
 
 void KvIn::AnswerGiven() {
   for (const auto& [request, writer] : buffers_->TakeGiven()) {
-    const std::optional<int> buffer = buffers_->BackendOf(request, writer);
+    const std::optional<int> buffer = buffers_->BufferOf(request, writer);
     if (!buffer.has_value()) continue;
     AnswerAsking({request.id, request.epoch, writer}, absl::OkStatus(),
                  config_.staging.memory[static_cast<size_t>(*buffer)]);
@@ -72,13 +72,13 @@ void KvIn::WriterFinished(RequestId id, Epoch epoch, InstanceId writer, TimeUs n
   AnswerGiven();
 }
 
-void KvIn::On(const ReleaseBackendCalled& event, TimeUs now) {
-  const ReleaseBackendRequest& request = event.request;
+void KvIn::On(const ReleaseStagingBufferCalled& event, TimeUs now) {
+  const ReleaseStagingBufferRequest& request = event.request;
   if (buffers_.has_value()) {
     buffers_->Finished({request.id, request.epoch}, request.prefill, now, request.ask);
     AnswerGiven();
   }
-  emit_(AnswerReleaseBackend{event.call, {}});
+  emit_(AnswerReleaseStagingBuffer{event.call, {}});
 }
 
 absl::Status KvIn::MayTakePart(const TakePartRequest& request, const Entry& entry) const {
@@ -91,7 +91,7 @@ absl::Status KvIn::MayTakePart(const TakePartRequest& request, const Entry& entr
   if (request.part != entry.writers.at(request.prefill).parts + 1) {
     return invalid("part", static_cast<int64_t>(request.part));
   }
-  if (!buffers_->BackendOf({request.id, request.epoch}, request.prefill).has_value()) {
+  if (!buffers_->BufferOf({request.id, request.epoch}, request.prefill).has_value()) {
     return absl::FailedPreconditionError("the writer has no staging buffer");
   }
   const int64_t blocks = BlocksOf(config_.shape, PromptTokens(*entry.spec));
@@ -133,7 +133,7 @@ void KvIn::On(const TakePartCalled& event, TimeUs) {
   emit_(CopyPart{.copy = copy,
                  .id = request.id,
                  .epoch = request.epoch,
-                 .backend = *buffers_->BackendOf({request.id, request.epoch}, request.prefill),
+                 .buffer = *buffers_->BufferOf({request.id, request.epoch}, request.prefill),
                  .part = request.blocks,
                  .blocks = entry.blocks});
 }

@@ -58,10 +58,10 @@ class KvInTest : public ::testing::Test {
   absl::Status Reserve(uint64_t serial) {
     return kv_in_.Reserve(Spec(serial), kEpoch, {kWriter}, now_);
   }
-  GrantReply Grant(uint64_t serial, uint64_t writer = 1, Incarnation incarnation = kWriter) {
-    const Effects effects =
-        Do(GrantCalled{Call(), {{7, serial}, kEpoch, {writer}, incarnation, Config(0).shape}});
-    return Of<AnswerGrant>(effects).at(0).reply;
+  OpenTransferReply Grant(uint64_t serial, uint64_t writer = 1, Incarnation incarnation = kWriter) {
+    const Effects effects = Do(
+        OpenTransferCalled{Call(), {{7, serial}, kEpoch, {writer}, incarnation, Config(0).shape}});
+    return Of<AnswerOpenTransfer>(effects).at(0).reply;
   }
   absl::Status Renew(uint64_t serial, uint64_t writer = 1) {
     const Effects effects = Do(RenewCalled{Call(), {{7, serial}, kEpoch, {writer}}});
@@ -108,7 +108,7 @@ TEST_F(KvInTest, KvIsReservedGrantedCommittedAndReleased) {
   ASSERT_TRUE(Reserve(1).ok());
   EXPECT_EQ(Free(), 7);
   EXPECT_STREQ(kv_in_.StateOf({7, 1}), "reserved");
-  const GrantReply grant = Grant(1);
+  const OpenTransferReply grant = Grant(1);
   ASSERT_TRUE(grant.status.ok()) << grant.status;
   EXPECT_EQ(grant.blocks, (std::vector<BlockId>{{0}, {1}})) << "those of the prompt";
   EXPECT_EQ(grant.memory, "memory");
@@ -239,8 +239,8 @@ TEST_F(KvInTest, AWriterInQuarantineIsGivenNoFurtherTime) {
 }
 
 TEST_F(KvInTest, WithoutStagingBuffersNobodyIsGivenOne) {
-  const Effects effects = Do(AskBackendCalled{Call(), {{7, 1}, kEpoch, {1}, 1}});
-  EXPECT_EQ(Of<AnswerAskBackend>(effects).at(0).reply.status.code(),
+  const Effects effects = Do(AcquireStagingBufferCalled{Call(), {{7, 1}, kEpoch, {1}, 1}});
+  EXPECT_EQ(Of<AnswerAcquireStagingBuffer>(effects).at(0).reply.status.code(),
             absl::StatusCode::kFailedPrecondition);
 }
 
@@ -250,15 +250,15 @@ class KvInStagingTest : public KvInTest {
 
   void Begin(uint64_t serial) {
     ASSERT_TRUE(Reserve(serial).ok());
-    const GrantReply grant = Grant(serial);
+    const OpenTransferReply grant = Grant(serial);
     EXPECT_EQ(grant.staging_slots, 2);
     EXPECT_TRUE(grant.blocks.empty());
   }
   Effects Ask(uint64_t serial, uint64_t ask = 1) {
-    return Do(AskBackendCalled{Call(), {{7, serial}, kEpoch, {1}, ask}});
+    return Do(AcquireStagingBufferCalled{Call(), {{7, serial}, kEpoch, {1}, ask}});
   }
   static absl::Status Asked(const Effects& effects) {
-    return Of<AnswerAskBackend>(effects).at(0).reply.status;
+    return Of<AnswerAcquireStagingBuffer>(effects).at(0).reply.status;
   }
   Effects Part(uint64_t serial, uint64_t part) {
     return Do(TakePartCalled{Call(), {{7, serial}, kEpoch, {1}, part, {{0, 0, 1}}}});

@@ -35,7 +35,7 @@ void KvOut::Begin(RequestId id, std::vector<PutBlock> blocks, bool more, TimeUs 
   entry.begun = true;
   const Transfer& transfer = entry.transfer;
   emit_(OpenHandoff{id, transfer.epoch, transfer.spec, std::move(blocks), more});
-  if (const std::optional<GrantReply> reply = std::exchange(entry.granted, std::nullopt)) {
+  if (const std::optional<OpenTransferReply> reply = std::exchange(entry.granted, std::nullopt)) {
     StartWriting(entry, *reply);
   }
 }
@@ -112,16 +112,16 @@ void KvOut::AskForGrant(Entry& entry, TimeUs now) {
   const Transfer& transfer = entry.transfer;
   entry.grant.Send(now);
   Arm(entry);
-  emit_(CallGrant{transfer.endpoint,
-                  {.id = transfer.id,
-                   .epoch = transfer.epoch,
-                   .prefill = transfer.writer,
-                   .incarnation = config_.incarnation,
-                   .shape = config_.shape},
-                  config_.rpc_timeout_us});
+  emit_(CallOpenTransfer{transfer.endpoint,
+                         {.id = transfer.id,
+                          .epoch = transfer.epoch,
+                          .prefill = transfer.writer,
+                          .incarnation = config_.incarnation,
+                          .shape = config_.shape},
+                         config_.rpc_timeout_us});
 }
 
-void KvOut::On(const GrantReplied& event, TimeUs now) {
+void KvOut::On(const OpenTransferReplied& event, TimeUs now) {
   Entry* entry = FindLive(event.id, event.epoch);
   if (entry == nullptr || !entry->grant.TakeAnswer()) return;  // its Abort was sent or will be
   const bool takes_blocks = entry->transfer.takes_blocks;
@@ -142,7 +142,7 @@ void KvOut::On(const GrantReplied& event, TimeUs now) {
   }
 }
 
-void KvOut::Granted(Entry& entry, GrantReply reply, TimeUs now) {
+void KvOut::Granted(Entry& entry, OpenTransferReply reply, TimeUs now) {
   const Transfer& transfer = entry.transfer;
   const absl::Status layout =
       CheckSameLayout(reply.layout, LayoutOf(config_.shape), "decode", "prefill");
@@ -165,7 +165,7 @@ void KvOut::Granted(Entry& entry, GrantReply reply, TimeUs now) {
   outcomes_.push_back({transfer.id, End::kOpened, absl::OkStatus()});
 }
 
-void KvOut::StartWriting(Entry& entry, const GrantReply& reply) {
+void KvOut::StartWriting(Entry& entry, const OpenTransferReply& reply) {
   const Transfer& transfer = entry.transfer;
   SetSender(entry, Sender::kWriting);
   if (reply.staging_slots > 0) entry.staging = Staging{};

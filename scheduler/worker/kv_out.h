@@ -11,9 +11,9 @@
 // and may open it elsewhere. kOpened tells that it was granted before Begin. Neither is the end.
 //
 // A decode side that answers the grant with staging slots is written to through a staging buffer
-// (scheduler/kv/backend_queue.h): acquired when the sender has something to put, given back when it
-// has had nothing for a while. The sender tells the parts that arrived; they are told to the decode
-// side one call at a time, and back to the sender when they were copied out.
+// (scheduler/kv/staging_buffer_queue.h): acquired when the sender has something to put, given back
+// when it has had nothing for a while. The sender tells the parts that arrived; they are told to
+// the decode side one call at a time, and back to the sender when they were copied out.
 //
 // The owner's blocks may be reused only when Writing() is false: after Stop that is with the
 // outcome kStopped.
@@ -45,9 +45,10 @@ struct KvOutConfig {
   Incarnation incarnation;  // of this process
   KvShape shape;
   TimeUs rpc_timeout_us = kSecondUs;
-  TimeUs acquire_timeout_us = 2 * kSecondUs;  // the decode side answers AskBackend before this
-  TimeUs retry_us = 50 * kMillisecondUs;      // between attempts
-  int attempts = 3;                           // of Grant and Commit
+  TimeUs acquire_timeout_us =
+      2 * kSecondUs;  // the decode side answers AcquireStagingBuffer before this
+  TimeUs retry_us = 50 * kMillisecondUs;  // between attempts
+  int attempts = 3;                       // of Grant and Commit
 };
 
 class KvOut {
@@ -98,12 +99,12 @@ class KvOut {
   int64_t CountWriting() const { return writing_; }
 
   // Answers, and the sender's words. Those of unknown, ended or stopped transfers change nothing.
-  void On(const GrantReplied& event, TimeUs now);
+  void On(const OpenTransferReplied& event, TimeUs now);
   void On(const RenewReplied& event, TimeUs now);
   void On(const CommitReplied& event, TimeUs now);
-  void On(const AskBackendReplied& event, TimeUs now);
+  void On(const AcquireStagingBufferReplied& event, TimeUs now);
   void On(const TakePartReplied& event, TimeUs now);
-  void On(const ReleaseBackendReplied& event, TimeUs now);
+  void On(const ReleaseStagingBufferReplied& event, TimeUs now);
   void On(const HandoffWaits& event, TimeUs now);
   void On(const HandoffPart& event, TimeUs now);
   void On(const HandoffIdle& event, TimeUs now);
@@ -136,7 +137,7 @@ class KvOut {
   struct Entry {
     Transfer transfer;
     bool begun = false;
-    std::optional<GrantReply> granted;  // until it is begun
+    std::optional<OpenTransferReply> granted;  // until it is begun
     Sender sender = Sender::kWaiting;
     bool stopped = false;    // by Stop, or by its outcome
     bool stop_sent = false;  // to the sender
@@ -162,8 +163,8 @@ class KvOut {
   absl::Status EndOf(const Entry& entry, const absl::Status& status) const;
 
   void AskForGrant(Entry& entry, TimeUs now);
-  void Granted(Entry& entry, GrantReply reply, TimeUs now);
-  void StartWriting(Entry& entry, const GrantReply& reply);
+  void Granted(Entry& entry, OpenTransferReply reply, TimeUs now);
+  void StartWriting(Entry& entry, const OpenTransferReply& reply);
   void Renew(Entry& entry, TimeUs now);
   void MaybeCommit(Entry& entry, TimeUs now);
   // Staging: kv_out_staging.cc.

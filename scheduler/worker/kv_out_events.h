@@ -24,7 +24,7 @@ struct Replied {
   Epoch epoch;
   Reply reply;
 };
-using GrantReplied = Replied<GrantReply>;
+using OpenTransferReplied = Replied<OpenTransferReply>;
 using RenewReplied = Replied<RenewReply>;
 using CommitReplied = Replied<CommitReply>;
 template <class Reply>
@@ -34,11 +34,11 @@ struct NumberedReplied {
   uint64_t number = 0;  // the call's `ask`, or `part`
   Reply reply;
 };
-using AskBackendReplied = NumberedReplied<AskBackendReply>;
+using AcquireStagingBufferReplied = NumberedReplied<AcquireStagingBufferReply>;
 using TakePartReplied = NumberedReplied<TakePartReply>;
-using ReleaseBackendReplied = NumberedReplied<ReleaseBackendReply>;
+using ReleaseStagingBufferReplied = NumberedReplied<ReleaseStagingBufferReply>;
 // The handoff sender's words about a staged handoff. It has something to put and no buffer: said
-// once until UseBackend.
+// once until UseStagingBuffer.
 struct HandoffWaits {
   RequestId id;
   Epoch epoch;
@@ -50,7 +50,7 @@ struct HandoffPart {
   std::vector<StagedBlock> blocks;
 };
 // It has had nothing to put for a while, nothing of it is under way, and it touches the buffer no
-// more before the next UseBackend.
+// more before the next UseStagingBuffer.
 struct HandoffIdle {
   RequestId id;
   Epoch epoch;
@@ -80,11 +80,11 @@ struct DecodeCall {
   Request request;
   TimeUs timeout_us = 0;
 };
-using CallGrant = DecodeCall<GrantRequest>;
+using CallOpenTransfer = DecodeCall<OpenTransferRequest>;
 using CallRenew = DecodeCall<RenewRequest>;
-using CallAskBackend = DecodeCall<AskBackendRequest>;
+using CallAcquireStagingBuffer = DecodeCall<AcquireStagingBufferRequest>;
 using CallTakePart = DecodeCall<TakePartRequest>;
-using CallReleaseBackend = DecodeCall<ReleaseBackendRequest>;
+using CallReleaseStagingBuffer = DecodeCall<ReleaseStagingBufferRequest>;
 using CallCommit = DecodeCall<CommitRequest>;
 using CallAbort = DecodeCall<AbortRequest>;
 // A block of a prompt and where this instance keeps it.
@@ -120,10 +120,10 @@ struct StartHandoff {
   std::string memory;                  // for Transport::Connect
   TimeUs post_until_us = 0;
   // > 0: staged. Without remote blocks and memory: a buffer with so many slots comes with
-  // UseBackend.
+  // UseStagingBuffer.
   int32_t staging_slots = 0;
 };
-struct UseBackend {  // until HandoffIdle or the handoff's end
+struct UseStagingBuffer {  // until HandoffIdle or the handoff's end
   RequestId id;
   Epoch epoch;
   std::string memory;
@@ -146,8 +146,9 @@ struct StopHandoff {
   Epoch epoch;
 };
 
-using KvOutEffect = std::variant<CallGrant, CallRenew, CallAskBackend, CallTakePart,
-                                 CallReleaseBackend, CallCommit, OpenHandoff, AddToHandoff,
-                                 StartHandoff, UseBackend, PartTaken, ExtendHandoff, StopHandoff>;
+using KvOutEffect =
+    std::variant<CallOpenTransfer, CallRenew, CallAcquireStagingBuffer, CallTakePart,
+                 CallReleaseStagingBuffer, CallCommit, OpenHandoff, AddToHandoff, StartHandoff,
+                 UseStagingBuffer, PartTaken, ExtendHandoff, StopHandoff>;
 
 }  // namespace skein::scheduler

@@ -53,23 +53,23 @@ void KvOut::CallAboutBuffer(Entry& entry, TimeUs now) {
   staging.about_buffer.Send(now);
   const Transfer& transfer = entry.transfer;
   if (staging.buffer == Staging::Buffer::kAsked) {
-    emit_(CallAskBackend{transfer.endpoint,
-                         {.id = transfer.id,
-                          .epoch = transfer.epoch,
-                          .prefill = transfer.writer,
-                          .ask = staging.ask},
-                         config_.acquire_timeout_us});
+    emit_(CallAcquireStagingBuffer{transfer.endpoint,
+                                   {.id = transfer.id,
+                                    .epoch = transfer.epoch,
+                                    .prefill = transfer.writer,
+                                    .ask = staging.ask},
+                                   config_.acquire_timeout_us});
   } else {
-    emit_(CallReleaseBackend{transfer.endpoint,
-                             {.id = transfer.id,
-                              .epoch = transfer.epoch,
-                              .prefill = transfer.writer,
-                              .ask = staging.ask},
-                             config_.rpc_timeout_us});
+    emit_(CallReleaseStagingBuffer{transfer.endpoint,
+                                   {.id = transfer.id,
+                                    .epoch = transfer.epoch,
+                                    .prefill = transfer.writer,
+                                    .ask = staging.ask},
+                                   config_.rpc_timeout_us});
   }
 }
 
-void KvOut::On(const AskBackendReplied& event, TimeUs now) {
+void KvOut::On(const AcquireStagingBufferReplied& event, TimeUs now) {
   Entry* entry = FindStaged(event.id, event.epoch);
   if (entry == nullptr) return;
   Staging& staging = *entry->staging;
@@ -78,7 +78,7 @@ void KvOut::On(const AskBackendReplied& event, TimeUs now) {
   if (!ours || !Settle(*entry, staging.about_buffer, event.reply.status, now)) return;
   staging.buffer = Staging::Buffer::kHeld;
   staging.waits = false;
-  emit_(UseBackend{event.id, event.epoch, event.reply.memory});
+  emit_(UseStagingBuffer{event.id, event.epoch, event.reply.memory});
 }
 
 void KvOut::On(const HandoffPart& event, TimeUs now) {
@@ -124,7 +124,7 @@ void KvOut::On(const HandoffIdle& event, TimeUs now) {
   if (holds) ReleaseBuffer(*entry, now);
 }
 
-void KvOut::On(const ReleaseBackendReplied& event, TimeUs now) {
+void KvOut::On(const ReleaseStagingBufferReplied& event, TimeUs now) {
   Entry* entry = FindStaged(event.id, event.epoch);
   if (entry == nullptr) return;
   Staging& staging = *entry->staging;

@@ -48,7 +48,7 @@ class KvOutTest : public ::testing::Test {
     return Taken();
   }
   Effects Granted(uint64_t serial) {
-    return Do(GrantReplied{{7, serial}, {5}, {{}, {{1}, {2}}, {}, "memory", kLeaseUs}});
+    return Do(OpenTransferReplied{{7, serial}, {5}, {{}, {{1}, {2}}, {}, "memory", kLeaseUs}});
   }
   Effects Written(uint64_t serial) { return Do(HandoffDone{{7, serial}, {5}, {256, 256}}); }
   Effects Computed(uint64_t serial) {
@@ -74,7 +74,7 @@ class KvOutTest : public ::testing::Test {
 TEST_F(KvOutTest, ATransferIsOpenedGrantedWrittenAndCommitted) {
   Effects effects = Open(1);
   EXPECT_EQ(Of<OpenHandoff>(effects).at(0).blocks.size(), 2u);
-  const CallGrant grant = Of<CallGrant>(effects).at(0);
+  const CallOpenTransfer grant = Of<CallOpenTransfer>(effects).at(0);
   EXPECT_EQ(grant.endpoint, "d:1");
   EXPECT_EQ(grant.request.prefill, InstanceId{3});
   EXPECT_EQ(grant.request.incarnation, Incarnation{9});
@@ -113,29 +113,29 @@ TEST_F(KvOutTest, ATransferThatTakesBlocksBeginsWhenItIsOpened) {
 TEST_F(KvOutTest, ARefusedTransferMayBeOpenedElsewhere) {
   Open(1, false, /*takes_blocks=*/true);
   const absl::Status full = absl::ResourceExhaustedError("no room");
-  Do(GrantReplied{{7, 1}, {5}, {full}});
+  Do(OpenTransferReplied{{7, 1}, {5}, {full}});
   const auto outcomes = Outcomes();
   EXPECT_EQ(outcomes.at(0).end, KvOut::End::kRefused);
   EXPECT_EQ(outcomes.at(0).status, full);
   out_.Forget({7, 1});
-  EXPECT_EQ(Of<CallGrant>(Open(1, false, /*takes_blocks=*/true)).size(), 1u);
+  EXPECT_EQ(Of<CallOpenTransfer>(Open(1, false, /*takes_blocks=*/true)).size(), 1u);
   Granted(1);
   EXPECT_EQ(Outcomes().at(0).end, KvOut::End::kOpened);
   Open(3, false, /*takes_blocks=*/true);
-  Do(GrantReplied{{7, 3}, {5}, {absl::DeadlineExceededError("late")}});
+  Do(OpenTransferReplied{{7, 3}, {5}, {absl::DeadlineExceededError("late")}});
   Until(now_ + kRetryUs);
-  Do(GrantReplied{{7, 3}, {5}, {full}});
+  Do(OpenTransferReplied{{7, 3}, {5}, {full}});
   EXPECT_TRUE(absl::IsUnavailable(Outcomes().at(0).status)) << "the first may have taken blocks";
   // Of a transfer that takes none it can only be a full inbox.
   Open(2);
-  Do(GrantReplied{{7, 2}, {5}, {full}});
+  Do(OpenTransferReplied{{7, 2}, {5}, {full}});
   EXPECT_TRUE(Outcomes().empty());
-  EXPECT_EQ(Of<CallGrant>(Until(now_ + kRetryUs)).size(), 1u);
+  EXPECT_EQ(Of<CallOpenTransfer>(Until(now_ + kRetryUs)).size(), 1u);
 }
 
 TEST_F(KvOutTest, BlocksOfAnotherLayoutAreRefusedByName) {
   Open(1);
-  Do(GrantReplied{{7, 1}, {5}, {{}, {{1}, {2}}, {.tp = 2}, "memory", kLeaseUs}});
+  Do(OpenTransferReplied{{7, 1}, {5}, {{}, {{1}, {2}}, {.tp = 2}, "memory", kLeaseUs}});
   EXPECT_EQ(Outcomes().at(0).status,
             absl::FailedPreconditionError("layout.tp: decode 2, prefill 1"));
 }
@@ -150,12 +150,12 @@ TEST_F(KvOutTest, KvThatIsWrittenWaitsForItsResult) {
 TEST_F(KvOutTest, CallsAreRepeatedWhenNobodyKnowsWhetherTheyGotThrough) {
   Open(1);
   for (int attempt = 2; attempt <= 3; ++attempt) {
-    Do(GrantReplied{{7, 1}, {5}, {absl::DeadlineExceededError("late")}});
+    Do(OpenTransferReplied{{7, 1}, {5}, {absl::DeadlineExceededError("late")}});
     EXPECT_TRUE(Until(now_ + kRetryUs - 1).empty());
-    EXPECT_EQ(Of<CallGrant>(Until(now_ + 1)).size(), 1u);
+    EXPECT_EQ(Of<CallOpenTransfer>(Until(now_ + 1)).size(), 1u);
   }
   EXPECT_TRUE(Outcomes().empty());
-  Do(GrantReplied{{7, 1}, {5}, {absl::UnavailableError("gone")}});
+  Do(OpenTransferReplied{{7, 1}, {5}, {absl::UnavailableError("gone")}});
   const auto outcomes = Outcomes();
   ASSERT_EQ(outcomes.size(), 1u) << "the third was the last";
   EXPECT_EQ(outcomes[0].status, absl::UnavailableError("gone"));
@@ -163,20 +163,20 @@ TEST_F(KvOutTest, CallsAreRepeatedWhenNobodyKnowsWhetherTheyGotThrough) {
 
 TEST_F(KvOutTest, WhatTheDecodeSideRefusesIsNotAskedAgain) {
   Open(1);
-  Do(GrantReplied{{7, 1}, {5}, {absl::FailedPreconditionError("dtype: f32, not bf16")}});
+  Do(OpenTransferReplied{{7, 1}, {5}, {absl::FailedPreconditionError("dtype: f32, not bf16")}});
   EXPECT_EQ(Outcomes().at(0).status, absl::FailedPreconditionError("dtype: f32, not bf16"));
   Open(2);
-  Do(GrantReplied{{7, 2}, {5}, {{}, {{1}}, {}, "memory", kLeaseUs}});
+  Do(OpenTransferReplied{{7, 2}, {5}, {{}, {{1}}, {}, "memory", kLeaseUs}});
   EXPECT_TRUE(absl::IsUnavailable(Outcomes().at(0).status)) << "one block for two";
 }
 
 // Nobody cancelled the request: its other writer failed there first.
 TEST_F(KvOutTest, ACancelAtTheDecodeSideIsAnotherWritersFailure) {
   Open(1, /*one_of_several=*/true);
-  Do(GrantReplied{{7, 1}, {5}, {absl::CancelledError("it has ended")}});
+  Do(OpenTransferReplied{{7, 1}, {5}, {absl::CancelledError("it has ended")}});
   EXPECT_TRUE(absl::IsUnavailable(Outcomes().at(0).status));
   Open(2);
-  Do(GrantReplied{{7, 2}, {5}, {absl::CancelledError("it has ended")}});
+  Do(OpenTransferReplied{{7, 2}, {5}, {absl::CancelledError("it has ended")}});
   EXPECT_TRUE(absl::IsCancelled(Outcomes().at(0).status));
 }
 
@@ -216,7 +216,8 @@ TEST_F(KvOutTest, AStoppedTransferTellsTheSenderOnceAndBeginsNothing) {
 
 TEST_F(KvOutTest, WordsOfAnotherEpochOrRequestChangeNothing) {
   Open(1);
-  EXPECT_TRUE(Do(GrantReplied{{7, 1}, {4}, {{}, {{1}, {2}}, {}, "memory", kLeaseUs}}).empty());
+  EXPECT_TRUE(
+      Do(OpenTransferReplied{{7, 1}, {4}, {{}, {{1}, {2}}, {}, "memory", kLeaseUs}}).empty());
   EXPECT_TRUE(Do(HandoffDone{{7, 9}, {5}, {256, 256}}).empty());
   EXPECT_TRUE(Do(HandoffDone{{7, 1}, {5}, {256, 256}}).empty()) << "before the grant";
   Granted(1);

@@ -31,19 +31,19 @@ class PlanQueue {
   // ---- those that wait for blocks ----
   void Wait(const Place& place) {
     waiting_.emplace(place.sequence, place.id);
-    if (place.spans) spanning_waiting_.emplace(place.sequence, place.id);
+    if (place.spans) sp_waiting_.emplace(place.sequence, place.id);
   }
   void StopWaiting(const Place& place) {
     waiting_.erase({place.sequence, place.id});
-    spanning_waiting_.erase({place.sequence, place.id});
+    sp_waiting_.erase({place.sequence, place.id});
   }
   std::optional<RequestId> First() const {
     if (waiting_.empty()) return std::nullopt;
     return waiting_.begin()->second;
   }
   // An SP plan before `sequence` waits for blocks.
-  bool SpanningWaitsBefore(PlanSequence sequence) const {
-    return !spanning_waiting_.empty() && spanning_waiting_.begin()->first < sequence;
+  bool SpPlanWaitsBefore(PlanSequence sequence) const {
+    return !sp_waiting_.empty() && sp_waiting_.begin()->first < sequence;
   }
   size_t waiting() const { return waiting_.size(); }
 
@@ -79,7 +79,7 @@ class PlanQueue {
   const int64_t ahead_;
   const BatchLimits step_;
   Order waiting_;
-  Order spanning_waiting_;
+  Order sp_waiting_;
   Order unplaced_;
   int64_t front_ = 0;
   int64_t front_tokens_ = 0;

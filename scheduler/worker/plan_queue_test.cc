@@ -21,14 +21,14 @@ TEST(PlanQueue, TheFirstIsTheOneWithTheSmallestSequence) {
   EXPECT_EQ(queue.waiting(), 2u);
 }
 
-TEST(PlanQueue, KnowsWhetherAnOlderSpanningPlanWaits) {
+TEST(PlanQueue, KnowsWhetherAnOlderSpPlanWaits) {
   PlanQueue queue = Queue();
   queue.Wait(At(1));
   queue.Wait(At(3, true));
-  EXPECT_FALSE(queue.SpanningWaitsBefore({3}));
-  EXPECT_TRUE(queue.SpanningWaitsBefore({4}));
+  EXPECT_FALSE(queue.SpPlanWaitsBefore({3}));
+  EXPECT_TRUE(queue.SpPlanWaitsBefore({4}));
   queue.StopWaiting(At(3, true));
-  EXPECT_FALSE(queue.SpanningWaitsBefore({4}));
+  EXPECT_FALSE(queue.SpPlanWaitsBefore({4}));
 }
 
 TEST(PlanQueue, TheYoungestUnplacedPlanGivesItsBlocksFirst) {

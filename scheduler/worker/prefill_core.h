@@ -16,10 +16,10 @@
 // order. A plain prompt that waits for decode room gives its blocks back to an SP plan before
 // it.
 //
-// A decode side that answers the Grant with staging slots is written to through a backend
-// (scheduler/kv/backend_queue.h), asked for when the handoff sender has something to put, given
-// back when it has had nothing for a while. The sender tells the parts that arrived; they are told
-// to the decode side one call at a time, and back to the sender when they were taken.
+// A decode side that answers the Grant with staging slots is written to through a staging buffer
+// (scheduler/kv/staging_buffer_queue.h), asked for when the handoff sender has something to put,
+// given back when it has had nothing for a while. The sender tells the parts that arrived; they are
+// told to the decode side one call at a time, and back to the sender when they were taken.
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. Blocks held in the pool are exactly those of the requests that have a table.
@@ -66,11 +66,11 @@ struct PlaceDecodeReplied {  // the answer to CallPlaceDecode
 };
 
 using PrefillEvent =
-    std::variant<AssignCalled, StartCalled, CancelCalled, PlaceDecodeReplied, GrantReplied,
-                 RenewReplied, AskBackendReplied, TakePartReplied, ReleaseBackendReplied,
-                 CommitReplied, StepDone, HandoffWaits, HandoffPart, HandoffIdle, HandoffDone,
-                 HandoffFailed, HandoffStopped, RegisterReplied, ReportReplied, UnregisterReplied,
-                 Disconnected, Drain, OrderDrain, Tick>;
+    std::variant<AssignCalled, StartCalled, CancelCalled, PlaceDecodeReplied, OpenTransferReplied,
+                 RenewReplied, AcquireStagingBufferReplied, TakePartReplied,
+                 ReleaseStagingBufferReplied, CommitReplied, StepDone, HandoffWaits, HandoffPart,
+                 HandoffIdle, HandoffDone, HandoffFailed, HandoffStopped, RegisterReplied,
+                 ReportReplied, UnregisterReplied, Disconnected, Drain, OrderDrain, Tick>;
 
 // ---- effects ----
 
@@ -82,11 +82,11 @@ struct CallPlaceDecode {  // to the orchestrator, on the stream
   PlaceDecodeRequest request;
 };
 using PrefillEffect =
-    std::variant<AnswerAssign, CallPlaceDecode, CallGrant, CallRenew, CallAskBackend, CallTakePart,
-                 CallReleaseBackend, CallCommit, CallAbort, RunStep, AbortStep, BreakGroup,
-                 OpenHandoff, AddToHandoff, StartHandoff, UseBackend, PartTaken, ExtendHandoff,
-                 StopHandoff, CallRegister, CallReport, CallUnregister, CloseStream, EngineFailed,
-                 Drained>;
+    std::variant<AnswerAssign, CallPlaceDecode, CallOpenTransfer, CallRenew,
+                 CallAcquireStagingBuffer, CallTakePart, CallReleaseStagingBuffer, CallCommit,
+                 CallAbort, RunStep, AbortStep, BreakGroup, OpenHandoff, AddToHandoff, StartHandoff,
+                 UseStagingBuffer, PartTaken, ExtendHandoff, StopHandoff, CallRegister, CallReport,
+                 CallUnregister, CloseStream, EngineFailed, Drained>;
 
 struct PrefillConfig {
   MembershipConfig membership;
@@ -98,7 +98,8 @@ struct PrefillConfig {
   // answers.
   int64_t begin_ahead = 4;
   TimeUs rpc_timeout_us = kSecondUs;
-  TimeUs ask_timeout_us = 2 * kSecondUs;  // the decode side answers AskBackend before this
+  TimeUs ask_timeout_us =
+      2 * kSecondUs;  // the decode side answers AcquireStagingBuffer before this
   TimeUs retry_us = 50 * kMillisecondUs;  // between attempts
   int attempts = 3;                       // of Grant and Commit
   // A request that needs its place waits so long for the stream to the orchestrator.

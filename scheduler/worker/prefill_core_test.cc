@@ -65,7 +65,7 @@ class PrefillCoreTest : public ::testing::Test {
   Effects Grant(uint64_t serial, size_t blocks = 2, TimeUs lease_us = 900) {
     std::vector<BlockId> granted;
     for (size_t i = 0; i < blocks; ++i) granted.push_back({static_cast<int32_t>(8 + i)});
-    return Do(GrantReplied{{7, serial}, {5}, {{}, granted, {}, "memory", lease_us}});
+    return Do(OpenTransferReplied{{7, serial}, {5}, {{}, granted, {}, "memory", lease_us}});
   }
   // Its transfer is opened.
   Effects Open(uint64_t serial, size_t blocks = 2, TimeUs lease_us = 900) {
@@ -93,7 +93,7 @@ TEST_F(PrefillCoreTest, APromptIsComputedHandedOverAndCommitted) {
   EXPECT_EQ(Of<CallPlaceDecode>(effects).size(), 1u);
   EXPECT_EQ(Held(), 2);
   effects = Place(1);
-  EXPECT_EQ(Of<CallGrant>(effects)[0].endpoint, "d:1");
+  EXPECT_EQ(Of<CallOpenTransfer>(effects)[0].endpoint, "d:1");
   EXPECT_TRUE(Of<RunStep>(effects).empty()) << "the decode side may have no room";
   now_ = 100;
   effects = Grant(1);
@@ -262,14 +262,14 @@ TEST_F(PrefillCoreTest, APlaceThatCameWithThePlanIsOpenedWithoutAQuestion) {
   assign.placed = Placed{{5}, {4}, "d:1"};
   Effects effects = Do(AssignCalled{{++calls_}, assign});
   EXPECT_TRUE(Of<CallPlaceDecode>(effects).empty());
-  EXPECT_EQ(Of<CallGrant>(effects).at(0).endpoint, "d:1");
+  EXPECT_EQ(Of<CallOpenTransfer>(effects).at(0).endpoint, "d:1");
   EXPECT_EQ(Of<RunStep>(Grant(1)).size(), 1u);
   // One that waits for its turn opens nothing.
   for (uint64_t serial : {2, 3, 4}) {
     AssignRequest next{Spec(serial), {5}, {serial}};
     next.placed = Placed{{5}, {4}, "d:1"};
     effects = Do(AssignCalled{{++calls_}, next});
-    EXPECT_EQ(Of<CallGrant>(effects).size(), serial == 2 ? 1u : 0u);
+    EXPECT_EQ(Of<CallOpenTransfer>(effects).size(), serial == 2 ? 1u : 0u);
   }
   EXPECT_EQ(core_.Snapshot(now_).queued, 2);
 }
@@ -279,7 +279,7 @@ TEST_F(PrefillCoreTest, ADecodeSideThatIsFullIsToldAndAnotherOpened) {
   assign.placed = Placed{{5}, {4}, "d:1"};
   Do(AssignCalled{{++calls_}, assign});
   const absl::Status full = absl::ResourceExhaustedError("3 blocks wanted, 1 free");
-  Effects effects = Do(GrantReplied{{7, 1}, {5}, {full}});
+  Effects effects = Do(OpenTransferReplied{{7, 1}, {5}, {full}});
   EXPECT_TRUE(Of<RunStep>(effects).empty());
   EXPECT_TRUE(Of<CallAbort>(effects).empty()) << "it took nothing";
   const PlaceDecodeRequest asked = Of<CallPlaceDecode>(effects).at(0).request;
@@ -287,7 +287,7 @@ TEST_F(PrefillCoreTest, ADecodeSideThatIsFullIsToldAndAnotherOpened) {
   EXPECT_EQ(asked.why, full);
   EXPECT_EQ(Held(), 2) << "it is about to start";
   effects = Do(PlaceDecodeReplied{{7, 1}, {5}, {{}, {{5}, {6}, "d:2"}}});
-  EXPECT_EQ(Of<CallGrant>(effects).at(0).endpoint, "d:2");
+  EXPECT_EQ(Of<CallOpenTransfer>(effects).at(0).endpoint, "d:2");
   effects = Grant(1);
   EXPECT_EQ(Of<OpenHandoff>(effects).size(), 1u);
   EXPECT_EQ(Of<StartHandoff>(effects).at(0).endpoint, "d:2");
@@ -298,12 +298,12 @@ TEST_F(PrefillCoreTest, ADecodeSideThatCannotBeReachedIsReplacedToo) {
   Assign(Spec(1));
   Place(1);
   for (int attempt = 1; attempt < Config().attempts; ++attempt) {
-    const auto none = Do(GrantReplied{{7, 1}, {5}, {absl::UnavailableError("lost")}});
+    const auto none = Do(OpenTransferReplied{{7, 1}, {5}, {absl::UnavailableError("lost")}});
     EXPECT_TRUE(Of<CallPlaceDecode>(none).empty());
     now_ += Config().retry_us;
-    EXPECT_EQ(Of<CallGrant>(Do(Tick{})).size(), 1u);
+    EXPECT_EQ(Of<CallOpenTransfer>(Do(Tick{})).size(), 1u);
   }
-  const auto effects = Do(GrantReplied{{7, 1}, {5}, {absl::UnavailableError("lost")}});
+  const auto effects = Do(OpenTransferReplied{{7, 1}, {5}, {absl::UnavailableError("lost")}});
   EXPECT_EQ(Of<CallPlaceDecode>(effects).at(0).request.why, absl::UnavailableError("lost"));
   EXPECT_EQ(ended_.count({7, 1}), 0u);
 }
@@ -335,10 +335,10 @@ TEST_F(PrefillCoreTest, TheLeaseIsRenewedAndWritingStopsWhenItIsNot) {
 TEST_F(PrefillCoreTest, AGrantIsTriedAgainAndAMismatchIsNot) {
   Assign(Spec(1));
   Place(1);
-  Do(GrantReplied{{7, 1}, {5}, {absl::UnavailableError("lost")}});
+  Do(OpenTransferReplied{{7, 1}, {5}, {absl::UnavailableError("lost")}});
   now_ = 50;
-  EXPECT_EQ(Of<CallGrant>(Do(Tick{})).size(), 1u);
-  Do(GrantReplied{{7, 1}, {5}, {absl::FailedPreconditionError("dtype")}});
+  EXPECT_EQ(Of<CallOpenTransfer>(Do(Tick{})).size(), 1u);
+  Do(OpenTransferReplied{{7, 1}, {5}, {absl::FailedPreconditionError("dtype")}});
   EXPECT_EQ(ended_.at({7, 1}), absl::FailedPreconditionError("dtype"));
 }
 
@@ -520,7 +520,7 @@ TEST(PrefillCoreProbes, AProbeDelaysABatchByThatOneStep) {
   core.Handle(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}}, 2);
   core.Handle(AssignCalled{{1}, {Spec(1), {5}, {1}}}, 3);
   core.Handle(PlaceDecodeReplied{{7, 1}, {5}, {{}, {{5}, {4}, "d:1"}}}, 4);
-  const GrantReplied granted{{7, 1}, {5}, {{}, {{8}, {9}}, {}, "memory", 900}};
+  const OpenTransferReplied granted{{7, 1}, {5}, {{}, {{8}, {9}}, {}, "memory", 900}};
   EXPECT_TRUE(Of<RunStep>(core.Handle(granted, 4)).empty()) << "the probe is in flight";
   const auto effects = core.Handle(StepDone{probe[0].step, {}, {{}}}, 5);
   ASSERT_EQ(Of<RunStep>(effects).size(), 1u);
@@ -541,7 +541,7 @@ TEST(PrefillCoreProbes, AfterNothingButNanTheNextStepIsAProbe) {
   const auto run = [&core](uint64_t serial) {
     core.Handle(AssignCalled{{serial}, {Spec(serial, 2), {5}, {serial}}}, 3);
     core.Handle(PlaceDecodeReplied{{7, serial}, {5}, {{}, {{5}, {4}, "d:1"}}}, 3);
-    return core.Handle(GrantReplied{{7, serial}, {5}, {{}, {{8}}, {}, "memory", 900}}, 3);
+    return core.Handle(OpenTransferReplied{{7, serial}, {5}, {{}, {{8}}, {}, "memory", 900}}, 3);
   };
   for (uint64_t serial = 1; serial <= NanSteps::kLimit; ++serial) {
     const auto steps = Of<RunStep>(run(serial));

@@ -126,7 +126,7 @@ void PrefillCore::Impl::BackToQueue(Request& request) {
 // plan may hold the room.
 void PrefillCore::Impl::Yield(Request& request) {
   if (request.sp_plan.has_value()) return;
-  if (queue_.SpanningWaitsBefore(request.sequence)) BackToQueue(request);
+  if (queue_.SpPlanWaitsBefore(request.sequence)) BackToQueue(request);
 }
 
 void PrefillCore::Impl::On(const PlaceDecodeReplied& event) {

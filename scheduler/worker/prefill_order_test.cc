@@ -216,14 +216,14 @@ void Members::Do(size_t instance, const PrefillEvent& event) {
       Do(instance, PlaceDecodeReplied{id, kEpoch, {{}, {kEpoch, {99}, "d:1"}}});
     });
   }
-  for (const CallGrant& call : testing::Of<CallGrant>(effects)) {
+  for (const CallOpenTransfer& call : testing::Of<CallOpenTransfer>(effects)) {
     const RequestId id = call.request.id;
     Plan& plan = plans_.at(id.serial);
     if (plan.assign.members[0].instance != InstanceId{instance + 1}) continue;
     Send([this, instance, id, &plan] {  // the lead's: the transfer is open
       const auto blocks = static_cast<size_t>((PromptTokens(*plan.spec) + 3) / 4);
       Do(instance,
-         GrantReplied{id, kEpoch, {{}, std::vector<BlockId>(blocks), {}, "m", kNever / 2}});
+         OpenTransferReplied{id, kEpoch, {{}, std::vector<BlockId>(blocks), {}, "m", kNever / 2}});
       Place(plan);
     });
   }

@@ -347,8 +347,8 @@ void PrefillCore::Impl::TakePiece(Request& request, const StepSequence& ran,
                                   const StepResult& result) {
   SpPlan& sp_plan = *request.sp_plan;
   if (!result.status.ok()) {
-    FindNext(&sp_plan);  // the others may still be at the end of this step, which is no failure of
-                         // theirs
+    // The others may still be at the end of this step, which is no failure of theirs.
+    FindNext(&sp_plan);
     return End(request, result.status);
   }
   prompt_tokens_ += ran.count;

@@ -77,8 +77,8 @@ class PrefillSpanTest : public ::testing::Test {
     return Do(StartCalled{{{7, serial}, {epoch}, {{epoch}, {4}, "d:1"}}});
   }
   Effects Grant(uint64_t serial, size_t blocks) {
-    return Do(
-        GrantReplied{{7, serial}, {5}, {{}, std::vector<BlockId>(blocks), {}, "memory", kLeaseUs}});
+    return Do(OpenTransferReplied{
+        {7, serial}, {5}, {{}, std::vector<BlockId>(blocks), {}, "memory", kLeaseUs}});
   }
   // The question of a plan's lead is answered, and the transfer opened; `blocks` of the prompt.
   Effects Placed(uint64_t serial, size_t blocks) {
@@ -121,7 +121,7 @@ TEST_F(PrefillSpanTest, TheLeadComputesItsShareAndCommitsIt) {
   ASSERT_EQ(Of<CallPlaceDecode>(effects).size(), 1u);
   EXPECT_EQ(Held(), 4);  // two and two of four
   effects = Placed(1, 6);
-  EXPECT_EQ(Of<CallGrant>(effects)[0].request.prefill, InstanceId{kSelf});
+  EXPECT_EQ(Of<CallOpenTransfer>(effects)[0].request.prefill, InstanceId{kSelf});
   const OpenHandoff open = Of<OpenHandoff>(effects)[0];
   ASSERT_EQ(open.blocks.size(), 4u);
   EXPECT_EQ(open.blocks[2].global, 2);
@@ -183,7 +183,7 @@ TEST_F(PrefillSpanTest, AMemberThatJoinsReceivesItsHistoryFirst) {
 TEST_F(PrefillSpanTest, AMemberWithoutTokensTakesPartAndWritesNothing) {
   Assign(Plan(Spec(1, 8), {{8, {1, 2, 3}}}, 10));
   const Effects effects = Start(1);
-  EXPECT_TRUE(Of<CallGrant>(effects).empty() && Of<OpenHandoff>(effects).empty());
+  EXPECT_TRUE(Of<CallOpenTransfer>(effects).empty() && Of<OpenHandoff>(effects).empty());
   EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].count, 0);
   Step();
   EXPECT_TRUE(ended_.at({7, 1}).ok());

@@ -31,11 +31,12 @@ class PrefillStagingTest : public ::testing::Test {
     Do(RegisterReplied{{absl::OkStatus(), {3}, 1'000'000'000}});
     Do(AssignCalled{{1}, {Spec(1), {5}, {1}}});
     Do(PlaceDecodeReplied{kId, {5}, {{}, {{5}, {4}, "d:1"}}});
-    const Effects effects = Do(GrantReplied{kId, {5}, {.lease_us = 900, .staging_slots = 3}});
+    const Effects effects =
+        Do(OpenTransferReplied{kId, {5}, {.lease_us = 900, .staging_slots = 3}});
     const StartHandoff start = Of<StartHandoff>(effects)[0];
     EXPECT_EQ(start.staging_slots, 3);
     EXPECT_TRUE(start.remote_blocks.empty());
-    EXPECT_TRUE(Of<CallAskBackend>(effects).empty());  // there is nothing to put yet
+    EXPECT_TRUE(Of<CallAcquireStagingBuffer>(effects).empty());  // there is nothing to put yet
   }
   Effects Do(const PrefillEvent& event) {
     Effects effects = core_.Handle(event, now_);
@@ -49,7 +50,7 @@ class PrefillStagingTest : public ::testing::Test {
     return effects;
   }
   Effects Asked(uint64_t ask, absl::Status status = absl::OkStatus()) {
-    return Do(AskBackendReplied{kId, {5}, ask, {std::move(status), "buffer"}});
+    return Do(AcquireStagingBufferReplied{kId, {5}, ask, {std::move(status), "buffer"}});
   }
   Effects Arrived(StagedBlock block) { return Do(HandoffPart{kId, {5}, {block}}); }
   Effects Taken(uint64_t part, absl::Status status = absl::OkStatus()) {
@@ -64,9 +65,9 @@ class PrefillStagingTest : public ::testing::Test {
 
 TEST_F(PrefillStagingTest, PartsAreToldOneCallAtATime) {
   Effects effects = Do(HandoffWaits{kId, {5}});
-  EXPECT_EQ(Of<CallAskBackend>(effects)[0].request.ask, 1u);
-  EXPECT_EQ(Of<CallAskBackend>(effects)[0].request.prefill, InstanceId{3});
-  EXPECT_EQ(Of<UseBackend>(Asked(1))[0].memory, "buffer");
+  EXPECT_EQ(Of<CallAcquireStagingBuffer>(effects)[0].request.ask, 1u);
+  EXPECT_EQ(Of<CallAcquireStagingBuffer>(effects)[0].request.prefill, InstanceId{3});
+  EXPECT_EQ(Of<UseStagingBuffer>(Asked(1))[0].memory, "buffer");
   effects = Arrived({0, 0, 0});
   EXPECT_EQ(Of<CallTakePart>(effects)[0].request.part, 1u);
   EXPECT_TRUE(Of<CallTakePart>(Arrived({1, 0, 1})).empty());
@@ -82,9 +83,10 @@ TEST_F(PrefillStagingTest, PartsAreToldOneCallAtATime) {
 
 TEST_F(PrefillStagingTest, WhatIsNotAnsweredIsSaidAgainUnderItsOwnNumber) {
   Do(HandoffWaits{kId, {5}});
-  EXPECT_TRUE(Of<CallAskBackend>(Asked(1, absl::ResourceExhaustedError("not yet"))).empty());
+  EXPECT_TRUE(
+      Of<CallAcquireStagingBuffer>(Asked(1, absl::ResourceExhaustedError("not yet"))).empty());
   now_ = 50;
-  EXPECT_EQ(Of<CallAskBackend>(Do(Tick{}))[0].request.ask, 1u);
+  EXPECT_EQ(Of<CallAcquireStagingBuffer>(Do(Tick{}))[0].request.ask, 1u);
   Asked(1);
   Arrived({0, 0, 0});
   EXPECT_TRUE(Of<CallTakePart>(Taken(1, absl::DeadlineExceededError("late"))).empty());
@@ -95,34 +97,36 @@ TEST_F(PrefillStagingTest, WhatIsNotAnsweredIsSaidAgainUnderItsOwnNumber) {
   EXPECT_EQ(Of<CallTakePart>(effects)[0].request.blocks.size(), 1u);
 }
 
-TEST_F(PrefillStagingTest, AnIdleBackendIsGivenBackAndAskedForAnew) {
+TEST_F(PrefillStagingTest, AnIdleStagingBufferIsGivenBackAndAskedForAnew) {
   Do(HandoffWaits{kId, {5}});
   Asked(1);
   Effects effects = Do(HandoffIdle{kId, {5}});
-  EXPECT_EQ(Of<CallReleaseBackend>(effects)[0].request.ask, 1u);
-  EXPECT_TRUE(Of<CallAskBackend>(Do(HandoffWaits{kId, {5}})).empty());  // its return is not heard
-  effects = Do(ReleaseBackendReplied{kId, {5}, 1, {absl::UnavailableError("lost")}});
+  EXPECT_EQ(Of<CallReleaseStagingBuffer>(effects)[0].request.ask, 1u);
+  EXPECT_TRUE(
+      Of<CallAcquireStagingBuffer>(Do(HandoffWaits{kId, {5}})).empty());  // its return is not heard
+  effects = Do(ReleaseStagingBufferReplied{kId, {5}, 1, {absl::UnavailableError("lost")}});
   EXPECT_TRUE(effects.empty());
   now_ = 50;
-  EXPECT_EQ(Of<CallReleaseBackend>(Do(Tick{})).size(), 1u);
-  effects = Do(ReleaseBackendReplied{kId, {5}, 1, {}});
-  EXPECT_EQ(Of<CallAskBackend>(effects)[0].request.ask, 2u);
-  EXPECT_TRUE(Asked(1).empty());  // of the first wish
-  EXPECT_EQ(Of<UseBackend>(Asked(2)).size(), 1u);
+  EXPECT_EQ(Of<CallReleaseStagingBuffer>(Do(Tick{})).size(), 1u);
+  effects = Do(ReleaseStagingBufferReplied{kId, {5}, 1, {}});
+  EXPECT_EQ(Of<CallAcquireStagingBuffer>(effects)[0].request.ask, 2u);
+  EXPECT_TRUE(Asked(1).empty());  // of the first acquisition
+  EXPECT_EQ(Of<UseStagingBuffer>(Asked(2)).size(), 1u);
 }
 
 TEST_F(PrefillStagingTest, ARefusedPartEndsTheRequestWhenTheSenderHasStopped) {
   Do(HandoffWaits{kId, {5}});
   Asked(1);
   Arrived({0, 0, 0});
-  EXPECT_EQ(Of<StopHandoff>(Taken(1, absl::FailedPreconditionError("no backend"))).size(), 1u);
+  EXPECT_EQ(Of<StopHandoff>(Taken(1, absl::FailedPreconditionError("no staging buffer"))).size(),
+            1u);
   Do(StepDone{1, {}, {{40, "p", ""}}});
   const Effects effects = Do(HandoffStopped{kId, {5}});
   EXPECT_EQ(Of<CallAbort>(effects).size(), 1u);
-  EXPECT_EQ(ended_->message(), "no backend");
+  EXPECT_EQ(ended_->message(), "no staging buffer");
 }
 
-TEST_F(PrefillStagingTest, ItWaitsForABackendAsLongAsItsLeaseIsRenewed) {
+TEST_F(PrefillStagingTest, ItWaitsForAStagingBufferAsLongAsItsLeaseIsRenewed) {
   Do(HandoffWaits{kId, {5}});
   Asked(1, absl::UnavailableError("gone"));
   now_ = 900;

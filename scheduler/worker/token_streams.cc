@@ -36,7 +36,7 @@ void TokenStreams::Attach(TokenStreamId stream, const AttachTokens& attach,
   sequence.id = attach.id;
   sequence.epoch = attach.epoch;
   sequence.credit = std::min(attach.credit, kCreditMax);
-  events->push_back(GenerateCalled{call, attach.id, attach.epoch});
+  events->push_back(AttachCalled{call, attach.id, attach.epoch});
 }
 
 void TokenStreams::AddCredit(Stream& stream, const CreditTokens& credit) {
@@ -51,7 +51,7 @@ void TokenStreams::Detach(Stream& stream, const DetachTokens& detach,
                           std::vector<DecodeEvent>* events) {
   const auto it = stream.attached.find({detach.id, detach.epoch});
   if (it == stream.attached.end()) return;
-  events->push_back(GenerateClosed{it->second});
+  events->push_back(DetachCalled{it->second});
   if (sequences_.at(it->second).queued) std::erase(stream.queue, it->second);
   sequences_.erase(it->second);
   stream.attached.erase(it);
@@ -63,7 +63,7 @@ std::vector<DecodeEvent> TokenStreams::Close(TokenStreamId stream) {
   if (it == streams_.end()) return events;
   for (const auto& [request, call] : it->second.attached) {
     sequences_.erase(call);
-    events.push_back(GenerateClosed{call});
+    events.push_back(DetachCalled{call});
   }
   streams_.erase(it);
   ready_.erase(stream);

@@ -21,7 +21,7 @@ class TokenStreamsTest : public ::testing::Test {
   CallId Attach(TokenStreamId stream, RequestId id, int64_t credit, Epoch epoch = kEpoch) {
     const auto events = Take(stream, {.attach = {{id, epoch, credit, ""}}});
     EXPECT_EQ(events.size(), 1u);
-    const auto& called = std::get<GenerateCalled>(events.at(0));
+    const auto& called = std::get<AttachCalled>(events.at(0));
     EXPECT_EQ(called.id, id);
     EXPECT_EQ(called.epoch, epoch);
     return called.call;
@@ -125,7 +125,7 @@ TEST_F(TokenStreamsTest, ADetachedRequestIsClosedAndSendsNothing) {
   Emit(call, 0);
   const auto events = Take(kStream, {.detach = {{kFirst, kEpoch}}});
   ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(std::get<GenerateClosed>(events[0]).call, call);
+  EXPECT_EQ(std::get<DetachCalled>(events[0]).call, call);
   EXPECT_FALSE(streams_.HasNext(kStream));
   Emit(call, 1);  // the core had not heard of it
   End(call);
@@ -149,7 +149,7 @@ TEST_F(TokenStreamsTest, AnAttachAndADetachOfOneMessageEndTheRequest) {
   const auto events =
       Take(kStream, {.attach = {{kFirst, kEpoch, 1, ""}}, .detach = {{kFirst, kEpoch}}});
   ASSERT_EQ(events.size(), 2u);
-  EXPECT_EQ(std::get<GenerateCalled>(events[0]).call, std::get<GenerateClosed>(events[1]).call);
+  EXPECT_EQ(std::get<AttachCalled>(events[0]).call, std::get<DetachCalled>(events[1]).call);
   EXPECT_EQ(streams_.sequences(), 0u);
 }
 
@@ -160,8 +160,8 @@ TEST_F(TokenStreamsTest, TheEndOfAStreamEndsItsRequestsAndNoOthers) {
   const auto events = streams_.Close(kStream);
   Check();
   ASSERT_EQ(events.size(), 2u);
-  EXPECT_EQ(std::get<GenerateClosed>(events[0]).call, first);
-  EXPECT_EQ(std::get<GenerateClosed>(events[1]).call, second);
+  EXPECT_EQ(std::get<DetachCalled>(events[0]).call, first);
+  EXPECT_EQ(std::get<DetachCalled>(events[1]).call, second);
   Emit(second, 0);
   EXPECT_FALSE(streams_.HasNext(kStream));
   EXPECT_TRUE(streams_.TakeReady().empty());

@@ -119,25 +119,26 @@ absl::StatusOr<scheduler::AnnounceRequest> FromProto(const v1::AnnounceRequest& 
 v1::WithdrawRequest ToProto(const scheduler::WithdrawRequest& request);
 absl::StatusOr<scheduler::WithdrawRequest> FromProto(const v1::WithdrawRequest& request);
 
-v1::GrantRequest ToProto(const scheduler::GrantRequest& request);
-absl::StatusOr<scheduler::GrantRequest> FromProto(const v1::GrantRequest& request);
-v1::GrantResponse ToProto(const scheduler::GrantReply& reply);
-absl::StatusOr<scheduler::GrantReply> FromProto(const v1::GrantResponse& response);
+v1::OpenTransferRequest ToProto(const scheduler::OpenTransferRequest& request);
+absl::StatusOr<scheduler::OpenTransferRequest> FromProto(const v1::OpenTransferRequest& request);
+v1::OpenTransferResponse ToProto(const scheduler::OpenTransferReply& reply);
+absl::StatusOr<scheduler::OpenTransferReply> FromProto(const v1::OpenTransferResponse& response);
 
 v1::RenewRequest ToProto(const scheduler::RenewRequest& request);
 absl::StatusOr<scheduler::RenewRequest> FromProto(const v1::RenewRequest& request);
 v1::RenewResponse ToProto(const scheduler::RenewReply& reply);
 absl::StatusOr<scheduler::RenewReply> FromProto(const v1::RenewResponse& response);
 
-v1::AskBackendRequest ToProto(const scheduler::AskBackendRequest& request);
-absl::StatusOr<scheduler::AskBackendRequest> FromProto(const v1::AskBackendRequest& request);
+v1::AcquireStagingBufferRequest ToProto(const scheduler::AcquireStagingBufferRequest& request);
+absl::StatusOr<scheduler::AcquireStagingBufferRequest> FromProto(
+    const v1::AcquireStagingBufferRequest& request);
 
 v1::TakePartRequest ToProto(const scheduler::TakePartRequest& request);
 absl::StatusOr<scheduler::TakePartRequest> FromProto(const v1::TakePartRequest& request);
 
-v1::ReleaseBackendRequest ToProto(const scheduler::ReleaseBackendRequest& request);
-absl::StatusOr<scheduler::ReleaseBackendRequest> FromProto(
-    const v1::ReleaseBackendRequest& request);
+v1::ReleaseStagingBufferRequest ToProto(const scheduler::ReleaseStagingBufferRequest& request);
+absl::StatusOr<scheduler::ReleaseStagingBufferRequest> FromProto(
+    const v1::ReleaseStagingBufferRequest& request);
 
 // `payload` is a serialised v1::SampledToken or empty, `prompt_logprobs` a serialised
 // v1::SampledTokens.

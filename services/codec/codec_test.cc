@@ -241,7 +241,7 @@ TEST(Codec, ALeaseOfNothingOrOfMoreThanADayIsRefusedByFieldAndValue) {
     return welcome;
   });
   check([](uint64_t lease_us) {
-    v1::GrantResponse response;
+    v1::OpenTransferResponse response;
     response.set_memory("m");
     response.set_lease_us(lease_us);
     response.mutable_layout()->set_tp(1);
@@ -431,15 +431,16 @@ TEST(Codec, AGenerationHasANextOne) {
   EXPECT_TRUE(absl::StrContains(FromProto(welcome).status().message(), "exceeds the limit"));
 }
 
-TEST(Codec, TheTalkAboutABackendSurvivesBothWays) {
+TEST(Codec, TheTalkAboutAStagingBufferSurvivesBothWays) {
   const scheduler::RequestId id{7, 9};
-  const auto granted = FromProto(ToProto(scheduler::GrantReply{.lease_us = 5, .staging_slots = 3}));
+  const auto granted =
+      FromProto(ToProto(scheduler::OpenTransferReply{.lease_us = 5, .staging_slots = 3}));
   EXPECT_EQ(granted->staging_slots, 3);
   EXPECT_EQ(granted->layout, scheduler::KvLayout{1});
-  const auto ask = FromProto(ToProto(scheduler::AskBackendRequest{id, {3}, {4}, 2}));
+  const auto ask = FromProto(ToProto(scheduler::AcquireStagingBufferRequest{id, {3}, {4}, 2}));
   EXPECT_EQ(ask->prefill.value, 4u);
   EXPECT_EQ(ask->ask, 2u);
-  EXPECT_EQ(FromProto(ToProto(scheduler::ReleaseBackendRequest{id, {3}, {4}, 2}))->ask, 2u);
+  EXPECT_EQ(FromProto(ToProto(scheduler::ReleaseStagingBufferRequest{id, {3}, {4}, 2}))->ask, 2u);
   const std::vector<scheduler::StagedBlock> blocks = {{1, 0, 9}, {2, 1, 0}};
   const auto part = FromProto(ToProto(scheduler::TakePartRequest{id, {3}, {4}, 6, blocks, {2}}));
   EXPECT_EQ(part->part, 6u);
@@ -448,7 +449,7 @@ TEST(Codec, TheTalkAboutABackendSurvivesBothWays) {
   v1::TakePartRequest without = ToProto(*part);
   without.clear_layout();
   EXPECT_EQ(FromProto(without).status().message(), "layout.tp: 0 is not between 1 and 1048576");
-  EXPECT_FALSE(FromProto(ToProto(scheduler::AskBackendRequest{id, {3}, {4}, 0})).ok());
+  EXPECT_FALSE(FromProto(ToProto(scheduler::AcquireStagingBufferRequest{id, {3}, {4}, 0})).ok());
   EXPECT_FALSE(FromProto(ToProto(scheduler::TakePartRequest{id, {3}, {4}, 0, blocks})).ok());
 }
 

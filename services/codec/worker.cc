@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kMaxSlots = 1 << 20;
 
-// The fields that AskBackend and ReleaseBackend share.
+// The fields that AcquireStagingBuffer and ReleaseStagingBuffer share.
 template <typename Out, typename Message>
 absl::StatusOr<Out> ReadAsk(const Message& message) {
   Out out;
@@ -59,8 +59,8 @@ absl::StatusOr<scheduler::TransferOpened> FromProto(const v1::TransferOpened& op
   return out;
 }
 
-v1::GrantRequest ToProto(const scheduler::GrantRequest& request) {
-  auto out = WithIdAndEpoch<v1::GrantRequest>(request);
+v1::OpenTransferRequest ToProto(const scheduler::OpenTransferRequest& request) {
+  auto out = WithIdAndEpoch<v1::OpenTransferRequest>(request);
   out.set_model_hash(request.shape.model_hash);
   *out.mutable_kv() = KvSpecOf(request.shape);
   out.mutable_layout()->set_tp(static_cast<uint32_t>(request.shape.layout_tp));
@@ -70,8 +70,8 @@ v1::GrantRequest ToProto(const scheduler::GrantRequest& request) {
   return out;
 }
 
-absl::StatusOr<scheduler::GrantRequest> FromProto(const v1::GrantRequest& request) {
-  scheduler::GrantRequest out;
+absl::StatusOr<scheduler::OpenTransferRequest> FromProto(const v1::OpenTransferRequest& request) {
+  scheduler::OpenTransferRequest out;
   if (absl::Status status = ReadIdAndEpoch(request, &out); !status.ok()) return status;
   absl::StatusOr<scheduler::KvShape> shape =
       KvShapeFrom(request.kv(), request.model_hash(), request.layout().tp(), request.block_bytes());
@@ -82,8 +82,8 @@ absl::StatusOr<scheduler::GrantRequest> FromProto(const v1::GrantRequest& reques
   return out;
 }
 
-v1::GrantResponse ToProto(const scheduler::GrantReply& reply) {
-  v1::GrantResponse out;
+v1::OpenTransferResponse ToProto(const scheduler::OpenTransferReply& reply) {
+  v1::OpenTransferResponse out;
   for (const scheduler::BlockId block : reply.blocks) out.add_blocks(block.value);
   out.set_memory(reply.memory);
   out.set_lease_us(static_cast<uint64_t>(reply.lease_us));
@@ -92,8 +92,8 @@ v1::GrantResponse ToProto(const scheduler::GrantReply& reply) {
   return out;
 }
 
-absl::StatusOr<scheduler::GrantReply> FromProto(const v1::GrantResponse& response) {
-  scheduler::GrantReply out;
+absl::StatusOr<scheduler::OpenTransferReply> FromProto(const v1::OpenTransferResponse& response) {
+  scheduler::OpenTransferReply out;
   for (const int32_t block : response.blocks()) {
     if (block < 0) return Invalid("blocks", absl::StrCat(block, " is not a block id"));
     out.blocks.push_back({block});
@@ -112,27 +112,28 @@ absl::StatusOr<scheduler::GrantReply> FromProto(const v1::GrantResponse& respons
   return out;
 }
 
-v1::AskBackendRequest ToProto(const scheduler::AskBackendRequest& request) {
-  auto out = WithIdAndEpoch<v1::AskBackendRequest>(request);
+v1::AcquireStagingBufferRequest ToProto(const scheduler::AcquireStagingBufferRequest& request) {
+  auto out = WithIdAndEpoch<v1::AcquireStagingBufferRequest>(request);
   out.set_prefill_instance(request.prefill.value);
   out.set_ask(request.ask);
   return out;
 }
 
-absl::StatusOr<scheduler::AskBackendRequest> FromProto(const v1::AskBackendRequest& request) {
-  return ReadAsk<scheduler::AskBackendRequest>(request);
+absl::StatusOr<scheduler::AcquireStagingBufferRequest> FromProto(
+    const v1::AcquireStagingBufferRequest& request) {
+  return ReadAsk<scheduler::AcquireStagingBufferRequest>(request);
 }
 
-v1::ReleaseBackendRequest ToProto(const scheduler::ReleaseBackendRequest& request) {
-  auto out = WithIdAndEpoch<v1::ReleaseBackendRequest>(request);
+v1::ReleaseStagingBufferRequest ToProto(const scheduler::ReleaseStagingBufferRequest& request) {
+  auto out = WithIdAndEpoch<v1::ReleaseStagingBufferRequest>(request);
   out.set_prefill_instance(request.prefill.value);
   out.set_ask(request.ask);
   return out;
 }
 
-absl::StatusOr<scheduler::ReleaseBackendRequest> FromProto(
-    const v1::ReleaseBackendRequest& request) {
-  return ReadAsk<scheduler::ReleaseBackendRequest>(request);
+absl::StatusOr<scheduler::ReleaseStagingBufferRequest> FromProto(
+    const v1::ReleaseStagingBufferRequest& request) {
+  return ReadAsk<scheduler::ReleaseStagingBufferRequest>(request);
 }
 
 v1::TakePartRequest ToProto(const scheduler::TakePartRequest& request) {

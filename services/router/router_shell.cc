@@ -204,7 +204,7 @@ void RouterShell::On(const scheduler::SendRouterGoodbye&) {
   link_.Send(std::move(message));
 }
 
-void RouterShell::On(const scheduler::OpenGenerate& effect) {
+void RouterShell::On(const scheduler::OpenTokens& effect) {
   const auto it = requests_.find(effect.id);
   const bool known = it != requests_.end();  // not if an effect before cancelled it: it is detached
   tokens_.Attach(effect.id, effect.epoch, effect.endpoint,
@@ -212,7 +212,7 @@ void RouterShell::On(const scheduler::OpenGenerate& effect) {
                  MonotonicUs());
 }
 
-void RouterShell::On(const scheduler::CloseGenerate& effect) {
+void RouterShell::On(const scheduler::CloseTokens& effect) {
   tokens_.Detach(effect.id, effect.epoch);
 }
 
@@ -285,7 +285,7 @@ void RouterShell::OnTokenStreamEnded(scheduler::TokenStreamId stream, const absl
   const absl::Status lost =
       absl::UnavailableError(status.ok() ? "the token stream ended early" : status.message());
   for (const auto& request : tokens_.Ended(stream, MonotonicUs())) {
-    Handle(scheduler::GenerateStreamEnded{request.id, request.epoch, lost});
+    Handle(scheduler::TokenStreamLost{request.id, request.epoch, lost});
   }
 }
 

@@ -103,8 +103,8 @@ class RouterShell {
   void On(const scheduler::Reject& effect);
   void On(const scheduler::SendSubmit& effect);
   void On(const scheduler::SendRouterEnd& effect);
-  void On(const scheduler::OpenGenerate& effect);
-  void On(const scheduler::CloseGenerate& effect);
+  void On(const scheduler::OpenTokens& effect);
+  void On(const scheduler::CloseTokens& effect);
   void On(const scheduler::DeliverToken& effect);
   void On(const scheduler::End& effect);
   void On(const scheduler::OpenLink& effect) { link_.Open(effect.hello); }

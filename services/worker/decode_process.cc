@@ -34,17 +34,17 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
     metrics->Total("skein_output_tokens_computed_total", "Output tokens computed.", labels,
                    snapshot.output_tokens);
     RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
-    const auto backends = [&](const char* state, int64_t count) {
+    const auto buffers = [&](const char* state, int64_t count) {
       metrics
           ->Gauge("skein_handoff_backends", "Staging buffers of --handoff=staging, by state.",
                   {{"model_name", model}, {"state", state}})
           .Set(static_cast<double>(count));
     };
-    backends("held", snapshot.backends_held);
-    backends("free", snapshot.backends - snapshot.backends_held);
+    buffers("held", snapshot.staging_buffers_held);
+    buffers("free", snapshot.staging buffers - snapshot.staging_buffers_held);
     metrics
         ->Gauge("skein_handoff_backend_waiting", "Writers that wait for a staging buffer.", labels)
-        .Set(static_cast<double>(snapshot.backend_waiting));
+        .Set(static_cast<double>(snapshot.staging_buffer_waiting));
     metrics
         ->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.",
                 labels)

@@ -7,8 +7,8 @@
 namespace skein::services {
 
 grpc::ServerUnaryReactor* DecodeService::Grant(grpc::CallbackServerContext* context,
-                                               const v1::GrantRequest* request,
-                                               v1::GrantResponse* response) {
+                                               const v1::OpenTransferRequest* request,
+                                               v1::OpenTransferResponse* response) {
   return Unary(context, *request, response,
                [this](auto decoded, auto call) { return shell_->Grant(std::move(decoded), call); });
 }
@@ -20,11 +20,12 @@ grpc::ServerUnaryReactor* DecodeService::Renew(grpc::CallbackServerContext* cont
                [this](auto decoded, auto call) { return shell_->Renew(std::move(decoded), call); });
 }
 
-grpc::ServerUnaryReactor* DecodeService::AskBackend(grpc::CallbackServerContext* context,
-                                                    const v1::AskBackendRequest* request,
-                                                    v1::AskBackendResponse* response) {
-  return Unary(context, *request, response,
-               [this](auto decoded, auto call) { return shell_->AskBackend(decoded, call); });
+grpc::ServerUnaryReactor* DecodeService::AcquireStagingBuffer(
+    grpc::CallbackServerContext* context, const v1::AcquireStagingBufferRequest* request,
+    v1::AcquireStagingBufferResponse* response) {
+  return Unary(context, *request, response, [this](auto decoded, auto call) {
+    return shell_->AcquireStagingBuffer(decoded, call);
+  });
 }
 
 grpc::ServerUnaryReactor* DecodeService::TakePart(grpc::CallbackServerContext* context,
@@ -35,11 +36,12 @@ grpc::ServerUnaryReactor* DecodeService::TakePart(grpc::CallbackServerContext* c
   });
 }
 
-grpc::ServerUnaryReactor* DecodeService::ReleaseBackend(grpc::CallbackServerContext* context,
-                                                        const v1::ReleaseBackendRequest* request,
-                                                        v1::ReleaseBackendResponse* response) {
-  return Unary(context, *request, response,
-               [this](auto decoded, auto call) { return shell_->ReleaseBackend(decoded, call); });
+grpc::ServerUnaryReactor* DecodeService::ReleaseStagingBuffer(
+    grpc::CallbackServerContext* context, const v1::ReleaseStagingBufferRequest* request,
+    v1::ReleaseStagingBufferResponse* response) {
+  return Unary(context, *request, response, [this](auto decoded, auto call) {
+    return shell_->ReleaseStagingBuffer(decoded, call);
+  });
 }
 
 grpc::ServerUnaryReactor* DecodeService::Commit(grpc::CallbackServerContext* context,

@@ -15,20 +15,20 @@ class DecodeService final : public v1::DecodeWorker::CallbackService {
   explicit DecodeService(DecodeShell* shell) : shell_(shell) {}
 
   grpc::ServerUnaryReactor* Grant(grpc::CallbackServerContext* context,
-                                  const v1::GrantRequest* request,
-                                  v1::GrantResponse* response) override;
+                                  const v1::OpenTransferRequest* request,
+                                  v1::OpenTransferResponse* response) override;
   grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context,
                                   const v1::RenewRequest* request,
                                   v1::RenewResponse* response) override;
-  grpc::ServerUnaryReactor* AskBackend(grpc::CallbackServerContext* context,
-                                       const v1::AskBackendRequest* request,
-                                       v1::AskBackendResponse* response) override;
+  grpc::ServerUnaryReactor* AcquireStagingBuffer(
+      grpc::CallbackServerContext* context, const v1::AcquireStagingBufferRequest* request,
+      v1::AcquireStagingBufferResponse* response) override;
   grpc::ServerUnaryReactor* TakePart(grpc::CallbackServerContext* context,
                                      const v1::TakePartRequest* request,
                                      v1::TakePartResponse* response) override;
-  grpc::ServerUnaryReactor* ReleaseBackend(grpc::CallbackServerContext* context,
-                                           const v1::ReleaseBackendRequest* request,
-                                           v1::ReleaseBackendResponse* response) override;
+  grpc::ServerUnaryReactor* ReleaseStagingBuffer(
+      grpc::CallbackServerContext* context, const v1::ReleaseStagingBufferRequest* request,
+      v1::ReleaseStagingBufferResponse* response) override;
   grpc::ServerUnaryReactor* Commit(grpc::CallbackServerContext* context,
                                    const v1::CommitRequest* request,
                                    v1::CommitResponse* response) override;

@@ -97,11 +97,12 @@ absl::Status DecodeShell::Take(const v1::OrchestratorMessage& message) {
   return absl::InvalidArgumentError("message: is none for a decode worker");
 }
 
-bool DecodeShell::Grant(scheduler::GrantRequest request, Calls<v1::GrantResponse>::Call call) {
+bool DecodeShell::Grant(scheduler::OpenTransferRequest request,
+                        Calls<v1::OpenTransferResponse>::Call call) {
   return loop_.TryPost([this, request = std::move(request), call] {
     const uint64_t id = NextCall();
     grants_.Add(id, call);
-    Handle(scheduler::GrantCalled{{id}, request});
+    Handle(scheduler::OpenTransferCalled{{id}, request});
   });
 }
 
@@ -113,12 +114,12 @@ bool DecodeShell::Renew(scheduler::RenewRequest request, Calls<v1::RenewResponse
   });
 }
 
-bool DecodeShell::AskBackend(const scheduler::AskBackendRequest& request,
-                             Calls<v1::AskBackendResponse>::Call call) {
+bool DecodeShell::AcquireStagingBuffer(const scheduler::AcquireStagingBufferRequest& request,
+                                       Calls<v1::AcquireStagingBufferResponse>::Call call) {
   return loop_.TryPost([this, request, call] {
     const uint64_t id = NextCall();
     asks_.Add(id, call);
-    Handle(scheduler::AskBackendCalled{{id}, request});
+    Handle(scheduler::AcquireStagingBufferCalled{{id}, request});
   });
 }
 
@@ -131,12 +132,12 @@ bool DecodeShell::TakePart(scheduler::TakePartRequest request,
   });
 }
 
-bool DecodeShell::ReleaseBackend(const scheduler::ReleaseBackendRequest& request,
-                                 Calls<v1::ReleaseBackendResponse>::Call call) {
+bool DecodeShell::ReleaseStagingBuffer(const scheduler::ReleaseStagingBufferRequest& request,
+                                       Calls<v1::ReleaseStagingBufferResponse>::Call call) {
   return loop_.TryPost([this, request, call] {
     const uint64_t id = NextCall();
     releases_.Add(id, call);
-    Handle(scheduler::ReleaseBackendCalled{{id}, request});
+    Handle(scheduler::ReleaseStagingBufferCalled{{id}, request});
   });
 }
 
@@ -222,9 +223,9 @@ void DecodeShell::On(const scheduler::TellOpened& effect) {
   orchestrator_.Send(std::move(message));
 }
 
-void DecodeShell::On(const scheduler::AnswerGrant& effect) {
+void DecodeShell::On(const scheduler::AnswerOpenTransfer& effect) {
   grants_.Answer(effect.call.value, ToGrpc(effect.reply.status),
-                 [&](v1::GrantResponse* r) { *r = ToProto(effect.reply); });
+                 [&](v1::OpenTransferResponse* r) { *r = ToProto(effect.reply); });
 }
 
 void DecodeShell::On(const scheduler::AnswerRenew& effect) {
@@ -232,18 +233,18 @@ void DecodeShell::On(const scheduler::AnswerRenew& effect) {
                  [&](v1::RenewResponse* r) { *r = ToProto(effect.reply); });
 }
 
-void DecodeShell::On(const scheduler::AnswerAskBackend& effect) {
+void DecodeShell::On(const scheduler::AnswerAcquireStagingBuffer& effect) {
   asks_.Answer(effect.call.value, ToGrpc(effect.reply.status),
-               [&](v1::AskBackendResponse* r) { r->set_memory(effect.reply.memory); });
+               [&](v1::AcquireStagingBufferResponse* r) { r->set_memory(effect.reply.memory); });
 }
 
 void DecodeShell::On(const scheduler::AnswerTakePart& effect) {
   parts_.Answer(effect.call.value, ToGrpc(effect.reply.status), [](v1::TakePartResponse*) {});
 }
 
-void DecodeShell::On(const scheduler::AnswerReleaseBackend& effect) {
+void DecodeShell::On(const scheduler::AnswerReleaseStagingBuffer& effect) {
   releases_.Answer(effect.call.value, ToGrpc(effect.reply.status),
-                   [](v1::ReleaseBackendResponse*) {});
+                   [](v1::ReleaseStagingBufferResponse*) {});
 }
 
 void DecodeShell::On(const scheduler::CopyPart& effect) {
@@ -253,7 +254,7 @@ void DecodeShell::On(const scheduler::CopyPart& effect) {
       part.push_back({block.slot, block.layer, block.global});
     }
     Post(scheduler::PartCopied{
-        effect.copy, engine_->staging->Take(effect.backend, part, PlainIds(*effect.blocks))});
+        effect.copy, engine_->staging->Take(effect.buffer, part, PlainIds(*effect.blocks))});
   });
 }
 

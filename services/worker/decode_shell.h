@@ -54,14 +54,15 @@ class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, schedul
   void Stop();
 
   // From gRPC threads. False: the inbox is full.
-  [[nodiscard]] bool Grant(scheduler::GrantRequest request, Calls<v1::GrantResponse>::Call call);
+  [[nodiscard]] bool Grant(scheduler::OpenTransferRequest request,
+                           Calls<v1::OpenTransferResponse>::Call call);
   [[nodiscard]] bool Renew(scheduler::RenewRequest request, Calls<v1::RenewResponse>::Call call);
-  [[nodiscard]] bool AskBackend(const scheduler::AskBackendRequest& request,
-                                Calls<v1::AskBackendResponse>::Call call);
+  [[nodiscard]] bool AcquireStagingBuffer(const scheduler::AcquireStagingBufferRequest& request,
+                                          Calls<v1::AcquireStagingBufferResponse>::Call call);
   [[nodiscard]] bool TakePart(scheduler::TakePartRequest request,
                               Calls<v1::TakePartResponse>::Call call);
-  [[nodiscard]] bool ReleaseBackend(const scheduler::ReleaseBackendRequest& request,
-                                    Calls<v1::ReleaseBackendResponse>::Call call);
+  [[nodiscard]] bool ReleaseStagingBuffer(const scheduler::ReleaseStagingBufferRequest& request,
+                                          Calls<v1::ReleaseStagingBufferResponse>::Call call);
   [[nodiscard]] bool Commit(scheduler::CommitRequest request, Calls<v1::CommitResponse>::Call call);
   // A router's StreamTokens call, for gRPC. With a full inbox or too many of them it ends at once.
   // Each holds at most one message for the loop.
@@ -84,11 +85,11 @@ class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, schedul
   OrchestratorLink::Events OrchestratorEvents();
   absl::Status Take(const v1::OrchestratorMessage& message);
   void On(const scheduler::TellOpened& effect);
-  void On(const scheduler::AnswerGrant& effect);
+  void On(const scheduler::AnswerOpenTransfer& effect);
   void On(const scheduler::AnswerRenew& effect);
-  void On(const scheduler::AnswerAskBackend& effect);
+  void On(const scheduler::AnswerAcquireStagingBuffer& effect);
   void On(const scheduler::AnswerTakePart& effect);
-  void On(const scheduler::AnswerReleaseBackend& effect);
+  void On(const scheduler::AnswerReleaseStagingBuffer& effect);
   void On(const scheduler::CopyPart& effect);
   void On(const scheduler::AnswerCommit& effect);
   void On(scheduler::EmitToken& effect) { tokens_.Emit(std::move(effect)); }
@@ -114,11 +115,11 @@ class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, schedul
   bool drained_told_ = false;
   scheduler::TokenStreams tokens_;
   std::map<scheduler::TokenStreamId, std::shared_ptr<TokenCall>> token_calls_;
-  Calls<v1::GrantResponse> grants_;
+  Calls<v1::OpenTransferResponse> grants_;
   Calls<v1::RenewResponse> renews_;
-  Calls<v1::AskBackendResponse> asks_;
+  Calls<v1::AcquireStagingBufferResponse> asks_;
   Calls<v1::TakePartResponse> parts_;
-  Calls<v1::ReleaseBackendResponse> releases_;
+  Calls<v1::ReleaseStagingBufferResponse> releases_;
   Calls<v1::CommitResponse> commits_;
   // Threads last, and gone first: they use all of the above (and Stop ends the core's).
   OrchestratorLink orchestrator_;

@@ -119,8 +119,8 @@ class MalformedRpc : public ::testing::Test {
 
 const char* const kMethods[] = {"DecodeWorker/Grant",        "DecodeWorker/Renew",
                                 "DecodeWorker/Commit",       "DecodeWorker/Abort",
-                                "DecodeWorker/StreamTokens", "DecodeWorker/AskBackend",
-                                "DecodeWorker/TakePart",     "DecodeWorker/ReleaseBackend"};
+                                "DecodeWorker/StreamTokens", "DecodeWorker/AcquireStagingBuffer",
+                                "DecodeWorker/TakePart",     "DecodeWorker/ReleaseStagingBuffer"};
 
 v1::SamplingParams GoodSampling() {
   v1::SamplingParams sampling;
@@ -251,7 +251,7 @@ TEST_F(MalformedRpc, SixHundredMessagesAreRefusedAndTheServicesGoOn) {
   EXPECT_FALSE(Send("Orchestrator/ConnectRouter", "\x0f").ok());
   while (refused_ < 500) {
     ExpectRefused("Orchestrator/ConnectRouter", SpoiledHello(&random).SerializeAsString());
-    v1::GrantRequest grant;
+    v1::OpenTransferRequest grant;
     *grant.mutable_id() = GoodSpec().id();
     grant.set_epoch(1);
     grant.mutable_kv()->set_num_layers(static_cast<uint32_t>(random()));
@@ -318,13 +318,13 @@ TEST_F(MalformedRpc, AMalformedRequestFailsAloneOnItsRoutersStream) {
 
 TEST_F(MalformedRpc, AMismatchedHandshakeIsRefusedByName) {
   decode_.Post(scheduler::AnnounceCalled{{*FromProto(GoodSpec()), {5}, {{9}}}, {}});
-  scheduler::GrantRequest good;
+  scheduler::OpenTransferRequest good;
   good.id = {1, 1};
   good.epoch = {5};
   good.prefill = {3};
   good.incarnation = {9};
   good.shape = ShapeOf(decode_engine_.engine->Spec());
-  const std::map<std::string, std::function<void(scheduler::GrantRequest*)>> spoils = {
+  const std::map<std::string, std::function<void(scheduler::OpenTransferRequest*)>> spoils = {
       {"model_hash", [](auto* g) { g->shape.model_hash = "another"; }},
       {"dtype", [](auto* g) { g->shape.dtype = "bf16"; }},
       {"layout", [](auto* g) { g->shape.layout_tp = 2; }},
@@ -333,7 +333,7 @@ TEST_F(MalformedRpc, AMismatchedHandshakeIsRefusedByName) {
       {"epoch", [](auto* g) { g->epoch = {4}; }},
   };
   for (const auto& [field, spoil] : spoils) {
-    scheduler::GrantRequest bad = good;
+    scheduler::OpenTransferRequest bad = good;
     spoil(&bad);
     const grpc::Status status = Send("DecodeWorker/Grant", ToProto(bad).SerializeAsString());
     EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << field;

@@ -115,14 +115,14 @@ void PrefillShell::LogTransports() {
   logged_ = std::move(logged);
 }
 
-void PrefillShell::On(const scheduler::CallGrant& effect) {
+void PrefillShell::On(const scheduler::CallOpenTransfer& effect) {
   CallUnary<v1::DecodeWorker>(
       "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::Grant, &calls_,
       ToProto(effect.request), effect.timeout_us,
       [this, id = effect.request.id, epoch = effect.request.epoch](
-          absl::Status status, const v1::GrantResponse& response) {
-        Post(scheduler::GrantReplied{id, epoch,
-                                     AnswerOf("decode-worker", std::move(status), response)});
+          absl::Status status, const v1::OpenTransferResponse& response) {
+        Post(scheduler::OpenTransferReplied{
+            id, epoch, AnswerOf("decode-worker", std::move(status), response)});
       });
 }
 
@@ -137,12 +137,13 @@ void PrefillShell::On(const scheduler::CallRenew& effect) {
       });
 }
 
-void PrefillShell::On(const scheduler::CallAskBackend& effect) {
+void PrefillShell::On(const scheduler::CallAcquireStagingBuffer& effect) {
   CallUnary<v1::DecodeWorker>(
-      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::AskBackend, &calls_,
-      ToProto(effect.request), effect.timeout_us,
-      [this, asked = effect.request](absl::Status status, const v1::AskBackendResponse& response) {
-        Post(scheduler::AskBackendReplied{
+      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::AcquireStagingBuffer,
+      &calls_, ToProto(effect.request), effect.timeout_us,
+      [this, asked = effect.request](absl::Status status,
+                                     const v1::AcquireStagingBufferResponse& response) {
+        Post(scheduler::AcquireStagingBufferReplied{
             asked.id, asked.epoch, asked.ask, {std::move(status), response.memory()}});
       });
 }
@@ -157,12 +158,12 @@ void PrefillShell::On(const scheduler::CallTakePart& effect) {
       });
 }
 
-void PrefillShell::On(const scheduler::CallReleaseBackend& effect) {
+void PrefillShell::On(const scheduler::CallReleaseStagingBuffer& effect) {
   CallUnary<v1::DecodeWorker>(
-      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::ReleaseBackend,
+      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::ReleaseStagingBuffer,
       &calls_, ToProto(effect.request), effect.timeout_us,
-      [this, asked = effect.request](absl::Status status, const v1::ReleaseBackendResponse&) {
-        Post(scheduler::ReleaseBackendReplied{
+      [this, asked = effect.request](absl::Status status, const v1::ReleaseStagingBufferResponse&) {
+        Post(scheduler::ReleaseStagingBufferReplied{
             asked.id, asked.epoch, asked.ask, {std::move(status)}});
       });
 }
@@ -214,7 +215,7 @@ void PrefillShell::On(const scheduler::StartHandoff& effect) {
   sender_.Grant(KeyOf(effect.id, effect.epoch), std::move(grant));
 }
 
-void PrefillShell::On(const scheduler::UseBackend& effect) {
+void PrefillShell::On(const scheduler::UseStagingBuffer& effect) {
   sender_.UseBuffer(KeyOf(effect.id, effect.epoch), effect.memory);
 }
 

@@ -62,11 +62,11 @@ class PrefillShell : public CoreShell<PrefillShell, scheduler::PrefillCore, sche
 
   void On(const scheduler::AnswerAssign& effect);
   void On(const scheduler::CallPlaceDecode& effect);
-  void On(const scheduler::CallGrant& effect);
+  void On(const scheduler::CallOpenTransfer& effect);
   void On(const scheduler::CallRenew& effect);
-  void On(const scheduler::CallAskBackend& effect);
+  void On(const scheduler::CallAcquireStagingBuffer& effect);
   void On(const scheduler::CallTakePart& effect);
-  void On(const scheduler::CallReleaseBackend& effect);
+  void On(const scheduler::CallReleaseStagingBuffer& effect);
   void On(const scheduler::CallCommit& effect);
   void On(const scheduler::CallAbort& effect);
   void On(const scheduler::RunStep& effect);
@@ -75,7 +75,7 @@ class PrefillShell : public CoreShell<PrefillShell, scheduler::PrefillCore, sche
   void On(const scheduler::OpenHandoff& effect);
   void On(const scheduler::AddToHandoff& effect);
   void On(const scheduler::StartHandoff& effect);
-  void On(const scheduler::UseBackend& effect);
+  void On(const scheduler::UseStagingBuffer& effect);
   void On(const scheduler::PartTaken& effect);
   void On(const scheduler::ExtendHandoff& effect);
   void On(const scheduler::StopHandoff& effect);

@@ -9,7 +9,7 @@
 
 namespace skein::services {
 absl::StatusOr<engine::RingStep> RingGroups::Enter(uint64_t step, const scheduler::RingPart& part) {
-  engine::RingStep out = SpanningStepOf(part);
+  engine::RingStep out = RingStepOf(part);
   std::lock_guard lock(mu_);
   // Groups first, even for a step that was aborted: by them the other members hear of it.
   if (absl::Status status = EnterGroups(part); !status.ok()) return status;

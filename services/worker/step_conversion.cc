@@ -84,7 +84,7 @@ scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
   return out;
 }
 
-engine::RingStep SpanningStepOf(const scheduler::RingPart& part) {
+engine::RingStep RingStepOf(const scheduler::RingPart& part) {
   engine::RingStep step;
   for (size_t rank = 0; rank < part.piece.spans.size(); ++rank) {
     engine::RankShare share{.history_tokens = part.history_tokens[rank], .spans = {}};

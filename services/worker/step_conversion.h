@@ -49,6 +49,6 @@ scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
                                const engine::SequenceResult& result);
 
 // Without its communicators, which RingGroups adds.
-engine::RingStep SpanningStepOf(const scheduler::RingPart& part);
+engine::RingStep RingStepOf(const scheduler::RingPart& part);
 
 }  // namespace skein::services

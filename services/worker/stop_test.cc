@@ -33,7 +33,7 @@ class RunningRequest {
     sampling.set_top_p(1);
     sampling.set_repetition_penalty(1);
     spec->sampling = sampling.SerializeAsString();
-    scheduler::GrantRequest grant;
+    scheduler::OpenTransferRequest grant;
     grant.id = spec->id;
     grant.epoch = {1};
     grant.prefill = {1};
@@ -52,7 +52,7 @@ class RunningRequest {
 
  private:
   Ignored calls_[3];
-  v1::GrantResponse granted_;
+  v1::OpenTransferResponse granted_;
   v1::CommitResponse committed_;
 };
 

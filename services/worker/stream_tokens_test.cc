@@ -153,7 +153,7 @@ class StreamTokens : public ::testing::Test {
     sampling.set_top_logprobs(-1);
     spec->sampling = sampling.SerializeAsString();
     shell_.Post(scheduler::AnnounceCalled{{spec, {1}, {{1}}}, {}});  // as from the orchestrator
-    scheduler::GrantRequest grant;
+    scheduler::OpenTransferRequest grant;
     grant.id = spec->id;
     grant.epoch = {1};
     grant.prefill = {1};

@@ -101,13 +101,13 @@ class Member {
       } else if (const auto* commit = std::get_if<scheduler::CallCommit>(&effect)) {
         if (commit->request.has_token) sampled[commit->request.id] = commit->request.token;
         Handle(scheduler::CommitReplied{commit->request.id, commit->request.epoch, {}});
-      } else if (const auto* grant = std::get_if<scheduler::CallGrant>(&effect)) {
+      } else if (const auto* grant = std::get_if<scheduler::CallOpenTransfer>(&effect)) {
         inbox_->Push(index_, scheduler::HandoffDone{grant->request.id, grant->request.epoch, {}});
         const auto& prompt = prompts.at(grant->request.id)->prompt;
-        scheduler::GrantReply reply;
+        scheduler::OpenTransferReply reply;
         reply.blocks.resize((prompt.size() + kBlockTokens - 1) / kBlockTokens);
         reply.lease_us = 1'000'000'000;
-        Handle(scheduler::GrantReplied{grant->request.id, grant->request.epoch, reply});
+        Handle(scheduler::OpenTransferReplied{grant->request.id, grant->request.epoch, reply});
       } else if (const auto* stop = std::get_if<scheduler::StopHandoff>(&effect)) {
         inbox_->Push(index_, scheduler::HandoffStopped{stop->id, stop->epoch});
       } else if (const auto* report = std::get_if<scheduler::CallReport>(&effect)) {

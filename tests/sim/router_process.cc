@@ -198,11 +198,11 @@ void RouterProcess::Take(const RouterMessage& message) {
   }
 }
 
-void RouterProcess::Execute(OpenGenerate& effect) {
+void RouterProcess::Execute(OpenTokens& effect) {
   tokens_->Attach(effect.id, effect.epoch, effect.endpoint, "", /*paused=*/false, LocalNow());
 }
 
-void RouterProcess::Execute(CloseGenerate& effect) { tokens_->Detach(effect.id, effect.epoch); }
+void RouterProcess::Execute(CloseTokens& effect) { tokens_->Detach(effect.id, effect.epoch); }
 
 void RouterProcess::Executed() {
   for (const TokenStreamClient::Open& open : tokens_->TakeOpens()) OpenTokenStream(open);
@@ -257,7 +257,7 @@ void RouterProcess::OnTokenStreamEnded(TokenStreamId stream, const absl::Status&
   const absl::Status lost =
       absl::UnavailableError(status.ok() ? "the token stream ended early" : status.message());
   for (const TokenStreamClient::Lost& request : tokens_->Ended(stream, LocalNow())) {
-    Dispatch(GenerateStreamEnded{request.id, request.epoch, lost});
+    Dispatch(TokenStreamLost{request.id, request.epoch, lost});
   }
   Executed();
 }

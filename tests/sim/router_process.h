@@ -46,8 +46,8 @@ class RouterProcess
   void Execute(scheduler::SendRouterReport& effect);
   void Execute(scheduler::SendRouterGoodbye&) {}  // it stays
   void Execute(scheduler::RouterHasLeft&) {}
-  void Execute(scheduler::OpenGenerate& effect);
-  void Execute(scheduler::CloseGenerate& effect);
+  void Execute(scheduler::OpenTokens& effect);
+  void Execute(scheduler::CloseTokens& effect);
   void Execute(scheduler::DeliverToken& effect);
   void Execute(scheduler::End& effect);
   void Executed();  // the token streams' part

@@ -265,7 +265,7 @@ void MakeLimits(uint64_t seed, Scenario& scenario) {
 // Of its own randomness: what else a seed decides is the same in both modes.
 void MakeStaging(uint64_t seed, Scenario& scenario) {
   Random random(seed * 0x9e3779b97f4a7c15u + 13);
-  scenario.staging_backends = static_cast<int>(random.Between(1, 3));
+  scenario.staging_buffers = static_cast<int>(random.Between(1, 3));
   scenario.staging_slots = static_cast<int32_t>(random.Between(1, 8));
 }
 

@@ -100,7 +100,7 @@ struct Scenario {
   int64_t writing_lease_ms = 200;
   int64_t attach_lease_ms = 300;
   // Decode workers take KV through so many staging buffers; 0: one-sided.
-  int staging_backends = 0;
+  int staging_buffers = 0;
   int32_t staging_slots = 0;
   // Plans may span instances; null: every prompt is computed by one.
   std::shared_ptr<const scheduler::PlanningConfig> planning;

@@ -68,7 +68,7 @@ void Sender::Start(const scheduler::StartHandoff& start) {
   Advance();
 }
 
-void Sender::Use(const scheduler::UseBackend& use) {
+void Sender::Use(const scheduler::UseStagingBuffer& use) {
   const HandoffKey key = KeyOf(use.id, use.epoch);
   const auto it = receivers_.find(key);
   if (it == receivers_.end() || schedule_.HasBuffer(key)) return;
@@ -157,7 +157,7 @@ std::vector<Sender::Target> Sender::TargetsOf(const Put& put, const Receiver& re
       target.place = to.value;
       target.to = BlockAt(*receiver.memory.engine, one.layer, to);
     } else {
-      target.place = PlaceOfSlot(receiver.memory.backend, one.slot);
+      target.place = PlaceOfSlot(receiver.memory.buffer_index, one.slot);
       target.to = receiver.memory.buffer->data() + one.slot * engine_->Spec().kv.BlockBytes();
     }
     targets.push_back(target);

@@ -28,12 +28,14 @@ struct RemoteMemory {
   Process* process = nullptr;
   uint64_t generation = 0;
   std::shared_ptr<engine::EmulatedEngine> engine;
-  int backend = -1;
+  int buffer_index = -1;
   std::shared_ptr<std::vector<std::byte>> buffer;
 };
 
 // The place of a buffer's slot among a process's blocks, for Transfers.
-inline int32_t PlaceOfSlot(int backend, int32_t slot) { return 1'000'000 * (backend + 1) + slot; }
+inline int32_t PlaceOfSlot(int buffer_index, int32_t slot) {
+  return 1'000'000 * (buffer_index + 1) + slot;
+}
 
 class Sender {
  public:
@@ -55,7 +57,7 @@ class Sender {
   // Of the tokens up to `token_end`, those of this worker's share are in `layer`'s local blocks.
   void Written(scheduler::RequestId id, scheduler::Epoch epoch, int layer, int64_t token_end);
   void Start(const scheduler::StartHandoff& start);
-  void Use(const scheduler::UseBackend& use);
+  void Use(const scheduler::UseStagingBuffer& use);
   void Taken(const scheduler::PartTaken& taken);
   void Extend(const scheduler::ExtendHandoff& extend);
   void Stop(const scheduler::StopHandoff& stop);

@@ -88,7 +88,8 @@ class Trace {
   uint64_t hash_ = 0xcbf29ce484222325u;
 };
 
-// "AssignCalled" for skein::scheduler::AssignCalled, "GrantReply" for Replied<GrantReply>.
+// "AssignCalled" for skein::scheduler::AssignCalled, "OpenTransferReply" for
+// Replied<OpenTransferReply>.
 template <class T>
 constexpr std::string_view TypeName() {
   std::string_view name = __PRETTY_FUNCTION__;

@@ -121,7 +121,9 @@ void PrefillProcess::Execute(CallPlaceDecode& effect) {
         Dispatch(Replied{id, epoch, std::move(reply)});                                 \
       })
 
-void PrefillProcess::Execute(CallGrant& effect) { SKEIN_SIM_CALL_DECODE(GrantReply, GrantReplied); }
+void PrefillProcess::Execute(CallOpenTransfer& effect) {
+  SKEIN_SIM_CALL_DECODE(OpenTransferReply, OpenTransferReplied);
+}
 void PrefillProcess::Execute(CallRenew& effect) { SKEIN_SIM_CALL_DECODE(RenewReply, RenewReplied); }
 void PrefillProcess::Execute(CallCommit& effect) {
   SKEIN_SIM_CALL_DECODE(CommitReply, CommitReplied);
@@ -140,22 +142,23 @@ void PrefillProcess::Execute(CallCommit& effect) {
         Dispatch(Replied{request.id, request.epoch, request.number, std::move(reply)}); \
       })
 
-void PrefillProcess::Execute(CallAskBackend& effect) {
-  network_->Call<AskBackendReply>(
+void PrefillProcess::Execute(CallAcquireStagingBuffer& effect) {
+  network_->Call<AcquireStagingBufferReply>(
       this, effect.endpoint, effect.timeout_us,
       [request = network_->Encoded(effect.request), me = endpoint()](
-          Process* callee, std::function<void(AskBackendReply)> reply) {
+          Process* callee, std::function<void(AcquireStagingBufferReply)> reply) {
         static_cast<DecodeProcess*>(callee)->Serve(request, me, std::move(reply));
       },
-      [this, request = network_->Encoded(effect.request)](AskBackendReply reply) {
-        Dispatch(AskBackendReplied{request.id, request.epoch, request.ask, std::move(reply)});
+      [this, request = network_->Encoded(effect.request)](AcquireStagingBufferReply reply) {
+        Dispatch(
+            AcquireStagingBufferReplied{request.id, request.epoch, request.ask, std::move(reply)});
       });
 }
 void PrefillProcess::Execute(CallTakePart& effect) {
   SKEIN_SIM_CALL_DECODE(TakePartReply, TakePartReplied, part);
 }
-void PrefillProcess::Execute(CallReleaseBackend& effect) {
-  SKEIN_SIM_CALL_DECODE(ReleaseBackendReply, ReleaseBackendReplied, ask);
+void PrefillProcess::Execute(CallReleaseStagingBuffer& effect) {
+  SKEIN_SIM_CALL_DECODE(ReleaseStagingBufferReply, ReleaseStagingBufferReplied, ask);
 }
 #undef SKEIN_SIM_CALL_DECODE
 
@@ -233,7 +236,7 @@ void DecodeProcess::OnStart() {
 void DecodeProcess::StartStaging(StagingConfig* config) {
   const Scenario& scenario = network_->scenario();
   buffers_.clear();
-  for (int i = 0; i < scenario.staging_backends; ++i) {
+  for (int i = 0; i < scenario.staging_buffers; ++i) {
     buffers_.push_back(std::make_shared<std::vector<std::byte>>(scenario.staging_slots *
                                                                 engine_->Spec().kv.BlockBytes()));
     config->memory.push_back(absl::StrCat(endpoint(), "#", generation(), "#", i));
@@ -298,27 +301,28 @@ void DecodeProcess::Serve(const CallAnnounce& message) {
 void DecodeProcess::Serve(const CallWithdraw& message) {
   Dispatch(WithdrawCalled{message.request});
 }
-void DecodeProcess::Serve(const GrantRequest& request, std::function<void(GrantReply)> reply) {
+void DecodeProcess::Serve(const OpenTransferRequest& request,
+                          std::function<void(OpenTransferReply)> reply) {
   const CallId call = grants_.Add(NextCall(), std::move(reply));
   granted_to_[call] = {request.id, request.epoch};
-  Dispatch(GrantCalled{call, request});
+  Dispatch(OpenTransferCalled{call, request});
 }
 void DecodeProcess::Serve(const RenewRequest& request, std::function<void(RenewReply)> reply) {
   Dispatch(RenewCalled{renews_.Add(NextCall(), std::move(reply)), request});
 }
-void DecodeProcess::Serve(const AskBackendRequest& request, const std::string& writer,
-                          std::function<void(AskBackendReply)> reply) {
+void DecodeProcess::Serve(const AcquireStagingBufferRequest& request, const std::string& writer,
+                          std::function<void(AcquireStagingBufferReply)> reply) {
   const CallId call = asks_.Add(NextCall(), std::move(reply));
   asked_by_[call] = {request.id, request.epoch, writer};
-  Dispatch(AskBackendCalled{call, request});
+  Dispatch(AcquireStagingBufferCalled{call, request});
 }
 void DecodeProcess::Serve(const TakePartRequest& request,
                           std::function<void(TakePartReply)> reply) {
   Dispatch(TakePartCalled{parts_.Add(NextCall(), std::move(reply)), request});
 }
-void DecodeProcess::Serve(const ReleaseBackendRequest& request,
-                          std::function<void(ReleaseBackendReply)> reply) {
-  Dispatch(ReleaseBackendCalled{releases_.Add(NextCall(), std::move(reply)), request});
+void DecodeProcess::Serve(const ReleaseStagingBufferRequest& request,
+                          std::function<void(ReleaseStagingBufferReply)> reply) {
+  Dispatch(ReleaseStagingBufferCalled{releases_.Add(NextCall(), std::move(reply)), request});
 }
 void DecodeProcess::Serve(const CommitRequest& request, std::function<void(CommitReply)> reply) {
   Dispatch(CommitCalled{commits_.Add(NextCall(), std::move(reply)), request});
@@ -330,7 +334,7 @@ void DecodeProcess::Execute(TellOpened& effect) {
   opened.instance = effect.opened.instance;  // the stream's
   ToOrchestrator(opened);
 }
-void DecodeProcess::Execute(AnswerGrant& effect) {
+void DecodeProcess::Execute(AnswerOpenTransfer& effect) {
   const Transfers::Owner owner = granted_to_.at(effect.call);
   granted_to_.erase(effect.call);
   if (effect.reply.status.ok()) {
@@ -346,14 +350,14 @@ void DecodeProcess::Execute(AnswerGrant& effect) {
 void DecodeProcess::Execute(AnswerRenew& effect) {
   renews_.Answer(effect.call, std::move(effect.reply), verdict_);
 }
-void DecodeProcess::Execute(AnswerAskBackend& effect) {
+void DecodeProcess::Execute(AnswerAcquireStagingBuffer& effect) {
   const Transfers::Owner writer = asked_by_.at(effect.call);
   asked_by_.erase(effect.call);
   if (effect.reply.status.ok()) {
     const std::string& memory = effect.reply.memory;
-    const int backend = std::stoi(memory.substr(memory.rfind('#') + 1));
+    const int buffer = std::stoi(memory.substr(memory.rfind('#') + 1));
     for (int32_t slot = 0; slot < network_->scenario().staging_slots; ++slot) {
-      transfers_->CheckUse(PlaceOf({PlaceOfSlot(backend, slot)}), writer, "lent to");
+      transfers_->CheckUse(PlaceOf({PlaceOfSlot(buffer, slot)}), writer, "lent to");
     }
   }
   asks_.Answer(effect.call, std::move(effect.reply), verdict_);
@@ -361,7 +365,7 @@ void DecodeProcess::Execute(AnswerAskBackend& effect) {
 void DecodeProcess::Execute(AnswerTakePart& effect) {
   parts_.Answer(effect.call, std::move(effect.reply), verdict_);
 }
-void DecodeProcess::Execute(AnswerReleaseBackend& effect) {
+void DecodeProcess::Execute(AnswerReleaseStagingBuffer& effect) {
   releases_.Answer(effect.call, std::move(effect.reply), verdict_);
 }
 
@@ -372,11 +376,11 @@ void DecodeProcess::Execute(CopyPart& effect) {
   const bool at_end = network_->random().Chance(0.5);
   const auto slots_are_still = [this, effect] {
     for (const StagedBlock& block : effect.part) {
-      verdict_->Require(!transfers_->Under(PlaceOf({PlaceOfSlot(effect.backend, block.slot)})),
+      verdict_->Require(!transfers_->Under(PlaceOf({PlaceOfSlot(effect.buffer, block.slot)})),
                         "a slot is put into while it is copied out");
     }
   };
-  const auto copy = [engine = engine_, buffer = buffers_[effect.backend], effect] {
+  const auto copy = [engine = engine_, buffer = buffers_[effect.buffer], effect] {
     const int64_t bytes = engine->Spec().kv.BlockBytes();
     for (const StagedBlock& block : effect.part) {
       const BlockId to = (*effect.blocks)[block.global];

@@ -214,11 +214,11 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
 
   void Execute(scheduler::AnswerAssign& effect);
   void Execute(scheduler::CallPlaceDecode& effect);
-  void Execute(scheduler::CallGrant& effect);
+  void Execute(scheduler::CallOpenTransfer& effect);
   void Execute(scheduler::CallRenew& effect);
-  void Execute(scheduler::CallAskBackend& effect);
+  void Execute(scheduler::CallAcquireStagingBuffer& effect);
   void Execute(scheduler::CallTakePart& effect);
-  void Execute(scheduler::CallReleaseBackend& effect);
+  void Execute(scheduler::CallReleaseStagingBuffer& effect);
   void Execute(scheduler::CallCommit& effect);
   void Execute(scheduler::CallAbort& effect);
   void Execute(scheduler::RunStep& effect);
@@ -227,7 +227,7 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   void Execute(scheduler::OpenHandoff& effect) { sender_->Open(effect); }
   void Execute(scheduler::AddToHandoff& effect) { sender_->Add(effect); }
   void Execute(scheduler::StartHandoff& effect) { sender_->Start(effect); }
-  void Execute(scheduler::UseBackend& effect) { sender_->Use(effect); }
+  void Execute(scheduler::UseStagingBuffer& effect) { sender_->Use(effect); }
   void Execute(scheduler::PartTaken& effect) { sender_->Taken(effect); }
   void Execute(scheduler::ExtendHandoff& effect) { sender_->Extend(effect); }
   void Execute(scheduler::StopHandoff& effect) { sender_->Stop(effect); }
@@ -266,26 +266,26 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Serve(const scheduler::CallAssign& message) {}
   void Serve(const scheduler::CallStart& message) {}
   void Serve(const scheduler::AnswerPlaceDecode& message) {}
-  void Serve(const scheduler::GrantRequest& request,
-             std::function<void(scheduler::GrantReply)> reply);
+  void Serve(const scheduler::OpenTransferRequest& request,
+             std::function<void(scheduler::OpenTransferReply)> reply);
   void Serve(const scheduler::RenewRequest& request,
              std::function<void(scheduler::RenewReply)> reply);
-  void Serve(const scheduler::AskBackendRequest& request, const std::string& writer,
-             std::function<void(scheduler::AskBackendReply)> reply);
+  void Serve(const scheduler::AcquireStagingBufferRequest& request, const std::string& writer,
+             std::function<void(scheduler::AcquireStagingBufferReply)> reply);
   void Serve(const scheduler::TakePartRequest& request,
              std::function<void(scheduler::TakePartReply)> reply);
-  void Serve(const scheduler::ReleaseBackendRequest& request,
-             std::function<void(scheduler::ReleaseBackendReply)> reply);
+  void Serve(const scheduler::ReleaseStagingBufferRequest& request,
+             std::function<void(scheduler::ReleaseStagingBufferReply)> reply);
   void Serve(const scheduler::CommitRequest& request,
              std::function<void(scheduler::CommitReply)> reply);
   void Serve(const scheduler::AbortRequest& request);
 
   void Execute(scheduler::TellOpened& effect);
-  void Execute(scheduler::AnswerGrant& effect);
+  void Execute(scheduler::AnswerOpenTransfer& effect);
   void Execute(scheduler::AnswerRenew& effect);
-  void Execute(scheduler::AnswerAskBackend& effect);
+  void Execute(scheduler::AnswerAcquireStagingBuffer& effect);
   void Execute(scheduler::AnswerTakePart& effect);
-  void Execute(scheduler::AnswerReleaseBackend& effect);
+  void Execute(scheduler::AnswerReleaseStagingBuffer& effect);
   void Execute(scheduler::CopyPart& effect);
   void Execute(scheduler::AnswerCommit& effect);
   void Execute(scheduler::EmitToken& effect);
@@ -294,7 +294,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Execute(scheduler::RunStep& effect);
 
   // Of this incarnation; none when handoffs are one-sided.
-  std::shared_ptr<std::vector<std::byte>> buffer(int backend) const { return buffers_[backend]; }
+  std::shared_ptr<std::vector<std::byte>> buffer(int buffer) const { return buffers_[buffer]; }
   int64_t parts_copied() const { return parts_copied_; }  // of all incarnations
 
  protected:
@@ -309,11 +309,11 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   };
   void CloseTokenStream(scheduler::TokenStreamId id);
 
-  Unanswered<scheduler::GrantReply> grants_;
+  Unanswered<scheduler::OpenTransferReply> grants_;
   Unanswered<scheduler::RenewReply> renews_;
-  Unanswered<scheduler::AskBackendReply> asks_;
+  Unanswered<scheduler::AcquireStagingBufferReply> asks_;
   Unanswered<scheduler::TakePartReply> parts_;
-  Unanswered<scheduler::ReleaseBackendReply> releases_;
+  Unanswered<scheduler::ReleaseStagingBufferReply> releases_;
   Unanswered<scheduler::CommitReply> commits_;
   std::map<scheduler::CallId, Transfers::Owner> granted_to_;
   std::map<scheduler::CallId, Transfers::Owner> asked_by_;

@@ -15,8 +15,8 @@ namespace {
 
 constexpr uint64_t kMaxActions = 1'000'000;
 template <class Snapshot>
-int64_t BackendsHeld(const Snapshot& snapshot) {
-  if constexpr (requires { snapshot.backends_held; }) return snapshot.backends_held;
+int64_t StagingBuffersHeld(const Snapshot& snapshot) {
+  if constexpr (requires { snapshot.staging_buffers_held; }) return snapshot.staging_buffers_held;
   return 0;
 }
 
@@ -60,8 +60,8 @@ RemoteMemory World::FindMemory(const std::string& description) {
     if (worker->endpoint() != description.substr(0, hash)) continue;
     RemoteMemory memory{worker.get(), generation, worker->engine()};
     if (staged == std::string::npos) return memory;
-    memory.backend = std::stoi(description.substr(staged + 1));
-    memory.buffer = worker->buffer(memory.backend);
+    memory.buffer_index = std::stoi(description.substr(staged + 1));
+    memory.buffer = worker->buffer(memory.buffer_index);
     return memory;
   }
   return {};
@@ -200,7 +200,7 @@ bool World::Served() const {
   const auto empty = [](const auto& worker) {
     if (!worker->alive()) return false;
     const auto snapshot = worker->core()->Snapshot(worker->LocalNow());
-    if (BackendsHeld(snapshot) > 0) return false;
+    if (StagingBuffersHeld(snapshot) > 0) return false;
     return snapshot.blocks.free == snapshot.blocks.total && !snapshot.draining &&
            snapshot.registered;
   };
@@ -219,7 +219,7 @@ void World::CheckRest() {
                      absl::StrCat(worker->endpoint(), " is not back"));
     verdict_.Require(snapshot.blocks.free == snapshot.blocks.total,
                      absl::StrCat(worker->endpoint(), " lost ", snapshot.blocks.held, " blocks"));
-    verdict_.Require(BackendsHeld(snapshot) == 0,
+    verdict_.Require(StagingBuffersHeld(snapshot) == 0,
                      absl::StrCat(worker->endpoint(), " keeps a staging buffer"));
   };
   for (const auto& worker : prefill_) check(worker);

@@ -261,11 +261,11 @@ void FakeCluster::CloseTokenStream(scheduler::TokenStreamId stream) {
 }
 
 void FakeCluster::Execute(const scheduler::DecodeEvent& event) {
-  if (const auto* attached = std::get_if<scheduler::GenerateCalled>(&event)) {
+  if (const auto* attached = std::get_if<scheduler::AttachCalled>(&event)) {
     attached_.insert(attached->call);
     return Play(scripts_[attached->id.serial], *attached);
   }
-  if (attached_.erase(std::get<scheduler::GenerateClosed>(event).call) == 0) return;
+  if (attached_.erase(std::get<scheduler::DetachCalled>(event).call) == 0) return;
   ++detached_;
   changed_.notify_all();
 }
@@ -276,7 +276,7 @@ void FakeCluster::SendTokens() {
   }
 }
 
-void FakeCluster::Play(const Script& script, const scheduler::GenerateCalled& attached) {
+void FakeCluster::Play(const Script& script, const scheduler::AttachCalled& attached) {
   v1::SampledTokens prompt_logprobs;
   for (const v1::SampledToken& logprob : script.prompt_logprobs) {
     *prompt_logprobs.add_tokens() = logprob;

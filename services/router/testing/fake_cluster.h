@@ -93,7 +93,7 @@ class FakeCluster final : public v1::Orchestrator::CallbackService,
   void OnTokenRequest(scheduler::TokenStreamId stream);
   void CloseTokenStream(scheduler::TokenStreamId stream);
   void Execute(const scheduler::DecodeEvent& event);
-  void Play(const Script& script, const scheduler::GenerateCalled& attached);
+  void Play(const Script& script, const scheduler::AttachCalled& attached);
   void SendTokens();
 
   const std::string model_;

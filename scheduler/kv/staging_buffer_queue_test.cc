@@ -1,4 +1,4 @@
-#include "scheduler/kv/backend_queue.h"
+#include "scheduler/kv/staging_buffer_queue.h"
 
 #include <gtest/gtest.h>
 
@@ -7,13 +7,13 @@
 namespace skein::scheduler {
 namespace {
 
-BackendRequest Request(uint64_t serial) { return {{1, serial}, {serial}}; }
+StagingRequest Request(uint64_t serial) { return {{1, serial}, {serial}}; }
 constexpr InstanceId kA{1}, kB{2}, kC{3};
-constexpr BackendTimes kTimes{
+constexpr StagingTimes kTimes{
     .lease_us = 100, .grace_us = 50, .ask_lease_us = 1000, .hold_us = 150};
 
-TEST(BackendQueue, GivesInTheOrderOfEachRequestsFirstAsking) {
-  BackendQueue queue(1, kTimes);
+TEST(StagingBufferQueue, GivesInTheOrderOfEachRequestsFirstAsking) {
+  StagingBufferQueue queue(1, kTimes);
   EXPECT_EQ(queue.Ask(Request(9), kA, 0), 0);
   EXPECT_EQ(queue.Ask(Request(5), kA, 1), std::nullopt);
   EXPECT_EQ(queue.Ask(Request(3), kB, 2), std::nullopt);
@@ -27,8 +27,8 @@ TEST(BackendQueue, GivesInTheOrderOfEachRequestsFirstAsking) {
   EXPECT_TRUE(queue.CheckInvariants().ok());
 }
 
-TEST(BackendQueue, ARequestKeepsItsBackendUntilItsLastChunk) {
-  BackendQueue queue(1, kTimes);
+TEST(StagingBufferQueue, ARequestKeepsItsStagingBufferUntilItsLastChunk) {
+  StagingBufferQueue queue(1, kTimes);
   EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
   EXPECT_EQ(queue.Ask(Request(2), kB, 0), std::nullopt);
   queue.Finished(Request(1), kA, 1);  // its next chunk is still to be computed
@@ -40,8 +40,8 @@ TEST(BackendQueue, ARequestKeepsItsBackendUntilItsLastChunk) {
   EXPECT_EQ(queue.Ask(Request(2), kB, 5), 0);
 }
 
-TEST(BackendQueue, AnEarlierRequestsLaterWriterComesBeforeALaterRequest) {
-  BackendQueue queue(2, kTimes);
+TEST(StagingBufferQueue, AnEarlierRequestsLaterWriterComesBeforeALaterRequest) {
+  StagingBufferQueue queue(2, kTimes);
   EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
   EXPECT_EQ(queue.Ask(Request(2), kA, 0), 1);
   EXPECT_EQ(queue.Ask(Request(3), kC, 1), std::nullopt);
@@ -52,15 +52,15 @@ TEST(BackendQueue, AnEarlierRequestsLaterWriterComesBeforeALaterRequest) {
   EXPECT_EQ(queue.Ask(Request(1), kB, 4), 1);
 }
 
-TEST(BackendQueue, AskingAgainGivesTheSameBackend) {
-  BackendQueue queue(2, kTimes);
+TEST(StagingBufferQueue, AskingAgainGivesTheSameStagingBuffer) {
+  StagingBufferQueue queue(2, kTimes);
   EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
   EXPECT_EQ(queue.Ask(Request(1), kA, 1), 0);
   EXPECT_EQ(queue.free(), 1);
 }
 
-TEST(BackendQueue, AWriterThatIsSilentLosesItAfterLeaseAndGrace) {
-  BackendQueue queue(1, kTimes);
+TEST(StagingBufferQueue, AWriterThatIsSilentLosesItAfterLeaseAndGrace) {
+  StagingBufferQueue queue(1, kTimes);
   EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
   EXPECT_EQ(queue.Ask(Request(2), kB, 0), std::nullopt);
   EXPECT_TRUE(queue.Renew(Request(1), kA, 90));
@@ -74,8 +74,8 @@ TEST(BackendQueue, AWriterThatIsSilentLosesItAfterLeaseAndGrace) {
   EXPECT_EQ(queue.OwnerOf(0), Request(2));
 }
 
-TEST(BackendQueue, AnEndedRequestIsTakenAsDeadAfterLeaseAndGrace) {
-  BackendQueue queue(1, kTimes);
+TEST(StagingBufferQueue, AnEndedRequestIsTakenAsDeadAfterLeaseAndGrace) {
+  StagingBufferQueue queue(1, kTimes);
   EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
   queue.End(Request(1), 1);
   EXPECT_EQ(queue.Ask(Request(1), kB, 2), std::nullopt);  // it has ended
@@ -85,8 +85,8 @@ TEST(BackendQueue, AnEndedRequestIsTakenAsDeadAfterLeaseAndGrace) {
   EXPECT_TRUE(queue.CheckInvariants().ok());
 }
 
-TEST(BackendQueue, AWishThatIsNotRepeatedIsForgottenItsPlaceIsNot) {
-  BackendQueue queue(1, {.lease_us = 10000, .grace_us = 0, .ask_lease_us = 10});
+TEST(StagingBufferQueue, AWishThatIsNotRepeatedIsForgottenItsPlaceIsNot) {
+  StagingBufferQueue queue(1, {.lease_us = 10000, .grace_us = 0, .ask_lease_us = 10});
   EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
   EXPECT_EQ(queue.Ask(Request(2), kB, 1), std::nullopt);
   EXPECT_EQ(queue.Ask(Request(3), kB, 2), std::nullopt);
@@ -99,8 +99,8 @@ TEST(BackendQueue, AWishThatIsNotRepeatedIsForgottenItsPlaceIsNot) {
   EXPECT_EQ(queue.OwnerOf(0), Request(2));
 }
 
-TEST(BackendQueue, CallsThatComeLateOrTwiceTouchOnlyTheirOwnWish) {
-  BackendQueue queue(1, kTimes);
+TEST(StagingBufferQueue, CallsThatComeLateOrTwiceTouchOnlyTheirOwnWish) {
+  StagingBufferQueue queue(1, kTimes);
   EXPECT_EQ(queue.Ask(Request(1), kA, 0, 1), 0);
   EXPECT_EQ(queue.Ask(Request(1), kB, 0, 1), std::nullopt);
   queue.Finished(Request(1), kA, 1, 1);
@@ -111,15 +111,16 @@ TEST(BackendQueue, CallsThatComeLateOrTwiceTouchOnlyTheirOwnWish) {
   EXPECT_EQ(queue.waiting(), 1);
   queue.Finished(Request(1), kB, 4, 1);
   EXPECT_EQ(queue.WriterOf(0), kA);
-  queue.Finished(Request(1), kA, 5, 1);  // of its first wish
-  EXPECT_EQ(queue.BackendOf(Request(1), kA), 0);
+  queue.Finished(Request(1), kA, 5, 1);  // of its first acquisition
+  EXPECT_EQ(queue.BufferOf(Request(1), kA), 0);
   queue.Finished(Request(1), kA, 6, 2);
-  EXPECT_EQ(queue.BackendOf(Request(1), kA), std::nullopt);
+  EXPECT_EQ(queue.BufferOf(Request(1), kA), std::nullopt);
   EXPECT_TRUE(queue.CheckInvariants().ok());
 }
 
-TEST(BackendQueue, WhatIsHeldButNotUsedIsLentOnAndFirstInLineForItAgain) {
-  BackendQueue queue(1, {.lease_us = 1000, .grace_us = 0, .ask_lease_us = 1000, .hold_us = 20});
+TEST(StagingBufferQueue, WhatIsHeldButNotUsedIsLentOnAndFirstInLineForItAgain) {
+  StagingBufferQueue queue(1,
+                           {.lease_us = 1000, .grace_us = 0, .ask_lease_us = 1000, .hold_us = 20});
   EXPECT_EQ(queue.Ask(Request(1), kA, 0, 1), 0);
   EXPECT_EQ(queue.Ask(Request(2), kB, 1, 1), std::nullopt);
   EXPECT_EQ(queue.Ask(Request(3), kC, 1, 1), std::nullopt);
@@ -134,11 +135,11 @@ TEST(BackendQueue, WhatIsHeldButNotUsedIsLentOnAndFirstInLineForItAgain) {
 }
 
 // Random requests with random writers, some of whom die: everything ends, in order.
-TEST(BackendQueue, RandomWritersAllComeToTheirTurn) {
+TEST(StagingBufferQueue, RandomWritersAllComeToTheirTurn) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
-    BackendQueue queue(1 + static_cast<int>(random() % 3), kTimes);
+    StagingBufferQueue queue(1 + static_cast<int>(random() % 3), kTimes);
     struct State {
       std::vector<InstanceId> open;  // writers that have not finished
       bool asked = false;
@@ -159,8 +160,8 @@ TEST(BackendQueue, RandomWritersAllComeToTheirTurn) {
       const size_t index = random() % state.open.size();
       if (!state.asked) first_asked.push_back(serial);
       state.asked = true;
-      const auto backend = queue.Ask(Request(serial), state.open[index], now);
-      for (int b = 0; b < queue.backends(); ++b) {
+      const auto buffer = queue.Ask(Request(serial), state.open[index], now);
+      for (int b = 0; b < queue.buffers(); ++b) {
         const auto owner = queue.OwnerOf(b);
         if (!owner.has_value() || !requests.contains(owner->id.serial)) continue;
         State& owning = requests[owner->id.serial];
@@ -170,7 +171,7 @@ TEST(BackendQueue, RandomWritersAllComeToTheirTurn) {
       if (round % 7 == 0) {
         ASSERT_TRUE(queue.CheckInvariants().ok());
       }
-      if (!backend.has_value()) continue;
+      if (!buffer.has_value()) continue;
       // Done, or dead without a word; then its request is given up.
       const bool dies = random() % 20 == 0;
       if (!dies) queue.Finished(Request(serial), state.open[index], now);
@@ -181,7 +182,7 @@ TEST(BackendQueue, RandomWritersAllComeToTheirTurn) {
     }
     EXPECT_TRUE(requests.empty());
     queue.Tick(now + 1000);
-    EXPECT_EQ(queue.free(), queue.backends());
+    EXPECT_EQ(queue.free(), queue.buffers());
   }
 }
 

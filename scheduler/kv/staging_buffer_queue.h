@@ -1,0 +1,144 @@
+// StagingBufferQueue: which writer may use which of a receiver's few staging buffers ("backends" in
+// Tetris section 4.2, whose handshake this is), when there are more writers than buffers.
+//
+//   - Requests are served in the order in which they first asked, whichever writer asked and
+//     however often.
+//   - A buffer that becomes free goes to the first request in that order that has a writer without
+//     one. The request keeps the buffer until its last chunk has arrived, also while none of its
+//     writers uses it. So no chunk of a request that has begun waits for another request, and none
+//     starves. Only if no writer uses the buffer for `hold_us` is it lent to the next request (the
+//     first one keeps its place): the rest of the first request may wait for memory that other
+//     requests free only after their handoffs.
+//   - Within a request, one writer at a time uses a buffer, in the order of asking: from its grant
+//     until it says that it is finished (its last block was copied out, or it gave up).
+//
+// A writer that is told "not yet" asks again within `ask_lease_us`, or its ask is forgotten (its
+// request keeps its place). A grant has a lease: a writer that is silent for longer than lease +
+// grace counts as dead. Nobody else uses a buffer before its writer has finished or lease + grace
+// is over, so a late put cannot reach the buffer of another writer.
+//
+// Calls may come late and twice. A writer numbers its asks: finishing one does not finish a later
+// one, and a finished one is not granted again.
+//
+// Invariants, by number (CheckInvariants names them):
+//   1. A buffer has a writer only if it has a request.
+//   2. A writer has at most one buffer, and does not wait while it has one.
+//   3. If a writer waits, every buffer has a request. If a writer of a buffer's own request waits
+//      and that request has not ended, the buffer has a writer.
+//   4. Every request in the order is waiting, has a buffer, or has not ended.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
+
+namespace skein::scheduler {
+
+struct StagingTimes {
+  TimeUs lease_us = 3 * kSecondUs;
+  TimeUs grace_us = 2 * kSecondUs;
+  TimeUs ask_lease_us = 2 * kSecondUs;
+  TimeUs hold_us = 5 * kSecondUs;
+};
+
+// One attempt of a request.
+struct StagingRequest {
+  RequestId id;
+  Epoch epoch;
+  auto operator<=>(const StagingRequest&) const = default;
+};
+
+class StagingBufferQueue {
+ public:
+  explicit StagingBufferQueue(int buffers, const StagingTimes& times = {});
+
+  static constexpr uint64_t kEveryAsk = UINT64_MAX;
+
+  // Gives `writer` a staging buffer under a lease of lease_us; the same one if it has one already.
+  // Nothing: ask again later, or `ask` is finished already. `ask` grows from one ask of the writer
+  // to the next.
+  std::optional<int> Ask(const StagingRequest& request, InstanceId writer, TimeUs now,
+                         uint64_t ask = 0);
+
+  // A new lease. False: the writer has no staging buffer (any more).
+  bool Renew(const StagingRequest& request, InstanceId writer, TimeUs now);
+
+  // The writer puts nothing more under `ask` and earlier asks.
+  void Finished(const StagingRequest& request, InstanceId writer, TimeUs now,
+                uint64_t ask = kEveryAsk);
+
+  // The request's last chunk has arrived, or it was given up. Its staging buffers are free as soon
+  // as their writers have finished.
+  void End(const StagingRequest& request, TimeUs now);
+
+  void Tick(TimeUs now);
+  TimeUs NextDeadline() const;
+
+  // The writers that were given a staging buffer since the last call, in that order; it may be gone
+  // again.
+  std::vector<std::pair<StagingRequest, InstanceId>> TakeGiven() {
+    return std::exchange(given_, {});
+  }
+
+  // The writer that has the staging buffer; nothing: it is free.
+  std::optional<StagingRequest> OwnerOf(int buffer) const;
+  std::optional<InstanceId> WriterOf(int buffer) const;
+  // The staging buffer that the writer has.
+  std::optional<int> BufferOf(const StagingRequest& request, InstanceId writer) const;
+  int buffers() const { return static_cast<int>(buffers_.size()); }
+  int free() const;
+  int64_t waiting() const { return waiting_; }  // writers
+
+  absl::Status CheckInvariants() const;
+
+ private:
+  struct Waiting {
+    InstanceId writer;
+    uint64_t ask = 0;
+  };
+  struct Request {
+    std::vector<Waiting> waiting;             // in the order of asking
+    std::map<InstanceId, uint64_t> finished;  // asks up to this one
+    bool ended = false;
+  };
+  struct Buffer {
+    std::optional<StagingRequest> owner;
+    std::optional<InstanceId> writer;
+    uint64_t ask = 0;         // the writer's ask
+    TimeUs free_at = kNever;  // lease + grace; without a writer: the end of the hold
+  };
+
+  Buffer* Find(const StagingRequest& request, InstanceId writer);
+  Buffer* FirstFree();
+  bool HasBuffer(const StagingRequest& request) const;
+  Request* FindRequest(const StagingRequest& request);
+  void Enqueue(const StagingRequest& request, InstanceId writer, TimeUs now, uint64_t ask);
+  // Of the writer's acquisitions up to `ask`.
+  void EraseWish(uint64_t place, InstanceId writer, uint64_t ask);
+  void Assign(TimeUs now);
+  void GiveTo(Buffer* buffer, uint64_t place, TimeUs now);
+  void Expire(TimeUs now);
+  void Release(Buffer* buffer, TimeUs now);
+  void Free(Buffer* buffer);
+  void ForgetIfEnded(const StagingRequest& request);  // and has no staging buffer any more
+
+  const StagingTimes times_;
+  std::vector<Buffer> buffers_;
+  std::map<StagingRequest, uint64_t> order_;                         // by request: its place
+  std::map<uint64_t, std::pair<StagingRequest, Request>> requests_;  // by place
+  uint64_t next_place_ = 1;
+  std::set<uint64_t> places_waiting_;  // of requests with writers that wait
+  int64_t waiting_ = 0;
+  TimerQueue<std::pair<uint64_t, InstanceId>> wishes_;  // by place; when they are forgotten
+  std::vector<std::pair<StagingRequest, InstanceId>> given_;
+};
+
+}  // namespace skein::scheduler
