@@ -41,7 +41,7 @@ void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
           .Set(static_cast<double>(count));
     };
     buffers("held", snapshot.staging_buffers_held);
-    buffers("free", snapshot.staging buffers - snapshot.staging_buffers_held);
+    buffers("free", snapshot.buffers - snapshot.staging_buffers_held);
     metrics
         ->Gauge("skein_handoff_backend_waiting", "Writers that wait for a staging buffer.", labels)
         .Set(static_cast<double>(snapshot.staging_buffer_waiting));

@@ -14,7 +14,7 @@ class DecodeService final : public v1::DecodeWorker::CallbackService {
   // `shell` outlives the service.
   explicit DecodeService(DecodeShell* shell) : shell_(shell) {}
 
-  grpc::ServerUnaryReactor* Grant(grpc::CallbackServerContext* context,
+  grpc::ServerUnaryReactor* OpenTransfer(grpc::CallbackServerContext* context,
                                   const v1::OpenTransferRequest* request,
                                   v1::OpenTransferResponse* response) override;
   grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context,

@@ -97,7 +97,7 @@ absl::Status DecodeShell::Take(const v1::OrchestratorMessage& message) {
   return absl::InvalidArgumentError("message: is none for a decode worker");
 }
 
-bool DecodeShell::Grant(scheduler::OpenTransferRequest request,
+bool DecodeShell::OpenTransfer(scheduler::OpenTransferRequest request,
                         Calls<v1::OpenTransferResponse>::Call call) {
   return loop_.TryPost([this, request = std::move(request), call] {
     const uint64_t id = NextCall();
@@ -270,7 +270,7 @@ void DecodeShell::On(const scheduler::RunStep& effect) {
 }
 
 void DecodeShell::On(const scheduler::CallRegister& effect) {
-  orchestrator_.Open(effect, checked_.last().ok());
+  orchestrator_.Open(effect, invariants().ok());
 }
 
 void DecodeShell::On(const scheduler::CallReport& effect) {

@@ -54,7 +54,7 @@ class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, schedul
   void Stop();
 
   // From gRPC threads. False: the inbox is full.
-  [[nodiscard]] bool Grant(scheduler::OpenTransferRequest request,
+  [[nodiscard]] bool OpenTransfer(scheduler::OpenTransferRequest request,
                            Calls<v1::OpenTransferResponse>::Call call);
   [[nodiscard]] bool Renew(scheduler::RenewRequest request, Calls<v1::RenewResponse>::Call call);
   [[nodiscard]] bool AcquireStagingBuffer(const scheduler::AcquireStagingBufferRequest& request,

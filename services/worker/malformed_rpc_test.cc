@@ -117,7 +117,7 @@ class MalformedRpc : public ::testing::Test {
   int refused_ = 0;
 };
 
-const char* const kMethods[] = {"DecodeWorker/Grant",        "DecodeWorker/Renew",
+const char* const kMethods[] = {"DecodeWorker/OpenTransfer", "DecodeWorker/Renew",
                                 "DecodeWorker/Commit",       "DecodeWorker/Abort",
                                 "DecodeWorker/StreamTokens", "DecodeWorker/AcquireStagingBuffer",
                                 "DecodeWorker/TakePart",     "DecodeWorker/ReleaseStagingBuffer"};
@@ -255,7 +255,7 @@ TEST_F(MalformedRpc, SixHundredMessagesAreRefusedAndTheServicesGoOn) {
     *grant.mutable_id() = GoodSpec().id();
     grant.set_epoch(1);
     grant.mutable_kv()->set_num_layers(static_cast<uint32_t>(random()));
-    ExpectRefused("DecodeWorker/Grant", grant.SerializeAsString());
+    ExpectRefused("DecodeWorker/OpenTransfer", grant.SerializeAsString());
     v1::WorkerMessage message;
     message.set_sequence(1);
     v1::RegisterRequest& registration = *message.mutable_hello();
@@ -335,11 +335,11 @@ TEST_F(MalformedRpc, AMismatchedHandshakeIsRefusedByName) {
   for (const auto& [field, spoil] : spoils) {
     scheduler::OpenTransferRequest bad = good;
     spoil(&bad);
-    const grpc::Status status = Send("DecodeWorker/Grant", ToProto(bad).SerializeAsString());
+    const grpc::Status status = Send("DecodeWorker/OpenTransfer", ToProto(bad).SerializeAsString());
     EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << field;
     EXPECT_NE(status.error_message().find(field), std::string::npos) << status.error_message();
   }
-  EXPECT_TRUE(Send("DecodeWorker/Grant", ToProto(good).SerializeAsString()).ok());
+  EXPECT_TRUE(Send("DecodeWorker/OpenTransfer", ToProto(good).SerializeAsString()).ok());
 }
 
 }  // namespace

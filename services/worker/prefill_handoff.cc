@@ -117,7 +117,7 @@ void PrefillShell::LogTransports() {
 
 void PrefillShell::On(const scheduler::CallOpenTransfer& effect) {
   CallUnary<v1::DecodeWorker>(
-      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::Grant, &calls_,
+      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::OpenTransfer, &calls_,
       ToProto(effect.request), effect.timeout_us,
       [this, id = effect.request.id, epoch = effect.request.epoch](
           absl::Status status, const v1::OpenTransferResponse& response) {

@@ -131,7 +131,7 @@ void PrefillShell::On(const scheduler::BreakGroup& effect) {
 
 void PrefillShell::On(const scheduler::CallRegister& effect) {
   ForgetHandoffsOf(effect.request.ended);
-  orchestrator_.Open(effect, checked_.last().ok());
+  orchestrator_.Open(effect, invariants().ok());
 }
 
 void PrefillShell::On(const scheduler::CallReport& effect) {

@@ -46,7 +46,7 @@ class RunningRequest {
     const auto& kv = engine.engine->Spec().kv;
     commit.bytes_per_layer.assign(static_cast<size_t>(kv.num_layers), kv.BlockBytes());
     shell->Post(scheduler::AnnounceCalled{{spec, {1}, {grant.incarnation}}, {}});
-    EXPECT_TRUE(shell->Grant(grant, {&calls_[1], &granted_}));
+    EXPECT_TRUE(shell->OpenTransfer(grant, {&calls_[1], &granted_}));
     EXPECT_TRUE(shell->Commit(commit, {&calls_[2], &committed_}));
   }
 

@@ -159,7 +159,7 @@ class StreamTokens : public ::testing::Test {
     grant.prefill = {1};
     grant.incarnation = {1};
     grant.shape = ShapeOf(engine_.engine->Spec());
-    Call(&v1::DecodeWorker::Stub::Grant, ToProto(grant));
+    Call(&v1::DecodeWorker::Stub::OpenTransfer, ToProto(grant));
     scheduler::CommitRequest commit;
     commit.id = spec->id;
     commit.epoch = {1};
