@@ -393,16 +393,16 @@ TEST_F(PlanningTest, ReportsThatComeAfterTheEndCorrectAnExplanation) {
   for (uint64_t submit : {10001, 10002}) Do(Closed({7, submit - 10000}));
   Report(prefill[0], {}, {Ended(taken[0]), Ended(cancelled[0])});
   EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].prefilled_us, -1);
-  EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].state, "cancelled by its router");
+  EXPECT_EQ(core_->Explain("cmpl-1", now_)[0].state, "client disconnected");
   now_ = 2 * kSecondUs;
   Report(prefill[1], {}, {Ended(taken[1]), Ended(cancelled[1], absl::CancelledError(""))});
   const Explanation whole = core_->Explain("cmpl-1", now_).at(0);
   EXPECT_EQ(whole.prefilled_us, kSecondUs);
   EXPECT_EQ(whole.ended_us, kSecondUs);
-  EXPECT_EQ(whole.state, "ended by its router");
+  EXPECT_EQ(whole.state, "client disconnected");
   const Explanation part = core_->Explain("cmpl-2", now_).at(0);
   EXPECT_EQ(part.prefilled_us, -1);
-  EXPECT_EQ(part.state, "cancelled by its router");
+  EXPECT_EQ(part.state, "client disconnected");
 }
 
 TEST_F(PlanningTest, TheMemoryOfExplanationsIsBounded) {

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/time.h"
@@ -71,13 +71,8 @@ class RequestTable {
   absl::Status CheckInvariants() const;
 
  private:
-  struct HashId {
-    size_t operator()(RequestId id) const { return absl::HashOf(id.router, id.serial); }
-  };
-
   std::map<uint64_t, Request> by_number_;
-  // Only looked up in: their order is by chance.
-  absl::flat_hash_map<RequestId, Request*, HashId> by_id_;
+  absl::btree_map<RequestId, Request*> by_id_;
   std::map<uint64_t, std::set<uint64_t>> of_router_;  // serials; no set is empty
   std::array<int64_t, kStates> in_state_ = {};
   std::map<std::string, int64_t> of_model_;  // models stay when they have no request

@@ -111,7 +111,9 @@ TEST_F(RouterTest, AStreamOpensOnlyWhenNoChoiceCanBeRefusedAnyMore) {
 }
 
 TEST_F(RouterTest, UnreachableClusterIs503WithoutItsAddress) {
-  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  scheduler::RouterConfig core;
+  core.orchestrator_wait_us = scheduler::kSecondUs;
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); }, core);
   Ask("/v1/completions", Completion());
   const std::string port = cluster_->endpoint().substr(cluster_->endpoint().rfind(':') + 1);
   cluster_.reset();

@@ -156,10 +156,12 @@ absl::Status RouterLink::TakeWelcome(const v1::RouterWelcome& message) {
   return absl::OkStatus();
 }
 
+// The order that is being told may come back before the answer to it; an older one that contradicts
+// it is ignored.
 void RouterLink::Obey(bool drain) {
   {
     std::lock_guard lock(mutex_);
-    if (order_.has_value()) return;
+    if (order_.has_value() && *order_ != drain) return;
   }
   self_.drain(drain);
 }

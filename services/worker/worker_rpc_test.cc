@@ -66,11 +66,13 @@ class FakeOrchestrator final : public v1::Orchestrator::CallbackService {
     if (!message.has_hello()) return;
     const grpc::StatusCode code = code_.load();
     if (code != grpc::StatusCode::OK) return stream->Close(grpc::Status(code, "no"));
-    MessageCounters counters(1);
+    MessageCounters counters(scheduler::FirstNumberOf(1));
     EXPECT_TRUE(counters.Take(message).ok());
     v1::OrchestratorMessage welcome;
     welcome.mutable_welcome()->set_instance(1);
     welcome.mutable_welcome()->set_lease_us(kHourUs);
+    welcome.mutable_welcome()->mutable_generation()->set_number(1);
+    welcome.mutable_welcome()->mutable_generation()->set_orchestrator(1);
     counters.Stamp(&welcome);
     stream->Write(std::move(welcome));
     if (!orders_.load()) return;
