@@ -46,12 +46,20 @@ class Pod:
             value = FIELDS[entry["valueFrom"]["fieldRef"]["fieldPath"]] if "valueFrom" in entry else entry["value"]
             value = re.sub(r"\$\((\w+)\)", lambda m: self.environment[m[1]], value)
             self.environment[entry["name"]] = MODEL if entry["name"] == "SKEIN_MODEL" else value
+        self.folders = self.volumes(spec, folder)
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(self.here(self.container["command"] + self.container["args"]), env=self.environment,
                                             stdout=log, stderr=subprocess.STDOUT)
 
-    @staticmethod
-    def here(command):
+    def volumes(self, spec, folder):
+        """{path of an empty volume in the container: a folder here}"""
+        empty = {v["name"] for v in spec.get("volumes", []) if "emptyDir" in v}
+        return {m["mountPath"]: os.path.join(folder, self.name + "-" + m["name"]) for m in self.container.get("volumeMounts", [])
+                if m["name"] in empty}
+
+    def here(self, command):
+        for path, folder in self.folders.items():
+            command = [re.sub("=" + re.escape(path) + "(?=/|$)", "=" + folder, word) for word in command]
         return [programs().get(word, word) for word in command]
 
     def said(self):
