@@ -47,6 +47,8 @@ class Pod:
             value = re.sub(r"\$\((\w+)\)", lambda m: self.environment[m[1]], value)
             self.environment[entry["name"]] = MODEL if entry["name"] == "SKEIN_MODEL" else value
         self.folders = self.volumes(spec, folder)
+        for here in self.folders.values():
+            os.makedirs(here)
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(self.here(self.container["command"] + self.container["args"]), env=self.environment,
                                             stdout=log, stderr=subprocess.STDOUT)
