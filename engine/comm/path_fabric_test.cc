@@ -129,12 +129,13 @@ TEST_P(Refusals, OnNccl) {
   EXPECT_EQ(world.warnings.size(), 3u);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, Refusals,
-    testing::Values(std::pair(FarFault::kMayNotOpen, "the container forbids it"),
-                    std::pair(FarFault::kCannotBegin, "no stream left"),
-                    std::pair(FarFault::kHangs, ""),
-                    std::pair(FarFault::kWrongBytes, "received bytes that differ from those sent")));
+INSTANTIATE_TEST_SUITE_P(All, Refusals,
+                         testing::Values(std::pair(FarFault::kMayNotOpen,
+                                                   "the container forbids it"),
+                                         std::pair(FarFault::kCannotBegin, "no stream left"),
+                                         std::pair(FarFault::kHangs, ""),
+                                         std::pair(FarFault::kWrongBytes,
+                                                   "received bytes that differ from those sent")));
 
 // Nothing stands in for it: the error names the way and the rank, everywhere.
 TEST(PathFabric, AWantedWayThatIsRefusedBreaksTheGroup) {

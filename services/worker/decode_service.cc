@@ -7,10 +7,11 @@
 namespace skein::services {
 
 grpc::ServerUnaryReactor* DecodeService::OpenTransfer(grpc::CallbackServerContext* context,
-                                               const v1::OpenTransferRequest* request,
-                                               v1::OpenTransferResponse* response) {
-  return Unary(context, *request, response,
-               [this](auto decoded, auto call) { return shell_->OpenTransfer(std::move(decoded), call); });
+                                                      const v1::OpenTransferRequest* request,
+                                                      v1::OpenTransferResponse* response) {
+  return Unary(context, *request, response, [this](auto decoded, auto call) {
+    return shell_->OpenTransfer(std::move(decoded), call);
+  });
 }
 
 grpc::ServerUnaryReactor* DecodeService::Renew(grpc::CallbackServerContext* context,

@@ -15,8 +15,8 @@ class DecodeService final : public v1::DecodeWorker::CallbackService {
   explicit DecodeService(DecodeShell* shell) : shell_(shell) {}
 
   grpc::ServerUnaryReactor* OpenTransfer(grpc::CallbackServerContext* context,
-                                  const v1::OpenTransferRequest* request,
-                                  v1::OpenTransferResponse* response) override;
+                                         const v1::OpenTransferRequest* request,
+                                         v1::OpenTransferResponse* response) override;
   grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context,
                                   const v1::RenewRequest* request,
                                   v1::RenewResponse* response) override;

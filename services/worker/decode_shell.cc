@@ -98,7 +98,7 @@ absl::Status DecodeShell::Take(const v1::OrchestratorMessage& message) {
 }
 
 bool DecodeShell::OpenTransfer(scheduler::OpenTransferRequest request,
-                        Calls<v1::OpenTransferResponse>::Call call) {
+                               Calls<v1::OpenTransferResponse>::Call call) {
   return loop_.TryPost([this, request = std::move(request), call] {
     const uint64_t id = NextCall();
     grants_.Add(id, call);

@@ -55,7 +55,7 @@ class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, schedul
 
   // From gRPC threads. False: the inbox is full.
   [[nodiscard]] bool OpenTransfer(scheduler::OpenTransferRequest request,
-                           Calls<v1::OpenTransferResponse>::Call call);
+                                  Calls<v1::OpenTransferResponse>::Call call);
   [[nodiscard]] bool Renew(scheduler::RenewRequest request, Calls<v1::RenewResponse>::Call call);
   [[nodiscard]] bool AcquireStagingBuffer(const scheduler::AcquireStagingBufferRequest& request,
                                           Calls<v1::AcquireStagingBufferResponse>::Call call);
