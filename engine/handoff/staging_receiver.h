@@ -3,7 +3,7 @@
 // into its slots and names them; the receiver copies them out into the KV blocks. Then the slots
 // may be used again.
 //
-// scheduler/kv/backend_queue.h decides which writer is granted which buffer, and when; here
+// scheduler/kv/staging_buffer_queue.h decides which writer is granted which buffer, and when; here
 // bytes are moved. Immutable but for the bytes: Take may be called from several threads for
 // different buffers. The blocks that are copied to belong to the caller, which keeps them reserved
 // until Take has returned; unlike one-sided handoffs, no late put can reach them.

@@ -13,7 +13,7 @@
 #include "engine/handoff/handoff_sender.h"
 #include "engine/handoff/staging_receiver.h"
 #include "engine/handoff/testing_pool.h"
-#include "scheduler/kv/backend_queue.h"
+#include "scheduler/kv/staging_buffer_queue.h"
 
 namespace skein {
 namespace {
@@ -22,8 +22,8 @@ using engine::HandoffBlock;
 using engine::HandoffKey;
 using engine::PoolKind;
 using engine::StagedBlock;
-using scheduler::BackendRequest;
 using scheduler::InstanceId;
+using scheduler::StagingRequest;
 using std::chrono::steady_clock;
 
 constexpr engine::KvSpec kSpec = {.num_layers = 2,
@@ -40,7 +40,7 @@ scheduler::TimeUs Now() {
       .count();
 }
 
-BackendRequest NameOf(int request) { return {{1, static_cast<uint64_t>(request) + 1}, {1}}; }
+StagingRequest NameOf(int request) { return {{1, static_cast<uint64_t>(request) + 1}, {1}}; }
 HandoffKey KeyOf(int request) { return {1, static_cast<uint64_t>(request) + 1, 1}; }
 
 // A prompt and who computes what of it: chunk by chunk on a growing set of senders.
@@ -187,7 +187,7 @@ class Receiver {
   std::unique_ptr<engine::StagingReceiver> staging_;
   std::mutex mu_;
   std::condition_variable all_ended_;
-  scheduler::BackendQueue queue_;
+  scheduler::StagingBufferQueue queue_;
   std::map<std::pair<int, int>, int> backend_of_;
   std::vector<int64_t> missing_;  // by request: writers that have not finished
   std::vector<int> order_, first_had_;
