@@ -5,17 +5,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "scheduler/router/router_core.h"
-#include "services/base/bidi_stream.h"
 #include "services/base/loop.h"
-#include "services/base/message_counters.h"
 #include "services/base/rpc.h"
+#include "services/orchestrator_link/drain_orders.h"
+#include "services/orchestrator_link/orchestrator_stream.h"
 
 namespace skein::services {
 
@@ -37,50 +35,31 @@ class RouterLink {
   // ---- on the loop ----
   void Join(Self self);
   void Open(scheduler::RouterHello hello);
-  void Send(v1::RouterMessage message);  // dropped where there is no stream
+  void Send(v1::RouterMessage message) { stream_.Send(std::move(message)); }
   void Report(scheduler::RouterLoad load);
   // No event of the stream follows.
-  void Close();
+  void Close() { stream_.Close(); }
   // The same, and nothing of Self is called any more.
   void Leave();
 
   // ---- any thread ----
-  // Whether the orchestrator lets this router drain; waits for at most a second. It does if it
-  // cannot be asked. FAILED_PRECONDITION: no other serves in its place.
-  absl::Status MayDrain();
-  // Tells the orchestrator, as soon as it can be reached, to order the same; until then what it
-  // orders does not count.
-  void OrderDrain(bool drain);
+  // As DrainOrders has them.
+  absl::Status MayDrain() { return drain_orders_.MayDrain(); }
+  void OrderDrain(bool drain) { drain_orders_.Order(drain); }
 
  private:
-  using Stream = ClientStream<v1::RouterMessage, v1::OrchestratorRouterMessage>;
-
-  void Take(uint64_t stream, const v1::OrchestratorRouterMessage& message);
   absl::Status Take(const v1::OrchestratorRouterMessage& message);
   absl::Status TakeWelcome(const v1::RouterWelcome& message);
-  void Ended(uint64_t stream, const absl::Status& status);
-  void Drop(const absl::Status& status);
-  void Obey(bool drain);
-  void Tell();
-  void Told(const absl::Status& status, uint64_t order);
+  void Ended(const absl::Status& why, bool welcomed);
   void FillIn(scheduler::RouterLoad* load) const;
 
   const uint64_t router_;
-  CallTracker* const calls_;
-  Loop* const loop_;
   const std::shared_ptr<grpc::Channel> channel_;
   const Handle handle_;
   const int64_t started_us_;
-  // On the loop.
-  Self self_;
-  std::shared_ptr<Stream> stream_;  // null: none stands
-  uint64_t streams_ = 0;            // that were opened; what comes of an older one is dropped
-  MessageCounters counters_;
-  bool welcome_ = false;
-  std::mutex mutex_;           // guards all below
-  std::optional<bool> order_;  // untold
-  uint64_t orders_ = 0;        // counts them
-  bool telling_ = false;
+  Self self_;  // on the loop
+  OrchestratorStream<v1::RouterMessage, v1::OrchestratorRouterMessage> stream_;
+  DrainOrders drain_orders_;
 };
 
 }  // namespace skein::services

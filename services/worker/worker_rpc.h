@@ -6,24 +6,18 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "proto/orchestrator.pb.h"
 #include "scheduler/worker/membership_events.h"
-#include "services/base/bidi_stream.h"
-#include "services/base/message_counters.h"
-
-namespace grpc {
-class Channel;
-}
+#include "services/base/loop.h"
+#include "services/base/rpc.h"
+#include "services/orchestrator_link/drain_orders.h"
+#include "services/orchestrator_link/orchestrator_stream.h"
 
 namespace skein::services {
-
-class CallTracker;
-class Loop;
 
 class OrchestratorLink {
  public:
@@ -40,8 +34,7 @@ class OrchestratorLink {
   };
 
   // `calls` and `loop` outlive this; `channel` leads to the orchestrator.
-  OrchestratorLink(CallTracker* calls, Loop* loop, std::shared_ptr<grpc::Channel> channel)
-      : calls_(calls), loop_(loop), channel_(std::move(channel)) {}
+  OrchestratorLink(CallTracker* calls, Loop* loop, std::shared_ptr<grpc::Channel> channel);
 
   // Before the first Open.
   void Start(Events events) { events_ = std::move(events); }
@@ -57,46 +50,29 @@ class OrchestratorLink {
   void Open(const scheduler::CallRegister& call, bool invariants_ok);
   void Report(const scheduler::CallReport& call, bool invariants_ok);
   void Unregister(const scheduler::CallUnregister& call);
-  void Send(v1::WorkerMessage message);
+  void Send(v1::WorkerMessage message) { stream_.Send(std::move(message)); }
   // On the loop, or when it has ended. No event of the stream follows.
-  void Close();
+  void Close() { stream_.Close(); }
 
-  // Whether the orchestrator lets this worker drain; waits for at most a second. It does if it
-  // cannot be asked. FAILED_PRECONDITION: no other serves in its place.
-  absl::Status MayDrain();
-  // Tells the orchestrator, as soon as it can be reached, to order the same; until then what it
-  // orders does not count. Any thread.
-  void OrderDrain(bool drain);
+  // Any thread. As DrainOrders has them.
+  absl::Status MayDrain() { return drain_orders_.MayDrain(); }
+  void OrderDrain(bool drain) { drain_orders_.Order(drain); }
 
  private:
-  using Stream = ClientStream<v1::WorkerMessage, v1::OrchestratorMessage>;
-
-  void Take(uint64_t stream, const v1::OrchestratorMessage& message);
   absl::Status Take(const v1::OrchestratorMessage& message);
-  void Ended(uint64_t stream, const absl::Status& status);
-  void Drop(const absl::Status& status);  // the core does not know yet
+  absl::Status TakeWelcome(const v1::RegisterResponse& message);
+  void Ended(const absl::Status& why, bool welcomed);
   void CountRefusal(const absl::Status& status);
-  void Tell();
-  void Told(const absl::Status& status, uint64_t order);
-  bool HasUntoldOrder();
 
   CallTracker* const calls_;
-  Loop* const loop_;
   const std::shared_ptr<grpc::Channel> channel_;
   Events events_;
   std::function<void(const absl::Status&)> refused_;
   // On the loop.
-  std::shared_ptr<Stream> stream_;  // null: none stands
-  uint64_t streams_ = 0;            // that were opened; what comes of an older one is dropped
-  MessageCounters counters_;
-  bool welcome_ = false;
+  OrchestratorStream<v1::WorkerMessage, v1::OrchestratorMessage> stream_;
   uint64_t last_serial_ = 0;                 // of reports
-  std::mutex mutex_;                         // guards all below
-  scheduler::InstanceId instance_;           // 0: not registered yet
   std::optional<int64_t> refused_since_us_;  // MonotonicUs() of the first of the present refusals
-  std::optional<bool> order_;                // untold
-  uint64_t orders_ = 0;                      // counts them
-  bool telling_ = false;
+  DrainOrders drain_orders_;
 };
 
 }  // namespace skein::services

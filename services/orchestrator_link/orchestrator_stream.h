@@ -1,0 +1,131 @@
+// OrchestratorStream: the stream that a worker or a router keeps to the orchestrator, of which
+// there is one at a time. It numbers what is sent, checks what comes (the first message is the
+// welcome, of the generation that the session belongs to), and drops what still comes of an older
+// stream. When to open one is the owner's to decide.
+//
+// Runs on the owner's loop. Out and In: v1::WorkerMessage and v1::OrchestratorMessage, or
+// v1::RouterMessage and v1::OrchestratorRouterMessage.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "scheduler/base/ids.h"
+#include "services/base/bidi_stream.h"
+#include "services/base/log.h"
+#include "services/base/loop.h"
+#include "services/base/message_counters.h"
+#include "services/base/rpc.h"
+#include "services/codec/answer.h"
+
+namespace skein::services {
+
+template <typename Out, typename In>
+class OrchestratorStream {
+ public:
+  struct Hooks {
+    // Not OK: the message is malformed. The stream is closed, and `broken` follows.
+    std::function<absl::Status(const In&)> message;
+    // The stream has ended. `welcomed`: the orchestrator had answered on it.
+    std::function<void(const absl::Status& why, bool welcomed)> ended;
+    // It was closed here: what came was malformed, or nothing is acknowledged. Not called by Send.
+    std::function<void(const absl::Status& why)> broken;
+  };
+
+  // `calls` and `loop` outlive it.
+  OrchestratorStream(CallTracker* calls, Loop* loop) : calls_(calls), loop_(loop) {}
+
+  // Before the first Open.
+  void Start(Hooks hooks) { hooks_ = std::move(hooks); }
+
+  // In place of the stream before. `start` calls the stub's method with context and reactor.
+  template <typename StartCall>
+  void Open(Out hello, StartCall start) {
+    Close();
+    const uint64_t number = ++streams_;
+    counters_ = MessageCounters();
+    welcomed_ = false;
+    stream_ = Stream::Open(
+        "orchestrator", calls_, [this](std::function<void()> hook) { loop_->PostFirst(hook); },
+        {.message = [this, number](const In& message) { Take(number, message); },
+         .ended = [this, number](const absl::Status& status) { Ended(number, status); }},
+        std::move(start));
+    Send(std::move(hello));
+  }
+
+  // Dropped where there is no stream.
+  void Send(Out message) {
+    if (stream_ == nullptr) return;
+    if (counters_.unacknowledged() >= MessageCounters::kUnacknowledgedMax) {
+      return Break(absl::ResourceExhaustedError("the orchestrator does not acknowledge messages"));
+    }
+    counters_.Stamp(&message);
+    stream_->Write(std::move(message));
+  }
+
+  // On the loop, or when it has ended. No hook follows.
+  void Close() {
+    ++streams_;
+    if (stream_ != nullptr) stream_->Close();
+    stream_.reset();
+  }
+
+ private:
+  using Stream = ClientStream<Out, In>;
+
+  void Take(uint64_t number, const In& message) {
+    if (number != streams_) return;
+    absl::Status status = counters_.Take(message);
+    if (status.ok()) status = CheckWelcome(message);
+    if (status.ok()) status = hooks_.message(message);
+    if (!status.ok() && number == streams_) Break(MalformedAnswer("orchestrator", status));
+  }
+
+  absl::Status CheckWelcome(const In& message) {
+    if (message.has_welcome() == welcomed_) {
+      return absl::InvalidArgumentError(welcomed_ ? "welcome: was sent before"
+                                                  : "welcome: must be the first message");
+    }
+    if (welcomed_) return absl::OkStatus();
+    const uint64_t generation = message.welcome().generation().number();
+    if (scheduler::GenerationOf(counters_.session()) != generation) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("session: ", counters_.session(), " is not of generation ", generation));
+    }
+    welcomed_ = true;
+    return absl::OkStatus();
+  }
+
+  void Ended(uint64_t number, const absl::Status& status) {
+    if (number != streams_) return;
+    stream_.reset();
+    ++streams_;
+    hooks_.ended(status.ok() ? absl::UnavailableError("the orchestrator ended the stream") : status,
+                 welcomed_);
+  }
+
+  // The owner may be in the middle of an event, so it hears of this in one of its own.
+  void Break(const absl::Status& why) {
+    LogWarning("the stream to the orchestrator is closed",
+               {{"reason", std::string(why.message())}});
+    Close();
+    loop_->PostFirst([this, number = streams_, why] {
+      if (number == streams_) hooks_.broken(why);
+    });
+  }
+
+  CallTracker* const calls_;
+  Loop* const loop_;
+  Hooks hooks_;
+  std::shared_ptr<Stream> stream_;  // null: there is none
+  uint64_t streams_ = 0;            // grows with each Open and Close
+  MessageCounters counters_;
+  bool welcomed_ = false;
+};
+
+}  // namespace skein::services
