@@ -70,7 +70,7 @@ void DecodeShell::Stop() {
   calls_.CancelAndWait();
 }
 
-OrchestratorLink::Events DecodeShell::OrchestratorEvents() {
+WorkerLink::Events DecodeShell::OrchestratorEvents() {
   return {.registered = [this](auto event) { Handle(std::move(event)); },
           .reported = [this](auto event) { Handle(std::move(event)); },
           .unregistered = [this](auto event) { Handle(std::move(event)); },

@@ -20,7 +20,7 @@
 #include "services/worker/progress_thread.h"
 #include "services/worker/token_call.h"
 #include "services/worker/worker_engine.h"
-#include "services/worker/worker_rpc.h"
+#include "services/worker/worker_link.h"
 
 namespace skein::services {
 
@@ -40,7 +40,7 @@ class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, schedul
   // Stop then waits for a step that may never end.
   void Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
              std::function<void(const absl::Status&)> engine_failed = nullptr);
-  // As OrchestratorLink::OnRefused. Before Start.
+  // As WorkerLink::OnRefused. Before Start.
   void OnRefused(std::function<void(const absl::Status&)> refused) {
     orchestrator_.OnRefused(std::move(refused));
   }
@@ -49,7 +49,7 @@ class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, schedul
   void Drain(int64_t grace_us);
   // An operator's order that came to this worker: it obeys at once, and tells the orchestrator.
   void OrderDrain(bool drain);
-  // As OrchestratorLink::MayDrain.
+  // As WorkerLink::MayDrain.
   absl::Status MayDrain() { return orchestrator_.MayDrain(); }
   void Stop();
 
@@ -82,7 +82,7 @@ class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, schedul
   void SendTokens(scheduler::TokenStreamId stream);
   void TellDrained();  // if so
   // From the orchestrator, on the loop.
-  OrchestratorLink::Events OrchestratorEvents();
+  WorkerLink::Events OrchestratorEvents();
   absl::Status Take(const v1::OrchestratorMessage& message);
   void On(const scheduler::TellOpened& effect);
   void On(const scheduler::AnswerOpenTransfer& effect);
@@ -122,7 +122,7 @@ class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, schedul
   Calls<v1::ReleaseStagingBufferResponse> releases_;
   Calls<v1::CommitResponse> commits_;
   // Threads last, and gone first: they use all of the above (and Stop ends the core's).
-  OrchestratorLink orchestrator_;
+  WorkerLink orchestrator_;
   Loop copier_;  // copies staged parts into their blocks, one after the other
   std::unique_ptr<ProgressThread> progress_;
   std::unique_ptr<EngineRunner> runner_;

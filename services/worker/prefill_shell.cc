@@ -56,7 +56,7 @@ void PrefillShell::Stop() {
   calls_.CancelAndWait();
 }
 
-OrchestratorLink::Events PrefillShell::OrchestratorEvents() {
+WorkerLink::Events PrefillShell::OrchestratorEvents() {
   return {.registered = [this](auto event) { Handle(std::move(event)); },
           .reported = [this](auto event) { Handle(std::move(event)); },
           .unregistered = [this](auto event) { Handle(std::move(event)); },

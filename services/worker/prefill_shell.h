@@ -21,7 +21,7 @@
 #include "services/worker/progress_thread.h"
 #include "services/worker/ring_groups.h"
 #include "services/worker/worker_engine.h"
-#include "services/worker/worker_rpc.h"
+#include "services/worker/worker_link.h"
 
 namespace skein::services {
 
@@ -37,7 +37,7 @@ class PrefillShell : public CoreShell<PrefillShell, scheduler::PrefillCore, sche
   // empty) when the engine has failed; Stop then waits for a step that may never end.
   void Start(const scheduler::PrefillConfig& config, std::function<void()> drained,
              std::function<void(const absl::Status&)> engine_failed = nullptr);
-  // As OrchestratorLink::OnRefused. Before Start.
+  // As WorkerLink::OnRefused. Before Start.
   void OnRefused(std::function<void(const absl::Status&)> refused) {
     orchestrator_.OnRefused(std::move(refused));
   }
@@ -46,7 +46,7 @@ class PrefillShell : public CoreShell<PrefillShell, scheduler::PrefillCore, sche
   void Drain(int64_t grace_us);
   // An operator's order that came to this worker: it obeys at once, and tells the orchestrator.
   void OrderDrain(bool drain);
-  // As OrchestratorLink::MayDrain.
+  // As WorkerLink::MayDrain.
   absl::Status MayDrain() { return orchestrator_.MayDrain(); }
   void Stop();
 
@@ -87,7 +87,7 @@ class PrefillShell : public CoreShell<PrefillShell, scheduler::PrefillCore, sche
   void On(const scheduler::Drained& effect);
   void LayerDone(const scheduler::RunStep& step, int layer);
   // From the orchestrator, on the loop.
-  OrchestratorLink::Events OrchestratorEvents();
+  WorkerLink::Events OrchestratorEvents();
   absl::Status Take(const v1::OrchestratorMessage& message);
   void Assign(const scheduler::AssignRequest& request);
   // The handoff side: prefill_handoff.cc.
@@ -114,7 +114,7 @@ class PrefillShell : public CoreShell<PrefillShell, scheduler::PrefillCore, sche
   uint64_t next_call_ = 1;
   std::set<engine::HandoffKey> opened_;
   // Threads last, and gone first: they use all of the above (and Stop ends the core's).
-  OrchestratorLink orchestrator_;
+  WorkerLink orchestrator_;
   std::unique_ptr<ProgressThread> progress_;
   std::unique_ptr<EngineRunner> runner_;
 };

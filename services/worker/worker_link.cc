@@ -1,4 +1,4 @@
-#include "services/worker/worker_rpc.h"
+#include "services/worker/worker_link.h"
 
 #include <string>
 #include <utility>
@@ -20,7 +20,7 @@ constexpr int64_t kRefusedLeases = 2;
 
 }  // namespace
 
-OrchestratorLink::OrchestratorLink(CallTracker* calls, Loop* loop,
+WorkerLink::WorkerLink(CallTracker* calls, Loop* loop,
                                    std::shared_ptr<grpc::Channel> channel)
     : calls_(calls),
       channel_(channel),
@@ -31,7 +31,7 @@ OrchestratorLink::OrchestratorLink(CallTracker* calls, Loop* loop,
                  .broken = [this](const auto& why) { events_.disconnected({why}); }});
 }
 
-void OrchestratorLink::CountRefusal(const absl::Status& status) {
+void WorkerLink::CountRefusal(const absl::Status& status) {
   if (!absl::IsFailedPrecondition(status)) {
     refused_since_us_.reset();
     return;
@@ -50,7 +50,7 @@ void OrchestratorLink::CountRefusal(const absl::Status& status) {
       });
 }
 
-void OrchestratorLink::Open(const scheduler::CallRegister& call, bool invariants_ok) {
+void WorkerLink::Open(const scheduler::CallRegister& call, bool invariants_ok) {
   v1::WorkerMessage message;
   *message.mutable_hello() = ToProto(call.request);
   message.mutable_hello()->mutable_load()->set_invariants_ok(invariants_ok);
@@ -60,7 +60,7 @@ void OrchestratorLink::Open(const scheduler::CallRegister& call, bool invariants
   });
 }
 
-void OrchestratorLink::Report(const scheduler::CallReport& call, bool invariants_ok) {
+void WorkerLink::Report(const scheduler::CallReport& call, bool invariants_ok) {
   last_serial_ = call.request.serial;
   v1::WorkerMessage message;
   *message.mutable_report() = ToProto(call.request);
@@ -68,7 +68,7 @@ void OrchestratorLink::Report(const scheduler::CallReport& call, bool invariants
   Send(std::move(message));
 }
 
-void OrchestratorLink::Unregister(const scheduler::CallUnregister& call) {
+void WorkerLink::Unregister(const scheduler::CallUnregister& call) {
   v1::WorkerMessage message;
   *message.mutable_goodbye() = ToProto(call.request);
   Send(std::move(message));
@@ -76,7 +76,7 @@ void OrchestratorLink::Unregister(const scheduler::CallUnregister& call) {
 
 // A second stream of this process takes the place of the first only if the first was given up here,
 // too; then nobody listens to it any more.
-void OrchestratorLink::Ended(const absl::Status& why, bool welcomed) {
+void WorkerLink::Ended(const absl::Status& why, bool welcomed) {
   LogWarning(welcomed ? "the stream to the orchestrator ended" : "registration failed",
              {{"reason", std::string(why.message())}});
   if (!welcomed) CountRefusal(why);
@@ -85,7 +85,7 @@ void OrchestratorLink::Ended(const absl::Status& why, bool welcomed) {
   events_.disconnected({why});
 }
 
-absl::Status OrchestratorLink::TakeWelcome(const v1::RegisterResponse& message) {
+absl::Status WorkerLink::TakeWelcome(const v1::RegisterResponse& message) {
   auto reply = FromProto(message);
   if (!reply.ok()) return reply.status();
   LogInfo("registered",
@@ -98,7 +98,7 @@ absl::Status OrchestratorLink::TakeWelcome(const v1::RegisterResponse& message) 
   return absl::OkStatus();
 }
 
-absl::Status OrchestratorLink::Take(const v1::OrchestratorMessage& message) {
+absl::Status WorkerLink::Take(const v1::OrchestratorMessage& message) {
   switch (message.message_case()) {
     case v1::OrchestratorMessage::kWelcome:
       return TakeWelcome(message.welcome());

@@ -1,4 +1,4 @@
-// OrchestratorLink: what both worker shells do with the orchestrator. It opens the stream, numbers
+// WorkerLink: what both worker shells do with the orchestrator. It opens the stream, numbers
 // what the core says on it, turns what comes into the core's events, and tells the orchestrator of
 // an operator's order that came to the worker itself.
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace skein::services {
 
-class OrchestratorLink {
+class WorkerLink {
  public:
   // All run on the loop, with what came on the stream that stands.
   struct Events {
@@ -34,7 +34,7 @@ class OrchestratorLink {
   };
 
   // `calls` and `loop` outlive this; `channel` leads to the orchestrator.
-  OrchestratorLink(CallTracker* calls, Loop* loop, std::shared_ptr<grpc::Channel> channel);
+  WorkerLink(CallTracker* calls, Loop* loop, std::shared_ptr<grpc::Channel> channel);
 
   // Before the first Open.
   void Start(Events events) { events_ = std::move(events); }

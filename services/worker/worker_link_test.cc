@@ -1,5 +1,5 @@
 // When a worker takes a refused registration for final.
-#include "services/worker/worker_rpc.h"
+#include "services/worker/worker_link.h"
 
 #include <atomic>
 #include <functional>
@@ -96,7 +96,7 @@ class RefusalTest : public ::testing::Test {
  protected:
   void Connect(int64_t instance_lease_us) {
     orchestrator_ = std::make_unique<FakeOrchestrator>(instance_lease_us);
-    link_ = std::make_unique<OrchestratorLink>(&calls_, &loop_, orchestrator_->Channel());
+    link_ = std::make_unique<WorkerLink>(&calls_, &loop_, orchestrator_->Channel());
     link_->Start({.registered = [this](const auto&) { answered_(); },
                   .reported = [](const auto&) {},
                   .unregistered = [](const auto&) {},
@@ -138,7 +138,7 @@ class RefusalTest : public ::testing::Test {
   Loop loop_{64};
   std::unique_ptr<FakeOrchestrator> orchestrator_;
   std::function<void()> answered_ = [] {};  // on the loop
-  std::unique_ptr<OrchestratorLink> link_;
+  std::unique_ptr<WorkerLink> link_;
   std::atomic<int> refused_{0};
   std::promise<bool> ordered_;  // on the loop
 };
