@@ -21,8 +21,8 @@
 #include "bench/comm/handshake_target.h"
 #include "bench/comm/handshake_writer.h"
 #include "engine/base/check.h"
-#include "services/base/rpc.h"
 #include "services/codec/codec.h"
+#include "services/rpc/rpc.h"
 
 // Llama-3-8B's KV by default.
 ABSL_FLAG(int, layers, 32, "layers of the model");

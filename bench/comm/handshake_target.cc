@@ -16,10 +16,10 @@
 #include "engine/transport/registered_device.h"
 #include "engine/transport/ucx_transport.h"
 #include "proto/orchestrator.pb.h"
-#include "services/base/rpc.h"
 #include "services/codec/codec.h"
-#include "services/worker/decode_service.h"
-#include "services/worker/decode_shell.h"
+#include "services/rpc/rpc.h"
+#include "services/worker/decode/decode_service.h"
+#include "services/worker/decode/decode_shell.h"
 
 namespace skein::bench {
 namespace {

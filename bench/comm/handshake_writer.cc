@@ -7,7 +7,7 @@
 #include "engine/base/check.h"
 #include "engine/transport/ucx_transport.h"
 #include "services/codec/codec.h"
-#include "services/worker/worker_engine.h"
+#include "services/worker/engine/worker_engine.h"
 
 namespace skein::bench {
 namespace {

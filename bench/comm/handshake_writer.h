@@ -13,8 +13,8 @@
 #include "bench/comm/staging.grpc.pb.h"
 #include "engine/handoff/handoff_sender.h"
 #include "proto/decode_worker.grpc.pb.h"
-#include "services/base/rpc.h"
-#include "services/worker/progress_thread.h"
+#include "services/rpc/rpc.h"
+#include "services/worker/engine/progress_thread.h"
 
 namespace skein::bench {
 

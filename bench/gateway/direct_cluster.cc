@@ -11,11 +11,11 @@
 #include "engine/base/check.h"
 #include "proto/decode_worker.grpc.pb.h"
 #include "proto/orchestrator.grpc.pb.h"
-#include "services/base/bidi_stream.h"
-#include "services/base/message_counters.h"
-#include "services/base/rpc.h"
-#include "services/base/status_map.h"
 #include "services/codec/codec.h"
+#include "services/rpc/bidi_stream.h"
+#include "services/rpc/message_counters.h"
+#include "services/rpc/rpc.h"
+#include "services/rpc/status_map.h"
 
 namespace skein::bench {
 namespace {

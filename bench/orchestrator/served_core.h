@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "scheduler/orchestrator/orchestrator_core.h"
-#include "services/base/message_counters.h"
+#include "services/rpc/message_counters.h"
 
 namespace skein::bench {
 

@@ -24,7 +24,7 @@
 #include "bench/planner/states.h"
 #include "proto/orchestrator.pb.h"
 #include "scheduler/base/held_digest.h"
-#include "scheduler/plan/cdsp_planner.h"
+#include "scheduler/plan/cdsp/cdsp_planner.h"
 #include "services/codec/codec.h"
 
 namespace skein::bench {

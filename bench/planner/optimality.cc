@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "bench/planner/states.h"
-#include "scheduler/plan/cdsp_planner.h"
-#include "scheduler/plan/exhaustive.h"
+#include "scheduler/plan/cdsp/cdsp_planner.h"
+#include "scheduler/plan/oracle/exhaustive.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/planner/states.h"
-#include "scheduler/plan/cdsp_planner.h"
+#include "scheduler/plan/cdsp/cdsp_planner.h"
 
 namespace {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "scheduler/plan/builtin_models.h"
-#include "scheduler/plan/latency_model.h"
+#include "scheduler/plan/latency/builtin_models.h"
+#include "scheduler/plan/latency/latency_model.h"
 
 namespace skein::bench {
 

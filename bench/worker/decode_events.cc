@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "scheduler/worker/decode_core.h"
+#include "scheduler/worker/decode/decode_core.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // OrchestratorCore and prompts that are larger than the memory of one prefill instance.
-#include "scheduler/orchestrator/planning_testing.h"
+#include "scheduler/orchestrator/testing/planning_testing.h"
 
 namespace skein::scheduler {
 namespace {

@@ -2,7 +2,7 @@
 // it may be.
 #include <map>
 
-#include "scheduler/orchestrator/planning_testing.h"
+#include "scheduler/orchestrator/testing/planning_testing.h"
 
 namespace skein::scheduler {
 namespace {

@@ -1,6 +1,6 @@
 // What operators see and order: drains, routers, what is gone, recent and slowest requests, how
 // requests ended.
-#include "scheduler/orchestrator/planning_testing.h"
+#include "scheduler/orchestrator/testing/planning_testing.h"
 
 namespace skein::scheduler {
 namespace {

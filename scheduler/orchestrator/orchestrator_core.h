@@ -73,9 +73,9 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
-#include "scheduler/orchestrator/explanation.h"
-#include "scheduler/orchestrator/gone_list.h"
-#include "scheduler/orchestrator/pool_planner.h"
+#include "scheduler/orchestrator/explain/explanation.h"
+#include "scheduler/orchestrator/prefill/pool_planner.h"
+#include "scheduler/orchestrator/registry/gone_list.h"
 
 namespace skein::scheduler {
 

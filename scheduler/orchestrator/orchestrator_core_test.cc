@@ -1,4 +1,4 @@
-#include "scheduler/orchestrator/core_testing.h"
+#include "scheduler/orchestrator/testing/core_testing.h"
 
 #include <gtest/gtest.h>
 

@@ -19,19 +19,19 @@
 #include <utility>
 #include <vector>
 
-#include "scheduler/orchestrator/abandoned_plans.h"
-#include "scheduler/orchestrator/decode_placement.h"
-#include "scheduler/orchestrator/explanation_log.h"
+#include "scheduler/orchestrator/decode/decode_placement.h"
+#include "scheduler/orchestrator/explain/explanation_log.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
-#include "scheduler/orchestrator/parked_requests.h"
-#include "scheduler/orchestrator/plan_chooser.h"
-#include "scheduler/orchestrator/prefill_pools.h"
-#include "scheduler/orchestrator/registry.h"
-#include "scheduler/orchestrator/request.h"
-#include "scheduler/orchestrator/request_table.h"
-#include "scheduler/orchestrator/resync.h"
-#include "scheduler/orchestrator/rolling_plans.h"
-#include "scheduler/orchestrator/routers.h"
+#include "scheduler/orchestrator/prefill/abandoned_plans.h"
+#include "scheduler/orchestrator/prefill/plan_chooser.h"
+#include "scheduler/orchestrator/prefill/prefill_pools.h"
+#include "scheduler/orchestrator/prefill/rolling_plans.h"
+#include "scheduler/orchestrator/registry/registry.h"
+#include "scheduler/orchestrator/registry/resync.h"
+#include "scheduler/orchestrator/registry/routers.h"
+#include "scheduler/orchestrator/requests/parked_requests.h"
+#include "scheduler/orchestrator/requests/request.h"
+#include "scheduler/orchestrator/requests/request_table.h"
 #include "scheduler/placement/freeness.h"
 
 namespace skein::scheduler {

@@ -1,5 +1,5 @@
 // OrchestratorCore with a latency profile: plans, their members, their start, their explanation.
-#include "scheduler/orchestrator/planning_testing.h"
+#include "scheduler/orchestrator/testing/planning_testing.h"
 
 namespace skein::scheduler {
 namespace {

@@ -10,7 +10,7 @@
 #include <set>
 #include <tuple>
 
-#include "scheduler/orchestrator/planning_testing.h"
+#include "scheduler/orchestrator/testing/planning_testing.h"
 
 namespace skein::scheduler {
 namespace {

@@ -1,6 +1,6 @@
 // Streams of workers break and begin anew: what was lost is sent again or planned anew, what nobody
 // knows is cancelled, nothing that ended is lost.
-#include "scheduler/orchestrator/planning_testing.h"
+#include "scheduler/orchestrator/testing/planning_testing.h"
 
 namespace skein::scheduler {
 namespace {

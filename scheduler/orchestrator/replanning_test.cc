@@ -1,7 +1,7 @@
 // OrchestratorCore with a latency profile: plans that are refused, or lose an instance.
 #include <algorithm>
 
-#include "scheduler/orchestrator/planning_testing.h"
+#include "scheduler/orchestrator/testing/planning_testing.h"
 
 namespace skein::scheduler {
 namespace {

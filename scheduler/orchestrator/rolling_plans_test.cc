@@ -1,5 +1,5 @@
 // OrchestratorCore under the policy rolling: a plan grows chunk by chunk.
-#include "scheduler/orchestrator/planning_testing.h"
+#include "scheduler/orchestrator/testing/planning_testing.h"
 
 namespace skein::scheduler {
 namespace {

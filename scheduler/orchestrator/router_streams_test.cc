@@ -1,6 +1,6 @@
 // Streams of routers that break, routers that come back as another process, and orchestrators that
 // follow one another.
-#include "scheduler/orchestrator/planning_testing.h"
+#include "scheduler/orchestrator/testing/planning_testing.h"
 
 namespace skein::scheduler {
 namespace {

@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-#include "scheduler/orchestrator/planning_testing.h"
+#include "scheduler/orchestrator/testing/planning_testing.h"
 
 namespace skein::scheduler {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "scheduler/plan/cdsp_planner.h"
-#include "scheduler/plan/latency_model.h"
+#include "scheduler/plan/cdsp/cdsp_planner.h"
+#include "scheduler/plan/latency/latency_model.h"
 #include "scheduler/plan/plan.h"
 
 namespace skein::scheduler {

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "scheduler/plan/latency_model.h"
+#include "scheduler/plan/latency/latency_model.h"
 #include "scheduler/plan/plan.h"
 
 namespace skein::scheduler {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "scheduler/plan/latency_model.h"
+#include "scheduler/plan/latency/latency_model.h"
 #include "scheduler/plan/plan.h"
 
 namespace skein::scheduler {

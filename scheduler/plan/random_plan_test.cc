@@ -5,8 +5,8 @@
 #include <set>
 #include <vector>
 
-#include "scheduler/plan/builtin_models.h"
-#include "scheduler/plan/plan_check.h"
+#include "scheduler/plan/latency/builtin_models.h"
+#include "scheduler/plan/oracle/plan_check.h"
 
 namespace skein::scheduler {
 namespace {

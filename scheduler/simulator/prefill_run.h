@@ -12,10 +12,10 @@
 
 #include "absl/types/span.h"
 #include "scheduler/base/time.h"
-#include "scheduler/plan/latency_model.h"
+#include "scheduler/plan/latency/latency_model.h"
 #include "scheduler/plan/plan.h"
-#include "scheduler/plan/rolling.h"
-#include "scheduler/plan/rolling_table.h"
+#include "scheduler/plan/rolling/rolling.h"
+#include "scheduler/plan/rolling/rolling_table.h"
 #include "scheduler/simulator/workload.h"
 
 namespace skein::scheduler {

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "scheduler/plan/baselines.h"
-#include "scheduler/plan/cdsp_planner.h"
+#include "scheduler/plan/cdsp/cdsp_planner.h"
 
 namespace skein::scheduler {
 namespace {

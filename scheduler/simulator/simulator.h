@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "scheduler/plan/improvement_rate.h"
-#include "scheduler/plan/latency_model.h"
+#include "scheduler/plan/latency/latency_model.h"
 #include "scheduler/plan/plan.h"
 #include "scheduler/plan/policy.h"
-#include "scheduler/plan/rolling_table.h"
+#include "scheduler/plan/rolling/rolling_table.h"
 #include "scheduler/simulator/decode_run.h"
 #include "scheduler/simulator/prefill_run.h"
 #include "scheduler/simulator/workload.h"

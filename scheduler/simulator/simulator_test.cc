@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include <gtest/gtest.h>
-#include "scheduler/plan/builtin_models.h"
-#include "scheduler/plan/cdsp_planner.h"
+#include "scheduler/plan/cdsp/cdsp_planner.h"
+#include "scheduler/plan/latency/builtin_models.h"
 #include "scheduler/simulator/rate_profiler.h"
 
 namespace skein::scheduler {

@@ -26,7 +26,7 @@
 
 #include "absl/status/status.h"
 #include "scheduler/base/token_stream.h"
-#include "scheduler/worker/decode_core.h"
+#include "scheduler/worker/decode/decode_core.h"
 
 namespace skein::scheduler {
 

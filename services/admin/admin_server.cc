@@ -9,13 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "services/admin/admin_access.h"
 #include "services/admin/drain_arguments.h"
-#include "services/base/log.h"
-#include "services/base/loop.h"
 #include "services/base/process.h"
 #include "services/base/version.h"
 #include "services/http/admin.h"
 #include "services/http/error.h"
 #include "services/http/server.h"
+#include "services/log/log.h"
+#include "services/shell/loop.h"
 
 namespace skein::services {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/admin/process_status.h"
-#include "services/base/flags.h"
+#include "services/flags/flags.h"
 #include "services/http/routes.h"
 
 namespace skein::services {

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "services/base/log.h"
+#include "services/log/log.h"
 
 namespace skein::services {
 namespace {

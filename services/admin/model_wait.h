@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "engine/checkpoint/checkpoint_files.h"
-#include "services/base/flags.h"
+#include "services/flags/flags.h"
 
 namespace skein::services {
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <ctime>
 
-#include "services/base/log.h"
+#include "services/log/log.h"
 
 namespace skein::services {
 namespace {

@@ -7,10 +7,10 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "services/base/command_line.h"
-#include "services/base/log.h"
 #include "services/base/signals.h"
 #include "services/base/version.h"
+#include "services/flags/command_line.h"
+#include "services/log/log.h"
 
 namespace skein::services {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "services/base/flags.h"
+#include "services/flags/flags.h"
 
 namespace skein::services {
 

@@ -4,7 +4,7 @@
 // FromProto functions are where a malformed message is refused: INVALID_ARGUMENT naming the field
 // and the value. What they return satisfies the cores' expectations (ids not zero, counts in
 // range). Sampling parameters and the ids of a prompt only pass through: the workers check them
-// (services/worker/sampling_codec.h).
+// (services/worker/engine/sampling_codec.h).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 #include "scheduler/base/request.h"
 #include "scheduler/base/token_stream.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
-#include "scheduler/worker/prefill_core.h"
+#include "scheduler/worker/prefill/prefill_core.h"
 
 namespace skein::services {
 

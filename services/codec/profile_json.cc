@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "scheduler/plan/builtin_models.h"
+#include "scheduler/plan/latency/builtin_models.h"
 #include "scheduler/plan/policy.h"
 #include "services/base/file.h"
 

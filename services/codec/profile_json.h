@@ -23,10 +23,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "scheduler/plan/fit.h"
 #include "scheduler/plan/improvement_rate.h"
-#include "scheduler/plan/latency_model.h"
-#include "scheduler/plan/rolling_table.h"
+#include "scheduler/plan/latency/fit.h"
+#include "scheduler/plan/latency/latency_model.h"
+#include "scheduler/plan/rolling/rolling_table.h"
 
 namespace skein::services {
 

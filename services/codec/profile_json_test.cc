@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "gtest/gtest.h"
-#include "scheduler/plan/builtin_models.h"
+#include "scheduler/plan/latency/builtin_models.h"
 
 namespace skein::services {
 namespace {

@@ -2,10 +2,10 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "services/base/status_map.h"
 #include "services/codec/codec.h"
 #include "services/codec/durations.h"
 #include "services/codec/internal.h"
+#include "services/rpc/status_map.h"
 
 namespace skein::services {
 namespace {

@@ -1,8 +1,8 @@
 #include "absl/strings/str_cat.h"
-#include "services/base/status_map.h"
 #include "services/codec/codec.h"
 #include "services/codec/id_and_epoch.h"
 #include "services/codec/internal.h"
+#include "services/rpc/status_map.h"
 
 namespace skein::services {
 namespace {

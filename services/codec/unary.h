@@ -3,9 +3,9 @@
 
 #include <utility>
 
-#include "services/base/calls.h"
-#include "services/base/status_map.h"
 #include "services/codec/codec.h"
+#include "services/rpc/calls.h"
+#include "services/rpc/status_map.h"
 
 namespace skein::services {
 

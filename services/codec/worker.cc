@@ -1,10 +1,10 @@
 #include "absl/strings/str_cat.h"
-#include "services/base/status_map.h"
 #include "services/codec/codec.h"
 #include "services/codec/durations.h"
 #include "services/codec/id_and_epoch.h"
 #include "services/codec/internal.h"
 #include "services/codec/kv_shape.h"
+#include "services/rpc/status_map.h"
 
 namespace skein::services {
 namespace {

@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "services/admin/admin_access.h"
-#include "services/base/log.h"
-#include "services/base/loop.h"
 #include "services/http/error.h"
+#include "services/log/log.h"
+#include "services/shell/loop.h"
 
 namespace skein::services {
 namespace {

@@ -15,9 +15,9 @@
 
 #include "absl/status/status.h"
 #include "services/admin/admin_server.h"
-#include "services/base/metrics.h"
-#include "services/base/process_metrics.h"
 #include "services/http/client.h"
+#include "services/metrics/metrics.h"
+#include "services/metrics/process_metrics.h"
 #include "services/node/node_options.h"
 
 namespace skein::services {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "services/base/command_line.h"
 #include "services/base/process.h"
+#include "services/flags/command_line.h"
 #include "services/node/instance_view.h"
 #include "services/node/node_options.h"
 #include "services/node/supervisor.h"

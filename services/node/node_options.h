@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/admin/admin_server.h"
-#include "services/base/flags.h"
+#include "services/flags/flags.h"
 #include "services/node/child.h"
 
 namespace skein::services {

@@ -11,9 +11,9 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "services/base/log.h"
-#include "services/base/loop.h"
 #include "services/http/error.h"
+#include "services/log/log.h"
+#include "services/shell/loop.h"
 
 namespace skein::services {
 namespace {

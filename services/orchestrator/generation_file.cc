@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/ids.h"
 #include "services/base/file.h"
-#include "services/base/log.h"
+#include "services/log/log.h"
 
 namespace skein::services {
 namespace {

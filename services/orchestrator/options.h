@@ -5,7 +5,7 @@
 #include <string>
 
 #include "services/admin/admin_server.h"
-#include "services/base/flags.h"
+#include "services/flags/flags.h"
 
 namespace skein::services {
 

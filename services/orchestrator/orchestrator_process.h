@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "scheduler/orchestrator/pool_planner.h"
+#include "scheduler/orchestrator/prefill/pool_planner.h"
 #include "services/orchestrator/options.h"
 
 namespace skein::services {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "services/base/log.h"
 #include "services/codec/codec.h"
+#include "services/log/log.h"
 #include "services/orchestrator/model_list.h"
 
 namespace skein::services {

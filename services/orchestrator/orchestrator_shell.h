@@ -14,10 +14,10 @@
 
 #include "proto/orchestrator.grpc.pb.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
-#include "services/base/calls.h"
-#include "services/base/loop.h"
-#include "services/base/rpc.h"
 #include "services/orchestrator/peer_streams.h"
+#include "services/rpc/calls.h"
+#include "services/rpc/rpc.h"
+#include "services/shell/loop.h"
 
 namespace skein::services {
 

@@ -13,10 +13,10 @@
 
 #include "absl/status/status.h"
 #include "scheduler/base/ids.h"
-#include "services/base/bidi_stream.h"
-#include "services/base/loop.h"
-#include "services/base/message_counters.h"
-#include "services/base/status_map.h"
+#include "services/rpc/bidi_stream.h"
+#include "services/rpc/message_counters.h"
+#include "services/rpc/status_map.h"
+#include "services/shell/loop.h"
 
 namespace skein::services {
 

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "grpcpp/channel.h"
 #include "proto/orchestrator.pb.h"
-#include "services/base/rpc.h"
+#include "services/rpc/rpc.h"
 
 namespace skein::services {
 

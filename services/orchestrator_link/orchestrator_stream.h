@@ -16,12 +16,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/ids.h"
-#include "services/base/bidi_stream.h"
-#include "services/base/log.h"
-#include "services/base/loop.h"
-#include "services/base/message_counters.h"
-#include "services/base/rpc.h"
 #include "services/codec/answer.h"
+#include "services/log/log.h"
+#include "services/rpc/bidi_stream.h"
+#include "services/rpc/message_counters.h"
+#include "services/rpc/rpc.h"
+#include "services/shell/loop.h"
 
 namespace skein::services {
 

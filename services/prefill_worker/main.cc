@@ -1,7 +1,7 @@
 // A prefill-worker: computes prompts and hands their KV over.
 #include "services/base/process.h"
-#include "services/worker/worker_options.h"
-#include "services/worker/worker_process.h"
+#include "services/worker/process/worker_options.h"
+#include "services/worker/process/worker_process.h"
 
 int main(int argc, char** argv) {
   using namespace skein::services;

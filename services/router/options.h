@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "services/admin/admin_server.h"
-#include "services/base/flags.h"
+#include "services/flags/flags.h"
 
 namespace skein::services {
 

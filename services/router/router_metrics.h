@@ -13,8 +13,8 @@
 #include <string_view>
 
 #include "scheduler/router/router_core.h"
-#include "services/base/metrics.h"
 #include "services/http/byte_budget.h"
+#include "services/metrics/metrics.h"
 #include "services/router/request_times.h"
 
 namespace skein::services {

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "scheduler/base/check.h"
-#include "services/base/log.h"
+#include "services/log/log.h"
 
 namespace skein::services {
 namespace {

@@ -10,7 +10,7 @@
 #include "services/base/file.h"
 #include "services/router/testing/router_fixture.h"
 #include "services/skeinctl/bench/dataset.h"
-#include "services/skeinctl/trace_file.h"
+#include "services/skeinctl/planning/trace_file.h"
 
 namespace skein::services::testing {
 namespace {

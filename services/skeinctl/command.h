@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "services/base/command_line.h"
-#include "services/base/flags.h"
+#include "services/flags/command_line.h"
+#include "services/flags/flags.h"
 
 namespace skein::services {
 

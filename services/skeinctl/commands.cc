@@ -2,17 +2,17 @@
 
 // The table of commands. One line each.
 #include "services/skeinctl/bench/bench.h"
-#include "services/skeinctl/drain.h"
-#include "services/skeinctl/explain.h"
-#include "services/skeinctl/fit.h"
-#include "services/skeinctl/logs.h"
-#include "services/skeinctl/plan.h"
-#include "services/skeinctl/profile.h"
-#include "services/skeinctl/profile_rate.h"
+#include "services/skeinctl/cluster/drain.h"
+#include "services/skeinctl/cluster/explain.h"
+#include "services/skeinctl/cluster/logs.h"
+#include "services/skeinctl/cluster/requests.h"
+#include "services/skeinctl/cluster/status.h"
+#include "services/skeinctl/planning/fit.h"
+#include "services/skeinctl/planning/plan.h"
+#include "services/skeinctl/planning/profile.h"
+#include "services/skeinctl/planning/profile_rate.h"
+#include "services/skeinctl/planning/simulate.h"
 #include "services/skeinctl/reference_commands.h"
-#include "services/skeinctl/requests.h"
-#include "services/skeinctl/simulate.h"
-#include "services/skeinctl/status.h"
 
 namespace skein::services {
 

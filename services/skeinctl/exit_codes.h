@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "services/base/command_line.h"
+#include "services/flags/command_line.h"
 
 namespace skein::services {
 

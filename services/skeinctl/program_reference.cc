@@ -2,8 +2,8 @@
 #include "services/orchestrator/options.h"
 #include "services/router/options.h"
 #include "services/skeinctl/command.h"
-#include "services/skeinctl/reference.h"
-#include "services/worker/worker_options.h"
+#include "services/skeinctl/reference/reference.h"
+#include "services/worker/process/worker_options.h"
 
 namespace skein::services {
 namespace {

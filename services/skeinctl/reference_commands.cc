@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/file.h"
 #include "services/skeinctl/command.h"
-#include "services/skeinctl/reference.h"
+#include "services/skeinctl/reference/reference.h"
 
 namespace skein::services {
 namespace {

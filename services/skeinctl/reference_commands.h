@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "services/base/flags.h"
+#include "services/flags/flags.h"
 
 namespace skein::services {
 

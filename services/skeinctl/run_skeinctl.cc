@@ -2,8 +2,8 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "services/base/closest_name.h"
 #include "services/base/version.h"
+#include "services/flags/closest_name.h"
 #include "services/skeinctl/command.h"
 
 namespace skein::services {

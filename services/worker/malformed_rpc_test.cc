@@ -8,13 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
-#include "services/base/credentials.h"
-#include "services/base/message_counters.h"
-#include "services/base/rpc.h"
 #include "services/codec/codec.h"
 #include "services/orchestrator/orchestrator_service.h"
-#include "services/worker/decode_service.h"
-#include "services/worker/prefill_service.h"
+#include "services/rpc/credentials.h"
+#include "services/rpc/message_counters.h"
+#include "services/rpc/rpc.h"
+#include "services/worker/decode/decode_service.h"
+#include "services/worker/prefill/prefill_service.h"
 #include "services/worker/testing/emulated_worker.h"
 
 namespace skein::services {

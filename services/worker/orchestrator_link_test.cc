@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "services/base/rpc.h"
 #include "services/orchestrator/orchestrator_service.h"
-#include "services/worker/decode_shell.h"
+#include "services/rpc/rpc.h"
+#include "services/worker/decode/decode_shell.h"
 #include "services/worker/testing/emulated_worker.h"
 
 namespace skein::services {

@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 #include "proto/common.pb.h"
-#include "services/worker/decode_shell.h"
+#include "services/worker/decode/decode_shell.h"
 #include "services/worker/testing/emulated_worker.h"
 
 namespace skein::services {

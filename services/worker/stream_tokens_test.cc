@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "proto/decode_worker.grpc.pb.h"
-#include "services/base/credentials.h"
-#include "services/base/rpc.h"
 #include "services/codec/codec.h"
-#include "services/worker/decode_service.h"
+#include "services/rpc/credentials.h"
+#include "services/rpc/rpc.h"
+#include "services/worker/decode/decode_service.h"
 #include "services/worker/testing/emulated_worker.h"
 
 namespace skein::services {

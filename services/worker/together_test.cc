@@ -11,10 +11,10 @@
 #include "engine/emulated/emulated_engine.h"
 #include "gtest/gtest.h"
 #include "proto/common.pb.h"
-#include "scheduler/worker/prefill_core.h"
-#include "services/worker/engine_runner.h"
-#include "services/worker/ring_groups.h"
-#include "services/worker/sampling_codec.h"
+#include "scheduler/worker/prefill/prefill_core.h"
+#include "services/worker/engine/engine_runner.h"
+#include "services/worker/engine/ring_groups.h"
+#include "services/worker/engine/sampling_codec.h"
 
 namespace skein::services {
 namespace {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "proto/orchestrator.grpc.pb.h"
-#include "services/base/log.h"
 #include "services/codec/codec.h"
 #include "services/codec/durations.h"
+#include "services/log/log.h"
 
 namespace skein::services {
 namespace {
@@ -20,8 +20,7 @@ constexpr int64_t kRefusedLeases = 2;
 
 }  // namespace
 
-WorkerLink::WorkerLink(CallTracker* calls, Loop* loop,
-                                   std::shared_ptr<grpc::Channel> channel)
+WorkerLink::WorkerLink(CallTracker* calls, Loop* loop, std::shared_ptr<grpc::Channel> channel)
     : calls_(calls),
       channel_(channel),
       stream_(calls, loop),

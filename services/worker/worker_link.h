@@ -11,11 +11,11 @@
 
 #include "absl/status/status.h"
 #include "proto/orchestrator.pb.h"
-#include "scheduler/worker/membership_events.h"
-#include "services/base/loop.h"
-#include "services/base/rpc.h"
+#include "scheduler/worker/membership/membership_events.h"
 #include "services/orchestrator_link/drain_orders.h"
 #include "services/orchestrator_link/orchestrator_stream.h"
+#include "services/rpc/rpc.h"
+#include "services/shell/loop.h"
 
 namespace skein::services {
 

@@ -14,10 +14,10 @@
 
 #include "gtest/gtest.h"
 #include "proto/orchestrator.grpc.pb.h"
-#include "services/base/bidi_stream.h"
-#include "services/base/loop.h"
-#include "services/base/message_counters.h"
-#include "services/base/rpc.h"
+#include "services/rpc/bidi_stream.h"
+#include "services/rpc/message_counters.h"
+#include "services/rpc/rpc.h"
+#include "services/shell/loop.h"
 
 namespace skein::services {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "proto/common.pb.h"
-#include "services/worker/sampling_codec.h"
-#include "services/worker/step_conversion.h"
+#include "services/worker/engine/sampling_codec.h"
+#include "services/worker/engine/step_conversion.h"
 #include "tests/sim/scenario.h"
 
 namespace skein::sim {

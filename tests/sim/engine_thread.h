@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/emulated/emulated_engine.h"
-#include "scheduler/worker/step.h"
+#include "scheduler/worker/steps/step.h"
 #include "tests/sim/network.h"
 
 namespace skein::sim {
@@ -30,7 +30,7 @@ struct EngineThread {
 absl::Status StatusOf(const scheduler::StepSequence& sequence,
                       const engine::SequenceResult& result);
 
-// As the worker tells them (services/worker/step_conversion.h).
+// As the worker tells them (services/worker/engine/step_conversion.h).
 std::string PromptPayload(const std::vector<engine::SampledToken>& logprobs);
 
 }  // namespace skein::sim

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "services/worker/sampling_codec.h"
-#include "services/worker/step_conversion.h"
+#include "services/worker/engine/sampling_codec.h"
+#include "services/worker/engine/step_conversion.h"
 #include "tests/sim/scenario.h"
 
 namespace skein::sim {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "engine/emulated/emulated_engine.h"
-#include "scheduler/worker/step.h"
+#include "scheduler/worker/steps/step.h"
 #include "tests/sim/core_process.h"
 #include "tests/sim/engine_thread.h"
 #include "tests/sim/network.h"

@@ -7,7 +7,7 @@
 
 #include "proto/common.pb.h"
 #include "scheduler/plan/policy.h"
-#include "services/worker/sampling_codec.h"
+#include "services/worker/engine/sampling_codec.h"
 #include "tests/sim/engine_thread.h"
 
 namespace skein::sim {

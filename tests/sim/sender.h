@@ -14,7 +14,7 @@
 
 #include "engine/emulated/emulated_engine.h"
 #include "engine/handoff/put_schedule.h"
-#include "scheduler/worker/prefill_core.h"
+#include "scheduler/worker/prefill/prefill_core.h"
 #include "tests/sim/network.h"
 #include "tests/sim/transfers.h"
 

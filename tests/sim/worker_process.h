@@ -13,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/emulated/emulated_engine.h"
-#include "scheduler/worker/decode_core.h"
-#include "scheduler/worker/prefill_core.h"
+#include "scheduler/worker/decode/decode_core.h"
+#include "scheduler/worker/prefill/prefill_core.h"
 #include "scheduler/worker/token_streams.h"
 #include "tests/sim/core_process.h"
 #include "tests/sim/engine_thread.h"

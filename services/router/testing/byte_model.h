@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "services/router/model.h"
+#include "services/router/model/model.h"
 
 namespace skein::services::testing {
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <variant>
 
-#include "services/base/status_map.h"
 #include "services/codec/codec.h"
+#include "services/rpc/status_map.h"
 
 namespace skein::services::testing {
 

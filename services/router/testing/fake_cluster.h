@@ -15,10 +15,10 @@
 #include "proto/decode_worker.grpc.pb.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "scheduler/worker/token_streams.h"
-#include "services/base/bidi_stream.h"
-#include "services/base/message_counters.h"
-#include "services/base/rpc.h"
-#include "services/worker/token_call.h"
+#include "services/rpc/bidi_stream.h"
+#include "services/rpc/message_counters.h"
+#include "services/rpc/rpc.h"
+#include "services/worker/decode/token_call.h"
 
 namespace skein::services::testing {
 

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "nlohmann/json.hpp"
-#include "services/base/metrics.h"
 #include "services/http/admin.h"
 #include "services/http/server.h"
 #include "services/http/testing/raw_client.h"
-#include "services/router/api.h"
-#include "services/router/edge.h"
+#include "services/metrics/metrics.h"
+#include "services/router/api/api.h"
+#include "services/router/api/edge.h"
 #include "services/router/testing/byte_model.h"
 #include "services/router/testing/fake_cluster.h"
 

@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "boost/asio/signal_set.hpp"
-#include "services/base/command_line.h"
 #include "services/base/file.h"
-#include "services/skeinctl/cluster_client.h"
-#include "services/skeinctl/progress.h"
+#include "services/flags/command_line.h"
+#include "services/skeinctl/cluster/cluster_client.h"
+#include "services/skeinctl/terminal/progress.h"
 
 namespace skein::services {
 namespace bench {

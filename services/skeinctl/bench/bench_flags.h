@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "services/base/flags.h"
+#include "services/flags/flags.h"
 #include "services/skeinctl/bench/dataset.h"
 #include "services/skeinctl/bench/report.h"
 #include "services/skeinctl/bench/runner.h"

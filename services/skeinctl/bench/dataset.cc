@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
 #include "scheduler/simulator/random.h"
-#include "services/skeinctl/trace_file.h"
+#include "services/skeinctl/planning/trace_file.h"
 
 namespace skein::services::bench {
 namespace {

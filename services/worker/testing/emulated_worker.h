@@ -3,7 +3,7 @@
 
 #include "engine/emulated/emulated_engine.h"
 #include "engine/transport/loopback_transport.h"
-#include "services/worker/worker_engine.h"
+#include "services/worker/engine/worker_engine.h"
 
 namespace skein::services::testing {
 

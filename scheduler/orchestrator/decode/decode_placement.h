@@ -1,0 +1,107 @@
+// DecodePlacement: which instance decodes a request, and who waits for one. Part of
+// OrchestratorCore.
+//
+// A request's decode instance is chosen with its plan, if one has room, and announced there. That
+// takes no blocks: the plan's lead takes them when its first chunk is about to start ("opens" the
+// transfer). A lead without a place, or whose instance refused, asks for one: it then holds prefill
+// blocks, computes nothing, and waits here in its model's line, first come, first served.
+//
+// Virtual usage. Blocks of requests that were placed at an instance and are not opened in its last
+// report count as used, so a burst of plans does not choose one instance. For a request in the line
+// only those count whose leads open right now (Instance::unreported less those placed with the
+// plan): the others may stand in a prefill queue behind the one that asks.
+//
+// Fairness. While a request waits in the line no plan of its model gets a place. Only requests that
+// were placed before it asked, which are finitely many, may take room before it, and those that
+// wait before it in the line. A request that is refused once more keeps its number.
+//
+// No deadlock. Decode room is held by opened requests alone. An opened plain request has its
+// prefill blocks and waits for nobody, so it ends and its room comes back. An SP plan waits,
+// opened or not, for all older plans (by PlanSequence) at each of its members. So it may get a
+// place only when all of these have opened (MustWait): then all that it waits for, directly or not,
+// has decode room and prefill blocks, and the oldest of them can run. This is known only here,
+// which is why the places of other SP plans are withheld until their lead asks. Announced
+// requests are waited for by nobody: what they count as virtual usage never keeps a request of the
+// line from its place, but for those whose leads open right now, and these wait for nothing but the
+// network. A request whose lead is not asking at the moment (it gave its prefill blocks to an older
+// SP plan) holds up nobody in the line.
+//
+// Invariants (CheckInvariants): each line is ordered by number and no line is empty; no instance
+// has an empty set of unopened plans.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/request.h"
+#include "scheduler/orchestrator/registry/registry.h"
+#include "scheduler/placement/freeness.h"
+
+namespace skein::scheduler {
+
+class DecodePlacement {
+ public:
+  // ---- plans that have not opened their transfer, by instance ----
+
+  void AddUnopened(InstanceId member, PlanSequence first) { unopened_[member].insert(first); }
+  void RemoveUnopened(InstanceId member, PlanSequence first);
+  // An older plan at this instance has not opened.
+  bool MustWait(InstanceId member, PlanSequence first) const;
+  const std::map<InstanceId, std::set<PlanSequence>>& unopened() const { return unopened_; }
+
+  // ---- the lines, by model ----
+
+  uint64_t NextNumber() { return ++last_number_; }
+  void Wait(const std::string& model, uint64_t number, RequestId request);
+  void Leave(const std::string& model, uint64_t number);  // idempotent
+  bool SomeWait(const std::string& model) const { return lines_.count(model) > 0; }
+  bool Waits(const std::string& model, uint64_t number, RequestId request) const;
+  // The first behind `number`; none: there is none.
+  std::optional<std::pair<uint64_t, RequestId>> NextBehind(const std::string& model,
+                                                           uint64_t number) const;
+  size_t waiting() const;
+  const std::map<std::string, std::map<uint64_t, RequestId>>& lines() const { return lines_; }
+
+  // A line may move: its model's instances have room, or a plan opened or left. TakeMoved: those
+  // since the last call that have a line.
+  void NoteChange(const std::string& model) { changed_.insert(model); }
+  std::vector<std::string> TakeChanged();
+
+  // ---- the choice ----
+
+  struct Question {
+    const RequestSpec* spec = nullptr;
+    const std::set<InstanceId>* tried = nullptr;  // not these, under this epoch
+    const std::set<InstanceId>* old = nullptr;    // these only if no other is left
+    bool asked = false;                           // its lead asks; otherwise: with the plan
+  };
+  enum class Outcome {
+    kPlaced,  // at `instance`
+    kNoRoom,  // now
+    kNone,    // no instance can ever take it
+    kAllTried,
+  };
+  struct Choice {
+    Outcome outcome = Outcome::kNone;
+    InstanceId instance;
+  };
+  // Among the decode instances of the request's model.
+  static Choice Choose(const Question& question, const std::vector<const Instance*>& pool);
+  static DecodeCandidate CandidateOf(const Instance& instance, bool asked);
+
+  absl::Status CheckInvariants() const;
+
+ private:
+  std::map<InstanceId, std::set<PlanSequence>> unopened_;
+  std::map<std::string, std::map<uint64_t, RequestId>> lines_;  // model -> by number
+  std::set<std::string> changed_;
+  uint64_t last_number_ = 0;
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,117 @@
+#include "scheduler/orchestrator/explain/explanation_log.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace skein::scheduler::orchestrator {
+namespace {
+
+Explanation ExplanationOf(const Request& request, TimeUs now) {
+  constexpr const char* kNames[kStates] = {"waiting for its instances",  // kQueued, and so on
+                                           "being assigned",
+                                           "queued at its prefill instances",
+                                           "waiting for decode room",
+                                           "opening its transfer to the decode instance",
+                                           "prefilling",
+                                           "being replanned",
+                                           "parked: no prefill instance takes it now"};
+  Request copy = request;
+  ExplanationLog::NoteTimes(&copy);
+  copy.explanation.age_us = now - request.submitted_us;
+  copy.explanation.state = kNames[static_cast<size_t>(request.state)];
+  const bool decoding = request.state == State::kPlaced && request.explanation.prefilled_us >= 0;
+  if (decoding) copy.explanation.state = "decoding";
+  return std::move(copy.explanation);
+}
+
+}  // namespace
+
+void ExplanationLog::Note(Degraded kind, Request* request) {
+  ++degraded_[static_cast<size_t>(kind)];
+  ++request->explanation.degraded[static_cast<size_t>(kind)];
+}
+
+void ExplanationLog::NoteFailed(Request* request) {
+  ++failed_;
+  request->explanation.failed = true;
+}
+
+void ExplanationLog::NoteTimes(Request* request) {
+  if (request->explanation.plans.empty()) return;
+  PlanExplanation& plan = request->explanation.plans.back();
+  const TimeUs decided_us = request->submitted_us + plan.decided_us;
+  const size_t chunks = std::min(plan.chunks.size(), request->chunks.size());
+  for (size_t k = 0; k < chunks; ++k) {
+    const Chunk& chunk = request->chunks[k];
+    const auto since = [&](TimeUs at) {
+      return at < 0 ? -1 : std::max<TimeUs>(0, at - decided_us);
+    };
+    plan.chunks[k].started_us = since(chunk.started_us);
+    plan.chunks[k].ended_us = since(chunk.ended_us);
+  }
+}
+
+void ExplanationLog::End(Request* request, const std::string& why, TimeUs now,
+                         AwaitedReports reports) {
+  request->explanation.state = why;
+  request->explanation.ended_us = now - request->submitted_us;
+  if (request->router_end.has_value() &&
+      scheduler::TakeRouterEnd(*request->router_end, &request->explanation)) {
+    ++failed_;
+  }
+  ended_.Add(now, std::move(request->explanation), std::move(reports));
+}
+
+void ExplanationLog::TakeEnded(const EndedRequest& ended, InstanceId instance) {
+  ended_.TakeEnded(ended, instance);
+}
+
+void ExplanationLog::TakeRouterEnd(const RouterEnd& end) {
+  if (ended_.TakeRouterEnd(end)) ++failed_;
+}
+
+std::vector<Explanation> ExplanationLog::Find(const RequestTable& requests, const std::string& name,
+                                              TimeUs now) const {
+  constexpr size_t kMost = 16;
+  std::vector<Explanation> found;
+  requests.ForEachLatest([&](const Request& request) {
+    if (request.explanation.Answers(name)) found.push_back(ExplanationOf(request, now));
+    return found.size() < kMost;
+  });
+  ended_.Find(name, now, kMost, &found);
+  return found;
+}
+
+// Only what is shown is copied.
+std::vector<Explanation> ExplanationLog::List(const RequestTable& requests, ListOrder order,
+                                              size_t limit, TimeUs now) const {
+  struct Row {
+    TimeUs key_us = 0;  // the greatest come first
+    const Request* alive = nullptr;
+    const Explanation* ended = nullptr;
+    TimeUs submitted_us = 0;
+  };
+  const bool recent = order == ListOrder::kRecent;
+  std::vector<Row> rows;
+  const auto add = [&](const Request& request) {
+    const TimeUs at_us = request.submitted_us;
+    if (rows.size() < limit) rows.push_back({recent ? at_us : now - at_us, &request, {}, at_us});
+    return rows.size() < limit;
+  };
+  recent ? requests.ForEachLatest(add) : requests.ForEachOldest(add);
+  ended_.ForEach([&](TimeUs submitted_us, const Explanation& one) {
+    rows.push_back({recent ? submitted_us : one.ended_us, nullptr, &one, submitted_us});
+  });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& a, const Row& b) { return a.key_us > b.key_us; });
+  std::vector<Explanation> list;
+  for (const Row& row : rows) {
+    if (list.size() == limit) break;
+    list.push_back(row.alive != nullptr ? ExplanationOf(*row.alive, now) : *row.ended);
+    list.back().age_us = now - row.submitted_us;
+    list.back().plans.clear();
+  }
+  return list;
+}
+
+}  // namespace skein::scheduler::orchestrator

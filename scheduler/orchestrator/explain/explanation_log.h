@@ -1,0 +1,55 @@
+// ExplanationLog: what is told of requests, alive or ended lately: one by its name, or a list; and
+// how many failed or were answered in a degraded way, of all. Part of OrchestratorCore.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/time.h"
+#include "scheduler/orchestrator/explain/explanation.h"
+#include "scheduler/orchestrator/requests/request.h"
+#include "scheduler/orchestrator/requests/request_table.h"
+
+namespace skein::scheduler::orchestrator {
+
+enum class ListOrder { kRecent, kSlowest };
+
+class ExplanationLog {
+ public:
+  // So many are remembered after their end.
+  explicit ExplanationLog(size_t ended_max) : ended_(ended_max) {}
+
+  void Note(Degraded kind, Request* request);
+  void NoteFailed(Request* request);
+  // The latest plan of it is given up, or the request ends: the times of its chunks are kept.
+  static void NoteTimes(Request* request);
+  // It ends now, with this text as its state: its explanation is moved out of it.
+  void End(Request* request, const std::string& why, TimeUs now, AwaitedReports reports);
+  // Of a request that has ended; one that is not remembered: nothing.
+  void TakeEnded(const EndedRequest& ended, InstanceId instance);
+  void TakeRouterEnd(const RouterEnd& end);
+
+  // The requests of that name, those alive first, at most 16. Looks at all that are alive.
+  std::vector<Explanation> Find(const RequestTable& requests, const std::string& name,
+                                TimeUs now) const;
+  // Without their plans; looks at `limit` of those alive.
+  std::vector<Explanation> List(const RequestTable& requests, ListOrder order, size_t limit,
+                                TimeUs now) const;
+
+  uint64_t failed() const { return failed_; }
+  const DegradedCounts& degraded() const { return degraded_; }
+  const std::map<std::string, PlanTotals>& plans() const { return ended_.totals(); }  // by model
+
+ private:
+  FinishedExplanations ended_;
+  DegradedCounts degraded_ = {};
+  uint64_t failed_ = 0;
+};
+
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,75 @@
+#include "scheduler/orchestrator/explain/explanation_log.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+
+namespace skein::scheduler::orchestrator {
+namespace {
+
+class ExplanationLogTest : public ::testing::Test {
+ protected:
+  Request& Add(uint64_t serial, TimeUs at) {
+    auto spec = std::make_shared<RequestSpec>();
+    spec->id = {7, serial};
+    spec->model = "m";
+    Request& request = requests_.Add(std::move(spec), at, at + 100);
+    request.explanation.id = request.spec->id;
+    request.explanation.names = {"name-" + std::to_string(serial % 2)};
+    return request;
+  }
+  void End(Request& request, TimeUs now) {
+    log_.End(&request, "completed", now, {});
+    requests_.Erase(request);
+  }
+  static std::vector<uint64_t> Serials(const std::vector<Explanation>& explanations) {
+    std::vector<uint64_t> serials;
+    for (const Explanation& one : explanations) serials.push_back(one.id.serial);
+    return serials;
+  }
+
+  RequestTable requests_;
+  ExplanationLog log_{2};
+};
+
+TEST_F(ExplanationLogTest, FindsByNameThoseAliveFirst) {
+  End(Add(1, 0), 5);
+  Add(3, 6);
+  Add(4, 7);
+  Add(5, 8);
+  EXPECT_EQ(Serials(log_.Find(requests_, "name-1", 10)), (std::vector<uint64_t>{5, 3, 1}));
+  EXPECT_EQ(Serials(log_.Find(requests_, "7/4", 10)), (std::vector<uint64_t>{4}));
+  EXPECT_TRUE(log_.Find(requests_, "other", 10).empty());
+}
+
+TEST_F(ExplanationLogTest, ListsTheLatestOrTheSlowest) {
+  End(Add(1, 0), 100);  // the slowest
+  Add(2, 60);
+  Add(3, 70);
+  End(Add(4, 80), 81);
+  const auto list = [&](ListOrder order, size_t limit) {
+    return Serials(log_.List(requests_, order, limit, 100));
+  };
+  EXPECT_EQ(list(ListOrder::kRecent, 10), (std::vector<uint64_t>{4, 3, 2, 1}));
+  EXPECT_EQ(list(ListOrder::kSlowest, 10), (std::vector<uint64_t>{1, 2, 3, 4}));
+  EXPECT_EQ(list(ListOrder::kSlowest, 2), (std::vector<uint64_t>{1, 2}));
+  EXPECT_EQ(list(ListOrder::kRecent, 2), (std::vector<uint64_t>{4, 3}));
+}
+
+TEST_F(ExplanationLogTest, CountsWhatFailedAndWhatWasDegraded) {
+  Request& one = Add(1, 0);
+  log_.Note(Degraded::kParked, &one);
+  log_.NoteFailed(&one);
+  End(one, 5);
+  EXPECT_EQ(log_.degraded()[static_cast<size_t>(Degraded::kParked)], 1u);
+  EXPECT_EQ(log_.failed(), 1u);
+  Request& two = Add(2, 6);
+  End(two, 7);
+  log_.TakeRouterEnd({.id = {7, 2}, .how = RouterEnd::How::kFailed, .why = "engine"});
+  EXPECT_EQ(log_.failed(), 2u);
+  EXPECT_EQ(log_.Find(requests_, "7/2", 10)[0].state, "failed: engine");
+}
+
+}  // namespace
+}  // namespace skein::scheduler::orchestrator

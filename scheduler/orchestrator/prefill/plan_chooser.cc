@@ -1,0 +1,273 @@
+#include "scheduler/orchestrator/prefill/plan_chooser.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/base/check.h"
+#include "scheduler/kv/deal.h"
+#include "scheduler/kv/kv_shape.h"
+
+namespace skein::scheduler::orchestrator {
+namespace {
+
+using Pool = PrefillPools::Pool;
+
+int64_t PromptBlocks(const Request& request, const Instance& instance) {
+  return BlocksOf(instance.identity.shape, PromptTokens(*request.spec));
+}
+
+// The prompt's KV, alone.
+bool HoldsAll(const Request& request, const Instance& instance) {
+  return PromptBlocks(request, instance) <= instance.identity.total_blocks;
+}
+
+PlannedChunk ToPlanned(const Pool& pool, const ChunkPlan& chunk) {
+  PlannedChunk planned{.tokens = chunk.tokens, .instances = {}};
+  for (const int slot : chunk.instances) {
+    planned.instances.push_back(pool.IdAt(static_cast<size_t>(slot)));
+  }
+  return planned;
+}
+
+// Of the instances that are free first, so many are told of: a pool may have a thousand.
+constexpr size_t kQueuesTold = 16;
+
+PlanExplanation ExplanationOf(const Pool& pool, const PoolQueue& queue) {
+  PlanExplanation explanation;
+  auto& told = explanation.queue_s;
+  double longest_s = kAbsentQueueS;
+  const auto longest = [&] {
+    return std::max_element(told.begin(), told.end(),
+                            [](const auto& a, const auto& b) { return a.second < b.second; });
+  };
+  for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
+    if (queue.queue_s[slot] >= longest_s) continue;
+    if (told.size() == kQueuesTold) told.erase(longest());
+    told.emplace_back(pool.IdAt(slot), queue.queue_s[slot]);
+    if (told.size() == kQueuesTold) longest_s = longest()->second;
+  }
+  return explanation;
+}
+
+PlanChoice Plan(std::vector<PlannedChunk> chunks, PlanExplanation explanation) {
+  return {.kind = PlanChoice::Kind::kPlan,
+          .chunks = std::move(chunks),
+          .explanation = std::move(explanation)};
+}
+
+}  // namespace
+
+PrefillCandidate PlanChooser::CandidateOf(const Instance& instance) const {
+  PrefillCandidate candidate{.instance = instance.id,
+                             .queued_tokens = instance.load.queued_tokens,
+                             .unreported_tokens = instance.unreported.prompt_tokens,
+                             .tokens_per_second = instance.load.tokens_per_second};
+  if (candidate.tokens_per_second <= 0) candidate.tokens_per_second = default_tokens_per_second_;
+  return candidate;
+}
+
+PlanChoice PlanChooser::Choose(const Request& request, const PrefillPools& pools, Pool* pool,
+                               TimeUs now) const {
+  if (pool == nullptr) return ChooseByRate(request);
+  const PoolQueue queue = pools.QueueOf(*pool, request.tried_prefill, now);
+  if (queue.usable == 0) return {};
+  if (request.spec->want_prompt_logprobs) {
+    return ChooseOne(request, *pool, queue, "one instance: prompt logprobs were requested");
+  }
+  if (request.alone) return ChooseOne(request, *pool, queue, "alone: it was asked for");
+  if (queue.usable == 1) {
+    return ChooseOne(request, *pool, queue, "one instance: no other is available");
+  }
+  if (pool->planner.rolling() == nullptr) return ChooseByPolicy(request, *pool, queue, now);
+  return EachHoldsAll(request, *pool, queue) ? Roll(request, *pool, queue)
+                                             : ChooseToFit(request, *pool, queue);
+}
+
+PlanChoice PlanChooser::ChooseByRate(const Request& request) const {
+  std::vector<PrefillCandidate> candidates;
+  bool too_small = false;
+  for (const Instance* instance : registry_.Pool(request.spec->model, Role::kPrefill)) {
+    if (!instance->TakesAssigns() || request.tried_prefill.count(instance->id) > 0) continue;
+    if (HoldsAll(request, *instance)) {
+      candidates.push_back(CandidateOf(*instance));
+    } else {
+      too_small = true;
+    }
+  }
+  const std::optional<InstanceId> pick = PickPrefill(candidates, PromptTokens(*request.spec));
+  if (!pick.has_value()) return too_small ? TooLarge(request) : PlanChoice{};
+  PlanExplanation explanation;
+  explanation.how =
+      "one instance, the one with the earliest estimated end: there is no latency profile";
+  for (const PrefillCandidate& one : candidates) {
+    if (explanation.queue_s.size() == kQueuesTold) break;
+    explanation.queue_s.emplace_back(one.instance, QueueSeconds(one));
+  }
+  return Plan({{PromptTokens(*request.spec), {*pick}}}, std::move(explanation));
+}
+
+PlanChoice PlanChooser::ChooseOne(const Request& request, const Pool& pool, const PoolQueue& queue,
+                                  const char* why) const {
+  double soonest_s = kAbsentQueueS;
+  InstanceId instance;
+  for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
+    if (queue.queue_s[slot] >= soonest_s || !HoldsAll(request, *pool.instances[slot])) continue;
+    soonest_s = queue.queue_s[slot];
+    instance = pool.IdAt(slot);
+  }
+  if (instance == InstanceId{}) {
+    return request.spec->want_prompt_logprobs ? TooLarge(request)
+                                              : ChooseToFit(request, pool, queue);
+  }
+  PlanExplanation explanation = ExplanationOf(pool, queue);
+  explanation.how = why;
+  const int64_t tokens = PromptTokens(*request.spec);
+  explanation.ttft_s = soonest_s + pool.planner.config().latency.Seconds(1, 0, tokens);
+  explanation.chunks = {{tokens, {instance}, soonest_s, explanation.ttft_s}};
+  return Plan({{tokens, {instance}}}, std::move(explanation));
+}
+
+PlanChoice PlanChooser::ChooseByPolicy(const Request& request, Pool& pool, const PoolQueue& queue,
+                                       TimeUs now) const {
+  const int64_t tokens = PromptTokens(*request.spec);
+  const double rate = pool.planner.ImprovementRate(now);
+  const std::optional<PrefillPlan> plan = pool.planner.Plan(queue.queue_s, tokens, rate);
+  if (!plan.has_value()) {
+    return ChooseOne(request, pool, queue,
+                     "one instance: no group of the policy's size is available");
+  }
+  std::vector<PlannedChunk> chunks;
+  for (const ChunkPlan& chunk : plan->chunks) chunks.push_back(ToPlanned(pool, chunk));
+  if (!Fits(request, chunks)) return ChooseToFit(request, pool, queue);
+  PlanExplanation explanation = ExplanationOf(pool, queue);
+  explanation.how = pool.planner.config().policy.name;
+  explanation.improvement_rate = rate;
+  explanation.ttft_s = plan->ttft_s;
+  explanation.alternatives = pool.planner.Alternatives(queue.queue_s, tokens, rate, &*plan);
+  for (size_t k = 0; k < chunks.size(); ++k) {
+    explanation.chunks.push_back(
+        {chunks[k].tokens, chunks[k].instances, plan->chunks[k].start_s, plan->chunks[k].end_s});
+  }
+  return Plan(std::move(chunks), std::move(explanation));
+}
+
+PlanChoice PlanChooser::Roll(const Request& request, Pool& pool, const PoolQueue& queue) const {
+  PlanChoice choice{.kind = PlanChoice::Kind::kRoll, .explanation = ExplanationOf(pool, queue)};
+  choice.explanation.how = "rolling: each chunk is decided when its instances are free";
+  choice.explanation.alternatives =
+      pool.planner.Alternatives(queue.queue_s, PromptTokens(*request.spec),
+                                /*improvement_rate=*/0, nullptr);
+  return choice;
+}
+
+// Each of those that can be planned with.
+bool PlanChooser::EachHoldsAll(const Request& request, const Pool& pool,
+                               const PoolQueue& queue) const {
+  for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
+    if (queue.queue_s[slot] >= kAbsentQueueS) continue;
+    if (!HoldsAll(request, *pool.instances[slot])) return false;
+  }
+  return true;
+}
+
+// Dealt as the members themselves will.
+bool PlanChooser::Fits(const Request& request, const std::vector<PlannedChunk>& chunks) const {
+  const auto holds_all = [&](InstanceId id) { return HoldsAll(request, *registry_.Find(id)); };
+  const std::vector<InstanceId>& last = chunks.back().instances;  // those before, too
+  if (std::all_of(last.begin(), last.end(), holds_all)) return true;
+  const WorkerIdentity& lead = registry_.Find(chunks.front().instances.front())->identity;
+  const int64_t tokens = PromptTokens(*request.spec);
+  Dealer dealer({.prompt_tokens = tokens,
+                 .block_tokens = lead.shape.block_tokens,
+                 .rank_tokens_max = lead.max_batch_tokens > 0 ? lead.max_batch_tokens : tokens});
+  std::vector<InstanceId> members;  // by rank
+  for (const PlannedChunk& chunk : chunks) {
+    for (const InstanceId instance : chunk.instances) {
+      if (std::count(members.begin(), members.end(), instance) == 0) members.push_back(instance);
+    }
+    const absl::Status added = dealer.AddChunk({chunk.tokens, members});
+    SKEIN_INVARIANT_MSG(added.ok(), std::string(added.message()).c_str());
+  }
+  return std::all_of(members.begin(), members.end(), [&](InstanceId instance) {
+    return holds_all(instance) ||
+           BlocksToFill(dealer, instance) <= registry_.Find(instance)->identity.total_blocks;
+  });
+}
+
+// The `sp` instances that are free first of those with room for an equal share and `more_blocks`.
+std::optional<ChunkPlan> PlanChooser::ShareAmong(int sp, int64_t more_blocks,
+                                                 const Request& request, const Pool& pool,
+                                                 const PoolQueue& queue) const {
+  std::vector<std::pair<double, int>> free;
+  for (size_t slot = 0; slot < queue.queue_s.size(); ++slot) {
+    if (queue.queue_s[slot] >= kAbsentQueueS) continue;
+    const Instance& instance = *pool.instances[slot];
+    const int64_t share = (PromptBlocks(request, instance) + sp - 1) / sp + more_blocks;
+    if (share > instance.identity.total_blocks) continue;
+    free.emplace_back(queue.queue_s[slot], static_cast<int>(slot));
+  }
+  if (static_cast<int>(free.size()) < sp) return std::nullopt;
+  std::partial_sort(free.begin(), free.begin() + sp, free.end());
+  ChunkPlan chunk{.tokens = PromptTokens(*request.spec), .instances = {}};
+  for (int i = 0; i < sp; ++i) chunk.instances.push_back(free[static_cast<size_t>(i)].second);
+  std::sort(chunk.instances.begin(), chunk.instances.end());
+  if (!Fits(request, {ToPlanned(pool, chunk)})) return std::nullopt;
+  chunk.start_s = free[static_cast<size_t>(sp) - 1].first;
+  chunk.end_s = chunk.start_s + pool.planner.config().latency.Seconds(sp, 0, chunk.tokens);
+  return chunk;
+}
+
+PlanChoice PlanChooser::ChooseToFit(const Request& request, const Pool& pool,
+                                    const PoolQueue& queue) const {
+  std::optional<ChunkPlan> best;
+  for (const int sp : pool.planner.config().latency.sp_sizes()) {
+    for (const int64_t more_blocks : {0, 1, 2}) {  // shares are not quite equal
+      const auto chunk = ShareAmong(sp, more_blocks, request, pool, queue);
+      if (chunk.has_value() && (!best.has_value() || chunk->end_s < best->end_s)) best = chunk;
+    }
+  }
+  if (!best.has_value()) return TooLarge(request);
+  PlannedChunk planned = ToPlanned(pool, *best);
+  PlanExplanation explanation = ExplanationOf(pool, queue);
+  explanation.how = "one chunk: the prompt needs the memory of several instances";
+  explanation.ttft_s = best->end_s;
+  explanation.chunks = {{planned.tokens, planned.instances, best->start_s, best->end_s}};
+  return Plan({std::move(planned)}, std::move(explanation));
+}
+
+// One that serves and was not asked now: it has no room, or others are tried first.
+bool PlanChooser::MayBeTakenLater(const Request& request) const {
+  const std::vector<const Instance*>& pool = registry_.Pool(request.spec->model, Role::kPrefill);
+  return std::any_of(pool.begin(), pool.end(), [&](const Instance* one) {
+    const bool asked = one->TakesAssigns() && request.tried_prefill.count(one->id) == 0;
+    return one->Serves() && !asked;
+  });
+}
+
+// The caller's fault only if all that are alive were asked, and it never had a plan: one that did
+// fits the instances that are gone.
+PlanChoice PlanChooser::TooLarge(const Request& request) const {
+  int64_t blocks = 0;
+  int64_t instances = 0;
+  int64_t largest = 0;
+  int64_t together = 0;
+  bool all = request.explanation.plans.empty();
+  for (const Instance* instance : registry_.Pool(request.spec->model, Role::kPrefill)) {
+    blocks = PromptBlocks(request, *instance);
+    ++instances;
+    largest = std::max(largest, instance->identity.total_blocks);
+    together += instance->identity.total_blocks;
+    all = all && instance->Placeable();
+  }
+  const bool may_fit = blocks <= (request.spec->want_prompt_logprobs ? largest : together);
+  if (may_fit && MayBeTakenLater(request)) return {};
+  const std::string why = absl::StrCat(
+      "prompt: ", PromptTokens(*request.spec), " tokens take ", blocks,
+      request.spec->want_prompt_logprobs ? " KV blocks of one instance; " : " KV blocks; ",
+      instances, " prefill instances have ", largest, " at most, ", together, " together");
+  return {.kind = PlanChoice::Kind::kFail,
+          .failure = all ? absl::InvalidArgumentError(why) : absl::UnavailableError(why)};
+}
+
+}  // namespace skein::scheduler::orchestrator

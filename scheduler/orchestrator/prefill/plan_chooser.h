@@ -1,0 +1,72 @@
+// PlanChooser: which instances compute a prompt. It decides from the queue times of a pool, the
+// policy and the memory of the instances, and changes nothing but the planners' own state. Part of
+// OrchestratorCore.
+//
+// A prompt that is larger than the memory of the instances that were chosen is computed by as many
+// together as have room for its KV, dealt as they themselves will deal it (scheduler/kv/deal.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/time.h"
+#include "scheduler/orchestrator/explain/explanation.h"
+#include "scheduler/orchestrator/prefill/prefill_pools.h"
+#include "scheduler/orchestrator/registry/registry.h"
+#include "scheduler/orchestrator/requests/request.h"
+#include "scheduler/placement/queue_time.h"
+
+namespace skein::scheduler::orchestrator {
+
+struct PlanChoice {
+  enum class Kind {
+    kPlan,  // `chunks`
+    kPark,  // no instance takes the request now
+    kRoll,  // the rolling planner decides, chunk by chunk
+    kFail,  // `failure`
+  };
+  Kind kind = Kind::kPark;
+  std::vector<PlannedChunk> chunks = {};
+  PlanExplanation explanation = {};  // of kPlan and kRoll, without its epoch
+  absl::Status failure = {};
+};
+
+class PlanChooser {
+ public:
+  // `default_tokens_per_second`: of an instance that has not measured yet. The registry outlives
+  // this.
+  PlanChooser(const Registry* registry, double default_tokens_per_second)
+      : registry_(*registry), default_tokens_per_second_(default_tokens_per_second) {}
+
+  // `pool` is null: the one instance with the earliest end by the rates that the instances report.
+  // REQUIRES that `pools` laid `pool` out over the instances that are registered.
+  PlanChoice Choose(const Request& request, const PrefillPools& pools, PrefillPools::Pool* pool,
+                    TimeUs now) const;
+  PrefillCandidate CandidateOf(const Instance& instance) const;
+
+ private:
+  using Pool = PrefillPools::Pool;
+
+  PlanChoice ChooseByRate(const Request& request) const;
+  PlanChoice ChooseOne(const Request& request, const Pool& pool, const PoolQueue& queue,
+                       const char* why) const;
+  PlanChoice ChooseByPolicy(const Request& request, Pool& pool, const PoolQueue& queue,
+                            TimeUs now) const;
+  PlanChoice ChooseToFit(const Request& request, const Pool& pool, const PoolQueue& queue) const;
+  PlanChoice Roll(const Request& request, Pool& pool, const PoolQueue& queue) const;
+  PlanChoice TooLarge(const Request& request) const;
+
+  bool EachHoldsAll(const Request& request, const Pool& pool, const PoolQueue& queue) const;
+  bool Fits(const Request& request, const std::vector<PlannedChunk>& chunks) const;
+  std::optional<ChunkPlan> ShareAmong(int sp, int64_t more_blocks, const Request& request,
+                                      const Pool& pool, const PoolQueue& queue) const;
+  bool MayBeTakenLater(const Request& request) const;
+
+  const Registry& registry_;
+  const double default_tokens_per_second_;
+};
+
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,78 @@
+#include "scheduler/orchestrator/prefill/plan_chooser.h"
+
+#include "scheduler/orchestrator/prefill/testing/prefill_plans_testing.h"
+
+namespace skein::scheduler::orchestrator {
+namespace {
+
+using Kind = PlanChoice::Kind;
+
+class PlanChooserTest : public PrefillPoolTest {
+ protected:
+  PlanChoice Choose(const Request& request) { return chooser_.Choose(request, pools_, Pool(), 0); }
+  PlanChooser chooser_{&registry_, 1000};
+};
+
+TEST_F(PlanChooserTest, ThePolicyChoosesAndIsTold) {
+  const std::vector<InstanceId> up = {Up(1000), Up(1000)};
+  const PlanChoice choice = Choose(Submit(1000));
+  EXPECT_EQ(choice.kind, Kind::kPlan);
+  ASSERT_EQ(choice.chunks.size(), 1u);
+  EXPECT_EQ(choice.chunks[0].instances, up);
+  EXPECT_NEAR(choice.explanation.ttft_s, 0.551, 1e-9);
+  EXPECT_EQ(choice.explanation.queue_s.size(), 2u);
+}
+
+TEST_F(PlanChooserTest, AloneMeansTheInstanceThatIsFreeFirst) {
+  const std::vector<InstanceId> up = {Up(1000), Up(1000)};
+  ASSERT_NE(Pool(), nullptr);
+  Plan(&Submit(10), {up[0]});
+  Request& request = Submit(1000);
+  request.alone = true;
+  EXPECT_EQ(Choose(request).chunks[0].instances, (std::vector<InstanceId>{up[1]}));
+}
+
+TEST_F(PlanChooserTest, APromptThatIsLargerThanOneMemoryIsSharedOrRefused) {
+  const std::vector<InstanceId> up = {Up(100), Up(100)};
+  Request& large = Submit(600);
+  large.alone = true;
+  const PlanChoice shared = Choose(large);
+  EXPECT_EQ(shared.kind, Kind::kPlan);
+  EXPECT_EQ(shared.chunks[0].instances, up);
+  const PlanChoice refused = Choose(Submit(1000));
+  EXPECT_EQ(refused.kind, Kind::kFail);
+  EXPECT_EQ(refused.failure.message(),
+            "prompt: 1000 tokens take 250 KV blocks; 2 prefill instances have 100 at most, "
+            "200 together");
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.failure));
+}
+
+TEST_F(PlanChooserTest, WhatNoInstanceTakesNowIsParked) {
+  const InstanceId only = Up();
+  registry_.Avoid(*registry_.Find(only));
+  EXPECT_EQ(Choose(Submit(10)).kind, Kind::kPark);
+}
+
+TEST_F(PlanChooserTest, WithoutAPoolTheReportedRatesDecide) {
+  const std::vector<InstanceId> up = {Up(), Up()};
+  ReportRequest busy{.instance = up[0], .incarnation = {1}};
+  busy.load.queued_tokens = 500;
+  ASSERT_TRUE(registry_.Report(busy, 0).ok());
+  const PlanChoice choice = chooser_.Choose(Submit(10), pools_, nullptr, 0);
+  EXPECT_EQ(choice.chunks[0].instances, (std::vector<InstanceId>{up[1]}));
+}
+
+TEST_F(PlanChooserTest, OfALargePoolOnlyTheFirstFreeAreTold) {
+  std::vector<InstanceId> up;
+  for (int i = 0; i < 20; ++i) up.push_back(Up());
+  ASSERT_NE(Pool(), nullptr);
+  for (int i = 0; i < 6; ++i) Plan(&Submit(100), {up[static_cast<size_t>(i)]});
+  const PlanChoice choice = Choose(Submit(10));
+  ASSERT_EQ(choice.explanation.queue_s.size(), 16u);
+  int busy = 0;
+  for (const auto& [id, queue_s] : choice.explanation.queue_s) busy += queue_s > 0 ? 1 : 0;
+  EXPECT_EQ(busy, 2);
+}
+
+}  // namespace
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,154 @@
+#include "scheduler/orchestrator/prefill/pool_planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "scheduler/plan/baselines.h"
+#include "scheduler/plan/random_plan.h"
+
+namespace skein::scheduler {
+namespace {
+
+using Kind = Policy::Kind;
+
+bool HeedsRate(const Policy& policy) {
+  return policy.kind == Kind::kTetris || policy.kind == Kind::kSingle;
+}
+
+std::string Percent(double fraction) { return absl::StrFormat("%.1f %%", 100 * fraction); }
+
+}  // namespace
+
+absl::Status CheckPlanning(const PlanningConfig& config) {
+  if (!config.latency.HasSp(1)) {
+    return absl::InvalidArgumentError("profile: it has no SP size 1");
+  }
+  if (config.node_size < 1) return absl::InvalidArgumentError("node_size: less than 1");
+  const bool fixed = config.policy.kind == Kind::kFixed;
+  if (fixed && !config.latency.HasSp(config.policy.sp)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "policy: '", config.policy.name, "': the profile has no SP size ", config.policy.sp));
+  }
+  for (const RollingSetting& row : config.tables.rolling.rows()) {
+    const CommitMode& commit = row.tuning.commit;
+    if (commit.kind == CommitMode::Kind::kFixed && !config.latency.HasSp(commit.sp)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("profile: rolling: it has no SP size ", commit.sp));
+    }
+  }
+  return absl::OkStatus();
+}
+
+PoolPlanner::PoolPlanner(std::shared_ptr<const PlanningConfig> config)
+    : config_(std::move(config)),
+      rates_(config_->tables.improvement_rates),
+      rolling_settings_(config_->tables.rolling) {}
+
+void PoolPlanner::OnArrival(TimeUs now) {
+  rates_.OnArrival(now);
+  rolling_settings_.OnArrival(now);
+}
+
+void PoolPlanner::ReplaceTables(const PlanningTables& tables) {
+  rates_.Replace(tables.improvement_rates);
+  rolling_settings_.Replace(tables.rolling);
+}
+
+void PoolPlanner::SetLayout(PoolLayout layout, int64_t block_tokens) {
+  block_tokens_ = block_tokens;
+  if (layout == layout_) return;
+  layout_ = std::move(layout);
+  planner_.reset();
+  if (layout_.slots.empty()) return;
+  planner_.emplace(config_->latency, layout_.cluster);
+  if (config_->policy.kind != Kind::kRolling) return;
+  if (rolling_ == nullptr) {
+    RollingOptions options;
+    options.tuning = config_->tables.rolling.At(0);
+    options.token_multiple = block_tokens_;
+    rolling_ = std::make_unique<RollingPlanner>(config_->latency, layout_.cluster, options);
+  } else {
+    std::vector<int> index_of;
+    for (const InstanceId instance : rolling_slots_) {
+      index_of.push_back(instance == InstanceId{} ? -1 : layout_.SlotOf(instance));
+    }
+    rolling_->Reshape(layout_.cluster, index_of, block_tokens_);
+  }
+  rolling_slots_ = layout_.slots;
+}
+
+double PoolPlanner::ImprovementRate(TimeUs now) {
+  const double rate = rates_.Rate(now);
+  return HeedsRate(config_->policy) ? rate : 0;
+}
+
+std::optional<PrefillPlan> PoolPlanner::Plan(absl::Span<const double> queue_s,
+                                             int64_t prompt_tokens, double improvement_rate) {
+  PrefillPlan plan;
+  PlanOptions options;
+  options.improvement_rate = improvement_rate;
+  switch (config_->policy.kind) {
+    case Kind::kFixed:
+      if (config_->policy.sp > layout_.cluster.instances) return std::nullopt;
+      PlanFixedSp(config_->latency, layout_.cluster, config_->policy.sp, queue_s, prompt_tokens,
+                  &plan);
+      break;
+    case Kind::kGreedy:
+    case Kind::kSingle:
+      planner_->PlanSingleChunk(queue_s, prompt_tokens, options, &plan);
+      break;
+    case Kind::kRandom:
+      plan = PlanRandom(config_->latency, queue_s, prompt_tokens, ++random_plans_);
+      break;
+    default:
+      planner_->Plan(queue_s, prompt_tokens, options, &plan);
+  }
+  if (plan.ttft_s >= kAbsentQueueS) return std::nullopt;
+  RoundToBlocks(block_tokens_, &plan);
+  return plan;
+}
+
+std::vector<AlternativeExplanation> PoolPlanner::Alternatives(absl::Span<const double> queue_s,
+                                                              int64_t prompt_tokens,
+                                                              double improvement_rate,
+                                                              const PrefillPlan* plan) {
+  std::vector<AlternativeExplanation> all;
+  AlternativeExplanation* best = nullptr;
+  const auto singles = planner_->SingleChunks(queue_s, prompt_tokens);
+  all.reserve(singles.size());  // `best` points into it
+  for (const CdspPlanner::SingleChunk& single : singles) {
+    if (single.ttft_s >= kAbsentQueueS) continue;
+    all.push_back({single.sp, single.start_s, single.ttft_s, {}});
+    AlternativeExplanation& one = all.back();
+    const double gain = best == nullptr ? 1 : 1 - one.ttft_s / best->ttft_s;
+    if (gain <= 0) {
+      one.why = absl::StrCat("not faster than SP ", best->sp);
+    } else if (best != nullptr && gain <= improvement_rate) {
+      one.why = absl::StrCat(Percent(gain), " faster than SP ", best->sp, "; ",
+                             Percent(improvement_rate), " is required");
+    } else {
+      one.why = "the best single chunk of its policy";
+      if (best != nullptr)
+        best->why = absl::StrCat("SP ", one.sp, " is ", Percent(gain), " faster");
+      best = &one;
+    }
+  }
+  if (plan == nullptr || best == nullptr) return all;
+  const bool chunked = plan->chunks.size() > 1;
+  for (AlternativeExplanation& one : all) {
+    const bool size = one.sp == static_cast<int>(plan->chunks.back().instances.size());
+    if (config_->policy.kind == Kind::kFixed) {
+      one.why = size ? "chosen: the policy's size" : "the policy has another size";
+    } else if (&one == best) {
+      one.why = chunked ? absl::StrFormat("its instances end earlier in %d chunks: at %.6f s",
+                                          plan->chunks.size(), plan->ttft_s)
+                        : "chosen";
+    }
+  }
+  return all;
+}
+
+}  // namespace skein::scheduler

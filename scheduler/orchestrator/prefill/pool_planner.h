@@ -1,0 +1,89 @@
+// PoolPlanner: how the prompts of one model's pool are planned: the planners of scheduler/plan, the
+// improvement rate in force and the numbers that instances have there. Part of OrchestratorCore.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "scheduler/orchestrator/explain/explanation.h"
+#include "scheduler/orchestrator/prefill/pool_layout.h"
+#include "scheduler/plan/cdsp/cdsp_planner.h"
+#include "scheduler/plan/improvement_rate.h"
+#include "scheduler/plan/latency/latency_model.h"
+#include "scheduler/plan/policy.h"
+#include "scheduler/plan/rolling/rolling.h"
+#include "scheduler/plan/rolling/rolling_table.h"
+#include "scheduler/plan/round.h"
+
+namespace skein::scheduler {
+
+// What may be replaced while plans are made with it.
+struct PlanningTables {
+  // Heeded by tetris and single; the default is that of the simulator.
+  ImprovementRateTable improvement_rates = ImprovementRateTable::Constant(0.25);
+  RollingTable rolling = RollingTable::Constant({});  // heeded by rolling
+};
+
+struct PlanningConfig {
+  LatencyModel latency;
+  Policy policy = {};
+  PlanningTables tables = {};
+  int node_size = 8;
+};
+
+// INVALID_ARGUMENT names the field: the profile has no SP size 1 (a plain plan needs it), or not
+// that of fixedN, as the policy or in the table of rolling; a node size below 1.
+absl::Status CheckPlanning(const PlanningConfig& config);
+
+// Queue time of a slot that nothing may be planned on.
+inline constexpr double kAbsentQueueS = 1e9;
+
+class PoolPlanner {
+ public:
+  explicit PoolPlanner(std::shared_ptr<const PlanningConfig> config);
+
+  const PlanningConfig& config() const { return *config_; }
+  const PoolLayout& layout() const { return layout_; }
+  // `block_tokens`: of its instances, on whose blocks chunks end.
+  void SetLayout(PoolLayout layout, int64_t block_tokens);
+
+  // A request arrived: the load is counted.
+  void OnArrival(TimeUs now);
+  double ImprovementRate(TimeUs now);
+  // REQUIRES CheckPlanning of the config with these tables. In force from the next plan on.
+  void ReplaceTables(const PlanningTables& tables);
+
+  // By every policy but rolling. Boundaries are rounded to blocks. Nullopt: the plan would need a
+  // slot that is absent. REQUIRES a slot that is not; queue_s by slot.
+  std::optional<PrefillPlan> Plan(absl::Span<const double> queue_s, int64_t prompt_tokens,
+                                  double improvement_rate);
+  // What else there was. `plan`: what was chosen, null with rolling.
+  std::vector<AlternativeExplanation> Alternatives(absl::Span<const double> queue_s,
+                                                   int64_t prompt_tokens, double improvement_rate,
+                                                   const PrefillPlan* plan);
+
+  // Null unless the policy is rolling and there ever was an instance. Its instances are the slots
+  // of layout(), but while that has none.
+  RollingPlanner* rolling() { return rolling_.get(); }
+  // Has it plan from now on as the table says for the load.
+  void TuneRolling(TimeUs now) { rolling_->Tune(rolling_settings_.Current(now)); }
+  const RollingPlanner* rolling() const { return rolling_.get(); }
+
+ private:
+  std::shared_ptr<const PlanningConfig> config_;
+  int64_t block_tokens_ = 1;
+  PoolLayout layout_;
+  ImprovementRateSelector rates_;
+  RollingSelector rolling_settings_;
+  std::optional<CdspPlanner> planner_;
+  uint64_t random_plans_ = 0;  // made so far: their seeds
+  std::unique_ptr<RollingPlanner> rolling_;
+  std::vector<InstanceId> rolling_slots_;  // of its instances
+};
+
+}  // namespace skein::scheduler

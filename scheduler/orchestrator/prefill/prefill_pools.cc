@@ -1,0 +1,156 @@
+#include "scheduler/orchestrator/prefill/prefill_pools.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace skein::scheduler::orchestrator {
+
+void PrefillPools::ReplaceTables(const PlanningTables& tables) {
+  auto planning = std::make_shared<PlanningConfig>(*planning_);
+  planning->tables = tables;
+  for (auto& [model, pool] : pools_) pool.planner.ReplaceTables(tables);
+  planning_ = std::move(planning);  // for pools to come
+}
+
+PrefillPools::Pool* PrefillPools::Known(const std::string& model) {
+  const auto it = pools_.find(model);
+  return it == pools_.end() ? nullptr : &it->second;
+}
+
+PrefillPools::Pool* PrefillPools::Of(const std::string& model, const RequestTable& requests) {
+  if (!plans()) return nullptr;
+  Pool* pool = Known(model);
+  const uint64_t version = registry_.PoolVersion(model, Role::kPrefill);
+  if (pool == nullptr) {
+    // An instance without such an address cannot compute together with others.
+    const std::vector<const Instance*>& instances = registry_.Pool(model, Role::kPrefill);
+    const bool any = std::any_of(instances.begin(), instances.end(), [](const Instance* instance) {
+      return !instance->identity.comm_address.empty();
+    });
+    if (!any) return nullptr;
+    pool = &pools_.emplace(model, Pool{PoolPlanner(planning_)}).first->second;
+  }
+  if (pool->version != version) {
+    pool->version = version;
+    LayOut(pool, model, requests);
+  }
+  return pool->instances.empty() ? nullptr : pool;
+}
+
+void PrefillPools::LayOut(Pool* pool, const std::string& model, const RequestTable& requests) {
+  std::vector<std::pair<std::string, InstanceId>> by_host;
+  int64_t block_tokens = 1;
+  for (const Instance* instance : registry_.Pool(model, Role::kPrefill)) {
+    block_tokens = instance->identity.shape.block_tokens;
+    if (instance->identity.comm_address.empty()) continue;
+    by_host.emplace_back(instance->identity.host, instance->id);
+  }
+  pool->planner.SetLayout(scheduler::LayOut(std::move(by_host), planning_->node_size),
+                          block_tokens);
+  const std::vector<InstanceId>& slots = pool->planner.layout().slots;
+  pool->slot_of.clear();
+  pool->instances.clear();
+  for (size_t slot = 0; slot < slots.size(); ++slot) {
+    pool->slot_of[slots[slot]] = static_cast<int>(slot);
+    pool->instances.push_back(registry_.Find(slots[slot]));
+  }
+  pool->timeline = Timeline(slots.size());
+  for (TimelineChunk& chunk : ChunksToCome(*pool, model, requests)) {
+    pool->timeline.Add(std::move(chunk));
+  }
+}
+
+PoolQueue PrefillPools::QueueOf(const Pool& pool, const std::set<InstanceId>& tried,
+                                TimeUs now) const {
+  PoolQueue queue;
+  queue.queue_s.assign(pool.instances.size(), kAbsentQueueS);
+  for (size_t slot = 0; slot < pool.instances.size(); ++slot) {
+    const Instance* instance = pool.instances[slot];
+    if (instance == nullptr || !instance->TakesAssigns()) continue;
+    if (!tried.empty() && tried.count(instance->id) > 0) continue;
+    queue.queue_s[slot] = pool.timeline.QueueSeconds(slot, now);
+    ++queue.usable;
+  }
+  return queue;
+}
+
+TimelineChunk PrefillPools::EstimatedChunk(const Pool& pool, const Request& request,
+                                           size_t index) const {
+  const Chunk& chunk = request.chunks[index];
+  TimelineChunk estimated{.key = {chunk.sequence, index},
+                          .request = request.spec->id,
+                          .plan = request.epoch,
+                          .slots = {}};
+  estimated.slots.reserve(chunk.members);
+  for (size_t i = 0; i < chunk.members; ++i) {
+    const auto slot = pool.slot_of.find(request.members[i].instance);
+    if (slot != pool.slot_of.end()) estimated.slots.push_back(slot->second);
+  }
+  const auto sp = static_cast<int>(chunk.members);
+  estimated.seconds = planning_->latency.Seconds(sp, chunk.history, chunk.tokens);
+  if (chunk.started_us >= 0) estimated.running_since_us = chunk.started_us;
+  return estimated;
+}
+
+std::vector<TimelineChunk> PrefillPools::ChunksToCome(const Pool& pool, const std::string& model,
+                                                      const RequestTable& requests) const {
+  std::vector<TimelineChunk> chunks;
+  requests.ForEach([&](const Request& request) {
+    if (request.spec->model != model) return;
+    for (size_t k = 0; k < request.chunks.size(); ++k) {
+      if (request.chunks[k].ended_us < 0) chunks.push_back(EstimatedChunk(pool, request, k));
+    }
+  });
+  std::sort(chunks.begin(), chunks.end(),
+            [](const TimelineChunk& a, const TimelineChunk& b) { return a.key < b.key; });
+  return chunks;
+}
+
+void PrefillPools::AddChunk(const Request& request, size_t chunk) {
+  Pool* pool = Known(request.spec->model);
+  if (pool != nullptr) pool->timeline.Add(EstimatedChunk(*pool, request, chunk));
+}
+
+void PrefillPools::BeginChunk(Request* request, size_t index, TimeUs since_us) {
+  Chunk& chunk = request->chunks[index];
+  chunk.started_us = since_us;
+  Pool* pool = Known(request->spec->model);
+  if (pool != nullptr) pool->timeline.Begin({chunk.sequence, index}, since_us);
+}
+
+void PrefillPools::EndChunk(Request* request, size_t index, TimeUs now) {
+  Chunk& chunk = request->chunks[index];
+  chunk.ended_us = now;
+  Pool* pool = Known(request->spec->model);
+  if (pool != nullptr) pool->timeline.Remove({chunk.sequence, index});
+}
+
+void PrefillPools::DropPlan(const Request& request) {
+  Pool* pool = Known(request.spec->model);
+  if (pool != nullptr) pool->timeline.Drop(request.epoch);
+}
+
+void PrefillPools::RecheckStart(const Request& request) {
+  Pool* pool = Known(request.spec->model);
+  if (pool == nullptr) return;
+  for (size_t k = 0; k < request.chunks.size(); ++k) {
+    if (request.chunks[k].ended_us >= 0) continue;
+    return pool->timeline.Recheck({request.chunks[k].sequence, k});
+  }
+}
+
+std::vector<RequestId> PrefillPools::TakeReady(const std::string& model) {
+  Pool* pool = Known(model);
+  return pool == nullptr ? std::vector<RequestId>{} : pool->timeline.TakeReady();
+}
+
+absl::Status PrefillPools::CheckInvariants(const RequestTable& requests) const {
+  for (const auto& [model, pool] : pools_) {
+    if (pool.timeline.Chunks() != ChunksToCome(pool, model, requests)) {
+      return absl::InternalError("PrefillPools: the timeline of model " + model);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::scheduler::orchestrator

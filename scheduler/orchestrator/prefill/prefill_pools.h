@@ -1,0 +1,86 @@
+// PrefillPools: the prefill instances of each model as its planner sees them: the slots it numbers
+// them by, and when each of them will have ended the chunks that are planned on it. Part of
+// OrchestratorCore; only with planning.
+//
+// Invariant (CheckInvariants): the timelines have exactly the chunks that the requests' plans have
+// and that have not ended.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/time.h"
+#include "scheduler/orchestrator/prefill/pool_planner.h"
+#include "scheduler/orchestrator/prefill/timeline.h"
+#include "scheduler/orchestrator/registry/registry.h"
+#include "scheduler/orchestrator/requests/request.h"
+#include "scheduler/orchestrator/requests/request_table.h"
+
+namespace skein::scheduler::orchestrator {
+
+// What a pool can do now.
+struct PoolQueue {
+  std::vector<double> queue_s;  // by slot; kAbsentQueueS where nothing may be planned
+  int usable = 0;
+};
+
+class PrefillPools {
+ public:
+  struct Pool {
+    PoolPlanner planner;
+    uint64_t version = 0;                    // of the registry's pool, when the layout was made
+    std::vector<const Instance*> instances;  // by slot; null: none
+    std::map<InstanceId, int> slot_of;
+    Timeline timeline = Timeline(0);
+
+    InstanceId IdAt(size_t slot) const { return planner.layout().slots[slot]; }
+  };
+
+  // `planning` is null when nothing is planned; then there is no pool. The registry outlives this.
+  PrefillPools(std::shared_ptr<const PlanningConfig> planning, const Registry* registry)
+      : planning_(std::move(planning)), registry_(*registry) {}
+
+  bool plans() const { return planning_ != nullptr; }
+  const PlanningConfig& planning() const { return *planning_; }  // REQUIRES plans()
+  void ReplaceTables(const PlanningTables& tables);              // REQUIRES CheckPlanning with them
+
+  // Laid out over the instances that are registered now, null if none of them can be planned with.
+  // The chunks of `requests` are moved along when instances came or went.
+  Pool* Of(const std::string& model, const RequestTable& requests);
+  // As it was laid out last; null: there never was one.
+  Pool* Known(const std::string& model);
+  PoolQueue QueueOf(const Pool& pool, const std::set<InstanceId>& tried, TimeUs now) const;
+
+  // The plan of a request. Nothing happens where its model has no pool.
+  void AddChunk(const Request& request, size_t chunk);
+  void BeginChunk(Request* request, size_t chunk, TimeUs since_us);
+  void EndChunk(Request* request, size_t chunk, TimeUs now);
+  void DropPlan(const Request& request);
+  // The first chunk of it that has not ended may begin as soon as nothing is in front of it.
+  void RecheckStart(const Request& request);
+  // The requests of which nothing is in front any more (Timeline::TakeReady).
+  std::vector<RequestId> TakeReady(const std::string& model);
+
+  // By model; the layout is that of the last Of().
+  std::map<std::string, Pool>& all() { return pools_; }
+  const std::map<std::string, Pool>& all() const { return pools_; }
+
+  absl::Status CheckInvariants(const RequestTable& requests) const;
+
+ private:
+  void LayOut(Pool* pool, const std::string& model, const RequestTable& requests);
+  TimelineChunk EstimatedChunk(const Pool& pool, const Request& request, size_t chunk) const;
+  std::vector<TimelineChunk> ChunksToCome(const Pool& pool, const std::string& model,
+                                          const RequestTable& requests) const;
+
+  std::shared_ptr<const PlanningConfig> planning_;
+  const Registry& registry_;
+  std::map<std::string, Pool> pools_;
+};
+
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,51 @@
+// RollingPlans: the requests that the rolling planner of their pool knows: those that wait for
+// their first chunk, or have chunks to come. Part of OrchestratorCore, for the policy rolling.
+//
+// Invariant (CheckInvariants): a request's rolling_key and the planners name each other.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/time.h"
+#include "scheduler/orchestrator/prefill/prefill_pools.h"
+#include "scheduler/orchestrator/requests/request.h"
+#include "scheduler/orchestrator/requests/request_table.h"
+#include "scheduler/plan/rolling/rolling.h"
+
+namespace skein::scheduler::orchestrator {
+
+class RollingPlans {
+ public:
+  using Pool = PrefillPools::Pool;
+
+  // REQUIRES a pool with a rolling planner, in all of these.
+  void Add(Request* request, Pool* pool, TimeUs now);
+  // No more chunks; the one that runs has ended. One that is not known: nothing.
+  void Remove(Request* request, Pool* pool, TimeUs now);
+  // The chunk that runs has ended; the request is forgotten if it was its last.
+  void EndChunk(Request* request, Pool* pool, TimeUs now);
+
+  struct Start {
+    RequestId id;
+    ChunkPlan chunk;  // instances by slot; times from the start of the clock
+  };
+  // The chunks that start now.
+  std::vector<Start> Decide(Pool* pool, TimeUs now);
+  // Of those that wait for their first chunk.
+  std::vector<RequestId> QueuedOf(const std::string& model, const RequestTable& requests) const;
+
+  absl::Status CheckInvariants(const RequestTable& requests, const PrefillPools& pools) const;
+
+ private:
+  void Forget(Request* request);
+
+  std::map<int64_t, RequestId> by_key_;
+  int64_t last_key_ = 0;
+};
+
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,71 @@
+// A pool of prefill instances for tests of what plans for it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scheduler/orchestrator/prefill/prefill_pools.h"
+
+namespace skein::scheduler::orchestrator {
+
+class PrefillPoolTest : public ::testing::Test {
+ protected:
+  // A millisecond a token on one instance, about 0.55 on two.
+  static std::shared_ptr<const PlanningConfig> Planning(const char* policy = "tetris") {
+    return std::make_shared<PlanningConfig>(PlanningConfig{
+        .latency = *LatencyModel::Make({{1, {0, 1e-3, 0, 0}}, {2, {1e-3, 0.55e-3, 0, 0}}}),
+        .policy = *Policy::Parse(policy),
+        .tables = {ImprovementRateTable::Constant(0), RollingTable::Constant({})},
+        .node_size = 4});
+  }
+  void TearDown() override {
+    for (const absl::Status& status : {requests_.CheckInvariants(), registry_.CheckInvariants(),
+                                       pools_.CheckInvariants(requests_)}) {
+      EXPECT_TRUE(status.ok()) << status;
+    }
+  }
+  InstanceId Up(int64_t total_blocks = 100) {
+    WorkerIdentity identity;
+    identity.model = "m";
+    identity.incarnation = {++last_};
+    identity.endpoint = "w:" + std::to_string(last_);
+    identity.shape = {.model_hash = "h", .dtype = "f32", .block_tokens = 4, .num_layers = 1};
+    identity.total_blocks = total_blocks;
+    identity.host = "a";
+    identity.comm_address = "c" + std::to_string(last_);
+    const InstanceId id = registry_.Register({identity}, {last_}, 0)->id;
+    return id;
+  }
+  Request& Submit(int64_t tokens) {
+    auto spec = std::make_shared<RequestSpec>();
+    spec->id = {7, ++serial_};
+    spec->model = "m";
+    spec->prompt.assign(static_cast<size_t>(tokens), 1);
+    return requests_.Add(std::move(spec), 0, 100 * kSecondUs);
+  }
+  // The request's plan: one chunk on these instances.
+  void Plan(Request* request, const std::vector<InstanceId>& instances) {
+    request->epoch = {++epoch_};
+    request->members.clear();
+    for (const InstanceId instance : instances) request->members.push_back({.instance = instance});
+    request->chunks = {{.tokens = PromptTokens(*request->spec),
+                        .members = instances.size(),
+                        .sequence = {epoch_}}};
+    pools_.AddChunk(*request, 0);
+  }
+  PrefillPools::Pool* Pool() { return pools_.Of("m", requests_); }
+  std::vector<double> Queue(TimeUs now = 0) { return pools_.QueueOf(*Pool(), {}, now).queue_s; }
+
+  Registry registry_{1, 3 * kSecondUs};
+  RequestTable requests_;
+  PrefillPools pools_{Planning(), &registry_};
+  uint64_t last_ = 0;
+  uint64_t serial_ = 0;
+  uint64_t epoch_ = 0;
+};
+
+}  // namespace skein::scheduler::orchestrator

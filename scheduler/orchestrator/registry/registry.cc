@@ -1,0 +1,412 @@
+#include "scheduler/orchestrator/registry/registry.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::scheduler {
+namespace {
+
+absl::Status CheckIdentity(const WorkerIdentity& identity) {
+  const auto invalid = [](const char* field, const char* what) {
+    return absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
+  };
+  if (identity.model.empty()) return invalid("model", "empty");
+  if (identity.endpoint.empty()) return invalid("endpoint", "empty");
+  if (identity.incarnation.value == 0) return invalid("incarnation", "0");
+  if (identity.shape.block_tokens < 1) return invalid("block_tokens", "below 1");
+  if (identity.shape.num_layers < 1) return invalid("num_layers", "below 1");
+  if (identity.total_blocks < 1) return invalid("num_blocks", "below 1");
+  return absl::OkStatus();
+}
+
+// Prefill instances of one plan cut its chunks into pieces, each for itself: they must cut alike.
+absl::Status CheckSamePieces(const WorkerIdentity& a, const WorkerIdentity& b) {
+  const bool plan_together = a.role == Role::kPrefill && b.role == Role::kPrefill;
+  if (!plan_together || a.max_batch_tokens == b.max_batch_tokens) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("max_batch_tokens: this worker ",
+                                                    a.max_batch_tokens, ", its prefill instances ",
+                                                    b.max_batch_tokens));
+}
+
+void Add(const PoolCounts& more, int64_t times, PoolCounts* sum) {
+  sum->placeable += times * more.placeable;
+  sum->serving += times * more.serving;
+  sum->taking += times * more.taking;
+  sum->request_limit += times * more.request_limit;
+  sum->unlimited += times * more.unlimited;
+  sum->placed_not_serving += times * more.placed_not_serving;
+}
+
+void Add(const Unreported& more, int64_t times, Unreported* sum) {
+  sum->requests += times * more.requests;
+  sum->blocks += times * more.blocks;
+  sum->prompt_tokens += times * more.prompt_tokens;
+}
+
+}  // namespace
+
+bool Instance::IsReported(RequestId request, Epoch epoch) const {
+  const auto it = held.find({request, epoch});
+  if (it == held.end()) return false;
+  return identity.role == Role::kPrefill || it->second.opened;
+}
+
+void Instance::Count(const Placement& placement, int64_t times) {
+  if (IsReported(placement.spec->id, placement.epoch)) return;
+  const Unreported more = Of(*placement.spec);
+  Add(more, times, &unreported);
+  if (placement.announced) Add(more, times, &announced);
+}
+
+void Instance::Place(const SpecPtr& spec, Epoch epoch, bool announced_only) {
+  Take(spec->id);
+  const Placement& placement =
+      placed.emplace(spec->id, Placement{epoch, spec, announced_only}).first->second;
+  Count(placement, 1);
+  Recount();
+}
+
+void Instance::Opened(RequestId request) {
+  const auto it = placed.find(request);
+  if (it == placed.end()) return;
+  Count(it->second, -1);
+  it->second.announced = false;
+  Count(it->second, 1);
+}
+
+void Instance::Take(RequestId request) {
+  const auto it = placed.find(request);
+  if (it == placed.end()) return;
+  Count(it->second, -1);
+  placed.erase(it);
+  Recount();
+}
+
+bool Instance::Drained() const {
+  return load.draining && placed.empty() && held.empty() && load.running_requests == 0 &&
+         load.queued_requests == 0 && load.held_blocks == 0;
+}
+
+Unreported Instance::Of(const RequestSpec& spec) const {
+  const int64_t tokens = PromptTokens(spec);
+  return {1, BlocksOf(identity.shape, tokens + spec.max_tokens), tokens};
+}
+
+void Instance::SetHeld(const std::vector<HeldRequest>& all) {
+  held.clear();
+  held_digest = HeldDigest();
+  for (const HeldRequest& one : all) {
+    if (held.insert_or_assign({one.id, one.epoch}, one).second) held_digest.Add(one.id, one.epoch);
+  }
+  CountUnreported();
+}
+
+void Instance::TakeHeld(const HeldRequest& one) {
+  const auto it = placed.find(one.id);
+  const bool counts = it != placed.end() && it->second.epoch == one.epoch;
+  if (counts) Count(it->second, -1);
+  if (held.insert_or_assign({one.id, one.epoch}, one).second) held_digest.Add(one.id, one.epoch);
+  if (counts) Count(it->second, 1);
+}
+
+void Instance::DropHeld(RequestId request, Epoch epoch) {
+  const auto it = placed.find(request);
+  const bool counts = it != placed.end() && it->second.epoch == epoch;
+  if (counts) Count(it->second, -1);
+  if (held.erase({request, epoch}) > 0) held_digest.Remove(request, epoch);
+  if (counts) Count(it->second, 1);
+}
+
+void Instance::CountUnreported() {
+  unreported = announced = {};
+  for (const auto& [request, placement] : placed) Count(placement, 1);
+}
+
+absl::Status Instance::CheckUnreported() const {
+  Instance afresh = *this;
+  afresh.CountUnreported();
+  if (unreported == afresh.unreported && announced == afresh.announced) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("the unreported load of instance ", id.value));
+}
+
+PoolCounts Instance::Counts() const {
+  const bool serves = Serves();
+  const bool limited = identity.max_requests > 0;
+  return {.placeable = Placeable() ? 1 : 0,
+          .serving = serves ? 1 : 0,
+          .taking = TakesAssigns() ? 1 : 0,
+          .request_limit = serves ? identity.max_requests : 0,
+          .unlimited = serves && !limited ? 1 : 0,
+          .placed_not_serving = serves ? 0 : static_cast<int64_t>(placed.size())};
+}
+
+void Instance::Recount() {
+  if (counts_ == nullptr) return;
+  Add(counted_, -1, counts_);
+  counted_ = Counts();
+  Add(counted_, 1, counts_);
+}
+
+Registry::PoolOfRole& Registry::PoolOf(const Instance& instance) {
+  return pools_[{instance.identity.model, instance.identity.role}];
+}
+
+const Registry::PoolOfRole* Registry::FindPool(const std::string& model, Role role) const {
+  const auto it = pools_.find({model, role});
+  return it == pools_.end() ? nullptr : &it->second;
+}
+
+void Registry::RenewLease(Instance& instance, TimeUs now) {
+  instance.heard_us = now;
+  instance.lease_end_us = listening_.At(now) + lease_us_;
+  leases_.Set(instance.id, instance.lease_end_us);
+}
+
+absl::StatusOr<Registry::Registration> Registry::Register(const RegisterRequest& hello,
+                                                          CallId connection, TimeUs now) {
+  absl::StatusOr<Registration> registration = FindOrAdd(hello.identity, connection, now);
+  if (!registration.ok()) return registration;
+  Instance& instance = instances_.at(registration->id);
+  instance.reported = true;
+  instance.avoid = false;
+  instance.load = hello.load;
+  instance.SetHeld(hello.held);
+  Recount(instance);
+  return registration;
+}
+
+absl::StatusOr<Registry::Registration> Registry::FindOrAdd(const WorkerIdentity& identity,
+                                                           CallId connection, TimeUs now) {
+  if (absl::Status status = CheckIdentity(identity); !status.ok()) return status;
+  Registration registration;
+  const auto there = at_endpoint_.find(identity.endpoint);
+  for (const InstanceId id : there == at_endpoint_.end() ? std::set<InstanceId>{} : there->second) {
+    Instance& instance = instances_.at(id);
+    if (instance.identity.incarnation == identity.incarnation &&
+        instance.identity.role == identity.role && instance.identity.model == identity.model) {
+      RenewLease(instance, now);
+      registration.id = id;
+      registration.former = std::exchange(instance.connection, connection);
+      by_connection_.erase(registration.former);
+      by_connection_[connection] = id;
+      instance.succeeded = false;
+      PoolOf(instance).without_stream.erase(id);
+      Recount(instance);
+      return registration;
+    }
+    registration.replaced.push_back(id);
+  }
+  if (absl::Status status = CheckShape(identity); !status.ok()) return status;
+  registration.id = InstanceId{next_id_++};
+  Instance& instance = instances_[registration.id];
+  instance.id = registration.id;
+  instance.identity = identity;
+  instance.connection = connection;
+  instance.registered_us = now;
+  RenewLease(instance, now);
+  PoolOfRole& pool = PoolOf(instance);
+  pool.instances.push_back(&instance);  // its id is the largest
+  pool.version = ++versions_;
+  instance.counts_ = &pool.counts;
+  Recount(instance);
+  at_endpoint_[identity.endpoint].insert(instance.id);
+  by_connection_[connection] = instance.id;
+  ++count_[static_cast<size_t>(identity.role)];
+  models_seen_.insert(identity.model);
+  return registration;
+}
+
+// Against those that stay: an instance that this one replaces at its endpoint does not count. All
+// of a role are alike already, so the first that stays stands for them.
+absl::Status Registry::CheckShape(const WorkerIdentity& identity) const {
+  for (const Role role : {Role::kPrefill, Role::kDecode}) {
+    const std::vector<const Instance*>& pool = Pool(identity.model, role);
+    const auto other = std::find_if(pool.begin(), pool.end(), [&](const Instance* one) {
+      return one->identity.endpoint != identity.endpoint;
+    });
+    if (other == pool.end()) continue;
+    const WorkerIdentity& first = (*other)->identity;
+    absl::Status same = CheckSameShape(identity.shape, first.shape, "this worker", "its instances");
+    if (same.ok()) same = CheckSamePieces(identity, first);
+    if (same.ok()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("model ", identity.model, ": ", std::string(same.message())));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Registry::Reported> Registry::Report(const ReportRequest& report, TimeUs now) {
+  Instance* instance = Find(report.instance);
+  if (instance == nullptr || instance->identity.incarnation != report.incarnation) {
+    return absl::NotFoundError("instance: not known; register again");
+  }
+  RenewLease(*instance, now);
+  instance->avoid = false;
+  instance->load = report.load;
+  // What was withdrawn may be held again since: `held` comes last.
+  for (const EndedRequest& one : report.ended) instance->DropHeld(one.id, one.epoch);
+  for (const HeldRequest& one : report.gone) instance->DropHeld(one.id, one.epoch);
+  if (report.full) {
+    instance->SetHeld(report.held);
+  } else {
+    for (const HeldRequest& one : report.held) instance->TakeHeld(one);
+  }
+  Recount(*instance);
+  return Reported{instance, instance->held_digest.value() == report.held_digest};
+}
+
+absl::Status Registry::Drain(const DrainRequest& request) {
+  Instance* instance = Find(request.instance);
+  if (instance == nullptr) {
+    return absl::NotFoundError(absl::StrCat("instance ", request.instance.value, " is not known"));
+  }
+  const WorkerIdentity& identity = instance->identity;
+  const bool is_last =
+      instance->Placeable() && Counts(identity.model, identity.role).placeable == 1;
+  if (!request.undo && !request.force && is_last) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("instance ", request.instance.value, " is the last ",
+                     identity.role == Role::kPrefill ? "prefill" : "decode",
+                     " instance that serves model ", identity.model, ": its requests would fail"));
+  }
+  instance->drain_order = !request.undo;
+  Recount(*instance);
+  return absl::OkStatus();
+}
+
+void Registry::Remove(InstanceId id) {
+  const auto it = instances_.find(id);
+  if (it == instances_.end()) return;
+  Instance& instance = it->second;
+  PoolOfRole& pool = PoolOf(instance);
+  Add(instance.counted_, -1, &pool.counts);
+  std::erase(pool.instances, &instance);
+  pool.without_stream.erase(id);
+  pool.version = ++versions_;
+  leases_.Remove(id);
+  by_connection_.erase(instance.connection);
+  const auto there = at_endpoint_.find(instance.identity.endpoint);
+  there->second.erase(id);
+  if (there->second.empty()) at_endpoint_.erase(there);
+  --count_[static_cast<size_t>(instance.identity.role)];
+  instances_.erase(it);
+}
+
+void Registry::Disconnect(Instance& instance) {
+  by_connection_.erase(instance.connection);
+  instance.connection = CallId{};
+  PoolOf(instance).without_stream.insert(instance.id);
+  Recount(instance);
+}
+
+std::map<RequestId, Placement> Registry::TakePlaced(Instance& instance) {
+  std::map<RequestId, Placement> placed = std::exchange(instance.placed, {});
+  instance.unreported = instance.announced = {};
+  Recount(instance);
+  return placed;
+}
+
+void Registry::Avoid(Instance& instance) {
+  instance.avoid = true;
+  Recount(instance);
+}
+
+Instance* Registry::Find(InstanceId id) {
+  const auto it = instances_.find(id);
+  return it == instances_.end() ? nullptr : &it->second;
+}
+
+void Registry::NoteSuccessor(Role role, const std::string& model) {
+  const auto pool = pools_.find({model, role});
+  if (pool == pools_.end() || pool->second.without_stream.empty()) return;
+  const auto oldest = pool->second.without_stream.begin();
+  instances_.at(*oldest).succeeded = true;
+  pool->second.without_stream.erase(oldest);
+}
+
+std::vector<InstanceId> Registry::Connected() const {
+  std::vector<InstanceId> ids;
+  for (const auto& [id, instance] : instances_) {
+    if (instance.connected()) ids.push_back(id);
+  }
+  return ids;
+}
+
+Instance* Registry::FindConnected(CallId connection) {
+  const auto it = by_connection_.find(connection);
+  return it == by_connection_.end() ? nullptr : &instances_.at(it->second);
+}
+
+const Instance* Registry::Find(InstanceId id) const {
+  const auto it = instances_.find(id);
+  return it == instances_.end() ? nullptr : &it->second;
+}
+
+std::vector<InstanceId> Registry::Listened(TimeUs now) {
+  listening_.Listened(now);
+  std::vector<InstanceId> dead;
+  while (const auto id = leases_.TakeDue(listening_.elapsed())) dead.push_back(*id);
+  std::sort(dead.begin(), dead.end());
+  return dead;
+}
+
+TimeUs Registry::NextTick() const { return listening_.NextTick(leases_.Next()); }
+
+const std::vector<const Instance*>& Registry::Pool(const std::string& model, Role role) const {
+  static const auto* const none = new std::vector<const Instance*>;
+  const PoolOfRole* pool = FindPool(model, role);
+  return pool == nullptr ? *none : pool->instances;
+}
+
+const PoolCounts& Registry::Counts(const std::string& model, Role role) const {
+  static constexpr PoolCounts kNone;
+  const PoolOfRole* pool = FindPool(model, role);
+  return pool == nullptr ? kNone : pool->counts;
+}
+
+uint64_t Registry::PoolVersion(const std::string& model, Role role) const {
+  const PoolOfRole* pool = FindPool(model, role);
+  return pool == nullptr ? 0 : pool->version;
+}
+
+absl::Status Registry::CheckInvariants() const {
+  const auto violated = [](InstanceId id, const char* what) {
+    return absl::InternalError(absl::StrCat("Registry: instance ", id.value, " ", what));
+  };
+  std::map<PoolKey, PoolCounts> counts;
+  std::map<PoolKey, std::vector<const Instance*>> pools;
+  size_t connected = 0;
+  for (const auto& [id, instance] : instances_) {
+    const PoolKey key{instance.identity.model, instance.identity.role};
+    Add(instance.Counts(), 1, &counts[key]);
+    pools[key].push_back(&instance);
+    if (absl::Status status = instance.CheckUnreported(); !status.ok()) return status;
+    if (leases_.Of(id) != instance.lease_end_us) return violated(id, "has a lease without an end");
+    if (at_endpoint_.at(instance.identity.endpoint).count(id) == 0) {
+      return violated(id, "is not found by its endpoint");
+    }
+    const bool waits = !instance.connected() && !instance.succeeded;
+    if (waits != (pools_.at(key).without_stream.count(id) > 0)) {
+      return violated(id, "has no successor to come, or the reverse");
+    }
+    if (!instance.connected()) continue;
+    ++connected;
+    const auto connection = by_connection_.find(instance.connection);
+    if (connection == by_connection_.end() || connection->second != id) {
+      return violated(id, "is not found by its stream");
+    }
+  }
+  if (connected != by_connection_.size()) return absl::InternalError("Registry: unknown streams");
+  for (const auto& [key, pool] : pools_) {
+    const bool same = std::equal(pool.instances.begin(), pool.instances.end(), pools[key].begin(),
+                                 pools[key].end());
+    if (!same || pool.counts != counts[key]) {
+      return absl::InternalError("Registry: the pool of model " + key.first);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::scheduler

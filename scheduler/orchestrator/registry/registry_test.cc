@@ -1,0 +1,112 @@
+#include "scheduler/orchestrator/registry/registry.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+
+namespace skein::scheduler {
+namespace {
+
+constexpr TimeUs kLeaseUs = 3 * kSecondUs;
+
+class RegistryTest : public ::testing::Test {
+ protected:
+  WorkerIdentity Identity(Role role, uint64_t incarnation) {
+    WorkerIdentity identity;
+    identity.role = role;
+    identity.model = "m";
+    identity.endpoint = "w:" + std::to_string(incarnation);
+    identity.incarnation = {incarnation};
+    identity.shape = {.model_hash = "h", .dtype = "f32", .block_tokens = 4, .num_layers = 1};
+    identity.total_blocks = 100;
+    identity.max_requests = 2;
+    return identity;
+  }
+  InstanceId Up(Role role, uint64_t incarnation) {
+    return registry_.Register({Identity(role, incarnation)}, {incarnation}, now_)->id;
+  }
+  void Report(InstanceId id, uint64_t incarnation, bool draining = false) {
+    ReportRequest report{.instance = id, .incarnation = {incarnation}};
+    report.load.draining = draining;
+    EXPECT_TRUE(registry_.Report(report, now_).ok());
+  }
+  static SpecPtr Spec(uint64_t serial) {
+    auto spec = std::make_shared<RequestSpec>();
+    spec->id = {7, serial};
+    return spec;
+  }
+  const PoolCounts& Counts() { return registry_.Counts("m", Role::kPrefill); }
+  void TearDown() override {
+    EXPECT_TRUE(registry_.CheckInvariants().ok()) << registry_.CheckInvariants();
+  }
+
+  TimeUs now_ = 0;
+  Registry registry_{1, kLeaseUs};
+};
+
+TEST_F(RegistryTest, CountsWhatAPoolCanDoWithEachChange) {
+  const InstanceId one = Up(Role::kPrefill, 11);
+  const InstanceId two = Up(Role::kPrefill, 12);
+  Up(Role::kDecode, 13);
+  EXPECT_EQ(Counts(), (PoolCounts{.placeable = 2, .serving = 2, .taking = 2, .request_limit = 4}));
+  Instance& first = *registry_.Find(one);
+  first.Place(Spec(1), {5});
+  first.Place(Spec(2), {6});  // full
+  EXPECT_EQ(Counts().taking, 1);
+  registry_.Avoid(*registry_.Find(two));
+  EXPECT_EQ(Counts().taking, 0);
+  first.Take({7, 2});
+  EXPECT_EQ(Counts().taking, 1);
+  Report(one, 11, /*draining=*/true);
+  EXPECT_EQ(
+      Counts(),
+      (PoolCounts{.placeable = 1, .serving = 1, .request_limit = 2, .placed_not_serving = 1}));
+  registry_.Disconnect(*registry_.Find(two));
+  EXPECT_EQ(Counts().placeable, 0);
+  registry_.Remove(one);
+  EXPECT_EQ(Counts(), (PoolCounts{.serving = 1, .request_limit = 2}));
+  EXPECT_EQ(registry_.Counts("other", Role::kPrefill), PoolCounts{});
+}
+
+TEST_F(RegistryTest, PoolsAreByModelAndRoleAndTellWhenTheyChange) {
+  const InstanceId one = Up(Role::kPrefill, 11);
+  const uint64_t version = registry_.PoolVersion("m", Role::kPrefill);
+  Up(Role::kDecode, 12);
+  EXPECT_EQ(registry_.PoolVersion("m", Role::kPrefill), version);
+  Up(Role::kPrefill, 13);
+  EXPECT_NE(registry_.PoolVersion("m", Role::kPrefill), version);
+  ASSERT_EQ(registry_.Pool("m", Role::kPrefill).size(), 2u);
+  EXPECT_EQ(registry_.Pool("m", Role::kPrefill)[0]->id, one);
+  EXPECT_TRUE(registry_.Pool("other", Role::kDecode).empty());
+}
+
+TEST_F(RegistryTest, OnlyTheSilentAreDead) {
+  const InstanceId one = Up(Role::kPrefill, 11);
+  const InstanceId two = Up(Role::kPrefill, 12);
+  std::vector<InstanceId> dead;
+  while (now_ < kLeaseUs + kSecondUs) {
+    now_ = registry_.NextTick();
+    Report(two, 12);
+    for (const InstanceId id : registry_.Listened(now_)) dead.push_back(id);
+    if (!dead.empty()) break;
+  }
+  EXPECT_EQ(dead, (std::vector<InstanceId>{one}));
+  registry_.Remove(one);
+}
+
+TEST_F(RegistryTest, AStreamIsFoundUntilItBreaksOrAnotherTakesItsPlace) {
+  const InstanceId one = Up(Role::kPrefill, 11);
+  EXPECT_EQ(registry_.FindConnected({11})->id, one);
+  const auto again = registry_.Register({Identity(Role::kPrefill, 11)}, {99}, now_);
+  EXPECT_EQ(again->id, one);
+  EXPECT_EQ(again->former, CallId{11});
+  EXPECT_EQ(registry_.FindConnected({11}), nullptr);
+  EXPECT_EQ(registry_.FindConnected({99})->id, one);
+  registry_.Disconnect(*registry_.Find(one));
+  EXPECT_EQ(registry_.FindConnected({99}), nullptr);
+  EXPECT_EQ(registry_.FindConnected({}), nullptr);
+}
+
+}  // namespace
+}  // namespace skein::scheduler

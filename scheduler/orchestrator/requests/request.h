@@ -1,0 +1,124 @@
+// A request as the orchestrator sees it. Plain data: RequestTable owns it, and the components of
+// OrchestratorCore read and change it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/request.h"
+#include "scheduler/base/time.h"
+#include "scheduler/orchestrator/explain/explanation.h"
+
+namespace skein::scheduler::orchestrator {
+
+enum class State {
+  kQueued,     // rolling: the planner has not started it
+  kAssigning,  // a member has not answered its Assign
+  kAssigned,
+  kWaiting,     // for decode room: its lead asked
+  kReserving,   // its lead was answered, and opens the transfer
+  kPlaced,      // the transfer is open
+  kReplanning,  // its last plan is being cancelled
+  kParked,      // no prefill instance takes it now
+};
+inline constexpr size_t kStates = static_cast<size_t>(State::kParked) + 1;
+
+// An instance's part in the current plan of a request.
+struct Member {
+  enum class Phase {
+    kAssigned,   // the last Assign for it is not answered
+    kAccepted,   // it is
+    kLacksPlan,  // it refused the plan, or told its state without it
+    kGone,       // it has committed its part, or was lost
+  };
+  InstanceId instance;
+  Phase phase = Phase::kAssigned;
+  PlanSequence assigned;  // of the last Assign for it; 0: none yet
+  uint32_t chunks_done = 0;
+  TimeUs entered_us = -1;  // when it began to wait for, or to run, its next chunk
+
+  bool here() const { return phase != Phase::kGone; }
+  bool accepted() const { return phase == Phase::kAccepted; }
+};
+
+// Computed by the first `members` of the request's members.
+struct Chunk {
+  int64_t history = 0;
+  int64_t tokens = 0;
+  size_t members = 0;
+  PlanSequence sequence;
+  TimeUs started_us = -1;
+  TimeUs ended_us = -1;
+};
+
+struct PlannedChunk {
+  int64_t tokens = 0;
+  std::vector<InstanceId> instances;
+};
+
+struct Request {
+  SpecPtr spec;
+  bool alone = false;  // asked for: one prefill instance, whatever the policy
+  State state = State::kAssigning;
+  Epoch epoch;
+  uint64_t number = 0;  // by submission
+  TimeUs submitted_us = 0;
+  TimeUs deadline_us = kNever;
+
+  std::vector<Member> members;  // the lead first; none without a plan
+  std::vector<Chunk> chunks;    // all but those that rolling has not started
+  bool sequence_parallel = false;
+  std::set<InstanceId> tried_prefill;  // not to be tried before all others were
+  bool unsure = false;                 // its last members were lost when they may have committed
+
+  int64_t rolling_key = 0;       // the rolling planner knows it by this; 0: it does not
+  bool rolling_running = false;  // its last chunk has not ended
+
+  // In a step with it an engine failed, or the instance was lost while it computed the prompt.
+  std::set<InstanceId> engines_failed;
+  std::set<InstanceId> lost_under;
+
+  int replans = 0;
+
+  uint64_t waiting_number = 0;  // place in the waiting list, by first asking; 0 = never asked
+  TimeUs waiting_since_us = 0;
+  InstanceId decode;  // announced or opened there
+  std::set<InstanceId> tried_decode;
+  std::set<InstanceId> old_decodes;  // may have blocks of an older epoch in quarantine
+
+  std::optional<CallId> asking;  // the stream on which PlaceDecode is to be answered
+  TimeUs asking_until_us = kNever;
+
+  Explanation explanation;
+  std::optional<RouterEnd> router_end;  // it came before the router's close
+
+  int64_t PlannedTokens() const {
+    return chunks.empty() ? 0 : chunks.back().history + chunks.back().tokens;
+  }
+  // All chunks of the prompt are known.
+  bool IsPlanWhole() const { return PlannedTokens() == PromptTokens(*spec); }
+  Member* MemberAt(InstanceId instance);  // that is here; null: none
+  bool HasMembersHere() const;
+  bool AllAccepted() const;
+  // The chunk that the member computes next; chunks.size(): none. A member that joined later takes
+  // no part in the first chunks.
+  size_t NextChunkOf(const Member& member) const;
+  // All members of a chunk that are here have ended it.
+  bool HasEnded(size_t chunk) const;
+  // A chunk begins when the last of its members has entered it: the others wait for that one.
+  struct Entered {
+    bool all = false;
+    TimeUs last_us = -1;  // of those that have
+  };
+  Entered EnteredOf(size_t chunk) const;
+  // When something of it is due next.
+  TimeUs NextTimer() const { return std::min(deadline_us, asking_until_us); }
+};
+
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,127 @@
+#include "scheduler/orchestrator/requests/request_table.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/base/check.h"
+
+namespace skein::scheduler::orchestrator {
+
+Request& RequestTable::Add(SpecPtr spec, TimeUs now, TimeUs deadline_us) {
+  const uint64_t number = ++submitted_;
+  Request& request = by_number_.try_emplace(by_number_.end(), number)->second;
+  request.number = number;
+  request.spec = std::move(spec);
+  request.submitted_us = now;
+  request.deadline_us = deadline_us;
+  const bool is_new = by_id_.emplace(request.spec->id, &request).second;
+  SKEIN_INVARIANT(is_new);
+  of_router_[request.spec->id.router].insert(request.spec->id.serial);
+  ++in_state_[static_cast<size_t>(request.state)];
+  ++of_model_[request.spec->model];
+  Arm(request);
+  return request;
+}
+
+void RequestTable::Erase(const Request& request) {
+  --in_state_[static_cast<size_t>(request.state)];
+  --of_model_.at(request.spec->model);
+  timers_.Remove(request.spec->id);
+  by_id_.erase(request.spec->id);
+  const auto router = of_router_.find(request.spec->id.router);
+  router->second.erase(request.spec->id.serial);
+  if (router->second.empty()) of_router_.erase(router);
+  by_number_.erase(request.number);
+}
+
+Request* RequestTable::Find(RequestId id) {
+  const auto it = by_id_.find(id);
+  return it == by_id_.end() ? nullptr : it->second;
+}
+
+const Request* RequestTable::Find(RequestId id) const {
+  const auto it = by_id_.find(id);
+  return it == by_id_.end() ? nullptr : it->second;
+}
+
+Request* RequestTable::Find(RequestId id, Epoch epoch) {
+  Request* request = Find(id);
+  return request != nullptr && request->epoch == epoch ? request : nullptr;
+}
+
+std::vector<RequestId> RequestTable::OfRouter(uint64_t router) const {
+  std::vector<RequestId> ids;
+  const auto serials = of_router_.find(router);
+  if (serials == of_router_.end()) return ids;
+  for (const uint64_t serial : serials->second) ids.push_back({router, serial});
+  return ids;
+}
+
+Request& RequestTable::At(RequestId id) {
+  Request* request = Find(id);
+  SKEIN_INVARIANT(request != nullptr);
+  return *request;
+}
+
+const Request& RequestTable::At(RequestId id) const {
+  const Request* request = Find(id);
+  SKEIN_INVARIANT(request != nullptr);
+  return *request;
+}
+
+void RequestTable::Enter(Request& request, State state) {
+  --in_state_[static_cast<size_t>(request.state)];
+  ++in_state_[static_cast<size_t>(state)];
+  request.state = state;
+}
+
+void RequestTable::Arm(const Request& request) {
+  timers_.Set(request.spec->id, request.NextTimer());
+}
+
+std::vector<RequestId> RequestTable::TakeDue(TimeUs now) {
+  std::vector<RequestId> due;
+  while (const std::optional<RequestId> id = timers_.TakeDue(now)) due.push_back(*id);
+  return due;
+}
+
+int64_t RequestTable::CountOf(const std::string& model) const {
+  const auto it = of_model_.find(model);
+  return it == of_model_.end() ? 0 : it->second;
+}
+
+absl::Status RequestTable::CheckInvariants() const {
+  const auto violated = [](RequestId id, const char* what) {
+    return absl::InternalError(absl::StrCat("RequestTable: ", ToString(id), " ", what));
+  };
+  std::array<int64_t, kStates> in_state = {};
+  std::map<std::string, int64_t> of_model;
+  for (const auto& [number, request] : by_number_) {
+    const RequestId id = request.spec->id;
+    if (request.number != number || Find(id) != &request) return violated(id, "is not found");
+    const auto router = of_router_.find(id.router);
+    if (router == of_router_.end() || router->second.count(id.serial) == 0) {
+      return violated(id, "is not its router's");
+    }
+    if (timers_.Of(id) > request.NextTimer())
+      return violated(id, "has a timer that is not remembered");
+    ++in_state[static_cast<size_t>(request.state)];
+    ++of_model[request.spec->model];
+  }
+  size_t of_routers = 0;
+  for (const auto& [router, serials] : of_router_) of_routers += serials.size();
+  if (by_id_.size() != by_number_.size() || of_routers != by_number_.size()) {
+    return absl::InternalError("RequestTable: an index knows requests that have ended");
+  }
+  if (in_state != in_state_) return absl::InternalError("RequestTable: states miscounted");
+  for (const auto& [model, count] : of_model_) {
+    const auto counted = of_model.find(model);
+    if (count != (counted == of_model.end() ? 0 : counted->second)) {
+      return absl::InternalError("RequestTable: model " + model + " miscounted");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::scheduler::orchestrator

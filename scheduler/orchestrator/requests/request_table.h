@@ -1,0 +1,83 @@
+// RequestTable: the requests that are alive, by id, by router and by submission; how many are in
+// each state and of each model; when something of them is due. Part of OrchestratorCore.
+//
+// Every operation costs the same whatever the number of requests, but for the logarithm that an
+// ordered container takes; ForEach alone walks over all.
+//
+// Invariants (CheckInvariants): each request is found by its id, router and number; the counts
+// agree with the states and models; no request's timer is later than what is due.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
+#include "scheduler/orchestrator/requests/request.h"
+
+namespace skein::scheduler::orchestrator {
+
+class RequestTable {
+ public:
+  // REQUIRES an id that is not in the table. The reference holds until Erase.
+  Request& Add(SpecPtr spec, TimeUs now, TimeUs deadline_us);
+  void Erase(const Request& request);
+
+  Request* Find(RequestId id);  // null: it is not alive
+  const Request* Find(RequestId id) const;
+  Request* Find(RequestId id, Epoch epoch);  // null, too, if it is under another epoch
+  std::vector<RequestId> OfRouter(uint64_t router) const;
+  Request& At(RequestId id);  // REQUIRES that it is alive
+  const Request& At(RequestId id) const;
+
+  void Enter(Request& request, State state);
+
+  // One of the request's times was set.
+  void Arm(const Request& request);
+  // The requests of which something is due, in the order of their times. Each is to be looked at
+  // and, if it is still alive, to be armed again.
+  std::vector<RequestId> TakeDue(TimeUs now);
+  TimeUs NextTimer() const { return timers_.Next(); }
+
+  size_t size() const { return by_number_.size(); }
+  int64_t CountIn(State state) const { return in_state_[static_cast<size_t>(state)]; }
+  int64_t CountOf(const std::string& model) const;
+  uint64_t submitted() const { return submitted_; }  // ever
+
+  // Calls visit(const Request&) for each, in the order of submission.
+  template <class Visit>
+  void ForEach(Visit visit) const {
+    for (const auto& [number, request] : by_number_) visit(request);
+  }
+  // The same while visit returns true.
+  template <class Visit>
+  void ForEachOldest(Visit visit) const {
+    for (auto it = by_number_.begin(); it != by_number_.end() && visit(it->second);) ++it;
+  }
+  // The same, the latest first.
+  template <class Visit>
+  void ForEachLatest(Visit visit) const {
+    for (auto it = by_number_.rbegin(); it != by_number_.rend() && visit(it->second);) ++it;
+  }
+
+  absl::Status CheckInvariants() const;
+
+ private:
+  std::map<uint64_t, Request> by_number_;
+  absl::btree_map<RequestId, Request*> by_id_;
+  std::map<uint64_t, std::set<uint64_t>> of_router_;  // serials; no set is empty
+  std::array<int64_t, kStates> in_state_ = {};
+  std::map<std::string, int64_t> of_model_;  // models stay when they have no request
+  TimerQueue<RequestId> timers_;             // not later than NextTimer of each
+  uint64_t submitted_ = 0;
+};
+
+}  // namespace skein::scheduler::orchestrator

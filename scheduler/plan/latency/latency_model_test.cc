@@ -1,0 +1,142 @@
+#include "scheduler/plan/latency/latency_model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "scheduler/plan/latency/builtin_models.h"
+#include "scheduler/plan/latency/fit.h"
+
+namespace skein::scheduler {
+namespace {
+
+std::string Why(const std::map<int, SpCoefficients>& sizes) {
+  return std::string(LatencyModel::Make(sizes).status().message());
+}
+
+TEST(LatencyModelTest, IsEquationOne) {
+  const LatencyModel model = *LatencyModel::Make({{1, {1, 2, 3, 4}}, {4, {0, 1, 0, 0}}});
+  EXPECT_DOUBLE_EQ(model.Seconds(1, 10, 5), 1 + 2 * 5 + 3 * 10 * 5 + 4 * 25);
+  EXPECT_DOUBLE_EQ(model.Seconds(4, 10, 5), 5);
+  EXPECT_EQ(model.sp_sizes(), (std::vector<int>{1, 4}));
+  EXPECT_FALSE(model.HasSp(2));
+}
+
+TEST(LatencyModelTest, IsRefusedByName) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_NE(Why({}).find("no SP size"), std::string::npos);
+  EXPECT_NE(Why({{3, {0, 1, 0, 0}}}).find("sp 3"), std::string::npos);
+  EXPECT_NE(Why({{0, {0, 1, 0, 0}}}).find("sp 0"), std::string::npos);
+  EXPECT_NE(Why({{1 << 17, {0, 1, 0, 0}}}).find("power of two"), std::string::npos);
+  EXPECT_NE(Why({{2, {-1, 1, 0, 0}}}).find("sp 2: a_s is -1"), std::string::npos);
+  EXPECT_NE(Why({{2, {0, nan, 0, 0}}}).find("b_s_per_token is nan"), std::string::npos);
+  EXPECT_NE(Why({{2, {0, 1, -2, 0}}}).find("c_s_per_token2 is -2"), std::string::npos);
+  EXPECT_NE(Why({{2, {1, 0, 1, 0}}}).find("grow"), std::string::npos);
+}
+
+TEST(LatencyModelTest, SolvesForTheLongestChunkThatFits) {
+  const LatencyModel& model = Llama3_8bA100();
+  for (const int sp : model.sp_sizes()) {
+    for (const int64_t history : {0, 1000, 500000}) {
+      EXPECT_EQ(model.SolveChunkTokens(sp, history, 0), 0);
+      EXPECT_EQ(model.SolveChunkTokens(sp, history, -1), 0);
+      for (double budget_s = 0.01; budget_s < 1e4; budget_s *= 1.3) {
+        const int64_t tokens = model.SolveChunkTokens(sp, history, budget_s);
+        EXPECT_TRUE(tokens == 0 || model.Seconds(sp, history, tokens) <= budget_s);
+        EXPECT_GT(model.Seconds(sp, history, tokens + 1), budget_s);
+      }
+    }
+  }
+  // What just fits, fits: rounding does not lose the last token.
+  for (const int64_t history : {0, 777, 100'003}) {
+    for (int64_t tokens = 1; tokens < 1'000'000; tokens += 1 + tokens / 7) {
+      const double budget_s = model.Seconds(4, history, tokens);
+      EXPECT_EQ(model.SolveChunkTokens(4, history, budget_s), tokens) << history;
+    }
+  }
+  const LatencyModel linear = *LatencyModel::Make({{1, {0, 0.25, 0, 0}}, {2, {0, 0, 0, 0.25}}});
+  EXPECT_EQ(linear.SolveChunkTokens(1, 0, 1), 4);
+  EXPECT_EQ(linear.SolveChunkTokens(2, 0, 1), 2);
+  EXPECT_GT(linear.SolveChunkTokens(1, 0, 1e300), int64_t{1} << 50);
+}
+
+TEST(BuiltinModelTest, MeetsTable1) {
+  const auto fit = FitLatency(Llama3_8bA100Samples());
+  ASSERT_TRUE(fit.ok()) << fit.status();
+  ASSERT_EQ(fit->residuals.size(), 34u);
+  for (const SampleResidual& residual : fit->residuals) {
+    EXPECT_LE(std::abs(residual.Relative()), residual.sample.sp <= 2 ? 0.0115 : 0.0635)
+        << "sp " << residual.sample.sp << ", " << residual.sample.chunk_tokens;
+  }
+  for (const auto& [sp, k] : fit->sizes) EXPECT_EQ(k.c_s_per_token2, 2 * k.d_s_per_token2);
+}
+
+std::vector<LatencySample> SamplesOf(const SpCoefficients& k, bool history) {
+  const LatencyModel model = *LatencyModel::Make({{2, k}});
+  std::vector<LatencySample> samples;
+  for (const int64_t before : {0, 4096, 65536}) {
+    for (const int64_t tokens : {256, 2048, 16384, 131072}) {
+      if (before == 0 || history) {
+        samples.push_back({2, before, tokens, model.Seconds(2, before, tokens)});
+      }
+    }
+  }
+  return samples;
+}
+
+TEST(FitTest, FindsTheCoefficientsOfExactSamples) {
+  const SpCoefficients truth{0.05, 3e-5, 1.1e-9, 7e-10};
+  const auto fit = FitLatency(SamplesOf(truth, true));
+  ASSERT_TRUE(fit.ok()) << fit.status();
+  const SpCoefficients& found = fit->sizes.at(2);
+  EXPECT_NEAR(found.a_s / truth.a_s, 1, 1e-6);
+  EXPECT_NEAR(found.b_s_per_token / truth.b_s_per_token, 1, 1e-6);
+  EXPECT_NEAR(found.c_s_per_token2 / truth.c_s_per_token2, 1, 1e-6);
+  EXPECT_NEAR(found.d_s_per_token2 / truth.d_s_per_token2, 1, 1e-6);
+}
+
+TEST(FitTest, WithoutHistoryTheHistoryCostsTwiceTheChunk) {
+  const auto fit = FitLatency(SamplesOf({0.05, 3e-5, 1e-9, 7e-10}, false));
+  ASSERT_TRUE(fit.ok()) << fit.status();
+  EXPECT_NEAR(fit->sizes.at(2).c_s_per_token2, 1.4e-9, 1e-14);
+}
+
+TEST(FitTest, ZeroIsFoundAsZeroNotRefused) {
+  const auto fit = FitLatency(SamplesOf({0, 3e-5, 0, 7e-10}, true));
+  ASSERT_TRUE(fit.ok()) << fit.status();
+  EXPECT_NEAR(fit->sizes.at(2).a_s, 0, 1e-9);
+  EXPECT_NEAR(fit->sizes.at(2).c_s_per_token2, 0, 1e-15);
+}
+
+std::string FitWhy(const std::vector<LatencySample>& samples) {
+  return std::string(FitLatency(samples).status().message());
+}
+
+TEST(FitTest, IsRefusedByName) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_NE(FitWhy({}).find("no sample"), std::string::npos);
+  EXPECT_NE(FitWhy({{6, 0, 1, 1}}).find("sp 6"), std::string::npos);
+  EXPECT_NE(FitWhy({{2, 0, 0, 1}}).find("chunk_tokens is 0"), std::string::npos);
+  EXPECT_NE(FitWhy({{2, -1, 1, 1}}).find("history_tokens is -1"), std::string::npos);
+  EXPECT_NE(FitWhy({{2, 0, 1, 0}}).find("seconds is 0"), std::string::npos);
+  EXPECT_NE(FitWhy({{2, 0, 1, nan}}).find("seconds is nan"), std::string::npos);
+  EXPECT_NE(FitWhy({{2, 0, 1, 1}, {2, 0, 2, 1}, {2, 0, 2, 1.1}}).find("2 different"),
+            std::string::npos);
+  // A latency that falls with the length, and one that bends down.
+  EXPECT_NE(FitWhy({{2, 0, 1000, 4}, {2, 0, 2000, 3}, {2, 0, 4000, 2.5}}).find("b_s_per_token"),
+            std::string::npos);
+  EXPECT_NE(FitWhy({{2, 0, 1000, 1}, {2, 0, 2000, 2}, {2, 0, 4000, 3}}).find("would be -"),
+            std::string::npos);
+  // All lengths the same: history alone cannot give four coefficients.
+  EXPECT_NE(
+      FitWhy({{2, 0, 64, 1}, {2, 64, 64, 2}, {2, 128, 64, 3}, {2, 192, 64, 4}}).find("do not tell"),
+      std::string::npos);
+  EXPECT_NE(FitWhy({{2, 0, 1000, 1}, {2, 0, 2000, 2}, {2, 0, 4000, 4}, {2, 0, 1000, 4}})
+                .find("do not follow"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace skein::scheduler

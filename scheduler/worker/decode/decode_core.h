@@ -1,0 +1,185 @@
+// DecodeCore: every decision of a decode-worker. One thread owns it.
+//
+// Life of a request here: announced (no blocks) -> granted (all its blocks taken, leases running,
+// prefill instances write) -> running (committed: in the batch) -> ended. Its router attaches at
+// any of these but the first, on its token stream; tokens that came before are kept for it until
+// the attach lease ends.
+//
+// An announcement says which processes may write a request's KV. It takes nothing: the first Grant
+// does, all blocks of prompt and output or none. Announcements and Grants come on different
+// connections; a Grant that came first waits for its announcement, open_wait_us at most (to carry
+// the announcement in the Grant would send each prompt twice). An announced request is forgotten
+// when it is cancelled or withdrawn, or when its time is over.
+//
+// How KV comes in, from one or several prefill instances: scheduler/worker/kv_in/kv_in.h. Leases
+// measure the silence of others while this process listens (scheduler/base/listening_clock.h): they
+// are never shorter than their time, and longer by what this process itself stood still.
+//
+// An event costs the logarithm of the number of requests, and as much as its step has sequences; a
+// report costs as much as there are requests to list.
+//
+// Invariants, by number (CheckInvariants names them):
+//   1. Blocks held in the pool are exactly those of the requests that have a table (KvIn).
+//   2. Blocks granted to writers are freed only after each one's Commit, Abort, or lease + grace;
+//      staging: after each copy into them (KvIn).
+//   3. A sequence in the step in flight keeps its blocks.
+//   4. Token indices on a stream are 0, 1, 2 … without gap; each stream ends exactly once.
+//   5. For each request the epoch only grows; every accepted (id, epoch) ends exactly once, in a
+//      report's `ended`.
+//   6. The batch's own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/time.h"
+#include "scheduler/batch/batch_scheduler.h"
+#include "scheduler/kv/block_pool.h"
+#include "scheduler/worker/kv_in/kv_in_events.h"
+#include "scheduler/worker/membership/membership_events.h"
+#include "scheduler/worker/steps/engine_watch.h"
+#include "scheduler/worker/steps/step.h"
+
+namespace skein::scheduler {
+
+// ---- events ----
+
+// From the orchestrator; not answered.
+struct AnnounceCalled {
+  AnnounceRequest request;
+  absl::Status checked;  // not OK: the engine cannot run it; its Grants are answered with this
+};
+struct WithdrawCalled {
+  WithdrawRequest request;
+};
+struct AbortCalled {  // needs no answer from the core; the shell answers OK at once
+  AbortRequest request;
+};
+// The router attached to a request; that ends with EndStream{call} or DetachCalled{call}.
+struct AttachCalled {
+  CallId call;
+  RequestId id;
+  Epoch epoch;
+};
+struct DetachCalled {  // the router went away or cancelled
+  CallId call;
+};
+
+using DecodeEvent =
+    std::variant<AnnounceCalled, WithdrawCalled, OpenTransferCalled, RenewCalled,
+                 AcquireStagingBufferCalled, TakePartCalled, ReleaseStagingBufferCalled, PartCopied,
+                 CommitCalled, CancelCalled, AbortCalled, AttachCalled, DetachCalled, StepDone,
+                 RegisterReplied, ReportReplied, UnregisterReplied, Disconnected, Drain, OrderDrain,
+                 Tick>;
+
+// ---- effects ----
+
+struct TellOpened {  // to the orchestrator, on the stream; dropped when there is none
+  TransferOpened opened;
+};
+struct EmitToken {  // TokenEvent on the stream `call`
+  CallId call;
+  RequestId id;
+  Epoch epoch;
+  int64_t index = 0;
+  int32_t token = 0;
+  std::string payload;
+  std::string prompt_logprobs;             // with index 0 only
+  std::optional<PrefillTimes> times = {};  // with index 0 only
+};
+struct EndStream {  // Finished on the stream `call`, then its end; nothing follows
+  CallId call;
+  RequestId id;
+  Epoch epoch;
+  FinishReason reason = FinishReason::kError;
+  absl::Status status;  // OK for stop and length
+  int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;    // sampled, the stop token included
+  int32_t stop_token = -1;      // the sampled stop token when reason is kStop
+  std::string prompt_logprobs;  // when max_tokens is 0: there is no token 0 to carry them
+  std::optional<PrefillTimes> times = {};  // likewise
+};
+
+using DecodeEffect =
+    std::variant<TellOpened, AnswerOpenTransfer, AnswerRenew, AnswerAcquireStagingBuffer,
+                 AnswerTakePart, AnswerReleaseStagingBuffer, CopyPart, AnswerCommit, EmitToken,
+                 EndStream, RunStep, CallRegister, CallReport, CallUnregister, CloseStream,
+                 EngineFailed, Drained>;
+
+struct DecodeConfig {
+  MembershipConfig membership;
+  BatchLimits batch;
+  std::string memory;               // the transport's description of the KV regions, for grants
+  int64_t max_requests = 256;       // with blocks, at a time
+  int64_t max_sequence_tokens = 0;  // prompt + max_tokens; the engine's max_positions (0: no limit)
+  TimeUs lease_us = 3 * kSecondUs;  // of each grant and renewal
+  // A Grant waits so long for the announcement of its request; less than the caller waits.
+  TimeUs open_wait_us = 300 * kMillisecondUs;
+  // Of an announced request whose spec names no deadline.
+  TimeUs request_deadline_us = 600 * kSecondUs;
+  TimeUs grace_us = 2 * kSecondUs;  // after the lease, before its blocks are used again
+  // For the router to attach. The orchestrator cancels the requests of a router that is
+  // gone; this lease ends those of which the orchestrator knows nothing, and outlasts the backlog
+  // of a router that serves a burst.
+  TimeUs attach_lease_us = 60 * kSecondUs;
+  EngineWatchConfig engine;
+  StagingConfig staging;
+};
+
+struct DecodeSnapshot {
+  bool registered = false;
+  bool draining = false;
+  bool stopping = false;      // it drains because its process ends
+  bool drained = false;       // it drains, holds nothing, and the orchestrator knows all about it
+  absl::Status orchestrator;  // of the latest call to it
+  absl::Status engine;        // why it has failed
+  InstanceId instance;
+  WorkerLoad load;
+  BlockCounts blocks;
+  int64_t announced = 0;  // without blocks
+  int64_t granted = 0;    // KV on its way
+  int64_t running = 0;
+  int64_t quarantined = 0;             // cancelled, blocks not yet safe
+  int64_t unclaimed = 0;               // ended before a router attached
+  TimeUs oldest_wait_us = 0;           // of those granted
+  int64_t buffers = 0;                 // staging buffers; 0: one-sided
+  int64_t staging_buffers_held = 0;    // by requests
+  int64_t staging_buffer_waiting = 0;  // writers that wait for one
+  uint64_t steps = 0;                  // probes are none
+  uint64_t probes = 0;                 // of the idle engine
+  uint64_t output_tokens = 0;          // sampled here since the start
+  uint64_t finished = 0;               // with stop or length
+  uint64_t failed = 0;
+};
+
+class DecodeCore {
+ public:
+  explicit DecodeCore(const DecodeConfig& config);
+  ~DecodeCore();
+
+  // The shell starts by handling a Tick. Total: any event in any state is safe.
+  std::vector<DecodeEffect> Handle(const DecodeEvent& event, TimeUs now);
+  // When the next Tick is due, kNever if none is.
+  TimeUs NextDeadline() const;
+  // Of a Cancel or an Abort: INVALID_ARGUMENT if nobody can have issued the epoch. Handle ignores
+  // such a one.
+  absl::Status CheckEpoch(Epoch epoch) const;
+  absl::Status CheckInvariants() const;
+  DecodeSnapshot Snapshot(TimeUs now) const;
+  // The state of a request's record, by name; empty when there is none. For tests and people.
+  std::string_view StateOf(RequestId id) const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,389 @@
+#include "scheduler/worker/kv_in/kv_in.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/base/check.h"
+#include "scheduler/base/plant.h"
+
+namespace skein::scheduler {
+
+KvIn::KvIn(KvInConfig config, std::function<Gone(RequestId, Epoch)> why_gone,
+           std::function<void(KvInEffect)> emit)
+    : config_(std::move(config)),
+      why_gone_(std::move(why_gone)),
+      emit_(std::move(emit)),
+      pool_(config_.total_blocks) {
+  const StagingConfig& staging = config_.staging;
+  if (staging.memory.empty()) return;
+  SKEIN_INVARIANT(staging.slots > 0);
+  // A writer that waits for a buffer is remembered for as long as its lease.
+  buffers_.emplace(static_cast<int>(staging.memory.size()),
+                   StagingTimes{.lease_us = config_.lease_us,
+                                .grace_us = config_.grace_us,
+                                .ask_lease_us = config_.lease_us,
+                                .hold_us = staging.hold_us});
+}
+
+int64_t KvIn::BlocksFor(const RequestSpec& spec) const {
+  return BlocksOf(config_.shape, PromptTokens(spec) + spec.max_tokens);
+}
+
+KvIn::Entry* KvIn::FindComing(RequestId id, Epoch epoch) {
+  const auto it = entries_.find(id);
+  if (it == entries_.end() || it->second.epoch != epoch) return nullptr;
+  return it->second.Coming() ? &it->second : nullptr;
+}
+
+KvIn::Gone KvIn::WhyGone(RequestId id, Epoch epoch) const {
+  const auto it = entries_.find(id);
+  if (it != entries_.end() && it->second.epoch == epoch && it->second.phase == Phase::kWhole) {
+    return {absl::FailedPreconditionError("the request was committed already"), true};
+  }
+  return why_gone_(id, epoch);
+}
+
+void KvIn::SetPhase(Entry& entry, Phase phase) {
+  counts_.reserved += (phase == Phase::kReserved) - (entry.phase == Phase::kReserved);
+  counts_.granted += (phase == Phase::kGranted) - (entry.phase == Phase::kGranted);
+  entry.phase = phase;
+}
+
+KvIn::Counts KvIn::CountSequences() const {
+  Counts counts = counts_;
+  counts.quarantined = static_cast<int64_t>(quarantines_.size());
+  return counts;
+}
+
+absl::Status KvIn::ExtendTo(Entry& entry, int64_t blocks) {
+  absl::StatusOr<BlockTable> table = pool_.Extend(entry.blocks, blocks);
+  if (!table.ok()) return table.status();
+  entry.blocks = *std::move(table);
+  return absl::OkStatus();
+}
+
+absl::Status KvIn::Extend(RequestId id, int64_t tokens) {
+  return ExtendTo(entries_.at(id), BlocksOf(config_.shape, tokens));
+}
+
+absl::Status KvIn::Reserve(const SpecPtr& spec, Epoch epoch,
+                           const std::vector<Incarnation>& writers, TimeUs now) {
+  SKEIN_INVARIANT(!Has(spec->id));
+  Entry entry{.spec = spec, .epoch = epoch};
+  if (absl::Status status = ExtendTo(entry, BlocksFor(*spec)); !status.ok()) return status;
+  entry.named.insert(writers.begin(), writers.end());
+  entry.lease_end_us = now + config_.lease_us;
+  ++counts_.reserved;
+  Arm(entries_.emplace(spec->id, std::move(entry)).first->second);
+  return absl::OkStatus();
+}
+
+void KvIn::AddWriters(RequestId id, const std::vector<Incarnation>& writers) {
+  entries_.at(id).named.insert(writers.begin(), writers.end());
+}
+
+bool KvIn::MayBeWritten(const Entry& entry) const {
+  if (buffers_.has_value()) return entry.copies > 0;
+  return std::any_of(entry.writers.begin(), entry.writers.end(),
+                     [](const auto& writer) { return writer.second.Writes(); });
+}
+
+void KvIn::Release(RequestId id, TimeUs now) {
+  const auto it = entries_.find(id);
+  if (it == entries_.end()) return;
+  Entry entry = std::move(it->second);
+  const Attempt attempt{id, entry.epoch};
+  SetPhase(entry, Phase::kFailed);
+  entries_.erase(it);
+  leases_.Remove(id);
+  if (buffers_.has_value()) {
+    buffers_->End({id, entry.epoch}, now);
+    AnswerAskingOf(entry);
+    AnswerGiven();
+  }
+  if (!MayBeWritten(entry) || SKEIN_PLANT(quarantine_freed_early)) {
+    pool_.Free(*entry.blocks);
+    freed_ = true;
+    return;
+  }
+  std::erase_if(entry.writers, [this](const auto& writer) {
+    return !writer.second.Writes() || buffers_.has_value();
+  });
+  pool_.Quarantine(*entry.blocks);
+  quarantines_[attempt] = {std::move(entry.blocks), std::move(entry.writers), entry.copies};
+  ArmOrFree(attempt);
+}
+
+// ---- writers ----
+
+void KvIn::On(const OpenTransferCalled& event, TimeUs now) {
+  emit_(AnswerOpenTransfer{event.call, Grant(event.request, now)});
+}
+
+OpenTransferReply KvIn::Grant(const OpenTransferRequest& request, TimeUs now) {
+  const auto refuse = [](absl::Status status) {
+    return OpenTransferReply{.status = std::move(status)};
+  };
+  absl::Status same = CheckSameShape(request.shape, config_.shape);
+  if (!same.ok()) return refuse(std::move(same));
+  Entry* entry = FindComing(request.id, request.epoch);
+  if (entry == nullptr) return refuse(WhyGone(request.id, request.epoch).status);
+  if (entry->named.count(request.incarnation) == 0) {
+    return refuse(absl::FailedPreconditionError(
+        absl::StrCat("prefill_instance: ", request.prefill.value,
+                     " is not among the writers that the reservation names")));
+  }
+  Writer& writer = entry->writers[request.prefill];
+  if (!writer.Writes()) {  // the Grant of before its Commit came once more
+    return refuse(absl::FailedPreconditionError("the writer has committed already"));
+  }
+  SetPhase(*entry, Phase::kGranted);
+  entry->lease_end_us = writer.lease_end_us = now + config_.lease_us;
+  Arm(*entry);
+  if (buffers_.has_value()) {
+    return {.layout = LayoutOf(config_.shape),
+            .lease_us = config_.lease_us,
+            .staging_slots = config_.staging.slots};
+  }
+  const auto blocks = entry->blocks->begin();
+  return {.blocks = {blocks, blocks + BlocksOf(config_.shape, PromptTokens(*entry->spec))},
+          .layout = LayoutOf(config_.shape),
+          .memory = config_.memory,
+          .lease_us = config_.lease_us};
+}
+
+void KvIn::On(const RenewCalled& event, TimeUs now) {
+  emit_(AnswerRenew{event.call, {Renew(event.request, now), config_.lease_us}});
+}
+
+absl::Status KvIn::Renew(const RenewRequest& request, TimeUs now) {
+  const auto it = entries_.find(request.id);
+  const bool here = it != entries_.end() && it->second.epoch == request.epoch &&
+                    it->second.phase != Phase::kFailed;
+  if (!here) {
+    Gone gone = WhyGone(request.id, request.epoch);
+    const bool may_write = quarantines_.contains({request.id, request.epoch});
+    return gone.committed && !may_write ? absl::OkStatus() : gone.status;
+  }
+  Entry& entry = it->second;
+  const auto writer = entry.writers.find(request.prefill);
+  if (writer == entry.writers.end()) {
+    return absl::FailedPreconditionError("nothing was granted to this writer");
+  }
+  entry.lease_end_us = writer->second.lease_end_us = now + config_.lease_us;
+  Arm(entry);
+  if (buffers_.has_value()) {
+    buffers_->Renew({request.id, request.epoch}, request.prefill, now);
+    AnswerGiven();
+  }
+  return absl::OkStatus();
+}
+
+void KvIn::On(const CommitCalled& event, TimeUs now) {
+  emit_(AnswerCommit{event.call, Commit(event.request, now)});
+}
+
+absl::Status KvIn::Commit(const CommitRequest& request, TimeUs now) {
+  WriterFinished(request.id, request.epoch, request.prefill, now);
+  Entry* entry = FindComing(request.id, request.epoch);
+  if (entry == nullptr) {
+    Gone gone = WhyGone(request.id, request.epoch);
+    return gone.committed ? absl::OkStatus() : gone.status;
+  }
+  const auto it = entry->writers.find(request.prefill);
+  if (it == entry->writers.end()) {
+    return absl::FailedPreconditionError("nothing was granted to this writer");
+  }
+  Writer& writer = it->second;
+  if (!writer.Writes()) return absl::OkStatus();  // once more, while others write
+  const bool telling = writer.phase == WriterPhase::kTellingPart;
+  writer.phase = WriterPhase::kCommitted;  // whatever becomes of it, it writes no more
+  entry->lease_end_us = now + config_.lease_us;
+  absl::Status status = telling ? absl::InvalidArgumentError("commit: a part is still being taken")
+                                : TakeCommit(*entry, request);
+  if (!status.ok() || IsWhole(*entry)) {
+    Finish(*entry, status, now);
+  } else {
+    Arm(*entry);
+  }
+  return status;
+}
+
+absl::Status KvIn::TakeCommit(Entry& entry, const CommitRequest& request) const {
+  absl::Status status = AddBytes(entry, request.bytes_per_layer);
+  if (!status.ok()) return status;
+  Result& result = entry.result;
+  if (!request.prompt_logprobs.empty()) result.prompt_logprobs = request.prompt_logprobs;
+  AddTimes(result, request.times);
+  const bool wanted = entry.spec->max_tokens > 0;
+  if (request.has_token && (result.has_token || !wanted)) {
+    return absl::InvalidArgumentError("first token: once, and only if max_tokens > 0");
+  }
+  if (request.has_token) {
+    result.has_token = true;
+    result.token = request.token;
+    result.payload = request.payload;
+  }
+  if (IsWhole(entry) && wanted && !result.has_token) {
+    return absl::InvalidArgumentError("first token: no writer brought it");
+  }
+  return absl::OkStatus();
+}
+
+// The writer that computed for longest saw the whole prefill: a plan's lead is in all its chunks.
+void KvIn::AddTimes(Result& result, const PrefillTimes& times) {
+  if (!result.times.has_value()) result.times.emplace();
+  const TimeUs handoff_us = std::max(result.times->handoff_us, times.handoff_us);
+  if (times.prefill_us >= result.times->prefill_us) result.times = times;
+  result.times->handoff_us = handoff_us;
+}
+
+absl::Status KvIn::AddBytes(Entry& entry, const std::vector<int64_t>& bytes) const {
+  const int32_t layers = config_.shape.num_layers;
+  if (static_cast<int32_t>(bytes.size()) != layers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layers: ", bytes.size(), " written, ", layers, " expected"));
+  }
+  const int64_t expected = HandoffBytesPerLayer(config_.shape, PromptTokens(*entry.spec));
+  entry.bytes_written.resize(bytes.size());
+  for (size_t layer = 0; layer < bytes.size(); ++layer) {
+    int64_t& written = entry.bytes_written[layer];
+    written += bytes[layer];
+    if (bytes[layer] == bytes[0] && bytes[layer] >= 0 && written <= expected) continue;
+    return absl::InvalidArgumentError(absl::StrCat("bytes of layer ", layer, ": ", bytes[layer],
+                                                   " written, ", written, " of ", expected,
+                                                   " in all"));
+  }
+  return absl::OkStatus();
+}
+
+bool KvIn::IsWhole(const Entry& entry) const {
+  return !entry.bytes_written.empty() &&
+         entry.bytes_written.front() ==
+             HandoffBytesPerLayer(config_.shape, PromptTokens(*entry.spec));
+}
+
+void KvIn::Finish(Entry& entry, absl::Status status, TimeUs now) {
+  const RequestId id = entry.spec->id;
+  SetPhase(entry, status.ok() ? Phase::kWhole : Phase::kFailed);
+  leases_.Remove(id);
+  if (status.ok() && buffers_.has_value()) {
+    buffers_->End({id, entry.epoch}, now);
+    AnswerAskingOf(entry);
+    AnswerGiven();
+  }
+  outcomes_.push_back({id, std::move(status), std::move(entry.result)});
+}
+
+void KvIn::WriterStopped(RequestId id, Epoch epoch, InstanceId writer, TimeUs now) {
+  WriterFinished(id, epoch, writer, now);
+  const auto it = entries_.find(id);
+  if (it == entries_.end() || it->second.epoch != epoch) return;
+  if (it->second.writers.erase(writer) == 0) return;
+  if (buffers_.has_value()) {
+    AnswerAsking({id, epoch, writer}, absl::FailedPreconditionError("the writer has aborted"));
+  }
+  Arm(it->second);
+}
+
+// ---- time ----
+
+// One writer that went silent is enough: its part will never come.
+void KvIn::Arm(const Entry& entry) {
+  TimeUs end = kNever;
+  if (entry.Coming()) {
+    end = entry.lease_end_us;
+    for (const auto& [instance, writer] : entry.writers) {
+      if (writer.Writes()) end = std::min(end, writer.lease_end_us);
+    }
+  }
+  leases_.Set(entry.spec->id, end);
+}
+
+TimeUs KvIn::NextDeadline() const {
+  return std::min({leases_.Next(), quarantine_ends_.Next(), asking_ends_.Next(),
+                   buffers_.has_value() ? buffers_->NextDeadline() : kNever});
+}
+
+void KvIn::RunTimers(TimeUs now) {
+  while (const auto id = leases_.TakeDue(now)) {
+    Finish(entries_.at(*id), absl::UnavailableError("a prefill instance let its lease end"), now);
+  }
+  while (const auto attempt = quarantine_ends_.TakeDue(now)) RunQuarantine(*attempt, now);
+  if (!buffers_.has_value()) return;
+  buffers_->Tick(now);
+  AnswerGiven();
+  while (const auto asking = asking_ends_.TakeDue(now)) {
+    AnswerAsking(*asking, absl::ResourceExhaustedError("no staging buffer yet"));
+  }
+}
+
+void KvIn::RunQuarantine(const Attempt& attempt, TimeUs now) {
+  std::erase_if(quarantines_.at(attempt).writers, [&](const auto& writer) {
+    return now >= writer.second.lease_end_us + config_.grace_us;
+  });
+  ArmOrFree(attempt);
+}
+
+void KvIn::ArmOrFree(const Attempt& attempt) {
+  const auto it = quarantines_.find(attempt);
+  if (it == quarantines_.end()) return;
+  const Quarantine& quarantine = it->second;
+  TimeUs end = kNever;
+  for (const auto& [instance, writer] : quarantine.writers) {
+    end = std::min(end, writer.lease_end_us + config_.grace_us);
+  }
+  quarantine_ends_.Set(attempt, end);
+  if (!quarantine.writers.empty() || quarantine.copies > 0) return;
+  pool_.Free(*quarantine.blocks);
+  quarantines_.erase(it);
+  freed_ = true;
+}
+
+// ---- what it shows ----
+
+const char* KvIn::StateOf(RequestId id) const {
+  static constexpr const char* kNames[] = {"reserved", "granted", "whole", "failed"};
+  return kNames[static_cast<size_t>(entries_.at(id).phase)];
+}
+
+absl::Status KvIn::CheckInvariants() const {
+  if (absl::Status status = pool_.CheckInvariants(); !status.ok()) return status;
+  if (buffers_.has_value()) {
+    if (absl::Status status = buffers_->CheckInvariants(); !status.ok()) return status;
+  }
+  const auto violated = [](int number, const auto&... what) {
+    return absl::InternalError(absl::StrCat("KvIn ", number, ": ", what...));
+  };
+  int64_t held = 0;
+  Counts counts;
+  for (const auto& [id, entry] : entries_) {
+    held += static_cast<int64_t>(entry.blocks->size());
+    counts.reserved += entry.phase == Phase::kReserved;
+    counts.granted += entry.phase == Phase::kGranted;
+    if (entry.Coming() != (leases_.Of(id) != kNever)) {
+      return violated(3, ToString(id), " is ", StateOf(id), ", its lease ends ", leases_.Of(id));
+    }
+  }
+  if (counts.reserved != counts_.reserved || counts.granted != counts_.granted) {
+    return violated(3, counts.reserved, " reserved, ", counts.granted, " granted; counted ",
+                    counts_.reserved, ", ", counts_.granted);
+  }
+  int64_t quarantined = 0;
+  for (const auto& [attempt, quarantine] : quarantines_) {
+    quarantined += static_cast<int64_t>(quarantine.blocks->size());
+    if (quarantine.writers.empty() && quarantine.copies == 0) {
+      return violated(2, ToString(attempt.first), " is quarantined for nobody");
+    }
+  }
+  if (quarantined != pool_.Counts().quarantined) {
+    return violated(2, quarantined, " blocks quarantined, ", pool_.Counts().quarantined,
+                    " in the pool");
+  }
+  if (held + quarantined != pool_.Counts().held) {
+    return violated(1, held + quarantined, " blocks in tables, ", pool_.Counts().held, " held");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::scheduler

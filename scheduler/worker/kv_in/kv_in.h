@@ -1,0 +1,234 @@
+// KvIn: the blocks of a decode-worker's sequences: reserved for a prompt, written by prefill
+// instances, read by steps, and given back when nobody can write to them any more. Part of
+// DecodeCore, which decides what is reserved and when a sequence ends.
+//
+// Writers. A prefill instance that the reservation names is granted the blocks under a lease, and
+// renews it. It commits with the bytes that it wrote in each layer. The KV is whole when those of
+// all writers sum to the prompt's and the first token came; it fails when a writer's lease is over,
+// when nobody was heard for a lease, or when a commit cannot be right. Either is one Outcome.
+// Writers come and commit in any order.
+//
+// Tables. A sequence's table covers a number of tokens and may be extended; a step in flight keeps
+// the one that it was given. An extension for which no blocks are free is refused, and nothing has
+// changed.
+//
+// Quarantine. Blocks that are released while a writer may still put into them are not free before
+// it has said that it stopped, or its lease + grace is over. With staging buffers a writer reaches
+// no block, and they wait only for the copies under way.
+//
+// Staging buffers (config.staging; scheduler/kv/staging_buffer_queue.h): a writer acquires one,
+// fills it, tells it part by part, and each part is copied into the blocks before its slots are
+// used again.
+//
+// Time. `now` is the time of DecodeCore's listening clock (scheduler/base/listening_clock.h): what
+// it shows at an event, and what has elapsed for RunTimers. An event costs the logarithm of the
+// number of sequences, and as much as the sequence has writers.
+//
+// Invariants, by number (CheckInvariants names them):
+//   1. The blocks held in the pool are those of the tables and of the quarantine.
+//   2. The blocks quarantined in the pool are those of the quarantine; each waits for a writer or
+//      for a copy.
+//   3. A sequence whose KV is coming has a time at which its silence ends it.
+//   4. The parts' own: the pool's, the queue's for staging buffers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/request.h"
+#include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
+#include "scheduler/kv/block_pool.h"
+#include "scheduler/kv/kv_shape.h"
+#include "scheduler/kv/staging_buffer_queue.h"
+#include "scheduler/worker/kv_in/kv_in_events.h"
+
+namespace skein::scheduler {
+
+struct KvInConfig {
+  KvShape shape;
+  int64_t total_blocks = 0;
+  std::string memory;               // the transport's description of the KV regions, for grants
+  TimeUs lease_us = 3 * kSecondUs;  // of a reservation, and of each grant and renewal
+  TimeUs grace_us = 2 * kSecondUs;  // after the lease, before its blocks are used again
+  StagingConfig staging;
+};
+
+class KvIn {
+ public:
+  // What the writers' commits brought besides the KV.
+  struct Result {
+    bool has_token = false;  // false when max_tokens is 0
+    int32_t token = 0;
+    std::string payload;          // the sampled token; opaque here
+    std::string prompt_logprobs;  // of all chunks; opaque here
+    std::optional<PrefillTimes> times;
+  };
+  struct Outcome {
+    RequestId id;
+    absl::Status status;  // OK: the KV is whole; otherwise the sequence ends with it
+    Result result;
+  };
+  // Why a message about a sequence comes too late.
+  struct Gone {
+    absl::Status status;     // FAILED_PRECONDITION, CANCELLED or NOT_FOUND
+    bool committed = false;  // its KV had been whole: a Renew or Commit once more is fine
+  };
+  struct Counts {
+    int64_t reserved = 0;     // sequences to whose blocks nobody was granted
+    int64_t granted = 0;      // whose KV is coming
+    int64_t quarantined = 0;  // tables
+  };
+
+  // `emit` is called for each effect, inside the call that has it. `why_gone` tells of a sequence
+  // that is not here, or whose KV failed.
+  KvIn(KvInConfig config, std::function<Gone(RequestId, Epoch)> why_gone,
+       std::function<void(KvInEffect)> emit);
+
+  // RESOURCE_EXHAUSTED: too few blocks are free. REQUIRES: !Has(spec->id).
+  absl::Status Reserve(const SpecPtr& spec, Epoch epoch, const std::vector<Incarnation>& writers,
+                       TimeUs now);
+  // Such a process may be granted the blocks. REQUIRES: Has(id).
+  bool IsNamed(RequestId id, Incarnation writer) const {
+    return entries_.at(id).named.count(writer) > 0;
+  }
+  // Further writers may be granted the blocks. REQUIRES: Has(id).
+  void AddWriters(RequestId id, const std::vector<Incarnation>& writers);
+  // The table covers at least so many tokens from now on. RESOURCE_EXHAUSTED: it is as it was.
+  // REQUIRES: Has(id).
+  absl::Status Extend(RequestId id, int64_t tokens);
+  bool Has(RequestId id) const { return entries_.count(id) > 0; }
+  // REQUIRES: Has(id).
+  const BlockTable& TableOf(RequestId id) const { return entries_.at(id).blocks; }
+  // The sequence has ended and no step reads its blocks. Unknown sequences are fine.
+  void Release(RequestId id, TimeUs now);
+
+  // The writers' calls, each answered by one effect, and the ends of copies.
+  void On(const OpenTransferCalled& event, TimeUs now);
+  void On(const RenewCalled& event, TimeUs now);
+  void On(const CommitCalled& event, TimeUs now);
+  void On(const AcquireStagingBufferCalled& event, TimeUs now);
+  void On(const TakePartCalled& event, TimeUs now);
+  void On(const ReleaseStagingBufferCalled& event, TimeUs now);
+  void On(const PartCopied& event, TimeUs now);
+  // The writer aborted: it puts nothing more. Its sequence has not ended by that.
+  void WriterStopped(RequestId id, Epoch epoch, InstanceId writer, TimeUs now);
+  void RunTimers(TimeUs now);
+  TimeUs NextDeadline() const;
+
+  // Of sequences whose KV became whole, or failed, since the last call, in order.
+  std::vector<Outcome> TakeOutcomes() { return std::exchange(outcomes_, {}); }
+  // Blocks became free since the last call.
+  bool TakeFreed() { return std::exchange(freed_, false); }
+
+  // Blocks of a sequence from its first to its last token.
+  int64_t BlocksFor(const RequestSpec& spec) const;
+  BlockCounts blocks() const { return pool_.Counts(); }
+  Counts CountSequences() const;
+  const StagingBufferQueue* staging_buffers() const {
+    return buffers_.has_value() ? &*buffers_ : nullptr;
+  }
+  // Of a sequence: "reserved", "granted", "whole", "failed". REQUIRES: Has(id).
+  const char* StateOf(RequestId id) const;
+  absl::Status CheckInvariants() const;
+
+ private:
+  enum class WriterPhase { kWriting, kTellingPart, kCommitted };
+  struct Writer {
+    WriterPhase phase = WriterPhase::kWriting;
+    TimeUs lease_end_us = 0;
+    uint64_t parts = 0;  // staging: copied, or being copied
+
+    bool Writes() const { return phase != WriterPhase::kCommitted; }
+  };
+  using Writers = std::map<InstanceId, Writer>;
+
+  enum class Phase { kReserved, kGranted, kWhole, kFailed };
+  struct Entry {
+    SpecPtr spec;
+    Epoch epoch;
+    Phase phase = Phase::kReserved;
+    BlockTable blocks;
+    std::set<Incarnation> named;  // may be granted the blocks
+    Writers writers;
+    TimeUs lease_end_us = 0;             // since the reservation, or any writer's last message
+    int64_t copies = 0;                  // staging: under way
+    std::vector<int64_t> bytes_written;  // by layer, of the writers that committed
+    Result result;
+
+    bool Coming() const { return phase == Phase::kReserved || phase == Phase::kGranted; }
+  };
+
+  // Blocks of a sequence that ended while somebody may still write to them.
+  using Attempt = std::pair<RequestId, Epoch>;
+  struct Quarantine {
+    BlockTable blocks;
+    Writers writers;  // all writing; staging: none
+    int64_t copies = 0;
+  };
+  // A part on its way out of its buffer.
+  struct Copy {
+    CallId call;
+    RequestId id;
+    Epoch epoch;
+    InstanceId writer;
+  };
+  // A writer's call that waits for a staging buffer; one of a writer at a time.
+  using Asking = std::tuple<RequestId, Epoch, InstanceId>;
+
+  Entry* FindComing(RequestId id, Epoch epoch);
+  Gone WhyGone(RequestId id, Epoch epoch) const;
+  void SetPhase(Entry& entry, Phase phase);
+  absl::Status ExtendTo(Entry& entry, int64_t blocks);
+  OpenTransferReply Grant(const OpenTransferRequest& request, TimeUs now);
+  absl::Status Renew(const RenewRequest& request, TimeUs now);
+  absl::Status Commit(const CommitRequest& request, TimeUs now);
+  absl::Status TakeCommit(Entry& entry, const CommitRequest& request) const;
+  absl::Status AddBytes(Entry& entry, const std::vector<int64_t>& bytes) const;
+  static void AddTimes(Result& result, const PrefillTimes& times);
+  bool IsWhole(const Entry& entry) const;  // all bytes and the token are here
+  void Finish(Entry& entry, absl::Status status, TimeUs now);
+  bool MayBeWritten(const Entry& entry) const;
+  void Arm(const Entry& entry);
+  void RunQuarantine(const Attempt& attempt, TimeUs now);
+  void ArmOrFree(const Attempt& attempt);
+
+  // Staging: kv_in_staging.cc.
+  absl::StatusOr<Writer*> FindStaged(RequestId id, Epoch epoch, InstanceId writer);
+  absl::Status MayTakePart(const TakePartRequest& request, const Entry& entry) const;
+  void EndCopy(RequestId id, Epoch epoch);
+  void WriterFinished(RequestId id, Epoch epoch, InstanceId writer, TimeUs now);
+  void AnswerAsking(const Asking& asking, absl::Status status, std::string memory = "");
+  void AnswerGiven();                       // writers whose turn has come
+  void AnswerAskingOf(const Entry& entry);  // when nobody writes to it any more
+
+  const KvInConfig config_;
+  const std::function<Gone(RequestId, Epoch)> why_gone_;
+  const std::function<void(KvInEffect)> emit_;
+  BlockPool pool_;
+  std::map<RequestId, Entry> entries_;
+  std::map<Attempt, Quarantine> quarantines_;
+  TimerQueue<RequestId> leases_;
+  TimerQueue<Attempt> quarantine_ends_;
+  std::optional<StagingBufferQueue> buffers_;  // staging
+  std::map<Asking, CallId> asking_;
+  TimerQueue<Asking> asking_ends_;
+  std::map<uint64_t, Copy> copies_;  // under way
+  uint64_t next_copy_ = 1;
+  Counts counts_;
+  std::vector<Outcome> outcomes_;
+  bool freed_ = false;
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,324 @@
+#include "scheduler/worker/kv_in/kv_in.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scheduler/worker/testing/core_testing.h"
+
+namespace skein::scheduler {
+namespace {
+
+using testing::Of;
+using testing::Spec;
+
+constexpr TimeUs kLeaseUs = 900;
+constexpr TimeUs kGraceUs = 100;
+constexpr TimeUs kAskWaitUs = 50;
+constexpr Epoch kEpoch{5};
+constexpr Incarnation kWriter{9};
+
+KvInConfig Config(int buffers) {
+  return {.shape = testing::Identity(Role::kDecode, 10).shape,
+          .total_blocks = 10,
+          .memory = "memory",
+          .lease_us = kLeaseUs,
+          .grace_us = kGraceUs,
+          .staging = {.memory = std::vector<std::string>(buffers, "buffer"),
+                      .slots = 2,
+                      .ask_wait_us = kAskWaitUs}};
+}
+
+// Prompts have six tokens in two blocks; with their output they take three.
+class KvInTest : public ::testing::Test {
+ protected:
+  using Effects = std::vector<KvInEffect>;
+
+  explicit KvInTest(int buffers = 0)
+      : kv_in_(
+            Config(buffers),
+            [this](RequestId id, Epoch) {
+              return KvIn::Gone{absl::CancelledError("gone"), committed_.count(id) > 0};
+            },
+            [this](KvInEffect effect) { effects_.push_back(std::move(effect)); }) {}
+
+  template <class Event>
+  Effects Do(const Event& event) {
+    kv_in_.On(event, now_);
+    return Taken();
+  }
+  Effects Until(TimeUs now) {
+    now_ = now;
+    kv_in_.RunTimers(now_);
+    return Taken();
+  }
+  absl::Status Reserve(uint64_t serial) {
+    return kv_in_.Reserve(Spec(serial), kEpoch, {kWriter}, now_);
+  }
+  OpenTransferReply Grant(uint64_t serial, uint64_t writer = 1, Incarnation incarnation = kWriter) {
+    const Effects effects = Do(
+        OpenTransferCalled{Call(), {{7, serial}, kEpoch, {writer}, incarnation, Config(0).shape}});
+    return Of<AnswerOpenTransfer>(effects).at(0).reply;
+  }
+  absl::Status Renew(uint64_t serial, uint64_t writer = 1) {
+    const Effects effects = Do(RenewCalled{Call(), {{7, serial}, kEpoch, {writer}}});
+    return Of<AnswerRenew>(effects).at(0).reply.status;
+  }
+  absl::Status Commit(uint64_t serial, int64_t bytes = 256, bool has_token = true,
+                      uint64_t writer = 1) {
+    const Effects effects = Do(CommitCalled{Call(),
+                                            {.id = {7, serial},
+                                             .epoch = kEpoch,
+                                             .bytes_per_layer = {bytes, bytes},
+                                             .has_token = has_token,
+                                             .token = 40,
+                                             .prefill = {writer},
+                                             .times = {1, 2, 3}}});
+    return Of<AnswerCommit>(effects).at(0).reply.status;
+  }
+  void Release(uint64_t serial) {
+    kv_in_.Release({7, serial}, now_);
+    Taken();
+  }
+  void Stopped(uint64_t serial, uint64_t writer = 1) {
+    kv_in_.WriterStopped({7, serial}, kEpoch, {writer}, now_);
+    Taken();
+  }
+  std::vector<KvIn::Outcome> Outcomes() { return kv_in_.TakeOutcomes(); }
+  int64_t Free() const { return kv_in_.blocks().free; }
+  CallId Call() { return {++calls_}; }
+
+  TimeUs now_ = 0;
+  uint64_t calls_ = 0;
+  std::set<RequestId> committed_;  // of those that are gone
+  Effects effects_;
+  KvIn kv_in_;
+
+ private:
+  Effects Taken() {
+    EXPECT_TRUE(kv_in_.CheckInvariants().ok()) << kv_in_.CheckInvariants();
+    return std::exchange(effects_, {});
+  }
+};
+
+TEST_F(KvInTest, KvIsReservedGrantedCommittedAndReleased) {
+  ASSERT_TRUE(Reserve(1).ok());
+  EXPECT_EQ(Free(), 7);
+  EXPECT_STREQ(kv_in_.StateOf({7, 1}), "reserved");
+  const OpenTransferReply grant = Grant(1);
+  ASSERT_TRUE(grant.status.ok()) << grant.status;
+  EXPECT_EQ(grant.blocks, (std::vector<BlockId>{{0}, {1}})) << "those of the prompt";
+  EXPECT_EQ(grant.memory, "memory");
+  EXPECT_EQ(grant.lease_us, kLeaseUs);
+  EXPECT_TRUE(Commit(1).ok());
+  const auto outcomes = Outcomes();
+  ASSERT_EQ(outcomes.size(), 1u);
+  EXPECT_TRUE(outcomes[0].status.ok());
+  EXPECT_EQ(outcomes[0].result.token, 40);
+  EXPECT_EQ(outcomes[0].result.times, (PrefillTimes{1, 2, 3}));
+  EXPECT_STREQ(kv_in_.StateOf({7, 1}), "whole");
+  EXPECT_EQ(kv_in_.NextDeadline(), kNever);
+  EXPECT_TRUE(Commit(1).ok()) << "once more";
+  EXPECT_TRUE(Renew(1).ok());
+  EXPECT_FALSE(Grant(1).status.ok());
+  EXPECT_TRUE(Outcomes().empty());
+  Release(1);
+  EXPECT_EQ(Free(), 10);
+  EXPECT_TRUE(kv_in_.TakeFreed());
+  EXPECT_FALSE(kv_in_.TakeFreed());
+}
+
+TEST_F(KvInTest, ATableIsExtendedOrTheExtensionIsRefused) {
+  ASSERT_TRUE(Reserve(1).ok());
+  const BlockTable before = kv_in_.TableOf({7, 1});
+  ASSERT_TRUE(kv_in_.Extend({7, 1}, 20).ok());
+  EXPECT_EQ(before->size(), 3u) << "a step may read it";
+  EXPECT_EQ(kv_in_.TableOf({7, 1})->size(), 5u);
+  ASSERT_TRUE(Reserve(2).ok());
+  const BlockTable after = kv_in_.TableOf({7, 1});
+  EXPECT_EQ(kv_in_.Extend({7, 1}, 40).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(kv_in_.TableOf({7, 1}), after);
+  EXPECT_EQ(Reserve(3).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(kv_in_.Has({7, 3}));
+  Release(1);
+  Release(2);
+  EXPECT_EQ(Free(), 10);
+}
+
+TEST_F(KvInTest, OnlyNamedWritersAreGrantedTheBlocks) {
+  ASSERT_TRUE(Reserve(1).ok());
+  EXPECT_EQ(Grant(1, 2, {8}).status.code(), absl::StatusCode::kFailedPrecondition);
+  kv_in_.AddWriters({7, 1}, {{8}});
+  EXPECT_TRUE(Grant(1, 2, {8}).status.ok());
+  EXPECT_EQ(Grant(2).status.message(), "gone");
+}
+
+TEST_F(KvInTest, TheKvIsWholeWhenAllWritersHaveCommitted) {
+  ASSERT_TRUE(Reserve(1).ok());
+  Grant(1, 1);
+  Grant(1, 2);
+  EXPECT_TRUE(Commit(1, 128, true, 2).ok());
+  EXPECT_TRUE(Commit(1, 128, true, 2).ok()) << "once more";
+  EXPECT_TRUE(Outcomes().empty());
+  EXPECT_TRUE(Commit(1, 128, false, 1).ok());
+  EXPECT_TRUE(Outcomes().at(0).status.ok());
+}
+
+TEST_F(KvInTest, ACommitThatCannotBeRightFails) {
+  for (const auto& [bytes, has_token] : {std::pair{512, true}, {256, false}, {-1, true}}) {
+    ASSERT_TRUE(Reserve(1).ok());
+    Grant(1);
+    EXPECT_EQ(Commit(1, bytes, has_token).code(), absl::StatusCode::kInvalidArgument);
+    const auto outcomes = Outcomes();
+    ASSERT_EQ(outcomes.size(), 1u);
+    EXPECT_EQ(outcomes[0].status.code(), absl::StatusCode::kInvalidArgument);
+    Release(1);
+    EXPECT_EQ(Free(), 10) << "the writer has said that it stopped";
+  }
+}
+
+TEST_F(KvInTest, OneSilentWriterIsEnough) {
+  ASSERT_TRUE(Reserve(1).ok());
+  Grant(1, 1);
+  Grant(1, 2);
+  Until(500);
+  EXPECT_TRUE(Renew(1, 1).ok());
+  Until(899);
+  EXPECT_TRUE(Outcomes().empty());
+  Until(900);
+  EXPECT_TRUE(absl::IsUnavailable(Outcomes().at(0).status));
+  Until(5000);
+  EXPECT_TRUE(Outcomes().empty()) << "once";
+}
+
+TEST_F(KvInTest, AReservationOfWhichNobodyIsHeardFails) {
+  ASSERT_TRUE(Reserve(1).ok());
+  EXPECT_EQ(kv_in_.NextDeadline(), kLeaseUs);
+  Until(kLeaseUs);
+  EXPECT_TRUE(absl::IsUnavailable(Outcomes().at(0).status));
+}
+
+TEST_F(KvInTest, BlocksAreFreeWhenEachWriterHasStoppedOrItsLeaseAndGraceAreOver) {
+  ASSERT_TRUE(Reserve(1).ok());
+  Grant(1, 1);
+  Until(300);
+  Grant(1, 2);
+  Grant(1, 3);
+  Release(1);
+  EXPECT_EQ(Free(), 7);
+  EXPECT_EQ(kv_in_.CountSequences().quarantined, 1);
+  Until(999);
+  Stopped(1, 2);
+  Until(1000);  // the lease and grace of writer 1
+  EXPECT_EQ(Free(), 7);
+  ASSERT_TRUE(Reserve(1).ok()) << "the request comes once more, under another table";
+  Until(1299);
+  EXPECT_EQ(Free(), 4);
+  Until(1300);
+  EXPECT_EQ(Free(), 7);
+}
+
+TEST_F(KvInTest, AWriterInQuarantineIsGivenNoFurtherTime) {
+  ASSERT_TRUE(Reserve(1).ok());
+  Grant(1, 1);
+  Grant(1, 2);  // brings nothing: the KV is whole without it
+  EXPECT_TRUE(Commit(1).ok());
+  Until(800);
+  EXPECT_TRUE(Renew(1, 2).ok());
+  committed_.insert({7, 1});
+  Release(1);
+  EXPECT_FALSE(Renew(1, 2).ok());
+  Until(1799);
+  EXPECT_EQ(Free(), 7) << "the lease that it was told, and the grace";
+  Until(1800);
+  EXPECT_EQ(Free(), 10);
+  EXPECT_TRUE(Renew(1, 2).ok()) << "nothing of it can be touched any more";
+}
+
+TEST_F(KvInTest, WithoutStagingBuffersNobodyIsGivenOne) {
+  const Effects effects = Do(AcquireStagingBufferCalled{Call(), {{7, 1}, kEpoch, {1}, 1}});
+  EXPECT_EQ(Of<AnswerAcquireStagingBuffer>(effects).at(0).reply.status.code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+class KvInStagingTest : public KvInTest {
+ protected:
+  KvInStagingTest() : KvInTest(/*buffers=*/1) {}
+
+  void Begin(uint64_t serial) {
+    ASSERT_TRUE(Reserve(serial).ok());
+    const OpenTransferReply grant = Grant(serial);
+    EXPECT_EQ(grant.staging_slots, 2);
+    EXPECT_TRUE(grant.blocks.empty());
+  }
+  Effects Ask(uint64_t serial, uint64_t ask = 1) {
+    return Do(AcquireStagingBufferCalled{Call(), {{7, serial}, kEpoch, {1}, ask}});
+  }
+  static absl::Status Asked(const Effects& effects) {
+    return Of<AnswerAcquireStagingBuffer>(effects).at(0).reply.status;
+  }
+  Effects Part(uint64_t serial, uint64_t part) {
+    return Do(TakePartCalled{Call(), {{7, serial}, kEpoch, {1}, part, {{0, 0, 1}}}});
+  }
+};
+
+TEST_F(KvInStagingTest, WritersAreAnsweredWhenTheirTurnComes) {
+  Begin(1);
+  Begin(2);
+  EXPECT_TRUE(Asked(Ask(1)).ok());
+  EXPECT_TRUE(Ask(2).empty());
+  EXPECT_EQ(Asked(Ask(2)).message(), "asked again") << "the older call";
+  Until(kAskWaitUs - 1);
+  EXPECT_EQ(Asked(Until(kAskWaitUs)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Ask(2).empty());
+  kv_in_.On(
+      CommitCalled{Call(),
+                   {.id = {7, 1}, .epoch = kEpoch, .bytes_per_layer = {256, 256}, .prefill = {1}}},
+      now_);
+  EXPECT_TRUE(Asked(effects_).ok()) << "the first request is whole: its buffer is free";
+}
+
+TEST_F(KvInStagingTest, AWriterWhoseSequenceEndsIsToldSo) {
+  Begin(1);
+  Begin(2);
+  Ask(1);
+  EXPECT_TRUE(Ask(2).empty());
+  kv_in_.Release({7, 2}, now_);
+  EXPECT_EQ(Asked(effects_).message(), "gone");
+}
+
+TEST_F(KvInStagingTest, BlocksWaitForTheCopyIntoThemAndForNothingElse) {
+  Begin(1);
+  Ask(1);
+  const CopyPart copy = Of<CopyPart>(Part(1, 1)).at(0);
+  EXPECT_EQ(copy.blocks, kv_in_.TableOf({7, 1}));
+  EXPECT_EQ(Of<AnswerTakePart>(Part(1, 1)).at(0).reply.status.code(),
+            absl::StatusCode::kUnavailable)
+      << "it is being copied";
+  Release(1);
+  EXPECT_EQ(kv_in_.CountSequences().quarantined, 1);
+  const Effects effects = Do(PartCopied{copy.copy, {}});
+  EXPECT_EQ(Of<AnswerTakePart>(effects).at(0).reply.status.message(), "gone");
+  EXPECT_EQ(Free(), 10);
+  EXPECT_EQ(kv_in_.staging_buffers()->free(), 0) << "its writer may still put into it";
+  Stopped(1);
+  EXPECT_EQ(kv_in_.staging_buffers()->free(), 1);
+}
+
+TEST_F(KvInStagingTest, ACopyThatFailedIsToldAndMayBeMadeOnceMore) {
+  Begin(1);
+  Ask(1);
+  const CopyPart copy = Of<CopyPart>(Part(1, 1)).at(0);
+  Effects effects = Do(PartCopied{copy.copy, absl::InternalError("device")});
+  EXPECT_EQ(Of<AnswerTakePart>(effects).at(0).reply.status.message(), "device");
+  effects = Do(PartCopied{Of<CopyPart>(Part(1, 1)).at(0).copy, {}});
+  EXPECT_TRUE(Of<AnswerTakePart>(effects).at(0).reply.status.ok());
+  EXPECT_TRUE(Of<CopyPart>(Part(1, 1)).empty()) << "it was copied";
+  EXPECT_TRUE(Commit(1).ok());
+}
+
+}  // namespace
+}  // namespace skein::scheduler

@@ -1,0 +1,319 @@
+#include "scheduler/worker/kv_out/kv_out.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/base/check.h"
+
+namespace skein::scheduler {
+namespace {
+
+// The call may be made again: it did not get through, or nobody knows whether it did.
+bool IsUnreachable(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+// What a decode instance says by itself to Renew, Commit and a Grant that takes no blocks is never
+// RESOURCE_EXHAUSTED: its inbox was full, and the call may be made again. The request was accepted:
+// it ends with no 429.
+absl::Status OfCall(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message()) : status;
+}
+
+}  // namespace
+
+void KvOut::Open(const Transfer& transfer, TimeUs now) {
+  SKEIN_INVARIANT(!Has(transfer.id));
+  Entry& entry = transfers_[transfer.id];
+  entry.transfer = transfer;
+  AskForGrant(entry, now);
+}
+
+void KvOut::Begin(RequestId id, std::vector<PutBlock> blocks, bool more, TimeUs now) {
+  Entry& entry = transfers_.at(id);
+  SKEIN_INVARIANT(!entry.begun && !blocks.empty());
+  entry.begun = true;
+  const Transfer& transfer = entry.transfer;
+  emit_(OpenHandoff{id, transfer.epoch, transfer.spec, std::move(blocks), more});
+  if (const std::optional<OpenTransferReply> reply = std::exchange(entry.granted, std::nullopt)) {
+    StartWriting(entry, *reply);
+  }
+}
+
+bool KvOut::Begun(RequestId id) const {
+  const auto it = transfers_.find(id);
+  return it != transfers_.end() && it->second.begun;
+}
+
+void KvOut::AddBlocks(RequestId id, std::vector<PutBlock> blocks, bool more) {
+  const Entry& entry = transfers_.at(id);
+  emit_(AddToHandoff{id, entry.transfer.epoch, std::move(blocks), more});
+}
+
+void KvOut::SetResult(RequestId id, Result result, TimeUs now) {
+  Entry& entry = transfers_.at(id);
+  entry.result = std::move(result);
+  entry.computed_us = now;
+  MaybeCommit(entry, now);
+}
+
+void KvOut::Stop(RequestId id) {
+  const auto it = transfers_.find(id);
+  if (it == transfers_.end()) return;
+  Entry& entry = it->second;
+  entry.stopped = true;
+  timers_.Remove(id);
+  if (entry.sender != Sender::kWriting || entry.stop_sent) return;
+  entry.stop_sent = true;
+  emit_(StopHandoff{id, entry.transfer.epoch});
+}
+
+void KvOut::Forget(RequestId id) {
+  SKEIN_INVARIANT(!Writing(id));
+  timers_.Remove(id);
+  transfers_.erase(id);
+}
+
+bool KvOut::Writing(RequestId id) const {
+  const auto it = transfers_.find(id);
+  return it != transfers_.end() && it->second.sender == Sender::kWriting;
+}
+
+KvOut::Entry* KvOut::Find(RequestId id, Epoch epoch) {
+  const auto it = transfers_.find(id);
+  return it != transfers_.end() && it->second.transfer.epoch == epoch ? &it->second : nullptr;
+}
+
+KvOut::Entry* KvOut::FindLive(RequestId id, Epoch epoch) {
+  Entry* entry = Find(id, epoch);
+  return entry != nullptr && !entry->stopped ? entry : nullptr;
+}
+
+// The owner stops the sender, if it writes.
+void KvOut::Fail(Entry& entry, absl::Status status) {
+  entry.stopped = true;
+  timers_.Remove(entry.transfer.id);
+  outcomes_.push_back({entry.transfer.id, End::kFailed, std::move(status)});
+}
+
+void KvOut::SetSender(Entry& entry, Sender sender) {
+  writing_ += (sender == Sender::kWriting ? 1 : 0) - (entry.sender == Sender::kWriting ? 1 : 0);
+  entry.sender = sender;
+}
+
+// What the decode side said against one of several writers: that the request has ended there was
+// another writer's fault as likely as anyone's order, and whoever gave that knows.
+absl::Status KvOut::EndOf(const Entry& entry, const absl::Status& status) const {
+  const bool others = entry.transfer.one_of_several && absl::IsCancelled(status);
+  return others ? absl::UnavailableError(status.message()) : status;
+}
+
+void KvOut::AskForGrant(Entry& entry, TimeUs now) {
+  const Transfer& transfer = entry.transfer;
+  entry.grant.Send(now);
+  Arm(entry);
+  emit_(CallOpenTransfer{transfer.endpoint,
+                         {.id = transfer.id,
+                          .epoch = transfer.epoch,
+                          .prefill = transfer.writer,
+                          .incarnation = config_.incarnation,
+                          .shape = config_.shape},
+                         config_.rpc_timeout_us});
+}
+
+void KvOut::On(const OpenTransferReplied& event, TimeUs now) {
+  Entry* entry = FindLive(event.id, event.epoch);
+  if (entry == nullptr || !entry->grant.TakeAnswer()) return;  // its Abort was sent or will be
+  const bool takes_blocks = entry->transfer.takes_blocks;
+  const absl::Status status = takes_blocks ? event.reply.status : OfCall(event.reply.status);
+  if (status.ok()) return Granted(*entry, event.reply, now);
+  if (IsUnreachable(status) && entry->grant.attempts() < config_.attempts) {
+    entry->grant.SendAt(now + config_.retry_us);
+    return Arm(*entry);
+  }
+  if (takes_blocks && (IsUnreachable(status) || absl::IsResourceExhausted(status))) {
+    entry->stopped = true;
+    timers_.Remove(event.id);
+    // A call before may have taken the blocks: then this epoch may not be announced there again.
+    const bool took_none = entry->grant.attempts() == 1;
+    outcomes_.push_back({event.id, End::kRefused, took_none ? status : OfCall(status)});
+  } else {
+    Fail(*entry, EndOf(*entry, status));
+  }
+}
+
+void KvOut::Granted(Entry& entry, OpenTransferReply reply, TimeUs now) {
+  const Transfer& transfer = entry.transfer;
+  const absl::Status layout =
+      CheckSameLayout(reply.layout, LayoutOf(config_.shape), "decode", "prefill");
+  if (!layout.ok()) return Fail(entry, layout);
+  const auto blocks = static_cast<int64_t>(reply.blocks.size());
+  const bool staged = reply.staging_slots > 0;
+  const int64_t expected = staged ? 0 : BlocksOf(config_.shape, PromptTokens(*transfer.spec));
+  if (blocks != expected) {
+    return Fail(entry, absl::UnavailableError(absl::StrCat("the decode instance granted ", blocks,
+                                                           " blocks, not ", expected)));
+  }
+  entry.post_until_us = entry.grant.sent_us() + reply.lease_us;
+  if (now >= entry.post_until_us) {
+    return Fail(entry, absl::UnavailableError("the grant came after its own lease"));
+  }
+  entry.renew.SendAt(entry.grant.sent_us() + reply.lease_us / 3);
+  if (entry.begun) return StartWriting(entry, reply);
+  entry.granted = std::move(reply);
+  Arm(entry);
+  outcomes_.push_back({transfer.id, End::kOpened, absl::OkStatus()});
+}
+
+void KvOut::StartWriting(Entry& entry, const OpenTransferReply& reply) {
+  const Transfer& transfer = entry.transfer;
+  SetSender(entry, Sender::kWriting);
+  if (reply.staging_slots > 0) entry.staging = Staging{};
+  Arm(entry);
+  emit_(StartHandoff{.id = transfer.id,
+                     .epoch = transfer.epoch,
+                     .endpoint = transfer.endpoint,
+                     .remote_blocks = reply.blocks,
+                     .memory = reply.memory,
+                     .post_until_us = entry.post_until_us,
+                     .staging_slots = reply.staging_slots});
+}
+
+void KvOut::Renew(Entry& entry, TimeUs now) {
+  const Transfer& transfer = entry.transfer;
+  entry.renew.Send(now);
+  emit_(CallRenew{transfer.endpoint,
+                  {.id = transfer.id, .epoch = transfer.epoch, .prefill = transfer.writer},
+                  config_.rpc_timeout_us});
+}
+
+void KvOut::On(const RenewReplied& event, TimeUs now) {
+  Entry* entry = FindLive(event.id, event.epoch);
+  if (entry == nullptr || !entry->renew.TakeAnswer()) return;
+  const absl::Status status = OfCall(event.reply.status);
+  if (status.ok()) {
+    const TimeUs sent_us = entry->renew.sent_us();
+    entry->post_until_us = std::max(entry->post_until_us, sent_us + event.reply.lease_us);
+    entry->renew.SendAt(std::max(now, sent_us + event.reply.lease_us / 3));
+    if (entry->sender == Sender::kWriting) {
+      emit_(ExtendHandoff{event.id, event.epoch, entry->post_until_us});
+    }
+  } else if (IsUnreachable(status)) {
+    entry->renew.SendAt(now + config_.retry_us);
+  } else if (!entry->commit.under_way()) {  // else the commit's answer says it better
+    return Fail(*entry, EndOf(*entry, status));
+  }
+  Arm(*entry);
+}
+
+void KvOut::On(const HandoffDone& event, TimeUs now) {
+  Entry* entry = Find(event.id, event.epoch);
+  if (entry == nullptr || entry->sender != Sender::kWriting) return;
+  SetSender(*entry, Sender::kWritten);
+  entry->bytes_per_layer = event.bytes_per_layer;
+  if (entry->stopped) return SenderEnded(*entry);
+  Arm(*entry);
+  MaybeCommit(*entry, now);
+}
+
+void KvOut::On(const HandoffFailed& event, TimeUs) {
+  Entry* entry = Find(event.id, event.epoch);
+  if (entry == nullptr || entry->sender != Sender::kWriting) return;
+  SetSender(*entry, Sender::kGone);
+  if (entry->stopped) return SenderEnded(*entry);
+  // Whatever the transport's code was: the request may be handed over elsewhere.
+  Fail(*entry, absl::UnavailableError(
+                   absl::StrCat("the handoff failed: ", std::string(event.status.message()))));
+}
+
+void KvOut::On(const HandoffStopped& event, TimeUs now) {
+  On(HandoffFailed{event.id, event.epoch, absl::InternalError("it stopped unasked")}, now);
+}
+
+void KvOut::SenderEnded(Entry& entry) {
+  outcomes_.push_back({entry.transfer.id, End::kStopped, absl::OkStatus()});
+}
+
+void KvOut::MaybeCommit(Entry& entry, TimeUs now) {
+  if (!entry.result.has_value() || entry.sender != Sender::kWritten || entry.stopped) return;
+  if (entry.commit.under_way()) return;
+  Result& result = *entry.result;
+  if (entry.commit.attempts() == 0) result.times.handoff_us = now - entry.computed_us;
+  entry.commit.Send(now);
+  Arm(entry);
+  const Transfer& transfer = entry.transfer;
+  emit_(CallCommit{transfer.endpoint,
+                   {.id = transfer.id,
+                    .epoch = transfer.epoch,
+                    .bytes_per_layer = entry.bytes_per_layer,
+                    .has_token = result.has_token,
+                    .token = result.token,
+                    .payload = result.payload,
+                    .prompt_logprobs = result.prompt_logprobs,
+                    .prefill = transfer.writer,
+                    .times = result.times},
+                   config_.rpc_timeout_us});
+}
+
+void KvOut::On(const CommitReplied& event, TimeUs now) {
+  Entry* entry = FindLive(event.id, event.epoch);
+  if (entry == nullptr || !entry->commit.TakeAnswer()) return;
+  const absl::Status status = OfCall(event.reply.status);
+  if (status.ok()) {
+    entry->stopped = true;
+    timers_.Remove(event.id);
+    outcomes_.push_back({event.id, End::kCommitted, absl::OkStatus()});
+    return;
+  }
+  if (!IsUnreachable(status) || entry->commit.attempts() >= config_.attempts) {
+    return Fail(*entry, EndOf(*entry, status));
+  }
+  entry->commit.SendAt(now + config_.retry_us);
+  Arm(*entry);
+}
+
+TimeUs KvOut::NextTimer(const Entry& entry) {
+  if (entry.stopped) return kNever;
+  TimeUs next = std::min({entry.grant.due_us(), entry.renew.due_us(), entry.commit.due_us()});
+  if (entry.sender != Sender::kWriting) return next;
+  if (entry.staging.has_value()) {
+    next =
+        std::min({next, entry.staging->about_buffer.due_us(), entry.staging->about_part.due_us()});
+  }
+  return std::min(next, entry.post_until_us);
+}
+
+void KvOut::RunTimers(TimeUs now) {
+  while (const std::optional<RequestId> id = timers_.TakeDue(now)) {
+    Entry& entry = transfers_.at(*id);
+    RunTimers(entry, now);
+    Arm(entry);
+  }
+}
+
+void KvOut::RunTimers(Entry& entry, TimeUs now) {
+  if (entry.sender == Sender::kWriting && now >= entry.post_until_us) {
+    return Fail(entry, absl::UnavailableError("the decode side's lease was not renewed"));
+  }
+  if (entry.grant.IsDue(now)) AskForGrant(entry, now);
+  if (entry.renew.IsDue(now)) Renew(entry, now);
+  if (entry.commit.IsDue(now)) MaybeCommit(entry, now);
+  if (entry.sender == Sender::kWriting && entry.staging.has_value()) RunStagingTimers(entry, now);
+}
+
+absl::Status KvOut::CheckInvariants() const {
+  int64_t writing = 0;
+  for (const auto& [id, entry] : transfers_) {
+    writing += entry.sender == Sender::kWriting ? 1 : 0;
+    if (NextTimer(entry) < timers_.Of(id)) {
+      return absl::InternalError(absl::StrCat("KvOut: ", ToString(id), " is due before its timer"));
+    }
+  }
+  if (writing != writing_) {
+    return absl::InternalError(
+        absl::StrCat("KvOut: ", writing, " transfers write, ", writing_, " counted"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace skein::scheduler

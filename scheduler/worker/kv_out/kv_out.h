@@ -1,0 +1,186 @@
+// KvOut: the KV of prompts on its way from a prefill instance to decode instances. Part of
+// PrefillCore, which says what is to be sent and hears how it ended.
+//
+// Open asks the decode side for a grant; Begin tells the blocks that this instance will compute,
+// before or after the grant. With both the handoff sender writes, layer by layer, under a lease
+// that is renewed every third of it; no put is posted after its end. When the sender has put all
+// blocks and the result (SetResult) is there, the transfer is committed. It ends with one Outcome.
+//
+// The grant of a transfer that takes the decode side's blocks may be refused, for lack of room or
+// because the decode side cannot be reached: kRefused tells the owner, which forgets the transfer
+// and may open it elsewhere. kOpened tells that it was granted before Begin. Neither is the end.
+//
+// A decode side that answers the grant with staging slots is written to through a staging buffer
+// (scheduler/kv/staging_buffer_queue.h): acquired when the sender has something to put, given back
+// when it has had nothing for a while. The sender tells the parts that arrived; they are told to
+// the decode side one call at a time, and back to the sender when they were copied out.
+//
+// The owner's blocks may be reused only when Writing() is false: after Stop that is with the
+// outcome kStopped.
+//
+// Invariant (CheckInvariants): no transfer is due before the time that is remembered for it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/request.h"
+#include "scheduler/base/retrying_call.h"
+#include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
+#include "scheduler/kv/kv_shape.h"
+#include "scheduler/worker/kv_out/kv_out_events.h"
+
+namespace skein::scheduler {
+
+struct KvOutConfig {
+  Incarnation incarnation;  // of this process
+  KvShape shape;
+  TimeUs rpc_timeout_us = kSecondUs;
+  TimeUs acquire_timeout_us =
+      2 * kSecondUs;  // the decode side answers AcquireStagingBuffer before this
+  TimeUs retry_us = 50 * kMillisecondUs;  // between attempts
+  int attempts = 3;                       // of Grant and Commit
+};
+
+class KvOut {
+ public:
+  struct Transfer {
+    RequestId id;
+    Epoch epoch;
+    SpecPtr spec;
+    std::string endpoint;         // of the decode instance
+    InstanceId writer;            // this instance's name towards the decode side
+    bool one_of_several = false;  // other instances write other parts of the prompt
+    bool takes_blocks = false;    // the first of the request: see above
+  };
+  // What a prompt's computation gave; committed with the last of its KV.
+  struct Result {
+    bool has_token = false;
+    int32_t token = 0;
+    std::string payload;          // the sampled token; opaque here
+    std::string prompt_logprobs;  // of all chunks; opaque here
+    PrefillTimes times;           // handoff_us is added here
+  };
+  enum class End { kOpened, kRefused, kCommitted, kFailed, kStopped };
+  struct Outcome {
+    RequestId id;
+    End end = End::kFailed;
+    absl::Status status;  // of kFailed: what the request ends with; of kRefused: why
+  };
+
+  // `emit` is called for each effect, inside the call that has it.
+  KvOut(KvOutConfig config, std::function<void(KvOutEffect)> emit)
+      : config_(std::move(config)), emit_(std::move(emit)) {}
+
+  // REQUIRES: no transfer of this request.
+  void Open(const Transfer& transfer, TimeUs now);
+  // REQUIRES: opened, not begun, and blocks. `more`: AddBlocks brings further ones.
+  void Begin(RequestId id, std::vector<PutBlock> blocks, bool more, TimeUs now);
+  bool Begun(RequestId id) const;
+  void AddBlocks(RequestId id, std::vector<PutBlock> blocks, bool more);
+  bool Has(RequestId id) const { return transfers_.count(id) > 0; }
+  // All is computed. REQUIRES: Has(id).
+  void SetResult(RequestId id, Result result, TimeUs now);
+  // The request ends before its commit: nothing more is begun. If the sender writes, it is stopped,
+  // and kStopped follows. Idempotent; an unknown request is fine.
+  void Stop(RequestId id);
+  void Forget(RequestId id);  // REQUIRES: !Writing(id)
+  // The sender may touch the request's blocks.
+  bool Writing(RequestId id) const;
+  int64_t CountWriting() const { return writing_; }
+
+  // Answers, and the sender's words. Those of unknown, ended or stopped transfers change nothing.
+  void On(const OpenTransferReplied& event, TimeUs now);
+  void On(const RenewReplied& event, TimeUs now);
+  void On(const CommitReplied& event, TimeUs now);
+  void On(const AcquireStagingBufferReplied& event, TimeUs now);
+  void On(const TakePartReplied& event, TimeUs now);
+  void On(const ReleaseStagingBufferReplied& event, TimeUs now);
+  void On(const HandoffWaits& event, TimeUs now);
+  void On(const HandoffPart& event, TimeUs now);
+  void On(const HandoffIdle& event, TimeUs now);
+  void On(const HandoffDone& event, TimeUs now);
+  void On(const HandoffFailed& event, TimeUs now);
+  void On(const HandoffStopped& event, TimeUs now);
+  void RunTimers(TimeUs now);
+  TimeUs NextDeadline() const { return timers_.Next(); }
+
+  // Of transfers that have ended since the last call, in order.
+  std::vector<Outcome> TakeOutcomes() { return std::exchange(outcomes_, {}); }
+
+  absl::Status CheckInvariants() const;
+
+ private:
+  struct Staging {
+    enum class Buffer { kNone, kAsked, kHeld, kReleased };
+    Buffer buffer = Buffer::kNone;
+    bool waits = false;  // the sender has something to put
+    uint64_t ask = 0;    // the last acquisition's number
+    RetryingCall about_buffer;
+    uint64_t part = 0;  // the last one told
+    RetryingCall about_part;
+    std::vector<StagedBlock> telling;  // of the part that is told
+    std::vector<StagedBlock> arrived;  // behind it
+  };
+
+  enum class Sender { kWaiting, kWriting, kWritten, kGone };
+
+  struct Entry {
+    Transfer transfer;
+    bool begun = false;
+    std::optional<OpenTransferReply> granted;  // until it is begun
+    Sender sender = Sender::kWaiting;
+    bool stopped = false;    // by Stop, or by its outcome
+    bool stop_sent = false;  // to the sender
+    RetryingCall grant;
+    RetryingCall renew;
+    TimeUs post_until_us = 0;  // this side's view of the lease's end
+    std::optional<Staging> staging;
+    std::vector<int64_t> bytes_per_layer;
+    std::optional<Result> result;
+    TimeUs computed_us = 0;
+    RetryingCall commit;
+  };
+
+  Entry* Find(RequestId id, Epoch epoch);
+  Entry* FindLive(RequestId id, Epoch epoch);  // not stopped
+  Entry* FindStaged(RequestId id, Epoch epoch);
+  static TimeUs NextTimer(const Entry& entry);
+  void Arm(const Entry& entry) { timers_.Set(entry.transfer.id, NextTimer(entry)); }
+  void RunTimers(Entry& entry, TimeUs now);
+  void Fail(Entry& entry, absl::Status status);
+  void SetSender(Entry& entry, Sender sender);
+  void SenderEnded(Entry& entry);
+  absl::Status EndOf(const Entry& entry, const absl::Status& status) const;
+
+  void AskForGrant(Entry& entry, TimeUs now);
+  void Granted(Entry& entry, OpenTransferReply reply, TimeUs now);
+  void StartWriting(Entry& entry, const OpenTransferReply& reply);
+  void Renew(Entry& entry, TimeUs now);
+  void MaybeCommit(Entry& entry, TimeUs now);
+  // Staging: kv_out_staging.cc.
+  void RunStagingTimers(Entry& entry, TimeUs now);
+  void AcquireBuffer(Entry& entry, TimeUs now);
+  void ReleaseBuffer(Entry& entry, TimeUs now);
+  void CallAboutBuffer(Entry& entry, TimeUs now);
+  void TellPart(Entry& entry, TimeUs now);
+  bool Settle(Entry& entry, RetryingCall& call, const absl::Status& status, TimeUs now);
+
+  const KvOutConfig config_;
+  const std::function<void(KvOutEffect)> emit_;
+  std::map<RequestId, Entry> transfers_;
+  int64_t writing_ = 0;
+  TimerQueue<RequestId> timers_;
+  std::vector<Outcome> outcomes_;
+};
+
+}  // namespace skein::scheduler

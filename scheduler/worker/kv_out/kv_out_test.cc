@@ -1,0 +1,237 @@
+#include "scheduler/worker/kv_out/kv_out.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scheduler/worker/testing/core_testing.h"
+
+namespace skein::scheduler {
+namespace {
+
+using testing::Of;
+using testing::Spec;
+
+constexpr TimeUs kLeaseUs = 900;
+constexpr TimeUs kRetryUs = 50;
+
+class KvOutTest : public ::testing::Test {
+ protected:
+  using Effects = std::vector<KvOutEffect>;
+
+  // A prompt of two blocks of four tokens, two layers.
+  Effects Open(uint64_t serial, bool one_of_several = false, bool takes_blocks = false) {
+    out_.Open({.id = {7, serial},
+               .epoch = {5},
+               .spec = Spec(serial),
+               .endpoint = "d:1",
+               .writer = {3},
+               .one_of_several = one_of_several,
+               .takes_blocks = takes_blocks},
+              now_);
+    if (!takes_blocks) Begin(serial);
+    return Taken();
+  }
+  void Begin(uint64_t serial) {
+    out_.Begin({7, serial}, {{0, {8}}, {1, {9}}}, /*more=*/false, now_);
+  }
+  template <class Event>
+  Effects Do(const Event& event) {
+    out_.On(event, now_);
+    return Taken();
+  }
+  Effects Until(TimeUs now) {
+    now_ = now;
+    out_.RunTimers(now_);
+    return Taken();
+  }
+  Effects Granted(uint64_t serial) {
+    return Do(OpenTransferReplied{{7, serial}, {5}, {{}, {{1}, {2}}, {}, "memory", kLeaseUs}});
+  }
+  Effects Written(uint64_t serial) { return Do(HandoffDone{{7, serial}, {5}, {256, 256}}); }
+  Effects Computed(uint64_t serial) {
+    out_.SetResult({7, serial}, {.has_token = true, .token = 40, .times = {1, 2, 0}}, now_);
+    return Taken();
+  }
+  std::vector<KvOut::Outcome> Outcomes() { return out_.TakeOutcomes(); }
+
+  TimeUs now_ = 0;
+  Effects effects_;
+  KvOut out_{{.incarnation = {9},
+              .shape = testing::Identity(Role::kPrefill, 10).shape,
+              .retry_us = kRetryUs},
+             [this](KvOutEffect effect) { effects_.push_back(std::move(effect)); }};
+
+ private:
+  Effects Taken() {
+    EXPECT_TRUE(out_.CheckInvariants().ok()) << out_.CheckInvariants();
+    return std::exchange(effects_, {});
+  }
+};
+
+TEST_F(KvOutTest, ATransferIsOpenedGrantedWrittenAndCommitted) {
+  Effects effects = Open(1);
+  EXPECT_EQ(Of<OpenHandoff>(effects).at(0).blocks.size(), 2u);
+  const CallOpenTransfer grant = Of<CallOpenTransfer>(effects).at(0);
+  EXPECT_EQ(grant.endpoint, "d:1");
+  EXPECT_EQ(grant.request.prefill, InstanceId{3});
+  EXPECT_EQ(grant.request.incarnation, Incarnation{9});
+  EXPECT_FALSE(out_.Writing({7, 1}));
+  now_ = 10;
+  const StartHandoff start = Of<StartHandoff>(Granted(1)).at(0);
+  EXPECT_EQ(start.remote_blocks, (std::vector<BlockId>{{1}, {2}}));
+  EXPECT_EQ(start.post_until_us, kLeaseUs) << "since the call was sent, not since its answer";
+  EXPECT_TRUE(out_.Writing({7, 1}));
+  EXPECT_TRUE(Computed(1).empty()) << "the KV is on its way";
+  now_ = 30;
+  const CallCommit commit = Of<CallCommit>(Written(1)).at(0);
+  EXPECT_FALSE(out_.Writing({7, 1}));
+  EXPECT_EQ(commit.request.bytes_per_layer, (std::vector<int64_t>{256, 256}));
+  EXPECT_EQ(commit.request.token, 40);
+  EXPECT_EQ(commit.request.times, (PrefillTimes{1, 2, 20}));
+  Do(CommitReplied{{7, 1}, {5}, {}});
+  const auto outcomes = Outcomes();
+  ASSERT_EQ(outcomes.size(), 1u);
+  EXPECT_EQ(outcomes[0].end, KvOut::End::kCommitted);
+  EXPECT_EQ(out_.NextDeadline(), kNever);
+}
+
+TEST_F(KvOutTest, ATransferThatTakesBlocksBeginsWhenItIsOpened) {
+  EXPECT_TRUE(Of<OpenHandoff>(Open(1, false, /*takes_blocks=*/true)).empty());
+  EXPECT_TRUE(Granted(1).empty());
+  EXPECT_EQ(Outcomes().at(0).end, KvOut::End::kOpened);
+  EXPECT_FALSE(out_.Writing({7, 1}));
+  Begin(1);
+  const Effects effects = std::exchange(effects_, {});
+  EXPECT_EQ(Of<OpenHandoff>(effects).size(), 1u);
+  EXPECT_EQ(Of<StartHandoff>(effects).at(0).remote_blocks.size(), 2u);
+  EXPECT_TRUE(out_.Writing({7, 1}));
+}
+
+TEST_F(KvOutTest, ARefusedTransferMayBeOpenedElsewhere) {
+  Open(1, false, /*takes_blocks=*/true);
+  const absl::Status full = absl::ResourceExhaustedError("no room");
+  Do(OpenTransferReplied{{7, 1}, {5}, {full}});
+  const auto outcomes = Outcomes();
+  EXPECT_EQ(outcomes.at(0).end, KvOut::End::kRefused);
+  EXPECT_EQ(outcomes.at(0).status, full);
+  out_.Forget({7, 1});
+  EXPECT_EQ(Of<CallOpenTransfer>(Open(1, false, /*takes_blocks=*/true)).size(), 1u);
+  Granted(1);
+  EXPECT_EQ(Outcomes().at(0).end, KvOut::End::kOpened);
+  Open(3, false, /*takes_blocks=*/true);
+  Do(OpenTransferReplied{{7, 3}, {5}, {absl::DeadlineExceededError("late")}});
+  Until(now_ + kRetryUs);
+  Do(OpenTransferReplied{{7, 3}, {5}, {full}});
+  EXPECT_TRUE(absl::IsUnavailable(Outcomes().at(0).status)) << "the first may have taken blocks";
+  // Of a transfer that takes none it can only be a full inbox.
+  Open(2);
+  Do(OpenTransferReplied{{7, 2}, {5}, {full}});
+  EXPECT_TRUE(Outcomes().empty());
+  EXPECT_EQ(Of<CallOpenTransfer>(Until(now_ + kRetryUs)).size(), 1u);
+}
+
+TEST_F(KvOutTest, BlocksOfAnotherLayoutAreRefusedByName) {
+  Open(1);
+  Do(OpenTransferReplied{{7, 1}, {5}, {{}, {{1}, {2}}, {.tp = 2}, "memory", kLeaseUs}});
+  EXPECT_EQ(Outcomes().at(0).status,
+            absl::FailedPreconditionError("layout.tp: decode 2, prefill 1"));
+}
+
+TEST_F(KvOutTest, KvThatIsWrittenWaitsForItsResult) {
+  Open(1);
+  Granted(1);
+  EXPECT_TRUE(Of<CallCommit>(Written(1)).empty());
+  EXPECT_EQ(Of<CallCommit>(Computed(1)).size(), 1u);
+}
+
+TEST_F(KvOutTest, CallsAreRepeatedWhenNobodyKnowsWhetherTheyGotThrough) {
+  Open(1);
+  for (int attempt = 2; attempt <= 3; ++attempt) {
+    Do(OpenTransferReplied{{7, 1}, {5}, {absl::DeadlineExceededError("late")}});
+    EXPECT_TRUE(Until(now_ + kRetryUs - 1).empty());
+    EXPECT_EQ(Of<CallOpenTransfer>(Until(now_ + 1)).size(), 1u);
+  }
+  EXPECT_TRUE(Outcomes().empty());
+  Do(OpenTransferReplied{{7, 1}, {5}, {absl::UnavailableError("gone")}});
+  const auto outcomes = Outcomes();
+  ASSERT_EQ(outcomes.size(), 1u) << "the third was the last";
+  EXPECT_EQ(outcomes[0].status, absl::UnavailableError("gone"));
+}
+
+TEST_F(KvOutTest, WhatTheDecodeSideRefusesIsNotAskedAgain) {
+  Open(1);
+  Do(OpenTransferReplied{{7, 1}, {5}, {absl::FailedPreconditionError("dtype: f32, not bf16")}});
+  EXPECT_EQ(Outcomes().at(0).status, absl::FailedPreconditionError("dtype: f32, not bf16"));
+  Open(2);
+  Do(OpenTransferReplied{{7, 2}, {5}, {{}, {{1}}, {}, "memory", kLeaseUs}});
+  EXPECT_TRUE(absl::IsUnavailable(Outcomes().at(0).status)) << "one block for two";
+}
+
+// Nobody cancelled the request: its other writer failed there first.
+TEST_F(KvOutTest, ACancelAtTheDecodeSideIsAnotherWritersFailure) {
+  Open(1, /*one_of_several=*/true);
+  Do(OpenTransferReplied{{7, 1}, {5}, {absl::CancelledError("it has ended")}});
+  EXPECT_TRUE(absl::IsUnavailable(Outcomes().at(0).status));
+  Open(2);
+  Do(OpenTransferReplied{{7, 2}, {5}, {absl::CancelledError("it has ended")}});
+  EXPECT_TRUE(absl::IsCancelled(Outcomes().at(0).status));
+}
+
+TEST_F(KvOutTest, TheLeaseIsRenewedAndNothingIsWrittenAfterItsEnd) {
+  Open(1);
+  Granted(1);
+  EXPECT_EQ(Of<CallRenew>(Until(kLeaseUs / 3)).size(), 1u);
+  const auto extended = Of<ExtendHandoff>(Do(RenewReplied{{7, 1}, {5}, {{}, kLeaseUs}}));
+  EXPECT_EQ(extended.at(0).post_until_us, kLeaseUs / 3 + kLeaseUs);
+  EXPECT_EQ(Of<CallRenew>(Until(2 * kLeaseUs / 3)).size(), 1u);
+  Until(kLeaseUs / 3 + kLeaseUs);  // that one is never answered
+  EXPECT_TRUE(absl::IsUnavailable(Outcomes().at(0).status));
+  out_.Stop({7, 1});
+  EXPECT_TRUE(out_.Writing({7, 1})) << "until the sender has stopped";
+  Do(HandoffStopped{{7, 1}, {5}});
+  EXPECT_EQ(Outcomes().at(0).end, KvOut::End::kStopped);
+  out_.Forget({7, 1});
+}
+
+TEST_F(KvOutTest, AStoppedTransferTellsTheSenderOnceAndBeginsNothing) {
+  Open(1);
+  out_.Stop({7, 1});
+  EXPECT_TRUE(effects_.empty()) << "nothing was written yet";
+  EXPECT_TRUE(Granted(1).empty());
+  out_.Forget({7, 1});
+  EXPECT_FALSE(out_.Has({7, 1}));
+  Open(2);
+  Granted(2);
+  out_.Stop({7, 2});
+  out_.Stop({7, 2});
+  EXPECT_EQ(Of<StopHandoff>(std::exchange(effects_, {})).size(), 1u);
+  EXPECT_TRUE(Do(RenewReplied{{7, 2}, {5}, {{}, kLeaseUs}}).empty());
+  Written(2);  // crosses the stop
+  EXPECT_EQ(Outcomes().at(0).end, KvOut::End::kStopped);
+  EXPECT_EQ(out_.CountWriting(), 0);
+}
+
+TEST_F(KvOutTest, WordsOfAnotherEpochOrRequestChangeNothing) {
+  Open(1);
+  EXPECT_TRUE(
+      Do(OpenTransferReplied{{7, 1}, {4}, {{}, {{1}, {2}}, {}, "memory", kLeaseUs}}).empty());
+  EXPECT_TRUE(Do(HandoffDone{{7, 9}, {5}, {256, 256}}).empty());
+  EXPECT_TRUE(Do(HandoffDone{{7, 1}, {5}, {256, 256}}).empty()) << "before the grant";
+  Granted(1);
+  EXPECT_TRUE(Granted(1).empty()) << "a duplicate";
+  EXPECT_TRUE(Outcomes().empty());
+}
+
+TEST_F(KvOutTest, AFailedHandoffMayBeTriedElsewhereWhateverItsCode) {
+  Open(1);
+  Granted(1);
+  Do(HandoffFailed{{7, 1}, {5}, absl::InternalError("bus error")});
+  EXPECT_TRUE(absl::IsUnavailable(Outcomes().at(0).status));
+  EXPECT_FALSE(out_.Writing({7, 1}));
+}
+
+}  // namespace
+}  // namespace skein::scheduler

@@ -1,0 +1,158 @@
+// Membership: a worker's standing with the orchestrator. Opens the stream and registers, reports
+// (every third of the lease, and soon after something ended), repeats what ended until it was
+// heard, opens the stream anew when it broke, leaves after a drain. Part of both WorkerCores.
+//
+// The core says of each request when it is held, when it moves on and when it ends (Holds, Ended,
+// Gone). A report tells what has changed since the message before; the whole list goes with a
+// registration, and when the orchestrator finds that the digest does not fit what it was told. So a
+// report costs nothing for requests that do nothing.
+//
+// A worker drains for one of two reasons: its process is stopping (StartDrain; it leaves when it is
+// empty), or an operator ordered it (it stays, empty, until it is stopped or the order is undone):
+// through the orchestrator, or at this worker itself. The order outlives the orchestrator that
+// passed it on.
+//
+// At most one of its messages is unanswered at a time, and none for longer than answer_timeout_us.
+// Bounded: at most kMaxEnded ended requests are remembered (the oldest go first; an orchestrator
+// that was away for so long has failed them).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/held_digest.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/time.h"
+#include "scheduler/worker/membership/membership_events.h"
+
+namespace skein::scheduler {
+
+using MembershipEffect =
+    std::variant<CallRegister, CallReport, CallUnregister, CloseStream, Drained>;
+
+class Membership {
+ public:
+  static constexpr size_t kMaxEnded = 65536;
+
+  explicit Membership(const MembershipConfig& config) : config_(config) {}
+
+  void OnRegistered(const RegisterReply& reply, TimeUs now);
+  void OnReported(uint64_t serial, const ReportReply& reply, TimeUs now);
+  void OnUnregistered();
+  void OnDisconnected(const absl::Status& status, TimeUs now);
+
+  // Whether the orchestrator that this worker is registered with, or one before it, can have issued
+  // this epoch: INVALID_ARGUMENT "epoch: ...". A request whose end such an epoch brought would
+  // never run again.
+  absl::Status CheckEpoch(Epoch epoch) const;
+
+  // The request is held from now on, or was and has moved on. `chunk_since_us`: when the chunk
+  // began that runs now, kNever: none does.
+  void Holds(const HeldRequest& held, TimeUs chunk_since_us = kNever);
+  // It is held no longer, and has not ended.
+  void Gone(RequestId id, Epoch epoch);
+  // Something ended, if it was held or not: it will be reported soon.
+  void Ended(EndedRequest ended);
+  // What was last reported is no longer true in a way that placement should hear soon.
+  void ReportSoon() { dirty_ = true; }
+  void StartDrain() { leaving_ = dirty_ = true; }
+  // True: the worker did not drain, and does now.
+  bool OrderDrain(bool drain);
+
+  // What is due now. `load` and `held`, the whole list, are asked for only if they are told;
+  // `empty`: nothing is held any more, so that a draining worker may leave. A CloseStream is a
+  // Disconnected to the core: it gets no other.
+  template <class Load, class Held>
+  std::optional<MembershipEffect> Due(TimeUs now, bool empty, Load load, Held held) {
+    if (left_) return std::nullopt;
+    if (calling_) return now >= answer_by_us_ ? Close(now) : std::nullopt;
+    if (leaving_ && empty && MayLeave()) return Leave(now);
+    if (!connected_) return now >= next_us_ ? Register(load(), held(), now) : std::nullopt;
+    if (!ReportDue(now)) return std::nullopt;
+    return full_wanted_ ? ReportFull(load(), held(), now) : ReportChanges(load(), now);
+  }
+
+  // When Due may next have a call, if nothing else happens.
+  TimeUs NextDeadline() const;
+
+  // The orchestrator knew this instance when it was last heard.
+  bool registered() const { return registered_; }
+  // The stream stands and the orchestrator has answered the registration.
+  bool connected() const { return connected_; }
+  bool draining() const { return leaving_ || ordered_; }
+  bool leaving() const { return leaving_; }
+  // The orchestrator has heard of the drain and of all that ended, or cannot be told.
+  bool drain_told() const { return !connected_ || (told_draining_ && ended_.empty()); }
+  // How the latest message to the orchestrator was answered; UNKNOWN before the first.
+  const absl::Status& last_call() const { return last_call_; }
+  InstanceId instance() const { return instance_; }
+  // The highest that it has listened to; a lower one is refused.
+  const Generation& generation() const { return seen_; }
+  const WorkerIdentity& identity() const { return config_.identity; }
+  // INTERNAL unless `held` is what Holds, Gone and Ended have told.
+  absl::Status CheckHeld(const std::vector<HeldRequest>& held) const;
+
+ private:
+  // Without a stream it leaves when it was never known there, or could not open another one.
+  bool MayLeave() const {
+    return connected_ ? ended_.empty() : !registered_ || attempts_failed_ > 0;
+  }
+  using Key = std::pair<RequestId, Epoch>;
+  struct Change {
+    HeldRequest held;
+    TimeUs chunk_since_us = kNever;
+  };
+
+  bool ReportDue(TimeUs now) const;
+  bool Drop(RequestId id, Epoch epoch);  // false: it was not held
+  ReportRequest ReportOf(WorkerLoad load, TimeUs now);
+  void Await(TimeUs now);
+  void TakeEndedHeard();
+  std::optional<MembershipEffect> Close(TimeUs now);
+  std::optional<MembershipEffect> Register(WorkerLoad load, std::vector<HeldRequest> held,
+                                           TimeUs now);
+  std::optional<MembershipEffect> ReportFull(WorkerLoad load, std::vector<HeldRequest> held,
+                                             TimeUs now);
+  std::optional<MembershipEffect> ReportChanges(WorkerLoad load, TimeUs now);
+  std::optional<MembershipEffect> Leave(TimeUs now);
+
+  MembershipConfig config_;
+  bool registered_ = false;
+  bool connected_ = false;
+  bool leaving_ = false;
+  bool ordered_ = false;             // by an operator, to drain
+  bool draining_in_flight_ = false;  // the message under way says that we drain
+  bool told_draining_ = false;       // and the latest that was heard said so
+  bool left_ = false;
+  bool calling_ = false;
+  bool refused_ = false;          // the welcome, of an orchestrator that another one has followed
+  bool saying_goodbye_ = false;   // what is unanswered is the Unregister
+  TimeUs answer_by_us_ = kNever;  // while calling
+  bool dirty_ = false;
+  int attempts_failed_ = 0;  // to open a stream, in a row
+  absl::Status last_call_ = absl::UnknownError("not called yet");
+  InstanceId instance_;
+  Generation seen_;
+  TimeUs lease_us_ = 0;
+  TimeUs next_us_ = 0;         // not connected: next attempt; connected: next report at the latest
+  TimeUs spacing_end_us_ = 0;  // no report before this
+  uint64_t serial_ = 0;
+  std::deque<EndedRequest> ended_;
+  size_t ended_in_flight_ = 0;  // the first so many were in the report under way
+  size_t listed_ = 0;           // requests in that report
+  std::set<Key> held_;
+  HeldDigest digest_;              // of held_
+  std::map<Key, Change> changes_;  // since the last message; each is held
+  std::vector<HeldRequest> gone_;  // likewise
+  bool full_wanted_ = false;
+};
+
+}  // namespace skein::scheduler

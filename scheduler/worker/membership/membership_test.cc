@@ -1,0 +1,155 @@
+// What a worker tells of what it holds: changes alone, all of it when a stream begins or when the
+// orchestrator finds that it has missed something.
+#include "scheduler/worker/membership/membership.h"
+
+#include <gtest/gtest.h>
+
+#include "scheduler/worker/testing/core_testing.h"
+
+namespace skein::scheduler {
+namespace {
+
+constexpr TimeUs kLeaseUs = 3000;
+
+class MembershipTest : public ::testing::Test {
+ protected:
+  MembershipTest() {
+    const auto hello = Take<CallRegister>();
+    EXPECT_TRUE(hello.has_value());
+    membership_.OnRegistered({absl::OkStatus(), {3}, kLeaseUs}, now_);
+  }
+  static MembershipConfig Config() {
+    MembershipConfig config;
+    config.identity = testing::Identity(Role::kDecode, 10);
+    config.report_spacing_us = 10;
+    config.report_spacing_per_request_us = 0;
+    return config;
+  }
+  template <class Effect>
+  std::optional<Effect> Take() {
+    auto due = membership_.Due(
+        now_, /*empty=*/false, [] { return WorkerLoad{}; },
+        [this] {
+          std::vector<HeldRequest> held;
+          for (const auto& [key, one] : held_) held.push_back(one);
+          return held;
+        });
+    if (!due.has_value()) return std::nullopt;
+    const Effect* effect = std::get_if<Effect>(&*due);
+    return effect == nullptr ? std::nullopt : std::optional<Effect>(*effect);
+  }
+  // The report that is due a third of the lease later, answered.
+  ReportRequest Report(ReportReply reply = {}) {
+    now_ = std::max(now_ + 1, membership_.NextDeadline());
+    const auto report = Take<CallReport>();
+    EXPECT_TRUE(report.has_value());
+    membership_.OnReported(report->request.serial, reply, now_);
+    return report->request;
+  }
+  void Hold(uint64_t serial, bool opened = true, uint32_t chunks_done = 0,
+            TimeUs chunk_since_us = kNever) {
+    const HeldRequest held{
+        .id = {7, serial}, .epoch = {5}, .opened = opened, .chunks_done = chunks_done};
+    held_[{held.id, held.epoch}] = held;
+    membership_.Holds(held, chunk_since_us);
+  }
+  void End(uint64_t serial) {
+    held_.erase({{7, serial}, {5}});
+    membership_.Ended({.id = {7, serial}, .epoch = {5}});
+  }
+  uint64_t Digest() const {
+    HeldDigest digest;
+    for (const auto& [key, one] : held_) digest.Add(one.id, one.epoch);
+    return digest.value();
+  }
+
+  TimeUs now_ = 1;
+  std::map<std::pair<RequestId, Epoch>, HeldRequest> held_;
+  Membership membership_{Config()};
+};
+
+TEST_F(MembershipTest, AThousandRequestsThatDoNothingAreToldOnce) {
+  for (uint64_t serial = 1; serial <= 1000; ++serial) Hold(serial);
+  const ReportRequest first = Report();
+  EXPECT_EQ(first.held.size(), 1000u);
+  EXPECT_FALSE(first.full);
+  EXPECT_EQ(first.held_digest, Digest());
+  const ReportRequest second = Report();
+  EXPECT_TRUE(second.held.empty() && second.ended.empty() && second.gone.empty());
+  EXPECT_EQ(second.held_digest, Digest());
+}
+
+TEST_F(MembershipTest, AReportTellsWhatBeganMovedAndEnded) {
+  Hold(1, /*opened=*/false);
+  Hold(2, /*opened=*/false);
+  Hold(3);
+  Report();
+  Hold(1, /*opened=*/true);
+  End(2);
+  held_.erase({{7, 3}, {5}});
+  membership_.Gone({7, 3}, {5});
+  Hold(4);
+  End(4);  // before anybody heard of it
+  Hold(5, true, /*chunks_done=*/2, /*chunk_since_us=*/now_);
+  const TimeUs since_us = now_;
+  const ReportRequest report = Report();
+  ASSERT_EQ(report.held.size(), 2u);
+  EXPECT_TRUE(report.held[0].opened);
+  EXPECT_EQ(report.held[1].chunks_done, 2u);
+  EXPECT_EQ(report.held[1].chunk_running_us, now_ - since_us);
+  EXPECT_EQ(report.ended.size(), 2u);
+  ASSERT_EQ(report.gone.size(), 1u);
+  EXPECT_EQ(report.gone[0].id, (RequestId{7, 3}));
+  EXPECT_EQ(report.held_digest, Digest());
+  EXPECT_TRUE(Report().held.empty());
+}
+
+TEST_F(MembershipTest, WhatIsWithdrawnAndHeldAgainIsToldAsBoth) {
+  Hold(1);
+  Report();
+  membership_.Gone({7, 1}, {5});
+  Hold(1, /*opened=*/false);
+  const ReportRequest report = Report();
+  EXPECT_EQ(report.gone.size(), 1u);
+  EXPECT_EQ(report.held.size(), 1u) << "the receiver takes `held` last";
+  EXPECT_EQ(report.held_digest, Digest());
+}
+
+TEST_F(MembershipTest, AllIsToldWhenTheDigestDidNotFitAndOnlyThen) {
+  for (uint64_t serial = 1; serial <= 3; ++serial) Hold(serial);
+  Report({.want_full = true});
+  const ReportRequest full = Report();
+  EXPECT_TRUE(full.full);
+  EXPECT_EQ(full.held.size(), 3u);
+  EXPECT_EQ(full.held_digest, Digest());
+  EXPECT_FALSE(Report().full);
+}
+
+TEST_F(MembershipTest, AStreamBeginsWithAllAndTheLoad) {
+  Hold(1);
+  End(1);
+  Hold(2);
+  membership_.StartDrain();
+  membership_.OnDisconnected(absl::UnavailableError("broke"), now_);
+  now_ = membership_.NextDeadline();
+  const auto hello = Take<CallRegister>();
+  ASSERT_TRUE(hello.has_value());
+  EXPECT_EQ(hello->request.held.size(), 1u);
+  EXPECT_EQ(hello->request.ended.size(), 1u);
+  EXPECT_TRUE(hello->request.load.draining);
+  Hold(3);
+  membership_.OnRegistered({absl::OkStatus(), {3}, kLeaseUs}, now_);
+  EXPECT_TRUE(membership_.drain_told());
+  const ReportRequest report = Report();
+  ASSERT_EQ(report.held.size(), 1u) << "what came after the registration";
+  EXPECT_EQ(report.held[0].id, (RequestId{7, 3}));
+  EXPECT_TRUE(report.ended.empty());
+  std::vector<HeldRequest> all;
+  for (const auto& [key, one] : held_) all.push_back(one);
+  EXPECT_TRUE(membership_.CheckHeld(all).ok());
+  all.pop_back();
+  EXPECT_FALSE(membership_.CheckHeld(all).ok());
+}
+
+}  // namespace
+}  // namespace skein::scheduler

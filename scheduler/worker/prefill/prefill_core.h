@@ -1,0 +1,164 @@
+// PrefillCore: every decision of a prefill-worker. One thread owns it.
+//
+// Life of a request here: queued -> asking (blocks held; the transfer to the decode instance is
+// being opened, after a PlaceDecode if the plan names none) -> placed (computing chunk after chunk,
+// handoff running) -> committing -> gone. A request that was cancelled or failed is *ending*: it
+// leaves when neither the step in flight nor its handoff touches its blocks any more.
+//
+// A request of an SP plan (AssignRequest with members) computes only its share of the prompt
+// here, piece by piece (scheduler/kv/deal.h), each piece in one step together with the other
+// members. It holds blocks for all it will compute and receive. The plan's lead opens the transfer,
+// the others wait for Start. Ring pieces run strictly in (sequence, chunk, piece) order over
+// all SP plans assigned here, started or not. Assigns come in the order of their sequences:
+// so all instances run pieces in one global order and the first unfinished one can always run; a
+// plan that did not reach all its members is cancelled at the others. Plain prompts of a smaller
+// sequence go before a piece, others only while no piece can run. Blocks are given out in the same
+// order. A plain prompt that waits for decode room gives its blocks back to an SP plan before
+// it.
+//
+// A decode side that answers the Grant with staging slots is written to through a staging buffer
+// (scheduler/kv/staging_buffer_queue.h), asked for when the handoff sender has something to put,
+// given back when it has had nothing for a while. The sender tells the parts that arrived; they are
+// told to the decode side one call at a time, and back to the sender when they were taken.
+//
+// Invariants, by number (CheckInvariants names them):
+//   1. Blocks held in the pool are exactly those of the requests that have a table.
+//   2. A request in the step in flight or with a handoff under way keeps its blocks.
+//   3. Requests open their transfers in plan-sequence order.
+//   4. Every accepted (id, epoch) ends exactly once, in a report's `ended`.
+//   5. Each part's own: pool, batch.
+//   6. What is remembered of all requests (who is in front, the earliest timer) agrees with them.
+//   7. Every local block holds at most one block of one prompt; an SP plan's next piece is one
+//      of those that were promised by its Assigns, in their order.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/time.h"
+#include "scheduler/batch/batch_scheduler.h"
+#include "scheduler/kv/block_pool.h"
+#include "scheduler/worker/kv_out/kv_out_events.h"
+#include "scheduler/worker/membership/membership_events.h"
+#include "scheduler/worker/steps/engine_watch.h"
+#include "scheduler/worker/steps/step.h"
+
+namespace skein::scheduler {
+
+// ---- events ----
+
+struct AssignCalled {
+  CallId call;
+  AssignRequest request;
+};
+struct StartCalled {
+  StartRequest request;
+};
+struct PlaceDecodeReplied {  // the answer to CallPlaceDecode
+  RequestId id;
+  Epoch epoch;
+  PlaceDecodeReply reply;
+};
+
+using PrefillEvent =
+    std::variant<AssignCalled, StartCalled, CancelCalled, PlaceDecodeReplied, OpenTransferReplied,
+                 RenewReplied, AcquireStagingBufferReplied, TakePartReplied,
+                 ReleaseStagingBufferReplied, CommitReplied, StepDone, HandoffWaits, HandoffPart,
+                 HandoffIdle, HandoffDone, HandoffFailed, HandoffStopped, RegisterReplied,
+                 ReportReplied, UnregisterReplied, Disconnected, Drain, OrderDrain, Tick>;
+
+// ---- effects ----
+
+struct AnswerAssign {
+  CallId call;
+  AssignReply reply;
+};
+struct CallPlaceDecode {  // to the orchestrator, on the stream
+  PlaceDecodeRequest request;
+};
+using PrefillEffect =
+    std::variant<AnswerAssign, CallPlaceDecode, CallOpenTransfer, CallRenew,
+                 CallAcquireStagingBuffer, CallTakePart, CallReleaseStagingBuffer, CallCommit,
+                 CallAbort, RunStep, AbortStep, BreakGroup, OpenHandoff, AddToHandoff, StartHandoff,
+                 UseStagingBuffer, PartTaken, ExtendHandoff, StopHandoff, CallRegister, CallReport,
+                 CallUnregister, CloseStream, EngineFailed, Drained>;
+
+struct PrefillConfig {
+  MembershipConfig membership;
+  BatchLimits batch;
+  int64_t max_requests = 256;       // accepted at a time
+  int64_t max_sequence_tokens = 0;  // prompt + max_tokens; the engine's max_positions (0: no limit)
+  // Requests that ask for a place or compute, at a time. More may, as long as they are what the
+  // step in flight and the next one have room for: short prompts must not wait for each other's
+  // answers.
+  int64_t begin_ahead = 4;
+  TimeUs rpc_timeout_us = kSecondUs;
+  TimeUs ask_timeout_us =
+      2 * kSecondUs;  // the decode side answers AcquireStagingBuffer before this
+  TimeUs retry_us = 50 * kMillisecondUs;  // between attempts
+  int attempts = 3;                       // of Grant and Commit
+  // A request that needs its place waits so long for the stream to the orchestrator.
+  TimeUs begin_give_up_us = 10 * kSecondUs;
+  TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
+  // A ring step, the wait for the other members included: a member that is free early waits for
+  // the one with the longest queue, and for one whose engine hangs until that engine's own timeout
+  // (EngineWatch). That members die or give up is heard long before.
+  // `batch.max_batch_tokens` is what one member computes in it, the same at all instances that
+  // share plans: the orchestrator registers no others.
+  TimeUs ring_step_us = 1200 * kSecondUs;
+  // Who joins a running plan waits so long for blocks: two plans may wait for each other's.
+  TimeUs join_wait_us = 5 * kSecondUs;
+  EngineWatchConfig engine;
+};
+
+struct PrefillSnapshot {
+  bool registered = false;
+  bool draining = false;
+  bool stopping = false;      // it drains because its process ends
+  bool drained = false;       // it drains, holds nothing, and the orchestrator knows all about it
+  absl::Status orchestrator;  // of the latest call to it
+  absl::Status engine;        // why it has failed
+  InstanceId instance;
+  WorkerLoad load;
+  BlockCounts blocks;
+  int64_t queued = 0;  // not yet asking
+  int64_t asking = 0;
+  int64_t computing = 0;   // placed, prompt not yet computed
+  int64_t committing = 0;  // computed, KV not yet taken
+  int64_t ending = 0;
+  int64_t handoffs = 0;        // KV on its way to a decode instance
+  TimeUs oldest_wait_us = 0;   // of those queued or asking
+  uint64_t steps = 0;          // probes are none
+  uint64_t probes = 0;         // of the idle engine
+  uint64_t prompt_tokens = 0;  // computed since the start
+  uint64_t committed = 0;
+  uint64_t failed = 0;
+};
+
+class PrefillCore {
+ public:
+  explicit PrefillCore(const PrefillConfig& config);
+  ~PrefillCore();
+
+  // The shell starts by handling a Tick. Total: any event in any state is safe.
+  std::vector<PrefillEffect> Handle(const PrefillEvent& event, TimeUs now);
+  // When the next Tick is due, kNever if none is.
+  TimeUs NextDeadline() const;
+  // Of a Cancel: INVALID_ARGUMENT if nobody can have issued the epoch. Handle ignores such a one.
+  absl::Status CheckEpoch(Epoch epoch) const;
+  absl::Status CheckInvariants() const;
+  PrefillSnapshot Snapshot(TimeUs now) const;
+  // The state of a request's record, by name; empty when there is none. For tests and people.
+  std::string_view StateOf(RequestId id) const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,342 @@
+// Plans that span instances, as one of their members sees them.
+#include <gtest/gtest.h>
+
+#include "scheduler/worker/prefill/prefill_core.h"
+#include "scheduler/worker/testing/core_testing.h"
+
+namespace skein::scheduler {
+namespace {
+
+using testing::Of;
+using testing::Spec;
+
+constexpr TimeUs kLeaseUs = 900'000'000;
+constexpr uint64_t kSelf = 3;  // among instances 1 … 4; instance i has incarnation i + 6
+
+struct Chunk {
+  int64_t tokens = 0;
+  std::vector<uint64_t> instances;
+};
+
+class PrefillSpanTest : public ::testing::Test {
+ protected:
+  using Effects = std::vector<PrefillEffect>;
+
+  PrefillSpanTest() {
+    Do(Tick{});
+    Do(RegisterReplied{{absl::OkStatus(), {kSelf}, 1'000'000'000}});
+  }
+  static PrefillConfig Config() {
+    PrefillConfig config;
+    config.membership.identity = testing::Identity(Role::kPrefill, 10);
+    config.membership.report_spacing_us = 0;
+    config.membership.report_spacing_per_request_us = 0;
+    config.batch = {.max_batch_tokens = 8};
+    config.begin_ahead = 2;
+    config.ring_step_us = 700;
+    config.join_wait_us = 1000;
+    return config;
+  }
+  Effects Do(const PrefillEvent& event) {
+    Effects effects = core_.Handle(event, now_);
+    EXPECT_TRUE(core_.CheckInvariants().ok()) << core_.CheckInvariants();
+    for (const CallReport& report : Of<CallReport>(effects)) {
+      for (const EndedRequest& ended : report.request.ended) ended_[ended.id] = ended.status;
+      held_ = report.request.held;
+      for (const PrefillEffect& more : Do(ReportReplied{report.request.serial, {}})) {
+        effects.push_back(more);
+      }
+    }
+    return effects;
+  }
+  // The chunks of a plan from `from` on are new.
+  static AssignRequest Plan(SpecPtr spec, const std::vector<Chunk>& chunks, uint64_t sequence,
+                            uint32_t from = 0, uint64_t epoch = 5) {
+    AssignRequest assign{.spec = std::move(spec), .epoch = {epoch}, .sequence = {sequence}};
+    std::map<uint64_t, uint32_t> index;
+    for (const Chunk& chunk : chunks) {
+      PlanChunk out{.tokens = chunk.tokens};
+      for (uint64_t instance : chunk.instances) {
+        const auto [it, added] = index.emplace(instance, assign.members.size());
+        if (added) {
+          assign.members.push_back(
+              {{instance}, {instance + 6}, "w", "c" + ToString({0, instance})});
+        }
+        out.members.push_back(it->second);
+      }
+      assign.chunks.push_back(out);
+    }
+    assign.from_chunk = from;
+    return assign;
+  }
+  Effects Assign(AssignRequest assign) { return Do(AssignCalled{{++calls_}, std::move(assign)}); }
+  static absl::Status StatusOf(const Effects& assign) {
+    return Of<AnswerAssign>(assign)[0].reply.status;
+  }
+  Effects Start(uint64_t serial, uint64_t epoch = 5) {
+    return Do(StartCalled{{{7, serial}, {epoch}, {{epoch}, {4}, "d:1"}}});
+  }
+  Effects Grant(uint64_t serial, size_t blocks) {
+    return Do(OpenTransferReplied{
+        {7, serial}, {5}, {{}, std::vector<BlockId>(blocks), {}, "memory", kLeaseUs}});
+  }
+  // The question of a plan's lead is answered, and the transfer opened; `blocks` of the prompt.
+  Effects Placed(uint64_t serial, size_t blocks) {
+    Effects effects = Do(PlaceDecodeReplied{{7, serial}, {5}, {{}, {{5}, {4}, "d:1"}}});
+    for (PrefillEffect& effect : Grant(serial, blocks)) effects.push_back(effect);
+    return effects;
+  }
+  Effects Step(int32_t token = 40) { return Do(StepDone{++step_, {}, {{token, "p", ""}}}); }
+  Effects StepFails(absl::Status status) { return Do(StepDone{++step_, std::move(status), {}}); }
+  int64_t Held() { return core_.Snapshot(now_).blocks.held; }
+
+  TimeUs now_ = 0;
+  uint64_t calls_ = 0;
+  uint64_t step_ = 0;
+  std::map<RequestId, absl::Status> ended_;
+  std::vector<HeldRequest> held_;
+  PrefillCore core_{Config()};
+};
+
+TEST_F(PrefillSpanTest, APieceThatFailsEndsItsOwnPlan) {
+  uint64_t serial = 0;
+  for (const absl::Status& failure :
+       {absl::InvalidArgumentError("no token left"), absl::InternalError("NaN")}) {
+    ++serial;
+    Assign(Plan(Spec(serial, 16), {{16, {3, 1}}}, 10 * serial));
+    Placed(serial, 4);
+    Effects ended = Do(StepDone{++step_, {}, {{.status = failure}}});
+    for (PrefillEffect& effect : Do(HandoffStopped{{7, serial}, {5}})) ended.push_back(effect);
+    EXPECT_EQ(ended_.at({7, serial}), failure);
+    EXPECT_TRUE(Of<BreakGroup>(ended).empty()) << "the other may be at the end of the same step";
+    EXPECT_EQ(Held(), 0);
+    EXPECT_TRUE(core_.Snapshot(now_).engine.ok());
+  }
+}
+
+TEST_F(PrefillSpanTest, TheLeadComputesItsShareAndCommitsIt) {
+  // Blocks 0 … 5: chunk 0 here alone, chunk 1 with instance 1. One of two history blocks moves.
+  Effects effects = Assign(Plan(Spec(1, 22), {{8, {3}}, {14, {3, 1}}}, 10));
+  EXPECT_TRUE(StatusOf(effects).ok());
+  ASSERT_EQ(Of<CallPlaceDecode>(effects).size(), 1u);
+  EXPECT_EQ(Held(), 4);  // two and two of four
+  effects = Placed(1, 6);
+  EXPECT_EQ(Of<CallOpenTransfer>(effects)[0].request.prefill, InstanceId{kSelf});
+  const OpenHandoff open = Of<OpenHandoff>(effects)[0];
+  ASSERT_EQ(open.blocks.size(), 4u);
+  EXPECT_EQ(open.blocks[2].global, 2);
+  EXPECT_EQ(open.blocks[3].global, 5);
+  EXPECT_FALSE(open.more);
+  StepSequence piece = Of<RunStep>(effects)[0].sequences[0];
+  EXPECT_EQ(piece.count, 8);
+  EXPECT_FALSE(piece.sample);
+  EXPECT_EQ(piece.ring->comm_addresses.size(), 1u);
+  const GroupKey first_group = piece.ring->group;
+
+  now_ = 50;
+  effects = Step();
+  EXPECT_EQ(held_[0].chunks_done, 1u);
+  piece = Of<RunStep>(effects)[0].sequences[0];
+  EXPECT_EQ(piece.ring->piece.spans[0], (std::vector<TokenSpan>{{8, 4}, {20, 2}}));
+  EXPECT_EQ(piece.count, 6);
+  EXPECT_TRUE(piece.sample);
+  EXPECT_EQ(*piece.blocks, (std::vector<BlockId>{open.blocks[2].local, open.blocks[3].local}));
+  EXPECT_EQ(piece.ring->history, (std::vector<BlockId>{open.blocks[0].local}));
+  EXPECT_EQ(piece.ring->send[1], (std::vector<BlockId>{open.blocks[1].local}));
+  EXPECT_EQ(piece.ring->history_tokens, (std::vector<int64_t>{4, 4}));
+  EXPECT_EQ(piece.ring->token_end, 22);
+  EXPECT_EQ(piece.ring->deadline_us, 750);
+  EXPECT_EQ(piece.ring->comm_addresses, (std::vector<std::string>{"c0/3", "c0/1"}));
+  EXPECT_NE(piece.ring->group, first_group);
+  EXPECT_NE(piece.ring->group, piece.ring->moves_group);
+
+  Step(41);
+  effects = Do(HandoffDone{{7, 1}, {5}, {512, 512}});
+  const CallCommit commit = Of<CallCommit>(effects)[0];
+  EXPECT_TRUE(commit.request.has_token);
+  EXPECT_EQ(commit.request.token, 41);
+  EXPECT_EQ(commit.request.prefill, InstanceId{kSelf});
+  EXPECT_EQ(commit.request.times, (PrefillTimes{0, 50, 0}));  // of both chunks
+  Do(CommitReplied{{7, 1}, {5}, {}});
+  EXPECT_TRUE(ended_.at({7, 1}).ok());
+  EXPECT_EQ(Held(), 0);
+  EXPECT_TRUE(Of<RunStep>(Start(1)).empty());  // it has ended
+}
+
+TEST_F(PrefillSpanTest, AMemberThatJoinsReceivesItsHistoryFirst) {
+  Effects effects = Assign(Plan(Spec(1, 22), {{8, {1}}, {14, {1, 3}}}, 10));
+  EXPECT_TRUE(Of<CallPlaceDecode>(effects).empty());
+  EXPECT_EQ(Held(), 3);
+  effects = Start(1);
+  const StepSequence piece = Of<RunStep>(effects)[0].sequences[0];
+  EXPECT_EQ(piece.ring->rank, 1);
+  EXPECT_EQ(piece.ring->receive[0].size(), 1u);
+  EXPECT_EQ(piece.ring->history, piece.ring->receive[0]);
+  EXPECT_FALSE(piece.sample);
+  EXPECT_EQ(Of<OpenHandoff>(effects)[0].blocks.size(), 2u);  // what it computes, no more
+  EXPECT_TRUE(Of<RunStep>(Start(1)).empty());                // said again
+  Grant(1, 6);
+  Step();
+  EXPECT_FALSE(Of<CallCommit>(Do(HandoffDone{{7, 1}, {5}, {256, 256}}))[0].request.has_token);
+}
+
+TEST_F(PrefillSpanTest, AMemberWithoutTokensTakesPartAndWritesNothing) {
+  Assign(Plan(Spec(1, 8), {{8, {1, 2, 3}}}, 10));
+  const Effects effects = Start(1);
+  EXPECT_TRUE(Of<CallOpenTransfer>(effects).empty() && Of<OpenHandoff>(effects).empty());
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].count, 0);
+  Step();
+  EXPECT_TRUE(ended_.at({7, 1}).ok());
+}
+
+TEST_F(PrefillSpanTest, Invariant7PiecesRunInPlanOrderStartedOrNot) {
+  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
+  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
+  EXPECT_TRUE(Of<RunStep>(Start(2)).empty());
+  EXPECT_EQ(Of<RunStep>(Start(1))[0].sequences[0].id, (RequestId{7, 1}));
+  EXPECT_EQ(Of<RunStep>(Step())[0].sequences[0].id, (RequestId{7, 2}));
+}
+
+TEST_F(PrefillSpanTest, PlainPromptsBeforeAPieceGoFirstOthersOnlyWhileItCannotRun) {
+  Assign(Plan(Spec(1, 24), {{24, {1, 3}}}, 20));
+  Assign({Spec(2, 12), {5}, {30}});
+  Placed(2, 3);
+  EXPECT_TRUE(Of<RunStep>(Start(1)).empty());  // a plain step is in flight
+  Effects effects = Step();                    // the piece goes first now
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].id, (RequestId{7, 1}));
+  Assign({Spec(3, 4), {5}, {10}});
+  Placed(3, 1);
+  effects = Step();
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences.size(), 1u);
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].id, (RequestId{7, 3}));
+  EXPECT_EQ(Of<RunStep>(Step())[0].sequences[0].id, (RequestId{7, 1}));
+  EXPECT_EQ(Of<RunStep>(Step())[0].sequences[0].id, (RequestId{7, 2}));
+}
+
+TEST_F(PrefillSpanTest, ACancelBreaksTheStepAndABrokenStepEndsItsRequestAlone) {
+  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
+  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
+  Start(1);
+  Start(2);
+  Effects effects = Do(CancelCalled{{{7, 1}, {5}, "test"}});
+  EXPECT_EQ(Of<AbortStep>(effects)[0].step, 1u);
+  EXPECT_TRUE(Of<BreakGroup>(effects).empty());
+  EXPECT_EQ(Held(), 2);
+  effects = StepFails(absl::CancelledError("aborted"));
+  EXPECT_EQ(Of<CallAbort>(effects)[0].request.prefill, InstanceId{kSelf});
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].id, (RequestId{7, 2}));
+  StepFails(absl::DeadlineExceededError("a member stalled"));
+  EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(core_.Snapshot(now_).engine.ok());
+  EXPECT_EQ(Held(), 0);
+}
+
+TEST_F(PrefillSpanTest, OthersAreToldNotToWaitForAPieceThatIsNotEntered) {
+  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
+  const Effects effects = Do(CancelCalled{{{7, 1}, {5}, "test"}});
+  ASSERT_EQ(Of<BreakGroup>(effects).size(), 1u);
+  EXPECT_EQ(Of<BreakGroup>(effects)[0].rank, 1);
+  EXPECT_EQ(Of<BreakGroup>(effects)[0].comm_addresses, (std::vector<std::string>{"c0/1", "c0/3"}));
+}
+
+TEST_F(PrefillSpanTest, LaterChunksComeInAssignsOfTheirOwn) {
+  const auto spec = Spec(1, 20);
+  Assign(Plan(spec, {{8, {3}}}, 10));
+  EXPECT_EQ(Held(), 5);  // the whole prompt: nobody else is known
+  Effects effects = Placed(1, 5);
+  EXPECT_TRUE(Of<OpenHandoff>(effects)[0].more);
+  EXPECT_TRUE(Of<RunStep>(Step()).empty());
+  const Effects second = Assign(Plan(spec, {{8, {3}}, {12, {3, 1}}}, 20, 1));
+  const AddToHandoff add = Of<AddToHandoff>(second)[0];
+  EXPECT_FALSE(add.more);
+  ASSERT_EQ(add.blocks.size(), 1u);
+  EXPECT_EQ(add.blocks[0].global, 2);
+  EXPECT_EQ(Of<RunStep>(second)[0].sequences[0].ring->piece.chunk, 1);
+  EXPECT_EQ(StatusOf(Assign(Plan(spec, {{12, {3}}, {8, {3, 1}}}, 30, 1))).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(PrefillSpanTest, WhoJoinsARunningPlanDoesNotWaitForBlocksForEver) {
+  Assign({Spec(1, 40), {5}, {5}});  // all blocks
+  AssignRequest join = Plan(Spec(2, 20), {{8, {1}}, {12, {1, 3}}}, 20, 1);
+  join.placed = scheduler::Placed{{5}, {4}, "d:1"};
+  EXPECT_TRUE(StatusOf(Assign(join)).ok());
+  now_ = 1000;
+  EXPECT_EQ(core_.NextDeadline(), 1000);
+  Do(Tick{});
+  EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(PrefillSpanTest, APlainPromptWithoutDecodeRoomYieldsItsBlocks) {
+  Assign({Spec(1, 40), {5}, {30}});  // all blocks
+  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
+  EXPECT_TRUE(Of<RunStep>(Start(2)).empty());
+  const Effects effects =
+      Do(PlaceDecodeReplied{{7, 1}, {5}, {absl::ResourceExhaustedError("no room"), {}}});
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].id, (RequestId{7, 2}));
+  EXPECT_EQ(Held(), 1);
+  EXPECT_EQ(core_.Snapshot(now_).queued, 1);
+}
+
+TEST_F(PrefillSpanTest, ANewerEpochWaitsForTheOlderToLeave) {
+  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
+  Start(1);
+  Effects effects = Assign(Plan(Spec(1, 8), {{8, {2, 3}}}, 20, 0, 6));
+  EXPECT_TRUE(StatusOf(effects).ok());
+  EXPECT_EQ(Of<AbortStep>(effects).size(), 1u);
+  now_ = 400'000'000;  // a report is due
+  Do(Tick{});
+  ASSERT_EQ(held_.size(), 2u);
+  EXPECT_EQ(held_.back().epoch, Epoch{6});
+  Start(1, 6);
+  effects = StepFails(absl::CancelledError("aborted"));
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].epoch, Epoch{6});
+  Do(CancelCalled{{{7, 1}, {6}, "test"}});
+  StepFails(absl::CancelledError("aborted"));
+  EXPECT_EQ(Held(), 0);
+}
+
+TEST_F(PrefillSpanTest, PlansOfAnOrchestratorThatIsGoneAreNotWaitedFor) {
+  Assign(Plan(Spec(1, 8), {{8, {1, 3}}}, 10));
+  Assign(Plan(Spec(2, 8), {{8, {1, 3}}}, 20));
+  Start(1);
+  now_ = 400'000'000;
+  for (const CallReport& report : Of<CallReport>(core_.Handle(Tick{}, now_))) {
+    const auto effects = Do(ReportReplied{report.request.serial, {absl::NotFoundError("who?")}});
+    EXPECT_EQ(Of<CloseStream>(effects).size(), 1u);
+  }
+  now_ = core_.NextDeadline();
+  EXPECT_EQ(Of<CallRegister>(Do(Tick{})).size(), 1u);
+  Do(RegisterReplied{{absl::OkStatus(), {77}, 1'000'000'000}});
+  EXPECT_EQ(ended_.at({7, 2}).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ended_.count({7, 1}), 0u);  // needs nobody any more
+  AssignRequest fresh = Plan(Spec(3, 8), {{8, {1, 3}}}, 1000);
+  EXPECT_TRUE(StatusOf(Assign(fresh)).ok());
+  Start(3);
+  EXPECT_EQ(Of<RunStep>(Step())[0].sequences[0].id, (RequestId{7, 3}));
+}
+
+TEST_F(PrefillSpanTest, BadPlansAreRefusedByName) {
+  const auto refused = [&](AssignRequest assign, const char* why) {
+    const absl::Status status = StatusOf(Assign(std::move(assign)));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(std::string(status.message()).find(why), std::string::npos) << status;
+  };
+  refused(Plan(Spec(1, 20), {{6, {3}}, {14, {3}}}, 1), "within a block");
+  refused(Plan(Spec(1, 20), {{8, {3}}, {12, {1}}}, 2), "leaves out instance 3");
+  refused(Plan(Spec(1, 20), {{20, {3}}}, 3, 1), "adds none");
+  refused(Plan(Spec(1, 20), {{20, {1, 2}}, {20, {1, 2, 3}}}, 4), "beyond");
+  refused(Plan(Spec(1, 44), {{44, {3}}}, 5), "11 blocks here, of 10");
+  auto logprobs = Spec(1, 20);
+  logprobs->want_prompt_logprobs = true;
+  refused(Plan(logprobs, {{20, {3}}}, 6), "prompt_logprobs");
+  EXPECT_EQ(StatusOf(Assign(Plan(Spec(1, 20), {{20, {1, 2}}}, 7))).code(),
+            absl::StatusCode::kFailedPrecondition);
+  // What was refused is not waited for.
+  Assign(Plan(Spec(2, 8), {{8, {3, 1}}}, 8));
+  EXPECT_EQ(Of<RunStep>(Placed(2, 2)).size(), 1u);
+}
+
+}  // namespace
+}  // namespace skein::scheduler

@@ -1,0 +1,64 @@
+// StepLoop: the steps of one WorkerCore on its engine, one at a time: their numbers, what is in
+// flight, how a step ended, probes of an idle engine, and when the engine has failed. Both
+// WorkerCores have one; which sequences run, and what becomes of their results, is theirs.
+//
+// The engine has failed when a whole step ends with an error that is not INVALID_ARGUMENT, when a
+// step is overdue (engine_watch.h), or when a probe gives any error. Steps in a row that give
+// nothing but NaN (nan_steps.h) are followed by a probe, which tells the engine from its requests;
+// where probes are off they are a failure. A step of several instances that ends with UNAVAILABLE,
+// DEADLINE_EXCEEDED or CANCELLED broke because of another instance: no failure of this engine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/time.h"
+#include "scheduler/worker/steps/engine_watch.h"
+#include "scheduler/worker/steps/nan_steps.h"
+#include "scheduler/worker/steps/step.h"
+
+namespace skein::scheduler {
+
+class StepLoop {
+ public:
+  struct Ended {
+    std::vector<StepSequence> ran;  // empty for a probe
+    // Of the whole step. With a failed engine it is what the sequences' requests end with.
+    absl::Status status;
+    TimeUs took_us = 0;
+  };
+
+  explicit StepLoop(const EngineWatchConfig& config) : engine_(config) {}
+
+  const EngineWatch& engine() const { return engine_; }
+  bool MayLaunch() const { return engine_.ok() && !engine_.stepping(); }
+  uint64_t number() const { return number_; }  // of the latest step
+  uint64_t steps() const { return number_ - engine_.probes(); }
+
+  bool doubtful() const { return doubtful_; }  // the next step should be a probe
+
+  // REQUIRES: MayLaunch(), and sequences.
+  RunStep Launch(std::vector<StepSequence> sequences, TimeUs now);
+  std::optional<RunStep> Probe(TimeUs now);  // if one is due
+  // The step in flight, of several instances, was aborted.
+  void Abort(TimeUs now) { engine_.Abort(now); }
+
+  // Empty: the event is not of the step in flight. The caller then looks whether engine().ok().
+  std::optional<Ended> End(const StepDone& event, TimeUs now);
+  // Fails the engine by its overdue step; gives that step's sequences. REQUIRES: Overdue.
+  std::vector<StepSequence> FailOverdue();
+
+ private:
+  void CountNan(const std::vector<StepResult>& results);
+
+  EngineWatch engine_;
+  NanSteps nan_steps_;
+  bool doubtful_ = false;
+  std::vector<StepSequence> in_flight_;
+  uint64_t number_ = 0;
+  TimeUs started_us_ = 0;
+};
+
+}  // namespace skein::scheduler

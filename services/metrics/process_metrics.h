@@ -1,0 +1,28 @@
+// Metrics that every process has: Prometheus's standard process_* names, and its version.
+#pragma once
+
+#include <string>
+
+#include "services/metrics/metrics.h"
+
+namespace skein::services {
+
+// Linux only. Any thread.
+class ProcessMetrics {
+ public:
+  // `metrics` outlives this. `service`: "router", "prefill-worker" ...
+  ProcessMetrics(const std::string& service, Metrics* metrics);
+
+  // Brings them up to date; reads four small files of /proc.
+  void Refresh();
+
+ private:
+  prometheus::Counter& cpu_seconds_;
+  prometheus::Gauge& resident_bytes_;
+  prometheus::Gauge& virtual_bytes_;
+  prometheus::Gauge& open_fds_;
+  prometheus::Gauge& max_fds_;
+  prometheus::Counter& lost_log_lines_;
+};
+
+}  // namespace skein::services

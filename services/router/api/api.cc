@@ -1,0 +1,392 @@
+#include "services/router/api/api.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "services/base/random_bits.h"
+#include "services/openai/openapi.h"
+#include "services/openai/responses.h"
+#include "services/router/api/api_error_map.h"
+#include "services/router/api/identity.h"
+#include "services/router/generation/token_range.h"
+
+namespace skein::services {
+namespace {
+
+using openai::ApiError;
+using openai::InvalidParam;
+using openai::Kind;
+using openai::MaybeError;
+
+std::chrono::sys_seconds Now() {
+  return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+}
+
+const ApiError kSaturated = {429, "Too many requests are waiting. Retry later.", "",
+                             "rate_limit_exceeded"};
+
+// What keeps the body from being read as JSON; "" when nothing does.
+std::string WhyNotPlainJson(const http::Request& request) {
+  const std::string_view coding = request.Get("Content-Encoding");
+  const absl::string_view given(coding.data(), std::min<size_t>(coding.size(), 64));
+  if (!given.empty() && !absl::EqualsIgnoreCase(given, "identity")) {
+    return absl::StrCat("The request body is compressed ('Content-Encoding: ", given,
+                        "'). Send it as it is.");
+  }
+  if (http::IsMediaType(request.Get("Content-Type"), "application/json")) return {};
+  return "The request body must be plain JSON with 'Content-Type: application/json'.";
+}
+
+void Refuse(const std::shared_ptr<http::Responder>& responder, const ApiError& error,
+            std::vector<http::Header> headers = {}) {
+  http::Response response = ToResponse(error);
+  std::move(headers.begin(), headers.end(), std::back_inserter(response.headers));
+  responder->Send(std::move(response));
+}
+
+// What a request holds from its plan to its end: its prompts, and each choice's copy in its spec
+// and in the message to the orchestrator.
+size_t BytesOf(const std::vector<PreparedPrompt>& prompts, const AnswerPlan& plan) {
+  const size_t copies = 1 + 2 * static_cast<size_t>(plan.options.best_of);
+  size_t bytes = 0;
+  for (const PreparedPrompt& prompt : prompts) {
+    bytes += prompt.tokens.size() * sizeof(int32_t) * copies;
+    if (plan.echo) bytes += prompt.text.size();
+  }
+  return bytes;
+}
+
+const char* PromptParam(Kind kind) { return kind == Kind::kChat ? "messages" : "prompt"; }
+
+// Takes what a request will hold out of the budget; `lease` null: there is none. What the budget
+// never has room for is the client's fault, not a matter of waiting.
+MaybeError Hold(Kind kind, size_t bytes, http::ByteBudget::Lease* lease) {
+  if (lease == nullptr) return std::nullopt;
+  const size_t bytes_max = lease->budget().LeaseBytesMax();
+  if (bytes > bytes_max) {
+    return InvalidParam(
+        PromptParam(kind),
+        absl::StrCat("This request needs ", bytes,
+                     " bytes (prompt tokens times choices); this router allows ", bytes_max,
+                     " for one request. Send fewer choices or a shorter prompt."));
+  }
+  if (!lease->Resize(bytes)) return kSaturated;
+  return std::nullopt;
+}
+
+http::Response JsonResponse(std::string body) {
+  http::Response response;
+  response.body = std::move(body);
+  return response;
+}
+
+}  // namespace
+
+RouterApi::RouterApi(const RouterApiOptions& options, const Models* models, RouterShell* shell,
+                     const ModelWatch* watch, RouterMetrics* metrics)
+    : options_(options), models_(models), shell_(shell), watch_(watch), metrics_(metrics) {
+  for (int i = 0; i < options.threads; ++i) {
+    loops_.push_back(
+        std::make_unique<Loop>(options.queue_max / static_cast<size_t>(options.threads) + 1));
+    loops_.back()->Start(
+        "tokenize", [] { return INT64_MAX; }, [] {});
+  }
+}
+
+RouterApi::~RouterApi() {
+  for (auto& loop : loops_) loop->Stop();
+}
+
+void RouterApi::AddRoutes(http::Routes* routes) {
+  AddPost("/v1/completions", &RouterApi::Complete, routes);
+  AddPost("/v1/chat/completions", &RouterApi::Chat, routes);
+  AddPost("/v1/responses", &RouterApi::Respond, routes);
+  AddPost("/tokenize", &RouterApi::Tokenize, routes);
+  AddPost("/detokenize", &RouterApi::Detokenize, routes);
+  routes->AddPage("/openapi.json",
+                  [](const http::Request&) { return JsonResponse(openai::OpenApiJson()); });
+  routes->AddPage("/v1/models", [this](const http::Request&) { return ListModels(); });
+  routes->AddPage("/v1/models/*", [this](const http::Request& r) { return ShowModel(r); });
+}
+
+void RouterApi::AddPost(const char* path, WorkFn work, http::Routes* routes) {
+  routes->Add("POST", path, [this, work](http::Request request, ResponderPtr responder) {
+    Dispatch(work, std::move(request), std::move(responder));
+  });
+}
+
+// On a server thread: refuses at once what needs no look inside.
+void RouterApi::Dispatch(WorkFn work, http::Request request, ResponderPtr responder) {
+  const int64_t arrived_us = MonotonicUs();
+  if (draining()) {
+    return Refuse(responder, {503, "This router is shutting down. Retry.", "", "draining"});
+  }
+  // A page of another site can make a browser post plain text without asking first, but not JSON.
+  if (std::string why = WhyNotPlainJson(request); !why.empty()) {
+    return Refuse(responder, {415, std::move(why), "", "unsupported_media_type"});
+  }
+  Loop& loop = *loops_[next_loop_.fetch_add(1) % loops_.size()];
+  auto held = std::make_shared<http::Request>(std::move(request));
+  const bool taken = loop.TryPost(
+      [this, work, held, responder, arrived_us] { (this->*work)(*held, responder, arrived_us); });
+  if (!taken) Refuse(responder, kSaturated);
+}
+
+ApiError RouterApi::NoSuchModel(const std::string& name) const {
+  std::string names;
+  for (const auto& [known, model] : models_->all()) {
+    absl::StrAppend(&names, names.empty() ? "'" : ", '", known, "'");
+  }
+  return {404,
+          absl::StrCat("The model '", name, "' does not exist. This router serves ", names, "."),
+          "model", "model_not_found"};
+}
+
+MaybeError RouterApi::FindModel(const std::string& name, bool required,
+                                const ServedModel** model) const {
+  if (name.empty() && required) {
+    return InvalidParam("model", "Missing required parameter: 'model'.",
+                        "missing_required_parameter");
+  }
+  *model = name.empty() ? models_->Only() : models_->Find(name);
+  if (*model == nullptr) return NoSuchModel(name);
+  return std::nullopt;
+}
+
+openai::ParseLimits RouterApi::Limits() const { return {options_.max_choices, options_.strict}; }
+
+std::vector<http::Header> RouterApi::Note(const http::Request& request,
+                                          const openai::BodyNotes& notes) const {
+  if (notes.unknown == 0) return {};
+  metrics_->CountUnknownParameters(request.path, notes.unknown);
+  if (notes.warnings.empty()) return {};  // with --strict-api the error says it
+  std::string text = absl::StrJoin(notes.warnings, "; ");
+  const auto rest = notes.unknown - static_cast<int64_t>(notes.warnings.size());
+  if (rest > 0) absl::StrAppend(&text, "; and ", rest, " more");
+  return {{"X-Skein-Warning", std::move(text)}};
+}
+
+void RouterApi::Complete(const http::Request& request, const ResponderPtr& responder,
+                         int64_t arrived_us) {
+  openai::CompletionRequest asked;
+  AnswerPlan plan;
+  std::vector<PreparedPrompt> prompts;
+  MaybeError error = openai::Parse(request.body, Limits(), &asked);
+  plan.headers = Note(request, asked.notes);
+  if (!error) error = FindModel(asked.model, true, &plan.model);
+  for (size_t i = 0; !error && i < asked.prompts.size(); ++i) {
+    prompts.emplace_back();
+    error = PreparePrompt(*plan.model, asked.prompts[i], asked.add_special_tokens,
+                          LimitsOf(*plan.model).prompt_tokens_max(), &prompts.back());
+  }
+  plan.options = std::move(asked.options);
+  plan.echo = asked.echo;
+  plan.held = request.held;
+  if (!error) error = Plan(Kind::kCompletion, std::move(prompts), &plan);
+  if (error) return Refuse(responder, *error, std::move(plan.headers));
+  Launch(request, responder, arrived_us, std::move(plan));
+}
+
+void RouterApi::Chat(const http::Request& request, const ResponderPtr& responder,
+                     int64_t arrived_us) {
+  openai::ChatRequest asked;
+  AnswerPlan plan;
+  std::vector<PreparedPrompt> prompts(1);
+  MaybeError error = openai::Parse(request.body, Limits(), &asked);
+  plan.headers = Note(request, asked.notes);
+  if (!error) error = FindModel(asked.model, true, &plan.model);
+  if (!error) error = PrepareInput(*plan.model, asked.input, &prompts[0]);
+  plan.options = std::move(asked.options);
+  plan.held = request.held;
+  if (!error) error = Plan(Kind::kChat, std::move(prompts), &plan);
+  if (error) return Refuse(responder, *error, std::move(plan.headers));
+  Launch(request, responder, arrived_us, std::move(plan));
+}
+
+void RouterApi::Respond(const http::Request& request, const ResponderPtr& responder,
+                        int64_t arrived_us) {
+  openai::ResponsesRequest asked;
+  AnswerPlan plan;
+  std::vector<PreparedPrompt> prompts(1);
+  MaybeError error = openai::Parse(request.body, Limits(), &asked);
+  plan.headers = Note(request, asked.chat.notes);
+  if (!error) error = FindModel(asked.chat.model, true, &plan.model);
+  if (!error) error = PrepareInput(*plan.model, asked.chat.input, &prompts[0]);
+  plan.options = std::move(asked.chat.options);
+  plan.held = request.held;
+  if (!error) error = Plan(Kind::kChat, std::move(prompts), &plan);
+  if (error && error->param == "messages") error->param = "input";  // what this client calls it
+  if (error) return Refuse(responder, *error, std::move(plan.headers));
+  plan.head.id = absl::StrCat("resp_", RandomHex());
+  plan.responses = std::make_shared<openai::ResponsesWriter>(
+      plan.head, absl::StrCat("msg_", RandomHex()), std::move(asked.settings));
+  Launch(request, responder, arrived_us, std::move(plan));
+}
+
+MaybeError RouterApi::PrepareInput(const ServedModel& model, const openai::ChatInput& input,
+                                   PreparedPrompt* out) const {
+  return PrepareChat(model, input, Now(), LimitsOf(model).prompt_tokens_max(), out);
+}
+
+// What could never be admitted at once is the client's fault, not a matter of waiting.
+MaybeError RouterApi::CheckChoices(const AnswerPlan& plan, size_t prompts) const {
+  const int64_t choices = static_cast<int64_t>(prompts) * plan.options.best_of;
+  const int64_t room = options_.max_streams + options_.max_queued;
+  if (choices <= room) return std::nullopt;
+  return InvalidParam(
+      plan.options.best_of > plan.options.n ? "best_of" : "n",
+      absl::StrCat("This request has ", choices, " choices; this router takes at most ", room,
+                   " at a time (max_streams ", options_.max_streams, " + max_queued ",
+                   options_.max_queued, "). Send fewer prompts or choices in one request."));
+}
+
+LengthLimits RouterApi::LimitsOf(const ServedModel& model) const {
+  LengthLimits limits{MaxPositions(model), options_.max_prompt_tokens};
+  if (options_.default_max_tokens > 0) limits.default_max_tokens = options_.default_max_tokens;
+  limits.default_max_tokens = model.max_new_tokens.value_or(limits.default_max_tokens);
+  return limits;
+}
+
+MaybeError RouterApi::CheckPrompts(Kind kind, const std::vector<PreparedPrompt>& prompts,
+                                   const AnswerPlan& plan, std::vector<int64_t>* max_tokens) const {
+  const LengthLimits limits = LimitsOf(*plan.model);
+  for (const PreparedPrompt& prompt : prompts) {
+    MaybeError error =
+        ResolveMaxTokens(kind, plan.options, limits, static_cast<int64_t>(prompt.tokens.size()),
+                         &max_tokens->emplace_back());
+    if (!error) {
+      error = CheckTokenRange(plan.model->vocab_size, PromptParam(kind), prompt.tokens);
+    }
+    if (error) return error;
+  }
+  return std::nullopt;
+}
+
+MaybeError RouterApi::Plan(Kind kind, std::vector<PreparedPrompt> prompts, AnswerPlan* plan) const {
+  const openai::GenerationOptions& options = plan->options;
+  if (MaybeError error = CheckTokenIds(*plan->model, options)) return error;
+  if (MaybeError error = CheckChoices(*plan, prompts.size())) return error;
+  std::vector<int64_t> max_tokens;
+  if (MaybeError error = CheckPrompts(kind, prompts, *plan, &max_tokens)) return error;
+  if (MaybeError error = Hold(kind, BytesOf(prompts, *plan), plan->held.get())) return error;
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    PreparedPrompt& prompt = prompts[p];
+    if (!plan->echo) prompt.text = {};
+    const bool score = plan->echo && options.top_logprobs >= 0;
+    // A seed that is given holds for each prompt, so that a prompt's text does not depend on its
+    // place in the request. Without one, equal prompts have to differ.
+    const uint64_t seed =
+        options.seed.has_value() ? static_cast<uint64_t>(*options.seed) : RandomBits();
+    for (int i = 0; i < options.best_of; ++i) {
+      plan->specs.push_back(
+          MakeSpec(*plan->model, options, prompt.tokens, max_tokens[p], seed, i, score));
+    }
+  }
+  plan->prompts = std::move(prompts);
+  plan->head.kind = kind;
+  plan->head.id = absl::StrCat(kind == Kind::kChat ? "chatcmpl-" : "cmpl-", RandomHex());
+  plan->head.created = Now().time_since_epoch().count();
+  plan->head.model = plan->model->name;
+  plan->head.fingerprint = "skein";
+  plan->head.include_usage = options.include_usage;
+  return std::nullopt;
+}
+
+void RouterApi::Launch(const http::Request& request, const ResponderPtr& responder,
+                       int64_t arrived_us, AnswerPlan plan) {
+  if (MaybeError error = ReadHints(request.headers, &plan.hints)) return Refuse(responder, *error);
+  plan.path = request.path;
+  plan.request_id = request.id;
+  plan.traceparent = TraceparentOf(request);
+  plan.arrived_us = arrived_us;
+  plan.trace = options_.trace;
+  scheduler::RequestId id = shell_->NextIds(plan.specs.size());
+  for (auto& spec : plan.specs) {
+    spec->id = id;
+    spec->names = {plan.head.id, plan.request_id};
+    ++id.serial;
+  }
+  if (Answer::Launch(std::make_shared<Answer>(std::move(plan), responder, shell_, metrics_)))
+    return;
+  Refuse(responder, kSaturated);
+}
+
+void RouterApi::Tokenize(const http::Request& request, const ResponderPtr& responder, int64_t) {
+  openai::TokenizeRequest asked;
+  const ServedModel* model = nullptr;
+  PreparedPrompt prompt;
+  MaybeError error = openai::Parse(request.body, Limits(), &asked);
+  std::vector<http::Header> headers = Note(request, asked.notes);
+  if (!error) error = FindModel(asked.model, false, &model);
+  if (error) return Refuse(responder, *error, std::move(headers));
+  if (const auto* text = std::get_if<std::string>(&asked.input)) {
+    error = CheckBytes(*model, "prompt", *text, LimitsOf(*model).prompt_tokens_max());
+    if (!error) {
+      prompt.tokens =
+          model->tokenizer->Encode(*text, {.add_special_tokens = asked.add_special_tokens});
+    }
+  } else {
+    auto& chat = std::get<openai::ChatInput>(asked.input);
+    chat.add_special_tokens = asked.add_special_tokens;
+    error = PrepareInput(*model, chat, &prompt);
+  }
+  if (error) return Refuse(responder, *error, std::move(headers));
+  std::vector<std::string> strings;
+  for (const int32_t token : prompt.tokens) strings.push_back(model->tokenizer->TokenBytes(token));
+  SendJson(responder, std::move(headers),
+           openai::TokenizeBody(prompt.tokens, MaxPositions(*model),
+                                asked.return_token_strs ? &strings : nullptr));
+}
+
+void RouterApi::Detokenize(const http::Request& request, const ResponderPtr& responder, int64_t) {
+  openai::DetokenizeRequest asked;
+  const ServedModel* model = nullptr;
+  MaybeError error = openai::Parse(request.body, Limits(), &asked);
+  std::vector<http::Header> headers = Note(request, asked.notes);
+  if (!error) error = FindModel(asked.model, false, &model);
+  if (!error) error = CheckTokenRange(model->known_tokens(), "tokens", asked.tokens);
+  if (error) return Refuse(responder, *error, std::move(headers));
+  SendJson(responder, std::move(headers),
+           openai::DetokenizeBody(model->tokenizer->Decode(asked.tokens, false)));
+}
+
+void RouterApi::SendJson(const ResponderPtr& responder, std::vector<http::Header> headers,
+                         std::string body) {
+  http::Response response = JsonResponse(std::move(body));
+  response.headers = std::move(headers);
+  responder->Send(std::move(response));
+}
+
+http::Response RouterApi::ListModels() const {
+  std::vector<openai::ModelCard> cards;
+  for (const auto& [name, model] : models_->all()) {
+    if (watch_ == nullptr || watch_->Ready(name).ok()) cards.push_back(CardOf(*model));
+  }
+  if (cards.empty() && watch_ != nullptr) return ToResponse(ErrorFrom(watch_->Ready()));
+  return JsonResponse(openai::ModelListBody(cards));
+}
+
+http::Response RouterApi::ShowModel(const http::Request& request) const {
+  const std::string name = request.path.substr(std::string_view("/v1/models/").size());
+  const ServedModel* model = models_->Find(name);
+  if (model == nullptr) return ToResponse(NoSuchModel(name));
+  const absl::Status ready = watch_ == nullptr ? absl::OkStatus() : watch_->Ready(name);
+  return ready.ok() ? JsonResponse(openai::ModelBody(CardOf(*model)))
+                    : ToResponse(ErrorFrom(ready));
+}
+
+int64_t RouterApi::MaxPositions(const ServedModel& model) const {
+  const int64_t live = watch_ == nullptr ? 0 : watch_->MaxPositions(model.name);
+  return live > 0 ? std::min(live, model.max_positions) : model.max_positions;
+}
+
+openai::ModelCard RouterApi::CardOf(const ServedModel& model) const {
+  return {model.name, model.created, MaxPositions(model)};
+}
+
+}  // namespace skein::services

@@ -1,0 +1,98 @@
+// The OpenAI-compatible API over HTTP. Requests are parsed and tokenised on threads of its own, so
+// that neither connections nor the shell's loop wait for a long prompt.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/http/routes.h"
+#include "services/openai/request.h"
+#include "services/openai/response.h"
+#include "services/router/generation/answer.h"
+#include "services/router/generation/generation.h"
+#include "services/router/link/router_shell.h"
+#include "services/router/model/model.h"
+#include "services/router/model/model_watch.h"
+#include "services/router/router_metrics.h"
+#include "services/shell/loop.h"
+
+namespace skein::services {
+
+struct RouterApiOptions {
+  int64_t max_prompt_tokens = 0;  // 0: what the model holds
+  int64_t max_choices = 128;
+  int64_t max_streams = 2048;         // as the shell's
+  int64_t max_queued = 1024;          // as the shell's
+  int64_t default_max_tokens = 2048;  // of a chat, where neither client nor model says; 0: no bound
+  bool strict = false;                // unknown parameters are errors
+  int threads = 2;
+  size_t queue_max = 256;          // requests waiting for a thread; more: 429
+  TraceRecorder* trace = nullptr;  // outlives the API and its shell; null: nothing is recorded
+};
+
+class RouterApi {
+ public:
+  // All outlive the API.
+  RouterApi(const RouterApiOptions& options, const Models* models, RouterShell* shell,
+            const ModelWatch* watch, RouterMetrics* metrics);
+  ~RouterApi();
+
+  void AddRoutes(http::Routes* routes);
+  // New requests get 503 from now on.
+  void BeginDrain() { draining_.store(true); }
+  // The same as long as an operator orders it.
+  void OrderDrain(bool drain) { drain_ordered_.store(drain); }
+  bool draining() const { return draining_.load() || drain_ordered_.load(); }
+
+ private:
+  using ResponderPtr = std::shared_ptr<http::Responder>;
+  using WorkFn = void (RouterApi::*)(const http::Request&, const ResponderPtr&, int64_t arrived_us);
+
+  void AddPost(const char* path, WorkFn work, http::Routes* routes);
+  void Dispatch(WorkFn work, http::Request request, ResponderPtr responder);
+  void Complete(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
+  void Chat(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
+  void Respond(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
+  void Tokenize(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
+  void Detokenize(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us);
+  http::Response ListModels() const;  // those that can answer; 503 when none can
+  http::Response ShowModel(const http::Request& request) const;
+
+  openai::MaybeError FindModel(const std::string& name, bool required,
+                               const ServedModel** model) const;
+  openai::ParseLimits Limits() const;
+  // Counts what a body has that this API does not know; the headers that tell the client so.
+  std::vector<http::Header> Note(const http::Request& request,
+                                 const openai::BodyNotes& notes) const;
+  openai::MaybeError CheckChoices(const AnswerPlan& plan, size_t prompts) const;
+  LengthLimits LimitsOf(const ServedModel& model) const;
+  openai::MaybeError PrepareInput(const ServedModel& model, const openai::ChatInput& input,
+                                  PreparedPrompt* out) const;
+  // Of each prompt: that its tokens exist, and how long its answers may get.
+  openai::MaybeError CheckPrompts(openai::Kind kind, const std::vector<PreparedPrompt>& prompts,
+                                  const AnswerPlan& plan, std::vector<int64_t>* max_tokens) const;
+  openai::MaybeError Plan(openai::Kind kind, std::vector<PreparedPrompt> prompts,
+                          AnswerPlan* plan) const;
+  void Launch(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us,
+              AnswerPlan plan);
+  void SendJson(const ResponderPtr& responder, std::vector<http::Header> headers, std::string body);
+  openai::ApiError NoSuchModel(const std::string& name) const;
+  int64_t MaxPositions(const ServedModel& model) const;
+  openai::ModelCard CardOf(const ServedModel& model) const;
+
+  const RouterApiOptions options_;
+  const Models* const models_;
+  RouterShell* const shell_;
+  const ModelWatch* const watch_;
+  RouterMetrics* const metrics_;
+  std::atomic<bool> draining_{false};
+  std::atomic<bool> drain_ordered_{false};
+  std::atomic<uint64_t> next_loop_{0};
+  std::vector<std::unique_ptr<Loop>> loops_;  // last: their threads use the above
+};
+
+}  // namespace skein::services

@@ -1,0 +1,57 @@
+// What stands between the HTTP server and the router's routes: API keys, cross-origin requests,
+// and the headers, log lines and counts that every answer has.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/http/cors.h"
+#include "services/http/responder.h"
+#include "services/http/routes.h"
+#include "services/router/api/api_keys.h"
+#include "services/router/router_metrics.h"
+
+namespace skein::services {
+
+struct EdgeOptions {
+  std::vector<std::string> allowed_origins;  // as http::Cors; empty: DefaultOrigins
+  std::string api_key_file;
+};
+
+// Any page when requests need a key, since a page of another site has none; otherwise only pages
+// that this machine serves, so that no site on the net can use the router through a visitor's
+// browser.
+std::vector<std::string> DefaultOrigins(bool keys_required);
+
+// Whether requests to `path` need no key: probes, version, metrics and the API's description.
+bool IsOpenPath(std::string_view path);
+
+class Edge {
+ public:
+  // `routes` and `metrics` outlive it. INVALID_ARGUMENT names a bad origin or line of the key file.
+  static absl::StatusOr<std::unique_ptr<Edge>> Create(const EdgeOptions& options,
+                                                      const http::Routes* routes,
+                                                      RouterMetrics* metrics);
+
+  // Refuses with 401 who has no key, answers preflights, and leaves all else to the routes.
+  void Serve(http::Request request, std::shared_ptr<http::Responder> responder) const;
+  // As ServerOptions::complete: adds cross-origin headers and, to 429, 503 and 504, why the request
+  // was dropped. Counts the answer and logs a refusal, unless the answer is noted. A flood of
+  // refusals is counted whole and logged in part (services/log/log_limit.h).
+  void Complete(const http::Request& request, http::Response* response) const;
+  // Reads the key file anew; on failure the keys stay as they were.
+  absl::Status ReadKeys() { return keys_.Read(); }
+
+ private:
+  Edge(const EdgeOptions& options, const http::Routes* routes, RouterMetrics* metrics)
+      : routes_(routes), metrics_(metrics), keys_(options.api_key_file) {}
+
+  const http::Routes* const routes_;
+  RouterMetrics* const metrics_;
+  ApiKeyFile keys_;
+  http::Cors cors_;
+};
+
+}  // namespace skein::services

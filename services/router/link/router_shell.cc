@@ -1,0 +1,301 @@
+#include "services/router/link/router_shell.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "services/codec/answer.h"
+#include "services/codec/codec.h"
+
+namespace skein::services {
+namespace {
+
+using scheduler::RequestId;
+
+constexpr std::chrono::seconds kGoodbyeTimeout{1};
+
+}  // namespace
+
+RouterShell::RouterShell(const RouterShellOptions& options)
+    : incarnation_(options.incarnation),
+      core_(options.core),
+      link_(options.incarnation, &calls_, &loop_, channels_.Get(options.orchestrator),
+            [this](scheduler::RouterEvent event) { OnLink(std::move(event)); }),
+      loop_(options.inbox) {}
+
+RouterShell::~RouterShell() { Stop(); }
+
+void RouterShell::Start() {
+  loop_.Start(
+      "router",
+      [this] {
+        if (stopping_) return scheduler::kNever;
+        return std::min(core_.NextDeadline(), tokens_.NextDeadline());
+      },
+      [this] {
+        tokens_.Tick(MonotonicUs());
+        Handle(scheduler::RouterTick{});
+      });
+}
+
+void RouterShell::Join(RouterLink::Self self) {
+  loop_.RunAndWait([this, &self] { link_.Join(std::move(self)); });
+}
+
+void RouterShell::Leave() {
+  loop_.RunAndWait([this] { Handle(scheduler::Leave{}); });
+  left_.get_future().wait_for(kGoodbyeTimeout);
+  loop_.RunAndWait([this] { link_.Leave(); });
+}
+
+void RouterShell::ReportSoon() {
+  loop_.Post([this] { Handle(scheduler::ReportSoon{}); });
+}
+
+void RouterShell::Stop() {
+  loop_.RunAndWait([this] { CloseAll(); });
+  calls_.CancelAndWait();
+  {
+    // Cancelled calls end as soon as gRPC's threads come to them; nothing outside is waited for.
+    // Until then they use the loop.
+    std::unique_lock lock(streams_mu_);
+    streams_gone_.wait(lock, [this] { return open_streams_ == 0; });
+  }
+  loop_.Stop();
+}
+
+void RouterShell::TellStop() {
+  loop_.RunAndWait([this] {
+    std::set<std::shared_ptr<RequestListener>> listeners;  // one may have several requests
+    for (const auto& [id, request] : requests_) listeners.insert(request.listener);
+    for (const auto& listener : listeners) {
+      if (listener != nullptr) listener->OnStop();
+    }
+  });
+}
+
+void RouterShell::CloseAll() {
+  stopping_ = true;
+  link_.Close();
+  requests_.clear();
+  for (auto& [id, call] : token_calls_) call->Close();
+  token_calls_.clear();
+}
+
+void RouterShell::Submit(scheduler::SpecPtr spec, std::string traceparent,
+                         std::shared_ptr<RequestListener> listener, bool alone) {
+  Request& request = requests_[spec->id];
+  request.traceparent = std::move(traceparent);
+  request.listener = std::move(listener);
+  Handle(scheduler::Arrived{std::move(spec), alone});
+}
+
+void RouterShell::Cancel(RequestId id) {
+  const auto it = requests_.find(id);
+  if (it == requests_.end()) return;
+  it->second.listener.reset();
+  Handle(scheduler::ClientGone{id});
+}
+
+void RouterShell::StopMatched(RequestId id) {
+  scheduler::RouterEvent event = scheduler::StopMatched{id};
+  if (!handling_) return Handle(std::move(event));
+  events_.push_front(std::move(event));  // before tokens that came in the same message
+}
+
+void RouterShell::SetPaused(RequestId id, bool paused) {
+  const auto it = requests_.find(id);
+  if (it == requests_.end()) return;
+  it->second.paused = paused;
+  tokens_.SetPaused(id, paused);
+  SendTokenRequests();
+}
+
+scheduler::RouterSnapshot RouterShell::Snapshot() const {
+  std::lock_guard lock(published_mu_);
+  return published_;
+}
+
+void RouterShell::Publish() {
+  if (std::exchange(published_version_, core_.snapshot_version()) == core_.snapshot_version()) {
+    return;
+  }
+  std::lock_guard lock(published_mu_);
+  published_ = core_.Snapshot();
+}
+
+absl::Status RouterShell::CheckInvariants() {
+  absl::Status status = absl::UnavailableError("stopping");
+  loop_.RunAndWait([&] {
+    status = core_.CheckInvariants();
+    status.Update(tokens_.CheckInvariants());
+  });
+  return status;
+}
+
+void RouterShell::Handle(scheduler::RouterEvent event) {
+  if (stopping_) return;  // nothing is opened that nobody would close
+  events_.push_back(std::move(event));
+  Drain();
+}
+
+// Effects may bring events (a stop string): they are handled when the effects before are executed.
+void RouterShell::Drain() {
+  if (std::exchange(handling_, true)) return;
+  while (!events_.empty()) {
+    const scheduler::RouterEvent next = std::move(events_.front());
+    events_.pop_front();
+    std::vector<scheduler::RouterEffect> effects = core_.Handle(next, MonotonicUs());
+    Publish();  // before a client sees what came of it
+    Execute(std::move(effects));
+  }
+  handling_ = false;
+  SendTokenRequests();
+}
+
+void RouterShell::Execute(std::vector<scheduler::RouterEffect> effects) {
+  for (const scheduler::RouterEffect& effect : effects) {
+    std::visit([this](const auto& e) { On(e); }, effect);
+  }
+}
+
+void RouterShell::On(const scheduler::Reject& effect) {
+  if (const auto listener = Forget(effect.id)) listener->OnReject(effect);
+}
+
+void RouterShell::On(const scheduler::End& effect) {
+  if (const auto listener = Forget(effect.id)) listener->OnEnd(effect);
+}
+
+std::shared_ptr<RequestListener> RouterShell::Forget(RequestId id) {
+  auto forgotten = requests_.extract(id);
+  return forgotten.empty() ? nullptr : std::move(forgotten.mapped().listener);
+}
+
+void RouterShell::On(const scheduler::DeliverToken& effect) {
+  const auto it = requests_.find(effect.id);
+  if (it == requests_.end() || it->second.listener == nullptr) return;
+  const std::shared_ptr<RequestListener> listener = it->second.listener;
+  listener->OnToken(effect);
+}
+
+void RouterShell::On(const scheduler::SendSubmit& effect) {
+  v1::RouterMessage message;
+  v1::SubmitRequest& submit = *message.mutable_submit();
+  *submit.mutable_spec() = ToProto(*effect.spec);
+  submit.set_plan_alone(effect.alone);
+  submit.set_accepted(effect.accepted);
+  const auto it = requests_.find(effect.spec->id);
+  if (it != requests_.end()) submit.set_traceparent(it->second.traceparent);
+  link_.Send(std::move(message));
+}
+
+void RouterShell::On(const scheduler::SendRouterEnd& effect) {
+  v1::RouterMessage message;
+  *message.mutable_ended() = ToProto(effect.end);
+  link_.Send(std::move(message));
+}
+
+void RouterShell::On(const scheduler::SendRouterGoodbye&) {
+  v1::RouterMessage message;
+  message.mutable_goodbye();
+  link_.Send(std::move(message));
+}
+
+void RouterShell::On(const scheduler::OpenTokens& effect) {
+  const auto it = requests_.find(effect.id);
+  const bool known = it != requests_.end();  // not if an effect before cancelled it: it is detached
+  tokens_.Attach(effect.id, effect.epoch, effect.endpoint,
+                 known ? it->second.traceparent : std::string(), known && it->second.paused,
+                 MonotonicUs());
+}
+
+void RouterShell::On(const scheduler::CloseTokens& effect) {
+  tokens_.Detach(effect.id, effect.epoch);
+}
+
+void RouterShell::OnLink(scheduler::RouterEvent event) {
+  const auto* received = std::get_if<scheduler::PlanUpdateReceived>(&event);
+  if (received != nullptr && !std::holds_alternative<scheduler::Failed>(received->update)) {
+    const auto it = requests_.find(received->id);
+    const auto listener = it == requests_.end() ? nullptr : it->second.listener;
+    if (listener != nullptr) listener->OnAccepted(received->id);
+  }
+  Handle(std::move(event));
+}
+
+void RouterShell::SendTokenRequests() {
+  if (stopping_) return;
+  for (const auto& open : tokens_.TakeOpens()) OpenTokenStream(open);
+  for (const scheduler::TokenStreamId stream : tokens_.TakeReady()) SendTokenRequests(stream);
+}
+
+void RouterShell::SendTokenRequests(scheduler::TokenStreamId stream) {
+  const auto it = token_calls_.find(stream);
+  if (it == token_calls_.end()) return;
+  if (!tokens_.HasNext(stream) || !it->second->Writable()) return;
+  it->second->Write(ToProto(tokens_.Next(stream)));
+}
+
+void RouterShell::OpenTokenStream(const scheduler::TokenStreamClient::Open& open) {
+  const scheduler::TokenStreamId stream = open.stream;
+  token_calls_[stream] = TokenStreamCall::Open(
+      channels_.Get(open.endpoint), &loop_,
+      {.batch = [this, stream](const v1::TokenBatch& batch) { OnTokenBatch(stream, batch); },
+       .writable = [this, stream] { SendTokenRequests(stream); },
+       .ended = [this, stream](const absl::Status& end) { OnTokenStreamEnded(stream, end); },
+       .done = CountStream()});
+}
+
+void RouterShell::OnTokenBatch(scheduler::TokenStreamId stream, const v1::TokenBatch& message) {
+  auto batch = FromProto(message);
+  if (!batch.ok()) {
+    token_calls_.at(stream)->Close();
+    return OnTokenStreamEnded(stream, MalformedAnswer("decode-worker", batch.status()));
+  }
+  for (scheduler::SequenceTokens& tokens : batch->sequences) {
+    if (tokens_.Receive(stream, tokens)) OnTokens(std::move(tokens));
+  }
+  SendTokenRequests();  // credit
+}
+
+void RouterShell::OnTokens(scheduler::SequenceTokens tokens) {
+  for (size_t i = 0; i < tokens.tokens.size(); ++i) {
+    events_.push_back(scheduler::TokenReceived{
+        tokens.id, tokens.epoch, tokens.first_index + static_cast<int64_t>(i), tokens.tokens[i],
+        tokens.payloads.empty() ? std::string() : std::move(tokens.payloads[i]),
+        std::exchange(tokens.prompt_logprobs, {}), tokens.times});
+  }
+  if (tokens.finished.has_value()) {
+    scheduler::FinishedTokens& finished = *tokens.finished;
+    events_.push_back(scheduler::FinishedReceived{tokens.id, tokens.epoch, finished.reason,
+                                                  std::move(finished.status),
+                                                  finished.output_tokens, finished.stop_token,
+                                                  std::move(tokens.prompt_logprobs), tokens.times});
+  }
+  Drain();
+}
+
+// What ended a stream is no answer to any of its requests: each may be tried elsewhere.
+void RouterShell::OnTokenStreamEnded(scheduler::TokenStreamId stream, const absl::Status& status) {
+  token_calls_.erase(stream);
+  if (stopping_) return;
+  const absl::Status lost =
+      absl::UnavailableError(status.ok() ? "the token stream ended early" : status.message());
+  for (const auto& request : tokens_.Ended(stream, MonotonicUs())) {
+    Handle(scheduler::TokenStreamLost{request.id, request.epoch, lost});
+  }
+}
+
+std::function<void()> RouterShell::CountStream() {
+  std::lock_guard lock(streams_mu_);
+  ++open_streams_;
+  return [this] {
+    std::lock_guard ended(streams_mu_);
+    if (--open_streams_ == 0) streams_gone_.notify_all();
+  };
+}
+
+}  // namespace skein::services

@@ -1,0 +1,150 @@
+// The shell of RouterCore: owns the loop, turns what listeners and gRPC streams bring into events,
+// and effects into streams and calls to listeners.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "proto/orchestrator.grpc.pb.h"
+#include "scheduler/router/router_core.h"
+#include "scheduler/router/token_stream_client.h"
+#include "services/router/link/router_link.h"
+#include "services/router/link/token_stream_call.h"
+#include "services/rpc/rpc.h"
+#include "services/shell/loop.h"
+
+namespace skein::services {
+
+// What becomes of one request. Called on the loop: OnAccepted once or more when the cluster has
+// taken it up, tokens in order, then one OnEnd; or one OnReject alone.
+class RequestListener {
+ public:
+  virtual ~RequestListener() = default;
+  virtual void OnAccepted(scheduler::RequestId id) = 0;
+  virtual void OnToken(const scheduler::DeliverToken& token) = 0;
+  virtual void OnEnd(const scheduler::End& end) = 0;
+  virtual void OnReject(const scheduler::Reject& reject) = 0;
+  // The router stops: nothing more will come.
+  virtual void OnStop() = 0;
+};
+
+struct RouterShellOptions {
+  scheduler::RouterConfig core;
+  std::string orchestrator;  // host:port
+  uint64_t incarnation = 1;  // random, not 0
+  size_t inbox = 16384;
+};
+
+class RouterShell {
+ public:
+  explicit RouterShell(const RouterShellOptions& options);
+  ~RouterShell();  // Stop
+
+  void Start();
+  // From here on the router is connected to the orchestrator. Any thread but the loop, once, after
+  // Start; requests may come before.
+  void Join(RouterLink::Self self);
+  // Says goodbye to the orchestrator, and waits until that was heard, for at most a second. Not
+  // from the loop; after Join.
+  void Leave();
+  // What Self::draining returns has changed. Any thread.
+  void ReportSoon();
+  // Tells the listeners of all requests that nothing more will come. Not from the loop.
+  void TellStop();
+  // Cancels every stream, waits for gRPC to let go of them, and joins the loop.
+  void Stop();
+
+  Loop& loop() { return loop_; }
+  Channels& channels() { return channels_; }
+  RouterLink& link() { return link_; }
+  // The first of `count` consecutive ids. Any thread.
+  scheduler::RequestId NextIds(size_t count) {
+    return {incarnation_, next_serial_.fetch_add(count)};
+  }
+
+  // ---- on the loop ----
+  // `alone`: one prefill instance computes its prompt, whatever the orchestrator's policy.
+  void Submit(scheduler::SpecPtr spec, std::string traceparent,
+              std::shared_ptr<RequestListener> listener, bool alone = false);
+  // The client has gone: the listener is forgotten at once. Unknown ids are fine.
+  void Cancel(scheduler::RequestId id);
+  // A stop string ends the request; the listener still gets OnEnd. Safe inside OnToken.
+  void StopMatched(scheduler::RequestId id);
+  // Stops, or goes on, granting credit for the request's tokens. Those for which it was granted
+  // before may still come.
+  void SetPaused(scheduler::RequestId id, bool paused);
+
+  // The counts as of the last event. Any thread; never waits for the loop.
+  scheduler::RouterSnapshot Snapshot() const;
+  // What the core's invariants are now; walks all requests on the loop and waits for it. Any thread
+  // but the loop; UNAVAILABLE: the shell has stopped.
+  absl::Status CheckInvariants();
+
+ private:
+  struct Request {
+    std::shared_ptr<RequestListener> listener;  // null: nobody to tell
+    std::string traceparent;
+    bool paused = false;
+  };
+
+  void Handle(scheduler::RouterEvent event);
+  void Drain();
+  void Publish();
+  void Execute(std::vector<scheduler::RouterEffect> effects);
+  void On(const scheduler::Reject& effect);
+  void On(const scheduler::SendSubmit& effect);
+  void On(const scheduler::SendRouterEnd& effect);
+  void On(const scheduler::OpenTokens& effect);
+  void On(const scheduler::CloseTokens& effect);
+  void On(const scheduler::DeliverToken& effect);
+  void On(const scheduler::End& effect);
+  void On(const scheduler::OpenLink& effect) { link_.Open(effect.hello); }
+  void On(const scheduler::CloseLink& effect) { link_.Close(); }
+  void On(const scheduler::SendRouterReport& effect) { link_.Report(effect.load); }
+  void On(const scheduler::SendRouterGoodbye& effect);
+  void On(const scheduler::RouterHasLeft& effect) { left_.set_value(); }
+  void OnLink(scheduler::RouterEvent event);
+  void OpenTokenStream(const scheduler::TokenStreamClient::Open& open);
+  void OnTokenBatch(scheduler::TokenStreamId stream, const v1::TokenBatch& message);
+  void OnTokens(scheduler::SequenceTokens tokens);
+  void OnTokenStreamEnded(scheduler::TokenStreamId stream, const absl::Status& status);
+  void SendTokenRequests();
+  void SendTokenRequests(scheduler::TokenStreamId stream);
+  std::shared_ptr<RequestListener> Forget(scheduler::RequestId id);  // its listener
+  std::function<void()> CountStream();
+  void CloseAll();
+
+  const uint64_t incarnation_;
+  std::atomic<uint64_t> next_serial_{1};
+  Channels channels_;
+  std::mutex streams_mu_;
+  std::condition_variable streams_gone_;
+  int64_t open_streams_ = 0;  // that gRPC still has; guarded by streams_mu_
+  mutable std::mutex published_mu_;
+  scheduler::RouterSnapshot published_;  // a copy of the core's; guarded by published_mu_
+  // Below: only on the loop.
+  scheduler::RouterCore core_;
+  scheduler::TokenStreamClient tokens_;
+  std::map<scheduler::TokenStreamId, std::shared_ptr<TokenStreamCall>> token_calls_;
+  uint64_t published_version_ = 0;
+  std::map<scheduler::RequestId, Request> requests_;
+  std::deque<scheduler::RouterEvent> events_;  // to handle; what effects bring comes first
+  bool handling_ = false;
+  bool stopping_ = false;
+  std::promise<void> left_;
+  CallTracker calls_;  // of the link
+  RouterLink link_;
+  // Last: its thread uses all of the above.
+  Loop loop_;
+};
+
+}  // namespace skein::services

@@ -1,0 +1,129 @@
+#include "services/router/model/model_watch.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/orchestrator.grpc.pb.h"
+#include "services/codec/answer.h"
+#include "services/codec/durations.h"
+
+namespace skein::services {
+namespace {
+
+constexpr auto kInterval = std::chrono::milliseconds(500);
+constexpr auto kTimeout = std::chrono::milliseconds(1000);
+
+ModelLoad LoadOf(const v1::ModelStatus& model) {
+  return {.running = static_cast<int64_t>(model.running()),
+          .waiting = static_cast<int64_t>(model.waiting()),
+          .kv_blocks = static_cast<int64_t>(model.kv_blocks()),
+          .kv_blocks_held = static_cast<int64_t>(model.kv_blocks_held()),
+          .kv_block_tokens = static_cast<int64_t>(model.kv_block_tokens())};
+}
+
+}  // namespace
+
+ModelWatch::ModelWatch(Channels* channels, std::string orchestrator,
+                       std::vector<std::string> models)
+    : channels_(channels),
+      orchestrator_(std::move(orchestrator)),
+      models_(std::move(models)),
+      last_(absl::UnavailableError("the orchestrator was not asked yet")),
+      thread_([this] { Run(); }) {}
+
+ModelWatch::~ModelWatch() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  stop_.notify_all();
+  thread_.join();
+}
+
+void ModelWatch::Run() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!stopping_) {
+    lock.unlock();
+    Ask();
+    lock.lock();
+    stop_.wait_for(lock, kInterval, [this] { return stopping_; });
+  }
+}
+
+void ModelWatch::Ask() {
+  const auto asked = std::chrono::steady_clock::now();
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  v1::Orchestrator::Stub stub(channels_->Get(orchestrator_));
+  v1::ListModelsResponse response;
+  const grpc::Status status = stub.ListModels(&context, {}, &response);
+  std::map<std::string, Live> live;
+  for (const v1::ModelStatus& model : response.models()) {
+    live[model.model()] = {model.prefill_instances(), model.decode_instances(),
+                           static_cast<int64_t>(model.max_positions()), LoadOf(model)};
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  last_ = FromGrpc(status, "orchestrator");
+  if (IsTransportFailure(status)) return;
+  good_until_ = {};  // it has answered: that it serves nothing now, as when it drains
+  if (!status.ok()) return;
+  const absl::StatusOr<int64_t> lease_us =
+      LeaseFrom("instance_lease_us", response.instance_lease_us());
+  if (!lease_us.ok()) {
+    last_ = MalformedAnswer("orchestrator", lease_us.status());
+    return;
+  }
+  live_ = std::move(live);
+  good_until_ = asked + std::chrono::microseconds(*lease_us);
+}
+
+absl::Status ModelWatch::Reached() const {
+  if (last_.ok() || std::chrono::steady_clock::now() < good_until_) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("orchestrator ", orchestrator_, ": ", last_.message(),
+                                             ". Start it, or correct --orchestrator."));
+}
+
+std::string ModelWatch::MissingOf(const std::string& model) const {
+  const auto it = live_.find(model);
+  const Live live = it == live_.end() ? Live{} : it->second;
+  std::string missing;
+  if (live.prefill == 0) missing = "prefill-worker";
+  if (live.decode == 0)
+    absl::StrAppend(&missing, missing.empty() ? "" : " and a ", "decode-worker");
+  if (missing.empty()) return {};
+  return absl::StrCat("model '", model, "' has ", live.prefill, " prefill and ", live.decode,
+                      " decode instances. Start a ", missing, " for it.");
+}
+
+absl::Status ModelWatch::Ready() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (absl::Status status = Reached(); !status.ok()) return status;
+  std::string missing;
+  for (const std::string& model : models_) {
+    const std::string one = MissingOf(model);
+    if (!one.empty()) absl::StrAppend(&missing, missing.empty() ? "" : " ", one);
+  }
+  return missing.empty() ? absl::OkStatus() : absl::UnavailableError(missing);
+}
+
+absl::Status ModelWatch::Ready(const std::string& model) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (absl::Status status = Reached(); !status.ok()) return status;
+  const std::string missing = MissingOf(model);
+  return missing.empty() ? absl::OkStatus() : absl::UnavailableError(missing);
+}
+
+int64_t ModelWatch::MaxPositions(const std::string& model) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = live_.find(model);
+  return it == live_.end() ? 0 : it->second.max_positions;
+}
+
+ModelLoad ModelWatch::Load(const std::string& model) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = live_.find(model);
+  return it == live_.end() ? ModelLoad{} : it->second.load;
+}
+
+}  // namespace skein::services

@@ -1,0 +1,71 @@
+// Which models the cluster can serve right now, asked of the orchestrator twice a second.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "services/rpc/rpc.h"
+
+namespace skein::services {
+
+// What a model's instances do, all together, as the orchestrator said last.
+struct ModelLoad {
+  int64_t running = 0;          // requests
+  int64_t waiting = 0;          // prompts that wait in prefill instances
+  int64_t kv_blocks = 0;        // of the decode instances
+  int64_t kv_blocks_held = 0;   // of these, by sequences
+  int64_t kv_block_tokens = 0;  // tokens per block
+};
+
+class ModelWatch {
+ public:
+  // `channels` outlives the watch. `models`: what this router is configured to serve.
+  ModelWatch(Channels* channels, std::string orchestrator, std::vector<std::string> models);
+  ~ModelWatch();
+
+  // OK when every model has a prefill and a decode instance, as the orchestrator said at most a
+  // lease of instances ago: by itself an answer that does not come, or comes late, says no more
+  // than a report of an instance that does not come. Otherwise the message says what is missing
+  // and what to do. Any thread.
+  absl::Status Ready() const;
+  // The same for one model.
+  absl::Status Ready(const std::string& model) const;
+  // The longest sequence of that model's instances; 0 when not known.
+  int64_t MaxPositions(const std::string& model) const;
+  // Zeros when not known.
+  ModelLoad Load(const std::string& model) const;
+
+ private:
+  struct Live {
+    uint64_t prefill = 0;
+    uint64_t decode = 0;
+    int64_t max_positions = 0;
+    ModelLoad load;
+  };
+
+  void Run();
+  void Ask();
+  absl::Status Reached() const;                           // holds mutex_
+  std::string MissingOf(const std::string& model) const;  // holds mutex_; "" when it is ready
+
+  Channels* const channels_;
+  const std::string orchestrator_;
+  const std::vector<std::string> models_;
+  mutable std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;                             // guarded by mutex_
+  std::chrono::steady_clock::time_point good_until_;  // of live_; guarded by mutex_
+  std::map<std::string, Live> live_;                  // guarded by mutex_
+  absl::Status last_;  // how the orchestrator was asked last; guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace skein::services

@@ -1,0 +1,165 @@
+#include "services/rpc/rpc.h"
+
+#include <grpc/support/log.h>
+#include <grpcpp/resource_quota.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "services/log/log.h"
+#include "services/rpc/credentials.h"
+
+namespace skein::services {
+namespace {
+
+// A peer that is silent for so long is pinged, and counts as dead if it stays silent for as long
+// again, both while the connection is being made and afterwards. With a much shorter time, a live
+// peer on a busy machine could not be reached.
+constexpr int kPatienceMs = 5000;
+
+// gRPC answers a message that is no protobuf of its type with UNIMPLEMENTED (callback services) or
+// INTERNAL, without any text. The caller is at fault, so every method answers INVALID_ARGUMENT with
+// a text instead.
+class UnparsableMessage : public grpc::experimental::Interceptor {
+ public:
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(
+            grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
+      const grpc::Status status = methods->GetSendStatus();
+      const bool unparsable = status.error_code() == grpc::StatusCode::INTERNAL ||
+                              status.error_code() == grpc::StatusCode::UNIMPLEMENTED;
+      if (unparsable && status.error_message().empty()) {
+        methods->ModifySendStatus(
+            {grpc::StatusCode::INVALID_ARGUMENT, "the message is not of this method's type"});
+      }
+    }
+    methods->Proceed();
+  }
+};
+
+class UnparsableMessageFactory : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo*) override {
+    return new UnparsableMessage();
+  }
+};
+
+// gRPC's own complaints, which are errors by its default of GRPC_VERBOSITY, are lines of the log as
+// all others.
+void LogOfGrpc(gpr_log_func_args* line) {
+  LogWarning("gRPC reports an error",
+             {{"reason", line->message}, {"source", absl::StrCat(line->file, ":", line->line)}});
+}
+
+}  // namespace
+
+absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
+                                   const std::vector<grpc::Service*>& services,
+                                   int message_bytes_max) {
+  static const bool plugins = [] {
+    gpr_set_log_function(LogOfGrpc);
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    return true;
+  }();
+  (void)plugins;
+  RpcServer result;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(address, ServerCredentials(), &result.port);
+  builder.SetMaxReceiveMessageSize(message_bytes_max);
+  builder.SetMaxSendMessageSize(kLogprobsMessageBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kConnectionStreamsMax);
+  builder.SetResourceQuota(grpc::ResourceQuota("skein").Resize(kServerMemoryBytes));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPatienceMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPatienceMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // Two processes must not share a port by accident.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(std::make_unique<UnparsableMessageFactory>());
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  result.server = builder.BuildAndStart();
+  if (result.server == nullptr || result.port == 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", address,
+                     ": the port is in use, or the address is not one of this machine's"));
+  }
+  return result;
+}
+
+std::shared_ptr<grpc::Channel> Channels::Get(const std::string& endpoint) {
+  const Clock::time_point now = now_();
+  std::lock_guard lock(mu_);
+  DropIdle(now);
+  auto& [channel, used] = channels_[endpoint];
+  used = now;
+  if (channel == nullptr) {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(kLogprobsMessageBytesMax);
+    arguments.SetMaxSendMessageSize(kLogprobsMessageBytesMax);
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+    // In gRPC this is the time that a connection attempt has, the handshake included.
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kPatienceMs);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+    // A pod that comes back has its name still, and another address.
+    arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPatienceMs);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPatienceMs);
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    channel = grpc::CreateCustomChannel(endpoint, ClientCredentials(), arguments);
+  }
+  return channel;
+}
+
+size_t Channels::size() const {
+  std::lock_guard lock(mu_);
+  return channels_.size();
+}
+
+// REQUIRES: mu_ held. All are looked at twice in kIdle.
+void Channels::DropIdle(Clock::time_point now) {
+  if (now < next_drop_) return;
+  next_drop_ = now + kIdle / 2;
+  std::erase_if(channels_, [now](const auto& entry) { return now - entry.second.used >= kIdle; });
+}
+
+absl::Status EndOfCall(const grpc::Status& status, std::string_view peer,
+                       const grpc::ClientContext& context) {
+  if (IsTransportFailure(status)) {
+    LogWarning("call failed",
+               {{"peer", peer}, {"endpoint", context.peer()}, {"reason", status.error_message()}});
+  }
+  return FromGrpc(status, peer);
+}
+
+void CallTracker::Add(grpc::ClientContext* context) {
+  std::lock_guard lock(mu_);
+  cancellable_.insert(context);
+  ++callbacks_;
+  if (stopping_) context->TryCancel();
+}
+
+void CallTracker::Release(grpc::ClientContext* context) {
+  std::lock_guard lock(mu_);
+  cancellable_.erase(context);
+}
+
+void CallTracker::Leave() {
+  std::lock_guard lock(mu_);
+  if (--callbacks_ == 0) none_left_.notify_all();
+}
+
+void CallTracker::CancelAndWait() {
+  std::unique_lock lock(mu_);
+  stopping_ = true;
+  for (grpc::ClientContext* context : cancellable_) context->TryCancel();
+  none_left_.wait(lock, [this] { return callbacks_ == 0; });
+}
+
+}  // namespace skein::services

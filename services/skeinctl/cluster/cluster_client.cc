@@ -1,0 +1,90 @@
+#include "services/skeinctl/cluster/cluster_client.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace skein::services {
+namespace {
+
+constexpr auto kTimeout = std::chrono::seconds(5);
+
+}  // namespace
+
+absl::StatusOr<std::string> FindOrchestrator(const std::string& flag,
+                                             const Environment& environment) {
+  if (!flag.empty()) return flag;
+  const auto cluster = FindLocalCluster(environment);
+  if (cluster.ok()) return cluster->orchestrator;
+  if (absl::IsUnavailable(cluster.status())) return cluster.status();  // it is known, and dead
+  return absl::InvalidArgumentError(
+      absl::StrCat("no cluster is known. Give --orchestrator HOST:PORT, set SKEIN_ORCHESTRATOR, or "
+                   "start a cluster with deploy/local/up. (",
+                   std::string(cluster.status().message()), ".)"));
+}
+
+ClusterClient::ClusterClient(std::string orchestrator)
+    : orchestrator_(std::move(orchestrator)),
+      stub_(v1::Orchestrator::NewStub(channels_.Get(orchestrator_))) {}
+
+template <typename Method, typename Request, typename Response>
+absl::Status ClusterClient::Call(Method method, const Request& request, Response* response) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  const grpc::Status status = (stub_.get()->*method)(&context, request, response);
+  if (status.ok()) return absl::OkStatus();
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  const bool silent =
+      code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded;
+  if (!silent) return absl::Status(code, status.error_message());
+  return absl::UnavailableError(absl::StrCat("the orchestrator at ", orchestrator_,
+                                             " does not answer: ", status.error_message()));
+}
+
+absl::StatusOr<v1::StatusResponse> ClusterClient::Status() {
+  v1::StatusResponse response;
+  const absl::Status status = Call(&v1::Orchestrator::Stub::Status, v1::StatusRequest(), &response);
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::StatusOr<v1::ExplainResponse> ClusterClient::Explain(const std::string& request) {
+  v1::ExplainRequest message;
+  message.set_request(request);
+  v1::ExplainResponse response;
+  const absl::Status status = Call(&v1::Orchestrator::Stub::Explain, message, &response);
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::StatusOr<v1::ListRequestsResponse> ClusterClient::Requests(
+    const v1::ListRequestsRequest& request) {
+  v1::ListRequestsResponse response;
+  const absl::Status status = Call(&v1::Orchestrator::Stub::ListRequests, request, &response);
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::Status ClusterClient::Drain(const v1::DrainRequest& request) {
+  v1::DrainResponse response;
+  return Call(&v1::Orchestrator::Stub::Drain, request, &response);
+}
+
+void RegisterCluster(std::string* target, FlagSet* set) {
+  set->String(target, "orchestrator", "Address of the orchestrator.")
+      .Value("HOST:PORT")
+      .Environment("SKEIN_ORCHESTRATOR")  // as of the services
+      .Default("the cluster that deploy/local/up started on this machine");
+}
+
+void RegisterFormat(std::string* target, const char* text, FlagSet* set) {
+  set->String(target, "format", "How to print it.").OneOf({text, "json"}).Value("FORMAT");
+}
+
+int EndWith(const char* command, const absl::Status& error) {
+  PrintErrors(absl::StrCat("skeinctl ", command), error, kFailed);
+  return ExitCodeOf(error);
+}
+
+}  // namespace skein::services

@@ -1,0 +1,54 @@
+// The status of a cluster as text and JSON. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "nlohmann/json.hpp"
+#include "proto/orchestrator.pb.h"
+#include "services/skeinctl/cluster/health.h"
+#include "services/skeinctl/cluster/local_cluster.h"
+
+namespace skein::services {
+
+// Names of processes as deploy/local/up gives them: "decode-1".
+class ProcessNames {
+ public:
+  ProcessNames() = default;
+  // `host`: the name of this machine; processes elsewhere have no name.
+  ProcessNames(const LocalCluster& cluster, std::string host);
+  // Of the cluster in the environment's state file, if it is the one of this orchestrator.
+  static ProcessNames Of(const std::string& orchestrator, const Environment& environment);
+  std::string Find(const std::string& host, int64_t pid) const;  // "-": none
+
+ private:
+  std::string host_;
+  std::map<int64_t, std::string> by_pid_;
+};
+
+enum class SortBy { kRole, kLoad, kKv, kTokens };
+
+// Changes since an earlier snapshot; negative: not known.
+struct Rates {
+  double requests_per_s = -1;
+  double failed_per_s = -1;
+};
+
+struct TableStyle {
+  SortBy sort = SortBy::kRole;
+  Rates rates;
+  size_t width = 0;  // characters of a line; what matters least is left out. 0: no limit
+};
+
+std::string StatusTable(const v1::StatusResponse& status, const ProcessNames& names = {},
+                        const TableStyle& style = {});
+nlohmann::ordered_json StatusJson(const v1::StatusResponse& status, const ProcessNames& names = {});
+// One line: "2026-11-22T18:00:00Z healthy routers 1/1 prefill 2/2 decode 2/2 running 3 ...".
+std::string StatusLine(const v1::StatusResponse& status, const std::string& time);
+
+const char* RoleName(v1::Role role);
+const char* StateName(const v1::InstanceStatus& instance);
+const char* StateName(const v1::RouterStatus& router);
+
+}  // namespace skein::services

@@ -1,0 +1,168 @@
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "nlohmann/json.hpp"
+#include "services/skeinctl/cluster/explain.h"
+
+namespace skein::services {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string IdOf(const v1::RequestId& id) { return absl::StrCat(id.router(), "/", id.serial()); }
+
+std::string Time(double seconds) { return absl::StrFormat("%.3f s", seconds); }
+
+// `over`: the plan is, because the request has ended or the plan was given up. No time of it goes
+// on.
+std::string ActualText(const v1::PlanExplanation::Chunk& chunk, bool over) {
+  if (!chunk.has_start_s()) {
+    if (chunk.has_end_s()) return absl::StrCat("ended by ", Time(chunk.end_s()));
+    return over ? "no start reported" : "not started";
+  }
+  if (chunk.has_end_s()) return absl::StrCat(Time(chunk.start_s()), " to ", Time(chunk.end_s()));
+  return absl::StrCat("started ", Time(chunk.start_s()), over ? ", not finished" : ", running");
+}
+
+std::string ChunkText(const v1::PlanExplanation::Chunk& chunk, bool over) {
+  return absl::StrFormat("%9d tokens  SP %-4d estimated %s to %s; actual: %s; instances %s",
+                         chunk.tokens(), chunk.instances_size(), Time(chunk.estimated_start_s()),
+                         Time(chunk.estimated_end_s()), ActualText(chunk, over),
+                         absl::StrJoin(chunk.instances(), " "));
+}
+
+std::string PlanText(const v1::PlanExplanation& plan, bool ended) {
+  std::string text = absl::StrFormat("  plan of epoch %d, decided %s after submission: %s\n",
+                                     plan.epoch(), Time(plan.decided_s()), plan.how());
+  absl::StrAppendFormat(&text,
+                        "    estimated time to first token %s; improvement rate %.3f; times below "
+                        "count from the decision\n",
+                        Time(plan.ttft_s()), plan.improvement_rate());
+  const bool over = ended || !plan.lost().empty();
+  for (const auto& chunk : plan.chunks()) {
+    absl::StrAppend(&text, "    ", ChunkText(chunk, over), "\n");
+  }
+  if (!plan.alternatives().empty()) absl::StrAppend(&text, "    alternatives of one chunk:\n");
+  for (const auto& one : plan.alternatives()) {
+    absl::StrAppendFormat(&text, "      SP %-4d estimated %s to %s: %s\n", one.sp(),
+                          Time(one.start_s()), Time(one.ttft_s()), one.why());
+  }
+  if (!plan.queue().empty()) absl::StrAppend(&text, "    estimated queue times by instance:");
+  for (const auto& queue : plan.queue()) {
+    absl::StrAppendFormat(&text, " %d: %s", queue.instance(), Time(queue.queue_s()));
+  }
+  if (!plan.queue().empty()) text += "\n";
+  if (!plan.lost().empty()) absl::StrAppend(&text, "    given up: ", plan.lost(), "\n");
+  return text;
+}
+
+std::string RequestText(const v1::RequestExplanation& request) {
+  std::string text =
+      absl::StrFormat("request %s%s%s: %d prompt tokens, model %s, policy %s\n", IdOf(request.id()),
+                      request.names().empty() ? "" : " ", absl::StrJoin(request.names(), " "),
+                      request.prompt_tokens(), request.model(), request.policy());
+  absl::StrAppend(&text, "  ", request.state());
+  if (request.has_output_tokens()) {
+    absl::StrAppend(&text, ", ", request.output_tokens(), " output token",
+                    request.output_tokens() == 1 ? "" : "s");
+  }
+  absl::StrAppend(&text, "\n  submitted ", Time(request.age_s()), " ago");
+  const struct {
+    const char* what;
+    bool known;
+    double seconds;
+  } times[] = {{"decode blocks reserved", request.has_placed_s(), request.placed_s()},
+               {"KV handed over", request.has_prefilled_s(), request.prefilled_s()},
+               {"first token", request.has_first_token_s(), request.first_token_s()},
+               {"ended", request.has_ended_s(), request.ended_s()}};
+  for (const auto& time : times) {
+    if (time.known) absl::StrAppend(&text, "; ", time.what, " after ", Time(time.seconds));
+  }
+  text += "\n";
+  for (const v1::Degradation& one : request.degraded()) {
+    absl::StrAppend(&text, "  degraded: ", one.reason(), ", ", one.times(),
+                    one.times() == 1 ? " time\n" : " times\n");
+  }
+  for (const auto& plan : request.plans()) {
+    absl::StrAppend(&text, PlanText(plan, request.has_ended_s()));
+  }
+  return text;
+}
+
+Json ChunkJson(const v1::PlanExplanation::Chunk& chunk) {
+  Json json;
+  json["tokens"] = chunk.tokens();
+  json["instances"] = std::vector<uint64_t>(chunk.instances().begin(), chunk.instances().end());
+  json["estimated_start_s"] = chunk.estimated_start_s();
+  json["estimated_end_s"] = chunk.estimated_end_s();
+  json["start_s"] = chunk.has_start_s() ? Json(chunk.start_s()) : Json();
+  json["end_s"] = chunk.has_end_s() ? Json(chunk.end_s()) : Json();
+  return json;
+}
+
+Json PlanJson(const v1::PlanExplanation& plan) {
+  Json json;
+  json["epoch"] = plan.epoch();
+  json["decided_s"] = plan.decided_s();
+  json["how"] = plan.how();
+  json["improvement_rate"] = plan.improvement_rate();
+  json["ttft_s"] = plan.ttft_s();
+  json["chunks"] = Json::array();
+  for (const auto& chunk : plan.chunks()) json["chunks"].push_back(ChunkJson(chunk));
+  json["alternatives"] = Json::array();
+  for (const auto& one : plan.alternatives()) {
+    json["alternatives"].push_back({{"sp", one.sp()},
+                                    {"start_s", one.start_s()},
+                                    {"ttft_s", one.ttft_s()},
+                                    {"why", one.why()}});
+  }
+  json["queue"] = Json::array();
+  for (const auto& queue : plan.queue()) {
+    json["queue"].push_back({{"instance", queue.instance()}, {"queue_s", queue.queue_s()}});
+  }
+  json["lost"] = plan.lost().empty() ? Json() : Json(plan.lost());
+  return json;
+}
+
+Json RequestJson(const v1::RequestExplanation& request) {
+  Json json;
+  json["id"] = IdOf(request.id());
+  json["names"] = std::vector<std::string>(request.names().begin(), request.names().end());
+  json["model"] = request.model();
+  json["prompt_tokens"] = request.prompt_tokens();
+  json["policy"] = request.policy();
+  json["state"] = request.state();
+  json["age_s"] = request.age_s();
+  json["placed_s"] = request.has_placed_s() ? Json(request.placed_s()) : Json();
+  json["prefilled_s"] = request.has_prefilled_s() ? Json(request.prefilled_s()) : Json();
+  json["ended_s"] = request.has_ended_s() ? Json(request.ended_s()) : Json();
+  json["first_token_s"] = request.has_first_token_s() ? Json(request.first_token_s()) : Json();
+  json["output_tokens"] = request.has_output_tokens() ? Json(request.output_tokens()) : Json();
+  json["degraded"] = Json::object();
+  for (const v1::Degradation& one : request.degraded()) {
+    json["degraded"][one.reason()] = one.times();
+  }
+  json["plans"] = Json::array();
+  for (const auto& plan : request.plans()) json["plans"].push_back(PlanJson(plan));
+  return json;
+}
+
+}  // namespace
+
+std::string ExplainText(const v1::ExplainResponse& response) {
+  std::string text;
+  for (const auto& request : response.requests()) absl::StrAppend(&text, RequestText(request));
+  return text;
+}
+
+std::string ExplainJson(const v1::ExplainResponse& response) {
+  Json json;
+  json["requests"] = Json::array();
+  for (const auto& request : response.requests()) json["requests"].push_back(RequestJson(request));
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace skein::services

@@ -1,0 +1,91 @@
+#include "services/skeinctl/cluster/explain.h"
+
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace skein::services {
+namespace {
+
+v1::ExplainResponse Example() {
+  v1::ExplainResponse response;
+  v1::RequestExplanation* request = response.add_requests();
+  request->mutable_id()->set_router(7);
+  request->mutable_id()->set_serial(9);
+  request->add_names("cmpl-1");
+  request->set_model("m");
+  request->set_prompt_tokens(96);
+  request->set_policy("tetris");
+  request->set_state("prefilling");
+  request->set_placed_s(0.25);
+  auto* parked = request->add_degraded();
+  parked->set_reason("parked");
+  parked->set_times(1);
+  v1::PlanExplanation* plan = request->add_plans();
+  plan->set_epoch(12);
+  plan->set_how("tetris");
+  plan->set_ttft_s(1.5);
+  plan->set_improvement_rate(0.3);
+  for (const uint64_t instances : {1, 2}) {
+    auto* chunk = plan->add_chunks();
+    chunk->set_tokens(48);
+    for (uint64_t i = 1; i <= instances; ++i) chunk->add_instances(i);
+    chunk->set_estimated_end_s(0.75 * static_cast<double>(instances));
+  }
+  plan->mutable_chunks(0)->set_start_s(0.125);
+  auto* queue = plan->add_queue();
+  queue->set_instance(1);
+  queue->set_queue_s(0.5);
+  auto* one = plan->add_alternatives();
+  one->set_sp(2);
+  one->set_ttft_s(2);
+  one->set_why("its chunks end earlier");
+  return response;
+}
+
+TEST(Explain, TextShowsThePlanAndItsAlternatives) {
+  const std::string text = ExplainText(Example());
+  for (const char* part :
+       {"request 7/9 cmpl-1: 96 prompt tokens", "prefilling\n", "reserved after 0.250 s",
+        "  degraded: parked, 1 time\n", "plan of epoch 12",
+        "estimated time to first token 1.500 s; improvement rate 0.300",
+        "estimated 0.000 s to 0.750 s; actual: started 0.125 s, running; instances 1\n",
+        "actual: not started; instances 1 2\n", "0.000 s to 2.000 s: its chunks end earlier",
+        "queue times by instance: 1: 0.500 s\n"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+}
+
+TEST(Explain, NothingOfWhatHasEndedGoesOnNow) {
+  v1::ExplainResponse response = Example();
+  v1::RequestExplanation* request = response.mutable_requests(0);
+  request->set_state("completed: max_tokens");
+  request->set_output_tokens(1);
+  request->set_first_token_s(0.5);
+  request->set_ended_s(0.625);
+  const std::string text = ExplainText(response);
+  for (const char* part :
+       {"  completed: max_tokens, 1 output token\n",
+        "first token after 0.500 s; ended after 0.625 s\n",
+        "actual: started 0.125 s, not finished; instances 1\n", "actual: no start reported;"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+  EXPECT_EQ(text.find("now"), std::string::npos) << text;
+  EXPECT_EQ(text.find("running"), std::string::npos) << text;
+}
+
+TEST(Explain, JsonHasNullForWhatHasNotHappened) {
+  const auto json = nlohmann::json::parse(ExplainJson(Example()));
+  const auto& request = json["requests"][0];
+  EXPECT_EQ(request["id"], "7/9");
+  EXPECT_EQ(request["placed_s"], 0.25);
+  EXPECT_TRUE(request["ended_s"].is_null());
+  EXPECT_EQ(request["degraded"], (nlohmann::json{{"parked", 1}}));
+  const auto& plan = request["plans"][0];
+  EXPECT_EQ(plan["chunks"][1]["instances"], nlohmann::json({1, 2}));
+  EXPECT_EQ(plan["chunks"][0]["start_s"], 0.125);
+  EXPECT_TRUE(plan["chunks"][0]["end_s"].is_null());
+  EXPECT_TRUE(plan["lost"].is_null());
+}
+
+}  // namespace
+}  // namespace skein::services

@@ -1,0 +1,32 @@
+// skeinctl fit: a latency profile from measured samples.
+#pragma once
+
+#include <string>
+
+#include "scheduler/plan/latency/fit.h"
+#include "services/flags/flags.h"
+
+namespace skein::services {
+
+std::string Today();  // UTC, as 2026-11-21
+
+struct FitFlags {
+  std::string samples;
+  std::string model = "unknown";
+  std::string device = "unknown";
+  std::string date = Today();
+  std::string format = "table";
+
+  void Register(FlagSet* set);
+};
+
+// Reads a file of samples (services/codec/profile_json.h has the format), writes
+// the profile to standard output and every sample's residual to standard error. Exit code: 0; 2 for
+// samples that cannot be read or fitted.
+int RunFit(const FitFlags& flags);
+
+// Pure: a row a sample, and one an SP size with the mean and the largest error.
+std::string ResidualTable(const scheduler::LatencyFit& fit);
+std::string ResidualJsonLines(const scheduler::LatencyFit& fit);
+
+}  // namespace skein::services

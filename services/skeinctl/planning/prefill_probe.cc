@@ -1,0 +1,154 @@
+#include "services/skeinctl/planning/prefill_probe.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <future>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/process.h"
+#include "services/base/version.h"
+
+namespace skein::services {
+namespace {
+
+// Prompts are drawn from the first token ids: every vocabulary has them.
+constexpr int32_t kFirstToken = 3, kLastToken = 255;
+
+// Waits for the end of one request.
+class EndListener final : public RequestListener {
+ public:
+  void OnAccepted(scheduler::RequestId) override {}
+  void OnToken(const scheduler::DeliverToken&) override {}
+  void OnEnd(const scheduler::End& end) override { ended_.set_value(end.status); }
+  void OnReject(const scheduler::Reject& reject) override { ended_.set_value(reject.status); }
+  void OnStop() override {}
+  absl::Status Await() { return ended_.get_future().get(); }
+
+ private:
+  std::promise<absl::Status> ended_;
+};
+
+void SetDeadline(grpc::ClientContext* context, int seconds) {
+  context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(seconds));
+}
+
+absl::Status Explained(const grpc::Status& status, absl::string_view who) {
+  if (status.ok()) return absl::OkStatus();
+  return absl::Status(FromGrpc(status, "peer").code(),
+                      absl::StrCat(who, ": ", status.error_message()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PrefillProbe>> PrefillProbe::Connect(const std::string& orchestrator,
+                                                                    const std::string& model) {
+  std::unique_ptr<PrefillProbe> probe(new PrefillProbe);
+  probe->orchestrator_ = v1::Orchestrator::NewStub(probe->channels_.Get(orchestrator));
+  if (const absl::Status s = probe->FindModel(model); !s.ok()) return s;
+  if (const absl::Status s = probe->FindWorkers(); !s.ok()) return s;
+  // Chunks that ran before are not samples of this run.
+  if (const auto before = probe->Collect(); !before.ok()) return before.status();
+  RouterShellOptions options;
+  options.orchestrator = orchestrator;
+  options.incarnation = RandomIncarnation();
+  probe->router_ = std::make_unique<RouterShell>(options);
+  probe->router_->Start();
+  RouterLink::Self self;
+  self.identity.set_endpoint(absl::StrCat("skeinctl-profile:", getpid()));
+  self.identity.set_pid(getpid());
+  self.identity.set_version(kVersion);
+  self.draining = [] { return true; };
+  probe->router_->Join(std::move(self));
+  return probe;
+}
+
+absl::Status PrefillProbe::FindModel(const std::string& wanted) {
+  grpc::ClientContext context;
+  SetDeadline(&context, 5);
+  v1::ListModelsResponse models;
+  const absl::Status asked =
+      Explained(orchestrator_->ListModels(&context, {}, &models), "the orchestrator");
+  if (!asked.ok()) return asked;
+  if (wanted.empty() && models.models_size() > 1) {
+    return absl::InvalidArgumentError("--model: the cluster serves several; name one");
+  }
+  for (const v1::ModelStatus& model : models.models()) {
+    if (!wanted.empty() && model.model() != wanted) continue;
+    model_ = model.model();
+    prompt_tokens_max_ = static_cast<int64_t>(model.max_positions()) - 1;
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(wanted.empty()
+                                 ? "the cluster serves no model"
+                                 : absl::StrCat("--model: '", wanted, "' is not served"));
+}
+
+absl::Status PrefillProbe::FindWorkers() {
+  grpc::ClientContext context;
+  SetDeadline(&context, 5);
+  v1::StatusResponse status;
+  const absl::Status asked =
+      Explained(orchestrator_->Status(&context, {}, &status), "the orchestrator");
+  if (!asked.ok()) return asked;
+  for (const v1::InstanceStatus& instance : status.instances()) {
+    const v1::RegisterRequest& registration = instance.registration();
+    if (registration.role() != v1::ROLE_PREFILL || registration.model() != model_) continue;
+    device_ = registration.device();
+    workers_.push_back({v1::PrefillWorker::NewStub(channels_.Get(registration.endpoint())),
+                        registration.endpoint()});
+  }
+  return absl::OkStatus();
+}
+
+PrefillProbe::~PrefillProbe() {
+  if (router_ == nullptr) return;
+  router_->Leave();
+  router_->Stop();
+}
+
+absl::Status PrefillProbe::Run(int64_t prompt_tokens) {
+  auto spec = std::make_shared<scheduler::RequestSpec>();
+  spec->id = router_->NextIds(1);
+  spec->model = model_;
+  std::minstd_rand draw(static_cast<uint32_t>(spec->id.serial));
+  for (int64_t i = 0; i < prompt_tokens; ++i) {
+    spec->prompt.push_back(kFirstToken + static_cast<int32_t>(draw() % (kLastToken - kFirstToken)));
+  }
+  spec->max_tokens = 1;
+  v1::SamplingParams sampling;
+  sampling.set_top_p(1);
+  sampling.set_repetition_penalty(1);
+  sampling.set_top_logprobs(-1);
+  spec->sampling = sampling.SerializeAsString();
+  auto listener = std::make_shared<EndListener>();
+  router_->loop().RunAndWait([&] { router_->Submit(spec, "", listener, /*alone=*/true); });
+  const absl::Status ended = listener->Await();
+  if (ended.ok()) return ended;
+  return absl::UnavailableError(
+      absl::StrCat("a prompt of ", prompt_tokens, " tokens failed: ", ended.message()));
+}
+
+absl::StatusOr<std::vector<scheduler::LatencySample>> PrefillProbe::Collect() {
+  std::vector<scheduler::LatencySample> samples;
+  for (Worker& worker : workers_) {
+    grpc::ClientContext context;
+    SetDeadline(&context, 5);
+    v1::StepTimesRequest request;
+    request.set_after(worker.collected);
+    v1::StepTimesResponse response;
+    const absl::Status asked =
+        Explained(worker.stub->StepTimes(&context, request, &response), worker.endpoint);
+    if (!asked.ok()) return asked;
+    for (const v1::StepTimesResponse::StepTime& time : response.times()) {
+      worker.collected = time.serial();
+      samples.push_back({1, static_cast<int64_t>(time.history_tokens()),
+                         static_cast<int64_t>(time.chunk_tokens()), time.seconds()});
+    }
+  }
+  return samples;
+}
+
+}  // namespace skein::services

@@ -1,0 +1,152 @@
+#include "services/skeinctl/planning/sim_inputs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "services/skeinctl/planning/trace_file.h"
+
+namespace skein::services {
+namespace {
+
+constexpr int64_t kDefaultRequests = 2000;
+constexpr int64_t kTuningRequests = 6000;
+
+absl::Status Named(const char* flag, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat("--", flag, ": ", status.message()));
+}
+
+}  // namespace
+
+void SimFlags::Register(FlagSet* flags) {
+  flags->Group("Cluster");
+  flags
+      ->String(&profile, "profile",
+               "Latency profile of the prefill instances: a built-in name or a file.")
+      .Value("PROFILE");
+  flags->Int(&instances, "instances", "Prefill instances.", 1, 1 << 16);
+  flags->Int(&node_size, "node-size", "Prefill instances per node.", 1, 1 << 16);
+  flags->Group("Load");
+  flags
+      ->String(&trace, "trace",
+               "short, medium or long (prompt lengths of the Tetris paper), or a trace file.")
+      .Value("TRACE");
+  flags->String(&rate, "rate", "Requests per second, or several rates with commas.")
+      .Default("a trace file as recorded; else 25, 50 and 75 % of what the cluster could prefill")
+      .Value("RATE[,RATE...]");
+  flags->Int(&requests, "requests", "Number of requests; 0 means all of a trace file, or 2000.", 0,
+             100'000'000);
+  flags->Int(&burst, "burst", "Requests that arrive together, for short, medium and long.", 1,
+             1 << 20);
+  flags->Int(&seed, "seed", "Seed of arrivals and lengths.", 0, int64_t{1} << 62);
+  flags->Group("Flags");
+}
+
+absl::StatusOr<std::vector<double>> ParseRates(const std::string& text) {
+  std::vector<double> rates;
+  for (const absl::string_view part : absl::StrSplit(text, ',', absl::SkipEmpty())) {
+    double rate = 0;
+    if (!absl::SimpleAtod(part, &rate) || !std::isfinite(rate) || rate <= 0 || rate > 1e6) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "'", part, "' is not a rate in requests per second, above 0 and at most 1000000"));
+    }
+    rates.push_back(rate);
+  }
+  return rates;
+}
+
+std::vector<double> DefaultRates(const scheduler::LengthDistribution& lengths,
+                                 const scheduler::LatencyModel& model,
+                                 const scheduler::Cluster& cluster) {
+  constexpr int kSamples = 1000;
+  scheduler::Random random(1);
+  double instance_s = 0;  // of all samples
+  for (int i = 0; i < kSamples; ++i) {
+    const int64_t tokens = lengths.Sample(&random);
+    double least_s = std::numeric_limits<double>::infinity();
+    for (const int sp : model.sp_sizes()) {
+      if (sp <= cluster.instances) least_s = std::min(least_s, sp * model.Seconds(sp, 0, tokens));
+    }
+    instance_s += least_s;
+  }
+  const double most = cluster.instances * kSamples / instance_s;
+  std::vector<double> rates;
+  for (const double share : {0.25, 0.5, 0.75}) {
+    const double digit = std::pow(10, std::floor(std::log10(share * most)) - 1);
+    rates.push_back(std::round(share * most / digit) * digit);
+  }
+  return rates;
+}
+
+absl::StatusOr<SimInputs> SimInputs::Load(const SimFlags& flags) {
+  absl::StatusOr<Profile> profile = LoadProfile(flags.profile);
+  if (!profile.ok()) return Named("profile", profile.status());
+  SimInputs inputs(*std::move(profile));
+  inputs.cluster_ = {static_cast<int>(flags.instances), static_cast<int>(flags.node_size)};
+  if (inputs.model().sp_sizes().front() > inputs.cluster_.instances) {
+    return absl::InvalidArgumentError(absl::StrCat("--instances: ", flags.instances,
+                                                   " is less than the profile's smallest SP size, ",
+                                                   inputs.model().sp_sizes().front()));
+  }
+  absl::StatusOr<std::vector<double>> rates = ParseRates(flags.rate);
+  if (!rates.ok()) return Named("rate", rates.status());
+  inputs.rates_ = *std::move(rates);
+
+  const auto lengths = scheduler::LengthDistribution::OfPaper(flags.trace);
+  if (lengths.ok()) {
+    inputs.lengths_ = *lengths;
+    if (inputs.rates_.empty()) {
+      inputs.rates_ = DefaultRates(*lengths, inputs.model(), inputs.cluster());
+    }
+  } else {
+    auto recorded = LoadTrace(flags.trace);
+    if (!recorded.ok()) return Named("trace", recorded.status());
+    inputs.recorded_ = *std::move(recorded);
+    const auto count = static_cast<size_t>(flags.requests);
+    if (count > 0 && count < inputs.recorded_.size()) inputs.recorded_.resize(count);
+  }
+  inputs.arrivals_.requests = flags.requests > 0 ? flags.requests : kDefaultRequests;
+  inputs.arrivals_.burst = flags.burst;
+  inputs.arrivals_.seed = static_cast<uint64_t>(flags.seed);
+  return inputs;
+}
+
+absl::StatusOr<std::vector<scheduler::SimRequest>> SimInputs::Workload(std::optional<double> rate,
+                                                                       int64_t offset) const {
+  if (lengths_.has_value()) {
+    scheduler::ArrivalOptions options = arrivals_;
+    options.seed += static_cast<uint64_t>(offset);
+    options.requests_per_s = rate.value();
+    return GenerateWorkload(*lengths_, scheduler::LengthDistribution::Outputs(), options);
+  }
+  std::vector<scheduler::SimRequest> requests = recorded_;
+  if (rate.has_value()) {
+    const absl::Status scaled = scheduler::RescaleToRate(*rate, &requests);
+    if (!scaled.ok()) return Named("rate", scaled);
+  }
+  return requests;
+}
+
+scheduler::WorkloadOfLoad SimInputs::TuningWorkload() const {
+  return [this](double load, int round) {
+    scheduler::ArrivalOptions options = arrivals_;
+    options.requests_per_s = load;
+    options.requests = kTuningRequests;
+    options.seed = ~arrivals_.seed - (static_cast<uint64_t>(round) << 32);
+    if (!lengths_.has_value()) return ResampleWorkload(recorded_, options);
+    return GenerateWorkload(*lengths_, scheduler::LengthDistribution::Outputs(), options);
+  };
+}
+
+std::vector<double> SimInputs::TuningLoads(std::optional<double> rate) const {
+  const double load = rate.has_value() ? *rate : MeanRate(recorded_);
+  if (load <= 0) return {1};
+  if (lengths_.has_value() && arrivals_.burst == 1) return {load};
+  // The load of bursts and recordings goes up and down.
+  return {load / 2, load, load * 1.5, load * 2};
+}
+
+}  // namespace skein::services

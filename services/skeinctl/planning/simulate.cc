@@ -1,0 +1,208 @@
+#include "services/skeinctl/planning/simulate.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "services/base/file.h"
+#include "services/skeinctl/command.h"
+#include "services/skeinctl/terminal/progress.h"
+
+namespace skein::services {
+namespace {
+
+absl::StatusOr<std::vector<scheduler::Policy>> ParsePolicies(const SimulateFlags& flags,
+                                                             const SimInputs& inputs) {
+  std::vector<scheduler::Policy> policies;
+  for (const absl::string_view name : absl::StrSplit(flags.policies, ',')) {
+    auto policy = scheduler::Policy::Parse(std::string(name));
+    absl::Status status = policy.status();
+    if (status.ok()) status = CheckPolicy(*policy, inputs.model(), inputs.cluster());
+    if (!status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--policies: ", status.message()));
+    }
+    policies.push_back(*std::move(policy));
+  }
+  return policies;
+}
+
+absl::StatusOr<scheduler::Tuning> TuneFor(const SimulateFlags& flags, const SimInputs& inputs,
+                                          const std::vector<scheduler::Policy>& policies,
+                                          std::optional<double> rate) {
+  bool rolling = false;
+  bool rates = false;
+  for (const scheduler::Policy& policy : policies) {
+    using Kind = scheduler::Policy::Kind;
+    rolling |= policy.kind == Kind::kRolling;
+    rates |= policy.kind == Kind::kTetris || policy.kind == Kind::kSingle;
+  }
+  std::optional<scheduler::ImprovementRateTable> fixed = inputs.profile().improvement_rates;
+  if (flags.improvement_rate != "auto") {
+    double value = 0;
+    if (!absl::SimpleAtod(flags.improvement_rate, &value) || !(value >= 0 && value < 1)) {
+      return absl::InvalidArgumentError(absl::StrCat("--improvement-rate: '",
+                                                     flags.improvement_rate,
+                                                     "' is not auto or a fraction in [0, 1)"));
+    }
+    fixed = scheduler::ImprovementRateTable::Constant(value);
+  }
+  scheduler::Tuning tuning;
+  const std::optional<scheduler::RollingTable>& settings = inputs.profile().rolling;
+  const bool tune_rolling = rolling && !settings.has_value();
+  if (tune_rolling || (rates && !fixed.has_value())) {
+    tuning = ProfileLoads(inputs.TuningLoads(rate), inputs.TuningWorkload(), inputs.model(),
+                          inputs.cluster(), tune_rolling)
+                 .tuning;
+  }
+  if (fixed.has_value()) tuning.improvement_rates = *std::move(fixed);
+  if (settings.has_value()) tuning.rolling = *settings;
+  return tuning;
+}
+
+absl::StatusOr<std::vector<SimulationRow>> Run(const SimulateFlags& flags,
+                                               const SimInputs& inputs) {
+  const auto policies = ParsePolicies(flags, inputs);
+  if (!policies.ok()) return policies.status();
+  std::vector<std::optional<double>> rates(inputs.rates().begin(), inputs.rates().end());
+  if (rates.empty()) rates.push_back(std::nullopt);
+  std::vector<SimulationRow> rows;
+  const int64_t steps_of_rate = 1 + flags.seeds * static_cast<int64_t>(policies->size());
+  Progress progress("simulate", static_cast<int64_t>(rates.size()) * steps_of_rate);
+  for (const std::optional<double>& rate : rates) {
+    const std::string at = rate.has_value() ? absl::StrFormat(" at %.3g requests/s", *rate) : "";
+    std::vector<std::vector<scheduler::SimRequest>> workloads;  // [seeds]
+    for (int64_t offset = 0; offset < flags.seeds; ++offset) {
+      auto requests = inputs.Workload(rate, offset);
+      if (!requests.ok()) return requests.status();
+      absl::Status valid = CheckWorkload(*requests);
+      valid.Update(CheckDecode(flags.decode, *requests));
+      if (!valid.ok()) return valid;
+      workloads.push_back(*std::move(requests));
+    }
+    progress.Step(absl::StrCat("tuning", at));
+    const auto tuning = TuneFor(flags, inputs, *policies, rate);
+    if (!tuning.ok()) return tuning.status();
+    for (int64_t offset = 0; offset < flags.seeds; ++offset) {
+      const auto& requests = workloads[static_cast<size_t>(offset)];
+      for (const scheduler::Policy& policy : *policies) {
+        progress.Step(absl::StrCat(policy.name, at));
+        rows.push_back(
+            {policy.name, rate.value_or(MeanRate(requests)), {}, flags.sim.seed + offset});
+        SimulationRow& row = rows.back();
+        scheduler::ChunkObserver observer;
+        if (!flags.chunks.empty()) {
+          observer = [&](size_t request, const scheduler::ChunkPlan& chunk) {
+            row.chunks.push_back({request, requests[request], chunk});
+          };
+        }
+        row.result = Simulate(policy, requests, inputs.model(), inputs.cluster(), *tuning,
+                              flags.decode, observer);
+      }
+    }
+  }
+  return rows;
+}
+
+// A description of the simulation, for the reader of a figure.
+std::string SubtitleOf(const SimFlags& flags) {
+  return absl::StrFormat("simulated: %s, %d prefill instances, %d a node, trace %s",
+                         std::filesystem::path(flags.profile).filename().string(), flags.instances,
+                         flags.node_size, std::filesystem::path(flags.trace).filename().string());
+}
+
+absl::Status WriteOut(const std::string& folder, const std::string& subtitle,
+                      const std::vector<SimulationRow>& rows) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return absl::UnavailableError(absl::StrCat("--out: ", folder, ": ", error.message()));
+  }
+  const std::pair<const char*, std::string> files[] = {
+      {"results.csv", SimulationCsv(rows)},
+      {"ttft.svg", TtftFigure(rows, subtitle)},
+      {"tbt.svg", TbtFigure(rows, subtitle)},
+      {"distribution.svg", DistributionFigure(rows, subtitle)},
+      {"chunking.svg", ChunkingFigure(rows, subtitle)}};
+  absl::Status status;
+  for (const auto& [name, text] : files) {
+    if (!text.empty()) status.Update(WriteFile(absl::StrCat(folder, "/", name), text));
+  }
+  return status;
+}
+
+}  // namespace
+
+void SimulateFlags::Register(FlagSet* set) {
+  set->About(
+      "Simulate a cluster under a load and compare planning policies.\n"
+      "\n"
+      "Example: what 32 instances give on the paper's medium trace at three loads, with figures:\n"
+      "  skeinctl simulate --trace medium --instances 32 --rate 1,2,4 --out figures");
+  sim.Register(set);
+  set->Group("Planning");
+  set->String(&policies, "policies",
+              "Policies to compare, with commas: tetris, rolling, single, greedy, fixedN (N an SP "
+              "size).")
+      .Value("POLICY[,POLICY...]");
+  set->String(&improvement_rate, "improvement-rate",
+              "For tetris and single: a fraction in [0, 1), or auto: the profile's table, or else "
+              "the best one for each rate, found by simulation as for rolling.")
+      .Value("FRACTION");
+  set->Group("Decode instances");
+  set->Int(&decode_instances, "decode-instances",
+           "Decode instances; 0 means one for eight prefill instances.", 0, 1 << 16);
+  set->Int(&decode.blocks, "decode-blocks", "KV blocks of a decode instance.", 1, int64_t{1} << 40);
+  set->Int(&decode.block_tokens, "block-tokens", "Tokens of a KV block.", 1, 1 << 20);
+  set->Double(&decode.step_base_s, "decode-step-s", "Time of a decode step.", 1e-9, 1e3);
+  set->Double(&decode.step_per_sequence_s, "decode-sequence-s",
+              "Time that each sequence adds to a decode step.", 0, 1e3);
+  set->Double(&decode.step_per_kv_token_s, "decode-kv-token-s",
+              "Time that each token of KV adds to a decode step.", 0, 1);
+  set->Group("Output");
+  set->Int(&seeds, "seeds",
+           "Number of repetitions, with seeds --seed, --seed+1, ... Tuning runs once, on separate "
+           "requests. More than 1 needs --format json.",
+           1, 1000);
+  set->String(&out, "out",
+              "Folder for results.csv and the figures ttft.svg, tbt.svg, distribution.svg and "
+              "chunking.svg; made if missing.")
+      .Value("DIR");
+  set->String(&chunks, "chunks", "CSV file for the times of every chunk of every request.")
+      .Value("FILE");
+  set->String(&format, "format", "How to print the results.")
+      .Value("FORMAT")
+      .OneOf({"table", "json"});
+  set->Check([this] {
+    if (seeds == 1 || (format == "json" && out.empty())) return absl::OkStatus();
+    return absl::InvalidArgumentError("--seeds: more than 1 needs --format json and no --out");
+  });
+}
+
+int RunSimulate(const SimulateFlags& given) {
+  SimulateFlags flags = given;
+  if (flags.decode_instances == 0) flags.decode_instances = (flags.sim.instances + 7) / 8;
+  flags.decode.instances = static_cast<int>(flags.decode_instances);
+  const auto fail = [](const absl::Status& status, ExitCode code) {
+    return PrintErrors("skeinctl simulate", status, code);
+  };
+  const auto inputs = SimInputs::Load(flags.sim);
+  if (!inputs.ok()) return fail(inputs.status(), kUsage);
+  const auto rows = Run(flags, *inputs);
+  if (!rows.ok()) return fail(rows.status(), kUsage);
+  std::fputs((flags.format == "json" ? SimulationJsonLines(*rows) : SimulationTable(*rows)).c_str(),
+             stdout);
+  if (!flags.chunks.empty()) {
+    const absl::Status written = WriteFile(flags.chunks, ChunksCsv(*rows));
+    if (!written.ok()) return fail(written, kFailed);
+  }
+  if (flags.out.empty()) return 0;
+  const absl::Status written = WriteOut(flags.out, SubtitleOf(flags.sim), *rows);
+  return written.ok() ? kDone : fail(written, kFailed);
+}
+
+}  // namespace skein::services

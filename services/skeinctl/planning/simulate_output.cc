@@ -1,0 +1,162 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "services/skeinctl/planning/simulate.h"
+#include "services/skeinctl/planning/svg_plot.h"
+
+namespace skein::services {
+namespace {
+
+using R = scheduler::SimulationResult;
+
+// What a column's values are. Times are shown in the unit that fits; medians and 99th percentiles
+// of the same share theirs.
+enum class Kind { kTtft, kTbt, kTime, kShare, kTokensPerSecond, kCount };
+
+struct Column {
+  const char* name;     // of JSON and CSV
+  const char* heading;  // of the table; null: not there
+  Kind kind;
+  double (*value)(const R&);
+};
+
+constexpr std::array<Column, 13> kColumns = {{
+    {"ttft_p50_s", "TTFT P50", Kind::kTtft, [](const R& r) { return r.ttft_p50_s; }},
+    {"ttft_p99_s", "TTFT P99", Kind::kTtft, [](const R& r) { return r.ttft_p99_s; }},
+    {"tbt_p50_s", "TBT P50", Kind::kTbt, [](const R& r) { return r.tbt_p50_s; }},
+    {"tbt_p99_s", "TBT P99", Kind::kTbt, [](const R& r) { return r.tbt_p99_s; }},
+    {"throughput_tokens_per_s", "THROUGHPUT", Kind::kTokensPerSecond,
+     [](const R& r) { return r.throughput_tokens_per_s; }},
+    {"utilisation", "BUSY", Kind::kShare, [](const R& r) { return r.utilisation; }},
+    {"queue_mean_s", "QUEUE", Kind::kTime, [](const R& r) { return r.queue_mean_s; }},
+    {"idle_s", "IDLE", Kind::kTime, [](const R& r) { return r.idle_s; }},
+    {"ttft_mean_s", nullptr, Kind::kTime, [](const R& r) { return r.ttft_mean_s; }},
+    {"decode_utilisation", nullptr, Kind::kShare, [](const R& r) { return r.decode_utilisation; }},
+    {"requests_per_s", nullptr, Kind::kCount, [](const R& r) { return r.requests_per_s; }},
+    {"requests", nullptr, Kind::kCount, [](const R& r) { return static_cast<double>(r.requests); }},
+    {"chunks", "CHUNKS", Kind::kCount, [](const R& r) { return static_cast<double>(r.chunks); }},
+}};
+
+constexpr char kLegend[] =
+    "\n"
+    "RATE        requests offered a second\n"
+    "TTFT        from a request's arrival to its first token: median and 99th percentile\n"
+    "TBT         between two tokens of a request: median and 99th percentile\n"
+    "THROUGHPUT  prompt and output tokens a second, first arrival to last token\n"
+    "BUSY        share of the time, first arrival to last prefill, that prefill instances compute\n"
+    "QUEUE       mean wait of a request from its arrival to the start of its first chunk\n"
+    "IDLE        the part of that time in which a prefill instance computes nothing (mean)\n"
+    "CHUNKS      chunks that the prompts were computed in\n";
+
+std::string Number(double value) { return absl::StrFormat("%.9g", value); }
+
+double Largest(const std::vector<SimulationRow>& rows, double (*value)(const R&)) {
+  double largest = 0;
+  for (const SimulationRow& row : rows) largest = std::max(largest, value(row.result));
+  return largest;
+}
+
+// The unit of a column's cells, and what a value is multiplied by to be in it.
+TimeUnit UnitOf(const Column& column, const std::vector<SimulationRow>& rows) {
+  switch (column.kind) {
+    case Kind::kTtft:
+      return FittingTimeUnit(Largest(rows, [](const R& r) { return r.ttft_p99_s; }));
+    case Kind::kTbt:
+      return FittingTimeUnit(Largest(rows, [](const R& r) { return r.tbt_p99_s; }));
+    case Kind::kTime:
+      return FittingTimeUnit(Largest(rows, column.value));
+    case Kind::kShare:
+      return {"%", 100};
+    case Kind::kTokensPerSecond:
+      return {"tokens/s", 1};
+    default:
+      return {"", 1};
+  }
+}
+
+// Three significant digits, no exponent.
+std::string Cell(double value) {
+  if (value <= 0) return "0";
+  const int digits = std::clamp(2 - static_cast<int>(std::floor(std::log10(value))), 0, 6);
+  return absl::StrFormat("%.*f", digits, value);
+}
+
+// µ is two bytes and one place.
+std::string Padded(const std::string& text, size_t width) {
+  const size_t places =
+      text.size() - static_cast<size_t>(std::count(text.begin(), text.end(), '\xc2'));
+  return std::string(width - std::min(width, places), ' ') + text;
+}
+
+constexpr size_t kCellWidth = 11;
+
+}  // namespace
+
+std::string SimulationTable(const std::vector<SimulationRow>& rows) {
+  std::string text = absl::StrFormat("%-9s %8s", "POLICY", "RATE");
+  std::string units = absl::StrFormat("%-9s %8s", "", "1/s");
+  for (const Column& column : kColumns) {
+    if (column.heading == nullptr) continue;
+    text += Padded(column.heading, kCellWidth);
+    units += Padded(UnitOf(column, rows).name, kCellWidth);
+  }
+  absl::StrAppend(&text, "\n", units, "\n");
+  for (const SimulationRow& row : rows) {
+    absl::StrAppendFormat(&text, "%-9s %8s", row.policy, Cell(row.rate));
+    for (const Column& column : kColumns) {
+      if (column.heading == nullptr) continue;
+      const double value = column.value(row.result) * UnitOf(column, rows).per_second;
+      text += Padded(column.kind == Kind::kCount ? absl::StrFormat("%.0f", value) : Cell(value),
+                     kCellWidth);
+    }
+    text += "\n";
+  }
+  return text + kLegend;
+}
+
+std::string SimulationJsonLines(const std::vector<SimulationRow>& rows) {
+  std::string text;
+  for (const SimulationRow& row : rows) {
+    absl::StrAppend(&text, "{\"policy\": \"", row.policy, "\", \"rate\": ", Number(row.rate),
+                    ", \"seed\": ", row.seed);
+    for (const Column& column : kColumns) {
+      absl::StrAppend(&text, ", \"", column.name, "\": ", Number(column.value(row.result)));
+    }
+    text += "}\n";
+  }
+  return text;
+}
+
+std::string SimulationCsv(const std::vector<SimulationRow>& rows) {
+  std::string text = "policy,rate";
+  for (const Column& column : kColumns) absl::StrAppend(&text, ",", column.name);
+  text += "\n";
+  for (const SimulationRow& row : rows) {
+    absl::StrAppend(&text, row.policy, ",", Number(row.rate));
+    for (const Column& column : kColumns) {
+      absl::StrAppend(&text, ",", Number(column.value(row.result)));
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string ChunksCsv(const std::vector<SimulationRow>& rows) {
+  std::string text =
+      "policy,rate,seed,request,arrival_s,prompt_tokens,chunk_tokens,start_s,end_s,instances\n";
+  for (const SimulationRow& row : rows) {
+    for (const auto& [number, request, chunk] : row.chunks) {
+      absl::StrAppend(&text, row.policy, ",", Number(row.rate), ",", row.seed, ",", number, ",");
+      absl::StrAppendFormat(&text, "%.6f,%d,%d,%.6f,%.6f,", request.arrival_s,
+                            request.prompt_tokens, chunk.tokens, chunk.start_s, chunk.end_s);
+      absl::StrAppend(&text, absl::StrJoin(chunk.instances, " "), "\n");
+    }
+  }
+  return text;
+}
+
+}  // namespace skein::services

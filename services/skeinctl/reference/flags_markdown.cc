@@ -1,0 +1,94 @@
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "services/skeinctl/exit_codes.h"
+#include "services/skeinctl/reference/reference.h"
+
+namespace skein::services {
+namespace {
+
+constexpr char kIntroduction[] =
+    R"(# Flags
+
+What `--help` of each program says, in one page. It is made by a command and checked by a test; change the descriptions
+in the code, then run `bazel run //services/skeinctl -- docs flags > docs/flags.md`.
+
+- A flag is `--name VALUE` or `--name=VALUE`. Names are written with `-`; `_` is understood as the same. A flag without a
+  value in its heading is `--name`, `--name=true` or `--name=false`.
+- Every flag has a twin in the environment: `SKEIN_` and its name in capitals, with `_` for `-` (`--max-body-bytes` is
+  `SKEIN_MAX_BODY_BYTES`). Of skeinctl's commands it begins with `SKEINCTL_`, since names as `--model` mean another thing
+  there; only `SKEIN_ORCHESTRATOR` and `SKEIN_API_KEY` are theirs too. Every flag may stand in a YAML file that
+  `--config FILE` names (`max-body-bytes: 1048576`; a repeatable one takes a list). The command line wins over the
+  environment, the environment over the file. Unknown flags and unknown keys of the file are errors; a variable whose name
+  is nearly that of a flag's twin is a warning at start.
+- Units end a name: `-s` seconds, `-us` microseconds, `-bytes`, `-gib`, `-tokens`.
+- Every program answers `--help` and `--version`.
+- A program that is called wrongly or cannot start says why in plain text on standard error, one line for each problem
+  (`router: error: --port: 'x' is not a whole number`), and exits with 2. A service that has started logs one JSON
+  object a line on standard error, and exits with 0 after SIGTERM or SIGINT; a worker exits with 3 when its engine
+  failed, and with 1 when the orchestrator refuses it because its KV differs from that of the other instances of its model.
+- `skeinctl completion bash|zsh|fish` prints a script that completes all of this, `skeinctl docs man DIR` writes man pages.
+)";
+
+std::string Cell(const std::string& text) {
+  return absl::StrReplaceAll(text, {{"|", "\\|"}, {"<", "&lt;"}});
+}
+
+std::string Values(const FlagDescription& flag) {
+  if (!flag.choices.empty()) return "`" + absl::StrJoin(flag.choices, "`, `") + "`";
+  return flag.limits;
+}
+
+std::string Row(const FlagDescription& flag) {
+  const std::string value = flag.value.empty() ? "" : " " + flag.value;
+  std::string standard = flag.default_text.empty() ? "" : "`" + flag.default_text + "`";
+  if (flag.required) standard = "required";
+  return absl::StrCat("| `--", flag.name, Cell(value), "` | ", Cell(Values(flag)), " | ",
+                      Cell(standard), " | ", Cell(flag.help),
+                      flag.repeatable ? " May be repeated." : "", " |\n");
+}
+
+std::string Section(const CommandDescription& command) {
+  std::string text = absl::StrCat("\n## ", command.name, "\n\n", command.Summary(), "\n");
+  for (const PositionalDescription& positional : command.positionals) {
+    absl::StrAppend(&text, "\n`", positional.name, "`", positional.required ? "" : " (optional)",
+                    positional.help.empty() ? "" : ": " + positional.help, "\n");
+  }
+  std::string group;
+  for (const FlagDescription& flag : command.flags) {
+    if (flag.group == "General") continue;  // the same everywhere
+    if (flag.group != group) {
+      absl::StrAppend(&text, "\n| ", flag.group,
+                      " | values | default | what it does |\n|---|---|---|---|\n");
+    }
+    group = flag.group;
+    text += Row(flag);
+  }
+  return text;
+}
+
+std::string ExitCodes() {
+  std::string text = "\n## Exit codes of skeinctl\n\n| code | meaning |\n|---|---|\n";
+  for (const ExitCodeMeaning& one : kExitCodes) {
+    absl::StrAppend(&text, "| ", one.code, " | ", one.meaning, " |\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string FlagsMarkdown(const Reference& reference) {
+  std::string text = kIntroduction + ExitCodes();
+  text +=
+      "\n## Every program\n\n| General | values | default | what it does |\n|---|---|---|---|\n";
+  for (const FlagDescription& flag : reference.services.front().flags) {
+    if (flag.group == "General") text += Row(flag);
+  }
+  text += "\nAll services have `--log-level` and `--log-format`; skeinctl does not.\n";
+  for (const CommandDescription& service : reference.services) text += Section(service);
+  for (const CommandDescription& command : reference.commands) text += Section(command);
+  return text;
+}
+
+}  // namespace skein::services

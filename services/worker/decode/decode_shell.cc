@@ -1,0 +1,286 @@
+#include "services/worker/decode/decode_shell.h"
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "services/codec/codec.h"
+#include "services/worker/engine/block_ids.h"
+#include "services/worker/engine/sampling_codec.h"
+
+namespace skein::services {
+namespace {
+
+constexpr auto kPumpWait = std::chrono::milliseconds(100);
+
+}  // namespace
+
+DecodeShell::DecodeShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
+    : CoreShell(inbox),
+      engine_(engine),
+      orchestrator_(&calls_, &loop_, channels_.Get(orchestrator)),
+      copier_(inbox) {}
+
+DecodeShell::~DecodeShell() { Stop(); }
+
+void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
+                        std::function<void(const absl::Status&)> engine_failed) {
+  drained_ = std::move(drained);
+  engine_failed_ = std::move(engine_failed);
+  orchestrator_.Start(OrchestratorEvents());
+  runner_ = std::make_unique<EngineRunner>(
+      engine_->engine.get(), nullptr, [this](scheduler::StepDone done) { Post(std::move(done)); });
+  // The target of puts: where the wire has no remote writes, polling applies them.
+  progress_ = std::make_unique<ProgressThread>(
+      [this] {
+        std::vector<engine::TransferCompletion> none;
+        engine_->transport->Poll(16, kPumpWait, &none);
+      },
+      [this] { engine_->transport->Wake(); });
+  copier_.Start(
+      "copier", [] { return INT64_MAX; }, [] {});
+  StartCore("decode", config, scheduler::Tick{});
+}
+
+void DecodeShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
+
+void DecodeShell::OrderDrain(bool drain) {
+  Post(scheduler::OrderDrain{drain});
+  orchestrator_.OrderDrain(drain);
+}
+
+void DecodeShell::Stop() {
+  // The loop first: until it has ended it may hand a step to the runner.
+  loop_.Stop();
+  orchestrator_.Close();
+  const grpc::Status gone = ToGrpc(absl::UnavailableError("the worker is stopping"));
+  grants_.AbortAll(gone);
+  renews_.AbortAll(gone);
+  asks_.AbortAll(gone);
+  parts_.AbortAll(gone);
+  releases_.AbortAll(gone);
+  commits_.AbortAll(gone);
+  for (auto& [id, call] : token_calls_) call->Close(gone);
+  token_calls_.clear();
+  // After the answers: a copy hangs when the engine does.
+  copier_.Stop();
+  runner_.reset();
+  progress_.reset();
+  calls_.CancelAndWait();
+}
+
+WorkerLink::Events DecodeShell::OrchestratorEvents() {
+  return {.registered = [this](auto event) { Handle(std::move(event)); },
+          .reported = [this](auto event) { Handle(std::move(event)); },
+          .unregistered = [this](auto event) { Handle(std::move(event)); },
+          .disconnected = [this](auto event) { Handle(std::move(event)); },
+          .cancelled = [this](auto event) { Handle(std::move(event)); },
+          .ordered = [this](auto event) { Handle(std::move(event)); },
+          .other = [this](const v1::OrchestratorMessage& message) { return Take(message); }};
+}
+
+absl::Status DecodeShell::Take(const v1::OrchestratorMessage& message) {
+  if (message.has_announce()) {
+    auto announce = FromProto(message.announce());
+    if (!announce.ok()) return announce.status();
+    absl::Status checked = CheckSpec(*announce->spec, engine_->engine->Spec().vocab_size);
+    Handle(scheduler::AnnounceCalled{*std::move(announce), std::move(checked)});
+    return absl::OkStatus();
+  }
+  if (message.has_withdraw()) {
+    auto withdraw = FromProto(message.withdraw());
+    if (!withdraw.ok()) return withdraw.status();
+    Handle(scheduler::WithdrawCalled{*std::move(withdraw)});
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError("message: is none for a decode worker");
+}
+
+bool DecodeShell::OpenTransfer(scheduler::OpenTransferRequest request,
+                               Calls<v1::OpenTransferResponse>::Call call) {
+  return loop_.TryPost([this, request = std::move(request), call] {
+    const uint64_t id = NextCall();
+    grants_.Add(id, call);
+    Handle(scheduler::OpenTransferCalled{{id}, request});
+  });
+}
+
+bool DecodeShell::Renew(scheduler::RenewRequest request, Calls<v1::RenewResponse>::Call call) {
+  return loop_.TryPostFirst([this, request, call] {
+    const uint64_t id = NextCall();
+    renews_.Add(id, call);
+    Handle(scheduler::RenewCalled{{id}, request});
+  });
+}
+
+bool DecodeShell::AcquireStagingBuffer(const scheduler::AcquireStagingBufferRequest& request,
+                                       Calls<v1::AcquireStagingBufferResponse>::Call call) {
+  return loop_.TryPost([this, request, call] {
+    const uint64_t id = NextCall();
+    asks_.Add(id, call);
+    Handle(scheduler::AcquireStagingBufferCalled{{id}, request});
+  });
+}
+
+bool DecodeShell::TakePart(scheduler::TakePartRequest request,
+                           Calls<v1::TakePartResponse>::Call call) {
+  return loop_.TryPost([this, request = std::move(request), call] {
+    const uint64_t id = NextCall();
+    parts_.Add(id, call);
+    Handle(scheduler::TakePartCalled{{id}, request});
+  });
+}
+
+bool DecodeShell::ReleaseStagingBuffer(const scheduler::ReleaseStagingBufferRequest& request,
+                                       Calls<v1::ReleaseStagingBufferResponse>::Call call) {
+  return loop_.TryPost([this, request, call] {
+    const uint64_t id = NextCall();
+    releases_.Add(id, call);
+    Handle(scheduler::ReleaseStagingBufferCalled{{id}, request});
+  });
+}
+
+bool DecodeShell::Commit(scheduler::CommitRequest request, Calls<v1::CommitResponse>::Call call) {
+  return loop_.TryPost([this, request = std::move(request), call] {
+    const uint64_t id = NextCall();
+    commits_.Add(id, call);
+    Handle(scheduler::CommitCalled{{id}, request});
+  });
+}
+
+std::shared_ptr<TokenCall> DecodeShell::OpenTokenStream() {
+  const scheduler::TokenStreamId id{next_token_stream_.fetch_add(1)};
+  auto call =
+      TokenCall::Make({.request = [this, id] { loop_.Post([this, id] { OnTokenRequest(id); }); },
+                       .writable = [this, id] { loop_.Post([this, id] { SendTokens(id); }); },
+                       .closed = [this, id] { loop_.Post([this, id] { CloseTokenStream(id); }); }});
+  const bool taken = loop_.TryPost([this, id, call] {
+    if (token_calls_.size() >= kTokenStreamsMax) {
+      return call->Close({grpc::StatusCode::RESOURCE_EXHAUSTED,
+                          absl::StrCat("token stream limit reached (", kTokenStreamsMax, ")")});
+    }
+    token_calls_.emplace(id, call);
+    call->Next();
+  });
+  if (!taken) call->Close({grpc::StatusCode::RESOURCE_EXHAUSTED, "the inbox is full"});
+  return call;
+}
+
+void DecodeShell::OnTokenRequest(scheduler::TokenStreamId stream) {
+  const auto it = token_calls_.find(stream);
+  if (it == token_calls_.end()) return;
+  const std::shared_ptr<TokenCall> call = it->second;
+  const absl::StatusOr<scheduler::TokenStreamRequest> request = FromProto(call->request());
+  std::vector<scheduler::DecodeEvent> events;
+  absl::Status status = request.status();
+  if (status.ok()) status = tokens_.Take(stream, *request, &events);
+  if (!status.ok()) {
+    call->Close(ToGrpc(status));
+    return CloseTokenStream(stream);
+  }
+  call->Next();
+  for (const scheduler::DecodeEvent& event : events) Execute(event);
+  SendTokens();
+}
+
+void DecodeShell::CloseTokenStream(scheduler::TokenStreamId stream) {
+  token_calls_.erase(stream);
+  for (const scheduler::DecodeEvent& event : tokens_.Close(stream)) Execute(event);
+  SendTokens();
+}
+
+void DecodeShell::SendTokens() {
+  for (const scheduler::TokenStreamId stream : tokens_.TakeReady()) SendTokens(stream);
+  TellDrained();
+}
+
+void DecodeShell::SendTokens(scheduler::TokenStreamId stream) {
+  const auto it = token_calls_.find(stream);
+  if (it == token_calls_.end()) return;
+  while (tokens_.HasNext(stream) && it->second->Writable()) {
+    it->second->Write(ToProto(tokens_.Next(stream)));
+  }
+  TellDrained();
+}
+
+// What is being written is sent before Stop ends its stream.
+void DecodeShell::TellDrained() {
+  if (!core_drained_ || tokens_.sequences() > 0) return;
+  if (!std::exchange(drained_told_, true)) drained_();
+}
+
+bool DecodeShell::Abort(scheduler::AbortRequest request, grpc::ServerUnaryReactor* call) {
+  return loop_.TryPost([this, request = std::move(request), call] {
+    Handle(scheduler::AbortCalled{request});
+    call->Finish(ToGrpc(core_->CheckEpoch(request.epoch)));
+  });
+}
+
+void DecodeShell::On(const scheduler::TellOpened& effect) {
+  v1::WorkerMessage message;
+  *message.mutable_opened() = ToProto(effect.opened);
+  orchestrator_.Send(std::move(message));
+}
+
+void DecodeShell::On(const scheduler::AnswerOpenTransfer& effect) {
+  grants_.Answer(effect.call.value, ToGrpc(effect.reply.status),
+                 [&](v1::OpenTransferResponse* r) { *r = ToProto(effect.reply); });
+}
+
+void DecodeShell::On(const scheduler::AnswerRenew& effect) {
+  renews_.Answer(effect.call.value, ToGrpc(effect.reply.status),
+                 [&](v1::RenewResponse* r) { *r = ToProto(effect.reply); });
+}
+
+void DecodeShell::On(const scheduler::AnswerAcquireStagingBuffer& effect) {
+  asks_.Answer(effect.call.value, ToGrpc(effect.reply.status),
+               [&](v1::AcquireStagingBufferResponse* r) { r->set_memory(effect.reply.memory); });
+}
+
+void DecodeShell::On(const scheduler::AnswerTakePart& effect) {
+  parts_.Answer(effect.call.value, ToGrpc(effect.reply.status), [](v1::TakePartResponse*) {});
+}
+
+void DecodeShell::On(const scheduler::AnswerReleaseStagingBuffer& effect) {
+  releases_.Answer(effect.call.value, ToGrpc(effect.reply.status),
+                   [](v1::ReleaseStagingBufferResponse*) {});
+}
+
+void DecodeShell::On(const scheduler::CopyPart& effect) {
+  copier_.Post([this, effect] {
+    std::vector<engine::StagedBlock> part;
+    for (const scheduler::StagedBlock& block : effect.part) {
+      part.push_back({block.slot, block.layer, block.global});
+    }
+    Post(scheduler::PartCopied{
+        effect.copy, engine_->staging->Take(effect.buffer, part, PlainIds(*effect.blocks))});
+  });
+}
+
+void DecodeShell::On(const scheduler::AnswerCommit& effect) {
+  commits_.Answer(effect.call.value, ToGrpc(effect.reply.status), [](v1::CommitResponse*) {});
+}
+
+void DecodeShell::On(const scheduler::RunStep& effect) {
+  if (step_tokens_ != nullptr && !effect.probe) {
+    step_tokens_->Observe(static_cast<double>(TokensOf(effect)));
+  }
+  runner_->Run(effect);
+}
+
+void DecodeShell::On(const scheduler::CallRegister& effect) {
+  orchestrator_.Open(effect, invariants().ok());
+}
+
+void DecodeShell::On(const scheduler::CallReport& effect) {
+  orchestrator_.Report(effect, invariants().ok());
+}
+
+void DecodeShell::On(const scheduler::CallUnregister& effect) { orchestrator_.Unregister(effect); }
+
+void DecodeShell::On(const scheduler::EngineFailed& effect) {
+  if (engine_failed_) engine_failed_(effect.status);
+}
+
+}  // namespace skein::services

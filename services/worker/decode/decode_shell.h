@@ -1,0 +1,131 @@
+// The shell of DecodeCore: loop, engine thread, transport progress, staged parts, token streams.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "prometheus/histogram.h"
+#include "proto/decode_worker.grpc.pb.h"
+#include "scheduler/worker/decode/decode_core.h"
+#include "scheduler/worker/token_streams.h"
+#include "services/codec/codec.h"
+#include "services/rpc/calls.h"
+#include "services/rpc/rpc.h"
+#include "services/shell/core_shell.h"
+#include "services/worker/decode/token_call.h"
+#include "services/worker/engine/engine_runner.h"
+#include "services/worker/engine/progress_thread.h"
+#include "services/worker/engine/worker_engine.h"
+#include "services/worker/worker_link.h"
+
+namespace skein::services {
+
+class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, scheduler::DecodeEvent,
+                                     scheduler::DecodeSnapshot> {
+ public:
+  // StreamTokens calls at a time: routers, and some that were restarted.
+  static constexpr size_t kTokenStreamsMax = 1024;
+
+  // `engine` outlives the shell.
+  DecodeShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox);
+  ~DecodeShell();
+
+  // Until then every message is refused: the servers may listen first, so that the config can name
+  // their ports. Called on the loop: `drained`, once, when the core has drained and the routers
+  // have taken all tokens of what ended; `engine_failed` (may be empty) when the engine has failed:
+  // Stop then waits for a step that may never end.
+  void Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
+             std::function<void(const absl::Status&)> engine_failed = nullptr);
+  // As WorkerLink::OnRefused. Before Start.
+  void OnRefused(std::function<void(const absl::Status&)> refused) {
+    orchestrator_.OnRefused(std::move(refused));
+  }
+  // The tokens of each step are observed in it. Before Start; it outlives the shell.
+  void ObserveSteps(prometheus::Histogram* tokens) { step_tokens_ = tokens; }
+  void Drain(int64_t grace_us);
+  // An operator's order that came to this worker: it obeys at once, and tells the orchestrator.
+  void OrderDrain(bool drain);
+  // As WorkerLink::MayDrain.
+  absl::Status MayDrain() { return orchestrator_.MayDrain(); }
+  void Stop();
+
+  // From gRPC threads. False: the inbox is full.
+  [[nodiscard]] bool OpenTransfer(scheduler::OpenTransferRequest request,
+                                  Calls<v1::OpenTransferResponse>::Call call);
+  [[nodiscard]] bool Renew(scheduler::RenewRequest request, Calls<v1::RenewResponse>::Call call);
+  [[nodiscard]] bool AcquireStagingBuffer(const scheduler::AcquireStagingBufferRequest& request,
+                                          Calls<v1::AcquireStagingBufferResponse>::Call call);
+  [[nodiscard]] bool TakePart(scheduler::TakePartRequest request,
+                              Calls<v1::TakePartResponse>::Call call);
+  [[nodiscard]] bool ReleaseStagingBuffer(const scheduler::ReleaseStagingBufferRequest& request,
+                                          Calls<v1::ReleaseStagingBufferResponse>::Call call);
+  [[nodiscard]] bool Commit(scheduler::CommitRequest request, Calls<v1::CommitResponse>::Call call);
+  // A router's StreamTokens call, for gRPC. With a full inbox or too many of them it ends at once.
+  // Each holds at most one message for the loop.
+  std::shared_ptr<TokenCall> OpenTokenStream();
+  // Finishes `call` when the core has heard of it.
+  [[nodiscard]] bool Abort(scheduler::AbortRequest request, grpc::ServerUnaryReactor* call);
+  uint64_t NextCall() { return next_call_.fetch_add(1); }
+
+ private:
+  friend CoreShell;
+
+  void Handled() { SendTokens(); }
+  absl::Status CheckParts() { return tokens_.CheckInvariants(); }
+  void OnTokenRequest(scheduler::TokenStreamId stream);
+  void CloseTokenStream(scheduler::TokenStreamId stream);
+  void SendTokens();
+  void SendTokens(scheduler::TokenStreamId stream);
+  void TellDrained();  // if so
+  // From the orchestrator, on the loop.
+  WorkerLink::Events OrchestratorEvents();
+  absl::Status Take(const v1::OrchestratorMessage& message);
+  void On(const scheduler::TellOpened& effect);
+  void On(const scheduler::AnswerOpenTransfer& effect);
+  void On(const scheduler::AnswerRenew& effect);
+  void On(const scheduler::AnswerAcquireStagingBuffer& effect);
+  void On(const scheduler::AnswerTakePart& effect);
+  void On(const scheduler::AnswerReleaseStagingBuffer& effect);
+  void On(const scheduler::CopyPart& effect);
+  void On(const scheduler::AnswerCommit& effect);
+  void On(scheduler::EmitToken& effect) { tokens_.Emit(std::move(effect)); }
+  void On(scheduler::EndStream& effect) { tokens_.End(std::move(effect)); }
+  void On(const scheduler::RunStep& effect);
+  void On(const scheduler::CallRegister& effect);
+  void On(const scheduler::CallReport& effect);
+  void On(const scheduler::CallUnregister& effect);
+  void On(const scheduler::CloseStream& effect) { orchestrator_.Close(); }
+  void On(const scheduler::EngineFailed& effect);
+  void On(const scheduler::Drained&) { core_drained_ = true; }
+
+  WorkerEngine* const engine_;
+  Channels channels_;
+  CallTracker calls_;
+  std::function<void()> drained_;
+  std::function<void(const absl::Status&)> engine_failed_;
+  prometheus::Histogram* step_tokens_ = nullptr;
+  std::atomic<uint64_t> next_call_{1};
+  std::atomic<uint64_t> next_token_stream_{1};
+  // Only on the loop.
+  bool core_drained_ = false;
+  bool drained_told_ = false;
+  scheduler::TokenStreams tokens_;
+  std::map<scheduler::TokenStreamId, std::shared_ptr<TokenCall>> token_calls_;
+  Calls<v1::OpenTransferResponse> grants_;
+  Calls<v1::RenewResponse> renews_;
+  Calls<v1::AcquireStagingBufferResponse> asks_;
+  Calls<v1::TakePartResponse> parts_;
+  Calls<v1::ReleaseStagingBufferResponse> releases_;
+  Calls<v1::CommitResponse> commits_;
+  // Threads last, and gone first: they use all of the above (and Stop ends the core's).
+  WorkerLink orchestrator_;
+  Loop copier_;  // copies staged parts into their blocks, one after the other
+  std::unique_ptr<ProgressThread> progress_;
+  std::unique_ptr<EngineRunner> runner_;
+};
+
+}  // namespace skein::services

@@ -1,0 +1,300 @@
+#include "services/worker/engine/worker_engine.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/comm/worker_fabric.h"
+#include "engine/cuda/cuda_copy_stream.h"
+#include "engine/cuda/cuda_engine.h"
+#include "engine/cuda/cuda_peer_opener.h"
+#include "engine/device/cpu_device.h"
+#include "engine/model/model_engine.h"
+#include "engine/ops/cpu/cpu_ops.h"
+#include "engine/transport/registered_device.h"
+#include "engine/transport/ucx_transport.h"
+#include "services/log/log.h"
+#include "services/worker/engine/data_plane.h"
+#include "services/worker/engine/emulated_device.h"
+
+namespace skein::services {
+namespace {
+
+absl::StatusOr<std::optional<engine::DType>> KvDType(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  for (engine::DType dtype : {engine::DType::kF32, engine::DType::kBF16, engine::DType::kF16}) {
+    if (engine::NameOf(dtype) == name) return dtype;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--kv-dtype: '", name, "' is not auto, f32, bf16 or f16"));
+}
+
+absl::StatusOr<engine::CpuIsa> IsaOf(const std::string& name) {
+  for (engine::CpuIsa isa : {engine::CpuIsa::kAuto, engine::CpuIsa::kAvx512Bf16,
+                             engine::CpuIsa::kAvx2, engine::CpuIsa::kPortable}) {
+    if (engine::NameOf(isa) == name) return isa;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--isa: '", name, "' is not auto, avx512bf16, avx2 or portable"));
+}
+
+// Of --device=cpu and cuda:N.
+absl::StatusOr<engine::ModelEngineOptions> ModelOptionsOf(const WorkerOptions& options) {
+  if (options.model.empty()) return absl::InvalidArgumentError("--model is required");
+  if (!options.profile.empty()) {
+    return absl::InvalidArgumentError("--profile: is for --device emulated only");
+  }
+  engine::ModelEngineOptions engine_options;
+  engine_options.device_name = options.device;
+  engine_options.kv_bytes = static_cast<int64_t>(options.kv_gib * (1 << 30));
+  engine_options.block_tokens = static_cast<int>(options.block_tokens);
+  engine_options.max_batch_tokens = static_cast<int>(options.BatchTokens());
+  engine_options.max_positions = static_cast<int>(options.max_positions);
+  const auto kv_dtype = KvDType(options.kv_dtype);
+  if (!kv_dtype.ok()) return kv_dtype.status();
+  engine_options.kv_dtype = *kv_dtype;
+  return engine_options;
+}
+
+absl::StatusOr<std::unique_ptr<engine::Engine>> MakeCpuEngine(
+    const WorkerOptions& options, std::unique_ptr<engine::Device> device) {
+  const auto engine_options = ModelOptionsOf(options);
+  if (!engine_options.ok()) return engine_options.status();
+  const auto isa = IsaOf(options.isa);
+  if (!isa.ok()) return isa.status();
+  auto ops = engine::MakeCpuOps({.threads = static_cast<int>(options.threads), .isa = *isa});
+  if (!ops.ok()) return ops.status();
+  auto made =
+      engine::MakeModelEngine(options.model, *std::move(ops), std::move(device), *engine_options);
+  if (!made.ok()) return made.status();
+  return *std::move(made);
+}
+
+// An error of the engine under the name of the flag that the user gave, in place of the engine's
+// own name for it.
+absl::Status NameTheFlag(const WorkerOptions& options, const absl::Status& status) {
+  const std::string message(status.message());
+  const auto about = [&status](const auto&... text) {
+    return absl::Status(status.code(), absl::StrCat(text...));
+  };
+  if (status.ok() || absl::StartsWith(message, "--")) return status;
+  if (absl::StartsWith(message, "device: ")) return about("--", message);
+  if (absl::StartsWith(message, "comm_path: ")) return about("--comm-path", message.substr(9));
+  if (absl::StartsWith(message, "kv_bytes = ")) {
+    return about("--kv-gib: ", options.kv_gib, " GiB hold no block of KV",
+                 message.substr(message.find(':')));
+  }
+  return status;
+}
+
+// The same of what loads the model: all else is about the model's files.
+absl::Status AboutModel(const WorkerOptions& options, const absl::Status& failed) {
+  const absl::Status status = NameTheFlag(options, failed);
+  const std::string message(status.message());
+  const auto about = [&status](const auto&... text) {
+    return absl::Status(status.code(), absl::StrCat(text...));
+  };
+  if (absl::StartsWith(message, "--") || options.model.empty()) return status;
+  if (absl::IsResourceExhausted(status)) {
+    return about("--kv-gib: ", options.kv_gib,
+                 " GiB and what the model needs beside them do not fit in memory: ", message);
+  }
+  return about("--model: '", options.model, "': ", message);
+}
+
+using Progress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
+
+// Says every tenth of the weights; all to `progress`.
+Progress LogProgress(const Progress& progress) {
+  return [progress, tenth = int64_t{0}](int64_t done_bytes, int64_t total_bytes) mutable {
+    if (progress) progress(done_bytes, total_bytes);
+    if (done_bytes * 10 < (tenth + 1) * total_bytes) return;
+    tenth = done_bytes * 10 / total_bytes;
+    LogInfo("loading weights", {{"done_bytes", done_bytes}, {"total_bytes", total_bytes}});
+  };
+}
+
+// `gpu` receives the device, for who has to wait for its work.
+absl::StatusOr<std::unique_ptr<engine::Engine>> MakeGpuEngine(
+    const WorkerOptions& options, const Progress& progress, std::shared_ptr<engine::Device>* gpu) {
+  auto engine_options = ModelOptionsOf(options);
+  if (!engine_options.ok()) return engine_options.status();
+  engine_options->progress = LogProgress(progress);
+  engine_options->warn = [](const std::string& what) { LogWarning(what); };
+  auto made = engine::MakeCudaEngine(options.model, *engine_options);
+  if (!made.ok()) return made.status();
+  *gpu = std::move(made->device);
+  return std::move(made->engine);
+}
+
+absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEngine(const WorkerOptions& options,
+                                                           std::unique_ptr<engine::Device> device,
+                                                           const Progress& progress,
+                                                           std::shared_ptr<engine::Device>* gpu) {
+  absl::StatusOr<std::unique_ptr<engine::Engine>> made = absl::InvalidArgumentError(
+      absl::StrCat("--device: '", options.device, "' is not cpu, cuda:N or emulated"));
+  if (options.device == "cpu") made = MakeCpuEngine(options, std::move(device));
+  if (options.device == "emulated") made = MakeEmulatedEngine(options, std::move(device));
+  if (options.IsCuda()) made = MakeGpuEngine(options, progress, gpu);
+  if (!made.ok()) return AboutModel(options, made.status());
+  return made;
+}
+
+// nullopt: the best that a group can take.
+absl::StatusOr<std::optional<engine::CommPath>> CommPathOf(const WorkerOptions& options) {
+  if (options.comm_path == "auto") return std::nullopt;
+  const std::optional<engine::CommPath> path = engine::CommPathOf(options.comm_path);
+  if (!path.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--comm-path: '", options.comm_path, "' is not auto, ipc, nccl or host"));
+  }
+  if (*path == engine::CommPath::kHost || options.IsCuda()) return path;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--comm-path: '", options.comm_path, "' needs a GPU, but --device is ", options.device));
+}
+
+// `gpu` null: of buffers in the host's memory.
+absl::StatusOr<std::unique_ptr<engine::PathFabric>> MakeFabric(
+    const WorkerOptions& options, std::shared_ptr<engine::Device> gpu) {
+  const auto path = CommPathOf(options);
+  if (!path.ok()) return path.status();
+  const auto hosts = DataPlaneOf(options, /*offset=*/1);
+  if (!hosts.ok()) return hosts.status();
+  const engine::WorkerFabricOptions fabric_options = {
+      .hosts = *hosts, .path = *path, .warn = [](const std::string& what) { LogWarning(what); }};
+  if (gpu == nullptr) return engine::MakeHostFabric(fabric_options);
+  return engine::MakeGpuFabric(options.device, std::move(gpu), fabric_options);
+}
+
+// What lets handoffs go straight between GPUs of this node. Null: through the host's memory.
+absl::StatusOr<std::shared_ptr<engine::PeerOpener>> MakeOpener(const WorkerOptions& options) {
+  if (options.handoff_path != "auto" && options.handoff_path != "host") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--handoff-path: '", options.handoff_path, "' is not auto or host"));
+  }
+  if (!options.IsCuda() || options.handoff_path == "host") return nullptr;
+  absl::StatusOr<std::shared_ptr<engine::PeerOpener>> opener =
+      engine::MakeCudaPeerOpener(options.device);
+  if (opener.ok() || !absl::IsUnavailable(opener.status())) return opener;
+  LogWarning("handoffs go through the host's memory",
+             {{"reason", std::string(opener.status().message())}});
+  return nullptr;
+}
+
+void WarnIfNotShared(engine::PeerOpener* opener, const engine::Engine& engine) {
+  for (const engine::KvRegion& region : engine.KvRegions()) {
+    const absl::Status shared = opener->Export(region.base).status();
+    if (shared.ok()) continue;
+    LogWarning("handoffs to this worker go through the host's memory",
+               {{"reason", std::string(shared.message())}});
+    return;
+  }
+}
+
+// The transport's id of a region of the engine's KV. On a GPU the region is the engine's own
+// memory.
+absl::StatusOr<engine::RegionId> RegionOf(const engine::KvRegion& region, bool on_gpu,
+                                          const engine::RegisteredDevice& memory,
+                                          engine::Transport* transport) {
+  if (!on_gpu) return memory.RegionAt(region.base);
+  const absl::StatusOr<engine::Region> registered =
+      transport->Register(region.base, static_cast<size_t>(region.bytes));
+  if (!registered.ok()) return registered.status();
+  return registered->id;
+}
+
+// Null when handoffs are one-sided.
+absl::StatusOr<std::unique_ptr<engine::StagingReceiver>> MakeStaging(const WorkerOptions& options,
+                                                                     const WorkerEngine& worker) {
+  if (options.handoff == "one-sided") return nullptr;
+  if (options.handoff != "staging") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--handoff: '", options.handoff, "' is not one-sided or staging"));
+  }
+  const engine::KvSpec& kv = worker.engine->Spec().kv;
+  const int64_t slots =
+      std::clamp<int64_t>(options.handoff_staging_bytes / kv.BlockBytes(), 0, 1 << 20);
+  if (slots < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--handoff-staging-bytes: ", options.handoff_staging_bytes,
+                     " is less than one KV block, which has ", kv.BlockBytes(), " bytes"));
+  }
+  return engine::StagingReceiver::Create(worker.transport.get(), kv, worker.engine->KvRegions(),
+                                         static_cast<int>(options.handoff_staging_buffers),
+                                         static_cast<int>(slots), worker.copies);
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerEngine> MakeWorkerEngine(const WorkerOptions& options, scheduler::Role role,
+                                              const Progress& progress) {
+  WorkerEngine out;
+  if (options.IsCuda()) {
+    auto copies = engine::MakeCudaCopyStream(options.device);
+    if (!copies.ok()) return NameTheFlag(options, copies.status());
+    out.copies = *std::move(copies);
+  }
+  const auto opener = MakeOpener(options);
+  if (!opener.ok()) return NameTheFlag(options, opener.status());
+  // Before the model is loaded: what is wrong with the flags.
+  const auto path = CommPathOf(options);
+  if (!path.ok()) return path.status();
+  const auto hosts = DataPlaneOf(options, /*offset=*/0);
+  if (!hosts.ok()) return hosts.status();
+  absl::StatusOr<std::unique_ptr<engine::Transport>> transport =
+      engine::MakeUcxTransport(*hosts, out.copies, *opener);
+  if (!transport.ok()) return AboutDataPort(options, 0, transport.status());
+  out.transport = *std::move(transport);
+  auto device =
+      std::make_unique<engine::RegisteredDevice>(out.transport.get(), engine::MakeCpuDevice());
+  const engine::RegisteredDevice* memory = device.get();
+  std::shared_ptr<engine::Device> gpu;
+  auto made = MakeEngine(options, std::move(device), progress, &gpu);
+  if (!made.ok()) return made.status();
+  out.engine = *std::move(made);
+  if (role == scheduler::Role::kPrefill) {
+    auto fabric = MakeFabric(options, std::move(gpu));
+    if (!fabric.ok()) return AboutDataPort(options, 1, NameTheFlag(options, fabric.status()));
+    out.fabric = *std::move(fabric);
+  }
+  if (*opener != nullptr) WarnIfNotShared(opener->get(), *out.engine);
+  for (const engine::KvRegion& region : out.engine->KvRegions()) {
+    const auto id = RegionOf(region, options.IsCuda(), *memory, out.transport.get());
+    if (!id.ok()) return id.status();
+    out.regions.push_back(*id);
+  }
+  absl::StatusOr<std::string> description = out.transport->Describe(out.regions);
+  if (!description.ok()) return description.status();
+  out.description = *std::move(description);
+  if (role == scheduler::Role::kDecode) {
+    auto staging = MakeStaging(options, out);
+    if (!staging.ok()) return staging.status();
+    out.staging = *std::move(staging);
+  }
+  return out;
+}
+
+scheduler::KvShape ShapeOf(const engine::EngineSpec& spec) {
+  scheduler::KvShape shape;
+  shape.model_hash = spec.model_hash;
+  shape.dtype = std::string(engine::NameOf(spec.kv.dtype));
+  shape.layout_tp = 1;
+  shape.block_tokens = spec.kv.block_tokens;
+  shape.num_layers = spec.kv.num_layers;
+  shape.kv_heads = spec.kv.kv_heads;
+  shape.head_dim = spec.kv.head_dim;
+  shape.block_bytes = spec.kv.BlockBytes();
+  return shape;
+}
+
+std::string ServedName(const WorkerOptions& options) {
+  if (!options.served_name.empty()) return options.served_name;
+  const std::filesystem::path path(options.model);
+  return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
+}
+
+}  // namespace skein::services

@@ -1,0 +1,236 @@
+// The handoff side of PrefillShell: its sender, and the calls to decode instances.
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "proto/decode_worker.grpc.pb.h"
+#include "services/codec/answer.h"
+#include "services/codec/codec.h"
+#include "services/log/log.h"
+#include "services/worker/engine/block_ids.h"
+#include "services/worker/prefill/prefill_shell.h"
+
+namespace skein::services {
+namespace {
+
+using DecodeWorkerMethods = v1::DecodeWorker::StubInterface::async_interface;
+
+constexpr auto kPumpWait = std::chrono::milliseconds(100);
+// Without anything to put for so long, a staging buffer is given back: longer than a layer takes.
+constexpr auto kIdleAfter = std::chrono::milliseconds(200);
+
+constexpr int64_t kLogEveryUs = 1'000'000;
+
+engine::HandoffKey KeyOf(scheduler::RequestId id, scheduler::Epoch epoch) {
+  return {id.router, id.serial, epoch.value};
+}
+scheduler::RequestId IdOf(engine::HandoffKey key) { return {key.a, key.b}; }
+scheduler::Epoch EpochOf(engine::HandoffKey key) { return {key.c}; }
+
+std::chrono::steady_clock::time_point TimePoint(scheduler::TimeUs us) {
+  return std::chrono::steady_clock::time_point(std::chrono::microseconds(us));
+}
+
+std::vector<engine::HandoffBlock> HandoffBlocks(const std::vector<scheduler::PutBlock>& blocks) {
+  std::vector<engine::HandoffBlock> out;
+  out.reserve(blocks.size());
+  for (const scheduler::PutBlock& block : blocks) out.push_back({block.local.value, block.global});
+  return out;
+}
+
+}  // namespace
+
+engine::HandoffEnds PrefillShell::Ends() {
+  return {
+      .done =
+          [this](engine::HandoffKey key, std::vector<int64_t> bytes) {
+            Post(scheduler::HandoffDone{IdOf(key), EpochOf(key), std::move(bytes)});
+          },
+      .failed =
+          [this](engine::HandoffKey key, absl::Status status) {
+            LogWarning("handoff failed", {{"request_id", ToString(IdOf(key))},
+                                          {"reason", std::string(status.message())}});
+            Post(scheduler::HandoffFailed{IdOf(key), EpochOf(key), std::move(status)});
+          },
+      .stopped =
+          [this](engine::HandoffKey key) {
+            Post(scheduler::HandoffStopped{IdOf(key), EpochOf(key)});
+          },
+      .part =
+          [this](engine::HandoffKey key, std::vector<engine::StagedBlock> part) {
+            scheduler::HandoffPart event{IdOf(key), EpochOf(key), {}};
+            for (const engine::StagedBlock& block : part) {
+              event.blocks.push_back({block.slot, block.layer, static_cast<int32_t>(block.global)});
+            }
+            Post(std::move(event));
+          },
+      .waits =
+          [this](engine::HandoffKey key) {
+            Post(scheduler::HandoffWaits{IdOf(key), EpochOf(key)});
+          },
+      .idle =
+          [this](engine::HandoffKey key) {
+            Post(scheduler::HandoffIdle{IdOf(key), EpochOf(key)});
+          }};
+}
+
+// What has ended has no handoff under way; one that was never granted is forgotten here.
+void PrefillShell::ForgetHandoffsOf(const std::vector<scheduler::EndedRequest>& all) {
+  for (const scheduler::EndedRequest& ended : all) {
+    const engine::HandoffKey key = KeyOf(ended.id, ended.epoch);
+    if (opened_.erase(key) == 1) sender_.Discard(key);
+  }
+}
+
+void PrefillShell::Pump() {
+  sender_.Pump(kPumpWait);
+  if (const int64_t now = MonotonicUs(); now >= next_log_us_) {
+    next_log_us_ = now + kLogEveryUs;
+    sender_.DropGonePeers();
+    LogTransports();
+    comm_log_.Say(CommTotals());
+  }
+}
+
+// A transport that is slower than it should be must be seen, not guessed: say what carries the
+// bytes and how fast.
+void PrefillShell::LogTransports() {
+  std::map<engine::PeerId, uint64_t> logged;  // without peers that are gone
+  for (const engine::HandoffTotals& total : sender_.Totals()) {
+    if (total.id == engine::PeerId{} || total.bytes == 0) continue;
+    const auto found = logged_.find(total.id);
+    const uint64_t before = found == logged_.end() ? 0 : found->second;
+    // Once at the first handoff to a peer, then each time the bytes have grown eightfold.
+    const bool due = total.bytes >= 8 * before;
+    logged[total.id] = due ? total.bytes : before;
+    if (!due) continue;
+    const double seconds = total.busy_seconds;
+    LogInfo("handoff transport",
+            {{"endpoint", total.peer},
+             {"transport", total.transport},
+             {"path", total.path},
+             {"bytes", total.bytes},
+             {"gb_per_s", seconds > 0 ? static_cast<double>(total.bytes) / seconds * 1e-9 : 0}});
+  }
+  logged_ = std::move(logged);
+}
+
+void PrefillShell::On(const scheduler::CallOpenTransfer& effect) {
+  CallUnary<v1::DecodeWorker>(
+      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::OpenTransfer, &calls_,
+      ToProto(effect.request), effect.timeout_us,
+      [this, id = effect.request.id, epoch = effect.request.epoch](
+          absl::Status status, const v1::OpenTransferResponse& response) {
+        Post(scheduler::OpenTransferReplied{
+            id, epoch, AnswerOf("decode-worker", std::move(status), response)});
+      });
+}
+
+void PrefillShell::On(const scheduler::CallRenew& effect) {
+  CallUnary<v1::DecodeWorker>(
+      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::Renew, &calls_,
+      ToProto(effect.request), effect.timeout_us,
+      [this, id = effect.request.id, epoch = effect.request.epoch](
+          absl::Status status, const v1::RenewResponse& response) {
+        Post(scheduler::RenewReplied{id, epoch,
+                                     AnswerOf("decode-worker", std::move(status), response)});
+      });
+}
+
+void PrefillShell::On(const scheduler::CallAcquireStagingBuffer& effect) {
+  CallUnary<v1::DecodeWorker>(
+      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::AcquireStagingBuffer,
+      &calls_, ToProto(effect.request), effect.timeout_us,
+      [this, asked = effect.request](absl::Status status,
+                                     const v1::AcquireStagingBufferResponse& response) {
+        Post(scheduler::AcquireStagingBufferReplied{
+            asked.id, asked.epoch, asked.ask, {std::move(status), response.memory()}});
+      });
+}
+
+void PrefillShell::On(const scheduler::CallTakePart& effect) {
+  CallUnary<v1::DecodeWorker>(
+      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::TakePart, &calls_,
+      ToProto(effect.request), effect.timeout_us,
+      [this, id = effect.request.id, epoch = effect.request.epoch, part = effect.request.part](
+          absl::Status status, const v1::TakePartResponse&) {
+        Post(scheduler::TakePartReplied{id, epoch, part, {std::move(status)}});
+      });
+}
+
+void PrefillShell::On(const scheduler::CallReleaseStagingBuffer& effect) {
+  CallUnary<v1::DecodeWorker>(
+      "decode-worker", channels_.Get(effect.endpoint), &DecodeWorkerMethods::ReleaseStagingBuffer,
+      &calls_, ToProto(effect.request), effect.timeout_us,
+      [this, asked = effect.request](absl::Status status, const v1::ReleaseStagingBufferResponse&) {
+        Post(scheduler::ReleaseStagingBufferReplied{
+            asked.id, asked.epoch, asked.ask, {std::move(status)}});
+      });
+}
+
+void PrefillShell::On(const scheduler::CallCommit& effect) {
+  CallUnary<v1::DecodeWorker>("decode-worker", channels_.Get(effect.endpoint),
+                              &DecodeWorkerMethods::Commit, &calls_, ToProto(effect.request),
+                              effect.timeout_us,
+                              [this, id = effect.request.id, epoch = effect.request.epoch](
+                                  absl::Status status, const v1::CommitResponse&) {
+                                Post(scheduler::CommitReplied{id, epoch, {std::move(status)}});
+                              });
+}
+
+void PrefillShell::On(const scheduler::CallAbort& effect) {
+  CallUnary<v1::DecodeWorker>("decode-worker", channels_.Get(effect.endpoint),
+                              &DecodeWorkerMethods::Abort, &calls_, ToProto(effect.request),
+                              effect.timeout_us, [](absl::Status, const v1::AbortResponse&) {});
+}
+
+void PrefillShell::On(const scheduler::OpenHandoff& effect) {
+  const engine::HandoffKey key = KeyOf(effect.id, effect.epoch);
+  opened_.insert(key);
+  sender_.OpenShare(key, HandoffBlocks(effect.blocks), scheduler::PromptTokens(*effect.spec),
+                    effect.more);
+}
+
+void PrefillShell::On(const scheduler::AddToHandoff& effect) {
+  sender_.Add(KeyOf(effect.id, effect.epoch), HandoffBlocks(effect.blocks), effect.more);
+}
+
+void PrefillShell::LayerDone(const scheduler::RunStep& step, int layer) {
+  for (const scheduler::StepSequence& sequence : step.sequences) {
+    const int64_t end =
+        sequence.ring != nullptr ? sequence.ring->token_end : sequence.position + sequence.count;
+    sender_.Written(KeyOf(sequence.id, sequence.epoch), layer, end);
+  }
+}
+
+void PrefillShell::On(const scheduler::StartHandoff& effect) {
+  engine::HandoffGrant grant;
+  grant.post_until = TimePoint(effect.post_until_us);
+  grant.staging_slots = effect.staging_slots;
+  grant.idle_after = kIdleAfter;
+  grant.peer = effect.endpoint;
+  if (effect.staging_slots == 0) {
+    grant.targets.push_back({.blocks = PlainIds(effect.remote_blocks), .memory = effect.memory});
+  }
+  sender_.Grant(KeyOf(effect.id, effect.epoch), std::move(grant));
+}
+
+void PrefillShell::On(const scheduler::UseStagingBuffer& effect) {
+  sender_.UseBuffer(KeyOf(effect.id, effect.epoch), effect.memory);
+}
+
+void PrefillShell::On(const scheduler::PartTaken& effect) {
+  std::vector<int32_t> slots;
+  for (const scheduler::StagedBlock& block : effect.blocks) slots.push_back(block.slot);
+  sender_.Taken(KeyOf(effect.id, effect.epoch), slots, absl::OkStatus());
+}
+
+void PrefillShell::On(const scheduler::ExtendHandoff& effect) {
+  sender_.Extend(KeyOf(effect.id, effect.epoch), TimePoint(effect.post_until_us));
+}
+
+void PrefillShell::On(const scheduler::StopHandoff& effect) {
+  sender_.Stop(KeyOf(effect.id, effect.epoch));
+}
+
+}  // namespace skein::services

@@ -1,0 +1,150 @@
+#include "services/worker/prefill/prefill_shell.h"
+
+#include <chrono>
+#include <utility>
+
+#include "services/codec/answer.h"
+#include "services/codec/codec.h"
+#include "services/worker/engine/sampling_codec.h"
+
+namespace skein::services {
+namespace {
+
+// A put that was posted within the lease ends before the decode side's grace (2 s by default) does.
+constexpr auto kPutTimeout = std::chrono::milliseconds(1500);
+
+}  // namespace
+
+PrefillShell::PrefillShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
+    : CoreShell(inbox),
+      engine_(engine),
+      groups_(engine->fabric.get()),
+      sender_(engine->transport.get(), engine->engine->Spec().kv, engine->regions, kPutTimeout,
+              Ends()),
+      orchestrator_(&calls_, &loop_, channels_.Get(orchestrator)) {}
+
+PrefillShell::~PrefillShell() { Stop(); }
+
+void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<void()> drained,
+                         std::function<void(const absl::Status&)> engine_failed) {
+  drained_ = std::move(drained);
+  engine_failed_ = std::move(engine_failed);
+  orchestrator_.Start(OrchestratorEvents());
+  runner_ = std::make_unique<EngineRunner>(
+      engine_->engine.get(),
+      [this](const scheduler::RunStep& step, int layer) { LayerDone(step, layer); },
+      [this](scheduler::StepDone done) { Post(std::move(done)); }, &step_log_, &groups_);
+  progress_ =
+      std::make_unique<ProgressThread>([this] { Pump(); }, [this] { engine_->transport->Wake(); });
+  StartCore("prefill", config, scheduler::Tick{});
+}
+
+void PrefillShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
+
+void PrefillShell::OrderDrain(bool drain) {
+  Post(scheduler::OrderDrain{drain});
+  orchestrator_.OrderDrain(drain);
+}
+
+void PrefillShell::Stop() {
+  // The loop first: until it has ended it may hand a step to the runner.
+  loop_.Stop();
+  orchestrator_.Close();
+  groups_.Stop();  // else the step in flight may wait for its members until its deadline
+  runner_.reset();
+  progress_.reset();
+  calls_.CancelAndWait();
+}
+
+WorkerLink::Events PrefillShell::OrchestratorEvents() {
+  return {.registered = [this](auto event) { Handle(std::move(event)); },
+          .reported = [this](auto event) { Handle(std::move(event)); },
+          .unregistered = [this](auto event) { Handle(std::move(event)); },
+          .disconnected = [this](auto event) { Handle(std::move(event)); },
+          .cancelled = [this](auto event) { Handle(std::move(event)); },
+          .ordered = [this](auto event) { Handle(std::move(event)); },
+          .other = [this](const v1::OrchestratorMessage& message) { return Take(message); }};
+}
+
+absl::Status PrefillShell::Take(const v1::OrchestratorMessage& message) {
+  switch (message.message_case()) {
+    case v1::OrchestratorMessage::kAssign: {
+      auto assign = FromProto(message.assign());
+      if (!assign.ok()) return assign.status();
+      Assign(*assign);
+      return absl::OkStatus();
+    }
+    case v1::OrchestratorMessage::kStart: {
+      auto start = FromProto(message.start());
+      if (!start.ok()) return start.status();
+      Handle(scheduler::StartCalled{*std::move(start)});
+      return absl::OkStatus();
+    }
+    case v1::OrchestratorMessage::kDecodePlaced: {
+      auto placed = FromProto(message.decode_placed());
+      if (!placed.ok()) return placed.status();
+      Handle(*std::move(placed));
+      return absl::OkStatus();
+    }
+    default:
+      return absl::InvalidArgumentError("message: is none for a prefill worker");
+  }
+}
+
+void PrefillShell::Assign(const scheduler::AssignRequest& request) {
+  const uint64_t call = next_call_++;
+  assigns_[call] = {{}, request.spec->id, request.epoch, {}, request.sequence};
+  const absl::Status checked = CheckSpec(*request.spec, engine_->engine->Spec().vocab_size);
+  if (!checked.ok()) return On(scheduler::AnswerAssign{{call}, {checked}});
+  Handle(scheduler::AssignCalled{{call}, request});
+}
+
+void PrefillShell::On(const scheduler::AnswerAssign& effect) {
+  auto answered = assigns_.extract(effect.call.value);
+  if (answered.empty()) return;
+  answered.mapped().reply = effect.reply;
+  v1::WorkerMessage message;
+  *message.mutable_assigned() = ToProto(answered.mapped());
+  orchestrator_.Send(std::move(message));
+}
+
+void PrefillShell::On(const scheduler::CallPlaceDecode& effect) {
+  v1::WorkerMessage message;
+  *message.mutable_place_decode() = ToProto(effect.request);
+  orchestrator_.Send(std::move(message));
+}
+
+void PrefillShell::On(const scheduler::RunStep& effect) {
+  if (step_tokens_ != nullptr && !effect.probe) {
+    step_tokens_->Observe(static_cast<double>(TokensOf(effect)));
+  }
+  runner_->Run(effect);
+}
+
+void PrefillShell::On(const scheduler::AbortStep& effect) {
+  groups_.Abort(effect.step, absl::CancelledError("the request was cancelled"));
+}
+
+void PrefillShell::On(const scheduler::BreakGroup& effect) {
+  groups_.Break(effect, absl::UnavailableError("a member has given the plan up"));
+}
+
+void PrefillShell::On(const scheduler::CallRegister& effect) {
+  ForgetHandoffsOf(effect.request.ended);
+  orchestrator_.Open(effect, invariants().ok());
+}
+
+void PrefillShell::On(const scheduler::CallReport& effect) {
+  ForgetHandoffsOf(effect.request.ended);
+  orchestrator_.Report(effect, invariants().ok());
+}
+
+void PrefillShell::On(const scheduler::CallUnregister& effect) { orchestrator_.Unregister(effect); }
+
+void PrefillShell::On(const scheduler::EngineFailed& effect) {
+  if (engine_failed_) engine_failed_(effect.status);
+}
+
+void PrefillShell::On(const scheduler::Drained&) { drained_(); }
+
+}  // namespace skein::services

@@ -1,0 +1,62 @@
+#include "services/worker/decode/decode_service.h"
+#include "services/worker/process/run_worker.h"
+#include "services/worker/process/worker_process.h"
+
+namespace skein::services {
+namespace {
+
+scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngine& engine,
+                                 const WorkerServers& servers) {
+  const engine::EngineSpec& spec = engine.engine->Spec();
+  scheduler::DecodeConfig config;
+  config.membership.identity = IdentityOf(options, scheduler::Role::kDecode, spec, servers);
+  config.batch = BatchLimitsOf(options);
+  config.memory = engine.description;
+  if (engine.staging != nullptr) {
+    for (int i = 0; i < engine.staging->buffers(); ++i) {
+      config.staging.memory.push_back(engine.staging->Description(i));
+    }
+    config.staging.slots = engine.staging->slots();
+  }
+  config.engine = EngineWatchOf(options, spec);
+  config.max_requests = options.max_requests;
+  config.max_sequence_tokens = spec.max_positions;
+  config.lease_us = static_cast<int64_t>(options.lease_s * 1e6);
+  config.grace_us = static_cast<int64_t>(options.grace_s * 1e6);
+  return config;
+}
+
+void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
+  shell->Inspect([&](const scheduler::DecodeSnapshot& snapshot, const absl::Status& invariants) {
+    // Until their KV is here.
+    RefreshLoad(snapshot.load, {.deferred = snapshot.load.queued_requests}, model, metrics);
+    const Metrics::Labels labels = {{"model_name", model}};
+    metrics->Total("skein_output_tokens_computed_total", "Output tokens computed.", labels,
+                   snapshot.output_tokens);
+    RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
+    const auto buffers = [&](const char* state, int64_t count) {
+      metrics
+          ->Gauge("skein_handoff_backends", "Staging buffers of --handoff=staging, by state.",
+                  {{"model_name", model}, {"state", state}})
+          .Set(static_cast<double>(count));
+    };
+    buffers("held", snapshot.staging_buffers_held);
+    buffers("free", snapshot.buffers - snapshot.staging_buffers_held);
+    metrics
+        ->Gauge("skein_handoff_backend_waiting", "Writers that wait for a staging buffer.", labels)
+        .Set(static_cast<double>(snapshot.staging_buffer_waiting));
+    metrics
+        ->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.",
+                labels)
+        .Set(invariants.ok() ? 1 : 0);
+  });
+}
+
+}  // namespace
+
+absl::Status RunDecodeWorker(const WorkerOptions& options) {
+  return RunWorker<DecodeShell, DecodeService>(options, scheduler::Role::kDecode, ConfigOf,
+                                               Refresh);
+}
+
+}  // namespace skein::services

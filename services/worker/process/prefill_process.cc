@@ -1,0 +1,93 @@
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "services/worker/prefill/prefill_service.h"
+#include "services/worker/process/run_worker.h"
+#include "services/worker/process/worker_process.h"
+
+namespace skein::services {
+namespace {
+
+scheduler::PrefillConfig ConfigOf(const WorkerOptions& options, const WorkerEngine& engine,
+                                  const WorkerServers& servers) {
+  const engine::EngineSpec& spec = engine.engine->Spec();
+  scheduler::PrefillConfig config;
+  config.membership.identity = IdentityOf(options, scheduler::Role::kPrefill, spec, servers);
+  config.membership.identity.comm_address = engine.fabric->Address();
+  config.batch = BatchLimitsOf(options);
+  config.engine = EngineWatchOf(options, spec);
+  config.max_requests = options.max_requests;
+  config.max_sequence_tokens = spec.max_positions;
+  config.ring_step_us = 2 * config.engine.step_timeout_us;
+  return config;
+}
+
+void RefreshHandoffs(const std::vector<engine::HandoffTotals>& peers, const std::string& model,
+                     Metrics* metrics) {
+  struct Sum {
+    double bytes = 0, seconds = 0;
+  };
+  std::map<std::pair<std::string, std::string>, Sum> by_way;
+  for (const engine::HandoffTotals& peer : peers) {
+    if (peer.path.empty()) continue;  // nothing moved yet
+    Sum& sum = by_way[{peer.path, peer.transport}];
+    sum.bytes += static_cast<double>(peer.bytes);
+    sum.seconds += peer.busy_seconds;
+  }
+  for (const auto& [way, sum] : by_way) {
+    const Metrics::Labels labels = {
+        {"model_name", model}, {"path", way.first}, {"transport", way.second}};
+    metrics->Total("skein_handoff_bytes_total", "KV bytes handed over.", labels, sum.bytes);
+    metrics->Total("skein_handoff_busy_seconds_total",
+                   "Time during which at least one handoff moved bytes to a peer.", labels,
+                   sum.seconds);
+  }
+}
+
+void RefreshComm(const std::vector<engine::CommTotals>& ways, const std::string& model,
+                 Metrics* metrics) {
+  for (const engine::CommTotals& way : ways) {
+    const Metrics::Labels labels = {{"model_name", model},
+                                    {"path", std::string(engine::NameOf(way.path))},
+                                    {"ranks", std::to_string(way.ranks)}};
+    metrics->Total("skein_comm_bytes_total", "Bytes exchanged with instances of a common step.",
+                   labels, way.bytes);
+    metrics->Total("skein_comm_busy_seconds_total",
+                   "Time in the calls that exchanged them, waits included.", labels,
+                   way.busy_seconds);
+    metrics
+        ->Gauge("skein_comm_best_bytes_per_second",
+                "The fastest call of at least 1 MiB so far; 0: there was none.", labels)
+        .Set(way.best_gb_per_s * 1e9);
+  }
+}
+
+void Refresh(PrefillShell* shell, const std::string& model, Metrics* metrics) {
+  shell->Inspect([&](const scheduler::PrefillSnapshot& snapshot, const absl::Status& invariants) {
+    RefreshLoad(snapshot.load, {.capacity = snapshot.queued, .deferred = snapshot.asking}, model,
+                metrics);
+    const Metrics::Labels labels = {{"model_name", model}};
+    metrics->Total("skein_prompt_tokens_computed_total", "Prompt tokens computed.", labels,
+                   snapshot.prompt_tokens);
+    RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
+    metrics->Total("skein_handoffs_committed_total",
+                   "Prompts whose KV was taken by a decode instance.", labels, snapshot.committed);
+    metrics
+        ->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.",
+                labels)
+        .Set(invariants.ok() ? 1 : 0);
+  });
+  RefreshHandoffs(shell->HandoffTotals(), model, metrics);
+  RefreshComm(shell->CommTotals(), model, metrics);
+}
+
+}  // namespace
+
+absl::Status RunPrefillWorker(const WorkerOptions& options) {
+  return RunWorker<PrefillShell, PrefillService>(options, scheduler::Role::kPrefill, ConfigOf,
+                                                 Refresh);
+}
+
+}  // namespace skein::services

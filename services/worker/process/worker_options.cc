@@ -1,0 +1,240 @@
+#include "services/worker/process/worker_options.h"
+
+#include <arpa/inet.h>
+
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "services/admin/model_wait.h"
+#include "services/base/process.h"
+
+namespace skein::services {
+namespace {
+
+void RegisterModel(WorkerOptions* options, FlagSet* flags) {
+  flags->Group("Model and device");
+  flags
+      ->String(&options->model, "model",
+               "Hugging Face folder of the model; required unless the device is emulated.")
+      .Value("DIR");
+  RegisterModelWait(&options->wait_for_model_s, flags);
+  flags->String(&options->served_name, "served-name", "Name of the model in the cluster.")
+      .Value("NAME")
+      .Default("the folder's name");
+  flags->String(&options->device, "device", "Where the model runs: cpu, cuda:N or emulated.")
+      .Value("DEVICE");
+  flags->String(&options->isa, "isa", "Instructions that the CPU kernels use.")
+      .Value("ISA")
+      .OneOf({"auto", "avx512bf16", "avx2", "portable"});
+  flags->Int(&options->threads, "threads", "Threads of the engine, on a CPU.", 1, 1024);
+  flags->Int(&options->max_positions, "max-positions",
+             "Longest sequence, prompt and answer together; 0 means the model's.", 0, 1 << 24);
+}
+
+void RegisterAddresses(WorkerOptions* options, FlagSet* flags) {
+  flags->Group("Addresses");
+  flags->String(&options->orchestrator, "orchestrator", "Address of the orchestrator.")
+      .Value("HOST:PORT");
+  flags->String(&options->host, "host", "Address to listen on.").Value("ADDRESS");
+  flags
+      ->String(&options->advertise, "advertise",
+               "Address or DNS name at which others reach this worker; required where --host is "
+               "a wildcard address such as 0.0.0.0.")
+      .Value("ADDRESS")
+      .Default("--host");
+  flags
+      ->String(&options->node, "node",
+               "Locality label; the planner groups instances that share it.")
+      .Value("LABEL")
+      .Default("the host's name");
+  flags->Int(&options->port, "port", "gRPC port; 0 takes a free one.", 0, 65535);
+  flags->String(&options->port_file, "port-file",
+                "File to write the gRPC port to once it is open.");
+  flags->Int(
+      &options->data_port, "data-port",
+      "TCP port of the network of KV; a prefill-worker takes the next one, too. 0 takes free "
+      "ones.",
+      0, 65534);
+  flags
+      ->String(&options->data_host, "data-host",
+               "KV goes over the network device that has this address, and no other.")
+      .Value("ADDRESS")
+      .Default("all devices");
+  options->admin.Register(flags);
+}
+
+void RegisterKv(WorkerOptions* options, FlagSet* flags) {
+  flags->Group("KV");
+  flags->Double(&options->kv_gib, "kv-gib", "Memory for KV blocks, in GiB.", 0.0001, 65536);
+  flags->Int(&options->block_tokens, "block-tokens",
+             "Tokens of a KV block; the same at all workers of a model.", 1, 4096);
+  flags->String(&options->kv_dtype, "kv-dtype", "Type of KV; auto means the weights'.")
+      .Value("TYPE")
+      .OneOf({"auto", "f32", "bf16", "f16"});
+}
+
+void RegisterBatch(WorkerOptions* options, FlagSet* flags) {
+  flags->Group("Batches");
+  flags->Int(&options->max_batch_tokens, "max-batch-tokens",
+             "Most tokens of one step; 0 means 512, or 8192 on a GPU. The same at all "
+             "prefill-workers of a model.",
+             0, 1 << 20);
+  flags->Int(&options->max_batch_sequences, "max-batch-sequences",
+             "Most sequences of one step; 0 means 64, or 256 on a GPU.", 0, 1 << 16);
+}
+
+void RegisterLimits(WorkerOptions* options, FlagSet* flags) {
+  flags->Group("Limits and times");
+  flags->Int(
+      &options->max_requests, "max-requests",
+      "Maximum number of requests this worker holds at once. The orchestrator admits at most "
+      "the sum over all instances of a model and answers 429 beyond that.",
+      1, 1 << 20);
+  flags->Double(&options->drain_grace_s, "drain-grace-s",
+                "Time that requests have to finish after SIGTERM.", 0, 3600);
+  flags->Double(
+      &options->step_timeout_s, "step-timeout-s",
+      "Maximum time of one engine step; a longer step counts as an engine failure and the "
+      "process exits with code 3. 0: 60 on a GPU, 600 on a CPU.",
+      0, 86400);
+  flags->Double(&options->probe_interval_s, "probe-interval-s",
+                "Run a one-token test step after the engine has been idle for this long. 0: never.",
+                0, 3600);
+  flags->Int(&options->inbox, "inbox",
+             "Most messages that wait for the worker's core; more are refused.", 1, 1 << 20);
+}
+
+void RegisterHandoffPath(WorkerOptions* options, FlagSet* flags) {
+  flags->Group("Handoff of KV");
+  flags
+      ->String(&options->handoff_path, "handoff-path",
+               "On GPUs: auto copies straight between GPUs of one node where that is possible and "
+               "else through host memory; host always copies through host memory.")
+      .Value("PATH")
+      .OneOf({"auto", "host"});
+}
+
+void CheckModel(const WorkerOptions* options, FlagSet* flags) {
+  flags->Check([options] {
+    if (!options->model.empty()) return absl::OkStatus();
+    if (options->device != "emulated") return absl::InvalidArgumentError("--model is required");
+    if (!options->served_name.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError("--served-name is required, since there is no --model");
+  });
+}
+
+// Whether a server with this --host listens on all addresses of the machine: to others it is no
+// address at all.
+bool IsEveryAddress(absl::string_view host) {
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  const std::string text(host);
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_pton(AF_INET, text.c_str(), &v4) == 1) return v4.s_addr == INADDR_ANY;
+  if (inet_pton(AF_INET6, text.c_str(), &v6) == 1) return IN6_IS_ADDR_UNSPECIFIED(&v6);
+  return text.empty();
+}
+
+// Workers that all advertise 0.0.0.0 are one endpoint to the orchestrator, and take each other's
+// place for ever.
+void CheckAdvertised(const WorkerOptions* options, FlagSet* flags) {
+  flags->Check([options] {
+    const bool given = !options->advertise.empty();
+    const std::string& advertised = given ? options->advertise : options->host;
+    if (!IsEveryAddress(advertised)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        given ? "--advertise" : "--host", ": '", advertised,
+        "' is a wildcard address; other processes cannot connect to it. Set --advertise to the "
+        "address or DNS name of this worker"));
+  });
+}
+
+// Of --device=emulated, which computes no model.
+void RegisterEmulated(WorkerOptions* options, FlagSet* flags) {
+  flags->Group("Emulated device (--device emulated)");
+  flags->Int(&options->emulated_vocab_size, "emulated-vocab-size",
+             "Size of the vocabulary; 0 means that of the model's config.json.", 0, 1 << 24);
+  flags->Int(&options->emulated_layers, "emulated-layers", "Layers of KV.", 1, 1024);
+  flags->Int(&options->emulated_kv_heads, "emulated-kv-heads", "KV heads.", 1, 1024);
+  flags->Int(&options->emulated_head_dim, "emulated-head-dim",
+             "Numbers (of 2 bytes) per head, a multiple of 4.", 4, 1024);
+  flags->Int(&options->emulated_fail_token, "emulated-fail-token",
+             "A step whose prompt contains this token fails the engine (for tests). -1: off.", -1,
+             1 << 24);
+  flags->Int(&options->emulated_hang_token, "emulated-hang-token",
+             "A step whose prompt contains this token never ends (for tests). -1: off.", -1,
+             1 << 24);
+}
+
+}  // namespace
+
+void WorkerOptions::RegisterPrefill(FlagSet* flags) {
+  admin.port = 7201;
+  flags->Name("prefill_worker");
+  flags->About("Skein's prefill-worker: computes prompts and hands their KV to decode-workers.");
+  RegisterModel(this, flags);
+  RegisterAddresses(this, flags);
+  RegisterKv(this, flags);
+  RegisterBatch(this, flags);
+  flags->Int(&max_slice_tokens, "max-slice-tokens",
+             "Most tokens of one prompt in one step; 0 means 512, or 8192 on a GPU.", 0, 1 << 20);
+  RegisterLimits(this, flags);
+  RegisterHandoffPath(this, flags);
+  flags->Group("Sequence parallelism");
+  flags
+      ->String(&comm_path, "comm-path",
+               "On GPUs: how instances that compute one prompt exchange KV. ipc: between GPUs of "
+               "one node; nccl; host: through host memory; auto: the first of these that all of "
+               "them support. A path that is named is used, or the step fails.")
+      .Value("PATH")
+      .OneOf({"auto", "ipc", "nccl", "host"});
+  RegisterEmulated(this, flags);
+  flags
+      ->String(&profile, "profile",
+               "Latency profile whose times prefill takes: a built-in name (llama3-8b-a100) or a "
+               "file. Without it prefill takes no time.")
+      .Value("PROFILE");
+  RegisterLogFlags(&log_level, flags);
+  CheckModel(this, flags);
+  CheckAdvertised(this, flags);
+}
+
+void WorkerOptions::RegisterDecode(FlagSet* flags) {
+  admin.port = 7301;
+  flags->Name("decode_worker");
+  flags->About("Skein's decode-worker: takes over the KV of prompts and generates tokens.");
+  RegisterModel(this, flags);
+  RegisterAddresses(this, flags);
+  RegisterKv(this, flags);
+  RegisterBatch(this, flags);
+  RegisterLimits(this, flags);
+  flags->Double(&lease_s, "lease-s",
+                "Time that a prefill-worker may hold KV blocks here without renewing its lease.",
+                0.1, 3600);
+  // At least what a put may still take that was posted within the lease (prefill_shell.cc,
+  // kPutTimeout).
+  flags->Double(&grace_s, "grace-s",
+                "Time from the end of a lease until its KV blocks are used again.", 2, 3600);
+  RegisterHandoffPath(this, flags);
+  flags
+      ->String(&handoff, "handoff",
+               "How KV arrives: one-sided writes it straight into its blocks; staging goes "
+               "through a few buffers that prefill-workers use in turn.")
+      .Value("KIND")
+      .OneOf({"one-sided", "staging"});
+  flags->Int(&handoff_staging_buffers, "handoff-staging-buffers", "Buffers for --handoff staging.",
+             1, 1024);
+  flags->Int(&handoff_staging_bytes, "handoff-staging-bytes",
+             "Bytes of one buffer for --handoff staging.", 1, int64_t{1} << 40);
+  RegisterEmulated(this, flags);
+  flags->Int(&emulated_decode_step_us, "emulated-decode-step-us", "Time of a decode step.", 0,
+             60'000'000);
+  flags->Int(&emulated_decode_sequence_us, "emulated-decode-sequence-us",
+             "Time that each sequence adds to a decode step.", 0, 60'000'000);
+  RegisterLogFlags(&log_level, flags);
+  CheckModel(this, flags);
+  CheckAdvertised(this, flags);
+}
+
+}  // namespace skein::services

@@ -1,0 +1,56 @@
+#include "services/worker/process/worker_options.h"
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+
+namespace skein::services {
+namespace {
+
+absl::Status Start(std::vector<const char*> arguments,
+                   const std::map<std::string, std::string>& environment,
+                   void (WorkerOptions::*role)(FlagSet*)) {
+  WorkerOptions options;
+  FlagSet flags;
+  (options.*role)(&flags);
+  arguments.insert(arguments.begin(), {"worker", "--model=m"});
+  return flags.Parse(static_cast<int>(arguments.size()), arguments.data(), environment);
+}
+
+class WorkerOptionsTest : public ::testing::TestWithParam<void (WorkerOptions::*)(FlagSet*)> {
+ protected:
+  static absl::Status Start(const std::vector<const char*>& arguments,
+                            const std::map<std::string, std::string>& environment = {}) {
+    return services::Start(arguments, environment, GetParam());
+  }
+};
+
+TEST_P(WorkerOptionsTest, AHostThatOthersCannotConnectToNeedsAnAddressToAdvertise) {
+  for (const char* host :
+       {"--host=0.0.0.0", "--host=::", "--host=[::]", "--host=0:0:0:0:0:0:0:0", "--host="}) {
+    const absl::Status status = Start({host});
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << host;
+    EXPECT_TRUE(absl::StrContains(status.message(), "--host: '")) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "--advertise")) << status;
+    EXPECT_TRUE(Start({host, "--advertise=10.0.0.2"}).ok()) << host;
+    EXPECT_TRUE(Start({host}, {{"SKEIN_ADVERTISE", "worker-3.workers"}}).ok()) << host;
+  }
+}
+
+TEST_P(WorkerOptionsTest, AWildcardIsNoAddressToAdvertise) {
+  const absl::Status status = Start({"--advertise=0.0.0.0"});
+  EXPECT_TRUE(absl::StrContains(status.message(), "--advertise: '0.0.0.0'")) << status;
+}
+
+TEST_P(WorkerOptionsTest, AnAddressOfTheMachineNeedsNothingElse) {
+  EXPECT_TRUE(Start({}).ok());
+  EXPECT_TRUE(Start({"--host=10.0.0.2"}).ok());
+  EXPECT_TRUE(Start({"--host=::1"}).ok());
+  EXPECT_TRUE(Start({"--host=node-7"}).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Roles, WorkerOptionsTest,
+                         ::testing::Values(&WorkerOptions::RegisterPrefill,
+                                           &WorkerOptions::RegisterDecode));
+
+}  // namespace
+}  // namespace skein::services
