@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/orchestrator/explain/slower_path.h"
 #include "scheduler/orchestrator/orchestrator_impl.h"
 
 namespace skein::scheduler {
@@ -86,6 +87,7 @@ void OrchestratorCore::Impl::On(const ReportCalled& event) {
 
 void OrchestratorCore::Impl::TakeEnded(const Instance& instance, const EndedRequest& ended) {
   Request* request = Find(ended.id);
+  NoteHandoff(request, instance, ended);
   if (request == nullptr) {
     return explanations_.TakeEnded(ended, instance.id);
   }
@@ -99,6 +101,21 @@ void OrchestratorCore::Impl::TakeEnded(const Instance& instance, const EndedRequ
   if (request->epoch != ended.epoch) return;
   if (request->decode == instance.id) return TakeDecodeEnded(*request, ended);
   if (Member* member = request->MemberAt(instance.id)) TakePrefillEnded(*request, *member, ended);
+}
+
+// The request may have ended before the instances that wrote its KV report.
+void OrchestratorCore::Impl::NoteHandoff(Request* alive, const Instance& from,
+                                         const EndedRequest& ended) {
+  if (ended.handoff.path.empty()) return;
+  Explanation* explanation =
+      alive != nullptr ? &alive->explanation : explanations_.FindEnded(ended.id);
+  const bool planned = explanation != nullptr && !explanation->plans.empty();
+  const Instance* to = planned ? registry_.Find(explanation->plans.back().decode) : nullptr;
+  explanations_.NoteHandoff(
+      ended.epoch,
+      {from.id, ended.handoff,
+       WhySlower(ended.handoff, from.identity.host, to == nullptr ? "" : to->identity.host)},
+      explanation);
 }
 
 void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedRequest& ended) {

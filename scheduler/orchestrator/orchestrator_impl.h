@@ -164,6 +164,7 @@ class OrchestratorCore::Impl {
 
   // Instances come and go.
   void TakeEnded(const Instance& instance, const EndedRequest& ended);
+  void NoteHandoff(Request* alive, const Instance& from, const EndedRequest& ended);
   void TakeDecodeEnded(Request& request, const EndedRequest& ended);
   void TakePrefillEnded(Request& request, Member& member, const EndedRequest& ended);
   // What a new stream of an instance that was here begins with: reconnecting.cc.

@@ -190,6 +190,7 @@ void OrchestratorCore::Impl::Opened(Request& request) {
   registry_.Find(request.decode)->Opened(request.spec->id);
   NoteOpened(request);
   request.explanation.placed_us = now_ - request.submitted_us;
+  request.explanation.plans.back().decode = request.decode;
   moved_.insert(request.spec->model);
   effects_.push_back(SendPlanUpdate{request.spec->id, PlacedOf(request)});
   StartMembers(request);

@@ -473,7 +473,8 @@ TEST(Codec, AReportTellsTheChunks) {
   report.ended = {{.id = {7, 11},
                    .epoch = {5},
                    .status = absl::UnavailableError("the engine failed"),
-                   .engine_failed = true},
+                   .engine_failed = true,
+                   .handoff = {"host-staged", "tcp (not cuda-ipc: no)", true}},
                   {.id = {7, 12}, .epoch = {6}}};
   const auto decoded = FromProto(ToProto(report));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
@@ -488,6 +489,8 @@ TEST(Codec, AReportTellsTheChunks) {
   EXPECT_EQ(decoded->load.step_age_us, 2500);
   EXPECT_EQ(decoded->load.step_estimate_us, 100);
   EXPECT_TRUE(decoded->ended[0].engine_failed);
+  EXPECT_EQ(decoded->ended[0].handoff, report.ended[0].handoff);
+  EXPECT_EQ(decoded->ended[1].handoff, scheduler::HandoffPath{});
   EXPECT_FALSE(decoded->ended[1].engine_failed);
 }
 
