@@ -48,6 +48,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .waiting = requests_.CountIn(State::kWaiting),
       .reserving = requests_.CountIn(State::kReserving),
       .placed = requests_.CountIn(State::kPlaced),
+      .waiting_here = {},
       .submitted = requests_.submitted(),
       .failed = explanations_.failed(),
       .refused = refused_,
@@ -61,6 +62,8 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .generation = generation_};
   for (const auto& [of, count] : totals.lost) totals.instances_lost += count;
   for (const std::string& model : totals.models) {
+    totals.waiting_here[model] =
+        requests_.CountOf(model, State::kParked) + requests_.CountOf(model, State::kQueued);
     totals.plans.try_emplace(model);
     totals.lost.try_emplace({model, Role::kPrefill});
     totals.lost.try_emplace({model, Role::kDecode});
