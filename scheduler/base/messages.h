@@ -398,6 +398,8 @@ struct EndedRequest {
   absl::Status status;
   bool engine_failed = false;  // in a step that this request was in
   HandoffPath handoff = {};    // prefill: of what was committed
+  // Decode: no router attached in time. What it had sampled was lost, also of a whole answer.
+  bool unclaimed = false;
 };
 
 struct WorkerLoad {

@@ -119,6 +119,7 @@ void OrchestratorCore::Impl::NoteHandoff(Request* alive, const Instance& from,
 }
 
 void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedRequest& ended) {
+  if (ended.unclaimed) return TakeUnclaimed(request, ended.status);
   if (ended.status.ok()) {
     NotePrefilled(request);   // the instances that wrote the KV may report later
     TakeFromDecode(request);  // nothing to cancel there
@@ -135,6 +136,16 @@ void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedReques
     return CloseByRouter(request);  // as the router itself will say
   }
   Fail(request, ended.status);
+}
+
+// A router that is heard of may reach another decode instance. One that is not may be dead: then
+// nobody would take the tokens there either.
+void OrchestratorCore::Impl::TakeUnclaimed(Request& request, const absl::Status& why) {
+  Note(Degraded::kUnclaimed, request);
+  const Router* router = routers_.Find(request.spec->id.router);
+  if (router != nullptr && router->connection != CallId{}) return Replan(request, why);
+  TakeFromDecode(request);
+  Fail(request, why);
 }
 
 void OrchestratorCore::Impl::TakePrefillEnded(Request& request, Member& member,

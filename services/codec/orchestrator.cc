@@ -106,7 +106,8 @@ absl::StatusOr<std::vector<scheduler::EndedRequest>> EndedFrom(const Repeated& e
                    .engine_failed = one.engine_failed(),
                    .handoff = {.path = one.handoff().path(),
                                .transport = one.handoff().transport(),
-                               .staging_buffer = one.handoff().staging_buffer()}});
+                               .staging_buffer = one.handoff().staging_buffer()},
+                   .unclaimed = one.unclaimed()});
   }
   return out;
 }
@@ -120,6 +121,7 @@ void AddEnded(const std::vector<scheduler::EndedRequest>& ended, Repeated* out) 
     added->set_reason(ToProto(one.reason));
     if (!one.status.ok()) ToProto(one.status, added->mutable_failure());
     added->set_engine_failed(one.engine_failed);
+    added->set_unclaimed(one.unclaimed);
     if (!one.handoff.path.empty()) *added->mutable_handoff() = ToProto(one.handoff);
   }
 }

@@ -28,8 +28,9 @@ enum class Degraded {
   kHandoffHostMemory,
   kHandoffTcp,
   kHandoffStagingBuffer,
+  kUnclaimed,  // its router did not attach to the token stream in time
 };
-inline constexpr size_t kDegradedKinds = static_cast<size_t>(Degraded::kHandoffStagingBuffer) + 1;
+inline constexpr size_t kDegradedKinds = static_cast<size_t>(Degraded::kUnclaimed) + 1;
 using DegradedCounts = std::array<uint64_t, kDegradedKinds>;
 const char* NameOf(Degraded kind);  // as metrics and explanations write it
 
