@@ -59,9 +59,7 @@ void OrchestratorCore::Impl::On(const WorkerDisconnected& event) {
 void OrchestratorCore::Impl::LeaveStream(InstanceId id, CallId stream) {
   for (const auto& [request_id, placement] : registry_.Find(id)->placed) {
     Request& request = requests_.At(request_id);
-    if (request.asking != stream) continue;
-    request.asking.reset();
-    request.asking_until_us = kNever;
+    if (request.asking == stream) ForgetAsking(request);
   }
 }
 

@@ -160,6 +160,7 @@ class OrchestratorCore::Impl {
   void TakeFromDecode(Request& request);
   void Opened(Request& request);
   void AnswerAsking(Request& request, absl::Status status);
+  void ForgetAsking(Request& request);
   Placed PlacedOf(const Request& request) const;
 
   // Instances come and go.
