@@ -236,10 +236,22 @@ bool HandoffSender::Carry(const PutSchedule::Work& work) {
   }
   for (const PutSchedule::End& end : work.ends) {
     const auto it = receivers_.find(end.key);
+    const bool done = end.verdict == PutSchedule::Verdict::kDone;
+    if (done && ends_.carried != nullptr) carried_[end.key] = SlowestOf(it->second);
     ReleasePeers(&it->second);
     receivers_.erase(it);
   }
   return failed.empty();
+}
+
+PeerInfo HandoffSender::SlowestOf(const Receiver& receiver) const {
+  PeerInfo slowest;
+  for (const Peer& peer : receiver.peers) {
+    const absl::StatusOr<PeerInfo> info = transport_->Inspect(peer.id);
+    const bool first = slowest.path.empty();
+    if (info.ok() && (first || info->path == "host-staged")) slowest = *info;
+  }
+  return slowest;
 }
 
 void HandoffSender::Pump(std::chrono::nanoseconds wait) {
@@ -275,7 +287,7 @@ void HandoffSender::Pump(std::chrono::nanoseconds wait) {
   Tell(&after);
 }
 
-void HandoffSender::Tell(PutSchedule::Work* work) const {
+void HandoffSender::Tell(PutSchedule::Work* work) {
   for (const HandoffKey key : work->waits) ends_.waits(key);
   for (PutSchedule::Part& part : work->parts) ends_.part(part.key, std::move(part.blocks));
   for (const HandoffKey key : work->idle) ends_.idle(key);
@@ -287,6 +299,9 @@ void HandoffSender::Tell(PutSchedule::Work* work) const {
     } else {
       std::vector<int64_t> bytes;
       for (const int64_t blocks : end.blocks) bytes.push_back(blocks * spec_.BlockBytes());
+      if (const auto carried = carried_.extract(end.key); !carried.empty()) {
+        ends_.carried(end.key, carried.mapped());
+      }
       ends_.done(end.key, std::move(bytes));
     }
   }

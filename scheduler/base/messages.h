@@ -378,6 +378,14 @@ struct HeldRequest {
   TimeUs chunk_running_us = -1;  // -1: none runs
 };
 
+// How the KV that one instance computed went to its decode instance.
+struct HandoffPath {
+  std::string path;             // "direct", or "host-staged": through the host's memory; "": none
+  std::string transport;        // what carried the bytes, such as "cuda-ipc" or "tcp"
+  bool staging_buffer = false;  // through a staging buffer of the decode instance
+  bool operator==(const HandoffPath&) const = default;
+};
+
 struct EndedRequest {
   RequestId id;
   Epoch epoch;
@@ -389,6 +397,9 @@ struct EndedRequest {
   // planned anew, within bounds.
   absl::Status status;
   bool engine_failed = false;  // in a step that this request was in
+  HandoffPath handoff = {};    // prefill: of what was committed
+  // Decode: no router attached in time. What it had sampled was lost, also of a whole answer.
+  bool unclaimed = false;
 };
 
 struct WorkerLoad {

@@ -160,11 +160,14 @@ class OrchestratorCore::Impl {
   void TakeFromDecode(Request& request);
   void Opened(Request& request);
   void AnswerAsking(Request& request, absl::Status status);
+  void ForgetAsking(Request& request);
   Placed PlacedOf(const Request& request) const;
 
   // Instances come and go.
   void TakeEnded(const Instance& instance, const EndedRequest& ended);
+  void NoteHandoff(Request* alive, const Instance& from, const EndedRequest& ended);
   void TakeDecodeEnded(Request& request, const EndedRequest& ended);
+  void TakeUnclaimed(Request& request, const absl::Status& why);
   void TakePrefillEnded(Request& request, Member& member, const EndedRequest& ended);
   // What a new stream of an instance that was here begins with: reconnecting.cc.
   void Resync(InstanceId instance, const RegisterRequest& hello);

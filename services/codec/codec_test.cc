@@ -473,8 +473,9 @@ TEST(Codec, AReportTellsTheChunks) {
   report.ended = {{.id = {7, 11},
                    .epoch = {5},
                    .status = absl::UnavailableError("the engine failed"),
-                   .engine_failed = true},
-                  {.id = {7, 12}, .epoch = {6}}};
+                   .engine_failed = true,
+                   .handoff = {"host-staged", "tcp (not cuda-ipc: no)", true}},
+                  {.id = {7, 12}, .epoch = {6}, .unclaimed = true}};
   const auto decoded = FromProto(ToProto(report));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->held[0].chunks_done, 2u);
@@ -488,7 +489,11 @@ TEST(Codec, AReportTellsTheChunks) {
   EXPECT_EQ(decoded->load.step_age_us, 2500);
   EXPECT_EQ(decoded->load.step_estimate_us, 100);
   EXPECT_TRUE(decoded->ended[0].engine_failed);
+  EXPECT_EQ(decoded->ended[0].handoff, report.ended[0].handoff);
+  EXPECT_EQ(decoded->ended[1].handoff, scheduler::HandoffPath{});
   EXPECT_FALSE(decoded->ended[1].engine_failed);
+  EXPECT_FALSE(decoded->ended[0].unclaimed);
+  EXPECT_TRUE(decoded->ended[1].unclaimed);
 }
 
 TEST(Codec, EachPlanUpdateSurvivesBothWays) {

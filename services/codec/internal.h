@@ -5,6 +5,8 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "proto/orchestrator.pb.h"
+#include "scheduler/base/messages.h"
 
 namespace skein::services {
 
@@ -12,6 +14,8 @@ namespace skein::services {
 // overflow. Durations: durations.h.
 inline constexpr int64_t kMaxCount = int64_t{1} << 31;
 inline constexpr int64_t kMaxTotal = int64_t{1} << 50;
+
+v1::HandoffPath ToProto(const scheduler::HandoffPath& path);
 
 // INVALID_ARGUMENT "field: why".
 absl::Status Invalid(std::string_view field, std::string_view why);

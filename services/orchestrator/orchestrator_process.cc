@@ -89,8 +89,10 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
                  totals.digest_mismatches);
   for (size_t kind = 0; kind < scheduler::kDegradedKinds; ++kind) {
     const char* reason = NameOf(static_cast<scheduler::Degraded>(kind));
-    metrics->Total("skein_degraded_total", "Requests that were delayed or recomputed, by reason.",
-                   {{"reason", reason}}, totals.degraded[kind]);
+    metrics->Total(
+        "skein_degraded_total",
+        "Requests that were delayed, recomputed or handed over by a slower path, by reason.",
+        {{"reason", reason}}, totals.degraded[kind]);
   }
   for (const auto& [model, plans] : totals.plans) RefreshPlans(model, plans, metrics);
   metrics->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.")

@@ -7,8 +7,10 @@
 namespace skein::scheduler {
 
 const char* NameOf(Degraded kind) {
-  constexpr const char* kNames[kDegradedKinds] = {"parked", "replanned", "recomputed",
-                                                  "decode_retried", "decode_full"};
+  constexpr const char* kNames[kDegradedKinds] = {
+      "parked",      "replanned",           "recomputed",  "decode_retried",
+      "decode_full", "handoff_host_memory", "handoff_tcp", "handoff_staging_buffer",
+      "unclaimed"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -157,6 +159,11 @@ bool FinishedExplanations::TakeRouterEnd(const RouterEnd& end) {
   const bool failed = scheduler::TakeRouterEnd(end, &explanation);
   if (!known) CountIfPrefilled(explanation);
   return failed;
+}
+
+Explanation* FinishedExplanations::Find(RequestId id) {
+  const auto it = numbers_.find(id);
+  return it == numbers_.end() ? nullptr : &At(it->second);
 }
 
 void FinishedExplanations::Find(const std::string& request, TimeUs now, size_t limit,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "scheduler/orchestrator/explain/slower_path.h"
+
 namespace skein::scheduler::orchestrator {
 namespace {
 
@@ -60,6 +62,25 @@ void ExplanationLog::End(Request* request, const std::string& why, TimeUs now,
     ++failed_;
   }
   ended_.Add(now, std::move(request->explanation), std::move(reports));
+}
+
+void ExplanationLog::NoteHandoff(Epoch epoch, HandoffExplanation handoff,
+                                 Explanation* explanation) {
+  DegradedCounts none = {};
+  DegradedCounts* degraded = &none;
+  if (explanation != nullptr) {
+    if (explanation->plans.empty() || explanation->plans.back().epoch != epoch) return;
+    auto& handoffs = explanation->plans.back().handoffs;
+    const bool known = std::any_of(handoffs.begin(), handoffs.end(),
+                                   [&](const auto& one) { return one.prefill == handoff.prefill; });
+    if (known) return;
+    handoffs.push_back(handoff);
+    degraded = &explanation->degraded;
+  }
+  for (const Degraded kind : SlowerBy(handoff.path)) {
+    ++degraded_[static_cast<size_t>(kind)];
+    ++(*degraded)[static_cast<size_t>(kind)];
+  }
 }
 
 void ExplanationLog::TakeEnded(const EndedRequest& ended, InstanceId instance) {

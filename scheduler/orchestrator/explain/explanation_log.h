@@ -31,6 +31,11 @@ class ExplanationLog {
   static void NoteTimes(Request* request);
   // It ends now, with this text as its state: its explanation is moved out of it.
   void End(Request* request, const std::string& why, TimeUs now, AwaitedReports reports);
+  // What is told of a request that has ended; null: it is not remembered.
+  Explanation* FindEnded(RequestId id) { return ended_.Find(id); }
+  // A part of the plan `epoch` was handed over: of the request that `explanation` tells of, null:
+  // of one that is not remembered. An instance that says it again is counted once, but then.
+  void NoteHandoff(Epoch epoch, HandoffExplanation handoff, Explanation* explanation);
   // Of a request that has ended; one that is not remembered: nothing.
   void TakeEnded(const EndedRequest& ended, InstanceId instance);
   void TakeRouterEnd(const RouterEnd& end);

@@ -36,7 +36,7 @@ WorkerLoad DecodeCore::Impl::Load() const {
 std::vector<HeldRequest> DecodeCore::Impl::Held() const {
   std::vector<HeldRequest> held;
   for (const auto& [id, sequence] : sequences_) {
-    if (sequence.phase != Phase::kEnded) {
+    if (!sequence.told) {
       held.push_back({.id = id, .epoch = sequence.epoch, .opened = true});
     }
   }
@@ -117,6 +117,11 @@ absl::Status DecodeCore::Impl::CheckInvariants() const {
     }
     if (sequence.stream == Stream::kAttached && !sequence.unsent.empty()) {
       return violated(4, id, "keeps tokens from its stream");
+    }
+    const bool whole = sequence.phase == Phase::kEnded && sequence.status.ok();
+    if (sequence.phase == Phase::kEnded && !sequence.told &&
+        (!whole || sequence.stream != Stream::kUnattached)) {
+      return violated(5, id, "has ended, and the orchestrator was not told");
     }
     if ((sequence.stream == Stream::kUnattached) != (attach_ends_.Of(id) != kNever)) {
       return violated(4, id, "waits for its router without end, or no more");

@@ -171,6 +171,7 @@ void DecodeCore::Impl::On(const AttachCalled& event) {
   attach_ends_.Remove(event.id);
   touched_.push_back(event.id);
   calls_.emplace(event.call, event.id);
+  if (sequence->phase == Phase::kEnded) TellEnd(*sequence, sequence->reason, sequence->status);
   Flush(*sequence);
 }
 
@@ -193,8 +194,11 @@ void DecodeCore::Impl::RunTimers() {
     Sequence& sequence = sequences_.at(*id);
     unclaimed_ -= sequence.phase == Phase::kEnded;
     sequence.stream = Stream::kClosed;
+    sequence.unclaimed = true;
     touched_.push_back(*id);
-    End(sequence, FinishReason::kError, absl::DeadlineExceededError("no router came for it"));
+    End(sequence, FinishReason::kError,
+        absl::DeadlineExceededError(absl::StrCat("no router attached to the token stream within ",
+                                                 config_.attach_lease_us / kMillisecondUs, " ms")));
   }
   RunOpeningTimers();
   kv_in_.RunTimers(listening_.elapsed());
@@ -321,9 +325,11 @@ void DecodeCore::Impl::Flush(Sequence& sequence) {
   calls_.erase(sequence.call);
 }
 
-// The record stays until its blocks are safe and its router has heard the end (EraseEnded).
+// The record stays until its blocks are safe and its router has heard the end (FollowUp). An answer
+// that is whole is no end for the orchestrator before a router attaches: else nobody would plan it
+// anew if none does.
 void DecodeCore::Impl::End(Sequence& sequence, FinishReason reason, const absl::Status& status) {
-  if (sequence.phase == Phase::kEnded) return;
+  if (sequence.phase == Phase::kEnded) return TellEnd(sequence, reason, status);
   SetPhase(sequence, Phase::kEnded);
   unclaimed_ += sequence.stream == Stream::kUnattached;
   sequence.reason = reason;
@@ -331,17 +337,32 @@ void DecodeCore::Impl::End(Sequence& sequence, FinishReason reason, const absl::
   const RequestId id = sequence.spec->id;
   (status.ok() ? finished_ : failed_) += 1;
   tombstones_.Put(id, sequence.epoch, sequence.committed);
-  membership_.Ended({.id = id,
-                     .epoch = sequence.epoch,
-                     .reason = reason,
-                     .status = status,
-                     .engine_failed = steps_.engine().FailedUnder(id)});
+  if (!status.ok() || sequence.stream != Stream::kUnattached) TellEnd(sequence, reason, status);
   Release(sequence);
   Flush(sequence);
 }
 
+void DecodeCore::Impl::TellEnd(Sequence& sequence, FinishReason reason,
+                               const absl::Status& status) {
+  if (std::exchange(sequence.told, true)) return;
+  const RequestId id = sequence.spec->id;
+  membership_.Ended({.id = id,
+                     .epoch = sequence.epoch,
+                     .reason = reason,
+                     .status = status,
+                     .engine_failed = steps_.engine().FailedUnder(id),
+                     .unclaimed = sequence.unclaimed});
+}
+
+// An answer that is whole may still be taken until the process ends.
 void DecodeCore::Impl::EndAll(const absl::Status& status) {
-  for (auto& [id, sequence] : sequences_) End(sequence, FinishReason::kError, status);
+  for (auto& [id, sequence] : sequences_) {
+    if (sequence.phase == Phase::kEnded) {
+      TellEnd(sequence, sequence.reason, sequence.status);
+    } else {
+      End(sequence, FinishReason::kError, status);
+    }
+  }
 }
 
 void DecodeCore::Impl::SetPhase(Sequence& sequence, Phase phase) {

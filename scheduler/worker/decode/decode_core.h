@@ -25,7 +25,7 @@
 //   3. A sequence in the step in flight keeps its blocks.
 //   4. Token indices on a stream are 0, 1, 2 … without gap; each stream ends exactly once.
 //   5. For each request the epoch only grows; every accepted (id, epoch) ends exactly once, in a
-//      report's `ended`.
+//      report's `ended`: an answer that is whole when a router has attached, or its lease is over.
 //   6. The batch's own.
 #pragma once
 
@@ -126,9 +126,8 @@ struct DecodeConfig {
   // Of an announced request whose spec names no deadline.
   TimeUs request_deadline_us = 600 * kSecondUs;
   TimeUs grace_us = 2 * kSecondUs;  // after the lease, before its blocks are used again
-  // For the router to attach. The orchestrator cancels the requests of a router that is
-  // gone; this lease ends those of which the orchestrator knows nothing, and outlasts the backlog
-  // of a router that serves a burst.
+  // For the router to attach. A request to which none did is planned anew, as long as its router
+  // is heard of. It outlasts the backlog of a router that serves a burst.
   TimeUs attach_lease_us = 60 * kSecondUs;
   EngineWatchConfig engine;
   StagingConfig staging;

@@ -61,6 +61,8 @@ class DecodeCore::Impl {
     std::shared_ptr<std::vector<int32_t>> output = std::make_shared<std::vector<int32_t>>();
     FinishReason reason = FinishReason::kError;
     absl::Status status;
+    bool told = false;  // the orchestrator of its end
+    bool unclaimed = false;
     int64_t output_tokens = 0;  // sampled, the stop token included
     int32_t stop_token = -1;
   };
@@ -117,6 +119,8 @@ class DecodeCore::Impl {
   void LeaveWithFailedEngine();
   void Flush(Sequence& sequence);  // what the attached stream has not got yet
   void End(Sequence& sequence, FinishReason reason, const absl::Status& status);
+  // Once.
+  void TellEnd(Sequence& sequence, FinishReason reason, const absl::Status& status);
   void EndAll(const absl::Status& status);
   void SetPhase(Sequence& sequence, Phase phase);
   void Release(const Sequence& sequence);  // gives the blocks back, unless a step reads them

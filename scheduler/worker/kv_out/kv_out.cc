@@ -211,6 +211,8 @@ void KvOut::On(const HandoffDone& event, TimeUs now) {
   if (entry == nullptr || entry->sender != Sender::kWriting) return;
   SetSender(*entry, Sender::kWritten);
   entry->bytes_per_layer = event.bytes_per_layer;
+  entry->path = event.path;
+  entry->path.staging_buffer = entry->staging.has_value();
   if (entry->stopped) return SenderEnded(*entry);
   Arm(*entry);
   MaybeCommit(*entry, now);
@@ -262,7 +264,7 @@ void KvOut::On(const CommitReplied& event, TimeUs now) {
   if (status.ok()) {
     entry->stopped = true;
     timers_.Remove(event.id);
-    outcomes_.push_back({event.id, End::kCommitted, absl::OkStatus()});
+    outcomes_.push_back({event.id, End::kCommitted, absl::OkStatus(), entry->path});
     return;
   }
   if (!IsUnreachable(status) || entry->commit.attempts() >= config_.attempts) {

@@ -74,7 +74,8 @@ class KvOut {
   struct Outcome {
     RequestId id;
     End end = End::kFailed;
-    absl::Status status;  // of kFailed: what the request ends with; of kRefused: why
+    absl::Status status;    // of kFailed: what the request ends with; of kRefused: why
+    HandoffPath path = {};  // of kCommitted
   };
 
   // `emit` is called for each effect, inside the call that has it.
@@ -146,6 +147,7 @@ class KvOut {
     TimeUs post_until_us = 0;  // this side's view of the lease's end
     std::optional<Staging> staging;
     std::vector<int64_t> bytes_per_layer;
+    HandoffPath path;
     std::optional<Result> result;
     TimeUs computed_us = 0;
     RetryingCall commit;

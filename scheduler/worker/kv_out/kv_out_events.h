@@ -60,6 +60,7 @@ struct HandoffDone {  // every put of every prompt block of every layer complete
   RequestId id;
   Epoch epoch;
   std::vector<int64_t> bytes_per_layer;
+  HandoffPath path = {};  // `staging_buffer` is not looked at
 };
 struct HandoffFailed {  // and no put is under way any more
   RequestId id;

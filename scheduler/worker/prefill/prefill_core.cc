@@ -251,9 +251,9 @@ void PrefillCore::Impl::SetState(Request& request, State state) {
   if (state == State::kAsking && request.placed.endpoint.empty()) queue_.AddUnplaced(place);
 }
 
-void PrefillCore::Impl::Finish(Request& request) {
+void PrefillCore::Impl::Finish(Request& request, const HandoffPath& path) {
   ++committed_;
-  Erase(request, absl::OkStatus());
+  Erase(request, absl::OkStatus(), path);
 }
 
 void PrefillCore::Impl::End(Request& request, const absl::Status& status) {
@@ -294,7 +294,8 @@ void PrefillCore::Impl::MaybeLeave(Request& request) {
   Erase(request, absl::Status(request.end_status));
 }
 
-void PrefillCore::Impl::Erase(Request& request, const absl::Status& status) {
+void PrefillCore::Impl::Erase(Request& request, const absl::Status& status,
+                              const HandoffPath& path) {
   const RequestId id = request.spec->id;
   batch_.Remove(id);
   kv_out_.Forget(id);
@@ -312,7 +313,8 @@ void PrefillCore::Impl::Erase(Request& request, const absl::Status& status) {
                      .epoch = request.epoch,
                      .reason = reason,
                      .status = status,
-                     .engine_failed = steps_.engine().FailedUnder(id)});
+                     .engine_failed = steps_.engine().FailedUnder(id),
+                     .handoff = path});
   timers_.Remove(id);
   left_.push_back(id);
   requests_.erase(id);

@@ -207,7 +207,7 @@ void PrefillCore::Impl::TakeOutcomes() {
         if (request.state == State::kAsking) Refused(request, outcome.status);
         break;
       case KvOut::End::kCommitted:
-        Finish(request);
+        Finish(request, outcome.path);
         break;
       case KvOut::End::kFailed:
         End(request, outcome.status);

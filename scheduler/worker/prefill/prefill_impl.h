@@ -161,11 +161,11 @@ class PrefillCore::Impl {
   void BatchDone(const StepLoop::Ended& ended, const std::vector<StepResult>& results);
   void FailOverdueStep();
   void LeaveWithFailedEngine();
-  void Finish(Request& request);  // committed
+  void Finish(Request& request, const HandoffPath& path = {});  // committed
   void End(Request& request, const absl::Status& status);
   void EndAll(const absl::Status& status);
   void MaybeLeave(Request& request);  // erases it when nothing touches its blocks
-  void Erase(Request& request, const absl::Status& status);
+  void Erase(Request& request, const absl::Status& status, const HandoffPath& path = {});
 
   // SP plans: prefill_span.cc.
   void EndOrphans();

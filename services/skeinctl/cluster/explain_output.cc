@@ -34,6 +34,14 @@ std::string ChunkText(const v1::PlanExplanation::Chunk& chunk, bool over) {
                          absl::StrJoin(chunk.instances(), " "));
 }
 
+std::string HandoffText(const v1::PlanExplanation::Handoff& handoff, uint64_t decode_instance) {
+  std::string text = absl::StrCat("KV of instance ", handoff.prefill_instance(),
+                                  " to decode instance ", decode_instance, ": ",
+                                  handoff.path().path(), " by ", handoff.path().transport());
+  if (!handoff.slower().empty()) absl::StrAppend(&text, "; no faster path: ", handoff.slower());
+  return text;
+}
+
 std::string PlanText(const v1::PlanExplanation& plan, bool ended) {
   std::string text = absl::StrFormat("  plan of epoch %d, decided %s after submission: %s\n",
                                      plan.epoch(), Time(plan.decided_s()), plan.how());
@@ -55,6 +63,9 @@ std::string PlanText(const v1::PlanExplanation& plan, bool ended) {
     absl::StrAppendFormat(&text, " %d: %s", queue.instance(), Time(queue.queue_s()));
   }
   if (!plan.queue().empty()) text += "\n";
+  for (const auto& one : plan.handoffs()) {
+    absl::StrAppend(&text, "    ", HandoffText(one, plan.decode_instance()), "\n");
+  }
   if (!plan.lost().empty()) absl::StrAppend(&text, "    given up: ", plan.lost(), "\n");
   return text;
 }
@@ -122,6 +133,15 @@ Json PlanJson(const v1::PlanExplanation& plan) {
   json["queue"] = Json::array();
   for (const auto& queue : plan.queue()) {
     json["queue"].push_back({{"instance", queue.instance()}, {"queue_s", queue.queue_s()}});
+  }
+  json["decode_instance"] = plan.decode_instance() == 0 ? Json() : Json(plan.decode_instance());
+  json["handoffs"] = Json::array();
+  for (const auto& one : plan.handoffs()) {
+    json["handoffs"].push_back({{"prefill_instance", one.prefill_instance()},
+                                {"path", one.path().path()},
+                                {"transport", one.path().transport()},
+                                {"staging_buffer", one.path().staging_buffer()},
+                                {"slower", one.slower().empty() ? Json() : Json(one.slower())}});
   }
   json["lost"] = plan.lost().empty() ? Json() : Json(plan.lost());
   return json;

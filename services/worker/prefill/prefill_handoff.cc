@@ -44,7 +44,8 @@ engine::HandoffEnds PrefillShell::Ends() {
   return {
       .done =
           [this](engine::HandoffKey key, std::vector<int64_t> bytes) {
-            Post(scheduler::HandoffDone{IdOf(key), EpochOf(key), std::move(bytes)});
+            Post(scheduler::HandoffDone{IdOf(key), EpochOf(key), std::move(bytes),
+                                        std::exchange(carried_, {})});
           },
       .failed =
           [this](engine::HandoffKey key, absl::Status status) {
@@ -71,6 +72,10 @@ engine::HandoffEnds PrefillShell::Ends() {
       .idle =
           [this](engine::HandoffKey key) {
             Post(scheduler::HandoffIdle{IdOf(key), EpochOf(key)});
+          },
+      .carried =
+          [this](engine::HandoffKey, const engine::PeerInfo& by) {
+            carried_ = {.path = by.path, .transport = by.lanes};
           }};
 }
 

@@ -107,6 +107,7 @@ class PrefillShell : public CoreShell<PrefillShell, scheduler::PrefillCore, sche
   // Only on the progress thread: the bytes that the log told last of each peer's handoffs.
   std::map<engine::PeerId, uint64_t> logged_;
   int64_t next_log_us_ = 0;
+  scheduler::HandoffPath carried_;  // of the handoff whose end comes next
   CommLog comm_log_;
   StepLog step_log_;
   // Only on the loop.
