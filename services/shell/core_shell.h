@@ -4,14 +4,22 @@
 //
 //   class DecodeShell : public CoreShell<DecodeShell, DecodeCore, DecodeEvent, DecodeSnapshot>
 //
+// An event that comes while the effects of another one are executed is queued: it is handled when
+// these effects are done.
+//
 // The shell has an On for each effect, and may have
-//   void Handled();              after the effects of an event
+//   void Decided();              after an event, before its effects
+//   void Handled();              when nothing is queued any more
+//   int64_t PartsDeadline();     when what it has beside the core wants a tick; INT64_MAX: never
+//   void TickParts();            before each tick of the core
 //   absl::Status CheckParts();   the invariants of what it has beside the core
-// both on the loop. It stops the loop (loop_.Stop()) before anything of it goes.
+// all on the loop. It stops the loop (loop_.Stop()) before anything of it goes.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -62,21 +70,48 @@ class CoreShell {
   void StartCore(const std::string& name, const Config& config, const Event& tick) {
     core_.emplace(config);
     loop_.Start(
-        name, [this] { return core_->NextDeadline(); }, [this, tick] { Handle(tick); });
+        name, [this] { return NextTick(); },
+        [this, tick] {
+          shell()->TickParts();
+          Handle(tick);
+        });
     Post(tick);
+  }
+  // On the loop: from here on events are dropped, and no tick comes. For a shell that needs the
+  // loop until what the core has opened is closed.
+  void StopCore() {
+    stopped_ = true;
+    queue_.clear();
   }
 
   // On the loop.
-  void Handle(const Event& event) {
-    Execute(event);
+  void Handle(Event event) {
+    Queue(std::move(event));
+    HandleQueued();
+  }
+  // Several at a time: HandleQueued has to follow.
+  void Queue(Event event) { queue_.push_back(std::move(event)); }
+  // The same, before all that is queued.
+  void QueueFirst(Event event) { queue_.push_front(std::move(event)); }
+  void HandleQueued() {
+    if (stopped_) return queue_.clear();
+    if (std::exchange(handling_, true)) return;
+    while (!queue_.empty()) {
+      const Event next = std::move(queue_.front());
+      queue_.pop_front();
+      auto effects = core_->Handle(next, MonotonicUs());
+      shell()->Decided();
+      for (auto& effect : effects) {
+        std::visit([this](auto& e) { shell()->On(e); }, effect);
+      }
+    }
+    handling_ = false;
     shell()->Handled();
   }
-  void Execute(const Event& event) {
-    for (auto& effect : core_->Handle(event, MonotonicUs())) {
-      std::visit([this](auto& e) { shell()->On(e); }, effect);
-    }
-  }
+  void Decided() {}
   void Handled() {}
+  int64_t PartsDeadline() { return INT64_MAX; }
+  void TickParts() {}
   absl::Status CheckParts() { return absl::OkStatus(); }
   const absl::Status& invariants() const { return checked_.last(); }
 
@@ -85,8 +120,15 @@ class CoreShell {
 
  private:
   Shell* shell() { return static_cast<Shell*>(this); }
+  int64_t NextTick() {
+    return stopped_ ? INT64_MAX : std::min(core_->NextDeadline(), shell()->PartsDeadline());
+  }
 
   SpacedCheck checked_;
+  // Only on the loop.
+  std::deque<Event> queue_;
+  bool handling_ = false;
+  bool stopped_ = false;
 };
 
 }  // namespace skein::services

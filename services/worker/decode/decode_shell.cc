@@ -180,14 +180,14 @@ void DecodeShell::OnTokenRequest(scheduler::TokenStreamId stream) {
     return CloseTokenStream(stream);
   }
   call->Next();
-  for (const scheduler::DecodeEvent& event : events) Execute(event);
-  SendTokens();
+  for (scheduler::DecodeEvent& event : events) Queue(std::move(event));
+  HandleQueued();
 }
 
 void DecodeShell::CloseTokenStream(scheduler::TokenStreamId stream) {
   token_calls_.erase(stream);
-  for (const scheduler::DecodeEvent& event : tokens_.Close(stream)) Execute(event);
-  SendTokens();
+  for (scheduler::DecodeEvent& event : tokens_.Close(stream)) Queue(std::move(event));
+  HandleQueued();
 }
 
 void DecodeShell::SendTokens() {
