@@ -93,6 +93,7 @@ TEST_F(PrefillStepsTest, WhileAPieceCannotRunPlainPromptsDo) {
   AddPlain(2, 30);
   EXPECT_EQ(Next(), 2u);
   End();
+  steps_.Remove(Id(2));
   EXPECT_EQ(Next(), std::nullopt);
   requests_.SetPhase(requests_.at(Id(1)), Phase::kComputing);
   EXPECT_EQ(Next(), 1u);
@@ -117,6 +118,7 @@ TEST_F(PrefillStepsTest, OnlyAPieceInFlightIsAborted) {
   EXPECT_FALSE(steps_.Abort(Id(2), now_).has_value());
   EXPECT_FALSE(steps_.Abort(Id(1), now_).has_value());
   End();
+  steps_.Remove(Id(2));
   EXPECT_EQ(Next(), 1u);
   ASSERT_TRUE(steps_.Abort(Id(1), now_).has_value());
   End(absl::CancelledError("aborted"));
