@@ -195,7 +195,8 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
                                             scheduler::PrefillEvent, scheduler::PrefillEffect> {
  public:
   static const CoreStates& States() {
-    static const CoreStates states{"prefill", {"queued", "asking", "placed", "ending"}};
+    static const CoreStates states{"prefill",
+                                   {"queued", "asking", "computing", "committing", "ending"}};
     return states;
   }
 

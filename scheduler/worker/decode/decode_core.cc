@@ -130,17 +130,11 @@ void DecodeCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string& 
 }
 
 void DecodeCore::Impl::On(const RegisterReplied& event) {
-  membership_.OnRegistered(event.reply, now_);
+  membership_.On(event, now_);
   for (const HeldRequest& cancel : event.reply.cancel) {
     CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
   }
 }
-
-void DecodeCore::Impl::On(const ReportReplied& event) {
-  membership_.OnReported(event.serial, event.reply, now_);
-}
-
-void DecodeCore::Impl::On(const OrderDrain& event) { membership_.OrderDrain(event.drain); }
 
 void DecodeCore::Impl::On(const Drain& event) {
   if (membership_.leaving()) return;

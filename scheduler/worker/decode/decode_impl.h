@@ -71,25 +71,24 @@ class DecodeCore::Impl {
   void On(const AnnounceCalled& event);
   void On(const WithdrawCalled& event);
   void On(const OpenTransferCalled& event) { Open(event, now_ + config_.open_wait_us); }
-  // KvIn's events.
-  void On(const RenewCalled& event) { kv_in_.On(event, Listening()); }
-  void On(const AcquireStagingBufferCalled& event) { kv_in_.On(event, Listening()); }
-  void On(const TakePartCalled& event) { kv_in_.On(event, Listening()); }
-  void On(const ReleaseStagingBufferCalled& event) { kv_in_.On(event, Listening()); }
-  void On(const PartCopied& event) { kv_in_.On(event, Listening()); }
-  void On(const CommitCalled& event) { kv_in_.On(event, Listening()); }
   void On(const CancelCalled& event);
   void On(const AbortCalled& event);
   void On(const AttachCalled& event);
   void On(const DetachCalled& event);
   void On(const StepDone& event);
   void On(const RegisterReplied& event);
-  void On(const ReportReplied& event);
-  void On(const UnregisterReplied& event) { membership_.OnUnregistered(); }
-  void On(const Disconnected& event) { membership_.OnDisconnected(event.status, now_); }
   void On(const Drain& event);
-  void On(const OrderDrain& event);
+  void On(const OrderDrain& event) { membership_.OrderDrain(event.drain); }
   void On(const Tick& event) { listening_.Listened(now_); }
+  // The rest is about the stream to the orchestrator, or about KV that comes in.
+  template <class Event>
+  void On(const Event& event) {
+    if constexpr (requires { membership_.On(event, now_); }) {
+      membership_.On(event, now_);
+    } else {
+      kv_in_.On(event, Listening());
+    }
+  }
 
   // What comes before the KV: decode_opening.cc.
   bool MayAnnounce(const AnnounceRequest& request);

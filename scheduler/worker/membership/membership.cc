@@ -7,11 +7,12 @@
 
 namespace skein::scheduler {
 
-void Membership::OnRegistered(const RegisterReply& reply, TimeUs now) {
+void Membership::On(const RegisterReplied& event, TimeUs now) {
+  const RegisterReply& reply = event.reply;
   if (!calling_ || connected_) return;
   if (!reply.status.ok()) {
     registered_ = false;
-    return OnDisconnected(reply.status, now);
+    return On(Disconnected{reply.status}, now);
   }
   if (!reply.generation.MayFollow(seen_)) {  // Due closes the stream; the next hello says why
     last_call_ = absl::FailedPreconditionError(
@@ -34,8 +35,9 @@ void Membership::OnRegistered(const RegisterReply& reply, TimeUs now) {
   spacing_end_us_ = now;
 }
 
-void Membership::OnReported(uint64_t serial, const ReportReply& reply, TimeUs now) {
-  if (!calling_ || serial != serial_) return;
+void Membership::On(const ReportReplied& event, TimeUs now) {
+  const ReportReply& reply = event.reply;
+  if (!calling_ || event.serial != serial_) return;
   last_call_ = reply.status;
   if (!reply.status.ok()) {  // Due closes the stream: the next one begins with a registration
     registered_ = false;
@@ -55,14 +57,14 @@ void Membership::TakeEndedHeard() {
   ended_in_flight_ = 0;
 }
 
-void Membership::OnDisconnected(const absl::Status& status, TimeUs now) {
+void Membership::On(const Disconnected& event, TimeUs now) {
   if (left_) return;
   if (saying_goodbye_) registered_ = saying_goodbye_ = false;  // it is as good as said
   attempts_failed_ = connected_ ? 0 : attempts_failed_ + 1;
   connected_ = calling_ = false;
   ended_in_flight_ = 0;
   dirty_ = true;
-  last_call_ = status;
+  last_call_ = event.status;
   const TimeUs first_us = config_.register_retry_us / 8;
   next_us_ = now + std::min(config_.register_retry_us, first_us << std::min(attempts_failed_, 3));
 }
@@ -75,7 +77,7 @@ absl::Status Membership::CheckEpoch(Epoch epoch) const {
                    ", the last that this worker's orchestrator can have issued"));
 }
 
-void Membership::OnUnregistered() {
+void Membership::On(const UnregisterReplied&, TimeUs) {
   if (!saying_goodbye_) return;
   calling_ = saying_goodbye_ = false;
   registered_ = connected_ = false;
@@ -134,8 +136,9 @@ void Membership::Await(TimeUs now) {
 
 std::optional<MembershipEffect> Membership::Close(TimeUs now) {
   const bool refused = std::exchange(refused_, false) || (!registered_ && connected_);
-  OnDisconnected(
-      refused ? last_call_ : absl::DeadlineExceededError("the orchestrator does not answer"), now);
+  On(Disconnected{refused ? last_call_
+                          : absl::DeadlineExceededError("the orchestrator does not answer")},
+     now);
   return CloseStream{};
 }
 

@@ -44,10 +44,10 @@ class Membership {
 
   explicit Membership(const MembershipConfig& config) : config_(config) {}
 
-  void OnRegistered(const RegisterReply& reply, TimeUs now);
-  void OnReported(uint64_t serial, const ReportReply& reply, TimeUs now);
-  void OnUnregistered();
-  void OnDisconnected(const absl::Status& status, TimeUs now);
+  void On(const RegisterReplied& event, TimeUs now);
+  void On(const ReportReplied& event, TimeUs now);
+  void On(const UnregisterReplied& event, TimeUs now);
+  void On(const Disconnected& event, TimeUs now);
 
   // Whether the orchestrator that this worker is registered with, or one before it, can have issued
   // this epoch: INVALID_ARGUMENT "epoch: ...". A request whose end such an epoch brought would

@@ -16,7 +16,7 @@ class MembershipTest : public ::testing::Test {
   MembershipTest() {
     const auto hello = Take<CallRegister>();
     EXPECT_TRUE(hello.has_value());
-    membership_.OnRegistered({absl::OkStatus(), {3}, kLeaseUs}, now_);
+    membership_.On(RegisterReplied{{absl::OkStatus(), {3}, kLeaseUs}}, now_);
   }
   static MembershipConfig Config() {
     MembershipConfig config;
@@ -43,7 +43,7 @@ class MembershipTest : public ::testing::Test {
     now_ = std::max(now_ + 1, membership_.NextDeadline());
     const auto report = Take<CallReport>();
     EXPECT_TRUE(report.has_value());
-    membership_.OnReported(report->request.serial, reply, now_);
+    membership_.On(ReportReplied{report->request.serial, reply}, now_);
     return report->request;
   }
   void Hold(uint64_t serial, bool opened = true, uint32_t chunks_done = 0,
@@ -130,7 +130,7 @@ TEST_F(MembershipTest, AStreamBeginsWithAllAndTheLoad) {
   End(1);
   Hold(2);
   membership_.StartDrain();
-  membership_.OnDisconnected(absl::UnavailableError("broke"), now_);
+  membership_.On(Disconnected{absl::UnavailableError("broke")}, now_);
   now_ = membership_.NextDeadline();
   const auto hello = Take<CallRegister>();
   ASSERT_TRUE(hello.has_value());
@@ -138,7 +138,7 @@ TEST_F(MembershipTest, AStreamBeginsWithAllAndTheLoad) {
   EXPECT_EQ(hello->request.ended.size(), 1u);
   EXPECT_TRUE(hello->request.load.draining);
   Hold(3);
-  membership_.OnRegistered({absl::OkStatus(), {3}, kLeaseUs}, now_);
+  membership_.On(RegisterReplied{{absl::OkStatus(), {3}, kLeaseUs}}, now_);
   EXPECT_TRUE(membership_.drain_told());
   const ReportRequest report = Report();
   ASSERT_EQ(report.held.size(), 1u) << "what came after the registration";
