@@ -14,6 +14,7 @@ namespace skein::sim {
 using scheduler::BlockId;
 using scheduler::kMillisecondUs;
 using scheduler::Piece;
+using scheduler::RingGroup;
 using scheduler::RingPart;
 using scheduler::StepDone;
 using scheduler::StepSequence;
@@ -52,7 +53,32 @@ scheduler::StepResult ResultAt(const StepSequence& sequence, engine::SequenceRes
 
 }  // namespace
 
+void JointSteps::Make(const Process* process, const scheduler::MakeGroup& group) {
+  const auto [it, fresh] = made_.try_emplace({process, group.group}, Made{group.key, group.rank});
+  verdict_->Require(fresh, "a group is made over another one");
+}
+
+void JointSteps::Drop(const Process* process, scheduler::RingGroup group) {
+  verdict_->Require(made_.erase({process, group}) == 1, "a group is dropped that was not made");
+}
+
+void JointSteps::CheckGroups(const Entrant& entrant) const {
+  const RingPart& part = PartOf(entrant);
+  const auto has = [&](scheduler::RingGroup group, scheduler::GroupKey key) {
+    const auto it = made_.find({entrant.process, group});
+    if (it == made_.end()) return false;
+    verdict_->Require(!it->second.broken, "a member enters a group that it has broken");
+    return it->second.key == key && it->second.rank == part.rank;
+  };
+  const bool together = part.comm_addresses.size() > 1;
+  const bool moves = together && !part.piece.moves.empty();
+  verdict_->Require(has(RingGroup::kPieces, part.group) == together, "a step lacks its group");
+  verdict_->Require(has(RingGroup::kMoves, part.moves_group) == moves,
+                    "a step lacks its group for moves");
+}
+
 void JointSteps::Enter(Entrant entrant) {
+  CheckGroups(entrant);
   const RingPart& part = PartOf(entrant);
   const int rank = part.rank;
   const Key key{part.group, part.piece.index};
@@ -216,19 +242,31 @@ void JointSteps::Break(const std::shared_ptr<Meeting>& meeting, const char* why)
   }
 }
 
-void JointSteps::Abort(const Process* process, uint64_t step) {
+void JointSteps::Abort(const Process* process, const scheduler::AbortGroup& abort) {
+  const auto it = made_.find({process, abort.group});
+  if (it == made_.end()) return verdict_->Violated("a group is broken that was not made");
+  it->second.broken = true;
+  if (abort.group == RingGroup::kMoves) return;  // that of the pieces is, too
+  bool was_in = false;
   for (const auto& [key, meeting] : Meetings(meetings_)) {
-    for (const auto& [rank, entrant] : meeting->entrants) {
-      if (entrant.process != process || entrant.step.step != step || entrant.over) continue;
-      EndAfter(network_->random().Between(0, 500), meeting, rank, absl::CancelledError("aborted"));
-      Break(meeting, "a member aborted");
-    }
+    if (key.first != it->second.key) continue;
+    const auto own = meeting->entrants.find(it->second.rank);
+    if (own == meeting->entrants.end() || own->second.over) continue;
+    was_in = true;
+    EndAfter(network_->random().Between(0, 500), meeting, it->second.rank,
+             absl::UnavailableError(abort.reason.message()));
+    Break(meeting, "a member broke the group");
   }
+  if (!was_in) WillNotCome(it->second.key, it->second.rank);
 }
 
 void JointSteps::Refuse(const scheduler::BreakGroup& refusal) {
-  const scheduler::GroupKey group = refusal.group;
-  refusers_.insert({group, refusal.rank});
+  WillNotCome(refusal.group, refusal.rank);
+}
+
+// To no further piece of the group; the word of it may be lost.
+void JointSteps::WillNotCome(scheduler::GroupKey group, int rank) {
+  refusers_.insert({group, rank});
   if (network_->Happens(network_->scenario().word_loss_chance)) return;
   refused_.insert(group);
   for (const auto& [key, meeting] : Meetings(meetings_)) {
@@ -237,6 +275,7 @@ void JointSteps::Refuse(const scheduler::BreakGroup& refusal) {
 }
 
 void JointSteps::Died(const Process* process) {
+  std::erase_if(made_, [process](const auto& made) { return made.first.first == process; });
   for (const auto& [key, meeting] : Meetings(meetings_)) {
     for (auto& [rank, entrant] : meeting->entrants) {
       if (entrant.process != process || entrant.over) continue;

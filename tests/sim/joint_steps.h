@@ -1,6 +1,7 @@
-// Steps that several simulated prefill workers run together: nobody's begins before all members are
-// in the same piece, and if one dies, gives up or is cancelled it ends for the others, too, each in
-// its own time or (the word of it was lost) at its deadline.
+// The physics of steps that several simulated prefill workers run together: nobody's begins before
+// all members are in the same piece, and if one dies or breaks the group it ends for the others,
+// too, each in its own time or (the word of it was lost) at its deadline. When groups are made,
+// broken and dropped is decided by the shipped scheduler::RingSteps (ring_groups.h).
 //
 // What is computed comes from the members' own memories: blocks are moved as the parts say, history
 // is read from exactly those blocks that each member attends from, and an emulated engine computes
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "engine/emulated/emulated_engine.h"
+#include "scheduler/worker/steps/ring_steps.h"
 #include "scheduler/worker/steps/step.h"
 #include "tests/sim/core_process.h"
 #include "tests/sim/engine_thread.h"
@@ -41,12 +43,17 @@ class JointSteps {
     bool over = false;
   };
 
-  void Enter(Entrant entrant);
-  // The process breaks its step, if it is in it.
-  void Abort(const Process* process, uint64_t step);
-  void Died(const Process* process);
-  // A member will not come to any further piece of the group; the word of it may be lost.
+  // A member's ends of its groups; kPieces names the meeting, kMoves belongs to it.
+  void Make(const Process* process, const scheduler::MakeGroup& group);
+  void Drop(const Process* process, scheduler::RingGroup group);
+  // Its own step ends, if it is in one; the others hear of it, or the word of it is lost.
+  void Abort(const Process* process, const scheduler::AbortGroup& abort);
+  // The same of a group that the member has not made: it will not come.
   void Refuse(const scheduler::BreakGroup& refusal);
+
+  // A violation unless the process has made the groups of the step, and has broken none of them.
+  void Enter(Entrant entrant);
+  void Died(const Process* process);
 
   int64_t run() const { return run_; }  // to their end
   int64_t broken() const { return broken_; }
@@ -61,8 +68,14 @@ class JointSteps {
     bool running = false;
   };
   using Meetings = std::map<Key, std::shared_ptr<Meeting>>;
+  struct Made {
+    scheduler::GroupKey key;
+    int rank = 0;
+    bool broken = false;
+  };
 
   static bool Waits(const Meeting& meeting) { return !meeting.broken && !meeting.running; }
+  void CheckGroups(const Entrant& entrant) const;
   void CheckDeadline(const Meeting& meeting, int rank);
   // Members of several pieces wait for one another: each is in its piece, none will move.
   bool InRing(const Meeting& meeting) const;
@@ -72,6 +85,7 @@ class JointSteps {
   void EndAfter(TimeUs delay, const std::shared_ptr<Meeting>& meeting, int rank,
                 absl::Status status);
   void Break(const std::shared_ptr<Meeting>& meeting, const char* why);
+  void WillNotCome(scheduler::GroupKey group, int rank);
   void CheckSamePiece(const Meeting& meeting);
   std::vector<scheduler::StepResult> Compute(Meeting& meeting);  // by rank
   void Move(Meeting& meeting);
@@ -79,6 +93,7 @@ class JointSteps {
   Network* network_;
   Verdict* verdict_;
   Meetings meetings_;
+  std::map<std::pair<const Process*, scheduler::RingGroup>, Made> made_;
   std::set<scheduler::GroupKey> refused_;                   // as far as the others heard
   std::set<std::pair<scheduler::GroupKey, int>> refusers_;  // by rank, heard or not
   int64_t run_ = 0;

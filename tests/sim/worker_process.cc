@@ -58,6 +58,7 @@ void PrefillProcess::OnStart() {
       network_, this, engine_, transfers_, find_memory_, [this](PrefillEvent event) {
         DispatchAfter(network_->random().Between(0, 200), std::move(event));
       });
+  ring_groups_ = std::make_unique<RingGroups>(network_, this, joint_steps_, verdict_);
   const Scenario& scenario = network_->scenario();
   const TimeUs unit_us = scenario.time_scale * kMillisecondUs;
   PrefillConfig config;
@@ -101,9 +102,9 @@ void PrefillProcess::Execute(AnswerAssign& effect) {
   ToOrchestrator(answered.mapped());
 }
 
-void PrefillProcess::Execute(AbortStep& effect) { joint_steps_->Abort(this, effect.step); }
+void PrefillProcess::Execute(AbortStep& effect) { ring_groups_->Abort(effect.step); }
 
-void PrefillProcess::Execute(BreakGroup& effect) { joint_steps_->Refuse(effect); }
+void PrefillProcess::Execute(BreakGroup& effect) { ring_groups_->Break(effect); }
 
 void PrefillProcess::Execute(CallPlaceDecode& effect) {
   ToOrchestrator(PlaceDecodeCalled{{}, network_->Encoded(effect.request)});
@@ -203,12 +204,12 @@ void PrefillProcess::StepTogether(const RunStep& step, EngineThread::LayerDone l
       transfers_->CheckUse(PlaceOf(block), {sequence.id, sequence.epoch}, "filled for");
     }
   }
-  joint_steps_->Enter({.process = this,
-                       .thread = &engine_thread_,
-                       .engine = engine_,
-                       .step = step,
-                       .layer_done = std::move(layer_done),
-                       .done = [this](StepDone done) { Dispatch(std::move(done)); }});
+  ring_groups_->Run({.process = this,
+                     .thread = &engine_thread_,
+                     .engine = engine_,
+                     .step = step,
+                     .layer_done = std::move(layer_done),
+                     .done = [this](StepDone done) { Dispatch(std::move(done)); }});
 }
 
 void DecodeProcess::OnStart() {

@@ -20,6 +20,7 @@
 #include "tests/sim/engine_thread.h"
 #include "tests/sim/joint_steps.h"
 #include "tests/sim/orchestrator_process.h"
+#include "tests/sim/ring_groups.h"
 #include "tests/sim/sender.h"
 #include "tests/sim/transfers.h"
 
@@ -168,6 +169,9 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   }
   // The process ends; after a failure its supervisor starts it again.
   void Leave() {
+    if constexpr (requires { static_cast<Derived*>(this)->Stopping(); }) {
+      static_cast<Derived*>(this)->Stopping();
+    }
     this->Crash();
     if (!engine_failed_) return;
     VirtualTime& time = this->network_->time();
@@ -205,6 +209,7 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
 
   void FindMemoryBy(Sender::FindMemory find) { find_memory_ = std::move(find); }
   void StepWithOthersBy(JointSteps* joint_steps) { joint_steps_ = joint_steps; }
+  void Stopping() { ring_groups_->Stop(); }  // in order, not by a crash
 
   // From the orchestrator.
   void Serve(const scheduler::CallAssign& message);
@@ -242,6 +247,7 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
 
   Sender::FindMemory find_memory_;
   JointSteps* joint_steps_ = nullptr;
+  std::unique_ptr<RingGroups> ring_groups_;
   std::unique_ptr<Sender> sender_;
   std::map<scheduler::CallId, scheduler::AssignReplied> assigns_;  // unanswered
 };

@@ -1,0 +1,113 @@
+// RingSteps: the groups by which this instance's engine steps together with other instances: when
+// they are made, kept from step to step, broken and dropped. Decides only: its shells carry out the
+// effects on a Fabric (services/worker/engine/ring_groups.h) and in virtual time
+// (tests/sim/ring_groups.h). One caller at a time; nothing waits.
+//
+// Groups. kPieces is kept while the pieces of one chunk are run. kMoves, by which history moves,
+// exists only for the step that moves some. A chunk of one instance needs neither.
+//
+// Life of a step: Enter -> Made for each group that it lacks -> entry(): if OK, the step runs and
+// ends with Leave; otherwise it has ended. Groups are made even for a step that was aborted before,
+// because its other members learn of it only by them.
+//
+// Broken groups. A group of a step that failed, or could not be entered, is broken and dropped. A
+// group of a step that was aborted after it had left is broken and kept until another takes its
+// place: the other members may already wait in it for the next piece.
+//
+// Invariants, by number (CheckInvariants names them):
+//   1. Groups are awaited exactly while a step is being entered; one group at a time.
+//   2. kMoves exists only while a step is being entered or runs.
+//   3. A step runs with the groups that it needs, and with no other.
+//   4. If a step that runs was aborted, or this instance stops, each of its groups is broken.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/worker/steps/step.h"
+
+namespace skein::scheduler {
+
+enum class RingGroup { kPieces, kMoves };
+
+// Effect: make this instance's end of the group, then call Made. The last effect of its list.
+struct MakeGroup {
+  RingGroup group = RingGroup::kPieces;
+  GroupKey key;
+  int rank = 0;
+  std::vector<std::string> comm_addresses;  // by rank
+};
+// Effect: the group is not used any more.
+struct DropGroup {
+  RingGroup group = RingGroup::kPieces;
+};
+// Effect: break the group. Its calls end with UNAVAILABLE at each member that hears of it.
+struct AbortGroup {
+  RingGroup group = RingGroup::kPieces;
+  absl::Status reason;
+};
+// Effect: break a group in which this instance is not and will not be: make it, abort it, drop it.
+struct RefuseGroup {
+  BreakGroup refused;
+  absl::Status reason;
+};
+using RingEffect = std::variant<MakeGroup, DropGroup, AbortGroup, RefuseGroup>;
+
+class RingSteps {
+ public:
+  using Effects = std::vector<RingEffect>;
+
+  // The engine is about to run the step that `part` describes. REQUIRES: no other step is being
+  // entered or runs.
+  Effects Enter(uint64_t step, const RingPart& part);
+  // How the latest MakeGroup ended. REQUIRES: it was not answered yet.
+  Effects Made(const absl::Status& status);
+  // Whether the step of the latest Enter may run, once its groups are made. UNAVAILABLE: a group
+  // could not be made. CANCELLED: the step was aborted, or this instance stops.
+  const absl::Status& entry() const { return entry_; }
+  // The step that runs has ended. REQUIRES: one runs.
+  Effects Leave(const absl::Status& status);
+
+  // The step ends early, whether it has yet to enter, runs or has just left. So do all before it.
+  Effects Abort(uint64_t step, const absl::Status& reason);
+  // This instance will run no further step of that group.
+  Effects Break(const BreakGroup& group, const absl::Status& reason);
+  // Whatever runs is broken, and nothing runs from now on.
+  Effects Stop();
+
+  absl::Status CheckInvariants() const;
+
+ private:
+  enum class Phase { kOutside, kEntering, kInside };
+  struct Group {
+    GroupKey key;
+    bool broken = false;
+  };
+
+  std::optional<Group>& GroupOf(RingGroup group) {
+    return group == RingGroup::kPieces ? pieces_ : moves_;
+  }
+  bool Aborted() const { return stopped_ || step_ <= aborted_step_; }
+  void MakeNext(Effects* effects);
+  void Refuse(absl::Status why, Effects* effects);
+  void AbortGroups(const absl::Status& reason, Effects* effects);
+  void Drop(RingGroup group, Effects* effects);
+
+  Phase phase_ = Phase::kOutside;
+  uint64_t step_ = 0;          // the latest that was entered
+  uint64_t aborted_step_ = 0;  // it and those before may not run
+  bool stopped_ = false;
+  absl::Status entry_ = absl::UnavailableError("no step was entered");
+  std::deque<MakeGroup> to_make_;  // for step_; the first is awaited
+  bool wants_pieces_ = false;      // step_ does
+  bool wants_moves_ = false;
+  std::optional<Group> pieces_;
+  std::optional<Group> moves_;
+};
+
+}  // namespace skein::scheduler

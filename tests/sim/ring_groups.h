@@ -1,0 +1,45 @@
+// RingGroups: the shell of the shipped scheduler::RingSteps in a simulated prefill worker, as
+// services/worker/engine/ring_groups.h is in a real one. Its engine thread enters a step a moment
+// after the core has asked for it, and the core hears of the end a moment later; what the core says
+// meanwhile comes in between. Groups are those of JointSteps.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "scheduler/worker/steps/ring_steps.h"
+#include "tests/sim/joint_steps.h"
+#include "tests/sim/network.h"
+
+namespace skein::sim {
+
+// Of one incarnation of `process`.
+class RingGroups {
+ public:
+  RingGroups(Network* network, Process* process, JointSteps* joint_steps, Verdict* verdict)
+      : network_(network), process_(process), joint_steps_(joint_steps), verdict_(verdict) {}
+
+  // Runs the entrant's step; its `done` is called at the end.
+  void Run(JointSteps::Entrant entrant);
+  void Abort(uint64_t step);
+  void Break(const scheduler::BreakGroup& group);
+  void Stop();
+
+ private:
+  void Enter(JointSteps::Entrant entrant);
+  void Take(const scheduler::RingSteps::Effects& effects);
+  void Execute(const scheduler::MakeGroup& effect);
+  void Execute(const scheduler::DropGroup& effect);
+  void Execute(const scheduler::AbortGroup& effect);
+  void Execute(const scheduler::RefuseGroup& effect);
+  TimeUs Moment() { return network_->random().Between(0, 300); }
+
+  Network* network_;
+  Process* process_;
+  JointSteps* joint_steps_;
+  Verdict* verdict_;
+  scheduler::RingSteps steps_;
+};
+
+}  // namespace skein::sim
