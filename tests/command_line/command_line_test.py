@@ -134,7 +134,7 @@ def what_the_engine_refuses_names_the_flag():
                 "--kv-gib=60000")
     emulated = ["--device=emulated", "--served-name=m", "--emulated-vocab-size=10", "--port=0", "--admin-port=0"]
     assert_refused("prefill_worker", run("prefill_worker", *emulated, "--profile=/nowhere"),
-                   "--profile: '/nowhere' is neither built in (llama3-8b-a100) nor a file")
+                   "--profile: '/nowhere' is neither a built-in profile (llama3-8b-a100) nor a file")
     assert_refused("router", run("router", "--model=m=" + fledgling, "--port=0", "--admin-port=0", "--host=nohost"),
                    "--host: 'nohost' is not an IP address or localhost")
     assert_refused("router", run("router", "--model=m=/nowhere"), "--model: 'm=/nowhere': ")
@@ -149,7 +149,7 @@ def profiles_are_refused_in_one_shape():
             f.write('{"sp": {"1": 3}}')
         for program, call in (("orchestrator", ("orchestrator", "--port=0")), ("skeinctl plan", ("skeinctl", "plan")),
                               ("skeinctl simulate", ("skeinctl", "simulate"))):
-            assert_refused(program, run(*call, "--profile=/nowhere"), "--profile: '/nowhere' is neither built in")
+            assert_refused(program, run(*call, "--profile=/nowhere"), "--profile: '/nowhere' is neither a built-in profile")
             assert_refused(program, run(*call, "--profile=" + profile), "--profile: '%s': sp.1 is 3, not an object" % profile)
 
 
