@@ -451,8 +451,8 @@ TEST_F(ServerTest, AfterAWatchedAnswerTooMuchSentAheadClosesTheConnection) {
   EXPECT_TRUE(client.AtEnd());
 }
 
-// Bytes that the kernel holds for the server's end of the only connection to `port`, which is in
-// this process; -1: there is none.
+// Unread bytes in the kernel for the server's end of the only connection to `port`, which is in
+// this process; -1: none.
 int UnreadBytes(uint16_t port) {
   for (int fd = 3; fd < 1024; ++fd) {
     sockaddr_in own{}, peer{};
@@ -465,9 +465,9 @@ int UnreadBytes(uint16_t port) {
   return -1;
 }
 
-// A watched answer ends while a read is outstanding and the buffer for what a client sends ahead is
-// full. The strand is held at two points, so that the bytes of that read come between the answer's
-// end and the look at the next request.
+// A watched answer ends while a read is outstanding and the buffer for pipelined data is full. The
+// test holds the strand at two points, so that the bytes of that read arrive after the answer's end
+// and before the next request is parsed.
 TEST_F(ServerTest, WhatComesAtTheEndOfAWatchedAnswerIsPartOfTheNextRequest) {
   ServerOptions options;
   options.header_bytes_max = 1024;
@@ -487,7 +487,7 @@ TEST_F(ServerTest, WhatComesAtTheEndOfAWatchedAnswerIsPartOfTheNextRequest) {
   constexpr size_t kLateBytes = 1000;
   const std::string body(100'000, 'x');
   const std::string next = MakeRequest("POST", "/echo", body);
-  // The server reads until it has this much, and then only because the answer is watched.
+  // The server reads this much on its own, and more only because the answer is watched.
   const size_t full_bytes = options.header_bytes_max + (32 << 10);
   send_and_await_read(next.substr(0, full_bytes));
   responder->Watch([](Gone) {},
@@ -496,7 +496,7 @@ TEST_F(ServerTest, WhatComesAtTheEndOfAWatchedAnswerIsPartOfTheNextRequest) {
                      resumed.get_future().wait();
                    });
   responder->StartStream({});
-  responder->Write(std::string(100, 'x'));  // not sent, as the client wants no body
+  responder->Write(std::string(100, 'x'));  // not sent: HEAD requests get no body
   written.set_value();
   drained.get_future().wait();
   responder->Finish();
@@ -507,7 +507,7 @@ TEST_F(ServerTest, WhatComesAtTheEndOfAWatchedAnswerIsPartOfTheNextRequest) {
   EXPECT_EQ(client.ReadResponse().body.size(), body.size());
 }
 
-// As many as a client may open, each with a body that never ends.
+// As many clients as allowed, each with a body that never ends.
 TEST_F(ServerTest, SlowLargeBodiesAreBoundedTogether) {
   constexpr size_t kTotal = 4 << 20;
   constexpr size_t kPiece = 512 << 10;
@@ -520,7 +520,7 @@ TEST_F(ServerTest, SlowLargeBodiesAreBoundedTogether) {
     slow.back()->Send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 8000000\r\n\r\n" +
                       std::string(kPiece, 'x'));
   }
-  // Six of them fill what large bodies may hold; the others are told before they send the rest.
+  // Six of them fill the budget for large bodies; the others are refused before they send the rest.
   while (slow.size() > 6) {
     std::erase_if(slow, [](const auto& client) {
       const Response answer = client->ReadResponse(false, 10);

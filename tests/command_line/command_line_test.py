@@ -173,7 +173,7 @@ def commands_and_services_do_not_share_variables():
     with tempfile.TemporaryDirectory() as folder:
         for command in ("status", "profile"):
             done = run("skeinctl", command, SKEIN_RUN_DIR=folder)
-            assert_refused("skeinctl " + command, done, "no cluster is known. Give --orchestrator HOST:PORT, set SKEIN_ORCHESTRATOR,")
+            assert_refused("skeinctl " + command, done, "no cluster found. Give --orchestrator HOST:PORT, set SKEIN_ORCHESTRATOR,")
             done = run("skeinctl", command, SKEIN_ORCHESTRATOR="127.0.0.1:1")
             assert done.returncode == (4 if command == "status" else 1), done
 
@@ -188,7 +188,7 @@ def a_dead_orchestrator_is_a_cluster_that_cannot_serve():
         done = run("skeinctl", "status", "--watch", "--count=1", SKEIN_RUN_DIR=folder)
         assert done.returncode == 4, done
         done = run("skeinctl", "logs", "--request=nothing", SKEIN_RUN_DIR=folder)
-        assert done.returncode == 5 and "no line of a request 'nothing'" in done.stderr, done
+        assert done.returncode == 5 and "no log line has request 'nothing'" in done.stderr, done
         assert run("skeinctl", "logs", SKEIN_RUN_DIR=folder + "/none").returncode == 2
 
 
@@ -212,7 +212,7 @@ def an_unknown_command_is_one_short_error():
     assert_refused("skeinctl", done, "unknown command 'statsu'; did you mean 'status'?")
     assert len(done.stderr.splitlines()) == 2, done
     assert_refused("skeinctl", run("skeinctl", "help", "nothing"), "unknown command 'nothing'")
-    assert_refused("skeinctl", run("skeinctl", "--format=json", "status"), "flags stand behind a command, as in")
+    assert_refused("skeinctl", run("skeinctl", "--format=json", "status"), "flags follow a command, as in")
 
 
 def the_page_of_flags_is_what_the_programs_say():
