@@ -1,5 +1,5 @@
-// SKEIN_INVARIANT: violated invariants end the process, in release builds too. Operating errors are
-// absl::Status.
+// SKEIN_INVARIANT ends the process when an invariant is violated, in release builds too. Operating
+// errors are absl::Status.
 #pragma once
 
 #include <cstdio>
@@ -13,7 +13,7 @@
     }                                                                                    \
   } while (false)
 
-// The same with a line of text that says what was violated.
+// The same with a text that describes the violation.
 #define SKEIN_INVARIANT_MSG(condition, text)                                                       \
   do {                                                                                             \
     if (!(condition)) [[unlikely]] {                                                               \

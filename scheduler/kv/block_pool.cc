@@ -26,7 +26,7 @@ absl::StatusOr<BlockTable> BlockPool::Allocate(int64_t count) {
   while (static_cast<int64_t>(blocks.size()) < count) {
     const auto wanted = static_cast<int32_t>(count - blocks.size());
     auto run = runs_by_length_.lower_bound({wanted, 0});
-    if (run == runs_by_length_.end()) {  // none is large enough: the lowest of the largest
+    if (run == runs_by_length_.end()) {  // no run is large enough: take the lowest of the longest
       run = runs_by_length_.lower_bound({runs_by_length_.rbegin()->first, 0});
     }
     const auto [length, start] = *run;

@@ -111,7 +111,7 @@ void Dealer::EnterChunk() {
   }
 }
 
-// Spans of adjacent shards are one.
+// Merges spans of adjacent shards.
 std::vector<std::vector<TokenSpan>> Dealer::DealSpans(int64_t first, int64_t count,
                                                       int ranks) const {
   std::vector<std::vector<TokenSpan>> spans(ranks);
@@ -132,8 +132,8 @@ std::vector<std::vector<TokenSpan>> Dealer::DealSpans(int64_t first, int64_t cou
   return spans;
 }
 
-// The fewest moves: the larger counts go to those who have most already, and only what is above a
-// target leaves.
+// Minimises moves: larger counts go to members that already have most, and only blocks above a
+// target move.
 std::vector<int64_t> Dealer::Targets(const std::vector<InstanceId>& members) const {
   const auto ranks = static_cast<int64_t>(members.size());
   std::vector<int64_t> targets(ranks, next_block_ / ranks);
@@ -164,7 +164,7 @@ std::vector<Move> Dealer::DealHistory(const std::vector<InstanceId>& members) {
   return moves;
 }
 
-// The giver's last blocks.
+// Moves the giver's last blocks.
 void Dealer::Give(const std::vector<InstanceId>& members, int from, int to, int64_t count,
                   std::vector<Move>* moves) {
   Holder& giver = holders_.at(members[from]);

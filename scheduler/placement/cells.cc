@@ -7,7 +7,7 @@
 namespace skein::scheduler {
 namespace {
 
-// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
+// SplitMix64's finaliser (Steele, Lea and Flood, 2014).
 uint64_t Mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -15,7 +15,7 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Larger is better; of cells with equal scores' distribution each is first as often as its weight.
+// The highest score wins. Each cell wins with a probability proportional to its weight.
 double RendezvousScore(uint64_t key, size_t cell, double weight) {
   const double unit = (static_cast<double>(Mix(key ^ Mix(cell)) >> 11) + 0.5) * 0x1p-53;
   return weight / -std::log(unit);

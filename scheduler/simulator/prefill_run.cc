@@ -49,7 +49,7 @@ PrefillRun RunCommitting(const std::vector<SimRequest>& requests, const LatencyM
 
 namespace {
 
-// Ends of the chunks that run: (time, request), the earliest first.
+// Ends of running chunks: (time, request), earliest first.
 using Ends = std::priority_queue<std::pair<double, size_t>, std::vector<std::pair<double, size_t>>,
                                  std::greater<>>;
 

@@ -1,6 +1,6 @@
-// A seeded generator and the distributions the simulator draws from. std::*_distribution may give
-// other numbers with another standard library; these do not. The generator is SplitMix64 (Steele,
-// Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
+// A seeded generator and the distributions that the simulator uses. Unlike std::*_distribution,
+// they give the same numbers with every standard library. The generator is SplitMix64 (Steele, Lea,
+// Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
 #pragma once
 
 #include <cmath>
@@ -20,12 +20,12 @@ class Random {
     return z ^ (z >> 31);
   }
 
-  // In (0, 1]: its logarithm is finite.
+  // In (0, 1], so its logarithm is finite.
   double Uniform() { return (static_cast<double>(Next() >> 11) + 1) * 0x1p-53; }
 
   double Exponential(double mean) { return -mean * std::log(Uniform()); }
 
-  // Standard normal (Box and Muller, one of the pair).
+  // Standard normal (Box and Muller; one of the pair).
   double Normal() {
     const double radius = std::sqrt(-2 * std::log(Uniform()));
     return radius * std::cos(2 * 3.14159265358979323846 * Uniform());

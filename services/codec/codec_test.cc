@@ -254,7 +254,7 @@ TEST(Codec, ALeaseOfNothingOrOfMoreThanADayIsRefusedByFieldAndValue) {
   });
 }
 
-// The client is not to blame for it: INVALID_ARGUMENT would tell the client that it is.
+// INVALID_ARGUMENT would blame the client.
 TEST(Codec, AMalformedAnswerIsThePeersFault) {
   v1::RenewResponse renewed;
   EXPECT_EQ(
@@ -361,7 +361,7 @@ TEST(Codec, WhatComesOfAPlanSurvivesBothWays) {
   EXPECT_TRUE(FromProto(ToProto(first))->why.ok());
   v1::PlaceDecodeRequest odd = ToProto(first);
   odd.set_refused_by(6);
-  EXPECT_EQ(FromProto(odd).status().message(), "failure: goes with refused_by");
+  EXPECT_EQ(FromProto(odd).status().message(), "failure: requires refused_by");
   const auto placed = FromProto(
       ToProto(scheduler::AnswerPlaceDecode{{}, id, {3}, {{}, scheduler::Placed{{3}, {4}, "h:1"}}}));
   ASSERT_TRUE(placed.ok()) << placed.status();
@@ -541,8 +541,8 @@ TEST(Codec, AMalformedRequestIsRefusedByName) {
   }
 }
 
-// Random bytes flipped in good messages: whatever still parses is accepted or refused, never a
-// crash.
+// Flips random bits in good messages. Whatever still parses is accepted or refused and never
+// crashes.
 template <typename Message>
 void FlipBytes(const Message& good, int rounds) {
   std::mt19937_64 random(1);

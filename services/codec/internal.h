@@ -10,8 +10,8 @@
 
 namespace skein::services {
 
-// No honest count on the wire is larger, nor a total of bytes or tokens; sums of these cannot
-// overflow. Durations: durations.h.
+// Limit for counts and for totals of bytes or tokens on the wire. Sums of these cannot overflow.
+// Durations: durations.h.
 inline constexpr int64_t kMaxCount = int64_t{1} << 31;
 inline constexpr int64_t kMaxTotal = int64_t{1} << 50;
 

@@ -368,7 +368,7 @@ absl::StatusOr<scheduler::PlaceDecodeRequest> FromProto(const v1::PlaceDecodeReq
   if (request.instance() == 0) return Invalid("instance", "is 0");
   if (request.epoch() == 0) return Invalid("epoch", "is 0");
   if ((request.refused_by() != 0) != request.has_failure()) {
-    return Invalid("failure", "goes with refused_by");
+    return Invalid("failure", "requires refused_by");
   }
   return scheduler::PlaceDecodeRequest{
       .instance = {request.instance()},

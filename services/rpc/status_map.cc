@@ -9,7 +9,7 @@
 namespace skein::services {
 namespace {
 
-// gRPC and absl number their codes alike (google.rpc.Code).
+// gRPC and absl use the same numbers for their codes (google.rpc.Code).
 absl::StatusCode CodeFrom(int code) {
   if (code <= 0 || code > static_cast<int>(absl::StatusCode::kUnauthenticated)) {
     return absl::StatusCode::kInternal;

@@ -1,19 +1,19 @@
-// CoreShell: a core and the loop that owns it, which every shell has. Events are handled on the
-// loop, each effect by the shell's On; the core's ticks come when it wants them; anybody may look
-// at a snapshot, and ask for a check of the invariants.
+// CoreShell: a core and the loop that owns it; the base of every shell. The loop handles events,
+// passes each effect to the shell's On, and ticks the core when it asks. Any thread may take a
+// snapshot or request a check of the invariants.
 //
 //   class DecodeShell : public CoreShell<DecodeShell, DecodeCore, DecodeEvent, DecodeSnapshot>
 //
-// An event that comes while the effects of another one are executed is queued: it is handled when
+// An event that comes while the effects of another one are executed is queued. It is handled when
 // these effects are done.
 //
-// The shell has an On for each effect, and may have
+// The shell has an On for each effect. Optional, all called on the loop:
 //   void Decided();              after an event, before its effects
 //   void Handled();              when nothing is queued any more
-//   int64_t PartsDeadline();     when what it has beside the core wants a tick; INT64_MAX: never
+//   int64_t PartsDeadline();     when the shell's own state wants a tick; INT64_MAX: never
 //   void TickParts();            before each tick of the core
-//   absl::Status CheckParts();   the invariants of what it has beside the core
-// all on the loop. It stops the loop (loop_.Stop()) before anything of it goes.
+//   absl::Status CheckParts();   invariants of the shell's own state
+// It stops the loop (loop_.Stop()) before any of its members is destroyed.
 #pragma once
 
 #include <algorithm>
@@ -37,18 +37,19 @@ class CoreShell {
  public:
   using Look = std::function<void(const Snapshot&, const absl::Status& invariants)>;
 
-  // Any thread; not answered, whatever the event. Taken before StartCore, too, and handled then.
+  // Any thread. Accepts every event and returns no result. Events posted before StartCore are
+  // handled after it.
   void Post(Event event) {
     loop_.Post([this, event = std::move(event)] { Handle(event); });
   }
-  // Runs `look` on the loop and waits; `invariants` is what CheckInvariants found last. False: the
-  // loop has stopped. Not from the loop.
+  // Runs `look` on the loop and waits. `invariants` is the latest result of CheckInvariants. False:
+  // the loop has stopped. Not from the loop.
   bool Inspect(const Look& look) {
     return loop_.RunAndWait(
         [this, &look] { look(core_->Snapshot(MonotonicUs()), checked_.last()); });
   }
-  // Walks all that the core holds, on the loop, at most once a second; in between it returns what
-  // it found last, which reports and Inspect tell. Not from the loop.
+  // Checks the whole core on the loop, at most once a second; in between, returns the latest
+  // result, which reports and Inspect also use. Not from the loop.
   absl::Status CheckInvariants() {
     absl::Status found = absl::UnavailableError("stopping");
     loop_.RunAndWait([this, &found] {
@@ -65,7 +66,7 @@ class CoreShell {
   explicit CoreShell(size_t inbox) : loop_(inbox) {}
   ~CoreShell() = default;
 
-  // The loop's thread begins with `tick`, and gives it to the core whenever one is due.
+  // Starts the loop's thread with the core's ticks. `tick` runs first.
   template <class Config>
   void StartCore(const std::string& name, const Config& config, const Event& tick) {
     core_.emplace(config);
@@ -115,7 +116,7 @@ class CoreShell {
   absl::Status CheckParts() { return absl::OkStatus(); }
   const absl::Status& invariants() const { return checked_.last(); }
 
-  std::optional<Core> core_;  // from StartCore on; only on the loop
+  std::optional<Core> core_;  // set by StartCore; used only on the loop
   Loop loop_;
 
  private:

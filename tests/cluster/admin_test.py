@@ -166,7 +166,7 @@ def a_model_is_waited_for():
         await_state(cluster, "prefill-1", "serving")
         assert cluster.get("/startupz", raw=True, base=admin) == "ok\n"
         text = cluster.processes["prefill-1"].text()
-        assert text.count("waiting for the model") == 1 and "the model is there" in text, text
+        assert text.count("waiting for the model") == 1 and "model folder complete" in text, text
 
         late = Process("late", [cluster.binaries["router"], "--orchestrator=" + cluster.orchestrator, "--port=0", "--admin-port=0",
                                 "--admin-port-file=" + os.path.join(cluster.folder, "late.admin"), "--wait-for-model-s=100",

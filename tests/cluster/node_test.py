@@ -153,7 +153,7 @@ def signals_are_passed_on_and_a_stubborn_one_is_killed():
         node.process.popen.terminate()
         start = time.monotonic()
         assert node.process.popen.wait(20) == 0 and time.monotonic() - start >= 0.5, node.process.tail()
-        assert "passing SIGHUP on" in node.process.text() and "killed by SIGKILL" in node.process.text()
+        assert "forwarding SIGHUP" in node.process.text() and "killed by SIGKILL" in node.process.text()
 
 
 def children_die_with_their_node():
@@ -178,11 +178,11 @@ def wrong_flags_are_named():
         assert done.returncode == 2, done
         return done.stderr
     assert "--instances: '0' is not a number from 1 to 64" in error("--instances=0", "--", "x")
-    assert "is for 2 programs, but behind -- there are 1" in error("--instances=1,1", "--", "x", "--admin-port={1+i}")
-    assert "instance 0: '' is not an --admin-port" in error("--instances=1", "--", "x")
+    assert "names 2 programs, but the number of programs after -- is 1" in error("--instances=1,1", "--", "x", "--admin-port={1+i}")
+    assert "instance 0: '' is not a valid --admin-port" in error("--instances=1", "--", "x")
     assert "instances 0 and 1 both have 7500" in error("--instances=2", "--", "x", "--admin-port", "7500")
-    assert "'{k}': between braces" in error("--instances=1", "--", "x", "--admin-port=1", "{k}")
-    assert "--min-ready: 3 is more than the 2 instances" in error("--instances=2", "--min-ready=3", "--", "x", "--admin-port={1+i}")
+    assert "'{k}': only sums such as" in error("--instances=1", "--", "x", "--admin-port=1", "{k}")
+    assert "--min-ready: 3 exceeds the number of instances, 2" in error("--instances=2", "--min-ready=3", "--", "x", "--admin-port={1+i}")
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def a_plan_is_explained():
             assert [a["sp"] for a in plan["alternatives"]] == [1, 2, 4], plan
             assert shown["ended_s"] >= shown["prefilled_s"] >= shown["placed_s"], shown
         text = explain(cluster, identity)
-        assert text.returncode == 0 and "alternatives of one chunk:" in text.stdout, text
+        assert text.returncode == 0 and "single-chunk alternatives:" in text.stdout, text
         unknown = explain(cluster, "cmpl-nobody")
         assert unknown.returncode == 5 and "cmpl-nobody" in unknown.stderr, unknown
 

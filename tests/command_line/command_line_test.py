@@ -134,7 +134,7 @@ def what_the_engine_refuses_names_the_flag():
                 "--kv-gib=60000")
     emulated = ["--device=emulated", "--served-name=m", "--emulated-vocab-size=10", "--port=0", "--admin-port=0"]
     assert_refused("prefill_worker", run("prefill_worker", *emulated, "--profile=/nowhere"),
-                   "--profile: '/nowhere' is neither built in (llama3-8b-a100) nor a file")
+                   "--profile: '/nowhere' is neither a built-in profile (llama3-8b-a100) nor a file")
     assert_refused("router", run("router", "--model=m=" + fledgling, "--port=0", "--admin-port=0", "--host=nohost"),
                    "--host: 'nohost' is not an IP address or localhost")
     assert_refused("router", run("router", "--model=m=/nowhere"), "--model: 'm=/nowhere': ")
@@ -149,7 +149,7 @@ def profiles_are_refused_in_one_shape():
             f.write('{"sp": {"1": 3}}')
         for program, call in (("orchestrator", ("orchestrator", "--port=0")), ("skeinctl plan", ("skeinctl", "plan")),
                               ("skeinctl simulate", ("skeinctl", "simulate"))):
-            assert_refused(program, run(*call, "--profile=/nowhere"), "--profile: '/nowhere' is neither built in")
+            assert_refused(program, run(*call, "--profile=/nowhere"), "--profile: '/nowhere' is neither a built-in profile")
             assert_refused(program, run(*call, "--profile=" + profile), "--profile: '%s': sp.1 is 3, not an object" % profile)
 
 
@@ -173,7 +173,7 @@ def commands_and_services_do_not_share_variables():
     with tempfile.TemporaryDirectory() as folder:
         for command in ("status", "profile"):
             done = run("skeinctl", command, SKEIN_RUN_DIR=folder)
-            assert_refused("skeinctl " + command, done, "no cluster is known. Give --orchestrator HOST:PORT, set SKEIN_ORCHESTRATOR,")
+            assert_refused("skeinctl " + command, done, "no cluster found. Give --orchestrator HOST:PORT, set SKEIN_ORCHESTRATOR,")
             done = run("skeinctl", command, SKEIN_ORCHESTRATOR="127.0.0.1:1")
             assert done.returncode == (4 if command == "status" else 1), done
 
@@ -188,7 +188,7 @@ def a_dead_orchestrator_is_a_cluster_that_cannot_serve():
         done = run("skeinctl", "status", "--watch", "--count=1", SKEIN_RUN_DIR=folder)
         assert done.returncode == 4, done
         done = run("skeinctl", "logs", "--request=nothing", SKEIN_RUN_DIR=folder)
-        assert done.returncode == 5 and "no line of a request 'nothing'" in done.stderr, done
+        assert done.returncode == 5 and "no log line has request 'nothing'" in done.stderr, done
         assert run("skeinctl", "logs", SKEIN_RUN_DIR=folder + "/none").returncode == 2
 
 
@@ -212,7 +212,7 @@ def an_unknown_command_is_one_short_error():
     assert_refused("skeinctl", done, "unknown command 'statsu'; did you mean 'status'?")
     assert len(done.stderr.splitlines()) == 2, done
     assert_refused("skeinctl", run("skeinctl", "help", "nothing"), "unknown command 'nothing'")
-    assert_refused("skeinctl", run("skeinctl", "--format=json", "status"), "flags stand behind a command, as in")
+    assert_refused("skeinctl", run("skeinctl", "--format=json", "status"), "flags follow a command, as in")
 
 
 def the_page_of_flags_is_what_the_programs_say():

@@ -1,5 +1,4 @@
-// What waits, what runs, and what is started; which way is the best for one request:
-// rolling_choice.cc.
+// Waiting, running and starting requests. The choice for one request is in rolling_choice.cc.
 #include "scheduler/plan/rolling/rolling.h"
 
 #include <algorithm>
@@ -96,7 +95,7 @@ bool RollingPlanner::commits() const {
   return mode.kind != CommitMode::Kind::kNone && fits && absent_count_ == 0;
 }
 
-// Everything that waits.
+// Plans everything that waits.
 void RollingPlanner::PlanAnew() {
   committed_->Clear();
   uncommitted_.clear();
@@ -156,7 +155,7 @@ bool RollingPlanner::OnChunkFinished(int64_t request, double now_s) {
     jobs_.erase(it);
     return false;
   }
-  job.deadline_s = std::min(job.deadline_s, now_s);  // a request that has begun goes on first
+  job.deadline_s = std::min(job.deadline_s, now_s);  // a request that has begun takes precedence
   Enqueue(request, &job);
   if (commits() && job.plan == 0) uncommitted_.push_back(request);
   return true;
@@ -184,7 +183,7 @@ double RollingPlanner::LatestStart(int64_t request) const {
   return job.deadline_s - job.rest_s;
 }
 
-// Late ones by their latest start, then the others by their remaining time.
+// First late requests by their latest start, then the others by remaining time.
 std::vector<int64_t> RollingPlanner::NextRequests(double now_s) const {
   std::vector<int64_t> requests;
   const auto limit = static_cast<size_t>(options_.lookahead);
@@ -269,7 +268,7 @@ void RollingPlanner::Begin(int64_t request, Job* job, const Option& option,
   job->running = true;
 }
 
-// Its instances are free for later requests when its plan has ended.
+// Keeps its instances from later requests until its plan has ended.
 void RollingPlanner::Hold(const Option& option, double now_s) {
   const std::vector<int>& chain = chains_[static_cast<size_t>(option.chain)].instances;
   for (int i = 0; i < option.plan_size; ++i) {
@@ -285,7 +284,7 @@ void RollingPlanner::Reserve(int64_t request, const Option& option) {
   const std::vector<int>& chain = chains_[static_cast<size_t>(option.chain)].instances;
   for (int i = 0; i < option.plan_size; ++i) {
     const auto instance = static_cast<size_t>(chain[static_cast<size_t>(i)]);
-    if (kept_for_[instance] >= 0) continue;  // the first one keeps it
+    if (kept_for_[instance] >= 0) continue;  // already kept for an earlier request
     kept_for_[instance] = request;
     kept_until_s_[instance] = option.plan_end_s;
   }
@@ -317,7 +316,7 @@ absl::Status RollingPlanner::CheckInvariants() const {
     }
   }
   if (waiting != by_rest_.size() || waiting != by_latest_start_.size()) {
-    return absl::InternalError("2: an order has a request that does not wait");
+    return absl::InternalError("2: an order contains a request that does not wait");
   }
   for (const int64_t request : kept_for_) {
     const auto it = jobs_.find(request);
@@ -325,7 +324,8 @@ absl::Status RollingPlanner::CheckInvariants() const {
       return absl::InternalError(absl::StrCat("4: request ", request));
     }
   }
-  if (busy != busy_) return absl::InternalError("1: busy without a chunk, or the reverse");
+  if (busy != busy_)
+    return absl::InternalError("1: the busy flags do not match the running chunks");
   return absl::OkStatus();
 }
 

@@ -41,7 +41,7 @@ std::vector<Ran> RunAll(const std::vector<SimRequest>& requests, const Cluster& 
   return ran;
 }
 
-// What must hold of every request by itself.
+// Checks one request.
 void CheckRequest(const SimRequest& request, const Ran& ran) {
   int64_t tokens = 0;
   double free_s = request.arrival_s;
@@ -124,7 +124,7 @@ TEST(Rolling, TakesTheShortestTimeWhenAloneAndFree) {
   }
 }
 
-// Tetris figure 3: an instance group that is smaller now grows when more are free.
+// Tetris figure 3: a smaller group now grows when more instances are free.
 TEST(Rolling, FillsTheGapWithAFirstChunk) {
   RollingOptions options;
   options.tuning.price = 0;
@@ -147,8 +147,8 @@ TEST(Rolling, FillsTheGapWithAFirstChunk) {
   EXPECT_EQ(starts[2].history_tokens, starts[1].chunk.tokens);
 }
 
-// A shorter one that arrives meanwhile does not overtake a request between its chunks, however much
-// slack there is.
+// A shorter request that arrives meanwhile does not overtake a request between its chunks, however
+// much slack there is.
 TEST(Rolling, WhoHasBegunGoesOnFirst) {
   RollingOptions options;
   options.tuning.price = 0;
@@ -169,8 +169,8 @@ TEST(Rolling, WhoHasBegunGoesOnFirst) {
   EXPECT_EQ(starts[2].chunk.instances.size(), 16u);
 }
 
-// While a first chunk runs, the instances of the second are kept: in the decision that starts it,
-// and in all that follow, also if some of them are free before their time.
+// While a first chunk runs, the instances of the second are kept: in the decision that starts it
+// and in all later ones, even if some of them are free early.
 TEST(Rolling, KeepsTheInstancesOfASecondChunk) {
   RollingOptions options;
   options.tuning.price = 0;
@@ -204,7 +204,7 @@ TEST(Rolling, InOneDecisionASecondChunksInstancesAreHeldToo) {
   options.tuning.price = 0;
   options.tuning.waiting_weight = 0;
   options.tuning.slack = 0;
-  options.tuning.stretch = 0;  // all are late: in the order of their latest start, the long first
+  options.tuning.stretch = 0;  // all are late: by latest start, the long one first
   RollingPlanner planner(Llama3_8bA100(), {16, 8}, options);
   for (int i = 0; i < 16; ++i) planner.SetAbsent(i, i < 4 || i >= 8);
   std::vector<RollingPlanner::Start> starts;
@@ -220,8 +220,8 @@ TEST(Rolling, InOneDecisionASecondChunksInstancesAreHeldToo) {
   EXPECT_FALSE(starts[1].last);
 }
 
-// Late or in time, at the border too: a request is looked at once, so that one place of the
-// lookahead is left for the other.
+// Late or on time, also at the boundary: each request is considered once, so that one place of the
+// lookahead remains for the other.
 TEST(Rolling, LooksAtARequestOnce) {
   for (const double decided_s : {0.0, 0.001, 0.1}) {
     RollingOptions options;
@@ -265,10 +265,10 @@ TEST(Rolling, OfEqualNodesTakesTheOneWhoseNextInstanceIsFreeLast) {
   EXPECT_EQ(starts[2].chunk.instances, std::vector<int>{3});
 }
 
-// Of a node's instances that are free at different times, against every plan of one or two chunks
-// as the header describes them.
+// A node's instances are free at different times; compares with every plan of one or two chunks as
+// described in the header.
 TEST(Rolling, StartsTheCheapestPlanThereIs) {
-  // The second: a few tokens, seconds each, so that chunks of a few tokens are worth their while.
+  // The second model: few tokens, seconds each, so that chunks of a few tokens are worthwhile.
   const LatencyModel models[] = {Llama3_8bA100(), *LatencyModel::Make({{1, {0.01, 1, 0, 0}},
                                                                        {2, {0.02, 0.55, 0, 0}},
                                                                        {4, {0.04, 0.3, 0, 0}},
@@ -286,7 +286,7 @@ TEST(Rolling, StartsTheCheapestPlanThereIs) {
     RollingPlanner planner(model, {8, 8}, options);
     std::vector<RollingPlanner::Start> starts;
     std::vector<double> free_s(8, 0);
-    for (int i = 0; i < 8; ++i) {  // each runs something of its own, or nothing
+    for (int i = 0; i < 8; ++i) {  // each runs something else, or nothing
       if (random.Below(4) == 0) continue;
       for (int j = 0; j < 8; ++j) planner.SetAbsent(j, j != i);
       planner.OnArrival(i, 1 + static_cast<int64_t>(random.Below(longest / 8)), 0);
@@ -346,9 +346,9 @@ TEST(Rolling, StartsTheCheapestPlanThereIs) {
   EXPECT_GT(waited, 10);
 }
 
-// The bound: once a request is late, nobody who arrives later goes before it, so a long request in
-// an endless stream of short ones, three times what can be served, starts as soon as those are done
-// that arrived before it was late.
+// The bound: once a request is late, no later arrival goes before it. So a long request in an
+// endless stream of short ones, at three times the capacity, starts once those are done that
+// arrived before it was late.
 TEST(Rolling, StarvesNobody) {
   RollingPlanner planner(Llama3_8bA100(), {1, 1}, {});
   std::vector<RollingPlanner::Start> starts;
@@ -374,7 +374,7 @@ TEST(Rolling, StarvesNobody) {
   EXPECT_GE(now_s, latest_s) << "short ones first, within its slack";
 }
 
-// The bound depends on the request and on the mean one, never on who else waits.
+// The bound depends on the request and on the mean request, never on the queue.
 TEST(Rolling, LatestStartDoesNotMoveWithTheQueue) {
   const LatencyModel& model = Llama3_8bA100();
   const auto shortest_s = [&](int64_t tokens) {
@@ -395,7 +395,7 @@ TEST(Rolling, LatestStartDoesNotMoveWithTheQueue) {
   }
 }
 
-// A prompt stays on one node if that is soon enough, counted from its arrival.
+// A prompt stays on one node if that is fast enough, measured from its arrival.
 TEST(Rolling, SpreadsOverNodesOnlyWhoWouldBeLateOnOne) {
   const LatencyModel& model = Llama3_8bA100();
   const double on_a_node_s = model.Seconds(8, 0, 100'000);
@@ -436,7 +436,7 @@ TEST(Rolling, ForgetsTheCancelled) {
   EXPECT_EQ(starts[1].request, 3);
 }
 
-// The shell may report an end later or earlier than planned.
+// The shell may report an end that is later or earlier than planned.
 TEST(Rolling, TakesEndsAsTheyCome) {
   Random random(5);
   RollingPlanner planner(Llama3_8bA100(), {16, 8}, {});
@@ -463,8 +463,8 @@ TEST(Rolling, TakesEndsAsTheyCome) {
   }
 }
 
-// Modes may change at any moment: what has started stays, what waits is planned anew, and all is
-// served.
+// Modes may change at any moment: started work stays, waiting requests are planned again, and all
+// are served.
 TEST(Rolling, ChangesItsModeAtAnyMoment) {
   using Kind = CommitMode::Kind;
   const CommitMode modes[] = {
@@ -502,7 +502,7 @@ TEST(Rolling, ChangesItsModeAtAnyMoment) {
   for (const int64_t tokens : left) EXPECT_EQ(tokens, 0);
 }
 
-// Instances come, go and are absent for a while, in between everything else.
+// Instances join, leave and are absent for a while, interleaved with all other events.
 TEST(Rolling, TheClusterMayChangeAtAnyMoment) {
   using Kind = CommitMode::Kind;
   const CommitMode modes[] = {{}, {Kind::kTetris, 0.2, 0}, {Kind::kFixed, 0, 8}};
@@ -535,7 +535,7 @@ TEST(Rolling, TheClusterMayChangeAtAnyMoment) {
         absent[instance] = !absent[instance];
         planner.SetAbsent(static_cast<int>(instance), absent[instance] != 0);
       } else if (kind == 8) {
-        // The instances but one, behind a new one; or only a new one more.
+        // All instances except one, after a new one; or one more instance.
         const int gone = static_cast<int>(random.Below(static_cast<uint64_t>(cluster.instances)));
         const bool shrinks = cluster.instances > 5 && random.Below(2) == 0;
         std::vector<int> index_of(static_cast<size_t>(cluster.instances));
@@ -576,7 +576,7 @@ TEST(Rolling, TheClusterMayChangeAtAnyMoment) {
   }
 }
 
-// What was planned and is cancelled before it starts leaves nothing behind.
+// A plan cancelled before its start leaves no trace.
 TEST(Rolling, CommitsAsIfTheCancelledHadNeverCome) {
   RollingOptions options;
   options.tuning.commit = {CommitMode::Kind::kFixed, 0, 1};
@@ -611,7 +611,7 @@ TEST(Rolling, WhatIsCancelledBeforeItIsCommittedIsNotCommitted) {
   EXPECT_EQ(starts[0].request, 2);
 }
 
-// Chunks that end before their time: the next plan knows.
+// Chunks that end early: the next plan takes this into account.
 TEST(Rolling, CommitsToWhatIsFreeEarlierThanPlanned) {
   RollingOptions options;
   options.tuning.commit = {CommitMode::Kind::kFixed, 0, 1};
@@ -628,8 +628,8 @@ TEST(Rolling, CommitsToWhatIsFreeEarlierThanPlanned) {
   EXPECT_EQ(starts[2].chunk.instances, starts[0].chunk.instances);
 }
 
-// The rest of a plan takes longer for the chunks that have run: who is planned after an early end
-// is not put behind it when another instance is free before.
+// The rest of a plan takes longer because of the chunks that have run. A request planned after an
+// early end is not queued behind it if another instance is free earlier.
 TEST(Rolling, ForeseesTheRestOfAPlanWithItsHistory) {
   const LatencyModel model =
       *LatencyModel::Make({{1, {0, 1e-3, 1e-6, 0.5e-6}}, {2, {0, 0.5e-3, 0.5e-6, 0.25e-6}}});
@@ -671,7 +671,7 @@ TEST(Rolling, ForeseesTheRestOfAPlanWithItsHistory) {
   EXPECT_EQ(starts[7].chunk.instances, std::vector<int>{2});
 }
 
-// Between two modes with none in between, what was planned is forgotten.
+// When one mode replaces another directly, existing plans are dropped.
 TEST(Rolling, CommitsAnewAfterAModeWithoutPlans) {
   RollingOptions options;
   options.tuning.commit = {CommitMode::Kind::kFixed, 0, 1};
@@ -693,8 +693,8 @@ TEST(Rolling, CommitsAnewAfterAModeWithoutPlans) {
   EXPECT_EQ(starts[2].request, 4);
 }
 
-// Plans that are committed are for a whole cluster: with an instance away, or too few for the
-// group, nobody waits for what may never come.
+// Committed plans need the whole cluster: with an instance away, or too few for the group, no
+// request waits for instances that may never come.
 TEST(Rolling, CommitsOnlyWhileAllInstancesAreThere) {
   RollingOptions options;
   options.token_multiple = 16;
@@ -744,7 +744,7 @@ TEST(RollingTable, PicksTheNearestLoad) {
   EXPECT_FALSE(RollingTable::Make({{1, {0, 1, 1, 1, NAN}}}).ok());
 }
 
-// Without a table or with an empty row, the same planner.
+// Without a table, or with an empty row, the planner is the same.
 TEST(RollingTable, HasThePlannersOwnDefaults) {
   EXPECT_EQ(RollingSetting().tuning, RollingOptions().tuning);
   EXPECT_EQ(RollingTable::Constant({}).At(3), RollingOptions().tuning);

@@ -16,8 +16,7 @@ std::string IdOf(const v1::RequestId& id) { return absl::StrCat(id.router(), "/"
 
 std::string Time(double seconds) { return absl::StrFormat("%.3f s", seconds); }
 
-// `over`: the plan is, because the request has ended or the plan was given up. No time of it goes
-// on.
+// `over`: the request has ended or the plan was given up, so nothing is still running.
 std::string ActualText(const v1::PlanExplanation::Chunk& chunk, bool over) {
   if (!chunk.has_start_s()) {
     if (chunk.has_end_s()) return absl::StrCat("ended by ", Time(chunk.end_s()));
@@ -53,7 +52,7 @@ std::string PlanText(const v1::PlanExplanation& plan, bool ended) {
   for (const auto& chunk : plan.chunks()) {
     absl::StrAppend(&text, "    ", ChunkText(chunk, over), "\n");
   }
-  if (!plan.alternatives().empty()) absl::StrAppend(&text, "    alternatives of one chunk:\n");
+  if (!plan.alternatives().empty()) absl::StrAppend(&text, "    single-chunk alternatives:\n");
   for (const auto& one : plan.alternatives()) {
     absl::StrAppendFormat(&text, "      SP %-4d estimated %s to %s: %s\n", one.sp(),
                           Time(one.start_s()), Time(one.ttft_s()), one.why());
