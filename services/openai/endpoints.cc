@@ -344,6 +344,7 @@ constexpr std::string_view kBodyErrors[] = {"invalid_json",
                                             "unsupported_media_type",
                                             "model_not_found",
                                             "draining",
+                                            "deadline_exceeded",
                                             "rate_limit_exceeded"};
 
 std::vector<std::string_view> BodyErrors(std::vector<std::string_view> more = {}) {
@@ -369,8 +370,8 @@ std::vector<Endpoint> MakeEndpoints() {
                  .parameters = Joined({CompletionOwn(), SamplingParameters(), IgnoredParameters(),
                                        RefusedParameters()}),
                  .answer = Body::kCompletion,
-                 .errors = BodyErrors({"empty_prompt", "context_length_exceeded", "unavailable",
-                                       "deadline_exceeded", "internal_error"}),
+                 .errors = BodyErrors(
+                     {"empty_prompt", "context_length_exceeded", "unavailable", "internal_error"}),
                  .streams = true});
   all.push_back({.method = "POST",
                  .path = "/v1/chat/completions",
@@ -378,8 +379,8 @@ std::vector<Endpoint> MakeEndpoints() {
                  .parameters = Joined({ChatInputParameters(), ChatOwn(), SamplingParameters(),
                                        IgnoredParameters(), RefusedParameters()}),
                  .answer = Body::kChat,
-                 .errors = BodyErrors({"empty_array", "context_length_exceeded", "unavailable",
-                                       "deadline_exceeded", "internal_error"}),
+                 .errors = BodyErrors(
+                     {"empty_array", "context_length_exceeded", "unavailable", "internal_error"}),
                  .streams = true});
   all.push_back({.method = "POST",
                  .path = "/v1/responses",
@@ -387,8 +388,8 @@ std::vector<Endpoint> MakeEndpoints() {
                             "always false.",
                  .parameters = Joined({ResponseOwn(), ResponseSampling(), IgnoredParameters()}),
                  .answer = Body::kResponse,
-                 .errors = BodyErrors({"empty_array", "context_length_exceeded", "unavailable",
-                                       "deadline_exceeded", "internal_error"}),
+                 .errors = BodyErrors(
+                     {"empty_array", "context_length_exceeded", "unavailable", "internal_error"}),
                  .streams = true});
   all.push_back(
       Get("/v1/models", "Lists the models that can answer.", Body::kModels, {"unavailable"}));
