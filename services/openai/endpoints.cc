@@ -347,6 +347,7 @@ constexpr std::string_view kBodyErrors[] = {"invalid_json",
                                             "unsupported_media_type",
                                             "model_not_found",
                                             "draining",
+                                            "deadline_exceeded",
                                             "rate_limit_exceeded"};
 
 std::vector<std::string_view> BodyErrors(std::vector<std::string_view> more = {}) {
@@ -372,8 +373,8 @@ std::vector<Endpoint> MakeEndpoints() {
                  .parameters = Joined({CompletionOwn(), SamplingParameters(), IgnoredParameters(),
                                        RefusedParameters()}),
                  .answer = Body::kCompletion,
-                 .errors = BodyErrors({"empty_prompt", "context_length_exceeded", "unavailable",
-                                       "deadline_exceeded", "internal_error"}),
+                 .errors = BodyErrors(
+                     {"empty_prompt", "context_length_exceeded", "unavailable", "internal_error"}),
                  .streams = true});
   all.push_back({.method = "POST",
                  .path = "/v1/chat/completions",
@@ -381,8 +382,8 @@ std::vector<Endpoint> MakeEndpoints() {
                  .parameters = Joined({ChatInputParameters(), ChatOwn(), SamplingParameters(),
                                        IgnoredParameters(), RefusedParameters()}),
                  .answer = Body::kChat,
-                 .errors = BodyErrors({"empty_array", "context_length_exceeded", "unavailable",
-                                       "deadline_exceeded", "internal_error"}),
+                 .errors = BodyErrors(
+                     {"empty_array", "context_length_exceeded", "unavailable", "internal_error"}),
                  .streams = true});
   all.push_back({.method = "POST",
                  .path = "/v1/responses",
@@ -390,8 +391,8 @@ std::vector<Endpoint> MakeEndpoints() {
                             "always false.",
                  .parameters = Joined({ResponseOwn(), ResponseSampling(), IgnoredParameters()}),
                  .answer = Body::kResponse,
-                 .errors = BodyErrors({"empty_array", "context_length_exceeded", "unavailable",
-                                       "deadline_exceeded", "internal_error"}),
+                 .errors = BodyErrors(
+                     {"empty_array", "context_length_exceeded", "unavailable", "internal_error"}),
                  .streams = true});
   all.push_back(
       Get("/v1/models", "Lists the models that can answer.", Body::kModels, {"unavailable"}));

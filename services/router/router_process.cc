@@ -88,6 +88,7 @@ RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace) 
   out.max_streams = options.max_streams;
   out.max_queued = options.max_queued;
   out.default_max_tokens = options.default_max_tokens;
+  out.request_deadline_us = static_cast<int64_t>(options.request_deadline_s * 1e6);
   out.strict = options.strict_api;
   out.threads = static_cast<int>(options.tokenize_threads);
   out.queue_max = static_cast<size_t>(options.max_streams + options.max_queued);

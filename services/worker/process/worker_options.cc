@@ -165,6 +165,9 @@ void RegisterEmulated(WorkerOptions* options, FlagSet* flags) {
   flags->Int(&options->emulated_hang_token, "emulated-hang-token",
              "A step whose prompt contains this token never ends (for tests). -1: off.", -1,
              1 << 24);
+  flags->Int(&options->emulated_nan_token, "emulated-nan-token",
+             "A sequence whose prompt contains this token gets NaN logits (for tests). -1: off.",
+             -1, 1 << 24);
 }
 
 }  // namespace

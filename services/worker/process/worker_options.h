@@ -25,6 +25,7 @@ struct WorkerOptions {
   int64_t emulated_decode_sequence_us = 0;
   int64_t emulated_fail_token = -1;
   int64_t emulated_hang_token = -1;
+  int64_t emulated_nan_token = -1;
   std::string isa = "auto";
   std::string host = "127.0.0.1";
   std::string advertise;
