@@ -11,6 +11,7 @@
 
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/vocabulary/mix64.h"
 
 namespace skein::scheduler {
 
@@ -22,13 +23,7 @@ class HeldDigest {
   uint64_t value() const { return sum_; }
 
  private:
-  // SplitMix64's finaliser.
-  static uint64_t Mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-  }
+  static uint64_t Mix(uint64_t x) { return Mix64(x + kMix64Step); }
   static uint64_t HashOf(RequestId id, Epoch epoch) {
     return Mix(Mix(Mix(id.router) + id.serial) + epoch.value);
   }

@@ -27,14 +27,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "scheduler/base/ids.h"
+#include "scheduler/vocabulary/token_span.h"
 
 namespace skein::scheduler {
-
-struct TokenSpan {
-  int64_t position = 0;
-  int64_t count = 0;
-  bool operator==(const TokenSpan&) const = default;
-};
 
 // Blocks that rank `from` copies to rank `to`; ascending.
 struct Move {

@@ -319,7 +319,7 @@ std::vector<scheduler::StepResult> JointSteps::Compute(Meeting& meeting) {
       verdict_->Require(seen.insert(history[i]).second, "history twice");
       CopyBlock(*entrant.engine, PartOf(entrant).history[i].value, *scratch, history[i]);
     }
-    for (const scheduler::TokenSpan& span : piece.spans[rank]) {
+    for (const TokenSpan& span : piece.spans[rank]) {
       begin = std::min(begin, span.position);
     }
   }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/check.h"
+#include "scheduler/vocabulary/mix64.h"
 
 namespace skein::scheduler {
 namespace {
@@ -14,17 +15,10 @@ bool SameChunk(const PlanChunk& a, const PlanChunk& b) {
   return a.tokens == b.tokens && a.members == b.members;
 }
 
-// The finaliser of SplitMix64.
-uint64_t Mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 GroupKey KeyOf(RequestId id, Epoch epoch, int chunk, bool moves) {
   const auto which = static_cast<uint64_t>(chunk) * 2 + (moves ? 1 : 0);
-  const uint64_t of_request = Mix(id.router + Mix(id.serial));
-  return {Mix(of_request + epoch.value), Mix(Mix(epoch.value) + of_request + which)};
+  const uint64_t of_request = Mix64(id.router + Mix64(id.serial));
+  return {Mix64(of_request + epoch.value), Mix64(Mix64(epoch.value) + of_request + which)};
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "services/worker/engine/step_conversion.h"
 
 #include <chrono>
-#include <utility>
 
 #include "proto/common.pb.h"
 #include "scheduler/base/plant.h"
@@ -44,7 +43,7 @@ StepInputs::Buffers StepInputs::BuffersOf(const scheduler::StepSequence& sequenc
   if (sequence.ring == nullptr) {
     run(sequence.position, sequence.position + sequence.count);
   } else {
-    for (const scheduler::TokenSpan& span : sequence.ring->piece.spans[sequence.ring->rank]) {
+    for (const TokenSpan& span : sequence.ring->piece.spans[sequence.ring->rank]) {
       run(span.position, span.position + span.count);
     }
   }
@@ -87,11 +86,8 @@ scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
 engine::RingStep RingStepOf(const scheduler::RingPart& part) {
   engine::RingStep step;
   for (size_t rank = 0; rank < part.piece.spans.size(); ++rank) {
-    engine::RankShare share{.history_tokens = part.history_tokens[rank], .spans = {}};
-    for (const scheduler::TokenSpan& span : part.piece.spans[rank]) {
-      share.spans.push_back({span.position, span.count});
-    }
-    step.shares.push_back(std::move(share));
+    step.shares.push_back(
+        {.history_tokens = part.history_tokens[rank], .spans = part.piece.spans[rank]});
   }
   step.history_blocks = PlainIds(part.history);
   for (const auto& blocks : part.send) step.send.push_back(PlainIds(blocks));
