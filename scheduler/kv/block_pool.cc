@@ -17,7 +17,7 @@ BlockPool::BlockPool(int64_t total) {
 
 absl::StatusOr<BlockTable> BlockPool::Allocate(int64_t count) {
   SKEIN_INVARIANT_MSG(count >= 1, "an allocation has at least one block");
-  if (!CanAllocate(count)) {
+  if (count > counts_.free) {
     return absl::ResourceExhaustedError(
         absl::StrCat("KV blocks: ", count, " wanted, ", counts_.free, " free"));
   }

@@ -55,7 +55,6 @@ class BlockPool {
   void Quarantine(std::span<const BlockId> blocks);
 
   BlockCounts Counts() const { return counts_; }
-  bool CanAllocate(int64_t count) const { return count <= counts_.free; }
 
   // INTERNAL naming the violated invariant.
   absl::Status CheckInvariants() const;

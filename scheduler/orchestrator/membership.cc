@@ -26,7 +26,7 @@ void OrchestratorCore::Impl::On(const RegisterCalled& event) {
   const Instance& instance = *registry_.Find(registered->id);
   reply.instance = instance.id;
   reply.lease_us = config_.instance_lease_us;
-  reply.cancel = UnknownOf(instance.placed, event.request.held, first_epoch_);
+  reply.cancel = instance.UnknownOf(event.request.held, first_epoch_);
   reply.generation = {generation_, config_.incarnation};
   effects_.push_back(AnswerRegister{event.call, std::move(reply)});
   if (instance.drain_order.has_value()) {

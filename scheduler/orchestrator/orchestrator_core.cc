@@ -96,6 +96,7 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   request.explanation.model = event.spec->model;
   request.explanation.prompt_tokens = PromptTokens(*request.spec);
   request.explanation.policy = plans() ? pools_.planning().policy.name : "none";
+  explanations_.Begin(request);
   auto* const pool = pools_.Of(event.spec->model, requests_);
   if (pool != nullptr) pool->planner.OnArrival(now_);
   Plan(request);

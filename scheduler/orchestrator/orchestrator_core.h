@@ -25,9 +25,9 @@
 //
 // A worker is connected by one stream; over it go its messages and those to it, in order. When the
 // stream breaks, the instance gets nothing new until the worker's next stream: its first message
-// tells what the worker holds, and what is missing there is sent again or planned anew (resync.h).
-// An instance is lost when it said nothing for a lease, or when another process comes at its
-// endpoint.
+// tells what the worker holds, and what is missing there is sent again or planned anew
+// (reconnecting.cc). An instance is lost when it said nothing for a lease, or when another process
+// comes at its endpoint.
 //
 // A router is connected by one stream, too: the requests that it submits, their plans, how they
 // ended for its clients. When it breaks, the requests go on; the next one begins with what the

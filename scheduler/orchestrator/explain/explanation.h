@@ -14,6 +14,7 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
+#include "scheduler/orchestrator/explain/name_index.h"
 
 namespace skein::scheduler {
 
@@ -96,6 +97,7 @@ struct Explanation {
 
   // `request` is one of its names, or its id as logs write it.
   bool Answers(const std::string& request) const;
+  std::vector<std::string> AllNames() const;  // that it answers to
 };
 
 // How a request ended whose router closed it: known at first is only whether its KV was taken.
@@ -143,7 +145,7 @@ class FinishedExplanations {
   bool TakeRouterEnd(const RouterEnd& end);
   // Null: it is not remembered. The pointer holds until the next Add.
   Explanation* Find(RequestId id);
-  // Appends those that answer, the latest first, until `out` has `limit`.
+  // Appends those that answer, the latest first, until `out` has `limit`. Looks at no other.
   void Find(const std::string& request, TimeUs now, size_t limit,
             std::vector<Explanation>* out) const;
   // Calls visit(submitted_us, explanation) for each, the latest end first.
@@ -174,6 +176,7 @@ class FinishedExplanations {
   };
   std::map<RequestId, Awaited> awaited_;   // of those in finished_
   std::map<RequestId, uint64_t> numbers_;  // the same, of all that were added
+  NameIndex names_;                        // of these numbers
   std::map<std::string, PlanTotals> totals_;
 };
 

@@ -28,6 +28,10 @@ Explanation ExplanationOf(const Request& request, TimeUs now) {
 
 }  // namespace
 
+void ExplanationLog::Begin(const Request& request) {
+  alive_.Add(request.explanation.AllNames(), request.number);
+}
+
 void ExplanationLog::Note(Degraded kind, Request* request) {
   ++degraded_[static_cast<size_t>(kind)];
   ++request->explanation.degraded[static_cast<size_t>(kind)];
@@ -55,6 +59,7 @@ void ExplanationLog::NoteTimes(Request* request) {
 
 void ExplanationLog::End(Request* request, const std::string& why, TimeUs now,
                          AwaitedReports reports) {
+  alive_.Remove(request->explanation.AllNames(), request->number);
   request->explanation.state = why;
   request->explanation.ended_us = now - request->submitted_us;
   if (request->router_end.has_value() &&
@@ -95,7 +100,8 @@ std::vector<Explanation> ExplanationLog::Find(const RequestTable& requests, cons
                                               TimeUs now) const {
   constexpr size_t kMost = 16;
   std::vector<Explanation> found;
-  requests.ForEachLatest([&](const Request& request) {
+  alive_.ForEachLatest(name, [&](uint64_t number) {
+    const Request& request = requests.Numbered(number);
     if (request.explanation.Answers(name)) found.push_back(ExplanationOf(request, now));
     return found.size() < kMost;
   });

@@ -35,6 +35,7 @@ class RequestTable {
   const Request* Find(RequestId id) const;
   Request* Find(RequestId id, Epoch epoch);  // null, too, if it is under another epoch
   std::vector<RequestId> OfRouter(uint64_t router) const;
+  const Request& Numbered(uint64_t number) const { return by_number_.at(number); }  // REQUIRES it
   Request& At(RequestId id);  // REQUIRES that it is alive
   const Request& At(RequestId id) const;
 

@@ -59,6 +59,7 @@ class CommitQueue {
   // Drops a plan's chunks that have not started. Unknown ids are ignored.
   void Drop(Id id);
   void Clear();
+  size_t size() const { return plans_.size(); }  // plans with chunks that have not started
   // A chunk ended at another time than planned, or was not planned here.
   void Drifted() { exact_ = false; }
 

@@ -99,10 +99,17 @@ bool RollingPlanner::commits() const {
 void RollingPlanner::PlanAnew() {
   committed_->Clear();
   uncommitted_.clear();
-  for (auto& [request, job] : jobs_) job.plan = 0;
+  for (auto& [request, job] : jobs_) job.plan = job.uncommitted = 0;
   if (!commits()) return;
   std::fill(kept_for_.begin(), kept_for_.end(), -1);
-  for (const auto& [latest_start_s, request] : by_latest_start_) uncommitted_.push_back(request);
+  for (const auto& [latest_start_s, request] : by_latest_start_) {
+    AwaitCommit(request, &jobs_.at(request));
+  }
+}
+
+void RollingPlanner::AwaitCommit(int64_t request, Job* job) {
+  job->uncommitted = ++last_uncommitted_;
+  uncommitted_[job->uncommitted] = request;
 }
 
 double RollingPlanner::ShortestSeconds(int64_t history, int64_t tokens) const {
@@ -138,7 +145,7 @@ void RollingPlanner::OnArrival(int64_t request, int64_t prompt_tokens, double no
   job.deadline_s =
       now_s + options_.tuning.stretch * shortest_s + options_.tuning.slack * mean_shortest_s_;
   Enqueue(request, &job);
-  if (commits()) uncommitted_.push_back(request);
+  if (commits()) AwaitCommit(request, &job);
 }
 
 bool RollingPlanner::OnChunkFinished(int64_t request, double now_s) {
@@ -157,7 +164,7 @@ bool RollingPlanner::OnChunkFinished(int64_t request, double now_s) {
   }
   job.deadline_s = std::min(job.deadline_s, now_s);  // a request that has begun takes precedence
   Enqueue(request, &job);
-  if (commits() && job.plan == 0) uncommitted_.push_back(request);
+  if (commits() && job.plan == 0) AwaitCommit(request, &job);
   return true;
 }
 
@@ -166,7 +173,7 @@ void RollingPlanner::OnCancelled(int64_t request) {
   if (it == jobs_.end()) return;
   it->second.cancelled = true;
   committed_->Drop(it->second.plan);
-  std::erase(uncommitted_, request);
+  uncommitted_.erase(it->second.uncommitted);
   if (it->second.running) return;
   Dequeue(request, it->second);
   jobs_.erase(it);
@@ -220,15 +227,28 @@ void RollingPlanner::Decide(double now_s, std::vector<Start>* starts) {
   }
 }
 
-void RollingPlanner::DecideCommitted(double now_s, std::vector<Start>* starts) {
+void RollingPlanner::CommitSome(double now_s) {
   const CommitQueue::State state{now_s, busy_, end_s_};
-  for (const int64_t request : uncommitted_) {
-    Job& job = jobs_.at(request);
+  const size_t most = kCommittedPerInstance * static_cast<size_t>(cluster_.instances);
+  while (!uncommitted_.empty() && committed_->size() < most) {
+    const auto first = uncommitted_.begin();
+    Job& job = jobs_.at(first->second);
     const int64_t rest = job.prompt_tokens - job.started_tokens;
     job.plan = committed_->Commit(options_.tuning.commit,
-                                  {request, job.started_tokens, rest, job.held}, state);
+                                  {first->second, job.started_tokens, rest, job.held}, state);
+    job.uncommitted = 0;
+    uncommitted_.erase(first);
   }
-  uncommitted_.clear();
+}
+
+void RollingPlanner::DecideCommitted(double now_s, std::vector<Start>* starts) {
+  do {
+    CommitSome(now_s);
+    StartReady(now_s, starts);
+  } while (!ready_.empty() && !uncommitted_.empty());
+}
+
+void RollingPlanner::StartReady(double now_s, std::vector<Start>* starts) {
   ready_.clear();
   committed_->TakeReady(&busy_, &ready_);
   for (CommitQueue::Ready& ready : ready_) {

@@ -34,6 +34,11 @@
 //   baseline. Such plans assume the whole cluster: while an instance is absent, or if the mode's
 //   group does not fit, waiting requests are planned as without the mode.
 //
+// Cost. A decision looks at the instances and at `lookahead` requests; where plans are committed,
+// at the plans that have not started, of which there are kCommittedPerInstance for each instance at
+// most: what arrives behind these is committed when others have started. Only a change of the mode,
+// or of the cluster, looks at all requests.
+//
 // Sans-io: events in, chunks to start out. The caller runs each chunk on all its instances at once
 // and reports its end, which may be earlier or later than planned.
 #pragma once
@@ -76,6 +81,8 @@ class RollingPlanner {
   RollingPlanner(const LatencyModel& model, const Cluster& cluster,
                  const RollingOptions& options = {});
 
+  static constexpr size_t kCommittedPerInstance = 16;
+
   // Times are seconds from any origin and never decrease. REQUIRES `request` is unknown,
   // prompt_tokens > 0.
   void OnArrival(int64_t request, int64_t prompt_tokens, double now_s);
@@ -103,6 +110,7 @@ class RollingPlanner {
   // The latest start of `request`, which is known and not running: from then on it goes before all
   // requests that are not late, unless plans are committed. For tests of the bound.
   double LatestStart(int64_t request) const;
+  int64_t committed() const { return static_cast<int64_t>(committed_->size()); }  // not started
   int64_t waiting() const { return static_cast<int64_t>(by_rest_.size()); }
 
   // An error names the violated invariant:
@@ -122,6 +130,7 @@ class RollingPlanner {
     bool running = false;
     bool cancelled = false;
     CommitQueue::Id plan = 0;  // 0: no committed plan
+    int64_t uncommitted = 0;   // its place in uncommitted_; 0: none
     std::vector<int> held;     // instances of the chunks so far
   };
   using Order = std::set<std::pair<double, int64_t>>;  // (key, request)
@@ -158,6 +167,9 @@ class RollingPlanner {
   void Dequeue(int64_t request, const Job& job);
   bool commits() const;
   void PlanAnew();
+  void AwaitCommit(int64_t request, Job* job);
+  void CommitSome(double now_s);
+  void StartReady(double now_s, std::vector<Start>* starts);
   void DecideCommitted(double now_s, std::vector<Start>* starts);
   std::vector<int64_t> NextRequests(double now_s) const;
   void LookAtInstances(double now_s);
@@ -197,7 +209,9 @@ class RollingPlanner {
   std::vector<double> kept_until_s_;  // [instances], that chunk's planned end
 
   std::unique_ptr<CommitQueue> committed_;
-  std::vector<int64_t> uncommitted_;  // requests without a plan, in this order; only if commits()
+  // Requests without a plan, by their place in the order of arrival; only if commits().
+  std::map<int64_t, int64_t> uncommitted_;
+  int64_t last_uncommitted_ = 0;
   std::vector<CommitQueue::Ready> ready_;  // within one decision; memory is reused
 
   // State of one decision:

@@ -223,10 +223,9 @@ TEST_F(DecodeCoreTest, AWholeAnswerHasEndedWhenARouterTakesIt) {
   for (const uint64_t serial : {1, 2}) {
     Announce(Spec(serial));
     OpenTransfer(serial);
+    Commit(serial);
+    for (int i = 0; i < 3; ++i) Step(41 + i);
   }
-  Commit(1);
-  Commit(2);
-  for (int i = 0; i < 4; ++i) Step(41 + i, 2);
   EXPECT_EQ(Held(), 0);
   EXPECT_EQ(ended_.count({7, 1}), 0u);
   Attach(1, 50);
@@ -244,7 +243,7 @@ TEST_F(DecodeCoreTest, AWholeAnswerThatNobodyTookIsCancelled) {
   Announce(Spec(1));
   OpenTransfer(1);
   Commit(1);
-  for (int i = 0; i < 4; ++i) Step(41 + i);
+  for (int i = 0; i < 3; ++i) Step(41 + i);
   Do(CancelCalled{{{7, 1}, {5}, "planned anew"}});
   EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kCancelled);
 }

@@ -15,17 +15,9 @@ bool PrefillCore::Impl::Empty() const {
 
 WorkerLoad PrefillCore::Impl::Load() const {
   WorkerLoad load;
-  load.queued_tokens = steps_.PendingPromptTokens();
-  for (const auto& [id, request] : requests_.all()) {
-    const SpPlan* plan = sp_plans_.Find(id);
-    if (plan != nullptr && !request.IsEnding()) {
-      load.queued_tokens +=
-          plan->BlocksToCompute() * config_.membership.identity.shape.block_tokens;
-    } else if (request.WaitsForPlace()) {
-      load.queued_tokens += PromptTokens(*request.spec);
-    }
-  }
   const PrefillRequests::Count count = requests_.CountRequests();
+  load.queued_tokens = steps_.PendingPromptTokens() + count.plain_tokens +
+                       sp_plans_.BlocksToCompute() * config_.membership.identity.shape.block_tokens;
   load.queued_requests = count[Phase::kQueued] + count[Phase::kAsking];
   load.running_requests = count[Phase::kComputing] + count[Phase::kCommitting];
   const BlockCounts blocks = requests_.blocks();

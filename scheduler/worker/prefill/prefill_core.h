@@ -21,13 +21,18 @@
 // given back when it has had nothing for a while. The sender tells the parts that arrived; they are
 // told to the decode side one call at a time, and back to the sender when they were taken.
 //
+// An event costs the logarithm of the number of requests, and as much as its step has sequences; a
+// report costs what it lists. A registration, a drain and an engine that fails concern all
+// requests, and look at each once.
+//
 // Invariants, by number (CheckInvariants names them):
 //   1. Blocks held in the pool are exactly those of the requests that have a table.
 //   2. A request in the step in flight or with a handoff under way keeps its blocks.
 //   3. Requests open their transfers in plan-sequence order.
 //   4. Every accepted (id, epoch) ends exactly once, in a report's `ended`.
 //   5. Each part's own: pool, batch.
-//   6. What is remembered of all requests (who is in front, the earliest timer) agrees with them.
+//   6. What is remembered of all requests (who is in front, the load, the earliest timer) agrees
+//   with them.
 //   7. Every local block holds at most one block of one prompt; an SP plan's next piece is one
 //      of those that were promised by its Assigns, in their order.
 #pragma once

@@ -203,7 +203,7 @@ void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
                                    const StepResult& result) {
   SpPlan* plan = sp_plans_.Find(ran.id);
   // The other members may still be at the end of this step: its failure here is none of theirs.
-  if (plan != nullptr) plan->Leave(ran, result.status.ok());
+  if (plan != nullptr) sp_plans_.Leave(ran.id, ran, result.status.ok());
   if (!result.status.ok()) return End(request, result.status);
   absl::StrAppend(&request.result.prompt_logprobs, result.prompt_logprobs);
   if (ran.sample) {

@@ -14,6 +14,7 @@ PrefillRequest& PrefillRequests::Add(PrefillRequest request) {
   const RequestId id = request.id();
   const auto [it, added] = requests_.emplace(id, std::move(request));
   SKEIN_INVARIANT(added && it->second.phase == Phase::kQueued);
+  CountIn(it->second, 1);
   queue_.Wait(PlaceOf(it->second));
   timers_.Set(id, DeadlineOf(it->second));
   return it->second;
@@ -25,6 +26,7 @@ void PrefillRequests::Erase(RequestId id) {
   queue_.RemoveUnplaced(PlaceOf(request));
   queue_.LeaveFront(id);
   if (request.blocks != nullptr) pool_.Free(*request.blocks);
+  CountIn(request, -1);
   timers_.Remove(id);
   requests_.erase(id);
 }
@@ -51,7 +53,7 @@ PrefillRequest* PrefillRequests::Admit(std::vector<RequestId>* gave_back) {
   PrefillRequest& request = requests_.at(*first);
   if (request.OpensTransfer() && !queue_.MayEnterFront()) return nullptr;
   if (!TakeBlocks(request) && !TakeBlocksOfYounger(request, gave_back)) return nullptr;
-  request.phase = Phase::kAsking;
+  Enter(request, Phase::kAsking);
   queue_.StopWaiting(PlaceOf(request));
   if (!request.IsPlaced()) queue_.AddUnplaced(PlaceOf(request));
   if (request.OpensTransfer()) queue_.EnterFront(request.id(), PromptTokens(*request.spec));
@@ -87,7 +89,7 @@ void PrefillRequests::BackToQueue(PrefillRequest& request) {
   SKEIN_INVARIANT(request.phase == Phase::kAsking);
   pool_.Free(*request.blocks);
   request.blocks = nullptr;
-  request.phase = Phase::kQueued;
+  Enter(request, Phase::kQueued);
   queue_.RemoveUnplaced(PlaceOf(request));
   queue_.LeaveFront(request.id());
   queue_.Wait(PlaceOf(request));
@@ -121,7 +123,7 @@ void PrefillRequests::SetPhase(PrefillRequest& request, Phase phase) {
   queue_.StopWaiting(PlaceOf(request));
   queue_.RemoveUnplaced(PlaceOf(request));
   if (phase != Phase::kComputing) queue_.LeaveFront(request.id());
-  request.phase = phase;
+  Enter(request, phase);
   timers_.Set(request.id(), DeadlineOf(request));
 }
 
@@ -133,13 +135,26 @@ TimeUs PrefillRequests::DeadlineOf(const PrefillRequest& request) {
 
 std::optional<RequestId> PrefillRequests::TakeOverdue(TimeUs now) { return timers_.TakeDue(now); }
 
-PrefillRequests::Count PrefillRequests::CountRequests() const {
-  Count count;
-  for (const auto& [id, request] : requests_) {
-    ++count.by_phase[static_cast<size_t>(request.phase)];
-    if (!request.WaitsForPlace()) continue;
-    count.oldest_arrival_us = std::min(count.oldest_arrival_us, request.arrived_us);
+void PrefillRequests::Enter(PrefillRequest& request, Phase phase) {
+  CountIn(request, -1);
+  request.phase = phase;
+  CountIn(request, 1);
+}
+
+void PrefillRequests::CountIn(const PrefillRequest& request, int64_t times) {
+  count_.by_phase[static_cast<size_t>(request.phase)] += times;
+  if (!request.WaitsForPlace()) return;
+  if (request.IsPlain()) count_.plain_tokens += times * PromptTokens(*request.spec);
+  if (times > 0) {
+    waiting_.emplace(request.arrived_us, request.id());
+  } else {
+    waiting_.erase({request.arrived_us, request.id()});
   }
+}
+
+PrefillRequests::Count PrefillRequests::CountRequests() const {
+  Count count = count_;
+  if (!waiting_.empty()) count.oldest_arrival_us = waiting_.begin()->first;
   return count;
 }
 
@@ -155,7 +170,13 @@ absl::Status PrefillRequests::CheckInvariants() const {
   int64_t blocks = 0;
   size_t queued = 0;
   size_t in_front = 0;
+  Count count;
   for (const auto& [id, request] : requests_) {
+    ++count.by_phase[static_cast<size_t>(request.phase)];
+    if (request.WaitsForPlace()) {
+      count.plain_tokens += request.IsPlain() ? PromptTokens(*request.spec) : 0;
+      count.oldest_arrival_us = std::min(count.oldest_arrival_us, request.arrived_us);
+    }
     if (request.blocks != nullptr) blocks += static_cast<int64_t>(request.blocks->size());
     queued += request.phase == Phase::kQueued;
     in_front += queue_.InFront(id);
@@ -168,6 +189,9 @@ absl::Status PrefillRequests::CheckInvariants() const {
   if (blocks != pool_.Counts().held) {
     return absl::InternalError(absl::StrCat("PrefillCore 1: ", blocks, " blocks in tables, ",
                                             pool_.Counts().held, " held"));
+  }
+  if (count != CountRequests()) {
+    return absl::InternalError("PrefillCore 6: requests are miscounted");
   }
   if (in_front != queue_.front()) {
     return absl::InternalError(

@@ -9,14 +9,16 @@
 // Invariants (CheckInvariants names them, by PrefillCore's numbers):
 //   1. Blocks held in the pool are exactly those of the requests that have a table.
 //   3. The queue holds the queued requests, and no other.
-//   6. Who is in front, and the earliest timer, agree with the requests.
+//   6. Who is in front, the counts and the earliest timer agree with the requests.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -78,8 +80,10 @@ class PrefillRequests {
   using Phase = PrefillRequest::Phase;
   struct Count {
     std::array<int64_t, 5> by_phase{};
+    int64_t plain_tokens = 0;           // of the plain prompts that are queued or ask
     TimeUs oldest_arrival_us = kNever;  // of those queued or asking
     int64_t operator[](Phase phase) const { return by_phase[static_cast<size_t>(phase)]; }
+    bool operator==(const Count&) const = default;
   };
 
   // `ahead` and `step`: see PlanQueue.
@@ -122,7 +126,8 @@ class PrefillRequests {
   TimeUs NextDeadline() const { return timers_.Next(); }
 
   BlockCounts blocks() const { return pool_.Counts(); }
-  Count CountRequests() const;  // walks over all
+  // Kept up to date with each change of a request, so that a report walks over none.
+  Count CountRequests() const;
   std::string_view NameOfPhase(RequestId id) const;
   absl::Status CheckInvariants() const;
 
@@ -131,6 +136,8 @@ class PrefillRequests {
     return {request.sequence, request.id(), !request.IsPlain()};
   }
   static TimeUs DeadlineOf(const PrefillRequest& request);
+  void Enter(PrefillRequest& request, Phase phase);
+  void CountIn(const PrefillRequest& request, int64_t times);
   bool TakeBlocks(PrefillRequest& request);
   bool TakeBlocksOfYounger(PrefillRequest& request, std::vector<RequestId>* gave_back);
   absl::Status CheckFront(const PrefillRequest& request) const;
@@ -139,6 +146,8 @@ class PrefillRequests {
   BlockPool pool_;
   PlanQueue queue_;
   TimerQueue<RequestId> timers_;
+  Count count_;                                     // but for the oldest arrival
+  std::set<std::pair<TimeUs, RequestId>> waiting_;  // by arrival: those queued or asking
 };
 
 }  // namespace skein::scheduler

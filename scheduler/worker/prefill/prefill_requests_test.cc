@@ -50,6 +50,24 @@ TEST_F(PrefillRequestsTest, Invariant3BlocksAreGivenInPlanOrderAndNoneOvertakes)
   EXPECT_EQ(Admitted(), (Serials{3, 1}));
 }
 
+TEST_F(PrefillRequestsTest, CountsFollowEachChange) {
+  Add(1, 10, 4);
+  Add(2, 20, 4, Kind::kLead);
+  EXPECT_EQ(requests_.CountRequests()[Phase::kQueued], 2);
+  EXPECT_EQ(requests_.CountRequests().plain_tokens, 6);  // of the plain one
+  EXPECT_EQ(Admitted(), (Serials{1, 2}));
+  EXPECT_EQ(requests_.CountRequests()[Phase::kAsking], 2);
+  EXPECT_EQ(requests_.CountRequests().oldest_arrival_us, 0);
+  requests_.SetPhase(requests_.at(Id(1)), Phase::kComputing);
+  EXPECT_EQ(requests_.CountRequests().plain_tokens, 0);
+  requests_.BackToQueue(requests_.at(Id(2)));
+  EXPECT_EQ(requests_.CountRequests()[Phase::kQueued], 1);
+  EXPECT_EQ(requests_.CountRequests()[Phase::kComputing], 1);
+  for (const uint64_t serial : {1, 2}) requests_.Erase(Id(serial));
+  EXPECT_EQ(requests_.CountRequests(), PrefillRequests::Count());
+  EXPECT_TRUE(requests_.CheckInvariants().ok()) << requests_.CheckInvariants();
+}
+
 TEST_F(PrefillRequestsTest, OnlySoManyAreInFrontAndMembersNeverAre) {
   for (const uint64_t serial : {1, 2, 3}) Add(serial, serial, 1);
   Add(4, 4, 1, Kind::kMember);

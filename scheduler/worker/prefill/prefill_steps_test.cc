@@ -57,7 +57,7 @@ class PrefillStepsTest : public ::testing::Test {
     const auto ended = steps_.End({step_, status, results}, now_);
     ASSERT_TRUE(ended.has_value());
     for (const StepSequence& ran : ended->ran) {
-      if (ran.ring != nullptr) plans_.Find(ran.id)->Leave(ran, ended->status.ok());
+      if (ran.ring != nullptr) plans_.Leave(ran.id, ran, ended->status.ok());
     }
     EXPECT_TRUE(steps_.CheckInvariants().ok()) << steps_.CheckInvariants();
   }

@@ -41,8 +41,22 @@ absl::Status SpPlans::Extend(const AssignRequest& assign) {
   return status;
 }
 
+void SpPlans::Leave(RequestId id, const StepSequence& ran, bool ok) {
+  Entry& entry = plans_.at(id);
+  entry.plan.Leave(ran, ok);
+  Recount(entry);
+}
+
+void SpPlans::Recount(Entry& entry) {
+  const int64_t now = entry.stopped ? 0 : entry.plan.BlocksToCompute();
+  to_compute_ += now - entry.counted;
+  entry.counted = now;
+}
+
 void SpPlans::AddSpan(const AssignRequest& assign) {
-  plans_.at(assign.spec->id).sequences.push_back(assign.sequence);
+  Entry& entry = plans_.at(assign.spec->id);
+  entry.sequences.push_back(assign.sequence);
+  Recount(entry);
   order_[assign.sequence] = {assign.spec->id, static_cast<int>(assign.from_chunk),
                              static_cast<int>(assign.chunks.size())};
 }
@@ -51,6 +65,8 @@ void SpPlans::Stop(RequestId id) {
   const auto it = plans_.find(id);
   if (it == plans_.end()) return;
   for (const PlanSequence sequence : it->second.sequences) order_.erase(sequence);
+  it->second.stopped = true;
+  Recount(it->second);
 }
 
 void SpPlans::Forget(RequestId id) {
@@ -88,8 +104,13 @@ absl::Status SpPlans::CheckInvariants() const {
     return absl::InternalError(
         absl::StrCat("PrefillCore 7: sequence ", sequence.value, " is of no plan"));
   }
+  int64_t to_compute = 0;
   for (const auto& [id, entry] : plans_) {
     if (absl::Status status = entry.plan.CheckInvariants(); !status.ok()) return status;
+    to_compute += entry.stopped ? 0 : entry.plan.BlocksToCompute();
+  }
+  if (to_compute != to_compute_) {
+    return absl::InternalError("PrefillCore 6: the blocks to compute are miscounted");
   }
   return absl::OkStatus();
 }

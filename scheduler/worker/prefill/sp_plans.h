@@ -47,6 +47,9 @@ class SpPlans {
   absl::Status Add(const AssignRequest& assign);
   // A later one. INVALID_ARGUMENT "chunks: …": nothing was added. REQUIRES: Find(id).
   absl::Status Extend(const AssignRequest& assign);
+  // The piece of the plan that it entered was computed, here and by the others, or was given up.
+  // `ok`: it counts. REQUIRES: Find(id).
+  void Leave(RequestId id, const StepSequence& ran, bool ok);
   // Its pieces run here no more. Unknown plans are fine.
   void Stop(RequestId id);
   void Forget(RequestId id);  // likewise; it is not known any more
@@ -57,6 +60,10 @@ class SpPlans {
   // Whose piece is next. Empty: none is known, or the next one is of a chunk that a later Assign
   // must bring first.
   std::optional<Turn> Next();
+
+  // Of all plans that were not stopped. Kept up to date with each change, so that a report walks
+  // over none.
+  int64_t BlocksToCompute() const { return to_compute_; }
 
   absl::Status CheckInvariants() const;
 
@@ -70,13 +77,17 @@ class SpPlans {
   struct Entry {
     SpPlan plan;
     std::vector<PlanSequence> sequences;  // of its Assigns
+    bool stopped = false;
+    int64_t counted = 0;  // its part of to_compute_
   };
 
   void AddSpan(const AssignRequest& assign);
+  void Recount(Entry& entry);
 
   const SpPlansConfig config_;
   std::map<RequestId, Entry> plans_;
   std::map<PlanSequence, Span> order_;  // not yet computed here, of plans that were not stopped
+  int64_t to_compute_ = 0;
 };
 
 }  // namespace skein::scheduler

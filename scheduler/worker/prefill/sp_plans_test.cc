@@ -60,7 +60,7 @@ class SpPlansTest : public ::testing::Test {
     const std::optional<SpPlans::Turn> turn = plans_.Next();
     if (!turn.has_value()) return 0;
     SpPlan& plan = *plans_.Find(turn->id);
-    plan.Leave(plan.Enter(Table(plan.slots()), /*deadline_us=*/700, /*now=*/50), ok);
+    plans_.Leave(turn->id, plan.Enter(Table(plan.slots()), /*deadline_us=*/700, /*now=*/50), ok);
     Check();
     return turn->id.serial;
   }
@@ -99,6 +99,21 @@ TEST_F(SpPlansTest, WhatWasStoppedHasNoTurn) {
   EXPECT_FALSE(plans_.Next().has_value());
 }
 
+TEST_F(SpPlansTest, TheBlocksToComputeAreThoseOfThePlansThatRun) {
+  EXPECT_EQ(plans_.BlocksToCompute(), 0);
+  ASSERT_TRUE(Add(1, 16, {{16, {kSelf}}}, 10).ok());
+  ASSERT_TRUE(Add(2, 8, {{8, {kSelf}}}, 20).ok());
+  EXPECT_EQ(plans_.BlocksToCompute(), 6);
+  EXPECT_EQ(RunPiece(), 1u);  // two blocks
+  EXPECT_EQ(plans_.BlocksToCompute(), 4);
+  plans_.Stop(Id(1));
+  Check();
+  EXPECT_EQ(plans_.BlocksToCompute(), 2);
+  plans_.Forget(Id(2));
+  Check();
+  EXPECT_EQ(plans_.BlocksToCompute(), 0);
+}
+
 TEST_F(SpPlansTest, SlotsAreNumberedAsPiecesFillThem) {
   // Chunk 0 is of instance 1: one of its two blocks moves here before this instance's two.
   EXPECT_TRUE(Add(1, 22, {{8, {1}}, {14, {1, 3}}}, 10).ok());
@@ -116,7 +131,7 @@ TEST_F(SpPlansTest, SlotsAreNumberedAsPiecesFillThem) {
   EXPECT_EQ(step.ring->receive[0], std::vector<BlockId>{{100}});
   EXPECT_EQ(*step.blocks, (std::vector<BlockId>{{101}, {102}}));
   EXPECT_EQ(step.ring->deadline_us, 700);
-  plan.Leave(step, /*ok=*/true);
+  plans_.Leave(plan.id(), step, /*ok=*/true);
   EXPECT_EQ(plan.BlocksToCompute(), 0);
   EXPECT_EQ(plan.chunk_since_us(), kNever);
   EXPECT_FALSE(plan.NextChunk().has_value());
