@@ -89,6 +89,7 @@ class WorkerShell : public CoreShell<Shell, Core, Event, Snapshot> {
     }
     runner_->Run(effect);
   }
+  void On(const scheduler::ReleaseSequence& effect) { runner_->Release(effect); }
   void On(const scheduler::CallRegister& effect) {
     orchestrator_.Open(effect, this->invariants().ok());
   }

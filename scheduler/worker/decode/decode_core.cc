@@ -298,6 +298,7 @@ void DecodeCore::Impl::EndAll(const absl::Status& status) {
 void DecodeCore::Impl::Release(const Sequence& sequence) {
   const RequestId id = sequence.id();
   if (batch_.InFlight(id)) return;
+  if (!sequence.output->empty()) effects_.push_back(ReleaseSequence{id, sequence.epoch});
   batch_.Remove(id);
   kv_in_.Release(id, Listening());
   touched_.push_back(id);

@@ -82,8 +82,8 @@ struct TellOpened {  // to the orchestrator, on the stream; dropped when there i
 using DecodeEffect =
     std::variant<TellOpened, AnswerOpenTransfer, AnswerRenew, AnswerAcquireStagingBuffer,
                  AnswerTakePart, AnswerReleaseStagingBuffer, CopyPart, AnswerCommit, EmitToken,
-                 EndStream, RunStep, CallRegister, CallReport, CallUnregister, CloseStream,
-                 EngineFailed, Drained>;
+                 EndStream, RunStep, ReleaseSequence, CallRegister, CallReport, CallUnregister,
+                 CloseStream, EngineFailed, Drained>;
 
 struct DecodeConfig {
   MembershipConfig membership;

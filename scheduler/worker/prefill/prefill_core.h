@@ -85,9 +85,10 @@ struct CallPlaceDecode {  // to the orchestrator, on the stream
 using PrefillEffect =
     std::variant<AnswerAssign, CallPlaceDecode, CallOpenTransfer, CallRenew,
                  CallAcquireStagingBuffer, CallTakePart, CallReleaseStagingBuffer, CallCommit,
-                 CallAbort, RunStep, AbortStep, BreakGroup, OpenHandoff, AddToHandoff, StartHandoff,
-                 UseStagingBuffer, PartTaken, ExtendHandoff, StopHandoff, CallRegister, CallReport,
-                 CallUnregister, CloseStream, EngineFailed, Drained>;
+                 CallAbort, RunStep, ReleaseSequence, AbortStep, BreakGroup, OpenHandoff,
+                 AddToHandoff, StartHandoff, UseStagingBuffer, PartTaken, ExtendHandoff,
+                 StopHandoff, CallRegister, CallReport, CallUnregister, CloseStream, EngineFailed,
+                 Drained>;
 
 struct PrefillConfig {
   MembershipConfig membership;
