@@ -1,4 +1,5 @@
 #include "services/codec/codec.h"
+#include "services/codec/internal.h"
 
 namespace skein::services {
 namespace {
