@@ -228,6 +228,7 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   void Execute(scheduler::CallCommit& effect);
   void Execute(scheduler::CallAbort& effect);
   void Execute(scheduler::RunStep& effect);
+  void Execute(scheduler::ReleaseSequence& effect) { engine_thread_.Release(effect); }
   void Execute(scheduler::AbortStep& effect);
   void Execute(scheduler::BreakGroup& effect);
   void Execute(scheduler::OpenHandoff& effect) { sender_->Open(effect); }
@@ -299,6 +300,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Execute(scheduler::EndStream& effect);
   void Executed();  // sends the tokens
   void Execute(scheduler::RunStep& effect);
+  void Execute(scheduler::ReleaseSequence& effect) { engine_thread_.Release(effect); }
 
   // Of this incarnation; none when handoffs are one-sided.
   std::shared_ptr<std::vector<std::byte>> buffer(int buffer) const { return buffers_[buffer]; }

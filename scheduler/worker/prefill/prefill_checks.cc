@@ -14,21 +14,12 @@ bool PrefillCore::Impl::Empty() const {
 }
 
 WorkerLoad PrefillCore::Impl::Load() const {
-  WorkerLoad load;
+  WorkerLoad load = LoadOf(membership_, steps_.loop(), requests_.blocks(), now_);
   const PrefillRequests::Count count = requests_.CountRequests();
   load.queued_tokens = steps_.PendingPromptTokens() + count.plain_tokens +
                        sp_plans_.BlocksToCompute() * config_.membership.identity.shape.block_tokens;
   load.queued_requests = count[Phase::kQueued] + count[Phase::kAsking];
   load.running_requests = count[Phase::kComputing] + count[Phase::kCommitting];
-  const BlockCounts blocks = requests_.blocks();
-  load.free_blocks = blocks.free;
-  load.held_blocks = blocks.held;
-  load.cached_blocks = blocks.cached;
-  load.total_blocks = blocks.total;
-  load.tokens_per_second = steps_.TokensPerSecond();
-  load.draining = membership_.draining();
-  load.step_age_us = steps_.engine().StepAgeUs(now_);
-  load.step_estimate_us = steps_.engine().StepEstimateUs();
   return load;
 }
 
@@ -55,21 +46,11 @@ TimeUs PrefillCore::Impl::NextDeadline() const {
 }
 
 PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {
-  PrefillSnapshot snapshot{.registered = membership_.registered(),
-                           .draining = membership_.draining(),
-                           .stopping = membership_.leaving(),
-                           .drained = membership_.draining() && Empty() && membership_.drain_told(),
-                           .orchestrator = membership_.last_call(),
-                           .engine = steps_.engine().status(),
-                           .instance = membership_.instance(),
-                           .load = Load(),
-                           .blocks = requests_.blocks(),
-                           .steps = steps_.steps(),
-                           .probes = steps_.engine().probes(),
-                           .prompt_tokens = steps_.prompt_tokens(),
-                           .committed = committed_,
-                           .failed = failed_};
-  snapshot.load.step_age_us = steps_.engine().StepAgeUs(now);
+  PrefillSnapshot snapshot;
+  Describe(membership_, steps_.loop(), Load(), requests_.blocks(), Empty(), now, &snapshot);
+  snapshot.failed = failed_;
+  snapshot.committed = committed_;
+  snapshot.prompt_tokens = steps_.prompt_tokens();
   snapshot.handoffs = kv_out_.CountWriting();
   const PrefillRequests::Count count = requests_.CountRequests();
   snapshot.queued = count[Phase::kQueued];

@@ -317,6 +317,7 @@ void PrefillCore::Impl::Erase(Request& request, const absl::Status& status,
                      .handoff = path});
   tombstones_.Put(id, request.epoch, status.ok());
   committed_ += status.ok();
+  if (request.started_us != kNever) effects_.push_back(ReleaseSequence{id, request.epoch});
   steps_.Remove(id);
   kv_out_.Forget(id);
   sp_plans_.Forget(id);

@@ -75,7 +75,7 @@ void PrefillSteps::Count(const StepLoop::Ended& ended, const std::vector<StepRes
     if (results[i].status.ok()) tokens += ended.ran[i].count;
   }
   prompt_tokens_ += tokens;
-  if (!piece_.has_value()) rate_.Add(tokens, ended.took_us);  // a piece waits for its members
+  if (!piece_.has_value()) loop_.AddTokens(tokens, ended.took_us);  // a piece waits for its members
 }
 
 absl::Status PrefillSteps::CheckInvariants() const {

@@ -16,7 +16,6 @@
 #include "scheduler/base/time.h"
 #include "scheduler/batch/batch_scheduler.h"
 #include "scheduler/worker/prefill/prefill_requests.h"
-#include "scheduler/worker/prefill/rate_meter.h"
 #include "scheduler/worker/prefill/sp_plans.h"
 #include "scheduler/worker/steps/step_loop.h"
 
@@ -47,11 +46,10 @@ class PrefillSteps {
   std::vector<StepSequence> FailOverdue() { return loop_.FailOverdue(); }
   void ForgetStep();
 
+  const StepLoop& loop() const { return loop_; }
   const EngineWatch& engine() const { return loop_.engine(); }
-  uint64_t steps() const { return loop_.steps(); }
   uint64_t prompt_tokens() const { return prompt_tokens_; }  // computed since the start
   int64_t PendingPromptTokens() const { return batch_.PendingPromptTokens(); }  // of plain prompts
-  double TokensPerSecond() const { return rate_.PerSecond(); }
   absl::Status CheckInvariants() const;
 
  private:
@@ -63,7 +61,6 @@ class PrefillSteps {
   StepLoop loop_;
   const TimeUs ring_step_us_;
   std::optional<RequestId> piece_;  // whose piece is the step in flight
-  RateMeter rate_;
   uint64_t prompt_tokens_ = 0;
 };
 

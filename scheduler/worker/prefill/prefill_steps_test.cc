@@ -84,7 +84,7 @@ TEST_F(PrefillStepsTest, PlainPromptsOfASmallerSequenceGoBeforeAPiece) {
     if (serial != 1) steps_.Remove(Id(serial));
   }
   EXPECT_EQ(Next(), std::nullopt);
-  EXPECT_EQ(steps_.steps(), 3u);
+  EXPECT_EQ(steps_.loop().steps(), 3u);
   EXPECT_EQ(steps_.prompt_tokens(), 8u + 4u + 8u) << "of the piece this instance's share";
 }
 

@@ -78,6 +78,12 @@ struct StepResult {
   absl::Status status;
 };
 
+// Effect: a sequence that was in a step is in no further one; none of its steps is in flight.
+struct ReleaseSequence {
+  RequestId id;
+  Epoch epoch;
+};
+
 // Effect: break the groups of the ring step, which then ends soon with UNAVAILABLE or
 // CANCELLED. A step that has ended meanwhile: nothing.
 struct AbortStep {

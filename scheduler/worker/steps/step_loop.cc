@@ -65,6 +65,13 @@ void StepLoop::CountNan(const std::vector<StepResult>& results) {
   engine_.ProbeSoon();
 }
 
+void StepLoop::AddTokens(int64_t tokens, TimeUs took_us) {
+  if (took_us <= 0 || tokens <= 0) return;
+  const double rate = static_cast<double>(tokens) * kSecondUs / static_cast<double>(took_us);
+  double& mean = tokens_per_second_;
+  mean = mean == 0 ? rate : mean + (rate - mean) / 8;
+}
+
 std::vector<StepSequence> StepLoop::FailOverdue() {
   std::vector<StepSequence> ran = std::exchange(in_flight_, {});
   engine_.Fail(engine_.OverdueStatus(), ran);
