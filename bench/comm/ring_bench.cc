@@ -1,6 +1,6 @@
 // What it costs to run a chunk of one prompt on several ranks: cache balancing (a chunk whose
 // history must first be re-dealt against the same chunk with even history), the ring (the same
-// chunk with a ring that passes nothing), and one rank alone. Ranks are threads of this process,
+// chunk with a ring that sends nothing), and one rank alone. Ranks are threads of this process,
 // one compute thread each.
 //
 //   ring_bench --model_dir=DIR [--ranks=2] [--chunk=2048] [--rounds=7]
@@ -237,7 +237,7 @@ void Measure() {
   Ranks ranks(absl::GetFlag(FLAGS_model_dir), absl::GetFlag(FLAGS_ranks), chunk, 2 * chunk);
   SKEIN_CHECK(chunk % (4 * ranks.size() * kBlockTokens) == 0);
   std::printf(
-      "| history | even ms | re-dealt | in CPU time | ring that passes nothing | ring's bytes "
+      "| history | even ms | re-dealt | in CPU time | ring that sends nothing | ring's bytes "
       "alone | "
       "one rank ms | speed-up |\n|---|---|---|---|---|---|---|---|\n");
   for (const int64_t history : {chunk / 4, chunk / 2, chunk, 2 * chunk}) {

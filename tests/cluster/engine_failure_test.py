@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""An engine that fails or hangs ends its process, which says so first; a request that fails engines ends after two of them; one whose
-logits are NaN ends alone; idle engines are probed. Real processes with emulated engines, which fail at a token of our choosing.
+"""An engine that fails or hangs ends its process, which first reports it; a request that fails engines ends after two failures; one
+whose logits are NaN ends alone; idle engines are probed. Real processes with emulated engines, which fail at a token of our choosing.
 """
 import concurrent.futures
 import json
@@ -68,7 +68,7 @@ def one_that_hangs_is_given_up_and_says_so_first():
         cluster.until(lambda: cluster.metric(decode, "skein_engine_step_age_seconds") > 0.5, "the age of the step is told", 20)
         assert cluster.get("/livez", raw=True, base=admin) == "ok\n", "a long step is no failure yet"
         cluster.processes.pop("decode-0")
-        orchestrator.popen.send_signal(signal.SIGSTOP)  # its final reports take a while
+        orchestrator.popen.send_signal(signal.SIGSTOP)  # delays its final reports
         try:
             live = None
             while live is None and decode.popen.poll() is None:
@@ -146,7 +146,7 @@ def idle_engines_are_probed():
 def a_dead_engine_is_never_ready():
     with tempfile.TemporaryDirectory() as folder, \
             Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), prefill=0, decode=0,
-                    decode_flags=FLAGS + ["--emulated-fail-token=0"]) as cluster:  # which a probe runs
+                    decode_flags=FLAGS + ["--emulated-fail-token=0"]) as cluster:  # probes use this token
         cluster.start_worker("decode", 0)
         assert end_of(cluster.processes.pop("decode-0")) == ENGINE_FAILED
 

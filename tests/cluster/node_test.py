@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""skein-node with real workers: one dies and comes back alone, the others go on; readiness of each; signals; drain of all."""
+"""skein-node with real workers: one fails and is restarted alone, the others continue; readiness of each; signals; drain of all."""
 import json
 import os
 import signal
@@ -17,7 +17,7 @@ NODE = next(os.path.abspath(a) for a in sys.argv[1:] if os.path.basename(a) == "
 
 
 class Node:
-    """A node beside a cluster."""
+    """A skein-node and a cluster."""
 
     def __init__(self, cluster, instances, programs, flags=()):
         admin = os.path.join(cluster.folder, "node.admin")
@@ -82,7 +82,7 @@ def one_dies_and_the_others_go_on():
         node.await_ready()
         refused = node_refuses(cluster, node)
         assert "instance 1: instance" in refused and "last prefill instance" in refused, refused
-        node.await_ready()  # what had obeyed before took it back
+        node.await_ready()  # those that had obeyed undid the order
 
         pids = [i["pid"] for i in node.status()["instances"]]
         cluster.processes.pop("node")
@@ -130,11 +130,11 @@ def what_never_runs_is_told_and_tried_again():
     with Cluster(binaries_from_argv(), MODEL, prefill=0, decode=0) as cluster:
         node = Node(cluster, "3", [script("echo no such model >&2; exit 3")], ["--min-ready=1", "--restart-delay-max-s=0.4"])
         cluster.until(lambda: all(i["restarts"] >= 2 for i in node.status()["instances"]), "each is tried again", 20)
-        # Between two tries; a child that runs for a moment has not ended yet.
+        # Between two restarts; a child that runs for a moment has not ended yet.
         cluster.until(lambda: "ended with exit code 3" in node.status()["reason"], "the reason says how it ended", 20)
         shown = node.status()
         assert shown["state"] == "waiting" and shown["instances"][0]["last_words"] == "no such model", shown
-        # The supervisor has started: what fails is an instance, which it starts again itself.
+        # The supervisor has started. An instance fails, and the supervisor restarts it.
         assert node.code("/readyz") == 503 and node.code("/startupz") == 200 and node.code("/livez") == 200
         cluster.processes.pop("node")
         node.process.popen.terminate()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a user of the five programs meets before anything runs: help, version, errors at start, completion, man pages."""
+"""The command lines of the five programs before anything runs: help, version, errors at start, completion, man pages."""
 import json
 import os
 import re
@@ -24,12 +24,12 @@ def run(name, *arguments, **environment):
 
 
 def commands():
-    """skeinctl's, from its help."""
+    """skeinctl's commands, from its help."""
     return re.findall(r"^  ([a-z-]+)$", run("skeinctl", "--help").stdout, re.M)
 
 
 def every_call():
-    """Of each program and command: its name as typed, and how to run it."""
+    """For each program and command: its name as typed, and how to run it."""
     for name in SERVICES:
         yield name, (name,)
     for command in commands():
@@ -66,7 +66,7 @@ def a_worker_lists_the_flags_of_its_role():
 
 
 def assert_refused(program, done, *problems):
-    """Exit code 2; on stderr a line of plain text for each problem; nothing on stdout. Before them there may be the log."""
+    """Exit code 2; on stderr a line of plain text for each problem; nothing on stdout. Log lines may come first."""
     assert done.returncode == 2 and not done.stdout, (program, done)
     lines = [line for line in done.stderr.splitlines() if not line.startswith("{")]
     for line in done.stderr.splitlines():
@@ -163,7 +163,8 @@ def a_mistyped_variable_is_a_warning_that_names_the_closest():
 
 
 def commands_and_services_do_not_share_variables():
-    # A pod's environment says what its service does; commands that run in it have a --model and a --policy of their own.
+    # A pod's environment configures its service; skeinctl commands in it have other meanings for
+    # --model and --policy.
     done = run("skeinctl", "plan", "--profile=llama3-8b-a100", "--help", SKEIN_POLICY="x")
     assert "SKEINCTL_POLICY" in done.stdout and "SKEIN_POLICY" not in done.stdout, done.stdout
     done = run("skeinctl", "simulate", "--profile=llama3-8b-a100", "--policy=nothing", SKEIN_RATE="x")
@@ -226,7 +227,7 @@ def every_help_is_a_sentence():
     for typed, call in every_call():
         for flag, text in re.findall(r"^  (-\S*.*)\n((?:      .*\n)+)", run(*call, "--help").stdout, re.M):
             words = " ".join(text.split()).rsplit(" [", 1)[0]
-            # A sentence may begin with a value: "cpu, cuda:N or emulated."
+            # A sentence may start with a value: "cpu, cuda:N or emulated."
             assert words[0].isupper() or re.match(r"[a-zA-Z]+[,: ]", words), (typed, flag, words)
             assert words.endswith("."), (typed, flag, words)
 
@@ -263,7 +264,7 @@ def bash_completes():
         source = script("bash", folder)
 
         def complete(*words):
-            # readline splits at '=' as well.
+            # readline also splits at '='.
             line = [part for word in words for part in (re.split("(=)", word) if word.startswith("--") else [word])]
             line = [word for i, word in enumerate(line) if word or i == len(line) - 1]
             code = 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _skein; printf "%s\\n" "${COMPREPLY[@]}"'
@@ -311,7 +312,7 @@ def zsh_completes():
         return "skip: zsh is not installed"
     with tempfile.TemporaryDirectory() as folder:
         os.rename(script("zsh", folder), os.path.join(folder, "_skeinctl"))
-        # The words are put into the shell's own terminal, a Tab behind them.
+        # Types the words into the shell's terminal, followed by a Tab.
         code = """
 zmodload zsh/zpty
 zpty z zsh -f -i

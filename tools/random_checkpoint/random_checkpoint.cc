@@ -32,7 +32,7 @@ struct TensorPlan {
   }
 };
 
-// The tensors of one model, in order of their names as far as one layer goes.
+// The tensors of one model, sorted by name within a layer.
 class Planner {
  public:
   explicit Planner(const json& config) : config_(config) {}
