@@ -86,17 +86,4 @@ int HttpCode(absl::StatusCode code) {
   }
 }
 
-std::string_view OpenAiErrorType(int http_code) {
-  switch (http_code) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 429:
-      return "rate_limit_error";
-    default:
-      return http_code >= 500 ? "server_error" : "invalid_request_error";
-  }
-}
-
 }  // namespace skein::services

@@ -35,8 +35,4 @@ absl::Status FromProto(const v1::Failure& failure);
 // 400, 404, 409, 429, 499, 500, 501, 503, 504 …
 int HttpCode(absl::StatusCode code);
 
-// OpenAI's error "type" of an HTTP code: "invalid_request_error", "rate_limit_error",
-// "server_error" …
-std::string_view OpenAiErrorType(int http_code);
-
 }  // namespace skein::services
