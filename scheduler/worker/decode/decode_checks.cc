@@ -102,7 +102,8 @@ absl::Status DecodeCore::Impl::CheckInvariants() const {
   const auto violated = [](int number, RequestId id, const char* what) {
     return absl::InternalError(absl::StrCat("DecodeCore ", number, ": ", ToString(id), " ", what));
   };
-  if (absl::Status status = membership_.CheckHeld(Held()); !status.ok()) return status;
+  if (absl::Status status = membership_.CheckInvariants(Held()); !status.ok()) return status;
+  if (absl::Status status = steps_.CheckInvariants(); !status.ok()) return status;
   size_t attached = 0;
   int64_t unclaimed = 0;
   std::array<int64_t, 3> counts{};

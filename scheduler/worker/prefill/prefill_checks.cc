@@ -104,7 +104,8 @@ absl::Status PrefillCore::Impl::CheckInvariants() const {
   if (absl::Status status = pool_.CheckInvariants(); !status.ok()) return status;
   if (absl::Status status = batch_.CheckInvariants(); !status.ok()) return status;
   if (absl::Status status = kv_out_.CheckInvariants(); !status.ok()) return status;
-  if (absl::Status status = membership_.CheckHeld(Held()); !status.ok()) return status;
+  if (absl::Status status = membership_.CheckInvariants(Held()); !status.ok()) return status;
+  if (absl::Status status = steps_.CheckInvariants(); !status.ok()) return status;
   int64_t blocks = 0;
   size_t queued = 0;
   int64_t in_front = 0;
