@@ -38,10 +38,6 @@ int64_t Dealer::Blocks(int64_t tokens) const {
   return (tokens + sizes_.block_tokens - 1) / sizes_.block_tokens;
 }
 
-int64_t Dealer::tokens_dealt() const {
-  return std::min(next_block_ * sizes_.block_tokens, sizes_.prompt_tokens);
-}
-
 absl::Status Dealer::AddChunk(const DealtChunk& chunk) {
   const auto refuse = [&](auto... why) {
     return absl::InvalidArgumentError(absl::StrCat("chunks: chunk ", chunks_.size(), " ", why...));

@@ -88,7 +88,6 @@ class Dealer {
   bool Whole() const { return added_tokens_ == sizes_.prompt_tokens; }  // all chunks are known
   int chunks() const { return static_cast<int>(chunks_.size()); }
   int64_t tokens_added() const { return added_tokens_; }
-  int64_t tokens_dealt() const;
   const std::vector<DealtChunk>& all_chunks() const { return chunks_; }
   const DealSizes& sizes() const { return sizes_; }
 

@@ -216,7 +216,7 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
     config.generation = *generation;
   }
   LogInfo("generation", {{"generation", config.generation}});
-  OrchestratorShell shell(config, static_cast<size_t>(options.inbox),
+  OrchestratorShell shell(config, kInboxMax,
                           [&options](uint64_t generation) { Keep(generation, options); });
   Pages pages(&shell);
   shell.Start();

@@ -21,6 +21,9 @@ namespace skein::services {
 // Microseconds of a monotonic clock with an arbitrary origin: the `now` of every core.
 int64_t MonotonicUs();
 
+// Of each process's loop: messages that wait for its core. More are refused.
+inline constexpr size_t kInboxMax = 16384;
+
 class Loop {
  public:
   using Task = std::function<void()>;

@@ -214,7 +214,7 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   // From the orchestrator.
   void Serve(const scheduler::CallAssign& message);
   void Serve(const scheduler::CallStart& message);
-  void Serve(const scheduler::AnswerPlaceDecode& message);
+  void Serve(const scheduler::PlaceDecodeReplied& message);
   void Serve(const scheduler::CallAnnounce& message) {}
   void Serve(const scheduler::CallWithdraw& message) {}
 
@@ -273,7 +273,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Serve(const scheduler::CallWithdraw& message);
   void Serve(const scheduler::CallAssign& message) {}
   void Serve(const scheduler::CallStart& message) {}
-  void Serve(const scheduler::AnswerPlaceDecode& message) {}
+  void Serve(const scheduler::PlaceDecodeReplied& message) {}
   void Serve(const scheduler::OpenTransferRequest& request,
              std::function<void(scheduler::OpenTransferReply)> reply);
   void Serve(const scheduler::RenewRequest& request,

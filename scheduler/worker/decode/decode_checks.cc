@@ -80,7 +80,8 @@ DecodeSnapshot DecodeCore::Impl::Snapshot(TimeUs now) const {
 absl::Status DecodeCore::Impl::CheckInvariants() const {
   for (const absl::Status& status :
        {kv_in_.CheckInvariants(), batch_.CheckInvariants(), announcements_.CheckInvariants(),
-        sequences_.CheckInvariants(), membership_.CheckHeld(Held())}) {
+        sequences_.CheckInvariants(), steps_.CheckInvariants(),
+        membership_.CheckInvariants(Held())}) {
     if (!status.ok()) return status;
   }
   const auto violated = [](int number, RequestId id, const char* what) {

@@ -61,7 +61,7 @@ void Membership::On(const Disconnected& event, TimeUs now) {
   if (left_) return;
   if (saying_goodbye_) registered_ = saying_goodbye_ = false;  // it is as good as said
   attempts_failed_ = connected_ ? 0 : attempts_failed_ + 1;
-  connected_ = calling_ = false;
+  connected_ = calling_ = refused_ = false;
   ended_in_flight_ = 0;
   dirty_ = true;
   last_call_ = event.status;
@@ -99,12 +99,38 @@ void Membership::Gone(RequestId id, Epoch epoch) {
   if (Drop(id, epoch)) gone_.push_back({.id = id, .epoch = epoch});
 }
 
-absl::Status Membership::CheckHeld(const std::vector<HeldRequest>& held) const {
+absl::Status Membership::CheckInvariants(const std::vector<HeldRequest>& held) const {
   std::set<Key> keys;
   for (const HeldRequest& one : held) keys.emplace(one.id, one.epoch);
-  if (keys == held_ && DigestOf(held) == digest_.value()) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("Membership: ", held.size(), " requests are held, ",
-                                          held_.size(), " were told"));
+  if (keys != held_ || DigestOf(held) != digest_.value()) {
+    return absl::InternalError(absl::StrCat("Membership: ", held.size(), " requests are held, ",
+                                            held_.size(), " were told"));
+  }
+  for (const auto& [key, change] : changes_) {
+    if (held_.count(key) == 0) {
+      return absl::InternalError(
+          absl::StrCat("Membership: ", ToString(key.first), " changed and is not held"));
+    }
+  }
+  return CheckCall();
+}
+
+// The message under way, and what was told with it.
+absl::Status Membership::CheckCall() const {
+  const auto violated = [](const char* what) {
+    return absl::InternalError(absl::StrCat("Membership: ", what));
+  };
+  if (calling_ && answer_by_us_ == kNever) return violated("an answer is awaited without a limit");
+  if (!calling_ && (refused_ || saying_goodbye_)) return violated("no answer is awaited for it");
+  if (saying_goodbye_ && !(connected_ && leaving_)) return violated("a goodbye out of place");
+  if (refused_ && connected_) return violated("the stream of a refused welcome stands");
+  if (connected_ && !registered_ && !calling_) return violated("connected without a registration");
+  if (left_ && (calling_ || connected_ || !leaving_)) return violated("it left and has a stream");
+  if (ended_.size() > kMaxEnded) return violated("too many ends are remembered");
+  if (ended_in_flight_ > (calling_ ? ended_.size() : 0)) {
+    return violated("more ends are awaited to be heard than were sent");
+  }
+  return absl::OkStatus();
 }
 
 void Membership::Ended(EndedRequest ended) {

@@ -66,7 +66,7 @@ absl::Status PrefillCore::Impl::CheckInvariants() const {
   for (const absl::Status& status :
        {requests_.CheckInvariants(), sp_plans_.CheckInvariants(), successors_.CheckInvariants(),
         place_calls_.CheckInvariants(), steps_.CheckInvariants(), kv_out_.CheckInvariants(),
-        membership_.CheckHeld(Held())}) {
+        membership_.CheckInvariants(Held())}) {
     if (!status.ok()) return status;
   }
   const auto violated = [](int number, RequestId id, const char* what) {

@@ -80,6 +80,7 @@ void PrefillSteps::Count(const StepLoop::Ended& ended, const std::vector<StepRes
 
 absl::Status PrefillSteps::CheckInvariants() const {
   if (absl::Status status = batch_.CheckInvariants(); !status.ok()) return status;
+  if (absl::Status status = loop_.CheckInvariants(); !status.ok()) return status;
   const bool in_step = batch_.InFlight() || piece_.has_value();
   if ((batch_.InFlight() && piece_.has_value()) ||
       (in_step && engine().ok() && !engine().stepping())) {

@@ -78,4 +78,17 @@ std::vector<StepSequence> StepLoop::FailOverdue() {
   return ran;
 }
 
+absl::Status StepLoop::CheckInvariants() const {
+  const bool of_requests = engine_.stepping() && !engine_.probing();
+  if (of_requests == in_flight_.empty()) {
+    return absl::InternalError(absl::StrCat("StepLoop: ", in_flight_.size(), " sequences in a ",
+                                            engine_.stepping() ? "running" : "finished", " step"));
+  }
+  if (engine_.probes() > number_) {
+    return absl::InternalError(
+        absl::StrCat("StepLoop: ", engine_.probes(), " probes of ", number_, " steps"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace skein::scheduler

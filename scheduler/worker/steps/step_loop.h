@@ -54,6 +54,9 @@ class StepLoop {
   // Fails the engine by its overdue step; gives that step's sequences. REQUIRES: Overdue.
   std::vector<StepSequence> FailOverdue();
 
+  // INTERNAL: what does not fit together.
+  absl::Status CheckInvariants() const;
+
  private:
   void CountNan(const std::vector<StepResult>& results);
 

@@ -30,8 +30,8 @@ struct RouterApiOptions {
   int64_t default_max_tokens = 2048;  // of a chat, where neither client nor model says; 0: no bound
   // From a request's arrival to the end of its answer, tokenising included. As the shell's.
   int64_t request_deadline_us = 600'000'000;
-  bool strict = false;  // unknown parameters are errors
-  int threads = 2;
+  bool strict = false;             // unknown parameters are errors
+  int threads = 2;                 // that parse and tokenise
   size_t queue_max = 256;          // requests waiting for a thread; more: 429
   TraceRecorder* trace = nullptr;  // outlives the API and its shell; null: nothing is recorded
 };

@@ -41,7 +41,7 @@ struct RouterShellOptions {
   scheduler::RouterConfig core;
   std::string orchestrator;  // host:port
   uint64_t incarnation = 1;  // random, not 0
-  size_t inbox = 16384;
+  size_t inbox = kInboxMax;
 };
 
 class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, scheduler::RouterEvent,

@@ -48,13 +48,11 @@ struct WorkerOptions {
   double step_timeout_s = 0;
   double probe_interval_s = 10;
   double lease_s = 3;
-  double grace_s = 2;
   std::string handoff = "one-sided";
   std::string handoff_path = "auto";
   std::string comm_path = "auto";
   int64_t handoff_staging_buffers = 4;
   int64_t handoff_staging_bytes = 8 << 20;
-  int64_t inbox = 16384;
   std::string log_level = "info";
 
   bool IsCuda() const { return device.rfind("cuda", 0) == 0; }
