@@ -48,7 +48,7 @@ HandshakeWriter::HandshakeWriter(const HandshakeShape& shape,
           .failed = [](engine::HandoffKey, const absl::Status& status) { Check(status); },
           .stopped = [](engine::HandoffKey) {},
           .part = [this](engine::HandoffKey,
-                         std::vector<engine::StagedBlock> part) { Take(std::move(part)); }});
+                         std::vector<StagedBlock> part) { Take(std::move(part)); }});
   progress_ = std::make_unique<services::ProgressThread>(
       [this] { sender_->Pump(std::chrono::milliseconds(20)); }, [this] { transport_->Wake(); });
 }
@@ -183,11 +183,11 @@ void HandshakeWriter::AcquireStagingBuffer() {
       });
 }
 
-void HandshakeWriter::Take(std::vector<engine::StagedBlock> part) {
+void HandshakeWriter::Take(std::vector<StagedBlock> part) {
   TakeRequest request;
   request.set_backend(backend_);
   std::vector<int32_t> slots;
-  for (const engine::StagedBlock& staged : part) {
+  for (const StagedBlock& staged : part) {
     TakeRequest::Block* const block = request.add_blocks();
     block->set_slot(staged.slot);
     block->set_layer(staged.layer);

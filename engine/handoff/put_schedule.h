@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/handoff/staged_block.h"
+#include "scheduler/vocabulary/staged_block.h"
 
 namespace skein::engine {
 

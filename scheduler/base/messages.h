@@ -22,6 +22,7 @@
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
 #include "scheduler/kv/kv_shape.h"
+#include "scheduler/vocabulary/staged_block.h"
 
 namespace skein::scheduler {
 
@@ -198,14 +199,6 @@ struct AcquireStagingBufferRequest {
 struct AcquireStagingBufferReply {
   absl::Status status;
   std::string memory;  // the transport's description of the buffer
-};
-
-// A block of a prompt in one layer, in a slot of a staging buffer.
-struct StagedBlock {
-  int32_t slot = 0;
-  int32_t layer = 0;
-  int32_t global = 0;  // position / block_tokens
-  bool operator==(const StagedBlock&) const = default;
 };
 
 // These blocks lie in the writer's staging buffer. OK: they were copied out, their slots may be

@@ -21,7 +21,6 @@ namespace {
 using engine::HandoffBlock;
 using engine::HandoffKey;
 using engine::PoolKind;
-using engine::StagedBlock;
 using scheduler::InstanceId;
 using scheduler::StagingRequest;
 using std::chrono::steady_clock;

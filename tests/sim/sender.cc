@@ -79,7 +79,7 @@ void Sender::Use(const scheduler::UseStagingBuffer& use) {
 
 void Sender::Taken(const scheduler::PartTaken& taken) {
   std::vector<int32_t> slots;
-  for (const scheduler::StagedBlock& block : taken.blocks) slots.push_back(block.slot);
+  for (const StagedBlock& block : taken.blocks) slots.push_back(block.slot);
   schedule_.Taken(KeyOf(taken.id, taken.epoch), slots, absl::OkStatus(), Now());
   Advance();
 }
@@ -121,12 +121,8 @@ void Sender::ArmIdle() {
 
 void Sender::Tell(PutSchedule::Work work) {
   for (const HandoffKey key : work.waits) ended_(scheduler::HandoffWaits{IdOf(key), EpochOf(key)});
-  for (const PutSchedule::Part& part : work.parts) {
-    scheduler::HandoffPart event{IdOf(part.key), EpochOf(part.key), {}};
-    for (const engine::StagedBlock& block : part.blocks) {
-      event.blocks.push_back({block.slot, block.layer, static_cast<int32_t>(block.global)});
-    }
-    ended_(std::move(event));
+  for (PutSchedule::Part& part : work.parts) {
+    ended_(scheduler::HandoffPart{IdOf(part.key), EpochOf(part.key), std::move(part.blocks)});
   }
   for (const HandoffKey key : work.idle) ended_(scheduler::HandoffIdle{IdOf(key), EpochOf(key)});
   for (const PutSchedule::End& end : work.ends) {

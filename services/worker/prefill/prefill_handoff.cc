@@ -57,12 +57,8 @@ engine::HandoffEnds PrefillShell::Ends() {
             Post(scheduler::HandoffStopped{IdOf(key), EpochOf(key)});
           },
       .part =
-          [this](engine::HandoffKey key, std::vector<engine::StagedBlock> part) {
-            scheduler::HandoffPart event{IdOf(key), EpochOf(key), {}};
-            for (const engine::StagedBlock& block : part) {
-              event.blocks.push_back({block.slot, block.layer, static_cast<int32_t>(block.global)});
-            }
-            Post(std::move(event));
+          [this](engine::HandoffKey key, std::vector<StagedBlock> part) {
+            Post(scheduler::HandoffPart{IdOf(key), EpochOf(key), std::move(part)});
           },
       .waits =
           [this](engine::HandoffKey key) {
@@ -71,7 +67,8 @@ engine::HandoffEnds PrefillShell::Ends() {
       .idle =
           [this](engine::HandoffKey key) {
             Post(scheduler::HandoffIdle{IdOf(key), EpochOf(key)});
-          }};
+          },
+  };
 }
 
 // What has ended has no handoff under way; one that was never granted is forgotten here.
@@ -221,7 +218,7 @@ void PrefillShell::On(const scheduler::UseStagingBuffer& effect) {
 
 void PrefillShell::On(const scheduler::PartTaken& effect) {
   std::vector<int32_t> slots;
-  for (const scheduler::StagedBlock& block : effect.blocks) slots.push_back(block.slot);
+  for (const StagedBlock& block : effect.blocks) slots.push_back(block.slot);
   sender_.Taken(KeyOf(effect.id, effect.epoch), slots, absl::OkStatus());
 }
 
