@@ -4,8 +4,8 @@
 #include <thread>
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/transport/ucx_transport.h"
+#include "scheduler/vocabulary/check.h"
 #include "services/codec/codec.h"
 #include "services/worker/engine/worker_engine.h"
 

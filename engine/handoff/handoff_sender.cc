@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/check.h"
 #include "engine/handoff/layout_map.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
-#include "scheduler/base/check.h"
 #include "scheduler/base/plant.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::sim {
 namespace {
@@ -105,7 +105,7 @@ void Sender::Advance() {
     }
   }
   const absl::Status whole = schedule_.CheckInvariants();
-  SKEIN_INVARIANT_MSG(whole.ok(), std::string(whole.message()).c_str());
+  SKEIN_CHECK_MSG(whole.ok(), std::string(whole.message()).c_str());
   ArmIdle();
   Tell(std::move(work));
 }

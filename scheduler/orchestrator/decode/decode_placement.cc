@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -22,7 +22,7 @@ bool DecodePlacement::MustWait(InstanceId member, PlanSequence first) const {
 
 void DecodePlacement::Wait(const std::string& model, uint64_t number, RequestId request) {
   const bool added = lines_[model].emplace(number, request).second;
-  SKEIN_INVARIANT_MSG(added, "a place in the line is given once");
+  SKEIN_CHECK_MSG(added, "a place in the line is given once");
   NoteChange(model);
 }
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler::orchestrator {
 
@@ -16,7 +16,7 @@ Request& RequestTable::Add(SpecPtr spec, TimeUs now, TimeUs deadline_us) {
   request.submitted_us = now;
   request.deadline_us = deadline_us;
   const bool is_new = by_id_.emplace(request.spec->id, &request).second;
-  SKEIN_INVARIANT(is_new);
+  SKEIN_CHECK(is_new);
   of_router_[request.spec->id.router].insert(request.spec->id.serial);
   ++in_state_[static_cast<size_t>(request.state)];
   ++of_model_[request.spec->model];
@@ -60,13 +60,13 @@ std::vector<RequestId> RequestTable::OfRouter(uint64_t router) const {
 
 Request& RequestTable::At(RequestId id) {
   Request* request = Find(id);
-  SKEIN_INVARIANT(request != nullptr);
+  SKEIN_CHECK(request != nullptr);
   return *request;
 }
 
 const Request& RequestTable::At(RequestId id) const {
   const Request* request = Find(id);
-  SKEIN_INVARIANT(request != nullptr);
+  SKEIN_CHECK(request != nullptr);
   return *request;
 }
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
 #include "scheduler/base/plant.h"
+#include "scheduler/vocabulary/check.h"
 #include "scheduler/worker/decode/decode_impl.h"
 
 namespace skein::scheduler {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 #include "scheduler/worker/prefill/prefill_impl.h"
 
 namespace skein::scheduler {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 #include "scheduler/vocabulary/mix64.h"
 #include "scheduler/worker/prefill/prefill_impl.h"
 
@@ -140,7 +140,7 @@ absl::Status PrefillCore::Impl::AddChunk(const AssignRequest& assign, size_t ind
 void PrefillCore::Impl::GiveSlots(SpPlan* sp_plan) const {
   const auto give = [sp_plan](int32_t block) {
     int32_t& slot = sp_plan->slots[block];
-    SKEIN_INVARIANT_MSG(slot < 0, "a block comes here twice");
+    SKEIN_CHECK_MSG(slot < 0, "a block comes here twice");
     slot = static_cast<int32_t>(sp_plan->slots_used++);
   };
   while (const std::optional<Piece> piece = sp_plan->ahead.Next()) {
