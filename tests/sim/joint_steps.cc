@@ -227,7 +227,7 @@ void JointSteps::Abort(const Process* process, uint64_t step) {
 }
 
 void JointSteps::Refuse(const scheduler::BreakGroup& refusal) {
-  const scheduler::GroupKey group = refusal.group;
+  const GroupId group = refusal.group;
   refusers_.insert({group, refusal.rank});
   if (network_->Happens(network_->scenario().word_loss_chance)) return;
   refused_.insert(group);

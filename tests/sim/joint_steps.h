@@ -52,7 +52,7 @@ class JointSteps {
   int64_t broken() const { return broken_; }
 
  private:
-  using Key = std::pair<scheduler::GroupKey, int>;  // and the piece within its chunk
+  using Key = std::pair<GroupId, int>;  // and the piece within its chunk
   struct Meeting {
     Key key;
     size_t size = 0;
@@ -79,8 +79,8 @@ class JointSteps {
   Network* network_;
   Verdict* verdict_;
   Meetings meetings_;
-  std::set<scheduler::GroupKey> refused_;                   // as far as the others heard
-  std::set<std::pair<scheduler::GroupKey, int>> refusers_;  // by rank, heard or not
+  std::set<GroupId> refused_;                   // as far as the others heard
+  std::set<std::pair<GroupId, int>> refusers_;  // by rank, heard or not
   int64_t run_ = 0;
   int64_t broken_ = 0;
 };

@@ -14,7 +14,7 @@ bool SameChunk(const PlanChunk& a, const PlanChunk& b) {
   return a.tokens == b.tokens && a.members == b.members;
 }
 
-GroupKey KeyOf(RequestId id, Epoch epoch, int chunk, bool moves) {
+GroupId KeyOf(RequestId id, Epoch epoch, int chunk, bool moves) {
   const auto which = static_cast<uint64_t>(chunk) * 2 + (moves ? 1 : 0);
   const uint64_t of_request = Mix64(id.router + Mix64(id.serial));
   return {Mix64(of_request + epoch.value), Mix64(Mix64(epoch.value) + of_request + which)};

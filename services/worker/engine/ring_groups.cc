@@ -45,9 +45,9 @@ absl::Status RingGroups::EnterGroups(const scheduler::RingPart& part) {
 }
 
 absl::StatusOr<std::unique_ptr<engine::Communicator>> RingGroups::Make(
-    scheduler::GroupKey key, const std::vector<std::string>& addresses, int rank) {
+    GroupId id, const std::vector<std::string>& addresses, int rank) {
   if (fabric_ == nullptr) return absl::UnavailableError("this worker has no fabric");
-  auto group = fabric_->MakeGroup({key.high, key.low}, addresses, rank);
+  auto group = fabric_->MakeGroup(id, addresses, rank);
   if (group.ok()) return group;
   return absl::UnavailableError(absl::StrCat("group: ", std::string(group.status().message())));
 }

@@ -41,7 +41,7 @@ class RingGroups {
  private:
   absl::Status EnterGroups(const scheduler::RingPart& part);
   absl::StatusOr<std::unique_ptr<engine::Communicator>> Make(
-      scheduler::GroupKey key, const std::vector<std::string>& addresses, int rank);
+      GroupId id, const std::vector<std::string>& addresses, int rank);
   void AbortGroups(const absl::Status& reason);
 
   engine::Fabric* const fabric_;
@@ -49,7 +49,7 @@ class RingGroups {
   uint64_t entered_step_ = 0;  // the last one in the groups
   uint64_t aborted_step_ = 0;  // it and those before may not enter
   bool stopped_ = false;
-  std::optional<scheduler::GroupKey> key_;  // of `group_`
+  std::optional<GroupId> key_;  // of `group_`
   std::unique_ptr<engine::Communicator> group_;
   std::unique_ptr<engine::Communicator> moves_;
 };
