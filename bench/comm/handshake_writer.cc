@@ -63,9 +63,9 @@ void HandshakeWriter::Prepare(const HandshakeJob& job) {
   over_ = false;
   const int64_t blocks = shape_.kv.num_blocks;
   const int64_t begin = blocks * index_ / job.writers, end = blocks * (index_ + 1) / job.writers;
-  std::vector<engine::HandoffBlock> share;
+  std::vector<HandoffBlock> share;
   for (int64_t block = begin; block < end; ++block) {
-    share.push_back({static_cast<int32_t>(block), block});
+    share.push_back({block, {static_cast<int32_t>(block)}});
   }
   sender_->OpenShare(Key(), std::move(share), blocks * shape_.kv.block_tokens);
   if (job.mode != HandshakeMode::kNone) return;

@@ -26,12 +26,6 @@ scheduler::Epoch EpochOf(HandoffKey key) { return {key.c}; }
 
 PutSchedule::Time At(TimeUs us) { return PutSchedule::Time(std::chrono::microseconds(us)); }
 
-std::vector<engine::HandoffBlock> BlocksOf(const std::vector<scheduler::PutBlock>& blocks) {
-  std::vector<engine::HandoffBlock> out;
-  for (const scheduler::PutBlock& block : blocks) out.push_back({block.local.value, block.global});
-  return out;
-}
-
 std::byte* BlockAt(const engine::EmulatedEngine& engine, int layer, scheduler::BlockId block) {
   return static_cast<std::byte*>(engine.KvRegions()[layer].base) +
          block.value * engine.Spec().kv.BlockBytes();
@@ -42,12 +36,12 @@ std::byte* BlockAt(const engine::EmulatedEngine& engine, int layer, scheduler::B
 PutSchedule::Time Sender::Now() const { return At(process_->LocalNow()); }
 
 void Sender::Open(const scheduler::OpenHandoff& open) {
-  schedule_.Open(KeyOf(open.id, open.epoch), BlocksOf(open.blocks),
-                 scheduler::PromptTokens(*open.spec), open.more);
+  schedule_.Open(KeyOf(open.id, open.epoch), open.blocks, scheduler::PromptTokens(*open.spec),
+                 open.more);
 }
 
 void Sender::Add(const scheduler::AddToHandoff& add) {
-  schedule_.Add(KeyOf(add.id, add.epoch), BlocksOf(add.blocks), add.more);
+  schedule_.Add(KeyOf(add.id, add.epoch), add.blocks, add.more);
   Advance();
 }
 
@@ -146,7 +140,7 @@ void Sender::Tell(PutSchedule::Work work) {
 std::vector<Sender::Target> Sender::TargetsOf(const Put& put, const Receiver& receiver) const {
   std::vector<Target> targets;
   for (const PutSchedule::PutBlock& one : put.blocks) {
-    Target target{.from = {one.block.local}, .layer = one.layer};
+    Target target{.from = one.block.local, .layer = one.layer};
     if (one.slot < 0) {
       const scheduler::BlockId to =
           receiver.start.remote_blocks[static_cast<size_t>(one.block.global)];

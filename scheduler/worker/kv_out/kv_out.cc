@@ -29,7 +29,7 @@ void KvOut::Open(const Transfer& transfer, TimeUs now) {
   AskForGrant(entry, now);
 }
 
-void KvOut::Begin(RequestId id, std::vector<PutBlock> blocks, bool more, TimeUs now) {
+void KvOut::Begin(RequestId id, std::vector<HandoffBlock> blocks, bool more, TimeUs now) {
   Entry& entry = transfers_.at(id);
   SKEIN_CHECK(!entry.begun && !blocks.empty());
   entry.begun = true;
@@ -45,7 +45,7 @@ bool KvOut::Begun(RequestId id) const {
   return it != transfers_.end() && it->second.begun;
 }
 
-void KvOut::AddBlocks(RequestId id, std::vector<PutBlock> blocks, bool more) {
+void KvOut::AddBlocks(RequestId id, std::vector<HandoffBlock> blocks, bool more) {
   const Entry& entry = transfers_.at(id);
   emit_(AddToHandoff{id, entry.transfer.epoch, std::move(blocks), more});
 }

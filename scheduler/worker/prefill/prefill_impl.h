@@ -178,7 +178,7 @@ class PrefillCore::Impl {
   void FindNext(SpPlan* sp_plan) const;
   bool ExtendBlocks(Request& request);
   int64_t BlocksWanted(const Request& request) const;
-  std::vector<PutBlock> NewPuts(Request& request) const;
+  std::vector<HandoffBlock> NewPuts(Request& request) const;
   void OpenHandoffOf(Request& request);
   Request* EnterablePiece(PlanSequence* sequence);
   void StartPiece(Request& request);

@@ -183,8 +183,8 @@ bool PrefillCore::Impl::ExtendBlocks(Request& request) {
   return true;
 }
 
-std::vector<PutBlock> PrefillCore::Impl::NewPuts(Request& request) const {
-  std::vector<PutBlock> puts;
+std::vector<HandoffBlock> PrefillCore::Impl::NewPuts(Request& request) const {
+  std::vector<HandoffBlock> puts;
   if (!request.sp_plan.has_value()) {
     const int64_t count = BlocksOf(shape_, PromptTokens(*request.spec));
     for (int32_t i = 0; i < count; ++i) puts.push_back({i, (*request.blocks)[i]});
@@ -204,7 +204,7 @@ void PrefillCore::Impl::OpenHandoffOf(Request& request) {
   const RequestId id = request.spec->id;
   const bool spans = request.sp_plan.has_value();
   const bool more = spans && !request.sp_plan->dealer.Whole();
-  std::vector<PutBlock> puts = NewPuts(request);
+  std::vector<HandoffBlock> puts = NewPuts(request);
   if (kv_out_.Begun(id)) return kv_out_.AddBlocks(id, std::move(puts), more);
   if (puts.empty()) return;
   if (!kv_out_.Has(id)) OpenTransfer(request);

@@ -31,13 +31,6 @@ std::chrono::steady_clock::time_point TimePoint(scheduler::TimeUs us) {
   return std::chrono::steady_clock::time_point(std::chrono::microseconds(us));
 }
 
-std::vector<engine::HandoffBlock> HandoffBlocks(const std::vector<scheduler::PutBlock>& blocks) {
-  std::vector<engine::HandoffBlock> out;
-  out.reserve(blocks.size());
-  for (const scheduler::PutBlock& block : blocks) out.push_back({block.local.value, block.global});
-  return out;
-}
-
 }  // namespace
 
 engine::HandoffEnds PrefillShell::Ends() {
@@ -184,12 +177,11 @@ void PrefillShell::On(const scheduler::CallAbort& effect) {
 void PrefillShell::On(const scheduler::OpenHandoff& effect) {
   const engine::HandoffKey key = KeyOf(effect.id, effect.epoch);
   opened_.insert(key);
-  sender_.OpenShare(key, HandoffBlocks(effect.blocks), scheduler::PromptTokens(*effect.spec),
-                    effect.more);
+  sender_.OpenShare(key, effect.blocks, scheduler::PromptTokens(*effect.spec), effect.more);
 }
 
 void PrefillShell::On(const scheduler::AddToHandoff& effect) {
-  sender_.Add(KeyOf(effect.id, effect.epoch), HandoffBlocks(effect.blocks), effect.more);
+  sender_.Add(KeyOf(effect.id, effect.epoch), effect.blocks, effect.more);
 }
 
 void PrefillShell::LayerDone(const scheduler::RunStep& step, int layer) {
