@@ -22,12 +22,12 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "bench/engine/bench_timer.h"
-#include "engine/base/check.h"
 #include "engine/comm/local_fabric.h"
 #include "engine/device/cpu_device.h"
 #include "engine/model/model_engine.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "nlohmann/json.hpp"
+#include "scheduler/vocabulary/check.h"
 #include "tools/random_checkpoint/random_checkpoint.h"
 
 ABSL_FLAG(std::string, model_dir, "", "checkpoint; written when absent");

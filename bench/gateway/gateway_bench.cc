@@ -19,8 +19,8 @@
 #include "bench/gateway/load.h"
 #include "bench/gateway/process_cpu.h"
 #include "bench/gateway/sse_client.h"
-#include "engine/base/check.h"
 #include "nlohmann/json.hpp"
+#include "scheduler/vocabulary/check.h"
 
 ABSL_FLAG(int, router_port, 0, "HTTP port of the router on loopback");
 ABSL_FLAG(std::string, port_file, "", "file to write the port to that direct workers register at");

@@ -6,11 +6,11 @@
 #include <span>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/check.h"
 #include "engine/comm/device_fabric.h"
 #include "engine/comm/group_key.h"
 #include "engine/comm/member_address.h"
 #include "engine/comm/tried_communicator.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/check.h"
 #include "engine/handoff/layout_map.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {
@@ -43,7 +43,7 @@ void HandoffSender::Open(HandoffKey key, std::vector<int32_t> local_blocks, int6
   std::vector<HandoffBlock> blocks;
   blocks.reserve(local_blocks.size());
   for (const int32_t local : local_blocks) {
-    blocks.push_back({local, static_cast<int64_t>(blocks.size())});
+    blocks.push_back({static_cast<int64_t>(blocks.size()), {local}});
   }
   OpenShare(key, std::move(blocks), prompt_tokens);
 }
@@ -186,7 +186,7 @@ std::vector<TransferPiece> HandoffSender::PiecesOf(const PutSchedule::Put& put,
   std::vector<TransferPiece> pieces;
   for (const PutSchedule::PutBlock& one : put.blocks) {
     const auto layer = static_cast<size_t>(one.layer);
-    const auto from = static_cast<uint64_t>(one.block.local * block_bytes);
+    const auto from = static_cast<uint64_t>(one.block.local.value * block_bytes);
     if (one.slot >= 0) {
       pieces.push_back({.local = local_regions_[layer],
                         .local_offset = from,

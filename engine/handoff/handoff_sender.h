@@ -41,9 +41,9 @@
 #include "absl/status/status.h"
 #include "engine/handoff/handoff_peers.h"
 #include "engine/handoff/put_schedule.h"
-#include "engine/handoff/staged_block.h"
 #include "engine/kv/kv_spec.h"
 #include "engine/transport/transport.h"
+#include "scheduler/vocabulary/staged_block.h"
 
 namespace skein::engine {
 

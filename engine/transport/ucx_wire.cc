@@ -14,7 +14,6 @@
 #include <string>
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/transport/device_inbox.h"
 #include "engine/transport/direct_wire.h"
 #include "engine/transport/staged_wire.h"
@@ -22,6 +21,7 @@
 #include "engine/transport/ucx_endpoint.h"
 #include "engine/transport/ucx_memory.h"
 #include "engine/transport/ucx_target.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -7,12 +7,12 @@
 #include <string>
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/host/process_watch.h"
 #include "engine/transport/description.h"
 #include "engine/transport/testing_target.h"
 #include "engine/transport/ucx_address.h"
 #include "engine/transport/ucx_context.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

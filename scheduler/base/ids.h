@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "scheduler/vocabulary/block_id.h"
+
 namespace skein::scheduler {
 
 // A request of one router. `router` is the random incarnation of the router's process and `serial`
@@ -57,11 +59,7 @@ struct PlanSequence {
   auto operator<=>(const PlanSequence&) const = default;
 };
 
-// A block of one instance's KV pool, 0 ... total - 1. Here 0 is an ordinary block.
-struct BlockId {
-  int32_t value = 0;
-  auto operator<=>(const BlockId&) const = default;
-};
+using skein::BlockId;
 
 // An incoming RPC or stream that a core will answer. Numbered by the shell; never reused within a
 // process.

@@ -21,6 +21,7 @@
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
 #include "scheduler/kv/kv_shape.h"
+#include "scheduler/vocabulary/staged_block.h"
 
 namespace skein::scheduler {
 
@@ -197,14 +198,6 @@ struct AcquireStagingBufferRequest {
 struct AcquireStagingBufferReply {
   absl::Status status;
   std::string memory;  // the transport's description of the buffer
-};
-
-// A block of a prompt in one layer, in a staging buffer's slot.
-struct StagedBlock {
-  int32_t slot = 0;
-  int32_t layer = 0;
-  int32_t global = 0;  // position / block_tokens
-  bool operator==(const StagedBlock&) const = default;
 };
 
 // These blocks are complete in the writer's staging buffer. OK: they were copied out and their

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -27,11 +27,10 @@ std::vector<int32_t> BlocksOfSpans(const std::vector<TokenSpan>& spans, int64_t 
 }
 
 Dealer::Dealer(const DealSizes& sizes) : sizes_(sizes) {
-  SKEIN_INVARIANT_MSG(
-      sizes.prompt_tokens > 0 && sizes.block_tokens > 0 && sizes.rank_tokens_max > 0,
-      "sizes are positive");
-  SKEIN_INVARIANT_MSG(Blocks(sizes.prompt_tokens) <= std::numeric_limits<int32_t>::max(),
-                      "a prompt has less than 2^31 blocks");
+  SKEIN_CHECK_MSG(sizes.prompt_tokens > 0 && sizes.block_tokens > 0 && sizes.rank_tokens_max > 0,
+                  "sizes are positive");
+  SKEIN_CHECK_MSG(Blocks(sizes.prompt_tokens) <= std::numeric_limits<int32_t>::max(),
+                  "a prompt has less than 2^31 blocks");
 }
 
 int64_t Dealer::Blocks(int64_t tokens) const {
@@ -193,7 +192,7 @@ int64_t BlocksToFill(Dealer dealer, InstanceId instance) {
     const absl::Status added =
         dealer.AddChunk({.tokens = dealer.sizes().prompt_tokens - dealer.tokens_added(),
                          .members = dealer.all_chunks().back().members});
-    SKEIN_INVARIANT_MSG(added.ok(), "the rest is a chunk");
+    SKEIN_CHECK_MSG(added.ok(), "the rest is a chunk");
   }
   int64_t blocks = 0;
   while (const std::optional<Piece> piece = dealer.Next()) {

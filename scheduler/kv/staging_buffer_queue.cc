@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
 StagingBufferQueue::StagingBufferQueue(int buffers, const StagingTimes& times)
     : times_(times), buffers_(static_cast<size_t>(buffers)) {
-  SKEIN_INVARIANT(buffers > 0);
+  SKEIN_CHECK(buffers > 0);
 }
 
 StagingBufferQueue::Buffer* StagingBufferQueue::Find(const StagingRequest& request,

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
 #include "scheduler/orchestrator/orchestrator_impl.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -45,7 +45,7 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
       last_sequence_(last_epoch_) {
   if (plans()) {
     const absl::Status valid = CheckPlanning(pools_.planning());
-    SKEIN_INVARIANT_MSG(valid.ok(), std::string(valid.message()).c_str());
+    SKEIN_CHECK_MSG(valid.ok(), std::string(valid.message()).c_str());
   }
 }
 

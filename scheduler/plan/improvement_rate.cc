@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -29,7 +29,7 @@ absl::StatusOr<ImprovementRateTable> ImprovementRateTable::Make(std::vector<Row>
 }
 
 ImprovementRateTable ImprovementRateTable::Constant(double improvement_rate) {
-  SKEIN_INVARIANT(improvement_rate >= 0 && improvement_rate < 1);
+  SKEIN_CHECK(improvement_rate >= 0 && improvement_rate < 1);
   ImprovementRateTable table;
   table.rows_ = {{0, improvement_rate}};
   return table;

@@ -8,8 +8,8 @@
 #include <queue>
 
 #include "absl/strings/str_format.h"
-#include "scheduler/base/check.h"
 #include "scheduler/placement/freeness.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -163,7 +163,7 @@ class Pool {
     }
     WakeUntil(kInfinity);
     for (Instance& instance : instances_) instance.AdvanceTo(kInfinity);
-    SKEIN_INVARIANT(waiting_.empty());
+    SKEIN_CHECK(waiting_.empty());
     return std::move(run_);
   }
 

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -31,7 +31,7 @@ struct Context {
 
   CandidateScore Try(const char* policy, const Tuning& tuning) const {
     const absl::StatusOr<Policy> parsed = Policy::Parse(policy);
-    SKEIN_INVARIANT(parsed.ok());
+    SKEIN_CHECK(parsed.ok());
     if (!CheckPolicy(*parsed, model, cluster).ok()) {
       constexpr double kNone = std::numeric_limits<double>::infinity();
       return {kNone, kNone, kNone};
@@ -249,11 +249,11 @@ Profile ProfileLoads(const std::vector<double>& loads, const WorkloadOfLoad& wor
     settings.push_back({load, TuneRolling(rounds, rates.back().improvement_rate)});
   }
   absl::StatusOr<ImprovementRateTable> table = ImprovementRateTable::Make(std::move(rates));
-  SKEIN_INVARIANT(table.ok());
+  SKEIN_CHECK(table.ok());
   profile.tuning.improvement_rates = *std::move(table);
   if (tune_rolling) {
     absl::StatusOr<RollingTable> rolling = RollingTable::Make(std::move(settings));
-    SKEIN_INVARIANT(rolling.ok());
+    SKEIN_CHECK(rolling.ok());
     profile.tuning.rolling = *std::move(rolling);
   }
   return profile;

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -24,7 +24,7 @@ double WholeMicroseconds(double seconds) { return std::round(seconds * 1e6) * 1e
 // `length(random)` makes a request without its arrival time.
 template <typename Length>
 std::vector<SimRequest> Generate(const ArrivalOptions& options, const Length& length) {
-  SKEIN_INVARIANT(options.requests_per_s > 0 && options.burst > 0 && options.requests >= 0);
+  SKEIN_CHECK(options.requests_per_s > 0 && options.burst > 0 && options.requests >= 0);
   Random gaps(options.seed);
   Random lengths(gaps.Next());
   std::vector<SimRequest> requests;
@@ -42,7 +42,7 @@ std::vector<SimRequest> Generate(const ArrivalOptions& options, const Length& le
 }  // namespace
 
 LengthDistribution LengthDistribution::WithMean(double min, double max, double mean) {
-  SKEIN_INVARIANT(0 < min && min < mean && mean < max);
+  SKEIN_CHECK(0 < min && min < mean && mean < max);
   LengthDistribution result;
   result.min_ = min;
   result.max_ = max;
@@ -87,7 +87,7 @@ std::vector<SimRequest> GenerateWorkload(const LengthDistribution& prompts,
 
 std::vector<SimRequest> ResampleWorkload(const std::vector<SimRequest>& sample,
                                          const ArrivalOptions& options) {
-  SKEIN_INVARIANT(!sample.empty());
+  SKEIN_CHECK(!sample.empty());
   return Generate(options, [&](Random* random) {
     return sample[static_cast<size_t>(random->Below(sample.size()))];
   });

@@ -441,7 +441,7 @@ TEST(Codec, TheTalkAboutAStagingBufferSurvivesBothWays) {
   EXPECT_EQ(ask->prefill.value, 4u);
   EXPECT_EQ(ask->ask, 2u);
   EXPECT_EQ(FromProto(ToProto(scheduler::ReleaseStagingBufferRequest{id, {3}, {4}, 2}))->ask, 2u);
-  const std::vector<scheduler::StagedBlock> blocks = {{1, 0, 9}, {2, 1, 0}};
+  const std::vector<StagedBlock> blocks = {{1, 0, 9}, {2, 1, 0}};
   const auto part = FromProto(ToProto(scheduler::TakePartRequest{id, {3}, {4}, 6, blocks, {2}}));
   EXPECT_EQ(part->part, 6u);
   EXPECT_EQ(part->blocks, blocks);

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <string_view>
 
-#include "engine/base/check.h"
 #include "engine/checkpoint/generation_config.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/model/rope_table.h"
+#include "scheduler/vocabulary/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 #include "services/http/error.h"
 #include "services/openai/request.h"
 #include "services/openai/stop_matcher.h"

@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/base/check.h"
 #include "engine/tokenizer/stream_decoder.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/tokenizer/utf8.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace {
 

@@ -4,8 +4,8 @@
 #include <set>
 #include <string>
 
-#include "engine/base/check.h"
 #include "engine/transport/description.h"
+#include "scheduler/vocabulary/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;

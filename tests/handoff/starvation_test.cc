@@ -18,10 +18,8 @@
 namespace skein {
 namespace {
 
-using engine::HandoffBlock;
 using engine::HandoffKey;
 using engine::PoolKind;
-using engine::StagedBlock;
 using scheduler::InstanceId;
 using scheduler::StagingRequest;
 using std::chrono::steady_clock;
@@ -215,7 +213,7 @@ class Sender {
       const Request& request = requests_[static_cast<size_t>(r)];
       std::vector<HandoffBlock> blocks;
       for (const int64_t global : request.shares[static_cast<size_t>(index)]) {
-        blocks.push_back({free.back(), global});
+        blocks.push_back({global, {free.back()}});
         free.pop_back();
       }
       if (blocks.empty()) continue;
@@ -269,7 +267,7 @@ class Sender {
           if (block.global < first || block.global >= end) continue;
           const auto& bytes =
               prompt.kv[static_cast<size_t>(layer)][static_cast<size_t>(block.global)];
-          std::memcpy(pool_.Block(layer, block.local), bytes.data(), bytes.size());
+          std::memcpy(pool_.Block(layer, block.local.value), bytes.data(), bytes.size());
         }
         sender_.Written(KeyOf(request), layer, std::min(end * kSpec.block_tokens, prompt.tokens));
       }

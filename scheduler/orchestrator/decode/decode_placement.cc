@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -26,7 +26,7 @@ bool DecodePlacement::MustWait(InstanceId member, PlanSequence first) const {
 
 void DecodePlacement::Wait(const std::string& model, uint64_t number, RequestId request) {
   const bool added = lines_[model].all.emplace(number, Waiter{request, {}}).second;
-  SKEIN_INVARIANT_MSG(added, "a place in the line is given once");
+  SKEIN_CHECK_MSG(added, "a place in the line is given once");
 }
 
 void DecodePlacement::Leave(const std::string& model, uint64_t number) {
@@ -60,7 +60,7 @@ std::optional<RequestId> DecodePlacement::FirstReady(const std::string& model) c
 
 void DecodePlacement::Block(const std::string& model, uint64_t number, PlanSequence first) {
   Line& line = lines_.at(model);
-  SKEIN_INVARIANT(line.ready.erase(number) == 1);
+  SKEIN_CHECK(line.ready.erase(number) == 1);
   line.all.at(number).blocked = first;
   blocked_[first] = {model, number};
 }

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler::orchestrator {
 
@@ -17,7 +17,7 @@ Request& RequestTable::Add(SpecPtr spec, TimeUs now, TimeUs deadline_us) {
   request.submitted_us = now;
   request.deadline_us = deadline_us;
   const bool is_new = by_id_.emplace(request.spec->id, &request).second;
-  SKEIN_INVARIANT(is_new);
+  SKEIN_CHECK(is_new);
   of_router_[request.spec->id.router].insert(request.spec->id.serial);
   request.of_model = &of_model_[request.spec->model];
   ++in_state_[static_cast<size_t>(request.state)];
@@ -62,13 +62,13 @@ std::vector<RequestId> RequestTable::OfRouter(uint64_t router) const {
 
 Request& RequestTable::At(RequestId id) {
   Request* request = Find(id);
-  SKEIN_INVARIANT(request != nullptr);
+  SKEIN_CHECK(request != nullptr);
   return *request;
 }
 
 const Request& RequestTable::At(RequestId id) const {
   const Request* request = Find(id);
-  SKEIN_INVARIANT(request != nullptr);
+  SKEIN_CHECK(request != nullptr);
   return *request;
 }
 
@@ -92,7 +92,8 @@ std::vector<RequestId> RequestTable::TakeDue(TimeUs now) {
 
 int64_t RequestTable::CountOf(const std::string& model) const {
   const auto it = of_model_.find(model);
-  return it == of_model_.end() ? 0 : std::accumulate(it->second.begin(), it->second.end(), int64_t{0});
+  return it == of_model_.end() ? 0
+                               : std::accumulate(it->second.begin(), it->second.end(), int64_t{0});
 }
 
 int64_t RequestTable::CountOf(const std::string& model, State state) const {

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
 #include "scheduler/plan/cdsp/chunk_ladder.h"
 #include "scheduler/plan/cdsp/chunk_path.h"
 #include "scheduler/plan/cdsp/chunk_search.h"
 #include "scheduler/plan/cdsp/node_groups.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -95,7 +95,7 @@ class CdspPlanner::Impl {
 void CdspPlanner::Impl::Plan(absl::Span<const double> queue_s, int64_t prompt_tokens,
                              const PlanOptions& options, bool chunks, PrefillPlan* plan) {
   const absl::Status input = CheckPlanInput(model_, cluster_, queue_s, prompt_tokens, options);
-  SKEIN_INVARIANT_MSG(input.ok(), std::string(input.message()).c_str());
+  SKEIN_CHECK_MSG(input.ok(), std::string(input.message()).c_str());
   groups_.Reset(queue_s);
   ChunkPath path = BestSingle(prompt_tokens, options.improvement_rate);
   if (chunks) {
@@ -129,7 +129,7 @@ ChunkPath CdspPlanner::Impl::BestSingle(int64_t prompt_tokens, double improvemen
 std::vector<CdspPlanner::SingleChunk> CdspPlanner::Impl::SingleChunks(
     absl::Span<const double> queue_s, int64_t prompt_tokens) {
   const absl::Status input = CheckPlanInput(model_, cluster_, queue_s, prompt_tokens, {});
-  SKEIN_INVARIANT_MSG(input.ok(), std::string(input.message()).c_str());
+  SKEIN_CHECK_MSG(input.ok(), std::string(input.message()).c_str());
   groups_.Reset(queue_s);
   groups_.UseCluster();
   std::vector<SingleChunk> all;

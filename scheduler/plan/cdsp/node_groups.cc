@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -181,8 +181,7 @@ void NodeGroups::Extend(int size, Group* group) {
   for (const NodeShare& share : group->shares) used_[static_cast<size_t>(share.node)] = 1;
   for (auto next = pool_->shares.cbegin(); missing > 0;) {
     while (next != pool_->shares.cend() && used_[static_cast<size_t>(next->node)] != 0) ++next;
-    SKEIN_INVARIANT_MSG(next != pool_->shares.cend(),
-                        "the pool is smaller than the group asked for");
+    SKEIN_CHECK_MSG(next != pool_->shares.cend(), "the pool is smaller than the group asked for");
     const NodeShare* share = missing < next->count ? BestFor(missing) : &*next;
     const int taken = std::min(missing, share->count);
     Add({share->node, taken}, group);

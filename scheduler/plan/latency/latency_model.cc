@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -59,7 +59,7 @@ bool LatencyModel::HasSp(int sp) const {
 
 int LatencyModel::IndexOf(int sp) const {
   const auto it = std::lower_bound(sp_sizes_.begin(), sp_sizes_.end(), sp);
-  SKEIN_INVARIANT_MSG(it != sp_sizes_.end() && *it == sp, "the model has no such SP size");
+  SKEIN_CHECK_MSG(it != sp_sizes_.end() && *it == sp, "the model has no such SP size");
   return static_cast<int>(it - sp_sizes_.begin());
 }
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "scheduler/base/check.h"
 #include "scheduler/plan/baselines.h"
 #include "scheduler/plan/round.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 

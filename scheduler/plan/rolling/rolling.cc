@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -40,7 +40,7 @@ void RollingPlanner::FitSizes() {
     largest_ = size;
     if (size <= cluster_.node_size) inner_ = sizes_;
   }
-  SKEIN_INVARIANT(sizes_ > 0);
+  SKEIN_CHECK(sizes_ > 0);
   node_order_.assign(static_cast<size_t>(cluster_.nodes()), {});
   for (int i = 0; i < cluster_.instances; ++i) {
     node_order_[static_cast<size_t>(i / cluster_.node_size)].push_back(i);
@@ -133,9 +133,9 @@ void RollingPlanner::Dequeue(int64_t request, const Job& job) {
 }
 
 void RollingPlanner::OnArrival(int64_t request, int64_t prompt_tokens, double now_s) {
-  SKEIN_INVARIANT(prompt_tokens > 0);
+  SKEIN_CHECK(prompt_tokens > 0);
   const auto [it, is_new] = jobs_.try_emplace(request);
-  SKEIN_INVARIANT(is_new);
+  SKEIN_CHECK(is_new);
   const double shortest_s = ShortestSeconds(0, prompt_tokens);
   ++arrivals_;
   mean_shortest_s_ += (shortest_s - mean_shortest_s_) / std::min(arrivals_, kMeanOver);
@@ -150,7 +150,7 @@ void RollingPlanner::OnArrival(int64_t request, int64_t prompt_tokens, double no
 
 bool RollingPlanner::OnChunkFinished(int64_t request, double now_s) {
   const auto it = jobs_.find(request);
-  SKEIN_INVARIANT(it != jobs_.end() && it->second.running);
+  SKEIN_CHECK(it != jobs_.end() && it->second.running);
   Job& job = it->second;
   job.running = false;
   for (const int instance : job.held) {

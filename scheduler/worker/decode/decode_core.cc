@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/base/plant.h"
+#include "scheduler/vocabulary/check.h"
 #include "scheduler/worker/decode/decode_impl.h"
 
 namespace skein::scheduler {

@@ -3,14 +3,14 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
 DecodeSequence& DecodeSequences::Add(const SpecPtr& spec, Epoch epoch, TimeUs now,
                                      TimeUs attach_until_us) {
   const auto [it, added] = sequences_.try_emplace(spec->id);
-  SKEIN_INVARIANT(added);
+  SKEIN_CHECK(added);
   DecodeSequence& sequence = it->second;
   sequence.spec = spec;
   sequence.epoch = epoch;
@@ -23,7 +23,7 @@ DecodeSequence& DecodeSequences::Add(const SpecPtr& spec, Epoch epoch, TimeUs no
 
 void DecodeSequences::Erase(RequestId id) {
   const DecodeSequence& sequence = sequences_.at(id);
-  SKEIN_INVARIANT(sequence.phase == Phase::kEnded);
+  SKEIN_CHECK(sequence.phase == Phase::kEnded);
   attach_ends_.Remove(id);
   --counts_[static_cast<size_t>(Phase::kEnded)];
   unclaimed_ -= sequence.stream == Stream::kUnattached;
@@ -82,7 +82,7 @@ void DecodeSequences::End(DecodeSequence& sequence, FinishReason reason,
 }
 
 void DecodeSequences::Attach(DecodeSequence& sequence, CallId call) {
-  SKEIN_INVARIANT(sequence.stream == Stream::kUnattached);
+  SKEIN_CHECK(sequence.stream == Stream::kUnattached);
   unclaimed_ -= sequence.phase == Phase::kEnded;
   sequence.stream = Stream::kAttached;
   sequence.call = call;
@@ -140,7 +140,7 @@ void DecodeSequences::Flush(DecodeSequence& sequence) {
 }
 
 void DecodeSequences::SetPhase(DecodeSequence& sequence, Phase phase) {
-  SKEIN_INVARIANT(sequence.phase < phase);
+  SKEIN_CHECK(sequence.phase < phase);
   --counts_[static_cast<size_t>(sequence.phase)];
   ++counts_[static_cast<size_t>(phase)];
   if (sequence.phase == Phase::kReceiving) receiving_.erase({sequence.arrived_us, sequence.id()});

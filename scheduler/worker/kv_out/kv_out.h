@@ -85,9 +85,9 @@ class KvOut {
   // REQUIRES: no transfer of this request.
   void Open(const Transfer& transfer, TimeUs now);
   // REQUIRES: opened, not begun, and blocks. `more`: AddBlocks brings further ones.
-  void Begin(RequestId id, std::vector<PutBlock> blocks, bool more, TimeUs now);
+  void Begin(RequestId id, std::vector<HandoffBlock> blocks, bool more, TimeUs now);
   bool Begun(RequestId id) const;
-  void AddBlocks(RequestId id, std::vector<PutBlock> blocks, bool more);
+  void AddBlocks(RequestId id, std::vector<HandoffBlock> blocks, bool more);
   bool Has(RequestId id) const { return transfers_.count(id) > 0; }
   // All is computed. REQUIRES: Has(id).
   void SetResult(RequestId id, Result result, TimeUs now);

@@ -115,7 +115,7 @@ void PrefillCore::Impl::BeginWork(Request& request) {
 // lead opens its transfer when the first are.
 void PrefillCore::Impl::OpenHandoffOf(Request& request) {
   const RequestId id = request.id();
-  std::vector<PutBlock> puts;
+  std::vector<HandoffBlock> puts;
   bool more = false;
   if (SpPlan* plan = sp_plans_.Find(id)) {
     puts = plan->TakeNewPuts(*request.blocks);

@@ -6,14 +6,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
 PrefillRequest& PrefillRequests::Add(PrefillRequest request) {
   const RequestId id = request.id();
   const auto [it, added] = requests_.emplace(id, std::move(request));
-  SKEIN_INVARIANT(added && it->second.phase == Phase::kQueued);
+  SKEIN_CHECK(added && it->second.phase == Phase::kQueued);
   CountIn(it->second, 1);
   queue_.Wait(PlaceOf(it->second));
   timers_.Set(id, DeadlineOf(it->second));
@@ -86,7 +86,7 @@ bool PrefillRequests::TakeBlocksOfYounger(PrefillRequest& request,
 }
 
 void PrefillRequests::BackToQueue(PrefillRequest& request) {
-  SKEIN_INVARIANT(request.phase == Phase::kAsking);
+  SKEIN_CHECK(request.phase == Phase::kAsking);
   pool_.Free(*request.blocks);
   request.blocks = nullptr;
   Enter(request, Phase::kQueued);
@@ -113,13 +113,13 @@ void PrefillRequests::SetPlaced(PrefillRequest& request, const Placed& placed) {
 }
 
 void PrefillRequests::ClearPlaced(PrefillRequest& request) {
-  SKEIN_INVARIANT(request.phase == Phase::kAsking);
+  SKEIN_CHECK(request.phase == Phase::kAsking);
   request.placed = {};
   queue_.AddUnplaced(PlaceOf(request));
 }
 
 void PrefillRequests::SetPhase(PrefillRequest& request, Phase phase) {
-  SKEIN_INVARIANT(phase > Phase::kAsking);
+  SKEIN_CHECK(phase > Phase::kAsking);
   queue_.StopWaiting(PlaceOf(request));
   queue_.RemoveUnplaced(PlaceOf(request));
   if (phase != Phase::kComputing) queue_.LeaveFront(request.id());

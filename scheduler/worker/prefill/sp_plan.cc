@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 #include "scheduler/vocabulary/mix64.h"
 
 namespace skein::scheduler {
@@ -15,7 +15,7 @@ bool SameChunk(const PlanChunk& a, const PlanChunk& b) {
   return a.tokens == b.tokens && a.members == b.members;
 }
 
-GroupKey KeyOf(RequestId id, Epoch epoch, int chunk, bool moves) {
+GroupId KeyOf(RequestId id, Epoch epoch, int chunk, bool moves) {
   const auto which = static_cast<uint64_t>(chunk) * 2 + (moves ? 1 : 0);
   const uint64_t of_request = Mix64(id.router + Mix64(id.serial));
   return {Mix64(of_request + epoch.value), Mix64(Mix64(epoch.value) + of_request + which)};
@@ -77,7 +77,7 @@ absl::Status SpPlan::AddChunk(const AssignRequest& assign, size_t index) {
 void SpPlan::GiveSlots() {
   const auto give = [this](int32_t block) {
     int32_t& slot = slots_[block];
-    SKEIN_INVARIANT_MSG(slot < 0, "a block comes here twice");
+    SKEIN_CHECK_MSG(slot < 0, "a block comes here twice");
     slot = static_cast<int32_t>(slots_used_++);
   };
   while (const std::optional<Piece> piece = ahead_.Next()) {
@@ -178,8 +178,8 @@ std::vector<std::string> SpPlan::CommAddresses(int chunk) const {
   return addresses;
 }
 
-std::vector<PutBlock> SpPlan::TakeNewPuts(const std::vector<BlockId>& blocks) {
-  std::vector<PutBlock> puts;
+std::vector<HandoffBlock> SpPlan::TakeNewPuts(const std::vector<BlockId>& blocks) {
+  std::vector<HandoffBlock> puts;
   while (share_named_ < share_.size()) {
     const int32_t block = share_[share_named_++];
     puts.push_back({block, blocks[slots_[block]]});

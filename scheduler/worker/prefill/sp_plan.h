@@ -58,7 +58,7 @@ class SpPlan {
   void Leave(const StepSequence& ran, bool ok);
 
   // The blocks that are computed here and have not been named before.
-  std::vector<PutBlock> TakeNewPuts(const std::vector<BlockId>& blocks);
+  std::vector<HandoffBlock> TakeNewPuts(const std::vector<BlockId>& blocks);
   // Of the chunks from the next piece's on (or behind it, with `skip_next`): groups in which others
   // may wait for this instance.
   std::vector<BreakGroup> GroupsAhead(bool skip_next) const;

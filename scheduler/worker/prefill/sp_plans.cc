@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -15,7 +15,7 @@ absl::StatusOr<InstanceId> SpPlans::SelfIn(const AssignRequest& assign) const {
 }
 
 absl::Status SpPlans::Add(const AssignRequest& assign) {
-  SKEIN_INVARIANT(Find(assign.spec->id) == nullptr);
+  SKEIN_CHECK(Find(assign.spec->id) == nullptr);
   if (assign.spec->want_prompt_logprobs) {
     return absl::InvalidArgumentError("prompt_logprobs: not of a plan that spans instances");
   }

@@ -122,7 +122,7 @@ TEST_F(SpPlansTest, SlotsAreNumberedAsPiecesFillThem) {
   EXPECT_TRUE(plan.Whole());
   EXPECT_EQ(plan.slots(), 3);
   EXPECT_EQ(plan.BlocksToCompute(), 2);
-  const std::vector<PutBlock> puts = plan.TakeNewPuts(Table(3));
+  const std::vector<HandoffBlock> puts = plan.TakeNewPuts(Table(3));
   ASSERT_EQ(puts.size(), 2u);
   EXPECT_EQ(puts[0].local, BlockId{101});
   EXPECT_TRUE(plan.TakeNewPuts(Table(3)).empty()) << "each is named once";

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -17,7 +17,7 @@ bool BrokeForOthers(const absl::Status& status) {
 }  // namespace
 
 RunStep StepLoop::Launch(std::vector<StepSequence> sequences, TimeUs now) {
-  SKEIN_INVARIANT(MayLaunch());
+  SKEIN_CHECK(MayLaunch());
   in_flight_ = std::move(sequences);
   started_us_ = now;
   RunStep step{.step = ++number_, .sequences = in_flight_};

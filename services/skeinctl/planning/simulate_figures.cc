@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 #include "services/skeinctl/planning/simulate.h"
 #include "services/skeinctl/planning/svg_plot.h"
 
@@ -54,7 +54,7 @@ std::string PercentilesOverRate(const std::vector<SimulationRow>& rows, const ch
 
 // Share of the requests, in percent, whose time is at most x. Non-decreasing.
 std::vector<std::pair<double, double>> Cdf(const std::vector<double>& ascending, double scale) {
-  SKEIN_INVARIANT(std::is_sorted(ascending.begin(), ascending.end()));
+  SKEIN_CHECK(std::is_sorted(ascending.begin(), ascending.end()));
   std::vector<std::pair<double, double>> points;
   if (ascending.empty()) return points;
   const size_t step = std::max<size_t>(1, ascending.size() / kCurvePoints);

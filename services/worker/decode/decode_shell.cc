@@ -221,12 +221,8 @@ void DecodeShell::On(const scheduler::AnswerReleaseStagingBuffer& effect) {
 
 void DecodeShell::On(const scheduler::CopyPart& effect) {
   copier_.Post([this, effect] {
-    std::vector<engine::StagedBlock> part;
-    for (const scheduler::StagedBlock& block : effect.part) {
-      part.push_back({block.slot, block.layer, block.global});
-    }
     Post(scheduler::PartCopied{
-        effect.copy, engine_->staging->Take(effect.buffer, part, PlainIds(*effect.blocks))});
+        effect.copy, engine_->staging->Take(effect.buffer, effect.part, PlainIds(*effect.blocks))});
   });
 }
 
