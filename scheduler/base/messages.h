@@ -371,10 +371,10 @@ struct HeldRequest {
   TimeUs chunk_running_us = -1;  // -1: none is running
 };
 
-// How the KV that one instance computed went to its decode instance.
+// The path of one instance's KV to the decode instance.
 struct HandoffPath {
-  std::string path;             // "direct", or "host-staged": through the host's memory; "": none
-  std::string transport;        // what carried the bytes, such as "cuda-ipc" or "tcp"
+  std::string path;             // "direct", or "host-staged": through host memory; "": none
+  std::string transport;        // such as "cuda-ipc" or "tcp"
   bool staging_buffer = false;  // through a staging buffer of the decode instance
   bool operator==(const HandoffPath&) const = default;
 };
@@ -390,8 +390,8 @@ struct EndedRequest {
   // again, within bounds.
   absl::Status status;
   bool engine_failed = false;  // in a step with this request
-  HandoffPath handoff = {};    // prefill: of what was committed
-  // Decode: no router attached in time. What it had sampled was lost, also of a whole answer.
+  HandoffPath handoff = {};    // prefill: path of the committed KV
+  // Decode: no router attached in time. All sampled tokens were lost, even of a complete answer.
   bool unclaimed = false;
 };
 

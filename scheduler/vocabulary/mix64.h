@@ -6,7 +6,7 @@
 
 namespace skein {
 
-// What SplitMix64 adds to its state before each number.
+// SplitMix64 adds this to its state before each number.
 inline constexpr uint64_t kMix64Step = 0x9e3779b97f4a7c15u;
 
 constexpr uint64_t Mix64(uint64_t x) {

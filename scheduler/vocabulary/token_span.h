@@ -1,4 +1,4 @@
-// TokenSpan: neighbouring tokens of a prompt.
+// TokenSpan: consecutive tokens of a prompt.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 namespace skein {
 
 struct TokenSpan {
-  int64_t position = 0;  // of the first
+  int64_t position = 0;  // of the first token
   int64_t count = 0;
   bool operator==(const TokenSpan&) const = default;
 };

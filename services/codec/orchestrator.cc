@@ -10,7 +10,7 @@
 namespace skein::services {
 namespace {
 
-constexpr size_t kMaxPathBytes = 4096;  // of a handoff, with why it is no other
+constexpr size_t kMaxPathBytes = 4096;  // of a path, with the reason why no other is used
 
 v1::Load LoadToProto(const scheduler::WorkerLoad& load) {
   v1::Load out;

@@ -4,13 +4,12 @@
 //
 //   class DecodeShell : public CoreShell<DecodeShell, DecodeCore, DecodeEvent, DecodeSnapshot>
 //
-// An event that comes while the effects of another one are executed is queued. It is handled when
-// these effects are done.
+// An event that arrives while the effects of another are executed is queued and handled after them.
 //
 // The shell has an On for each effect. Optional, all called on the loop:
 //   void Decided();              after an event, before its effects
 //   void Handled();              when nothing is queued any more
-//   int64_t PartsDeadline();     when the shell's own state wants a tick; INT64_MAX: never
+//   int64_t PartsDeadline();     next tick for the shell's own state; INT64_MAX: none
 //   void TickParts();            before each tick of the core
 //   absl::Status CheckParts();   invariants of the shell's own state
 // It stops the loop (loop_.Stop()) before any of its members is destroyed.
@@ -78,8 +77,8 @@ class CoreShell {
         });
     Post(tick);
   }
-  // On the loop: from here on events are dropped, and no tick comes. For a shell that needs the
-  // loop until what the core has opened is closed.
+  // On the loop: from here on events are dropped and ticks stop. For a shell that needs the loop
+  // until everything that the core has opened is closed.
   void StopCore() {
     stopped_ = true;
     queue_.clear();

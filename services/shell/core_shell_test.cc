@@ -20,7 +20,7 @@ struct Say {
 };
 using ToyEffect = std::variant<Say>;
 
-// Says each number twice.
+// Emits each number twice.
 class ToyCore {
  public:
   explicit ToyCore(int) {}

@@ -1,5 +1,5 @@
 // Input: the text of a config.json or generation_config.json. An accepted configuration has sizes
-// that an engine can be built of.
+// from which an engine can be built.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

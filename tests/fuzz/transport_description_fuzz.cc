@@ -1,5 +1,6 @@
 // Input: a byte that says whether to add a valid checksum (odd: yes), then a transport description.
-// What parses must serialise to the very same text, and stay inside what the parser promises.
+// A description that parses must serialise to exactly the same text and satisfy the parser's
+// guarantees.
 #include <cstdint>
 #include <set>
 #include <string>

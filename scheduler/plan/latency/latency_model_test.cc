@@ -130,9 +130,9 @@ TEST(FitTest, IsRefusedByName) {
   EXPECT_NE(FitWhy({{2, 0, 1000, 1}, {2, 0, 2000, 2}, {2, 0, 4000, 3}}).find("would be -"),
             std::string::npos);
   // All lengths equal: history alone cannot determine four coefficients.
-  EXPECT_NE(
-      FitWhy({{2, 0, 64, 1}, {2, 64, 64, 2}, {2, 128, 64, 3}, {2, 192, 64, 4}}).find("do not distinguish"),
-      std::string::npos);
+  EXPECT_NE(FitWhy({{2, 0, 64, 1}, {2, 64, 64, 2}, {2, 128, 64, 3}, {2, 192, 64, 4}})
+                .find("do not distinguish"),
+            std::string::npos);
   EXPECT_NE(FitWhy({{2, 0, 1000, 1}, {2, 0, 2000, 2}, {2, 0, 4000, 4}, {2, 0, 1000, 4}})
                 .find("do not follow"),
             std::string::npos);

@@ -34,10 +34,10 @@
 //   baseline. Such plans assume the whole cluster: while an instance is absent, or if the mode's
 //   group does not fit, waiting requests are planned as without the mode.
 //
-// Cost. A decision looks at the instances and at `lookahead` requests; where plans are committed,
-// at the plans that have not started, of which there are kCommittedPerInstance for each instance at
-// most: what arrives behind these is committed when others have started. Only a change of the mode,
-// or of the cluster, looks at all requests.
+// Cost. A decision looks at the instances and at `lookahead` requests. With committed plans it also
+// looks at the plans that have not started, at most kCommittedPerInstance per instance; later
+// arrivals are committed once others have started. Only a change of the mode or of the cluster
+// looks at all requests.
 //
 // Sans-io: events in, chunks to start out. The caller runs each chunk on all its instances at once
 // and reports its end, which may be earlier or later than planned.
@@ -130,7 +130,7 @@ class RollingPlanner {
     bool running = false;
     bool cancelled = false;
     CommitQueue::Id plan = 0;  // 0: no committed plan
-    int64_t uncommitted = 0;   // its place in uncommitted_; 0: none
+    int64_t uncommitted = 0;   // its position in uncommitted_; 0: none
     std::vector<int> held;     // instances of the chunks so far
   };
   using Order = std::set<std::pair<double, int64_t>>;  // (key, request)
@@ -209,7 +209,7 @@ class RollingPlanner {
   std::vector<double> kept_until_s_;  // [instances], that chunk's planned end
 
   std::unique_ptr<CommitQueue> committed_;
-  // Requests without a plan, by their place in the order of arrival; only if commits().
+  // Requests without a plan, by order of arrival; only if commits().
   std::map<int64_t, int64_t> uncommitted_;
   int64_t last_uncommitted_ = 0;
   std::vector<CommitQueue::Ready> ready_;  // within one decision; memory is reused

@@ -1,4 +1,4 @@
-// Modes and the cluster change while requests wait and run.
+// The mode and the cluster change while requests wait and run.
 #include "scheduler/plan/rolling/rolling.h"
 
 #include <algorithm>

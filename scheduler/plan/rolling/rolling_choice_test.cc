@@ -1,4 +1,4 @@
-// Which plan the rolling planner starts for one request.
+// The plan that the rolling planner starts for one request.
 #include "scheduler/plan/rolling/rolling.h"
 
 #include <algorithm>

@@ -161,8 +161,8 @@ TEST(Rolling, CommitsOnlyWhileAllInstancesAreThere) {
   EXPECT_LT(starts[0].chunk.instances.size(), 8u);
 }
 
-// A decision looks at the plans that have not started: there is a bound to these, and what is
-// behind it is served all the same, in the order of arrival.
+// A decision looks at the plans that have not started, whose number is bounded. Requests beyond the
+// bound are still served, in order of arrival.
 TEST(Rolling, CommitsAsManyPlansAsTheInstancesAllow) {
   RollingOptions options;
   options.tuning.commit = {CommitMode::Kind::kFixed, 0, 1};

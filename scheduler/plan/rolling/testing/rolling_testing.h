@@ -1,4 +1,4 @@
-// Requests of the simulator run by a RollingPlanner, and what must hold of what ran.
+// Runs the simulator's requests with a RollingPlanner, and checks the results.
 #pragma once
 
 #include <gtest/gtest.h>
