@@ -24,6 +24,7 @@
 #include "services/shell/core_shell.h"
 #include "services/worker/engine/engine_runner.h"
 #include "services/worker/engine/progress_thread.h"
+#include "services/worker/engine/step_log.h"
 #include "services/worker/engine/worker_engine.h"
 #include "services/worker/worker_link.h"
 

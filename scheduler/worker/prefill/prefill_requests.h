@@ -117,7 +117,6 @@ class PrefillRequests {
   // kComputing and later. Who has computed, or ends, leaves the front.
   void SetPhase(PrefillRequest& request, Phase phase);
   void LeaveFront(RequestId id) { queue_.LeaveFront(id); }
-  std::optional<RequestId> FirstQueued() const { return queue_.First(); }
   // An SP plan of a smaller sequence waits for blocks.
   bool SpPlanWaitsBefore(PlanSequence sequence) const { return queue_.SpPlanWaitsBefore(sequence); }
 
