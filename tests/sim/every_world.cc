@@ -41,6 +41,17 @@ TEST_P(EveryWorldTest, OneFaultWithRoomToSpareFailsNoRequest) {
   }
 }
 
+// Streams between the orchestrator and the others break again and again.
+TEST_P(EveryWorldTest, AResyncFailsNoRequest) {
+  for (uint64_t i = 0; i < GetParam().seeds; ++i) {
+    Scenario scenario = Faultless(i);
+    BreakLinks(&scenario);
+    const Outcome outcome = RunWorld(scenario);
+    EXPECT_EQ(outcome.violation, "") << "seed " << scenario.seed;
+    EXPECT_EQ(outcome.finished, outcome.requests);
+  }
+}
+
 // No request fails, each worker is emptied and serves again: CheckHonest and CheckRest see to it.
 TEST_P(EveryWorldTest, AnOperatorsDrainFailsNoRequest) {
   Scenario scenario = Faultless();

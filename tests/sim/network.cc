@@ -165,7 +165,9 @@ bool Duplex::IsCut() const {
 
 void Duplex::Send(Side from, std::function<void()> deliver) {
   if (over_) return;
-  if (network_->Happens(network_->scenario().break_chance) || IsCut()) return Break();
+  const Scenario& scenario = network_->scenario();
+  const bool breaks = network_->Happens(scenario.break_chance);
+  if (breaks || network_->Happens(scenario.link_break_chance) || IsCut()) return Break();
   const Side to = from == kClient ? kServer : kClient;
   End& end = ends_[to];
   end.last_arrival_us = std::max(end.last_arrival_us, network_->time().now() + network_->Delay());

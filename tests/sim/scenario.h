@@ -75,6 +75,7 @@ struct Scenario {
   TimeUs spike_us = 0;
   double loss_chance = 0;         // of a request or a reply
   double break_chance = 0;        // of a stream, per message on it
+  double link_break_chance = 0;   // of a worker's or router's stream to the orchestrator, likewise
   double stall_chance = 0;        // of a put
   double group_break_chance = 0;  // of a step that several instances run
   double word_loss_chance = 0;    // of a member's word to the others that a group is broken
@@ -120,9 +121,16 @@ Scenario MakeSpScenario(uint64_t seed);
 // Streams of a hundred tokens whose steps take as long as those of large models, with timeouts to
 // match, for half a minute; workers and the orchestrator die or stand still in their midst.
 Scenario MakeLongScenario(uint64_t seed);
+// Decode workers with little memory, prefill workers whose puts stall and that stand still for
+// longer than their grants last, and clients that leave meanwhile: blocks are wanted by others as
+// soon as they are free, or seem to be.
+Scenario MakeSlowWritersScenario(uint64_t seed);
 // Of a scenario without faults: patient clients that can all be served, room to spare, and exactly
 // one fault, of a prefill worker or of the orchestrator. Nothing excuses a client's error.
 void LeaveNoExcuse(Scenario* scenario);
+// Likewise, but what breaks are the streams between the orchestrator and the others, again and
+// again, and it restarts at once in between: both sides compare their state, and nothing is lost.
+void BreakLinks(Scenario* scenario);
 // Instances hold few requests, and the router admits more than all of them together can hold.
 void LimitRequests(Scenario* scenario);
 // Lets so many of the clients that can be served fail engines, and all of them be patient.

@@ -35,6 +35,16 @@ TEST_P(SimTest, AnOrchestratorThatStandsStillTakesNobodyForDead) {
   EXPECT_EQ(outcome.instances_lost, 0);
 }
 
+// Blocks are not given to others while a writer may still put into them.
+TEST_P(SimTest, SlowWritersHarmNobody) {
+  const Slice& slice = GetParam();
+  for (uint64_t seed = slice.first(); seed < slice.first() + slice.seeds / 2; ++seed) {
+    const Outcome outcome = RunWorld(MakeSlowWritersScenario(seed));
+    EXPECT_EQ(outcome.violation, "") << "seed " << seed << " with slow writers";
+    EXPECT_GT(outcome.finished, 0);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Alone, SimTest, kSlices);
 INSTANTIATE_TEST_SUITE_P(Alone, EveryWorldTest, kSlices);
 

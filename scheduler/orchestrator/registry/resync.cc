@@ -1,12 +1,14 @@
 #include "scheduler/orchestrator/registry/resync.h"
 
+#include "scheduler/base/plant.h"
+
 namespace skein::scheduler {
 
 std::vector<HeldRequest> UnknownOf(const std::map<RequestId, Placement>& placed,
                                    const std::vector<HeldRequest>& held, uint64_t first_epoch) {
   std::vector<HeldRequest> unknown;
   for (const HeldRequest& one : held) {
-    if (one.epoch.value < first_epoch) continue;
+    if (one.epoch.value < first_epoch && !SKEIN_PLANT(stream_dropped_at_resync)) continue;
     const auto it = placed.find(one.id);
     if (it == placed.end() || it->second.epoch != one.epoch) unknown.push_back({one.id, one.epoch});
   }
