@@ -52,6 +52,16 @@ TEST_P(EveryWorldTest, AResyncFailsNoRequest) {
   }
 }
 
+// By many leases, and nothing else breaks: no instance is given up, and no request fails.
+TEST_P(EveryWorldTest, AClockThatJumpsFencesNobody) {
+  Scenario scenario = Faultless();
+  JumpClocks(&scenario);
+  const Outcome outcome = RunWorld(scenario);
+  EXPECT_EQ(outcome.violation, "") << "seed " << scenario.seed;
+  EXPECT_EQ(outcome.finished, outcome.requests);
+  EXPECT_EQ(outcome.instances_lost, 0);
+}
+
 // No request fails, each worker is emptied and serves again: CheckHonest and CheckRest see to it.
 TEST_P(EveryWorldTest, AnOperatorsDrainFailsNoRequest) {
   Scenario scenario = Faultless();

@@ -7,6 +7,11 @@ namespace skein::sim {
 
 void Process::Start() {
   ++generation_;
+  if (generation_ > 1) {
+    const uint64_t mixed = (static_cast<uint64_t>(clock_offset_us_) + generation_) *
+                           0x9e3779b97f4a7c15u;  // of no randomness of the world's
+    clock_offset_us_ = static_cast<TimeUs>(mixed >> 20) % (1000 * scheduler::kSecondUs);
+  }
   alive_ = true;
   network_->trace().Note(network_->time().now(), endpoint_, "starts", generation_);
   OnStart();
@@ -40,6 +45,13 @@ void Process::StandStill(TimeUs until) {
   if (!alive_) return;
   network_->trace().Note(network_->time().now(), endpoint_, "stands still", generation_);
   stands_until_us_ = until;
+}
+
+void Process::JumpClock(TimeUs by) {
+  if (!alive_) return;
+  network_->trace().Note(network_->time().now(), endpoint_, "clock jumps", generation_);
+  clock_offset_us_ += by;
+  OnClockJump();
 }
 
 TimeUs Process::LocalNow() const { return network_->time().now() + clock_offset_us_; }

@@ -246,6 +246,18 @@ void MakeMoreFaults(uint64_t seed, Scenario& scenario) {
   }
 }
 
+// Of its own randomness. Far less than the time that requests have without asking for one.
+void MakeClockJump(uint64_t seed, Scenario& scenario) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 71);
+  if (random.Chance(0.7)) return;
+  const int64_t workers = scenario.prefill_workers + kDecodeWorkers;
+  scenario.faults.push_back(
+      {.kind = FaultKind::kClockJump,
+       .worker = static_cast<int>(random.Between(kTheRouter, workers - 1)),
+       .at_us = random.Between(50 * kMillisecondUs, scenario.heals_us),
+       .lasts_us = random.Between(100, 5000) * scenario.time_scale * kMillisecondUs});
+}
+
 // Of its own randomness: half of the seeds have limits and leases of their own.
 void MakeLimits(uint64_t seed, Scenario& scenario) {
   Random random(seed * 0x9e3779b97f4a7c15u + 47);
@@ -368,6 +380,7 @@ Scenario MakeSpScenario(uint64_t seed) {
   if (random.Chance(0.6)) MakeDeaths(random, scenario);
   if (random.Chance(0.4)) scenario.group_break_chance = 0.02;
   MakeMoreFaults(seed, scenario);
+  MakeClockJump(seed, scenario);
   return scenario;
 }
 
@@ -389,6 +402,7 @@ Scenario MakeScenario(uint64_t seed) {
   MakeStandstills(seed, scenario);
   MakeHangs(seed, scenario);
   MakeMoreFaults(seed, scenario);
+  MakeClockJump(seed, scenario);
   return scenario;
 }
 
@@ -411,6 +425,7 @@ Scenario MakeLongScenario(uint64_t seed) {
   if (scenario.faultless) return scenario;
   MakeLongFaults(random, scenario);
   MakeMoreFaults(seed, scenario);
+  MakeClockJump(seed, scenario);
   return scenario;
 }
 
@@ -498,6 +513,15 @@ void BreakLinks(Scenario* scenario) {
                                 .at_us = at,
                                 .lasts_us = random.Between(1, 10) * kMillisecondUs});
   }
+}
+
+void JumpClocks(Scenario* scenario) {
+  GiveRoom(scenario);
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 73);
+  scenario->faults.push_back({.kind = FaultKind::kClockJump,
+                              .worker = kTheOrchestrator,
+                              .at_us = random.Between(100 * kMillisecondUs, scenario->heals_us),
+                              .lasts_us = random.Between(1, 5) * scheduler::kSecondUs});
 }
 
 void LimitRequests(Scenario* scenario) {

@@ -45,18 +45,20 @@ enum class FaultKind {
   kStandstill,
   kOrderedDrain,
   kRouterCrash,
-  kCut  // of what goes from one process to another
+  kCut,  // of what goes from one process to another
+  kClockJump
 };
 
-// Beside the workers, of a standstill or a cut.
+// Beside the workers, of a standstill, a cut or a clock's jump.
 inline constexpr int kTheOrchestrator = -1;
 inline constexpr int kTheRouter = -2;
 
 struct Fault {
   FaultKind kind = FaultKind::kCrash;
-  int worker = 0;  // index among the workers; of a standstill or a cut another one, too
+  int worker = 0;  // index among the workers, or one of the above
   TimeUs at_us = 0;
-  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill, ordered drain, cut: ends after
+  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill, ordered drain, cut: ends
+                        // after; clock jump: forward by so much
   bool returns = true;
   int to = 0;  // of a cut
 };
@@ -133,6 +135,9 @@ void LeaveNoExcuse(Scenario* scenario);
 void BreakLinks(Scenario* scenario);
 // Instances hold few requests, and the router admits more than all of them together can hold.
 void LimitRequests(Scenario* scenario);
+// Of a scenario without faults, as LeaveNoExcuse, but what happens is that the orchestrator's clock
+// jumps by seconds, many leases of an instance.
+void JumpClocks(Scenario* scenario);
 // Lets so many of the clients that can be served fail engines, and all of them be patient.
 void LetClientsFailEngines(int64_t clients, Scenario* scenario);
 // An operator drains one worker after the other, and undoes each order after a while.
