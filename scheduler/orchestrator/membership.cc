@@ -119,6 +119,7 @@ void OrchestratorCore::Impl::NoteHandoff(Request* alive, const Instance& from,
 void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedRequest& ended) {
   if (ended.unclaimed) return TakeUnclaimed(request, ended.status);
   if (ended.status.ok()) {
+    Opened(request);          // word of it may be lost: the router has yet to hear of the place
     NotePrefilled(request);   // the instances that wrote the KV may report later
     TakeFromDecode(request);  // nothing to cancel there
     return Finish(request, ended.reason);

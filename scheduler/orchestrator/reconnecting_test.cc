@@ -155,6 +155,17 @@ TEST_F(ReconnectingTest, WhatEndedMeanwhileCountsOnce) {
   EXPECT_TRUE(Ends(Again(decode_, {}, {Ended(assigns[0])})).empty());
 }
 
+// The router may fetch the answer only where it is told that it is.
+TEST_F(ReconnectingTest, WhatEndedBeforeItsOpeningWasHeardIsPlacedFirst) {
+  const auto assigns = Of<CallAssign>(Submit(1, 100));
+  ASSERT_EQ(assigns.size(), 1u);
+  const Effects again = Again(decode_, {}, {Ended(assigns[0])});
+  const auto updates = Of<SendPlanUpdate>(again);
+  ASSERT_EQ(updates.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<skein::scheduler::Placed>(updates[0].update));
+  EXPECT_TRUE(std::holds_alternative<PlanEnded>(updates[1].update));
+}
+
 TEST_F(ReconnectingTest, AStreamThatIsMissingInTheReplanIsNotWaitedFor) {
   const auto assigns = Place(1, 4000);
   Break(prefill_[3]);

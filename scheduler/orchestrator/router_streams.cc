@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "scheduler/base/plant.h"
 #include "scheduler/orchestrator/orchestrator_impl.h"
 
 namespace skein::scheduler {
@@ -149,7 +150,7 @@ void OrchestratorCore::Impl::LoseRouter(uint64_t router, const std::string& why,
 // before may be the other's, too.
 void OrchestratorCore::Impl::Follow(const Generation& seen) {
   const Generation own{generation_, config_.incarnation};
-  if (own.MayFollow(seen)) return;
+  if (own.MayFollow(seen) || SKEIN_PLANT(stale_epoch_accepted)) return;
   generation_ = seen.number + 1;
   first_epoch_ = FirstNumberOf(generation_);
   last_epoch_ = last_sequence_ = first_epoch_ - 1;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/plant.h"
 
 namespace skein::scheduler {
 
@@ -16,7 +17,8 @@ void OrchestratorSession::Join(RouterIdentity identity, TimeUs now) {
 bool OrchestratorSession::OnWelcomed(const RouterWelcome& welcome, TimeUs now) {
   if (awaits_ != Awaits::kWelcome) return false;
   absl::Status refused = welcome.status;
-  if (refused.ok() && !welcome.generation.MayFollow(seen_)) {
+  const bool stale = !welcome.generation.MayFollow(seen_) && !SKEIN_PLANT(stale_epoch_accepted);
+  if (refused.ok() && stale) {
     refused = absl::FailedPreconditionError(
         absl::StrCat("the orchestrator's generation ", welcome.generation.number, " is not above ",
                      seen_.number, ", which this router has listened to"));

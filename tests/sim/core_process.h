@@ -119,6 +119,11 @@ class CoreProcess : public Process {
     if (alive()) Arm();
   }
 
+  void OnClockJump() override {
+    armed_us_ = scheduler::kNever;
+    Arm();
+  }
+
   // Runs `event` later, if the process is still the same then.
   void DispatchAfter(TimeUs delay, Event event) {
     After(delay, [this, event = std::move(event)] { Dispatch(event); });

@@ -7,6 +7,11 @@ namespace skein::sim {
 
 void Process::Start() {
   ++generation_;
+  if (generation_ > 1) {
+    const uint64_t mixed = (static_cast<uint64_t>(clock_offset_us_) + generation_) *
+                           0x9e3779b97f4a7c15u;  // of no randomness of the world's
+    clock_offset_us_ = static_cast<TimeUs>(mixed >> 20) % (1000 * scheduler::kSecondUs);
+  }
   alive_ = true;
   network_->trace().Note(network_->time().now(), endpoint_, "starts", generation_);
   OnStart();
@@ -40,6 +45,13 @@ void Process::StandStill(TimeUs until) {
   if (!alive_) return;
   network_->trace().Note(network_->time().now(), endpoint_, "stands still", generation_);
   stands_until_us_ = until;
+}
+
+void Process::JumpClock(TimeUs by) {
+  if (!alive_) return;
+  network_->trace().Note(network_->time().now(), endpoint_, "clock jumps", generation_);
+  clock_offset_us_ += by;
+  OnClockJump();
 }
 
 TimeUs Process::LocalNow() const { return network_->time().now() + clock_offset_us_; }
@@ -165,7 +177,9 @@ bool Duplex::IsCut() const {
 
 void Duplex::Send(Side from, std::function<void()> deliver) {
   if (over_) return;
-  if (network_->Happens(network_->scenario().break_chance) || IsCut()) return Break();
+  const Scenario& scenario = network_->scenario();
+  const bool breaks = network_->Happens(scenario.break_chance);
+  if (breaks || network_->Happens(scenario.link_break_chance) || IsCut()) return Break();
   const Side to = from == kClient ? kServer : kClient;
   End& end = ends_[to];
   end.last_arrival_us = std::max(end.last_arrival_us, network_->time().now() + network_->Delay());

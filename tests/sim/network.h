@@ -45,11 +45,15 @@ class Process {
   // Runs `action` after `delay`, or when it runs again, if this process is still the same then.
   void After(TimeUs delay, std::function<void()> action);
   void WhenAwake(std::function<void()> action);  // at once, if it does not stand still
+  // Of a clock that begins elsewhere with each start, minutes before or after. While the process
+  // lives it only goes forward, and jumps when it is told to.
   TimeUs LocalNow() const;
+  void JumpClock(TimeUs by);
 
  protected:
   virtual void OnStart() = 0;
   virtual void OnCrash() = 0;
+  virtual void OnClockJump() = 0;
 
   Network* network_;
 

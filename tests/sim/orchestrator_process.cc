@@ -52,7 +52,12 @@ void OrchestratorProcess::ConnectRouter(std::shared_ptr<Duplex> stream, RouterPo
 }
 
 void OrchestratorProcess::Connect(std::shared_ptr<Duplex> stream, WorkerPort port,
-                                  const RegisterRequest& request) {
+                                  const RegisterRequest& request, const EndedSet& told) {
+  const Incarnation worker = request.identity.incarnation;
+  HearEnds(worker, request.ended);
+  for (const auto& end : told) {
+    verdict_->Require(ends_heard_[worker].contains(end), "an end was lost over a resync");
+  }
   const CallId call = NextCall();
   workers_[call] = {stream, std::move(port), {}};
   for (const HeldRequest& held : request.held) workers_[call].held.emplace(held.id, held.epoch);
@@ -78,11 +83,16 @@ void OrchestratorProcess::Take(const std::shared_ptr<Duplex>& stream, Orchestrat
     verdict_->Require(load.free_blocks + load.held_blocks + load.cached_blocks == load.total_blocks,
                       "a report's blocks do not add up");
     verdict_->Require(load.invariants_ok, "a worker reports a violated invariant");
+    HearEnds(report->request.incarnation, report->request.ended);
     Connected& worker = workers_.at(it->second);
     TakeHeld(report->request, &worker);
     CheckDepartures(worker);
   }
   Dispatch(message);
+}
+
+void OrchestratorProcess::HearEnds(Incarnation worker, const std::vector<EndedRequest>& ended) {
+  for (const EndedRequest& one : ended) ends_heard_[worker].emplace(one.id, one.epoch);
 }
 
 // A report tells what has changed.

@@ -27,6 +27,8 @@ using RouterMessage = std::variant<scheduler::RouterWelcome, scheduler::SendPlan
                                    scheduler::AnswerRouterReport>;
 using RouterPort = std::function<void(const RouterMessage&)>;  // runs at the router
 
+using EndedSet = std::set<std::pair<scheduler::RequestId, scheduler::Epoch>>;
+
 class OrchestratorProcess
     : public CoreProcess<OrchestratorProcess, scheduler::OrchestratorCore,
                          scheduler::OrchestratorEvent, scheduler::OrchestratorEffect,
@@ -44,9 +46,10 @@ class OrchestratorProcess
   using Departures = std::map<scheduler::RequestId, TimeUs>;
   void WatchDepartures(const Departures* departures) { departures_ = departures; }
 
-  // Served to others. The stream of a worker or a router, and what comes on it.
+  // Served to others. The stream of a worker or a router, and what comes on it. `told`: the ends
+  // that the worker has told on streams before; those that did not arrive are told again.
   void Connect(std::shared_ptr<Duplex> stream, WorkerPort port,
-               const scheduler::RegisterRequest& request);
+               const scheduler::RegisterRequest& request, const EndedSet& told);
   void ConnectRouter(std::shared_ptr<Duplex> stream, RouterPort port,
                      const scheduler::RouterHello& hello);
   void Take(const std::shared_ptr<Duplex>& stream, scheduler::OrchestratorEvent message);
@@ -100,13 +103,16 @@ class OrchestratorProcess
     order.request = network_->Encoded(order.request);
     SendTo(streams_.at(order.instance), order);
   }
+  void HearEnds(scheduler::Incarnation worker, const std::vector<scheduler::EndedRequest>& ended);
   void TakeHeld(const scheduler::ReportRequest& report, Connected* worker) const;
   void CheckDepartures(const Connected& worker) const;
 
   std::map<scheduler::CallId, ConnectedRouter> routers_;  // by stream
   std::map<uint64_t, scheduler::CallId> router_streams_;  // by router, those welcomed
   uint64_t stored_generation_ = 0;                        // outlives a crash
-  std::map<scheduler::CallId, Connected> workers_;        // by stream
+  // By worker, those that arrived: over all its generations.
+  std::map<scheduler::Incarnation, EndedSet> ends_heard_;
+  std::map<scheduler::CallId, Connected> workers_;  // by stream
   std::map<const Duplex*, scheduler::CallId> calls_;
   std::map<scheduler::InstanceId, scheduler::CallId> streams_;
   const Departures* departures_ = nullptr;

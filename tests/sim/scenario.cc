@@ -246,6 +246,18 @@ void MakeMoreFaults(uint64_t seed, Scenario& scenario) {
   }
 }
 
+// Of its own randomness. Far less than the time that requests have without asking for one.
+void MakeClockJump(uint64_t seed, Scenario& scenario) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 71);
+  if (random.Chance(0.7)) return;
+  const int64_t workers = scenario.prefill_workers + kDecodeWorkers;
+  scenario.faults.push_back(
+      {.kind = FaultKind::kClockJump,
+       .worker = static_cast<int>(random.Between(kTheRouter, workers - 1)),
+       .at_us = random.Between(50 * kMillisecondUs, scenario.heals_us),
+       .lasts_us = random.Between(100, 5000) * scenario.time_scale * kMillisecondUs});
+}
+
 // Of its own randomness: half of the seeds have limits and leases of their own.
 void MakeLimits(uint64_t seed, Scenario& scenario) {
   Random random(seed * 0x9e3779b97f4a7c15u + 47);
@@ -368,6 +380,7 @@ Scenario MakeSpScenario(uint64_t seed) {
   if (random.Chance(0.6)) MakeDeaths(random, scenario);
   if (random.Chance(0.4)) scenario.group_break_chance = 0.02;
   MakeMoreFaults(seed, scenario);
+  MakeClockJump(seed, scenario);
   return scenario;
 }
 
@@ -389,6 +402,7 @@ Scenario MakeScenario(uint64_t seed) {
   MakeStandstills(seed, scenario);
   MakeHangs(seed, scenario);
   MakeMoreFaults(seed, scenario);
+  MakeClockJump(seed, scenario);
   return scenario;
 }
 
@@ -411,11 +425,40 @@ Scenario MakeLongScenario(uint64_t seed) {
   if (scenario.faultless) return scenario;
   MakeLongFaults(random, scenario);
   MakeMoreFaults(seed, scenario);
+  MakeClockJump(seed, scenario);
   return scenario;
 }
 
-void LeaveNoExcuse(Scenario* scenario) {
-  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 59);
+Scenario MakeSlowWritersScenario(uint64_t seed) {
+  Random random(seed * 0x9e3779b97f4a7c15u + 61);
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.delay_max_us = random.Between(60, 1000);
+  scenario.compute_at_end = random.Chance(0.5);
+  scenario.step_us = random.Between(200, 1000);
+  scenario.stall_chance = 0.3;
+  scenario.router_streams = 40;
+  scenario.router_queue = 40;
+  MakeSpWorkload(random, scenario);
+  MakeSamplings(seed, scenario);
+  for (ClientPlan& client : scenario.clients) {
+    if (random.Chance(0.4)) {
+      client.leaves_us = client.arrives_us + random.Between(5, 100) * kMillisecondUs;
+    }
+  }
+  for (int64_t i = random.Between(1, 3); i > 0; --i) {
+    scenario.faults.push_back(
+        {.kind = FaultKind::kStandstill,
+         .worker = static_cast<int>(random.Between(0, scenario.prefill_workers - 1)),
+         .at_us = random.Between(100 * kMillisecondUs, scenario.heals_us),
+         .lasts_us = random.Between(250, 900) * kMillisecondUs});
+  }
+  return scenario;
+}
+
+namespace {
+
+void GiveRoom(Scenario* scenario) {
   std::erase_if(scenario->clients, [](const ClientPlan& client) {
     return client.impossible || client.unknown_model || client.poison != absl::StatusCode::kOk;
   });
@@ -435,6 +478,13 @@ void LeaveNoExcuse(Scenario* scenario) {
   scenario->instance_lease_ms = defaults.instance_lease_ms;
   scenario->faultless = false;
   scenario->no_excuse = true;
+}
+
+}  // namespace
+
+void LeaveNoExcuse(Scenario* scenario) {
+  GiveRoom(scenario);
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 59);
   constexpr FaultKind kKinds[] = {FaultKind::kCrash,
                                   FaultKind::kCrash,
                                   FaultKind::kSlow,
@@ -451,6 +501,27 @@ void LeaveNoExcuse(Scenario* scenario) {
   if (fault.kind == FaultKind::kStandstill && random.Chance(0.7)) fault.worker = kTheOrchestrator;
   scenario->faults = {fault};
   scenario->loses_generation = random.Chance(0.5);
+}
+
+void BreakLinks(Scenario* scenario) {
+  GiveRoom(scenario);
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 67);
+  scenario->link_break_chance = static_cast<double>(random.Between(2, 20)) * 1e-3;
+  scenario->loses_generation = random.Chance(0.5);
+  for (TimeUs at = 0; (at += random.Between(50, 400) * kMillisecondUs) < scenario->heals_us;) {
+    scenario->faults.push_back({.kind = FaultKind::kOrchestratorCrash,
+                                .at_us = at,
+                                .lasts_us = random.Between(1, 10) * kMillisecondUs});
+  }
+}
+
+void JumpClocks(Scenario* scenario) {
+  GiveRoom(scenario);
+  Random random(scenario->seed * 0x9e3779b97f4a7c15u + 73);
+  scenario->faults.push_back({.kind = FaultKind::kClockJump,
+                              .worker = kTheOrchestrator,
+                              .at_us = random.Between(100 * kMillisecondUs, scenario->heals_us),
+                              .lasts_us = random.Between(1, 5) * scheduler::kSecondUs});
 }
 
 void LimitRequests(Scenario* scenario) {

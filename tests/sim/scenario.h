@@ -45,18 +45,20 @@ enum class FaultKind {
   kStandstill,
   kOrderedDrain,
   kRouterCrash,
-  kCut  // of what goes from one process to another
+  kCut,  // of what goes from one process to another
+  kClockJump
 };
 
-// Beside the workers, of a standstill or a cut.
+// Beside the workers, of a standstill, a cut or a clock's jump.
 inline constexpr int kTheOrchestrator = -1;
 inline constexpr int kTheRouter = -2;
 
 struct Fault {
   FaultKind kind = FaultKind::kCrash;
-  int worker = 0;  // index among the workers; of a standstill or a cut another one, too
+  int worker = 0;  // index among the workers, or one of the above
   TimeUs at_us = 0;
-  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill, ordered drain, cut: ends after
+  TimeUs lasts_us = 0;  // crash: comes back after; slow, standstill, ordered drain, cut: ends
+                        // after; clock jump: forward by so much
   bool returns = true;
   int to = 0;  // of a cut
 };
@@ -75,6 +77,7 @@ struct Scenario {
   TimeUs spike_us = 0;
   double loss_chance = 0;         // of a request or a reply
   double break_chance = 0;        // of a stream, per message on it
+  double link_break_chance = 0;   // of a worker's or router's stream to the orchestrator, likewise
   double stall_chance = 0;        // of a put
   double group_break_chance = 0;  // of a step that several instances run
   double word_loss_chance = 0;    // of a member's word to the others that a group is broken
@@ -120,11 +123,21 @@ Scenario MakeSpScenario(uint64_t seed);
 // Streams of a hundred tokens whose steps take as long as those of large models, with timeouts to
 // match, for half a minute; workers and the orchestrator die or stand still in their midst.
 Scenario MakeLongScenario(uint64_t seed);
+// Decode workers with little memory, prefill workers whose puts stall and that stand still for
+// longer than their grants last, and clients that leave meanwhile: blocks are wanted by others as
+// soon as they are free, or seem to be.
+Scenario MakeSlowWritersScenario(uint64_t seed);
 // Of a scenario without faults: patient clients that can all be served, room to spare, and exactly
 // one fault, of a prefill worker or of the orchestrator. Nothing excuses a client's error.
 void LeaveNoExcuse(Scenario* scenario);
+// Likewise, but what breaks are the streams between the orchestrator and the others, again and
+// again, and it restarts at once in between: both sides compare their state, and nothing is lost.
+void BreakLinks(Scenario* scenario);
 // Instances hold few requests, and the router admits more than all of them together can hold.
 void LimitRequests(Scenario* scenario);
+// Of a scenario without faults, as LeaveNoExcuse, but what happens is that the orchestrator's clock
+// jumps by seconds, many leases of an instance.
+void JumpClocks(Scenario* scenario);
 // Lets so many of the clients that can be served fail engines, and all of them be patient.
 void LetClientsFailEngines(int64_t clients, Scenario* scenario);
 // An operator drains one worker after the other, and undoes each order after a while.

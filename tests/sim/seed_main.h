@@ -107,42 +107,6 @@ inline Outcome RunSlice(uint64_t slice, uint64_t seeds, MakeWorld make) {
   return sum;
 }
 
-// One fault, and no excuse for any client's error.
-inline void RunWithoutExcuse(uint64_t slice, uint64_t seeds, uint64_t every, MakeWorld make) {
-  const uint64_t first = seed_flags.first_seed / every + slice * seeds;
-  for (uint64_t i = first; i < first + seeds; ++i) {
-    Scenario scenario = make(every * (i + 1));
-    ASSERT_TRUE(scenario.faultless);
-    LeaveNoExcuse(&scenario);
-    const Outcome outcome = RunWorld(std::move(scenario));
-    EXPECT_EQ(outcome.violation, "") << "seed " << every * (i + 1);
-    EXPECT_EQ(outcome.finished, outcome.requests);
-  }
-}
-
-// The same with instances that hold few requests: what is refused was not accepted before, and what
-// was accepted ends well, or honestly where something breaks (RouterProcess::CheckHonest).
-inline void RunLimited(uint64_t slice, uint64_t seeds, MakeWorld make) {
-  const uint64_t first = seed_flags.first_seed + slice * seeds;
-  Outcome sum;
-  for (uint64_t seed = first; seed < first + seeds; ++seed) {
-    Scenario scenario = make(seed);
-    LimitRequests(&scenario);
-    const Outcome outcome = RunWorld(std::move(scenario));
-    EXPECT_EQ(outcome.violation, "") << "seed " << seed << " with few requests at a time";
-    Add(outcome, &sum);
-  }
-  EXPECT_GT(sum.refused, 0);
-  EXPECT_GT(sum.finished, 0);
-}
-
-inline void ExpectSameTrace(uint64_t seed, MakeWorld make) {
-  const auto hash_of = [&](uint64_t s) { return RunWorld(make(s)).trace_hash; };
-  const uint64_t hash = hash_of(seed);
-  EXPECT_EQ(hash_of(seed), hash) << "seed " << seed;
-  EXPECT_NE(hash_of(seed + 1), hash);
-}
-
 // Prints every seed that fails, and what all of them did in the end.
 inline int RunPlans(int64_t plans, MakeWorld make) {
   Outcome sum;

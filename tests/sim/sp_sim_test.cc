@@ -2,54 +2,29 @@
 // cancels and an instance that dies every now and then: no deadlock, no lost block, each request
 // ends exactly once. Half of them hand KV over through staging buffers. A failing seed is printed
 // with the flags that replay it (seed_main.h); the long run: --plans=10000.
-#include <gtest/gtest.h>
-
 #include <cstdint>
 
-#include "tests/sim/seed_main.h"
+#include "tests/sim/every_world.h"
 
 namespace skein::sim {
 namespace {
 
-constexpr uint64_t kSlices = 8;
-constexpr uint64_t kSeedsPerSlice = 6;
+const auto kSlices = ::testing::ValuesIn(SlicesOf(MakeSpScenario, 4, /*slices=*/8, /*seeds=*/6));
 
-class SpSimTest : public ::testing::TestWithParam<uint64_t> {};
+class SpSimTest : public EveryWorldTest {};
 
 TEST_P(SpSimTest, KeepsTheInvariantsAndHeals) {
-  const Outcome sum = RunSlice(GetParam(), kSeedsPerSlice, MakeSpScenario);
+  const Outcome sum = RunSlice(GetParam().number, GetParam().seeds, MakeSpScenario);
   EXPECT_GT(sum.parts_copied, 0);
   EXPECT_GT(sum.failed_alone, 0);
   EXPECT_GT(sum.sp_plans, 20);
   EXPECT_GT(sum.joint_steps, 20);
 }
 
-TEST_P(SpSimTest, OverloadEndsNothingThatWasAccepted) {
-  RunLimited(GetParam(), kSeedsPerSlice, MakeSpScenario);
-}
-
-TEST_P(SpSimTest, SameSeedSameTrace) {
-  ExpectSameTrace(seed_flags.first_seed + GetParam() * kSeedsPerSlice, MakeSpScenario);
-}
-
-TEST_P(SpSimTest, OneFaultWithRoomToSpareFailsNoRequest) {
-  RunWithoutExcuse(GetParam(), kSeedsPerSlice, 4, MakeSpScenario);
-}
-
-TEST_P(SpSimTest, AnOperatorsDrainFailsNoRequest) {
-  Scenario scenario = MakeSpScenario(4 * (GetParam() + 1));
-  ASSERT_TRUE(scenario.faultless);
-  OrderDrains(&scenario);
-  const Outcome outcome = RunWorld(scenario);
-  EXPECT_EQ(outcome.violation, "");
-  EXPECT_GT(outcome.drains_ordered, 0);
-}
-
 // A request fails every engine that computes it, and nothing else breaks: two engines fall at most
 // (there are three or more), then it ends, and no other request fails: CheckHonest sees to it.
 TEST_P(SpSimTest, ARequestThatFailsEnginesHarmsNoOther) {
-  Scenario scenario = MakeSpScenario(4 * (GetParam() + 1));
-  ASSERT_TRUE(scenario.faultless);
+  Scenario scenario = Faultless();
   scenario.prefill_blocks = 40;  // room to spare: each prompt fits one instance
   LetClientsFailEngines(1, &scenario);
   const Outcome outcome = RunWorld(scenario);
@@ -58,7 +33,8 @@ TEST_P(SpSimTest, ARequestThatFailsEnginesHarmsNoOther) {
   EXPECT_LE(outcome.engines_failed, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Slices, SpSimTest, ::testing::Range<uint64_t>(0, kSlices));
+INSTANTIATE_TEST_SUITE_P(Together, SpSimTest, kSlices);
+INSTANTIATE_TEST_SUITE_P(Together, EveryWorldTest, kSlices);
 
 }  // namespace
 }  // namespace skein::sim

@@ -58,18 +58,19 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   std::shared_ptr<engine::EmulatedEngine> engine() const { return engine_; }
 
   void Execute(scheduler::CallRegister& effect) {
+    const EndedSet told = ended_;  // before, on other streams
     CheckEnded(effect.request.held, effect.request.ended);
     const uint64_t number = ++connections_;  // messages of an older one are not heard any more
     stream_ = this->network_->OpenDuplex(
         this, kOrchestrator,
-        [this, number, request = this->network_->Encoded(effect.request)](
+        [this, number, told, request = this->network_->Encoded(effect.request)](
             Process* callee, std::shared_ptr<Duplex> stream) {
           static_cast<OrchestratorProcess*>(callee)->Connect(
               stream,
               [this, number](const WorkerMessage& message) {
                 if (number == connections_) Take(message);
               },
-              request);
+              request, told);
         },
         [this, number](absl::Status status) {
           if (number != connections_) return;
@@ -189,7 +190,7 @@ class WorkerProcess : public CoreProcess<Derived, Core, Event, Effect, scheduler
   uint64_t last_report_ = 0;
   std::shared_ptr<engine::EmulatedEngine> engine_;
   EngineThread engine_thread_;
-  std::set<std::pair<scheduler::RequestId, scheduler::Epoch>> ended_;  // reported, by this process
+  EndedSet ended_;  // reported, by this process
   bool drained_ = false;
   bool engine_failed_ = false;
   int64_t engines_failed_ = 0;

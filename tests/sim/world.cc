@@ -81,7 +81,8 @@ void World::ScheduleFaults() {
 
 void World::Strike(const Fault& fault) {
   const bool of_worker = fault.worker >= 0 && fault.kind != FaultKind::kOrchestratorCrash &&
-                         fault.kind != FaultKind::kRouterCrash && fault.kind != FaultKind::kCut;
+                         fault.kind != FaultKind::kRouterCrash && fault.kind != FaultKind::kCut &&
+                         fault.kind != FaultKind::kClockJump;
   if (!of_worker) {
     ++faults_;
     faults_met_ += router_->open() > 0 ? 1 : 0;
@@ -95,6 +96,8 @@ void World::Strike(const Fault& fault) {
     time_.At(time_.now() + fault.lasts_us, [this] {
       if (!router_->alive()) router_->Start();
     });
+  } else if (fault.kind == FaultKind::kClockJump) {
+    ProcessAt(fault.worker)->JumpClock(fault.lasts_us);
   } else if (fault.kind == FaultKind::kStandstill && fault.worker < 0) {
     orchestrator_->StandStill(time_.now() + fault.lasts_us);
   } else if (fault.kind == FaultKind::kOrchestratorCrash) {
@@ -155,6 +158,7 @@ void World::StrikeWorker(Worker& worker, const Fault& fault) {
     case FaultKind::kOrchestratorCrash:
     case FaultKind::kRouterCrash:
     case FaultKind::kCut:
+    case FaultKind::kClockJump:
       return;
   }
   if (fault.returns) Return(worker, fault.lasts_us);

@@ -1,6 +1,7 @@
 #include "scheduler/orchestrator/registry/instance.h"
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/plant.h"
 
 namespace skein::scheduler {
 namespace {
@@ -128,7 +129,7 @@ std::vector<HeldRequest> Instance::UnknownOf(const std::vector<HeldRequest>& all
                                              uint64_t first_epoch) const {
   std::vector<HeldRequest> unknown;
   for (const HeldRequest& one : all) {
-    if (one.epoch.value < first_epoch) continue;
+    if (one.epoch.value < first_epoch && !SKEIN_PLANT(stream_dropped_at_resync)) continue;
     const auto it = placed.find(one.id);
     if (it == placed.end() || it->second.epoch != one.epoch) unknown.push_back({one.id, one.epoch});
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/plant.h"
 
 namespace skein::scheduler {
 
@@ -14,7 +15,8 @@ void Membership::On(const RegisterReplied& event, TimeUs now) {
     registered_ = false;
     return On(Disconnected{reply.status}, now);
   }
-  if (!reply.generation.MayFollow(seen_)) {  // Due closes the stream; the next hello says why
+  const bool stale = !reply.generation.MayFollow(seen_) && !SKEIN_PLANT(stale_epoch_accepted);
+  if (stale) {  // Due closes the stream; the next hello says why
     last_call_ = absl::FailedPreconditionError(
         absl::StrCat("the orchestrator's generation ", reply.generation.number, " is not above ",
                      seen_.number, ", which this worker has listened to"));
@@ -62,6 +64,7 @@ void Membership::On(const Disconnected& event, TimeUs now) {
   if (saying_goodbye_) registered_ = saying_goodbye_ = false;  // it is as good as said
   attempts_failed_ = connected_ ? 0 : attempts_failed_ + 1;
   connected_ = calling_ = refused_ = false;
+  if (SKEIN_PLANT(end_lost_over_a_resync)) TakeEndedHeard();
   ended_in_flight_ = 0;
   dirty_ = true;
   last_call_ = event.status;
