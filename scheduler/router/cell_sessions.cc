@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace skein::scheduler {
 
 CellSessions::CellSessions(size_t cells, const SessionConfig& config)
@@ -100,6 +102,19 @@ std::optional<size_t> CellSessions::TakeLost(TimeUs now) {
   const auto cell = lost_at_.TakeDue(now);
   if (cell.has_value()) cells_[*cell].lost = true;
   return cell;
+}
+
+absl::Status CellSessions::CheckInvariants() const {
+  for (size_t cell = 0; cell < size(); ++cell) {
+    const Cell& one = cells_[cell];
+    if (absl::Status status = one.session.CheckInvariants(); !status.ok()) return status;
+    const bool timed = due_.Of(cell) == one.session.NextDeadline();
+    if (timed && picker_.IsAlive(cell) == ready(cell) && !(ready(cell) && one.lost)) continue;
+    return absl::InternalError(absl::StrCat(
+        "CellSessions: cell ", cell, ready(cell) ? " is ready" : " is not ready",
+        one.lost ? ", lost" : "", picker_.IsAlive(cell) ? ", used" : "", timed ? "" : ", untimed"));
+  }
+  return absl::OkStatus();
 }
 
 TimeUs CellSessions::NextDeadline() const { return std::min(due_.Next(), lost_at_.Next()); }

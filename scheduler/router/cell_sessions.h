@@ -61,6 +61,9 @@ class CellSessions {
   std::optional<size_t> TakeLost(TimeUs now);
   TimeUs NextDeadline() const;
 
+  // INTERNAL: what does not fit together.
+  absl::Status CheckInvariants() const;
+
   size_t size() const { return cells_.size(); }
   bool ready(size_t cell) const { return cells_[cell].session.ready(); }
   bool lost(size_t cell) const { return cells_[cell].lost; }

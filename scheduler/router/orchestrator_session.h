@@ -98,6 +98,7 @@ class OrchestratorSession {
   bool ready() const { return ready_; }
   // How the stream was refused or broke last; OK before the first.
   const absl::Status& broken() const { return broken_; }
+  const Generation& generation() const { return seen_; }
   // The orchestrator gives the router up when it has not heard of it for this long, and with it the
   // requests that are not placed. 0 before the first welcome.
   TimeUs lease_us() const { return lease_us_; }
