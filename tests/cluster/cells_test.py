@@ -44,8 +44,11 @@ class Routed(Cell):
         self.run("router", "router", ["--orchestrator=" + addresses, "--port=0", "--port-file=" + port,
                                       "--model=%s=%s" % (self.name, self.model)])
         self.url = "http://127.0.0.1:" + self.await_file(port, "router")
-        self.until(lambda: self.metric(self.processes["router"], "skein_router_cells_ready") == 2, "both cells are ready")
+        self.until(lambda: self.cells_ready() == 2, "both cells are ready")
         self.until(self.ready, "/readyz is 200")
+
+    def cells_ready(self):
+        return self.metric(self.processes["router"], "skein_router_cells_ready")
 
     def ready(self):
         try:
@@ -142,7 +145,7 @@ def a_lost_orchestrator_costs_nothing():
         for stream in streams:
             stream.check()
         assert own.ready()
-        own.until(lambda: own.metric(own.processes["router"], "skein_router_cells_ready") == 1, "one cell is ready")
+        own.until(lambda: own.cells_ready() == 1, "one cell is ready")
         own.assert_idle_and_whole()
         other.kill_all()
     two_cells(test)
