@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "scheduler/base/cell_load.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
@@ -324,6 +325,7 @@ struct RouterWelcome {
   TimeUs lease_us = 0;             // report at least every third of this
   std::vector<RequestId> unknown;  // listed requests that the orchestrator does not know: submit
                                    // them again, unless they stream
+  CellReport cell;
 };
 
 // ---- operator -> orchestrator ----

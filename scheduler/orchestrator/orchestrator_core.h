@@ -170,6 +170,7 @@ struct WelcomeRouter {
 // Answers to a router, on its stream `call`.
 struct AnswerRouterReport {
   CallId call;
+  CellReport cell;
 };
 struct AnswerRouterGoodbye {
   CallId call;

@@ -49,7 +49,8 @@ void OrchestratorCore::Impl::TellAgain(CallId call, uint64_t router,
   RouterWelcome welcome{.status = absl::OkStatus(),
                         .generation = {generation_, config_.incarnation},
                         .lease_us = config_.instance_lease_us,
-                        .unknown = {}};
+                        .unknown = {},
+                        .cell = Cell()};
   for (const RouterRequest& one : listed) {
     const bool known = Find(one.id) != nullptr || routers_.FailureOf(one.id) != nullptr;
     if (!known) welcome.unknown.push_back(one.id);
@@ -100,7 +101,24 @@ void OrchestratorCore::Impl::On(const RouterReported& event) {
   Router* router = routers_.FindConnected(event.call);
   if (router == nullptr) return;
   routers_.Report(*router, event.load, now_, registry_.listening().At(now_));
-  effects_.push_back(AnswerRouterReport{event.call});
+  effects_.push_back(AnswerRouterReport{event.call, Cell()});
+}
+
+// By the same counts as HasCapacity.
+CellReport OrchestratorCore::Impl::Cell() const {
+  CellReport report{.models = {}, .routers = static_cast<int64_t>(routers_.all().size())};
+  for (const std::string& model : registry_.models_seen()) {
+    const PoolCounts& prefill = registry_.Counts(model, Role::kPrefill);
+    const PoolCounts& decode = registry_.Counts(model, Role::kDecode);
+    if (prefill.serving == 0 || decode.serving == 0) continue;
+    const bool unlimited = prefill.unlimited + decode.unlimited > 0;
+    const int64_t limit = prefill.request_limit + decode.request_limit;
+    const int64_t leaving = prefill.placed_not_serving + decode.placed_not_serving;
+    report.models[model] = {.capacity = unlimited ? config_.max_requests
+                                                  : std::min(config_.max_requests, limit + leaving),
+                            .held = requests_.CountOf(model)};
+  }
+  return report;
 }
 
 void OrchestratorCore::Impl::On(const RouterEnded& event) { TakeRouterEnd(event.end); }

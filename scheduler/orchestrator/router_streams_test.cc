@@ -195,5 +195,19 @@ TEST_F(RouterStreamsTest, RequestsOfTheGenerationBeforeAreLeftAlone) {
   EXPECT_EQ(cancel[0].id, (RequestId{7, 61}));
 }
 
+// Routers place requests in the cells that say they have room.
+TEST_F(RouterStreamsTest, RoutersAreToldWhatTheCellCanTake) {
+  using Loads = CellLoads;
+  Place(1, 4000);
+  const CellReport welcomed = Of<WelcomeRouter>(Again({{.id = {7, 1}}})).at(0).welcome.cell;
+  EXPECT_EQ(welcomed.models, (Loads{{"m", {OrchestratorConfig{}.max_requests, 1}}}))
+      << "no instance tells how many requests it holds";
+  EXPECT_EQ(welcomed.routers, 1);
+  Do(RouterEnded{{.id = {7, 1}}});
+  const auto answer = Of<AnswerRouterReport>(Do(RouterReported{router_stream_, {}}));
+  ASSERT_EQ(answer.size(), 1u);
+  EXPECT_EQ(answer[0].cell.models.at("m").held, 0);
+}
+
 }  // namespace
 }  // namespace skein::scheduler

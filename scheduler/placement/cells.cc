@@ -22,11 +22,11 @@ double RendezvousScore(uint64_t key, size_t cell, double weight) {
 CellPicker::CellPicker(const CellPickerConfig& config)
     : config_(config), alive_(config.cells), routers_(config.cells, 1), random_(config.seed) {}
 
-void CellPicker::Report(size_t cell, Loads loads, int64_t routers) {
+void CellPicker::Report(size_t cell, const CellReport& report) {
   Lose(cell);
   alive_.at(cell) = true;
-  routers_[cell] = std::max<int64_t>(routers, 1);
-  for (const auto& [model, load] : loads) {
+  routers_[cell] = std::max<int64_t>(report.routers, 1);
+  for (const auto& [model, load] : report.models) {
     std::vector<ModelInCell>& cells = models_[model];
     cells.resize(alive_.size());
     cells[cell] = {.capacity = load.capacity, .held = load.held};
@@ -49,9 +49,9 @@ std::optional<size_t> CellPicker::Place(const std::string& model, uint64_t affin
                                         const std::set<size_t>& tried) {
   const auto found = models_.find(model);
   if (found == models_.end()) return std::nullopt;
-  const std::vector<Candidate> candidates = CandidatesFor(found->second, tried);
+  std::vector<Candidate> candidates = CandidatesFor(found->second, tried);
   if (candidates.empty()) return std::nullopt;
-  const size_t cell = affinity != 0 ? ByAffinity(candidates, affinity) : EmptierOfTwo(candidates);
+  const size_t cell = affinity != 0 ? ByAffinity(candidates, affinity) : EmptierOfTwo(std::move(candidates));
   ++found->second[cell].placed;
   return cell;
 }
@@ -92,7 +92,9 @@ size_t CellPicker::ByAffinity(const std::vector<Candidate>& candidates, uint64_t
   return best.has_value() ? *best : emptiest->cell;
 }
 
-size_t CellPicker::EmptierOfTwo(const std::vector<Candidate>& candidates) {
+size_t CellPicker::EmptierOfTwo(std::vector<Candidate> candidates) {
+  const auto full = [](const Candidate& one) { return one.held >= one.capacity; };
+  if (!std::all_of(candidates.begin(), candidates.end(), full)) std::erase_if(candidates, full);
   const size_t first = Mix(++random_) % candidates.size();
   if (candidates.size() == 1) return candidates[0].cell;
   size_t second = Mix(++random_) % (candidates.size() - 1);

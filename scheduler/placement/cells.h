@@ -23,14 +23,9 @@
 #include <string>
 #include <vector>
 
-namespace skein::scheduler {
+#include "scheduler/base/cell_load.h"
 
-// The load of a model in a cell.
-struct CellLoad {
-  int64_t capacity = 0;  // requests that its instances can hold; 0: the model is not served there
-  int64_t held = 0;      // requests held, out of the capacity
-  bool operator==(const CellLoad&) const = default;
-};
+namespace skein::scheduler {
 
 struct CellPickerConfig {
   size_t cells = 1;
@@ -41,14 +36,11 @@ struct CellPickerConfig {
 
 class CellPicker {
  public:
-  using Loads = std::map<std::string, CellLoad>;  // by model
-
   explicit CellPicker(const CellPickerConfig& config);
 
-  // A cell's report. From now on it gets requests; the report covers those placed before.
-  // `routers`: number of routers that place requests in it; each is assumed to have placed as many
-  // since the report as this one.
-  void Report(size_t cell, Loads loads, int64_t routers = 1);
+  // A cell's report. From now on it gets requests; the report covers those placed before. Each of
+  // its routers (0: this one alone) is assumed to have placed as many since as this one.
+  void Report(size_t cell, const CellReport& report);
   // The cell cannot be reached: it gets nothing until its next report.
   void Lose(size_t cell);
   // The cell refused a request of the model for lack of room: treated as full until its next
@@ -79,7 +71,7 @@ class CellPicker {
   std::vector<Candidate> CandidatesFor(const std::vector<ModelInCell>& places,
                                        const std::set<size_t>& tried) const;
   size_t ByAffinity(const std::vector<Candidate>& candidates, uint64_t affinity) const;
-  size_t EmptierOfTwo(const std::vector<Candidate>& candidates);
+  size_t EmptierOfTwo(std::vector<Candidate> candidates);
 
   CellPickerConfig config_;
   std::vector<bool> alive_;                                 // by cell

@@ -9,7 +9,7 @@ namespace {
 
 constexpr char kModel[] = "m";
 
-CellPicker::Loads LoadOf(int64_t capacity, int64_t held) { return {{kModel, {capacity, held}}}; }
+CellReport LoadOf(int64_t capacity, int64_t held) { return {{{kModel, {capacity, held}}}}; }
 
 CellPicker PickerOf(size_t cells, int64_t capacity = 1000) {
   CellPicker picker({.cells = cells});
@@ -20,7 +20,7 @@ CellPicker PickerOf(size_t cells, int64_t capacity = 1000) {
 TEST(CellPicker, OnlyCellsThatAreAliveAndServeTheModelAreGivenRequests) {
   CellPicker picker({.cells = 3});
   EXPECT_FALSE(picker.Place(kModel, 0).has_value()) << "none has reported";
-  picker.Report(0, {{"other", {10, 0}}});
+  picker.Report(0, {{{"other", {10, 0}}}});
   picker.Report(1, LoadOf(0, 0));
   EXPECT_FALSE(picker.Place(kModel, 0).has_value());
   picker.Report(2, LoadOf(10, 0));
@@ -88,6 +88,13 @@ TEST(CellPicker, WhenAllAreFullTheEmptiestIsAsked) {
   picker.Report(1, LoadOf(10, 12));
   for (uint64_t key = 1; key < 3; ++key) EXPECT_EQ(picker.Place(kModel, key), 1u);
   EXPECT_EQ(picker.Place(kModel, 0, {1}), 0u);
+}
+
+TEST(CellPicker, AFullCellIsPassedOverWhileAnotherHasRoom) {
+  CellPicker picker = PickerOf(3, 100);
+  picker.Report(0, LoadOf(100, 100));
+  picker.Report(1, LoadOf(100, 100));
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(picker.Place(kModel, 0), 2u);
 }
 
 TEST(CellPicker, ACellThatRefusedIsTakenForFullUntilItsNextReport) {

@@ -6,6 +6,7 @@
 // Bounded: at most kMaxEnded ends are remembered; the oldest go first.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -21,22 +22,33 @@ namespace skein::scheduler {
 
 // ---- effects ----
 
+// Each is for the orchestrator of the cell `cell`, by its place in the list that the router was
+// given; RouterCore sets it.
+
 // Open a stream to the orchestrator and send this as its first message, with the shell's parts of
 // the load filled in. Answered by Welcomed or LinkBroken.
 struct OpenLink {
   RouterHello hello;
+  size_t cell = 0;
 };
 // Close the stream, if there is one; no event comes from it any more, LinkBroken included.
-struct CloseLink {};
+struct CloseLink {
+  size_t cell = 0;
+};
 // Messages on the stream. A report and the goodbye are answered; an end is not.
 struct SendRouterReport {
   RouterLoad load;
+  size_t cell = 0;
 };
 struct SendRouterEnd {
   RouterEnd end;
+  size_t cell = 0;
 };
-struct SendRouterGoodbye {};
-// The router has left, or cannot reach the orchestrator to say so. Comes once.
+struct SendRouterGoodbye {
+  size_t cell = 0;
+};
+// The router has left, or cannot reach the orchestrator to say so. Comes once; of the core when all
+// sessions have ended so.
 struct RouterHasLeft {};
 
 using SessionEffect =
@@ -87,6 +99,9 @@ class OrchestratorSession {
   // How the stream was refused or broke last; OK before the first.
   const absl::Status& broken() const { return broken_; }
   const Generation& generation() const { return seen_; }
+  // The orchestrator gives the router up when it has not heard of it for this long, and with it the
+  // requests that are not placed. 0 before the first welcome.
+  TimeUs lease_us() const { return lease_us_; }
   // INTERNAL: what does not fit together.
   absl::Status CheckInvariants() const;
 

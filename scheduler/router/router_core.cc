@@ -1,7 +1,7 @@
 #include "scheduler/router/router_core.h"
 
 #include <algorithm>
-#include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -12,15 +12,26 @@ constexpr size_t kRecentEnds = 64;
 
 }  // namespace
 
-RouterCore::RouterCore(const RouterConfig& config) : config_(config), session_(config.session) {}
+RouterCore::RouterCore(const RouterConfig& config)
+    : config_(config), cells_(config.cells, config.session) {
+  snapshot_.ready.resize(config.cells);
+}
 
 std::vector<RouterEffect> RouterCore::Handle(const RouterEvent& event, TimeUs now) {
   now_ = std::max(now_, now);
   effects_.clear();
-  std::visit([this](const auto& e) { On(e); }, event);
+  std::visit(
+      [this]<class T>(const T& e) {
+        if constexpr (requires { e.cell; }) {
+          if (e.cell >= cells_.size()) return;
+        }
+        On(e);
+      },
+      event);
+  TakeLostCells();
   RunTimers();
   AdmitQueued();
-  RunSession();
+  RunSessions();
   snapshot_.oldest_arrival_us = queue_.empty() ? kNever : requests_.at(queue_.front()).arrived_us;
   return std::move(effects_);
 }
@@ -71,6 +82,7 @@ void RouterCore::On(const Arrived& event) {
   Request request;
   request.spec = event.spec;
   request.alone = event.alone;
+  request.affinity = event.affinity;
   request.arrived_us = now_;
   const TimeUs budget = event.spec->deadline_us;
   request.deadline_us = now_ + (budget > 0 ? std::min(budget, config_.request_deadline_us)
@@ -93,31 +105,19 @@ void RouterCore::AdmitQueued() {
   }
 }
 
-void RouterCore::Submit(Request& request) {
-  request.known = Known::kUnsent;
-  if (!session_.ready()) return AwaitLink(request);
-  request.known = Known::kSent;
-  request.submitted = true;
-  waits_.Remove(request.spec->id);
-  effects_.push_back(SendSubmit{request.spec, request.alone, request.accepted});
-}
-
-void RouterCore::SubmitAnew(Request& request) {
-  if (request.state == State::kPlaced) SetState(request, State::kSubmitted);
-  request.stream_open = true;
-  Keep(request);
-  Submit(request);
-}
-
-void RouterCore::AwaitLink(const Request& request) {
-  waits_.Set(request.spec->id, now_ + config_.orchestrator_wait_us);
-}
-
 void RouterCore::On(const PlanUpdateReceived& event) {
   Request* request = Find(event.id);
-  if (request == nullptr || request->known != Known::kSent) return;
-  if (!std::holds_alternative<Failed>(event.update)) request->accepted = true;
+  if (request == nullptr || request->cell != event.cell) return;
+  if (request->known != Known::kSent) return;
+  if (!std::holds_alternative<Failed>(event.update)) Accept(*request);
   std::visit([&](const auto& update) { Apply(*request, update); }, event.update);
+}
+
+void RouterCore::Accept(Request& request) {
+  request.taken = true;
+  if (std::exchange(request.accepted, true)) return;
+  request.refusal = absl::OkStatus();
+  effects_.push_back(RequestAccepted{request.spec->id});
 }
 
 void RouterCore::Apply(Request& request, const Planned& planned) {
@@ -146,13 +146,17 @@ void RouterCore::Lose(Request& request, FinishReason reason, absl::Status status
   if (request.known == Known::kUnknown) return SubmitAnew(request);
   request.lost_reason = reason;
   request.lost = std::move(status);
-  const TimeUs wait_us = session_.ready() ? config_.replan_wait_us : config_.orchestrator_wait_us;
-  waits_.Set(request.spec->id, now_ + wait_us);
+  if (Ready(request)) {
+    waits_.Set(request.spec->id, now_ + config_.replan_wait_us);
+  } else {
+    AwaitCell(request);
+    Place(request);
+  }
 }
 
 void RouterCore::Keep(Request& request) {
   request.lost = absl::OkStatus();
-  waits_.Remove(request.spec->id);
+  StopWaiting(request);
 }
 
 void RouterCore::Apply(Request& request, const Placed& placed) {
@@ -165,8 +169,25 @@ void RouterCore::Apply(Request& request, const Placed& placed) {
 }
 
 void RouterCore::Apply(Request& request, const Failed& failed) {
-  Finish(request, FinishReason::kError,
-         failed.status.ok() ? absl::InternalError("failed without a reason") : failed.status);
+  absl::Status status =
+      failed.status.ok() ? absl::InternalError("failed without a reason") : failed.status;
+  const bool elsewhere =
+      absl::IsResourceExhausted(status) || absl::IsUnavailable(status) || absl::IsNotFound(status);
+  if (elsewhere && !request.taken) return TakeRefusal(request, status);
+  Finish(request, FinishReason::kError, std::move(status));
+}
+
+// Nothing of it was begun in its cell.
+void RouterCore::TakeRefusal(Request& request, const absl::Status& status) {
+  const bool full = absl::IsResourceExhausted(status);
+  if (full) cells_.OnRefused(*request.cell, request.spec->model);
+  if (full || request.refusal.ok()) request.refusal = status;
+  if (++request.refusals < kCellsTried && Move(request, status)) {
+    ++snapshot_.moved_refused;
+    ++snapshot_version_;
+    return;
+  }
+  Finish(request, FinishReason::kError, request.refusal);
 }
 
 // A stream that is placed goes on without the orchestrator.
@@ -176,86 +197,6 @@ void RouterCore::Apply(Request& request, const PlanEnded&) {
   if (request.state == State::kPlaced) return;
   Finish(request, FinishReason::kError,
          absl::UnavailableError("the plan ended before a decode instance"));
-}
-
-void RouterCore::On(const Join& event) { session_.Join(event.identity, now_); }
-
-// What the orchestrator lost of is submitted anew as long as its client has nothing.
-void RouterCore::On(const Welcomed& event) {
-  if (!session_.OnWelcomed(event.welcome, now_)) return;
-  const std::set<RequestId> unknown(event.welcome.unknown.begin(), event.welcome.unknown.end());
-  std::vector<RequestId> ids;
-  for (const auto& [id, request] : requests_) {
-    if (request.state != State::kQueued) ids.push_back(id);
-  }
-  for (const RequestId id : ids) TakeKnown(requests_.at(id), unknown.count(id) > 0);
-}
-
-void RouterCore::TakeKnown(Request& request, bool unknown) {
-  if (request.known == Known::kOver) return;
-  if (request.known == Known::kUnsent) return Submit(request);
-  if (!unknown) {
-    request.known = Known::kSent;
-    waits_.Remove(request.spec->id);
-    if (!request.lost.ok()) waits_.Set(request.spec->id, now_ + config_.replan_wait_us);
-    return;
-  }
-  request.known = Known::kUnknown;
-  if (request.state == State::kSubmitted || !request.lost.ok()) SubmitAnew(request);
-}
-
-void RouterCore::On(const LinkBroken& event) {
-  const bool was_ready = session_.ready();
-  session_.OnBroken(event.status, now_);
-  if (was_ready) AwaitLinks();
-}
-
-void RouterCore::AwaitLinks() {
-  for (const auto& [id, request] : requests_) {
-    if (request.state == State::kSubmitted || !request.lost.ok()) AwaitLink(request);
-  }
-}
-
-void RouterCore::RunSession() {
-  const auto load = [this] { return RouterLoad{.queued = snapshot_.queued, .running = running_}; };
-  const bool was_ready = session_.ready();
-  while (auto effect = session_.Due(now_, load, [this] { return RequestsTold(); })) {
-    std::visit([this](auto& one) { effects_.push_back(std::move(one)); }, *effect);
-  }
-  if (was_ready && !session_.ready()) AwaitLinks();
-}
-
-std::vector<RouterRequest> RouterCore::RequestsTold() const {
-  std::vector<RouterRequest> told;
-  for (const auto& [id, request] : requests_) {
-    if (request.known != Known::kSent && request.known != Known::kUnknown) continue;
-    const bool placed = request.state == State::kPlaced;
-    told.push_back({.id = id,
-                    .epoch = request.epoch,
-                    .placed = placed,
-                    .decode = placed ? request.decode : InstanceId{},
-                    .streams = placed && request.stream_open});
-  }
-  return told;
-}
-
-RouterEnd RouterCore::EndOf(const Request& request, const End& end, bool client_gone) const {
-  RouterEnd out{.id = end.id, .output_tokens = end.output_tokens};
-  switch (end.reason) {
-    case FinishReason::kStop:
-      out.how = end.stop_token >= 0 ? RouterEnd::How::kStopToken : RouterEnd::How::kStopString;
-      break;
-    case FinishReason::kLength:
-      out.how = RouterEnd::How::kMaxTokens;
-      break;
-    default:
-      out.how = client_gone ? RouterEnd::How::kClientGone : RouterEnd::How::kFailed;
-      if (!client_gone) out.why = std::string(end.status.message());
-  }
-  if (request.first_token_us >= 0) {
-    out.first_token_us = request.first_token_us - request.submitted_us;
-  }
-  return out;
 }
 
 void RouterCore::On(const TokenReceived& event) {
@@ -324,7 +265,7 @@ void RouterCore::RunTimers() {
     } else {
       Finish(request, FinishReason::kError,
              absl::UnavailableError(absl::StrCat("The orchestrator cannot be reached (",
-                                                 session_.broken().message(), "). Retry.")));
+                                                 WhyUnreachable(request).message(), "). Retry.")));
     }
   }
 }
@@ -359,13 +300,10 @@ void RouterCore::Finish(Request& request, FinishReason reason, absl::Status stat
           .prompt_logprobs = std::move(prompt_logprobs),
           .begun = request.begun,
           .times = request.times};
-  if (request.submitted) {
-    RouterEnd told = EndOf(request, end, client_gone);
-    if (session_.Ended(told)) effects_.push_back(SendRouterEnd{std::move(told)});
-  }
+  if (request.cell.has_value()) TellEnd(*request.cell, EndOf(request, end, client_gone));
   effects_.push_back(std::move(end));
   deadlines_.Remove(id);
-  waits_.Remove(id);
+  StopWaiting(request);
   Count(request, -1);
   requests_.erase(id);
 }
@@ -409,11 +347,11 @@ TimeUs RouterCore::RetryAfter() const {
 }
 
 TimeUs RouterCore::NextDeadline() const {
-  return std::min({deadlines_.Next(), waits_.Next(), session_.NextDeadline()});
+  return std::min({deadlines_.Next(), waits_.Next(), cells_.NextDeadline()});
 }
 
 absl::Status RouterCore::CheckInvariants() const {
-  if (absl::Status status = session_.CheckInvariants(); !status.ok()) return status;
+  if (absl::Status status = cells_.CheckInvariants(); !status.ok()) return status;
   int64_t running = 0, streaming = 0;
   for (const auto& [id, request] : requests_) {
     running += request.state != State::kQueued;
@@ -437,11 +375,17 @@ absl::Status RouterCore::CheckInvariants() const {
   }
   for (const auto& [id, request] : requests_) {
     const bool lost = !request.lost.ok();
-    const bool waits = lost || (request.state == State::kSubmitted && !session_.ready());
+    const bool waits = lost || (request.state == State::kSubmitted && !Ready(request));
     const bool timed = waits_.Of(id) != kNever;
+    const bool unsettled = unsettled_.count(id) > 0;
     if (deadlines_.Of(id) != request.deadline_us || waits != timed ||
+        unsettled != (waits && !Ready(request)) ||
         (lost && (request.stream_open || request.state != State::kPlaced))) {
       return absl::InternalError(absl::StrCat("RouterCore 5: ", ToString(id), " waits or not"));
+    }
+    const bool told = request.known != Known::kUnsent;
+    if (told != request.cell.has_value() || (told && request.left.count(*request.cell) > 0)) {
+      return absl::InternalError(absl::StrCat("RouterCore 6: the cell of ", ToString(id)));
     }
   }
   return absl::OkStatus();

@@ -5,12 +5,24 @@
 // orchestrator may plan it anew under a later epoch: from placed it goes back to submitted. A token
 // stream that fails before its first token waits for that word.
 //
-// All that the router and the orchestrator tell each other goes over one stream
-// (orchestrator_session.h). While it is broken, requests that are placed go on; others wait for the
-// next stream, for orchestrator_wait_us and until their deadline at most. That stream begins with
-// what the router has; what the orchestrator does not know is submitted anew, unless it streams.
-// What streams and is known to no orchestrator is submitted anew if its stream fails before the
-// first token.
+// A cell is an orchestrator with its instances. The router and each orchestrator tell each other
+// all on one stream (orchestrator_session.h). A request is submitted to the cell that
+// cell_sessions.h chooses, and stays there, with all its plans, as long as that orchestrator
+// answers. It moves:
+//   - when its cell refuses it before anything was begun: it is offered to kCellsTried cells in
+//   all,
+//     then its client gets the refusal, 429 if one was for lack of room;
+//   - when its cell is lost, and it is not placed or its token stream failed before the first
+//   token.
+// It never returns to a cell that it left. That cell is told that it has ended there, and nothing
+// that still comes from there is heard: so no client gets the tokens of two runs. What streams goes
+// on without its orchestrator.
+//
+// While no cell can take it, a request waits, for orchestrator_wait_us and until its deadline at
+// most; so does one whose cell is not ready and not lost yet. The next stream to a cell begins with
+// what the router has there; what its orchestrator does not know is submitted anew, unless it
+// streams. What streams and is known to no orchestrator is submitted anew if its stream fails
+// before the first token.
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. running <= max_streams, queued <= max_queued; nothing is queued while a stream is free.
@@ -18,15 +30,18 @@
 //      and is counted.
 //   3. Each request ends exactly once; nothing is delivered after.
 //   4. The snapshot counts the requests there are, by state.
-//   5. Every request has its deadline; it waits for the orchestrator, under a second time, exactly
+//   5. Every request has its deadline; it waits for an orchestrator, under a second time, exactly
 //   if
-//      its token stream was lost, or if it is submitted and there is no stream.
+//      its token stream was lost, or if it is submitted and its cell is not ready.
+//   6. A request has a cell exactly if it was submitted there, and none in which it was before.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,6 +54,7 @@
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
 #include "scheduler/base/timer_queue.h"
+#include "scheduler/router/cell_sessions.h"
 #include "scheduler/router/orchestrator_session.h"
 
 namespace skein::scheduler {
@@ -48,27 +64,38 @@ namespace skein::scheduler {
 struct Arrived {  // a client's request; the shell numbers them, ids are never used twice
   SpecPtr spec;
   bool alone = false;  // one prefill instance computes its prompt, whatever the policy
+  // Requests with the same key go to the same cell while it has room; 0: none. Equal at all
+  // routers.
+  uint64_t affinity = 0;
 };
-// From here on the router connects to the orchestrator.
+// From here on the router connects to the orchestrators.
 struct Join {
   RouterIdentity identity;
 };
-// It says goodbye to the orchestrator. Its requests should have ended before.
+// It says goodbye to the orchestrators. Its requests should have ended before.
 struct Leave {};
 // What the shell adds to the load has changed.
 struct ReportSoon {};
-// Of the stream to the orchestrator; in the order in which they came on it.
+// Of the stream to the orchestrator of `cell`; in the order in which they came on it.
 struct Welcomed {
   RouterWelcome welcome;
+  size_t cell = 0;
 };
-struct RouterReportTaken {};
-struct RouterGoodbyeTaken {};
+struct RouterReportTaken {
+  CellReport report;
+  size_t cell = 0;
+};
+struct RouterGoodbyeTaken {
+  size_t cell = 0;
+};
 struct LinkBroken {  // it could not be opened, or is over
   absl::Status status;
+  size_t cell = 0;
 };
 struct PlanUpdateReceived {
   RequestId id;
   PlanUpdate update;
+  size_t cell = 0;
 };
 struct TokenReceived {
   RequestId id;
@@ -114,10 +141,14 @@ struct Reject {  // RESOURCE_EXHAUSTED; before any work was done
   absl::Status status;
   TimeUs retry_after_us = 0;
 };
-struct SendSubmit {  // on the stream to the orchestrator
+struct SendSubmit {  // on the stream to the orchestrator of `cell`
   SpecPtr spec;
   bool alone = false;
   bool accepted = false;  // by an orchestrator before
+  size_t cell = 0;
+};
+struct RequestAccepted {  // for the client, once at most: it will not be refused any more
+  RequestId id;
 };
 struct OpenTokens {  // to the decode instance at `endpoint`
   RequestId id;
@@ -154,16 +185,17 @@ struct End {  // to the client (no client to tell after ClientGone); nothing fol
   RequestTimes times;
 };
 
-using RouterEffect =
-    std::variant<Reject, SendSubmit, SendRouterEnd, OpenTokens, CloseTokens, DeliverToken, End,
-                 OpenLink, CloseLink, SendRouterReport, SendRouterGoodbye, RouterHasLeft>;
+using RouterEffect = std::variant<Reject, SendSubmit, SendRouterEnd, RequestAccepted, OpenTokens,
+                                  CloseTokens, DeliverToken, End, OpenLink, CloseLink,
+                                  SendRouterReport, SendRouterGoodbye, RouterHasLeft>;
 
 struct RouterConfig {
+  size_t cells = 1;  // orchestrators
   int64_t max_streams = 256;
   int64_t max_queued = 256;
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none; the cap if it does
   TimeUs replan_wait_us = 5 * kSecondUs;         // for the orchestrator, when a stream failed early
-  TimeUs orchestrator_wait_us = 30 * kSecondUs;  // for a stream to it
+  TimeUs orchestrator_wait_us = 30 * kSecondUs;  // for a stream to one
   TimeUs min_retry_after_us = kSecondUs;
   TimeUs max_retry_after_us = 60 * kSecondUs;
   SessionConfig session;
@@ -180,7 +212,10 @@ struct RouterSnapshot {
   uint64_t finished = 0;  // stop or length
   uint64_t cancelled = 0;
   uint64_t failed = 0;
-  uint64_t index_errors = 0;  // gaps and repetitions
+  uint64_t index_errors = 0;   // gaps and repetitions
+  uint64_t moved_refused = 0;  // to another cell, since theirs refused them
+  uint64_t moved_lost = 0;     // since theirs was lost
+  std::vector<bool> ready;     // by cell
   struct OfModel {
     int64_t queued = 0, submitted = 0, streaming = 0;
   };
@@ -189,6 +224,8 @@ struct RouterSnapshot {
 
 class RouterCore {
  public:
+  static constexpr int kCellsTried = 3;  // of one request that is refused
+
   explicit RouterCore(const RouterConfig& config);
 
   // Total: any event in any state is safe.
@@ -200,16 +237,14 @@ class RouterCore {
   const RouterSnapshot& Snapshot(TimeUs /*now*/ = 0) const { return snapshot_; }
   // The state of a request's record, by name; empty when there is none. For tests and people.
   std::string_view StateOf(RequestId id) const;
-  // The stream to the orchestrator stands, and it has answered.
-  bool connected() const { return session_.ready(); }
   // Changes with each event that changes the snapshot: tokens do not.
   uint64_t snapshot_version() const { return snapshot_version_; }
 
  private:
   enum class State { kQueued, kSubmitted, kPlaced };
-  // What the orchestrator knows of a request.
+  // What the orchestrator of its cell knows of a request.
   enum class Known {
-    kUnsent,   // nothing
+    kUnsent,   // nothing: it has no cell
     kSent,     // it was submitted, or listed in a hello and not named as unknown
     kUnknown,  // it was placed by another orchestrator than the present one
     kOver,     // that it has ended at its decode instance
@@ -219,9 +254,14 @@ class RouterCore {
     SpecPtr spec;
     State state = State::kQueued;
     bool alone = false;
+    uint64_t affinity = 0;
+    std::optional<size_t> cell;  // to which it was submitted; none: it waits for one
+    std::set<size_t> left;       // cells in which it has been before
     Known known = Known::kUnsent;
     bool accepted = false;    // an orchestrator has said so, or planned it
-    bool submitted = false;   // it was sent to an orchestrator, once at least
+    bool taken = false;       // that of its cell has
+    int refusals = 0;         // cells that refused it
+    absl::Status refusal;     // what it ends with if no cell takes it
     bool stream_open = true;  // the token stream has not ended by itself (counts once placed)
     Epoch epoch;
     InstanceId decode;   // where it was placed last
@@ -246,11 +286,11 @@ class RouterCore {
   void On(const ClientGone& event);
   void On(const StopMatched& event);
   void On(const Join& event);
-  void On(const Leave& event) { session_.Leave(); }
-  void On(const ReportSoon& event) { session_.ReportSoon(); }
+  void On(const Leave& event) { cells_.Leave(now_); }
+  void On(const ReportSoon& event) { cells_.ReportSoon(now_); }
   void On(const Welcomed& event);
-  void On(const RouterReportTaken& event) { session_.OnReportTaken(now_); }
-  void On(const RouterGoodbyeTaken& event) { session_.OnGoodbyeTaken(); }
+  void On(const RouterReportTaken& event);
+  void On(const RouterGoodbyeTaken& event);
   void On(const LinkBroken& event);
   void On(const RouterTick& event) {}
 
@@ -258,18 +298,32 @@ class RouterCore {
   void Apply(Request& request, const Placed& placed);
   void Apply(Request& request, const Failed& failed);
   void Apply(Request& request, const Accepted& accepted) {}
+  void Accept(Request& request);
   void Apply(Request& request, const PlanEnded& ended);
-  // Sends it, or lets it wait for a stream.
+  void TakeRefusal(Request& request, const absl::Status& status);
+  // Cells: router_cells.cc.
+  bool Ready(const Request& request) const;  // its cell
+  // Sends it, or lets it wait for a cell.
   void Submit(Request& request);
   void SubmitAnew(Request& request);  // its client has nothing of it
-  void AwaitLink(const Request& request);
-  void AwaitLinks();
+  // To another cell. False: there is none.
+  bool Move(Request& request, const absl::Status& why);
+  void AwaitCell(const Request& request);
+  void StopWaiting(const Request& request);
+  void NoteBroken(size_t cell);
+  const absl::Status& WhyUnreachable(const Request& request) const;
+  void Place(Request& request);  // one that is unsettled, if it can be placed now
+  void PlaceUnsettled();
   void TakeKnown(Request& request, bool unknown);
-  void RunSession();
-  std::vector<RouterRequest> RequestsTold() const;
+  void TakeLostCells();
+  void RunSessions();
+  void RunSession(size_t cell);
+  void Send(SessionEffect effect, size_t cell);
+  void TellEnd(size_t cell, RouterEnd end);
+  std::vector<RouterRequest> RequestsTold(size_t cell) const;
   RouterEnd EndOf(const Request& request, const End& end, bool client_gone) const;
   void Lose(Request& request, FinishReason reason, absl::Status status);
-  void Keep(Request& request);  // it waits no more
+  void Keep(Request& request);  // it waits no more, and its stream is not lost
   void SetState(Request& request, State state);
   void Count(const Request& request, int64_t change);  // in its state
   Request* Find(RequestId id);
@@ -288,8 +342,10 @@ class RouterCore {
   int64_t running_ = 0;          // requests that are not queued
   std::deque<RequestId> queue_;  // ids of queued requests, by arrival
   TimerQueue<RequestId> deadlines_;
-  TimerQueue<RequestId> waits_;  // for the orchestrator
-  OrchestratorSession session_;
+  TimerQueue<RequestId> waits_;    // for an orchestrator
+  std::set<RequestId> unsettled_;  // of these, those whose cell is not ready, or that have none
+  CellSessions cells_;
+  size_t sessions_left_ = 0;        // that have said goodbye
   std::deque<TimeUs> recent_ends_;  // of requests that had been submitted, for RetryAfter
   RouterSnapshot snapshot_;
   uint64_t snapshot_version_ = 0;

@@ -294,12 +294,12 @@ TEST_F(RouterCoreTest, AFormerOrchestratorIsRefusedAndToldOfTheLatter) {
   Break();
   const auto refused = Welcome({}, {2, {9}});
   EXPECT_EQ(Of<CloseLink>(refused).size(), 1u);
-  EXPECT_FALSE(core_.connected());
+  EXPECT_FALSE(core_.Snapshot().ready[0]);
   EXPECT_EQ(Reopen().seen, kGeneration);
   EXPECT_EQ(Of<CloseLink>(Welcome({}, {3, {9}})).size(), 1u) << "another one of that number";
   Reopen();
   EXPECT_EQ(Of<SendSubmit>(Welcome({{7, 1}}, {4, {9}})).size(), 1u);
-  EXPECT_TRUE(core_.connected());
+  EXPECT_TRUE(core_.Snapshot().ready[0]);
 }
 
 TEST_F(RouterCoreTest, HowARequestEndedIsRepeatedUntilItWasHeard) {

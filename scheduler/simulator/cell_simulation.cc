@@ -131,9 +131,9 @@ class CellWorld {
   }
 
   void Report(size_t cell) {
-    const CellPicker::Loads loads = {{kModel, {options_.requests_per_cell, cells_[cell].held}}};
+    const CellLoads loads = {{kModel, {options_.requests_per_cell, cells_[cell].held}}};
     const auto routers = static_cast<int64_t>(routers_.size());
-    for (CellPicker& router : routers_) router.Report(cell, loads, routers);
+    for (CellPicker& router : routers_) router.Report(cell, {loads, routers});
   }
 
   void Sample(const Cell& cell) {

@@ -91,6 +91,8 @@ absl::StatusOr<scheduler::RouterLoad> FromProto(const v1::RouterLoad& load);
 
 v1::RouterHello ToProto(const scheduler::RouterHello& hello);
 absl::StatusOr<scheduler::RouterHello> FromProto(const v1::RouterHello& hello);
+v1::CellReport ToProto(const scheduler::CellReport& report);
+absl::StatusOr<scheduler::CellReport> FromProto(const v1::CellReport& report);
 v1::RouterWelcome ToProto(const scheduler::RouterWelcome& welcome);
 absl::StatusOr<scheduler::RouterWelcome> FromProto(const v1::RouterWelcome& welcome);
 // INVALID_ARGUMENT: the request belongs to another router.

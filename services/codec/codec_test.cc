@@ -408,10 +408,25 @@ TEST(Codec, ARoutersStateIsToldWithItsHello) {
   EXPECT_TRUE(decoded->requests.at(0).streams);
   EXPECT_EQ(decoded->ended.at(0).why, "lost");
   EXPECT_EQ(decoded->load.uptime_us, 3);
-  const auto welcome = FromProto(ToProto(scheduler::RouterWelcome{{}, {5, {9}}, 1000, {{7, 1}}}));
+  const scheduler::CellReport cell{.models = {{"m", {10, 4}}, {"n", {7, 0}}}, .routers = 3};
+  const auto welcome =
+      FromProto(ToProto(scheduler::RouterWelcome{{}, {5, {9}}, 1000, {{7, 1}}, cell}));
   ASSERT_TRUE(welcome.ok()) << welcome.status();
   EXPECT_EQ(welcome->unknown, (std::vector<scheduler::RequestId>{{7, 1}}));
   EXPECT_EQ(welcome->generation, hello.seen);
+  EXPECT_EQ(welcome->cell, cell);
+}
+
+TEST(Codec, WhatACellCanTakeHasLimits) {
+  v1::CellReport report;
+  v1::CellReport::Model* model = report.add_models();
+  EXPECT_TRUE(absl::StrContains(FromProto(report).status().message(), "model: is empty"));
+  model->set_model("m");
+  model->set_held(UINT64_MAX);
+  EXPECT_TRUE(absl::StrContains(FromProto(report).status().message(), "cell.models.held"));
+  model->set_held(0);
+  report.set_routers(UINT64_MAX);
+  EXPECT_TRUE(absl::StrContains(FromProto(report).status().message(), "cell.routers"));
 }
 
 TEST(Codec, ARouterSpeaksOfItsOwnRequestsOnly) {

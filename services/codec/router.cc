@@ -1,4 +1,6 @@
 // Messages of the router's stream.
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
 #include "services/codec/durations.h"
@@ -181,11 +183,44 @@ absl::Status IsOfRouter(scheduler::RequestId id, uint64_t router) {
                                            ", the router that this stream belongs to"));
 }
 
+v1::CellReport ToProto(const scheduler::CellReport& report) {
+  v1::CellReport out;
+  for (const auto& [model, load] : report.models) {
+    v1::CellReport::Model* added = out.add_models();
+    added->set_model(model);
+    added->set_capacity(static_cast<uint64_t>(load.capacity));
+    added->set_held(static_cast<uint64_t>(load.held));
+  }
+  out.set_routers(static_cast<uint64_t>(report.routers));
+  return out;
+}
+
+absl::StatusOr<scheduler::CellReport> FromProto(const v1::CellReport& report) {
+  scheduler::CellReport out;
+  for (const v1::CellReport::Model& one : report.models()) {
+    if (one.model().empty()) return Invalid("cell.models.model", "is empty");
+    for (const auto& [field, count] : {std::pair("cell.models.capacity", one.capacity()),
+                                       std::pair("cell.models.held", one.held())}) {
+      if (count > uint64_t{kMaxCount}) return TooLarge(field, count, kMaxCount);
+    }
+    out.models[one.model()] = {.capacity = static_cast<int64_t>(one.capacity()),
+                               .held = static_cast<int64_t>(one.held())};
+  }
+  if (report.routers() > uint64_t{kMaxCount}) {
+    return TooLarge("cell.routers", report.routers(), kMaxCount);
+  }
+  out.routers = static_cast<int64_t>(report.routers());
+  return out;
+}
+
 v1::RouterWelcome ToProto(const scheduler::RouterWelcome& welcome) {
   v1::RouterWelcome out;
   *out.mutable_generation() = ToProto(welcome.generation);
   out.set_lease_us(static_cast<uint64_t>(welcome.lease_us));
   for (const scheduler::RequestId id : welcome.unknown) *out.add_unknown() = ToProto(id);
+  if (!welcome.cell.models.empty() || welcome.cell.routers > 0) {
+    *out.mutable_cell() = ToProto(welcome.cell);
+  }
   return out;
 }
 
@@ -203,6 +238,9 @@ absl::StatusOr<scheduler::RouterWelcome> FromProto(const v1::RouterWelcome& welc
     if (!id.ok()) return id.status();
     out.unknown.push_back(*id);
   }
+  absl::StatusOr<scheduler::CellReport> cell = FromProto(welcome.cell());
+  if (!cell.ok()) return cell.status();
+  out.cell = *std::move(cell);
   return out;
 }
 

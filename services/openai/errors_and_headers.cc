@@ -49,7 +49,8 @@ const std::vector<HeaderField>& HeaderFields() {
        "If absent, the router makes one. `X-Correlation-ID` has the same meaning."},
       {"traceparent", true, "W3C trace context; passed on to all calls within the cluster."},
       {"x-session-id", true,
-       "Written to the log only. `session-id`, `x-session-affinity`, `x-session-token`, "
+       "Written to the log. If the router uses several cells, requests with the same value go to "
+       "the same cell while it has room. `session-id`, `x-session-affinity`, `x-session-token`, "
        "`x-dynamo-session-id`, `x-smg-routing-key` and `x-claude-code-session-id` have the same "
        "meaning."},
       {"x-llm-d-inference-fairness-id", true,

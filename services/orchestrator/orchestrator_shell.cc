@@ -256,12 +256,14 @@ void OrchestratorShell::On(const scheduler::WelcomeRouter& effect) {
   if (!routers_.Name(call, effect.router, effect.welcome.generation.number)) return;
   v1::OrchestratorRouterMessage message;
   *message.mutable_welcome() = ToProto(effect.welcome);
+  if (draining()) message.mutable_welcome()->mutable_cell()->clear_models();
   routers_.Send(call, std::move(message));
 }
 
 void OrchestratorShell::On(const scheduler::AnswerRouterReport& effect) {
   v1::OrchestratorRouterMessage message;
-  message.mutable_report_taken();
+  *message.mutable_report_taken()->mutable_cell() = ToProto(effect.cell);
+  if (draining()) message.mutable_report_taken()->mutable_cell()->clear_models();
   routers_.Send(effect.call.value, std::move(message));
 }
 

@@ -1,6 +1,9 @@
 #include "services/router/options.h"
 
+#include <set>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "services/admin/model_wait.h"
 #include "services/base/process.h"
 
@@ -15,8 +18,10 @@ void RegisterAddresses(RouterOptions* options, FlagSet* f) {
       .Value("[NAME=]DIR")
       .Required();
   RegisterModelWait(&options->wait_for_model_s, f);
-  f->String(&options->orchestrator, "orchestrator", "Address of the orchestrator.")
-      .Value("HOST:PORT");
+  f->String(&options->orchestrator, "orchestrator",
+            "Address of the orchestrator; or of several, each with its own instances (cells), in "
+            "the same order at all routers.")
+      .Value("HOST:PORT[,...]");
   f->String(&options->host, "host", "Address to listen on.").Value("ADDRESS");
   f->String(&options->advertise, "advertise",
             "Address or DNS name at which operators reach this router.")
@@ -96,7 +101,27 @@ void CheckHeldBytes(const RouterOptions* options, FlagSet* f) {
   });
 }
 
+void CheckOrchestrators(const RouterOptions* options, FlagSet* f) {
+  f->Check([options] {
+    std::set<std::string> seen;
+    for (const std::string& address : options->orchestrators()) {
+      if (address.empty()) {
+        return absl::InvalidArgumentError("--orchestrator: an address is empty; use HOST:PORT");
+      }
+      if (!seen.insert(address).second) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--orchestrator: ", address, " is there twice; name each once"));
+      }
+    }
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
+
+std::vector<std::string> RouterOptions::orchestrators() const {
+  return absl::StrSplit(orchestrator, ',');
+}
 
 void RouterOptions::Register(FlagSet* f) {
   f->Name("router");
@@ -107,6 +132,7 @@ void RouterOptions::Register(FlagSet* f) {
   RegisterTimes(this, f);
   RegisterLogFlags(&log_level, f);
   CheckHeldBytes(this, f);
+  CheckOrchestrators(this, f);
 }
 
 }  // namespace skein::services

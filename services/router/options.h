@@ -17,7 +17,7 @@ struct RouterOptions {
   std::string advertise;
   AdminOptions admin{.port = 8001};
   std::string record_trace;
-  std::string orchestrator = "127.0.0.1:7100";
+  std::string orchestrator = "127.0.0.1:7100";  // or several, with commas
   std::vector<std::string> models;
   double wait_for_model_s = 0;
   std::vector<std::string> allowed_origins;
@@ -39,6 +39,8 @@ struct RouterOptions {
   double read_timeout_s = 30;
   double write_timeout_s = 30;
   double drain_grace_s = 30;
+
+  std::vector<std::string> orchestrators() const;
 
   // Parsing also checks that the values go together. The options stay where they are meanwhile.
   void Register(FlagSet* flags);

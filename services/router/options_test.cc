@@ -23,5 +23,17 @@ TEST(RouterOptions, TheBodiesOfAllRequestsHaveRoomForTwoOfTheLongest) {
   EXPECT_TRUE(Parse({"--model=m", "--max-held-bytes=0"}).ok());
 }
 
+TEST(RouterOptions, OneOrchestratorOrSeveral) {
+  RouterOptions options;
+  EXPECT_EQ(options.orchestrators(), (std::vector<std::string>{"127.0.0.1:7100"}));
+  options.orchestrator = "a:1,b:2";
+  EXPECT_EQ(options.orchestrators(), (std::vector<std::string>{"a:1", "b:2"}));
+  EXPECT_TRUE(Parse({"--model=m", "--orchestrator=a:1,b:2"}).ok());
+  EXPECT_EQ(Parse({"--model=m", "--orchestrator=a:1,"}).message(),
+            "--orchestrator: an address is empty; use HOST:PORT");
+  EXPECT_EQ(Parse({"--model=m", "--orchestrator=a:1,b:2,a:1"}).message(),
+            "--orchestrator: a:1 is there twice; name each once");
+}
+
 }  // namespace
 }  // namespace skein::services

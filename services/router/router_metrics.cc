@@ -221,6 +221,18 @@ void RouterMetrics::Refresh(const scheduler::RouterSnapshot& snapshot, int64_t n
   total("cancelled", snapshot.cancelled);
   total("failed", snapshot.failed);
   total("index_error", snapshot.index_errors);
+  for (const auto& [reason, value] :
+       {std::pair("refused", snapshot.moved_refused), std::pair("lost", snapshot.moved_lost)}) {
+    metrics_->Total("skein_router_moved_requests_total",
+                    "Choices that were moved to another cell, by what their cell did.",
+                    {{"reason", reason}}, value);
+  }
+  int64_t ready = 0;
+  for (const bool cell : snapshot.ready) ready += cell ? 1 : 0;
+  gauge("skein_router_cells", "Orchestrators that this router was given.",
+        static_cast<double>(snapshot.ready.size()));
+  gauge("skein_router_cells_ready", "Of these, those to which a stream stands.",
+        static_cast<double>(ready));
 }
 
 }  // namespace skein::services

@@ -49,7 +49,7 @@ RouterShellOptions ShellOptions(const RouterOptions& options) {
   out.core.max_streams = options.max_streams;
   out.core.max_queued = options.max_queued;
   out.core.request_deadline_us = static_cast<int64_t>(options.request_deadline_s * 1e6);
-  out.orchestrator = options.orchestrator;
+  out.orchestrators = options.orchestrators();
   out.incarnation = RandomIncarnation();
   return out;
 }
@@ -132,7 +132,7 @@ class Router {
         router_metrics_(metrics),
         http_metrics_(metrics),
         shell_(ShellOptions(options)),
-        watch_(&shell_.channels(), options.orchestrator, Names(models_)),
+        watch_(&shell_.channels(), options.orchestrators(), Names(models_)),
         api_(ApiOptions(options, trace_.get()), &models_, &shell_, &watch_, &router_metrics_) {
     for (const auto& [name, model] : models_.all()) {
       router_metrics_.AddModel(name, model->max_positions);
@@ -208,10 +208,10 @@ class Router {
                          : absl::FailedPreconditionError("the process is stopping");
     }
     if (order.drain && !order.force) {
-      if (absl::Status may = shell_.link().MayDrain(); !may.ok()) return may;
+      if (absl::Status may = shell_.MayDrain(); !may.ok()) return may;
     }
     api_.OrderDrain(order.drain);
-    shell_.link().OrderDrain(order.drain);
+    shell_.OrderDrain(order.drain);
     shell_.ReportSoon();
     return absl::OkStatus();
   }

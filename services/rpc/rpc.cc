@@ -9,6 +9,7 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "services/log/log.h"
+#include "services/log/repeat_limit.h"
 #include "services/rpc/credentials.h"
 
 namespace skein::services {
@@ -130,9 +131,13 @@ void Channels::DropIdle(Clock::time_point now) {
 
 absl::Status EndOfCall(const grpc::Status& status, std::string_view peer,
                        const grpc::ClientContext& context) {
-  if (IsTransportFailure(status)) {
+  const std::string endpoint = context.peer();
+  const std::string kind = absl::StrCat("call failed ", std::string(peer), " ", endpoint);
+  if (!IsTransportFailure(status)) {
+    RepeatedIsOver(kind);
+  } else if (AdmitRepeated(kind)) {
     LogWarning("call failed",
-               {{"peer", peer}, {"endpoint", context.peer()}, {"reason", status.error_message()}});
+               {{"peer", peer}, {"endpoint", endpoint}, {"reason", status.error_message()}});
   }
   return FromGrpc(status, peer);
 }

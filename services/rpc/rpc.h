@@ -96,7 +96,8 @@ class CallTracker {
   bool stopping_ = false;
 };
 
-// FromGrpc. Logs a transport failure with gRPC's own text and the peer's address from `context`.
+// FromGrpc. Logs a transport failure with gRPC's own text and the peer's address from `context`:
+// the first one, and then one every 30 s while calls to that address fail.
 absl::Status EndOfCall(const grpc::Status& status, std::string_view peer,
                        const grpc::ClientContext& context);
 

@@ -76,8 +76,10 @@ void WorkerLink::Unregister(const scheduler::CallUnregister& call) {
 // A second stream of this process takes the place of the first only if the first was given up here,
 // too; then nobody listens to it any more.
 void WorkerLink::Ended(const absl::Status& why, bool welcomed) {
-  LogWarning(welcomed ? "the stream to the orchestrator ended" : "registration failed",
-             {{"reason", std::string(why.message())}});
+  if (welcomed || unregistered_.Admit(std::string(why.message()), MonotonicUs())) {
+    LogWarning(welcomed ? "the stream to the orchestrator ended" : "registration failed",
+               {{"reason", std::string(why.message())}});
+  }
   if (!welcomed) CountRefusal(why);
   const bool refused = !welcomed && absl::IsFailedPrecondition(why);
   if (refused) return events_.registered({{.status = why}});
@@ -90,6 +92,7 @@ absl::Status WorkerLink::TakeWelcome(const v1::RegisterResponse& message) {
   LogInfo("registered",
           {{"instance", reply->instance.value}, {"generation", reply->generation.number}});
   refused_since_us_.reset();
+  unregistered_.Clear();
   v1::DrainRequest self;
   self.set_instance(reply->instance.value);
   drain_orders_.Know(self);

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "proto/orchestrator.pb.h"
 #include "scheduler/worker/membership/membership_events.h"
+#include "services/log/repeat_limit.h"
 #include "services/orchestrator_link/drain_orders.h"
 #include "services/orchestrator_link/orchestrator_stream.h"
 #include "services/rpc/rpc.h"
@@ -72,6 +73,7 @@ class WorkerLink {
   OrchestratorStream<v1::WorkerMessage, v1::OrchestratorMessage> stream_;
   uint64_t last_serial_ = 0;                 // of reports
   std::optional<int64_t> refused_since_us_;  // MonotonicUs() of the first of the present refusals
+  RepeatLimit unregistered_;                 // by reason
   DrainOrders drain_orders_;
 };
 

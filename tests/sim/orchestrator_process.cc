@@ -145,6 +145,11 @@ void OrchestratorProcess::Execute(WelcomeRouter& effect) {
   SendToRouter(effect.call, network_->Encoded(effect.welcome));
 }
 
+void OrchestratorProcess::Execute(AnswerRouterReport& effect) {
+  effect.cell = network_->Encoded(effect.cell);
+  SendToRouter(effect.call, effect);
+}
+
 void OrchestratorProcess::Execute(CloseRouter& effect) {
   const auto it = routers_.find(effect.call);
   if (it == routers_.end()) return;

@@ -63,7 +63,7 @@ class OrchestratorProcess
   void Execute(scheduler::AnswerUnregister& effect);
   void Execute(scheduler::CloseWorker& effect);
   void Execute(scheduler::WelcomeRouter& effect);
-  void Execute(scheduler::AnswerRouterReport& effect) { SendToRouter(effect.call, effect); }
+  void Execute(scheduler::AnswerRouterReport& effect);
   void Execute(scheduler::AnswerRouterGoodbye& effect) {}  // the routers of the simulation stay
   void Execute(scheduler::OrderRouterDrain& effect) {}     // nobody orders it
   void Execute(scheduler::CloseRouter& effect);

@@ -191,10 +191,9 @@ void RouterProcess::Take(const RouterMessage& message) {
   if (const auto* welcome = std::get_if<RouterWelcome>(&message)) {
     Dispatch(Welcomed{*welcome});
   } else if (const auto* sent = std::get_if<SendPlanUpdate>(&message)) {
-    if (!std::holds_alternative<Failed>(sent->update)) ClientOf(sent->id).accepted = true;
     Dispatch(PlanUpdateReceived{sent->id, sent->update});
   } else {
-    Dispatch(RouterReportTaken{});
+    Dispatch(RouterReportTaken{std::get<AnswerRouterReport>(message).cell});
   }
 }
 

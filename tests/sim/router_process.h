@@ -40,6 +40,7 @@ class RouterProcess
 
   void Execute(scheduler::Reject& effect);
   void Execute(scheduler::SendSubmit& effect);
+  void Execute(scheduler::RequestAccepted& effect) { ClientOf(effect.id).accepted = true; }
   void Execute(scheduler::SendRouterEnd& effect);
   void Execute(scheduler::OpenLink& effect);
   void Execute(scheduler::CloseLink& effect);

@@ -68,6 +68,16 @@ std::string TraceparentOf(const http::Request& request) {
   return valid ? std::string(text) : std::string();
 }
 
+// FNV-1a (Fowler, Noll and Vo), 64 bits.
+uint64_t AffinityOf(const ClientHints& hints) {
+  if (hints.session.empty()) return 0;
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : hints.session) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  }
+  return hash == 0 ? 1 : hash;
+}
+
 openai::MaybeError ReadHints(const std::vector<http::Header>& headers, ClientHints* hints) {
   for (const Alias& alias : kAliases) {
     const std::string value(http::FindHeader(headers, alias.header));

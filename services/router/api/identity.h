@@ -1,6 +1,7 @@
 // What a request's headers say of it: its trace, its session, its priority.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,12 +14,17 @@ namespace skein::services {
 std::string TraceparentOf(const http::Request& request);
 
 // One meaning each, under the names that clients and gateways of other servers use. Sessions and
-// tenants stand in the log. Priorities are checked and logged, and have no effect yet.
+// tenants stand in the log; a session's requests go to one cell, where there are several.
+// Priorities are checked and logged, and have no effect yet.
 struct ClientHints {
   std::string session;
   std::string tenant;
   std::string priority;  // "x-dynamo-request-priority: 3", since the scales differ
 };
+
+// The key by which requests of one session go to the same cell; 0: there is none. The same in every
+// router, of any build.
+uint64_t AffinityOf(const ClientHints& hints);
 
 // 400 names a priority header whose value is none. Of several headers of one meaning the first in
 // the table counts; names that are not plain (http::IsPlainName) are passed over.

@@ -122,5 +122,12 @@ TEST(ApiKeyFileTest, IsReadAnewAndABadFileChangesNothing) {
   EXPECT_TRUE(keys.Admits("two"));
 }
 
+TEST(Identity, ASessionIsAKeyThatAllRoutersAgreeOn) {
+  EXPECT_EQ(AffinityOf({}), 0u);
+  EXPECT_EQ(AffinityOf({.tenant = "t"}), 0u);
+  EXPECT_EQ(AffinityOf({.session = "a"}), 0xaf63dc4c8601ec8cu) << "FNV-1a of 'a'";
+  EXPECT_NE(AffinityOf({.session = "a"}), AffinityOf({.session = "b"}));
+}
+
 }  // namespace
 }  // namespace skein::services

@@ -8,30 +8,22 @@
 
 namespace skein::services {
 
-RouterLink::RouterLink(uint64_t router, CallTracker* calls, Loop* loop,
-                       std::shared_ptr<grpc::Channel> orchestrator, Handle handle)
-    : router_(router),
-      channel_(orchestrator),
+RouterLink::RouterLink(uint64_t router, CallTracker* calls, Loop* loop, Orchestrator orchestrator,
+                       Handle handle)
+    : orchestrator_(std::move(orchestrator)),
       handle_(std::move(handle)),
       started_us_(MonotonicUs()),
       stream_(calls, loop),
-      drain_orders_(calls, std::move(orchestrator)) {
+      drain_orders_(calls, orchestrator_.channel) {
   stream_.Start({.message = [this](const auto& message) { return Take(message); },
                  .ended = [this](const auto& why, bool welcomed) { Ended(why, welcomed); },
-                 .broken = [this](const auto& why) { handle_(scheduler::LinkBroken{why}); }});
+                 .broken =
+                     [this](const auto& why) {
+                       handle_(scheduler::LinkBroken{why, orchestrator_.cell});
+                     }});
   v1::DrainRequest self;
   self.set_router(router);
   drain_orders_.Know(self);
-}
-
-void RouterLink::Join(Self self) {
-  self_ = std::move(self);
-  self_.identity.set_router(router_);
-  v1::RouterIdentity details = self_.identity;
-  handle_(scheduler::Join{{.router = router_,
-                           .endpoint = self_.identity.endpoint(),
-                           .host = self_.identity.host(),
-                           .details = details.SerializeAsString()}});
 }
 
 void RouterLink::FillIn(scheduler::RouterLoad* load) const {
@@ -43,7 +35,7 @@ void RouterLink::Open(scheduler::RouterHello hello) {
   FillIn(&hello.load);
   v1::RouterMessage message;
   *message.mutable_hello() = ToProto(hello);
-  std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(channel_);
+  std::shared_ptr<v1::Orchestrator::Stub> stub = v1::Orchestrator::NewStub(orchestrator_.channel);
   stream_.Open(std::move(message), [stub](auto* context, auto* reactor) {
     stub->async()->ConnectRouter(context, reactor);
   });
@@ -62,9 +54,12 @@ void RouterLink::Report(scheduler::RouterLoad load) {
 }
 
 void RouterLink::Ended(const absl::Status& why, bool welcomed) {
-  LogWarning(welcomed ? "the stream to the orchestrator ended" : "the orchestrator was not reached",
-             {{"reason", std::string(why.message())}});
-  handle_(scheduler::LinkBroken{why});
+  if (welcomed || unreached_.Admit(std::string(why.message()), MonotonicUs())) {
+    LogWarning(
+        welcomed ? "the stream to the orchestrator ended" : "the orchestrator was not reached",
+        {{"orchestrator", orchestrator_.address}, {"reason", std::string(why.message())}});
+  }
+  handle_(scheduler::LinkBroken{why, orchestrator_.cell});
 }
 
 absl::Status RouterLink::Take(const v1::OrchestratorRouterMessage& message) {
@@ -76,18 +71,21 @@ absl::Status RouterLink::Take(const v1::OrchestratorRouterMessage& message) {
       if (!id.ok()) return id.status();
       auto update = FromProto(message.update().update());
       if (!update.ok()) return update.status();
-      handle_(scheduler::PlanUpdateReceived{*id, *std::move(update)});
+      handle_(scheduler::PlanUpdateReceived{*id, *std::move(update), orchestrator_.cell});
       return absl::OkStatus();
     }
     case v1::OrchestratorRouterMessage::kDrain:
       if (!drain_orders_.Contradicts(message.drain().drain())) self_.drain(message.drain().drain());
       return absl::OkStatus();
-    case v1::OrchestratorRouterMessage::kReportTaken:
-      handle_(scheduler::RouterReportTaken{});
+    case v1::OrchestratorRouterMessage::kReportTaken: {
+      auto report = FromProto(message.report_taken().cell());
+      if (!report.ok()) return report.status();
+      handle_(scheduler::RouterReportTaken{*std::move(report), orchestrator_.cell});
       drain_orders_.Tell();
       return absl::OkStatus();
+    }
     case v1::OrchestratorRouterMessage::kGoodbyeTaken:
-      handle_(scheduler::RouterGoodbyeTaken{});
+      handle_(scheduler::RouterGoodbyeTaken{orchestrator_.cell});
       return absl::OkStatus();
     default:
       return absl::InvalidArgumentError("message: is missing");
@@ -97,8 +95,10 @@ absl::Status RouterLink::Take(const v1::OrchestratorRouterMessage& message) {
 absl::Status RouterLink::TakeWelcome(const v1::RouterWelcome& message) {
   auto welcome = FromProto(message);
   if (!welcome.ok()) return welcome.status();
-  LogInfo("connected to the orchestrator", {{"generation", welcome->generation.number}});
-  handle_(scheduler::Welcomed{*std::move(welcome)});
+  unreached_.Clear();
+  LogInfo("connected to the orchestrator",
+          {{"orchestrator", orchestrator_.address}, {"generation", welcome->generation.number}});
+  handle_(scheduler::Welcomed{*std::move(welcome), orchestrator_.cell});
   return absl::OkStatus();
 }
 

@@ -1,15 +1,19 @@
-// RouterLink: a router's stream to the orchestrator, and the order to drain: an operator's that
-// comes on the stream, or one that came to this router itself and that the orchestrator is told of.
+// RouterLink: a router's stream to the orchestrator of one cell, and the order to drain: an
+// operator's that comes on the stream, or one that came to this router itself and that the
+// orchestrator is told of.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "scheduler/router/router_core.h"
+#include "services/log/repeat_limit.h"
 #include "services/orchestrator_link/drain_orders.h"
 #include "services/orchestrator_link/orchestrator_stream.h"
 #include "services/rpc/rpc.h"
@@ -21,19 +25,25 @@ class RouterLink {
  public:
   // What this process adds to what the core says of the router.
   struct Self {
-    v1::RouterIdentity identity;  // with an endpoint; its `router` is set by the shell
+    v1::RouterIdentity identity;                            // with an endpoint
     std::function<bool()> draining = [] { return false; };  // called on the loop
     std::function<void(bool)> drain = [](bool) {};  // an operator's order; called on the loop
   };
   // An event of the stream; called on the loop.
   using Handle = std::function<void(scheduler::RouterEvent)>;
+  struct Orchestrator {
+    size_t cell = 0;      // its place in the router's list
+    std::string address;  // host:port
+    std::shared_ptr<grpc::Channel> channel;
+  };
 
   // `loop` and `calls` outlive it. `calls` is to be cancelled and waited for before.
-  RouterLink(uint64_t router, CallTracker* calls, Loop* loop,
-             std::shared_ptr<grpc::Channel> orchestrator, Handle handle);
+  RouterLink(uint64_t router, CallTracker* calls, Loop* loop, Orchestrator orchestrator,
+             Handle handle);
 
   // ---- on the loop ----
-  void Join(Self self);
+  // Before the first Open.
+  void Introduce(Self self) { self_ = std::move(self); }
   void Open(scheduler::RouterHello hello);
   void Send(v1::RouterMessage message) { stream_.Send(std::move(message)); }
   void Report(scheduler::RouterLoad load);
@@ -53,11 +63,11 @@ class RouterLink {
   void Ended(const absl::Status& why, bool welcomed);
   void FillIn(scheduler::RouterLoad* load) const;
 
-  const uint64_t router_;
-  const std::shared_ptr<grpc::Channel> channel_;
+  const Orchestrator orchestrator_;
   const Handle handle_;
   const int64_t started_us_;
-  Self self_;  // on the loop
+  Self self_;              // on the loop
+  RepeatLimit unreached_;  // likewise; by reason
   OrchestratorStream<v1::RouterMessage, v1::OrchestratorRouterMessage> stream_;
   DrainOrders drain_orders_;
 };

@@ -105,9 +105,9 @@ class RouterLinkTest : public ::testing::Test {
     shell_->Leave();
     shell_.reset();
   }
-  void Start(const std::string& orchestrator) {
+  void Start(std::vector<std::string> orchestrators) {
     RouterShellOptions options;
-    options.orchestrator = orchestrator;
+    options.orchestrators = std::move(orchestrators);
     options.incarnation = kRouter;
     shell_ = std::make_unique<RouterShell>(options);
     shell_->Start();
@@ -129,6 +129,14 @@ class RouterLinkTest : public ::testing::Test {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(60), [&] { return ordered_ == drain; });
   }
+  bool AwaitReady(const std::vector<bool>& ready) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (std::chrono::steady_clock::now() < end) {
+      if (shell_->Snapshot().ready == ready) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  }
   std::shared_ptr<EndListener> Submit(const std::string& model) {
     auto spec = std::make_shared<scheduler::RequestSpec>();
     spec->id = shell_->NextIds(1);
@@ -148,7 +156,7 @@ class RouterLinkTest : public ::testing::Test {
 
 TEST_F(RouterLinkTest, ARouterComesReportsAndLeaves) {
   Orchestrator orchestrator;
-  Start(orchestrator.address());
+  Start({orchestrator.address()});
   ASSERT_TRUE(orchestrator.AwaitRouter());
   const auto router = orchestrator.Snapshot().routers[0];
   EXPECT_EQ(router.identity.router, kRouter);
@@ -165,9 +173,9 @@ TEST_F(RouterLinkTest, ARouterComesReportsAndLeaves) {
 
 TEST_F(RouterLinkTest, AnOperatorsOrderArrives) {
   Orchestrator orchestrator;
-  Start(orchestrator.address());
+  Start({orchestrator.address()});
   ASSERT_TRUE(orchestrator.AwaitRouter());
-  EXPECT_TRUE(absl::IsFailedPrecondition(shell_->link().MayDrain())) << "it is the last one";
+  EXPECT_TRUE(absl::IsFailedPrecondition(shell_->MayDrain())) << "it is the last one";
   for (const bool drain : {true, false}) {
     EXPECT_TRUE(orchestrator.Drain(/*undo=*/!drain).ok());
     EXPECT_TRUE(AwaitOrdered(drain));
@@ -177,10 +185,10 @@ TEST_F(RouterLinkTest, AnOperatorsOrderArrives) {
 TEST_F(RouterLinkTest, AnOrderThatCameHereIsToldUntilItIsHeard) {
   auto orchestrator = std::make_unique<Orchestrator>();
   const int port = orchestrator->port();
-  Start(orchestrator->address());
+  Start({orchestrator->address()});
   ASSERT_TRUE(orchestrator->AwaitRouter());
   orchestrator.reset();
-  shell_->link().OrderDrain(true);
+  shell_->OrderDrain(true);
   orchestrator = std::make_unique<Orchestrator>(port, 2, 2);
   EXPECT_TRUE(orchestrator->Await([](const OrchestratorSnapshot& s) {
     return s.routers.size() == 1 && s.routers[0].draining;
@@ -192,7 +200,7 @@ TEST_F(RouterLinkTest, AnOrderThatCameHereIsToldUntilItIsHeard) {
 TEST_F(RouterLinkTest, ARequestWaitsForAnOrchestrator) {
   auto orchestrator = std::make_unique<Orchestrator>();
   const int port = orchestrator->port();
-  Start(orchestrator->address());
+  Start({orchestrator->address()});
   ASSERT_TRUE(orchestrator->AwaitRouter());
   orchestrator.reset();
   const auto waiting = Submit("unknown");
@@ -203,7 +211,7 @@ TEST_F(RouterLinkTest, ARequestWaitsForAnOrchestrator) {
 TEST_F(RouterLinkTest, ALostGenerationIsLearntFromTheRouter) {
   auto orchestrator = std::make_unique<Orchestrator>(0, 6, 1);
   const int port = orchestrator->port();
-  Start(orchestrator->address());
+  Start({orchestrator->address()});
   ASSERT_TRUE(orchestrator->AwaitRouter());
   orchestrator = nullptr;
   orchestrator = std::make_unique<Orchestrator>(port, 1, 2);
@@ -216,7 +224,7 @@ TEST_F(RouterLinkTest, ALostGenerationIsLearntFromTheRouter) {
 TEST_F(RouterLinkTest, AFormerOrchestratorIsFenced) {
   Orchestrator former(0, 5, 1);
   const int port = former.port();
-  Start(former.address());
+  Start({former.address()});
   ASSERT_TRUE(former.AwaitRouter());
   former.Withdraw();
   auto latter = std::make_unique<Orchestrator>(port, 6, 2);
@@ -226,6 +234,36 @@ TEST_F(RouterLinkTest, AFormerOrchestratorIsFenced) {
   former.Serve(port);
   EXPECT_EQ(former.AwaitStored(), 7u) << "it must take a higher one to be heard";
   EXPECT_EQ(latter->Snapshot().generation, 6u);
+}
+
+TEST_F(RouterLinkTest, EachOrchestratorHasItsStreamAndIsAskedInTurn) {
+  Orchestrator one(0, 1, 1), other(0, 1, 2);
+  Start({one.address(), other.address()});
+  ASSERT_TRUE(AwaitReady({true, true}));
+  EXPECT_TRUE(one.AwaitRouter());
+  EXPECT_TRUE(other.AwaitRouter());
+  EXPECT_TRUE(absl::IsNotFound(Submit("unknown")->Await()));
+  EXPECT_EQ(shell_->Snapshot().moved_refused, 1u)
+      << "the one that was asked first does not serve it";
+  one.Withdraw();
+  ASSERT_TRUE(AwaitReady({false, true}));
+  EXPECT_TRUE(absl::IsNotFound(Submit("unknown")->Await())) << "the other one answers";
+  EXPECT_EQ(shell_->Snapshot().moved_refused, 1u);
+  EXPECT_TRUE(absl::IsFailedPrecondition(shell_->MayDrain())) << "it is the last one of the other";
+  EXPECT_TRUE(other.Drain(/*undo=*/false).ok());
+  EXPECT_TRUE(AwaitOrdered(true));
+}
+
+TEST_F(RouterLinkTest, AnOrderThatCameHereIsToldToAllOrchestrators) {
+  Orchestrator one(0, 1, 1), other(0, 1, 2);
+  Start({one.address(), other.address()});
+  ASSERT_TRUE(AwaitReady({true, true}));
+  shell_->OrderDrain(true);
+  for (Orchestrator* each : {&one, &other}) {
+    EXPECT_TRUE(each->Await([](const OrchestratorSnapshot& s) {
+      return s.routers.size() == 1 && s.routers[0].draining;
+    }));
+  }
 }
 
 }  // namespace

@@ -16,27 +16,56 @@ using scheduler::RequestId;
 
 constexpr std::chrono::seconds kGoodbyeTimeout{1};
 
+scheduler::RouterConfig ConfigOf(const RouterShellOptions& options) {
+  scheduler::RouterConfig config = options.core;
+  config.cells = options.orchestrators.size();
+  return config;
+}
+
 }  // namespace
 
 RouterShell::RouterShell(const RouterShellOptions& options)
-    : CoreShell(options.inbox),
-      incarnation_(options.incarnation),
-      config_(options.core),
-      link_(options.incarnation, &calls_, &loop_, channels_.Get(options.orchestrator),
-            [this](scheduler::RouterEvent event) { OnLink(std::move(event)); }) {}
+    : CoreShell(options.inbox), incarnation_(options.incarnation), config_(ConfigOf(options)) {
+  for (const std::string& address : options.orchestrators) {
+    links_.push_back(std::make_unique<RouterLink>(
+        incarnation_, &calls_, &loop_,
+        RouterLink::Orchestrator{links_.size(), address, channels_.Get(address)},
+        [this](scheduler::RouterEvent event) { Handle(std::move(event)); }));
+  }
+}
 
 RouterShell::~RouterShell() { Stop(); }
 
 void RouterShell::Start() { StartCore("router", config_, scheduler::RouterTick{}); }
 
 void RouterShell::Join(RouterLink::Self self) {
-  loop_.RunAndWait([this, &self] { link_.Join(std::move(self)); });
+  self.identity.set_router(incarnation_);
+  const scheduler::Join join{{.router = incarnation_,
+                              .endpoint = self.identity.endpoint(),
+                              .host = self.identity.host(),
+                              .details = self.identity.SerializeAsString()}};
+  loop_.RunAndWait([this, &self, &join] {
+    for (const auto& link : links_) link->Introduce(self);
+    Handle(join);
+  });
+}
+
+absl::Status RouterShell::MayDrain() {
+  absl::Status may;
+  for (const auto& link : links_) may.Update(link->MayDrain());
+  return may;
+}
+
+void RouterShell::OrderDrain(bool drain) {
+  for (const auto& link : links_) link->OrderDrain(drain);
 }
 
 void RouterShell::Leave() {
   loop_.RunAndWait([this] { Handle(scheduler::Leave{}); });
   left_.get_future().wait_for(kGoodbyeTimeout);
-  loop_.RunAndWait([this] { link_.Leave(); });
+  loop_.RunAndWait([this] {
+    for (const auto& link : links_) link->Leave();
+  });
 }
 
 void RouterShell::ReportSoon() { Post(scheduler::ReportSoon{}); }
@@ -65,18 +94,18 @@ void RouterShell::TellStop() {
 
 void RouterShell::CloseAll() {
   StopCore();  // nothing is opened that nobody would close
-  link_.Close();
+  for (const auto& link : links_) link->Close();
   requests_.clear();
   for (auto& [id, call] : token_calls_) call->Close();
   token_calls_.clear();
 }
 
 void RouterShell::Submit(scheduler::SpecPtr spec, std::string traceparent,
-                         std::shared_ptr<RequestListener> listener, bool alone) {
+                         std::shared_ptr<RequestListener> listener, bool alone, uint64_t affinity) {
   Request& request = requests_[spec->id];
   request.traceparent = std::move(traceparent);
   request.listener = std::move(listener);
-  Handle(scheduler::Arrived{std::move(spec), alone});
+  Handle(scheduler::Arrived{std::move(spec), alone, affinity});
 }
 
 void RouterShell::Cancel(RequestId id) {
@@ -139,19 +168,19 @@ void RouterShell::On(const scheduler::SendSubmit& effect) {
   submit.set_accepted(effect.accepted);
   const auto it = requests_.find(effect.spec->id);
   if (it != requests_.end()) submit.set_traceparent(it->second.traceparent);
-  link_.Send(std::move(message));
+  links_[effect.cell]->Send(std::move(message));
 }
 
 void RouterShell::On(const scheduler::SendRouterEnd& effect) {
   v1::RouterMessage message;
   *message.mutable_ended() = ToProto(effect.end);
-  link_.Send(std::move(message));
+  links_[effect.cell]->Send(std::move(message));
 }
 
-void RouterShell::On(const scheduler::SendRouterGoodbye&) {
+void RouterShell::On(const scheduler::SendRouterGoodbye& effect) {
   v1::RouterMessage message;
   message.mutable_goodbye();
-  link_.Send(std::move(message));
+  links_[effect.cell]->Send(std::move(message));
 }
 
 void RouterShell::On(const scheduler::OpenTokens& effect) {
@@ -166,14 +195,10 @@ void RouterShell::On(const scheduler::CloseTokens& effect) {
   tokens_.Detach(effect.id, effect.epoch);
 }
 
-void RouterShell::OnLink(scheduler::RouterEvent event) {
-  const auto* received = std::get_if<scheduler::PlanUpdateReceived>(&event);
-  if (received != nullptr && !std::holds_alternative<scheduler::Failed>(received->update)) {
-    const auto it = requests_.find(received->id);
-    const auto listener = it == requests_.end() ? nullptr : it->second.listener;
-    if (listener != nullptr) listener->OnAccepted(received->id);
-  }
-  Handle(std::move(event));
+void RouterShell::On(const scheduler::RequestAccepted& effect) {
+  const auto it = requests_.find(effect.id);
+  const auto listener = it == requests_.end() ? nullptr : it->second.listener;
+  if (listener != nullptr) listener->OnAccepted(effect.id);
 }
 
 void RouterShell::SendTokenRequests() {

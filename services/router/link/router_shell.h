@@ -24,8 +24,8 @@
 
 namespace skein::services {
 
-// What becomes of one request. Called on the loop: OnAccepted once or more when the cluster has
-// taken it up, tokens in order, then one OnEnd; or one OnReject alone.
+// What becomes of one request. Called on the loop: OnAccepted when the cluster has taken it up,
+// tokens in order, then one OnEnd; or one OnReject alone.
 class RequestListener {
  public:
   virtual ~RequestListener() = default;
@@ -38,8 +38,10 @@ class RequestListener {
 };
 
 struct RouterShellOptions {
-  scheduler::RouterConfig core;
-  std::string orchestrator;  // host:port
+  scheduler::RouterConfig core;  // its `cells` is set by the shell
+  // host:port of each cell's, at least one; in the same order at all routers, so that they agree
+  // where a key's requests go.
+  std::vector<std::string> orchestrators;
   uint64_t incarnation = 1;  // random, not 0
   size_t inbox = kInboxMax;
 };
@@ -51,10 +53,10 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   ~RouterShell();  // Stop
 
   void Start();
-  // From here on the router is connected to the orchestrator. Any thread but the loop, once, after
+  // From here on the router is connected to the orchestrators. Any thread but the loop, once, after
   // Start; requests may come before.
   void Join(RouterLink::Self self);
-  // Says goodbye to the orchestrator, and waits until that was heard, for at most a second. Not
+  // Says goodbye to the orchestrators, and waits until that was heard, for at most a second. Not
   // from the loop; after Join.
   void Leave();
   // What Self::draining returns has changed. Any thread.
@@ -66,7 +68,9 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
 
   Loop& loop() { return loop_; }
   Channels& channels() { return channels_; }
-  RouterLink& link() { return link_; }
+  // As DrainOrders has them, for each orchestrator: one that says no is enough.
+  absl::Status MayDrain();
+  void OrderDrain(bool drain);
   // The first of `count` consecutive ids. Any thread.
   scheduler::RequestId NextIds(size_t count) {
     return {incarnation_, next_serial_.fetch_add(count)};
@@ -74,8 +78,9 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
 
   // ---- on the loop ----
   // `alone`: one prefill instance computes its prompt, whatever the orchestrator's policy.
+  // `affinity`: as Arrived has it.
   void Submit(scheduler::SpecPtr spec, std::string traceparent,
-              std::shared_ptr<RequestListener> listener, bool alone = false);
+              std::shared_ptr<RequestListener> listener, bool alone = false, uint64_t affinity = 0);
   // The client has gone: the listener is forgotten at once. Unknown ids are fine.
   void Cancel(scheduler::RequestId id);
   // A stop string ends the request; the listener still gets OnEnd. Safe inside OnToken.
@@ -108,12 +113,12 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   void On(const scheduler::CloseTokens& effect);
   void On(const scheduler::DeliverToken& effect);
   void On(const scheduler::End& effect);
-  void On(const scheduler::OpenLink& effect) { link_.Open(effect.hello); }
-  void On(const scheduler::CloseLink& effect) { link_.Close(); }
-  void On(const scheduler::SendRouterReport& effect) { link_.Report(effect.load); }
+  void On(const scheduler::RequestAccepted& effect);
+  void On(const scheduler::OpenLink& effect) { links_[effect.cell]->Open(effect.hello); }
+  void On(const scheduler::CloseLink& effect) { links_[effect.cell]->Close(); }
+  void On(const scheduler::SendRouterReport& effect) { links_[effect.cell]->Report(effect.load); }
   void On(const scheduler::SendRouterGoodbye& effect);
   void On(const scheduler::RouterHasLeft& effect) { left_.set_value(); }
-  void OnLink(scheduler::RouterEvent event);
   void OpenTokenStream(const scheduler::TokenStreamClient::Open& open);
   void OnTokenBatch(scheduler::TokenStreamId stream, const v1::TokenBatch& message);
   void OnTokens(scheduler::SequenceTokens tokens);
@@ -139,8 +144,8 @@ class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, schedul
   uint64_t published_version_ = 0;
   std::map<scheduler::RequestId, Request> requests_;
   std::promise<void> left_;
-  CallTracker calls_;  // of the link
-  RouterLink link_;
+  CallTracker calls_;                               // of the links
+  std::vector<std::unique_ptr<RouterLink>> links_;  // by cell
 };
 
 }  // namespace skein::services

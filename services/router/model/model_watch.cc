@@ -1,8 +1,10 @@
 #include "services/router/model/model_watch.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/orchestrator.grpc.pb.h"
 #include "services/codec/answer.h"
@@ -24,15 +26,13 @@ ModelLoad LoadOf(const v1::ModelStatus& model) {
 
 }  // namespace
 
-ModelWatch::ModelWatch(Channels* channels, std::string orchestrator,
-                       std::vector<std::string> models)
+CellWatch::CellWatch(Channels* channels, std::string orchestrator)
     : channels_(channels),
       orchestrator_(std::move(orchestrator)),
-      models_(std::move(models)),
       last_(absl::UnavailableError("the orchestrator was not asked yet")),
       thread_([this] { Run(); }) {}
 
-ModelWatch::~ModelWatch() {
+CellWatch::~CellWatch() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
@@ -41,7 +41,7 @@ ModelWatch::~ModelWatch() {
   thread_.join();
 }
 
-void ModelWatch::Run() {
+void CellWatch::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stopping_) {
     lock.unlock();
@@ -51,7 +51,7 @@ void ModelWatch::Run() {
   }
 }
 
-void ModelWatch::Ask() {
+void CellWatch::Ask() {
   const auto asked = std::chrono::steady_clock::now();
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kTimeout);
@@ -78,13 +78,13 @@ void ModelWatch::Ask() {
   good_until_ = asked + std::chrono::microseconds(*lease_us);
 }
 
-absl::Status ModelWatch::Reached() const {
+absl::Status CellWatch::Reached() const {
   if (last_.ok() || std::chrono::steady_clock::now() < good_until_) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("orchestrator ", orchestrator_, ": ", last_.message(),
                                              ". Start it, or correct --orchestrator."));
 }
 
-std::string ModelWatch::MissingOf(const std::string& model) const {
+std::string CellWatch::MissingOf(const std::string& model) const {
   const auto it = live_.find(model);
   const Live live = it == live_.end() ? Live{} : it->second;
   std::string missing;
@@ -96,34 +96,75 @@ std::string ModelWatch::MissingOf(const std::string& model) const {
                       " decode instances. Start a ", missing, " for it.");
 }
 
-absl::Status ModelWatch::Ready() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (absl::Status status = Reached(); !status.ok()) return status;
-  std::string missing;
-  for (const std::string& model : models_) {
-    const std::string one = MissingOf(model);
-    if (!one.empty()) absl::StrAppend(&missing, missing.empty() ? "" : " ", one);
-  }
-  return missing.empty() ? absl::OkStatus() : absl::UnavailableError(missing);
-}
-
-absl::Status ModelWatch::Ready(const std::string& model) const {
+absl::Status CellWatch::Ready(const std::string& model) const {
   std::lock_guard<std::mutex> lock(mutex_);
   if (absl::Status status = Reached(); !status.ok()) return status;
   const std::string missing = MissingOf(model);
   return missing.empty() ? absl::OkStatus() : absl::UnavailableError(missing);
 }
 
-int64_t ModelWatch::MaxPositions(const std::string& model) const {
+int64_t CellWatch::MaxPositions(const std::string& model) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = live_.find(model);
   return it == live_.end() ? 0 : it->second.max_positions;
 }
 
-ModelLoad ModelWatch::Load(const std::string& model) const {
+ModelLoad CellWatch::Load(const std::string& model) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = live_.find(model);
   return it == live_.end() ? ModelLoad{} : it->second.load;
+}
+
+ModelWatch::ModelWatch(Channels* channels, const std::vector<std::string>& orchestrators,
+                       std::vector<std::string> models)
+    : models_(std::move(models)) {
+  for (const std::string& orchestrator : orchestrators) {
+    cells_.push_back(std::make_unique<CellWatch>(channels, orchestrator));
+  }
+}
+
+absl::Status ModelWatch::Ready() const {
+  std::string missing;
+  for (const std::string& model : models_) {
+    const absl::Status status = Ready(model);
+    if (status.ok() || absl::StrContains(missing, status.message())) continue;
+    absl::StrAppend(&missing, missing.empty() ? "" : " ", status.message());
+  }
+  return missing.empty() ? absl::OkStatus() : absl::UnavailableError(missing);
+}
+
+absl::Status ModelWatch::Ready(const std::string& model) const {
+  std::string missing;
+  for (const auto& cell : cells_) {
+    const absl::Status status = cell->Ready(model);
+    if (status.ok()) return status;
+    absl::StrAppend(&missing, missing.empty() ? "" : " ");
+    if (cells_.size() > 1) absl::StrAppend(&missing, "In the cell of ", cell->orchestrator(), ": ");
+    absl::StrAppend(&missing, status.message());
+  }
+  return absl::UnavailableError(missing);
+}
+
+int64_t ModelWatch::MaxPositions(const std::string& model) const {
+  int64_t least = 0;
+  for (const auto& cell : cells_) {
+    const int64_t positions = cell->MaxPositions(model);
+    if (positions > 0) least = least == 0 ? positions : std::min(least, positions);
+  }
+  return least;
+}
+
+ModelLoad ModelWatch::Load(const std::string& model) const {
+  ModelLoad all;
+  for (const auto& cell : cells_) {
+    const ModelLoad load = cell->Load(model);
+    all.running += load.running;
+    all.waiting += load.waiting;
+    all.kv_blocks += load.kv_blocks;
+    all.kv_blocks_held += load.kv_blocks_held;
+    if (load.kv_block_tokens > 0) all.kv_block_tokens = load.kv_block_tokens;
+  }
+  return all;
 }
 
 }  // namespace skein::services

@@ -1,4 +1,4 @@
-// Which models the cluster can serve right now, asked of the orchestrator twice a second.
+// Which models the cluster can serve right now, asked of each cell's orchestrator twice a second.
 #pragma once
 
 #include <chrono>
@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -25,23 +26,23 @@ struct ModelLoad {
   int64_t kv_block_tokens = 0;  // tokens per block
 };
 
-class ModelWatch {
+// What one orchestrator says.
+class CellWatch {
  public:
-  // `channels` outlives the watch. `models`: what this router is configured to serve.
-  ModelWatch(Channels* channels, std::string orchestrator, std::vector<std::string> models);
-  ~ModelWatch();
+  // `channels` outlives the watch.
+  CellWatch(Channels* channels, std::string orchestrator);
+  ~CellWatch();
 
-  // OK when every model has a prefill and a decode instance, as the orchestrator said at most a
-  // lease of instances ago: by itself an answer that does not come, or comes late, says no more
-  // than a report of an instance that does not come. Otherwise the message says what is missing
-  // and what to do. Any thread.
-  absl::Status Ready() const;
-  // The same for one model.
+  // OK when the model has a prefill and a decode instance, as the orchestrator said at most a lease
+  // of instances ago: by itself an answer that does not come, or comes late, says no more than a
+  // report of an instance that does not come. Otherwise the message says what is missing and what
+  // to do. Any thread.
   absl::Status Ready(const std::string& model) const;
   // The longest sequence of that model's instances; 0 when not known.
   int64_t MaxPositions(const std::string& model) const;
   // Zeros when not known.
   ModelLoad Load(const std::string& model) const;
+  const std::string& orchestrator() const { return orchestrator_; }
 
  private:
   struct Live {
@@ -58,7 +59,6 @@ class ModelWatch {
 
   Channels* const channels_;
   const std::string orchestrator_;
-  const std::vector<std::string> models_;
   mutable std::mutex mutex_;
   std::condition_variable stop_;
   bool stopping_ = false;                             // guarded by mutex_
@@ -66,6 +66,26 @@ class ModelWatch {
   std::map<std::string, Live> live_;                  // guarded by mutex_
   absl::Status last_;  // how the orchestrator was asked last; guarded by mutex_
   std::thread thread_;
+};
+
+class ModelWatch {
+ public:
+  // `channels` outlives the watch. `orchestrators`: one at least. `models`: what this router is
+  // configured to serve.
+  ModelWatch(Channels* channels, const std::vector<std::string>& orchestrators,
+             std::vector<std::string> models);
+
+  // OK when each model can be served by one cell at least. Any thread.
+  absl::Status Ready() const;
+  absl::Status Ready(const std::string& model) const;
+  // The longest sequence that every cell's instances take; 0 when not known.
+  int64_t MaxPositions(const std::string& model) const;
+  // Of all cells together. Zeros when not known.
+  ModelLoad Load(const std::string& model) const;
+
+ private:
+  const std::vector<std::string> models_;
+  std::vector<std::unique_ptr<CellWatch>> cells_;
 };
 
 }  // namespace skein::services

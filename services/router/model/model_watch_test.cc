@@ -31,7 +31,7 @@ class ModelWatchTest : public ::testing::Test {
 
 TEST_F(ModelWatchTest, AMissedAnswerWithinTheLeaseLeavesTheModelReady) {
   cluster_.SetListModels(absl::OkStatus(), kHourUs);
-  const ModelWatch watch(&channels_, cluster_.endpoint(), {"m"});
+  const ModelWatch watch(&channels_, {cluster_.endpoint()}, {"m"});
   ASSERT_TRUE(Await([&] { return watch.Ready().ok(); }));
   cluster_.SetListModels(absl::UnavailableError(""), kHourUs);  // as of a call that broke
   AwaitCalls(2);  // so that the watch has heard of one failure at least
@@ -49,7 +49,7 @@ TEST_F(ModelWatchTest, AMissedAnswerWithinTheLeaseLeavesTheModelReady) {
 
 TEST_F(ModelWatchTest, WithoutAnAnswerForALeaseNoModelIsReady) {
   cluster_.SetListModels(absl::OkStatus(), 1000);
-  const ModelWatch watch(&channels_, cluster_.endpoint(), {"m"});
+  const ModelWatch watch(&channels_, {cluster_.endpoint()}, {"m"});
   ASSERT_TRUE(Await([&] { return watch.Ready().ok(); }));
   cluster_.SetListModels(absl::UnavailableError("gone"), 1000);
   EXPECT_TRUE(Await([&] { return !watch.Ready().ok(); }));
@@ -61,7 +61,7 @@ TEST_F(ModelWatchTest, WithoutAnAnswerForALeaseNoModelIsReady) {
 
 TEST_F(ModelWatchTest, AnAnswerWithoutALeaseIsMalformed) {
   cluster_.SetListModels(absl::OkStatus(), 0);
-  const ModelWatch watch(&channels_, cluster_.endpoint(), {"m"});
+  const ModelWatch watch(&channels_, {cluster_.endpoint()}, {"m"});
   AwaitCalls(2);
   EXPECT_NE(watch.Ready().message().find("answer is malformed: instance_lease_us: 0 us"),
             std::string::npos)
@@ -70,9 +70,27 @@ TEST_F(ModelWatchTest, AnAnswerWithoutALeaseIsMalformed) {
 
 TEST_F(ModelWatchTest, BeforeTheFirstAnswerNoModelIsReady) {
   cluster_.SetListModels(absl::UnavailableError("starts"), kHourUs);
-  const ModelWatch watch(&channels_, cluster_.endpoint(), {"m"});
+  const ModelWatch watch(&channels_, {cluster_.endpoint()}, {"m"});
   AwaitCalls(2);
   EXPECT_FALSE(watch.Ready().ok());
+}
+
+TEST_F(ModelWatchTest, AModelIsReadyIfOneCellServesIt) {
+  FakeCluster other("m", [](const v1::RequestSpec&) { return Says("x"); });
+  cluster_.SetInstances(1, 0);
+  cluster_.SetListModels(absl::OkStatus(), kHourUs);
+  other.SetListModels(absl::OkStatus(), kHourUs);
+  const ModelWatch watch(&channels_, {cluster_.endpoint(), other.endpoint()}, {"m"});
+  EXPECT_TRUE(Await([&] { return watch.Ready().ok() && watch.Ready("m").ok(); }));
+  other.SetInstances(0, 1);
+  ASSERT_TRUE(Await([&] { return !watch.Ready("m").ok(); }));
+  const std::string why(watch.Ready().message());
+  EXPECT_NE(why.find("In the cell of " + cluster_.endpoint() + ": model 'm' has 1 prefill and 0"),
+            std::string::npos)
+      << why;
+  EXPECT_NE(why.find("In the cell of " + other.endpoint() + ": model 'm' has 0 prefill and 1"),
+            std::string::npos)
+      << why;
 }
 
 }  // namespace

@@ -32,10 +32,11 @@ class RouterTest : public ::testing::Test {
                    http::ServerOptions http_options = {}) {
     cluster_ = std::make_unique<FakeCluster>("m", std::move(script));
     models_.Add(model_ != nullptr ? std::move(model_) : MakeByteModel("m", max_positions_));
-    shell_ = std::make_unique<RouterShell>(RouterShellOptions{core, cluster_->endpoint(), 7});
+    shell_ = std::make_unique<RouterShell>(RouterShellOptions{core, {cluster_->endpoint()}, 7});
     shell_->Start();
     shell_->Join({});
-    watch_ = std::make_unique<ModelWatch>(&shell_->channels(), cluster_->endpoint(),
+    watch_ = std::make_unique<ModelWatch>(&shell_->channels(),
+                                          std::vector<std::string>{cluster_->endpoint()},
                                           std::vector<std::string>{"m"});
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (!watch_->Ready().ok() && std::chrono::steady_clock::now() < limit) {

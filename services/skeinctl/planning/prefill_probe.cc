@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<PrefillProbe>> PrefillProbe::Connect(const std::s
   // Earlier chunks are not samples of this run.
   if (const auto before = probe->Collect(); !before.ok()) return before.status();
   RouterShellOptions options;
-  options.orchestrator = orchestrator;
+  options.orchestrators = {orchestrator};
   options.incarnation = RandomIncarnation();
   probe->router_ = std::make_unique<RouterShell>(options);
   probe->router_->Start();

@@ -1,0 +1,32 @@
+// RepeatLimit: for a failure that comes again and again, as that of a peer that is not there. The
+// first is logged, and of those that follow one every 30 s, until it is over. One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace skein::services {
+
+class RepeatLimit {
+ public:
+  static constexpr int64_t kSpacingUs = 30'000'000;
+  static constexpr size_t kKindsMax = 1024;  // that fail at a time; of more, each is logged
+
+  // Whether this failure is to be logged.
+  bool Admit(const std::string& kind, int64_t now_us);
+  // It does not fail any more: the next failure is a first one.
+  void Over(const std::string& kind) { logged_us_.erase(kind); }
+  // The same of all kinds.
+  void Clear() { logged_us_.clear(); }
+
+ private:
+  std::map<std::string, int64_t> logged_us_;  // by kind, when it was logged last
+};
+
+// The same for the whole process, by the time now. Thread-safe.
+bool AdmitRepeated(const std::string& kind);
+void RepeatedIsOver(const std::string& kind);
+
+}  // namespace skein::services
