@@ -1,6 +1,6 @@
 // CoreShell: a core and the loop that owns it, which every shell has. Events are handled on the
-// loop, each effect by the shell's On; the core's ticks come when it wants them; anybody may look
-// at a snapshot, and ask for a check of the invariants.
+// loop, each effect by the shell's On; the core's ticks come when it wants them; anybody may ask
+// for a copy of the core's snapshot, and for a check of the invariants.
 //
 //   class DecodeShell : public CoreShell<DecodeShell, DecodeCore, DecodeEvent, DecodeSnapshot>
 //
@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,15 +29,33 @@ namespace skein::services {
 template <class Shell, class Core, class Event, class Snapshot>
 class CoreShell {
  public:
-  using Look = std::function<void(const Snapshot&, const absl::Status& invariants)>;
+  using Inspection = std::function<void(const Snapshot&, const absl::Status& invariants)>;
+  struct Copy {
+    Snapshot snapshot;
+    absl::Status invariants;  // what CheckInvariants found last; OK before the first
+  };
 
   // Any thread; not answered, whatever the event. Taken before StartCore, too, and handled then.
   void Post(Event event) {
     loop_.Post([this, event = std::move(event)] { Handle(event); });
   }
-  // Runs `look` on the loop and waits; `invariants` is what CheckInvariants found last. False: the
-  // loop has stopped. Not from the loop.
-  bool Inspect(const Look& look) {
+  // What /metrics and /status read, on their own threads: the loop makes the copy, ahead of the
+  // messages that wait for it, and does no more for them. Empty: the loop has stopped, or as many
+  // urgent messages wait as its inbox takes. Not from the loop.
+  std::optional<Copy> Look() { return StartLook().get(); }
+  // The same without waiting.
+  std::future<std::optional<Copy>> StartLook() {
+    auto promise = std::make_shared<std::promise<std::optional<Copy>>>();
+    std::future<std::optional<Copy>> copy = promise->get_future();
+    const bool taken = loop_.TryPostFirst([this, promise] {
+      promise->set_value(Copy{core_->Snapshot(MonotonicUs()), checked_.last()});
+    });
+    if (!taken) promise->set_value(std::nullopt);
+    return copy;
+  }
+  // Runs `look` on the loop, when it has handled what was posted before, and waits. False: the loop
+  // has stopped. Not from the loop.
+  bool Inspect(const Inspection& look) {
     return loop_.RunAndWait(
         [this, &look] { look(core_->Snapshot(MonotonicUs()), checked_.last()); });
   }
