@@ -1,6 +1,6 @@
 // CoreShell: a core and the loop that owns it; the base of every shell. The loop handles events,
-// passes each effect to the shell's On, and ticks the core when it asks. Any thread may take a
-// snapshot or request a check of the invariants.
+// passes each effect to the shell's On, and ticks the core when it asks. Any thread may ask for a
+// copy of the core's snapshot, or for a check of the invariants.
 //
 //   class DecodeShell : public CoreShell<DecodeShell, DecodeCore, DecodeEvent, DecodeSnapshot>
 //
@@ -20,6 +20,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,16 +36,34 @@ namespace skein::services {
 template <class Shell, class Core, class Event, class Snapshot>
 class CoreShell {
  public:
-  using Look = std::function<void(const Snapshot&, const absl::Status& invariants)>;
+  using Inspection = std::function<void(const Snapshot&, const absl::Status& invariants)>;
+  struct Copy {
+    Snapshot snapshot;
+    absl::Status invariants;  // what CheckInvariants found last; OK before the first
+  };
 
   // Any thread. Accepts every event and returns no result. Events posted before StartCore are
   // handled after it.
   void Post(Event event) {
     loop_.Post([this, event = std::move(event)] { Handle(event); });
   }
-  // Runs `look` on the loop and waits. `invariants` is the latest result of CheckInvariants. False:
-  // the loop has stopped. Not from the loop.
-  bool Inspect(const Look& look) {
+  // What /metrics and /status read, on their own threads. The loop only makes the copy, ahead of
+  // the messages that wait for it. Empty: the loop has stopped, or its inbox for urgent messages is
+  // full. Not from the loop.
+  std::optional<Copy> Look() { return StartLook().get(); }
+  // The same without waiting.
+  std::future<std::optional<Copy>> StartLook() {
+    auto promise = std::make_shared<std::promise<std::optional<Copy>>>();
+    std::future<std::optional<Copy>> copy = promise->get_future();
+    const bool taken = loop_.TryPostFirst([this, promise] {
+      promise->set_value(Copy{core_->Snapshot(MonotonicUs()), checked_.last()});
+    });
+    if (!taken) promise->set_value(std::nullopt);
+    return copy;
+  }
+  // Runs `look` on the loop, after the events that were posted before, and waits. `invariants` is
+  // the latest result of CheckInvariants. False: the loop has stopped. Not from the loop.
+  bool Inspect(const Inspection& look) {
     return loop_.RunAndWait(
         [this, &look] { look(core_->Snapshot(MonotonicUs()), checked_.last()); });
   }
