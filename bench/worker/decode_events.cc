@@ -21,7 +21,7 @@ constexpr auto kRowTime = std::chrono::milliseconds(300);
 KvShape Shape() {
   return {.model_hash = "h",
           .dtype = "f32",
-          .layout_tp = 1,
+          .layout = {},
           .block_tokens = 1 << 30,  // one block for each sequence
           .num_layers = 2,
           .kv_heads = 1,

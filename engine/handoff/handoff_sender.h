@@ -43,6 +43,7 @@
 #include "engine/handoff/put_schedule.h"
 #include "engine/kv/kv_spec.h"
 #include "engine/transport/transport.h"
+#include "scheduler/vocabulary/handoff_block.h"
 #include "scheduler/vocabulary/staged_block.h"
 
 namespace skein::engine {

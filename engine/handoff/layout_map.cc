@@ -5,26 +5,19 @@
 
 namespace skein::engine {
 
-namespace {
-
-// Into how many parts the heads are cut.
-int Cuts(const KvSpec& spec, KvLayout target) { return spec.kv_heads / target.KvHeads(spec); }
-
-}  // namespace
-
 absl::Status CheckLayout(const KvSpec& spec, KvLayout target) {
-  if (target.FitsHeads(spec)) return absl::OkStatus();
+  if (FitsHeads(target, spec)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("layout: ", spec.kv_heads, " KV heads over ", target.tp, " ranks"));
 }
 
 int64_t BlocksOfLayout(const KvSpec& spec, KvLayout target, int64_t tokens) {
-  const int64_t block_tokens = target.TokensPerBlock(spec);
+  const int64_t block_tokens = TokensPerBlock(target, spec);
   return (tokens + block_tokens - 1) / block_tokens;
 }
 
 int64_t TargetBlock(const KvSpec& spec, KvLayout target, int64_t global_block) {
-  return global_block / Cuts(spec, target);
+  return global_block / HeadCuts(target, spec);
 }
 
 std::vector<LayoutPiece> MapBlock(const KvSpec& spec, KvLayout target, int rank,
@@ -33,10 +26,10 @@ std::vector<LayoutPiece> MapBlock(const KvSpec& spec, KvLayout target, int rank,
   if (target.tp == 1) return {{0, 0, spec.BlockBytes()}};
   const int64_t token_bytes = spec.head_dim * static_cast<int64_t>(BytesOf(spec.dtype));
   const int64_t run = spec.block_tokens * token_bytes;
-  const int64_t target_run = target.TokensPerBlock(spec) * token_bytes;
-  const int cuts = Cuts(spec, target);
+  const int64_t target_run = TokensPerBlock(target, spec) * token_bytes;
+  const int cuts = HeadCuts(target, spec);
   const int64_t within = global_block % cuts * run;
-  const int heads = target.KvHeads(spec);
+  const int heads = KvHeads(target, spec);
   const int first_head = rank / (target.tp / cuts) * heads;
   std::vector<LayoutPiece> pieces;
   for (int part = 0; part < 2; ++part) {

@@ -51,7 +51,7 @@ TEST(LayoutMap, RanksThatDoNotDivideTheHeadsAreRefused) {
 TEST(LayoutMap, EveryElementLandsWhereTheLayoutHasIt) {
   for (const int tp : {1, 2, 4, 8}) {
     const KvLayout layout{tp};
-    const int heads = layout.KvHeads(kSpec);
+    const int heads = KvHeads(layout, kSpec);
     const int64_t source_blocks = 8, token_bytes = 4;
     for (int rank = 0; rank < tp; ++rank) {
       const int first_head = tp == 8 ? rank / 2 : rank * heads;
@@ -71,7 +71,7 @@ TEST(LayoutMap, EveryElementLandsWhereTheLayoutHasIt) {
       for (int part = 0; part < 2; ++part) {
         for (int head = 0; head < heads; ++head) {
           for (int64_t token = 0; token < source_blocks * kSpec.block_tokens; ++token) {
-            const int64_t tokens = layout.TokensPerBlock(kSpec);
+            const int64_t tokens = TokensPerBlock(layout, kSpec);
             const int64_t at = token / tokens * kSpec.BlockBytes() +
                                ((part * heads + head) * tokens + token % tokens) * token_bytes;
             const int64_t from = token / kSpec.block_tokens * kSpec.BlockBytes() +

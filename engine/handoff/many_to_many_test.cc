@@ -130,10 +130,10 @@ class Prompt {
 
   // Reads the target as attention does, head by head and token by token.
   void ExpectHeads(int rank, int layer) {
-    const int heads = layout_.KvHeads(kSpec);
+    const int heads = KvHeads(layout_, kSpec);
     const int first_head = layout_.tp == 8 ? rank / 2 : rank * heads;
     const int64_t row = kSpec.head_dim * static_cast<int64_t>(BytesOf(kSpec.dtype));
-    const int64_t tokens = layout_.TokensPerBlock(kSpec);
+    const int64_t tokens = TokensPerBlock(layout_, kSpec);
     for (int64_t i = 0; i < 2 * heads * tokens_; ++i) {
       const int64_t part = i / (heads * tokens_), head = i / tokens_ % heads, token = i % tokens_;
       const int32_t block =

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "engine/base/dtype.h"
+#include "scheduler/vocabulary/kv_layout.h"
 
 namespace skein::engine {
 
@@ -34,23 +35,24 @@ struct KvSpec {
   bool operator==(const KvSpec&) const = default;
 };
 
-// How a sequence's KV was written: by a group of `tp` ranks, in whatever mode it ran (TP, SP or
-// both; engine/parallel/shard_layout.h says which heads a rank holds). 1: one instance alone.
-// REQUIRES: tp divides kv_heads or kv_heads divides tp (FitsHeads).
-struct KvLayout {
-  int tp = 1;
+// A layout holds for any mode in which a group of `tp` ranks wrote (TP, SP or both;
+// engine/parallel/shard_layout.h says which heads a rank holds). The functions after this one
+// REQUIRE that it fits: tp divides kv_heads or kv_heads divides tp.
+inline bool FitsHeads(KvLayout layout, const KvSpec& spec) {
+  return layout.tp >= 1 && (spec.kv_heads % layout.tp == 0 || layout.tp % spec.kv_heads == 0);
+}
 
-  bool FitsHeads(const KvSpec& spec) const {
-    return tp >= 1 && (spec.kv_heads % tp == 0 || tp % spec.kv_heads == 0);
-  }
-  int TokensPerBlock(const KvSpec& spec) const { return spec.block_tokens * Cuts(spec); }
-  int KvHeads(const KvSpec& spec) const { return spec.kv_heads / Cuts(spec); }
-  bool operator==(const KvLayout&) const = default;
-
- private:
-  // Into how many parts the heads are cut.
-  int Cuts(const KvSpec& spec) const { return tp < spec.kv_heads ? tp : spec.kv_heads; }
-};
+// Into how many parts the heads are cut.
+inline int HeadCuts(KvLayout layout, const KvSpec& spec) {
+  return layout.tp < spec.kv_heads ? layout.tp : spec.kv_heads;
+}
+inline int TokensPerBlock(KvLayout layout, const KvSpec& spec) {
+  return spec.block_tokens * HeadCuts(layout, spec);
+}
+// Heads that one rank holds.
+inline int KvHeads(KvLayout layout, const KvSpec& spec) {
+  return spec.kv_heads / HeadCuts(layout, spec);
+}
 
 // Memory of one layer's blocks, owned by the engine for its whole life.
 struct KvRegion {

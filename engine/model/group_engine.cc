@@ -118,7 +118,7 @@ GroupEngine::GroupEngine(std::shared_ptr<LoadedModel> loaded, GroupBuffers buffe
 int GroupEngine::MaxPositions(int ranks) const {
   const KvSpec& kv = loaded_->spec.kv;
   return static_cast<int>(std::min<int64_t>(loaded_->config.max_positions,
-                                            kv.num_blocks * KvLayout{ranks}.TokensPerBlock(kv)));
+                                            kv.num_blocks * TokensPerBlock(KvLayout{ranks}, kv)));
 }
 
 absl::StatusOr<ShardLayout> GroupEngine::CheckPart(const GroupPart& part) const {

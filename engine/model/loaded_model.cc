@@ -137,7 +137,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const std::string& model_
   spec.device = options.device_name;
   spec.vocab_size = config->vocab_size;
   const auto positions = [&](KvLayout layout) {
-    return std::min<int64_t>(config->max_positions, kv->num_blocks * layout.TokensPerBlock(*kv));
+    return std::min<int64_t>(config->max_positions, kv->num_blocks * TokensPerBlock(layout, *kv));
   };
   spec.max_positions = static_cast<int>(positions(KvLayout{}));
   spec.num_parameters = weights->num_parameters;

@@ -42,7 +42,7 @@ absl::Status CheckPlace(const SequenceStep& sequence, const EngineSpec& spec, in
 }
 
 absl::Status CheckTable(const SequenceStep& sequence, const EngineSpec& spec, int64_t tokens) {
-  const int64_t block_tokens = sequence.layout.TokensPerBlock(spec.kv);
+  const int64_t block_tokens = TokensPerBlock(sequence.layout, spec.kv);
   const int64_t blocks = (tokens + block_tokens - 1) / block_tokens;
   if (static_cast<int64_t>(sequence.block_table.size()) < blocks) {
     return Bad("block_table: " + std::to_string(sequence.block_table.size()) + " blocks, " +

@@ -14,8 +14,8 @@ enum class KvSide : int { kKey = 0, kValue = 1 };
 // `token_in_block`), as `layout` arranges the block.
 inline int64_t KvElementOffset(const KvSpec& spec, KvLayout layout, int64_t block, KvSide side,
                                int head, int64_t token_in_block) {
-  const int64_t tokens = layout.TokensPerBlock(spec);
-  const int64_t heads = layout.KvHeads(spec);
+  const int64_t tokens = TokensPerBlock(layout, spec);
+  const int64_t heads = KvHeads(layout, spec);
   const int64_t row = ((block * 2 + static_cast<int64_t>(side)) * heads + head) * tokens;
   return (row + token_in_block) * spec.head_dim;
 }
@@ -23,7 +23,7 @@ inline int64_t KvElementOffset(const KvSpec& spec, KvLayout layout, int64_t bloc
 // The same for the key or value at `position` of a sequence, through its block table.
 inline int64_t KvElementOf(const SequenceSpan& sequence, const KvSpec& spec, KvSide side, int head,
                            int64_t position) {
-  const int64_t per_block = sequence.layout.TokensPerBlock(spec);
+  const int64_t per_block = TokensPerBlock(sequence.layout, spec);
   const int32_t block = sequence.block_table[static_cast<size_t>(position / per_block)];
   return KvElementOffset(spec, sequence.layout, block, side, head, position % per_block);
 }

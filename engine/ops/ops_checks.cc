@@ -28,8 +28,8 @@ void CheckSequences(std::span<const SequenceSpan> sequences, const KvLayerView& 
   for (const SequenceSpan& s : sequences) {
     SKEIN_CHECK(s.token_begin >= 0 && s.token_count >= 0 && s.position >= 0);
     SKEIN_CHECK(s.token_begin + s.token_count <= batch_tokens);
-    SKEIN_CHECK_MSG(s.layout.FitsHeads(*kv.spec), "the layout's tp does not fit kv_heads");
-    const int64_t per_block = s.layout.TokensPerBlock(*kv.spec);
+    SKEIN_CHECK_MSG(FitsHeads(s.layout, *kv.spec), "the layout's tp does not fit kv_heads");
+    const int64_t per_block = TokensPerBlock(s.layout, *kv.spec);
     const int64_t blocks = (KeysOf(s) + per_block - 1) / per_block;
     SKEIN_CHECK_MSG(blocks <= static_cast<int64_t>(s.block_table.size()), "short block table");
     for (int64_t i = 0; i < blocks; ++i) {
@@ -96,7 +96,7 @@ void CheckStoreKv(const ConstMatrix& k, const ConstMatrix& v,
   CheckSequences(sequences, kv, k.rows);
   for (const SequenceSpan& s : sequences) {
     SKEIN_CHECK_MSG(s.keys < 0, "keys is for attention");
-    SKEIN_CHECK(k.cols == int64_t{s.layout.KvHeads(*kv.spec)} * kv.spec->head_dim);
+    SKEIN_CHECK(k.cols == int64_t{KvHeads(s.layout, *kv.spec)} * kv.spec->head_dim);
   }
   if (rotation.positions.empty()) return;
   CheckRope(k, rotation.positions, rotation.table);
@@ -113,7 +113,7 @@ void CheckPagedAttention(const ConstMatrix& q, std::span<const SequenceSpan> seq
   SKEIN_CHECK(q.cols % kv.spec->head_dim == 0);
   const int64_t heads = q.cols / kv.spec->head_dim;
   for (const SequenceSpan& s : sequences) {
-    SKEIN_CHECK_MSG(heads % s.layout.KvHeads(*kv.spec) == 0, "heads not a multiple of kv_heads");
+    SKEIN_CHECK_MSG(heads % KvHeads(s.layout, *kv.spec) == 0, "heads not a multiple of kv_heads");
   }
   if (lse.empty()) return;
   CheckView(lse);

@@ -136,12 +136,12 @@ TEST(ShardLayoutTest, KvLayoutHoldsTheSameHeads) {
     spec.kv_heads = h.kv_heads;
     spec.head_dim = 16;
     const KvLayout layout{mode.ranks()};
-    EXPECT_TRUE(layout.FitsHeads(spec));
-    EXPECT_EQ(layout.KvHeads(spec), KvHeadsOf(ShapeOf(h), mode.ranks(), 0).count);
-    EXPECT_EQ(layout.KvHeads(spec) * layout.TokensPerBlock(spec), h.kv_heads * spec.block_tokens);
+    EXPECT_TRUE(FitsHeads(layout, spec));
+    EXPECT_EQ(KvHeads(layout, spec), KvHeadsOf(ShapeOf(h), mode.ranks(), 0).count);
+    EXPECT_EQ(KvHeads(layout, spec) * TokensPerBlock(layout, spec), h.kv_heads * spec.block_tokens);
   });
-  EXPECT_FALSE(KvLayout{3}.FitsHeads({.kv_heads = 4}));
-  EXPECT_FALSE(KvLayout{0}.FitsHeads({.kv_heads = 4}));
+  EXPECT_FALSE(FitsHeads(KvLayout{3}, {.kv_heads = 4}));
+  EXPECT_FALSE(FitsHeads(KvLayout{0}, {.kv_heads = 4}));
 }
 
 TEST(ShardLayoutTest, WeightsAreCoveredOnce) {

@@ -22,7 +22,7 @@ absl::Status CheckSameShape(const KvShape& a, const KvShape& b, std::string_view
   compare("kv_format", a.kv_format, b.kv_format);
   compare("model_hash", a.model_hash, b.model_hash);
   compare("dtype", a.dtype, b.dtype);
-  compare("layout_tp", a.layout_tp, b.layout_tp);
+  compare("layout_tp", a.layout.tp, b.layout.tp);
   compare("block_tokens", a.block_tokens, b.block_tokens);
   compare("num_layers", a.num_layers, b.num_layers);
   compare("kv_heads", a.kv_heads, b.kv_heads);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "scheduler/vocabulary/kv_layout.h"
 
 namespace skein::scheduler {
 
@@ -13,17 +14,10 @@ namespace skein::scheduler {
 // changes; builds with different versions refuse each other at registration.
 inline constexpr uint32_t kKvFormat = 1;
 
-// How a sequence's heads are split over the ranks of its group. Every message that names blocks
-// carries it.
-struct KvLayout {
-  int32_t tp = 1;
-  bool operator==(const KvLayout&) const = default;
-};
-
 struct KvShape {
   std::string model_hash;
-  std::string dtype;      // "bf16", "f16", "f32"
-  int32_t layout_tp = 1;  // ranks over which a sequence's heads are split
+  std::string dtype;  // "bf16", "f16", "f32"
+  KvLayout layout;
   int32_t block_tokens = 16;
   int32_t num_layers = 0;
   int32_t kv_heads = 0;
@@ -43,8 +37,6 @@ inline int64_t BlocksOf(const KvShape& shape, int64_t tokens) {
 inline int64_t HandoffBytesPerLayer(const KvShape& shape, int64_t prompt_tokens) {
   return BlocksOf(shape, prompt_tokens) * shape.block_bytes;
 }
-
-inline KvLayout LayoutOf(const KvShape& shape) { return {shape.layout_tp}; }
 
 // FAILED_PRECONDITION "layout.tp: decode 2, prefill 1".
 absl::Status CheckSameLayout(const KvLayout& a, const KvLayout& b, std::string_view a_name,

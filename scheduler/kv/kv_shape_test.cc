@@ -7,7 +7,7 @@ namespace {
 
 const KvShape kShape{.model_hash = "abc",
                      .dtype = "bf16",
-                     .layout_tp = 1,
+                     .layout = {},
                      .block_tokens = 16,
                      .num_layers = 2,
                      .kv_heads = 4,
@@ -33,7 +33,7 @@ TEST(KvShapeTest, EveryFieldIsCompared) {
     change(other);
     return CheckSameShape(other, kShape).code() == absl::StatusCode::kFailedPrecondition;
   };
-  EXPECT_TRUE(refused([](KvShape& s) { s.layout_tp = 2; }));
+  EXPECT_TRUE(refused([](KvShape& s) { s.layout.tp = 2; }));
   EXPECT_TRUE(refused([](KvShape& s) { s.block_tokens = 32; }));
   EXPECT_TRUE(refused([](KvShape& s) { s.num_layers = 3; }));
   EXPECT_TRUE(refused([](KvShape& s) { s.kv_heads = 1; }));

@@ -26,7 +26,7 @@ TEST_F(OrchestratorCoreTest, Invariant5EveryFieldOfTheKvShapeIsCompared) {
             ours + "kv_format: this worker 2, its instances 1");
   EXPECT_EQ(refusal_of([](KvShape& s) { s.dtype = "bf16"; }),
             ours + "dtype: this worker bf16, its instances f32");
-  EXPECT_EQ(refusal_of([](KvShape& s) { s.layout_tp = 2; }),
+  EXPECT_EQ(refusal_of([](KvShape& s) { s.layout.tp = 2; }),
             ours + "layout_tp: this worker 2, its instances 1");
   EXPECT_EQ(refusal_of([](KvShape& s) { s.block_tokens = 8; }),
             ours + "block_tokens: this worker 8, its instances 4");

@@ -451,7 +451,7 @@ TEST(Codec, TheTalkAboutAStagingBufferSurvivesBothWays) {
   const auto granted =
       FromProto(ToProto(scheduler::OpenTransferReply{.lease_us = 5, .staging_slots = 3}));
   EXPECT_EQ(granted->staging_slots, 3);
-  EXPECT_EQ(granted->layout, scheduler::KvLayout{1});
+  EXPECT_EQ(granted->layout, KvLayout{1});
   const auto ask = FromProto(ToProto(scheduler::AcquireStagingBufferRequest{id, {3}, {4}, 2}));
   EXPECT_EQ(ask->prefill.value, 4u);
   EXPECT_EQ(ask->ask, 2u);

@@ -21,16 +21,16 @@ absl::StatusOr<int32_t> Size(const char* field, uint32_t value) {
 
 }  // namespace
 
-v1::KvLayout ToProto(const scheduler::KvLayout& layout) {
+v1::KvLayout ToProto(const KvLayout& layout) {
   v1::KvLayout out;
   out.set_tp(static_cast<uint32_t>(layout.tp));
   return out;
 }
 
-absl::StatusOr<scheduler::KvLayout> KvLayoutFrom(const v1::KvLayout& layout) {
+absl::StatusOr<KvLayout> KvLayoutFrom(const v1::KvLayout& layout) {
   const absl::StatusOr<int32_t> tp = Size("layout.tp", layout.tp());
   if (!tp.ok()) return tp.status();
-  return scheduler::KvLayout{*tp};
+  return KvLayout{*tp};
 }
 
 v1::KvSpec KvSpecOf(const scheduler::KvShape& shape) {
@@ -65,7 +65,7 @@ absl::StatusOr<scheduler::KvShape> KvShapeFrom(const v1::KvSpec& spec, const std
                {"kv.kv_heads", spec.kv_heads(), &shape.kv_heads},
                {"kv.head_dim", spec.head_dim(), &shape.head_dim},
                {"kv.block_tokens", spec.block_tokens(), &shape.block_tokens},
-               {"layout.tp", layout_tp, &shape.layout_tp}};
+               {"layout.tp", layout_tp, &shape.layout.tp}};
   for (const auto& size : sizes) {
     const absl::StatusOr<int32_t> value = Size(size.field, size.value);
     if (!value.ok()) return value.status();

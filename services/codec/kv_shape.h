@@ -9,9 +9,9 @@
 
 namespace skein::services {
 
-v1::KvLayout ToProto(const scheduler::KvLayout& layout);
+v1::KvLayout ToProto(const KvLayout& layout);
 // INVALID_ARGUMENT "layout.tp: ..." when it is 0 or too large.
-absl::StatusOr<scheduler::KvLayout> KvLayoutFrom(const v1::KvLayout& layout);
+absl::StatusOr<KvLayout> KvLayoutFrom(const v1::KvLayout& layout);
 
 v1::KvSpec KvSpecOf(const scheduler::KvShape& shape);
 

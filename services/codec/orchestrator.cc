@@ -135,7 +135,7 @@ void Fill(const scheduler::WorkerIdentity& identity, v1::RegisterRequest* out) {
   out->set_incarnation(identity.incarnation.value);
   *out->mutable_kv() = KvSpecOf(identity.shape);
   out->mutable_kv()->set_num_blocks(static_cast<uint64_t>(identity.total_blocks));
-  out->mutable_layout()->set_tp(static_cast<uint32_t>(identity.shape.layout_tp));
+  *out->mutable_layout() = ToProto(identity.shape.layout);
   out->set_block_bytes(static_cast<uint64_t>(identity.shape.block_bytes));
   out->set_max_positions(static_cast<uint64_t>(identity.max_positions));
   if (!identity.host.empty()) out->set_host(identity.host);

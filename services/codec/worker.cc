@@ -63,7 +63,7 @@ v1::OpenTransferRequest ToProto(const scheduler::OpenTransferRequest& request) {
   auto out = WithIdAndEpoch<v1::OpenTransferRequest>(request);
   out.set_model_hash(request.shape.model_hash);
   *out.mutable_kv() = KvSpecOf(request.shape);
-  out.mutable_layout()->set_tp(static_cast<uint32_t>(request.shape.layout_tp));
+  *out.mutable_layout() = ToProto(request.shape.layout);
   out.set_block_bytes(static_cast<uint64_t>(request.shape.block_bytes));
   out.set_prefill_instance(request.prefill.value);
   out.set_incarnation(request.incarnation.value);
@@ -103,7 +103,7 @@ absl::StatusOr<scheduler::OpenTransferReply> FromProto(const v1::OpenTransferRes
   if (response.staging_slots() > kMaxSlots) {
     return TooLarge("staging_slots", response.staging_slots(), kMaxSlots);
   }
-  const absl::StatusOr<scheduler::KvLayout> layout = KvLayoutFrom(response.layout());
+  const absl::StatusOr<KvLayout> layout = KvLayoutFrom(response.layout());
   if (!layout.ok()) return layout.status();
   out.layout = *layout;
   out.memory = response.memory();
@@ -161,7 +161,7 @@ absl::StatusOr<scheduler::TakePartRequest> FromProto(const v1::TakePartRequest& 
     out.blocks.push_back({static_cast<int32_t>(block.slot()), static_cast<int32_t>(block.layer()),
                           static_cast<int32_t>(block.block())});
   }
-  const absl::StatusOr<scheduler::KvLayout> layout = KvLayoutFrom(request.layout());
+  const absl::StatusOr<KvLayout> layout = KvLayoutFrom(request.layout());
   if (!layout.ok()) return layout.status();
   out.layout = *layout;
   out.prefill = {request.prefill_instance()};

@@ -327,7 +327,7 @@ TEST_F(MalformedRpc, AMismatchedHandshakeIsRefusedByName) {
   const std::map<std::string, std::function<void(scheduler::OpenTransferRequest*)>> spoils = {
       {"model_hash", [](auto* g) { g->shape.model_hash = "another"; }},
       {"dtype", [](auto* g) { g->shape.dtype = "bf16"; }},
-      {"layout", [](auto* g) { g->shape.layout_tp = 2; }},
+      {"layout", [](auto* g) { g->shape.layout.tp = 2; }},
       {"block_tokens", [](auto* g) { g->shape.block_tokens = 8; }},
       {"num_layers", [](auto* g) { g->shape.num_layers = 3; }},
       {"epoch", [](auto* g) { g->epoch = {4}; }},

@@ -19,7 +19,7 @@ MembershipConfig MembershipOf(Role role, const Process& process, TimeUs unit_us)
                                  (role == Role::kPrefill ? 1 : 2)};
   config.identity.shape = {.model_hash = "emulated",
                            .dtype = "f32",
-                           .layout_tp = 1,
+                           .layout = {},
                            .block_tokens = options.kv.block_tokens,
                            .num_layers = options.kv.num_layers,
                            .kv_heads = options.kv.kv_heads,

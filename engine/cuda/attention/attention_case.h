@@ -141,12 +141,12 @@ class Case {
     std::vector<int64_t> counts;
     for (const Sequence& s : batch_.sequences) {
       const KvLayout layout{s.tp};
-      const int per_block = layout.TokensPerBlock(spec_);
+      const int per_block = TokensPerBlock(layout, spec_);
       counts.push_back((KeysOf(s) + per_block - 1) / per_block);
       spec_.num_blocks += counts.back();
       device_spans_.push_back({token, s.position, s.keys, static_cast<int32_t>(s.tokens), row,
                                static_cast<int32_t>(tables_.size()), per_block,
-                               layout.KvHeads(spec_), 0});
+                               KvHeads(layout, spec_), 0});
       spans_.push_back({token, s.tokens, s.position, {}, layout, s.keys});
       tables_.resize(tables_.size() + static_cast<size_t>(counts.back()));
       token += s.tokens;
@@ -170,7 +170,7 @@ class Case {
     }
     for (size_t i = 0; i < spans_.size(); ++i) {
       const int64_t keys = KeysOf(batch_.sequences[i]);
-      const int64_t cols = int64_t{spans_[i].layout.KvHeads(spec_)} * batch_.head_dim;
+      const int64_t cols = int64_t{KvHeads(spans_[i].layout, spec_)} * batch_.head_dim;
       HostBuffer k(keys, cols, DType::kF32), v(keys, cols, DType::kF32);
       k.Fill(&random_);
       v.Fill(&random_);

@@ -73,7 +73,7 @@ class AttentionConformance : public OpsConformance {
   void MakeBatch(const AttentionCase& c) {
     spec_ = {1, c.kv_heads, c.head_dim, c.block_tokens, c.kv_dtype, 0};
     const KvLayout layout{c.tp};
-    const int64_t per_block = layout.TokensPerBlock(spec_);
+    const int64_t per_block = TokensPerBlock(layout, spec_);
     int64_t blocks = 0;
     for (const auto& s : c.sequences) blocks += BlocksOf(s, per_block);
     spec_.num_blocks = blocks + 3;
@@ -108,7 +108,7 @@ class AttentionConformance : public OpsConformance {
 
   // Keys and values of the positions before the batch, by the oracle.
   void StoreHistory(const AttentionCase& c) {
-    const int64_t cols = int64_t{KvLayout{c.tp}.KvHeads(spec_)} * c.head_dim;
+    const int64_t cols = int64_t{KvHeads(KvLayout{c.tp}, spec_)} * c.head_dim;
     for (const SequenceSpan& s : spans_) {
       if (s.position == 0) continue;
       HostBuffer k(s.position, cols, DType::kF32), v(s.position, cols, DType::kF32);
@@ -120,7 +120,7 @@ class AttentionConformance : public OpsConformance {
   }
 
   void CheckStoreKv(const AttentionCase& c) {
-    const int64_t cols = int64_t{KvLayout{c.tp}.KvHeads(spec_)} * c.head_dim;
+    const int64_t cols = int64_t{KvHeads(KvLayout{c.tp}, spec_)} * c.head_dim;
     HostBuffer k(tokens_, cols, DType::kF32), v(tokens_, cols, DType::kF32);
     k.Fill(&random_);
     v.Fill(&random_);
@@ -146,7 +146,7 @@ class AttentionConformance : public OpsConformance {
     std::vector<int32_t> positions;
     for (int64_t t = 0; t < tokens_; ++t) positions.push_back(static_cast<int32_t>(t * 7 % 50));
     const Rotation rotation = {positions, {cos.data(), sin.data(), kPositions, c.head_dim}};
-    const int64_t cols = int64_t{KvLayout{c.tp}.KvHeads(spec_)} * c.head_dim;
+    const int64_t cols = int64_t{KvHeads(KvLayout{c.tp}, spec_)} * c.head_dim;
     HostBuffer k(tokens_, cols, DType::kF32), v(tokens_, cols, DType::kF32);
     k.Fill(&random_);
     v.Fill(&random_);

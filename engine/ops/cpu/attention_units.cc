@@ -42,7 +42,7 @@ void AttentionUnits::AddTiles(const ConstMatrix& q, const SequenceSpan& sequence
                               const KvLayerView& kv, float scale, const Matrix& out,
                               const Matrix& lse) {
   const KvSpec& spec = *kv.spec;
-  const int kv_heads = sequence.layout.KvHeads(spec);
+  const int kv_heads = KvHeads(sequence.layout, spec);
   const int group = static_cast<int>(q.cols / spec.head_dim) / kv_heads;
   const int64_t tile_tokens = std::max(1, kTileRows / group);
   for (int head = 0; head < kv_heads; ++head) {
@@ -72,7 +72,7 @@ void AttentionUnits::AddTiles(const ConstMatrix& q, const SequenceSpan& sequence
                            KvElementOffset(spec, sequence.layout, 0, KvSide::kValue, head, 0));
       u.kv_dtype = spec.dtype;
       u.block_table = sequence.block_table.data();
-      u.block_tokens = sequence.layout.TokensPerBlock(spec);
+      u.block_tokens = TokensPerBlock(sequence.layout, spec);
       u.block_stride = spec.BlockBytes() / static_cast<int64_t>(BytesOf(spec.dtype));
       units_.push_back(u);
       const bool alone = sequence.token_count <= tile_tokens;

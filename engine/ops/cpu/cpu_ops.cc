@@ -143,7 +143,7 @@ class CpuOps final : public Ops {
           static_cast<std::byte*>(kv.base) + to * static_cast<int64_t>(BytesOf(spec.dtype)),
           spec.dtype, spec.head_dim);
     };
-    for (int head = 0; head < s.layout.KvHeads(spec); ++head) {
+    for (int head = 0; head < KvHeads(s.layout, spec); ++head) {
       store(k, KvSide::kKey, head);
       store(v, KvSide::kValue, head);
     }

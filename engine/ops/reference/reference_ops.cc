@@ -141,7 +141,7 @@ void ReferenceOps::PagedAttention(ConstMatrix q, std::span<const SequenceSpan> s
   CheckPagedAttention(q, sequences, kv, out, lse);
   const int heads = static_cast<int>(q.cols / kv.spec->head_dim);
   for (const SequenceSpan& s : sequences) {
-    const int group = heads / s.layout.KvHeads(*kv.spec);
+    const int group = heads / KvHeads(s.layout, *kv.spec);
     for (int64_t row = 0; row < s.token_count; ++row) {
       for (int head = 0; head < heads; ++head) {
         const int64_t seen = s.keys >= 0 ? s.keys : s.position + row + 1;

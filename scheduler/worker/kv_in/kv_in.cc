@@ -141,13 +141,13 @@ OpenTransferReply KvIn::Grant(const OpenTransferRequest& request, TimeUs now) {
   entry->lease_end_us = writer.lease_end_us = now + config_.lease_us;
   Arm(*entry);
   if (buffers_.has_value()) {
-    return {.layout = LayoutOf(config_.shape),
+    return {.layout = config_.shape.layout,
             .lease_us = config_.lease_us,
             .staging_slots = config_.staging.slots};
   }
   const auto blocks = entry->blocks->begin();
   return {.blocks = {blocks, blocks + BlocksOf(config_.shape, PromptTokens(*entry->spec))},
-          .layout = LayoutOf(config_.shape),
+          .layout = config_.shape.layout,
           .memory = config_.memory,
           .lease_us = config_.lease_us};
 }

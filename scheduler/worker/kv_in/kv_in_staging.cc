@@ -85,8 +85,7 @@ absl::Status KvIn::MayTakePart(const TakePartRequest& request, const Entry& entr
   const auto invalid = [](const char* field, int64_t value) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": ", value, " is out of range"));
   };
-  absl::Status layout =
-      CheckSameLayout(request.layout, LayoutOf(config_.shape), "prefill", "decode");
+  absl::Status layout = CheckSameLayout(request.layout, config_.shape.layout, "prefill", "decode");
   if (!layout.ok()) return layout;
   if (request.part != entry.writers.at(request.prefill).parts + 1) {
     return invalid("part", static_cast<int64_t>(request.part));

@@ -145,7 +145,7 @@ void KvOut::On(const OpenTransferReplied& event, TimeUs now) {
 void KvOut::Granted(Entry& entry, OpenTransferReply reply, TimeUs now) {
   const Transfer& transfer = entry.transfer;
   const absl::Status layout =
-      CheckSameLayout(reply.layout, LayoutOf(config_.shape), "decode", "prefill");
+      CheckSameLayout(reply.layout, config_.shape.layout, "decode", "prefill");
   if (!layout.ok()) return Fail(entry, layout);
   const auto blocks = static_cast<int64_t>(reply.blocks.size());
   const bool staged = reply.staging_slots > 0;

@@ -101,7 +101,7 @@ void KvOut::TellPart(Entry& entry, TimeUs now) {
                       .prefill = entry.transfer.writer,
                       .part = staging.part,
                       .blocks = staging.telling,
-                      .layout = LayoutOf(config_.shape)},
+                      .layout = config_.shape.layout},
                      config_.rpc_timeout_us});
 }
 

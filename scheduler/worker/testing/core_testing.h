@@ -18,7 +18,7 @@ inline WorkerIdentity Identity(Role role, int64_t total_blocks) {
   identity.incarnation = {9};
   identity.shape = {.model_hash = "h",
                     .dtype = "f32",
-                    .layout_tp = 1,
+                    .layout = {},
                     .block_tokens = 4,
                     .num_layers = 2,
                     .kv_heads = 1,

@@ -282,7 +282,7 @@ scheduler::KvShape ShapeOf(const engine::EngineSpec& spec) {
   scheduler::KvShape shape;
   shape.model_hash = spec.model_hash;
   shape.dtype = std::string(engine::NameOf(spec.kv.dtype));
-  shape.layout_tp = 1;
+  shape.layout.tp = 1;
   shape.block_tokens = spec.kv.block_tokens;
   shape.num_layers = spec.kv.num_layers;
   shape.kv_heads = spec.kv.kv_heads;
