@@ -211,7 +211,7 @@ bool OrchestratorShell::LookLater(std::function<void(const Copy&)> look) {
   return loop_.TryPost([this, look = std::move(look)] { look(*MakeCopy()); });
 }
 
-bool OrchestratorShell::Count(const CoreShell::Look& look) {
+bool OrchestratorShell::Count(const CoreShell::Inspection& look) {
   return loop_.RunAndWait([this, &look] { look(core_->Totals(), invariants()); });
 }
 

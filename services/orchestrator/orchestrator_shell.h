@@ -76,7 +76,7 @@ class OrchestratorShell
   // What probes and /metrics read, in place of Inspect: OrchestratorCore::Totals as they are now,
   // and the result of the last CheckInvariants (OK before the first). `look` runs on the loop.
   // False when the shell has stopped. Not from the loop.
-  bool Count(const CoreShell::Look& look);
+  bool Count(const CoreShell::Inspection& look);
   uint64_t copies_made() const { return copies_made_.load(); }
   uint64_t checks_made() const { return checks_made_.load(); }
   // `answer` runs on the loop.
