@@ -82,5 +82,23 @@ TEST(EmulatedDevice, AStepTakesTheProfilesTime) {
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::microseconds(53'000));
 }
 
+TEST(EmulatedDevice, TheSequenceWithTheNanTokenFailsAlone) {
+  WorkerOptions options = Options();
+  options.emulated_nan_token = 7;
+  const auto engine = Make(options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const std::vector<int32_t> bad = {1, 2, 7}, good = {1, 2, 3}, bad_blocks = {1}, good_blocks = {2};
+  std::vector<engine::SequenceStep> steps(2);
+  steps[0].tokens = steps[0].prompt = bad;
+  steps[0].block_table = bad_blocks;
+  steps[1].tokens = steps[1].prompt = good;
+  steps[1].block_table = good_blocks;
+  std::vector<engine::SequenceResult> results;
+  ASSERT_TRUE((*engine)->Step(steps, nullptr, &results).ok());
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(results[0].status, absl::InternalError("logits hold NaN or infinity"));
+  EXPECT_TRUE(results[1].status.ok()) << results[1].status;
+}
+
 }  // namespace
 }  // namespace skein::services
