@@ -1,6 +1,6 @@
 // CoreShell: a core and the loop that owns it; the base of every shell. The loop handles events,
 // passes each effect to the shell's On, and ticks the core when it asks. Any thread may take a
-// snapshot or request a check of the invariants.
+// copy of the snapshot or request a check of the invariants.
 //
 //   class DecodeShell : public CoreShell<DecodeShell, DecodeCore, DecodeEvent, DecodeSnapshot>
 //
@@ -20,6 +20,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,16 +36,34 @@ namespace skein::services {
 template <class Shell, class Core, class Event, class Snapshot>
 class CoreShell {
  public:
-  using Look = std::function<void(const Snapshot&, const absl::Status& invariants)>;
+  using Inspection = std::function<void(const Snapshot&, const absl::Status& invariants)>;
+  struct Copy {
+    Snapshot snapshot;
+    absl::Status invariants;  // the latest result of CheckInvariants; OK before the first
+  };
 
   // Any thread. Accepts every event and returns no result. Events posted before StartCore are
   // handled after it.
   void Post(Event event) {
     loop_.Post([this, event = std::move(event)] { Handle(event); });
   }
-  // Runs `look` on the loop and waits. `invariants` is the latest result of CheckInvariants. False:
-  // the loop has stopped. Not from the loop.
-  bool Inspect(const Look& look) {
+  // What /metrics and /status read, on their own threads: the loop makes the copy, ahead of the
+  // messages that wait for it, and does no more for them. Empty: the loop has stopped, or as many
+  // urgent messages wait as its inbox takes. Not from the loop.
+  std::optional<Copy> Look() { return StartLook().get(); }
+  // The same without waiting.
+  std::future<std::optional<Copy>> StartLook() {
+    auto promise = std::make_shared<std::promise<std::optional<Copy>>>();
+    std::future<std::optional<Copy>> copy = promise->get_future();
+    const bool taken = loop_.TryPostFirst([this, promise] {
+      promise->set_value(Copy{core_->Snapshot(MonotonicUs()), checked_.last()});
+    });
+    if (!taken) promise->set_value(std::nullopt);
+    return copy;
+  }
+  // Runs `look` on the loop, when it has handled what was posted before, and waits. `invariants` is
+  // the latest result of CheckInvariants. False: the loop has stopped. Not from the loop.
+  bool Inspect(const Inspection& look) {
     return loop_.RunAndWait(
         [this, &look] { look(core_->Snapshot(MonotonicUs()), checked_.last()); });
   }

@@ -1,6 +1,8 @@
 // A core that does not get to its messages: they are bounded, whatever they are.
 #include <array>
 #include <future>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include "gtest/gtest.h"
@@ -70,6 +72,35 @@ TEST(ShellInbox, ADecodeShellTakesNoMoreAbortsThanFit) {
   EXPECT_GT(taken, 0u);
   AwaitTheLoop<scheduler::DecodeSnapshot>(&shell);
   EXPECT_TRUE(shell.Abort({.id = {1, 1}, .epoch = {1}}, &after));
+}
+
+// What /metrics and /status read does not wait for the messages before it.
+TEST(ShellInbox, ACopyIsTakenAheadOfTheMessagesThatWait) {
+  WorkerEngine engine = EmulatedWorker();
+  DecodeShell shell(&engine, "127.0.0.1:1", kInbox);
+  EXPECT_FALSE(shell.Look().has_value()) << "it has not started";
+  scheduler::DecodeConfig config;
+  config.membership.identity.shape = ShapeOf(engine.engine->Spec());
+  config.membership.identity.total_blocks = engine.engine->Spec().kv.num_blocks;
+  shell.Start(config, [] {});
+  auto spec = std::make_shared<scheduler::RequestSpec>();
+  spec->id = {1, 1};
+  spec->prompt = {1, 2};
+  spec->max_tokens = 1;
+  std::future<std::optional<DecodeShell::Copy>> copy;
+  {
+    const HeldLoop<DecodeShell, scheduler::DecodeSnapshot> held(&shell);
+    shell.Post(scheduler::AnnounceCalled{{.spec = spec, .epoch = {1}}, absl::OkStatus()});
+    copy = shell.StartLook();
+  }
+  const auto before = copy.get();
+  ASSERT_TRUE(before.has_value());
+  EXPECT_EQ(before->snapshot.announced, 0);
+  EXPECT_TRUE(before->invariants.ok());
+  AwaitTheLoop<scheduler::DecodeSnapshot>(&shell);
+  EXPECT_EQ(shell.Look()->snapshot.announced, 1);
+  shell.Stop();
+  EXPECT_FALSE(shell.Look().has_value());
 }
 
 }  // namespace

@@ -31,29 +31,29 @@ scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngin
 }
 
 void Refresh(DecodeShell* shell, const std::string& model, Metrics* metrics) {
-  shell->Inspect([&](const scheduler::DecodeSnapshot& snapshot, const absl::Status& invariants) {
-    // Until their KV is here.
-    RefreshLoad(snapshot.load, {.deferred = snapshot.load.queued_requests}, model, metrics);
-    const Metrics::Labels labels = {{"model_name", model}};
-    metrics->Total("skein_output_tokens_computed_total", "Output tokens computed.", labels,
-                   snapshot.output_tokens);
-    RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
-    const auto buffers = [&](const char* state, int64_t count) {
-      metrics
-          ->Gauge("skein_handoff_backends", "Staging buffers of --handoff=staging, by state.",
-                  {{"model_name", model}, {"state", state}})
-          .Set(static_cast<double>(count));
-    };
-    buffers("held", snapshot.staging_buffers_held);
-    buffers("free", snapshot.buffers - snapshot.staging_buffers_held);
+  const auto copy = shell->Look();
+  if (!copy.has_value()) return;
+  const auto& [snapshot, invariants] = *copy;
+  // Until their KV is here.
+  RefreshLoad(snapshot.load, {.deferred = snapshot.load.queued_requests}, model, metrics);
+  const Metrics::Labels labels = {{"model_name", model}};
+  metrics->Total("skein_output_tokens_computed_total", "Output tokens computed.", labels,
+                 snapshot.output_tokens);
+  RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
+  const auto buffers = [&](const char* state, int64_t count) {
     metrics
-        ->Gauge("skein_handoff_backend_waiting", "Writers that wait for a staging buffer.", labels)
-        .Set(static_cast<double>(snapshot.staging_buffer_waiting));
-    metrics
-        ->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.",
-                labels)
-        .Set(invariants.ok() ? 1 : 0);
-  });
+        ->Gauge("skein_handoff_backends", "Staging buffers of --handoff=staging, by state.",
+                {{"model_name", model}, {"state", state}})
+        .Set(static_cast<double>(count));
+  };
+  buffers("held", snapshot.staging_buffers_held);
+  buffers("free", snapshot.buffers - snapshot.staging_buffers_held);
+  metrics->Gauge("skein_handoff_backend_waiting", "Writers that wait for a staging buffer.", labels)
+      .Set(static_cast<double>(snapshot.staging_buffer_waiting));
+  metrics
+      ->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.",
+              labels)
+      .Set(invariants.ok() ? 1 : 0);
 }
 
 }  // namespace

@@ -64,21 +64,26 @@ void RefreshComm(const std::vector<engine::CommTotals>& ways, const std::string&
   }
 }
 
+void RefreshCore(PrefillShell* shell, const std::string& model, Metrics* metrics) {
+  const auto copy = shell->Look();
+  if (!copy.has_value()) return;
+  const auto& [snapshot, invariants] = *copy;
+  RefreshLoad(snapshot.load, {.capacity = snapshot.queued, .deferred = snapshot.asking}, model,
+              metrics);
+  const Metrics::Labels labels = {{"model_name", model}};
+  metrics->Total("skein_prompt_tokens_computed_total", "Prompt tokens computed.", labels,
+                 snapshot.prompt_tokens);
+  RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
+  metrics->Total("skein_handoffs_committed_total",
+                 "Prompts whose KV was taken by a decode instance.", labels, snapshot.committed);
+  metrics
+      ->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.",
+              labels)
+      .Set(invariants.ok() ? 1 : 0);
+}
+
 void Refresh(PrefillShell* shell, const std::string& model, Metrics* metrics) {
-  shell->Inspect([&](const scheduler::PrefillSnapshot& snapshot, const absl::Status& invariants) {
-    RefreshLoad(snapshot.load, {.capacity = snapshot.queued, .deferred = snapshot.asking}, model,
-                metrics);
-    const Metrics::Labels labels = {{"model_name", model}};
-    metrics->Total("skein_prompt_tokens_computed_total", "Prompt tokens computed.", labels,
-                   snapshot.prompt_tokens);
-    RefreshSteps(snapshot.steps, snapshot.probes, model, metrics);
-    metrics->Total("skein_handoffs_committed_total",
-                   "Prompts whose KV was taken by a decode instance.", labels, snapshot.committed);
-    metrics
-        ->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.",
-                labels)
-        .Set(invariants.ok() ? 1 : 0);
-  });
+  RefreshCore(shell, model, metrics);
   RefreshHandoffs(shell->HandoffTotals(), model, metrics);
   RefreshComm(shell->CommTotals(), model, metrics);
 }

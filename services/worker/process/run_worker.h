@@ -35,9 +35,8 @@ struct WorkerPages {
   ProcessStatus Status() {
     ProcessStatus status = start.Status();
     shell.With([&](Shell& running) {
-      running.Inspect([&](const auto& snapshot, const absl::Status&) {
-        FillStatus(snapshot, orchestrator, &status);
-      });
+      const auto copy = running.Look();
+      if (copy.has_value()) FillStatus(copy->snapshot, orchestrator, &status);
     });
     return status;
   }
