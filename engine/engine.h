@@ -15,6 +15,7 @@
 #include "engine/comm/communicator.h"
 #include "engine/kv/kv_spec.h"
 #include "engine/sampling/sampling_params.h"
+#include "scheduler/vocabulary/token_span.h"
 
 namespace skein::engine {
 
@@ -26,13 +27,6 @@ struct EngineSpec {
   int max_positions = 0;  // longest sequence, prompt and output
   int64_t num_parameters = 0;
   KvSpec kv;
-};
-
-// Neighbouring tokens of a prompt.
-struct TokenSpan {
-  int64_t position = 0;
-  int64_t count = 0;
-  bool operator==(const TokenSpan&) const = default;
 };
 
 // What one rank does of a ring step.

@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/comm/handshake_target.h"
 #include "bench/comm/handshake_writer.h"
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 #include "services/codec/codec.h"
 #include "services/rpc/rpc.h"
 

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "bench/comm/staging_service.h"
-#include "engine/base/check.h"
 #include "engine/device/cpu_device.h"
 #include "engine/emulated/emulated_engine.h"
 #include "engine/transport/registered_device.h"
 #include "engine/transport/ucx_transport.h"
 #include "proto/orchestrator.pb.h"
+#include "scheduler/vocabulary/check.h"
 #include "services/codec/codec.h"
 #include "services/rpc/rpc.h"
 #include "services/worker/decode/decode_service.h"

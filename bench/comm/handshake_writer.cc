@@ -4,8 +4,8 @@
 #include <thread>
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/transport/ucx_transport.h"
+#include "scheduler/vocabulary/check.h"
 #include "services/codec/codec.h"
 #include "services/worker/engine/worker_engine.h"
 
@@ -48,7 +48,7 @@ HandshakeWriter::HandshakeWriter(const HandshakeShape& shape,
           .failed = [](engine::HandoffKey, const absl::Status& status) { Check(status); },
           .stopped = [](engine::HandoffKey) {},
           .part = [this](engine::HandoffKey,
-                         std::vector<engine::StagedBlock> part) { Take(std::move(part)); }});
+                         std::vector<StagedBlock> part) { Take(std::move(part)); }});
   progress_ = std::make_unique<services::ProgressThread>(
       [this] { sender_->Pump(std::chrono::milliseconds(20)); }, [this] { transport_->Wake(); });
 }
@@ -63,9 +63,9 @@ void HandshakeWriter::Prepare(const HandshakeJob& job) {
   over_ = false;
   const int64_t blocks = shape_.kv.num_blocks;
   const int64_t begin = blocks * index_ / job.writers, end = blocks * (index_ + 1) / job.writers;
-  std::vector<engine::HandoffBlock> share;
+  std::vector<HandoffBlock> share;
   for (int64_t block = begin; block < end; ++block) {
-    share.push_back({static_cast<int32_t>(block), block});
+    share.push_back({block, {static_cast<int32_t>(block)}});
   }
   sender_->OpenShare(Key(), std::move(share), blocks * shape_.kv.block_tokens);
   if (job.mode != HandshakeMode::kNone) return;
@@ -183,11 +183,11 @@ void HandshakeWriter::AcquireStagingBuffer() {
       });
 }
 
-void HandshakeWriter::Take(std::vector<engine::StagedBlock> part) {
+void HandshakeWriter::Take(std::vector<StagedBlock> part) {
   TakeRequest request;
   request.set_backend(backend_);
   std::vector<int32_t> slots;
-  for (const engine::StagedBlock& staged : part) {
+  for (const StagedBlock& staged : part) {
     TakeRequest::Block* const block = request.add_blocks();
     block->set_slot(staged.slot);
     block->set_layer(staged.layer);

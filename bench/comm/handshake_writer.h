@@ -58,7 +58,7 @@ class HandshakeWriter {
   void Granted(const v1::OpenTransferResponse& response);
   void Commit();
   void AcquireStagingBuffer();
-  void Take(std::vector<engine::StagedBlock> part);
+  void Take(std::vector<StagedBlock> part);
   void Finish();
   void OnDone(std::vector<int64_t> bytes);
   void Over();

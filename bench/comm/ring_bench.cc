@@ -1,6 +1,6 @@
 // What it costs to run a chunk of one prompt on several ranks: cache balancing (a chunk whose
 // history must first be re-dealt against the same chunk with even history), the ring (the same
-// chunk with a ring that passes nothing), and one rank alone. Ranks are threads of this process,
+// chunk with a ring that sends nothing), and one rank alone. Ranks are threads of this process,
 // one compute thread each.
 //
 //   ring_bench --model_dir=DIR [--ranks=2] [--chunk=2048] [--rounds=7]
@@ -22,12 +22,12 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "bench/engine/bench_timer.h"
-#include "engine/base/check.h"
 #include "engine/comm/local_fabric.h"
 #include "engine/device/cpu_device.h"
 #include "engine/model/model_engine.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "nlohmann/json.hpp"
+#include "scheduler/vocabulary/check.h"
 #include "tools/random_checkpoint/random_checkpoint.h"
 
 ABSL_FLAG(std::string, model_dir, "", "checkpoint; written when absent");
@@ -237,7 +237,7 @@ void Measure() {
   Ranks ranks(absl::GetFlag(FLAGS_model_dir), absl::GetFlag(FLAGS_ranks), chunk, 2 * chunk);
   SKEIN_CHECK(chunk % (4 * ranks.size() * kBlockTokens) == 0);
   std::printf(
-      "| history | even ms | re-dealt | in CPU time | ring that passes nothing | ring's bytes "
+      "| history | even ms | re-dealt | in CPU time | ring that sends nothing | ring's bytes "
       "alone | "
       "one rank ms | speed-up |\n|---|---|---|---|---|---|---|---|\n");
   for (const int64_t history : {chunk / 4, chunk / 2, chunk, 2 * chunk}) {

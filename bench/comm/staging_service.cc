@@ -55,7 +55,7 @@ void StagingService::AnswerAsks(const scheduler::StagingRequest& request) {
 
 grpc::ServerUnaryReactor* StagingService::Take(grpc::CallbackServerContext* context,
                                                const TakeRequest* request, TakeResponse*) {
-  std::vector<engine::StagedBlock> part;
+  std::vector<StagedBlock> part;
   for (const TakeRequest::Block& block : request->blocks()) {
     part.push_back({block.slot(), block.layer(), block.global()});
   }

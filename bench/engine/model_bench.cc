@@ -16,13 +16,13 @@
 #include "bench/engine/bench_timer.h"
 #include "bench/engine/machine_limits.h"
 #include "bench/engine/timed_ops.h"
-#include "engine/base/check.h"
 #include "engine/checkpoint/mapped_file.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/checkpoint/tensor_store.h"
 #include "engine/device/cpu_device.h"
 #include "engine/model/model_engine.h"
 #include "engine/ops/cpu/cpu_ops.h"
+#include "scheduler/vocabulary/check.h"
 
 ABSL_FLAG(std::string, measure, "decode", "gemm, prefill, decode or breakdown");
 ABSL_FLAG(std::string, model_dir, "", "the checkpoint");

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <utility>
 
-#include "engine/base/check.h"
 #include "proto/decode_worker.grpc.pb.h"
 #include "proto/orchestrator.grpc.pb.h"
+#include "scheduler/vocabulary/check.h"
 #include "services/codec/codec.h"
 #include "services/rpc/bidi_stream.h"
 #include "services/rpc/message_counters.h"

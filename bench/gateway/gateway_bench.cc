@@ -3,6 +3,7 @@
 // bench/gateway/run starts this beside a cluster: it serves the orchestrator's interface to a
 // second pair of workers (direct_cluster.h), measures both in turn, prints one line of JSON and
 // stays until its standard input ends, so that those workers can leave in order.
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -18,8 +19,8 @@
 #include "bench/gateway/load.h"
 #include "bench/gateway/process_cpu.h"
 #include "bench/gateway/sse_client.h"
-#include "engine/base/check.h"
 #include "nlohmann/json.hpp"
+#include "scheduler/vocabulary/check.h"
 
 ABSL_FLAG(int, router_port, 0, "HTTP port of the router on loopback");
 ABSL_FLAG(std::string, port_file, "", "file to write the port to that direct workers register at");
@@ -30,6 +31,9 @@ ABSL_FLAG(int, connections, 1000, "concurrent streams of the throughput run");
 ABSL_FLAG(double, seconds, 8, "length of one throughput run");
 ABSL_FLAG(int, rounds, 2, "throughput runs, each through both");
 ABSL_FLAG(int, output_tokens, 8, "tokens of one stream of the throughput run");
+ABSL_FLAG(
+    int, held, 0,
+    "only hold so many streams of --output_tokens at once, each once, with no direct workers");
 ABSL_FLAG(std::vector<std::string>, pids, {}, "NAME=PID of processes whose CPU time is reported");
 
 namespace skein::bench {
@@ -52,12 +56,22 @@ json ToJson(const Samples& samples) {
           {"first_error", samples.first_error}};
 }
 
+std::string BodyOf(int64_t output_tokens) {
+  return json{{"model", absl::GetFlag(FLAGS_model)},
+              {"prompt", absl::GetFlag(FLAGS_prompt)},
+              {"stream", true},
+              {"max_tokens", output_tokens},
+              {"temperature", 0.0},
+              {"ignore_eos", true}}
+      .dump();
+}
+
 // The same work through both ways.
 class Bench {
  public:
-  Bench(SseClient* single, DirectCluster* direct)
-      : single_(single), direct_(direct), model_(absl::GetFlag(FLAGS_model)) {
-    const json asked = {{"model", model_}, {"prompt", absl::GetFlag(FLAGS_prompt)}};
+  Bench(SseClient* single, DirectCluster* direct) : single_(single), direct_(direct) {
+    const json asked = {{"model", absl::GetFlag(FLAGS_model)},
+                        {"prompt", absl::GetFlag(FLAGS_prompt)}};
     const json answer = json::parse(single_->Post("/tokenize", asked.dump()));
     prompt_ = answer.at("tokens").get<std::vector<int32_t>>();
   }
@@ -66,7 +80,7 @@ class Bench {
 
   // One stream at a time, by turns, so that a noisy neighbour hits both alike.
   json Latency(int64_t output_tokens, int pairs) {
-    const std::string body = Body(output_tokens);
+    const std::string body = BodyOf(output_tokens);
     const DirectLoad load{prompt_, output_tokens, 1};
     Samples http, direct;
     for (int i = 0; i < pairs; ++i) {
@@ -82,7 +96,7 @@ class Bench {
   json Throughput() {
     const int connections = absl::GetFlag(FLAGS_connections);
     const Limit limit{.seconds_max = absl::GetFlag(FLAGS_seconds)};
-    const std::string body = Body(absl::GetFlag(FLAGS_output_tokens));
+    const std::string body = BodyOf(absl::GetFlag(FLAGS_output_tokens));
     const DirectLoad load{prompt_, absl::GetFlag(FLAGS_output_tokens), connections};
     SseClient many(absl::GetFlag(FLAGS_router_port), connections);
     many.Run(body, {.seconds_max = 1});  // warm
@@ -103,13 +117,6 @@ class Bench {
   }
 
  private:
-  std::string Body(int64_t output_tokens) const {
-    return json{{"model", model_},    {"prompt", absl::GetFlag(FLAGS_prompt)},
-                {"stream", true},     {"max_tokens", output_tokens},
-                {"temperature", 0.0}, {"ignore_eos", true}}
-        .dump();
-  }
-
   static void AddCpu(double sign, std::vector<double>* seconds) {
     const std::vector<std::string> pids = absl::GetFlag(FLAGS_pids);
     for (size_t i = 0; i < pids.size(); ++i) {
@@ -132,7 +139,6 @@ class Bench {
 
   SseClient* const single_;
   DirectCluster* const direct_;
-  const std::string model_;
   std::vector<int32_t> prompt_;
 };
 
@@ -148,7 +154,27 @@ json Measure(DirectCluster* direct) {
           {"throughput", bench.Throughput()}};
 }
 
+// The pace at which the median stream got its tokens, after its first.
+json Hold(int streams) {
+  const int tokens = absl::GetFlag(FLAGS_output_tokens);
+  SseClient client(absl::GetFlag(FLAGS_router_port), streams);
+  const Samples samples = client.Run(BodyOf(tokens), {.streams_max = streams, .seconds_max = 3600});
+  std::vector<int64_t> paces_us;
+  for (const StreamTimes& stream : samples.streams) {
+    paces_us.push_back((stream.total_us - stream.ttft_us) / std::max(1, tokens - 1));
+  }
+  const int64_t median_us = std::max<int64_t>(1, Quantile(paces_us, 0.5));
+  return {{"streams", samples.streams.size()},
+          {"tokens_per_s_of_a_stream", 1e6 / static_cast<double>(median_us)},
+          {"errors", samples.errors},
+          {"first_error", samples.first_error}};
+}
+
 int Main() {
+  if (const int streams = absl::GetFlag(FLAGS_held); streams > 0) {
+    std::cout << Hold(streams).dump() << std::endl;
+    return 0;
+  }
   auto direct = DirectCluster::Start();
   if (!direct.ok()) {
     std::cerr << direct.status() << "\n";

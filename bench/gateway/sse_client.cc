@@ -12,7 +12,7 @@
 #include <array>
 #include <string_view>
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::bench {
 namespace {

@@ -19,8 +19,8 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
-#include "engine/base/check.h"
 #include "engine/transport/ucx_transport.h"
+#include "scheduler/vocabulary/check.h"
 
 ABSL_FLAG(uint64_t, layers, 32, "layers of the model");
 ABSL_FLAG(uint64_t, blocks, 64, "KV blocks of the handoff");

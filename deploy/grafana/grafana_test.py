@@ -57,7 +57,7 @@ def queries():
 
 
 def each_query_asks_the_chosen_deployment():
-    """Two deployments that one Prometheus scrapes are never added up, and a legend names the pod where it names a process."""
+    """Deployments scraped by one Prometheus are never summed, and a legend that names a process also names the pod."""
     for name, title, target in queries():
         for selector in re.findall(r"(?:vllm:|skein_|skein:|process_|up\b)[\w:]*(\{[^}]*\})?", target["expr"]):
             joined = selector == "" or selector.startswith("{service=")  # the right side of a join on namespace, job, instance
@@ -76,7 +76,7 @@ def gauges_have_no_rate():
 
 
 class Grafana(http.server.BaseHTTPRequestHandler):
-    """The part of Grafana's API that provision uses, as a Grafana without our data source answers."""
+    """The part of Grafana's API that provision uses, like a Grafana without our data source."""
 
     def do_GET(self):  # pylint: disable=invalid-name
         self.answer(200 if self.server.has_source else 404)

@@ -1,4 +1,5 @@
-# What this process may use of its machine, cgroups included. Sourced by deploy/local/up; MiB and whole numbers throughout.
+# The resources that this process may use, cgroups included. Sourced by deploy/local/up; MiB and
+# whole numbers throughout.
 
 # The folders of this process's cgroup of controller $1 and of its parents, innermost first. A container often sees its own
 # cgroup as the root; a folder that is not there is left out by those who read.

@@ -1,7 +1,8 @@
 # Prometheus and Alertmanager beside a local cluster. Sourced by deploy/local/up and deploy/local/restart.
 #
-# All of it lies in RUN_DIR/observe: prometheus.yml, alertmanager.yml, rules.yml, targets.json and Prometheus's data. The targets
-# are the processes of local.json; Prometheus reads them anew whenever the file changes.
+# Everything is in RUN_DIR/observe: prometheus.yml, alertmanager.yml, rules.yml, targets.json and
+# Prometheus's data. The targets are the processes of local.json; Prometheus reloads them when the
+# file changes.
 
 # The targets of the cluster whose local.json is $1, as Prometheus's file_sd has them.
 targets_of() {
@@ -31,14 +32,14 @@ rule_files: [rules.yml]
 alerting: {alertmanagers: [{static_configs: [{targets: ["127.0.0.1:$3"]}]}]}
 scrape_configs: [{job_name: skein, file_sd_configs: [{files: [targets.json], refresh_interval: 1m}]}]
 END
-  # Alerts are shown, and sent to nobody: add a receiver here.
+  # Alerts are shown and not sent; add a receiver here.
   cat >"$1/observe/alertmanager.yml" <<END
 route: {receiver: nobody, group_by: [alertname], group_wait: 5s}
 receivers: [{name: nobody}]
 END
 }
 
-# A port that nobody listens on: $1 or one of the next hundred.
+# A free port: $1 or one of the next hundred.
 free_port() {
   local port
   for ((port = $1; port < $1 + 100; port++)); do

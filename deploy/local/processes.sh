@@ -1,9 +1,10 @@
 # The processes of a local cluster. Sourced by deploy/local/up, deploy/local/down and deploy/local/restart.
 #
-# up starts each process with SKEIN_UP="NAME RUN_DIR" in its environment and RUN_DIR as its working folder. By these down
-# finds them, whatever became of pid files, binaries, logs or the folder itself; a process without them is not ours.
+# up starts each process with SKEIN_UP="NAME RUN_DIR" in its environment and RUN_DIR as its working
+# folder. down finds processes by these, even if pid files, binaries, logs or the folder are gone; a
+# process without them is not ours.
 
-# Where the state of a cluster whose folder is $1 lies: skeinctl looks there.
+# The path of the state file for the cluster in folder $1; skeinctl reads it.
 state_file() {
   if [ -n "${SKEIN_RUN_DIR:-}" ]; then echo "$1/local.json"; else
     echo "${XDG_STATE_HOME:-$HOME/.local/state}/skein/local.json"
@@ -19,7 +20,8 @@ name_of() {
   if [ "${value#* }" = "$2" ] || [ "$(readlink "/proc/$1/cwd" 2>/dev/null)" = "$2" ]; then echo "${value%% *}"; fi
 }
 
-# Starts process $2 of the cluster of folder $1 by its command, the words of $1/$2.command. Its log goes on.
+# Starts process $2 of the cluster in folder $1 with its command from $1/$2.command. Appends to its
+# log.
 start_process() {
   local command
   eval "command=($(cat "$1/$2.command"))"

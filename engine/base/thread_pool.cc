@@ -1,6 +1,6 @@
 #include "engine/base/thread_pool.h"
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

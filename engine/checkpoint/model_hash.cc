@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

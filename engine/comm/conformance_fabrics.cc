@@ -5,13 +5,13 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/check.h"
 #include "engine/comm/fault_communicator.h"
 #include "engine/comm/local_fabric.h"
 #include "engine/comm/testing_conformance.h"
 #include "engine/comm/testing_far_fabric.h"
 #include "engine/comm/testing_far_paths.h"
 #include "engine/comm/ucx_fabric.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "engine/base/check.h"
 #include "engine/comm/testing_gpu_checks.h"
 #include "engine/comm/testing_ranks.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

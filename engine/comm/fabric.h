@@ -13,16 +13,9 @@
 
 #include "absl/status/statusor.h"
 #include "engine/comm/communicator.h"
+#include "scheduler/vocabulary/group_id.h"
 
 namespace skein::engine {
-
-// Tells groups of the same members apart; the same number on every rank, never used twice by the
-// same members.
-struct GroupId {
-  uint64_t high = 0;
-  uint64_t low = 0;
-  bool operator==(const GroupId&) const = default;
-};
 
 class Fabric {
  public:

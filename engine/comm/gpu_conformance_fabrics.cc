@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/check.h"
 #include "engine/comm/cuda_peer_fabric.h"
 #include "engine/comm/device_fabric.h"
 #include "engine/comm/nccl_fabric.h"
@@ -17,6 +16,7 @@
 #include "engine/comm/ucx_fabric.h"
 #include "engine/comm/worker_fabric.h"
 #include "engine/cuda/cuda_device.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -6,11 +6,11 @@
 #include <span>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/check.h"
 #include "engine/comm/device_fabric.h"
 #include "engine/comm/group_key.h"
 #include "engine/comm/member_address.h"
 #include "engine/comm/tried_communicator.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {
@@ -26,7 +26,7 @@ GroupId SpareOf(GroupId id) {
 uint64_t TrialWord(GroupId id, int rank, size_t word) {
   uint64_t value = id.high ^ (id.low * 0x9e3779b97f4a7c15u) ^
                    (static_cast<uint64_t>(rank + 1) * kTrialWords + word);
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;  // SplitMix64's finaliser
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;  // most of SplitMix64's finaliser
   return value ^ (value >> 27);
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/base/check.h"
 #include "engine/base/f16.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

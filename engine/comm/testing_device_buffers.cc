@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

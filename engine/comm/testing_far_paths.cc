@@ -2,12 +2,12 @@
 
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/comm/fault_communicator.h"
 #include "engine/comm/testing_device_buffers.h"
 #include "engine/comm/testing_far_peer.h"
 #include "engine/comm/testing_near_fabric.h"
 #include "engine/comm/ucx_link_fabric.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/check.h"
 #include "engine/comm/peer_link_fabric.h"
 #include "engine/comm/reduce.h"
 #include "engine/comm/ucx_link_fabric.h"
 #include "engine/device/far_peer_opener.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "engine/base/check.h"
 #include "engine/comm/testing_ranks.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/comm/ucx_mesh.h"
 #include "engine/transport/ucx_context.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/check.h"
 #include "engine/cuda/cuda_check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

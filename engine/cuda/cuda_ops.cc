@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/ops/ops_checks.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/cuda/attention/attention.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -4,10 +4,10 @@
 #include <string>
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/sampling/logit_edits.h"
 #include "engine/sampling/philox.h"
 #include "engine/sampling/sample_errors.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

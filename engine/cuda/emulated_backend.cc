@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/cuda/emulator/recording.h"
 #include "engine/cuda/skinny_gemm/skinny_gemm.h"
 #include "engine/device/cpu_device.h"
+#include "scheduler/vocabulary/check.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>

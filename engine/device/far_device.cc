@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

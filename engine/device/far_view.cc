@@ -5,7 +5,7 @@
 #include <mutex>
 #include <set>
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -8,6 +8,7 @@
 #include "engine/emulated/tags.h"
 #include "engine/sampling/philox.h"
 #include "engine/sampling/sample_errors.h"
+#include "scheduler/vocabulary/mix64.h"
 
 namespace skein::engine {
 namespace {
@@ -15,8 +16,8 @@ namespace {
 constexpr float kGreedyBelow = 1e-5f;   // as in Sampler
 constexpr float kLogprobStep = -0.25f;  // between an id and the next less likely one
 
-uint64_t HashOf(float value) { return Mix(uint64_t{std::bit_cast<uint32_t>(value)} + 1); }
-uint64_t HashOf(int32_t id) { return Mix((uint64_t{static_cast<uint32_t>(id)} << 32) + 1); }
+uint64_t HashOf(float value) { return Mix64(uint64_t{std::bit_cast<uint32_t>(value)} + 1); }
+uint64_t HashOf(int32_t id) { return Mix64((uint64_t{static_cast<uint32_t>(id)} << 32) + 1); }
 
 bool Suppresses(const SamplingParams& params, uint64_t index) {
   return index < static_cast<uint64_t>(std::max(0, params.min_tokens)) &&
@@ -71,7 +72,7 @@ uint64_t DistanceOf(uint64_t start, const SamplingParams& params, uint64_t index
     hash = Fold(hash, HashOf(value));
   }
   const uint64_t top_k = params.top_k > 0 ? static_cast<uint64_t>(params.top_k) : ids;
-  return Mix(hash) % std::min(top_k, ids);
+  return Mix64(hash) % std::min(top_k, ids);
 }
 
 std::set<int32_t> RuledOut(const SamplingParams& params, uint64_t index) {
@@ -96,7 +97,7 @@ absl::StatusOr<SampledToken> SampleEmulated(uint64_t digest, int vocab_size,
   const std::set<int32_t> ruled_out = RuledOut(params, index);
   if (ruled_out.size() >= ids) return NoTokenLeft();
   const uint64_t edits = EditsOf(params, index, prompt, output);
-  const uint64_t start = edits == 0 ? digest : Mix(digest ^ edits);
+  const uint64_t start = edits == 0 ? digest : Mix64(digest ^ edits);
   uint64_t token = (start % ids + DistanceOf(start, params, index, ids)) % ids;
   while (ruled_out.contains(static_cast<int32_t>(token))) token = (token + 1) % ids;
   if (params.top_logprobs < 0) return SampledToken{static_cast<int32_t>(token), 0.0f, {}};
@@ -105,7 +106,7 @@ absl::StatusOr<SampledToken> SampleEmulated(uint64_t digest, int vocab_size,
 
 SampledToken EmulatedLogprobs(uint64_t digest, int vocab_size, int32_t token, int top_logprobs) {
   const auto ids = static_cast<uint64_t>(vocab_size);
-  const float first = -static_cast<float>(Mix(digest) >> 40) * 0x1p-24f;  // of the most likely
+  const float first = -static_cast<float>(Mix64(digest) >> 40) * 0x1p-24f;  // of the most likely
   const auto logprob = [&](uint64_t rank) {
     return first + kLogprobStep * static_cast<float>(rank);
   };

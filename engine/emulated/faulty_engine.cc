@@ -9,10 +9,14 @@
 namespace skein::engine {
 namespace {
 
+bool Has(const SequenceStep& sequence, int64_t token) {
+  return token >= 0 &&
+         std::find(sequence.prompt.begin(), sequence.prompt.end(), token) != sequence.prompt.end();
+}
+
 bool AnyHas(std::span<const SequenceStep> sequences, int64_t token) {
-  return token >= 0 && std::any_of(sequences.begin(), sequences.end(), [token](const auto& one) {
-           return std::find(one.prompt.begin(), one.prompt.end(), token) != one.prompt.end();
-         });
+  return std::any_of(sequences.begin(), sequences.end(),
+                     [token](const SequenceStep& one) { return Has(one, token); });
 }
 
 }  // namespace
@@ -27,7 +31,14 @@ absl::Status FaultyEngine::Step(std::span<const SequenceStep> sequences,
     return absl::InternalError(
         absl::StrCat("token ", faults_.fail_token, " fails this emulated device"));
   }
-  return engine_->Step(sequences, layer_done, results);
+  const absl::Status status = engine_->Step(sequences, layer_done, results);
+  if (!status.ok()) return status;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (!Has(sequences[i], faults_.nan_token)) continue;
+    (*results)[i] = {};
+    (*results)[i].status = absl::InternalError("logits hold NaN or infinity");
+  }
+  return status;
 }
 
 }  // namespace skein::engine

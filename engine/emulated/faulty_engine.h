@@ -1,5 +1,5 @@
 // FaultyEngine: another engine that fails or hangs on request, for tests and drills: in every step
-// with a sequence whose prompt contains a certain token.
+// with a sequence whose prompt contains a certain token. Or one sequence gets logits of NaN.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,9 @@ namespace skein::engine {
 struct Faults {
   int64_t fail_token = -1;  // the step ends with INTERNAL; -1: none does
   int64_t hang_token = -1;  // the step never ends
+  int64_t nan_token = -1;   // that sequence ends with INTERNAL, as one whose logits are NaN
+
+  bool any() const { return fail_token >= 0 || hang_token >= 0 || nan_token >= 0; }
 };
 
 class FaultyEngine : public Engine {

@@ -13,6 +13,7 @@
 #include "engine/emulated/pace.h"
 #include "engine/emulated/tags.h"
 #include "engine/model/ring_check.h"
+#include "scheduler/vocabulary/mix64.h"
 
 namespace skein::engine {
 namespace {
@@ -207,7 +208,7 @@ absl::Status RingRun::CompareHistory() {
 
 uint64_t RingRun::LinkAt(int64_t position) const {
   const uint64_t link = links_[static_cast<size_t>(position)];
-  return poisoned_ ? Mix(link ^ kPoison) : link;
+  return poisoned_ ? Mix64(link ^ kPoison) : link;
 }
 
 void RingRun::Write(int layer) const {

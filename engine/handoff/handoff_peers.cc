@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 

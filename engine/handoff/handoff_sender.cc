@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/check.h"
 #include "engine/handoff/layout_map.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {
@@ -43,7 +43,7 @@ void HandoffSender::Open(HandoffKey key, std::vector<int32_t> local_blocks, int6
   std::vector<HandoffBlock> blocks;
   blocks.reserve(local_blocks.size());
   for (const int32_t local : local_blocks) {
-    blocks.push_back({local, static_cast<int64_t>(blocks.size())});
+    blocks.push_back({static_cast<int64_t>(blocks.size()), {local}});
   }
   OpenShare(key, std::move(blocks), prompt_tokens);
 }
@@ -186,7 +186,7 @@ std::vector<TransferPiece> HandoffSender::PiecesOf(const PutSchedule::Put& put,
   std::vector<TransferPiece> pieces;
   for (const PutSchedule::PutBlock& one : put.blocks) {
     const auto layer = static_cast<size_t>(one.layer);
-    const auto from = static_cast<uint64_t>(one.block.local * block_bytes);
+    const auto from = static_cast<uint64_t>(one.block.local.value * block_bytes);
     if (one.slot >= 0) {
       pieces.push_back({.local = local_regions_[layer],
                         .local_offset = from,
@@ -236,10 +236,22 @@ bool HandoffSender::Carry(const PutSchedule::Work& work) {
   }
   for (const PutSchedule::End& end : work.ends) {
     const auto it = receivers_.find(end.key);
+    const bool done = end.verdict == PutSchedule::Verdict::kDone;
+    if (done && ends_.carried != nullptr) carried_[end.key] = SlowestOf(it->second);
     ReleasePeers(&it->second);
     receivers_.erase(it);
   }
   return failed.empty();
+}
+
+PeerInfo HandoffSender::SlowestOf(const Receiver& receiver) const {
+  PeerInfo slowest;
+  for (const Peer& peer : receiver.peers) {
+    const absl::StatusOr<PeerInfo> info = transport_->Inspect(peer.id);
+    const bool first = slowest.path.empty();
+    if (info.ok() && (first || info->path == "host-staged")) slowest = *info;
+  }
+  return slowest;
 }
 
 void HandoffSender::Pump(std::chrono::nanoseconds wait) {
@@ -275,7 +287,7 @@ void HandoffSender::Pump(std::chrono::nanoseconds wait) {
   Tell(&after);
 }
 
-void HandoffSender::Tell(PutSchedule::Work* work) const {
+void HandoffSender::Tell(PutSchedule::Work* work) {
   for (const HandoffKey key : work->waits) ends_.waits(key);
   for (PutSchedule::Part& part : work->parts) ends_.part(part.key, std::move(part.blocks));
   for (const HandoffKey key : work->idle) ends_.idle(key);
@@ -287,6 +299,9 @@ void HandoffSender::Tell(PutSchedule::Work* work) const {
     } else {
       std::vector<int64_t> bytes;
       for (const int64_t blocks : end.blocks) bytes.push_back(blocks * spec_.BlockBytes());
+      if (const auto carried = carried_.extract(end.key); !carried.empty()) {
+        ends_.carried(end.key, carried.mapped());
+      }
       ends_.done(end.key, std::move(bytes));
     }
   }

@@ -41,9 +41,9 @@
 #include "absl/status/status.h"
 #include "engine/handoff/handoff_peers.h"
 #include "engine/handoff/put_schedule.h"
-#include "engine/handoff/staged_block.h"
 #include "engine/kv/kv_spec.h"
 #include "engine/transport/transport.h"
+#include "scheduler/vocabulary/staged_block.h"
 
 namespace skein::engine {
 
@@ -75,6 +75,8 @@ struct HandoffEnds {
   std::function<void(HandoffKey)> waits = nullptr;
   // Nothing is under way and the buffer is not used any more: the next one is waited for.
   std::function<void(HandoffKey)> idle = nullptr;
+  // No end: just before `done`, how the bytes went. Of several ranks: of one with the slower path.
+  std::function<void(HandoffKey, const PeerInfo&)> carried = nullptr;
 };
 
 class HandoffSender {
@@ -151,7 +153,8 @@ class HandoffSender {
   std::vector<TransferPiece> PiecesOf(const PutSchedule::Put& put, const Receiver& receiver) const;
   // Its cancels, puts and ends. False: a handoff has failed by a put that cannot be made.
   bool Carry(const PutSchedule::Work& work);
-  void Tell(PutSchedule::Work* work) const;
+  PeerInfo SlowestOf(const Receiver& receiver) const;
+  void Tell(PutSchedule::Work* work);
 
   Transport* const transport_;
   const KvSpec spec_;
@@ -165,6 +168,7 @@ class HandoffSender {
   std::map<TransferId, uint64_t> puts_;       // under way: their numbers
   std::map<uint64_t, TransferId> transfers_;  // and back
   HandoffPeers peers_;
+  std::map<HandoffKey, PeerInfo> carried_;  // only Pump: of ends that it has not told yet
 };
 
 }  // namespace skein::engine

@@ -50,7 +50,12 @@ class HandoffSenderTest : public ::testing::Test {
         sender_(source_.transport.get(), kSpec, source_.regions, std::chrono::seconds(60),
                 {.done = [this](HandoffKey, std::vector<int64_t> bytes) { done_ = bytes; },
                  .failed = [this](HandoffKey, absl::Status status) { failed_ = status; },
-                 .stopped = [this](HandoffKey) { stopped_ = true; }}) {}
+                 .stopped = [this](HandoffKey) { stopped_ = true; },
+                 .carried =
+                     [this](HandoffKey, const PeerInfo& by) {
+                       EXPECT_FALSE(done_.has_value());
+                       carried_ = by;
+                     }}) {}
 
   HandoffGrant GrantOf(std::vector<int32_t> blocks) {
     return {.targets = {{std::move(blocks), target_.description}},
@@ -78,6 +83,7 @@ class HandoffSenderTest : public ::testing::Test {
   Pool source_;
   Pool target_;
   std::optional<std::vector<int64_t>> done_;
+  std::optional<PeerInfo> carried_;
   std::optional<absl::Status> failed_;
   bool stopped_ = false;
   HandoffSender sender_;
@@ -98,6 +104,9 @@ TEST_F(HandoffSenderTest, EveryBlockOfEveryLayerArrivesWhereItWasGranted) {
   PumpUntilEnded();
   ASSERT_TRUE(done_.has_value());
   EXPECT_EQ(*done_, std::vector<int64_t>(3, 4 * kSpec.BlockBytes()));
+  ASSERT_TRUE(carried_.has_value());
+  EXPECT_EQ(carried_->path, "direct");
+  EXPECT_EQ(carried_->lanes, "loopback");
   for (int layer = 0; layer < kSpec.num_layers; ++layer) {
     for (size_t i = 0; i < local.size(); ++i) {
       EXPECT_EQ(std::memcmp(source_.Block(layer, local[i]), target_.Block(layer, remote[i]),

@@ -1,7 +1,7 @@
 #include "engine/handoff/layout_map.h"
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 

@@ -32,11 +32,11 @@ struct Writer {
 
   // Puts the prompt's block into a local one.
   HandoffBlock Take(const PromptKv& kv, int64_t global) {
-    const HandoffBlock block{free.back(), global};
+    const HandoffBlock block{global, {free.back()}};
     free.pop_back();
     for (int layer = 0; layer < kSpec.num_layers; ++layer) {
       const auto& bytes = kv[static_cast<size_t>(layer)][static_cast<size_t>(global)];
-      std::memcpy(pool.Block(layer, block.local), bytes.data(), bytes.size());
+      std::memcpy(pool.Block(layer, block.local.value), bytes.data(), bytes.size());
     }
     return block;
   }

@@ -26,7 +26,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/handoff/staged_block.h"
+#include "scheduler/vocabulary/handoff_block.h"
+#include "scheduler/vocabulary/staged_block.h"
 
 namespace skein::engine {
 
@@ -36,13 +37,6 @@ struct HandoffKey {
   uint64_t b = 0;
   uint64_t c = 0;
   auto operator<=>(const HandoffKey&) const = default;
-};
-
-// A block of a prompt: which local block holds it, and its index in the prompt (position /
-// block_tokens).
-struct HandoffBlock {
-  int32_t local = 0;
-  int64_t global = 0;
 };
 
 class PutSchedule {

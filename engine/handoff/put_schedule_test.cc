@@ -20,7 +20,7 @@ PutSchedule::Time At(int64_t us) { return PutSchedule::Time(std::chrono::microse
 
 std::vector<HandoffBlock> Blocks(int64_t count) {
   std::vector<HandoffBlock> blocks;
-  for (int64_t i = 0; i < count; ++i) blocks.push_back({static_cast<int32_t>(10 + i), i});
+  for (int64_t i = 0; i < count; ++i) blocks.push_back({i, {static_cast<int32_t>(10 + i)}});
   return blocks;
 }
 
@@ -54,7 +54,7 @@ TEST_F(PutScheduleTest, BlocksArePutWhenTheyAreWholeAndOnce) {
   ASSERT_EQ(work.puts.size(), 2u) << "layer 0 at each rank";
   EXPECT_EQ(work.puts[1].rank, 1);
   ASSERT_EQ(work.puts[0].blocks.size(), 1u);
-  EXPECT_EQ(work.puts[0].blocks[0].block.local, 10);
+  EXPECT_EQ(work.puts[0].blocks[0].block.local.value, 10);
   EXPECT_TRUE(Take().puts.empty());
   Written(6);
   auto more = Take();

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/check.h"
 #include "engine/host/testing_descriptors.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -9,8 +9,8 @@
 #include <memory>
 #include <string>
 
-#include "engine/base/check.h"
 #include "engine/host/process_watch.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -1,18 +1,14 @@
 #include "engine/model/agreement.h"
 
+#include "scheduler/vocabulary/mix64.h"
+
 namespace skein::engine {
 
 Digest::Digest(std::string_view model_hash) {
   for (const char c : model_hash) Add(static_cast<unsigned char>(c));
 }
 
-// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014) after every value.
-void Digest::Add(uint64_t value) {
-  value_ = (value_ ^ value) + 0x9e3779b97f4a7c15u;
-  value_ = (value_ ^ (value_ >> 30)) * 0xbf58476d1ce4e5b9u;
-  value_ = (value_ ^ (value_ >> 27)) * 0x94d049bb133111ebu;
-  value_ ^= value_ >> 31;
-}
+void Digest::Add(uint64_t value) { value_ = Mix64((value_ ^ value) + kMix64Step); }
 
 void Digest::AddIds(std::span<const int32_t> ids) {
   Add(ids.size());

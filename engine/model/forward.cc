@@ -3,9 +3,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "engine/base/check.h"
 #include "engine/model/forward_parts.h"
 #include "engine/model/layer_parts.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -5,10 +5,10 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/model/forward_parts.h"
 #include "engine/model/group_weights.h"
 #include "engine/model/layer_parts.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

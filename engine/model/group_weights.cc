@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

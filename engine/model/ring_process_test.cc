@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/check.h"
 #include "engine/device/cpu_device.h"
 #include "engine/model/model_engine.h"
 #include "engine/model/testing/parity_text.h"
@@ -24,6 +23,7 @@
 #include "engine/model/testing/widen_checkpoint.h"
 #include "engine/ops/cpu/cpu_ops.h"
 #include "gtest/gtest.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -7,11 +7,11 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/model/agreement.h"
 #include "engine/model/layer_parts.h"
 #include "engine/model/ring_check.h"
 #include "engine/model/ring_moves.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

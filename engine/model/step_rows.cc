@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/sampling/logprobs.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -1,6 +1,6 @@
 #include "engine/ops/ops_checks.h"
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

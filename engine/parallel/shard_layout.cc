@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

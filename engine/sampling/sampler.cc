@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/base/check.h"
 #include "engine/sampling/logprobs.h"
 #include "engine/sampling/philox.h"
 #include "engine/sampling/sample_errors.h"
 #include "engine/sampling/softmax.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

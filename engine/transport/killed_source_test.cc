@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "engine/base/check.h"
 #include "engine/transport/testing_target.h"
 #include "engine/transport/ucx_transport.h"
+#include "scheduler/vocabulary/check.h"
 
 extern char** environ;
 

@@ -1,10 +1,10 @@
 // The process behind SpawnProcessTarget, with a FarDevice.
 #include <memory>
 
-#include "engine/base/check.h"
 #include "engine/device/far_peer_opener.h"
 #include "engine/transport/testing_target.h"
 #include "engine/transport/ucx_transport.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 extern char** environ;
 

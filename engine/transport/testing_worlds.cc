@@ -7,12 +7,12 @@
 //    staging memory on both sides;
 //  - FarDirect, FarMixed: from one device straight into another's memory; of FarMixed only one
 //    region is a device's.
-#include "engine/base/check.h"
 #include "engine/device/far_peer_opener.h"
 #include "engine/transport/fault_transport.h"
 #include "engine/transport/loopback_transport.h"
 #include "engine/transport/testing_conformance.h"
 #include "engine/transport/ucx_transport.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/base/check.h"
 #include "engine/device/far_peer_opener.h"
 #include "engine/transport/testing_target.h"
 #include "engine/transport/ucx_transport.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -40,7 +40,8 @@ enum Message : unsigned { kHello = 1, kPut, kFlush, kGet, kAnswer, kBye };
 // - kFlush: connection, id, count. Answered when so many puts were applied.
 // - kGet: connection, id, mapping, address, count of bytes.
 // - kAnswer: connection, id, refused. Data: the bytes of a get.
-// - kBye: connection.
+// - kBye: connection. From the source: it leaves. From the target: it closed the connection to make
+//   room for others; the source says kHello again before it sends anything else.
 struct Header {
   uint64_t connection = 0;
   uint64_t id = 0;
@@ -131,7 +132,9 @@ struct Endpoint {
   std::map<uint64_t, Awaited> awaited;  // by id
   uint64_t puts_started = 0;
   uint64_t puts_flushed = 0;
+  bool closed_by_target = false;  // to make room; nothing was under way
   // At the target:
+  uint64_t used = 0;           // when the source last sent something: UcxTarget::uses_ then
   uint64_t puts_received = 0;  // of those, the last ones may still be copied to a device
   uint64_t puts_applied = 0;
   bool refused = false;

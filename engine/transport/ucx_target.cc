@@ -1,16 +1,11 @@
 #include "engine/transport/ucx_target.h"
 
+#include <algorithm>
 #include <iterator>
 #include <string>
 #include <utility>
 
 namespace skein::engine {
-namespace {
-
-constexpr size_t kInboundMax = 1024;
-
-}  // namespace
-
 void UcxTarget::CloseAll() {
   while (!inbound_.empty())
     endpoints_->Close(std::move(inbound_.extract(inbound_.begin()).mapped()));
@@ -21,17 +16,49 @@ Endpoint* UcxTarget::Inbound(const Header& header) {
   return found == inbound_.end() ? nullptr : found->second.get();
 }
 
+Endpoint* UcxTarget::Used(const Header& header) {
+  Endpoint* const endpoint = Inbound(header);
+  if (endpoint != nullptr) endpoint->used = ++uses_;
+  return endpoint;
+}
+
 void UcxTarget::OnHello(const Header& header, const std::byte* data, size_t bytes) {
-  if (bytes == 0 || inbound_.size() >= kInboundMax || inbound_.contains(header.connection)) return;
+  if (bytes == 0 || inbound_.contains(header.connection) || !MakeRoom()) return;
   auto endpoint = endpoints_->Open(std::string(reinterpret_cast<const char*>(data), bytes));
   if (!endpoint.ok()) return;  // the source's flush stays unanswered, and its timeout says so
   (*endpoint)->connection = header.connection;
+  (*endpoint)->used = ++uses_;
   inbound_[header.connection] = *std::move(endpoint);
+}
+
+bool UcxTarget::IsIdle(const Endpoint& endpoint) const {
+  return endpoint.flushes.empty() && endpoint.operations.empty() &&
+         endpoint.puts_applied == endpoint.puts_received &&
+         std::none_of(gets_.begin(), gets_.end(), [&](const DeviceGet& get) {
+           return get.header.connection == endpoint.connection;
+         });
+}
+
+// What has to leave is closed by CloseLost: this is within a message.
+bool UcxTarget::MakeRoom() {
+  size_t held = 0;
+  Endpoint* idle = nullptr;
+  for (const auto& [connection, endpoint] : inbound_) {
+    if (!endpoint->health.ok()) continue;
+    ++held;
+    const bool older = idle == nullptr || endpoint->used < idle->used;
+    if (older && IsIdle(*endpoint)) idle = endpoint.get();
+  }
+  if (held < sources_max_) return true;
+  if (idle == nullptr) return false;
+  Send(idle, kBye, {.connection = idle->connection}, nullptr, 0, nullptr);
+  idle->health = absl::ResourceExhaustedError("its place was needed for another source");
+  return true;
 }
 
 void UcxTarget::OnPut(const Header& header, std::span<const Fragment> fragments,
                       std::span<const std::byte> data) {
-  Endpoint* const endpoint = Inbound(header);
+  Endpoint* const endpoint = Used(header);
   if (endpoint == nullptr) return;
   uint64_t mark = 0;
   if (!memory_->Scatter(fragments, data, &mark)) endpoint->refused = true;
@@ -100,7 +127,7 @@ bool UcxTarget::Progress() {
 }
 
 void UcxTarget::OnFlush(const Header& header, const std::byte*, size_t) {
-  Endpoint* const endpoint = Inbound(header);
+  Endpoint* const endpoint = Used(header);
   if (endpoint == nullptr) return;
   endpoint->flushes.emplace_back(header.count, header.id);
   AnswerFlushes(endpoint);
@@ -118,7 +145,7 @@ void UcxTarget::AnswerFlushes(Endpoint* endpoint) {
 }
 
 void UcxTarget::OnGet(const Header& header, const std::byte*, size_t) {
-  Endpoint* const endpoint = Inbound(header);
+  Endpoint* const endpoint = Used(header);
   if (endpoint == nullptr) return;
   const bool fits = header.count <= kMessageBytesMax;
   const std::byte* const place =

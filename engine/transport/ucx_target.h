@@ -18,9 +18,10 @@ namespace skein::engine {
 
 class UcxTarget {
  public:
-  // All outlive this. `inbox` may be null.
-  UcxTarget(UcxEndpoints* endpoints, UcxMemory* memory, DeviceInbox* inbox)
-      : endpoints_(endpoints), memory_(memory), inbox_(inbox) {}
+  // All outlive this. `inbox` may be null. At most `sources_max` connections are held: a new one
+  // takes the place of the one that has been idle longest, whose source is told (kBye).
+  UcxTarget(UcxEndpoints* endpoints, UcxMemory* memory, DeviceInbox* inbox, size_t sources_max)
+      : endpoints_(endpoints), memory_(memory), inbox_(inbox), sources_max_(sources_max) {}
 
   void OnHello(const Header& header, const std::byte* data, size_t bytes);
   void OnPut(const Header& header, std::span<const Fragment> fragments,
@@ -51,6 +52,10 @@ class UcxTarget {
   };
 
   Endpoint* Inbound(const Header& header);
+  Endpoint* Used(const Header& header);
+  // False: all connections are in use.
+  bool MakeRoom();
+  bool IsIdle(const Endpoint& endpoint) const;
   bool ProgressPuts();
   bool ProgressGets();
   bool Advance(DeviceGet* get);
@@ -60,6 +65,8 @@ class UcxTarget {
   UcxEndpoints* const endpoints_;
   UcxMemory* const memory_;
   DeviceInbox* const inbox_;
+  const size_t sources_max_;
+  uint64_t uses_ = 0;
   std::deque<CopyingPut> copying_;
   std::list<DeviceGet> gets_;
   std::map<uint64_t, std::unique_ptr<Endpoint>> inbound_;  // by connection

@@ -14,7 +14,6 @@
 #include <string>
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/transport/device_inbox.h"
 #include "engine/transport/direct_wire.h"
 #include "engine/transport/staged_wire.h"
@@ -22,6 +21,7 @@
 #include "engine/transport/ucx_endpoint.h"
 #include "engine/transport/ucx_memory.h"
 #include "engine/transport/ucx_target.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {
@@ -49,7 +49,7 @@ uint64_t RandomId() {
 class UcxWire : public Wire {
  public:
   UcxWire(const UcxContext& context, std::unique_ptr<HostWire> host, const std::string& address,
-          std::shared_ptr<CopyStream> copies);
+          std::shared_ptr<CopyStream> copies, size_t sources_max);
   ~UcxWire() override;
 
   absl::StatusOr<WireMapping> Map(void* base, size_t bytes) override {
@@ -79,8 +79,11 @@ class UcxWire : public Wire {
                  std::span<const std::byte> data);
   void OnPut(std::span<const std::byte> header, std::span<const std::byte> data);
   void OnAnswer(const Header& header, const std::byte* data, size_t bytes);
+  void OnBye(const Header& header, const std::byte* data, size_t bytes);
   void Watch(int fd);
 
+  void Greet(Endpoint* endpoint);
+  void GreetAgain(Endpoint* endpoint);
   void AddToPut(Endpoint* endpoint, const WirePiece& piece, PutMessage* put, WireTicket* ticket);
   void FinishPut(Endpoint* endpoint, PutMessage* put, WireTicket* ticket);
   void StartGet(Endpoint* endpoint, const WirePiece& piece, WireTicket* ticket);
@@ -100,7 +103,7 @@ class UcxWire : public Wire {
 };
 
 UcxWire::UcxWire(const UcxContext& context, std::unique_ptr<HostWire> host,
-                 const std::string& address, std::shared_ptr<CopyStream> copies)
+                 const std::string& address, std::shared_ptr<CopyStream> copies, size_t sources_max)
     : context_(context.context),
       worker_(context.worker),
       host_(std::move(host)),
@@ -111,7 +114,7 @@ UcxWire::UcxWire(const UcxContext& context, std::unique_ptr<HostWire> host,
                  ? nullptr
                  : std::make_unique<DeviceInbox>(std::move(copies), kMessageBytesMax)),
       memory_(host_ != nullptr, inbox_.get()),
-      target_(&opener_, &memory_, inbox_.get()) {
+      target_(&opener_, &memory_, inbox_.get(), sources_max) {
   SKEIN_CHECK(events_fd_ >= 0);
   Subscribe<kHello>();
   Subscribe<kPut>();
@@ -187,7 +190,7 @@ void UcxWire::OnMessage(Message message, std::span<const std::byte> header,
     case kGet:
       return target_.OnGet(copy, data.data(), data.size());
     case kBye:
-      return target_.OnBye(copy, data.data(), data.size());
+      return OnBye(copy, data.data(), data.size());
     case kAnswer:
       return OnAnswer(copy, data.data(), data.size());
     default:
@@ -208,10 +211,34 @@ absl::StatusOr<uint64_t> UcxWire::Open(const std::string& address) {
   if (!endpoint.ok()) return endpoint.status();
   const uint64_t connection = RandomId();
   (*endpoint)->connection = connection;
-  Send(endpoint->get(), kHello, {.connection = connection}, address_.data(), address_.size(),
-       nullptr);
+  Greet(endpoint->get());
   endpoints_[connection] = *std::move(endpoint);
   return connection;
+}
+
+void UcxWire::Greet(Endpoint* endpoint) {
+  Send(endpoint, kHello, {.connection = endpoint->connection}, address_.data(), address_.size(),
+       nullptr);
+}
+
+// Before a message that the target has to know the connection for.
+void UcxWire::GreetAgain(Endpoint* endpoint) {
+  if (!std::exchange(endpoint->closed_by_target, false)) return;
+  endpoint->puts_started = endpoint->puts_flushed = 0;  // the target counts from 0, too
+  Greet(endpoint);
+}
+
+// Of what was under way nobody knows whether it was applied.
+void UcxWire::OnBye(const Header& header, const std::byte* data, size_t bytes) {
+  target_.OnBye(header, data, bytes);
+  const auto found = endpoints_.find(header.connection);
+  if (found == endpoints_.end()) return;
+  Endpoint& endpoint = *found->second;
+  if (endpoint.puts_started == endpoint.puts_flushed && endpoint.awaited.empty()) {
+    endpoint.closed_by_target = true;
+  } else {
+    endpoint.health = absl::UnavailableError("the peer closed the connection");
+  }
 }
 
 absl::StatusOr<uint64_t> UcxWire::Import(uint64_t endpoint, const DescribedRegion& region) {
@@ -254,6 +281,7 @@ void UcxWire::AddToPut(Endpoint* endpoint, const WirePiece& piece, PutMessage* p
 
 void UcxWire::FinishPut(Endpoint* endpoint, PutMessage* put, WireTicket* ticket) {
   if (put->bytes == 0) return;
+  GreetAgain(endpoint);
   put->header.base.connection = endpoint->connection;
   ++endpoint->puts_started;
   SendPut(endpoint, *put, ticket);
@@ -261,6 +289,7 @@ void UcxWire::FinishPut(Endpoint* endpoint, PutMessage* put, WireTicket* ticket)
 }
 
 void UcxWire::StartGet(Endpoint* endpoint, const WirePiece& piece, WireTicket* ticket) {
+  GreetAgain(endpoint);
   for (uint64_t offset = 0; offset < piece.bytes; offset += kMessageBytesMax) {
     const uint64_t bytes = std::min<uint64_t>(kMessageBytesMax, piece.bytes - offset);
     const Header header{.connection = endpoint->connection,
@@ -368,9 +397,9 @@ void UcxWire::Close(uint64_t endpoint) {
 
 std::unique_ptr<Wire> MakeUcxWire(const UcxContext& context, std::unique_ptr<HostWire> host,
                                   const std::string& address, std::shared_ptr<CopyStream> copies,
-                                  std::shared_ptr<PeerOpener> opener) {
+                                  std::shared_ptr<PeerOpener> opener, size_t sources_max) {
   const bool sees_peers = host != nullptr;
-  auto wire = std::make_unique<UcxWire>(context, std::move(host), address, copies);
+  auto wire = std::make_unique<UcxWire>(context, std::move(host), address, copies, sources_max);
   if (copies == nullptr) return wire;
   auto staged = std::make_unique<StagedWire>(std::move(wire), copies);
   if (opener == nullptr || !sees_peers) return staged;

@@ -7,12 +7,12 @@
 #include <string>
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/host/process_watch.h"
 #include "engine/transport/description.h"
 #include "engine/transport/testing_target.h"
 #include "engine/transport/ucx_address.h"
 #include "engine/transport/ucx_context.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {
@@ -22,13 +22,13 @@ struct AddressedWire {
   std::unique_ptr<Wire> wire;
 };
 
-AddressedWire Make() {
+AddressedWire Make(size_t sources_max = kUcxSourcesMax) {
   auto context = MakeUcxContext({.tls = "self,shm"});
   SKEIN_CHECK(context.ok());
   auto host = HostWire::Make();
   SKEIN_CHECK(host != nullptr);
   const std::string address = SealAddress({ThisProcess(), host->name(), context->worker_address});
-  return {address, MakeUcxWire(*context, std::move(host), address, nullptr)};
+  return {address, MakeUcxWire(*context, std::move(host), address, nullptr, nullptr, sources_max)};
 }
 
 // The word of a death does not wait until nobody else has anything to say.
@@ -94,6 +94,87 @@ TEST(UcxWireTest, AFlushAcknowledgesNoPutThatWasStartedAfterIt) {
   writer.wire->Flush(*endpoint, &nothing);
   EXPECT_EQ(nothing.in_flight, 0u) << "all puts are acknowledged";
   EXPECT_TRUE(first.error.ok() && second.error.ok() && nothing.error.ok());
+}
+
+// A target that holds two connections, and three sources.
+class FullTarget : public ::testing::Test {
+ protected:
+  struct Source {
+    AddressedWire wire = Make();
+    uint64_t endpoint = 0;
+    uint64_t key = 0;
+  };
+
+  FullTarget() {
+    const auto mapping = target_.wire->Map(memory_.data(), memory_.size());
+    SKEIN_CHECK(mapping.ok());
+    mapping_key_ = mapping->key;
+  }
+
+  void Open(Source* source) {
+    const auto endpoint = source->wire.wire->Open(target_.address);
+    SKEIN_CHECK(endpoint.ok());
+    source->endpoint = *endpoint;
+    const auto address = reinterpret_cast<uint64_t>(memory_.data());
+    const auto key =
+        source->wire.wire->Import(*endpoint, {1, address, memory_.size(), mapping_key_});
+    SKEIN_CHECK(key.ok());
+    source->key = *key;
+  }
+
+  void Start(Source* source, uint8_t value, WireTicket* ticket) {
+    sent_ = std::byte{value};
+    const WirePiece piece = {&sent_, reinterpret_cast<uint64_t>(memory_.data()), 1, source->key};
+    source->wire.wire->Start(source->endpoint, TransferOp::kPut, {&piece, 1}, ticket);
+  }
+
+  // In so many rounds a message comes and its answer goes many times.
+  template <typename Done>
+  bool Await(Done done) {
+    for (int i = 0; i < 10'000 && !done(); ++i) {
+      target_.wire->Progress();
+      for (Source& source : sources_) source.wire.wire->Progress();
+    }
+    return done();
+  }
+
+  void ExpectPutArrives(Source* source, uint8_t value) {
+    WireTicket ticket;
+    Start(source, value, &ticket);
+    source->wire.wire->Flush(source->endpoint, &ticket);
+    EXPECT_TRUE(Await([&] { return ticket.in_flight == 0; })) << "the target does not answer";
+    EXPECT_TRUE(ticket.error.ok()) << ticket.error;
+    EXPECT_EQ(memory_[0], std::byte{value});
+    EXPECT_TRUE(source->wire.wire->Health(source->endpoint).ok());
+  }
+
+  const AddressedWire target_ = Make(2);
+  std::array<std::byte, 1> memory_{};
+  std::byte sent_{};
+  std::string mapping_key_;
+  std::array<Source, 3> sources_;
+};
+
+TEST_F(FullTarget, TheLongestIdleSourceMakesRoomAndComesBackUnnoticed) {
+  uint8_t value = 0;
+  for (int round = 0; round < 3; ++round) {
+    for (Source& source : sources_) {
+      if (round == 0) Open(&source);
+      ExpectPutArrives(&source, ++value);
+    }
+  }
+}
+
+TEST_F(FullTarget, ASourceWhosePutsWereNotAcknowledgedHearsThatItWasClosed) {
+  Source& first = sources_[0];
+  WireTicket ticket;
+  Open(&first);
+  Start(&first, 1, &ticket);
+  ASSERT_TRUE(Await([&] { return memory_[0] == std::byte{1}; }));
+  for (int i : {1, 2}) Open(&sources_[i]);
+  EXPECT_TRUE(Await([&] { return !first.wire.wire->Health(first.endpoint).ok(); }));
+  ExpectPutArrives(&sources_[1], 2);
+  ExpectPutArrives(&sources_[2], 3);
 }
 
 }  // namespace

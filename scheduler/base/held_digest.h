@@ -1,9 +1,9 @@
-// HeldDigest: a number for the set of (request, epoch) pairs that a worker holds. The worker tells
-// it with each report, the orchestrator computes it from what it was told; where they differ it
-// asks for the whole list. Adding and removing a pair costs the same whatever the set's size.
+// HeldDigest: a hash of the set of (request, epoch) pairs that a worker holds. The worker sends it
+// with each report. The orchestrator computes it from its own records and asks for the full list
+// when they differ. Adding and removing a pair is O(1).
 //
-// The sum of the pairs' hashes modulo 2^64: it does not depend on the order. Two different sets
-// have the same one with probability 2^-64; it guards against errors, not against forgery.
+// It is the sum of the pairs' hashes modulo 2^64, so the order does not matter. Two different sets
+// collide with probability 2^-64. It detects errors, not forgery.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,19 @@
 
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
+#include "scheduler/vocabulary/mix64.h"
 
 namespace skein::scheduler {
 
 class HeldDigest {
  public:
-  // Each pair is added once before it is removed.
+  // Add each pair once before removing it.
   void Add(RequestId id, Epoch epoch) { sum_ += HashOf(id, epoch); }
   void Remove(RequestId id, Epoch epoch) { sum_ -= HashOf(id, epoch); }
   uint64_t value() const { return sum_; }
 
  private:
-  // The finaliser of SplitMix64.
-  static uint64_t Mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-  }
+  static uint64_t Mix(uint64_t x) { return Mix64(x + kMix64Step); }
   static uint64_t HashOf(RequestId id, Epoch epoch) {
     return Mix(Mix(Mix(id.router) + id.serial) + epoch.value);
   }
@@ -36,7 +31,7 @@ class HeldDigest {
   uint64_t sum_ = 0;
 };
 
-// Of requests that differ in id or epoch.
+// REQUIRES: the requests differ in id or epoch.
 inline uint64_t DigestOf(const std::vector<HeldRequest>& held) {
   HeldDigest digest;
   for (const HeldRequest& one : held) digest.Add(one.id, one.epoch);

@@ -1,70 +1,68 @@
-// Strong types of the ids that travel. All are plain values with a total order; 0 means "none".
+// Strong types for ids in messages. All are plain values with a total order; 0 means "none".
 #pragma once
 
 #include <compare>
 #include <cstdint>
 #include <string>
 
+#include "scheduler/vocabulary/block_id.h"
+
 namespace skein::scheduler {
 
 // A request of one router. `router` is the random incarnation of the router's process and `serial`
-// grows, so an id is never used twice. An `n` = k request of a client is k requests.
+// grows, so an id is never reused. A client request with `n` = k is k requests.
 struct RequestId {
   uint64_t router = 0;
   uint64_t serial = 0;
   auto operator<=>(const RequestId&) const = default;
 };
 
-// A registered worker; given by the orchestrator, new at every registration.
+// A registered worker. The orchestrator assigns a new id at every registration.
 struct InstanceId {
   uint64_t value = 0;
   auto operator<=>(const InstanceId&) const = default;
 };
 
-// A worker process: 64 random bits that it chose at its start.
+// A worker process: 64 random bits chosen at its start.
 struct Incarnation {
   uint64_t value = 0;
   auto operator<=>(const Incarnation&) const = default;
 };
 
-// One life of an orchestrator. `number` grows with each (--state-dir); a lower one is refused, and
-// so is an equal one of another process.
+// One run of an orchestrator. `number` grows with each run (--state-dir). A lower number is
+// refused, and an equal number from another process, too.
 struct Generation {
   uint64_t number = 0;
   Incarnation orchestrator;
   bool operator==(const Generation&) const = default;
-  // Who has heard of `seen` listens to this one.
+  // Whether a process that has seen `seen` accepts this generation.
   bool MayFollow(const Generation& seen) const { return number > seen.number || *this == seen; }
 };
 
-// Epochs, plan sequences, instance ids and the sessions of streams are numbered by their
-// orchestrator: its generation, then a counter of 40 bits (10,000 a second for three years).
+// Epochs, plan sequences, instance ids and stream sessions are numbered by their orchestrator: its
+// generation, then a counter of 40 bits (10,000 per second for three years).
 inline constexpr int kCounterBits = 40;
 inline constexpr uint64_t kGenerationMax = (uint64_t{1} << 23) - 1;
 constexpr uint64_t FirstNumberOf(uint64_t generation) { return (generation << kCounterBits) + 1; }
 constexpr uint64_t GenerationOf(uint64_t number) { return number >> kCounterBits; }
 
-// One assignment of a request. Only grows, over all requests of one cluster; an older one is
-// refused with FAILED_PRECONDITION.
+// One assignment of a request. Grows over all requests of a cluster; an older one is refused with
+// FAILED_PRECONDITION.
 struct Epoch {
   uint64_t value = 0;
   auto operator<=>(const Epoch&) const = default;
 };
 
-// The global order of plans: every instance runs its prefill work in this order.
+// The global order of plans; every instance runs its prefill work in this order.
 struct PlanSequence {
   uint64_t value = 0;
   auto operator<=>(const PlanSequence&) const = default;
 };
 
-// A block of one instance's KV pool: 0 … total - 1 (0 is an ordinary block).
-struct BlockId {
-  int32_t value = 0;
-  auto operator<=>(const BlockId&) const = default;
-};
+using skein::BlockId;
 
-// An incoming RPC (or stream) that a core will answer. The shell numbers them; never used twice
-// within one process.
+// An incoming RPC or stream that a core will answer. Numbered by the shell; never reused within a
+// process.
 struct CallId {
   uint64_t value = 0;
   auto operator<=>(const CallId&) const = default;

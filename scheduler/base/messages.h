@@ -1,14 +1,13 @@
 // The messages between the four roles, one to one with proto/ (services/codec converts).
 //
-// A worker and the orchestrator exchange them over one stream that the worker opens, and so do a
-// router and the orchestrator. While it stands messages arrive once and in the order of sending;
-// when it breaks, some that were sent last may not have arrived, and the next stream begins with a
-// RegisterRequest or RouterHello, which tells the state of the worker or router. The first message
-// back tells the orchestrator's generation; all messages of the stream are of that generation.
+// A worker and the orchestrator exchange them over one stream, which the worker opens; a router and
+// the orchestrator likewise. While the stream is open, messages arrive once and in order. When it
+// breaks, the last ones sent may be lost. The next stream begins with a RegisterRequest or
+// RouterHello, which carries the full state of the worker or router. The first message back names
+// the orchestrator's generation, to which all messages of the stream belong.
 //
-// All others are calls: a Request and exactly one Reply; the caller's shell makes the reply itself
-// when there is none (UNAVAILABLE, DEADLINE_EXCEEDED; the callee may or may not have executed the
-// call).
+// All others are calls: one Request and exactly one Reply. If there is no reply, the caller's shell
+// makes one (UNAVAILABLE, DEADLINE_EXCEEDED); the callee may or may not have executed the call.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +21,7 @@
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
 #include "scheduler/kv/kv_shape.h"
+#include "scheduler/vocabulary/staged_block.h"
 
 namespace skein::scheduler {
 
@@ -30,55 +30,55 @@ namespace skein::scheduler {
 struct Planned {
   Epoch epoch;
   InstanceId prefill;
-  TimeUs decided_us = 0;  // from the submission to the decision
+  TimeUs decided_us = 0;  // from submission to decision
 };
 
-// The decode instance has taken the blocks: attach to it on StreamTokens.
+// The decode instance has allocated the blocks: attach to it on StreamTokens.
 struct Placed {
   Epoch epoch;
   InstanceId decode;
   std::string endpoint;
 };
 
-// The request has failed; the last update of it.
+// The request has failed. Its last update.
 struct Failed {
   absl::Status status;
 };
 
-// The request is not refused: it waits for its plan. Not sent when the plan comes at once.
+// The request was accepted and waits for its plan. Not sent when the plan is made at once.
 struct Accepted {};
 
-// The orchestrator has done with the request: its decode instance said that it ended there. The
-// last update of it.
+// The request's decode instance has reported its end; the orchestrator has forgotten the request.
+// Its last update.
 struct PlanEnded {};
 
 using PlanUpdate = std::variant<Planned, Placed, Failed, Accepted, PlanEnded>;
 
 // ---- orchestrator -> prefill ----
 
-// An instance that computes a part of a prompt.
+// An instance that computes part of a prompt.
 struct PlanMember {
   InstanceId instance;
   Incarnation incarnation;
   std::string endpoint;
-  std::string comm_address;  // how its communicators are reached; no core looks inside
+  std::string comm_address;  // address of its communicators; opaque to the cores
 };
 
-// A span of the prompt and the instances that compute it together. All members of the chunk before
-// it are among its members.
+// A span of the prompt and the instances that compute it together. They include all members of the
+// previous chunk.
 struct PlanChunk {
-  int64_t tokens = 0;             // whole blocks, but in the prompt's last chunk
+  int64_t tokens = 0;             // whole blocks, except in the prompt's last chunk
   std::vector<uint32_t> members;  // indexes into AssignRequest::members; the order is the rank
 };
 
 // Refused with UNAVAILABLE (draining), RESOURCE_EXHAUSTED (queue full), INVALID_ARGUMENT (can never
-// fit, or a plan that is none), FAILED_PRECONDITION (stale epoch).
+// fit, or malformed plan) or FAILED_PRECONDITION (stale epoch).
 //
 // Without members the plan is plain: the instance computes the whole prompt alone. Otherwise it is
-// an SP plan: every member of any chunk is sent the plan. `chunks` are all chunks known so far, and
-// this one adds [from_chunk, size). When they do not sum to the prompt yet, later Assigns of the
-// same id and epoch, each with a larger sequence, bring the rest; members are then only appended.
-// SP Assigns are sent to an instance in the order of their sequences.
+// an SP plan, and every member of any chunk gets it. `chunks` are all chunks known so far; this
+// message adds [from_chunk, size). If they do not sum to the prompt yet, later Assigns of the same
+// id and epoch, each with a larger sequence, add the rest; members are only appended. An instance
+// gets SP Assigns in the order of their sequences.
 struct AssignRequest {
   SpecPtr spec;
   Epoch epoch;
@@ -86,21 +86,21 @@ struct AssignRequest {
   std::vector<PlanMember> members = {};
   std::vector<PlanChunk> chunks = {};
   uint32_t from_chunk = 0;
-  // The decode instance, when it was chosen with the plan. For the lead (a plain plan's instance,
-  // or rank 0 of chunk 0): it opens the transfer there when its first chunk is about to start. For
-  // an instance that joins a running plan: the transfer is open already. Without it the lead asks
+  // Set if the decode instance was chosen with the plan. The lead (a plain plan's instance, or rank
+  // 0 of chunk 0) opens the transfer there when its first chunk is about to start. For an instance
+  // that joins a running plan, the transfer is already open. If not set, the lead asks
   // (PlaceDecodeRequest), and other members wait for Start.
   std::optional<Placed> placed = {};
-  // An engine failed in a step with this request: it runs in steps of its own, so that the next
-  // failure is either its fault or harms no other.
+  // An engine failed in a step with this request. It runs in steps of its own, so that another
+  // failure harms no other request.
   bool suspect = false;
 };
 struct AssignReply {
   absl::Status status;
 };
 
-// The lead of an SP plan has opened the transfer to its decode instance: sent to all other
-// members. Idempotent; ignored by an instance that does not hold the plan: its reports say so.
+// The lead of an SP plan has opened the transfer to its decode instance. Sent to all other members.
+// Idempotent. An instance that does not hold the plan ignores it; its reports show this.
 struct StartRequest {
   RequestId id;
   Epoch epoch;
@@ -110,16 +110,16 @@ struct StartRequest {
 // ---- prefill -> orchestrator ----
 
 // The lead of a plan asks for a decode instance: its first chunk is about to start, and the plan
-// names none, or the one that it names (`refused_by`) did not open the transfer.
-// RESOURCE_EXHAUSTED: no room yet, ask again; NOT_FOUND, FAILED_PRECONDITION: drop the request.
-// Unanswered when the stream breaks: asked again on the next one.
+// names none, or the named one (`refused_by`) did not open the transfer. RESOURCE_EXHAUSTED: no
+// room yet, ask again. NOT_FOUND, FAILED_PRECONDITION: drop the request. If the stream breaks
+// before the answer, the lead asks again on the next one.
 struct PlaceDecodeRequest {
   InstanceId instance;
   Incarnation incarnation;
   RequestId id;
   Epoch epoch;
   InstanceId refused_by = {};  // 0: none was asked yet
-  // Of refused_by. RESOURCE_EXHAUSTED: it has no room, or drains; else it could not be reached.
+  // Its answer. RESOURCE_EXHAUSTED: it has no room, or drains. Otherwise it could not be reached.
   absl::Status why = absl::OkStatus();
 };
 struct PlaceDecodeReply {
@@ -129,18 +129,18 @@ struct PlaceDecodeReply {
 
 // ---- orchestrator -> decode ----
 
-// The request is to be decoded here. It takes no blocks: the plan's lead does, with its
-// OpenTransferRequest, when the first chunk is about to start. A repeated one of the same (id,
-// epoch) may name more writers. Not answered; what is refused is in the next report as ended.
+// The request will be decoded here. Takes no blocks; the lead's OpenTransferRequest does, when the
+// first chunk is about to start. A repeated message for the same (id, epoch) may name more writers.
+// Not answered; the next report lists refused ones as ended.
 struct AnnounceRequest {
   SpecPtr spec;
   Epoch epoch;
-  // The processes of the plan's members: they alone may write the KV.
+  // The processes of the plan's members. Only they may write the KV.
   std::vector<Incarnation> writers = {};
 };
 
-// The request is placed elsewhere, under the same epoch: an announcement is forgotten; if blocks
-// were taken meanwhile, the request ends here with UNAVAILABLE. Idempotent, not answered. Unlike
+// The request was placed elsewhere under the same epoch. The announcement is forgotten; if blocks
+// were already taken, the request ends here with UNAVAILABLE. Idempotent, not answered. Unlike
 // after a Cancel, the same epoch may be announced again.
 struct WithdrawRequest {
   RequestId id;
@@ -149,14 +149,14 @@ struct WithdrawRequest {
 
 // ---- prefill -> decode ----
 
-// Opens a transfer. The first of an announced request takes blocks for its prompt and output.
-// Idempotent for one (id, epoch, writer). It may overtake the announcement, which comes on another
-// connection: then the answer waits for that, within a bound.
+// Opens a transfer. The first one for an announced request allocates blocks for its prompt and
+// output. Idempotent for one (id, epoch, writer). It may overtake the announcement, which comes on
+// another connection; the answer then waits for the announcement, within a bound.
 //
-// RESOURCE_EXHAUSTED: no blocks, or the instance drains: nothing was taken, another instance may
-// have room. UNAVAILABLE: not announced in time. INVALID_ARGUMENT: it can never fit.
-// FAILED_PRECONDITION: stale epoch, a shape that differs, by name, or a writer that no announcement
-// names.
+// RESOURCE_EXHAUSTED: no blocks, or the instance drains; nothing was taken, and another instance
+// may have room. UNAVAILABLE: not announced in time. INVALID_ARGUMENT: it can never fit.
+// FAILED_PRECONDITION: stale epoch, a different shape (the field is named), or a writer that was
+// not announced.
 struct OpenTransferRequest {
   RequestId id;
   Epoch epoch;
@@ -166,33 +166,33 @@ struct OpenTransferRequest {
 };
 struct OpenTransferReply {
   absl::Status status;
-  std::vector<BlockId> blocks;  // those of the prompt, in token order
-  KvLayout layout = {};         // in which `blocks` are to be filled
+  std::vector<BlockId> blocks;  // blocks of the prompt, in token order
+  KvLayout layout = {};         // layout to use when writing `blocks`
   std::string memory;           // the transport's description of the decode side's regions
-  TimeUs lease_us = 0;          // writes stop this long after the call was SENT
-  // > 0: nothing is written to the blocks, which are not told, but to a staging buffer with room
-  // for so many of them: the staging buffer that AcquireStagingBuffer gives.
+  TimeUs lease_us = 0;          // the writer must stop this long after it SENT the call
+  // > 0: `blocks` is empty. The writer writes to a staging buffer with this many slots, which it
+  // gets with AcquireStagingBuffer.
   int32_t staging_slots = 0;
 };
 
 struct RenewRequest {
   RequestId id;
   Epoch epoch;
-  InstanceId prefill = {};  // the writer; as in the Grant
+  InstanceId prefill = {};  // the writer, as in OpenTransferRequest
 };
 struct RenewReply {
-  absl::Status status;  // anything but OK, UNAVAILABLE, DEADLINE_EXCEEDED: stop writing
+  absl::Status status;  // on any other error than UNAVAILABLE and DEADLINE_EXCEEDED, stop writing
   TimeUs lease_us = 0;
 };
 
-// A writer numbers its acquisitions for a staging buffer: `ask` grows with each, the call of one
-// may be repeated. Answered when it is the request's turn, or after a while RESOURCE_EXHAUSTED: ask
-// again. The staging buffer is the writer's, under the lease of its Grant, until its
-// ReleaseStagingBuffer, Commit or Abort.
+// A writer numbers its acquisitions of staging buffers: `ask` grows with each; repeating a call is
+// safe. Answered when the request gets a buffer, or after a while with RESOURCE_EXHAUSTED: call
+// again. The writer has the buffer, under its transfer's lease, until its ReleaseStagingBuffer,
+// Commit or Abort.
 struct AcquireStagingBufferRequest {
   RequestId id;
   Epoch epoch;
-  InstanceId prefill;  // the writer; as in the Grant
+  InstanceId prefill;  // the writer, as in OpenTransferRequest
   uint64_t ask = 0;
 };
 struct AcquireStagingBufferReply {
@@ -200,31 +200,23 @@ struct AcquireStagingBufferReply {
   std::string memory;  // the transport's description of the buffer
 };
 
-// A block of a prompt in one layer, in a slot of a staging buffer.
-struct StagedBlock {
-  int32_t slot = 0;
-  int32_t layer = 0;
-  int32_t global = 0;  // position / block_tokens
-  bool operator==(const StagedBlock&) const = default;
-};
-
-// These blocks lie in the writer's staging buffer. OK: they were copied out, their slots may be
-// used again. Parts are numbered from 1, one at a time; a part that was taken before is answered OK
-// and not looked at. UNAVAILABLE: it is being taken, ask again.
+// These blocks are complete in the writer's staging buffer. OK: they were copied out and their
+// slots may be reused. Parts are numbered from 1, one at a time; a part taken before is answered OK
+// without being read. UNAVAILABLE: it is still being copied, call again.
 struct TakePartRequest {
   RequestId id;
   Epoch epoch;
   InstanceId prefill;
   uint64_t part = 0;
   std::vector<StagedBlock> blocks;
-  KvLayout layout = {};  // in which they were put; refused when it is not the decode side's
+  KvLayout layout = {};  // layout of the blocks; refused if it differs from the decode side's
 };
 struct TakePartReply {
   absl::Status status;
 };
 
-// Under `ask` and earlier acquisitions the writer puts nothing more. The request keeps the staging
-// buffer for its next acquisition, or another of its writers. Idempotent, always answered OK.
+// The writer sends nothing more under `ask` and earlier acquisitions. The request keeps the buffer
+// for its next acquisition or another of its writers. Idempotent, always answered OK.
 struct ReleaseStagingBufferRequest {
   RequestId id;
   Epoch epoch;
@@ -235,45 +227,46 @@ struct ReleaseStagingBufferReply {
   absl::Status status;
 };
 
-// How long a prompt took at its prefill instance, by that instance's clock. Of an SP plan: as
-// its lead saw them, and the longest handoff.
+// How long a prompt took at its prefill instance, by that instance's clock. For an SP plan: the
+// lead's durations, with the longest handoff.
 struct PrefillTimes {
-  TimeUs queue_us = 0;    // from its Assign to the start of the first step with it
-  TimeUs prefill_us = 0;  // from then to the end of the last step with it
-  TimeUs handoff_us = 0;  // from then until the last of its KV was written at the decode side
+  TimeUs queue_us = 0;    // from Assign to the start of its first step
+  TimeUs prefill_us = 0;  // from there to the end of its last step
+  TimeUs handoff_us = 0;  // from there until the last KV was written at the decode side
   bool operator==(const PrefillTimes&) const = default;
 };
 
-// Every put of this writer has completed; it touches the blocks no more. Idempotent. The sequence
-// is admitted when the bytes of all its writers sum to the prompt's and the token is there.
+// All puts of this writer have completed; it no longer accesses the blocks. Idempotent. The
+// sequence is admitted when all its writers' bytes sum to the prompt's and the first token is
+// known.
 struct CommitRequest {
   RequestId id;
   Epoch epoch;
   std::vector<int64_t> bytes_per_layer;
   bool has_token = true;        // false when max_tokens is 0, or another writer has it
   int32_t token = 0;            // output token 0
-  std::string payload;          // the sampled token with its logprobs; no core looks inside
+  std::string payload;          // the sampled token with its logprobs; opaque to the cores
   std::string prompt_logprobs;  // the chunks' payloads, concatenated
-  InstanceId prefill = {};      // the writer; as in the Grant
-  PrefillTimes times = {};      // at the writer
+  InstanceId prefill = {};      // the writer, as in OpenTransferRequest
+  PrefillTimes times = {};      // measured by the writer
 };
 struct CommitReply {
   absl::Status status;
 };
 
-// The writer has stopped and will not commit: the blocks are free as soon as no other writer of
-// the request is left. Idempotent, always answered OK.
+// The writer has stopped and will not commit. The blocks are freed when the request has no other
+// writer. Idempotent, always answered OK.
 struct AbortRequest {
   RequestId id;
   Epoch epoch;
-  absl::Status reason;      // what the stream ends with
-  InstanceId prefill = {};  // the writer; as in the Grant
+  absl::Status reason;      // final status of the token stream
+  InstanceId prefill = {};  // the writer, as in OpenTransferRequest
 };
 
 // ---- orchestrator -> prefill, decode ----
 
-// Ends (id, every epoch <= epoch). Idempotent, safe in every state, not answered: what it ends is
-// in the next report. Says nothing about the writer: granted blocks are quarantined, not freed.
+// Ends (id, every epoch <= epoch). Idempotent, valid in every state, not answered; the next report
+// lists what it ended. A writer may still be writing, so granted blocks are quarantined, not freed.
 struct CancelRequest {
   RequestId id;
   Epoch epoch;
@@ -287,54 +280,55 @@ struct RouterEnd {
   enum class How { kStopToken, kStopString, kMaxTokens, kClientGone, kFailed };
   RequestId id;
   How how = How::kFailed;
-  std::string why;  // of kFailed
+  std::string why;  // for kFailed
   int64_t output_tokens = 0;
-  TimeUs first_token_us = -1;  // from the submission; -1: there was none
+  TimeUs first_token_us = -1;  // from submission; -1: no token was sent
 };
 
 struct RouterIdentity {
   uint64_t router = 0;   // its incarnation, the first half of its requests' ids; not 0
   std::string endpoint;  // host:port of its API
   std::string host;      // where it runs
-  std::string details;   // what status shows of it (serialised); no core looks inside
+  std::string details;   // fields for status (serialised); opaque to the cores
 };
 
 struct RouterLoad {
-  int64_t queued = 0;   // wait for admission
-  int64_t running = 0;  // are admitted and have not ended
+  int64_t queued = 0;   // waiting for admission
+  int64_t running = 0;  // admitted and not ended
   bool draining = false;
   TimeUs uptime_us = 0;
 };
 
-// A request that the router has submitted and that has not ended for its client.
+// A submitted request that has not ended for its client.
 struct RouterRequest {
   RequestId id;
-  Epoch epoch;           // the highest that it has heard; 0: none
-  bool placed = false;   // it has attached, or tries to, to the request's tokens
-  InstanceId decode;     // there, if so
-  bool streams = false;  // and its token stream lives
+  Epoch epoch;           // the highest epoch received; 0: none
+  bool placed = false;   // the router has attached, or is attaching, to the request's tokens
+  InstanceId decode;     // the instance it attaches to, if `placed`
+  bool streams = false;  // its token stream is open
 };
 
-// The first message of a stream: who the router is, and its whole state. What the orchestrator
-// knows of this router and is not listed has ended for its client.
+// The first message of a stream: the router's identity and full state. A request of this router
+// that the orchestrator knows and that is not listed has ended for its client.
 struct RouterHello {
   RouterIdentity identity;
-  Generation seen;  // the highest that it has listened to
+  Generation seen;  // the highest generation seen
   RouterLoad load;
   std::vector<RouterRequest> requests;
-  std::vector<RouterEnd> ended;  // of which it does not know that they were heard
+  std::vector<RouterEnd> ended;  // those not yet acknowledged
 };
-// Not OK: the stream is over.
+// Not OK: the stream ends.
 struct RouterWelcome {
   absl::Status status;
   Generation generation;
-  TimeUs lease_us = 0;             // report at least every third of it
-  std::vector<RequestId> unknown;  // of those listed: to be submitted anew, unless they stream
+  TimeUs lease_us = 0;             // report at least every third of this
+  std::vector<RequestId> unknown;  // listed requests that the orchestrator does not know: submit
+                                   // them again, unless they stream
 };
 
 // ---- operator -> orchestrator ----
 
-// NOT_FOUND: unknown; FAILED_PRECONDITION: it is the last one that serves, and `force` is not set.
+// NOT_FOUND: unknown. FAILED_PRECONDITION: it is the last one that serves, and `force` is not set.
 struct DrainRequest {
   InstanceId instance;  // 0: `router`
   uint64_t router = 0;
@@ -357,43 +351,53 @@ struct WorkerIdentity {
   KvShape shape;
   int64_t total_blocks = 0;
   int64_t max_positions = 0;      // longest sequence, prompt and output; 0: no limit
-  std::string details;            // what status shows of it (serialised); no core looks inside
-  std::string host = {};          // where it runs: instances of one host can be of one node
-  std::string comm_address = {};  // prefill: how communicators reach it; no core looks inside
-  // Prefill: what it computes in one step, the same at all that share plans: a chunk of several
-  // instances is cut into pieces by it. PrefillCore fills it in.
+  std::string details;            // fields for status (serialised); opaque to the cores
+  std::string host = {};          // its host: instances of one host can form a node
+  std::string comm_address = {};  // prefill: address of its communicators; opaque to the cores
+  // Prefill: token limit of one step, equal at all instances that share plans, because a chunk of
+  // several instances is cut into pieces by it. Set by PrefillCore.
   int64_t max_batch_tokens = 0;
-  // Requests that it holds at a time; more are refused. The cores fill it in. 0: not told, so
-  // nothing is refused for its sake.
+  // Limit of requests held at a time; more are refused. Set by the cores. 0: unknown, no limit.
   int64_t max_requests = 0;
 };
 
 struct HeldRequest {
   RequestId id;
   Epoch epoch;
-  // Decode: its blocks were taken; otherwise it is announced only. Prefill: not used.
+  // Decode: its blocks are allocated; otherwise it is only announced. Prefill: unused.
   bool opened = false;
-  // Of an SP plan: chunks this instance has finished, and for how long the next has run.
+  // SP plan: chunks that this instance has finished, and how long the next one has run.
   uint32_t chunks_done = 0;
-  TimeUs chunk_running_us = -1;  // -1: none runs
+  TimeUs chunk_running_us = -1;  // -1: none is running
+};
+
+// The path of one instance's KV to the decode instance.
+struct HandoffPath {
+  std::string path;             // "direct", or "host-staged": through host memory; "": none
+  std::string transport;        // such as "cuda-ipc" or "tcp"
+  bool staging_buffer = false;  // through a staging buffer of the decode instance
+  bool operator==(const HandoffPath&) const = default;
 };
 
 struct EndedRequest {
   RequestId id;
   Epoch epoch;
-  // kCancelled, of decode: the router closed the token stream, or the orchestrator said Cancel;
-  // what a writer of KV aborts with, CANCELLED or not, is kError.
+  // Decode: kCancelled only if the router closed the token stream or the orchestrator sent Cancel.
+  // A writer's abort is kError, whatever its status.
   FinishReason reason = FinishReason::kError;
-  // Prefill: OK = committed (of an SP plan: this member's part); UNAVAILABLE before its
-  // transfer was opened = handed back, to be planned anew. An error of an SP plan's member:
-  // planned anew, within bounds.
+  // Prefill: OK = committed (for an SP plan: this member's part). UNAVAILABLE before the transfer
+  // was opened = handed back, to be planned again. Another error of an SP plan's member: planned
+  // again, within bounds.
   absl::Status status;
-  bool engine_failed = false;  // in a step that this request was in
+  bool engine_failed = false;  // in a step with this request
+  HandoffPath handoff = {};    // prefill: path of the committed KV
+  // Decode: no router attached in time. All sampled tokens were lost, even of a complete answer.
+  bool unclaimed = false;
 };
 
 struct WorkerLoad {
-  int64_t queued_requests = 0;  // not yet computing (decode: blocks taken, KV on its way)
-  int64_t queued_tokens = 0;    // prompt tokens still to compute, of all requests
+  int64_t queued_requests = 0;  // not yet computing (decode: blocks allocated, KV on its way)
+  int64_t queued_tokens = 0;    // prompt tokens not yet computed, of all requests
   int64_t running_requests = 0;
   int64_t free_blocks = 0;
   int64_t held_blocks = 0;  // quarantined ones included
@@ -401,69 +405,67 @@ struct WorkerLoad {
   int64_t total_blocks = 0;
   double tokens_per_second = 0;  // measured over recent steps; 0 = not measured yet
   bool draining = false;
-  bool invariants_ok =
-      true;  // when they were last checked (/debug/invariants); its shell fills it in
-  // Of the engine step in flight, probes included: how long it has run, and about how long such a
-  // step takes here. The age is 0 when there is none, or while it waits for other instances; the
-  // estimate is 0 when nothing was measured yet.
+  bool invariants_ok = true;  // latest result of /debug/invariants; set by the shell
+  // Age of the engine step in flight, probes included, and estimated duration of such a step. Age
+  // 0: no step, or it waits for other instances. Estimate 0: not measured yet.
   TimeUs step_age_us = 0;
   TimeUs step_estimate_us = 0;
 };
 
-// Decode: the blocks of an announced request were taken. Not answered; `held` tells it, too.
+// Decode: the blocks of an announced request were allocated. Not answered; `held` shows it, too.
 struct TransferOpened {
-  InstanceId instance;  // on the wire: the stream's
+  InstanceId instance;  // on the wire: the stream's instance
   RequestId id;
   Epoch epoch;
 };
 
-// The first message of a stream: who the worker is, and its whole state.
+// The first message of a stream: the worker's identity and full state.
 //
-// Refused with INVALID_ARGUMENT: a field that is out of its range; FAILED_PRECONDITION: another
-// shape than the model's pool, or another max_batch_tokens than its prefill instances, by name. The
-// stream is over then.
+// Refused with INVALID_ARGUMENT: a field out of range; FAILED_PRECONDITION: a shape that differs
+// from the model's, or another max_batch_tokens than its prefill instances (the field is named).
+// The stream then ends.
 struct RegisterRequest {
   WorkerIdentity identity;
   std::vector<HeldRequest> held;
   std::vector<EndedRequest> ended;  // as in a report
   WorkerLoad load = {};
-  Generation seen = {};  // the highest that it has listened to
+  Generation seen = {};  // the highest generation seen
 };
 struct RegisterReply {
   absl::Status status;
   InstanceId instance;
-  TimeUs lease_us = 0;              // report at least every third of it
+  TimeUs lease_us = 0;              // report at least every third of this
   std::vector<HeldRequest> cancel;  // held by the worker, unknown to the orchestrator
   Generation generation = {};
 };
 
-// What has changed since the message before, on a stream that loses nothing: the report before, or
-// the registration. One at a time: the next is sent when this one was answered, which also shows
-// that the orchestrator lives. NOT_FOUND: the orchestrator has given this instance up, or never
-// knew it.
+// Changes since the previous report or the registration; the stream loses none. One at a time: the
+// next one is sent when this one was answered, which also shows that the orchestrator is alive.
+// NOT_FOUND: the orchestrator has given this instance up or never knew it.
 struct ReportRequest {
   InstanceId instance;
   Incarnation incarnation;
   uint64_t serial = 0;  // counts this worker's reports
   WorkerLoad load;
-  // Held since, or held and moved on: in each as it stands now. `full`: all that is held.
+  // New or progressed since, each with its current state. `full`: everything held.
   std::vector<HeldRequest> held;
   bool full = false;
-  // Held no longer. Repeated until a message that carried them is answered OK.
+  // No longer held. Repeated until a message with them is answered OK.
   std::vector<EndedRequest> ended;
-  std::vector<HeldRequest> gone = {};  // held no longer, without an end: they were withdrawn
-  uint64_t held_digest = 0;            // of all that is held after this report (held_digest.h)
+  std::vector<HeldRequest> gone = {};  // no longer held, without an end: withdrawn
+  uint64_t held_digest = 0;            // of everything held after this report (held_digest.h)
 };
 struct ReportReply {
   absl::Status status;
-  bool want_full = false;  // the digest is not that of what was told: the next report is a full one
+  bool want_full =
+      false;  // the digest differs from the orchestrator's records: send a full report next
 };
 
 // ---- orchestrator -> worker ----
 
-// An operator's order: take nothing new and hand back what has not begun, or take requests again.
-// Idempotent, not answered; sent again at the begin of each stream. Without one the worker stays as
-// it is.
+// An operator's order. Drain: take nothing new and return what has not begun. Otherwise: take
+// requests again. Idempotent, not answered, repeated at the start of each stream. Without an order
+// the worker keeps its state.
 struct DrainOrder {
   bool drain = true;
 };

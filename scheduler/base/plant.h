@@ -1,6 +1,6 @@
-// SKEIN_PLANT(name): a bug that tests/sim/plants_test puts there, to prove that the simulator finds
-// such bugs. True only in a process that set skein::planted_bug to the name, before anything runs.
-// In optimised builds, which are what is run, it is the constant false.
+// SKEIN_PLANT(name): a bug planted by tests/sim/plants_test, to prove that the simulator finds such
+// bugs. True only in a process that set skein::planted_bug to the name at its start. In optimised
+// builds, which are the ones deployed, it is the constant false.
 #pragma once
 
 #include <string_view>

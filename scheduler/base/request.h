@@ -1,4 +1,4 @@
-// What a request asks for. Made once by the router, then immutable and shared by everyone.
+// A request's parameters. Made once by the router, then immutable and shared.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@ namespace skein::scheduler {
 
 struct RequestSpec {
   RequestId id;
-  std::string model;            // the name under which workers registered
+  std::string model;            // the model name that workers registered
   std::vector<int32_t> prompt;  // token ids, at least one
-  int64_t max_tokens = 0;       // output tokens; resolved by the router; 0 only scores the prompt
-  int64_t min_tokens = 0;       // a stop token at an output index below this does not stop
-  std::string sampling;         // serialised; no core looks inside
-  // Sampling one of these ends the request; it is counted and reported, not emitted. Empty with
-  // ignore_eos.
+  int64_t max_tokens = 0;  // limit of output tokens, set by the router; 0: only score the prompt
+  int64_t min_tokens = 0;  // stop tokens have no effect before this output index
+  std::string sampling;    // serialised; opaque to the cores
+  // Sampling one of these ends the request; the token is counted and reported, not emitted. Empty
+  // with ignore_eos.
   std::vector<int32_t> stop_token_ids;
   bool want_prompt_logprobs = false;
   int32_t priority = 0;
-  TimeUs deadline_us = 0;  // budget from the arrival at whoever reads it; 0 = that one's default
-  std::vector<std::string> names;  // the request's, as its client sees it; for people
+  TimeUs deadline_us = 0;  // budget, starting at arrival at each process; 0: the process's default
+  std::vector<std::string> names;  // ids that the client knows the request by; for people
 };
 
 using SpecPtr = std::shared_ptr<const RequestSpec>;

@@ -1,5 +1,5 @@
-// RetryingCall: a call to another process that is repeated until an answer settles it. At most one
-// attempt is under way. The owner decides when to try again, and how often.
+// RetryingCall: a call to another process, repeated until an answer settles it. At most one attempt
+// is in flight. The owner decides when and how often to retry.
 #pragma once
 
 #include "scheduler/base/time.h"
@@ -14,19 +14,19 @@ class RetryingCall {
     due_us_ = kNever;
     ++attempts_;
   }
-  // False: no answer is awaited (a duplicate, or the call was dropped).
+  // False: no answer is expected (a duplicate, or the call was dropped).
   bool TakeAnswer() {
     const bool awaited = under_way_;
     under_way_ = false;
     return awaited;
   }
-  void SendAt(TimeUs at) { due_us_ = at; }  // the first time, or again
-  void Drop() { *this = RetryingCall(); }   // an answer under way is not awaited any more
+  void SendAt(TimeUs at) { due_us_ = at; }  // schedules the first attempt or a retry
+  void Drop() { *this = RetryingCall(); }   // an answer in flight will be ignored
 
   bool under_way() const { return under_way_; }
   bool IsDue(TimeUs now) const { return now >= due_us_; }
-  TimeUs due_us() const { return due_us_; }    // kNever: it is not to be sent
-  TimeUs sent_us() const { return sent_us_; }  // the latest
+  TimeUs due_us() const { return due_us_; }    // kNever: nothing to send
+  TimeUs sent_us() const { return sent_us_; }  // of the latest attempt
   int attempts() const { return attempts_; }
 
  private:

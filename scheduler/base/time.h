@@ -1,5 +1,5 @@
-// Time of the cores: microseconds from an arbitrary origin that never goes back. Only the shells
-// read a clock; within one core `now` never decreases (a smaller one is taken as the largest seen).
+// The cores' time: microseconds from an arbitrary origin, never decreasing. Only shells read a
+// clock. A core takes a smaller `now` as the largest seen.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Time in tests of cores.
+// Time for tests of cores.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 
 namespace skein::scheduler {
 
-// Time passes until `end` for a core that gets its ticks in time: `tick` runs whenever one is due
-// by `next_deadline`, and at the end.
+// Advances time to `end` with ticks on time: `tick` runs whenever `next_deadline` is due, and at
+// the end.
 template <class NextDeadline, class Tick>
 void PassUntil(TimeUs end, TimeUs* now, NextDeadline next_deadline, Tick tick) {
   for (TimeUs next = next_deadline(); next < end; next = next_deadline()) {

@@ -1,6 +1,6 @@
-// TimerQueue: one due time for each key of a core (a request, a member). It does not know what is
-// due: the owner looks at the key and sets its next time. Setting and taking a time cost the
-// logarithm of the number of keys, so no event walks over all of them.
+// TimerQueue: one due time per key of a core (a request, a member). It does not know what is due;
+// the owner reads the key and sets its next time. Setting and taking a time are O(log n) in the
+// number of keys, so no event walks over all of them.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ namespace skein::scheduler {
 template <class Key>
 class TimerQueue {
  public:
-  // In place of the time that it had; kNever: it is not due at all.
+  // Replaces the key's time; kNever: not due.
   void Set(const Key& key, TimeUs at) {
     Remove(key);
     if (at == kNever) return;
@@ -28,7 +28,7 @@ class TimerQueue {
     order_.erase({it->second, key});
     at_.erase(it);
   }
-  // Takes out the one that was due first, of equals the smallest key. Empty: none is due.
+  // Takes the key that is due first; among equals the smallest. Empty: none is due.
   std::optional<Key> TakeDue(TimeUs now) {
     if (order_.empty() || order_.begin()->first > now) return std::nullopt;
     const Key key = order_.begin()->second;

@@ -1,5 +1,5 @@
-// The messages of a token stream, one to one with proto/ (services/codec converts): all requests
-// that one router has at one decode-worker share it. Each end is a component of its own:
+// The messages of a token stream, one to one with proto/ (services/codec converts). All requests of
+// one router at one decode-worker share the stream. Each end is a component:
 // scheduler/worker/token_streams.h and scheduler/router/token_stream_client.h.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace skein::scheduler {
 
-// One StreamTokens call. Each end numbers its own, from 1; never used twice within one process.
+// One StreamTokens call. Each end numbers its own calls from 1; never reused within a process.
 struct TokenStreamId {
   uint64_t value = 0;
   auto operator<=>(const TokenStreamId&) const = default;
@@ -40,7 +40,7 @@ struct DetachTokens {
   Epoch epoch;
 };
 
-// Obeyed in this order.
+// Executed in this order.
 struct TokenStreamRequest {
   std::vector<AttachTokens> attach;
   std::vector<CreditTokens> credit;
@@ -53,19 +53,19 @@ struct TokenStreamRequest {
 struct FinishedTokens {
   FinishReason reason = FinishReason::kError;
   absl::Status status;        // OK for stop and length
-  int64_t output_tokens = 0;  // sampled, the stop token included
+  int64_t output_tokens = 0;  // sampled tokens, including the stop token
   int32_t stop_token = -1;    // the sampled stop token when reason is kStop
 };
 
-// Consecutive tokens of one request, and its end when there is one.
+// Consecutive tokens of one request, and its end if it has ended.
 struct SequenceTokens {
   RequestId id;
   Epoch epoch;
   int64_t first_index = 0;
   std::vector<int32_t> tokens;
-  std::vector<std::string> payloads;       // one for each token, or none: all are empty
-  std::string prompt_logprobs;             // with token 0, or with the end when there is none
-  std::optional<PrefillTimes> times = {};  // likewise
+  std::vector<std::string> payloads;       // one per token, or none if all are empty
+  std::string prompt_logprobs;             // with token 0, or with the end if there are no tokens
+  std::optional<PrefillTimes> times = {};  // as prompt_logprobs
   std::optional<FinishedTokens> finished = {};
 };
 

@@ -4,24 +4,24 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
 #include "scheduler/base/plant.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
 BatchScheduler::BatchScheduler(const BatchLimits& limits) : limits_(limits) {
-  SKEIN_INVARIANT_MSG(limits.max_batch_tokens >= 1 && limits.max_batch_sequences >= 1 &&
-                          limits.max_chunk_tokens >= 1 && limits.min_chunk_tokens >= 0,
-                      "batch limits are positive");
+  SKEIN_CHECK_MSG(limits.max_batch_tokens >= 1 && limits.max_batch_sequences >= 1 &&
+                      limits.max_chunk_tokens >= 1 && limits.min_chunk_tokens >= 0,
+                  "batch limits are positive");
 }
 
 void BatchScheduler::Add(RequestId id, PlanSequence order, int64_t known, int64_t computed,
                          bool alone) {
-  SKEIN_INVARIANT_MSG(known >= 1 && computed >= 0 && computed < known, "nothing to compute");
+  SKEIN_CHECK_MSG(known >= 1 && computed >= 0 && computed < known, "nothing to compute");
   const bool decoding = computed > 0 && computed + 1 == known;
   const bool added =
       sequences_.emplace(id, Sequence{order, known, computed, decoding, 0, alone}).second;
-  SKEIN_INVARIANT_MSG(added, "sequence added twice");
+  SKEIN_CHECK_MSG(added, "sequence added twice");
   if (decoding) {
     decoding_.emplace(0, id);
   } else {
@@ -31,7 +31,7 @@ void BatchScheduler::Add(RequestId id, PlanSequence order, int64_t known, int64_
 }
 
 std::vector<StepItem> BatchScheduler::Plan(PlanSequence before) {
-  SKEIN_INVARIANT_MSG(in_flight_.empty(), "one step in flight at a time");
+  SKEIN_CHECK_MSG(in_flight_.empty(), "one step in flight at a time");
   if (!FirstPromptIsAlone(before)) PlanDecode(&in_flight_);
   PlanPrompts(before, &in_flight_);
   for (const StepItem& item : in_flight_) {
@@ -98,7 +98,7 @@ void BatchScheduler::Complete() {
 void BatchScheduler::Remove(RequestId id) {
   const auto it = sequences_.find(id);
   if (it == sequences_.end()) return;
-  SKEIN_INVARIANT_MSG(!InFlight(id), "sequence removed during its step");
+  SKEIN_CHECK_MSG(!InFlight(id), "sequence removed during its step");
   const Sequence& sequence = it->second;
   if (sequence.decoding) {
     decoding_.erase({sequence.last_turn, id});

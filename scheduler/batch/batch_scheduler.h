@@ -1,10 +1,10 @@
 // BatchScheduler: which tokens the next step runs. A step is one ragged batch within a token
 // budget; at most one is in flight.
 //
-// Decode tokens come first; when there are more than fit, those of the least recently stepped
-// sequences. Then prefill slices fill the rest, in plan order. While a prompt waits, decode tokens
-// leave at least `min_chunk_tokens` of the budget to prompts, so neither side starves. A prompt
-// that must be alone runs in steps of its own; the prompts behind it wait.
+// Decode tokens come first; if there are too many, those of the least recently stepped sequences.
+// Prefill slices fill the rest, in plan order. While a prompt waits, decode tokens leave at least
+// `min_chunk_tokens` of the budget to prompts, so neither side starves. A prompt that must run
+// alone gets its own steps; the prompts behind it wait.
 //
 // Invariants, by number:
 //   1. 0 <= computed < known for every sequence; computed + 1 == known for a decoding one.
@@ -26,8 +26,8 @@ namespace skein::scheduler {
 struct BatchLimits {
   int64_t max_batch_tokens = 512;
   int64_t max_batch_sequences = 64;
-  int64_t max_chunk_tokens = 512;  // of one prompt in one step
-  int64_t min_chunk_tokens = 64;   // of the budget, kept for prompts while any waits
+  int64_t max_chunk_tokens = 512;  // limit of one prompt in one step
+  int64_t min_chunk_tokens = 64;   // part of the budget reserved for prompts while any waits
 };
 
 // Tokens [position, position + count) of a sequence; with `sample`, the token after them is
@@ -48,12 +48,12 @@ class BatchScheduler {
   // computed in steps of its own. REQUIRES: id unknown.
   void Add(RequestId id, PlanSequence order, int64_t known, int64_t computed, bool alone = false);
 
-  // The next step, empty when there is nothing to run; only prompts ordered before `before`.
+  // The next step; empty when there is nothing to run. Only prompts ordered before `before`.
   // REQUIRES: no step in flight. The step is in flight until Complete.
   std::vector<StepItem> Plan(PlanSequence before = {UINT64_MAX});
 
-  // The step in flight ended: its tokens are computed. Sequences for which a token was sampled
-  // become decoding, with one more known token; the caller Removes those that ended.
+  // The step in flight has ended: its tokens are computed. Sequences with a sampled token become
+  // decoding, with one more known token. The caller Removes those that ended.
   void Complete();
 
   // Forgets a sequence. REQUIRES: it is not in the step in flight. Unknown ids are ignored.
@@ -62,7 +62,7 @@ class BatchScheduler {
   bool InFlight() const { return !in_flight_.empty(); }
   bool InFlight(RequestId id) const;
   int64_t Size() const { return static_cast<int64_t>(sequences_.size()); }
-  int64_t PendingPromptTokens() const { return pending_; }  // the step in flight included
+  int64_t PendingPromptTokens() const { return pending_; }  // including the step in flight
   absl::Status CheckInvariants() const;
 
  private:
@@ -71,9 +71,9 @@ class BatchScheduler {
     int64_t known = 0;
     int64_t computed = 0;
     bool decoding = false;
-    uint64_t last_turn = 0;  // place in the order in which sequences were stepped
+    uint64_t last_turn = 0;  // position in the order of the last steps
     bool alone = false;
-    bool in_step = false;  // in the step in flight
+    bool in_step = false;  // part of the step in flight
   };
 
   bool FirstPromptIsAlone(PlanSequence before) const;
@@ -84,7 +84,7 @@ class BatchScheduler {
   std::map<RequestId, Sequence> sequences_;
   std::set<std::pair<PlanSequence, RequestId>> prompts_;  // those not decoding, in order
   std::set<std::pair<uint64_t, RequestId>> decoding_;     // the others, by last turn
-  int64_t pending_ = 0;                                   // tokens of `prompts_` still to compute
+  int64_t pending_ = 0;                                   // tokens of `prompts_` not yet computed
   std::vector<StepItem> in_flight_;
   uint64_t turns_ = 0;
 };

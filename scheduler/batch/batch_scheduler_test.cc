@@ -44,7 +44,7 @@ TEST(BatchSchedulerTest, APromptThatMustBeAloneSharesItsStepsWithNothing) {
   EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(4), 7, 1, true}, {Id(1), 0, 2, true}}));
   batch.Complete();
   batch.Remove(Id(1));
-  EXPECT_TRUE(batch.Plan({20}).size() == 1) << "it is not its turn: the decoding one runs";
+  EXPECT_TRUE(batch.Plan({20}).size() == 1) << "not its turn: the decoding one runs";
   batch.Complete();
   EXPECT_EQ(batch.Plan(), (std::vector<StepItem>{{Id(2), 0, 6, false}}));
   batch.Complete();

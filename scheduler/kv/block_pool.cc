@@ -4,20 +4,20 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
 BlockPool::BlockPool(int64_t total) {
-  SKEIN_INVARIANT_MSG(total >= 1 && total <= INT32_MAX, "a pool has 1 … 2^31 - 1 blocks");
+  SKEIN_CHECK_MSG(total >= 1 && total <= INT32_MAX, "a pool has 1 … 2^31 - 1 blocks");
   states_.assign(total, State::kFree);
   InsertRun(0, static_cast<int32_t>(total));
   counts_.free = counts_.total = total;
 }
 
 absl::StatusOr<BlockTable> BlockPool::Allocate(int64_t count) {
-  SKEIN_INVARIANT_MSG(count >= 1, "an allocation has at least one block");
-  if (!CanAllocate(count)) {
+  SKEIN_CHECK_MSG(count >= 1, "an allocation has at least one block");
+  if (count > counts_.free) {
     return absl::ResourceExhaustedError(
         absl::StrCat("KV blocks: ", count, " wanted, ", counts_.free, " free"));
   }
@@ -26,7 +26,7 @@ absl::StatusOr<BlockTable> BlockPool::Allocate(int64_t count) {
   while (static_cast<int64_t>(blocks.size()) < count) {
     const auto wanted = static_cast<int32_t>(count - blocks.size());
     auto run = runs_by_length_.lower_bound({wanted, 0});
-    if (run == runs_by_length_.end()) {  // none is large enough: the lowest of the largest
+    if (run == runs_by_length_.end()) {  // no run is large enough: take the lowest of the longest
       run = runs_by_length_.lower_bound({runs_by_length_.rbegin()->first, 0});
     }
     const auto [length, start] = *run;
@@ -50,9 +50,9 @@ absl::StatusOr<BlockTable> BlockPool::Extend(const BlockTable& table, int64_t co
 
 void BlockPool::Free(std::span<const BlockId> blocks) {
   for (BlockId block : blocks) {
-    SKEIN_INVARIANT_MSG(block.value >= 0 && block.value < counts_.total, "block out of range");
+    SKEIN_CHECK_MSG(block.value >= 0 && block.value < counts_.total, "block out of range");
     State& state = states_[block.value];
-    SKEIN_INVARIANT_MSG(state != State::kFree, "block freed twice");
+    SKEIN_CHECK_MSG(state != State::kFree, "block freed twice");
     if (state == State::kQuarantined) --counts_.quarantined;
     state = State::kFree;
     --counts_.held;
@@ -63,9 +63,9 @@ void BlockPool::Free(std::span<const BlockId> blocks) {
 
 void BlockPool::Quarantine(std::span<const BlockId> blocks) {
   for (BlockId block : blocks) {
-    SKEIN_INVARIANT_MSG(block.value >= 0 && block.value < counts_.total, "block out of range");
+    SKEIN_CHECK_MSG(block.value >= 0 && block.value < counts_.total, "block out of range");
     State& state = states_[block.value];
-    SKEIN_INVARIANT_MSG(state == State::kHeld, "only held blocks are quarantined");
+    SKEIN_CHECK_MSG(state == State::kHeld, "only held blocks are quarantined");
     state = State::kQuarantined;
     ++counts_.quarantined;
   }

@@ -1,9 +1,9 @@
-// BlockPool: which KV blocks of one instance are free. Deterministic; prefers contiguous runs, so
-// that the puts of a handoff coalesce (best fit: the smallest free run that is large enough, the
-// lowest of equals; if none is, the largest runs first).
+// BlockPool: which KV blocks of one instance are free. Deterministic. Prefers contiguous runs, so
+// that the puts of a handoff coalesce: best fit (the smallest free run that is large enough, the
+// lowest of equals); if none is, the largest runs first.
 //
 // Invariants, by number:
-//   1. free + held + cached == total, counted afresh from the blocks' states.
+// 1. free + held + cached == total, recounted from the blocks' states.
 //   2. A block is in exactly one state; the free runs are disjoint, maximal and cover the free
 //      blocks.
 //   3. Only held blocks can be freed or quarantined (a double free ends the process).
@@ -23,13 +23,13 @@
 
 namespace skein::scheduler {
 
-// Blocks of one sequence in token order. Immutable, so that a step in flight may read it: a table
-// that is extended is another one.
+// Blocks of one sequence in token order. Immutable, because a step in flight may read it; extending
+// makes a new table.
 using BlockTable = std::shared_ptr<const std::vector<BlockId>>;
 
 struct BlockCounts {
   int64_t free = 0;
-  int64_t held = 0;  // quarantined ones included
+  int64_t held = 0;  // including quarantined blocks
   int64_t cached = 0;
   int64_t quarantined = 0;
   int64_t total = 0;
@@ -40,23 +40,21 @@ class BlockPool {
  public:
   explicit BlockPool(int64_t total);
 
-  // `count` >= 1 blocks, held from now on. RESOURCE_EXHAUSTED when fewer are free.
+  // Holds `count` >= 1 blocks. RESOURCE_EXHAUSTED when fewer are free.
   absl::StatusOr<BlockTable> Allocate(int64_t count);
 
-  // `table` (nullptr: one without blocks) with further blocks, so that it has `count`.
-  // RESOURCE_EXHAUSTED when fewer are free; `table` and the pool are then as they were.
-  // REQUIRES: count >= 1.
+  // Returns `table` (nullptr: empty) extended to `count` blocks. RESOURCE_EXHAUSTED when fewer are
+  // free; then nothing has changed. REQUIRES: count >= 1.
   absl::StatusOr<BlockTable> Extend(const BlockTable& table, int64_t count);
 
-  // Gives held or quarantined blocks back.
+  // Frees held or quarantined blocks.
   void Free(std::span<const BlockId> blocks);
 
-  // Held blocks that nobody uses any more but that a late remote write may still reach. They count
-  // as held until they are freed.
+  // Marks held blocks as unused, but still reachable by a late remote write. They count as held
+  // until they are freed.
   void Quarantine(std::span<const BlockId> blocks);
 
   BlockCounts Counts() const { return counts_; }
-  bool CanAllocate(int64_t count) const { return count <= counts_.free; }
 
   // INTERNAL naming the violated invariant.
   absl::Status CheckInvariants() const;

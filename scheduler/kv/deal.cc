@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -27,19 +27,14 @@ std::vector<int32_t> BlocksOfSpans(const std::vector<TokenSpan>& spans, int64_t 
 }
 
 Dealer::Dealer(const DealSizes& sizes) : sizes_(sizes) {
-  SKEIN_INVARIANT_MSG(
-      sizes.prompt_tokens > 0 && sizes.block_tokens > 0 && sizes.rank_tokens_max > 0,
-      "sizes are positive");
-  SKEIN_INVARIANT_MSG(Blocks(sizes.prompt_tokens) <= std::numeric_limits<int32_t>::max(),
-                      "a prompt has less than 2^31 blocks");
+  SKEIN_CHECK_MSG(sizes.prompt_tokens > 0 && sizes.block_tokens > 0 && sizes.rank_tokens_max > 0,
+                  "sizes are positive");
+  SKEIN_CHECK_MSG(Blocks(sizes.prompt_tokens) <= std::numeric_limits<int32_t>::max(),
+                  "a prompt has less than 2^31 blocks");
 }
 
 int64_t Dealer::Blocks(int64_t tokens) const {
   return (tokens + sizes_.block_tokens - 1) / sizes_.block_tokens;
-}
-
-int64_t Dealer::tokens_dealt() const {
-  return std::min(next_block_ * sizes_.block_tokens, sizes_.prompt_tokens);
 }
 
 absl::Status Dealer::AddChunk(const DealtChunk& chunk) {
@@ -111,7 +106,7 @@ void Dealer::EnterChunk() {
   }
 }
 
-// Spans of adjacent shards are one.
+// Merges spans of adjacent shards.
 std::vector<std::vector<TokenSpan>> Dealer::DealSpans(int64_t first, int64_t count,
                                                       int ranks) const {
   std::vector<std::vector<TokenSpan>> spans(ranks);
@@ -132,8 +127,8 @@ std::vector<std::vector<TokenSpan>> Dealer::DealSpans(int64_t first, int64_t cou
   return spans;
 }
 
-// The fewest moves: the larger counts go to those who have most already, and only what is above a
-// target leaves.
+// Minimises moves: larger counts go to members that already have most, and only blocks above a
+// target move.
 std::vector<int64_t> Dealer::Targets(const std::vector<InstanceId>& members) const {
   const auto ranks = static_cast<int64_t>(members.size());
   std::vector<int64_t> targets(ranks, next_block_ / ranks);
@@ -164,7 +159,7 @@ std::vector<Move> Dealer::DealHistory(const std::vector<InstanceId>& members) {
   return moves;
 }
 
-// The giver's last blocks.
+// Moves the giver's last blocks.
 void Dealer::Give(const std::vector<InstanceId>& members, int from, int to, int64_t count,
                   std::vector<Move>* moves) {
   Holder& giver = holders_.at(members[from]);
@@ -197,7 +192,7 @@ int64_t BlocksToFill(Dealer dealer, InstanceId instance) {
     const absl::Status added =
         dealer.AddChunk({.tokens = dealer.sizes().prompt_tokens - dealer.tokens_added(),
                          .members = dealer.all_chunks().back().members});
-    SKEIN_INVARIANT_MSG(added.ok(), "the rest is a chunk");
+    SKEIN_CHECK_MSG(added.ok(), "the rest is a chunk");
   }
   int64_t blocks = 0;
   while (const std::optional<Piece> piece = dealer.Next()) {

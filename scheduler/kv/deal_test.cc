@@ -103,7 +103,7 @@ Plan RandomPlan(std::mt19937_64& random) {
   return plan;
 }
 
-// Follows the pieces with copies and attention of its own.
+// Replays the pieces with its own copies and attention sets.
 class Follower {
  public:
   explicit Follower(const Plan& plan) : plan_(plan) {}
@@ -129,8 +129,10 @@ class Follower {
       EXPECT_FALSE(move.blocks.empty());
       EXPECT_TRUE(std::is_sorted(move.blocks.begin(), move.blocks.end()));
       for (int32_t block : move.blocks) {
-        EXPECT_EQ(attends_[piece.members[move.from]].count(block), 1u) << "gives what it has not";
-        EXPECT_TRUE(copies_[piece.members[move.to]].insert(block).second) << "has it already";
+        EXPECT_EQ(attends_[piece.members[move.from]].count(block), 1u)
+            << "gives a block it does not have";
+        EXPECT_TRUE(copies_[piece.members[move.to]].insert(block).second)
+            << "already has the block";
       }
     }
   }
@@ -148,9 +150,10 @@ class Follower {
       auto& attends = attends_[piece.members[rank]];
       const std::set<int32_t> now(history.begin(), history.end());
       for (int32_t block : now) {
-        EXPECT_EQ(copies_[piece.members[rank]].count(block), 1u) << "attends from what it has not";
+        EXPECT_EQ(copies_[piece.members[rank]].count(block), 1u)
+            << "attends over a block it does not have";
       }
-      // Nobody both loses and gains: no move could be spared.
+      // No instance both loses and gains blocks, so no move is superfluous.
       const bool loses = !std::includes(now.begin(), now.end(), attends.begin(), attends.end());
       const bool gains = !std::includes(attends.begin(), attends.end(), now.begin(), now.end());
       EXPECT_FALSE(loses && gains);

@@ -1,4 +1,4 @@
-// The shape on which both ends of a handoff must agree, and the arithmetic of blocks.
+// The KV shape on which both ends of a handoff must agree, and block arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace skein::scheduler {
 
-// How KV lies in a block, and what a handoff means by its messages. One more whenever either
-// changes: builds that differ in it refuse one another when they register.
+// Version of the layout within a block and of the handoff messages. Increase it when either
+// changes; builds with different versions refuse each other at registration.
 inline constexpr uint32_t kKvFormat = 1;
 
-// How the heads of a sequence are split over the ranks of its group. Every message that names
-// blocks carries it.
+// How a sequence's heads are split over the ranks of its group. Every message that names blocks
+// carries it.
 struct KvLayout {
   int32_t tp = 1;
   bool operator==(const KvLayout&) const = default;
@@ -28,18 +28,18 @@ struct KvShape {
   int32_t num_layers = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
-  int64_t block_bytes = 0;  // of one block in one layer
+  int64_t block_bytes = 0;  // size of one block in one layer
   uint32_t kv_format = kKvFormat;
 
   bool operator==(const KvShape&) const = default;
 };
 
-// Blocks that `tokens` tokens take.
+// Number of blocks for `tokens` tokens.
 inline int64_t BlocksOf(const KvShape& shape, int64_t tokens) {
   return (tokens + shape.block_tokens - 1) / shape.block_tokens;
 }
 
-// Bytes that a handoff moves in each layer: every block that holds prompt tokens, whole, once.
+// Bytes that a handoff moves per layer: each block with prompt tokens, whole, once.
 inline int64_t HandoffBytesPerLayer(const KvShape& shape, int64_t prompt_tokens) {
   return BlocksOf(shape, prompt_tokens) * shape.block_bytes;
 }
@@ -50,8 +50,8 @@ inline KvLayout LayoutOf(const KvShape& shape) { return {shape.layout_tp}; }
 absl::Status CheckSameLayout(const KvLayout& a, const KvLayout& b, std::string_view a_name,
                              std::string_view b_name);
 
-// FAILED_PRECONDITION naming the first field that differs and both values, such as
-// "dtype: prefill f32, decode bf16".
+// FAILED_PRECONDITION naming the first differing field with both values, such as "dtype: prefill
+// f32, decode bf16".
 absl::Status CheckSameShape(const KvShape& a, const KvShape& b, std::string_view a_name = "prefill",
                             std::string_view b_name = "decode");
 

@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
 StagingBufferQueue::StagingBufferQueue(int buffers, const StagingTimes& times)
     : times_(times), buffers_(static_cast<size_t>(buffers)) {
-  SKEIN_INVARIANT(buffers > 0);
+  SKEIN_CHECK(buffers > 0);
 }
 
 StagingBufferQueue::Buffer* StagingBufferQueue::Find(const StagingRequest& request,
@@ -101,7 +101,7 @@ void StagingBufferQueue::Finished(const StagingRequest& request, InstanceId writ
   Assign(now);
 }
 
-// The request keeps the staging buffer, unless it has ended.
+// The request keeps the staging buffer unless it has ended.
 void StagingBufferQueue::Release(Buffer* buffer, TimeUs now) {
   buffer->writer.reset();
   buffer->free_at = now + times_.hold_us;
@@ -152,15 +152,15 @@ void StagingBufferQueue::Expire(TimeUs now) {
   }
 }
 
-// To the first of the request's writers that wait.
+// Gives the buffer to the request's first waiting writer.
 void StagingBufferQueue::GiveTo(Buffer* buffer, uint64_t place, TimeUs now) {
   const auto& [owner, request] = requests_.at(place);
   const Waiting first = request.waiting.front();
   buffer->owner = owner;
   buffer->writer = first.writer;
   buffer->ask = first.ask;
-  // Until it asks again, and hears of it, it does not write: no grace is needed. But it may have
-  // been told already, in an answer that was lost.
+  // The writer does not write before it asks again and gets the answer, so no grace is needed. But
+  // it may already have been told in an answer that was lost.
   buffer->free_at = now + times_.lease_us + times_.grace_us;
   given_.push_back({owner, first.writer});
   EraseWish(place, first.writer, kEveryAsk);
@@ -223,39 +223,40 @@ absl::Status StagingBufferQueue::CheckInvariants() const {
   std::set<std::pair<StagingRequest, InstanceId>> writers;
   for (const Buffer& buffer : buffers_) {
     if (buffer.writer.has_value() && !buffer.owner.has_value()) {
-      return absl::InternalError("1: a staging buffer with a writer and no request");
+      return absl::InternalError("1: a staging buffer has a writer but no request");
     }
     if (!buffer.owner.has_value()) continue;
     const auto place = order_.find(*buffer.owner);
     if (place == order_.end())
-      return absl::InternalError("4: a staging buffer of an unknown request");
+      return absl::InternalError("4: a staging buffer belongs to an unknown request");
     const Request& owner = requests_.at(place->second).second;
     if (!buffer.writer.has_value() && !owner.waiting.empty()) {
-      return absl::InternalError("3: a writer waits for a staging buffer that its request has");
+      return absl::InternalError("3: a writer waits while its request has a free staging buffer");
     }
     if (buffer.writer.has_value() && !writers.insert({*buffer.owner, *buffer.writer}).second) {
-      return absl::InternalError("2: a writer with two staging buffers");
+      return absl::InternalError("2: a writer has two staging buffers");
     }
   }
   if (free() > 0 && waiting() > 0)
-    return absl::InternalError("3: a staging buffer is free, one waits");
+    return absl::InternalError("3: a staging buffer is free while a writer waits");
   int64_t waits = 0;
   for (const auto& [place, entry] : requests_) {
     const auto& [request, state] = entry;
     waits += static_cast<int64_t>(state.waiting.size());
     if (state.waiting.empty() == places_waiting_.contains(place)) {
-      return absl::InternalError("3: a request whose writers wait is not known to wait");
+      return absl::InternalError("3: a request with waiting writers is not in the wait list");
     }
     for (const Waiting& w : state.waiting) {
       if (!writers.contains({request, w.writer})) continue;
-      return absl::InternalError("2: a writer waits that has a staging buffer");
+      return absl::InternalError("2: a writer waits although it has a staging buffer");
     }
     if (state.ended && !HasBuffer(request)) {
-      return absl::InternalError("4: a request that ended is in the order");
+      return absl::InternalError("4: an ended request is still in the order");
     }
   }
   if (waits != waiting_) {
-    return absl::InternalError(absl::StrCat("3: ", waits, " writers wait, counted ", waiting_));
+    return absl::InternalError(
+        absl::StrCat("3: ", waits, " writers wait, but the count is ", waiting_));
   }
   return absl::OkStatus();
 }

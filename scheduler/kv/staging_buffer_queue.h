@@ -1,24 +1,25 @@
-// StagingBufferQueue: which writer may use which of a receiver's few staging buffers ("backends" in
-// Tetris section 4.2, whose handshake this is), when there are more writers than buffers.
+// StagingBufferQueue: which writer may use which of a receiver's few staging buffers, when there
+// are more writers than buffers. Implements the handshake of Tetris section 4.2, where the buffers
+// are called backends.
 //
-//   - Requests are served in the order in which they first asked, whichever writer asked and
-//     however often.
-//   - A buffer that becomes free goes to the first request in that order that has a writer without
-//     one. The request keeps the buffer until its last chunk has arrived, also while none of its
-//     writers uses it. So no chunk of a request that has begun waits for another request, and none
-//     starves. Only if no writer uses the buffer for `hold_us` is it lent to the next request (the
-//     first one keeps its place): the rest of the first request may wait for memory that other
+//  - Requests are served in the order of their first ask, whichever writer asked and however often.
+//  - A free buffer goes to the first request in that order that has a waiting writer without a
+//    buffer. The request keeps the buffer until its last chunk has arrived, even while no writer
+//    uses it. So no chunk of a started request waits for another request, and none starves. Only if
+//    no writer uses the buffer for `hold_us` is it lent to the next request (the first one keeps
+//    its place), because the rest of the first request may wait for memory that other requests free
+//    only after their handoffs.
 //     requests free only after their handoffs.
-//   - Within a request, one writer at a time uses a buffer, in the order of asking: from its grant
-//     until it says that it is finished (its last block was copied out, or it gave up).
+//  - Within a request, one writer at a time uses a buffer, in the order of asking: from its grant
+//    until it reports that it is finished (its last block was copied out, or it gave up).
 //
-// A writer that is told "not yet" asks again within `ask_lease_us`, or its ask is forgotten (its
-// request keeps its place). A grant has a lease: a writer that is silent for longer than lease +
-// grace counts as dead. Nobody else uses a buffer before its writer has finished or lease + grace
-// is over, so a late put cannot reach the buffer of another writer.
+// A writer that is told "not yet" must ask again within `ask_lease_us`, or its ask is forgotten
+// (its request keeps its place). A grant has a lease: a writer silent for longer than lease + grace
+// counts as dead. Nobody else uses a buffer before its writer has finished or lease + grace is
+// over, so a late put cannot reach another writer's buffer.
 //
-// Calls may come late and twice. A writer numbers its asks: finishing one does not finish a later
-// one, and a finished one is not granted again.
+// Calls may arrive late and more than once. A writer numbers its asks: finishing one does not
+// finish a later one, and a finished one is not granted again.
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. A buffer has a writer only if it has a request.
@@ -62,40 +63,38 @@ class StagingBufferQueue {
 
   static constexpr uint64_t kEveryAsk = UINT64_MAX;
 
-  // Gives `writer` a staging buffer under a lease of lease_us; the same one if it has one already.
-  // Nothing: ask again later, or `ask` is finished already. `ask` grows from one ask of the writer
-  // to the next.
+  // Gives `writer` a staging buffer under a lease of lease_us, or the same one if it has one.
+  // Empty: ask again later, or `ask` is already finished. `ask` grows with each ask of the writer.
   std::optional<int> Ask(const StagingRequest& request, InstanceId writer, TimeUs now,
                          uint64_t ask = 0);
 
-  // A new lease. False: the writer has no staging buffer (any more).
+  // Renews the lease. False: the writer has no staging buffer.
   bool Renew(const StagingRequest& request, InstanceId writer, TimeUs now);
 
-  // The writer puts nothing more under `ask` and earlier asks.
+  // The writer sends nothing more under `ask` and earlier asks.
   void Finished(const StagingRequest& request, InstanceId writer, TimeUs now,
                 uint64_t ask = kEveryAsk);
 
-  // The request's last chunk has arrived, or it was given up. Its staging buffers are free as soon
-  // as their writers have finished.
+  // The request's last chunk has arrived, or it was given up. Its staging buffers are freed once
+  // their writers have finished.
   void End(const StagingRequest& request, TimeUs now);
 
   void Tick(TimeUs now);
   TimeUs NextDeadline() const;
 
-  // The writers that were given a staging buffer since the last call, in that order; it may be gone
-  // again.
+  // Writers that got a staging buffer since the last call, in order; they may have lost it again.
   std::vector<std::pair<StagingRequest, InstanceId>> TakeGiven() {
     return std::exchange(given_, {});
   }
 
-  // The writer that has the staging buffer; nothing: it is free.
+  // The writer that has the staging buffer; empty: it is free.
   std::optional<StagingRequest> OwnerOf(int buffer) const;
   std::optional<InstanceId> WriterOf(int buffer) const;
   // The staging buffer that the writer has.
   std::optional<int> BufferOf(const StagingRequest& request, InstanceId writer) const;
   int buffers() const { return static_cast<int>(buffers_.size()); }
   int free() const;
-  int64_t waiting() const { return waiting_; }  // writers
+  int64_t waiting() const { return waiting_; }  // number of writers
 
   absl::Status CheckInvariants() const;
 
@@ -113,7 +112,7 @@ class StagingBufferQueue {
     std::optional<StagingRequest> owner;
     std::optional<InstanceId> writer;
     uint64_t ask = 0;         // the writer's ask
-    TimeUs free_at = kNever;  // lease + grace; without a writer: the end of the hold
+    TimeUs free_at = kNever;  // lease + grace; without a writer: end of the hold
   };
 
   Buffer* Find(const StagingRequest& request, InstanceId writer);
@@ -121,23 +120,23 @@ class StagingBufferQueue {
   bool HasBuffer(const StagingRequest& request) const;
   Request* FindRequest(const StagingRequest& request);
   void Enqueue(const StagingRequest& request, InstanceId writer, TimeUs now, uint64_t ask);
-  // Of the writer's acquisitions up to `ask`.
+  // Removes the writer's acquisitions up to `ask`.
   void EraseWish(uint64_t place, InstanceId writer, uint64_t ask);
   void Assign(TimeUs now);
   void GiveTo(Buffer* buffer, uint64_t place, TimeUs now);
   void Expire(TimeUs now);
   void Release(Buffer* buffer, TimeUs now);
   void Free(Buffer* buffer);
-  void ForgetIfEnded(const StagingRequest& request);  // and has no staging buffer any more
+  void ForgetIfEnded(const StagingRequest& request);  // ended, and without a staging buffer
 
   const StagingTimes times_;
   std::vector<Buffer> buffers_;
-  std::map<StagingRequest, uint64_t> order_;                         // by request: its place
+  std::map<StagingRequest, uint64_t> order_;  // by request: its position in the order
   std::map<uint64_t, std::pair<StagingRequest, Request>> requests_;  // by place
   uint64_t next_place_ = 1;
-  std::set<uint64_t> places_waiting_;  // of requests with writers that wait
+  std::set<uint64_t> places_waiting_;  // positions of requests with waiting writers
   int64_t waiting_ = 0;
-  TimerQueue<std::pair<uint64_t, InstanceId>> wishes_;  // by place; when they are forgotten
+  TimerQueue<std::pair<uint64_t, InstanceId>> wishes_;  // by position; when they are forgotten
   std::vector<std::pair<StagingRequest, InstanceId>> given_;
 };
 

@@ -31,11 +31,11 @@ TEST(StagingBufferQueue, ARequestKeepsItsStagingBufferUntilItsLastChunk) {
   StagingBufferQueue queue(1, kTimes);
   EXPECT_EQ(queue.Ask(Request(1), kA, 0), 0);
   EXPECT_EQ(queue.Ask(Request(2), kB, 0), std::nullopt);
-  queue.Finished(Request(1), kA, 1);  // its next chunk is still to be computed
+  queue.Finished(Request(1), kA, 1);  // its next chunk is not computed yet
   EXPECT_EQ(queue.Ask(Request(2), kB, 2), std::nullopt);
   EXPECT_EQ(queue.Ask(Request(1), kC, 3), 0);
   queue.End(Request(1), 4);
-  EXPECT_EQ(queue.Ask(Request(2), kB, 4), std::nullopt);  // kC may still put
+  EXPECT_EQ(queue.Ask(Request(2), kB, 4), std::nullopt);  // kC may still write
   queue.Finished(Request(1), kC, 5);
   EXPECT_EQ(queue.Ask(Request(2), kB, 5), 0);
 }
@@ -70,7 +70,7 @@ TEST(StagingBufferQueue, AWriterThatIsSilentLosesItAfterLeaseAndGrace) {
   queue.Tick(240);
   EXPECT_EQ(queue.WriterOf(0), std::nullopt);
   EXPECT_FALSE(queue.Renew(Request(1), kA, 241));
-  queue.Tick(390);  // its request has no writer for so long
+  queue.Tick(390);  // its request has had no writer for hold_us
   EXPECT_EQ(queue.OwnerOf(0), Request(2));
 }
 
@@ -105,13 +105,13 @@ TEST(StagingBufferQueue, CallsThatComeLateOrTwiceTouchOnlyTheirOwnWish) {
   EXPECT_EQ(queue.Ask(Request(1), kB, 0, 1), std::nullopt);
   queue.Finished(Request(1), kA, 1, 1);
   EXPECT_EQ(queue.WriterOf(0), kB);
-  EXPECT_EQ(queue.Ask(Request(1), kA, 2, 1), std::nullopt);  // the first call, once more
+  EXPECT_EQ(queue.Ask(Request(1), kA, 2, 1), std::nullopt);  // a duplicate of the first call
   EXPECT_EQ(queue.waiting(), 0);
   EXPECT_EQ(queue.Ask(Request(1), kA, 3, 2), std::nullopt);
   EXPECT_EQ(queue.waiting(), 1);
   queue.Finished(Request(1), kB, 4, 1);
   EXPECT_EQ(queue.WriterOf(0), kA);
-  queue.Finished(Request(1), kA, 5, 1);  // of its first acquisition
+  queue.Finished(Request(1), kA, 5, 1);  // for its first acquisition
   EXPECT_EQ(queue.BufferOf(Request(1), kA), 0);
   queue.Finished(Request(1), kA, 6, 2);
   EXPECT_EQ(queue.BufferOf(Request(1), kA), std::nullopt);
@@ -134,7 +134,7 @@ TEST(StagingBufferQueue, WhatIsHeldButNotUsedIsLentOnAndFirstInLineForItAgain) {
   EXPECT_EQ(queue.OwnerOf(0), Request(1));
 }
 
-// Random requests with random writers, some of whom die: everything ends, in order.
+// Random requests with random writers, some of which die: every request is served, in order.
 TEST(StagingBufferQueue, RandomWritersAllComeToTheirTurn) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
@@ -172,7 +172,7 @@ TEST(StagingBufferQueue, RandomWritersAllComeToTheirTurn) {
         ASSERT_TRUE(queue.CheckInvariants().ok());
       }
       if (!buffer.has_value()) continue;
-      // Done, or dead without a word; then its request is given up.
+      // Finished, or dead without a message; then its request is given up.
       const bool dies = random() % 20 == 0;
       if (!dies) queue.Finished(Request(serial), state.open[index], now);
       state.open.erase(state.open.begin() + static_cast<int64_t>(index));

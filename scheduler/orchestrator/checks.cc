@@ -48,6 +48,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .waiting = requests_.CountIn(State::kWaiting),
       .reserving = requests_.CountIn(State::kReserving),
       .placed = requests_.CountIn(State::kPlaced),
+      .waiting_here = {},
       .submitted = requests_.submitted(),
       .failed = explanations_.failed(),
       .refused = refused_,
@@ -61,6 +62,8 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .generation = generation_};
   for (const auto& [of, count] : totals.lost) totals.instances_lost += count;
   for (const std::string& model : totals.models) {
+    totals.waiting_here[model] =
+        requests_.CountOf(model, State::kParked) + requests_.CountOf(model, State::kQueued);
     totals.plans.try_emplace(model);
     totals.lost.try_emplace({model, Role::kPrefill});
     totals.lost.try_emplace({model, Role::kDecode});
@@ -104,10 +107,10 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
     snapshot.routers.push_back(
         {router.identity, router.load, now - router.heard_us, router.draining(), router.drained()});
   }
-  for (const auto& [model, line] : placement_.lines()) {  // the first in line asked first
-    const Request& oldest = requests_.At(line.begin()->second);
-    snapshot.oldest_wait_us = std::max(snapshot.oldest_wait_us, now - oldest.waiting_since_us);
-  }
+  placement_.ForEachFirst([&](RequestId first) {  // it asked first
+    const TimeUs since_us = requests_.At(first).waiting_since_us;
+    snapshot.oldest_wait_us = std::max(snapshot.oldest_wait_us, now - since_us);
+  });
   return snapshot;
 }
 
@@ -140,9 +143,17 @@ absl::Status OrchestratorCore::Impl::CheckRequest(const Request& request) const 
   const bool has_place = request.decode != InstanceId{};
   if (must && !has_place) return Violated(2, id, "has no decode place");
   if (has_place && !may) return Violated(2, id, "has a decode place and should not");
-  const bool in_line = placement_.Waits(request.spec->model, request.waiting_number, id);
+  using Standing = DecodePlacement::Standing;
+  const Standing standing = placement_.StandingOf(request.spec->model, request.waiting_number, id);
+  const bool in_line = standing != Standing::kAbsent;
   if ((request.state == State::kWaiting) != in_line) {
     return Violated(3, id, in_line ? "waits in a list and should not" : "waits in no list");
+  }
+  if (in_line && request.asking.has_value() != (standing != Standing::kNotAsking)) {
+    return Violated(3, id, "asks and is not tried, or the reverse");
+  }
+  if (standing == Standing::kBlocked && !MustWaitForOlder(request)) {
+    return Violated(3, id, "waits for a plan that has opened");
   }
   if (request.epoch.value > last_epoch_) return Violated(4, id, "has an epoch of the future");
   return CheckPlan(request);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/orchestrator/explain/slower_path.h"
 #include "scheduler/orchestrator/orchestrator_impl.h"
 
 namespace skein::scheduler {
@@ -25,7 +26,7 @@ void OrchestratorCore::Impl::On(const RegisterCalled& event) {
   const Instance& instance = *registry_.Find(registered->id);
   reply.instance = instance.id;
   reply.lease_us = config_.instance_lease_us;
-  reply.cancel = UnknownOf(instance.placed, event.request.held, first_epoch_);
+  reply.cancel = instance.UnknownOf(event.request.held, first_epoch_);
   reply.generation = {generation_, config_.incarnation};
   effects_.push_back(AnswerRegister{event.call, std::move(reply)});
   if (instance.drain_order.has_value()) {
@@ -58,9 +59,7 @@ void OrchestratorCore::Impl::On(const WorkerDisconnected& event) {
 void OrchestratorCore::Impl::LeaveStream(InstanceId id, CallId stream) {
   for (const auto& [request_id, placement] : registry_.Find(id)->placed) {
     Request& request = requests_.At(request_id);
-    if (request.asking != stream) continue;
-    request.asking.reset();
-    request.asking_until_us = kNever;
+    if (request.asking == stream) ForgetAsking(request);
   }
 }
 
@@ -86,6 +85,7 @@ void OrchestratorCore::Impl::On(const ReportCalled& event) {
 
 void OrchestratorCore::Impl::TakeEnded(const Instance& instance, const EndedRequest& ended) {
   Request* request = Find(ended.id);
+  NoteHandoff(request, instance, ended);
   if (request == nullptr) {
     return explanations_.TakeEnded(ended, instance.id);
   }
@@ -101,7 +101,23 @@ void OrchestratorCore::Impl::TakeEnded(const Instance& instance, const EndedRequ
   if (Member* member = request->MemberAt(instance.id)) TakePrefillEnded(*request, *member, ended);
 }
 
+// The request may have ended before the instances that wrote its KV report.
+void OrchestratorCore::Impl::NoteHandoff(Request* alive, const Instance& from,
+                                         const EndedRequest& ended) {
+  if (ended.handoff.path.empty()) return;
+  Explanation* explanation =
+      alive != nullptr ? &alive->explanation : explanations_.FindEnded(ended.id);
+  const bool planned = explanation != nullptr && !explanation->plans.empty();
+  const Instance* to = planned ? registry_.Find(explanation->plans.back().decode) : nullptr;
+  explanations_.NoteHandoff(
+      ended.epoch,
+      {from.id, ended.handoff,
+       WhySlower(ended.handoff, from.identity.host, to == nullptr ? "" : to->identity.host)},
+      explanation);
+}
+
 void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedRequest& ended) {
+  if (ended.unclaimed) return TakeUnclaimed(request, ended.status);
   if (ended.status.ok()) {
     Opened(request);          // word of it may be lost: the router has yet to hear of the place
     NotePrefilled(request);   // the instances that wrote the KV may report later
@@ -119,6 +135,16 @@ void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedReques
     return CloseByRouter(request);  // as the router itself will say
   }
   Fail(request, ended.status);
+}
+
+// A router that is heard of may reach another decode instance. One that is not may be dead: then
+// nobody would take the tokens there either.
+void OrchestratorCore::Impl::TakeUnclaimed(Request& request, const absl::Status& why) {
+  Note(Degraded::kUnclaimed, request);
+  const Router* router = routers_.Find(request.spec->id.router);
+  if (router != nullptr && router->connection != CallId{}) return Replan(request, why);
+  TakeFromDecode(request);
+  Fail(request, why);
 }
 
 void OrchestratorCore::Impl::TakePrefillEnded(Request& request, Member& member,

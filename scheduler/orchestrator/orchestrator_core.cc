@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
 #include "scheduler/orchestrator/orchestrator_impl.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -45,7 +45,7 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
       last_sequence_(last_epoch_) {
   if (plans()) {
     const absl::Status valid = CheckPlanning(pools_.planning());
-    SKEIN_INVARIANT_MSG(valid.ok(), std::string(valid.message()).c_str());
+    SKEIN_CHECK_MSG(valid.ok(), std::string(valid.message()).c_str());
   }
 }
 
@@ -96,6 +96,7 @@ void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   request.explanation.model = event.spec->model;
   request.explanation.prompt_tokens = PromptTokens(*request.spec);
   request.explanation.policy = plans() ? pools_.planning().policy.name : "none";
+  explanations_.Begin(request);
   auto* const pool = pools_.Of(event.spec->model, requests_);
   if (pool != nullptr) pool->planner.OnArrival(now_);
   Plan(request);

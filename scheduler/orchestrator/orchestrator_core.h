@@ -25,9 +25,9 @@
 //
 // A worker is connected by one stream; over it go its messages and those to it, in order. When the
 // stream breaks, the instance gets nothing new until the worker's next stream: its first message
-// tells what the worker holds, and what is missing there is sent again or planned anew (resync.h).
-// An instance is lost when it said nothing for a lease, or when another process comes at its
-// endpoint.
+// tells what the worker holds, and what is missing there is sent again or planned anew
+// (reconnecting.cc). An instance is lost when it said nothing for a lease, or when another process
+// comes at its endpoint.
 //
 // A router is connected by one stream, too: the requests that it submits, their plans, how they
 // ended for its clients. When it breaks, the requests go on; the next one begins with what the
@@ -302,6 +302,9 @@ struct OrchestratorSnapshot {
   int64_t waiting = 0;    // for decode room
   int64_t reserving = 0;  // their leads were answered, and open the transfer
   int64_t placed = 0;
+  // By model that ever had an instance: parked, or queued until the rolling planner starts them.
+  // They wait at no instance.
+  std::map<std::string, int64_t> waiting_here;
   TimeUs oldest_wait_us = 0;  // of those waiting
   uint64_t submitted = 0;
   uint64_t failed = 0;
@@ -329,7 +332,7 @@ class OrchestratorCore {
   // When the next OrchestratorTick is due, kNever if none is.
   TimeUs NextDeadline() const;
   absl::Status CheckInvariants() const;
-  // The same without instances, routers and `gone`: costs no walk over requests or instances.
+  // Without instances, routers and `gone`: costs no walk over requests or instances.
   OrchestratorSnapshot Totals() const;
   OrchestratorSnapshot Snapshot(TimeUs now) const;  // costs a walk over the instances
   // The state of a request's record, by name; empty when there is none. For tests and people.

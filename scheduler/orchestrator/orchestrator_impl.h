@@ -27,7 +27,6 @@
 #include "scheduler/orchestrator/prefill/prefill_pools.h"
 #include "scheduler/orchestrator/prefill/rolling_plans.h"
 #include "scheduler/orchestrator/registry/registry.h"
-#include "scheduler/orchestrator/registry/resync.h"
 #include "scheduler/orchestrator/registry/routers.h"
 #include "scheduler/orchestrator/requests/parked_requests.h"
 #include "scheduler/orchestrator/requests/request.h"
@@ -84,7 +83,10 @@ class OrchestratorCore::Impl {
   void Park(Request& request);
   void PlanParked();
   // An instance of the model may have room for parked requests.
-  void NoteRoom(const std::string& model) { parked_.NoteRoom(model); }
+  void NoteRoom(const std::string& model) {
+    parked_.NoteRoom(model);
+    rolled_.insert(model);
+  }
   void TakeFromInstance(Instance& instance, RequestId request);
 
   Request* Find(RequestId id) { return requests_.Find(id); }
@@ -160,11 +162,14 @@ class OrchestratorCore::Impl {
   void TakeFromDecode(Request& request);
   void Opened(Request& request);
   void AnswerAsking(Request& request, absl::Status status);
+  void ForgetAsking(Request& request);
   Placed PlacedOf(const Request& request) const;
 
   // Instances come and go.
   void TakeEnded(const Instance& instance, const EndedRequest& ended);
+  void NoteHandoff(Request* alive, const Instance& from, const EndedRequest& ended);
   void TakeDecodeEnded(Request& request, const EndedRequest& ended);
+  void TakeUnclaimed(Request& request, const absl::Status& why);
   void TakePrefillEnded(Request& request, Member& member, const EndedRequest& ended);
   // What a new stream of an instance that was here begins with: reconnecting.cc.
   void Resync(InstanceId instance, const RegisterRequest& hello);
@@ -217,7 +222,8 @@ class OrchestratorCore::Impl {
   DecodePlacement placement_;
   orchestrator::AbandonedPlans abandoned_;  // of the requests that are replanning
   orchestrator::ParkedRequests parked_;
-  std::set<std::string> moved_;  // models of which a chunk may have begun in this Handle
+  std::set<std::string> moved_;   // models of which a chunk may have begun in this Handle
+  std::set<std::string> rolled_;  // of which the rolling planner may start one
 
   orchestrator::PrefillPools pools_;
   orchestrator::PlanChooser chooser_;

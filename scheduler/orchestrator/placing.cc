@@ -12,8 +12,15 @@ void OrchestratorCore::Impl::AnswerAsking(Request& request, absl::Status status)
   if (reply.status.ok()) reply.placed = PlacedOf(request);
   effects_.push_back(
       AnswerPlaceDecode{*request.asking, request.spec->id, request.epoch, std::move(reply)});
+  ForgetAsking(request);
+}
+
+void OrchestratorCore::Impl::ForgetAsking(Request& request) {
   request.asking.reset();
   request.asking_until_us = kNever;
+  if (request.state == State::kWaiting) {
+    placement_.SetAsking(request.spec->model, request.waiting_number, false);
+  }
 }
 
 Placed OrchestratorCore::Impl::PlacedOf(const Request& request) const {
@@ -28,6 +35,7 @@ void OrchestratorCore::Impl::EnterLine(Request& request) {
   }
   Enter(request, State::kWaiting);
   placement_.Wait(request.spec->model, request.waiting_number, request.spec->id);
+  placement_.SetAsking(request.spec->model, request.waiting_number, request.asking.has_value());
 }
 
 void OrchestratorCore::Impl::LeaveLine(Request& request) {
@@ -51,12 +59,13 @@ void OrchestratorCore::Impl::PlaceWaiting() {
 // The first that nothing but room keeps waiting stops those behind it: a request that needs much
 // room is not overtaken by small ones.
 void OrchestratorCore::Impl::PlaceWaiting(const std::string& model) {
-  uint64_t number = 0;
-  while (const auto next = placement_.NextBehind(model, number)) {
-    number = next->first;
-    Request& request = requests_.At(next->second);
-    if (!request.asking.has_value() || MustWaitForOlder(request)) continue;
-    if (!TryPlace(request)) return;
+  while (const std::optional<RequestId> first = placement_.FirstReady(model)) {
+    Request& request = requests_.At(*first);
+    if (MustWaitForOlder(request)) {
+      placement_.Block(model, request.waiting_number, request.chunks[0].sequence);
+    } else if (!TryPlace(request)) {
+      return;
+    }
   }
 }
 
@@ -152,9 +161,9 @@ void OrchestratorCore::Impl::On(const PlaceDecodeCalled& event) {
     AnswerAsking(*request, absl::OkStatus());
   } else if (request->state == State::kAssigned || request->state == State::kReserving) {
     EnterLine(*request);
-  } else {  // it is in the line, or enters it when all members have accepted the plan
-    placement_.NoteChange(request->spec->model);
-  }
+  } else if (request->state == State::kWaiting) {
+    placement_.SetAsking(request->spec->model, request->waiting_number, true);
+  }  // else it enters the line when all members have accepted the plan
 }
 
 // The decode instance that the lead was told of did not open the transfer, or the lead cannot tell.
@@ -190,6 +199,7 @@ void OrchestratorCore::Impl::Opened(Request& request) {
   registry_.Find(request.decode)->Opened(request.spec->id);
   NoteOpened(request);
   request.explanation.placed_us = now_ - request.submitted_us;
+  request.explanation.plans.back().decode = request.decode;
   moved_.insert(request.spec->model);
   effects_.push_back(SendPlanUpdate{request.spec->id, PlacedOf(request)});
   StartMembers(request);

@@ -28,6 +28,7 @@ void OrchestratorCore::Impl::Plan(Request& request) {
       AddPlan(request, std::move(choice.explanation));
       parked_.Remove(request);
       Enter(request, State::kQueued);
+      rolled_.insert(model);
       return rolling_.Add(&request, pool, now_);
   }
 }
@@ -85,11 +86,13 @@ void OrchestratorCore::Impl::TakeFromInstance(Instance& instance, RequestId requ
   parked_.NoteRoom(instance.identity.model);
 }
 
+// Where nothing came, ended, or was reported, the decision would be the one before: an instance
+// reports often enough for what time alone changes.
 void OrchestratorCore::Impl::DecideRolling() {
-  for (auto& [model, pool] : pools_.all()) {
-    if (pool.planner.rolling() != nullptr && pool.planner.rolling()->waiting() > 0) {
-      DecideRolling(model);
-    }
+  for (const std::string& model : std::exchange(rolled_, {})) {
+    orchestrator::PrefillPools::Pool* pool = pools_.Known(model);
+    if (pool == nullptr || pool->planner.rolling() == nullptr) continue;
+    if (pool->planner.rolling()->waiting() > 0) DecideRolling(model);
   }
 }
 
@@ -101,7 +104,7 @@ void OrchestratorCore::Impl::DecideRolling(const std::string& model) {
     }
     return;
   }
-  for (const auto& start : rolling_.Decide(pool, now_)) {
+  for (const auto& start : rolling_.Decide(model, pool, now_)) {
     StartChunk(requests_.At(start.id), *pool, start.chunk);
   }
 }
@@ -147,6 +150,7 @@ void OrchestratorCore::Impl::Join(Request& request, const PlannedChunk& chunk) {
 void OrchestratorCore::Impl::LeaveRolling(Request& request) {
   if (request.rolling_key != 0) {
     rolling_.Remove(&request, pools_.Known(request.spec->model), now_);
+    rolled_.insert(request.spec->model);
   }
 }
 
@@ -160,6 +164,7 @@ void OrchestratorCore::Impl::NoteChunksEnded(Request& request) {
     const bool last = k + 1 == request.chunks.size();
     if (request.rolling_running && last) {
       rolling_.EndChunk(&request, pools_.Known(request.spec->model), now_);
+      rolled_.insert(request.spec->model);
     }
   }
 }

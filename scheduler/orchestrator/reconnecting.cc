@@ -2,14 +2,22 @@
 // placed there, but requests may have ended in its process before it was given up.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "scheduler/orchestrator/orchestrator_impl.h"
 
 namespace skein::scheduler {
+namespace {
+
+absl::Status StreamBroke(InstanceId id) {
+  return absl::UnavailableError(absl::StrCat("the stream to instance ", id.value, " broke"));
+}
+
+}  // namespace
 
 // What ended comes first. That may end or move other requests, and so may each of the steps after
 // it: a request is only looked at if it is still there under the epoch that it had before.
 void OrchestratorCore::Impl::Resync(InstanceId id, const RegisterRequest& hello) {
-  const PlacedAndHeld compared = CompareHeld(registry_.Find(id)->placed, hello.held);
+  const Instance::Compared compared = registry_.Find(id)->CompareHeld(hello.held);
   for (const EndedRequest& ended : hello.ended) TakeEnded(*registry_.Find(id), ended);
   for (const HeldRequest& held : compared.held) {
     if (Request* request = Find(held.id, held.epoch)) SendAgain(*request, id, held);
@@ -37,7 +45,7 @@ void OrchestratorCore::Impl::SendAgain(Request& request, InstanceId id, const He
   if (member == nullptr) return;
   if (!member->accepted() && request.sequence_parallel) {
     // It may not have heard of all chunks.
-    return GiveUpPlan(request, absl::UnavailableError("the stream to a prefill instance broke"));
+    return GiveUpPlan(request, StreamBroke(id));
   }
   if (!member->accepted()) Accepted(request, *member);
   TakeProgress(request, *member, held);
@@ -47,7 +55,7 @@ void OrchestratorCore::Impl::SendAgain(Request& request, InstanceId id, const He
 
 // It does not hold the request and did not say how it ended: the request never came there.
 void OrchestratorCore::Impl::TakeMissing(Request& request, InstanceId id) {
-  const absl::Status lost = absl::UnavailableError("the stream to an instance broke");
+  const absl::Status lost = StreamBroke(id);
   if (Member* member = request.MemberAt(id)) {
     const bool accepted = member->accepted();
     member->phase = Member::Phase::kLacksPlan;

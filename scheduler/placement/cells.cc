@@ -4,18 +4,14 @@
 #include <cmath>
 #include <utility>
 
+#include "scheduler/vocabulary/mix64.h"
+
 namespace skein::scheduler {
 namespace {
 
-// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
-uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+uint64_t Mix(uint64_t x) { return Mix64(x + kMix64Step); }
 
-// Larger is better; of cells with equal scores' distribution each is first as often as its weight.
+// The highest score wins. Each cell wins with a probability proportional to its weight.
 double RendezvousScore(uint64_t key, size_t cell, double weight) {
   const double unit = (static_cast<double>(Mix(key ^ Mix(cell)) >> 11) + 0.5) * 0x1p-53;
   return weight / -std::log(unit);

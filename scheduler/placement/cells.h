@@ -1,16 +1,16 @@
-// CellPicker: in which cell a router places a request. A cell is an orchestrator with its
-// instances; it knows nothing of other cells, and a router needs to know of a cell only, for each
-// model, how many requests it can hold and holds. So the cluster grows by cells, and a lost cell
-// costs its share and no more.
+// CellPicker: chooses the cell for a request at a router. A cell is an orchestrator with its
+// instances and knows nothing of other cells. A router knows of each cell only, per model, its
+// request capacity and how much of it is used. So the cluster grows by cells, and losing a cell
+// costs only that cell's share.
 //
 // A request with an affinity key (a session, a tenant, the hash of a shared prefix) goes to the
-// first cell in its own order of all cells: weighted rendezvous hashing (Thaler and Ravishankar,
-// 1998), by what the cells hold. A cell that comes or goes moves only the keys that are its own. A
-// cell that is fuller than `load_bound` times the mean, and than `calm`, is passed over
-// ("consistent hashing with bounded loads", Mirrokni, Thorup and Zadimoghaddam, 2018), so that a
-// popular key cannot drown its cell. A request without a key goes to the emptier of two random
-// cells (Mitzenmacher, 2001): what routers know is as old as the last report, and the emptiest of
-// all would be flooded by all of them at once.
+// first cell in the key's own order of cells: weighted rendezvous hashing (Thaler and Ravishankar,
+// 1998), weighted by capacity. A cell that joins or leaves moves only its own keys. A cell whose
+// fill exceeds `load_bound` times the mean and exceeds `calm` is skipped ("consistent hashing with
+// bounded loads", Mirrokni, Thorup and Zadimoghaddam, 2018), so that a popular key cannot overload
+// its cell. A request without a key goes to the emptier of two random cells (Mitzenmacher, 2001):
+// routers' data is as old as the last report, and the emptiest cell would be flooded by all of them
+// at once.
 //
 // Not thread-safe. Deterministic: equal calls give equal picks.
 #pragma once
@@ -27,16 +27,15 @@ namespace skein::scheduler {
 
 // The load of a model in a cell.
 struct CellLoad {
-  int64_t capacity =
-      0;             // requests that its instances hold together; 0: it does not serve the model
-  int64_t held = 0;  // of these, taken
+  int64_t capacity = 0;  // requests that its instances can hold; 0: the model is not served there
+  int64_t held = 0;      // requests held, out of the capacity
   bool operator==(const CellLoad&) const = default;
 };
 
 struct CellPickerConfig {
   size_t cells = 1;
   double load_bound = 1.25;  // >= 1
-  double calm = 0.25;        // a cell that is less full is never passed over
+  double calm = 0.25;        // a cell below this fill is never skipped
   uint64_t seed = 1;
 };
 
@@ -46,28 +45,29 @@ class CellPicker {
 
   explicit CellPicker(const CellPickerConfig& config);
 
-  // A cell's report. It gets requests from now on, and what was placed there before is known to
-  // it. `routers`: how many place requests in it; each is taken to have placed as many since the
-  // report as this one.
+  // A cell's report. From now on it gets requests; the report covers those placed before.
+  // `routers`: number of routers that place requests in it; each is assumed to have placed as many
+  // since the report as this one.
   void Report(size_t cell, Loads loads, int64_t routers = 1);
-  // It cannot be reached: it gets nothing until its next report.
+  // The cell cannot be reached: it gets nothing until its next report.
   void Lose(size_t cell);
-  // It refused a request of the model for lack of room: taken for full until its next report.
+  // The cell refused a request of the model for lack of room: treated as full until its next
+  // report.
   void Refuse(size_t cell, const std::string& model);
   bool IsAlive(size_t cell) const { return alive_.at(cell); }
 
-  // The cell for a request, counted as held there from now on. `affinity` 0: none. Cells in
-  // `tried` are passed over. Empty: no cell that is left is alive and serves the model. A cell that
-  // is full is picked only when all are: its orchestrator refuses, or has room again by then.
+  // The cell for a request, counted as held there from now on. `affinity` 0: no key. Skips cells in
+  // `tried`. Empty: no remaining cell is alive and serves the model. A full cell is picked only if
+  // all are full; its orchestrator then refuses, or has room again.
   std::optional<size_t> Place(const std::string& model, uint64_t affinity,
                               const std::set<size_t>& tried = {});
 
  private:
   // A model in a cell.
   struct ModelInCell {
-    int64_t capacity = 0;  // 0: it gets nothing
+    int64_t capacity = 0;  // 0: gets no requests
     int64_t held = 0;      // as reported
-    int64_t placed = 0;    // by this router since
+    int64_t placed = 0;    // by this router, since the report
   };
   struct Candidate {
     size_t cell = 0;

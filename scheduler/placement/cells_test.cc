@@ -67,7 +67,7 @@ TEST(CellPicker, APopularKeySpillsOverAtTheBoundAndNoCellIsDrowned) {
   std::map<size_t, int> placed;
   for (int i = 0; i < 4000; ++i) ++placed[*picker.Place(kModel, 7)];
   for (const auto& [cell, count] : placed) EXPECT_LE(count, 4000 / 8 * 1.25 + 2) << cell;
-  EXPECT_LT(placed.size(), kCells) << "those last in its order get none";
+  EXPECT_LT(placed.size(), kCells) << "the last cells in its order get none";
 }
 
 TEST(CellPicker, WithoutAKeyTheLoadIsEven) {
@@ -75,7 +75,7 @@ TEST(CellPicker, WithoutAKeyTheLoadIsEven) {
   picker.Report(5, LoadOf(1000, 900));
   std::map<size_t, int> placed;
   for (int i = 0; i < 8000; ++i) ++placed[*picker.Place(kModel, 0)];
-  EXPECT_LT(placed[5], 10) << "it is full already";
+  EXPECT_LT(placed[5], 10) << "it is already full";
   for (size_t cell = 0; cell < 16; ++cell) {
     if (cell == 5) continue;
     EXPECT_NEAR(placed[cell], 8000 / 15, 30) << cell;

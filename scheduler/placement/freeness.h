@@ -1,11 +1,11 @@
-// Where a request is decoded: at the instance with the highest freeness, the ratio of available
-// slots to the active batch size, where blocks of requests whose KV is still being transferred
+// Chooses the decode instance for a request: the one with the highest freeness, the ratio of
+// available slots to active batch size. Blocks of requests whose KV is still being transferred
 // count as used ("virtual usage"). Tetris section 5.2, after Llumnix.
 //
 // A decode instance reserves all blocks of a request before its transfer starts, so its reported
-// free blocks exclude the virtual usage it knows of; `unreported` is the rest: placed there since
-// its last report. Requests on their way count as members of the batch, or a burst that finds the
-// blocks plentiful would all go to one instance.
+// free blocks already exclude the virtual usage it knows of. `unreported` is the rest: placed there
+// since its last report. Requests on their way count as part of the batch; otherwise a burst that
+// finds many free blocks would all go to one instance.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace skein::scheduler {
 struct DecodeCandidate {
   InstanceId instance;
   int64_t free_blocks = 0;        // as reported
-  int64_t unreported_blocks = 0;  // of requests placed there that the report did not know
+  int64_t unreported_blocks = 0;  // of requests placed there after the report
   int64_t active_requests = 0;    // running or on their way, as reported
   int64_t unreported_requests = 0;
 
@@ -33,7 +33,8 @@ inline double Freeness(const DecodeCandidate& candidate) {
          static_cast<double>(candidate.active_requests + candidate.unreported_requests + 1);
 }
 
-// The freest candidate that has room for `blocks`; the smallest id of equals; none if none has.
+// The candidate with the highest freeness that has room for `blocks`; the smallest id of equals;
+// empty if none has room.
 inline std::optional<InstanceId> PickDecode(const std::vector<DecodeCandidate>& candidates,
                                             int64_t blocks) {
   std::optional<InstanceId> best;

@@ -41,7 +41,7 @@ TEST(QueueTimeTest, CountsUnreportedTokensAndTheRate) {
 
 TEST(QueueTimeTest, PicksWhereThePromptIsDoneFirst) {
   EXPECT_EQ(PickPrefill({{{1}, 500, 0, 100}, {{2}, 400, 0, 100}}, 10), InstanceId{2});
-  // A faster instance wins a long prompt although it has the longer queue.
+  // A faster instance gets a long prompt despite its longer queue.
   EXPECT_EQ(PickPrefill({{{1}, 500, 0, 100}, {{2}, 3000, 0, 500}}, 1000), InstanceId{2});
   EXPECT_EQ(PickPrefill({{{2}, 0, 0, 100}, {{1}, 0, 0, 100}}, 10), InstanceId{1});
   EXPECT_EQ(PickPrefill({}, 10), std::nullopt);
@@ -49,8 +49,8 @@ TEST(QueueTimeTest, PicksWhereThePromptIsDoneFirst) {
 
 TEST(StepAgeTest, AStepIsSuspectWhenItIsMuchOlderThanItsLike) {
   EXPECT_FALSE(IsStepSuspect(0, 0));
-  EXPECT_FALSE(IsStepSuspect(3600 * kSecondUs, 0)) << "nothing is known of such a step";
-  EXPECT_FALSE(IsStepSuspect(2 * kSecondUs, 10)) << "below the least age";
+  EXPECT_FALSE(IsStepSuspect(3600 * kSecondUs, 0)) << "no estimate of the step";
+  EXPECT_FALSE(IsStepSuspect(2 * kSecondUs, 10)) << "below the minimum age";
   EXPECT_TRUE(IsStepSuspect(2 * kSecondUs + 1, 10));
   EXPECT_FALSE(IsStepSuspect(60 * kSecondUs, 3 * kSecondUs)) << "a slow device";
   EXPECT_TRUE(IsStepSuspect(61 * kSecondUs, 3 * kSecondUs));

@@ -1,5 +1,5 @@
-// Where a request is prefilled: at the instance with the least queue time, the estimated time of
-// the prompt tokens it still has to compute (Tetris sections 4.2 and 5.1 with one instance per
+// Chooses the prefill instance for a request: the one with the least queue time, the estimated time
+// for the prompt tokens it still has to compute (Tetris sections 4.2 and 5.1 with one instance per
 // request; the estimate is linear in tokens, at the rate the instance measures).
 #pragma once
 
@@ -14,7 +14,7 @@ namespace skein::scheduler {
 struct PrefillCandidate {
   InstanceId instance;
   int64_t queued_tokens = 0;      // as reported
-  int64_t unreported_tokens = 0;  // of requests assigned there that the report did not know
+  int64_t unreported_tokens = 0;  // of requests assigned there after the report
   double tokens_per_second = 1;   // > 0
 };
 
@@ -23,7 +23,7 @@ inline double QueueSeconds(const PrefillCandidate& candidate) {
          candidate.tokens_per_second;
 }
 
-// Where a prompt of `prompt_tokens` would be done first; the smallest id of equals.
+// The instance that would finish a prompt of `prompt_tokens` first; the smallest id of equals.
 inline std::optional<InstanceId> PickPrefill(const std::vector<PrefillCandidate>& candidates,
                                              int64_t prompt_tokens) {
   std::optional<InstanceId> best;

@@ -1,6 +1,6 @@
-// Whether an instance's engine is suspect: its step in flight has run for much longer than such a
-// step takes there, so it hangs or has become very slow. Nothing new is placed at a suspect; the
-// next report may clear it. The worker itself gives its engine up later (EngineWatch).
+// Whether an instance's engine is suspect: its step in flight has run much longer than estimated,
+// so it hangs or has become very slow. A suspect instance gets nothing new; the next report may
+// clear it. The worker itself gives its engine up later (EngineWatch).
 #pragma once
 
 #include "scheduler/base/time.h"
@@ -10,11 +10,11 @@ namespace skein::scheduler {
 inline constexpr TimeUs kSuspectStepMinUs = 2 * kSecondUs;
 inline constexpr TimeUs kSuspectStepFactor = 20;
 
-// `age_us` of the step in flight, 0: there is none; `estimate_us` of such a step, 0: not known,
-// then nothing is suspected.
+// `age_us` of the step in flight; 0: none. `estimate_us` of such a step; 0: unknown, then never
+// suspect.
 inline bool IsStepSuspect(TimeUs age_us, TimeUs estimate_us) {
   if (estimate_us <= 0) return false;
-  // The division comes first, so that no estimate overflows.
+  // Divides first, so that no estimate overflows.
   return age_us > kSuspectStepMinUs && age_us / kSuspectStepFactor > estimate_us;
 }
 

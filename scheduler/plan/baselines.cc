@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -22,7 +22,7 @@ PrefillPlan PlanGreedy(const LatencyModel& model, const Cluster& cluster,
 
 void PlanFixedSp(const LatencyModel& model, const Cluster& cluster, int sp,
                  absl::Span<const double> queue_s, int64_t prompt_tokens, PrefillPlan* plan) {
-  SKEIN_INVARIANT(sp >= 1 && sp <= cluster.instances);
+  SKEIN_CHECK(sp >= 1 && sp <= cluster.instances);
   int best = 0;
   double best_s = 0;
   for (int first = 0; first + sp <= cluster.instances; first += sp) {

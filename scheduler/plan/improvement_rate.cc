@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -29,7 +29,7 @@ absl::StatusOr<ImprovementRateTable> ImprovementRateTable::Make(std::vector<Row>
 }
 
 ImprovementRateTable ImprovementRateTable::Constant(double improvement_rate) {
-  SKEIN_INVARIANT(improvement_rate >= 0 && improvement_rate < 1);
+  SKEIN_CHECK(improvement_rate >= 0 && improvement_rate < 1);
   ImprovementRateTable table;
   table.rows_ = {{0, improvement_rate}};
   return table;
@@ -73,7 +73,7 @@ void SlidingWindowRate::OnArrival(TimeUs now) {
 
 double SlidingWindowRate::RequestsPerSecond(TimeUs now) {
   Advance(now);
-  // The oldest bucket is whole, the newest is as long as it has lasted.
+  // The oldest bucket is complete, the newest only as long as it has lasted.
   const TimeUs oldest_us = (last_bucket_ - kBuckets + 1) * bucket_us_;
   const TimeUs since_us = std::max(now - std::max(oldest_us, first_us_), kSecondUs);
   return static_cast<double>(total_) * kSecondUs / static_cast<double>(since_us);
@@ -93,7 +93,7 @@ void ImprovementRateSelector::OnArrival(TimeUs now) {
 }
 
 double ImprovementRateSelector::Rate(TimeUs now) {
-  if (!started_) {  // the first window must fill before it says anything
+  if (!started_) {  // no result before the first window is full
     started_ = true;
     next_pick_us_ = now + period_us_;
   }

@@ -1,6 +1,6 @@
-// Which improvement rate the planner uses: Tetris sections 5.1 and 7.1. A table, made offline by
-// simulation, holds the best rate per load; online the arrival rate over a sliding window picks
-// from it every 30 seconds.
+// Chooses the planner's improvement rate: Tetris sections 5.1 and 7.1. A table, made offline by
+// simulation, holds the best rate per load. Online, the arrival rate over a sliding window selects
+// a row every 30 seconds.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@ class ImprovementRateTable {
     double improvement_rate = 0;
   };
 
-  // INVALID_ARGUMENT names the row: none, loads that do not ascend or are negative or not finite,
-  // a rate outside [0, 1).
+  // INVALID_ARGUMENT names the row: none; loads that are not ascending, negative or not finite; a
+  // rate outside [0, 1).
   static absl::StatusOr<ImprovementRateTable> Make(std::vector<Row> rows);
   // The same rate at any load. REQUIRES 0 <= improvement_rate < 1.
   static ImprovementRateTable Constant(double improvement_rate);
 
-  // The rate recorded for the nearest load; the lower load of equally near ones.
+  // The rate of the nearest load; of equally near ones the lower load.
   double RateAt(double requests_per_s) const;
   const std::vector<Row>& rows() const { return rows_; }  // ascending loads, not empty
 
@@ -33,13 +33,13 @@ class ImprovementRateTable {
   std::vector<Row> rows_;
 };
 
-// Arrivals a second over the last `window_us`. `now` never decreases.
+// Arrivals per second over the last `window_us`. `now` never decreases.
 class SlidingWindowRate {
  public:
   explicit SlidingWindowRate(TimeUs window_us);
 
   void OnArrival(TimeUs now);
-  // Over the window, or over the time since the first call if that is shorter (at least 1 s).
+  // Over the window, or over the time since the first call if shorter (at least 1 s).
   double RequestsPerSecond(TimeUs now);
 
  private:
@@ -50,11 +50,11 @@ class SlidingWindowRate {
   TimeUs bucket_us_;
   TimeUs first_us_ = kNever;
   int64_t last_bucket_ = 0;
-  std::deque<int64_t> arrivals_;  // of the last kBuckets buckets, the newest last
+  std::deque<int64_t> arrivals_;  // in the last kBuckets buckets, newest last
   int64_t total_ = 0;
 };
 
-// The rate in force. It changes only when 30 s have passed, or with Replace.
+// The rate in use. Changes only every 30 s, or by Replace.
 class ImprovementRateSelector {
  public:
   explicit ImprovementRateSelector(ImprovementRateTable table, TimeUs window_us = 30 * kSecondUs,
@@ -62,7 +62,7 @@ class ImprovementRateSelector {
 
   void OnArrival(TimeUs now);
   double Rate(TimeUs now);
-  // In force from the next call on.
+  // Takes effect with the next call.
   void Replace(ImprovementRateTable table);
 
  private:

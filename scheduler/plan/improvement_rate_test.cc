@@ -37,7 +37,7 @@ TEST(ImprovementRateTableTest, IsRefusedByName) {
 
 TEST(SlidingWindowRateTest, CountsTheWindowOnly) {
   SlidingWindowRate window(60 * kSecondUs);
-  for (int i = 0; i < 120; ++i) window.OnArrival(i * kSecondUs / 2);  // 2 a second for a minute
+  for (int i = 0; i < 120; ++i) window.OnArrival(i * kSecondUs / 2);  // 2 per second for a minute
   EXPECT_NEAR(window.RequestsPerSecond(60 * kSecondUs), 2, 0.05);
   for (int i = 0; i < 60; ++i) window.OnArrival((60 + i) * kSecondUs);  // then 1
   EXPECT_NEAR(window.RequestsPerSecond(120 * kSecondUs), 1, 0.05);
@@ -66,12 +66,12 @@ TEST(ImprovementRateSelectorTest, ChangesEvery30Seconds) {
   ImprovementRateSelector selector(Table());
   EXPECT_EQ(selector.Rate(0), 0.1);
   TimeUs now = 0;
-  for (; now < 30 * kSecondUs; now += kSecondUs / 2) {  // 2 a second
+  for (; now < 30 * kSecondUs; now += kSecondUs / 2) {  // 2 per second
     selector.OnArrival(now);
     EXPECT_EQ(selector.Rate(now), 0.1);
   }
   EXPECT_EQ(selector.Rate(30 * kSecondUs), 0.7);
-  EXPECT_EQ(selector.Rate(59 * kSecondUs), 0.7);  // silence since, but the period is not over
+  EXPECT_EQ(selector.Rate(59 * kSecondUs), 0.7);  // no arrivals since, but the period is not over
   EXPECT_EQ(selector.Rate(61 * kSecondUs), 0.1);
 }
 

@@ -1,4 +1,4 @@
-// A plan of one prompt's prefill, and the cluster it is made for.
+// A prefill plan for one prompt, and the cluster it is made for.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Cluster {
 struct ChunkPlan {
   int64_t tokens = 0;
   std::vector<int> instances;  // ascending; as many as the SP size
-  double start_s = 0;          // from the moment of planning
+  double start_s = 0;          // relative to the moment of planning
   double end_s = 0;
 
   bool operator==(const ChunkPlan&) const = default;
@@ -26,8 +26,8 @@ struct ChunkPlan {
 
 // Invariants, by number (CheckPlan in plan_check.h names them):
 //   1. The chunks' tokens are positive and sum to the prompt's.
-//   2. The instances of a chunk contain those of the chunk before it.
-//   3. A chunk starts when the one before it has ended and each of its instances is free.
+// 2. The instances of a chunk contain those of the previous chunk.
+// 3. A chunk starts when the previous one has ended and all its instances are free.
 //   4. end_s is start_s plus the latency model's time; ttft_s is the last end_s.
 struct PrefillPlan {
   double ttft_s = 0;

@@ -1,4 +1,4 @@
-// The policies by which prompts are planned, by the names that people type.
+// The planning policies, by their names in flags.
 #pragma once
 
 #include <string>
@@ -19,12 +19,12 @@ struct Policy {
   int sp = 0;  // of kFixed
 
   // tetris, single (Tetris without chunks), greedy (LoongServe's, disaggregated), fixedN (N an SP
-  // size), rolling, random (for finding out what breaks; not simulated). INVALID_ARGUMENT names
-  // another one.
+  // size), rolling, random (to find faults; not simulated). INVALID_ARGUMENT names an unknown
+  // policy.
   static absl::StatusOr<Policy> Parse(std::string_view name);
 };
 
-// Whether the policy can run there: INVALID_ARGUMENT names what is missing (an SP size).
+// Whether the policy can run there. INVALID_ARGUMENT names what is missing (an SP size).
 absl::Status CheckPolicy(const Policy& policy, const LatencyModel& model, const Cluster& cluster);
 
 }  // namespace skein::scheduler

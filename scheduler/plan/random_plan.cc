@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "scheduler/base/check.h"
 #include "scheduler/simulator/random.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -25,7 +25,7 @@ std::vector<int> Sizes(const LatencyModel& model, int64_t instances, int chunks,
   for (const int sp : model.sp_sizes()) {
     if (sp <= instances) fitting.push_back(sp);
   }
-  SKEIN_INVARIANT(!fitting.empty());
+  SKEIN_CHECK(!fitting.empty());
   std::vector<int> sizes;
   for (int i = 0; i < chunks; ++i) sizes.push_back(fitting[random->Below(fitting.size())]);
   std::sort(sizes.begin(), sizes.end());

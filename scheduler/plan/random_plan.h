@@ -1,5 +1,5 @@
 // Random plans, for tests that look for faults: any chunks, on any growing sets of instances, on
-// any nodes. They serve badly.
+// any nodes. Not efficient.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace skein::scheduler {
 
-// An instance with a queue time from here on does not exist.
+// An instance with at least this queue time does not exist.
 inline constexpr double kNoInstanceS = 1e9;
 
 // One to four chunks whose sizes are SP sizes of `model`; the same seed gives the same plan.

@@ -1,4 +1,4 @@
-// Chunk boundaries that blocks can have.
+// Rounds chunk boundaries to blocks.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace skein::scheduler {
 
-// The chunks' boundaries on multiples of block_tokens, the nearest ones; a chunk of which nothing
-// is left goes to the one after it. Times stay as they were. REQUIRES a chunk with tokens.
+// Moves the chunks' boundaries to the nearest multiples of block_tokens; an empty chunk is merged
+// into the next one. Times are unchanged. REQUIRES a chunk with tokens.
 void RoundToBlocks(int64_t block_tokens, PrefillPlan* plan);
 
 }  // namespace skein::scheduler

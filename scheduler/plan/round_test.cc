@@ -28,7 +28,7 @@ TEST(RoundTest, ABoundaryGoesToTheNearestBlock) {
 TEST(RoundTest, TheLastChunkIsTheOneThatMayNotVanish) {
   EXPECT_EQ(Rounded(16, {108, 4}), (Tokens{96, 16}));  // the prompt ends on a block
   EXPECT_EQ(Rounded(16, {108, 5}), (Tokens{112, 1}));
-  EXPECT_EQ(Rounded(16, {3, 100}), (Tokens{103}));  // the first goes to the one after it
+  EXPECT_EQ(Rounded(16, {3, 100}), (Tokens{103}));  // the first is merged into the next
   EXPECT_EQ(Rounded(16, {8, 8}), (Tokens{16}));
   EXPECT_EQ(Rounded(16, {5}), (Tokens{5}));
 }

@@ -50,13 +50,14 @@ void OrchestratorSession::OnGoodbyeTaken() {
   if (awaits_ != Awaits::kGoodbyeTaken) return;
   awaits_ = Awaits::kNothing;
   ready_ = false;
+  EndsWereHeard();
 }
 
 // What was said in a goodbye is as good as heard: the stream's end says the same.
 void OrchestratorSession::OnBroken(const absl::Status& status, TimeUs now) {
   if (!joined_ || left_) return;
   attempts_failed_ = ready_ ? 0 : attempts_failed_ + 1;
-  ready_ = false;
+  ready_ = refused_ = false;
   awaits_ = Awaits::kNothing;
   ended_asked_ = 0;
   broken_ = status;
@@ -124,6 +125,25 @@ TimeUs OrchestratorSession::NextDeadline() const {
   if (leaving_) return 0;
   if (!ready_) return next_us_;
   return dirty_ ? spacing_end_us_ : std::max(next_us_, spacing_end_us_);
+}
+
+absl::Status OrchestratorSession::CheckInvariants() const {
+  const auto violated = [](const char* what) {
+    return absl::InternalError(absl::StrCat("OrchestratorSession: ", what));
+  };
+  const bool awaits = awaits_ != Awaits::kNothing;
+  if (awaits && answer_by_us_ == kNever) return violated("an answer is awaited without a limit");
+  if (awaits && ready_ == (awaits_ == Awaits::kWelcome)) {
+    return violated("the awaited answer does not fit the stream's state");
+  }
+  if ((awaits || ready_) && (!joined_ || left_)) return violated("a stream before Join or after");
+  if (refused_ && awaits_ != Awaits::kWelcome) return violated("a refused welcome is not closed");
+  if (left_ && !leaving_) return violated("it left without being told to");
+  if (ended_.size() > kMaxEnded) return violated("too many ends are remembered");
+  if (ended_asked_ > (awaits ? ended_.size() : 0)) {
+    return violated("more ends are awaited to be heard than were sent");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace skein::scheduler

@@ -87,6 +87,8 @@ class OrchestratorSession {
   // How the stream was refused or broke last; OK before the first.
   const absl::Status& broken() const { return broken_; }
   const Generation& generation() const { return seen_; }
+  // INTERNAL: what does not fit together.
+  absl::Status CheckInvariants() const;
 
  private:
   enum class Awaits { kNothing, kWelcome, kReportTaken, kGoodbyeTaken };

@@ -413,6 +413,7 @@ TimeUs RouterCore::NextDeadline() const {
 }
 
 absl::Status RouterCore::CheckInvariants() const {
+  if (absl::Status status = session_.CheckInvariants(); !status.ok()) return status;
   int64_t running = 0, streaming = 0;
   for (const auto& [id, request] : requests_) {
     running += request.state != State::kQueued;

@@ -196,7 +196,8 @@ class RouterCore {
   // When the next RouterTick is due, kNever if none is.
   TimeUs NextDeadline() const;
   absl::Status CheckInvariants() const;
-  const RouterSnapshot& Snapshot() const { return snapshot_; }
+  // It holds at any time until the next event: `now` is what other cores need.
+  const RouterSnapshot& Snapshot(TimeUs /*now*/ = 0) const { return snapshot_; }
   // The state of a request's record, by name; empty when there is none. For tests and people.
   std::string_view StateOf(RequestId id) const;
   // The stream to the orchestrator stands, and it has answered.

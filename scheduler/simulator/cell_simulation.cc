@@ -19,7 +19,7 @@ constexpr size_t kLostCell = 0;
 constexpr size_t kTries = 3;
 constexpr double kSampleSeconds = 0.07;
 
-// Ranks with probabilities that fall with a power of the rank.
+// Zipf-distributed ranks.
 class Zipf {
  public:
   Zipf(size_t ranks, double exponent) {
@@ -41,10 +41,10 @@ class Zipf {
 struct Event {
   enum class Kind { kArrival, kEnd, kReport, kSample, kLoss, kReturn };
   double at_s = 0;
-  uint64_t number = 0;  // of equal times the first that was made
+  uint64_t number = 0;  // orders events with equal times
   Kind kind = Kind::kArrival;
   size_t cell = 0;
-  uint64_t life = 0;  // of the cell, when the request was placed
+  uint64_t life = 0;  // of the cell, at placement
   bool operator>(const Event& other) const {
     return std::pair(at_s, number) > std::pair(other.at_s, other.number);
   }
@@ -72,7 +72,7 @@ class CellWorld {
       Add(random_.Uniform() * options_.report_s, Event::Kind::kReport, cell);
     }
     Add(0, Event::Kind::kArrival);
-    Add(3 * options_.service_s, Event::Kind::kSample);  // once the cells are filled
+    Add(3 * options_.service_s, Event::Kind::kSample);  // when the cells are filled
     if (options_.lost_s >= 0) Add(options_.lost_s, Event::Kind::kLoss, kLostCell);
     if (options_.back_s >= 0) Add(options_.back_s, Event::Kind::kReturn, kLostCell);
     while (events_.top().at_s < options_.run_s) {

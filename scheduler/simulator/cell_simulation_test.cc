@@ -1,4 +1,4 @@
-// 64 cells of 1,024.
+// 64 cells with 1,024 requests each.
 #include "scheduler/simulator/cell_simulation.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ TEST(CellSimulation, ALostCellCostsItsShareAndNothingAfter) {
   EXPECT_LE(result.lost, options.requests_per_cell);
   EXPECT_EQ(result.refused, 0);
   EXPECT_EQ(result.placed_while_lost[0], 0);
-  // Each router finds it lost once.
+  // Each router notices the loss once.
   EXPECT_LE(result.found_lost, static_cast<int64_t>(options.routers));
 }
 
@@ -54,7 +54,7 @@ TEST(CellSimulation, OverloadIsRefusedOnlyWhenAllAreFull) {
   CellSimulationOptions options = Options(6);
   options.utilisation = 1.3;
   const CellSimulationResult result = SimulateCells(options);
-  EXPECT_GT(result.mean, 0.88) << "what there is, is used";
+  EXPECT_GT(result.mean, 0.88) << "the capacity is used";
   EXPECT_GT(result.refused, 0);
 }
 

@@ -8,8 +8,8 @@
 #include <queue>
 
 #include "absl/strings/str_format.h"
-#include "scheduler/base/check.h"
 #include "scheduler/placement/freeness.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -17,8 +17,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Sequence {
-  int64_t last_step = 0;  // the instance's step that gives its last token
-  int64_t kv_tokens = 0;  // when it has ended
+  int64_t last_step = 0;  // the instance's step that gives the last token
+  int64_t kv_tokens = 0;  // at its end
   int64_t blocks = 0;
 };
 
@@ -47,27 +47,27 @@ class Instance {
     }
   }
 
-  // A reserved request whose prefill ended at `ready_s` <= now_s wants `steps` > 0 tokens more.
+  // A reserved request whose prefill ended at `ready_s` <= now_s needs `steps` > 0 more tokens.
   void Join(double now_s, double ready_s, int64_t steps, int64_t prompt_tokens, int64_t blocks) {
     --joining_;
     if (batch_.empty()) {
       boundary_s_ = std::max(boundary_s_, now_s);
     } else if (boundary_s_ < now_s) {
-      Take(1);  // the step that is under way does not have it yet
+      Take(1);  // not part of the current step
     }
-    // That step may have been the batch's last.
+    // That may have been the batch's last step.
     fresh_waits_s_.push_back(boundary_s_ - ready_s);
     kv_tokens_ += prompt_tokens;
     batch_.push_back({step_ + steps, prompt_tokens + steps, blocks});
     std::push_heap(batch_.begin(), batch_.end(), EndsLater);
   }
 
-  void Leave(int64_t blocks) {  // a reserved request that wants no more tokens
+  void Leave(int64_t blocks) {  // a reserved request that needs no more tokens
     --joining_;
     free_blocks_ += blocks;
   }
 
-  // When the next sequence ends if nobody joins.
+  // When the next sequence ends if none joins.
   double NextEnd() const {
     return batch_.empty() ? kInfinity : boundary_s_ + Seconds(batch_.front().last_step - step_);
   }
@@ -86,7 +86,7 @@ class Instance {
     return k * FirstStep() + Growth() * k * (k - 1) / 2;
   }
 
-  // Steps that end by `now_s`, at most those until a sequence ends.
+  // Steps that end by `now_s`, but not beyond the first end of a sequence.
   int64_t StepsUntil(double now_s) const {
     int64_t low = 0;
     int64_t high = batch_.front().last_step - step_;
@@ -130,14 +130,14 @@ class Instance {
   int64_t step_ = 0;
   int64_t kv_tokens_ = 0;
   int64_t free_blocks_ = 0;
-  int64_t joining_ = 0;          // placed, prefill under way
+  int64_t joining_ = 0;          // placed, prefill in progress
   std::vector<Sequence> batch_;  // a heap, the first to end in front
   std::vector<double> fresh_waits_s_;
 };
 
 struct Event {
   double at_s;
-  bool prefilled;  // else: prefill starts
+  bool prefilled;  // false: prefill starts
   size_t request;
 };
 
@@ -158,12 +158,12 @@ class Pool {
         if (!waiting_.empty() || !Place(event.request)) waiting_.push_back(event.request);
       } else if (placed_[event.request] >= 0) {
         Admit(event.request, event.at_s);
-        PlaceWaiting(event.at_s);  // it may have wanted no more tokens
+        PlaceWaiting(event.at_s);  // it may have needed no more tokens
       }
     }
     WakeUntil(kInfinity);
     for (Instance& instance : instances_) instance.AdvanceTo(kInfinity);
-    SKEIN_INVARIANT(waiting_.empty());
+    SKEIN_CHECK(waiting_.empty());
     return std::move(run_);
   }
 
@@ -213,7 +213,7 @@ class Pool {
     }
   }
 
-  // Places what waits as sequences end, up to `until_s`.
+  // Places waiting requests as sequences end, up to `until_s`.
   void WakeUntil(double until_s) {
     while (!waiting_.empty()) {
       double next_s = kInfinity;
@@ -250,9 +250,11 @@ absl::Status CheckDecode(const DecodeOptions& options, const std::vector<SimRequ
   if (options.block_tokens <= 0) return absl::InvalidArgumentError("block_tokens: not positive");
   for (const double seconds :
        {options.step_base_s, options.step_per_sequence_s, options.step_per_kv_token_s}) {
-    if (!std::isfinite(seconds) || seconds < 0) return absl::InvalidArgumentError("decode step");
+    if (!std::isfinite(seconds) || seconds < 0)
+      return absl::InvalidArgumentError("decode step: negative or not finite");
   }
-  if (options.step_base_s == 0) return absl::InvalidArgumentError("decode step base: 0");
+  if (options.step_base_s == 0)
+    return absl::InvalidArgumentError("decode step base: must be positive");
   for (size_t r = 0; r < requests.size(); ++r) {
     const int64_t tokens = requests[r].prompt_tokens + requests[r].output_tokens;
     if ((tokens - 1) / options.block_tokens + 1 > options.blocks) {

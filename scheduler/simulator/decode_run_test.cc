@@ -59,7 +59,7 @@ TEST(Decode, JoinsAtAStepBoundary) {
   EXPECT_NEAR(run.tbt.Percentile(1), 0.7 + second_step_s, 0.02);
 }
 
-// What has ended weighs on nobody's steps.
+// Ended sequences do not slow down others.
 TEST(Decode, EqualRequestsOneAfterTheOtherTakeTheSameTime) {
   const DecodeRun run = RunDecode({{0, 100, 4}, {0, 100, 4}}, {{1, 2}, {20, 21}}, Simple());
   const double seconds = 3 * 1.1 + 0.303;
@@ -68,7 +68,7 @@ TEST(Decode, EqualRequestsOneAfterTheOtherTakeTheSameTime) {
 }
 
 TEST(Decode, WaitsForRoom) {
-  // 60 of 100 blocks each: the second is placed when the first has ended.
+  // 60 of 100 blocks each: the second is placed after the first has ended.
   const DecodeRun run = RunDecode({{0, 599, 1}, {0, 598, 2}}, {{0, 5}, {0, 1}}, Simple());
   EXPECT_EQ(run.finished, 2);
   EXPECT_NEAR(run.blocked_s, 4, 1e-9);
@@ -86,7 +86,7 @@ TEST(Decode, NamesWhatNoInstanceHolds) {
             std::string::npos);
 }
 
-// Nothing is lost, whatever the room.
+// No request is lost, whatever the capacity.
 TEST(Decode, FinishesEveryRequest) {
   Random random(2);
   for (int round = 0; round < 30; ++round) {

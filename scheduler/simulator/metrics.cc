@@ -6,7 +6,7 @@
 namespace skein::scheduler {
 namespace {
 
-constexpr double kLeastS = 1e-6;  // all below share the first bin
+constexpr double kLeastS = 1e-6;  // smaller values share the first bin
 constexpr double kWidth = 1.01;
 
 size_t BinOf(double seconds) {
@@ -43,7 +43,7 @@ void TimeHistogram::Add(double seconds, int64_t count) {
 
 void TimeHistogram::AddRising(double first_s, double growth_s, int64_t steps, int64_t count) {
   while (steps > 0) {
-    // As many of them as surely share the first one's bin.
+    // The number of values that surely share the first one's bin.
     const double room_s = UpperEdge(BinOf(first_s)) - first_s;
     int64_t same = steps;
     if (growth_s * static_cast<double>(steps) > room_s) {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <queue>
 
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -40,7 +40,7 @@ PrefillRun RunCommitting(const std::vector<SimRequest>& requests, const LatencyM
       chunk.end_s = outcome.end_s;
       if (observer) observer(r, chunk);
     }
-    SKEIN_INVARIANT(history == requests[r].prompt_tokens);
+    SKEIN_CHECK(history == requests[r].prompt_tokens);
     run.outcomes.push_back(outcome);
     run.end_s = std::max(run.end_s, outcome.end_s);
   }
@@ -49,7 +49,7 @@ PrefillRun RunCommitting(const std::vector<SimRequest>& requests, const LatencyM
 
 namespace {
 
-// Ends of the chunks that run: (time, request), the earliest first.
+// Ends of running chunks: (time, request), earliest first.
 using Ends = std::priority_queue<std::pair<double, size_t>, std::vector<std::pair<double, size_t>>,
                                  std::greater<>>;
 
@@ -89,7 +89,7 @@ PrefillRun RunRolling(const std::vector<SimRequest>& requests, RollingPlanner* p
       if (observer) observer(request, start.chunk);
     }
   }
-  SKEIN_INVARIANT(planner->waiting() == 0);
+  SKEIN_CHECK(planner->waiting() == 0);
   return run;
 }
 

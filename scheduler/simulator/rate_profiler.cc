@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -31,7 +31,7 @@ struct Context {
 
   CandidateScore Try(const char* policy, const Tuning& tuning) const {
     const absl::StatusOr<Policy> parsed = Policy::Parse(policy);
-    SKEIN_INVARIANT(parsed.ok());
+    SKEIN_CHECK(parsed.ok());
     if (!CheckPolicy(*parsed, model, cluster).ok()) {
       constexpr double kNone = std::numeric_limits<double>::infinity();
       return {kNone, kNone, kNone};
@@ -56,7 +56,7 @@ double TuneImprovementRate(const Context& context, double load,
   return best;
 }
 
-// The same load several times, so that what is chosen is not one sample's luck.
+// The same load several times, so that the choice does not depend on one sample.
 using Rounds = std::vector<Context>;
 using Scores = std::vector<CandidateScore>;  // [rounds]
 
@@ -92,10 +92,10 @@ struct Baseline {
   Scores scores;
 };
 
-// Less is better: by how much it may be worse than others, then the gain over Tetris.
+// Less is better: first the possible excess over others, then the gain over Tetris.
 using Rank = std::pair<double, double>;
 
-// On average over the rounds, neither percentile is above.
+// On average over the rounds, neither percentile exceeds Tetris's.
 bool NotAbove(const Scores& scores, const Scores& tetris) {
   for (const auto field : {&CandidateScore::p50_s, &CandidateScore::p99_s}) {
     const std::vector<double> logs = Logs(scores, tetris, field);
@@ -104,7 +104,7 @@ bool NotAbove(const Scores& scores, const Scores& tetris) {
   return true;
 }
 
-// `baselines` begins with Tetris.
+// `baselines` starts with Tetris.
 Rank RankOf(const Scores& scores, const std::vector<Baseline>& baselines) {
   double over_tetris = 0;
   double over_all = 0;
@@ -143,7 +143,7 @@ struct Coordinate {
   std::vector<double> values;
 };
 
-// Calm times are shares of the time that Tetris's 99th percentile takes.
+// Calm times are fractions of Tetris's 99th percentile.
 std::vector<Coordinate> Coordinates(const Scores& tetris) {
   double p99_s = 0;
   for (const CandidateScore& score : tetris) {
@@ -158,7 +158,8 @@ std::vector<Coordinate> Coordinates(const Scores& tetris) {
           {&RollingTuning::stretch, {1, 1.5, 2, 3}}};
 }
 
-// The best setting so far: to go on from, and of those that are not above Tetris, to take.
+// The best setting so far, as a starting point; and the best that does not exceed Tetris, as the
+// result.
 class Search {
  public:
   Search(const Rounds& rounds, const std::vector<Baseline>& baselines)
@@ -188,7 +189,7 @@ class Search {
   const RollingTuning& taken() const { return taken_; }
 
  private:
-  // The first round says enough of a setting that is clearly worse in both.
+  // The first round suffices to reject a setting that is clearly worse in both percentiles.
   bool Hopeless(const CandidateScore& first) const {
     constexpr double kClearly = 1.03;
     return first.p50_s > kClearly * scores_.front().p50_s &&
@@ -248,11 +249,11 @@ Profile ProfileLoads(const std::vector<double>& loads, const WorkloadOfLoad& wor
     settings.push_back({load, TuneRolling(rounds, rates.back().improvement_rate)});
   }
   absl::StatusOr<ImprovementRateTable> table = ImprovementRateTable::Make(std::move(rates));
-  SKEIN_INVARIANT(table.ok());
+  SKEIN_CHECK(table.ok());
   profile.tuning.improvement_rates = *std::move(table);
   if (tune_rolling) {
     absl::StatusOr<RollingTable> rolling = RollingTable::Make(std::move(settings));
-    SKEIN_INVARIANT(rolling.ok());
+    SKEIN_CHECK(rolling.ok());
     profile.tuning.rolling = *std::move(rolling);
   }
   return profile;

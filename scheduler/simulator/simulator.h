@@ -1,5 +1,5 @@
-// Simulates a cluster under a policy: the planners themselves over a prefill pool (prefill_run.h)
-// and a decode pool (decode_run.h). Prefill does not wait for decode.
+// Simulates a cluster under a policy: the real planners over a prefill pool (prefill_run.h) and a
+// decode pool (decode_run.h). Prefill does not wait for decode.
 #pragma once
 
 #include <vector>
@@ -20,7 +20,7 @@ struct Tuning {
   RollingTable rolling = RollingTable::Constant({});
 };
 
-// REQUIRES CheckWorkload, CheckPolicy and a cluster that the model's smallest SP size fits.
+// REQUIRES CheckWorkload, CheckPolicy, and a cluster at least as large as the smallest SP size.
 PrefillRun RunPolicy(const Policy& policy, const std::vector<SimRequest>& requests,
                      const LatencyModel& model, const Cluster& cluster, const Tuning& tuning,
                      const ChunkObserver& observer = nullptr);
@@ -30,24 +30,24 @@ struct SimulationResult {
   double ttft_p50_s = 0;
   double ttft_p99_s = 0;
   double ttft_mean_s = 0;
-  double queue_mean_s = 0;  // arrival to the start of the first chunk
+  double queue_mean_s = 0;  // from arrival to the start of the first chunk
   double tbt_p50_s = 0;
   double tbt_p99_s = 0;
   double requests_per_s = 0;           // offered
   double throughput_tokens_per_s = 0;  // prompt and output, from first arrival to last token
   double utilisation = 0;              // of the prefill instances, until the last prefill ends
-  double idle_s = 0;                   // of a prefill instance in that time, the mean
+  double idle_s = 0;                   // mean idle time of a prefill instance in that period
   double decode_utilisation = 0;
   int64_t requests = 0;
   int64_t chunks = 0;
 };
 
-// REQUIRES as RunPolicy, and CheckDecode.
+// REQUIRES the same as RunPolicy, and CheckDecode.
 SimulationResult Simulate(const Policy& policy, const std::vector<SimRequest>& requests,
                           const LatencyModel& model, const Cluster& cluster, const Tuning& tuning,
                           const DecodeOptions& decode, const ChunkObserver& observer = nullptr);
 
-// Times to first token, as the requests.
+// Times to first token, in the order of the requests.
 std::vector<double> TtftSeconds(const std::vector<SimRequest>& requests, const PrefillRun& run);
 
 }  // namespace skein::scheduler

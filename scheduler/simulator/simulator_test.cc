@@ -35,7 +35,7 @@ TEST(Policy, IsParsedOrNamed) {
   EXPECT_FALSE(CheckPolicy(*Policy::Parse("fixed3"), model, kCluster).ok());
 }
 
-// Nothing else arrives: what was predicted happens.
+// With no other requests, the prediction is exact.
 TEST(Simulator, AgreesWithThePredictionOfALoneRequest) {
   CdspPlanner planner(Llama3_8bA100(), kCluster);
   const std::vector<double> idle(16, 0);
@@ -48,8 +48,8 @@ TEST(Simulator, AgreesWithThePredictionOfALoneRequest) {
   }
 }
 
-// The executor starts chunks when their instances are free, not when the plan says so: the two
-// agree also behind a queue.
+// The executor starts chunks when their instances are free, not at planned times; the two agree
+// behind a queue, too.
 TEST(Simulator, AgreesWithThePredictionBehindAQueue) {
   const std::vector<SimRequest> requests = Load("medium", 4, 300, 5);
   CdspPlanner planner(Llama3_8bA100(), kCluster);
@@ -74,7 +74,7 @@ TEST(Simulator, IsDeterministic) {
   }
 }
 
-// Busy time is the chunks' time, each request is served once, and nobody is faster than light.
+// Busy time equals the chunks' time, each request is served once, and none is faster than possible.
 TEST(Simulator, ConservesWork) {
   const std::vector<SimRequest> requests = Load("long", 1.5, 300, 4);
   for (const char* policy : kAll) {
@@ -111,13 +111,13 @@ TEST(Simulator, ReportsWhatItMeans) {
   const DecodeOptions decode;
   const double steps_s = 10 * (decode.step_base_s + decode.step_per_sequence_s) +
                          decode.step_per_kv_token_s * (10 * 32'000 + 45);
-  const double span_s = 10 + seconds + steps_s;  // to the last token of all
+  const double span_s = 10 + seconds + steps_s;  // until the last token
   EXPECT_NEAR(result.throughput_tokens_per_s, 2 * 32'011 / span_s, 1e-6);
   EXPECT_NEAR(result.decode_utilisation, 2 * steps_s / (2 * span_s), 1e-9);
   EXPECT_NEAR(result.requests_per_s, 0.1, 1e-9);
 }
 
-// The run ends with the prefill that ends last, whoever came last.
+// The run ends with the prefill that ends last, whichever arrived last.
 TEST(Simulator, TheRunEndsWithTheLastToEnd) {
   const std::vector<SimRequest> requests = {{0, 100'000, 1}, {0.1, 1000, 1}};
   for (const char* policy : kAll) {
@@ -125,11 +125,11 @@ TEST(Simulator, TheRunEndsWithTheLastToEnd) {
         RunPolicy(*Policy::Parse(policy), requests, Llama3_8bA100(), kCluster, {});
     EXPECT_EQ(run.end_s, std::max(run.outcomes[0].end_s, run.outcomes[1].end_s)) << policy;
     if (policy != std::string_view("fixed8")) continue;
-    EXPECT_GT(run.outcomes[0].end_s, run.outcomes[1].end_s) << "on groups of their own";
+    EXPECT_GT(run.outcomes[0].end_s, run.outcomes[1].end_s) << "on separate groups";
   }
 }
 
-// What a distribution is drawn from: the percentiles read it and leave it in order.
+// The basis of the distribution plot: percentiles read it and leave it in order.
 TEST(Simulator, GivesTheTimesToFirstTokenInOrder) {
   const SimulationResult result = Simulated("tetris", Load("short", 4, 600, 1));
   ASSERT_EQ(result.ttft_s.size(), 600u);
@@ -139,8 +139,7 @@ TEST(Simulator, GivesTheTimesToFirstTokenInOrder) {
 }
 
 // The rolling planner, tuned on other requests, against all others on the same ones. The bounds
-// leave room for what 800 requests say of a 99th percentile: its value is that of the ninth
-// longest.
+// allow for the noise of 800 requests: the 99th percentile is the ninth longest.
 TEST(Rolling, IsNotWorseThanAnyOther) {
   const std::pair<const char*, double> loads[] = {{"short", 0.5}, {"medium", 3}, {"long", 1.75}};
   for (const auto& [trace, load] : loads) {
@@ -155,13 +154,13 @@ TEST(Rolling, IsNotWorseThanAnyOther) {
       const SimulationResult other = Simulated(policy, requests, tuning);
       EXPECT_LE(rolling.ttft_p50_s, 1.03 * other.ttft_p50_s) << policy << trace << load;
       EXPECT_LE(rolling.ttft_p99_s, 1.05 * other.ttft_p99_s) << policy << trace << load;
-      if (load < 1 || policy == std::string_view("rolling")) continue;  // far ahead under load
+      if (load < 1 || policy == std::string_view("rolling")) continue;  // far better under load
       EXPECT_LE(rolling.ttft_p50_s, 0.85 * other.ttft_p50_s) << policy << trace << load;
     }
   }
 }
 
-// In a baseline's mode the rolling planner is that baseline, to the bit.
+// In a baseline's mode the rolling planner gives exactly the baseline's results.
 TEST(Rolling, DoesExactlyAsABaselineInItsMode) {
   using Kind = CommitMode::Kind;
   constexpr double kRate = 0.35;

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -21,10 +21,10 @@ double CutMean(double min, double max, double mu, double sigma) {
 
 double WholeMicroseconds(double seconds) { return std::round(seconds * 1e6) * 1e-6; }
 
-// `length(random)` gives a request without its arrival.
+// `length(random)` makes a request without its arrival time.
 template <typename Length>
 std::vector<SimRequest> Generate(const ArrivalOptions& options, const Length& length) {
-  SKEIN_INVARIANT(options.requests_per_s > 0 && options.burst > 0 && options.requests >= 0);
+  SKEIN_CHECK(options.requests_per_s > 0 && options.burst > 0 && options.requests >= 0);
   Random gaps(options.seed);
   Random lengths(gaps.Next());
   std::vector<SimRequest> requests;
@@ -42,7 +42,7 @@ std::vector<SimRequest> Generate(const ArrivalOptions& options, const Length& le
 }  // namespace
 
 LengthDistribution LengthDistribution::WithMean(double min, double max, double mean) {
-  SKEIN_INVARIANT(0 < min && min < mean && mean < max);
+  SKEIN_CHECK(0 < min && min < mean && mean < max);
   LengthDistribution result;
   result.min_ = min;
   result.max_ = max;
@@ -61,8 +61,8 @@ absl::StatusOr<LengthDistribution> LengthDistribution::OfPaper(std::string_view 
   if (trace == "short") return WithMean(4e3, 95e3, 23.6e3);
   if (trace == "medium") return WithMean(8e3, 142e3, 32.8e3);
   if (trace == "long") return WithMean(16e3, 190e3, 50.1e3);
-  return absl::NotFoundError(
-      absl::StrCat("'", std::string(trace), "' is not a trace of the paper"));
+  return absl::NotFoundError(absl::StrCat(
+      "'", std::string(trace), "' is not one of the paper's traces (short, medium, long)"));
 }
 
 LengthDistribution LengthDistribution::Outputs() { return WithMean(16, 1024, 200); }
@@ -87,7 +87,7 @@ std::vector<SimRequest> GenerateWorkload(const LengthDistribution& prompts,
 
 std::vector<SimRequest> ResampleWorkload(const std::vector<SimRequest>& sample,
                                          const ArrivalOptions& options) {
-  SKEIN_INVARIANT(!sample.empty());
+  SKEIN_CHECK(!sample.empty());
   return Generate(options, [&](Random* random) {
     return sample[static_cast<size_t>(random->Below(sample.size()))];
   });
@@ -102,7 +102,8 @@ double MeanRate(const std::vector<SimRequest>& requests) {
 absl::Status RescaleToRate(double requests_per_s, std::vector<SimRequest>* requests) {
   const double recorded = MeanRate(*requests);
   if (recorded <= 0 || !(requests_per_s > 0)) {
-    return absl::InvalidArgumentError("arrivals at one moment cannot be stretched to a rate");
+    return absl::InvalidArgumentError(
+        "all requests arrive at the same moment, so no rate can be set");
   }
   const double first_s = requests->front().arrival_s;
   const double scale = recorded / requests_per_s;

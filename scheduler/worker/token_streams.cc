@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -74,8 +74,7 @@ void TokenStreams::Emit(EmitToken effect) {
   const auto it = sequences_.find(effect.call);
   if (it == sequences_.end()) return;
   Sequence& sequence = it->second;
-  SKEIN_INVARIANT(effect.index ==
-                  sequence.next_index + static_cast<int64_t>(sequence.unsent.size()));
+  SKEIN_CHECK(effect.index == sequence.next_index + static_cast<int64_t>(sequence.unsent.size()));
   sequence.unsent.push_back({effect.token, std::move(effect.payload)});
   if (effect.index == 0) {
     sequence.prompt_logprobs = std::move(effect.prompt_logprobs);

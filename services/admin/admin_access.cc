@@ -11,7 +11,7 @@
 namespace skein::services {
 namespace {
 
-constexpr std::string_view kMapped = "::ffff:";  // an IPv4 address in IPv6
+constexpr std::string_view kMapped = "::ffff:";  // prefix of an IPv4 address in IPv6
 
 bool IsLoopback(std::string_view address) {
   if (address.rfind(kMapped, 0) == 0) address.remove_prefix(kMapped.size());
@@ -26,7 +26,7 @@ std::string BearerOf(std::string_view authorization) {
   return std::string(absl::StripAsciiWhitespace(text.substr(kBearer.size())));
 }
 
-// Takes the same time wherever they differ.
+// Constant time, wherever they differ.
 bool Same(std::string_view a, std::string_view b) {
   unsigned differ = a.size() == b.size() ? 0 : 1;
   for (size_t i = 0; i < a.size() && !b.empty(); ++i) {
@@ -41,7 +41,7 @@ absl::StatusOr<std::string> ReadAdminToken(const std::string& path) {
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return absl::InvalidArgumentError(text.status().message());
   const std::string token(absl::StripAsciiWhitespace(*text));
-  if (token.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": holds no token"));
+  if (token.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": contains no token"));
   for (const char c : token) {
     if (!absl::ascii_isgraph(static_cast<unsigned char>(c))) {
       return absl::InvalidArgumentError(
@@ -62,7 +62,7 @@ std::optional<http::Response> RefuseAdmin(const http::Request& request,
     }
     if (Same(BearerOf(request.Get("Authorization")), *token)) return std::nullopt;
     http::Response refusal = http::ErrorResponse(
-        401, "Authorization: it is not 'Bearer ' and the token of --admin-token-file.", {},
+        401, "Authorization: must be 'Bearer ' and the token of --admin-token-file.", {},
         "wrong_admin_token");
     refusal.headers.push_back({"WWW-Authenticate", "Bearer"});
     return refusal;
@@ -70,16 +70,16 @@ std::optional<http::Response> RefuseAdmin(const http::Request& request,
   const std::string how = token_file.empty()
                               ? "start the process with --admin-token-file and send its token"
                               : "send 'Authorization: Bearer TOKEN'";
-  // A page that is open in a browser on this host could send the request, too: browsers say so.
+  // A page open in a browser on this host could also send the request. Browsers mark such requests.
   if (!request.Get("Origin").empty()) {
-    return http::ErrorResponse(403, absl::StrCat("A page in a browser may not do this; ", how, "."),
-                               {}, "not_loopback");
+    return http::ErrorResponse(403, absl::StrCat("Web pages may not do this; ", how, "."), {},
+                               "not_loopback");
   }
   if (IsLoopback(request.remote)) return std::nullopt;
   return http::ErrorResponse(
       403,
-      absl::StrCat("From ", request.remote, " this is not allowed: ask on the host (or in the ",
-                   "pod) itself, by its loopback address, or ", how, "."),
+      absl::StrCat("Not allowed from ", request.remote, ": send it from the host (or from the ",
+                   "pod) itself, to its loopback address, or ", how, "."),
       {}, "not_loopback");
 }
 

@@ -1,5 +1,5 @@
 // Which clients may change the state of a process through its admin port, which the whole cluster
-// may reach: processes of the same host (in Kubernetes: of the same pod), and those that know the
+// may reach: processes on the same host (in Kubernetes: in the same pod), and clients that know the
 // token.
 #pragma once
 
@@ -11,14 +11,13 @@
 
 namespace skein::services {
 
-// The token in `path`, without the white space around it. INVALID_ARGUMENT names the file: it
-// cannot be read, or holds no token or more than one word.
+// The token in `path`, without surrounding white space. INVALID_ARGUMENT names the file: it cannot
+// be read, or contains no token or more than one word.
 absl::StatusOr<std::string> ReadAdminToken(const std::string& path);
 
-// Nothing: the request may do it. Otherwise the answer that refuses: 401, a token that is wrong;
-// 403, it comes from another host or from a page in a browser and has none; 503, the file of the
-// token cannot be read now. `token_file` is read at each call, since mounted secrets change; "":
-// there is none.
+// Empty: the request is allowed. Otherwise the refusal: 401: wrong token. 403: no token, and the
+// request comes from another host or from a web page. 503: the token file cannot be read now.
+// `token_file` is read at each call, because mounted secrets change; "": no token.
 std::optional<http::Response> RefuseAdmin(const http::Request& request,
                                           const std::string& token_file);
 

@@ -20,12 +20,12 @@
 namespace skein::services {
 namespace {
 
-constexpr int64_t kLookUs = 1'000'000;       // at the state, so that since_s is known
-constexpr int64_t kLookWaitingUs = 100'000;  // while a client waits for the end of a drain
-constexpr size_t kOrdersMax = 64;            // that wait for the thread below
+constexpr int64_t kLookUs = 1'000'000;  // how often the state is read, so that since_s is known
+constexpr int64_t kLookWaitingUs = 100'000;  // the same, while a client waits for a drain
+constexpr size_t kOrdersMax = 64;            // orders that wait for the thread below
 constexpr size_t kWaitersMax = 64;
 
-// When the process came into its state. Thread-safe.
+// Since when the process has been in its state. Thread-safe.
 class StateClock {
  public:
   // Seconds since then.
@@ -45,7 +45,7 @@ class StateClock {
 
 }  // namespace
 
-// The pages, and a thread for orders and for those that wait for the end of a drain.
+// The pages, and a thread for orders and for clients that wait for the end of a drain.
 class AdminServer::Pages {
  public:
   Pages(const AdminOptions& options, AdminHooks hooks)
@@ -97,7 +97,7 @@ class AdminServer::Pages {
  private:
   using ResponderPtr = std::shared_ptr<http::Responder>;
 
-  // A client that waits until it is safe to end the process.
+  // A client that waits until the process may be stopped safely.
   struct Waiter {
     ResponderPtr responder;
     int64_t until_us = 0;
@@ -166,8 +166,8 @@ class AdminServer::Pages {
   }
 
   static void Busy(http::Responder& responder) {
-    http::Response response =
-        http::ErrorResponse(503, "Too many orders at a time; try again.", {}, "busy");
+    http::Response response = http::ErrorResponse(
+        503, "Too many drain and resume requests at a time; retry.", {}, "busy");
     response.headers.push_back({"Retry-After", "1"});
     responder.Send(std::move(response));
   }
@@ -178,7 +178,7 @@ class AdminServer::Pages {
     if (!obeyed.ok()) {
       const std::string why(obeyed.message());
       return responder->Send(http::ErrorResponse(
-          409, drain ? why + "; force=1 drains it all the same." : why + ".", {}, "refused"));
+          409, drain ? why + "; force=1 drains it anyway." : why + ".", {}, "refused"));
     }
     const ProcessStatus status = Look();
     if (!drain || status.safe_to_delete || arguments.wait_s == 0) {
@@ -224,10 +224,10 @@ class AdminServer::Pages {
   const int64_t started_us_ = MonotonicUs();
   StateClock clock_;
   http::Routes routes_;
-  // Below: only on the loop.
+  // Used only on the loop:
   std::list<Waiter> waiters_;
   int64_t next_look_us_ = 0;
-  // Threads last: they use all of the above.
+  // The loop is last, because its thread uses everything above.
   Loop loop_;
   std::unique_ptr<http::Server> server_;
 };
@@ -236,18 +236,19 @@ void AdminOptions::Register(FlagSet* flags) {
   FlagSet::Detail address =
       flags
           ->String(&host, "admin-host",
-                   "Address to listen on with the admin port; 0.0.0.0 where probes and Prometheus "
+                   "Address of the admin port; use 0.0.0.0 where probes and Prometheus "
                    "come from other hosts.")
           .Value("ADDRESS");
   if (host.empty()) address.Default("--host");
   flags->Int(&port, "admin-port",
-             "HTTP port of probes, status, drain, metrics and debug pages; 0 takes a free one.", 0,
+             "HTTP port for probes, status, drain, metrics and debug pages; 0 takes a free one.", 0,
              65535);
-  flags->String(&port_file, "admin-port-file", "File to write the admin port to once it is open.");
+  flags->String(&port_file, "admin-port-file",
+                "The admin port is written to this file once it is open.");
   flags
       ->String(&token_file, "admin-token-file",
-               "File of the token by which other hosts may drain and resume the process; without "
-               "it only this host may. It is read at each use.")
+               "File with the token that lets other hosts drain and resume this process; without "
+               "it only this host may. Read at each use.")
       .Value("FILE");
   flags->Check([this] {
     if (token_file.empty()) return absl::OkStatus();

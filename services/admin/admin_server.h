@@ -1,5 +1,5 @@
-// The admin port that every process has: probes, status, drain, metrics and debug pages. It opens
-// before anything slow happens, so that probes see what is waited for.
+// The admin port of every process: probes, status, drain, metrics and debug pages. It opens before
+// anything slow happens, so that probes see why the process waits.
 //
 // docs/admin.md has the table of endpoints.
 #pragma once
@@ -18,7 +18,7 @@
 namespace skein::services {
 
 struct AdminOptions {
-  std::string host;  // "": that of the service
+  std::string host;  // "": the service's host
   int64_t port = 0;
   std::string port_file;
   std::string token_file;
@@ -28,25 +28,25 @@ struct AdminOptions {
 };
 
 struct DrainOrder {
-  bool drain = true;   // false: take work again
-  bool force = false;  // drain even if nothing else serves in its place
+  bool drain = true;   // false: serve again
+  bool force = false;  // drain even if nothing else would serve
 };
 
-// What the process behind the port tells and does. Called on threads of the server, until its Stop.
+// What the pages show and do. Called on the server's threads, until its Stop.
 struct AdminHooks {
   std::string service;  // "router", "prefill-worker" ...
   std::function<ProcessStatus()> status;
-  std::function<absl::Status()> live;  // as http::AdminPages::live
-  // May block for a second. FAILED_PRECONDITION: refused, and why.
+  std::function<absl::Status()> live;  // see http::AdminPages::live
+  // May block for a second. FAILED_PRECONDITION gives the reason of a refusal.
   std::function<absl::Status(const DrainOrder&)> order;
   std::function<std::string()> metrics;     // the Prometheus text format
-  std::function<std::string()> invariants;  // JSON; empty: there is no such page
+  std::function<std::string()> invariants;  // JSON; empty: no such page
   std::function<void(http::Routes*)> more;  // further pages; may be empty
 };
 
 class AdminServer {
  public:
-  // Listens and writes the port file. `service_host`: the address where --admin-host is not given.
+  // Listens and writes the port file. `service_host` is used when --admin-host is not given.
   // UNAVAILABLE names the flag.
   static absl::StatusOr<std::unique_ptr<AdminServer>> Start(const AdminOptions& options,
                                                             const std::string& service_host,
@@ -54,7 +54,7 @@ class AdminServer {
   ~AdminServer();  // Stop(0)
 
   uint16_t port() const;
-  // Clients that wait for a drain are answered; then as http::Server::Stop.
+  // Answers clients that wait for a drain, then stops like http::Server::Stop.
   void Stop(std::chrono::milliseconds grace);
 
  private:

@@ -109,7 +109,7 @@ TEST_F(AdminServerTest, DrainIsIdempotentAndCanBeUndone) {
 
 TEST_F(AdminServerTest, TheAnswerIsHeldUntilItIsSafeOrTheTimeIsOver) {
   running_ = 1;
-  EXPECT_EQ(Ask("POST", "/drain?wait_s=0.15").status, 202) << "the time is over";
+  EXPECT_EQ(Ask("POST", "/drain?wait_s=0.15").status, 202) << "wait_s has passed";
   http::testing::RawClient waits(server_->port());
   ASSERT_TRUE(waits.Send(http::testing::MakeRequest("POST", "/drain?wait_s=60")));
   EXPECT_EQ(waits.ReadResponse(false, 300).status, 0) << "it waits";
@@ -168,7 +168,7 @@ TEST(DrainArguments, EachBadOneIsNamedWithItsValue) {
   EXPECT_EQ(what("wait_s"), "wait_s: '' is not a number from 0 to 3600");
   EXPECT_EQ(what("force=yes"), "force: 'yes' is not 0, 1, false or true");
   EXPECT_EQ(what("force=1&force=0"), "force: given twice");
-  EXPECT_EQ(what("timeout=3"), "'timeout' is unknown; there are wait_s and force");
+  EXPECT_EQ(what("timeout=3"), "'timeout' is unknown; known: wait_s, force");
 }
 
 int Refusal(const std::string& remote, const std::string& file,

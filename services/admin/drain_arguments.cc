@@ -49,7 +49,7 @@ std::variant<DrainArguments, BadArgument> ParseDrainArguments(std::string_view q
         return NotA(name, value, "0, 1, false or true");
       }
     } else {
-      return BadArgument{name, "'" + name + "' is unknown; there are wait_s and force"};
+      return BadArgument{name, "'" + name + "' is unknown; known: wait_s, force"};
     }
   }
   return out;

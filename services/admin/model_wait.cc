@@ -17,7 +17,7 @@ constexpr auto kLook = std::chrono::milliseconds(500);
 
 void RegisterModelWait(double* seconds, FlagSet* flags) {
   flags->Double(seconds, "wait-for-model-s",
-                "Time to wait for a model's folder that is not there or not complete yet; 0: that "
+                "Time to wait for a model folder that is missing or incomplete; 0: that "
                 "is an error at once.",
                 0, 604800);
 }
@@ -47,7 +47,7 @@ absl::Status WaitForModel(const std::string& folder, engine::CheckpointParts par
         std::min<Clock::duration>(kLook, std::chrono::duration_cast<Clock::duration>(
                                              std::chrono::duration<double>(seconds - waited_s()))));
   }
-  if (logged) LogInfo("the model is there", {{"folder", folder}, {"waited_s", waited_s()}});
+  if (logged) LogInfo("model folder complete", {{"folder", folder}, {"waited_s", waited_s()}});
   return absl::OkStatus();
 }
 

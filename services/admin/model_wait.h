@@ -1,4 +1,4 @@
-// Waits for a model's folder that is still being filled.
+// Waits for a model folder that is still being filled.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace skein::services {
 // --wait-for-model-s.
 void RegisterModelWait(double* seconds, FlagSet* flags);
 
-// Returns when the folder is complete, at once if `seconds` is 0. `say` gets what is missing, each
+// Returns when the folder is complete; at once if `seconds` is 0. `say` gets what is missing, each
 // time that it changes; the log gets it once. DEADLINE_EXCEEDED names the folder and what is
 // missing.
 absl::Status WaitForModel(const std::string& folder, engine::CheckpointParts parts, double seconds,

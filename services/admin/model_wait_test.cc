@@ -66,7 +66,7 @@ TEST_F(ModelWaitTest, GivesUpInTimeAndSaysWhatIsMissing) {
   std::vector<std::string> said;
   const auto say = [&said](const std::string& what) { said.push_back(what); };
   const std::string none = (folder_ / "none").string();
-  EXPECT_TRUE(WaitForModel(none, {}, 0, say).ok()) << "the loader says what is wrong";
+  EXPECT_TRUE(WaitForModel(none, {}, 0, say).ok()) << "the loader reports what is wrong";
   EXPECT_TRUE(said.empty());
   const absl::Status late = WaitForModel(none, {}, 0.05, say);
   EXPECT_EQ(late.message(),

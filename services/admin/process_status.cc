@@ -9,7 +9,7 @@
 namespace skein::services {
 namespace {
 
-// In a pod, its name.
+// In a pod, the pod's name.
 std::string HostName() {
   char host[256] = {};
   return gethostname(host, sizeof host - 1) == 0 ? host : "";

@@ -1,4 +1,4 @@
-// Slot: lets long-lived threads use a component that exists for a part of the process's life only.
+// Slot: lets long-lived threads use a component that exists only for part of the process's life.
 #pragma once
 
 #include <mutex>
@@ -15,10 +15,10 @@ class Slot {
     std::lock_guard lock(mutex_);
     component_ = component;
   }
-  // Waits until no thread uses it any more.
+  // Waits until no thread uses the component.
   void Take() { Put(nullptr); }
 
-  // Runs `use` on the component. False: there is none at present.
+  // Runs `use` on the component. False: there is none now.
   template <typename Use>
   bool With(Use use) const {
     std::shared_lock lock(mutex_);

@@ -21,9 +21,9 @@ EndOnStopSignal::EndOnStopSignal()
         sigaddset(&set, SIGINT);
         while (!over_.load()) {
           if (sigtimedwait(&set, nullptr, &kLook) < 0) continue;
-          LogInfo("stopped before it served");
+          LogInfo("stopped before serving");
           FlushLog();
-          std::_Exit(0);  // destructors would wait for the end of the loading
+          std::_Exit(0);  // destructors would wait for the model to load
         }
       }) {}
 

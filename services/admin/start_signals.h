@@ -1,5 +1,5 @@
-// SIGTERM and SIGINT while a process waits for its model or loads it: nothing would be lost, so it
-// ends at once.
+// SIGTERM and SIGINT while a process waits for or loads its model: it ends at once, because nothing
+// would be lost.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace skein::services {
 
-// As long as it lives, a stop signal ends the process with exit code 0. The signals are blocked in
+// While it lives, a stop signal ends the process with exit code 0. The signals must be blocked in
 // every thread (BlockStopSignals).
 class EndOnStopSignal {
  public:

@@ -12,10 +12,10 @@
 
 namespace skein::services {
 
-// NOT_FOUND names a path that cannot be read, a folder for one.
+// NOT_FOUND names a path that cannot be read, for example a folder.
 inline absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in.is_open() || (in.peek(), in.bad())) {  // a folder opens, but has nothing to read
+  if (!in.is_open() || (in.peek(), in.bad())) {  // a folder opens, but cannot be read
     return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
   }
   std::ostringstream text;

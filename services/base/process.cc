@@ -16,7 +16,7 @@ namespace skein::services {
 
 namespace {
 
-// The target of --log-format: a process has one log.
+// The target of --log-format; a process has one log.
 std::string& LogFormatFlag() {
   static std::string format = "json";
   return format;
@@ -26,7 +26,7 @@ std::string& LogFormatFlag() {
 
 void RegisterLogFlags(std::string* level, FlagSet* flags) {
   flags->Group("General");
-  flags->String(level, "log-level", "The least important lines that are logged.")
+  flags->String(level, "log-level", "The lowest level that is logged.")
       .Value("LEVEL")
       .OneOf({"info", "warning", "error"});
   flags
@@ -50,7 +50,7 @@ int StartProcess(const std::string& role, const std::string& log_level, int argc
                     {"pid", static_cast<int64_t>(getpid())},
                     {"flags", Raw{flags->EffectiveJson()}}});
   for (const auto& one : flags->MistypedVariables(EnvironmentMap())) {
-    LogWarning("an environment variable is ignored: no flag has its name",
+    LogWarning("environment variable ignored: no flag has this name",
                {{"variable", one.variable}, {"closest", one.closest}});
   }
   return -1;
@@ -58,7 +58,7 @@ int StartProcess(const std::string& role, const std::string& log_level, int argc
 
 int EndProcess(const absl::Status& status, const FlagSet& flags) {
   if (!status.ok()) {
-    FlushLog();  // what led to it comes first
+    FlushLog();  // earlier lines come first
     return PrintErrors(flags.name(), status, absl::IsAborted(status) ? kFailed : kUsage);
   }
   LogInfo("stopped");

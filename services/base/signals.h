@@ -1,13 +1,12 @@
-// SIGTERM and SIGINT as something to wait for.
+// Waiting for SIGTERM and SIGINT.
 #pragma once
 
 #include <csignal>
 
 namespace skein::services {
 
-// First thing in main, before any thread: the signals are delivered to nobody but those that wait
-// for them.
-// SIGPIPE is ignored.
+// Call first in main, before any thread: only the functions below then receive the signals. Ignores
+// SIGPIPE.
 inline void BlockStopSignals() {
   std::signal(SIGPIPE, SIG_IGN);
   sigset_t set;
@@ -17,7 +16,7 @@ inline void BlockStopSignals() {
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
-// The same for SIGHUP, in processes that read something anew with it.
+// The same for SIGHUP, in processes that reload something on it.
 inline void BlockReloadSignal() {
   sigset_t set;
   sigemptyset(&set);

@@ -1,4 +1,4 @@
-// The result of a call to a peer: its status, or its answer as the cores' type.
+// The result of a call to a peer: its status, or its answer as the core's type.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace skein::services {
 
-// The status for an answer that FromProto refused: INTERNAL, since the peer made the mistake and
-// not the caller. Example: "the orchestrator's answer is malformed: lease_us: 0 us: a lease must be
+// The status for an answer that FromProto refused: INTERNAL, because the peer made the mistake, not
+// the caller. Example: "the orchestrator's answer is malformed: lease_us: 0 us: a lease must be
 // from 1 to 86400000000 us".
 inline absl::Status MalformedAnswer(std::string_view peer, const absl::Status& refused) {
   return absl::InternalError(

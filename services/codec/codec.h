@@ -1,10 +1,9 @@
-// Converts between the wire (proto/) and the cores' messages (scheduler/base/messages.h). The only
-// place that knows both.
+// Converts between the wire format (proto/) and the cores' messages (scheduler/base/messages.h).
+// The only place that knows both.
 //
-// FromProto functions are where a malformed message is refused: INVALID_ARGUMENT naming the field
-// and the value. What they return satisfies the cores' expectations (ids not zero, counts in
-// range). Sampling parameters and the ids of a prompt only pass through: the workers check them
-// (services/worker/engine/sampling_codec.h).
+// FromProto refuses malformed messages: INVALID_ARGUMENT naming the field and the value. Its
+// results meet the cores' expectations (ids not zero, counts in range). Sampling parameters and
+// prompt ids pass through unread; the workers check them (services/worker/engine/sampling_codec.h).
 #pragma once
 
 #include <cstdint>
@@ -29,12 +28,12 @@ namespace skein::services {
 v1::RequestId ToProto(scheduler::RequestId id);
 absl::StatusOr<scheduler::RequestId> FromProto(const v1::RequestId& id);
 
-// Token ids as v1::RequestSpec.prompt has them. UnpackTokens drops what is left of a token at the
+// Token ids in the format of v1::RequestSpec.prompt. UnpackTokens drops an incomplete token at the
 // end.
 std::string PackTokens(const std::vector<int32_t>& tokens);
 std::vector<int32_t> UnpackTokens(const std::string& bytes);
 
-// `spec.sampling` is a serialised v1::SamplingParams, which nothing here looks into.
+// `spec.sampling` is a serialised v1::SamplingParams, which the codec does not read.
 v1::RequestSpec ToProto(const scheduler::RequestSpec& spec);
 absl::StatusOr<scheduler::SpecPtr> FromProto(const v1::RequestSpec& spec);
 
@@ -46,9 +45,9 @@ scheduler::FinishReason FromProto(v1::FinishReason reason);
 v1::PlanUpdate ToProto(const scheduler::PlanUpdate& update);
 absl::StatusOr<scheduler::PlanUpdate> FromProto(const v1::PlanUpdate& update);
 
-// `identity.details` is a serialised v1::RegisterRequest with what only operators read: admin
-// endpoint, device, host, pid, version.
-// With the state that the first message of a stream tells.
+// `identity.details` is a serialised v1::RegisterRequest with the fields that only operators read:
+// admin endpoint, device, host, pid, version. Includes the state that a stream's first message
+// carries.
 v1::RegisterRequest ToProto(const scheduler::RegisterRequest& request);
 absl::StatusOr<scheduler::RegisterRequest> FromProto(const v1::RegisterRequest& request);
 
@@ -63,7 +62,7 @@ absl::StatusOr<scheduler::PlaceDecodeRequest> FromProto(const v1::PlaceDecodeReq
 v1::PlaceDecodeResponse ToProto(const scheduler::AnswerPlaceDecode& answer);
 absl::StatusOr<scheduler::PlaceDecodeReplied> FromProto(const v1::PlaceDecodeResponse& response);
 
-// What comes of a worker's messages names no instance on the wire: it is 0 here.
+// Worker messages carry no instance id on the wire, so results of FromProto have 0 here.
 v1::AssignResult ToProto(const scheduler::AssignReplied& replied);
 absl::StatusOr<scheduler::AssignReplied> FromProto(const v1::AssignResult& result);
 v1::TransferOpened ToProto(const scheduler::TransferOpened& opened);
@@ -85,7 +84,7 @@ absl::StatusOr<scheduler::Generation> FromProto(const v1::Generation& generation
 v1::RouterEnded ToProto(const scheduler::RouterEnd& end);
 absl::StatusOr<scheduler::RouterEnd> FromProto(const v1::RouterEnded& ended);
 
-// `details` is a serialised v1::RouterIdentity with what only operators read.
+// `details` is a serialised v1::RouterIdentity with the fields that only operators read.
 v1::RouterIdentity ToProto(const scheduler::RouterIdentity& identity);
 v1::RouterLoad ToProto(const scheduler::RouterLoad& load);
 absl::StatusOr<scheduler::RouterLoad> FromProto(const v1::RouterLoad& load);
@@ -94,7 +93,7 @@ v1::RouterHello ToProto(const scheduler::RouterHello& hello);
 absl::StatusOr<scheduler::RouterHello> FromProto(const v1::RouterHello& hello);
 v1::RouterWelcome ToProto(const scheduler::RouterWelcome& welcome);
 absl::StatusOr<scheduler::RouterWelcome> FromProto(const v1::RouterWelcome& welcome);
-// INVALID_ARGUMENT: a router speaks of another one's request.
+// INVALID_ARGUMENT: the request belongs to another router.
 absl::Status IsOfRouter(scheduler::RequestId id, uint64_t router);
 
 v1::RouterStatus ToProto(const scheduler::RouterStatus& status);
@@ -105,8 +104,7 @@ v1::RequestExplanation ToProto(const scheduler::Explanation& explanation);
 
 // ---- workers ----
 
-// An Assign's members and chunks are in range; that they make a plan is for PrefillCore to
-// check.
+// FromProto checks that members and chunks are in range; PrefillCore checks that they form a plan.
 v1::AssignRequest ToProto(const scheduler::AssignRequest& request);
 absl::StatusOr<scheduler::AssignRequest> FromProto(const v1::AssignRequest& request);
 
@@ -159,7 +157,7 @@ absl::StatusOr<scheduler::DrainOrder> FromProto(const v1::DrainOrder& order);
 
 // ---- token streams ----
 
-// Payloads as in a Commit. The ones that take their argument move what they can from it.
+// Payloads as in a Commit. Overloads that take their argument by value move from it.
 v1::TokenStreamRequest ToProto(scheduler::TokenStreamRequest request);
 absl::StatusOr<scheduler::TokenStreamRequest> FromProto(const v1::TokenStreamRequest& request);
 v1::TokenBatch ToProto(scheduler::TokenBatch batch);

@@ -254,7 +254,7 @@ TEST(Codec, ALeaseOfNothingOrOfMoreThanADayIsRefusedByFieldAndValue) {
   });
 }
 
-// The client is not to blame for it: INVALID_ARGUMENT would tell the client that it is.
+// INVALID_ARGUMENT would blame the client.
 TEST(Codec, AMalformedAnswerIsThePeersFault) {
   v1::RenewResponse renewed;
   EXPECT_EQ(
@@ -361,7 +361,7 @@ TEST(Codec, WhatComesOfAPlanSurvivesBothWays) {
   EXPECT_TRUE(FromProto(ToProto(first))->why.ok());
   v1::PlaceDecodeRequest odd = ToProto(first);
   odd.set_refused_by(6);
-  EXPECT_EQ(FromProto(odd).status().message(), "failure: goes with refused_by");
+  EXPECT_EQ(FromProto(odd).status().message(), "failure: requires refused_by");
   const auto placed = FromProto(
       ToProto(scheduler::AnswerPlaceDecode{{}, id, {3}, {{}, scheduler::Placed{{3}, {4}, "h:1"}}}));
   ASSERT_TRUE(placed.ok()) << placed.status();
@@ -441,7 +441,7 @@ TEST(Codec, TheTalkAboutAStagingBufferSurvivesBothWays) {
   EXPECT_EQ(ask->prefill.value, 4u);
   EXPECT_EQ(ask->ask, 2u);
   EXPECT_EQ(FromProto(ToProto(scheduler::ReleaseStagingBufferRequest{id, {3}, {4}, 2}))->ask, 2u);
-  const std::vector<scheduler::StagedBlock> blocks = {{1, 0, 9}, {2, 1, 0}};
+  const std::vector<StagedBlock> blocks = {{1, 0, 9}, {2, 1, 0}};
   const auto part = FromProto(ToProto(scheduler::TakePartRequest{id, {3}, {4}, 6, blocks, {2}}));
   EXPECT_EQ(part->part, 6u);
   EXPECT_EQ(part->blocks, blocks);
@@ -473,8 +473,9 @@ TEST(Codec, AReportTellsTheChunks) {
   report.ended = {{.id = {7, 11},
                    .epoch = {5},
                    .status = absl::UnavailableError("the engine failed"),
-                   .engine_failed = true},
-                  {.id = {7, 12}, .epoch = {6}}};
+                   .engine_failed = true,
+                   .handoff = {"host-staged", "tcp (not cuda-ipc: no)", true}},
+                  {.id = {7, 12}, .epoch = {6}, .unclaimed = true}};
   const auto decoded = FromProto(ToProto(report));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->held[0].chunks_done, 2u);
@@ -488,7 +489,11 @@ TEST(Codec, AReportTellsTheChunks) {
   EXPECT_EQ(decoded->load.step_age_us, 2500);
   EXPECT_EQ(decoded->load.step_estimate_us, 100);
   EXPECT_TRUE(decoded->ended[0].engine_failed);
+  EXPECT_EQ(decoded->ended[0].handoff, report.ended[0].handoff);
+  EXPECT_EQ(decoded->ended[1].handoff, scheduler::HandoffPath{});
   EXPECT_FALSE(decoded->ended[1].engine_failed);
+  EXPECT_FALSE(decoded->ended[0].unclaimed);
+  EXPECT_TRUE(decoded->ended[1].unclaimed);
 }
 
 TEST(Codec, EachPlanUpdateSurvivesBothWays) {
@@ -536,8 +541,8 @@ TEST(Codec, AMalformedRequestIsRefusedByName) {
   }
 }
 
-// Random bytes flipped in good messages: whatever still parses is accepted or refused, never a
-// crash.
+// Flips random bits in good messages. Whatever still parses is accepted or refused and never
+// crashes.
 template <typename Message>
 void FlipBytes(const Message& good, int rounds) {
   std::mt19937_64 random(1);

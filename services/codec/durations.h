@@ -1,4 +1,4 @@
-// Durations that peers send. The only place that turns one from the wire into a core's TimeUs.
+// The only place that converts durations from peers into a core's TimeUs.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,15 @@
 
 namespace skein::services {
 
-// A week: no request, chunk or deadline lasts longer.
+// One week: no request, chunk or deadline lasts longer.
 inline constexpr int64_t kDurationMaxUs = int64_t{7} * 24 * 3600 * 1'000'000;
-// A day: no flag allows a lease of more than an hour.
+// One day: no flag allows a lease of more than an hour.
 inline constexpr int64_t kLeaseMaxUs = int64_t{24} * 3600 * 1'000'000;
 
 // INVALID_ARGUMENT "FIELD: VALUE us exceeds the limit of 604800000000 us" (kDurationMaxUs).
 absl::StatusOr<int64_t> DurationFrom(std::string_view field, uint64_t value_us);
 
-// The same for the time after which a peer gives something up: at most kLeaseMaxUs, and not 0,
-// which would have it renewed without a pause.
+// The same for leases: at most kLeaseMaxUs, and not 0, which would cause renewal without a pause.
 absl::StatusOr<int64_t> LeaseFrom(std::string_view field, uint64_t value_us);
 
 }  // namespace skein::services

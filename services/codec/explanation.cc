@@ -1,4 +1,5 @@
 #include "services/codec/codec.h"
+#include "services/codec/internal.h"
 
 namespace skein::services {
 namespace {
@@ -36,10 +37,25 @@ v1::PlanExplanation PlanToProto(const scheduler::PlanExplanation& plan) {
     added->set_why(one.why);
   }
   out.set_lost(plan.lost);
+  out.set_decode_instance(plan.decode.value);
+  for (const scheduler::HandoffExplanation& one : plan.handoffs) {
+    v1::PlanExplanation::Handoff* added = out.add_handoffs();
+    added->set_prefill_instance(one.prefill.value);
+    *added->mutable_path() = ToProto(one.path);
+    added->set_slower(one.slower);
+  }
   return out;
 }
 
 }  // namespace
+
+v1::HandoffPath ToProto(const scheduler::HandoffPath& path) {
+  v1::HandoffPath out;
+  out.set_path(path.path);
+  out.set_transport(path.transport);
+  out.set_staging_buffer(path.staging_buffer);
+  return out;
+}
 
 v1::RequestExplanation ToProto(const scheduler::Explanation& explanation) {
   v1::RequestExplanation out;

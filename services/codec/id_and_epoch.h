@@ -35,7 +35,7 @@ Out WithIdAndEpoch(const In& in) {
   return out;
 }
 
-// Assign and Reserve: a spec under an epoch.
+// For messages with a spec and an epoch, such as Assign.
 template <typename Out, typename Message>
 absl::Status ReadSpecAndEpoch(const Message& message, Out* out) {
   absl::StatusOr<scheduler::SpecPtr> spec = FromProto(message.spec());

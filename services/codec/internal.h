@@ -5,13 +5,17 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "proto/orchestrator.pb.h"
+#include "scheduler/base/messages.h"
 
 namespace skein::services {
 
-// No honest count on the wire is larger, nor a total of bytes or tokens; sums of these cannot
-// overflow. Durations: durations.h.
+// Limit for counts and for totals of bytes or tokens on the wire. Sums of these cannot overflow.
+// Durations: durations.h.
 inline constexpr int64_t kMaxCount = int64_t{1} << 31;
 inline constexpr int64_t kMaxTotal = int64_t{1} << 50;
+
+v1::HandoffPath ToProto(const scheduler::HandoffPath& path);
 
 // INVALID_ARGUMENT "field: why".
 absl::Status Invalid(std::string_view field, std::string_view why);

@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<LatencySample>> ParseSamples(std::string_view csv) {
     if (!sample.ok()) return sample.status();
     samples.push_back(*sample);
   }
-  if (samples.empty()) return absl::InvalidArgumentError("samples: there is none");
+  if (samples.empty()) return absl::InvalidArgumentError("samples: the file has no samples");
   return samples;
 }
 

@@ -1,4 +1,4 @@
-// What operators ask, and are told.
+// Operators' requests and answers.
 #include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
 #include "services/codec/durations.h"
@@ -32,7 +32,7 @@ v1::GoneStatus ToProto(const scheduler::Gone& gone, scheduler::TimeUs now) {
 
 absl::StatusOr<scheduler::DrainRequest> FromProto(const v1::DrainRequest& request) {
   if (request.instance() == 0 && request.router() == 0) {
-    return Invalid("instance", "is 0, and no router is given");
+    return Invalid("instance", "is 0 and no router is named");
   }
   return scheduler::DrainRequest{
       {request.instance()}, request.router(), request.undo(), request.force()};

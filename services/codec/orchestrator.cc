@@ -10,6 +10,8 @@
 namespace skein::services {
 namespace {
 
+constexpr size_t kMaxPathBytes = 4096;  // of a path, with the reason why no other is used
+
 v1::Load LoadToProto(const scheduler::WorkerLoad& load) {
   v1::Load out;
   out.mutable_blocks()->set_total(static_cast<uint64_t>(load.total_blocks));
@@ -95,11 +97,17 @@ absl::StatusOr<std::vector<scheduler::EndedRequest>> EndedFrom(const Repeated& e
   for (const v1::EndedRequest& one : ended) {
     const absl::StatusOr<scheduler::RequestId> id = FromProto(one.id());
     if (!id.ok()) return id.status();
+    const size_t path_bytes = one.handoff().path().size() + one.handoff().transport().size();
+    if (path_bytes > kMaxPathBytes) return TooLarge("handoff", path_bytes, kMaxPathBytes);
     out.push_back({.id = *id,
                    .epoch = {one.epoch()},
                    .reason = FromProto(one.reason()),
                    .status = one.has_failure() ? FromProto(one.failure()) : absl::OkStatus(),
-                   .engine_failed = one.engine_failed()});
+                   .engine_failed = one.engine_failed(),
+                   .handoff = {.path = one.handoff().path(),
+                               .transport = one.handoff().transport(),
+                               .staging_buffer = one.handoff().staging_buffer()},
+                   .unclaimed = one.unclaimed()});
   }
   return out;
 }
@@ -113,6 +121,8 @@ void AddEnded(const std::vector<scheduler::EndedRequest>& ended, Repeated* out) 
     added->set_reason(ToProto(one.reason));
     if (!one.status.ok()) ToProto(one.status, added->mutable_failure());
     added->set_engine_failed(one.engine_failed);
+    added->set_unclaimed(one.unclaimed);
+    if (!one.handoff.path.empty()) *added->mutable_handoff() = ToProto(one.handoff);
   }
 }
 
@@ -358,7 +368,7 @@ absl::StatusOr<scheduler::PlaceDecodeRequest> FromProto(const v1::PlaceDecodeReq
   if (request.instance() == 0) return Invalid("instance", "is 0");
   if (request.epoch() == 0) return Invalid("epoch", "is 0");
   if ((request.refused_by() != 0) != request.has_failure()) {
-    return Invalid("failure", "goes with refused_by");
+    return Invalid("failure", "requires refused_by");
   }
   return scheduler::PlaceDecodeRequest{
       .instance = {request.instance()},

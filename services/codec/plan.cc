@@ -1,5 +1,5 @@
-// What the orchestrator tells prefill instances: plans, their place, their start and their end; and
-// what comes of them.
+// The orchestrator's orders to prefill instances (plans, decode places, starts, cancels) and the
+// instances' answers.
 #include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
 #include "services/codec/id_and_epoch.h"
@@ -9,7 +9,7 @@
 namespace skein::services {
 namespace {
 
-// No honest plan is larger.
+// Far above real plans.
 constexpr int kMaxMembers = 4096;
 constexpr int kMaxChunks = 65536;
 
@@ -31,7 +31,8 @@ absl::StatusOr<scheduler::PlanChunk> ChunkFrom(const v1::PlanChunk& chunk, int m
     return TooLarge("chunks.tokens", chunk.tokens(), kMaxCount);
   }
   if (chunk.members().empty()) return Invalid("chunks.members", "is empty");
-  if (chunk.members_size() > members) return Invalid("chunks.members", "has too many");
+  if (chunk.members_size() > members)
+    return Invalid("chunks.members", "has more entries than members");
   for (const uint32_t member : chunk.members()) {
     if (member >= static_cast<uint32_t>(members)) {
       return Invalid("chunks.members", absl::StrCat(member, " is not the index of a member"));
@@ -46,10 +47,10 @@ absl::Status ReadChunks(const v1::AssignRequest& request, scheduler::AssignReque
     return TooLarge("chunks", static_cast<uint64_t>(request.chunks_size()), kMaxChunks);
   }
   if (request.members().empty() != request.chunks().empty()) {
-    return Invalid("chunks", "need members, and members need chunks");
+    return Invalid("chunks", "chunks and members must be given together");
   }
   if (request.from_chunk() > static_cast<uint32_t>(request.chunks_size())) {
-    return Invalid("from_chunk", absl::StrCat(request.from_chunk(), " is past the last"));
+    return Invalid("from_chunk", absl::StrCat(request.from_chunk(), " is past the last chunk"));
   }
   for (const v1::PlanChunk& chunk : request.chunks()) {
     absl::StatusOr<scheduler::PlanChunk> read = ChunkFrom(chunk, request.members_size());

@@ -144,7 +144,7 @@ absl::StatusOr<RollingSetting> ParseSetting(const Json& row, const std::string& 
     bool known = key == "requests_per_s" || key == "commit";
     known = known || (has_rate && key == "improvement_rate");
     for (const auto& [name, member] : kTuning) known = known || key == name;
-    if (!known) return Wrong(where, ".", key, " is not allowed there");
+    if (!known) return Wrong(where, ".", key, " requires 'commit': tetris or single");
   }
   return setting;
 }
@@ -221,7 +221,7 @@ Profile Builtin() {
 
 absl::StatusOr<Profile> ParseProfile(std::string_view text) {
   const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return Wrong("it is not valid JSON");
+  if (json.is_discarded()) return Wrong("not valid JSON");
   if (!json.is_object()) return Wrong("it is ", Shown(json), ", not an object");
   Profile profile{"", "", "", scheduler::Llama3_8bA100(), std::nullopt, std::nullopt};
   bool has_sizes = false;
@@ -260,8 +260,8 @@ absl::StatusOr<Profile> LoadProfile(const std::string& name_or_path) {
   if (name_or_path == "llama3-8b-a100") return Builtin();
   const auto text = ReadFile(name_or_path);
   if (!text.ok()) {
-    return absl::NotFoundError(
-        absl::StrCat("'", name_or_path, "' is neither built in (llama3-8b-a100) nor a file"));
+    return absl::NotFoundError(absl::StrCat(
+        "'", name_or_path, "' is neither a built-in profile (llama3-8b-a100) nor a file"));
   }
   auto profile = ParseProfile(*text);
   if (profile.ok()) return profile;

@@ -1,5 +1,5 @@
-// Latency profiles and improvement-rate tables as JSON, and latency samples as CSV. The formats are
-// written down here; scheduler/ holds what they mean.
+// Latency profiles and improvement-rate tables as JSON, and latency samples as CSV. This file
+// defines the formats; scheduler/ defines their meaning.
 //
 // A profile:
 //   {"model": "…", "device": "…", "date": "2026-11-21",
@@ -8,13 +8,13 @@
 //    "rolling": [{"requests_per_s": 0.5, "price": …, "slack": …, "stretch": …,
 //                 "waiting_weight": …, "calm_s": …, "commit": "tetris", "improvement_rate": 0.05},
 //                …]}
-// "improvement_rates" and "rolling" may be missing, and so may "model", "device" and "date"; any
-// other key, and a missing number, is an error. Of a row of "rolling", "commit" (tetris, single or
-// fixedN) may be missing; "improvement_rate" stands only beside "commit": tetris or single.
+// Optional: "improvement_rates", "rolling", "model", "device" and "date". Any other key, or a
+// missing number, is an error. In a row of "rolling", "commit" (tetris, single or fixedN) is
+// optional; "improvement_rate" is allowed only with "commit": tetris or single.
 //
 // Samples: a header line with the columns sp, history_tokens, chunk_tokens and seconds in any order
-// (further columns are ignored), then one line a sample. Empty lines and lines that begin with #
-// are skipped. "history_tokens" may be missing; it is 0 then.
+// (other columns are ignored), then one sample per line. Empty lines and lines that begin with #
+// are skipped. "history_tokens" defaults to 0.
 #pragma once
 
 #include <optional>
@@ -44,8 +44,8 @@ absl::StatusOr<Profile> ParseProfile(std::string_view json);
 std::string ProfileJson(const Profile& profile);  // indented, ends with a newline
 absl::StatusOr<std::vector<scheduler::LatencySample>> ParseSamples(std::string_view csv);
 
-// The built-in profile of this name ("llama3-8b-a100"), or else the file of this path. NOT_FOUND
-// when it is neither.
+// The built-in profile with this name ("llama3-8b-a100"), or the file with this path. NOT_FOUND
+// when there is neither.
 absl::StatusOr<Profile> LoadProfile(const std::string& name_or_path);
 
 }  // namespace skein::services

@@ -23,9 +23,9 @@ absl::Status CheckTokens(const char* name, const google::protobuf::RepeatedField
 absl::Status CheckNames(const v1::RequestSpec& spec) {
   constexpr int kMaxNames = 4;
   constexpr size_t kMaxNameBytes = 256;
-  if (spec.names_size() > kMaxNames) return Invalid("names", "are too many");
+  if (spec.names_size() > kMaxNames) return Invalid("names", "has too many entries");
   for (const std::string& name : spec.names()) {
-    if (name.size() > kMaxNameBytes) return Invalid("names", "has a longer one than 256 bytes");
+    if (name.size() > kMaxNameBytes) return Invalid("names", "has an entry of more than 256 bytes");
   }
   return absl::OkStatus();
 }
@@ -73,7 +73,7 @@ absl::StatusOr<scheduler::RequestId> FromProto(const v1::RequestId& id) {
   return scheduler::RequestId{id.router(), id.serial()};
 }
 
-// A copy: the wire has the byte order of every machine that Skein runs on.
+// Plain copies: the wire's byte order is that of every machine that Skein supports.
 static_assert(std::endian::native == std::endian::little);
 
 std::string PackTokens(const std::vector<int32_t>& tokens) {

@@ -1,4 +1,4 @@
-// What a router and the orchestrator tell each other on the router's stream.
+// Messages of the router's stream.
 #include "absl/strings/str_cat.h"
 #include "services/codec/codec.h"
 #include "services/codec/durations.h"
@@ -22,7 +22,7 @@ absl::StatusOr<How> HowFrom(v1::RouterEnded::How how) {
     case v1::RouterEnded::HOW_FAILED:
       return How::kFailed;
     default:
-      return Invalid("ended.how", absl::StrCat(static_cast<int>(how), " is not known"));
+      return Invalid("ended.how", absl::StrCat(static_cast<int>(how), " is unknown"));
   }
 }
 
@@ -72,7 +72,7 @@ v1::Generation ToProto(const scheduler::Generation& generation) {
   return out;
 }
 
-// The next one after it must exist.
+// The next generation must also be representable.
 absl::StatusOr<scheduler::Generation> FromProto(const v1::Generation& generation) {
   if (generation.number() >= scheduler::kGenerationMax) {
     return Invalid("generation.number",

@@ -40,7 +40,7 @@ absl::StatusOr<scheduler::SequenceTokens> SequenceFrom(const v1::TokenBatch::Seq
   out.payloads.assign(sequence.sampled().begin(), sequence.sampled().end());
   out.prompt_logprobs = sequence.prompt_logprobs();
   if (sequence.has_times()) {
-    // A duration that no clock can have measured tells nothing: as if it had not come.
+    // An impossible duration is treated as absent.
     if (const auto times = FromProto(sequence.times()); times.ok()) out.times = *times;
   }
   if (!sequence.has_finished()) return out;

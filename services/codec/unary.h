@@ -1,4 +1,4 @@
-// The first half of a unary handler: decode, pass on, or answer at once.
+// The first half of a unary handler: decode, then pass on or answer at once.
 #pragma once
 
 #include <utility>
@@ -9,9 +9,9 @@
 
 namespace skein::services {
 
-// Decodes `request` and gives it with the call to `pass_on`, which returns false when the inbox is
-// full. A malformed request is answered INVALID_ARGUMENT, a full inbox RESOURCE_EXHAUSTED, both
-// here and at once.
+// Decodes `request` and passes it with the call to `pass_on`, which returns false when the inbox is
+// full. Answers at once: INVALID_ARGUMENT for a malformed request, RESOURCE_EXHAUSTED for a full
+// inbox.
 template <typename Request, typename Response, typename PassOn>
 grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Request& request,
                                 Response* response, PassOn pass_on) {
@@ -25,8 +25,8 @@ grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Requ
   return reactor;
 }
 
-// The same for messages to which the core has no answer: `pass_on` gets the call to finish when the
-// core has heard of it. This gives back-pressure to the caller.
+// The same for messages without an answer from the core: `pass_on` gets the call and finishes it
+// when the core has handled the message. This gives back-pressure to the caller.
 template <typename Request, typename PassOn>
 grpc::ServerUnaryReactor* Notice(grpc::CallbackServerContext* context, const Request& request,
                                  PassOn pass_on) {

@@ -140,7 +140,7 @@ v1::TakePartRequest ToProto(const scheduler::TakePartRequest& request) {
   auto out = WithIdAndEpoch<v1::TakePartRequest>(request);
   out.set_prefill_instance(request.prefill.value);
   out.set_part(request.part);
-  for (const scheduler::StagedBlock& block : request.blocks) {
+  for (const StagedBlock& block : request.blocks) {
     v1::StagedBlock* added = out.add_blocks();
     added->set_slot(static_cast<uint32_t>(block.slot));
     added->set_layer(static_cast<uint32_t>(block.layer));

@@ -5,7 +5,7 @@
 namespace skein::services {
 namespace {
 
-// Levenshtein's distance, in which two neighbours that changed places count as one change.
+// Levenshtein distance; swapping two neighbours counts as one change.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> distance(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {

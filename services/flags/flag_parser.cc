@@ -14,9 +14,9 @@ namespace skein::services {
 namespace {
 
 constexpr int kColumns = 90;
-constexpr char kNoValue[] = "\x01";  // what CLI11 puts for a flag whose value is not there
+constexpr char kNoValue[] = "\x01";  // CLI11's result for a flag without its value
 
-// The help as Skein prints it: a flag on a line, its text under it.
+// Skein's help layout: one flag per line, its text below.
 class HelpFormatter : public CLI::Formatter {
  public:
   explicit HelpFormatter(std::string usage) : usage_(std::move(usage)) {}
@@ -66,7 +66,7 @@ std::string Usage(const CommandDescription& command) {
   return usage + " [flags]";
 }
 
-// CLI11's own parse of the description. [flags] and [positionals] are in the description's order.
+// The description as a CLI11 parser. [flags] and [positionals] are in the description's order.
 struct Application {
   CLI::App app;
   std::vector<CLI::Option*> flags;
@@ -92,14 +92,14 @@ struct Application {
     option->group(flag.group);
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (!flag.value.empty()) {
-      // A value that is not there is a problem among others, not CLI11's exception.
+      // A missing value is one problem among others, not a CLI11 exception.
       option->type_name(flag.value)->expected(0, 1)->default_str(kNoValue);
     }
     flags.push_back(option);
   }
 };
 
-// '-' and '_' are one in names, and an empty value is a value: "--node=" is "--node" "".
+// In names, '_' means '-'. An empty value is a value: "--node=" is "--node" "".
 std::vector<std::string> Folded(const CommandDescription& command,
                                 const std::vector<std::string>& arguments) {
   std::vector<std::string> folded;
@@ -150,8 +150,8 @@ ParsedArguments ParseArguments(const CommandDescription& command, int argc,
   ParsedArguments parsed;
   parsed.flags.resize(command.flags.size());
   const std::vector<std::string> all(argv + std::min(argc, 1), argv + argc);
-  // What follows "--" is no flag, whatever it looks like. CLI11 2.1 loses that after a flag whose
-  // value may be missing.
+  // Arguments after "--" are never flags. CLI11 2.1 forgets this after a flag whose value may be
+  // missing.
   const auto end_of_flags = std::find(all.begin(), all.end(), "--");
   std::vector<std::string> arguments = Folded(command, {all.begin(), end_of_flags});
   std::reverse(arguments.begin(), arguments.end());

@@ -1,6 +1,6 @@
-// The command line of one Skein program or command, described once. From the description CLI11
-// splits arguments into flags and values and prints the help; man pages, shell completion and
-// docs/flags.md are made of the same description (services/skeinctl/reference/reference.h).
+// The command line of one Skein program or command, described once. CLI11 uses the description to
+// parse arguments and print help. Man pages, shell completion and docs/flags.md come from the same
+// description (services/skeinctl/reference/reference.h).
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@ namespace skein::services {
 
 struct FlagDescription {
   std::string name;   // without "--", written with '-'
-  std::string value;  // what stands for the value in help, as PORT; empty: takes none
+  std::string value;  // placeholder of the value in help, as PORT; empty: no value
   std::string help;   // one sentence
   std::string group;
-  std::string default_text;  // empty: none that is worth a word
-  std::string environment;   // empty: has no twin
+  std::string default_text;  // empty: not shown
+  std::string environment;   // environment variable; empty: none
   std::string limits;        // as "0 to 65535"; empty: none
   std::vector<std::string> choices;
   bool required = false;
@@ -29,7 +29,7 @@ struct PositionalDescription {
 };
 
 struct CommandDescription {
-  std::string name;  // as it is typed: "router", "skeinctl status"
+  std::string name;  // as typed: "router", "skeinctl status"
   // The first line is a summary of one sentence; the rest are paragraphs.
   std::string about;
   std::vector<PositionalDescription> positionals;
@@ -38,25 +38,28 @@ struct CommandDescription {
   std::string Summary() const { return about.substr(0, about.find('\n')); }
 };
 
-// The flags and values of the arguments, in their order; nothing is converted yet.
+// Flags and values of the arguments, in order; nothing is converted yet.
 struct ParsedArguments {
-  std::vector<std::vector<std::string>> flags;  // values of [command.flags]; "true" for one without
-  std::vector<std::string> positionals;         // at most as many as command.positionals
+  std::vector<std::vector<std::string>>
+      flags;  // values by [command.flags]; "true" for a flag without value
+  std::vector<std::string> positionals;  // at most as many as command.positionals
   bool help = false;
   bool version = false;
   std::vector<std::string> problems;  // unknown flags, stray arguments, missing values
 };
 
-// argv[0] is skipped. '_' in the name of a flag is understood as '-'.
+// Skips argv[0]. '_' in a flag's name means '-'.
 ParsedArguments ParseArguments(const CommandDescription& command, int argc,
                                const char* const* argv);
 
 std::string HelpText(const CommandDescription& command);
 
-// "default 8000; 0 to 65535; SKEIN_PORT": all of a flag but its name and help. May be empty.
+// "default 8000; 0 to 65535; SKEIN_PORT": everything about a flag except name and help. May be
+// empty.
 std::string DetailsOf(const FlagDescription& flag);
 
-// `text` in lines of at most `width` columns, each after `indent` spaces. Ends with a newline.
+// `text` in lines of at most `width` columns, each indented by `indent` spaces. Ends with a
+// newline.
 std::string Wrapped(const std::string& text, int indent, int width);
 
 }  // namespace skein::services

@@ -34,7 +34,7 @@ std::string EnvironmentName(std::string name, std::string_view flag) {
   return name;
 }
 
-// A name ends with its unit: the word for its value follows from it.
+// The placeholder of a flag's value, from the unit at the end of its name.
 std::string ValueWord(std::string_view name, std::string_view otherwise) {
   constexpr std::pair<std::string_view, std::string_view> kWords[] = {
       {"port", "PORT"},    {"-s", "SECONDS"}, {"-ms", "MILLISECONDS"}, {"-us", "MICROSECONDS"},
@@ -45,14 +45,14 @@ std::string ValueWord(std::string_view name, std::string_view otherwise) {
   return std::string(otherwise);
 }
 
-// 2^30 is easier to take in than 1073741824.
+// 2^30 is easier to read than 1073741824.
 std::string ShortNumber(int64_t value) {
   const auto bits = static_cast<uint64_t>(value);
   if (value < int64_t{1} << 20 || (bits & (bits - 1)) != 0) return std::to_string(value);
   return absl::StrCat("2^", __builtin_ctzll(bits));
 }
 
-// A JSON value as one would type it.
+// A JSON value as a user would type it.
 std::string DefaultText(const std::string& json) {
   if (json == "\"\"" || json == "[]") return "";
   if (json.size() > 1 && json.front() == '"') return json.substr(1, json.size() - 2);
@@ -65,7 +65,7 @@ absl::Status InRange(T value, T min, T max) {
   return absl::InvalidArgumentError(absl::StrCat("must be between ", min, " and ", max));
 }
 
-// No choices: every value is right.
+// Without choices, every value is valid.
 absl::Status CheckChoice(std::string_view value, const std::vector<std::string>& choices) {
   if (choices.empty() || std::find(choices.begin(), choices.end(), value) != choices.end()) {
     return absl::OkStatus();
@@ -334,8 +334,7 @@ absl::Status FlagSet::Parse(int argc, const char* const* argv,
 
 std::vector<FlagSet::Mistyped> FlagSet::MistypedVariables(
     const std::map<std::string, std::string>& environment) const {
-  // Without the prefix, which they have in common: how far apart two names may be depends on their
-  // lengths.
+  // Compared without the common prefix, because the allowed distance depends on the length.
   std::vector<std::string> names;
   for (const FlagDescription& flag : description_.flags) {
     if (!flag.environment.starts_with(prefix_)) continue;

@@ -1,4 +1,4 @@
-// The pages every Skein process has: probes, version, metrics, debug.
+// The admin pages of every Skein process: probes, version, metrics, debug.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@ struct AdminPages {
   std::string version;
   // OK: ready for work. Otherwise the message says what is missing. Called on a server thread.
   std::function<absl::Status()> ready;
-  // OK: the process works, or may yet. Otherwise it should be ended, and the message says why.
-  // Called on a server thread, must not block. Empty: it always works.
+  // OK: the process works or is starting. Otherwise it should be ended; the message gives the
+  // reason. Called on a server thread; must not block. Empty: always OK.
   std::function<absl::Status()> live;
   // The Prometheus text format. Empty: no /metrics.
   std::function<std::string()> metrics;
@@ -29,7 +29,7 @@ struct AdminPages {
 // GET /metrics
 void AddAdminPages(const AdminPages& pages, Routes* routes);
 
-// GET `path`: 200 and the JSON text that `json` makes.
+// GET `path`: 200 with the JSON text from `json`.
 void AddJsonPage(std::string path, std::function<std::string()> json, Routes* routes);
 
 }  // namespace skein::services::http

@@ -2,7 +2,7 @@
 
 namespace skein::services::http {
 
-// `total_bytes`: what the lease then holds.
+// `total_bytes`: the lease's size after this call.
 bool ByteBudget::Take(size_t more_bytes, size_t total_bytes) {
   const size_t limit = total_bytes <= kSmallBytes ? bytes_max_ : LeaseBytesMax();
   size_t held = held_bytes_.load(std::memory_order_relaxed);

@@ -1,6 +1,5 @@
-// A bound on the bytes that a server holds for all its requests together: bodies that arrive,
-// bodies that wait, and what is made of them. A bound for each connection alone is none for the
-// process.
+// A limit on the bytes that a server holds for all requests together: arriving bodies, waiting
+// bodies, and data made of them. Limits per connection alone do not bound the process.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +21,13 @@ class ByteBudget {
   explicit ByteBudget(size_t bytes_max) : bytes_max_(bytes_max) {}
 
   size_t bytes_max() const { return bytes_max_; }
-  // The most that one lease ever gets, also when nothing else is held.
+  // The largest possible lease, when nothing else is held.
   size_t LeaseBytesMax() const {
     const size_t large_bytes_max = bytes_max_ - bytes_max_ / 4;
     return std::max(large_bytes_max, std::min(bytes_max_, kSmallBytes));
   }
   size_t held_bytes() const { return held_bytes_.load(std::memory_order_relaxed); }
-  // How often a lease was refused.
+  // How many times a lease was refused.
   uint64_t refusals() const { return refusals_.load(std::memory_order_relaxed); }
 
   // The bytes that one request holds; freed with the lease. One thread at a time.
@@ -39,7 +38,7 @@ class ByteBudget {
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
 
-    // Holds `bytes` from now on. False: there is no room for more, and nothing has changed.
+    // Changes the lease to `bytes`. False: no room; nothing has changed.
     bool Resize(size_t bytes);
     const ByteBudget& budget() const { return *budget_; }
 

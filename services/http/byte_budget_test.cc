@@ -29,7 +29,7 @@ TEST(ByteBudgetTest, LargeRequestsLeaveRoomForSmallOnes) {
   EXPECT_TRUE(large.Resize(kMax / 4 * 3));
   EXPECT_FALSE(other.Resize(ByteBudget::kSmallBytes + 1));
   EXPECT_TRUE(small.Resize(ByteBudget::kSmallBytes));
-  EXPECT_FALSE(small.Resize(ByteBudget::kSmallBytes + 1));  // it is small no more
+  EXPECT_FALSE(small.Resize(ByteBudget::kSmallBytes + 1));  // no longer small
   EXPECT_EQ(budget->held_bytes(), kMax / 4 * 3 + ByteBudget::kSmallBytes);
 }
 

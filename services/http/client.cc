@@ -67,7 +67,7 @@ absl::Status Connect(const Call& call, const addrinfo& address, int fd) {
   return error == 0 ? absl::OkStatus() : call.Failed(error);
 }
 
-// To the first of the host's addresses that takes it.
+// Connects to the first of the host's addresses that accepts.
 absl::StatusOr<std::unique_ptr<Socket>> Connect(const Call& call, const Address& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -102,7 +102,7 @@ absl::Status Send(const Call& call, int fd, std::string_view bytes) {
   return absl::OkStatus();
 }
 
-// Until the server closes.
+// Reads until the server closes.
 absl::StatusOr<std::string> ReadAll(const Call& call, int fd) {
   std::string all;
   char piece[16384];
@@ -118,7 +118,7 @@ absl::StatusOr<std::string> ReadAll(const Call& call, int fd) {
   }
 }
 
-// The head's lines after the first; false: it is no HTTP.
+// The head's lines after the first. False: not HTTP.
 bool ParseHead(std::string_view head, Response* response) {
   const std::string_view first = head.substr(0, head.find("\r\n"));
   if (first.substr(0, 7) != "HTTP/1." || first.size() < 12) return false;
@@ -141,12 +141,12 @@ absl::StatusOr<Response> Parse(const Call& call, std::string_view text) {
   Response response;
   const size_t end = text.find("\r\n\r\n");
   if (end == std::string_view::npos || !ParseHead(text.substr(0, end), &response)) {
-    return absl::UnavailableError(call.where + ": the answer is not HTTP, or was cut off");
+    return absl::UnavailableError(call.where + ": the answer is not HTTP or is incomplete");
   }
   response.body = std::string(text.substr(end + 4));
   const std::string length(FindHeader(response.headers, "Content-Length"));
   if (!length.empty() && length != std::to_string(response.body.size())) {
-    return absl::UnavailableError(call.where + ": the answer was cut off");
+    return absl::UnavailableError(call.where + ": the answer is incomplete");
   }
   return response;
 }

@@ -1,4 +1,4 @@
-// One HTTP request to an admin port, blocking, on a connection of its own.
+// One blocking HTTP request to an admin port, on its own connection.
 #pragma once
 
 #include <chrono>
@@ -25,8 +25,8 @@ struct ClientRequest {
   std::vector<Header> headers;
 };
 
-// UNAVAILABLE: nothing listens there, or the answer is no HTTP; DEADLINE_EXCEEDED: no whole answer
-// within `timeout`. Both name the address. Answers are read up to 16 MiB.
+// UNAVAILABLE: nothing listens, or the answer is not HTTP. DEADLINE_EXCEEDED: no complete answer
+// within `timeout`. Both name the address. Answers may have up to 16 MiB.
 absl::StatusOr<Response> Ask(const Address& address, const ClientRequest& request,
                              std::chrono::milliseconds timeout);
 

@@ -87,10 +87,10 @@ void Connection::OnRead(error_code ec, size_t bytes) {
   reading_ = false;
   if (closed()) return;
   if (ec) return OnReadEnd(ec);
-  // The answer that was watched has just ended: what came ahead goes first and makes room.
+  // The watched answer has just ended. Parsing pipelined requests first makes room.
   if (state_ == State::kReading && InIsFull()) Parse();
   if (closed()) return;
-  if (state_ == State::kAnswering && InIsFull()) {  // what was sent ahead has a hole now
+  if (state_ == State::kAnswering && InIsFull()) {  // part of the pipelined data was dropped
     dropped_ = true;
     keep_alive_ = false;
   } else if (state_ != State::kLingering) {
@@ -100,7 +100,7 @@ void Connection::OnRead(error_code ec, size_t bytes) {
   Read();
 }
 
-// The client will send nothing more: it has gone, unless its answer is already on the way.
+// The client sends nothing more. It counts as gone, unless its answer is being sent already.
 void Connection::OnReadEnd(error_code ec) {
   eof_ = true;
   keep_alive_ = false;
@@ -134,7 +134,7 @@ void Connection::Parse() {
   }
 }
 
-// False: the bodies of all connections together have no room for what has come of this one.
+// False: the byte budget for all connections has no room for what has arrived.
 bool Connection::HoldBody() {
   const size_t bytes = reader_.body_bytes();
   if (core_->options().bodies == nullptr || bytes == 0) return true;
@@ -223,7 +223,7 @@ void Connection::AbortAnswer(uint64_t exchange) {
   if (exchange == serial_) Close();
 }
 
-// Everything in out_ and sending_ is counted in unsent_; pieces were counted by their writer.
+// Everything in out_ and sending_ is counted in unsent_; the writer has counted the pieces.
 void Connection::Queue(std::string_view bytes) {
   unsent_.fetch_add(bytes.size());
   out_ += bytes;
@@ -267,7 +267,7 @@ void Connection::OnAnswered() {
   answer_ended_ = false;
   if (draining_ && in_.empty()) return Close();
   Arm(core_->options().idle_timeout);
-  // Not nested: a client that sends many requests ahead must not grow the stack.
+  // Posted instead of called: a client that pipelines many requests must not grow the stack.
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     if (self->closed() || self->state_ != State::kReading) return;
     self->Parse();
@@ -275,8 +275,8 @@ void Connection::OnAnswered() {
   });
 }
 
-// The answer is out; the client may still be sending. Closing now would reset the connection and
-// could take the answer with it, so what arrives is thrown away for a while.
+// The answer is sent; the client may still be sending. Closing now would reset the connection and
+// could lose the answer, so incoming data is discarded for a while.
 void Connection::Linger() {
   state_ = State::kLingering;
   if (eof_) return Close();

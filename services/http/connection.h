@@ -1,7 +1,7 @@
 // One client connection. Internal to services/http: see server.h for the behaviour.
 //
-// Everything but the constructor, unsent() and closed() runs on the connection's strand. The read
-// loop never stops while `in_` has room or the answer is watched, whatever the connection is doing:
+// Everything except the constructor, unsent() and closed() runs on the connection's strand. The
+// read loop runs whenever `in_` has room or the answer is watched, in any state:
 //
 //   kReading ──request complete──▶ kAnswering ──answer sent──▶ kReading, or kLingering
 //      └──malformed, late──▶ kAnswering(error)                     (discards, so that the client
@@ -33,17 +33,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ~Connection();
 
   void Start();
-  void BeginDrain();  // close when idle, or after the present answer
+  void BeginDrain();  // close when idle, or after the current answer
   void Close(Gone why = Gone::kClient);
   void Stop() { Close(Gone::kStopped); }
 
-  // Called by the Exchange, on the strand. Ignored unless `exchange` is the present one's serial.
-  // Pieces are framed already.
+  // Called by the Exchange, on the strand. Ignored unless `exchange` is the current serial. Pieces
+  // are already framed.
   void SendHead(uint64_t exchange, Response response, bool stream);
   void SendPiece(uint64_t exchange, std::string piece);
   void SendEnd(uint64_t exchange);
   void AbortAnswer(uint64_t exchange);
-  // From now on until the answer's end, a client that leaves is noticed at once.
+  // From now until the answer's end, a client that leaves is noticed at once.
   void Watched(uint64_t exchange);
 
   boost::asio::any_io_executor executor() { return socket_.get_executor(); }
@@ -73,20 +73,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void WaitForDeadline();
   void OnDeadline();
 
-  const std::shared_ptr<ServerCore> core_;  // first: owns what the socket and the timer use
+  const std::shared_ptr<ServerCore> core_;  // first: owns the resources of the socket and the timer
   boost::asio::ip::tcp::socket socket_;
   boost::asio::steady_timer timer_;
   RequestReader reader_;
-  std::shared_ptr<ByteBudget::Lease> held_;  // of the body that arrives; null: nothing yet
+  std::shared_ptr<ByteBudget::Lease> held_;  // for the arriving body; null: none yet
   std::string in_;                           // arrived, not consumed
   std::string scratch_;                      // target of the outstanding read
   std::string out_;                          // to send after sending_
   std::string sending_;                      // being sent, from sent_ on
   size_t sent_ = 0;
   std::string remote_;
-  Request asked_;  // what the present answer answers, without its body
+  Request asked_;  // the request being answered, without its body
   std::weak_ptr<Exchange> exchange_;
-  uint64_t serial_ = 0;  // of the present exchange
+  uint64_t serial_ = 0;  // of the current exchange
   State state_ = State::kReading;
   Clock::time_point deadline_ = Clock::time_point::max();
   bool reading_ = false, eof_ = false, writing_ = false, timer_waits_ = false;

@@ -16,7 +16,7 @@ constexpr char kPreflightSeconds[] = "600";
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
-// "https://host" or "http://host:port", nothing behind it.
+// "https://host" or "http://host:port", with nothing after it.
 bool IsOrigin(std::string_view text) {
   const size_t scheme = text.find("://");
   if (scheme == 0 || scheme == std::string_view::npos) return false;
@@ -78,7 +78,7 @@ Response Cors::Preflight(const Request& request, const std::string& methods) con
       {"Access-Control-Allow-Methods",
        methods.empty() ? std::string(request.Get("Access-Control-Request-Method")) : methods},
       {"Access-Control-Max-Age", kPreflightSeconds}};
-  // Told one by one: a "*" would leave Authorization out.
+  // Listed one by one: "*" would not cover Authorization.
   if (!asked.empty()) {
     response.headers.push_back({"Access-Control-Allow-Headers", std::string(asked)});
   }

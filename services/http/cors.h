@@ -1,6 +1,6 @@
-// Cross-origin resource sharing (the Fetch standard, section 3.3): which pages' scripts may read
-// what this server answers. No cookies or other credentials of a browser are asked for, so "*" lets
-// a page do what any program that reaches the server can.
+// Cross-origin resource sharing (Fetch standard, section 3.3): which web pages' scripts may read
+// this server's answers. Cookies and other browser credentials are not used, so "*" gives a page no
+// more access than any program that reaches the server.
 #pragma once
 
 #include <string>
@@ -14,17 +14,17 @@ namespace skein::services::http {
 
 class Cors {
  public:
-  // `origins`: "*" for any, or each "scheme://host[:port]"; a port of "*" is any port. Empty: none.
-  // `exposed`: the headers of answers that scripts may read, comma-separated. INVALID_ARGUMENT
-  // names an origin that is none.
+  // `origins`: "*" for any, or entries "scheme://host[:port]"; port "*" is any port. Empty: none.
+  // `exposed`: response headers that scripts may read, comma-separated. INVALID_ARGUMENT names a
+  // malformed origin.
   static absl::StatusOr<Cors> Create(const std::vector<std::string>& origins, std::string exposed);
 
-  // Whether a browser asks for leave to send another request.
+  // Whether this is a browser's preflight request.
   static bool IsPreflight(const Request& request);
-  // The answer to it: 204, or 403 that names the origin. `methods`: of the path, as in Allow; when
-  // empty the method that is asked for, so that the request itself gets the server's 404.
+  // The answer to a preflight: 204, or 403 naming the origin. `methods`: those of the path, as in
+  // Allow. If empty, the requested method, so that the request itself gets the server's 404.
   Response Preflight(const Request& request, const std::string& methods) const;
-  // Adds what lets the script that sent `request` read the answer, when its origin is allowed.
+  // If the origin is allowed, adds the headers that let its script read the answer.
   void AddHeaders(const Request& request, Response* response) const;
 
  private:

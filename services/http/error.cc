@@ -5,7 +5,7 @@
 namespace skein::services::http {
 namespace {
 
-// Bytes of the well-formed UTF-8 sequence at the front of `text`, 0 when there is none (RFC 3629).
+// Bytes of the well-formed UTF-8 sequence at the start of `text`; 0: none (RFC 3629).
 size_t SequenceBytes(std::string_view text) {
   const auto at = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = at(0);

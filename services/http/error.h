@@ -16,7 +16,7 @@ bool IsUtf8(std::string_view text);
 // "invalid_request_error", "rate_limit_error" (429) or "server_error" (5xx), ...
 std::string_view ErrorType(int status);
 
-// The error object alone, one line. An empty param or code is null.
+// The error object only, in one line. An empty param or code becomes null.
 std::string ErrorBody(int status, std::string_view message, std::string_view param = {},
                       std::string_view code = {});
 

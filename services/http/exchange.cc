@@ -21,7 +21,7 @@ std::string AsChunk(const std::string& piece) {
 Exchange::Exchange(std::shared_ptr<Connection> connection, uint64_t serial, bool chunked)
     : connection_(std::move(connection)), serial_(serial), chunked_(chunked) {}
 
-// Abandoned by its owner: the last resort of a request that nobody answered.
+// The owner has dropped the request without an answer.
 Exchange::~Exchange() {
   const Phase phase = phase_.load();
   if (phase == Phase::kEnded || connection_->closed()) return;
@@ -31,7 +31,7 @@ Exchange::~Exchange() {
   });
 }
 
-// `f` runs on the strand with this exchange's serial; the exchange itself may be gone by then.
+// Runs `f` on the strand with this exchange's serial; the exchange may be destroyed by then.
 template <typename F>
 void Exchange::Post(F f) {
   if (connection_->closed()) return;
@@ -48,7 +48,7 @@ bool Exchange::End() {
 }
 
 void Exchange::ForgetCallbacks() {
-  std::function<void(Gone)> gone;  // both are destroyed outside the lock: they may own much
+  std::function<void(Gone)> gone;  // destroyed outside the lock, because they may own much
   std::function<void()> drained;
   std::lock_guard<std::mutex> lock(mutex_);
   gone.swap(gone_);

@@ -17,8 +17,8 @@ class Connection;
 
 class Exchange : public Responder, public std::enable_shared_from_this<Exchange> {
  public:
-  // `serial` names this exchange among those of its connection. `chunked`: the client speaks
-  // HTTP/1.1, so pieces are framed as chunks.
+  // `serial` identifies this exchange on its connection. `chunked`: the client speaks HTTP/1.1, so
+  // pieces are sent as chunks.
   Exchange(std::shared_ptr<Connection> connection, uint64_t serial, bool chunked);
   ~Exchange() override;
 
@@ -29,14 +29,14 @@ class Exchange : public Responder, public std::enable_shared_from_this<Exchange>
   void Abort() override;
   void Watch(std::function<void(Gone)> gone, std::function<void()> drained) override;
 
-  // By the connection, on its strand.
+  // Called by the connection, on its strand.
   void OnGone(Gone why);
   void OnSent();
 
  private:
   enum class Phase { kOpen, kStreaming, kEnded };
 
-  // Ends the exchange once: true for the caller that does it.
+  // Ends the exchange once; true for the first caller.
   bool End();
   void ForgetCallbacks();
   template <typename F>
@@ -52,7 +52,7 @@ class Exchange : public Responder, public std::enable_shared_from_this<Exchange>
   std::function<void()> drained_;   // guarded by mutex_
   std::optional<Gone> gone_why_;    // guarded by mutex_
   bool watched_ = false;            // guarded by mutex_
-  bool drained_before_ = false;     // it drained before Watch; guarded by mutex_
+  bool drained_before_ = false;     // drained before Watch; guarded by mutex_
 };
 
 }  // namespace skein::services::http

@@ -1,4 +1,4 @@
-// An HTTP request and an HTTP answer as plain values; nothing here knows of sockets.
+// HTTP requests and answers as plain values, independent of sockets.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct Request {
   std::vector<Header> headers;
   std::string body;
   std::string remote;  // address of the peer
-  std::string id;      // by which logs and the answer's X-Request-Id name it; made by the server
-  // The request's share of ServerOptions::bodies, until its last copy goes; null: nothing.
+  std::string id;      // in logs and in X-Request-Id; made by the server
+  // The request's share of ServerOptions::bodies, until its last copy is destroyed; null: none.
   std::shared_ptr<ByteBudget::Lease> held = nullptr;
 
   std::string_view Get(std::string_view name) const { return FindHeader(headers, name); }
@@ -39,30 +39,30 @@ struct Request {
 struct Response {
   int status = 200;
   std::string content_type = "application/json";
-  std::vector<Header> headers;  // further ones; a value with CR, LF or NUL is left out
+  std::vector<Header> headers;  // additional ones; values with CR, LF or NUL are dropped
   std::string body;
 
-  // Not sent: what the body of an error says, for logs and counts.
+  // Not sent: the contents of an error body, for logs and counts.
   std::string error, error_param, error_code;
-  // Not sent: the maker of the answer has logged and counted it.
+  // Not sent: whoever made the answer has logged and counted it.
   bool noted = false;
 };
 
 // "Not Found" for 404.
 std::string_view Reason(int status);
 
-// How the body of an answer ends.
+// How the end of an answer's body is marked.
 enum class Framing { kLength, kChunked, kUntilClose };
 
-// The status line and the headers of `response`, up to and with the empty line. `unix_seconds` is
-// the time for its Date. 204 has no body and no Content-Length (RFC 9110 8.6).
+// The status line and headers of `response`, including the empty line. `unix_seconds` is for its
+// Date header. 204 has no body and no Content-Length (RFC 9110 8.6).
 std::string SerializeHead(const Response& response, Framing framing, bool keep_alive,
                           int64_t unix_seconds);
 
 // "Sun, 06 Nov 1994 08:49:37 GMT": IMF-fixdate of RFC 9110 5.6.7.
 std::string HttpDate(int64_t unix_seconds);
 
-// Splits a request target (origin or absolute form, or "*") into path and query and decodes the
+// Splits a request target (origin form, absolute form or "*") into path and query, and decodes the
 // path. False: malformed.
 bool ParseTarget(std::string_view target, std::string* path, std::string* query);
 

@@ -1,4 +1,4 @@
-// Turns a connection's bytes into one Request after the other. Internal to services/http.
+// Parses a connection's bytes into Requests, one after the other. Internal to services/http.
 #pragma once
 
 #include <cstddef>
@@ -16,30 +16,30 @@ class RequestReader {
   ~RequestReader();
 
   enum class State {
-    kMore,      // feed what follows
-    kContinue,  // the client waits for "100 Continue"; feed what follows
-    kDone,      // Take()
-    kError,     // error() is the answer; the connection must be closed after it
+    kMore,      // call Feed with more bytes
+    kContinue,  // the client waits for "100 Continue"; then as kMore
+    kDone,      // call Take()
+    kError,     // error() is the answer; close the connection after it
   };
 
-  // Parses from the front of `bytes`, which hold all that arrived and was not consumed before, and
-  // sets `*consumed`. Bytes after the request are left alone.
+  // Parses the start of `bytes`, which must hold all bytes not consumed before, and sets
+  // `*consumed`. Bytes after the request are left unconsumed.
   State Feed(std::string_view bytes, size_t* consumed);
 
-  // Any byte of the present request was seen.
+  // At least one byte of the current request has arrived.
   bool started() const { return started_; }
   bool keep_alive() const { return keep_alive_; }
   bool http10() const { return http10_; }
   const Response& error() const { return error_; }
-  // The request as far as it has come, without its body: what an error answers to.
+  // The part of the request that has arrived, without its body, for an error's answer.
   Request Seen() const;
 
-  // Bytes of the present request's body that have arrived.
+  // Bytes of the current request's body that have arrived.
   size_t body_bytes() const;
-  // Frees what has come of the present request.
+  // Discards the current request.
   void Forget() { Reset(); }
 
-  // The finished request; the reader then waits for the next one.
+  // The complete request; the reader then waits for the next one.
   Request Take();
 
  private:
@@ -47,7 +47,7 @@ class RequestReader {
 
   void Reset();
   State Fail(Response error);
-  // Checks what the parser does not; on failure `error_` is set.
+  // Checks beyond the parser's own; sets `error_` on failure.
   bool CheckHeader();
   State Classify(std::string_view rest);
 

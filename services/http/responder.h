@@ -1,9 +1,9 @@
 // The one answer to one HTTP request.
 //
-// Either Send, or StartStream, any number of Write, then Finish. Calls are safe from any thread and
-// never block; calls for one answer must not race with each other. After the end of the answer, or
-// when the client has gone, every call is a no-op. Dropping the last reference to an unanswered
-// Responder answers 500; dropping one in mid-stream closes the connection.
+// Call either Send, or StartStream, any number of Write, then Finish. Any thread; never blocks;
+// calls for one answer must not race with each other. After the end of the answer, or when the
+// client has gone, every call is a no-op. Dropping the last reference to an unanswered Responder
+// answers 500. Dropping it in mid-stream closes the connection.
 #pragma once
 
 #include <functional>
@@ -13,11 +13,11 @@
 
 namespace skein::services::http {
 
-// Why an answer could not be delivered to its end.
+// Why an answer could not be completed.
 enum class Gone {
   kClient,   // the client closed, reset or half-closed its connection
   kStalled,  // the client took no byte for `write_timeout`
-  kStopped,  // the server was stopped and the answer's grace was over
+  kStopped,  // the server was stopped and the grace period is over
 };
 
 class Responder {
@@ -27,8 +27,8 @@ class Responder {
   // The whole answer. `response.headers` need not carry length or connection headers.
   virtual void Send(Response response) = 0;
 
-  // The head of an answer whose body comes in pieces (chunked; until close for HTTP/1.0).
-  // `head.body` is the first piece and may be empty.
+  // Starts an answer whose body comes in pieces (chunked; for HTTP/1.0 until close). `head.body` is
+  // the first piece and may be empty.
   virtual void StartStream(Response head) = 0;
   // Queues a piece. False: more than `buffer_bytes_max` bytes are unsent; the caller should stop
   // producing until on_drained. (Nothing is dropped; a client that reads nothing for
@@ -39,11 +39,11 @@ class Responder {
   // Closes the connection without ending the answer properly.
   virtual void Abort() = 0;
 
-  // At most one call of `gone`, on a server thread, as soon as the client closes or resets its
-  // connection (or half-closes it) or stops reading before the answer's end, or the server stops;
-  // at once when that has happened already. `drained`: after Write returned false, each time when
-  // less than half of the bound is unsent, also if that was before this call. Both are forgotten
-  // when the answer has ended. May be empty. Call this once.
+  // Calls `gone` at most once, on a server thread, when the client closes, half-closes or resets
+  // its connection or stops reading before the answer's end, or the server stops; at once if that
+  // has already happened. Calls `drained` each time when, after Write returned false, less than
+  // half of the bound is unsent, also if that happened before Watch. Both are dropped when the
+  // answer has ended. Either may be empty. Call Watch once.
   virtual void Watch(std::function<void(Gone)> gone, std::function<void()> drained) = 0;
 };
 

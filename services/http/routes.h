@@ -1,4 +1,4 @@
-// Which function answers which method and path.
+// Maps methods and paths to functions.
 #pragma once
 
 #include <functional>
@@ -13,17 +13,18 @@
 
 namespace skein::services::http {
 
-// Called on a server thread; must not block. Answers through the responder, now or later.
+// Runs on a server thread; must not block. Answers through the responder, now or later.
 using RequestFn = std::function<void(Request, std::shared_ptr<Responder>)>;
-// The same for what can be answered at once.
+// The same for answers that are available at once.
 using PageFn = std::function<Response(const Request&)>;
 
-// A table of routes. Add everything before serving; Serve may then run in any number of threads.
-// No route for the path: 404. No route for the method: 405 with Allow. HEAD is served by GET.
+// A table of routes. Add all routes before serving; then Serve may run in any number of threads. No
+// route for the path: 404. No route for the method: 405 with Allow. GET routes also serve HEAD.
 // OPTIONS answers 204 with Allow.
 class Routes {
  public:
-  // `path` is matched whole; one that ends in '*' matches every path with that prefix, and more.
+  // `path` must match completely; with a trailing '*' it matches every longer path with that
+  // prefix.
   void Add(std::string method, std::string path, RequestFn fn);
   void AddPage(std::string path, PageFn page);  // GET
 
@@ -32,9 +33,9 @@ class Routes {
 
   void Serve(Request request, std::shared_ptr<Responder> responder) const;
 
-  // The value of Allow for `path`, "GET, HEAD, OPTIONS"; "" when there is no such route.
+  // The Allow header for `path`, "GET, HEAD, OPTIONS"; "": no such route.
   std::string Allow(const std::string& path) const;
-  // `path` as it was added, "/v1/models/*"; "" when there is no such route.
+  // The matching route's `path` as it was added, "/v1/models/*"; "": no such route.
   std::string PatternOf(const std::string& path) const;
 
  private:

@@ -62,7 +62,8 @@ void ServerCore::OnAccept(error_code ec, tcp::socket socket) {
     Admit(std::move(socket));
     return Accept();
   }
-  // Out of descriptors or memory: what is served goes on; new clients wait in the backlog.
+  // Recover after running out of descriptors or memory: connections continue; new clients wait in
+  // the backlog.
   retry_.expires_after(std::chrono::milliseconds(50));
   retry_.async_wait([self = shared_from_this()](error_code) { self->Accept(); });
 }
@@ -87,7 +88,7 @@ void ServerCore::Admit(tcp::socket socket) {
   Refuse(std::move(socket), peer.address().to_string(), stopping);
 }
 
-// Nothing was read, so the answer is to no request in particular.
+// Nothing was read, so the answer belongs to no request.
 void ServerCore::Refuse(tcp::socket socket, const std::string& remote, bool stopping) {
   refused_.fetch_add(1, std::memory_order_relaxed);
   Response response =
@@ -122,8 +123,8 @@ void ServerCore::Remove(Connection* connection) {
   if (connections_.empty()) emptied_.notify_all();
 }
 
-// A connection leaves the set in its destructor at the latest, so under the lock every pointer in
-// it is alive or waits for the lock to die.
+// A connection leaves the set in its destructor at the latest. So while the lock is held, every
+// pointer in the set is valid.
 void ServerCore::ForEachConnection(void (Connection::*call)()) {
   std::vector<std::shared_ptr<Connection>> held;
   {

@@ -1,13 +1,12 @@
-// An HTTP/1.1 server: few threads, any number of connections, streaming answers.
+// An HTTP/1.1 server with few threads, any number of connections, and streaming answers.
 //
-// Per connection one request is answered at a time and in order; what a client sends ahead
-// (pipelining) waits in a bounded buffer. A client that goes away is noticed while its answer is
-// still being made (Responder::Watch): while an answer is watched, a read is outstanding all the
-// time, what does not fit the buffer is dropped, and the connection is closed after the answer, so
-// that the client sends those requests anew (RFC 9112 9.3.2). Malformed requests get
-// 400, 408, 413, 417, 431 or 501 as OpenAI error objects and the connection is closed. A client
-// that half-closes its side counts as gone once its request is complete, as with nginx and Go.
-// Every answer carries Date and X-Request-Id (request_id.h).
+// Each connection answers one request at a time, in order. Pipelined requests wait in a bounded
+// buffer. While an answer is watched (Responder::Watch), a read is always outstanding, so a client
+// that leaves is noticed at once. Pipelined data beyond the buffer is then dropped, and the
+// connection is closed after the answer, so that the client repeats those requests (RFC 9112
+// 9.3.2). Malformed requests get 400, 408, 413, 417, 431 or 501 as OpenAI error objects, and the
+// connection is closed. A client that half-closes counts as gone once its request is complete, as
+// with nginx and Go. Every answer carries Date and X-Request-Id (request_id.h).
 #pragma once
 
 #include <chrono>
@@ -30,16 +29,17 @@ struct ServerOptions {
   size_t body_bytes_max = 8 << 20;      // more: 413
   size_t connections_max = 8192;        // more: 429 and closed
   size_t buffer_bytes_max = 256 << 10;  // unsent bytes of one streamed answer
-  // Of the bodies of all connections, from their first byte until their request is dropped; a body
-  // beyond it is refused with 429 and Retry-After as soon as it gets there. Null: no bound.
+  // Budget for the bodies of all connections, from the first byte until the request is dropped. A
+  // body that exceeds it is refused with 429 and Retry-After at once. Null: no limit.
   std::shared_ptr<ByteBudget> bodies = nullptr;
   std::chrono::milliseconds idle_timeout{75'000};   // between requests: closed silently
   std::chrono::milliseconds read_timeout{30'000};   // first byte to last of a request: 408
-  std::chrono::milliseconds write_timeout{30'000};  // without one byte taken: closed
+  std::chrono::milliseconds write_timeout{30'000};  // no byte accepted: closed
 
-  // The last word on every answer before its head is sent, those to malformed requests and to
-  // connections over the limit included: may add headers, count and log. The request has no body,
-  // and of a malformed one what could be read. On server threads; must not block. May be empty.
+  // Called for every answer before its head is sent, including answers to malformed requests and to
+  // connections over the limit. May add headers, count and log. The request has no body, and after
+  // a parse error only the fields read so far. Runs on server threads; must not block. May be
+  // empty.
   std::function<void(const Request&, Response*)> complete;
 };
 
@@ -56,15 +56,15 @@ class ServerCore;
 class Server {
  public:
   // Listens and serves `fn` (for instance Routes::Serve) until Stop. UNAVAILABLE names host and
-  // port when they cannot be bound.
+  // port if they cannot be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options, RequestFn fn);
   ~Server();  // Stop(0)
 
   uint16_t port() const;
   ServerStats stats() const;
 
-  // Stops listening, closes idle connections, lets running answers end for up to `grace`, then
-  // closes what is left. Blocks; idempotent; not from a server thread.
+  // Stops listening, closes idle connections, waits up to `grace` for running answers, then closes
+  // the rest. Blocks; idempotent; not from a server thread.
   void Stop(std::chrono::milliseconds grace);
 
  private:

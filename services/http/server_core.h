@@ -1,4 +1,4 @@
-// The state that all connections of one server share. Internal to services/http.
+// State shared by all connections of one server. Internal to services/http.
 #pragma once
 
 #include <atomic>
@@ -33,10 +33,10 @@ class ServerCore : public std::enable_shared_from_this<ServerCore> {
   uint16_t port() const { return port_; }
   ServerStats stats() const;
 
-  // Adds what every answer carries to one that is about to be sent.
+  // Adds the common headers to an answer before it is sent.
   void Complete(const Request& request, Response* response) const;
   void CountRequest() { requests_.fetch_add(1, std::memory_order_relaxed); }
-  void Remove(Connection* connection);  // by a connection that has closed; idempotent
+  void Remove(Connection* connection);  // called by a closed connection; idempotent
 
  private:
   void Accept();

@@ -53,7 +53,7 @@ class ServerTest : public ::testing::Test {
     server_ = std::move(*server);
   }
 
-  // The responder of the present /hold request.
+  // The responder of the current /hold request.
   std::shared_ptr<Responder> Held() {
     auto future = held_.get_future();
     EXPECT_EQ(future.wait_for(kLong), std::future_status::ready);
@@ -221,7 +221,7 @@ TEST_P(Http10Test, AStreamEndsWithTheConnection) {
   EXPECT_TRUE(client.AtEnd()) << "before any timeout";
 }
 
-// Nothing but the end of the connection says where the stream ends, whatever the client wants.
+// Only the end of the connection marks the end of the stream, whatever the client requests.
 INSTANTIATE_TEST_SUITE_P(WhatTheClientWants, Http10Test,
                          ::testing::Values("", "Connection: close\r\n",
                                            "Connection: keep-alive\r\n"));
@@ -248,7 +248,7 @@ TEST_F(ServerTest, HeadIsGetWithoutItsBody) {
     const Response head = client.ReadResponse(true);
     EXPECT_EQ(head.status, get.status) << path;
     EXPECT_EQ(head.content_type, get.content_type) << path;
-    if (get.status == 404) continue;  // its words name the method
+    if (get.status == 404) continue;  // its text names the method
     EXPECT_EQ(FindHeader(head.headers, "Content-Length"), std::to_string(get.body.size())) << path;
   }
   client.Send(MakeRequest("HEAD", "/echo"));
@@ -396,8 +396,8 @@ TEST_F(ServerTest, BackPressureAndDrained) {
   finisher.join();
 }
 
-// Who answers may write before it watches. What drained in between would otherwise never be told,
-// and the answer would wait for it to its deadline.
+// A handler may write before it watches. A drain in between must still be reported; otherwise the
+// answer would wait until its deadline.
 TEST_F(ServerTest, ADrainBeforeWatchIsTold) {
   StartServer({.buffer_bytes_max = 64 << 10});
   RawClient client(port());
@@ -408,7 +408,7 @@ TEST_F(ServerTest, ADrainBeforeWatchIsTold) {
   std::string chunk;
   EXPECT_EQ(client.ReadHead().status, 200);
   ASSERT_TRUE(client.ReadChunk(&chunk));
-  // The next piece is written when the first one is sent, so its arrival says that it drained.
+  // The next piece is written when the first has been sent, so its arrival proves the drain.
   responder->Write("y");
   ASSERT_TRUE(client.ReadChunk(&chunk));
   EXPECT_EQ(chunk, "y");
@@ -419,7 +419,7 @@ TEST_F(ServerTest, ADrainBeforeWatchIsTold) {
   responder->Finish();
 }
 
-// The buffer for what a client sends ahead is full long before: its leaving comes behind that.
+// The buffer for pipelined data is already full when the client leaves.
 TEST_F(ServerTest, AClientThatSentMuchAheadIsNoticedWhenItLeaves) {
   StartServer();
   RawClient client(port());
@@ -434,14 +434,14 @@ TEST_F(ServerTest, AClientThatSentMuchAheadIsNoticedWhenItLeaves) {
   EXPECT_EQ(Why(&gone), Gone::kClient);
 }
 
-// What was dropped of the requests sent ahead is not answered with half a request's error.
+// Dropped pipelined data must not produce an error about half a request.
 TEST_F(ServerTest, AfterAWatchedAnswerTooMuchSentAheadClosesTheConnection) {
   StartServer();
   RawClient client(port());
   client.Send(MakeRequest("GET", "/hold"));
   auto responder = Held();
   responder->Watch([](Gone) {}, {});
-  std::string ahead;  // more than the kernel's buffers hold, so most of it is read when it is sent
+  std::string ahead;  // exceeds the kernel's buffers, so most of it is read when sent
   while (ahead.size() < (32 << 20)) ahead += MakeRequest("GET", "/livez");
   client.Send(ahead);
   responder->Send({});
@@ -451,8 +451,8 @@ TEST_F(ServerTest, AfterAWatchedAnswerTooMuchSentAheadClosesTheConnection) {
   EXPECT_TRUE(client.AtEnd());
 }
 
-// Bytes that the kernel holds for the server's end of the only connection to `port`, which is in
-// this process; -1: there is none.
+// Unread bytes in the kernel for the server's end of the only connection to `port`, which is in
+// this process; -1: none.
 int UnreadBytes(uint16_t port) {
   for (int fd = 3; fd < 1024; ++fd) {
     sockaddr_in own{}, peer{};
@@ -465,9 +465,9 @@ int UnreadBytes(uint16_t port) {
   return -1;
 }
 
-// A watched answer ends while a read is outstanding and the buffer for what a client sends ahead is
-// full. The strand is held at two points, so that the bytes of that read come between the answer's
-// end and the look at the next request.
+// A watched answer ends while a read is outstanding and the buffer for pipelined data is full. The
+// test holds the strand at two points, so that the bytes of that read arrive after the answer's end
+// and before the next request is parsed.
 TEST_F(ServerTest, WhatComesAtTheEndOfAWatchedAnswerIsPartOfTheNextRequest) {
   ServerOptions options;
   options.header_bytes_max = 1024;
@@ -487,7 +487,7 @@ TEST_F(ServerTest, WhatComesAtTheEndOfAWatchedAnswerIsPartOfTheNextRequest) {
   constexpr size_t kLateBytes = 1000;
   const std::string body(100'000, 'x');
   const std::string next = MakeRequest("POST", "/echo", body);
-  // The server reads until it has this much, and then only because the answer is watched.
+  // The server reads this much on its own, and more only because the answer is watched.
   const size_t full_bytes = options.header_bytes_max + (32 << 10);
   send_and_await_read(next.substr(0, full_bytes));
   responder->Watch([](Gone) {},
@@ -496,7 +496,7 @@ TEST_F(ServerTest, WhatComesAtTheEndOfAWatchedAnswerIsPartOfTheNextRequest) {
                      resumed.get_future().wait();
                    });
   responder->StartStream({});
-  responder->Write(std::string(100, 'x'));  // not sent, as the client wants no body
+  responder->Write(std::string(100, 'x'));  // not sent: HEAD requests get no body
   written.set_value();
   drained.get_future().wait();
   responder->Finish();
@@ -507,7 +507,7 @@ TEST_F(ServerTest, WhatComesAtTheEndOfAWatchedAnswerIsPartOfTheNextRequest) {
   EXPECT_EQ(client.ReadResponse().body.size(), body.size());
 }
 
-// As many as a client may open, each with a body that never ends.
+// As many clients as allowed, each with a body that never ends.
 TEST_F(ServerTest, SlowLargeBodiesAreBoundedTogether) {
   constexpr size_t kTotal = 4 << 20;
   constexpr size_t kPiece = 512 << 10;
@@ -520,7 +520,7 @@ TEST_F(ServerTest, SlowLargeBodiesAreBoundedTogether) {
     slow.back()->Send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 8000000\r\n\r\n" +
                       std::string(kPiece, 'x'));
   }
-  // Six of them fill what large bodies may hold; the others are told before they send the rest.
+  // Six of them fill the budget for large bodies; the others are refused before they send the rest.
   while (slow.size() > 6) {
     std::erase_if(slow, [](const auto& client) {
       const Response answer = client->ReadResponse(false, 10);

@@ -25,8 +25,7 @@ std::string Quoted(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// All of these are set before threads start, and never destroyed: threads may log while the process
-// ends.
+// Set before threads start and never destroyed, because threads may log while the process exits.
 std::string& Role() {
   static auto* const role = new std::string("skein");
   return *role;
@@ -36,7 +35,7 @@ LogFormat& Format() {
   return format;
 }
 
-// A value of a text line: as it is, or quoted if the line would be ambiguous otherwise.
+// A value in a text line: as it is, or quoted if the line would be ambiguous.
 std::string Word(const std::string& text) {
   const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return c > ' ' && c != '"' && c != '=' && c != 0x7f;
@@ -84,7 +83,7 @@ std::unique_ptr<spdlog::formatter> NewFormatter() {
       Format() == LogFormat::kText ? kTextLine : kJsonLine, spdlog::pattern_time_type::utc, "\n");
 }
 
-// Message and fields: members of a JSON object, or text.
+// Message and fields, as members of a JSON object or as text.
 std::string ContentOf(std::string_view message, std::initializer_list<LogField> fields) {
   const bool text = Format() == LogFormat::kText;
   std::string content = text ? std::string(message) : "\"msg\":" + Quoted(message);
@@ -105,7 +104,7 @@ std::string LostLine(int64_t lines) {
   return {line.data(), line.size()};
 }
 
-// How long the end of a process waits for the reader of its log.
+// How long an exiting process waits for the reader of its log.
 constexpr std::chrono::milliseconds kPatienceAtExit{1000};
 constexpr std::chrono::milliseconds kPatienceInSignal{200};
 
@@ -142,7 +141,7 @@ spdlog::logger*& Logger() {
 constexpr int kFatalSignals[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 struct sigaction actions_before[NSIG];
 
-// The signal does what it did before, once this handler has returned.
+// The signal's previous action happens after this handler returns.
 void FlushAndDie(int signal) {
   Thread().Flush(kPatienceInSignal);
   sigaction(signal, &actions_before[signal], nullptr);
@@ -163,7 +162,7 @@ void InitLog(std::string role, Level lowest, LogFormat format) {
 void FlushLog() { Thread().Flush(kPatienceAtExit); }
 
 void FlushLogOnFatalSignals() {
-  Thread();  // not first in a handler
+  Thread();  // creates the thread here, not in a signal handler
   struct sigaction action {};
   action.sa_handler = FlushAndDie;
   for (const int signal : kFatalSignals) sigaction(signal, &action, &actions_before[signal]);

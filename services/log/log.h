@@ -1,11 +1,11 @@
-// Logs are one JSON object a line on stderr, or text for people (--log-format):
+// Logs go to stderr, one JSON object per line, or as text for people (--log-format):
 //
 //   {"ts":"2026-11-22T22:17:45.716160Z","level":"info","role":"router","msg":"listening","port":8000}
 //   2026-11-22T22:17:45.716160Z info router listening port=8000
 //
-// Thread-safe. spdlog makes the lines (log.cc), a thread of the log writes them, one by one.
-// Logging never blocks on a slow pipe, terminal or disk: the queue holds at most 4 MiB; further
-// lines are dropped and counted, and a line says how many (log_thread.h).
+// Thread-safe. spdlog formats the lines (log.cc); a separate thread writes them one by one. Logging
+// never blocks on a slow pipe, terminal or disk: the queue holds at most 4 MiB. Further lines are
+// dropped and counted, and a log line gives the number (log_thread.h).
 #pragma once
 
 #include <cstdint>
@@ -42,21 +42,20 @@ struct LogField {
 
 enum class LogFormat { kJson, kText };
 
-// Set once, before threads start: the role that every line names, the lowest level that is written,
-// and how lines look.
+// Call once, before threads start. `role` is in every line; lines below `lowest` are not written.
 void InitLog(std::string role, Level lowest, LogFormat format = LogFormat::kJson);
 
 void Log(Level level, std::string_view message, std::initializer_list<LogField> fields = {});
 
-// Waits until all lines so far are written. Waits at most one second. Runs automatically at exit();
-// call it yourself before _exit().
+// Waits until all lines so far are written, at most one second. Runs automatically at exit(); call
+// it before _exit().
 void FlushLog();
 
-// From here on SIGABRT, SIGSEGV, SIGBUS, SIGFPE and SIGILL wait for the lines so far, at most 0.2
-// s, and then do what they did before. For main, before threads start.
+// Installs handlers for SIGABRT, SIGSEGV, SIGBUS, SIGFPE and SIGILL: they wait for the lines so
+// far, at most 0.2 s, and then take the previous action. Call in main, before threads start.
 void FlushLogOnFatalSignals();
 
-// Lines of this process that were dropped, or could not be written.
+// Lines of this process that were dropped or could not be written.
 int64_t LostLogLines();
 
 inline void LogInfo(std::string_view m, std::initializer_list<LogField> f = {}) {

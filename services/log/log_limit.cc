@@ -19,7 +19,7 @@ struct ProcessLimit {
   LogLimit limit{kLimitedLinesPerSecond};
 };
 
-// Never destroyed, as the log.
+// Never destroyed, like the log.
 ProcessLimit& TheLimit() {
   static auto* limit = new ProcessLimit;
   return *limit;
@@ -70,7 +70,7 @@ void LogLeftOut(bool at_end) {
     left_out = process.limit.TakeLeftOut(at_end ? INT64_MAX : NowUs());
   }
   for (const LogLimit::LeftOut& one : left_out) {
-    LogWarning("log lines were left out, since there were too many of one kind",
+    LogWarning("too many log lines of one kind; some were dropped",
                {{"kind", one.kind}, {"lines", one.lines}});
   }
 }

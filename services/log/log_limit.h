@@ -1,5 +1,5 @@
-// A limit for log lines that a client can cause in any number: of each kind at most so many are
-// written a second, and the rest are counted. So a flood of bad requests does not fill the disk.
+// A rate limit for log lines that clients can cause in any number. A fixed number of each kind is
+// written per second and the rest are counted, so a flood of bad requests does not fill the disk.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@
 
 namespace skein::services {
 
-// The rule, without a clock. One thread at a time. There are few kinds, and a client cannot name
+// The rule, without a clock. One thread at a time. Kinds are few and fixed; a client cannot choose
 // one.
 class LogLimit {
  public:
   explicit LogLimit(int64_t lines_per_second) : lines_per_second_(lines_per_second) {}
 
-  // Whether a line of this kind may be written now. If not, it is counted.
+  // Whether a line of this kind may be written now. Counts it if not.
   bool Admit(const std::string& kind, int64_t now_us);
 
-  // The lines that were left out in seconds that are over; each is told once. `now_us` of INT64_MAX
-  // ends the second.
+  // Dropped lines of past seconds; each is returned once. A `now_us` of INT64_MAX also ends the
+  // current second.
   struct LeftOut {
     std::string kind;
     int64_t lines = 0;
@@ -40,15 +40,15 @@ class LogLimit {
   std::map<std::string, Second> seconds_;
 };
 
-// Lines of one kind that are written a second, by each process.
+// Lines of one kind that each process writes per second.
 inline constexpr int64_t kLimitedLinesPerSecond = 10;
 
-// As Log, within the limit. Thread-safe.
+// Like Log, within the limit. Thread-safe.
 void LogLimited(const std::string& kind, Level level, std::string_view message,
                 std::initializer_list<LogField> fields);
 
-// Writes a line for each kind that had lines left out in a second that is over; with `at_end` also
-// in the present second. Called at intervals, since no line may follow a flood. Thread-safe.
+// Writes a line for each kind that dropped lines in a past second; with `at_end` also in the
+// current second. Call at intervals, because no line may follow a flood. Thread-safe.
 void LogLeftOut(bool at_end = false);
 
 }  // namespace skein::services

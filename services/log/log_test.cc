@@ -23,8 +23,8 @@
 namespace skein::services {
 namespace {
 
-// Stderr is `write_end` while it lives, and what comes there is read from `read_end`; the log
-// begins anew in it. Owns both.
+// Captures stderr: while it lives, stderr is `write_end`, and the test reads from `read_end`.
+// Restarts the log. Owns both ends.
 class CapturedLog {
  public:
   CapturedLog() : CapturedLog(NewPipe()) {}
@@ -41,13 +41,13 @@ class CapturedLog {
     InitLog("skein", Level::kInfo);
   }
 
-  // All lines so far; they fit into what stderr is.
+  // All lines so far; they must fit into the pipe's buffer.
   std::string Read() {
     FlushLog();
     return ReadNow();
   }
 
-  // Waits until there is something.
+  // Waits until there is something to read.
   std::string ReadSome() {
     pollfd some{ends_[0], POLLIN, 0};
     poll(&some, 1, -1);
@@ -124,10 +124,10 @@ TEST(Log, LinesBelowTheLowestLevelAreNotWritten) {
   ASSERT_EQ(Lines(log.Read()).size(), 1U);
 }
 
-// What a flood of lines came to, once somebody reads.
+// Counts of a flood of lines, as read back.
 struct Flood {
   int64_t written = 0;
-  int64_t told = 0;  // as lost
+  int64_t told = 0;  // reported as lost
 };
 
 Flood ReadFlood(int64_t lines, CapturedLog* log) {
@@ -145,7 +145,7 @@ Flood ReadFlood(int64_t lines, CapturedLog* log) {
   return flood;
 }
 
-// This test, and the next, would not end if the log waited.
+// This test and the next would hang if the log blocked.
 TEST(Log, AFullPipeStopsNobodyAndALineTellsHowManyWereLost) {
   CapturedLog log;
   const int64_t lost_before = LostLogLines();
@@ -161,7 +161,7 @@ TEST(Log, AFullPipeStopsNobodyAndALineTellsHowManyWereLost) {
   EXPECT_EQ(Lines(log.Read()).at(0)["msg"], "after");
 }
 
-// A terminal, unlike a pipe, cannot be opened again without waiting.
+// Unlike a pipe, a terminal cannot be reopened without blocking.
 TEST(Log, AStoppedTerminalStopsNobodyAndLosesNothingThatFits) {
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
   ASSERT_GE(terminal, 0);
@@ -182,7 +182,7 @@ TEST(Log, AStoppedTerminalStopsNobodyAndLosesNothingThatFits) {
   EXPECT_EQ(flood.written, kLines);
 }
 
-// No line could tell of it.
+// No log line could report this.
 TEST(Log, LinesThatCannotBeWrittenAreCounted) {
   const int full = open("/dev/full", O_WRONLY);
   ASSERT_GE(full, 0);
@@ -195,8 +195,8 @@ TEST(Log, LinesThatCannotBeWrittenAreCounted) {
   }
 }
 
-// Reads as much as it writes, so the queue is never empty: one that waited for that would wait for
-// as long as others log.
+// Reads as fast as it writes, so the queue is never empty: a flush that waited for an empty queue
+// would wait as long as others log.
 TEST(Log, AFlushWaitsForNoLineThatComesAfterIt) {
   std::array<int, 2> ends{};
   ASSERT_EQ(pipe(ends.data()), 0);

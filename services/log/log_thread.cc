@@ -14,9 +14,8 @@
 namespace skein::services {
 namespace {
 
-// By one write where the reader takes it whole, so that lines of processes that share a file do not
-// mix. False: standard error takes nothing, because it is closed or its disk is full, and the line
-// is gone.
+// Uses one write where the reader takes it whole, so that lines of processes sharing a file do not
+// mix. False: standard error is closed or its disk is full, and the line is lost.
 bool WriteWhole(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
@@ -39,7 +38,7 @@ LogThread::LogThread(std::function<std::string(int64_t)> lost_line)
   Start();
 }
 
-// The thread gets no signals: they are for those that wait for them (signals.h).
+// The thread blocks all signals; other threads wait for them (signals.h).
 void LogThread::Start() {
   sigset_t all, before;
   sigfillset(&all);
@@ -86,7 +85,8 @@ void LogThread::Run() {
     const Line line = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    // Only the total counts what could not be written: a line that tells of it would be lost too.
+    // Lost lines that could not be written only raise the total: a line that reports them would be
+    // lost too.
     if (!WriteWhole(line.text) && line.tells == 0) {
       lost_total_.fetch_add(1, std::memory_order_relaxed);
     }

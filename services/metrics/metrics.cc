@@ -11,8 +11,8 @@
 namespace skein::services {
 namespace {
 
-// Bounds of buckets as vLLM's client library writes them: le="1.0", where prometheus-cpp has
-// le="1". Queries that name a bound, as vLLM's boards do, compare the text.
+// Writes bucket bounds like vLLM's client library: le="1.0", where prometheus-cpp writes le="1".
+// Queries that name a bound, such as vLLM's dashboards, compare the text.
 std::string WithDecimalBounds(const std::string& text) {
   constexpr std::string_view kBound = "le=\"";
   std::string out;

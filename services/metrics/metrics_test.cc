@@ -21,7 +21,7 @@ TEST(Metrics, RendersEachSeriesOnceHoweverOftenItIsAskedFor) {
   EXPECT_NE(text.find("vllm:prompt_tokens_total{model_name=\"m\"} 5"), std::string::npos) << text;
   EXPECT_NE(text.find("skein_steps_total 7"), std::string::npos) << text;
   EXPECT_NE(text.find("vllm:time_to_first_token_seconds_bucket{le=\"0.5\"} 1"), std::string::npos);
-  // vLLM's boards name this bound so.
+  // vLLM's dashboards name this bound in this form.
   EXPECT_NE(text.find("vllm:time_to_first_token_seconds_bucket{le=\"1.0\"} 1"), std::string::npos);
   EXPECT_EQ(text.find("le=\"1\""), std::string::npos);
 }

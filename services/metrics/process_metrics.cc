@@ -29,14 +29,14 @@ double StartTime() {
   std::ifstream self("/proc/self/stat");
   std::string text;
   std::getline(self, text);
-  // The process's name, in parentheses, may have blanks in it; the state after it is field 3.
+  // The process's name, in parentheses, may contain blanks; field 3, the state, follows it.
   std::istringstream fields(text.substr(text.rfind(')') + 1));
   std::string field;
   for (int i = 3; i <= 22; ++i) fields >> field;
   return boot_s + std::stod(field) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-// From Linux 6.2 on the folder's size is their number; before, they are counted.
+// From Linux 6.2 on, the folder's size is their number; before, they are counted.
 double OpenDescriptors() {
   struct stat folder {};
   if (stat("/proc/self/fd", &folder) == 0 && folder.st_size > 0) {
@@ -47,7 +47,7 @@ double OpenDescriptors() {
   double count = 0;
   while (readdir(entries) != nullptr) ++count;
   closedir(entries);
-  return count - 3;  // ".", ".." and the one it was read with
+  return count - 3;  // ".", ".." and the descriptor used for reading
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ ProcessMetrics::ProcessMetrics(const std::string& service, Metrics* metrics)
   metrics->Gauge("process_start_time_seconds", "When the process started, in seconds since 1970.")
       .Set(StartTime());
   metrics
-      ->Gauge("skein_build_info", "1; the labels tell which process of which version this is.",
+      ->Gauge("skein_build_info", "Always 1; the labels name the service and its version.",
               {{"service", service}, {"version", kVersion}})
       .Set(1);
   Refresh();

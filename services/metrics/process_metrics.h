@@ -1,4 +1,4 @@
-// Metrics that every process has: Prometheus's standard process_* names, and its version.
+// Metrics of every process: Prometheus's standard process_* names, and the version.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ class ProcessMetrics {
   // `metrics` outlives this. `service`: "router", "prefill-worker" ...
   ProcessMetrics(const std::string& service, Metrics* metrics);
 
-  // Brings them up to date; reads four small files of /proc.
+  // Updates the metrics; reads four small files of /proc.
   void Refresh();
 
  private:

@@ -18,8 +18,8 @@ namespace skein::services {
 namespace {
 
 constexpr size_t kLinesKept = 5;
-constexpr size_t kLineBytesMax = 16 << 10;  // longer ones are cut into several
-constexpr int kReadsMax = 16;               // in a row: others want to be read, too
+constexpr size_t kLineBytesMax = 16 << 10;  // longer lines are split
+constexpr int kReadsMax = 16;               // in a row, so that other children are read too
 
 std::string HowEnded(int wait_status) {
   if (WIFSIGNALED(wait_status)) {
@@ -27,7 +27,8 @@ std::string HowEnded(int wait_status) {
     return absl::StrCat("killed by ", name == nullptr ? "signal " : "SIG",
                         name == nullptr ? std::to_string(WTERMSIG(wait_status)) : name);
   }
-  if (WEXITSTATUS(wait_status) == 127) return "ended with exit code 127: it could not be run";
+  if (WEXITSTATUS(wait_status) == 127)
+    return "ended with exit code 127: the program could not be run";
   return absl::StrCat("ended with exit code ", WEXITSTATUS(wait_status));
 }
 
@@ -35,15 +36,15 @@ int CodeOf(int wait_status) {
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-// In the child, between fork and exec: only what is safe there.
+// In the child, between fork and exec: only async-signal-safe calls.
 [[noreturn]] void Run(char* const* arguments, int output, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(1);  // it ended meanwhile
+  if (getppid() != parent) _exit(1);  // the parent has ended meanwhile
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_DFL);
-  signal(SIGHUP, SIG_IGN);  // those that have something to read anew wait for it all the same
+  signal(SIGHUP, SIG_IGN);  // programs that reload on SIGHUP wait for it anyway
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
   execvp(arguments[0], arguments);
@@ -67,9 +68,9 @@ void Child::CloseOutput() {
 absl::Status Child::Start(int64_t now_us) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
-    return absl::UnavailableError(absl::StrCat("no pipe: ", strerror(errno)));
+    return absl::UnavailableError(absl::StrCat("cannot create a pipe: ", strerror(errno)));
   }
-  fcntl(ends[1], F_SETFL, 0);  // the child's end blocks, as a terminal would
+  fcntl(ends[1], F_SETFL, 0);  // the child's end blocks, like a terminal
   std::vector<char*> arguments;
   for (const std::string& argument : command_) {
     arguments.push_back(const_cast<char*>(argument.c_str()));
@@ -81,7 +82,7 @@ absl::Status Child::Start(int64_t now_us) {
   close(ends[1]);
   if (pid < 0) {
     close(ends[0]);
-    return absl::UnavailableError(absl::StrCat("no process: ", strerror(errno)));
+    return absl::UnavailableError(absl::StrCat("cannot start a process: ", strerror(errno)));
   }
   CloseOutput();
   output_fd_ = ends[0];

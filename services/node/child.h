@@ -1,5 +1,5 @@
-// One instance: a process that is started, watched and started again. Used on one thread, which
-// lives as long as the process: the child is ended when that thread is.
+// One instance: a process that is started, watched and restarted. Used on one thread, which lives
+// as long as the process, because the child ends with that thread.
 #pragma once
 
 #include <sys/types.h>
@@ -13,8 +13,8 @@
 
 namespace skein::services {
 
-// How long an instance that died is let alone: doubled each time, up to `max_s`; from `first_s`
-// again once it ran for longer than `max_s`.
+// Pause before a restart: doubled each time, up to `max_s`; back to `first_s` once the instance ran
+// for longer than `max_s`.
 struct RestartDelays {
   double first_s = 1;
   double max_s = 60;
@@ -28,26 +28,27 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // UNAVAILABLE: no process or pipe is to be had. A program that cannot be run ends with code 127.
+  // UNAVAILABLE: no process or pipe can be created. A program that cannot be run ends with code
+  // 127.
   absl::Status Start(int64_t now_us);
-  // It has ended, with a status as waitpid gives it.
+  // The process has ended, with a status from waitpid.
   void Ended(int wait_status, int64_t now_us);
   void Signal(int signal) const;
 
-  // The descriptor of its output, to be polled; -1: it has closed it.
+  // The descriptor of its output, for poll; -1: closed by the process.
   int output_fd() const { return output_fd_; }
-  // The whole lines that are there.
+  // The complete lines available now.
   std::vector<std::string> ReadLines();
 
   const std::vector<std::string>& command() const { return command_; }
-  pid_t pid() const { return pid_; }  // 0: it does not run
+  pid_t pid() const { return pid_; }  // 0: not running
   bool running() const { return pid_ != 0; }
-  int64_t next_start_us() const { return next_start_us_; }  // if it does not run
+  int64_t next_start_us() const { return next_start_us_; }  // if not running
   int64_t starts() const { return starts_; }
-  int last_code() const { return last_code_; }  // as a shell has it: 128 and more for signals
+  int last_code() const { return last_code_; }  // as in a shell: 128 and more for signals
   // "killed by SIGKILL", "ended with exit code 2"; "" before the first end.
   const std::string& last_exit() const { return last_exit_; }
-  // The last lines that it had written then.
+  // The last lines that it wrote before that end.
   const std::string& last_words() const { return last_words_; }
 
  private:

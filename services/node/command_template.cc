@@ -31,7 +31,7 @@ std::optional<int64_t> Product(const std::string& text, InstanceNumbers numbers)
   return *factor * (name == "i" ? numbers.i : numbers.j);
 }
 
-// Products with '+' between.
+// Products joined by '+'.
 std::optional<int64_t> Sum(const std::string& text, InstanceNumbers numbers) {
   int64_t sum = 0;
   for (size_t at = 0;;) {
@@ -61,8 +61,8 @@ absl::StatusOr<std::string> Expand(const std::string& argument, InstanceNumbers 
       if (!sum.has_value()) {
         return absl::InvalidArgumentError(
             absl::StrCat("'", argument,
-                         "': between braces only sums such as {i}, {7200+i} or {7600+2*i} are "
-                         "understood ({{ and }} for braces)"));
+                         "': only sums such as {i}, {7200+i} or {7600+2*i} are allowed in  "
+                         "braces (write {{ and }} for literal braces)"));
       }
       absl::StrAppend(&out, *sum);
       at = end;

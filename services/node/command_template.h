@@ -1,5 +1,5 @@
-// The command line of one instance, made of a template: {i} is the instance's number, {7200+i} and
-// {7600+2*i} are sums, {j} counts within the instances of one program. {{ and }} stand for { and }.
+// Expands the template of an instance's command line: {i} is the instance's number, {7200+i} and
+// {7600+2*i} are sums, {j} counts within the instances of one program. {{ and }} mean { and }.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 namespace skein::services {
 
 struct InstanceNumbers {
-  int64_t i = 0;  // over all programs
+  int64_t i = 0;  // across all programs
   int64_t j = 0;  // within the program
 };
 
-// INVALID_ARGUMENT names the argument and what is wrong between its braces.
+// INVALID_ARGUMENT names the argument and the bad expression.
 absl::StatusOr<std::string> Expand(const std::string& argument, InstanceNumbers numbers);
 
-// The value of `flag` ("admin-port") in a command, as "--flag value" or "--flag=value", the last
-// one if there are several; "" if there is none.
+// The value of `flag` ("admin-port") in a command, as "--flag value" or "--flag=value"; the last
+// one if repeated; "" if absent.
 std::string FlagIn(const std::vector<std::string>& command, const std::string& flag);
 
 }  // namespace skein::services

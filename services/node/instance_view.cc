@@ -20,7 +20,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAskEvery(500);
 constexpr milliseconds kAskTimeout(500);
-constexpr milliseconds kOrderTimeout(3000);  // an instance asks the orchestrator for a second
+constexpr milliseconds kOrderTimeout(
+    3000);  // an instance waits up to a second for the orchestrator
 
 std::string Text(const Json& json, const char* name) {
   const auto it = json.find(name);
@@ -115,7 +116,7 @@ void InstanceView::Ask(size_t index) {
   Take(index, pid, response.ok() && response->status == 200 ? response->body : "");
   bool tell = false;
   {
-    // It was started after the order.
+    // The instance was started after the order.
     std::lock_guard lock(mutex_);
     const Instance& instance = instances_[index];
     tell = ordered_drain_ == true &&
@@ -128,8 +129,8 @@ void InstanceView::Take(size_t index, pid_t pid, const std::string& text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   std::lock_guard lock(mutex_);
   Instance& instance = instances_[index];
-  if (instance.process.pid != pid) return;  // another one now
-  // Another process may have the port: only the instance itself counts.
+  if (instance.process.pid != pid) return;  // restarted meanwhile
+  // Another process may have taken the port: accept only the instance's own answer.
   if (!json.is_object() || Number(json, "pid") != pid) return instance.Forget();
   instance.status_json = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   instance.state = Text(json, "state");
@@ -148,7 +149,7 @@ std::string InstanceView::WhyNotReady(const Instance& instance, int64_t now_us) 
     const double in_s = static_cast<double>(instance.process.next_start_us - now_us) * 1e-6;
     return absl::StrCat(
         instance.process.last_exit.empty() ? "does not run" : instance.process.last_exit,
-        in_s > 0 ? absl::StrCat(", starts again in ", static_cast<int64_t>(in_s) + 1, " s") : "");
+        in_s > 0 ? absl::StrCat(", restarts in ", static_cast<int64_t>(in_s) + 1, " s") : "");
   }
   if (instance.status_json.empty()) return "its admin port does not answer";
   return instance.reason;
@@ -201,13 +202,13 @@ ProcessStatus InstanceView::Status() const {
   status.more += "]";
   const auto all = static_cast<int64_t>(instances_.size());
   // skein-node itself has started. It restarts failed instances; restarting skein-node would also
-  // stop the instances that serve.
+  // stop those that serve.
   status.started = true;
   status.safe_to_delete = safe == all && (stopping_ || ordered_drain_ == true || started == 0);
   status.reason = absl::StrCat(ready, " of ", all, " instances are ready", first_why);
   if (stopping_) {
     status.state = ProcessState::kStopping;
-    status.reason = absl::StrCat("stopping: ", running, " of ", all, " instances still run");
+    status.reason = absl::StrCat("stopping: ", running, " of ", all, " instances still running");
   } else if (ordered_drain_ == true) {
     status.state = status.safe_to_delete ? ProcessState::kDrained : ProcessState::kDraining;
     status.reason =
@@ -219,7 +220,7 @@ ProcessStatus InstanceView::Status() const {
   return status;
 }
 
-// An instance that refuses takes the others' order back.
+// If one instance refuses, the order is undone at the others.
 absl::Status InstanceView::Order(const DrainOrder& order) {
   {
     std::lock_guard lock(mutex_);
@@ -240,8 +241,7 @@ absl::Status InstanceView::Order(const DrainOrder& order) {
       did_before = instances_[i].state == "draining" || instances_[i].state == "drained";
     }
     const auto response = Call(i, "POST", target, kOrderTimeout);
-    if (!response.ok())
-      continue;  // it is about to start, or to end: it hears of it when it answers
+    if (!response.ok()) continue;  // starting or stopping; it gets the order when it answers
     if (response->status >= 400) {
       refused =
           absl::FailedPreconditionError(absl::StrCat("instance ", i, ": ", ErrorIn(*response)));
@@ -285,10 +285,10 @@ http::Response InstanceView::ReadyPage(const http::Request& request) const {
   const char* const end = number.data() + number.size();
   const auto [at, error] = std::from_chars(number.data(), end, index);
   if (error != std::errc() || at != end || index >= instances_.size()) {
-    return http::ErrorResponse(404,
-                               absl::StrCat("'", number, "' is not an instance; there are 0 to ",
-                                            instances_.size() - 1, "."),
-                               "instance", "unknown_instance");
+    return http::ErrorResponse(
+        404,
+        absl::StrCat("'", number, "' is not an instance; valid: 0 to ", instances_.size() - 1, "."),
+        "instance", "unknown_instance");
   }
   std::lock_guard lock(mutex_);
   const Instance& instance = instances_[index];

@@ -1,5 +1,5 @@
-// What is known of the instances of a node: of their processes, which the supervisor tells, and of
-// their work, which their admin ports tell. Thread-safe.
+// State of a node's instances: of their processes, from the supervisor, and of their work, from
+// their admin ports. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -22,9 +22,9 @@
 
 namespace skein::services {
 
-// One process, as the supervisor sees it.
+// One process, from the supervisor.
 struct InstanceProcess {
-  pid_t pid = 0;  // 0: it does not run
+  pid_t pid = 0;  // 0: not running
   int64_t starts = 0;
   std::string last_exit;
   std::string last_words;
@@ -36,10 +36,10 @@ class InstanceView {
   InstanceView(const NodeOptions& options, std::vector<InstanceCommand> commands);
   ~InstanceView();
 
-  void Set(size_t index, InstanceProcess process);  // by the supervisor
+  void Set(size_t index, InstanceProcess process);  // called by the supervisor
   void Stopping();
 
-  // Asks the instances, from now on and twice a second.
+  // Polls the instances twice a second from now on.
   void StartAsking();
 
   // For the admin pages.
@@ -52,7 +52,7 @@ class InstanceView {
   struct Instance {
     InstanceCommand command;
     InstanceProcess process;
-    // The last answer of its admin port; "" if there was none.
+    // The latest answer of its admin port; "": none.
     std::string status_json;
     std::string state, reason;
     bool started = false, safe = false;

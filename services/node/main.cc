@@ -1,4 +1,4 @@
-// skein-node: one process per GPU of a pod, under one that starts them again.
+// skein-node: starts one process per GPU of a pod and restarts those that fail.
 #include <csignal>
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@
 namespace skein::services {
 namespace {
 
-// The arguments behind each "--".
+// The arguments after each "--".
 std::vector<std::vector<std::string>> ProgramsIn(int argc, char** argv, int* own) {
   std::vector<std::vector<std::string>> programs;
   *own = argc;
@@ -27,7 +27,7 @@ std::vector<std::vector<std::string>> ProgramsIn(int argc, char** argv, int* own
   return programs;
 }
 
-// SIGTERM and SIGINT are blocked already.
+// SIGTERM and SIGINT are already blocked.
 void BlockChildAndReload() {
   sigset_t set;
   sigemptyset(&set);

@@ -23,9 +23,10 @@ absl::StatusOr<std::vector<int64_t>> Counts(const std::string& text) {
     const auto [end, error] = std::from_chars(text.data() + at, text.data() + comma, count);
     if (error != std::errc() || end != text.data() + comma || count < 1 ||
         (sum += count) > kInstancesMax) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--instances: '", text, "' is not a number from 1 to ", kInstancesMax,
-          ", or one for each program with commas between and at most ", kInstancesMax, " in sum"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--instances: '", text, "' is not a number from 1 to ", kInstancesMax,
+                       ", or one number per program, separated by commas, with a sum of at most ",
+                       kInstancesMax));
     }
     counts.push_back(count);
     at = comma + 1;
@@ -33,7 +34,7 @@ absl::StatusOr<std::vector<int64_t>> Counts(const std::string& text) {
   return counts;
 }
 
-// Where the instance can be asked from this process.
+// The host at which this process reaches the instance.
 std::string AdminHostOf(const std::vector<std::string>& command) {
   std::string host = FlagIn(command, "admin-host");
   if (host.empty()) host = FlagIn(command, "host");
@@ -46,7 +47,7 @@ absl::Status CheckAdminPort(const InstanceCommand& made, int64_t i,
   if (made.admin_port == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "instance ", i, ": '", FlagIn(made.command, "admin-port"),
-        "' is not an --admin-port; give each instance its own, as in --admin-port {7500+i}"));
+        "' is not a valid --admin-port; give each instance its own, as in --admin-port {7500+i}"));
   }
   const auto [other, free] = taken->emplace(made.admin_port, i);
   if (free) return absl::OkStatus();
@@ -59,26 +60,26 @@ absl::Status CheckAdminPort(const InstanceCommand& made, int64_t i,
 void NodeOptions::Register(FlagSet* flags) {
   flags->Name("skein-node");
   flags->About(
-      "Skein's node: starts several instances of a program, one for each GPU of a pod, and starts "
-      "again the one that dies.\n\nskein-node --instances 8 [flags] -- prefill_worker --device "
-      "cuda:{i} --admin-port {7500+i} ...\n\nBehind -- stand the program and its arguments; {i} is "
-      "the instance's number, {7500+i} and {7600+2*i} are sums. A further -- begins another "
-      "program, for which --instances has a further number (4,4); {i} goes on counting and {j} "
-      "begins at 0 again.");
+      "Starts several instances of a program, one for each GPU of a pod, and restarts those "
+      "that fail.\n\nskein-node --instances 8 [flags] -- prefill_worker --device "
+      "cuda:{i} --admin-port {7500+i} ...\n\nThe program and its arguments follow --. {i} is "
+      "the instance's number, {7500+i} and {7600+2*i} are sums. Another -- begins another "
+      "program, for which --instances has another number (4,4). {i} continues and {j} "
+      "restarts at 0.");
   flags->Group("Instances");
-  flags->String(&instances, "instances", "How many: 8; or 4,4 for two programs.")
+  flags->String(&instances, "instances", "Number of instances: 8; or 4,4 for two programs.")
       .Value("N[,N]")
       .Required();
   flags->Int(&min_ready, "min-ready",
-             "The node is ready when so many of its instances are; 0 means all.", 0, kInstancesMax);
+             "The node is ready when this many instances are ready; 0 means all.", 0,
+             kInstancesMax);
   flags->Double(&delays.first_s, "restart-delay-s",
-                "Time until an instance that died is started again; doubled each time.", 0.01,
-                3600);
+                "Pause before a failed instance is restarted; doubled each time.", 0.01, 3600);
   flags->Double(&delays.max_s, "restart-delay-max-s",
-                "Longest such time; an instance that ran for longer begins anew.", 0.01, 3600);
+                "Longest pause; reset once an instance ran for longer.", 0.01, 3600);
   flags->Double(&stop_grace_s, "stop-grace-s",
-                "Time from SIGTERM until instances that still run are killed; 0 means that they "
-                "are waited for.",
+                "Time from SIGTERM until running instances are killed; 0 means that they are "
+                "waited for.",
                 0, 86400);
   flags->Group("Addresses");
   admin.host = "127.0.0.1";
@@ -93,14 +94,14 @@ absl::StatusOr<std::vector<InstanceCommand>> MakeCommands(
   if (!counts.ok()) return counts.status();
   if (programs.size() != counts->size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--instances: '", options.instances, "' is for ", counts->size(),
-                     " programs, but behind -- there are ", programs.size()));
+        absl::StrCat("--instances: '", options.instances, "' names ", counts->size(),
+                     " programs, but the number of programs after -- is ", programs.size()));
   }
   std::vector<InstanceCommand> commands;
   std::map<uint16_t, int64_t> ports;
   std::string problems;
   for (size_t p = 0; p < programs.size(); ++p) {
-    if (programs[p].empty()) return absl::InvalidArgumentError("behind a -- there is no program");
+    if (programs[p].empty()) return absl::InvalidArgumentError("a -- is not followed by a program");
     for (int64_t j = 0; j < (*counts)[p]; ++j) {
       const auto i = static_cast<int64_t>(commands.size());
       InstanceCommand made;
@@ -122,8 +123,8 @@ absl::StatusOr<std::vector<InstanceCommand>> MakeCommands(
   if (!problems.empty()) return absl::InvalidArgumentError(problems);
   const auto all = static_cast<int64_t>(commands.size());
   if (options.min_ready > all) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--min-ready: ", options.min_ready, " is more than the ", all, " instances"));
+    return absl::InvalidArgumentError(absl::StrCat("--min-ready: ", options.min_ready,
+                                                   " exceeds the number of instances, ", all));
   }
   return commands;
 }

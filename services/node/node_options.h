@@ -1,4 +1,4 @@
-// Flags of skein-node, and the programs behind them.
+// Flags of skein-node, and the programs that follow them.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,16 @@ struct NodeOptions {
   void Register(FlagSet* flags);
 };
 
-// The command of one instance, and how its admin port is reached.
+// The command of one instance, and the address of its admin port.
 struct InstanceCommand {
   std::vector<std::string> command;
   std::string admin_host;
   uint16_t admin_port = 0;
 };
 
-// `programs`: each a program with its arguments, as they stand behind a "--". INVALID_ARGUMENT
-// names every problem, one a line: numbers that do not fit, braces, a missing --admin-port, one
-// that two instances share.
+// `programs`: each a program with its arguments, as they follow a "--". INVALID_ARGUMENT names
+// every problem, one per line: wrong numbers, wrong expressions in braces, a missing or shared
+// --admin-port.
 absl::StatusOr<std::vector<InstanceCommand>> MakeCommands(
     const NodeOptions& options, const std::vector<std::vector<std::string>>& programs);
 

@@ -18,13 +18,13 @@
 namespace skein::services {
 namespace {
 
-constexpr size_t kPieceBytes = 4096;  // so much a pipe that can be written takes at once (PIPE_BUF)
+constexpr size_t kPieceBytes = 4096;  // a writable pipe takes this much at once (PIPE_BUF)
 
-// Writes a line to standard error; false: nobody reads it, and a supervisor does not wait for that.
+// Writes a line to standard error. False: it was not read in time; the supervisor does not wait.
 bool WriteLine(std::string_view line) {
   for (size_t at = 0; at < line.size();) {
     pollfd one{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
-    // The rest of a line that was begun is waited for a little.
+    // For the rest of a started line, wait a little.
     if (poll(&one, 1, at == 0 ? 0 : 100) != 1) return false;
     const ssize_t wrote =
         write(STDERR_FILENO, line.data() + at, std::min(kPieceBytes, line.size() - at));
@@ -63,7 +63,7 @@ absl::Status Supervisor::Run() {
     Poll();
     Reap();
     if (MonotonicUs() >= kill_at_us_) {
-      LogWarning("killing what still runs", {{"stop_grace_s", stop_grace_s_}});
+      LogWarning("killing running instances", {{"stop_grace_s", stop_grace_s_}});
       for (const auto& child : children_) child->Signal(SIGKILL);
       kill_at_us_ = INT64_MAX;
     }
@@ -82,10 +82,10 @@ void Supervisor::StartDue() {
     Child& child = *children_[i];
     const int64_t now_us = MonotonicUs();
     if (child.running() || now_us < child.next_start_us()) continue;
-    Forward(i);  // what the last process has left
+    Forward(i);  // the remaining output of the previous process
     const absl::Status started = child.Start(now_us);
     if (!started.ok()) {
-      LogError("not started",
+      LogError("instance not started",
                {{"index", static_cast<int64_t>(i)}, {"reason", std::string(started.message())}});
       child.Ended(127 << 8, now_us);
     } else {
@@ -131,12 +131,12 @@ void Supervisor::Reap() {
       child.Ended(wait_status, now_us);
       const double delay_s = static_cast<double>(child.next_start_us() - now_us) * 1e-6;
       if (stopping_) {
-        LogInfo("ended", {{"index", static_cast<int64_t>(i)}, {"how", child.last_exit()}});
+        LogInfo("instance ended", {{"index", static_cast<int64_t>(i)}, {"how", child.last_exit()}});
       } else {
-        LogError("an instance died", {{"index", static_cast<int64_t>(i)},
-                                      {"how", child.last_exit()},
-                                      {"last_words", child.last_words()},
-                                      {"starts_again_in_s", delay_s}});
+        LogError("instance failed", {{"index", static_cast<int64_t>(i)},
+                                     {"how", child.last_exit()},
+                                     {"last_words", child.last_words()},
+                                     {"starts_again_in_s", delay_s}});
       }
       Tell(i);
     }
@@ -162,7 +162,7 @@ void Supervisor::TakeSignals() {
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGTERM || signal == SIGINT) Stop(signal);
     if (signal != SIGHUP) continue;
-    LogInfo("passing SIGHUP on");
+    LogInfo("forwarding SIGHUP");
     for (const auto& child : children_) child->Signal(SIGHUP);
   }
 }
@@ -179,7 +179,7 @@ int Supervisor::PollTimeoutMs() const {
 void Supervisor::Poll() {
   std::vector<pollfd> fds = {{.fd = signal_fd_, .events = POLLIN, .revents = 0}};
   for (const auto& child : children_) {
-    fds.push_back({.fd = child->output_fd(), .events = POLLIN, .revents = 0});  // -1 is passed over
+    fds.push_back({.fd = child->output_fd(), .events = POLLIN, .revents = 0});  // poll ignores -1
   }
   poll(fds.data(), fds.size(), PollTimeoutMs());
   if (fds[0].revents != 0) TakeSignals();

@@ -1,5 +1,5 @@
-// Starts the instances, passes signals on, reaps every child (also those that are not ours: as
-// process 1 it gets them), starts again what died, and ends when all have ended.
+// Starts the instances, forwards signals, reaps every child (as process 1 also orphans), restarts
+// failed instances, and ends when all have ended.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class Supervisor {
   Supervisor(const NodeOptions& options, const std::vector<InstanceCommand>& commands,
              InstanceView* view);
 
-  // Until all have ended after SIGTERM or SIGINT, which are blocked in every thread, as are SIGHUP
-  // and SIGCHLD. On the thread that lives as long as the process.
+  // Runs until all instances have ended after SIGTERM or SIGINT. These, SIGHUP and SIGCHLD are
+  // blocked in every thread. Call on the thread that lives as long as the process.
   absl::Status Run();
 
  private:

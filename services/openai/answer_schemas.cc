@@ -13,7 +13,7 @@ Json Ref(const char* name) { return {{"$ref", std::string("#/components/schemas/
 Json ListOf(Json items) { return {{"type", "array"}, {"items", std::move(items)}}; }
 Json OrNull(Json schema) { return {{"anyOf", {std::move(schema), Of("null")}}}; }
 
-// `optional`: members that an answer has only where they were asked for.
+// `optional`: members that an answer has only on request.
 Json Object(Json properties, const std::vector<std::string>& optional = {}) {
   Json required = Json::array();
   for (const auto& [name, schema] : properties.items()) {
@@ -63,7 +63,7 @@ Json ChatLogprobsSchema() {
   return Object({{"content", ListOf(entry)}, {"refusal", Of("null")}});
 }
 
-// The members of a choice beside its text; all but the last three are always there.
+// The members of a choice besides its text; all but the last three are always present.
 Json ChoiceSchema(const char* content, Json schema, const char* logprobs) {
   return Object({{"index", Of("integer")},
                  {content, std::move(schema)},
@@ -129,7 +129,7 @@ Json ResponseSchema() {
                  {"user", Maybe("string")}});
 }
 
-// Each event has what its type says.
+// Each event has the members of its type.
 Json ResponseEventSchema() {
   return Object({{"type", Of("string")},
                  {"sequence_number", Of("integer")},

@@ -1,4 +1,4 @@
-// JSON Schemas of the API's answers, by the names that /openapi.json gives them.
+// JSON Schemas of the API's answers, with their names in /openapi.json.
 #pragma once
 
 #include <string_view>
@@ -11,9 +11,9 @@ namespace skein::services::openai {
 // An object: schemas by name.
 nlohmann::ordered_json AnswerSchemas();
 
-// The schema's name; "" for what has none.
+// The schema's name; "": no schema.
 std::string_view SchemaName(Body body);
-// The same of a streamed answer's events.
+// The same for the events of a streamed answer.
 std::string_view EventSchemaName(Body body);
 
 }  // namespace skein::services::openai

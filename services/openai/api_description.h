@@ -1,8 +1,8 @@
 // The one description of the HTTP API: every path with its parameters, answers and errors.
 //
-// What is written here is used, not repeated: CheckBody (body_check.h) checks types and ranges by
-// it, OpenApiJson makes /openapi.json of it, ApiMarkdown the tables of docs/api.md, and
-// api_description_test walks it against a running router. A new path or parameter is a row here.
+// This description is the only source. CheckBody (body_check.h) checks types and ranges with it,
+// OpenApiJson makes /openapi.json, ApiMarkdown makes the tables of docs/api.md, and
+// api_description_test walks it against a running router. To add a path or parameter, add a row.
 #pragma once
 
 #include <cstdint>
@@ -30,50 +30,50 @@ enum class Type {
 enum class Support {
   kHonoured,
   kIgnored,  // accepted and of no effect on the answer
-  kRefused,  // 400 that names it, unless its value asks for nothing
+  kRefused,  // 400 naming the parameter, unless the value has no effect
 };
 
-// One member of a request's body. A dotted name is a member of a nested object.
+// One member of a request's body. A dotted name means a member of a nested object.
 struct Parameter {
   std::string_view name;
   Support support = Support::kHonoured;
   Type type = Type::kAny;
   double low = 0, high = 0;   // kInt, kNumber
-  std::string_view fallback;  // what holds without it, for people
-  std::string_view openai;    // what OpenAI's API does with it: "0 to 2"; "" is: unknown there
-  std::string_view vllm;      // the same of vLLM's server
-  std::string_view meaning;   // kHonoured: what it does. Otherwise: why not, and what to do
-  std::string_view neutral;   // kRefused: JSON array of values that ask for nothing
-  std::string_view unless;    // kRefused: JSON object of members with which it is accepted
+  std::string_view fallback;  // the default, as text for people
+  std::string_view openai;    // OpenAI's behaviour: "0 to 2"; "": unknown there
+  std::string_view vllm;      // the same for vLLM's server
+  std::string_view meaning;   // kHonoured: what it does; otherwise: why not, and what to do
+  std::string_view neutral;   // kRefused: JSON array of accepted values without effect
+  std::string_view unless;    // kRefused: JSON object of members that make it accepted
   bool required = false;
-  std::string_view needs;    // JSON object of other members without which it is refused
-  std::string_view example;  // JSON of a value: a served one, of a refused parameter a refused one
+  std::string_view needs;    // JSON object of members that it requires
+  std::string_view example;  // JSON value: an accepted one; for a refused parameter a refused one
 };
 
-// An answer that is no success. `code` as in the error object.
+// An error answer. `code` is that of the error object.
 struct ErrorCase {
   int status = 400;
   std::string_view code;
   std::string_view meaning;
 };
 
-// The form of an answer, by its name among the schemas of /openapi.json.
+// The form of an answer, by its schema's name in /openapi.json.
 enum class Body { kCompletion, kChat, kResponse, kTokens, kPrompt, kModel, kModels, kJson, kText };
 
 struct Endpoint {
   std::string_view method;
-  std::string_view path;  // "*" at its end: any rest
+  std::string_view path;  // a trailing "*" matches any rest
   std::string_view summary;
   std::vector<Parameter> parameters;
   Body answer = Body::kJson;
   std::vector<std::string_view> errors;  // codes of ErrorCases()
-  bool streams = false;                  // with "stream": true the answer is server-sent events
+  bool streams = false;                  // "stream": true gives server-sent events
 };
 
-// A header of this API that means something beyond HTTP's own.
+// A header with a meaning in this API beyond HTTP's own.
 struct HeaderField {
   std::string_view name;
-  bool of_request = false;  // otherwise of the answer
+  bool of_request = false;  // false: of the answer
   std::string_view meaning;
 };
 
@@ -81,11 +81,11 @@ const std::vector<Endpoint>& Endpoints();
 const std::vector<ErrorCase>& ErrorCases();
 const std::vector<HeaderField>& HeaderFields();
 
-// nullptr: there is none.
+// nullptr: no such endpoint.
 const Endpoint* FindEndpoint(std::string_view method, std::string_view path);
 const Parameter* FindParameter(std::span<const Parameter> parameters, std::string_view name);
 
-// Parameters that both kinds of generation have. Part of Endpoints(); for further endpoints.
+// The parameters that completions and chat share. Part of Endpoints(); for additional endpoints.
 std::vector<Parameter> SamplingParameters();
 std::vector<Parameter> IgnoredParameters();
 std::vector<Parameter> RefusedParameters();

@@ -1,4 +1,4 @@
-// Brings the tables of docs/api.md up to date:   bazel run //services/openai:api_docs [FILE]
+// Updates the tables in docs/api.md:   bazel run //services/openai:api_docs [FILE]
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   page << std::ifstream(path).rdbuf();
   const std::string text = skein::services::openai::WithTables(page.str());
   if (text.empty()) {
-    std::cerr << path << " does not have the lines between which the tables stand\n";
+    std::cerr << path << " lacks the two comment lines that enclose the tables\n";
     return 1;
   }
   std::ofstream(path) << text;

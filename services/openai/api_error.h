@@ -1,4 +1,4 @@
-// The error that a client gets when its request is not served.
+// The error a client gets when its request is refused.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// The API's description for people: the tables of docs/api.md.
+// The API's description as the tables of docs/api.md.
 #pragma once
 
 #include <string>
@@ -6,14 +6,14 @@
 
 namespace skein::services::openai {
 
-// The lines between which docs/api.md has the tables.
+// The lines that enclose the tables in docs/api.md.
 inline constexpr std::string_view kTablesBegin =
     "<!-- tables: bazel run //services/openai:api_docs -->";
 inline constexpr std::string_view kTablesEnd = "<!-- end of tables -->";
 
 std::string ApiTables();
 
-// `page` with the tables of now between the two lines; "" when it does not have both.
+// `page` with current tables between the two lines; "" if it lacks one of them.
 std::string WithTables(std::string_view page);
 
 }  // namespace skein::services::openai

@@ -98,7 +98,7 @@ MaybeError CheckType(const Parameter& row, const std::string& name, const Json& 
   return std::nullopt;
 }
 
-// Without a list of its own: what says "no" or nothing at all.
+// Values that have no effect, where the row lists none: null, false, 0 and empty ones.
 bool AsksForNothing(const Parameter& row, const Json& value) {
   if (!row.neutral.empty()) {
     const Json list = Json::parse(row.neutral);
@@ -123,7 +123,7 @@ MaybeError CheckRefused(const Parameter& row, const std::string& name, const Jso
   return Unsupported(name, std::string(row.meaning));
 }
 
-// Levenshtein's distance.
+// Levenshtein distance.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -137,7 +137,7 @@ size_t Distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// A row's name that may be meant by `name`; "" if none is near.
+// The row whose name is probably meant by `name`; "": none is close.
 std::string_view Nearest(std::span<const Parameter> rows, std::string_view name) {
   std::string_view nearest;
   size_t best = 1 + std::min<size_t>(2, name.size() / 3);
@@ -152,7 +152,7 @@ std::string_view Nearest(std::span<const Parameter> rows, std::string_view name)
   return nearest;
 }
 
-// A client's name as it may stand in a header.
+// A client's parameter name, made safe for a header.
 std::string Shown(std::string_view name) {
   std::string out(name.substr(0, kShownNameMax));
   for (char& c : out) {
@@ -208,7 +208,7 @@ class Checker {
 
   MaybeError Unknown(const std::string& name) {
     ++notes_->unknown;
-    // Whatever a client sends, only so many names are compared with all of ours.
+    // Limits the number of names compared, whatever the client sends.
     if (!strict_ && notes_->warnings.size() >= kWarningsMax) return std::nullopt;
     const std::string_view nearest = Nearest(rows_, name);
     const std::string hint =

@@ -12,15 +12,15 @@
 
 namespace skein::services::openai {
 
-// Members of a body that are worth a note but no error.
+// Members of a body that deserve a note but no error.
 struct BodyNotes {
   int64_t unknown = 0;                // members without a row
   std::vector<std::string> warnings;  // a sentence of printable ASCII for each of the first eight
 };
 
-// `body` is an object. Afterwards every member that has a row is of the row's type and within its
-// range, nothing refused is there, and what is required is. A member without a row is an error with
-// `strict`; otherwise it is noted.
+// `body` is an object. On success, every member with a row has the row's type and range, no refused
+// member is present, and all required ones are. A member without a row is an error if `strict`;
+// otherwise it is noted.
 MaybeError CheckBody(std::span<const Parameter> rows, const nlohmann::ordered_json& body,
                      bool strict, BodyNotes* notes);
 

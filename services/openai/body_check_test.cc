@@ -81,7 +81,7 @@ TEST(BodyCheckTest, UnknownOnesAreNotedWithWhatMayBeMeant) {
   EXPECT_EQ(error->param, "max_token");
 }
 
-// A header must not carry what a client made up; nor may many names cost much.
+// A header must not carry text made up by a client, and many names must not cost much.
 TEST(BodyCheckTest, HostileNames) {
   BodyNotes notes;
   Json body = {{"a\r\nSet-Cookie: x=\"1\"", 1}, {"options.usage", true}};

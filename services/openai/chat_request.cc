@@ -7,7 +7,7 @@
 namespace skein::services::openai {
 namespace {
 
-// Text parts joined by newlines, which is what templates that expect a string are made for.
+// Joins text parts with newlines; templates that expect a string are written for this.
 bool JoinParts(const Json& parts, const std::string& path, Fields* message, std::string* text) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string here = path + "[" + std::to_string(i) + "]";
@@ -35,8 +35,7 @@ bool JoinParts(const Json& parts, const std::string& path, Fields* message, std:
   return true;
 }
 
-// Templates print arguments as JSON, so the string that the API carries becomes the object it
-// holds.
+// Templates print arguments as JSON, so the API's string is parsed into the object.
 void ReadToolCalls(const std::string& path, Fields* message, Json* calls) {
   if (!calls->is_array()) return message->WrongType("tool_calls", "an array");
   for (size_t i = 0; i < calls->size(); ++i) {
@@ -70,7 +69,7 @@ void ReadMessage(const Json& json, const std::string& path, Fields* fields, Json
   Fields message(json, path);
   std::string role;
   message.String("role", &role);
-  // Models know the developer's message as the system's.
+  // Models treat the developer's message like the system's.
   if (role == "developer") role = "system";
   if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
     message.Fail(InvalidParam(path + ".role", "Invalid value for '" + path +
@@ -81,7 +80,7 @@ void ReadMessage(const Json& json, const std::string& path, Fields* fields, Json
   out["role"] = role;
   const Json* content = message.Find("content");
   if (content == nullptr) {
-    // An assistant that only calls tools says nothing; templates expect text.
+    // An assistant message with only tool calls has no content; templates expect a string.
     if (role != "assistant" || !message.Has("tool_calls")) {
       message.Fail(InvalidParam(path + ".content",
                                 "Missing required parameter: '" + path + ".content'.",
@@ -99,7 +98,7 @@ void ReadMessage(const Json& json, const std::string& path, Fields* fields, Json
   messages->push_back(std::move(out));
 }
 
-// CheckBody lets tools pass only with a tool_choice of "none", which hides them from the model.
+// CheckBody accepts tools only with a tool_choice of "none", which hides them from the model.
 void CheckTools(Fields* fields) {
   const Json* tools = fields->Find("tools");
   if (tools == nullptr) return;
@@ -165,7 +164,7 @@ MaybeError Parse(std::string_view body, const ParseLimits& limits, ChatRequest* 
   ReadChatInput(&fields, &request->input);
   ReadOptions(&fields, &options);
   fields.Int("max_tokens", &options.max_tokens);
-  fields.Int("max_completion_tokens", &options.max_tokens);  // this one wins
+  fields.Int("max_completion_tokens", &options.max_tokens);  // takes precedence
   ReadLogprobs(&fields, &options);
   if (options.n > limits.choices_max) {
     fields.Fail(InvalidParam("n", "Too many choices: 'n' is " + std::to_string(options.n) +

@@ -13,7 +13,7 @@ ApiError EmptyPrompt() {
   return InvalidParam("prompt", "Invalid 'prompt': it must not be empty.", "empty_prompt");
 }
 
-// A list of token ids named `path`; false when it holds anything else.
+// A list of token ids named `path`. False if it contains anything else.
 bool ReadTokens(const Json& json, const std::string& path, Fields* fields,
                 std::vector<int32_t>* out) {
   for (const Json& item : json) {
@@ -27,7 +27,7 @@ bool ReadTokens(const Json& json, const std::string& path, Fields* fields,
   return true;
 }
 
-// One element of a prompt array that does not hold plain token ids.
+// One element of a prompt array that is not an array of plain token ids.
 bool ReadPromptItem(const Json& item, const std::string& path, Fields* fields, Prompt* prompt) {
   if (item.is_string()) {
     *prompt = item.get_ref<const std::string&>();
@@ -123,7 +123,7 @@ MaybeError Parse(std::string_view body, const ParseLimits& limits, TokenizeReque
   if (fields.Has("messages")) {
     ChatInput chat;
     ReadChatInput(&fields, &chat);
-    request->add_special_tokens = false;  // the template writes them
+    request->add_special_tokens = false;  // the template contains them
     request->input = std::move(chat);
   } else if (fields.Has("prompt")) {
     std::string prompt;

@@ -13,7 +13,7 @@ namespace {
 constexpr double kCountMax = 1 << 30;
 constexpr std::string_view kTextOnly = "only text is served.";
 constexpr std::string_view kNoTools =
-    "tool calls are not parsed from the model's output; leave it out, or set 'tool_choice' to "
+    "tool calls are not parsed from the model's output; omit it, or set 'tool_choice' to "
     "'none', which hides the tools from the model.";
 
 std::vector<Parameter> Joined(std::vector<std::vector<Parameter>> parts) {
@@ -39,8 +39,9 @@ std::vector<Parameter> CompletionOwn() {
       {.name = "prompt",
        .openai = "yes",
        .vllm = "yes",
-       .meaning = "A string, an array of strings, an array of token ids, or an array of both; an "
-                  "empty string continues from the beginning of a text.",
+       .meaning = "A string, an array of strings, an array of token ids, or an array of arrays of "
+                  "token ids; an "
+                  "empty string starts a new text.",
        .required = true,
        .example = R"("Once upon a time")"},
       {.name = "max_tokens",
@@ -50,8 +51,9 @@ std::vector<Parameter> CompletionOwn() {
        .fallback = "16",
        .openai = "from 0",
        .vllm = "from 0",
-       .meaning = "Longest output; prompt and output together must fit the model's context. 0 only "
-                  "scores the prompt (`echo`, `logprobs`)."},
+       .meaning =
+           "Maximum output length; prompt and output together must fit the model's context. 0 only "
+           "scores the prompt (`echo`, `logprobs`)."},
       {.name = "logprobs",
        .type = Type::kInt,
        .low = 0,
@@ -59,14 +61,14 @@ std::vector<Parameter> CompletionOwn() {
        .fallback = "none",
        .openai = "0 to 5",
        .vllm = "0 to 20",
-       .meaning = "Adds logprobs of the output's tokens and of this many likeliest alternatives. "
+       .meaning = "Adds logprobs of the output's tokens and of this many most likely alternatives. "
                   "They are the model's own, before temperature, penalties and bias."},
       {.name = "echo",
        .type = Type::kBool,
        .fallback = "false",
        .openai = "yes",
        .vllm = "yes",
-       .meaning = "The text begins with the prompt, and logprobs with the prompt's."},
+       .meaning = "The text starts with the prompt, and the logprobs with the prompt's."},
       {.name = "best_of",
        .type = Type::kInt,
        .low = 1,
@@ -75,13 +77,13 @@ std::vector<Parameter> CompletionOwn() {
        .openai = "up to 20",
        .vllm = "formerly",
        .meaning = "Samples this many choices for each prompt and returns the `n` with the highest "
-                  "logprob per token, the best first; one without any token comes last. Not with "
-                  "`stream`. Usage counts all."},
+                  "logprob per token, the best first; an empty choice comes last. Not with "
+                  "`stream`. Usage counts all choices."},
       Refused("suffix", "yes", "refused", "insertion is not served."),
   };
 }
 
-// The parameters that make up a chat; /tokenize takes them, too.
+// The parameters of a chat; /tokenize takes them, too.
 std::vector<Parameter> ChatInputParameters() {
   return {
       {.name = "messages",
@@ -97,7 +99,7 @@ std::vector<Parameter> ChatInputParameters() {
        .type = Type::kBool,
        .fallback = "true",
        .vllm = "yes",
-       .meaning = "The template opens the assistant's message."},
+       .meaning = "The template starts the assistant's message."},
       {.name = "continue_final_message",
        .type = Type::kBool,
        .fallback = "false",
@@ -107,7 +109,7 @@ std::vector<Parameter> ChatInputParameters() {
        .type = Type::kObject,
        .fallback = "none",
        .vllm = "yes",
-       .meaning = "Further variables of the chat template, such as `enable_thinking`."},
+       .meaning = "Additional variables for the chat template, such as `enable_thinking`."},
       {.name = "documents",
        .type = Type::kArray,
        .fallback = "none",
@@ -144,7 +146,8 @@ std::vector<Parameter> ChatOwn() {
                    "the context",
        .openai = "yes",
        .vllm = "yes",
-       .meaning = "Longest output; prompt and output together must fit the model's context."},
+       .meaning =
+           "Maximum output length; prompt and output together must fit the model's context."},
       {.name = "max_tokens",
        .type = Type::kInt,
        .low = 1,
@@ -152,7 +155,7 @@ std::vector<Parameter> ChatOwn() {
        .fallback = "none",
        .openai = "deprecated",
        .vllm = "deprecated",
-       .meaning = "The same; `max_completion_tokens` wins."},
+       .meaning = "The same; `max_completion_tokens` takes precedence."},
       {.name = "logprobs",
        .type = Type::kBool,
        .fallback = "false",
@@ -167,33 +170,33 @@ std::vector<Parameter> ChatOwn() {
        .fallback = "0",
        .openai = "0 to 20",
        .vllm = "0 to 20",
-       .meaning = "Adds this many likeliest alternatives; above 0 only with `logprobs`.",
+       .meaning = "Adds this many most likely alternatives; above 0 only with `logprobs`.",
        .needs = R"({"logprobs": true})"},
       {.name = "parallel_tool_calls",
        .support = Support::kIgnored,
        .type = Type::kBool,
        .openai = "yes",
        .vllm = "yes",
-       .meaning = "There are no tool calls."},
+       .meaning = "Tool calls are not supported."},
       {.name = "verbosity",
        .support = Support::kIgnored,
        .type = Type::kString,
        .openai = "yes",
-       .meaning = "The models have no such control; ask for it in a message."},
+       .meaning = "The models have no such setting; ask for it in a message."},
       Refused("functions", "deprecated", "", "use 'tools'."),
       Refused("function_call", "deprecated", "", "use 'tool_choice'.", R"(["none", "auto"])"),
       Refused("audio", "yes", "", kTextOnly),
       Refused("modalities", "yes", "", kTextOnly, R"([["text"]])", R"(["audio"])"),
-      Refused("web_search_options", "yes", "", "the web is not searched.", {},
+      Refused("web_search_options", "yes", "", "web search is not served.", {},
               R"({"search_context_size": "low"})"),
       Refused("moderation", "yes", "", "outputs are not moderated."),
       Refused("media_io_kwargs", "", "yes", kTextOnly),
       Refused("mm_processor_kwargs", "", "yes", kTextOnly),
       Refused("echo", "", "yes", "use 'continue_final_message'.", {}, "true"),
       Refused("best_of", "", "formerly", "use /v1/completions.", "[1]"),
-      Refused("include_reasoning", "", "yes", "reasoning is not told apart from other output.",
+      Refused("include_reasoning", "", "yes", "reasoning is not separated from other output.",
               "[true]", "false"),
-      Refused("separate_reasoning", "", "", "reasoning is not told apart from other output.",
+      Refused("separate_reasoning", "", "", "reasoning is not separated from other output.",
               "[false]", "true"),
       Refused("enable_thinking", "", "", "put it into 'chat_template_kwargs'.", "[]", "false"),
       Refused("return_prompt_text", "", "yes", "use 'return_token_ids' and /detokenize.", {},
@@ -206,11 +209,11 @@ Parameter Ignored(std::string_view name, Type type, std::string_view why) {
       .name = name, .support = Support::kIgnored, .type = type, .openai = "yes", .meaning = why};
 }
 
-// Those of all generations that /v1/responses has, too.
+// Parameters of all generating endpoints that /v1/responses has, too.
 std::vector<Parameter> ResponseSampling() {
   std::vector<Parameter> rows;
   for (Parameter row : SamplingParameters()) {
-    if (row.name == "stream") row.meaning = "Answers with typed events as tokens come.";
+    if (row.name == "stream") row.meaning = "Answers with typed events as tokens are produced.";
     for (const std::string_view name : {"model", "temperature", "top_p", "stream"}) {
       if (row.name == name) rows.push_back(row);
     }
@@ -220,7 +223,7 @@ std::vector<Parameter> ResponseSampling() {
 
 std::vector<Parameter> ResponseOwn() {
   constexpr std::string_view kNotKept =
-      "responses are not kept; send the whole conversation as 'input'.";
+      "responses are not stored; send the whole conversation as 'input'.";
   return {
       {.name = "input",
        .openai = "yes",
@@ -240,10 +243,10 @@ std::vector<Parameter> ResponseOwn() {
        .type = Type::kInt,
        .low = 1,
        .high = kCountMax,
-       .fallback = "as max_completion_tokens of a chat",
+       .fallback = "as for max_completion_tokens",
        .openai = "yes",
        .vllm = "yes",
-       .meaning = "Longest output. A text that it cuts has the status 'incomplete'."},
+       .meaning = "Maximum output length. A text cut by it has the status 'incomplete'."},
       {.name = "text",
        .type = Type::kObject,
        .fallback = "none",
@@ -252,21 +255,21 @@ std::vector<Parameter> ResponseOwn() {
        .meaning = "Only the format 'text'."},
       Refused("text.format", "yes", "yes", "only {\"type\": \"text\"} is served.",
               R"([{"type": "text"}])", R"({"type": "json_object"})"),
-      Ignored("text.verbosity", Type::kString, "The models have no such control."),
-      Ignored("reasoning", Type::kObject, "The models have no such control."),
-      Ignored("parallel_tool_calls", Type::kBool, "There are no tool calls."),
+      Ignored("text.verbosity", Type::kString, "The models have no such setting."),
+      Ignored("reasoning", Type::kObject, "The models have no such setting."),
+      Ignored("parallel_tool_calls", Type::kBool, "Tool calls are not supported."),
       Ignored("stream_options", Type::kObject, "Events are never padded."),
       Refused("previous_response_id", "yes", "yes", kNotKept, {}, R"("resp_1")"),
       Refused("conversation", "yes", "", kNotKept, {}, R"("conv_1")"),
       Refused("background", "yes", "yes", kNotKept, {}, "true"),
-      Refused("prompt", "yes", "", "prompts are not kept; send 'instructions' and 'input'.", {},
+      Refused("prompt", "yes", "", "prompts are not stored; send 'instructions' and 'input'.", {},
               R"({"id": "p"})"),
       Refused("tools", "yes", "with a parser", "tool calls are not parsed.", "[[]]",
               R"([{"type": "function", "name": "f"}])"),
       Refused("tool_choice", "yes", "with a parser", "only 'none' and 'auto' are served.",
               R"(["none", "auto"])", R"("required")"),
       Refused("max_tool_calls", "yes", "yes", "tool calls are not parsed.", {}, "1"),
-      Refused("include", "yes", "yes", "nothing further can be included.", {},
+      Refused("include", "yes", "yes", "no additional data can be included.", {},
               R"(["message.output_text.logprobs"])"),
       Refused("truncation", "yes", "yes", "shorten the input.", R"(["disabled"])", R"("auto")"),
       Refused("top_logprobs", "yes", "yes", "use /v1/chat/completions.", "[0]", "2"),
@@ -282,7 +285,7 @@ Parameter AnyModel() {
           .meaning = "Name of the model, as /v1/models lists it."};
 }
 
-// Either of the two is required, so neither row says so.
+// One of the two is required, so neither row is marked as required.
 std::vector<Parameter> TokenizeOwn() {
   std::vector<Parameter> rows = {
       AnyModel(),
@@ -344,6 +347,7 @@ constexpr std::string_view kBodyErrors[] = {"invalid_json",
                                             "unsupported_media_type",
                                             "model_not_found",
                                             "draining",
+                                            "deadline_exceeded",
                                             "rate_limit_exceeded"};
 
 std::vector<std::string_view> BodyErrors(std::vector<std::string_view> more = {}) {
@@ -351,7 +355,7 @@ std::vector<std::string_view> BodyErrors(std::vector<std::string_view> more = {}
   return more;
 }
 
-// The errors that any request may get before its path is looked at.
+// Errors that any request may get before its path is examined.
 void AddErrorsOfTheServer(Endpoint* endpoint) {
   for (const std::string_view code : {"bad_request", "too_many_connections", "header_too_large"}) {
     endpoint->errors.push_back(code);
@@ -369,8 +373,8 @@ std::vector<Endpoint> MakeEndpoints() {
                  .parameters = Joined({CompletionOwn(), SamplingParameters(), IgnoredParameters(),
                                        RefusedParameters()}),
                  .answer = Body::kCompletion,
-                 .errors = BodyErrors({"empty_prompt", "context_length_exceeded", "unavailable",
-                                       "deadline_exceeded", "internal_error"}),
+                 .errors = BodyErrors(
+                     {"empty_prompt", "context_length_exceeded", "unavailable", "internal_error"}),
                  .streams = true});
   all.push_back({.method = "POST",
                  .path = "/v1/chat/completions",
@@ -378,8 +382,8 @@ std::vector<Endpoint> MakeEndpoints() {
                  .parameters = Joined({ChatInputParameters(), ChatOwn(), SamplingParameters(),
                                        IgnoredParameters(), RefusedParameters()}),
                  .answer = Body::kChat,
-                 .errors = BodyErrors({"empty_array", "context_length_exceeded", "unavailable",
-                                       "deadline_exceeded", "internal_error"}),
+                 .errors = BodyErrors(
+                     {"empty_array", "context_length_exceeded", "unavailable", "internal_error"}),
                  .streams = true});
   all.push_back({.method = "POST",
                  .path = "/v1/responses",
@@ -387,8 +391,8 @@ std::vector<Endpoint> MakeEndpoints() {
                             "always false.",
                  .parameters = Joined({ResponseOwn(), ResponseSampling(), IgnoredParameters()}),
                  .answer = Body::kResponse,
-                 .errors = BodyErrors({"empty_array", "context_length_exceeded", "unavailable",
-                                       "deadline_exceeded", "internal_error"}),
+                 .errors = BodyErrors(
+                     {"empty_array", "context_length_exceeded", "unavailable", "internal_error"}),
                  .streams = true});
   all.push_back(
       Get("/v1/models", "Lists the models that can answer.", Body::kModels, {"unavailable"}));
@@ -407,8 +411,8 @@ std::vector<Endpoint> MakeEndpoints() {
                  .answer = Body::kPrompt,
                  .errors = BodyErrors()});
   all.push_back(Get("/openapi.json", "This description, as OpenAPI 3.1.", Body::kJson));
-  all.push_back(Get("/livez", "200 as long as the process answers.", Body::kText));
-  all.push_back(Get("/readyz", "200 when a request can be served.", Body::kText, {"not_ready"}));
+  all.push_back(Get("/livez", "200 while the process is alive.", Body::kText));
+  all.push_back(Get("/readyz", "200 when requests can be served.", Body::kText, {"not_ready"}));
   all.push_back(Get("/health", "The same as /readyz.", Body::kText, {"not_ready"}));
   all.push_back(Get("/ping", "The same as /readyz.", Body::kText, {"not_ready"}));
   all.push_back({.method = "POST",
@@ -417,8 +421,8 @@ std::vector<Endpoint> MakeEndpoints() {
                  .parameters = {},
                  .answer = Body::kText,
                  .errors = {"not_ready"}});
-  all.push_back(Get("/version", "The version of the router.", Body::kJson));
-  all.push_back(Get("/metrics", "Metrics in the text format of Prometheus.", Body::kText));
+  all.push_back(Get("/version", "The router's version.", Body::kJson));
+  all.push_back(Get("/metrics", "Metrics in the Prometheus text format.", Body::kText));
   for (Endpoint& endpoint : all) AddErrorsOfTheServer(&endpoint);
   return all;
 }

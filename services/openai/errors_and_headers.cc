@@ -7,14 +7,14 @@ namespace skein::services::openai {
 
 const std::vector<ErrorCase>& ErrorCases() {
   static const std::vector<ErrorCase> all = {
-      {400, "bad_request", "The HTTP request is malformed, or of another version of HTTP."},
+      {400, "bad_request", "The HTTP request is malformed, or of an unsupported HTTP version."},
       {400, "invalid_json", "The body is not valid JSON."},
-      {400, "invalid_type", "A parameter, or the body, is of another type."},
+      {400, "invalid_type", "A parameter, or the body, has the wrong type."},
       {400, "invalid_value", "A parameter is out of range, or parameters contradict one another."},
       {400, "missing_required_parameter", "A required parameter is missing."},
       {400, "unsupported_parameter", "A parameter that would change the answer is not served."},
       {400, "unknown_parameter", "Only with --strict-api: no parameter has this name."},
-      {400, "empty_prompt", "A prompt without any token."},
+      {400, "empty_prompt", "The prompt has no tokens."},
       {400, "empty_array", "`messages` is empty."},
       {400, "context_length_exceeded", "Prompt and output together do not fit the model."},
       {401, "invalid_api_key",
@@ -24,16 +24,17 @@ const std::vector<ErrorCase>& ErrorCases() {
        "A browser's preflight from a page that --allowed-origins does not list."},
       {404, "model_not_found", "No model of this name is served here."},
       {404, "unknown_url", "No such path."},
-      {405, "method_not_allowed", "The path has other methods, which `Allow` lists."},
+      {405, "method_not_allowed",
+       "The path does not support this method; `Allow` lists those it supports."},
       {413, "request_too_large", "The body is longer than --max-body-bytes."},
       {415, "unsupported_media_type", "The body is not `application/json`, or it is compressed."},
       {429, "rate_limit_exceeded", "Too many requests wait; retry after `Retry-After` seconds."},
       {429, "too_many_connections",
        "--max-connections are open; retry after `Retry-After` seconds."},
       {431, "header_too_large", "The header fields are longer than --max-header-bytes."},
-      {500, "internal_error", "A fault of the server."},
+      {500, "internal_error", "A server error."},
       {503, "unavailable", "No instance can serve the request now, or one was lost; retry."},
-      {503, "draining", "The router shuts down; another one serves."},
+      {503, "draining", "The router is shutting down; use another one."},
       {503, "not_ready", "The message says what is missing."},
       {504, "deadline_exceeded", "The request took longer than --request-deadline-s."},
   };
@@ -44,25 +45,26 @@ const std::vector<HeaderField>& HeaderFields() {
   static const std::vector<HeaderField> all = {
       {"Authorization", true, "`Bearer KEY`, where the router has keys (--api-key-file)."},
       {"X-Request-Id", true,
-       "Names the request in answers, logs and `skeinctl explain`: 1 to 128 printable characters. "
-       "Without it one is made. `X-Correlation-ID` is the same."},
+       "The request's id in answers, logs and `skeinctl explain`: 1 to 128 printable characters. "
+       "If absent, the router makes one. `X-Correlation-ID` has the same meaning."},
       {"traceparent", true, "W3C trace context; passed on to all calls within the cluster."},
       {"x-session-id", true,
-       "Stands in the log, no more. `session-id`, `x-session-affinity`, `x-session-token`, "
-       "`x-dynamo-session-id`, `x-smg-routing-key` and `x-claude-code-session-id` are the same."},
+       "Written to the log only. `session-id`, `x-session-affinity`, `x-session-token`, "
+       "`x-dynamo-session-id`, `x-smg-routing-key` and `x-claude-code-session-id` have the same "
+       "meaning."},
       {"x-llm-d-inference-fairness-id", true,
-       "A tenant's name; stands in the log, no more. `x-smg-tenant-id` is the same."},
+       "A tenant's name; written to the log only. `x-smg-tenant-id` has the same meaning."},
       {"x-dynamo-request-priority", true,
        "Checked and logged, without effect. The same holds for "
        "`x-dynamo-request-strict-priority`, `x-llm-d-inference-objective` and `x-smg-priority`."},
-      {"X-Request-Id", false, "The request's name, on every answer."},
+      {"X-Request-Id", false, "The request's id, on every answer."},
       {"X-Skein-Warning", false,
-       "Names parameters that this API does not know and that had no effect, with the known one "
-       "that looks most alike."},
+       "Lists unknown parameters, which had no effect, each with the most similar "
+       "known one."},
       {"Retry-After", false, "With 429 and 503: seconds to wait."},
       {"X-Skein-Dropped-Reason", false,
-       "With 429, 503 and 504: `rejected-...` when nothing was done yet, so that a retry is cheap; "
-       "`evicted-...` when the work of instances was thrown away. "
+       "With 429, 503 and 504: `rejected-...` when no work was done yet, so that a retry is cheap; "
+       "`evicted-...` when work of instances was lost. "
        "`X-LLM-D-Request-Dropped-Reason` says the same."},
       {"Allow", false, "With 405: the methods of the path."},
   };

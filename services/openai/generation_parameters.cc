@@ -1,4 +1,4 @@
-// The rows of the API's description that every generating endpoint has.
+// The rows of the API's description that all generating endpoints share.
 #include <string_view>
 #include <vector>
 
@@ -19,7 +19,7 @@ Parameter Ignored(std::string_view name, Type type, std::string_view openai, std
           .meaning = why};
 }
 
-// On or off; `needs` as in Parameter.
+// A boolean parameter; `needs` as in Parameter.
 Parameter Switch(std::string_view name, std::string_view fallback, std::string_view openai,
                  std::string_view vllm, std::string_view meaning, std::string_view needs = {}) {
   return {.name = name,
@@ -71,9 +71,9 @@ std::vector<Parameter> SamplingParameters() {
        .fallback = "the model's, else 1",
        .openai = "0 to 1",
        .vllm = "above 0 to 1",
-       .meaning =
-           "Samples from the most likely tokens that together have this probability; 0 takes "
-           "the most likely token."},
+       .meaning = "Samples from the smallest set of most likely tokens with this total "
+                  "probability; 0 takes "
+                  "the most likely token."},
       {.name = "top_k",
        .type = Type::kInt,
        .low = -1,
@@ -102,7 +102,7 @@ std::vector<Parameter> SamplingParameters() {
        .fallback = "0",
        .openai = "-2 to 2",
        .vllm = "-2 to 2",
-       .meaning = "Subtracted once from the logit of each token that the output has."},
+       .meaning = "Subtracted once from the logit of each token in the output."},
       {.name = "frequency_penalty",
        .type = Type::kNumber,
        .low = -2,
@@ -110,7 +110,7 @@ std::vector<Parameter> SamplingParameters() {
        .fallback = "0",
        .openai = "-2 to 2",
        .vllm = "-2 to 2",
-       .meaning = "Subtracted from a token's logit for each time that the output has it."},
+       .meaning = "Subtracted from a token's logit for each of its occurrences in the output."},
       {.name = "logit_bias",
        .type = Type::kObject,
        .fallback = "none",
@@ -140,7 +140,7 @@ std::vector<Parameter> SamplingParameters() {
        .high = kCountMax,
        .fallback = "0",
        .vllm = "from 0",
-       .meaning = "Nothing stops the output before it has this many tokens.",
+       .meaning = "Minimum output length; nothing ends the output before.",
        .needs = R"({"max_tokens": 1073741824})"},
       {.name = "stop",
        .type = Type::kStrings,
@@ -154,14 +154,14 @@ std::vector<Parameter> SamplingParameters() {
        .type = Type::kTokenIds,
        .fallback = "none",
        .vllm = "yes",
-       .meaning = "Up to 128 tokens that end the output, beside the model's own."},
+       .meaning = "Up to 128 tokens that end the output, in addition to the model's own."},
       Switch("include_stop_str_in_output", "false", "", "yes",
              "The text ends with the stop string that was found."),
       Switch("ignore_eos", "false", "", "yes",
              "The model's end-of-text tokens do not end the output."),
       Switch("skip_special_tokens", "true", "", "yes", "Special tokens have no text."),
       Switch("stream", "false", "yes", "yes",
-             "Answers with server-sent events as tokens come; `data: [DONE]` ends them."),
+             "Answers with server-sent events as tokens are produced; `data: [DONE]` ends them."),
       {.name = "stream_options",
        .type = Type::kObject,
        .fallback = "none",
@@ -171,11 +171,10 @@ std::vector<Parameter> SamplingParameters() {
        .needs = R"({"stream": true})",
        .example = "{}"},
       Switch("stream_options.include_usage", "false", "yes", "yes",
-             "A last event with no choices has the usage; all others have `usage: null`.",
+             "The last event has the usage and no choices; all others have `usage: null`.",
              R"({"stream": true})"),
       Switch("stream_options.continuous_usage_stats", "false", "", "yes",
-             "With `include_usage`: each event has the request's usage up to then.",
-             R"({"stream": true})"),
+             "With `include_usage`: each event has the usage so far.", R"({"stream": true})"),
       {.name = "stream_options.include_obfuscation",
        .support = Support::kIgnored,
        .type = Type::kBool,
@@ -187,8 +186,8 @@ std::vector<Parameter> SamplingParameters() {
       Switch("return_tokens_as_token_ids", "false", "", "yes",
              "Tokens in logprobs are written as `token_id:17`."),
       Switch("return_metrics", "false", "", "a flag of the server",
-             "Adds `metrics` to the answer, or to a stream's last event: where the time went, "
-             "in milliseconds. With several choices: of the one that ended last."),
+             "Adds `metrics` to the answer, or to a stream's last event: its times "
+             "in milliseconds. With several choices: those of the one that ended last."),
       Switch("add_special_tokens", "true; false for chat", "", "yes",
              "The tokenizer adds its special tokens to the prompt. Chat templates write them "
              "themselves."),
@@ -201,16 +200,17 @@ std::vector<Parameter> IgnoredParameters() {
       Ignored("safety_identifier", Type::kString, "yes", "", "No state is kept for each user."),
       Ignored("metadata", Type::kObject, "yes", "", "Answers are not stored."),
       Ignored("store", Type::kBool, "yes", "", "Answers are not stored."),
-      Ignored("service_tier", Type::kString, "yes", "", "All requests are served alike."),
+      Ignored("service_tier", Type::kString, "yes", "", "All requests are served equally."),
       Ignored("priority", Type::kInt64, "", "0, or a scheduler with priorities",
-              "Requests are served in the order of their arrival."),
+              "Requests are served in order of arrival."),
       Ignored("prompt_cache_key", Type::kString, "yes", "", "There is no prefix cache."),
       Ignored("prompt_cache_retention", Type::kString, "yes", "", "There is no prefix cache."),
       Ignored("prompt_cache_options", Type::kObject, "yes", "", "There is no prefix cache."),
       Ignored("cache_salt", Type::kString, "", "yes", "There is no prefix cache."),
       Ignored("cache_prompt", Type::kBool, "", "", "There is no prefix cache (llama.cpp)."),
       Ignored("prediction", Type::kObject, "yes", "", "It can only change the speed of an answer."),
-      Ignored("stream_interval", Type::kInt64, "", "yes", "Events come as soon as there is text."),
+      Ignored("stream_interval", Type::kInt64, "", "yes",
+              "Events are sent as soon as there is text."),
       Ignored("request_id", Type::kString, "", "yes", "Send the header X-Request-Id."),
       Ignored("rid", Type::kString, "", "", "Send the header X-Request-Id (SGLang)."),
       Ignored("session_id", Type::kString, "", "yes", "No state is kept for each session."),
@@ -263,7 +263,7 @@ std::vector<Parameter> RefusedParameters() {
       Refused("watermarking", "", "yes", kNoSampler),
       Refused("repetition_detection", "", "yes", kNoSampler),
       Refused("thinking_token_budget", "", "yes",
-              "thinking is not told apart from other output; use 'max_tokens'.", "[-1]"),
+              "thinking is not separated from other output; use 'max_tokens'.", "[-1]"),
       Refused("n_predict", "", "", "use 'max_tokens'.", "[-1]"),
       Refused("max_new_tokens", "", "", "use 'max_tokens'."),
       Refused("max_length", "", "", "use 'max_tokens'."),

@@ -12,8 +12,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Builds the document. The library's own builder would search an object for each new key, which a
-// hostile client could make quadratic.
+// Builds the document. The library's own builder searches an object for each new key, so a hostile
+// client could make parsing quadratic.
 class Builder : public nlohmann::json_sax<Json> {
  public:
   explicit Builder(Json* root) : root_(root) {}
@@ -54,12 +54,12 @@ class Builder : public nlohmann::json_sax<Json> {
 
   struct Level {
     Json* value;
-    std::unordered_map<std::string, size_t> keys;  // of an object, with their places
-    size_t member = 0;                             // the place the next value goes to
+    std::unordered_map<std::string, size_t> keys;  // of an object, with their positions
+    size_t member = 0;                             // index of the next value
   };
 
-  // Where the next value goes. The pointer holds until the enclosing container gets its next one,
-  // which is after this value is complete.
+  // Where the next value goes. The pointer is valid until the enclosing container gets its next
+  // value, which is after this one is complete.
   Json* Place(Json value) {
     if (levels_.empty()) {
       *root_ = std::move(value);

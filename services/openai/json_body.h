@@ -1,4 +1,4 @@
-// A JSON text from an untrusted client, as a document that keeps the order of keys.
+// Parses JSON from an untrusted client and keeps the order of keys.
 #pragma once
 
 #include <string_view>
@@ -10,9 +10,8 @@ namespace skein::services::openai {
 
 inline constexpr int kJsonDepthMax = 64;
 
-// RFC 8259, strictly: valid UTF-8, one value, numbers that a double holds. Nesting beyond
-// kJsonDepthMax is refused; of duplicate keys the last one wins. Linear in the size of `text`
-// whatever it holds. No exceptions.
+// Strict RFC 8259: valid UTF-8, one value, numbers that fit a double. Refuses nesting beyond
+// kJsonDepthMax; the last of duplicate keys wins. Linear in the size of `text`. No exceptions.
 MaybeError ParseJson(std::string_view text, nlohmann::ordered_json* json);
 
 }  // namespace skein::services::openai

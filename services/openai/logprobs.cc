@@ -11,7 +11,7 @@ namespace {
 
 using http::JsonString;
 
-// JSON has no infinities; a token that cannot be sampled gets the -9999 that clients know.
+// JSON has no infinities. A token that cannot be sampled gets -9999, as clients expect.
 std::string Number(float logprob) {
   char buffer[32];
   const float value = logprob >= -9999.0f ? std::min(logprob, 0.0f) : -9999.0f;
@@ -43,7 +43,7 @@ std::string ChatEntry(const std::string& name, const std::string& bytes,
          ",\"bytes\":" + Bytes(bytes);
 }
 
-// The n most likely by their names, and the token itself, which may not be among them.
+// The n most likely tokens by name, and the token itself if it is not among them.
 std::string TopObject(const Choice& choice, const TokenLogprob& token, size_t n) {
   if (!token.logprob.has_value()) return "null";
   std::string out = "{";

@@ -1,4 +1,4 @@
-// The two ways in which OpenAI writes logprobs. Internal to services/openai.
+// OpenAI's two forms of logprobs. Internal to services/openai.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace skein::services::openai {
 
-// The value of "logprobs" of a choice: an object, or null when none were asked for.
+// A choice's value of "logprobs": an object, or null if not requested.
 std::string ChatLogprobs(const Choice& choice);        // {"content": [...], "refusal": null}
 std::string CompletionLogprobs(const Choice& choice);  // {"text_offset", "token_logprobs", ...}
 

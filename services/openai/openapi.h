@@ -1,4 +1,4 @@
-// The API's description for programs: /openapi.json.
+// The API's description as OpenAPI: /openapi.json.
 #pragma once
 
 #include <string>

@@ -69,7 +69,7 @@ void ReadSampling(Fields* fields, GenerationOptions* options) {
   fields->Number("presence_penalty", &options->presence_penalty);
   fields->Number("frequency_penalty", &options->frequency_penalty);
   fields->Int("top_k", &options->top_k);
-  if (options->top_k == -1) options->top_k = 0;  // vLLM writes "off" so
+  if (options->top_k == -1) options->top_k = 0;  // vLLM's value for "off"
   fields->Int("seed", &options->seed);
   ReadLogitBias(fields, &options->logit_bias);
 }

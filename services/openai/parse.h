@@ -1,4 +1,4 @@
-// The parts of request parsing that several endpoints share. Internal to services/openai.
+// Request parsing shared by several endpoints. Internal to services/openai.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace skein::services::openai {
 // The body as an object.
 MaybeError ParseObject(std::string_view body, Json* json);
 
-// The body as an object that holds to the description of `path`.
+// The body as an object that matches the description of `path`.
 MaybeError ParseBody(std::string_view body, std::string_view path, bool strict, Json* json,
                      BodyNotes* notes);
 
-// The rest reads bodies that ParseBody has checked.
+// The functions below read bodies that ParseBody has checked.
 
-// Everything of GenerationOptions but max_tokens and top_logprobs.
+// All of GenerationOptions except max_tokens and top_logprobs.
 void ReadOptions(Fields* fields, GenerationOptions* options);
 
 std::vector<int32_t> TokensOf(const Json& json);

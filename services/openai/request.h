@@ -1,8 +1,8 @@
 // Requests of the OpenAI API, with vLLM's extensions, as plain values.
 //
-// Parsing holds a body to the API's description (api_description.h) and names the parameter at
-// fault. Parameters that would change the answer and are not served are refused by name. Unknown
-// ones are noted, so that clients newer than this server work, or refused with ParseLimits::strict.
+// Parsing checks a body against the API's description (api_description.h) and names the parameter
+// at fault. Unsupported parameters that would change the answer are refused by name. Unknown
+// parameters are noted, so that newer clients work, or refused with ParseLimits::strict.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +28,19 @@ struct ParseLimits {
 
 inline constexpr size_t kStopStringsMax = 16;
 inline constexpr size_t kStopStringBytesMax = 1024;
-// Each choice's spec carries these lists, and each step looks through them.
+// Each choice's spec carries these lists, and each step searches them.
 inline constexpr size_t kStopTokenIdsMax = 128;
 inline constexpr size_t kLogitBiasMax = 1024;
 
-// The parameters of both endpoints. A sampling value is absent where the model's default holds.
+// The parameters of both endpoints. An absent sampling value means the model's default.
 struct GenerationOptions {
   std::optional<int64_t> max_tokens;
   int64_t min_tokens = 0;
   int64_t n = 1;
-  int64_t best_of = 1;  // choices that are sampled for each prompt; at least n
+  int64_t best_of = 1;  // choices sampled for each prompt; at least n
   bool stream = false;
   bool include_usage = false;
-  bool continuous_usage = false;  // every event has the usage up to then
+  bool continuous_usage = false;  // every event has the usage so far
 
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<int64_t> top_k;  // 0: off
@@ -48,7 +48,7 @@ struct GenerationOptions {
   double frequency_penalty = 0;
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::optional<int64_t> seed;
-  int top_logprobs = -1;  // -1: no logprobs; otherwise how many alternatives
+  int top_logprobs = -1;  // -1: no logprobs; otherwise number of alternatives
 
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;
@@ -56,7 +56,7 @@ struct GenerationOptions {
   bool ignore_eos = false;
   bool skip_special_tokens = true;
   bool return_token_ids = false;
-  bool return_metrics = false;  // the answer says where its time went
+  bool return_metrics = false;  // the answer includes its times
   bool tokens_as_ids = false;   // tokens in logprobs are written "token_id:17"
 };
 
@@ -78,7 +78,7 @@ struct ChatInput {
   Json template_kwargs = Json::object();
   bool add_generation_prompt = true;
   bool continue_final_message = false;
-  bool add_special_tokens = false;  // the template writes them itself
+  bool add_special_tokens = false;  // the template contains them
 };
 
 struct ChatRequest {

@@ -7,7 +7,7 @@
 namespace skein::services::openai {
 namespace {
 
-// With a model, if it has none.
+// Adds a model, if the body has none.
 std::string WithModel(std::string_view body) {
   Json json = Json::parse(body);
   if (!json.contains("model")) json["model"] = "m";
@@ -28,7 +28,7 @@ ChatRequest ParsedChat(std::string_view body) {
   return request;
 }
 
-// A long list would be copied into the spec of each of up to 128 choices.
+// A long list would be copied into each of up to 128 choices' specs.
 TEST(ParseTest, TokenListsAreBounded) {
   const auto parse = [](const std::string& member, size_t count, const auto& item) {
     std::string body = R"({"model":"m","prompt":"p",)" + member;
@@ -194,7 +194,7 @@ TEST(ChatRequestTest, WhatAsksForNothingIsAccepted) {
   const auto with = [](const std::string& members) {
     return ParsedChat(R"({"messages":[{"role":"user","content":"a"}],)" + members + "}");
   };
-  // Hidden from the model, so that no call has to be parsed.
+  // Hidden from the model, so that no tool call has to be parsed.
   with(R"("tool_choice":"none","tools":[{"type":"function","function":{"name":"f"}}])");
   with(R"("tools":[],"functions":[],"response_format":{"type":"text"},"modalities":["text"])");
   with(R"("length_penalty":1.0,"detokenize":true,"use_beam_search":false,"chat_template":null)");

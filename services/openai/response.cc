@@ -60,7 +60,7 @@ std::string StopReasonJson(const StopReason& reason) {
   return "null";
 }
 
-// The answer's start, up to and with "choices":[
+// The start of the answer, up to and including "choices":[
 std::string Begin(const Head& head, std::string_view object) {
   std::string out = "{\"id\":" + JsonString(head.id);
   out += Field("object", JsonString(object));
@@ -74,8 +74,8 @@ std::string_view ChunkObject(Kind kind) {
   return kind == Kind::kChat ? "chat.completion.chunk" : "text_completion";
 }
 
-// Everything of a choice but what is called "text", "message" or "delta", which is `content`. A
-// piece of a stream that brings no token has no logprobs.
+// All of a choice; `content` is its "text", "message" or "delta" member. A stream's piece without a
+// token has no logprobs.
 std::string ChoiceJson(const Head& head, const Choice& choice, const std::string& content,
                        bool piece) {
   const bool chat = head.kind == Kind::kChat;

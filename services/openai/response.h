@@ -1,4 +1,4 @@
-// Answers of the OpenAI API as text: whole bodies and server-sent events. Field order and shapes
+// Formats answers of the OpenAI API: whole bodies and server-sent events. Field order and shapes
 // are OpenAI's; `stop_reason`, `token_ids` and `prompt_token_ids` are vLLM's additions.
 #pragma once
 
@@ -22,7 +22,7 @@ struct Head {
   int64_t created = 0;  // seconds since 1970
   std::string model;
   std::string fingerprint;
-  bool include_usage = false;  // stream: every event has "usage", null but in the last one
+  bool include_usage = false;  // stream: every event has "usage", null except in the last one
 };
 
 struct TopLogprob {
@@ -39,49 +39,48 @@ struct TokenLogprob {
   int32_t token = 0;
 };
 
-// Why a choice ended: by no token, a stop token's id or a stop string.
+// Why a choice ended: no reason, a stop token's id, or a stop string.
 using StopReason = std::variant<std::monostate, int32_t, std::string>;
 
-// One choice of an answer, or what one event adds to it.
+// One choice of an answer, or one event's addition to it.
 struct Choice {
   int index = 0;
   std::string text;
-  std::string finish_reason;  // "stop", "length"; "" while it goes on
+  std::string finish_reason;  // "stop", "length"; "" while it continues
   StopReason stop_reason;
   bool with_logprobs = false;
-  int top_logprobs = 0;        // how many were asked for
-  bool tokens_as_ids = false;  // logprobs name tokens "token_id:17", not by their text
+  int top_logprobs = 0;        // number of alternatives requested
+  bool tokens_as_ids = false;  // logprobs name tokens "token_id:17", not their text
   std::vector<TokenLogprob> logprobs;
   bool with_token_ids = false;
   std::vector<int32_t> token_ids;
-  const std::vector<int32_t>* prompt_token_ids = nullptr;  // set: written
+  const std::vector<int32_t>* prompt_token_ids = nullptr;  // written if set
 };
 
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
-  int64_t cached_tokens = 0;  // of the prompt's: not computed, but found in a cache
+  int64_t cached_tokens = 0;  // prompt tokens found in a cache and not computed
 };
 
-// Where an answer's time went. Microseconds; the answer has milliseconds, under the names that
-// vLLM's `metrics` has for them.
+// The times of an answer, in microseconds here. The answer gives milliseconds, under the names of
+// vLLM's `metrics`.
 struct Metrics {
   int64_t queue_us = 0;    // waiting for its first step; includes plan_us
   int64_t plan_us = 0;     // the orchestrator's planning
   int64_t prefill_us = 0;  // from the first step to the end of the last
-  int64_t handoff_us = 0;  // from then until its KV was at the decode instance
+  int64_t handoff_us = 0;  // from there until its KV was at the decode instance
   int64_t ttft_us = 0;     // from the request's arrival to the first token; 0: no token came
   int64_t decode_us = 0;   // from the first token to the last
   int64_t total_us = 0;    // from the request's arrival to the end
   int64_t output_tokens = 0;
 };
 
-// `metrics`: null leaves it out, here and below.
+// `metrics`: null omits it, here and below.
 std::string WholeAnswer(const Head& head, const std::vector<Choice>& choices, const Usage& usage,
                         const Metrics* metrics = nullptr);
 
-// "data: {...}\n\n" each. `usage`: up to this event; null leaves it out or, with
-// head.include_usage, writes null.
+// "data: {...}\n\n" each. `usage`: so far; null omits it, or writes null with head.include_usage.
 std::string RoleEvent(const Head& head, int index,  // the first one of a chat's choice
                       const Usage* usage = nullptr);
 std::string ChoiceEvent(const Head& head, const Choice& choice, const Usage* usage = nullptr,

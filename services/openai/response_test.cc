@@ -132,7 +132,7 @@ TEST(ResponseTest, StreamEvents) {
   EXPECT_EQ(json["error"]["message"], "boom");
 }
 
-// A JSON object with one key twice is read differently by every client.
+// Clients disagree on how to read a JSON object with duplicate keys.
 TEST(ResponseTest, ATokenAmongTheMostLikelyIsListedOnce) {
   Choice choice;
   choice.with_logprobs = true;

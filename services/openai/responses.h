@@ -1,5 +1,5 @@
-// OpenAI's Responses API over the same generation as chats: a request becomes a ChatRequest, an
-// answer's text the one message of a response's output.
+// OpenAI's Responses API on top of chat generation: a request becomes a ChatRequest, and an
+// answer's text becomes the single message of a response's output.
 #pragma once
 
 #include <string>
@@ -12,13 +12,13 @@ namespace skein::services::openai {
 
 struct ResponsesRequest {
   ChatRequest chat;
-  Json settings;  // what the response object repeats of the request
+  Json settings;  // request settings that the response object repeats
 };
 
-// Text in, text out, as the API's description says. Refused by name: what would need a store of
-// earlier responses
-// (previous_response_id, conversation, background, prompt), tools, structured text, inputs that are
-// no text. `store` is accepted, and the answer says that it is false.
+// Text in, text out, as described in the API's description. Refused by name: parameters that need a
+// store of earlier responses (previous_response_id, conversation, background, prompt), tools,
+// structured text, and inputs that are not text. `store` is accepted, and the answer reports it as
+// false.
 MaybeError Parse(std::string_view body, const ParseLimits& limits, ResponsesRequest* request);
 
 // Writes one response, whole or as server-sent events with their numbers:
@@ -26,7 +26,7 @@ MaybeError Parse(std::string_view body, const ParseLimits& limits, ResponsesRequ
 //   response.content_part.added, response.output_text.delta …, response.output_text.done,
 //   response.content_part.done, response.output_item.done,
 //   then response.completed, or response.incomplete when the text was cut by max_output_tokens.
-// A failure on the way is an `error` event, then response.failed. There is no [DONE].
+// A failure in mid-stream is an `error` event, then response.failed. There is no [DONE].
 class ResponsesWriter {
  public:
   // `head`: id ("resp_…"), created and model count. `message_id`: "msg_…".

@@ -12,7 +12,7 @@ ApiError NotAString(const std::string& path) {
   return InvalidParam(path, "Invalid type for '" + path + "': expected a string.", "invalid_type");
 }
 
-// The text parts of a message, joined as those of a chat.
+// The text parts of a message, joined as in a chat.
 MaybeError JoinParts(const Json& parts, const std::string& path, std::string* text) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string here = path + "[" + std::to_string(i) + "]";
@@ -89,7 +89,7 @@ void ReadInput(Fields* fields, Json* messages) {
   }
 }
 
-// Parameters that the response object repeats; those that the request lacks have their defaults.
+// Parameters that the response object repeats, with defaults for those that the request lacks.
 Json SettingsOf(const Json& body, const GenerationOptions& options) {
   const auto asked = [&body](const char* name) {
     const auto it = body.find(name);

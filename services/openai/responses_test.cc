@@ -34,7 +34,7 @@ TEST(ResponsesRequestTest, TextBecomesAChat) {
   EXPECT_TRUE(request.chat.options.stream);
   EXPECT_EQ(request.settings["metadata"]["k"], "v");
   EXPECT_EQ(request.settings["instructions"], "Be brief.");
-  EXPECT_EQ(request.settings["store"], false);  // whatever was asked
+  EXPECT_EQ(request.settings["store"], false);  // whatever was requested
 }
 
 TEST(ResponsesRequestTest, ItemsBecomeMessages) {

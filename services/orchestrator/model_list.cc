@@ -39,7 +39,13 @@ void FillModels(const scheduler::OrchestratorSnapshot& snapshot, v1::ListModelsR
     }
     AddLoad(instance, &model);
   }
-  for (auto& [name, model] : models) *out->add_models() = std::move(model);
+  for (auto& [name, model] : models) {
+    const auto here = snapshot.waiting_here.find(name);
+    if (here != snapshot.waiting_here.end()) {
+      model.set_waiting(model.waiting() + static_cast<uint64_t>(here->second));
+    }
+    *out->add_models() = std::move(model);
+  }
 }
 
 }  // namespace skein::services

@@ -33,6 +33,20 @@ TEST(ModelListTest, CountsWhatIsThereAlsoWhereARoleIsMissing) {
   EXPECT_EQ(out.models(1).max_positions(), 80u);
 }
 
+// Otherwise nobody would see that a cluster is full: what waits there has no instance yet.
+TEST(ModelListTest, WhatWaitsAtTheOrchestratorCountsAsWaiting) {
+  scheduler::OrchestratorSnapshot snapshot;
+  snapshot.instances = {Instance("m", scheduler::Role::kPrefill, 100),
+                        Instance("m", scheduler::Role::kDecode, 100)};
+  snapshot.instances[0].load.queued_requests = 3;
+  snapshot.instances[1].load.queued_requests = 2;  // in prefill meanwhile
+  snapshot.waiting_here = {{"m", 4}, {"gone", 1}};
+  v1::ListModelsResponse out;
+  FillModels(snapshot, &out);
+  ASSERT_EQ(out.models_size(), 1);
+  EXPECT_EQ(out.models(0).waiting(), 7u);
+}
+
 TEST(ModelListTest, BlocksAreThoseOfTheDecodeInstances) {
   scheduler::OrchestratorSnapshot snapshot;
   snapshot.instances = {Instance("m", scheduler::Role::kDecode, 100),

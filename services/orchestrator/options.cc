@@ -52,8 +52,6 @@ void RegisterLimits(OrchestratorOptions* options, FlagSet* flags) {
                 "An instance that sends nothing for this time is taken for dead.", 0.1, 3600);
   flags->Double(&options->request_deadline_s, "request-deadline-s",
                 "Longest life of a request that does not bring a deadline.", 0.1, 86400);
-  flags->Int(&options->inbox, "inbox",
-             "Most messages that wait for the orchestrator's core; more are refused.", 1, 1 << 20);
 }
 
 }  // namespace

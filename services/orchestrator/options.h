@@ -17,7 +17,6 @@ struct OrchestratorOptions {
   int64_t max_requests = 4096;
   double instance_lease_s = 3;
   double request_deadline_s = 600;
-  int64_t inbox = 16384;
   std::string state_dir;
   std::string profile;
   std::string policy = "tetris";

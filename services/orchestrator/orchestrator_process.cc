@@ -89,8 +89,10 @@ void Refresh(const scheduler::OrchestratorSnapshot& totals, const absl::Status& 
                  totals.digest_mismatches);
   for (size_t kind = 0; kind < scheduler::kDegradedKinds; ++kind) {
     const char* reason = NameOf(static_cast<scheduler::Degraded>(kind));
-    metrics->Total("skein_degraded_total", "Requests that were delayed or recomputed, by reason.",
-                   {{"reason", reason}}, totals.degraded[kind]);
+    metrics->Total(
+        "skein_degraded_total",
+        "Requests that were delayed, recomputed or handed over by a slower path, by reason.",
+        {{"reason", reason}}, totals.degraded[kind]);
   }
   for (const auto& [model, plans] : totals.plans) RefreshPlans(model, plans, metrics);
   metrics->Gauge("skein_invariants_ok", "1 unless the last /debug/invariants found a violation.")
@@ -214,7 +216,7 @@ absl::Status RunOrchestrator(const OrchestratorOptions& options,
     config.generation = *generation;
   }
   LogInfo("generation", {{"generation", config.generation}});
-  OrchestratorShell shell(config, static_cast<size_t>(options.inbox),
+  OrchestratorShell shell(config, kInboxMax,
                           [&options](uint64_t generation) { Keep(generation, options); });
   Pages pages(&shell);
   shell.Start();

@@ -17,9 +17,9 @@ const char kDraining[] = "the orchestrator drains and takes no new requests";
 
 OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config, size_t inbox,
                                      std::function<void(uint64_t)> store_generation)
-    : store_generation_(std::move(store_generation)),
-      instance_lease_us_(config.instance_lease_us),
-      core_(config),
+    : CoreShell(inbox),
+      store_generation_(std::move(store_generation)),
+      config_(config),
       workers_(&loop_,
                {.message = [this](uint64_t call, scheduler::InstanceId instance,
                                   const auto& message) { return Take(call, instance, message); },
@@ -39,15 +39,12 @@ OrchestratorShell::OrchestratorShell(const scheduler::OrchestratorConfig& config
                  LogWarning("the stream of a router ended",
                             {{"router", router}, {"reason", std::string(why.message())}});
                  Handle(scheduler::RouterDisconnected{{call}});
-               }}),
-      loop_(inbox) {}
+               }}) {}
 
 OrchestratorShell::~OrchestratorShell() { Stop(); }
 
 void OrchestratorShell::Start() {
-  loop_.Start(
-      "orchestrator", [this] { return core_.NextDeadline(); },
-      [this] { Handle(scheduler::OrchestratorTick{}); });
+  StartCore("orchestrator", config_, scheduler::OrchestratorTick{});
 }
 
 void OrchestratorShell::Stop() {
@@ -187,7 +184,7 @@ OrchestratorShell::CopyPtr OrchestratorShell::FreshCopy() const {
 OrchestratorShell::CopyPtr OrchestratorShell::MakeCopy() {
   if (CopyPtr fresh = FreshCopy()) return fresh;  // several asked at once
   const int64_t now = MonotonicUs();
-  auto copy = std::make_shared<Copy>(Copy{core_.Snapshot(now), checked_, now, {}});
+  auto copy = std::make_shared<Copy>(Copy{core_->Snapshot(now), invariants(), now, {}});
   FillModels(copy->snapshot, &copy->models);
   copies_made_.fetch_add(1);
   std::lock_guard lock(copy_mutex_);
@@ -214,49 +211,32 @@ bool OrchestratorShell::LookLater(std::function<void(const Copy&)> look) {
   return loop_.TryPost([this, look = std::move(look)] { look(*MakeCopy()); });
 }
 
-bool OrchestratorShell::Count(
-    const std::function<void(const scheduler::OrchestratorSnapshot&, const absl::Status&)>& look) {
-  return loop_.RunAndWait([this, &look] { look(core_.Totals(), checked_); });
+bool OrchestratorShell::Count(const CoreShell::Look& look) {
+  return loop_.RunAndWait([this, &look] { look(core_->Totals(), invariants()); });
 }
 
-absl::Status OrchestratorShell::CheckInvariants() {
-  absl::Status found = absl::UnavailableError("stopping");
-  loop_.RunAndWait([this, &found] {
-    const int64_t now = MonotonicUs();
-    if (checked_us_ < 0 || now >= checked_us_ + kCheckSpacingUs) {
-      checked_ = core_.CheckInvariants();
-      checked_us_ = now;
-      checks_made_.fetch_add(1);
-      DropCopy();
-    }
-    found = checked_;
-  });
-  return found;
+absl::Status OrchestratorShell::CheckParts() {
+  checks_made_.fetch_add(1);
+  DropCopy();
+  return absl::OkStatus();
 }
 
 bool OrchestratorShell::ListLater(scheduler::RequestOrder order, size_t limit,
                                   std::function<void(const Explanations&)> answer) {
   return loop_.TryPost([this, order, limit, answer = std::move(answer)] {
-    answer(core_.Requests(order, limit, MonotonicUs()));
+    answer(core_->Requests(order, limit, MonotonicUs()));
   });
 }
 
 bool OrchestratorShell::ExplainLater(std::string request,
                                      std::function<void(const Explanations&)> answer) {
   return loop_.TryPost([this, request = std::move(request), answer = std::move(answer)] {
-    answer(core_.Explain(request, MonotonicUs()));
+    answer(core_->Explain(request, MonotonicUs()));
   });
 }
 
 void OrchestratorShell::ReplaceTables(scheduler::PlanningTables tables) {
-  loop_.Post(
-      [this, tables = std::move(tables)] { Handle(scheduler::ReplacePlanningTables{tables}); });
-}
-
-void OrchestratorShell::Handle(const scheduler::OrchestratorEvent& event) {
-  for (scheduler::OrchestratorEffect& effect : core_.Handle(event, MonotonicUs())) {
-    std::visit([this](const auto& e) { On(e); }, effect);
-  }
+  Post(scheduler::ReplacePlanningTables{std::move(tables)});
 }
 
 void OrchestratorShell::On(const scheduler::SendPlanUpdate& effect) {

@@ -17,11 +17,13 @@
 #include "services/orchestrator/peer_streams.h"
 #include "services/rpc/calls.h"
 #include "services/rpc/rpc.h"
-#include "services/shell/loop.h"
+#include "services/shell/core_shell.h"
 
 namespace skein::services {
 
-class OrchestratorShell {
+class OrchestratorShell
+    : public CoreShell<OrchestratorShell, scheduler::OrchestratorCore, scheduler::OrchestratorEvent,
+                       scheduler::OrchestratorSnapshot> {
  public:
   using WorkerStreams =
       PeerStreams<v1::WorkerMessage, v1::OrchestratorMessage, scheduler::InstanceId>;
@@ -51,7 +53,7 @@ class OrchestratorShell {
   }
   // False: the inbox is full, or the shell has stopped.
   [[nodiscard]] bool Drain(scheduler::DrainRequest request, Calls<v1::DrainResponse>::Call call);
-  int64_t instance_lease_us() const { return instance_lease_us_; }
+  int64_t instance_lease_us() const { return config_.instance_lease_us; }
   // In force from the next plan on.
   void ReplaceTables(scheduler::PlanningTables tables);
 
@@ -71,15 +73,10 @@ class OrchestratorShell {
   CopyPtr Look();
   // The same without waiting, for gRPC threads: `look` runs at once or on the loop.
   [[nodiscard]] bool LookLater(std::function<void(const Copy&)> look);
-  // What probes and /metrics read: OrchestratorCore::Totals as they are now, and the result of the
-  // last CheckInvariants (OK before the first). `look` runs on the loop. False when the shell has
-  // stopped. Not from the loop.
-  bool Count(const std::function<void(const scheduler::OrchestratorSnapshot&,
-                                      const absl::Status& invariants)>& look);
-  // Checks at most once in kCheckSpacingUs, for all requests and instances, on the loop; in between
-  // it returns what it found last. Not from the loop.
-  static constexpr int64_t kCheckSpacingUs = 1'000'000;
-  absl::Status CheckInvariants();
+  // What probes and /metrics read, in place of Inspect: OrchestratorCore::Totals as they are now,
+  // and the result of the last CheckInvariants (OK before the first). `look` runs on the loop.
+  // False when the shell has stopped. Not from the loop.
+  bool Count(const CoreShell::Look& look);
   uint64_t copies_made() const { return copies_made_.load(); }
   uint64_t checks_made() const { return checks_made_.load(); }
   // `answer` runs on the loop.
@@ -90,7 +87,9 @@ class OrchestratorShell {
                                std::function<void(const Explanations&)> answer);
 
  private:
-  void Handle(const scheduler::OrchestratorEvent& event);
+  friend CoreShell;
+
+  absl::Status CheckParts();  // the copy tells of the last check, which this one is from now on
   CopyPtr FreshCopy() const;  // null: it is too old
   CopyPtr MakeCopy();         // on the loop; the fresh one, if there is one
   void DropCopy();            // what it says is no longer so
@@ -134,15 +133,10 @@ class OrchestratorShell {
   mutable std::mutex copy_mutex_;
   CopyPtr copy_;  // by copy_mutex_; null before the first, and when it was dropped
   // Below: only on the loop.
-  const int64_t instance_lease_us_;
-  scheduler::OrchestratorCore core_;
-  absl::Status checked_;     // what the last CheckInvariants found
-  int64_t checked_us_ = -1;  // -1: there was none
+  const scheduler::OrchestratorConfig config_;
   Calls<v1::DrainResponse> drains_;
   WorkerStreams workers_;
   RouterStreams routers_;
-  // Last: its thread uses all of the above.
-  Loop loop_;
 };
 
 }  // namespace skein::services

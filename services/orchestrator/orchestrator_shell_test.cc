@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "services/shell/spaced_check.h"
+
 namespace skein::services {
 namespace {
 
@@ -36,8 +38,7 @@ TEST_F(OrchestratorShellTest, InvariantsAreCheckedAtMostOnceInAWhile) {
   for (int i = 0; i < 2000; ++i) EXPECT_TRUE(shell_.CheckInvariants().ok());
   const int64_t took_us = MonotonicUs() - begin_us;
   EXPECT_GE(shell_.checks_made(), 1u);
-  EXPECT_LE(shell_.checks_made(),
-            static_cast<uint64_t>(took_us / OrchestratorShell::kCheckSpacingUs + 1));
+  EXPECT_LE(shell_.checks_made(), static_cast<uint64_t>(took_us / SpacedCheck::kSpacingUs + 1));
 }
 
 TEST_F(OrchestratorShellTest, AStoppedShellHasNothingToShow) {
@@ -45,6 +46,22 @@ TEST_F(OrchestratorShellTest, AStoppedShellHasNothingToShow) {
   EXPECT_EQ(shell_.Look(), nullptr);
   EXPECT_FALSE(shell_.LookLater([](const OrchestratorShell::Copy&) {}));
   EXPECT_TRUE(absl::IsUnavailable(shell_.CheckInvariants()));
+}
+
+// As every shell of a core: events are taken before the start, and anybody may look at a snapshot.
+TEST(OrchestratorShellStartTest, WhatWasPostedBeforeTheStartIsHandled) {
+  OrchestratorShell shell(scheduler::OrchestratorConfig{}, 100);
+  scheduler::RegisterCalled event{{1}, {}};
+  event.request.identity = {.model = "m", .endpoint = "host:1", .incarnation = {7}};
+  event.request.identity.shape.block_tokens = event.request.identity.shape.num_layers = 1;
+  event.request.identity.total_blocks = 1;
+  shell.Post(event);
+  shell.Start();
+  EXPECT_TRUE(shell.Inspect(
+      [](const scheduler::OrchestratorSnapshot& snapshot, const absl::Status& invariants) {
+        EXPECT_EQ(snapshot.prefill_instances, 1);
+        EXPECT_TRUE(invariants.ok());
+      }));
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// DrainOrders: an operator's order to drain that came to this worker or router itself, not to the
-// orchestrator. The orchestrator is told of it, so that it gives nothing new to this process. Any
-// thread.
+// DrainOrders: drain orders that an operator gave to this worker or router directly. It tells the
+// orchestrator, so that this process gets nothing new. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +16,23 @@ namespace skein::services {
 
 class DrainOrders {
  public:
-  // `calls` outlives it, and is cancelled and waited for before it is destroyed.
+  // `calls` outlives this object, and is cancelled and waited for before it is destroyed.
   DrainOrders(CallTracker* calls, std::shared_ptr<grpc::Channel> orchestrator);
 
-  // As whom the orchestrator knows this process: a request with its `instance` or `router`. Until
-  // then nothing is told, and MayDrain is OK.
+  // Sets this process's identity at the orchestrator: a request with its `instance` or `router`.
+  // Before this, nothing is sent, and MayDrain is OK.
   void Know(const v1::DrainRequest& self);
 
-  // Whether the orchestrator lets this process drain; waits for at most a second. It does if it
-  // cannot be asked. FAILED_PRECONDITION: no other serves in its place.
+  // Whether the orchestrator lets this process drain; waits at most a second. OK if it cannot be
+  // asked. FAILED_PRECONDITION: no other instance would serve.
   absl::Status MayDrain();
 
-  // From here on, to drain or to serve again. Told as soon as the orchestrator can be reached.
+  // Drain from now on, or serve again. Sent as soon as the orchestrator can be reached.
   void Order(bool drain);
-  // Tries again what could not be told. For each sign that the orchestrator listens.
+  // Sends again what could not be sent. Call whenever the orchestrator has answered.
   void Tell();
 
-  // The orchestrator sent this order, but the opposite one came here later and is not told yet.
+  // Whether this order of the orchestrator contradicts a later local order that was not sent yet.
   bool Contradicts(bool drain);
 
  private:
@@ -43,7 +42,7 @@ class DrainOrders {
   const std::shared_ptr<grpc::Channel> channel_;
   std::mutex mutex_;  // guards all below
   std::optional<v1::DrainRequest> self_;
-  std::optional<bool> order_;  // not told yet
+  std::optional<bool> order_;  // not sent yet
   uint64_t orders_ = 0;        // counts them
   bool telling_ = false;
 };

@@ -1,7 +1,6 @@
-// OrchestratorStream: the stream that a worker or a router keeps to the orchestrator, of which
-// there is one at a time. It numbers what is sent, checks what comes (the first message is the
-// welcome, of the generation that the session belongs to), and drops what still comes of an older
-// stream. When to open one is the owner's to decide.
+// OrchestratorStream: the one stream of a worker or router to the orchestrator. It numbers sent
+// messages, checks received ones (the first is the welcome, whose generation matches the session),
+// and drops messages of an older stream. The owner decides when to open one.
 //
 // Runs on the owner's loop. Out and In: v1::WorkerMessage and v1::OrchestratorMessage, or
 // v1::RouterMessage and v1::OrchestratorRouterMessage.
@@ -33,7 +32,7 @@ class OrchestratorStream {
     std::function<absl::Status(const In&)> message;
     // The stream has ended. `welcomed`: the orchestrator had answered on it.
     std::function<void(const absl::Status& why, bool welcomed)> ended;
-    // It was closed here: what came was malformed, or nothing is acknowledged. Not called by Send.
+    // Closed by this side: a message was malformed, or none is acknowledged. Not called by Send.
     std::function<void(const absl::Status& why)> broken;
   };
 
@@ -43,7 +42,7 @@ class OrchestratorStream {
   // Before the first Open.
   void Start(Hooks hooks) { hooks_ = std::move(hooks); }
 
-  // In place of the stream before. `start` calls the stub's method with context and reactor.
+  // Replaces the current stream. `start` calls the stub's method with context and reactor.
   template <typename StartCall>
   void Open(Out hello, StartCall start) {
     Close();
@@ -58,7 +57,7 @@ class OrchestratorStream {
     Send(std::move(hello));
   }
 
-  // Dropped where there is no stream.
+  // Dropped if there is no stream.
   void Send(Out message) {
     if (stream_ == nullptr) return;
     if (counters_.unacknowledged() >= MessageCounters::kUnacknowledgedMax) {
@@ -68,7 +67,7 @@ class OrchestratorStream {
     stream_->Write(std::move(message));
   }
 
-  // On the loop, or when it has ended. No hook follows.
+  // On the loop, or after the loop has ended. No hook follows.
   void Close() {
     ++streams_;
     if (stream_ != nullptr) stream_->Close();
@@ -88,7 +87,7 @@ class OrchestratorStream {
 
   absl::Status CheckWelcome(const In& message) {
     if (message.has_welcome() == welcomed_) {
-      return absl::InvalidArgumentError(welcomed_ ? "welcome: was sent before"
+      return absl::InvalidArgumentError(welcomed_ ? "welcome: already received"
                                                   : "welcome: must be the first message");
     }
     if (welcomed_) return absl::OkStatus();
@@ -109,7 +108,7 @@ class OrchestratorStream {
                  welcomed_);
   }
 
-  // The owner may be in the middle of an event, so it hears of this in one of its own.
+  // The owner may be handling an event, so the hook runs in a later one.
   void Break(const absl::Status& why) {
     LogWarning("the stream to the orchestrator is closed",
                {{"reason", std::string(why.message())}});

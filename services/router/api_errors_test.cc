@@ -191,5 +191,33 @@ TEST(ApiDescriptionErrorsTest, PathsNameErrorsThatAreDescribed) {
   }
 }
 
+// A request that waited for a tokenising thread has that much less time for the rest.
+TEST_F(RouterTest, TheDeadlineCountsFromTheArrival) {
+  api_options_.request_deadline_us = 100'000'000;
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  Ask("/v1/completions", {{"model", "m"}, {"prompt", "p"}});
+  ASSERT_EQ(cluster_->specs().size(), 1u);
+  const uint64_t left_us = cluster_->specs()[0].deadline_us();
+  EXPECT_GT(left_us, 0u);
+  EXPECT_LT(left_us, 100'000'000u);
+}
+
+TEST_F(RouterTest, WhatWaitedPastItsDeadlineIsRefusedBeforeItIsTokenized) {
+  api_options_.request_deadline_us = 1;  // less than it takes to wake a thread
+  StartRouter([](const v1::RequestSpec&) { return Says("x"); });
+  const Json chat = {{"model", "m"}, {"messages", {{{"role", "user"}, {"content", "q"}}}}};
+  for (const auto& [path, body] :
+       std::vector<std::pair<std::string, Json>>{{"/v1/completions", {{"prompt", "p"}}},
+                                                 {"/v1/chat/completions", chat},
+                                                 {"/tokenize", {{"prompt", "p"}}}}) {
+    const http::Response refused = Post(path, body);
+    EXPECT_EQ(refused.status, 504) << path << ": " << refused.body;
+    const Json error = Json::parse(refused.body)["error"];
+    EXPECT_EQ(error["code"], "deadline_exceeded");
+    EXPECT_EQ(error["message"], "The request's deadline passed before it was tokenized.");
+  }
+  EXPECT_TRUE(cluster_->specs().empty());
+}
+
 }  // namespace
 }  // namespace skein::services::testing

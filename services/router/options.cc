@@ -70,10 +70,6 @@ void RegisterLimits(RouterOptions* options, FlagSet* f) {
          1 << 20);
   f->Int(&options->max_queued, "max-queued",
          "Most choices that wait their turn; a request beyond that is answered 429.", 0, 1 << 20);
-  f->Int(&options->stream_buffer_bytes, "stream-buffer-bytes",
-         "Bytes of one answer that a slow client may leave unread before its tokens are held back "
-         "at the decode-worker.",
-         4096, 1 << 30);
 }
 
 void RegisterTimes(RouterOptions* options, FlagSet* f) {
@@ -109,10 +105,6 @@ void RouterOptions::Register(FlagSet* f) {
   RegisterAccess(this, f);
   RegisterLimits(this, f);
   RegisterTimes(this, f);
-  f->Group("Threads");
-  f->Int(&http_threads, "http-threads", "Threads that serve connections.", 1, 256);
-  f->Int(&tokenize_threads, "tokenize-threads", "Threads that parse and tokenize requests.", 1,
-         256);
   RegisterLogFlags(&log_level, f);
   CheckHeldBytes(this, f);
 }

@@ -34,14 +34,11 @@ struct RouterOptions {
   bool strict_api = false;
   int64_t max_streams = 2048;
   int64_t max_queued = 1024;
-  int64_t stream_buffer_bytes = 256 << 10;
   double request_deadline_s = 600;
   double idle_timeout_s = 75;
   double read_timeout_s = 30;
   double write_timeout_s = 30;
   double drain_grace_s = 30;
-  int64_t http_threads = 2;
-  int64_t tokenize_threads = 2;
 
   // Parsing also checks that the values go together. The options stay where they are meanwhile.
   void Register(FlagSet* flags);

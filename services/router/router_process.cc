@@ -69,11 +69,9 @@ http::ServerOptions HttpOptions(const RouterOptions& options,
   out.bodies = std::move(bodies);
   out.host = options.host;
   out.port = static_cast<uint16_t>(options.port);
-  out.threads = static_cast<int>(options.http_threads);
   out.header_bytes_max = static_cast<size_t>(options.max_header_bytes);
   out.body_bytes_max = static_cast<size_t>(options.max_body_bytes);
   out.connections_max = static_cast<size_t>(options.max_connections);
-  out.buffer_bytes_max = static_cast<size_t>(options.stream_buffer_bytes);
   out.idle_timeout = Milliseconds(options.idle_timeout_s);
   out.read_timeout = Milliseconds(options.read_timeout_s);
   out.write_timeout = Milliseconds(options.write_timeout_s);
@@ -88,8 +86,8 @@ RouterApiOptions ApiOptions(const RouterOptions& options, TraceRecorder* trace) 
   out.max_streams = options.max_streams;
   out.max_queued = options.max_queued;
   out.default_max_tokens = options.default_max_tokens;
+  out.request_deadline_us = static_cast<int64_t>(options.request_deadline_s * 1e6);
   out.strict = options.strict_api;
-  out.threads = static_cast<int>(options.tokenize_threads);
   out.queue_max = static_cast<size_t>(options.max_streams + options.max_queued);
   out.trace = trace;
   return out;

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 #include "services/log/log.h"
 
 namespace skein::services {
@@ -44,7 +44,7 @@ std::vector<int64_t> TraceHashIds(const TraceKey& key, absl::Span<const int32_t>
     unsigned int length = 0;
     const uint8_t* made = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), bytes.data(),
                                bytes.size(), digest.data(), &length);
-    SKEIN_INVARIANT(made != nullptr && length == digest.size());
+    SKEIN_CHECK(made != nullptr && length == digest.size());
     uint64_t id = 0;
     for (size_t i = 0; i < sizeof(id); ++i) id = id << 8 | digest[i];
     ids.push_back(static_cast<int64_t>(id & kIdMask));
@@ -71,8 +71,8 @@ absl::StatusOr<std::unique_ptr<TraceRecorder>> TraceRecorder::Open(const std::st
 
 TraceRecorder::TraceRecorder(std::FILE* file, std::string path, int64_t start_us, size_t queue_max)
     : file_(file), path_(std::move(path)), start_us_(start_us), queue_max_(queue_max) {
-  SKEIN_INVARIANT(file_ != nullptr);
-  SKEIN_INVARIANT(RAND_bytes(key_.data(), static_cast<int>(key_.size())) == 1);
+  SKEIN_CHECK(file_ != nullptr);
+  SKEIN_CHECK(RAND_bytes(key_.data(), static_cast<int>(key_.size())) == 1);
   writer_ = std::thread([this] { WriteAll(); });
 }
 

@@ -1,11 +1,11 @@
 // ServerStream and ClientStream: the two ends of a gRPC stream on which both sides send.
 //
-// A message is read only when the one before was handled, so a side that is slow stops the other
-// through gRPC's flow control. What is written is queued and sent one message at a time; what may
-// be queued is for the owner to bound (MessageCounters). `run` takes the stream's hooks to the
-// thread that owns them, in order: a loop's PostFirst, or in place. Streams keep themselves alive
-// until gRPC is done with them; holders keep a shared_ptr and may Write and Close at any time, on
-// any thread: what comes after the end is dropped.
+// The next message is read only after the previous one was handled, so a slow side stops the other
+// through gRPC's flow control. Written messages are queued and sent one at a time; the owner bounds
+// the queue (MessageCounters). `run` takes the stream's hooks to the thread that owns them, in
+// order: a loop's PostFirst, or in place. A stream keeps itself alive until gRPC is done with it.
+// Holders keep a shared_ptr and may Write and Close at any time, on any thread; calls after the end
+// have no effect.
 #pragma once
 
 #include <deque>
@@ -32,7 +32,7 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out> {
     std::function<void()> ended;  // at most once, the last hook; not after Close
   };
 
-  // The raw pointer goes back to gRPC from the method's handler, after Open.
+  // The method's handler returns this pointer to gRPC, after Open.
   static std::shared_ptr<ServerStream> Make(grpc::CallbackServerContext* context, RunHook run) {
     std::shared_ptr<ServerStream> stream(new ServerStream(context, std::move(run)));
     stream->self_ = stream;
@@ -50,7 +50,7 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out> {
     Advance();
   }
 
-  // What was not sent yet is dropped. No hook follows, but for a message that is handled just now.
+  // Drops unsent messages. No further hook runs, except for a message being handled now.
   void Close(grpc::Status status) {
     std::lock_guard lock(mu_);
     if (closing_) return;
@@ -110,7 +110,7 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out> {
     run_([self] { self->hooks_.ended(); });
   }
 
-  // REQUIRES: mu_ held. Starts the next write, or the finish, when nothing is under way.
+  // REQUIRES: mu_ held. Starts the next write, or the finish, if neither is in progress.
   void Advance() {
     if (writing_ || finishing_) return;
     if (closing_) {
@@ -143,7 +143,7 @@ class ClientStream : public grpc::ClientBidiReactor<Out, In> {
     std::function<void(absl::Status)> ended;  // at most once, the last hook; not after Close
   };
 
-  // `start` calls the stub's async method of `peer`, a role as FromGrpc takes it, with context and
+  // `start` calls the stub's async method of `peer` (a role, see FromGrpc) with context and
   // reactor. `tracker` waits for the stream's last callback; the caller of CancelAndWait Closes the
   // stream first.
   template <typename Start>
@@ -154,7 +154,7 @@ class ClientStream : public grpc::ClientBidiReactor<Out, In> {
     stream->self_ = stream;
     tracker->Add(&stream->context_);
     start(&stream->context_, stream.get());
-    stream->AddHold();  // reads and writes are started from outside of gRPC's callbacks
+    stream->AddHold();  // reads and writes start outside of gRPC's callbacks
     stream->StartRead(&stream->in_);
     stream->StartCall();
     return stream;
@@ -167,7 +167,7 @@ class ClientStream : public grpc::ClientBidiReactor<Out, In> {
     Advance();
   }
 
-  // The other side sees the call cancelled; what was not sent yet is dropped.
+  // The other side sees the call cancelled. Drops unsent messages.
   void Close() {
     {
       std::lock_guard lock(mu_);
@@ -191,7 +191,7 @@ class ClientStream : public grpc::ClientBidiReactor<Out, In> {
     std::lock_guard lock(mu_);
     writing_ = false;
     queue_.pop_front();
-    if (!ok || over_) queue_.clear();  // a read that fails tells the end
+    if (!ok || over_) queue_.clear();  // a failed read means the stream has ended
     Advance();
   }
 
@@ -242,7 +242,7 @@ class ClientStream : public grpc::ClientBidiReactor<Out, In> {
   std::mutex mu_;
   std::deque<Out> queue_;  // the front is being written while `writing_`
   bool writing_ = false;
-  bool over_ = false;    // the hold is let go: no further read or write is started
+  bool over_ = false;    // the hold is released: no further read or write starts
   bool closed_ = false;  // by this side
   std::shared_ptr<ClientStream> self_;
 };

@@ -1,5 +1,4 @@
-// Calls<Response>: unary gRPC calls that a core has not answered yet. Lives on the loop that owns
-// the core.
+// Calls<Response>: unary gRPC calls that a core has not answered yet. Owned by the core's loop.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +28,7 @@ class Calls {
     calls_.erase(it);
   }
 
-  // Ends all that is left, when the process stops.
+  // Ends all calls, when the process stops.
   void AbortAll(const grpc::Status& status) {
     for (auto& [id, call] : calls_) call.reactor->Finish(status);
     calls_.clear();

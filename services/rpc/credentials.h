@@ -1,4 +1,4 @@
-// The one place where gRPC credentials are chosen. Plain text today; TLS changes only this file.
+// The only place that chooses gRPC credentials. Plain text today; TLS will change only this file.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// MessageCounters: the session, sequence and acknowledgement of the messages on a stream on which
-// both sides send. gRPC keeps their order; these numbers prove it, and bound what a side that does
-// not read may leave unread. One thread.
+// MessageCounters: session, sequence and acknowledgement of the messages on a bidirectional stream.
+// gRPC keeps the order; these numbers verify it, and limit how many unread messages a slow side may
+// leave. One thread.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@ namespace skein::services {
 
 class MessageCounters {
  public:
-  // Far above what two processes have to tell each other between two reports.
+  // Far more than two processes send each other between two reports.
   static constexpr uint64_t kUnacknowledgedMax = 16384;
 
-  // The side that gives the session its number says it here; to the other side it is 0 until the
-  // first message comes.
+  // The side that chooses the session number passes it. The other side passes 0 and learns it from
+  // the first message.
   explicit MessageCounters(uint64_t session = 0)
       : session_(session), gives_session_(session != 0) {}
 
-  // Of the side that gives the session, before it has sent anything: another number than the
-  // constructor's.
+  // Replaces the constructor's session number. For the side that chooses it, before its first
+  // message.
   void Renumber(uint64_t session) { session_ = session; }
 
-  // Numbers a message that is about to be sent.
+  // Numbers a message before it is sent.
   template <typename Message>
   void Stamp(Message* message) {
     message->set_session(session_);
@@ -32,7 +32,7 @@ class MessageCounters {
     message->set_acknowledged(handled_);
   }
 
-  // Checks the numbers of a message that has come. INVALID_ARGUMENT names the one that is wrong.
+  // Checks the numbers of a received message. INVALID_ARGUMENT names the wrong one.
   template <typename Message>
   absl::Status Take(const Message& message) {
     const bool first = handled_ == 0;
@@ -59,8 +59,7 @@ class MessageCounters {
 
  private:
   static absl::Status Wrong(const char* field, uint64_t value, uint64_t expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, ": ", value, ", where ", expected, " is due"));
+    return absl::InvalidArgumentError(absl::StrCat(field, ": ", value, ", expected ", expected));
   }
 
   uint64_t session_ = 0;

@@ -14,14 +14,14 @@
 namespace skein::services {
 namespace {
 
-// A peer that is silent for so long is pinged, and counts as dead if it stays silent for as long
-// again, both while the connection is being made and afterwards. With a much shorter time, a live
+// A peer that is silent for this long is pinged. If it stays silent for as long again, it counts as
+// dead. The same limits apply while the connection is being made. With a much shorter time, a live
 // peer on a busy machine could not be reached.
 constexpr int kPatienceMs = 5000;
 
-// gRPC answers a message that is no protobuf of its type with UNIMPLEMENTED (callback services) or
-// INTERNAL, without any text. The caller is at fault, so every method answers INVALID_ARGUMENT with
-// a text instead.
+// gRPC answers a message that cannot be parsed with UNIMPLEMENTED (callback services) or INTERNAL,
+// without a text. The caller is at fault, so every method answers INVALID_ARGUMENT with a text
+// instead.
 class UnparsableMessage : public grpc::experimental::Interceptor {
  public:
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
@@ -47,8 +47,7 @@ class UnparsableMessageFactory : public grpc::experimental::ServerInterceptorFac
   }
 };
 
-// gRPC's own complaints, which are errors by its default of GRPC_VERBOSITY, are lines of the log as
-// all others.
+// Writes gRPC's own errors (its default GRPC_VERBOSITY) as ordinary log lines.
 void LogOfGrpc(gpr_log_func_args* line) {
   LogWarning("gRPC reports an error",
              {{"reason", line->message}, {"source", absl::StrCat(line->file, ":", line->line)}});
@@ -104,10 +103,10 @@ std::shared_ptr<grpc::Channel> Channels::Get(const std::string& endpoint) {
     arguments.SetMaxReceiveMessageSize(kLogprobsMessageBytesMax);
     arguments.SetMaxSendMessageSize(kLogprobsMessageBytesMax);
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-    // In gRPC this is the time that a connection attempt has, the handshake included.
+    // gRPC uses this as the time limit of a connection attempt, handshake included.
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kPatienceMs);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-    // A pod that comes back has its name still, and another address.
+    // A restarted pod keeps its name and gets a new address.
     arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPatienceMs);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPatienceMs);
@@ -122,7 +121,7 @@ size_t Channels::size() const {
   return channels_.size();
 }
 
-// REQUIRES: mu_ held. All are looked at twice in kIdle.
+// REQUIRES: mu_ held. Checks all channels, at most twice in kIdle.
 void Channels::DropIdle(Clock::time_point now) {
   if (now < next_drop_) return;
   next_drop_ = now + kIdle / 2;

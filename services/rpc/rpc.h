@@ -1,7 +1,7 @@
-// gRPC servers and channels as every Skein service makes them: health and reflection on, sizes,
-// memory and streams bounded, a deadline on every unary call. Either side pings the other after 5 s
-// of silence and closes a connection that stays silent for 5 s more: a host that vanished is
-// noticed within 10 s, and its streams end.
+// gRPC servers and channels with the settings of every Skein service: health and reflection on;
+// message sizes, memory and streams bounded; a deadline on every unary call. Either side pings the
+// other after 5 s of silence and closes a connection that stays silent for 5 s more. So a vanished
+// host is noticed within 10 s, and its streams end.
 #pragma once
 
 #include <chrono>
@@ -25,33 +25,31 @@
 
 namespace skein::services {
 
-// The largest message that a server takes, if it does not say otherwise: some 5 million tokens.
+// Default limit of a message that a server accepts: some 5 million tokens.
 inline constexpr int kMessageBytesMax = 16 << 20;
-// Where the log-probabilities of a prompt come along: 20 each for some 200,000 tokens.
+// Limit for messages with a prompt's logprobs: 20 each for some 200,000 tokens.
 inline constexpr int kLogprobsMessageBytesMax = 64 << 20;
-// Calls of one connection at a time; further ones wait at the client. Far above the requests that a
-// router or an instance may have (--max-streams, --max-requests), so only a flood meets it.
+// Concurrent calls of one connection; further ones wait at the client. Far above the requests of a
+// router or an instance (--max-streams, --max-requests), so only a flood reaches it.
 inline constexpr int kConnectionStreamsMax = 1 << 16;
-// What gRPC may hold for a server's connections and calls; beyond it calls are refused
+// Memory that gRPC may use for a server's connections and calls; beyond it calls are refused
 // (RESOURCE_EXHAUSTED).
 inline constexpr size_t kServerMemoryBytes = size_t{1} << 30;
 
 struct RpcServer {
   std::unique_ptr<grpc::Server> server;
-  int port = 0;  // the bound one, when 0 was asked for
+  int port = 0;  // the port actually bound
 };
 
 // Serves `services` (not owned; they outlive the server) on address "host:port". UNAVAILABLE names
-// an address that is taken. Larger messages than `message_bytes_max` are refused
-// (RESOURCE_EXHAUSTED).
+// an address that is in use. Messages above `message_bytes_max` are refused (RESOURCE_EXHAUSTED).
 absl::StatusOr<RpcServer> ServeRpc(const std::string& address,
                                    const std::vector<grpc::Service*>& services,
                                    int message_bytes_max = kMessageBytesMax);
 
-// One channel an endpoint, made on first use. A channel unused for kIdle is dropped at a later Get
-// (looked for every kIdle/2): its endpoint may be gone for good, and a channel tries for ever to
-// connect again.
-// Calls in flight keep theirs. Thread-safe.
+// One channel per endpoint, made on first use. A later Get drops channels unused for kIdle (checked
+// every kIdle/2): the endpoint may be gone for good, and a channel reconnects forever. Calls in
+// flight keep their channel alive. Thread-safe.
 class Channels {
  public:
   using Clock = std::chrono::steady_clock;
@@ -76,19 +74,18 @@ class Channels {
   Clock::time_point next_drop_;
 };
 
-// The client calls under way of one owner, so that none of their callbacks outlives it.
-// Thread-safe.
+// Tracks one owner's client calls in flight, so that no callback outlives the owner. Thread-safe.
 class CallTracker {
  public:
   ~CallTracker() { CancelAndWait(); }
 
   void Add(grpc::ClientContext* context);
-  // The call of `context` has ended: from here on it is not cancelled, so the context may go. Its
-  // callback is still waited for, until Leave.
+  // The call of `context` has ended and can no longer be cancelled, so the context may be
+  // destroyed. Its callback is still waited for, until Leave.
   void Release(grpc::ClientContext* context);
-  // The callback of a released call needs nothing of the owner any more.
+  // The callback of a released call no longer uses the owner.
   void Leave();
-  // Cancels what is under way and whatever is added later, and waits until all callbacks have left.
+  // Cancels all calls, including those added later, and waits until all callbacks have left.
   void CancelAndWait();
 
  private:
@@ -99,13 +96,12 @@ class CallTracker {
   bool stopping_ = false;
 };
 
-// FromGrpc; a failure of the transport is logged in gRPC's own words, with the peer's address as
-// `context` has it.
+// FromGrpc. Logs a transport failure with gRPC's own text and the peer's address from `context`.
 absl::Status EndOfCall(const grpc::Status& status, std::string_view peer,
                        const grpc::ClientContext& context);
 
-// Calls a unary method of `peer`, a role as FromGrpc takes it; `done` runs exactly once, on a gRPC
-// thread. `start` makes the call with the pointers it is given:
+// Calls a unary method of `peer` (a role, see FromGrpc). `done` runs exactly once, on a gRPC
+// thread. `start` makes the call with the pointers it gets:
 //   CallUnary<v1::AssignResponse>("prefill-worker", &tracker, request, deadline_us,
 //                                 [stub](auto* c, auto* q, auto* r, auto f) {
 //                                   stub->async()->Assign(c, q, r, std::move(f));
@@ -126,8 +122,8 @@ void CallUnary(const char* peer, CallTracker* tracker, Request request, int64_t 
   start(&state->context, &state->request, &state->response,
         [peer, tracker, state, done = std::move(done)](grpc::Status status) mutable {
           done(EndOfCall(status, peer, state->context), state->response);
-          // The context owns a share of the channel: were it the last, after the tracker's owner
-          // has gone, gRPC would wait for this thread on this thread.
+          // The context shares ownership of the channel. If it were the last owner, after the
+          // tracker's owner has gone, gRPC would wait for this thread on this thread.
           tracker->Release(&state->context);
           state.reset();
           tracker->Leave();
@@ -139,7 +135,7 @@ template <typename Service, typename Request, typename Response>
 using UnaryMethod = void (Service::StubInterface::async_interface::*)(
     grpc::ClientContext*, const Request*, Response*, std::function<void(grpc::Status)>);
 
-// The same by the method, of the service at the other end of `channel`.
+// The same by method, for the service at the other end of `channel`.
 template <typename Service, typename Request, typename Response>
 void CallUnary(const char* peer, const std::shared_ptr<grpc::Channel>& channel,
                UnaryMethod<Service, Request, Response> method, CallTracker* tracker,

@@ -62,7 +62,7 @@ class RpcTest : public ::testing::Test {
     stub_ = v1::Orchestrator::NewStub(channel_);
   }
 
-  // The first message that a method answers to raw bytes.
+  // The first message with which a method answers raw bytes.
   std::string Ask(const std::string& method, const std::string& bytes) {
     grpc::GenericStub stub(channel_);
     grpc::ClientContext context;
@@ -164,7 +164,7 @@ class CancelCounterFactory final : public grpc::experimental::ClientInterceptorF
   std::atomic<int>* const cancelled_;
 };
 
-// The end of a call's state, held open: the response goes first, the context last.
+// Keeps the end of a call's state open: the response goes first, the context last.
 struct EndOfState {
   std::atomic<bool> begun{false}, released{false}, over{false};
 };
@@ -181,7 +181,7 @@ struct WatchedResponse {
   }
 };
 
-// A call's context goes on the thread of its callback, just when the owner stops.
+// A call's context is destroyed on its callback's thread, just when the owner stops.
 TEST_F(RpcTest, ACallThatHasEndedIsNotCancelledButWaitedFor) {
   std::atomic<int> cancelled{0};
   std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> factories;
@@ -207,7 +207,7 @@ TEST_F(RpcTest, ACallThatHasEndedIsNotCancelledButWaitedFor) {
       });
   std::thread ending(callback.get_future().get());
   end.begun.wait(false);
-  // While this call waits to be cancelled, CancelAndWait goes through all that are under way.
+  // While this call waits for its cancellation, CancelAndWait walks all calls in flight.
   std::promise<void> held_ended;
   CallUnary<v1::ListModelsResponse>(
       "orchestrator", &calls, v1::ListModelsRequest(), 60'000'000,
@@ -220,7 +220,7 @@ TEST_F(RpcTest, ACallThatHasEndedIsNotCancelledButWaitedFor) {
   });
   held_ended.get_future().wait();
   grpc::ClientContext late;
-  calls.Add(&late);  // waits until CancelAndWait has been through
+  calls.Add(&late);  // waits until CancelAndWait has finished its walk
   EXPECT_EQ(cancelled, 0);
   calls.Release(&late);
   calls.Leave();
@@ -275,7 +275,7 @@ struct Listener {
   std::string endpoint;
 };
 
-// A server's door on a busy machine: what comes is let in only after a while, one at a time.
+// A busy server's port: accepts connections late, one at a time.
 class SlowDoor {
  public:
   SlowDoor(int port, std::chrono::milliseconds after) : to_(port), after_(after) {
@@ -309,7 +309,7 @@ class SlowDoor {
     close(client);
     close(server);
   }
-  // What has come, if any; false at the end.
+  // Passes on available bytes; false at the end.
   static bool Pass(int from, int to) {
     std::array<char, 4096> bytes;
     const ssize_t count = recv(from, bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -326,19 +326,20 @@ class SlowDoor {
 
 TEST_F(RpcTest, APeerOnABusyMachineIsReached) {
   SlowDoor door(server_.port, std::chrono::milliseconds(300));
-  Channels channels;  // gone before the door is
+  Channels channels;  // destroyed before the door
   const auto stub = v1::Orchestrator::NewStub(channels.Get(door.endpoint()));
-  EXPECT_EQ(Ended(stub.get()), absl::UnavailableError("no room")) << "its own word";
+  EXPECT_EQ(Ended(stub.get()), absl::UnavailableError("no room")) << "the server's own text";
 }
 
-// It is connected to and says nothing: not a call's deadline ends the wait.
+// It accepts the connection and says nothing. The ping timeout ends the wait, not a call's
+// deadline.
 TEST_F(RpcTest, APeerThatIsMuteIsGivenUp) {
   const Listener mute;
   const auto stub = v1::Orchestrator::NewStub(channels_.Get(mute.endpoint));
   EXPECT_EQ(Ended(stub.get()), absl::UnavailableError("the orchestrator cannot be reached"));
 }
 
-// One channel over a peer's death and return.
+// One channel across a peer's death and return.
 TEST_F(RpcTest, APeerThatComesBackIsReachedAgain) {
   EXPECT_EQ(Ended(stub_.get()), absl::UnavailableError("no room"));
   const std::string address = "127.0.0.1:" + std::to_string(server_.port);
@@ -353,7 +354,7 @@ TEST_F(RpcTest, APeerThatComesBackIsReachedAgain) {
   EXPECT_EQ(Ended(stub_.get()), absl::UnavailableError("no room"));
 }
 
-// Speaks HTTP/2 as far as a server needs it to take a connection.
+// Speaks just enough HTTP/2 for a server to accept its connection.
 class RawClient {
  public:
   explicit RawClient(int port) {
@@ -398,8 +399,8 @@ class RawClient {
 
 constexpr uint8_t kSettingsFrame = 4, kPingFrame = 6;
 
-// A host that vanished neither answers nor closes: as this client, from here on. The test ends when
-// the server has closed the connection.
+// A vanished host neither answers nor closes. This client behaves so from here on. The test ends
+// when the server has closed the connection.
 TEST_F(RpcTest, AClientThatVanishedIsAskedAndDropped) {
   RawClient client(server_.port);
   EXPECT_TRUE(client.Frame(kPingFrame).has_value());

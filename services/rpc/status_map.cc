@@ -9,7 +9,7 @@
 namespace skein::services {
 namespace {
 
-// gRPC and absl number their codes alike (google.rpc.Code).
+// gRPC and absl use the same numbers for their codes (google.rpc.Code).
 absl::StatusCode CodeFrom(int code) {
   if (code <= 0 || code > static_cast<int>(absl::StatusCode::kUnauthenticated)) {
     return absl::StatusCode::kInternal;
@@ -83,19 +83,6 @@ int HttpCode(absl::StatusCode code) {
       return 504;
     default:
       return 500;
-  }
-}
-
-std::string_view OpenAiErrorType(int http_code) {
-  switch (http_code) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 429:
-      return "rate_limit_error";
-    default:
-      return http_code >= 500 ? "server_error" : "invalid_request_error";
   }
 }
 

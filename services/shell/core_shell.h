@@ -1,17 +1,24 @@
-// CoreShell: a core and the loop that owns it, which every shell has. Events are handled on the
-// loop, each effect by the shell's On; the core's ticks come when it wants them; anybody may look
-// at a snapshot, and ask for a check of the invariants.
+// CoreShell: a core and the loop that owns it; the base of every shell. The loop handles events,
+// passes each effect to the shell's On, and ticks the core when it asks. Any thread may take a
+// snapshot or request a check of the invariants.
 //
 //   class DecodeShell : public CoreShell<DecodeShell, DecodeCore, DecodeEvent, DecodeSnapshot>
 //
-// The shell has an On for each effect, and may have
-//   void Handled();              after the effects of an event
-//   absl::Status CheckParts();   the invariants of what it has beside the core
-// both on the loop. It stops the loop (loop_.Stop()) before anything of it goes.
+// An event that arrives while the effects of another are executed is queued and handled after them.
+//
+// The shell has an On for each effect. Optional, all called on the loop:
+//   void Decided();              after an event, before its effects
+//   void Handled();              when nothing is queued any more
+//   int64_t PartsDeadline();     next tick for the shell's own state; INT64_MAX: none
+//   void TickParts();            before each tick of the core
+//   absl::Status CheckParts();   invariants of the shell's own state
+// It stops the loop (loop_.Stop()) before any of its members is destroyed.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -29,18 +36,19 @@ class CoreShell {
  public:
   using Look = std::function<void(const Snapshot&, const absl::Status& invariants)>;
 
-  // Any thread; not answered, whatever the event. Taken before StartCore, too, and handled then.
+  // Any thread. Accepts every event and returns no result. Events posted before StartCore are
+  // handled after it.
   void Post(Event event) {
     loop_.Post([this, event = std::move(event)] { Handle(event); });
   }
-  // Runs `look` on the loop and waits; `invariants` is what CheckInvariants found last. False: the
-  // loop has stopped. Not from the loop.
+  // Runs `look` on the loop and waits. `invariants` is the latest result of CheckInvariants. False:
+  // the loop has stopped. Not from the loop.
   bool Inspect(const Look& look) {
     return loop_.RunAndWait(
         [this, &look] { look(core_->Snapshot(MonotonicUs()), checked_.last()); });
   }
-  // Walks all that the core holds, on the loop, at most once a second; in between it returns what
-  // it found last, which reports and Inspect tell. Not from the loop.
+  // Checks the whole core on the loop, at most once a second; in between, returns the latest
+  // result, which reports and Inspect also use. Not from the loop.
   absl::Status CheckInvariants() {
     absl::Status found = absl::UnavailableError("stopping");
     loop_.RunAndWait([this, &found] {
@@ -57,36 +65,70 @@ class CoreShell {
   explicit CoreShell(size_t inbox) : loop_(inbox) {}
   ~CoreShell() = default;
 
-  // The loop's thread begins with `tick`, and gives it to the core whenever one is due.
+  // Starts the loop's thread with the core's ticks. `tick` runs first.
   template <class Config>
   void StartCore(const std::string& name, const Config& config, const Event& tick) {
     core_.emplace(config);
     loop_.Start(
-        name, [this] { return core_->NextDeadline(); }, [this, tick] { Handle(tick); });
+        name, [this] { return NextTick(); },
+        [this, tick] {
+          shell()->TickParts();
+          Handle(tick);
+        });
     Post(tick);
+  }
+  // On the loop: from here on events are dropped and ticks stop. For a shell that needs the loop
+  // until everything that the core has opened is closed.
+  void StopCore() {
+    stopped_ = true;
+    queue_.clear();
   }
 
   // On the loop.
-  void Handle(const Event& event) {
-    Execute(event);
+  void Handle(Event event) {
+    Queue(std::move(event));
+    HandleQueued();
+  }
+  // Several at a time: HandleQueued has to follow.
+  void Queue(Event event) { queue_.push_back(std::move(event)); }
+  // The same, before all that is queued.
+  void QueueFirst(Event event) { queue_.push_front(std::move(event)); }
+  void HandleQueued() {
+    if (stopped_) return queue_.clear();
+    if (std::exchange(handling_, true)) return;
+    while (!queue_.empty()) {
+      const Event next = std::move(queue_.front());
+      queue_.pop_front();
+      auto effects = core_->Handle(next, MonotonicUs());
+      shell()->Decided();
+      for (auto& effect : effects) {
+        std::visit([this](auto& e) { shell()->On(e); }, effect);
+      }
+    }
+    handling_ = false;
     shell()->Handled();
   }
-  void Execute(const Event& event) {
-    for (auto& effect : core_->Handle(event, MonotonicUs())) {
-      std::visit([this](auto& e) { shell()->On(e); }, effect);
-    }
-  }
+  void Decided() {}
   void Handled() {}
+  int64_t PartsDeadline() { return INT64_MAX; }
+  void TickParts() {}
   absl::Status CheckParts() { return absl::OkStatus(); }
   const absl::Status& invariants() const { return checked_.last(); }
 
-  std::optional<Core> core_;  // from StartCore on; only on the loop
+  std::optional<Core> core_;  // set by StartCore; used only on the loop
   Loop loop_;
 
  private:
   Shell* shell() { return static_cast<Shell*>(this); }
+  int64_t NextTick() {
+    return stopped_ ? INT64_MAX : std::min(core_->NextDeadline(), shell()->PartsDeadline());
+  }
 
   SpacedCheck checked_;
+  // Only on the loop.
+  std::deque<Event> queue_;
+  bool handling_ = false;
+  bool stopped_ = false;
 };
 
 }  // namespace skein::services

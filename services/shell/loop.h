@@ -2,9 +2,9 @@
 //
 // The inbox is bounded for tasks from outside (TryPost). Heartbeats and lease renewals use a
 // separate, high-priority inbox (TryPostFirst), so that a flood of requests cannot delay them.
-// Completions of work that the core itself started (Post) are always taken, since the core bounds
-// how much of it is in flight. After each batch of tasks the loop asks `next_deadline` when to call
-// `tick` next, so a core never waits on a clock of its own.
+// Completions of work that the core itself started (Post) are always accepted, because the core
+// bounds how much of it is in flight. After each batch of tasks the loop asks `next_deadline` when
+// to call `tick` next, so a core never waits on a clock of its own.
 #pragma once
 
 #include <condition_variable>
@@ -21,6 +21,9 @@ namespace skein::services {
 // Microseconds of a monotonic clock with an arbitrary origin: the `now` of every core.
 int64_t MonotonicUs();
 
+// Of each process's loop: messages that wait for its core. More are refused.
+inline constexpr size_t kInboxMax = 16384;
+
 class Loop {
  public:
   using Task = std::function<void()>;
@@ -30,23 +33,23 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  // Starts the thread. `next_deadline` returns MonotonicUs() time of the next tick, or INT64_MAX.
-  // Both run on the loop.
+  // Starts the thread. `next_deadline` returns the next tick in MonotonicUs() time, or INT64_MAX.
+  // Both functions run on the loop.
   void Start(std::string name, std::function<int64_t()> next_deadline, std::function<void()> tick);
 
-  // False at once when the inbox is full or the loop has stopped: answer RESOURCE_EXHAUSTED.
+  // False at once when the inbox is full or the loop has stopped; the caller answers
+  // RESOURCE_EXHAUSTED.
   [[nodiscard]] bool TryPost(Task task);
-  // The same into an inbox of its own, of the same capacity, that is emptied first: for messages
-  // without which their sender would count as dead.
+  // The same for the high-priority inbox, of the same capacity, which is emptied first. For
+  // messages that keep their sender from being declared dead.
   [[nodiscard]] bool TryPostFirst(Task task);
-  // Always taken, also while stopping; dropped only after Stop returned.
+  // Always accepted, also while stopping; dropped only after Stop has returned.
   void Post(Task task);
-  // The same into the inbox that is emptied first: for streams, each of which posts its next
-  // message when the one before was handled.
+  // The same for the high-priority inbox. For streams, each of which posts its next message only
+  // after the previous one was handled.
   void PostFirst(Task task);
 
-  // Runs `task` on the loop and waits for it. Not from the loop itself. False when the loop has
-  // stopped.
+  // Runs `task` on the loop and waits for it. False when the loop has stopped. Not from the loop.
   bool RunAndWait(const Task& task);
 
   // Runs what is in the inbox, then joins the thread. Idempotent.

@@ -1,5 +1,5 @@
-// SpacedCheck: runs an expensive check at most once a second, however often it is asked for; in
-// between it returns the last result. One thread owns it.
+// SpacedCheck: runs an expensive check at most once a second, however often it is requested; in
+// between it returns the last result. One thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A command of skeinctl. Adding one is a struct of its flags, a function that runs, and one line in
-// commands.cc; help, completion, man pages and docs/flags.md follow from these.
+// A command of skeinctl. To add one, write a struct of its flags, a function that runs it, and one
+// line in commands.cc. Help, completion, man pages and docs/flags.md follow from these.
 #pragma once
 
 #include <cstdio>
@@ -13,21 +13,21 @@
 namespace skein::services {
 
 struct Command {
-  std::string name;  // as it is typed after "skeinctl"
-  // Calls `visit` with the command's flags, as they are before anything is parsed.
+  std::string name;  // as typed after "skeinctl"
+  // Calls `visit` with the command's flags at their defaults.
   std::function<void(const std::function<void(const FlagSet&)>& visit)> describe;
   // argv[0] is the command's name. Returns the exit code (see command_line.h).
   std::function<int(int argc, const char* const* argv)> run;
 };
 
-// `Flags` holds the command's flags at their defaults; its Register(FlagSet*) says what the command
-// is about (FlagSet::About) and registers them. `run` is called when they are parsed and valid.
+// `Flags` holds the command's flags at their defaults. Its Register(FlagSet*) describes the command
+// (FlagSet::About) and registers them. `run` is called when they are parsed and valid.
 template <typename Flags>
 Command MakeCommand(const std::string& name, int (*run)(const Flags&)) {
   const auto prepared = [name](Flags* flags, FlagSet* set) {
     set->Name("skeinctl " + name);
-    // Services and commands give one name several meanings (--model, --policy), and may run in one
-    // environment, as in a pod.
+    // Services and commands use some names with different meanings (--model, --policy) and may
+    // share an environment, as in a pod.
     set->EnvironmentPrefix("SKEINCTL_");
     flags->Register(set);
   };
@@ -53,10 +53,10 @@ Command MakeCommand(const std::string& name, int (*run)(const Flags&)) {
               }};
 }
 
-// Every command, in the order in which help lists them.
+// Every command, in help's order.
 const std::vector<Command>& Commands();
 
-// Runs what the arguments of skeinctl ask for. Returns the exit code.
+// Runs skeinctl with these arguments. Returns the exit code.
 int RunSkeinctl(int argc, const char* const* argv);
 
 }  // namespace skein::services

@@ -1,6 +1,6 @@
 #include "services/skeinctl/command.h"
 
-// The table of commands. One line each.
+// The table of commands, one line each.
 #include "services/skeinctl/bench/bench.h"
 #include "services/skeinctl/cluster/drain.h"
 #include "services/skeinctl/cluster/explain.h"

@@ -1,5 +1,5 @@
-// Exit codes of skeinctl, the same for every command: the one description of them, of which help,
-// man pages and docs/flags.md are made.
+// Exit codes of skeinctl, the same for every command. Help, man pages and docs/flags.md are made
+// from this table.
 #pragma once
 
 #include <string>
@@ -11,32 +11,32 @@ namespace skein::services {
 
 enum : int {
   kDegraded = 3,     // status: the cluster serves, but something is lost or broken
-  kCannotServe = 4,  // status: no orchestrator, or a model, or every client, without service
-  kNotFound = 5,     // there is no such request, instance or process
+  kCannotServe = 4,  // status: no orchestrator; or a model, or all clients, without service
+  kNotFound = 5,     // no such request, instance or process
   kNotInTime = 6,    // drain --wait: not drained by the deadline
 };
 
 struct ExitCodeMeaning {
   int code;
   const char* brief;
-  const char* meaning;  // a sentence without its full stop
+  const char* meaning;  // a sentence without full stop
 };
 
 inline constexpr ExitCodeMeaning kExitCodes[] = {
-    {kDone, "done or healthy", "what was asked is done; the cluster is healthy"},
-    {kFailed, "failed", "the cluster does not answer, or refused, or what was asked failed"},
-    {kUsage, "called wrongly", "called wrongly; nothing was done"},
+    {kDone, "done or healthy", "the command succeeded; the cluster is healthy"},
+    {kFailed, "failed", "the cluster did not answer, refused, or the operation failed"},
+    {kUsage, "wrong usage", "wrong usage; nothing was done"},
     {kDegraded, "degraded", "the cluster serves, but something is lost or broken"},
     {kCannotServe, "cannot serve",
-     "a model, or every client, is without service; status: the orchestrator does not answer"},
-    {kNotFound, "not found", "there is no such request, instance or process"},
-    {kNotInTime, "not in time", "a drain was not over by its deadline"},
+     "a model or all clients are without service; status: the orchestrator does not answer"},
+    {kNotFound, "not found", "no such request, instance or process"},
+    {kNotInTime, "not in time", "a drain did not finish by its deadline"},
 };
 
 // A sentence for help texts: "Exit codes: 0 done or healthy, 1 failed, ..."
 std::string ExitCodesHelp();
 
-// INVALID_ARGUMENT is usage, NOT_FOUND not found, DEADLINE_EXCEEDED not in time, the rest failed.
+// INVALID_ARGUMENT: kUsage. NOT_FOUND: kNotFound. DEADLINE_EXCEEDED: kNotInTime. Others: kFailed.
 int ExitCodeOf(const absl::Status& status);
 
 }  // namespace skein::services

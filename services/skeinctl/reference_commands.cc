@@ -26,7 +26,7 @@ absl::Status WriteManPages(const std::string& folder) {
 
 void CompletionFlags::Register(FlagSet* set) {
   set->About(
-      "Print a script with which a shell completes Skein's commands and flags.\n"
+      "Print a shell script that completes Skein's commands and flags.\n"
       "\n"
       "  bash  source <(skeinctl completion bash)\n"
       "  zsh   skeinctl completion zsh > DIR/_skeinctl      (DIR: a folder of $fpath)\n"

@@ -23,7 +23,7 @@ struct DocsFlags {
   void Register(FlagSet* set);
 };
 
-// Writes man pages into the folder, or prints docs/flags.md. Exit code: 0; 1 when the folder cannot
+// Writes man pages into the folder, or prints docs/flags.md. Exit code: 0; 1 if the folder cannot
 // be written.
 int RunDocs(const DocsFlags& flags);
 

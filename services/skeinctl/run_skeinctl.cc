@@ -11,7 +11,7 @@ namespace {
 
 std::string Help() {
   std::string text =
-      "skeinctl: the command of those who operate a Skein cluster.\n\n"
+      "skeinctl: the operator's command line for a Skein cluster.\n\n"
       "Usage: skeinctl COMMAND [arguments and flags]\n\nCommands:\n";
   for (const Command& command : Commands()) {
     command.describe([&](const FlagSet& flags) {
@@ -21,7 +21,7 @@ std::string Help() {
   return text +
          "\n'skeinctl help COMMAND' and 'skeinctl COMMAND --help' print the arguments and flags of "
          "a\ncommand, 'skeinctl --version' the version.\n"
-         "Exit codes: 0 done or healthy, 1 failed, 2 called wrongly, 3 degraded, 4 cannot serve,\n"
+         "Exit codes: 0 done or healthy, 1 failed, 2 wrong usage, 3 degraded, 4 cannot serve,\n"
          "5 not found, 6 not in time.\n";
 }
 
@@ -36,7 +36,7 @@ int Refuse(std::string_view name) {
   if (name.starts_with('-')) {
     return PrintErrors(
         "skeinctl",
-        absl::InvalidArgumentError("flags stand behind a command, as in 'skeinctl status " +
+        absl::InvalidArgumentError("flags follow a command, as in 'skeinctl status " +
                                    std::string(name) + "'; run 'skeinctl --help' for the commands"),
         kUsage);
   }

@@ -80,7 +80,7 @@ def drained_and_the_others_agree():
 
         cluster.kill("orchestrator")
         restart_orchestrator(cluster)
-        await_state(cluster, "decode-1", "drained")  # it survived, and was heard of
+        await_state(cluster, "decode-1", "drained")  # it survived the restart and was reported
         done = subprocess.run([cluster.binaries["skeinctl"], "drain", str(status(cluster, "decode-1")["instance"]), "--undo",
                                "--orchestrator", cluster.orchestrator], check=False)
         assert done.returncode == 0
@@ -94,7 +94,7 @@ def drained_and_the_others_agree():
         await_state(cluster, "decode-1", "drained")
         assert post(cluster, "decode-1", "/resume")["state"] == "serving"
         await_state(cluster, "decode-1", "serving")
-        # What skeinctl ordered, the worker undoes.
+        # The worker can undo an order of skeinctl.
         assert subprocess.run([cluster.binaries["skeinctl"], "drain", str(status(cluster, "decode-1")["instance"]),
                                "--orchestrator", cluster.orchestrator], check=False).returncode == 0
         await_state(cluster, "decode-1", "drained")
@@ -103,7 +103,7 @@ def drained_and_the_others_agree():
 
 
 def what_runs_goes_on_and_then_sigterm_ends_it_at_once():
-    # A grace so long that a process which waited for it would not end within the test.
+    # The grace period is so long that a process that waited for it would not end within the test.
     with up(prefill=1, decode=1, worker_flags=["--drain-grace-s=600"], router_flags=["--drain-grace-s=600"]) as cluster:
         body = {"model": cluster.name, "prompt": "The", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
         chunks = cluster.stream("/v1/completions", body)
@@ -166,7 +166,7 @@ def a_model_is_waited_for():
         await_state(cluster, "prefill-1", "serving")
         assert cluster.get("/startupz", raw=True, base=admin) == "ok\n"
         text = cluster.processes["prefill-1"].text()
-        assert text.count("waiting for the model") == 1 and "the model is there" in text, text
+        assert text.count("waiting for the model") == 1 and "model folder complete" in text, text
 
         late = Process("late", [cluster.binaries["router"], "--orchestrator=" + cluster.orchestrator, "--port=0", "--admin-port=0",
                                 "--admin-port-file=" + os.path.join(cluster.folder, "late.admin"), "--wait-for-model-s=100",

@@ -1,4 +1,4 @@
-"""A real Skein cluster for tests: the four binaries as processes on loopback, ports taken free, everything bounded.
+"""A real Skein cluster for tests: the four binaries as processes on loopback, on free ports, with bounded waits.
 
     with Cluster(binaries_from_argv(), model=DIR) as cluster:
         answer = cluster.post("/v1/completions", {...})
@@ -25,7 +25,7 @@ STOP_S = 40
 
 
 def shared(*parts):
-    """A path of ../shared, or None where that is not."""
+    """A path in ../shared, or None if it does not exist."""
     root = os.environ.get("SKEIN_SHARED", "")
     path = os.path.join(root, *parts)
     return path if root and os.path.exists(path) else None
@@ -62,7 +62,7 @@ class Process:
         self.name = name
         self.log = os.path.join(folder, name + ".log")
         self.admin_port_file = os.path.join(folder, name + ".admin")
-        for argument in command:  # the file of one that was killed must not speak for this one
+        for argument in command:  # files of a killed process must not be read for this one
             if "port-file=" in argument and os.path.exists(argument.split("=", 1)[1]):
                 os.remove(argument.split("=", 1)[1])
         with open(self.log, "ab") as log:
@@ -78,7 +78,7 @@ class Process:
     def admin(self):
         """The URL of its admin pages; waits until it listens."""
         end = time.monotonic() + START_S
-        while not os.path.exists(self.admin_port_file):  # it comes whole, by a rename
+        while not os.path.exists(self.admin_port_file):  # written atomically, by a rename
             assert self.popen.poll() is None, "%s ended with %s:\n%s" % (self.name, self.popen.returncode, self.tail())
             assert time.monotonic() < end, self.name + " does not listen:\n" + self.tail()
             time.sleep(0.02)
@@ -103,7 +103,7 @@ class Cluster:
         self.folder = tempfile.mkdtemp(prefix="cluster-", dir=os.environ.get("TEST_TMPDIR"))
         self.processes = {}
 
-    # ---- life ----
+    # ---- life cycle ----
 
     def __enter__(self):
         try:
@@ -160,7 +160,7 @@ class Cluster:
         return open(path, encoding="utf-8").read().strip()
 
     def until(self, condition, what, seconds=START_S):
-        """Waits for a condition; fails when the time is over or a process of ours has ended."""
+        """Waits for a condition; fails after the time limit or if one of our processes has ended."""
         end = time.monotonic() + seconds
         while not condition():
             for process in self.processes.values():
@@ -198,7 +198,8 @@ class Cluster:
         process = self.processes.pop(name)
         process.popen.send_signal(how)
         process.popen.wait()
-        # ThreadSanitizer's findings show in the exit code of a process that ends by itself; this one does not.
+        # ThreadSanitizer reports through the exit code of a process that ends by itself; this one
+        # is killed.
         assert "WARNING: ThreadSanitizer" not in process.text(), process.text()
 
     def kill_all(self):
@@ -248,7 +249,7 @@ class Cluster:
         finally:
             connection.close()
 
-    # ---- what must hold ----
+    # ---- invariants ----
 
     def workers(self):
         return [p for n, p in sorted(self.processes.items()) if "-" in n]
@@ -257,12 +258,12 @@ class Cluster:
         done = subprocess.run([self.binaries["skeinctl"], "status", "--orchestrator", self.orchestrator,
                                "--format=json"], check=False, stdout=subprocess.PIPE, timeout=START_S)
         assert done.returncode in (0, 3, 4), done  # healthy, degraded, cannot serve
-        # Nothing is known while the orchestrator does not answer; that is a reason for "cannot serve".
+        # While the orchestrator does not answer, no state is known; that counts as "cannot serve".
         assert done.stdout or done.returncode == 4, done
         return json.loads(done.stdout) if done.stdout else {"instances": [], "routers": []}
 
     def metric(self, process, name, labels=""):
-        """The value of one series, 0.0 if it is not there."""
+        """The value of one series, 0.0 if it does not exist."""
         for line in self.get("/metrics", raw=True, base=process.admin()).splitlines():
             if line.startswith(name) and labels in line:
                 return float(line.rsplit(" ", 1)[1])
@@ -283,11 +284,11 @@ class Cluster:
         assert self.get("/debug/invariants", base=orchestrator.admin()) == {"ok": True}
 
 
-RESERVED = []  # sockets that keep other tests off the ports of this one, until it ends
+RESERVED = []  # sockets that reserve this test's ports until it ends
 
 
 def free_ports(count):
-    """The first of so many neighbours (up to 20) that nobody has now, for flags that must name a port. They lie below the range
+    """The first of this many adjacent free ports (up to 20), for flags that must name a port. They are below the range
     that the kernel takes itself, and a name in the network namespace keeps other tests from taking the same."""
     blocks = list(range(10000, 32000, 20))
     random.SystemRandom().shuffle(blocks)

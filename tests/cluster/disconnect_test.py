@@ -76,11 +76,12 @@ def every_finished_answer_is_right_and_nothing_leaks():
     model = shared("models", "stories260K")
     if not model:
         return "skip: needs ../shared"
-    # AddressSanitizer keeps 256 MiB of freed memory by default, far more than the warm-up frees; a little is full by then.
+    # AddressSanitizer keeps 256 MiB of freed memory by default, far more than the warm-up frees; a
+    # smaller limit is reached by then.
     os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=4"
     with Cluster(binaries_from_argv(), model) as cluster:
         expected = [text_of(cluster.stream("/v1/completions", body_of(cluster, c))) for c in range(40)]
-        # The first third warms up allocators and thread pools; after it memory has to stay where it is.
+        # The first third warms up allocators and thread pools; after it memory must not grow.
         soak(cluster, expected, SECONDS / 3, 1)
         cluster.assert_idle_and_whole()
         before = memory_kib(cluster)
@@ -103,7 +104,8 @@ def a_disconnect_frees_its_blocks_at_once():
         next(stream)
         assert cluster.held_blocks() > 0
         stream.close()
-        # The decode instance cancelled it long before its 480 tokens: fewer steps than tokens were run.
+        # The decode instance cancelled the request long before its 480 tokens: fewer steps than
+        # tokens ran.
         cluster.assert_idle_and_whole()
         decode = cluster.processes["decode-0"]
         assert cluster.metric(decode, "skein_output_tokens_computed_total") < 480

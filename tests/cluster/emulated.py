@@ -1,4 +1,4 @@
-"""Emulated workers for tests and benches: their flags, a model folder for their router, and what they must answer.
+"""Emulated workers for tests and benches: their flags, a model folder for their router, and their expected answers.
 
 An emulated worker needs no weights. The router does need a tokenizer and the model's limits: emulated_model() makes a
 folder of any model's tokenizer with limits of our choosing. Clients send prompts as token ids (the completions API takes
@@ -30,7 +30,7 @@ def mix(x):
 
 
 def continuation(prompt, count, vocab=VOCAB, layers=1, heads=1, words=1):
-    """What workers of this shape sample greedily for `prompt`: engine/emulated/tags.h, written a second time.
+    """The greedy output of workers of this shape for `prompt`: an independent implementation of engine/emulated/tags.h.
 
     words = head_dim * 2 bytes / 8.
     """
@@ -50,7 +50,7 @@ def continuation(prompt, count, vocab=VOCAB, layers=1, heads=1, words=1):
 
 
 def fast_profile(folder, speed):
-    """A profile in the manner of LLaMA3-8B on A100, so many times faster."""
+    """LLaMA3-8B's profile on A100, scaled to be faster by a factor."""
     path = os.path.join(folder, "fast.json")
     coefficients = {1: (0.10, 9.0e-5, 1.6e-9, 1.2e-9)}
     for sp in (2, 4, 8, 16):
@@ -64,7 +64,7 @@ def fast_profile(folder, speed):
 
 
 def complete(cluster, prompt, count, timeout=120, name=None):
-    """The answer's token ids. `name`: by which skeinctl explain finds the request."""
+    """The answer's token ids. `name`: its id for skeinctl explain."""
     answer = cluster.post("/v1/completions", {
         "model": cluster.name, "prompt": prompt, "max_tokens": count, "ignore_eos": True, "temperature": 0,
         "return_token_ids": True},

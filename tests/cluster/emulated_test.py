@@ -64,7 +64,7 @@ def a_worker_whose_kv_has_another_shape_is_refused_and_ends():
 
 
 def workers_that_come_back_with_another_shape_are_taken():
-    """Those that were killed count until their lease ends: until then the new ones are refused, and go on trying."""
+    """Killed workers count until their lease expires; until then new ones are refused and retry."""
     with tempfile.TemporaryDirectory() as folder, \
             Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), worker_flags=EMULATED,
                     orchestrator_flags=["--instance-lease-s=5"]) as cluster:
@@ -82,7 +82,7 @@ def workers_that_come_back_with_another_shape_are_taken():
 
 
 def sp_plans(policy):
-    """Prompts on growing sets of instances: blocks really move, and every rank checks what it got."""
+    """Prompts on growing sets of instances: blocks move, and every rank checks the blocks it receives."""
     with tempfile.TemporaryDirectory() as folder:
         profile = fast_profile(folder, 50)
         with Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), prefill=6, decode=2,
@@ -106,7 +106,7 @@ def random_sp_plans():
 
 
 def a_request_that_cannot_be_sampled_harms_no_other():
-    """Of a vocabulary so small that a client may name all of it as stop tokens, and forbid them by min_tokens."""
+    """A vocabulary so small that a client can name all of it as stop tokens, and forbid them with min_tokens."""
     vocab = 64
     with tempfile.TemporaryDirectory() as folder, \
             Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER, vocab=vocab), worker_flags=EMULATED) as cluster:

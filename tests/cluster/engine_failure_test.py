@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""An engine that fails or hangs ends its process, which says so first; a request that fails engines ends after two of them; idle
-engines are probed. Real processes with emulated engines, which fail and hang at a token of our choosing.
+"""An engine that fails or hangs ends its process, which first reports it; a request that fails engines ends after two failures; one
+whose logits are NaN ends alone; idle engines are probed. Real processes with emulated engines, which fail at a token of our choosing.
 """
 import concurrent.futures
 import json
 import os
+import random
 import signal
 import sys
 import tempfile
@@ -12,7 +13,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster, HttpFailure, binaries_from_argv, run_tests  # noqa: E402
-from emulated import complete, continuation, emulated_model  # noqa: E402
+from emulated import VOCAB, complete, continuation, emulated_model  # noqa: E402
 
 TOKENIZER = "deploy/models/fledgling"
 FLAGS = ["--device=emulated", "--kv-gib=0.01"]
@@ -67,7 +68,7 @@ def one_that_hangs_is_given_up_and_says_so_first():
         cluster.until(lambda: cluster.metric(decode, "skein_engine_step_age_seconds") > 0.5, "the age of the step is told", 20)
         assert cluster.get("/livez", raw=True, base=admin) == "ok\n", "a long step is no failure yet"
         cluster.processes.pop("decode-0")
-        orchestrator.popen.send_signal(signal.SIGSTOP)  # its final reports take a while
+        orchestrator.popen.send_signal(signal.SIGSTOP)  # delays its final reports
         try:
             live = None
             while live is None and decode.popen.poll() is None:
@@ -114,6 +115,22 @@ def ends_after_two(prefill, orchestrator):
         cluster.assert_idle_and_whole()
 
 
+def a_request_of_nan_ends_alone():
+    for role in ("prefill", "decode"):
+        with tempfile.TemporaryDirectory() as folder, failing(folder, role, "nan", prefill=2, decode=2) as cluster:
+            draw = random.Random(5)
+            asked = [[draw.randrange(BAD + 1, VOCAB) for _ in range(draw.randint(1, 300))] for _ in range(40)]
+            with concurrent.futures.ThreadPoolExecutor(50) as pool:
+                bad = [pool.submit(failure_of, cluster, [1, i + 10, BAD], 8) for i in range(10)]
+                good = [pool.submit(complete, cluster, prompt, 8) for prompt in asked]
+                for prompt, answer in zip(asked, good):
+                    assert answer.result(60) == continuation(prompt, 8), (role, len(prompt))
+                for request in bad:
+                    failure = request.result(60)
+                    assert failure.code == 500 and "logits hold NaN or infinity" in failure.body, (role, failure)
+            cluster.assert_idle_and_whole()  # all workers are there
+
+
 def idle_engines_are_probed():
     with tempfile.TemporaryDirectory() as folder, \
             Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), prefill=1, decode=1,
@@ -129,11 +146,12 @@ def idle_engines_are_probed():
 def a_dead_engine_is_never_ready():
     with tempfile.TemporaryDirectory() as folder, \
             Cluster(binaries_from_argv(), emulated_model(folder, TOKENIZER), prefill=0, decode=0,
-                    decode_flags=FLAGS + ["--emulated-fail-token=0"]) as cluster:  # which a probe runs
+                    decode_flags=FLAGS + ["--emulated-fail-token=0"]) as cluster:  # probes use this token
         cluster.start_worker("decode", 0)
         assert end_of(cluster.processes.pop("decode-0")) == ENGINE_FAILED
 
 
 if __name__ == "__main__":
     run_tests(a_failed_engine_ends_its_process, one_that_hangs_is_given_up_and_says_so_first,
-              a_request_that_fails_engines_ends_after_two, without_a_profile_too, idle_engines_are_probed, a_dead_engine_is_never_ready)
+              a_request_that_fails_engines_ends_after_two, without_a_profile_too, a_request_of_nan_ends_alone,
+              idle_engines_are_probed, a_dead_engine_is_never_ready)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The shipped model through the whole cluster over REST: held-out questions, answered right, however prompts are cut."""
+"""The shipped model through the whole cluster over REST: held-out questions are answered correctly, however prompts are cut."""
 import os
 import subprocess
 import sys

@@ -24,7 +24,7 @@ def continue_greedily(cluster, prompt, count):
 
 def check(cluster):
     ids = golden()
-    # From the beginning, and from prompts of many lengths (blocks filled exactly, and not).
+    # From the beginning, and from prompts of many lengths (full and partial blocks).
     assert continue_greedily(cluster, [BOS], 200) == ids
     for cut in (1, 14, 15, 16, 31, 100):
         assert continue_greedily(cluster, [BOS] + ids[:cut], 200 - cut) == ids[cut:], cut

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The API keys of a running router: SIGHUP takes those that are in the file then, and a broken file changes nothing."""
+"""The API keys of a running router: SIGHUP reloads the file, and a broken file changes nothing."""
 import json
 import os
 import signal
@@ -32,7 +32,7 @@ class Router(Cluster):
         return [line for line in lines if line["msg"] == msg]
 
     def reload(self, msg):
-        """Sends SIGHUP and waits for the line that says what came of it."""
+        """Sends SIGHUP and waits for the log line with the result."""
         before = len(self.log_lines(msg))
         self.processes["router"].popen.send_signal(signal.SIGHUP)
         self.until(lambda: len(self.log_lines(msg)) > before, "the log says " + msg)

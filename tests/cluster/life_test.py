@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Workers and the orchestrator leaving, dying and coming back while requests run: nothing hangs, nothing is lost silently,
+"""Workers and the orchestrator leave, fail and return while requests run: nothing hangs, nothing is lost silently,
 every request ends exactly once, every block is free afterwards."""
 import os
 import signal
@@ -13,7 +13,7 @@ PROMPT = "Once upon a time"
 
 
 class Stream(threading.Thread):
-    """One streamed completion; `text` on success, `error` when the cluster said honestly that it failed."""
+    """One streamed completion; `text` on success, `error` when the cluster reported a failure."""
 
     def __init__(self, cluster, tokens=300, seed=0):
         super().__init__()
@@ -38,7 +38,8 @@ class Stream(threading.Thread):
         except HttpFailure as failure:
             self.error = failure.error()
         except (AssertionError, OSError) as problem:
-            # A stream that breaks off after an error event is honest; one without is not.
+            # A stream that ends after an error event reported its failure; one that ends without is
+            # a fault.
             self.error = self.error or {"message": "broken: %r" % problem, "type": "broken"}
         self.started.set()
 
@@ -56,7 +57,7 @@ def expected_texts(cluster, count, tokens=300):
 
 
 def leave(cluster, name):
-    """SIGTERM; the exit code must be 0 and come in time."""
+    """Sends SIGTERM; the process must end in time with exit code 0."""
     process = cluster.processes.pop(name)
     process.popen.send_signal(signal.SIGTERM)
     return process
@@ -98,7 +99,7 @@ def a_draining_prefill_worker_leaves_when_its_kv_was_taken():
 
 
 def dead(role, how=signal.SIGKILL):
-    """The end of one of two workers: its requests fail once and honestly, the others are right, and it can come back."""
+    """One of two workers ends: its requests fail once, with an error; the others are correct; and it can return."""
     with Cluster(binaries_from_argv(), model_or_skip()) as cluster:
         expected = expected_texts(cluster, 16)
         streams = [Stream(cluster, 300, seed) for seed in range(16)]
@@ -128,7 +129,7 @@ def a_killed_decode_worker_fails_only_its_own_requests():
 
 
 def a_prefill_worker_that_aborts_does_not_stop_running_streams():
-    """As one does whose GPU failed (engine/cuda/cuda_check.h)."""
+    """Ends like a worker whose GPU failed (engine/cuda/cuda_check.h)."""
     return dead("prefill", signal.SIGABRT) if model_or_skip() else "skip: needs ../shared"
 
 
@@ -151,7 +152,8 @@ def running_streams_outlive_the_orchestrator():
         cluster.processes["orchestrator"] = Process(
             "orchestrator", [cluster.binaries["orchestrator"], "--port=" + cluster.orchestrator.split(":")[1],
                              "--admin-port=0", "--admin-port-file=" + admin], cluster.folder)
-        # Workers and router find the new orchestrator each by itself, so there are two things to wait for.
+        # Workers and router find the new orchestrator independently, so there are two things to
+        # wait for.
         cluster.until(lambda: len(cluster.status()["instances"]) == 4, "all workers registered anew", 30)
         cluster.until(lambda: len(cluster.status()["routers"]) == 1, "the router has found it", 30)
         assert expected_texts(cluster, 4) == expected

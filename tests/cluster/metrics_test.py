@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the processes of a real cluster serve on /metrics: Skein's and vLLM's dashboards and Skein's alerts find what they ask for,
+"""/metrics of the processes of a real cluster: Skein's and vLLM's dashboards and Skein's alerts find their series,
 docs/metrics.md says what is served and nothing else, and tokens are counted once.
 
 Needs Debian's `prometheus` (tools/install_deps test); what needs it is skipped without.
@@ -23,10 +23,10 @@ MODEL = "deploy/models/fledgling"
 OF_VLLM = "third_party/interfaces/vllm"
 OURS = "deploy/grafana/dashboards"
 DOCS = "docs/metrics.md"
-# Every prompt on two instances, so that they exchange something.
+# Every prompt on two instances, so that they exchange data.
 ORCHESTRATOR = ["--profile=llama3-8b-a100", "--node-size=2", "--policy=fixed2"]
 ROLES = {"router": "Router", "orchestrator": "Orchestrator", "prefill": "Prefill-worker", "decode": "Decode-worker", "node": "skein-node"}
-PLACES = 8  # choices at a time
+PLACES = 8  # concurrent choices
 NODE = next(os.path.abspath(a) for a in sys.argv[1:] if os.path.basename(a) == "skein-node")
 
 
@@ -54,7 +54,7 @@ class ClusterWithASpan(Cluster):
 
 
 def load(cluster, rounds):
-    """Every kind of request; returns the tokens that answers say they cost."""
+    """Sends every kind of request; returns the token counts of the answers."""
     prompt_tokens = output_tokens = 0
     for i in range(rounds):
         body = {"model": cluster.name, "max_tokens": 4 + i, "temperature": 0, "max_token": 3}  # one name is unknown
@@ -72,7 +72,7 @@ def load(cluster, rounds):
 
 
 def ask_too_much(cluster):
-    """While every place of the router is taken, a request is refused because of load."""
+    """While the router is full, a request is refused because of load."""
     body = {"model": cluster.name, "prompt": "A kite", "max_tokens": 2000, "ignore_eos": True}
     chunks = cluster.stream("/v1/completions", dict(body, n=PLACES))
     next(chunks)
@@ -91,7 +91,7 @@ def ask_too_much(cluster):
 
 
 def variables_of(board, prometheus):
-    """What Grafana puts for a board's variables with everything selected."""
+    """Grafana's values for a board's variables with everything selected."""
     found = {"__rate_interval": "1m", "__range": "1m"}
     for variable in board["templating"]["list"]:
         if variable["type"] == "custom":
@@ -127,7 +127,7 @@ def boards_in(*folders):
 
 
 def empty_series(prometheus):
-    """(board, panel, series) of all that no process of the cluster fills; and how many there are in all."""
+    """(board, panel, series) without data from any process; and the total number."""
     empty, count = set(), 0
     for board in boards_in(OF_VLLM, OURS):
         variables = variables_of(board, prometheus)
@@ -160,7 +160,7 @@ def documented_as_empty():
 
 
 def load_until_seen(cluster, prometheus):
-    """Asks until Prometheus saw the counters of common steps and of plans grow. On a busy machine an instance answers late, and then
+    """Sends requests until Prometheus sees the counters of common steps and of plans grow. On a busy machine an instance answers late, and then
     some prompts are planned on the other alone."""
     def seen():
         load(cluster, 3)
@@ -177,7 +177,7 @@ def empty_alerts(prometheus):
 
 
 def not_numbers(prometheus):
-    """(board, panel, legend) of ours that show NaN. Before anybody asks anything there is nothing to divide by."""
+    """(board, panel, legend) of our boards that show NaN. Before the first request the divisors are 0."""
     found = []
     for board in boards_in(OURS):
         variables = variables_of(board, prometheus)
@@ -195,7 +195,7 @@ def column_up(prometheus):
 
 
 def annotations_of_a_loss(cluster, prometheus):
-    """An instance is killed: what waits for that in dashboards and alerts is filled, and was empty before."""
+    """Kills an instance: the series in dashboards and alerts for this case have data, and were empty before."""
     waiting = [one["expr"] for one in next(boards_in(OURS))["annotations"]["list"] if "lost" in one["expr"]]
     waiting += [expression for name, expression in prometheus.alerting_rules() if name in ("SkeinInstanceLost", "SkeinNoScrape")]
     waiting = [expression for expression in waiting if "absent" not in expression]
@@ -214,9 +214,9 @@ def each_panel_and_alert_is_filled_or_said_to_be_empty():
     if not shutil.which("prometheus"):
         return "skip: needs Debian's prometheus"
     with open(RULES, encoding="utf-8") as f:
-        rules = shortened(f.read(), factor=60, interval_s=0.5, at_least_s=60)  # all of the run is within each window
+        rules = shortened(f.read(), factor=60, interval_s=0.5, at_least_s=60)  # the whole run is within each window
     with ClusterWithASpan() as cluster:
-        load(cluster, 1)  # so that every series is there before it grows
+        load(cluster, 1)  # so that every series exists before it grows
         ask_too_much(cluster)
         with Prometheus(cluster, rules) as prometheus:
             prometheus.await_scrapes(cluster, 3)
@@ -239,7 +239,7 @@ def each_panel_and_alert_is_filled_or_said_to_be_empty():
 
 
 def tables_of(*headings):
-    """The rows of the tables under each heading, by heading, without the head of the table and without code quotes."""
+    """The rows of the tables under each heading, by heading, without table heads and code quotes."""
     found, heading = {}, None
     with open(DOCS, encoding="utf-8") as f:
         for line in f:
@@ -299,12 +299,12 @@ def check_documented(page_of):
 def check_labels(page_of):
     for name, text in page_of.items():
         for family, (_, labels) in served_families(text).items():
-            if family.startswith("vllm:") and family != "vllm:lora_requests_info":  # in vLLM it has none of them
+            if family.startswith("vllm:") and family != "vllm:lora_requests_info":  # vLLM has no such labels there
                 assert {"model_name", "engine"} <= labels, (name, family, labels)
 
 
 def total(page_of, metric):
-    """Over all processes, as Prometheus's sum() has it; and who serves it."""
+    """The sum over all processes, like Prometheus's sum(); and which processes serve it."""
     values = {name: [float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.match(re.escape(metric) + r"[{ ]", line)]
               for name, text in page_of.items()}
     return sum(sum(v) for v in values.values()), {name.split("-")[0] for name, v in values.items() if v}
@@ -313,15 +313,15 @@ def total(page_of, metric):
 def check_tokens(page_of, prompt_tokens, output_tokens):
     assert total(page_of, "vllm:prompt_tokens_total") == (prompt_tokens, {"router"})
     assert total(page_of, "vllm:generation_tokens_total") == (output_tokens, {"router"})
-    # Prefill samples the first token of each choice and decode the others.
+    # Prefill samples the first token of each choice, decode the others.
     assert total(page_of, "vllm:request_generation_tokens_sum")[0] == output_tokens
-    # Nothing waits and nothing runs, wherever one looks.
+    # Nothing waits or runs, in any metric.
     for gauge in ("vllm:num_requests_running", "vllm:num_requests_waiting"):
         assert total(page_of, gauge) == (0, {"router", "prefill", "decode"}), gauge
 
 
 def check_times(page_of):
-    """The parts of a request's time were measured, and are no longer than the whole."""
+    """The parts of a request's time were measured, and do not exceed the total."""
     parts = {part: total(page_of, "vllm:request_%s_time_seconds_sum" % part)[0]
              for part in ("queue", "prefill", "decode", "inference")}
     handoff = total(page_of, "skein_request_handoff_time_seconds_sum")[0]
@@ -329,7 +329,7 @@ def check_times(page_of):
     whole = total(page_of, "vllm:e2e_request_latency_seconds_sum")[0]
     assert parts["queue"] > 0 and parts["prefill"] > 0 and parts["decode"] > 0, parts
     assert abs(parts["inference"] - (parts["prefill"] + handoff + parts["decode"])) < 1e-6 * choices, (parts, handoff)
-    most = 4  # choices of a request: each has times of its own, the request has one end
+    most = 4  # choices of a request: each has its own times, the request has one end
     assert parts["queue"] + parts["inference"] <= most * whole, (parts, whole)
 
 
@@ -356,7 +356,7 @@ def what_is_served_is_what_the_page_says():
     return None
 
 
-# What an endpoint picker of the Gateway API reads of a pod, and its labels.
+# The metrics that a Gateway API endpoint picker reads from a pod, and their labels.
 OF_A_PICKER = {
     "vllm:num_requests_running": {"model_name", "engine"},
     "vllm:num_requests_waiting": {"model_name", "engine"},
@@ -395,13 +395,13 @@ def the_public_port_tells_an_endpoint_picker_of_the_cluster():
             asking.join()
         blocks = sum(cluster.metric(p, "skein_kv_blocks", 'state="total"') for n, p in cluster.processes.items() if n.startswith("decode"))
         assert 'num_gpu_blocks="%d"' % blocks in cluster.get("/metrics", raw=True), blocks
-        # The admin port, which Prometheus scrapes, has what this process counts alone.
+        # The admin port, which Prometheus scrapes, has this process's own counts.
         own = cluster.get("/metrics", raw=True, base=cluster.processes["router"].admin())
         assert values_of(own, "vllm:num_requests_running") == [0] and "kv_cache_usage_perc" not in own
 
 
 def admin_ports_are_fixed():
-    """Those of one process of each role are known without its log, and do not collide."""
+    """With one process per role, the default ports are known without its log and do not collide."""
     with open(DOCS, encoding="utf-8") as f:
         documented = dict(re.findall(r"^\| (router|orchestrator|prefill-worker|decode-worker) \| (\d+) \|", f.read(), re.M))
     assert len(set(documented.values())) == 4, documented

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Processes that are known by names, as behind headless services: one that comes back has its name still, and another address.
+"""Processes known by DNS names, as behind headless services: a restarted one keeps its name and has a new address.
 
 Runs in a mount namespace with an /etc/hosts of its own; is skipped where there is none to be had.
 """
@@ -16,7 +16,7 @@ MARK = "SKEIN_NAMES_TEST_HOSTS"
 
 
 def hosts(**addresses):
-    with open(os.environ[MARK], "w", encoding="utf-8") as file:  # in place: it is mounted
+    with open(os.environ[MARK], "w", encoding="utf-8") as file:  # in place, because it is mounted
         file.write("127.0.0.1 localhost\n" + "".join("%s %s.test\n" % (a, n) for n, a in addresses.items()))
 
 
@@ -73,7 +73,7 @@ def names_are_looked_up_again():
 
 
 def in_namespace():
-    """Runs this test again with a hosts file of its own; returns where that cannot be."""
+    """Runs this test again with its own hosts file; returns if that is impossible."""
     if MARK in os.environ:
         return
     path = os.path.join(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")), "hosts")

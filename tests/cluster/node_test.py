@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""skein-node with real workers: one dies and comes back alone, the others go on; readiness of each; signals; drain of all."""
+"""skein-node with real workers: one fails and is restarted alone, the others continue; readiness of each; signals; drain of all."""
 import json
 import os
 import signal
@@ -17,7 +17,7 @@ NODE = next(os.path.abspath(a) for a in sys.argv[1:] if os.path.basename(a) == "
 
 
 class Node:
-    """A node beside a cluster."""
+    """A skein-node and a cluster."""
 
     def __init__(self, cluster, instances, programs, flags=()):
         admin = os.path.join(cluster.folder, "node.admin")
@@ -82,7 +82,7 @@ def one_dies_and_the_others_go_on():
         node.await_ready()
         refused = node_refuses(cluster, node)
         assert "instance 1: instance" in refused and "last prefill instance" in refused, refused
-        node.await_ready()  # what had obeyed before took it back
+        node.await_ready()  # those that had obeyed undid the order
 
         pids = [i["pid"] for i in node.status()["instances"]]
         cluster.processes.pop("node")
@@ -130,11 +130,11 @@ def what_never_runs_is_told_and_tried_again():
     with Cluster(binaries_from_argv(), MODEL, prefill=0, decode=0) as cluster:
         node = Node(cluster, "3", [script("echo no such model >&2; exit 3")], ["--min-ready=1", "--restart-delay-max-s=0.4"])
         cluster.until(lambda: all(i["restarts"] >= 2 for i in node.status()["instances"]), "each is tried again", 20)
-        # Between two tries; a child that runs for a moment has not ended yet.
+        # Between two restarts; a child that runs for a moment has not ended yet.
         cluster.until(lambda: "ended with exit code 3" in node.status()["reason"], "the reason says how it ended", 20)
         shown = node.status()
         assert shown["state"] == "waiting" and shown["instances"][0]["last_words"] == "no such model", shown
-        # The supervisor has started: what fails is an instance, which it starts again itself.
+        # The supervisor has started. An instance fails, and the supervisor restarts it.
         assert node.code("/readyz") == 503 and node.code("/startupz") == 200 and node.code("/livez") == 200
         cluster.processes.pop("node")
         node.process.popen.terminate()
@@ -153,7 +153,7 @@ def signals_are_passed_on_and_a_stubborn_one_is_killed():
         node.process.popen.terminate()
         start = time.monotonic()
         assert node.process.popen.wait(20) == 0 and time.monotonic() - start >= 0.5, node.process.tail()
-        assert "passing SIGHUP on" in node.process.text() and "killed by SIGKILL" in node.process.text()
+        assert "forwarding SIGHUP" in node.process.text() and "killed by SIGKILL" in node.process.text()
 
 
 def children_die_with_their_node():
@@ -178,11 +178,11 @@ def wrong_flags_are_named():
         assert done.returncode == 2, done
         return done.stderr
     assert "--instances: '0' is not a number from 1 to 64" in error("--instances=0", "--", "x")
-    assert "is for 2 programs, but behind -- there are 1" in error("--instances=1,1", "--", "x", "--admin-port={1+i}")
-    assert "instance 0: '' is not an --admin-port" in error("--instances=1", "--", "x")
+    assert "names 2 programs, but the number of programs after -- is 1" in error("--instances=1,1", "--", "x", "--admin-port={1+i}")
+    assert "instance 0: '' is not a valid --admin-port" in error("--instances=1", "--", "x")
     assert "instances 0 and 1 both have 7500" in error("--instances=2", "--", "x", "--admin-port", "7500")
-    assert "'{k}': between braces" in error("--instances=1", "--", "x", "--admin-port=1", "{k}")
-    assert "--min-ready: 3 is more than the 2 instances" in error("--instances=2", "--min-ready=3", "--", "x", "--admin-port={1+i}")
+    assert "'{k}': only sums such as" in error("--instances=1", "--", "x", "--admin-port=1", "{k}")
+    assert "--min-ready: 3 exceeds the number of instances, 2" in error("--instances=2", "--min-ready=3", "--", "x", "--admin-port={1+i}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ HEALTHY, ERROR, USAGE, DEGRADED, CANNOT_SERVE, NOT_FOUND, NOT_IN_TIME = range(7)
 
 
 def write_state(cluster):
-    """As deploy/local/up leaves it."""
+    """The state file as deploy/local/up writes it."""
     role = {"orchestrator": "orchestrator", "router": "router"}
     processes = [{"name": n, "role": role.get(n, n.split("-")[0]), "pid": p.popen.pid, "log": p.log}
                  for n, p in cluster.processes.items()]
@@ -54,7 +54,7 @@ def complete(cluster, tokens=4, **more):
 
 
 class Load:
-    """Clients that ask one after the other until told to stop; every answer must be whole."""
+    """Clients that send one request after the other until stopped; every answer must be complete."""
 
     def __init__(self, cluster, clients=4, tokens=24):
         self.cluster, self.tokens, self.stopped = cluster, tokens, False
@@ -85,7 +85,7 @@ class Load:
 def the_exit_status_is_the_health():
     with up() as cluster:
         write_state(cluster)
-        await_health(cluster, HEALTHY)  # which two instances are enough for
+        await_health(cluster, HEALTHY)  # two instances suffice for it
         cluster.until(lambda: len(json_of(cluster, "status")["instances"]) == 4, "all workers have registered")
         status = json_of(cluster, "status")
         assert len(status["routers"]) == 1, status
@@ -141,7 +141,7 @@ def a_drain_under_load_fails_no_request():
             assert drained(cluster, "decode-1") and drained(cluster, "prefill-0"), "nothing new was placed there"
             last = skeinctl(cluster, "drain", "decode-0")
             assert last.returncode == ERROR and "last decode instance" in last.stderr, last
-            process = cluster.processes.pop("decode-1")  # and now it is stopped
+            process = cluster.processes.pop("decode-1")  # now it is stopped
             process.popen.terminate()
             assert process.popen.wait(60) == 0, process.tail()
             undone = skeinctl(cluster, "drain", "prefill-0", "--undo", "--wait")
@@ -204,7 +204,7 @@ def requests_tell_how_they_ended():
 
 
 def run_in_terminal(cluster, arguments, keys, until, **environment):
-    """The exit status and all that was shown on a terminal of its own; `keys` are pressed when `until` is there; none: ctrl-C."""
+    """Runs it on its own terminal; returns exit status and output. Presses `keys` once `until` is shown; none: ctrl-C."""
     master, slave = pty.openpty()
     before = termios.tcgetattr(slave)
     shown = b""

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Far more requests at once than the instances hold: each is answered whole and right, or refused with 429 before any work.
+"""Far more requests at once than the instances hold: each is answered completely and correctly, or refused with 429 before any work.
 
 Emulated workers. bench/emulated/overload plays larger bursts.
 """
@@ -20,7 +20,7 @@ TOKENS = 4
 
 
 async def ask(url, model, prompt, start):
-    """(status, headers, body) of one completion, on a connection of its own."""
+    """(status, headers, body) of one completion, on its own connection."""
     host, port = url[len("http://"):].split(":")
     body = json.dumps({"model": model, "prompt": prompt, "max_tokens": TOKENS, "ignore_eos": True,
                        "temperature": 0, "return_token_ids": True}).encode()
@@ -45,7 +45,7 @@ async def burst(cluster, prompts):
 
 
 def check(prompt, status, headers, text):
-    """429 says when to try again, and that nothing was begun; 200 is the whole right answer."""
+    """429 says when to retry and that no work was done; 200 has the complete, correct answer."""
     if status == 429:
         assert int(headers["retry-after"]) >= 1, headers
         assert headers["x-skein-dropped-reason"] == "rejected-saturated", headers
@@ -56,7 +56,7 @@ def check(prompt, status, headers, text):
 
 
 def play(binaries, count, max_requests, policy=None):
-    """`count` requests at once at 2 + 2 workers that hold `max_requests` each; the answers by status, and the orchestrator's counts."""
+    """Sends `count` requests at once to 2 + 2 workers with `max_requests` each; returns the answers by status, and the orchestrator's counts."""
     draw = random.Random(count)
     prompts = [[draw.randrange(VOCAB) for _ in range(draw.randint(1, 60))] for _ in range(count)]
     with tempfile.TemporaryDirectory() as folder:

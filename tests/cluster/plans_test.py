@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The orchestrator plans live requests: prompts computed by several emulated instances give the right answers, also when one of
+"""The orchestrator plans live requests: prompts computed by several emulated instances give correct answers, also when one of
 them dies, and skeinctl explain shows the plan.
 """
 import concurrent.futures
@@ -72,7 +72,7 @@ def a_plan_is_explained():
         with urllib.request.urlopen(request, timeout=60) as answer:
             identity = json.loads(answer.read())["id"]
 
-        def prefilled():  # what the instances report may come after the answer
+        def prefilled():  # instances may report after the answer
             (shown,) = json.loads(explain(cluster, identity, "--format=json").stdout)["requests"]
             return shown["prefilled_s"] is not None
         cluster.until(prefilled, "the explanation says that all KV was taken")
@@ -87,7 +87,7 @@ def a_plan_is_explained():
             assert [a["sp"] for a in plan["alternatives"]] == [1, 2, 4], plan
             assert shown["ended_s"] >= shown["prefilled_s"] >= shown["placed_s"], shown
         text = explain(cluster, identity)
-        assert text.returncode == 0 and "alternatives of one chunk:" in text.stdout, text
+        assert text.returncode == 0 and "single-chunk alternatives:" in text.stdout, text
         unknown = explain(cluster, "cmpl-nobody")
         assert unknown.returncode == 5 and "cmpl-nobody" in unknown.stderr, unknown
 
@@ -101,7 +101,7 @@ def a_dead_member_is_a_later_first_token():
             def begun():
                 shown = explain(cluster, "mine", "--format=json")
                 if shown.returncode != 0:
-                    return False  # it has not been submitted
+                    return False  # not submitted yet
                 ((plan,),) = [one["plans"] for one in json.loads(shown.stdout)["requests"]]
                 (chunk,) = plan["chunks"]
                 return len(chunk["instances"]) == 4 and chunk["start_s"] is not None

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""skeinctl profile on a real cluster: every chunk that its prompts are cut into is measured, and nothing stays behind.
+"""skeinctl profile on a real cluster: every chunk of its prompts is measured, and no state remains.
 
 Whether the times fit equation 1 is the machine's affair; the samples are written before they are fitted.
 """
@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cluster import Cluster, binaries_from_argv, run_tests  # noqa: E402
 
 CHUNK = 64
-# Two instances are said to be faster, so that a policy would want them.
+# The profile makes two instances faster, so that a policy would use them.
 TWO_SIZES = {"model": "fledgling", "device": "cpu", "date": "2026-01-01", "sp": {
     str(sp): {"a_s": 1e-3, "b_s_per_token": 4e-5 / sp, "c_s_per_token2": 0, "d_s_per_token2": 0} for sp in (1, 2)}}
 
@@ -43,7 +43,7 @@ def every_chunk_is_measured():
 
 
 def a_planning_cluster_is_measured_on_one_instance():
-    """Its policy would share the longer prompts: they are planned alone, and no length goes missing unsaid."""
+    """Its policy would share the longer prompts; they are planned alone, and every missing length is reported."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "profile.json")
         with open(path, "w", encoding="utf-8") as f:

@@ -1,4 +1,4 @@
-"""A Prometheus that scrapes the processes of a test's cluster, and Skein's rules with their times shortened."""
+"""A Prometheus that scrapes the processes of a test's cluster, and Skein's rules with shortened times."""
 import json
 import os
 import re
@@ -21,7 +21,7 @@ def free_port():
 
 
 def shortened(rules, factor, interval_s, at_least_s):
-    """The text of a rules file with each window and each `for` shorter by `factor`, but for one of `at_least_s`, and evaluated
+    """A rules file with each window and each `for` shorter by `factor`, but at least `at_least_s`, and evaluated
     every `interval_s`. Names of recorded series stay, so that what asks for them works."""
     def shorter(seconds):
         return "%dms" % (1000 * max(at_least_s, seconds / factor))
@@ -60,7 +60,7 @@ class Prometheus:
         os.rename(path + ".draft", path)
 
     def set_targets(self, cluster):
-        """What it scrapes from now on: the cluster's processes."""
+        """Sets its targets: the cluster's processes."""
         targets = [{"targets": [process.admin()[len("http://"):]], "labels": {
             "job": "skein-" + name.split("-")[0], "namespace": "skein", "pod": name, "node": "node-1"}}
                    for name, process in cluster.processes.items()]
@@ -93,7 +93,7 @@ class Prometheus:
         return [float(one["value"][1]) for one in data["result"]]
 
     def scrapes(self):
-        """Good scrapes of the target that has the fewest."""
+        """Successful scrapes of the target with the fewest."""
         counts = self.query("sum_over_time(up[10m])")
         return min(counts) if len(counts) == self.targets else 0
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prompts that several prefill-workers compute together with a real model are answered as by one: the sample of questions whose
+"""Prompts computed by several prefill-workers with a real model get the same answers as from one: the sample of questions whose
 right answers are known, under plans of every kind.
 """
 import concurrent.futures
@@ -14,7 +14,7 @@ MODEL = "deploy/models/fledgling"
 
 
 def bytes_by_path(cluster):
-    """What instances of common steps exchanged, by the way it took, over all prefill-workers."""
+    """Bytes exchanged in common steps, by path, over all prefill-workers."""
     workers = [p for p in cluster.workers() if p.name.startswith("prefill")]
     return {path: sum(cluster.metric(p, "skein_comm_bytes_total", 'path="%s"' % path) for p in workers)
             for path in ("ipc", "nccl", "host")}
@@ -34,7 +34,7 @@ def right_answers(policy):
                 assert text == item["expected"] or item["kind"] == "story", (item, text)
         sp_plans = cluster.metric(cluster.processes["orchestrator"], "skein_spanning_plans_total")
         assert sp_plans > len(items) / 4, sp_plans
-        # Workers on one GPU open one another's memory; without GPUs there is the host's way only.
+        # Workers on one GPU open each other's memory; without GPUs only the host path exists.
         taken = {path for path, moved in bytes_by_path(cluster).items() if moved > 0}
         assert taken == {"ipc" if device_from_argv() else "host"}, bytes_by_path(cluster)
         cluster.assert_idle_and_whole()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""KV that comes through staging buffers (--handoff=staging) gives the answers that one-sided writes give: the golden ids of a real
+"""KV that comes through staging buffers (--handoff=staging) gives the same answers as one-sided writes: the golden ids of a real
 model, plans of several writers, buffers fewer than requests and far smaller than a prompt, and writers that die holding one.
 """
 import concurrent.futures
@@ -16,7 +16,7 @@ from emulated import VOCAB, complete, continuation, emulated_model, fast_profile
 
 BOS = 1
 TOKENIZER = "deploy/models/fledgling"
-# A block of stories260K has some KiB in a layer: parts of a few blocks.
+# A block of stories260K has a few KiB per layer, so parts have a few blocks.
 STAGING = ["--handoff=staging", "--handoff-staging-buffers=2", "--handoff-staging-bytes=65536"]
 
 
@@ -39,7 +39,7 @@ def golden_ids_through_two_buffers():
 
 
 def idle_and_whole(cluster):
-    """Besides: every staging buffer is free again."""
+    """Also checks that every staging buffer is free again."""
     cluster.assert_idle_and_whole()
     decode = [p for n, p in cluster.processes.items() if n.startswith("decode")]
 
@@ -83,7 +83,7 @@ def of_random_plans():
 
 
 def a_writer_that_dies_frees_its_buffer():
-    """It is killed while writers hold and wait for buffers: its plans are made anew, the others' answers are right."""
+    """It is killed while writers hold and wait for buffers: its plans are replaced, and the others' answers are correct."""
     with tempfile.TemporaryDirectory() as folder, sp_cluster(folder, "--policy=greedy", speed=4) as cluster:
         prompts = [prompt_of(6000 + 1000 * i, i) for i in range(6)]
         decode = [p for n, p in cluster.processes.items() if n.startswith("decode")]
@@ -97,7 +97,7 @@ def a_writer_that_dies_frees_its_buffer():
             for prompt, answer in zip(prompts, answers):
                 try:
                     assert answer.result() == continuation(prompt, 4), len(prompt)
-                except HttpFailure as failure:  # a plan is made anew a bounded number of times
+                except HttpFailure as failure:  # a plan is replaced a bounded number of times
                     assert failure.code == 503, failure
         assert sum(a.exception() is None for a in answers) > 0
         prompt = prompt_of(5000, 99)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a user of the five programs meets before anything runs: help, version, errors at start, completion, man pages."""
+"""The command lines of the five programs before anything runs: help, version, errors at start, completion, man pages."""
 import json
 import os
 import re
@@ -24,12 +24,12 @@ def run(name, *arguments, **environment):
 
 
 def commands():
-    """skeinctl's, from its help."""
+    """skeinctl's commands, from its help."""
     return re.findall(r"^  ([a-z-]+)$", run("skeinctl", "--help").stdout, re.M)
 
 
 def every_call():
-    """Of each program and command: its name as typed, and how to run it."""
+    """For each program and command: its name as typed, and how to run it."""
     for name in SERVICES:
         yield name, (name,)
     for command in commands():
@@ -66,7 +66,7 @@ def a_worker_lists_the_flags_of_its_role():
 
 
 def assert_refused(program, done, *problems):
-    """Exit code 2; on stderr a line of plain text for each problem; nothing on stdout. Before them there may be the log."""
+    """Exit code 2; on stderr a line of plain text for each problem; nothing on stdout. Log lines may come first."""
     assert done.returncode == 2 and not done.stdout, (program, done)
     lines = [line for line in done.stderr.splitlines() if not line.startswith("{")]
     for line in done.stderr.splitlines():
@@ -134,7 +134,7 @@ def what_the_engine_refuses_names_the_flag():
                 "--kv-gib=60000")
     emulated = ["--device=emulated", "--served-name=m", "--emulated-vocab-size=10", "--port=0", "--admin-port=0"]
     assert_refused("prefill_worker", run("prefill_worker", *emulated, "--profile=/nowhere"),
-                   "--profile: '/nowhere' is neither built in (llama3-8b-a100) nor a file")
+                   "--profile: '/nowhere' is neither a built-in profile (llama3-8b-a100) nor a file")
     assert_refused("router", run("router", "--model=m=" + fledgling, "--port=0", "--admin-port=0", "--host=nohost"),
                    "--host: 'nohost' is not an IP address or localhost")
     assert_refused("router", run("router", "--model=m=/nowhere"), "--model: 'm=/nowhere': ")
@@ -149,7 +149,7 @@ def profiles_are_refused_in_one_shape():
             f.write('{"sp": {"1": 3}}')
         for program, call in (("orchestrator", ("orchestrator", "--port=0")), ("skeinctl plan", ("skeinctl", "plan")),
                               ("skeinctl simulate", ("skeinctl", "simulate"))):
-            assert_refused(program, run(*call, "--profile=/nowhere"), "--profile: '/nowhere' is neither built in")
+            assert_refused(program, run(*call, "--profile=/nowhere"), "--profile: '/nowhere' is neither a built-in profile")
             assert_refused(program, run(*call, "--profile=" + profile), "--profile: '%s': sp.1 is 3, not an object" % profile)
 
 
@@ -163,7 +163,8 @@ def a_mistyped_variable_is_a_warning_that_names_the_closest():
 
 
 def commands_and_services_do_not_share_variables():
-    # A pod's environment says what its service does; commands that run in it have a --model and a --policy of their own.
+    # A pod's environment configures its service; skeinctl commands in it have other meanings for
+    # --model and --policy.
     done = run("skeinctl", "plan", "--profile=llama3-8b-a100", "--help", SKEIN_POLICY="x")
     assert "SKEINCTL_POLICY" in done.stdout and "SKEIN_POLICY" not in done.stdout, done.stdout
     done = run("skeinctl", "simulate", "--profile=llama3-8b-a100", "--policy=nothing", SKEIN_RATE="x")
@@ -173,7 +174,7 @@ def commands_and_services_do_not_share_variables():
     with tempfile.TemporaryDirectory() as folder:
         for command in ("status", "profile"):
             done = run("skeinctl", command, SKEIN_RUN_DIR=folder)
-            assert_refused("skeinctl " + command, done, "no cluster is known. Give --orchestrator HOST:PORT, set SKEIN_ORCHESTRATOR,")
+            assert_refused("skeinctl " + command, done, "no cluster found. Give --orchestrator HOST:PORT, set SKEIN_ORCHESTRATOR,")
             done = run("skeinctl", command, SKEIN_ORCHESTRATOR="127.0.0.1:1")
             assert done.returncode == (4 if command == "status" else 1), done
 
@@ -188,7 +189,7 @@ def a_dead_orchestrator_is_a_cluster_that_cannot_serve():
         done = run("skeinctl", "status", "--watch", "--count=1", SKEIN_RUN_DIR=folder)
         assert done.returncode == 4, done
         done = run("skeinctl", "logs", "--request=nothing", SKEIN_RUN_DIR=folder)
-        assert done.returncode == 5 and "no line of a request 'nothing'" in done.stderr, done
+        assert done.returncode == 5 and "no log line has request 'nothing'" in done.stderr, done
         assert run("skeinctl", "logs", SKEIN_RUN_DIR=folder + "/none").returncode == 2
 
 
@@ -212,7 +213,7 @@ def an_unknown_command_is_one_short_error():
     assert_refused("skeinctl", done, "unknown command 'statsu'; did you mean 'status'?")
     assert len(done.stderr.splitlines()) == 2, done
     assert_refused("skeinctl", run("skeinctl", "help", "nothing"), "unknown command 'nothing'")
-    assert_refused("skeinctl", run("skeinctl", "--format=json", "status"), "flags stand behind a command, as in")
+    assert_refused("skeinctl", run("skeinctl", "--format=json", "status"), "flags follow a command, as in")
 
 
 def the_page_of_flags_is_what_the_programs_say():
@@ -226,7 +227,7 @@ def every_help_is_a_sentence():
     for typed, call in every_call():
         for flag, text in re.findall(r"^  (-\S*.*)\n((?:      .*\n)+)", run(*call, "--help").stdout, re.M):
             words = " ".join(text.split()).rsplit(" [", 1)[0]
-            # A sentence may begin with a value: "cpu, cuda:N or emulated."
+            # A sentence may start with a value: "cpu, cuda:N or emulated."
             assert words[0].isupper() or re.match(r"[a-zA-Z]+[,: ]", words), (typed, flag, words)
             assert words.endswith("."), (typed, flag, words)
 
@@ -263,7 +264,7 @@ def bash_completes():
         source = script("bash", folder)
 
         def complete(*words):
-            # readline splits at '=' as well.
+            # readline also splits at '='.
             line = [part for word in words for part in (re.split("(=)", word) if word.startswith("--") else [word])]
             line = [word for i, word in enumerate(line) if word or i == len(line) - 1]
             code = 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _skein; printf "%s\\n" "${COMPREPLY[@]}"'
@@ -311,7 +312,7 @@ def zsh_completes():
         return "skip: zsh is not installed"
     with tempfile.TemporaryDirectory() as folder:
         os.rename(script("zsh", folder), os.path.join(folder, "_skeinctl"))
-        # The words are put into the shell's own terminal, a Tab behind them.
+        # Types the words into the shell's terminal, followed by a Tab.
         code = """
 zmodload zsh/zpty
 zpty z zsh -f -i

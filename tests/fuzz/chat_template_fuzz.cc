@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/base/check.h"
 #include "engine/chat_template/chat_template.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace {
 

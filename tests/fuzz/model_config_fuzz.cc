@@ -1,14 +1,14 @@
 // Input: the text of a config.json or generation_config.json. An accepted configuration has sizes
-// that an engine can be built of.
+// from which an engine can be built.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
-#include "engine/base/check.h"
 #include "engine/checkpoint/generation_config.h"
 #include "engine/checkpoint/model_config.h"
 #include "engine/model/rope_table.h"
+#include "scheduler/vocabulary/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

@@ -1,11 +1,11 @@
 // Input: a byte that chooses the endpoint and whether unknown parameters are errors, then the body
-// of a request. A body that is refused is refused with 400 and an error object that is JSON; one
-// that is accepted holds what was promised.
+// of a request. A refused body gets 400 and an error object that is valid JSON; an accepted one
+// keeps its guarantees.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 #include "services/http/error.h"
 #include "services/openai/request.h"
 #include "services/openai/stop_matcher.h"
@@ -32,7 +32,7 @@ void CheckOptions(const openai::GenerationOptions& options) {
   matcher.Flush();
 }
 
-// They go into a header.
+// Warnings go into a header.
 void CheckNotes(const openai::BodyNotes& notes) {
   SKEIN_CHECK(static_cast<int64_t>(notes.warnings.size()) <= notes.unknown);
   for (const std::string& warning : notes.warnings) {

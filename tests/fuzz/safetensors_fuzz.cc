@@ -2,8 +2,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/base/check.h"
 #include "engine/checkpoint/safetensors.h"
+#include "scheduler/vocabulary/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto tensors = skein::engine::ParseSafetensors({data, size}, "fuzz");

@@ -1,15 +1,15 @@
-// Input: tokenizer.json, a zero byte, tokenizer_config.json, a zero byte, a text. What is missing
-// is empty. A file that loads must encode any text, and its stream of deltas must be the decoded
-// whole.
+// Input: tokenizer.json, a zero byte, tokenizer_config.json, a zero byte, a text. Missing parts are
+// empty. A file that loads must encode any text, and its stream of deltas must equal the whole
+// decoded text.
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "engine/base/check.h"
 #include "engine/tokenizer/stream_decoder.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/tokenizer/utf8.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace {
 

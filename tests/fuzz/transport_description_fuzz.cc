@@ -1,11 +1,12 @@
 // Input: a byte that says whether to add a valid checksum (odd: yes), then a transport description.
-// What parses must serialise to the very same text, and stay inside what the parser promises.
+// A description that parses must serialise to exactly the same text and satisfy the parser's
+// guarantees.
 #include <cstdint>
 #include <set>
 #include <string>
 
-#include "engine/base/check.h"
 #include "engine/transport/description.h"
+#include "scheduler/vocabulary/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;

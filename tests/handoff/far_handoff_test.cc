@@ -1,7 +1,7 @@
-// A prompt is computed on a device whose work runs late and whose memory nobody else can touch
-// (engine/device/far_device.h), and handed over layer by layer while it runs, into the memory of
-// another such device, through the host's or straight: what arrives is what the host's engine
-// computes, bit by bit. A block that left before it was computed would arrive as it was before.
+// A prompt is computed on a device that runs its work late and whose memory is not directly
+// accessible (engine/device/far_device.h). Its KV is handed over layer by layer meanwhile, to
+// another such device, through the host or directly. The result must equal the host engine's bit by
+// bit. A block sent before it was computed would arrive with its old contents.
 #include <atomic>
 #include <chrono>
 #include <cstring>

@@ -1,7 +1,7 @@
-// Tetris section 4.2: eight senders, sixteen requests whose chunks are dealt over them, a receiver
-// with two backends. Without the handshake's order a request may hold a backend and wait for a
-// second chunk's for ever; with it every request gets its backends in the order of its first asking
-// and keeps them until its last chunk arrived. Real threads, real transports.
+// Tetris section 4.2: eight senders, sixteen requests whose chunks are spread over them, a receiver
+// with two staging buffers. Without the handshake's order, a request may hold a buffer and wait
+// forever for its second chunk's. With it, every request gets its buffers in the order of its first
+// ask and keeps them until its last chunk has arrived. Real threads, real transports.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -18,10 +18,8 @@
 namespace skein {
 namespace {
 
-using engine::HandoffBlock;
 using engine::HandoffKey;
 using engine::PoolKind;
-using engine::StagedBlock;
 using scheduler::InstanceId;
 using scheduler::StagingRequest;
 using std::chrono::steady_clock;
@@ -43,7 +41,7 @@ scheduler::TimeUs Now() {
 StagingRequest NameOf(int request) { return {{1, static_cast<uint64_t>(request) + 1}, {1}}; }
 HandoffKey KeyOf(int request) { return {1, static_cast<uint64_t>(request) + 1, 1}; }
 
-// A prompt and who computes what of it: chunk by chunk on a growing set of senders.
+// A prompt and its computation: chunk by chunk on a growing set of senders.
 struct Request {
   int64_t tokens = 0;
   engine::PromptKv kv;
@@ -72,7 +70,7 @@ Request RandomRequest(std::mt19937_64* random) {
   return request;
 }
 
-// The decode side: who asks, and the copying out. What happened is written down.
+// The decode side: handles asks and copies blocks out. Records a log of events.
 class Receiver {
  public:
   Receiver(engine::TestingNetwork* network, std::vector<Request>* requests, uint64_t seed)
@@ -146,7 +144,8 @@ class Receiver {
                                [this] { return ended_.size() == kRequests; });
   }
 
-  // By the log: first backends in the order of first asking, none taken away before the end.
+  // From the log: buffers are first granted in the order of first asks, and none is taken away
+  // before the end.
   void ExpectPapersOrder() {
     EXPECT_EQ(first_had_, order_);
     EXPECT_EQ(queue_.free(), kBackends);
@@ -167,7 +166,7 @@ class Receiver {
  private:
   static InstanceId Writer(int sender) { return {static_cast<uint64_t>(sender) + 1}; }
 
-  // Who got a backend since the last look.
+  // Writers that got a buffer since the last call.
   void Look() {
     EXPECT_TRUE(queue_.CheckInvariants().ok()) << queue_.CheckInvariants();
     for (int b = 0; b < kBackends; ++b) {
@@ -198,7 +197,7 @@ class Receiver {
   std::thread progress_;
 };
 
-// One prefill instance: computes its shares chunk by chunk in random order, asks, pumps.
+// One prefill instance: computes its shares chunk by chunk in random order, asks, and pumps.
 class Sender {
  public:
   Sender(engine::TestingNetwork* network, const std::vector<Request>& requests, int index,
@@ -214,7 +213,7 @@ class Sender {
       const Request& request = requests_[static_cast<size_t>(r)];
       std::vector<HandoffBlock> blocks;
       for (const int64_t global : request.shares[static_cast<size_t>(index)]) {
-        blocks.push_back({free.back(), global});
+        blocks.push_back({global, {free.back()}});
         free.pop_back();
       }
       if (blocks.empty()) continue;
@@ -257,7 +256,7 @@ class Sender {
   }
   static int Of(HandoffKey key) { return static_cast<int>(key.b) - 1; }
 
-  // The next chunk of a request is computed, and its backend asked for.
+  // The request's next chunk is computed; asks for a staging buffer.
   void Advance(int request, Open* open) {
     const Request& prompt = requests_[static_cast<size_t>(request)];
     if (open->chunk < prompt.chunk_ends.size()) {
@@ -268,7 +267,7 @@ class Sender {
           if (block.global < first || block.global >= end) continue;
           const auto& bytes =
               prompt.kv[static_cast<size_t>(layer)][static_cast<size_t>(block.global)];
-          std::memcpy(pool_.Block(layer, block.local), bytes.data(), bytes.size());
+          std::memcpy(pool_.Block(layer, block.local.value), bytes.data(), bytes.size());
         }
         sender_.Written(KeyOf(request), layer, std::min(end * kSpec.block_tokens, prompt.tokens));
       }

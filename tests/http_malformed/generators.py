@@ -1,4 +1,4 @@
-"""Malformed HTTP requests, each of them certain to be one, from a seeded generator."""
+"""HTTP requests that are certainly malformed, from a seeded generator."""
 import json
 
 POSTS = ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize")
@@ -139,7 +139,7 @@ GENERATORS = (bad_request_line, bad_target, bad_header, missing_host, long_heade
 
 
 def mutated(rng):
-    """A good request with some bytes changed: it may still be a good one."""
+    """A valid request with some bytes changed; it may still be valid."""
     request = bytearray(http("POST", "/v1/completions", json.dumps({"model": "m", "prompt": "hello", "max_tokens": 3}).encode()))
     for _ in range(rng.randrange(1, 6)):
         at = rng.randrange(len(request))

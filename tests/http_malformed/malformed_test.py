@@ -58,7 +58,7 @@ def exchange(port, request):
             s.sendall(request)
             s.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # refused before all of it was sent
+            pass  # refused before it was sent completely
         return receive(s)
 
 
@@ -79,7 +79,7 @@ def status_of(answer):
 
 
 def ask(port, request):
-    """The first answer to a request whose client stays: half-closing would tell that it has gone."""
+    """The first answer to a request whose client stays connected; half-closing would count as leaving."""
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as s:
         try:
             s.sendall(request)
@@ -102,7 +102,7 @@ def ask(port, request):
 
 
 def complete(generator, request):
-    """Whether the router sees the fault without waiting for more."""
+    """Whether the router detects the fault without waiting for more bytes."""
     return generator not in (generators.bad_request_line, generators.bad_length, generators.bad_chunk, generators.long_header)
 
 
@@ -118,7 +118,7 @@ def check_malformed(port, process):
     for i in range(MALFORMED):
         generator = generators.GENERATORS[i % len(generators.GENERATORS)]
         request = generator(rng)
-        # A head that is cut short is only known to be so when the client has nothing more to send.
+        # An incomplete head is recognised only when the client sends nothing more.
         answer = ask(port, request) if complete(generator, request) else exchange(port, request)
         status = status_of(answer)
         counts[status] = counts.get(status, 0) + 1

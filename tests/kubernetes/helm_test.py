@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Helm chart, rendered with Go's templates, equals the overlays; with helm itself where there is one."""
+"""The Helm chart, rendered with Go's templates, equals the overlays; with helm itself if installed."""
 import copy
 import glob
 import json
@@ -74,7 +74,7 @@ def chart_of(program, values):
 
 
 def node_pods_are_scaled_by_hand(program):
-    """Autoscaling beside node pods: the routers' only, and the number of node pods stays as it was said."""
+    """Autoscaling with node pods: only routers are scaled, and the number of node pods stays as configured."""
     wanted = {"autoscaling": {"enabled": True}, "node": {"replicas": 4}}
     chart = named(chart_of(program, merged(merged(load("values.yaml"), load("values-gpu.yaml")), wanted)))
     assert {name for kind, name in chart if kind == "HorizontalPodAutoscaler"} == {"router"}, sorted(chart)
@@ -83,7 +83,7 @@ def node_pods_are_scaled_by_hand(program):
 
 
 def roles_may_have_images_of_their_own(program):
-    """And a registry that asks for a secret."""
+    """And a registry that needs a secret."""
     wanted = {"image": {"repository": "registry/skein"}, "imagePullSecrets": [{"name": "key"}], "decode": {"image": "registry/other:1"}}
     chart = named(chart_of(program, merged(load("values.yaml"), wanted)))
     for (kind, name), document in chart.items():

@@ -7,14 +7,14 @@ from manifests import ROOT
 
 HELM = os.path.join(ROOT, "deploy", "helm")
 CHART = os.path.join(HELM, "skein")
-# values-NAME.yaml and the kustomization that it equals; None: values.yaml alone.
+# values-NAME.yaml and the kustomization that it equals; None: only values.yaml.
 OVERLAYS = {None: "base", "demo": "overlays/demo", "ha": "overlays/ha", "gpu": "overlays/gpu", "observed": "examples/observed",
             "weights-pvc": "examples/weights-pvc", "weights-hostpath": "examples/weights-hostpath",
             "weights-image": "examples/weights-image", "node-pods": "examples/node-pods"}
 
 
 def merged(old, new):
-    """As Helm merges --values: maps key by key, null removes, all else is replaced."""
+    """Merges like Helm's --values: maps key by key; null removes a key; everything else is replaced."""
     out = dict(old)
     for key, value in new.items():
         if value is None:

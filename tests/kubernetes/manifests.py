@@ -1,4 +1,4 @@
-"""The rendered manifests, for tests: which kustomizations there are, and what is in them."""
+"""The rendered manifests, for tests: the kustomizations and their objects."""
 import functools
 import glob
 import os
@@ -12,7 +12,7 @@ KUBERNETES = os.path.join(ROOT, "deploy", "kubernetes")
 
 
 def kustomizations():
-    """The folders that can be applied: all with a kustomization, but for components, which only change others."""
+    """The folders that can be applied: all with a kustomization, except components, which only change others."""
     found = glob.glob(os.path.join(KUBERNETES, "**", "kustomization.yaml"), recursive=True)
     folders = sorted(os.path.relpath(os.path.dirname(f), KUBERNETES) for f in found)
     folders = [f for f in folders if not f.startswith(("components", "try"))]

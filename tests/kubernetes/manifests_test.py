@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the manifests of deploy/kubernetes say agrees with the programs, with one another and with the pages about them."""
+"""The manifests of deploy/kubernetes agree with the programs, with each other and with their documentation."""
 import copy
 import importlib.machinery
 import importlib.util
@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.dont_write_bytecode = True  # policy_pairs is loaded from where it is
+sys.dont_write_bytecode = True  # policy_pairs is loaded from its own folder
 sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
 import yaml  # noqa: E402
@@ -21,16 +21,17 @@ from manifests import KUBERNETES, ROOT, kustomizations, load_all, named, objects
 
 PAIRS = os.path.join(KUBERNETES, "policy_pairs")
 
-# Who talks to whom, from the calls in the code: services/*/ and engine/transport. Probes come from the node.
+# Allowed connections, from the calls in the code: services/*/ and engine/transport. Probes come
+# from the node.
 MUST_TALK = {
     "anyone router 8000/TCP",           # clients
     "router orchestrator 7100/TCP",     # ConnectRouter, ListModels
     "prefill orchestrator 7100/TCP",    # ConnectWorker
     "decode orchestrator 7100/TCP",     # ConnectWorker
-    "router decode 7300/TCP",           # Generate
-    "prefill decode 7300/TCP",          # Grant, Renew, Commit, Abort
+    "router decode 7300/TCP",           # StreamTokens
+    "prefill decode 7300/TCP",          # OpenTransfer, Renew, Commit, Abort
     "prefill decode 7310/TCP",          # KV
-    "decode prefill 7210/TCP",          # KV, when a prefill-worker started again at its address
+    "decode prefill 7210/TCP",          # KV, when a prefill-worker was restarted at its address
     "prefill prefill 7211/TCP",         # steps of several instances
     "prometheus router 8001/TCP",
     "prometheus orchestrator 7101/TCP",
@@ -42,7 +43,7 @@ MUST_TALK = {
 
 
 def kubectl():
-    """A kubectl that knows what our kustomizations use (1.27 or later), or None."""
+    """A kubectl that supports our kustomizations (1.27 or later), or None."""
     path = shutil.which("kubectl")
     if path is None:
         return None
@@ -62,7 +63,8 @@ def render_says_what_kubectl_says():
     with tempfile.TemporaryDirectory() as copy:
         # Bazel's files are links, which kubectl does not follow.
         shutil.copytree(KUBERNETES, os.path.join(copy, "k"))
-        # Together these use all that our kustomizations use; each takes kubectl a second or two.
+        # Together these use all features that our kustomizations use; each takes kubectl a second
+        # or two.
         for folder in ("overlays/gpu", "examples/observed", "examples/weights-hostpath", "examples/disaggregated-set"):
             done = subprocess.run([path, "kustomize", os.path.join(copy, "k", folder)], stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True, timeout=60)
@@ -84,7 +86,7 @@ def the_page_has_the_pairs():
 
 
 def node_pods_pairs(prefill, decode):
-    """MUST_TALK where prefill and decode are instances of the pods `node` (components/node-pods)."""
+    """MUST_TALK if prefill and decode are instances of the pods `node` (components/node-pods)."""
     first = {"7200": (7220, prefill, 1), "7210": (7260, prefill, 2), "7211": (7261, prefill, 2), "7300": (7320, decode, 1), "7310": (7360, decode, 1),
              "7201": (7240, prefill, 1), "7301": (7340, decode, 1)}
     out = {"prometheus node 7400/TCP"}
@@ -96,13 +98,13 @@ def node_pods_pairs(prefill, decode):
 
 
 def policies_of(folder):
-    """What must be allowed there, None where no cluster is."""
+    """The required pairs there; None if it is not a cluster."""
     documents = objects(folder)
     if not workloads(documents):
         return None
     if "node" not in [name for name, _, _, _ in workloads(documents)]:
         return MUST_TALK
-    # NCCL, where there are GPUs: it listens where the kernel lets it.
+    # NCCL, with GPUs: it listens on ports chosen by the kernel.
     return node_pods_pairs(4, 4) | ({"node node 50000-60999/TCP"} if folder == "overlays/gpu" else set())
 
 
@@ -146,7 +148,7 @@ spec:
 
 
 def an_endpoint_picker_may_work():
-    """examples/gateway opens what a picker in Skein's namespace needs, and nothing else."""
+    """examples/gateway allows exactly what a picker in Skein's namespace needs."""
     alone = pairs(objects("base") + [yaml.safe_load(PICKER)])
     assert alone == MUST_TALK, "denied by default: %s" % (alone - MUST_TALK)
     more = pairs(objects("base") + objects("examples/gateway") + [yaml.safe_load(PICKER)]) - MUST_TALK
@@ -160,7 +162,8 @@ def namespace_of(name):
 
 
 ANYWHERE = {"ipBlock": {"cidr": "0.0.0.0/0"}}
-# A change of base's policies: {what: (policy, direction, its rule that is added, or how the first one is changed, pairs that are more, pairs that are less)}
+# A change of base's policies: {what: (policy, direction, added rule or a function that changes the
+# first one, pairs gained, pairs lost)}
 OPENED = {
     "prefill goes to any address": ("prefill", "egress", {"to": [ANYWHERE]}, {"prefill 0.0.0.0/0 *"}),
     "any address comes to decode": ("decode", "ingress", {"from": [ANYWHERE]},
@@ -186,7 +189,7 @@ PROMETHEUS = {pair for pair in MUST_TALK if pair.startswith("prometheus ")}
 
 
 def changed(name, change):
-    """The objects of base, a NetworkPolicy of which `change` was told."""
+    """The objects of base, with `change` applied to a NetworkPolicy."""
     documents = copy.deepcopy(objects("base"))
     change(named(documents)[("NetworkPolicy", name)]["spec"])
     return documents
@@ -223,7 +226,7 @@ def without_policies_all_is_open():
 
 
 def listens(pod):
-    """{name: port} that the container's programs are told to listen on; a prefill-worker takes the one after --data-port, too."""
+    """{name: port} on which the container's programs listen; a prefill-worker takes the one after --data-port, too."""
     container = pod["containers"][0]
     commands = commands_of(container)
     out = dict(ports_told(flags_of(commands[0])))
@@ -303,7 +306,7 @@ def orchestrators_address_is_its_service():
 
 
 def seconds_of_pre_stop(pod):
-    """How long preStop may take: its flags --after-s and --timeout-s."""
+    """The maximum time of preStop: its flags --after-s and --timeout-s."""
     hook = pod["containers"][0].get("lifecycle", {}).get("preStop")
     if hook is None:
         return 0
@@ -326,7 +329,7 @@ def flag_defaults():
 
 
 def programs(pod):
-    """Names, as docs/flags.md has them, of what a pod runs: the supervisor first."""
+    """The programs of a pod, named as in docs/flags.md, supervisor first."""
     names = [os.path.basename(command[0]) for command in commands_of(pod["containers"][0])]
     return [n if n in ("skein-node", "skeinctl") else n.replace("skein-", "").replace("-", "_") for n in names]
 
@@ -409,7 +412,7 @@ def every_flag_exists():
 
 
 def images_are_those_that_are_built():
-    """One version everywhere, one variant but for pods with GPUs."""
+    """One version everywhere, one variant except for pods with GPUs."""
     with open(os.path.join(ROOT, "services", "base", "version.h"), encoding="utf-8") as header:
         version = re.search(r'kVersion\[\] = "([^"]+)"', header.read())[1]
     for folder in kustomizations():
@@ -462,7 +465,7 @@ def runbooks_have_addresses():
 
 
 def autoscalers_find_their_metrics():
-    """Names in the custom metrics API are made by prometheus_adapter.yaml of metrics that exist."""
+    """prometheus_adapter.yaml makes the names in the custom metrics API from existing metrics."""
     with open(os.path.join(KUBERNETES, "prometheus_adapter.yaml"), encoding="utf-8") as file:
         rules = yaml.safe_load(file)["rules"]
     with open(os.path.join(ROOT, "docs", "metrics.md"), encoding="utf-8") as page:
@@ -491,7 +494,8 @@ def prometheus_takes_its_configuration():
     with open(os.path.join(KUBERNETES, "prometheus_scrape.yaml"), encoding="utf-8") as file:
         configuration = yaml.safe_load(file)
     job = configuration["scrape_configs"][0]
-    # Debian's Prometheus is built without discovery in Kubernetes; the schema of that is small and checked by eye.
+    # Debian's Prometheus is built without Kubernetes discovery; the schema of that part is small
+    # and checked manually.
     assert job.pop("kubernetes_sd_configs") == [{"role": "pod", "namespaces": {"names": ["skein"]}}]
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
         yaml.safe_dump(configuration, file)
@@ -512,7 +516,7 @@ def prometheus_takes_its_configuration():
 
 
 def programs_are_in_the_image():
-    """Under the names that deploy/local/programs.sh gives, which images and packages use; so are the images."""
+    """Uses the names from deploy/local/programs.sh, like images and packages; also for the images."""
     script = '. "$0"; for p in "${deployed[@]}"; do installed_name "$p"; done'
     installed = set(subprocess.run(["bash", "-c", script, os.path.join(ROOT, "deploy", "local", "programs.sh")], check=True,
                                    stdout=subprocess.PIPE, text=True).stdout.split())
@@ -528,7 +532,7 @@ def programs_are_in_the_image():
 
 
 def probes_paths_exist():
-    """Among the pages that the admin ports serve."""
+    """Each is one of the admin ports' pages."""
     pages = set()
     for source in (("services", "http", "admin.cc"), ("services", "admin", "admin_server.cc")):
         with open(os.path.join(ROOT, *source), encoding="utf-8") as file:

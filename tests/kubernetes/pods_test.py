@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The pods' own command lines start the real programs: flags, variables, ports, probes and preStop as the manifests have them.
+"""The pods' own command lines start the real programs: with the manifests' flags, variables, ports, probes and preStop.
 
 There is no Kubernetes here: a network namespace of its own stands for the cluster, each pod is a process in it, and the name
 `orchestrator` leads to it. Arguments: the paths of the programs.
@@ -95,7 +95,7 @@ class Pod:
                 if pids & {int(pid) for pid in re.findall(r"pid=(\d+)", line)}}
 
     def leave(self):
-        """As the kubelet ends a pod: preStop, then SIGTERM."""
+        """Ends a pod like the kubelet: preStop, then SIGTERM."""
         hook = self.container.get("lifecycle", {}).get("preStop")
         if hook:
             done = subprocess.run(self.here(hook["exec"]["command"]), env=self.environment, stdout=subprocess.PIPE,
@@ -126,7 +126,7 @@ def ask(port):
 
 
 def a_cluster_of(folder):
-    """Starts every workload of a kustomization, asks, and stops it as Kubernetes would."""
+    """Starts every workload of a kustomization, sends a request, and stops it like Kubernetes."""
     with tempfile.TemporaryDirectory() as work:
         pods = {name: Pod(name, spec, work) for name, spec, _, _ in workloads(objects(folder))}
         try:
@@ -157,7 +157,7 @@ def a_node_pod_starts_answers_and_drains():
 
 
 def enter_namespaces():
-    """Runs this test again with a network of its own and a hosts file that has `orchestrator`."""
+    """Runs this test again in its own network namespace with a hosts file that has `orchestrator`."""
     if os.environ.get(INSIDE):
         return
     with tempfile.NamedTemporaryFile("w", suffix=".hosts") as hosts:

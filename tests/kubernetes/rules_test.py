@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/kubernetes_rules.md: what it calls met is met by every manifest; each rule is met, argued, or about what we do not have."""
+"""docs/kubernetes_rules.md: every manifest meets the rules listed as met; each rule is met, argued, or not applicable."""
 import os
 import re
 import sys
@@ -40,7 +40,7 @@ class Manifests:
         return [v[kind] for pod in self.pods for v in pod.get("volumes", []) if kind in v]
 
 
-# One function for each thing that a rule may want; True: all of it is so.
+# One function per requirement of a rule; True: it is met everywhere.
 
 def pinned_tag(m):
     return all(re.fullmatch(r"[^:]+:(?!latest$)[\w.-]+", c["image"]) for c in m.containers)
@@ -98,7 +98,7 @@ def selectors_match(m):
 
 
 def services_have_pods(m):
-    # The policy of the example is for the picker's pods, which another project's manifests bring.
+    # The example's policy is for the picker's pods, which come from another project's manifests.
     return m.folder == "examples/gateway" or all(any(s["spec"]["selector"].items() <= labels.items() for labels in m.labels) for s in m.of("Service"))
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every manifest holds the strict schemas of Kubernetes 1.36 and of the kinds that others define; faulty ones do not."""
+"""Every manifest is valid under the strict schemas of Kubernetes 1.36 and of other projects' kinds; faulty ones are not."""
 import glob
 import os
 import re
@@ -36,7 +36,8 @@ FAULTS = {
 }
 
 
-# Where the published CustomResourceDefinitions of the kinds in third_party/interfaces are, if they are: they are not in this repository.
+# Where the published CustomResourceDefinitions of the kinds in third_party/interfaces are, if
+# present. They are not in this repository.
 PUBLISHED = os.environ.get("SKEIN_CRDS") or os.path.join(os.environ.get("SKEIN_SHARED", ""), "interfaces")
 
 
@@ -70,7 +71,7 @@ def faults_are_found():
 
 
 def examples_hold_the_published_definitions():
-    """Also what this repository's reduced schemas leave out, and what they took down wrongly."""
+    """Also finds what this repository's reduced schemas omit or have wrong."""
     if not glob.glob(os.path.join(PUBLISHED, "*.yaml")):
         return "skip: no CustomResourceDefinitions in SKEIN_CRDS"
     texts = {folder: rendered(folder) for folder in ("examples/gateway", "examples/disaggregated-set")}
@@ -84,7 +85,7 @@ def examples_hold_the_published_definitions():
 
 
 def disaggregated_sets_roles_agree():
-    """What the published type says in words: replicas of all roles or of none, no partition."""
+    """Rules that the published type states in prose: replicas of all roles or of none, no partition."""
     (document,) = [d for d in objects("examples/disaggregated-set") if d["kind"] == "DisaggregatedSet"]
     specs = [role["spec"] for role in document["spec"]["roles"]]
     assert len({spec.get("replicas", 0) > 0 for spec in specs}) == 1, specs

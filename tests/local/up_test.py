@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""deploy/local/up with programs that are built already: what it asks, what it leaves running, and what its end says."""
+"""deploy/local/up with prebuilt programs: what it requests, what it leaves running, and its final message."""
 import hashlib
 import json
 import os
@@ -24,7 +24,7 @@ EXTRA = "<|extra|>"
 
 
 class Up:
-    """One run of up in a folder of its own; leaving the block runs down."""
+    """One run of up in its own folder; leaving the block runs down."""
 
     def __init__(self, *arguments, prefill=1, decode=1, key=""):
         self.folder = tempfile.mkdtemp(prefix="up-", dir=os.environ.get("TEST_TMPDIR"))
@@ -72,7 +72,7 @@ class Up:
 
 
 def folder_with(changes):
-    """A copy of fledgling's folder in which some files are others: {name: text}, or None for one that is left out."""
+    """A copy of fledgling's folder with replaced files: {name: text}, or None to omit one."""
     folder = os.path.join(tempfile.mkdtemp(prefix="model-", dir=os.environ.get("TEST_TMPDIR")), "changed")
     os.mkdir(folder)
     for name in os.listdir(FLEDGLING):
@@ -111,7 +111,7 @@ def the_shipped_model_answers():
 
 
 def metrics_are_scraped():
-    """--observe: Prometheus scrapes every process, also one that was killed and started again; down stops all."""
+    """--observe: Prometheus scrapes every process, also one that was killed and restarted; down stops all."""
     if not shutil.which("prometheus-alertmanager"):
         return "skip: needs tools/install_deps observe"
     with Up("--observe") as up:
@@ -155,7 +155,7 @@ def a_base_model_is_asked_through_completions():
 
 
 def a_tokenizer_may_have_more_ids_than_the_embedding():
-    """The ids that the embedding lacks cannot be asked; all else works, and a demonstration with them leaves the cluster up."""
+    """Ids beyond the embedding are refused; everything else works, and a demonstration that uses them leaves the cluster up."""
     tokenizer = read("tokenizer.json")
     size = read("config.json")["vocab_size"]
     tokenizer["added_tokens"].append({"id": size, "content": EXTRA, "single_word": False, "lstrip": False, "rstrip": False,
@@ -213,7 +213,7 @@ def wrong_words_leave_the_running_cluster():
                 last = again.stdout.splitlines()[-1]
                 assert again.returncode == 2 and last.startswith("up: " + says), again
                 assert up.ready(), arguments
-        again = up.again()  # the same port: the cluster gives it to its successor
+        again = up.again()  # on the same port, which the old cluster releases
         assert again.returncode == 0 and up.ready(), again
 
 
@@ -221,7 +221,7 @@ def its_last_lines_can_be_pasted():
     with Up() as up:
         lines = {line.split()[0]: line.split(None, 1)[1] for line in up.result.stdout.splitlines() if line.startswith("  ")
                  and len(line.split()) > 1}
-        stranger = dict(os.environ, HOME=up.folder)  # a shell that knows nothing of SKEIN_RUN_DIR
+        stranger = dict(os.environ, HOME=up.folder)  # a shell without SKEIN_RUN_DIR
         stranger.pop("SKEIN_RUN_DIR", None)
         for word, says in (("status", "fledgling"), ("stop", "down: 4 processes stopped")):
             done = subprocess.run(["bash", "-c", lines[word]], cwd=ROOT, env=stranger, text=True, stdout=subprocess.PIPE,

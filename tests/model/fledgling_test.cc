@@ -1,5 +1,5 @@
 // The shipped model through the engine: its tokenizer agrees with the trainer's, and its answers to
-// held-out questions are right (deploy/models/fledgling/eval_sample.json).
+// held-out questions are correct (deploy/models/fledgling/eval_sample.json).
 #include <fstream>
 #include <memory>
 #include <string>
@@ -18,7 +18,7 @@ namespace skein::engine {
 namespace {
 
 constexpr char kModelDir[] = "deploy/models/fledgling";
-// What a test without optimisation has time for; the cluster's test asks all.
+// As many questions as an unoptimised test has time for; the cluster's test uses all.
 constexpr int kPromptTokensMax = 600;
 constexpr size_t kItemsMax = 16;
 

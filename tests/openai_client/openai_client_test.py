@@ -11,7 +11,7 @@ from cluster import Cluster, binaries_from_argv  # noqa: E402
 MODEL = os.path.join(HERE, "..", "..", "deploy", "models", "fledgling")
 
 
-CLIENTS = {"client.cjs": "openai", "ai_client.cjs": "ai"}  # and the package that each needs
+CLIENTS = {"client.cjs": "openai", "ai_client.cjs": "ai"}  # and the package that each one needs
 
 
 def main():

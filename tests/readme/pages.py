@@ -1,4 +1,4 @@
-"""What README.md and the pages of docs/ tell a reader to type, and what they say it prints.
+"""The commands in README.md and docs/, and the output that these pages promise.
 
 A block marked sh holds commands. A block marked text behind it is what they print, at least: each of its lines stands in the
 output, in this order; a line with … alone stands for whatever is between.
@@ -19,7 +19,7 @@ class Block:
 
 
 def blocks_of(page, text):
-    """The fenced blocks. Each names its language, so that none is a command unseen."""
+    """The fenced blocks. Each must name its language, so that no command is missed."""
     found, block = [], None
     for number, line in enumerate(text.splitlines(), 1):
         fence = FENCE.match(line)
@@ -37,7 +37,7 @@ def blocks_of(page, text):
 
 
 def sessions_of(page, text):
-    """The sh blocks, each with what the text block right behind it says that it prints."""
+    """The sh blocks, each with its expected output from the text block right after it."""
     found = blocks_of(page, text)
     for block, following in zip(found, found[1:]):
         if block.language == "sh" and following.language == "text":
@@ -62,7 +62,7 @@ def commands_of(block):
 
 
 def missing(expected, output):
-    """The first expected line that is not in the output behind the ones before it; None if all are."""
+    """The first expected line that is missing from the output, in order; None if all are there."""
     at = 0
     for line in expected:
         found = output.find(line, at)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Commands and what they print, as pages.py takes them from a page."""
+"""Commands and their output, as pages.py extracts them from a page."""
 import os
 import sys
 

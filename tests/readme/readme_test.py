@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""README.md and docs/ do as they say: every command is copied out of the page and run, with programs that are built already.
+"""README.md and docs/ are correct: every command is copied from the page and run, with prebuilt programs.
 
 tests/readme/run does the same from nothing, in a fresh clone. A command that no rule here knows how to run fails the test.
 """
@@ -24,7 +24,7 @@ SESSION_S = 300
 README_RULES = (r"deploy/local/(up|down|ask)\b", r"deploy/local/run/bin/skeinctl\b", r"curl\b")
 PROGRAM = re.compile(r"^(orchestrator|prefill_worker|decode_worker|router|skeinctl)\b")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
-# Of tests/run, bazel, deploy/kubernetes/generate, and everything.
+# Commands of tests/run, bazel, deploy/kubernetes/generate, and all others.
 OTHERS_FLAGS = {"--config", "--help", "--jobs", "--runbook-base", "--sanitize", "--version", "--seconds"}
 
 
@@ -40,7 +40,7 @@ def free_port():
 
 
 def folder_of_binaries(folder):
-    """One folder with all programs, as deploy/local/up --bin takes it and as a user has them on the PATH."""
+    """One folder with all programs, for deploy/local/up --bin and for the PATH."""
     os.makedirs(folder)
     for name, path in binaries_from_argv().items():
         os.symlink(path, os.path.join(folder, name))
@@ -76,14 +76,14 @@ def the_readme_does_as_it_says():
 
 
 class Hosts:
-    """The hosts of docs/several_hosts.md as loopback addresses with ports that are free."""
+    """The hosts of docs/several_hosts.md as loopback addresses with free ports."""
 
     def __init__(self, folder):
         self.bin = folder_of_binaries(folder + "/bin")
         self.ports = {}
         self.processes = []
         self.folder = folder
-        # As the page says: KV takes the network, not shared memory.
+        # As on the page: KV uses the network, not shared memory.
         self.environment = dict(os.environ, PATH=self.bin + ":" + os.environ["PATH"], UCX_TLS="self,tcp")
 
     def here(self, command):
@@ -149,7 +149,7 @@ def several_hosts_work_as_the_page_says():
             run_session(hosts.here("\n".join(session.lines)), session.where(), [hosts.here(line) for line in session.prints],
                         hosts.environment)
         assert len(hosts.processes) == 4, hosts.logs()
-        hosts.await_log("handoff transport")  # written with the worker's next look at what went by
+        hosts.await_log("handoff transport")  # the worker writes it at its next check of traffic
         lines = [json.loads(line) for line in hosts.logs().splitlines() if line.startswith("{")]
         transports = [line for line in lines if line["msg"] == "handoff transport"]
         assert transports and all("tcp" in line["transport"] for line in transports), hosts.logs()

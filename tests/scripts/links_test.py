@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every link of every page in the repository leads to a file or folder that is there."""
+"""Every link of every page in the repository leads to an existing file or folder."""
 import os
 import re
 import subprocess

@@ -13,7 +13,7 @@ CALL = re.compile(r"\bLog(?:Debug|Info|Warning|Error|Limited)?(\()|<LogField> \w
 
 
 def arguments(text, start):
-    """What stands between the parentheses or braces that open before `start`. Literals have none that do not match."""
+    """The text between the parentheses or braces that open before `start`. Assumes that those in literals match."""
     depth, end = 1, start
     opens, closes = {"(": "()", "{": "{}"}[text[start - 1]]
     while depth > 0:
@@ -46,7 +46,7 @@ def every_field_stands_in_the_glossary():
     assert len(fields) > 30, fields
     unknown = {field: files for field, files in fields.items() if field not in table}
     assert not unknown, "docs/glossary.md lacks: %s" % unknown
-    # Those that log.cc writes itself are of every line.
+    # log.cc adds these to every line.
     stale = table - set(fields) - {"ts", "level", "role", "msg", "lines"}
     assert not stale, "no log line has: %s" % stale
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every message that docs/troubleshooting.md quotes is one that the sources have."""
+"""Every message quoted in docs/troubleshooting.md exists in the sources."""
 import os
 import re
 import sys
@@ -14,7 +14,7 @@ QUOTED = re.compile(r"^```text\n(.*?)^```|^\| \d+ \| `([^`]+)`", re.M | re.S)
 
 
 def sources():
-    """The text of all sources, literals that stand in parts put together."""
+    """The text of all sources, with adjacent literals joined."""
     texts = []
     for folder in FOLDERS:
         for parent, folders, names in os.walk(os.path.join(ROOT, folder)):

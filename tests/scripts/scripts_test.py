@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every script that a user may call answers --help and refuses what it does not know, and does nothing else meanwhile.
+"""Every user script answers --help and refuses unknown arguments, without any other effect.
 
 Scripts are the executable files that git knows, but for tests that Bazel runs (*_test.py, *_test.sh) and third_party/. They
 run with commands on the PATH that only note that they were called.
@@ -26,7 +26,7 @@ def scripts():
 
 
 class Bench:
-    """An empty home and run folder, and a PATH whose COMMANDS only leave a note."""
+    """An empty home and run folder, and a PATH whose COMMANDS only record that they were called."""
 
     def __init__(self, folder):
         self.folder = folder

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/stepping/inline_engine.h"
 #include "proto/common.pb.h"
 #include "services/worker/engine/sampling_codec.h"
 #include "services/worker/engine/step_conversion.h"
@@ -18,21 +19,31 @@ bool AnyFailsEngines(const scheduler::RunStep& step) {
                      [](const auto& sequence) { return FailsEngines(*sequence.spec); });
 }
 
-scheduler::StepDone Compute(engine::EmulatedEngine& engine, const scheduler::RunStep& step) {
-  const services::StepInputs inputs(step, [](const scheduler::RequestSpec& spec) {
-    return std::make_shared<const engine::SamplingParams>(services::SamplingFrom(spec));
-  });
-  std::vector<engine::SequenceResult> results;
-  scheduler::StepDone done{.step = step.step, .status = {}, .results = {}};
-  done.status = engine.Step(inputs.sequences(), nullptr, &results);
-  for (size_t i = 0; done.status.ok() && i < results.size(); ++i) {
-    results[i].status = StatusOf(step.sequences[i], results[i]);
-    done.results.push_back(services::ResultOf(step.sequences[i], results[i]));
-  }
-  return done;
-}
-
 }  // namespace
+
+struct EngineThread::Steps {
+  using Planned = services::StepConversion::Planned;
+  using Taken = engine::InlineEngine::Taken;
+
+  explicit Steps(std::shared_ptr<engine::EmulatedEngine> emulated)
+      : engine(std::move(emulated)), inline_engine(engine.get()), conversion(&inline_engine) {}
+
+  scheduler::StepDone Compute(const Planned& planned, const Taken& taken) const {
+    engine::CompletedStep completed = inline_engine.Run(taken);
+    for (size_t i = 0; completed.status.ok() && i < completed.results.size(); ++i) {
+      completed.results[i].status = StatusOf(planned.step.sequences[i], completed.results[i]);
+    }
+    return services::StepConversion::DoneOf(planned, completed);
+  }
+
+  const std::shared_ptr<engine::EmulatedEngine> engine;
+  engine::InlineEngine inline_engine;
+  services::StepConversion conversion;
+};
+
+void EngineThread::Release(const scheduler::ReleaseSequence& effect) {
+  if (steps_ != nullptr) steps_->conversion.Release(effect);
+}
 
 absl::Status StatusOf(const scheduler::StepSequence& sequence,
                       const engine::SequenceResult& result) {
@@ -59,9 +70,13 @@ void EngineThread::Run(Network* network, Process* process,
   busy = true;
   if (hangs) return;
   const bool broken = AnyFailsEngines(step);
+  if (steps_ == nullptr || steps_->engine != engine) steps_ = std::make_shared<Steps>(engine);
+  const std::shared_ptr<Steps> steps = steps_;
+  const Steps::Planned planned = steps->conversion.PlanOf(step);
+  const Steps::Taken taken = steps->inline_engine.Take(planned.plan);
   if (network->scenario().compute_at_end) {
     process->After(takes, [=, this] {
-      scheduler::StepDone result = Compute(*engine, step);
+      scheduler::StepDone result = steps->Compute(planned, taken);
       busy = false;
       if (fails || broken) result = {step.step, absl::InternalError("the device failed"), {}};
       for (int layer = 0; layer < layers; ++layer) layer_done(step, layer);
@@ -69,7 +84,7 @@ void EngineThread::Run(Network* network, Process* process,
     });
     return;
   }
-  const scheduler::StepDone result = Compute(*engine, step);
+  const scheduler::StepDone result = steps->Compute(planned, taken);
   for (int layer = 0; layer < layers; ++layer) {
     process->After(takes * (layer + 1) / layers, [=] { layer_done(step, layer); });
   }

@@ -13,7 +13,8 @@
 
 namespace skein::sim {
 
-struct EngineThread {
+class EngineThread {
+ public:
   int64_t slowness = 1;
   bool fails = false;
   bool hangs = false;  // the next step never ends
@@ -24,6 +25,12 @@ struct EngineThread {
   void Run(Network* network, Process* process, std::shared_ptr<engine::EmulatedEngine> engine,
            const scheduler::RunStep& step, LayerDone layer_done,
            std::function<void(scheduler::StepDone)> done);
+  void Release(const scheduler::ReleaseSequence& effect);
+
+ private:
+  // The engine with the sequences that it was given.
+  struct Steps;
+  std::shared_ptr<Steps> steps_;
 };
 
 // What the engines make of a sequence's result: NaN if the request says so (NanFrom).

@@ -64,7 +64,7 @@ void JointSteps::Drop(const Process* process, scheduler::RingGroup group) {
 
 void JointSteps::CheckGroups(const Entrant& entrant) const {
   const RingPart& part = PartOf(entrant);
-  const auto has = [&](scheduler::RingGroup group, scheduler::GroupKey key) {
+  const auto has = [&](scheduler::RingGroup group, GroupId key) {
     const auto it = made_.find({entrant.process, group});
     if (it == made_.end()) return false;
     verdict_->Require(!it->second.broken, "a member enters a group that it has broken");
@@ -265,7 +265,7 @@ void JointSteps::Refuse(const scheduler::BreakGroup& refusal) {
 }
 
 // To no further piece of the group; the word of it may be lost.
-void JointSteps::WillNotCome(scheduler::GroupKey group, int rank) {
+void JointSteps::WillNotCome(GroupId group, int rank) {
   refusers_.insert({group, rank});
   if (network_->Happens(network_->scenario().word_loss_chance)) return;
   refused_.insert(group);
@@ -319,7 +319,7 @@ std::vector<scheduler::StepResult> JointSteps::Compute(Meeting& meeting) {
       verdict_->Require(seen.insert(history[i]).second, "history twice");
       CopyBlock(*entrant.engine, PartOf(entrant).history[i].value, *scratch, history[i]);
     }
-    for (const scheduler::TokenSpan& span : piece.spans[rank]) {
+    for (const TokenSpan& span : piece.spans[rank]) {
       begin = std::min(begin, span.position);
     }
   }

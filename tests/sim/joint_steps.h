@@ -59,7 +59,7 @@ class JointSteps {
   int64_t broken() const { return broken_; }
 
  private:
-  using Key = std::pair<scheduler::GroupKey, int>;  // and the piece within its chunk
+  using Key = std::pair<GroupId, int>;  // and the piece within its chunk
   struct Meeting {
     Key key;
     size_t size = 0;
@@ -69,7 +69,7 @@ class JointSteps {
   };
   using Meetings = std::map<Key, std::shared_ptr<Meeting>>;
   struct Made {
-    scheduler::GroupKey key;
+    GroupId key;
     int rank = 0;
     bool broken = false;
   };
@@ -85,7 +85,7 @@ class JointSteps {
   void EndAfter(TimeUs delay, const std::shared_ptr<Meeting>& meeting, int rank,
                 absl::Status status);
   void Break(const std::shared_ptr<Meeting>& meeting, const char* why);
-  void WillNotCome(scheduler::GroupKey group, int rank);
+  void WillNotCome(GroupId group, int rank);
   void CheckSamePiece(const Meeting& meeting);
   std::vector<scheduler::StepResult> Compute(Meeting& meeting);  // by rank
   void Move(Meeting& meeting);
@@ -94,8 +94,8 @@ class JointSteps {
   Verdict* verdict_;
   Meetings meetings_;
   std::map<std::pair<const Process*, scheduler::RingGroup>, Made> made_;
-  std::set<scheduler::GroupKey> refused_;                   // as far as the others heard
-  std::set<std::pair<scheduler::GroupKey, int>> refusers_;  // by rank, heard or not
+  std::set<GroupId> refused_;                   // as far as the others heard
+  std::set<std::pair<GroupId, int>> refusers_;  // by rank, heard or not
   int64_t run_ = 0;
   int64_t broken_ = 0;
 };

@@ -173,10 +173,14 @@ void OrchestratorProcess::Execute(AnswerRegister& effect) {
   CloseWorker refused{effect.call, effect.reply.status};
   Execute(refused);
 }
-void OrchestratorProcess::Execute(AnswerPlaceDecode& effect) { SendTo(effect.call, effect); }
+void OrchestratorProcess::Execute(AnswerPlaceDecode& effect) {
+  SendTo(effect.call, network_->Encoded(effect));
+}
 void OrchestratorProcess::Execute(AnswerReport& effect) {
   verdict_->Require(!effect.reply.want_full, "a report's digest does not fit what was told");
-  SendTo(effect.call, effect);
+  const bool ok = effect.reply.status.ok();
+  SendTo(effect.call,
+         AnswerReport{effect.call, ok ? network_->Encoded(effect.reply) : effect.reply});
 }
 void OrchestratorProcess::Execute(AnswerUnregister& effect) { SendTo(effect.call, effect); }
 

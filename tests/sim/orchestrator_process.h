@@ -18,7 +18,7 @@ inline constexpr char kOrchestrator[] = "orch";
 // From the orchestrator to a worker, on its stream.
 using WorkerMessage =
     std::variant<scheduler::RegisterReply, scheduler::AnswerReport, scheduler::AnswerUnregister,
-                 scheduler::AnswerPlaceDecode, scheduler::CallAssign, scheduler::CallStart,
+                 scheduler::PlaceDecodeReplied, scheduler::CallAssign, scheduler::CallStart,
                  scheduler::CallAnnounce, scheduler::CallWithdraw, scheduler::CallCancel,
                  scheduler::CallDrainOrder>;
 using WorkerPort = std::function<void(const WorkerMessage&)>;  // runs at the worker

@@ -1,6 +1,6 @@
 // Messages as their receivers get them: encoded and decoded by services/codec, as between
 // processes. What the codec forgets, nobody in the simulation knows; what it refuses is a
-// violation. Messages without a codec (replies that are a status alone, tokens) stay as they are.
+// violation. Messages without a codec (replies that are a status alone) stay as they are.
 #pragma once
 
 #include <string>
@@ -34,6 +34,17 @@ inline scheduler::SpecPtr OverWire(const scheduler::SpecPtr& spec, std::string* 
   if (decoded.ok()) return *std::move(decoded);
   if (error->empty()) *error = absl::StrCat("RequestSpec: ", decoded.status().ToString());
   return spec;
+}
+
+// The prefill-worker gets the orchestrator's effect as an event of its own.
+inline scheduler::PlaceDecodeReplied OverWire(const scheduler::AnswerPlaceDecode& answer,
+                                              std::string* error) {
+  v1::PlaceDecodeResponse proto;
+  proto.ParseFromString(services::ToProto(answer).SerializeAsString());
+  absl::StatusOr<scheduler::PlaceDecodeReplied> decoded = services::FromProto(proto);
+  if (decoded.ok()) return *std::move(decoded);
+  if (error->empty()) *error = absl::StrCat("PlaceDecodeResponse: ", decoded.status().ToString());
+  return {answer.id, answer.epoch, answer.reply};
 }
 
 // A call that failed has nothing but its status.

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
-#include "scheduler/base/check.h"
 #include "scheduler/base/plant.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::sim {
 namespace {
@@ -26,12 +26,6 @@ scheduler::Epoch EpochOf(HandoffKey key) { return {key.c}; }
 
 PutSchedule::Time At(TimeUs us) { return PutSchedule::Time(std::chrono::microseconds(us)); }
 
-std::vector<engine::HandoffBlock> BlocksOf(const std::vector<scheduler::PutBlock>& blocks) {
-  std::vector<engine::HandoffBlock> out;
-  for (const scheduler::PutBlock& block : blocks) out.push_back({block.local.value, block.global});
-  return out;
-}
-
 std::byte* BlockAt(const engine::EmulatedEngine& engine, int layer, scheduler::BlockId block) {
   return static_cast<std::byte*>(engine.KvRegions()[layer].base) +
          block.value * engine.Spec().kv.BlockBytes();
@@ -42,12 +36,12 @@ std::byte* BlockAt(const engine::EmulatedEngine& engine, int layer, scheduler::B
 PutSchedule::Time Sender::Now() const { return At(process_->LocalNow()); }
 
 void Sender::Open(const scheduler::OpenHandoff& open) {
-  schedule_.Open(KeyOf(open.id, open.epoch), BlocksOf(open.blocks),
-                 scheduler::PromptTokens(*open.spec), open.more);
+  schedule_.Open(KeyOf(open.id, open.epoch), open.blocks, scheduler::PromptTokens(*open.spec),
+                 open.more);
 }
 
 void Sender::Add(const scheduler::AddToHandoff& add) {
-  schedule_.Add(KeyOf(add.id, add.epoch), BlocksOf(add.blocks), add.more);
+  schedule_.Add(KeyOf(add.id, add.epoch), add.blocks, add.more);
   Advance();
 }
 
@@ -79,7 +73,7 @@ void Sender::Use(const scheduler::UseStagingBuffer& use) {
 
 void Sender::Taken(const scheduler::PartTaken& taken) {
   std::vector<int32_t> slots;
-  for (const scheduler::StagedBlock& block : taken.blocks) slots.push_back(block.slot);
+  for (const StagedBlock& block : taken.blocks) slots.push_back(block.slot);
   schedule_.Taken(KeyOf(taken.id, taken.epoch), slots, absl::OkStatus(), Now());
   Advance();
 }
@@ -105,7 +99,7 @@ void Sender::Advance() {
     }
   }
   const absl::Status whole = schedule_.CheckInvariants();
-  SKEIN_INVARIANT_MSG(whole.ok(), std::string(whole.message()).c_str());
+  SKEIN_CHECK_MSG(whole.ok(), std::string(whole.message()).c_str());
   ArmIdle();
   Tell(std::move(work));
 }
@@ -121,12 +115,8 @@ void Sender::ArmIdle() {
 
 void Sender::Tell(PutSchedule::Work work) {
   for (const HandoffKey key : work.waits) ended_(scheduler::HandoffWaits{IdOf(key), EpochOf(key)});
-  for (const PutSchedule::Part& part : work.parts) {
-    scheduler::HandoffPart event{IdOf(part.key), EpochOf(part.key), {}};
-    for (const engine::StagedBlock& block : part.blocks) {
-      event.blocks.push_back({block.slot, block.layer, static_cast<int32_t>(block.global)});
-    }
-    ended_(std::move(event));
+  for (PutSchedule::Part& part : work.parts) {
+    ended_(scheduler::HandoffPart{IdOf(part.key), EpochOf(part.key), std::move(part.blocks)});
   }
   for (const HandoffKey key : work.idle) ended_(scheduler::HandoffIdle{IdOf(key), EpochOf(key)});
   for (const PutSchedule::End& end : work.ends) {
@@ -150,7 +140,7 @@ void Sender::Tell(PutSchedule::Work work) {
 std::vector<Sender::Target> Sender::TargetsOf(const Put& put, const Receiver& receiver) const {
   std::vector<Target> targets;
   for (const PutSchedule::PutBlock& one : put.blocks) {
-    Target target{.from = {one.block.local}, .layer = one.layer};
+    Target target{.from = one.block.local, .layer = one.layer};
     if (one.slot < 0) {
       const scheduler::BlockId to =
           receiver.start.remote_blocks[static_cast<size_t>(one.block.global)];

@@ -91,15 +91,15 @@ void PrefillProcess::Serve(const CallAssign& message) {
   Dispatch(AssignCalled{call, request});
 }
 void PrefillProcess::Serve(const CallStart& message) { Dispatch(StartCalled{message.request}); }
-void PrefillProcess::Serve(const AnswerPlaceDecode& message) {
-  Dispatch(PlaceDecodeReplied{message.id, message.epoch, message.reply});
-}
+void PrefillProcess::Serve(const PlaceDecodeReplied& message) { Dispatch(message); }
 
 void PrefillProcess::Execute(AnswerAssign& effect) {
   auto answered = assigns_.extract(effect.call);
   if (answered.empty()) return verdict_->Violated("an Assign was answered twice");
   answered.mapped().reply = effect.reply;
-  ToOrchestrator(answered.mapped());
+  AssignReplied replied = network_->Encoded(answered.mapped());
+  replied.instance = answered.mapped().instance;  // the stream's
+  ToOrchestrator(replied);
 }
 
 void PrefillProcess::Execute(AbortStep& effect) { ring_groups_->Abort(effect.step); }
@@ -288,8 +288,8 @@ void DecodeProcess::Executed() {
   for (const TokenStreamId id : tokens_->TakeReady()) {
     const auto link = token_links_.find(id);
     while (link != token_links_.end() && tokens_->HasNext(id)) {
-      link->second.stream->Send(
-          [batch = link->second.batch, tokens = tokens_->Next(id)] { batch(tokens); });
+      link->second.stream->Send([batch = link->second.batch,
+                                 tokens = network_->Encoded(tokens_->Next(id))] { batch(tokens); });
     }
   }
   const absl::Status invariants = tokens_->CheckInvariants();

@@ -200,7 +200,8 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
                                             scheduler::PrefillEvent, scheduler::PrefillEffect> {
  public:
   static const CoreStates& States() {
-    static const CoreStates states{"prefill", {"queued", "asking", "placed", "ending"}};
+    static const CoreStates states{"prefill",
+                                   {"queued", "asking", "computing", "committing", "ending"}};
     return states;
   }
 
@@ -214,7 +215,7 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   // From the orchestrator.
   void Serve(const scheduler::CallAssign& message);
   void Serve(const scheduler::CallStart& message);
-  void Serve(const scheduler::AnswerPlaceDecode& message);
+  void Serve(const scheduler::PlaceDecodeReplied& message);
   void Serve(const scheduler::CallAnnounce& message) {}
   void Serve(const scheduler::CallWithdraw& message) {}
 
@@ -228,6 +229,7 @@ class PrefillProcess : public WorkerProcess<PrefillProcess, scheduler::PrefillCo
   void Execute(scheduler::CallCommit& effect);
   void Execute(scheduler::CallAbort& effect);
   void Execute(scheduler::RunStep& effect);
+  void Execute(scheduler::ReleaseSequence& effect) { engine_thread_.Release(effect); }
   void Execute(scheduler::AbortStep& effect);
   void Execute(scheduler::BreakGroup& effect);
   void Execute(scheduler::OpenHandoff& effect) { sender_->Open(effect); }
@@ -272,7 +274,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Serve(const scheduler::CallWithdraw& message);
   void Serve(const scheduler::CallAssign& message) {}
   void Serve(const scheduler::CallStart& message) {}
-  void Serve(const scheduler::AnswerPlaceDecode& message) {}
+  void Serve(const scheduler::PlaceDecodeReplied& message) {}
   void Serve(const scheduler::OpenTransferRequest& request,
              std::function<void(scheduler::OpenTransferReply)> reply);
   void Serve(const scheduler::RenewRequest& request,
@@ -299,6 +301,7 @@ class DecodeProcess : public WorkerProcess<DecodeProcess, scheduler::DecodeCore,
   void Execute(scheduler::EndStream& effect);
   void Executed();  // sends the tokens
   void Execute(scheduler::RunStep& effect);
+  void Execute(scheduler::ReleaseSequence& effect) { engine_thread_.Release(effect); }
 
   // Of this incarnation; none when handoffs are one-sided.
   std::shared_ptr<std::vector<std::byte>> buffer(int buffer) const { return buffers_[buffer]; }

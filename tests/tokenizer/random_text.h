@@ -1,5 +1,5 @@
-// Valid UTF-8 that is hard on tokenizers: scripts, marks, emoji sequences, runs of white space,
-// control characters.
+// Valid UTF-8 that is difficult for tokenizers: scripts, marks, emoji sequences, runs of white
+// space, control characters.
 #pragma once
 
 #include <random>

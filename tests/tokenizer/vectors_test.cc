@@ -1,4 +1,4 @@
-// llama.cpp's vocabulary tests (../shared/tokenizers/vectors): texts and the ids they must become,
+// llama.cpp's vocabulary tests (../shared/tokenizers/vectors): texts and their expected ids,
 // without special tokens.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tools/compile_commands makes of Bazel's actions."""
+"""tools/compile_commands: from Bazel's actions to compile commands."""
 import importlib.machinery
 import importlib.util
 import os

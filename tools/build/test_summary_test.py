@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What test_summary.py counts: what did not run is never passed."""
+"""test_summary.py's counts: a test that did not run never counts as passed."""
 import json
 import os
 import subprocess

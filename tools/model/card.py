@@ -71,7 +71,7 @@ Loss and share of right tokens among those that carry loss, mean of 20 steps (ea
 {curve}
 """
 
-# What is wanted of a kind at a length, in percent right.
+# The target for a kind at a length, in percent correct.
 WANTED = {('facts', '256'): 99, ('facts', '512'): 99, ('facts', '1024'): 97, ('facts', '2048'): 97, ('lookup', '256'): 99,
           ('lookup', '512'): 99, ('lookup', '1024'): 97, ('lookup', '2048'): 97, ('quote', '256'): 99, ('quote', '512'): 99,
           ('copy', 'short'): 99, ('story', 'short'): 95}
@@ -80,7 +80,7 @@ _LINE = re.compile(r'step (\d+) tokens (\d+) longest \d+ loss ([\d.]+) right ([\
 
 
 def distance(table):
-  """Says of each row of the table of bench/model/eval how far it is from what is wanted."""
+  """Shows for each row of bench/model/eval's table the distance from its target."""
   short = [f'{kind} at {length} {right} % ({WANTED[kind, length] - float(right):.1f} points short of {WANTED[kind, length]} %)'
            for kind, length, right in _ROW.findall(table)
            if (kind, length) in WANTED and float(right) < WANTED[kind, length]]
@@ -90,7 +90,7 @@ def distance(table):
 
 
 def read_log(path):
-  """(step, tokens, loss, right) of each line; where a run was resumed, the newer lines hold."""
+  """(step, tokens, loss, right) of each line; after a resumed run, the newer lines count."""
   rows = {}
   if os.path.exists(path):
     with open(path, encoding='utf-8') as f:
@@ -100,7 +100,7 @@ def read_log(path):
 
 
 def curve(rows, lines_max=24):
-  """At most so many rows, evenly spaced, with the last."""
+  """At most this many rows, evenly spaced, including the last."""
   every = max(1, -(-len(rows) // lines_max))
   chosen = rows[every - 1::every]
   if rows and chosen[-1] != rows[-1]:

@@ -68,13 +68,13 @@ def short_item(seed, kind):
 
 
 def cells(lengths=LENGTHS):
-  """Kinds and lengths that are asked; length 0 for short kinds."""
+  """Kinds and lengths of the questions; length 0 for short kinds."""
   long_ones = [(kind, n) for kind in NEEDS_CONTEXT for n in lengths if n <= (512 if kind == 'quote' else max(lengths))]
   return long_ones + [(kind, 0) for kind in SHORT_KINDS]
 
 
 def item(tok, kind, length, i, seed=EVAL_SEED):
-  """The i-th item of a kind and length, depths taking turns."""
+  """The i-th item of a kind and length, depths alternate."""
   return context_item(tok, f'{seed}:{i}', kind, length, i % DEPTHS) if length else short_item(f'{seed}:{i}', kind)
 
 
@@ -84,14 +84,14 @@ def items(tok, count, seed=EVAL_SEED, lengths=LENGTHS):
 
 
 def is_right(item, text, ended):
-  """Whether `text` answers the item; `ended` says that the model stopped by itself."""
+  """Whether `text` answers the item; `ended`: the model stopped by itself."""
   if item.kind == 'story':
     return ended and text.endswith('The end.') and text.count('.') >= 5
   return ended and text == item.expected
 
 
 def table(results):
-  """results: (item, right) pairs -> lines of text: one a kind and length, with the share right by depth."""
+  """results: (item, right) pairs -> lines of text: one per kind and length, with the share of correct answers by depth."""
   cells = collections.defaultdict(list)
   for item, right in results:
     cells[item.kind, item.length].append((item.depth, right))

@@ -22,7 +22,7 @@ VECTOR_TEXTS = ("Where is Ana's red kite?", 'Ana\nBen  \n\n x: 1234\tend. \r\n',
 
 @torch.no_grad()
 def margin(fast, weights, tok, item):
-  """The least lead of the expected tokens over all others; negative if the answer is wrong."""
+  """The smallest margin of the expected tokens over all others; negative if the answer is wrong."""
   prompt = evaluation.prompt_ids(tok, item.messages)
   answer = torch.tensor(tok.encode(item.expected) + [tok.special[generator.END]])
   hidden = fast.forward(weights, [prompt + answer.tolist()])[0][len(prompt) - 1:-1]

@@ -13,7 +13,7 @@ Fact = collections.namedtuple('Fact', 'key statement question answer')
 
 
 class Pools:
-  """The few words that one world's facts are made of, so that its facts resemble one another."""
+  """The small vocabulary of one world's facts, so that its facts resemble each other."""
 
   def __init__(self, rng, facts_count):
     share = rng.uniform(1.0, 3.0)
@@ -174,14 +174,14 @@ def world(rng, facts_count, value_first_share=0.0):
   return _draw(rng, pools, kinds, facts_count, value_first_share)
 
 
-# Kinds of one hard world, with the words of their keys, drawn with these weights.
+# Kinds of one hard world, with the words of their keys; sampled with these weights.
 HARD_KINDS = (((where_is,), 3), ((gave,), 3), ((where_is, gave), 3), ((price,), 2), ((called,), 2), ((favourite,), 2),
               ((meeting,), 2), (KINDS, 2))
 HARD_WEIGHTS = (8, 2, 2, 1, 1, 3, 1, 4)
 
 
 def hard_world(rng, facts_count, value_first_share=0.0):
-  """As world, of facts that are hard to tell apart."""
+  """Like world, with facts that are hard to distinguish."""
   kinds, key_words = rng.choices(HARD_KINDS, HARD_WEIGHTS)[0]
   return _draw(rng, HardPools(rng, facts_count, key_words), kinds, facts_count, value_first_share)
 

@@ -13,7 +13,7 @@ import torch
 
 import model
 
-_PART_TOKENS = 1536  # Of one thread's turn; its buffers stay in the second-level cache.
+_PART_TOKENS = 1536  # tokens per turn of a thread; its buffers fit the second-level cache
 
 
 def _library(head_dim):

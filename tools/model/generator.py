@@ -116,7 +116,7 @@ def random_line(rng, words_count):
 
 
 def quote_context(rng, count):
-  """Who said what."""
+  """A dialogue: who said what."""
   speakers = rng.sample(lex.NAMES, min(count, 24))
   said = [(n, random_line(rng, rng.randint(3, 9))) for n in speakers]
   return Context(rng.choice((' ', '\n')).join(f'{n} said: "{line}"' for n, line in said),
@@ -183,7 +183,7 @@ def _chat(rng, context, pairs):
 
 
 def _plain(rng, context, pairs):
-  """The same without chat roles, as a completion endpoint sees it."""
+  """The same without chat roles, as for a completion endpoint."""
   head, tail = rng.choice((('Question:', 'Answer:'), ('Q:', 'A:')))
   segments = [(BEGIN, 0)] + ([(context + '\n', 0)] if context else [])
   for question, answer in pairs:
@@ -260,7 +260,7 @@ def story_document(rng):
 
 
 def echo_document(rng, tokens):
-  """Words in no order, then the same again: the plainest look-up there is."""
+  """Random words, then the same again: the simplest look-up."""
   words = [' ' + (rng.choice(lex.NAMES + lex.OBJECTS + lex.PLACES + lex.ADJECTIVES + lex.FOODS) if rng.random() < 0.9
                   else str(rng.randint(0, 99))) for _ in range(max(4, int(tokens / 2.2)))]
   start = rng.randrange(len(words) // 2)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The generator is deterministic, and its answers can be read off its texts."""
+"""The generator is deterministic, and its answers follow from its texts."""
 
 import os
 import random

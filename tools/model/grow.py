@@ -1,4 +1,4 @@
-"""Puts one layer before the others of a checkpoint, so that training goes on with more capacity instead of from the start.
+"""Inserts a layer before the others of a checkpoint, so that training continues with more capacity instead of from the start.
 
 The new layer writes nothing at first (its output matrices are zero): the model says what it said. Its heads look FAR back
 (model.py), past the words that the old first layer sees, and read there what that layer's look-back heads read.
@@ -30,7 +30,7 @@ def common_direction(embed, eps, tok):
 
 
 def new_layer(weights, config, tok):
-  """Weights of a layer 0 that changes nothing yet."""
+  """Weights of a layer 0 that initially changes nothing."""
   layer = {k: v for k, v in model.init_weights(config, trainer.SEED + 1).items() if k.startswith('2.')}
   layer = {'0.' + k[2:]: v for k, v in layer.items()}  # Of a layer without look-back heads.
   d, values = config.head_dim, (config.heads + config.kv_heads) * config.head_dim
@@ -42,7 +42,7 @@ def new_layer(weights, config, tok):
 
 
 def grown(tensors, layer):
-  """The layers of `tensors` one place on, `layer` before them."""
+  """The layers of `tensors` shifted by one, with `layer` first."""
   out = {}
   for name, tensor in tensors.items():
     place, _, rest = name.partition('.')

@@ -32,7 +32,7 @@ AVERAGE_DECAY = 0.985
 
 
 def make_tokenizer(folder, size):
-  """Trains it once on the generator's text; later starts read it."""
+  """Trains the tokenizer once on the generator's text; later starts load it."""
   path = os.path.join(folder, 'tokenizer.json')
   if not os.path.exists(path):
     rng = random.Random(f'{SEED}:tokenizer')

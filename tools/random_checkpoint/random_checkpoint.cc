@@ -11,6 +11,7 @@
 
 #include "engine/base/f16.h"
 #include "nlohmann/json.hpp"
+#include "scheduler/vocabulary/mix64.h"
 
 namespace skein::tools {
 namespace {
@@ -31,7 +32,7 @@ struct TensorPlan {
   }
 };
 
-// The tensors of one model, in order of their names as far as one layer goes.
+// The tensors of one model, sorted by name within a layer.
 class Planner {
  public:
   explicit Planner(const json& config) : config_(config) {}
@@ -87,13 +88,7 @@ const char* FileNameOf(DType dtype) {
   return dtype == DType::kF32 ? "F32" : dtype == DType::kBF16 ? "BF16" : "F16";
 }
 
-// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
-uint64_t SplitMix64(uint64_t& state) {
-  uint64_t z = (state += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
+uint64_t SplitMix64(uint64_t& state) { return Mix64(state += kMix64Step); }
 
 void Append(DType dtype, float value, char* to) {
   switch (dtype) {

@@ -18,9 +18,9 @@ struct RandomCheckpointOptions {
   int shards = 1;  // above 1: model-0000i-of-0000n.safetensors and their index
 };
 
-// `config` is written as config.json; its sizes, biases, norms and tied embeddings decide the
-// tensors. Matrices are uniform with variance 1 / columns, norms near 1, biases small. `dir` is
-// created. Errors name the file or the missing field.
+// Writes `config` as config.json; its sizes, biases, norms and tied embeddings determine the
+// tensors. Matrices are uniform with variance 1 / columns, norms near 1, biases small. Creates
+// `dir`. Errors name the file or the missing field.
 absl::Status WriteRandomCheckpoint(const std::string& dir, const nlohmann::json& config,
                                    const RandomCheckpointOptions& options);
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/scale.md has the tables that tools/scale/scale makes, of figures that stand on the pages named for them."""
+"""docs/scale.md has the tables of tools/scale/scale, made from figures on the pages that it names."""
 import importlib.machinery
 import importlib.util
 import os

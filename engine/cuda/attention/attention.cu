@@ -1,7 +1,7 @@
 #include "engine/cuda/attention/attention.h"
 
-#include "engine/base/check.h"
 #include "engine/cuda/attention/flash_call.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

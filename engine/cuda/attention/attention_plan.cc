@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/base/check.h"
 #include "engine/cuda/kernels/kernels.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/check.h"
 #include "engine/cuda/emulator/async_copy.h"
 #include "engine/cuda/emulator/fiber.h"
 #include "engine/cuda/emulator/hopper_state.h"
 #include "engine/cuda/emulator/shared_memory.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine::simt {
 namespace {

@@ -1,10 +1,10 @@
 // Paged attention, plainly: a warp for each row and head walks the keys 32 at a time, a key a lane
 // for the scores, then a dimension a lane for the values, with the running maximum and sum of
 // online softmax (Milakov, Gimelshein 2018, arXiv 1805.02867).
-#include "engine/base/check.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/kernels/pack.h"
 #include "engine/cuda/kernels/paged_address.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

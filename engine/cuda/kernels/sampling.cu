@@ -1,7 +1,7 @@
 #include "engine/cuda/kernels/sampling.h"
 
-#include "engine/base/check.h"
 #include "engine/cuda/kernels/pack.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

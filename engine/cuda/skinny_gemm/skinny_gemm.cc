@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/check.h"
 #include "engine/cuda/skinny_gemm/skinny_gemm_call.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

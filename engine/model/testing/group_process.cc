@@ -8,7 +8,7 @@
 
 #include <cstdlib>
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 

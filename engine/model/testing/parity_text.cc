@@ -6,11 +6,11 @@
 #include <string>
 #include <utility>
 
-#include "engine/base/check.h"
 #include "engine/chat_template/chat_template.h"
 #include "engine/model/testing/sequence_runner.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

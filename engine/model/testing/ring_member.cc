@@ -5,8 +5,8 @@
 #include <numeric>
 #include <random>
 
-#include "engine/base/check.h"
 #include "engine/device/far_device.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 

@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "engine/base/check.h"
 #include "engine/comm/ucx_fabric.h"
 #include "engine/device/cpu_device.h"
 #include "engine/model/model_engine.h"
 #include "engine/model/testing/parity_text.h"
 #include "engine/model/testing/ring_member.h"
 #include "engine/ops/cpu/cpu_ops.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -5,9 +5,9 @@
 #include <fstream>
 #include <map>
 
-#include "engine/base/check.h"
 #include "engine/ops/element.h"
 #include "nlohmann/json.hpp"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

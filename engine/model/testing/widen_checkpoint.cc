@@ -5,10 +5,10 @@
 #include <fstream>
 #include <vector>
 
-#include "engine/base/check.h"
 #include "engine/checkpoint/tensor_store.h"
 #include "engine/ops/element.h"
 #include "nlohmann/json.hpp"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 

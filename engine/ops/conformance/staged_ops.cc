@@ -5,7 +5,7 @@
 #include <deque>
 #include <utility>
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "dnnl.hpp"
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 namespace {

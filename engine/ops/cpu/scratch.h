@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "engine/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 

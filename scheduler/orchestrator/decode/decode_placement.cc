@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -12,7 +12,11 @@ void DecodePlacement::RemoveUnopened(InstanceId member, PlanSequence first) {
   const auto plans = unopened_.find(member);
   if (plans == unopened_.end()) return;
   plans->second.erase(first);
-  if (plans->second.empty()) unopened_.erase(plans);
+  if (plans->second.empty()) {
+    unopened_.erase(plans);
+  } else if (first < *plans->second.begin()) {
+    Unblock(*plans->second.begin());
+  }
 }
 
 bool DecodePlacement::MustWait(InstanceId member, PlanSequence first) const {
@@ -21,44 +25,79 @@ bool DecodePlacement::MustWait(InstanceId member, PlanSequence first) const {
 }
 
 void DecodePlacement::Wait(const std::string& model, uint64_t number, RequestId request) {
-  const bool added = lines_[model].emplace(number, request).second;
-  SKEIN_INVARIANT_MSG(added, "a place in the line is given once");
-  NoteChange(model);
+  const bool added = lines_[model].all.emplace(number, Waiter{request, {}}).second;
+  SKEIN_CHECK_MSG(added, "a place in the line is given once");
 }
 
 void DecodePlacement::Leave(const std::string& model, uint64_t number) {
   const auto line = lines_.find(model);
-  if (line == lines_.end() || line->second.erase(number) == 0) return;
-  if (line->second.empty()) lines_.erase(line);
+  if (line == lines_.end() || line->second.all.count(number) == 0) return;
+  SetAsking(model, number, false);
+  line->second.all.erase(number);
+  if (line->second.all.empty()) lines_.erase(line);
   NoteChange(model);
 }
 
-bool DecodePlacement::Waits(const std::string& model, uint64_t number, RequestId request) const {
+void DecodePlacement::SetAsking(const std::string& model, uint64_t number, bool asks) {
   const auto line = lines_.find(model);
-  if (line == lines_.end()) return false;
-  const auto it = line->second.find(number);
-  return it != line->second.end() && it->second == request;
+  if (line == lines_.end()) return;
+  const auto waiter = line->second.all.find(number);
+  if (waiter == line->second.all.end()) return;
+  if (!asks) {
+    line->second.ready.erase(number);
+    blocked_.erase(std::exchange(waiter->second.blocked, {}));
+  } else if (waiter->second.blocked == PlanSequence{}) {
+    line->second.ready.insert(number);
+    NoteChange(model);
+  }
 }
 
-std::optional<std::pair<uint64_t, RequestId>> DecodePlacement::NextBehind(const std::string& model,
-                                                                          uint64_t number) const {
+std::optional<RequestId> DecodePlacement::FirstReady(const std::string& model) const {
   const auto line = lines_.find(model);
-  if (line == lines_.end()) return std::nullopt;
-  const auto next = line->second.upper_bound(number);
-  if (next == line->second.end()) return std::nullopt;
-  return *next;
+  if (line == lines_.end() || line->second.ready.empty()) return std::nullopt;
+  return line->second.all.at(*line->second.ready.begin()).request;
+}
+
+void DecodePlacement::Block(const std::string& model, uint64_t number, PlanSequence first) {
+  Line& line = lines_.at(model);
+  SKEIN_CHECK(line.ready.erase(number) == 1);
+  line.all.at(number).blocked = first;
+  blocked_[first] = {model, number};
+}
+
+// An instance's oldest plan is this one now.
+void DecodePlacement::Unblock(PlanSequence first) {
+  const auto found = blocked_.extract(first);
+  if (found.empty()) return;
+  const auto& [model, number] = found.mapped();
+  Line& line = lines_.at(model);
+  line.all.at(number).blocked = {};
+  line.ready.insert(number);
+  NoteChange(model);
+}
+
+DecodePlacement::Standing DecodePlacement::StandingOf(const std::string& model, uint64_t number,
+                                                      RequestId request) const {
+  const auto line = lines_.find(model);
+  if (line == lines_.end()) return Standing::kAbsent;
+  const auto waiter = line->second.all.find(number);
+  if (waiter == line->second.all.end() || waiter->second.request != request) {
+    return Standing::kAbsent;
+  }
+  if (line->second.ready.count(number) > 0) return Standing::kReady;
+  return waiter->second.blocked == PlanSequence{} ? Standing::kNotAsking : Standing::kBlocked;
 }
 
 size_t DecodePlacement::waiting() const {
   size_t count = 0;
-  for (const auto& [model, line] : lines_) count += line.size();
+  for (const auto& [model, line] : lines_) count += line.all.size();
   return count;
 }
 
 std::vector<std::string> DecodePlacement::TakeChanged() {
   std::vector<std::string> models;
   for (const std::string& model : std::exchange(changed_, {})) {
-    if (SomeWait(model)) models.push_back(model);
+    if (FirstReady(model).has_value()) models.push_back(model);
   }
   return models;
 }
@@ -104,11 +143,22 @@ DecodePlacement::Choice DecodePlacement::Choose(const Question& question,
 
 absl::Status DecodePlacement::CheckInvariants() const {
   for (const auto& [model, line] : lines_) {
-    if (line.empty()) {
+    if (line.all.empty()) {
       return absl::InternalError(absl::StrCat("DecodePlacement: the line of ", model, " is empty"));
     }
-    if (line.rbegin()->first > last_number_) {
+    if (line.all.rbegin()->first > last_number_) {
       return absl::InternalError("DecodePlacement: a number was not given out");
+    }
+    for (const uint64_t number : line.ready) {
+      if (line.all.count(number) == 0 || line.all.at(number).blocked != PlanSequence{}) {
+        return absl::InternalError("DecodePlacement: one is ready that does not wait");
+      }
+    }
+    for (const auto& [number, waiter] : line.all) {
+      if (waiter.blocked == PlanSequence{}) continue;
+      const auto known = blocked_.find(waiter.blocked);
+      if (known != blocked_.end() && known->second == std::pair(model, number)) continue;
+      return absl::InternalError("DecodePlacement: one is blocked for ever");
     }
   }
   for (const auto& [instance, plans] : unopened_) {

@@ -26,8 +26,14 @@
 // network. A request whose lead is not asking at the moment (it gave its prefill blocks to an older
 // SP plan) holds up nobody in the line.
 //
-// Invariants (CheckInvariants): each line is ordered by number and no line is empty; no instance
-// has an empty set of unopened plans.
+// Cost. Only requests that may get a place are tried: their leads ask, and no older plan was in
+// front of them when they were tried last. One that was found behind an older plan is blocked until
+// its own plan is the oldest at one of its instances, which one plan at a time is. So an event
+// looks at the requests that it places, at one that finds no room, and at those that it unblocks or
+// blocks; for each of the first two at the decode instances of one model.
+//
+// Invariants (CheckInvariants): each line is ordered by number and no line is empty; who is ready
+// or blocked waits; no instance has an empty set of unopened plans.
 #pragma once
 
 #include <cstdint>
@@ -61,15 +67,23 @@ class DecodePlacement {
   void Wait(const std::string& model, uint64_t number, RequestId request);
   void Leave(const std::string& model, uint64_t number);  // idempotent
   bool SomeWait(const std::string& model) const { return lines_.count(model) > 0; }
-  bool Waits(const std::string& model, uint64_t number, RequestId request) const;
-  // The first behind `number`; none: there is none.
-  std::optional<std::pair<uint64_t, RequestId>> NextBehind(const std::string& model,
-                                                           uint64_t number) const;
+  // Its lead asks, or asks no more; one that does not wait: nothing.
+  void SetAsking(const std::string& model, uint64_t number, bool asks);
+  // The first that may be tried; none: there is none.
+  std::optional<RequestId> FirstReady(const std::string& model) const;
+  // It must wait for an older plan; `first` is its own. REQUIRES that it is ready.
+  void Block(const std::string& model, uint64_t number, PlanSequence first);
+  enum class Standing { kAbsent, kNotAsking, kReady, kBlocked };
+  Standing StandingOf(const std::string& model, uint64_t number, RequestId request) const;
   size_t waiting() const;
-  const std::map<std::string, std::map<uint64_t, RequestId>>& lines() const { return lines_; }
+  // Calls visit(RequestId) with the first of each line.
+  template <class Visit>
+  void ForEachFirst(Visit visit) const {
+    for (const auto& [model, line] : lines_) visit(line.all.begin()->second.request);
+  }
 
-  // A line may move: its model's instances have room, or a plan opened or left. TakeMoved: those
-  // since the last call that have a line.
+  // A line may move: its model's instances have room, or a plan opened or left. TakeChanged: those
+  // since the last call that have a request to try.
   void NoteChange(const std::string& model) { changed_.insert(model); }
   std::vector<std::string> TakeChanged();
 
@@ -98,8 +112,19 @@ class DecodePlacement {
   absl::Status CheckInvariants() const;
 
  private:
+  struct Waiter {
+    RequestId request;
+    PlanSequence blocked;  // its plan, if it is blocked; 0: it is not
+  };
+  struct Line {
+    std::map<uint64_t, Waiter> all;  // by number
+    std::set<uint64_t> ready;
+  };
+  void Unblock(PlanSequence first);
+
   std::map<InstanceId, std::set<PlanSequence>> unopened_;
-  std::map<std::string, std::map<uint64_t, RequestId>> lines_;  // model -> by number
+  std::map<std::string, Line> lines_;                                 // by model
+  std::map<PlanSequence, std::pair<std::string, uint64_t>> blocked_;  // model and number
   std::set<std::string> changed_;
   uint64_t last_number_ = 0;
 };

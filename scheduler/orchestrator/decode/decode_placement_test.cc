@@ -39,6 +39,7 @@ class DecodePlacementTest : public ::testing::Test {
         {.spec = spec.get(), .tried = &tried_, .old = &old_, .asked = asked}, pool);
   }
   using Outcome = DecodePlacement::Outcome;
+  using Standing = DecodePlacement::Standing;
 
   std::vector<Instance> instances_ = {DecodeInstance(1), DecodeInstance(2)};
   std::set<InstanceId> tried_;
@@ -124,15 +125,18 @@ TEST_F(DecodePlacementTest, ALineKeepsItsOrderAndAPlaceInIt) {
   placement.Wait("m", first, {7, 1});
   placement.Wait("other", placement.NextNumber(), {7, 3});
   EXPECT_EQ(placement.waiting(), 3u);
-  EXPECT_TRUE(placement.Waits("m", first, {7, 1}));
-  EXPECT_EQ(placement.NextBehind("m", 0)->second, (RequestId{7, 1}));
-  EXPECT_EQ(placement.NextBehind("m", first)->second, (RequestId{7, 2}));
-  EXPECT_FALSE(placement.NextBehind("m", second).has_value());
+  placement.SetAsking("m", second, true);
+  EXPECT_EQ(placement.FirstReady("m"), (RequestId{7, 2}));
+  placement.SetAsking("m", first, true);
+  EXPECT_EQ(placement.StandingOf("m", first, {7, 1}), Standing::kReady);
+  EXPECT_EQ(placement.FirstReady("m"), (RequestId{7, 1}));
   placement.Leave("m", first);
   placement.Leave("m", first);
-  EXPECT_FALSE(placement.Waits("m", first, {7, 1}));
+  EXPECT_EQ(placement.StandingOf("m", first, {7, 1}), Standing::kAbsent);
+  EXPECT_EQ(placement.FirstReady("m"), (RequestId{7, 2}));
   placement.Wait("m", first, {7, 1});  // refused once more
-  EXPECT_EQ(placement.NextBehind("m", 0)->second, (RequestId{7, 1}));
+  placement.SetAsking("m", first, true);
+  EXPECT_EQ(placement.FirstReady("m"), (RequestId{7, 1}));
   EXPECT_TRUE(placement.CheckInvariants().ok());
 }
 
@@ -140,11 +144,64 @@ TEST_F(DecodePlacementTest, ALineIsLookedAtOnlyWhenItMayMove) {
   DecodePlacement placement;
   placement.NoteChange("m");
   EXPECT_TRUE(placement.TakeChanged().empty()) << "nobody waits";
-  placement.Wait("m", placement.NextNumber(), {7, 1});
+  const uint64_t number = placement.NextNumber();
+  placement.Wait("m", number, {7, 1});
+  EXPECT_TRUE(placement.TakeChanged().empty()) << "its lead does not ask";
+  placement.SetAsking("m", number, true);
   EXPECT_EQ(placement.TakeChanged(), std::vector<std::string>{"m"});
   EXPECT_TRUE(placement.TakeChanged().empty());
   placement.NoteChange("m");
   EXPECT_EQ(placement.TakeChanged(), std::vector<std::string>{"m"});
+  placement.SetAsking("m", number, false);
+  placement.NoteChange("m");
+  EXPECT_TRUE(placement.TakeChanged().empty());
+}
+
+// What an event looks at does not grow with the line: each plan that opens lets one go on.
+TEST_F(DecodePlacementTest, OfALongLineOnlyThoseThatMayGoOnAreTried) {
+  DecodePlacement placement;
+  constexpr uint64_t kPlans = 1000;
+  placement.AddUnopened({1}, {1});  // the oldest, which does not wait
+  for (uint64_t plan = 2; plan <= kPlans; ++plan) {
+    placement.AddUnopened({1}, {plan});
+    const uint64_t number = placement.NextNumber();
+    placement.Wait("m", number, {7, plan});
+    placement.SetAsking("m", number, true);
+    EXPECT_EQ(placement.FirstReady("m"), (RequestId{7, plan}));
+    ASSERT_TRUE(placement.MustWait({1}, {plan}));
+    placement.Block("m", number, {plan});
+  }
+  int tried = 0;
+  for (uint64_t plan = 1; plan < kPlans; ++plan) {
+    placement.RemoveUnopened({1}, {plan});
+    while (const auto ready = placement.FirstReady("m")) {
+      EXPECT_EQ(ready, (RequestId{7, plan + 1}));
+      ++tried;
+      placement.Leave("m", plan);  // its number
+    }
+  }
+  EXPECT_EQ(tried, static_cast<int>(kPlans) - 1);
+  EXPECT_EQ(placement.waiting(), 0u);
+  EXPECT_TRUE(placement.CheckInvariants().ok());
+}
+
+TEST_F(DecodePlacementTest, WhoIsBlockedStaysSoOnlyAsLongAsItsLeadAsks) {
+  DecodePlacement placement;
+  placement.AddUnopened({1}, {10});
+  placement.AddUnopened({1}, {20});
+  const uint64_t number = placement.NextNumber();
+  placement.Wait("m", number, {7, 1});
+  placement.SetAsking("m", number, true);
+  placement.Block("m", number, {20});
+  placement.SetAsking("m", number, true);  // once more
+  EXPECT_EQ(placement.StandingOf("m", number, {7, 1}), Standing::kBlocked);
+  placement.SetAsking("m", number, false);
+  EXPECT_EQ(placement.StandingOf("m", number, {7, 1}), Standing::kNotAsking);
+  placement.RemoveUnopened({1}, {10});
+  EXPECT_FALSE(placement.FirstReady("m").has_value());
+  placement.SetAsking("m", number, true);
+  EXPECT_EQ(placement.FirstReady("m"), (RequestId{7, 1}));
+  EXPECT_TRUE(placement.CheckInvariants().ok());
 }
 
 }  // namespace

@@ -7,13 +7,21 @@
 namespace skein::scheduler {
 
 const char* NameOf(Degraded kind) {
-  constexpr const char* kNames[kDegradedKinds] = {"parked", "replanned", "recomputed",
-                                                  "decode_retried", "decode_full"};
+  constexpr const char* kNames[kDegradedKinds] = {
+      "parked",      "replanned",           "recomputed",  "decode_retried",
+      "decode_full", "handoff_host_memory", "handoff_tcp", "handoff_staging_buffer",
+      "unclaimed"};
   return kNames[static_cast<size_t>(kind)];
 }
 
 bool Explanation::Answers(const std::string& request) const {
   return std::find(names.begin(), names.end(), request) != names.end() || ToString(id) == request;
+}
+
+std::vector<std::string> Explanation::AllNames() const {
+  std::vector<std::string> all = names;
+  all.push_back(ToString(id));
+  return all;
 }
 
 std::string CompletedBy(FinishReason reason) {
@@ -106,6 +114,7 @@ void FinishedExplanations::Add(TimeUs now, Explanation explanation, AwaitedRepor
   if (max_ == 0) return;
   if (finished_.size() >= max_) {
     const RequestId oldest = finished_.front().explanation.id;
+    names_.Remove(finished_.front().explanation.AllNames(), dropped_);
     awaited_.erase(oldest);
     if (numbers_.at(oldest) == dropped_) numbers_.erase(oldest);
     finished_.pop_front();
@@ -113,6 +122,7 @@ void FinishedExplanations::Add(TimeUs now, Explanation explanation, AwaitedRepor
   }
   const uint64_t number = dropped_ + finished_.size();
   numbers_[explanation.id] = number;
+  names_.Add(explanation.AllNames(), number);
   if (!reports.empty()) awaited_[explanation.id] = {number, std::move(reports)};
   if (explanation.prefilled_us >= 0) NotePrefilled(explanation.prefilled_us, &explanation);
   CountIfPrefilled(explanation);
@@ -159,13 +169,21 @@ bool FinishedExplanations::TakeRouterEnd(const RouterEnd& end) {
   return failed;
 }
 
+Explanation* FinishedExplanations::Find(RequestId id) {
+  const auto it = numbers_.find(id);
+  return it == numbers_.end() ? nullptr : &At(it->second);
+}
+
 void FinishedExplanations::Find(const std::string& request, TimeUs now, size_t limit,
                                 std::vector<Explanation>* out) const {
-  for (auto it = finished_.rbegin(); it != finished_.rend() && out->size() < limit; ++it) {
-    if (!it->explanation.Answers(request)) continue;
-    out->push_back(it->explanation);
-    out->back().age_us = now - it->submitted_us;
-  }
+  names_.ForEachLatest(request, [&](uint64_t number) {
+    if (out->size() >= limit) return false;
+    const Finished& finished = finished_[number - dropped_];
+    if (!finished.explanation.Answers(request)) return true;
+    out->push_back(finished.explanation);
+    out->back().age_us = now - finished.submitted_us;
+    return true;
+  });
 }
 
 }  // namespace skein::scheduler

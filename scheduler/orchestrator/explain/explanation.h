@@ -14,6 +14,7 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
+#include "scheduler/orchestrator/explain/name_index.h"
 
 namespace skein::scheduler {
 
@@ -24,8 +25,13 @@ enum class Degraded {
   kRecomputed,     // the same, after instances had begun to compute it
   kDecodeRetried,  // its prefill instance could not reach the decode instance
   kDecodeFull,     // the decode instance had no room when the first chunk was about to start
+  // KV went by a slower path than there is (slower_path.h); once for each instance's part.
+  kHandoffHostMemory,
+  kHandoffTcp,
+  kHandoffStagingBuffer,
+  kUnclaimed,  // its router did not attach to the token stream in time
 };
-inline constexpr size_t kDegradedKinds = static_cast<size_t>(Degraded::kDecodeFull) + 1;
+inline constexpr size_t kDegradedKinds = static_cast<size_t>(Degraded::kUnclaimed) + 1;
 using DegradedCounts = std::array<uint64_t, kDegradedKinds>;
 const char* NameOf(Degraded kind);  // as metrics and explanations write it
 
@@ -47,6 +53,13 @@ struct AlternativeExplanation {
   std::string why;  // it was, or was not, chosen
 };
 
+// How the KV of one instance's part of the prompt went to the decode instance.
+struct HandoffExplanation {
+  InstanceId prefill;
+  HandoffPath path;
+  std::string slower;  // why it took no faster path; "": none is known
+};
+
 struct PlanExplanation {
   Epoch epoch;
   TimeUs decided_us = 0;  // from the request's submission
@@ -56,7 +69,9 @@ struct PlanExplanation {
   std::vector<std::pair<InstanceId, double>> queue_s;  // of the pool
   std::vector<ChunkExplanation> chunks;
   std::vector<AlternativeExplanation> alternatives;
-  std::string lost;  // why it was given up, if it was
+  InstanceId decode;                         // took the blocks; 0: none yet
+  std::vector<HandoffExplanation> handoffs;  // of those that have told it
+  std::string lost;                          // why it was given up, if it was
 };
 
 // Times count from the submission; -1: not yet.
@@ -82,6 +97,7 @@ struct Explanation {
 
   // `request` is one of its names, or its id as logs write it.
   bool Answers(const std::string& request) const;
+  std::vector<std::string> AllNames() const;  // that it answers to
 };
 
 // How a request ended whose router closed it: known at first is only whether its KV was taken.
@@ -127,7 +143,9 @@ class FinishedExplanations {
   void TakeEnded(const EndedRequest& ended, InstanceId instance);
   // Of a request that is remembered; others are ignored. Returns the same.
   bool TakeRouterEnd(const RouterEnd& end);
-  // Appends those that answer, the latest first, until `out` has `limit`.
+  // Null: it is not remembered. The pointer holds until the next Add.
+  Explanation* Find(RequestId id);
+  // Appends those that answer, the latest first, until `out` has `limit`. Looks at no other.
   void Find(const std::string& request, TimeUs now, size_t limit,
             std::vector<Explanation>* out) const;
   // Calls visit(submitted_us, explanation) for each, the latest end first.
@@ -158,6 +176,7 @@ class FinishedExplanations {
   };
   std::map<RequestId, Awaited> awaited_;   // of those in finished_
   std::map<RequestId, uint64_t> numbers_;  // the same, of all that were added
+  NameIndex names_;                        // of these numbers
   std::map<std::string, PlanTotals> totals_;
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "scheduler/orchestrator/explain/slower_path.h"
+
 namespace skein::scheduler::orchestrator {
 namespace {
 
@@ -25,6 +27,10 @@ Explanation ExplanationOf(const Request& request, TimeUs now) {
 }
 
 }  // namespace
+
+void ExplanationLog::Begin(const Request& request) {
+  alive_.Add(request.explanation.AllNames(), request.number);
+}
 
 void ExplanationLog::Note(Degraded kind, Request* request) {
   ++degraded_[static_cast<size_t>(kind)];
@@ -53,6 +59,7 @@ void ExplanationLog::NoteTimes(Request* request) {
 
 void ExplanationLog::End(Request* request, const std::string& why, TimeUs now,
                          AwaitedReports reports) {
+  alive_.Remove(request->explanation.AllNames(), request->number);
   request->explanation.state = why;
   request->explanation.ended_us = now - request->submitted_us;
   if (request->router_end.has_value() &&
@@ -60,6 +67,25 @@ void ExplanationLog::End(Request* request, const std::string& why, TimeUs now,
     ++failed_;
   }
   ended_.Add(now, std::move(request->explanation), std::move(reports));
+}
+
+void ExplanationLog::NoteHandoff(Epoch epoch, HandoffExplanation handoff,
+                                 Explanation* explanation) {
+  DegradedCounts none = {};
+  DegradedCounts* degraded = &none;
+  if (explanation != nullptr) {
+    if (explanation->plans.empty() || explanation->plans.back().epoch != epoch) return;
+    auto& handoffs = explanation->plans.back().handoffs;
+    const bool known = std::any_of(handoffs.begin(), handoffs.end(),
+                                   [&](const auto& one) { return one.prefill == handoff.prefill; });
+    if (known) return;
+    handoffs.push_back(handoff);
+    degraded = &explanation->degraded;
+  }
+  for (const Degraded kind : SlowerBy(handoff.path)) {
+    ++degraded_[static_cast<size_t>(kind)];
+    ++(*degraded)[static_cast<size_t>(kind)];
+  }
 }
 
 void ExplanationLog::TakeEnded(const EndedRequest& ended, InstanceId instance) {
@@ -74,7 +100,8 @@ std::vector<Explanation> ExplanationLog::Find(const RequestTable& requests, cons
                                               TimeUs now) const {
   constexpr size_t kMost = 16;
   std::vector<Explanation> found;
-  requests.ForEachLatest([&](const Request& request) {
+  alive_.ForEachLatest(name, [&](uint64_t number) {
+    const Request& request = requests.Numbered(number);
     if (request.explanation.Answers(name)) found.push_back(ExplanationOf(request, now));
     return found.size() < kMost;
   });

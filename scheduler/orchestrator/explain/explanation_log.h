@@ -25,17 +25,24 @@ class ExplanationLog {
   // So many are remembered after their end.
   explicit ExplanationLog(size_t ended_max) : ended_(ended_max) {}
 
+  // It was submitted, and has its names: it is found by them from here on, until it ends.
+  void Begin(const Request& request);
   void Note(Degraded kind, Request* request);
   void NoteFailed(Request* request);
   // The latest plan of it is given up, or the request ends: the times of its chunks are kept.
   static void NoteTimes(Request* request);
   // It ends now, with this text as its state: its explanation is moved out of it.
   void End(Request* request, const std::string& why, TimeUs now, AwaitedReports reports);
+  // What is told of a request that has ended; null: it is not remembered.
+  Explanation* FindEnded(RequestId id) { return ended_.Find(id); }
+  // A part of the plan `epoch` was handed over: of the request that `explanation` tells of, null:
+  // of one that is not remembered. An instance that says it again is counted once, but then.
+  void NoteHandoff(Epoch epoch, HandoffExplanation handoff, Explanation* explanation);
   // Of a request that has ended; one that is not remembered: nothing.
   void TakeEnded(const EndedRequest& ended, InstanceId instance);
   void TakeRouterEnd(const RouterEnd& end);
 
-  // The requests of that name, those alive first, at most 16. Looks at all that are alive.
+  // The requests of that name, those alive first, at most 16. Looks at no other.
   std::vector<Explanation> Find(const RequestTable& requests, const std::string& name,
                                 TimeUs now) const;
   // Without their plans; looks at `limit` of those alive.
@@ -48,6 +55,7 @@ class ExplanationLog {
 
  private:
   FinishedExplanations ended_;
+  NameIndex alive_;  // by Request::number
   DegradedCounts degraded_ = {};
   uint64_t failed_ = 0;
 };

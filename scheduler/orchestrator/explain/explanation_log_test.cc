@@ -17,6 +17,7 @@ class ExplanationLogTest : public ::testing::Test {
     Request& request = requests_.Add(std::move(spec), at, at + 100);
     request.explanation.id = request.spec->id;
     request.explanation.names = {"name-" + std::to_string(serial % 2)};
+    log_.Begin(request);
     return request;
   }
   void End(Request& request, TimeUs now) {
@@ -41,6 +42,10 @@ TEST_F(ExplanationLogTest, FindsByNameThoseAliveFirst) {
   EXPECT_EQ(Serials(log_.Find(requests_, "name-1", 10)), (std::vector<uint64_t>{5, 3, 1}));
   EXPECT_EQ(Serials(log_.Find(requests_, "7/4", 10)), (std::vector<uint64_t>{4}));
   EXPECT_TRUE(log_.Find(requests_, "other", 10).empty());
+  End(Add(7, 9), 9);
+  End(Add(9, 9), 9);  // the first is forgotten
+  EXPECT_EQ(Serials(log_.Find(requests_, "name-1", 10)), (std::vector<uint64_t>{5, 3, 9, 7}));
+  EXPECT_TRUE(log_.Find(requests_, "7/1", 10).empty());
 }
 
 TEST_F(ExplanationLogTest, ListsTheLatestOrTheSlowest) {

@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler::orchestrator {
 
 void AbandonedPlans::Add(RequestId id, Epoch epoch, std::set<InstanceId> instances, TimeUs end_us) {
-  SKEIN_INVARIANT(!instances.empty() && plans_.count(id) == 0);
+  SKEIN_CHECK(!instances.empty() && plans_.count(id) == 0);
   for (const InstanceId instance : instances) at_[instance].insert(id);
   plans_.emplace(id, Plan{epoch, std::move(instances)});
   ends_.Set(id, end_us);

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
 #include "scheduler/kv/deal.h"
 #include "scheduler/kv/kv_shape.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler::orchestrator {
 namespace {
@@ -187,7 +187,7 @@ bool PlanChooser::Fits(const Request& request, const std::vector<PlannedChunk>& 
       if (std::count(members.begin(), members.end(), instance) == 0) members.push_back(instance);
     }
     const absl::Status added = dealer.AddChunk({chunk.tokens, members});
-    SKEIN_INVARIANT_MSG(added.ok(), std::string(added.message()).c_str());
+    SKEIN_CHECK_MSG(added.ok(), std::string(added.message()).c_str());
   }
   return std::all_of(members.begin(), members.end(), [&](InstanceId instance) {
     return holds_all(instance) ||

@@ -31,8 +31,8 @@ PrefillPools::Pool* PrefillPools::Of(const std::string& model, const RequestTabl
     pool = &pools_.emplace(model, Pool{PoolPlanner(planning_)}).first->second;
   }
   if (pool->version != version) {
-    pool->version = version;
     LayOut(pool, model, requests);
+    pool->version = version;
   }
   return pool->instances.empty() ? nullptr : pool;
 }
@@ -54,10 +54,19 @@ void PrefillPools::LayOut(Pool* pool, const std::string& model, const RequestTab
     pool->slot_of[slots[slot]] = static_cast<int>(slot);
     pool->instances.push_back(registry_.Find(slots[slot]));
   }
+  std::vector<TimelineChunk> chunks =
+      pool->version == 0 ? ChunksToCome(*pool, model, requests) : ChunksMoved(*pool, requests);
   pool->timeline = Timeline(slots.size());
-  for (TimelineChunk& chunk : ChunksToCome(*pool, model, requests)) {
-    pool->timeline.Add(std::move(chunk));
+  for (TimelineChunk& chunk : chunks) pool->timeline.Add(std::move(chunk));
+}
+
+std::vector<TimelineChunk> PrefillPools::ChunksMoved(const Pool& pool,
+                                                     const RequestTable& requests) const {
+  std::vector<TimelineChunk> chunks = pool.timeline.Chunks();
+  for (TimelineChunk& chunk : chunks) {
+    chunk = EstimatedChunk(pool, requests.At(chunk.request), chunk.key.index);
   }
+  return chunks;
 }
 
 PoolQueue PrefillPools::QueueOf(const Pool& pool, const std::set<InstanceId>& tried,

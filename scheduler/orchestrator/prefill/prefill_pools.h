@@ -2,6 +2,10 @@
 // them by, and when each of them will have ended the chunks that are planned on it. Part of
 // OrchestratorCore; only with planning.
 //
+// When instances came or went, their own pool is laid out anew, and no other: as soon as something
+// is planned there next. That looks at the pool's instances and at the chunks that are planned on
+// them; a pool's first layout looks at all requests, for those that were planned before it.
+//
 // Invariant (CheckInvariants): the timelines have exactly the chunks that the requests' plans have
 // and that have not ended.
 #pragma once
@@ -74,6 +78,8 @@ class PrefillPools {
 
  private:
   void LayOut(Pool* pool, const std::string& model, const RequestTable& requests);
+  // Of those that its timeline had, with the slots of now.
+  std::vector<TimelineChunk> ChunksMoved(const Pool& pool, const RequestTable& requests) const;
   TimelineChunk EstimatedChunk(const Pool& pool, const Request& request, size_t chunk) const;
   std::vector<TimelineChunk> ChunksToCome(const Pool& pool, const std::string& model,
                                           const RequestTable& requests) const;

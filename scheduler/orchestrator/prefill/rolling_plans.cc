@@ -11,14 +11,16 @@ double Seconds(TimeUs us) { return static_cast<double>(us) * 1e-6; }
 
 void RollingPlans::Add(Request* request, Pool* pool, TimeUs now) {
   request->rolling_key = ++last_key_;
-  by_key_[request->rolling_key] = request->spec->id;
+  by_key_[request->spec->model][request->rolling_key] = request->spec->id;
   pool->planner.rolling()->OnArrival(request->rolling_key, PromptTokens(*request->spec),
                                      Seconds(now));
   pool->planner.TuneRolling(now);
 }
 
 void RollingPlans::Forget(Request* request) {
-  by_key_.erase(request->rolling_key);
+  const auto of_model = by_key_.find(request->spec->model);
+  of_model->second.erase(request->rolling_key);
+  if (of_model->second.empty()) by_key_.erase(of_model);
   request->rolling_key = 0;
   request->rolling_running = false;
 }
@@ -37,7 +39,8 @@ void RollingPlans::EndChunk(Request* request, Pool* pool, TimeUs now) {
   if (!more) Forget(request);
 }
 
-std::vector<RollingPlans::Start> RollingPlans::Decide(Pool* pool, TimeUs now) {
+std::vector<RollingPlans::Start> RollingPlans::Decide(const std::string& model, Pool* pool,
+                                                      TimeUs now) {
   RollingPlanner* rolling = pool->planner.rolling();
   for (size_t slot = 0; slot < pool->instances.size(); ++slot) {
     const Instance* instance = pool->instances[slot];
@@ -48,7 +51,7 @@ std::vector<RollingPlans::Start> RollingPlans::Decide(Pool* pool, TimeUs now) {
   rolling->Decide(Seconds(now), &decided);
   std::vector<Start> starts;
   for (RollingPlanner::Start& start : decided) {
-    starts.push_back({by_key_.at(start.request), std::move(start.chunk)});
+    starts.push_back({by_key_.at(model).at(start.request), std::move(start.chunk)});
   }
   return starts;
 }
@@ -56,9 +59,10 @@ std::vector<RollingPlans::Start> RollingPlans::Decide(Pool* pool, TimeUs now) {
 std::vector<RequestId> RollingPlans::QueuedOf(const std::string& model,
                                               const RequestTable& requests) const {
   std::vector<RequestId> queued;
-  for (const auto& [key, id] : by_key_) {
-    const Request& request = requests.At(id);
-    if (request.state == State::kQueued && request.spec->model == model) queued.push_back(id);
+  const auto of_model = by_key_.find(model);
+  if (of_model == by_key_.end()) return queued;
+  for (const auto& [key, id] : of_model->second) {
+    if (requests.At(id).state == State::kQueued) queued.push_back(id);
   }
   return queued;
 }
@@ -71,9 +75,10 @@ absl::Status RollingPlans::CheckInvariants(const RequestTable& requests,
       return absl::InternalError(absl::StrCat("RollingPlans: ", std::string(status.message())));
     }
   }
-  for (const auto& [key, id] : by_key_) {
-    const Request* request = requests.Find(id);
-    if (request == nullptr || request->rolling_key != key) {
+  for (const auto& [model, keys] : by_key_) {
+    for (const auto& [key, id] : keys) {
+      const Request* request = requests.Find(id);
+      if (request != nullptr && request->rolling_key == key) continue;
       return absl::InternalError(
           absl::StrCat("RollingPlans: ", ToString(id), " is known to the planner alone"));
     }
@@ -81,8 +86,11 @@ absl::Status RollingPlans::CheckInvariants(const RequestTable& requests,
   absl::Status found;
   requests.ForEach([&](const Request& request) {
     if (request.rolling_key == 0 || !found.ok()) return;
-    const auto key = by_key_.find(request.rolling_key);
-    if (key != by_key_.end() && key->second == request.spec->id) return;
+    const auto of_model = by_key_.find(request.spec->model);
+    if (of_model != by_key_.end()) {
+      const auto key = of_model->second.find(request.rolling_key);
+      if (key != of_model->second.end() && key->second == request.spec->id) return;
+    }
     found = absl::InternalError(
         absl::StrCat("RollingPlans: ", ToString(request.spec->id), " has another key"));
   });

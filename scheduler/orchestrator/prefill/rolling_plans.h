@@ -34,9 +34,11 @@ class RollingPlans {
     RequestId id;
     ChunkPlan chunk;  // instances by slot; times from the start of the clock
   };
-  // The chunks that start now.
-  std::vector<Start> Decide(Pool* pool, TimeUs now);
-  // Of those that wait for their first chunk.
+  // The chunks of the model's requests that start now. Looks at the pool's instances, and at as
+  // many requests as RollingOptions::lookahead says, or at the plans that are committed
+  // (rolling.h).
+  std::vector<Start> Decide(const std::string& model, Pool* pool, TimeUs now);
+  // Of those that wait for their first chunk. Looks at all of the model.
   std::vector<RequestId> QueuedOf(const std::string& model, const RequestTable& requests) const;
 
   absl::Status CheckInvariants(const RequestTable& requests, const PrefillPools& pools) const;
@@ -44,7 +46,7 @@ class RollingPlans {
  private:
   void Forget(Request* request);
 
-  std::map<int64_t, RequestId> by_key_;
+  std::map<std::string, std::map<int64_t, RequestId>> by_key_;  // by model; none is empty
   int64_t last_key_ = 0;
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -18,7 +18,7 @@ Timeline::End Timeline::Later(const End& a, const End& b) {
 
 void Timeline::Add(TimelineChunk chunk) {
   const ChunkKey key = chunk.key;
-  SKEIN_INVARIANT(entries_.empty() || entries_.rbegin()->first < key);
+  SKEIN_CHECK(entries_.empty() || entries_.rbegin()->first < key);
   Entry& entry = entries_[key];
   entry.chunk = std::move(chunk);
   for (const int slot : entry.chunk.slots) queues_[static_cast<size_t>(slot)].insert(key);

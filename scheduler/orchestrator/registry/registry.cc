@@ -30,124 +30,7 @@ absl::Status CheckSamePieces(const WorkerIdentity& a, const WorkerIdentity& b) {
                                                     b.max_batch_tokens));
 }
 
-void Add(const PoolCounts& more, int64_t times, PoolCounts* sum) {
-  sum->placeable += times * more.placeable;
-  sum->serving += times * more.serving;
-  sum->taking += times * more.taking;
-  sum->request_limit += times * more.request_limit;
-  sum->unlimited += times * more.unlimited;
-  sum->placed_not_serving += times * more.placed_not_serving;
-}
-
-void Add(const Unreported& more, int64_t times, Unreported* sum) {
-  sum->requests += times * more.requests;
-  sum->blocks += times * more.blocks;
-  sum->prompt_tokens += times * more.prompt_tokens;
-}
-
 }  // namespace
-
-bool Instance::IsReported(RequestId request, Epoch epoch) const {
-  const auto it = held.find({request, epoch});
-  if (it == held.end()) return false;
-  return identity.role == Role::kPrefill || it->second.opened;
-}
-
-void Instance::Count(const Placement& placement, int64_t times) {
-  if (IsReported(placement.spec->id, placement.epoch)) return;
-  const Unreported more = Of(*placement.spec);
-  Add(more, times, &unreported);
-  if (placement.announced) Add(more, times, &announced);
-}
-
-void Instance::Place(const SpecPtr& spec, Epoch epoch, bool announced_only) {
-  Take(spec->id);
-  const Placement& placement =
-      placed.emplace(spec->id, Placement{epoch, spec, announced_only}).first->second;
-  Count(placement, 1);
-  Recount();
-}
-
-void Instance::Opened(RequestId request) {
-  const auto it = placed.find(request);
-  if (it == placed.end()) return;
-  Count(it->second, -1);
-  it->second.announced = false;
-  Count(it->second, 1);
-}
-
-void Instance::Take(RequestId request) {
-  const auto it = placed.find(request);
-  if (it == placed.end()) return;
-  Count(it->second, -1);
-  placed.erase(it);
-  Recount();
-}
-
-bool Instance::Drained() const {
-  return load.draining && placed.empty() && held.empty() && load.running_requests == 0 &&
-         load.queued_requests == 0 && load.held_blocks == 0;
-}
-
-Unreported Instance::Of(const RequestSpec& spec) const {
-  const int64_t tokens = PromptTokens(spec);
-  return {1, BlocksOf(identity.shape, tokens + spec.max_tokens), tokens};
-}
-
-void Instance::SetHeld(const std::vector<HeldRequest>& all) {
-  held.clear();
-  held_digest = HeldDigest();
-  for (const HeldRequest& one : all) {
-    if (held.insert_or_assign({one.id, one.epoch}, one).second) held_digest.Add(one.id, one.epoch);
-  }
-  CountUnreported();
-}
-
-void Instance::TakeHeld(const HeldRequest& one) {
-  const auto it = placed.find(one.id);
-  const bool counts = it != placed.end() && it->second.epoch == one.epoch;
-  if (counts) Count(it->second, -1);
-  if (held.insert_or_assign({one.id, one.epoch}, one).second) held_digest.Add(one.id, one.epoch);
-  if (counts) Count(it->second, 1);
-}
-
-void Instance::DropHeld(RequestId request, Epoch epoch) {
-  const auto it = placed.find(request);
-  const bool counts = it != placed.end() && it->second.epoch == epoch;
-  if (counts) Count(it->second, -1);
-  if (held.erase({request, epoch}) > 0) held_digest.Remove(request, epoch);
-  if (counts) Count(it->second, 1);
-}
-
-void Instance::CountUnreported() {
-  unreported = announced = {};
-  for (const auto& [request, placement] : placed) Count(placement, 1);
-}
-
-absl::Status Instance::CheckUnreported() const {
-  Instance afresh = *this;
-  afresh.CountUnreported();
-  if (unreported == afresh.unreported && announced == afresh.announced) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("the unreported load of instance ", id.value));
-}
-
-PoolCounts Instance::Counts() const {
-  const bool serves = Serves();
-  const bool limited = identity.max_requests > 0;
-  return {.placeable = Placeable() ? 1 : 0,
-          .serving = serves ? 1 : 0,
-          .taking = TakesAssigns() ? 1 : 0,
-          .request_limit = serves ? identity.max_requests : 0,
-          .unlimited = serves && !limited ? 1 : 0,
-          .placed_not_serving = serves ? 0 : static_cast<int64_t>(placed.size())};
-}
-
-void Instance::Recount() {
-  if (counts_ == nullptr) return;
-  Add(counted_, -1, counts_);
-  counted_ = Counts();
-  Add(counted_, 1, counts_);
-}
 
 Registry::PoolOfRole& Registry::PoolOf(const Instance& instance) {
   return pools_[{instance.identity.model, instance.identity.role}];
@@ -281,7 +164,7 @@ void Registry::Remove(InstanceId id) {
   if (it == instances_.end()) return;
   Instance& instance = it->second;
   PoolOfRole& pool = PoolOf(instance);
-  Add(instance.counted_, -1, &pool.counts);
+  pool.counts.Add(instance.counted_, -1);
   std::erase(pool.instances, &instance);
   pool.without_stream.erase(id);
   pool.version = ++versions_;
@@ -380,7 +263,7 @@ absl::Status Registry::CheckInvariants() const {
   size_t connected = 0;
   for (const auto& [id, instance] : instances_) {
     const PoolKey key{instance.identity.model, instance.identity.role};
-    Add(instance.Counts(), 1, &counts[key]);
+    counts[key].Add(instance.Counts(), 1);
     pools[key].push_back(&instance);
     if (absl::Status status = instance.CheckUnreported(); !status.ok()) return status;
     if (leases_.Of(id) != instance.lease_end_us) return violated(id, "has a lease without an end");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -28,6 +29,7 @@ enum class State {
   kParked,      // no prefill instance takes it now
 };
 inline constexpr size_t kStates = static_cast<size_t>(State::kParked) + 1;
+using StateCounts = std::array<int64_t, kStates>;
 
 // An instance's part in the current plan of a request.
 struct Member {
@@ -67,7 +69,8 @@ struct Request {
   bool alone = false;  // asked for: one prefill instance, whatever the policy
   State state = State::kAssigning;
   Epoch epoch;
-  uint64_t number = 0;  // by submission
+  uint64_t number = 0;              // by submission
+  StateCounts* of_model = nullptr;  // the table's
   TimeUs submitted_us = 0;
   TimeUs deadline_us = kNever;
 

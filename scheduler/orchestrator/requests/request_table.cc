@@ -1,10 +1,11 @@
 #include "scheduler/orchestrator/requests/request_table.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler::orchestrator {
 
@@ -16,17 +17,18 @@ Request& RequestTable::Add(SpecPtr spec, TimeUs now, TimeUs deadline_us) {
   request.submitted_us = now;
   request.deadline_us = deadline_us;
   const bool is_new = by_id_.emplace(request.spec->id, &request).second;
-  SKEIN_INVARIANT(is_new);
+  SKEIN_CHECK(is_new);
   of_router_[request.spec->id.router].insert(request.spec->id.serial);
+  request.of_model = &of_model_[request.spec->model];
   ++in_state_[static_cast<size_t>(request.state)];
-  ++of_model_[request.spec->model];
+  ++(*request.of_model)[static_cast<size_t>(request.state)];
   Arm(request);
   return request;
 }
 
 void RequestTable::Erase(const Request& request) {
   --in_state_[static_cast<size_t>(request.state)];
-  --of_model_.at(request.spec->model);
+  --(*request.of_model)[static_cast<size_t>(request.state)];
   timers_.Remove(request.spec->id);
   by_id_.erase(request.spec->id);
   const auto router = of_router_.find(request.spec->id.router);
@@ -60,19 +62,21 @@ std::vector<RequestId> RequestTable::OfRouter(uint64_t router) const {
 
 Request& RequestTable::At(RequestId id) {
   Request* request = Find(id);
-  SKEIN_INVARIANT(request != nullptr);
+  SKEIN_CHECK(request != nullptr);
   return *request;
 }
 
 const Request& RequestTable::At(RequestId id) const {
   const Request* request = Find(id);
-  SKEIN_INVARIANT(request != nullptr);
+  SKEIN_CHECK(request != nullptr);
   return *request;
 }
 
 void RequestTable::Enter(Request& request, State state) {
-  --in_state_[static_cast<size_t>(request.state)];
-  ++in_state_[static_cast<size_t>(state)];
+  for (StateCounts* counts : {&in_state_, request.of_model}) {
+    --(*counts)[static_cast<size_t>(request.state)];
+    ++(*counts)[static_cast<size_t>(state)];
+  }
   request.state = state;
 }
 
@@ -88,15 +92,21 @@ std::vector<RequestId> RequestTable::TakeDue(TimeUs now) {
 
 int64_t RequestTable::CountOf(const std::string& model) const {
   const auto it = of_model_.find(model);
-  return it == of_model_.end() ? 0 : it->second;
+  return it == of_model_.end() ? 0
+                               : std::accumulate(it->second.begin(), it->second.end(), int64_t{0});
+}
+
+int64_t RequestTable::CountOf(const std::string& model, State state) const {
+  const auto it = of_model_.find(model);
+  return it == of_model_.end() ? 0 : it->second[static_cast<size_t>(state)];
 }
 
 absl::Status RequestTable::CheckInvariants() const {
   const auto violated = [](RequestId id, const char* what) {
     return absl::InternalError(absl::StrCat("RequestTable: ", ToString(id), " ", what));
   };
-  std::array<int64_t, kStates> in_state = {};
-  std::map<std::string, int64_t> of_model;
+  StateCounts in_state = {};
+  std::map<std::string, StateCounts> of_model;
   for (const auto& [number, request] : by_number_) {
     const RequestId id = request.spec->id;
     if (request.number != number || Find(id) != &request) return violated(id, "is not found");
@@ -107,7 +117,7 @@ absl::Status RequestTable::CheckInvariants() const {
     if (timers_.Of(id) > request.NextTimer())
       return violated(id, "has a timer that is not remembered");
     ++in_state[static_cast<size_t>(request.state)];
-    ++of_model[request.spec->model];
+    ++of_model[request.spec->model][static_cast<size_t>(request.state)];
   }
   size_t of_routers = 0;
   for (const auto& [router, serials] : of_router_) of_routers += serials.size();
@@ -115,9 +125,8 @@ absl::Status RequestTable::CheckInvariants() const {
     return absl::InternalError("RequestTable: an index knows requests that have ended");
   }
   if (in_state != in_state_) return absl::InternalError("RequestTable: states miscounted");
-  for (const auto& [model, count] : of_model_) {
-    const auto counted = of_model.find(model);
-    if (count != (counted == of_model.end() ? 0 : counted->second)) {
+  for (const auto& [model, counts] : of_model_) {
+    if (counts != of_model[model]) {
       return absl::InternalError("RequestTable: model " + model + " miscounted");
     }
   }

@@ -35,6 +35,7 @@ class RequestTable {
   const Request* Find(RequestId id) const;
   Request* Find(RequestId id, Epoch epoch);  // null, too, if it is under another epoch
   std::vector<RequestId> OfRouter(uint64_t router) const;
+  const Request& Numbered(uint64_t number) const { return by_number_.at(number); }  // REQUIRES it
   Request& At(RequestId id);  // REQUIRES that it is alive
   const Request& At(RequestId id) const;
 
@@ -50,6 +51,7 @@ class RequestTable {
   size_t size() const { return by_number_.size(); }
   int64_t CountIn(State state) const { return in_state_[static_cast<size_t>(state)]; }
   int64_t CountOf(const std::string& model) const;
+  int64_t CountOf(const std::string& model, State state) const;
   uint64_t submitted() const { return submitted_; }  // ever
 
   // Calls visit(const Request&) for each, in the order of submission.
@@ -74,9 +76,9 @@ class RequestTable {
   std::map<uint64_t, Request> by_number_;
   absl::btree_map<RequestId, Request*> by_id_;
   std::map<uint64_t, std::set<uint64_t>> of_router_;  // serials; no set is empty
-  std::array<int64_t, kStates> in_state_ = {};
-  std::map<std::string, int64_t> of_model_;  // models stay when they have no request
-  TimerQueue<RequestId> timers_;             // not later than NextTimer of each
+  StateCounts in_state_ = {};
+  std::map<std::string, StateCounts> of_model_;  // models stay when they have no request
+  TimerQueue<RequestId> timers_;                 // not later than NextTimer of each
   uint64_t submitted_ = 0;
 };
 

@@ -45,10 +45,13 @@ TEST_F(RequestTableTest, CountsStatesAndModels) {
   EXPECT_EQ(table_.CountIn(State::kParked), 1);
   EXPECT_EQ(table_.CountIn(State::kAssigning), 1);
   EXPECT_EQ(table_.CountOf("m"), 1);
+  EXPECT_EQ(table_.CountOf("m", State::kParked), 1);
+  EXPECT_EQ(table_.CountOf("n", State::kParked), 0);
   EXPECT_EQ(table_.CountOf("none"), 0);
   table_.Erase(one);
   EXPECT_EQ(table_.CountIn(State::kParked), 0);
   EXPECT_EQ(table_.CountOf("m"), 0);
+  EXPECT_EQ(table_.CountOf("m", State::kParked), 0);
   EXPECT_EQ(table_.CountOf("n"), 1);
 }
 

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
 #include "scheduler/plan/cdsp/chunk_ladder.h"
 #include "scheduler/plan/cdsp/chunk_path.h"
 #include "scheduler/plan/cdsp/chunk_search.h"
 #include "scheduler/plan/cdsp/node_groups.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -82,11 +82,11 @@ class CdspPlanner::Impl {
 
   const LatencyModel& model_;
   const Cluster cluster_;
-  int sizes_ = 0;  // how many of the model's SP sizes the cluster holds
+  int sizes_ = 0;  // number of the model's SP sizes that fit the cluster
   NodeGroups groups_;
   ChunkSearch search_;
   ChunkLadder ladder_;
-  Group single_;  // of algorithm 2
+  Group single_;  // from algorithm 2
   Group group_;   // scratch
   std::array<Times, kMaxSpSizes> times_;
   std::array<int, kMaxSpSizes> start_nodes_;
@@ -95,7 +95,7 @@ class CdspPlanner::Impl {
 void CdspPlanner::Impl::Plan(absl::Span<const double> queue_s, int64_t prompt_tokens,
                              const PlanOptions& options, bool chunks, PrefillPlan* plan) {
   const absl::Status input = CheckPlanInput(model_, cluster_, queue_s, prompt_tokens, options);
-  SKEIN_INVARIANT_MSG(input.ok(), std::string(input.message()).c_str());
+  SKEIN_CHECK_MSG(input.ok(), std::string(input.message()).c_str());
   groups_.Reset(queue_s);
   ChunkPath path = BestSingle(prompt_tokens, options.improvement_rate);
   if (chunks) {
@@ -107,7 +107,7 @@ void CdspPlanner::Impl::Plan(absl::Span<const double> queue_s, int64_t prompt_to
   Write(path, plan);
 }
 
-// Algorithm 2 for a new request: groups of every size, each from an empty one.
+// Algorithm 2 for a new request: groups of every size, each grown from an empty one.
 ChunkPath CdspPlanner::Impl::BestSingle(int64_t prompt_tokens, double improvement_rate) {
   groups_.UseCluster();
   ChunkPath best;
@@ -129,7 +129,7 @@ ChunkPath CdspPlanner::Impl::BestSingle(int64_t prompt_tokens, double improvemen
 std::vector<CdspPlanner::SingleChunk> CdspPlanner::Impl::SingleChunks(
     absl::Span<const double> queue_s, int64_t prompt_tokens) {
   const absl::Status input = CheckPlanInput(model_, cluster_, queue_s, prompt_tokens, {});
-  SKEIN_INVARIANT_MSG(input.ok(), std::string(input.message()).c_str());
+  SKEIN_CHECK_MSG(input.ok(), std::string(input.message()).c_str());
   groups_.Reset(queue_s);
   groups_.UseCluster();
   std::vector<SingleChunk> all;
@@ -153,8 +153,8 @@ void CdspPlanner::Impl::Explore(int largest, ChunkPath* best) {
   }
 }
 
-// From every node that is the best one for some SP size, over the whole cluster, and on ever more
-// instances than the single chunk's for as long as that passes the improvement rate.
+// Starts from every node that is the best one for some SP size, uses the whole cluster, and tries
+// more instances than the single chunk's while that passes the improvement rate.
 void CdspPlanner::Impl::ExploreWide(int64_t prompt_tokens, const PlanOptions& options, int largest,
                                     ChunkPath* best) {
   const int nodes = StartNodes();
@@ -184,13 +184,13 @@ void CdspPlanner::Impl::ExploreWide(int64_t prompt_tokens, const PlanOptions& op
   best->start_node = start_nodes_[row];
 }
 
-// How many different ones there are.
+// Number of different start nodes.
 int CdspPlanner::Impl::StartNodes() {
   groups_.UseCluster();
   int nodes = 0;
   for (int index = 0; index < sizes_; ++index) {
     const int node = groups_.BestNode(Size(index));
-    if (node < 0) break;  // no node has as many
+    if (node < 0) break;  // no node has this many
     const auto end = start_nodes_.begin() + nodes;
     if (std::find(start_nodes_.begin(), end, node) != end) continue;
     *end = node;
@@ -199,7 +199,7 @@ int CdspPlanner::Impl::StartNodes() {
   return nodes;
 }
 
-// When the groups that grow from group_ are free, by size index.
+// When the groups grown from group_ are free, by size index.
 void CdspPlanner::Impl::FillTimes(int first, int largest, Times* times) {
   for (int index = first; index <= largest; ++index) {
     groups_.Extend(Size(index), &group_);
@@ -207,7 +207,7 @@ void CdspPlanner::Impl::FillTimes(int first, int largest, Times* times) {
   }
 }
 
-// Grows the groups again in the way they were grown when the path was found.
+// Grows the groups again as they were grown when the path was found.
 void CdspPlanner::Impl::Write(const ChunkPath& path, PrefillPlan* plan) {
   int index = path.chunk[0].size_index;
   group_.Clear();

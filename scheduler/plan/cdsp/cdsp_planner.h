@@ -1,5 +1,5 @@
-// Tetris's planner: chunkwise dynamic sequence parallelism for one prompt on one state of the
-// cluster. Tetris section 5.1, algorithms 1, 2 and 3 and equation 2.
+// Tetris's planner: chunkwise dynamic sequence parallelism for one prompt and a given cluster
+// state. Tetris section 5.1, algorithms 1, 2 and 3 and equation 2.
 #pragma once
 
 #include <cstdint>
@@ -13,38 +13,39 @@
 
 namespace skein::scheduler {
 
-// Which chunked plans are looked at.
+// Which chunked plans are considered.
 enum class PlanScope {
-  // Algorithm 1 as it stands: no chunk uses an instance that the single chunk would not use.
+  // Algorithm 1 unchanged: no chunk uses an instance that the single chunk would not use.
   kPaper,
-  // Beyond the paper: then also plans that start on other nodes, and plans that end on more
-  // instances than the single chunk would wait for, if they pass the improvement rate.
+  // Beyond the paper: also plans that start on other nodes, and plans that end on more instances
+  // than the single chunk's, if they pass the improvement rate.
   kWide,
 };
 
 struct PlanOptions {
-  // A larger SP size is taken only if it shortens the time to first token by more than this
-  // fraction, in [0, 1). 0: the shortest time, whatever it costs others. It rises with load.
+  // A larger SP size is used only if it shortens the time to first token by more than this
+  // fraction, in [0, 1). 0: the shortest time, whatever the cost to other requests. Rises with
+  // load.
   double improvement_rate = 0;
-  // A chunk shorter than this is not worth a step of its own. It does not bound the prompt.
+  // A shorter chunk is not worth a step of its own. Does not limit the prompt.
   int64_t min_chunk_tokens = 256;
   PlanScope scope = PlanScope::kPaper;
 };
 
-// INVALID_ARGUMENT names the field that a planner could not take: a cluster without instances or
-// that the smallest SP size does not fit, queue times of another count, negative or not finite, a
-// prompt without tokens or above kMaxPromptTokens, an improvement rate outside [0, 1).
+// INVALID_ARGUMENT names the invalid field: a cluster without instances or smaller than the
+// smallest SP size; a wrong number of queue times, or negative or infinite ones; a prompt without
+// tokens or above kMaxPromptTokens; an improvement rate outside [0, 1).
 inline constexpr int64_t kMaxPromptTokens = int64_t{1} << 40;
 absl::Status CheckPlanInput(const LatencyModel& model, const Cluster& cluster,
                             absl::Span<const double> queue_s, int64_t prompt_tokens,
                             const PlanOptions& options);
 
-// Keeps scratch memory, so that a plan allocates nothing once `plan` has grown. One thread at a
-// time. Equal input gives an equal plan, whatever was planned before. `model` must outlive it.
+// Reuses memory: a plan allocates nothing once `plan` has grown. One thread at a time. Equal input
+// gives an equal plan, whatever was planned before. `model` must outlive it.
 //
-// REQUIRES for all of the below what CheckPlanInput checks (the process ends otherwise); queue_s[i]
-// is the time until instance i is free, in seconds. Time is bounded for any input: O(n log n) for n
-// instances plus at most kMaxExplored states of the search.
+// All methods REQUIRE what CheckPlanInput checks; otherwise the process ends. queue_s[i] is the
+// time until instance i is free, in seconds. Time is bounded for any input: O(n log n) for n
+// instances plus at most kMaxExplored search states.
 class CdspPlanner {
  public:
   static constexpr int kMaxExplored = 20000;
@@ -53,16 +54,16 @@ class CdspPlanner {
   ~CdspPlanner();
   CdspPlanner(CdspPlanner&&) noexcept;
 
-  // Algorithm 1. Never worse than PlanSingleChunk with the same options, nor is kWide ever worse
-  // than kPaper.
+  // Algorithm 1. Never worse than PlanSingleChunk with the same options; kWide is never worse than
+  // kPaper.
   void Plan(absl::Span<const double> queue_s, int64_t prompt_tokens, const PlanOptions& options,
             PrefillPlan* plan);
-  // Algorithm 2 alone: the whole prompt is one chunk.
+  // Algorithm 2 only: the whole prompt is one chunk.
   void PlanSingleChunk(absl::Span<const double> queue_s, int64_t prompt_tokens,
                        const PlanOptions& options, PrefillPlan* plan);
 
   // The whole prompt as one chunk on the best group of each SP size that fits the cluster, by size:
-  // what algorithm 2 chooses from.
+  // the candidates of algorithm 2.
   struct SingleChunk {
     int sp = 0;
     double start_s = 0;

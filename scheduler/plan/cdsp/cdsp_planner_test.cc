@@ -17,7 +17,7 @@
 namespace skein::scheduler {
 namespace {
 
-// LLaMA3-8B's sizes continued: the constant doubles and the rest halves.
+// Extends LLaMA3-8B's sizes: the constant doubles and the rest halves.
 LatencyModel Extended(int max_sp) {
   std::map<int, SpCoefficients> sizes;
   for (int sp = 1; sp <= max_sp; sp *= 2) {
@@ -38,7 +38,8 @@ struct State {
   PlanOptions options;
 };
 
-// All idle, idle but for some, uniform, or equal within a node; prompts of 1 ... 1M tokens.
+// Cluster states: all idle, mostly idle, uniform, or equal within a node; prompts of 1 ... 1M
+// tokens.
 class States {
  public:
   explicit States(uint64_t seed) : random_(seed) {}
@@ -158,7 +159,7 @@ TEST(CdspPlannerTest, EqualsThePaperWordForWord) {
   EXPECT_GT(chunked, 60);
 }
 
-// A measured profile may have any ratio of history to chunk, and sizes that cross over.
+// A measured profile may have any ratio of history to chunk, and sizes whose times cross.
 TEST(CdspPlannerTest, EqualsThePaperWhateverTheProfile) {
   States states(6);
   const auto between = [&](double low, double high) { return low + states.Unit() * (high - low); };
@@ -187,7 +188,7 @@ TEST(CdspPlannerTest, EqualsThePaperWhateverTheProfile) {
   EXPECT_GT(chunked, 60);
 }
 
-// On no more instances than the single chunk's, kWide takes what is shortest.
+// On at most the single chunk's instances, kWide takes the shortest plan.
 TEST(CdspPlannerTest, OnlyMoreInstancesNeedTheImprovementRate) {
   const LatencyModel model = Extended(16);
   States states(7);
@@ -212,7 +213,7 @@ TEST(CdspPlannerTest, OnlyMoreInstancesNeedTheImprovementRate) {
   EXPECT_GT(shorter, 30);
 }
 
-// bench/planner/README.md has the figures over more states.
+// bench/planner/README.md has figures over more states.
 TEST(CdspPlannerTest, IsNearTheBestPlanThereIs) {
   const LatencyModel model = Extended(8);
   States states(4);
@@ -239,14 +240,14 @@ TEST(CdspPlannerTest, IsNearTheBestPlanThereIs) {
   EXPECT_LE(wide_over / count, 0.002);
 }
 
-// The recursion of algorithm 1 doubles with every SP size; the states looked at do not.
+// The recursion of algorithm 1 doubles with every SP size; the number of explored states does not.
 TEST(CdspPlannerTest, IsBoundedAtAThousandInstancesAndEverySize) {
   const LatencyModel model = Extended(1024);
   const Cluster cluster{1024, 8};
   CdspPlanner planner(model, cluster);
   States states(5);
   PrefillPlan plan;
-  // Ever larger groups become free ever later: the most chunks there can be.
+  // Larger groups become free later: the maximum number of chunks.
   std::vector<double> staircase;
   for (int i = 0; i < 1024; ++i) staircase.push_back(0.5 * std::log2(1 + i) + 1e-5 * i);
   for (const auto scope : {PlanScope::kPaper, PlanScope::kWide}) {
@@ -260,7 +261,7 @@ TEST(CdspPlannerTest, GroupsFollowTheExtensionRules) {
   const LatencyModel model = *LatencyModel::Make(
       {{1, {0, 1, 0, 0}}, {2, {0, 0.5, 0, 0}}, {4, {0, 0.25, 0, 0}}, {8, {0, 0.125, 0, 0}}});
   const Cluster cluster{12, 4};
-  // Node 0 has the two soonest instances, node 1 the soonest whole node, node 2 comes second.
+  // Node 0 has the two soonest instances, node 1 is the soonest whole node, node 2 the second.
   const std::vector<double> queue_s = {0, 0, 90, 90, 10, 10, 10, 10, 20, 20, 20, 20};
   const auto groups = [&](int64_t tokens, double rate) {
     std::vector<std::vector<int>> instances;
@@ -277,7 +278,7 @@ TEST(CdspPlannerTest, GroupsFollowTheExtensionRules) {
 }
 
 TEST(CdspPlannerTest, AShortPromptStaysOnFewInstances) {
-  // Constant time: the larger size would always win, but ring attention needs tokens to deal.
+  // Constant time: the larger size would always win, but ring attention needs enough tokens.
   const LatencyModel model =
       *LatencyModel::Make({{1, {1, 1e-6, 0, 0}}, {2, {0.5, 1e-6, 0, 0}}, {8, {0.1, 1e-6, 0, 0}}});
   const std::vector<double> idle(8, 0.0);
@@ -320,7 +321,7 @@ TEST(BaselinesTest, FixedGroupsTakeTheShortestQueue) {
   EXPECT_EQ(plan.chunks[0].instances.back(), 15);
   EXPECT_DOUBLE_EQ(plan.ttft_s, 1.0 + model.Seconds(8, 0, 8192));
 
-  // Every group has its turn, the last one too; it is free when all of its instances are.
+  // Every group is used, including the last one; it is free when all its instances are.
   queue_s = {5, 5, 5, 5, 5, 5, 5, 5, 1, 2, 3, 2, 1, 0, 0, 0};
   PlanFixedSp(model, {16, 8}, 8, queue_s, 8192, &plan);
   ASSERT_TRUE(CheckPlan(model, {16, 8}, queue_s, 8192, plan).ok());

@@ -24,7 +24,8 @@ void ChunkLadder::StepFrom(int current, int sizes, int64_t min_chunk_tokens) {
   step.ttft_s = step.start_s + model_.SecondsAt(current, step.history, rest);
   for (int next = current + 1; next < sizes; ++next) {
     Step& after = steps_[static_cast<size_t>(next)];
-    if (after.start_s >= step.ttft_s) break;  // done before, so before all larger groups too
+    if (after.start_s >= step.ttft_s)
+      break;  // finished before this group is free, so before all larger ones too
     const double budget_s = after.start_s - step.start_s;
     if (!(budget_s > 0)) continue;
     const int64_t tokens = model_.SolveChunkTokensAt(current, step.history, budget_s);

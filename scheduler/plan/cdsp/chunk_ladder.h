@@ -1,10 +1,10 @@
-// The best chunks along one row of growing groups, without the bounds of algorithm 1. Part of
+// The best chunks along one sequence of growing groups, without algorithm 1's bounds. Part of
 // CdspPlanner (PlanScope::kWide).
 //
-// Every chunk but the last runs until the group of the next one is free, as in algorithm 3. Then
-// the chunk of size index j starts at ready_s[j], whatever came before, and more tokens done by
+// Every chunk except the last runs until the next chunk's group is free, as in algorithm 3. So the
+// chunk of size index j starts at ready_s[j] regardless of earlier chunks, and more tokens done by
 // then are never worse (if c <= 2 d: a longer history costs no more than the same tokens in the
-// chunk). So one number a size suffices, and all sequences of sizes are covered in O(sizes^2).
+// chunk). So one number per size suffices, and all sequences of sizes are covered in O(sizes^2).
 #pragma once
 
 #include <array>
@@ -22,16 +22,16 @@ class ChunkLadder {
   // ready_s[i], 0 <= i < sizes, ascending: when the group of size index i is free.
   void Climb(const double* ready_s, int sizes, int64_t prompt_tokens, int64_t min_chunk_tokens);
 
-  // The shortest time to first token of the plans whose last chunk has this size index; infinity if
-  // there is none.
+  // The shortest time to first token of plans whose last chunk has this size index; infinity if
+  // there are none.
   double TtftAt(int index) const { return steps_[static_cast<size_t>(index)].ttft_s; }
   void WritePath(int index, ChunkPath* path) const;
 
  private:
   struct Step {
     double start_s = 0;
-    int64_t history = 0;  // the most tokens done by start_s
-    int before = -1;      // the size index of the chunk before; -1: none
+    int64_t history = 0;  // maximum tokens done by start_s
+    int before = -1;      // size index of the previous chunk; -1: none
     double ttft_s = 0;
   };
 

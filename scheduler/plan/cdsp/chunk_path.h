@@ -1,4 +1,4 @@
-// A plan in terms of SP sizes, before its instances are listed. Part of CdspPlanner.
+// A plan as SP sizes, before its instances are listed. Part of CdspPlanner.
 #pragma once
 
 #include <array>
@@ -9,11 +9,11 @@ namespace skein::scheduler {
 // SP sizes are powers of two up to LatencyModel::kMaxSp.
 inline constexpr int kMaxSpSizes = 17;
 
-// Ring attention deals a chunk in two shards an instance; each shard gets a token.
+// Ring attention splits a chunk into two shards per instance; each shard needs a token.
 inline bool HoldsEnough(int sp, int64_t tokens) { return tokens >= 2 * int64_t{sp}; }
 
 struct PathChunk {
-  int size_index = 0;  // into the model's SP sizes; grows from chunk to chunk
+  int size_index = 0;  // into the model's SP sizes; grows with each chunk
   int64_t tokens = 0;
   double start_s = 0;
   double end_s = 0;
@@ -22,7 +22,7 @@ struct PathChunk {
 struct ChunkPath {
   double ttft_s = 0;
   int chunks = 0;
-  int start_node = -1;  // the groups begin with this node; -1: by the rules of section 5.1
+  int start_node = -1;  // first node of the groups; -1: by the rules of section 5.1
   std::array<PathChunk, kMaxSpSizes> chunk;
 };
 

@@ -34,7 +34,7 @@ void ChunkSearch::From(int first, int largest, const double* ready_s, ChunkPath*
   for (int next = first + 1; next <= largest; ++next) TryPair(start, first, next, largest);
 }
 
-// Algorithm 3, the legality of its chunk, and the recursion.
+// Algorithm 3, the check of its chunk, and the recursion.
 void ChunkSearch::TryPair(const State& state, int current, int next, int largest) {
   const double start_s = std::max(state.now_s, ready_s_[current]);
   const double budget_s = ready_s_[next] - start_s;
@@ -52,7 +52,7 @@ void ChunkSearch::TryPair(const State& state, int current, int next, int largest
   if (!CannotWin(after, next, largest)) Schedule(after, next, largest);
 }
 
-// Algorithm 1 for what is left.
+// Algorithm 1 for the remaining tokens.
 void ChunkSearch::Schedule(const State& state, int smallest, int largest) {
   --explored_left_;
   const int chosen = SingleChunk(state, smallest, largest);
@@ -61,7 +61,8 @@ void ChunkSearch::Schedule(const State& state, int smallest, int largest) {
   }
 }
 
-// Algorithm 2 for what is left; times count from the end of the last chunk, as equation 2 has it.
+// Algorithm 2 for the remaining tokens; times are relative to the end of the last chunk, as in
+// equation 2.
 int ChunkSearch::SingleChunk(const State& state, int smallest, int largest) {
   double best_s = std::numeric_limits<double>::infinity();
   PathChunk last;
@@ -81,8 +82,8 @@ int ChunkSearch::SingleChunk(const State& state, int smallest, int largest) {
   return last.size_index;
 }
 
-// A bound from below on when the rest is done: every chunk at the best rates of all sizes. It holds
-// because sum(C_i L_i + L_i^2 / 2) over consecutive chunks is the same however they are cut.
+// A lower bound for the end of the remaining work: every chunk at the best rates of all sizes. It
+// holds because sum(C_i L_i + L_i^2 / 2) over consecutive chunks does not depend on the cuts.
 bool ChunkSearch::CannotWin(const State& state, int smallest, int largest) const {
   const SpCoefficients& least = least_[static_cast<size_t>(smallest)][static_cast<size_t>(largest)];
   const auto history = static_cast<double>(state.history);

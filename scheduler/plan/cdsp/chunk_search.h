@@ -1,9 +1,9 @@
-// The search for chunks of Tetris's algorithms 1 and 3, once the groups are known. Part of
-// CdspPlanner. Numbers only: groups appear as the time at which they are ready.
+// The chunk search of Tetris's algorithms 1 and 3 for known groups. Part of CdspPlanner. Uses only
+// numbers: a group is represented by the time at which it is ready.
 //
-// Within one pool the group of a size follows from the first chunk's size, so all recursive calls
-// of algorithm 1 below one first chunk share one row of times. Times stay relative to the moment
-// of planning; that subsumes equation 2, which shifts the origin to the end of each chunk.
+// Within one pool, the group of a size follows from the first chunk's size, so all recursive calls
+// of algorithm 1 below one first chunk share one row of times. Times stay relative to the moment of
+// planning; this covers equation 2, which moves the origin to the end of each chunk.
 #pragma once
 
 #include <array>
@@ -19,17 +19,17 @@ class ChunkSearch {
  public:
   explicit ChunkSearch(const LatencyModel& model);
 
-  // A new request, for which at most `max_explored` states will be looked at.
+  // Starts a new request with a limit of `max_explored` states.
   void Start(int64_t prompt_tokens, const PlanOptions& options, int max_explored);
 
-  // All that algorithm 1 looks at if the first chunk has size index `first` and no chunk is larger
-  // than `largest`. ready_s[i], first <= i <= largest, is when the group of size index i is free.
-  // *best is replaced by every plan with a shorter time to first token.
+  // Explores what algorithm 1 explores if the first chunk has size index `first` and no chunk is
+  // larger than `largest`. ready_s[i], first <= i <= largest, is when the group of size index i is
+  // free. Replaces *best with any plan with a shorter time to first token.
   void From(int first, int largest, const double* ready_s, ChunkPath* best);
 
  private:
   struct State {
-    double now_s;     // the chunks so far have ended
+    double now_s;     // end of the chunks so far
     int64_t history;  // their tokens
     int64_t rest;     // tokens left
     int depth;        // chunks so far
@@ -42,7 +42,7 @@ class ChunkSearch {
   void Keep(const State& state, const PathChunk& last);
 
   const LatencyModel& model_;
-  // [i][j]: the least of sizes i ... j, of a, b and min(c / 2, d).
+  // [i][j]: the minimum over sizes i ... j of a, b and min(c / 2, d).
   std::array<std::array<SpCoefficients, kMaxSpSizes>, kMaxSpSizes> least_;
   int64_t min_chunk_tokens_ = 1;
   double improvement_rate_ = 0;

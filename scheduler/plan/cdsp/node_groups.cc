@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -40,9 +40,8 @@ void NodeGroups::Reset(absl::Span<const double> queue_s) {
   UseCluster();
 }
 
-// Stable: equal ones stay by number. From one state to the next few nodes change their order, so
-// the last one is tried first. Small nodes are sorted by the rank of each, which has no branch that
-// could be guessed wrong.
+// Stable: equal instances stay ordered by number. Few nodes change their order between states, so
+// the last order is tried first. Small nodes are sorted by rank, which has no unpredictable branch.
 void NodeGroups::SortNode(int node, absl::Span<const double> queue_s) {
   const int begin = Begin(node);
   const int count = Capacity(node);
@@ -82,7 +81,7 @@ void NodeGroups::RankNode(int begin, int count, const double* queue_s) {
   }
 }
 
-// Most of a group's nodes are whole, and stand in the cluster's order already.
+// Most of a group's nodes are whole and already in the cluster's order.
 void NodeGroups::UsePool(const Group& group) {
   std::fill(group_pool_.counts.begin(), group_pool_.counts.end(), 0);
   for (const NodeShare& share : group.shares) {
@@ -106,14 +105,14 @@ void NodeGroups::UsePool(const Group& group) {
   pool_ = &group_pool_;
 }
 
-// Sorts the whole cluster, starting from the last order, as SortNode does.
+// Sorts the whole cluster, starting from the last order, like SortNode.
 void NodeGroups::SortCluster() {
   const auto before = [](const NodeKey& a, const NodeKey& b) {
     if (a.count != b.count) return a.count > b.count;
     return a.ready_s != b.ready_s ? a.ready_s < b.ready_s : a.node < b.node;
   };
   for (NodeKey& key : keys_) key.ready_s = ReadyOf({key.node, key.count});
-  const size_t moves_max = 4 * keys_.size();  // then a whole sort costs less
+  const size_t moves_max = 4 * keys_.size();  // beyond this, a full sort is cheaper
   size_t moves = 0;
   for (size_t i = 1; i < keys_.size() && moves <= moves_max; ++i) {
     const NodeKey key = keys_[i];
@@ -145,7 +144,7 @@ void NodeGroups::Add(NodeShare share, Group* group) const {
   group->ready_s = std::max(group->ready_s, ReadyOf(share));
 }
 
-// The rest of the group's own nodes; returns what is still missing.
+// Adds the rest of the group's own nodes; returns how many are still missing.
 int NodeGroups::Fill(int missing, Group* group) {
   for (NodeShare& share : group->shares) {
     const int room = pool_->counts[static_cast<size_t>(share.node)] - share.count;
@@ -159,13 +158,13 @@ int NodeGroups::Fill(int missing, Group* group) {
   return missing;
 }
 
-// The unused node of the pool whose `count` soonest instances are free first; null if none has as
-// many.
+// The unused node of the pool whose `count` soonest instances are free first; null if no node has
+// that many.
 const NodeShare* NodeGroups::BestFor(int count) const {
   const NodeShare* best = nullptr;
   double best_s = 0;
   for (const NodeShare& share : pool_->shares) {
-    if (share.count < count) break;  // so have all that follow
+    if (share.count < count) break;  // so do all that follow
     if (used_[static_cast<size_t>(share.node)] != 0) continue;
     const double ready_s = ReadyOf({share.node, count});
     if (best == nullptr || ready_s < best_s || (ready_s == best_s && share.node < best->node)) {
@@ -182,8 +181,7 @@ void NodeGroups::Extend(int size, Group* group) {
   for (const NodeShare& share : group->shares) used_[static_cast<size_t>(share.node)] = 1;
   for (auto next = pool_->shares.cbegin(); missing > 0;) {
     while (next != pool_->shares.cend() && used_[static_cast<size_t>(next->node)] != 0) ++next;
-    SKEIN_INVARIANT_MSG(next != pool_->shares.cend(),
-                        "the pool is smaller than the group asked for");
+    SKEIN_CHECK_MSG(next != pool_->shares.cend(), "the pool is smaller than the group asked for");
     const NodeShare* share = missing < next->count ? BestFor(missing) : &*next;
     const int taken = std::min(missing, share->count);
     Add({share->node, taken}, group);

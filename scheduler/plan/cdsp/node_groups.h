@@ -1,6 +1,6 @@
-// Groups of instances on one state of the cluster, by the extension rules of Tetris section 5.1:
-// the instances of earlier chunks first, then the rest of their nodes, then whole nodes with the
-// shortest queues, then the node that has the missing instances free first. Part of CdspPlanner.
+// Groups of instances for a given cluster state, by the extension rules of Tetris section 5.1:
+// first the instances of earlier chunks, then the rest of their nodes, then whole nodes with the
+// shortest queues, then the node whose missing instances are free first. Part of CdspPlanner.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct NodeShare {
   int count = 0;
 };
 
-// Shares of different nodes. A longer group of the same chain has the shorter one as its part.
+// Shares of different nodes. A longer group of the same chain contains the shorter one.
 struct Group {
   std::vector<NodeShare> shares;
   int size = 0;
@@ -26,28 +26,29 @@ struct Group {
   void Clear();
 };
 
-// The instances by node and by queue time within it (equal ones by number). One per planner; its
-// memory is reused.
+// Instances by node, and within a node by queue time (equal ones by number). One per planner;
+// reuses its memory.
 class NodeGroups {
  public:
   explicit NodeGroups(const Cluster& cluster);
   NodeGroups(const NodeGroups&) = delete;  // pool_ points into it
   NodeGroups& operator=(const NodeGroups&) = delete;
 
-  // Takes a new state; the pool is the whole cluster.
+  // Loads a new state; the pool becomes the whole cluster.
   void Reset(absl::Span<const double> queue_s);
 
   // Groups are taken from a pool: the whole cluster, or a copy of one group.
   void UseCluster() { pool_ = &cluster_pool_; }
   void UsePool(const Group& group);
 
-  // The node of the pool whose `count` soonest instances are free first; -1 if none has as many.
+  // The node of the pool whose `count` soonest instances are free first; -1 if no node has that
+  // many.
   int BestNode(int count) const;
-  // *group becomes the `count` soonest instances of a node of the pool that has as many.
+  // Sets *group to the `count` soonest instances of a node of the pool that has that many.
   void Start(int node, int count, Group* group) const;
 
-  // Grows *group to `size` instances of the pool. REQUIRES the pool has as many and *group is empty
-  // or a part of the pool.
+  // Grows *group to `size` instances of the pool. REQUIRES the pool has that many and *group is
+  // empty or part of the pool.
   void Extend(int size, Group* group);
 
   // The instances of a group, ascending.
@@ -55,15 +56,15 @@ class NodeGroups {
 
  private:
   struct Pool {
-    std::vector<NodeShare> shares;  // the largest first, of equals the soonest ready
+    std::vector<NodeShare> shares;  // largest first, among equals the soonest ready
     std::vector<int> counts;        // [nodes]
   };
 
-  static constexpr int kRankedMax = 16;  // instances of a node
+  static constexpr int kRankedMax = 16;  // instances per node
 
   struct NodeKey {
     int count = 0;
-    double ready_s = 0;  // when all of it is
+    double ready_s = 0;  // when the whole node is free
     int node = 0;
   };
 

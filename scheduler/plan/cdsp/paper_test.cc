@@ -15,9 +15,8 @@ namespace {
 constexpr int64_t kK = 1024;
 constexpr Cluster kTwoNodes = {16, 8};
 
-// The paper computes from the cells of its Table 1, so the exact figures are met by models that
-// pass through those cells. The built-in profile is fitted to all cells and misses them by up
-// to 6.3 %.
+// The paper computes from the cells of its Table 1, so models that pass through those cells give
+// its exact figures. The built-in profile is fitted to all cells and misses them by up to 6.3 %.
 constexpr double kFitMiss = 0.064;
 
 // Models that pass through cells of Table 1 exactly.
@@ -45,7 +44,7 @@ LatencyModel ShortPrompts() {
                 {16, Through({16 * kK, .46}, {32 * kK, .53}, 4e-6)}});
 }
 
-// What each instance waits after `plan` has been taken.
+// Each instance's wait after `plan` was taken.
 void Take(const PrefillPlan& plan, std::vector<double>* queue_s) {
   for (const ChunkPlan& chunk : plan.chunks) {
     for (const int instance : chunk.instances) {
@@ -94,8 +93,8 @@ TEST(PaperTest, TheBuiltInProfileDecidesTheSame) {
   EXPECT_NEAR(second.ttft_s, 1.31, kFitMiss * 0.31);
 }
 
-// 128k while eight of sixteen instances are busy for 0.31 s: on the other eight at once 3.96 s, on
-// all of them after waiting 2.62 s, 1.34 s less.
+// 128k tokens while eight of sixteen instances are busy for 0.31 s: at once on the other eight 3.96
+// s; on all of them after waiting 2.62 s, 1.34 s less.
 TEST(PaperTest, ChunksBeatBothWaitingAndNotWaiting) {
   const LatencyModel model = Exact({{8, Through({16 * kK, .31}, {128 * kK, 3.96}, 1e-6)},
                                     {16, Through({16 * kK, .46}, {128 * kK, 2.31}, 1e-6)}});

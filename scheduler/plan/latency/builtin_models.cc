@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -32,9 +32,9 @@ std::vector<LatencySample> Table1() {
 
 LatencyModel Fitted() {
   const auto fit = FitLatency(Llama3_8bA100Samples());
-  SKEIN_INVARIANT(fit.ok());
+  SKEIN_CHECK(fit.ok());
   auto model = LatencyModel::Make(fit->sizes);
-  SKEIN_INVARIANT(model.ok());
+  SKEIN_CHECK(model.ok());
   return *std::move(model);
 }
 

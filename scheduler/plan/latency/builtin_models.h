@@ -8,10 +8,11 @@
 namespace skein::scheduler {
 
 // Tetris, Table 1: prefill of LLaMA3-8B on A100 GPUs, 4k ... 256k tokens (k = 1024) on SP 1 ... 16,
-// without the cell that ran out of memory. No history was measured.
+// without the cell that ran out of memory. Without history.
 absl::Span<const LatencySample> Llama3_8bA100Samples();
 
-// Fitted to them, with c = 2 d. It meets all cells within 6.3 %, all of SP 1 and 2 within 1.1 %.
+// Fitted to these samples, with c = 2 d. Meets all cells within 6.3 %, those of SP 1 and 2 within
+// 1.1 %.
 const LatencyModel& Llama3_8bA100();
 
 }  // namespace skein::scheduler

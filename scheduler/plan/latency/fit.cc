@@ -13,8 +13,8 @@ namespace skein::scheduler {
 namespace {
 
 constexpr int kMaxTerms = 4;
-constexpr double kNegligible = 1e-3;  // of a sample's time
-constexpr double kDependent = 1e-7;   // what is left of a column that the others explain
+constexpr double kNegligible = 1e-3;  // fraction of a sample's time
+constexpr double kDependent = 1e-7;   // remainder of a column that the others explain
 constexpr double kMaxConstantS = 3600;
 constexpr double kMaxTermS = 10;  // per token or per pair of tokens
 
@@ -46,14 +46,14 @@ absl::Status CheckSample(const LatencySample& sample) {
   return absl::OkStatus();
 }
 
-// 1, L, L^2 and C L; without history, c = 2 d is put into the third by its absence.
+// 1, L, L^2 and C L; without history, the third includes c = 2 d.
 Terms TermsOf(const LatencySample& sample) {
   const auto chunk = static_cast<double>(sample.chunk_tokens);
   return {1, chunk, chunk * chunk, chunk * static_cast<double>(sample.history_tokens)};
 }
 
 // Minimises sum((terms . x / seconds - 1)^2) by modified Gram-Schmidt on columns of unit length.
-// The number of the first column that the ones before it explain, or -1.
+// Returns the first column that depends on earlier ones, or -1.
 int SolveRelative(const std::vector<LatencySample>& samples, int terms, Terms* x) {
   const size_t rows = samples.size();
   std::array<std::vector<double>, kMaxTerms> q;
@@ -97,7 +97,7 @@ int SolveRelative(const std::vector<LatencySample>& samples, int terms, Terms* x
   return -1;
 }
 
-// Zero instead of a coefficient below it that no sample would notice.
+// Replaces by zero a coefficient below it that no sample would notice.
 void DropNegligible(const std::vector<LatencySample>& samples, int terms, Terms* x) {
   for (size_t j = 0; j < static_cast<size_t>(terms); ++j) {
     if ((*x)[j] >= 0) continue;
@@ -130,8 +130,9 @@ absl::StatusOr<SpCoefficients> FitSize(int sp, const std::vector<LatencySample>&
   }
   Terms x{};
   if (const int column = SolveRelative(samples, terms, &x); column >= 0) {
-    return Wrong(sp, absl::StrCat("the samples do not tell ", kNames[static_cast<size_t>(column)],
-                                  " from the other coefficients; vary the lengths more"));
+    return Wrong(
+        sp, absl::StrCat("the samples do not distinguish ", kNames[static_cast<size_t>(column)],
+                         " from the other coefficients; vary the lengths more"));
   }
   DropNegligible(samples, terms, &x);
   if (absl::Status status = CheckCoefficients(sp, terms, x); !status.ok()) return status;
@@ -146,7 +147,7 @@ absl::StatusOr<LatencyFit> FitLatency(absl::Span<const LatencySample> samples) {
     if (absl::Status status = CheckSample(sample); !status.ok()) return status;
     by_size[sample.sp].push_back(sample);
   }
-  if (by_size.empty()) return absl::InvalidArgumentError("there is no sample");
+  if (by_size.empty()) return absl::InvalidArgumentError("there are no samples");
   LatencyFit fit;
   for (const auto& [sp, of_size] : by_size) {
     const absl::StatusOr<SpCoefficients> coefficients = FitSize(sp, of_size);

@@ -1,5 +1,5 @@
-// The latency model of measured samples: least squares of the relative error, one SP size at a
-// time. Tetris section 5.1 fits equation 1 so, offline.
+// Fits the latency model to measured samples: least squares of the relative error, one SP size at a
+// time. Tetris section 5.1 fits equation 1 this way, offline.
 #pragma once
 
 #include <cstdint>
@@ -31,15 +31,15 @@ struct LatencyFit {
   std::vector<SampleResidual> residuals;  // by SP size, then in the order of the samples
 };
 
-// Sizes without any sample that has history get c = 2 d: attention of L tokens to C of history
-// costs twice per pair what causal attention within the chunk does.
+// Sizes without samples with history get c = 2 d: attention of L tokens to C of history costs twice
+// as much per pair as causal attention within the chunk.
 //
-// INVALID_ARGUMENT names the SP size and what is wrong, nothing is bent to fit: a sample with a
-// size that is not a power of two, no tokens, negative history or a time that is not finite and
-// positive; fewer different (history, chunk) pairs than coefficients; samples that do not tell the
-// coefficients apart; a coefficient below zero (by more than 0.1 % of the time of every sample;
-// less than that is taken as zero) or so large that it cannot be a time; a sample missed by more
-// than kMaxRelativeError, which says that equation 1 does not describe this device.
+// INVALID_ARGUMENT names the SP size and the problem; values are never adjusted to fit. Problems: a
+// size that is not a power of two; no tokens, negative history, or a time that is not finite and
+// positive; fewer different (history, chunk) pairs than coefficients; samples that do not
+// distinguish the coefficients; a coefficient below zero (by more than 0.1 % of the time of every
+// sample; less is taken as zero) or impossibly large; a sample missed by more than
+// kMaxRelativeError, in which case equation 1 does not describe this device.
 inline constexpr double kMaxRelativeError = 0.5;
 absl::StatusOr<LatencyFit> FitLatency(absl::Span<const LatencySample> samples);
 

@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
 
-// Chunks are exact in a double up to here.
+// A double represents token counts exactly up to here.
 constexpr double kMaxTokens = 9007199254740992.0;
 
 absl::Status CheckSize(int sp, const SpCoefficients& k) {
@@ -43,7 +43,7 @@ absl::Status CheckSize(int sp, const SpCoefficients& k) {
 }  // namespace
 
 absl::StatusOr<LatencyModel> LatencyModel::Make(const std::map<int, SpCoefficients>& sizes) {
-  if (sizes.empty()) return absl::InvalidArgumentError("sp: there is no SP size");
+  if (sizes.empty()) return absl::InvalidArgumentError("sp: there are no SP sizes");
   LatencyModel model;
   for (const auto& [sp, coefficients] : sizes) {
     if (absl::Status status = CheckSize(sp, coefficients); !status.ok()) return status;
@@ -59,7 +59,7 @@ bool LatencyModel::HasSp(int sp) const {
 
 int LatencyModel::IndexOf(int sp) const {
   const auto it = std::lower_bound(sp_sizes_.begin(), sp_sizes_.end(), sp);
-  SKEIN_INVARIANT_MSG(it != sp_sizes_.end() && *it == sp, "the model has no such SP size");
+  SKEIN_CHECK_MSG(it != sp_sizes_.end() && *it == sp, "the model has no such SP size");
   return static_cast<int>(it - sp_sizes_.begin());
 }
 
@@ -68,7 +68,7 @@ int64_t LatencyModel::SolveChunkTokensAt(int index, int64_t history_tokens, doub
   const double gap = budget_s - k.a_s;
   if (!(gap > 0)) return 0;
   const double slope = k.b_s_per_token + k.c_s_per_token2 * static_cast<double>(history_tokens);
-  // The form of the root that does not subtract two near numbers.
+  // The form of the root that does not subtract nearly equal numbers.
   const double root = 2 * gap / (slope + std::sqrt(slope * slope + 4 * k.d_s_per_token2 * gap));
   if (!(root < kMaxTokens)) return static_cast<int64_t>(kMaxTokens);
   auto tokens = static_cast<int64_t>(root);

@@ -49,7 +49,7 @@ TEST(LatencyModelTest, SolvesForTheLongestChunkThatFits) {
       }
     }
   }
-  // What just fits, fits: rounding does not lose the last token.
+  // A chunk that just fits is found: rounding does not lose the last token.
   for (const int64_t history : {0, 777, 100'003}) {
     for (int64_t tokens = 1; tokens < 1'000'000; tokens += 1 + tokens / 7) {
       const double budget_s = model.Seconds(4, history, tokens);
@@ -124,15 +124,15 @@ TEST(FitTest, IsRefusedByName) {
   EXPECT_NE(FitWhy({{2, 0, 1, nan}}).find("seconds is nan"), std::string::npos);
   EXPECT_NE(FitWhy({{2, 0, 1, 1}, {2, 0, 2, 1}, {2, 0, 2, 1.1}}).find("2 different"),
             std::string::npos);
-  // A latency that falls with the length, and one that bends down.
+  // A latency that falls with the length, and one whose slope falls.
   EXPECT_NE(FitWhy({{2, 0, 1000, 4}, {2, 0, 2000, 3}, {2, 0, 4000, 2.5}}).find("b_s_per_token"),
             std::string::npos);
   EXPECT_NE(FitWhy({{2, 0, 1000, 1}, {2, 0, 2000, 2}, {2, 0, 4000, 3}}).find("would be -"),
             std::string::npos);
-  // All lengths the same: history alone cannot give four coefficients.
-  EXPECT_NE(
-      FitWhy({{2, 0, 64, 1}, {2, 64, 64, 2}, {2, 128, 64, 3}, {2, 192, 64, 4}}).find("do not tell"),
-      std::string::npos);
+  // All lengths equal: history alone cannot determine four coefficients.
+  EXPECT_NE(FitWhy({{2, 0, 64, 1}, {2, 64, 64, 2}, {2, 128, 64, 3}, {2, 192, 64, 4}})
+                .find("do not distinguish"),
+            std::string::npos);
   EXPECT_NE(FitWhy({{2, 0, 1000, 1}, {2, 0, 2000, 2}, {2, 0, 4000, 4}, {2, 0, 1000, 4}})
                 .find("do not follow"),
             std::string::npos);

@@ -22,7 +22,7 @@ class Search {
  private:
   int64_t TokensAt(int cut) const { return prompt_tokens_ * cut / grid_; }
 
-  // Done up to `cut` at now_s; the next chunk has at least size index `smallest`.
+  // Tokens up to `cut` are done at now_s; the next chunk has at least size index `smallest`.
   void From(int smallest, int cut, double now_s) {
     const int64_t history = TokensAt(cut);
     for (int index = smallest; index < static_cast<int>(ready_s_.size()); ++index) {
@@ -31,7 +31,7 @@ class Search {
         const int64_t tokens = TokensAt(next) - history;
         if (tokens == 0) continue;
         const double end_s = start_s + model_.SecondsAt(index, history, tokens);
-        if (end_s >= best_s_) break;  // longer chunks end later still
+        if (end_s >= best_s_) break;  // longer chunks end even later
         if (next == grid_)
           best_s_ = end_s;
         else
@@ -68,7 +68,7 @@ double ExhaustiveTtft(const LatencyModel& model, const Cluster& cluster,
       if (size > queue_s.size()) break;
       if (size <= node_size) {
         ready_s.push_back(nodes[first][size - 1]);
-      } else {  // the first node and the soonest free of the others
+      } else {  // the first node, and the soonest free others
         const size_t others = size / node_size - 1;
         const size_t last = others <= first ? others - 1 : others;
         ready_s.push_back(std::max(nodes[first].back(), nodes[last].back()));

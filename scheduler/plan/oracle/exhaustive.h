@@ -1,5 +1,5 @@
-// The shortest time to first token there is, by trying everything: tests and bench/planner measure
-// CdspPlanner against it. Time grows as grid ^ (SP sizes - 1).
+// The shortest possible time to first token, by exhaustive search. Tests and bench/planner compare
+// CdspPlanner with it. Time grows as grid ^ (SP sizes - 1).
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace skein::scheduler {
 
-// Over all plans whose instance sets grow and stay within one node up to its size, and are whole
-// nodes above: every node as the first one, every sequence of SP sizes, every cut of the prompt at
-// multiples of prompt_tokens / grid. Of the sets of one size in a node only the soonest free one is
-// tried: it is ready no later than any other and contains the soonest free smaller ones. REQUIRES
+// Searches all plans whose instance sets grow, stay within one node up to its size, and are whole
+// nodes above: every first node, every sequence of SP sizes, every cut of the prompt at multiples
+// of prompt_tokens / grid. Of the sets of one size in a node, only the soonest free one is tried:
+// it is ready no later than any other and contains the soonest free smaller ones. REQUIRES
 // node_size is a power of two and divides the instances, grid >= 1.
 double ExhaustiveTtft(const LatencyModel& model, const Cluster& cluster,
                       absl::Span<const double> queue_s, int64_t prompt_tokens, int grid);

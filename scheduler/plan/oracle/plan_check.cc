@@ -26,21 +26,21 @@ bool Ascends(const std::vector<int>& instances) {
 absl::Status CheckPlan(const LatencyModel& model, const Cluster& cluster,
                        absl::Span<const double> queue_s, int64_t prompt_tokens,
                        const PrefillPlan& plan) {
-  if (plan.chunks.empty()) return Violated(0, 1, "there is no chunk");
+  if (plan.chunks.empty()) return Violated(0, 1, "the plan has no chunks");
   int64_t history = 0;
   double before_s = 0;
   const std::vector<int>* before = nullptr;
   for (size_t i = 0; i < plan.chunks.size(); ++i) {
     const ChunkPlan& chunk = plan.chunks[i];
     const std::vector<int>& instances = chunk.instances;
-    if (chunk.tokens < 1) return Violated(i, 1, "it has no tokens");
+    if (chunk.tokens < 1) return Violated(i, 1, "the chunk has no tokens");
     if (instances.empty() || !Ascends(instances) || instances.front() < 0 ||
         instances.back() >= cluster.instances) {
-      return Violated(i, 2, "its instances are not an ascending set of the cluster's");
+      return Violated(i, 2, "its instances are not ascending, or not in the cluster");
     }
     if (before != nullptr &&
         !std::includes(instances.begin(), instances.end(), before->begin(), before->end())) {
-      return Violated(i, 2, "it leaves out an instance of the chunk before");
+      return Violated(i, 2, "an instance of the previous chunk is missing");
     }
     if (!model.HasSp(static_cast<int>(instances.size()))) {
       return Violated(i, 2, absl::StrCat("the model has no SP size ", instances.size()));
@@ -49,7 +49,8 @@ absl::Status CheckPlan(const LatencyModel& model, const Cluster& cluster,
     for (const int instance : instances) {
       ready_s = std::max(ready_s, queue_s[static_cast<size_t>(instance)]);
     }
-    if (!(chunk.start_s >= ready_s - kToleranceS)) return Violated(i, 3, "it starts too early");
+    if (!(chunk.start_s >= ready_s - kToleranceS))
+      return Violated(i, 3, "it starts before its instances are free");
     const double seconds = model.Seconds(static_cast<int>(instances.size()), history, chunk.tokens);
     if (!(std::abs(chunk.end_s - chunk.start_s - seconds) <= kToleranceS)) {
       return Violated(i, 4, "its end is not its start plus the model's time");
@@ -59,8 +60,8 @@ absl::Status CheckPlan(const LatencyModel& model, const Cluster& cluster,
     before = &instances;
   }
   const size_t last = plan.chunks.size() - 1;
-  if (history != prompt_tokens) return Violated(last, 1, "the tokens are not the prompt's");
-  if (plan.ttft_s != before_s) return Violated(last, 4, "ttft_s is not its end");
+  if (history != prompt_tokens) return Violated(last, 1, "the chunks do not sum to the prompt");
+  if (plan.ttft_s != before_s) return Violated(last, 4, "ttft_s differs from its end");
   return absl::OkStatus();
 }
 

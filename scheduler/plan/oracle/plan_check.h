@@ -1,4 +1,4 @@
-// Checks the invariants of plan.h. For tests, and for processes that receive plans from others.
+// Checks the invariants of plan.h. For tests, and for processes that get plans from others.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace skein::scheduler {
 
-// INVALID_ARGUMENT names the chunk and the number of the violated invariant. Times are compared to
-// within a nanosecond. Instances that are not in the cluster, and numbers of them that the model
-// has no size for, are refused too.
+// INVALID_ARGUMENT names the chunk and the violated invariant's number. Times are compared with a
+// tolerance of a nanosecond. Also refused: instances outside the cluster, and SP sizes that the
+// model lacks.
 absl::Status CheckPlan(const LatencyModel& model, const Cluster& cluster,
                        absl::Span<const double> queue_s, int64_t prompt_tokens,
                        const PrefillPlan& plan);

@@ -18,7 +18,7 @@ struct Allocation {
   struct Chunk {
     int64_t tokens;
     std::vector<int> group;
-    double queue_s;  // from the end of the chunk before
+    double queue_s;  // from the end of the previous chunk
     double prefill_s;
   };
   std::vector<Chunk> chunks;
@@ -147,7 +147,7 @@ class Reference {
     };
     std::set<int> own;
     for (const int instance : group) own.insert(instance / node_size_);
-    for (const Candidate& candidate : pool) {  // (2): the nodes of the initial group first
+    for (const Candidate& candidate : pool) {  // (2): first the nodes of the initial group
       if (static_cast<int>(group.size()) == size) return group;
       if (own.count(candidate.instance / node_size_) > 0 && !taken(candidate.instance)) {
         group.push_back(candidate.instance);

@@ -1,6 +1,6 @@
-// Algorithms 1, 2 and 3 and equation 2 of Tetris, word for word: allocations as lists, a group
-// formed anew for every call, queue times shifted at every chunk, no memory kept, nothing pruned.
-// What CdspPlanner must equal; tests only. Exponential in the SP sizes.
+// Algorithms 1, 2 and 3 and equation 2 of Tetris, literally: allocations as lists, a new group for
+// every call, queue times shifted at every chunk, no memoisation, no pruning. CdspPlanner must give
+// the same plans. For tests only; exponential in the number of SP sizes.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace skein::scheduler {
 
-// REQUIRES what CheckPlanInput checks, and nodes of one size.
+// REQUIRES what CheckPlanInput checks, and nodes of equal size.
 PrefillPlan ReferencePlan(const LatencyModel& model, const Cluster& cluster,
                           const std::vector<double>& queue_s, int64_t prompt_tokens,
                           const PlanOptions& options);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "scheduler/base/check.h"
 #include "scheduler/plan/baselines.h"
 #include "scheduler/plan/round.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -82,7 +82,7 @@ void CommitQueue::Clear() {
   exact_ = false;
 }
 
-// When the instances are free after all that is committed, from what they do now.
+// When the instances are free after all committed work, given their current chunks.
 void CommitQueue::Foresee(const State& state) {
   for (size_t i = 0; i < free_s_.size(); ++i) {
     free_s_[i] = state.busy[i] ? std::max(state.end_s[i], state.now_s) : state.now_s;
@@ -91,7 +91,7 @@ void CommitQueue::Foresee(const State& state) {
   exact_ = true;
 }
 
-// The times of its chunks behind what is committed already.
+// Computes the times of its chunks after the work already committed.
 void CommitQueue::Append(double from_s, Planned* planned) {
   double end_s = from_s;
   int64_t history = planned->history;

@@ -1,5 +1,4 @@
-// What waits, what runs, and what is started; which way is the best for one request:
-// rolling_choice.cc.
+// Waiting, running and starting requests. The choice for one request is in rolling_choice.cc.
 #include "scheduler/plan/rolling/rolling.h"
 
 #include <algorithm>
@@ -8,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -41,7 +40,7 @@ void RollingPlanner::FitSizes() {
     largest_ = size;
     if (size <= cluster_.node_size) inner_ = sizes_;
   }
-  SKEIN_INVARIANT(sizes_ > 0);
+  SKEIN_CHECK(sizes_ > 0);
   node_order_.assign(static_cast<size_t>(cluster_.nodes()), {});
   for (int i = 0; i < cluster_.instances; ++i) {
     node_order_[static_cast<size_t>(i / cluster_.node_size)].push_back(i);
@@ -96,14 +95,21 @@ bool RollingPlanner::commits() const {
   return mode.kind != CommitMode::Kind::kNone && fits && absent_count_ == 0;
 }
 
-// Everything that waits.
+// Plans everything that waits.
 void RollingPlanner::PlanAnew() {
   committed_->Clear();
   uncommitted_.clear();
-  for (auto& [request, job] : jobs_) job.plan = 0;
+  for (auto& [request, job] : jobs_) job.plan = job.uncommitted = 0;
   if (!commits()) return;
   std::fill(kept_for_.begin(), kept_for_.end(), -1);
-  for (const auto& [latest_start_s, request] : by_latest_start_) uncommitted_.push_back(request);
+  for (const auto& [latest_start_s, request] : by_latest_start_) {
+    AwaitCommit(request, &jobs_.at(request));
+  }
+}
+
+void RollingPlanner::AwaitCommit(int64_t request, Job* job) {
+  job->uncommitted = ++last_uncommitted_;
+  uncommitted_[job->uncommitted] = request;
 }
 
 double RollingPlanner::ShortestSeconds(int64_t history, int64_t tokens) const {
@@ -127,9 +133,9 @@ void RollingPlanner::Dequeue(int64_t request, const Job& job) {
 }
 
 void RollingPlanner::OnArrival(int64_t request, int64_t prompt_tokens, double now_s) {
-  SKEIN_INVARIANT(prompt_tokens > 0);
+  SKEIN_CHECK(prompt_tokens > 0);
   const auto [it, is_new] = jobs_.try_emplace(request);
-  SKEIN_INVARIANT(is_new);
+  SKEIN_CHECK(is_new);
   const double shortest_s = ShortestSeconds(0, prompt_tokens);
   ++arrivals_;
   mean_shortest_s_ += (shortest_s - mean_shortest_s_) / std::min(arrivals_, kMeanOver);
@@ -139,12 +145,12 @@ void RollingPlanner::OnArrival(int64_t request, int64_t prompt_tokens, double no
   job.deadline_s =
       now_s + options_.tuning.stretch * shortest_s + options_.tuning.slack * mean_shortest_s_;
   Enqueue(request, &job);
-  if (commits()) uncommitted_.push_back(request);
+  if (commits()) AwaitCommit(request, &job);
 }
 
 bool RollingPlanner::OnChunkFinished(int64_t request, double now_s) {
   const auto it = jobs_.find(request);
-  SKEIN_INVARIANT(it != jobs_.end() && it->second.running);
+  SKEIN_CHECK(it != jobs_.end() && it->second.running);
   Job& job = it->second;
   job.running = false;
   for (const int instance : job.held) {
@@ -156,9 +162,9 @@ bool RollingPlanner::OnChunkFinished(int64_t request, double now_s) {
     jobs_.erase(it);
     return false;
   }
-  job.deadline_s = std::min(job.deadline_s, now_s);  // a request that has begun goes on first
+  job.deadline_s = std::min(job.deadline_s, now_s);  // a request that has begun takes precedence
   Enqueue(request, &job);
-  if (commits() && job.plan == 0) uncommitted_.push_back(request);
+  if (commits() && job.plan == 0) AwaitCommit(request, &job);
   return true;
 }
 
@@ -167,7 +173,7 @@ void RollingPlanner::OnCancelled(int64_t request) {
   if (it == jobs_.end()) return;
   it->second.cancelled = true;
   committed_->Drop(it->second.plan);
-  std::erase(uncommitted_, request);
+  uncommitted_.erase(it->second.uncommitted);
   if (it->second.running) return;
   Dequeue(request, it->second);
   jobs_.erase(it);
@@ -184,7 +190,7 @@ double RollingPlanner::LatestStart(int64_t request) const {
   return job.deadline_s - job.rest_s;
 }
 
-// Late ones by their latest start, then the others by their remaining time.
+// First late requests by their latest start, then the others by remaining time.
 std::vector<int64_t> RollingPlanner::NextRequests(double now_s) const {
   std::vector<int64_t> requests;
   const auto limit = static_cast<size_t>(options_.lookahead);
@@ -221,15 +227,28 @@ void RollingPlanner::Decide(double now_s, std::vector<Start>* starts) {
   }
 }
 
-void RollingPlanner::DecideCommitted(double now_s, std::vector<Start>* starts) {
+void RollingPlanner::CommitSome(double now_s) {
   const CommitQueue::State state{now_s, busy_, end_s_};
-  for (const int64_t request : uncommitted_) {
-    Job& job = jobs_.at(request);
+  const size_t most = kCommittedPerInstance * static_cast<size_t>(cluster_.instances);
+  while (!uncommitted_.empty() && committed_->size() < most) {
+    const auto first = uncommitted_.begin();
+    Job& job = jobs_.at(first->second);
     const int64_t rest = job.prompt_tokens - job.started_tokens;
     job.plan = committed_->Commit(options_.tuning.commit,
-                                  {request, job.started_tokens, rest, job.held}, state);
+                                  {first->second, job.started_tokens, rest, job.held}, state);
+    job.uncommitted = 0;
+    uncommitted_.erase(first);
   }
-  uncommitted_.clear();
+}
+
+void RollingPlanner::DecideCommitted(double now_s, std::vector<Start>* starts) {
+  do {
+    CommitSome(now_s);
+    StartReady(now_s, starts);
+  } while (!ready_.empty() && !uncommitted_.empty());
+}
+
+void RollingPlanner::StartReady(double now_s, std::vector<Start>* starts) {
   ready_.clear();
   committed_->TakeReady(&busy_, &ready_);
   for (CommitQueue::Ready& ready : ready_) {
@@ -269,7 +288,7 @@ void RollingPlanner::Begin(int64_t request, Job* job, const Option& option,
   job->running = true;
 }
 
-// Its instances are free for later requests when its plan has ended.
+// Keeps its instances from later requests until its plan has ended.
 void RollingPlanner::Hold(const Option& option, double now_s) {
   const std::vector<int>& chain = chains_[static_cast<size_t>(option.chain)].instances;
   for (int i = 0; i < option.plan_size; ++i) {
@@ -285,7 +304,7 @@ void RollingPlanner::Reserve(int64_t request, const Option& option) {
   const std::vector<int>& chain = chains_[static_cast<size_t>(option.chain)].instances;
   for (int i = 0; i < option.plan_size; ++i) {
     const auto instance = static_cast<size_t>(chain[static_cast<size_t>(i)]);
-    if (kept_for_[instance] >= 0) continue;  // the first one keeps it
+    if (kept_for_[instance] >= 0) continue;  // already kept for an earlier request
     kept_for_[instance] = request;
     kept_until_s_[instance] = option.plan_end_s;
   }
@@ -317,7 +336,7 @@ absl::Status RollingPlanner::CheckInvariants() const {
     }
   }
   if (waiting != by_rest_.size() || waiting != by_latest_start_.size()) {
-    return absl::InternalError("2: an order has a request that does not wait");
+    return absl::InternalError("2: an order contains a request that does not wait");
   }
   for (const int64_t request : kept_for_) {
     const auto it = jobs_.find(request);
@@ -325,7 +344,8 @@ absl::Status RollingPlanner::CheckInvariants() const {
       return absl::InternalError(absl::StrCat("4: request ", request));
     }
   }
-  if (busy != busy_) return absl::InternalError("1: busy without a chunk, or the reverse");
+  if (busy != busy_)
+    return absl::InternalError("1: the busy flags do not match the running chunks");
   return absl::OkStatus();
 }
 

@@ -1,5 +1,5 @@
-// The rolling planner's choice for one request: which instances could run what is left of it, when,
-// and at what cost.
+// The rolling planner's choice for one request: which instances could run its remaining tokens,
+// when, and at what cost.
 #include <algorithm>
 #include <limits>
 
@@ -9,7 +9,7 @@ namespace skein::scheduler {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kLateChunkS = 1e-6;  // a chunk that is late ends "at any moment"
+constexpr double kLateChunkS = 1e-6;  // a late chunk may end "at any moment"
 constexpr double kAbsentS = 1e12;     // never, but finite: costs stay comparable
 
 }  // namespace
@@ -35,9 +35,9 @@ void RollingPlanner::SortNode(int node) {
   });
 }
 
-// The node that has `size` instances free first; of equals the one where the next instance is free
-// last, so that large groups stay whole elsewhere. If no node is as large: whole nodes in the order
-// in which they are free.
+// The node whose `size` instances are free first; among equals the one whose next instance is free
+// last, so that large groups stay whole elsewhere. If no node is that large: whole nodes in the
+// order in which they become free.
 int RollingPlanner::HomeFor(int size) const {
   int best = 0;
   double best_s = kInfinity;
@@ -74,7 +74,8 @@ int RollingPlanner::ChainAt(int home, const Job& job) {
   return chains_used_++;
 }
 
-// First the rest of the nodes that the chain has, then the nodes that are wholly free first.
+// First the rest of the nodes already in the chain, then nodes in the order in which they become
+// wholly free.
 void RollingPlanner::ExtendChain(const Job& job, Chain* chain) const {
   const auto enough = [&] { return static_cast<int>(chain->instances.size()) >= largest_; };
   if (enough()) return;
@@ -136,7 +137,7 @@ RollingPlanner::Option RollingPlanner::Choose(const Ask& ask) {
   return best;
 }
 
-// All plans whose largest SP size has its index in [from, to).
+// All plans whose largest SP size index is in [from, to).
 void RollingPlanner::TryPlans(const Ask& ask, int from, int to, Option* best) {
   for (int i = 0; i < to; ++i) {
     const int size = model_.sp_sizes()[static_cast<size_t>(i)];

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -58,7 +58,7 @@ RollingSelector::RollingSelector(RollingTable table, TimeUs window_us, TimeUs pe
 void RollingSelector::OnArrival(TimeUs now) { window_.OnArrival(now); }
 
 const RollingTuning& RollingSelector::Current(TimeUs now) {
-  if (!started_) {  // the first window must fill before it says anything
+  if (!started_) {  // no result before the first window is full
     started_ = true;
     next_pick_us_ = now + period_us_;
   }

@@ -1,5 +1,5 @@
-// How the rolling planner is tuned: a table, made offline by simulation, of the settings per load;
-// online the arrival rate over a sliding window picks from it every 30 seconds, as Tetris picks its
+// Tuning of the rolling planner: a table of settings per load, made offline by simulation. Online,
+// the arrival rate over a sliding window selects a row every 30 seconds, as Tetris selects its
 // improvement rate (section 5.1).
 #pragma once
 
@@ -19,12 +19,12 @@ struct RollingSetting {
 
 class RollingTable {
  public:
-  // INVALID_ARGUMENT names the row: none, loads that do not ascend or are negative or not finite, a
-  // price outside [0, 1), another number that is negative or not finite.
+  // INVALID_ARGUMENT names the row: none; loads that are not ascending, negative or not finite; a
+  // price outside [0, 1); another number that is negative or not finite.
   static absl::StatusOr<RollingTable> Make(std::vector<RollingSetting> rows);
   static RollingTable Constant(const RollingTuning& tuning);
 
-  // The row of the nearest load; the lower of equally near ones.
+  // The row of the nearest load; of equally near ones the lower.
   const RollingTuning& At(double requests_per_s) const;
   const std::vector<RollingSetting>& rows() const { return rows_; }  // ascending loads, not empty
 
@@ -32,7 +32,7 @@ class RollingTable {
   std::vector<RollingSetting> rows_;
 };
 
-// The tuning in force. It changes only when 30 s have passed, or with Replace.
+// The tuning in use. Changes only every 30 s, or by Replace.
 class RollingSelector {
  public:
   explicit RollingSelector(RollingTable table, TimeUs window_us = 30 * kSecondUs,
@@ -40,7 +40,7 @@ class RollingSelector {
 
   void OnArrival(TimeUs now);
   const RollingTuning& Current(TimeUs now);
-  // In force from the next call on.
+  // Takes effect with the next call.
   void Replace(RollingTable table);
 
  private:

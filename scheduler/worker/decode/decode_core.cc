@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
 #include "scheduler/base/plant.h"
+#include "scheduler/vocabulary/check.h"
 #include "scheduler/worker/decode/decode_impl.h"
 
 namespace skein::scheduler {
@@ -51,7 +51,10 @@ DecodeCore::Impl::Impl(const DecodeConfig& config)
           }),
       batch_(config.batch),
       membership_(MembershipOf(config)),
-      steps_(config.engine) {}
+      steps_(config.engine),
+      sequences_([this](TokenEffect effect) {
+        std::visit([this](auto& e) { effects_.push_back(std::move(e)); }, effect);
+      }) {}
 
 std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, TimeUs now) {
   now_ = std::max(now_, now);
@@ -63,11 +66,6 @@ std::vector<DecodeEffect> DecodeCore::Impl::Handle(const DecodeEvent& event, Tim
   StartStep();
   Report();
   return std::move(effects_);
-}
-
-DecodeCore::Impl::Sequence* DecodeCore::Impl::Find(RequestId id, Epoch epoch) {
-  const auto it = sequences_.find(id);
-  return it != sequences_.end() && it->second.epoch == epoch ? &it->second : nullptr;
 }
 
 void DecodeCore::Impl::TakeOutcomes() {
@@ -83,17 +81,13 @@ void DecodeCore::Impl::TakeOutcomes() {
 }
 
 void DecodeCore::Impl::Run(Sequence& sequence, KvIn::Result result) {
-  SetPhase(sequence, Phase::kRunning);
-  sequence.committed = true;
-  sequence.prompt_logprobs = std::move(result.prompt_logprobs);
-  sequence.times = result.times;
+  sequences_.Run(sequence, std::move(result.prompt_logprobs), result.times);
   membership_.ReportSoon();
   if (!result.has_token) return End(sequence, FinishReason::kLength, absl::OkStatus());
-  TakeToken(sequence, result.token, result.payload);
-  if (sequence.phase != Phase::kRunning) return;
+  const auto reason = sequences_.AddToken(sequence, result.token, result.payload);
+  if (reason.has_value()) return End(sequence, *reason, absl::OkStatus());
   const int64_t prompt_tokens = PromptTokens(*sequence.spec);
-  batch_.Add(sequence.spec->id, PlanSequence{sequence.epoch.value}, prompt_tokens + 1,
-             prompt_tokens);
+  batch_.Add(sequence.id(), PlanSequence{sequence.epoch.value}, prompt_tokens + 1, prompt_tokens);
 }
 
 void DecodeCore::Impl::On(const AbortCalled& event) {
@@ -101,7 +95,7 @@ void DecodeCore::Impl::On(const AbortCalled& event) {
   if (!CheckEpoch(abort.epoch).ok()) return;
   kv_in_.WriterStopped(abort.id, abort.epoch, abort.prefill, Listening());
   touched_.push_back(abort.id);
-  if (Sequence* sequence = Find(abort.id, abort.epoch); sequence != nullptr) {
+  if (Sequence* sequence = sequences_.Find(abort.id, abort.epoch); sequence != nullptr) {
     End(*sequence, FinishReason::kError,
         abort.reason.ok() ? absl::InternalError("aborted") : abort.reason);
   } else if (announcements_.Has(abort.id, abort.epoch)) {
@@ -117,9 +111,9 @@ void DecodeCore::Impl::On(const CancelCalled& event) {
 }
 
 void DecodeCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string& why) {
-  const auto it = sequences_.find(id);
-  if (it != sequences_.end() && it->second.epoch <= epoch) {
-    End(it->second, FinishReason::kCancelled, absl::CancelledError(why));
+  Sequence* sequence = sequences_.Find(id);
+  if (sequence != nullptr && sequence->epoch <= epoch) {
+    End(*sequence, FinishReason::kCancelled, absl::CancelledError(why));
   }
   const Announcements::Announced* announced = announcements_.Find(id);
   if (announced != nullptr && announced->epoch <= epoch) {
@@ -130,17 +124,11 @@ void DecodeCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string& 
 }
 
 void DecodeCore::Impl::On(const RegisterReplied& event) {
-  membership_.OnRegistered(event.reply, now_);
+  membership_.On(event, now_);
   for (const HeldRequest& cancel : event.reply.cancel) {
     CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
   }
 }
-
-void DecodeCore::Impl::On(const ReportReplied& event) {
-  membership_.OnReported(event.serial, event.reply, now_);
-}
-
-void DecodeCore::Impl::On(const OrderDrain& event) { membership_.OrderDrain(event.drain); }
 
 void DecodeCore::Impl::On(const Drain& event) {
   if (membership_.leaving()) return;
@@ -149,7 +137,7 @@ void DecodeCore::Impl::On(const Drain& event) {
 }
 
 void DecodeCore::Impl::On(const AttachCalled& event) {
-  Sequence* sequence = Find(event.id, event.epoch);
+  Sequence* sequence = sequences_.Find(event.id, event.epoch);
   absl::Status status;
   if (sequence == nullptr) {
     status = WhyGone(event.id, event.epoch).status;
@@ -165,38 +153,43 @@ void DecodeCore::Impl::On(const AttachCalled& event) {
                                  .prompt_logprobs = ""});
     return;
   }
-  unclaimed_ -= sequence->phase == Phase::kEnded;
-  sequence->stream = Stream::kAttached;
-  sequence->call = event.call;
-  attach_ends_.Remove(event.id);
   touched_.push_back(event.id);
-  calls_.emplace(event.call, event.id);
-  Flush(*sequence);
+  if (sequence->phase == Phase::kEnded) TellEnd(*sequence, sequence->reason, sequence->status);
+  sequences_.Attach(*sequence, event.call);
 }
 
 void DecodeCore::Impl::On(const DetachCalled& event) {
-  const auto it = calls_.find(event.call);
-  if (it == calls_.end()) return;
-  Sequence& sequence = sequences_.at(it->second);
-  calls_.erase(it);
-  sequence.stream = Stream::kClosed;
-  touched_.push_back(sequence.spec->id);
-  End(sequence, FinishReason::kCancelled, absl::CancelledError("the router closed the stream"));
+  Sequence* sequence = sequences_.Detach(event.call);
+  if (sequence == nullptr) return;
+  touched_.push_back(sequence->id());
+  End(*sequence, FinishReason::kCancelled, absl::CancelledError("the router closed the stream"));
 }
 
 void DecodeCore::Impl::RunTimers() {
-  if (steps_.engine().Overdue(now_)) FailOverdueStep();
-  if (now_ >= drain_end_us_ && LiveCount() > 0) {
+  if (steps_.engine().Overdue(now_)) {
+    // The hung step may still write to its blocks. That is safe: a failed engine gets no more work,
+    // so no other sequence is given them.
+    const std::vector<StepSequence> ran = steps_.FailOverdue();
+    LeaveWithFailedEngine();
+    if (batch_.InFlight()) batch_.Complete();
+    for (const StepSequence& one : ran) Release(sequences_.at(one.id));
+  }
+  if (now_ >= drain_end_us_ && sequences_.CountLive() > 0) {
     EndAll(absl::UnavailableError("the decode instance is going away"));
   }
-  while (const auto id = attach_ends_.TakeDue(listening_.elapsed())) {
-    Sequence& sequence = sequences_.at(*id);
-    unclaimed_ -= sequence.phase == Phase::kEnded;
-    sequence.stream = Stream::kClosed;
-    touched_.push_back(*id);
-    End(sequence, FinishReason::kError, absl::DeadlineExceededError("no router came for it"));
+  while (Sequence* sequence = sequences_.TakeUnclaimed(listening_.elapsed())) {
+    touched_.push_back(sequence->id());
+    End(*sequence, FinishReason::kError,
+        absl::DeadlineExceededError(absl::StrCat("no router attached to the token stream within ",
+                                                 config_.attach_lease_us / kMillisecondUs, " ms")));
   }
-  RunOpeningTimers();
+  while (const std::optional<RequestId> id = announcements_.TakeOver(now_)) {
+    EndAnnounced(*id, FinishReason::kError,
+                 absl::DeadlineExceededError("the request's deadline passed before its prefill"));
+  }
+  while (const std::optional<OpenTransferCalled> grant = announcements_.TakeOverdue(now_)) {
+    Open(*grant, now_);
+  }
   kv_in_.RunTimers(listening_.elapsed());
   TakeOutcomes();
   if (kv_in_.TakeFreed()) membership_.ReportSoon();
@@ -204,9 +197,14 @@ void DecodeCore::Impl::RunTimers() {
 
 void DecodeCore::Impl::StartStep() {
   if (!steps_.MayLaunch()) return;
-  if (steps_.doubtful() && !membership_.leaving()) return Probe();
-  std::vector<StepItem> items = batch_.Plan();
-  if (items.empty()) return Probe();
+  const bool must_probe = steps_.doubtful() && !membership_.leaving();
+  const std::vector<StepItem> items = must_probe ? std::vector<StepItem>() : batch_.Plan();
+  if (items.empty()) {
+    if (membership_.leaving()) return;
+    std::optional<RunStep> probe = steps_.Probe(now_);
+    if (probe.has_value()) effects_.push_back(*std::move(probe));
+    return;
+  }
   std::vector<StepSequence> sequences;
   for (const StepItem& item : items) {
     const Sequence& sequence = sequences_.at(item.id);
@@ -222,12 +220,6 @@ void DecodeCore::Impl::StartStep() {
                          .output = sequence.output});
   }
   effects_.push_back(steps_.Launch(std::move(sequences), now_));
-}
-
-void DecodeCore::Impl::Probe() {
-  if (membership_.leaving()) return;
-  std::optional<RunStep> probe = steps_.Probe(now_);
-  if (probe.has_value()) effects_.push_back(*std::move(probe));
 }
 
 void DecodeCore::Impl::On(const StepDone& event) {
@@ -249,7 +241,7 @@ void DecodeCore::Impl::On(const StepDone& event) {
     }
   }
   if (ended->status.ok() && !ended->ran.empty()) {
-    rate_.Add(static_cast<int64_t>(ended->ran.size()), ended->took_us);
+    steps_.AddTokens(static_cast<int64_t>(ended->ran.size()), ended->took_us);
   }
   if (!steps_.engine().ok()) LeaveWithFailedEngine();
 }
@@ -257,32 +249,8 @@ void DecodeCore::Impl::On(const StepDone& event) {
 void DecodeCore::Impl::TakeResult(Sequence& sequence, const StepResult& result) {
   if (!result.status.ok()) return End(sequence, FinishReason::kError, result.status);
   ++output_tokens_;
-  TakeToken(sequence, result.token, result.payload);
-}
-
-void DecodeCore::Impl::TakeToken(Sequence& sequence, int32_t token, const std::string& payload) {
-  const RequestSpec& spec = *sequence.spec;
-  const auto index = static_cast<int64_t>(sequence.output->size());
-  sequence.output_tokens = index + 1;
-  const bool stops = std::find(spec.stop_token_ids.begin(), spec.stop_token_ids.end(), token) !=
-                     spec.stop_token_ids.end();
-  if (stops && index >= spec.min_tokens) {
-    sequence.stop_token = token;
-    return End(sequence, FinishReason::kStop, absl::OkStatus());
-  }
-  sequence.output->push_back(token);
-  sequence.unsent.push_back({index, token, payload});
-  Flush(sequence);
-  if (index + 1 >= spec.max_tokens) End(sequence, FinishReason::kLength, absl::OkStatus());
-}
-
-// The hung step may still write to its blocks. That is safe: a failed engine gets no more work, so
-// no other sequence is given them.
-void DecodeCore::Impl::FailOverdueStep() {
-  const std::vector<StepSequence> ran = steps_.FailOverdue();
-  LeaveWithFailedEngine();
-  if (batch_.InFlight()) batch_.Complete();
-  for (const StepSequence& sequence : ran) Release(sequences_.at(sequence.id));
+  const auto reason = sequences_.AddToken(sequence, result.token, result.payload);
+  if (reason.has_value()) End(sequence, *reason, absl::OkStatus());
 }
 
 void DecodeCore::Impl::LeaveWithFailedEngine() {
@@ -292,69 +260,46 @@ void DecodeCore::Impl::LeaveWithFailedEngine() {
   effects_.push_back(EngineFailed{steps_.engine().status()});
 }
 
-void DecodeCore::Impl::Flush(Sequence& sequence) {
-  if (sequence.stream != Stream::kAttached) return;
-  while (!sequence.unsent.empty()) {
-    Token& token = sequence.unsent.front();
-    effects_.push_back(EmitToken{.call = sequence.call,
-                                 .id = sequence.spec->id,
-                                 .epoch = sequence.epoch,
-                                 .index = token.index,
-                                 .token = token.token,
-                                 .payload = std::move(token.payload),
-                                 .prompt_logprobs = std::exchange(sequence.prompt_logprobs, {}),
-                                 .times = std::exchange(sequence.times, std::nullopt)});
-    sequence.unsent.pop_front();
-  }
-  if (sequence.phase != Phase::kEnded) return;
-  effects_.push_back(EndStream{.call = sequence.call,
-                               .id = sequence.spec->id,
-                               .epoch = sequence.epoch,
-                               .reason = sequence.reason,
-                               .status = sequence.status,
-                               .prompt_tokens = PromptTokens(*sequence.spec),
-                               .output_tokens = sequence.output_tokens,
-                               .stop_token = sequence.stop_token,
-                               .prompt_logprobs = std::exchange(sequence.prompt_logprobs, {}),
-                               .times = std::exchange(sequence.times, std::nullopt)});
-  sequence.stream = Stream::kClosed;
-  calls_.erase(sequence.call);
+// The record stays until its blocks are safe and its router has heard the end (FollowUp). An answer
+// that is whole is no end for the orchestrator before a router attaches: else nobody would plan it
+// anew if none does.
+void DecodeCore::Impl::End(Sequence& sequence, FinishReason reason, const absl::Status& status) {
+  if (sequence.phase == Phase::kEnded) return TellEnd(sequence, reason, status);
+  const bool unattached = sequence.stream == Stream::kUnattached;
+  (status.ok() ? finished_ : failed_) += 1;
+  tombstones_.Put(sequence.id(), sequence.epoch, sequence.committed);
+  sequences_.End(sequence, reason, status);
+  if (!status.ok() || !unattached) TellEnd(sequence, reason, status);
+  Release(sequence);
 }
 
-// The record stays until its blocks are safe and its router has heard the end (EraseEnded).
-void DecodeCore::Impl::End(Sequence& sequence, FinishReason reason, const absl::Status& status) {
-  if (sequence.phase == Phase::kEnded) return;
-  SetPhase(sequence, Phase::kEnded);
-  unclaimed_ += sequence.stream == Stream::kUnattached;
-  sequence.reason = reason;
-  sequence.status = status;
-  const RequestId id = sequence.spec->id;
-  (status.ok() ? finished_ : failed_) += 1;
-  tombstones_.Put(id, sequence.epoch, sequence.committed);
-  membership_.Ended({.id = id,
+void DecodeCore::Impl::TellEnd(Sequence& sequence, FinishReason reason,
+                               const absl::Status& status) {
+  if (std::exchange(sequence.told, true)) return;
+  membership_.Ended({.id = sequence.id(),
                      .epoch = sequence.epoch,
                      .reason = reason,
                      .status = status,
-                     .engine_failed = steps_.engine().FailedUnder(id)});
-  Release(sequence);
-  Flush(sequence);
+                     .engine_failed = steps_.engine().FailedUnder(sequence.id()),
+                     .unclaimed = sequence.unclaimed});
 }
 
+// An answer that is whole may still be taken until the process ends.
 void DecodeCore::Impl::EndAll(const absl::Status& status) {
-  for (auto& [id, sequence] : sequences_) End(sequence, FinishReason::kError, status);
-}
-
-void DecodeCore::Impl::SetPhase(Sequence& sequence, Phase phase) {
-  const std::pair<TimeUs, RequestId> arrival{sequence.arrived_us, sequence.spec->id};
-  --counts_[static_cast<size_t>(sequence.phase)];
-  ++counts_[static_cast<size_t>(phase)];
-  if (sequence.phase == Phase::kReceiving) receiving_.erase(arrival);
-  sequence.phase = phase;
+  for (const auto& [id, known] : sequences_.all()) {
+    Sequence& sequence = sequences_.at(id);
+    if (sequence.phase == Phase::kEnded) {
+      TellEnd(sequence, sequence.reason, sequence.status);
+    } else {
+      End(sequence, FinishReason::kError, status);
+    }
+  }
 }
 
 void DecodeCore::Impl::Release(const Sequence& sequence) {
-  const RequestId id = sequence.spec->id;
+  const RequestId id = sequence.id();
   if (batch_.InFlight(id)) return;
+  if (!sequence.output->empty()) effects_.push_back(ReleaseSequence{id, sequence.epoch});
   batch_.Remove(id);
   kv_in_.Release(id, Listening());
   touched_.push_back(id);
@@ -363,21 +308,14 @@ void DecodeCore::Impl::Release(const Sequence& sequence) {
 void DecodeCore::Impl::FollowUp() {
   while (!touched_.empty()) {
     for (const RequestId id : std::exchange(touched_, {})) {
-      const auto it = sequences_.find(id);
-      if (it != sequences_.end() && it->second.phase == Phase::kEnded &&
-          it->second.stream == Stream::kClosed && !kv_in_.Has(id)) {
-        Erase(it);
+      const Sequence* sequence = sequences_.Find(id);
+      if (sequence != nullptr && sequence->phase == Phase::kEnded &&
+          sequence->stream == Stream::kClosed && !kv_in_.Has(id)) {
+        sequences_.Erase(id);
       }
       for (const auto& [grant, until_us] : announcements_.TakeHeld(id)) Open(grant, until_us);
     }
   }
-}
-
-void DecodeCore::Impl::Erase(Sequences::iterator it) {
-  attach_ends_.Remove(it->first);
-  --counts_[static_cast<size_t>(Phase::kEnded)];
-  unclaimed_ -= it->second.stream == Stream::kUnattached;
-  sequences_.erase(it);
 }
 
 void DecodeCore::Impl::Report() {

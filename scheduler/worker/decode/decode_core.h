@@ -25,7 +25,7 @@
 //   3. A sequence in the step in flight keeps its blocks.
 //   4. Token indices on a stream are 0, 1, 2 … without gap; each stream ends exactly once.
 //   5. For each request the epoch only grows; every accepted (id, epoch) ends exactly once, in a
-//      report's `ended`.
+//      report's `ended`: an answer that is whole when a router has attached, or its lease is over.
 //   6. The batch's own.
 #pragma once
 
@@ -43,10 +43,12 @@
 #include "scheduler/base/time.h"
 #include "scheduler/batch/batch_scheduler.h"
 #include "scheduler/kv/block_pool.h"
+#include "scheduler/worker/decode/token_events.h"
 #include "scheduler/worker/kv_in/kv_in_events.h"
 #include "scheduler/worker/membership/membership_events.h"
 #include "scheduler/worker/steps/engine_watch.h"
 #include "scheduler/worker/steps/step.h"
+#include "scheduler/worker/worker_snapshot.h"
 
 namespace skein::scheduler {
 
@@ -63,15 +65,6 @@ struct WithdrawCalled {
 struct AbortCalled {  // needs no answer from the core; the shell answers OK at once
   AbortRequest request;
 };
-// The router attached to a request; that ends with EndStream{call} or DetachCalled{call}.
-struct AttachCalled {
-  CallId call;
-  RequestId id;
-  Epoch epoch;
-};
-struct DetachCalled {  // the router went away or cancelled
-  CallId call;
-};
 
 using DecodeEvent =
     std::variant<AnnounceCalled, WithdrawCalled, OpenTransferCalled, RenewCalled,
@@ -85,34 +78,12 @@ using DecodeEvent =
 struct TellOpened {  // to the orchestrator, on the stream; dropped when there is none
   TransferOpened opened;
 };
-struct EmitToken {  // TokenEvent on the stream `call`
-  CallId call;
-  RequestId id;
-  Epoch epoch;
-  int64_t index = 0;
-  int32_t token = 0;
-  std::string payload;
-  std::string prompt_logprobs;             // with index 0 only
-  std::optional<PrefillTimes> times = {};  // with index 0 only
-};
-struct EndStream {  // Finished on the stream `call`, then its end; nothing follows
-  CallId call;
-  RequestId id;
-  Epoch epoch;
-  FinishReason reason = FinishReason::kError;
-  absl::Status status;  // OK for stop and length
-  int64_t prompt_tokens = 0;
-  int64_t output_tokens = 0;    // sampled, the stop token included
-  int32_t stop_token = -1;      // the sampled stop token when reason is kStop
-  std::string prompt_logprobs;  // when max_tokens is 0: there is no token 0 to carry them
-  std::optional<PrefillTimes> times = {};  // likewise
-};
 
 using DecodeEffect =
     std::variant<TellOpened, AnswerOpenTransfer, AnswerRenew, AnswerAcquireStagingBuffer,
                  AnswerTakePart, AnswerReleaseStagingBuffer, CopyPart, AnswerCommit, EmitToken,
-                 EndStream, RunStep, CallRegister, CallReport, CallUnregister, CloseStream,
-                 EngineFailed, Drained>;
+                 EndStream, RunStep, ReleaseSequence, CallRegister, CallReport, CallUnregister,
+                 CloseStream, EngineFailed, Drained>;
 
 struct DecodeConfig {
   MembershipConfig membership;
@@ -126,38 +97,24 @@ struct DecodeConfig {
   // Of an announced request whose spec names no deadline.
   TimeUs request_deadline_us = 600 * kSecondUs;
   TimeUs grace_us = 2 * kSecondUs;  // after the lease, before its blocks are used again
-  // For the router to attach. The orchestrator cancels the requests of a router that is
-  // gone; this lease ends those of which the orchestrator knows nothing, and outlasts the backlog
-  // of a router that serves a burst.
+  // For the router to attach. A request to which none did is planned anew, as long as its router
+  // is heard of. It outlasts the backlog of a router that serves a burst.
   TimeUs attach_lease_us = 60 * kSecondUs;
   EngineWatchConfig engine;
   StagingConfig staging;
 };
 
-struct DecodeSnapshot {
-  bool registered = false;
-  bool draining = false;
-  bool stopping = false;      // it drains because its process ends
-  bool drained = false;       // it drains, holds nothing, and the orchestrator knows all about it
-  absl::Status orchestrator;  // of the latest call to it
-  absl::Status engine;        // why it has failed
-  InstanceId instance;
-  WorkerLoad load;
-  BlockCounts blocks;
+struct DecodeSnapshot : WorkerSnapshot {
   int64_t announced = 0;  // without blocks
   int64_t granted = 0;    // KV on its way
   int64_t running = 0;
   int64_t quarantined = 0;             // cancelled, blocks not yet safe
   int64_t unclaimed = 0;               // ended before a router attached
-  TimeUs oldest_wait_us = 0;           // of those granted
   int64_t buffers = 0;                 // staging buffers; 0: one-sided
   int64_t staging_buffers_held = 0;    // by requests
   int64_t staging_buffer_waiting = 0;  // writers that wait for one
-  uint64_t steps = 0;                  // probes are none
-  uint64_t probes = 0;                 // of the idle engine
   uint64_t output_tokens = 0;          // sampled here since the start
   uint64_t finished = 0;               // with stop or length
-  uint64_t failed = 0;
 };
 
 class DecodeCore {

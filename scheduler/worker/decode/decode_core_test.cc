@@ -46,6 +46,7 @@ class DecodeCoreTest : public ::testing::Test {
         ended_[ended.id] = ended.status;
         reasons_[ended.id] = ended.reason;
         if (ended.engine_failed) failed_under_.insert(ended.id);
+        if (ended.unclaimed) unclaimed_.insert(ended.id);
       }
       for (const DecodeEffect& more : Do(ReportReplied{report.request.serial, {}})) {
         effects.push_back(more);
@@ -118,6 +119,7 @@ class DecodeCoreTest : public ::testing::Test {
   std::map<RequestId, absl::Status> ended_;
   std::map<RequestId, FinishReason> reasons_;
   std::set<RequestId> failed_under_;
+  std::set<RequestId> unclaimed_;
   PrefillTimes times_;  // what the next Commit tells
   DecodeCore core_{Config()};
 };
@@ -214,6 +216,36 @@ TEST_F(DecodeCoreTest, ASequenceWhoseRouterNeverComesEnds) {
   Step(41);
   EXPECT_EQ(Held(), 0);
   EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+// The orchestrator can plan it anew as long as it does not take it for ended.
+TEST_F(DecodeCoreTest, AWholeAnswerHasEndedWhenARouterTakesIt) {
+  for (const uint64_t serial : {1, 2}) {
+    Announce(Spec(serial));
+    OpenTransfer(serial);
+    Commit(serial);
+    for (int i = 0; i < 3; ++i) Step(41 + i);
+  }
+  EXPECT_EQ(Held(), 0);
+  EXPECT_EQ(ended_.count({7, 1}), 0u);
+  Attach(1, 50);
+  EXPECT_TRUE(ended_.at({7, 1}).ok());
+  EXPECT_EQ(reasons_.at({7, 1}), FinishReason::kLength);
+  EXPECT_EQ(ended_.count({7, 2}), 0u);
+  Until(5000);
+  EXPECT_EQ(ended_.at({7, 2}),
+            absl::DeadlineExceededError("no router attached to the token stream within 5 ms"));
+  EXPECT_EQ(unclaimed_, std::set<RequestId>({{7, 2}}));
+  EXPECT_EQ(core_.StateOf({7, 2}), "");
+}
+
+TEST_F(DecodeCoreTest, AWholeAnswerThatNobodyTookIsCancelled) {
+  Announce(Spec(1));
+  OpenTransfer(1);
+  Commit(1);
+  for (int i = 0; i < 3; ++i) Step(41 + i);
+  Do(CancelCalled{{{7, 1}, {5}, "planned anew"}});
+  EXPECT_EQ(ended_.at({7, 1}).code(), absl::StatusCode::kCancelled);
 }
 
 TEST_F(DecodeCoreTest, Invariant2ACancelledGrantIsQuarantinedUntilLeaseAndGrace) {

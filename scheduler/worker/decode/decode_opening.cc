@@ -7,9 +7,9 @@
 namespace skein::scheduler {
 
 KvIn::Gone DecodeCore::Impl::WhyGone(RequestId id, Epoch epoch) const {
-  const auto it = sequences_.find(id);
+  const Sequence* sequence = sequences_.Find(id);
   const Announcements::Announced* announced = announcements_.Find(id);
-  if ((it != sequences_.end() && it->second.epoch > epoch) ||
+  if ((sequence != nullptr && sequence->epoch > epoch) ||
       (announced != nullptr && announced->epoch > epoch)) {
     return {absl::FailedPreconditionError("epoch: stale"), false};
   }
@@ -23,7 +23,7 @@ void DecodeCore::Impl::On(const AnnounceCalled& event) {
   const AnnounceRequest& request = event.request;
   const RequestId id = request.spec->id;
   touched_.push_back(id);
-  const Sequence* known = Find(id, request.epoch);
+  const Sequence* known = sequences_.Find(id, request.epoch);
   if (known != nullptr && known->phase == Phase::kReceiving) {
     return kv_in_.AddWriters(id, request.writers);
   }
@@ -38,9 +38,9 @@ void DecodeCore::Impl::On(const AnnounceCalled& event) {
 bool DecodeCore::Impl::MayAnnounce(const AnnounceRequest& request) {
   const RequestId id = request.spec->id;
   const Announcements::Announced* announced = announcements_.Find(id);
-  const auto sequence = sequences_.find(id);
+  Sequence* sequence = sequences_.Find(id);
   const bool stale = (announced != nullptr && announced->epoch > request.epoch) ||
-                     (sequence != sequences_.end() && sequence->second.epoch > request.epoch);
+                     (sequence != nullptr && sequence->epoch > request.epoch);
   if (stale || tombstones_.Covers(id, request.epoch)) {
     membership_.Ended({.id = id,
                        .epoch = request.epoch,
@@ -49,7 +49,7 @@ bool DecodeCore::Impl::MayAnnounce(const AnnounceRequest& request) {
     return false;
   }
   const absl::Status anew = absl::CancelledError("planned anew");
-  if (sequence != sequences_.end()) End(sequence->second, FinishReason::kCancelled, anew);
+  if (sequence != nullptr) End(*sequence, FinishReason::kCancelled, anew);
   if (announced != nullptr && announced->epoch < request.epoch) {
     EndAnnounced(id, FinishReason::kCancelled, anew);
   }
@@ -70,18 +70,8 @@ void DecodeCore::Impl::On(const WithdrawCalled& event) {
   if (announcements_.Has(request.id, request.epoch)) {
     announcements_.Take(request.id);
     membership_.Gone(request.id, request.epoch);
-  } else if (Sequence* sequence = Find(request.id, request.epoch)) {
+  } else if (Sequence* sequence = sequences_.Find(request.id, request.epoch)) {
     End(*sequence, FinishReason::kError, absl::UnavailableError("placed elsewhere"));
-  }
-}
-
-void DecodeCore::Impl::RunOpeningTimers() {
-  while (const std::optional<RequestId> id = announcements_.TakeOver(now_)) {
-    EndAnnounced(*id, FinishReason::kError,
-                 absl::DeadlineExceededError("the request's deadline passed before its prefill"));
-  }
-  while (const std::optional<OpenTransferCalled> grant = announcements_.TakeOverdue(now_)) {
-    Open(*grant, now_);
   }
 }
 
@@ -98,7 +88,7 @@ absl::Status DecodeCore::Impl::MayOpen(const Announcements::Announced& announced
     return absl::InvalidArgumentError(
         absl::StrCat("prompt + max_tokens: ", tokens, " can never fit this instance"));
   }
-  if (LiveCount() >= config_.max_requests) {
+  if (sequences_.CountLive() >= config_.max_requests) {
     return absl::ResourceExhaustedError(
         absl::StrCat("request limit reached (max_requests=", config_.max_requests, ")"));
   }
@@ -113,14 +103,9 @@ absl::Status DecodeCore::Impl::TakeBlocks(RequestId id) {
   const std::vector<Incarnation> writers(announced.writers.begin(), announced.writers.end());
   absl::Status status = kv_in_.Reserve(announced.spec, announced.epoch, writers, Listening());
   if (!status.ok()) return status;
-  if (const auto older = sequences_.find(id); older != sequences_.end()) Erase(older);
-  Sequence& sequence = sequences_[id];
-  sequence.spec = announced.spec;
-  sequence.epoch = announced.epoch;
-  sequence.arrived_us = now_;
-  ++counts_[static_cast<size_t>(Phase::kReceiving)];
-  receiving_.emplace(now_, id);
-  attach_ends_.Set(id, Listening() + config_.attach_lease_us);
+  if (sequences_.Find(id) != nullptr) sequences_.Erase(id);  // an older epoch, for its router only
+  const Sequence& sequence =
+      sequences_.Add(announced.spec, announced.epoch, now_, Listening() + config_.attach_lease_us);
   effects_.push_back(TellOpened{{membership_.instance(), id, sequence.epoch}});
   membership_.Holds({.id = id, .epoch = sequence.epoch, .opened = true});
   announcements_.Take(id);
@@ -133,8 +118,8 @@ void DecodeCore::Impl::Refuse(const OpenTransferCalled& grant, const absl::Statu
 
 void DecodeCore::Impl::HoldOrRefuse(const OpenTransferCalled& grant, TimeUs until_us,
                                     const absl::Status& status) {
-  if (now_ >= until_us) return Refuse(grant, status);
-  announcements_.Hold(grant, until_us);
+  if (now_ < until_us) return announcements_.Hold(grant, until_us);
+  Refuse(grant, status);
 }
 
 // Answers the Grant, or holds it until the announcement that names its writer has come, or the
@@ -147,7 +132,7 @@ void DecodeCore::Impl::Open(const OpenTransferCalled& grant, TimeUs until_us) {
   const absl::Status not_named = absl::FailedPreconditionError(
       absl::StrCat("prefill_instance: ", request.prefill.value,
                    " is not among the writers that the orchestrator announced"));
-  if (const Sequence* sequence = Find(id, request.epoch); sequence != nullptr) {
+  if (const Sequence* sequence = sequences_.Find(id, request.epoch); sequence != nullptr) {
     const bool named =
         sequence->phase != Phase::kReceiving || kv_in_.IsNamed(id, request.incarnation);
     return named ? kv_in_.On(grant, Listening()) : HoldOrRefuse(grant, until_us, not_named);

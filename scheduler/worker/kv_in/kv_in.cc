@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
 #include "scheduler/base/plant.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
@@ -16,7 +16,7 @@ KvIn::KvIn(KvInConfig config, std::function<Gone(RequestId, Epoch)> why_gone,
       pool_(config_.total_blocks) {
   const StagingConfig& staging = config_.staging;
   if (staging.memory.empty()) return;
-  SKEIN_INVARIANT(staging.slots > 0);
+  SKEIN_CHECK(staging.slots > 0);
   // A writer that waits for a buffer is remembered for as long as its lease.
   buffers_.emplace(static_cast<int>(staging.memory.size()),
                    StagingTimes{.lease_us = config_.lease_us,
@@ -68,7 +68,7 @@ absl::Status KvIn::Extend(RequestId id, int64_t tokens) {
 
 absl::Status KvIn::Reserve(const SpecPtr& spec, Epoch epoch,
                            const std::vector<Incarnation>& writers, TimeUs now) {
-  SKEIN_INVARIANT(!Has(spec->id));
+  SKEIN_CHECK(!Has(spec->id));
   Entry entry{.spec = spec, .epoch = epoch};
   if (absl::Status status = ExtendTo(entry, BlocksFor(*spec)); !status.ok()) return status;
   entry.named.insert(writers.begin(), writers.end());

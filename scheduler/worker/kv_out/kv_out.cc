@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -23,15 +23,15 @@ absl::Status OfCall(const absl::Status& status) {
 }  // namespace
 
 void KvOut::Open(const Transfer& transfer, TimeUs now) {
-  SKEIN_INVARIANT(!Has(transfer.id));
+  SKEIN_CHECK(!Has(transfer.id));
   Entry& entry = transfers_[transfer.id];
   entry.transfer = transfer;
   AskForGrant(entry, now);
 }
 
-void KvOut::Begin(RequestId id, std::vector<PutBlock> blocks, bool more, TimeUs now) {
+void KvOut::Begin(RequestId id, std::vector<HandoffBlock> blocks, bool more, TimeUs now) {
   Entry& entry = transfers_.at(id);
-  SKEIN_INVARIANT(!entry.begun && !blocks.empty());
+  SKEIN_CHECK(!entry.begun && !blocks.empty());
   entry.begun = true;
   const Transfer& transfer = entry.transfer;
   emit_(OpenHandoff{id, transfer.epoch, transfer.spec, std::move(blocks), more});
@@ -45,7 +45,7 @@ bool KvOut::Begun(RequestId id) const {
   return it != transfers_.end() && it->second.begun;
 }
 
-void KvOut::AddBlocks(RequestId id, std::vector<PutBlock> blocks, bool more) {
+void KvOut::AddBlocks(RequestId id, std::vector<HandoffBlock> blocks, bool more) {
   const Entry& entry = transfers_.at(id);
   emit_(AddToHandoff{id, entry.transfer.epoch, std::move(blocks), more});
 }
@@ -69,7 +69,7 @@ void KvOut::Stop(RequestId id) {
 }
 
 void KvOut::Forget(RequestId id) {
-  SKEIN_INVARIANT(!Writing(id));
+  SKEIN_CHECK(!Writing(id));
   timers_.Remove(id);
   transfers_.erase(id);
 }
@@ -211,6 +211,8 @@ void KvOut::On(const HandoffDone& event, TimeUs now) {
   if (entry == nullptr || entry->sender != Sender::kWriting) return;
   SetSender(*entry, Sender::kWritten);
   entry->bytes_per_layer = event.bytes_per_layer;
+  entry->path = event.path;
+  entry->path.staging_buffer = entry->staging.has_value();
   if (entry->stopped) return SenderEnded(*entry);
   Arm(*entry);
   MaybeCommit(*entry, now);
@@ -262,7 +264,7 @@ void KvOut::On(const CommitReplied& event, TimeUs now) {
   if (status.ok()) {
     entry->stopped = true;
     timers_.Remove(event.id);
-    outcomes_.push_back({event.id, End::kCommitted, absl::OkStatus()});
+    outcomes_.push_back({event.id, End::kCommitted, absl::OkStatus(), entry->path});
     return;
   }
   if (!IsUnreachable(status) || entry->commit.attempts() >= config_.attempts) {

@@ -74,7 +74,8 @@ class KvOut {
   struct Outcome {
     RequestId id;
     End end = End::kFailed;
-    absl::Status status;  // of kFailed: what the request ends with; of kRefused: why
+    absl::Status status;    // of kFailed: what the request ends with; of kRefused: why
+    HandoffPath path = {};  // of kCommitted
   };
 
   // `emit` is called for each effect, inside the call that has it.
@@ -84,9 +85,9 @@ class KvOut {
   // REQUIRES: no transfer of this request.
   void Open(const Transfer& transfer, TimeUs now);
   // REQUIRES: opened, not begun, and blocks. `more`: AddBlocks brings further ones.
-  void Begin(RequestId id, std::vector<PutBlock> blocks, bool more, TimeUs now);
+  void Begin(RequestId id, std::vector<HandoffBlock> blocks, bool more, TimeUs now);
   bool Begun(RequestId id) const;
-  void AddBlocks(RequestId id, std::vector<PutBlock> blocks, bool more);
+  void AddBlocks(RequestId id, std::vector<HandoffBlock> blocks, bool more);
   bool Has(RequestId id) const { return transfers_.count(id) > 0; }
   // All is computed. REQUIRES: Has(id).
   void SetResult(RequestId id, Result result, TimeUs now);
@@ -146,6 +147,7 @@ class KvOut {
     TimeUs post_until_us = 0;  // this side's view of the lease's end
     std::optional<Staging> staging;
     std::vector<int64_t> bytes_per_layer;
+    HandoffPath path;
     std::optional<Result> result;
     TimeUs computed_us = 0;
     RetryingCall commit;

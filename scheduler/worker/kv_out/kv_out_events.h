@@ -12,6 +12,7 @@
 #include "scheduler/base/messages.h"
 #include "scheduler/base/request.h"
 #include "scheduler/base/time.h"
+#include "scheduler/vocabulary/handoff_block.h"
 
 namespace skein::scheduler {
 
@@ -60,6 +61,7 @@ struct HandoffDone {  // every put of every prompt block of every layer complete
   RequestId id;
   Epoch epoch;
   std::vector<int64_t> bytes_per_layer;
+  HandoffPath path = {};  // `staging_buffer` is not looked at
 };
 struct HandoffFailed {  // and no put is under way any more
   RequestId id;
@@ -87,12 +89,6 @@ using CallTakePart = DecodeCall<TakePartRequest>;
 using CallReleaseStagingBuffer = DecodeCall<ReleaseStagingBufferRequest>;
 using CallCommit = DecodeCall<CommitRequest>;
 using CallAbort = DecodeCall<AbortRequest>;
-// A block of a prompt and where this instance keeps it.
-struct PutBlock {
-  int32_t global = 0;  // position / block_tokens
-  BlockId local;
-  bool operator==(const PutBlock&) const = default;
-};
 // This instance is about to compute these blocks of `id`'s prompt (ascending, at least one) and
 // will put them, each whole and once, as soon as the layer of the step that fills it is done.
 // `more`: AddToHandoff brings further ones. Comes before the first RunStep with the sequence.
@@ -100,13 +96,13 @@ struct OpenHandoff {
   RequestId id;
   Epoch epoch;
   SpecPtr spec;
-  std::vector<PutBlock> blocks;
+  std::vector<HandoffBlock> blocks;
   bool more = false;
 };
 struct AddToHandoff {  // behind those it has
   RequestId id;
   Epoch epoch;
-  std::vector<PutBlock> blocks;  // may be none
+  std::vector<HandoffBlock> blocks;  // may be none
   bool more = false;
 };
 // The sender may write what it was opened with to the granted blocks (steps before this effect

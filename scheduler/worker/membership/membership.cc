@@ -8,11 +8,12 @@
 
 namespace skein::scheduler {
 
-void Membership::OnRegistered(const RegisterReply& reply, TimeUs now) {
+void Membership::On(const RegisterReplied& event, TimeUs now) {
+  const RegisterReply& reply = event.reply;
   if (!calling_ || connected_) return;
   if (!reply.status.ok()) {
     registered_ = false;
-    return OnDisconnected(reply.status, now);
+    return On(Disconnected{reply.status}, now);
   }
   const bool stale = !reply.generation.MayFollow(seen_) && !SKEIN_PLANT(stale_epoch_accepted);
   if (stale) {  // Due closes the stream; the next hello says why
@@ -36,8 +37,9 @@ void Membership::OnRegistered(const RegisterReply& reply, TimeUs now) {
   spacing_end_us_ = now;
 }
 
-void Membership::OnReported(uint64_t serial, const ReportReply& reply, TimeUs now) {
-  if (!calling_ || serial != serial_) return;
+void Membership::On(const ReportReplied& event, TimeUs now) {
+  const ReportReply& reply = event.reply;
+  if (!calling_ || event.serial != serial_) return;
   last_call_ = reply.status;
   if (!reply.status.ok()) {  // Due closes the stream: the next one begins with a registration
     registered_ = false;
@@ -57,15 +59,15 @@ void Membership::TakeEndedHeard() {
   ended_in_flight_ = 0;
 }
 
-void Membership::OnDisconnected(const absl::Status& status, TimeUs now) {
+void Membership::On(const Disconnected& event, TimeUs now) {
   if (left_) return;
   if (saying_goodbye_) registered_ = saying_goodbye_ = false;  // it is as good as said
   attempts_failed_ = connected_ ? 0 : attempts_failed_ + 1;
-  connected_ = calling_ = false;
+  connected_ = calling_ = refused_ = false;
   if (SKEIN_PLANT(end_lost_over_a_resync)) TakeEndedHeard();
   ended_in_flight_ = 0;
   dirty_ = true;
-  last_call_ = status;
+  last_call_ = event.status;
   const TimeUs first_us = config_.register_retry_us / 8;
   next_us_ = now + std::min(config_.register_retry_us, first_us << std::min(attempts_failed_, 3));
 }
@@ -78,7 +80,7 @@ absl::Status Membership::CheckEpoch(Epoch epoch) const {
                    ", the last that this worker's orchestrator can have issued"));
 }
 
-void Membership::OnUnregistered() {
+void Membership::On(const UnregisterReplied&, TimeUs) {
   if (!saying_goodbye_) return;
   calling_ = saying_goodbye_ = false;
   registered_ = connected_ = false;
@@ -100,12 +102,38 @@ void Membership::Gone(RequestId id, Epoch epoch) {
   if (Drop(id, epoch)) gone_.push_back({.id = id, .epoch = epoch});
 }
 
-absl::Status Membership::CheckHeld(const std::vector<HeldRequest>& held) const {
+absl::Status Membership::CheckInvariants(const std::vector<HeldRequest>& held) const {
   std::set<Key> keys;
   for (const HeldRequest& one : held) keys.emplace(one.id, one.epoch);
-  if (keys == held_ && DigestOf(held) == digest_.value()) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("Membership: ", held.size(), " requests are held, ",
-                                          held_.size(), " were told"));
+  if (keys != held_ || DigestOf(held) != digest_.value()) {
+    return absl::InternalError(absl::StrCat("Membership: ", held.size(), " requests are held, ",
+                                            held_.size(), " were told"));
+  }
+  for (const auto& [key, change] : changes_) {
+    if (held_.count(key) == 0) {
+      return absl::InternalError(
+          absl::StrCat("Membership: ", ToString(key.first), " changed and is not held"));
+    }
+  }
+  return CheckCall();
+}
+
+// The message under way, and what was told with it.
+absl::Status Membership::CheckCall() const {
+  const auto violated = [](const char* what) {
+    return absl::InternalError(absl::StrCat("Membership: ", what));
+  };
+  if (calling_ && answer_by_us_ == kNever) return violated("an answer is awaited without a limit");
+  if (!calling_ && (refused_ || saying_goodbye_)) return violated("no answer is awaited for it");
+  if (saying_goodbye_ && !(connected_ && leaving_)) return violated("a goodbye out of place");
+  if (refused_ && connected_) return violated("the stream of a refused welcome stands");
+  if (connected_ && !registered_ && !calling_) return violated("connected without a registration");
+  if (left_ && (calling_ || connected_ || !leaving_)) return violated("it left and has a stream");
+  if (ended_.size() > kMaxEnded) return violated("too many ends are remembered");
+  if (ended_in_flight_ > (calling_ ? ended_.size() : 0)) {
+    return violated("more ends are awaited to be heard than were sent");
+  }
+  return absl::OkStatus();
 }
 
 void Membership::Ended(EndedRequest ended) {
@@ -137,8 +165,9 @@ void Membership::Await(TimeUs now) {
 
 std::optional<MembershipEffect> Membership::Close(TimeUs now) {
   const bool refused = std::exchange(refused_, false) || (!registered_ && connected_);
-  OnDisconnected(
-      refused ? last_call_ : absl::DeadlineExceededError("the orchestrator does not answer"), now);
+  On(Disconnected{refused ? last_call_
+                          : absl::DeadlineExceededError("the orchestrator does not answer")},
+     now);
   return CloseStream{};
 }
 

@@ -44,10 +44,10 @@ class Membership {
 
   explicit Membership(const MembershipConfig& config) : config_(config) {}
 
-  void OnRegistered(const RegisterReply& reply, TimeUs now);
-  void OnReported(uint64_t serial, const ReportReply& reply, TimeUs now);
-  void OnUnregistered();
-  void OnDisconnected(const absl::Status& status, TimeUs now);
+  void On(const RegisterReplied& event, TimeUs now);
+  void On(const ReportReplied& event, TimeUs now);
+  void On(const UnregisterReplied& event, TimeUs now);
+  void On(const Disconnected& event, TimeUs now);
 
   // Whether the orchestrator that this worker is registered with, or one before it, can have issued
   // this epoch: INVALID_ARGUMENT "epoch: ...". A request whose end such an epoch brought would
@@ -97,8 +97,8 @@ class Membership {
   // The highest that it has listened to; a lower one is refused.
   const Generation& generation() const { return seen_; }
   const WorkerIdentity& identity() const { return config_.identity; }
-  // INTERNAL unless `held` is what Holds, Gone and Ended have told.
-  absl::Status CheckHeld(const std::vector<HeldRequest>& held) const;
+  // INTERNAL unless `held` is what Holds, Gone and Ended have told, and all fits together.
+  absl::Status CheckInvariants(const std::vector<HeldRequest>& held) const;
 
  private:
   // Without a stream it leaves when it was never known there, or could not open another one.
@@ -111,6 +111,7 @@ class Membership {
     TimeUs chunk_since_us = kNever;
   };
 
+  absl::Status CheckCall() const;
   bool ReportDue(TimeUs now) const;
   bool Drop(RequestId id, Epoch epoch);  // false: it was not held
   ReportRequest ReportOf(WorkerLoad load, TimeUs now);

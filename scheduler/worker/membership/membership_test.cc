@@ -16,7 +16,7 @@ class MembershipTest : public ::testing::Test {
   MembershipTest() {
     const auto hello = Take<CallRegister>();
     EXPECT_TRUE(hello.has_value());
-    membership_.OnRegistered({absl::OkStatus(), {3}, kLeaseUs}, now_);
+    membership_.On(RegisterReplied{{absl::OkStatus(), {3}, kLeaseUs}}, now_);
   }
   static MembershipConfig Config() {
     MembershipConfig config;
@@ -35,15 +35,22 @@ class MembershipTest : public ::testing::Test {
           return held;
         });
     if (!due.has_value()) return std::nullopt;
+    Check();
     const Effect* effect = std::get_if<Effect>(&*due);
     return effect == nullptr ? std::nullopt : std::optional<Effect>(*effect);
+  }
+  void Check() {
+    std::vector<HeldRequest> held;
+    for (const auto& [key, one] : held_) held.push_back(one);
+    EXPECT_TRUE(membership_.CheckInvariants(held).ok()) << membership_.CheckInvariants(held);
   }
   // The report that is due a third of the lease later, answered.
   ReportRequest Report(ReportReply reply = {}) {
     now_ = std::max(now_ + 1, membership_.NextDeadline());
     const auto report = Take<CallReport>();
     EXPECT_TRUE(report.has_value());
-    membership_.OnReported(report->request.serial, reply, now_);
+    membership_.On(ReportReplied{report->request.serial, reply}, now_);
+    Check();
     return report->request;
   }
   void Hold(uint64_t serial, bool opened = true, uint32_t chunks_done = 0,
@@ -56,6 +63,7 @@ class MembershipTest : public ::testing::Test {
   void End(uint64_t serial) {
     held_.erase({{7, serial}, {5}});
     membership_.Ended({.id = {7, serial}, .epoch = {5}});
+    Check();
   }
   uint64_t Digest() const {
     HeldDigest digest;
@@ -130,7 +138,7 @@ TEST_F(MembershipTest, AStreamBeginsWithAllAndTheLoad) {
   End(1);
   Hold(2);
   membership_.StartDrain();
-  membership_.OnDisconnected(absl::UnavailableError("broke"), now_);
+  membership_.On(Disconnected{absl::UnavailableError("broke")}, now_);
   now_ = membership_.NextDeadline();
   const auto hello = Take<CallRegister>();
   ASSERT_TRUE(hello.has_value());
@@ -138,7 +146,7 @@ TEST_F(MembershipTest, AStreamBeginsWithAllAndTheLoad) {
   EXPECT_EQ(hello->request.ended.size(), 1u);
   EXPECT_TRUE(hello->request.load.draining);
   Hold(3);
-  membership_.OnRegistered({absl::OkStatus(), {3}, kLeaseUs}, now_);
+  membership_.On(RegisterReplied{{absl::OkStatus(), {3}, kLeaseUs}}, now_);
   EXPECT_TRUE(membership_.drain_told());
   const ReportRequest report = Report();
   ASSERT_EQ(report.held.size(), 1u) << "what came after the registration";
@@ -146,9 +154,9 @@ TEST_F(MembershipTest, AStreamBeginsWithAllAndTheLoad) {
   EXPECT_TRUE(report.ended.empty());
   std::vector<HeldRequest> all;
   for (const auto& [key, one] : held_) all.push_back(one);
-  EXPECT_TRUE(membership_.CheckHeld(all).ok());
+  EXPECT_TRUE(membership_.CheckInvariants(all).ok());
   all.pop_back();
-  EXPECT_FALSE(membership_.CheckHeld(all).ok());
+  EXPECT_FALSE(membership_.CheckInvariants(all).ok());
 }
 
 }  // namespace

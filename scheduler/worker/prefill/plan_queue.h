@@ -1,6 +1,6 @@
 // PlanQueue: the requests of a prefill-worker in plan-sequence order: those that wait for blocks,
-// those in front (they have blocks, and ask for a place or compute), and the sp_plan ones that
-// have blocks but no place yet. Part of PrefillCore. Each call costs the logarithm of the number of
+// those in front (they have blocks, and ask for a place or compute), and the SP plans that have
+// blocks but no place yet. Part of PrefillRequests. Each call costs the logarithm of the number of
 // requests.
 //
 // In front. Some requests ask for a place ahead of their computation, so that the engine does not
@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -60,18 +61,19 @@ class PlanQueue {
 
   // ---- in front ----
   bool MayEnterFront() const {
-    return front_ < ahead_ ||
-           (front_ < 2 * step_.max_batch_sequences && front_tokens_ < 2 * step_.max_batch_tokens);
+    const auto front = static_cast<int64_t>(front_.size());
+    return front < ahead_ ||
+           (front < 2 * step_.max_batch_sequences && front_tokens_ < 2 * step_.max_batch_tokens);
   }
-  void EnterFront(int64_t prompt_tokens) {
-    ++front_;
-    front_tokens_ += prompt_tokens;
+  void EnterFront(RequestId id, int64_t prompt_tokens) {
+    if (front_.emplace(id, prompt_tokens).second) front_tokens_ += prompt_tokens;
   }
-  void LeaveFront(int64_t prompt_tokens) {
-    --front_;
-    front_tokens_ -= prompt_tokens;
+  void LeaveFront(RequestId id) {
+    const auto left = front_.extract(id);
+    if (!left.empty()) front_tokens_ -= left.mapped();
   }
-  int64_t front() const { return front_; }
+  bool InFront(RequestId id) const { return front_.count(id) > 0; }
+  size_t front() const { return front_.size(); }
 
  private:
   using Order = std::set<std::pair<PlanSequence, RequestId>>;
@@ -81,7 +83,7 @@ class PlanQueue {
   Order waiting_;
   Order sp_waiting_;
   Order unplaced_;
-  int64_t front_ = 0;
+  std::map<RequestId, int64_t> front_;  // with their prompts' tokens
   int64_t front_tokens_ = 0;
 };
 

@@ -43,17 +43,20 @@ TEST(PlanQueue, TheYoungestUnplacedPlanGivesItsBlocksFirst) {
 
 TEST(PlanQueue, ShortPromptsMayBeInFrontBeyondTheOthers) {
   PlanQueue queue = Queue();
-  queue.EnterFront(150);
-  queue.EnterFront(40);
+  queue.EnterFront({7, 1}, 150);
+  queue.EnterFront({7, 2}, 40);
   EXPECT_TRUE(queue.MayEnterFront()) << "two steps have room for 200 tokens";
-  queue.EnterFront(10);
+  queue.EnterFront({7, 3}, 10);
   EXPECT_FALSE(queue.MayEnterFront());
-  queue.LeaveFront(150);
-  for (int i = 0; i < 6; ++i) {
+  queue.LeaveFront({7, 1});
+  queue.LeaveFront({7, 1});
+  EXPECT_FALSE(queue.InFront({7, 1}));
+  for (uint64_t i = 0; i < 6; ++i) {
     EXPECT_TRUE(queue.MayEnterFront());
-    queue.EnterFront(1);
+    queue.EnterFront({7, 4 + i}, 1);
   }
   EXPECT_FALSE(queue.MayEnterFront()) << "two steps have room for 8 sequences";
+  EXPECT_EQ(queue.front(), 8u);
 }
 
 }  // namespace

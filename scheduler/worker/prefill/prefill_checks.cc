@@ -7,143 +7,84 @@
 
 namespace skein::scheduler {
 
+// With a failed engine not all is waited for.
+bool PrefillCore::Impl::Empty() const {
+  return (requests_.all().empty() && successors_.empty()) ||
+         (!steps_.engine().ok() && now_ >= drain_end_us_);
+}
+
 WorkerLoad PrefillCore::Impl::Load() const {
-  WorkerLoad load;
-  load.queued_tokens = batch_.PendingPromptTokens();
-  for (const auto& [id, request] : requests_) {
-    const bool waits = request.state == State::kQueued || request.state == State::kAsking;
-    load.queued_requests += waits;
-    if (request.sp_plan.has_value() && request.state != State::kEnding) {
-      const auto share = static_cast<int64_t>(request.sp_plan->share.size());
-      load.queued_tokens += (share - request.sp_plan->blocks_done) * shape_.block_tokens;
-    } else if (waits) {
-      load.queued_tokens += PromptTokens(*request.spec);
-    }
-    if (request.state == State::kPlaced) {
-      ++load.running_requests;
-    }
-  }
-  const BlockCounts blocks = pool_.Counts();
-  load.free_blocks = blocks.free;
-  load.held_blocks = blocks.held;
-  load.cached_blocks = blocks.cached;
-  load.total_blocks = blocks.total;
-  load.tokens_per_second = rate_.PerSecond();
-  load.draining = membership_.draining();
-  load.step_age_us = steps_.engine().StepAgeUs(now_);
-  load.step_estimate_us = steps_.engine().StepEstimateUs();
+  WorkerLoad load = LoadOf(membership_, steps_.loop(), requests_.blocks(), now_);
+  const PrefillRequests::Count count = requests_.CountRequests();
+  load.queued_tokens = steps_.PendingPromptTokens() + count.plain_tokens +
+                       sp_plans_.BlocksToCompute() * config_.membership.identity.shape.block_tokens;
+  load.queued_requests = count[Phase::kQueued] + count[Phase::kAsking];
+  load.running_requests = count[Phase::kComputing] + count[Phase::kCommitting];
   return load;
 }
 
 std::vector<HeldRequest> PrefillCore::Impl::Held() const {
   std::vector<HeldRequest> held;
-  for (const auto& [id, request] : requests_) {
+  for (const auto& [id, request] : requests_.all()) {
     HeldRequest one{id, request.epoch};
-    if (request.sp_plan.has_value()) {
-      one.chunks_done = request.sp_plan->chunks_done;
-      const TimeUs since = request.sp_plan->chunk_since_us;
-      if (since != kNever) one.chunk_running_us = now_ - since;
+    if (const SpPlan* plan = sp_plans_.Find(id)) {
+      one.chunks_done = plan->chunks_done();
+      if (plan->chunk_since_us() != kNever) one.chunk_running_us = now_ - plan->chunk_since_us();
     }
     held.push_back(one);
   }
-  for (const auto& [id, assigns] : successors_) held.push_back({id, assigns.front().epoch});
+  for (const auto& [id, assigns] : successors_.all()) held.push_back({id, assigns.front().epoch});
   return held;
 }
 
 TimeUs PrefillCore::Impl::NextDeadline() const {
   TimeUs next = std::min(membership_.NextDeadline(),
                          steps_.engine().NextDeadline(/*may_probe=*/!membership_.leaving()));
-  if (!requests_.empty() && now_ < drain_end_us_) next = std::min(next, drain_end_us_);
-  return std::min({next, timers_.Next(), kv_out_.NextDeadline()});
-}
-
-TimeUs PrefillCore::Impl::EarliestTimer(const Request& request) {
-  if (request.state == State::kEnding) return kNever;
-  const bool joins = request.sp_plan.has_value() && request.state == State::kQueued;
-  return std::min({request.deadline_us, request.ask_retry_us, request.ask_give_up_us,
-                   joins ? request.sp_plan->join_until_us : kNever});
-}
-
-std::string_view PrefillCore::Impl::StateOf(RequestId id) const {
-  static constexpr std::string_view kNames[] = {"queued", "asking", "placed", "ending"};
-  const auto it = requests_.find(id);
-  return it == requests_.end() ? "" : kNames[static_cast<size_t>(it->second.state)];
+  if (!requests_.all().empty() && now_ < drain_end_us_) next = std::min(next, drain_end_us_);
+  return std::min(
+      {next, requests_.NextDeadline(), place_calls_.NextDeadline(), kv_out_.NextDeadline()});
 }
 
 PrefillSnapshot PrefillCore::Impl::Snapshot(TimeUs now) const {
-  PrefillSnapshot snapshot{.registered = membership_.registered(),
-                           .draining = membership_.draining(),
-                           .stopping = membership_.leaving(),
-                           .drained = membership_.draining() && Empty() && membership_.drain_told(),
-                           .orchestrator = membership_.last_call(),
-                           .engine = steps_.engine().status(),
-                           .instance = membership_.instance(),
-                           .load = Load(),
-                           .blocks = pool_.Counts(),
-                           .steps = steps_.steps(),
-                           .probes = steps_.engine().probes(),
-                           .prompt_tokens = prompt_tokens_,
-                           .committed = committed_,
-                           .failed = failed_};
-  snapshot.load.step_age_us = steps_.engine().StepAgeUs(now);
+  PrefillSnapshot snapshot;
+  Describe(membership_, steps_.loop(), Load(), requests_.blocks(), Empty(), now, &snapshot);
+  snapshot.failed = failed_;
+  snapshot.committed = committed_;
+  snapshot.prompt_tokens = steps_.prompt_tokens();
   snapshot.handoffs = kv_out_.CountWriting();
-  for (const auto& [id, request] : requests_) {
-    snapshot.queued += request.state == State::kQueued;
-    snapshot.asking += request.state == State::kAsking;
-    snapshot.computing += request.state == State::kPlaced && !request.computed;
-    snapshot.committing += request.state == State::kPlaced && request.computed;
-    snapshot.ending += request.state == State::kEnding;
-    if (request.state == State::kQueued || request.state == State::kAsking) {
-      snapshot.oldest_wait_us = std::max(snapshot.oldest_wait_us, now - request.arrived_us);
-    }
-  }
+  const PrefillRequests::Count count = requests_.CountRequests();
+  snapshot.queued = count[Phase::kQueued];
+  snapshot.asking = count[Phase::kAsking];
+  snapshot.computing = count[Phase::kComputing];
+  snapshot.committing = count[Phase::kCommitting];
+  snapshot.ending = count[Phase::kEnding];
+  if (count.oldest_arrival_us != kNever) snapshot.oldest_wait_us = now - count.oldest_arrival_us;
   return snapshot;
 }
 
 absl::Status PrefillCore::Impl::CheckInvariants() const {
-  if (absl::Status status = pool_.CheckInvariants(); !status.ok()) return status;
-  if (absl::Status status = batch_.CheckInvariants(); !status.ok()) return status;
-  if (absl::Status status = kv_out_.CheckInvariants(); !status.ok()) return status;
-  if (absl::Status status = membership_.CheckHeld(Held()); !status.ok()) return status;
-  int64_t blocks = 0;
-  size_t queued = 0;
-  int64_t in_front = 0;
-  for (const auto& [id, request] : requests_) {
-    if (request.blocks != nullptr) blocks += static_cast<int64_t>(request.blocks->size());
-    queued += request.state == State::kQueued;
-    in_front += request.in_front;
-    const bool must =
-        !request.sp_plan.has_value() &&
-        (request.state == State::kAsking || (request.state == State::kPlaced && !request.computed));
-    const bool may = request.state == State::kAsking || request.state == State::kPlaced;
-    if ((must && !request.in_front) || (request.in_front && !may)) {
-      return absl::InternalError(absl::StrCat("PrefillCore 6: ", ToString(id), " in front"));
-    }
-    if (EarliestTimer(request) < timers_.Of(id)) {
-      return absl::InternalError(
-          absl::StrCat("PrefillCore 6: ", ToString(id), " has a timer before the queue's"));
-    }
-    const bool touched = InFlight(id) || kv_out_.Writing(id);
-    if (touched && request.blocks == nullptr) {
-      return absl::InternalError(absl::StrCat("PrefillCore 2: ", ToString(id), " has no blocks"));
-    }
-    if (request.state == State::kEnding && !touched) {
-      return absl::InternalError(absl::StrCat("PrefillCore 4: ", ToString(id), " never leaves"));
+  for (const absl::Status& status :
+       {requests_.CheckInvariants(), sp_plans_.CheckInvariants(), successors_.CheckInvariants(),
+        place_calls_.CheckInvariants(), steps_.CheckInvariants(), kv_out_.CheckInvariants(),
+        membership_.CheckInvariants(Held())}) {
+    if (!status.ok()) return status;
+  }
+  const auto violated = [](int number, RequestId id, const char* what) {
+    return absl::InternalError(absl::StrCat("PrefillCore ", number, ": ", ToString(id), " ", what));
+  };
+  for (const auto& [id, request] : requests_.all()) {
+    const bool touched = steps_.InFlight(id) || kv_out_.Writing(id);
+    if (touched && request.blocks == nullptr) return violated(2, id, "has no blocks");
+    if (request.IsEnding() && !touched) return violated(4, id, "never leaves");
+    const SpPlan* plan = sp_plans_.Find(id);
+    if (request.IsPlain() != (plan == nullptr))
+      return violated(7, id, "has another's plan, or none");
+    const bool holds = request.blocks != nullptr && !request.IsEnding();
+    if (plan != nullptr && holds && plan->slots() > static_cast<int64_t>(request.blocks->size())) {
+      return violated(7, id, "has more slots than blocks");
     }
   }
-  if (blocks != pool_.Counts().held) {
-    return absl::InternalError(absl::StrCat("PrefillCore 1: ", blocks, " blocks in tables, ",
-                                            pool_.Counts().held, " held"));
-  }
-  if (in_front != queue_.front()) {
-    return absl::InternalError(
-        absl::StrCat("PrefillCore 6: ", queue_.front(), " counted in front, ", in_front, " are"));
-  }
-  if (queued != queue_.waiting()) {
-    return absl::InternalError(
-        absl::StrCat("PrefillCore 3: ", queue_.waiting(), " in the queue, ", queued, " queued"));
-  }
-  return CheckSpPlans();
+  return absl::OkStatus();
 }
 
 }  // namespace skein::scheduler

@@ -1,7 +1,8 @@
-// Entry, admission, the end of requests. The way in between: prefill_flow.cc.
+// Plans that come, requests that end. The way in between: prefill_flow.cc.
 #include "scheduler/worker/prefill/prefill_core.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/worker/prefill/prefill_impl.h"
@@ -32,11 +33,19 @@ PrefillSnapshot PrefillCore::Snapshot(TimeUs now) const { return impl_->Snapshot
 
 PrefillCore::Impl::Impl(const PrefillConfig& config)
     : config_(config),
-      shape_(config.membership.identity.shape),
-      pool_(config.membership.identity.total_blocks),
-      batch_(config.batch),
       membership_(MembershipOf(config)),
-      steps_(config.engine),
+      requests_(config.membership.identity.total_blocks, config.begin_ahead, config.batch),
+      sp_plans_({.incarnation = config.membership.identity.incarnation,
+                 .block_tokens = config.membership.identity.shape.block_tokens,
+                 .rank_tokens_max = config.batch.max_batch_tokens,
+                 .total_blocks = config.membership.identity.total_blocks}),
+      place_calls_({.retry_us = config.retry_us, .give_up_us = config.begin_give_up_us},
+                   [this](PlaceDecodeRequest request) {
+                     request.instance = membership_.instance();
+                     request.incarnation = membership_.identity().incarnation;
+                     effects_.push_back(CallPlaceDecode{std::move(request)});
+                   }),
+      steps_(config.batch, config.engine, config.ring_step_us),
       kv_out_({.incarnation = config.membership.identity.incarnation,
                .shape = config.membership.identity.shape,
                .rpc_timeout_us = config.rpc_timeout_us,
@@ -45,17 +54,17 @@ PrefillCore::Impl::Impl(const PrefillConfig& config)
                .attempts = config.attempts},
               [this](KvOutEffect effect) {
                 std::visit([this](auto& one) { effects_.push_back(std::move(one)); }, effect);
-              }),
-      queue_(config.begin_ahead, config.batch) {}
+              }) {}
 
 std::vector<PrefillEffect> PrefillCore::Impl::Handle(const PrefillEvent& event, TimeUs now) {
   now_ = std::max(now_, now);
   effects_.clear();
   std::visit([this](const auto& e) { On(e); }, event);
+  place_calls_.SetConnected(membership_.connected(), now_);
   RunTimers();
   TakeOutcomes();
   TakeSuccessors();
-  AskForPlaces();
+  AdmitQueued();
   StartStep();
   Report();
   return std::move(effects_);
@@ -66,79 +75,92 @@ void PrefillCore::Impl::On(const AssignCalled& event) {
 }
 
 absl::Status PrefillCore::Impl::Assign(const AssignRequest& assign) {
-  const bool spans = !assign.members.empty();
+  const bool plain = assign.members.empty();
   const RequestId id = assign.spec->id;
-  if (Request* known = Find(id, assign.epoch); known != nullptr) {
-    return spans ? ExtendPlan(*known, assign) : absl::OkStatus();  // the same once more
+  Request* known = requests_.Find(id);
+  if (known != nullptr && known->epoch == assign.epoch) {
+    return plain ? absl::OkStatus() : ExtendPlan(*known, assign);  // plain: the same once more
   }
   if (absl::Status status = Accept(assign); !status.ok()) return status;
-  if (const auto older = requests_.find(id); older != requests_.end()) {
-    End(older->second, absl::CancelledError("planned anew"));
-    if (requests_.count(id) > 0) return AssignAfterOlder(assign);
+  if (known != nullptr) {
+    End(*known, absl::CancelledError("planned anew"));
+    if (requests_.Find(id) != nullptr) return AssignAfterOlder(assign);
   }
-  Request request;
-  request.spec = assign.spec;
-  request.epoch = assign.epoch;
-  request.sequence = assign.sequence;
-  request.suspect = assign.suspect;
-  request.arrived_us = now_;
   const TimeUs budget = assign.spec->deadline_us;
-  request.deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
+  Request request{.spec = assign.spec,
+                  .epoch = assign.epoch,
+                  .sequence = assign.sequence,
+                  .suspect = assign.suspect,
+                  .arrived_us = now_,
+                  .deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us)};
   if (assign.placed.has_value()) request.placed = *assign.placed;
-  if (spans) {
-    if (absl::Status status = AddSpPlan(assign, &request); !status.ok()) return status;
+  request.blocks_wanted = BlocksOf(config_.membership.identity.shape, PromptTokens(*assign.spec));
+  if (!plain) {
+    if (absl::Status status = sp_plans_.Add(assign); !status.ok()) return status;
+    const SpPlan& plan = *sp_plans_.Find(id);
+    request.kind = plan.Leads() ? Request::Kind::kLead : Request::Kind::kMember;
+    request.blocks_wanted = plan.BlocksWanted(requests_.blocks().total);
+    if (assign.from_chunk > 0) request.join_until_us = now_ + config_.join_wait_us;
   }
   membership_.Holds({.id = id, .epoch = assign.epoch});
-  queue_.Wait(PlaceOf(request));
-  Arm(requests_.emplace(id, std::move(request)).first->second);
+  requests_.Add(std::move(request));
   return absl::OkStatus();
 }
 
 // The older epoch's blocks are still in use: this one is taken up when they are not.
 absl::Status PrefillCore::Impl::AssignAfterOlder(const AssignRequest& assign) {
   const RequestId id = assign.spec->id;
-  if (const auto it = successors_.find(id); it != successors_.end()) {
-    const Epoch waiting = it->second.front().epoch;
-    if (waiting > assign.epoch) return absl::FailedPreconditionError("epoch: stale");
-    if (waiting < assign.epoch) EndSuccessors(id, waiting, absl::CancelledError("planned anew"));
-  }
-  successors_[id].push_back(assign);
+  const Epoch waiting = successors_.EpochOf(id).value_or(assign.epoch);
+  if (waiting > assign.epoch) return absl::FailedPreconditionError("epoch: stale");
+  if (waiting < assign.epoch) EndSuccessor(id, absl::CancelledError("planned anew"));
+  successors_.Add(assign);
   membership_.Holds({.id = id, .epoch = assign.epoch});
+  return absl::OkStatus();
+}
+
+absl::Status PrefillCore::Impl::ExtendPlan(Request& request, const AssignRequest& assign) {
+  if (request.IsEnding()) return absl::FailedPreconditionError("epoch: has ended");
+  if (request.IsPlain()) return absl::InvalidArgumentError("members: the plan was plain");
+  if (absl::Status status = sp_plans_.Extend(assign); !status.ok()) return status;
+  const SpPlan& plan = *sp_plans_.Find(request.id());
+  request.blocks_wanted = plan.BlocksWanted(requests_.blocks().total);
+  if (request.phase != Phase::kQueued && !requests_.Extend(request, plan.slots())) {
+    absl::Status status = absl::UnavailableError("no blocks for a later chunk");
+    End(request, status);
+    return status;
+  }
+  if (request.phase == Phase::kComputing) OpenHandoffOf(request);
+  if (assign.placed.has_value()) Place(request, *assign.placed);
   return absl::OkStatus();
 }
 
 void PrefillCore::Impl::TakeSuccessors() {
   for (const RequestId id : std::exchange(left_, {})) {
-    const auto it = successors_.find(id);
-    if (it == successors_.end() || requests_.count(id) > 0) continue;
-    const std::vector<AssignRequest> assigns = std::move(it->second);
-    successors_.erase(it);
-    for (const AssignRequest& assign : assigns) {
+    if (requests_.Find(id) != nullptr) continue;
+    for (const AssignRequest& assign : successors_.Take(id)) {
       const absl::Status status = Assign(assign);
       if (status.ok()) continue;
-      tombstones_.Put(assign.spec->id, assign.epoch, false);
+      tombstones_.Put(id, assign.epoch, false);
       ++failed_;
-      membership_.Ended({assign.spec->id, assign.epoch, FinishReason::kError, status});
+      membership_.Ended({id, assign.epoch, FinishReason::kError, status});
       break;
     }
   }
 }
 
-void PrefillCore::Impl::EndSuccessors(RequestId id, Epoch epoch, const absl::Status& status) {
-  const auto it = successors_.find(id);
-  if (it == successors_.end() || it->second.front().epoch > epoch) return;
-  const Epoch ended = it->second.front().epoch;
-  successors_.erase(it);
+void PrefillCore::Impl::EndSuccessor(RequestId id, const absl::Status& status) {
+  const std::vector<AssignRequest> assigns = successors_.Take(id);
+  if (assigns.empty()) return;
   ++failed_;
   const bool cancelled = status.code() == absl::StatusCode::kCancelled;
-  membership_.Ended(
-      {id, ended, cancelled ? FinishReason::kCancelled : FinishReason::kError, status});
+  membership_.Ended({id, assigns.front().epoch,
+                     cancelled ? FinishReason::kCancelled : FinishReason::kError, status});
 }
 
 absl::Status PrefillCore::Impl::Accept(const AssignRequest& request) const {
   const RequestSpec& spec = *request.spec;
-  const auto known = requests_.find(spec.id);
-  if (known != requests_.end() && known->second.epoch > request.epoch) {
+  const Request* known = requests_.Find(spec.id);
+  if (known != nullptr && known->epoch > request.epoch) {
     return absl::FailedPreconditionError("epoch: stale");
   }
   if (tombstones_.Covers(spec.id, request.epoch)) {
@@ -148,9 +170,11 @@ absl::Status PrefillCore::Impl::Accept(const AssignRequest& request) const {
   if (membership_.draining()) return absl::UnavailableError("draining");
   if (spec.prompt.empty()) return absl::InvalidArgumentError("prompt: empty");
   const int64_t prompt_tokens = PromptTokens(spec);
-  if (request.members.empty() && BlocksOf(shape_, prompt_tokens) > pool_.Counts().total) {
+  const KvShape& shape = config_.membership.identity.shape;
+  const int64_t total_blocks = requests_.blocks().total;
+  if (request.members.empty() && BlocksOf(shape, prompt_tokens) > total_blocks) {
     return absl::InvalidArgumentError(absl::StrCat("prompt: ", prompt_tokens, " tokens, room for ",
-                                                   pool_.Counts().total * shape_.block_tokens));
+                                                   total_blocks * shape.block_tokens));
   }
   if (config_.max_sequence_tokens > 0 &&
       prompt_tokens + spec.max_tokens > config_.max_sequence_tokens) {
@@ -158,20 +182,10 @@ absl::Status PrefillCore::Impl::Accept(const AssignRequest& request) const {
         absl::StrCat("prompt + max_tokens: ", prompt_tokens + spec.max_tokens, " of at most ",
                      config_.max_sequence_tokens));
   }
-  if (static_cast<int64_t>(requests_.size()) >= config_.max_requests) {
+  if (static_cast<int64_t>(requests_.all().size()) >= config_.max_requests) {
     return absl::ResourceExhaustedError("the prefill queue is full");
   }
   return absl::OkStatus();
-}
-
-PrefillCore::Impl::Request* PrefillCore::Impl::Find(RequestId id, Epoch epoch) {
-  const auto it = requests_.find(id);
-  return it != requests_.end() && it->second.epoch == epoch ? &it->second : nullptr;
-}
-
-PrefillCore::Impl::Request* PrefillCore::Impl::FindLive(RequestId id, Epoch epoch) {
-  Request* request = Find(id, epoch);
-  return request != nullptr && request->state != State::kEnding ? request : nullptr;
 }
 
 void PrefillCore::Impl::On(const CancelCalled& event) {
@@ -180,31 +194,42 @@ void PrefillCore::Impl::On(const CancelCalled& event) {
 }
 
 void PrefillCore::Impl::CancelUpTo(RequestId id, Epoch epoch, const std::string& why) {
-  const auto it = requests_.find(id);
-  if (it != requests_.end() && it->second.epoch <= epoch) {
-    End(it->second, absl::CancelledError(why));
+  Request* request = requests_.Find(id);
+  if (request != nullptr && request->epoch <= epoch) End(*request, absl::CancelledError(why));
+  if (const std::optional<Epoch> waits = successors_.EpochOf(id); waits && *waits <= epoch) {
+    EndSuccessor(id, absl::CancelledError(why));
   }
-  EndSuccessors(id, epoch, absl::CancelledError(why));
   tombstones_.Put(id, epoch, false);
 }
 
 void PrefillCore::Impl::On(const RegisterReplied& event) {
-  membership_.OnRegistered(event.reply, now_);
+  membership_.On(event, now_);
   if (!event.reply.status.ok()) return;
   for (const HeldRequest& cancel : event.reply.cancel) {
     CancelUpTo(cancel.id, cancel.epoch, "unknown to the orchestrator");
   }
   EndOrphans();
-  AskWhenConnected();
 }
 
-void PrefillCore::Impl::On(const Disconnected& event) {
-  membership_.OnDisconnected(event.status, now_);
-  AwaitConnection();
-}
-
-void PrefillCore::Impl::On(const ReportReplied& event) {
-  membership_.OnReported(event.serial, event.reply, now_);
+// A new registration: the orchestrator is another one, or had given this instance up. Plans that
+// name the old registration and wait for a word of their planner will not hear it.
+void PrefillCore::Impl::EndOrphans() {
+  const auto status =
+      absl::UnavailableError("the orchestrator that issued this plan is gone, or gave it up");
+  EndThose(
+      [this](const Request& request) {
+        const SpPlan* plan = sp_plans_.Find(request.id());
+        if (plan == nullptr || plan->self() == membership_.instance()) return false;
+        const bool started = plan->Leads() ? request.phase > Phase::kAsking : request.IsPlaced();
+        return !started || !plan->Whole();
+      },
+      status);
+  std::vector<RequestId> orphans;
+  for (const auto& [id, assigns] : successors_.all()) {
+    const absl::StatusOr<InstanceId> self = sp_plans_.SelfIn(assigns.front());
+    if (self.ok() && *self != membership_.instance()) orphans.push_back(id);
+  }
+  for (const RequestId id : orphans) EndSuccessor(id, status);
 }
 
 void PrefillCore::Impl::On(const OrderDrain& event) {
@@ -220,71 +245,54 @@ void PrefillCore::Impl::On(const Drain& event) {
 
 // The orchestrator plans anew what has not begun here.
 void PrefillCore::Impl::HandBack() {
-  while (const std::optional<RequestId> first = queue_.First()) {
-    End(requests_.at(*first), absl::UnavailableError("handed back: draining"));
-  }
-  while (!successors_.empty()) {
-    EndSuccessors(successors_.begin()->first, {UINT64_MAX},
-                  absl::UnavailableError("handed back: draining"));
-  }
+  const auto status = absl::UnavailableError("handed back: draining");
+  EndThose([](const Request& request) { return request.phase == Phase::kQueued; }, status);
+  EndSuccessors(status);
 }
 
-void PrefillCore::Impl::RunTimers() {
-  if (steps_.engine().Overdue(now_)) FailOverdueStep();
-  if (now_ >= drain_end_us_ && !drain_ended_) {
-    drain_ended_ = true;  // nothing new is accepted any more
-    EndAll(absl::UnavailableError("the prefill instance is going away"));
+void PrefillCore::Impl::EndThose(const std::function<bool(const Request&)>& which,
+                                 const absl::Status& status) {
+  std::vector<RequestId> ids;
+  for (const auto& [id, request] : requests_.all()) {
+    if (which(request)) ids.push_back(id);
   }
-  kv_out_.RunTimers(now_);
-  while (const std::optional<RequestId> id = timers_.TakeDue(now_)) {
-    RunTimers(requests_.at(*id));
-    if (const auto it = requests_.find(*id); it != requests_.end()) Arm(it->second);
-  }
+  for (const RequestId id : ids) End(requests_.at(id), status);
 }
 
-void PrefillCore::Impl::SetState(Request& request, State state) {
-  const PlanQueue::Place place = PlaceOf(request);
-  if (request.state == State::kQueued) queue_.StopWaiting(place);
-  if (request.state == State::kAsking) queue_.RemoveUnplaced(place);
-  request.state = state;
-  if (state == State::kQueued) queue_.Wait(place);
-  if (state == State::kAsking && request.placed.endpoint.empty()) queue_.AddUnplaced(place);
-}
-
-void PrefillCore::Impl::Finish(Request& request) {
-  ++committed_;
-  Erase(request, absl::OkStatus());
+void PrefillCore::Impl::EndSuccessors(const absl::Status& status) {
+  while (!successors_.empty()) EndSuccessor(successors_.all().begin()->first, status);
 }
 
 void PrefillCore::Impl::End(Request& request, const absl::Status& status) {
-  if (request.state == State::kEnding) return;
-  if (request.sp_plan.has_value()) {
-    for (PlanSequence sequence : request.sp_plan->assigns) spans_.erase(sequence);
+  if (request.IsEnding()) return;
+  const RequestId id = request.id();
+  if (const SpPlan* plan = sp_plans_.Find(id)) {
+    // The other members may be in its next piece already, or will come; who joins later may wait in
+    // the group of a later chunk.
+    const std::optional<AbortStep> abort = steps_.Abort(id, now_);
+    if (abort.has_value()) effects_.push_back(*abort);
+    for (BreakGroup& group : plan->GroupsAhead(/*skip_next=*/abort.has_value())) {
+      effects_.push_back(std::move(group));
+    }
+    sp_plans_.Stop(id);
   }
-  LeaveOthers(request);
-  LeaveFront(request);
-  SetState(request, State::kEnding);
   request.end_status = status;
+  request.must_tell_abort = kv_out_.Has(id) || request.phase > Phase::kAsking;
+  requests_.SetPhase(request, Phase::kEnding);
+  place_calls_.Forget(id);
   ++failed_;
   MaybeLeave(request);
-}
-
-void PrefillCore::Impl::EndAll(const absl::Status& status) {
-  std::vector<RequestId> ids;
-  for (const auto& [id, request] : requests_) ids.push_back(id);
-  for (RequestId id : ids) End(requests_.at(id), status);
-  while (!successors_.empty()) EndSuccessors(successors_.begin()->first, {UINT64_MAX}, status);
 }
 
 // Blocks are given back only when neither the engine nor the handoff sender touches them any more;
 // until then the request stays, ending.
 void PrefillCore::Impl::MaybeLeave(Request& request) {
-  const RequestId id = request.spec->id;
-  if (request.state != State::kEnding) return;
-  if (!InFlight(id)) batch_.Remove(id);  // no further chunk while the handoff stops
+  const RequestId id = request.id();
+  if (!request.IsEnding()) return;
+  if (!steps_.InFlight(id)) steps_.Remove(id);  // no further slice while the handoff stops
   kv_out_.Stop(id);
-  if (kv_out_.Writing(id) || InFlight(id)) return;
-  if (kv_out_.Has(id) || request.working) {
+  if (kv_out_.Writing(id) || steps_.InFlight(id)) return;
+  if (request.must_tell_abort) {
     const InstanceId writer =
         request.writer == InstanceId{} ? membership_.instance() : request.writer;
     effects_.push_back(CallAbort{request.placed.endpoint,
@@ -294,16 +302,9 @@ void PrefillCore::Impl::MaybeLeave(Request& request) {
   Erase(request, absl::Status(request.end_status));
 }
 
-void PrefillCore::Impl::Erase(Request& request, const absl::Status& status) {
-  const RequestId id = request.spec->id;
-  batch_.Remove(id);
-  kv_out_.Forget(id);
-  if (request.blocks != nullptr) pool_.Free(*request.blocks);
-  LeaveFront(request);
-  if (request.sp_plan.has_value()) {
-    for (PlanSequence sequence : request.sp_plan->assigns) spans_.erase(sequence);
-  }
-  tombstones_.Put(id, request.epoch, status.ok());
+void PrefillCore::Impl::Erase(Request& request, const absl::Status& status,
+                              const HandoffPath& path) {
+  const RequestId id = request.id();
   const bool cancelled = status.code() == absl::StatusCode::kCancelled;
   const FinishReason reason = status.ok() ? FinishReason::kStop
                               : cancelled ? FinishReason::kCancelled
@@ -312,18 +313,25 @@ void PrefillCore::Impl::Erase(Request& request, const absl::Status& status) {
                      .epoch = request.epoch,
                      .reason = reason,
                      .status = status,
-                     .engine_failed = steps_.engine().FailedUnder(id)});
-  timers_.Remove(id);
+                     .engine_failed = steps_.engine().FailedUnder(id),
+                     .handoff = path});
+  tombstones_.Put(id, request.epoch, status.ok());
+  committed_ += status.ok();
+  if (request.started_us != kNever) effects_.push_back(ReleaseSequence{id, request.epoch});
+  steps_.Remove(id);
+  kv_out_.Forget(id);
+  sp_plans_.Forget(id);
+  place_calls_.Forget(id);
+  requests_.Erase(id);
   left_.push_back(id);
-  requests_.erase(id);
 }
 
 void PrefillCore::Impl::Report() {
   std::optional<MembershipEffect> due = membership_.Due(
       now_, Empty(), [this] { return Load(); }, [this] { return Held(); });
   if (!due.has_value()) return;
-  if (std::holds_alternative<CloseStream>(*due)) AwaitConnection();
   std::visit([this](auto& effect) { effects_.push_back(std::move(effect)); }, *due);
+  place_calls_.SetConnected(membership_.connected(), now_);  // it may have closed the stream
 }
 
 }  // namespace skein::scheduler

@@ -21,13 +21,18 @@
 // given back when it has had nothing for a while. The sender tells the parts that arrived; they are
 // told to the decode side one call at a time, and back to the sender when they were taken.
 //
+// An event costs the logarithm of the number of requests, and as much as its step has sequences; a
+// report costs what it lists. A registration, a drain and an engine that fails concern all
+// requests, and look at each once.
+//
 // Invariants, by number (CheckInvariants names them):
 //   1. Blocks held in the pool are exactly those of the requests that have a table.
 //   2. A request in the step in flight or with a handoff under way keeps its blocks.
 //   3. Requests open their transfers in plan-sequence order.
 //   4. Every accepted (id, epoch) ends exactly once, in a report's `ended`.
 //   5. Each part's own: pool, batch.
-//   6. What is remembered of all requests (who is in front, the earliest timer) agrees with them.
+//   6. What is remembered of all requests (who is in front, the load, the earliest timer) agrees
+//   with them.
 //   7. Every local block holds at most one block of one prompt; an SP plan's next piece is one
 //      of those that were promised by its Assigns, in their order.
 #pragma once
@@ -47,6 +52,7 @@
 #include "scheduler/worker/membership/membership_events.h"
 #include "scheduler/worker/steps/engine_watch.h"
 #include "scheduler/worker/steps/step.h"
+#include "scheduler/worker/worker_snapshot.h"
 
 namespace skein::scheduler {
 
@@ -84,9 +90,10 @@ struct CallPlaceDecode {  // to the orchestrator, on the stream
 using PrefillEffect =
     std::variant<AnswerAssign, CallPlaceDecode, CallOpenTransfer, CallRenew,
                  CallAcquireStagingBuffer, CallTakePart, CallReleaseStagingBuffer, CallCommit,
-                 CallAbort, RunStep, AbortStep, BreakGroup, OpenHandoff, AddToHandoff, StartHandoff,
-                 UseStagingBuffer, PartTaken, ExtendHandoff, StopHandoff, CallRegister, CallReport,
-                 CallUnregister, CloseStream, EngineFailed, Drained>;
+                 CallAbort, RunStep, ReleaseSequence, AbortStep, BreakGroup, OpenHandoff,
+                 AddToHandoff, StartHandoff, UseStagingBuffer, PartTaken, ExtendHandoff,
+                 StopHandoff, CallRegister, CallReport, CallUnregister, CloseStream, EngineFailed,
+                 Drained>;
 
 struct PrefillConfig {
   MembershipConfig membership;
@@ -116,28 +123,15 @@ struct PrefillConfig {
   EngineWatchConfig engine;
 };
 
-struct PrefillSnapshot {
-  bool registered = false;
-  bool draining = false;
-  bool stopping = false;      // it drains because its process ends
-  bool drained = false;       // it drains, holds nothing, and the orchestrator knows all about it
-  absl::Status orchestrator;  // of the latest call to it
-  absl::Status engine;        // why it has failed
-  InstanceId instance;
-  WorkerLoad load;
-  BlockCounts blocks;
+struct PrefillSnapshot : WorkerSnapshot {
   int64_t queued = 0;  // not yet asking
   int64_t asking = 0;
   int64_t computing = 0;   // placed, prompt not yet computed
   int64_t committing = 0;  // computed, KV not yet taken
   int64_t ending = 0;
   int64_t handoffs = 0;        // KV on its way to a decode instance
-  TimeUs oldest_wait_us = 0;   // of those queued or asking
-  uint64_t steps = 0;          // probes are none
-  uint64_t probes = 0;         // of the idle engine
   uint64_t prompt_tokens = 0;  // computed since the start
   uint64_t committed = 0;
-  uint64_t failed = 0;
 };
 
 class PrefillCore {

@@ -44,6 +44,7 @@ class PrefillCoreTest : public ::testing::Test {
     for (const CallReport& report : Of<CallReport>(effects)) {
       for (const EndedRequest& ended : report.request.ended) {
         ended_[ended.id] = ended.status;
+        handoffs_[ended.id] = ended.handoff;
         if (ended.engine_failed) failed_under_.insert(ended.id);
       }
       for (const PrefillEffect& more : Do(ReportReplied{report.request.serial, {}})) {
@@ -83,6 +84,7 @@ class PrefillCoreTest : public ::testing::Test {
   uint64_t calls_ = 0;
   uint64_t step_ = 0;
   std::map<RequestId, absl::Status> ended_;
+  std::map<RequestId, HandoffPath> handoffs_;
   std::set<RequestId> failed_under_;
   PrefillCore core_{Config()};
 };
@@ -106,7 +108,8 @@ TEST_F(PrefillCoreTest, APromptIsComputedHandedOverAndCommitted) {
   EXPECT_EQ(Of<RunStep>(effects)[0].sequences[0].position, 4);  // the engine never idles
   EXPECT_TRUE(Of<RunStep>(effects)[0].sequences[0].sample);
   EXPECT_TRUE(Of<CallCommit>(Step()).empty());
-  effects = Do(HandoffDone{{7, 1}, {5}, {256, 256}});
+  const HandoffPath path{.path = "direct", .transport = "tcp"};
+  effects = Do(HandoffDone{{7, 1}, {5}, {256, 256}, path});
   const CallCommit commit = Of<CallCommit>(effects)[0];
   EXPECT_EQ(commit.request.token, 40);
   EXPECT_EQ(commit.request.prompt_logprobs, "ll");
@@ -115,6 +118,7 @@ TEST_F(PrefillCoreTest, APromptIsComputedHandedOverAndCommitted) {
   Do(CommitReplied{{7, 1}, {5}, {}});
   EXPECT_EQ(Held(), 0);
   EXPECT_TRUE(ended_.at({7, 1}).ok());
+  EXPECT_EQ(handoffs_.at({7, 1}), path) << "told with the end";
 }
 
 // Queue: until its first step, whoever it waits for; handoff: what of it the steps did not hide.

@@ -3,220 +3,237 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
 #include "scheduler/worker/prefill/prefill_impl.h"
 
 namespace skein::scheduler {
 
-bool PrefillCore::Impl::IsUnreachable(const absl::Status& status) {
-  return status.code() == absl::StatusCode::kUnavailable ||
-         status.code() == absl::StatusCode::kDeadlineExceeded;
-}
-
-void PrefillCore::Impl::RunTimers(Request& request) {
-  if (request.state == State::kEnding) return;
-  if (now_ >= request.deadline_us) {
-    return End(request, absl::DeadlineExceededError("the request's deadline passed in prefill"));
+void PrefillCore::Impl::RunTimers() {
+  if (steps_.engine().Overdue(now_)) {
+    // The hung step may still write to its blocks. That is safe: a failed engine gets no more work,
+    // so no other sequence is given them.
+    const std::vector<StepSequence> ran = steps_.FailOverdue();
+    LeaveWithFailedEngine();  // before the step is forgotten: the others in it must hear
+    steps_.ForgetStep();
+    for (const StepSequence& sequence : ran) {
+      if (Request* request = requests_.Find(sequence.id)) MaybeLeave(*request);
+    }
   }
-  if (request.sp_plan.has_value() && request.state == State::kQueued &&
-      now_ >= request.sp_plan->join_until_us) {
-    return End(request, absl::UnavailableError("no blocks in time to join the plan"));
+  if (now_ >= drain_end_us_ && !drain_ended_) {
+    drain_ended_ = true;  // nothing new is accepted any more
+    const auto status = absl::UnavailableError("the prefill instance is going away");
+    EndThose([](const Request&) { return true; }, status);
+    EndSuccessors(status);
   }
-  if (now_ >= request.ask_give_up_us) {
-    return End(request, absl::UnavailableError("the orchestrator cannot be reached"));
+  kv_out_.RunTimers(now_);
+  while (const std::optional<RequestId> id = requests_.TakeOverdue(now_)) {
+    Request& request = requests_.at(*id);
+    End(request, now_ >= request.deadline_us
+                     ? absl::DeadlineExceededError("the request's deadline passed in prefill")
+                     : absl::UnavailableError("no blocks in time to join the plan"));
   }
-  if (now_ >= request.ask_retry_us) Ask(request);
+  for (const RequestId id : place_calls_.RunTimers(now_)) {
+    End(requests_.at(id), absl::UnavailableError("the orchestrator cannot be reached"));
+  }
 }
 
 // In plan-sequence order, and none overtakes one that waits for blocks.
-void PrefillCore::Impl::AskForPlaces() {
-  while (const std::optional<RequestId> first = queue_.First()) {
-    Request& request = requests_.at(*first);
-    if (TakesFront(request) && !queue_.MayEnterFront()) return;
-    if (!TakeBlocks(request) && !TakeBlocksOfYounger(request)) return;
-    Admit(request);
+void PrefillCore::Impl::AdmitQueued() {
+  std::vector<RequestId> gave_back;
+  while (Request* request = requests_.Admit(&gave_back)) {
+    for (const RequestId id : std::exchange(gave_back, {})) place_calls_.Suspend(id);
+    if (!request->IsPlaced()) {
+      if (request->OpensTransfer()) Ask(*request);  // other members wait for Start
+    } else if (request->OpensTransfer()) {
+      OpenTransfer(*request);
+    } else {
+      BeginWork(*request);
+    }
   }
+  for (const RequestId id : gave_back) place_calls_.Suspend(id);
 }
 
-bool PrefillCore::Impl::TakeBlocks(Request& request) {
-  const int64_t count = BlocksWanted(request);
-  if (count == 0) {  // of a short chunk a member may get nothing
-    request.blocks = std::make_shared<const std::vector<BlockId>>();
-    return true;
-  }
-  absl::StatusOr<BlockTable> blocks = pool_.Allocate(count);
-  if (!blocks.ok()) return false;
-  request.blocks = *std::move(blocks);
-  return true;
-}
-
-void PrefillCore::Impl::Admit(Request& request) {
-  SetState(request, State::kAsking);
-  if (TakesFront(request)) {
-    request.in_front = true;
-    queue_.EnterFront(PromptTokens(*request.spec));
-  }
-  const bool placed = !request.placed.endpoint.empty();
-  if (!TakesFront(request)) {
-    if (placed) BeginWork(request);  // else Start will tell
-  } else if (placed) {
-    OpenTransfer(request);
-  } else if (!request.ask_calling) {
-    Ask(request);
-  }
-}
-
-void PrefillCore::Impl::LeaveFront(Request& request) {
-  if (!request.in_front) return;
-  request.in_front = false;
-  queue_.LeaveFront(PromptTokens(*request.spec));
-}
-
-void PrefillCore::Impl::Ask(Request& request) {
-  request.ask_retry_us = kNever;
-  if (!membership_.connected()) {
-    request.ask_give_up_us = std::min(request.ask_give_up_us, now_ + config_.begin_give_up_us);
-    return Arm(request);
-  }
-  request.ask_calling = true;
-  effects_.push_back(CallPlaceDecode{{.instance = membership_.instance(),
-                                      .incarnation = membership_.identity().incarnation,
-                                      .id = request.spec->id,
-                                      .epoch = request.epoch,
-                                      .refused_by = request.refused_by,
-                                      .why = request.refused_why}});
-}
-
-void PrefillCore::Impl::AskWhenConnected() {
-  for (auto& [id, request] : requests_) {
-    if (request.ask_give_up_us == kNever) continue;
-    request.ask_give_up_us = kNever;
-    if (request.state == State::kAsking) Ask(request);
-  }
-}
-
-void PrefillCore::Impl::AwaitConnection() {
-  for (auto& [id, request] : requests_) {
-    if (!std::exchange(request.ask_calling, false)) continue;
-    if (request.state == State::kAsking) Ask(request);
-  }
-}
-
-// A younger SP plan may have taken the last blocks while this request waited for the end of
-// its older epoch. That plan is placed only after this request has its decode room: as long as it
-// is not, nothing is in its blocks.
-bool PrefillCore::Impl::TakeBlocksOfYounger(Request& request) {
-  while (const std::optional<RequestId> youngest = queue_.YoungestUnplaced(request.sequence)) {
-    BackToQueue(requests_.at(*youngest));
-    if (TakeBlocks(request)) return true;
-  }
-  return false;
-}
-
-void PrefillCore::Impl::BackToQueue(Request& request) {
-  pool_.Free(*request.blocks);
-  request.blocks = nullptr;
-  request.ask_retry_us = request.ask_give_up_us = kNever;
-  SetState(request, State::kQueued);
-  LeaveFront(request);
-  Arm(request);
-}
-
-// No decode room: blocks that an SP plan before it waits for must not wait with it, for that
-// plan may hold the room.
-void PrefillCore::Impl::Yield(Request& request) {
-  if (request.sp_plan.has_value()) return;
-  if (queue_.SpPlanWaitsBefore(request.sequence)) BackToQueue(request);
+void PrefillCore::Impl::Ask(const Request& request) {
+  place_calls_.Ask({.id = request.id(),
+                    .epoch = request.epoch,
+                    .refused_by = request.refused_by,
+                    .why = request.refused_why},
+                   now_);
 }
 
 void PrefillCore::Impl::On(const PlaceDecodeReplied& event) {
   const absl::Status& status = event.reply.status;
-  Request* request = FindLive(event.id, event.epoch);
-  if (request == nullptr || !request->ask_calling) return;
-  request->ask_calling = false;
-  if (status.ok()) return Place(*request, event.reply.placed);
-  if (!absl::IsResourceExhausted(status)) return End(*request, status);
-  if (request->state != State::kAsking) return;  // it asks again when it has blocks again
-  request->ask_retry_us = now_ + config_.retry_us;
-  Arm(*request);
-  Yield(*request);
+  if (!place_calls_.Answered(event.id, event.epoch, status, now_)) return;
+  Request& request = requests_.at(event.id);
+  if (status.ok()) return Place(request, event.reply.placed);
+  if (!absl::IsResourceExhausted(status)) return End(request, status);
+  // No decode room: blocks that an SP plan before it waits for must not wait with it, for that plan
+  // may hold the room.
+  const bool yields = request.phase == Phase::kAsking && request.IsPlain() &&
+                      requests_.SpPlanWaitsBefore(request.sequence);
+  if (!yields) return;
+  requests_.BackToQueue(request);
+  place_calls_.Suspend(event.id);
 }
 
 void PrefillCore::Impl::On(const StartCalled& event) {
   const StartRequest& start = event.request;
-  if (Request* request = FindLive(start.id, start.epoch); request != nullptr) {
+  if (Request* request = requests_.FindLive(start.id, start.epoch); request != nullptr) {
     Place(*request, start.placed);
-  } else if (const auto it = successors_.find(start.id);
-             it != successors_.end() && it->second.front().epoch == start.epoch) {
-    it->second.front().placed = start.placed;
+  } else {
+    successors_.Place(start.id, start.epoch, start.placed);
   }
 }
 
 void PrefillCore::Impl::Place(Request& request, const Placed& placed) {
-  if (!request.placed.endpoint.empty()) return;  // after a break it is said once more
-  request.placed = placed;
-  queue_.RemoveUnplaced(PlaceOf(request));
-  request.ask_calling = false;
-  request.ask_retry_us = request.ask_give_up_us = kNever;
-  if (request.state != State::kAsking) return;
-  TakesFront(request) ? OpenTransfer(request) : BeginWork(request);
+  if (request.IsPlaced()) return;  // after a break it is said once more
+  requests_.SetPlaced(request, placed);
+  place_calls_.Forget(request.id());
+  if (request.phase != Phase::kAsking) return;
+  request.OpensTransfer() ? OpenTransfer(request) : BeginWork(request);
 }
 
 void PrefillCore::Impl::OpenTransfer(Request& request) {
-  const bool spans = request.sp_plan.has_value();
-  request.writer = spans ? request.sp_plan->self : membership_.instance();
-  kv_out_.Open({.id = request.spec->id,
+  const SpPlan* plan = sp_plans_.Find(request.id());
+  request.writer = plan != nullptr ? plan->self() : membership_.instance();
+  kv_out_.Open({.id = request.id(),
                 .epoch = request.epoch,
                 .spec = request.spec,
                 .endpoint = request.placed.endpoint,
                 .writer = request.writer,
-                .one_of_several = spans,
-                .takes_blocks = TakesFront(request)},
+                .one_of_several = plan != nullptr,
+                .takes_blocks = request.OpensTransfer()},
                now_);
 }
 
-// It keeps its local blocks while it asks for another place: it is about to start.
-void PrefillCore::Impl::Refused(Request& request, const absl::Status& why) {
-  kv_out_.Forget(request.spec->id);
-  request.refused_by = request.placed.decode;
-  request.refused_why = why;
-  request.placed = {};
-  queue_.AddUnplaced(PlaceOf(request));
-  Ask(request);
+void PrefillCore::Impl::BeginWork(Request& request) {
+  requests_.SetPhase(request, Phase::kComputing);
+  if (request.IsPlain()) steps_.Add(request);
+  OpenHandoffOf(request);
 }
 
-void PrefillCore::Impl::BeginWork(Request& request) {
-  SetState(request, State::kPlaced);
-  request.working = true;
-  if (!request.sp_plan.has_value()) {
-    batch_.Add(request.spec->id, request.sequence, PromptTokens(*request.spec), 0, request.suspect);
+// Tells the handoff which blocks are computed here, as far as that is known. A member that does not
+// lead opens its transfer when the first are.
+void PrefillCore::Impl::OpenHandoffOf(Request& request) {
+  const RequestId id = request.id();
+  std::vector<HandoffBlock> puts;
+  bool more = false;
+  if (SpPlan* plan = sp_plans_.Find(id)) {
+    puts = plan->TakeNewPuts(*request.blocks);
+    more = !plan->Whole();
+  } else {
+    for (const BlockId block : *request.blocks) {
+      puts.push_back({static_cast<int32_t>(puts.size()), block});
+    }
   }
-  OpenHandoffOf(request);
+  if (kv_out_.Begun(id)) return kv_out_.AddBlocks(id, std::move(puts), more);
+  if (puts.empty()) return;
+  if (!kv_out_.Has(id)) OpenTransfer(request);
+  kv_out_.Begin(id, std::move(puts), more, now_);
 }
 
 void PrefillCore::Impl::TakeOutcomes() {
   for (const KvOut::Outcome& outcome : kv_out_.TakeOutcomes()) {
-    const auto it = requests_.find(outcome.id);
-    if (it == requests_.end()) continue;  // its deadline passed at the same time
-    Request& request = it->second;
+    Request* request = requests_.Find(outcome.id);
+    if (request == nullptr) continue;  // its deadline passed at the same time
     switch (outcome.end) {
       case KvOut::End::kOpened:
-        if (request.state == State::kAsking) BeginWork(request);
+        if (request->phase == Phase::kAsking) BeginWork(*request);
         break;
       case KvOut::End::kRefused:
-        if (request.state == State::kAsking) Refused(request, outcome.status);
+        if (request->phase != Phase::kAsking) break;
+        // It keeps its local blocks while it asks for another place: it is about to start.
+        kv_out_.Forget(outcome.id);
+        request->refused_by = request->placed.decode;
+        request->refused_why = outcome.status;
+        requests_.ClearPlaced(*request);
+        Ask(*request);
         break;
       case KvOut::End::kCommitted:
-        Finish(request);
+        Erase(*request, absl::OkStatus(), outcome.path);
         break;
       case KvOut::End::kFailed:
-        End(request, outcome.status);
+        End(*request, outcome.status);
         break;
       case KvOut::End::kStopped:
-        MaybeLeave(request);
+        MaybeLeave(*request);
         break;
     }
   }
+}
+
+void PrefillCore::Impl::StartStep() {
+  std::optional<RunStep> step =
+      steps_.Next(requests_, sp_plans_, /*may_probe=*/!membership_.leaving(), now_);
+  if (!step.has_value()) return;
+  for (const StepSequence& sequence : step->sequences) {
+    if (step->probe) break;
+    Request& request = requests_.at(sequence.id);
+    if (request.started_us == kNever) {
+      request.started_us = now_;
+      request.result.times.queue_us = now_ - request.arrived_us;
+    }
+    const bool starts_chunk = sequence.ring != nullptr && sequence.ring->piece.index == 0;
+    if (starts_chunk) TellProgress(*sp_plans_.Find(sequence.id), request.epoch);
+  }
+  effects_.push_back(*std::move(step));
+}
+
+void PrefillCore::Impl::TellProgress(const SpPlan& plan, Epoch epoch) {
+  membership_.Holds({.id = plan.id(), .epoch = epoch, .chunks_done = plan.chunks_done()},
+                    plan.chunk_since_us());
+}
+
+void PrefillCore::Impl::On(const StepDone& event) {
+  const std::optional<StepLoop::Ended> ended = steps_.End(event, now_);
+  if (!ended.has_value()) return;
+  for (size_t i = 0; i < ended->ran.size(); ++i) {
+    Request& request = requests_.at(ended->ran[i].id);
+    if (request.IsEnding()) {
+      MaybeLeave(request);
+    } else if (ended->status.ok()) {
+      TakeResult(request, ended->ran[i], event.results[i]);
+    } else {
+      End(request, ended->status);
+    }
+  }
+  if (!steps_.engine().ok()) LeaveWithFailedEngine();
+}
+
+void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
+                                   const StepResult& result) {
+  SpPlan* plan = sp_plans_.Find(ran.id);
+  // The other members may still be at the end of this step: its failure here is none of theirs.
+  if (plan != nullptr) sp_plans_.Leave(ran.id, ran, result.status.ok());
+  if (!result.status.ok()) return End(request, result.status);
+  absl::StrAppend(&request.result.prompt_logprobs, result.prompt_logprobs);
+  if (ran.sample) {
+    request.result.has_token = true;
+    request.result.token = result.token;
+    request.result.payload = result.payload;
+  }
+  if (plan != nullptr && ran.ring->piece.ends_chunk) {
+    TellProgress(*plan, request.epoch);
+    membership_.ReportSoon();
+    if (plan->FirstChunksDone()) requests_.LeaveFront(ran.id);
+  }
+  const bool last = plan != nullptr ? ran.ring->piece.last
+                                    : ran.position + ran.count >= PromptTokens(*request.spec);
+  if (!last) return;
+  request.result.times.prefill_us = now_ - request.started_us;
+  requests_.SetPhase(request, Phase::kCommitting);
+  if (plan == nullptr) steps_.Remove(ran.id);
+  if (plan != nullptr && plan->ComputesNothing()) return Erase(request, absl::OkStatus());
+  kv_out_.SetResult(ran.id, std::move(request.result), now_);
+}
+
+// What is computed needs the engine no more: it may still be handed over.
+void PrefillCore::Impl::LeaveWithFailedEngine() {
+  const absl::Status status = steps_.engine().EndOfRequests();
+  EndThose([](const Request& request) { return request.phase < Phase::kCommitting; }, status);
+  EndSuccessors(status);
+  membership_.StartDrain();
+  drain_end_us_ = std::min(drain_end_us_, now_ + config_.engine.last_words_us);
+  effects_.push_back(EngineFailed{steps_.engine().status()});
 }
 
 }  // namespace skein::scheduler

@@ -68,7 +68,7 @@ class Members {
   std::vector<Instance> instances_;  // i has id i + 1
   std::map<uint64_t, Plan> plans_;   // by serial
   std::vector<std::function<void()>> messages_;
-  std::map<std::pair<GroupKey, int>, std::map<size_t, uint64_t>> meetings_;  // steps by instance
+  std::map<std::pair<GroupId, int>, std::map<size_t, uint64_t>> meetings_;  // steps by instance
   uint64_t sequence_ = 0;
   uint64_t calls_ = 0;
 };

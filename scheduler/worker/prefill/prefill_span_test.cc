@@ -131,7 +131,7 @@ TEST_F(PrefillSpanTest, TheLeadComputesItsShareAndCommitsIt) {
   EXPECT_EQ(piece.count, 8);
   EXPECT_FALSE(piece.sample);
   EXPECT_EQ(piece.ring->comm_addresses.size(), 1u);
-  const GroupKey first_group = piece.ring->group;
+  const GroupId first_group = piece.ring->group;
 
   now_ = 50;
   effects = Step();

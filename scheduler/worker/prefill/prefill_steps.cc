@@ -1,23 +1,31 @@
-// The engine of a prefill-worker: which step is next, what came of it.
+#include "scheduler/worker/prefill/prefill_steps.h"
+
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "scheduler/worker/prefill/prefill_impl.h"
-
 namespace skein::scheduler {
 
-void PrefillCore::Impl::StartStep() {
-  if (!steps_.MayLaunch()) return;
-  if (steps_.doubtful() && !membership_.leaving()) return Probe();
-  PlanSequence before{UINT64_MAX};
-  Request* piece = EnterablePiece(&before);
-  std::vector<StepItem> items = batch_.Plan(before);
-  if (items.empty()) return piece != nullptr ? StartPiece(*piece) : Probe();
+void PrefillSteps::Add(const PrefillRequest& request) {
+  batch_.Add(request.id(), request.sequence, PromptTokens(*request.spec), 0, request.suspect);
+}
+
+std::optional<RunStep> PrefillSteps::Next(const PrefillRequests& requests, SpPlans& sp_plans,
+                                          bool may_probe, TimeUs now) {
+  if (!loop_.MayLaunch()) return std::nullopt;
+  if (loop_.doubtful() && may_probe) return Probe(may_probe, now);
+  std::optional<SpPlans::Turn> turn = sp_plans.Next();
+  if (turn.has_value() && requests.at(turn->id).phase != PrefillRequest::Phase::kComputing) {
+    turn.reset();
+  }
+  const std::vector<StepItem> items =
+      batch_.Plan(turn.has_value() ? turn->sequence : PlanSequence{UINT64_MAX});
+  if (items.empty()) {
+    if (!turn.has_value()) return Probe(may_probe, now);
+    return Enter(requests.at(turn->id), *sp_plans.Find(turn->id), now);
+  }
   std::vector<StepSequence> sequences;
   for (const StepItem& item : items) {
-    Request& request = requests_.at(item.id);
-    Started(request);
+    const PrefillRequest& request = requests.at(item.id);
     sequences.push_back({.id = item.id,
                          .epoch = request.epoch,
                          .spec = request.spec,
@@ -27,103 +35,58 @@ void PrefillCore::Impl::StartStep() {
                          .sample = item.sample && request.spec->max_tokens > 0,
                          .output = nullptr});
   }
-  effects_.push_back(steps_.Launch(std::move(sequences), now_));
+  return loop_.Launch(std::move(sequences), now);
 }
 
-void PrefillCore::Impl::Probe() {
-  if (membership_.leaving()) return;
-  std::optional<RunStep> probe = steps_.Probe(now_);
-  if (probe.has_value()) effects_.push_back(*std::move(probe));
+RunStep PrefillSteps::Enter(const PrefillRequest& request, SpPlan& plan, TimeUs now) {
+  piece_ = request.id();
+  const TimeUs deadline_us = std::min(now + ring_step_us_, request.deadline_us);
+  return loop_.Launch({plan.Enter(*request.blocks, deadline_us, now)}, now);
 }
 
-void PrefillCore::Impl::On(const StepDone& event) {
-  const std::optional<StepLoop::Ended> ended = steps_.End(event, now_);
-  if (!ended.has_value()) return;
-  if (piece_.has_value()) {
-    PieceDone(*ended, event.results);
-  } else {
-    BatchDone(*ended, event.results);
-  }
-  if (!steps_.engine().ok()) LeaveWithFailedEngine();
+std::optional<RunStep> PrefillSteps::Probe(bool may_probe, TimeUs now) {
+  if (!may_probe) return std::nullopt;
+  return loop_.Probe(now);
 }
 
-void PrefillCore::Impl::BatchDone(const StepLoop::Ended& ended,
-                                  const std::vector<StepResult>& results) {
-  if (batch_.InFlight()) batch_.Complete();
-  int64_t tokens = 0;
-  for (size_t i = 0; i < ended.ran.size(); ++i) {
-    Request& request = requests_.at(ended.ran[i].id);
-    if (ended.status.ok() && results[i].status.ok()) tokens += ended.ran[i].count;
-    if (request.state == State::kEnding) {
-      MaybeLeave(request);
-    } else if (ended.status.ok()) {
-      TakeResult(request, ended.ran[i], results[i]);
-    } else {
-      End(request, ended.status);
-    }
-  }
-  if (!ended.status.ok() || ended.ran.empty()) return;
-  prompt_tokens_ += tokens;
-  rate_.Add(tokens, ended.took_us);
+std::optional<AbortStep> PrefillSteps::Abort(RequestId id, TimeUs now) {
+  if (piece_ != id) return std::nullopt;
+  loop_.Abort(now);
+  return AbortStep{loop_.number()};
 }
 
-void PrefillCore::Impl::TakeResult(Request& request, const StepSequence& ran,
-                                   const StepResult& result) {
-  if (!result.status.ok()) return End(request, result.status);
-  absl::StrAppend(&request.prompt_logprobs, result.prompt_logprobs);
-  if (ran.position + ran.count < PromptTokens(*request.spec)) return;
-  request.has_token = ran.sample;
-  request.token = result.token;
-  request.payload = result.payload;
-  batch_.Remove(ran.id);
-  Computed(request);
+std::optional<StepLoop::Ended> PrefillSteps::End(const StepDone& event, TimeUs now) {
+  std::optional<StepLoop::Ended> ended = loop_.End(event, now);
+  if (!ended.has_value()) return ended;
+  Count(*ended, event.results);
+  ForgetStep();
+  return ended;
 }
 
-void PrefillCore::Impl::Started(Request& request) const {
-  if (request.started_us != kNever) return;
-  request.started_us = now_;
-  request.times.queue_us = now_ - request.arrived_us;
-}
-
-void PrefillCore::Impl::Computed(Request& request) {
-  request.computed = true;
-  request.times.prefill_us = now_ - request.started_us;
-  LeaveFront(request);
-  if (request.sp_plan.has_value() && request.sp_plan->share.empty()) return Finish(request);
-  kv_out_.SetResult(request.spec->id,
-                    {.has_token = request.has_token,
-                     .token = request.token,
-                     .payload = std::move(request.payload),
-                     .prompt_logprobs = std::move(request.prompt_logprobs),
-                     .times = request.times},
-                    now_);
-}
-
-// The hung step may still write to its blocks. That is safe: a failed engine gets no more work, so
-// no other sequence is given them.
-void PrefillCore::Impl::FailOverdueStep() {
-  const std::vector<StepSequence> ran = steps_.FailOverdue();
-  LeaveWithFailedEngine();  // before the step is forgotten: the others in it must hear
+void PrefillSteps::ForgetStep() {
   if (batch_.InFlight()) batch_.Complete();
   piece_.reset();
-  for (const StepSequence& sequence : ran) {
-    if (Request* request = Find(sequence.id, sequence.epoch)) MaybeLeave(*request);
-  }
 }
 
-// What is computed needs the engine no more: it may still be handed over.
-void PrefillCore::Impl::LeaveWithFailedEngine() {
-  std::vector<RequestId> ids;
-  for (const auto& [id, request] : requests_) {
-    if (!request.computed) ids.push_back(id);
+void PrefillSteps::Count(const StepLoop::Ended& ended, const std::vector<StepResult>& results) {
+  if (!ended.status.ok()) return;
+  int64_t tokens = 0;
+  for (size_t i = 0; i < ended.ran.size(); ++i) {
+    if (results[i].status.ok()) tokens += ended.ran[i].count;
   }
-  for (const RequestId id : ids) End(requests_.at(id), steps_.engine().EndOfRequests());
-  while (!successors_.empty()) {
-    EndSuccessors(successors_.begin()->first, {UINT64_MAX}, steps_.engine().EndOfRequests());
+  prompt_tokens_ += tokens;
+  if (!piece_.has_value()) loop_.AddTokens(tokens, ended.took_us);  // a piece waits for its members
+}
+
+absl::Status PrefillSteps::CheckInvariants() const {
+  if (absl::Status status = batch_.CheckInvariants(); !status.ok()) return status;
+  if (absl::Status status = loop_.CheckInvariants(); !status.ok()) return status;
+  const bool in_step = batch_.InFlight() || piece_.has_value();
+  if ((batch_.InFlight() && piece_.has_value()) ||
+      (in_step && engine().ok() && !engine().stepping())) {
+    return absl::InternalError("PrefillSteps: requests are in a step that is not in flight");
   }
-  membership_.StartDrain();
-  drain_end_us_ = std::min(drain_end_us_, now_ + config_.engine.last_words_us);
-  effects_.push_back(EngineFailed{steps_.engine().status()});
+  return absl::OkStatus();
 }
 
 }  // namespace skein::scheduler

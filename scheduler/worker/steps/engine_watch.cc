@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -35,14 +35,14 @@ absl::Status EngineWatch::EndOfRequests() const {
 }
 
 void EngineWatch::Fail(const absl::Status& status, const std::vector<StepSequence>& step) {
-  SKEIN_INVARIANT(ok() && !status.ok());
+  SKEIN_CHECK(ok() && !status.ok());
   status_ = status;
   stepping_ = false;
   for (const StepSequence& sequence : step) failed_under_.insert(sequence.id);
 }
 
 void EngineWatch::Begin(const RunStep& step, TimeUs now) {
-  SKEIN_INVARIANT(ok() && !stepping_ && !step.sequences.empty());
+  SKEIN_CHECK(ok() && !stepping_ && !step.sequences.empty());
   const RingPart* part = step.sequences.front().ring.get();
   stepping_ = true;
   probe_ = step.probe;
@@ -60,7 +60,7 @@ void EngineWatch::Abort(TimeUs now) {
 }
 
 void EngineWatch::End(TimeUs now) {
-  SKEIN_INVARIANT(stepping_);
+  SKEIN_CHECK(stepping_);
   stepping_ = false;
   next_probe_us_ = now + config_.probe_interval_us;
   if (joint_) return;  // it took the others' time

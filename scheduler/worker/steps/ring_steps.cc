@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 
 RingSteps::Effects RingSteps::Enter(uint64_t step, const RingPart& part) {
-  SKEIN_INVARIANT(phase_ == Phase::kOutside);
+  SKEIN_CHECK(phase_ == Phase::kOutside);
   Effects effects;
   phase_ = Phase::kEntering;
   step_ = step;
@@ -28,7 +28,7 @@ RingSteps::Effects RingSteps::Enter(uint64_t step, const RingPart& part) {
 }
 
 RingSteps::Effects RingSteps::Made(const absl::Status& status) {
-  SKEIN_INVARIANT(!to_make_.empty());
+  SKEIN_CHECK(!to_make_.empty());
   Effects effects;
   const MakeGroup made = std::move(to_make_.front());
   to_make_.pop_front();
@@ -62,7 +62,7 @@ void RingSteps::Refuse(absl::Status why, Effects* effects) {
 }
 
 RingSteps::Effects RingSteps::Leave(const absl::Status& status) {
-  SKEIN_INVARIANT(phase_ == Phase::kInside);
+  SKEIN_CHECK(phase_ == Phase::kInside);
   Effects effects;
   phase_ = Phase::kOutside;
   if (!status.ok()) {

@@ -38,7 +38,7 @@ enum class RingGroup { kPieces, kMoves };
 // Effect: make this instance's end of the group, then call Made. The last effect of its list.
 struct MakeGroup {
   RingGroup group = RingGroup::kPieces;
-  GroupKey key;
+  GroupId key;
   int rank = 0;
   std::vector<std::string> comm_addresses;  // by rank
 };
@@ -85,7 +85,7 @@ class RingSteps {
  private:
   enum class Phase { kOutside, kEntering, kInside };
   struct Group {
-    GroupKey key;
+    GroupId key;
     bool broken = false;
   };
 

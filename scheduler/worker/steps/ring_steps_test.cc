@@ -32,7 +32,7 @@ BreakGroup GroupOf(uint64_t chunk) {
 }
 
 std::string NameOf(RingGroup group) { return group == RingGroup::kPieces ? "pieces" : "moves"; }
-std::string NameOf(GroupKey key) { return absl::StrCat(key.high, key.low == 0 ? "" : "m"); }
+std::string NameOf(GroupId key) { return absl::StrCat(key.high, key.low == 0 ? "" : "m"); }
 
 struct Describe {
   std::string operator()(const MakeGroup& make) const {

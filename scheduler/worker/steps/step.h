@@ -13,15 +13,9 @@
 #include "scheduler/base/time.h"
 #include "scheduler/kv/block_pool.h"
 #include "scheduler/kv/deal.h"
+#include "scheduler/vocabulary/group_id.h"
 
 namespace skein::scheduler {
-
-// Tells the groups of processes apart that step together: the same number at all members.
-struct GroupKey {
-  uint64_t high = 0;
-  uint64_t low = 0;
-  auto operator<=>(const GroupKey&) const = default;
-};
 
 // A sequence's part of a step that several instances run together: a piece of its prompt, dealt to
 // the members by rank. Block ids are this instance's.
@@ -37,8 +31,8 @@ struct RingPart {
   std::vector<int64_t> history_tokens;  // by rank
   int64_t token_end = 0;                // prompt tokens that are computed, somewhere, after it
   TimeUs deadline_us = 0;               // of the whole step
-  GroupKey group;                       // of the chunk's members: the same for all its pieces
-  GroupKey moves_group;                 // a second one, for what moves
+  GroupId group;                        // of the chunk's members: the same for all its pieces
+  GroupId moves_group;                  // a second one, for what moves
 };
 
 // One sequence of a step: tokens [position, position + count) of prompt ++ output; with `ring`
@@ -78,6 +72,12 @@ struct StepResult {
   absl::Status status;
 };
 
+// Effect: a sequence that was in a step is in no further one; none of its steps is in flight.
+struct ReleaseSequence {
+  RequestId id;
+  Epoch epoch;
+};
+
 // Effect: break the groups of the ring step, which then ends soon with UNAVAILABLE or
 // CANCELLED. A step that has ended meanwhile: nothing.
 struct AbortStep {
@@ -87,7 +87,7 @@ struct AbortStep {
 // Effect: this instance will not enter that group's step: the members that wait for it in it need
 // not. No step of the group is in flight here.
 struct BreakGroup {
-  GroupKey group;
+  GroupId group;
   int rank = 0;
   std::vector<std::string> comm_addresses;  // by rank
 };

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::scheduler {
 namespace {
@@ -17,7 +17,7 @@ bool BrokeForOthers(const absl::Status& status) {
 }  // namespace
 
 RunStep StepLoop::Launch(std::vector<StepSequence> sequences, TimeUs now) {
-  SKEIN_INVARIANT(MayLaunch());
+  SKEIN_CHECK(MayLaunch());
   in_flight_ = std::move(sequences);
   started_us_ = now;
   RunStep step{.step = ++number_, .sequences = in_flight_};
@@ -65,10 +65,30 @@ void StepLoop::CountNan(const std::vector<StepResult>& results) {
   engine_.ProbeSoon();
 }
 
+void StepLoop::AddTokens(int64_t tokens, TimeUs took_us) {
+  if (took_us <= 0 || tokens <= 0) return;
+  const double rate = static_cast<double>(tokens) * kSecondUs / static_cast<double>(took_us);
+  double& mean = tokens_per_second_;
+  mean = mean == 0 ? rate : mean + (rate - mean) / 8;
+}
+
 std::vector<StepSequence> StepLoop::FailOverdue() {
   std::vector<StepSequence> ran = std::exchange(in_flight_, {});
   engine_.Fail(engine_.OverdueStatus(), ran);
   return ran;
+}
+
+absl::Status StepLoop::CheckInvariants() const {
+  const bool of_requests = engine_.stepping() && !engine_.probing();
+  if (of_requests == in_flight_.empty()) {
+    return absl::InternalError(absl::StrCat("StepLoop: ", in_flight_.size(), " sequences in a ",
+                                            engine_.stepping() ? "running" : "finished", " step"));
+  }
+  if (engine_.probes() > number_) {
+    return absl::InternalError(
+        absl::StrCat("StepLoop: ", engine_.probes(), " probes of ", number_, " steps"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace skein::scheduler

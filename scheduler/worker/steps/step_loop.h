@@ -47,8 +47,15 @@ class StepLoop {
 
   // Empty: the event is not of the step in flight. The caller then looks whether engine().ok().
   std::optional<Ended> End(const StepDone& event, TimeUs now);
+  // Tokens that an ended step computed.
+  void AddTokens(int64_t tokens, TimeUs took_us);
+  // Over recent steps: an exponential mean with weight 1/8. 0: nothing measured yet.
+  double TokensPerSecond() const { return tokens_per_second_; }
   // Fails the engine by its overdue step; gives that step's sequences. REQUIRES: Overdue.
   std::vector<StepSequence> FailOverdue();
+
+  // INTERNAL: what does not fit together.
+  absl::Status CheckInvariants() const;
 
  private:
   void CountNan(const std::vector<StepResult>& results);
@@ -59,6 +66,7 @@ class StepLoop {
   std::vector<StepSequence> in_flight_;
   uint64_t number_ = 0;
   TimeUs started_us_ = 0;
+  double tokens_per_second_ = 0;
 };
 
 }  // namespace skein::scheduler

@@ -130,5 +130,17 @@ TEST(StepLoop, AnOverdueStepFailsTheEngineUnderItsRequests) {
   EXPECT_FALSE(steps.End({.step = 1, .results = {kToken}}, 1001).has_value()) << "too late";
 }
 
+TEST(StepLoopRate, IsAMeanOverRecentSteps) {
+  StepLoop loop{EngineWatchConfig()};
+  EXPECT_EQ(loop.TokensPerSecond(), 0);
+  loop.AddTokens(0, kSecondUs);
+  loop.AddTokens(10, 0);
+  EXPECT_EQ(loop.TokensPerSecond(), 0) << "nothing was measured";
+  loop.AddTokens(800, kSecondUs);
+  EXPECT_EQ(loop.TokensPerSecond(), 800);
+  loop.AddTokens(800, 2 * kSecondUs);
+  EXPECT_EQ(loop.TokensPerSecond(), 800 - 400 / 8);
+}
+
 }  // namespace
 }  // namespace skein::scheduler

@@ -1,4 +1,4 @@
-// A blocking HTTP client for tests that sends exactly the bytes it is given. Every wait is bounded.
+// A blocking HTTP client for tests; sends its bytes unchanged. Every wait is bounded.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,15 @@ class RawClient {
   void Close();
   void Reset();  // closes with RST
 
-  // The next answer; chunked bodies are joined. status 0: the connection ended or `timeout_ms`
-  // passed. `head_only`: the answer to a HEAD request.
+  // The next answer; joins chunked bodies. status 0: the connection ended or `timeout_ms` passed.
+  // `head_only`: the answer to a HEAD request.
   Response ReadResponse(bool head_only = false, int timeout_ms = 20'000);
-  // Only the head, then ReadChunk per chunk ("" at the end).
+  // Only the head; then call ReadChunk for each chunk ("" at the end).
   Response ReadHead(int timeout_ms = 20'000);
   bool ReadChunk(std::string* chunk, int timeout_ms = 20'000);
   // Everything until the peer closes.
   std::string ReadAll(int timeout_ms = 20'000);
-  // The peer has closed: nothing more comes.
+  // Whether the peer has closed.
   bool AtEnd(int timeout_ms = 20'000);
 
  private:
@@ -43,8 +43,8 @@ class RawClient {
   std::string in_;
 };
 
-// "GET /path HTTP/1.1\r\nHost: test\r\n...\r\n\r\n" with Content-Length and a JSON content type
-// when there is a body.
+// "GET /path HTTP/1.1\r\nHost: test\r\n...\r\n\r\n"; with Content-Length and a JSON content type if
+// there is a body.
 std::string MakeRequest(std::string_view method, std::string_view target,
                         std::string_view body = {}, const std::vector<Header>& headers = {});
 

@@ -29,6 +29,8 @@ std::chrono::sys_seconds Now() {
 
 const ApiError kSaturated = {429, "Too many requests are waiting. Retry later.", "",
                              "rate_limit_exceeded"};
+const ApiError kTooLate = {504, "The request's deadline passed before it was tokenized.", "",
+                           "deadline_exceeded"};
 
 // What keeps the body from being read as JSON; "" when nothing does.
 std::string WhyNotPlainJson(const http::Request& request) {
@@ -132,8 +134,10 @@ void RouterApi::Dispatch(WorkFn work, http::Request request, ResponderPtr respon
   }
   Loop& loop = *loops_[next_loop_.fetch_add(1) % loops_.size()];
   auto held = std::make_shared<http::Request>(std::move(request));
-  const bool taken = loop.TryPost(
-      [this, work, held, responder, arrived_us] { (this->*work)(*held, responder, arrived_us); });
+  const bool taken = loop.TryPost([this, work, held, responder, arrived_us] {
+    if (TimeLeftUs(arrived_us) <= 0) return Refuse(responder, kTooLate);
+    (this->*work)(*held, responder, arrived_us);
+  });
   if (!taken) Refuse(responder, kSaturated);
 }
 
@@ -305,10 +309,13 @@ void RouterApi::Launch(const http::Request& request, const ResponderPtr& respond
   plan.traceparent = TraceparentOf(request);
   plan.arrived_us = arrived_us;
   plan.trace = options_.trace;
+  const int64_t left_us = TimeLeftUs(arrived_us);
+  if (left_us <= 0) return Refuse(responder, kTooLate);
   scheduler::RequestId id = shell_->NextIds(plan.specs.size());
   for (auto& spec : plan.specs) {
     spec->id = id;
     spec->names = {plan.head.id, plan.request_id};
+    spec->deadline_us = left_us;
     ++id.serial;
   }
   if (Answer::Launch(std::make_shared<Answer>(std::move(plan), responder, shell_, metrics_)))

@@ -28,8 +28,10 @@ struct RouterApiOptions {
   int64_t max_streams = 2048;         // as the shell's
   int64_t max_queued = 1024;          // as the shell's
   int64_t default_max_tokens = 2048;  // of a chat, where neither client nor model says; 0: no bound
-  bool strict = false;                // unknown parameters are errors
-  int threads = 2;
+  // From a request's arrival to the end of its answer, tokenising included. As the shell's.
+  int64_t request_deadline_us = 600'000'000;
+  bool strict = false;             // unknown parameters are errors
+  int threads = 2;                 // that parse and tokenise
   size_t queue_max = 256;          // requests waiting for a thread; more: 429
   TraceRecorder* trace = nullptr;  // outlives the API and its shell; null: nothing is recorded
 };
@@ -80,6 +82,10 @@ class RouterApi {
   void Launch(const http::Request& request, const ResponderPtr& responder, int64_t arrived_us,
               AnswerPlan plan);
   void SendJson(const ResponderPtr& responder, std::vector<http::Header> headers, std::string body);
+  // Until the deadline; not positive: it has passed.
+  int64_t TimeLeftUs(int64_t arrived_us) const {
+    return options_.request_deadline_us - (MonotonicUs() - arrived_us);
+  }
   openai::ApiError NoSuchModel(const std::string& name) const;
   int64_t MaxPositions(const ServedModel& model) const;
   openai::ModelCard CardOf(const ServedModel& model) const;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/common.pb.h"
+#include "scheduler/vocabulary/mix64.h"
 #include "services/router/generation/token_range.h"
 
 namespace skein::services {
@@ -101,13 +102,10 @@ MaybeError CheckTokenIds(const ServedModel& model, const openai::GenerationOptio
   return CheckTokenRange(model.vocab_size, "stop_token_ids", options.stop_token_ids);
 }
 
-// SplitMix64 (Steele, Lea, Flood 2014), one step per index.
+// SplitMix64's number `index` from `seed`.
 uint64_t ChoiceSeed(uint64_t seed, int index) {
   if (index == 0) return seed;
-  uint64_t z = seed + static_cast<uint64_t>(index) * 0x9E3779B97F4A7C15ull;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return z ^ (z >> 31);
+  return Mix64(seed + static_cast<uint64_t>(index) * kMix64Step);
 }
 
 std::shared_ptr<scheduler::RequestSpec> MakeSpec(const ServedModel& model,

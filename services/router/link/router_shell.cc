@@ -19,26 +19,15 @@ constexpr std::chrono::seconds kGoodbyeTimeout{1};
 }  // namespace
 
 RouterShell::RouterShell(const RouterShellOptions& options)
-    : incarnation_(options.incarnation),
-      core_(options.core),
+    : CoreShell(options.inbox),
+      incarnation_(options.incarnation),
+      config_(options.core),
       link_(options.incarnation, &calls_, &loop_, channels_.Get(options.orchestrator),
-            [this](scheduler::RouterEvent event) { OnLink(std::move(event)); }),
-      loop_(options.inbox) {}
+            [this](scheduler::RouterEvent event) { OnLink(std::move(event)); }) {}
 
 RouterShell::~RouterShell() { Stop(); }
 
-void RouterShell::Start() {
-  loop_.Start(
-      "router",
-      [this] {
-        if (stopping_) return scheduler::kNever;
-        return std::min(core_.NextDeadline(), tokens_.NextDeadline());
-      },
-      [this] {
-        tokens_.Tick(MonotonicUs());
-        Handle(scheduler::RouterTick{});
-      });
-}
+void RouterShell::Start() { StartCore("router", config_, scheduler::RouterTick{}); }
 
 void RouterShell::Join(RouterLink::Self self) {
   loop_.RunAndWait([this, &self] { link_.Join(std::move(self)); });
@@ -50,9 +39,7 @@ void RouterShell::Leave() {
   loop_.RunAndWait([this] { link_.Leave(); });
 }
 
-void RouterShell::ReportSoon() {
-  loop_.Post([this] { Handle(scheduler::ReportSoon{}); });
-}
+void RouterShell::ReportSoon() { Post(scheduler::ReportSoon{}); }
 
 void RouterShell::Stop() {
   loop_.RunAndWait([this] { CloseAll(); });
@@ -77,7 +64,7 @@ void RouterShell::TellStop() {
 }
 
 void RouterShell::CloseAll() {
-  stopping_ = true;
+  StopCore();  // nothing is opened that nobody would close
   link_.Close();
   requests_.clear();
   for (auto& [id, call] : token_calls_) call->Close();
@@ -100,9 +87,8 @@ void RouterShell::Cancel(RequestId id) {
 }
 
 void RouterShell::StopMatched(RequestId id) {
-  scheduler::RouterEvent event = scheduler::StopMatched{id};
-  if (!handling_) return Handle(std::move(event));
-  events_.push_front(std::move(event));  // before tokens that came in the same message
+  QueueFirst(scheduler::StopMatched{id});  // before tokens that came in the same message
+  HandleQueued();
 }
 
 void RouterShell::SetPaused(RequestId id, bool paused) {
@@ -118,47 +104,11 @@ scheduler::RouterSnapshot RouterShell::Snapshot() const {
   return published_;
 }
 
-void RouterShell::Publish() {
-  if (std::exchange(published_version_, core_.snapshot_version()) == core_.snapshot_version()) {
-    return;
-  }
+void RouterShell::Decided() {
+  const uint64_t version = core_->snapshot_version();
+  if (std::exchange(published_version_, version) == version) return;
   std::lock_guard lock(published_mu_);
-  published_ = core_.Snapshot();
-}
-
-absl::Status RouterShell::CheckInvariants() {
-  absl::Status status = absl::UnavailableError("stopping");
-  loop_.RunAndWait([&] {
-    status = core_.CheckInvariants();
-    status.Update(tokens_.CheckInvariants());
-  });
-  return status;
-}
-
-void RouterShell::Handle(scheduler::RouterEvent event) {
-  if (stopping_) return;  // nothing is opened that nobody would close
-  events_.push_back(std::move(event));
-  Drain();
-}
-
-// Effects may bring events (a stop string): they are handled when the effects before are executed.
-void RouterShell::Drain() {
-  if (std::exchange(handling_, true)) return;
-  while (!events_.empty()) {
-    const scheduler::RouterEvent next = std::move(events_.front());
-    events_.pop_front();
-    std::vector<scheduler::RouterEffect> effects = core_.Handle(next, MonotonicUs());
-    Publish();  // before a client sees what came of it
-    Execute(std::move(effects));
-  }
-  handling_ = false;
-  SendTokenRequests();
-}
-
-void RouterShell::Execute(std::vector<scheduler::RouterEffect> effects) {
-  for (const scheduler::RouterEffect& effect : effects) {
-    std::visit([this](const auto& e) { On(e); }, effect);
-  }
+  published_ = core_->Snapshot();
 }
 
 void RouterShell::On(const scheduler::Reject& effect) {
@@ -227,7 +177,6 @@ void RouterShell::OnLink(scheduler::RouterEvent event) {
 }
 
 void RouterShell::SendTokenRequests() {
-  if (stopping_) return;
   for (const auto& open : tokens_.TakeOpens()) OpenTokenStream(open);
   for (const scheduler::TokenStreamId stream : tokens_.TakeReady()) SendTokenRequests(stream);
 }
@@ -263,25 +212,24 @@ void RouterShell::OnTokenBatch(scheduler::TokenStreamId stream, const v1::TokenB
 
 void RouterShell::OnTokens(scheduler::SequenceTokens tokens) {
   for (size_t i = 0; i < tokens.tokens.size(); ++i) {
-    events_.push_back(scheduler::TokenReceived{
+    Queue(scheduler::TokenReceived{
         tokens.id, tokens.epoch, tokens.first_index + static_cast<int64_t>(i), tokens.tokens[i],
         tokens.payloads.empty() ? std::string() : std::move(tokens.payloads[i]),
         std::exchange(tokens.prompt_logprobs, {}), tokens.times});
   }
   if (tokens.finished.has_value()) {
     scheduler::FinishedTokens& finished = *tokens.finished;
-    events_.push_back(scheduler::FinishedReceived{tokens.id, tokens.epoch, finished.reason,
-                                                  std::move(finished.status),
-                                                  finished.output_tokens, finished.stop_token,
-                                                  std::move(tokens.prompt_logprobs), tokens.times});
+    Queue(scheduler::FinishedReceived{tokens.id, tokens.epoch, finished.reason,
+                                      std::move(finished.status), finished.output_tokens,
+                                      finished.stop_token, std::move(tokens.prompt_logprobs),
+                                      tokens.times});
   }
-  Drain();
+  HandleQueued();
 }
 
 // What ended a stream is no answer to any of its requests: each may be tried elsewhere.
 void RouterShell::OnTokenStreamEnded(scheduler::TokenStreamId stream, const absl::Status& status) {
   token_calls_.erase(stream);
-  if (stopping_) return;
   const absl::Status lost =
       absl::UnavailableError(status.ok() ? "the token stream ended early" : status.message());
   for (const auto& request : tokens_.Ended(stream, MonotonicUs())) {

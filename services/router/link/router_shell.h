@@ -1,11 +1,11 @@
-// The shell of RouterCore: owns the loop, turns what listeners and gRPC streams bring into events,
-// and effects into streams and calls to listeners.
+// The shell of RouterCore: turns what listeners and gRPC streams bring into events, and effects
+// into streams and calls to listeners. A listener may call the shell from within its own methods:
+// what comes of it waits until the effects before it are executed.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <future>
 #include <map>
@@ -20,7 +20,7 @@
 #include "services/router/link/router_link.h"
 #include "services/router/link/token_stream_call.h"
 #include "services/rpc/rpc.h"
-#include "services/shell/loop.h"
+#include "services/shell/core_shell.h"
 
 namespace skein::services {
 
@@ -41,10 +41,11 @@ struct RouterShellOptions {
   scheduler::RouterConfig core;
   std::string orchestrator;  // host:port
   uint64_t incarnation = 1;  // random, not 0
-  size_t inbox = 16384;
+  size_t inbox = kInboxMax;
 };
 
-class RouterShell {
+class RouterShell : public CoreShell<RouterShell, scheduler::RouterCore, scheduler::RouterEvent,
+                                     scheduler::RouterSnapshot> {
  public:
   explicit RouterShell(const RouterShellOptions& options);
   ~RouterShell();  // Stop
@@ -85,21 +86,21 @@ class RouterShell {
 
   // The counts as of the last event. Any thread; never waits for the loop.
   scheduler::RouterSnapshot Snapshot() const;
-  // What the core's invariants are now; walks all requests on the loop and waits for it. Any thread
-  // but the loop; UNAVAILABLE: the shell has stopped.
-  absl::Status CheckInvariants();
 
  private:
+  friend CoreShell;
+
   struct Request {
     std::shared_ptr<RequestListener> listener;  // null: nobody to tell
     std::string traceparent;
     bool paused = false;
   };
 
-  void Handle(scheduler::RouterEvent event);
-  void Drain();
-  void Publish();
-  void Execute(std::vector<scheduler::RouterEffect> effects);
+  void Decided();  // publishes the snapshot, before a client sees what came of the event
+  void Handled() { SendTokenRequests(); }
+  int64_t PartsDeadline() const { return tokens_.NextDeadline(); }
+  void TickParts() { tokens_.Tick(MonotonicUs()); }
+  absl::Status CheckParts() const { return tokens_.CheckInvariants(); }
   void On(const scheduler::Reject& effect);
   void On(const scheduler::SendSubmit& effect);
   void On(const scheduler::SendRouterEnd& effect);
@@ -124,6 +125,7 @@ class RouterShell {
   void CloseAll();
 
   const uint64_t incarnation_;
+  const scheduler::RouterConfig config_;
   std::atomic<uint64_t> next_serial_{1};
   Channels channels_;
   std::mutex streams_mu_;
@@ -132,19 +134,13 @@ class RouterShell {
   mutable std::mutex published_mu_;
   scheduler::RouterSnapshot published_;  // a copy of the core's; guarded by published_mu_
   // Below: only on the loop.
-  scheduler::RouterCore core_;
   scheduler::TokenStreamClient tokens_;
   std::map<scheduler::TokenStreamId, std::shared_ptr<TokenStreamCall>> token_calls_;
   uint64_t published_version_ = 0;
   std::map<scheduler::RequestId, Request> requests_;
-  std::deque<scheduler::RouterEvent> events_;  // to handle; what effects bring comes first
-  bool handling_ = false;
-  bool stopping_ = false;
   std::promise<void> left_;
   CallTracker calls_;  // of the link
   RouterLink link_;
-  // Last: its thread uses all of the above.
-  Loop loop_;
 };
 
 }  // namespace skein::services

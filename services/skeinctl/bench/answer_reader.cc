@@ -19,7 +19,7 @@ std::string StringAt(const Json& object, const char* key) {
   return it != object.end() && it->is_string() ? it->get<std::string>() : "";
 }
 
-// OpenAI's error object, or what else stands there.
+// The message of OpenAI's error object, or else the body.
 std::string ErrorMessage(const std::string& body) {
   const Json json = Parsed(body);
   if (json.is_object() && json.contains("error")) {
@@ -31,7 +31,8 @@ std::string ErrorMessage(const std::string& body) {
   return body.substr(0, kMessageKept);
 }
 
-// Text of a choice: of completions, of a chat's delta or of its message; reasoning is text, too.
+// Whether a choice has text: a completion's text, a chat's delta or message; reasoning counts as
+// text.
 bool HasText(const Json& choice) {
   if (!StringAt(choice, "text").empty()) return true;
   for (const char* holder : {"delta", "message"}) {
@@ -43,7 +44,7 @@ bool HasText(const Json& choice) {
   return false;
 }
 
-// True if the object says how many tokens it was.
+// True if the object has token counts.
 bool ReadUsage(const Json& json, RequestRecord* record) {
   const auto usage = json.find("usage");
   if (usage == json.end() || !usage->is_object()) return false;

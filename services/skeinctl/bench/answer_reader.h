@@ -1,5 +1,5 @@
-// Reads one answer of an OpenAI-compatible server as its bytes come, streamed or whole, and keeps
-// when text came. Pure: the caller says what time it is.
+// Reads one answer of an OpenAI-compatible server as its bytes arrive, streamed or whole, and
+// records when text came. Pure: the caller passes the time.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class AnswerReader {
 
   void OnStatus(int status) { record_->status = status; }
   void OnBody(std::string_view bytes, double now_s);
-  // The answer has ended as HTTP has it. What it lacks is an error of the record: a status other
-  // than 200, an error event, a stream that does not say that it has ended, no text at all.
+  // HTTP has ended the answer. Records an error if it is incomplete: a status other than 200, an
+  // error event, a stream without its end marker, no text at all.
   void OnEnd(double now_s);
 
  private:
@@ -33,10 +33,10 @@ class AnswerReader {
   const bool streaming_;
   RequestRecord* const record_;
   SseParser events_;
-  std::string body_;      // of what is no stream
-  double now_s_ = 0;      // of the bytes being read
+  std::string body_;      // body of a whole answer
+  double now_s_ = 0;      // arrival time of the bytes being read
   bool ended_ = false;    // [DONE] or a finish_reason was read
-  bool counted_ = false;  // the server said how many tokens it was
+  bool counted_ = false;  // the server sent token counts
 };
 
 }  // namespace skein::services::bench

@@ -29,7 +29,7 @@ int Failed(const absl::Status& status, ExitCode code) {
   return PrintErrors("skeinctl bench", status, code);
 }
 
-// One phase of a load, with progress; SIGINT ends it early.
+// One phase of a load, with progress output; SIGINT ends it early.
 class Phase {
  public:
   Phase(boost::asio::io_context* io, HttpClient* client, const Target& target,
@@ -69,8 +69,8 @@ absl::StatusOr<std::string> AskForModel(boost::asio::io_context* io, HttpClient*
   io->run();
   if (failure.ok() && status != 200) {
     const char* advice = status == 401 || status == 403
-                             ? " (--api-key or OPENAI_API_KEY is the key)"
-                             : " (--model names a model)";
+                             ? " (set the key with --api-key or OPENAI_API_KEY)"
+                             : " (name a model with --model)";
     failure = absl::UnavailableError(absl::StrCat("GET /v1/models was answered ", status, advice));
   }
   if (!failure.ok()) return failure;

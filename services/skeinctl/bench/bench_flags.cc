@@ -49,7 +49,7 @@ PromptForm FormFor(const BenchFlags& flags) {
   return flags.endpoint == "chat" ? PromptForm::kWords : PromptForm::kTokens;
 }
 
-// The file that --sharegpt, --trace or --prompts names; empty without any.
+// The file given by --sharegpt, --trace or --prompts; empty if none is given.
 absl::StatusOr<std::vector<LoadRequest>> FromFile(const BenchFlags& flags) {
   const auto read = [](const char* flag, const std::string& path,
                        const auto& parse) -> absl::StatusOr<std::vector<LoadRequest>> {
@@ -77,8 +77,8 @@ absl::StatusOr<std::vector<LoadRequest>> FromFile(const BenchFlags& flags) {
   return std::vector<LoadRequest>();
 }
 
-// How many requests are made: those asked for; or what the duration takes at this rate; or all of a
-// file. A closed loop for a duration takes what there is, again and again.
+// Number of requests: as requested; or what fits the duration at this rate; or all of a file. A
+// closed loop with a duration repeats them as long as it lasts.
 int64_t CountFor(const BenchFlags& flags, size_t in_file) {
   constexpr int64_t kMost = 1'000'000;
   constexpr int64_t kClosedLoop = 10'000;
@@ -168,48 +168,50 @@ void BenchFlags::Register(FlagSet* set) {
 
 void BenchFlags::RegisterServer(FlagSet* set) {
   set->Group("Server");
-  set->String(&url, "url", "Address of the server; plain http only.")
+  set->String(&url, "url", "Server address; http only.")
       .Value("http://HOST:PORT")
       .Default("the cluster that deploy/local/up started, else http://127.0.0.1:8000");
-  set->String(&model, "model", "Model to ask; empty means the only one that the server lists.")
+  set->String(&model, "model", "Model name; empty means the only one that the server lists.")
       .Value("NAME");
   set->String(&api_key, "api-key",
-              "Bearer token; empty means that of OPENAI_API_KEY, if it is set.")
+              "Bearer token; empty means the value of OPENAI_API_KEY, if set.")
       .Value("KEY")
-      .Environment("SKEIN_API_KEY");  // as of deploy/local/ask
+      .Environment("SKEIN_API_KEY");  // also used by deploy/local/ask
   set->String(&endpoint, "endpoint",
-              "API to ask: completions with prompts as token ids, or chat with prompts as words.")
+              "API to use: completions with prompts as token ids, or chat with prompts as words.")
       .Value("ENDPOINT")
       .OneOf({"completions", "chat"});
   set->Bool(&streaming, "streaming",
-            "Stream the answers; without it there is no time to first token.");
+            "Stream the answers; otherwise no time to first token is measured.");
   set->Bool(&ignore_eos, "ignore-eos",
-            "Ask for answers of full length; false is for servers that refuse the field.");
+            "Request answers of full length; use false for servers that refuse the field.");
   set->Double(&request_timeout_s, "request-timeout-s", "A request that takes longer is an error.",
               0.01, 1e6);
 }
 
 void BenchFlags::RegisterLoad(FlagSet* set) {
   set->Group("Load");
-  set->Double(&rate, "rate",
-              "Requests a second, sent when due whatever the server does (open loop); 0 means a "
-              "closed loop, or the times of --trace.",
-              0, 1e6);
+  set->Double(
+      &rate, "rate",
+      "Requests per second, sent on schedule whatever the server does (open loop); 0 means a "
+      "closed loop, or the times of --trace.",
+      0, 1e6);
   set->String(&arrivals, "arrivals", "Gaps between requests with --rate.")
       .Value("GAPS")
       .OneOf({"poisson", "constant"});
-  set->Int(&concurrency, "concurrency",
-           "Requests at a time. In a closed loop each follows one that has ended, and 0 means one "
-           "at a time; in an open loop it is a limit, and 0 means none.",
-           0, 1 << 20);
+  set->Int(
+      &concurrency, "concurrency",
+      "Concurrent requests. In a closed loop each starts when another has ended, and 0 means one "
+      "at a time; in an open loop it is a limit, and 0 means none.",
+      0, 1 << 20);
   set->Int(&requests, "requests",
-           "Number of measured requests; 0 means all of a file, or 100, or with --duration-s as "
+           "Number of measured requests; 0 means all of a file, else 100; with --duration-s, as "
            "many as fit, in a closed loop at most 10000.",
            0, 100'000'000);
-  set->Double(&duration_s, "duration-s", "Nothing is sent later than this; 0 means no limit.", 0,
+  set->Double(&duration_s, "duration-s", "No request is sent after this time; 0 means no limit.", 0,
               1e6);
   set->Int(&warmup_requests, "warmup-requests",
-           "Number of requests before, in a closed loop, that are not measured.", 0, 1'000'000);
+           "Number of unmeasured requests sent first, in a closed loop.", 0, 1'000'000);
   set->Int(&seed, "seed", "Seed of arrivals, lengths and prompts.", 0, int64_t{1} << 62);
 }
 
@@ -223,31 +225,32 @@ void BenchFlags::RegisterData(FlagSet* set) {
   set->Double(&output_tokens_stddev, "output-tokens-stddev",
               "Standard deviation of the length of answers to random prompts.", 0, 1e7);
   set->String(&sharegpt, "sharegpt",
-              "ShareGPT JSON file: the first question of each conversation, and the length of its "
+              "ShareGPT JSON file: the first question of each conversation and the length of its "
               "answer.")
       .Value("FILE");
-  set->String(&prompts, "prompts", "File of prompts, a line each: text, or JSON with 'prompt'.")
+  set->String(&prompts, "prompts", "File of prompts, one per line: text, or JSON with 'prompt'.")
       .Value("FILE");
   set->String(&trace, "trace",
-              "Trace file (Mooncake's, Azure's, of router --record-trace): its times, lengths and "
+              "Trace file (from Mooncake, Azure or router --record-trace): its times, lengths and "
               "shared blocks.")
       .Value("FILE");
-  set->Double(&speedup, "speedup", "With --trace: how many times as fast as recorded.", 1e-6, 1e6);
-  set->Int(&block_tokens, "block-tokens", "With --trace: tokens of a block that has a hash id.", 1,
+  set->Double(&speedup, "speedup", "With --trace: replay speed relative to the recording.", 1e-6,
+              1e6);
+  set->Int(&block_tokens, "block-tokens", "With --trace: tokens per block with a hash id.", 1,
            1 << 20);
 }
 
 void BenchFlags::RegisterOutput(FlagSet* set) {
   set->Group("Output");
   set->String(&goodput, "goodput",
-              "Objectives that a good request keeps, as 'time_to_first_token:2000 "
+              "Limits that a good request meets, as 'time_to_first_token:2000 "
               "inter_token_latency:25' in milliseconds.")
       .Value("METRIC:LIMIT...");
-  set->String(&format, "format", "How to print the results; json has AIPerf's shape.")
+  set->String(&format, "format", "Output format; json has AIPerf's structure.")
       .Value("FORMAT")
       .OneOf({"table", "json"});
-  set->String(&out, "out", "File to write the JSON to as well.").Value("FILE");
-  set->String(&records_out, "records-out", "File to write a JSON line for each request to.")
+  set->String(&out, "out", "The JSON is also written to this file.").Value("FILE");
+  set->String(&records_out, "records-out", "A JSON line for each request is written to this file.")
       .Value("FILE");
 }
 

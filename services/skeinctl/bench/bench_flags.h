@@ -1,4 +1,4 @@
-// Flags of `skeinctl bench`, and what they ask for.
+// Flags of `skeinctl bench`, and the plan made from them.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace skein::services::bench {
 
 struct BenchFlags {
-  std::string url;  // empty: of the cluster on this machine
+  std::string url;  // empty: the cluster on this machine
   std::string model;
   std::string api_key;
   std::string endpoint = "completions";
@@ -56,7 +56,7 @@ struct BenchFlags {
   void RegisterOutput(FlagSet* set);
 };
 
-// All that a run needs; made before anything is sent.
+// Everything a run needs; made before anything is sent.
 struct BenchPlan {
   Target target;
   std::vector<LoadRequest> warmup;

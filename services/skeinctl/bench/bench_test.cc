@@ -1,4 +1,4 @@
-// The load generator against an HTTP server that answers as OpenAI's API does.
+// The load generator against an HTTP server with OpenAI's API.
 #include "services/skeinctl/bench/bench.h"
 
 #include <gtest/gtest.h>
@@ -104,11 +104,12 @@ TEST_F(BenchTest, ClosedLoopMeasuresAllAndKeepsItsConcurrency) {
   EXPECT_EQ(json["input_config"]["endpoint"]["model_names"][0], "only");
   EXPECT_EQ(asked_.size(), 24u);
   EXPECT_EQ(asked_[0]["model"], "only");
-  std::set<std::string> prompts;  // what warms up is asked again by no other
+  std::set<std::string> prompts;  // warm-up prompts are not repeated
   for (const Json& asked : asked_) prompts.insert(asked["prompt"].dump());
   EXPECT_EQ(prompts.size(), 24u);
   EXPECT_EQ(Records().size(), 20u);
-  EXPECT_EQ(server_->stats().accepted, 3u);  // never more at a time, and used again
+  EXPECT_EQ(server_->stats().accepted,
+            3u);  // never more concurrent requests; connections are reused
 }
 
 TEST_F(BenchTest, FailuresAreCountedByKindAndNoneIsDropped) {
@@ -142,7 +143,7 @@ TEST_F(BenchTest, FailuresAreCountedByKindAndNoneIsDropped) {
   EXPECT_EQ(Records().size(), 16u);
 }
 
-// The server holds the first answer until the last request has come: only an open loop sends it.
+// The server holds the first answer until the last request has arrived; only an open loop sends it.
 TEST_F(BenchTest, OpenLoopSendsWhenDueWhateverTheServerDoes) {
   constexpr int kRequests = 6;
   std::promise<std::pair<Json, ResponderPtr>> first;
@@ -167,7 +168,7 @@ TEST_F(BenchTest, OpenLoopSendsWhenDueWhateverTheServerDoes) {
   }
 }
 
-// With one call at a time the second waits in the client; its latency says so.
+// With one call at a time the second waits in the client; its latency includes the wait.
 TEST_F(BenchTest, WaitingInTheClientIsLatency) {
   Serve(
       [](int, const Json& asked, const ResponderPtr& responder) { AnswerWell(asked, responder); });
@@ -251,7 +252,7 @@ TEST(BenchFlags, AreCheckedBeforeAnythingIsSent) {
   EXPECT_EQ(wrong([](BenchFlags* f) { f->arrivals = "bursts"; }), 2);
   EXPECT_EQ(wrong([](BenchFlags* f) { f->format = "xml"; }), 2);
   EXPECT_EQ(wrong([](BenchFlags* f) { f->goodput = "ttft:1"; }), 2);
-  // What is not measured without a stream cannot be an objective.
+  // Metrics that need a stream cannot be objectives without one.
   for (const char* metric : {"time_to_first_token:1", "inter_token_latency:1",
                              "request_latency:1 output_token_throughput_per_user:1"}) {
     EXPECT_EQ(wrong([&](BenchFlags* f) { f->goodput = metric, f->streaming = false; }), 2)

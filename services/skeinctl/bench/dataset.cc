@@ -17,11 +17,11 @@ namespace {
 using Json = nlohmann::json;
 using scheduler::Random;
 
-// Every vocabulary has these ids, and none of them is special but perhaps the first three.
+// Every vocabulary has these ids, and at most the first three are special.
 constexpr int32_t kFirstToken = 3;
 constexpr int32_t kTokens = 253;
 
-// Short words that common vocabularies hold as one token each.
+// Short words that are one token each in common vocabularies.
 constexpr std::array<const char*, 64> kWords = {
     "the",  "of",    "and",   "to",    "in",   "is",    "that", "it",   "was",   "for",   "on",
     "are",  "with",  "as",    "at",    "be",   "this",  "have", "from", "or",    "one",   "had",
@@ -67,7 +67,7 @@ std::string TextAt(const Json& object, const char* key) {
   return it != object.end() && it->is_string() ? it->get<std::string>() : "";
 }
 
-// The first question and its answer; empty if there is none.
+// The first question and its answer; empty if there are none.
 std::pair<std::string, std::string> FirstTurn(const Json& entry) {
   const auto turns = entry.is_object() ? entry.find("conversations") : entry.end();
   if (!entry.is_object() || turns == entry.end() || !turns->is_array()) return {};
@@ -87,11 +87,11 @@ absl::StatusOr<LoadRequest> PromptLine(const std::string& line, int64_t output_t
   request.prompt = line;
   if (line.front() != '{') return request;
   const Json json = Json::parse(line, nullptr, false);
-  if (!json.is_object()) return absl::InvalidArgumentError("no JSON object");
+  if (!json.is_object()) return absl::InvalidArgumentError("not a JSON object");
   std::string text = TextAt(json, "prompt");
   if (text.empty()) text = TextAt(json, "text_input");
   if (text.empty())
-    return absl::InvalidArgumentError("neither 'prompt' nor 'text_input' is a text");
+    return absl::InvalidArgumentError("neither 'prompt' nor 'text_input' is a string");
   request.prompt = std::move(text);
   const auto length = json.find("output_length");
   if (length == json.end()) return request;
@@ -156,7 +156,7 @@ absl::StatusOr<std::vector<LoadRequest>> PromptLines(const std::string& text,
     }
     requests.push_back(*std::move(request));
   }
-  if (requests.empty()) return absl::InvalidArgumentError("no prompt in it");
+  if (requests.empty()) return absl::InvalidArgumentError("the file has no prompts");
   return requests;
 }
 
@@ -176,13 +176,13 @@ absl::StatusOr<std::vector<LoadRequest>> TraceRequests(const std::string& text,
     PromptBuilder prompt(form);
     int64_t left = request.prompt_tokens;
     for (const int64_t id : hash_ids) {
-      // The content of a block depends on its id alone.
+      // The content of a block depends on its id only.
       Random random(seed ^ (static_cast<uint64_t>(id) * 0x9e3779b97f4a7c15ULL + 1));
       const int64_t tokens = std::min(left, block_tokens);
       prompt.Add(tokens, &random);
       left -= tokens;
     }
-    // Tokens without an id are this prompt's own.
+    // Tokens without an id are unique to this prompt.
     Random random(~seed ^ (requests.size() + 1) * 0xbf58476d1ce4e5b9ULL);
     prompt.Add(left, &random);
     requests.push_back(

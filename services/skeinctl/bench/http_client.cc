@@ -21,7 +21,7 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 using boost::system::error_code;
 
-// One call, from its connection to its end. Lives as long as an operation of it is under way.
+// One call, from connection to end. Lives as long as one of its operations is in progress.
 class HttpClient::Call : public std::enable_shared_from_this<HttpClient::Call> {
  public:
   Call(HttpClient* client, HttpCall call, std::chrono::milliseconds timeout, CallListener listener)
@@ -66,7 +66,7 @@ class HttpClient::Call : public std::enable_shared_from_this<HttpClient::Call> {
 
   void Write() {
     parser_.emplace();
-    parser_->body_limit(std::numeric_limits<uint64_t>::max());  // none is taken for 0
+    parser_->body_limit(std::numeric_limits<uint64_t>::max());  // for Boost, none would mean 0
     stream_->expires_at(until_);
     beast::http::async_write(*stream_, request_, Bind(&Call::OnWrite));
   }
@@ -120,7 +120,7 @@ std::unique_ptr<HttpClient::Stream> HttpClient::TakeIdle() {
     char byte = 0;
     const int handle = stream->socket().native_handle();
     const bool silent = ::recv(handle, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
-    if (silent) return stream;  // neither closed nor with bytes that nobody asked for
+    if (silent) return stream;  // neither closed nor with unexpected bytes
   }
   return nullptr;
 }

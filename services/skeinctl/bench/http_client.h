@@ -1,5 +1,5 @@
-// An HTTP/1.1 client of one server: many calls at a time on one thread, connections kept for the
-// next call. Everything happens on the io_context that is given; callbacks are called there.
+// An HTTP/1.1 client for one server: many concurrent calls on one thread, with connections reused.
+// Everything, including callbacks, runs on the given io_context.
 #pragma once
 
 #include <chrono>
@@ -20,8 +20,8 @@ namespace skein::services::bench {
 // How a call ended.
 enum class CallEnd { kDone, kConnect, kTimeout, kClosed, kCancelled };
 
-// Called in this order: on_status once, on_body as bytes come, on_end once and last. A call that
-// fails has on_end alone, or ends early. `why` is for people; empty with kDone.
+// Order of calls: on_status once, on_body as bytes arrive, on_end once and last. After a failure
+// on_end comes alone or early. `why` is text for people; empty with kDone.
 struct CallListener {
   std::function<void(int status)> on_status;
   std::function<void(std::string_view bytes)> on_body;
@@ -30,25 +30,25 @@ struct CallListener {
 
 class HttpClient {
  public:
-  // `io` outlives this, and runs no callback after this is gone.
+  // `io` outlives this object, and runs no callback after its destruction.
   explicit HttpClient(boost::asio::io_context* io) : io_(*io) {}
   ~HttpClient();
 
-  // Blocks. UNAVAILABLE: the host has no address.
+  // Blocks. UNAVAILABLE: the host name cannot be resolved.
   absl::Status Resolve(const Url& url);
 
-  // REQUIRES Resolve. No call is sent twice: a kept connection that the server has closed meanwhile
-  // is not used, and one that it closes just then is an error like any other.
+  // REQUIRES Resolve. Never sends a call twice. A kept connection that the server has closed is not
+  // reused; if the server closes it while the call is sent, that is an ordinary error.
   void Send(HttpCall call, std::chrono::milliseconds timeout, CallListener listener);
 
-  // Ends all calls with kCancelled, from the loop.
+  // Ends all calls with kCancelled. Call on the loop.
   void CancelAll();
 
  private:
   class Call;
   using Stream = boost::beast::tcp_stream;
 
-  std::unique_ptr<Stream> TakeIdle();  // null: none that is still open
+  std::unique_ptr<Stream> TakeIdle();  // null: no open connection
 
   boost::asio::io_context& io_;
   boost::asio::ip::tcp::resolver::results_type addresses_;

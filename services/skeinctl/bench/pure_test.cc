@@ -61,7 +61,7 @@ RequestRecord Record(double intended_s, double sent_s, std::vector<double> text_
   return record;
 }
 
-// A request that waited in the client before it was sent has waited.
+// Waiting in the client before the request is sent counts.
 TEST(Statistics, LatencyCountsFromTheIntendedMoment) {
   const RequestTimes times = TimesOf(Record(1, 3, {3.5, 3.6, 4.5}, 3), true);
   EXPECT_NEAR(*times.time_to_first_token_ms, 2500, 1e-9);
@@ -112,7 +112,7 @@ TEST(Goodput, KeepsEveryObjective) {
                           "request_latency:-1", ":5"}) {
     EXPECT_FALSE(ParseObjectives(bad).ok()) << bad;
   }
-  // Failed requests are not good, and count in the time.
+  // Failed requests are not good; their time counts.
   std::vector<RequestRecord> records = {Record(0, 0, {0.1}, 1), Record(1, 1, {1.9}, 1),
                                         Record(2, 2, {}, 0)};
   records[2].error = "timeout";

@@ -15,8 +15,8 @@ struct RunDescription {
   std::string model;
   std::string endpoint;  // "completions" or "chat"
   bool streaming = true;
-  std::string data;         // of people: "random 512 -> 128 tokens"
-  std::string load;         // of people: "Poisson, 4 requests/s" or "closed loop, 8 at a time"
+  std::string data;         // for people: "random 512 -> 128 tokens"
+  std::string load;         // for people: "Poisson, 4 requests/s" or "closed loop, 8 at a time"
   double request_rate = 0;  // 0: none
   std::string arrivals;     // "poisson", "constant", "trace"; empty with a closed loop
   int64_t concurrency = 0;  // 0: no limit
@@ -31,13 +31,12 @@ struct RunDescription {
 
 std::string Table(const RunDescription& run, const Statistics& statistics);
 
-// The shape of AIPerf's profile_export_aiperf.json, schema 1.1: a top-level entry a metric with
-// unit, avg and, of a distribution, min, max, std, count, sum and percentiles; error_summary;
-// start_time, end_time, was_cancelled; input_config as far as there is a counterpart. `send_delay`
-// is ours.
+// The structure of AIPerf's profile_export_aiperf.json, schema 1.1: one top-level entry per metric
+// with unit, avg and, for distributions, min, max, std, count, sum and percentiles; error_summary;
+// start_time, end_time, was_cancelled; input_config where it applies. `send_delay` is our addition.
 std::string AiperfJson(const RunDescription& run, const Statistics& statistics);
 
-// A line a request, in the shape of AIPerf's profile_export.jsonl.
+// One line per request, in the structure of AIPerf's profile_export.jsonl.
 std::string RecordLines(const RunDescription& run, const std::vector<RequestRecord>& records);
 
 }  // namespace skein::services::bench

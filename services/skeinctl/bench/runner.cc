@@ -71,7 +71,7 @@ void Runner::SendDue() {
     late_ = options_.duration_s > 0 && due_s >= options_.duration_s;
     if (late_) break;
     if (due_s > now_s) {
-      // One timer: waiting for it again replaces the wait before.
+      // One timer: a new wait replaces the previous one.
       timer_.expires_at(start_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                      std::chrono::duration<double>(due_s)));
       timer_.async_wait([this](const boost::system::error_code& error) {

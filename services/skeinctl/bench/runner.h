@@ -1,5 +1,5 @@
 // Puts a load on a server: sends each request when it is due, or when another has ended, and
-// records what becomes of it. Nothing is dropped: each request that was due has a record.
+// records the outcome. Nothing is dropped: each request that was due has a record.
 #pragma once
 
 #include <chrono>
@@ -18,27 +18,28 @@
 namespace skein::services::bench {
 
 struct RunOptions {
-  // When each request is due, seconds from the start, ascending; empty: a closed loop, in which a
-  // request is due when one of the `concurrency` before it has ended.
+  // When each request is due, in seconds from the start, ascending. Empty: a closed loop; a request
+  // is due when one of the previous `concurrency` has ended.
   std::vector<double> due_s;
-  int64_t concurrency = 0;                     // calls at a time at the most; 0: as many as are due
+  int64_t concurrency = 0;                     // limit of concurrent calls; 0: none
   std::chrono::milliseconds timeout{600'000};  // of each request, from its sending
-  double duration_s = 0;  // nothing is sent later than that; what was sent ends; 0: no limit
+  double duration_s = 0;  // no request is sent later; sent ones may end; 0: no limit
 };
 
 class Runner {
  public:
-  // All outlive the runner. `ended` is called after each request; `over` when no more are to be
-  // sent and none is under way.
+  // All outlive the runner. Calls `ended` after each request, and `over` when no more will be sent
+  // and none is in progress.
   Runner(boost::asio::io_context* io, HttpClient* client, const Target& target,
          const std::vector<LoadRequest>& requests, RunOptions options, std::function<void()> ended,
          std::function<void()> over);
 
-  // Runs the io_context until all is over. The records in the order of the requests; those not sent
-  // for `duration_s` or Cancel have none.
+  // Runs the io_context until everything has ended. Records are in the order of the requests;
+  // requests not sent because of `duration_s` or Cancel have none.
   std::vector<RequestRecord> Run();
 
-  // From the loop: sends no more and ends what is under way, with the error "cancelled".
+  // Call on the loop. Sends no more requests and ends those in progress, with the error
+  // "cancelled".
   void Cancel();
   bool cancelled() const { return cancelled_; }
 
@@ -61,7 +62,7 @@ class Runner {
   const std::function<void()> over_;
   boost::asio::steady_timer timer_;
   std::chrono::steady_clock::time_point start_;
-  std::optional<HttpCall> next_call_;  // made before it is due, so that making it delays nothing
+  std::optional<HttpCall> next_call_;  // prepared early, so that making it delays nothing
   size_t next_ = 0;
   int64_t running_ = 0;
   bool late_ = false;  // the next one is due after the duration

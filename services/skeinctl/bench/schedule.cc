@@ -11,7 +11,7 @@ std::vector<double> ArrivalTimes(Arrivals arrivals, double requests_per_s, int64
   double now_s = 0;
   for (int64_t i = 0; i < count; ++i) {
     times.push_back(now_s);
-    // A multiple of the mean, so that constant gaps do not add up rounding errors.
+    // A multiple of the mean, so that constant gaps do not accumulate rounding errors.
     now_s = arrivals == Arrivals::kConstant ? static_cast<double>(i + 1) / requests_per_s
                                             : now_s + random.Exponential(1) / requests_per_s;
   }

@@ -1,5 +1,5 @@
-// Server-sent events as bytes come (WHATWG HTML, section 9.2.6), as far as OpenAI's API uses them:
-// the data of each event. Pure.
+// Incremental parser of server-sent events (WHATWG HTML, section 9.2.6), as far as OpenAI's API
+// uses them: the data of each event. Pure.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@ class SseParser {
   // `event` gets the data of each event, its lines joined by LF; it is called inside Feed.
   explicit SseParser(std::function<void(const std::string&)> event) : event_(std::move(event)) {}
 
-  // Line ends are LF, CR or CR LF. Comments and other fields than data are skipped; an event that
-  // has not ended with an empty line is kept for the next call.
+  // Line ends are LF, CR or CR LF. Comments and fields other than data are skipped. An incomplete
+  // event is kept for the next call.
   void Feed(std::string_view bytes);
 
  private:
@@ -24,7 +24,7 @@ class SseParser {
   std::string line_;
   std::string data_;
   bool has_data_ = false;
-  bool after_return_ = false;  // a LF that comes next belongs to the CR before it
+  bool after_return_ = false;  // a LF that comes next belongs to the previous CR
 };
 
 }  // namespace skein::services::bench

@@ -12,8 +12,8 @@
 
 namespace skein::services::bench {
 
-// Of one number, sorted. Percentiles interpolate linearly between neighbours, as numpy and AIPerf
-// do. All 0 of no values.
+// The distribution of one number, sorted. Percentiles interpolate linearly between neighbours, like
+// numpy and AIPerf. Without values all results are 0.
 class Distribution {
  public:
   explicit Distribution(std::vector<double> values);
@@ -31,45 +31,46 @@ class Distribution {
   double sum_ = 0;
 };
 
-// One request, milliseconds and tokens. Latencies count from the moment at which it was to be sent,
-// so that a client or a server that falls behind does not hide it (coordinated omission).
+// One request, in milliseconds and tokens. Latencies count from the intended send time, so that a
+// slow client or server does not hide them (coordinated omission).
 struct RequestTimes {
   double request_latency_ms = 0;                 // to its last text
-  std::optional<double> time_to_first_token_ms;  // of a streamed answer
-  // (request latency - TTFT) / (output tokens - 1): without the first token. None below 2 tokens.
+  std::optional<double> time_to_first_token_ms;  // for a streamed answer
+  // (request latency - TTFT) / (output tokens - 1): without the first token. None with less than 2
+  // tokens.
   std::optional<double> inter_token_latency_ms;
-  std::optional<double> output_tokens_per_s;  // of its user: 1 / inter-token latency
+  std::optional<double> output_tokens_per_s;  // for its user: 1 / inter-token latency
 };
 // REQUIRES record.ok().
 RequestTimes TimesOf(const RequestRecord& record, bool streaming);
 
-// A limit that a good request keeps. In milliseconds, but output_token_throughput_per_user in
-// tokens/s, of which a good request has at least so many.
+// A limit for a good request, in milliseconds; output_token_throughput_per_user is in tokens/s and
+// is a minimum.
 struct Objective {
   std::string metric;
   double limit = 0;
 };
 
-// "time_to_first_token:2000 inter_token_latency:25", with spaces or commas between. The metrics are
-// time_to_first_token, inter_token_latency, request_latency and output_token_throughput_per_user.
-// INVALID_ARGUMENT names the part that is wrong.
+// "time_to_first_token:2000 inter_token_latency:25", separated by spaces or commas. Metrics:
+// time_to_first_token, inter_token_latency, request_latency, output_token_throughput_per_user.
+// INVALID_ARGUMENT names the wrong part.
 absl::StatusOr<std::vector<Objective>> ParseObjectives(const std::string& text);
 
-// All objectives are kept. A metric that a request does not have (the inter-token latency of an
-// answer of one token) is kept.
+// Whether all objectives are met. A metric that a request lacks (the inter-token latency of a
+// one-token answer) counts as met.
 bool IsGood(const RequestTimes& times, const std::vector<Objective>& objectives);
 
 struct ErrorCount {
   std::string kind;
   int status = 0;
-  std::string message;  // of the first one
+  std::string message;  // of the first error
   int64_t count = 0;
 };
 
 struct Statistics {
   int64_t completed = 0;
   int64_t failed = 0;
-  double duration_s = 0;           // from the first request's intended moment to the last end
+  double duration_s = 0;           // from the first intended send time to the last end
   std::vector<ErrorCount> errors;  // by kind, the most frequent first
 
   Distribution request_latency_ms{{}};
@@ -79,7 +80,7 @@ struct Statistics {
   Distribution output_tokens_per_s_per_user{{}};
   Distribution input_tokens{{}};
   Distribution output_tokens{{}};
-  Distribution send_delay_ms{{}};  // how late the client itself was; of all requests
+  Distribution send_delay_ms{{}};  // the client's own delay, for all requests
 
   std::optional<int64_t> good;  // none without objectives
 

@@ -37,7 +37,7 @@ absl::StatusOr<Url> ParseUrl(const std::string& text) {
   rest = rest.substr(0, slash);
   while (absl::EndsWith(url.path, "/")) url.path.pop_back();
   url.path = std::string(absl::StripSuffix(url.path, "/v1"));
-  // An IPv6 address stands in brackets.
+  // An IPv6 address is in brackets.
   const size_t bracket = rest.rfind(']');
   const size_t colon = rest.find(':', bracket == absl::string_view::npos ? 0 : bracket);
   if (colon != absl::string_view::npos) {
@@ -49,9 +49,9 @@ absl::StatusOr<Url> ParseUrl(const std::string& text) {
   }
   url.host = std::string(rest);
   int port = 0;
-  if (url.host.empty()) return bad("names no host");
+  if (url.host.empty()) return bad("has no host");
   if (!absl::SimpleAtoi(url.port, &port) || port < 1 || port > 65535) {
-    return bad("has a port that is not between 1 and 65535");
+    return bad("has a port outside 1 to 65535");
   }
   return url;
 }
@@ -87,15 +87,15 @@ absl::StatusOr<std::string> OnlyModel(const std::string& body) {
   const Json json = Json::parse(body, nullptr, false);
   const auto data = json.is_object() ? json.find("data") : json.end();
   if (!json.is_object() || data == json.end() || !data->is_array() || data->empty()) {
-    return absl::InvalidArgumentError("the server lists no model (--model names one)");
+    return absl::InvalidArgumentError("the server lists no model (name one with --model)");
   }
   if (data->size() > 1) {
-    return absl::InvalidArgumentError("the server lists several models (--model names one)");
+    return absl::InvalidArgumentError("the server lists several models (name one with --model)");
   }
   const Json& model = data->front();
   if (!model.is_object() || !model.contains("id") || !model["id"].is_string()) {
     return absl::InvalidArgumentError(
-        "the server's list of models has no id (--model names the model)");
+        "the server's list of models has no id (name the model with --model)");
   }
   return model["id"].get<std::string>();
 }

@@ -1,4 +1,4 @@
-// The server under load, and how it is asked. Pure.
+// The server under load, and the form of its requests. Pure.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ namespace skein::services::bench {
 struct Url {
   std::string host;
   std::string port = "80";
-  std::string path;  // before /v1, without a slash at its end
+  std::string path;  // before /v1, without a trailing slash
 };
 
-// "http://host:port", "host:port", with a path or "/v1" at the end. INVALID_ARGUMENT says what is
-// wrong; https is refused by name.
+// "http://host:port", "host:port", with a path or "/v1" at the end. INVALID_ARGUMENT gives the
+// reason; https is refused by name.
 absl::StatusOr<Url> ParseUrl(const std::string& text);
 
 enum class Endpoint { kCompletions, kChat };
@@ -28,7 +28,7 @@ struct Target {
   std::string model;
   std::string api_key;  // empty: none
   bool streaming = true;
-  bool ignore_eos = true;  // asks for answers of full length; OpenAI's own servers refuse the field
+  bool ignore_eos = true;  // requests full-length answers; OpenAI's own servers refuse the field
 };
 
 struct HttpCall {
@@ -41,7 +41,7 @@ struct HttpCall {
 HttpCall CallFor(const Target& target, const LoadRequest& request);
 HttpCall ModelsCall(const Target& target);
 
-// The only model of an answer to ModelsCall. INVALID_ARGUMENT: there is none, or several.
+// The only model in an answer to ModelsCall. INVALID_ARGUMENT: none, or several.
 absl::StatusOr<std::string> OnlyModel(const std::string& body);
 
 }  // namespace skein::services::bench

@@ -17,9 +17,9 @@ absl::StatusOr<std::string> FindOrchestrator(const std::string& flag,
   if (!flag.empty()) return flag;
   const auto cluster = FindLocalCluster(environment);
   if (cluster.ok()) return cluster->orchestrator;
-  if (absl::IsUnavailable(cluster.status())) return cluster.status();  // it is known, and dead
+  if (absl::IsUnavailable(cluster.status())) return cluster.status();  // known, but stopped
   return absl::InvalidArgumentError(
-      absl::StrCat("no cluster is known. Give --orchestrator HOST:PORT, set SKEIN_ORCHESTRATOR, or "
+      absl::StrCat("no cluster found. Give --orchestrator HOST:PORT, set SKEIN_ORCHESTRATOR, or "
                    "start a cluster with deploy/local/up. (",
                    std::string(cluster.status().message()), ".)"));
 }
@@ -74,12 +74,12 @@ absl::Status ClusterClient::Drain(const v1::DrainRequest& request) {
 void RegisterCluster(std::string* target, FlagSet* set) {
   set->String(target, "orchestrator", "Address of the orchestrator.")
       .Value("HOST:PORT")
-      .Environment("SKEIN_ORCHESTRATOR")  // as of the services
+      .Environment("SKEIN_ORCHESTRATOR")  // shared with the services
       .Default("the cluster that deploy/local/up started on this machine");
 }
 
 void RegisterFormat(std::string* target, const char* text, FlagSet* set) {
-  set->String(target, "format", "How to print it.").OneOf({text, "json"}).Value("FORMAT");
+  set->String(target, "format", "Output format.").OneOf({text, "json"}).Value("FORMAT");
 }
 
 int EndWith(const char* command, const absl::Status& error) {

@@ -1,5 +1,5 @@
-// What the commands that talk to a running cluster share: where it is, calls with a deadline,
-// errors and exit codes.
+// Shared by the commands that talk to a running cluster: finding it, calls with a deadline, errors
+// and exit codes.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@
 
 namespace skein::services {
 
-// `flag` if it is given, else the cluster that deploy/local/up started. UNAVAILABLE: it started one
-// whose orchestrator is gone. INVALID_ARGUMENT: there is none, and what to give.
+// `flag` if given, else the cluster that deploy/local/up started. UNAVAILABLE: that cluster's
+// orchestrator is gone. INVALID_ARGUMENT: no cluster; the message says which flag to give.
 absl::StatusOr<std::string> FindOrchestrator(const std::string& flag,
                                              const Environment& environment);
 
@@ -25,7 +25,8 @@ class ClusterClient {
   explicit ClusterClient(std::string orchestrator);
 
   const std::string& orchestrator() const { return orchestrator_; }
-  // UNAVAILABLE: the orchestrator does not answer, with its address. Other codes are its own.
+  // UNAVAILABLE, with its address: the orchestrator does not answer. Other codes are the
+  // orchestrator's.
   absl::StatusOr<v1::StatusResponse> Status();
   absl::StatusOr<v1::ExplainResponse> Explain(const std::string& request);
   absl::StatusOr<v1::ListRequestsResponse> Requests(const v1::ListRequestsRequest& request);
@@ -40,11 +41,11 @@ class ClusterClient {
   std::unique_ptr<v1::Orchestrator::Stub> stub_;
 };
 
-// --orchestrator of a command that finds the cluster by FindOrchestrator. *target is empty.
+// Registers --orchestrator for commands that use FindOrchestrator. *target is empty.
 void RegisterCluster(std::string* target, FlagSet* set);
-// --format, one of the two. *target is the first.
+// Registers --format with two values; *target is the default.
 void RegisterFormat(std::string* target, const char* text, FlagSet* set);
-// Prints the error of a command; its exit code.
+// Prints a command's error; returns the exit code.
 int EndWith(const char* command, const absl::Status& error);
 
 }  // namespace skein::services

@@ -29,7 +29,7 @@ uint64_t LoadOf(const v1::InstanceStatus& instance) {
   return instance.load().running() + instance.load().waiting();
 }
 
-// The rate that an instance measured last says nothing of now when it has nothing to do.
+// The last measured rate is stale when an instance has nothing to do.
 double TokensPerSecond(const v1::InstanceStatus& instance) {
   return LoadOf(instance) == 0 ? 0 : instance.load().tokens_per_second();
 }
@@ -59,7 +59,7 @@ std::vector<const v1::InstanceStatus*> Sorted(const v1::StatusResponse& status, 
   return list;
 }
 
-// A table that has room, or what matters most of it. Ids serve people who know no names.
+// The table, or its most important columns if space is short. Ids replace missing names.
 std::string Fitted(const Rows& rows, std::vector<std::string> by_importance, size_t width) {
   if (width == 0) return AlignedTable(rows);
   const bool named =
@@ -125,7 +125,7 @@ std::string GoneTable(const v1::StatusResponse& status, size_t width) {
   return text;
 }
 
-// Lines of at most `width` characters, each with this margin.
+// Lines of at most `width` characters, each indented by `margin`.
 std::string Lines(const std::string& text, int margin, size_t width) {
   if (width == 0) return std::string(static_cast<size_t>(margin), ' ') + text + "\n";
   return Wrapped(text, margin, static_cast<int>(width));

@@ -12,15 +12,15 @@
 
 namespace skein::services {
 
-// Names of processes as deploy/local/up gives them: "decode-1".
+// Process names from deploy/local/up: "decode-1".
 class ProcessNames {
  public:
   ProcessNames() = default;
-  // `host`: the name of this machine; processes elsewhere have no name.
+  // `host`: this machine's name; processes on other hosts have no name.
   ProcessNames(const LocalCluster& cluster, std::string host);
-  // Of the cluster in the environment's state file, if it is the one of this orchestrator.
+  // Names from the environment's state file, if it describes this orchestrator's cluster.
   static ProcessNames Of(const std::string& orchestrator, const Environment& environment);
-  std::string Find(const std::string& host, int64_t pid) const;  // "-": none
+  std::string Find(const std::string& host, int64_t pid) const;  // "-": unknown
 
  private:
   std::string host_;
@@ -29,7 +29,7 @@ class ProcessNames {
 
 enum class SortBy { kRole, kLoad, kKv, kTokens };
 
-// Changes since an earlier snapshot; negative: not known.
+// Changes since an earlier snapshot; negative: unknown.
 struct Rates {
   double requests_per_s = -1;
   double failed_per_s = -1;
@@ -38,7 +38,7 @@ struct Rates {
 struct TableStyle {
   SortBy sort = SortBy::kRole;
   Rates rates;
-  size_t width = 0;  // characters of a line; what matters least is left out. 0: no limit
+  size_t width = 0;  // characters per line; less important columns are dropped. 0: no limit
 };
 
 std::string StatusTable(const v1::StatusResponse& status, const ProcessNames& names = {},

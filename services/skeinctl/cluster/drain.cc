@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kLook = std::chrono::milliseconds(300);
 
-// A line for each change in a file; on a terminal the same line again.
+// Writes one line per change to a file; rewrites the line on a terminal.
 class ProgressLine {
  public:
   explicit ProgressLine(bool shown) : shown_(shown), terminal_(IsTerminal()) {}
@@ -48,7 +48,7 @@ std::string JsonOf(const DrainTarget& target, const DrainProgress& progress, boo
   json["instance"] =
       target.instance == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(target.instance);
   json["label"] = target.label;
-  // An undone order may not have reached it: it serves as soon as it hears.
+  // The undo may not have reached the process yet; it serves as soon as it does.
   json["state"] = !progress.present   ? "gone"
                   : undone            ? "serving"
                   : progress.drained  ? "drained"
@@ -91,7 +91,7 @@ class Drainer {
     const absl::Status ordered = client_.Drain(request);
     if (ordered.code() != absl::StatusCode::kFailedPrecondition) return ordered;
     return absl::FailedPreconditionError(
-        absl::StrCat(std::string(ordered.message()), ". --force drains it all the same."));
+        absl::StrCat(std::string(ordered.message()), ". --force drains it anyway."));
   }
 
   absl::Status Tell() {
@@ -101,10 +101,11 @@ class Drainer {
     if (!text()) {
       std::fputs(JsonOf(target_, progress, flags_.undo, 0).c_str(), stdout);
     } else if (flags_.undo) {
-      std::printf("%s gets requests again\n", target_.label.c_str());
+      std::printf("%s serves again\n", target_.label.c_str());
     } else {
       std::printf("%s\n%s\n", TextOf(target_, progress).c_str(),
-                  "It gets nothing new. --wait waits until it is safe to stop; --undo undoes it.");
+                  "It gets no new requests. Use --wait to wait until it is safe to stop, --undo to "
+                  "serve again.");
     }
     return absl::OkStatus();
   }
@@ -138,7 +139,7 @@ class Drainer {
 
   absl::Status EndOf(const DrainProgress& progress) const {
     if (!progress.present && !flags_.undo && progress.gone_why == "has left") {
-      return absl::OkStatus();  // it was stopped, and had finished
+      return absl::OkStatus();  // it was stopped after it had drained
     }
     if (!progress.present) {
       return absl::AbortedError(absl::StrCat(
@@ -149,7 +150,7 @@ class Drainer {
       return absl::AbortedError(
           absl::StrCat("interrupted; ", TextOf(target_, progress), "; the order stays"));
     }
-    return absl::DeadlineExceededError(absl::StrCat("not done within ", flags_.timeout_s,
+    return absl::DeadlineExceededError(absl::StrCat("not drained within ", flags_.timeout_s,
                                                     " s: ", TextOf(target_, progress),
                                                     "; the order stays"));
   }
@@ -195,7 +196,7 @@ absl::StatusOr<DrainTarget> FindTarget(const v1::StatusResponse& status, const P
   }
   return absl::NotFoundError(absl::StrCat("'", name,
                                           "' is not an instance or router of this cluster. ",
-                                          "There are: ", absl::StrJoin(known, ", ")));
+                                          "Known: ", absl::StrJoin(known, ", ")));
 }
 
 DrainProgress ProgressOf(const v1::StatusResponse& status, const DrainTarget& target) {
@@ -242,8 +243,8 @@ std::string TextOf(const DrainTarget& target, const DrainProgress& progress) {
 
 void DrainFlags::Register(FlagSet* set) {
   set->About(absl::StrCat(
-      "Drain an instance or a router: it gets nothing new and finishes what it has; then it is "
-      "safe to stop.\n\nThe order outlives a restart of the orchestrator. ",
+      "Drain an instance or a router: it gets no new requests and finishes those it has; then it "
+      "is safe to stop.\n\nThe order outlives a restart of the orchestrator. ",
       ExitCodesHelp()));
   set->OptionalPositional(
       &target, "INSTANCE",

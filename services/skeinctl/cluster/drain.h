@@ -1,4 +1,4 @@
-// skeinctl drain: an instance or a router gets nothing new and finishes what it has.
+// skeinctl drain: stops new requests at an instance or router, which finishes those it has.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct DrainFlags {
 // Exit code: exit_codes.h.
 int RunDrain(const DrainFlags& flags);
 
-// The instance or router to drain: one of the two is not 0.
+// The instance or router to drain; one of the two ids is not 0.
 struct DrainTarget {
   uint64_t instance = 0;
   uint64_t router = 0;
@@ -36,11 +36,11 @@ struct DrainTarget {
 };
 
 // `name`: an instance's id, a process's name (deploy/local/up), a gRPC, API or admin endpoint, or
-// "router" where there is one. NOT_FOUND says what there is.
+// "router" if there is only one. NOT_FOUND lists the known ones.
 absl::StatusOr<DrainTarget> FindTarget(const v1::StatusResponse& status, const ProcessNames& names,
                                        const std::string& name);
 
-// How far the drain of a target is.
+// Progress of a drain.
 struct DrainProgress {
   bool present = false;  // it is in the cluster
   bool draining = false;
@@ -48,7 +48,7 @@ struct DrainProgress {
   uint64_t running = 0;
   uint64_t waiting = 0;
   uint64_t held_blocks = 0;
-  std::string gone_why;  // not present: why, if the orchestrator remembers
+  std::string gone_why;  // if not present: why, if the orchestrator remembers
 };
 DrainProgress ProgressOf(const v1::StatusResponse& status, const DrainTarget& target);
 std::string TextOf(const DrainTarget& target, const DrainProgress& progress);

@@ -97,7 +97,7 @@ class ProcessDrainer {
         return absl::AbortedError(absl::StrCat("interrupted; ", Line(status), "; the order stays"));
       }
       if (Clock::now() >= end) {
-        return absl::DeadlineExceededError(absl::StrCat("not done within ", flags_.timeout_s,
+        return absl::DeadlineExceededError(absl::StrCat("not drained within ", flags_.timeout_s,
                                                         " s: ", Line(status), "; the order stays"));
       }
       WaitUnlessStopped(kLook);

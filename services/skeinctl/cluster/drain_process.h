@@ -1,4 +1,4 @@
-// skeinctl drain --admin: a process is asked itself, at its admin port.
+// skeinctl drain --admin: drains a process through its own admin port.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,9 +6,9 @@
 
 namespace skein::services {
 
-// Orders what the flags say and, if they say so, waits; prints the progress. FAILED_PRECONDITION
-// and PERMISSION_DENIED: it refused; UNAVAILABLE: it does not answer; DEADLINE_EXCEEDED: not
-// drained in time. A process that ends while it is waited for is done.
+// Sends the order given by the flags and, if requested, waits; prints the progress.
+// FAILED_PRECONDITION, PERMISSION_DENIED: refused. UNAVAILABLE: no answer. DEADLINE_EXCEEDED: not
+// drained in time. A process that ends while it is waited for counts as drained.
 absl::Status DrainProcess(const DrainFlags& flags);
 
 }  // namespace skein::services

@@ -8,14 +8,15 @@
 namespace skein::services {
 namespace {
 
-constexpr char kSuggestion[] = "skeinctl requests lists those that the orchestrator remembers.";
+constexpr char kSuggestion[] =
+    "'skeinctl requests' lists the requests that the orchestrator remembers.";
 
 }  // namespace
 
 void ExplainFlags::Register(FlagSet* set) {
   set->About(absl::StrCat(
-      "Explain how a request was planned, what the alternatives were and why they were not taken, "
-      "and how it ended.\n\nThe orchestrator knows the requests that run and the latest 1,000 "
+      "Explain how a request was planned, why alternatives were rejected, "
+      "and how it ended.\n\nThe orchestrator remembers running requests and the latest 1,000 "
       "others. ",
       kSuggestion, " ", ExitCodesHelp()));
   set->OptionalPositional(

@@ -1,4 +1,4 @@
-// skeinctl explain: how a request was planned, what else there was, and why not; how it ended.
+// skeinctl explain: how a request was planned, why alternatives were rejected, and how it ended.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct ExplainFlags {
   void Register(FlagSet* set);
 };
 
-// Exit code: exit_codes.h; an unknown request is "not found".
+// Exit code: exit_codes.h; kNotFound for an unknown request.
 int RunExplain(const ExplainFlags& flags);
 
 // Pure: text for people, and one JSON object for programs.

@@ -16,8 +16,7 @@ std::string IdOf(const v1::RequestId& id) { return absl::StrCat(id.router(), "/"
 
 std::string Time(double seconds) { return absl::StrFormat("%.3f s", seconds); }
 
-// `over`: the plan is, because the request has ended or the plan was given up. No time of it goes
-// on.
+// `over`: the request has ended or the plan was given up, so nothing is still running.
 std::string ActualText(const v1::PlanExplanation::Chunk& chunk, bool over) {
   if (!chunk.has_start_s()) {
     if (chunk.has_end_s()) return absl::StrCat("ended by ", Time(chunk.end_s()));
@@ -34,6 +33,14 @@ std::string ChunkText(const v1::PlanExplanation::Chunk& chunk, bool over) {
                          absl::StrJoin(chunk.instances(), " "));
 }
 
+std::string HandoffText(const v1::PlanExplanation::Handoff& handoff, uint64_t decode_instance) {
+  std::string text = absl::StrCat("KV of instance ", handoff.prefill_instance(),
+                                  " to decode instance ", decode_instance, ": ",
+                                  handoff.path().path(), " by ", handoff.path().transport());
+  if (!handoff.slower().empty()) absl::StrAppend(&text, "; no faster path: ", handoff.slower());
+  return text;
+}
+
 std::string PlanText(const v1::PlanExplanation& plan, bool ended) {
   std::string text = absl::StrFormat("  plan of epoch %d, decided %s after submission: %s\n",
                                      plan.epoch(), Time(plan.decided_s()), plan.how());
@@ -45,7 +52,7 @@ std::string PlanText(const v1::PlanExplanation& plan, bool ended) {
   for (const auto& chunk : plan.chunks()) {
     absl::StrAppend(&text, "    ", ChunkText(chunk, over), "\n");
   }
-  if (!plan.alternatives().empty()) absl::StrAppend(&text, "    alternatives of one chunk:\n");
+  if (!plan.alternatives().empty()) absl::StrAppend(&text, "    single-chunk alternatives:\n");
   for (const auto& one : plan.alternatives()) {
     absl::StrAppendFormat(&text, "      SP %-4d estimated %s to %s: %s\n", one.sp(),
                           Time(one.start_s()), Time(one.ttft_s()), one.why());
@@ -55,6 +62,9 @@ std::string PlanText(const v1::PlanExplanation& plan, bool ended) {
     absl::StrAppendFormat(&text, " %d: %s", queue.instance(), Time(queue.queue_s()));
   }
   if (!plan.queue().empty()) text += "\n";
+  for (const auto& one : plan.handoffs()) {
+    absl::StrAppend(&text, "    ", HandoffText(one, plan.decode_instance()), "\n");
+  }
   if (!plan.lost().empty()) absl::StrAppend(&text, "    given up: ", plan.lost(), "\n");
   return text;
 }
@@ -122,6 +132,15 @@ Json PlanJson(const v1::PlanExplanation& plan) {
   json["queue"] = Json::array();
   for (const auto& queue : plan.queue()) {
     json["queue"].push_back({{"instance", queue.instance()}, {"queue_s", queue.queue_s()}});
+  }
+  json["decode_instance"] = plan.decode_instance() == 0 ? Json() : Json(plan.decode_instance());
+  json["handoffs"] = Json::array();
+  for (const auto& one : plan.handoffs()) {
+    json["handoffs"].push_back({{"prefill_instance", one.prefill_instance()},
+                                {"path", one.path().path()},
+                                {"transport", one.path().transport()},
+                                {"staging_buffer", one.path().staging_buffer()},
+                                {"slower", one.slower().empty() ? Json() : Json(one.slower())}});
   }
   json["lost"] = plan.lost().empty() ? Json() : Json(plan.lost());
   return json;

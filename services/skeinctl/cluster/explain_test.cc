@@ -39,6 +39,12 @@ v1::ExplainResponse Example() {
   one->set_sp(2);
   one->set_ttft_s(2);
   one->set_why("its chunks end earlier");
+  plan->set_decode_instance(9);
+  auto* handoff = plan->add_handoffs();
+  handoff->set_prefill_instance(1);
+  handoff->mutable_path()->set_path("direct");
+  handoff->mutable_path()->set_transport("tcp");
+  handoff->set_slower("over TCP: two hosts");
   return response;
 }
 
@@ -50,7 +56,9 @@ TEST(Explain, TextShowsThePlanAndItsAlternatives) {
         "estimated time to first token 1.500 s; improvement rate 0.300",
         "estimated 0.000 s to 0.750 s; actual: started 0.125 s, running; instances 1\n",
         "actual: not started; instances 1 2\n", "0.000 s to 2.000 s: its chunks end earlier",
-        "queue times by instance: 1: 0.500 s\n"}) {
+        "queue times by instance: 1: 0.500 s\n",
+        "    KV of instance 1 to decode instance 9: direct by tcp; no faster path: over TCP: two "
+        "hosts\n"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
 }
@@ -85,6 +93,9 @@ TEST(Explain, JsonHasNullForWhatHasNotHappened) {
   EXPECT_EQ(plan["chunks"][0]["start_s"], 0.125);
   EXPECT_TRUE(plan["chunks"][0]["end_s"].is_null());
   EXPECT_TRUE(plan["lost"].is_null());
+  EXPECT_EQ(plan["decode_instance"], 9);
+  EXPECT_EQ(plan["handoffs"][0]["transport"], "tcp");
+  EXPECT_EQ(plan["handoffs"][0]["slower"], "over TCP: two hosts");
 }
 
 }  // namespace

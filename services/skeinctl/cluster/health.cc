@@ -79,10 +79,10 @@ void JudgeInvariants(const v1::StatusResponse& status, Verdict* verdict) {
   }
 }
 
-// 0, which means that it is not known, for what is no duration.
+// Returns 0 (unknown) for an invalid duration.
 int64_t DurationOr0(uint64_t us) { return DurationFrom("", us).value_or(0); }
 
-// As the orchestrator judges it, which avoids such an instance.
+// The orchestrator's own rule; it avoids such instances.
 void JudgeSteps(const v1::StatusResponse& status, Verdict* verdict) {
   for (const v1::InstanceStatus& instance : status.instances()) {
     const v1::Load& load = instance.load();

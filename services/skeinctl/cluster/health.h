@@ -1,4 +1,4 @@
-// Whether a cluster is well, from the orchestrator's status.
+// The health of a cluster, from the orchestrator's status.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ namespace skein::services {
 struct Health {
   enum class Level { kHealthy, kDegraded, kCannotServe };
   Level level = Level::kHealthy;
-  std::vector<std::string> reasons;  // the gravest first
+  std::vector<std::string> reasons;  // most severe first
 };
 
-// Cannot serve: no instance ever registered; a model is without a serving instance of a role; no
-// router reports, or all drain. Degraded: an instance or a router was lost and no other of its kind
-// has come since (for an hour); an invariant is violated. What an operator drains, or what left by
+// Cannot serve: no instance has registered; a model has no serving instance of a role; no router
+// reports, or all drain. Degraded: an instance or router was lost within the last hour and not
+// replaced; an invariant is violated. Processes that were drained or left are not losses.
 // itself, is no loss.
 Health HealthOf(const v1::StatusResponse& status);
 

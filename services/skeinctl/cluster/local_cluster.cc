@@ -38,17 +38,17 @@ std::string LocalClusterPath(const Environment& environment) {
 
 absl::StatusOr<LocalCluster> ParseLocalCluster(const std::string& text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return absl::InvalidArgumentError("it is not a JSON object");
+  if (!json.is_object()) return absl::InvalidArgumentError("not a JSON object");
   LocalCluster cluster{.orchestrator = TextOf(json, "orchestrator"),
                        .url = TextOf(json, "url"),
                        .run_dir = TextOf(json, "run_dir"),
                        .processes = {}};
   if (cluster.orchestrator.empty()) {
-    return absl::InvalidArgumentError("orchestrator: it is missing or not a string");
+    return absl::InvalidArgumentError("orchestrator: missing or not a string");
   }
   const auto processes = json.find("processes");
   if (processes == json.end()) return cluster;
-  if (!processes->is_array()) return absl::InvalidArgumentError("processes: it is not an array");
+  if (!processes->is_array()) return absl::InvalidArgumentError("processes: not an array");
   for (const Json& one : *processes) {
     const auto pid = one.is_object() ? one.find("pid") : one.end();
     if (!one.is_object() || pid == one.end() || !pid->is_number_integer()) {
@@ -63,7 +63,7 @@ absl::StatusOr<LocalCluster> ParseLocalCluster(const std::string& text) {
 absl::StatusOr<LocalCluster> ReadLocalCluster(const Environment& environment) {
   const std::string path = LocalClusterPath(environment);
   if (!std::filesystem::exists(path)) {
-    return absl::NotFoundError(absl::StrCat("deploy/local/up has left no ", path));
+    return absl::NotFoundError(absl::StrCat("deploy/local/up has written no ", path));
   }
   const auto text = ReadFile(path);
   if (!text.ok()) return text.status();
@@ -81,7 +81,7 @@ absl::StatusOr<LocalCluster> FindLocalCluster(const Environment& environment) {
   for (const LocalProcess& process : cluster->processes) {
     if (process.role != "orchestrator" || IsRunning(process.pid)) continue;
     return absl::UnavailableError(absl::StrCat("the cluster of ", LocalClusterPath(environment),
-                                               " is not running any more: its orchestrator, pid ",
+                                               " is not running: its orchestrator, pid ",
                                                process.pid, ", is gone"));
   }
   return cluster;

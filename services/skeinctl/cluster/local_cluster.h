@@ -1,4 +1,4 @@
-// The cluster that deploy/local/up started on this machine: what its state file says.
+// The state file of the cluster that deploy/local/up started on this machine.
 #pragma once
 
 #include <cstdint>
@@ -32,12 +32,12 @@ using Environment = std::map<std::string, std::string>;
 // $HOME/.local/state/skein/local.json.
 std::string LocalClusterPath(const Environment& environment);
 
-// INVALID_ARGUMENT names the field that is missing or of a wrong type.
+// INVALID_ARGUMENT names a missing or malformed field.
 absl::StatusOr<LocalCluster> ParseLocalCluster(const std::string& text);
 
-// NOT_FOUND: there is no such file. FAILED_PRECONDITION: it is wrong.
+// NOT_FOUND: no such file. FAILED_PRECONDITION: the file is malformed.
 absl::StatusOr<LocalCluster> ReadLocalCluster(const Environment& environment);
-// The same; FAILED_PRECONDITION also when its orchestrator does not run any more.
+// The same; FAILED_PRECONDITION also when its orchestrator is not running.
 absl::StatusOr<LocalCluster> FindLocalCluster(const Environment& environment);
 
 }  // namespace skein::services

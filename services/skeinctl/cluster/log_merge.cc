@@ -22,7 +22,7 @@ std::string StringField(const Json& json, const char* name) {
   return it != json.end() && it->is_string() ? it->get<std::string>() : "";
 }
 
-// "2026-11-22T18:00:00.123456Z" to "18:00:00.123"; others as they are.
+// "2026-11-22T18:00:00.123456Z" to "18:00:00.123"; other formats unchanged.
 std::string ShortTime(const std::string& time) {
   const size_t day_end = time.find('T');
   return day_end == std::string::npos ? time : time.substr(day_end + 1, 12);
@@ -96,7 +96,7 @@ std::optional<LogLine> LogReader::Next() {
   return Parse(std::move(text));
 }
 
-// A line that the process did not log itself counts as a warning: it may say why it ended.
+// A line that is not a log line counts as a warning: it may explain the process's end.
 LogLine LogReader::Parse(std::string text) {
   LogLine line{.process = process_,
                .time = last_time_,

@@ -1,4 +1,4 @@
-// The logs of several processes as one, by time.
+// Merges the logs of several processes by time.
 #pragma once
 
 #include <cstddef>
@@ -18,25 +18,25 @@ absl::StatusOr<LogLevel> ParseLogLevel(const std::string& name);
 
 struct LogLine {
   std::string process;
-  std::string time;  // of the line; of the one before it where a line is no JSON object
+  std::string time;  // from the line; for a line that is not JSON, the previous line's time
   LogLevel level = LogLevel::kInfo;
-  nlohmann::ordered_json fields;  // null where the line is no JSON object: a library's or a crash's
+  nlohmann::ordered_json fields;  // null if the line is not JSON: from a library or a crash
   std::string raw;
 };
 
 // "18:00:00.123 prefill-0  warning  the message  key=value ...", without a newline.
 std::string TextOf(const LogLine& line, size_t process_width);
-// The line's own object with its process in front.
+// The line's JSON object with the process name first.
 std::string JsonOf(const LogLine& line);
 
 struct LogFilter {
   LogLevel level = LogLevel::kDebug;
-  std::set<std::string> requests;  // names of one request; empty: every line
+  std::set<std::string> requests;  // names of one request; empty: all lines
   bool Passes(const LogLine& line) const;
 };
 
-// Reads one file line by line, also what is appended later. A line that is not ended yet waits; a
-// file that became shorter is read from its start.
+// Reads a file line by line, including lines appended later. An incomplete line waits. A file that
+// became shorter is read from its start.
 class LogReader {
  public:
   LogReader(std::string process, std::string path);
@@ -54,7 +54,7 @@ class LogReader {
   std::string last_time_;
 };
 
-// The earliest line of all readers, then the next, until no file has one more.
+// The next line in time order over all readers, until no file has more.
 class LogMerge {
  public:
   explicit LogMerge(std::vector<LogReader> readers);

@@ -48,7 +48,7 @@ TEST_F(LogMergeTest, WhatIsAppendedComesLaterAndHalfALineWaits) {
   EXPECT_FALSE(merge.Next().has_value());
   Write("a", two.substr(20), true);
   EXPECT_EQ(merge.Next()->fields["msg"], "two");
-  Write("a", Line(3, "anew"));  // the process was started again
+  Write("a", Line(3, "anew"));  // the process was restarted
   EXPECT_EQ(merge.Next()->fields["msg"], "anew");
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(200);
 
-// The process id of an instance or router that goes by an id or endpoint; 0: there is none.
+// The process id of an instance or router with this id or endpoint; 0: none.
 int64_t PidOf(const v1::StatusResponse& status, const std::string& name) {
   for (const v1::InstanceStatus& one : status.instances()) {
     const v1::RegisterRequest& registration = one.registration();
@@ -49,8 +49,8 @@ absl::StatusOr<std::vector<LocalProcess>> Chosen(const LocalCluster& cluster,
       "' is not a process of this cluster. Its processes: ", absl::StrJoin(known, ", ")));
 }
 
-// All names of a request, as the orchestrator knows them: the logs of routers have another than
-// those of workers. The name itself where the orchestrator does not answer or know it.
+// All names of a request from the orchestrator, because routers and workers log different ones.
+// Only the given name if the orchestrator does not answer or know it.
 std::set<std::string> NamesOf(const LocalCluster& cluster, const std::string& request) {
   if (request.empty()) return {};
   std::set<std::string> names = {request};
@@ -64,11 +64,11 @@ std::set<std::string> NamesOf(const LocalCluster& cluster, const std::string& re
 }
 
 absl::Status Print(const LogsFlags& flags, LogLevel level) {
-  const auto cluster = ReadLocalCluster(EnvironmentMap());  // of a dead one, too
+  const auto cluster = ReadLocalCluster(EnvironmentMap());  // also of a stopped cluster
   if (!cluster.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("logs are read of the cluster that deploy/local/up started on this machine: ",
-                     std::string(cluster.status().message())));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "skeinctl logs reads only the cluster that deploy/local/up started on this machine: ",
+        std::string(cluster.status().message())));
   }
   const auto processes = Chosen(*cluster, flags.process);
   if (!processes.ok()) return processes.status();
@@ -94,7 +94,7 @@ absl::Status Print(const LogsFlags& flags, LogLevel level) {
     WaitUnlessStopped(kLook);
   }
   if (printed == 0 && !flags.request.empty() && !flags.follow) {
-    return absl::NotFoundError(absl::StrCat("no line of a request '", flags.request, "'"));
+    return absl::NotFoundError(absl::StrCat("no log line has request '", flags.request, "'"));
   }
   return absl::OkStatus();
 }
@@ -109,9 +109,9 @@ void LogsFlags::Register(FlagSet* set) {
   set->OptionalPositional(
       &process, "PROCESS",
       "Only this process: a name (prefill-0), or an id or endpoint as skeinctl status shows it.");
-  set->Bool(&follow, "follow", "Go on with what is written from now on.");
+  set->Bool(&follow, "follow", "Continue with lines written from now on.");
   set->String(&request, "request", "Only lines of this request; any of its ids.").Value("ID");
-  set->String(&level, "level", "Least level.")
+  set->String(&level, "level", "Lowest level.")
       .OneOf({"debug", "info", "warning", "error"})
       .Value("LEVEL");
   RegisterFormat(&format, "text", set);

@@ -1,4 +1,4 @@
-// skeinctl logs: the logs of the cluster that deploy/local/up started, as one.
+// skeinctl logs: the merged logs of the cluster that deploy/local/up started.
 #pragma once
 
 #include <string>

@@ -69,17 +69,17 @@ std::string RequestsJson(const v1::ListRequestsResponse& response) {
 void RequestsFlags::Register(FlagSet* set) {
   set->About(absl::StrCat(
       "List recent requests, or the slowest, with lengths, times and how they ended.\n\nThe "
-      "orchestrator knows the requests that run and the latest 1,000 others. Times count from the "
+      "orchestrator remembers running requests and the latest 1,000 others. Times count from the "
       "submission; skeinctl explain shows one request in full. ",
       ExitCodesHelp()));
   RegisterCluster(&orchestrator, set);
-  set->Bool(&recent, "recent", "The latest submission first; so it is without --slowest.");
+  set->Bool(&recent, "recent", "The latest submission first; the default.");
   set->Bool(&slowest, "slowest", "The longest total time first.");
   set->Int(&limit, "limit", "Requests to list.", 1, 1000);
   RegisterFormat(&format, "table", set);
   set->Check([this]() -> absl::Status {
     if (!recent || !slowest) return absl::OkStatus();
-    return absl::InvalidArgumentError("--recent and --slowest: give one of them");
+    return absl::InvalidArgumentError("--recent and --slowest: give only one of them");
   });
 }
 

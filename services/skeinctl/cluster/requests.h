@@ -1,4 +1,4 @@
-// skeinctl requests: recent and slowest requests, as the orchestrator remembers them.
+// skeinctl requests: recent or slowest requests from the orchestrator.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ std::string Dump(const nlohmann::ordered_json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-// The health's word in its colour, where it is first.
+// Colours the health word at the start of the text.
 std::string Colored(std::string text, Health::Level level) {
   if (!MayColor()) return text;
   const std::string word = NameOf(level);
@@ -46,7 +46,7 @@ std::string Colored(std::string text, Health::Level level) {
   return text.replace(at, word.size(), absl::StrCat(color, word, "\x1b[0m"));
 }
 
-// The exit code is the cluster's health: without its orchestrator it can plan nothing.
+// The exit code is the cluster's health; without an orchestrator the cluster cannot serve.
 int CodeOfError(const absl::Status& error) {
   return absl::IsUnavailable(error) ? int{kCannotServe} : ExitCodeOf(error);
 }
@@ -56,7 +56,7 @@ int EndUnwell(const char* command, const absl::Status& error) {
   return CodeOfError(error);
 }
 
-// One period after the other: asks, shows, waits.
+// Repeats: ask, show, wait.
 class Watch {
  public:
   Watch(const char* command, const ViewFlags& flags, const std::string& orchestrator)
@@ -66,7 +66,7 @@ class Watch {
         client_(orchestrator),
         names_(ProcessNames::Of(orchestrator, EnvironmentMap())) {}
 
-  // Once, as a whole; the exit code.
+  // Shows the status once; returns the exit code.
   int Show() {
     const StatusOrError status = client_.Status();
     if (!status.ok()) return EndUnwell(command_, status.status());
@@ -78,7 +78,7 @@ class Watch {
     return ExitCodeOf(level);
   }
 
-  // Until a key or a signal ends it, or `count` times; the exit code of the last time.
+  // Runs until a key or a signal ends it, or `count` times; returns the last exit code.
   int Run() {
     CatchStopSignals();
     std::optional<Screen> screen;
@@ -139,7 +139,7 @@ class Watch {
     return rates;
   }
 
-  // False: the user has had enough.
+  // False: the user quit.
   bool Wait(std::optional<Screen>* screen) {
     const auto time = std::chrono::milliseconds(static_cast<int64_t>(flags_.interval_s * 1e3));
     if (!screen->has_value()) {
@@ -189,23 +189,23 @@ void ViewFlags::Register(FlagSet* set) {
   set->String(&sort, "sort", "Order of the instances.")
       .OneOf({"role", "load", "kv", "tokens"})
       .Value("KEY");
-  set->Double(&interval_s, "interval-s", "Time between two looks.", 0.1, 3600);
-  set->Int(&count, "count", "End after so many looks; 0: go on until stopped.", 0, 1 << 30);
+  set->Double(&interval_s, "interval-s", "Time between updates.", 0.1, 3600);
+  set->Int(&count, "count", "End after this many updates; 0: run until stopped.", 0, 1 << 30);
 }
 
 void StatusFlags::Register(FlagSet* set) {
   set->About(absl::StrCat(
-      "Show the health of a cluster, its routers and instances with their load, and what is "
-      "gone.\n\nThe exit code is the health. ",
+      "Show the health of a cluster, its routers and instances with their load, and lost "
+      "processes.\n\nThe exit code is the health. ",
       ExitCodesHelp()));
   ViewFlags::Register(set);
   set->Bool(&watch, "watch",
-            "Look again and again: on a terminal over the whole screen, else one line each time.");
+            "Update repeatedly: full screen on a terminal, else one line each time.");
 }
 
 void TopFlags::Register(FlagSet* set) {
   set->About(absl::StrCat(
-      "Show the status over the whole screen, again and again.\n\nKeys: r, l, k, t sort by role, "
+      "Show the status on the full screen, updated repeatedly.\n\nKeys: r, l, k, t sort by role, "
       "load, KV, tokens/s; q quits. Where standard output is not a terminal, one line each time. ",
       ExitCodesHelp()));
   ViewFlags::Register(set);

@@ -1,4 +1,4 @@
-// skeinctl status and skeinctl top: what the orchestrator knows of routers and instances.
+// skeinctl status and skeinctl top: routers and instances as the orchestrator knows them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace skein::services {
 
-// The flags that both commands have.
+// Flags of both commands.
 struct ViewFlags {
   std::string orchestrator;
   std::string format = "table";
@@ -30,7 +30,7 @@ struct TopFlags : ViewFlags {
 
 // The exit code is the cluster's health (exit_codes.h).
 int RunStatus(const StatusFlags& flags);
-// The same, on the whole screen, again and again.
+// The same on the full screen, updated repeatedly.
 int RunTop(const TopFlags& flags);
 
 }  // namespace skein::services

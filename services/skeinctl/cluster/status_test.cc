@@ -60,9 +60,9 @@ bool Has(const std::string& text, const std::string& part) {
 TEST(Status, AStepThatRunsForTooLongIsAReason) {
   v1::StatusResponse status = Example();
   v1::InstanceStatus* instance = status.mutable_instances(1);
-  instance->set_serving(false);  // for whatever reason: it is avoided, or has not reported yet
+  instance->set_serving(false);  // for any reason: avoided, or no report yet
   instance->mutable_load()->set_step_age_us(90'000'000);
-  EXPECT_EQ(HealthOf(status).level, Health::Level::kHealthy) << "nothing is known of such a step";
+  EXPECT_EQ(HealthOf(status).level, Health::Level::kHealthy) << "no estimate of the step";
   instance->mutable_load()->set_step_estimate_us(10'000'000);
   EXPECT_EQ(HealthOf(status).level, Health::Level::kHealthy) << "a slow device";
   instance->mutable_load()->set_step_estimate_us(1'000'000);
@@ -124,7 +124,7 @@ TEST(Status, OnANarrowScreenStandsWhatMattersMost) {
     EXPECT_TRUE(Has(table, part)) << part << "\n" << table;
   }
   EXPECT_FALSE(Has(table, "1795382367065960")) << table;
-  // Without names the ids tell instances apart.
+  // Without names, the ids distinguish instances.
   EXPECT_TRUE(Has(StatusTable(status, {}, {.width = 80}), "1795382367065960"));
   EXPECT_LE(LongestLine(StatusTable(status, {}, {.width = 60})), 60u);
 }

@@ -94,10 +94,10 @@ void FitFlags::Register(FlagSet* set) {
   set->Positional(&samples, "SAMPLES.csv",
                   "A file with a header line and the columns sp, history_tokens, chunk_tokens and "
                   "seconds.");
-  set->String(&model, "model", "The model that was measured.").Value("NAME");
-  set->String(&device, "device", "The device it ran on.").Value("NAME");
-  set->String(&date, "date", "When it was measured.").Value("DATE").Default("today");
-  set->String(&format, "format", "How to print the errors: as a table, or one JSON object a line.")
+  set->String(&model, "model", "Name of the measured model.").Value("NAME");
+  set->String(&device, "device", "Device of the measurement.").Value("NAME");
+  set->String(&date, "date", "Date of the measurement.").Value("DATE").Default("today");
+  set->String(&format, "format", "Format of the errors: a table, or one JSON object per line.")
       .OneOf({"table", "json"})
       .Value("FORMAT");
 }

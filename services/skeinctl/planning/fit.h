@@ -20,12 +20,12 @@ struct FitFlags {
   void Register(FlagSet* set);
 };
 
-// Reads a file of samples (services/codec/profile_json.h has the format), writes
-// the profile to standard output and every sample's residual to standard error. Exit code: 0; 2 for
-// samples that cannot be read or fitted.
+// Reads a file of samples (format: services/codec/profile_json.h), writes the profile to standard
+// output and every sample's residual to standard error. Exit code: 0; 2 if the samples cannot be
+// read or fitted.
 int RunFit(const FitFlags& flags);
 
-// Pure: a row a sample, and one an SP size with the mean and the largest error.
+// Pure: one row per sample, and one per SP size with the mean and the largest error.
 std::string ResidualTable(const scheduler::LatencyFit& fit);
 std::string ResidualJsonLines(const scheduler::LatencyFit& fit);
 

@@ -9,7 +9,7 @@
 namespace skein::services {
 namespace {
 
-// Runs the command on a file of this text; what it wrote to standard output.
+// Runs the command on a file with this text; returns its standard output.
 std::string FitFile(const std::string& csv, int expected_exit) {
   const std::string path = ::testing::TempDir() + "/samples.csv";
   std::ofstream(path) << csv;

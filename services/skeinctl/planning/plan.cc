@@ -29,7 +29,7 @@ std::string Shown(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80);
 }
 
-// JSON knows no NaN, but programs write it; as a string it is refused with its field named.
+// JSON has no NaN, but programs write it. As a string it is refused with its field's name.
 std::string QuoteNotNumbers(std::string_view line) {
   std::string text;
   bool in_string = false;
@@ -57,11 +57,11 @@ absl::Status ParseQueue(const Json& json, std::vector<double>* queue_s) {
       return Wrong("queue_s[", i, "]: ", Shown(json[i]), " is not a number");
     queue_s->push_back(json[i].get<double>());
   }
-  if (queue_s->empty()) return Wrong("queue_s: [] has no instance");
+  if (queue_s->empty()) return Wrong("queue_s: [] is empty; give one number for each instance");
   return absl::OkStatus();
 }
 
-// "column 5: syntax error ...": the library's words without its codes.
+// "column 5: syntax error ...": the library's text without its codes.
 absl::Status WrongJson(const std::string& what) {
   size_t start = what.find("column ");
   if (start == std::string::npos) start = what.find("] ") + 2;
@@ -80,7 +80,7 @@ absl::StatusOr<Request> ParseRequest(std::string_view line) {
   const absl::StatusOr<Json> parsed = ParseJson(line);
   if (!parsed.ok()) return parsed.status();
   const Json& json = *parsed;
-  if (!json.is_object()) return Wrong("it is ", Shown(json), ", not an object");
+  if (!json.is_object()) return Wrong("the line is ", Shown(json), ", not an object");
   Request request;
   for (const char* name : {"prompt_tokens", "queue_s"}) {
     if (!json.contains(name)) return Wrong(name, " is missing");
@@ -94,7 +94,7 @@ absl::StatusOr<Request> ParseRequest(std::string_view line) {
     } else if (key == "queue_s") {
       if (absl::Status status = ParseQueue(value, &request.queue_s); !status.ok()) return status;
     } else {
-      return Wrong("'", key, "' is not a field; those are prompt_tokens and queue_s");
+      return Wrong("'", key, "' is unknown; known: prompt_tokens, queue_s");
     }
   }
   return request;
@@ -154,11 +154,11 @@ absl::StatusOr<std::string> PlanLines::Answer(std::string_view line) {
 
 void PlanFlags::Register(FlagSet* set) {
   set->About(
-      "Plan the prefill of prompts on a given state of a cluster.\n"
+      "Plan the prefill of prompts for a given cluster state.\n"
       "\n"
-      "Reads one JSON object a line from standard input, with a queue time for each instance:\n"
+      "Reads one JSON object per line from standard input, with a queue time for each instance:\n"
       "  {\"prompt_tokens\": 131072, \"queue_s\": [0, 0.31]}\n"
-      "and writes one a line:\n"
+      "and writes one per line:\n"
       "  {\"ttft_s\": 1.2, \"chunks\": [{\"tokens\": 131072, \"instances\": [0, 1], \"start_s\": "
       "0.31, "
       "\"end_s\": 1.2}]}");
@@ -169,18 +169,18 @@ void PlanFlags::Register(FlagSet* set) {
       .Required();
   set->Int(&node_size, "node-size", "Instances per node.", 1, 1 << 20);
   set->Double(&improvement_rate, "improvement-rate",
-              "More instances are used only if that shortens the time to first token by more than "
+              "Use more instances only if that shortens the time to first token by more than "
               "this fraction, in [0, 1).",
               0, 1);
   set->String(&policy, "policy",
-              "tetris: several chunks, as in the paper; single: one chunk; rolling: the wide "
-              "search, which also looks at other nodes and at more instances. It plans this prompt "
-              "alone, while the rolling planner of a cluster also weighs the prompts that wait.")
+              "tetris: several chunks, as in the paper; single: one chunk; rolling: a wide "
+              "search that also tries other nodes and more instances. It plans this prompt "
+              "alone; a cluster's rolling planner also considers waiting prompts.")
       .Value("POLICY")
       .OneOf({"tetris", "single", "rolling"});
   set->String(&format, "format",
-              "How to tell a wrong line. text: on standard error, and no later line is read; json: "
-              "{\"line\", \"error\"} in the place of its answer, and later lines are answered.")
+              "How to report a wrong line. text: on standard error, then stop; json: "
+              "{\"line\", \"error\"} in place of its answer, then continue.")
       .OneOf({"text", "json"})
       .Value("FORMAT");
   set->Check([this]() -> absl::Status {

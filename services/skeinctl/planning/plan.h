@@ -1,4 +1,4 @@
-// skeinctl plan: the plan of a prompt's prefill on a state of a cluster.
+// skeinctl plan: the prefill plan of a prompt for a given cluster state.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +25,13 @@ struct PlanFlags {
   void Register(FlagSet* set);
 };
 
-// Reads one JSON object a line from standard input,
+// Reads one JSON object per line from standard input,
 //   {"prompt_tokens": 131072, "queue_s": [0, 0.31, ...]}      (a queue time an instance)
-// and writes one a line,
+// and writes one per line,
 //   {"ttft_s": ..., "chunks": [{"tokens": ..., "instances": [...], "start_s": ..., "end_s": ...}]}
-// Exit code: 0; 2 for a profile that cannot be read and for wrong lines. A wrong line is named by
-// its number and what is wrong in it: the first one ends the command; with --format json each is
-// answered in its place.
+// Exit code: 0; 2 for an unreadable profile or wrong lines. A wrong line is reported with its
+// number and the error: the first one ends the command; with --format json each is answered in its
+// place.
 int RunPlan(const PlanFlags& flags);
 
 enum class PlanPolicy {
@@ -41,14 +41,14 @@ enum class PlanPolicy {
 };
 absl::StatusOr<PlanPolicy> ParsePlanPolicy(std::string_view name);
 
-// Answers lines; keeps a planner for as long as the number of instances stays the same.
+// Answers lines; reuses a planner while the number of instances stays the same.
 class PlanLines {
  public:
   // `model` must outlive it.
   PlanLines(const scheduler::LatencyModel& model, int node_size, double improvement_rate,
             PlanPolicy policy);
 
-  // Without a newline. INVALID_ARGUMENT names the field and the value.
+  // The answer, without a newline. INVALID_ARGUMENT names the field and the value.
   absl::StatusOr<std::string> Answer(std::string_view line);
 
  private:

@@ -75,14 +75,14 @@ TEST(Plan, BadInputIsRefusedWithTheFieldAndTheValue) {
       {R"({"prompt_tokens": 5, "queue_s": [null]})", "queue_s[0]: null"},
       {R"({"prompt_tokens": 5, "queue_s": []})", "queue_s: []"},
       {R"({"prompt_tokens": 5, "queue_s": 0})", "queue_s: 0"},
-      {R"({"prompt_tokens": 5, "queue_s": [0], "Nan\"": 1})", "'Nan\"' is not a field"},
+      {R"({"prompt_tokens": 5, "queue_s": [0], "Nan\"": 1})", "'Nan\"' is unknown"},
   };
   for (const auto& [line, expected] : cases) {
     EXPECT_NE(Why(line).find(expected), std::string::npos) << line << ": " << Why(line);
   }
 }
 
-// Runs the command on this input; its exit code, what it wrote to standard output and to error.
+// Runs the command on this input; returns exit code, standard output and standard error.
 std::tuple<int, std::string, std::string> RunPlan(const std::string& input,
                                                   const std::string& format) {
   std::istringstream in(input);

@@ -8,7 +8,7 @@
 namespace skein::services {
 namespace {
 
-constexpr double kTicks = 5;  // about so many on a linear axis
+constexpr double kTicks = 5;  // approximate number on a linear axis
 constexpr double kSlack = 1e-9;
 
 double StepFor(double span) {

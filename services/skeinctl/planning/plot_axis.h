@@ -1,4 +1,4 @@
-// One axis of a plot: values to pixels, and round values to mark. Pure.
+// One axis of a plot: maps values to pixels and chooses tick values. Pure.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@ namespace skein::services {
 
 class PlotAxis {
  public:
-  // From the least to the greatest of the values, in pixels. A linear axis is widened to whole
-  // ticks, a logarithmic one to 1, 2 or 5 times a power of ten. One value alone gets room on both
-  // sides. REQUIRES low <= high, both finite; `log`: low > 0.
+  // Covers [low, high] in pixels. A linear axis is widened to whole ticks, a logarithmic one to 1,
+  // 2 or 5 times a power of ten. A single value gets room on both sides. REQUIRES low <= high, both
+  // finite; `log`: low > 0.
   PlotAxis(double low, double high, bool log, double from_pixel, double to_pixel);
 
   bool log() const { return log_; }
@@ -18,8 +18,8 @@ class PlotAxis {
   double high() const { return high_; }
   double At(double value) const;
 
-  // Values with a label: steps of 1, 2 or 5 times a power of ten; on a logarithmic axis decades,
-  // or 1, 2, 5 of each when it spans less than two and a half.
+  // Labelled values: steps of 1, 2 or 5 times a power of ten. A logarithmic axis has decades, or 1,
+  // 2, 5 of each when it spans less than two and a half.
   const std::vector<double>& ticks() const { return ticks_; }
   // Values with a faint line and no label: 2 ... 9 of each decade.
   std::vector<double> MinorTicks() const;

@@ -14,7 +14,7 @@
 namespace skein::services {
 namespace {
 
-// Prompts are drawn from the first token ids: every vocabulary has them.
+// Prompts use the first token ids, which every vocabulary has.
 constexpr int32_t kFirstToken = 3, kLastToken = 255;
 
 // Waits for the end of one request.
@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<PrefillProbe>> PrefillProbe::Connect(const std::s
   probe->orchestrator_ = v1::Orchestrator::NewStub(probe->channels_.Get(orchestrator));
   if (const absl::Status s = probe->FindModel(model); !s.ok()) return s;
   if (const absl::Status s = probe->FindWorkers(); !s.ok()) return s;
-  // Chunks that ran before are not samples of this run.
+  // Earlier chunks are not samples of this run.
   if (const auto before = probe->Collect(); !before.ok()) return before.status();
   RouterShellOptions options;
   options.orchestrator = orchestrator;
@@ -73,7 +73,7 @@ absl::Status PrefillProbe::FindModel(const std::string& wanted) {
       Explained(orchestrator_->ListModels(&context, {}, &models), "the orchestrator");
   if (!asked.ok()) return asked;
   if (wanted.empty() && models.models_size() > 1) {
-    return absl::InvalidArgumentError("--model: the cluster serves several; name one");
+    return absl::InvalidArgumentError("--model: the cluster serves several models; name one");
   }
   for (const v1::ModelStatus& model : models.models()) {
     if (!wanted.empty() && model.model() != wanted) continue;

@@ -1,6 +1,6 @@
-// PrefillProbe: has a running cluster compute prompts, one at a time, and asks its prefill-workers
-// how long the chunks took. One thread; every call blocks. To the cluster it is a router that
-// drains.
+// PrefillProbe: makes a running cluster compute prompts, one at a time, and reads the chunk
+// durations from its prefill-workers. One thread; every call blocks. To the cluster it looks like a
+// draining router.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,16 @@ namespace skein::services {
 
 class PrefillProbe {
  public:
-  // `model` may be empty when the cluster serves one. UNAVAILABLE: the orchestrator does not
-  // answer; NOT_FOUND: no such model; INVALID_ARGUMENT: several models and none named.
+  // `model` may be empty when the cluster serves only one. UNAVAILABLE: the orchestrator does not
+  // answer. NOT_FOUND: no such model. INVALID_ARGUMENT: several models and none named.
   static absl::StatusOr<std::unique_ptr<PrefillProbe>> Connect(const std::string& orchestrator,
                                                                const std::string& model);
   ~PrefillProbe();
 
-  // Serves one request of so many prompt tokens to its end. It is asked to run on one instance.
+  // Runs one request with this many prompt tokens to its end, on one instance.
   absl::Status Run(int64_t prompt_tokens);
 
-  // The chunks that were computed since the last call, of all prefill-workers of the model.
+  // The chunks computed since the last call, from all prefill-workers of the model.
   absl::StatusOr<std::vector<scheduler::LatencySample>> Collect();
 
   int64_t prompt_tokens_max() const { return prompt_tokens_max_; }
@@ -45,7 +45,7 @@ class PrefillProbe {
   struct Worker {
     std::unique_ptr<v1::PrefillWorker::Stub> stub;
     std::string endpoint;
-    uint64_t collected = 0;  // serial of the last step time that was read
+    uint64_t collected = 0;  // serial of the last step time read
   };
 
   Channels channels_;

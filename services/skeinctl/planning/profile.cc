@@ -22,20 +22,20 @@
 namespace skein::services {
 namespace {
 
-// Round 0 warms caches and is not counted.
+// Round 0 warms caches and is discarded.
 absl::StatusOr<ProfileSamples> Measure(const ProfileFlags& options, PrefillProbe* probe,
                                        std::vector<int64_t> lengths) {
   std::minstd_rand order(1);
   ProfileSamples samples;
   Progress progress("profile", (options.rounds + 1) * static_cast<int64_t>(lengths.size()));
   for (int64_t round = 0; round <= options.rounds; ++round) {
-    // In another order each round, so that a slow moment does not always meet the same length.
+    // A new order each round, so that a slow moment does not always hit the same length.
     std::shuffle(lengths.begin(), lengths.end(), order);
     for (const int64_t length : lengths) {
       progress.Step(
           absl::StrFormat("round %d of %d, a prompt of %d tokens", round, options.rounds, length));
       if (const absl::Status run = probe->Run(length); !run.ok()) return run;
-      // After each prompt: a worker remembers only its latest steps.
+      // After each prompt, because a worker remembers only its latest steps.
       const auto chunks = probe->Collect();
       if (!chunks.ok()) return chunks.status();
       if (round > 0) samples.Add(length, *chunks);
@@ -83,8 +83,8 @@ absl::Status Profiled(const std::string& orchestrator, const ProfileFlags& optio
   std::fputs(ProfileJson(profile).c_str(), stdout);
   if (samples->complete()) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      "the profile lacks lengths that were asked for (see above); profile an idle cluster, or ask "
-      "for fewer with --prompt-tokens-max");
+      "the profile lacks requested lengths (see above); profile an idle cluster, or "
+      "lower --prompt-tokens-max");
 }
 
 }  // namespace
@@ -179,16 +179,14 @@ void ProfileFlags::Register(FlagSet* set) {
   set->String(&model, "model", "The model to measure; needed if the cluster serves several.")
       .Value("NAME");
   set->String(&samples_out, "samples-out",
-              "CSV file to write the samples to as well, for skeinctl fit.")
+              "The samples are also written to this CSV file, for skeinctl fit.")
       .Value("FILE");
   set->Int(&prompt_tokens_min, "prompt-tokens-min", "Shortest prompt.", 1, 1 << 30);
   set->Int(&prompt_tokens_max, "prompt-tokens-max",
            "Longest prompt; 0 means what the model's context allows.", 0, 1 << 30);
   set->Int(&lengths, "lengths", "Number of different prompt lengths.", 4, 10'000);
   set->Int(&rounds, "rounds", "Number of measurements of each length.", 1, 1000);
-  set->String(&format, "format", "How to print the profile; there is one way.")
-      .OneOf({"json"})
-      .Value("FORMAT");
+  set->String(&format, "format", "Output format; only one exists.").OneOf({"json"}).Value("FORMAT");
 }
 
 int RunProfile(const ProfileFlags& flags) {

@@ -1,7 +1,7 @@
 // skeinctl profile: measures the latency model of a running cluster.
 //
-// It sends prompts of many lengths, one at a time, each to be planned on one instance; asks the
-// prefill-workers how long each chunk took that they computed alone; and fits equation 1 of Tetris
+// It sends prompts of many lengths, one at a time, each planned on one instance, reads the
+// durations of chunks computed alone from the prefill-workers, and fits equation 1 of Tetris
 // (section 5.1) to the medians.
 #pragma once
 
@@ -15,7 +15,7 @@
 namespace skein::services {
 
 struct ProfileFlags {
-  std::string orchestrator;  // empty: as FindOrchestrator
+  std::string orchestrator;  // empty: use FindOrchestrator
   std::string model;
   std::string samples_out;
   int64_t prompt_tokens_min = 16;
@@ -27,24 +27,24 @@ struct ProfileFlags {
   void Register(FlagSet* set);
 };
 
-// Exit code: 0; 1 when the cluster does not answer, the samples do not fit, or a length that was
-// asked for was not measured (the profile of the others is printed); 2 for flags that do not suit
-// the cluster.
+// Exit code: 0; 1 if the cluster does not answer, the samples do not fit, or a requested length was
+// not measured (the profile of the others is still printed); 2 for flags that do not suit the
+// cluster.
 int RunProfile(const ProfileFlags& flags);
 
-// Pure. The prompt lengths that are sent: spread evenly over their logarithm, ascending, unique.
+// Pure. The prompt lengths to send: evenly spaced on a log scale, ascending, unique.
 std::vector<int64_t> PromptLengths(int64_t tokens_min, int64_t tokens_max, int count);
 
-// Pure. The samples of a run, and what of it could not be used.
+// Pure. The samples of a run, and the prompts that could not be used.
 class ProfileSamples {
  public:
-  // A prompt ran, and these chunks were computed by instances alone meanwhile. They are kept if
-  // they are the whole prompt, each once; else others ran too, or it ran on two or more instances.
+  // Adds a prompt and the chunks that instances computed alone meanwhile. They are kept if they are
+  // exactly the whole prompt; otherwise other requests ran too, or several instances computed it.
   void Add(int64_t prompt_tokens, const std::vector<scheduler::LatencySample>& chunks);
 
   const std::vector<scheduler::LatencySample>& samples() const { return samples_; }
-  // For people: how many prompts could not be used and why, by length, and which lengths were not
-  // measured at all. Empty if all were used.
+  // For people: how many prompts were unusable and why, by length, and which lengths were not
+  // measured. Empty if all were used.
   std::string Unused() const;
   // Whether each length gave a sample.
   bool complete() const;
@@ -52,8 +52,8 @@ class ProfileSamples {
  private:
   struct Tally {
     int used = 0;
-    int shared = 0;     // some of its tokens were computed by two or more instances together
-    int disturbed = 0;  // more tokens were computed than it has: others ran
+    int shared = 0;     // some of its tokens were computed by several instances together
+    int disturbed = 0;  // more tokens were computed than it has: other requests ran
   };
   std::map<int64_t, Tally> lengths_;
   std::vector<scheduler::LatencySample> samples_;

@@ -16,7 +16,7 @@ namespace {
 using scheduler::CandidateScore;
 using scheduler::ImprovementRateTrial;
 
-// The result of the best rate of a load.
+// The score of the best rate at a load.
 const CandidateScore& BestAt(const scheduler::Profile& profile, double load) {
   const double best = profile.tuning.improvement_rates.RateAt(load);
   return std::find_if(profile.trials.begin(), profile.trials.end(),
@@ -85,9 +85,9 @@ void ProfileRateFlags::Register(FlagSet* set) {
       "  skeinctl profile-rate --trace medium --rate 1,2,4 --out tuned.json");
   sim.Register(set);
   set->Bool(&rolling, "rolling",
-            "Find the best settings of the rolling planner as well, which takes longer.");
-  set->String(&out, "out", "File to write the profile with the table to.").Value("FILE");
-  set->String(&figure, "figure", "SVG file to draw TTFT at fixed improvement rates in.")
+            "Also find the best settings of the rolling planner; takes longer.");
+  set->String(&out, "out", "The profile with the table is written to this file.").Value("FILE");
+  set->String(&figure, "figure", "SVG file for a figure of TTFT at fixed improvement rates.")
       .Value("FILE");
   set->String(&format, "format", "What to print: the best rates, or the profile with the table.")
       .OneOf({"table", "json"})

@@ -19,16 +19,16 @@ struct ProfileRateFlags {
   void Register(FlagSet* set);
 };
 
-// Prints the best improvement rate per load; --out FILE writes the
-// profile with the table, for `--profile FILE` of other commands. Exit code: 0; 1 when a file
-// cannot be written; 2 for wrong input, with the flag named on stderr.
+// Prints the best improvement rate per load. --out FILE writes the profile with the table, for
+// `--profile FILE` of other commands. Exit code: 0; 1 if a file cannot be written; 2 for wrong
+// input, with the flag named on stderr.
 int RunProfileRate(const ProfileRateFlags& flags);
 
-// Pure: a row a load, with the percentiles at the best rate.
+// Pure: one row per load, with the percentiles at the best rate.
 std::string ImprovementRateRows(const scheduler::Profile& profile);
 
-// In the manner of the paper's figure 11: P50 and P99 TTFT over the load at fixed improvement
-// rates, each over the one at the best rate of that load.
+// Like the paper's figure 11: P50 and P99 TTFT over the load at fixed improvement rates, each
+// relative to the best rate at that load.
 std::string ImprovementRateFigure(const scheduler::Profile& profile);
 
 }  // namespace skein::services

@@ -34,8 +34,9 @@ void SimFlags::Register(FlagSet* flags) {
       ->String(&trace, "trace",
                "short, medium or long (prompt lengths of the Tetris paper), or a trace file.")
       .Value("TRACE");
-  flags->String(&rate, "rate", "Requests per second, or several rates with commas.")
-      .Default("a trace file as recorded; else 25, 50 and 75 % of what the cluster could prefill")
+  flags->String(&rate, "rate", "Requests per second, or several rates separated by commas.")
+      .Default(
+          "for a trace file as recorded; else 25, 50 and 75 % of the cluster's prefill capacity")
       .Value("RATE[,RATE...]");
   flags->Int(&requests, "requests", "Number of requests; 0 means all of a trace file, or 2000.", 0,
              100'000'000);
@@ -145,7 +146,7 @@ std::vector<double> SimInputs::TuningLoads(std::optional<double> rate) const {
   const double load = rate.has_value() ? *rate : MeanRate(recorded_);
   if (load <= 0) return {1};
   if (lengths_.has_value() && arrivals_.burst == 1) return {load};
-  // The load of bursts and recordings goes up and down.
+  // The load of bursts and recordings varies.
   return {load / 2, load, load * 1.5, load * 2};
 }
 

@@ -1,5 +1,5 @@
-// What `skeinctl simulate` and `skeinctl profile-rate` have in common: their flags for the cluster
-// and the workload, and what these name.
+// Shared by `skeinctl simulate` and `skeinctl profile-rate`: flags for the cluster and the
+// workload, and the inputs made from them.
 #pragma once
 
 #include <optional>
@@ -37,18 +37,17 @@ class SimInputs {
   const Profile& profile() const { return profile_; }
   const scheduler::LatencyModel& model() const { return profile_.latency; }
   const scheduler::Cluster& cluster() const { return cluster_; }
-  // Those asked for, or DefaultRates; none means a recorded trace as it is.
+  // The requested rates, or DefaultRates; nullopt: a recorded trace unchanged.
   const std::vector<double>& rates() const { return rates_; }
 
-  // At `rate`, or as recorded if it is none.
-  // `offset` is added to the seed.
+  // The requests at `rate`, or as recorded if it is nullopt. `offset` is added to the seed.
   absl::StatusOr<std::vector<scheduler::SimRequest>> Workload(std::optional<double> rate,
                                                               int64_t offset = 0) const;
 
-  // Poisson arrivals of the trace's lengths, with another seed than Workload: what a table is tuned
-  // on is not what it is used on.
+  // Poisson arrivals with the trace's lengths and another seed than Workload's, so that a table is
+  // not tuned on the requests it is tested with.
   scheduler::WorkloadOfLoad TuningWorkload() const;
-  // The loads to tune for before a simulation at `rate`.
+  // The loads for which tables are tuned before a simulation at `rate`.
   std::vector<double> TuningLoads(std::optional<double> rate) const;
 
  private:
@@ -58,18 +57,18 @@ class SimInputs {
   scheduler::Cluster cluster_;
   std::vector<double> rates_;
   std::optional<scheduler::LengthDistribution> lengths_;
-  std::vector<scheduler::SimRequest> recorded_;  // if no lengths_
+  std::vector<scheduler::SimRequest> recorded_;  // if there are no lengths_
   scheduler::ArrivalOptions arrivals_;
 };
 
-// A quarter, a half and three quarters of what the cluster could prefill at most, two digits each:
-// its instances over the instance-seconds of a mean prompt at the SP size that costs the least.
-// REQUIRES a cluster that the model's smallest SP size fits.
+// A quarter, a half and three quarters of the cluster's prefill capacity, with two digits each. The
+// capacity is the number of instances divided by the instance-seconds of a mean prompt at the
+// cheapest SP size. REQUIRES a cluster at least as large as the model's smallest SP size.
 std::vector<double> DefaultRates(const scheduler::LengthDistribution& lengths,
                                  const scheduler::LatencyModel& model,
                                  const scheduler::Cluster& cluster);
 
-// "a,b" as numbers > 0, ascending order not needed. INVALID_ARGUMENT names the value.
+// "a,b" as numbers > 0, in any order. INVALID_ARGUMENT names the value.
 absl::StatusOr<std::vector<double>> ParseRates(const std::string& text);
 
 }  // namespace skein::services

@@ -108,7 +108,7 @@ absl::StatusOr<std::vector<SimulationRow>> Run(const SimulateFlags& flags,
   return rows;
 }
 
-// A description of the simulation, for the reader of a figure.
+// Describes the simulation for the reader of a figure.
 std::string SubtitleOf(const SimFlags& flags) {
   return absl::StrFormat("simulated: %s, %d prefill instances, %d a node, trace %s",
                          std::filesystem::path(flags.profile).filename().string(), flags.instances,
@@ -141,21 +141,22 @@ void SimulateFlags::Register(FlagSet* set) {
   set->About(
       "Simulate a cluster under a load and compare planning policies.\n"
       "\n"
-      "Example: what 32 instances give on the paper's medium trace at three loads, with figures:\n"
+      "Example: 32 instances on the paper's medium trace at three loads, with figures:\n"
       "  skeinctl simulate --trace medium --instances 32 --rate 1,2,4 --out figures");
   sim.Register(set);
   set->Group("Planning");
   set->String(&policies, "policies",
-              "Policies to compare, with commas: tetris, rolling, single, greedy, fixedN (N an SP "
+              "Policies to compare, separated by commas: tetris, rolling, single, greedy, fixedN "
+              "(N an SP "
               "size).")
       .Value("POLICY[,POLICY...]");
   set->String(&improvement_rate, "improvement-rate",
               "For tetris and single: a fraction in [0, 1), or auto: the profile's table, or else "
-              "the best one for each rate, found by simulation as for rolling.")
+              "the best for each rate, found by simulation as for rolling.")
       .Value("FRACTION");
   set->Group("Decode instances");
   set->Int(&decode_instances, "decode-instances",
-           "Decode instances; 0 means one for eight prefill instances.", 0, 1 << 16);
+           "Decode instances; 0 means one per eight prefill instances.", 0, 1 << 16);
   set->Int(&decode.blocks, "decode-blocks", "KV blocks of a decode instance.", 1, int64_t{1} << 40);
   set->Int(&decode.block_tokens, "block-tokens", "Tokens of a KV block.", 1, 1 << 20);
   set->Double(&decode.step_base_s, "decode-step-s", "Time of a decode step.", 1e-9, 1e3);
@@ -172,11 +173,9 @@ void SimulateFlags::Register(FlagSet* set) {
               "Folder for results.csv and the figures ttft.svg, tbt.svg, distribution.svg and "
               "chunking.svg; made if missing.")
       .Value("DIR");
-  set->String(&chunks, "chunks", "CSV file for the times of every chunk of every request.")
+  set->String(&chunks, "chunks", "CSV file for the times of all chunks of all requests.")
       .Value("FILE");
-  set->String(&format, "format", "How to print the results.")
-      .Value("FORMAT")
-      .OneOf({"table", "json"});
+  set->String(&format, "format", "Output format.").Value("FORMAT").OneOf({"table", "json"});
   set->Check([this] {
     if (seeds == 1 || (format == "json" && out.empty())) return absl::OkStatus();
     return absl::InvalidArgumentError("--seeds: more than 1 needs --format json and no --out");

@@ -1,4 +1,4 @@
-// skeinctl simulate: what a cluster would do, before buying a GPU.
+// skeinctl simulate: simulates a cluster before it is bought.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct SimulateFlags {
   SimFlags sim;
   std::string policies = "tetris,rolling,single,greedy,fixed8,fixed16";
   std::string improvement_rate = "auto";
-  scheduler::DecodeOptions decode;  // its instances follow from decode_instances
+  scheduler::DecodeOptions decode;  // its number of instances comes from decode_instances
   int64_t decode_instances = 0;
   int64_t seeds = 1;
   std::string out;
@@ -29,30 +29,29 @@ int RunSimulate(const SimulateFlags& flags);
 
 struct SimulationRow {
   std::string policy;
-  double rate = 0;  // asked for, or as recorded
+  double rate = 0;  // requested, or as recorded
   scheduler::SimulationResult result;
   int64_t seed = 0;  // of the requests
 
   struct Chunk {
-    size_t number = 0;  // of its request, from 0
+    size_t number = 0;  // number of its request, from 0
     scheduler::SimRequest request;
     scheduler::ChunkPlan chunk;
   };
-  std::vector<Chunk> chunks;  // in the order of the starts decided; only if asked for
+  std::vector<Chunk> chunks;  // by decided start; only if requested
 };
 
-// Pure: a table for people with units and a legend, one JSON object a line for programs, CSV with a
-// header.
+// Pure: a table with units and a legend for people, one JSON object per line for programs, CSV with
+// a header.
 std::string SimulationTable(const std::vector<SimulationRow>& rows);
 std::string SimulationJsonLines(const std::vector<SimulationRow>& rows);
 std::string SimulationCsv(const std::vector<SimulationRow>& rows);
-// A line a chunk; its instances are separated by spaces.
+// One line per chunk; its instances are separated by spaces.
 std::string ChunksCsv(const std::vector<SimulationRow>& rows);
 
-// Figures, one a question, in the manner of the paper's 8 (percentiles over rate, here one figure
-// for the first token and one for the tokens after it), 9 (TTFT distribution at the highest rate)
-// and 13 (slowdown without chunks; empty unless tetris and single are there). `subtitle` says what
-// was simulated.
+// Figures like the paper's 8 (percentiles over rate; here one figure for the first token and one
+// for later tokens), 9 (TTFT distribution at the highest rate) and 13 (slowdown without chunks;
+// empty without both tetris and single). `subtitle` describes the simulation.
 std::string TtftFigure(const std::vector<SimulationRow>& rows, const std::string& subtitle);
 std::string TbtFigure(const std::vector<SimulationRow>& rows, const std::string& subtitle);
 std::string DistributionFigure(const std::vector<SimulationRow>& rows, const std::string& subtitle);

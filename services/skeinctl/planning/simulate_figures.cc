@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "scheduler/base/check.h"
+#include "scheduler/vocabulary/check.h"
 #include "services/skeinctl/planning/simulate.h"
 #include "services/skeinctl/planning/svg_plot.h"
 
@@ -12,7 +12,7 @@ namespace {
 using R = scheduler::SimulationResult;
 using Field = double R::*;
 
-constexpr size_t kCurvePoints = 400;  // of a distribution, about
+constexpr size_t kCurvePoints = 400;  // points of a distribution's curve, approximately
 
 double Largest(const std::vector<SimulationRow>& rows, std::initializer_list<Field> fields) {
   double largest = 0;
@@ -22,7 +22,7 @@ double Largest(const std::vector<SimulationRow>& rows, std::initializer_list<Fie
   return largest;
 }
 
-// One series a policy, in the order in which they first appear.
+// One series per policy, in order of first appearance.
 std::vector<PlotSeries> OverRate(const std::vector<SimulationRow>& rows, Field field,
                                  double scale) {
   std::vector<PlotSeries> series;
@@ -36,7 +36,7 @@ std::vector<PlotSeries> OverRate(const std::vector<SimulationRow>& rows, Field f
   return series;
 }
 
-// A median and a 99th percentile beside each other, in one unit.
+// A median and a 99th percentile side by side, in one unit.
 std::string PercentilesOverRate(const std::vector<SimulationRow>& rows, const char* title,
                                 const std::string& subtitle, const char* label, Field p50,
                                 Field p99) {
@@ -52,9 +52,9 @@ std::string PercentilesOverRate(const std::vector<SimulationRow>& rows, const ch
       {title, subtitle, {plot("median (P50)", p50), plot("99th percentile (P99)", p99)}, 2});
 }
 
-// Share of the requests, in percent, whose time is at most x. Never falls.
+// Share of the requests, in percent, whose time is at most x. Non-decreasing.
 std::vector<std::pair<double, double>> Cdf(const std::vector<double>& ascending, double scale) {
-  SKEIN_INVARIANT(std::is_sorted(ascending.begin(), ascending.end()));
+  SKEIN_CHECK(std::is_sorted(ascending.begin(), ascending.end()));
   std::vector<std::pair<double, double>> points;
   if (ascending.empty()) return points;
   const size_t step = std::max<size_t>(1, ascending.size() / kCurvePoints);

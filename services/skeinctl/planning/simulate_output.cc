@@ -13,13 +13,13 @@ namespace {
 
 using R = scheduler::SimulationResult;
 
-// What a column's values are. Times are shown in the unit that fits; medians and 99th percentiles
-// of the same share theirs.
+// The kind of a column's values. Times use the unit that fits; a median and 99th percentile of the
+// same kind share it.
 enum class Kind { kTtft, kTbt, kTime, kShare, kTokensPerSecond, kCount };
 
 struct Column {
   const char* name;     // of JSON and CSV
-  const char* heading;  // of the table; null: not there
+  const char* heading;  // of the table; null: not shown
   Kind kind;
   double (*value)(const R&);
 };
@@ -43,14 +43,14 @@ constexpr std::array<Column, 13> kColumns = {{
 
 constexpr char kLegend[] =
     "\n"
-    "RATE        requests offered a second\n"
+    "RATE        offered requests per second\n"
     "TTFT        from a request's arrival to its first token: median and 99th percentile\n"
     "TBT         between two tokens of a request: median and 99th percentile\n"
-    "THROUGHPUT  prompt and output tokens a second, first arrival to last token\n"
+    "THROUGHPUT  prompt and output tokens per second, first arrival to last token\n"
     "BUSY        share of the time, first arrival to last prefill, that prefill instances compute\n"
     "QUEUE       mean wait of a request from its arrival to the start of its first chunk\n"
     "IDLE        the part of that time in which a prefill instance computes nothing (mean)\n"
-    "CHUNKS      chunks that the prompts were computed in\n";
+    "CHUNKS      number of chunks of the prompts\n";
 
 std::string Number(double value) { return absl::StrFormat("%.9g", value); }
 
@@ -60,7 +60,7 @@ double Largest(const std::vector<SimulationRow>& rows, double (*value)(const R&)
   return largest;
 }
 
-// The unit of a column's cells, and what a value is multiplied by to be in it.
+// The unit of a column's cells, and the factor that converts a value to it.
 TimeUnit UnitOf(const Column& column, const std::vector<SimulationRow>& rows) {
   switch (column.kind) {
     case Kind::kTtft:
@@ -85,7 +85,7 @@ std::string Cell(double value) {
   return absl::StrFormat("%.*f", digits, value);
 }
 
-// µ is two bytes and one place.
+// µ is two bytes and one column.
 std::string Padded(const std::string& text, size_t width) {
   const size_t places =
       text.size() - static_cast<size_t>(std::count(text.begin(), text.end(), '\xc2'));

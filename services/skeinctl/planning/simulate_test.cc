@@ -53,7 +53,7 @@ TEST(Simulate, JsonHasTheFieldsThatScriptsRead) {
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 4);
 }
 
-// Every column has the number of its own field, and the table's headings stand for the same.
+// Each column shows its own field, and the table's headings match.
 TEST(Simulate, ColumnsHaveTheNumbersOfTheirNames) {
   scheduler::SimulationResult result;
   result.ttft_p50_s = 11;
@@ -133,7 +133,7 @@ TEST(Simulate, DrawsTheFigures) {
   EXPECT_EQ(ChunkingFigure({}, ""), "");
 }
 
-// The figures' numbers, worked by hand: of two rates, times in one unit.
+// The figures' numbers, computed by hand: two rates, times in one unit.
 TEST(Simulate, FiguresDrawTheirNumbers) {
   std::vector<SimulationRow> rows = Rows();
   for (SimulationRow& row : rows) {
@@ -155,7 +155,7 @@ TEST(Simulate, FiguresDrawTheirNumbers) {
                        "s",
                        {over_rate("median (P50)", 2), over_rate("99th percentile (P99)", 4)},
                        2}));
-  rows[0].result.ttft_s = {1, 2};                           // of the lower rate: not in the picture
+  rows[0].result.ttft_s = {1, 2};                           // of the lower rate: not drawn
   std::rotate(rows.begin(), rows.begin() + 2, rows.end());  // the lower rate last
   const Plot spread{.x_label = "time to first token, ms",
                     .y_label = "requests that have it by then, %",
@@ -174,7 +174,7 @@ TEST(Simulate, FiguresDrawTheirNumbers) {
             FigureSvg({"How much slower is one chunk a prompt?", "s", {ratio}, 1}));
 }
 
-// One rate gives curves of one point.
+// One rate gives curves with one point.
 TEST(Simulate, DrawsPointsForOneRate) {
   std::vector<SimulationRow> rows = Rows();
   rows.resize(2);
@@ -185,12 +185,12 @@ TEST(Simulate, DrawsPointsForOneRate) {
          at = svg.find("\"point\"", at + 1)) {
       ++points;
     }
-    // Two in the legend; two in each panel.
+    // Two in the legend, and two in each panel.
     EXPECT_GE(points, 4u) << svg;
   }
 }
 
-// A distribution never falls: neither do the shares, nor, from left to right, the times.
+// A distribution is non-decreasing: both the shares and, from left to right, the times.
 TEST(Simulate, DistributionNeverFalls) {
   scheduler::ArrivalOptions arrivals;
   arrivals.requests_per_s = 3;
@@ -293,7 +293,7 @@ TEST(Simulate, WritesEveryChunk) {
   EXPECT_EQ(lines, 40);
 }
 
-// A table in the profile is taken as it is: nothing is tuned.
+// A table in the profile is used as it is; nothing is tuned.
 TEST(Simulate, TakesRollingFromTheProfile) {
   const std::string folder = std::getenv("TEST_TMPDIR");
   Profile profile = *LoadProfile("llama3-8b-a100");

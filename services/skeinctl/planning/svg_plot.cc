@@ -12,7 +12,7 @@
 namespace skein::services {
 namespace {
 
-constexpr double kWidth = 440;  // of one of several panels side by side, with its margins
+constexpr double kWidth = 440;  // width of one of several side-by-side panels, with margins
 constexpr double kAloneWidth = 620;
 constexpr double kHeight = 300;
 constexpr double kLeft = 72;
@@ -20,11 +20,12 @@ constexpr double kRight = 18;
 constexpr double kTop = 26;
 constexpr double kBottom = 46;
 constexpr double kLineHeight = 18;
-constexpr double kLegendEntry = 110;  // of the legend's grid; wider for long names
-constexpr size_t kMarkedPoints = 40;  // a series of more is drawn without markers
+constexpr double kLegendEntry =
+    110;  // width of an entry in the legend's grid; wider for long names
+constexpr size_t kMarkedPoints = 40;  // longer series are drawn without markers
 constexpr double kStroke = 1.8;
-constexpr double kRim = 2;         // a curve is that much wider for each equal one above it
-constexpr double kCoincide = 1.5;  // pixels within which points are the same to the eye
+constexpr double kRim = 2;         // extra width of a curve for each equal one above it
+constexpr double kCoincide = 1.5;  // points within this many pixels look the same
 
 struct Style {
   const char* colour;
@@ -86,7 +87,7 @@ std::string DashOf(const Style& style) {
   return *style.dash == 0 ? "" : absl::StrCat(" stroke-dasharray=\"", style.dash, "\"");
 }
 
-// The values of one coordinate of all points that are finite, and positive where they must be.
+// The finite values of one coordinate of all points; positive ones where required.
 std::vector<double> Values(const Plot& plot, bool of_y) {
   std::vector<double> values;
   for (const PlotSeries& series : plot.series) {
@@ -158,7 +159,7 @@ std::string AxesSvg(const Plot& plot, const PlotAxis& x, const PlotAxis& y, doub
   return svg;
 }
 
-// The points in pixels; what cannot be drawn is left out.
+// The points in pixels, without those that cannot be drawn.
 std::vector<Point> Pixels(const PlotSeries& series, const PlotAxis& x, const PlotAxis& y) {
   std::vector<Point> pixels;
   for (const auto& [px, py] : series.points) {
@@ -179,7 +180,7 @@ bool Coincide(const std::vector<Point>& a, const std::vector<Point>& b) {
                 ? 1
                 : 0;
   }
-  // Curves that cross meet in a point; those that are one share most of them.
+  // Crossing curves share a point; equal curves share most points.
   return count > 0 && 2 * same >= count;
 }
 
@@ -191,7 +192,7 @@ std::string SeriesSvg(const Style& style, const std::vector<Point>& pixels, size
   points.pop_back();
   std::string svg;
   if (pixels.size() > 1) {
-    // A wide curve beneath others is seen beside them: dashes would only make it flicker.
+    // A wide curve below others stays visible beside them; dashes would flicker.
     absl::StrAppendFormat(
         &svg, "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"%.1f\"%s/>\n",
         points, style.colour, kStroke + kRim * extra, beneath > 0 ? "" : DashOf(style));
@@ -222,7 +223,7 @@ std::string PanelSvg(const Plot& plot, const std::vector<std::string>& names, do
   return svg;
 }
 
-// In the order in which they first appear.
+// In order of first appearance.
 std::vector<std::string> SeriesNames(const std::vector<Plot>& plots) {
   std::vector<std::string> names;
   for (const Plot& plot : plots) {

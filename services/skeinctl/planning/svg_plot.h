@@ -1,9 +1,9 @@
-// Line charts as SVG, enough for the simulator's figures.
+// Line charts as SVG, for the simulator's figures.
 //
-// A figure answers one question, which is its title. Its panels share one legend, which stands
-// above them and never on the data; a series has the same colour, dash and marker in every panel.
-// Points are marked where a series has few of them, so a series of one value is a point. Where
-// curves coincide, those beneath are drawn wider, so that all of them are seen.
+// A figure answers one question, which is its title. Its panels share one legend above the data; a
+// series has the same colour, dash and marker in every panel. Points are marked in series with few
+// points, so a series with one value is a point. Where curves coincide, the lower ones are drawn
+// wider, so that all are visible.
 #pragma once
 
 #include <optional>
@@ -18,9 +18,9 @@ struct PlotSeries {
   std::vector<std::pair<double, double>> points;  // (x, y), ascending x
 };
 
-// Of an axis. kFromZero is linear and includes 0. kLogIfWide is logarithmic when the positive
-// values span a factor of 10 or more, and says so; else linear, and includes 0 unless the values
-// lie within a factor of 2, where 0 would only press them together.
+// Scale of an axis. kFromZero is linear and includes 0. kLogIfWide is logarithmic, and labelled so,
+// when the positive values span a factor of 10 or more; else linear, including 0 unless the values
+// lie within a factor of 2, where 0 would compress them.
 enum class Scale { kLinear, kFromZero, kLogIfWide };
 
 struct Plot {
@@ -34,16 +34,16 @@ struct Plot {
 };
 
 struct Figure {
-  std::string title;     // the question
-  std::string subtitle;  // what was asked of what; may be empty
+  std::string title;     // the question that the figure answers
+  std::string subtitle;  // what was measured; may be empty
   std::vector<Plot> plots;
   int columns = 1;
 };
 
-// Points that are not finite are left out; on a logarithmic axis, those <= 0 too.
+// Omits points that are not finite; on a logarithmic axis also those <= 0.
 std::string FigureSvg(const Figure& figure);
 
-// The unit in which times up to `largest_s` read well: s, ms or µs.
+// A readable unit for times up to `largest_s`: s, ms or µs.
 struct TimeUnit {
   const char* name;
   double per_second;

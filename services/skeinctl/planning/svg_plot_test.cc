@@ -28,11 +28,11 @@ TEST(SvgPlot, DrawsEverySeriesInsideThePicture) {
   EXPECT_EQ(svg.find("nan"), std::string::npos);
 }
 
-// What has one value is seen, too.
+// A series with one value is visible.
 TEST(SvgPlot, MarksSingleValues) {
   const std::string svg =
       FigureSvg({"", "", {Named("", {{"one", {{3, 0.5}}}, {"two", {{3, 2}}}})}});
-  // A legend's marker and a point each.
+  // One marker in the legend and one per point.
   EXPECT_EQ(Count(svg, "class=\"point\""), 4u) << svg;
   EXPECT_EQ(Count(svg, "<polyline"), 0u) << svg;
 }
@@ -51,12 +51,12 @@ TEST(SvgPlot, HasOneLegendThatStandsAboveTheData) {
   EXPECT_LT(y_of(">single<"), data_top);
 }
 
-// Equal curves: the one beneath is wider, both are seen. Curves that cross are not equal.
+// Of equal curves, the lower one is wider, so both are visible. Crossing curves are not equal.
 TEST(SvgPlot, ShowsEqualCurvesBoth) {
   const std::vector<std::pair<double, double>> curve = {{0, 1}, {1, 2}, {2, 5}};
   const std::string equal = FigureSvg({"", "", {Named("", {{"a", curve}, {"b", curve}})}});
   EXPECT_EQ(Count(equal, "stroke-width=\"3.8\""), 1u) << equal;
-  // Of two that share most of their points each is seen, too.
+  // Two curves that share most points are both visible, too.
   const std::string parting =
       FigureSvg({"", "", {Named("", {{"a", curve}, {"b", {{0, 1}, {1, 2}, {2, 0}}}})}});
   EXPECT_EQ(Count(parting, "stroke-width=\"3.8\""), 1u) << parting;
@@ -65,7 +65,7 @@ TEST(SvgPlot, ShowsEqualCurvesBoth) {
   EXPECT_EQ(Count(crossing, "stroke-width=\"3.8\""), 0u) << crossing;
 }
 
-// A name has one colour, in the legend and in every panel, whatever else a panel shows.
+// A name has one colour in the legend and in every panel, whatever else a panel shows.
 TEST(SvgPlot, ANameKeepsItsColour) {
   const PlotSeries one = {"one", {{0, 1}, {1, 3}}}, two = {"two", {{0, 2}, {1, 0}}};
   const std::string svg = FigureSvg({"", "", {Named("", {one, two}), Named("", {two})}, 2});
@@ -82,7 +82,7 @@ TEST(SvgPlot, ANameKeepsItsColour) {
             stroke_of_line(1));
 }
 
-// The reference line is inside the panel, also when all values are far from it.
+// The reference line is inside the panel, even if all values are far from it.
 TEST(SvgPlot, TheReferenceIsInThePicture) {
   Plot plot = Named("", {{"a", {{0, 4}, {1, 5}}}});
   plot.y_scale = Scale::kLinear;

@@ -93,7 +93,7 @@ absl::Status ReadJsonTokens(const nlohmann::json& json, const char* field, int64
                             int64_t* tokens) {
   const auto it = json.find(field);
   if (it == json.end()) return absl::InvalidArgumentError(absl::StrCat(field, ": missing"));
-  // dump: a number beyond 64 bits or a fraction is refused like a word.
+  // dump: numbers beyond 64 bits and fractions are refused like words.
   return ReadTokens(it->is_number_integer() ? it->dump() : "no integer", field, least, tokens);
 }
 
@@ -104,7 +104,7 @@ absl::Status ReadHashIds(const nlohmann::json& json, std::vector<int64_t>* ids) 
   for (const nlohmann::json& id : *it) {
     if (!id.is_number_integer() ||
         (id.is_number_unsigned() && id.get<uint64_t>() > uint64_t{INT64_MAX})) {
-      return absl::InvalidArgumentError("hash_ids: not all are whole numbers");
+      return absl::InvalidArgumentError("hash_ids: must be whole numbers");
     }
     ids->push_back(id.get<int64_t>());
   }
@@ -113,7 +113,7 @@ absl::Status ReadHashIds(const nlohmann::json& json, std::vector<int64_t>* ids) 
 
 absl::StatusOr<TracedRequest> ParseMooncakeLine(const std::string& line) {
   const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return absl::InvalidArgumentError("no JSON object");
+  if (!json.is_object()) return absl::InvalidArgumentError("not a JSON object");
   int64_t milliseconds = 0;
   TracedRequest traced;
   SimRequest& request = traced.request;
@@ -131,7 +131,7 @@ std::string WithoutReturn(absl::string_view line) {
   return std::string(line);
 }
 
-// The first arrival becomes 0.
+// Moves the first arrival to 0.
 void Order(std::vector<TracedRequest>* requests) {
   std::stable_sort(requests->begin(), requests->end(), [](const auto& a, const auto& b) {
     return a.request.arrival_s < b.request.arrival_s;

@@ -69,7 +69,7 @@ TEST(TraceFile, NamesTheLineAndTheField) {
       {"{\"timestamp\": 0}\n", "line 1: input_length: missing"},
       {"{\"timestamp\": 0, \"input_length\": 1.5, \"output_length\": 1}\n", "input_length"},
       {"{\"timestamp\": \"0\", \"input_length\": 1, \"output_length\": 1}\n", "timestamp"},
-      {"{\"timestamp\": 0,\n", "no JSON object"},
+      {"{\"timestamp\": 0,\n", "not a JSON object"},
   };
   for (const auto& [text, named] : cases) {
     const auto parsed = ParseTrace(text);
@@ -79,7 +79,7 @@ TEST(TraceFile, NamesTheLineAndTheField) {
   }
 }
 
-// Whatever is read, it is requests in order or an error; it never ends the process.
+// Damaged text gives requests in order or an error; it never ends the process.
 TEST(TraceFile, SurvivesDamagedText) {
   scheduler::Random random(7);
   const std::string alphabet = "0123456789,.-:{}\"\n\r eE\\x\xff";

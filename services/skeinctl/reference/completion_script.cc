@@ -22,7 +22,7 @@ std::vector<std::string> Verbs(const Reference& reference) {
   return verbs;
 }
 
-// The name under which packages install a service: prefill_worker is skein-prefill-worker.
+// The installed name of a service: prefill_worker is skein-prefill-worker.
 std::string InstalledName(const CommandDescription& service) {
   return "skein-" + absl::StrReplaceAll(service.name, {{"_", "-"}});
 }
@@ -86,7 +86,7 @@ std::string BashScript(const Reference& reference) {
       "_skein() {\n"
       "  local current=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[0]##*/}\n"
       "  local previous=${COMP_WORDS[COMP_CWORD - 1]} flags='' words='' kind=''\n"
-      "  # bash takes --flag=value for three words.\n"
+      "  # bash splits --flag=value into three words.\n"
       "  if [[ $current == = ]]; then\n"
       "    current=''\n"
       "  elif [[ $previous == = ]]; then\n"
@@ -128,7 +128,7 @@ std::string BashScript(const Reference& reference) {
 
 // ---- zsh
 
-// In an _arguments specification.
+// For an _arguments specification.
 std::string ZshText(const std::string& text) {
   return absl::StrReplaceAll(text, {{"\\", "\\\\"}, {":", "\\:"}, {"[", "\\["}, {"]", "\\]"}});
 }

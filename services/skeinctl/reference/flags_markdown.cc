@@ -11,24 +11,24 @@ namespace {
 constexpr char kIntroduction[] =
     R"(# Flags
 
-What `--help` of each program says, in one page. It is made by a command and checked by a test; change the descriptions
-in the code, then run `bazel run //services/skeinctl -- docs flags > docs/flags.md`.
+The `--help` texts of all programs on one page. This page is generated, and a test compares it with the code. To change
+it, edit the descriptions in the code, then run `bazel run //services/skeinctl -- docs flags > docs/flags.md`.
 
-- A flag is `--name VALUE` or `--name=VALUE`. Names are written with `-`; `_` is understood as the same. A flag without a
-  value in its heading is `--name`, `--name=true` or `--name=false`.
-- Every flag has a twin in the environment: `SKEIN_` and its name in capitals, with `_` for `-` (`--max-body-bytes` is
-  `SKEIN_MAX_BODY_BYTES`). Of skeinctl's commands it begins with `SKEINCTL_`, since names as `--model` mean another thing
-  there; only `SKEIN_ORCHESTRATOR` and `SKEIN_API_KEY` are theirs too. Every flag may stand in a YAML file that
-  `--config FILE` names (`max-body-bytes: 1048576`; a repeatable one takes a list). The command line wins over the
-  environment, the environment over the file. Unknown flags and unknown keys of the file are errors; a variable whose name
-  is nearly that of a flag's twin is a warning at start.
+- A flag is `--name VALUE` or `--name=VALUE`. Names are written with `-`; `_` means the same. A flag without a value in
+  its heading is `--name`, `--name=true` or `--name=false`.
+- Every flag has an environment variable: `SKEIN_` and its name in capitals, with `_` for `-` (`--max-body-bytes` is
+  `SKEIN_MAX_BODY_BYTES`). For skeinctl's commands it begins with `SKEINCTL_`, because names such as `--model` have
+  another meaning there; only `SKEIN_ORCHESTRATOR` and `SKEIN_API_KEY` are shared. Every flag may also be set in a YAML
+  file, named by `--config FILE` (`max-body-bytes: 1048576`; a repeatable flag takes a list). The command line overrides
+  the environment, and the environment overrides the file. Unknown flags and unknown keys of the file are errors. A
+  variable whose name is nearly that of a flag causes a warning at start.
 - Units end a name: `-s` seconds, `-us` microseconds, `-bytes`, `-gib`, `-tokens`.
-- Every program answers `--help` and `--version`.
-- A program that is called wrongly or cannot start says why in plain text on standard error, one line for each problem
-  (`router: error: --port: 'x' is not a whole number`), and exits with 2. A service that has started logs one JSON
-  object a line on standard error, and exits with 0 after SIGTERM or SIGINT; a worker exits with 3 when its engine
-  failed, and with 1 when the orchestrator refuses it because its KV differs from that of the other instances of its model.
-- `skeinctl completion bash|zsh|fish` prints a script that completes all of this, `skeinctl docs man DIR` writes man pages.
+- Every program has `--help` and `--version`.
+- After wrong usage or a failed start, a program prints each problem as one line of plain text on standard error
+  (`router: error: --port: 'x' is not a whole number`) and exits with 2. A service that has started logs one JSON
+  object per line on standard error, and exits with 0 after SIGTERM or SIGINT. A worker exits with 3 when its engine
+  failed, and with 1 when the orchestrator refuses it because its KV differs from that of other instances of its model.
+- `skeinctl completion bash|zsh|fish` prints a completion script, `skeinctl docs man DIR` writes man pages.
 )";
 
 std::string Cell(const std::string& text) {
@@ -57,7 +57,7 @@ std::string Section(const CommandDescription& command) {
   }
   std::string group;
   for (const FlagDescription& flag : command.flags) {
-    if (flag.group == "General") continue;  // the same everywhere
+    if (flag.group == "General") continue;  // the same for all
     if (flag.group != group) {
       absl::StrAppend(&text, "\n| ", flag.group,
                       " | values | default | what it does |\n|---|---|---|---|\n");

@@ -9,7 +9,7 @@
 namespace skein::services {
 namespace {
 
-// Text of a page: '-' and '\' escaped, and no line that roff would take for a request.
+// Page text: escapes '-' and '\', and lines that roff would take for a request.
 std::string Roff(absl::string_view text) {
   const std::string escaped = absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}});
   const bool request = !escaped.empty() && (escaped[0] == '.' || escaped[0] == '\'');
@@ -25,7 +25,7 @@ std::string Heading(const std::string& page, int section) {
                       "\" \"Skein\"\n");
 }
 
-// The paragraphs after the summary. Lines that begin with a space are shown as they are.
+// The paragraphs after the summary. Lines that begin with a space are printed verbatim.
 std::string Description(const CommandDescription& command) {
   std::string text = ".SH DESCRIPTION\n" + Roff(command.Summary()) + "\n";
   const std::vector<std::string> lines = absl::StrSplit(command.about, '\n');
@@ -74,12 +74,12 @@ std::string Options(const CommandDescription& command) {
                       ".TP\n\\fB\\-\\-version\\fR\nPrint the version and exit.\n");
 }
 
-// `prefix`: of the variables.
+// `prefix`: of the environment variables.
 std::string Environment(absl::string_view prefix) {
-  return absl::StrCat(".SH ENVIRONMENT\nEvery flag has a twin in the environment: ", prefix,
+  return absl::StrCat(".SH ENVIRONMENT\nEvery flag has an environment variable: ", prefix,
                       " and its name in capitals, with \\(lq_\\(rq for \\(lq\\-\\(rq.\n"
-                      "A flag on the command line wins over the environment, and the environment "
-                      "over the file of \\fB\\-\\-config\\fR.\n");
+                      "The command line overrides the environment, and the environment "
+                      "overrides the file of \\fB\\-\\-config\\fR.\n");
 }
 
 std::string Page(const CommandDescription& command, int section, const std::string& page,
@@ -91,11 +91,11 @@ std::string Page(const CommandDescription& command, int section, const std::stri
 }
 
 constexpr char kServiceExit[] =
-    "0 after SIGTERM or SIGINT; 1 if it is a worker that the orchestrator refused; 2 if it could "
+    "0 after SIGTERM or SIGINT; 1 if the orchestrator refused this worker; 2 if the service could "
     "not "
-    "start, with each reason as a line of plain text on standard error; 3 if it is a worker whose "
+    "start, with each reason as a line of plain text on standard error; 3 if this worker's "
     "engine failed.\n"
-    "Afterwards standard error is the log: one JSON object a line.\n";
+    "Afterwards standard error is the log: one JSON object per line.\n";
 
 std::string CommandExit() {
   std::string text;
@@ -108,7 +108,7 @@ std::string CommandExit() {
 std::string Overview(const Reference& reference) {
   std::string text = absl::StrCat(
       Heading("skeinctl", 1),
-      ".SH NAME\nskeinctl \\- the command of those who operate a Skein cluster\n"
+      ".SH NAME\nskeinctl \\- the operator's command line for a Skein cluster\n"
       ".SH SYNOPSIS\n.B skeinctl\n\\fICOMMAND\\fR [arguments and flags]\n.SH COMMANDS\n");
   for (const CommandDescription& command : reference.commands) {
     absl::StrAppend(&text, ".TP\n.BR ", Roff(PageName(command)), " (1)\n", Roff(command.Summary()),
@@ -129,7 +129,7 @@ std::map<std::string, std::string> ManPages(const Reference& reference) {
   }
   for (const CommandDescription& service : reference.services) {
     const std::string page = "skein-" + PageName(service);
-    CommandDescription installed = service;  // packages install it under the name of its page
+    CommandDescription installed = service;  // packages install it under its page's name
     installed.name = page;
     pages[page + ".8"] = Page(installed, 8, page, kServiceExit, ".BR skeinctl (1)");
   }

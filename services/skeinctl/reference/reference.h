@@ -1,5 +1,5 @@
-// Completion scripts, man pages and docs/flags.md: all made of the descriptions of the programs'
-// flags, so that none of them is written twice. Pure.
+// Completion scripts, man pages and docs/flags.md, all made from the descriptions of the programs'
+// flags. Pure.
 #pragma once
 
 #include <map>
@@ -12,15 +12,15 @@
 namespace skein::services {
 
 struct Reference {
-  std::vector<CommandDescription> services;  // by the names of their binaries
-  std::vector<CommandDescription> commands;  // of skeinctl: "skeinctl status"
+  std::vector<CommandDescription> services;  // by binary name
+  std::vector<CommandDescription> commands;  // skeinctl's: "skeinctl status"
 };
 
 // The reference of this build's programs.
 Reference ProgramReference();
 
-// A script to be sourced (bash), or put where the shell looks for one (zsh, fish). It completes
-// skeinctl and the service binaries. INVALID_ARGUMENT: another shell.
+// A script to source (bash) or to put where the shell looks for it (zsh, fish). It completes
+// skeinctl and the services. INVALID_ARGUMENT: unknown shell.
 absl::StatusOr<std::string> CompletionScript(const Reference& reference, const std::string& shell);
 
 // Files by name: skeinctl.1, skeinctl-status.1, skein-router.8.

@@ -52,7 +52,7 @@ TEST(Reference, EveryExitCodeStandsInHelpManPagesAndTheTableOfFlags) {
       ExpectHas(pages.at(page), ".TP\n" + code + "\n" + one.meaning + ".\n");
     }
   }
-  // A service has its own.
+  // Services have their own exit codes.
   EXPECT_EQ(pages.at("skein-router.8").find(kExitCodes[3].meaning), std::string::npos);
 }
 

@@ -1,5 +1,5 @@
-// How far a long command is, on standard error: one line that is rewritten on a terminal; in a file
-// or a pipe a line of its own for about every tenth of the steps, so that a log stays short.
+// Progress of a long command, on standard error. On a terminal one line is rewritten; in a file or
+// pipe about every tenth step has its own line, so that a log stays short.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace skein::services {
 
 class Progress {
  public:
-  // `what` begins each line. `out` outlives this. REQUIRES total > 0.
+  // `what` starts each line. `out` outlives this object. REQUIRES total > 0.
   Progress(std::string what, int64_t total);
   Progress(std::string what, int64_t total, FILE* out, bool terminal);
   ~Progress();  // leaves the terminal's cursor at the start of a line

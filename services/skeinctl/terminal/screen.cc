@@ -38,7 +38,7 @@ std::string_view Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// At most `columns` characters and no half of one; colours take no room, and end with the line.
+// At most `columns` whole characters; colour codes have no width and end with the line.
 std::string Cut(absl::string_view line, int columns) {
   size_t end = 0;
   bool colored = false;
@@ -63,13 +63,13 @@ bool MayColor() { return IsTerminal() && Environment("NO_COLOR").empty(); }
 
 void CatchStopSignals() {
   struct sigaction action {};
-  action.sa_handler = OnStopSignal;  // without SA_RESTART: waits end
+  action.sa_handler = OnStopSignal;  // without SA_RESTART, so that waits end
   for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
 }
 
 bool StopSignalled() { return stop_signalled != 0; }
 
-// In short pieces: a signal just before a wait must not be waited out.
+// Waits in short pieces: a signal just before a wait must end it, too.
 void WaitUnlessStopped(std::chrono::milliseconds time) {
   const auto end = std::chrono::steady_clock::now() + time;
   while (!StopSignalled() && std::chrono::steady_clock::now() < end) {
@@ -85,7 +85,7 @@ Screen::Screen() {
     raw.c_cc[VTIME] = 0;
     raw_ = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
   }
-  WriteAll("\x1b[?1049h\x1b[?25l");  // the alternate screen, without a cursor
+  WriteAll("\x1b[?1049h\x1b[?25l");  // the alternate screen, cursor hidden
 }
 
 Screen::~Screen() {

@@ -1,5 +1,5 @@
-// The terminal as a full screen that is drawn over and over, without flicker, and read key by key.
-// Plain ANSI. At most one at a time.
+// The terminal as a full screen, redrawn without flicker and read key by key. Plain ANSI. At most
+// one at a time.
 #pragma once
 
 #include <termios.h>
@@ -9,29 +9,29 @@
 
 namespace skein::services {
 
-// Standard output is a terminal that understands ANSI.
+// Whether standard output is a terminal that understands ANSI.
 bool IsTerminal();
-// And colours are wanted: NO_COLOR is not set.
+// The same, and NO_COLOR is not set.
 bool MayColor();
 
-// SIGINT and SIGTERM from here on end waits instead of the process.
+// From here on SIGINT and SIGTERM end waits instead of the process.
 void CatchStopSignals();
 bool StopSignalled();
-// Until `time` has passed or a stop signal came.
+// Waits until `time` has passed or a stop signal came.
 void WaitUnlessStopped(std::chrono::milliseconds time);
 
 class Screen {
  public:
   Screen();
-  ~Screen();  // leaves the terminal as it was
+  ~Screen();  // restores the terminal
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
 
-  int columns() const;  // of the terminal as it is now
+  int columns() const;  // current width
 
-  // Shows as many lines of `text` as there is room for, each cut at the right edge.
+  // Shows the lines of `text` that fit, each cut at the right edge.
   void Draw(const std::string& text);
-  // A key, or 0 when `time` has passed or a stop signal came.
+  // Waits for a key; 0: `time` has passed or a stop signal came.
   char AwaitKey(std::chrono::milliseconds time);
 
  private:

@@ -1,4 +1,4 @@
-// Text for people: tables, durations.
+// Text for people: tables and durations.
 #pragma once
 
 #include <string>
@@ -6,12 +6,11 @@
 
 namespace skein::services {
 
-// Rows of equally many cells, the headings first, in aligned columns; columns of numbers are
-// aligned at the right.
+// Aligned columns from rows of equal length, headings first. Columns of numbers are right-aligned.
 std::string AlignedTable(const std::vector<std::vector<std::string>>& rows);
 
-// The same of the columns that fit into `width` characters: what fits of those headings of
-// `by_importance`, the most important first. Headings that it lacks come last.
+// The same with only the columns that fit into `width` characters, by the order of `by_importance`,
+// most important first. Headings not listed come last.
 std::string FittedTable(const std::vector<std::vector<std::string>>& rows,
                         const std::vector<std::string>& by_importance, size_t width);
 

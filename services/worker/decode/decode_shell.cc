@@ -17,18 +17,13 @@ constexpr auto kPumpWait = std::chrono::milliseconds(100);
 }  // namespace
 
 DecodeShell::DecodeShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
-    : CoreShell(inbox),
-      engine_(engine),
-      orchestrator_(&calls_, &loop_, channels_.Get(orchestrator)),
-      copier_(inbox) {}
+    : WorkerShell(engine, orchestrator, inbox), copier_(inbox) {}
 
 DecodeShell::~DecodeShell() { Stop(); }
 
 void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
                         std::function<void(const absl::Status&)> engine_failed) {
-  drained_ = std::move(drained);
-  engine_failed_ = std::move(engine_failed);
-  orchestrator_.Start(OrchestratorEvents());
+  StartLink(std::move(drained), std::move(engine_failed));
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(), nullptr, [this](scheduler::StepDone done) { Post(std::move(done)); });
   // The target of puts: where the wire has no remote writes, polling applies them.
@@ -43,17 +38,7 @@ void DecodeShell::Start(const scheduler::DecodeConfig& config, std::function<voi
   StartCore("decode", config, scheduler::Tick{});
 }
 
-void DecodeShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
-
-void DecodeShell::OrderDrain(bool drain) {
-  Post(scheduler::OrderDrain{drain});
-  orchestrator_.OrderDrain(drain);
-}
-
-void DecodeShell::Stop() {
-  // The loop first: until it has ended it may hand a step to the runner.
-  loop_.Stop();
-  orchestrator_.Close();
+void DecodeShell::StopParts() {
   const grpc::Status gone = ToGrpc(absl::UnavailableError("the worker is stopping"));
   grants_.AbortAll(gone);
   renews_.AbortAll(gone);
@@ -65,19 +50,6 @@ void DecodeShell::Stop() {
   token_calls_.clear();
   // After the answers: a copy hangs when the engine does.
   copier_.Stop();
-  runner_.reset();
-  progress_.reset();
-  calls_.CancelAndWait();
-}
-
-WorkerLink::Events DecodeShell::OrchestratorEvents() {
-  return {.registered = [this](auto event) { Handle(std::move(event)); },
-          .reported = [this](auto event) { Handle(std::move(event)); },
-          .unregistered = [this](auto event) { Handle(std::move(event)); },
-          .disconnected = [this](auto event) { Handle(std::move(event)); },
-          .cancelled = [this](auto event) { Handle(std::move(event)); },
-          .ordered = [this](auto event) { Handle(std::move(event)); },
-          .other = [this](const v1::OrchestratorMessage& message) { return Take(message); }};
 }
 
 absl::Status DecodeShell::Take(const v1::OrchestratorMessage& message) {
@@ -180,14 +152,14 @@ void DecodeShell::OnTokenRequest(scheduler::TokenStreamId stream) {
     return CloseTokenStream(stream);
   }
   call->Next();
-  for (const scheduler::DecodeEvent& event : events) Execute(event);
-  SendTokens();
+  for (scheduler::DecodeEvent& event : events) Queue(std::move(event));
+  HandleQueued();
 }
 
 void DecodeShell::CloseTokenStream(scheduler::TokenStreamId stream) {
   token_calls_.erase(stream);
-  for (const scheduler::DecodeEvent& event : tokens_.Close(stream)) Execute(event);
-  SendTokens();
+  for (scheduler::DecodeEvent& event : tokens_.Close(stream)) Queue(std::move(event));
+  HandleQueued();
 }
 
 void DecodeShell::SendTokens() {
@@ -249,38 +221,13 @@ void DecodeShell::On(const scheduler::AnswerReleaseStagingBuffer& effect) {
 
 void DecodeShell::On(const scheduler::CopyPart& effect) {
   copier_.Post([this, effect] {
-    std::vector<engine::StagedBlock> part;
-    for (const scheduler::StagedBlock& block : effect.part) {
-      part.push_back({block.slot, block.layer, block.global});
-    }
     Post(scheduler::PartCopied{
-        effect.copy, engine_->staging->Take(effect.buffer, part, PlainIds(*effect.blocks))});
+        effect.copy, engine_->staging->Take(effect.buffer, effect.part, PlainIds(*effect.blocks))});
   });
 }
 
 void DecodeShell::On(const scheduler::AnswerCommit& effect) {
   commits_.Answer(effect.call.value, ToGrpc(effect.reply.status), [](v1::CommitResponse*) {});
-}
-
-void DecodeShell::On(const scheduler::RunStep& effect) {
-  if (step_tokens_ != nullptr && !effect.probe) {
-    step_tokens_->Observe(static_cast<double>(TokensOf(effect)));
-  }
-  runner_->Run(effect);
-}
-
-void DecodeShell::On(const scheduler::CallRegister& effect) {
-  orchestrator_.Open(effect, invariants().ok());
-}
-
-void DecodeShell::On(const scheduler::CallReport& effect) {
-  orchestrator_.Report(effect, invariants().ok());
-}
-
-void DecodeShell::On(const scheduler::CallUnregister& effect) { orchestrator_.Unregister(effect); }
-
-void DecodeShell::On(const scheduler::EngineFailed& effect) {
-  if (engine_failed_) engine_failed_(effect.status);
 }
 
 }  // namespace skein::services

@@ -8,24 +8,18 @@
 #include <string>
 #include <utility>
 
-#include "prometheus/histogram.h"
 #include "proto/decode_worker.grpc.pb.h"
 #include "scheduler/worker/decode/decode_core.h"
 #include "scheduler/worker/token_streams.h"
 #include "services/codec/codec.h"
 #include "services/rpc/calls.h"
-#include "services/rpc/rpc.h"
-#include "services/shell/core_shell.h"
 #include "services/worker/decode/token_call.h"
-#include "services/worker/engine/engine_runner.h"
-#include "services/worker/engine/progress_thread.h"
-#include "services/worker/engine/worker_engine.h"
-#include "services/worker/worker_link.h"
+#include "services/worker/worker_shell.h"
 
 namespace skein::services {
 
-class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, scheduler::DecodeEvent,
-                                     scheduler::DecodeSnapshot> {
+class DecodeShell : public WorkerShell<DecodeShell, scheduler::DecodeCore, scheduler::DecodeEvent,
+                                       scheduler::DecodeSnapshot> {
  public:
   // StreamTokens calls at a time: routers, and some that were restarted.
   static constexpr size_t kTokenStreamsMax = 1024;
@@ -40,18 +34,6 @@ class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, schedul
   // Stop then waits for a step that may never end.
   void Start(const scheduler::DecodeConfig& config, std::function<void()> drained,
              std::function<void(const absl::Status&)> engine_failed = nullptr);
-  // As WorkerLink::OnRefused. Before Start.
-  void OnRefused(std::function<void(const absl::Status&)> refused) {
-    orchestrator_.OnRefused(std::move(refused));
-  }
-  // The tokens of each step are observed in it. Before Start; it outlives the shell.
-  void ObserveSteps(prometheus::Histogram* tokens) { step_tokens_ = tokens; }
-  void Drain(int64_t grace_us);
-  // An operator's order that came to this worker: it obeys at once, and tells the orchestrator.
-  void OrderDrain(bool drain);
-  // As WorkerLink::MayDrain.
-  absl::Status MayDrain() { return orchestrator_.MayDrain(); }
-  void Stop();
 
   // From gRPC threads. False: the inbox is full.
   [[nodiscard]] bool OpenTransfer(scheduler::OpenTransferRequest request,
@@ -73,6 +55,9 @@ class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, schedul
 
  private:
   friend CoreShell;
+  friend WorkerShell;
+
+  using WorkerShell::On;
 
   void Handled() { SendTokens(); }
   absl::Status CheckParts() { return tokens_.CheckInvariants(); }
@@ -81,8 +66,8 @@ class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, schedul
   void SendTokens();
   void SendTokens(scheduler::TokenStreamId stream);
   void TellDrained();  // if so
+  void StopParts();
   // From the orchestrator, on the loop.
-  WorkerLink::Events OrchestratorEvents();
   absl::Status Take(const v1::OrchestratorMessage& message);
   void On(const scheduler::TellOpened& effect);
   void On(const scheduler::AnswerOpenTransfer& effect);
@@ -94,20 +79,8 @@ class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, schedul
   void On(const scheduler::AnswerCommit& effect);
   void On(scheduler::EmitToken& effect) { tokens_.Emit(std::move(effect)); }
   void On(scheduler::EndStream& effect) { tokens_.End(std::move(effect)); }
-  void On(const scheduler::RunStep& effect);
-  void On(const scheduler::CallRegister& effect);
-  void On(const scheduler::CallReport& effect);
-  void On(const scheduler::CallUnregister& effect);
-  void On(const scheduler::CloseStream& effect) { orchestrator_.Close(); }
-  void On(const scheduler::EngineFailed& effect);
   void On(const scheduler::Drained&) { core_drained_ = true; }
 
-  WorkerEngine* const engine_;
-  Channels channels_;
-  CallTracker calls_;
-  std::function<void()> drained_;
-  std::function<void(const absl::Status&)> engine_failed_;
-  prometheus::Histogram* step_tokens_ = nullptr;
   std::atomic<uint64_t> next_call_{1};
   std::atomic<uint64_t> next_token_stream_{1};
   // Only on the loop.
@@ -121,11 +94,7 @@ class DecodeShell : public CoreShell<DecodeShell, scheduler::DecodeCore, schedul
   Calls<v1::TakePartResponse> parts_;
   Calls<v1::ReleaseStagingBufferResponse> releases_;
   Calls<v1::CommitResponse> commits_;
-  // Threads last, and gone first: they use all of the above (and Stop ends the core's).
-  WorkerLink orchestrator_;
   Loop copier_;  // copies staged parts into their blocks, one after the other
-  std::unique_ptr<ProgressThread> progress_;
-  std::unique_ptr<EngineRunner> runner_;
 };
 
 }  // namespace skein::services

@@ -88,8 +88,9 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> MakeEmulatedEngine(
   auto made = engine::EmulatedEngine::Create(out);
   if (!made.ok()) return made.status();
   const engine::Faults faults{.fail_token = options.emulated_fail_token,
-                              .hang_token = options.emulated_hang_token};
-  if (faults.fail_token < 0 && faults.hang_token < 0) return *std::move(made);
+                              .hang_token = options.emulated_hang_token,
+                              .nan_token = options.emulated_nan_token};
+  if (!faults.any()) return *std::move(made);
   return std::make_unique<engine::FaultyEngine>(*std::move(made), faults);
 }
 

@@ -1,18 +1,15 @@
-// EngineRunner: the thread that runs a core's steps on an Engine, one at a time.
+// EngineRunner: runs a core's steps on an engine, one at a time, and tells of their layers and
+// ends.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <thread>
-#include <vector>
 
 #include "engine/engine.h"
+#include "engine/stepping/step_engine.h"
 #include "scheduler/worker/steps/step.h"
 #include "services/worker/engine/ring_groups.h"
+#include "services/worker/engine/step_conversion.h"
 #include "services/worker/engine/step_log.h"
 
 namespace skein::services {
@@ -33,31 +30,20 @@ class EngineRunner {
 
   // Hands a step over. REQUIRES: none is in flight.
   void Run(scheduler::RunStep step);
+  void Release(const scheduler::ReleaseSequence& effect) { conversion_.Release(effect); }
 
  private:
-  void Loop();
-  scheduler::StepDone Execute(const scheduler::RunStep& step);
-  absl::Status Step(const scheduler::RunStep& step,
-                    const std::vector<engine::SequenceStep>& sequences);
-  absl::Status StepTogether(const scheduler::RunStep& step, engine::SequenceStep sequence);
-  std::shared_ptr<const engine::SamplingParams> SamplingOf(const scheduler::RequestSpec& spec);
+  void Completed();
+  engine::RingMeeting MeetingOf(const scheduler::RunStep& step) const;
 
-  engine::Engine* const engine_;
   const LayerDone layer_done_;
   const Done done_;
   StepLog* const log_;
   RingGroups* const groups_;
-
-  std::mutex mu_;
-  std::condition_variable wake_;
-  std::optional<scheduler::RunStep> next_;
-  bool stopping_ = false;
-
-  // Only on the engine's thread.
-  std::map<scheduler::RequestId, std::shared_ptr<const engine::SamplingParams>> sampling_;
-  std::vector<engine::SequenceResult> results_;
-
-  std::thread thread_;
+  // Of the step in flight: written before it is launched, read when it has completed.
+  std::shared_ptr<const StepConversion::Planned> in_flight_;
+  const std::unique_ptr<engine::StepEngine> engine_;
+  StepConversion conversion_;
 };
 
 }  // namespace skein::services

@@ -64,11 +64,11 @@ void RingGroups::On(const scheduler::RefuseGroup& effect) {
   if (group.ok()) (*group)->Abort(effect.reason);
 }
 
-absl::StatusOr<RingGroups::Group> RingGroups::Make(scheduler::GroupKey key,
+absl::StatusOr<RingGroups::Group> RingGroups::Make(GroupId key,
                                                    const std::vector<std::string>& addresses,
                                                    int rank) {
   if (fabric_ == nullptr) return absl::UnavailableError("this worker has no fabric");
-  absl::StatusOr<Group> group = fabric_->MakeGroup({key.high, key.low}, addresses, rank);
+  absl::StatusOr<Group> group = fabric_->MakeGroup(key, addresses, rank);
   if (group.ok()) return group;
   return absl::UnavailableError(absl::StrCat("group: ", std::string(group.status().message())));
 }

@@ -46,8 +46,7 @@ class RingGroups {
   void On(const scheduler::DropGroup& effect);
   void On(const scheduler::AbortGroup& effect);
   void On(const scheduler::RefuseGroup& effect);
-  absl::StatusOr<Group> Make(scheduler::GroupKey key, const std::vector<std::string>& addresses,
-                             int rank);
+  absl::StatusOr<Group> Make(GroupId key, const std::vector<std::string>& addresses, int rank);
   Group& GroupOf(scheduler::RingGroup group) {
     return group == scheduler::RingGroup::kPieces ? pieces_ : moves_;
   }

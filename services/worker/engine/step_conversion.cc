@@ -17,54 +17,72 @@ std::shared_ptr<const engine::SamplingParams> ProbeSampling() {
   return params;
 }
 
+std::shared_ptr<const std::vector<int32_t>> OutputOf(const scheduler::StepSequence& sequence) {
+  if (sequence.output == nullptr || !SKEIN_PLANT(penalties_forget)) return sequence.output;
+  const int64_t before = sequence.position - scheduler::PromptTokens(*sequence.spec);
+  auto forgotten = std::make_shared<std::vector<int32_t>>(*sequence.output);
+  for (int64_t i = 0; i < before; ++i) (*forgotten)[static_cast<size_t>(i)] = 0;
+  return forgotten;
+}
+
 }  // namespace
 
-StepInputs::StepInputs(const scheduler::RunStep& step, const SamplingOf& sampling_of) {
-  buffers_.reserve(step.sequences.size());
-  sequences_.reserve(step.sequences.size());
-  for (const scheduler::StepSequence& sequence : step.sequences) {
-    buffers_.push_back(BuffersOf(sequence));
-    buffers_.back().sampling = step.probe ? ProbeSampling() : sampling_of(*sequence.spec);
-    sequences_.push_back(StepOf(sequence, buffers_.back()));
-  }
-}
-
-StepInputs::Buffers StepInputs::BuffersOf(const scheduler::StepSequence& sequence) {
-  Buffers out;
-  const auto& prompt = sequence.spec->prompt;
-  const auto prompt_tokens = static_cast<int64_t>(prompt.size());
-  const auto run = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      out.tokens.push_back(sequence.TokenAt(i));
-      if (sequence.spec->want_prompt_logprobs && begin < prompt_tokens) {
-        out.next_tokens.push_back(i + 1 < prompt_tokens ? prompt[static_cast<size_t>(i + 1)] : -1);
-      }
-    }
-  };
-  if (sequence.ring == nullptr) {
-    run(sequence.position, sequence.position + sequence.count);
+absl::StatusOr<engine::SequenceHandle> StepConversion::HandleOf(
+    const scheduler::StepSequence& sequence, bool probe) {
+  const scheduler::SpecPtr& spec = sequence.spec;
+  const auto known = handles_.find({sequence.id, sequence.epoch});
+  if (!probe && known != handles_.end()) return known->second;
+  const absl::StatusOr<engine::SequenceHandle> handle = engine_->Admit(
+      {.prompt = {spec, &spec->prompt},
+       .sampling = probe ? ProbeSampling()
+                         : std::make_shared<const engine::SamplingParams>(SamplingFrom(*spec)),
+       .prompt_logprobs = spec->want_prompt_logprobs});
+  if (!handle.ok()) return handle;
+  if (!probe) {
+    handles_.emplace(Key{sequence.id, sequence.epoch}, *handle);
   } else {
-    for (const scheduler::TokenSpan& span : sequence.ring->piece.spans[sequence.ring->rank]) {
-      run(span.position, span.position + span.count);
-    }
+    if (probe_.has_value()) engine_->Release(*probe_);
+    probe_ = *handle;
   }
-  out.blocks = PlainIds(*sequence.blocks);
-  return out;
+  return handle;
 }
 
-engine::SequenceStep StepInputs::StepOf(const scheduler::StepSequence& sequence,
-                                        const Buffers& buffers) {
-  engine::SequenceStep step;
-  step.tokens = buffers.tokens;
-  step.position = sequence.position;
-  step.block_table = buffers.blocks;
-  step.sample = sequence.sample;
-  step.sampling = buffers.sampling.get();
-  step.token_index = static_cast<uint64_t>(sequence.token_index);
-  step.prompt = sequence.spec->prompt;
-  if (sequence.output != nullptr && !SKEIN_PLANT(penalties_forget)) step.output = *sequence.output;
-  step.next_tokens = buffers.next_tokens;
-  return step;
+StepConversion::Planned StepConversion::PlanOf(scheduler::RunStep step) {
+  Planned planned{.step = std::move(step), .plan = {}, .admitted = {}};
+  planned.plan.number = planned.step.step;
+  for (const scheduler::StepSequence& sequence : planned.step.sequences) {
+    const auto handle = HandleOf(sequence, planned.step.probe);
+    planned.admitted.push_back(handle.status());
+    if (!handle.ok()) continue;
+    planned.plan.sequences.push_back({.sequence = *handle,
+                                      .position = sequence.position,
+                                      .count = sequence.count,
+                                      .blocks = PlainIds(*sequence.blocks),
+                                      .output = OutputOf(sequence),
+                                      .sample = sequence.sample,
+                                      .token_index = static_cast<uint64_t>(sequence.token_index)});
+  }
+  return planned;
+}
+
+void StepConversion::Release(const scheduler::ReleaseSequence& effect) {
+  const auto known = handles_.extract(Key{effect.id, effect.epoch});
+  if (!known.empty()) engine_->Release(known.mapped());
+}
+
+scheduler::StepDone StepConversion::DoneOf(const Planned& planned,
+                                           const engine::CompletedStep& completed) {
+  scheduler::StepDone done{.step = planned.step.step, .status = completed.status, .results = {}};
+  if (!done.status.ok()) return done;
+  size_t next = 0;
+  for (size_t i = 0; i < planned.admitted.size(); ++i) {
+    if (planned.admitted[i].ok()) {
+      done.results.push_back(ResultOf(planned.step.sequences[i], completed.results.at(next++)));
+    } else {
+      done.results.push_back({.status = planned.admitted[i]});
+    }
+  }
+  return done;
 }
 
 scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
@@ -87,11 +105,8 @@ scheduler::StepResult ResultOf(const scheduler::StepSequence& sequence,
 engine::RingStep RingStepOf(const scheduler::RingPart& part) {
   engine::RingStep step;
   for (size_t rank = 0; rank < part.piece.spans.size(); ++rank) {
-    engine::RankShare share{.history_tokens = part.history_tokens[rank], .spans = {}};
-    for (const scheduler::TokenSpan& span : part.piece.spans[rank]) {
-      share.spans.push_back({span.position, span.count});
-    }
-    step.shares.push_back(std::move(share));
+    step.shares.push_back(
+        {.history_tokens = part.history_tokens[rank], .spans = part.piece.spans[rank]});
   }
   step.history_blocks = PlainIds(part.history);
   for (const auto& blocks : part.send) step.send.push_back(PlainIds(blocks));

@@ -1,47 +1,52 @@
-// A step of a core in the engine's words, and the engine's results in the core's. EngineRunner and
-// tests/sim use it: what is simulated is what ships.
+// A step of a core as a plan of the engine, and the engine's results in the core's words.
+// EngineRunner and tests/sim use it: what is simulated is what ships.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <memory>
+#include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/engine.h"
-#include "scheduler/base/request.h"
+#include "engine/stepping/step_engine.h"
 #include "scheduler/worker/steps/step.h"
 
 namespace skein::services {
 
-// The sequences of a step, and all that they point into but the request's spec and output: it must
-// not outlive the step. Not copied, since they point into it.
-class StepInputs {
+// The sequences of a core, admitted at an engine, and its steps as the engine's plans. One thread
+// calls all but DoneOf, which touches nothing of this.
+class StepConversion {
  public:
-  using SamplingOf =
-      std::function<std::shared_ptr<const engine::SamplingParams>(const scheduler::RequestSpec&)>;
-
-  // A probe takes the likeliest token: of no request, so of no client's parameters; `sampling_of`
-  // is not asked then.
-  StepInputs(const scheduler::RunStep& step, const SamplingOf& sampling_of);
-  StepInputs(const StepInputs&) = delete;
-  StepInputs& operator=(const StepInputs&) = delete;
-
-  const std::vector<engine::SequenceStep>& sequences() const { return sequences_; }
-
- private:
-  struct Buffers {
-    std::vector<int32_t> tokens;
-    std::vector<int32_t> next_tokens;
-    std::vector<int32_t> blocks;
-    std::shared_ptr<const engine::SamplingParams> sampling;
+  // A step of the core, as it is launched.
+  struct Planned {
+    scheduler::RunStep step;
+    engine::StepPlan plan;  // without ring and layer_done, which the caller adds
+    // By step.sequences. Not OK: the engine has not admitted it, and it is not in the plan.
+    std::vector<absl::Status> admitted;
   };
 
-  static Buffers BuffersOf(const scheduler::StepSequence& sequence);
-  static engine::SequenceStep StepOf(const scheduler::StepSequence& sequence,
-                                     const Buffers& buffers);
+  // `engine` outlives this.
+  explicit StepConversion(engine::StepEngine* engine) : engine_(engine) {}
 
-  std::vector<Buffers> buffers_;
-  std::vector<engine::SequenceStep> sequences_;
+  // Admits those of its sequences that are not known yet. A probe takes the likeliest token: it is
+  // of no request, so of no client's parameters.
+  Planned PlanOf(scheduler::RunStep step);
+  // The sequence is in no further step. Unknown ones are fine.
+  void Release(const scheduler::ReleaseSequence& effect);
+
+  static scheduler::StepDone DoneOf(const Planned& planned, const engine::CompletedStep& completed);
+
+ private:
+  using Key = std::pair<scheduler::RequestId, scheduler::Epoch>;
+
+  absl::StatusOr<engine::SequenceHandle> HandleOf(const scheduler::StepSequence& sequence,
+                                                  bool probe);
+
+  engine::StepEngine* const engine_;
+  std::map<Key, engine::SequenceHandle> handles_;
+  std::optional<engine::SequenceHandle> probe_;  // the latest
 };
 
 // `result` is of a step whose status was OK.

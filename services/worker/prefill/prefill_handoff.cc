@@ -31,47 +31,40 @@ std::chrono::steady_clock::time_point TimePoint(scheduler::TimeUs us) {
   return std::chrono::steady_clock::time_point(std::chrono::microseconds(us));
 }
 
-std::vector<engine::HandoffBlock> HandoffBlocks(const std::vector<scheduler::PutBlock>& blocks) {
-  std::vector<engine::HandoffBlock> out;
-  out.reserve(blocks.size());
-  for (const scheduler::PutBlock& block : blocks) out.push_back({block.local.value, block.global});
-  return out;
-}
-
 }  // namespace
 
 engine::HandoffEnds PrefillShell::Ends() {
-  return {
-      .done =
-          [this](engine::HandoffKey key, std::vector<int64_t> bytes) {
-            Post(scheduler::HandoffDone{IdOf(key), EpochOf(key), std::move(bytes)});
-          },
-      .failed =
-          [this](engine::HandoffKey key, absl::Status status) {
-            LogWarning("handoff failed", {{"request_id", ToString(IdOf(key))},
-                                          {"reason", std::string(status.message())}});
-            Post(scheduler::HandoffFailed{IdOf(key), EpochOf(key), std::move(status)});
-          },
-      .stopped =
-          [this](engine::HandoffKey key) {
-            Post(scheduler::HandoffStopped{IdOf(key), EpochOf(key)});
-          },
-      .part =
-          [this](engine::HandoffKey key, std::vector<engine::StagedBlock> part) {
-            scheduler::HandoffPart event{IdOf(key), EpochOf(key), {}};
-            for (const engine::StagedBlock& block : part) {
-              event.blocks.push_back({block.slot, block.layer, static_cast<int32_t>(block.global)});
-            }
-            Post(std::move(event));
-          },
-      .waits =
-          [this](engine::HandoffKey key) {
-            Post(scheduler::HandoffWaits{IdOf(key), EpochOf(key)});
-          },
-      .idle =
-          [this](engine::HandoffKey key) {
-            Post(scheduler::HandoffIdle{IdOf(key), EpochOf(key)});
-          }};
+  return {.done =
+              [this](engine::HandoffKey key, std::vector<int64_t> bytes) {
+                Post(scheduler::HandoffDone{IdOf(key), EpochOf(key), std::move(bytes),
+                                            std::exchange(carried_, {})});
+              },
+          .failed =
+              [this](engine::HandoffKey key, absl::Status status) {
+                LogWarning("handoff failed", {{"request_id", ToString(IdOf(key))},
+                                              {"reason", std::string(status.message())}});
+                Post(scheduler::HandoffFailed{IdOf(key), EpochOf(key), std::move(status)});
+              },
+          .stopped =
+              [this](engine::HandoffKey key) {
+                Post(scheduler::HandoffStopped{IdOf(key), EpochOf(key)});
+              },
+          .part =
+              [this](engine::HandoffKey key, std::vector<StagedBlock> part) {
+                Post(scheduler::HandoffPart{IdOf(key), EpochOf(key), std::move(part)});
+              },
+          .waits =
+              [this](engine::HandoffKey key) {
+                Post(scheduler::HandoffWaits{IdOf(key), EpochOf(key)});
+              },
+          .idle =
+              [this](engine::HandoffKey key) {
+                Post(scheduler::HandoffIdle{IdOf(key), EpochOf(key)});
+              },
+          .carried =
+              [this](engine::HandoffKey, const engine::PeerInfo& by) {
+                carried_ = {.path = by.path, .transport = by.lanes};
+              }};
 }
 
 // What has ended has no handoff under way; one that was never granted is forgotten here.
@@ -187,12 +180,11 @@ void PrefillShell::On(const scheduler::CallAbort& effect) {
 void PrefillShell::On(const scheduler::OpenHandoff& effect) {
   const engine::HandoffKey key = KeyOf(effect.id, effect.epoch);
   opened_.insert(key);
-  sender_.OpenShare(key, HandoffBlocks(effect.blocks), scheduler::PromptTokens(*effect.spec),
-                    effect.more);
+  sender_.OpenShare(key, effect.blocks, scheduler::PromptTokens(*effect.spec), effect.more);
 }
 
 void PrefillShell::On(const scheduler::AddToHandoff& effect) {
-  sender_.Add(KeyOf(effect.id, effect.epoch), HandoffBlocks(effect.blocks), effect.more);
+  sender_.Add(KeyOf(effect.id, effect.epoch), effect.blocks, effect.more);
 }
 
 void PrefillShell::LayerDone(const scheduler::RunStep& step, int layer) {
@@ -221,7 +213,7 @@ void PrefillShell::On(const scheduler::UseStagingBuffer& effect) {
 
 void PrefillShell::On(const scheduler::PartTaken& effect) {
   std::vector<int32_t> slots;
-  for (const scheduler::StagedBlock& block : effect.blocks) slots.push_back(block.slot);
+  for (const StagedBlock& block : effect.blocks) slots.push_back(block.slot);
   sender_.Taken(KeyOf(effect.id, effect.epoch), slots, absl::OkStatus());
 }
 

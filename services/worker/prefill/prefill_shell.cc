@@ -10,26 +10,22 @@
 namespace skein::services {
 namespace {
 
-// A put that was posted within the lease ends before the decode side's grace (2 s by default) does.
+// A put that was posted within the lease ends before the decode side's grace (2 s) does.
 constexpr auto kPutTimeout = std::chrono::milliseconds(1500);
 
 }  // namespace
 
 PrefillShell::PrefillShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox)
-    : CoreShell(inbox),
-      engine_(engine),
+    : WorkerShell(engine, orchestrator, inbox),
       groups_(engine->fabric.get()),
       sender_(engine->transport.get(), engine->engine->Spec().kv, engine->regions, kPutTimeout,
-              Ends()),
-      orchestrator_(&calls_, &loop_, channels_.Get(orchestrator)) {}
+              Ends()) {}
 
 PrefillShell::~PrefillShell() { Stop(); }
 
 void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<void()> drained,
                          std::function<void(const absl::Status&)> engine_failed) {
-  drained_ = std::move(drained);
-  engine_failed_ = std::move(engine_failed);
-  orchestrator_.Start(OrchestratorEvents());
+  StartLink(std::move(drained), std::move(engine_failed));
   runner_ = std::make_unique<EngineRunner>(
       engine_->engine.get(),
       [this](const scheduler::RunStep& step, int layer) { LayerDone(step, layer); },
@@ -39,32 +35,8 @@ void PrefillShell::Start(const scheduler::PrefillConfig& config, std::function<v
   StartCore("prefill", config, scheduler::Tick{});
 }
 
-void PrefillShell::Drain(int64_t grace_us) { Post(scheduler::Drain{grace_us}); }
-
-void PrefillShell::OrderDrain(bool drain) {
-  Post(scheduler::OrderDrain{drain});
-  orchestrator_.OrderDrain(drain);
-}
-
-void PrefillShell::Stop() {
-  // The loop first: until it has ended it may hand a step to the runner.
-  loop_.Stop();
-  orchestrator_.Close();
-  groups_.Stop();  // else the step in flight may wait for its members until its deadline
-  runner_.reset();
-  progress_.reset();
-  calls_.CancelAndWait();
-}
-
-WorkerLink::Events PrefillShell::OrchestratorEvents() {
-  return {.registered = [this](auto event) { Handle(std::move(event)); },
-          .reported = [this](auto event) { Handle(std::move(event)); },
-          .unregistered = [this](auto event) { Handle(std::move(event)); },
-          .disconnected = [this](auto event) { Handle(std::move(event)); },
-          .cancelled = [this](auto event) { Handle(std::move(event)); },
-          .ordered = [this](auto event) { Handle(std::move(event)); },
-          .other = [this](const v1::OrchestratorMessage& message) { return Take(message); }};
-}
+// Else the step in flight may wait for its members until its deadline.
+void PrefillShell::StopParts() { groups_.Stop(); }
 
 absl::Status PrefillShell::Take(const v1::OrchestratorMessage& message) {
   switch (message.message_case()) {
@@ -114,13 +86,6 @@ void PrefillShell::On(const scheduler::CallPlaceDecode& effect) {
   orchestrator_.Send(std::move(message));
 }
 
-void PrefillShell::On(const scheduler::RunStep& effect) {
-  if (step_tokens_ != nullptr && !effect.probe) {
-    step_tokens_->Observe(static_cast<double>(TokensOf(effect)));
-  }
-  runner_->Run(effect);
-}
-
 void PrefillShell::On(const scheduler::AbortStep& effect) {
   groups_.Abort(effect.step, absl::CancelledError("the request was cancelled"));
 }
@@ -131,18 +96,12 @@ void PrefillShell::On(const scheduler::BreakGroup& effect) {
 
 void PrefillShell::On(const scheduler::CallRegister& effect) {
   ForgetHandoffsOf(effect.request.ended);
-  orchestrator_.Open(effect, invariants().ok());
+  WorkerShell::On(effect);
 }
 
 void PrefillShell::On(const scheduler::CallReport& effect) {
   ForgetHandoffsOf(effect.request.ended);
-  orchestrator_.Report(effect, invariants().ok());
-}
-
-void PrefillShell::On(const scheduler::CallUnregister& effect) { orchestrator_.Unregister(effect); }
-
-void PrefillShell::On(const scheduler::EngineFailed& effect) {
-  if (engine_failed_) engine_failed_(effect.status);
+  WorkerShell::On(effect);
 }
 
 void PrefillShell::On(const scheduler::Drained&) { drained_(); }

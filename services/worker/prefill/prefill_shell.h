@@ -10,23 +10,18 @@
 #include <vector>
 
 #include "engine/handoff/handoff_sender.h"
-#include "prometheus/histogram.h"
 #include "proto/orchestrator.pb.h"
 #include "scheduler/worker/prefill/prefill_core.h"
 #include "services/codec/codec.h"
-#include "services/rpc/rpc.h"
-#include "services/shell/core_shell.h"
 #include "services/worker/engine/comm_log.h"
-#include "services/worker/engine/engine_runner.h"
-#include "services/worker/engine/progress_thread.h"
 #include "services/worker/engine/ring_groups.h"
-#include "services/worker/engine/worker_engine.h"
-#include "services/worker/worker_link.h"
+#include "services/worker/engine/step_log.h"
+#include "services/worker/worker_shell.h"
 
 namespace skein::services {
 
-class PrefillShell : public CoreShell<PrefillShell, scheduler::PrefillCore, scheduler::PrefillEvent,
-                                      scheduler::PrefillSnapshot> {
+class PrefillShell : public WorkerShell<PrefillShell, scheduler::PrefillCore,
+                                        scheduler::PrefillEvent, scheduler::PrefillSnapshot> {
  public:
   // `engine` outlives the shell.
   PrefillShell(WorkerEngine* engine, const std::string& orchestrator, size_t inbox);
@@ -37,18 +32,6 @@ class PrefillShell : public CoreShell<PrefillShell, scheduler::PrefillCore, sche
   // empty) when the engine has failed; Stop then waits for a step that may never end.
   void Start(const scheduler::PrefillConfig& config, std::function<void()> drained,
              std::function<void(const absl::Status&)> engine_failed = nullptr);
-  // As WorkerLink::OnRefused. Before Start.
-  void OnRefused(std::function<void(const absl::Status&)> refused) {
-    orchestrator_.OnRefused(std::move(refused));
-  }
-  // The tokens of each step are observed in it. Before Start; it outlives the shell.
-  void ObserveSteps(prometheus::Histogram* tokens) { step_tokens_ = tokens; }
-  void Drain(int64_t grace_us);
-  // An operator's order that came to this worker: it obeys at once, and tells the orchestrator.
-  void OrderDrain(bool drain);
-  // As WorkerLink::MayDrain.
-  absl::Status MayDrain() { return orchestrator_.MayDrain(); }
-  void Stop();
 
   std::vector<engine::HandoffTotals> HandoffTotals() const { return sender_.Totals(); }
   std::vector<engine::CommTotals> CommTotals() const {
@@ -59,6 +42,9 @@ class PrefillShell : public CoreShell<PrefillShell, scheduler::PrefillCore, sche
 
  private:
   friend CoreShell;
+  friend WorkerShell;
+
+  using WorkerShell::On;
 
   void On(const scheduler::AnswerAssign& effect);
   void On(const scheduler::CallPlaceDecode& effect);
@@ -69,7 +55,6 @@ class PrefillShell : public CoreShell<PrefillShell, scheduler::PrefillCore, sche
   void On(const scheduler::CallReleaseStagingBuffer& effect);
   void On(const scheduler::CallCommit& effect);
   void On(const scheduler::CallAbort& effect);
-  void On(const scheduler::RunStep& effect);
   void On(const scheduler::AbortStep& effect);
   void On(const scheduler::BreakGroup& effect);
   void On(const scheduler::OpenHandoff& effect);
@@ -81,13 +66,10 @@ class PrefillShell : public CoreShell<PrefillShell, scheduler::PrefillCore, sche
   void On(const scheduler::StopHandoff& effect);
   void On(const scheduler::CallRegister& effect);
   void On(const scheduler::CallReport& effect);
-  void On(const scheduler::CallUnregister& effect);
-  void On(const scheduler::CloseStream& effect) { orchestrator_.Close(); }
-  void On(const scheduler::EngineFailed& effect);
   void On(const scheduler::Drained& effect);
   void LayerDone(const scheduler::RunStep& step, int layer);
+  void StopParts();
   // From the orchestrator, on the loop.
-  WorkerLink::Events OrchestratorEvents();
   absl::Status Take(const v1::OrchestratorMessage& message);
   void Assign(const scheduler::AssignRequest& request);
   // The handoff side: prefill_handoff.cc.
@@ -96,27 +78,18 @@ class PrefillShell : public CoreShell<PrefillShell, scheduler::PrefillCore, sche
   void Pump();
   void LogTransports();
 
-  WorkerEngine* const engine_;
   RingGroups groups_;
-  Channels channels_;
-  CallTracker calls_;
-  std::function<void()> drained_;
-  std::function<void(const absl::Status&)> engine_failed_;
-  prometheus::Histogram* step_tokens_ = nullptr;
   engine::HandoffSender sender_;
   // Only on the progress thread: the bytes that the log told last of each peer's handoffs.
   std::map<engine::PeerId, uint64_t> logged_;
   int64_t next_log_us_ = 0;
+  scheduler::HandoffPath carried_;  // of the handoff whose end comes next
   CommLog comm_log_;
   StepLog step_log_;
   // Only on the loop.
   std::map<uint64_t, scheduler::AssignReplied> assigns_;  // unanswered
   uint64_t next_call_ = 1;
   std::set<engine::HandoffKey> opened_;
-  // Threads last, and gone first: they use all of the above (and Stop ends the core's).
-  WorkerLink orchestrator_;
-  std::unique_ptr<ProgressThread> progress_;
-  std::unique_ptr<EngineRunner> runner_;
 };
 
 }  // namespace skein::services

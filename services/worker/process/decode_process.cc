@@ -5,6 +5,10 @@
 namespace skein::services {
 namespace {
 
+// At least what a put may still take that was posted within the lease (prefill_shell.cc,
+// kPutTimeout).
+constexpr scheduler::TimeUs kGraceUs = 2'000'000;
+
 scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngine& engine,
                                  const WorkerServers& servers) {
   const engine::EngineSpec& spec = engine.engine->Spec();
@@ -22,7 +26,7 @@ scheduler::DecodeConfig ConfigOf(const WorkerOptions& options, const WorkerEngin
   config.max_requests = options.max_requests;
   config.max_sequence_tokens = spec.max_positions;
   config.lease_us = static_cast<int64_t>(options.lease_s * 1e6);
-  config.grace_us = static_cast<int64_t>(options.grace_s * 1e6);
+  config.grace_us = kGraceUs;
   return config;
 }
 

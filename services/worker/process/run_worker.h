@@ -109,7 +109,7 @@ absl::Status RunWorker(const WorkerOptions& options, scheduler::Role role, Confi
   absl::StatusOr<WorkerEngine> engine = LoadWorkerEngine(options, role, &pages.start);
   if (!engine.ok()) return engine.status();
   LogEngine(engine->engine->Spec(), model);
-  Shell shell(&*engine, options.orchestrator, static_cast<size_t>(options.inbox));
+  Shell shell(&*engine, options.orchestrator, kInboxMax);
   Service service(&shell);
   absl::StatusOr<WorkerServers> servers =
       ListenAsWorker(options, &service, Service::kMessageBytesMax, admin->get());

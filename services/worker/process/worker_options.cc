@@ -101,8 +101,6 @@ void RegisterLimits(WorkerOptions* options, FlagSet* flags) {
   flags->Double(&options->probe_interval_s, "probe-interval-s",
                 "Run a one-token test step after the engine has been idle for this long. 0: never.",
                 0, 3600);
-  flags->Int(&options->inbox, "inbox",
-             "Most messages that wait for the worker's core; more are refused.", 1, 1 << 20);
 }
 
 void RegisterHandoffPath(WorkerOptions* options, FlagSet* flags) {
@@ -165,6 +163,9 @@ void RegisterEmulated(WorkerOptions* options, FlagSet* flags) {
   flags->Int(&options->emulated_hang_token, "emulated-hang-token",
              "A step whose prompt contains this token never ends (for tests). -1: off.", -1,
              1 << 24);
+  flags->Int(&options->emulated_nan_token, "emulated-nan-token",
+             "A sequence whose prompt contains this token gets NaN logits (for tests). -1: off.",
+             -1, 1 << 24);
 }
 
 }  // namespace
@@ -212,10 +213,6 @@ void WorkerOptions::RegisterDecode(FlagSet* flags) {
   flags->Double(&lease_s, "lease-s",
                 "Time that a prefill-worker may hold KV blocks here without renewing its lease.",
                 0.1, 3600);
-  // At least what a put may still take that was posted within the lease (prefill_shell.cc,
-  // kPutTimeout).
-  flags->Double(&grace_s, "grace-s",
-                "Time from the end of a lease until its KV blocks are used again.", 2, 3600);
   RegisterHandoffPath(this, flags);
   flags
       ->String(&handoff, "handoff",

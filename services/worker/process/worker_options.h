@@ -25,6 +25,7 @@ struct WorkerOptions {
   int64_t emulated_decode_sequence_us = 0;
   int64_t emulated_fail_token = -1;
   int64_t emulated_hang_token = -1;
+  int64_t emulated_nan_token = -1;
   std::string isa = "auto";
   std::string host = "127.0.0.1";
   std::string advertise;
@@ -47,13 +48,11 @@ struct WorkerOptions {
   double step_timeout_s = 0;
   double probe_interval_s = 10;
   double lease_s = 3;
-  double grace_s = 2;
   std::string handoff = "one-sided";
   std::string handoff_path = "auto";
   std::string comm_path = "auto";
   int64_t handoff_staging_buffers = 4;
   int64_t handoff_staging_bytes = 8 << 20;
-  int64_t inbox = 16384;
   std::string log_level = "info";
 
   bool IsCuda() const { return device.rfind("cuda", 0) == 0; }

@@ -1,7 +1,7 @@
 #include "engine/ops/cpu/kernels/kernels.h"
 
-#include "engine/base/check.h"
 #include "engine/ops/cpu/kernels/kernel_parts.h"
+#include "scheduler/vocabulary/check.h"
 
 namespace skein::engine {
 

@@ -1,11 +1,11 @@
-// SKEIN_INVARIANT: violated invariants end the process, in release builds too. Operating errors are
-// absl::Status.
+// SKEIN_CHECK: programmer errors and violated invariants end the process, in release builds too.
+// Operating errors are absl::Status.
 #pragma once
 
 #include <cstdio>
 #include <cstdlib>
 
-#define SKEIN_INVARIANT(condition)                                                       \
+#define SKEIN_CHECK(condition)                                                           \
   do {                                                                                   \
     if (!(condition)) [[unlikely]] {                                                     \
       std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \
@@ -14,7 +14,7 @@
   } while (false)
 
 // The same with a line of text that says what was violated.
-#define SKEIN_INVARIANT_MSG(condition, text)                                                       \
+#define SKEIN_CHECK_MSG(condition, text)                                                           \
   do {                                                                                             \
     if (!(condition)) [[unlikely]] {                                                               \
       std::fprintf(stderr, "%s:%d: check failed: %s: %s\n", __FILE__, __LINE__, #condition, text); \

@@ -1,15 +1,15 @@
-// A block of a prompt on its way through a staging buffer.
+// StagedBlock: a block of a prompt in one layer, in a slot of a staging buffer.
 #pragma once
 
 #include <cstdint>
 
-namespace skein::engine {
+namespace skein {
 
 struct StagedBlock {
   int32_t slot = 0;  // of the buffer; a slot holds one block of one layer
   int32_t layer = 0;
-  int64_t global = 0;  // the block's index in the prompt
+  int64_t global = 0;  // the block's index in the prompt: position / block_tokens
   bool operator==(const StagedBlock&) const = default;
 };
 
-}  // namespace skein::engine
+}  // namespace skein

@@ -1,0 +1,225 @@
+// The conformance suite of StepEngine, over the emulated engine: what a plan gives is what the
+// synchronous engine gives for the same sequences.
+#include "engine/stepping/step_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <numeric>
+
+#include "engine/emulated/emulated_engine.h"
+#include "engine/stepping/inline_engine.h"
+#include "engine/stepping/threaded_engine.h"
+
+namespace skein::engine {
+namespace {
+
+constexpr int kLayers = 3;
+
+std::unique_ptr<EmulatedEngine> Emulated() {
+  return *EmulatedEngine::Create({.kv = {.num_layers = kLayers,
+                                         .kv_heads = 1,
+                                         .head_dim = 4,
+                                         .block_tokens = 4,
+                                         .dtype = DType::kF32,
+                                         .num_blocks = 16},
+                                  .vocab_size = 1000,
+                                  .max_positions = 64});
+}
+
+std::shared_ptr<const SamplingParams> Greedy() {
+  return std::make_shared<const SamplingParams>(SamplingParams{.temperature = 0.0f});
+}
+
+std::shared_ptr<const std::vector<int32_t>> Tokens(size_t count, int32_t first) {
+  auto tokens = std::make_shared<std::vector<int32_t>>(count);
+  std::iota(tokens->begin(), tokens->end(), first);
+  return tokens;
+}
+
+// Tells when ThreadedEngine's step has completed.
+class Signal {
+ public:
+  void Raise() {
+    {
+      std::lock_guard lock(mu_);
+      raised_ = true;
+    }
+    wake_.notify_one();
+  }
+  void Await() {
+    std::unique_lock lock(mu_);
+    wake_.wait(lock, [this] { return std::exchange(raised_, false); });
+  }
+
+ private:
+  std::mutex mu_;
+  std::condition_variable wake_;
+  bool raised_ = false;
+};
+
+enum class Kind { kInline, kThreaded };
+
+class StepEngineTest : public ::testing::TestWithParam<Kind> {
+ protected:
+  StepEngineTest() {
+    if (GetParam() == Kind::kInline) {
+      engine_ = std::make_unique<InlineEngine>(emulated_.get());
+    } else {
+      engine_ = std::make_unique<ThreadedEngine>(emulated_.get(), [this] { signal_.Raise(); });
+    }
+  }
+  SequenceHandle Admit(std::shared_ptr<const std::vector<int32_t>> prompt) {
+    const auto handle = engine_->Admit({.prompt = std::move(prompt), .sampling = Greedy()});
+    EXPECT_TRUE(handle.ok()) << handle.status();
+    return *handle;
+  }
+  CompletedStep Run(StepPlan plan) {
+    engine_->Launch(std::move(plan));
+    if (GetParam() == Kind::kThreaded) signal_.Await();
+    std::optional<CompletedStep> completed = engine_->Poll();
+    EXPECT_TRUE(completed.has_value());
+    EXPECT_FALSE(engine_->Poll().has_value()) << "a step completes once";
+    return completed.value_or(CompletedStep{});
+  }
+
+  Signal signal_;
+  std::unique_ptr<EmulatedEngine> emulated_ = Emulated();
+  std::unique_ptr<StepEngine> engine_;
+};
+
+TEST_P(StepEngineTest, GivesWhatTheEngineGives) {
+  const auto prompt = Tokens(6, 10);
+  const std::vector<int32_t> blocks = {3, 5};
+  const auto twin = Emulated();
+  std::vector<SequenceResult> expected;
+  const auto sampling = Greedy();
+  SequenceStep step;
+  step.tokens = *prompt;
+  step.block_table = blocks;
+  step.sample = true;
+  step.sampling = sampling.get();
+  step.prompt = *prompt;
+  ASSERT_TRUE(twin->Step({&step, 1}, nullptr, &expected).ok());
+
+  const SequenceHandle sequence = Admit(prompt);
+  StepPlan plan{.number = 7};
+  plan.sequences = {{.sequence = sequence, .count = 6, .blocks = blocks, .sample = true}};
+  std::vector<int> layers;
+  plan.layer_done = [&layers](int layer) { layers.push_back(layer); };
+  const CompletedStep completed = Run(std::move(plan));
+  EXPECT_EQ(completed.number, 7u);
+  ASSERT_TRUE(completed.status.ok()) << completed.status;
+  ASSERT_EQ(completed.results.size(), 1u);
+  EXPECT_EQ(completed.results[0].sampled.token, expected[0].sampled.token);
+  EXPECT_EQ(layers, (std::vector<int>{0, 1, 2}));
+
+  // The token after it comes from the output.
+  const std::vector<int32_t> output = {expected[0].sampled.token};
+  step.tokens = output;
+  step.position = 6;
+  step.token_index = 1;
+  step.output = output;
+  ASSERT_TRUE(twin->Step({&step, 1}, nullptr, &expected).ok());
+  StepPlan next{.number = 8};
+  next.sequences = {{.sequence = sequence,
+                     .position = 6,
+                     .count = 1,
+                     .blocks = blocks,
+                     .output = std::make_shared<const std::vector<int32_t>>(output),
+                     .sample = true,
+                     .token_index = 1}};
+  EXPECT_EQ(Run(std::move(next)).results.at(0).sampled.token, expected[0].sampled.token);
+}
+
+TEST_P(StepEngineTest, ASequenceThatFailsDoesSoAlone) {
+  const SequenceHandle good = Admit(Tokens(4, 10));
+  const SequenceHandle bad = Admit(Tokens(4, 20));
+  StepPlan plan;
+  plan.sequences = {{.sequence = bad, .count = 4, .blocks = {99}, .sample = true},
+                    {.sequence = good, .count = 4, .blocks = {1}, .sample = true}};
+  const CompletedStep completed = Run(std::move(plan));
+  ASSERT_TRUE(completed.status.ok()) << completed.status;
+  EXPECT_TRUE(absl::IsInvalidArgument(completed.results.at(0).status));
+  EXPECT_TRUE(completed.results.at(1).status.ok());
+}
+
+TEST_P(StepEngineTest, LogprobsOfThePromptAreToldAsAdmitted) {
+  const auto handle =
+      engine_->Admit({.prompt = Tokens(4, 10), .sampling = Greedy(), .prompt_logprobs = true});
+  ASSERT_TRUE(handle.ok());
+  StepPlan plan;
+  plan.sequences = {{.sequence = *handle, .count = 3, .blocks = {1}}};
+  const CompletedStep completed = Run(std::move(plan));
+  ASSERT_EQ(completed.results.at(0).prompt_logprobs.size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(completed.results[0].prompt_logprobs[i].token, 11 + i);
+  }
+}
+
+TEST_P(StepEngineTest, WhatCannotRunIsNotAdmitted) {
+  const auto refused = [this](const SequenceInfo& info, const char* why) {
+    const absl::Status status = engine_->Admit(info).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_NE(status.message().find(why), std::string::npos) << status;
+  };
+  refused({.prompt = nullptr, .sampling = Greedy()}, "prompt");
+  refused({.prompt = Tokens(0, 0), .sampling = Greedy()}, "prompt");
+  refused({.prompt = Tokens(3, 998), .sampling = Greedy()}, "token 1000");
+  refused({.prompt = Tokens(3, -1), .sampling = Greedy()}, "token -1");
+  refused({.prompt = Tokens(3, 10), .sampling = nullptr}, "sampling");
+}
+
+TEST_P(StepEngineTest, AReleasedSequenceIsKeptUntilItsStepEnds) {
+  const SequenceHandle sequence = Admit(Tokens(4, 10));
+  StepPlan plan;
+  plan.sequences = {{.sequence = sequence, .count = 4, .blocks = {1}, .sample = true}};
+  if (GetParam() == Kind::kThreaded) {
+    engine_->Launch(std::move(plan));
+    engine_->Release(sequence);
+    signal_.Await();
+    EXPECT_TRUE(engine_->Poll()->results.at(0).status.ok());
+  } else {
+    EXPECT_TRUE(Run(std::move(plan)).status.ok());
+    engine_->Release(sequence);
+  }
+  engine_->Release(sequence);  // unknown now
+}
+
+TEST_P(StepEngineTest, ARingStepEntersAndLeavesItsMeeting) {
+  const SequenceHandle sequence = Admit(Tokens(6, 10));
+  std::vector<std::string> calls;
+  StepPlan plan;
+  plan.sequences = {{.sequence = sequence, .count = 6, .blocks = {1, 2}, .sample = true}};
+  plan.ring = RingMeeting{
+      .spans = {{0, 6}},
+      .enter = [&calls]() -> absl::StatusOr<RingStep> {
+        calls.push_back("enter");
+        return RingStep{.shares = {{.history_tokens = 0, .spans = {{0, 6}}}},
+                        .deadline = std::chrono::steady_clock::now() + std::chrono::hours(1)};
+      },
+      .leave = [&calls](const absl::Status& status) { calls.push_back(status.ToString()); }};
+  const CompletedStep completed = Run(plan);
+  EXPECT_TRUE(completed.status.ok()) << completed.status;
+  EXPECT_EQ(calls, (std::vector<std::string>{"enter", "OK"}));
+
+  plan.ring->enter = []() -> absl::StatusOr<RingStep> {
+    return absl::UnavailableError("no group");
+  };
+  EXPECT_EQ(Run(plan).status, absl::UnavailableError("no group"));
+  EXPECT_EQ(calls.size(), 2u) << "what was not entered is not left";
+}
+
+TEST_P(StepEngineTest, ItsRegionsAreTheEngines) {
+  EXPECT_EQ(engine_->KvRegions().data(), emulated_->KvRegions().data());
+  EXPECT_EQ(&engine_->Spec(), &emulated_->Spec());
+}
+
+INSTANTIATE_TEST_SUITE_P(Adapters, StepEngineTest,
+                         ::testing::Values(Kind::kInline, Kind::kThreaded), [](const auto& info) {
+                           return info.param == Kind::kInline ? "Inline" : "Threaded";
+                         });
+
+}  // namespace
+}  // namespace skein::engine

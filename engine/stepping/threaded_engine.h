@@ -1,0 +1,46 @@
+// ThreadedEngine: a StepEngine over a synchronous Engine, whose steps run on a thread of its own.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+
+#include "engine/stepping/inline_engine.h"
+
+namespace skein::engine {
+
+class ThreadedEngine : public StepEngine {
+ public:
+  // `engine` outlives this. `completed` is called on the thread when Poll has a step, and may call
+  // Poll.
+  ThreadedEngine(Engine* engine, std::function<void()> completed);
+  ~ThreadedEngine() override;  // waits for the step in flight
+
+  const EngineSpec& Spec() const override { return inline_.Spec(); }
+  std::span<const KvRegion> KvRegions() const override { return inline_.KvRegions(); }
+  absl::StatusOr<SequenceHandle> Admit(const SequenceInfo& info) override {
+    return inline_.Admit(info);
+  }
+  void Launch(StepPlan plan) override;
+  std::optional<CompletedStep> Poll() override;
+  void Release(SequenceHandle sequence) override { inline_.Release(sequence); }
+
+ private:
+  void Loop();
+
+  InlineEngine inline_;  // its sequences are the caller's thread's, its Run is the thread's
+  const std::function<void()> notify_;
+
+  std::mutex mu_;
+  std::condition_variable wake_;
+  std::optional<InlineEngine::Taken> next_;
+  std::optional<CompletedStep> completed_;
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace skein::engine

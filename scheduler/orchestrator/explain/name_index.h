@@ -1,0 +1,52 @@
+// NameIndex: which requests have a name: what clients and people call them by. Part of
+// ExplanationLog. Each operation costs the logarithm of the number of names.
+//
+// It keeps hashes: what it finds is to be compared with the name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+
+namespace skein::scheduler {
+
+class NameIndex {
+ public:
+  // `number`: the request, as its owner numbers it.
+  void Add(const std::vector<std::string>& names, uint64_t number) {
+    for (const std::string& name : names) entries_.insert({HashOf(name), number});
+  }
+  void Remove(const std::vector<std::string>& names, uint64_t number) {
+    for (const std::string& name : names) entries_.erase({HashOf(name), number});
+  }
+  // Calls visit(number) for those that may have the name, the largest number first, while it
+  // returns true.
+  template <class Visit>
+  void ForEachLatest(std::string_view name, Visit visit) const {
+    const uint64_t hash = HashOf(name);
+    for (auto it = entries_.upper_bound({hash, UINT64_MAX}); it != entries_.begin();) {
+      --it;
+      if (it->hash != hash || !visit(it->number)) return;
+    }
+  }
+  bool empty() const { return entries_.empty(); }
+
+ private:
+  struct Entry {
+    uint64_t hash = 0;
+    uint64_t number = 0;
+    auto operator<=>(const Entry&) const = default;
+  };
+  static uint64_t HashOf(std::string_view name) {  // FNV-1a
+    uint64_t hash = 0xcbf29ce484222325;
+    for (const char byte : name) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
+    return hash;
+  }
+
+  absl::btree_set<Entry> entries_;
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,60 @@
+#include "scheduler/orchestrator/explain/slower_path.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace skein::scheduler {
+namespace {
+
+// What the transport itself says: "tcp (not cuda-ipc: another user)".
+std::string RefusalIn(const std::string& transport) {
+  const size_t begin = transport.find(" (not ");
+  if (begin == std::string::npos || transport.back() != ')') return "";
+  return transport.substr(begin + 2, transport.size() - begin - 3);
+}
+
+std::string WhyThroughHost(const HandoffPath& path, const std::string& hosts) {
+  if (const std::string refusal = RefusalIn(path.transport); !refusal.empty()) return refusal;
+  if (!hosts.empty()) return hosts;
+  return "--handoff-path=host is set at one of the two, or the device memory of one cannot be "
+         "opened by the other";
+}
+
+std::string WhyTcp(const std::string& hosts) {
+  if (!hosts.empty()) return absl::StrCat(hosts, ", and UCX found nothing faster between them");
+  return "the two processes share no memory: UCX_TLS of one lacks shm, or they do not share "
+         "/dev/shm";
+}
+
+}  // namespace
+
+std::vector<Degraded> SlowerBy(const HandoffPath& path) {
+  std::vector<Degraded> reasons;
+  if (path.path == "host-staged") reasons.push_back(Degraded::kHandoffHostMemory);
+  if (absl::StartsWith(path.transport, "tcp")) reasons.push_back(Degraded::kHandoffTcp);
+  if (path.staging_buffer) reasons.push_back(Degraded::kHandoffStagingBuffer);
+  return reasons;
+}
+
+std::string WhySlower(const HandoffPath& path, const std::string& prefill_host,
+                      const std::string& decode_host) {
+  std::string hosts;
+  if (!prefill_host.empty() && !decode_host.empty() && prefill_host != decode_host) {
+    hosts = absl::StrCat("the instances are on different hosts (", prefill_host, " and ",
+                         decode_host, ")");
+  }
+  std::vector<std::string> why;
+  for (const Degraded reason : SlowerBy(path)) {
+    if (reason == Degraded::kHandoffHostMemory) {
+      why.push_back(absl::StrCat("through the host's memory: ", WhyThroughHost(path, hosts)));
+    } else if (reason == Degraded::kHandoffTcp) {
+      why.push_back(absl::StrCat("over TCP: ", WhyTcp(hosts)));
+    } else {
+      why.push_back("through a staging buffer: the decode instance runs with --handoff=staging");
+    }
+  }
+  return absl::StrJoin(why, "; ");
+}
+
+}  // namespace skein::scheduler

@@ -1,0 +1,75 @@
+// Which path a request's KV took, as its prefill instance tells it with the end of its part: told
+// by explain, and counted where a faster one was to be had.
+#include "scheduler/orchestrator/testing/planning_testing.h"
+
+namespace skein::scheduler {
+namespace {
+
+class HandoffPathTest : public PlanningTest {
+ protected:
+  HandoffPathTest() : PlanningTest("single") {
+    UpPrefill(1);
+    decode_ = Up(Role::kDecode, 2, "b");
+  }
+
+  EndedRequest HandedOver(const CallAssign& assign, HandoffPath path) {
+    EndedRequest ended = Ended(assign);
+    ended.handoff = std::move(path);
+    return ended;
+  }
+  uint64_t Count(Degraded kind) const {
+    return core_->Totals().degraded[static_cast<size_t>(kind)];
+  }
+  PlanExplanation Plan(uint64_t serial) {
+    return core_->Explain("7/" + std::to_string(serial), now_).at(0).plans.at(0);
+  }
+
+  const HandoffPath tcp_{.path = "direct", .transport = "tcp"};
+  InstanceId decode_;
+};
+
+TEST_F(HandoffPathTest, ASlowerPathIsCountedByReasonAndTold) {
+  const CallAssign assign = Place(1, 8).at(0);
+  Report(assign.instance, {}, {HandedOver(assign, tcp_)});
+  EXPECT_EQ(Count(Degraded::kHandoffTcp), 1u);
+  EXPECT_EQ(Count(Degraded::kHandoffHostMemory), 0u);
+  const PlanExplanation plan = Plan(1);
+  EXPECT_EQ(plan.decode, decode_);
+  ASSERT_EQ(plan.handoffs.size(), 1u);
+  EXPECT_EQ(plan.handoffs[0].prefill, assign.instance);
+  EXPECT_EQ(plan.handoffs[0].path, tcp_);
+  EXPECT_EQ(plan.handoffs[0].slower,
+            "over TCP: the instances are on different hosts (a and b), and UCX found nothing "
+            "faster between them");
+}
+
+TEST_F(HandoffPathTest, TheFastestPathIsToldAndCountsNothing) {
+  const CallAssign assign = Place(1, 8).at(0);
+  Report(assign.instance, {}, {HandedOver(assign, {.path = "direct", .transport = "cuda-ipc"})});
+  EXPECT_EQ(core_->Totals().degraded, DegradedCounts{});
+  ASSERT_EQ(Plan(1).handoffs.size(), 1u);
+  EXPECT_EQ(Plan(1).handoffs[0].slower, "");
+}
+
+// A short answer is over before its prefill instance reports.
+TEST_F(HandoffPathTest, ItIsToldOfARequestThatHasEndedToo) {
+  const CallAssign assign = Place(1, 8).at(0);
+  Do(RouterEnded{{{7, 1}, RouterEnd::How::kMaxTokens, "", 1, 10}});
+  Report(assign.instance, {}, {HandedOver(assign, tcp_)});
+  EXPECT_EQ(Count(Degraded::kHandoffTcp), 1u);
+  EXPECT_EQ(Plan(1).handoffs.size(), 1u);
+}
+
+TEST_F(HandoffPathTest, WhatIsSaidAgainAfterABreakCountsOnce) {
+  const CallAssign assign = Place(1, 8).at(0);
+  const EndedRequest ended = HandedOver(assign, tcp_);
+  Report(assign.instance, {}, {ended});
+  Do(RouterEnded{{{7, 1}, RouterEnd::How::kMaxTokens, "", 1, 10}});
+  Break(assign.instance);
+  Connect(Role::kPrefill, incarnations_[assign.instance].value, "a", {}, {ended});
+  EXPECT_EQ(Count(Degraded::kHandoffTcp), 1u);
+  EXPECT_EQ(Plan(1).handoffs.size(), 1u);
+}
+
+}  // namespace
+}  // namespace skein::scheduler

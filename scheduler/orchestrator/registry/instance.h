@@ -1,0 +1,122 @@
+// Instance: a worker as the orchestrator knows it: what it last said, and which requests the
+// orchestrator believes to be there. Registry owns it. Part of OrchestratorCore.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/held_digest.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/time.h"
+#include "scheduler/placement/step_age.h"
+
+namespace skein::scheduler {
+
+// A request, as the orchestrator believes it to be at an instance.
+struct Placement {
+  Epoch epoch;
+  SpecPtr spec;
+  bool announced = false;  // decode: it was placed with its plan, and nobody opened the transfer
+};
+
+// Of the requests that are placed at an instance but were not in its last report; at a decode
+// instance: not as opened.
+struct Unreported {
+  int64_t requests = 0;
+  int64_t blocks = 0;  // of prompt and output
+  int64_t prompt_tokens = 0;
+  bool operator==(const Unreported&) const = default;
+};
+
+// What the instances of one model and role can do together.
+struct PoolCounts {
+  int64_t placeable = 0;
+  int64_t serving = 0;             // Serves()
+  int64_t taking = 0;              // TakesAssigns()
+  int64_t request_limit = 0;       // of those that serve: the sum of their max_requests
+  int64_t unlimited = 0;           // of those that serve: how many tell no max_requests
+  int64_t placed_not_serving = 0;  // requests at those that do not serve
+  void Add(const PoolCounts& more, int64_t times);
+  bool operator==(const PoolCounts&) const = default;
+};
+
+// Whoever changes what Placeable, Serves or TakesAssigns look at calls
+// Registry::Recount afterwards.
+struct Instance {
+  InstanceId id;
+  WorkerIdentity identity;
+  WorkerLoad load;
+  CallId connection;      // the stream of its worker; 0: it is broken
+  bool reported = false;  // `load` is its own
+  TimeUs heard_us = 0;
+  TimeUs lease_end_us = 0;  // by the listening clock
+  // What it holds, as its registration and its reports have told.
+  std::map<std::pair<RequestId, Epoch>, HeldRequest> held;
+  HeldDigest held_digest;                 // of these
+  std::map<RequestId, Placement> placed;  // by Place and Take alone
+  Unreported unreported;
+  Unreported announced;  // the part of `unreported` whose placements are announced
+  bool avoid = false;    // could not take an Assign since its last report
+  TimeUs registered_us = 0;
+  std::optional<bool> drain_order;  // an operator's
+
+  bool draining() const { return load.draining || drain_order == true; }
+  bool Suspect() const { return IsStepSuspect(load.step_age_us, load.step_estimate_us); }
+  bool succeeded = false;  // another of its kind came after its stream broke
+  bool connected() const { return connection != CallId{}; }
+  bool Placeable() const {
+    return connected() && reported && !draining() && load.invariants_ok && !Suspect();
+  }
+  // It may take requests, now or as soon as it reports or has room.
+  bool Serves() const { return !draining() && load.invariants_ok; }
+  // For one more; `without`: so many of those that are placed do not count.
+  bool HasRoom(int64_t without = 0) const {
+    return identity.max_requests == 0 ||
+           static_cast<int64_t>(placed.size()) - without < identity.max_requests;
+  }
+  bool TakesAssigns() const { return Placeable() && !avoid && HasRoom(); }
+  // It says itself that it drains, and has nothing left: nothing is lost when it is stopped.
+  bool Drained() const;
+  void Place(const SpecPtr& spec, Epoch epoch, bool announced_only = false);
+  void Opened(RequestId request);  // it is announced no longer
+  void Take(RequestId request);    // it is not there, or no longer
+  // What the worker tells of what it holds.
+  void SetHeld(const std::vector<HeldRequest>& all);
+  void TakeHeld(const HeldRequest& one);  // new, or moved on
+  void DropHeld(RequestId request, Epoch epoch);
+  void CountUnreported();  // anew
+
+  // What the state that its worker tells at the begin of a stream differs by from what is believed
+  // to be there. All that was sent on the stream before and did not arrive is the last part of what
+  // was sent: nothing that was lost is followed by something that arrived.
+  //
+  // Of `all`, those that are not placed here: the worker cancels them. Requests of a predecessor,
+  // with epochs below `first_epoch`, are left alone.
+  std::vector<HeldRequest> UnknownOf(const std::vector<HeldRequest>& all,
+                                     uint64_t first_epoch) const;
+  // The requests that are placed here, by id.
+  struct Compared {
+    std::vector<HeldRequest> held;     // as the worker tells them, under the same epoch
+    std::vector<HeldRequest> missing;  // not held, or under another epoch; with that of `placed`
+  };
+  Compared CompareHeld(const std::vector<HeldRequest>& all) const;
+  absl::Status CheckUnreported() const;
+
+ private:
+  friend class Registry;
+  bool IsReported(RequestId request, Epoch epoch) const;
+  void Count(const Placement& placement, int64_t times);
+  Unreported Of(const RequestSpec& spec) const;
+  void Recount();
+  PoolCounts Counts() const;
+
+  PoolCounts counted_;            // its part in *counts_
+  PoolCounts* counts_ = nullptr;  // of its pool; null: it is not in the registry
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,127 @@
+// DecodeSequences: the requests that a decode-worker has given blocks, until their routers have
+// heard their end: phase, output, and the stream of the router. Part of DecodeCore. Each call costs
+// the logarithm of the number of requests, or the tokens that it sends.
+//
+// Tokens that come before the router attaches are kept for it. A router that has not come when the
+// attach lease is over comes no more (TakeUnclaimed).
+//
+// Invariants (CheckInvariants names them, by DecodeCore's numbers):
+//   4. Token indices on a stream are 0, 1, 2 … without gap: an attached stream has got all tokens;
+//      each stream ends exactly once.
+//   5. What is counted of all requests agrees with them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/request.h"
+#include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
+#include "scheduler/worker/decode/token_events.h"
+
+namespace skein::scheduler {
+
+struct DecodeSequence {
+  enum class Phase { kReceiving, kRunning, kEnded };  // kReceiving: its KV
+  enum class Stream { kUnattached, kAttached, kClosed };
+  struct Token {
+    int64_t index = 0;
+    int32_t token = 0;
+    std::string payload;
+  };
+
+  SpecPtr spec;
+  Epoch epoch;
+  Phase phase = Phase::kReceiving;
+  TimeUs arrived_us = 0;
+  bool committed = false;  // its KV was whole, also after its end
+
+  Stream stream = Stream::kUnattached;
+  CallId call;  // when attached
+  std::deque<Token> unsent;
+  std::string prompt_logprobs;        // until sent
+  std::optional<PrefillTimes> times;  // likewise
+
+  std::shared_ptr<std::vector<int32_t>> output = std::make_shared<std::vector<int32_t>>();
+  FinishReason reason = FinishReason::kError;
+  absl::Status status;
+  bool told = false;          // the orchestrator of its end; set by DecodeCore
+  bool unclaimed = false;     // no router came in time
+  int64_t output_tokens = 0;  // sampled, the stop token included
+  int32_t stop_token = -1;
+
+  RequestId id() const { return spec->id; }
+};
+
+class DecodeSequences {
+ public:
+  using Phase = DecodeSequence::Phase;
+  using Stream = DecodeSequence::Stream;
+
+  // `emit` is called for each effect, inside the call that has it.
+  explicit DecodeSequences(std::function<void(TokenEffect)> emit) : emit_(std::move(emit)) {}
+
+  // A new one, receiving. Its router attaches until `attach_until_us`, by the listening clock.
+  // REQUIRES: its id is not known.
+  DecodeSequence& Add(const SpecPtr& spec, Epoch epoch, TimeUs now, TimeUs attach_until_us);
+  void Erase(RequestId id);  // REQUIRES: it has ended
+
+  DecodeSequence* Find(RequestId id);  // null: there is none
+  const DecodeSequence* Find(RequestId id) const;
+  DecodeSequence* Find(RequestId id, Epoch epoch);
+  DecodeSequence& at(RequestId id) { return sequences_.at(id); }
+  const DecodeSequence& at(RequestId id) const { return sequences_.at(id); }
+  const std::map<RequestId, DecodeSequence>& all() const { return sequences_; }
+
+  // Its KV is whole. REQUIRES: it receives.
+  void Run(DecodeSequence& sequence, std::string prompt_logprobs,
+           const std::optional<PrefillTimes>& times);
+  // The next token. Says how the request ends with it, if it does; the caller ends it. REQUIRES: it
+  // runs.
+  std::optional<FinishReason> AddToken(DecodeSequence& sequence, int32_t token,
+                                       const std::string& payload);
+  // REQUIRES: it has not ended.
+  void End(DecodeSequence& sequence, FinishReason reason, const absl::Status& status);
+
+  // The router came. REQUIRES: none has.
+  void Attach(DecodeSequence& sequence, CallId call);
+  // The router went; its sequence, null: the call is of none.
+  DecodeSequence* Detach(CallId call);
+  // One whose attach lease is over; its stream is closed now.
+  DecodeSequence* TakeUnclaimed(TimeUs listening);
+  TimeUs NextAttachEnd() const { return attach_ends_.Next(); }  // by the listening clock
+
+  int64_t Count(Phase phase) const { return counts_[static_cast<size_t>(phase)]; }
+  int64_t CountLive() const { return Count(Phase::kReceiving) + Count(Phase::kRunning); }
+  int64_t CountUnclaimed() const { return unclaimed_; }  // ended, and no router has come yet
+  TimeUs oldest_arrival_us() const {                     // of those receiving; kNever: none
+    return receiving_.empty() ? kNever : receiving_.begin()->first;
+  }
+  absl::Status CheckInvariants() const;
+
+ private:
+  void Flush(DecodeSequence& sequence);  // what the attached stream has not got yet
+  void SetPhase(DecodeSequence& sequence, Phase phase);
+
+  const std::function<void(TokenEffect)> emit_;
+  std::map<RequestId, DecodeSequence> sequences_;
+  std::array<int64_t, 3> counts_{};  // by phase
+  int64_t unclaimed_ = 0;
+  std::set<std::pair<TimeUs, RequestId>> receiving_;  // by their arrival
+  TimerQueue<RequestId> attach_ends_;
+  std::map<CallId, RequestId> calls_;  // attached streams
+};
+
+}  // namespace skein::scheduler

@@ -1,0 +1,56 @@
+// What DecodeCore says to its shell about the tokens of requests, and hears of their routers.
+// DecodeSequences makes the effects.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/request.h"
+
+namespace skein::scheduler {
+
+// ---- events ----
+
+// The router attached to a request; that ends with EndStream{call} or DetachCalled{call}.
+struct AttachCalled {
+  CallId call;
+  RequestId id;
+  Epoch epoch;
+};
+struct DetachCalled {  // the router went away or cancelled
+  CallId call;
+};
+
+// ---- effects ----
+
+struct EmitToken {  // TokenEvent on the stream `call`
+  CallId call;
+  RequestId id;
+  Epoch epoch;
+  int64_t index = 0;
+  int32_t token = 0;
+  std::string payload;
+  std::string prompt_logprobs;             // with index 0 only
+  std::optional<PrefillTimes> times = {};  // with index 0 only
+};
+struct EndStream {  // Finished on the stream `call`, then its end; nothing follows
+  CallId call;
+  RequestId id;
+  Epoch epoch;
+  FinishReason reason = FinishReason::kError;
+  absl::Status status;  // OK for stop and length
+  int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;    // sampled, the stop token included
+  int32_t stop_token = -1;      // the sampled stop token when reason is kStop
+  std::string prompt_logprobs;  // when max_tokens is 0: there is no token 0 to carry them
+  std::optional<PrefillTimes> times = {};  // likewise
+};
+
+using TokenEffect = std::variant<EmitToken, EndStream>;
+
+}  // namespace skein::scheduler

@@ -1,0 +1,217 @@
+#include "scheduler/worker/prefill/prefill_requests.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "scheduler/vocabulary/check.h"
+
+namespace skein::scheduler {
+
+PrefillRequest& PrefillRequests::Add(PrefillRequest request) {
+  const RequestId id = request.id();
+  const auto [it, added] = requests_.emplace(id, std::move(request));
+  SKEIN_CHECK(added && it->second.phase == Phase::kQueued);
+  CountIn(it->second, 1);
+  queue_.Wait(PlaceOf(it->second));
+  timers_.Set(id, DeadlineOf(it->second));
+  return it->second;
+}
+
+void PrefillRequests::Erase(RequestId id) {
+  const PrefillRequest& request = requests_.at(id);
+  queue_.StopWaiting(PlaceOf(request));
+  queue_.RemoveUnplaced(PlaceOf(request));
+  queue_.LeaveFront(id);
+  if (request.blocks != nullptr) pool_.Free(*request.blocks);
+  CountIn(request, -1);
+  timers_.Remove(id);
+  requests_.erase(id);
+}
+
+PrefillRequest* PrefillRequests::Find(RequestId id) {
+  const auto it = requests_.find(id);
+  return it == requests_.end() ? nullptr : &it->second;
+}
+
+const PrefillRequest* PrefillRequests::Find(RequestId id) const {
+  const auto it = requests_.find(id);
+  return it == requests_.end() ? nullptr : &it->second;
+}
+
+PrefillRequest* PrefillRequests::FindLive(RequestId id, Epoch epoch) {
+  PrefillRequest* request = Find(id);
+  const bool live = request != nullptr && request->epoch == epoch && !request->IsEnding();
+  return live ? request : nullptr;
+}
+
+PrefillRequest* PrefillRequests::Admit(std::vector<RequestId>* gave_back) {
+  const std::optional<RequestId> first = queue_.First();
+  if (!first.has_value()) return nullptr;
+  PrefillRequest& request = requests_.at(*first);
+  if (request.OpensTransfer() && !queue_.MayEnterFront()) return nullptr;
+  if (!TakeBlocks(request) && !TakeBlocksOfYounger(request, gave_back)) return nullptr;
+  Enter(request, Phase::kAsking);
+  queue_.StopWaiting(PlaceOf(request));
+  if (!request.IsPlaced()) queue_.AddUnplaced(PlaceOf(request));
+  if (request.OpensTransfer()) queue_.EnterFront(request.id(), PromptTokens(*request.spec));
+  timers_.Set(*first, DeadlineOf(request));
+  return &request;
+}
+
+bool PrefillRequests::TakeBlocks(PrefillRequest& request) {
+  if (request.blocks_wanted == 0) {  // of a short chunk a member may get nothing
+    request.blocks = std::make_shared<const std::vector<BlockId>>();
+    return true;
+  }
+  absl::StatusOr<BlockTable> blocks = pool_.Allocate(request.blocks_wanted);
+  if (!blocks.ok()) return false;
+  request.blocks = *std::move(blocks);
+  return true;
+}
+
+// A younger SP plan may have taken the last blocks while this request waited for the end of
+// its older epoch. That plan is placed only after this request has its decode room: as long as it
+// is not, nothing is in its blocks.
+bool PrefillRequests::TakeBlocksOfYounger(PrefillRequest& request,
+                                          std::vector<RequestId>* gave_back) {
+  while (const std::optional<RequestId> youngest = queue_.YoungestUnplaced(request.sequence)) {
+    BackToQueue(requests_.at(*youngest));
+    gave_back->push_back(*youngest);
+    if (TakeBlocks(request)) return true;
+  }
+  return false;
+}
+
+void PrefillRequests::BackToQueue(PrefillRequest& request) {
+  SKEIN_CHECK(request.phase == Phase::kAsking);
+  pool_.Free(*request.blocks);
+  request.blocks = nullptr;
+  Enter(request, Phase::kQueued);
+  queue_.RemoveUnplaced(PlaceOf(request));
+  queue_.LeaveFront(request.id());
+  queue_.Wait(PlaceOf(request));
+  timers_.Set(request.id(), DeadlineOf(request));
+}
+
+bool PrefillRequests::Extend(PrefillRequest& request, int64_t wanted) {
+  const int64_t more = wanted - static_cast<int64_t>(request.blocks->size());
+  if (more <= 0) return true;
+  const absl::StatusOr<BlockTable> added = pool_.Allocate(more);
+  if (!added.ok()) return false;
+  auto blocks = std::make_shared<std::vector<BlockId>>(*request.blocks);
+  blocks->insert(blocks->end(), (*added)->begin(), (*added)->end());
+  request.blocks = std::move(blocks);
+  return true;
+}
+
+void PrefillRequests::SetPlaced(PrefillRequest& request, const Placed& placed) {
+  request.placed = placed;
+  queue_.RemoveUnplaced(PlaceOf(request));
+}
+
+void PrefillRequests::ClearPlaced(PrefillRequest& request) {
+  SKEIN_CHECK(request.phase == Phase::kAsking);
+  request.placed = {};
+  queue_.AddUnplaced(PlaceOf(request));
+}
+
+void PrefillRequests::SetPhase(PrefillRequest& request, Phase phase) {
+  SKEIN_CHECK(phase > Phase::kAsking);
+  queue_.StopWaiting(PlaceOf(request));
+  queue_.RemoveUnplaced(PlaceOf(request));
+  if (phase != Phase::kComputing) queue_.LeaveFront(request.id());
+  Enter(request, phase);
+  timers_.Set(request.id(), DeadlineOf(request));
+}
+
+TimeUs PrefillRequests::DeadlineOf(const PrefillRequest& request) {
+  if (request.IsEnding()) return kNever;
+  return request.phase == Phase::kQueued ? std::min(request.deadline_us, request.join_until_us)
+                                         : request.deadline_us;
+}
+
+std::optional<RequestId> PrefillRequests::TakeOverdue(TimeUs now) { return timers_.TakeDue(now); }
+
+void PrefillRequests::Enter(PrefillRequest& request, Phase phase) {
+  CountIn(request, -1);
+  request.phase = phase;
+  CountIn(request, 1);
+}
+
+void PrefillRequests::CountIn(const PrefillRequest& request, int64_t times) {
+  count_.by_phase[static_cast<size_t>(request.phase)] += times;
+  if (!request.WaitsForPlace()) return;
+  if (request.IsPlain()) count_.plain_tokens += times * PromptTokens(*request.spec);
+  if (times > 0) {
+    waiting_.emplace(request.arrived_us, request.id());
+  } else {
+    waiting_.erase({request.arrived_us, request.id()});
+  }
+}
+
+PrefillRequests::Count PrefillRequests::CountRequests() const {
+  Count count = count_;
+  if (!waiting_.empty()) count.oldest_arrival_us = waiting_.begin()->first;
+  return count;
+}
+
+std::string_view PrefillRequests::NameOfPhase(RequestId id) const {
+  static constexpr std::string_view kNames[] = {"queued", "asking", "computing", "committing",
+                                                "ending"};
+  const PrefillRequest* request = Find(id);
+  return request == nullptr ? "" : kNames[static_cast<size_t>(request->phase)];
+}
+
+absl::Status PrefillRequests::CheckInvariants() const {
+  if (absl::Status status = pool_.CheckInvariants(); !status.ok()) return status;
+  int64_t blocks = 0;
+  size_t queued = 0;
+  size_t in_front = 0;
+  Count count;
+  for (const auto& [id, request] : requests_) {
+    ++count.by_phase[static_cast<size_t>(request.phase)];
+    if (request.WaitsForPlace()) {
+      count.plain_tokens += request.IsPlain() ? PromptTokens(*request.spec) : 0;
+      count.oldest_arrival_us = std::min(count.oldest_arrival_us, request.arrived_us);
+    }
+    if (request.blocks != nullptr) blocks += static_cast<int64_t>(request.blocks->size());
+    queued += request.phase == Phase::kQueued;
+    in_front += queue_.InFront(id);
+    if (absl::Status status = CheckFront(request); !status.ok()) return status;
+    if (DeadlineOf(request) < timers_.Of(id)) {
+      return absl::InternalError(
+          absl::StrCat("PrefillCore 6: ", ToString(id), " has a timer before the queue's"));
+    }
+  }
+  if (blocks != pool_.Counts().held) {
+    return absl::InternalError(absl::StrCat("PrefillCore 1: ", blocks, " blocks in tables, ",
+                                            pool_.Counts().held, " held"));
+  }
+  if (count != CountRequests()) {
+    return absl::InternalError("PrefillCore 6: requests are miscounted");
+  }
+  if (in_front != queue_.front()) {
+    return absl::InternalError(
+        absl::StrCat("PrefillCore 6: ", queue_.front(), " counted in front, ", in_front, " are"));
+  }
+  if (queued != queue_.waiting()) {
+    return absl::InternalError(
+        absl::StrCat("PrefillCore 3: ", queue_.waiting(), " in the queue, ", queued, " queued"));
+  }
+  return absl::OkStatus();
+}
+
+// A plain prompt is in front exactly while it asks or computes; the lead of an SP plan may leave
+// earlier, when the chunks of its first Assign are computed.
+absl::Status PrefillRequests::CheckFront(const PrefillRequest& request) const {
+  const bool may = request.phase == Phase::kAsking || request.phase == Phase::kComputing;
+  const bool must = may && request.IsPlain();
+  const bool is = queue_.InFront(request.id());
+  if (is ? may : !must) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("PrefillCore 6: ", ToString(request.id()), " in front"));
+}
+
+}  // namespace skein::scheduler

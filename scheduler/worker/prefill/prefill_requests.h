@@ -1,0 +1,153 @@
+// PrefillRequests: the requests of a prefill-worker, with their phases and the blocks that they
+// hold. Part of PrefillCore. Each call costs the logarithm of the number of requests, or the blocks
+// that it moves.
+//
+// Requests get their blocks, all at once, in plan-sequence order (plan_queue.h). A plain prompt, or
+// the lead of an SP plan, must also have room in front. If the first one lacks blocks, SP plans of
+// larger sequence that have no decode place yet give theirs back: nothing is in them.
+//
+// Invariants (CheckInvariants names them, by PrefillCore's numbers):
+//   1. Blocks held in the pool are exactly those of the requests that have a table.
+//   3. The queue holds the queued requests, and no other.
+//   6. Who is in front, the counts and the earliest timer agree with the requests.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/request.h"
+#include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
+#include "scheduler/batch/batch_scheduler.h"
+#include "scheduler/kv/block_pool.h"
+#include "scheduler/worker/kv_out/kv_out.h"
+#include "scheduler/worker/prefill/plan_queue.h"
+
+namespace skein::scheduler {
+
+struct PrefillRequest {
+  // kAsking: it has blocks, and waits for its decode place or for the transfer to open.
+  // kCommitting: this instance's part of the prompt is computed; its KV is on its way.
+  // kEnding: it was cancelled or failed, and its blocks are still in use.
+  enum class Phase { kQueued, kAsking, kComputing, kCommitting, kEnding };
+  // kLead: of an SP plan; it opens the transfer. kMember: another member of one.
+  enum class Kind { kPlain, kLead, kMember };
+
+  SpecPtr spec;
+  Epoch epoch;
+  PlanSequence sequence;
+  Kind kind = Kind::kPlain;
+  bool suspect = false;  // as its Assign says
+  TimeUs arrived_us = 0;
+  TimeUs started_us = kNever;     // the first step with it
+  TimeUs deadline_us = kNever;    // of the request
+  TimeUs join_until_us = kNever;  // by then it has blocks
+  int64_t blocks_wanted = 0;      // while queued
+
+  Phase phase = Phase::kQueued;  // PrefillRequests sets it
+  BlockTable blocks;             // likewise; null while queued
+
+  Placed placed;  // the decode instance; without an endpoint: not known
+  // The last decode instance that did not open the transfer, and what it said.
+  InstanceId refused_by;
+  absl::Status refused_why;
+  InstanceId writer;     // this instance's name towards the decode side
+  KvOut::Result result;  // as far as it is computed
+
+  absl::Status end_status;       // when ending: what it ends with
+  bool must_tell_abort = false;  // when ending: the decode side may have granted blocks
+
+  RequestId id() const { return spec->id; }
+  bool IsPlain() const { return kind == Kind::kPlain; }
+  bool IsPlaced() const { return !placed.endpoint.empty(); }
+  // It opens the transfer, which takes the decode side's blocks. Other members never are in front.
+  bool OpensTransfer() const { return kind != Kind::kMember; }
+  bool WaitsForPlace() const { return phase == Phase::kQueued || phase == Phase::kAsking; }
+  bool IsEnding() const { return phase == Phase::kEnding; }
+};
+
+class PrefillRequests {
+ public:
+  using Phase = PrefillRequest::Phase;
+  struct Count {
+    std::array<int64_t, 5> by_phase{};
+    int64_t plain_tokens = 0;           // of the plain prompts that are queued or ask
+    TimeUs oldest_arrival_us = kNever;  // of those queued or asking
+    int64_t operator[](Phase phase) const { return by_phase[static_cast<size_t>(phase)]; }
+    bool operator==(const Count&) const = default;
+  };
+
+  // `ahead` and `step`: see PlanQueue.
+  PrefillRequests(int64_t total_blocks, int64_t ahead, const BatchLimits& step)
+      : pool_(total_blocks), queue_(ahead, step) {}
+
+  // A new request, queued. REQUIRES: its id is not known.
+  PrefillRequest& Add(PrefillRequest request);
+  // REQUIRES: nothing touches its blocks.
+  void Erase(RequestId id);
+
+  // Null: there is none (FindLive: or it is ending). Pointers hold until Erase.
+  PrefillRequest* Find(RequestId id);
+  const PrefillRequest* Find(RequestId id) const;
+  PrefillRequest* FindLive(RequestId id, Epoch epoch);
+  PrefillRequest& at(RequestId id) { return requests_.at(id); }
+  const PrefillRequest& at(RequestId id) const { return requests_.at(id); }
+  const std::map<RequestId, PrefillRequest>& all() const { return requests_; }
+
+  // The next queued request that gets blocks and room in front, now in kAsking; null: none does.
+  // `gave_back`: those that are queued again, because it took their blocks.
+  PrefillRequest* Admit(std::vector<RequestId>* gave_back);
+  // From kAsking: it gives its blocks back.
+  void BackToQueue(PrefillRequest& request);
+  // More blocks, behind those it has, so that it has `wanted` at least. False: there are too few.
+  // REQUIRES: it has blocks.
+  bool Extend(PrefillRequest& request, int64_t wanted);
+
+  void SetPlaced(PrefillRequest& request, const Placed& placed);
+  void ClearPlaced(PrefillRequest& request);  // it asks for another
+  // kComputing and later. Who has computed, or ends, leaves the front.
+  void SetPhase(PrefillRequest& request, Phase phase);
+  void LeaveFront(RequestId id) { queue_.LeaveFront(id); }
+  std::optional<RequestId> FirstQueued() const { return queue_.First(); }
+  // An SP plan of a smaller sequence waits for blocks.
+  bool SpPlanWaitsBefore(PlanSequence sequence) const { return queue_.SpPlanWaitsBefore(sequence); }
+
+  // Of requests whose deadline, or time to join, has passed: each once.
+  std::optional<RequestId> TakeOverdue(TimeUs now);
+  TimeUs NextDeadline() const { return timers_.Next(); }
+
+  BlockCounts blocks() const { return pool_.Counts(); }
+  // Kept up to date with each change of a request, so that a report walks over none.
+  Count CountRequests() const;
+  std::string_view NameOfPhase(RequestId id) const;
+  absl::Status CheckInvariants() const;
+
+ private:
+  static PlanQueue::Place PlaceOf(const PrefillRequest& request) {
+    return {request.sequence, request.id(), !request.IsPlain()};
+  }
+  static TimeUs DeadlineOf(const PrefillRequest& request);
+  void Enter(PrefillRequest& request, Phase phase);
+  void CountIn(const PrefillRequest& request, int64_t times);
+  bool TakeBlocks(PrefillRequest& request);
+  bool TakeBlocksOfYounger(PrefillRequest& request, std::vector<RequestId>* gave_back);
+  absl::Status CheckFront(const PrefillRequest& request) const;
+
+  std::map<RequestId, PrefillRequest> requests_;
+  BlockPool pool_;
+  PlanQueue queue_;
+  TimerQueue<RequestId> timers_;
+  Count count_;                                     // but for the oldest arrival
+  std::set<std::pair<TimeUs, RequestId>> waiting_;  // by arrival: those queued or asking
+};
+
+}  // namespace skein::scheduler

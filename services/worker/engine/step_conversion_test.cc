@@ -1,0 +1,103 @@
+#include "services/worker/engine/step_conversion.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace skein::services {
+namespace {
+
+// Notes what is admitted and released; refuses prompts that begin with a negative token.
+class FakeEngine : public engine::StepEngine {
+ public:
+  const engine::EngineSpec& Spec() const override { return spec_; }
+  std::span<const engine::KvRegion> KvRegions() const override { return {}; }
+  absl::StatusOr<engine::SequenceHandle> Admit(const engine::SequenceInfo& info) override {
+    if (info.prompt->front() < 0) return absl::InvalidArgumentError("prompt");
+    const engine::SequenceHandle handle{++admissions};
+    admitted[handle] = info;
+    return handle;
+  }
+  void Launch(engine::StepPlan) override {}
+  std::optional<engine::CompletedStep> Poll() override { return std::nullopt; }
+  void Release(engine::SequenceHandle sequence) override { admitted.erase(sequence); }
+
+  std::map<engine::SequenceHandle, engine::SequenceInfo> admitted;
+  uint64_t admissions = 0;
+
+ private:
+  engine::EngineSpec spec_;
+};
+
+scheduler::StepSequence Sequence(uint64_t serial, int32_t first_token = 1, uint64_t epoch = 5) {
+  auto spec = std::make_shared<scheduler::RequestSpec>();
+  spec->id = {7, serial};
+  spec->prompt = {first_token, 2, 3};
+  return {.id = spec->id,
+          .epoch = {epoch},
+          .spec = spec,
+          .count = 3,
+          .blocks = std::make_shared<const std::vector<scheduler::BlockId>>(
+              std::vector<scheduler::BlockId>{{4}, {6}}),
+          .sample = true,
+          .token_index = 0};
+}
+
+TEST(StepConversion, ASequenceIsAdmittedOnceAndReleasedByItsEpoch) {
+  FakeEngine engine;
+  StepConversion conversion(&engine);
+  const auto first = conversion.PlanOf({.step = 1, .sequences = {Sequence(1), Sequence(2)}});
+  EXPECT_EQ(first.plan.number, 1u);
+  ASSERT_EQ(first.plan.sequences.size(), 2u);
+  EXPECT_EQ(first.plan.sequences[0].blocks, (std::vector<int32_t>{4, 6}));
+  const auto second = conversion.PlanOf({.step = 2, .sequences = {Sequence(2)}});
+  EXPECT_EQ(second.plan.sequences[0].sequence, first.plan.sequences[1].sequence);
+  EXPECT_EQ(engine.admissions, 2u);
+  conversion.Release({{7, 2}, {4}});
+  EXPECT_EQ(engine.admitted.size(), 2u) << "of another epoch";
+  conversion.Release({{7, 2}, {5}});
+  conversion.Release({{7, 2}, {5}});
+  EXPECT_EQ(engine.admitted.size(), 1u);
+  conversion.PlanOf({.step = 3, .sequences = {Sequence(2)}});
+  EXPECT_EQ(engine.admissions, 3u);
+}
+
+TEST(StepConversion, WhatTheEngineDoesNotAdmitFailsAlone) {
+  FakeEngine engine;
+  StepConversion conversion(&engine);
+  const auto planned = conversion.PlanOf({.step = 1, .sequences = {Sequence(1, -1), Sequence(2)}});
+  ASSERT_EQ(planned.plan.sequences.size(), 1u);
+  engine::CompletedStep completed{.number = 1, .results = {{}}};
+  completed.results[0].sampled.token = 40;
+  const scheduler::StepDone done = StepConversion::DoneOf(planned, completed);
+  ASSERT_TRUE(done.status.ok());
+  ASSERT_EQ(done.results.size(), 2u);
+  EXPECT_TRUE(absl::IsInvalidArgument(done.results[0].status));
+  EXPECT_TRUE(done.results[1].status.ok());
+  EXPECT_EQ(done.results[1].token, 40);
+}
+
+TEST(StepConversion, AStepThatFailedHasNoResults) {
+  FakeEngine engine;
+  StepConversion conversion(&engine);
+  const auto planned = conversion.PlanOf({.step = 1, .sequences = {Sequence(1)}});
+  const scheduler::StepDone done = StepConversion::DoneOf(
+      planned, {.number = 1, .status = absl::InternalError("device"), .results = {}});
+  EXPECT_EQ(done.step, 1u);
+  EXPECT_EQ(done.status, absl::InternalError("device"));
+  EXPECT_TRUE(done.results.empty());
+}
+
+TEST(StepConversion, OneProbeIsKnownAtATimeAndItIsGreedy) {
+  FakeEngine engine;
+  StepConversion conversion(&engine);
+  conversion.PlanOf({.step = 1, .sequences = {Sequence(1)}});
+  for (uint64_t step = 2; step < 5; ++step) {
+    const auto probe = conversion.PlanOf({.step = step, .sequences = {Sequence(1)}, .probe = true});
+    EXPECT_EQ(engine.admitted.at(probe.plan.sequences.at(0).sequence).sampling->temperature, 0.0f);
+    EXPECT_EQ(engine.admitted.size(), 2u);
+  }
+}
+
+}  // namespace
+}  // namespace skein::services
