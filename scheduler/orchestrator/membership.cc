@@ -1,4 +1,5 @@
-// Instances register, report, leave and die; what they say is reconciled with what is believed.
+// Instances register, report, leave and fail; their reports are reconciled with the orchestrator's
+// records.
 #include <algorithm>
 #include <utility>
 
@@ -20,8 +21,8 @@ void OrchestratorCore::Impl::On(const RegisterCalled& event) {
     effects_.push_back(AnswerRegister{event.call, std::move(reply)});
     return;
   }
-  // The welcome goes before all else, and what the worker holds is compared with what is placed
-  // there before requests of an instance that it replaces are.
+  // The welcome goes first. What the worker holds is compared with the records before requests of
+  // an instance that it replaces are moved.
   const bool came = registry_.Count(identity.role) != instances;
   const Instance& instance = *registry_.Find(registered->id);
   reply.instance = instance.id;
@@ -55,7 +56,7 @@ void OrchestratorCore::Impl::On(const WorkerDisconnected& event) {
   LeaveStream(instance->id, event.call);
 }
 
-// What was asked on it is asked again on the next one.
+// Requests sent on it are sent again on the next stream.
 void OrchestratorCore::Impl::LeaveStream(InstanceId id, CallId stream) {
   for (const auto& [request_id, placement] : registry_.Find(id)->placed) {
     Request& request = requests_.At(request_id);
@@ -124,7 +125,7 @@ void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedReques
     TakeFromDecode(request);  // nothing to cancel there
     return Finish(request, ended.reason);
   }
-  // What was in a step had all its KV, whatever the instances that wrote it have reported.
+  // A request in a step had all its KV, whatever the writing instances have reported.
   const bool incomplete = (request.HasMembersHere() || request.unsure) && !ended.engine_failed;
   if (incomplete && MayReplan(request, ended.status)) {
     return Replan(request, ended.status);
@@ -167,7 +168,7 @@ void OrchestratorCore::Impl::TakePrefillEnded(Request& request, Member& member,
   Fail(request, ended.status);
 }
 
-// It takes no further chunk of a plan that is not whole yet.
+// The instance takes no more chunks of an incomplete plan.
 void OrchestratorCore::Impl::LeaveDraining(const Instance& instance) {
   if (instance.Serves()) return;
   std::vector<RequestId> unfinished;
@@ -245,9 +246,9 @@ void OrchestratorCore::Impl::Lose(InstanceId id, const std::string& why, bool le
   for (const RequestId request_id : abandoned_.At(id)) HasLeft(requests_.At(request_id), id);
 }
 
-// Once placed, only the decode instance knows whether the KV was committed: if it was, the stream
-// goes on; if not, its lease ends it, and it says so. But while other members have parts to commit
-// nothing can be complete.
+// Once placed, only the decode instance knows whether the KV was committed. If so, the token stream
+// continues; if not, the writer's lease expires there and the decode instance reports it. While
+// other members still have parts to commit, the KV cannot be complete.
 void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
                                          const std::string& why, bool left) {
   const bool whole = request.IsPlanWhole();
@@ -264,8 +265,8 @@ void OrchestratorCore::Impl::LosePrefill(Request& request, InstanceId instance,
   Replan(request, lost);
 }
 
-// A stream is over, unless none of its tokens can have been sampled. Where the transfer was not
-// opened, as far as is known here, nothing is lost but the plan's place in the queues.
+// The token stream is lost, unless none of its tokens can have been sampled. If the transfer is not
+// known to be open, only the plan's position in the queues is lost.
 void OrchestratorCore::Impl::LoseDecode(Request& request, const std::string& why) {
   const absl::Status lost = absl::UnavailableError(why);
   if (request.state != State::kPlaced) return GiveUpPlan(request, lost);

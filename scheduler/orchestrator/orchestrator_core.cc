@@ -187,8 +187,8 @@ void OrchestratorCore::Impl::Fail(Request& request, const absl::Status& status) 
   Erase(request, absl::StrCat("failed: ", std::string(status.message())));
 }
 
-// The router says so when all is answered, too, often before the instances' reports: what they say
-// later tells how the request ended, if the router did not.
+// The router also closes a request when it is fully answered, often before the instances report.
+// Their later reports tell how it ended, if the router did not.
 void OrchestratorCore::Impl::CloseByRouter(Request& request) {
   const bool answering = request.explanation.prefilled_us >= 0;
   request.explanation.provisional = true;

@@ -13,35 +13,36 @@
 // Under the policy `rolling` a request is queued here until the planner starts its first chunk;
 // each chunk is one more Assign.
 //
-// A plan that loses an instance, or that one refuses, is cancelled everywhere by epoch; the request
-// is replanning until the instances that had it say that it has ended there, and is then planned
-// anew, max_replans times at most. It is not planned anew when its KV may be complete, unless the
-// decode instance says that it is not. When no prefill instance takes the request now, because all
-// are full, silent or leaving, it is parked until one does (parking.cc); that does not count as a
-// replan, so a request that was accepted ends for lack of room only by its deadline.
+// A plan that loses an instance, or that one refuses, is cancelled everywhere by epoch. The request
+// is replanning until all instances that had the plan report that it has ended there; then it is
+// planned again, at most max_replans times. It is not planned again if its KV may be complete,
+// unless the decode instance reports that it is not. When no prefill instance can take the request
+// now, because all are full, silent or leaving, it is parked until one can (parking.cc). Parking
+// does not count as a replan, so an accepted request fails for lack of room only at its deadline.
 //
 // A request is refused with RESOURCE_EXHAUSTED, before anything is begun, when the instances of its
 // model hold as many requests as they can (WorkerIdentity::max_requests).
 //
-// A worker is connected by one stream; over it go its messages and those to it, in order. When the
-// stream breaks, the instance gets nothing new until the worker's next stream: its first message
-// tells what the worker holds, and what is missing there is sent again or planned anew
-// (reconnecting.cc). An instance is lost when it said nothing for a lease, or when another process
-// comes at its endpoint.
+// A worker is connected by one stream, which carries all messages in both directions, in order.
+// When it breaks, the instance gets nothing new until the worker's next stream. That stream's first
+// message lists what the worker holds; what is missing there is sent again or planned again
+// (reconnecting.cc). An instance is lost when it was silent for a lease, or when another process
+// registers with its endpoint.
 //
-// A router is connected by one stream, too: the requests that it submits, their plans, how they
-// ended for its clients. When it breaks, the requests go on; the next one begins with what the
-// router has, what it does not have any more is cancelled, and it hears again how the others stand
-// (router_streams.cc). When there is none for a lease, requests that are not placed are cancelled.
+// A router is also connected by one stream: its requests, their plans, and how they ended for
+// clients. When it breaks, the requests continue. The next stream starts with the router's state:
+// requests that it no longer has are cancelled, and it gets the state of the others
+// (router_streams.cc). Without a stream for a lease, requests that are not placed are cancelled.
 //
-// Epochs and ids begin with the orchestrator's generation. A worker or router that has listened to
-// a higher one says so, or refuses to listen: the orchestrator takes a higher one still, and all
-// streams begin anew.
+// Epochs and ids begin with the orchestrator's generation. A worker or router that has seen a
+// higher one reports it or refuses this orchestrator, which then takes an even higher one and
+// restarts all streams.
 //
-// A successor holds what is submitted for half a lease, until the instances have come back.
+// A successor holds submitted requests for half a lease, until the instances have reconnected.
 //
-// A request whose epoch is of another generation was issued by a predecessor: it is left alone (its
-// stream goes on between router and workers), and counts through its instance's reported load.
+// A request whose epoch has another generation was issued by a predecessor. It is left alone (its
+// token stream continues between router and workers) and counts through its instance's reported
+// load.
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. Every submitted request ends exactly once: by its router's RouterEnded, or with Failed or
@@ -54,8 +55,8 @@
 //   7. A plan is whole: chunks on block boundaries with growing members, the lead among the first.
 //      A queued or replanning request is on no instance: no request has two live epochs.
 //   8. The rolling planner knows exactly the requests that are queued or have chunks to come.
-//   9. What is remembered of all requests, so that no decision looks at each of them, agrees with
-//      them: the timelines, the plans without decode room, each instance's unreported load.
+//   9. Cached aggregates, which spare decisions a walk over all requests, agree with the requests:
+//      timelines, plans without decode room, each instance's unreported load.
 //  10. The parked requests are exactly those of the lines by model; the requests that are alive are
 //      counted by model.
 #pragma once
@@ -144,8 +145,8 @@ struct AssignReplied {
 struct ReplacePlanningTables {
   PlanningTables tables;
 };
-// Everything that had come before was handled. Only now are instances dead that were silent for a
-// lease; it is due often while there are any (scheduler/base/listening_clock.h).
+// All earlier messages were handled. Only now do instances that were silent for a lease count as
+// dead. Due often while there are any (scheduler/base/listening_clock.h).
 struct OrchestratorTick {};
 
 using OrchestratorEvent =

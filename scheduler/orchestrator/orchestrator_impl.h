@@ -185,10 +185,10 @@ class OrchestratorCore::Impl {
   void TellAgain(CallId stream, uint64_t router, const std::vector<RouterRequest>& listed);
   void TellState(const Request& request);
   void TellFailed(RequestId id, absl::Status status);
-  CellReport Cell() const;  // what it can take, for routers
+  CellReport Cell() const;              // what it can take, for routers
   void Follow(const Generation& seen);  // takes a higher generation if need be
-  // A successor does not know at once which instances there are: for half a lease what is submitted
-  // waits until they have come back.
+  // A new orchestrator does not know at once which instances exist. For half a lease, submitted
+  // requests wait until instances have reconnected.
   void Settle() { settled_us_ = now_ + config_.instance_lease_us / 2; }
   void SubmitEarly();  // what has waited for long enough
   template <class Of>

@@ -56,8 +56,8 @@ void OrchestratorCore::Impl::PlaceWaiting() {
   for (const std::string& model : placement_.TakeChanged()) PlaceWaiting(model);
 }
 
-// The first that nothing but room keeps waiting stops those behind it: a request that needs much
-// room is not overtaken by small ones.
+// The first request that waits only for room blocks those behind it, so that large requests are not
+// overtaken by small ones.
 void OrchestratorCore::Impl::PlaceWaiting(const std::string& model) {
   while (const std::optional<RequestId> first = placement_.FirstReady(model)) {
     Request& request = requests_.At(*first);
@@ -94,7 +94,7 @@ void OrchestratorCore::Impl::PlaceWithPlan(Request& request) {
   PlaceAt(request, choice.instance, /*with_plan=*/true);
 }
 
-// The first in line leaves it (true), or nobody does.
+// True: the first in the queue got an instance and left the queue. False: nothing changed.
 bool OrchestratorCore::Impl::TryPlace(Request& request) {
   const DecodePlacement::Choice choice = ChooseDecode(request, /*asked=*/true);
   switch (choice.outcome) {
@@ -166,7 +166,7 @@ void OrchestratorCore::Impl::On(const PlaceDecodeCalled& event) {
   }  // else it enters the line when all members have accepted the plan
 }
 
-// The decode instance that the lead was told of did not open the transfer, or the lead cannot tell.
+// The decode instance named to the lead did not open the transfer, or the lead cannot tell.
 void OrchestratorCore::Impl::TakeRefusal(Request& request, const PlaceDecodeRequest& refusal) {
   const bool full = absl::IsResourceExhausted(refusal.why);
   Note(full ? Degraded::kDecodeFull : Degraded::kDecodeRetried, request);
@@ -191,7 +191,7 @@ void OrchestratorCore::Impl::On(const TransferOpened& event) {
 
 void OrchestratorCore::Impl::Opened(Request& request) {
   if (request.state == State::kPlaced) return;
-  // Its lead has the plan, then, whatever else of its answers is under way.
+  // The lead then has the plan, whichever of its other answers are still on their way.
   Member& lead = request.members[0];
   if (!request.sequence_parallel && lead.here()) lead.phase = Member::Phase::kAccepted;
   AnswerAsking(request, absl::OkStatus());

@@ -1,5 +1,5 @@
-// A request is planned: PlanChooser's and the rolling planner's decisions are carried out, and what
-// no instance takes now is parked.
+// Planning of a request: carries out the decisions of PlanChooser and of the rolling planner, and
+// parks requests that no instance can take now.
 #include <algorithm>
 #include <utility>
 
@@ -54,9 +54,9 @@ void OrchestratorCore::Impl::On(const ReplacePlanningTables& event) {
   if (CheckPlanning(planning).ok()) pools_.ReplaceTables(event.tables);
 }
 
-// What is admitted and finds no prefill instance that takes it now waits under its deadline, and is
-// planned when an instance reports, has room again or comes: in the order of submission, but one
-// that needs an instance of its own (a large memory) does not hold up the others.
+// An admitted request without a prefill instance waits until its deadline. It is planned when an
+// instance reports, has room again or registers: in the order of submission, except that a request
+// needing a particular instance (with much memory) does not block the others.
 void OrchestratorCore::Impl::Park(Request& request) {
   request.tried_prefill.clear();  // all were tried, or take nothing now
   if (request.state == State::kParked) return;
@@ -132,7 +132,7 @@ void OrchestratorCore::Impl::StartChunk(Request& request,
   Join(request, chunk);
 }
 
-// New members are named at the decode instance: their Grants wait there for that.
+// New members are announced to the decode instance, where their OpenTransfers wait for it.
 void OrchestratorCore::Impl::Join(Request& request, const PlannedChunk& chunk) {
   const std::vector<InstanceId>& instances = chunk.instances;
   const bool all_serve = std::all_of(instances.begin(), instances.end(), [this](InstanceId id) {

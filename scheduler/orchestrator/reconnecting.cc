@@ -1,4 +1,4 @@
-// A worker opens a stream: what it tells of its state is taken. For a new instance nothing is
+// A worker opens a stream: takes over the state that it reports. For a new instance nothing is
 // placed there, but requests may have ended in its process before it was given up.
 #include <algorithm>
 
@@ -14,8 +14,8 @@ absl::Status StreamBroke(InstanceId id) {
 
 }  // namespace
 
-// What ended comes first. That may end or move other requests, and so may each of the steps after
-// it: a request is only looked at if it is still there under the epoch that it had before.
+// Ended requests come first. This and each later step may end or move other requests, so a request
+// is used only if it still exists under its earlier epoch.
 void OrchestratorCore::Impl::Resync(InstanceId id, const RegisterRequest& hello) {
   const Instance::Compared compared = registry_.Find(id)->CompareHeld(hello.held);
   for (const EndedRequest& ended : hello.ended) TakeEnded(*registry_.Find(id), ended);
@@ -53,7 +53,7 @@ void OrchestratorCore::Impl::SendAgain(Request& request, InstanceId id, const He
   if (request.state == State::kPlaced && !leads) SendStart(request, *member);
 }
 
-// It does not hold the request and did not say how it ended: the request never came there.
+// The worker neither holds the request nor reported its end: the request never arrived there.
 void OrchestratorCore::Impl::TakeMissing(Request& request, InstanceId id) {
   const absl::Status lost = StreamBroke(id);
   if (Member* member = request.MemberAt(id)) {

@@ -1,4 +1,5 @@
-// A plan is given up: cancelled everywhere by epoch, and made anew when it has ended everywhere.
+// Giving up a plan: it is cancelled everywhere by epoch, and the request is planned again when it
+// has ended everywhere.
 #include <algorithm>
 #include <utility>
 
@@ -21,9 +22,9 @@ std::string NamesOf(const std::set<InstanceId>& instances) {
 
 }  // namespace
 
-// Of what ends at a member: is it worth another plan? What one member fails with reaches the others
-// by way of the decode instance, in any shape. A request that no engine can sample
-// (INVALID_ARGUMENT), or whose logits are NaN (INTERNAL), would end so anywhere.
+// Whether a failure at a member is worth another plan. A member's failure reaches the others
+// through the decode instance, with any status. A request that no engine can sample
+// (INVALID_ARGUMENT), or whose logits are NaN (INTERNAL), would fail anywhere.
 bool OrchestratorCore::Impl::MayReplan(const Request& request, const absl::Status& status) {
   if (request.sequence_parallel)
     return !absl::IsInvalidArgument(status) && !absl::IsInternal(status);
@@ -53,8 +54,8 @@ void OrchestratorCore::Impl::Replan(Request& request, const absl::Status& why) {
   GiveUpPlan(request, why);
 }
 
-// Also when an instance did not take the request: that may happen any number of times before the
-// request's deadline, and is not the request's fault.
+// Also when an instance did not take the request; that may happen any number of times before the
+// deadline and is not the request's fault.
 void OrchestratorCore::Impl::GiveUpPlan(Request& request, const absl::Status& why) {
   const std::string text(why.message());
   Note(Degraded::kReplanned, request);
@@ -80,7 +81,8 @@ void OrchestratorCore::Impl::GiveUpPlan(Request& request, const absl::Status& wh
   moved_.insert(request.spec->model);
   Enter(request, State::kReplanning);
   const Epoch left = std::exchange(request.epoch, Epoch{++last_epoch_});
-  // At once, so that the router does not take the end of its token stream for that of the request.
+  // Sent at once, so that the router does not take the end of the token stream for the end of the
+  // request.
   effects_.push_back(SendPlanUpdate{request.spec->id, Planned{request.epoch, InstanceId{}}});
   if (leaving.empty()) return Plan(request);
   abandoned_.Add(request.spec->id, left, std::move(leaving),
@@ -92,7 +94,7 @@ void OrchestratorCore::Impl::HasLeft(Request& request, InstanceId instance) {
   if (abandoned_.Left(request.spec->id, instance)) Plan(request);
 }
 
-// Members that have not confirmed the plan's end within a lease are not waited for; others are
+// Members that have not confirmed the plan's end within a lease are dropped; other instances are
 // tried first.
 void OrchestratorCore::Impl::LeaveTheSilent() {
   while (const auto overdue = abandoned_.TakeOverdue(registry_.listening().elapsed())) {

@@ -1,5 +1,5 @@
-// The streams of routers: a router comes or comes back, says how requests ended, reports, leaves or
-// is lost.
+// Streams of routers: a router connects or reconnects, reports how requests ended, reports its
+// load, leaves or is lost.
 #include <algorithm>
 #include <utility>
 
@@ -32,7 +32,7 @@ void OrchestratorCore::Impl::On(const RouterConnected& event) {
   if (order.has_value()) effects_.push_back(OrderRouterDrain{event.call, *order});
 }
 
-// What the router does not have any more has ended for its client.
+// A request that the router no longer has has ended for its client.
 void OrchestratorCore::Impl::CloseUnlisted(uint64_t router,
                                            const std::vector<RouterRequest>& listed) {
   std::set<RequestId> has;
@@ -141,9 +141,8 @@ void OrchestratorCore::Impl::On(const RouterLeft& event) {
   effects_.push_back(AnswerRouterGoodbye{event.call});
 }
 
-// Of a router that is silent nobody knows whether it lives. Its requests that are placed are left
-// to the evidence of their decode instances, which see its token streams end; it submits the others
-// anew if it comes back.
+// A silent router may still be alive. Its placed requests are left to their decode instances, which
+// notice when its token streams end. It submits the others again if it returns.
 void OrchestratorCore::Impl::LoseRouter(uint64_t router, const std::string& why, RouterGone how) {
   const Router& lost = *routers_.Find(router);
   gone_.Add({.endpoint = lost.identity.endpoint,
@@ -163,9 +162,9 @@ void OrchestratorCore::Impl::LoseRouter(uint64_t router, const std::string& why,
   }
 }
 
-// Workers and routers have listened to another orchestrator, or to this one's predecessor: they
-// listen to this one again under a higher generation, on new streams. Epochs of the generation
-// before may be the other's, too.
+// Workers and routers have seen a higher generation, from another orchestrator or a predecessor.
+// They accept this one under a higher generation, on new streams. The previous generation's epochs
+// may also be in use by the other.
 void OrchestratorCore::Impl::Follow(const Generation& seen) {
   const Generation own{generation_, config_.incarnation};
   if (own.MayFollow(seen) || SKEIN_PLANT(stale_epoch_accepted)) return;

@@ -1,6 +1,6 @@
-// OrchestratorSession: a router's standing with an orchestrator. Opens the stream, says hello,
-// reports, repeats how requests ended until it was heard, opens the stream anew when it broke,
-// refuses an orchestrator that another one has followed, leaves. Part of RouterCore.
+// OrchestratorSession: a router's connection to an orchestrator. Opens the stream, says hello,
+// reports, repeats ended requests until acknowledged, reopens a broken stream, refuses an
+// orchestrator with an older generation, leaves. Part of RouterCore.
 //
 // A hello, a report or a goodbye that is not answered within answer_timeout_us closes the stream.
 // Bounded: at most kMaxEnded ends are remembered; the oldest go first.
@@ -77,7 +77,7 @@ class OrchestratorSession {
   void OnGoodbyeTaken();
   void OnBroken(const absl::Status& status, TimeUs now);
 
-  // True: send it now. It is remembered until it was heard.
+  // True: send it now. It is kept until acknowledged.
   bool Ended(RouterEnd end);
   void ReportSoon() { dirty_ = true; }
 

@@ -235,7 +235,7 @@ void RouterCore::On(const TokenStreamLost& event) {
   if (request == nullptr) return;
   absl::Status status = event.status;
   if (status.ok()) status = absl::UnavailableError("the token stream ended early");
-  // A full inbox at the decode instance: the request was accepted, so that is no 429.
+  // The decode instance's inbox was full. The request was accepted, so this is not a 429.
   if (absl::IsResourceExhausted(status)) status = absl::UnavailableError(status.message());
   Lose(*request, FinishReason::kError, std::move(status));
 }

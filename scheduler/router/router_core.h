@@ -1,9 +1,9 @@
 // RouterCore: the life of every request as its client sees it. One thread owns it.
 //
 // Life: queued (admission) -> submitted -> placed (token stream open) -> ended. A request ends
-// exactly once, with Reject (nothing was done) or End. As long as its client has nothing of it, the
-// orchestrator may plan it anew under a later epoch: from placed it goes back to submitted. A token
-// stream that fails before its first token waits for that word.
+// exactly once, with Reject (nothing was done) or End. Until its client has received tokens, the
+// orchestrator may plan it again under a later epoch: it goes from placed back to submitted. If a
+// token stream fails before its first token, the request waits for the new plan.
 //
 // A cell is an orchestrator with its instances. The router and each orchestrator tell each other
 // all on one stream (orchestrator_session.h). A request is submitted to the cell that

@@ -1,5 +1,5 @@
-// Tombstones: the epochs under which requests ended here, so that a message that comes late (a
-// Cancel that overtook its Assign, a repeated Commit) is understood. Bounded: the oldest go first.
+// Tombstones: epochs under which requests ended here, so that late messages (a Cancel that overtook
+// its Assign, a repeated Commit) are recognised. Bounded; the oldest are dropped.
 #pragma once
 
 #include <cstdint>

@@ -62,8 +62,9 @@ absl::StatusOr<uint64_t> NextGeneration(const std::string& folder) {
     const bool number = absl::SimpleAtoi(absl::StripAsciiWhitespace(*text), &last);
     if (!number || last >= scheduler::kGenerationMax) {
       last = 0;
-      LogWarning("the generation is not known; workers and routers will tell",
-                 {{"file", path}, {"reason", "it holds no number below 2^23"}});
+      LogWarning(
+          "the generation file is unreadable; workers and routers will report a higher generation",
+          {{"file", path}, {"reason", "it holds no number below 2^23"}});
     }
   }
   const absl::Status stored = StoreGeneration(folder, last + 1);

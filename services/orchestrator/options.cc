@@ -39,19 +39,19 @@ void RegisterPlanning(OrchestratorOptions* options, FlagSet* flags) {
 
 void RegisterLimits(OrchestratorOptions* options, FlagSet* flags) {
   flags->Group("Limits and times");
-  flags->Int(&options->max_requests, "max-requests", "Most requests in the cluster at a time.", 1,
-             1 << 20);
+  flags->Int(&options->max_requests, "max-requests", "Maximum number of requests in the cluster.",
+             1, 1 << 20);
   flags
       ->String(
           &options->state_dir, "state-dir",
-          "Folder to keep the orchestrator's generation in, a number that grows with each start "
-          "and by which a former orchestrator is refused. Without it the first worker or router "
-          "that has listened to another one tells, which costs one more registration.")
+          "Folder for the orchestrator's generation, a number that grows with each start "
+          "and fences former orchestrators. Without it, a worker or router that has seen a higher "
+          "one reports it, which costs one more registration.")
       .Value("FOLDER");
   flags->Double(&options->instance_lease_s, "instance-lease-s",
-                "An instance that sends nothing for this time is taken for dead.", 0.1, 3600);
+                "An instance that is silent for this time counts as dead.", 0.1, 3600);
   flags->Double(&options->request_deadline_s, "request-deadline-s",
-                "Longest life of a request that does not bring a deadline.", 0.1, 86400);
+                "Deadline of requests that do not set one.", 0.1, 86400);
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ absl::Status OrchestratorShell::Take(uint64_t call, scheduler::InstanceId instan
                                      const v1::WorkerMessage& message) {
   const bool registered = instance.value != 0;
   if (registered == message.has_hello()) {
-    return absl::InvalidArgumentError("hello: is not the first message, or not there");
+    return absl::InvalidArgumentError("hello: is missing, or not the first message");
   }
   switch (message.message_case()) {
     case v1::WorkerMessage::kHello: {
@@ -112,7 +112,7 @@ absl::Status OrchestratorShell::TakeResult(scheduler::InstanceId instance,
 absl::Status OrchestratorShell::TakeFromRouter(uint64_t call, uint64_t router,
                                                const v1::RouterMessage& message) {
   if ((router != 0) == message.has_hello()) {
-    return absl::InvalidArgumentError("hello: is not the first message, or not there");
+    return absl::InvalidArgumentError("hello: is missing, or not the first message");
   }
   switch (message.message_case()) {
     case v1::RouterMessage::kHello: {
@@ -286,7 +286,7 @@ void OrchestratorShell::On(const scheduler::CloseRouter& effect) {
 }
 
 void OrchestratorShell::On(const scheduler::StoreGeneration& effect) {
-  LogWarning("another orchestrator was here: this one takes a higher generation",
+  LogWarning("a peer has seen another orchestrator; taking a higher generation",
              {{"generation", effect.generation}});
   store_generation_(effect.generation);
 }

@@ -57,9 +57,9 @@ class OrchestratorShell
   // In force from the next plan on.
   void ReplaceTables(scheduler::PlanningTables tables);
 
-  // What Status and ListModels read: a copy that is at most kCopyAgeUs old and
-  // tells of every registration, departure and order to drain that was answered. However many ask,
-  // the loop makes no more than one copy in that time, and it checks no invariants for it.
+  // Used by Status and ListModels: a copy at most kCopyAgeUs old that includes every answered
+  // registration, departure and drain order. The loop makes at most one copy in that time, however
+  // many callers there are, and checks no invariants for it.
   static constexpr int64_t kCopyAgeUs = 100'000;
   struct Copy {
     scheduler::OrchestratorSnapshot snapshot;

@@ -38,10 +38,9 @@ void RegisterAddresses(RouterOptions* options, FlagSet* f) {
 
 void RegisterAccess(RouterOptions* options, FlagSet* f) {
   f->Group("Access");
-  f->String(
-      &options->api_key_file, "api-key-file",
-      "File of API keys, one a line, each as it is or as sha256:HEX. A request without one of "
-      "them is answered 401. SIGHUP reads the file again.");
+  f->String(&options->api_key_file, "api-key-file",
+            "File of API keys, one per line, plain or as sha256:HEX. A request without one of "
+            "them is answered 401. SIGHUP reads the file again.");
   f->Strings(&options->allowed_origins, "allowed-origins",
              "Web origin whose pages may use the API (CORS): scheme://host[:port], or * for all.")
       .Value("ORIGIN")
@@ -53,28 +52,27 @@ void RegisterAccess(RouterOptions* options, FlagSet* f) {
 void RegisterLimits(RouterOptions* options, FlagSet* f) {
   f->Group("Limits");
   f->Int(&options->max_body_bytes, "max-body-bytes", "Longest body of a request.", 1024, 1 << 30);
-  f->Int(
-      &options->max_held_bytes, "max-held-bytes",
-      "Most bytes that all requests under way hold together, as bodies and as prompts; a request "
-      "beyond that is answered 429. At least twice --max-body-bytes. 0 means a quarter of the "
-      "memory that the process may use.",
-      0, int64_t{1} << 50);
+  f->Int(&options->max_held_bytes, "max-held-bytes",
+         "Maximum bytes held by all requests in progress, as bodies and as prompts; a request "
+         "beyond that is answered 429. At least twice --max-body-bytes. 0 means a quarter of the "
+         "memory that the process may use.",
+         0, int64_t{1} << 50);
   f->Int(&options->max_header_bytes, "max-header-bytes", "Longest header of a request.", 1024,
          1 << 20);
-  f->Int(&options->max_connections, "max-connections", "Most client connections at a time.", 1,
+  f->Int(&options->max_connections, "max-connections", "Maximum number of client connections.", 1,
          1 << 20);
   f->Int(&options->max_prompt_tokens, "max-prompt-tokens",
          "Longest prompt; 0 means as long as the model's context.", 0, 1 << 30);
   f->Int(&options->max_choices, "max-choices",
-         "Most choices of one request: its prompts times its n.", 1, 4096);
+         "Maximum number of choices of one request: its prompts times its n.", 1, 4096);
   f->Int(&options->default_max_tokens, "default-max-tokens",
          "Longest answer of a chat that gives no max_tokens, where the model's "
          "generation_config.json has no max_new_tokens; 0 means the rest of the context.",
          0, 1 << 30);
-  f->Int(&options->max_streams, "max-streams", "Most choices that are generated at a time.", 1,
+  f->Int(&options->max_streams, "max-streams", "Maximum number of choices generated at a time.", 1,
          1 << 20);
   f->Int(&options->max_queued, "max-queued",
-         "Most choices that wait their turn; a request beyond that is answered 429.", 0, 1 << 20);
+         "Maximum number of waiting choices; a request beyond that is answered 429.", 0, 1 << 20);
 }
 
 void RegisterTimes(RouterOptions* options, FlagSet* f) {

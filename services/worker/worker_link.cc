@@ -14,8 +14,8 @@ namespace {
 using OrchestratorMethods = v1::Orchestrator::StubInterface::async_interface;
 
 constexpr int64_t kAskTimeoutUs = 1'000'000;
-// The orchestrator's clock of leases stands still while it does not listen: one lease may seem
-// longer here than there.
+// The orchestrator's lease clock stops while it does not listen, so one of its leases may last
+// longer on this worker's clock.
 constexpr int64_t kRefusedLeases = 2;
 
 }  // namespace
@@ -73,8 +73,8 @@ void WorkerLink::Unregister(const scheduler::CallUnregister& call) {
   Send(std::move(message));
 }
 
-// A second stream of this process takes the place of the first only if the first was given up here,
-// too; then nobody listens to it any more.
+// A second stream of this process replaces the first only if this side has also given the first up,
+// so nobody listens to it.
 void WorkerLink::Ended(const absl::Status& why, bool welcomed) {
   if (welcomed || unregistered_.Admit(std::string(why.message()), MonotonicUs())) {
     LogWarning(welcomed ? "the stream to the orchestrator ended" : "registration failed",

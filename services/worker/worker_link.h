@@ -39,10 +39,10 @@ class WorkerLink {
 
   // Before the first Open.
   void Start(Events events) { events_ = std::move(events); }
-  // `refused` is called with why, on a gRPC thread, when the orchestrator has answered nothing but
-  // FAILED_PRECONDITION to registrations for more than two leases of instances: this worker does
-  // not go with the others of its model, and these live. Instances that died count until their
-  // lease ends. May be called again. Before the first Register.
+  // Calls `refused` with the reason, on a gRPC thread, when registrations were answered only with
+  // FAILED_PRECONDITION for more than two instance leases: this worker is incompatible with live
+  // workers of its model. (Dead instances count until their lease expires.) May be called more than
+  // once. Before the first Register.
   void OnRefused(std::function<void(const absl::Status&)> refused) {
     refused_ = std::move(refused);
   }

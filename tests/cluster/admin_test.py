@@ -233,7 +233,7 @@ def every_port_is_named_by_a_flag():
             assert taken.returncode == 2 and "--data-port: with port %d" % (first + 4) in taken.stderr, taken
             nowhere = subprocess.run([cluster.binaries["decode_worker"], "--model=" + MODEL, "--data-host=192.0.2.77", "--admin-port=0"],
                                      check=False, stderr=subprocess.PIPE, universal_newlines=True)
-            assert nowhere.returncode == 2 and "--data-host: '192.0.2.77' is no address of this machine" in nowhere.stderr, nowhere
+            assert nowhere.returncode == 2 and "--data-host: '192.0.2.77' is not an address of this machine" in nowhere.stderr, nowhere
     finally:
         os.environ["UCX_TLS"] = before or "all"
 

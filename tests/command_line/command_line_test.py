@@ -128,7 +128,7 @@ def what_the_engine_refuses_names_the_flag():
         refused("--device: 'cuda:x' is not cuda:N with N from 0", "--device=cuda:x", "--model=" + fledgling)
         refused("--device: 'gpu' is not cpu, cuda:N or emulated", "--device=gpu", "--model=" + fledgling)
         refused("--model: '/nowhere': /nowhere/config.json: ", "--model=/nowhere")
-        refused("--kv-gib: 0.0001 GiB hold no block of KV: one block takes ", "--model=" + fledgling, "--kv-gib=0.0001",
+        refused("--kv-gib: 0.0001 GiB are less than one KV block: one block takes ", "--model=" + fledgling, "--kv-gib=0.0001",
                 "--block-tokens=4096")
         refused("--kv-gib: 60000 GiB and what the model needs beside them do not fit in memory: ", "--model=" + fledgling,
                 "--kv-gib=60000")

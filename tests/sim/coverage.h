@@ -1,5 +1,5 @@
-// Which events a core has handled, by the state that the request was in: what no run has reached is
-// not tested, whatever the seeds found.
+// Events that a core has handled, by the request's state: pairs that no run has reached are not
+// tested, whatever the seeds found.
 #pragma once
 
 #include <array>

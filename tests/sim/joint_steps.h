@@ -1,15 +1,15 @@
-// The physics of steps that several simulated prefill workers run together: nobody's begins before
-// all members are in the same piece, and if one dies or breaks the group it ends for the others,
-// too, each in its own time or (the word of it was lost) at its deadline. When groups are made,
-// broken and dropped is decided by the shipped scheduler::RingSteps (ring_groups.h).
+// The timing of steps that several simulated prefill workers run together. A step begins when all
+// members are in the same piece. If one fails or breaks the group, it also ends for the others,
+// each at its own time, or at its deadline if the notification was lost. The shipped
+// scheduler::RingSteps (ring_groups.h) decides when groups are made, broken and dropped.
 //
 // What is computed comes from the members' own memories: blocks are moved as the parts say, history
 // is read from exactly those blocks that each member attends from, and an emulated engine computes
 // the piece's tags from them. So a lost, stale or misplaced block changes the answer.
 //
-// Members that wait for one another in a ring break the order of pieces that PrefillCore promises;
-// the steps' deadlines would hide it. So a ring that lasts is a violation, and without faults a
-// step that its own deadline ends is one, too.
+// If members wait for each other in a cycle, PrefillCore has violated its order of pieces;
+// deadlines would hide this. So a lasting cycle is a violation, and so is a step that ends by its
+// own deadline when there are no faults.
 #pragma once
 
 #include <cstdint>

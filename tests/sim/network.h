@@ -1,12 +1,11 @@
 // The virtual network: processes that die and return, calls with a deadline, streams.
 //
-// A call is delivered after a random delay, independent of other calls (so calls reorder); request
-// and reply may each be lost, and then the caller gets UNAVAILABLE or, at the call's deadline,
-// DEADLINE_EXCEEDED, whether or not the callee executed it. A request may be executed twice, of
-// which the caller sees one reply, or be refused with RESOURCE_EXHAUSTED, as by a full inbox. A
-// stream's messages keep their order in each direction; when it breaks both sides learn of it, each
-// in its own time. Server streams lose nothing that was sent before they broke, those on which both
-// ends send may.
+// A call is delivered after a random delay, independently of other calls, so calls may be
+// reordered. Request and reply may each be lost; the caller then gets UNAVAILABLE or, at the call's
+// deadline, DEADLINE_EXCEEDED, whether or not the callee executed it. A request may be executed
+// twice (the caller sees one reply) or refused with RESOURCE_EXHAUSTED, as by a full inbox. A
+// stream's messages keep their order in each direction. When it breaks, each side learns of it at
+// its own time. Server streams lose nothing sent before the break; bidirectional streams may.
 // A cut loses what goes from one process to another, while the other direction works; it breaks
 // their streams.
 #pragma once

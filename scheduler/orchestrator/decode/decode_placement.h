@@ -1,36 +1,35 @@
-// DecodePlacement: which instance decodes a request, and who waits for one. Part of
-// OrchestratorCore.
+// DecodePlacement: chooses the decode instance for a request, and queues requests that wait for
+// one. Part of OrchestratorCore.
 //
-// A request's decode instance is chosen with its plan, if one has room, and announced there. That
-// takes no blocks: the plan's lead takes them when its first chunk is about to start ("opens" the
-// transfer). A lead without a place, or whose instance refused, asks for one: it then holds prefill
-// blocks, computes nothing, and waits here in its model's line, first come, first served.
+// A request's decode instance is chosen and announced with its plan, if one has room. That takes no
+// blocks: the plan's lead allocates them when its first chunk is about to start (it "opens" the
+// transfer). A lead without a decode instance, or whose instance refused, asks for one. It then
+// holds prefill blocks, computes nothing, and waits here in its model's queue, in order of arrival.
 //
-// Virtual usage. Blocks of requests that were placed at an instance and are not opened in its last
-// report count as used, so a burst of plans does not choose one instance. For a request in the line
-// only those count whose leads open right now (Instance::unreported less those placed with the
-// plan): the others may stand in a prefill queue behind the one that asks.
+// Virtual usage. Blocks of requests placed at an instance but not yet open in its last report count
+// as used, so a burst of plans does not choose one instance. For a queued request, only those count
+// whose leads are opening now (Instance::unreported minus those placed with the plan); the others
+// may be behind it in a prefill queue.
 //
-// Fairness. While a request waits in the line no plan of its model gets a place. Only requests that
-// were placed before it asked, which are finitely many, may take room before it, and those that
-// wait before it in the line. A request that is refused once more keeps its number.
+// Fairness. While a request waits in the queue, no plan of its model gets an instance. Only
+// requests placed before it asked, which are finitely many, and those ahead of it in the queue can
+// take room first. A request that is refused again keeps its number.
 //
-// No deadlock. Decode room is held by opened requests alone. An opened plain request has its
-// prefill blocks and waits for nobody, so it ends and its room comes back. An SP plan waits,
-// opened or not, for all older plans (by PlanSequence) at each of its members. So it may get a
-// place only when all of these have opened (MustWait): then all that it waits for, directly or not,
-// has decode room and prefill blocks, and the oldest of them can run. This is known only here,
-// which is why the places of other SP plans are withheld until their lead asks. Announced
-// requests are waited for by nobody: what they count as virtual usage never keeps a request of the
-// line from its place, but for those whose leads open right now, and these wait for nothing but the
-// network. A request whose lead is not asking at the moment (it gave its prefill blocks to an older
-// SP plan) holds up nobody in the line.
+// No deadlock. Only opened requests hold decode room. An opened plain request has its prefill
+// blocks and waits for no other request, so it ends and frees its room. An SP plan waits, opened or
+// not, for all older plans (by PlanSequence) at each of its members. So it may get an instance only
+// when all of these have opened (MustWait): then everything it waits for, directly or not, has
+// decode room and prefill blocks, and the oldest can run. Only the orchestrator knows this, so
+// other SP plans get no instance until their lead asks. No request waits for announced requests:
+// their virtual usage never blocks a queued request, except those whose leads are opening now, and
+// these wait only for the network. A request whose lead is not asking now (it gave its prefill
+// blocks to an older SP plan) blocks nobody in the queue.
 //
-// Cost. Only requests that may get a place are tried: their leads ask, and no older plan was in
-// front of them when they were tried last. One that was found behind an older plan is blocked until
-// its own plan is the oldest at one of its instances, which one plan at a time is. So an event
-// looks at the requests that it places, at one that finds no room, and at those that it unblocks or
-// blocks; for each of the first two at the decode instances of one model.
+// Cost. Only requests that may get an instance are tried: their leads ask, and no older plan was
+// ahead of them when they were last tried. A request found behind an older plan is blocked until
+// its own plan is the oldest at one of its instances. So an event costs the requests that it
+// places, one that finds no room, and those that it unblocks or blocks; for each of the first two,
+// the decode instances of one model.
 //
 // Invariants (CheckInvariants): each line is ordered by number and no line is empty; who is ready
 // or blocked waits; no instance has an empty set of unopened plans.
@@ -67,7 +66,7 @@ class DecodePlacement {
   void Wait(const std::string& model, uint64_t number, RequestId request);
   void Leave(const std::string& model, uint64_t number);  // idempotent
   bool SomeWait(const std::string& model) const { return lines_.count(model) > 0; }
-  // Its lead asks, or asks no more; one that does not wait: nothing.
+  // Whether its lead asks; ignored for a request that does not wait.
   void SetAsking(const std::string& model, uint64_t number, bool asks);
   // The first that may be tried; none: there is none.
   std::optional<RequestId> FirstReady(const std::string& model) const;

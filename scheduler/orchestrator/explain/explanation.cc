@@ -58,8 +58,8 @@ void NotePrefilled(TimeUs at_us, Explanation* explanation) {
   }
 }
 
-// Reports come late, and each by a way of its own: what must have been before the first token, or
-// after it, is not shown the other way round.
+// Reports arrive late and on different streams. Times are adjusted so that their order is
+// plausible: what must precede or follow the first token is shown so.
 void PutInOrder(Explanation* explanation) {
   const TimeUs first_us = explanation->first_token_us;
   if (first_us < 0) return;
@@ -137,7 +137,7 @@ void FinishedExplanations::TakeEnded(const EndedRequest& ended, InstanceId insta
   const bool committed = ended.status.ok();
   if (instance == reports.decode) {
     reports.decode = {};
-    if (committed) {  // it has tokens of all KV only; that it was cancelled says nothing of the KV
+    if (committed) {  // tokens imply that all KV was there; a cancel implies nothing about the KV
       reports.prefill.clear();
       if (explanation.provisional) explanation.state = CompletedBy(ended.reason);
       explanation.provisional = false;

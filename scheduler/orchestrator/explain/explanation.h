@@ -84,13 +84,13 @@ struct Explanation {
   std::string state;      // now, or how it ended
   TimeUs age_us = 0;      // since its submission
   TimeUs placed_us = -1;  // a decode instance was reserved
-  // All KV was taken; what is told of it only after the end counts as the first token's time, or as
-  // the end's.
+  // All KV was handed over. If this is reported only after the end, it counts as the time of the
+  // first token or of the end.
   TimeUs prefilled_us = -1;
   TimeUs ended_us = -1;
   TimeUs first_token_us = -1;          // at the router
   int64_t output_tokens = -1;          // as the router counted them; -1: it has not said
-  bool provisional = false;            // `state` waits for who knows how it ended
+  bool provisional = false;            // `state` waits for the router's report on the end
   DegradedCounts degraded = {};        // how often
   bool failed = false;                 // it ended by a failure, here, at a worker or at its router
   std::vector<PlanExplanation> plans;  // the latest last
@@ -100,17 +100,18 @@ struct Explanation {
   std::vector<std::string> AllNames() const;  // that it answers to
 };
 
-// How a request ended whose router closed it: known at first is only whether its KV was taken.
+// End states for a request that its router closed. At first only whether its KV was handed over is
+// known.
 inline constexpr char kCancelledByRouter[] = "cancelled by its router";
 inline constexpr char kEndedByRouter[] = "ended by its router";
 std::string CompletedBy(FinishReason reason);  // as the decode instance says
 std::string TextOf(const RouterEnd& end);      // as the router says, who knows best
 
-// The router's word on a request that has ended. Returns whether it failed, which nobody had said
-// before.
+// The router's report on an ended request. Returns whether it failed, if no other report had said
+// so.
 bool TakeRouterEnd(const RouterEnd& end, Explanation* explanation);
 
-// A request ended, and these instances had not reported yet that they are done with it.
+// A request that ended before these instances reported that they are done with it.
 struct AwaitedReports {
   Epoch epoch;
   std::set<InstanceId> prefill;  // the members whose part may be committed; all others' are
@@ -118,8 +119,8 @@ struct AwaitedReports {
   bool empty() const { return prefill.empty() && decode == InstanceId{}; }
 };
 
-// What became of a model's plans: how prompts were cut, and how well their end was estimated.
-// Counts plans whose KV was all taken, when their request has ended.
+// Outcomes of a model's plans: how prompts were cut, and how good the estimates were. Counts plans
+// whose KV was all handed over, when their request ends.
 struct PlanTotals {
   std::map<size_t, uint64_t> plans_by_chunks;  // by the number of their chunks
   std::map<size_t, uint64_t> chunks_by_sp;     // by the number of their instances

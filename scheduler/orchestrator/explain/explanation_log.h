@@ -1,5 +1,5 @@
-// ExplanationLog: what is told of requests, alive or ended lately: one by its name, or a list; and
-// how many failed or were answered in a degraded way, of all. Part of OrchestratorCore.
+// ExplanationLog: explanations of live and recently ended requests, by name or as a list; and
+// counts of failures and degradations over all requests. Part of OrchestratorCore.
 #pragma once
 
 #include <cstddef>

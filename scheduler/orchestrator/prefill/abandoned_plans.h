@@ -1,6 +1,6 @@
-// AbandonedPlans: plans that were cancelled and that some of their instances may still have. A
-// request is not planned anew before each of them has said that the plan has ended there, or a
-// lease has passed: no request has two live plans. Part of OrchestratorCore.
+// AbandonedPlans: cancelled plans that some instances may still hold. A request is planned again
+// only after each of them has reported the plan's end there, or a lease has passed; so no request
+// has two live plans. Part of OrchestratorCore.
 //
 // No operation walks over the plans of others.
 #pragma once
@@ -21,7 +21,7 @@ class AbandonedPlans {
  public:
   // Until `end_us`, by the listening clock. REQUIRES a request that is not known, and instances.
   void Add(RequestId id, Epoch epoch, std::set<InstanceId> instances, TimeUs end_us);
-  // The instance does not have the plan any more. True: no instance does, so that it is forgotten.
+  // The instance no longer has the plan. True: no instance has it, and it is forgotten.
   bool Left(RequestId id, InstanceId instance);
   void Forget(RequestId id);
 
@@ -35,7 +35,7 @@ class AbandonedPlans {
     RequestId id;
     std::set<InstanceId> silent;  // they have not said that it has ended
   };
-  // One that is known for too long; it is forgotten.
+  // Takes one whose time has passed; it is forgotten.
   std::optional<Overdue> TakeOverdue(TimeUs listened_us);
   TimeUs NextEnd() const { return ends_.Next(); }  // by the listening clock
 

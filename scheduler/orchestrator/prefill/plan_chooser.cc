@@ -236,7 +236,7 @@ PlanChoice PlanChooser::ChooseToFit(const Request& request, const Pool& pool,
   return Plan({std::move(planned)}, std::move(explanation));
 }
 
-// One that serves and was not asked now: it has no room, or others are tried first.
+// An instance that serves but was not asked now: it has no room, or others come first.
 bool PlanChooser::MayBeTakenLater(const Request& request) const {
   const std::vector<const Instance*>& pool = registry_.Pool(request.spec->model, Role::kPrefill);
   return std::any_of(pool.begin(), pool.end(), [&](const Instance* one) {
@@ -245,8 +245,8 @@ bool PlanChooser::MayBeTakenLater(const Request& request) const {
   });
 }
 
-// The caller's fault only if all that are alive were asked, and it never had a plan: one that did
-// fits the instances that are gone.
+// The client's fault only if all live instances were asked and the request never had a plan;
+// otherwise it fits instances that are gone.
 PlanChoice PlanChooser::TooLarge(const Request& request) const {
   int64_t blocks = 0;
   int64_t instances = 0;

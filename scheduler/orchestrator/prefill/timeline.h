@@ -1,17 +1,17 @@
-// What the instances of a pool are foreseen to do: every chunk that is assigned and has not ended,
-// with equation 1's time. From it come the queue times that the planner plans with.
+// Predicts what a pool's instances will do: every assigned chunk that has not ended, with equation
+// 1's time. The planner's queue times come from it.
 //
-// Chunks run in the order of their keys. One begins when the one before it of its plan has ended
-// and each of its instances has ended all that comes before; one that runs and is late ends at any
-// moment. So each end is the later of two times: a moment, of what runs already, and a span from
-// now, of what has not begun. Neither changes while nothing begins or ends, and a chunk that comes
-// last changes its own instances only.
+// Chunks run in key order. A chunk begins when its plan's previous chunk has ended and each of its
+// instances has ended all earlier ones; a running chunk that is late may end at any moment. So each
+// end is the later of two times: a fixed moment, from running chunks, and a span from now, from
+// chunks that have not begun. Neither changes while nothing begins or ends, and a chunk added last
+// changes only its own instances.
 //
-// After something began or ended, all chunks are estimated anew in a pass in their order; the queue
-// times of before are in force until it is complete. The first look at a queue time after a change
-// takes the pass on by `looks_max` instances of chunks, so that no event costs more however many
-// chunks there are: with fewer than that the queue times are exact, with more they are behind by
-// the plans that are made during a pass. An instance without chunks is always known to be free.
+// After a chunk began or ended, all chunks are estimated again in one pass in key order; until it
+// is complete, the previous queue times are used. The first query after a change advances the pass
+// by at most `looks_max` instances of chunks, so no event's cost grows with the number of chunks.
+// With fewer chunks than that, queue times are exact; with more, they lag by the plans made during
+// a pass. An instance without chunks is always known to be free.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +60,8 @@ class Timeline {
   // From `now` until all of the slot's chunks have ended.
   double QueueSeconds(size_t slot, TimeUs now) const;
 
-  // The requests whose first chunk has not begun though nothing is in front of it: those that came
-  // there, or that Recheck named, since the last call.
+  // Requests whose first chunk has not begun although nothing precedes it: those that became ready,
+  // or were named by Recheck, since the last call.
   std::vector<RequestId> TakeReady();
   void Recheck(ChunkKey key);  // a chunk that is unknown: nothing
 

@@ -1,5 +1,5 @@
-// Instance: a worker as the orchestrator knows it: what it last said, and which requests the
-// orchestrator believes to be there. Registry owns it. Part of OrchestratorCore.
+// Instance: a worker as the orchestrator knows it: its last report, and the requests recorded as
+// placed there. Registry owns it. Part of OrchestratorCore.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@
 
 namespace skein::scheduler {
 
-// A request, as the orchestrator believes it to be at an instance.
+// A request recorded as placed at an instance.
 struct Placement {
   Epoch epoch;
   SpecPtr spec;
   bool announced = false;  // decode: it was placed with its plan, and nobody opened the transfer
 };
 
-// Of the requests that are placed at an instance but were not in its last report; at a decode
-// instance: not as opened.
+// Requests placed at an instance that were not in its last report; at a decode instance: not as
+// opened.
 struct Unreported {
   int64_t requests = 0;
   int64_t blocks = 0;  // of prompt and output
@@ -80,7 +80,7 @@ struct Instance {
            static_cast<int64_t>(placed.size()) - without < identity.max_requests;
   }
   bool TakesAssigns() const { return Placeable() && !avoid && HasRoom(); }
-  // It says itself that it drains, and has nothing left: nothing is lost when it is stopped.
+  // It drains, by its own report, and holds nothing: nothing is lost when it is stopped.
   bool Drained() const;
   void Place(const SpecPtr& spec, Epoch epoch, bool announced_only = false);
   void Opened(RequestId request);  // it is announced no longer
@@ -91,11 +91,11 @@ struct Instance {
   void DropHeld(RequestId request, Epoch epoch);
   void CountUnreported();  // anew
 
-  // What the state that its worker tells at the begin of a stream differs by from what is believed
-  // to be there. All that was sent on the stream before and did not arrive is the last part of what
-  // was sent: nothing that was lost is followed by something that arrived.
+  // The difference between the state that its worker reports at the start of a stream and the
+  // records. Of the previous stream, only the last messages can be lost: nothing that was lost is
+  // followed by something that arrived.
   //
-  // Of `all`, those that are not placed here: the worker cancels them. Requests of a predecessor,
+  // Those of `all` that are not placed here: the worker cancels them. Requests of a predecessor,
   // with epochs below `first_epoch`, are left alone.
   std::vector<HeldRequest> UnknownOf(const std::vector<HeldRequest>& all,
                                      uint64_t first_epoch) const;

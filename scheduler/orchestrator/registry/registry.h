@@ -1,15 +1,15 @@
-// Registry: the instances that are alive as far as the orchestrator knows, what they last said, and
-// which requests it believes to be there. Part of OrchestratorCore.
+// Registry: the live instances as the orchestrator knows them, their last reports, and the requests
+// recorded as placed there. Part of OrchestratorCore.
 //
 // An instance that was silent for a lease, while the orchestrator listened (ListeningClock), is
 // dead.
 //
-// All instances of one model name have one KV shape (model hash included): the first one alive
-// fixes it, another one is refused by name. Its prefill instances besides have one
+// All instances of one model name have one KV shape (model hash included); the first live one fixes
+// it, and a different one is refused, naming the field. Its prefill instances also share one
 // max_batch_tokens.
 //
-// No operation walks over all instances but CheckInvariants: what decisions need of a whole pool is
-// counted when one of its instances changes.
+// Only CheckInvariants walks over all instances. Pool totals needed by decisions are updated when
+// an instance changes.
 #pragma once
 
 #include <array>
@@ -62,7 +62,7 @@ class Registry {
   void Recount(Instance& instance) { instance.Recount(); }
   // All that is placed there; nothing is, afterwards.
   std::map<RequestId, Placement> TakePlaced(Instance& instance);
-  // An instance came, and makes up for one that has no stream any more, if there is one.
+  // An instance registered and replaces one without a stream, if any.
   void NoteSuccessor(Role role, const std::string& model);
   std::vector<InstanceId> Connected() const;
   void NumberFrom(uint64_t first_id) { next_id_ = first_id; }

@@ -1,8 +1,7 @@
-// RequestTable: the requests that are alive, by id, by router and by submission; how many are in
-// each state and of each model; when something of them is due. Part of OrchestratorCore.
+// RequestTable: the live requests, by id, by router and by submission; their counts by state and
+// model; their timers. Part of OrchestratorCore.
 //
-// Every operation costs the same whatever the number of requests, but for the logarithm that an
-// ordered container takes; ForEach alone walks over all.
+// All operations are O(log n), except ForEach, which walks all requests.
 //
 // Invariants (CheckInvariants): each request is found by its id, router and number; the counts
 // agree with the states and models; no request's timer is later than what is due.

@@ -7,8 +7,8 @@
 
 namespace skein::scheduler {
 
-// After the grace period of a drain only the step in flight is waited for, and with a failed engine
-// not even that: memory that is quarantined goes away with the process.
+// After the grace period of a drain only the step in flight is waited for; with a failed engine not
+// even that, because quarantined memory goes away with the process.
 bool DecodeCore::Impl::Empty() const {
   const bool quarantined = kv_in_.CountSequences().quarantined > 0;
   return (sequences_.all().empty() && (!quarantined || !steps_.engine().ok())) ||

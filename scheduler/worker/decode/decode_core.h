@@ -5,18 +5,17 @@
 // any of these but the first, on its token stream; tokens that came before are kept for it until
 // the attach lease ends.
 //
-// An announcement says which processes may write a request's KV. It takes nothing: the first Grant
-// does, all blocks of prompt and output or none. Announcements and Grants come on different
-// connections; a Grant that came first waits for its announcement, open_wait_us at most (to carry
-// the announcement in the Grant would send each prompt twice). An announced request is forgotten
-// when it is cancelled or withdrawn, or when its time is over.
+// An announcement names the processes that may write a request's KV. It takes no blocks; the first
+// OpenTransfer allocates all blocks of prompt and output, or none. Announcements and OpenTransfers
+// arrive on different connections. An OpenTransfer that arrives first waits for its announcement,
+// at most open_wait_us. (Sending the announcement inside OpenTransfer would send each prompt
+// twice.) An announced request is forgotten when it is cancelled, withdrawn or expired.
 //
-// How KV comes in, from one or several prefill instances: scheduler/worker/kv_in/kv_in.h. Leases
+// How KV arrives, from one or several prefill instances: scheduler/worker/kv_in/kv_in.h. Leases
 // measure the silence of others while this process listens (scheduler/base/listening_clock.h): they
-// are never shorter than their time, and longer by what this process itself stood still.
+// never end early, and are extended by this process's own pauses.
 //
-// An event costs the logarithm of the number of requests, and as much as its step has sequences; a
-// report costs as much as there are requests to list.
+// An event costs O(log requests) plus the size of its step; a report costs as much as it lists.
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. Blocks held in the pool are exactly those of the requests that have a table (KvIn).
@@ -97,8 +96,8 @@ struct DecodeConfig {
   // Of an announced request whose spec names no deadline.
   TimeUs request_deadline_us = 600 * kSecondUs;
   TimeUs grace_us = 2 * kSecondUs;  // after the lease, before its blocks are used again
-  // For the router to attach. A request to which none did is planned anew, as long as its router
-  // is heard of. It outlasts the backlog of a router that serves a burst.
+  // Time for the router to attach. A request without a router is planned again while its router
+  // still reports. Longer than the backlog of a router in a burst.
   TimeUs attach_lease_us = 60 * kSecondUs;
   EngineWatchConfig engine;
   StagingConfig staging;

@@ -1,6 +1,6 @@
-// Announcements: what the orchestrator has told a decode-worker of requests that have no blocks
-// here yet, and the Grants that came before what they need: the announcement that names their
-// writer, or the blocks of an older epoch of their request. Part of DecodeCore.
+// Announcements: announced requests without blocks, and OpenTransfers that arrived early: before
+// the announcement that names their writer, or before the blocks of an older epoch are free. Part
+// of DecodeCore.
 //
 // An announcement ends at its time; a Grant waits until its time. Both are told apart by request,
 // so that an event looks at those of its own request only.

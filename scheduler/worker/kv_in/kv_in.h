@@ -1,12 +1,12 @@
-// KvIn: the blocks of a decode-worker's sequences: reserved for a prompt, written by prefill
-// instances, read by steps, and given back when nobody can write to them any more. Part of
-// DecodeCore, which decides what is reserved and when a sequence ends.
+// KvIn: the KV blocks of a decode-worker's sequences. They are reserved for a prompt, written by
+// prefill instances, read by steps, and freed when no writer can reach them. Part of DecodeCore,
+// which decides what to reserve and when a sequence ends.
 //
-// Writers. A prefill instance that the reservation names is granted the blocks under a lease, and
-// renews it. It commits with the bytes that it wrote in each layer. The KV is whole when those of
-// all writers sum to the prompt's and the first token came; it fails when a writer's lease is over,
-// when nobody was heard for a lease, or when a commit cannot be right. Either is one Outcome.
-// Writers come and commit in any order.
+// Writers. A prefill instance named in the reservation gets the blocks under a lease and renews it.
+// It commits with the bytes that it wrote to each layer. The KV is complete when all writers' bytes
+// sum to the prompt's and the first token has arrived. It fails when a writer's lease expires, when
+// all were silent for a lease, or when a commit is inconsistent. Either gives one Outcome. Writers
+// may arrive and commit in any order.
 //
 // Tables. A sequence's table covers a number of tokens and may be extended; a step in flight keeps
 // the one that it was given. An extension for which no blocks are free is refused, and nothing has
@@ -20,9 +20,9 @@
 // fills it, tells it part by part, and each part is copied into the blocks before its slots are
 // used again.
 //
-// Time. `now` is the time of DecodeCore's listening clock (scheduler/base/listening_clock.h): what
-// it shows at an event, and what has elapsed for RunTimers. An event costs the logarithm of the
-// number of sequences, and as much as the sequence has writers.
+// Time. `now` is DecodeCore's listening clock (scheduler/base/listening_clock.h): its value at an
+// event, and the elapsed time for RunTimers. An event costs O(log sequences) plus the sequence's
+// writers.
 //
 // Invariants, by number (CheckInvariants names them):
 //   1. The blocks held in the pool are those of the tables and of the quarantine.

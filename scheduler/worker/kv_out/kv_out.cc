@@ -8,14 +8,14 @@
 namespace skein::scheduler {
 namespace {
 
-// The call may be made again: it did not get through, or nobody knows whether it did.
+// The call may be repeated: it did not get through, or the result is unknown.
 bool IsUnreachable(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }
 
-// What a decode instance says by itself to Renew, Commit and a Grant that takes no blocks is never
-// RESOURCE_EXHAUSTED: its inbox was full, and the call may be made again. The request was accepted:
-// it ends with no 429.
+// A decode instance never answers RESOURCE_EXHAUSTED itself to Renew, Commit and OpenTransfers that
+// take no blocks. So its inbox was full, and the call may be repeated. The request was accepted, so
+// it must not end with 429.
 absl::Status OfCall(const absl::Status& status) {
   return absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message()) : status;
 }
@@ -101,8 +101,8 @@ void KvOut::SetSender(Entry& entry, Sender sender) {
   entry.sender = sender;
 }
 
-// What the decode side said against one of several writers: that the request has ended there was
-// another writer's fault as likely as anyone's order, and whoever gave that knows.
+// The decode side's error for one of several writers. If it says that the request has ended there,
+// another writer or an order may be the cause, and the cause is reported elsewhere.
 absl::Status KvOut::EndOf(const Entry& entry, const absl::Status& status) const {
   const bool others = entry.transfer.one_of_several && absl::IsCancelled(status);
   return others ? absl::UnavailableError(status.message()) : status;
@@ -229,7 +229,9 @@ void KvOut::On(const HandoffFailed& event, TimeUs) {
 }
 
 void KvOut::On(const HandoffStopped& event, TimeUs now) {
-  On(HandoffFailed{event.id, event.epoch, absl::InternalError("it stopped unasked")}, now);
+  On(HandoffFailed{event.id, event.epoch,
+                   absl::InternalError("the sender stopped without an order")},
+     now);
 }
 
 void KvOut::SenderEnded(Entry& entry) {

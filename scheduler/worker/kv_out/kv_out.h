@@ -1,5 +1,5 @@
-// KvOut: the KV of prompts on its way from a prefill instance to decode instances. Part of
-// PrefillCore, which says what is to be sent and hears how it ended.
+// KvOut: transfers of prompts' KV from a prefill instance to decode instances. Part of PrefillCore,
+// which says what to send and gets the outcome.
 //
 // Open asks the decode side for a grant; Begin tells the blocks that this instance will compute,
 // before or after the grant. With both the handoff sender writes, layer by layer, under a lease

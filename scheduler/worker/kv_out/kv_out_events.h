@@ -38,7 +38,7 @@ struct NumberedReplied {
 using AcquireStagingBufferReplied = NumberedReplied<AcquireStagingBufferReply>;
 using TakePartReplied = NumberedReplied<TakePartReply>;
 using ReleaseStagingBufferReplied = NumberedReplied<ReleaseStagingBufferReply>;
-// The handoff sender's words about a staged handoff. It has something to put and no buffer: said
+// The handoff sender's messages about a staged handoff. It has data to send and no buffer; reported
 // once until UseStagingBuffer.
 struct HandoffWaits {
   RequestId id;

@@ -1,16 +1,16 @@
-// Membership: a worker's standing with the orchestrator. Opens the stream and registers, reports
-// (every third of the lease, and soon after something ended), repeats what ended until it was
-// heard, opens the stream anew when it broke, leaves after a drain. Part of both WorkerCores.
+// Membership: a worker's registration at the orchestrator. Opens the stream and registers, reports
+// (every third of the lease, and soon after a request ended), repeats ended requests until
+// acknowledged, reopens a broken stream, leaves after a drain. Part of both WorkerCores.
 //
 // The core says of each request when it is held, when it moves on and when it ends (Holds, Ended,
 // Gone). A report tells what has changed since the message before; the whole list goes with a
 // registration, and when the orchestrator finds that the digest does not fit what it was told. So a
 // report costs nothing for requests that do nothing.
 //
-// A worker drains for one of two reasons: its process is stopping (StartDrain; it leaves when it is
-// empty), or an operator ordered it (it stays, empty, until it is stopped or the order is undone):
-// through the orchestrator, or at this worker itself. The order outlives the orchestrator that
-// passed it on.
+// A worker drains for one of two reasons: its process is stopping (StartDrain; it leaves when
+// empty), or an operator ordered it (it stays, empty, until it is stopped or the order is undone),
+// through the orchestrator or at this worker. The order survives the orchestrator that forwarded
+// it.
 //
 // At most one of its messages is unanswered at a time, and none for longer than answer_timeout_us.
 // Bounded: at most kMaxEnded ended requests are remembered (the oldest go first; an orchestrator
@@ -57,11 +57,11 @@ class Membership {
   // The request is held from now on, or was and has moved on. `chunk_since_us`: when the chunk
   // began that runs now, kNever: none does.
   void Holds(const HeldRequest& held, TimeUs chunk_since_us = kNever);
-  // It is held no longer, and has not ended.
+  // No longer held, without an end.
   void Gone(RequestId id, Epoch epoch);
   // Something ended, if it was held or not: it will be reported soon.
   void Ended(EndedRequest ended);
-  // What was last reported is no longer true in a way that placement should hear soon.
+  // The last report is outdated in a way that placement should learn soon.
   void ReportSoon() { dirty_ = true; }
   void StartDrain() { leaving_ = dirty_ = true; }
   // True: the worker did not drain, and does now.
@@ -89,12 +89,12 @@ class Membership {
   bool connected() const { return connected_; }
   bool draining() const { return leaving_ || ordered_; }
   bool leaving() const { return leaving_; }
-  // The orchestrator has heard of the drain and of all that ended, or cannot be told.
+  // The orchestrator has acknowledged the drain and all ended requests, or cannot be reached.
   bool drain_told() const { return !connected_ || (told_draining_ && ended_.empty()); }
   // How the latest message to the orchestrator was answered; UNKNOWN before the first.
   const absl::Status& last_call() const { return last_call_; }
   InstanceId instance() const { return instance_; }
-  // The highest that it has listened to; a lower one is refused.
+  // The highest generation seen; a lower one is refused.
   const Generation& generation() const { return seen_; }
   const WorkerIdentity& identity() const { return config_.identity; }
   // INTERNAL unless `held` is what Holds, Gone and Ended have told, and all fits together.

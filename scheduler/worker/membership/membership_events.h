@@ -25,8 +25,8 @@ struct CallUnregister {
 struct CloseStream {};
 // Drained and unregistered: the process may leave. Comes once.
 struct Drained {};
-// The engine is unusable. Its requests have ended; what follows are last words, then Drained. Comes
-// at most once. The process must not wait for the engine's thread: it may never return.
+// The engine is unusable. Its requests have ended; final reports follow, then Drained. At most
+// once. The process must not wait for the engine's thread, which may never return.
 struct EngineFailed {
   absl::Status status;
 };

@@ -100,9 +100,8 @@ struct PrefillConfig {
   BatchLimits batch;
   int64_t max_requests = 256;       // accepted at a time
   int64_t max_sequence_tokens = 0;  // prompt + max_tokens; the engine's max_positions (0: no limit)
-  // Requests that ask for a place or compute, at a time. More may, as long as they are what the
-  // step in flight and the next one have room for: short prompts must not wait for each other's
-  // answers.
+  // Limit of requests that ask for a place or compute. More may, while the step in flight and the
+  // next one have room for them: short prompts must not wait for each other's answers.
   int64_t begin_ahead = 4;
   TimeUs rpc_timeout_us = kSecondUs;
   TimeUs ask_timeout_us =
@@ -112,13 +111,14 @@ struct PrefillConfig {
   // A request that needs its place waits so long for the stream to the orchestrator.
   TimeUs begin_give_up_us = 10 * kSecondUs;
   TimeUs request_deadline_us = 600 * kSecondUs;  // when the spec names none
-  // A ring step, the wait for the other members included: a member that is free early waits for
-  // the one with the longest queue, and for one whose engine hangs until that engine's own timeout
-  // (EngineWatch). That members die or give up is heard long before.
-  // `batch.max_batch_tokens` is what one member computes in it, the same at all instances that
-  // share plans: the orchestrator registers no others.
+  // Time limit of a ring step, including the wait for the other members. A free member waits for
+  // the one with the longest queue, and for one with a hung engine until that engine's own timeout
+  // (EngineWatch). Failed or leaving members are noticed much earlier. `batch.max_batch_tokens` is
+  // what one member computes in a step, equal at all instances that share plans; the orchestrator
+  // registers no others.
   TimeUs ring_step_us = 1200 * kSecondUs;
-  // Who joins a running plan waits so long for blocks: two plans may wait for each other's.
+  // Time that an instance joining a running plan waits for blocks; two plans may wait for each
+  // other's.
   TimeUs join_wait_us = 5 * kSecondUs;
   EngineWatchConfig engine;
 };

@@ -2,9 +2,9 @@
 // hold. Part of PrefillCore. Each call costs the logarithm of the number of requests, or the blocks
 // that it moves.
 //
-// Requests get their blocks, all at once, in plan-sequence order (plan_queue.h). A plain prompt, or
-// the lead of an SP plan, must also have room in front. If the first one lacks blocks, SP plans of
-// larger sequence that have no decode place yet give theirs back: nothing is in them.
+// Requests get all their blocks at once, in plan-sequence order (plan_queue.h). A plain prompt, or
+// the lead of an SP plan, must also have room in front. If the first request lacks blocks, SP plans
+// with larger sequences and without a decode place give theirs back; these blocks are still empty.
 //
 // Invariants (CheckInvariants names them, by PrefillCore's numbers):
 //   1. Blocks held in the pool are exactly those of the requests that have a table.

@@ -42,7 +42,7 @@ class SpPlans {
   // This instance as the plan names it. FAILED_PRECONDITION: it is no member.
   absl::StatusOr<InstanceId> SelfIn(const AssignRequest& assign) const;
 
-  // The plan's first Assign. Errors: nothing is known of it then. INVALID_ARGUMENT "chunks: …" or
+  // The plan's first Assign. On an error nothing is stored. INVALID_ARGUMENT "chunks: …" or
   // "prompt_logprobs: …". REQUIRES: its request has no plan here.
   absl::Status Add(const AssignRequest& assign);
   // A later one. INVALID_ARGUMENT "chunks: …": nothing was added. REQUIRES: Find(id).
@@ -57,8 +57,8 @@ class SpPlans {
   SpPlan* Find(RequestId id);  // null: the request has none
   const SpPlan* Find(RequestId id) const;
 
-  // Whose piece is next. Empty: none is known, or the next one is of a chunk that a later Assign
-  // must bring first.
+  // The plan whose piece is next. Empty: none is known, or the next one belongs to a chunk that a
+  // later Assign must bring first.
   std::optional<Turn> Next();
 
   // Of all plans that were not stopped. Kept up to date with each change, so that a report walks

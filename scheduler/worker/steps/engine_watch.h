@@ -26,7 +26,7 @@ struct EngineWatchConfig {
   // An engine that has been idle for so long is probed; 0: never.
   TimeUs probe_interval_us = 0;
   BlockId probe_block;  // of the engine, not of the pool
-  // After a failure, time to send reports and stream ends; then the worker leaves all the same.
+  // Time after a failure for reports and stream ends; then the worker leaves anyway.
   TimeUs last_words_us = 5 * kSecondUs;
 };
 

@@ -1,4 +1,4 @@
-// What a WorkerCore and its engine thread say to each other. At most one step is in flight.
+// Messages between a WorkerCore and its engine thread. At most one step is in flight.
 #pragma once
 
 #include <cstddef>
@@ -84,8 +84,8 @@ struct AbortStep {
   uint64_t step = 0;
 };
 
-// Effect: this instance will not enter that group's step: the members that wait for it in it need
-// not. No step of the group is in flight here.
+// Effect: this instance will not enter the group's step, so members waiting in it can stop. No step
+// of the group is in flight here.
 struct BreakGroup {
   GroupId group;
   int rank = 0;

@@ -128,7 +128,7 @@ void RouterApi::Dispatch(WorkFn work, http::Request request, ResponderPtr respon
   if (draining()) {
     return Refuse(responder, {503, "This router is shutting down. Retry.", "", "draining"});
   }
-  // A page of another site can make a browser post plain text without asking first, but not JSON.
+  // A page of another site can make a browser post plain text without a preflight, but not JSON.
   if (std::string why = WhyNotPlainJson(request); !why.empty()) {
     return Refuse(responder, {415, std::move(why), "", "unsupported_media_type"});
   }
@@ -237,7 +237,7 @@ MaybeError RouterApi::PrepareInput(const ServedModel& model, const openai::ChatI
   return PrepareChat(model, input, Now(), LimitsOf(model).prompt_tokens_max(), out);
 }
 
-// What could never be admitted at once is the client's fault, not a matter of waiting.
+// A request that could never be admitted is the client's fault; waiting does not help.
 MaybeError RouterApi::CheckChoices(const AnswerPlan& plan, size_t prompts) const {
   const int64_t choices = static_cast<int64_t>(prompts) * plan.options.best_of;
   const int64_t room = options_.max_streams + options_.max_queued;

@@ -68,7 +68,7 @@ absl::StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text) {
     }
   }
   if (!problems.empty()) return absl::InvalidArgumentError(absl::StrJoin(problems, "; "));
-  if (keys.digests_.empty()) return absl::InvalidArgumentError("it has no key");
+  if (keys.digests_.empty()) return absl::InvalidArgumentError("the file has no keys");
   return keys;
 }
 

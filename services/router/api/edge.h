@@ -1,5 +1,5 @@
-// What stands between the HTTP server and the router's routes: API keys, cross-origin requests,
-// and the headers, log lines and counts that every answer has.
+// Between the HTTP server and the router's routes: API keys, cross-origin requests, and the
+// headers, log lines and counts of every answer.
 #pragma once
 
 #include <memory>
@@ -35,7 +35,8 @@ class Edge {
                                                       const http::Routes* routes,
                                                       RouterMetrics* metrics);
 
-  // Refuses with 401 who has no key, answers preflights, and leaves all else to the routes.
+  // Answers 401 to requests without a valid key, answers preflights, and passes everything else to
+  // the routes.
   void Serve(http::Request request, std::shared_ptr<http::Responder> responder) const;
   // As ServerOptions::complete: adds cross-origin headers and, to 429, 503 and 504, why the request
   // was dropped. Counts the answer and logs a refusal, unless the answer is noted. A flood of

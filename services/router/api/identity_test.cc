@@ -93,7 +93,7 @@ TEST(ApiKeysTest, BadLinesAreNamedByNumberAndNeverShown) {
   EXPECT_NE(message.find("line 3: "), std::string::npos) << message;
   EXPECT_EQ(message.find("line 1: "), std::string::npos) << message;
   EXPECT_EQ(message.find("secret"), std::string::npos) << message;
-  EXPECT_EQ(ApiKeys::Parse("# nothing\n\n").status().message(), "it has no key");
+  EXPECT_EQ(ApiKeys::Parse("# nothing\n\n").status().message(), "the file has no keys");
 }
 
 TEST(ApiKeysTest, TheSchemeIsBearerInAnyCase) {

@@ -1,10 +1,10 @@
 // The answer to one generation request: collects the tokens of its choices and writes them to the
 // client, whole or as server-sent events. Lives on the shell's loop.
 //
-// A stream opens with its first event, but not before the cluster has accepted every choice, so
-// that what is refused is refused with its status. An error before that is an HTTP error; later it
-// is an error event, after which the stream ends without [DONE]. One failed choice fails the
-// request and cancels its other choices.
+// A stream opens with its first event, but only after the cluster has accepted every choice, so
+// that a refusal has its own HTTP status. An earlier error is an HTTP error. A later one is an
+// error event, after which the stream ends without [DONE]. One failed choice fails the request and
+// cancels the others.
 #pragma once
 
 #include <cstdint>

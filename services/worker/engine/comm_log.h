@@ -1,5 +1,5 @@
-// What the log says of the ways that communicators take: each way of groups of one size at its
-// first bytes, then each time its bytes have grown eightfold.
+// Logs the paths of communicators: each path of a group size at its first bytes, then each time the
+// bytes have grown eightfold.
 #pragma once
 
 #include <map>

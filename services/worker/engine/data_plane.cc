@@ -40,7 +40,7 @@ absl::StatusOr<std::string> DeviceWithAddress(const std::string& address) {
     absl::StrAppend(&known, known.empty() ? "" : ", ", text, " (", one->ifa_name, ")");
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "--data-host: '", address, "' is no address of this machine; there are ", known));
+      "--data-host: '", address, "' is not an address of this machine; known: ", known));
 }
 
 absl::StatusOr<engine::UcxOptions> DataPlaneOf(const WorkerOptions& options, int offset) {

@@ -29,13 +29,13 @@ class RingGroups {
   // The step has ended.
   void Leave(const absl::Status& status);
 
-  // Any thread, never blocks: nothing waits while the lock is held, groups are made and broken at
-  // once. Breaks the groups of `step`, whether it is in them, has yet to enter or has just left
-  // them; the other members hear of it.
+  // Any thread; never blocks: groups are made and broken at once, and nothing waits while the lock
+  // is held. Breaks the groups of `step`, whether this worker is in them, has yet to enter or has
+  // just left; the other members are notified.
   void Abort(uint64_t step, const absl::Status& reason);
   // Any thread, never blocks. Tells the other members of a group that this one does not come.
   void Break(const scheduler::BreakGroup& group, const absl::Status& reason);
-  // Breaks whatever runs and whatever comes.
+  // Breaks current and future groups.
   void Stop();
 
  private:

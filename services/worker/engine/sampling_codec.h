@@ -13,10 +13,9 @@ namespace skein::services {
 // `spec` passed CheckSpec; stop tokens are suppressed until min_tokens.
 engine::SamplingParams SamplingFrom(const scheduler::RequestSpec& spec);
 
-// What no engine of this vocabulary could run, found before it is in a batch: INVALID_ARGUMENT
-// names a sampling parameter that is out of its range, or an id of the prompt or of the sampling
-// parameters that is outside the vocabulary, or says that no token is left to sample. Nobody before
-// the workers looks at these.
+// Checks, before batching, what no engine with this vocabulary can run. INVALID_ARGUMENT names an
+// out-of-range sampling parameter, an id of the prompt or of the sampling parameters outside the
+// vocabulary, or says that no token is left to sample. Only workers check these.
 absl::Status CheckSpec(const scheduler::RequestSpec& spec, int vocab_size);
 
 // What v1::TokenBatch.Sequence.sampled has of a token: empty when no logprobs were asked for.

@@ -85,7 +85,7 @@ absl::Status NameTheFlag(const WorkerOptions& options, const absl::Status& statu
   if (absl::StartsWith(message, "device: ")) return about("--", message);
   if (absl::StartsWith(message, "comm_path: ")) return about("--comm-path", message.substr(9));
   if (absl::StartsWith(message, "kv_bytes = ")) {
-    return about("--kv-gib: ", options.kv_gib, " GiB hold no block of KV",
+    return about("--kv-gib: ", options.kv_gib, " GiB are less than one KV block",
                  message.substr(message.find(':')));
   }
   return status;

@@ -164,9 +164,9 @@ void RefreshLoad(const scheduler::WorkerLoad& load, WaitingRequests waiting,
 
 namespace {
 
-// The reports and the ends of streams are on their way when the core has drained: the server's
-// shutdown lets them go out. It cancels the other calls after a second, and then waits for their
-// answers for as long as it takes: what hangs with the engine never answers.
+// When the core has drained, reports and stream ends may still be in transit; the server's shutdown
+// sends them. It cancels other calls after a second and then waits for their answers without limit,
+// so a call that hangs with the engine would block it.
 [[noreturn]] void EndWithFailedEngine(const absl::Status& why, WorkerServers* servers) {
   constexpr double kShutdownS = 3;
   RunWithin(kShutdownS, [server = servers->rpc.server.get()] {

@@ -1,5 +1,5 @@
-// How the process of a worker comes to its end: by a stop signal, because the orchestrator refused
-// its registration, or because its engine failed.
+// How a worker process ends: by a stop signal, because the orchestrator refused its registration,
+// or because its engine failed.
 // Internal to services/worker.
 //
 // After a failure the engine's thread may never return, and what belongs to the engine may be
