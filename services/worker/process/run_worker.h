@@ -10,6 +10,7 @@
 #include "services/admin/slot.h"
 #include "services/admin/start_signals.h"
 #include "services/metrics/process_metrics.h"
+#include "services/shell/loop.h"
 #include "services/worker/process/worker_common.h"
 #include "services/worker/process/worker_end.h"
 #include "services/worker/process/worker_status.h"
