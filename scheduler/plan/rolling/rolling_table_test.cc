@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "scheduler/plan/rolling/rolling.h"
+
 namespace skein::scheduler {
 namespace {
 
