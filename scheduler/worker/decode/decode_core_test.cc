@@ -126,6 +126,16 @@ TEST_F(DecodeCoreTest, AWholeAnswerHasEndedWhenARouterTakesIt) {
   EXPECT_EQ(core_.StateOf({7, 2}), "");
 }
 
+TEST_F(DecodeCoreTest, AWholeAnswerThatWaitsForItsRouterIsNotEndedByItsAnnouncementOnceMore) {
+  Open(Spec(1));
+  Commit(1);
+  for (int i = 0; i < 3; ++i) Step(41 + i);
+  Announce(Spec(1));
+  EXPECT_EQ(ended_.count({7, 1}), 0u);
+  EXPECT_EQ(Of<EmitToken>(Attach(1, 50)).size(), 4u);
+  EXPECT_TRUE(ended_.at({7, 1}).ok());
+}
+
 TEST_F(DecodeCoreTest, AWholeAnswerThatNobodyTookIsCancelled) {
   Announce(Spec(1));
   OpenTransfer(1);

@@ -27,7 +27,8 @@ void DecodeCore::Impl::On(const AnnounceCalled& event) {
   if (known != nullptr && known->phase == Phase::kReceiving) {
     return kv_in_.AddWriters(id, request.writers);
   }
-  if ((known != nullptr && known->phase != Phase::kEnded) || !MayAnnounce(request)) return;
+  // A whole answer that no router has taken yet is no end: the announcement came once more.
+  if ((known != nullptr && !known->told) || !MayAnnounce(request)) return;
   const TimeUs budget = request.spec->deadline_us;
   announcements_.Add(request, event.checked,
                      now_ + (budget > 0 ? budget : config_.request_deadline_us));
