@@ -155,7 +155,7 @@ absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const
 
 void OrchestratorCore::Impl::On(const OrchestratorTick&) {
   for (InstanceId dead : registry_.Listened(now_)) Lose(dead, "was lost: its lease expired");
-  for (const uint64_t silent : routers_.Silent(registry_.listening().elapsed())) {
+  for (const uint64_t silent : routers_.TakeSilent(registry_.listening().elapsed())) {
     LoseRouter(silent, "was lost: its lease expired", RouterGone::kSilent);
   }
   LeaveTheSilent();

@@ -92,7 +92,7 @@ void OrchestratorCore::Impl::TellFailed(RequestId id, absl::Status status) {
 }
 
 void OrchestratorCore::Impl::On(const RouterDisconnected& event) {
-  if (Router* router = routers_.FindConnected(event.call)) router->connection = CallId{};
+  if (Router* router = routers_.FindConnected(event.call)) routers_.Disconnect(*router);
 }
 
 void OrchestratorCore::Impl::On(const RouterReported& event) {
