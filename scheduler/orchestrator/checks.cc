@@ -215,6 +215,7 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   if (found.ok()) found = abandoned_.CheckInvariants();
   if (found.ok()) found = registry_.CheckInvariants();
   if (found.ok()) found = routers_.CheckInvariants();
+  if (found.ok()) found = explanations_.CheckInvariants();
   if (found.ok()) found = parked_.CheckInvariants(requests_);
   if (found.ok()) found = pools_.CheckInvariants(requests_);
   if (found.ok()) found = rolling_.CheckInvariants(requests_, pools_);
