@@ -23,10 +23,6 @@ void OrchestratorCore::Impl::ForgetAsking(Request& request) {
   }
 }
 
-Placed OrchestratorCore::Impl::PlacedOf(const Request& request) const {
-  return {request.epoch, request.decode, registry_.Find(request.decode)->identity.endpoint};
-}
-
 // A request keeps the place of its first asking.
 void OrchestratorCore::Impl::EnterLine(Request& request) {
   if (request.waiting_number == 0) {
