@@ -30,7 +30,7 @@ void OrchestratorCore::Impl::On(const RegisterCalled& event) {
   reply.generation = {generation_, config_.incarnation};
   effects_.push_back(AnswerRegister{event.call, std::move(reply)});
   if (instance.drain_order.has_value()) {
-    Send(CallDrainOrder{instance.id, {.drain = *instance.drain_order}});
+    sender_.Send(CallDrainOrder{instance.id, {.drain = *instance.drain_order}});
   }
   if (registered->former != CallId{}) {
     LeaveStream(registered->id, registered->former);
@@ -199,7 +199,7 @@ void OrchestratorCore::Impl::On(const DrainCalled& event) {
   reply.status = instance ? registry_.Drain(request) : router_side_.Drain(request);
   if (reply.status.ok() && instance) {
     const Instance& ordered = *registry_.Find(request.instance);
-    Send(CallDrainOrder{ordered.id, {.drain = !request.undo}});
+    sender_.Send(CallDrainOrder{ordered.id, {.drain = !request.undo}});
     LeaveDraining(ordered);
     NoteRoom(ordered.identity.model);
     placement_.NoteChange(ordered.identity.model);

@@ -253,8 +253,8 @@ AwaitedReports OrchestratorCore::Impl::AwaitedReportsOf(const Request& request) 
 void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   const RequestId id = request.spec->id;
   AnswerAsking(request, absl::NotFoundError("the request has ended"));
-  CancelAtMembers(request, why);
-  CancelAt(request.decode, request, why);
+  sender_.CancelAtMembers(request, why);
+  sender_.CancelAt(request.decode, request, why);
   LeaveRolling(request);
   orchestrator::ExplanationLog::NoteTimes(&request);
   AwaitedReports reports = AwaitedReportsOf(request);

@@ -1,9 +1,10 @@
 // The parts of OrchestratorCore. Included by its own files only. RouterSide (router_side.h) carries
-// out what routers say; the rest is here:
+// out what routers say, PlanSender (plan_sender.h) writes the messages about plans; the rest is
+// here:
 //   orchestrator_core.cc   submission, timers, the ends of a request, the generation
 //   membership.cc          instances come, report, go
 //   planning.cc            which instances compute a prompt, and the wait for one that takes it
-//   assigning.cc           a plan is told to its members
+//   assigning.cc           a plan goes to its members, and what they say of it
 //   replanning.cc          a plan is given up
 //   placing.cc             which instance decodes: DecodePlacement's answers are carried out
 //   checks.cc              what the core shows of itself
@@ -22,6 +23,7 @@
 #include "scheduler/orchestrator/decode/decode_placement.h"
 #include "scheduler/orchestrator/explain/explanation_log.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
+#include "scheduler/orchestrator/plan_sender.h"
 #include "scheduler/orchestrator/prefill/abandoned_plans.h"
 #include "scheduler/orchestrator/prefill/plan_chooser.h"
 #include "scheduler/orchestrator/prefill/prefill_pools.h"
@@ -113,17 +115,7 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   // A plan and its members.
   void SendPlan(Request& request, const std::vector<PlannedChunk>& chunks);  // under a new epoch
   void AddChunk(Request& request, const PlannedChunk& chunk, PlanSequence sequence);
-  void SendAssigns(Request& request, size_t from_chunk, PlanSequence sequence);
-  void SendPlainAssign(Request& request, PlanSequence sequence);
   void Accepted(Request& request, Member& member);
-  void StartMembers(Request& request);
-  void SendStart(const Request& request, const Member& member);
-  // Not sent where there is no stream: the next one begins with a resync.
-  template <class Effect>
-  void Send(Effect effect) {
-    const Instance* to = registry_.Find(effect.instance);
-    if (to != nullptr && to->connected()) effects_.push_back(std::move(effect));
-  }
   void TakeProgress(Request& request, Member& member, const HeldRequest& held);
   void NoteEntered(Request& request, const Member& member);
   void MemberDone(Request& request, Member& member);
@@ -135,14 +127,9 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   static bool MayReplan(const Request& request, const absl::Status& status);
   void Replan(Request& request, const absl::Status& why);  // or fails it, after too many
   void GiveUpPlan(Request& request, const absl::Status& why);
-  static bool IsSuspect(const Request& request) {
-    return !request.engines_failed.empty() || !request.lost_under.empty();
-  }
   bool FailSuspect(Request& request);  // true: it was one too many for it, and has ended
   void HasLeft(Request& request, InstanceId instance);
   void LeaveTheSilent();
-  void CancelAt(InstanceId instance, const Request& request, const std::string& why);
-  void CancelAtMembers(const Request& request, const std::string& why);
 
   // Placement of decode.
   void PlaceWithPlan(Request& request);  // if an instance has room and nobody waits
@@ -151,7 +138,6 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   DecodePlacement::Choice ChooseDecode(const Request& request, bool asked) const;
   bool TryPlace(Request& request);
   void PlaceAt(Request& request, InstanceId instance, bool with_plan);
-  void Announce(const Request& request);
   bool MustWaitForOlder(const Request& request) const;
   void TakeRefusal(Request& request, const PlaceDecodeRequest& refusal);
   void EnterLine(Request& request);
@@ -205,6 +191,7 @@ class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
   bool started_ = false;  // the first event was handled
   std::vector<OrchestratorEffect> effects_;
   Registry registry_;
+  orchestrator::PlanSender sender_{&registry_, &effects_};
   orchestrator::RequestTable requests_;
   DecodePlacement placement_;
   orchestrator::AbandonedPlans abandoned_;  // of the requests that are replanning
