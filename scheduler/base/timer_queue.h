@@ -3,6 +3,7 @@
 // number of keys, so no event walks over all of them.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <set>
@@ -36,6 +37,7 @@ class TimerQueue {
     return key;
   }
   TimeUs Next() const { return order_.empty() ? kNever : order_.begin()->first; }
+  size_t size() const { return at_.size(); }
   TimeUs Of(const Key& key) const {
     const auto it = at_.find(key);
     return it == at_.end() ? kNever : it->second;

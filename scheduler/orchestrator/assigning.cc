@@ -27,8 +27,7 @@ void OrchestratorCore::Impl::SendPlan(Request& request, const std::vector<Planne
     explained.chunks.push_back({chunks[k].tokens, chunks[k].instances});
   }
   PlaceWithPlan(request);
-  request.sequence_parallel ? SendAssigns(request, 0, sequence)
-                            : SendPlainAssign(request, sequence);
+  sender_.Assign(request, 0, sequence);
   effects_.push_back(SendPlanUpdate{
       request.spec->id,
       Planned{request.epoch, request.members[0].instance, now_ - request.submitted_us}});
@@ -47,47 +46,6 @@ void OrchestratorCore::Impl::AddChunk(Request& request, const PlannedChunk& chun
                             .members = request.members.size(),
                             .sequence = sequence});
   pools_.AddChunk(request, request.chunks.size() - 1);
-}
-
-void OrchestratorCore::Impl::SendPlainAssign(Request& request, PlanSequence sequence) {
-  const InstanceId to = request.members[0].instance;
-  Instance& instance = *registry_.Find(to);
-  instance.Place(request.spec, request.epoch);
-  request.members[0].assigned = sequence;
-  AssignRequest assign{request.spec, request.epoch, sequence};
-  assign.suspect = IsSuspect(request);
-  if (request.decode != InstanceId{}) assign.placed = PlacedOf(request);
-  Send(CallAssign{to, std::move(assign)});
-}
-
-void OrchestratorCore::Impl::SendAssigns(Request& request, size_t from_chunk,
-                                         PlanSequence sequence) {
-  AssignRequest assign{request.spec, request.epoch, sequence};
-  assign.from_chunk = static_cast<uint32_t>(from_chunk);
-  assign.suspect = IsSuspect(request);
-  for (const Member& member : request.members) {
-    const WorkerIdentity& identity = registry_.Find(member.instance)->identity;
-    assign.members.push_back(
-        {member.instance, identity.incarnation, identity.endpoint, identity.comm_address});
-  }
-  for (const Chunk& chunk : request.chunks) {
-    PlanChunk& out = assign.chunks.emplace_back();
-    out.tokens = chunk.tokens;
-    for (uint32_t i = 0; i < chunk.members; ++i) out.members.push_back(i);
-  }
-  for (Member& member : request.members) {
-    Instance& instance = *registry_.Find(member.instance);
-    const bool joins = member.assigned == PlanSequence{};
-    const bool leads = &member == request.members.data();
-    assign.placed.reset();
-    if (joins && (request.state == State::kPlaced || (leads && request.decode != InstanceId{}))) {
-      assign.placed = PlacedOf(request);
-    }
-    member.assigned = sequence;
-    member.phase = Member::Phase::kAssigned;
-    instance.Place(request.spec, request.epoch);
-    Send(CallAssign{member.instance, assign});
-  }
 }
 
 void OrchestratorCore::Impl::On(const AssignReplied& event) {
@@ -120,18 +78,6 @@ void OrchestratorCore::Impl::Accepted(Request& request, Member& member) {
   if (request.state != State::kAssigning || !request.AllAccepted()) return;
   Enter(request, State::kAssigned);
   if (request.asking.has_value()) EnterLine(request);
-}
-
-// The lead has opened the transfer itself.
-void OrchestratorCore::Impl::StartMembers(Request& request) {
-  for (size_t i = 1; i < request.members.size(); ++i) {
-    const Member& member = request.members[i];
-    if (member.here()) SendStart(request, member);
-  }
-}
-
-void OrchestratorCore::Impl::SendStart(const Request& request, const Member& member) {
-  Send(CallStart{member.instance, {request.spec->id, request.epoch, PlacedOf(request)}});
 }
 
 void OrchestratorCore::Impl::TakeProgress(Request& request, Member& member,

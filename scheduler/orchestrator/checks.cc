@@ -7,9 +7,7 @@
 namespace skein::scheduler {
 
 TimeUs OrchestratorCore::Impl::NextDeadline() const {
-  const TimeUs routers_us = registry_.listening().NextTick(routers_.NextLeaseEnd());
-  const TimeUs early_us = early_.empty() ? kNever : settled_us_;
-  return std::min({registry_.NextTick(), routers_us, requests_.NextTimer(), early_us});
+  return std::min({registry_.NextTick(), router_side_.NextTick(), requests_.NextTimer()});
 }
 
 std::vector<Explanation> OrchestratorCore::Impl::Explain(const std::string& name,
@@ -41,7 +39,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
       .prefill_instances = registry_.Count(Role::kPrefill),
       .decode_instances = registry_.Count(Role::kDecode),
       .planning = requests_.CountIn(State::kQueued) + requests_.CountIn(State::kReplanning) +
-                  static_cast<int64_t>(early_.size()),
+                  static_cast<int64_t>(router_side_.held()),
       .parked = requests_.CountIn(State::kParked),
       .assigning = requests_.CountIn(State::kAssigning),
       .assigned = requests_.CountIn(State::kAssigned),
@@ -103,7 +101,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
     }
     snapshot.instances.push_back(std::move(status));
   }
-  for (const auto& [id, router] : routers_.all()) {
+  for (const auto& [id, router] : router_side_.routers().all()) {
     snapshot.routers.push_back(
         {router.identity, router.load, now - router.heard_us, router.draining(), router.drained()});
   }
@@ -214,6 +212,8 @@ absl::Status OrchestratorCore::Impl::CheckInvariants() const {
   absl::Status found = requests_.CheckInvariants();
   if (found.ok()) found = abandoned_.CheckInvariants();
   if (found.ok()) found = registry_.CheckInvariants();
+  if (found.ok()) found = router_side_.CheckInvariants();
+  if (found.ok()) found = explanations_.CheckInvariants();
   if (found.ok()) found = parked_.CheckInvariants(requests_);
   if (found.ok()) found = pools_.CheckInvariants(requests_);
   if (found.ok()) found = rolling_.CheckInvariants(requests_, pools_);

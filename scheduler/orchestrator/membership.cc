@@ -31,7 +31,7 @@ void OrchestratorCore::Impl::On(const RegisterCalled& event) {
   reply.generation = {generation_, config_.incarnation};
   effects_.push_back(AnswerRegister{event.call, std::move(reply)});
   if (instance.drain_order.has_value()) {
-    Send(CallDrainOrder{instance.id, {.drain = *instance.drain_order}});
+    sender_.Send(CallDrainOrder{instance.id, {.drain = *instance.drain_order}});
   }
   if (registered->former != CallId{}) {
     LeaveStream(registered->id, registered->former);
@@ -142,8 +142,7 @@ void OrchestratorCore::Impl::TakeDecodeEnded(Request& request, const EndedReques
 // nobody would take the tokens there either.
 void OrchestratorCore::Impl::TakeUnclaimed(Request& request, const absl::Status& why) {
   Note(Degraded::kUnclaimed, request);
-  const Router* router = routers_.Find(request.spec->id.router);
-  if (router != nullptr && router->connection != CallId{}) return Replan(request, why);
+  if (router_side_.IsConnected(request.spec->id.router)) return Replan(request, why);
   TakeFromDecode(request);
   Fail(request, why);
 }
@@ -199,14 +198,10 @@ void OrchestratorCore::Impl::On(const DrainCalled& event) {
   const DrainRequest& request = event.request;
   DrainReply reply;
   const bool instance = request.instance != InstanceId{};
-  reply.status = instance ? registry_.Drain(request) : routers_.Drain(request);
-  const Router* router = instance ? nullptr : routers_.Find(request.router);
-  if (reply.status.ok() && router != nullptr && router->connection != CallId{}) {
-    effects_.push_back(OrderRouterDrain{router->connection, !request.undo});
-  }
+  reply.status = instance ? registry_.Drain(request) : router_side_.Drain(request);
   if (reply.status.ok() && instance) {
     const Instance& ordered = *registry_.Find(request.instance);
-    Send(CallDrainOrder{ordered.id, {.drain = !request.undo}});
+    sender_.Send(CallDrainOrder{ordered.id, {.drain = !request.undo}});
     LeaveDraining(ordered);
     NoteRoom(ordered.identity.model);
     placement_.NoteChange(ordered.identity.model);

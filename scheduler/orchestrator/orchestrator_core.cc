@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/base/plant.h"
 #include "scheduler/orchestrator/orchestrator_impl.h"
 #include "scheduler/vocabulary/check.h"
 
@@ -36,9 +37,15 @@ OrchestratorCore::Impl::Impl(const OrchestratorConfig& config)
       registry_(FirstNumberOf(config.generation), config.instance_lease_us),
       pools_(config.planning, &registry_),
       chooser_(&registry_, config.default_tokens_per_second),
-      routers_(config.instance_lease_us),
       gone_(config.max_gone, config.gone_kept_us),
       explanations_(config.max_explanations),
+      router_side_(config.instance_lease_us, config.max_requests,
+                   {.requests = &requests_,
+                    .registry = &registry_,
+                    .explanations = &explanations_,
+                    .gone = &gone_,
+                    .ends = this,
+                    .effects = &effects_}),
       generation_(config.generation),
       first_epoch_(FirstNumberOf(config.generation)),
       last_epoch_(first_epoch_ - 1),
@@ -54,7 +61,15 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
   now_ = std::max(now_, now);
   effects_.clear();
   if (!std::exchange(started_, true) && generation_ > 1) Settle();
-  std::visit([this](const auto& e) { On(e); }, event);
+  std::visit(
+      [this](const auto& e) {
+        if constexpr (requires { router_side_.On(e, now_); }) {
+          router_side_.On(e, now_);
+        } else {
+          On(e);
+        }
+      },
+      event);
   SubmitEarly();
   RunTimers();
   PlaceWaiting();
@@ -66,15 +81,40 @@ std::vector<OrchestratorEffect> OrchestratorCore::Impl::Handle(const Orchestrato
   return std::move(effects_);
 }
 
+void OrchestratorCore::Impl::On(const RouterConnected& event) {
+  Follow(event.hello.seen);
+  router_side_.Connect(event, {generation_, config_.incarnation}, now_);
+}
+
+// Workers and routers have listened to another orchestrator, or to this one's predecessor: they
+// listen to this one again under a higher generation, on new streams. Epochs of the generation
+// before may be the other's, too.
+void OrchestratorCore::Impl::Follow(const Generation& seen) {
+  const Generation own{generation_, config_.incarnation};
+  if (own.MayFollow(seen) || SKEIN_PLANT(stale_epoch_accepted)) return;
+  generation_ = seen.number + 1;
+  first_epoch_ = FirstNumberOf(generation_);
+  last_epoch_ = last_sequence_ = first_epoch_ - 1;
+  registry_.NumberFrom(first_epoch_);
+  Settle();
+  effects_.push_back(StoreGeneration{generation_});
+  const absl::Status why = absl::AbortedError("the orchestrator takes a higher generation");
+  router_side_.CloseStreams(why);
+  for (const InstanceId id : registry_.Connected()) {
+    Instance& instance = *registry_.Find(id);
+    const CallId stream = instance.connection;
+    registry_.Disconnect(instance);
+    LeaveStream(id, stream);
+    effects_.push_back(CloseWorker{stream, why});
+  }
+}
+
 void OrchestratorCore::Impl::On(const SubmitCalled& event) {
-  if (now_ < settled_us_) return early_.push_back(event);
-  Submit(event);
+  router_side_.Holds(now_) ? router_side_.Hold(event) : Submit(event);
 }
 
 void OrchestratorCore::Impl::SubmitEarly() {
-  if (early_.empty() || now_ < settled_us_) return;
-  const std::vector<SubmitCalled> early = std::exchange(early_, {});
-  for (const SubmitCalled& one : early) {
+  for (const SubmitCalled& one : router_side_.TakeHeld(now_)) {
     Submit(one);
     TellAccepted(one);
   }
@@ -82,10 +122,10 @@ void OrchestratorCore::Impl::SubmitEarly() {
 
 void OrchestratorCore::Impl::Submit(const SubmitCalled& event) {
   const RequestId id = event.spec->id;
-  if (const Request* known = Find(id)) return TellState(*known);
+  if (const Request* known = Find(id)) return router_side_.TellState(*known);
   if (absl::Status status = MaySubmit(event); !status.ok()) {
     refused_ += absl::IsResourceExhausted(status) ? 1 : 0;
-    return TellFailed(id, std::move(status));
+    return router_side_.TellFailed(id, std::move(status));
   }
   const TimeUs budget = event.spec->deadline_us;
   const TimeUs deadline_us = now_ + (budget > 0 ? budget : config_.request_deadline_us);
@@ -155,9 +195,7 @@ absl::Status OrchestratorCore::Impl::HasCapacity(const std::string& model) const
 
 void OrchestratorCore::Impl::On(const OrchestratorTick&) {
   for (InstanceId dead : registry_.Listened(now_)) Lose(dead, "was lost: its lease expired");
-  for (const uint64_t silent : routers_.Silent(registry_.listening().elapsed())) {
-    LoseRouter(silent, "was lost: its lease expired", RouterGone::kSilent);
-  }
+  router_side_.LoseTheSilent(now_);
   LeaveTheSilent();
 }
 
@@ -182,8 +220,9 @@ void OrchestratorCore::Impl::RunTimers(Request& request) {
 // RESOURCE_EXHAUSTED would tell the router that nothing of the request was begun.
 void OrchestratorCore::Impl::Fail(Request& request, const absl::Status& status) {
   explanations_.NoteFailed(&request);
-  TellFailed(request.spec->id,
-             absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message()) : status);
+  router_side_.TellFailed(request.spec->id, absl::IsResourceExhausted(status)
+                                                ? absl::UnavailableError(status.message())
+                                                : status);
   Erase(request, absl::StrCat("failed: ", std::string(status.message())));
 }
 
@@ -216,8 +255,8 @@ AwaitedReports OrchestratorCore::Impl::AwaitedReportsOf(const Request& request) 
 void OrchestratorCore::Impl::Erase(Request& request, const std::string& why) {
   const RequestId id = request.spec->id;
   AnswerAsking(request, absl::NotFoundError("the request has ended"));
-  CancelAtMembers(request, why);
-  CancelAt(request.decode, request, why);
+  sender_.CancelAtMembers(request, why);
+  sender_.CancelAt(request.decode, request, why);
   LeaveRolling(request);
   orchestrator::ExplanationLog::NoteTimes(&request);
   AwaitedReports reports = AwaitedReportsOf(request);

@@ -32,7 +32,7 @@
 // A router is also connected by one stream: its requests, their plans, and how they ended for
 // clients. When it breaks, the requests continue. The next stream starts with the router's state:
 // requests that it no longer has are cancelled, and it gets the state of the others
-// (router_streams.cc). Without a stream for a lease, requests that are not placed are cancelled.
+// (router_side.h). Without a stream for a lease, requests that are not placed are cancelled.
 //
 // Epochs and ids begin with the orchestrator's generation. A worker or router that has seen a
 // higher one reports it or refuses this orchestrator, which then takes an even higher one and
@@ -67,7 +67,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -75,181 +74,11 @@
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
 #include "scheduler/orchestrator/explain/explanation.h"
+#include "scheduler/orchestrator/orchestrator_events.h"
 #include "scheduler/orchestrator/prefill/pool_planner.h"
 #include "scheduler/orchestrator/registry/gone_list.h"
 
 namespace skein::scheduler {
-
-// ---- events ----
-
-struct SubmitCalled {  // by the router that its id names; idempotent
-  SpecPtr spec;
-  bool alone = false;     // on one prefill instance, whatever the policy
-  bool accepted = false;  // by an orchestrator before: it is not refused for lack of capacity
-};
-struct RouterEnded {  // for its client; the request is cancelled everywhere
-  RouterEnd end;
-};
-// The messages of a router; `call` is its stream, which RouterConnected begins. The shell lets none
-// of a stream through after RouterDisconnected or CloseRouter, and none about another router's
-// requests.
-struct RouterConnected {
-  CallId call;
-  RouterHello hello;
-};
-struct RouterReported {
-  CallId call;
-  RouterLoad load;
-};
-struct RouterLeft {
-  CallId call;
-};
-struct RouterDisconnected {  // the stream is over
-  CallId call;
-};
-// The messages of a worker; `call` is its stream, which RegisterCalled begins. The shell lets none
-// of a stream through after WorkerDisconnected or CloseWorker.
-struct RegisterCalled {
-  CallId call;
-  RegisterRequest request;
-};
-struct PlaceDecodeCalled {
-  CallId call;
-  PlaceDecodeRequest request;
-};
-struct ReportCalled {
-  CallId call;
-  ReportRequest request;
-};
-struct UnregisterCalled {
-  CallId call;
-  UnregisterRequest request;
-};
-struct WorkerDisconnected {  // the stream is over
-  CallId call;
-};
-struct DrainCalled {  // an operator's
-  CallId call;
-  DrainRequest request;
-};
-// Answers of a worker, on its stream.
-struct AssignReplied {
-  InstanceId instance;
-  RequestId id;
-  Epoch epoch;
-  AssignReply reply;
-  PlanSequence sequence = {};  // of the Assign; ignored for plain plans
-};
-// Other tables, for all models, from the next plan on. Ignored when the latency model does not fit
-// them (CheckPlanning).
-struct ReplacePlanningTables {
-  PlanningTables tables;
-};
-// All earlier messages were handled. Only now do instances that were silent for a lease count as
-// dead. Due often while there are any (scheduler/base/listening_clock.h).
-struct OrchestratorTick {};
-
-using OrchestratorEvent =
-    std::variant<SubmitCalled, RouterEnded, PlaceDecodeCalled, RegisterCalled, ReportCalled,
-                 UnregisterCalled, WorkerDisconnected, RouterConnected, RouterReported, RouterLeft,
-                 RouterDisconnected, DrainCalled, AssignReplied, TransferOpened,
-                 ReplacePlanningTables, OrchestratorTick>;
-
-// ---- effects ----
-
-// On the stream of the request's router; dropped where there is none.
-struct SendPlanUpdate {
-  RequestId id;
-  PlanUpdate update;
-};
-// OK: the stream is that of this router from here on. Otherwise it is over.
-struct WelcomeRouter {
-  CallId call;
-  uint64_t router = 0;
-  RouterWelcome welcome;
-};
-// Answers to a router, on its stream `call`.
-struct AnswerRouterReport {
-  CallId call;
-  CellReport cell;
-};
-struct AnswerRouterGoodbye {
-  CallId call;
-};
-struct OrderRouterDrain {
-  CallId call;
-  bool drain = true;
-};
-// The stream is not this router's any more: close it.
-struct CloseRouter {
-  CallId call;
-  absl::Status status;
-};
-// To be kept for the next start, before any effect that follows.
-struct StoreGeneration {
-  uint64_t generation = 0;
-};
-// Answers to a worker, on its stream `call`.
-struct AnswerPlaceDecode {
-  CallId call;
-  RequestId id;
-  Epoch epoch;
-  PlaceDecodeReply reply;
-};
-// OK: the stream is that of reply.instance from here on. Otherwise it is over.
-struct AnswerRegister {
-  CallId call;
-  RegisterReply reply;
-};
-struct AnswerReport {
-  CallId call;
-  ReportReply reply;
-};
-struct AnswerUnregister {
-  CallId call;
-  UnregisterReply reply;
-};
-struct AnswerDrain {
-  CallId call;
-  DrainReply reply;
-};
-// The stream is not this instance's any more: close it.
-struct CloseWorker {
-  CallId call;
-  absl::Status status;
-};
-// Messages to an instance, on its stream. Assign is answered by one AssignReplied with the same
-// instance, id, epoch and sequence, unless the stream breaks; the others are not answered.
-struct CallAssign {
-  InstanceId instance;
-  AssignRequest request;
-};
-struct CallStart {
-  InstanceId instance;
-  StartRequest request;
-};
-struct CallAnnounce {
-  InstanceId instance;
-  AnnounceRequest request;
-};
-struct CallWithdraw {
-  InstanceId instance;
-  WithdrawRequest request;
-};
-struct CallCancel {
-  InstanceId instance;
-  CancelRequest request;
-};
-struct CallDrainOrder {
-  InstanceId instance;
-  DrainOrder request;
-};
-
-using OrchestratorEffect =
-    std::variant<SendPlanUpdate, WelcomeRouter, AnswerRouterReport, AnswerRouterGoodbye,
-                 OrderRouterDrain, CloseRouter, StoreGeneration, AnswerPlaceDecode, AnswerRegister,
-                 AnswerReport, AnswerUnregister, CloseWorker, AnswerDrain, CallAssign, CallStart,
-                 CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder>;
 
 struct OrchestratorConfig {
   // Of this process: above those of its predecessors, as far as it knows. 1 to kGenerationMax.

@@ -1,11 +1,12 @@
-// The parts of OrchestratorCore. Included by its own files only.
-//   orchestrator_core.cc   submission, timers, the ends of a request
+// The parts of OrchestratorCore. Included by its own files only. RouterSide (router_side.h) carries
+// out what routers say, PlanSender (plan_sender.h) writes the messages about plans; the rest is
+// here:
+//   orchestrator_core.cc   submission, timers, the ends of a request, the generation
 //   membership.cc          instances come, report, go
 //   planning.cc            which instances compute a prompt, and the wait for one that takes it
-//   assigning.cc           a plan is told to its members
+//   assigning.cc           a plan goes to its members, and what they say of it
 //   replanning.cc          a plan is given up
 //   placing.cc             which instance decodes: DecodePlacement's answers are carried out
-//   router_streams.cc      routers come, come back, go; the generation
 //   checks.cc              what the core shows of itself
 #pragma once
 
@@ -22,20 +23,22 @@
 #include "scheduler/orchestrator/decode/decode_placement.h"
 #include "scheduler/orchestrator/explain/explanation_log.h"
 #include "scheduler/orchestrator/orchestrator_core.h"
+#include "scheduler/orchestrator/plan_sender.h"
 #include "scheduler/orchestrator/prefill/abandoned_plans.h"
 #include "scheduler/orchestrator/prefill/plan_chooser.h"
 #include "scheduler/orchestrator/prefill/prefill_pools.h"
 #include "scheduler/orchestrator/prefill/rolling_plans.h"
 #include "scheduler/orchestrator/registry/registry.h"
-#include "scheduler/orchestrator/registry/routers.h"
+#include "scheduler/orchestrator/request_ends.h"
 #include "scheduler/orchestrator/requests/parked_requests.h"
 #include "scheduler/orchestrator/requests/request.h"
 #include "scheduler/orchestrator/requests/request_table.h"
+#include "scheduler/orchestrator/router_side.h"
 #include "scheduler/placement/freeness.h"
 
 namespace skein::scheduler {
 
-class OrchestratorCore::Impl {
+class OrchestratorCore::Impl final : private orchestrator::RequestEnds {
  public:
   explicit Impl(const OrchestratorConfig& config);
 
@@ -57,16 +60,12 @@ class OrchestratorCore::Impl {
   static constexpr size_t kStates = orchestrator::kStates;
 
   void On(const SubmitCalled& event);
-  void On(const RouterEnded& event);
   void On(const PlaceDecodeCalled& event);
   void On(const RegisterCalled& event);
   void On(const ReportCalled& event);
   void On(const UnregisterCalled& event);
   void On(const WorkerDisconnected& event);
   void On(const RouterConnected& event);
-  void On(const RouterReported& event);
-  void On(const RouterLeft& event);
-  void On(const RouterDisconnected& event);
   void On(const DrainCalled& event);
   void On(const AssignReplied& event);
   void On(const TransferOpened& event);
@@ -116,17 +115,7 @@ class OrchestratorCore::Impl {
   // A plan and its members.
   void SendPlan(Request& request, const std::vector<PlannedChunk>& chunks);  // under a new epoch
   void AddChunk(Request& request, const PlannedChunk& chunk, PlanSequence sequence);
-  void SendAssigns(Request& request, size_t from_chunk, PlanSequence sequence);
-  void SendPlainAssign(Request& request, PlanSequence sequence);
   void Accepted(Request& request, Member& member);
-  void StartMembers(Request& request);
-  void SendStart(const Request& request, const Member& member);
-  // Not sent where there is no stream: the next one begins with a resync.
-  template <class Effect>
-  void Send(Effect effect) {
-    const Instance* to = registry_.Find(effect.instance);
-    if (to != nullptr && to->connected()) effects_.push_back(std::move(effect));
-  }
   void TakeProgress(Request& request, Member& member, const HeldRequest& held);
   void NoteEntered(Request& request, const Member& member);
   void MemberDone(Request& request, Member& member);
@@ -138,14 +127,9 @@ class OrchestratorCore::Impl {
   static bool MayReplan(const Request& request, const absl::Status& status);
   void Replan(Request& request, const absl::Status& why);  // or fails it, after too many
   void GiveUpPlan(Request& request, const absl::Status& why);
-  static bool IsSuspect(const Request& request) {
-    return !request.engines_failed.empty() || !request.lost_under.empty();
-  }
   bool FailSuspect(Request& request);  // true: it was one too many for it, and has ended
   void HasLeft(Request& request, InstanceId instance);
   void LeaveTheSilent();
-  void CancelAt(InstanceId instance, const Request& request, const std::string& why);
-  void CancelAtMembers(const Request& request, const std::string& why);
 
   // Placement of decode.
   void PlaceWithPlan(Request& request);  // if an instance has room and nobody waits
@@ -154,7 +138,6 @@ class OrchestratorCore::Impl {
   DecodePlacement::Choice ChooseDecode(const Request& request, bool asked) const;
   bool TryPlace(Request& request);
   void PlaceAt(Request& request, InstanceId instance, bool with_plan);
-  void Announce(const Request& request);
   bool MustWaitForOlder(const Request& request) const;
   void TakeRefusal(Request& request, const PlaceDecodeRequest& refusal);
   void EnterLine(Request& request);
@@ -163,7 +146,9 @@ class OrchestratorCore::Impl {
   void Opened(Request& request);
   void AnswerAsking(Request& request, absl::Status status);
   void ForgetAsking(Request& request);
-  Placed PlacedOf(const Request& request) const;
+  Placed PlacedOf(const Request& request) const {
+    return registry_.PlacedAt(request.decode, request.epoch);
+  }
 
   // Instances come and go.
   void TakeEnded(const Instance& instance, const EndedRequest& ended);
@@ -178,23 +163,11 @@ class OrchestratorCore::Impl {
   void SendAgain(Request& request, InstanceId instance, const HeldRequest& held);
   void LeaveDraining(const Instance& instance);
   void Lose(InstanceId instance, const std::string& why, bool left = false);
-  // Routers come and go: router_streams.cc.
-  enum class RouterGone { kSilent, kDead, kLeft };
-  void LoseRouter(uint64_t router, const std::string& why, RouterGone how);
-  void CloseUnlisted(uint64_t router, const std::vector<RouterRequest>& listed);
-  void TellAgain(CallId stream, uint64_t router, const std::vector<RouterRequest>& listed);
-  void TellState(const Request& request);
-  void TellFailed(RequestId id, absl::Status status);
-  CellReport Cell() const;              // what it can take, for routers
   void Follow(const Generation& seen);  // takes a higher generation if need be
   // A new orchestrator does not know at once which instances exist. For half a lease, submitted
   // requests wait until instances have reconnected.
-  void Settle() { settled_us_ = now_ + config_.instance_lease_us / 2; }
+  void Settle() { router_side_.HoldUntil(now_ + config_.instance_lease_us / 2); }
   void SubmitEarly();  // what has waited for long enough
-  template <class Of>
-  void ForgetEarly(Of of) {
-    std::erase_if(early_, [&](const SubmitCalled& one) { return of(one.spec->id); });
-  }
   void LosePrefill(Request& request, InstanceId instance, const std::string& why, bool left);
   void LoseDecode(Request& request, const std::string& why);
 
@@ -205,10 +178,9 @@ class OrchestratorCore::Impl {
 
   // The ends of a request; each erases it.
   void Fail(Request& request, const absl::Status& status);
-  void CloseByRouter(Request& request);  // it wants no more of it, or is gone
+  void CloseByRouter(Request& request) override;
   void Finish(Request& request, FinishReason reason);
   void Erase(Request& request, const std::string& why);  // cancels wherever it may still be
-  void TakeRouterEnd(const RouterEnd& end);
 
   absl::Status CheckRequest(const Request& request) const;
   absl::Status CheckPlan(const Request& request) const;
@@ -219,6 +191,7 @@ class OrchestratorCore::Impl {
   bool started_ = false;  // the first event was handled
   std::vector<OrchestratorEffect> effects_;
   Registry registry_;
+  orchestrator::PlanSender sender_{&registry_, &effects_};
   orchestrator::RequestTable requests_;
   DecodePlacement placement_;
   orchestrator::AbandonedPlans abandoned_;  // of the requests that are replanning
@@ -229,11 +202,9 @@ class OrchestratorCore::Impl {
   orchestrator::PrefillPools pools_;
   orchestrator::PlanChooser chooser_;
   orchestrator::RollingPlans rolling_;
-  Routers routers_;
-  TimeUs settled_us_ = 0;
-  std::vector<SubmitCalled> early_;  // submitted before
   GoneList gone_;
   orchestrator::ExplanationLog explanations_;
+  orchestrator::RouterSide router_side_;
 
   uint64_t generation_;
   uint64_t first_epoch_;  // of the generation; another one's requests are left alone

@@ -119,6 +119,28 @@ TEST_P(ParkingTest, AnInstanceThatCannotBeReachedIsTriedAgainAfterItsNextReport)
   EXPECT_EQ(Parked(), 1);
 }
 
+TEST_P(ParkingTest, ASuspectInstanceGetsNothingNewUntilItsNextReport) {
+  UpWith(2, 0, 0);
+  const InstanceId other_decode = Up(Role::kDecode, 3);
+  step_age_us_ = 3 * kSecondUs;
+  step_estimate_us_ = 10'000;
+  Report(prefill_[0]);
+  Report(decode_);
+  for (uint64_t serial = 1; serial <= 4; ++serial) {
+    const Effects effects = SubmitAlone(serial);
+    ASSERT_EQ(Of<CallAssign>(effects).size(), 1u);
+    ASSERT_EQ(Of<CallAnnounce>(effects).size(), 1u);
+    EXPECT_EQ(Of<CallAssign>(effects)[0].instance, prefill_[1]);
+    EXPECT_EQ(Of<CallAnnounce>(effects)[0].instance, other_decode);
+  }
+  step_age_us_ = step_estimate_us_ = 0;
+  Report(prefill_[0]);
+  Report(decode_);
+  const Effects next = SubmitAlone(5);
+  EXPECT_EQ(Of<CallAssign>(next).at(0).instance, prefill_[0]);
+  EXPECT_EQ(Of<CallAnnounce>(next).at(0).instance, decode_);
+}
+
 TEST_P(ParkingTest, AParkedRequestEndsAtItsDeadline) {
   UpWith(1, 1, 3);
   SubmitAlone(1);

@@ -23,10 +23,6 @@ void OrchestratorCore::Impl::ForgetAsking(Request& request) {
   }
 }
 
-Placed OrchestratorCore::Impl::PlacedOf(const Request& request) const {
-  return {request.epoch, request.decode, registry_.Find(request.decode)->identity.endpoint};
-}
-
 // A request keeps the place of its first asking.
 void OrchestratorCore::Impl::EnterLine(Request& request) {
   if (request.waiting_number == 0) {
@@ -123,16 +119,7 @@ bool OrchestratorCore::Impl::TryPlace(Request& request) {
 void OrchestratorCore::Impl::PlaceAt(Request& request, InstanceId instance, bool with_plan) {
   request.decode = instance;
   registry_.Find(instance)->Place(request.spec, request.epoch, with_plan);
-  Announce(request);
-}
-
-void OrchestratorCore::Impl::Announce(const Request& request) {
-  AnnounceRequest announce{request.spec, request.epoch};
-  for (const Member& member : request.members) {
-    const Instance* writer = registry_.Find(member.instance);  // null: committed its part, and left
-    if (writer != nullptr) announce.writers.push_back(writer->identity.incarnation);
-  }
-  Send(CallAnnounce{request.decode, std::move(announce)});
+  sender_.Announce(request);
 }
 
 void OrchestratorCore::Impl::On(const PlaceDecodeCalled& event) {
@@ -174,7 +161,7 @@ void OrchestratorCore::Impl::TakeRefusal(Request& request, const PlaceDecodeRequ
     if (full) return;                     // so the next Grant finds it open
     return Replan(request, refusal.why);
   }
-  Send(CallWithdraw{request.decode, {request.spec->id, request.epoch}});
+  sender_.Withdraw(request);
   if (full) {
     registry_.Find(request.decode)->load.free_blocks = 0;  // until its next report
   } else {
@@ -202,7 +189,7 @@ void OrchestratorCore::Impl::Opened(Request& request) {
   request.explanation.plans.back().decode = request.decode;
   moved_.insert(request.spec->model);
   effects_.push_back(SendPlanUpdate{request.spec->id, PlacedOf(request)});
-  StartMembers(request);
+  sender_.StartMembers(request);
 }
 
 }  // namespace skein::scheduler

@@ -143,8 +143,8 @@ void OrchestratorCore::Impl::Join(Request& request, const PlannedChunk& chunk) {
   const size_t members = request.members.size();
   AddChunk(request, chunk, sequence);
   if (request.state != State::kPlaced) NoteUnopened(request);  // its new members, too
-  if (request.decode != InstanceId{} && request.members.size() > members) Announce(request);
-  SendAssigns(request, request.chunks.size() - 1, sequence);
+  if (request.decode != InstanceId{} && request.members.size() > members) sender_.Announce(request);
+  sender_.Assign(request, request.chunks.size() - 1, sequence);
 }
 
 void OrchestratorCore::Impl::LeaveRolling(Request& request) {

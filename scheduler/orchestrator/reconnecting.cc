@@ -37,7 +37,8 @@ void OrchestratorCore::Impl::Resync(InstanceId id, const RegisterRequest& hello)
 // It holds the request: whatever else was sent about it may be lost.
 void OrchestratorCore::Impl::SendAgain(Request& request, InstanceId id, const HeldRequest& held) {
   if (request.decode == id) {
-    if (request.sequence_parallel) Announce(request);  // it may not have heard of all writers
+    // It may not have heard of all writers.
+    if (request.sequence_parallel) sender_.Announce(request);
     if (held.opened) Opened(request);
     return;
   }
@@ -50,7 +51,7 @@ void OrchestratorCore::Impl::SendAgain(Request& request, InstanceId id, const He
   if (!member->accepted()) Accepted(request, *member);
   TakeProgress(request, *member, held);
   const bool leads = member == request.members.data();
-  if (request.state == State::kPlaced && !leads) SendStart(request, *member);
+  if (request.state == State::kPlaced && !leads) sender_.Start(request, *member);
 }
 
 // The worker neither holds the request nor reported its end: the request never arrived there.
@@ -62,7 +63,7 @@ void OrchestratorCore::Impl::TakeMissing(Request& request, InstanceId id) {
     return accepted ? Replan(request, lost) : GiveUpPlan(request, lost);
   }
   if (request.decode != id) return;
-  if (request.state != State::kPlaced) return Announce(request);  // the announcement was lost
+  if (request.state != State::kPlaced) return sender_.Announce(request);  // it was lost
   if (request.HasMembersHere()) return Replan(request, lost);
   TakeFromDecode(request);
   Fail(request, lost);

@@ -70,8 +70,8 @@ void OrchestratorCore::Impl::GiveUpPlan(Request& request, const absl::Status& wh
     const bool may_have_it = member.here() && member.phase != Member::Phase::kLacksPlan;
     if (may_have_it && registry_.Find(member.instance) != nullptr) leaving.insert(member.instance);
   }
-  CancelAtMembers(request, text);
-  CancelAt(request.decode, request, text);
+  sender_.CancelAtMembers(request, text);
+  sender_.CancelAt(request.decode, request, text);
   if (request.decode != InstanceId{}) request.old_decodes.insert(request.decode);
   TakeFromPrefill(request);
   TakeFromDecode(request);
@@ -102,18 +102,6 @@ void OrchestratorCore::Impl::LeaveTheSilent() {
     request.tried_prefill.insert(overdue->silent.begin(), overdue->silent.end());
     Plan(request);
   }
-}
-
-void OrchestratorCore::Impl::CancelAtMembers(const Request& request, const std::string& why) {
-  for (const Member& member : request.members) {
-    if (member.here()) CancelAt(member.instance, request, why);
-  }
-}
-
-void OrchestratorCore::Impl::CancelAt(InstanceId id, const Request& request,
-                                      const std::string& why) {
-  if (registry_.Find(id) == nullptr) return;
-  Send(CallCancel{id, {request.spec->id, request.epoch, why}});
 }
 
 }  // namespace skein::scheduler

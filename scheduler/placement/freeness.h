@@ -6,6 +6,10 @@
 // free blocks already exclude the virtual usage it knows of. `unreported` is the rest: placed there
 // since its last report. Requests on their way count as part of the batch; otherwise a burst that
 // finds many free blocks would all go to one instance.
+//
+// An instance whose steps take many times as long as another's (a device that is throttled, or
+// shared) is the last choice: it still gets what no other has room for, and an idle one is never
+// slow, so that it is tried again.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +26,7 @@ struct DecodeCandidate {
   int64_t unreported_blocks = 0;  // of requests placed there after the report
   int64_t active_requests = 0;    // running or on their way, as reported
   int64_t unreported_requests = 0;
+  double step_s = 0;  // what a step takes now, about; 0: idle, or not known
 
   int64_t AvailableBlocks() const {
     return free_blocks > unreported_blocks ? free_blocks - unreported_blocks : 0;
@@ -33,22 +38,35 @@ inline double Freeness(const DecodeCandidate& candidate) {
          static_cast<double>(candidate.active_requests + candidate.unreported_requests + 1);
 }
 
+inline constexpr double kSlowStepFactor = 5;
+
 // The candidate with the highest freeness that has room for `blocks`; the smallest id of equals;
-// empty if none has room.
+// empty if none has room. One whose steps take more than kSlowStepFactor times as long as the
+// fastest candidate's is taken only if no other has room.
 inline std::optional<InstanceId> PickDecode(const std::vector<DecodeCandidate>& candidates,
                                             int64_t blocks) {
-  std::optional<InstanceId> best;
-  double best_freeness = 0;
+  double least_step_s = 0;
   for (const DecodeCandidate& candidate : candidates) {
-    if (candidate.AvailableBlocks() < blocks) continue;
-    const double freeness = Freeness(candidate);
-    if (!best.has_value() || freeness > best_freeness ||
-        (freeness == best_freeness && candidate.instance < *best)) {
-      best = candidate.instance;
-      best_freeness = freeness;
-    }
+    const double step_s = candidate.step_s;
+    if (step_s > 0 && (least_step_s == 0 || step_s < least_step_s)) least_step_s = step_s;
   }
-  return best;
+  const auto pick = [&](bool slow) {
+    std::optional<InstanceId> best;
+    double best_freeness = 0;
+    for (const DecodeCandidate& candidate : candidates) {
+      if (candidate.AvailableBlocks() < blocks) continue;
+      if ((candidate.step_s > kSlowStepFactor * least_step_s) != slow) continue;
+      const double freeness = Freeness(candidate);
+      if (!best.has_value() || freeness > best_freeness ||
+          (freeness == best_freeness && candidate.instance < *best)) {
+        best = candidate.instance;
+        best_freeness = freeness;
+      }
+    }
+    return best;
+  };
+  const std::optional<InstanceId> best = pick(/*slow=*/false);
+  return best.has_value() ? best : pick(/*slow=*/true);
 }
 
 }  // namespace skein::scheduler

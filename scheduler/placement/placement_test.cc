@@ -21,6 +21,24 @@ TEST(FreenessTest, PicksTheFreestThatHasRoom) {
   EXPECT_EQ(PickDecode({}, 1), std::nullopt);
 }
 
+TEST(FreenessTest, ASlowOneIsTheLastChoice) {
+  const DecodeCandidate slow{{1}, 100, 0, 1, 0, /*step_s=*/0.26};
+  const DecodeCandidate usual{{2}, 20, 0, 4, 0, /*step_s=*/0.05};
+  EXPECT_EQ(PickDecode({slow, usual}, 10), InstanceId{2});
+  EXPECT_EQ(PickDecode({slow, usual}, 30), InstanceId{1}) << "no other has room";
+  EXPECT_EQ(PickDecode({slow}, 10), InstanceId{1});
+  DecodeCandidate somewhat = slow;
+  somewhat.step_s = 0.25;
+  EXPECT_EQ(PickDecode({somewhat, usual}, 10), InstanceId{1});
+  DecodeCandidate idle = slow;
+  idle.step_s = 0;
+  EXPECT_EQ(PickDecode({idle, usual}, 10), InstanceId{1});
+  DecodeCandidate full = usual;
+  full.free_blocks = 0;
+  EXPECT_EQ(PickDecode({slow, full, {{3}, 20, 0, 4, 0}}, 10), InstanceId{3})
+      << "the full one is the measure, too";
+}
+
 TEST(FreenessTest, VirtualUsageSpreadsABurst) {
   std::vector<DecodeCandidate> candidates = {{{1}, 1000, 0, 0, 0}, {{2}, 1000, 0, 0, 0}};
   for (int i = 0; i < 10; ++i) {

@@ -110,6 +110,11 @@ DecodeCandidate DecodePlacement::CandidateOf(const Instance& instance, bool aske
       .active_requests = instance.load.running_requests + instance.load.queued_requests,
       .unreported_requests = instance.unreported.requests};
   if (asked) candidate.unreported_blocks -= instance.announced.blocks;
+  // Each step gives each running request a token.
+  const WorkerLoad& load = instance.load;
+  if (load.running_requests > 0 && load.tokens_per_second > 0) {
+    candidate.step_s = static_cast<double>(load.running_requests) / load.tokens_per_second;
+  }
   return candidate;
 }
 

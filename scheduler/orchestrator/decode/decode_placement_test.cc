@@ -86,6 +86,19 @@ TEST_F(DecodePlacementTest, AnInstanceThatIsFullOfAnnouncedRequestsHasRoomForOne
   EXPECT_EQ(Choose(4, /*asked=*/true).outcome, Outcome::kNoRoom);
 }
 
+TEST_F(DecodePlacementTest, AnInstanceThatIsManyTimesSlowerIsTheLastChoice) {
+  instances_[0].load.running_requests = 1;
+  instances_[0].load.tokens_per_second = 3;  // 333 ms a step
+  instances_[1].load.running_requests = 4;
+  instances_[1].load.tokens_per_second = 80;  // 50 ms
+  EXPECT_EQ(Choose(4).instance, InstanceId{2});
+  instances_[1].load.free_blocks = 0;
+  EXPECT_EQ(Choose(4).instance, InstanceId{1});
+  instances_[1].load.free_blocks = 10;
+  instances_[0].load.running_requests = 0;  // what it measured before says nothing now
+  EXPECT_EQ(Choose(4).instance, InstanceId{1});
+}
+
 TEST_F(DecodePlacementTest, TriedOnesAreLeftOutAndOldOnesComeLast) {
   old_ = {{1}};
   EXPECT_EQ(Choose(4).instance, InstanceId{2});

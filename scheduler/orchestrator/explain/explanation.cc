@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace skein::scheduler {
 
 const char* NameOf(Degraded kind) {
@@ -115,7 +117,8 @@ void FinishedExplanations::Add(TimeUs now, Explanation explanation, AwaitedRepor
   if (finished_.size() >= max_) {
     const RequestId oldest = finished_.front().explanation.id;
     names_.Remove(finished_.front().explanation.AllNames(), dropped_);
-    awaited_.erase(oldest);
+    const auto awaited = awaited_.find(oldest);  // it may be of the same id, submitted again
+    if (awaited != awaited_.end() && awaited->second.number == dropped_) awaited_.erase(awaited);
     if (numbers_.at(oldest) == dropped_) numbers_.erase(oldest);
     finished_.pop_front();
     ++dropped_;
@@ -184,6 +187,28 @@ void FinishedExplanations::Find(const std::string& request, TimeUs now, size_t l
     out->back().age_us = now - finished.submitted_us;
     return true;
   });
+}
+
+bool FinishedExplanations::Remembers(uint64_t number, RequestId id) const {
+  return number >= dropped_ && number - dropped_ < finished_.size() &&
+         finished_[number - dropped_].explanation.id == id;
+}
+
+absl::Status FinishedExplanations::CheckInvariants() const {
+  if (finished_.size() > max_) {
+    return absl::InternalError("FinishedExplanations: more are remembered than may be");
+  }
+  for (const auto& [id, number] : numbers_) {
+    if (Remembers(number, id)) continue;
+    return absl::InternalError(
+        absl::StrCat("FinishedExplanations: ", ToString(id), " has a number, and is forgotten"));
+  }
+  for (const auto& [id, awaited] : awaited_) {
+    if (Remembers(awaited.number, id)) continue;
+    return absl::InternalError(
+        absl::StrCat("FinishedExplanations: ", ToString(id), " is awaited, and is forgotten"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace skein::scheduler

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
@@ -159,11 +160,16 @@ class FinishedExplanations {
   size_t size() const { return finished_.size(); }
   const std::map<std::string, PlanTotals>& totals() const { return totals_; }  // by model
 
+  // At most `max` are remembered, and each number that is kept is of one of them.
+  absl::Status CheckInvariants() const;
+
  private:
   struct Finished {
     TimeUs submitted_us = 0;
     Explanation explanation;
   };
+  // The request of that number is remembered.
+  bool Remembers(uint64_t number, RequestId id) const;
   Explanation& At(uint64_t number) { return finished_[number - dropped_].explanation; }
   // Of one that was not known to be prefilled before.
   void CountIfPrefilled(const Explanation& explanation);

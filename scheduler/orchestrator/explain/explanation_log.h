@@ -49,6 +49,7 @@ class ExplanationLog {
   std::vector<Explanation> List(const RequestTable& requests, ListOrder order, size_t limit,
                                 TimeUs now) const;
 
+  absl::Status CheckInvariants() const { return ended_.CheckInvariants(); }
   uint64_t failed() const { return failed_; }
   const DegradedCounts& degraded() const { return degraded_; }
   const std::map<std::string, PlanTotals>& plans() const { return ended_.totals(); }  // by model

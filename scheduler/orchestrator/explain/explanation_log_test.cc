@@ -20,10 +20,11 @@ class ExplanationLogTest : public ::testing::Test {
     log_.Begin(request);
     return request;
   }
-  void End(Request& request, TimeUs now) {
-    log_.End(&request, "completed", now, {});
+  void End(Request& request, TimeUs now, AwaitedReports reports = {}) {
+    log_.End(&request, "completed", now, std::move(reports));
     requests_.Erase(request);
   }
+  void TearDown() override { EXPECT_TRUE(log_.CheckInvariants().ok()) << log_.CheckInvariants(); }
   static std::vector<uint64_t> Serials(const std::vector<Explanation>& explanations) {
     std::vector<uint64_t> serials;
     for (const Explanation& one : explanations) serials.push_back(one.id.serial);
@@ -60,6 +61,34 @@ TEST_F(ExplanationLogTest, ListsTheLatestOrTheSlowest) {
   EXPECT_EQ(list(ListOrder::kSlowest, 10), (std::vector<uint64_t>{1, 2, 3, 4}));
   EXPECT_EQ(list(ListOrder::kSlowest, 2), (std::vector<uint64_t>{1, 2}));
   EXPECT_EQ(list(ListOrder::kRecent, 2), (std::vector<uint64_t>{4, 3}));
+}
+
+TEST_F(ExplanationLogTest, IsBoundedAndAwaitsOnlyWhatItRemembers) {
+  const auto awaited = [](Epoch epoch) {
+    return AwaitedReports{.epoch = epoch, .prefill = {}, .decode = {3}};
+  };
+  for (uint64_t serial = 1; serial <= 5; ++serial) {
+    Request& request = Add(serial, 0);
+    request.explanation.provisional = true;
+    End(request, 5, awaited({serial}));
+    EXPECT_TRUE(log_.CheckInvariants().ok()) << log_.CheckInvariants();
+  }
+  EXPECT_EQ(log_.List(requests_, ListOrder::kRecent, 10, 5).size(), 2u);
+  EXPECT_EQ(log_.FindEnded({7, 3}), nullptr);
+  log_.TakeEnded({{7, 3}, {3}, FinishReason::kStop}, {3});  // it is forgotten
+  log_.TakeEnded({{7, 4}, {4}, FinishReason::kStop}, {3});
+  EXPECT_FALSE(log_.FindEnded({7, 4})->provisional);
+}
+
+// A router that lost the answer submits the same id again.
+TEST_F(ExplanationLogTest, AForgottenRequestTakesNothingFromALaterOneOfItsId) {
+  End(Add(1, 0), 5);
+  Request& again = Add(1, 6);
+  again.explanation.provisional = true;
+  End(again, 7, {.epoch = {2}, .prefill = {}, .decode = {3}});
+  End(Add(2, 8), 9);  // the first is forgotten
+  log_.TakeEnded({{7, 1}, {2}, FinishReason::kStop}, {3});
+  EXPECT_FALSE(log_.FindEnded({7, 1})->provisional);
 }
 
 TEST_F(ExplanationLogTest, CountsWhatFailedAndWhatWasDegraded) {

@@ -227,6 +227,10 @@ const Instance* Registry::Find(InstanceId id) const {
   return it == instances_.end() ? nullptr : &it->second;
 }
 
+Placed Registry::PlacedAt(InstanceId decode, Epoch epoch) const {
+  return {epoch, decode, instances_.at(decode).identity.endpoint};
+}
+
 std::vector<InstanceId> Registry::Listened(TimeUs now) {
   listening_.Listened(now);
   std::vector<InstanceId> dead;

@@ -57,6 +57,9 @@ class Registry {
   void Remove(InstanceId id);
   Instance* Find(InstanceId id);
   const Instance* Find(InstanceId id) const;
+  // What a router or a prefill instance is told of a request that is placed at `decode`. REQUIRES
+  // that it is registered.
+  Placed PlacedAt(InstanceId decode, Epoch epoch) const;
   void Disconnect(Instance& instance);  // its stream broke
   void Avoid(Instance& instance);       // it gets no Assign until its next report
   void Recount(Instance& instance) { instance.Recount(); }

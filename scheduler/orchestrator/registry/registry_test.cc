@@ -62,6 +62,14 @@ TEST_F(RegistryTest, CountsWhatAPoolCanDoWithEachChange) {
   EXPECT_EQ(
       Counts(),
       (PoolCounts{.placeable = 1, .serving = 1, .request_limit = 2, .placed_not_serving = 1}));
+  ReportRequest suspect{.instance = two, .incarnation = {12}};  // its step does not end
+  suspect.load.step_age_us = 3 * kSecondUs;
+  suspect.load.step_estimate_us = 10'000;
+  EXPECT_TRUE(registry_.Report(suspect, now_).ok());
+  EXPECT_EQ(Counts(), (PoolCounts{.serving = 1, .request_limit = 2, .placed_not_serving = 1}));
+  Report(two, 12);
+  EXPECT_EQ(Counts().placeable, 1);
+  EXPECT_EQ(Counts().taking, 1);
   registry_.Disconnect(*registry_.Find(two));
   EXPECT_EQ(Counts().placeable, 0);
   registry_.Remove(one);

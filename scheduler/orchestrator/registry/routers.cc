@@ -21,30 +21,36 @@ Routers::Connected Routers::Connect(const RouterHello& hello, CallId connection,
       connected.replaced.push_back(id);
     }
   }
+  Disconnect(router);
   router.identity = hello.identity;
   router.connection = connection;
+  by_connection_[connection] = it->first;
   Report(router, hello.load, now, listened_us);
   return connected;
 }
 
 Router* Routers::FindConnected(CallId connection) {
-  for (auto& [id, router] : routers_) {
-    if (router.connection == connection) return &router;
-  }
-  return nullptr;
+  const auto it = by_connection_.find(connection);
+  return it == by_connection_.end() ? nullptr : &routers_.at(it->second);
 }
 
 void Routers::Report(Router& router, const RouterLoad& load, TimeUs now, TimeUs listened_us) {
   router.load = load;
   router.heard_us = now;
-  router.lease_end_us = listened_us + lease_us_;
+  leases_.Set(router.identity.router, listened_us + lease_us_);
+}
+
+void Routers::Disconnect(Router& router) {
+  by_connection_.erase(router.connection);
+  router.connection = CallId{};
 }
 
 std::vector<CallId> Routers::DisconnectAll() {
   std::vector<CallId> streams;
   for (auto& [id, router] : routers_) {
     if (router.connection == CallId{}) continue;
-    streams.push_back(std::exchange(router.connection, CallId{}));
+    streams.push_back(router.connection);
+    Disconnect(router);
   }
   return streams;
 }
@@ -90,18 +96,42 @@ const Router* Routers::Find(uint64_t router) const {
   return it == routers_.end() ? nullptr : &it->second;
 }
 
-std::vector<uint64_t> Routers::Silent(TimeUs listened_us) const {
+void Routers::Remove(uint64_t router) {
+  const auto it = routers_.find(router);
+  if (it == routers_.end()) return;
+  Disconnect(it->second);
+  leases_.Remove(router);
+  routers_.erase(it);
+}
+
+std::vector<uint64_t> Routers::TakeSilent(TimeUs listened_us) {
   std::vector<uint64_t> silent;
-  for (const auto& [id, router] : routers_) {
-    if (router.lease_end_us <= listened_us) silent.push_back(id);
+  while (const std::optional<uint64_t> router = leases_.TakeDue(listened_us)) {
+    silent.push_back(*router);
   }
   return silent;
 }
 
-TimeUs Routers::NextLeaseEnd() const {
-  TimeUs end = kNever;
-  for (const auto& [id, router] : routers_) end = std::min(end, router.lease_end_us);
-  return end;
+absl::Status Routers::CheckInvariants() const {
+  size_t connected = 0;
+  for (const auto& [id, router] : routers_) {
+    if (leases_.Of(id) == kNever) {
+      return absl::InternalError(absl::StrCat("Routers: router ", id, " has no lease"));
+    }
+    if (router.connection == CallId{}) continue;
+    ++connected;
+    const auto known = by_connection_.find(router.connection);
+    if (known == by_connection_.end() || known->second != id) {
+      return absl::InternalError(absl::StrCat("Routers: the stream of router ", id, " is unknown"));
+    }
+  }
+  if (connected != by_connection_.size()) {
+    return absl::InternalError("Routers: a stream belongs to no router");
+  }
+  if (leases_.size() != routers_.size()) {
+    return absl::InternalError("Routers: a lease belongs to no router");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace skein::scheduler

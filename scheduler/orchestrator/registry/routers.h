@@ -2,6 +2,9 @@
 // orders to drain them, and the failures that they have not confirmed. Part of OrchestratorCore.
 //
 // A router that was silent for a lease, while the orchestrator listened (ListeningClock), is lost.
+//
+// Cost: a message of a router, and the time at which the next lease ends, cost the logarithm of the
+// number of routers. Connect walks over all of them.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +16,7 @@
 #include "scheduler/base/ids.h"
 #include "scheduler/base/messages.h"
 #include "scheduler/base/time.h"
+#include "scheduler/base/timer_queue.h"
 
 namespace skein::scheduler {
 
@@ -21,7 +25,6 @@ struct Router {
   RouterLoad load;
   CallId connection;  // its stream; 0: it is broken
   TimeUs heard_us = 0;
-  TimeUs lease_end_us = 0;  // by the listening clock
   std::optional<bool> drain_order;
   // Of its requests, until it says how they ended for its clients: a stream that broke may have
   // lost them.
@@ -48,6 +51,7 @@ class Routers {
   // Null: the stream is no router's any more.
   Router* FindConnected(CallId connection);
   void Report(Router& router, const RouterLoad& load, TimeUs now, TimeUs listened_us);
+  void Disconnect(Router& router);  // its stream is broken
   // All streams are broken; which they were.
   std::vector<CallId> DisconnectAll();
 
@@ -60,14 +64,20 @@ class Routers {
   absl::Status Drain(const DrainRequest& request);
 
   const Router* Find(uint64_t router) const;
-  void Remove(uint64_t router) { routers_.erase(router); }
-  std::vector<uint64_t> Silent(TimeUs listened_us) const;  // the caller Removes them
-  TimeUs NextLeaseEnd() const;                             // by the listening clock
+  void Remove(uint64_t router);
+  // Those whose lease has ended, each once: the caller Removes them.
+  std::vector<uint64_t> TakeSilent(TimeUs listened_us);
+  TimeUs NextLeaseEnd() const { return leases_.Next(); }  // by the listening clock
   const std::map<uint64_t, Router>& all() const { return routers_; }
+
+  // Each router has a lease, each stream belongs to one router, and neither belongs to another.
+  absl::Status CheckInvariants() const;
 
  private:
   TimeUs lease_us_;
   std::map<uint64_t, Router> routers_;
+  std::map<CallId, uint64_t> by_connection_;
+  TimerQueue<uint64_t> leases_;  // by the listening clock
 };
 
 }  // namespace skein::scheduler

@@ -85,6 +85,8 @@ class PlanningTest : public OrchestratorTest {
     load.total_blocks = 100000;
     load.free_blocks = free_blocks_;
     load.draining = draining;
+    load.step_age_us = step_age_us_;
+    load.step_estimate_us = step_estimate_us_;
     return load;
   }
   Effects Break(InstanceId instance) { return Do(WorkerDisconnected{streams_.at(instance)}); }
@@ -179,6 +181,8 @@ class PlanningTest : public OrchestratorTest {
   KvShape shape_ = TestShape();    // of instances that come
   int64_t max_requests_ = 0;       // of instances that come
   int64_t free_blocks_ = 100000;   // as they report
+  TimeUs step_age_us_ = 0;         // as they report
+  TimeUs step_estimate_us_ = 0;    // as they report
   uint64_t last_incarnation_ = 100;
   InstanceId opened_at_;  // of the last Placed
   std::map<InstanceId, Incarnation> incarnations_;

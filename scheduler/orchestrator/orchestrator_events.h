@@ -1,0 +1,185 @@
+// What OrchestratorCore is told (events) and what it wants done (effects).
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/orchestrator/prefill/pool_planner.h"
+
+namespace skein::scheduler {
+
+// ---- events ----
+
+struct SubmitCalled {  // by the router that its id names; idempotent
+  SpecPtr spec;
+  bool alone = false;     // on one prefill instance, whatever the policy
+  bool accepted = false;  // by an orchestrator before: it is not refused for lack of capacity
+};
+struct RouterEnded {  // for its client; the request is cancelled everywhere
+  RouterEnd end;
+};
+// The messages of a router; `call` is its stream, which RouterConnected begins. The shell lets none
+// of a stream through after RouterDisconnected or CloseRouter, and none about another router's
+// requests.
+struct RouterConnected {
+  CallId call;
+  RouterHello hello;
+};
+struct RouterReported {
+  CallId call;
+  RouterLoad load;
+};
+struct RouterLeft {
+  CallId call;
+};
+struct RouterDisconnected {  // the stream is over
+  CallId call;
+};
+// The messages of a worker; `call` is its stream, which RegisterCalled begins. The shell lets none
+// of a stream through after WorkerDisconnected or CloseWorker.
+struct RegisterCalled {
+  CallId call;
+  RegisterRequest request;
+};
+struct PlaceDecodeCalled {
+  CallId call;
+  PlaceDecodeRequest request;
+};
+struct ReportCalled {
+  CallId call;
+  ReportRequest request;
+};
+struct UnregisterCalled {
+  CallId call;
+  UnregisterRequest request;
+};
+struct WorkerDisconnected {  // the stream is over
+  CallId call;
+};
+struct DrainCalled {  // an operator's
+  CallId call;
+  DrainRequest request;
+};
+// Answers of a worker, on its stream.
+struct AssignReplied {
+  InstanceId instance;
+  RequestId id;
+  Epoch epoch;
+  AssignReply reply;
+  PlanSequence sequence = {};  // of the Assign; ignored for plain plans
+};
+// Other tables, for all models, from the next plan on. Ignored when the latency model does not fit
+// them (CheckPlanning).
+struct ReplacePlanningTables {
+  PlanningTables tables;
+};
+// Everything that had come before was handled. Only now are instances dead that were silent for a
+// lease; it is due often while there are any (scheduler/base/listening_clock.h).
+struct OrchestratorTick {};
+
+using OrchestratorEvent =
+    std::variant<SubmitCalled, RouterEnded, PlaceDecodeCalled, RegisterCalled, ReportCalled,
+                 UnregisterCalled, WorkerDisconnected, RouterConnected, RouterReported, RouterLeft,
+                 RouterDisconnected, DrainCalled, AssignReplied, TransferOpened,
+                 ReplacePlanningTables, OrchestratorTick>;
+
+// ---- effects ----
+
+// On the stream of the request's router; dropped where there is none.
+struct SendPlanUpdate {
+  RequestId id;
+  PlanUpdate update;
+};
+// OK: the stream is that of this router from here on. Otherwise it is over.
+struct WelcomeRouter {
+  CallId call;
+  uint64_t router = 0;
+  RouterWelcome welcome;
+};
+// Answers to a router, on its stream `call`.
+struct AnswerRouterReport {
+  CallId call;
+  CellReport cell;
+};
+struct AnswerRouterGoodbye {
+  CallId call;
+};
+struct OrderRouterDrain {
+  CallId call;
+  bool drain = true;
+};
+// The stream is not this router's any more: close it.
+struct CloseRouter {
+  CallId call;
+  absl::Status status;
+};
+// To be kept for the next start, before any effect that follows.
+struct StoreGeneration {
+  uint64_t generation = 0;
+};
+// Answers to a worker, on its stream `call`.
+struct AnswerPlaceDecode {
+  CallId call;
+  RequestId id;
+  Epoch epoch;
+  PlaceDecodeReply reply;
+};
+// OK: the stream is that of reply.instance from here on. Otherwise it is over.
+struct AnswerRegister {
+  CallId call;
+  RegisterReply reply;
+};
+struct AnswerReport {
+  CallId call;
+  ReportReply reply;
+};
+struct AnswerUnregister {
+  CallId call;
+  UnregisterReply reply;
+};
+struct AnswerDrain {
+  CallId call;
+  DrainReply reply;
+};
+// The stream is not this instance's any more: close it.
+struct CloseWorker {
+  CallId call;
+  absl::Status status;
+};
+// Messages to an instance, on its stream. Assign is answered by one AssignReplied with the same
+// instance, id, epoch and sequence, unless the stream breaks; the others are not answered.
+struct CallAssign {
+  InstanceId instance;
+  AssignRequest request;
+};
+struct CallStart {
+  InstanceId instance;
+  StartRequest request;
+};
+struct CallAnnounce {
+  InstanceId instance;
+  AnnounceRequest request;
+};
+struct CallWithdraw {
+  InstanceId instance;
+  WithdrawRequest request;
+};
+struct CallCancel {
+  InstanceId instance;
+  CancelRequest request;
+};
+struct CallDrainOrder {
+  InstanceId instance;
+  DrainOrder request;
+};
+
+using OrchestratorEffect =
+    std::variant<SendPlanUpdate, WelcomeRouter, AnswerRouterReport, AnswerRouterGoodbye,
+                 OrderRouterDrain, CloseRouter, StoreGeneration, AnswerPlaceDecode, AnswerRegister,
+                 AnswerReport, AnswerUnregister, CloseWorker, AnswerDrain, CallAssign, CallStart,
+                 CallAnnounce, CallWithdraw, CallCancel, CallDrainOrder>;
+
+}  // namespace skein::scheduler

@@ -1,0 +1,92 @@
+#include "scheduler/orchestrator/plan_sender.h"
+
+#include <utility>
+
+namespace skein::scheduler::orchestrator {
+namespace {
+
+// Engines failed or were lost under it.
+bool IsSuspect(const Request& request) {
+  return !request.engines_failed.empty() || !request.lost_under.empty();
+}
+
+}  // namespace
+
+void PlanSender::Assign(Request& request, size_t from_chunk, PlanSequence sequence) {
+  request.sequence_parallel ? AssignMembers(request, from_chunk, sequence)
+                            : AssignPlain(request, sequence);
+}
+
+void PlanSender::AssignPlain(Request& request, PlanSequence sequence) {
+  const InstanceId to = request.members[0].instance;
+  Instance& instance = *registry_->Find(to);
+  instance.Place(request.spec, request.epoch);
+  request.members[0].assigned = sequence;
+  AssignRequest assign{request.spec, request.epoch, sequence};
+  assign.suspect = IsSuspect(request);
+  if (request.decode != InstanceId{}) assign.placed = PlacedAt(request);
+  Send(CallAssign{to, std::move(assign)});
+}
+
+void PlanSender::AssignMembers(Request& request, size_t from_chunk, PlanSequence sequence) {
+  AssignRequest assign{request.spec, request.epoch, sequence};
+  assign.from_chunk = static_cast<uint32_t>(from_chunk);
+  assign.suspect = IsSuspect(request);
+  for (const Member& member : request.members) {
+    const WorkerIdentity& identity = registry_->Find(member.instance)->identity;
+    assign.members.push_back(
+        {member.instance, identity.incarnation, identity.endpoint, identity.comm_address});
+  }
+  for (const Chunk& chunk : request.chunks) {
+    PlanChunk& out = assign.chunks.emplace_back();
+    out.tokens = chunk.tokens;
+    for (uint32_t i = 0; i < chunk.members; ++i) out.members.push_back(i);
+  }
+  for (Member& member : request.members) {
+    Instance& instance = *registry_->Find(member.instance);
+    const bool joins = member.assigned == PlanSequence{};
+    const bool leads = &member == request.members.data();
+    assign.placed.reset();
+    if (joins && (request.state == State::kPlaced || (leads && request.decode != InstanceId{}))) {
+      assign.placed = PlacedAt(request);
+    }
+    member.assigned = sequence;
+    member.phase = Member::Phase::kAssigned;
+    instance.Place(request.spec, request.epoch);
+    Send(CallAssign{member.instance, assign});
+  }
+}
+
+// The lead has opened the transfer itself.
+void PlanSender::StartMembers(const Request& request) {
+  for (size_t i = 1; i < request.members.size(); ++i) {
+    const Member& member = request.members[i];
+    if (member.here()) Start(request, member);
+  }
+}
+
+void PlanSender::Start(const Request& request, const Member& member) {
+  Send(CallStart{member.instance, {request.spec->id, request.epoch, PlacedAt(request)}});
+}
+
+void PlanSender::Announce(const Request& request) {
+  AnnounceRequest announce{request.spec, request.epoch};
+  for (const Member& member : request.members) {
+    const Instance* writer = registry_->Find(member.instance);  // null: it committed, and left
+    if (writer != nullptr) announce.writers.push_back(writer->identity.incarnation);
+  }
+  Send(CallAnnounce{request.decode, std::move(announce)});
+}
+
+void PlanSender::CancelAtMembers(const Request& request, const std::string& why) {
+  for (const Member& member : request.members) {
+    if (member.here()) CancelAt(member.instance, request, why);
+  }
+}
+
+void PlanSender::CancelAt(InstanceId id, const Request& request, const std::string& why) {
+  if (registry_->Find(id) == nullptr) return;
+  Send(CallCancel{id, {request.spec->id, request.epoch, why}});
+}
+
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,189 @@
+#include "scheduler/orchestrator/router_side.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace skein::scheduler::orchestrator {
+
+void RouterSide::Connect(const RouterConnected& event, const Generation& own, TimeUs now) {
+  const RouterHello& hello = event.hello;
+  const uint64_t router = hello.identity.router;
+  const Routers::Connected connected =
+      routers_.Connect(hello, event.call, now, parts_.registry->listening().At(now));
+  if (connected.is_new) parts_.gone->RouterCame();
+  for (const uint64_t replaced : connected.replaced) {
+    Lose(replaced, "was replaced by another process at its address", Gone::kDead, now);
+  }
+  if (connected.former != CallId{}) {
+    Tell(CloseRouter{connected.former, absl::AbortedError("the router has opened another stream")});
+  }
+  for (const RouterEnd& end : hello.ended) {
+    if (end.id.router == router) TakeEnd(end);
+  }
+  ForgetHeld([router](RequestId id) { return id.router == router; });  // they are unknown
+  CloseUnlisted(router, hello.requests);
+  Welcome(event, own);
+  const std::optional<bool> order = routers_.Find(router)->drain_order;
+  if (order.has_value()) Tell(OrderRouterDrain{event.call, *order});
+}
+
+// A request that the router no longer has has ended for its client.
+void RouterSide::CloseUnlisted(uint64_t router, const std::vector<RouterRequest>& listed) {
+  std::set<RequestId> has;
+  for (const RouterRequest& one : listed) has.insert(one.id);
+  for (const RequestId id : parts_.requests->OfRouter(router)) {
+    Request* request = parts_.requests->Find(id);
+    if (request != nullptr && has.count(id) == 0) parts_.ends->CloseByRouter(*request);
+  }
+}
+
+// And what may not have been heard.
+void RouterSide::Welcome(const RouterConnected& event, const Generation& own) {
+  RouterWelcome welcome{.status = absl::OkStatus(),
+                        .generation = own,
+                        .lease_us = lease_us_,
+                        .unknown = {},
+                        .cell = Cell()};
+  for (const RouterRequest& one : event.hello.requests) {
+    const bool known = parts_.requests->Find(one.id) != nullptr;
+    if (!known && routers_.FailureOf(one.id) == nullptr) welcome.unknown.push_back(one.id);
+  }
+  Tell(WelcomeRouter{event.call, event.hello.identity.router, std::move(welcome)});
+  for (const RouterRequest& one : event.hello.requests) {
+    if (const Request* request = parts_.requests->Find(one.id)) {
+      TellState(*request);
+    } else if (const absl::Status* failure = routers_.FailureOf(one.id)) {
+      Tell(SendPlanUpdate{one.id, Failed{*failure}});
+    }
+  }
+}
+
+void RouterSide::TellState(const Request& request) {
+  const RequestId id = request.spec->id;
+  switch (request.state) {
+    case State::kQueued:
+    case State::kParked:
+      return Tell(SendPlanUpdate{id, Accepted{}});
+    case State::kReplanning:
+      return Tell(SendPlanUpdate{id, Planned{request.epoch, InstanceId{}}});
+    default:
+      break;
+  }
+  const TimeUs decided_us =
+      request.explanation.plans.empty() ? 0 : request.explanation.plans.back().decided_us;
+  Tell(SendPlanUpdate{id, Planned{request.epoch, request.members[0].instance, decided_us}});
+  if (request.state == State::kPlaced) {
+    Tell(SendPlanUpdate{id, parts_.registry->PlacedAt(request.decode, request.epoch)});
+  }
+}
+
+void RouterSide::TellFailed(RequestId id, absl::Status status) {
+  routers_.NoteFailure(id, status);
+  Tell(SendPlanUpdate{id, Failed{std::move(status)}});
+}
+
+void RouterSide::On(const RouterDisconnected& event, TimeUs) {
+  if (Router* router = routers_.FindConnected(event.call)) routers_.Disconnect(*router);
+}
+
+void RouterSide::On(const RouterReported& event, TimeUs now) {
+  Router* router = routers_.FindConnected(event.call);
+  if (router == nullptr) return;
+  routers_.Report(*router, event.load, now, parts_.registry->listening().At(now));
+  Tell(AnswerRouterReport{event.call, Cell()});
+}
+
+// By the same counts as HasCapacity of the core.
+CellReport RouterSide::Cell() const {
+  CellReport report{.models = {}, .routers = static_cast<int64_t>(routers_.all().size())};
+  for (const std::string& model : parts_.registry->models_seen()) {
+    const PoolCounts& prefill = parts_.registry->Counts(model, Role::kPrefill);
+    const PoolCounts& decode = parts_.registry->Counts(model, Role::kDecode);
+    if (prefill.serving == 0 || decode.serving == 0) continue;
+    const bool unlimited = prefill.unlimited + decode.unlimited > 0;
+    const int64_t limit = prefill.request_limit + decode.request_limit;
+    const int64_t leaving = prefill.placed_not_serving + decode.placed_not_serving;
+    report.models[model] = {
+        .capacity = unlimited ? requests_max_ : std::min(requests_max_, limit + leaving),
+        .held = parts_.requests->CountOf(model)};
+  }
+  return report;
+}
+
+void RouterSide::On(const RouterEnded& event, TimeUs) { TakeEnd(event.end); }
+
+// Its client has its answer, or wants none: whatever is left of the request is cancelled.
+void RouterSide::TakeEnd(const RouterEnd& end) {
+  routers_.ForgetFailure(end.id);
+  ForgetHeld([&end](RequestId id) { return id == end.id; });
+  if (Request* request = parts_.requests->Find(end.id)) {
+    request->router_end = end;
+    parts_.ends->CloseByRouter(*request);
+  } else {
+    parts_.explanations->TakeRouterEnd(end);
+  }
+}
+
+void RouterSide::On(const RouterLeft& event, TimeUs now) {
+  const Router* router = routers_.FindConnected(event.call);
+  if (router != nullptr) Lose(router->identity.router, "has left", Gone::kLeft, now);
+  Tell(AnswerRouterGoodbye{event.call});
+}
+
+void RouterSide::LoseTheSilent(TimeUs now) {
+  for (const uint64_t silent : routers_.TakeSilent(parts_.registry->listening().elapsed())) {
+    Lose(silent, "was lost: its lease expired", Gone::kSilent, now);
+  }
+}
+
+// A silent router may still be alive. Its placed requests are left to their decode instances, which
+// notice when its token streams end. It submits the others again if it returns.
+void RouterSide::Lose(uint64_t router, const std::string& why, Gone how, TimeUs now) {
+  const Router& lost = *routers_.Find(router);
+  parts_.gone->Add(
+      {.endpoint = lost.identity.endpoint, .at_us = now, .why = why, .left = how == Gone::kLeft});
+  if (lost.connection != CallId{} && how != Gone::kLeft) {
+    Tell(CloseRouter{lost.connection, absl::NotFoundError("the router was given up")});
+  }
+  routers_.Remove(router);
+  ForgetHeld([router](RequestId id) { return id.router == router; });
+  for (const RequestId id : parts_.requests->OfRouter(router)) {
+    Request* request = parts_.requests->Find(id);
+    if (request == nullptr) continue;
+    if (how != Gone::kSilent || request->state != State::kPlaced) {
+      parts_.ends->CloseByRouter(*request);
+    }
+  }
+}
+
+void RouterSide::CloseStreams(const absl::Status& why) {
+  for (const CallId stream : routers_.DisconnectAll()) Tell(CloseRouter{stream, why});
+}
+
+absl::Status RouterSide::Drain(const DrainRequest& request) {
+  absl::Status status = routers_.Drain(request);
+  const Router* router = routers_.Find(request.router);
+  if (status.ok() && router->connection != CallId{}) {
+    Tell(OrderRouterDrain{router->connection, !request.undo});
+  }
+  return status;
+}
+
+bool RouterSide::IsConnected(uint64_t router) const {
+  const Router* known = routers_.Find(router);
+  return known != nullptr && known->connection != CallId{};
+}
+
+std::vector<SubmitCalled> RouterSide::TakeHeld(TimeUs now) {
+  if (early_.empty() || Holds(now)) return {};
+  return std::exchange(early_, {});
+}
+
+TimeUs RouterSide::NextTick() const {
+  const TimeUs early_us = early_.empty() ? kNever : early_until_us_;
+  return std::min(parts_.registry->listening().NextTick(routers_.NextLeaseEnd()), early_us);
+}
+
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,93 @@
+// RouterSide: the streams of routers. A router connects or reconnects, reports how requests ended,
+// reports its load, leaves or is lost; it is told the state of its requests. Owns what is known of
+// the routers, and submissions that wait until instances have reconnected. Part of
+// OrchestratorCore.
+//
+// A router that reconnects lists its requests. A request that it does not list has ended for its
+// client and is cancelled. It is told the state of the others, and which are unknown here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/base/ids.h"
+#include "scheduler/base/messages.h"
+#include "scheduler/base/time.h"
+#include "scheduler/orchestrator/explain/explanation_log.h"
+#include "scheduler/orchestrator/orchestrator_events.h"
+#include "scheduler/orchestrator/registry/gone_list.h"
+#include "scheduler/orchestrator/registry/registry.h"
+#include "scheduler/orchestrator/registry/routers.h"
+#include "scheduler/orchestrator/request_ends.h"
+#include "scheduler/orchestrator/requests/request.h"
+#include "scheduler/orchestrator/requests/request_table.h"
+
+namespace skein::scheduler::orchestrator {
+
+class RouterSide {
+ public:
+  // Not owned; they outlive it.
+  struct Parts {
+    RequestTable* requests = nullptr;
+    const Registry* registry = nullptr;  // its listening clock, and where requests are placed
+    ExplanationLog* explanations = nullptr;
+    GoneList* gone = nullptr;
+    RequestEnds* ends = nullptr;
+    std::vector<OrchestratorEffect>* effects = nullptr;
+  };
+  // `requests_max`: that the orchestrator holds at a time.
+  RouterSide(TimeUs lease_us, int64_t requests_max, const Parts& parts)
+      : lease_us_(lease_us), requests_max_(requests_max), parts_(parts), routers_(lease_us) {}
+
+  // `own`: of this orchestrator, which is not lower than the router has seen.
+  void Connect(const RouterConnected& event, const Generation& own, TimeUs now);
+  void On(const RouterEnded& event, TimeUs now);
+  void On(const RouterReported& event, TimeUs now);
+  void On(const RouterLeft& event, TimeUs now);
+  void On(const RouterDisconnected& event, TimeUs now);
+  void LoseTheSilent(TimeUs now);
+  void CloseStreams(const absl::Status& why);  // of all
+  // See Routers::Drain. The router hears of it.
+  absl::Status Drain(const DrainRequest& request);
+  bool IsConnected(uint64_t router) const;
+
+  void TellState(const Request& request);
+  // The request failed. The router hears of it again, on its next stream, until it confirms.
+  void TellFailed(RequestId id, absl::Status status);
+
+  // What is submitted before `until_us` waits.
+  void HoldUntil(TimeUs until_us) { early_until_us_ = until_us; }
+  bool Holds(TimeUs now) const { return now < early_until_us_; }
+  void Hold(const SubmitCalled& submission) { early_.push_back(submission); }
+  std::vector<SubmitCalled> TakeHeld(TimeUs now);  // that have waited for long enough
+  size_t held() const { return early_.size(); }
+
+  TimeUs NextTick() const;
+  const Routers& routers() const { return routers_; }
+  absl::Status CheckInvariants() const { return routers_.CheckInvariants(); }
+
+ private:
+  enum class Gone { kSilent, kDead, kLeft };
+
+  void Tell(const OrchestratorEffect& effect) { parts_.effects->push_back(effect); }
+  void TakeEnd(const RouterEnd& end);
+  void Lose(uint64_t router, const std::string& why, Gone how, TimeUs now);
+  void CloseUnlisted(uint64_t router, const std::vector<RouterRequest>& listed);
+  void Welcome(const RouterConnected& event, const Generation& own);
+  CellReport Cell() const;  // what the cell can take, for routers
+  template <class Of>
+  void ForgetHeld(Of of) {
+    std::erase_if(early_, [&](const SubmitCalled& one) { return of(one.spec->id); });
+  }
+
+  TimeUs lease_us_;
+  int64_t requests_max_;
+  Parts parts_;
+  Routers routers_;
+  TimeUs early_until_us_ = 0;
+  std::vector<SubmitCalled> early_;
+};
+
+}  // namespace skein::scheduler::orchestrator

@@ -1,0 +1,155 @@
+#include "scheduler/orchestrator/router_side.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace skein::scheduler::orchestrator {
+namespace {
+
+constexpr TimeUs kLeaseUs = 3 * kSecondUs;
+
+class RouterSideTest : public ::testing::Test, public RequestEnds {
+ protected:
+  void CloseByRouter(Request& request) override {
+    closed_.push_back(request.spec->id.serial);
+    requests_.Erase(request);
+  }
+  static SpecPtr Spec(uint64_t router, uint64_t serial) {
+    auto spec = std::make_shared<RequestSpec>();
+    spec->id = {router, serial};
+    spec->model = "m";
+    return spec;
+  }
+  Request& Add(uint64_t router, uint64_t serial) {
+    Request& request = requests_.Add(Spec(router, serial), now_, now_ + 600 * kSecondUs);
+    requests_.Enter(request, State::kParked);
+    return request;
+  }
+  void Connect(uint64_t router, uint64_t stream, std::vector<RequestId> listed = {}) {
+    RouterHello hello;
+    hello.identity.router = router;
+    hello.identity.endpoint = "r:" + std::to_string(router);
+    for (const RequestId id : listed) hello.requests.push_back({.id = id});
+    effects_.clear();
+    side_.Connect({{stream}, std::move(hello)}, {5, {1}}, now_);
+  }
+  template <class T>
+  std::vector<T> Of() const {
+    std::vector<T> found;
+    for (const OrchestratorEffect& effect : effects_) {
+      if (const T* one = std::get_if<T>(&effect)) found.push_back(*one);
+    }
+    return found;
+  }
+  // The listening clock runs for so long.
+  void Listen(TimeUs time) {
+    for (const TimeUs end = now_ + time; now_ < end; now_ += kLeaseUs / 16) {
+      registry_.Listened(now_);
+      side_.LoseTheSilent(now_);
+    }
+  }
+  void TearDown() override { EXPECT_TRUE(side_.CheckInvariants().ok()) << side_.CheckInvariants(); }
+
+  TimeUs now_ = 0;
+  RequestTable requests_;
+  Registry registry_{1, kLeaseUs};
+  ExplanationLog explanations_{10};
+  GoneList gone_{10, 600 * kSecondUs};
+  std::vector<OrchestratorEffect> effects_;
+  std::vector<uint64_t> closed_;
+  RouterSide side_{kLeaseUs,
+                   100,
+                   {.requests = &requests_,
+                    .registry = &registry_,
+                    .explanations = &explanations_,
+                    .gone = &gone_,
+                    .ends = this,
+                    .effects = &effects_}};
+};
+
+TEST_F(RouterSideTest, OneThatComesBackHearsHowItsRequestsStand) {
+  Add(7, 1);
+  Add(7, 2);
+  Add(8, 3);
+  Connect(7, 1, {{7, 2}, {7, 9}});
+  EXPECT_EQ(closed_, std::vector<uint64_t>{1}) << "not listed: it has ended for its client";
+  ASSERT_EQ(Of<WelcomeRouter>().size(), 1u);
+  const RouterWelcome& welcome = Of<WelcomeRouter>()[0].welcome;
+  EXPECT_EQ(welcome.unknown, (std::vector<RequestId>{{7, 9}}));
+  EXPECT_EQ(welcome.generation.number, 5u);
+  EXPECT_EQ(welcome.lease_us, kLeaseUs);
+  ASSERT_EQ(Of<SendPlanUpdate>().size(), 1u);
+  EXPECT_EQ(Of<SendPlanUpdate>()[0].id, (RequestId{7, 2}));
+}
+
+TEST_F(RouterSideTest, AFailureIsToldOnEachStreamUntilItIsConfirmed) {
+  Connect(7, 1);
+  side_.TellFailed({7, 1}, absl::UnavailableError("lost"));
+  for (uint64_t stream = 2; stream <= 3; ++stream) {
+    Connect(7, stream, {{7, 1}});
+    EXPECT_TRUE(Of<WelcomeRouter>()[0].welcome.unknown.empty());
+    ASSERT_EQ(Of<SendPlanUpdate>().size(), 1u);
+    ASSERT_EQ(Of<CloseRouter>().size(), 1u);
+    EXPECT_EQ(Of<CloseRouter>()[0].call, CallId{stream - 1});
+  }
+  side_.On(RouterEnded{{.id = {7, 1}}}, now_);
+  Connect(7, 4, {{7, 1}});
+  EXPECT_EQ(Of<WelcomeRouter>()[0].welcome.unknown.size(), 1u);
+}
+
+TEST_F(RouterSideTest, OfASilentOneOnlyThoseThatArePlacedGoOn) {
+  Connect(7, 1);
+  requests_.Enter(Add(7, 1), State::kPlaced);
+  Add(7, 2);
+  Listen(kLeaseUs / 2);
+  EXPECT_TRUE(side_.IsConnected(7));
+  Listen(kLeaseUs);
+  EXPECT_FALSE(side_.IsConnected(7));
+  EXPECT_EQ(closed_, std::vector<uint64_t>{2});
+  EXPECT_EQ(gone_.Latest(now_).size(), 1u);
+}
+
+TEST_F(RouterSideTest, OneThatLeavesTakesAllOfItsRequestsAlong) {
+  Connect(7, 1);
+  requests_.Enter(Add(7, 1), State::kPlaced);
+  Add(7, 2);
+  side_.On(RouterLeft{{1}}, now_);
+  EXPECT_EQ(closed_, (std::vector<uint64_t>{1, 2}));
+  EXPECT_EQ(Of<AnswerRouterGoodbye>().size(), 1u);
+  EXPECT_TRUE(Of<CloseRouter>().empty()) << "it closes its stream itself";
+}
+
+TEST_F(RouterSideTest, WhatIsSubmittedEarlyWaitsUnlessItEnds) {
+  Connect(7, 1);
+  side_.HoldUntil(kSecondUs);
+  ASSERT_TRUE(side_.Holds(now_));
+  for (uint64_t serial = 1; serial <= 3; ++serial) side_.Hold({Spec(7, serial)});
+  side_.Hold({Spec(8, 4)});
+  side_.On(RouterEnded{{.id = {7, 2}}}, now_);
+  EXPECT_EQ(side_.held(), 3u);
+  EXPECT_LE(side_.NextTick(), kSecondUs);
+  EXPECT_TRUE(side_.TakeHeld(kSecondUs - 1).empty());
+  side_.On(RouterLeft{{1}}, now_);
+  const std::vector<SubmitCalled> held = side_.TakeHeld(kSecondUs);
+  ASSERT_EQ(held.size(), 1u);
+  EXPECT_EQ(held[0].spec->id, (RequestId{8, 4}));
+  EXPECT_EQ(side_.held(), 0u);
+}
+
+TEST_F(RouterSideTest, OneThatIsDrainedHearsOfItOnEachStream) {
+  Connect(7, 1);
+  Connect(8, 2);
+  effects_.clear();
+  EXPECT_TRUE(side_.Drain({.router = 7}).ok());
+  ASSERT_EQ(Of<OrderRouterDrain>().size(), 1u);
+  EXPECT_EQ(Of<OrderRouterDrain>()[0].call, CallId{1});
+  Connect(7, 3);
+  EXPECT_EQ(Of<OrderRouterDrain>().size(), 1u);
+  EXPECT_TRUE(absl::IsNotFound(side_.Drain({.router = 9})));
+}
+
+}  // namespace
+}  // namespace skein::scheduler::orchestrator
