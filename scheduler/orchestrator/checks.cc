@@ -72,7 +72,7 @@ OrchestratorSnapshot OrchestratorCore::Impl::Totals() const {
 OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
   OrchestratorSnapshot snapshot = Totals();
   snapshot.gone = gone_.Latest(now);
-  std::map<InstanceId, double> queue_s;  // foreseen
+  std::map<InstanceId, double> queue_s;  // estimated
   for (const auto& [model, pool] : pools_.all()) {
     const std::vector<InstanceId>& slots = pool.planner.layout().slots;
     for (size_t slot = 0; slot < slots.size(); ++slot) {
@@ -90,10 +90,10 @@ OrchestratorSnapshot OrchestratorCore::Impl::Snapshot(TimeUs now) const {
                           .drained = instance.Drained()};
     status.load.draining = instance.draining();
     if (instance.identity.role == Role::kPrefill) {
-      const auto foreseen = queue_s.find(id);
-      status.queue_seconds = foreseen == queue_s.end()
+      const auto estimated = queue_s.find(id);
+      status.queue_seconds = estimated == queue_s.end()
                                  ? QueueSeconds(chooser_.CandidateOf(instance))
-                                 : foreseen->second;
+                                 : estimated->second;
     } else {
       const DecodeCandidate candidate = DecodePlacement::CandidateOf(instance, /*asked=*/false);
       status.freeness = Freeness(candidate);
@@ -148,7 +148,7 @@ absl::Status OrchestratorCore::Impl::CheckRequest(const Request& request) const 
     return Violated(3, id, in_line ? "waits in a list and should not" : "waits in no list");
   }
   if (in_line && request.asking.has_value() != (standing != Standing::kNotAsking)) {
-    return Violated(3, id, "asks and is not tried, or the reverse");
+    return Violated(3, id, "is asking in one table and not in the other");
   }
   if (standing == Standing::kBlocked && !MustWaitForOlder(request)) {
     return Violated(3, id, "waits for a plan that has opened");
@@ -160,14 +160,15 @@ absl::Status OrchestratorCore::Impl::CheckRequest(const Request& request) const 
 absl::Status OrchestratorCore::Impl::CheckPlan(const Request& request) const {
   const RequestId id = request.spec->id;
   const bool replanning = request.state == State::kReplanning;
-  if (replanning != abandoned_.Knows(id)) return Violated(7, id, "is replanning or not");
+  if (replanning != abandoned_.Knows(id))
+    return Violated(7, id, "is replanning in one table and not in the other");
   if (replanning && abandoned_.EpochOf(id) >= request.epoch) {
     return Violated(7, id, "has the epoch of a plan that was given up");
   }
   const bool nowhere =
       replanning || request.state == State::kParked || request.state == State::kQueued;
   if (nowhere != request.members.empty() || nowhere != request.chunks.empty()) {
-    return Violated(7, id, "is on an instance without a plan, or the reverse");
+    return Violated(7, id, "has an instance without a plan, or a plan without an instance");
   }
   if (nowhere) return absl::OkStatus();
   int64_t tokens = 0;

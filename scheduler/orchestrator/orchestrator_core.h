@@ -9,7 +9,7 @@
 //
 // Without `planning` every plan is plain: one instance computes the whole prompt, the one with the
 // least queue time by the rate it reports. With it, plans may span instances (messages.h): the
-// planner of scheduler/plan decides from queue times that are foreseen with the latency model.
+// planner of scheduler/plan decides from queue times estimated with the latency model.
 // Under the policy `rolling` a request is queued here until the planner starts its first chunk;
 // each chunk is one more Assign.
 //
@@ -17,8 +17,9 @@
 // is replanning until all instances that had the plan report that it has ended there; then it is
 // planned again, at most max_replans times. It is not planned again if its KV may be complete,
 // unless the decode instance reports that it is not. When no prefill instance can take the request
-// now, because all are full, silent or leaving, it is parked until one can (parking.cc). Parking
-// does not count as a replan, so an accepted request fails for lack of room only at its deadline.
+// now, because all are full, silent or leaving, it is parked until one can
+// (requests/parked_requests.h). Parking does not count as a replan, so an accepted request fails
+// for lack of room only at its deadline.
 //
 // A request is refused with RESOURCE_EXHAUSTED, before anything is begun, when the instances of its
 // model hold as many requests as they can (WorkerIdentity::max_requests).

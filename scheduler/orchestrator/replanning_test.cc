@@ -317,7 +317,7 @@ TEST_F(ReplanningTest, ARequestUnderWhichTwoInstancesWereLostEndsAsUnavailable) 
     lost = Report(decode_, {},
                   {{.id = {7, 1},
                     .epoch = assign.request.epoch,
-                    .status = absl::UnavailableError("a prefill instance let its lease end")}});
+                    .status = absl::UnavailableError("the lease of a prefill instance expired")}});
     const auto again = Of<CallAssign>(lost);
     if (again.empty()) break;
     assign = again[0];

@@ -381,7 +381,8 @@ absl::Status RouterCore::CheckInvariants() const {
     if (deadlines_.Of(id) != request.deadline_us || waits != timed ||
         unsettled != (waits && !Ready(request)) ||
         (lost && (request.stream_open || request.state != State::kPlaced))) {
-      return absl::InternalError(absl::StrCat("RouterCore 5: ", ToString(id), " waits or not"));
+      return absl::InternalError(absl::StrCat(
+          "RouterCore 5: ", ToString(id), " has a timer without a wait, or waits without a timer"));
     }
     const bool told = request.known != Known::kUnsent;
     if (told != request.cell.has_value() || (told && request.left.count(*request.cell) > 0)) {

@@ -276,7 +276,7 @@ absl::Status Registry::CheckInvariants() const {
     }
     const bool waits = !instance.connected() && !instance.succeeded;
     if (waits != (pools_.at(key).without_stream.count(id) > 0)) {
-      return violated(id, "has no successor to come, or the reverse");
+      return violated(id, "expects a successor in one table and not in the other");
     }
     if (!instance.connected()) continue;
     ++connected;

@@ -91,7 +91,7 @@ struct DecodeConfig {
   int64_t max_requests = 256;       // with blocks, at a time
   int64_t max_sequence_tokens = 0;  // prompt + max_tokens; the engine's max_positions (0: no limit)
   TimeUs lease_us = 3 * kSecondUs;  // of each grant and renewal
-  // A Grant waits so long for the announcement of its request; less than the caller waits.
+  // How long OpenTransfer waits for the announcement of its request; less than its caller waits.
   TimeUs open_wait_us = 300 * kMillisecondUs;
   // Of an announced request whose spec names no deadline.
   TimeUs request_deadline_us = 600 * kSecondUs;

@@ -2,8 +2,8 @@
 // the announcement that names their writer, or before the blocks of an older epoch are free. Part
 // of DecodeCore.
 //
-// An announcement ends at its time; a Grant waits until its time. Both are told apart by request,
-// so that an event looks at those of its own request only.
+// An announcement ends at its time; an OpenTransfer waits until its time. Both are told apart by
+// request, so that an event looks at those of its own request only.
 #pragma once
 
 #include <algorithm>
@@ -99,8 +99,8 @@ class Announcements {
     for (const auto& [id, grants] : held_) {
       for (const auto& [number, grant] : grants) {
         if (until_.Of({id, number}) != kNever) continue;
-        return absl::InternalError(
-            absl::StrCat("Announcements: a Grant of ", ToString(id), " waits without an end"));
+        return absl::InternalError(absl::StrCat("Announcements: an OpenTransfer of ", ToString(id),
+                                                " waits without a time limit"));
       }
     }
     return absl::OkStatus();

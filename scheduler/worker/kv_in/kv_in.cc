@@ -307,7 +307,8 @@ TimeUs KvIn::NextDeadline() const {
 
 void KvIn::RunTimers(TimeUs now) {
   while (const auto id = leases_.TakeDue(now)) {
-    Finish(entries_.at(*id), absl::UnavailableError("a prefill instance let its lease end"), now);
+    Finish(entries_.at(*id), absl::UnavailableError("the lease of a prefill instance expired"),
+           now);
   }
   while (const auto attempt = quarantine_ends_.TakeDue(now)) RunQuarantine(*attempt, now);
   if (!buffers_.has_value()) return;

@@ -17,7 +17,7 @@ absl::StatusOr<InstanceId> SpPlans::SelfIn(const AssignRequest& assign) const {
 absl::Status SpPlans::Add(const AssignRequest& assign) {
   SKEIN_CHECK(Find(assign.spec->id) == nullptr);
   if (assign.spec->want_prompt_logprobs) {
-    return absl::InvalidArgumentError("prompt_logprobs: not of a plan that spans instances");
+    return absl::InvalidArgumentError("prompt_logprobs: not supported by SP plans");
   }
   const absl::StatusOr<InstanceId> self = SelfIn(assign);
   if (!self.ok()) return self.status();
