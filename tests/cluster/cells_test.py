@@ -39,6 +39,9 @@ class Routed(Cell):
         self.others = others
 
     def start_router(self):
+        # A router hears what a cell serves when it connects, then with each report.
+        for cell in (self, *self.others):
+            cell.until(lambda cell=cell: cell.serving() >= len(cell.workers()), "its workers serve")
         addresses = ",".join([self.orchestrator] + [cell.orchestrator for cell in self.others])
         port = self.port_file("router")
         self.run("router", "router", ["--orchestrator=" + addresses, "--port=0", "--port-file=" + port,
