@@ -18,7 +18,7 @@ void Loop::Start(std::string name, std::function<int64_t()> next_deadline,
                  std::function<void()> tick) {
   {
     std::lock_guard lock(mu_);
-    stopped_ = false;
+    running_ = true;
   }
   thread_ = std::thread([this, name = name.substr(0, 15), next_deadline = std::move(next_deadline),
                          tick = std::move(tick)] {
@@ -34,7 +34,7 @@ bool Loop::TryPostFirst(Task task) { return TryPostTo(&first_, std::move(task));
 bool Loop::TryPostTo(std::vector<Task>* inbox, Task task) {
   {
     std::lock_guard lock(mu_);
-    if (stopping_ || stopped_ || inbox->size() >= capacity_) return false;
+    if (!running_ || stopping_ || inbox->size() >= capacity_) return false;
     inbox->push_back(std::move(task));
   }
   wake_.notify_one();
@@ -59,7 +59,7 @@ bool Loop::RunAndWait(const Task& task) {
   std::future<void> future = done->get_future();
   {
     std::lock_guard lock(mu_);
-    if (stopping_ || stopped_) return false;
+    if (!running_ || stopping_) return false;
     inbox_.push_back([&task, done] {
       task();
       done->set_value();
@@ -77,6 +77,8 @@ void Loop::Stop() {
   }
   wake_.notify_one();
   if (thread_.joinable()) thread_.join();
+  std::lock_guard lock(mu_);
+  stopped_ = true;  // if it never ran
 }
 
 void Loop::Run(const std::function<int64_t()>& next_deadline, const std::function<void()>& tick) {
@@ -97,6 +99,7 @@ void Loop::Run(const std::function<int64_t()>& next_deadline, const std::functio
       first.swap(first_);
       batch.swap(inbox_);
       if (first.empty() && batch.empty() && stopping_) {
+        running_ = false;
         stopped_ = true;
         return;
       }

@@ -37,19 +37,20 @@ class Loop {
   // Both functions run on the loop.
   void Start(std::string name, std::function<int64_t()> next_deadline, std::function<void()> tick);
 
-  // False at once when the inbox is full or the loop has stopped; the caller answers
+  // False at once when the inbox is full or the loop does not run; the caller answers
   // RESOURCE_EXHAUSTED.
   [[nodiscard]] bool TryPost(Task task);
   // The same for the high-priority inbox, of the same capacity, which is emptied first. For
   // messages that keep their sender from being declared dead.
   [[nodiscard]] bool TryPostFirst(Task task);
-  // Always accepted, also while stopping; dropped only after Stop has returned.
+  // Always accepted, also while stopping; dropped only after Stop has returned. Before Start: runs
+  // when it has started.
   void Post(Task task);
   // The same for the high-priority inbox. For streams, each of which posts its next message only
   // after the previous one was handled.
   void PostFirst(Task task);
 
-  // Runs `task` on the loop and waits for it. False when the loop has stopped. Not from the loop.
+  // Runs `task` on the loop and waits for it. False when the loop does not run. Not from the loop.
   bool RunAndWait(const Task& task);
 
   // Runs what is in the inbox, then joins the thread. Idempotent.
@@ -66,7 +67,8 @@ class Loop {
   std::vector<Task> inbox_;
   std::vector<Task> first_;
   bool stopping_ = false;
-  bool stopped_ = true;
+  bool running_ = false;  // its thread takes tasks
+  bool stopped_ = false;
   std::thread thread_;
 };
 

@@ -1,6 +1,7 @@
 #include "services/shell/loop.h"
 
 #include <atomic>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -30,6 +31,18 @@ TEST(Loop, AFullInboxRefusesAtOnceAndCompletionsStillPass) {
   loop.Stop();
   EXPECT_EQ(ran, 3);
   EXPECT_FALSE(loop.TryPost([] {}));
+}
+
+TEST(Loop, WhatWasPostedBeforeTheStartRunsFirst) {
+  Loop loop(2);
+  std::vector<int> ran;
+  loop.Post([&ran] { ran.push_back(1); });
+  EXPECT_FALSE(loop.TryPost([] {}));
+  EXPECT_FALSE(loop.RunAndWait([] {}));
+  loop.Start("test", kNever, [] {});
+  EXPECT_TRUE(loop.RunAndWait([&ran] { ran.push_back(2); }));
+  loop.Stop();
+  EXPECT_EQ(ran, (std::vector<int>{1, 2}));
 }
 
 TEST(Loop, WhatOthersAreAliveByHasRoomOfItsOwnAndRunsFirst) {

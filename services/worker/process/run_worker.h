@@ -59,7 +59,9 @@ struct WorkerPages {
         return;
       }
       if (order.drain && !order.force) obeyed = running.MayDrain();
-      if (obeyed.ok()) running.OrderDrain(order.drain);
+      if (!obeyed.ok()) return;
+      running.OrderDrain(order.drain);
+      running.Inspect([](const auto&, const absl::Status&) {});  // Status shows it from here on
     });
     if (runs) return obeyed;
     start.Order(order.drain);
