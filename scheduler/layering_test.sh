@@ -18,7 +18,7 @@ sources=$(find "$root" -name '*.h' -o -name '*.cc')
 for build in $builds; do
   grep -ohE '"(@|//)[^"]*"' "$build" | tr -d '"' | sort -u | while read -r label; do
     case "$label" in
-      //scheduler/*|//visibility:public|@absl|@gtest_main) ;;
+      //scheduler/*|//visibility:public|@absl|@gtest|@gtest_main) ;;
       *) echo "$build: $label" ;;
     esac
   done || true
@@ -30,7 +30,7 @@ done | grep . && fail "a file includes another layer"
 
 # The vocabulary: "@absl", its own files, in tests "@gtest_main".
 grep -oHE '"(@|//|:)[^"]*"' "$root/vocabulary/BUILD" | tr -d '"' \
-  | grep -vE ':(:[a-z0-9_]+|//visibility:public|@absl|@gtest_main)$' \
+  | grep -vE ':(:[a-z0-9_]+|//visibility:public|@absl|@gtest|@gtest_main)$' \
   && fail "the vocabulary depends on something else than absl"
 grep -oE '^#include "[^"]*"' "$root"/vocabulary/*.{h,cc} \
   | grep -vE '"(scheduler/vocabulary|absl)/' && fail "the vocabulary includes another folder"

@@ -51,7 +51,8 @@ std::optional<size_t> CellPicker::Place(const std::string& model, uint64_t affin
   if (found == models_.end()) return std::nullopt;
   std::vector<Candidate> candidates = CandidatesFor(found->second, tried);
   if (candidates.empty()) return std::nullopt;
-  const size_t cell = affinity != 0 ? ByAffinity(candidates, affinity) : EmptierOfTwo(std::move(candidates));
+  const size_t cell =
+      affinity != 0 ? ByAffinity(candidates, affinity) : EmptierOfTwo(std::move(candidates));
   ++found->second[cell].placed;
   return cell;
 }

@@ -77,7 +77,8 @@ def one_dies_and_the_others_go_on():
 
         drained = json.loads(cluster.request("POST", "/drain?force=1&wait_s=20", base=node.process.admin()))
         assert drained["safe_to_delete"] and drained["state"] == "drained", drained
-        assert {i["state"] for i in cluster.status()["instances"] if i["state"] != "gone"} == {"drained"}
+        cluster.until(lambda: {i["state"] for i in cluster.status()["instances"] if i["state"] != "gone"} == {"drained"},
+                      "the orchestrator has heard of it", 10)
         cluster.request("POST", "/resume", base=node.process.admin())
         node.await_ready()
         refused = node_refuses(cluster, node)

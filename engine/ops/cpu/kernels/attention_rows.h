@@ -228,7 +228,7 @@ template <typename Query, typename Weight>
 void FinishRows(const AttentionUnit& u, const AttentionBuffers<Query, Weight>& b) {
   for (int64_t r = 0; r < b.rows; ++r) {
     const int64_t t = r / u.group, g = r % u.group;
-    const bool saw_any = b.total[r] != 0.0f;  // NaN if a score was
+    const bool saw_any = b.total[r] != 0.0f;           // NaN if a score was
     if (!saw_any) ZeroRow(b.sums + r * b.dim, b.dim);  // a unit without keys wrote no sums
     const Simd::V inverse = Simd::Set(saw_any ? 1.0f / b.total[r] : 0.0f);
     const float* sums = b.sums + r * b.dim;
