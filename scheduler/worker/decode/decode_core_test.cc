@@ -127,7 +127,7 @@ TEST_F(DecodeCoreTest, AWholeAnswerHasEndedWhenARouterTakesIt) {
 }
 
 TEST_F(DecodeCoreTest, AWholeAnswerThatWaitsForItsRouterIsNotEndedByItsAnnouncementOnceMore) {
-  Open(Spec(1));
+  ASSERT_TRUE(Open(Spec(1)).ok());
   Commit(1);
   for (int i = 0; i < 3; ++i) Step(41 + i);
   Announce(Spec(1));
@@ -287,14 +287,14 @@ TEST_F(DecodeCoreTest, AStalledProcessDoesNotTakeItsOwnSilenceForTheWriters) {
 }
 
 TEST_F(DecodeCoreTest, TheEngineForgetsASequenceWhenItIsInNoFurtherStep) {
-  Open(Spec(1));
+  ASSERT_TRUE(Open(Spec(1)).ok());
   Commit(1);  // it is in the step that begins
   EXPECT_TRUE(Of<ReleaseSequence>(Do(CancelCalled{{{7, 1}, {5}, "test"}})).empty());
   const auto released = Of<ReleaseSequence>(Step(41));
   ASSERT_EQ(released.size(), 1u);
   EXPECT_EQ(released[0].id, (RequestId{7, 1}));
   EXPECT_EQ(released[0].epoch, Epoch{5});
-  Open(Spec(2));
+  ASSERT_TRUE(Open(Spec(2)).ok());
   EXPECT_TRUE(Of<ReleaseSequence>(Do(CancelCalled{{{7, 2}, {5}, "test"}})).empty())
       << "it was in no step";
 }
