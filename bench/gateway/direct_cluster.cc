@@ -22,7 +22,9 @@ namespace {
 
 constexpr int64_t kCallDeadlineUs = 30'000'000;
 constexpr uint64_t kInstanceLeaseUs = 3'000'000;  // the orchestrator's default
-constexpr uint64_t kRouter = 1;                   // the incarnation in every request's id
+constexpr uint64_t kGeneration = 1;
+constexpr uint64_t kIncarnation = 1;
+constexpr uint64_t kRouter = 1;  // the incarnation in every request's id
 
 using WorkerStream = services::ServerStream<v1::WorkerMessage, v1::OrchestratorMessage>;
 
@@ -254,6 +256,8 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
     v1::OrchestratorMessage welcome;
     welcome.mutable_welcome()->set_instance(message.hello().role());
     welcome.mutable_welcome()->set_lease_us(kInstanceLeaseUs);
+    welcome.mutable_welcome()->mutable_generation()->set_number(kGeneration);
+    welcome.mutable_welcome()->mutable_generation()->set_orchestrator(kIncarnation);
     worker.Send(std::move(welcome));
     worker.registered = true;
     changed_.notify_all();
@@ -368,7 +372,7 @@ class Cluster final : public DirectCluster, public v1::Orchestrator::CallbackSer
   std::condition_variable changed_;
   Worker prefill_, decode_;
   std::map<const WorkerStream*, std::shared_ptr<WorkerStream>> opened_;  // not registered yet
-  uint64_t last_session_ = 0;
+  uint64_t last_session_ = scheduler::FirstNumberOf(kGeneration) - 1;
   std::unique_ptr<v1::DecodeWorker::Stub> decode_stub_;
   std::unique_ptr<Tokens> tokens_;
   std::map<uint64_t, std::shared_ptr<Stream>> streams_;  // by serial
